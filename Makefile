@@ -1,0 +1,44 @@
+# The commands of this project. `make reproduce` and `make test` each work first thing in a fresh clone.
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+STAMP := $(VENV)/.installed
+DATA_HOME ?= $(if $(CRCEN_DATA_HOME),$(CRCEN_DATA_HOME),$(wildcard ../shared/data))
+export CRCEN_DATA_HOME := $(DATA_HOME)
+
+.PHONY: help setup reproduce test check format build clean
+
+help:
+	@echo "make reproduce   rebuild the paper's tables and figure in their quick form (sets up .venv first)"
+	@echo "make test        run the tests (sets up .venv first)"
+	@echo "make check       ruff, format check, mypy"
+	@echo "make format      let ruff rewrite the sources"
+	@echo "make build       wheel and source archive in dist/"
+
+$(STAMP): pyproject.toml constraints.txt
+	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
+	$(BIN)/python -m pip install --quiet -c constraints.txt -e '.[dev]'
+	@touch $@
+
+setup: $(STAMP)
+
+reproduce: $(STAMP)
+	$(BIN)/crcen reproduce all --quick
+
+test: $(STAMP)
+	$(BIN)/python -m pytest -n 2 --dist worksteal
+
+check: $(STAMP)
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+
+format: $(STAMP)
+	$(BIN)/ruff check --fix .
+	$(BIN)/ruff format .
+
+build: $(STAMP)
+	$(BIN)/python -m build
+
+clean:
+	rm -rf $(VENV) dist runs .pytest_cache .mypy_cache .ruff_cache

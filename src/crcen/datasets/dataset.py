@@ -1,0 +1,94 @@
+"""A data set for rare-event classification: rows, labels and where they came from."""
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from crcen.exceptions import InvalidInput
+
+__all__ = ["Dataset"]
+
+
+@dataclass(frozen=True, eq=False)
+class Dataset:
+    """Rows with labels 0 and 1, where 1 is the minority class.
+
+    Two data sets are equal only when they are the same object; compare their arrays.
+
+    Parameters
+    ----------
+    name : str
+        Name of the data set, as in the benchmark's catalogue or chosen by the caller.
+    X : ndarray of shape (n_samples, n_features)
+        Features, float64 in C order; other numeric arrays are converted.
+    y : ndarray of shape (n_samples,)
+        Labels, int64, 0 for the majority and 1 for the minority class.
+    feature_names : tuple of str
+        One name per column of ``X``.
+    source : str
+        Where the rows come from, in words.
+
+    Raises
+    ------
+    InvalidInput
+        If the shapes do not agree or a label is neither 0 nor 1.
+    """
+
+    name: str
+    X: NDArray[np.float64]
+    y: NDArray[np.int64]
+    feature_names: tuple[str, ...]
+    source: str
+
+    def __post_init__(self) -> None:
+        X = np.ascontiguousarray(self.X, dtype=np.float64)
+        y = _labels(self.name, self.y)
+        if np.ndim(self.X) != 2 or X.shape[0] != y.shape[0]:
+            raise InvalidInput(
+                f"The data set {self.name!r} got X of shape {np.shape(self.X)} and y of shape {y.shape}, "
+                "but X must have two dimensions and one row per label; try X.reshape(len(y), -1)."
+            )
+        if len(self.feature_names) != X.shape[1]:
+            raise InvalidInput(
+                f"The data set {self.name!r} got {len(self.feature_names)} feature names for {X.shape[1]} columns, "
+                "but needs exactly one per column; try names x0, x1, …"
+            )
+        object.__setattr__(self, "X", X)
+        object.__setattr__(self, "y", y)
+        object.__setattr__(self, "feature_names", tuple(self.feature_names))
+
+    @property
+    def n_samples(self) -> int:
+        """Number of rows."""
+        return int(self.X.shape[0])
+
+    @property
+    def n_features(self) -> int:
+        """Number of columns."""
+        return int(self.X.shape[1])
+
+    @property
+    def n_pos(self) -> int:
+        """Number of rows of the minority class."""
+        return int(np.count_nonzero(self.y))
+
+    @property
+    def n_neg(self) -> int:
+        """Number of rows of the majority class."""
+        return self.n_samples - self.n_pos
+
+    @property
+    def imbalance_ratio(self) -> float:
+        """Majority rows per minority row, infinite where there is no minority row."""
+        return self.n_neg / self.n_pos if self.n_pos else float("inf")
+
+
+def _labels(name: str, y: ArrayLike) -> NDArray[np.int64]:
+    given = np.asarray(y)
+    if given.ndim != 1 or not np.isin(given, (0, 1)).all():
+        raise InvalidInput(
+            f"The data set {name!r} got labels of shape {given.shape} with values {np.unique(given)[:5].tolist()}, "
+            "but only one dimension of 0 and 1 (1 = minority) is allowed; try (y == minority_label).astype(int)."
+        )
+    return np.ascontiguousarray(given, dtype=np.int64)

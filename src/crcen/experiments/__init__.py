@@ -1,0 +1,1 @@
+"""Config in, tidy rows out; tables and figures derived from rows."""

@@ -1,0 +1,391 @@
+"""CRCENClassifier: stacked networks with class-wise reweighted cross entropy behind scikit-learn's interface."""
+
+import warnings
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from sklearn.base import BaseEstimator, ClassifierMixin
+from sklearn.exceptions import ConvergenceWarning
+from sklearn.model_selection import train_test_split
+from sklearn.utils import check_random_state
+from sklearn.utils.validation import check_is_fitted
+
+from crcen.exceptions import InvalidInput, InvalidParameter, TrainingFailed
+from crcen.models.progress import progress_bar
+from crcen.models.validation import (
+    check_choice,
+    check_flag,
+    check_hidden,
+    check_labels,
+    check_number,
+    check_rows,
+    check_weights,
+)
+from crcen.theory.decision import sigmoid
+from crcen.theory.key_equation import key_equation
+from crcen.theory.weighting import ClassWeighting, CostRatio, resolve
+from crcen.training.activations import ACTIVATIONS
+from crcen.training.balance import solve_shifts
+from crcen.training.engine import train
+from crcen.training.jobs import Status, TrainingJob, TrainingResult
+from crcen.training.network import Network, stacked_logits
+
+__all__ = ["CRCENClassifier"]
+
+Array = NDArray[np.float64]
+
+# `solver="auto"` takes L-BFGS up to this many rows: a full batch is then as cheap as a mini-batch.
+_SMALL = 128
+_DEFAULT_EPOCHS = {"adam": 30, "lbfgs": 500}
+
+
+class CRCENClassifier(ClassifierMixin, BaseEstimator):
+    """Neural networks for rare events, trained and decided at a stated price.
+
+    The objective is class-wise reweighted cross entropy,
+    ``−Σ w [y log q + (1−y) log(1−q)] / Σ w + ½·l2·‖W‖²`` with ``w`` = λ for a positive and 1−λ for a negative row (times
+    the sample weight) and no penalty on biases. After training, the output bias is solved for so that the key
+    equation Σ_pos (1−q) / Σ_neg q = (1−λ)/λ holds on the training rows to machine precision.
+
+    Parameters
+    ----------
+    weighting : "balanced", None, float, Lam, Alpha, CostRatio, Budget, dict, default="balanced"
+        What a miss is worth: a float is λ in (0, 1), ``None`` is λ = ½, ``"balanced"`` is α = 1, ``Budget(5)`` pays up to
+        five false alarms for one more catch, a dict gives a weight a label.
+    hidden : tuple of int, default=(32,)
+        Hidden layer sizes; ``()`` is weighted logistic regression.
+    activation : {"relu", "tanh", "sigmoid", "gelu", "silu"}, default="relu"
+        Hidden activation.
+    l2 : float, default=1e-4
+        Penalty on weights, never on biases. (scikit-learn's MLP calls its penalty ``alpha`` and divides it by the
+        batch's weight; ``alpha = l2 * batch_size`` there is the same penalty.)
+    n_members : int, default=1
+        Networks trained in one stack and averaged as logits.
+    solver : {"auto", "adam", "lbfgs"}, default="auto"
+        Mini-batch Adam with a one-cycle rate, or full-batch L-BFGS in float64. ``"auto"`` is L-BFGS without hidden layer
+        and up to 500 rows, else Adam.
+    max_epochs : int, default=None
+        Passes over the rows; ``None`` is 30 for Adam and 500 (iterations) for L-BFGS.
+    batch_size : int, default=128
+        Rows of a mini-batch.
+    learning_rate : float, default=0.01
+        Peak of the one-cycle rate.
+    tol : float, default=1e-5
+        L-BFGS stops when no gradient component is larger.
+    early_stopping : bool, default=False
+        Hold out a share of the rows and keep each network's best epoch on them.
+    validation_fraction : float, default=0.1
+        That share.
+    standardize : bool, default=True
+        Standardise columns by the training rows (sample weights count, class weights do not).
+    balance : bool, default=True
+        Solve the output bias for the key equation after training, on all rows given to ``fit``.
+    pos_label : default=None
+        The positive class; ``None`` is the rarer one, ``classes_[1]`` on a tie.
+    device : {"auto", "cpu", "cuda"}, default="auto"
+        Where to train; the fitted model is plain NumPy on the CPU either way.
+    random_state : int, RandomState or None, default=None
+        Seed of initial weights, batch order and the validation split.
+    verbose : int, default=0
+        1 shows a progress bar.
+
+    Attributes
+    ----------
+    classes_ : ndarray of shape (2,)
+        Sorted labels.
+    pos_label_ : label
+        The positive class.
+    weighting_ : ClassWeighting
+        The resolved weighting: ``.lam .alpha .cost_ratio .threshold .logit_shift .n_pos .n_neg``.
+    key_equation_ : KeyEquation
+        The key equation on the training rows.
+    coefs_, intercepts_ : list of ndarray
+        (n_members, in, out) and (n_members, out) a layer.
+    input_mean_, input_scale_ : ndarray of shape (n_features,)
+        Input standardisation.
+    shift_ : float
+        Added to the averaged logit of several members by the balance solve; 0 for a single network, whose own bias
+        carries it.
+    n_iter_, loss_curve_, status_ : int, ndarray, str
+        Epochs of the longest member, the members' mean training objective, and how training ended.
+    n_features_in_, feature_names_in_
+        As in scikit-learn.
+
+    Notes
+    -----
+    ``predict_proba`` is the natural posterior as far as the network reached the optimum of its weighted loss: a network
+    that overfits is overconfident whatever its weight. The exact key equation on training rows is no evidence of
+    anything, since it is solved for; look at `crcen.key_equation` on rows the network did not see.
+
+    Examples
+    --------
+    >>> from sklearn.datasets import make_classification
+    >>> from crcen import Budget, CRCENClassifier
+    >>> X, y = make_classification(400, weights=[0.9], random_state=0)
+    >>> clf = CRCENClassifier(Budget(5), hidden=(), random_state=0).fit(X, y)
+    >>> clf.key_equation_.residual < 1e-12
+    True
+    """
+
+    _loss = "cross_entropy"
+
+    def __init__(
+        self,
+        weighting: Any = "balanced",
+        *,
+        hidden: Any = (32,),
+        activation: str = "relu",
+        l2: float = 1e-4,
+        n_members: int = 1,
+        solver: str = "auto",
+        max_epochs: int | None = None,
+        batch_size: int = 128,
+        learning_rate: float = 0.01,
+        tol: float = 1e-5,
+        early_stopping: bool = False,
+        validation_fraction: float = 0.1,
+        standardize: bool = True,
+        balance: bool = True,
+        pos_label: Any = None,
+        device: str = "auto",
+        random_state: Any = None,
+        verbose: int = 0,
+    ) -> None:
+        self.weighting = weighting
+        self.hidden = hidden
+        self.activation = activation
+        self.l2 = l2
+        self.n_members = n_members
+        self.solver = solver
+        self.max_epochs = max_epochs
+        self.batch_size = batch_size
+        self.learning_rate = learning_rate
+        self.tol = tol
+        self.early_stopping = early_stopping
+        self.validation_fraction = validation_fraction
+        self.standardize = standardize
+        self.balance = balance
+        self.pos_label = pos_label
+        self.device = device
+        self.random_state = random_state
+        self.verbose = verbose
+
+    def fit(self, X: Any, y: Any, sample_weight: Any = None) -> "CRCENClassifier":
+        """Train on rows X with labels y.
+
+        Parameters
+        ----------
+        X : array or data frame of shape (n, n_features)
+            Finite numbers.
+        y : array of shape (n,)
+            Two classes.
+        sample_weight : array of shape (n,), optional
+            Row weights; weight k is k copies of the row.
+
+        Returns
+        -------
+        self
+        """
+        self._check_parameters()
+        X, y = check_rows(self, X, y, reset=True)
+        self.classes_ = check_labels(y)
+        weights = check_weights(sample_weight, X)
+        self.pos_label_ = self._positive_label(y, weights)
+        target = y == self.pos_label_
+        self.weighting_ = self._resolve(target, weights)
+        jobs = self._jobs(target)
+        with progress_bar(f"{type(self).__name__}", visible=bool(self.verbose)) as progress:
+            results = train(X, target, jobs, sample_weight=weights, device=self.device, progress=progress)
+        self._store(self._finite(results), X, target, weights)
+        return self
+
+    def decision_function(self, X: Any) -> Array:
+        """Weighted logit of ``classes_[1]``, float64: above 0 exactly where `predict` gives ``classes_[1]``."""
+        logits = self._logits(X)
+        return logits if self._positive_is_last() else -logits
+
+    def predict(self, X: Any) -> NDArray[Any]:
+        """Decide at the stated price; this need not be the larger of `predict_proba`."""
+        return self.classes_[(self.decision_function(X) > 0).astype(int)]
+
+    def predict_proba(self, X: Any) -> Array:
+        """Natural posterior, (n, 2) in the order of ``classes_``: the weighting is taken out again."""
+        return self._two_columns(self._logits(X) - self.weighting_.logit_shift)
+
+    def weighted_proba(self, X: Any) -> Array:
+        """The paper's q: probabilities under the weighting, in the shape of `predict_proba`."""
+        return self._two_columns(self._logits(X))
+
+    def __sklearn_tags__(self) -> Any:
+        """Binary for now."""
+        tags = super().__sklearn_tags__()
+        tags.classifier_tags.multi_class = False
+        return tags
+
+    # -- before training -----------------------------------------------------------------------------------------
+
+    def _check_parameters(self) -> None:
+        check_hidden(self, self.hidden)
+        check_choice(self, "activation", tuple(ACTIVATIONS))
+        check_choice(self, "solver", ("auto", "adam", "lbfgs"))
+        check_number(self, "l2", low=0)
+        check_number(self, "n_members", low=1, integer=True)
+        check_number(self, "batch_size", low=1, integer=True)
+        check_number(self, "learning_rate", low=0, open_low=True)
+        check_number(self, "tol", low=0)
+        if self.max_epochs is not None:
+            check_number(self, "max_epochs", low=1, integer=True)
+        for flag in ("early_stopping", "standardize", "balance"):
+            check_flag(self, flag)
+        check_number(self, "validation_fraction", low=0, high=0.9, open_low=True)
+
+    def _positive_label(self, y: NDArray[Any], weights: Array) -> Any:
+        totals = [float(weights[y == label].sum()) for label in self.classes_]
+        for label, total in zip(self.classes_, totals, strict=True):
+            if total <= 0:
+                raise InvalidInput(f"both classes need weight: every row of class {label!r} has sample_weight 0.")
+        if self.pos_label is None:
+            return self.classes_[0] if totals[0] < totals[1] else self.classes_[1]
+        if self.pos_label not in list(self.classes_):
+            listed = ", ".join(repr(c) for c in self.classes_.tolist())
+            raise InvalidParameter(f"pos_label must be one of the classes {listed}: got {self.pos_label!r}.")
+        return self.pos_label
+
+    def _resolve(self, target: NDArray[np.bool_], weights: Array) -> ClassWeighting:
+        weighting = self.weighting
+        if isinstance(weighting, Mapping):
+            negative = next(label for label in self.classes_ if label != self.pos_label_)
+            if set(weighting) != set(self.classes_.tolist()):
+                listed = ", ".join(repr(c) for c in self.classes_.tolist())
+                raise InvalidParameter(f"a weighting dict needs one weight for each of {listed}: got {dict(weighting)!r}.")
+            pos, neg = CostRatio(weighting[self.pos_label_]), CostRatio(weighting[negative])
+            weighting = CostRatio(pos.value / neg.value)
+        return resolve(weighting, float(weights[target].sum()), float(weights[~target].sum()))
+
+    def _solver_for(self, n_rows: int) -> str:
+        if self.solver != "auto":
+            return self.solver
+        return "lbfgs" if not check_hidden(self, self.hidden) or n_rows <= _SMALL else "adam"
+
+    def _jobs(self, target: NDArray[np.bool_]) -> list[TrainingJob]:
+        base = int(check_random_state(self.random_state).randint(2**31 - 1))
+        rows, val_rows = self._split(target, base)
+        solver = self._solver_for(len(target))
+        return [
+            TrainingJob(
+                lam=self.weighting_.lam,
+                rows=rows,
+                pool=rows,
+                val_rows=val_rows,
+                hidden=check_hidden(self, self.hidden),
+                activation=self.activation,
+                loss=self._loss,
+                l2=float(self.l2),
+                solver=solver,
+                max_epochs=int(self.max_epochs or _DEFAULT_EPOCHS[solver]),
+                batch_size=int(self.batch_size),
+                learning_rate=float(self.learning_rate),
+                tol=float(self.tol),
+                seed=int(np.random.SeedSequence([base, member]).generate_state(1)[0]),
+                shuffle_seed=base,
+                standardize=bool(self.standardize),
+                balance=bool(self.balance),
+            )
+            for member in range(self.n_members)
+        ]
+
+    def _split(self, target: NDArray[np.bool_], seed: int) -> tuple[NDArray[np.int64] | None, NDArray[np.int64] | None]:
+        if not self.early_stopping:
+            return None, None
+        try:
+            rows, val_rows = train_test_split(
+                np.arange(len(target)), test_size=self.validation_fraction, stratify=target, random_state=seed
+            )
+        except ValueError as error:
+            raise InvalidInput(
+                f"early_stopping needs rows of both classes in its validation part: got {int(target.sum())} positive of "
+                f"{len(target)} rows with validation_fraction={self.validation_fraction}; raise it or turn "
+                f"early_stopping off."
+            ) from error
+        if not target[val_rows].any() or not target[rows].any():
+            raise InvalidInput(
+                f"early_stopping needs a positive row in both parts: got {int(target.sum())} positive rows; raise "
+                f"validation_fraction or turn early_stopping off."
+            )
+        return np.sort(rows), np.sort(val_rows)
+
+    # -- after training ------------------------------------------------------------------------------------------
+
+    def _finite(self, results: list[TrainingResult]) -> list[TrainingResult]:
+        """Results that can be used; one warning for the rest."""
+        finite = [result for result in results if result.network is not None]
+        if not finite:
+            raise TrainingFailed(f"no finite network is left: {Status.DIVERGED.value}, or set standardize=True.")
+        if len(finite) < len(results):
+            lost = len(results) - len(finite)
+            message = f"{lost} of {len(results)} members diverged and were left out: {Status.DIVERGED.value}."
+            warnings.warn(message, ConvergenceWarning, stacklevel=3)
+        if any(result.status is Status.MAX_EPOCHS for result in finite):
+            warnings.warn(f"{type(self).__name__}: {Status.MAX_EPOCHS.value}.", ConvergenceWarning, stacklevel=3)
+        return finite
+
+    def _store(self, results: list[TrainingResult], X: Array, target: NDArray[np.bool_], weights: Array) -> None:
+        networks = [result.network for result in results if result.network is not None]
+        self.input_mean_, self.input_scale_ = networks[0].mean, networks[0].scale
+        self.coefs_ = [np.stack(layer) for layer in zip(*(n.weights for n in networks), strict=True)]
+        self.intercepts_ = [np.stack(layer) for layer in zip(*(n.biases for n in networks), strict=True)]
+        self.n_iter_ = max(result.n_iter for result in results)
+        self.loss_curve_ = np.mean(
+            [np.pad(r.loss_curve, (0, self.n_iter_ - r.n_iter), mode="edge") for r in results], axis=0
+        )
+        worst = max(results, key=lambda result: list(Status).index(result.status))
+        self.status_ = worst.status.name.lower()
+        self.shift_ = 0.0
+        logits = self._member_logits(X).mean(axis=0)
+        if self.balance and len(networks) > 1:
+            row_weights = self.weighting_.row_weights(target, weights)
+            self.shift_ = float(solve_shifts(target, logits[None], row_weights[None])[0])
+            logits = logits + self.shift_
+        self.key_equation_ = key_equation(target, sigmoid(logits), self.weighting_, weights)
+
+    def _member_logits(self, X: Array) -> Array:
+        return stacked_logits(
+            X,
+            self.input_mean_,
+            self.input_scale_,
+            self.coefs_,
+            self.intercepts_,
+            self.activation,
+            limit=bool(self.standardize),
+        )
+
+    def _networks(self) -> list[Network]:
+        """The members as networks of their own."""
+        return [
+            Network(
+                self.input_mean_,
+                self.input_scale_,
+                tuple(layer[m] for layer in self.coefs_),
+                tuple(layer[m] for layer in self.intercepts_),
+                self.activation,
+                bool(self.standardize),
+            )
+            for m in range(len(self.coefs_[0]))
+        ]
+
+    def _logits(self, X: Any) -> Array:
+        """Weighted logit of the positive class."""
+        check_is_fitted(self)
+        logits = self._member_logits(check_rows(self, X, reset=False)).mean(axis=0) + self.shift_
+        if not np.isfinite(logits).all():
+            raise InvalidInput("X holds values too large for this network: its output overflows; standardize=True helps.")
+        return logits
+
+    def _positive_is_last(self) -> bool:
+        return bool(self.classes_[1] == self.pos_label_)
+
+    def _two_columns(self, logits: Array) -> Array:
+        columns = [sigmoid(-logits), sigmoid(logits)]
+        return np.column_stack(columns if self._positive_is_last() else columns[::-1])

@@ -1,0 +1,86 @@
+"""The stationarity of a fitted classifier's loss in every one of its parameters."""
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from sklearn.utils.validation import check_is_fitted
+
+from crcen.exceptions import InvalidInput
+from crcen.models.classifier import CRCENClassifier
+from crcen.models.validation import check_rows, check_weights
+from crcen.training.stationarity import gradient_of
+
+__all__ = ["Stationarity", "stationarity"]
+
+
+@dataclass(frozen=True, eq=False)
+class Stationarity:
+    """Gradient of the training objective at a fitted model; zero everywhere at a stationary point.
+
+    Parameters
+    ----------
+    weights, biases : list of ndarray
+        One array a layer, with the members as first axis, in the shapes of ``coefs_`` and ``intercepts_``.
+    """
+
+    weights: list[NDArray[np.float64]]
+    biases: list[NDArray[np.float64]]
+
+    @property
+    def output_bias(self) -> float:
+        """Largest magnitude at the output bias: the key equation."""
+        return float(np.abs(self.biases[-1]).max())
+
+    @property
+    def largest_bias(self) -> float:
+        """Largest magnitude over all biases, which are never penalised."""
+        return max(float(np.abs(bias).max()) for bias in self.biases)
+
+    @property
+    def largest_weight(self) -> float:
+        """Largest magnitude over all weights, the penalty's gradient included."""
+        return max(float(np.abs(weight).max()) for weight in self.weights)
+
+    def __str__(self) -> str:
+        return (
+            f"stationarity: output bias {self.output_bias:.2e}, any bias {self.largest_bias:.2e}, "
+            f"any weight {self.largest_weight:.2e} (gradient of the mean weighted loss plus penalty)"
+        )
+
+
+def stationarity(model: CRCENClassifier, X: Any, y: Any, sample_weight: Any = None) -> Stationarity:
+    """The paper's necessary condition, for every component of the parameters.
+
+    A component θ contributes Σ w (∂ℓ/∂o)(∂o/∂θ) / Σ w, plus the penalty's gradient on weights; with cross entropy
+    ∂ℓ/∂o = q − y, which for the output bias is the key equation. Each member of an averaged model has its own.
+
+    Parameters
+    ----------
+    model : CRCENClassifier or CSMLPClassifier
+        Fitted.
+    X, y, sample_weight
+        Rows; the condition is about those that the model was trained on.
+
+    Returns
+    -------
+    Stationarity
+        The gradient, layer by layer.
+    """
+    check_is_fitted(model)
+    rows = check_rows(model, X, reset=False)
+    labels = np.asarray(y)
+    if labels.shape != (len(rows),) or not np.isin(labels, model.classes_).all():
+        listed = ", ".join(repr(c) for c in model.classes_.tolist())
+        raise InvalidInput(f"y must hold one label of {listed} for each of the {len(rows)} rows.")
+    target = labels == model.pos_label_
+    row_weights = model.weighting_.row_weights(target, check_weights(sample_weight, rows))
+    members = [
+        gradient_of(network, rows, target, row_weights, model._loss, float(model.l2)) for network in model._networks()
+    ]
+    weights, biases = zip(*members, strict=True)
+    return Stationarity(
+        [np.stack(layer) for layer in zip(*weights, strict=True)],
+        [np.stack(layer) for layer in zip(*biases, strict=True)],
+    )

@@ -1,0 +1,133 @@
+"""Checks at the door of every estimator: parameters, rows and labels, each refused with one sentence."""
+
+import numbers
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from sklearn.utils.multiclass import check_classification_targets, type_of_target
+from sklearn.utils.validation import _check_sample_weight, validate_data
+
+from crcen.exceptions import InvalidInput, InvalidParameter
+
+__all__ = ["check_choice", "check_flag", "check_hidden", "check_labels", "check_number", "check_rows", "check_weights"]
+
+
+def check_number(
+    owner: object, name: str, *, low: float, high: float = np.inf, integer: bool = False, open_low: bool = False
+) -> None:
+    """A finite number in [low, high] (or above low where ``open_low``)."""
+    value = getattr(owner, name)
+    kind = numbers.Integral if integer else numbers.Real
+    fine = isinstance(value, kind) and not isinstance(value, bool | np.bool_) and np.isfinite(float(value))
+    if fine and (value > low if open_low else value >= low) and value <= high:
+        return
+    what = "a whole number" if integer else "a number"
+    start = f"above {low:g}" if open_low else f"at least {low:g}"
+    end = "" if np.isinf(high) else f" and at most {high:g}"
+    raise InvalidParameter(f"{name} of {type(owner).__name__} must be {what} {start}{end}: got {value!r}.")
+
+
+def check_choice(owner: object, name: str, allowed: tuple[Any, ...]) -> None:
+    """One of a few values."""
+    value = getattr(owner, name)
+    if not any(value is choice or (type(value) is type(choice) and value == choice) for choice in allowed):
+        listed = ", ".join(repr(choice) for choice in allowed)
+        raise InvalidParameter(f"{name} of {type(owner).__name__} must be one of {listed}: got {value!r}.")
+
+
+def check_flag(owner: object, name: str) -> None:
+    """A bool."""
+    if not isinstance(getattr(owner, name), bool | np.bool_):
+        value = getattr(owner, name)
+        raise InvalidParameter(f"{name} of {type(owner).__name__} must be True or False: got {value!r}.")
+
+
+def check_hidden(owner: object, hidden: Any) -> tuple[int, ...]:
+    """Hidden layer sizes as a tuple; a bare number is one layer."""
+    sizes = (hidden,) if isinstance(hidden, numbers.Integral) and not isinstance(hidden, bool) else hidden
+    try:
+        layers = tuple(sizes)
+    except TypeError:
+        layers = (None,)
+    if all(isinstance(h, numbers.Integral) and not isinstance(h, bool) and h > 0 for h in layers):
+        return tuple(int(h) for h in layers)
+    raise InvalidParameter(
+        f"hidden of {type(owner).__name__} must be a tuple of layer sizes such as (32,) or (64, 32), or () for none: "
+        f"got {hidden!r}."
+    )
+
+
+def _column_names(estimator: Any, X: Any, n_columns: int) -> list[str]:
+    names = getattr(X, "columns", None)
+    if names is None:
+        names = getattr(estimator, "feature_names_in_", None)
+    return [str(n) for n in names] if names is not None else [str(i) for i in range(n_columns)]
+
+
+def _unreadable_columns(X: Any) -> list[str]:
+    """Names of columns that hold something that is not a number."""
+    if hasattr(X, "columns"):
+        columns = [(str(name), np.asarray(X[name])) for name in X.columns]
+    else:
+        array = np.asarray(X)
+        columns = [(str(i), array[:, i]) for i in range(array.shape[1])] if array.ndim == 2 else []
+    bad = []
+    for name, values in columns:
+        try:
+            values.astype(np.float64)
+        except (TypeError, ValueError):
+            bad.append(name)
+    return bad
+
+
+def _listed(names: list[str]) -> str:
+    return ", ".join(names[:5]) + (f" and {len(names) - 5} more" if len(names) > 5 else "")
+
+
+def check_rows(estimator: Any, X: Any, y: Any = "no_validation", *, reset: bool) -> Any:
+    """Rows as a float64 array (with y: also y), feature names kept or compared, every value finite."""
+    try:
+        checked = validate_data(
+            estimator, X, y, reset=reset, dtype=np.float64, ensure_all_finite=False, ensure_min_samples=2 if reset else 1
+        )
+    except ValueError as error:
+        bad = _unreadable_columns(X) if "convert" in str(error) else []
+        if not bad:
+            raise
+        raise InvalidInput(
+            f"X must hold numbers: column {_listed(bad)} does not; encode it first, for example with "
+            f"sklearn.preprocessing.OneHotEncoder or skrub.TableVectorizer."
+        ) from error
+    rows = checked[0] if isinstance(checked, tuple) else checked
+    if not np.isfinite(rows).all():
+        names = _column_names(estimator, X, rows.shape[1])
+        kinds = [k for k, test in (("NaN", np.isnan), ("infinity", np.isinf)) if test(rows).any()]
+        bad = [names[i] for i in np.flatnonzero(~np.isfinite(rows).all(axis=0))]
+        raise InvalidInput(
+            f"Input X contains {' and '.join(kinds)} in column {_listed(bad)}; {type(estimator).__name__} needs finite "
+            f"numbers, so impute or drop them first, for example with sklearn.impute.SimpleImputer."
+        )
+    return checked
+
+
+def check_labels(y: NDArray[Any]) -> NDArray[Any]:
+    """The two sorted classes of y."""
+    check_classification_targets(y)
+    classes = np.unique(y)
+    if classes.size == 1:
+        raise InvalidInput(f"y must hold two classes: got one class only, {classes[0]!r}.")
+    if classes.size > 2:
+        raise InvalidInput(
+            f"Only binary classification is supported. The type of the target is {type_of_target(y)}: "
+            f"got {classes.size} classes; pass y == the label of the rare class for now."
+        )
+    return classes
+
+
+def check_weights(sample_weight: Any, X: NDArray[np.float64]) -> NDArray[np.float64]:
+    """Row weights as float64: finite and not negative."""
+    weights = _check_sample_weight(sample_weight, X, dtype=np.float64)
+    if (weights < 0).any():
+        raise InvalidInput(f"sample_weight must not be negative: got {weights.min():g}.")
+    return np.asarray(weights, dtype=np.float64)

@@ -1,0 +1,184 @@
+"""The key equation on any rows: (1 − mean_pos) / mean_neg = 1/α, how far off it is, and whether that is chance."""
+
+import math
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from crcen.exceptions import InvalidInput
+from crcen.theory.class_means import means_by_law
+from crcen.theory.decision import posterior
+from crcen.theory.rows import check_binary_target, check_probabilities, check_row_weights, class_totals
+from crcen.theory.weighting import ClassWeighting, WeightingLike, resolve
+
+__all__ = ["KeyEquation", "key_equation"]
+
+_BALANCED = 1e-10
+
+
+@dataclass(frozen=True)
+class KeyEquation:
+    """Both sides of the key equation on some rows, with what belongs to them.
+
+    Parameters
+    ----------
+    weighting : ClassWeighting
+        The resolved weighting; its counts are those of the training rows where it came resolved.
+    lhs : float
+        (1 − mean_pos) / mean_neg; inf where mean_neg is 0, NaN for 0/0.
+    residual : float
+        |λ·n_pos·(1 − mean_pos) − (1−λ)·n_neg·mean_neg| / (λ·n_pos + (1−λ)·n_neg), with the counts of the weighting:
+        |Σ w(y−q)| / Σ w on the training rows, and still meaningful on rows with another class ratio.
+    imbalance : float
+        The same difference, divided by the sum of the two terms: |Σ w(y−q)| / Σ w|y−q| on the training rows. It does
+        not become small merely because the classes are separable; 0 where both terms are 0.
+    mean_pos, mean_neg : float
+        Weighted class means of q.
+    var_pos, var_neg : float
+        Weighted population variances of q in each class.
+    z, p_value : float
+        The residual test of `key_equation`; NaN where it says nothing.
+    z_reason : str
+        Why z is NaN; empty where it is not.
+    """
+
+    weighting: ClassWeighting
+    lhs: float
+    residual: float
+    imbalance: float
+    mean_pos: float
+    mean_neg: float
+    var_pos: float
+    var_neg: float
+    z: float
+    p_value: float
+    z_reason: str
+
+    @property
+    def rhs(self) -> float:
+        """The right side, 1/α = n_neg(1−λ) / (n_pos λ)."""
+        return 1.0 / self.weighting.alpha
+
+    @property
+    def discrimination(self) -> float:
+        """D = mean_pos − mean_neg."""
+        return self.mean_pos - self.mean_neg
+
+    @property
+    def predicted_mean_pos(self) -> float:
+        """What the general-λ law makes of D for the positives, (1 + D/α) / (1 + 1/α)."""
+        return means_by_law(self.discrimination, self.weighting.alpha)[0]
+
+    @property
+    def predicted_mean_neg(self) -> float:
+        """What the general-λ law makes of D for the negatives, (1 − D) / (1 + 1/α)."""
+        return means_by_law(self.discrimination, self.weighting.alpha)[1]
+
+    def __str__(self) -> str:
+        test = f"z = {self.z:.3f}, p-value {self.p_value:.3g}"
+        if self.z_reason:
+            test = f"not available: {self.z_reason}"
+        return "\n".join(
+            [
+                f"Key equation (1 - mean_pos) / mean_neg = 1/α at λ = {self.weighting.lam:.6g}",
+                f"  left side       {self.lhs:.6g}",
+                f"  right side      {self.rhs:.6g}",
+                f"  residual        {self.residual:.3g}   (imbalance {self.imbalance:.3g})",
+                f"  positives       mean {self.mean_pos:.6g}, variance {self.var_pos:.6g}, "
+                f"mean by the law {self.predicted_mean_pos:.6g}",
+                f"  negatives       mean {self.mean_neg:.6g}, variance {self.var_neg:.6g}, "
+                f"mean by the law {self.predicted_mean_neg:.6g}",
+                f"  discrimination  {self.discrimination:.6g}",
+                f"  residual test   {test}",
+            ]
+        )
+
+
+def key_equation(
+    y: ArrayLike, q: ArrayLike, weighting: WeightingLike, sample_weight: ArrayLike | None = None
+) -> KeyEquation:
+    """Evaluate the key equation on any rows, for the output of any model.
+
+    Parameters
+    ----------
+    y : array of shape (n,)
+        0/1 or bool, 1 is positive; both classes must be there.
+    q : array of shape (n,)
+        Weighted probabilities of the positive class.
+    weighting : ClassWeighting, Lam, Alpha, CostRatio, Budget, float, "balanced" or None
+        What q was trained under. A resolved weighting brings its training counts; a spec is resolved on these rows.
+    sample_weight : array of shape (n,), optional
+        Finite and not negative.
+
+    Returns
+    -------
+    KeyEquation
+        Both sides, residual, class means and variances, and the residual test.
+
+    Raises
+    ------
+    InvalidInput
+        If labels, probabilities or weights cannot be used, or a class is absent.
+
+    Notes
+    -----
+    The residual test is Z = Σ w(y−q) / sqrt(Σ s²[λ² p(1−q)² + (1−λ)²(1−p)q²]) on the rows given, with p the natural
+    posterior of q, s the sample weight and w = s·λ or s·(1−λ); its two-sided p-value is that of N(0, 1). It assumes
+
+    - that p is the **true** posterior, fixed before these rows were seen. A fitted model has an error of its own and
+      the variance grows to about 1 + n_new/n_train: on as many new rows as training rows a nominal .05 is really .17;
+    - independent rows at the natural class ratio (not resampled, not the training rows).
+
+    On rows that were balanced (|Σ w(y−q)| ≤ 1e-10 · Σ w|y−q|) the equation holds by construction and Z is NaN.
+    """
+    positive = check_binary_target(y)
+    outputs = check_probabilities(q)
+    if outputs.shape != positive.shape:
+        raise InvalidInput(f"q must have one value for each of the {positive.size} rows, got shape {outputs.shape}")
+    sizes = check_row_weights(sample_weight, positive.size)
+    totals = class_totals(positive, sizes)
+    resolved = resolve(weighting, *totals)
+    s_pos, s_neg = sizes[positive], sizes[~positive]
+    q_pos, q_neg = outputs[positive], outputs[~positive]
+
+    # From 1 − q itself: 1 − mean_pos would lose the digits of a small miss.
+    miss_pos = float(np.sum(s_pos * (1.0 - q_pos))) / totals[0]
+    mean_pos, mean_neg = float(np.sum(s_pos * q_pos)) / totals[0], float(np.sum(s_neg * q_neg)) / totals[1]
+    lhs = math.inf if miss_pos > 0.0 else math.nan
+    if mean_neg > 0.0:
+        lhs = miss_pos / mean_neg
+    missed, alarmed = resolved.lam * resolved.n_pos * miss_pos, resolved.threshold * resolved.n_neg * mean_neg
+    gap = abs(missed - alarmed)
+    z, p_value, z_reason = _residual_test(positive, outputs, sizes, resolved)
+    return KeyEquation(
+        weighting=resolved,
+        lhs=lhs,
+        residual=gap / (resolved.lam * resolved.n_pos + resolved.threshold * resolved.n_neg),
+        imbalance=gap / (missed + alarmed) if missed + alarmed > 0.0 else 0.0,
+        mean_pos=mean_pos,
+        mean_neg=mean_neg,
+        var_pos=float(np.sum(s_pos * (q_pos - mean_pos) ** 2)) / totals[0],
+        var_neg=float(np.sum(s_neg * (q_neg - mean_neg) ** 2)) / totals[1],
+        z=z,
+        p_value=p_value,
+        z_reason=z_reason,
+    )
+
+
+def _residual_test(
+    positive: NDArray[np.bool_], q: NDArray[np.float64], sizes: NDArray[np.float64], weighting: ClassWeighting
+) -> tuple[float, float, str]:
+    """Compute Z, its two-sided p-value and, where there is none, the reason."""
+    p = posterior(q, weighting)
+    sizes = sizes / sizes.max()  # Z does not depend on the scale of the weights; their squares could overflow
+    lam, mu = weighting.lam, weighting.threshold
+    variance = float(np.sum(sizes**2 * (lam**2 * p * (1.0 - q) ** 2 + mu**2 * (1.0 - p) * q**2)))
+    if variance <= 0.0:
+        return math.nan, math.nan, "every q is 0 or 1, so the residual has no variance under the model"
+    errors = sizes * np.where(positive, lam * (1.0 - q), -mu * q)
+    total = float(errors.sum())
+    if abs(total) <= _BALANCED * float(np.abs(errors).sum()):
+        return math.nan, math.nan, "these rows were balanced, so the key equation holds on them by construction"
+    z = total / math.sqrt(variance)
+    return z, math.erfc(abs(z) / math.sqrt(2.0)), ""

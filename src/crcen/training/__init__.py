@@ -1,0 +1,1 @@
+"""Torch: a list of jobs in, fitted parameters out."""

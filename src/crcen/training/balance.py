@@ -1,0 +1,115 @@
+"""The balance solve: the shift of an output bias that makes the key equation hold exactly.
+
+With a = o + d, the weighted residual Σ_pos w σ(−a) − Σ_neg w σ(a) falls strictly in d and has one root whenever both
+classes are present. The solve works on the difference of the logarithms of the two sums, which keeps its relative
+precision where every probability is saturated, and is computed from logits, never from probabilities. Each Newton step
+is kept inside a bracket and replaced by bisection where it would leave it: plain Newton diverges from saturated logits.
+"""
+
+import numpy as np
+import torch
+from numpy.typing import ArrayLike, NDArray
+from torch import Tensor
+from torch.nn.functional import logsigmoid
+
+from crcen.exceptions import InvalidInput
+from crcen.theory.rows import check_binary_target, check_row_weights
+from crcen.theory.weighting import WeightingLike, resolve_on
+
+__all__ = ["balance_shift", "relative_residual", "solve_shifts"]
+
+_MAX_STEPS = 200
+
+
+def balance_shift(
+    y: ArrayLike, logits: ArrayLike, weighting: WeightingLike, sample_weight: ArrayLike | None = None
+) -> float:
+    """The number to add to any network's output bias so that the key equation holds on these rows.
+
+    Parameters
+    ----------
+    y
+        0/1 or bool, 1 = positive; both classes must be present.
+    logits
+        The network's output before the sigmoid, one a row.
+    weighting
+        Any weighting: a spec is resolved on these rows, a resolved one is taken as it is.
+    sample_weight
+        Row weights, or ``None``.
+
+    Returns
+    -------
+    float
+        The shift d with Σ w (y − σ(logits + d)) = 0.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> y, logits = np.array([1, 0, 0, 0]), np.array([40.0, 41.0, 42.0, 43.0])
+    >>> d = balance_shift(y, logits, "balanced")
+    >>> q = 1 / (1 + np.exp(-(logits + d)))
+    >>> float(abs(3 * (1 - q[0]) - q[1:].sum())) < 1e-12
+    True
+    """
+    target = check_binary_target(y)
+    values = np.asarray(logits, dtype=np.float64)
+    if values.shape != target.shape:
+        raise InvalidInput(f"logits must have one value a row: got shape {values.shape} for {target.size} rows.")
+    if not np.isfinite(values).all():
+        raise InvalidInput("logits must be finite: got NaN or infinity; check the network that made them.")
+    rows = check_row_weights(sample_weight, target.size)
+    weights = resolve_on(weighting, target, rows).row_weights(target, rows)
+    return float(solve_shifts(target, values[None], weights[None])[0])
+
+
+def solve_shifts(y: NDArray[np.bool_], logits: NDArray[np.float64], weights: NDArray[np.float64]) -> NDArray[np.float64]:
+    """Shifts of M networks at once, each from its own logits and weights.
+
+    Shape
+    -----
+    y (n,); logits (M, n); weights (M, n) or (1, n); result (M,).
+    """
+    used = (weights > 0).any(axis=0)
+    pos, neg = y & used, ~y & used
+    if not pos.any() or not neg.any():
+        missing = "positive" if not pos.any() else "negative"
+        raise InvalidInput(f"the balance solve needs rows of both classes with weight: no {missing} row was given.")
+    out_pos, out_neg = (torch.from_numpy(np.ascontiguousarray(logits[:, part])) for part in (pos, neg))
+    log_pos, log_neg = (torch.from_numpy(np.ascontiguousarray(weights[:, part])).log() for part in (pos, neg))
+
+    # Outside these ends one of the two sums dominates whatever the logits are.
+    spread = (log_pos.logsumexp(1) - log_neg.logsumexp(1)).abs() + 40.0
+    low = -torch.maximum(out_pos.amax(1), out_neg.amax(1)) - spread
+    high = -torch.minimum(out_pos.amin(1), out_neg.amin(1)) + spread
+    shift = torch.zeros_like(low).clamp(low, high)
+    for _ in range(_MAX_STEPS):
+        gap, slope = _log_gap(out_pos + shift[:, None], log_pos, out_neg + shift[:, None], log_neg)
+        low = torch.where(gap >= 0, shift, low)
+        high = torch.where(gap <= 0, shift, high)
+        step = shift - gap / slope
+        inside = (step > low) & (step < high) & torch.isfinite(step)
+        new = torch.where(inside, step, 0.5 * (low + high))
+        new = torch.where(gap == 0, shift, new)
+        done = (new - shift).abs() <= 4e-16 * new.abs().clamp(min=1.0)
+        shift = new
+        if bool(done.all()):
+            break
+    return shift.numpy()
+
+
+def _log_gap(a_pos: Tensor, log_pos: Tensor, a_neg: Tensor, log_neg: Tensor) -> tuple[Tensor, Tensor]:
+    """log Σ_pos w σ(−a) − log Σ_neg w σ(a), falling in the shift, and its slope."""
+    terms_pos, terms_neg = log_pos + logsigmoid(-a_pos), log_neg + logsigmoid(a_neg)
+    sum_pos, sum_neg = terms_pos.logsumexp(1), terms_neg.logsumexp(1)
+    share_pos, share_neg = (terms_pos - sum_pos[:, None]).exp(), (terms_neg - sum_neg[:, None]).exp()
+    slope = -(share_pos * torch.sigmoid(a_pos)).sum(1) - (share_neg * torch.sigmoid(-a_neg)).sum(1)
+    return sum_pos - sum_neg, slope
+
+
+def relative_residual(
+    y: NDArray[np.bool_], logits: NDArray[np.float64], weights: NDArray[np.float64]
+) -> NDArray[np.float64]:
+    """|Σ w (y − q)| / Σ w of M networks: logits (M, n), weights (M, n) or (1, n) → (M,)."""
+    a, w = torch.from_numpy(logits), torch.from_numpy(weights)
+    error = torch.where(torch.from_numpy(y), torch.sigmoid(-a), -torch.sigmoid(a))
+    return ((w * error).sum(1).abs() / w.sum(1)).numpy()

@@ -1,0 +1,92 @@
+"""What the engine is asked for and what it gives back."""
+
+from dataclasses import dataclass, field
+from enum import Enum
+
+import numpy as np
+from numpy.typing import NDArray
+
+from crcen.training.network import Network
+
+__all__ = ["Status", "TrainingJob", "TrainingResult"]
+
+
+class Status(Enum):
+    """How a network's training ended; the value is the sentence a person reads."""
+
+    CONVERGED = "the gradient or the loss no longer changes"
+    COMPLETED = "the full learning-rate schedule was run"
+    EARLY_STOPPED = "the loss on the validation rows no longer fell; the best epoch was kept"
+    MAX_EPOCHS = "the limit of iterations was reached before the gradient was small; raise max_epochs or l2"
+    DIVERGED = "the loss became infinite or NaN; lower learning_rate or raise l2"
+
+    @property
+    def is_finite(self) -> bool:
+        """Whether the network can be used."""
+        return self is not Status.DIVERGED
+
+
+@dataclass(frozen=True, eq=False)
+class TrainingJob:
+    """One network to train on the rows it owns.
+
+    Parameters
+    ----------
+    lam
+        The weight λ of the positive class; 1−λ is the negative class's.
+    rows
+        Indices of the training rows; ``None`` for all rows of ``pool``.
+    pool
+        The rows that mini-batches are drawn from; rows of the pool that are not in ``rows`` weigh nothing. Jobs with
+        one pool and one ``shuffle_seed`` share their batches, which is what makes a stack fast. ``None`` for all.
+    val_rows
+        Rows watched for early stopping; ``None`` for no early stopping.
+    balance_rows
+        Rows on which the balance solve makes the key equation exact; ``None`` for ``rows`` and ``val_rows`` together.
+    hidden, activation, loss, l2
+        The network and its objective (see `crcen.training.losses`).
+    solver
+        ``"adam"`` (mini-batches, one-cycle rate, float32) or ``"lbfgs"`` (full batch, float64).
+    max_epochs, batch_size, learning_rate, tol
+        Passes over the pool (iterations for L-BFGS), rows of a batch, peak rate, and the L-BFGS gradient tolerance.
+    seed, shuffle_seed
+        Initial parameters and batch order. Both belong to the job, so its result depends on no other job.
+    standardize, balance
+        Whether inputs are standardised by the job's own rows, and whether the output bias is solved for.
+    """
+
+    lam: float
+    rows: NDArray[np.int64] | None = None
+    pool: NDArray[np.int64] | None = None
+    val_rows: NDArray[np.int64] | None = None
+    balance_rows: NDArray[np.int64] | None = None
+    hidden: tuple[int, ...] = (32,)
+    activation: str = "relu"
+    loss: str = "cross_entropy"
+    l2: float = 1e-4
+    solver: str = "adam"
+    max_epochs: int = 30
+    batch_size: int = 128
+    learning_rate: float = 0.01
+    tol: float = 1e-6
+    seed: int = 0
+    shuffle_seed: int = 0
+    standardize: bool = True
+    balance: bool = True
+
+
+@dataclass(frozen=True, eq=False)
+class TrainingResult:
+    """A fitted network and how it came about.
+
+    ``residual`` is |Σ w (y − q)| / Σ w over the job's balance rows, in float64, after the solve (if there was one);
+    ``shift`` is what the solve added to the output bias.
+    """
+
+    network: Network | None
+    status: Status
+    n_iter: int
+    loss_curve: NDArray[np.float64]
+    val_loss_curve: NDArray[np.float64] = field(default_factory=lambda: np.empty(0))
+    shift: float = 0.0
+    residual: float = float("nan")

@@ -1,0 +1,119 @@
+"""Groups jobs that can share work into stacks under a memory bound."""
+
+import os
+from collections.abc import Sequence
+from dataclasses import dataclass
+from math import prod
+
+import torch
+
+from crcen.training.jobs import TrainingJob
+from crcen.training.rows import digest, n_batches
+
+__all__ = ["PlannedStack", "free_memory", "plan"]
+
+# Adam keeps parameters, gradient, two moments and scratch; L-BFGS history pairs, points and directions besides.
+_ADAM_COPIES = 7
+_LBFGS_COPIES = 36
+_ACTIVATION_COPIES = 4
+_LBFGS_ROWS = 2048
+
+
+@dataclass(frozen=True)
+class PlannedStack:
+    """Positions in the job list: one row a group, every row with the same hidden shapes in the same order."""
+
+    groups: tuple[tuple[int, ...], ...]
+    n_bytes: int
+
+
+def free_memory(device: torch.device) -> int:
+    """Bytes that are free on a device."""
+    if device.type == "cuda":
+        return int(torch.cuda.mem_get_info(device)[0])
+    try:
+        with open("/proc/meminfo") as lines:
+            for line in lines:
+                if line.startswith("MemAvailable:"):
+                    return int(line.split()[1]) * 1024
+    except OSError:
+        pass
+    try:
+        return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") // 2
+    except (AttributeError, ValueError, OSError):
+        return 2**31
+
+
+def plan(jobs: Sequence[TrainingJob], n_rows: int, n_features: int, memory_bytes: int) -> list[PlannedStack]:
+    """Stacks that together hold every job once.
+
+    Jobs with equal rows, pool and batch order form a group; groups with equal settings and hidden shapes share a stack.
+    A stack over the bound is split, groups first, then networks; a single network over the bound is still planned,
+    since there is nothing smaller to fall back to.
+    """
+    groups: dict[tuple[object, ...], dict[tuple[object, ...], list[int]]] = {}
+    for position, job in enumerate(jobs):
+        common = _common_key(job, n_rows)
+        groups.setdefault(common, {}).setdefault(_group_key(job), []).append(position)
+    stacks: list[PlannedStack] = []
+    for members in groups.values():
+        by_shape: dict[tuple[tuple[int, ...], ...], list[tuple[int, ...]]] = {}
+        for positions in members.values():
+            ordered = tuple(sorted(positions, key=lambda p: jobs[p].hidden))
+            by_shape.setdefault(tuple(jobs[p].hidden for p in ordered), []).append(ordered)
+        for rows in by_shape.values():
+            stacks += _bounded(tuple(rows), jobs, n_rows, n_features, memory_bytes)
+    return stacks
+
+
+def _common_key(job: TrainingJob, n_rows: int) -> tuple[object, ...]:
+    """What all networks of a stack have in common; L-BFGS also needs one shape."""
+    n_pool = n_rows if job.pool is None else len(job.pool)
+    batches = n_batches(n_pool, job.batch_size) if job.solver == "adam" else 0
+    shape = job.hidden if job.solver == "lbfgs" else (len(job.hidden) == 0,)
+    rate = job.learning_rate if job.solver == "adam" else job.tol
+    stopping = job.val_rows is not None
+    return (job.solver, shape, job.activation, job.loss, job.max_epochs, batches, rate, stopping, job.standardize)
+
+
+def _group_key(job: TrainingJob) -> tuple[object, ...]:
+    rows = (job.rows, job.pool, job.val_rows, job.balance_rows)
+    return (*(digest(part) for part in rows), job.shuffle_seed if job.solver == "adam" else 0)
+
+
+def _bounded(
+    groups: tuple[tuple[int, ...], ...], jobs: Sequence[TrainingJob], n_rows: int, n_features: int, limit: int
+) -> list[PlannedStack]:
+    needed = _stack_bytes(groups, jobs, n_rows, n_features)
+    if needed <= limit or (len(groups) == 1 and len(groups[0]) == 1):
+        return [PlannedStack(groups, needed)]
+    return [piece for half in halves(groups) for piece in _bounded(half, jobs, n_rows, n_features, limit)]
+
+
+def halves(groups: tuple[tuple[int, ...], ...]) -> list[tuple[tuple[int, ...], ...]]:
+    """Split a stack in two: groups first, else networks."""
+    if len(groups) > 1:
+        middle = len(groups) // 2
+        return [groups[:middle], groups[middle:]]
+    middle = len(groups[0]) // 2
+    return [(groups[0][:middle],), (groups[0][middle:],)]
+
+
+def _stack_bytes(
+    groups: tuple[tuple[int, ...], ...], jobs: Sequence[TrainingJob], n_rows: int, n_features: int
+) -> int:
+    example = jobs[groups[0][0]]
+    is_adam = example.solver == "adam"
+    itemsize = 4 if is_adam else 8
+    owned = example.rows if not is_adam and example.rows is not None else example.pool
+    n_pool = n_rows if owned is None else len(owned)
+    rows = min(example.batch_size, n_pool) if is_adam else min(_LBFGS_ROWS, n_pool)
+    parameters = units = 0
+    for position in groups[0]:
+        sizes = (n_features, *jobs[position].hidden, 1)
+        parameters += sum(prod(pair) + pair[1] for pair in zip(sizes[:-1], sizes[1:], strict=True))
+        units += sum(sizes[1:])
+    copies = _ADAM_COPIES if is_adam else _LBFGS_COPIES
+    # L-BFGS keeps the weights of every row and network; Adam gathers an epoch's rows at once.
+    held = n_pool * (n_features + 4 + (0 if is_adam else len(groups[0])))
+    return len(groups) * itemsize * (copies * parameters + _ACTIVATION_COPIES * rows * units + held)

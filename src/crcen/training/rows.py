@@ -1,0 +1,181 @@
+"""How rows reach a stack: encoded, weighted, in batches."""
+
+import hashlib
+from collections.abc import Iterator, Sequence
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+__all__ = ["RowFeed", "TrainingData", "digest", "n_batches", "standardization"]
+
+Index = NDArray[np.int64]
+Array = NDArray[np.float64]
+
+
+def digest(rows: Index | None) -> bytes:
+    """A key that is equal exactly for equal row lists."""
+    if rows is None:
+        return b"all"
+    return hashlib.blake2b(np.ascontiguousarray(rows).tobytes(), digest_size=16).digest()
+
+
+def n_batches(n_rows: int, batch_size: int) -> int:
+    """Batches an epoch over ``n_rows`` rows."""
+    return -(-n_rows // min(batch_size, n_rows))
+
+
+def standardization(X: Array, sample_weight: Array) -> tuple[Array, Array]:
+    """Weighted column means and standard deviations; a constant column gets scale 1.
+
+    Columns are divided by their largest magnitude first, so that values near the end of float64 do not overflow.
+    """
+    share = (sample_weight / sample_weight.sum())[:, None]
+    size = np.abs(X).max(axis=0)
+    size[size == 0] = 1.0
+    unit = X / size
+    mean = (share * unit).sum(axis=0)
+    std = np.sqrt((share * (unit - mean) ** 2).sum(axis=0))
+    is_constant = std <= 1e-12 * np.maximum(np.abs(mean), 1e-12)
+    scale = np.where(is_constant, 1.0, std * size)
+    return mean * size, np.where(scale == 0, 1.0, scale)
+
+
+class TrainingData:
+    """The rows of one call to the engine, on the host in float64 and once on the device.
+
+    On the device the columns are standardised by all rows, in float64, before they are rounded: a column far from zero
+    would lose its digits in float32. Each group's own standardisation is then an affine map of these columns, so nothing
+    of other rows enters it.
+    """
+
+    def __init__(self, X: Array, y: NDArray[np.bool_], sample_weight: Array, device: torch.device) -> None:
+        self.X, self.y, self.sample_weight, self.device = X, y, sample_weight, device
+        self._on_device: dict[tuple[torch.dtype, bool], tuple[Tensor, Array, Array]] = {}
+        self._labels: dict[torch.dtype, Tensor] = {}
+
+    @property
+    def n_rows(self) -> int:
+        """Number of rows."""
+        return self.X.shape[0]
+
+    def on_device(self, dtype: torch.dtype, standardize: bool) -> tuple[Tensor, Array, Array]:
+        """The device copy of X with the mean and scale that were taken out of it."""
+        key = (dtype, standardize)
+        if key not in self._on_device:
+            if standardize:
+                mean, scale = standardization(self.X, np.ones(self.n_rows))
+            else:
+                mean, scale = np.zeros(self.X.shape[1]), np.ones(self.X.shape[1])
+            device_x = torch.from_numpy((self.X - mean) / scale).to(self.device, dtype)
+            self._on_device[key] = (device_x, mean, scale)
+        return self._on_device[key]
+
+    def labels(self, dtype: torch.dtype) -> Tensor:
+        """y as 0/1 on the device."""
+        if dtype not in self._labels:
+            self._labels[dtype] = torch.from_numpy(self.y).to(self.device, dtype)
+        return self._labels[dtype]
+
+
+class RowFeed:
+    """Batches of encoded rows for the G groups of a stack.
+
+    Parameters
+    ----------
+    data
+        The rows.
+    pools
+        For each group the indices its batches are drawn from; one list object may serve several groups.
+    row_weights
+        For each group the weight of each row of its pool (sample weight, zero for rows it does not own).
+    means, scales
+        (G, F) input standardisation of the groups.
+    dtype, standardize
+        Which device copy to read.
+    """
+
+    def __init__(
+        self,
+        data: TrainingData,
+        pools: Sequence[Index],
+        row_weights: Sequence[Array],
+        means: Array,
+        scales: Array,
+        dtype: torch.dtype,
+        standardize: bool,
+    ) -> None:
+        self.data, self.dtype = data, dtype
+        self._x, mean0, scale0 = data.on_device(dtype, standardize)
+        self._y = data.labels(dtype)
+        # z = (x − m)/s with x = x₀·s₀ + m₀ is the affine map x₀·(s₀/s) + (m₀ − m)/s.
+        self._slope = torch.from_numpy(scale0 / scales).to(data.device, dtype)[:, None]
+        self._offset = torch.from_numpy((mean0 - means) / scales).to(data.device, dtype)[:, None]
+        keys = [digest(pool) for pool in pools]
+        self.pool_keys = keys
+        self._pools = pools
+        longest = max(len(pool) for pool in pools)
+        # One more position, without weight, fills up batches.
+        weights = np.zeros((len(pools), longest + 1))
+        for group, values in enumerate(row_weights):
+            weights[group, : len(values)] = values
+        self._weights = torch.from_numpy(weights).to(data.device, dtype)
+        self._filler = longest
+        self._batch = torch.empty(0)
+
+    def shuffled(self, seeds: Sequence[int], epoch: int, batch_size: int) -> Iterator[tuple[Tensor, Tensor, Tensor]]:
+        """The batches of one epoch, the classes spread evenly over them; groups with one pool and seed share them."""
+        orders: dict[tuple[bytes, int], Index] = {}
+        for key, pool, seed in zip(self.pool_keys, self._pools, seeds, strict=True):
+            if (key, seed) not in orders:
+                orders[key, seed] = self._spread_order(pool, seed, epoch)
+        count = n_batches(len(self._pools[0]), batch_size)
+        shared = len(orders) == 1
+        yield from self._batches(
+            [next(iter(orders.values()))] if shared else [orders[k, s] for k, s in zip(self.pool_keys, seeds, strict=True)],
+            count,
+        )
+
+    def in_order(self, rows_at_once: int) -> Iterator[tuple[Tensor, Tensor, Tensor]]:
+        """All rows once, as they stand."""
+        shared = len(set(self.pool_keys)) == 1
+        pools = self._pools[:1] if shared else self._pools
+        longest = max(len(pool) for pool in pools)
+        yield from self._batches([np.arange(len(pool)) for pool in pools], -(-longest // rows_at_once))
+
+    def _spread_order(self, pool: Index, seed: int, epoch: int) -> Index:
+        """A random order in which each class is spread evenly, from (seed, epoch) alone."""
+        rng = np.random.Generator(np.random.Philox(np.random.SeedSequence([seed, 2, epoch])))
+        labels = self.data.y[pool]
+        keys = np.empty(len(pool))
+        for label in (True, False):
+            members = labels == label
+            count = int(members.sum())
+            keys[members] = (rng.permutation(count) + rng.random()) / max(count, 1)
+        return np.argsort(keys, kind="stable")
+
+    def _batches(self, orders: Sequence[Index], count: int) -> Iterator[tuple[Tensor, Tensor, Tensor]]:
+        """Cut each order into ``count`` batches of its own even size, filled up to the longest of them."""
+        sizes = [-(-len(order) // count) for order in orders]
+        positions = np.full((len(orders), count, max(sizes)), self._filler)
+        rows = np.zeros((len(orders), count, max(sizes)), dtype=np.int64)
+        for group, (order, size) in enumerate(zip(orders, sizes, strict=True)):
+            padded = np.full(count * size, self._filler)
+            padded[: len(order)] = order
+            positions[group, :, :size] = padded.reshape(count, size)
+            pool_and_filler = np.append(self._pools[group], self._pools[group][0])
+            rows[group, :, :size] = pool_and_filler[np.minimum(positions[group, :, :size], len(order))]
+        device = self.data.device
+        row_index = torch.from_numpy(rows).to(device)
+        position_index = torch.from_numpy(positions).to(device)
+        groups = self._weights.shape[0]
+        if len(orders) == 1:
+            weights = self._weights[:, position_index[0]]
+        else:
+            weights = self._weights.gather(1, position_index.view(groups, -1)).view(groups, count, -1)
+        x, y = self._x[row_index], self._y[row_index]
+        batch = torch.ones(groups, x.shape[2], x.shape[3] + 1, dtype=self.dtype, device=device)
+        for i in range(count):
+            torch.addcmul(self._offset, x[:, i], self._slope, out=batch[..., :-1])
+            yield batch, y[:, i, :, None], weights[:, i, :, None]

@@ -1,0 +1,244 @@
+"""The two solvers: one `step` is an epoch of mini-batches (Adam) or an iteration over all rows (L-BFGS).
+
+A solver owns the optimiser state of a stack and touches nothing else: the loop over steps, early stopping and status
+are the engine's. Every quantity, the line search included, is per network.
+"""
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Protocol
+
+import torch
+from torch import Tensor
+
+from crcen.training.rows import RowFeed, n_batches
+from crcen.training.stack import Stack
+
+__all__ = ["LBFGS", "Adam", "Objective", "Solver"]
+
+_CHUNK_ROWS = 2048
+
+
+@dataclass(frozen=True)
+class Objective:
+    """Per-network constants of the objective, each (G, M): weights of the classes over Σ w, and the penalty."""
+
+    pos_weight: Tensor
+    neg_weight: Tensor
+    l2: Tensor
+
+    def row_weights(self, y: Tensor, base: Tensor) -> Tensor:
+        """y (G or 1, B, 1), base (G, B, 1) → (G, B, M)."""
+        return base * (self.neg_weight[:, None] + y * (self.pos_weight - self.neg_weight)[:, None])
+
+
+class Solver(Protocol):
+    """What the engine's loop asks of a solver."""
+
+    def step(self) -> Tensor:
+        """Advance once; return the objective of every network, (G, M)."""
+
+    def converged(self) -> Tensor:
+        """Networks that need no further step, (G, M) bool."""
+
+
+class Adam:
+    """Mini-batch Adam whose rate rises over the first fifth of the schedule and falls along a cosine."""
+
+    betas = (0.9, 0.99)
+    epsilon = 1e-8
+    warm_up = 0.2
+
+    def __init__(
+        self,
+        stack: Stack,
+        feed: RowFeed,
+        objective: Objective,
+        *,
+        seeds: Sequence[int],
+        max_epochs: int,
+        batch_size: int,
+        learning_rate: float,
+        n_rows: int,
+    ) -> None:
+        self.stack, self.feed, self.objective = stack, feed, objective
+        self.seeds, self.batch_size, self.learning_rate = seeds, batch_size, learning_rate
+        self.batches_an_epoch = n_batches(n_rows, batch_size)
+        self.total_steps = max_epochs * self.batches_an_epoch
+        self.epoch = self.taken = 0
+        self.penalty = stack.spread(objective.l2)
+        # A batch holds 1/batches of the weight, so this makes its gradient an unbiased estimate of the whole.
+        self.batch_objective = Objective(
+            objective.pos_weight * self.batches_an_epoch, objective.neg_weight * self.batches_an_epoch, objective.l2
+        )
+        self.first_moment = torch.zeros_like(stack.flat)
+        self.second_moment = torch.zeros_like(stack.flat)
+        self.scratch = torch.empty_like(stack.flat)
+
+    def rate(self, step: int) -> float:
+        """The learning rate of a step, from 0."""
+        progress = (step + 1) / (self.total_steps + 1)
+        if progress < self.warm_up:
+            return self.learning_rate * progress / self.warm_up
+        return self.learning_rate * 0.5 * (1 + math.cos(math.pi * (progress - self.warm_up) / (1 - self.warm_up)))
+
+    def step(self) -> Tensor:
+        """One epoch; the loss is the mean over its batches, plus the penalty at its end."""
+        stack = self.stack
+        total = torch.zeros_like(self.objective.l2)
+        for x, y, base in self.feed.shuffled(self.seeds, self.epoch, self.batch_size):
+            stack.grad.zero_()
+            total += stack.loss_and_gradient(x, y, self.batch_objective.row_weights(y, base))
+            self._update()
+        self.epoch += 1
+        penalty = stack.per_model(self.penalty * stack.flat**2)
+        return total / self.batches_an_epoch + 0.5 * penalty
+
+    def _update(self) -> None:
+        beta1, beta2 = self.betas
+        grad = self.stack.grad.addcmul_(self.penalty, self.stack.flat)
+        self.first_moment.lerp_(grad, 1 - beta1)
+        self.second_moment.mul_(beta2).addcmul_(grad, grad, value=1 - beta2)
+        rate = self.rate(self.taken)
+        self.taken += 1
+        correction = math.sqrt(1 - beta2**self.taken)
+        torch.sqrt(self.second_moment, out=self.scratch).add_(self.epsilon * correction)
+        self.stack.flat.addcdiv_(
+            self.first_moment, self.scratch, value=-rate * correction / (1 - beta1**self.taken)
+        )
+
+    def converged(self) -> Tensor:
+        """Adam runs its whole schedule."""
+        return torch.zeros_like(self.objective.l2, dtype=torch.bool)
+
+
+@dataclass
+class _History:
+    """Curvature pairs of every network, newest last; a pair that does not fit a network weighs nothing there."""
+
+    size: int
+    steps: list[Tensor] = field(default_factory=list)
+    changes: list[Tensor] = field(default_factory=list)
+    inverse_products: list[Tensor] = field(default_factory=list)
+
+    def add(self, step: Tensor, change: Tensor) -> None:
+        product = (step * change).sum(1)
+        usable = product > 1e-12 * step.norm(dim=1) * change.norm(dim=1)
+        self.steps.append(step)
+        self.changes.append(change)
+        self.inverse_products.append(torch.where(usable, 1 / product, 0.0))
+        if len(self.steps) > self.size:
+            for entries in (self.steps, self.changes, self.inverse_products):
+                entries.pop(0)
+
+    def direction(self, gradient: Tensor) -> Tensor:
+        """Minus the inverse-Hessian estimate times the gradient, by the two-loop recursion, per network."""
+        if not self.steps:
+            return -gradient / gradient.norm(dim=1, keepdim=True).clamp(min=1.0)
+        d = -gradient
+        shares = []
+        for step, change, inverse in zip(*map(reversed, (self.steps, self.changes, self.inverse_products)), strict=True):
+            share = inverse * (step * d).sum(1)
+            shares.append(share)
+            d = d - share[:, None] * change
+        newest = self.inverse_products[-1]
+        scale = torch.where(newest > 0, 1 / (newest * (self.changes[-1] ** 2).sum(1)), 1.0)
+        d = d * torch.where(torch.isfinite(scale), scale, 1.0)[:, None]
+        for step, change, inverse, share in zip(
+            self.steps, self.changes, self.inverse_products, reversed(shares), strict=True
+        ):
+            d = d + (share - inverse * (change * d).sum(1))[:, None] * step
+        return d
+
+
+class LBFGS:
+    """Full-batch L-BFGS; the line search finds a weak Wolfe point by doubling and halving, per network."""
+
+    memory = 10
+    sufficient_decrease = 1e-4
+    curvature = 0.9
+    max_trials = 30
+    # A network is done as well when this many steps in a row left the loss where it was, to this relative precision.
+    patience = 5
+    no_change = 1e-14
+
+    def __init__(self, stack: Stack, feed: RowFeed, objective: Objective, *, tol: float) -> None:
+        self.stack, self.objective, self.tol = stack, objective, tol
+        self.penalty = stack.spread(objective.l2)
+        self.batches = [(x.clone(), y, objective.row_weights(y, base)) for x, y, base in feed.in_order(_CHUNK_ROWS)]
+        self.columns = self._columns()
+        self.point = stack.flat[self.columns]  # (G·M, parameters of a network)
+        self.value, self.gradient = self._evaluate(self.point)
+        self.history = _History(self.memory)
+        self.idle = torch.zeros_like(self.value, dtype=torch.int64)
+
+    def _columns(self) -> Tensor:
+        """Positions of each network's parameters in the flat vector: a stack for L-BFGS holds one shape only."""
+        stack = self.stack
+        first, tail = stack._views(torch.arange(stack.flat.numel(), device=stack.device))
+        groups, models = stack.n_groups, stack.n_models
+        parts = [first.view(groups, stack.n_features + 1, models, -1).transpose(1, 2)]
+        for tensors in tail:
+            for weight, bias in tensors.inner:
+                parts += [weight, bias]
+            parts += [tensors.out_weight, tensors.out_bias]
+        return torch.cat([part.reshape(groups * models, -1) for part in parts], dim=1)
+
+    def _evaluate(self, point: Tensor) -> tuple[Tensor, Tensor]:
+        """Objective (N,) and gradient (N, P) of all N networks at a point."""
+        stack = self.stack
+        stack.flat[self.columns] = point
+        stack.grad.zero_()
+        total = torch.zeros_like(self.objective.l2)
+        for x, y, weights in self.batches:
+            total += stack.loss_and_gradient(x, y, weights)
+        penalised = self.penalty * stack.flat
+        value = total + 0.5 * stack.per_model(penalised * stack.flat)
+        return value.flatten(), stack.grad.add_(penalised)[self.columns]
+
+    def step(self) -> Tensor:
+        """One direction and its line search; networks that have converged stay where they are."""
+        active = ~self.converged().flatten()
+        d = self.history.direction(self.gradient)
+        slope = (d * self.gradient).sum(1)
+        bad = ~(slope < 0)
+        d = torch.where(bad[:, None], -self.gradient, d)
+        slope = torch.where(bad, -(self.gradient**2).sum(1), slope)
+        point, value, gradient = self._line_search(d, slope, active)
+        moved = value < self.value - self.no_change * self.value.abs()
+        self.idle = torch.where(moved, 0, self.idle + 1)
+        self.history.add(point - self.point, gradient - self.gradient)
+        self.point, self.value, self.gradient = point, value, gradient
+        self.stack.flat[self.columns] = point
+        return value.view_as(self.objective.l2)
+
+    def _line_search(self, d: Tensor, slope: Tensor, active: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        low = torch.zeros_like(slope)
+        high = torch.full_like(slope, math.inf)
+        length = torch.ones_like(slope)
+        best = (self.point.clone(), self.value.clone(), self.gradient.clone())
+        searching = active.clone()
+        # Near the optimum a decrease drowns in rounding; equal to rounding then counts as low enough.
+        slack = 1e-15 * self.value.abs()
+        for _ in range(self.max_trials):
+            point = self.point + length[:, None] * d
+            value, gradient = self._evaluate(point)
+            low_enough = value <= self.value + self.sufficient_decrease * length * slope + slack
+            flat_enough = (gradient * d).sum(1) >= self.curvature * slope
+            better = searching & low_enough
+            for kept, new in zip(best, (point, value, gradient), strict=True):
+                kept.copy_(torch.where(better.view(-1, *([1] * (new.dim() - 1))), new, kept))
+            searching = searching & ~(low_enough & flat_enough)
+            if not bool(searching.any()):
+                break
+            high = torch.where(searching & ~low_enough, length, high)
+            low = torch.where(searching & low_enough, length, low)
+            longer = torch.where(torch.isinf(high), 2 * length, 0.5 * (low + high))
+            length = torch.where(searching, longer, length)
+        return best
+
+    def converged(self) -> Tensor:
+        """Networks whose gradient is below the tolerance or whose loss no longer moves."""
+        small = self.gradient.abs().amax(dim=1) <= self.tol
+        return (small | (self.idle >= self.patience)).view_as(self.objective.l2)

@@ -1,0 +1,39 @@
+"""The paper's stationarity condition for every parameter of a fitted network, in float64."""
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from crcen.training.network import Network, encode
+from crcen.training.stack import Stack
+
+__all__ = ["gradient_of"]
+
+Array = NDArray[np.float64]
+
+
+def gradient_of(
+    network: Network, X: Array, y: NDArray[np.bool_], row_weights: Array, loss: str, l2: float
+) -> tuple[list[Array], list[Array]]:
+    """Gradient of a network's objective: Σ w (∂ℓ/∂o)(∂o/∂θ) / Σ w, plus l2·W on weights.
+
+    For cross entropy ∂ℓ/∂o = q − y, so that without penalty a component is the paper's
+    −λ Σ_pos (1 − q) ∂o/∂θ + (1 − λ) Σ_neg q ∂o/∂θ, divided by Σ w.
+
+    Returns
+    -------
+    weights, biases
+        One array a layer, in the shapes of the network's own parameters.
+    """
+    hidden = tuple(weight.shape[1] for weight in network.weights[:-1])
+    cpu = torch.device("cpu")
+    stack = Stack(1, X.shape[1], [hidden], network.activation, loss, torch.float64, cpu)
+    stack.set_network(0, 0, network.weights, network.biases)
+    encoded = encode(X, network.mean, network.scale, limit=network.is_standardized)
+    x = torch.from_numpy(np.column_stack([encoded, np.ones(len(X))]))[None]
+    target = torch.from_numpy(y.astype(np.float64))[None, :, None]
+    weight = torch.from_numpy(row_weights / row_weights.sum())[None, :, None]
+    with torch.no_grad():
+        stack.loss_and_gradient(x, target, weight)
+    _, _, weights, biases = next(stack.get_networks(stack.grad))
+    return [grad + l2 * own for grad, own in zip(weights, network.weights, strict=True)], biases

@@ -1,0 +1,156 @@
+"""The paper's analysis of the class means, and Cantelli's bounds on simulated outputs."""
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from crcen.exceptions import InvalidInput, InvalidParameter
+from crcen.theory.class_means import (
+    class_means,
+    duplicates,
+    mean_bounds,
+    mean_neg_given,
+    mean_pos_given,
+    means_by_law,
+    recall_bound,
+    specificity_bound,
+)
+from crcen.theory.weighting import Alpha, Budget, CostRatio, Lam, resolve
+
+PLAIN = resolve(None, 1000, 10000)
+alphas = st.floats(0.01, 100.0)
+
+
+def test_plain_cross_entropy_at_ratio_ten():
+    assert mean_bounds(PLAIN).max_mean_neg == pytest.approx(0.1)
+    assert mean_bounds(PLAIN).min_mean_pos == 0.0
+    assert mean_pos_given(0.08, PLAIN) == pytest.approx(0.2)
+    assert mean_pos_given(0.04, PLAIN) == pytest.approx(0.6)
+    assert mean_neg_given(0.2, PLAIN) == pytest.approx(0.08)
+
+
+def test_balanced_makes_the_errors_equal():
+    for mean_neg in (0.0, 0.1, 0.45, 1.0):
+        assert mean_pos_given(mean_neg, "balanced") == pytest.approx(1 - mean_neg)
+    assert mean_bounds("balanced") == mean_bounds(Alpha(1))
+    assert (mean_bounds(Alpha(1)).min_mean_pos, mean_bounds(Alpha(1)).max_mean_neg) == (0.0, 1.0)
+
+
+def test_alpha_two():
+    for weighting in (Alpha(2), resolve(Alpha(2), 1000, 10000), resolve(Lam(20 / 21), 1000, 10000)):
+        assert mean_bounds(weighting).min_mean_pos == pytest.approx(0.5)
+        assert mean_bounds(weighting).max_mean_neg == 1.0
+        assert mean_pos_given(0.4, weighting) == pytest.approx(0.8)
+
+
+@given(st.floats(0, 1), alphas)
+def test_the_law_solves_the_key_equation(discrimination, alpha):
+    mean_pos, mean_neg = class_means(discrimination, Alpha(alpha))
+    assert mean_pos - mean_neg == pytest.approx(discrimination, abs=1e-12)
+    assert 1 - mean_pos == pytest.approx(mean_neg / alpha, abs=1e-12)
+    r = 1 / alpha
+    assert mean_pos == pytest.approx((1 + r * discrimination) / (1 + r), rel=1e-12)
+    assert mean_neg == pytest.approx((1 - discrimination) / (1 + r), rel=1e-12, abs=1e-15)
+    bounds = mean_bounds(Alpha(alpha))
+    assert mean_pos >= bounds.min_mean_pos - 1e-12
+    assert mean_neg <= bounds.max_mean_neg + 1e-12
+
+
+@given(st.floats(0, 1), alphas)
+def test_given_one_mean_find_the_other(share, alpha):
+    mean_neg = share * mean_bounds(Alpha(alpha)).max_mean_neg
+    mean_pos = mean_pos_given(mean_neg, Alpha(alpha))
+    assert mean_neg_given(mean_pos, Alpha(alpha)) == pytest.approx(mean_neg, abs=1e-12 * max(1, alpha))
+    assert means_by_law(mean_pos - mean_neg, alpha) == pytest.approx((mean_pos, mean_neg), abs=1e-12)
+
+
+@given(alphas)
+def test_the_bounds_are_attained(alpha):
+    bounds = mean_bounds(Alpha(alpha))
+    assert mean_pos_given(bounds.max_mean_neg, Alpha(alpha)) == pytest.approx(bounds.min_mean_pos, abs=1e-12)
+
+
+def test_a_constant_output_has_no_discrimination():
+    """At D = 0 the law gives the weighted share of the positives, what an intercept alone would fit."""
+    made = resolve(CostRatio(3), 20, 100)
+    share = 3 * 20 / (3 * 20 + 100)
+    assert class_means(0.0, made) == pytest.approx((share, share))
+
+
+def test_means_are_vectorised():
+    np.testing.assert_allclose(mean_pos_given([0.08, 0.04], PLAIN), [0.2, 0.6])
+    np.testing.assert_allclose(mean_neg_given(np.array([0.2, 0.6]), PLAIN), [0.08, 0.04])
+
+
+@pytest.mark.parametrize(
+    ("call", "words"),
+    [
+        (lambda: mean_pos_given(0.2, PLAIN), r"mean_pos at α = 0\.1 must lie in \[0, 1\], .* gives -1"),
+        (lambda: mean_pos_given(0.2, Alpha(1e-308)), "mean_pos at α"),
+        (lambda: mean_neg_given(0.2, Alpha(2)), r"mean_neg at α = 2 must lie in \[0, 1\], .* gives 1\.6"),
+        (lambda: mean_neg_given([0.9, 0.2], Alpha(2)), r"gives 1\.6"),
+        (lambda: mean_pos_given(1.2, Alpha(2)), r"mean_neg must lie in \[0, 1\]"),
+        (lambda: mean_neg_given(-0.2, Alpha(2)), r"mean_pos must lie in \[0, 1\]"),
+        (lambda: class_means(1.5, Alpha(2)), r"in \[-1, 1\], got 1\.5"),
+        (lambda: class_means(float("nan"), Alpha(2)), "got nan"),
+        (lambda: class_means(-0.5, Alpha(0.1)), r"mean_pos at discrimination -0\.5 and α = 0\.1"),
+        (lambda: class_means(-0.9, Alpha(10)), r"mean_neg at discrimination -0\.9 and α = 10"),
+        (lambda: recall_bound(1.2, 0.1), "mean_pos must lie"),
+        (lambda: recall_bound(0.7, -0.1), "var_pos must be finite and not negative, got -0.1"),
+        (lambda: recall_bound(0.7, 0.1, threshold=2), "threshold must lie"),
+        (lambda: specificity_bound(0.2, [0.1, float("nan")]), "var_neg must be finite and not negative, got nan"),
+        (lambda: specificity_bound(-0.2, 0.1), "mean_neg must lie"),
+    ],
+)
+def test_refused(call, words):
+    with pytest.raises(InvalidInput, match=words):
+        call()
+
+
+@pytest.mark.parametrize("function", [class_means, mean_pos_given, mean_neg_given])
+def test_a_price_without_counts_has_no_alpha(function):
+    with pytest.raises(InvalidParameter, match="class counts are needed"):
+        function(0.1, CostRatio(3))
+
+
+def test_cantelli_by_hand():
+    assert recall_bound(0.8, 0.03) == pytest.approx(1 - 0.03 / (0.03 + 0.09))
+    assert specificity_bound(0.1, 0.04) == pytest.approx(1 - 0.04 / (0.04 + 0.16))
+    assert recall_bound(0.8, 0.03, threshold=0.6) == pytest.approx(0.04 / 0.07)
+    assert recall_bound(0.8, 0.0) == 1.0
+    assert recall_bound(0.5, 0.0) == recall_bound(0.4, 0.0) == recall_bound(0.4, 0.1) == 0.0
+    assert specificity_bound(0.5, 0.0) == specificity_bound(0.6, 0.1) == 0.0
+    np.testing.assert_allclose(recall_bound([0.8, 0.3], [0.03, 0.03]), [0.75, 0.0])
+    np.testing.assert_allclose(specificity_bound([0.2, 0.7], 0.03), [0.75, 0.0])
+
+
+@given(st.floats(0.01, 0.98), st.floats(0.01, 0.98))
+def test_cantelli_is_sharp_for_two_points(threshold, share):
+    """A two-point law with its lower point at the threshold attains the bound."""
+    low, high = threshold, 1.0
+    mean = share * high + (1 - share) * low
+    variance = share * (1 - share) * (high - low) ** 2
+    assert recall_bound(mean, variance, threshold) == pytest.approx(share, abs=1e-9)
+    # The mirror image of the same law about ½.
+    assert specificity_bound(1 - mean, variance, 1 - threshold) == pytest.approx(share, abs=1e-9)
+
+
+@pytest.mark.parametrize("shape", [(2, 1), (8, 2), (0.5, 0.2), (5, 4), (30, 3)])
+@pytest.mark.parametrize("threshold", [0.2, 0.5, 0.6])
+def test_cantelli_holds_for_beta_outputs(shape, threshold):
+    q = np.random.default_rng(7).beta(*shape, size=4000)
+    bound = recall_bound(q.mean(), q.var(), threshold)
+    assert bound <= (q > threshold).mean() + 1e-12
+    if q.mean() > threshold:
+        assert bound > 0
+    mirrored = specificity_bound(1 - q.mean(), q.var(), 1 - threshold)
+    assert mirrored == pytest.approx(bound)
+    assert mirrored <= (1 - q <= 1 - threshold).mean() + 1e-12
+
+
+def test_copies_of_a_minority_row():
+    assert [duplicates(w) for w in (None, Lam(0.75), CostRatio(5), Budget(6))] == pytest.approx([1, 3, 5, 6])
+    assert duplicates(resolve("balanced", 100, 1000)) == pytest.approx(10)
+    with pytest.raises(InvalidParameter, match="class counts are needed"):
+        duplicates("balanced")

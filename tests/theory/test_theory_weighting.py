@@ -1,0 +1,152 @@
+"""One number, four names: the conversions against exact fractions, and the row weights."""
+
+import math
+import pickle
+from fractions import Fraction
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from crcen.exceptions import InvalidInput, InvalidParameter
+from crcen.theory.weighting import Alpha, Budget, ClassWeighting, CostRatio, Lam, resolve, resolve_on
+
+prices = st.floats(1e-3, 1e3)
+counts = st.integers(1, 10**6)
+lams = st.floats(1e-3, 0.999)
+
+
+@given(lams, counts, counts)
+def test_names_agree_with_exact_fractions(lam, n_pos, n_neg):
+    made = resolve(lam, n_pos, n_neg)
+    exact = Fraction(lam)
+    cost = exact / (1 - exact)
+    assert made.lam == lam
+    assert made.cost_ratio == pytest.approx(float(cost), rel=1e-14)
+    assert made.alpha == pytest.approx(float(cost * n_pos / n_neg), rel=1e-14)
+    assert made.threshold == pytest.approx(float(1 - exact), rel=1e-15)
+    assert made.imbalance_ratio == pytest.approx(n_neg / n_pos, rel=1e-15)
+    assert made.logit_shift == pytest.approx(math.log(cost.numerator) - math.log(cost.denominator), abs=1e-12)
+
+
+@given(prices, counts, counts)
+def test_round_trips(price, n_pos, n_neg):
+    by_cost = resolve(CostRatio(price), n_pos, n_neg)
+    assert by_cost.cost_ratio == pytest.approx(price, rel=1e-12)
+    assert by_cost.threshold == pytest.approx(float(1 / (1 + Fraction(price))), rel=1e-12)
+    assert by_cost == resolve(Budget(price), n_pos, n_neg)
+    again = resolve(Lam(by_cost.lam), n_pos, n_neg)
+    assert again == by_cost
+    by_alpha = resolve(Alpha(by_cost.alpha), n_pos, n_neg)
+    assert by_alpha.lam == pytest.approx(by_cost.lam, rel=1e-12)
+    assert by_alpha.cost_ratio == pytest.approx(price, rel=1e-11)
+
+
+@given(prices, st.integers(1, 1000), st.integers(1, 1000))
+def test_alpha_round_trip(alpha, n_pos, n_neg):
+    made = resolve(Alpha(alpha), n_pos, n_neg)
+    exact = Fraction(alpha) * n_neg / (Fraction(alpha) * n_neg + n_pos)
+    assert made.lam == pytest.approx(float(exact), rel=1e-14)
+    assert made.alpha == pytest.approx(alpha, rel=max(1e-12, made.cost_ratio * 1e-15))
+
+
+def test_names_of_the_paper():
+    assert resolve(None, 1000, 10000).lam == 0.5
+    assert resolve(None, 1000, 10000).logit_shift == 0.0
+    assert resolve("balanced", 1000, 10000).lam == pytest.approx(10000 / 11000, rel=1e-15)
+    assert resolve(Alpha(2), 1000, 10000).lam == pytest.approx(2 * 10000 / (1000 + 2 * 10000), rel=1e-15)
+    assert resolve(Budget(4), 1000, 10000).lam == pytest.approx(4 / (1 + 4), rel=1e-15)
+    assert [1 / resolve(w, 1000, 10000).alpha for w in (None, "balanced", Alpha(2))] == pytest.approx([10, 1, 0.5])
+
+
+def test_enormous_counts_do_not_overflow():
+    assert resolve_on("balanced", [1, 0], [1e308, 1e308]).lam == pytest.approx(0.5)
+
+
+def test_what_is_resolved_keeps_its_counts():
+    made = resolve("balanced", 10, 90)
+    assert resolve(made, 50, 50) is made
+    assert resolve_on(made, [0, 1]) is made
+
+
+def test_counts_are_weighted():
+    y = np.array([1, 0, 1, 0, 0])
+    assert (resolve_on(None, y).n_pos, resolve_on(None, y).n_neg) == (2.0, 3.0)
+    made = resolve_on("balanced", y, [0.5, 1, 2, 3, 6])
+    assert (made.n_pos, made.n_neg) == (2.5, 10.0)
+    assert made.cost_ratio == pytest.approx(4.0)
+
+
+def test_row_weights_by_hand():
+    made = ClassWeighting(0.8, 1, 4)
+    np.testing.assert_allclose(made.row_weights([1, 0, 0]), [0.8, 0.2, 0.2], rtol=1e-15)
+    np.testing.assert_allclose(made.row_weights([True, False, True], [2, 3, 0]), [1.6, 0.6, 0.0], rtol=1e-15)
+    assert made.row_weights([1, 0]).dtype == np.float64
+    with pytest.raises(InvalidInput, match="one weight for each of the 2 rows"):
+        made.row_weights([1, 0], [1, 2, 3])
+
+
+@given(st.floats(0.1, 50.0), st.integers(1, 40), st.integers(1, 40))
+def test_alpha_is_the_ratio_of_the_class_weights(alpha, n_pos, n_neg):
+    y = np.r_[np.ones(n_pos), np.zeros(n_neg)]
+    weights = resolve_on(Alpha(alpha), y).row_weights(y)
+    assert weights[:n_pos].sum() / weights[n_pos:].sum() == pytest.approx(alpha, rel=1e-11)
+
+
+def test_text_names_all_four():
+    text = str(ClassWeighting(0.9, 100, 1800))
+    for part in ("λ = 0.9", "α = 0.5", "cost ratio = 9", "budget = 9", "0.1", "100 positive", "1800 negative"):
+        assert part in text
+
+
+def test_value_object():
+    made = ClassWeighting(np.float64(0.5), np.int64(1), 2)
+    assert repr(made) == "ClassWeighting(lam=0.5, n_pos=1.0, n_neg=2.0)"
+    assert pickle.loads(pickle.dumps(made)) == made
+    assert hash(made) == hash(ClassWeighting(0.5, 1, 2))
+    with pytest.raises(AttributeError):
+        made.lam = 0.6
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        ((1.5, 1, 1), r"did you mean Alpha\(1\.5\)"),
+        ((0.5, 0, 1), "n_pos must be a finite number above 0, got 0"),
+        ((0.5, 1, -3), "n_neg must be a finite number above 0, got -3"),
+        ((0.5, 1, float("nan")), "n_neg must be .* got nan"),
+        ((0.5, True, 1), "n_pos must be .* truth value"),
+        ((1e-310, 1, 1), "milder weighting"),
+        ((0.5, 1e300, 1e-300), "milder weighting"),
+        ((0.5, 1e-300, 1e300), "milder weighting"),
+    ],
+)
+def test_class_weighting_refuses(arguments, words):
+    with pytest.raises(InvalidParameter, match=words):
+        ClassWeighting(*arguments)
+
+
+@pytest.mark.parametrize("spec", [CostRatio(1e17), Alpha(1e300), Alpha(1e308), Budget(1e16), Alpha(5e-324)])
+def test_a_lambda_that_rounds_to_the_edge_is_refused(spec):
+    with pytest.raises(InvalidParameter, match=r"tell from 0 and 1|milder weighting"):
+        resolve(spec, 10, 1000 if spec.value > 1 else 1)
+
+
+def test_the_largest_prices_still_work():
+    assert resolve(CostRatio(1e12), 1, 1).cost_ratio == pytest.approx(1e12, rel=1e-3)
+    assert resolve(CostRatio(1e-12), 1, 1).cost_ratio == pytest.approx(1e-12, rel=1e-14)
+
+
+@pytest.mark.parametrize(
+    ("y", "sample_weight", "words"),
+    [
+        ([1, 1], None, "got no negative row"),
+        ([0, 0], None, "got no positive row"),
+        ([1, 0, 1], [0, 1, 0], "got 2 positive rows, all of weight 0"),
+        ([1, 1, 0], [1.5e308, 1.5e308, 1], "finite sum"),
+    ],
+)
+def test_both_classes_must_be_there(y, sample_weight, words):
+    with pytest.raises(InvalidInput, match=words):
+        resolve_on(None, y, sample_weight)

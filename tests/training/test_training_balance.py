@@ -1,0 +1,196 @@
+from decimal import Decimal, localcontext
+from math import exp, fsum, log
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from scipy.optimize import brentq
+from training_reference import plain_residual, row_weights
+
+from crcen.exceptions import InvalidInput
+from crcen.theory.weighting import Alpha, ClassWeighting, CostRatio, Lam
+from crcen.training.balance import balance_shift, relative_residual, solve_shifts
+
+LAMS = [0.01, 0.1, 0.5, 0.9, 0.99, 0.999]
+
+
+def two_point_root(pos_weight, neg_weight, pos_logit, neg_logit):
+    """The exact shift where each class has one logit, with 60 digits.
+
+    P σ(−(a+d)) = N σ(b+d) with t = e^d is the quadratic N e^a t² + (N − P) t − P e^(−b) = 0, which has one root t > 0.
+    """
+    with localcontext() as context:
+        context.prec = 900
+        P, N, a, b = (Decimal(float(v)) for v in (pos_weight, neg_weight, pos_logit, neg_logit))
+        square, linear, constant = N * a.exp(), N - P, -P * (-b).exp()
+        root = (linear * linear - 4 * square * constant).sqrt()
+        t = (-linear + root) / (2 * square) if linear <= 0 else -2 * constant / (linear + root)
+        return float(t.ln())
+
+
+@pytest.mark.parametrize("lam", LAMS)
+@pytest.mark.parametrize("logits", [(-40, 40), (40, -40), (40, 40), (-40, -40), (0, 0), (-800, 800), (3, -2)])
+def test_two_point_logits_match_the_closed_form(logits, lam):
+    n_pos, n_neg = 3, 11
+    y = np.r_[np.ones(n_pos), np.zeros(n_neg)]
+    values = np.where(y == 1, *map(float, logits))
+    shift = balance_shift(y, values, lam)
+    assert shift == pytest.approx(two_point_root(n_pos * lam, n_neg * (1 - lam), *logits), abs=1e-12 * (1 + 800))
+    assert plain_residual(y, values + shift, row_weights(y, lam)) <= 1e-12
+
+
+@pytest.mark.parametrize("weighted", [False, True])
+@pytest.mark.parametrize("lam", LAMS)
+@pytest.mark.parametrize("center", [40.0, 800.0, 8.0, 0.0])
+@pytest.mark.parametrize("sign", [1, -1])
+def test_residual_from_saturated_logits(sign, center, lam, weighted):
+    rng = np.random.default_rng(int(center) + int(lam * 1000))
+    y = rng.random(200) < 0.1
+    y[:2] = True, False
+    logits = sign * center * np.where(y, 1.0, -1.0) + rng.normal(size=200)
+    s = rng.exponential(size=200) if weighted else None
+    shift = balance_shift(y, logits, Lam(lam), s)
+    assert np.isfinite(shift)
+    assert plain_residual(y, logits + shift, row_weights(y, lam, s)) <= 1e-12
+
+
+@pytest.mark.parametrize("lam", LAMS)
+def test_separable_logits_of_800_are_balanced_among_themselves(lam):
+    # Σ w |y − q| is about e^−800 and underflows, but the ratio of the two sums, from logarithms, is still right.
+    y = np.r_[np.ones(3), np.zeros(5)]
+    logits = np.where(y == 1, 800.0, -800.0)
+    # Both tails are exponential: P e^(−800−d) = N e^(−800+d), so d = ½ log(P/N).
+    expected = 0.5 * log(3 * lam / (5 * (1 - lam)))
+    assert balance_shift(y, logits, lam) == pytest.approx(expected, abs=1e-11)
+
+
+@pytest.mark.parametrize("weighted", [False, True])
+@pytest.mark.parametrize("lam", LAMS)
+def test_shift_is_the_root_that_brentq_finds(lam, weighted):
+    rng = np.random.default_rng(7)
+    y = rng.random(150) < 0.2
+    logits = 4 * rng.normal(size=150) - 2
+    s = rng.exponential(size=150) if weighted else np.ones(150)
+    w = row_weights(y, lam, s)
+
+    def residual(d):
+        return fsum(
+            wi / (1 + exp(a + d)) if positive else -wi / (1 + exp(-a - d))
+            for wi, a, positive in zip(w, logits, y, strict=True)
+        )
+
+    root = brentq(residual, -60, 60, xtol=1e-14, rtol=1e-15)
+    assert balance_shift(y, logits, lam, s) == pytest.approx(root, abs=1e-11)
+
+
+def test_shift_rises_with_lambda_and_falls_with_the_logits():
+    rng = np.random.default_rng(3)
+    y = rng.random(80) < 0.3
+    logits = 5 * rng.normal(size=80)
+    shifts = [balance_shift(y, logits, lam) for lam in LAMS]
+    assert all(b > a for a, b in zip(shifts, shifts[1:], strict=False))
+    raised = logits + np.where(rng.random(80) < 0.5, 1.0, 0.0)
+    assert balance_shift(y, raised, 0.5) < balance_shift(y, logits, 0.5)
+
+
+@pytest.mark.parametrize("constant", [-700.0, -30.0, 1e-3, 12.5, 900.0])
+def test_a_constant_in_the_logits_comes_out_of_the_shift(constant):
+    rng = np.random.default_rng(4)
+    y = rng.random(60) < 0.3
+    logits = 3 * rng.normal(size=60)
+    moved = balance_shift(y, logits + constant, "balanced")
+    assert moved == pytest.approx(balance_shift(y, logits, "balanced") - constant, abs=1e-11)
+
+
+def test_logits_that_are_balanced_already_stay():
+    rng = np.random.default_rng(5)
+    y = rng.random(60) < 0.3
+    logits = 3 * rng.normal(size=60)
+    once = logits + balance_shift(y, logits, 0.9)
+    assert abs(balance_shift(y, once, 0.9)) < 1e-13
+
+
+def test_specs_are_resolved_on_the_rows_and_resolved_weightings_kept():
+    y = np.array([1, 1, 0, 0, 0, 0, 0, 0])
+    logits = np.linspace(-2, 3, 8)
+    s = np.array([1.0, 3.0, 1, 1, 1, 1, 2, 2])
+    assert balance_shift(y, logits, "balanced") == balance_shift(y, logits, Alpha(1.0))
+    assert balance_shift(y, logits, "balanced") == pytest.approx(balance_shift(y, logits, 0.75), abs=1e-14)
+    assert balance_shift(y, logits, CostRatio(9.0)) == pytest.approx(balance_shift(y, logits, 0.9), abs=1e-14)
+    assert balance_shift(y, logits, None) == balance_shift(y, logits, 0.5)
+    # Weighted counts are 4 and 8, so α = 1 is a cost ratio of 2.
+    assert balance_shift(y, logits, "balanced", s) == pytest.approx(balance_shift(y, logits, 2 / 3, s), abs=1e-14)
+    kept = ClassWeighting(0.2, 100.0, 100.0)
+    assert balance_shift(y, logits, kept) == balance_shift(y, logits, 0.2)
+
+
+def test_whole_sample_weights_are_copies_and_zero_is_absence():
+    rng = np.random.default_rng(6)
+    y, logits, k = rng.random(40) < 0.4, 3 * rng.normal(size=40), rng.integers(0, 4, 40)
+    copied = balance_shift(np.repeat(y, k), np.repeat(logits, k), "balanced")
+    assert balance_shift(y, logits, "balanced", k) == pytest.approx(copied, abs=1e-12)
+
+
+@settings(max_examples=200, deadline=None)
+@given(
+    st.lists(st.tuples(st.booleans(), st.floats(-700, 700), st.floats(1e-3, 1e3)), min_size=0, max_size=25),
+    st.floats(-700, 700),
+    st.floats(-700, 700),
+    st.floats(0.01, 0.999),
+)
+def test_residual_is_at_most_1e_12(rows, one_pos, one_neg, lam):
+    rows = [(True, one_pos, 1.0), (False, one_neg, 1.0), *rows]
+    y, logits, s = (np.array(column) for column in zip(*rows, strict=True))
+    shift = balance_shift(y, logits, lam, s)
+    assert np.isfinite(shift)
+    assert plain_residual(y, logits + shift, row_weights(y, lam, s)) <= 1e-12
+
+
+def test_many_networks_at_once_equal_each_alone():
+    rng = np.random.default_rng(8)
+    y = rng.random(50) < 0.3
+    logits = rng.normal(size=(6, 50)) * np.array([0.1, 1, 5, 50, 400, 900])[:, None] + rng.normal(size=(6, 1)) * 10
+    weights = np.stack([row_weights(y, lam) for lam in LAMS])
+    shifts = solve_shifts(y, logits, weights)
+    alone = [solve_shifts(y, logits[[i]], weights[[i]])[0] for i in range(6)]
+    np.testing.assert_allclose(shifts, alone, rtol=1e-12, atol=1e-12)
+    moved = logits + shifts[:, None]
+    expected = [plain_residual(y, a, w) for a, w in zip(moved, weights, strict=True)]
+    np.testing.assert_allclose(relative_residual(y, moved, weights), expected, atol=1e-15)
+    assert max(expected) <= 1e-12
+    unbalanced = relative_residual(y, logits, weights)
+    np.testing.assert_allclose(
+        unbalanced, [plain_residual(y, a, w) for a, w in zip(logits, weights, strict=True)], rtol=1e-10
+    )
+    assert unbalanced.min() > 1e-3
+
+
+@pytest.mark.parametrize("y", [[0, 0, 0], [1, 1, 1]])
+def test_one_class_is_refused(y):
+    with pytest.raises(InvalidInput, match="both classes"):
+        balance_shift(y, [0.0, 1.0, 2.0], 0.5)
+
+
+def test_a_class_without_weight_is_refused():
+    with pytest.raises(InvalidInput, match="both classes"):
+        balance_shift([1, 0, 0], [0.0, 1.0, 2.0], 0.5, [0.0, 1.0, 1.0])
+    with pytest.raises(InvalidInput, match="both classes"):
+        solve_shifts(np.array([True, False]), np.zeros((1, 2)), np.array([[0.0, 1.0]]))
+
+
+@pytest.mark.parametrize("bad", [np.nan, np.inf, -np.inf])
+def test_logits_that_are_not_finite_are_refused(bad):
+    with pytest.raises(InvalidInput, match="finite"):
+        balance_shift([1, 0, 0], [0.0, bad, 2.0], 0.5)
+
+
+@pytest.mark.parametrize("logits", [[0.0, 1.0], [[0.0, 1.0, 2.0]], 1.0])
+def test_wrong_length_is_refused(logits):
+    with pytest.raises(InvalidInput, match="shape"):
+        balance_shift([1, 0, 0], logits, 0.5)
+
+
+def test_wrong_number_of_sample_weights_is_refused():
+    with pytest.raises(InvalidInput, match="sample_weight"):
+        balance_shift([1, 0, 0], [0.0, 1.0, 2.0], 0.5, [1.0, 1.0])

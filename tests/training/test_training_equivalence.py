@@ -1,0 +1,278 @@
+"""A stacked fit is the same jobs run alone; a weighted fit is the fit of the rows that the weights stand for."""
+
+import itertools
+
+import numpy as np
+import pytest
+import torch
+from sklearn.linear_model import LogisticRegression
+from training_reference import (
+    assert_same_result,
+    data_gradients,
+    flat,
+    plain_logits,
+    problem,
+    row_weights,
+    torch_logits,
+    torch_row_loss,
+)
+
+from crcen.theory.weighting import resolve
+from crcen.training.engine import train
+from crcen.training.jobs import Status, TrainingJob
+from crcen.training.network import initial_parameters
+
+X, Y = problem(n=96, n_features=3)
+EXACT = {"solver": "lbfgs", "tol": 1e-10, "max_epochs": 2000}
+
+
+def folds(n, k=4):
+    return [np.flatnonzero(np.arange(n) % k != fold) for fold in range(k)]
+
+
+AXES = {
+    "lam": [{"lam": lam} for lam in (0.05, 0.5, 0.9)],
+    "l2": [{"l2": l2} for l2 in (0.0, 1e-3, 0.1)],
+    "hidden": [{"hidden": hidden} for hidden in ((4,), (7,), (3, 2), (2, 2, 2), ())],
+    "seed": [{"seed": seed} for seed in range(4)],
+    "rows": [{"rows": rows} for rows in folds(96)],
+    "pool": [{"pool": np.setdiff1d(np.arange(96), np.arange(drop))} for drop in (0, 1, 3, 4)],
+    "shuffle_seed": [{"shuffle_seed": seed} for seed in range(3)],
+    "val_rows": [{"rows": rows, "val_rows": np.setdiff1d(np.arange(96), rows)} for rows in folds(96)],
+    "all": [
+        {"lam": lam, "l2": l2, "hidden": hidden, "seed": seed, "rows": rows}
+        for (lam, l2, hidden), (seed, rows) in itertools.product(
+            [(0.1, 1e-3, (3,)), (0.8, 1e-2, (5,))], list(enumerate(folds(96)))[:2]
+        )
+    ],
+}
+SOLVERS = {
+    "adam": ({"solver": "adam", "max_epochs": 6, "batch_size": 24}, {"rtol": 2e-4, "atol": 2e-5}),
+    "lbfgs": ({"solver": "lbfgs", "max_epochs": 12, "activation": "tanh"}, {"rtol": 1e-8, "atol": 1e-8}),
+}
+
+
+@pytest.mark.parametrize("weighted", [False, True], ids=["plain", "sample weights"])
+@pytest.mark.parametrize("solver", SOLVERS)
+@pytest.mark.parametrize("axis", AXES)
+def test_stacked_equals_alone_in_any_order(axis, solver, weighted):
+    common, tolerance = SOLVERS[solver]
+    jobs = [TrainingJob(**({"lam": 0.7, "hidden": (4,)} | common | settings)) for settings in AXES[axis]]
+    s = np.random.default_rng(0).exponential(size=len(Y)) if weighted else None
+    alone = [train(X, Y, [job], sample_weight=s, device="cpu")[0] for job in jobs]
+    shuffled = np.random.default_rng(1).permutation(len(jobs))
+    for order, memory in ((range(len(jobs)), None), (shuffled, None), (shuffled, 1), (range(len(jobs)), 30_000)):
+        together = train(X, Y, [jobs[i] for i in order], sample_weight=s, device="cpu", memory_bytes=memory)
+        for i, result in zip(order, together, strict=True):
+            assert_same_result(result, alone[i], **tolerance)
+    if not (solver == "lbfgs" and axis == "shuffle_seed"):  # L-BFGS has no batches; elsewhere the axis must matter
+        for a, b in itertools.combinations(alone, 2):
+            same_shape = flat(a.network).shape == flat(b.network).shape
+            assert not same_shape or np.abs(flat(a.network) - flat(b.network)).max() > 1e-4
+
+
+@pytest.mark.parametrize("solver", SOLVERS)
+def test_company_of_another_kind_changes_nothing(solver):
+    common, tolerance = SOLVERS[solver]
+    job = TrainingJob(lam=0.7, **common)
+    company = [
+        TrainingJob(lam=0.7, **(common | {"max_epochs": 3})),
+        TrainingJob(lam=0.7, **(common | {"activation": "gelu"})),
+        TrainingJob(lam=0.7, **common, loss="squared_error"),
+        TrainingJob(lam=0.7, **common, standardize=False),
+        TrainingJob(lam=0.7, **(common | {"solver": "lbfgs" if solver == "adam" else "adam"})),
+        TrainingJob(lam=0.7, **(common | {"batch_size": 32}), learning_rate=0.1),
+    ]
+    alone = train(X, Y, [job], device="cpu")[0]
+    together = train(X, Y, [*company[:3], job, *company[3:]], device="cpu")[3]
+    assert_same_result(together, alone, **tolerance)
+
+
+def test_repeated_jobs_have_one_answer():
+    jobs = [TrainingJob(lam=0.7, max_epochs=4)] * 3
+    first, *rest = train(X, Y, jobs, device="cpu")
+    for other in rest:
+        assert_same_result(first, other, rtol=1e-5, atol=1e-6)
+
+
+# -- the solvers against others' ---------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(("hidden", "activation", "l2"), [((), "relu", 0.01), ((4,), "tanh", 0.0), ((5, 3), "gelu", 0.1)])
+def test_adam_on_one_batch_is_torchs_adam_with_the_one_cycle_rate(hidden, activation, l2):
+    lam, epochs, peak = 0.8, 12, 0.02
+    job = TrainingJob(
+        lam, hidden=hidden, activation=activation, l2=l2, max_epochs=epochs, batch_size=1000, learning_rate=peak,
+        balance=False,
+    )  # fmt: skip
+    result = train(X, Y, [job], device="cpu")[0]
+
+    z = torch.from_numpy((X - X.mean(0)) / X.std(0))
+    y, w = torch.from_numpy(Y.astype(float)), torch.from_numpy(row_weights(Y, lam))
+    weights, biases = initial_parameters(3, hidden, activation, job.seed)
+    biases[-1][:] = np.log(lam * Y.sum()) - np.log((1 - lam) * (1 - Y).sum())
+    weights, biases = ([torch.from_numpy(p).requires_grad_() for p in side] for side in (weights, biases))
+    optimiser = torch.optim.Adam([*weights, *biases], lr=peak, betas=(0.9, 0.99), eps=1e-8)
+    losses = []
+    for step in range(epochs):
+        # Up over the first fifth of the schedule, down along a cosine; neither end is at a rate of exactly zero.
+        t = (step + 1) / (epochs + 1)
+        rate = peak * (t / 0.2 if t < 0.2 else 0.5 * (1 + np.cos(np.pi * (t - 0.2) / 0.8)))
+        for group in optimiser.param_groups:
+            group["lr"] = rate
+        optimiser.zero_grad()
+        data = (w * torch_row_loss("cross_entropy", torch_logits(z, weights, biases, activation), y)).sum() / w.sum()
+        (data + 0.5 * l2 * sum((p**2).sum() for p in weights)).backward()
+        optimiser.step()
+        losses.append(data.item() + 0.5 * l2 * sum((p**2).sum() for p in weights).item())
+    expected = np.concatenate([p.detach().numpy().ravel() for p in (*weights, *biases)])
+    np.testing.assert_allclose(flat(result.network), expected, rtol=1e-3, atol=1e-4)
+    np.testing.assert_allclose(result.loss_curve, losses, rtol=1e-4)
+    assert result.status is Status.COMPLETED
+    assert result.n_iter == epochs
+
+
+def logistic_regression(Z, y, weights, l2):
+    """C Σ w ℓ + ½‖β‖² over C Σ w is this project's objective with l2 = 1/(C Σ w)."""
+    model = LogisticRegression(C=1.0 / (l2 * weights.sum()), solver="newton-cholesky", tol=1e-12, max_iter=1000)
+    return model.fit(Z, y, sample_weight=weights)
+
+
+def assert_is_logistic_regression(network, model, rtol=1e-6):
+    np.testing.assert_allclose(network.weights[0][:, 0], model.coef_[0], rtol=rtol, atol=rtol)
+    np.testing.assert_allclose(network.biases[0], model.intercept_, rtol=rtol, atol=rtol)
+
+
+@pytest.mark.parametrize("standardize", [False, True])
+@pytest.mark.parametrize("weighted", [False, True], ids=["plain", "sample weights"])
+def test_no_hidden_layer_is_logistic_regression(weighted, standardize):
+    s = np.random.default_rng(0).exponential(size=len(Y)) if weighted else np.ones(len(Y))
+    settings = list(itertools.product((0.01, 0.2, 0.5, 0.9, 0.999), (1e-3, 0.1, 1.0)))
+    jobs = [TrainingJob(lam, l2=l2, hidden=(), standardize=standardize, **EXACT) for lam, l2 in settings]
+    results = train(X, Y, jobs, sample_weight=s, device="cpu")
+    mean = np.average(X, axis=0, weights=s)
+    Z = (X - mean) / np.sqrt(np.average((X - mean) ** 2, axis=0, weights=s)) if standardize else X
+    for (lam, l2), result in zip(settings, results, strict=True):
+        assert result.status is Status.CONVERGED
+        assert_is_logistic_regression(result.network, logistic_regression(Z, Y, row_weights(Y, lam, s), l2), rtol=2e-6)
+
+
+def test_half_is_plain_logistic_regression():
+    result = train(X, Y, [TrainingJob(0.5, l2=0.01, hidden=(), standardize=False, **EXACT)], device="cpu")[0]
+    plain = LogisticRegression(C=1.0 / (0.01 * len(Y)), solver="newton-cholesky", tol=1e-12).fit(X, Y)
+    assert_is_logistic_regression(result.network, plain)
+
+
+def test_adam_comes_near_logistic_regression():
+    Z = (X - X.mean(0)) / X.std(0)
+    job = TrainingJob(0.8, l2=0.01, hidden=(), max_epochs=200, batch_size=1000, learning_rate=0.1)
+    assert_is_logistic_regression(
+        train(X, Y, [job], device="cpu")[0].network, logistic_regression(Z, Y, row_weights(Y, 0.8), 0.01), rtol=1e-3
+    )
+
+
+def test_castro_inverse_frequency_cross_entropy_is_alpha_one():
+    # Each class weighted by its inverse frequency is class_weight="balanced"; those weights sum to n.
+    lam = resolve("balanced", float(Y.sum()), float((1 - Y).sum())).lam
+    result = train(X, Y, [TrainingJob(lam, l2=0.02, hidden=(), standardize=False, **EXACT)], device="cpu")[0]
+    model = LogisticRegression(
+        C=1.0 / (0.02 * len(Y)), class_weight="balanced", solver="newton-cholesky", tol=1e-12
+    ).fit(X, Y)
+    assert_is_logistic_regression(result.network, model)
+    # And so it satisfies the key equation of α = 1: class means of 1 − q and q are equal.
+    q = 1 / (1 + np.exp(-plain_logits(result.network, X)))
+    assert (1 - q[Y == 1]).mean() == pytest.approx(q[Y == 0].mean(), rel=1e-10)
+
+
+# -- weights are copies ------------------------------------------------------------------------------------------------
+
+NETWORKS = [((), "relu"), ((4,), "tanh"), ((3, 2), "silu")]
+
+
+def fit(rows, labels, job, s=None):
+    result = train(rows, labels, [job], sample_weight=s, device="cpu")[0]
+    assert result.status is Status.CONVERGED
+    return result.network
+
+
+def assert_same_function(one, other, rtol=1e-5):
+    np.testing.assert_allclose(one.logits(X), other.logits(X), rtol=rtol, atol=rtol)
+
+
+@pytest.mark.parametrize("cost", [1, 2, 5])
+@pytest.mark.parametrize(("hidden", "activation"), NETWORKS)
+def test_whole_cost_ratio_is_copies_of_the_minority(hidden, activation, cost):
+    common = {"hidden": hidden, "activation": activation, "l2": 0.01, "standardize": False, **EXACT}
+    times = np.where(Y == 1, cost, 1)
+    weighted = fit(X, Y, TrainingJob(cost / (1 + cost), **common))
+    copied = fit(np.repeat(X, times, axis=0), np.repeat(Y, times), TrainingJob(0.5, **common))
+    assert_same_function(weighted, copied)
+    if cost > 1:
+        plain = fit(X, Y, TrainingJob(0.5, **common))
+        assert np.abs(plain.logits(X) - weighted.logits(X)).max() > 0.1
+
+
+@pytest.mark.parametrize(("hidden", "activation"), NETWORKS)
+def test_sample_weight_is_copies_and_zero_is_absence(hidden, activation):
+    k = np.random.default_rng(3).integers(0, 4, size=len(Y))
+    job = TrainingJob(0.8, hidden=hidden, activation=activation, l2=0.01, standardize=True, **EXACT)
+    weighted = fit(X, Y, job, k)
+    copied = fit(np.repeat(X, k, axis=0), np.repeat(Y, k), job)
+    np.testing.assert_allclose(weighted.mean, copied.mean, rtol=1e-10)
+    np.testing.assert_allclose(weighted.scale, copied.scale, rtol=1e-10)
+    assert_same_function(weighted, copied)
+    assert np.abs(fit(X, Y, job).logits(X) - weighted.logits(X)).max() > 0.05
+
+
+@pytest.mark.parametrize("wild", [1.0, 1e6, 1e30])
+@pytest.mark.parametrize(("hidden", "activation"), NETWORKS)
+def test_zero_weight_is_absence_whatever_the_row_holds(hidden, activation, wild):
+    keep = np.arange(len(Y)) % 3 > 0
+    rows = np.where(keep[:, None], X, X * wild)
+    job = TrainingJob(0.8, hidden=hidden, activation=activation, l2=0.01, **EXACT)
+    assert_same_function(fit(rows, Y, job, keep.astype(float)), fit(X[keep], Y[keep], job))
+
+
+def test_the_scale_of_sample_weights_does_not_matter():
+    job = TrainingJob(0.8, hidden=(4,), activation="tanh", l2=0.01, **EXACT)
+    s = np.random.default_rng(4).exponential(size=len(Y))
+    assert_same_function(fit(X, Y, job, s), fit(X, Y, job, 1e5 * s))
+    assert_same_function(fit(X, Y, job, s), fit(X, Y, job, 1e-5 * s))
+
+
+# -- stationarity ------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("loss", ["cross_entropy", "squared_error"])
+@pytest.mark.parametrize(("hidden", "activation"), [*NETWORKS, ((3, 3, 2), "tanh")])
+def test_biases_are_not_penalised_and_weights_are(hidden, activation, loss):
+    # At the optimum ∂(data)/∂W + l2 W = 0 and ∂(data)/∂b = 0; penalised biases would leave ∂(data)/∂b = −l2 b.
+    l2, lam = 0.02, 0.8
+    job = TrainingJob(lam, hidden=hidden, activation=activation, loss=loss, l2=l2, balance=False, **EXACT)
+    network = fit(X, Y, job)
+    weight_grads, bias_grads = data_gradients(network, X, Y, row_weights(Y, lam), loss)
+    for grad in bias_grads:
+        np.testing.assert_allclose(grad, 0.0, atol=1e-8)
+    for grad, weight in zip(weight_grads, network.weights, strict=True):
+        np.testing.assert_allclose(grad, -l2 * weight, atol=1e-8)
+    assert l2 * max(np.abs(bias).max() for bias in network.biases) > 1e-4
+    assert l2 * max(np.abs(weight).max() for weight in network.weights) > 1e-4
+
+
+@pytest.mark.parametrize(("hidden", "activation"), NETWORKS)
+def test_squared_error_has_its_own_stationarity_in_the_output_bias(hidden, activation):
+    # ℓ = 4 (y − q)² with q = σ(o) and ∂q/∂o = q (1 − q), so ∂ℓ/∂o = −8 (y − q) q (1 − q). The output bias enters every
+    # logit with slope 1 and is not penalised, hence Σ w (y − q) q (1 − q) = 0: the key equation with each row weighed by
+    # q (1 − q), which is another equation.
+    lam = 0.5
+    job = TrainingJob(
+        lam, hidden=hidden, activation=activation, loss="squared_error", l2=0.01, balance=False, **EXACT
+    )
+    network = fit(X, Y, job)
+    q, w = 1 / (1 + np.exp(-plain_logits(network, X))), row_weights(Y, lam)
+    assert abs(np.sum(w * (Y - q) * q * (1 - q))) / w.sum() < 1e-9
+    assert abs(np.sum(w * (Y - q))) / w.sum() > 1e-3
+    crossed = fit(X, Y, TrainingJob(lam, hidden=hidden, activation=activation, l2=0.01, balance=False, **EXACT))
+    q = 1 / (1 + np.exp(-plain_logits(crossed, X)))
+    assert abs(np.sum(w * (Y - q))) / w.sum() < 1e-9
+    assert abs(np.sum(w * (Y - q) * q * (1 - q))) / w.sum() > 1e-4

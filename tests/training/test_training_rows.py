@@ -1,0 +1,146 @@
+import numpy as np
+import pytest
+import torch
+
+from crcen.training.rows import RowFeed, TrainingData, digest, n_batches, standardization
+
+CPU = torch.device("cpu")
+
+
+def feed_of(pools, weights=None, n=40, standardize=False, means=None, scales=None):
+    """A feed whose only column is the row's own number, so that every batch says which rows it holds."""
+    X = np.arange(n, dtype=float)[:, None]
+    y = np.arange(n) % 4 == 0
+    data = TrainingData(X, y, np.ones(n), CPU)
+    weights = [np.ones(len(pool)) for pool in pools] if weights is None else weights
+    means = np.zeros((len(pools), 1)) if means is None else means
+    scales = np.ones((len(pools), 1)) if scales is None else scales
+    return RowFeed(data, pools, weights, means, scales, torch.float64, standardize), y
+
+
+def collect(batches):
+    """(group, batch) → rows, labels, weights with weight."""
+    found = []
+    for x, y, w in batches:
+        groups = x.shape[0]
+        labels = y.expand(groups, -1, -1)
+        assert (x[..., -1] == 1).all()
+        found.append([(x[g, :, 0].numpy().copy(), labels[g, :, 0].numpy(), w[g, :, 0].numpy()) for g in range(groups)])
+    return found
+
+
+@pytest.mark.parametrize("batch_size", [1, 7, 8, 13, 40, 1000])
+def test_an_epoch_holds_every_row_of_each_pool_once(batch_size):
+    pools = [np.arange(40), np.arange(0, 40)[::-1].copy(), np.arange(40)]
+    feed, y = feed_of(pools)
+    batches = collect(feed.shuffled([0, 0, 5], 3, batch_size))
+    assert len(batches) == n_batches(40, batch_size) == int(np.ceil(40 / min(batch_size, 40)))
+    for group in range(3):
+        rows = np.concatenate([b[group][0][b[group][2] > 0] for b in batches])
+        labels = np.concatenate([b[group][1][b[group][2] > 0] for b in batches])
+        assert sorted(rows) == list(range(40))
+        np.testing.assert_array_equal(labels.astype(bool), y[rows.astype(int)])
+        assert all(len(b[group][0]) <= batch_size for b in batches)
+
+
+def test_pools_of_other_sizes_are_filled_up_without_weight():
+    pools = [np.arange(40), np.arange(3, 40), np.arange(1, 39)]
+    feed, _ = feed_of(pools)
+    batches = collect(feed.shuffled([0, 0, 0], 0, 10))
+    for group, pool in enumerate(pools):
+        rows = np.concatenate([b[group][0][b[group][2] > 0] for b in batches])
+        assert sorted(rows) == sorted(pool)
+        assert sum(b[group][2].sum() for b in batches) == len(pool)
+    in_order = collect(feed.in_order(16))
+    for group, pool in enumerate(pools):
+        rows = np.concatenate([b[group][0][b[group][2] > 0] for b in in_order])
+        np.testing.assert_array_equal(rows, pool)
+
+
+def test_classes_are_spread_evenly_over_batches():
+    feed, _ = feed_of([np.arange(40)])
+    for epoch in range(5):
+        positives = [b[0][1][b[0][2] > 0].sum() for b in collect(feed.shuffled([0], epoch, 8))]
+        assert sum(positives) == 10
+        assert max(positives) - min(positives) <= 1 + 1e-9
+
+
+def test_order_depends_on_seed_and_epoch_and_not_on_company():
+    pool, other = np.arange(40), np.arange(2, 40)
+    alone, _ = feed_of([pool])
+    together, _ = feed_of([other, pool, pool])
+
+    def order(feed, seeds, epoch, group):
+        return np.concatenate([b[group][0][b[group][2] > 0] for b in collect(feed.shuffled(seeds, epoch, 8))])
+
+    base = order(alone, [4], 2, 0)
+    np.testing.assert_array_equal(base, order(together, [1, 4, 9], 2, 1))
+    np.testing.assert_array_equal(base, order(together, [1, 9, 4], 2, 2))
+    assert (base != order(alone, [4], 3, 0)).any()
+    assert (base != order(alone, [5], 2, 0)).any()
+
+
+def test_groups_of_one_pool_keep_their_own_weights_and_encoding():
+    pool = np.arange(40)
+    weights = [np.where(pool < 20, 1.0, 0.0), np.where(pool < 20, 0.0, 2.0)]
+    means, scales = np.array([[3.0], [-1.0]]), np.array([[2.0], [5.0]])
+    for standardize in (False, True):
+        feed, _ = feed_of([pool, pool], weights, standardize=standardize, means=means, scales=scales)
+        for batches in (feed.shuffled([0, 0], 0, 8), feed.in_order(16)):
+            totals = np.zeros(2)
+            for batch in collect(batches):
+                for group in range(2):
+                    z, _, w = batch[group]
+                    rows = z * scales[group] + means[group]
+                    np.testing.assert_allclose(rows, np.round(rows), atol=1e-9)
+                    filled = w > 0  # a filler is a row of the pool once more, without weight
+                    np.testing.assert_array_equal(w[filled], weights[group][np.round(rows[filled]).astype(int)])
+                    totals[group] += w.sum()
+            np.testing.assert_allclose(totals, [20.0, 40.0])
+
+
+def test_standardization_is_the_weighted_mean_and_deviation():
+    rng = np.random.default_rng(0)
+    X, s = rng.normal(size=(50, 3)) * [1, 1e-3, 1e4] + [0, 7, -1e5], rng.exponential(size=50)
+    mean, scale = standardization(X, s)
+    np.testing.assert_allclose(mean, np.average(X, axis=0, weights=s), rtol=1e-12)
+    expected = np.sqrt(np.average((X - np.average(X, axis=0, weights=s)) ** 2, axis=0, weights=s))
+    np.testing.assert_allclose(scale, expected, rtol=1e-8)
+
+
+def test_standardization_with_whole_weights_is_that_of_copies():
+    rng = np.random.default_rng(1)
+    X, k = rng.normal(size=(30, 2)), rng.integers(0, 4, size=30)
+    weighted, copied = standardization(X, k.astype(float)), standardization(np.repeat(X, k, axis=0), np.ones(k.sum()))
+    np.testing.assert_allclose(weighted[0], copied[0], rtol=1e-10)
+    np.testing.assert_allclose(weighted[1], copied[1], rtol=1e-10)
+
+
+@pytest.mark.parametrize("value", [0.0, 1.0, 0.1, -1e30, 1e200, 1e-200, 1e-308])
+def test_constant_columns_get_scale_one(value):
+    mean, scale = standardization(np.full((37, 1), value), np.random.default_rng(0).exponential(size=37))
+    np.testing.assert_allclose(mean, value, rtol=1e-12)
+    assert scale[0] == 1.0
+
+
+@pytest.mark.parametrize("size", [1e-150, 1e-30, 1.0, 1e30, 1e200, 1e307])
+def test_standardization_of_extreme_magnitudes(size):
+    unit = np.array([[1.0], [-1.0], [3.0], [0.5]])
+    mean, scale = standardization(unit * size, np.ones(4))
+    np.testing.assert_allclose(mean / size, unit.mean(), rtol=1e-12)
+    np.testing.assert_allclose(scale / size, unit.std(), rtol=1e-12)
+
+
+def test_a_row_without_weight_has_no_say_in_the_standardization():
+    rng = np.random.default_rng(2)
+    X = rng.normal(size=(30, 1))
+    wild = np.vstack([X, [[1e200]]])
+    mean, scale = standardization(wild, np.r_[np.ones(30), 0.0])
+    np.testing.assert_allclose(mean, X.mean(0), rtol=1e-10)
+    np.testing.assert_allclose(scale, X.std(0), rtol=1e-10)
+
+
+def test_digest_tells_row_lists_apart():
+    lists = [None, np.array([0, 1]), np.array([1, 0]), np.array([0, 1, 2]), np.array([], dtype=np.int64)]
+    assert len({digest(rows) for rows in lists}) == len(lists)
+    assert digest(np.array([3, 1])) == digest(np.array([9, 3, 9, 1])[1::2])

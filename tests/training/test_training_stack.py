@@ -1,0 +1,169 @@
+import numpy as np
+import pytest
+import torch
+from training_reference import ACTIVATION_NAMES, torch_logits, torch_row_loss
+
+from crcen.training.losses import LOSSES
+from crcen.training.stack import Stack
+
+SHAPES = {
+    "depth 0": [(), (), ()],
+    "depth 1": [(3,), (3,), (5,)],
+    "depth 2": [(3, 2), (4, 4), (4, 4)],
+    "depth 3": [(2, 3, 4), (4, 3, 2)],
+    "depth 4": [(2, 3, 2, 4), (2, 3, 2, 4)],
+    "mixed": [(1,), (4,), (4,), (3, 2), (3, 2), (5, 4, 3), (2, 3, 2, 4)],
+}
+N_FEATURES, N_ROWS, N_GROUPS = 3, 7, 2
+
+
+def make(shapes, activation, loss, *, n_groups=N_GROUPS, seed=0):
+    """A stack of random networks, the same networks as plain arrays, and a batch."""
+    rng = np.random.default_rng(seed)
+    stack = Stack(n_groups, N_FEATURES, shapes, activation, loss, torch.float64, torch.device("cpu"))
+    networks = {}
+    for group in range(n_groups):
+        for model, hidden in enumerate(shapes):
+            sizes = (N_FEATURES, *hidden, 1)
+            weights = [rng.normal(size=pair) for pair in zip(sizes[:-1], sizes[1:], strict=True)]
+            biases = [rng.normal(size=size) for size in sizes[1:]]
+            stack.set_network(group, model, weights, biases)
+            networks[group, model] = weights, biases
+    x = torch.ones(n_groups, N_ROWS, N_FEATURES + 1, dtype=torch.float64)
+    x[..., :-1] = torch.from_numpy(rng.normal(size=(n_groups, N_ROWS, N_FEATURES)))
+    y = torch.from_numpy((rng.random((n_groups, N_ROWS, 1)) < 0.4).astype(float))
+    weight = torch.from_numpy(rng.exponential(size=(n_groups, N_ROWS, len(shapes))))
+    return stack, networks, x, y, weight
+
+
+def reference(networks, x, y, weight, activation, loss):
+    """One network at a time through autograd."""
+    answers = {}
+    for (group, model), (weights, biases) in networks.items():
+        parameters = [torch.from_numpy(p.copy()).requires_grad_() for p in (*weights, *biases)]
+        depth = len(weights)
+        logits = torch_logits(x[group, :, :-1], parameters[:depth], parameters[depth:], activation)
+        value = (weight[group, :, model] * torch_row_loss(loss, logits, y[group if len(y) > 1 else 0, :, 0])).sum()
+        value.backward()
+        grads = [p.grad.numpy() for p in parameters]
+        answers[group, model] = value.item(), logits.detach().numpy(), grads[:depth], grads[depth:]
+    return answers
+
+
+def check_against(stack, loss_values, logits, answers, *, times=1):
+    seen = 0
+    for group, model, weight_grads, bias_grads in stack.get_networks(stack.grad):
+        value, row_logits, expected_weights, expected_biases = answers[group, model]
+        np.testing.assert_allclose(loss_values[group, model].item(), value, rtol=1e-10)
+        np.testing.assert_allclose(logits[group, :, model].numpy(), row_logits, rtol=1e-10, atol=1e-12)
+        for got, expected in zip((*weight_grads, *bias_grads), (*expected_weights, *expected_biases), strict=True):
+            np.testing.assert_allclose(got, times * expected, rtol=1e-10, atol=1e-12)
+        seen += 1
+    assert seen == len(answers)
+
+
+@pytest.mark.parametrize("loss", sorted(LOSSES))
+@pytest.mark.parametrize("activation", ACTIVATION_NAMES)
+@pytest.mark.parametrize("shapes", SHAPES.values(), ids=SHAPES.keys())
+def test_loss_and_gradient_match_autograd_on_each_network(shapes, activation, loss):
+    stack, networks, x, y, weight = make(shapes, activation, loss)
+    logits = stack.logits(x).clone()
+    values = stack.loss_and_gradient(x, y, weight)
+    check_against(stack, values, logits, reference(networks, x, y, weight, activation, loss))
+
+
+@pytest.mark.parametrize("activation", ["relu", "gelu"])
+def test_labels_shared_by_all_groups(activation):
+    stack, networks, x, y, weight = make(SHAPES["mixed"], activation, "cross_entropy", n_groups=3)
+    y = y[:1]
+    logits = stack.logits(x).clone()
+    values = stack.loss_and_gradient(x, y, weight)
+    check_against(stack, values, logits, reference(networks, x, y, weight, activation, "cross_entropy"))
+
+
+@pytest.mark.parametrize("activation", ["relu", "silu"])
+def test_gradient_adds_up_over_batches_of_different_length(activation):
+    stack, networks, x, y, weight = make(SHAPES["mixed"], activation, "cross_entropy")
+    logits = stack.logits(x).clone()
+    values = stack.loss_and_gradient(x[:, :5], y[:, :5], weight[:, :5])
+    values = values + stack.loss_and_gradient(x[:, 5:], y[:, 5:], weight[:, 5:])
+    check_against(stack, values, logits, reference(networks, x, y, weight, activation, "cross_entropy"))
+    stack.loss_and_gradient(x, y, weight)
+    check_against(stack, values, logits, reference(networks, x, y, weight, activation, "cross_entropy"), times=2)
+
+
+@pytest.mark.parametrize("loss", sorted(LOSSES))
+@pytest.mark.parametrize(("name", "activation"), [("depth 0", "relu"), ("mixed", "tanh"), ("depth 4", "gelu")])
+def test_gradient_matches_central_differences(name, activation, loss):
+    stack, _, x, y, weight = make(SHAPES[name], activation, loss)
+    stack.loss_and_gradient(x, y, weight)
+    gradient = stack.grad.clone()
+    rng, step = np.random.default_rng(0), 1e-5
+    for position in rng.choice(stack.flat.numel(), size=min(25, stack.flat.numel()), replace=False):
+        ends = []
+        for sign in (1, -1):
+            stack.flat[position] += sign * step
+            ends.append(stack.loss_and_gradient(x, y, weight).sum().item())
+            stack.flat[position] -= sign * step
+        numeric = (ends[0] - ends[1]) / (2 * step)
+        np.testing.assert_allclose(gradient[position].item(), numeric, rtol=1e-5, atol=1e-7)
+
+
+def test_a_row_without_weight_changes_nothing():
+    stack, _, x, y, weight = make(SHAPES["mixed"], "relu", "cross_entropy")
+    weight[:, -1] = 0.0
+    first = stack.loss_and_gradient(x, y, weight)
+    gradient = stack.grad.clone()
+    x[:, -1, :-1] *= -100.0
+    stack.grad.zero_()
+    second = stack.loss_and_gradient(x, y, weight)
+    torch.testing.assert_close(first, second, rtol=1e-12, atol=0)
+    torch.testing.assert_close(gradient, stack.grad, rtol=1e-12, atol=1e-14)
+
+
+def test_set_and_get_networks_round_trip():
+    for shapes in SHAPES.values():
+        stack, networks, *_ = make(shapes, "relu", "cross_entropy", n_groups=3)
+        found = {(g, m): (weights, biases) for g, m, weights, biases in stack.get_networks(stack.flat)}
+        assert found.keys() == networks.keys()
+        for key, (weights, biases) in networks.items():
+            for got, expected in zip((*found[key][0], *found[key][1]), (*weights, *biases), strict=True):
+                np.testing.assert_array_equal(got, expected)
+        n_parameters = sum(part.size for weights, biases in networks.values() for part in (*weights, *biases))
+        assert stack.flat.numel() == n_parameters
+
+
+def test_networks_handed_out_are_copies():
+    stack, networks, *_ = make(SHAPES["mixed"], "relu", "cross_entropy")
+    taken = list(stack.get_networks(stack.flat))
+    stack.flat.zero_()
+    for group, model, weights, _ in taken:
+        np.testing.assert_array_equal(weights[0], networks[group, model][0][0])
+
+
+@pytest.mark.parametrize("shapes", SHAPES.values(), ids=SHAPES.keys())
+def test_spread_puts_each_networks_value_on_its_own_parameters(shapes):
+    stack, networks, *_ = make(shapes, "relu", "cross_entropy", n_groups=3)
+    values = torch.arange(1, 3 * len(shapes) + 1, dtype=torch.float64).view(3, -1)
+    for biases_too in (False, True):
+        for group, model, weights, biases in stack.get_networks(stack.spread(values, biases=biases_too)):
+            own = values[group, model].item()
+            assert all((part == own).all() for part in weights)
+            assert all((part == (own if biases_too else 0.0)).all() for part in biases)
+    mask = stack.spread(values > 2, biases=True)
+    assert mask.dtype == torch.bool
+    kept = sum(p.size for (g, m), parts in networks.items() if values[g, m] > 2 for side in parts for p in side)
+    assert int(mask.sum()) == kept
+
+
+@pytest.mark.parametrize("shapes", SHAPES.values(), ids=SHAPES.keys())
+def test_per_model_sums_each_networks_own_parameters(shapes):
+    stack, networks, *_ = make(shapes, "relu", "cross_entropy", n_groups=3)
+    sums = stack.per_model(stack.flat**2)
+    assert sums.shape == (3, len(shapes))
+    for (group, model), (weights, biases) in networks.items():
+        expected = sum((part**2).sum() for part in (*weights, *biases))
+        np.testing.assert_allclose(sums[group, model].item(), expected, rtol=1e-12)
+    weights_only = stack.per_model(stack.spread(torch.ones(3, len(shapes)).double()) * stack.flat**2)
+    for (group, model), (weights, _) in networks.items():
+        np.testing.assert_allclose(weights_only[group, model].item(), sum((w**2).sum() for w in weights), rtol=1e-12)

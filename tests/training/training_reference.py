@@ -1,0 +1,104 @@
+"""Independent truth for the engine's tests: plain NumPy and autograd on one network at a time, no code of the engine."""
+
+import numpy as np
+import torch
+from scipy.special import erf, expit
+
+CPU = "cpu"
+ACTIVATION_NAMES = ("relu", "tanh", "sigmoid", "gelu", "silu")
+
+_NUMPY_ACTIVATIONS = {
+    "relu": lambda z: np.maximum(z, 0.0),
+    "tanh": np.tanh,
+    "sigmoid": expit,
+    "gelu": lambda z: 0.5 * z * (1.0 + erf(z / np.sqrt(2.0))),
+    "silu": lambda z: z * expit(z),
+}
+TORCH_ACTIVATIONS = {
+    "relu": lambda z: torch.where(z > 0, z, torch.zeros_like(z)),
+    "tanh": torch.tanh,
+    "sigmoid": lambda z: 1.0 / (1.0 + torch.exp(-z)),
+    "gelu": lambda z: 0.5 * z * (1.0 + torch.erf(z / 2.0**0.5)),
+    "silu": lambda z: z / (1.0 + torch.exp(-z)),
+}
+
+
+def torch_row_loss(loss, logits, y):
+    if loss == "cross_entropy":
+        return torch.nn.functional.binary_cross_entropy_with_logits(logits, y, reduction="none")
+    return (torch.tanh(logits / 2.0) - (2.0 * y - 1.0)) ** 2
+
+
+def torch_logits(x, weights, biases, activation):
+    for weight, bias in zip(weights[:-1], biases[:-1], strict=True):
+        x = TORCH_ACTIVATIONS[activation](x @ weight + bias)
+    return (x @ weights[-1] + biases[-1])[:, 0]
+
+
+def problem(n=120, n_features=3, seed=0, shift=1.0):
+    """Overlapping classes, about a fourth of them positive; columns of different place and size."""
+    rng = np.random.default_rng(seed)
+    z = rng.normal(size=(n, n_features))
+    y = (z @ np.linspace(1.0, -0.5, n_features) + rng.normal(size=n) > shift).astype(np.int64)
+    y[:2] = 0, 1
+    return z * np.linspace(0.5, 3.0, n_features) + np.linspace(-2.0, 5.0, n_features), y
+
+
+def separable(n=60, n_features=3, seed=1):
+    rng = np.random.default_rng(seed)
+    y = (np.arange(n) % 5 == 0).astype(np.int64)
+    X = rng.normal(size=(n, n_features))
+    X[:, 0] = np.where(y == 1, 4.0, -4.0) + 0.1 * X[:, 0]
+    return X, y
+
+
+def row_weights(y, lam, sample_weight=None):
+    s = np.ones(len(y)) if sample_weight is None else np.asarray(sample_weight, dtype=float)
+    return s * np.where(np.asarray(y) == 1, lam, 1.0 - lam)
+
+
+def plain_logits(network, X):
+    h = (np.asarray(X, dtype=float) - network.mean) / network.scale
+    for weight, bias in zip(network.weights[:-1], network.biases[:-1], strict=True):
+        h = _NUMPY_ACTIVATIONS[network.activation](h @ weight + bias)
+    return (h @ network.weights[-1] + network.biases[-1])[:, 0]
+
+
+def plain_residual(y, logits, weights):
+    """|Σ w (y − q)| / Σ w; 1 − q as σ(−o), which keeps its digits."""
+    y = np.asarray(y) == 1
+    error = np.where(y, expit(-logits), -expit(logits))
+    return abs(np.sum(weights * error)) / np.sum(weights)
+
+
+def plain_loss(loss, y, logits, weights):
+    y = np.asarray(y, dtype=float)
+    rows = np.logaddexp(0.0, logits) - y * logits if loss == "cross_entropy" else (np.tanh(logits / 2) - (2 * y - 1)) ** 2
+    return np.sum(weights * rows) / np.sum(weights)
+
+
+def data_gradients(network, X, y, weights, loss="cross_entropy"):
+    """Autograd gradient of Σ w ℓ / Σ w, without the penalty, at a fitted network: (weight grads, bias grads)."""
+    z = torch.from_numpy((X - network.mean) / network.scale)
+    parameters = [torch.from_numpy(p.copy()).requires_grad_() for p in (*network.weights, *network.biases)]
+    depth = len(network.weights)
+    logits = torch_logits(z, parameters[:depth], parameters[depth:], network.activation)
+    w = torch.from_numpy(weights / weights.sum())
+    (w * torch_row_loss(loss, logits, torch.from_numpy(np.asarray(y, dtype=float)))).sum().backward()
+    grads = [p.grad.numpy() for p in parameters]
+    return grads[:depth], grads[depth:]
+
+
+def flat(network):
+    return np.concatenate([part.ravel() for part in (*network.weights, *network.biases)])
+
+
+def assert_same_result(one, other, *, rtol, atol):
+    assert one.status is other.status
+    assert one.n_iter == other.n_iter
+    np.testing.assert_allclose(one.network.mean, other.network.mean, rtol=1e-12, atol=1e-12)
+    np.testing.assert_allclose(one.network.scale, other.network.scale, rtol=1e-12)
+    assert [w.shape for w in one.network.weights] == [w.shape for w in other.network.weights]
+    np.testing.assert_allclose(flat(one.network), flat(other.network), rtol=rtol, atol=atol)
+    np.testing.assert_allclose(one.loss_curve, other.loss_curve, rtol=rtol, atol=atol)
+    np.testing.assert_allclose(one.val_loss_curve, other.val_loss_curve, rtol=rtol, atol=atol)
