@@ -11,6 +11,9 @@ from typing import TYPE_CHECKING, Any
 from crcen._version import __version__
 
 if TYPE_CHECKING:
+    from crcen.datasets.benchmark import DatasetListing, list_datasets, load_dataset
+    from crcen.datasets.dataset import Dataset
+    from crcen.datasets.simulated import make_sim1, make_sim2, sim1_posterior, sim2_posterior
     from crcen.exceptions import (
         CrcenError,
         DataUnavailable,
@@ -22,7 +25,10 @@ if TYPE_CHECKING:
     )
     from crcen.models.classifier import CRCENClassifier
     from crcen.models.csmlp import CSMLPClassifier
+    from crcen.models.methods import METHODS, Method, NetworkTraining, make_method
+    from crcen.models.resampled import ResampledClassifier
     from crcen.models.stationarity import Stationarity, stationarity
+    from crcen.models.threshold import MovedThresholdClassifier
     from crcen.theory.class_means import (
         MeanBounds,
         class_means,
@@ -33,11 +39,11 @@ if TYPE_CHECKING:
         recall_bound,
         specificity_bound,
     )
-    from crcen.theory.decision import posterior, weighted_probability
+    from crcen.theory.decision import posterior, sigmoid, weighted_probability
     from crcen.theory.expense import ExpenseStep, ExpenseTable, expense_table
     from crcen.theory.key_equation import KeyEquation, key_equation
     from crcen.theory.metrics import ConfusionCounts, confusion_counts, g_mean
-    from crcen.theory.weighting import Alpha, Budget, ClassWeighting, CostRatio, Lam
+    from crcen.theory.weighting import Alpha, Budget, ClassWeighting, CostRatio, Lam, resolve
     from crcen.training.balance import balance_shift
     from crcen.training.engine import train
     from crcen.training.jobs import Status, TrainingJob, TrainingResult
@@ -45,6 +51,9 @@ if TYPE_CHECKING:
 
 # Where each public name lives.
 _HOMES = {
+    "crcen.datasets.benchmark": ("DatasetListing", "list_datasets", "load_dataset"),
+    "crcen.datasets.dataset": ("Dataset",),
+    "crcen.datasets.simulated": ("make_sim1", "make_sim2", "sim1_posterior", "sim2_posterior"),
     "crcen.exceptions": (
         "CrcenError",
         "DataUnavailable",
@@ -56,7 +65,10 @@ _HOMES = {
     ),
     "crcen.models.classifier": ("CRCENClassifier",),
     "crcen.models.csmlp": ("CSMLPClassifier",),
+    "crcen.models.methods": ("METHODS", "Method", "NetworkTraining", "make_method"),
+    "crcen.models.resampled": ("ResampledClassifier",),
     "crcen.models.stationarity": ("Stationarity", "stationarity"),
+    "crcen.models.threshold": ("MovedThresholdClassifier",),
     "crcen.theory.class_means": (
         "MeanBounds",
         "class_means",
@@ -67,11 +79,22 @@ _HOMES = {
         "recall_bound",
         "specificity_bound",
     ),
-    "crcen.theory.decision": ("posterior", "weighted_probability"),
+    "crcen.theory.decision": (
+        "posterior",
+        "sigmoid",
+        "weighted_probability",
+    ),
     "crcen.theory.expense": ("ExpenseStep", "ExpenseTable", "expense_table"),
     "crcen.theory.key_equation": ("KeyEquation", "key_equation"),
     "crcen.theory.metrics": ("ConfusionCounts", "confusion_counts", "g_mean"),
-    "crcen.theory.weighting": ("Alpha", "Budget", "ClassWeighting", "CostRatio", "Lam"),
+    "crcen.theory.weighting": (
+        "Alpha",
+        "Budget",
+        "ClassWeighting",
+        "CostRatio",
+        "Lam",
+        "resolve",
+    ),
     "crcen.training.balance": ("balance_shift",),
     "crcen.training.engine": ("train",),
     "crcen.training.jobs": ("Status", "TrainingJob", "TrainingResult"),
@@ -89,6 +112,8 @@ __all__ = [
     "CostRatio",
     "CrcenError",
     "DataUnavailable",
+    "Dataset",
+    "DatasetListing",
     "DeviceMissing",
     "ExpenseStep",
     "ExpenseTable",
@@ -96,9 +121,14 @@ __all__ = [
     "InvalidParameter",
     "KeyEquation",
     "Lam",
+    "METHODS",
     "MeanBounds",
+    "Method",
     "MissingExtra",
+    "MovedThresholdClassifier",
     "Network",
+    "NetworkTraining",
+    "ResampledClassifier",
     "Stationarity",
     "Status",
     "TrainingFailed",
@@ -112,11 +142,20 @@ __all__ = [
     "expense_table",
     "g_mean",
     "key_equation",
+    "list_datasets",
+    "load_dataset",
+    "make_method",
+    "make_sim1",
+    "make_sim2",
     "mean_bounds",
     "mean_neg_given",
     "mean_pos_given",
     "posterior",
     "recall_bound",
+    "resolve",
+    "sigmoid",
+    "sim1_posterior",
+    "sim2_posterior",
     "specificity_bound",
     "stationarity",
     "train",

@@ -1,4 +1,5 @@
 from decimal import Decimal, localcontext
+from itertools import pairwise
 from math import exp, fsum, log
 
 import numpy as np
@@ -89,7 +90,7 @@ def test_shift_rises_with_lambda_and_falls_with_the_logits():
     y = rng.random(80) < 0.3
     logits = 5 * rng.normal(size=80)
     shifts = [balance_shift(y, logits, lam) for lam in LAMS]
-    assert all(b > a for a, b in zip(shifts, shifts[1:], strict=False))
+    assert all(b > a for a, b in pairwise(shifts))
     raised = logits + np.where(rng.random(80) < 0.5, 1.0, 0.0)
     assert balance_shift(y, raised, 0.5) < balance_shift(y, logits, 0.5)
 

@@ -21,6 +21,7 @@ from crcen.theory.weighting import resolve
 from crcen.training.engine import train
 from crcen.training.jobs import Status, TrainingJob
 from crcen.training.network import initial_parameters
+from crcen.training.solvers import Adam
 
 X, Y = problem(n=96, n_features=3)
 EXACT = {"solver": "lbfgs", "tol": 1e-10, "max_epochs": 2000}
@@ -71,6 +72,30 @@ def test_stacked_equals_alone_in_any_order(axis, solver, weighted):
             assert not same_shape or np.abs(flat(a.network) - flat(b.network)).max() > 1e-4
 
 
+def test_networks_that_converge_early_wait_for_nobody():
+    jobs = [
+        TrainingJob(lam, l2=l2, hidden=(), solver="lbfgs", rows=rows, max_epochs=300)
+        for lam, l2 in ((0.5, 10.0), (0.5, 0.1), (0.9, 1e-3), (0.999, 0.0))
+        for rows in (None, folds(96)[0])
+    ]
+    together = train(X, Y, jobs, device="cpu")
+    assert len({result.n_iter for result in together}) >= 4
+    for job, result in zip(jobs, together, strict=True):
+        assert result.status is Status.CONVERGED
+        assert_same_result(result, train(X, Y, [job], device="cpu")[0], rtol=1e-8, atol=1e-8)
+
+
+def test_linear_networks_on_one_batch_do_not_depend_on_company_either():
+    # Their start is stationary in the bias, so the first Adam steps there are made of rounding.
+    jobs = [
+        TrainingJob(lam, hidden=(), rows=rows, max_epochs=6, batch_size=1000)
+        for lam in (0.05, 0.5, 0.9)
+        for rows in (None, *folds(96))
+    ]
+    for job, result in zip(jobs, train(X, Y, jobs, device="cpu"), strict=True):
+        assert_same_result(result, train(X, Y, [job], device="cpu")[0], rtol=2e-4, atol=2e-5)
+
+
 @pytest.mark.parametrize("solver", SOLVERS)
 def test_company_of_another_kind_changes_nothing(solver):
     common, tolerance = SOLVERS[solver]
@@ -98,7 +123,9 @@ def test_repeated_jobs_have_one_answer():
 # -- the solvers against others' ---------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(("hidden", "activation", "l2"), [((), "relu", 0.01), ((4,), "tanh", 0.0), ((5, 3), "gelu", 0.1)])
+@pytest.mark.parametrize(
+    ("hidden", "activation", "l2"), [((), "relu", 0.01), ((4,), "tanh", 0.0), ((5, 3), "gelu", 0.1)]
+)
 def test_adam_on_one_batch_is_torchs_adam_with_the_one_cycle_rate(hidden, activation, l2):
     lam, epochs, peak = 0.8, 12, 0.02
     job = TrainingJob(
@@ -112,7 +139,7 @@ def test_adam_on_one_batch_is_torchs_adam_with_the_one_cycle_rate(hidden, activa
     weights, biases = initial_parameters(3, hidden, activation, job.seed)
     biases[-1][:] = np.log(lam * Y.sum()) - np.log((1 - lam) * (1 - Y).sum())
     weights, biases = ([torch.from_numpy(p).requires_grad_() for p in side] for side in (weights, biases))
-    optimiser = torch.optim.Adam([*weights, *biases], lr=peak, betas=(0.9, 0.99), eps=1e-8)
+    optimiser = torch.optim.Adam([*weights, *biases], lr=peak, betas=Adam.betas, eps=Adam.epsilon)
     losses = []
     for step in range(epochs):
         # Up over the first fifth of the schedule, down along a cosine; neither end is at a rate of exactly zero.
@@ -126,7 +153,9 @@ def test_adam_on_one_batch_is_torchs_adam_with_the_one_cycle_rate(hidden, activa
         optimiser.step()
         losses.append(data.item() + 0.5 * l2 * sum((p**2).sum() for p in weights).item())
     expected = np.concatenate([p.detach().numpy().ravel() for p in (*weights, *biases)])
-    np.testing.assert_allclose(flat(result.network), expected, rtol=1e-3, atol=1e-4)
+    # Without hidden layer the start is stationary in the bias: Adam's first step there divides rounding by rounding.
+    np.testing.assert_allclose(flat(result.network), expected, rtol=1e-3, atol=1e-4 if hidden else 5e-3)
+    np.testing.assert_allclose(flat(result.network)[:-1], expected[:-1], rtol=2e-3, atol=1e-4)
     np.testing.assert_allclose(result.loss_curve, losses, rtol=1e-4)
     assert result.status is Status.COMPLETED
     assert result.n_iter == epochs
@@ -252,9 +281,9 @@ def test_biases_are_not_penalised_and_weights_are(hidden, activation, loss):
     network = fit(X, Y, job)
     weight_grads, bias_grads = data_gradients(network, X, Y, row_weights(Y, lam), loss)
     for grad in bias_grads:
-        np.testing.assert_allclose(grad, 0.0, atol=1e-8)
+        np.testing.assert_allclose(grad, 0.0, atol=1e-7)
     for grad, weight in zip(weight_grads, network.weights, strict=True):
-        np.testing.assert_allclose(grad, -l2 * weight, atol=1e-8)
+        np.testing.assert_allclose(grad, -l2 * weight, atol=1e-7)
     assert l2 * max(np.abs(bias).max() for bias in network.biases) > 1e-4
     assert l2 * max(np.abs(weight).max() for weight in network.weights) > 1e-4
 
@@ -262,17 +291,15 @@ def test_biases_are_not_penalised_and_weights_are(hidden, activation, loss):
 @pytest.mark.parametrize(("hidden", "activation"), NETWORKS)
 def test_squared_error_has_its_own_stationarity_in_the_output_bias(hidden, activation):
     # ℓ = 4 (y − q)² with q = σ(o) and ∂q/∂o = q (1 − q), so ∂ℓ/∂o = −8 (y − q) q (1 − q). The output bias enters every
-    # logit with slope 1 and is not penalised, hence Σ w (y − q) q (1 − q) = 0: the key equation with each row weighed by
-    # q (1 − q), which is another equation.
+    # logit with slope 1 and is not penalised, hence Σ w (y − q) q (1 − q) = 0: the key equation with each row weighed
+    # by q (1 − q), which is another equation.
     lam = 0.5
-    job = TrainingJob(
-        lam, hidden=hidden, activation=activation, loss="squared_error", l2=0.01, balance=False, **EXACT
-    )
+    job = TrainingJob(lam, hidden=hidden, activation=activation, loss="squared_error", l2=0.01, balance=False, **EXACT)
     network = fit(X, Y, job)
     q, w = 1 / (1 + np.exp(-plain_logits(network, X))), row_weights(Y, lam)
-    assert abs(np.sum(w * (Y - q) * q * (1 - q))) / w.sum() < 1e-9
+    assert abs(np.sum(w * (Y - q) * q * (1 - q))) / w.sum() < 1e-7
     assert abs(np.sum(w * (Y - q))) / w.sum() > 1e-3
     crossed = fit(X, Y, TrainingJob(lam, hidden=hidden, activation=activation, l2=0.01, balance=False, **EXACT))
     q = 1 / (1 + np.exp(-plain_logits(crossed, X)))
-    assert abs(np.sum(w * (Y - q))) / w.sum() < 1e-9
+    assert abs(np.sum(w * (Y - q))) / w.sum() < 1e-7
     assert abs(np.sum(w * (Y - q) * q * (1 - q))) / w.sum() > 1e-4

@@ -1,3 +1,5 @@
+from itertools import pairwise
+
 import numpy as np
 import pytest
 import torch
@@ -25,7 +27,7 @@ def make(shapes, activation, loss, *, n_groups=N_GROUPS, seed=0):
     for group in range(n_groups):
         for model, hidden in enumerate(shapes):
             sizes = (N_FEATURES, *hidden, 1)
-            weights = [rng.normal(size=pair) for pair in zip(sizes[:-1], sizes[1:], strict=True)]
+            weights = [rng.normal(size=pair) for pair in pairwise(sizes)]
             biases = [rng.normal(size=size) for size in sizes[1:]]
             stack.set_network(group, model, weights, biases)
             networks[group, model] = weights, biases

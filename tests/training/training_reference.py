@@ -1,4 +1,4 @@
-"""Independent truth for the engine's tests: plain NumPy and autograd on one network at a time, no code of the engine."""
+"""Independent truth for the engine's tests: plain NumPy and autograd, one network at a time, no engine code."""
 
 import numpy as np
 import torch
@@ -73,7 +73,9 @@ def plain_residual(y, logits, weights):
 
 def plain_loss(loss, y, logits, weights):
     y = np.asarray(y, dtype=float)
-    rows = np.logaddexp(0.0, logits) - y * logits if loss == "cross_entropy" else (np.tanh(logits / 2) - (2 * y - 1)) ** 2
+    rows = (
+        np.logaddexp(0.0, logits) - y * logits if loss == "cross_entropy" else (np.tanh(logits / 2) - (2 * y - 1)) ** 2
+    )
     return np.sum(weights * rows) / np.sum(weights)
 
 

@@ -25,7 +25,8 @@ from crcen.models.validation import (
 )
 from crcen.theory.decision import sigmoid
 from crcen.theory.key_equation import key_equation
-from crcen.theory.weighting import ClassWeighting, CostRatio, resolve
+from crcen.theory.specs import positive_number
+from crcen.theory.weighting import ClassWeighting, CostRatio, Lam, resolve
 from crcen.training.activations import ACTIVATIONS
 from crcen.training.balance import solve_shifts
 from crcen.training.engine import train
@@ -64,8 +65,8 @@ class CRCENClassifier(ClassifierMixin, BaseEstimator):
     n_members : int, default=1
         Networks trained in one stack and averaged as logits.
     solver : {"auto", "adam", "lbfgs"}, default="auto"
-        Mini-batch Adam with a one-cycle rate, or full-batch L-BFGS in float64. ``"auto"`` is L-BFGS without hidden layer
-        and up to 500 rows, else Adam.
+        Mini-batch Adam with a one-cycle rate, or full-batch L-BFGS in float64. ``"auto"`` is L-BFGS where there is no
+        hidden layer or there are at most 128 rows, else Adam.
     max_epochs : int, default=None
         Passes over the rows; ``None`` is 30 for Adam and 500 (iterations) for L-BFGS.
     batch_size : int, default=128
@@ -195,7 +196,7 @@ class CRCENClassifier(ClassifierMixin, BaseEstimator):
         self.pos_label_ = self._positive_label(y, weights)
         target = y == self.pos_label_
         self.weighting_ = self._resolve(target, weights)
-        jobs = self._jobs(target)
+        jobs = self._jobs(target, weights)
         with progress_bar(f"{type(self).__name__}", visible=bool(self.verbose)) as progress:
             results = train(X, target, jobs, sample_weight=weights, device=self.device, progress=progress)
         self._store(self._finite(results), X, target, weights)
@@ -208,7 +209,8 @@ class CRCENClassifier(ClassifierMixin, BaseEstimator):
 
     def predict(self, X: Any) -> NDArray[Any]:
         """Decide at the stated price; this need not be the larger of `predict_proba`."""
-        return self.classes_[(self.decision_function(X) > 0).astype(int)]
+        is_last = self.decision_function(X) > 0
+        return self.classes_[is_last.astype(int)]
 
     def predict_proba(self, X: Any) -> Array:
         """Natural posterior, (n, 2) in the order of ``classes_``: the weighting is taken out again."""
@@ -233,22 +235,26 @@ class CRCENClassifier(ClassifierMixin, BaseEstimator):
         check_number(self, "l2", low=0)
         check_number(self, "n_members", low=1, integer=True)
         check_number(self, "batch_size", low=1, integer=True)
-        check_number(self, "learning_rate", low=0, open_low=True)
+        check_number(self, "learning_rate", low=0, high=1e30, open_low=True)
         check_number(self, "tol", low=0)
         if self.max_epochs is not None:
             check_number(self, "max_epochs", low=1, integer=True)
         for flag in ("early_stopping", "standardize", "balance"):
             check_flag(self, flag)
         check_number(self, "validation_fraction", low=0, high=0.9, open_low=True)
+        if not isinstance(self.verbose, bool | np.bool_):
+            check_number(self, "verbose", low=0, integer=True)
+        if not isinstance(self.device, str):
+            raise InvalidParameter(f"device must be 'auto', 'cpu' or 'cuda': got {self.device!r}.")
 
     def _positive_label(self, y: NDArray[Any], weights: Array) -> Any:
         totals = [float(weights[y == label].sum()) for label in self.classes_]
         for label, total in zip(self.classes_, totals, strict=True):
             if total <= 0:
-                raise InvalidInput(f"both classes need weight: every row of class {label!r} has sample_weight 0.")
+                raise InvalidInput(f"both classes need weight: every row of class {label} has sample_weight 0.")
         if self.pos_label is None:
             return self.classes_[0] if totals[0] < totals[1] else self.classes_[1]
-        if self.pos_label not in list(self.classes_):
+        if np.ndim(self.pos_label) or self.pos_label not in list(self.classes_):
             listed = ", ".join(repr(c) for c in self.classes_.tolist())
             raise InvalidParameter(f"pos_label must be one of the classes {listed}: got {self.pos_label!r}.")
         return self.pos_label
@@ -259,9 +265,16 @@ class CRCENClassifier(ClassifierMixin, BaseEstimator):
             negative = next(label for label in self.classes_ if label != self.pos_label_)
             if set(weighting) != set(self.classes_.tolist()):
                 listed = ", ".join(repr(c) for c in self.classes_.tolist())
-                raise InvalidParameter(f"a weighting dict needs one weight for each of {listed}: got {dict(weighting)!r}.")
-            pos, neg = CostRatio(weighting[self.pos_label_]), CostRatio(weighting[negative])
-            weighting = CostRatio(pos.value / neg.value)
+                raise InvalidParameter(
+                    f"a weighting dict needs one weight for each of {listed}: got {dict(weighting)!r}."
+                )
+            pos, neg = (
+                positive_number(weighting[label], f"the weight of class {label}")
+                for label in (self.pos_label_, negative)
+            )
+            weighting = CostRatio(pos / neg)
+        elif isinstance(weighting, ClassWeighting):
+            weighting = Lam(weighting.lam)  # the counts are those of the rows given here
         return resolve(weighting, float(weights[target].sum()), float(weights[~target].sum()))
 
     def _solver_for(self, n_rows: int) -> str:
@@ -269,9 +282,12 @@ class CRCENClassifier(ClassifierMixin, BaseEstimator):
             return self.solver
         return "lbfgs" if not check_hidden(self, self.hidden) or n_rows <= _SMALL else "adam"
 
-    def _jobs(self, target: NDArray[np.bool_]) -> list[TrainingJob]:
-        base = int(check_random_state(self.random_state).randint(2**31 - 1))
-        rows, val_rows = self._split(target, base)
+    def _jobs(self, target: NDArray[np.bool_], weights: Array) -> list[TrainingJob]:
+        try:
+            base = int(check_random_state(self.random_state).randint(2**31 - 1))
+        except ValueError as error:
+            raise InvalidParameter(f"random_state must be a seed, a RandomState or None: {error}.") from error
+        rows, val_rows = self._split(target, weights, base)
         solver = self._solver_for(len(target))
         return [
             TrainingJob(
@@ -296,22 +312,26 @@ class CRCENClassifier(ClassifierMixin, BaseEstimator):
             for member in range(self.n_members)
         ]
 
-    def _split(self, target: NDArray[np.bool_], seed: int) -> tuple[NDArray[np.int64] | None, NDArray[np.int64] | None]:
+    def _split(
+        self, target: NDArray[np.bool_], weights: Array, seed: int
+    ) -> tuple[NDArray[np.int64] | None, NDArray[np.int64] | None]:
         if not self.early_stopping:
             return None, None
+        used = np.flatnonzero(weights > 0)
+        n_pos = int(target[used].sum())
         try:
             rows, val_rows = train_test_split(
-                np.arange(len(target)), test_size=self.validation_fraction, stratify=target, random_state=seed
+                used, test_size=self.validation_fraction, stratify=target[used], random_state=seed
             )
         except ValueError as error:
             raise InvalidInput(
-                f"early_stopping needs rows of both classes in its validation part: got {int(target.sum())} positive of "
-                f"{len(target)} rows with validation_fraction={self.validation_fraction}; raise it or turn "
+                f"early_stopping needs rows of both classes in its validation part: got {n_pos} positive of "
+                f"{len(used)} rows with validation_fraction={self.validation_fraction}; raise it or turn "
                 f"early_stopping off."
             ) from error
         if not target[val_rows].any() or not target[rows].any():
             raise InvalidInput(
-                f"early_stopping needs a positive row in both parts: got {int(target.sum())} positive rows; raise "
+                f"early_stopping needs a positive row in both parts: got {n_pos} positive rows; raise "
                 f"validation_fraction or turn early_stopping off."
             )
         return np.sort(rows), np.sort(val_rows)
@@ -380,7 +400,9 @@ class CRCENClassifier(ClassifierMixin, BaseEstimator):
         check_is_fitted(self)
         logits = self._member_logits(check_rows(self, X, reset=False)).mean(axis=0) + self.shift_
         if not np.isfinite(logits).all():
-            raise InvalidInput("X holds values too large for this network: its output overflows; standardize=True helps.")
+            raise InvalidInput(
+                "X holds values too large for this network: its output overflows; standardize=True helps."
+            )
         return logits
 
     def _positive_is_last(self) -> bool:

@@ -1,6 +1,7 @@
 """Checks at the door of every estimator: parameters, rows and labels, each refused with one sentence."""
 
 import numbers
+import sys
 from typing import Any
 
 import numpy as np
@@ -13,13 +14,20 @@ from crcen.exceptions import InvalidInput, InvalidParameter
 __all__ = ["check_choice", "check_flag", "check_hidden", "check_labels", "check_number", "check_rows", "check_weights"]
 
 
+def _is_finite(value: Any) -> bool:
+    try:
+        return bool(np.isfinite(float(value)))
+    except OverflowError:
+        return False
+
+
 def check_number(
     owner: object, name: str, *, low: float, high: float = np.inf, integer: bool = False, open_low: bool = False
 ) -> None:
     """A finite number in [low, high] (or above low where ``open_low``)."""
     value = getattr(owner, name)
     kind = numbers.Integral if integer else numbers.Real
-    fine = isinstance(value, kind) and not isinstance(value, bool | np.bool_) and np.isfinite(float(value))
+    fine = isinstance(value, kind) and not isinstance(value, bool | np.bool_) and _is_finite(value)
     if fine and (value > low if open_low else value >= low) and value <= high:
         return
     what = "a whole number" if integer else "a number"
@@ -45,11 +53,7 @@ def check_flag(owner: object, name: str) -> None:
 
 def check_hidden(owner: object, hidden: Any) -> tuple[int, ...]:
     """Hidden layer sizes as a tuple; a bare number is one layer."""
-    sizes = (hidden,) if isinstance(hidden, numbers.Integral) and not isinstance(hidden, bool) else hidden
-    try:
-        layers = tuple(sizes)
-    except TypeError:
-        layers = (None,)
+    layers = tuple(hidden) if isinstance(hidden, tuple | list | np.ndarray) else (hidden,)
     if all(isinstance(h, numbers.Integral) and not isinstance(h, bool) and h > 0 for h in layers):
         return tuple(int(h) for h in layers)
     raise InvalidParameter(
@@ -78,6 +82,9 @@ def _unreadable_columns(X: Any) -> list[str]:
             values.astype(np.float64)
         except (TypeError, ValueError):
             bad.append(name)
+        else:
+            if values.dtype.kind in "mM":  # NumPy turns times into numbers, but not beside other columns
+                bad.append(name)
     return bad
 
 
@@ -89,16 +96,27 @@ def check_rows(estimator: Any, X: Any, y: Any = "no_validation", *, reset: bool)
     """Rows as a float64 array (with y: also y), feature names kept or compared, every value finite."""
     try:
         checked = validate_data(
-            estimator, X, y, reset=reset, dtype=np.float64, ensure_all_finite=False, ensure_min_samples=2 if reset else 1
+            estimator,
+            X,
+            y,
+            reset=reset,
+            dtype=np.float64,
+            ensure_all_finite=False,
+            ensure_min_samples=2 if reset else 1,
         )
-    except ValueError as error:
-        bad = _unreadable_columns(X) if "convert" in str(error) else []
-        if not bad:
+    except (TypeError, ValueError) as error:
+        # Of an array that holds things scikit-learn wants the TypeError itself.
+        is_about_values = hasattr(X, "columns") if isinstance(error, TypeError) else "convert" in str(error)
+        bad = _unreadable_columns(X) if is_about_values else []
+        if bad:
+            raise InvalidInput(
+                f"X must hold numbers: column {_listed(bad)} does not; encode it first, for example with "
+                f"sklearn.preprocessing.OneHotEncoder or skrub.TableVectorizer."
+            ) from error
+        if isinstance(error, TypeError):
             raise
-        raise InvalidInput(
-            f"X must hold numbers: column {_listed(bad)} does not; encode it first, for example with "
-            f"sklearn.preprocessing.OneHotEncoder or skrub.TableVectorizer."
-        ) from error
+        lengths = "X and y must have the same number of rows: " if "inconsistent" in str(error) else ""
+        raise InvalidInput(f"{lengths}{error}") from error
     rows = checked[0] if isinstance(checked, tuple) else checked
     if not np.isfinite(rows).all():
         names = _column_names(estimator, X, rows.shape[1])
@@ -113,10 +131,13 @@ def check_rows(estimator: Any, X: Any, y: Any = "no_validation", *, reset: bool)
 
 def check_labels(y: NDArray[Any]) -> NDArray[Any]:
     """The two sorted classes of y."""
-    check_classification_targets(y)
-    classes = np.unique(y)
+    try:
+        check_classification_targets(y)
+        classes = np.unique(y)
+    except (TypeError, ValueError) as error:
+        raise InvalidInput(f"y must hold labels of two classes, all of one kind: {error}") from error
     if classes.size == 1:
-        raise InvalidInput(f"y must hold two classes: got one class only, {classes[0]!r}.")
+        raise InvalidInput(f"y must hold two classes: got one class only, {classes.tolist()[0]!r}.")
     if classes.size > 2:
         raise InvalidInput(
             f"Only binary classification is supported. The type of the target is {type_of_target(y)}: "
@@ -127,7 +148,12 @@ def check_labels(y: NDArray[Any]) -> NDArray[Any]:
 
 def check_weights(sample_weight: Any, X: NDArray[np.float64]) -> NDArray[np.float64]:
     """Row weights as float64: finite and not negative."""
-    weights = _check_sample_weight(sample_weight, X, dtype=np.float64)
+    try:
+        weights = _check_sample_weight(sample_weight, X, dtype=np.float64)
+    except (TypeError, ValueError) as error:
+        raise InvalidInput(f"sample_weight must hold one finite number a row, not all 0: {error}") from error
     if (weights < 0).any():
         raise InvalidInput(f"sample_weight must not be negative: got {weights.min():g}.")
+    if weights.max() > sys.float_info.max / len(weights):
+        raise InvalidInput(f"sample_weight must have a finite sum: got weights up to {weights.max():g}.")
     return np.asarray(weights, dtype=np.float64)

@@ -62,7 +62,9 @@ def balance_shift(
     return float(solve_shifts(target, values[None], weights[None])[0])
 
 
-def solve_shifts(y: NDArray[np.bool_], logits: NDArray[np.float64], weights: NDArray[np.float64]) -> NDArray[np.float64]:
+def solve_shifts(
+    y: NDArray[np.bool_], logits: NDArray[np.float64], weights: NDArray[np.float64]
+) -> NDArray[np.float64]:
     """Shifts of M networks at once, each from its own logits and weights.
 
     Shape

@@ -146,9 +146,7 @@ class _Watch:
 class _StackRun:
     """One stack from initial parameters to results."""
 
-    def __init__(
-        self, groups: tuple[tuple[int, ...], ...], jobs: Sequence[TrainingJob], data: TrainingData
-    ) -> None:
+    def __init__(self, groups: tuple[tuple[int, ...], ...], jobs: Sequence[TrainingJob], data: TrainingData) -> None:
         self.groups, self.data = groups, data
         self.jobs = [[jobs[p] for p in group] for group in groups]
         self.example = self.jobs[0][0]
@@ -203,7 +201,9 @@ class _StackRun:
     def _solver(self) -> Solver:
         s, job = self.data.sample_weight, self.example
         if job.solver == "lbfgs":
-            return LBFGS(self.stack, self._feed(self.rows, [s[rows] for rows in self.rows]), self.objective, tol=job.tol)
+            return LBFGS(
+                self.stack, self._feed(self.rows, [s[rows] for rows in self.rows]), self.objective, tol=job.tol
+            )
         pools = [self._or_all(lead.pool) for lead in self.leads]
         weights = []
         for pool, rows, lead in zip(pools, self.rows, self.leads, strict=True):
@@ -264,10 +264,10 @@ class _StackRun:
         report(1.0)
         flat = watch.best_flat if validate else self.stack.flat
         curves = torch.stack(losses, -1).double().cpu().numpy()  # (G, M, epochs)
-        val_curves = torch.stack(val_losses, -1).double().cpu().numpy() if val_losses else np.empty((*curves.shape[:2], 0))
-        return self._results(
-            flat, curves, val_curves, watch.stopped_at.cpu().numpy(), converged_at.cpu().numpy()
+        val_curves = (
+            torch.stack(val_losses, -1).double().cpu().numpy() if val_losses else np.empty((*curves.shape[:2], 0))
         )
+        return self._results(flat, curves, val_curves, watch.stopped_at.cpu().numpy(), converged_at.cpu().numpy())
 
     def _keep_best(self, watch: _Watch, value: Tensor, epoch: int) -> Tensor:
         """Update the watch with this epoch's validation losses; return the networks that are stopped."""

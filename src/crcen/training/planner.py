@@ -99,9 +99,7 @@ def halves(groups: tuple[tuple[int, ...], ...]) -> list[tuple[tuple[int, ...], .
     return [(groups[0][:middle],), (groups[0][middle:],)]
 
 
-def _stack_bytes(
-    groups: tuple[tuple[int, ...], ...], jobs: Sequence[TrainingJob], n_rows: int, n_features: int
-) -> int:
+def _stack_bytes(groups: tuple[tuple[int, ...], ...], jobs: Sequence[TrainingJob], n_rows: int, n_features: int) -> int:
     example = jobs[groups[0][0]]
     is_adam = example.solver == "adam"
     itemsize = 4 if is_adam else 8

@@ -133,7 +133,9 @@ class RowFeed:
         count = n_batches(len(self._pools[0]), batch_size)
         shared = len(orders) == 1
         yield from self._batches(
-            [next(iter(orders.values()))] if shared else [orders[k, s] for k, s in zip(self.pool_keys, seeds, strict=True)],
+            [next(iter(orders.values()))]
+            if shared
+            else [orders[k, s] for k, s in zip(self.pool_keys, seeds, strict=True)],
             count,
         )
 

@@ -46,7 +46,7 @@ class Solver(Protocol):
 class Adam:
     """Mini-batch Adam whose rate rises over the first fifth of the schedule and falls along a cosine."""
 
-    betas = (0.9, 0.99)
+    betas = (0.9, 0.999)
     epsilon = 1e-8
     warm_up = 0.2
 
@@ -104,9 +104,7 @@ class Adam:
         self.taken += 1
         correction = math.sqrt(1 - beta2**self.taken)
         torch.sqrt(self.second_moment, out=self.scratch).add_(self.epsilon * correction)
-        self.stack.flat.addcdiv_(
-            self.first_moment, self.scratch, value=-rate * correction / (1 - beta1**self.taken)
-        )
+        self.stack.flat.addcdiv_(self.first_moment, self.scratch, value=-rate * correction / (1 - beta1**self.taken))
 
     def converged(self) -> Tensor:
         """Adam runs its whole schedule."""
@@ -138,7 +136,9 @@ class _History:
             return -gradient / gradient.norm(dim=1, keepdim=True).clamp(min=1.0)
         d = -gradient
         shares = []
-        for step, change, inverse in zip(*map(reversed, (self.steps, self.changes, self.inverse_products)), strict=True):
+        for step, change, inverse in zip(
+            *map(reversed, (self.steps, self.changes, self.inverse_products)), strict=True
+        ):
             share = inverse * (step * d).sum(1)
             shares.append(share)
             d = d - share[:, None] * change

@@ -148,7 +148,9 @@ class Stack:
             weight.copy_(torch.from_numpy(new_weight))
             bias.copy_(torch.from_numpy(new_bias))
 
-    def get_networks(self, flat: Tensor) -> Iterator[tuple[int, int, list[NDArray[np.float64]], list[NDArray[np.float64]]]]:
+    def get_networks(
+        self, flat: Tensor
+    ) -> Iterator[tuple[int, int, list[NDArray[np.float64]], list[NDArray[np.float64]]]]:
         """All networks of a parameter vector of this layout as float64 arrays: (group, model, weights, biases)."""
         here = Stack.__new__(Stack)
         here.__dict__.update(self.__dict__)

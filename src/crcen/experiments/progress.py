@@ -1,0 +1,51 @@
+"""Progress of a long run, with the time left, on a terminal; elsewhere one line a finished piece of work."""
+
+import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+
+__all__ = ["steps"]
+
+
+@contextmanager
+def steps(title: str, total: int) -> Iterator[Callable[[str], None]]:
+    """Yield a function to call with a label after each of ``total`` pieces of work."""
+    from rich.console import Console
+    from rich.progress import (
+        BarColumn,
+        MofNCompleteColumn,
+        Progress,
+        TextColumn,
+        TimeElapsedColumn,
+        TimeRemainingColumn,
+    )
+
+    console = Console(stderr=True)
+    if not console.is_terminal:
+        start, done = time.monotonic(), 0
+
+        def line(label: str) -> None:
+            nonlocal done
+            done += 1
+            passed = time.monotonic() - start
+            left = passed / done * (total - done)
+            sys.stderr.write(f"{title}: {done}/{total} {label} ({passed:.0f} s, about {left:.0f} s left)\n")
+
+        yield line
+        return
+    columns = (
+        TextColumn("{task.description}"),
+        BarColumn(),
+        MofNCompleteColumn(),
+        TimeElapsedColumn(),
+        TextColumn("left"),
+        TimeRemainingColumn(),
+    )
+    with Progress(*columns, console=console) as bar:
+        task = bar.add_task(title, total=total)
+
+        def advance(label: str) -> None:
+            bar.update(task, advance=1, description=f"{title}: {label}")
+
+        yield advance

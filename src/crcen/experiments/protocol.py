@@ -1,0 +1,150 @@
+"""The paper's protocol: stratified splits, and a cross-validated grid that is trained as stacks."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from sklearn.model_selection import StratifiedKFold, StratifiedShuffleSplit
+
+import crcen
+from crcen.experiments.run_folder import RunFolder
+
+__all__ = ["Split", "network_params", "select", "splits"]
+
+Array = NDArray[np.float64]
+Index = NDArray[np.int64]
+
+
+@dataclass(frozen=True, eq=False)
+class Split:
+    """One division of a set into training and test rows."""
+
+    number: int
+    train: Index
+    test: Index
+
+
+def splits(data: crcen.Dataset, settings: Mapping[str, Any]) -> list[Split]:
+    """The repeated stratified splits of a set."""
+    splitter = StratifiedShuffleSplit(
+        settings["splits"], test_size=settings["test_size"], random_state=settings["seed"]
+    )
+    return [Split(i, np.sort(a), np.sort(b)) for i, (a, b) in enumerate(splitter.split(data.X, data.y))]
+
+
+def network_params(settings: Mapping[str, Any], chosen: Mapping[str, Any], seed: int) -> dict[str, Any]:
+    """Keyword arguments of a method with a network."""
+    return {
+        "hidden": (int(chosen["hidden"]),),
+        "l2": float(chosen["l2"]),
+        "max_epochs": int(settings["epochs"]),
+        "random_state": seed,
+    }
+
+
+def select(
+    run: RunFolder, data: crcen.Dataset, split: Split, name: str, settings: Mapping[str, Any]
+) -> Mapping[str, Any]:
+    """Hidden units and l2 of a method, by cross-validation on the training rows of a split (or of the first split).
+
+    What was chosen is kept in the run's rows, so that it is computed once.
+    """
+    # An average of networks takes what suits one network.
+    name = "crcen" if name == "crcen_ensemble" else name
+    first = settings["selection"] == "first_split"
+    key = {"dataset": data.name, "split": 0 if first else split.number, "method": name}
+    if not run.has(**key):
+        source = splits(data, settings)[0] if first else split
+        run.add([key | _search(name, data.X[source.train], data.y[source.train], settings)])
+    return next(row for row in run.rows if all(row[field] == value for field, value in key.items()))
+
+
+def _search(name: str, X: Array, y: NDArray[np.int64], settings: Mapping[str, Any]) -> dict[str, Any]:
+    """Train grid × folds as stacks; return the best setting, its mean score and every setting's."""
+    training = crcen.METHODS[name].training
+    if training is None:
+        raise crcen.InvalidParameter(f"{name} has no network to search over.")
+    folds = StratifiedKFold(settings["folds"], shuffle=True, random_state=settings["seed"])
+    fold_rows = list(folds.split(X, y))
+    grid = [{"hidden": h, "l2": l2} for h in settings["hidden"] for l2 in settings["l2"]]
+    try:
+        pools, rows, labels = _training_rows(training, name, X, y, [train for train, _ in fold_rows], settings)
+    except ValueError as error:
+        return {"error": _sentence(error)}
+    jobs = [_job(training, setting, pool, own, labels, settings) for setting in grid for pool, own in pools]
+    results = crcen.train(rows, labels, jobs)
+    scores = np.full((len(grid), len(fold_rows)), -np.inf)
+    for position, result in enumerate(results):
+        setting, fold = divmod(position, len(fold_rows))
+        if result.network is not None:
+            train, held_out = fold_rows[fold]
+            logits = result.network.logits(X[held_out])
+            scores[setting, fold] = _score(training, logits, y[held_out], y[train], settings["scoring"])
+    means = scores.mean(axis=1)
+    best = int(np.argmax(means))
+    table = [
+        setting | {"score": float(m), "folds": s.tolist()} for setting, m, s in zip(grid, means, scores, strict=True)
+    ]
+    return grid[best] | {"score": float(means[best]), "grid": table}
+
+
+def _training_rows(
+    training: crcen.NetworkTraining,
+    name: str,
+    X: Array,
+    y: NDArray[np.int64],
+    folds: Sequence[Index],
+    settings: Mapping[str, Any],
+) -> tuple[list[tuple[Index | None, Index]], Array, NDArray[np.int64]]:
+    """Pool and own rows of each fold, with the rows they index: resampled inside the fold where the method resamples."""
+    if training.sampler is None:
+        return [(None, train) for train in folds], X, y
+    sampled = [crcen.make_method(name, random_state=settings["seed"]).resample(X[train], y[train]) for train in folds]
+    ends = np.cumsum([len(labels) for _, labels in sampled])
+    pools = [np.arange(end - len(labels), end) for end, (_, labels) in zip(ends, sampled, strict=True)]
+    rows, labels = (np.concatenate(part) for part in zip(*sampled, strict=True))
+    return [(pool, pool) for pool in pools], rows, labels
+
+
+def _job(
+    training: crcen.NetworkTraining,
+    setting: Mapping[str, Any],
+    pool: Index | None,
+    rows: Index,
+    y: NDArray[np.int64],
+    settings: Mapping[str, Any],
+) -> crcen.TrainingJob:
+    n_pos = int(y[rows].sum())
+    return crcen.TrainingJob(
+        lam=crcen.resolve(training.weighting, n_pos, len(rows) - n_pos).lam,
+        rows=rows,
+        pool=pool,
+        hidden=(int(setting["hidden"]),),
+        l2=float(setting["l2"]),
+        loss=training.loss,
+        max_epochs=int(settings["epochs"]),
+        seed=int(settings["seed"]),
+        shuffle_seed=int(settings["seed"]),
+        balance=training.loss == "cross_entropy",
+    )
+
+
+def _score(
+    training: crcen.NetworkTraining, logits: Array, y: NDArray[np.int64], y_train: NDArray[np.int64], scoring: str
+) -> float:
+    """Score of a network's logits on held-out rows, higher is better, decided at the method's price."""
+    n_pos = int(y_train.sum())
+    price = crcen.resolve(training.price, n_pos, len(y_train) - n_pos)
+    if training.weighting is None and training.price is not None and training.sampler is None:
+        logits = logits + price.logit_shift  # a plain network whose threshold is moved
+    if scoring == "weighted_log_loss":
+        weights = price.row_weights(y)
+        return -float((weights * (np.logaddexp(0, logits) - y * logits)).sum() / weights.sum())
+    counts = crcen.confusion_counts(y, logits > 0)
+    return float(counts.f1 if scoring == "f1" else counts.g_mean)
+
+
+def _sentence(error: Exception) -> str:
+    return f"{type(error).__name__}: {' '.join(str(error).split())}"

@@ -1,0 +1,137 @@
+"""A folder that holds one run: its settings, its rows as they finish, and whether it is done.
+
+A run can be stopped at any point, kill -9 included, and started again: rows are appended one line at a time and flushed to
+disk, a line that was cut off is dropped, and finished work is found by its key.
+"""
+
+import hashlib
+import json
+import os
+import platform
+import sys
+from collections.abc import Iterable, Mapping
+from importlib import metadata
+from pathlib import Path
+from typing import Any
+
+from crcen import InvalidParameter, __version__
+
+__all__ = ["RunFolder", "settings_hash", "write_whole"]
+
+_PACKAGES = ("numpy", "scipy", "scikit-learn", "torch", "imbalanced-learn", "matplotlib")
+
+
+def settings_hash(settings: Mapping[str, Any]) -> str:
+    """Eight letters that are equal for equal settings."""
+    return hashlib.sha256(json.dumps(settings, sort_keys=True).encode()).hexdigest()[:8]
+
+
+def write_whole(path: Path, content: str | bytes) -> None:
+    """Write a file whole or not at all."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    temporary = path.with_name(f".{path.name}.{os.getpid()}.part")
+    data = content.encode() if isinstance(content, str) else content
+    try:
+        temporary.write_bytes(data)
+        os.replace(temporary, path)
+    finally:
+        temporary.unlink(missing_ok=True)
+
+
+def _environment() -> dict[str, Any]:
+    versions = {}
+    for package in _PACKAGES:
+        try:
+            versions[package] = metadata.version(package)
+        except metadata.PackageNotFoundError:
+            versions[package] = "not installed"
+    return {
+        "crcen": __version__,
+        "python": platform.python_version(),
+        "platform": f"{platform.system()} {platform.machine()}",
+        "processors": os.cpu_count(),
+        "device": "cpu",
+        "packages": versions,
+        "command": ["crcen", *sys.argv[1:]],
+    }
+
+
+class RunFolder:
+    """One artefact's run.
+
+    Parameters
+    ----------
+    folder
+        Created where it is missing.
+    settings
+        What the run computes, JSON-able; a folder with other settings is refused.
+    key
+        Names of the fields that identify a row.
+    """
+
+    def __init__(self, folder: Path, settings: Mapping[str, Any], key: tuple[str, ...]) -> None:
+        self.folder, self.key = folder, key
+        self.rows: list[dict[str, Any]] = []
+        self._settle(settings)
+        self._read()
+
+    @property
+    def is_done(self) -> bool:
+        """Whether a former run got to its end."""
+        return (self.folder / "DONE").exists()
+
+    def _settle(self, settings: Mapping[str, Any]) -> None:
+        path = self.folder / "settings.json"
+        wanted = json.loads(json.dumps(settings))
+        if path.exists():
+            found = json.loads(path.read_text())
+            if found != wanted:
+                changed = sorted(k for k in found.keys() | wanted.keys() if found.get(k) != wanted.get(k))
+                raise InvalidParameter(
+                    f"{self.folder} holds a run with other settings ({', '.join(changed)}); give another --out, or "
+                    f"delete that folder."
+                )
+            return
+        write_whole(path, json.dumps(wanted, indent=1, sort_keys=True) + "\n")
+        write_whole(self.folder / "environment.json", json.dumps(_environment(), indent=1) + "\n")
+
+    def _read(self) -> None:
+        path = self.folder / "rows.jsonl"
+        if not path.exists():
+            return
+        whole = 0
+        for line in path.read_bytes().splitlines(keepends=True):
+            try:
+                row = json.loads(line)
+            except ValueError:
+                break
+            if not line.endswith(b"\n"):
+                break
+            self.rows.append(row)
+            whole += len(line)
+        os.truncate(path, whole)  # a line that a kill cut off
+
+    def has(self, **fields: Any) -> bool:
+        """Whether a row with these key fields is there."""
+        return any(all(row.get(name) == value for name, value in fields.items()) for row in self.rows)
+
+    def add(self, rows: Iterable[Mapping[str, Any]]) -> None:
+        """Append finished rows, on disk before this returns; rows whose key is there already are left alone."""
+        known = {tuple(row.get(name) for name in self.key) for row in self.rows}
+        new = [dict(row) for row in rows if tuple(row.get(name) for name in self.key) not in known]
+        if not new:
+            return
+        with open(self.folder / "rows.jsonl", "ab") as file:
+            file.write("".join(json.dumps(row) + "\n" for row in new).encode())
+            file.flush()
+            os.fsync(file.fileno())
+        self.rows += [json.loads(json.dumps(row)) for row in new]
+
+    def write(self, name: str, content: str | bytes) -> Path:
+        """Write a derived file whole."""
+        write_whole(self.folder / name, content)
+        return self.folder / name
+
+    def finish(self) -> None:
+        """Mark the run as done."""
+        write_whole(self.folder / "DONE", "")

@@ -1,0 +1,35 @@
+"""What every folder of tests shares: one thread a worker, the benchmark's place, and small rare-event rows."""
+
+import os
+from pathlib import Path
+
+# Read by OpenMP when torch loads it, so it must be set before. Two workers with two threads each only wait.
+if "PYTEST_XDIST_WORKER" in os.environ:
+    os.environ.setdefault("OMP_NUM_THREADS", "1")
+
+import numpy as np
+import pytest
+
+
+@pytest.fixture(scope="session")
+def data_home():
+    """The benchmark's files, from CRCEN_DATA_HOME or beside the repository."""
+    named = os.environ.get("CRCEN_DATA_HOME")
+    home = Path(named) if named else Path(__file__).resolve().parents[2] / "shared" / "data"
+    if not (home / "zenodo").is_dir():
+        pytest.skip(f"no copy of the benchmark in {home}: set CRCEN_DATA_HOME")
+    return home
+
+
+@pytest.fixture(scope="session")
+def rare_rows():
+    """A function that draws overlapping classes, 1 = rare, in columns of different place and size."""
+
+    def draw(n=150, n_features=3, seed=0, shift=1.2):
+        rng = np.random.default_rng(seed)
+        z = rng.normal(size=(n, n_features))
+        y = (z @ np.linspace(1.0, -0.5, n_features) + rng.normal(size=n) > shift).astype(int)
+        y[:2] = 0, 1
+        return z * np.linspace(0.5, 3.0, n_features) + np.linspace(-2.0, 5.0, n_features), y
+
+    return draw

@@ -1,0 +1,137 @@
+"""The estimators among scikit-learn's own tools."""
+
+import dataclasses
+import numbers
+import pickle
+
+import numpy as np
+import pytest
+from sklearn import config_context
+from sklearn.base import clone
+from sklearn.calibration import CalibratedClassifierCV
+from sklearn.metrics import log_loss, roc_auc_score
+from sklearn.model_selection import GridSearchCV, cross_val_score
+from sklearn.pipeline import make_pipeline
+from sklearn.preprocessing import StandardScaler
+
+from crcen import Alpha, Budget, CRCENClassifier, CSMLPClassifier, Lam
+
+QUICK = {"max_epochs": 8, "random_state": 0}
+KINDS = [
+    CRCENClassifier(Budget(4), hidden=(3,), n_members=2, **QUICK),
+    CRCENClassifier(hidden=(), **QUICK),
+    CRCENClassifier(hidden=(3,), solver="adam", early_stopping=True, **QUICK),
+    CSMLPClassifier(hidden=(3, 2), **QUICK),
+]
+each_kind = pytest.mark.parametrize("model", KINDS, ids=["members", "logistic", "early stopping", "csmlp"])
+
+
+@each_kind
+def test_pickle_keeps_every_prediction(model, rare_rows):
+    X, y = rare_rows()
+    fitted = clone(model).fit(X, y)
+    again = pickle.loads(pickle.dumps(fitted))
+    for method in ("decision_function", "predict_proba", "weighted_proba", "predict"):
+        np.testing.assert_array_equal(getattr(again, method)(X), getattr(fitted, method)(X))
+    assert again.weighting_ == fitted.weighting_
+    assert again.get_params() == fitted.get_params()
+
+
+def odd_values(value, path):
+    """Where a state holds anything but plain Python, NumPy and dataclasses of those."""
+    if value is None or isinstance(value, str | bytes | numbers.Number | np.generic):
+        return []
+    if isinstance(value, np.ndarray):
+        return [path] if value.dtype.kind == "O" and "feature_names" not in path else []
+    if isinstance(value, dict):
+        return [odd for key, part in value.items() for odd in odd_values(part, f"{path}.{key}")]
+    if isinstance(value, list | tuple):
+        return [odd for i, part in enumerate(value) for odd in odd_values(part, f"{path}[{i}]")]
+    if dataclasses.is_dataclass(value) and type(value).__module__.startswith("crcen.theory."):
+        return odd_values(vars(value), path)
+    return [f"{path}: {type(value)}"]
+
+
+@each_kind
+def test_fitted_state_is_plain_numpy(model, rare_rows):
+    fitted = clone(model).fit(*rare_rows())
+    assert odd_values(vars(fitted), "model") == []
+    assert b"torch" not in pickle.dumps(fitted)
+
+
+@each_kind
+def test_clone_keeps_parameters_and_drops_the_fit(model, rare_rows):
+    X, y = rare_rows()
+    fitted = clone(model).fit(X, y)
+    fresh = clone(fitted)
+    assert fresh.get_params() == model.get_params()
+    assert not [name for name in vars(fresh) if name.endswith("_")]
+    np.testing.assert_array_equal(fresh.fit(X, y).predict_proba(X), fitted.predict_proba(X))
+
+
+def test_grid_search_over_weighting_l2_and_hidden(rare_rows):
+    X, y = rare_rows()
+    grid = {"weighting": ["balanced", None, Alpha(2), Lam(0.7), 0.3], "l2": [1e-3, 1e-1], "hidden": [(), (3,)]}
+    search = GridSearchCV(CRCENClassifier(**QUICK), grid, cv=2, scoring="neg_log_loss", error_score="raise").fit(X, y)
+    assert len(search.cv_results_["params"]) == 20
+    assert np.isfinite(search.cv_results_["mean_test_score"]).all()
+    assert search.predict(X).shape == y.shape
+
+
+def test_the_weight_is_no_lever_on_natural_log_loss(rare_rows):
+    """Probabilities are corrected, so a search by log loss sees nearly the same models at every weight."""
+    X, y = rare_rows(n=600)
+    losses = [
+        -cross_val_score(CRCENClassifier(w, hidden=(), **QUICK), X, y, cv=3, scoring="neg_log_loss").mean()
+        for w in (None, "balanced", Alpha(2))
+    ]
+    assert max(losses) < 1.03 * min(losses)
+
+
+def test_pipeline_with_a_scaler(rare_rows):
+    X, y = rare_rows()
+    inside = CRCENClassifier(hidden=(), **QUICK).fit(X, y)
+    piped = make_pipeline(StandardScaler(), CRCENClassifier(hidden=(), **QUICK)).fit(X, y)
+    np.testing.assert_allclose(piped.predict_proba(X), inside.predict_proba(X), atol=1e-6)
+
+
+@pytest.mark.parametrize("method", ["sigmoid", "isotonic"])
+@pytest.mark.parametrize("labels", [("ok", "rare"), ("zero", "rare")], ids=["positive last", "positive first"])
+def test_calibration_wraps_either_orientation(method, labels, rare_rows):
+    X, y = rare_rows(n=400)
+    named = np.array(labels)[y]
+    model = CalibratedClassifierCV(CRCENClassifier(hidden=(), **QUICK), method=method, cv=3).fit(X, named)
+    rare = model.predict_proba(X)[:, model.classes_.tolist().index("rare")]
+    assert roc_auc_score(y, rare) > 0.75
+    assert log_loss(y, np.clip(rare, 1e-3, 1 - 1e-3)) < log_loss(y, np.full(len(y), y.mean()))
+
+
+def test_routed_sample_weight_reaches_the_fit_in_a_pipeline(rare_rows):
+    X, y = rare_rows()
+    weight = np.random.default_rng(1).integers(1, 5, len(y)).astype(float)
+    with config_context(enable_metadata_routing=True):
+        model = CRCENClassifier(hidden=(), **QUICK).set_fit_request(sample_weight=True)
+        scaler = StandardScaler().set_fit_request(sample_weight=False)
+        routed = make_pipeline(scaler, model).fit(X, y, sample_weight=weight)
+    Z = StandardScaler().fit_transform(X)
+    direct = CRCENClassifier(hidden=(), **QUICK).fit(Z, y, sample_weight=weight)
+    np.testing.assert_array_equal(routed.predict_proba(X), direct.predict_proba(Z))
+    assert routed[-1].weighting_.n_pos == weight[y == 1].sum()
+
+
+def test_routed_sample_weight_reaches_fit_and_score_in_a_search(rare_rows):
+    X, y = rare_rows()
+    weight = np.where(np.arange(len(y)) % 2, 3.0, 1.0)
+    with config_context(enable_metadata_routing=True):
+        model = CRCENClassifier(hidden=(), **QUICK)
+        model.set_fit_request(sample_weight=True).set_score_request(sample_weight=True)
+        search = GridSearchCV(model, {"l2": [1e-3, 1e-1]}, cv=2, error_score="raise").fit(X, y, sample_weight=weight)
+    best = clone(search.best_estimator_).fit(X, y, weight)
+    np.testing.assert_array_equal(search.predict_proba(X), best.predict_proba(X))
+    assert search.best_estimator_.weighting_.n_neg == weight[y == 0].sum()
+
+
+def test_score_is_accuracy_at_the_price(rare_rows):
+    X, y = rare_rows()
+    fitted = CRCENClassifier(Budget(8), hidden=(), **QUICK).fit(X, y)
+    assert fitted.score(X, y) == np.mean(fitted.predict(X) == y)

@@ -1,0 +1,128 @@
+"""Data frames in: names kept, compared and used in messages; values as in the array."""
+
+import numpy as np
+import pandas as pd
+import polars as pl
+import pytest
+
+from crcen import CRCENClassifier, InvalidInput
+
+NAMES = ["age", "income", "visits"]
+
+
+def as_pandas(X, names):
+    return pd.DataFrame(X, columns=names)
+
+
+def as_polars(X, names):
+    return pl.DataFrame(X, schema=names)
+
+
+@pytest.fixture(params=[as_pandas, as_polars], ids=["pandas", "polars"])
+def as_frame(request):
+    return request.param
+
+
+@pytest.fixture
+def quick():
+    return CRCENClassifier(hidden=(3,), max_epochs=10, random_state=0)
+
+
+def test_a_frame_gives_the_model_of_its_array(as_frame, quick, rare_rows):
+    X, y = rare_rows()
+    from_array = quick.fit(X, y).predict_proba(X)
+    assert not hasattr(quick, "feature_names_in_")
+    frame = as_frame(X, NAMES)
+    from_frame = quick.fit(frame, y).predict_proba(frame)
+    np.testing.assert_array_equal(from_frame, from_array)
+    assert quick.feature_names_in_.tolist() == NAMES
+    assert quick.n_features_in_ == 3
+
+
+def test_labels_may_be_a_series(quick, rare_rows):
+    X, y = rare_rows()
+    expected = quick.fit(X, y).predict(X)
+    np.testing.assert_array_equal(quick.fit(as_pandas(X, NAMES), pd.Series(y)).predict(as_pandas(X, NAMES)), expected)
+    np.testing.assert_array_equal(quick.fit(as_polars(X, NAMES), pl.Series(y)).predict(as_polars(X, NAMES)), expected)
+
+
+def test_frames_of_another_library_are_compared_by_name(quick, rare_rows):
+    X, y = rare_rows()
+    quick.fit(as_pandas(X, NAMES), y)
+    np.testing.assert_array_equal(quick.predict(as_polars(X, NAMES)), quick.predict(as_pandas(X, NAMES)))
+
+
+def test_columns_in_another_order_are_refused(as_frame, quick, rare_rows):
+    X, y = rare_rows()
+    quick.fit(as_frame(X, NAMES), y)
+    with pytest.raises(InvalidInput, match="same order"):
+        quick.predict(as_frame(X, NAMES[::-1]))
+
+
+def test_a_missing_column_is_named(as_frame, quick, rare_rows):
+    X, y = rare_rows()
+    quick.fit(as_frame(X, NAMES), y)
+    with pytest.raises(InvalidInput, match=r"now missing:\n- visits"):
+        quick.predict(as_frame(X[:, :2], NAMES[:2]))
+
+
+def test_an_unknown_column_is_named(as_frame, quick, rare_rows):
+    X, y = rare_rows()
+    quick.fit(as_frame(X, NAMES), y)
+    with pytest.raises(InvalidInput, match=r"unseen at fit time:\n- height"):
+        quick.predict(as_frame(X, ["age", "income", "height"]))
+
+
+def test_an_array_for_a_model_of_names_warns_as_in_scikit_learn(quick, rare_rows):
+    X, y = rare_rows()
+    quick.fit(as_pandas(X, NAMES), y)
+    with pytest.warns(UserWarning, match="valid feature names"):
+        quick.predict(X)
+
+
+@pytest.mark.parametrize(("value", "word"), [(np.nan, "NaN"), (np.inf, "infinity"), (-np.inf, "infinity")])
+def test_columns_that_are_not_finite_are_named(as_frame, quick, rare_rows, value, word):
+    X, y = rare_rows()
+    fitted = quick.fit(as_frame(X, NAMES), y)
+    X[3, 1] = X[4, 2] = value
+    with pytest.raises(InvalidInput, match=f"{word} in column income, visits"):
+        quick.fit(as_frame(X, NAMES), y)
+    with pytest.raises(InvalidInput, match=f"{word} in column income, visits"):
+        fitted.predict(as_frame(X, NAMES))
+
+
+@pytest.mark.parametrize(
+    "frame",
+    [
+        pl.DataFrame({"a": [1.0, None] * 10, "b": range(20)}),
+        pd.DataFrame({"a": pd.array([1, pd.NA] * 10, dtype="Int64"), "b": range(20)}),
+        pd.DataFrame({"a": np.array([1, None] * 10, dtype=object), "b": range(20)}),
+    ],
+    ids=["polars null", "pandas NA", "None"],
+)
+def test_a_missing_value_of_any_kind_is_one(quick, frame):
+    with pytest.raises(InvalidInput, match="NaN in column a;"):
+        quick.fit(frame, [0, 1] * 10)
+
+
+@pytest.mark.parametrize(
+    "frame",
+    [
+        pd.DataFrame({"a": range(20), "city": ["Oslo", "Rome"] * 10}),
+        pd.DataFrame({"a": range(20), "city": pd.Categorical(["Oslo", "Rome"] * 10)}),
+        pd.DataFrame({"a": range(20), "city": pd.date_range("2024-01-01", periods=20)}),
+        pd.DataFrame({"a": range(20), "city": [{}] * 20}),
+        pl.DataFrame({"a": range(20), "city": ["Oslo", "Rome"] * 10}),
+    ],
+    ids=["text", "category", "date", "dict", "polars text"],
+)
+def test_a_column_that_holds_no_numbers_is_named_with_what_to_do(quick, frame):
+    with pytest.raises(InvalidInput, match=r"column city does not; encode it first.*OneHotEncoder"):
+        quick.fit(frame, [0, 1] * 10)
+
+
+def test_truth_values_are_numbers(quick, rare_rows):
+    X, y = rare_rows()
+    frame = pd.DataFrame({"a": X[:, 0], "flag": X[:, 1] > X[:, 1].mean()})
+    as_numbers = quick.fit(frame.astype(float), y).predict_proba(frame.astype(float))
+    np.testing.assert_array_equal(quick.fit(frame, y).predict_proba(frame), as_numbers)

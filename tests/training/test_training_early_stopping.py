@@ -1,0 +1,133 @@
+import numpy as np
+import pytest
+from training_reference import assert_same_result, flat, plain_logits, plain_loss, row_weights
+
+from crcen.exceptions import InvalidInput
+from crcen.training.engine import train
+from crcen.training.jobs import Status, TrainingJob
+
+PATIENCE = 10
+
+
+def noisy(n=120, seed=0):
+    """Labels that are half noise: networks with many units overfit within a few epochs."""
+    rng = np.random.default_rng(seed)
+    X = rng.normal(size=(n, 6))
+    y = np.where(rng.random(n) < 0.5, X[:, 0] > 0.5, rng.random(n) < 0.4).astype(np.int64)
+    y[:2] = 0, 1
+    return X, y
+
+
+X, Y = noisy()
+ROWS, VAL = np.arange(0, 60), np.arange(60, 120)
+WATCHED = {"rows": ROWS, "val_rows": VAL, "max_epochs": 60, "batch_size": 16, "balance": False}
+JOBS = [
+    TrainingJob(0.5, hidden=(32,), learning_rate=0.05, l2=0.0, **WATCHED),
+    TrainingJob(0.5, hidden=(32,), learning_rate=0.05, l2=0.0, seed=3, **WATCHED),
+    TrainingJob(0.9, hidden=(32,), learning_rate=0.05, l2=0.0, **WATCHED),
+    TrainingJob(0.5, hidden=(32,), learning_rate=0.05, l2=0.3, **WATCHED),
+    TrainingJob(0.5, hidden=(2,), learning_rate=0.05, l2=3.0, **WATCHED),
+]
+
+
+@pytest.fixture(scope="module")
+def results():
+    return train(X, Y, JOBS, device="cpu")
+
+
+def val_loss(network, lam, s=None, loss="cross_entropy", rows=VAL):
+    weights = row_weights(Y, lam, s)[rows]
+    return plain_loss(loss, Y[rows], plain_logits(network, X[rows]), weights)
+
+
+def test_networks_of_one_stack_stop_at_their_own_epochs(results):
+    stopped = [result for result in results if result.status is Status.EARLY_STOPPED]
+    assert len(stopped) >= 3
+    assert len({result.n_iter for result in results}) >= 3
+
+
+def test_the_network_is_that_of_the_best_epoch(results):
+    for job, result in zip(JOBS, results, strict=True):
+        best = result.val_loss_curve.min()
+        assert val_loss(result.network, job.lam) == pytest.approx(best, rel=1e-5)
+    assert max(r.val_loss_curve[-1] - r.val_loss_curve.min() for r in results) > 0.05  # the last epoch is another
+
+
+def test_iterations_curves_and_status_agree(results):
+    for job, result in zip(JOBS, results, strict=True):
+        assert len(result.loss_curve) == len(result.val_loss_curve) == result.n_iter
+        best = int(result.val_loss_curve.argmin())
+        if result.status is Status.EARLY_STOPPED:
+            assert result.n_iter == best + 1 + PATIENCE
+            assert result.n_iter < job.max_epochs
+        else:
+            assert result.status is Status.COMPLETED
+            assert result.n_iter == job.max_epochs
+            assert result.n_iter <= best + 1 + PATIENCE
+
+
+def test_stopping_of_others_changes_nothing(results):
+    for job, result in zip(JOBS, results, strict=True):
+        alone = train(X, Y, [job], device="cpu")[0]
+        np.testing.assert_allclose(alone.loss_curve[:5], result.loss_curve[:5], rtol=1e-4)
+        assert_same_result(alone, result, rtol=5e-3, atol=1e-3)
+
+
+def test_validation_loss_is_weighted_by_class_and_sample():
+    s = np.random.default_rng(1).exponential(size=len(Y))
+    jobs = [
+        TrainingJob(lam, hidden=(8,), loss=loss, **(WATCHED | {"max_epochs": 5}))
+        for lam in (0.2, 0.9)
+        for loss in ("cross_entropy", "squared_error")
+    ]
+    for job, result in zip(jobs, train(X, Y, jobs, sample_weight=s, device="cpu"), strict=True):
+        expected = val_loss(result.network, job.lam, s, job.loss)
+        assert expected == pytest.approx(result.val_loss_curve.min(), rel=1e-5)
+        assert abs(val_loss(result.network, job.lam, None, job.loss) - expected) > 1e-4
+
+
+def test_each_fold_watches_its_own_rows():
+    val_sets = [np.arange(60, 80), np.arange(80, 115), np.arange(60, 120)]
+    jobs = [TrainingJob(0.7, hidden=(8,), **(WATCHED | {"max_epochs": 6, "val_rows": rows})) for rows in val_sets]
+    for rows, result in zip(val_sets, train(X, Y, jobs, device="cpu"), strict=True):
+        assert val_loss(result.network, 0.7, rows=rows) == pytest.approx(result.val_loss_curve.min(), rel=1e-5)
+
+
+def test_full_batch_networks_stop_too():
+    jobs = [
+        TrainingJob(0.5, hidden=(32,), l2=l2, **(WATCHED | {"solver": "lbfgs", "max_epochs": 80})) for l2 in (0.0, 0.5)
+    ]
+    free, held = train(X, Y, jobs, device="cpu")
+    assert free.status is Status.EARLY_STOPPED
+    assert free.n_iter == int(free.val_loss_curve.argmin()) + 1 + PATIENCE
+    for result in (free, held):
+        assert val_loss(result.network, 0.5) == pytest.approx(result.val_loss_curve.min(), rel=1e-9)
+    assert_same_result(free, train(X, Y, jobs[:1], device="cpu")[0], rtol=1e-3, atol=1e-4)
+
+
+def test_without_validation_rows_nothing_is_watched():
+    job = TrainingJob(0.5, hidden=(32,), learning_rate=0.05, l2=0.0, rows=ROWS, max_epochs=30, batch_size=16)
+    result = train(X, Y, [job], device="cpu")[0]
+    assert result.status is Status.COMPLETED
+    assert result.n_iter == 30
+    assert result.val_loss_curve.size == 0
+
+
+def test_watched_and_unwatched_networks_do_not_mix():
+    common = {"hidden": (32,), "l2": 0.0, "learning_rate": 0.05, "rows": ROWS, "max_epochs": 20, "batch_size": 16}
+    watched, plain = TrainingJob(0.5, val_rows=VAL, **common), TrainingJob(0.5, **common)
+    together = train(X, Y, [watched, plain], device="cpu")
+    assert together[1].val_loss_curve.size == 0
+    assert np.abs(flat(together[0].network) - flat(together[1].network)).max() > 1e-3
+    for job, result in zip((watched, plain), together, strict=True):
+        assert_same_result(train(X, Y, [job], device="cpu")[0], result, rtol=1e-3, atol=1e-4)
+
+
+def test_validation_rows_without_weight_never_pass_for_a_trained_network():
+    # Their loss is 0/0; a network that was never better than NaN is the initial one.
+    s = np.where(np.arange(len(Y)) < 60, 1.0, 0.0)
+    try:
+        result = train(X, Y, [JOBS[0]], sample_weight=s, device="cpu")[0]
+    except InvalidInput:
+        return
+    assert not result.status.is_finite

@@ -1,0 +1,333 @@
+import itertools
+
+import numpy as np
+import pytest
+import torch
+from training_reference import assert_same_result, data_gradients, flat, plain_logits, plain_loss, problem, row_weights
+
+from crcen.exceptions import DeviceMissing, InvalidInput, InvalidParameter
+from crcen.training.engine import find_device, train
+from crcen.training.jobs import Status, TrainingJob
+
+X, Y = problem(n=80)
+FAST = {"max_epochs": 4, "hidden": (4,), "batch_size": 20}
+
+
+# -- what is refused ---------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(("field", "known"), [("activation", "relu"), ("loss", "cross_entropy"), ("solver", "adam")])
+def test_unknown_names_are_refused_with_the_known_ones(field, known):
+    with pytest.raises(InvalidParameter, match=rf"{field}.*{known}.*'nonsense'"):
+        train(X, Y, [TrainingJob(0.5), TrainingJob(0.5, **{field: "nonsense"})], device="cpu")
+
+
+@pytest.mark.parametrize("device", ["gpu", "tpu", "", "CPU"])
+def test_unknown_devices_are_refused(device):
+    with pytest.raises(InvalidParameter, match="device"):
+        train(X, Y, [TrainingJob(0.5)], device=device)
+
+
+@pytest.mark.skipif(torch.cuda.is_available(), reason="there is a CUDA device")
+@pytest.mark.parametrize("device", ["cuda", "cuda:0"])
+def test_a_missing_device_is_an_error(device):
+    with pytest.raises(DeviceMissing, match="CUDA"):
+        train(X, Y, [TrainingJob(0.5)], device=device)
+    assert find_device("auto") == torch.device("cpu")
+
+
+@pytest.mark.parametrize("bad", [X[:-1], X[:, 0], X[None], np.empty((0, 3))], ids=["short", "1-D", "3-D", "empty"])
+def test_x_that_does_not_go_with_y_is_refused(bad):
+    with pytest.raises(InvalidInput, match="X must be"):
+        train(bad, Y, [TrainingJob(0.5)], device="cpu")
+
+
+@pytest.mark.parametrize("value", [np.nan, np.inf, -np.inf])
+def test_x_that_is_not_finite_is_refused(value):
+    bad = X.copy()
+    bad[3, 1] = value
+    with pytest.raises(InvalidInput, match="finite"):
+        train(bad, Y, [TrainingJob(0.5)], device="cpu")
+
+
+@pytest.mark.parametrize("y", [Y * 2, Y * 2 - 1, Y.astype(str), Y[:, None]], ids=["0/2", "-1/1", "text", "2-D"])
+def test_targets_other_than_zero_and_one_are_refused(y):
+    with pytest.raises(InvalidInput, match="y must"):
+        train(X, y, [TrainingJob(0.5)], device="cpu")
+
+
+@pytest.mark.parametrize("solver", ["adam", "lbfgs"])
+@pytest.mark.parametrize(
+    "rows", [{"rows": np.flatnonzero(Y == 1)}, {"rows": np.flatnonzero(Y == 0)}, {"pool": np.flatnonzero(Y == 1)},
+             {"rows": np.empty(0, dtype=np.int64)}],
+    ids=["positive rows", "negative rows", "positive pool", "no rows"],
+)  # fmt: skip
+def test_a_job_with_rows_of_one_class_is_refused(rows, solver):
+    with pytest.raises(InvalidInput, match="both classes"):
+        train(X, Y, [TrainingJob(0.5, solver=solver, **rows)], device="cpu")
+
+
+def test_a_target_of_one_class_is_refused():
+    with pytest.raises(InvalidInput, match="both classes"):
+        train(X, np.zeros(80), [TrainingJob(0.5)], device="cpu")
+
+
+@pytest.mark.parametrize("rows", [None, np.arange(40)], ids=["all rows", "a fold"])
+@pytest.mark.parametrize("label", [0, 1])
+def test_a_class_without_weight_in_a_jobs_rows_is_refused(label, rows):
+    own = np.zeros(80, dtype=bool)
+    own[rows if rows is not None else slice(None)] = True
+    s = np.where(own & (label == Y), 0.0, 1.0)
+    with pytest.raises(InvalidInput, match="both classes"):
+        train(X, Y, [TrainingJob(0.5, rows=rows)], sample_weight=s, device="cpu")
+
+
+@pytest.mark.parametrize("s", [np.ones(79), -np.ones(80), np.full(80, np.nan)], ids=["short", "negative", "NaN"])
+def test_bad_sample_weights_are_refused(s):
+    with pytest.raises(InvalidInput, match="sample_weight"):
+        train(X, Y, [TrainingJob(0.5)], sample_weight=s, device="cpu")
+
+
+def test_no_jobs_no_results():
+    assert train(X, Y, [], device="cpu") == []
+
+
+# -- randomness --------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("solver", ["adam", "lbfgs"])
+def test_global_generators_are_neither_read_nor_moved(solver):
+    jobs = [TrainingJob(0.5, solver=solver, val_rows=np.arange(20), rows=np.arange(20, 80), **FAST)]
+    results = []
+    for seed in (0, 1):
+        np.random.seed(seed)  # noqa: NPY002 - the global generator is what is watched here
+        torch.manual_seed(seed)
+        numpy_before, torch_before = np.random.get_state(), torch.get_rng_state()  # noqa: NPY002
+        results.append(train(X, Y, jobs, device="cpu")[0])
+        numpy_after = np.random.get_state()  # noqa: NPY002
+        assert numpy_after[2:] == numpy_before[2:]
+        np.testing.assert_array_equal(numpy_after[1], numpy_before[1])
+        assert torch.equal(torch.get_rng_state(), torch_before)
+    np.testing.assert_array_equal(flat(results[0].network), flat(results[1].network))
+
+
+@pytest.mark.parametrize("solver", ["adam", "lbfgs"])
+def test_one_seed_one_result_to_the_bit(solver):
+    jobs = [TrainingJob(lam, solver=solver, rows=rows, **FAST) for lam in (0.3, 0.8) for rows in (None, np.arange(60))]
+    first, second = (train(X, Y, jobs, device="cpu") for _ in range(2))
+    for one, other in zip(first, second, strict=True):
+        np.testing.assert_array_equal(flat(one.network), flat(other.network))
+        np.testing.assert_array_equal(one.loss_curve, other.loss_curve)
+        assert (one.shift, one.residual) == (other.shift, other.residual)
+
+
+def test_another_seed_another_network():
+    jobs = [TrainingJob(0.5, seed=a, shuffle_seed=b, **FAST) for a in (0, 1) for b in (0, 1)]
+    parameters = [flat(result.network) for result in train(X, Y, jobs, device="cpu")]
+    for one, other in itertools.combinations(parameters, 2):
+        assert np.abs(one - other).max() > 1e-4
+
+
+def test_arguments_are_not_written_to():
+    features, target, s = X.copy(), Y.copy(), np.ones(80)
+    for array in (features, target, s):
+        array.flags.writeable = False
+    train(features, target, [TrainingJob(0.5, **FAST), TrainingJob(0.5, solver="lbfgs", **FAST)], sample_weight=s)
+    np.testing.assert_array_equal(features, X)
+
+
+# -- status ------------------------------------------------------------------------------------------------------------
+
+
+def test_status_of_adam_is_completed():
+    result = train(X, Y, [TrainingJob(0.5, **FAST)], device="cpu")[0]
+    assert result.status is Status.COMPLETED
+    assert result.n_iter == len(result.loss_curve) == 4
+
+
+def test_one_full_batch_iteration_is_not_convergence():
+    result = train(X, Y, [TrainingJob(0.5, solver="lbfgs", max_epochs=1)], device="cpu")[0]
+    assert result.status is Status.MAX_EPOCHS
+    assert result.n_iter == len(result.loss_curve) == 1
+    assert result.status.is_finite
+
+
+@pytest.mark.parametrize("tol", [1e-3, 1e-6, 1e-9])
+def test_a_convex_problem_converges_to_the_tolerance(tol):
+    lams = (0.01, 0.5, 0.99)
+    jobs = [
+        TrainingJob(lam, solver="lbfgs", hidden=(), l2=0.01, max_epochs=200, tol=tol, balance=False) for lam in lams
+    ]
+    results = train(X, Y, jobs, device="cpu")
+    for lam, result in zip(lams, results, strict=True):
+        assert result.status is Status.CONVERGED
+        assert result.n_iter == len(result.loss_curve) < 200
+        weight_grads, bias_grads = data_gradients(result.network, X, Y, row_weights(Y, lam))
+        gradient = np.concatenate([(weight_grads[0] + 0.01 * result.network.weights[0])[:, 0], bias_grads[0]])
+        assert np.abs(gradient).max() <= tol * (1 + 1e-6)
+        assert (np.diff(result.loss_curve) <= 1e-12).all()
+        objective = plain_loss("cross_entropy", Y, plain_logits(result.network, X), row_weights(Y, lam))
+        objective += 0.005 * (result.network.weights[0] ** 2).sum()
+        assert result.loss_curve[-1] == pytest.approx(objective, rel=1e-10)
+
+
+@pytest.mark.parametrize("size", [1e10, 1e30])
+def test_a_line_search_that_fails_is_not_convergence(size):
+    # Without standardisation a column this large needs steps far below what the search tries. Standing still with a
+    # huge gradient is no optimum: either the solver gets there or its status must not claim convergence. Without a
+    # penalty the standardised problem has the same optimum.
+    big = X - X.mean(0)
+    big[:, 0] *= size
+    job = TrainingJob(0.5, solver="lbfgs", hidden=(), l2=0.0, standardize=False, balance=False, max_epochs=100)
+    result, optimum = (train(rows, Y, [job], device="cpu")[0] for rows in (big, X / X.std(0)))
+    assert optimum.status is Status.CONVERGED
+    if result.status is Status.CONVERGED:
+        assert result.loss_curve[-1] < optimum.loss_curve[-1] + 1e-3
+
+
+@pytest.mark.parametrize("hidden", [(), (4,), (4, 3)])
+def test_an_absurd_rate_diverges_and_says_so(hidden):
+    jobs = [TrainingJob(0.5, hidden=hidden, learning_rate=1e30), TrainingJob(0.5, hidden=hidden)]
+    bad, good = train(X, Y, jobs, device="cpu")
+    assert bad.status is Status.DIVERGED
+    assert not bad.status.is_finite
+    assert bad.network is None
+    assert np.isnan(bad.residual)
+    assert good.status is Status.COMPLETED
+    assert np.isfinite(flat(good.network)).all()
+
+
+@pytest.mark.parametrize("watched", [False, True], ids=["plain", "early stopping"])
+@pytest.mark.parametrize("hidden", [(), (4,), (4, 3)])
+def test_a_network_that_diverges_leaves_its_stack_alone(hidden, watched):
+    rows = {"rows": np.arange(60), "val_rows": np.arange(60, 80)} if watched else {}
+    common = {"hidden": hidden, "max_epochs": 15, "batch_size": 20, **rows}
+    jobs = [TrainingJob(lam, l2=l2, **common) for lam, l2 in ((0.2, 1e-4), (0.5, 1e39), (0.9, 1e-4))]  # inf in float32
+    results = train(X, Y, jobs, device="cpu")
+    assert results[1].status is Status.DIVERGED
+    assert results[1].network is None
+    for i in (0, 2):
+        assert_same_result(results[i], train(X, Y, [jobs[i]], device="cpu")[0], rtol=1e-3, atol=1e-4)
+
+
+def test_full_batch_divergence_leaves_its_stack_alone():
+    common = {"hidden": (4,), "activation": "tanh", "solver": "lbfgs", "max_epochs": 10}
+    jobs = [TrainingJob(lam, l2=l2, **common) for lam, l2 in ((0.2, 1e-2), (0.5, np.inf), (0.9, 1e-2))]
+    results = train(X, Y, jobs, device="cpu")
+    assert results[1].status is Status.DIVERGED
+    assert results[1].network is None
+    for i in (0, 2):
+        assert_same_result(results[i], train(X, Y, [jobs[i]], device="cpu")[0], rtol=1e-8, atol=1e-8)
+
+
+def test_every_status_is_a_sentence():
+    assert len({status.value for status in Status}) == len(Status)
+    assert [status for status in Status if not status.is_finite] == [Status.DIVERGED]
+
+
+# -- awkward data ------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("solver", ["adam", "lbfgs"])
+@pytest.mark.parametrize("size", [1e-200, 1e-30, 1e30, 1e200, 1e307])
+def test_a_columns_size_does_not_matter_where_it_is_standardised(size, solver):
+    jobs = [TrainingJob(0.7, solver=solver, hidden=hidden, max_epochs=8) for hidden in ((), (4,))]
+    scaled = X.copy()
+    scaled[:, 0] *= size / np.abs(X[:, 0]).max()
+    for plain, result in zip(train(X, Y, jobs, device="cpu"), train(scaled, Y, jobs, device="cpu"), strict=True):
+        np.testing.assert_allclose(result.network.logits(scaled), plain.network.logits(X), rtol=1e-2, atol=1e-3)
+
+
+@pytest.mark.parametrize("solver", ["adam", "lbfgs"])
+@pytest.mark.parametrize("value", [1e30, 1e200, 1.7e308])
+def test_single_huge_values_give_finite_networks(value, solver):
+    for rest in (X[:, 0], np.full(80, -value)):
+        wild = X.copy()
+        wild[:, 0] = rest
+        wild[5, 0] = value
+        jobs = [TrainingJob(0.7, solver=solver, hidden=hidden, max_epochs=5) for hidden in ((), (4,))]
+        for result in train(wild, Y, jobs, device="cpu"):
+            assert result.status.is_finite
+            assert np.isfinite(flat(result.network)).all()
+            assert np.isfinite(result.network.logits(wild)).all()
+
+
+def test_a_wild_new_row_gets_a_finite_logit():
+    network = train(X, Y, [TrainingJob(0.7, **FAST)], device="cpu")[0].network
+    assert np.isfinite(network.logits(np.full((1, 3), 1.7e308))).all()
+    assert np.isfinite(network.logits(np.full((1, 3), -1.7e308))).all()
+
+
+@pytest.mark.parametrize("value", [0.0, 0.1, 1e6, 1e18, 1e30])
+@pytest.mark.parametrize("solver", ["adam", "lbfgs"])
+def test_constant_columns_change_no_prediction(solver, value):
+    job = TrainingJob(0.7, solver=solver, hidden=(), l2=0.01, max_epochs=20)
+    wide = np.column_stack([X, np.full(80, value)])
+    plain, result = train(X, Y, [job], device="cpu")[0], train(wide, Y, [job], device="cpu")[0]
+    np.testing.assert_allclose(result.network.logits(wide), plain.network.logits(X), rtol=1e-3, atol=1e-4)
+    deep = train(wide, Y, [TrainingJob(0.7, solver=solver, **FAST)], device="cpu")[0]
+    assert np.isfinite(deep.network.logits(wide)).all()
+
+
+def test_all_columns_constant_is_the_weighted_prior():
+    network = train(np.ones((80, 2)), Y, [TrainingJob(0.8, **FAST)], device="cpu")[0].network
+    prior = 0.8 * Y.sum() / (0.8 * Y.sum() + 0.2 * (1 - Y).sum())
+    np.testing.assert_allclose(1 / (1 + np.exp(-network.logits(np.ones((3, 2))))), prior, rtol=1e-12)
+
+
+def test_columns_far_from_zero_keep_their_digits_in_float32():
+    job = TrainingJob(0.7, max_epochs=8, batch_size=20)
+    far = X + 1e9
+    plain, result = train(X, Y, [job], device="cpu")[0], train(far, Y, [job], device="cpu")[0]
+    np.testing.assert_allclose(result.network.logits(far), plain.network.logits(X), rtol=1e-2, atol=1e-3)
+
+
+def test_unstandardised_overflow_is_divergence_and_never_silent():
+    result = train(X * 1e200, Y, [TrainingJob(0.5, standardize=False, **FAST)], device="cpu")[0]
+    assert result.status is Status.DIVERGED
+    assert result.network is None
+
+
+@pytest.mark.parametrize("solver", ["adam", "lbfgs"])
+def test_two_rows_are_enough(solver):
+    pair = np.array([np.flatnonzero(Y == 0)[0], np.flatnonzero(Y == 1)[0]])
+    result = train(X, Y, [TrainingJob(0.5, rows=pair, pool=pair, solver=solver)], device="cpu")[0]
+    assert result.network.logits(X[pair])[1] > result.network.logits(X[pair])[0]
+
+
+@pytest.mark.parametrize("as_type", [bool, np.int8, np.float64, list])
+def test_targets_of_any_type_mean_the_same(as_type):
+    y = Y.tolist() if as_type is list else Y.astype(as_type)
+    job = TrainingJob(0.5, **FAST)
+    np.testing.assert_array_equal(
+        flat(train(X, y, [job], device="cpu")[0].network), flat(train(X, Y, [job], device="cpu")[0].network)
+    )
+
+
+def test_training_learns():
+    # Adam ends well below the loss of the weighted prior, which is where it starts.
+    for lam in (0.3, 0.9):
+        result = train(X, Y, [TrainingJob(lam, max_epochs=30, batch_size=20)], device="cpu")[0]
+        w = row_weights(Y, lam)
+        prior = np.full(80, np.log(w[Y == 1].sum()) - np.log(w[Y == 0].sum()))
+        fitted = plain_loss("cross_entropy", Y, plain_logits(result.network, X), w)
+        assert fitted < 0.8 * plain_loss("cross_entropy", Y, prior, w)
+
+
+# -- progress ----------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("memory", [None, 1])
+def test_progress_rises_to_one(memory):
+    jobs = [TrainingJob(0.5, **FAST), TrainingJob(0.9, **FAST), TrainingJob(0.5, solver="lbfgs", **FAST)]
+    jobs += [
+        TrainingJob(0.5, val_rows=np.arange(20), **FAST),
+        TrainingJob(0.5, hidden=(), solver="lbfgs", max_epochs=99),
+    ]
+    shares = []
+    train(X, Y, jobs, device="cpu", memory_bytes=memory, progress=shares.append)
+    assert len(shares) > len(jobs)
+    assert shares[0] > 0
+    assert all(b >= a for a, b in itertools.pairwise(shares))
+    assert shares[-1] == 1.0
+    assert max(shares) <= 1.0

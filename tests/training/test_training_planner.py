@@ -1,0 +1,236 @@
+import itertools
+from dataclasses import replace
+
+import numpy as np
+import pytest
+import torch
+from training_reference import assert_same_result, problem
+
+from crcen.training import engine
+from crcen.training.engine import train
+from crcen.training.jobs import TrainingJob
+from crcen.training.planner import free_memory, halves, plan
+
+N, F = 400, 6
+FOLDS = [np.flatnonzero(np.arange(N) % 4 != fold) for fold in range(4)]
+
+
+def grid(**common):
+    return [
+        TrainingJob(lam, l2=l2, hidden=hidden, seed=seed, rows=rows, **common)
+        for lam, l2, hidden, (seed, rows) in itertools.product(
+            (0.1, 0.9), (1e-4, 1e-2), ((4,), (8,), (6, 3)), enumerate(FOLDS)
+        )
+    ]
+
+
+def positions(stacks):
+    return [p for stack in stacks for group in stack.groups for p in group]
+
+
+MIXED = [
+    *grid(),
+    *grid(solver="lbfgs"),
+    *grid(activation="tanh")[:7],
+    *grid(max_epochs=5)[:3],
+    *(TrainingJob(lam, hidden=()) for lam in (0.1, 0.5)),
+    *(TrainingJob(0.5, hidden=(), solver="lbfgs", pool=rows) for rows in FOLDS),
+    TrainingJob(0.5, val_rows=FOLDS[1]),
+    TrainingJob(0.5, loss="squared_error"),
+    TrainingJob(0.5, standardize=False),
+]
+
+
+@pytest.mark.parametrize("memory", [1, 10_000, 200_000, 2_000_000, 2**40])
+def test_every_job_is_planned_once(memory):
+    jobs = [MIXED[i] for i in np.random.default_rng(0).permutation(len(MIXED))]
+    assert sorted(positions(plan(jobs, N, F, memory))) == list(range(len(jobs)))
+    assert plan([], N, F, memory) == []
+
+
+@pytest.mark.parametrize("memory", [1, 10_000, 100_000, 1_000_000, 10_000_000])
+def test_stacks_keep_the_bound_unless_a_single_network_breaks_it(memory):
+    for stack in plan(MIXED, N, F, memory):
+        alone = len(stack.groups) == 1 and len(stack.groups[0]) == 1
+        assert stack.n_bytes <= memory or alone
+        assert stack.n_bytes > 0
+
+
+def test_a_bound_splits_no_more_than_it_must():
+    jobs = grid()
+    (whole,) = plan(jobs, N, F, 2**40)
+    assert len(plan(jobs, N, F, whole.n_bytes)) == 1
+    assert len(plan(jobs, N, F, whole.n_bytes - 1)) == 2
+    assert len(plan(jobs, N, F, 1)) == len(jobs)
+
+
+def test_a_network_larger_than_the_bound_is_planned_alone():
+    (stack,) = plan([TrainingJob(0.5, hidden=(4096, 4096))], N, F, 1000)
+    assert stack.groups == ((0,),)
+    assert stack.n_bytes > 1000
+
+
+def test_bytes_cover_the_parameters_and_their_copies():
+    # Adam at the very least: parameters, gradient and two moments in float32.
+    (stack,) = plan([TrainingJob(0.5, hidden=(64, 64))] * 3, N, F, 2**40)
+    parameters = 3 * ((F + 1) * 64 + 65 * 64 + 65)
+    assert stack.n_bytes >= 4 * 4 * parameters
+    (exact,) = plan([TrainingJob(0.5, hidden=(64, 64), solver="lbfgs")] * 3, N, F, 2**40)
+    assert exact.n_bytes >= 8 * 20 * parameters
+
+
+def test_bytes_of_full_batch_networks_cover_the_largest_of_their_row_lists():
+    # All groups of a stack are filled up to the longest list of rows, whichever comes first.
+    n = 1_000_000
+    short, long = (TrainingJob(0.5, hidden=(4,), solver="lbfgs", rows=np.arange(k)) for k in (10, n))
+    for jobs in ([short, long], [long, short]):
+        for stack in plan(jobs, n, F, 2**50):
+            longest = max(len(jobs[p].rows) for group in stack.groups for p in group)
+            assert stack.n_bytes >= 8 * len(stack.groups) * longest * (F + 1)
+
+
+def test_jobs_that_differ_in_weight_penalty_or_seed_share_a_group():
+    jobs = [
+        TrainingJob(lam, l2=l2, seed=seed, rows=FOLDS[0].copy())
+        for lam, l2, seed in itertools.product((0.1, 0.9), (0.0, 0.1), (0, 1))
+    ]
+    (stack,) = plan(jobs, N, F, 2**40)
+    assert len(stack.groups) == 1
+    assert sorted(stack.groups[0]) == list(range(8))
+
+
+def test_hidden_sizes_and_folds_share_a_stack():
+    (stack,) = plan(grid(), N, F, 2**40)
+    assert len(stack.groups) == 4
+    jobs = grid()
+    for group in stack.groups:
+        assert len({tuple(jobs[p].rows) for p in group}) == 1
+        assert [jobs[p].hidden for p in group] == [jobs[p].hidden for p in stack.groups[0]]
+        shapes = [shape for shape, _ in itertools.groupby(jobs[p].hidden for p in group)]
+        assert len(shapes) == len(set(shapes)) == 3  # equal shapes stand together
+
+
+def test_full_batch_stacks_hold_one_shape():
+    jobs = grid(solver="lbfgs")
+    stacks = plan(jobs, N, F, 2**40)
+    assert len(stacks) == 3
+    for stack in stacks:
+        assert len({jobs[p].hidden for group in stack.groups for p in group}) == 1
+
+
+@pytest.mark.parametrize(
+    "other",
+    [
+        {"solver": "lbfgs"}, {"activation": "tanh"}, {"loss": "squared_error"}, {"max_epochs": 7}, {"batch_size": 10},
+        {"learning_rate": 0.5}, {"standardize": False}, {"val_rows": FOLDS[1]}, {"hidden": ()},
+    ],
+    ids=str,
+)  # fmt: skip
+def test_what_a_stack_has_in_common_separates_stacks(other):
+    job = TrainingJob(0.5)
+    assert len(plan([job, replace(job, **other)], N, F, 2**40)) == 2
+    assert len(plan([job, job], N, F, 2**40)) == 1
+
+
+@pytest.mark.parametrize(
+    "other", [{"rows": FOLDS[0]}, {"pool": np.arange(N - 1)}, {"shuffle_seed": 1}, {"balance_rows": FOLDS[2]}], ids=str
+)
+def test_what_a_group_has_in_common_separates_groups(other):
+    job = TrainingJob(0.5)
+    (stack,) = plan([job, replace(job, **other)], N, F, 2**40)
+    assert stack.groups == ((0,), (1,))
+
+
+def test_halves_part_groups_first_and_then_networks():
+    assert halves(((0, 1), (2, 3), (4, 5))) == [((0, 1),), ((2, 3), (4, 5))]
+    assert halves(((0, 1, 2),)) == [((0,),), ((1, 2),)]
+
+
+def test_free_memory_is_a_sane_number_of_bytes():
+    assert 2**20 < free_memory(torch.device("cpu")) < 2**50
+
+
+# -- falling back to smaller stacks ------------------------------------------------------------------------------------
+
+X, Y = problem(n=80)
+SMALL = [
+    TrainingJob(lam, hidden=hidden, rows=rows, max_epochs=3, batch_size=20)
+    for lam in (0.2, 0.8)
+    for hidden in ((3,), (5,))
+    for rows in (None, np.arange(60), np.arange(10, 80))
+]
+
+
+def python_memory_error():
+    raise MemoryError
+
+
+def torch_cpu_memory_error():
+    torch.empty(2**58)  # what an allocation that fails on a CPU really raises
+
+
+def torch_cuda_memory_error():
+    raise torch.cuda.OutOfMemoryError
+
+
+@pytest.fixture
+def small_memory(monkeypatch):
+    """Make stacks of more than two networks fail halfway, and count the stacks that were trained."""
+    sizes = []
+
+    def install(fail):
+        original = engine._StackRun.run
+
+        def run(self, report):
+            size = sum(len(group) for group in self.groups)
+            if size > 2:
+                report(0.5)
+                fail()
+            sizes.append(size)
+            return original(self, report)
+
+        monkeypatch.setattr(engine._StackRun, "run", run)
+        return sizes
+
+    return install
+
+
+@pytest.mark.parametrize("fail", [python_memory_error, torch_cpu_memory_error, torch_cuda_memory_error])
+def test_a_stack_that_does_not_fit_is_trained_in_pieces(small_memory, fail):
+    expected = train(X, Y, SMALL, device="cpu")
+    sizes = small_memory(fail)
+    results = train(X, Y, SMALL, device="cpu")
+    assert sum(sizes) == len(SMALL)
+    assert max(sizes) <= 2
+    for one, other in zip(results, expected, strict=True):
+        assert_same_result(one, other, rtol=1e-4, atol=1e-5)
+
+
+def test_progress_stays_monotone_when_a_stack_is_split(small_memory):
+    small_memory(python_memory_error)
+    shares = []
+    train(X, Y, SMALL, device="cpu", progress=shares.append)
+    assert all(b >= a for a, b in itertools.pairwise(shares))
+    assert shares[-1] == 1.0
+
+
+def test_a_single_network_that_does_not_fit_is_an_error(monkeypatch):
+    def run(self, report):
+        raise MemoryError
+
+    monkeypatch.setattr(engine._StackRun, "run", run)
+    with pytest.raises(MemoryError):
+        train(X, Y, SMALL[:1], device="cpu")
+
+
+def test_other_errors_are_not_taken_for_lack_of_memory(monkeypatch):
+    calls = []
+
+    def run(self, report):
+        calls.append(1)
+        raise RuntimeError("something else")
+
+    monkeypatch.setattr(engine._StackRun, "run", run)
+    with pytest.raises(RuntimeError, match="something else"):
+        train(X, Y, SMALL, device="cpu")
+    assert len(calls) == 1
