@@ -1,11 +1,11 @@
 """The command line: each command parses, calls one function, prints.
 
 Only typer and rich are imported here; what a command needs is imported when it runs, so that help, version and usage
-errors answer at once. Exit codes: 0 done, 1 refused with one sentence on standard error, 2 wrong usage, 130 interrupted.
+errors answer at once. Exit codes: 0 done, 1 refused with one sentence on standard error, 2 usage, 130 interrupted.
 """
 
 import sys
-from enum import Enum
+from enum import StrEnum
 from pathlib import Path
 from typing import Annotated
 
@@ -26,7 +26,7 @@ app = typer.Typer(
 )
 
 
-class Artefact(str, Enum):
+class Artefact(StrEnum):
     """What `crcen reproduce` can rebuild."""
 
     table1 = "table1"
@@ -36,14 +36,14 @@ class Artefact(str, Enum):
     all = "all"
 
 
-class Selection(str, Enum):
+class Selection(StrEnum):
     """Where hyperparameters are chosen."""
 
     first_split = "first_split"
     per_split = "per_split"
 
 
-class Scoring(str, Enum):
+class Scoring(StrEnum):
     """By what hyperparameters are chosen."""
 
     f1 = "f1"

@@ -40,7 +40,9 @@ def test_no_hidden_layer_standardised_is_logistic_regression_on_standardised_row
 def test_plain_weighting_gives_plain_probabilities(rare_rows):
     X, y = rare_rows(n=300)
     model = CRCENClassifier(None, hidden=(), l2=1e-2, standardize=False, **EXACT).fit(X, y)
-    np.testing.assert_allclose(model.predict_proba(X), logistic(X, y, np.ones(len(y)), 1e-2).predict_proba(X), atol=1e-7)
+    np.testing.assert_allclose(
+        model.predict_proba(X), logistic(X, y, np.ones(len(y)), 1e-2).predict_proba(X), atol=1e-7
+    )
     np.testing.assert_array_equal(model.predict_proba(X), model.weighted_proba(X))
 
 
@@ -117,7 +119,9 @@ def test_auto_is_lbfgs_without_hidden_layer_and_on_few_rows(rare_rows):
 
     def same(hidden, rows, solver):
         chosen = [
-            CRCENClassifier(hidden=hidden, solver=s, random_state=0, batch_size=64, max_epochs=3).fit(X[:rows], y[:rows])
+            CRCENClassifier(hidden=hidden, solver=s, random_state=0, batch_size=64, max_epochs=3).fit(
+                X[:rows], y[:rows]
+            )
             for s in ("auto", solver)
         ]
         return np.array_equal(*(model.decision_function(X) for model in chosen))

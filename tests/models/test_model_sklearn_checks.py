@@ -24,8 +24,8 @@ def expected_failures(estimator):
         )
     if estimator.weighting == Budget(3):
         failures["check_classifiers_train"] = (
-            "it wants predict to be the argmax of predict_proba; ours decides at the stated price, on probabilities that "
-            "are not bent to it"
+            "it wants predict to be the argmax of predict_proba; ours decides at the stated price, on natural "
+            "probabilities"
         )
     return failures
 

@@ -179,7 +179,7 @@ def small_memory(monkeypatch):
     sizes = []
 
     def install(fail):
-        original = engine._StackRun.run
+        original = engine.StackRun.run
 
         def run(self, report):
             size = sum(len(group) for group in self.groups)
@@ -189,7 +189,7 @@ def small_memory(monkeypatch):
             sizes.append(size)
             return original(self, report)
 
-        monkeypatch.setattr(engine._StackRun, "run", run)
+        monkeypatch.setattr(engine.StackRun, "run", run)
         return sizes
 
     return install
@@ -218,7 +218,7 @@ def test_a_single_network_that_does_not_fit_is_an_error(monkeypatch):
     def run(self, report):
         raise MemoryError
 
-    monkeypatch.setattr(engine._StackRun, "run", run)
+    monkeypatch.setattr(engine.StackRun, "run", run)
     with pytest.raises(MemoryError):
         train(X, Y, SMALL[:1], device="cpu")
 
@@ -230,7 +230,7 @@ def test_other_errors_are_not_taken_for_lack_of_memory(monkeypatch):
         calls.append(1)
         raise RuntimeError("something else")
 
-    monkeypatch.setattr(engine._StackRun, "run", run)
+    monkeypatch.setattr(engine.StackRun, "run", run)
     with pytest.raises(RuntimeError, match="something else"):
         train(X, Y, SMALL, device="cpu")
     assert len(calls) == 1

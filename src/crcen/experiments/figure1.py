@@ -137,9 +137,8 @@ def figure1_tables(rows: Sequence[Mapping[str, Any]]) -> dict[str, Table]:
                 "curve": CURVES[entry["curve"]],
                 "step": f"{entry['from']} → {entry['to']}",
                 "expense": f"{entry['expense']:.2f}" if np.isfinite(entry["expense"]) else entry["reason"],
-                "over splits": f"{known.min():.2f} to {known.max():.2f} ({len(known)} of {len(entry['per_split'])} defined)"
-                if len(known)
-                else f"0 of {len(entry['per_split'])} defined",
+                "over splits": f"{known.min():.2f} to {known.max():.2f}" if len(known) else "",
+                "splits defined": f"{len(known)} of {len(entry['per_split'])}",
                 "bracket": f"[{entry['low']:.2f}, {entry['high']:.2f}]",
                 "verdict": entry["verdict"],
             }

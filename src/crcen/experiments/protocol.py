@@ -98,7 +98,7 @@ def _training_rows(
     folds: Sequence[Index],
     settings: Mapping[str, Any],
 ) -> tuple[list[tuple[Index | None, Index]], Array, NDArray[np.int64]]:
-    """Pool and own rows of each fold, with the rows they index: resampled inside the fold where the method resamples."""
+    """Pool and own rows of each fold, and the rows they index, resampled inside the fold where the method resamples."""
     if training.sampler is None:
         return [(None, train) for train in folds], X, y
     sampled = [crcen.make_method(name, random_state=settings["seed"]).resample(X[train], y[train]) for train in folds]

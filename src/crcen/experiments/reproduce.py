@@ -111,7 +111,8 @@ def _page(tables: list[Table], figure: str) -> str:
         parts.insert(-2 if len(parts) > 1 else 0, f"<section><h2>Figure 1</h2>{svg}</section>")
     title = "CRCEN: the paper's tables and figure, rebuilt"
     return (
-        f"<!doctype html><html lang='en'><head><meta charset='utf-8'><meta name='viewport' content='width=device-width'>"
+        "<!doctype html><html lang='en'><head><meta charset='utf-8'>"
+        "<meta name='viewport' content='width=device-width'>"
         f"<title>{html.escape(title)}</title><style>{_STYLE}</style></head><body><h1>{html.escape(title)}</h1>"
         f"<p>crcen {crcen.__version__}. Every number is derived from the rows beside this page.</p>"
         + "\n".join(parts)

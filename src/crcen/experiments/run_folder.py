@@ -1,6 +1,6 @@
 """A folder that holds one run: its settings, its rows as they finish, and whether it is done.
 
-A run can be stopped at any point, kill -9 included, and started again: rows are appended one line at a time and flushed to
+A run can be stopped at any point, kill -9 included, and started again: rows are appended line by line and flushed to
 disk, a line that was cut off is dropped, and finished work is found by its key.
 """
 

@@ -131,8 +131,8 @@ def table3(rows: Sequence[Mapping[str, Any]], settings: Mapping[str, Any]) -> Ta
         lines.append(line)
     failed = sorted({f"{row['method']} on {row['dataset']}: {row['error']}" for row in rows if "error" in row})
     note = (
-        f"Mean ± standard deviation over {settings['splits']} stratified splits, in brackets the published value and our "
-        f"difference; hyperparameters selected by {settings['scoring']} ({settings['selection']})."
+        f"Mean ± standard deviation over {settings['splits']} stratified splits, in brackets the published value and "
+        f"our difference; hyperparameters selected by {settings['scoring']} ({settings['selection']})."
     )
     return Table("Table 3", lines, note + (" Failed: " + "; ".join(failed) + "." if failed else ""))
 

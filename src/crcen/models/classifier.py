@@ -24,7 +24,7 @@ from crcen.models.validation import (
     check_weights,
 )
 from crcen.theory.decision import sigmoid
-from crcen.theory.key_equation import key_equation
+from crcen.theory.key_equation import key_equation_of_logits
 from crcen.theory.specs import positive_number
 from crcen.theory.weighting import ClassWeighting, CostRatio, Lam, resolve
 from crcen.training.activations import ACTIVATIONS
@@ -46,15 +46,15 @@ class CRCENClassifier(ClassifierMixin, BaseEstimator):
     """Neural networks for rare events, trained and decided at a stated price.
 
     The objective is class-wise reweighted cross entropy,
-    ``−Σ w [y log q + (1−y) log(1−q)] / Σ w + ½·l2·‖W‖²`` with ``w`` = λ for a positive and 1−λ for a negative row (times
-    the sample weight) and no penalty on biases. After training, the output bias is solved for so that the key
+    ``−Σ w [y log q + (1−y) log(1−q)] / Σ w + ½·l2·‖W‖²`` with ``w`` = λ for a positive and 1−λ for a negative row
+    (times the sample weight) and no penalty on biases. After training, the output bias is solved for so that the key
     equation Σ_pos (1−q) / Σ_neg q = (1−λ)/λ holds on the training rows to machine precision.
 
     Parameters
     ----------
     weighting : "balanced", None, float, Lam, Alpha, CostRatio, Budget, dict, default="balanced"
-        What a miss is worth: a float is λ in (0, 1), ``None`` is λ = ½, ``"balanced"`` is α = 1, ``Budget(5)`` pays up to
-        five false alarms for one more catch, a dict gives a weight a label.
+        What a miss is worth: a float is λ in (0, 1), ``None`` is λ = ½, ``"balanced"`` is α = 1, ``Budget(5)`` pays up
+        to five false alarms for one more catch, a dict gives a weight a label.
     hidden : tuple of int, default=(32,)
         Hidden layer sizes; ``()`` is weighted logistic regression.
     activation : {"relu", "tanh", "sigmoid", "gelu", "silu"}, default="relu"
@@ -363,15 +363,16 @@ class CRCENClassifier(ClassifierMixin, BaseEstimator):
         worst = max(results, key=lambda result: list(Status).index(result.status))
         self.status_ = worst.status.name.lower()
         self.shift_ = 0.0
-        logits = self._member_logits(X).mean(axis=0)
+        logits = self._mean_logits(X)
         if self.balance and len(networks) > 1:
             row_weights = self.weighting_.row_weights(target, weights)
             self.shift_ = float(solve_shifts(target, logits[None], row_weights[None])[0])
             logits = logits + self.shift_
-        self.key_equation_ = key_equation(target, sigmoid(logits), self.weighting_, weights)
+        self.key_equation_ = key_equation_of_logits(target, logits, self.weighting_, weights)
 
-    def _member_logits(self, X: Array) -> Array:
-        return stacked_logits(
+    def _mean_logits(self, X: Array) -> Array:
+        """The members' average, before the shift."""
+        logits = stacked_logits(
             X,
             self.input_mean_,
             self.input_scale_,
@@ -380,6 +381,9 @@ class CRCENClassifier(ClassifierMixin, BaseEstimator):
             self.activation,
             limit=bool(self.standardize),
         )
+        with np.errstate(over="ignore", invalid="ignore"):  # what overflows is refused by the caller, in words
+            mean: Array = logits.mean(axis=0)
+        return mean
 
     def _networks(self) -> list[Network]:
         """The members as networks of their own."""
@@ -398,7 +402,7 @@ class CRCENClassifier(ClassifierMixin, BaseEstimator):
     def _logits(self, X: Any) -> Array:
         """Weighted logit of the positive class."""
         check_is_fitted(self)
-        logits = self._member_logits(check_rows(self, X, reset=False)).mean(axis=0) + self.shift_
+        logits = self._mean_logits(check_rows(self, X, reset=False)) + self.shift_
         if not np.isfinite(logits).all():
             raise InvalidInput(
                 "X holds values too large for this network: its output overflows; standardize=True helps."

@@ -15,8 +15,8 @@ class MovedThresholdClassifier(CRCENClassifier):
     """Train with plain cross entropy (λ = ½), decide at the price of ``weighting``: positive where p > 1 − λ.
 
     The theory says that this nearly ties with training at λ, since both estimate the same posterior; it is the control
-    of every claim about weighting. Parameters and attributes are those of `CRCENClassifier`; ``weighting_`` is the price
-    of the decision and ``key_equation_`` that of the plain network.
+    of every claim about weighting. Parameters and attributes are those of `CRCENClassifier`; ``weighting_`` is the
+    price of the decision and ``key_equation_`` that of the plain network.
     """
 
     def _resolve(self, target: NDArray[np.bool_], weights: NDArray[np.float64]) -> ClassWeighting:

@@ -53,8 +53,8 @@ def check_flag(owner: object, name: str) -> None:
 
 def check_hidden(owner: object, hidden: Any) -> tuple[int, ...]:
     """Hidden layer sizes as a tuple; a bare number is one layer."""
-    layers = tuple(hidden) if isinstance(hidden, tuple | list | np.ndarray) else (hidden,)
-    if all(isinstance(h, numbers.Integral) and not isinstance(h, bool) and h > 0 for h in layers):
+    layers: tuple[Any, ...] = tuple(hidden) if isinstance(hidden, tuple | list | np.ndarray) else (hidden,)
+    if all(isinstance(h, numbers.Integral) and not isinstance(h, bool) and int(h) > 0 for h in layers):
         return tuple(int(h) for h in layers)
     raise InvalidParameter(
         f"hidden of {type(owner).__name__} must be a tuple of layer sizes such as (32,) or (64, 32), or () for none: "

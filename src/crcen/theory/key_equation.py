@@ -8,11 +8,11 @@ from numpy.typing import ArrayLike, NDArray
 
 from crcen.exceptions import InvalidInput
 from crcen.theory.class_means import means_by_law
-from crcen.theory.decision import posterior
+from crcen.theory.decision import posterior, sigmoid
 from crcen.theory.rows import check_binary_target, check_probabilities, check_row_weights, class_totals
 from crcen.theory.weighting import ClassWeighting, WeightingLike, resolve
 
-__all__ = ["KeyEquation", "key_equation"]
+__all__ = ["KeyEquation", "key_equation", "key_equation_of_logits"]
 
 _BALANCED = 1e-10
 
@@ -132,25 +132,57 @@ def key_equation(
 
     On rows that were balanced (|Σ w(y−q)| ≤ 1e-10 · Σ w|y−q|) the equation holds by construction and Z is NaN.
     """
-    positive = check_binary_target(y)
     outputs = check_probabilities(q)
-    if outputs.shape != positive.shape:
-        raise InvalidInput(f"q must have one value for each of the {positive.size} rows, got shape {outputs.shape}")
+    return _evaluate(y, outputs, 1.0 - outputs, weighting, sample_weight)
+
+
+def key_equation_of_logits(
+    y: ArrayLike, logits: ArrayLike, weighting: WeightingLike, sample_weight: ArrayLike | None = None
+) -> KeyEquation:
+    """Evaluate the key equation from weighted logits: `key_equation` that keeps its digits where q rounds to 1.
+
+    Parameters
+    ----------
+    y, weighting, sample_weight
+        As in `key_equation`.
+    logits : array of shape (n,)
+        The model's weighted output before the sigmoid.
+
+    Returns
+    -------
+    KeyEquation
+        As `key_equation` gives.
+    """
+    outputs = np.asarray(logits, dtype=np.float64)
+    return _evaluate(y, check_probabilities(sigmoid(outputs)), sigmoid(-outputs), weighting, sample_weight)
+
+
+def _evaluate(
+    y: ArrayLike,
+    q: NDArray[np.float64],
+    complement: NDArray[np.float64],
+    weighting: WeightingLike,
+    sample_weight: ArrayLike | None,
+) -> KeyEquation:
+    """Evaluate from q and 1 − q, each with its own digits."""
+    positive = check_binary_target(y)
+    if q.shape != positive.shape:
+        raise InvalidInput(f"q must have one value for each of the {positive.size} rows, got shape {q.shape}")
     sizes = check_row_weights(sample_weight, positive.size)
     totals = class_totals(positive, sizes)
     resolved = resolve(weighting, *totals)
     s_pos, s_neg = sizes[positive], sizes[~positive]
-    q_pos, q_neg = outputs[positive], outputs[~positive]
+    q_pos, q_neg = q[positive], q[~positive]
 
     # From 1 − q itself: 1 − mean_pos would lose the digits of a small miss.
-    miss_pos = float(np.sum(s_pos * (1.0 - q_pos))) / totals[0]
+    miss_pos = float(np.sum(s_pos * complement[positive])) / totals[0]
     mean_pos, mean_neg = float(np.sum(s_pos * q_pos)) / totals[0], float(np.sum(s_neg * q_neg)) / totals[1]
     lhs = math.inf if miss_pos > 0.0 else math.nan
     if mean_neg > 0.0:
         lhs = miss_pos / mean_neg
     missed, alarmed = resolved.lam * resolved.n_pos * miss_pos, resolved.threshold * resolved.n_neg * mean_neg
     gap = abs(missed - alarmed)
-    z, p_value, z_reason = _residual_test(positive, outputs, sizes, resolved)
+    z, p_value, z_reason = _residual_test(positive, q, complement, sizes, resolved)
     return KeyEquation(
         weighting=resolved,
         lhs=lhs,
@@ -167,16 +199,20 @@ def key_equation(
 
 
 def _residual_test(
-    positive: NDArray[np.bool_], q: NDArray[np.float64], sizes: NDArray[np.float64], weighting: ClassWeighting
+    positive: NDArray[np.bool_],
+    q: NDArray[np.float64],
+    complement: NDArray[np.float64],
+    sizes: NDArray[np.float64],
+    weighting: ClassWeighting,
 ) -> tuple[float, float, str]:
     """Compute Z, its two-sided p-value and, where there is none, the reason."""
     p = posterior(q, weighting)
     sizes = sizes / sizes.max()  # Z does not depend on the scale of the weights; their squares could overflow
     lam, mu = weighting.lam, weighting.threshold
-    variance = float(np.sum(sizes**2 * (lam**2 * p * (1.0 - q) ** 2 + mu**2 * (1.0 - p) * q**2)))
+    variance = float(np.sum(sizes**2 * (lam**2 * p * complement**2 + mu**2 * (1.0 - p) * q**2)))
     if variance <= 0.0:
         return math.nan, math.nan, "every q is 0 or 1, so the residual has no variance under the model"
-    errors = sizes * np.where(positive, lam * (1.0 - q), -mu * q)
+    errors = sizes * np.where(positive, lam * complement, -mu * q)
     total = float(errors.sum())
     if abs(total) <= _BALANCED * float(np.abs(errors).sum()):
         return math.nan, math.nan, "these rows were balanced, so the key equation holds on them by construction"

@@ -2,36 +2,35 @@
 
 A plain fit is a list of one job, a search a longer list of the same. The engine returns results; it never prints, warns
 or raises for slow convergence.
+
+On a CPU the stacks are cut into as many pieces as there are threads, and each piece runs on one thread of its own. The
+steps of small networks are too short to be shared out: threads that meet after every operation gain little on an idle
+machine and lose tenfold and more on a busy one, where one of them keeps waiting for the other.
 """
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor, as_completed
+from contextlib import contextmanager
+from threading import Event, Lock
 
 import numpy as np
 import torch
 from numpy.typing import ArrayLike, NDArray
-from torch import Tensor
 
 from crcen.exceptions import DeviceMissing, InvalidInput, InvalidParameter
 from crcen.theory.rows import check_binary_target, check_row_weights
-from crcen.training.activations import ACTIVATIONS
-from crcen.training.balance import relative_residual, solve_shifts
-from crcen.training.jobs import Status, TrainingJob, TrainingResult
-from crcen.training.losses import LOSSES
-from crcen.training.network import Network, initial_parameters, stacked_logits
-from crcen.training.planner import PlannedStack, free_memory, halves, plan
-from crcen.training.rows import RowFeed, TrainingData, standardization
-from crcen.training.solvers import LBFGS, Adam, Objective, Solver
-from crcen.training.stack import Stack
+from crcen.training.jobs import TrainingJob, TrainingResult
+from crcen.training.planner import Groups, free_memory, halves, pieces, plan, step_operations
+from crcen.training.rows import TrainingData
+from crcen.training.stack_run import Report, StackRun
 
 __all__ = ["find_device", "train"]
 
 Progress = Callable[[float], None]
 
 _SHARE_OF_FREE_MEMORY = 0.5
-# Epochs without a lower validation loss before a network is stopped.
-_PATIENCE = 10
-_VALIDATION_ROWS = 4096
+# From this many operations a step a single piece is worth several threads.
+_OPERATIONS_FOR_THREADS = 5e7
 
 
 def find_device(name: str) -> torch.device:
@@ -68,7 +67,7 @@ def train(
     device
         ``"auto"``, ``"cpu"`` or ``"cuda"``.
     memory_bytes
-        Bound on a stack; default half of what is free. A stack that does not fit is split.
+        Bound on what is trained at a time; default half of what is free. A stack that does not fit is split.
     progress
         Called with the share of all work that is done, from 0 to 1.
 
@@ -79,270 +78,114 @@ def train(
     """
     features = np.ascontiguousarray(X, dtype=np.float64)
     target = check_binary_target(y)
-    if features.ndim != 2 or features.shape[0] != target.size:
+    if features.ndim != 2 or features.shape[0] != target.size or features.shape[1] == 0:
         raise InvalidInput(f"X must be (rows, features) with one row a label: got {features.shape} for {target.size}.")
     if not np.isfinite(features).all():
         raise InvalidInput("X must be finite: got NaN or infinity.")
+    weights = check_row_weights(sample_weight, target.size)
     for job in jobs:
-        _check(job, target)
+        _check(job, target, weights)
     where = find_device(device)
     bound = memory_bytes if memory_bytes is not None else int(_SHARE_OF_FREE_MEMORY * free_memory(where))
-    data = TrainingData(features, target, check_row_weights(sample_weight, target.size), where)
-    stacks = plan(jobs, *features.shape, memory_bytes=bound)
-    results: dict[int, TrainingResult] = {}
-    work = [_work(stack, jobs, target.size) for stack in stacks]
-    done = 0.0
-    for stack, share in zip(stacks, work, strict=True):
-        start = done
-
-        def report(part: float, start: float = start, share: float = share) -> None:
-            if progress is not None:
-                progress((start + part * share) / sum(work))
-
-        results |= _train_or_split(stack.groups, jobs, data, report)
-        done += share
+    data = TrainingData(features, target, weights, where)
+    threads = torch.get_num_threads() if where.type == "cpu" else 1
+    stacks = [stack.groups for stack in plan(jobs, len(features), features.shape[1], bound // threads)]
+    work = pieces(stacks, jobs, features.shape[1], threads)
+    if not work:
+        return []
+    results = _run(work, jobs, data, threads, _Meter([_cost(groups, jobs) for groups in work], progress))
     return [results[position] for position in range(len(jobs))]
 
 
-def _check(job: TrainingJob, y: NDArray[np.bool_]) -> None:
-    for field, allowed in (("activation", ACTIVATIONS), ("loss", LOSSES), ("solver", {"adam", "lbfgs"})):
-        if getattr(job, field) not in allowed:
-            raise InvalidParameter(f"{field} must be one of {sorted(allowed)}: got {getattr(job, field)!r}.")
-    rows = y if job.rows is None else y[job.rows]
-    if rows.all() or not rows.any():
-        raise InvalidInput("a training job needs rows of both classes.")
+def _check(job: TrainingJob, y: NDArray[np.bool_], sample_weight: NDArray[np.float64]) -> None:
+    own = job.rows if job.rows is not None else job.pool
+    labels, weights = (y, sample_weight) if own is None else (y[own], sample_weight[own])
+    if not weights[labels].any() or not weights[~labels].any():
+        raise InvalidInput("a training job needs rows of both classes with weight.")
+    if job.val_rows is not None and not sample_weight[job.val_rows].any():
+        raise InvalidInput("validation rows must have weight.")
 
 
-def _work(stack: PlannedStack, jobs: Sequence[TrainingJob], n_rows: int) -> float:
-    """A rough measure of a stack's cost, for the progress bar alone."""
-    return sum(jobs[p].max_epochs * (20 + sum(jobs[p].hidden)) for group in stack.groups for p in group) * n_rows
+def _cost(groups: Groups, jobs: Sequence[TrainingJob]) -> float:
+    """A rough measure of a piece's time, for the progress bar alone."""
+    return sum(jobs[p].max_epochs * (20.0 + sum(jobs[p].hidden)) for group in groups for p in group)
+
+
+class _Meter:
+    """Adds up the progress of pieces, from any thread, and carries the word to stop."""
+
+    def __init__(self, costs: Sequence[float], progress: Progress | None) -> None:
+        self._shares = [cost / sum(costs) for cost in costs]
+        self._done = [0.0] * len(costs)
+        self._progress, self._lock = progress, Lock()
+        self.stop = Event()
+
+    def reporter(self, piece: int) -> Report:
+        """The function that a piece reports to; it raises once the work is to stop."""
+
+        def report(part: float) -> None:
+            if self.stop.is_set():
+                raise InterruptedError
+            if self._progress is None:
+                return
+            with self._lock:
+                self._done[piece] = max(self._done[piece], part)  # a piece that is split starts again
+                total = sum(share * done for share, done in zip(self._shares, self._done, strict=True))
+                self._progress(1.0 if min(self._done) >= 1.0 else min(total, 1.0))
+
+        return report
+
+
+def _run(
+    work: Sequence[Groups], jobs: Sequence[TrainingJob], data: TrainingData, threads: int, meter: _Meter
+) -> dict[int, TrainingResult]:
+    """Run all pieces: one after the other, or each on a thread of its own."""
+    results: dict[int, TrainingResult] = {}
+    if len(work) == 1 or threads == 1:
+        for i, groups in enumerate(work):
+            heavy = step_operations(groups, jobs, data.X.shape[1]) >= _OPERATIONS_FOR_THREADS
+            with _torch_threads(threads if heavy else 1):
+                results |= _train_or_split(groups, jobs, data, meter.reporter(i))
+        return results
+    data.prepare(jobs)
+    with (
+        _torch_threads(1),
+        ThreadPoolExecutor(min(threads, len(work)), initializer=torch.set_num_threads, initargs=(1,)) as pool,
+    ):
+        futures = [pool.submit(_train_or_split, g, jobs, data, meter.reporter(i)) for i, g in enumerate(work)]
+        try:
+            for future in as_completed(futures):
+                results |= future.result()
+        except BaseException:
+            meter.stop.set()
+            for future in futures:
+                future.cancel()
+            raise
+    return results
+
+
+@contextmanager
+def _torch_threads(count: int) -> Iterator[None]:
+    """Let torch use so many threads, and put back what was set before."""
+    before = torch.get_num_threads()
+    torch.set_num_threads(count)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(before)
 
 
 def _train_or_split(
-    groups: tuple[tuple[int, ...], ...], jobs: Sequence[TrainingJob], data: TrainingData, report: Progress
+    groups: Groups, jobs: Sequence[TrainingJob], data: TrainingData, report: Report
 ) -> dict[int, TrainingResult]:
     """Train a stack; where the memory does not suffice after all, train its halves."""
     try:
-        return _StackRun(groups, jobs, data).run(report)
-    except (torch.cuda.OutOfMemoryError, MemoryError):
-        if len(groups) == 1 and len(groups[0]) == 1:
+        return StackRun(groups, jobs, data).run(report)
+    except (MemoryError, RuntimeError) as error:  # torch's CPU allocator raises a plain RuntimeError
+        is_memory = isinstance(error, MemoryError | torch.cuda.OutOfMemoryError) or "allocate memory" in str(error)
+        if not is_memory or (len(groups) == 1 and len(groups[0]) == 1):
             raise
     if data.device.type == "cuda":
         torch.cuda.empty_cache()
     first, second = halves(groups)
     return _train_or_split(first, jobs, data, report) | _train_or_split(second, jobs, data, report)
-
-
-@dataclass
-class _Watch:
-    """Per-network state of the loop, each (G, M): the best epoch so far and whether the network still trains."""
-
-    best_value: Tensor
-    best_flat: Tensor
-    since_best: Tensor
-    stopped_at: Tensor
-
-
-class _StackRun:
-    """One stack from initial parameters to results."""
-
-    def __init__(self, groups: tuple[tuple[int, ...], ...], jobs: Sequence[TrainingJob], data: TrainingData) -> None:
-        self.groups, self.data = groups, data
-        self.jobs = [[jobs[p] for p in group] for group in groups]
-        self.example = self.jobs[0][0]
-        self.leads = [group[0] for group in self.jobs]  # rows and encoding are common to a group
-        self.dtype = torch.float32 if self.example.solver == "adam" else torch.float64
-        self.rows = [self._or_all(job.rows if job.rows is not None else job.pool) for job in self.leads]
-        self.means, self.scales = self._encodings()
-        self.stack = self._initial_stack()
-        self.objective = self._objective()
-
-    def _or_all(self, rows: NDArray[np.int64] | None) -> NDArray[np.int64]:
-        return np.arange(self.data.n_rows) if rows is None else rows
-
-    def _encodings(self) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-        n_features = self.data.X.shape[1]
-        if not self.example.standardize:
-            shape = (len(self.groups), n_features)
-            return np.zeros(shape), np.ones(shape)
-        pairs = [standardization(self.data.X[rows], self.data.sample_weight[rows]) for rows in self.rows]
-        return np.stack([mean for mean, _ in pairs]), np.stack([scale for _, scale in pairs])
-
-    def _initial_stack(self) -> Stack:
-        job, n_features = self.example, self.data.X.shape[1]
-        shapes = [j.hidden for j in self.jobs[0]]
-        stack = Stack(len(self.groups), n_features, shapes, job.activation, job.loss, self.dtype, self.data.device)
-        for g, group in enumerate(self.jobs):
-            for m, one in enumerate(group):
-                weights, biases = initial_parameters(n_features, one.hidden, one.activation, one.seed)
-                pos, neg = self._class_weights(g, one)
-                biases[-1][:] = np.log(pos) - np.log(neg)  # the weighted prior
-                stack.set_network(g, m, weights, biases)
-        return stack
-
-    def _class_weights(self, group: int, job: TrainingJob) -> tuple[float, float]:
-        rows = self.rows[group]
-        s, y = self.data.sample_weight[rows], self.data.y[rows]
-        return job.lam * float(s[y].sum()), (1 - job.lam) * float(s[~y].sum())
-
-    def _objective(self) -> Objective:
-        table = np.empty((3, len(self.groups), len(self.groups[0])))
-        for g, group in enumerate(self.jobs):
-            for m, job in enumerate(group):
-                total = sum(self._class_weights(g, job))
-                table[:, g, m] = job.lam / total, (1 - job.lam) / total, job.l2
-        return Objective(*torch.from_numpy(table).to(self.data.device, self.dtype))
-
-    def _feed(self, pools: list[NDArray[np.int64]], weights: list[NDArray[np.float64]]) -> RowFeed:
-        return RowFeed(
-            self.data, pools, weights, self.means, self.scales, self.dtype, standardize=self.example.standardize
-        )
-
-    def _solver(self) -> Solver:
-        s, job = self.data.sample_weight, self.example
-        if job.solver == "lbfgs":
-            return LBFGS(
-                self.stack, self._feed(self.rows, [s[rows] for rows in self.rows]), self.objective, tol=job.tol
-            )
-        pools = [self._or_all(lead.pool) for lead in self.leads]
-        weights = []
-        for pool, rows, lead in zip(pools, self.rows, self.leads, strict=True):
-            own = s[pool]
-            weights.append(own if lead.rows is None else np.where(np.isin(pool, rows), own, 0.0))
-        return Adam(
-            self.stack,
-            self._feed(pools, weights),
-            self.objective,
-            seeds=[lead.shuffle_seed for lead in self.leads],
-            max_epochs=job.max_epochs,
-            batch_size=job.batch_size,
-            learning_rate=job.learning_rate,
-            n_rows=len(pools[0]),
-        )
-
-    def _validation(self) -> Callable[[], Tensor] | None:
-        """A function that gives every network's weighted loss on its validation rows, (G, M)."""
-        if self.example.val_rows is None:
-            return None
-        val_rows = [lead.val_rows for lead in self.leads if lead.val_rows is not None]
-        feed = self._feed(val_rows, [self.data.sample_weight[rows] for rows in val_rows])
-
-        def loss() -> Tensor:
-            total = torch.zeros_like(self.objective.l2)
-            weight = torch.zeros_like(total)
-            for x, y, base in feed.in_order(_VALIDATION_ROWS):
-                row_weights = self.objective.row_weights(y, base)
-                total += (row_weights * self.stack.loss.value(self.stack.logits(x), y)).sum(1)
-                weight += row_weights.sum(1)
-            return total / weight
-
-        return loss
-
-    @torch.no_grad()
-    def run(self, report: Progress) -> dict[int, TrainingResult]:
-        """Train, keep each network's best epoch where validation rows are watched, balance, and hand over."""
-        solver, validate = self._solver(), self._validation()
-        watch = _Watch(
-            torch.full_like(self.objective.l2, np.inf),
-            self.stack.flat.clone() if validate else self.stack.flat,
-            torch.zeros_like(self.objective.l2),
-            torch.full_like(self.objective.l2, self.example.max_epochs),
-        )
-        losses: list[Tensor] = []
-        val_losses: list[Tensor] = []
-        converged_at = torch.full_like(self.objective.l2, torch.inf)
-        for epoch in range(self.example.max_epochs):
-            losses.append(solver.step())
-            done = solver.converged()
-            converged_at = torch.where(done & torch.isinf(converged_at), epoch + 1.0, converged_at)
-            if validate:
-                val_losses.append(validate())
-                done = done | self._keep_best(watch, val_losses[-1], epoch)
-            report((epoch + 1) / self.example.max_epochs)
-            if (validate or self.example.solver == "lbfgs") and bool((done | ~losses[-1].isfinite()).all()):
-                break
-        report(1.0)
-        flat = watch.best_flat if validate else self.stack.flat
-        curves = torch.stack(losses, -1).double().cpu().numpy()  # (G, M, epochs)
-        val_curves = (
-            torch.stack(val_losses, -1).double().cpu().numpy() if val_losses else np.empty((*curves.shape[:2], 0))
-        )
-        return self._results(flat, curves, val_curves, watch.stopped_at.cpu().numpy(), converged_at.cpu().numpy())
-
-    def _keep_best(self, watch: _Watch, value: Tensor, epoch: int) -> Tensor:
-        """Update the watch with this epoch's validation losses; return the networks that are stopped."""
-        running = watch.since_best < _PATIENCE
-        better = running & (value < watch.best_value)
-        watch.best_value = torch.where(better, value, watch.best_value)
-        watch.since_best = torch.where(better, 0.0, watch.since_best + 1)
-        chosen = self.stack.spread(better, biases=True)
-        watch.best_flat = torch.where(chosen, self.stack.flat, watch.best_flat)
-        stopped = watch.since_best >= _PATIENCE
-        watch.stopped_at = torch.where(
-            running & stopped, torch.full_like(watch.stopped_at, epoch + 1.0), watch.stopped_at
-        )
-        return stopped
-
-    def _results(
-        self,
-        flat: Tensor,
-        curves: NDArray[np.float64],
-        val_curves: NDArray[np.float64],
-        stopped_at: NDArray[np.float64],
-        converged_at: NDArray[np.float64],
-    ) -> dict[int, TrainingResult]:
-        results: dict[int, TrainingResult] = {}
-        for g, m, weights, biases in self.stack.get_networks(flat):
-            job = self.jobs[g][m]
-            n_iter = int(min(stopped_at[g, m], converged_at[g, m], curves.shape[2]))
-            curve = curves[g, m, :n_iter]
-            is_finite = np.isfinite(curve).all() and all(np.isfinite(part).all() for part in (*weights, *biases))
-            if not is_finite:
-                status = Status.DIVERGED
-            elif converged_at[g, m] <= n_iter:
-                status = Status.CONVERGED
-            elif job.val_rows is not None and stopped_at[g, m] < job.max_epochs:
-                status = Status.EARLY_STOPPED
-            else:
-                status = Status.COMPLETED if job.solver == "adam" else Status.MAX_EPOCHS
-            network = Network(
-                self.means[g], self.scales[g], tuple(weights), tuple(biases), job.activation, job.standardize
-            )
-            results[self.groups[g][m]] = TrainingResult(
-                network if is_finite else None, status, n_iter, curve, val_curves[g, m, :n_iter]
-            )
-        for g in range(len(self.groups)):
-            self._balance(g, results)
-        return results
-
-    def _balance(self, g: int, results: dict[int, TrainingResult]) -> None:
-        """Solve the output bias of a group's networks, those of one shape together."""
-        lead = self.leads[g]
-        rows = lead.balance_rows
-        if rows is None:
-            rows = self.rows[g] if lead.val_rows is None else np.concatenate([self.rows[g], lead.val_rows])
-        X, y, s = self.data.X[rows], self.data.y[rows], self.data.sample_weight[rows]
-        usable = y.any() and not y.all()
-        for block in self.stack.blocks:
-            own = zip(self.groups[g][block.models], self.jobs[g][block.models], strict=True)
-            finite = [(p, job, network) for p, job in own if (network := results[p].network) is not None]
-            if not finite or not usable:
-                continue
-            positions, jobs, networks = zip(*finite, strict=True)
-            lams = np.array([job.lam for job in jobs])[:, None]
-            solve = np.array([job.balance for job in jobs])
-            weights = s * np.where(y, lams, 1 - lams)
-            raw = stacked_logits(
-                X,
-                self.means[g],
-                self.scales[g],
-                [np.stack(layer) for layer in zip(*(n.weights for n in networks), strict=True)],
-                [np.stack(layer) for layer in zip(*(n.biases for n in networks), strict=True)],
-                lead.activation,
-                limit=lead.standardize,
-            )
-            shifts = np.where(solve, solve_shifts(y, raw, weights), 0.0) if solve.any() else np.zeros(len(positions))
-            residuals = relative_residual(y, raw + shifts[:, None], weights)
-            for p, network, shift, residual in zip(positions, networks, shifts, residuals, strict=True):
-                balanced = replace(network, biases=(*network.biases[:-1], network.biases[-1] + shift))
-                results[p] = replace(results[p], network=balanced, shift=float(shift), residual=float(residual))

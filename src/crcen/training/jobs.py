@@ -6,6 +6,9 @@ from enum import Enum
 import numpy as np
 from numpy.typing import NDArray
 
+from crcen.exceptions import InvalidParameter
+from crcen.training.activations import ACTIVATIONS
+from crcen.training.losses import LOSSES
 from crcen.training.network import Network
 
 __all__ = ["Status", "TrainingJob", "TrainingResult"]
@@ -73,6 +76,22 @@ class TrainingJob:
     shuffle_seed: int = 0
     standardize: bool = True
     balance: bool = True
+
+    def __post_init__(self) -> None:
+        """Refuse what has no meaning, by name."""
+        for name, allowed in (("activation", ACTIVATIONS), ("loss", LOSSES), ("solver", ("adam", "lbfgs"))):
+            if getattr(self, name) not in allowed:
+                raise InvalidParameter(f"{name} must be one of {sorted(allowed)}: got {getattr(self, name)!r}.")
+        limits = {"l2": 0.0, "tol": 0.0, "max_epochs": 1, "batch_size": 1}
+        for name, low in limits.items():
+            if not getattr(self, name) >= low:
+                raise InvalidParameter(f"{name} must be at least {low:g}: got {getattr(self, name)!r}.")
+        if not 0.0 < self.lam < 1.0:
+            raise InvalidParameter(f"lam must lie strictly between 0 and 1: got {self.lam!r}.")
+        if not self.learning_rate > 0.0:
+            raise InvalidParameter(f"learning_rate must be above 0: got {self.learning_rate!r}.")
+        if not all(size >= 1 for size in self.hidden):
+            raise InvalidParameter(f"hidden must hold layer sizes of at least 1: got {self.hidden!r}.")
 
 
 @dataclass(frozen=True, eq=False)

@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 
 import numpy as np
 import torch
@@ -107,7 +108,7 @@ def initial_parameters(
     rng = np.random.Generator(np.random.Philox(np.random.SeedSequence([seed, 1])))
     weights: list[Array] = []
     biases: list[Array] = []
-    for fan_in, fan_out in zip(sizes[:-1], sizes[1:], strict=True):
+    for fan_in, fan_out in pairwise(sizes):
         bound = np.sqrt(ACTIVATIONS[activation].gain / (fan_in + fan_out))
         weights.append(rng.uniform(-bound, bound, (fan_in, fan_out)))
         biases.append(rng.uniform(-bound, bound, fan_out))

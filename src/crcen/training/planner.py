@@ -3,6 +3,7 @@
 import os
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 from math import prod
 
 import torch
@@ -10,7 +11,10 @@ import torch
 from crcen.training.jobs import TrainingJob
 from crcen.training.rows import digest, n_batches
 
-__all__ = ["PlannedStack", "free_memory", "plan"]
+__all__ = ["Groups", "PlannedStack", "free_memory", "halves", "pieces", "plan", "step_operations"]
+
+# Positions in a job list, one row a group.
+Groups = tuple[tuple[int, ...], ...]
 
 # Adam keeps parameters, gradient, two moments and scratch; L-BFGS history pairs, points and directions besides.
 _ADAM_COPIES = 7
@@ -23,7 +27,7 @@ _LBFGS_ROWS = 2048
 class PlannedStack:
     """Positions in the job list: one row a group, every row with the same hidden shapes in the same order."""
 
-    groups: tuple[tuple[int, ...], ...]
+    groups: Groups
     n_bytes: int
 
 
@@ -57,7 +61,7 @@ def plan(jobs: Sequence[TrainingJob], n_rows: int, n_features: int, memory_bytes
         groups.setdefault(common, {}).setdefault(_group_key(job), []).append(position)
     stacks: list[PlannedStack] = []
     for members in groups.values():
-        by_shape: dict[tuple[tuple[int, ...], ...], list[tuple[int, ...]]] = {}
+        by_shape: dict[Groups, list[tuple[int, ...]]] = {}
         for positions in members.values():
             ordered = tuple(sorted(positions, key=lambda p: jobs[p].hidden))
             by_shape.setdefault(tuple(jobs[p].hidden for p in ordered), []).append(ordered)
@@ -82,7 +86,7 @@ def _group_key(job: TrainingJob) -> tuple[object, ...]:
 
 
 def _bounded(
-    groups: tuple[tuple[int, ...], ...], jobs: Sequence[TrainingJob], n_rows: int, n_features: int, limit: int
+    groups: Groups, jobs: Sequence[TrainingJob], n_rows: int, n_features: int, limit: int
 ) -> list[PlannedStack]:
     needed = _stack_bytes(groups, jobs, n_rows, n_features)
     if needed <= limit or (len(groups) == 1 and len(groups[0]) == 1):
@@ -90,7 +94,7 @@ def _bounded(
     return [piece for half in halves(groups) for piece in _bounded(half, jobs, n_rows, n_features, limit)]
 
 
-def halves(groups: tuple[tuple[int, ...], ...]) -> list[tuple[tuple[int, ...], ...]]:
+def halves(groups: Groups) -> list[Groups]:
     """Split a stack in two: groups first, else networks."""
     if len(groups) > 1:
         middle = len(groups) // 2
@@ -99,17 +103,46 @@ def halves(groups: tuple[tuple[int, ...], ...]) -> list[tuple[tuple[int, ...], .
     return [(groups[0][:middle],), (groups[0][middle:],)]
 
 
-def _stack_bytes(groups: tuple[tuple[int, ...], ...], jobs: Sequence[TrainingJob], n_rows: int, n_features: int) -> int:
+# Below this many operations a step, the time goes into calls, and a second thread has nothing to gain.
+_OPERATIONS_WORTH_A_PIECE = 2e6
+
+
+def step_operations(groups: Groups, jobs: Sequence[TrainingJob], n_features: int) -> float:
+    """Multiplications of one step of a stack, forward and backward."""
+    total = 0
+    for position in groups[0]:
+        sizes = (n_features, *jobs[position].hidden, 1)
+        total += sum(prod(pair) for pair in pairwise(sizes))
+    example = jobs[groups[0][0]]
+    return 3.0 * total * len(groups) * (example.batch_size if example.solver == "adam" else _LBFGS_ROWS)
+
+
+def pieces(stacks: Sequence[Groups], jobs: Sequence[TrainingJob], n_features: int, workers: int) -> list[Groups]:
+    """Cut the largest stacks in two until every worker has a piece that is worth it; largest first."""
+    parts = [(step_operations(groups, jobs, n_features), groups) for groups in stacks]
+    while 0 < len(parts) < workers:
+        parts.sort(key=lambda part: -part[0])
+        cost, largest = parts[0]
+        if cost < 2 * _OPERATIONS_WORTH_A_PIECE or sum(map(len, largest)) == 1:
+            break
+        parts[:1] = [(step_operations(half, jobs, n_features), half) for half in halves(largest)]
+    return [groups for _, groups in sorted(parts, key=lambda part: -part[0])]
+
+
+def _stack_bytes(groups: Groups, jobs: Sequence[TrainingJob], n_rows: int, n_features: int) -> int:
     example = jobs[groups[0][0]]
     is_adam = example.solver == "adam"
     itemsize = 4 if is_adam else 8
-    owned = example.rows if not is_adam and example.rows is not None else example.pool
-    n_pool = n_rows if owned is None else len(owned)
+    n_pool = 0  # groups are filled up to the longest
+    for group in groups:
+        lead = jobs[group[0]]
+        owned = lead.rows if not is_adam and lead.rows is not None else lead.pool
+        n_pool = max(n_pool, n_rows if owned is None else len(owned))
     rows = min(example.batch_size, n_pool) if is_adam else min(_LBFGS_ROWS, n_pool)
     parameters = units = 0
     for position in groups[0]:
         sizes = (n_features, *jobs[position].hidden, 1)
-        parameters += sum(prod(pair) + pair[1] for pair in zip(sizes[:-1], sizes[1:], strict=True))
+        parameters += sum(prod(pair) + pair[1] for pair in pairwise(sizes))
         units += sum(sizes[1:])
     copies = _ADAM_COPIES if is_adam else _LBFGS_COPIES
     # L-BFGS keeps the weights of every row and network; Adam gathers an epoch's rows at once.

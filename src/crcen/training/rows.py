@@ -8,7 +8,12 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from crcen.training.jobs import TrainingJob
+from crcen.training.network import encode
+
 __all__ = ["RowFeed", "TrainingData", "digest", "n_batches", "standardization"]
+
+_LARGEST_SLOPE = 100.0
 
 Index = NDArray[np.int64]
 Array = NDArray[np.float64]
@@ -31,6 +36,7 @@ def standardization(X: Array, sample_weight: Array) -> tuple[Array, Array]:
 
     Columns are divided by their largest magnitude first, so that values near the end of float64 do not overflow.
     """
+    X, sample_weight = X[sample_weight > 0], sample_weight[sample_weight > 0]
     share = (sample_weight / sample_weight.sum())[:, None]
     size = np.abs(X).max(axis=0)
     size[size == 0] = 1.0
@@ -39,15 +45,16 @@ def standardization(X: Array, sample_weight: Array) -> tuple[Array, Array]:
     std = np.sqrt((share * (unit - mean) ** 2).sum(axis=0))
     is_constant = std <= 1e-12 * np.maximum(np.abs(mean), 1e-12)
     scale = np.where(is_constant, 1.0, std * size)
-    return mean * size, np.where(scale == 0, 1.0, scale)
+    # A constant column's own value, to the last digit: at 1e30 the rounding of a mean is itself huge.
+    return np.where(is_constant, X[0], mean * size), np.where(scale == 0, 1.0, scale)
 
 
 class TrainingData:
     """The rows of one call to the engine, on the host in float64 and once on the device.
 
     On the device the columns are standardised by all rows, in float64, before they are rounded: a column far from zero
-    would lose its digits in float32. Each group's own standardisation is then an affine map of these columns, so nothing
-    of other rows enters it.
+    would lose its digits in float32. Each group's own standardisation is then an affine map of these columns, so
+    nothing of other rows enters it.
     """
 
     def __init__(self, X: Array, y: NDArray[np.bool_], sample_weight: Array, device: torch.device) -> None:
@@ -60,6 +67,13 @@ class TrainingData:
         """Number of rows."""
         return self.X.shape[0]
 
+    def prepare(self, jobs: Sequence[TrainingJob]) -> None:
+        """Make the device copies that these jobs will read, before several threads ask for them."""
+        for solver, standardize in {(job.solver, job.standardize) for job in jobs}:
+            dtype = torch.float32 if solver == "adam" else torch.float64
+            self.on_device(dtype, standardize)
+            self.labels(dtype)
+
     def on_device(self, dtype: torch.dtype, standardize: bool) -> tuple[Tensor, Array, Array]:
         """The device copy of X with the mean and scale that were taken out of it."""
         key = (dtype, standardize)
@@ -68,7 +82,7 @@ class TrainingData:
                 mean, scale = standardization(self.X, np.ones(self.n_rows))
             else:
                 mean, scale = np.zeros(self.X.shape[1]), np.ones(self.X.shape[1])
-            device_x = torch.from_numpy((self.X - mean) / scale).to(self.device, dtype)
+            device_x = torch.from_numpy(encode(self.X, mean, scale, limit=standardize)).to(self.device, dtype)
             self._on_device[key] = (device_x, mean, scale)
         return self._on_device[key]
 
@@ -112,6 +126,11 @@ class RowFeed:
         # z = (x − m)/s with x = x₀·s₀ + m₀ is the affine map x₀·(s₀/s) + (m₀ − m)/s.
         self._slope = torch.from_numpy(scale0 / scales).to(data.device, dtype)[:, None]
         self._offset = torch.from_numpy((mean0 - means) / scales).to(data.device, dtype)[:, None]
+        # Where rows a group does not own dwarf its own, the map above would lose all digits: encode for each group.
+        self._own: list[Tensor] | None = None
+        if standardize and not bool((self._slope <= _LARGEST_SLOPE).all() & torch.isfinite(self._offset).all()):
+            encoded = (encode(data.X, mean, scale, limit=True) for mean, scale in zip(means, scales, strict=True))
+            self._own = [torch.from_numpy(z).to(data.device, dtype) for z in encoded]
         keys = [digest(pool) for pool in pools]
         self.pool_keys = keys
         self._pools = pools
@@ -147,7 +166,10 @@ class RowFeed:
         yield from self._batches([np.arange(len(pool)) for pool in pools], -(-longest // rows_at_once))
 
     def _spread_order(self, pool: Index, seed: int, epoch: int) -> Index:
-        """A random order in which each class is spread evenly, from (seed, epoch) alone."""
+        """A random order in which each class is spread evenly over the batches, from (seed, epoch) and the pool.
+
+        Labels of rows that a fold does not own take part in the order of its batches, and in nothing else of it.
+        """
         rng = np.random.Generator(np.random.Philox(np.random.SeedSequence([seed, 2, epoch])))
         labels = self.data.y[pool]
         keys = np.empty(len(pool))
@@ -179,5 +201,9 @@ class RowFeed:
         x, y = self._x[row_index], self._y[row_index]
         batch = torch.ones(groups, x.shape[2], x.shape[3] + 1, dtype=self.dtype, device=device)
         for i in range(count):
-            torch.addcmul(self._offset, x[:, i], self._slope, out=batch[..., :-1])
+            if self._own is None:
+                torch.addcmul(self._offset, x[:, i], self._slope, out=batch[..., :-1])
+            else:
+                for group, own in enumerate(self._own):
+                    batch[group, :, :-1] = own[row_index[min(group, len(orders) - 1), i]]
             yield batch, y[:, i, :, None], weights[:, i, :, None]

@@ -221,7 +221,7 @@ class LBFGS:
         searching = active.clone()
         # Near the optimum a decrease drowns in rounding; equal to rounding then counts as low enough.
         slack = 1e-15 * self.value.abs()
-        for _ in range(self.max_trials):
+        for trial in range(self.max_trials):
             point = self.point + length[:, None] * d
             value, gradient = self._evaluate(point)
             low_enough = value <= self.value + self.sufficient_decrease * length * slope + slack
@@ -235,10 +235,14 @@ class LBFGS:
             high = torch.where(searching & ~low_enough, length, high)
             low = torch.where(searching & low_enough, length, low)
             longer = torch.where(torch.isinf(high), 2 * length, 0.5 * (low + high))
+            if trial >= 5:  # far too long: a raw column of 1e10 wants steps of 1e-10
+                longer = torch.where(low == 0, 0.05 * high, longer)
             length = torch.where(searching, longer, length)
         return best
 
     def converged(self) -> Tensor:
         """Networks whose gradient is below the tolerance or whose loss no longer moves."""
         small = self.gradient.abs().amax(dim=1) <= self.tol
-        return (small | (self.idle >= self.patience)).view_as(self.objective.l2)
+        # A search that finds nothing lower where the gradient is large has failed, not converged.
+        near = self.gradient.abs().amax(dim=1) <= self.tol**0.5
+        return (small | (near & (self.idle >= self.patience))).view_as(self.objective.l2)

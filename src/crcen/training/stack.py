@@ -12,6 +12,7 @@ Shape letters: G groups, M networks of a group, K networks of a block, B rows of
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 from math import prod
 
 import numpy as np
@@ -104,7 +105,7 @@ class Stack:
         for block in self.blocks:
             if block.hidden:
                 lead = (self.n_groups, block.size)
-                for h_in, h_out in zip(block.hidden[:-1], block.hidden[1:], strict=True):
+                for h_in, h_out in pairwise(block.hidden):
                     yield (*lead, h_in, h_out)
                     yield (*lead, 1, h_out)
                 yield (*lead, block.hidden[-1])
@@ -232,7 +233,7 @@ class Stack:
         return logits, (h if self.activation.forward_in_place else pre), saved
 
     def _inner_forward(self, units: Tensor, tensors: BlockTensors) -> tuple[list[Tensor], Tensor]:
-        """Hidden layers after the first: what the backward pass needs of each, and the last activations (G, K, B, H)."""
+        """Hidden layers after the first: what the backward pass needs, and the last activations (G, K, B, H)."""
         h = units.transpose(1, 2).contiguous()
         kept = [h]
         for weight, bias in tensors.inner:

@@ -1,0 +1,359 @@
+"""What cannot be used is refused in one sentence by name; what is merely odd works."""
+
+import numpy as np
+import pytest
+import torch
+from sklearn.exceptions import ConvergenceWarning, NotFittedError
+
+from crcen import (
+    Budget,
+    CRCENClassifier,
+    CrcenError,
+    CSMLPClassifier,
+    DeviceMissing,
+    InvalidInput,
+    InvalidParameter,
+    TrainingFailed,
+)
+
+QUICK = {"hidden": (3,), "max_epochs": 5, "random_state": 0}
+
+
+def refused(words, X, y, sample_weight=None, error=InvalidInput, **changed):
+    with pytest.raises(error, match=words) as caught:
+        CRCENClassifier(**{**QUICK, **changed}).fit(X, y, sample_weight)
+    assert isinstance(caught.value, CrcenError)
+    assert isinstance(caught.value, ValueError | RuntimeError)
+
+
+# -- rows ----------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("values", "words"),
+    [
+        ({1: np.nan}, "NaN in column 1;"),
+        ({0: np.inf, 2: -np.inf}, "infinity in column 0, 2;"),
+        ({0: np.nan, 1: np.inf}, "NaN and infinity in column 0, 1;"),
+    ],
+    ids=["nan", "inf", "both"],
+)
+def test_values_that_are_not_finite_name_their_columns(rare_rows, values, words):
+    X, y = rare_rows()
+    model = CRCENClassifier(**QUICK).fit(X, y)
+    for column, value in values.items():
+        X[4, column] = value
+    refused(words, X, y)
+    refused("SimpleImputer", X, y)
+    for method in (model.predict, model.predict_proba, model.weighted_proba, model.decision_function):
+        with pytest.raises(InvalidInput, match=words):
+            method(X)
+
+
+def test_many_bad_columns_are_cut_short():
+    X = np.full((20, 9), np.nan)
+    refused("column 0, 1, 2, 3, 4 and 4 more;", X, np.arange(20) % 2)
+
+
+@pytest.mark.parametrize(
+    ("make_y", "words"),
+    [
+        (lambda y: np.zeros_like(y), "two classes: got one class only, 0"),
+        (lambda y: np.arange(len(y)) % 3, "Only binary classification.*3 classes"),
+        (lambda y: y[:-1], r"X and y must have the same number of rows.*\[150, 149\]"),
+        (lambda y: np.column_stack([y, y]), "y should be a 1d array"),
+        (lambda y: y + 0.5 * np.random.default_rng(0).random(len(y)), "continuous"),
+        (lambda y: np.where(y, np.nan, 0.0), "y contains NaN"),
+        (lambda y: np.where(y, None, "ok"), "y must hold labels of two classes, all of one kind"),
+        (lambda y: None, "requires y"),
+        (lambda y: [], r"X and y must have the same number of rows|0 sample"),
+    ],
+    ids=["one class", "three classes", "short", "2-D", "continuous", "NaN", "None among text", "absent", "empty"],
+)
+def test_labels_that_cannot_be_used(rare_rows, make_y, words):
+    X, y = rare_rows()
+    refused(words, X, make_y(y))
+
+
+@pytest.mark.parametrize(
+    ("make_weight", "words"),
+    [
+        (lambda y: np.where(np.arange(len(y)) == 3, -1.0, 1.0), "sample_weight must not be negative: got -1"),
+        (lambda y: (y == 0).astype(float), "every row of class 1 has sample_weight 0"),
+        (lambda y: (y == 1).astype(float), "every row of class 0 has sample_weight 0"),
+        (lambda y: np.zeros(len(y)), "sample_weight must hold one finite number a row, not all 0"),
+        (lambda y: np.ones(len(y) - 1), "sample_weight must hold one finite number a row"),
+        (lambda y: np.ones((len(y), 2)), "sample_weight must hold one finite number a row"),
+        (lambda y: np.full(len(y), np.nan), "sample_weight must hold one finite number a row"),
+        (lambda y: np.full(len(y), np.inf), "sample_weight must hold one finite number a row"),
+        (lambda y: ["heavy"] * len(y), "sample_weight must hold one finite number a row"),
+        (lambda y: np.full(len(y), 1e308), "sample_weight must have a finite sum"),
+    ],
+    ids=["negative", "no pos", "no neg", "all zero", "short", "2-D", "NaN", "inf", "text", "huge"],
+)
+def test_sample_weights_that_cannot_be_used(rare_rows, make_weight, words):
+    X, y = rare_rows()
+    refused(words, X, y, make_weight(y))
+
+
+@pytest.mark.parametrize(
+    ("X", "y", "words"),
+    [
+        (np.empty((0, 3)), np.empty(0), "0 sample"),
+        (np.empty((10, 0)), np.arange(10) % 2, "0 feature"),
+        (np.ones((1, 3)), np.ones(1), "1 sample"),
+        (np.ones(10), np.arange(10) % 2, "Expected 2D array"),
+        (np.ones((10, 2, 2)), np.arange(10) % 2, "dim 3|expected <= 2"),
+        (np.ones((10, 2)) + 1j, np.arange(10) % 2, "Complex data not supported"),
+        ([["a", "b"]] * 10, np.arange(10) % 2, "column 0, 1 does not; encode it first"),
+    ],
+    ids=["no rows", "no columns", "one row", "1-D", "3-D", "complex", "text"],
+)
+def test_shapes_and_kinds_that_cannot_be_used(X, y, words):
+    refused(words, X, y)
+
+
+def test_new_rows_of_another_width_or_none(rare_rows):
+    X, y = rare_rows()
+    model = CRCENClassifier(**QUICK).fit(X, y)
+    with pytest.raises(InvalidInput, match="2 features, but CRCENClassifier is expecting 3"):
+        model.predict(X[:, :2])
+    with pytest.raises(InvalidInput, match="0 sample"):
+        model.predict_proba(X[:0])
+
+
+@pytest.mark.parametrize("kind", [CRCENClassifier, CSMLPClassifier])
+@pytest.mark.parametrize("method", ["predict", "predict_proba", "weighted_proba", "decision_function"])
+def test_predicting_before_fit(rare_rows, kind, method):
+    with pytest.raises(NotFittedError, match="not fitted yet"):
+        getattr(kind(), method)(rare_rows()[0])
+
+
+# -- odd rows that work ---------------------------------------------------------------------------------------------
+
+
+def holds(model, X, y):
+    """Finite everywhere, and the key equation as promised."""
+    for method in (model.predict_proba, model.weighted_proba, model.decision_function):
+        assert np.isfinite(method(X)).all()
+    q, w = model.weighted_proba(X)[:, 1], model.weighting_.row_weights(y)
+    return abs(np.sum(w * (y - q))) / np.sum(w) <= 1e-12
+
+
+@pytest.mark.parametrize("solver", ["adam", "lbfgs"])
+@pytest.mark.parametrize("rows", [2, 3, 7])
+def test_fewer_rows_than_a_batch(solver, rows):
+    X, y = np.arange(2.0 * rows).reshape(rows, 2), (np.arange(rows) == 0).astype(int)
+    assert holds(CRCENClassifier(solver=solver, pos_label=1, **QUICK).fit(X, y), X, y)
+
+
+@pytest.mark.parametrize("solver", ["adam", "lbfgs"])
+@pytest.mark.parametrize("constant", [0.0, 1.0, -3e7, 1e-300])
+def test_constant_columns(rare_rows, solver, constant):
+    X, y = rare_rows()
+    X = np.column_stack([X, np.full(len(y), constant)])
+    assert holds(CRCENClassifier(solver=solver, **QUICK).fit(X, y), X, y)
+
+
+def test_nothing_but_constant_columns(rare_rows):
+    _, y = rare_rows()
+    X = np.ones((len(y), 2))
+    model = CRCENClassifier(Budget(3), hidden=(), random_state=0).fit(X, y)
+    assert holds(model, X, y)
+    np.testing.assert_allclose(model.predict_proba(X)[:, 1], y.mean(), rtol=1e-9)
+
+
+@pytest.mark.parametrize("solver", ["adam", "lbfgs"])
+@pytest.mark.parametrize("n_members", [1, 3])
+@pytest.mark.parametrize("size", [1e-30, 1e30, 1e200, 1e300])
+def test_columns_of_extreme_size(rare_rows, solver, n_members, size):
+    X, y = rare_rows()
+    X = X / np.abs(X).max() * size
+    model = CRCENClassifier(solver=solver, n_members=n_members, **QUICK).fit(X, y)
+    assert holds(model, X, y)
+
+
+@pytest.mark.parametrize("solver", ["adam", "lbfgs"])
+@pytest.mark.parametrize("value", [1e30, 1e200, 1.7e308])
+def test_one_extreme_value(rare_rows, solver, value):
+    X, y = rare_rows()
+    X[3, 1] = value
+    assert holds(CRCENClassifier(solver=solver, **QUICK).fit(X, y), X, y)
+
+
+@pytest.mark.parametrize("solver", ["adam", "lbfgs"])
+@pytest.mark.parametrize("n_members", [1, 3])
+@pytest.mark.parametrize("size", [1e30, 1e200, 1e300])
+def test_extreme_size_without_standardisation_is_refused_or_finite(rare_rows, solver, n_members, size):
+    X, y = rare_rows()
+    X = X / np.abs(X).max() * size
+    model = CRCENClassifier(solver=solver, n_members=n_members, standardize=False, **QUICK)
+    try:
+        model.fit(X, y)
+    except TrainingFailed as error:
+        assert "standardize=True" in str(error)  # noqa: PT017
+    else:
+        assert np.isfinite(model.predict_proba(X)).all()
+
+
+@pytest.mark.parametrize("standardize", [True, False])
+@pytest.mark.parametrize("hidden", [(), (3,), (3, 3)], ids=len)
+@pytest.mark.parametrize("activation", ["relu", "tanh", "gelu", "silu"])
+def test_extreme_new_rows_give_finite_numbers_or_are_refused(rare_rows, standardize, hidden, activation):
+    X, y = rare_rows()
+    model = CRCENClassifier(hidden=hidden, activation=activation, standardize=standardize, n_members=3)
+    model.set_params(max_epochs=5, random_state=0).fit(X, y)
+    wild = np.sign(X) * 1e300
+    wild[::2] = np.sign(X[::2]) * 1.7e308
+    try:
+        probabilities = model.predict_proba(wild)
+    except InvalidInput as error:
+        assert "too large" in str(error)  # noqa: PT017
+        assert not standardize
+    else:
+        assert np.isfinite(probabilities).all()
+
+
+def test_predictions_do_not_change_their_input(rare_rows):
+    X, y = rare_rows()
+    before = X.copy()
+    CRCENClassifier(**QUICK).fit(X, y).predict_proba(X)
+    np.testing.assert_array_equal(X, before)
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.int64, np.uint8, bool, object])
+def test_number_types(rare_rows, dtype):
+    X, y = rare_rows()
+    typed = np.abs(X * 10).astype(int).astype(dtype)
+    as_float = typed.astype(float)
+    one = CRCENClassifier(**QUICK).fit(typed, y).predict_proba(typed)
+    np.testing.assert_array_equal(one, CRCENClassifier(**QUICK).fit(as_float, y).predict_proba(as_float))
+
+
+# -- parameters -----------------------------------------------------------------------------------------------------
+
+BAD_PARAMETERS = {
+    "hidden": [0, -1, (0,), (3, -1), (2.5,), "ab", None, True, (True,), {3: 1}, {3}, ((3,),), np.array([[3]])],
+    "activation": ["elu", None, 1, ["relu"], np.array(["relu", "tanh"])],
+    "l2": [-1e-9, np.nan, np.inf, "small", None, True, 10**400],
+    "n_members": [0, -1, 1.0, None, True, "2"],
+    "solver": ["sgd", None, 0, "LBFGS"],
+    "max_epochs": [0, -5, 2.0, True, "many", np.nan],
+    "batch_size": [0, -1, 16.0, None, True, "auto"],
+    "learning_rate": [0, -0.1, np.nan, np.inf, None, True, "auto", 1e300],
+    "tol": [-1e-9, np.nan, None, True],
+    "early_stopping": ["yes", 1, None],
+    "validation_fraction": [0, 1, 0.95, -0.1, np.nan, None, True],
+    "standardize": ["yes", 1, None],
+    "balance": ["oof", 1, None],
+    "device": ["gpu", "", None, 0],
+    "random_state": ["seed", -1, 1.5],
+    "verbose": ["loud", -1, None, 0.5],
+    "pos_label": ["yes", 2, [1], np.array([0, 1])],
+    "weighting": [1.5, "balance", True],
+}
+
+
+def test_every_constructor_parameter_is_covered():
+    assert set(BAD_PARAMETERS) == set(CRCENClassifier().get_params()) == set(CSMLPClassifier().get_params())
+
+
+@pytest.mark.parametrize("kind", [CRCENClassifier, CSMLPClassifier])
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [(name, value) for name, values in BAD_PARAMETERS.items() for value in values],
+    ids=lambda value: repr(value)[:30],
+)
+def test_a_bad_parameter_is_refused_by_name(rare_rows, kind, name, value):
+    called = {"weighting": "λ must|weighting given as text"}.get(name, name)
+    with pytest.raises(InvalidParameter, match=called):
+        kind(**{**QUICK, "solver": "adam", name: value}).fit(*rare_rows(n=40))
+
+
+@pytest.mark.parametrize(
+    "changed",
+    [
+        {"hidden": 3},
+        {"hidden": [3, 2]},
+        {"hidden": np.array([3])},
+        {"l2": 0},
+        {"l2": np.float32(0.1)},
+        {"max_epochs": np.int64(2)},
+        {"batch_size": 10**9},
+        {"verbose": True},
+        {"balance": np.True_},
+        {"tol": 0},
+        {"random_state": np.int64(4)},
+        {"device": "cpu"},
+    ],
+    ids=repr,
+)
+def test_parameters_in_any_sensible_form(rare_rows, changed):
+    X, y = rare_rows(n=40)
+    assert np.isfinite(CRCENClassifier(**{**QUICK, **changed}).fit(X, y).predict_proba(X)).all()
+
+
+@pytest.mark.skipif(torch.cuda.is_available(), reason="there is a CUDA device here")
+def test_a_device_that_is_not_there(rare_rows):
+    refused("torch sees no CUDA device", *rare_rows(), error=DeviceMissing, device="cuda")
+    refused("torch sees no CUDA device", *rare_rows(), error=DeviceMissing, device="cuda:1")
+
+
+def test_an_absurd_learning_rate_is_a_failed_training(rare_rows):
+    words = "no finite network is left.*lower learning_rate"
+    refused(words, *rare_rows(), error=TrainingFailed, solver="adam", learning_rate=1e30, batch_size=16)
+    refused(words, *rare_rows(), error=TrainingFailed, solver="adam", learning_rate=1e30, n_members=3, batch_size=16)
+
+
+@pytest.mark.parametrize("solver", ["adam", "lbfgs"])
+def test_an_absurd_penalty_is_refused_or_gives_the_base_rate(rare_rows, solver):
+    X, y = rare_rows()
+    try:
+        model = CRCENClassifier(l2=1e300, solver=solver, **QUICK).fit(X, y)
+    except TrainingFailed:
+        return
+    assert np.isfinite(model.predict_proba(X)).all()
+
+
+def test_early_stopping_says_which_rows_it_lacks(rare_rows):
+    X, _ = rare_rows()
+    for n_pos in (1, 2):
+        refused(f"early_stopping needs.*got {n_pos} positive", X, np.arange(150) < n_pos, early_stopping=True)
+
+
+def test_early_stopping_splits_only_rows_with_weight(rare_rows):
+    """One positive row has weight: no split gives both parts one, however many rows weigh nothing."""
+    X, y = rare_rows()
+    weight = np.ones(len(y))
+    weight[np.flatnonzero(y)[1:]] = 0.0
+    refused("early_stopping needs.*got 1 positive", X, y, weight, early_stopping=True)
+
+
+# -- what a person sees ---------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("verbose", [0, 1, True])
+def test_nothing_is_written_to_standard_output(rare_rows, capfd, verbose):
+    X, y = rare_rows()
+    CRCENClassifier(verbose=verbose, n_members=2, **QUICK).fit(X, y).predict(X)
+    assert capfd.readouterr().out == ""
+
+
+def test_a_limit_of_iterations_is_one_warning(rare_rows):
+    X, y = rare_rows()
+    with pytest.warns(ConvergenceWarning, match="raise max_epochs or l2") as caught:
+        model = CRCENClassifier(hidden=(3,), solver="lbfgs", max_epochs=2, n_members=4, random_state=0).fit(X, y)
+    assert len(caught) == 1
+    assert caught[0].filename == __file__
+    assert model.status_ == "max_epochs"
+    assert model.n_iter_ == 2
+    assert model.loss_curve_.shape == (2,)
+
+
+@pytest.mark.filterwarnings("error")
+def test_a_full_schedule_is_no_warning(rare_rows):
+    X, y = rare_rows()
+    model = CRCENClassifier(hidden=(3,), solver="adam", max_epochs=4, random_state=0).fit(X, y)
+    assert model.status_ == "completed"
+    assert model.loss_curve_.shape == (4,)
+    assert np.isfinite(model.loss_curve_).all()

@@ -1,0 +1,155 @@
+"""The public face: what is exported, from where, and what importing it costs."""
+
+import ast
+import importlib.metadata
+import importlib.resources
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import crcen
+import crcen.exceptions
+
+SOURCE = Path(crcen.__file__).read_text(encoding="utf-8")
+
+
+def typed_homes():
+    """Name → module, as the TYPE_CHECKING block of the package imports them."""
+    tree = ast.parse(SOURCE)
+    block = next(n for n in tree.body if isinstance(n, ast.If) and ast.unparse(n.test) == "TYPE_CHECKING")
+    assert all(isinstance(line, ast.ImportFrom) for line in block.body)
+    return {alias.asname or alias.name: line.module for line in block.body for alias in line.names}
+
+
+def run_python(code):
+    """The JSON that a fresh interpreter prints."""
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=120)
+    assert done.returncode == 0, done.stderr
+    return json.loads(done.stdout)
+
+
+def test_all_is_sorted_and_complete():
+    lazy = [name for names in crcen._HOMES.values() for name in names]
+    assert len(lazy) == len(set(lazy))
+    assert crcen.__all__ == sorted([*lazy, "__version__"])
+
+
+def test_homes_are_sorted():
+    assert list(crcen._HOMES) == sorted(crcen._HOMES)
+    assert all(list(names) == sorted(names) for names in crcen._HOMES.values())
+
+
+def test_type_checkers_see_what_is_loaded():
+    assert typed_homes() == {name: home for home, names in crcen._HOMES.items() for name in names}
+
+
+@pytest.mark.parametrize("name", crcen.__all__)
+def test_every_name_resolves(name):
+    value = getattr(crcen, name)
+    assert value is not None
+    if callable(value):
+        assert value.__name__ == name
+        assert value.__doc__
+
+
+def test_every_error_is_public():
+    assert set(crcen.exceptions.__all__) <= set(crcen.__all__)
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        *("Lam", "Alpha", "CostRatio", "Budget", "CRCENClassifier", "CSMLPClassifier", "load_dataset", "stationarity"),
+        *("key_equation", "posterior", "expense_table", "g_mean", "balance_shift"),
+    ],
+)
+def test_names_of_the_contract_are_there(name):
+    assert name in crcen.__all__
+
+
+def test_dir_lists_every_name_before_it_is_loaded():
+    listed = run_python("import crcen, json; print(json.dumps(dir(crcen)))")
+    assert set(crcen.__all__) <= set(listed)
+    assert listed == sorted(listed)
+
+
+def test_star_import_gives_every_name():
+    names = run_python("from crcen import *; import json; print(json.dumps([n for n in dir()]))")
+    assert set(crcen.__all__) <= set(names)
+
+
+def test_an_unknown_name_is_an_attribute_error():
+    with pytest.raises(AttributeError, match="'crcen' has no attribute 'CRCENClasifier'"):
+        crcen.CRCENClasifier  # noqa: B018
+    assert not hasattr(crcen, "nothing")
+
+
+LOADED = """
+import json, sys
+before = set(sys.modules)
+{code}
+roots = {{name.partition(".")[0] for name in set(sys.modules) - before if "cython_" not in name}}
+print(json.dumps(sorted(roots - sys.stdlib_module_names - {{name.partition(".")[0] for name in before}})))
+"""
+
+
+@pytest.mark.parametrize(
+    ("code", "loaded"),
+    [
+        ("import crcen", {"crcen"}),
+        ("import crcen; dir(crcen); crcen.__version__; hasattr(crcen, 'nothing')", {"crcen"}),
+        ("import crcen; crcen.InvalidInput", {"crcen"}),
+        ("import crcen; crcen.Lam(.5)", {"crcen", "numpy"}),
+        ("import crcen; crcen.key_equation([0, 1], [.2, .8], None); crcen.g_mean([0, 1], [0, 1])", {"crcen", "numpy"}),
+        ("import crcen; crcen.make_sim1(10, 20)", {"crcen", "numpy"}),
+    ],
+)
+def test_a_name_costs_only_what_it_needs(code, loaded):
+    assert set(run_python(LOADED.format(code=code))) == loaded
+
+
+def test_importing_has_no_side_effects():
+    code = """
+import json, os, random, sys, warnings, logging
+import numpy as np
+def state():
+    name, keys, *rest = np.random.get_state()
+    return [
+        repr(random.getstate()), name, keys.tolist(), repr(rest), dict(os.environ), os.getcwd(), sys.path[:],
+        repr(np.geterr()), repr(warnings.filters), repr(logging.root.handlers), sys.getrecursionlimit(),
+    ]
+before = state()
+import crcen
+between = state()
+crcen.Lam(.5), crcen.make_sim2
+print(json.dumps([before == between, before == state()]))
+"""
+    assert run_python(code) == [True, True]
+
+
+def test_loading_every_name_leaves_generators_and_environment_alone():
+    code = """
+import json, os, random
+import numpy as np, torch, sklearn.model_selection  # what these do themselves is theirs: the last one draws from random
+def state():
+    return [
+        repr(random.getstate()), np.random.get_state()[1].tolist(), torch.get_rng_state().tolist(), dict(os.environ),
+        torch.get_num_threads(), repr(torch.get_default_dtype()),
+    ]
+before = state()
+import crcen
+for name in crcen.__all__: getattr(crcen, name)
+print(json.dumps(before == state()))
+"""
+    assert run_python(code) is True
+
+
+def test_the_version_is_that_of_the_distribution():
+    assert crcen.__version__ == importlib.metadata.version("crcen")
+
+
+def test_types_are_shipped():
+    assert importlib.resources.files("crcen").joinpath("py.typed").is_file()
