@@ -103,7 +103,6 @@ _HOMES = {
 _HOME_OF = {name: home for home, names in _HOMES.items() for name in names}
 
 __all__ = [
-    "METHODS",
     "Alpha",
     "Budget",
     "CRCENClassifier",
@@ -122,6 +121,7 @@ __all__ = [
     "InvalidParameter",
     "KeyEquation",
     "Lam",
+    "METHODS",
     "MeanBounds",
     "Method",
     "MissingExtra",
