@@ -80,16 +80,20 @@ def reproduce(
     scoring: Annotated[Scoring | None, typer.Option(help="By what they are chosen.")] = None,
 ) -> None:
     """Rebuild the paper's tables and figure, published numbers beside ours; interrupted runs resume."""
-    from crcen.experiments.reproduce import reproduce as run
+    try:
+        from crcen.experiments.reproduce import reproduce as run
 
-    report = run(
-        artefact.value,
-        quick=quick,
-        out=out,
-        data_home=data_home,
-        selection=selection.value if selection else None,
-        scoring=scoring.value if scoring else None,
-    )
+        report = run(
+            artefact.value,
+            quick=quick,
+            out=out,
+            data_home=data_home,
+            selection=selection.value if selection else None,
+            scoring=scoring.value if scoring else None,
+        )
+    except KeyboardInterrupt:  # here and not in `main`: typer would answer first, without a word about resuming
+        typer.echo("crcen: interrupted; the same command goes on where it stopped.", err=True)
+        raise typer.Exit(130) from None
     for text in report.texts:
         typer.echo(text)
     typer.echo(f"Written to {report.folder}")
@@ -120,12 +124,9 @@ def methods() -> None:
 
 
 def main() -> None:
-    """Entry point: errors that crcen raises on purpose become one line."""
+    """Entry point: errors that crcen raises on purpose, and those of files and disks, become one line."""
     try:
         app()
-    except CrcenError as error:
+    except (CrcenError, OSError) as error:
         sys.stderr.write(f"crcen: {' '.join(str(error).split())}\n")
         sys.exit(1)
-    except KeyboardInterrupt:
-        sys.stderr.write("crcen: interrupted; the same command goes on where it stopped.\n")
-        sys.exit(130)

@@ -83,6 +83,8 @@ def _search(name: str, X: Array, y: NDArray[np.int64], settings: Mapping[str, An
             logits = result.network.logits(X[held_out])
             scores[setting, fold] = _score(training, logits, y[held_out], y[train], settings["scoring"])
     means = scores.mean(axis=1)
+    if np.isneginf(means).all():
+        return {"error": f"TrainingFailed: every setting lost a network: {crcen.Status.DIVERGED.value}"}
     best = int(np.argmax(means))
     table = [
         setting | {"score": float(m), "folds": s.tolist()} for setting, m, s in zip(grid, means, scores, strict=True)

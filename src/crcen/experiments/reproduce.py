@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import crcen
+from crcen.experiments.claims import claims
 from crcen.experiments.figure1 import figure1_tables, run_figure1
 from crcen.experiments.run_folder import RunFolder, settings_hash, write_whole
 from crcen.experiments.table1 import run_table1, table1
@@ -19,6 +20,7 @@ from crcen.experiments.tables import Table
 __all__ = ["Reproduction", "reproduce"]
 
 ARTEFACTS = ("table1", "table2", "table3", "figure1")
+_CHOICES = {"selection": ("first_split", "per_split"), "scoring": ("f1", "g_mean", "weighted_log_loss")}
 
 _STYLE = """
 body { font: 15px/1.5 system-ui, sans-serif; margin: 2rem auto; max-width: 75rem; padding: 0 1rem; }
@@ -76,29 +78,45 @@ def reproduce(
     """
     if artefact not in (*ARTEFACTS, "all"):
         raise crcen.InvalidParameter(f"there is no artefact {artefact!r}: choose one of {', '.join(ARTEFACTS)}, all.")
+    for name, given in (("selection", selection), ("scoring", scoring)):
+        if given is not None and given not in _CHOICES[name]:
+            raise crcen.InvalidParameter(f"{name} must be one of {', '.join(_CHOICES[name])}: got {given!r}.")
     settings = read_settings(quick)
     protocol = settings["protocol"]
     protocol |= {"selection": selection} if selection else {}
     protocol |= {"scoring": scoring} if scoring else {}
     default = Path("runs") / f"{'quick' if quick else 'full'}-{settings_hash(settings)}"
     folder = Path(out) if out is not None else default
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise crcen.InvalidParameter(
+            f"{folder} cannot be a run folder ({error.strerror}); give another --out."
+        ) from error
     wanted = ARTEFACTS if artefact == "all" else (artefact,)
     home = Path(data_home) if data_home is not None else None
     tables: list[Table] = []
+    rows: dict[str, list[dict[str, Any]]] = {}
     figure = ""
     if "table1" in wanted:
-        tables.append(table1(run_table1(settings["table1"], folder / "table1").rows))
+        rows["table1"] = run_table1(settings["table1"], folder / "table1").rows
+        tables.append(table1(rows["table1"]))
     if "table2" in wanted:
         tables.append(table2(run_table2(protocol, folder / "table2", home).rows))
     if "table3" in wanted or "figure1" in wanted:
         selected = RunFolder(folder / "selection", protocol, key=("dataset", "split", "method"))
     if "table3" in wanted:
         run = run_table3(protocol, settings["table3"]["methods"], folder / "table3", selected, home)
+        rows["table3"] = run.rows
         tables += [table3(run.rows, protocol), table3_ranks(run.rows)]
     if "figure1" in wanted:
         run = run_figure1(protocol, settings["figure1"]["alphas"], folder / "figure1", selected, home)
+        rows["figure1"] = run.rows
         tables += figure1_tables(run.rows).values()
         figure = (folder / "figure1" / "figure1.svg").read_text()
+    if artefact == "all":
+        tables.append(claims(rows["table1"], rows["table3"], rows["figure1"]))
+        write_whole(folder / "claims.md", tables[-1].markdown())
     write_whole(folder / "report.html", _page(tables, figure))
     return Reproduction(folder, [table.markdown() for table in tables])
 
@@ -108,7 +126,8 @@ def _page(tables: list[Table], figure: str) -> str:
     svg = figure[figure.index("<svg") :] if figure else ""
     parts = [table.html() for table in tables]
     if svg:
-        parts.insert(-2 if len(parts) > 1 else 0, f"<section><h2>Figure 1</h2>{svg}</section>")
+        at = next(i for i, table in enumerate(tables) if table.title.startswith("Figure 1"))
+        parts.insert(at, f"<section><h2>Figure 1</h2>{svg}</section>")
     title = "CRCEN: the paper's tables and figure, rebuilt"
     return (
         "<!doctype html><html lang='en'><head><meta charset='utf-8'>"

@@ -39,6 +39,8 @@ def write_whole(path: Path, content: str | bytes) -> None:
 
 
 def _environment() -> dict[str, Any]:
+    import torch
+
     versions = {}
     for package in _PACKAGES:
         try:
@@ -50,7 +52,7 @@ def _environment() -> dict[str, Any]:
         "python": platform.python_version(),
         "platform": f"{platform.system()} {platform.machine()}",
         "processors": os.cpu_count(),
-        "device": "cpu",
+        "device": torch.cuda.get_device_name() if torch.cuda.is_available() else "cpu",
         "packages": versions,
         "command": ["crcen", *sys.argv[1:]],
     }
@@ -92,8 +94,9 @@ class RunFolder:
                     f"delete that folder."
                 )
             return
-        write_whole(path, json.dumps(wanted, indent=1, sort_keys=True) + "\n")
+        # Settings last: a folder that has them has the rest.
         write_whole(self.folder / "environment.json", json.dumps(_environment(), indent=1) + "\n")
+        write_whole(path, json.dumps(wanted, indent=1, sort_keys=True) + "\n")
 
     def _read(self) -> None:
         path = self.folder / "rows.jsonl"

@@ -68,7 +68,7 @@ def _evaluate(
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # imbalanced-learn's notices about its own defaults
             model = crcen.make_method(method, **params).fit(data.X[split.train], data.y[split.train])
-    except ValueError as error:
+    except (ValueError, crcen.TrainingFailed) as error:
         return row | {"error": f"{type(error).__name__}: {' '.join(str(error).split())}"}
     row["seconds"] = time.perf_counter() - start
     return row | _scores(model, data.X[split.test], data.y[split.test])

@@ -1,0 +1,73 @@
+from pathlib import Path
+
+import pytest
+import torch
+
+import crcen
+from crcen.experiments.run_folder import RunFolder
+
+
+@pytest.fixture(autouse=True, scope="session")
+def _one_thread():
+    """Problems here are tiny: a second thread costs more than it brings, above all beside other test processes."""
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(before)
+
+
+@pytest.fixture
+def protocol():
+    """The smallest settings that still have two of everything."""
+    return {
+        "sets": ["toy"],
+        "splits": 2,
+        "test_size": 0.25,
+        "folds": 2,
+        "hidden": [2, 4],
+        "l2": [1e-3, 1e-1],
+        "epochs": 2,
+        "members": 2,
+        "seed": 0,
+        "selection": "first_split",
+        "scoring": "weighted_log_loss",
+    }
+
+
+@pytest.fixture
+def toy(rare_rows):
+    """A function that makes a small data set of that name."""
+
+    def make(name="toy", seed=0):
+        X, y = rare_rows(n=240, seed=seed)
+        return crcen.Dataset(name, X, y, tuple(f"x{j}" for j in range(X.shape[1])), "drawn in a test")
+
+    return make
+
+
+@pytest.fixture
+def toy_sets(monkeypatch, toy):
+    """Let the experiments load toy sets under any name; the names that were loaded are listed."""
+    loaded = []
+
+    def load(name, data_home=None):
+        loaded.append(name)
+        return toy(name, seed=sum(map(ord, name)))
+
+    monkeypatch.setattr(crcen, "load_dataset", load)
+    return loaded
+
+
+@pytest.fixture
+def selection(tmp_path, protocol):
+    """An empty folder of chosen hyperparameters."""
+    return RunFolder(tmp_path / "selection", protocol, key=("dataset", "split", "method"))
+
+
+@pytest.fixture(scope="session")
+def paper_tex():
+    """The paper's source, where it lies beside the repository."""
+    path = Path(__file__).resolve().parents[3] / "shared" / "paper.tex"
+    if not path.is_file():
+        pytest.skip(f"the paper's source is not in {path}")
+    return path.read_text(encoding="utf-8")

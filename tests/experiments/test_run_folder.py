@@ -1,0 +1,171 @@
+"""A run's folder: rows survive whatever happens, and nothing is half written."""
+
+import json
+import os
+from pathlib import Path
+
+import pytest
+
+import crcen
+from crcen.experiments import run_folder
+from crcen.experiments.run_folder import RunFolder, settings_hash, write_whole
+
+KEY = ("dataset", "split")
+ROWS = [{"dataset": "a", "split": s, "x": 0.1 * s, "nothing": None, "far": float("-inf")} for s in range(3)]
+
+
+def opened(folder, **settings):
+    return RunFolder(folder, {"seed": 0, **settings}, KEY)
+
+
+def test_rows_survive(tmp_path):
+    first = opened(tmp_path)
+    first.add(ROWS[:2])
+    first.add(ROWS[2:])
+    assert first.rows == ROWS
+    assert opened(tmp_path).rows == ROWS
+    assert (tmp_path / "rows.jsonl").read_bytes().count(b"\n") == 3
+
+
+def test_rows_are_on_disk_when_add_returns(tmp_path, monkeypatch):
+    synced = []
+    monkeypatch.setattr(run_folder.os, "fsync", lambda fd: synced.append(os.fstat(fd).st_size))
+    opened(tmp_path).add(ROWS)
+    assert synced == [(tmp_path / "rows.jsonl").stat().st_size]
+
+
+@pytest.mark.parametrize("tail", [b'{"dataset": "a", "spl', b'{"dataset": "a", "split": 9}', b"\x00\x00\xff", b"{"])
+def test_a_line_that_was_cut_off_is_dropped_from_the_file_too(tmp_path, tail):
+    opened(tmp_path).add(ROWS)
+    path = tmp_path / "rows.jsonl"
+    whole = path.read_bytes()
+    path.write_bytes(whole + tail)
+    again = opened(tmp_path)
+    assert again.rows == ROWS
+    assert path.read_bytes() == whole
+    again.add([{"dataset": "b", "split": 0}])
+    assert opened(tmp_path).rows == [*ROWS, {"dataset": "b", "split": 0}]
+
+
+@pytest.mark.parametrize("length", range(0, 60, 7))
+def test_a_file_cut_anywhere_keeps_its_whole_lines(tmp_path, length):
+    opened(tmp_path).add(ROWS)
+    path = tmp_path / "rows.jsonl"
+    lines = path.read_bytes().splitlines(keepends=True)
+    path.write_bytes(lines[0] + lines[1][:length])
+    assert opened(tmp_path).rows == ROWS[: 1 if length < len(lines[1]) else 2]
+
+
+def test_a_known_row_is_not_added_twice(tmp_path):
+    run = opened(tmp_path)
+    run.add(ROWS[:1])
+    run.add([{"dataset": "a", "split": 0, "x": "another"}, ROWS[1]])
+    assert run.rows == ROWS[:2]
+    again = opened(tmp_path)
+    again.add(ROWS)
+    assert again.rows == opened(tmp_path).rows == ROWS
+
+
+def test_nothing_new_writes_nothing(tmp_path):
+    run = opened(tmp_path)
+    run.add([])
+    assert not (tmp_path / "rows.jsonl").exists()
+
+
+def test_has_looks_at_the_fields_given(tmp_path):
+    run = opened(tmp_path)
+    run.add(ROWS)
+    assert run.has(dataset="a")
+    assert run.has(dataset="a", split=2)
+    assert not run.has(dataset="a", split=3)
+    assert not run.has(dataset="a", curve="none")
+
+
+def test_other_settings_are_refused_by_name(tmp_path):
+    opened(tmp_path, folds=4, sets=["a"]).add(ROWS)
+    before = {path.name: path.read_bytes() for path in tmp_path.iterdir()}
+    with pytest.raises(
+        crcen.InvalidParameter, match=r"other settings \(folds, scoring\); give another --out"
+    ) as caught:
+        opened(tmp_path, folds=3, sets=["a"], scoring="f1")
+    assert str(tmp_path) in str(caught.value)
+    assert {path.name: path.read_bytes() for path in tmp_path.iterdir()} == before
+
+
+def test_tuples_and_lists_are_the_same_setting(tmp_path):
+    opened(tmp_path, sets=("a", "b"))
+    opened(tmp_path, sets=["a", "b"])
+    assert settings_hash({"a": 1, "b": 2}) == settings_hash({"b": 2, "a": 1})
+    assert settings_hash({"a": 1}) != settings_hash({"a": 2})
+    assert len(settings_hash({})) == 8
+
+
+def test_the_environment_is_written_once_and_says_what_ran(tmp_path):
+    opened(tmp_path)
+    path = tmp_path / "environment.json"
+    environment = json.loads(path.read_text())
+    assert environment["crcen"] == crcen.__version__
+    assert {"python", "platform", "processors", "device", "packages", "command"} <= environment.keys()
+    assert environment["packages"].keys() >= {"numpy", "torch", "scikit-learn", "imbalanced-learn"}
+    path.write_text("the first run's")
+    opened(tmp_path)
+    assert path.read_text() == "the first run's"
+
+
+def test_a_kill_between_the_first_two_files_leaves_a_folder_that_completes_itself(tmp_path, monkeypatch):
+    written = []
+
+    def killed(path, content):
+        written.append(path.name)
+        if len(written) == 2:
+            raise KeyboardInterrupt
+        write_whole(path, content)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(run_folder, "write_whole", killed)
+        with pytest.raises(KeyboardInterrupt):
+            opened(tmp_path)
+    opened(tmp_path)
+    assert {path.name for path in tmp_path.iterdir()} == {"settings.json", "environment.json"}
+
+
+def test_done_comes_from_finish_alone(tmp_path):
+    run = opened(tmp_path)
+    run.add(ROWS)
+    run.write("table.md", "text")
+    assert not run.is_done
+    run.finish()
+    assert run.is_done
+    assert opened(tmp_path).is_done
+
+
+@pytest.mark.parametrize("content", ["täble", b"\x89PNG"])
+def test_write_whole_writes_text_and_bytes(tmp_path, content):
+    path = tmp_path / "deep" / "file"
+    write_whole(path, content)
+    assert path.read_bytes() == (content.encode() if isinstance(content, str) else content)
+    assert list(path.parent.iterdir()) == [path]
+
+
+def half(self, data):
+    with open(self, "wb") as file:
+        file.write(data[: len(data) // 2])
+    raise OSError(28, "No space left on device")
+
+
+def refuse(*args):
+    raise OSError(5, "Input/output error")
+
+
+@pytest.mark.parametrize(("owner", "name", "fault"), [(Path, "write_bytes", half), (os, "replace", refuse)])
+@pytest.mark.parametrize("old", [None, b"the old content"])
+def test_a_failed_write_leaves_what_was_there(tmp_path, monkeypatch, owner, name, fault, old):
+    path = tmp_path / "table.md"
+    if old is not None:
+        path.write_bytes(old)
+    with monkeypatch.context() as patch:
+        patch.setattr(owner, name, fault)
+        with pytest.raises(OSError, match="No space|Input/output"):
+            write_whole(path, "the new content")
+    assert [p.name for p in tmp_path.iterdir()] == ([] if old is None else ["table.md"])
+    assert old is None or path.read_bytes() == old
