@@ -50,11 +50,12 @@ def tex_tables(paper_tex):
 
 def test_every_cell_is_there_once(rows):
     keys = [(row["artefact"], row["row"], row["column"], row["metric"]) for row in rows]
-    assert len(keys) == len(set(keys)) == 6 + 18 + 96
+    assert len(keys) == len(set(keys)) == 6 + 18 + 96 + 4
     wanted = {("table1", s, w, "lhs") for s in ("sim1", "sim2") for w in WEIGHTS}
     wanted |= {("table2", d, c, "count") for d in SETS.values() for c in ("n_samples", "n_features")}
     wanted |= {("table2", d, "imbalance_ratio", "ratio") for d in SETS.values()}
     wanted |= {("table3", m, d, metric) for m in METHODS.values() for d in SETS.values() for metric in ("f1", "g_mean")}
+    wanted |= {("figure1", "abalone", weight, metric) for weight in ("0.5", "1") for metric in ("fn", "fp")}
     assert set(keys) == wanted
 
 
@@ -90,6 +91,12 @@ def test_table_3_is_the_papers(tex_tables):
         for (name, metric), value in zip(columns, values, strict=True):
             key = {"F1": "f1", "Gm": "g_mean"}[metric]
             assert published("table3", METHODS[label], name, key) == (float(value), None)
+
+
+def test_the_example_of_figure_1_is_the_papers(paper_tex):
+    assert "$(32,158)$ and $(13,263)$ are two pairs of (FN, FP) corresponding to $\\alpha=0.5$" in paper_tex
+    cells = [published("figure1", "abalone", weight, metric)[0] for weight in ("0.5", "1") for metric in ("fn", "fp")]
+    assert cells == [32, 158, 13, 263]
 
 
 def test_what_the_paper_lacks_is_none():

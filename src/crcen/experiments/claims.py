@@ -74,6 +74,8 @@ def _performance_claims(rows: Rows) -> Iterator[Claim]:
     mean_rusb = np.mean([recall["rusboost", d] for d in sets if ("rusboost", d) in recall] or [np.nan])
     mean_spec = np.mean([specificity["rusboost", d] for d in sets if ("rusboost", d) in specificity] or [np.nan])
     number = f"highest recall on {count} of {len(sets)} sets; mean recall {mean_rusb:.3f}, specificity {mean_spec:.3f}"
+    sizes = [row["estimators"] for row in rows if row["method"] == "rusboost" and "estimators" in row]
+    number += f"; it stopped after {min(sizes, default=0)} to {max(sizes, default=0)} of its 50 base classifiers"
     verdict = "holds" if count > len(sets) / 2 else "does not hold with today's RUSBoost"
     yield "RUSBoost is highest on the minority class, at the majority's cost", verdict, number
 

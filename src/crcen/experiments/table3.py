@@ -82,6 +82,8 @@ def _scores(model: Any, X: np.ndarray, y: np.ndarray) -> dict[str, Any]:
         scores[name] = float(getattr(counts, name))
     scores["average_precision"] = float(average_precision_score(y, p))
     scores["log_loss"] = float(log_loss(y, p, labels=[0, 1]))
+    if hasattr(model, "estimators_"):
+        scores["estimators"] = len(model.estimators_)
     if isinstance(model, crcen.CRCENClassifier):
         equation = crcen.key_equation(y, model.weighted_proba(X)[:, 1], model.weighting_)
         scores |= {"test_lhs": equation.lhs, "test_rhs": equation.rhs, "train_residual": model.key_equation_.residual}
