@@ -3,7 +3,7 @@
     python scripts/fill_pages.py [--check]
 
 A page says ``<!-- results/full/table1/table1.md -->`` where the file's content is to stand; what followed that comment
-from an earlier filling, up to ``<!-- end -->``, is replaced. ``--check`` changes nothing and fails where a page is stale.
+from an earlier filling, up to ``<!-- end -->``, is replaced. ``--check`` changes nothing and fails on a stale page.
 """
 
 import re

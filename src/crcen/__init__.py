@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from crcen.models.csmlp import CSMLPClassifier
     from crcen.models.methods import METHODS, Method, NetworkTraining, make_method
     from crcen.models.resampled import ResampledClassifier
+    from crcen.models.search import CRCENClassifierCV
     from crcen.models.stationarity import Stationarity, stationarity
     from crcen.models.threshold import MovedThresholdClassifier
     from crcen.theory.class_means import (
@@ -67,6 +68,7 @@ _HOMES = {
     "crcen.models.csmlp": ("CSMLPClassifier",),
     "crcen.models.methods": ("METHODS", "Method", "NetworkTraining", "make_method"),
     "crcen.models.resampled": ("ResampledClassifier",),
+    "crcen.models.search": ("CRCENClassifierCV",),
     "crcen.models.stationarity": ("Stationarity", "stationarity"),
     "crcen.models.threshold": ("MovedThresholdClassifier",),
     "crcen.theory.class_means": (
@@ -106,6 +108,7 @@ __all__ = [
     "Alpha",
     "Budget",
     "CRCENClassifier",
+    "CRCENClassifierCV",
     "CSMLPClassifier",
     "ClassWeighting",
     "ConfusionCounts",

@@ -1,4 +1,4 @@
-"""Nothing of a held-out row gets into a fold's network: neither through the scale of the inputs nor through a sampler."""
+"""Nothing of a held-out row gets into a fold's network, neither through the inputs' scale nor through a sampler."""
 
 import dataclasses
 

@@ -100,9 +100,7 @@ def test_the_best_mean_score_over_folds_wins(toy, protocol, scoring):
 
 def test_a_grid_point_scores_as_networks_trained_alone(toy, protocol):
     data = toy()
-    folds = list(
-        module.StratifiedKFold(2, shuffle=True, random_state=0).split(data.X, data.y)
-    )
+    folds = list(module.StratifiedKFold(2, shuffle=True, random_state=0).split(data.X, data.y))
     found = _search("crcen", data.X, data.y, protocol | {"scoring": "g_mean"})
     for i, (train, held_out) in enumerate(folds):
         job = crcen.TrainingJob(

@@ -165,7 +165,7 @@ def test_a_failed_write_leaves_what_was_there(tmp_path, monkeypatch, owner, name
         path.write_bytes(old)
     with monkeypatch.context() as patch:
         patch.setattr(owner, name, fault)
-        with pytest.raises(OSError, match="No space|Input/output"):
+        with pytest.raises(OSError, match=r"No space|Input/output"):
             write_whole(path, "the new content")
     assert [p.name for p in tmp_path.iterdir()] == ([] if old is None else ["table.md"])
     assert old is None or path.read_bytes() == old

@@ -28,7 +28,8 @@ def test_a_converged_network_is_stationary_in_every_parameter(rare_rows, hidden,
 def test_the_balance_solve_makes_the_output_bias_stationary(rare_rows, hidden, solver):
     X, y = rare_rows()
     s = np.random.default_rng(1).uniform(0.5, 2.0, len(y))
-    model = CRCENClassifier(Budget(5), hidden=hidden, solver=solver, max_epochs=4, random_state=0).fit(X, y, s)
+    settings = {"activation": "tanh", "solver": solver, "max_epochs": 4, "random_state": 0}
+    model = CRCENClassifier(Budget(5), hidden=hidden, **settings).fit(X, y, s)
     found = stationarity(model, X, y, s)
     assert found.output_bias <= 1e-12
     assert found.output_bias == pytest.approx(model.key_equation_.residual, abs=1e-14)

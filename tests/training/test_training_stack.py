@@ -3,7 +3,7 @@ from itertools import pairwise
 import numpy as np
 import pytest
 import torch
-from training_reference import ACTIVATION_NAMES, torch_logits, torch_row_loss
+from training_reference import ACTIVATION_NAMES, initial_parameters, networks_of, torch_logits, torch_row_loss
 
 from crcen.training.losses import LOSSES
 from crcen.training.stack import Stack
@@ -54,7 +54,7 @@ def reference(networks, x, y, weight, activation, loss):
 
 def check_against(stack, loss_values, logits, answers, *, times=1):
     seen = 0
-    for group, model, weight_grads, bias_grads in stack.get_networks(stack.grad):
+    for group, model, weight_grads, bias_grads in networks_of(stack, stack.grad):
         value, row_logits, expected_weights, expected_biases = answers[group, model]
         np.testing.assert_allclose(loss_values[group, model].item(), value, rtol=1e-10)
         np.testing.assert_allclose(logits[group, :, model].numpy(), row_logits, rtol=1e-10, atol=1e-12)
@@ -126,7 +126,7 @@ def test_a_row_without_weight_changes_nothing():
 def test_set_and_get_networks_round_trip():
     for shapes in SHAPES.values():
         stack, networks, *_ = make(shapes, "relu", "cross_entropy", n_groups=3)
-        found = {(g, m): (weights, biases) for g, m, weights, biases in stack.get_networks(stack.flat)}
+        found = {(g, m): (weights, biases) for g, m, weights, biases in networks_of(stack, stack.flat)}
         assert found.keys() == networks.keys()
         for key, (weights, biases) in networks.items():
             for got, expected in zip((*found[key][0], *found[key][1]), (*weights, *biases), strict=True):
@@ -137,7 +137,7 @@ def test_set_and_get_networks_round_trip():
 
 def test_networks_handed_out_are_copies():
     stack, networks, *_ = make(SHAPES["mixed"], "relu", "cross_entropy")
-    taken = list(stack.get_networks(stack.flat))
+    taken = list(networks_of(stack, stack.flat))
     stack.flat.zero_()
     for group, model, weights, _ in taken:
         np.testing.assert_array_equal(weights[0], networks[group, model][0][0])
@@ -148,7 +148,7 @@ def test_spread_puts_each_networks_value_on_its_own_parameters(shapes):
     stack, networks, *_ = make(shapes, "relu", "cross_entropy", n_groups=3)
     values = torch.arange(1, 3 * len(shapes) + 1, dtype=torch.float64).view(3, -1)
     for biases_too in (False, True):
-        for group, model, weights, biases in stack.get_networks(stack.spread(values, biases=biases_too)):
+        for group, model, weights, biases in networks_of(stack, stack.spread(values, biases=biases_too)):
             own = values[group, model].item()
             assert all((part == own).all() for part in weights)
             assert all((part == (own if biases_too else 0.0)).all() for part in biases)
@@ -169,3 +169,16 @@ def test_per_model_sums_each_networks_own_parameters(shapes):
     weights_only = stack.per_model(stack.spread(torch.ones(3, len(shapes)).double()) * stack.flat**2)
     for (group, model), (weights, _) in networks.items():
         np.testing.assert_allclose(weights_only[group, model].item(), sum((w**2).sum() for w in weights), rtol=1e-12)
+
+
+@pytest.mark.parametrize("shapes", SHAPES.values(), ids=SHAPES.keys())
+def test_initial_networks_depend_on_their_own_seed_alone(shapes):
+    stack = Stack(2, N_FEATURES, shapes, "sigmoid", "cross_entropy", torch.float64, torch.device("cpu"))
+    seeds = torch.tensor([[7 * model + 1000003 * group for model in range(len(shapes))] for group in range(2)])
+    bias = torch.arange(2.0 * len(shapes), dtype=torch.float64).view(2, -1)
+    stack.initialise(seeds, bias)
+    for group, model, weights, biases in networks_of(stack, stack.flat):
+        expected = initial_parameters(N_FEATURES, shapes[model], "sigmoid", int(seeds[group, model]))
+        expected[1][-1][:] = bias[group, model].item()
+        for got, want in zip((*weights, *biases), (*expected[0], *expected[1]), strict=True):
+            np.testing.assert_allclose(got, want, rtol=1e-15)

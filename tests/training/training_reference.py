@@ -1,5 +1,7 @@
 """Independent truth for the engine's tests: plain NumPy and autograd, one network at a time, no engine code."""
 
+from itertools import pairwise
+
 import numpy as np
 import torch
 from scipy.special import erf, expit
@@ -21,6 +23,42 @@ TORCH_ACTIVATIONS = {
     "gelu": lambda z: 0.5 * z * (1.0 + torch.erf(z / 2.0**0.5)),
     "silu": lambda z: z / (1.0 + torch.exp(-z)),
 }
+
+
+def networks_of(stack, flat):
+    """(group, model, weights, biases) of every network in a flat vector of a stack."""
+    for block, (weights, biases) in zip(stack.blocks, stack.arrays(flat), strict=True):
+        for group in range(stack.n_groups):
+            for k in range(block.size):
+                yield group, block.models.start + k, [w[group, k] for w in weights], [b[group, k] for b in biases]
+
+
+def splitmix_uniform(seed, count):
+    """Numbers in [−1, 1) of splitmix64's output function, in plain integers."""
+    mask, golden = 2**64 - 1, 0x9E3779B97F4A7C15
+
+    def mix(x):
+        x = ((x ^ (x >> 30)) * 0xBF58476D1CE4E5B9) & mask
+        x = ((x ^ (x >> 27)) * 0x94D049BB133111EB) & mask
+        return x ^ (x >> 31)
+
+    key = mix((seed + golden) & mask)
+    return np.array([(mix((key + i * golden) & mask) >> 11) * 2.0**-52 - 1.0 for i in range(1, count + 1)])
+
+
+def initial_parameters(n_features, hidden, activation, seed):
+    """Glorot-uniform weights and hidden biases; zeros without hidden layer and at the output bias."""
+    sizes = (n_features, *hidden, 1)
+    gain = 24.0 if activation == "sigmoid" else 6.0
+    numbers = splitmix_uniform(seed, sum(a * b + b for a, b in pairwise(sizes)))
+    weights, biases, start = [], [], 0
+    for a, b in pairwise(sizes):
+        own = numbers[start : start + a * b + b] * np.sqrt(gain / (a + b))
+        weights.append(own[: a * b].reshape(a, b) * bool(hidden))
+        biases.append(own[a * b :].copy())
+        start += a * b + b
+    biases[-1][:] = 0.0
+    return weights, biases
 
 
 def torch_row_loss(loss, logits, y):

@@ -150,29 +150,28 @@ def table3_ranks(rows: Sequence[Mapping[str, Any]]) -> Table:
         for column in columns
         if (cell := published("table3", method, *column))
     }
+    groups = (
+        ("ours", ours, methods),
+        ("ours, the paper's methods only", ours, [method for method in methods if crcen.METHODS[method].in_paper]),
+        ("paper", paper, list(dict.fromkeys(key[0] for key in paper))),
+    )
     lines = []
     for method in methods:
         line = {"method": crcen.METHODS[method].label}
-        for title, table in (("ours", ours), ("ours, the paper's methods only", _paper_only(ours)), ("paper", paper)):
-            ranks = [_rank(table, method, column) for column in columns]
-            known = [rank for rank in ranks if rank is not None]
-            line[title] = f"{np.mean(known):.2f}" if known else ""
+        for title, table, group in groups:
+            ranks = [_rank(table, group, method, column) for column in columns] if method in group else []
+            line[title] = f"{np.mean(ranks):.2f}" if ranks else ""
         lines.append(line)
     return Table(
         "Table 3, mean ranks", lines, "Mean rank over the columns of Table 3; a method that failed ranks last there."
     )
 
 
-def _paper_only(table: Mapping[tuple[str, str, str], float]) -> dict[tuple[str, str, str], float]:
-    return {key: value for key, value in table.items() if crcen.METHODS[key[0]].in_paper}
-
-
-def _rank(table: Mapping[tuple[str, str, str], float], method: str, column: tuple[str, str]) -> float | None:
-    """Rank with ties averaged; None where the method is not in the table at all."""
-    methods = {key[0] for key in table}
-    if method not in methods:
-        return None
-    values = [table.get((other, *column), -np.inf) for other in methods]
+def _rank(
+    table: Mapping[tuple[str, str, str], float], group: Sequence[str], method: str, column: tuple[str, str]
+) -> float:
+    """Rank among a group of methods with ties averaged; those without a value there are last."""
+    values = [table.get((other, *column), -np.inf) for other in group]
     own = table.get((method, *column), -np.inf)
     above = sum(value > own for value in values)
     return above + (sum(value == own for value in values) + 1) / 2

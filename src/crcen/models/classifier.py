@@ -260,7 +260,9 @@ class CRCENClassifier(ClassifierMixin, BaseEstimator):
         return self.pos_label
 
     def _resolve(self, target: NDArray[np.bool_], weights: Array) -> ClassWeighting:
-        weighting = self.weighting
+        return self._resolve_one(self.weighting, target, weights)
+
+    def _resolve_one(self, weighting: Any, target: NDArray[np.bool_], weights: Array) -> ClassWeighting:
         if isinstance(weighting, Mapping):
             negative = next(label for label in self.classes_ if label != self.pos_label_)
             if set(weighting) != set(self.classes_.tolist()):
@@ -277,34 +279,45 @@ class CRCENClassifier(ClassifierMixin, BaseEstimator):
             weighting = Lam(weighting.lam)  # the counts are those of the rows given here
         return resolve(weighting, float(weights[target].sum()), float(weights[~target].sum()))
 
-    def _solver_for(self, n_rows: int) -> str:
+    def _solver_of(self, hidden: tuple[int, ...], n_rows: int) -> str:
         if self.solver != "auto":
             return self.solver
-        return "lbfgs" if not check_hidden(self, self.hidden) or n_rows <= _SMALL else "adam"
+        return "lbfgs" if not hidden or n_rows <= _SMALL else "adam"
 
-    def _jobs(self, target: NDArray[np.bool_], weights: Array) -> list[TrainingJob]:
+    def _epochs_of(self, solver: str) -> int:
+        return int(self.max_epochs or _DEFAULT_EPOCHS[solver])
+
+    def _base_seed(self) -> int:
         try:
-            base = int(check_random_state(self.random_state).randint(2**31 - 1))
+            return int(check_random_state(self.random_state).randint(2**31 - 1))
         except ValueError as error:
             raise InvalidParameter(f"random_state must be a seed, a RandomState or None: {error}.") from error
+
+    @staticmethod
+    def _member_seed(base: int, member: int) -> int:
+        return int(np.random.SeedSequence([base, member]).generate_state(1)[0])
+
+    def _jobs(self, target: NDArray[np.bool_], weights: Array) -> list[TrainingJob]:
+        base = self._base_seed()
         rows, val_rows = self._split(target, weights, base)
-        solver = self._solver_for(len(target))
+        hidden = check_hidden(self, self.hidden)
+        solver = self._solver_of(hidden, len(target))
         return [
             TrainingJob(
                 lam=self.weighting_.lam,
                 rows=rows,
                 pool=rows,
                 val_rows=val_rows,
-                hidden=check_hidden(self, self.hidden),
+                hidden=hidden,
                 activation=self.activation,
                 loss=self._loss,
                 l2=float(self.l2),
                 solver=solver,
-                max_epochs=int(self.max_epochs or _DEFAULT_EPOCHS[solver]),
+                max_epochs=self._epochs_of(solver),
                 batch_size=int(self.batch_size),
                 learning_rate=float(self.learning_rate),
                 tol=float(self.tol),
-                seed=int(np.random.SeedSequence([base, member]).generate_state(1)[0]),
+                seed=self._member_seed(base, member),
                 shuffle_seed=base,
                 standardize=bool(self.standardize),
                 balance=bool(self.balance),
@@ -364,7 +377,7 @@ class CRCENClassifier(ClassifierMixin, BaseEstimator):
         self.status_ = worst.status.name.lower()
         self.shift_ = 0.0
         logits = self._mean_logits(X)
-        if self.balance and len(networks) > 1:
+        if self.balance is True and len(networks) > 1:
             row_weights = self.weighting_.row_weights(target, weights)
             self.shift_ = float(solve_shifts(target, logits[None], row_weights[None])[0])
             logits = logits + self.shift_

@@ -9,6 +9,7 @@ from sklearn.preprocessing import StandardScaler
 from sklearn.utils import check_random_state
 from sklearn.utils.validation import check_is_fitted
 
+from crcen.exceptions import InvalidInput
 from crcen.models.classifier import CRCENClassifier
 from crcen.models.extras import need
 from crcen.models.validation import check_choice, check_labels, check_rows
@@ -60,7 +61,10 @@ class ResampledClassifier(ClassifierMixin, BaseEstimator):
         sampler = getattr(need("imblearn.over_sampling", "baselines"), _SAMPLERS[self.sampler])
         scaler = StandardScaler().fit(X)
         seed = int(check_random_state(self.random_state).randint(2**31 - 1))
-        rows, labels = sampler(random_state=seed).fit_resample(scaler.transform(X), y)
+        try:
+            rows, labels = sampler(random_state=seed).fit_resample(scaler.transform(X), y)
+        except (RuntimeError, ValueError) as error:  # too few rows, or ADASYN finds nothing to generate
+            raise InvalidInput(f"{self.sampler} cannot rebalance these rows: {error}") from error
         return scaler.inverse_transform(rows), labels
 
     def fit(self, X: Any, y: Any) -> "ResampledClassifier":
@@ -90,7 +94,8 @@ class ResampledClassifier(ClassifierMixin, BaseEstimator):
 
     def predict(self, X: Any) -> NDArray[Any]:
         """The class above probability ½ among rebalanced rows."""
-        return self.classes_[(self.decision_function(X) > 0).astype(int)]
+        is_last = self.decision_function(X) > 0
+        return self.classes_[is_last.astype(int)]
 
     def predict_proba(self, X: Any) -> NDArray[np.float64]:
         """Probabilities among rebalanced rows; they are not those of the natural rows."""

@@ -63,7 +63,10 @@ def balance_shift(
 
 
 def solve_shifts(
-    y: NDArray[np.bool_], logits: NDArray[np.float64], weights: NDArray[np.float64]
+    y: NDArray[np.bool_],
+    logits: NDArray[np.float64],
+    weights: NDArray[np.float64],
+    device: torch.device | str = "cpu",
 ) -> NDArray[np.float64]:
     """Shifts of M networks at once, each from its own logits and weights.
 
@@ -76,8 +79,10 @@ def solve_shifts(
     if not pos.any() or not neg.any():
         missing = "positive" if not pos.any() else "negative"
         raise InvalidInput(f"the balance solve needs rows of both classes with weight: no {missing} row was given.")
-    out_pos, out_neg = (torch.from_numpy(np.ascontiguousarray(logits[:, part])) for part in (pos, neg))
-    log_pos, log_neg = (torch.from_numpy(np.ascontiguousarray(weights[:, part])).log() for part in (pos, neg))
+    out_pos, out_neg = (torch.from_numpy(np.ascontiguousarray(logits[:, part])).to(device) for part in (pos, neg))
+    log_pos, log_neg = (
+        torch.from_numpy(np.ascontiguousarray(weights[:, part])).to(device).log() for part in (pos, neg)
+    )
 
     # Outside these ends one of the two sums dominates whatever the logits are.
     spread = (log_pos.logsumexp(1) - log_neg.logsumexp(1)).abs() + 40.0
@@ -96,7 +101,7 @@ def solve_shifts(
         shift = new
         if bool(done.all()):
             break
-    return shift.numpy()
+    return shift.cpu().numpy()
 
 
 def _log_gap(a_pos: Tensor, log_pos: Tensor, a_neg: Tensor, log_neg: Tensor) -> tuple[Tensor, Tensor]:

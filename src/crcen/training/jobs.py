@@ -56,6 +56,10 @@ class TrainingJob:
         Initial parameters and batch order. Both belong to the job, so its result depends on no other job.
     standardize, balance
         Whether inputs are standardised by the job's own rows, and whether the output bias is solved for.
+    stop_epoch
+        Cut the schedule of ``max_epochs`` off after this epoch.
+    record_every
+        Instead of stopping early, hand out the logits of the validation rows every so many epochs, and at the last.
     """
 
     lam: float
@@ -76,6 +80,8 @@ class TrainingJob:
     shuffle_seed: int = 0
     standardize: bool = True
     balance: bool = True
+    stop_epoch: int | None = None
+    record_every: int = 0
 
     def __post_init__(self) -> None:
         """Refuse what has no meaning, by name."""
@@ -98,8 +104,9 @@ class TrainingJob:
 class TrainingResult:
     """A fitted network and how it came about.
 
-    ``residual`` is |Σ w (y − q)| / Σ w over the job's balance rows, in float64, after the solve (if there was one);
-    ``shift`` is what the solve added to the output bias.
+    ``residual`` is |Σ w (y − q)| / Σ w over the job's balance rows, in float64, after the solve (NaN without one);
+    ``shift`` is what the solve added to the output bias. ``val_logits`` (records, validation rows) are those of
+    ``recorded_epochs``, before the solve.
     """
 
     network: Network | None
@@ -109,3 +116,5 @@ class TrainingResult:
     val_loss_curve: NDArray[np.float64] = field(default_factory=lambda: np.empty(0))
     shift: float = 0.0
     residual: float = float("nan")
+    recorded_epochs: tuple[int, ...] = ()
+    val_logits: NDArray[np.float32] = field(default_factory=lambda: np.empty((0, 0), dtype=np.float32))

@@ -1,20 +1,25 @@
-"""A fitted network as plain arrays, its float64 logits, and its initial parameters."""
+"""A fitted network as plain arrays, its float64 logits, and the random numbers it starts from."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from itertools import pairwise
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
+from torch import Tensor
 
 from crcen.training.activations import ACTIVATIONS
 
-__all__ = ["INPUT_LIMIT", "Network", "encode", "initial_parameters", "stacked_logits"]
+__all__ = ["INPUT_LIMIT", "Network", "encode", "stacked_logits", "uniform"]
 
 # Standardised inputs are cut off here, far outside any training row, so that a wild new value cannot give a NaN.
 INPUT_LIMIT = 1e6
 _ROWS_AT_ONCE = 2048
+_NUMBERS_AT_ONCE = 2**27
+_CPU = torch.device("cpu")
+
+# splitmix64's constants, as signed 64-bit numbers.
+_GOLDEN, _MIX_1, _MIX_2 = -0x61C8864680B583EB, -0x40A7B892E31B1A47, -0x6B2FB644ECCEEE15
 
 Array = NDArray[np.float64]
 
@@ -71,6 +76,7 @@ def stacked_logits(
     activation: str,
     *,
     limit: bool = True,
+    device: torch.device = _CPU,
 ) -> Array:
     """Float64 logits of M networks of one shape that share their input encoding.
 
@@ -82,37 +88,47 @@ def stacked_logits(
     """
     act = ACTIVATIONS[activation].forward
     layers = [
-        (torch.from_numpy(np.ascontiguousarray(w)), torch.from_numpy(np.ascontiguousarray(b))[:, None, :])
+        (
+            torch.from_numpy(np.ascontiguousarray(w)).to(device),
+            torch.from_numpy(np.ascontiguousarray(b)).to(device)[:, None, :],
+        )
         for w, b in zip(weights, biases, strict=True)
     ]
-    logits = np.empty((weights[0].shape[0], X.shape[0]))
+    models, widest = weights[0].shape[0], max(w.shape[2] for w in weights)
+    at_once = max(64, min(_ROWS_AT_ONCE, _NUMBERS_AT_ONCE // (models * widest)))
+    logits = np.empty((models, X.shape[0]))
     with torch.inference_mode():
-        for start in range(0, X.shape[0], _ROWS_AT_ONCE):
-            chunk = np.ascontiguousarray(X[start : start + _ROWS_AT_ONCE], dtype=np.float64)
-            h = torch.from_numpy(encode(chunk, mean, scale, limit=limit))[None]
+        for start in range(0, X.shape[0], at_once):
+            chunk = np.ascontiguousarray(X[start : start + at_once], dtype=np.float64)
+            h = torch.from_numpy(encode(chunk, mean, scale, limit=limit)).to(device)[None]
             for weight, bias in layers[:-1]:
                 h = act(h @ weight + bias)
             weight, bias = layers[-1]
-            logits[:, start : start + _ROWS_AT_ONCE] = (h @ weight + bias)[..., 0].numpy()
+            logits[:, start : start + at_once] = (h @ weight + bias)[..., 0].cpu().numpy()
     return logits
 
 
-def initial_parameters(
-    n_features: int, hidden: tuple[int, ...], activation: str, seed: int
-) -> tuple[list[Array], list[Array]]:
-    """Glorot-uniform weights and biases from the job's own seed; the output bias starts at zero.
+def uniform(seeds: Tensor, count: int) -> Tensor:
+    """``count`` numbers in [−1, 1) for every seed, float64, a function of the seed alone on any device.
 
-    A network without hidden layer starts at zero: its objective is convex.
+    A counter-based generator (the output function of splitmix64), so that thousands of networks can be filled at once
+    and each gets what it would get alone.
+
+    Shape
+    -----
+    seeds any shape, int64; result (*seeds.shape, count).
     """
-    sizes = (n_features, *hidden, 1)
-    rng = np.random.Generator(np.random.Philox(np.random.SeedSequence([seed, 1])))
-    weights: list[Array] = []
-    biases: list[Array] = []
-    for fan_in, fan_out in pairwise(sizes):
-        bound = np.sqrt(ACTIVATIONS[activation].gain / (fan_in + fan_out))
-        weights.append(rng.uniform(-bound, bound, (fan_in, fan_out)))
-        biases.append(rng.uniform(-bound, bound, fan_out))
-    biases[-1][:] = 0.0
-    if not hidden:
-        weights[0][:] = 0.0
-    return weights, biases
+    counters = torch.arange(1, count + 1, device=seeds.device) * _GOLDEN
+    bits = _mix(_mix(seeds + _GOLDEN)[..., None] + counters)
+    return _shifted(bits, 11).double() * 2.0**-52 - 1.0
+
+
+def _mix(x: Tensor) -> Tensor:
+    x = (x ^ _shifted(x, 30)) * _MIX_1
+    x = (x ^ _shifted(x, 27)) * _MIX_2
+    return x ^ _shifted(x, 31)
+
+
+def _shifted(x: Tensor, by: int) -> Tensor:
+    """Logical shift to the right; torch's own keeps the sign."""
+    return (x >> by) & ((1 << (64 - by)) - 1)

@@ -76,8 +76,8 @@ def _common_key(job: TrainingJob, n_rows: int) -> tuple[object, ...]:
     batches = n_batches(n_pool, job.batch_size) if job.solver == "adam" else 0
     shape = job.hidden if job.solver == "lbfgs" else (len(job.hidden) == 0,)
     rate = job.learning_rate if job.solver == "adam" else job.tol
-    stopping = job.val_rows is not None
-    return (job.solver, shape, job.activation, job.loss, job.max_epochs, batches, rate, stopping, job.standardize)
+    watched = (job.val_rows is not None, job.stop_epoch, job.record_every)
+    return (job.solver, shape, job.activation, job.loss, job.max_epochs, batches, rate, *watched, job.standardize)
 
 
 def _group_key(job: TrainingJob) -> tuple[object, ...]:

@@ -10,6 +10,7 @@ intermediate (rows × all first hidden units) is written into two buffers that a
 Shape letters: G groups, M networks of a group, K networks of a block, B rows of a batch, F features, H hidden units.
 """
 
+import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
@@ -22,8 +23,9 @@ from torch import Tensor
 
 from crcen.training.activations import ACTIVATIONS
 from crcen.training.losses import LOSSES
+from crcen.training.network import uniform
 
-__all__ = ["Stack"]
+__all__ = ["Block", "Stack"]
 
 
 @dataclass(frozen=True)
@@ -36,6 +38,7 @@ class Block:
 
     @property
     def size(self) -> int:
+        """Number of networks, K."""
         return self.models.stop - self.models.start
 
 
@@ -126,40 +129,64 @@ class Stack:
                 tail.append(BlockTensors(inner, next(tensors), next(tensors)))
         return first, tail
 
-    # -- one network at a time, as plain arrays ----------------------------------------------------------------------
+    # -- networks in and out -----------------------------------------------------------------------------------------
 
-    def _slots(self, group: int, model: int) -> list[tuple[Tensor, Tensor]]:
-        """Weight and bias views of one network, layer by layer."""
-        position = next(i for i, b in enumerate(self.blocks) if b.models.start <= model < b.models.stop)
-        block, k = self.blocks[position], model - self.blocks[position].models.start
-        h = block.hidden[0] if block.hidden else 1
-        columns = self.first[group, :, block.columns.start + k * h : block.columns.start + (k + 1) * h]
-        slots = [(columns[:-1], columns[-1])]
-        if block.hidden:
-            tail = self.tail[position]
-            slots += [(weight[group, k], bias[group, k, 0]) for weight, bias in tail.inner]
-            slots.append((tail.out_weight[group, k, :, None], tail.out_bias[group, k : k + 1]))
-        return slots
+    def initialise(self, seeds: Tensor, output_bias: Tensor) -> None:
+        """Glorot-uniform weights and biases from each network's own seed, output biases as given; both (G, M).
+
+        A network without hidden layer starts at zero: its objective is convex.
+        """
+        for block, (weights, biases) in zip(self.blocks, self.layers(self.flat), strict=True):
+            biases[-1][..., 0] = output_bias[:, block.models]
+            if not block.hidden:
+                continue
+            sizes = (self.n_features, *block.hidden, 1)
+            count = sum(h_in * h_out + h_out for h_in, h_out in pairwise(sizes))
+            numbers = uniform(seeds[:, block.models], count)
+            start = 0
+            for layer, (h_in, h_out) in enumerate(pairwise(sizes)):
+                bound = math.sqrt(self.activation.gain / (h_in + h_out))
+                own = numbers[..., start : start + h_in * h_out + h_out] * bound
+                weights[layer].copy_(own[..., : h_in * h_out].view(self.n_groups, block.size, h_in, h_out))
+                if layer < len(sizes) - 2:
+                    biases[layer].copy_(own[..., h_in * h_out :])
+                start += h_in * h_out + h_out
+
+    def layers(self, flat: Tensor) -> list[tuple[list[Tensor], list[Tensor]]]:
+        """For each block its weights (G, K, in, out) and biases (G, K, out), a layer each, as views of ``flat``."""
+        first, tail = self._views(flat)
+        found = []
+        for position, block in enumerate(self.blocks):
+            h = block.hidden[0] if block.hidden else 1
+            shape = (self.n_groups, self.n_features + 1, block.size, h)
+            columns = first[:, :, block.columns].view(shape).transpose(1, 2)
+            weights, biases = [columns[:, :, :-1]], [columns[:, :, -1]]
+            if block.hidden:
+                for weight, bias in tail[position].inner:
+                    weights.append(weight)
+                    biases.append(bias[:, :, 0])
+                weights.append(tail[position].out_weight[..., None])
+                biases.append(tail[position].out_bias[..., None])
+            found.append((weights, biases))
+        return found
 
     def set_network(
         self, group: int, model: int, weights: Sequence[NDArray[np.float64]], biases: Sequence[NDArray[np.float64]]
     ) -> None:
         """Write one network's parameters into the stack."""
-        for (weight, bias), new_weight, new_bias in zip(self._slots(group, model), weights, biases, strict=True):
-            weight.copy_(torch.from_numpy(new_weight))
-            bias.copy_(torch.from_numpy(new_bias))
+        position = next(i for i, b in enumerate(self.blocks) if b.models.start <= model < b.models.stop)
+        k = model - self.blocks[position].models.start
+        own_weights, own_biases = self.layers(self.flat)[position]
+        for own, new in zip((*own_weights, *own_biases), (*weights, *biases), strict=True):
+            own[group, k] = torch.from_numpy(new)
 
-    def get_networks(
-        self, flat: Tensor
-    ) -> Iterator[tuple[int, int, list[NDArray[np.float64]], list[NDArray[np.float64]]]]:
-        """All networks of a parameter vector of this layout as float64 arrays: (group, model, weights, biases)."""
-        here = Stack.__new__(Stack)
-        here.__dict__.update(self.__dict__)
-        here.first, here.tail = here._views(flat.detach().to("cpu", torch.float64))
-        for group in range(self.n_groups):
-            for model in range(self.n_models):
-                slots = here._slots(group, model)
-                yield group, model, [w.numpy().copy() for w, _ in slots], [b.numpy().copy() for _, b in slots]
+    def arrays(self, flat: Tensor) -> list[tuple[list[NDArray[np.float64]], list[NDArray[np.float64]]]]:
+        """`layers` as float64 arrays on the host."""
+        host = flat.detach().to("cpu", torch.float64, copy=True)
+        return [
+            ([w.contiguous().numpy() for w in weights], [b.contiguous().numpy() for b in biases])
+            for weights, biases in self.layers(host)
+        ]
 
     def spread(self, per_model: Tensor, *, biases: bool = False) -> Tensor:
         """A value per network (G, M) as a vector over the flat parameters; zero on biases unless they are asked for."""

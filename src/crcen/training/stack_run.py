@@ -11,10 +11,10 @@ from torch import Tensor
 from crcen.exceptions import InvalidInput
 from crcen.training.balance import relative_residual, solve_shifts
 from crcen.training.jobs import Status, TrainingJob, TrainingResult
-from crcen.training.network import Network, initial_parameters, stacked_logits
+from crcen.training.network import Network, stacked_logits
 from crcen.training.rows import RowFeed, TrainingData, standardization
 from crcen.training.solvers import LBFGS, Adam, Objective, Solver
-from crcen.training.stack import Stack
+from crcen.training.stack import Block, Stack
 
 __all__ = ["Report", "StackRun"]
 
@@ -24,6 +24,8 @@ Report = Callable[[float], None]
 # Epochs without a lower validation loss before a network is stopped.
 _PATIENCE = 10
 _VALIDATION_ROWS = 4096
+
+Array = NDArray[np.float64]
 
 
 @dataclass
@@ -46,47 +48,41 @@ class StackRun:
         self.leads = [group[0] for group in self.jobs]  # rows and encoding are common to a group
         self.dtype = torch.float32 if self.example.solver == "adam" else torch.float64
         self.rows = [self._or_all(job.rows if job.rows is not None else job.pool) for job in self.leads]
+        self.lam = np.array([[job.lam for job in group] for group in self.jobs])
         self.means, self.scales = self._encodings()
+        # Weight of each class in every network, (G, M).
+        sums = [(data.sample_weight[rows], data.y[rows]) for rows in self.rows]
+        self.pos_sum = self.lam * np.array([[s[y].sum()] for s, y in sums])
+        self.neg_sum = (1 - self.lam) * np.array([[s[~y].sum()] for s, y in sums])
         self.stack = self._initial_stack()
         self.objective = self._objective()
 
     def _or_all(self, rows: NDArray[np.int64] | None) -> NDArray[np.int64]:
         return np.arange(self.data.n_rows) if rows is None else rows
 
-    def _encodings(self) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-        n_features = self.data.X.shape[1]
+    def _encodings(self) -> tuple[Array, Array]:
         if not self.example.standardize:
-            shape = (len(self.groups), n_features)
+            shape = (len(self.groups), self.data.X.shape[1])
             return np.zeros(shape), np.ones(shape)
         pairs = [standardization(self.data.X[rows], self.data.sample_weight[rows]) for rows in self.rows]
         return np.stack([mean for mean, _ in pairs]), np.stack([scale for _, scale in pairs])
 
     def _initial_stack(self) -> Stack:
-        job, n_features = self.example, self.data.X.shape[1]
-        shapes = [j.hidden for j in self.jobs[0]]
-        stack = Stack(len(self.groups), n_features, shapes, job.activation, job.loss, self.dtype, self.data.device)
-        for g, group in enumerate(self.jobs):
-            for m, one in enumerate(group):
-                weights, biases = initial_parameters(n_features, one.hidden, one.activation, one.seed)
-                pos, neg = self._class_weights(g, one)
-                biases[-1][:] = np.log(pos) - np.log(neg)  # the weighted prior
-                stack.set_network(g, m, weights, biases)
+        job, device = self.example, self.data.device
+        shapes = [one.hidden for one in self.jobs[0]]
+        stack = Stack(len(self.groups), self.data.X.shape[1], shapes, job.activation, job.loss, self.dtype, device)
+        seeds = torch.tensor([[one.seed & (2**63 - 1) for one in group] for group in self.jobs], device=device)
+        prior = torch.from_numpy(np.log(self.pos_sum) - np.log(self.neg_sum)).to(device, self.dtype)
+        stack.initialise(seeds, prior)
         return stack
 
-    def _class_weights(self, group: int, job: TrainingJob) -> tuple[float, float]:
-        rows = self.rows[group]
-        s, y = self.data.sample_weight[rows], self.data.y[rows]
-        return job.lam * float(s[y].sum()), (1 - job.lam) * float(s[~y].sum())
-
     def _objective(self) -> Objective:
-        table = np.empty((3, len(self.groups), len(self.groups[0])))
-        for g, group in enumerate(self.jobs):
-            for m, job in enumerate(group):
-                total = sum(self._class_weights(g, job))
-                table[:, g, m] = job.lam / total, (1 - job.lam) / total, job.l2
+        total = self.pos_sum + self.neg_sum
+        l2 = np.array([[job.l2 for job in group] for group in self.jobs])
+        table = np.stack([self.lam / total, (1 - self.lam) / total, l2])
         return Objective(*torch.from_numpy(table).to(self.data.device, self.dtype))
 
-    def _feed(self, pools: list[NDArray[np.int64]], weights: list[NDArray[np.float64]]) -> RowFeed:
+    def _feed(self, pools: list[NDArray[np.int64]], weights: list[Array]) -> RowFeed:
         return RowFeed(
             self.data, pools, weights, self.means, self.scales, self.dtype, standardize=self.example.standardize
         )
@@ -94,17 +90,15 @@ class StackRun:
     def _solver(self) -> Solver:
         s, job = self.data.sample_weight, self.example
         if job.solver == "lbfgs":
-            return LBFGS(
-                self.stack, self._feed(self.rows, [s[rows] for rows in self.rows]), self.objective, tol=job.tol
-            )
+            feed = self._feed(self.rows, [s[rows] for rows in self.rows])
+            return LBFGS(self.stack, feed, self.objective, tol=job.tol)
         pools = [self._or_all(lead.pool) for lead in self.leads]
         weights = []
         for pool, rows, lead in zip(pools, self.rows, self.leads, strict=True):
-            own = s[pool]
             is_own = np.isin(pool, rows)
             if lead.rows is not None and is_own.sum() != len(rows):
                 raise InvalidInput("the rows of a training job must be distinct rows of its pool.")
-            weights.append(np.where(is_own, own, 0.0))
+            weights.append(np.where(is_own, s[pool], 0.0))
         return Adam(
             self.stack,
             self._feed(pools, weights),
@@ -116,54 +110,49 @@ class StackRun:
             n_rows=len(pools[0]),
         )
 
-    def _validation(self) -> Callable[[], Tensor] | None:
-        """A function that gives every network's weighted loss on its validation rows, (G, M)."""
-        if self.example.val_rows is None:
-            return None
-        val_rows = [lead.val_rows for lead in self.leads if lead.val_rows is not None]
-        feed = self._feed(val_rows, [self.data.sample_weight[rows] for rows in val_rows])
-
-        def loss() -> Tensor:
-            total = torch.zeros_like(self.objective.l2)
-            weight = torch.zeros_like(total)
-            for x, y, base in feed.in_order(_VALIDATION_ROWS):
-                row_weights = self.objective.row_weights(y, base)
-                total += (row_weights * self.stack.loss.value(self.stack.logits(x), y)).sum(1)
-                weight += row_weights.sum(1)
-            return total / weight
-
-        return loss
-
     @torch.no_grad()
     def run(self, report: Report) -> dict[int, TrainingResult]:
         """Train, keep each network's best epoch where validation rows are watched, balance, and hand over."""
-        solver, validate = self._solver(), self._validation()
+        job = self.example
+        epochs = min(job.max_epochs, job.stop_epoch or job.max_epochs)
+        solver, validation = self._solver(), self._validation()
+        records = _Records(validation, job.record_every, epochs) if validation and job.record_every else None
+        watched = validation is not None and records is None
         watch = _Watch(
             torch.full_like(self.objective.l2, np.inf),
-            self.stack.flat.clone() if validate else self.stack.flat,
+            self.stack.flat.clone() if watched else self.stack.flat,
             torch.zeros_like(self.objective.l2),
-            torch.full_like(self.objective.l2, self.example.max_epochs),
+            torch.full_like(self.objective.l2, epochs),
         )
         losses: list[Tensor] = []
         val_losses: list[Tensor] = []
         converged_at = torch.full_like(self.objective.l2, torch.inf)
-        for epoch in range(self.example.max_epochs):
+        for epoch in range(epochs):
             losses.append(solver.step())
             done = solver.converged()
             converged_at = torch.where(done & torch.isinf(converged_at), epoch + 1.0, converged_at)
-            if validate:
-                val_losses.append(validate())
+            if records:
+                records.take(epoch + 1, self.stack)
+            elif validation:
+                val_losses.append(validation.loss(self.stack, self.objective))
                 done = done | self._keep_best(watch, val_losses[-1], epoch)
-            report((epoch + 1) / self.example.max_epochs)
-            if (validate or self.example.solver == "lbfgs") and bool((done | ~losses[-1].isfinite()).all()):
+            report((epoch + 1) / epochs)
+            if (watched or job.solver == "lbfgs") and bool((done | ~losses[-1].isfinite()).all()):
                 break
         report(1.0)
-        flat = watch.best_flat if validate else self.stack.flat
         curves = torch.stack(losses, -1).double().cpu().numpy()  # (G, M, epochs)
-        val_curves = (
-            torch.stack(val_losses, -1).double().cpu().numpy() if val_losses else np.empty((*curves.shape[:2], 0))
-        )
-        return self._results(flat, curves, val_curves, watch.stopped_at.cpu().numpy(), converged_at.cpu().numpy())
+        val_curves = np.empty((*curves.shape[:2], 0))
+        if val_losses:
+            val_curves = torch.stack(val_losses, -1).double().cpu().numpy()
+        flat = watch.best_flat if watched else self.stack.flat
+        results = self._results(flat, curves, val_curves, watch.stopped_at.cpu().numpy(), converged_at.cpu().numpy())
+        return records.added_to(results, self.groups) if records else results
+
+    def _validation(self) -> "_Validation | None":
+        if self.example.val_rows is None:
+            return None
+        rows = [lead.val_rows for lead in self.leads if lead.val_rows is not None]
+        return _Validation(self._feed(rows, [self.data.sample_weight[part] for part in rows]), [len(r) for r in rows])
 
     def _keep_best(self, watch: _Watch, value: Tensor, epoch: int) -> Tensor:
         """Update the watch with this epoch's validation losses; return the networks that are stopped."""
@@ -174,71 +163,141 @@ class StackRun:
         chosen = self.stack.spread(better, biases=True)
         watch.best_flat = torch.where(chosen, self.stack.flat, watch.best_flat)
         stopped = watch.since_best >= _PATIENCE
-        watch.stopped_at = torch.where(
-            running & stopped, torch.full_like(watch.stopped_at, epoch + 1.0), watch.stopped_at
-        )
+        now = torch.full_like(watch.stopped_at, epoch + 1.0)
+        watch.stopped_at = torch.where(running & stopped, now, watch.stopped_at)
         return stopped
 
     def _results(
-        self,
-        flat: Tensor,
-        curves: NDArray[np.float64],
-        val_curves: NDArray[np.float64],
-        stopped_at: NDArray[np.float64],
-        converged_at: NDArray[np.float64],
+        self, flat: Tensor, curves: Array, val_curves: Array, stopped_at: Array, converged_at: Array
     ) -> dict[int, TrainingResult]:
         results: dict[int, TrainingResult] = {}
-        for g, m, weights, biases in self.stack.get_networks(flat):
-            job = self.jobs[g][m]
-            n_iter = int(min(stopped_at[g, m], converged_at[g, m], curves.shape[2]))
-            curve = curves[g, m, :n_iter]
-            is_finite = np.isfinite(curve).all() and all(np.isfinite(part).all() for part in (*weights, *biases))
-            if not is_finite:
-                status = Status.DIVERGED
-            elif converged_at[g, m] <= n_iter:
-                status = Status.CONVERGED
-            elif job.val_rows is not None and stopped_at[g, m] < job.max_epochs:
-                status = Status.EARLY_STOPPED
-            else:
-                status = Status.COMPLETED if job.solver == "adam" else Status.MAX_EPOCHS
-            network = Network(
-                self.means[g], self.scales[g], tuple(weights), tuple(biases), job.activation, job.standardize
-            )
-            results[self.groups[g][m]] = TrainingResult(
-                network if is_finite else None, status, n_iter, curve, val_curves[g, m, :n_iter]
-            )
-        for g in range(len(self.groups)):
-            self._balance(g, results)
+        for block, (weights, biases) in zip(self.stack.blocks, self.stack.arrays(flat), strict=True):
+            parameters = [*weights, *biases]
+            finite = np.all([np.isfinite(p).reshape(*p.shape[:2], -1).all(axis=2) for p in parameters], axis=0)
+            for g in range(len(self.groups)):
+                shifts, residuals = self._balance(g, block, weights, biases, finite[g])
+                for k, m in enumerate(range(block.models.start, block.models.stop)):
+                    job = self.jobs[g][m]
+                    n_iter = int(min(stopped_at[g, m], converged_at[g, m], curves.shape[2]))
+                    curve = curves[g, m, :n_iter]
+                    status = self._status(
+                        job,
+                        bool(finite[g, k] and np.isfinite(curve).all()),
+                        converged_at[g, m],
+                        stopped_at[g, m],
+                        n_iter,
+                    )
+                    network = Network(
+                        self.means[g],
+                        self.scales[g],
+                        tuple(w[g, k] for w in weights),
+                        (*(b[g, k] for b in biases[:-1]), biases[-1][g, k] + shifts[k]),
+                        job.activation,
+                        job.standardize,
+                    )
+                    results[self.groups[g][m]] = TrainingResult(
+                        network if status.is_finite else None,
+                        status,
+                        n_iter,
+                        curve,
+                        val_curves[g, m, :n_iter],
+                        float(shifts[k]),
+                        float(residuals[k]),
+                    )
         return results
 
-    def _balance(self, g: int, results: dict[int, TrainingResult]) -> None:
-        """Solve the output bias of a group's networks, those of one shape together."""
+    def _status(self, job: TrainingJob, is_finite: bool, converged_at: float, stopped_at: float, n_iter: int) -> Status:
+        if not is_finite:
+            return Status.DIVERGED
+        if converged_at <= n_iter:
+            return Status.CONVERGED
+        if job.val_rows is not None and stopped_at < min(job.max_epochs, job.stop_epoch or job.max_epochs):
+            return Status.EARLY_STOPPED
+        return Status.COMPLETED if job.solver == "adam" else Status.MAX_EPOCHS
+
+    def _balance(
+        self, g: int, block: Block, weights: list[Array], biases: list[Array], finite: NDArray[np.bool_]
+    ) -> tuple[Array, Array]:
+        """Shift of the output bias and residual after it, of a group's networks of one shape, (K,) each.
+
+        Networks that are not to be balanced have shift 0 and, to save the pass over all rows, no residual.
+        """
+        shifts, residuals = np.zeros(block.size), np.full(block.size, np.nan)
         lead = self.leads[g]
+        wanted = finite & np.array([job.balance for job in self.jobs[g][block.models]])
         rows = lead.balance_rows
         if rows is None:
-            rows = self.rows[g] if lead.val_rows is None else np.concatenate([self.rows[g], lead.val_rows])
+            with_val = lead.val_rows is not None and not lead.record_every
+            rows = np.concatenate([self.rows[g], lead.val_rows]) if with_val else self.rows[g]
         X, y, s = self.data.X[rows], self.data.y[rows], self.data.sample_weight[rows]
-        usable = y.any() and not y.all()
-        for block in self.stack.blocks:
-            own = zip(self.groups[g][block.models], self.jobs[g][block.models], strict=True)
-            finite = [(p, job, network) for p, job in own if (network := results[p].network) is not None]
-            if not finite or not usable:
-                continue
-            positions, jobs, networks = zip(*finite, strict=True)
-            lams = np.array([job.lam for job in jobs])[:, None]
-            solve = np.array([job.balance for job in jobs])
-            weights = s * np.where(y, lams, 1 - lams)
-            raw = stacked_logits(
-                X,
-                self.means[g],
-                self.scales[g],
-                [np.stack(layer) for layer in zip(*(n.weights for n in networks), strict=True)],
-                [np.stack(layer) for layer in zip(*(n.biases for n in networks), strict=True)],
-                lead.activation,
-                limit=lead.standardize,
-            )
-            shifts = np.where(solve, solve_shifts(y, raw, weights), 0.0) if solve.any() else np.zeros(len(positions))
-            residuals = relative_residual(y, raw + shifts[:, None], weights)
-            for p, network, shift, residual in zip(positions, networks, shifts, residuals, strict=True):
-                balanced = replace(network, biases=(*network.biases[:-1], network.biases[-1] + shift))
-                results[p] = replace(results[p], network=balanced, shift=float(shift), residual=float(residual))
+        if not wanted.any() or y.all() or not y.any():
+            return shifts, residuals
+        logits = stacked_logits(
+            X,
+            self.means[g],
+            self.scales[g],
+            [w[g][wanted] for w in weights],
+            [b[g][wanted] for b in biases],
+            lead.activation,
+            limit=lead.standardize,
+            device=self.data.device,
+        )
+        lam = self.lam[g, block.models][wanted][:, None]
+        row_weights = s * np.where(y, lam, 1 - lam)
+        shifts[wanted] = solve_shifts(y, logits, row_weights, self.data.device)
+        residuals[wanted] = relative_residual(y, logits + shifts[wanted][:, None], row_weights)
+        return shifts, residuals
+
+
+@dataclass(frozen=True)
+class _Validation:
+    """Rows that networks are watched on but not trained on."""
+
+    feed: RowFeed
+    sizes: list[int]
+
+    def loss(self, stack: Stack, objective: Objective) -> Tensor:
+        """Weighted loss of every network, (G, M)."""
+        total = torch.zeros_like(objective.l2)
+        weight = torch.zeros_like(total)
+        for x, y, base in self.feed.in_order(_VALIDATION_ROWS):
+            row_weights = objective.row_weights(y, base)
+            total += (row_weights * stack.loss.value(stack.logits(x), y)).sum(1)
+            weight += row_weights.sum(1)
+        return total / weight
+
+    def logits(self, stack: Stack) -> list[Tensor]:
+        """Logits of every network on its group's rows: for each group (M, rows), float32 on the host."""
+        chunks = [
+            stack.logits(x).to("cpu", torch.float32, copy=True) for x, _, _ in self.feed.in_order(_VALIDATION_ROWS)
+        ]
+        found = []
+        for g, size in enumerate(self.sizes):
+            own = -(-size // len(chunks))  # each group's rows are cut evenly, then filled up
+            found.append(torch.cat([chunk[g, :own] for chunk in chunks])[:size].T.contiguous())
+        return found
+
+
+class _Records:
+    """Validation logits of some epochs."""
+
+    def __init__(self, validation: _Validation, every: int, last: int) -> None:
+        self.validation, self.every, self.last = validation, every, last
+        self.epochs: list[int] = []
+        self.logits: list[list[Tensor]] = []
+
+    def take(self, epoch: int, stack: Stack) -> None:
+        """Record where it is time to."""
+        if epoch % self.every == 0 or epoch == self.last:
+            self.epochs.append(epoch)
+            self.logits.append(self.validation.logits(stack))
+
+    def added_to(
+        self, results: dict[int, TrainingResult], groups: tuple[tuple[int, ...], ...]
+    ) -> dict[int, TrainingResult]:
+        """The results with each network's records."""
+        for g, group in enumerate(groups):
+            logits = np.stack([record[g].numpy() for record in self.logits], axis=1)  # (M, records, rows)
+            for m, p in enumerate(group):
+                results[p] = replace(results[p], recorded_epochs=tuple(self.epochs), val_logits=logits[m])
+        return results

@@ -35,5 +35,6 @@ def gradient_of(
     weight = torch.from_numpy(row_weights / row_weights.sum())[None, :, None]
     with torch.no_grad():
         stack.loss_and_gradient(x, target, weight)
-    _, _, weights, biases = next(stack.get_networks(stack.grad))
-    return [grad + l2 * own for grad, own in zip(weights, network.weights, strict=True)], biases
+    weights, biases = stack.arrays(stack.grad)[0]
+    penalised = [grad[0, 0] + l2 * own for grad, own in zip(weights, network.weights, strict=True)]
+    return penalised, [grad[0, 0] for grad in biases]

@@ -1,0 +1,113 @@
+"""Scores of held-out rows from a network's weighted logits, without a fitted estimator at hand."""
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from sklearn.base import BaseEstimator, ClassifierMixin
+from sklearn.metrics import average_precision_score, get_scorer
+
+from crcen.exceptions import InvalidParameter
+from crcen.theory.decision import sigmoid
+from crcen.theory.metrics import confusion_counts
+from crcen.theory.weighting import ClassWeighting
+
+__all__ = ["LOG_LOSSES", "SCORES", "held_out_score", "log_losses"]
+
+Array = NDArray[np.float64]
+Bools = NDArray[np.bool_]
+
+
+def log_losses(logits: Array, target: Bools, weights: Array, weighting: ClassWeighting, *, natural: bool) -> Array:
+    """Log loss of each row of ``logits`` (records, n): under the weighting, or of the natural posterior."""
+    shift, row_weights = weighting.logit_shift, weighting.row_weights(target, weights)
+    signed = np.where(target, -1.0, 1.0) * (logits - shift if natural else logits)
+    row_weights = weights if natural else row_weights
+    return np.asarray((np.logaddexp(0.0, signed) * row_weights).sum(axis=-1) / row_weights.sum())
+
+
+def _f1(logits: Array, target: Bools, weights: Array, weighting: ClassWeighting) -> float:
+    return float(confusion_counts(target, logits > 0, weights).f1)
+
+
+def _g_mean(logits: Array, target: Bools, weights: Array, weighting: ClassWeighting) -> float:
+    return float(confusion_counts(target, logits > 0, weights).g_mean)
+
+
+def _average_precision(logits: Array, target: Bools, weights: Array, weighting: ClassWeighting) -> float:
+    return float(average_precision_score(target, logits, sample_weight=weights))
+
+
+def _neg_weighted_log_loss(logits: Array, target: Bools, weights: Array, weighting: ClassWeighting) -> float:
+    return -float(log_losses(logits, target, weights, weighting, natural=False))
+
+
+def _neg_log_loss(logits: Array, target: Bools, weights: Array, weighting: ClassWeighting) -> float:
+    return -float(log_losses(logits, target, weights, weighting, natural=True))
+
+
+SCORES: dict[str, Callable[[Array, Bools, Array, ClassWeighting], float]] = {
+    "neg_weighted_log_loss": _neg_weighted_log_loss,
+    "neg_log_loss": _neg_log_loss,
+    "f1": _f1,
+    "g_mean": _g_mean,
+    "average_precision": _average_precision,
+}
+# Scores that also choose the number of epochs, with whether they are of the natural posterior.
+LOG_LOSSES = {"neg_weighted_log_loss": False, "neg_log_loss": True}
+
+
+class _HeldOut(ClassifierMixin, BaseEstimator):
+    """What a scikit-learn scorer asks of an estimator, answered from the logits of the rows it is asked about."""
+
+    def __init__(self, classes: NDArray[Any], positive_is_last: bool, logits: Array, weighting: ClassWeighting) -> None:
+        self.classes_ = classes
+        self._sign = 1.0 if positive_is_last else -1.0
+        self._logits, self._shift = logits, weighting.logit_shift
+
+    def __sklearn_is_fitted__(self) -> bool:
+        return True
+
+    def decision_function(self, X: Any) -> Array:
+        return self._sign * self._logits
+
+    def predict(self, X: Any) -> NDArray[Any]:
+        is_last = self.decision_function(X) > 0
+        return np.asarray(self.classes_[is_last.astype(int)])
+
+    def predict_proba(self, X: Any) -> Array:
+        natural = self._sign * (self._logits - self._shift)
+        return np.column_stack([sigmoid(-natural), sigmoid(natural)])
+
+
+def held_out_score(
+    scoring: Any,
+    logits: Array,
+    X: Array,
+    y: NDArray[Any],
+    target: Bools,
+    weights: Array,
+    weighting: ClassWeighting,
+    classes: NDArray[Any],
+    positive_is_last: bool,
+) -> float:
+    """Score of weighted logits on held-out rows, higher is better.
+
+    ``scoring`` is a name of `SCORES`, any other name that scikit-learn knows, or a callable ``(estimator, X, y)``.
+    """
+    if isinstance(scoring, str) and scoring in SCORES:
+        return SCORES[scoring](logits, target, weights, weighting)
+    if isinstance(scoring, str):
+        try:
+            scorer = get_scorer(scoring)
+        except ValueError as error:
+            raise InvalidParameter(
+                f"scoring must be one of {', '.join(SCORES)}, a name that scikit-learn knows, or a callable: "
+                f"got {scoring!r}."
+            ) from error
+    elif callable(scoring):
+        scorer = scoring
+    else:
+        raise InvalidParameter(f"scoring must be a name or a callable: got {scoring!r}.")
+    return float(scorer(_HeldOut(classes, positive_is_last, logits, weighting), X, y))

@@ -1,0 +1,471 @@
+"""CRCENClassifierCV: grid × folds as stacks, then the best setting refitted, with its out-of-fold evidence."""
+
+import time
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
+from itertools import product
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from sklearn.model_selection import check_cv
+
+from crcen.exceptions import InvalidInput, InvalidParameter
+from crcen.models.classifier import CRCENClassifier
+from crcen.models.progress import progress_bar
+from crcen.models.scoring import LOG_LOSSES, held_out_score, log_losses
+from crcen.models.validation import check_choice, check_flag, check_hidden, check_labels, check_rows, check_weights
+from crcen.theory.expense import ExpenseTable, expense_table
+from crcen.theory.key_equation import key_equation_of_logits
+from crcen.theory.metrics import ConfusionCounts, confusion_counts
+from crcen.theory.weighting import ClassWeighting
+from crcen.training.balance import solve_shifts
+from crcen.training.engine import train
+from crcen.training.jobs import TrainingJob, TrainingResult
+
+__all__ = ["CRCENClassifierCV"]
+
+Array = NDArray[np.float64]
+Index = NDArray[np.int64]
+
+# Held-out logits of a search are kept for every epoch while they take no more than this.
+_RECORD_BYTES = 2**30
+# With ``halving``: a first round over this share of the schedule, after which this share of the settings goes on.
+_HALVING_EPOCHS, _HALVING_KEEP = 0.25, 0.25
+
+
+@dataclass(frozen=True)
+class _Setting:
+    """One point of the grid; ``weighting_index`` tells weightings apart that need not be hashable."""
+
+    weighting_index: int
+    weighting: Any
+    hidden: tuple[int, ...]
+    l2: float
+
+    def params(self) -> dict[str, Any]:
+        return {"weighting": self.weighting, "hidden": self.hidden, "l2": self.l2}
+
+
+@dataclass(frozen=True, eq=False)
+class _Rows:
+    """What every part of the search reads."""
+
+    X: Array
+    y: NDArray[Any]
+    target: NDArray[np.bool_]
+    weights: Array
+    folds: list[tuple[Index, Index]]
+
+
+@dataclass(frozen=True, eq=False)
+class _Outcome:
+    """A setting's fold scores at the epoch chosen for it, and its out-of-fold logits there.
+
+    A setting that halving dropped keeps the scores of its short schedule and may not win by them.
+    """
+
+    setting: _Setting
+    epochs: int | None
+    scores: Array
+    logits: Array
+    is_dropped: bool = False
+
+
+class CRCENClassifierCV(CRCENClassifier):
+    """CRCEN networks with cross-validated hidden units, penalty, epochs and, if several are given, weighting.
+
+    All settings and folds are trained as one stack. The number of epochs is chosen for each setting, common to its
+    folds, as a cut of one schedule; the refit follows the same schedule cut there. No fold's network is stopped by the
+    rows that it is scored on alone.
+
+    Parameters
+    ----------
+    weighting : as in CRCENClassifier, or a list of such, default="balanced"
+        A list is searched. A weight that was chosen by F1 or G-mean is not a stated price any more.
+    hidden : int, tuple, or a list of such, default=[(8,), (16,), (32,), (64,)]
+        A list is searched; a tuple is one network.
+    l2 : float or list of float, default=[1e-4, 1e-3, 1e-2, 1e-1]
+        A list is searched.
+    cv : int, splitter or iterable, default=4
+        As in scikit-learn; an int is stratified folds, shuffled by ``random_state``.
+    scoring : str, callable or None, default=None
+        ``None`` is ``"neg_weighted_log_loss"``, or ``"neg_log_loss"`` of the natural posterior with several weightings:
+        the weighted loss has its minimum elsewhere for every weight and cannot compare them. Also ``"f1"``,
+        ``"g_mean"``, ``"average_precision"``, any scorer that scikit-learn knows, or a callable ``(estimator, X, y)``.
+    one_standard_error : bool, default=False
+        Take the simplest setting (fewest hidden units, then largest l2) within one standard error of the best.
+    halving : bool, default=False
+        Try all settings on a quarter of the schedule first and run the best quarter of them in full.
+    balance : True, False or "oof", default=True
+        Solve the output bias on the training rows, not at all, or on the out-of-fold logits.
+    n_members, activation, solver, max_epochs, batch_size, learning_rate, tol, standardize, pos_label, device,
+    random_state, verbose
+        As in `CRCENClassifier`. ``max_epochs`` is the length of the schedule of which a cut is chosen.
+
+    Attributes
+    ----------
+    cv_results_ : dict of arrays
+        In the form of `sklearn.model_selection.GridSearchCV`; also ``epochs`` and ``is_dropped`` (by halving).
+    best_index_, best_params_, best_score_, best_epochs_
+        The chosen setting.
+    oof_decision_function_ : ndarray of shape (n,)
+        Out-of-fold `decision_function` of the chosen setting, members averaged; NaN for rows in no test fold.
+    oof_key_equation_ : KeyEquation
+        The key equation on out-of-fold rows: the evidence that the training rows cannot give.
+    oof_counts_ : list of ConfusionCounts
+        Out-of-fold decisions for every weighting searched, each at its own best setting.
+    oof_expense_ : ExpenseTable or None
+        Expense along the weightings searched, where there are several of increasing price.
+    n_splits_, scorer_, search_time_
+        Folds, the scoring used, seconds of search and refit.
+    """
+
+    def __init__(
+        self,
+        weighting: Any = "balanced",
+        *,
+        hidden: Any = ((8,), (16,), (32,), (64,)),
+        l2: Any = (1e-4, 1e-3, 1e-2, 1e-1),
+        n_members: int = 1,
+        cv: Any = 4,
+        scoring: Any = None,
+        one_standard_error: bool = False,
+        halving: bool = False,
+        activation: str = "relu",
+        solver: str = "auto",
+        max_epochs: int | None = None,
+        batch_size: int = 128,
+        learning_rate: float = 0.01,
+        tol: float = 1e-5,
+        standardize: bool = True,
+        balance: Any = True,
+        pos_label: Any = None,
+        device: str = "auto",
+        random_state: Any = None,
+        verbose: int = 0,
+    ) -> None:
+        super().__init__(
+            weighting,
+            hidden=hidden,
+            activation=activation,
+            l2=l2,
+            n_members=n_members,
+            solver=solver,
+            max_epochs=max_epochs,
+            batch_size=batch_size,
+            learning_rate=learning_rate,
+            tol=tol,
+            standardize=standardize,
+            balance=balance,
+            pos_label=pos_label,
+            device=device,
+            random_state=random_state,
+            verbose=verbose,
+        )
+        self.cv = cv
+        self.scoring = scoring
+        self.one_standard_error = one_standard_error
+        self.halving = halving
+
+    def fit(self, X: Any, y: Any, sample_weight: Any = None, groups: Any = None) -> "CRCENClassifierCV":
+        """Search, choose and refit.
+
+        Parameters
+        ----------
+        X, y, sample_weight
+            As in `CRCENClassifier.fit`.
+        groups : array of shape (n,), optional
+            For splitters that keep groups together.
+        """
+        start = time.perf_counter()
+        settings = self._settings()
+        X, y = check_rows(self, X, y, reset=True)
+        self.classes_ = check_labels(y)
+        weights = check_weights(sample_weight, X)
+        self.pos_label_ = self._positive_label(y, weights)
+        target = y == self.pos_label_
+        seed = self._base_seed()
+        rows = _Rows(X, y, target, weights, self._folds(X, y, target, weights, groups, seed))
+        scoring = self._scoring(settings)
+        with progress_bar(type(self).__name__, visible=bool(self.verbose)) as progress:
+            outcomes = self._search(settings, rows, scoring, seed, lambda share: progress(0.7 * share))
+            best = self._choose(outcomes)
+            chosen = outcomes[best]
+            self.weighting_ = self._resolve_one(chosen.setting.weighting, target, weights)
+            members = self._refit(chosen, rows, seed, lambda share: progress(0.7 + 0.3 * share))
+        self._keep(outcomes, best, scoring, rows, members)
+        self.search_time_ = time.perf_counter() - start
+        return self
+
+    # -- what is searched ----------------------------------------------------------------------------------------
+
+    def _settings(self) -> list[_Setting]:
+        """The grid, checked."""
+        weightings = self.weighting if isinstance(self.weighting, list) else [self.weighting]
+        hidden = self.hidden if _is_list_of_networks(self.hidden) else [self.hidden]
+        l2 = list(self.l2) if isinstance(self.l2, list | tuple | np.ndarray) else [self.l2]
+        for name, values in (("weighting", weightings), ("hidden", hidden), ("l2", l2)):
+            if not len(values):
+                raise InvalidParameter(f"{name} of {type(self).__name__} must not be an empty list.")
+        settings = []
+        for (index, weighting), h, penalty in product(enumerate(weightings), hidden, l2):
+            # Every setting must be one that CRCENClassifier takes; its own check says what is wrong.
+            CRCENClassifier(
+                weighting,
+                hidden=h,
+                l2=penalty,
+                n_members=self.n_members,
+                activation=self.activation,
+                solver=self.solver,
+                max_epochs=self.max_epochs,
+                batch_size=self.batch_size,
+                learning_rate=self.learning_rate,
+                tol=self.tol,
+                standardize=self.standardize,
+                device=self.device,
+                verbose=self.verbose,
+            )._check_parameters()
+            settings.append(_Setting(index, weighting, check_hidden(self, h), float(penalty)))
+        check_choice(self, "balance", (True, False, "oof"))
+        check_flag(self, "one_standard_error")
+        check_flag(self, "halving")
+        return settings
+
+    def _scoring(self, settings: list[_Setting]) -> Any:
+        several = len({s.weighting_index for s in settings}) > 1
+        if self.scoring is None:
+            return "neg_log_loss" if several else "neg_weighted_log_loss"
+        if several and self.scoring == "neg_weighted_log_loss":
+            raise InvalidParameter(
+                "scoring='neg_weighted_log_loss' cannot compare weightings, since its minimum depends on the weight; "
+                "use scoring=None for the natural log loss, or search one weighting."
+            )
+        return self.scoring
+
+    def _folds(
+        self, X: Array, y: NDArray[Any], target: NDArray[np.bool_], weights: Array, groups: Any, seed: int
+    ) -> list[tuple[Index, Index]]:
+        try:
+            splitter = check_cv(self.cv, y, classifier=True)
+            if isinstance(self.cv, int | np.integer):
+                splitter.shuffle, splitter.random_state = True, seed
+            folds = [(np.sort(a), np.sort(b)) for a, b in splitter.split(X, y, groups)]
+        except ValueError as error:
+            raise InvalidInput(f"cv={self.cv!r} cannot split these rows: {error}") from error
+        for train_rows, _ in folds:
+            if not weights[train_rows][target[train_rows]].any() or not weights[train_rows][~target[train_rows]].any():
+                raise InvalidInput(
+                    f"a training fold holds one class only: got {int(target.sum())} positive rows for {len(folds)} "
+                    f"folds; use fewer folds or stratified ones."
+                )
+        return folds
+
+    # -- the search ----------------------------------------------------------------------------------------------
+
+    def _job(self, setting: _Setting, lam: float, seed: int, member: int, n_rows: int) -> TrainingJob:
+        solver = self._solver_of(setting.hidden, n_rows)
+        return TrainingJob(
+            lam=lam,
+            hidden=setting.hidden,
+            activation=self.activation,
+            l2=setting.l2,
+            solver=solver,
+            max_epochs=self._epochs_of(solver),
+            batch_size=int(self.batch_size),
+            learning_rate=float(self.learning_rate),
+            tol=float(self.tol),
+            seed=self._member_seed(seed, member),
+            shuffle_seed=seed,
+            standardize=bool(self.standardize),
+            balance=self.balance is True,
+        )
+
+    def _search(self, settings: list[_Setting], rows: _Rows, scoring: Any, seed: int, progress: Any) -> list[_Outcome]:
+        """Every setting's outcome; with halving, most of them from the short schedule only."""
+        if not self.halving or len(settings) < 8:
+            return self._run(settings, rows, scoring, seed, 1.0, progress)
+        first = self._run(settings, rows, scoring, seed, _HALVING_EPOCHS, lambda share: progress(0.5 * share))
+        order = np.argsort([-outcome.scores.mean() for outcome in first], kind="stable")
+        kept = sorted(order[: max(2, int(np.ceil(_HALVING_KEEP * len(settings))))])
+        full = self._run(
+            [settings[i] for i in kept], rows, scoring, seed, 1.0, lambda share: progress(0.5 + 0.5 * share)
+        )
+        outcomes = [replace(outcome, is_dropped=True) for outcome in first]
+        for position, outcome in zip(kept, full, strict=True):
+            outcomes[position] = outcome
+        return outcomes
+
+    def _run(
+        self, settings: list[_Setting], rows: _Rows, scoring: Any, seed: int, share: float, progress: Any
+    ) -> list[_Outcome]:
+        """Train settings × folds and score each setting at its best epoch."""
+        n = len(rows.X)
+        weightings = [
+            [self._resolve_fold(s.weighting, rows, train_rows) for train_rows, _ in rows.folds] for s in settings
+        ]
+        jobs = []
+        for setting, own in zip(settings, weightings, strict=True):
+            for weighting, (train_rows, held_out) in zip(own, rows.folds, strict=True):
+                job = self._job(setting, weighting.lam, seed, 0, n)
+                epochs = max(1, round(share * job.max_epochs)) if job.solver == "adam" else job.max_epochs
+                size = 4 * len(settings) * sum(len(test) for _, test in rows.folds) * epochs
+                every = -(-size // _RECORD_BYTES) if job.solver == "adam" else epochs
+                jobs.append(
+                    replace(
+                        job,
+                        rows=train_rows,
+                        val_rows=held_out,
+                        max_epochs=epochs,
+                        record_every=every,
+                        balance=False,
+                    )
+                )
+        results = train(rows.X, rows.target, jobs, sample_weight=rows.weights, device=self.device, progress=progress)
+        count = len(rows.folds)
+        return [
+            self._outcome(setting, own, results[i * count : (i + 1) * count], rows, scoring)
+            for i, (setting, own) in enumerate(zip(settings, weightings, strict=True))
+        ]
+
+    def _outcome(
+        self,
+        setting: _Setting,
+        weightings: list[ClassWeighting],
+        results: list[TrainingResult],
+        rows: _Rows,
+        scoring: Any,
+    ) -> _Outcome:
+        """Choose the epoch by the folds' mean log loss, then score there."""
+        natural = LOG_LOSSES.get(scoring, False) if isinstance(scoring, str) else False
+        losses = []
+        for weighting, result, (_, held_out) in zip(weightings, results, rows.folds, strict=True):
+            curve = log_losses(
+                result.val_logits.astype(np.float64), rows.target[held_out], rows.weights[held_out], weighting,
+                natural=natural,
+            )  # fmt: skip
+            losses.append(np.where(np.isfinite(curve), curve, np.inf))
+        record = int(np.argmin(np.mean(losses, axis=0)))
+        logits = np.full(len(rows.X), np.nan)
+        scores = []
+        for weighting, result, (_, held_out) in zip(weightings, results, rows.folds, strict=True):
+            own = result.val_logits[record].astype(np.float64)
+            logits[held_out] = own
+            scores.append(
+                held_out_score(
+                    scoring, own, rows.X[held_out], rows.y[held_out], rows.target[held_out], rows.weights[held_out],
+                    weighting, self.classes_, self._positive_is_last(),
+                )
+                if np.isfinite(own).all()
+                else -np.inf
+            )  # fmt: skip
+        epochs = results[0].recorded_epochs[record] if self._solver_of(setting.hidden, len(rows.X)) == "adam" else None
+        return _Outcome(setting, epochs, np.array(scores), logits)
+
+    def _choose(self, outcomes: list[_Outcome]) -> int:
+        means = np.array([outcome.scores.mean() for outcome in outcomes])
+        means[[outcome.is_dropped for outcome in outcomes]] = -np.inf
+        best = int(np.argmax(means))
+        if not np.isfinite(means[best]):
+            raise InvalidInput("no setting has a finite score; check scoring, or lower learning_rate.")
+        if not self.one_standard_error:
+            return best
+        scores = outcomes[best].scores
+        floor = means[best] - scores.std(ddof=1) / np.sqrt(len(scores))
+        good = np.flatnonzero(means >= floor).tolist()
+        return min(good, key=lambda i: (sum(outcomes[i].setting.hidden), -outcomes[i].setting.l2, -means[i]))
+
+    # -- the chosen setting --------------------------------------------------------------------------------------
+
+    def _refit(self, chosen: _Outcome, rows: _Rows, seed: int, progress: Any) -> list[TrainingResult]:
+        """The members on all rows, and on each fold for the out-of-fold evidence, in one stack."""
+        jobs = []
+        for member in range(self.n_members):
+            for fold in (None, *(train_rows for train_rows, _ in rows.folds)):
+                resolved = self.weighting_ if fold is None else self._resolve_fold(chosen.setting.weighting, rows, fold)
+                job = self._job(chosen.setting, resolved.lam, seed, member, len(rows.X))
+                jobs.append(replace(job, rows=fold, stop_epoch=chosen.epochs))
+        return train(rows.X, rows.target, jobs, sample_weight=rows.weights, device=self.device, progress=progress)
+
+    def _keep(
+        self, outcomes: list[_Outcome], best: int, scoring: Any, rows: _Rows, results: list[TrainingResult]
+    ) -> None:
+        """Set every fitted attribute."""
+        chosen = outcomes[best]
+        count = len(rows.folds) + 1
+        self._store(self._finite(results[::count]), rows.X, rows.target, rows.weights)
+        oof = np.full(len(rows.X), np.nan)
+        for i, (_, held_out) in enumerate(rows.folds):
+            networks = [result.network for result in results[i + 1 :: count] if result.network is not None]
+            oof[held_out] = np.mean([network.logits(rows.X[held_out]) for network in networks], axis=0)
+        seen = np.isfinite(oof)
+        if self.balance == "oof":
+            row_weights = self.weighting_.row_weights(rows.target[seen], rows.weights[seen])
+            shift = float(solve_shifts(rows.target[seen], oof[None, seen], row_weights[None])[0])
+            oof, self.shift_ = oof + shift, self.shift_ + shift
+            logits = self._mean_logits(rows.X) + self.shift_
+            self.key_equation_ = key_equation_of_logits(rows.target, logits, self.weighting_, rows.weights)
+        self.oof_decision_function_ = oof if self._positive_is_last() else -oof
+        self.oof_key_equation_ = key_equation_of_logits(
+            rows.target[seen], oof[seen], self.weighting_, rows.weights[seen]
+        )
+        self.best_index_, self.scorer_, self.n_splits_ = best, scoring, len(rows.folds)
+        self.best_params_, self.best_epochs_ = chosen.setting.params(), chosen.epochs
+        self.best_score_ = float(chosen.scores.mean())
+        self.cv_results_ = _results_table(outcomes)
+        self.oof_counts_, self.oof_expense_ = self._operating_points(outcomes, rows)
+
+    def _operating_points(
+        self, outcomes: list[_Outcome], rows: _Rows
+    ) -> tuple[list[ConfusionCounts], ExpenseTable | None]:
+        """Out-of-fold counts of every weighting at its best setting, and the expense along them."""
+        best: dict[int, _Outcome] = {}
+        for outcome in outcomes:
+            key = outcome.setting.weighting_index
+            if key not in best or outcome.scores.mean() > best[key].scores.mean():
+                best[key] = outcome
+        resolved, counts = [], []
+        for outcome in best.values():
+            seen = np.isfinite(outcome.logits)
+            resolved.append(self._resolve_one(outcome.setting.weighting, rows.target, rows.weights))
+            counts.append(confusion_counts(rows.target[seen], outcome.logits[seen] > 0, rows.weights[seen]))
+        order = np.argsort([weighting.cost_ratio for weighting in resolved])
+        prices = [resolved[i].cost_ratio for i in order]
+        table = None
+        if len(prices) > 1 and np.all(np.diff(prices) > 0):
+            ordered = [counts[i] for i in order]
+            table = expense_table([resolved[i] for i in order], [c.fn for c in ordered], [c.fp for c in ordered])
+        return counts, table
+
+    def _resolve_fold(self, weighting: Any, rows: _Rows, fold: Index) -> ClassWeighting:
+        return self._resolve_one(weighting, rows.target[fold], rows.weights[fold])
+
+
+def _is_list_of_networks(hidden: Any) -> bool:
+    """A list, or a tuple of tuples, is searched; a tuple of numbers is one network."""
+    if isinstance(hidden, list):
+        return True
+    return isinstance(hidden, tuple) and len(hidden) > 0 and all(isinstance(h, tuple | list) for h in hidden)
+
+
+def _results_table(outcomes: Iterable[_Outcome]) -> dict[str, Any]:
+    """The table of a search, in the form of scikit-learn's."""
+    rows = list(outcomes)
+    scores = np.array([outcome.scores for outcome in rows])
+    means = scores.mean(axis=1)
+    params = [outcome.setting.params() for outcome in rows]
+    table: dict[str, Any] = {}
+    for name in ("weighting", "hidden", "l2"):
+        column = np.ma.masked_all(len(rows), dtype=object)
+        for i, setting in enumerate(params):
+            column[i] = setting[name]
+        table[f"param_{name}"] = column
+    table["params"] = params
+    table["epochs"] = np.array([outcome.epochs or 0 for outcome in rows])
+    table["is_dropped"] = np.array([outcome.is_dropped for outcome in rows])
+    for fold in range(scores.shape[1]):
+        table[f"split{fold}_test_score"] = scores[:, fold]
+    table["mean_test_score"] = means
+    table["std_test_score"] = scores.std(axis=1)
+    table["rank_test_score"] = (1 + (means[None, :] > means[:, None]).sum(axis=1)).astype(np.int32)
+    return table

@@ -1,0 +1,203 @@
+"""What the command prints and how it exits, in the test's own process."""
+
+import re
+
+import pytest
+from typer.testing import CliRunner
+
+import crcen
+from crcen import cli
+
+COMMANDS = ("reproduce", "datasets", "methods")
+
+
+@pytest.fixture
+def crcen_command(monkeypatch, capsys, tmp_path):
+    """Run the entry point with these arguments → exit code, standard output, standard error."""
+    monkeypatch.delenv("CRCEN_DATA_HOME", raising=False)
+    monkeypatch.setenv("CRCEN_CACHE", str(tmp_path / "cache"))
+    monkeypatch.setenv("TERMINAL_WIDTH", "200")
+
+    def run(*arguments):
+        monkeypatch.setattr("sys.argv", ["crcen", *map(str, arguments)])
+        with pytest.raises(SystemExit) as caught:
+            cli.main()
+        printed = capsys.readouterr()
+        assert "Traceback" not in printed.err + printed.out
+        return caught.value.code or 0, printed.out, printed.err
+
+    return run
+
+
+def sentence(err):
+    """The one line that a refusal prints, after the lines of progress."""
+    lines = [line for line in err.splitlines() if not re.match(r"(table|figure) \d:", line)]
+    assert len(lines) == 1
+    assert lines[0].startswith("crcen: ")
+    return lines[0]
+
+
+def test_version(crcen_command):
+    assert crcen_command("--version") == (0, f"crcen {crcen.__version__}\n", "")
+
+
+@pytest.mark.parametrize("flag", ["--help", "-h"])
+def test_help_names_every_command(crcen_command, flag):
+    code, out, err = crcen_command(flag)
+    assert (code, err) == (0, "")
+    for command in COMMANDS:
+        assert command in out
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_every_command_has_help_with_an_example(crcen_command, command):
+    code, out, err = crcen_command(command, "--help")
+    assert (code, err) == (0, "")
+    assert f"crcen {command}" in out.split("Example")[1]
+
+
+def test_no_arguments_show_the_help(crcen_command):
+    code, out, err = crcen_command()
+    assert code in (0, 2)  # typer's versions differ
+    assert "reproduce" in out + err
+
+
+@pytest.mark.parametrize(
+    ("arguments", "named"),
+    [
+        (["reproduce", "table4"], "table4"),
+        (["reproduce", "table1", "--scoring", "accuracy"], "accuracy"),
+        (["reproduce", "table1", "--selection", "never"], "never"),
+        (["reproduce", "table1", "--nothing"], "--nothing"),
+        (["predict"], "predict"),
+        (["methods", "more"], "more"),
+    ],
+)
+def test_usage_errors_exit_with_2(crcen_command, arguments, named):
+    code, out, err = crcen_command(*arguments)
+    assert (code, out) == (2, "")
+    assert named in err
+
+
+def test_methods_are_all_listed_with_their_source(crcen_command):
+    code, out, _ = crcen_command("methods")
+    assert code == 0
+    lines = out.splitlines()
+    assert [line.split()[0] for line in lines] == list(crcen.METHODS)
+    for line, method in zip(lines, crcen.METHODS.values(), strict=True):
+        assert method.summary in line
+        assert line.endswith(f"[{method.source}]")
+
+
+def test_datasets_are_all_listed(crcen_command):
+    code, out, _ = crcen_command("datasets")
+    assert code == 0
+    head, *lines = out.splitlines()
+    assert head.split()[0] == "name"
+    assert [line.split()[0] for line in lines] == [row.name for row in crcen.list_datasets()]
+    assert len(lines) == 27
+    by_name = {line.split()[0]: line.split() for line in lines}
+    assert by_name["abalone"][-1] == by_name["satimage"][-1] == "bundled"
+    assert by_name["us_crime"][-2:] == ["UScrime", "download"]
+    assert by_name["abalone"][1:4] == ["4177", "10", "391"]
+
+
+def test_datasets_say_what_a_data_home_has(crcen_command, data_home):
+    code, out, _ = crcen_command("datasets", "--data-home", data_home)
+    assert code == 0
+    assert out.splitlines()[1].endswith("data_home")
+
+
+def test_table_2_of_the_bundled_sets(crcen_command, tmp_path):
+    code, out, _ = crcen_command("reproduce", "table2", "--quick", "--out", tmp_path / "run")
+    assert code == 0
+    assert out.startswith("## Table 2")
+    assert "| abalone | 4177 | 10 | 391 |" in out
+    assert out.endswith(f"Written to {tmp_path / 'run'}\n")
+
+
+def test_the_runner_of_typer_agrees(tmp_path):
+    result = CliRunner().invoke(cli.app, ["--version"])
+    assert (result.exit_code, result.output) == (0, f"crcen {crcen.__version__}\n")
+    result = CliRunner().invoke(cli.app, ["reproduce", "table2", "--quick", "--out", str(tmp_path / "run")])
+    assert result.exit_code == 0
+    assert (tmp_path / "run" / "table2" / "DONE").exists()
+    assert CliRunner().invoke(cli.app, ["reproduce", "table9"]).exit_code == 2
+
+
+def test_choices_reach_the_run(crcen_command, tmp_path, monkeypatch):
+    given = {}
+
+    def record(artefact, **options):
+        given.update(options, artefact=artefact)
+        raise crcen.InvalidParameter("enough\nseen.")
+
+    monkeypatch.setattr("crcen.experiments.reproduce.reproduce", record)
+    options = ["--quick", "--out", tmp_path, "--data-home", "here", "--selection", "per_split", "--scoring", "f1"]
+    code, _, err = crcen_command("reproduce", "figure1", *options)
+    assert (code, err) == (1, "crcen: enough seen.\n")
+    assert {name: str(value) for name, value in given.items()} == {
+        "artefact": "figure1",
+        "quick": "True",
+        "out": str(tmp_path),
+        "data_home": "here",
+        "selection": "per_split",
+        "scoring": "f1",
+    }
+
+
+def test_the_commands_choices_are_the_functions(tmp_path):
+    from crcen.experiments import reproduce
+
+    assert [one.value for one in cli.Artefact] == [*reproduce.ARTEFACTS, "all"]
+    assert tuple(one.value for one in cli.Selection) == reproduce._CHOICES["selection"]
+    assert tuple(one.value for one in cli.Scoring) == reproduce._CHOICES["scoring"]
+
+
+def test_a_run_with_other_settings_is_refused(crcen_command, tmp_path):
+    folder = tmp_path / "table2"
+    folder.mkdir()
+    (folder / "settings.json").write_text('{"sets": ["abalone"]}')
+    code, out, err = crcen_command("reproduce", "table2", "--quick", "--out", tmp_path)
+    assert (code, out) == (1, "")
+    assert "holds a run with other settings (sets); give another --out" in sentence(err)
+
+
+def test_out_that_is_a_file_is_refused(crcen_command, tmp_path):
+    path = tmp_path / "file"
+    path.write_text("mine")
+    for out in (path, path / "below"):
+        code, _, err = crcen_command("reproduce", "table2", "--quick", "--out", out)
+        assert code == 1
+        assert f"{out} cannot be a run folder" in sentence(err)
+    assert path.read_text() == "mine"
+
+
+def test_a_full_disk_is_one_line(crcen_command, tmp_path, monkeypatch):
+    def full(path, content):
+        raise OSError(28, "No space left on device", str(path))
+
+    monkeypatch.setattr("crcen.experiments.run_folder.write_whole", full)
+    code, _, err = crcen_command("reproduce", "table2", "--quick", "--out", tmp_path)
+    assert code == 1
+    assert "No space left on device" in sentence(err)
+
+
+def test_a_set_that_is_nowhere_is_named(crcen_command, tmp_path, monkeypatch):
+    for name in ("http_proxy", "https_proxy", "HTTP_PROXY", "HTTPS_PROXY"):
+        monkeypatch.setenv(name, "http://127.0.0.1:9")  # nothing listens there: offline at once
+    for name in ("no_proxy", "NO_PROXY"):
+        monkeypatch.delenv(name, raising=False)
+    code, _, err = crcen_command("reproduce", "table2", "--data-home", tmp_path / "empty", "--out", tmp_path / "run")
+    assert code == 1
+    assert "coil_2000" in sentence(err)
+    assert f"data_home={tmp_path / 'empty'}" in sentence(err)
+
+
+def test_a_damaged_file_is_named(crcen_command, tmp_path):
+    path = tmp_path / "zenodo" / "x5data.npz"
+    path.parent.mkdir()
+    path.write_bytes(b"PK\x03\x04 and then nothing")
+    code, _, err = crcen_command("reproduce", "table2", "--quick", "--data-home", tmp_path, "--out", tmp_path / "run")
+    assert code == 1
+    assert str(path) in sentence(err)

@@ -1,0 +1,124 @@
+"""The command as a process: what it imports, and Ctrl-C."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+
+import pytest
+
+import crcen
+
+ENVIRONMENT = {**os.environ, "OMP_NUM_THREADS": "1"}
+
+IMPORTS = """
+import contextlib, io, json, sys
+from crcen.cli import main
+codes = []
+for arguments in json.loads(sys.argv[1]):
+    sys.argv = ["crcen", *arguments]
+    with contextlib.redirect_stdout(io.StringIO()), contextlib.redirect_stderr(io.StringIO()):
+        try:
+            main()
+            codes.append(0)
+        except SystemExit as end:
+            codes.append(end.code or 0)
+heavy = [name for name in ("torch", "sklearn", "scipy", "pandas", "imblearn", "matplotlib") if name in sys.modules]
+print(json.dumps({"codes": codes, "heavy": heavy}))
+"""
+
+# A run of a few seconds that says when it is under way; a shell may have told its children to ignore Ctrl-C.
+SMALL = """
+import signal, sys, time
+signal.signal(signal.SIGINT, signal.default_int_handler)
+from crcen.experiments import reproduce, run_folder
+small = {"runs": 3, "runs_at_once": 1, "n_pos": 50, "n_neg": 500, "n_test": 50, "seed": 0, "hidden": [3], "epochs": 2,
+         "learning_rate": 0.01}
+reproduce.read_settings = lambda quick: {"table1": small, "protocol": {"sets": []}}
+pause, write = float(sys.argv.pop(1)), run_folder.RunFolder.add
+def write_and_wait(self, rows):
+    write(self, rows)
+    time.sleep(pause)
+run_folder.RunFolder.add = write_and_wait
+from crcen.cli import main
+sys.argv[0] = "crcen"
+main()
+"""
+
+
+def python(*arguments, **options):
+    command = [sys.executable, *map(str, arguments)]
+    return subprocess.run(command, env=ENVIRONMENT, capture_output=True, text=True, timeout=120, **options)
+
+
+def test_the_module_is_the_command(tmp_path):
+    done = python("-m", "crcen", "--version", cwd=tmp_path)
+    assert (done.returncode, done.stdout, done.stderr) == (0, f"crcen {crcen.__version__}\n", "")
+    done = python("-m", "crcen", "--help", cwd=tmp_path)
+    assert done.returncode == 0
+    assert "reproduce" in done.stdout
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_usage_error_has_no_traceback(tmp_path):
+    done = python("-m", "crcen", "reproduce", "table4", cwd=tmp_path)
+    assert done.returncode == 2
+    assert "Traceback" not in done.stderr
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_help_version_and_mistakes_load_nothing_heavy():
+    calls = [
+        ["--help"],
+        ["--version"],
+        ["reproduce", "--help"],
+        ["methods", "--help"],
+        ["datasets", "--help"],
+        ["reproduce", "table4"],
+        ["reproduce", "--scoring", "accuracy"],
+        ["nothing"],
+    ]
+    done = python("-c", IMPORTS, json.dumps(calls))
+    assert done.returncode == 0, done.stderr
+    assert json.loads(done.stdout) == {"codes": [0, 0, 0, 0, 0, 2, 2, 2], "heavy": []}
+
+
+def test_listing_the_sets_needs_neither_torch_nor_scikit_learn():
+    done = python("-c", IMPORTS, json.dumps([["datasets"]]))
+    assert json.loads(done.stdout) == {"codes": [0], "heavy": []}
+
+
+@pytest.mark.skipif(os.name == "nt", reason="Windows sends Ctrl-C another way")
+def test_ctrl_c_says_one_line_and_the_run_can_be_resumed(tmp_path):
+    def command(folder, pause):
+        return ["-c", SMALL, str(pause), "reproduce", "table1", "--out", str(folder)]
+
+    rows = tmp_path / "run" / "table1" / "rows.jsonl"
+    process = subprocess.Popen(
+        [sys.executable, *command(tmp_path / "run", 20)],
+        env=ENVIRONMENT,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    deadline = time.monotonic() + 120
+    while not rows.exists() or not rows.stat().st_size:
+        assert process.poll() is None, process.communicate()[1]
+        assert time.monotonic() < deadline
+        time.sleep(0.01)
+    process.send_signal(signal.SIGINT)
+    out, err = process.communicate(timeout=60)
+    assert process.returncode == 130
+    assert out == ""
+    assert err == "crcen: interrupted; the same command goes on where it stopped.\n"
+    assert not (rows.parent / "DONE").exists()
+    first = rows.read_bytes()
+
+    resumed, calm = (python(*command(tmp_path / name, 0)) for name in ("run", "calm"))
+    assert (resumed.returncode, calm.returncode) == (0, 0)
+    assert "table 1: 1/5 " in resumed.stderr  # one of six pieces was done
+    assert "table 1: 1/6 " in calm.stderr
+    assert rows.read_bytes().startswith(first)
+    assert resumed.stdout.replace(str(tmp_path / "run"), "") == calm.stdout.replace(str(tmp_path / "calm"), "")
