@@ -43,7 +43,7 @@ def jobs_for(folds: list, lam: float, epochs: int) -> list[crcen.TrainingJob]:
     """The 64 jobs, setting by setting."""
     return [
         crcen.TrainingJob(
-            lam=lam, rows=train, hidden=(h,), l2=l2, max_epochs=epochs, batch_size=BATCH, learning_rate=RATE, seed=7
+            lam=lam, pool=train, hidden=(h,), l2=l2, max_epochs=epochs, batch_size=BATCH, learning_rate=RATE, seed=7
         )
         for h in HIDDEN
         for l2 in L2

@@ -26,7 +26,7 @@ def scores_of(data: crcen.Dataset, splits: list, setting: tuple[int, float], epo
     for train, _ in splits:
         n_pos = int(data.y[train].sum())
         lam = crcen.resolve("balanced", n_pos, len(train) - n_pos).lam
-        jobs.append(crcen.TrainingJob(lam=lam, rows=train, hidden=(setting[0],), l2=setting[1], max_epochs=epochs))
+        jobs.append(crcen.TrainingJob(lam=lam, pool=train, hidden=(setting[0],), l2=setting[1], max_epochs=epochs))
     results = crcen.train(data.X, data.y, jobs)
     rows = []
     for result, (_, test) in zip(results, splits, strict=True):

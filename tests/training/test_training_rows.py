@@ -33,7 +33,7 @@ def collect(batches):
 def test_an_epoch_holds_every_row_of_each_pool_once(batch_size):
     pools = [np.arange(40), np.arange(0, 40)[::-1].copy(), np.arange(40)]
     feed, y = feed_of(pools)
-    batches = collect(feed.shuffled([0, 0, 5], 3, batch_size))
+    batches = collect(feed.batches(feed.epoch_index([0, 0, 5], 3, batch_size)))
     assert len(batches) == n_batches(40, batch_size) == int(np.ceil(40 / min(batch_size, 40)))
     for group in range(3):
         rows = np.concatenate([b[group][0][b[group][2] > 0] for b in batches])
@@ -46,7 +46,7 @@ def test_an_epoch_holds_every_row_of_each_pool_once(batch_size):
 def test_pools_of_other_sizes_are_filled_up_without_weight():
     pools = [np.arange(40), np.arange(3, 40), np.arange(1, 39)]
     feed, _ = feed_of(pools)
-    batches = collect(feed.shuffled([0, 0, 0], 0, 10))
+    batches = collect(feed.batches(feed.epoch_index([0, 0, 0], 0, 10)))
     for group, pool in enumerate(pools):
         rows = np.concatenate([b[group][0][b[group][2] > 0] for b in batches])
         assert sorted(rows) == sorted(pool)
@@ -60,7 +60,7 @@ def test_pools_of_other_sizes_are_filled_up_without_weight():
 def test_classes_are_spread_evenly_over_batches():
     feed, _ = feed_of([np.arange(40)])
     for epoch in range(5):
-        positives = [b[0][1][b[0][2] > 0].sum() for b in collect(feed.shuffled([0], epoch, 8))]
+        positives = [b[0][1][b[0][2] > 0].sum() for b in collect(feed.batches(feed.epoch_index([0], epoch, 8)))]
         assert sum(positives) == 10
         assert max(positives) - min(positives) <= 1 + 1e-9
 
@@ -71,7 +71,9 @@ def test_order_depends_on_seed_and_epoch_and_not_on_company():
     together, _ = feed_of([other, pool, pool])
 
     def order(feed, seeds, epoch, group):
-        return np.concatenate([b[group][0][b[group][2] > 0] for b in collect(feed.shuffled(seeds, epoch, 8))])
+        return np.concatenate(
+            [b[group][0][b[group][2] > 0] for b in collect(feed.batches(feed.epoch_index(seeds, epoch, 8)))]
+        )
 
     base = order(alone, [4], 2, 0)
     np.testing.assert_array_equal(base, order(together, [1, 4, 9], 2, 1))
@@ -86,7 +88,7 @@ def test_groups_of_one_pool_keep_their_own_weights_and_encoding():
     means, scales = np.array([[3.0], [-1.0]]), np.array([[2.0], [5.0]])
     for standardize in (False, True):
         feed, _ = feed_of([pool, pool], weights, standardize=standardize, means=means, scales=scales)
-        for batches in (feed.shuffled([0, 0], 0, 8), feed.in_order(16)):
+        for batches in (feed.batches(feed.epoch_index([0, 0], 0, 8)), feed.in_order(16)):
             totals = np.zeros(2)
             for batch in collect(batches):
                 for group in range(2):

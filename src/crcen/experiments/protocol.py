@@ -73,7 +73,7 @@ def _search(name: str, X: Array, y: NDArray[np.int64], settings: Mapping[str, An
         pools, rows, labels = _training_rows(training, name, X, y, [train for train, _ in fold_rows], settings)
     except ValueError as error:
         return {"error": _sentence(error)}
-    jobs = [_job(training, setting, pool, own, labels, settings) for setting in grid for pool, own in pools]
+    jobs = [_job(training, setting, pool, labels, settings) for setting in grid for pool in pools]
     results = crcen.train(rows, labels, jobs)
     scores = np.full((len(grid), len(fold_rows)), -np.inf)
     for position, result in enumerate(results):
@@ -99,29 +99,27 @@ def _training_rows(
     y: NDArray[np.int64],
     folds: Sequence[Index],
     settings: Mapping[str, Any],
-) -> tuple[list[tuple[Index | None, Index]], Array, NDArray[np.int64]]:
-    """Pool and own rows of each fold, and the rows they index, resampled inside the fold where the method resamples."""
+) -> tuple[list[Index], Array, NDArray[np.int64]]:
+    """Rows of each fold, and what they index: resampled inside the fold where the method resamples."""
     if training.sampler is None:
-        return [(None, train) for train in folds], X, y
+        return list(folds), X, y
     sampled = [crcen.make_method(name, random_state=settings["seed"]).resample(X[train], y[train]) for train in folds]
     ends = np.cumsum([len(labels) for _, labels in sampled])
     pools = [np.arange(end - len(labels), end) for end, (_, labels) in zip(ends, sampled, strict=True)]
     rows, labels = (np.concatenate(part) for part in zip(*sampled, strict=True))
-    return [(pool, pool) for pool in pools], rows, labels
+    return pools, rows, labels
 
 
 def _job(
     training: crcen.NetworkTraining,
     setting: Mapping[str, Any],
-    pool: Index | None,
-    rows: Index,
+    pool: Index,
     y: NDArray[np.int64],
     settings: Mapping[str, Any],
 ) -> crcen.TrainingJob:
-    n_pos = int(y[rows].sum())
+    n_pos = int(y[pool].sum())
     return crcen.TrainingJob(
-        lam=crcen.resolve(training.weighting, n_pos, len(rows) - n_pos).lam,
-        rows=rows,
+        lam=crcen.resolve(training.weighting, n_pos, len(pool) - n_pos).lam,
         pool=pool,
         hidden=(int(setting["hidden"]),),
         l2=float(setting["l2"]),

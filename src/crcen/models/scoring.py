@@ -1,4 +1,4 @@
-"""Scores of held-out rows from a network's weighted logits, without a fitted estimator at hand."""
+"""Scores of held-out rows from a network's weighted logits, without a fitted estimator at hand, and their table."""
 
 from collections.abc import Callable
 from typing import Any
@@ -13,7 +13,7 @@ from crcen.theory.decision import sigmoid
 from crcen.theory.metrics import confusion_counts
 from crcen.theory.weighting import ClassWeighting
 
-__all__ = ["LOG_LOSSES", "SCORES", "held_out_score", "log_losses"]
+__all__ = ["LOG_LOSSES", "SCORES", "check_scoring", "held_out_score", "log_losses", "score_table"]
 
 Array = NDArray[np.float64]
 Bools = NDArray[np.bool_]
@@ -24,7 +24,8 @@ def log_losses(logits: Array, target: Bools, weights: Array, weighting: ClassWei
     shift, row_weights = weighting.logit_shift, weighting.row_weights(target, weights)
     signed = np.where(target, -1.0, 1.0) * (logits - shift if natural else logits)
     row_weights = weights if natural else row_weights
-    return np.asarray((np.logaddexp(0.0, signed) * row_weights).sum(axis=-1) / row_weights.sum())
+    with np.errstate(invalid="ignore"):  # a diverged network's logits are NaN, and so is its loss
+        return np.asarray((np.logaddexp(0.0, signed) * row_weights).sum(axis=-1) / row_weights.sum())
 
 
 def _f1(logits: Array, target: Bools, weights: Array, weighting: ClassWeighting) -> float:
@@ -81,6 +82,21 @@ class _HeldOut(ClassifierMixin, BaseEstimator):
         return np.column_stack([sigmoid(-natural), sigmoid(natural)])
 
 
+def check_scoring(scoring: Any) -> Any:
+    """``scoring`` itself, if it is a name of `SCORES`, any other name that scikit-learn knows, or a callable."""
+    if isinstance(scoring, str) and scoring not in SCORES:
+        try:
+            get_scorer(scoring)
+        except ValueError as error:
+            raise InvalidParameter(
+                f"scoring must be one of {', '.join(SCORES)}, a name that scikit-learn knows, or a callable: "
+                f"got {scoring!r}."
+            ) from error
+    elif not isinstance(scoring, str) and not callable(scoring):
+        raise InvalidParameter(f"scoring must be a name or a callable: got {scoring!r}.")
+    return scoring
+
+
 def held_out_score(
     scoring: Any,
     logits: Array,
@@ -92,22 +108,33 @@ def held_out_score(
     classes: NDArray[Any],
     positive_is_last: bool,
 ) -> float:
-    """Score of weighted logits on held-out rows, higher is better.
-
-    ``scoring`` is a name of `SCORES`, any other name that scikit-learn knows, or a callable ``(estimator, X, y)``.
-    """
+    """Score of weighted logits on held-out rows, higher is better; ``scoring`` is what `check_scoring` lets pass."""
     if isinstance(scoring, str) and scoring in SCORES:
         return SCORES[scoring](logits, target, weights, weighting)
-    if isinstance(scoring, str):
-        try:
-            scorer = get_scorer(scoring)
-        except ValueError as error:
-            raise InvalidParameter(
-                f"scoring must be one of {', '.join(SCORES)}, a name that scikit-learn knows, or a callable: "
-                f"got {scoring!r}."
-            ) from error
-    elif callable(scoring):
-        scorer = scoring
-    else:
-        raise InvalidParameter(f"scoring must be a name or a callable: got {scoring!r}.")
+    scorer = get_scorer(scoring) if isinstance(scoring, str) else scoring
     return float(scorer(_HeldOut(classes, positive_is_last, logits, weighting), X, y))
+
+
+def score_table(params: list[dict[str, Any]], epochs: NDArray[Any], is_dropped: Bools, scores: Array) -> dict[str, Any]:
+    """The table of a search in the form of scikit-learn's; ``scores`` is (settings, folds).
+
+    Settings that were dropped rank behind the others, and those without a score last of all.
+    """
+    table: dict[str, Any] = {}
+    for name in params[0]:
+        column = np.ma.masked_all(len(params), dtype=object)
+        for i, setting in enumerate(params):
+            column[i] = setting[name]
+        table[f"param_{name}"] = column
+    table |= {"params": params, "epochs": epochs, "is_dropped": is_dropped}
+    for fold in range(scores.shape[1]):
+        table[f"split{fold}_test_score"] = scores[:, fold]
+    means = scores.mean(axis=1)
+    table["mean_test_score"] = means
+    with np.errstate(invalid="ignore"):  # no spread where a fold's score is infinite
+        table["std_test_score"] = scores.std(axis=1)
+    merit = np.where(np.isnan(means), -np.inf, means)
+    is_better = (merit[None, :] > merit[:, None]) & (is_dropped[None, :] == is_dropped[:, None])
+    is_ahead = (~is_dropped[None, :] & is_dropped[:, None]) | is_better
+    table["rank_test_score"] = (1 + is_ahead.sum(axis=1)).astype(np.int32)
+    return table

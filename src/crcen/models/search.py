@@ -1,7 +1,6 @@
 """CRCENClassifierCV: grid × folds as stacks, then the best setting refitted, with its out-of-fold evidence."""
 
 import time
-from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from itertools import product
 from typing import Any
@@ -13,7 +12,7 @@ from sklearn.model_selection import check_cv
 from crcen.exceptions import InvalidInput, InvalidParameter
 from crcen.models.classifier import CRCENClassifier
 from crcen.models.progress import progress_bar
-from crcen.models.scoring import LOG_LOSSES, held_out_score, log_losses
+from crcen.models.scoring import LOG_LOSSES, check_scoring, held_out_score, log_losses, score_table
 from crcen.models.validation import check_choice, check_flag, check_hidden, check_labels, check_rows, check_weights
 from crcen.theory.expense import ExpenseTable, expense_table
 from crcen.theory.key_equation import key_equation_of_logits
@@ -71,6 +70,12 @@ class _Outcome:
     logits: Array
     is_dropped: bool = False
 
+    @property
+    def merit(self) -> float:
+        """Mean score over the folds; none where a fold has none."""
+        mean = float(self.scores.mean())
+        return -np.inf if np.isnan(mean) else mean
+
 
 class CRCENClassifierCV(CRCENClassifier):
     """CRCEN networks with cross-validated hidden units, penalty, epochs and, if several are given, weighting.
@@ -110,7 +115,8 @@ class CRCENClassifierCV(CRCENClassifier):
     best_index_, best_params_, best_score_, best_epochs_
         The chosen setting.
     oof_decision_function_ : ndarray of shape (n,)
-        Out-of-fold `decision_function` of the chosen setting, members averaged; NaN for rows in no test fold.
+        Out-of-fold `decision_function` of the chosen setting, members averaged; NaN for rows in no test fold, and that
+        of the last fold for rows in several.
     oof_key_equation_ : KeyEquation
         The key equation on out-of-fold rows: the evidence that the training rows cannot give.
     oof_counts_ : list of ConfusionCounts
@@ -178,8 +184,18 @@ class CRCENClassifierCV(CRCENClassifier):
         groups : array of shape (n,), optional
             For splitters that keep groups together.
         """
+        before = dict(vars(self))
+        try:
+            return self._fit(X, y, sample_weight, groups)
+        except BaseException:  # also Ctrl-C: what was fitted before stays so, what was not does not look fitted
+            self.__dict__.clear()
+            self.__dict__.update(before)
+            raise
+
+    def _fit(self, X: Any, y: Any, sample_weight: Any, groups: Any) -> "CRCENClassifierCV":
         start = time.perf_counter()
         settings = self._settings()
+        scoring = self._scoring(settings)
         X, y = check_rows(self, X, y, reset=True)
         self.classes_ = check_labels(y)
         weights = check_weights(sample_weight, X)
@@ -187,7 +203,6 @@ class CRCENClassifierCV(CRCENClassifier):
         target = y == self.pos_label_
         seed = self._base_seed()
         rows = _Rows(X, y, target, weights, self._folds(X, y, target, weights, groups, seed))
-        scoring = self._scoring(settings)
         with progress_bar(type(self).__name__, visible=bool(self.verbose)) as progress:
             outcomes = self._search(settings, rows, scoring, seed, lambda share: progress(0.7 * share))
             best = self._choose(outcomes)
@@ -241,7 +256,7 @@ class CRCENClassifierCV(CRCENClassifier):
                 "scoring='neg_weighted_log_loss' cannot compare weightings, since its minimum depends on the weight; "
                 "use scoring=None for the natural log loss, or search one weighting."
             )
-        return self.scoring
+        return check_scoring(self.scoring)
 
     def _folds(
         self, X: Array, y: NDArray[Any], target: NDArray[np.bool_], weights: Array, groups: Any, seed: int
@@ -250,15 +265,19 @@ class CRCENClassifierCV(CRCENClassifier):
             splitter = check_cv(self.cv, y, classifier=True)
             if isinstance(self.cv, int | np.integer):
                 splitter.shuffle, splitter.random_state = True, seed
-            folds = [(np.sort(a), np.sort(b)) for a, b in splitter.split(X, y, groups)]
+            folds = [(_positions(a), _positions(b)) for a, b in splitter.split(X, y, groups)]
         except ValueError as error:
             raise InvalidInput(f"cv={self.cv!r} cannot split these rows: {error}") from error
-        for train_rows, _ in folds:
+        for train_rows, held_out in folds:
+            if not weights[held_out].any():
+                raise InvalidInput("a test fold holds no row with weight; use fewer folds or drop rows of weight 0.")
             if not weights[train_rows][target[train_rows]].any() or not weights[train_rows][~target[train_rows]].any():
                 raise InvalidInput(
                     f"a training fold holds one class only: got {int(target.sum())} positive rows for {len(folds)} "
                     f"folds; use fewer folds or stratified ones."
                 )
+        if len(folds) < 2 and self.one_standard_error:
+            raise InvalidParameter("one_standard_error needs at least two folds: got 1.")
         return folds
 
     # -- the search ----------------------------------------------------------------------------------------------
@@ -286,7 +305,7 @@ class CRCENClassifierCV(CRCENClassifier):
         if not self.halving or len(settings) < 8:
             return self._run(settings, rows, scoring, seed, 1.0, progress)
         first = self._run(settings, rows, scoring, seed, _HALVING_EPOCHS, lambda share: progress(0.5 * share))
-        order = np.argsort([-outcome.scores.mean() for outcome in first], kind="stable")
+        order = np.argsort([-outcome.merit for outcome in first], kind="stable")
         kept = sorted(order[: max(2, int(np.ceil(_HALVING_KEEP * len(settings))))])
         full = self._run(
             [settings[i] for i in kept], rows, scoring, seed, 1.0, lambda share: progress(0.5 + 0.5 * share)
@@ -299,7 +318,7 @@ class CRCENClassifierCV(CRCENClassifier):
     def _run(
         self, settings: list[_Setting], rows: _Rows, scoring: Any, seed: int, share: float, progress: Any
     ) -> list[_Outcome]:
-        """Train settings × folds and score each setting at its best epoch."""
+        """Train settings × folds and score each setting at its best epoch (L-BFGS: where it ended)."""
         n = len(rows.X)
         weightings = [
             [self._resolve_fold(s.weighting, rows, train_rows) for train_rows, _ in rows.folds] for s in settings
@@ -308,19 +327,13 @@ class CRCENClassifierCV(CRCENClassifier):
         for setting, own in zip(settings, weightings, strict=True):
             for weighting, (train_rows, held_out) in zip(own, rows.folds, strict=True):
                 job = self._job(setting, weighting.lam, seed, 0, n)
-                epochs = max(1, round(share * job.max_epochs)) if job.solver == "adam" else job.max_epochs
-                size = 4 * len(settings) * sum(len(test) for _, test in rows.folds) * epochs
-                every = -(-size // _RECORD_BYTES) if job.solver == "adam" else epochs
-                jobs.append(
-                    replace(
-                        job,
-                        rows=train_rows,
-                        val_rows=held_out,
-                        max_epochs=epochs,
-                        record_every=every,
-                        balance=False,
-                    )
-                )
+                job = replace(job, pool=train_rows, balance=False)
+                if job.solver == "adam":
+                    epochs = max(1, round(share * job.max_epochs))
+                    size = 4 * len(settings) * sum(len(test) for _, test in rows.folds) * epochs
+                    every = -(-size // _RECORD_BYTES)
+                    job = replace(job, val_rows=held_out, max_epochs=epochs, record_every=every)
+                jobs.append(job)
         results = train(rows.X, rows.target, jobs, sample_weight=rows.weights, device=self.device, progress=progress)
         count = len(rows.folds)
         return [
@@ -338,18 +351,15 @@ class CRCENClassifierCV(CRCENClassifier):
     ) -> _Outcome:
         """Choose the epoch by the folds' mean log loss, then score there."""
         natural = LOG_LOSSES.get(scoring, False) if isinstance(scoring, str) else False
+        records = [_held_out_logits(r, rows.X[test]) for r, (_, test) in zip(results, rows.folds, strict=True)]
         losses = []
-        for weighting, result, (_, held_out) in zip(weightings, results, rows.folds, strict=True):
-            curve = log_losses(
-                result.val_logits.astype(np.float64), rows.target[held_out], rows.weights[held_out], weighting,
-                natural=natural,
-            )  # fmt: skip
+        for weighting, own, (_, test) in zip(weightings, records, rows.folds, strict=True):
+            curve = log_losses(own, rows.target[test], rows.weights[test], weighting, natural=natural)
             losses.append(np.where(np.isfinite(curve), curve, np.inf))
         record = int(np.argmin(np.mean(losses, axis=0)))
         logits = np.full(len(rows.X), np.nan)
         scores = []
-        for weighting, result, (_, held_out) in zip(weightings, results, rows.folds, strict=True):
-            own = result.val_logits[record].astype(np.float64)
+        for weighting, own, (_, held_out) in zip(weightings, (r[record] for r in records), rows.folds, strict=True):
             logits[held_out] = own
             scores.append(
                 held_out_score(
@@ -359,12 +369,11 @@ class CRCENClassifierCV(CRCENClassifier):
                 if np.isfinite(own).all()
                 else -np.inf
             )  # fmt: skip
-        epochs = results[0].recorded_epochs[record] if self._solver_of(setting.hidden, len(rows.X)) == "adam" else None
+        epochs = results[0].recorded_epochs[record] if results[0].recorded_epochs else None
         return _Outcome(setting, epochs, np.array(scores), logits)
 
     def _choose(self, outcomes: list[_Outcome]) -> int:
-        means = np.array([outcome.scores.mean() for outcome in outcomes])
-        means[[outcome.is_dropped for outcome in outcomes]] = -np.inf
+        means = np.array([-np.inf if outcome.is_dropped else outcome.merit for outcome in outcomes])
         best = int(np.argmax(means))
         if not np.isfinite(means[best]):
             raise InvalidInput("no setting has a finite score; check scoring, or lower learning_rate.")
@@ -384,7 +393,7 @@ class CRCENClassifierCV(CRCENClassifier):
             for fold in (None, *(train_rows for train_rows, _ in rows.folds)):
                 resolved = self.weighting_ if fold is None else self._resolve_fold(chosen.setting.weighting, rows, fold)
                 job = self._job(chosen.setting, resolved.lam, seed, member, len(rows.X))
-                jobs.append(replace(job, rows=fold, stop_epoch=chosen.epochs))
+                jobs.append(replace(job, pool=fold, stop_epoch=chosen.epochs))
         return train(rows.X, rows.target, jobs, sample_weight=rows.weights, device=self.device, progress=progress)
 
     def _keep(
@@ -412,7 +421,12 @@ class CRCENClassifierCV(CRCENClassifier):
         self.best_index_, self.scorer_, self.n_splits_ = best, scoring, len(rows.folds)
         self.best_params_, self.best_epochs_ = chosen.setting.params(), chosen.epochs
         self.best_score_ = float(chosen.scores.mean())
-        self.cv_results_ = _results_table(outcomes)
+        self.cv_results_ = score_table(
+            [outcome.setting.params() for outcome in outcomes],
+            np.array([outcome.epochs or 0 for outcome in outcomes]),
+            np.array([outcome.is_dropped for outcome in outcomes]),
+            np.array([outcome.scores for outcome in outcomes]),
+        )
         self.oof_counts_, self.oof_expense_ = self._operating_points(outcomes, rows)
 
     def _operating_points(
@@ -421,9 +435,9 @@ class CRCENClassifierCV(CRCENClassifier):
         """Out-of-fold counts of every weighting at its best setting, and the expense along them."""
         best: dict[int, _Outcome] = {}
         for outcome in outcomes:
-            key = outcome.setting.weighting_index
-            if key not in best or outcome.scores.mean() > best[key].scores.mean():
-                best[key] = outcome
+            rival = best.setdefault(outcome.setting.weighting_index, outcome)
+            if (not outcome.is_dropped, outcome.merit) > (not rival.is_dropped, rival.merit):
+                best[outcome.setting.weighting_index] = outcome
         resolved, counts = [], []
         for outcome in best.values():
             seen = np.isfinite(outcome.logits)
@@ -448,24 +462,14 @@ def _is_list_of_networks(hidden: Any) -> bool:
     return isinstance(hidden, tuple) and len(hidden) > 0 and all(isinstance(h, tuple | list) for h in hidden)
 
 
-def _results_table(outcomes: Iterable[_Outcome]) -> dict[str, Any]:
-    """The table of a search, in the form of scikit-learn's."""
-    rows = list(outcomes)
-    scores = np.array([outcome.scores for outcome in rows])
-    means = scores.mean(axis=1)
-    params = [outcome.setting.params() for outcome in rows]
-    table: dict[str, Any] = {}
-    for name in ("weighting", "hidden", "l2"):
-        column = np.ma.masked_all(len(rows), dtype=object)
-        for i, setting in enumerate(params):
-            column[i] = setting[name]
-        table[f"param_{name}"] = column
-    table["params"] = params
-    table["epochs"] = np.array([outcome.epochs or 0 for outcome in rows])
-    table["is_dropped"] = np.array([outcome.is_dropped for outcome in rows])
-    for fold in range(scores.shape[1]):
-        table[f"split{fold}_test_score"] = scores[:, fold]
-    table["mean_test_score"] = means
-    table["std_test_score"] = scores.std(axis=1)
-    table["rank_test_score"] = (1 + (means[None, :] > means[:, None]).sum(axis=1)).astype(np.int32)
-    return table
+def _positions(rows: Any) -> Index:
+    """Row numbers in order, also from a mask."""
+    found = np.asarray(rows)
+    return np.flatnonzero(found) if found.dtype == bool else np.sort(found)
+
+
+def _held_out_logits(result: TrainingResult, X: Array) -> Array:
+    """What was recorded in training, (records, n), or else the one record of how it ended."""
+    if result.recorded_epochs:
+        return result.val_logits.astype(np.float64)
+    return np.full((1, len(X)), np.nan) if result.network is None else result.network.logits(X)[None]

@@ -83,8 +83,12 @@ def train(
     if not np.isfinite(features).all():
         raise InvalidInput("X must be finite: got NaN or infinity.")
     weights = check_row_weights(sample_weight, target.size)
-    for job in jobs:
-        _check(job, target, weights)
+    checked = set()
+    for job in jobs:  # many jobs name the same rows
+        key = (id(job.rows), id(job.pool), id(job.val_rows))
+        if key not in checked:
+            checked.add(key)
+            _check(job, target, weights)
     where = find_device(device)
     bound = memory_bytes if memory_bytes is not None else int(_SHARE_OF_FREE_MEMORY * free_memory(where))
     data = TrainingData(features, target, weights, where)
@@ -180,7 +184,12 @@ def _train_or_split(
 ) -> dict[int, TrainingResult]:
     """Train a stack; where the memory does not suffice after all, train its halves."""
     try:
-        return StackRun(groups, jobs, data).run(report)
+        run = StackRun(groups, jobs, data)
+        results = run.run(report)
+        if run.stack.is_joint and not all(result.status.is_finite for result in results.values()):
+            # A network that overflowed may have spoilt its neighbours: train them again, each by itself.
+            results = StackRun(groups, jobs, data, joint=False).run(report)
+        return results
     except (MemoryError, RuntimeError) as error:  # torch's CPU allocator raises a plain RuntimeError
         is_memory = isinstance(error, MemoryError | torch.cuda.OutOfMemoryError) or "allocate memory" in str(error)
         if not is_memory or (len(groups) == 1 and len(groups[0]) == 1):

@@ -2,6 +2,7 @@
 
 import hashlib
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 
 import numpy as np
 import torch
@@ -11,7 +12,7 @@ from torch import Tensor
 from crcen.training.jobs import TrainingJob
 from crcen.training.network import encode
 
-__all__ = ["RowFeed", "TrainingData", "digest", "n_batches", "standardization"]
+__all__ = ["BatchIndex", "RowFeed", "TrainingData", "digest", "n_batches", "standardization"]
 
 _LARGEST_SLOPE = 100.0
 
@@ -141,29 +142,23 @@ class RowFeed:
             weights[group, : len(values)] = values
         self._weights = torch.from_numpy(weights).to(data.device, dtype)
         self._filler = longest
-        self._batch = torch.empty(0)
 
-    def shuffled(self, seeds: Sequence[int], epoch: int, batch_size: int) -> Iterator[tuple[Tensor, Tensor, Tensor]]:
-        """The batches of one epoch, the classes spread evenly over them; groups with one pool and seed share them."""
+    def epoch_index(self, seeds: Sequence[int], epoch: int, batch_size: int) -> "BatchIndex":
+        """Batches of one epoch, the classes spread evenly over them; groups with one pool and seed share theirs."""
         orders: dict[tuple[bytes, int], Index] = {}
         for key, pool, seed in zip(self.pool_keys, self._pools, seeds, strict=True):
             if (key, seed) not in orders:
                 orders[key, seed] = self._spread_order(pool, seed, epoch)
+        per_group = [orders[key, seed] for key, seed in zip(self.pool_keys, seeds, strict=True)]
         count = n_batches(len(self._pools[0]), batch_size)
-        shared = len(orders) == 1
-        yield from self._batches(
-            [next(iter(orders.values()))]
-            if shared
-            else [orders[k, s] for k, s in zip(self.pool_keys, seeds, strict=True)],
-            count,
-        )
+        return self._index(per_group[:1] if len(orders) == 1 else per_group, count)
 
     def in_order(self, rows_at_once: int) -> Iterator[tuple[Tensor, Tensor, Tensor]]:
         """All rows once, as they stand."""
         shared = len(set(self.pool_keys)) == 1
         pools = self._pools[:1] if shared else self._pools
         longest = max(len(pool) for pool in pools)
-        yield from self._batches([np.arange(len(pool)) for pool in pools], -(-longest // rows_at_once))
+        yield from self.batches(self._index([np.arange(len(pool)) for pool in pools], -(-longest // rows_at_once)))
 
     def _spread_order(self, pool: Index, seed: int, epoch: int) -> Index:
         """A random order in which each class is spread evenly over the batches, from (seed, epoch) and the pool.
@@ -179,7 +174,7 @@ class RowFeed:
             keys[members] = (rng.permutation(count) + rng.random()) / max(count, 1)
         return np.argsort(keys, kind="stable")
 
-    def _batches(self, orders: Sequence[Index], count: int) -> Iterator[tuple[Tensor, Tensor, Tensor]]:
+    def _index(self, orders: Sequence[Index], count: int) -> "BatchIndex":
         """Cut each order into ``count`` batches of its own even size, filled up to the longest of them."""
         sizes = [-(-len(order) // count) for order in orders]
         positions = np.full((len(orders), count, max(sizes)), self._filler)
@@ -191,19 +186,37 @@ class RowFeed:
             pool_and_filler = np.append(self._pools[group], self._pools[group][0])
             rows[group, :, :size] = pool_and_filler[np.minimum(positions[group, :, :size], len(order))]
         device = self.data.device
-        row_index = torch.from_numpy(rows).to(device)
-        position_index = torch.from_numpy(positions).to(device)
-        groups = self._weights.shape[0]
-        if len(orders) == 1:
-            weights = self._weights[:, position_index[0]]
+        return BatchIndex(torch.from_numpy(rows).to(device), torch.from_numpy(positions).to(device))
+
+    def batches(self, index: "BatchIndex") -> Iterator[tuple[Tensor, Tensor, Tensor]]:
+        """Encoded rows (G, B, F+1), labels (G or 1, B, 1) and row weights (G, B, 1) of each batch, in one buffer."""
+        groups, (orders, count, _) = self._weights.shape[0], index.rows.shape
+        if orders == 1:
+            weights = self._weights[:, index.positions[0]]
         else:
-            weights = self._weights.gather(1, position_index.view(groups, -1)).view(groups, count, -1)
-        x, y = self._x[row_index], self._y[row_index]
-        batch = torch.ones(groups, x.shape[2], x.shape[3] + 1, dtype=self.dtype, device=device)
+            weights = self._weights.gather(1, index.positions.view(groups, -1)).view(groups, count, -1)
+        x, y = self._x[index.rows], self._y[index.rows]
+        batch = torch.ones(groups, x.shape[2], x.shape[3] + 1, dtype=self.dtype, device=self.data.device)
         for i in range(count):
             if self._own is None:
                 torch.addcmul(self._offset, x[:, i], self._slope, out=batch[..., :-1])
             else:
                 for group, own in enumerate(self._own):
-                    batch[group, :, :-1] = own[row_index[min(group, len(orders) - 1), i]]
+                    batch[group, :, :-1] = own[index.rows[min(group, orders - 1), i]]
             yield batch, y[:, i, :, None], weights[:, i, :, None]
+
+
+@dataclass(frozen=True)
+class BatchIndex:
+    """Which rows make up the batches of an epoch: (groups or 1, batches, rows of a batch) each.
+
+    ``rows`` counts in the data, ``positions`` in the pool (one past its end for rows that only fill up a batch).
+    """
+
+    rows: Tensor
+    positions: Tensor
+
+    def copy_(self, other: "BatchIndex") -> None:
+        """Take over another index of the same shape, in place."""
+        self.rows.copy_(other.rows)
+        self.positions.copy_(other.positions)

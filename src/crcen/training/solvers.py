@@ -12,7 +12,7 @@ from typing import Protocol
 import torch
 from torch import Tensor
 
-from crcen.training.rows import RowFeed, n_batches
+from crcen.training.rows import BatchIndex, RowFeed, n_batches
 from crcen.training.stack import Stack
 
 __all__ = ["LBFGS", "Adam", "Objective", "Solver"]
@@ -75,6 +75,11 @@ class Adam:
         self.first_moment = torch.zeros_like(stack.flat)
         self.second_moment = torch.zeros_like(stack.flat)
         self.scratch = torch.empty_like(stack.flat)
+        # On CUDA a whole epoch is captured as one graph: launching its small kernels one by one takes most of the time.
+        self._index: BatchIndex | None = None
+        self._graph: torch.cuda.CUDAGraph | None = None
+        self._captured = torch.empty(0)
+        self._device_factors = torch.zeros(self.batches_an_epoch, 2, dtype=stack.dtype, device=stack.device)
 
     def rate(self, step: int) -> float:
         """The learning rate of a step, from 0."""
@@ -85,26 +90,58 @@ class Adam:
 
     def step(self) -> Tensor:
         """One epoch; the loss is the mean over its batches, plus the penalty at its end."""
+        index = self.feed.epoch_index(self.seeds, self.epoch, self.batch_size)
+        self.epoch += 1
+        if self.stack.device.type != "cuda":
+            return self._run(index)
+        self._set_factors()
+        if self._index is None:  # the first epoch runs as it is and warms the kernels up
+            self._index = index
+            return self._run(index)
+        self._index.copy_(index)
+        if self._graph is None:
+            self._graph = torch.cuda.CUDAGraph()
+            with torch.cuda.graph(self._graph):
+                self._captured = self._run(self._index)
+        self._graph.replay()
+        self.taken = self.epoch * self.batches_an_epoch
+        return self._captured.clone()
+
+    def _run(self, index: BatchIndex) -> Tensor:
         stack = self.stack
         total = torch.zeros_like(self.objective.l2)
-        for x, y, base in self.feed.shuffled(self.seeds, self.epoch, self.batch_size):
+        for i, (x, y, base) in enumerate(self.feed.batches(index)):
             stack.grad.zero_()
             total += stack.loss_and_gradient(x, y, self.batch_objective.row_weights(y, base))
-            self._update()
-        self.epoch += 1
+            self._update(i)
         penalty = stack.per_model(self.penalty * stack.flat**2)
         return total / self.batches_an_epoch + 0.5 * penalty
 
-    def _update(self) -> None:
+    def _factors(self, step: int) -> tuple[float, float]:
+        """Step length and ε of a step, both corrected for the moments' start at zero."""
+        beta1, beta2 = self.betas
+        correction = math.sqrt(1 - beta2 ** (step + 1))
+        return self.rate(step) * correction / (1 - beta1 ** (step + 1)), self.epsilon * correction
+
+    def _set_factors(self) -> None:
+        """Put an epoch's factors on the device: a captured graph cannot take them as numbers."""
+        table = [self._factors(self.taken + i) for i in range(self.batches_an_epoch)]
+        self._device_factors.copy_(torch.tensor(table, dtype=self._device_factors.dtype))
+
+    def _update(self, i: int) -> None:
         beta1, beta2 = self.betas
         grad = self.stack.grad.addcmul_(self.penalty, self.stack.flat)
         self.first_moment.lerp_(grad, 1 - beta1)
         self.second_moment.mul_(beta2).addcmul_(grad, grad, value=1 - beta2)
-        rate = self.rate(self.taken)
+        if self.stack.device.type == "cuda":
+            length, epsilon = self._device_factors[i]
+            torch.sqrt(self.second_moment, out=self.scratch).add_(epsilon)
+            self.stack.flat.sub_(torch.div(self.first_moment, self.scratch, out=self.scratch).mul_(length))
+        else:
+            step_length, small = self._factors(self.taken)
+            torch.sqrt(self.second_moment, out=self.scratch).add_(small)
+            self.stack.flat.addcdiv_(self.first_moment, self.scratch, value=-step_length)
         self.taken += 1
-        correction = math.sqrt(1 - beta2**self.taken)
-        torch.sqrt(self.second_moment, out=self.scratch).add_(self.epsilon * correction)
-        self.stack.flat.addcdiv_(self.first_moment, self.scratch, value=-rate * correction / (1 - beta1**self.taken))
 
     def converged(self) -> Tensor:
         """Adam runs its whole schedule."""
@@ -176,7 +213,7 @@ class LBFGS:
     def _columns(self) -> Tensor:
         """Positions of each network's parameters in the flat vector: a stack for L-BFGS holds one shape only."""
         stack = self.stack
-        first, tail = stack._views(torch.arange(stack.flat.numel(), device=stack.device))
+        first, tail, _ = stack._views(torch.arange(stack.flat.numel(), device=stack.device))
         groups, models = stack.n_groups, stack.n_models
         parts = [first.view(groups, stack.n_features + 1, models, -1).transpose(1, 2)]
         for tensors in tail:

@@ -27,6 +27,9 @@ from crcen.training.network import uniform
 
 __all__ = ["Block", "Stack"]
 
+# Up to so many networks of a group one output product, most of it zeros, beats a product for each of several widths.
+_JOINT_MODELS = 32
+
 
 @dataclass(frozen=True)
 class Block:
@@ -76,6 +79,9 @@ class Stack:
         Names, common to the stack.
     dtype, device
         Of all tensors.
+    joint
+        Whether the output layers of a group's networks may be one matrix product, with zeros where a hidden unit is
+        another network's. That is faster, but where one network overflows, zero times infinity spoils its neighbours.
     """
 
     def __init__(
@@ -87,6 +93,8 @@ class Stack:
         loss: str,
         dtype: torch.dtype,
         device: torch.device,
+        *,
+        joint: bool = True,
     ) -> None:
         self.n_groups, self.n_features, self.n_models = n_groups, n_features, len(shapes)
         self.blocks = _blocks(shapes)
@@ -95,11 +103,17 @@ class Stack:
         self.activation = ACTIVATIONS[activation]
         self.loss = LOSSES[loss]
         self.dtype, self.device = dtype, device
+        shallow = all(len(block.hidden) == 1 for block in self.blocks)
+        self.is_joint = joint and shallow and len(self.blocks) > 1 and len(shapes) <= _JOINT_MODELS
         n_parameters = sum(prod(shape) for shape in self._shapes())
         self.flat = torch.zeros(n_parameters, dtype=dtype, device=device)
         self.grad = torch.zeros_like(self.flat)
-        self.first, self.tail = self._views(self.flat)
-        self.first_grad, self.tail_grad = self._views(self.grad)
+        self.first, self.tail, self.outputs = self._views(self.flat)
+        self.first_grad, self.tail_grad, self.outputs_grad = self._views(self.grad)
+        if self.is_joint:
+            owner = [m for m, hidden in enumerate(shapes) for _ in range(hidden[0])]
+            self._joint = torch.zeros(n_groups, self.width, len(shapes), dtype=dtype, device=device)
+            self._joint_at = (torch.arange(self.width, device=device), torch.tensor(owner, device=device))
         self._hidden = self._work = torch.empty(0, dtype=dtype, device=device)
 
     def _shapes(self) -> Iterator[tuple[int, ...]]:
@@ -111,10 +125,12 @@ class Stack:
                 for h_in, h_out in pairwise(block.hidden):
                     yield (*lead, h_in, h_out)
                     yield (*lead, 1, h_out)
-                yield (*lead, block.hidden[-1])
-                yield lead
+        if not self.is_linear:
+            yield (self.n_groups, sum(block.size * block.hidden[-1] for block in self.blocks))
+            yield (self.n_groups, self.n_models)
 
-    def _views(self, flat: Tensor) -> tuple[Tensor, list[BlockTensors]]:
+    def _views(self, flat: Tensor) -> tuple[Tensor, list[BlockTensors], tuple[Tensor, Tensor]]:
+        """First layer, what follows it block by block, and the output weights and biases of all blocks together."""
         views: list[Tensor] = []
         start = 0
         for shape in self._shapes():
@@ -122,12 +138,17 @@ class Stack:
             start += prod(shape)
         tensors = iter(views)
         first = next(tensors)
-        tail = []
-        for block in self.blocks:
-            if block.hidden:
-                inner = [(next(tensors), next(tensors)) for _ in block.hidden[1:]]
-                tail.append(BlockTensors(inner, next(tensors), next(tensors)))
-        return first, tail
+        if self.is_linear:
+            return first, [], (first, first)
+        inner = [[(next(tensors), next(tensors)) for _ in block.hidden[1:]] for block in self.blocks]
+        out_weight, out_bias = tensors
+        tail, column = [], 0
+        for block, layers in zip(self.blocks, inner, strict=True):
+            width = block.size * block.hidden[-1]
+            own = out_weight[:, column : column + width].view(self.n_groups, block.size, block.hidden[-1])
+            tail.append(BlockTensors(layers, own, out_bias[:, block.models]))
+            column += width
+        return first, tail, (out_weight, out_bias)
 
     # -- networks in and out -----------------------------------------------------------------------------------------
 
@@ -154,7 +175,7 @@ class Stack:
 
     def layers(self, flat: Tensor) -> list[tuple[list[Tensor], list[Tensor]]]:
         """For each block its weights (G, K, in, out) and biases (G, K, out), a layer each, as views of ``flat``."""
-        first, tail = self._views(flat)
+        first, tail, _ = self._views(flat)
         found = []
         for position, block in enumerate(self.blocks):
             h = block.hidden[0] if block.hidden else 1
@@ -191,7 +212,7 @@ class Stack:
     def spread(self, per_model: Tensor, *, biases: bool = False) -> Tensor:
         """A value per network (G, M) as a vector over the flat parameters; zero on biases unless they are asked for."""
         flat = torch.zeros_like(self.flat, dtype=per_model.dtype)
-        first, tail = self._views(flat)
+        first, tail, _ = self._views(flat)
         for position, block in enumerate(self.blocks):
             values = per_model[:, block.models]
             h = block.hidden[0] if block.hidden else 1
@@ -210,7 +231,7 @@ class Stack:
 
     def per_model(self, values: Tensor) -> Tensor:
         """Sums over each network's own parameters of a vector over the flat parameters: (G, M)."""
-        first, tail = self._views(values)
+        first, tail, _ = self._views(values)
         tails = iter(tail)
         sums = []
         for block in self.blocks:
@@ -243,6 +264,11 @@ class Stack:
         if self.is_linear:
             return pre, pre, []
         h = self.activation.forward_in_place(pre) if self.activation.forward_in_place else self.activation.forward(pre)
+        saved_first = h if self.activation.forward_in_place else pre
+        out_weight, out_bias = self.outputs
+        if self.is_joint:
+            self._joint[:, *self._joint_at] = out_weight
+            return torch.baddbmm(out_bias[:, None], h, self._joint), saved_first, []
         groups, rows = h.shape[:2]
         logits = torch.empty(groups, rows, self.n_models, dtype=self.dtype, device=self.device)
         saved: list[list[Tensor]] = []
@@ -257,7 +283,7 @@ class Stack:
                 work = self._work[..., block.columns].view(groups, rows, block.size, block.hidden[0])
                 out = torch.mul(units, tensors.out_weight[:, None], out=work).sum(-1)
             torch.add(out, tensors.out_bias[:, None], out=logits[..., block.models])
-        return logits, (h if self.activation.forward_in_place else pre), saved
+        return logits, saved_first, saved
 
     def _inner_forward(self, units: Tensor, tensors: BlockTensors) -> tuple[list[Tensor], Tensor]:
         """Hidden layers after the first: what the backward pass needs, and the last activations (G, K, B, H)."""
@@ -285,10 +311,14 @@ class Stack:
         back = self._work
         groups, rows = error.shape[:2]
         h = saved_first if self.activation.forward_in_place else self.activation.forward(saved_first)
-        for position, block in enumerate(self.blocks):
+        out_weight_grad, out_bias_grad = self.outputs_grad
+        out_bias_grad += error.sum(1)
+        if self.is_joint:
+            out_weight_grad += torch.bmm(h.transpose(1, 2), error)[:, *self._joint_at]
+            torch.bmm(error, self._joint.transpose(1, 2), out=back)
+        for position, block in enumerate([] if self.is_joint else self.blocks):
             tensors, grads = self.tail[position], self.tail_grad[position]
             own = error[..., block.models]  # (G, B, K)
-            grads.out_bias += own.sum(1)
             shape = (groups, rows, block.size, block.hidden[0])
             target = back[..., block.columns].view(shape)
             if tensors.inner:

@@ -41,8 +41,15 @@ class _Watch:
 class StackRun:
     """One stack from initial parameters to results."""
 
-    def __init__(self, groups: tuple[tuple[int, ...], ...], jobs: Sequence[TrainingJob], data: TrainingData) -> None:
-        self.groups, self.data = groups, data
+    def __init__(
+        self,
+        groups: tuple[tuple[int, ...], ...],
+        jobs: Sequence[TrainingJob],
+        data: TrainingData,
+        *,
+        joint: bool = True,
+    ) -> None:
+        self.groups, self.data, self._may_join = groups, data, joint
         self.jobs = [[jobs[p] for p in group] for group in groups]
         self.example = self.jobs[0][0]
         self.leads = [group[0] for group in self.jobs]  # rows and encoding are common to a group
@@ -70,7 +77,8 @@ class StackRun:
     def _initial_stack(self) -> Stack:
         job, device = self.example, self.data.device
         shapes = [one.hidden for one in self.jobs[0]]
-        stack = Stack(len(self.groups), self.data.X.shape[1], shapes, job.activation, job.loss, self.dtype, device)
+        size = (len(self.groups), self.data.X.shape[1])
+        stack = Stack(*size, shapes, job.activation, job.loss, self.dtype, device, joint=self._may_join)
         seeds = torch.tensor([[one.seed & (2**63 - 1) for one in group] for group in self.jobs], device=device)
         prior = torch.from_numpy(np.log(self.pos_sum) - np.log(self.neg_sum)).to(device, self.dtype)
         stack.initialise(seeds, prior)
