@@ -2,9 +2,9 @@
 
     python benchmarks/bench_gpu.py [--data-home DIR]
 
-Prints seconds for 1 to 8,192 networks of abalone's shape (64 hidden units, 30 epochs, batch 128) with set-up and results
-included, the same for a plain PyTorch loop that trains one network at a time, 10,000 networks of mixed sizes over the
-paper's sets that are at hand, the difference to the CPU's parameters on the same seeds, and peak memory against the bound.
+Prints seconds for 1 to 8,192 networks of abalone's shape (64 hidden units, 30 epochs, batch 128), set-up and results
+included; a plain PyTorch loop that trains one network at a time; 10,000 networks of mixed sizes over the paper's sets
+that are at hand; the difference to the CPU's logits on the same seeds; and peak memory against the bound.
 """
 
 import argparse

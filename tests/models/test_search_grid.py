@@ -27,6 +27,13 @@ def searched(monkeypatch):
     return calls
 
 
+@pytest.fixture(scope="module")
+def clf(rare_rows):
+    X, y = rare_rows()
+    weighting = [Budget(1), Alpha(1.0), {0: 1.0, 1: 4.0}]
+    return CRCENClassifierCV(weighting, hidden=[(2,), (3, 2)], l2=[1e-3, 10.0], **QUICK).fit(X, y)
+
+
 class TestGrid:
     @pytest.mark.parametrize(
         ("given", "hidden", "l2"),
@@ -107,12 +114,6 @@ class TestGrid:
 
 
 class TestTable:
-    @pytest.fixture(scope="class")
-    def clf(self, rare_rows):
-        X, y = rare_rows()
-        weighting = [Budget(1), Alpha(1.0), {0: 1.0, 1: 4.0}]
-        return CRCENClassifierCV(weighting, hidden=[(2,), (3, 2)], l2=[1e-3, 10.0], **QUICK).fit(X, y)
-
     def test_form_of_grid_search(self, clf, rare_rows):
         X, y = rare_rows()
         plain = CRCENClassifier(solver="adam", max_epochs=1)

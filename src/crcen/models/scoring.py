@@ -122,7 +122,8 @@ def score_table(params: list[dict[str, Any]], epochs: NDArray[Any], is_dropped: 
     """
     table: dict[str, Any] = {}
     for name in params[0]:
-        column = np.ma.masked_all(len(params), dtype=object)
+        are_floats = all(isinstance(setting[name], float) for setting in params)
+        column = np.ma.masked_all(len(params), dtype=np.float64 if are_floats else object)
         for i, setting in enumerate(params):
             column[i] = setting[name]
         table[f"param_{name}"] = column

@@ -104,6 +104,8 @@ class Stack:
         self.loss = LOSSES[loss]
         self.dtype, self.device = dtype, device
         shallow = all(len(block.hidden) == 1 for block in self.blocks)
+        # A GPU is short of memory traffic, which a product of matrices has least of; a CPU is short of calls and cache.
+        self._by_products = device.type == "cuda"
         self.is_joint = joint and shallow and len(self.blocks) > 1 and len(shapes) <= _JOINT_MODELS
         n_parameters = sum(prod(shape) for shape in self._shapes())
         self.flat = torch.zeros(n_parameters, dtype=dtype, device=device)
@@ -278,6 +280,9 @@ class Stack:
                 kept, last = self._inner_forward(units, tensors)
                 saved.append(kept)
                 out = torch.matmul(last, tensors.out_weight[..., None])[..., 0].transpose(1, 2)
+            elif self._by_products:
+                saved.append([])
+                out = torch.matmul(units.transpose(1, 2), tensors.out_weight[..., None])[..., 0].transpose(1, 2)
             else:
                 saved.append([])
                 work = self._work[..., block.columns].view(groups, rows, block.size, block.hidden[0])
@@ -325,7 +330,10 @@ class Stack:
                 target.copy_(self._inner_backward(own, saved[position], tensors, grads).transpose(1, 2))
             else:
                 units = h[..., block.columns].view(shape)
-                grads.out_weight += torch.mul(units, own[..., None], out=target).sum(1)
+                if self._by_products:
+                    grads.out_weight += torch.matmul(own.transpose(1, 2)[:, :, None], units.transpose(1, 2))[:, :, 0]
+                else:
+                    grads.out_weight += torch.mul(units, own[..., None], out=target).sum(1)
                 torch.mul(own[..., None], tensors.out_weight[:, None], out=target)
         back = self.activation.backward(back, saved_first)
         self.first_grad.baddbmm_(x.transpose(1, 2), back)

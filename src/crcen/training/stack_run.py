@@ -184,7 +184,13 @@ class StackRun:
             finite = np.all([np.isfinite(p).reshape(*p.shape[:2], -1).all(axis=2) for p in parameters], axis=0)
             for g in range(len(self.groups)):
                 shifts, residuals = self._balance(g, block, weights, biases, finite[g])
-                for k, m in enumerate(range(block.models.start, block.models.stop)):
+                solved = [*(b[g] for b in biases[:-1]), biases[-1][g] + shifts[:, None]]
+                # Lists of views: indexing an array thousands of times is slow.
+                layers = zip(
+                    zip(*(list(w[g]) for w in weights), strict=True), zip(*map(list, solved), strict=True), strict=True
+                )
+                for k, (own_weights, own_biases) in enumerate(layers):
+                    m = block.models.start + k
                     job = self.jobs[g][m]
                     n_iter = int(min(stopped_at[g, m], converged_at[g, m], curves.shape[2]))
                     curve = curves[g, m, :n_iter]
@@ -196,12 +202,7 @@ class StackRun:
                         n_iter,
                     )
                     network = Network(
-                        self.means[g],
-                        self.scales[g],
-                        tuple(w[g, k] for w in weights),
-                        (*(b[g, k] for b in biases[:-1]), biases[-1][g, k] + shifts[k]),
-                        job.activation,
-                        job.standardize,
+                        self.means[g], self.scales[g], own_weights, own_biases, job.activation, job.standardize
                     )
                     results[self.groups[g][m]] = TrainingResult(
                         network if status.is_finite else None,

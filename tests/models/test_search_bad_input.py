@@ -1,0 +1,200 @@
+"""What a search refuses, what it leaves behind when it ends early, and that it can be repeated."""
+
+import numpy as np
+import pytest
+from sklearn.exceptions import NotFittedError
+from sklearn.utils.validation import check_is_fitted
+
+import crcen.models.search
+from crcen import Budget, CRCENClassifierCV, InvalidInput, InvalidParameter, train
+
+LIGHT = {"hidden": [(2,), (4,)], "l2": [1e-3, 0.1], "cv": 3, "solver": "adam", "max_epochs": 5, "batch_size": 32,
+         "random_state": 0}  # fmt: skip
+
+
+class TestParameters:
+    @pytest.mark.parametrize("name", ["hidden", "l2", "weighting"])
+    def test_an_empty_list(self, rare_rows, name):
+        with pytest.raises(InvalidParameter, match=f"{name} of CRCENClassifierCV must not be an empty list"):
+            CRCENClassifierCV(**(LIGHT | {name: []})).fit(*rare_rows())
+
+    @pytest.mark.parametrize(
+        ("given", "sentence"),
+        [
+            ({"hidden": [(4,), (0,)]}, r"hidden .*got \(0,\)"),
+            ({"hidden": [(4,), "8"]}, r"hidden .*got '8'"),
+            ({"hidden": (4, (2,))}, r"hidden .*got \(4, \(2,\)\)"),
+            ({"hidden": None}, r"hidden .*got None"),
+            ({"l2": [1e-3, -1.0]}, r"l2 .*got -1.0"),
+            ({"l2": ["strong"]}, r"l2 .*got 'strong'"),
+            ({"l2": [1e-3, np.nan]}, r"l2 .*got nan"),
+            ({"l2": (1e-3, None)}, r"l2 .*got None"),
+            ({"weighting": [0.5, 2.0]}, r"2(\.0)?"),
+            ({"weighting": [Budget(2), "cheap"]}, "cheap"),
+            ({"weighting": [{0: 1}]}, "weighting dict"),
+            ({"n_members": 0}, "n_members"),
+            ({"max_epochs": 0}, "max_epochs"),
+            ({"batch_size": 1.5}, "batch_size"),
+            ({"learning_rate": -1}, "learning_rate"),
+            ({"activation": "step"}, "activation"),
+            ({"solver": "sgd"}, "solver"),
+            ({"tol": -1}, "tol"),
+            ({"standardize": "yes"}, "standardize"),
+            ({"balance": "out of fold"}, r"balance .*'oof'.*got 'out of fold'"),
+            ({"balance": None}, "balance"),
+            ({"one_standard_error": 1.5}, "one_standard_error"),
+            ({"halving": "yes"}, "halving"),
+            ({"device": "tpu"}, "device"),
+            ({"verbose": -1}, "verbose"),
+            ({"pos_label": 7}, "pos_label"),
+            ({"random_state": "luck"}, "random_state"),
+            ({"scoring": "beauty"}, r"scoring must be one of .*g_mean.*got 'beauty'"),
+            ({"scoring": 3}, "scoring must be a name or a callable: got 3"),
+            ({"scoring": ["f1"]}, "scoring must be a name or a callable"),
+        ],
+        ids=str,
+    )
+    def test_a_bad_value_is_named(self, rare_rows, given, sentence):
+        with pytest.raises(InvalidParameter, match=sentence):
+            CRCENClassifierCV(**(LIGHT | given)).fit(*rare_rows())
+
+    def test_bad_scoring_is_found_before_training(self, rare_rows, monkeypatch):
+        monkeypatch.setattr(crcen.models.search, "train", lambda *_, **__: pytest.fail("trained"))
+        with pytest.raises(InvalidParameter, match="beauty"):
+            CRCENClassifierCV(scoring="beauty", **LIGHT).fit(*rare_rows())
+
+
+class TestRows:
+    def test_nan(self, rare_rows):
+        X, y = rare_rows()
+        X[3, 1] = np.nan
+        with pytest.raises(InvalidInput, match="NaN in column 1"):
+            CRCENClassifierCV(**LIGHT).fit(X, y)
+
+    def test_one_class(self, rare_rows):
+        X, y = rare_rows()
+        with pytest.raises(InvalidInput, match="one class only"):
+            CRCENClassifierCV(**LIGHT).fit(X, np.zeros_like(y))
+        with pytest.raises(InvalidInput, match="both classes need weight"):
+            CRCENClassifierCV(**LIGHT).fit(X, y, sample_weight=1.0 - y)
+
+    def test_three_classes(self, rare_rows):
+        X, y = rare_rows()
+        with pytest.raises(InvalidInput, match="binary"):
+            CRCENClassifierCV(**LIGHT).fit(X, np.arange(len(y)) % 3)
+
+    @pytest.mark.parametrize("weights", [-np.ones(150), np.full(150, np.nan), np.ones(3), np.zeros(150)])
+    def test_bad_weights(self, rare_rows, weights):
+        with pytest.raises(InvalidInput, match=r"sample_weight|weight"):
+            CRCENClassifierCV(**LIGHT).fit(*rare_rows(), sample_weight=weights)
+
+
+def interrupted_at(call):
+    """An engine that is interrupted at this call: 1 is the search, 2 the refit."""
+    calls = []
+
+    def interrupted(X, y, jobs, **kwargs):
+        calls.append(1)
+        if len(calls) == call:
+            raise KeyboardInterrupt
+        return train(X, y, jobs, **kwargs)
+
+    return interrupted
+
+
+class TestInterruption:
+    @pytest.mark.parametrize("call", [1, 2])
+    def test_what_was_not_fitted_stays_so(self, rare_rows, monkeypatch, call):
+        X, y = rare_rows()
+        clf = CRCENClassifierCV(**LIGHT)
+        before = dict(vars(clf))
+        monkeypatch.setattr(crcen.models.search, "train", interrupted_at(call))
+        with pytest.raises(KeyboardInterrupt):
+            clf.fit(X, y)
+        assert vars(clf) == before
+        with pytest.raises(NotFittedError):
+            check_is_fitted(clf)
+        with pytest.raises(NotFittedError):
+            clf.predict(X)
+
+    @pytest.mark.parametrize("call", [1, 2])
+    def test_what_was_fitted_keeps_its_fit(self, rare_rows, monkeypatch, call):
+        X, y = rare_rows()
+        clf = CRCENClassifierCV(**LIGHT).fit(X, y)
+        before, logits = dict(vars(clf)), clf.decision_function(X)
+        monkeypatch.setattr(crcen.models.search, "train", interrupted_at(call))
+        other = np.where(y == 1, "b", "a")
+        with pytest.raises(KeyboardInterrupt):
+            clf.fit(X[:, :2], other)
+        assert vars(clf) == before
+        np.testing.assert_array_equal(clf.decision_function(X), logits)
+        assert clf.classes_.tolist() == [0, 1]
+
+    def test_in_the_middle_of_training(self, rare_rows):
+        X, y = rare_rows()
+        calls = []
+
+        def interrupting(estimator, X, y):
+            calls.append(1)
+            if len(calls) > 4:
+                raise KeyboardInterrupt
+            return 0.0
+
+        clf = CRCENClassifierCV(scoring=interrupting, **LIGHT)
+        with pytest.raises(KeyboardInterrupt):
+            clf.fit(X, y)
+        with pytest.raises(NotFittedError):
+            check_is_fitted(clf)
+
+    def test_a_refused_fit_leaves_nothing(self, rare_rows):
+        X, y = rare_rows()
+        clf = CRCENClassifierCV(**(LIGHT | {"cv": 200}))
+        with pytest.raises(InvalidInput):
+            clf.fit(X, y)
+        with pytest.raises(NotFittedError):
+            check_is_fitted(clf)
+
+
+class TestRepetition:
+    def assert_same(self, one, other, X):
+        np.testing.assert_array_equal(one.decision_function(X), other.decision_function(X))
+        np.testing.assert_array_equal(one.oof_decision_function_, other.oof_decision_function_)
+        np.testing.assert_array_equal(one.cv_results_["mean_test_score"], other.cv_results_["mean_test_score"])
+        assert one.best_params_ == other.best_params_
+        assert one.best_epochs_ == other.best_epochs_
+
+    def test_same_seed_same_result(self, rare_rows):
+        X, y = rare_rows()
+        clf = CRCENClassifierCV(n_members=2, **LIGHT)
+        one = CRCENClassifierCV(n_members=2, **LIGHT).fit(X, y)
+        self.assert_same(one, clf.fit(X, y), X)
+        logits = clf.decision_function(X)
+        np.testing.assert_array_equal(clf.fit(X, y).decision_function(X), logits)
+
+    def test_another_seed_another_result(self, rare_rows):
+        X, y = rare_rows()
+        one, other = (CRCENClassifierCV(**(LIGHT | {"random_state": seed})).fit(X, y) for seed in (0, 1))
+        assert (one.decision_function(X) != other.decision_function(X)).all()
+
+    def test_random_state_instances(self, rare_rows):
+        X, y = rare_rows()
+        one, other = (
+            CRCENClassifierCV(**(LIGHT | {"random_state": np.random.RandomState(3)})).fit(X, y) for _ in range(2)
+        )
+        self.assert_same(one, other, X)
+        whole = CRCENClassifierCV(**(LIGHT | {"random_state": 3})).fit(X, y)
+        self.assert_same(one, whole, X)
+        logits = one.decision_function(X)
+        assert (one.fit(X, y).decision_function(X) != logits).any()  # the stream went on
+
+    def test_the_global_state_is_not_touched_with_a_seed(self, rare_rows):
+        X, y = rare_rows()
+        before = np.random.get_state()[1].copy()  # noqa: NPY002
+        CRCENClassifierCV(**LIGHT).fit(X, y)
+        np.testing.assert_array_equal(np.random.get_state()[1], before)  # noqa: NPY002
+
+    def test_y_and_x_are_not_written_to(self, rare_rows):
+        X, y = rare_rows()
+        X.setflags(write=False)
+        y.setflags(write=False)
+        CRCENClassifierCV(**LIGHT).fit(X, y)

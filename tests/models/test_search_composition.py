@@ -1,0 +1,142 @@
+"""The search beside and inside scikit-learn's own tools."""
+
+import pickle
+
+import numpy as np
+import pandas as pd
+import pytest
+from sklearn import config_context
+from sklearn.calibration import CalibratedClassifierCV
+from sklearn.model_selection import GridSearchCV, GroupKFold, StratifiedKFold, cross_val_score, cross_validate
+from sklearn.pipeline import Pipeline, make_pipeline
+from sklearn.preprocessing import StandardScaler
+
+from crcen import Budget, CRCENClassifier, CRCENClassifierCV
+
+TRAINING = {"solver": "adam", "max_epochs": 12, "batch_size": 32, "learning_rate": 0.03}
+LIGHT = {"hidden": [(2,), (4,)], "l2": [1e-3, 0.1], "cv": 2, "random_state": 0} | TRAINING | {"max_epochs": 4}
+
+
+def weighted_log_loss(estimator, X, y):
+    """The default score of the search, for a fitted CRCENClassifier."""
+    q = estimator.weighted_proba(X)[np.arange(len(y)), (y == estimator.classes_[1]).astype(int)]
+    weights = np.where(y == estimator.pos_label_, estimator.weighting_.lam, 1 - estimator.weighting_.lam)
+    return np.sum(weights * np.log(q)) / weights.sum()
+
+
+class TestTheSameWinner:
+    @pytest.mark.parametrize("seed", range(3))
+    @pytest.mark.parametrize(("mine", "theirs"), [("neg_log_loss", "neg_log_loss"), (None, weighted_log_loss)])
+    def test_of_penalties(self, rare_rows, seed, mine, theirs):
+        X, y = rare_rows(n=240, shift=0.8, seed=seed)
+        folds = StratifiedKFold(3, shuffle=True, random_state=seed)
+        penalties = [30.0, 1e-3, 3.0]
+        plain = CRCENClassifier(hidden=(8,), random_state=seed, **TRAINING)
+        loop = GridSearchCV(plain, {"l2": penalties}, cv=folds, scoring=theirs).fit(X, y)
+        search = CRCENClassifierCV(hidden=(8,), l2=penalties, cv=folds, scoring=mine, random_state=seed, **TRAINING)
+        search.fit(X, y)
+        assert search.best_params_["l2"] == loop.best_params_["l2"] == 1e-3
+        assert search.best_index_ == loop.best_index_
+        # The search may cut the schedule, so it is at least as good; the folds' batches may differ.
+        assert search.best_score_ > loop.best_score_ - 0.02
+
+    def test_of_networks(self):
+        rng = np.random.default_rng(0)
+        X = rng.uniform(-1, 1, size=(300, 2))
+        y = ((X[:, 0] > 0) ^ (X[:, 1] > 0)).astype(int)
+        folds = StratifiedKFold(3, shuffle=True, random_state=0)
+        settings = TRAINING | {"max_epochs": 25, "random_state": 0, "l2": 1e-4}
+        networks = [(1,), (16,)]
+        loop = GridSearchCV(CRCENClassifier(**settings), {"hidden": networks}, cv=folds, scoring="neg_log_loss")
+        search = CRCENClassifierCV(hidden=networks, cv=folds, scoring="neg_log_loss", **settings)
+        assert search.fit(X, y).best_params_["hidden"] == loop.fit(X, y).best_params_["hidden"] == (16,)
+
+    def test_of_weightings(self, rare_rows):
+        X, y = rare_rows(n=240)
+        folds = StratifiedKFold(3, shuffle=True, random_state=0)
+        weightings = [1e-3, Budget(3), 0.999]
+        plain = CRCENClassifier(hidden=(4,), l2=1e-3, random_state=0, **TRAINING)
+        loop = GridSearchCV(plain, {"weighting": weightings}, cv=folds, scoring="f1").fit(X, y)
+        search = CRCENClassifierCV(weightings, hidden=(4,), l2=1e-3, cv=folds, scoring="f1", random_state=0, **TRAINING)
+        assert search.fit(X, y).best_params_["weighting"] == loop.best_params_["weighting"] == Budget(3)
+
+
+class TestTools:
+    def test_grid_search_over_the_search(self, rare_rows):
+        X, y = rare_rows()
+        grid = {"hidden": [[(2,), (4,)], (3,)], "balance": [True, "oof"], "n_members": [1, 2]}
+        found = GridSearchCV(CRCENClassifierCV(**LIGHT), grid, cv=2, scoring="roc_auc").fit(X, y)
+        assert found.best_estimator_.best_params_["l2"] in LIGHT["l2"]
+        assert np.isfinite(found.cv_results_["mean_test_score"]).all()
+
+    def test_cross_val_score(self, rare_rows):
+        X, y = rare_rows()
+        scores = cross_val_score(CRCENClassifierCV(**LIGHT), X, y, cv=3, scoring="average_precision")
+        assert np.isfinite(scores).all()
+        np.testing.assert_array_equal(
+            scores, cross_val_score(CRCENClassifierCV(**LIGHT), X, y, cv=3, scoring="average_precision")
+        )
+
+    def test_pipeline(self, rare_rows):
+        X, y = rare_rows()
+        weights = np.random.default_rng(0).exponential(size=len(y))
+        pipe = Pipeline([("scale", StandardScaler()), ("search", CRCENClassifierCV(**LIGHT))])
+        pipe.fit(X, y, search__sample_weight=weights)
+        alone = CRCENClassifierCV(**LIGHT).fit(StandardScaler().fit_transform(X), y, sample_weight=weights)
+        np.testing.assert_array_equal(
+            pipe.decision_function(X), alone.decision_function(StandardScaler().fit_transform(X))
+        )
+        pipe.set_params(search__l2=[0.5], search__hidden=(2,)).fit(X, y)
+        assert pipe["search"].best_params_ == {"weighting": "balanced", "hidden": (2,), "l2": 0.5}
+
+    def test_calibration(self, rare_rows):
+        X, y = rare_rows()
+        clf = CalibratedClassifierCV(CRCENClassifierCV(**LIGHT), cv=2).fit(X, y)
+        assert clf.predict_proba(X).shape == (len(y), 2)
+
+    def test_frames_and_pickles(self, rare_rows):
+        X, y = rare_rows()
+        frame = pd.DataFrame(X, columns=["a", "b", "c"])
+        clf = CRCENClassifierCV(**LIGHT).fit(frame, pd.Series(y).map({0: "no", 1: "yes"}))
+        assert clf.feature_names_in_.tolist() == ["a", "b", "c"]
+        copy = pickle.loads(pickle.dumps(clf))
+        np.testing.assert_array_equal(copy.decision_function(frame), clf.decision_function(frame))
+        assert copy.cv_results_["params"] == clf.cv_results_["params"]
+        assert copy.oof_counts_ == clf.oof_counts_
+
+
+class TestRouting:
+    def test_weights_and_groups(self, rare_rows):
+        X, y = rare_rows()
+        weights = np.random.default_rng(0).exponential(size=len(y))
+        groups = np.arange(len(y)) % 10
+        seen = []
+
+        class Recorder(CRCENClassifierCV):
+            def fit(self, X, y, sample_weight=None, groups=None):
+                seen.append((sample_weight, groups))
+                return super().fit(X, y, sample_weight=sample_weight, groups=groups)
+
+        with config_context(enable_metadata_routing=True):
+            clf = Recorder(**(LIGHT | {"cv": GroupKFold(2)})).set_fit_request(sample_weight=True, groups=True)
+            clf.set_score_request(sample_weight=False)
+            found = cross_validate(
+                clf, X, y, cv=GroupKFold(2), params={"sample_weight": weights, "groups": groups}, error_score="raise"
+            )
+        assert np.isfinite(found["test_score"]).all()
+        for (train, _), (got_weights, got_groups) in zip(GroupKFold(2).split(X, y, groups), seen, strict=True):
+            np.testing.assert_array_equal(got_weights, weights[train])
+            np.testing.assert_array_equal(got_groups, groups[train])
+
+    def test_through_a_pipeline(self, rare_rows):
+        X, y = rare_rows()
+        weights = np.random.default_rng(0).exponential(size=len(y))
+        groups = np.arange(len(y)) % 10
+        settings = LIGHT | {"cv": GroupKFold(2)}
+        with config_context(enable_metadata_routing=True):
+            clf = CRCENClassifierCV(**settings).set_fit_request(sample_weight=True, groups=True)
+            scaler = StandardScaler().set_fit_request(sample_weight=False)
+            pipe = make_pipeline(scaler, clf).fit(X, y, sample_weight=weights, groups=groups)
+        Z = StandardScaler().fit_transform(X)
+        alone = CRCENClassifierCV(**settings).fit(Z, y, sample_weight=weights, groups=groups)
+        np.testing.assert_array_equal(pipe[-1].oof_decision_function_, alone.oof_decision_function_)
