@@ -7,7 +7,7 @@ errors answer at once. Exit codes: 0 done, 1 refused with one sentence on standa
 import sys
 from enum import StrEnum
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
@@ -24,6 +24,10 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
+
+
+# A path that must be there already; a mistyped one is a usage error.
+_FOLDER: Any = {"exists": True, "file_okay": False}
 
 
 class Artefact(StrEnum):
@@ -70,7 +74,8 @@ def _root(
 def reproduce(
     artefact: Annotated[Artefact, typer.Argument(help="What to rebuild.")] = Artefact.all,
     data_home: Annotated[
-        Path | None, typer.Option(help="Folder in imbalanced-learn's cache layout; default CRCEN_DATA_HOME.")
+        Path | None,
+        typer.Option(help="Folder in imbalanced-learn's cache layout; default CRCEN_DATA_HOME.", **_FOLDER),
     ] = None,
     quick: Annotated[bool, typer.Option("--quick", help="A minute-long version on the bundled sets.")] = False,
     out: Annotated[
@@ -101,7 +106,9 @@ def reproduce(
 
 @app.command(epilog="Example:  crcen datasets --data-home data")
 def datasets(
-    data_home: Annotated[Path | None, typer.Option(help="Folder in imbalanced-learn's cache layout.")] = None,
+    data_home: Annotated[
+        Path | None, typer.Option(help="Folder in imbalanced-learn's cache layout.", **_FOLDER)
+    ] = None,
 ) -> None:
     """List the benchmark sets and where each would be loaded from."""
     from crcen.datasets.benchmark import list_datasets

@@ -188,6 +188,7 @@ def test_a_set_that_is_nowhere_is_named(crcen_command, tmp_path, monkeypatch):
         monkeypatch.setenv(name, "http://127.0.0.1:9")  # nothing listens there: offline at once
     for name in ("no_proxy", "NO_PROXY"):
         monkeypatch.delenv(name, raising=False)
+    (tmp_path / "empty").mkdir()
     code, _, err = crcen_command("reproduce", "table2", "--data-home", tmp_path / "empty", "--out", tmp_path / "run")
     assert code == 1
     assert "coil_2000" in sentence(err)

@@ -42,8 +42,8 @@ def check_scaling(monkeypatch, name, data, folds, protocol, train):
             np.testing.assert_allclose(network.mean, own.mean(axis=0), rtol=1e-9)
             np.testing.assert_allclose(network.scale, own.std(axis=0), rtol=1e-9)
         else:  # the fold's rows and those made from them
-            np.testing.assert_allclose(X[job.rows][: len(own)], own, rtol=1e-9, atol=1e-9)
-            np.testing.assert_allclose(network.mean, X[job.rows].mean(axis=0), rtol=1e-9)
+            np.testing.assert_allclose(X[job.pool][: len(own)], own, rtol=1e-9, atol=1e-9)
+            np.testing.assert_allclose(network.mean, X[job.pool].mean(axis=0), rtol=1e-9)
 
 
 @pytest.mark.parametrize("name", ["crcen", "smote"])
@@ -94,19 +94,16 @@ def test_a_held_out_row_does_not_change_the_resampled_rows(data, folds, protocol
     wild[held_out[data.y[held_out] == 0][0]] = -1e6
     (clean, *_), rows, labels = _training_rows(training, name, data.X, data.y, folds, protocol)
     (other, second, *_), wild_rows, wild_labels = _training_rows(training, name, wild, data.y, folds, protocol)
-    for pool in (clean, other):
-        np.testing.assert_array_equal(*pool)  # pool and own rows are the same
-    np.testing.assert_array_equal(rows[clean[1]], wild_rows[other[1]])
-    np.testing.assert_array_equal(labels[clean[1]], wild_labels[other[1]])
-    assert np.abs(wild_rows[second[1]]).max() > 1e5  # the fold that owns the row does see it
+    np.testing.assert_array_equal(rows[clean], wild_rows[other])
+    np.testing.assert_array_equal(labels[clean], wild_labels[other])
+    assert np.abs(wild_rows[second]).max() > 1e5  # the fold that owns the row does see it
 
 
 @pytest.mark.parametrize("name", SAMPLERS)
 def test_synthetic_rows_lie_between_the_folds_own_positives(data, folds, protocol, name):
     pools, rows, labels = _training_rows(crcen.METHODS[name].training, name, data.X, data.y, folds, protocol)
-    ends = np.concatenate([own for _, own in pools])
-    np.testing.assert_array_equal(ends, np.arange(len(rows)))  # each fold has its rows to itself
-    for (_, own), fold in zip(pools, folds, strict=True):
+    np.testing.assert_array_equal(np.concatenate(pools), np.arange(len(rows)))  # each fold has its rows to itself
+    for own, fold in zip(pools, folds, strict=True):
         made = rows[own][len(fold) :]
         assert len(made) > 0
         assert (labels[own][len(fold) :] == 1).all()
@@ -119,6 +116,5 @@ def test_methods_that_do_not_resample_use_the_rows_themselves(data, folds, proto
     pools, rows, labels = _training_rows(crcen.METHODS["crcen"].training, "crcen", data.X, data.y, folds, protocol)
     assert rows is data.X
     assert labels is data.y
-    for (pool, own), fold in zip(pools, folds, strict=True):
-        assert pool is None
-        np.testing.assert_array_equal(own, fold)
+    for pool, fold in zip(pools, folds, strict=True):
+        np.testing.assert_array_equal(pool, fold)

@@ -104,7 +104,7 @@ def test_a_grid_point_scores_as_networks_trained_alone(toy, protocol):
     found = _search("crcen", data.X, data.y, protocol | {"scoring": "g_mean"})
     for i, (train, held_out) in enumerate(folds):
         job = crcen.TrainingJob(
-            lam=float((data.y[train] == 0).mean()), rows=train, hidden=(4,), l2=0.1, max_epochs=protocol["epochs"]
+            lam=float((data.y[train] == 0).mean()), pool=train, hidden=(4,), l2=0.1, max_epochs=protocol["epochs"]
         )
         network = crcen.train(data.X, data.y, [job])[0].network
         alone = crcen.g_mean(data.y[held_out], network.logits(data.X[held_out]) > 0)

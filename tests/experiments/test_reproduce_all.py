@@ -151,8 +151,8 @@ def test_everything_on_one_self_contained_page(tiny, tmp_path):
 )
 def test_one_artefact_alone(tiny, tmp_path, artefact, parts, headings):
     report = reproduce(artefact, out=tmp_path)
-    assert {path.name for path in tmp_path.iterdir()} == parts | {"report.html"}
-    assert Page((tmp_path / "report.html").read_text()).headings == headings
+    assert {path.name for path in tmp_path.iterdir()} == parts | {f"{artefact}.html"}
+    assert Page((tmp_path / f"{artefact}.html").read_text()).headings == headings
     assert len(report.texts) == len([h for h in headings if h != "Figure 1"])
 
 

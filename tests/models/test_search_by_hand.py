@@ -1,5 +1,7 @@
 """Every number of a search, recomputed from fold networks trained one by one with `crcen.train`."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from scipy.special import expit
@@ -143,9 +145,35 @@ class TestScores:
         assert clf.best_score_ == pytest.approx(-means.min(), rel=1e-3)
         assert clf.cv_results_["std_test_score"][0] == pytest.approx(by_epoch[clf.best_epochs_ - 1].std(), rel=1e-2)
 
+    @pytest.mark.parametrize(
+        ("scoring", "epoch"),
+        [(None, 3), ("neg_weighted_log_loss", 3), ("f1", 3), ("roc_auc", 3), (brier, 3), ("neg_log_loss", 6)],
+    )
+    def test_the_loss_that_chooses_the_epoch(self, data, monkeypatch, scoring, epoch):
+        X, y = data
+        # Every row +3 after epoch 3, +0.5 after epoch 6, +10 else: the one is better at λ = .95, the other by nature.
+        constant = np.full(EPOCHS, 10.0)
+        constant[[2, 5]] = 3.0, 0.5
+        weights = np.where(y == 1, 0.95, 0.05)
+        weighted = [log_loss(y, np.full(len(y), expit(c)), sample_weight=weights) for c in constant]
+        natural = [log_loss(y, np.full(len(y), expit(c - np.log(19.0)))) for c in constant]
+        assert (np.argmin(weighted), np.argmin(natural)) == (2, 5)
+
+        def with_constant_logits(X, y, jobs, **kwargs):
+            return [
+                replace(result, val_logits=np.repeat(constant[:, None], len(job.val_rows), axis=1).astype(np.float32))
+                if job.record_every
+                else result
+                for job, result in zip(jobs, train(X, y, jobs, **kwargs), strict=True)
+            ]
+
+        monkeypatch.setattr(crcen.models.search, "train", with_constant_logits)
+        clf = CRCENClassifierCV(0.95, scoring=scoring, **FIXED, **QUICK).fit(X, y)
+        assert clf.best_epochs_ == epoch
+
     def test_the_epoch_is_a_cut_before_the_end(self, data):
         X, y = data
-        clf = CRCENClassifierCV(hidden=(32,), l2=0.0, cv=3, **(QUICK | {"learning_rate": 0.03})).fit(X, y)
+        clf = CRCENClassifierCV(hidden=(32,), l2=0.0, cv=3, **(QUICK | {"learning_rate": 0.01})).fit(X, y)
         assert 1 < clf.best_epochs_ < EPOCHS
         assert clf.n_iter_ == clf.best_epochs_ == clf.cv_results_["epochs"][0]
         assert len(clf.loss_curve_) == clf.best_epochs_

@@ -13,6 +13,8 @@ from crcen import Alpha, Budget, CRCENClassifier, CRCENClassifierCV, InvalidInpu
 
 QUICK = {"solver": "adam", "max_epochs": 8, "batch_size": 32, "learning_rate": 0.05, "random_state": 0, "cv": 3}
 
+EIGHT = {"hidden": [(2,), (8,)], "l2": [1e-3, 3.0, 10.0, 30.0]}
+
 
 @pytest.fixture
 def searched(monkeypatch):
@@ -169,7 +171,7 @@ class TestTable:
 
     def test_settings_without_a_score_come_last(self, rare_rows):
         X, y = rare_rows()
-        calls = iter([np.nan, 0.2, 0.2] + [0.1, 0.1, 0.1] + [0.3, 0.3, 0.3])
+        calls = iter([np.nan, 0.2, 0.2, 0.1, 0.1, 0.1, 0.3, 0.3, 0.3])
         clf = CRCENClassifierCV(hidden=[(2,), (3,), (4,)], l2=1e-2, scoring=lambda e, X, y: next(calls), **QUICK)
         clf.fit(X, y)
         assert clf.cv_results_["rank_test_score"].tolist() == [3, 2, 1]
@@ -224,11 +226,9 @@ class TestChoice:
 
 
 class TestHalving:
-    GRID = {"hidden": [(2,), (8,)], "l2": [1e-3, 3.0, 10.0, 30.0]}
-
     def test_same_winner_on_an_easy_problem(self, rare_rows):
         X, y = rare_rows(n=200, shift=0.8)
-        settings = self.GRID | QUICK | {"max_epochs": 16}
+        settings = EIGHT | QUICK | {"max_epochs": 16}
         full = CRCENClassifierCV(**settings).fit(X, y)
         fast = CRCENClassifierCV(halving=True, **settings).fit(X, y)
         assert full.best_params_["l2"] == 1e-3
@@ -248,7 +248,7 @@ class TestHalving:
 
     def test_two_rounds(self, rare_rows, searched):
         X, y = rare_rows()
-        CRCENClassifierCV(halving=True, **self.GRID, **QUICK).fit(X, y)
+        CRCENClassifierCV(halving=True, **EIGHT, **QUICK).fit(X, y)
         search = [(len(jobs), jobs[0].max_epochs) for jobs in searched]
         assert search == [(24, 2), (6, 8), (4, 8)]
 
@@ -264,7 +264,7 @@ class TestHalving:
             calls.clear()
             clf = CRCENClassifierCV(
                 [Budget(1)], halving=True, one_standard_error=one_standard_error, scoring=higher_in_the_first_round,
-                **self.GRID, **QUICK,
+                **EIGHT, **QUICK,
             ).fit(X, y)  # fmt: skip
             table = clf.cv_results_
             assert table["mean_test_score"][table["is_dropped"]].min() > clf.best_score_

@@ -1,6 +1,7 @@
 """Recorded logits of validation rows, and schedules cut at an epoch."""
 
 from dataclasses import replace
+from itertools import pairwise
 
 import numpy as np
 import pytest
@@ -133,7 +134,7 @@ class TestRecords:
         big, label = rng.normal(size=(n, 3)), rng.random(n) < 0.3
         edges = [0, 1, 4097, 4100, 9001]
         jobs = []
-        for low, high in zip(edges[:-1], edges[1:], strict=True):
+        for low, high in pairwise(edges):
             test = np.arange(low, high)
             for hidden in ((3,), (5,)):
                 jobs.append(

@@ -117,7 +117,8 @@ def reproduce(
     if artefact == "all":
         tables.append(claims(rows["table1"], rows["table3"], rows["figure1"]))
         write_whole(folder / "claims.md", tables[-1].markdown())
-    write_whole(folder / "report.html", _page(tables, figure))
+    # A page of its own for a single artefact, so that it does not replace that of all.
+    write_whole(folder / ("report.html" if artefact == "all" else f"{artefact}.html"), _page(tables, figure))
     return Reproduction(folder, [table.markdown() for table in tables])
 
 

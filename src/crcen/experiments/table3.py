@@ -126,6 +126,8 @@ def table3(rows: Sequence[Mapping[str, Any]], settings: Mapping[str, Any]) -> Ta
                 else:
                     mean = f"**{value[0]:.3f}**" if value[0] == best[d, metric] else f"{value[0]:.3f}"
                     text = f"{mean} ± {value[1]:.3f}"
+                    if value[2] < settings["splits"]:
+                        text += f" [{value[2]} of {settings['splits']} splits]"
                 if paper:
                     printed = f"**{paper[0]:.3f}**" if paper[0] == best_paper[d, metric] else f"{paper[0]:.3f}"
                     text += f" (paper {printed}" + (f", {value[0] - paper[0]:+.3f})" if value else ")")

@@ -39,6 +39,8 @@ Array = NDArray[np.float64]
 
 # `solver="auto"` takes L-BFGS up to this many rows: a full batch is then as cheap as a mini-batch.
 _SMALL = 128
+# What the balance solve leaves of the key equation, unless logits are so large that no shift can be added to them.
+_BALANCED = 1e-12
 _DEFAULT_EPOCHS = {"adam": 30, "lbfgs": 500}
 
 
@@ -382,6 +384,9 @@ class CRCENClassifier(ClassifierMixin, BaseEstimator):
             self.shift_ = float(solve_shifts(target, logits[None], row_weights[None])[0])
             logits = logits + self.shift_
         self.key_equation_ = key_equation_of_logits(target, logits, self.weighting_, weights)
+        if self.balance is True and not self.key_equation_.residual <= _BALANCED:
+            message = f"the key equation holds to {self.key_equation_.residual:.1e} only; set standardize=True."
+            warnings.warn(message, ConvergenceWarning, stacklevel=3)
 
     def _mean_logits(self, X: Array) -> Array:
         """The members' average, before the shift."""
@@ -397,6 +402,10 @@ class CRCENClassifier(ClassifierMixin, BaseEstimator):
         with np.errstate(over="ignore", invalid="ignore"):  # what overflows is refused by the caller, in words
             mean: Array = logits.mean(axis=0)
         return mean
+
+    def _training_weighting(self) -> ClassWeighting:
+        """The weighting of the training loss."""
+        return self.weighting_
 
     def _networks(self) -> list[Network]:
         """The members as networks of their own."""

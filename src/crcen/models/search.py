@@ -1,7 +1,7 @@
 """CRCENClassifierCV: grid × folds as stacks, then the best setting refitted, with its out-of-fold evidence."""
 
 import time
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from itertools import product
 from typing import Any
 
@@ -11,6 +11,7 @@ from sklearn.model_selection import check_cv
 
 from crcen.exceptions import InvalidInput, InvalidParameter
 from crcen.models.classifier import CRCENClassifier
+from crcen.models.grid import Outcome, SearchRows, Setting, is_list_of_networks
 from crcen.models.progress import progress_bar
 from crcen.models.scoring import LOG_LOSSES, check_scoring, held_out_score, log_losses, score_table
 from crcen.models.validation import check_choice, check_flag, check_hidden, check_labels, check_rows, check_weights
@@ -31,50 +32,6 @@ Index = NDArray[np.int64]
 _RECORD_BYTES = 2**30
 # With ``halving``: a first round over this share of the schedule, after which this share of the settings goes on.
 _HALVING_EPOCHS, _HALVING_KEEP = 0.25, 0.25
-
-
-@dataclass(frozen=True)
-class _Setting:
-    """One point of the grid; ``weighting_index`` tells weightings apart that need not be hashable."""
-
-    weighting_index: int
-    weighting: Any
-    hidden: tuple[int, ...]
-    l2: float
-
-    def params(self) -> dict[str, Any]:
-        return {"weighting": self.weighting, "hidden": self.hidden, "l2": self.l2}
-
-
-@dataclass(frozen=True, eq=False)
-class _Rows:
-    """What every part of the search reads."""
-
-    X: Array
-    y: NDArray[Any]
-    target: NDArray[np.bool_]
-    weights: Array
-    folds: list[tuple[Index, Index]]
-
-
-@dataclass(frozen=True, eq=False)
-class _Outcome:
-    """A setting's fold scores at the epoch chosen for it, and its out-of-fold logits there.
-
-    A setting that halving dropped keeps the scores of its short schedule and may not win by them.
-    """
-
-    setting: _Setting
-    epochs: int | None
-    scores: Array
-    logits: Array
-    is_dropped: bool = False
-
-    @property
-    def merit(self) -> float:
-        """Mean score over the folds; none where a fold has none."""
-        mean = float(self.scores.mean())
-        return -np.inf if np.isnan(mean) else mean
 
 
 class CRCENClassifierCV(CRCENClassifier):
@@ -202,7 +159,7 @@ class CRCENClassifierCV(CRCENClassifier):
         self.pos_label_ = self._positive_label(y, weights)
         target = y == self.pos_label_
         seed = self._base_seed()
-        rows = _Rows(X, y, target, weights, self._folds(X, y, target, weights, groups, seed))
+        rows = SearchRows(X, y, target, weights, self._folds(X, y, target, weights, groups, seed))
         with progress_bar(type(self).__name__, visible=bool(self.verbose)) as progress:
             outcomes = self._search(settings, rows, scoring, seed, lambda share: progress(0.7 * share))
             best = self._choose(outcomes)
@@ -215,10 +172,10 @@ class CRCENClassifierCV(CRCENClassifier):
 
     # -- what is searched ----------------------------------------------------------------------------------------
 
-    def _settings(self) -> list[_Setting]:
+    def _settings(self) -> list[Setting]:
         """The grid, checked."""
         weightings = self.weighting if isinstance(self.weighting, list) else [self.weighting]
-        hidden = self.hidden if _is_list_of_networks(self.hidden) else [self.hidden]
+        hidden = self.hidden if is_list_of_networks(self.hidden) else [self.hidden]
         l2 = list(self.l2) if isinstance(self.l2, list | tuple | np.ndarray) else [self.l2]
         for name, values in (("weighting", weightings), ("hidden", hidden), ("l2", l2)):
             if not len(values):
@@ -241,13 +198,13 @@ class CRCENClassifierCV(CRCENClassifier):
                 device=self.device,
                 verbose=self.verbose,
             )._check_parameters()
-            settings.append(_Setting(index, weighting, check_hidden(self, h), float(penalty)))
+            settings.append(Setting(index, weighting, check_hidden(self, h), float(penalty)))
         check_choice(self, "balance", (True, False, "oof"))
         check_flag(self, "one_standard_error")
         check_flag(self, "halving")
         return settings
 
-    def _scoring(self, settings: list[_Setting]) -> Any:
+    def _scoring(self, settings: list[Setting]) -> Any:
         several = len({s.weighting_index for s in settings}) > 1
         if self.scoring is None:
             return "neg_log_loss" if several else "neg_weighted_log_loss"
@@ -282,7 +239,7 @@ class CRCENClassifierCV(CRCENClassifier):
 
     # -- the search ----------------------------------------------------------------------------------------------
 
-    def _job(self, setting: _Setting, lam: float, seed: int, member: int, n_rows: int) -> TrainingJob:
+    def _job(self, setting: Setting, lam: float, seed: int, member: int, n_rows: int) -> TrainingJob:
         solver = self._solver_of(setting.hidden, n_rows)
         return TrainingJob(
             lam=lam,
@@ -300,7 +257,9 @@ class CRCENClassifierCV(CRCENClassifier):
             balance=self.balance is True,
         )
 
-    def _search(self, settings: list[_Setting], rows: _Rows, scoring: Any, seed: int, progress: Any) -> list[_Outcome]:
+    def _search(
+        self, settings: list[Setting], rows: SearchRows, scoring: Any, seed: int, progress: Any
+    ) -> list[Outcome]:
         """Every setting's outcome; with halving, most of them from the short schedule only."""
         if not self.halving or len(settings) < 8:
             return self._run(settings, rows, scoring, seed, 1.0, progress)
@@ -316,8 +275,8 @@ class CRCENClassifierCV(CRCENClassifier):
         return outcomes
 
     def _run(
-        self, settings: list[_Setting], rows: _Rows, scoring: Any, seed: int, share: float, progress: Any
-    ) -> list[_Outcome]:
+        self, settings: list[Setting], rows: SearchRows, scoring: Any, seed: int, share: float, progress: Any
+    ) -> list[Outcome]:
         """Train settings × folds and score each setting at its best epoch (L-BFGS: where it ended)."""
         n = len(rows.X)
         weightings = [
@@ -343,12 +302,12 @@ class CRCENClassifierCV(CRCENClassifier):
 
     def _outcome(
         self,
-        setting: _Setting,
+        setting: Setting,
         weightings: list[ClassWeighting],
         results: list[TrainingResult],
-        rows: _Rows,
+        rows: SearchRows,
         scoring: Any,
-    ) -> _Outcome:
+    ) -> Outcome:
         """Choose the epoch by the folds' mean log loss, then score there."""
         natural = LOG_LOSSES.get(scoring, False) if isinstance(scoring, str) else False
         records = [_held_out_logits(r, rows.X[test]) for r, (_, test) in zip(results, rows.folds, strict=True)]
@@ -370,9 +329,9 @@ class CRCENClassifierCV(CRCENClassifier):
                 else -np.inf
             )  # fmt: skip
         epochs = results[0].recorded_epochs[record] if results[0].recorded_epochs else None
-        return _Outcome(setting, epochs, np.array(scores), logits)
+        return Outcome(setting, epochs, np.array(scores), logits)
 
-    def _choose(self, outcomes: list[_Outcome]) -> int:
+    def _choose(self, outcomes: list[Outcome]) -> int:
         means = np.array([-np.inf if outcome.is_dropped else outcome.merit for outcome in outcomes])
         best = int(np.argmax(means))
         if not np.isfinite(means[best]):
@@ -386,7 +345,7 @@ class CRCENClassifierCV(CRCENClassifier):
 
     # -- the chosen setting --------------------------------------------------------------------------------------
 
-    def _refit(self, chosen: _Outcome, rows: _Rows, seed: int, progress: Any) -> list[TrainingResult]:
+    def _refit(self, chosen: Outcome, rows: SearchRows, seed: int, progress: Any) -> list[TrainingResult]:
         """The members on all rows, and on each fold for the out-of-fold evidence, in one stack."""
         jobs = []
         for member in range(self.n_members):
@@ -397,7 +356,7 @@ class CRCENClassifierCV(CRCENClassifier):
         return train(rows.X, rows.target, jobs, sample_weight=rows.weights, device=self.device, progress=progress)
 
     def _keep(
-        self, outcomes: list[_Outcome], best: int, scoring: Any, rows: _Rows, results: list[TrainingResult]
+        self, outcomes: list[Outcome], best: int, scoring: Any, rows: SearchRows, results: list[TrainingResult]
     ) -> None:
         """Set every fitted attribute."""
         chosen = outcomes[best]
@@ -430,10 +389,10 @@ class CRCENClassifierCV(CRCENClassifier):
         self.oof_counts_, self.oof_expense_ = self._operating_points(outcomes, rows)
 
     def _operating_points(
-        self, outcomes: list[_Outcome], rows: _Rows
+        self, outcomes: list[Outcome], rows: SearchRows
     ) -> tuple[list[ConfusionCounts], ExpenseTable | None]:
         """Out-of-fold counts of every weighting at its best setting, and the expense along them."""
-        best: dict[int, _Outcome] = {}
+        best: dict[int, Outcome] = {}
         for outcome in outcomes:
             rival = best.setdefault(outcome.setting.weighting_index, outcome)
             if (not outcome.is_dropped, outcome.merit) > (not rival.is_dropped, rival.merit):
@@ -451,15 +410,8 @@ class CRCENClassifierCV(CRCENClassifier):
             table = expense_table([resolved[i] for i in order], [c.fn for c in ordered], [c.fp for c in ordered])
         return counts, table
 
-    def _resolve_fold(self, weighting: Any, rows: _Rows, fold: Index) -> ClassWeighting:
+    def _resolve_fold(self, weighting: Any, rows: SearchRows, fold: Index) -> ClassWeighting:
         return self._resolve_one(weighting, rows.target[fold], rows.weights[fold])
-
-
-def _is_list_of_networks(hidden: Any) -> bool:
-    """A list, or a tuple of tuples, is searched; a tuple of numbers is one network."""
-    if isinstance(hidden, list):
-        return True
-    return isinstance(hidden, tuple) and len(hidden) > 0 and all(isinstance(h, tuple | list) for h in hidden)
 
 
 def _positions(rows: Any) -> Index:

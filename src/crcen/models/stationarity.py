@@ -75,7 +75,7 @@ def stationarity(model: CRCENClassifier, X: Any, y: Any, sample_weight: Any = No
         listed = ", ".join(repr(c) for c in model.classes_.tolist())
         raise InvalidInput(f"y must hold one label of {listed} for each of the {len(rows)} rows.")
     target = labels == model.pos_label_
-    row_weights = model.weighting_.row_weights(target, check_weights(sample_weight, rows))
+    row_weights = model._training_weighting().row_weights(target, check_weights(sample_weight, rows))
     members = [
         gradient_of(network, rows, target, row_weights, model._loss, float(model.l2)) for network in model._networks()
     ]

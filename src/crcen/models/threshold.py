@@ -23,6 +23,9 @@ class MovedThresholdClassifier(CRCENClassifier):
         self._price = super()._resolve(target, weights)
         return resolve(None, self._price.n_pos, self._price.n_neg)
 
+    def _training_weighting(self) -> ClassWeighting:
+        return resolve(None, self._price.n_pos, self._price.n_neg)
+
     def fit(self, X: Any, y: Any, sample_weight: Any = None) -> "MovedThresholdClassifier":
         """Train as `CRCENClassifier` does at λ = ½, then set the price."""
         super().fit(X, y, sample_weight)
