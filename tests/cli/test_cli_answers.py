@@ -133,14 +133,14 @@ def test_choices_reach_the_run(crcen_command, tmp_path, monkeypatch):
         raise crcen.InvalidParameter("enough\nseen.")
 
     monkeypatch.setattr("crcen.experiments.reproduce.reproduce", record)
-    options = ["--quick", "--out", tmp_path, "--data-home", "here", "--selection", "per_split", "--scoring", "f1"]
+    options = ["--quick", "--out", tmp_path, "--data-home", tmp_path, "--selection", "per_split", "--scoring", "f1"]
     code, _, err = crcen_command("reproduce", "figure1", *options)
     assert (code, err) == (1, "crcen: enough seen.\n")
     assert {name: str(value) for name, value in given.items()} == {
         "artefact": "figure1",
         "quick": "True",
         "out": str(tmp_path),
-        "data_home": "here",
+        "data_home": str(tmp_path),
         "selection": "per_split",
         "scoring": "f1",
     }

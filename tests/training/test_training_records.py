@@ -179,9 +179,6 @@ class TestRecords:
         assert result.recorded_epochs == (4, 6)
         np.testing.assert_allclose(result.val_logits[-1], plain_logits(result.network, X[VAL]) - result.shift, **CLOSE)
 
-    @pytest.mark.xfail(
-        raises=ValueError, strict=False, reason="a stack that converges before the last iteration is never recorded"
-    )
     def test_full_batch_networks_that_converge_are_recorded_at_their_end(self):
         job = replace(RECORDED, hidden=(), solver="lbfgs", max_epochs=500, tol=1e-6, record_every=500)
         result = one(job)

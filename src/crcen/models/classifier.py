@@ -13,6 +13,7 @@ from sklearn.utils import check_random_state
 from sklearn.utils.validation import check_is_fitted
 
 from crcen.exceptions import InvalidInput, InvalidParameter, TrainingFailed
+from crcen.models.atomic import all_or_nothing
 from crcen.models.progress import progress_bar
 from crcen.models.validation import (
     check_choice,
@@ -191,6 +192,11 @@ class CRCENClassifier(ClassifierMixin, BaseEstimator):
         -------
         self
         """
+        with all_or_nothing(self):
+            self._fit(X, y, sample_weight)
+        return self
+
+    def _fit(self, X: Any, y: Any, sample_weight: Any) -> None:
         self._check_parameters()
         X, y = check_rows(self, X, y, reset=True)
         self.classes_ = check_labels(y)
@@ -202,7 +208,6 @@ class CRCENClassifier(ClassifierMixin, BaseEstimator):
         with progress_bar(f"{type(self).__name__}", visible=bool(self.verbose)) as progress:
             results = train(X, target, jobs, sample_weight=weights, device=self.device, progress=progress)
         self._store(self._finite(results), X, target, weights)
-        return self
 
     def decision_function(self, X: Any) -> Array:
         """Weighted logit of ``classes_[1]``, float64: above 0 exactly where `predict` gives ``classes_[1]``."""
@@ -322,7 +327,7 @@ class CRCENClassifier(ClassifierMixin, BaseEstimator):
                 seed=self._member_seed(base, member),
                 shuffle_seed=base,
                 standardize=bool(self.standardize),
-                balance=bool(self.balance),
+                balance=self._balances_training_rows(),
             )
             for member in range(self.n_members)
         ]
@@ -351,8 +356,6 @@ class CRCENClassifier(ClassifierMixin, BaseEstimator):
             )
         return np.sort(rows), np.sort(val_rows)
 
-    # -- after training ------------------------------------------------------------------------------------------
-
     def _finite(self, results: list[TrainingResult]) -> list[TrainingResult]:
         """Results that can be used; one warning for the rest."""
         finite = [result for result in results if result.network is not None]
@@ -361,9 +364,9 @@ class CRCENClassifier(ClassifierMixin, BaseEstimator):
         if len(finite) < len(results):
             lost = len(results) - len(finite)
             message = f"{lost} of {len(results)} members diverged and were left out: {Status.DIVERGED.value}."
-            warnings.warn(message, ConvergenceWarning, stacklevel=3)
+            warnings.warn(message, ConvergenceWarning, stacklevel=4)
         if any(result.status is Status.MAX_EPOCHS for result in finite):
-            warnings.warn(f"{type(self).__name__}: {Status.MAX_EPOCHS.value}.", ConvergenceWarning, stacklevel=3)
+            warnings.warn(f"{type(self).__name__}: {Status.MAX_EPOCHS.value}.", ConvergenceWarning, stacklevel=4)
         return finite
 
     def _store(self, results: list[TrainingResult], X: Array, target: NDArray[np.bool_], weights: Array) -> None:
@@ -379,14 +382,14 @@ class CRCENClassifier(ClassifierMixin, BaseEstimator):
         self.status_ = worst.status.name.lower()
         self.shift_ = 0.0
         logits = self._mean_logits(X)
-        if self.balance is True and len(networks) > 1:
+        if self._balances_training_rows() and len(networks) > 1:
             row_weights = self.weighting_.row_weights(target, weights)
             self.shift_ = float(solve_shifts(target, logits[None], row_weights[None])[0])
             logits = logits + self.shift_
         self.key_equation_ = key_equation_of_logits(target, logits, self.weighting_, weights)
-        if self.balance is True and not self.key_equation_.residual <= _BALANCED:
+        if self._balances_training_rows() and not self.key_equation_.residual <= _BALANCED:
             message = f"the key equation holds to {self.key_equation_.residual:.1e} only; set standardize=True."
-            warnings.warn(message, ConvergenceWarning, stacklevel=3)
+            warnings.warn(message, ConvergenceWarning, stacklevel=4)
 
     def _mean_logits(self, X: Array) -> Array:
         """The members' average, before the shift."""
@@ -402,6 +405,13 @@ class CRCENClassifier(ClassifierMixin, BaseEstimator):
         with np.errstate(over="ignore", invalid="ignore"):  # what overflows is refused by the caller, in words
             mean: Array = logits.mean(axis=0)
         return mean
+
+    def _balances_training_rows(self) -> bool:
+        return isinstance(self.balance, bool | np.bool_) and bool(self.balance)
+
+    def _penalty(self) -> float:
+        """The l2 of the fitted networks."""
+        return float(self.l2)
 
     def _training_weighting(self) -> ClassWeighting:
         """The weighting of the training loss."""

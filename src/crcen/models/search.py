@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 from sklearn.model_selection import check_cv
 
 from crcen.exceptions import InvalidInput, InvalidParameter
+from crcen.models.atomic import all_or_nothing
 from crcen.models.classifier import CRCENClassifier
 from crcen.models.grid import Outcome, SearchRows, Setting, is_list_of_networks
 from crcen.models.progress import progress_bar
@@ -77,7 +78,8 @@ class CRCENClassifierCV(CRCENClassifier):
     oof_key_equation_ : KeyEquation
         The key equation on out-of-fold rows: the evidence that the training rows cannot give.
     oof_counts_ : list of ConfusionCounts
-        Out-of-fold decisions for every weighting searched, each at its own best setting.
+        Out-of-fold decisions of the search for every weighting, each at its own best setting (one network a fold,
+        before the balance solve, so that those of the chosen one may differ a little from `oof_decision_function_`).
     oof_expense_ : ExpenseTable or None
         Expense along the weightings searched, where there are several of increasing price.
     n_splits_, scorer_, search_time_
@@ -141,15 +143,11 @@ class CRCENClassifierCV(CRCENClassifier):
         groups : array of shape (n,), optional
             For splitters that keep groups together.
         """
-        before = dict(vars(self))
-        try:
-            return self._fit(X, y, sample_weight, groups)
-        except BaseException:  # also Ctrl-C: what was fitted before stays so, what was not does not look fitted
-            self.__dict__.clear()
-            self.__dict__.update(before)
-            raise
+        with all_or_nothing(self):
+            self._search_and_refit(X, y, sample_weight, groups)
+        return self
 
-    def _fit(self, X: Any, y: Any, sample_weight: Any, groups: Any) -> "CRCENClassifierCV":
+    def _search_and_refit(self, X: Any, y: Any, sample_weight: Any, groups: Any) -> None:
         start = time.perf_counter()
         settings = self._settings()
         scoring = self._scoring(settings)
@@ -168,7 +166,9 @@ class CRCENClassifierCV(CRCENClassifier):
             members = self._refit(chosen, rows, seed, lambda share: progress(0.7 + 0.3 * share))
         self._keep(outcomes, best, scoring, rows, members)
         self.search_time_ = time.perf_counter() - start
-        return self
+
+    def _penalty(self) -> float:
+        return float(self.best_params_["l2"])
 
     # -- what is searched ----------------------------------------------------------------------------------------
 
@@ -254,7 +254,7 @@ class CRCENClassifierCV(CRCENClassifier):
             seed=self._member_seed(seed, member),
             shuffle_seed=seed,
             standardize=bool(self.standardize),
-            balance=self.balance is True,
+            balance=self._balances_training_rows(),
         )
 
     def _search(
@@ -391,7 +391,10 @@ class CRCENClassifierCV(CRCENClassifier):
     def _operating_points(
         self, outcomes: list[Outcome], rows: SearchRows
     ) -> tuple[list[ConfusionCounts], ExpenseTable | None]:
-        """Out-of-fold counts of every weighting at its best setting, and the expense along them."""
+        """Out-of-fold counts of every weighting at its best setting, and the expense along them.
+
+        All from the search, one network a fold and not balanced, so that the steps of a path can be compared.
+        """
         best: dict[int, Outcome] = {}
         for outcome in outcomes:
             rival = best.setdefault(outcome.setting.weighting_index, outcome)

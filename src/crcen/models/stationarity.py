@@ -77,7 +77,7 @@ def stationarity(model: CRCENClassifier, X: Any, y: Any, sample_weight: Any = No
     target = labels == model.pos_label_
     row_weights = model._training_weighting().row_weights(target, check_weights(sample_weight, rows))
     members = [
-        gradient_of(network, rows, target, row_weights, model._loss, float(model.l2)) for network in model._networks()
+        gradient_of(network, rows, target, row_weights, model._loss, model._penalty()) for network in model._networks()
     ]
     weights, biases = zip(*members, strict=True)
     return Stationarity(

@@ -147,6 +147,8 @@ class StackRun:
             report((epoch + 1) / epochs)
             if (watched or job.solver == "lbfgs") and bool((done | ~losses[-1].isfinite()).all()):
                 break
+        if records and len(losses) not in records.epochs:
+            records.take(len(losses), self.stack, is_last=True)  # L-BFGS may converge before it is time
         report(1.0)
         curves = torch.stack(losses, -1).double().cpu().numpy()  # (G, M, epochs)
         val_curves = np.empty((*curves.shape[:2], 0))
@@ -295,9 +297,9 @@ class _Records:
         self.epochs: list[int] = []
         self.logits: list[list[Tensor]] = []
 
-    def take(self, epoch: int, stack: Stack) -> None:
+    def take(self, epoch: int, stack: Stack, *, is_last: bool = False) -> None:
         """Record where it is time to."""
-        if epoch % self.every == 0 or epoch == self.last:
+        if epoch % self.every == 0 or epoch == self.last or is_last:
             self.epochs.append(epoch)
             self.logits.append(self.validation.logits(stack))
 
