@@ -24,6 +24,7 @@ def protocol():
         "splits": 2,
         "test_size": 0.25,
         "folds": 2,
+        "search_networks": 1,
         "hidden": [2, 4],
         "l2": [1e-3, 1e-1],
         "epochs": 2,

@@ -62,7 +62,10 @@ def select(
 
 
 def _search(name: str, X: Array, y: NDArray[np.int64], settings: Mapping[str, Any]) -> dict[str, Any]:
-    """Train grid × folds as stacks; return the best setting, its mean score and every setting's."""
+    """Train grid × folds × networks as stacks; return the best setting, its mean score and every setting's.
+
+    A fold's score is the mean over several networks that differ in their seed: one alone says little on small sets.
+    """
     training = crcen.METHODS[name].training
     if training is None:
         raise crcen.InvalidParameter(f"{name} has no network to search over.")
@@ -73,15 +76,21 @@ def _search(name: str, X: Array, y: NDArray[np.int64], settings: Mapping[str, An
         pools, rows, labels = _training_rows(training, name, X, y, [train for train, _ in fold_rows], settings)
     except ValueError as error:
         return {"error": _sentence(error)}
-    jobs = [_job(training, setting, pool, labels, settings) for setting in grid for pool in pools]
-    results = crcen.train(rows, labels, jobs)
-    scores = np.full((len(grid), len(fold_rows)), -np.inf)
-    for position, result in enumerate(results):
-        setting, fold = divmod(position, len(fold_rows))
+    count = settings["search_networks"]
+    jobs = [
+        _job(training, setting, pool, labels, settings, settings["seed"] + network)
+        for setting in grid
+        for pool in pools
+        for network in range(count)
+    ]
+    every = np.full((len(grid), len(fold_rows), count), -np.inf)
+    for position, result in enumerate(crcen.train(rows, labels, jobs)):
+        setting, fold, network = np.unravel_index(position, every.shape)
         if result.network is not None:
             train, held_out = fold_rows[fold]
             logits = result.network.logits(X[held_out])
-            scores[setting, fold] = _score(training, logits, y[held_out], y[train], settings["scoring"])
+            every[setting, fold, network] = _score(training, logits, y[held_out], y[train], settings["scoring"])
+    scores = every.mean(axis=2)
     means = scores.mean(axis=1)
     if np.isneginf(means).all():
         return {"error": f"TrainingFailed: every setting lost a network: {crcen.Status.DIVERGED.value}"}
@@ -116,6 +125,7 @@ def _job(
     pool: Index,
     y: NDArray[np.int64],
     settings: Mapping[str, Any],
+    seed: int,
 ) -> crcen.TrainingJob:
     n_pos = int(y[pool].sum())
     return crcen.TrainingJob(
@@ -125,7 +135,7 @@ def _job(
         l2=float(setting["l2"]),
         loss=training.loss,
         max_epochs=int(settings["epochs"]),
-        seed=int(settings["seed"]),
+        seed=seed,
         shuffle_seed=int(settings["seed"]),
         balance=training.loss == "cross_entropy",
     )
