@@ -3,8 +3,6 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
-DATA_HOME ?= $(if $(CRCEN_DATA_HOME),$(CRCEN_DATA_HOME),$(wildcard ../shared/data))
-export CRCEN_DATA_HOME := $(DATA_HOME)
 
 .PHONY: help setup reproduce test check format build clean
 

@@ -1,4 +1,4 @@
-"""Put result files into pages of docs/, each after a comment that names the file.
+"""Put result files into the README and the pages of docs/, each after a comment that names the file.
 
     python scripts/fill_pages.py [--check]
 
@@ -11,7 +11,7 @@ import sys
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
-MARK = re.compile(r"<!-- (results/[\w./-]+) -->\n(?:.*?<!-- end -->\n)?", re.S)
+MARK = re.compile(r"<!-- (results/[\w./-]+) -->\n(?:(?:(?!<!-- results/).)*?<!-- end -->\n)?", re.S)
 
 
 def filled(text: str) -> str:
@@ -29,7 +29,7 @@ def filled(text: str) -> str:
 def main() -> int:
     """Fill or check all pages."""
     stale = []
-    for page in sorted((ROOT / "docs").glob("*.md")):
+    for page in (ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))):
         text = page.read_text(encoding="utf-8")
         if filled(text) != text:
             stale.append(page.name)

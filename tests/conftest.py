@@ -13,11 +13,10 @@ import pytest
 
 @pytest.fixture(scope="session")
 def data_home():
-    """The benchmark's files, from CRCEN_DATA_HOME or beside the repository."""
-    named = os.environ.get("CRCEN_DATA_HOME")
-    home = Path(named) if named else Path(__file__).resolve().parents[2] / "shared" / "data"
+    """The benchmark's files in imbalanced-learn's cache layout, from CRCEN_DATA_HOME."""
+    home = Path(os.environ.get("CRCEN_DATA_HOME") or "nowhere")
     if not (home / "zenodo").is_dir():
-        pytest.skip(f"no copy of the benchmark in {home}: set CRCEN_DATA_HOME")
+        pytest.skip("no copy of the benchmark: set CRCEN_DATA_HOME")
     return home
 
 

@@ -111,3 +111,10 @@ def test_blocks_share_one_namespace_and_name_their_line():
     assert caught.traceback[-1].lineno == 6  # counted from 0
     with pytest.raises(AssertionError):
         run(">>> 1\n2\n", 1, "page.md", {})
+
+
+def test_result_blocks_are_up_to_date():
+    """Tables in the README and docs are the files of results/, word for word."""
+    script = ROOT / "scripts" / "fill_pages.py"
+    done = subprocess.run([sys.executable, script, "--check"], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stdout + done.stderr

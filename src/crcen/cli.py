@@ -134,6 +134,9 @@ def main() -> None:
     """Entry point: errors that crcen raises on purpose, and those of files and disks, become one line."""
     try:
         app()
+    except BrokenPipeError:  # the reader of our output has gone, as in `crcen methods | head`
+        sys.stderr.close()
+        sys.exit(0)
     except (CrcenError, OSError) as error:
         sys.stderr.write(f"crcen: {' '.join(str(error).split())}\n")
         sys.exit(1)

@@ -1,5 +1,4 @@
 import io
-import os
 import zipfile
 from pathlib import Path
 
@@ -10,14 +9,9 @@ from crcen.datasets import benchmark
 
 
 @pytest.fixture(scope="session")
-def shared_home():
-    """The benchmark's files in imbalanced-learn's cache layout, from outside the repository."""
-    named = os.environ.get("CRCEN_DATA_HOME")
-    beside = Path(__file__).resolve().parents[3] / "shared" / "data"
-    for home in (Path(named) if named else None, beside):
-        if home is not None and (home / "zenodo").is_dir():
-            return home
-    pytest.skip("no copy of the benchmark: set CRCEN_DATA_HOME or put one in ../shared/data")
+def shared_home(data_home):
+    """The benchmark's files, from outside the repository."""
+    return data_home
 
 
 @pytest.fixture

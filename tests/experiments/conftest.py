@@ -1,5 +1,3 @@
-from pathlib import Path
-
 import pytest
 import torch
 
@@ -66,9 +64,9 @@ def selection(tmp_path, protocol):
 
 
 @pytest.fixture(scope="session")
-def paper_tex():
-    """The paper's source, where it lies beside the repository."""
-    path = Path(__file__).resolve().parents[3] / "shared" / "paper.tex"
+def paper_tex(data_home):
+    """The paper's source, where it lies beside the benchmark's files."""
+    path = data_home.parent / "paper.tex"
     if not path.is_file():
-        pytest.skip(f"the paper's source is not in {path}")
+        pytest.skip("the paper's source does not lie beside CRCEN_DATA_HOME")
     return path.read_text(encoding="utf-8")

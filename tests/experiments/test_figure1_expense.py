@@ -17,6 +17,9 @@ ALPHAS = [0.5, 1.0, 1.5, 2.0]
 RATIO = 9.7
 
 
+CHOSEN = {"scoring": "f1", "selection": "per_split"}
+
+
 def hand_rows(counts, split=0, curve="retrained", dataset="abalone", weights=("0.5", "1")):
     return [
         {
@@ -44,7 +47,7 @@ def test_the_papers_abalone_example():
     assert (first["low"], first["high"]) == (pytest.approx(0.5 * RATIO), pytest.approx(RATIO))
     assert first["verdict"] == "inside"  # 5.53 in [4.85, 9.7]
     assert first["pairs"] == [(32, 158), (13, 263)]
-    lines = figure1_tables(both_curves([(32, 158), (13, 263)]))["figure1"].rows
+    lines = figure1_tables(both_curves([(32, 158), (13, 263)]), CHOSEN)["figure1"].rows
     assert lines[0]["expense"] == "5.53"
     assert lines[0]["bracket"] == "[4.85, 9.70]"
 
@@ -54,7 +57,7 @@ def test_splits_are_summed_and_shown_apart():
     entry = expenses(rows)[0]
     assert entry["expense"] == pytest.approx((30 + 80) / (10 + 10))
     np.testing.assert_allclose(entry["per_split"], [3.0, 8.0])
-    line = figure1_tables(rows)["figure1"].rows[0]
+    line = figure1_tables(rows, CHOSEN)["figure1"].rows[0]
     assert line["over splits"] == "3.00 to 8.00"
     assert line["splits defined"] == "2 of 2"
 
@@ -67,7 +70,7 @@ def test_a_step_without_a_catch_is_shown_as_such(end, reason):
     assert entry["reason"] == reason
     assert entry["verdict"] == "undefined"
     assert np.isfinite(other["expense"])
-    line = figure1_tables(rows)["figure1"].rows[0]
+    line = figure1_tables(rows, CHOSEN)["figure1"].rows[0]
     assert line["expense"] == reason
     assert line["over splits"] == ""
     assert line["splits defined"] == "0 of 1"
@@ -76,7 +79,7 @@ def test_a_step_without_a_catch_is_shown_as_such(end, reason):
 
 def test_one_undefined_split_is_counted_and_not_clipped():
     rows = both_curves([(30, 100), (20, 130)]) + both_curves([(20, 100), (21, 110)], split=1)
-    line = figure1_tables(rows)["figure1"].rows[0]
+    line = figure1_tables(rows, CHOSEN)["figure1"].rows[0]
     assert line["expense"] == f"{40 / 9:.2f}"
     assert line["splits defined"] == "1 of 2"
 
@@ -84,7 +87,7 @@ def test_one_undefined_split_is_counted_and_not_clipped():
 def test_pairs_are_listed():
     rows = both_curves([(32, 158), (13, 263)], moved=[(30, 150), (12, 270)], weights=("0.5", "1"))
     rows = [row | {"weight": {"0.5": "½"}.get(row["weight"], row["weight"])} for row in rows]
-    lines = figure1_tables(rows)["figure1_pairs"].rows
+    lines = figure1_tables(rows, CHOSEN)["figure1_pairs"].rows
     assert [(line["λ = ½"], line["α = 1"]) for line in lines] == [
         ("(32, 158)", "(13, 263)"),
         ("(30, 150)", "(12, 270)"),

@@ -242,7 +242,7 @@ class TestOutOfFold:
     def test_key_equation_of_out_of_fold_rows(self, data):
         X, y = data
         weights = np.random.default_rng(2).exponential(size=len(y))
-        clf = CRCENClassifierCV(Budget(3), **FIXED, **QUICK).fit(X, y, sample_weight=weights)
+        clf = CRCENClassifierCV(Budget(3), balance=True, **FIXED, **QUICK).fit(X, y, sample_weight=weights)
         expected = key_equation(y, expit(clf.oof_decision_function_), clf.weighting_, weights)
         for name in ("lhs", "rhs", "residual", "imbalance", "mean_pos", "mean_neg", "z", "p_value"):
             assert getattr(clf.oof_key_equation_, name) == pytest.approx(getattr(expected, name), rel=1e-9)
@@ -251,7 +251,7 @@ class TestOutOfFold:
     def test_rows_in_no_test_fold_are_nan(self, data, owned_by):
         X, y = data
         cv = ShuffleSplit(2, test_size=0.3, random_state=0)
-        clf = CRCENClassifierCV(**(FIXED | {"cv": cv}), **QUICK).fit(X, y)
+        clf = CRCENClassifierCV(balance=True, **(FIXED | {"cv": cv}), **QUICK).fit(X, y)
         folds = list(cv.split(X, y))
         seen = np.zeros(len(X), dtype=bool)
         for _, test in folds:
@@ -284,7 +284,10 @@ class TestOutOfFold:
         q = expit(sign * fits["oof"].oof_decision_function_)
         w = weights * np.where(positive, 0.75, 0.25)
         assert abs(np.sum(w * (positive - q))) / w.sum() <= 1e-12
-        assert fits["oof"].oof_key_equation_.residual <= 1e-12
+        # The evidence is that before the solve, and the shift says how far off it was.
+        assert fits["oof"].oof_key_equation_.residual == pytest.approx(fits[False].oof_key_equation_.residual, rel=1e-6)
+        assert fits["oof"].oof_shift_ == pytest.approx(fits["oof"].shift_)
+        assert fits[False].oof_shift_ == 0.0
         shifts = fits["oof"].oof_decision_function_ - fits[False].oof_decision_function_
         moved = fits["oof"].decision_function(X) - fits[False].decision_function(X)
         assert abs(shifts[0]) > 1e-6

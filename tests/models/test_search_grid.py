@@ -85,7 +85,7 @@ class TestGrid:
 
     def test_the_best_parameters_are_those_of_a_plain_classifier(self, rare_rows):
         X, y = rare_rows()
-        clf = CRCENClassifierCV(hidden=[(2,), (4,)], l2=[1e-3, 0.1], **QUICK).fit(X, y)
+        clf = CRCENClassifierCV(hidden=[(2,), (4,)], l2=[1e-3, 0.1], balance=True, **QUICK).fit(X, y)
         own = {k: v for k, v in QUICK.items() if k != "cv"}
         plain = CRCENClassifier(**clf.best_params_, **own).fit(X, y)
         if clf.best_epochs_ == 8:

@@ -38,7 +38,7 @@ def run_figure1(
                 data = crcen.load_dataset(name, data_home)
             run.add(_counts(data, splits(data, settings)[number], alphas, settings, selection))
             advance(f"{name} split {number}")
-    for file, table in figure1_tables(run.rows).items():
+    for file, table in figure1_tables(run.rows, settings).items():
         run.write(f"{file}.md", table.markdown())
         run.write(f"{file}.csv", table.csv())
     for suffix in ("svg", "png"):
@@ -131,7 +131,7 @@ def _table(points: Sequence[Mapping[str, Any]]) -> crcen.ExpenseTable:
     )
 
 
-def figure1_tables(rows: Sequence[Mapping[str, Any]]) -> dict[str, Table]:
+def figure1_tables(rows: Sequence[Mapping[str, Any]], settings: Mapping[str, Any]) -> dict[str, Table]:
     """The expense of each step, and the (FN, FP) pairs."""
     lines = []
     for entry in expenses(rows):
@@ -148,7 +148,11 @@ def figure1_tables(rows: Sequence[Mapping[str, Any]]) -> dict[str, Table]:
                 "verdict": entry["verdict"],
             }
         )
-    note = "Expense of counts summed over the test parts of all splits; the bracket is [α₁·IR, α₂·IR] (λ = ½ is c = 1)."
+    chosen = f"Hyperparameters selected by {settings['scoring']} ({settings['selection']})."
+    note = (
+        "Expense of counts summed over the test parts of all splits; the bracket is [α₁·IR, α₂·IR] (λ = ½ is c = 1). "
+        + chosen
+    )
     pairs = []
     weights = list(dict.fromkeys(row["weight"] for row in rows))
     for name in dict.fromkeys(row["dataset"] for row in rows):
@@ -162,7 +166,7 @@ def figure1_tables(rows: Sequence[Mapping[str, Any]]) -> dict[str, Table]:
                 line = {"dataset": name, "curve": CURVES[curve], "split": str(split)}
                 line |= {f"α = {w}" if w != "½" else "λ = ½": f"({part[w]['fn']}, {part[w]['fp']})" for w in weights}
                 pairs.append(line)
-    pair_note = "(FN, FP) on the test rows of each split."
+    pair_note = "(FN, FP) on the test rows of each split. " + chosen
     return {
         "figure1": Table("Figure 1, expense", lines, note),
         "figure1_pairs": Table("Figure 1, counts", pairs, pair_note),

@@ -112,10 +112,10 @@ def reproduce(
     if "figure1" in wanted:
         run = run_figure1(protocol, settings["figure1"]["alphas"], folder / "figure1", selected, home)
         rows["figure1"] = run.rows
-        tables += figure1_tables(run.rows).values()
+        tables += figure1_tables(run.rows, protocol).values()
         figure = (folder / "figure1" / "figure1.svg").read_text()
     if artefact == "all":
-        tables.append(claims(rows["table1"], rows["table3"], rows["figure1"]))
+        tables.append(claims(rows["table1"], rows["table3"], rows["figure1"], protocol))
         write_whole(folder / "claims.md", tables[-1].markdown())
     # A page of its own for a single artefact, so that it does not replace that of all.
     write_whole(folder / ("report.html" if artefact == "all" else f"{artefact}.html"), _page(tables, figure))

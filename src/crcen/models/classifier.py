@@ -40,8 +40,7 @@ Array = NDArray[np.float64]
 
 # `solver="auto"` takes L-BFGS up to this many rows: a full batch is then as cheap as a mini-batch.
 _SMALL = 128
-# What the balance solve leaves of the key equation, unless logits are so large that no shift can be added to them.
-_BALANCED = 1e-12
+_BALANCED = 1e-12  # what the solve leaves of the key equation, unless no shift can be added to logits so large
 _DEFAULT_EPOCHS = {"adam": 30, "lbfgs": 500}
 
 
@@ -260,6 +259,8 @@ class CRCENClassifier(ClassifierMixin, BaseEstimator):
             if total <= 0:
                 raise InvalidInput(f"both classes need weight: every row of class {label} has sample_weight 0.")
         if self.pos_label is None:
+            if abs(totals[0] - totals[1]) <= 1e-9 * sum(totals):  # weights that balance the classes: count rows
+                totals = [float((y == label).sum()) for label in self.classes_]
             return self.classes_[0] if totals[0] < totals[1] else self.classes_[1]
         if np.ndim(self.pos_label) or self.pos_label not in list(self.classes_):
             listed = ", ".join(repr(c) for c in self.classes_.tolist())

@@ -10,6 +10,7 @@ from sklearn.utils import check_random_state
 from sklearn.utils.validation import check_is_fitted
 
 from crcen.exceptions import InvalidInput
+from crcen.models.atomic import all_or_nothing
 from crcen.models.classifier import CRCENClassifier
 from crcen.models.extras import need
 from crcen.models.validation import check_choice, check_labels, check_rows
@@ -69,6 +70,11 @@ class ResampledClassifier(ClassifierMixin, BaseEstimator):
 
     def fit(self, X: Any, y: Any) -> "ResampledClassifier":
         """Rebalance and train."""
+        with all_or_nothing(self):
+            self._fit(X, y)
+        return self
+
+    def _fit(self, X: Any, y: Any) -> None:
         X, y = check_rows(self, X, y, reset=True)
         self.classes_ = check_labels(y)
         rows, labels = self.resample(X, y)
@@ -85,7 +91,6 @@ class ResampledClassifier(ClassifierMixin, BaseEstimator):
             device=self.device,
             random_state=self.random_state,
         ).fit(rows, labels)
-        return self
 
     def decision_function(self, X: Any) -> NDArray[np.float64]:
         """Logit of ``classes_[1]`` among rebalanced rows."""

@@ -60,8 +60,9 @@ class CRCENClassifierCV(CRCENClassifier):
         Take the simplest setting (fewest hidden units, then largest l2) within one standard error of the best.
     halving : bool, default=False
         Try all settings on a quarter of the schedule first and run the best quarter of them in full.
-    balance : True, False or "oof", default=True
-        Solve the output bias on the training rows, not at all, or on the out-of-fold logits.
+    balance : "oof", True or False, default="oof"
+        Solve the output bias on the out-of-fold logits, on the training rows as `CRCENClassifier` does, or not at all.
+        On new rows of the benchmark the first kept closest to the key equation and had the best probabilities.
     n_members, activation, solver, max_epochs, batch_size, learning_rate, tol, standardize, pos_label, device,
     random_state, verbose
         As in `CRCENClassifier`. ``max_epochs`` is the length of the schedule of which a cut is chosen.
@@ -76,7 +77,10 @@ class CRCENClassifierCV(CRCENClassifier):
         Out-of-fold `decision_function` of the chosen setting, members averaged; NaN for rows in no test fold, and that
         of the last fold for rows in several.
     oof_key_equation_ : KeyEquation
-        The key equation on out-of-fold rows: the evidence that the training rows cannot give.
+        The key equation on out-of-fold rows, before any solve on them: the evidence that the training rows cannot give.
+    oof_shift_ : float
+        What the solve on out-of-fold rows then added to the logit: how far off, in log-odds, the networks were on rows
+        they did not see. 0 without that solve.
     oof_counts_ : list of ConfusionCounts
         Out-of-fold decisions of the search for every weighting, each at its own best setting (one network a fold,
         before the balance solve, so that those of the chosen one may differ a little from `oof_decision_function_`).
@@ -104,7 +108,7 @@ class CRCENClassifierCV(CRCENClassifier):
         learning_rate: float = 0.01,
         tol: float = 1e-5,
         standardize: bool = True,
-        balance: Any = True,
+        balance: Any = "oof",
         pos_label: Any = None,
         device: str = "auto",
         random_state: Any = None,
@@ -367,16 +371,17 @@ class CRCENClassifierCV(CRCENClassifier):
             networks = [result.network for result in results[i + 1 :: count] if result.network is not None]
             oof[held_out] = np.mean([network.logits(rows.X[held_out]) for network in networks], axis=0)
         seen = np.isfinite(oof)
-        if self.balance == "oof":
-            row_weights = self.weighting_.row_weights(rows.target[seen], rows.weights[seen])
-            shift = float(solve_shifts(rows.target[seen], oof[None, seen], row_weights[None])[0])
-            oof, self.shift_ = oof + shift, self.shift_ + shift
-            logits = self._mean_logits(rows.X) + self.shift_
-            self.key_equation_ = key_equation_of_logits(rows.target, logits, self.weighting_, rows.weights)
-        self.oof_decision_function_ = oof if self._positive_is_last() else -oof
         self.oof_key_equation_ = key_equation_of_logits(
             rows.target[seen], oof[seen], self.weighting_, rows.weights[seen]
         )
+        self.oof_shift_ = 0.0
+        if self.balance == "oof":
+            row_weights = self.weighting_.row_weights(rows.target[seen], rows.weights[seen])
+            self.oof_shift_ = float(solve_shifts(rows.target[seen], oof[None, seen], row_weights[None])[0])
+            oof, self.shift_ = oof + self.oof_shift_, self.shift_ + self.oof_shift_
+            logits = self._mean_logits(rows.X) + self.shift_
+            self.key_equation_ = key_equation_of_logits(rows.target, logits, self.weighting_, rows.weights)
+        self.oof_decision_function_ = oof if self._positive_is_last() else -oof
         self.best_index_, self.scorer_, self.n_splits_ = best, scoring, len(rows.folds)
         self.best_params_, self.best_epochs_ = chosen.setting.params(), chosen.epochs
         self.best_score_ = float(chosen.scores.mean())

@@ -3,9 +3,9 @@
 A plain fit is a list of one job, a search a longer list of the same. The engine returns results; it never prints, warns
 or raises for slow convergence.
 
-On a CPU the stacks are cut into as many pieces as there are threads, and each piece runs on one thread of its own. The
-steps of small networks are too short to be shared out: threads that meet after every operation gain little on an idle
-machine and lose tenfold and more on a busy one, where one of them keeps waiting for the other.
+On a CPU the stacks are cut into two pieces, and each runs on one thread of its own. The steps of small networks are too
+short to be shared out: threads that meet after every operation gain little on an idle machine and lose tenfold and more
+on a busy one, where one of them keeps waiting for the other. Only large steps on many cores are shared out by torch.
 """
 
 from collections.abc import Callable, Iterator, Sequence
@@ -31,6 +31,9 @@ Progress = Callable[[float], None]
 _SHARE_OF_FREE_MEMORY = 0.5
 # From this many operations a step a single piece is worth several threads.
 _OPERATIONS_FOR_THREADS = 5e7
+# More than two pieces queue for the interpreter: measured on 16 cores, six took up to twice the time of two.
+_MOST_WORKERS = 2
+_FEW_THREADS = 4
 
 
 def find_device(name: str) -> torch.device:
@@ -83,6 +86,8 @@ def train(
     if not np.isfinite(features).all():
         raise InvalidInput("X must be finite: got NaN or infinity.")
     weights = check_row_weights(sample_weight, target.size)
+    if weights.any():  # only their ratios count, and float32 holds no weight of 1e-45
+        weights = weights / weights[weights > 0].mean()
     checked = set()
     for job in jobs:  # many jobs name the same rows
         key = (id(job.rows), id(job.pool), id(job.val_rows))
@@ -92,12 +97,19 @@ def train(
     where = find_device(device)
     bound = memory_bytes if memory_bytes is not None else int(_SHARE_OF_FREE_MEMORY * free_memory(where))
     data = TrainingData(features, target, weights, where)
-    threads = torch.get_num_threads() if where.type == "cpu" else 1
-    stacks = [stack.groups for stack in plan(jobs, len(features), features.shape[1], bound // threads)]
-    work = pieces(stacks, jobs, features.shape[1], threads)
+    threads = _THREADS.get() if where.type == "cpu" else 1
+    at_once = min(threads, _MOST_WORKERS)
+    stacks = [stack.groups for stack in plan(jobs, len(features), features.shape[1], bound // at_once)]
+    workers = _workers(stacks, jobs, features.shape[1], threads)
+    work = pieces(stacks, jobs, features.shape[1], workers)
     if not work:
         return []
-    results = _run(work, jobs, data, threads, _Meter([_cost(groups, jobs) for groups in work], progress))
+    meter = _Meter([_cost(groups, jobs) for groups in work], progress)
+    results = _run_apart(work, jobs, data, workers, meter) if min(workers, len(work)) > 1 else {}
+    for i, groups in enumerate(work if not results else []):
+        heavy = step_operations(groups, jobs, features.shape[1]) >= _OPERATIONS_FOR_THREADS
+        with _THREADS.set(threads if heavy else 1):
+            results |= _train_or_split(groups, jobs, data, meter.reporter(i))
     return [results[position] for position in range(len(jobs))]
 
 
@@ -108,6 +120,12 @@ def _check(job: TrainingJob, y: NDArray[np.bool_], sample_weight: NDArray[np.flo
         raise InvalidInput("a training job needs rows of both classes with weight.")
     if job.val_rows is not None and not sample_weight[job.val_rows].any():
         raise InvalidInput("validation rows must have weight.")
+
+
+def _workers(stacks: Sequence[Groups], jobs: Sequence[TrainingJob], n_features: int, threads: int) -> int:
+    """Pieces to run side by side: two, unless a step is large and there are many cores, which torch then shares out."""
+    heavy = any(step_operations(groups, jobs, n_features) >= _OPERATIONS_FOR_THREADS for groups in stacks)
+    return 1 if heavy and threads > _FEW_THREADS else min(threads, _MOST_WORKERS)
 
 
 def _cost(groups: Groups, jobs: Sequence[TrainingJob]) -> float:
@@ -140,21 +158,15 @@ class _Meter:
         return report
 
 
-def _run(
-    work: Sequence[Groups], jobs: Sequence[TrainingJob], data: TrainingData, threads: int, meter: _Meter
+def _run_apart(
+    work: Sequence[Groups], jobs: Sequence[TrainingJob], data: TrainingData, workers: int, meter: _Meter
 ) -> dict[int, TrainingResult]:
-    """Run all pieces: one after the other, or each on a thread of its own."""
+    """Run the pieces side by side, each on one thread."""
     results: dict[int, TrainingResult] = {}
-    if len(work) == 1 or threads == 1:
-        for i, groups in enumerate(work):
-            heavy = step_operations(groups, jobs, data.X.shape[1]) >= _OPERATIONS_FOR_THREADS
-            with _torch_threads(threads if heavy else 1):
-                results |= _train_or_split(groups, jobs, data, meter.reporter(i))
-        return results
     data.prepare(jobs)
     with (
-        _torch_threads(1),
-        ThreadPoolExecutor(min(threads, len(work)), initializer=torch.set_num_threads, initargs=(1,)) as pool,
+        _THREADS.set(1),
+        ThreadPoolExecutor(workers, initializer=torch.set_num_threads, initargs=(1,)) as pool,
     ):
         futures = [pool.submit(_train_or_split, g, jobs, data, meter.reporter(i)) for i, g in enumerate(work)]
         try:
@@ -168,15 +180,34 @@ def _run(
     return results
 
 
-@contextmanager
-def _torch_threads(count: int) -> Iterator[None]:
-    """Let torch use so many threads, and put back what was set before."""
-    before = torch.get_num_threads()
-    torch.set_num_threads(count)
-    try:
-        yield
-    finally:
-        torch.set_num_threads(before)
+class _ThreadCount:
+    """Torch's number of threads, which is the whole process's: the last fit to end puts back what the first found."""
+
+    def __init__(self) -> None:
+        self._lock, self._users, self._before = Lock(), 0, 1
+
+    def get(self) -> int:
+        """The number before any fit changed it."""
+        with self._lock:
+            return self._before if self._users else torch.get_num_threads()
+
+    @contextmanager
+    def set(self, count: int) -> Iterator[None]:
+        """Let torch use so many threads for a while."""
+        with self._lock:
+            self._before = self._before if self._users else torch.get_num_threads()
+            self._users += 1
+            torch.set_num_threads(count)
+        try:
+            yield
+        finally:
+            with self._lock:
+                self._users -= 1
+                if not self._users:
+                    torch.set_num_threads(self._before)
+
+
+_THREADS = _ThreadCount()
 
 
 def _train_or_split(
@@ -187,7 +218,7 @@ def _train_or_split(
         run = StackRun(groups, jobs, data)
         results = run.run(report)
         if run.stack.is_joint and not all(result.status.is_finite for result in results.values()):
-            # A network that overflowed may have spoilt its neighbours: train them again, each by itself.
+            # A network that overflowed may have spoilt its neighbours: train again with output layers apart.
             results = StackRun(groups, jobs, data, joint=False).run(report)
         return results
     except (MemoryError, RuntimeError) as error:  # torch's CPU allocator raises a plain RuntimeError

@@ -41,7 +41,7 @@ class TrainingJob:
         Indices of the training rows; ``None`` for all rows of ``pool``.
     pool
         The rows that mini-batches are drawn from; rows of the pool that are not in ``rows`` weigh nothing. Jobs with
-        one pool and one ``shuffle_seed`` share their batches, which is what makes a stack fast. ``None`` for all.
+        one pool and one ``shuffle_seed`` share their batches. ``None`` for all.
     val_rows
         Rows watched for early stopping; ``None`` for no early stopping.
     balance_rows
@@ -96,6 +96,10 @@ class TrainingJob:
             raise InvalidParameter(f"lam must lie strictly between 0 and 1: got {self.lam!r}.")
         if not self.learning_rate > 0.0:
             raise InvalidParameter(f"learning_rate must be above 0: got {self.learning_rate!r}.")
+        for name in ("rows", "pool", "val_rows", "balance_rows"):
+            given = getattr(self, name)
+            if given is not None and np.asarray(given).dtype.kind not in "iu":
+                raise InvalidParameter(f"{name} must hold row numbers: got {np.asarray(given).dtype} values.")
         if not all(size >= 1 for size in self.hidden):
             raise InvalidParameter(f"hidden must hold layer sizes of at least 1: got {self.hidden!r}.")
 

@@ -21,6 +21,7 @@ _ADAM_COPIES = 7
 _LBFGS_COPIES = 36
 _ACTIVATION_COPIES = 4
 _LBFGS_ROWS = 2048
+_VALIDATION_ROWS = 512
 
 
 @dataclass(frozen=True)
@@ -37,15 +38,23 @@ def free_memory(device: torch.device) -> int:
         return int(torch.cuda.mem_get_info(device)[0])
     try:
         with open("/proc/meminfo") as lines:
-            for line in lines:
-                if line.startswith("MemAvailable:"):
-                    return int(line.split()[1]) * 1024
-    except OSError:
+            free = next(int(line.split()[1]) * 1024 for line in lines if line.startswith("MemAvailable:"))
+        return min(free, _container_limit())
+    except (OSError, StopIteration):
         pass
     try:
         return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") // 2
     except (AttributeError, ValueError, OSError):
         return 2**31
+
+
+def _container_limit() -> int:
+    """Bytes that a container may use; a large number where there is no limit."""
+    try:
+        with open("/sys/fs/cgroup/memory.max") as file:
+            return int(file.read())
+    except (OSError, ValueError):
+        return 2**62
 
 
 def plan(jobs: Sequence[TrainingJob], n_rows: int, n_features: int, memory_bytes: int) -> list[PlannedStack]:
@@ -103,8 +112,8 @@ def halves(groups: Groups) -> list[Groups]:
     return [(groups[0][:middle],), (groups[0][middle:],)]
 
 
-# Below this many operations a step, the time goes into calls, and a second thread has nothing to gain.
-_OPERATIONS_WORTH_A_PIECE = 2e6
+# Below this many operations a step the time goes into calls, which hold the interpreter: threads would only queue.
+_OPERATIONS_WORTH_A_PIECE = 1e7
 
 
 def step_operations(groups: Groups, jobs: Sequence[TrainingJob], n_features: int) -> float:
@@ -139,6 +148,8 @@ def _stack_bytes(groups: Groups, jobs: Sequence[TrainingJob], n_rows: int, n_fea
         owned = lead.rows if not is_adam and lead.rows is not None else lead.pool
         n_pool = max(n_pool, n_rows if owned is None else len(owned))
     rows = min(example.batch_size, n_pool) if is_adam else min(_LBFGS_ROWS, n_pool)
+    if example.val_rows is not None:
+        rows += _VALIDATION_ROWS
     parameters = units = 0
     for position in groups[0]:
         sizes = (n_features, *jobs[position].hidden, 1)

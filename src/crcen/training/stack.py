@@ -258,8 +258,14 @@ class Stack:
         return torch.bmm(x, self.first, out=self._hidden)
 
     def logits(self, x: Tensor) -> Tensor:
-        """Logits (G, B, M) of a batch of encoded rows (G, B, F+1)."""
-        return self._forward(x)[0]
+        """Logits (G, B, M) of a batch of encoded rows (G, B, F+1).
+
+        The step's buffers are left alone: a captured CUDA graph goes on writing to them.
+        """
+        kept = self._hidden, self._work
+        logits = self._forward(x)[0]
+        self._hidden, self._work = kept
+        return logits
 
     def _forward(self, x: Tensor) -> tuple[Tensor, Tensor, list[list[Tensor]]]:
         pre = self._first_layer(x)

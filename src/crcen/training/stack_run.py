@@ -23,7 +23,7 @@ Report = Callable[[float], None]
 
 # Epochs without a lower validation loss before a network is stopped.
 _PATIENCE = 10
-_VALIDATION_ROWS = 4096
+_VALIDATION_ROWS = 512
 
 Array = NDArray[np.float64]
 
@@ -196,9 +196,11 @@ class StackRun:
                     job = self.jobs[g][m]
                     n_iter = int(min(stopped_at[g, m], converged_at[g, m], curves.shape[2]))
                     curve = curves[g, m, :n_iter]
+                    # Where validation rows are watched, the best epoch is kept, whatever came after it.
+                    has_best = bool(np.isfinite(val_curves[g, m, :n_iter]).any())
                     status = self._status(
                         job,
-                        bool(finite[g, k] and np.isfinite(curve).all()),
+                        bool(finite[g, k] and (np.isfinite(curve).all() or has_best)),
                         converged_at[g, m],
                         stopped_at[g, m],
                         n_iter,
