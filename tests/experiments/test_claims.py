@@ -45,8 +45,8 @@ def test_numbers_by_hand():
     assert found["simulated values match the key equation"][1].startswith("6 of 6")
     verdict, number = found["CRCEN is slightly better than CSMLP and comparable"]
     assert (verdict, number) == ("holds", "mean difference +0.020, CRCEN ahead in 2 of 2 cells")
-    assert found["every method gains greatly over the plain MLP in G-mean"] == ("holds", "3 of 3 method-set pairs")
-    assert found["the key equation carries over to unseen rows, α = 1: satimage"][0] == "holds"
+    assert found["every method gains over the plain MLP in G-mean"] == ("holds", "3 of 3 method-set pairs")
+    assert found["the key equation carries over to unseen rows, α = 1: satimage"][0] == "holds within a quarter"
     # Steps of 3, 2, 12.5 and one without a catch.
     assert found["expense rises with α"] == ("in part", "at every step on 0 of 1 sets")
     assert found["no gain on the minority class beyond α = 1: satimage"][0] == "does not hold"  # 20 → 12
@@ -57,9 +57,9 @@ def test_numbers_by_hand():
     ("values", "claim", "verdict"),
     [
         ({"crcen": 0.4}, "CRCEN is slightly better than CSMLP and comparable", "does not hold"),
-        ({"crcen": 0.4}, "CRCEN has an overall better performance than the others", "in part"),
+        ({"crcen": 0.4}, "CRCEN has an overall better performance than the others", "does not hold"),
         ({"rusboost": 0.9}, "RUSBoost is highest on the minority class, at the majority's cost", "holds"),
-        ({"csmlp": 0.2}, "every method gains greatly over the plain MLP in G-mean", "in part"),
+        ({"csmlp": 0.2}, "every method gains over the plain MLP in G-mean", "in part"),
     ],
 )
 def test_verdicts_follow_the_rows(values, claim, verdict):
