@@ -14,6 +14,7 @@ PROTOCOL = {
     "splits": 2,
     "test_size": 0.25,
     "folds": 2,
+    "search_networks": 1,
     "hidden": [2],
     "l2": [1e-3, 1e-1],
     "epochs": 1,

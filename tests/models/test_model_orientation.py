@@ -143,3 +143,13 @@ def test_csmlp_has_the_same_orientation(fitted_on):
     np.testing.assert_array_equal(model.predict(X) == "ok", model.decision_function(X) > 0)
     np.testing.assert_array_equal(model.predict(X) == "fraud", model.predict_proba(X)[:, 0] > 0.25)
     assert get_scorer("roc_auc")(model, X, y) > 0.7
+
+
+def test_weights_that_balance_the_classes_leave_the_rarer_one_positive(rare_rows):
+    # The weighted totals are then equal but for rounding, which must not choose the class that is priced.
+    for seed in range(6):
+        X, y = rare_rows(n=150 + seed, seed=seed)
+        names = np.where(y == 1, "fraud", "ok")
+        weights = np.where(y == 1, len(y) / (2 * y.sum()), len(y) / (2 * (1 - y).sum()))
+        clf = CRCENClassifier(hidden=(), max_epochs=5, random_state=0).fit(X, names, sample_weight=weights)
+        assert clf.pos_label_ == "fraud"

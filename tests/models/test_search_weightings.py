@@ -43,7 +43,7 @@ class TestScoring:
 
     def test_the_chosen_weighting_is_that_of_the_model(self, rows):
         X, y = rows
-        clf = CRCENClassifierCV(["balanced", Budget(2), None, {0: 1, 1: 6}], **LIGHT).fit(X, y)
+        clf = CRCENClassifierCV(["balanced", Budget(2), None, {0: 1, 1: 6}], balance=True, **LIGHT).fit(X, y)
         expected = clf.best_params_["weighting"]
         spec = CostRatio(6.0) if isinstance(expected, dict) else expected
         assert clf.weighting_.lam == pytest.approx(resolve(spec, y.sum(), (1 - y).sum()).lam)

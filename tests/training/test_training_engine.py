@@ -1,4 +1,5 @@
 import itertools
+from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 import pytest
@@ -331,3 +332,30 @@ def test_progress_rises_to_one(memory):
     assert all(b >= a for a, b in itertools.pairwise(shares))
     assert shares[-1] == 1.0
     assert max(shares) <= 1.0
+
+
+def test_fits_at_the_same_time_leave_torchs_threads_as_they_were():
+    before = torch.get_num_threads()
+    torch.set_num_threads(2)
+    try:
+        with ThreadPoolExecutor(2) as pool:
+            jobs = [TrainingJob(0.5, hidden=(4,), max_epochs=30, seed=seed) for seed in range(2)]
+            list(pool.map(lambda job: train(X, Y, [job], device="cpu"), jobs * 4))
+        assert torch.get_num_threads() == 2
+        with ThreadPoolExecutor(1) as pool:
+            assert pool.submit(torch.get_num_threads).result() == 2
+    finally:
+        torch.set_num_threads(before)
+
+
+@pytest.mark.parametrize("scale", [1e-45, 1e39])
+def test_only_ratios_of_sample_weights_count(scale):
+    job = TrainingJob(0.7, hidden=(4,), max_epochs=3)
+    plain, scaled = (train(X, Y, [job], sample_weight=np.full(len(Y), w), device="cpu")[0] for w in (1.0, scale))
+    np.testing.assert_allclose(scaled.network.logits(X), plain.network.logits(X), rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.parametrize("name", ["rows", "pool", "val_rows", "balance_rows"])
+def test_a_mask_is_not_a_list_of_rows(name):
+    with pytest.raises(InvalidParameter, match=f"{name} must hold row numbers: got bool values"):
+        TrainingJob(0.5, **{name: np.ones(len(Y), dtype=bool)})
