@@ -83,6 +83,9 @@ def reproduce(
     ] = None,
     selection: Annotated[Selection | None, typer.Option(help="Choose hyperparameters once, or for each split.")] = None,
     scoring: Annotated[Scoring | None, typer.Option(help="By what they are chosen.")] = None,
+    config: Annotated[
+        Path | None, typer.Option(help="TOML file with settings that replace the packaged ones.", dir_okay=False)
+    ] = None,
 ) -> None:
     """Rebuild the paper's tables and figure, published numbers beside ours; interrupted runs resume."""
     try:
@@ -95,6 +98,7 @@ def reproduce(
             data_home=data_home,
             selection=selection.value if selection else None,
             scoring=scoring.value if scoring else None,
+            config=config,
         )
     except KeyboardInterrupt:  # here and not in `main`: typer would answer first, without a word about resuming
         typer.echo("crcen: interrupted; the same command goes on where it stopped.", err=True)

@@ -143,6 +143,7 @@ def test_choices_reach_the_run(crcen_command, tmp_path, monkeypatch):
         "data_home": str(tmp_path),
         "selection": "per_split",
         "scoring": "f1",
+        "config": "None",
     }
 
 

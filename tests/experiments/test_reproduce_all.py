@@ -16,7 +16,7 @@ BUNDLED = {"abalone", "satimage"}
 def tiny(monkeypatch, protocol, toy_sets):
     """Settings that take seconds, on toy sets with the names of bundled ones."""
 
-    def settings(quick):
+    def settings(quick, config=None):
         return {
             "table1": {
                 "runs": 2,
@@ -183,3 +183,31 @@ def test_a_folder_with_other_settings_is_refused(tiny, tmp_path):
     reproduce("figure1", out=tmp_path)
     with pytest.raises(crcen.InvalidParameter, match=r"other settings \(scoring\)"):
         reproduce("figure1", out=tmp_path, scoring="f1")
+
+
+def test_a_config_of_ones_own_replaces_entries(tmp_path):
+    path = tmp_path / "own.toml"
+    path.write_text('[protocol]\nsplits = 3\nscoring = "f1"\n')
+    settings = read_settings(quick=True, config=path)
+    packaged = read_settings(quick=True)
+    assert (settings["protocol"]["splits"], settings["protocol"]["scoring"]) == (3, "f1")
+    assert settings["protocol"] | {"splits": 2, "scoring": "weighted_log_loss"} == packaged["protocol"]
+    assert settings["table1"] == packaged["table1"]
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("[protocol\n", "cannot be read as TOML"),
+        ("[protocol]\nsplit = 3\n", r"unknown entry in \[protocol\] \(split\): allowed are sets, splits"),
+        ("[table4]\nruns = 3\n", r"unknown entry in \[table4\].*allowed are the sections table1"),
+        ("runs = 3\n", "unknown entry"),
+    ],
+)
+def test_a_config_that_means_nothing_is_refused(tmp_path, text, message):
+    path = tmp_path / "own.toml"
+    path.write_text(text)
+    with pytest.raises(crcen.InvalidParameter, match=message):
+        read_settings(quick=True, config=path)
+    with pytest.raises(crcen.InvalidParameter, match="cannot be read"):
+        read_settings(quick=True, config=tmp_path / "nowhere.toml")

@@ -41,8 +41,29 @@ class Reproduction:
     texts: list[str]
 
 
-def read_settings(quick: bool) -> dict[str, Any]:
-    """The packaged settings, full or quick."""
+def read_settings(quick: bool, config: str | os.PathLike[str] | None = None) -> dict[str, Any]:
+    """The packaged settings, full or quick, with what a TOML file of one's own puts in their place."""
+    settings = _packaged_settings(quick)
+    if config is None:
+        return settings
+    try:
+        own = tomllib.loads(Path(config).read_text(encoding="utf-8"))
+    except (OSError, ValueError) as error:
+        raise crcen.InvalidParameter(f"config {os.fspath(config)} cannot be read as TOML: {error}.") from error
+    for section, values in own.items():
+        known = settings.get(section, {})
+        unknown = sorted(set(values) - set(known)) if isinstance(values, dict) else [section]
+        if unknown or not known:
+            allowed = ", ".join(known) if known else f"the sections {', '.join(settings)}"
+            raise crcen.InvalidParameter(
+                f"config {os.fspath(config)} has an unknown entry in [{section}] ({', '.join(unknown) or section}): "
+                f"allowed are {allowed}."
+            )
+        known |= values
+    return settings
+
+
+def _packaged_settings(quick: bool) -> dict[str, Any]:
     name = "quick.toml" if quick else "full.toml"
     return tomllib.loads(resources.files("crcen.experiments").joinpath("configs", name).read_text(encoding="utf-8"))
 
@@ -55,6 +76,7 @@ def reproduce(
     data_home: str | os.PathLike[str] | None = None,
     selection: str | None = None,
     scoring: str | None = None,
+    config: str | os.PathLike[str] | None = None,
 ) -> Reproduction:
     """Rebuild tables and figure of the paper, going on where an interrupted run stopped.
 
@@ -70,6 +92,8 @@ def reproduce(
         As in `crcen.load_dataset`.
     selection, scoring : str, optional
         Override the settings' own.
+    config : path-like, optional
+        A TOML file with sections and entries of the packaged ones (``experiments/configs``), which it overrides.
 
     Returns
     -------
@@ -78,13 +102,12 @@ def reproduce(
     """
     if artefact not in (*ARTEFACTS, "all"):
         raise crcen.InvalidParameter(f"there is no artefact {artefact!r}: choose one of {', '.join(ARTEFACTS)}, all.")
-    for name, given in (("selection", selection), ("scoring", scoring)):
-        if given is not None and given not in _CHOICES[name]:
-            raise crcen.InvalidParameter(f"{name} must be one of {', '.join(_CHOICES[name])}: got {given!r}.")
-    settings = read_settings(quick)
+    settings = read_settings(quick, config)
     protocol = settings["protocol"]
-    protocol |= {"selection": selection} if selection else {}
-    protocol |= {"scoring": scoring} if scoring else {}
+    for name, given in (("selection", selection), ("scoring", scoring)):
+        protocol |= {name: given} if given is not None else {}
+        if name in protocol and protocol[name] not in _CHOICES[name]:
+            raise crcen.InvalidParameter(f"{name} must be one of {', '.join(_CHOICES[name])}: got {protocol[name]!r}.")
     default = Path("runs") / f"{'quick' if quick else 'full'}-{settings_hash(settings)}"
     folder = Path(out) if out is not None else default
     try:
