@@ -10,10 +10,10 @@ from sklearn.base import BaseEstimator, ClassifierMixin
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.model_selection import train_test_split
 from sklearn.utils import check_random_state
-from sklearn.utils.validation import check_is_fitted
 
 from crcen.exceptions import InvalidInput, InvalidParameter, TrainingFailed
 from crcen.models.atomic import all_or_nothing
+from crcen.models.fitted import FittedNetworks
 from crcen.models.progress import progress_bar
 from crcen.models.validation import (
     check_choice,
@@ -24,7 +24,6 @@ from crcen.models.validation import (
     check_rows,
     check_weights,
 )
-from crcen.theory.decision import sigmoid
 from crcen.theory.key_equation import key_equation_of_logits
 from crcen.theory.specs import positive_number
 from crcen.theory.weighting import ClassWeighting, CostRatio, Lam, resolve
@@ -32,7 +31,6 @@ from crcen.training.activations import ACTIVATIONS
 from crcen.training.balance import solve_shifts
 from crcen.training.engine import train
 from crcen.training.jobs import Status, TrainingJob, TrainingResult
-from crcen.training.network import Network, stacked_logits
 
 __all__ = ["CRCENClassifier"]
 
@@ -44,7 +42,7 @@ _BALANCED = 1e-12  # what the solve leaves of the key equation, unless no shift 
 _DEFAULT_EPOCHS = {"adam": 30, "lbfgs": 500}
 
 
-class CRCENClassifier(ClassifierMixin, BaseEstimator):
+class CRCENClassifier(FittedNetworks, ClassifierMixin, BaseEstimator):
     """Neural networks for rare events, trained and decided at a stated price.
 
     The objective is class-wise reweighted cross entropy,
@@ -207,24 +205,6 @@ class CRCENClassifier(ClassifierMixin, BaseEstimator):
         with progress_bar(f"{type(self).__name__}", visible=bool(self.verbose)) as progress:
             results = train(X, target, jobs, sample_weight=weights, device=self.device, progress=progress)
         self._store(self._finite(results), X, target, weights)
-
-    def decision_function(self, X: Any) -> Array:
-        """Weighted logit of ``classes_[1]``, float64: above 0 exactly where `predict` gives ``classes_[1]``."""
-        logits = self._logits(X)
-        return logits if self._positive_is_last() else -logits
-
-    def predict(self, X: Any) -> NDArray[Any]:
-        """Decide at the stated price; this need not be the larger of `predict_proba`."""
-        is_last = self.decision_function(X) > 0
-        return self.classes_[is_last.astype(int)]
-
-    def predict_proba(self, X: Any) -> Array:
-        """Natural posterior, (n, 2) in the order of ``classes_``: the weighting is taken out again."""
-        return self._two_columns(self._logits(X) - self.weighting_.logit_shift)
-
-    def weighted_proba(self, X: Any) -> Array:
-        """The paper's q: probabilities under the weighting, in the shape of `predict_proba`."""
-        return self._two_columns(self._logits(X))
 
     def __sklearn_tags__(self) -> Any:
         """Binary for now."""
@@ -392,21 +372,6 @@ class CRCENClassifier(ClassifierMixin, BaseEstimator):
             message = f"the key equation holds to {self.key_equation_.residual:.1e} only; set standardize=True."
             warnings.warn(message, ConvergenceWarning, stacklevel=4)
 
-    def _mean_logits(self, X: Array) -> Array:
-        """The members' average, before the shift."""
-        logits = stacked_logits(
-            X,
-            self.input_mean_,
-            self.input_scale_,
-            self.coefs_,
-            self.intercepts_,
-            self.activation,
-            limit=bool(self.standardize),
-        )
-        with np.errstate(over="ignore", invalid="ignore"):  # what overflows is refused by the caller, in words
-            mean: Array = logits.mean(axis=0)
-        return mean
-
     def _balances_training_rows(self) -> bool:
         return isinstance(self.balance, bool | np.bool_) and bool(self.balance)
 
@@ -417,34 +382,3 @@ class CRCENClassifier(ClassifierMixin, BaseEstimator):
     def _training_weighting(self) -> ClassWeighting:
         """The weighting of the training loss."""
         return self.weighting_
-
-    def _networks(self) -> list[Network]:
-        """The members as networks of their own."""
-        return [
-            Network(
-                self.input_mean_,
-                self.input_scale_,
-                tuple(layer[m] for layer in self.coefs_),
-                tuple(layer[m] for layer in self.intercepts_),
-                self.activation,
-                bool(self.standardize),
-            )
-            for m in range(len(self.coefs_[0]))
-        ]
-
-    def _logits(self, X: Any) -> Array:
-        """Weighted logit of the positive class."""
-        check_is_fitted(self)
-        logits = self._mean_logits(check_rows(self, X, reset=False)) + self.shift_
-        if not np.isfinite(logits).all():
-            raise InvalidInput(
-                "X holds values too large for this network: its output overflows; standardize=True helps."
-            )
-        return logits
-
-    def _positive_is_last(self) -> bool:
-        return bool(self.classes_[1] == self.pos_label_)
-
-    def _two_columns(self, logits: Array) -> Array:
-        columns = [sigmoid(-logits), sigmoid(logits)]
-        return np.column_stack(columns if self._positive_is_last() else columns[::-1])

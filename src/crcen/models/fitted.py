@@ -1,0 +1,96 @@
+"""What fitted networks answer: logits, decisions and probabilities, all from NumPy state in float64."""
+
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from sklearn.utils.validation import check_is_fitted
+
+from crcen.exceptions import InvalidInput
+from crcen.models.validation import check_rows
+from crcen.theory.decision import sigmoid
+from crcen.theory.weighting import ClassWeighting
+from crcen.training.network import Network, stacked_logits
+
+__all__ = ["FittedNetworks"]
+
+Array = NDArray[np.float64]
+
+
+class FittedNetworks:
+    """The answers of an estimator that holds ``coefs_``, ``intercepts_``, ``shift_`` and their input encoding."""
+
+    classes_: NDArray[Any]
+    pos_label_: Any
+    weighting_: ClassWeighting
+    input_mean_: Array
+    input_scale_: Array
+    coefs_: list[Array]
+    intercepts_: list[Array]
+    shift_: float
+    activation: str
+    standardize: bool
+
+    def decision_function(self, X: Any) -> Array:
+        """Weighted logit of ``classes_[1]``, float64: above 0 exactly where `predict` gives ``classes_[1]``."""
+        logits = self._logits(X)
+        return logits if self._positive_is_last() else -logits
+
+    def predict(self, X: Any) -> NDArray[Any]:
+        """Decide at the stated price; this need not be the larger of `predict_proba`."""
+        is_last = self.decision_function(X) > 0
+        return self.classes_[is_last.astype(int)]
+
+    def predict_proba(self, X: Any) -> Array:
+        """Natural posterior, (n, 2) in the order of ``classes_``: the weighting is taken out again."""
+        return self._two_columns(self._logits(X) - self.weighting_.logit_shift)
+
+    def weighted_proba(self, X: Any) -> Array:
+        """The paper's q: probabilities under the weighting, in the shape of `predict_proba`."""
+        return self._two_columns(self._logits(X))
+
+    def _mean_logits(self, X: Array) -> Array:
+        """The members' average, before the shift."""
+        logits = stacked_logits(
+            X,
+            self.input_mean_,
+            self.input_scale_,
+            self.coefs_,
+            self.intercepts_,
+            self.activation,
+            limit=bool(self.standardize),
+        )
+        with np.errstate(over="ignore", invalid="ignore"):  # what overflows is refused by the caller, in words
+            mean: Array = logits.mean(axis=0)
+        return mean
+
+    def _networks(self) -> list[Network]:
+        """The members as networks of their own."""
+        return [
+            Network(
+                self.input_mean_,
+                self.input_scale_,
+                tuple(layer[m] for layer in self.coefs_),
+                tuple(layer[m] for layer in self.intercepts_),
+                self.activation,
+                bool(self.standardize),
+            )
+            for m in range(len(self.coefs_[0]))
+        ]
+
+    def _logits(self, X: Any) -> Array:
+        """Weighted logit of the positive class."""
+        check_is_fitted(self)
+        logits = self._mean_logits(check_rows(self, X, reset=False)) + self.shift_
+        if not np.isfinite(logits).all():
+            raise InvalidInput(
+                "X holds values too large for this network: its output overflows; standardize=True helps."
+            )
+        return logits
+
+    def _positive_is_last(self) -> bool:
+        return bool(self.classes_[1] == self.pos_label_)
+
+    def _two_columns(self, logits: Array) -> Array:
+        columns = [sigmoid(-logits), sigmoid(logits)]
+        return np.column_stack(columns if self._positive_is_last() else columns[::-1])
