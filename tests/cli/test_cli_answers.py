@@ -150,9 +150,9 @@ def test_choices_reach_the_run(crcen_command, tmp_path, monkeypatch):
 def test_the_commands_choices_are_the_functions(tmp_path):
     from crcen.experiments import reproduce
 
-    assert [one.value for one in cli.Artefact] == [*reproduce.ARTEFACTS, "all"]
-    assert tuple(one.value for one in cli.Selection) == reproduce._CHOICES["selection"]
-    assert tuple(one.value for one in cli.Scoring) == reproduce._CHOICES["scoring"]
+    assert [one.value for one in cli.reproduction.Artefact] == [*reproduce.ARTEFACTS, "all"]
+    assert tuple(one.value for one in cli.reproduction.Selection) == reproduce._CHOICES["selection"]
+    assert tuple(one.value for one in cli.reproduction.Scoring) == reproduce._CHOICES["scoring"]
 
 
 def test_a_run_with_other_settings_is_refused(crcen_command, tmp_path):

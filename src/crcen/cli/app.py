@@ -1,0 +1,54 @@
+"""The application that commands register with, its version option, and the way out for errors.
+
+Only typer and rich are imported here; what a command needs is imported when it runs, so that help, version and usage
+errors answer at once. Exit codes: 0 done, 1 refused with one sentence on standard error, 2 usage, 130 interrupted.
+"""
+
+import sys
+from typing import Annotated, Any
+
+import typer
+
+from crcen._version import __version__
+from crcen.exceptions import CrcenError
+
+__all__ = ["FOLDER", "app", "run"]
+
+app = typer.Typer(
+    name="crcen",
+    help="Rare-event classification: say what a miss is worth, get decisions at that price.",
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
+
+# A path that must be there already; a mistyped one is a usage error.
+FOLDER: Any = {"exists": True, "file_okay": False}
+
+
+def _version(wanted: bool) -> None:
+    if wanted:
+        typer.echo(f"crcen {__version__}")
+        raise typer.Exit
+
+
+@app.callback()
+def _root(
+    version: Annotated[
+        bool, typer.Option("--version", callback=_version, is_eager=True, help="Print the version and stop.")
+    ] = False,
+) -> None:
+    pass
+
+
+def run() -> None:
+    """Entry point: errors that crcen raises on purpose, and those of files and disks, become one line."""
+    try:
+        app()
+    except BrokenPipeError:  # the reader of our output has gone, as in `crcen methods | head`
+        sys.stderr.close()
+        sys.exit(0)
+    except (CrcenError, OSError) as error:
+        sys.stderr.write(f"crcen: {' '.join(str(error).split())}\n")
+        sys.exit(1)

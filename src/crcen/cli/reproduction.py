@@ -1,0 +1,74 @@
+"""`crcen reproduce`: the paper's tables and figure."""
+
+from enum import StrEnum
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from crcen.cli.app import FOLDER, app
+
+__all__ = ["reproduce"]
+
+
+class Artefact(StrEnum):
+    """What `crcen reproduce` can rebuild."""
+
+    table1 = "table1"
+    table2 = "table2"
+    table3 = "table3"
+    figure1 = "figure1"
+    all = "all"
+
+
+class Selection(StrEnum):
+    """Where hyperparameters are chosen."""
+
+    first_split = "first_split"
+    per_split = "per_split"
+
+
+class Scoring(StrEnum):
+    """By what hyperparameters are chosen."""
+
+    f1 = "f1"
+    g_mean = "g_mean"
+    weighted_log_loss = "weighted_log_loss"
+
+
+@app.command(epilog="Examples:  crcen reproduce table1   |   crcen reproduce all --quick --out runs/quick")
+def reproduce(
+    artefact: Annotated[Artefact, typer.Argument(help="What to rebuild.")] = Artefact.all,
+    data_home: Annotated[
+        Path | None,
+        typer.Option(help="Folder in imbalanced-learn's cache layout; default CRCEN_DATA_HOME.", **FOLDER),
+    ] = None,
+    quick: Annotated[bool, typer.Option("--quick", help="A minute-long version on the bundled sets.")] = False,
+    out: Annotated[
+        Path | None, typer.Option(help="Run folder; default runs/ and a hash of the settings. Same folder: resume.")
+    ] = None,
+    selection: Annotated[Selection | None, typer.Option(help="Choose hyperparameters once, or for each split.")] = None,
+    scoring: Annotated[Scoring | None, typer.Option(help="By what they are chosen.")] = None,
+    config: Annotated[
+        Path | None, typer.Option(help="TOML file with settings that replace the packaged ones.", dir_okay=False)
+    ] = None,
+) -> None:
+    """Rebuild the paper's tables and figure, published numbers beside ours; interrupted runs resume."""
+    try:
+        from crcen.experiments.reproduce import reproduce as run
+
+        report = run(
+            artefact.value,
+            quick=quick,
+            out=out,
+            data_home=data_home,
+            selection=selection.value if selection else None,
+            scoring=scoring.value if scoring else None,
+            config=config,
+        )
+    except KeyboardInterrupt:  # here and not in `main`: typer would answer first, without a word about resuming
+        typer.echo("crcen: interrupted; the same command goes on where it stopped.", err=True)
+        raise typer.Exit(130) from None
+    for text in report.texts:
+        typer.echo(text)
+    typer.echo(f"Written to {report.folder}")
