@@ -244,6 +244,8 @@ BAD_PARAMETERS = {
     "tol": [-1e-9, np.nan, None, True],
     "early_stopping": ["yes", 1, None],
     "validation_fraction": [0, 1, 0.95, -0.1, np.nan, None, True],
+    "encoding": ["ple", None, 1, ["tree"]],
+    "bins": [1, 0, 12.0, None, True, "many"],
     "standardize": ["yes", 1, None],
     "balance": ["oof", 1, None],
     "device": ["gpu", "", None, 0],

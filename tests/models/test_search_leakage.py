@@ -89,8 +89,8 @@ class TestGarbage:
         for one, other in [*zip(clean, dirty, strict=True), (clean_refit[1], dirty_refit[1])]:
             if one is clean_refit[1] and one.n_iter != other.n_iter:
                 continue  # the cut was chosen on other rows
-            np.testing.assert_array_equal(one.network.mean, other.network.mean)
-            np.testing.assert_array_equal(one.network.scale, other.network.scale)
+            np.testing.assert_array_equal(one.network.encoding.mean, other.network.encoding.mean)
+            np.testing.assert_array_equal(one.network.encoding.scale, other.network.encoding.scale)
             for a, b in zip(one.network.weights + one.network.biases, other.network.weights + other.network.biases,
                             strict=True):  # fmt: skip
                 np.testing.assert_allclose(a, b, rtol=tolerance, atol=tolerance)

@@ -247,8 +247,8 @@ def test_sample_weight_is_copies_and_zero_is_absence(hidden, activation):
     job = TrainingJob(0.8, hidden=hidden, activation=activation, l2=0.01, standardize=True, **EXACT)
     weighted = fit(X, Y, job, k)
     copied = fit(np.repeat(X, k, axis=0), np.repeat(Y, k), job)
-    np.testing.assert_allclose(weighted.mean, copied.mean, rtol=1e-10)
-    np.testing.assert_allclose(weighted.scale, copied.scale, rtol=1e-10)
+    np.testing.assert_allclose(weighted.encoding.mean, copied.encoding.mean, rtol=1e-10)
+    np.testing.assert_allclose(weighted.encoding.scale, copied.encoding.scale, rtol=1e-10)
     assert_same_function(weighted, copied)
     assert np.abs(fit(X, Y, job).logits(X) - weighted.logits(X)).max() > 0.05
 

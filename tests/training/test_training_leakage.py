@@ -20,21 +20,23 @@ def test_each_fold_is_standardised_by_its_own_rows(solver, weighted):
     for job, result in zip(jobs, train(X, Y, jobs, sample_weight=s, device="cpu"), strict=True):
         own, weight = X[job.rows], s[job.rows]  # sample weights, never class weights
         mean = np.average(own, axis=0, weights=weight)
-        np.testing.assert_allclose(result.network.mean, mean, rtol=1e-12)
+        np.testing.assert_allclose(result.network.encoding.mean, mean, rtol=1e-12)
         scale = np.sqrt(np.average((own - mean) ** 2, axis=0, weights=weight))
-        np.testing.assert_allclose(result.network.scale, scale, rtol=1e-10)
+        np.testing.assert_allclose(result.network.encoding.scale, scale, rtol=1e-10)
         assert np.abs(mean - np.average(X, axis=0, weights=s)).max() > 1e-3
 
 
 def test_validation_rows_do_not_enter_the_standardisation():
     job = TrainingJob(0.5, rows=FOLDS[0], val_rows=np.setdiff1d(np.arange(100), FOLDS[0]), max_epochs=2)
-    np.testing.assert_allclose(train(X, Y, [job], device="cpu")[0].network.mean, X[FOLDS[0]].mean(0), rtol=1e-12)
+    np.testing.assert_allclose(
+        train(X, Y, [job], device="cpu")[0].network.encoding.mean, X[FOLDS[0]].mean(0), rtol=1e-12
+    )
 
 
 def test_unstandardised_networks_take_inputs_as_they_are():
     network = train(X, Y, [TrainingJob(0.5, standardize=False, max_epochs=2)], device="cpu")[0].network
-    assert (network.mean == 0).all()
-    assert (network.scale == 1).all()
+    assert (network.encoding.mean == 0).all()
+    assert (network.encoding.scale == 1).all()
 
 
 def change(rng, kind, rows):
@@ -56,7 +58,7 @@ def test_held_out_rows_do_not_change_a_folds_network(solver, hidden, kind):
     before, after = (train(rows, Y, [job], device="cpu")[0] for rows in (X, other))
     assert after.status is before.status
     assert after.status is not Status.DIVERGED
-    np.testing.assert_array_equal(before.network.mean, after.network.mean)
+    np.testing.assert_array_equal(before.network.encoding.mean, after.network.encoding.mean)
     np.testing.assert_allclose(flat(after.network), flat(before.network), **tolerance)
     np.testing.assert_allclose(after.shift, before.shift, **tolerance)
 

@@ -12,6 +12,12 @@ from crcen.training.jobs import TrainingJob
 from crcen.training.planner import free_memory, halves, plan
 
 N, F = 400, 6
+
+
+def inputs(job):
+    return F
+
+
 FOLDS = [np.flatnonzero(np.arange(N) % 4 != fold) for fold in range(4)]
 
 
@@ -44,13 +50,13 @@ MIXED = [
 @pytest.mark.parametrize("memory", [1, 10_000, 200_000, 2_000_000, 2**40])
 def test_every_job_is_planned_once(memory):
     jobs = [MIXED[i] for i in np.random.default_rng(0).permutation(len(MIXED))]
-    assert sorted(positions(plan(jobs, N, F, memory))) == list(range(len(jobs)))
-    assert plan([], N, F, memory) == []
+    assert sorted(positions(plan(jobs, N, inputs, memory))) == list(range(len(jobs)))
+    assert plan([], N, inputs, memory) == []
 
 
 @pytest.mark.parametrize("memory", [1, 10_000, 100_000, 1_000_000, 10_000_000])
 def test_stacks_keep_the_bound_unless_a_single_network_breaks_it(memory):
-    for stack in plan(MIXED, N, F, memory):
+    for stack in plan(MIXED, N, inputs, memory):
         alone = len(stack.groups) == 1 and len(stack.groups[0]) == 1
         assert stack.n_bytes <= memory or alone
         assert stack.n_bytes > 0
@@ -58,24 +64,24 @@ def test_stacks_keep_the_bound_unless_a_single_network_breaks_it(memory):
 
 def test_a_bound_splits_no_more_than_it_must():
     jobs = grid()
-    (whole,) = plan(jobs, N, F, 2**40)
-    assert len(plan(jobs, N, F, whole.n_bytes)) == 1
-    assert len(plan(jobs, N, F, whole.n_bytes - 1)) == 2
-    assert len(plan(jobs, N, F, 1)) == len(jobs)
+    (whole,) = plan(jobs, N, inputs, 2**40)
+    assert len(plan(jobs, N, inputs, whole.n_bytes)) == 1
+    assert len(plan(jobs, N, inputs, whole.n_bytes - 1)) == 2
+    assert len(plan(jobs, N, inputs, 1)) == len(jobs)
 
 
 def test_a_network_larger_than_the_bound_is_planned_alone():
-    (stack,) = plan([TrainingJob(0.5, hidden=(4096, 4096))], N, F, 1000)
+    (stack,) = plan([TrainingJob(0.5, hidden=(4096, 4096))], N, inputs, 1000)
     assert stack.groups == ((0,),)
     assert stack.n_bytes > 1000
 
 
 def test_bytes_cover_the_parameters_and_their_copies():
     # Adam at the very least: parameters, gradient and two moments in float32.
-    (stack,) = plan([TrainingJob(0.5, hidden=(64, 64))] * 3, N, F, 2**40)
+    (stack,) = plan([TrainingJob(0.5, hidden=(64, 64))] * 3, N, inputs, 2**40)
     parameters = 3 * ((F + 1) * 64 + 65 * 64 + 65)
     assert stack.n_bytes >= 4 * 4 * parameters
-    (exact,) = plan([TrainingJob(0.5, hidden=(64, 64), solver="lbfgs")] * 3, N, F, 2**40)
+    (exact,) = plan([TrainingJob(0.5, hidden=(64, 64), solver="lbfgs")] * 3, N, inputs, 2**40)
     assert exact.n_bytes >= 8 * 20 * parameters
 
 
@@ -84,7 +90,7 @@ def test_bytes_of_full_batch_networks_cover_the_largest_of_their_row_lists():
     n = 1_000_000
     short, long = (TrainingJob(0.5, hidden=(4,), solver="lbfgs", rows=np.arange(k)) for k in (10, n))
     for jobs in ([short, long], [long, short]):
-        for stack in plan(jobs, n, F, 2**50):
+        for stack in plan(jobs, n, inputs, 2**50):
             longest = max(len(jobs[p].rows) for group in stack.groups for p in group)
             assert stack.n_bytes >= 8 * len(stack.groups) * longest * (F + 1)
 
@@ -94,13 +100,13 @@ def test_jobs_that_differ_in_weight_penalty_or_seed_share_a_group():
         TrainingJob(lam, l2=l2, seed=seed, rows=FOLDS[0].copy())
         for lam, l2, seed in itertools.product((0.1, 0.9), (0.0, 0.1), (0, 1))
     ]
-    (stack,) = plan(jobs, N, F, 2**40)
+    (stack,) = plan(jobs, N, inputs, 2**40)
     assert len(stack.groups) == 1
     assert sorted(stack.groups[0]) == list(range(8))
 
 
 def test_hidden_sizes_and_folds_share_a_stack():
-    (stack,) = plan(grid(), N, F, 2**40)
+    (stack,) = plan(grid(), N, inputs, 2**40)
     assert len(stack.groups) == 4
     jobs = grid()
     for group in stack.groups:
@@ -112,7 +118,7 @@ def test_hidden_sizes_and_folds_share_a_stack():
 
 def test_full_batch_stacks_hold_one_shape():
     jobs = grid(solver="lbfgs")
-    stacks = plan(jobs, N, F, 2**40)
+    stacks = plan(jobs, N, inputs, 2**40)
     assert len(stacks) == 3
     for stack in stacks:
         assert len({jobs[p].hidden for group in stack.groups for p in group}) == 1
@@ -128,8 +134,8 @@ def test_full_batch_stacks_hold_one_shape():
 )  # fmt: skip
 def test_what_a_stack_has_in_common_separates_stacks(other):
     job = TrainingJob(0.5)
-    assert len(plan([job, replace(job, **other)], N, F, 2**40)) == 2
-    assert len(plan([job, job], N, F, 2**40)) == 1
+    assert len(plan([job, replace(job, **other)], N, inputs, 2**40)) == 2
+    assert len(plan([job, job], N, inputs, 2**40)) == 1
 
 
 @pytest.mark.parametrize(
@@ -137,7 +143,7 @@ def test_what_a_stack_has_in_common_separates_stacks(other):
 )
 def test_what_a_group_has_in_common_separates_groups(other):
     job = TrainingJob(0.5)
-    (stack,) = plan([job, replace(job, **other)], N, F, 2**40)
+    (stack,) = plan([job, replace(job, **other)], N, inputs, 2**40)
     assert stack.groups == ((0,), (1,))
 
 

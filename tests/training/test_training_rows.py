@@ -2,7 +2,8 @@ import numpy as np
 import pytest
 import torch
 
-from crcen.training.rows import RowFeed, TrainingData, digest, n_batches, standardization
+from crcen.training.encoding import INPUT_LIMIT, InputEncoding, raw, standardization
+from crcen.training.rows import RowFeed, TrainingData, digest, n_batches
 
 CPU = torch.device("cpu")
 
@@ -13,9 +14,12 @@ def feed_of(pools, weights=None, n=40, standardize=False, means=None, scales=Non
     y = np.arange(n) % 4 == 0
     data = TrainingData(X, y, np.ones(n), CPU)
     weights = [np.ones(len(pool)) for pool in pools] if weights is None else weights
-    means = np.zeros((len(pools), 1)) if means is None else means
-    scales = np.ones((len(pools), 1)) if scales is None else scales
-    return RowFeed(data, pools, weights, means, scales, torch.float64, standardize), y
+    limit = np.full(1, INPUT_LIMIT)
+    ends = (-limit, limit) if standardize else (None, None)
+    encodings = [raw(1)] * len(pools)
+    if means is not None:
+        encodings = [InputEncoding(mean, scale, None, *ends) for mean, scale in zip(means, scales, strict=True)]
+    return RowFeed(data, pools, weights, encodings, torch.float64), y
 
 
 def collect(batches):

@@ -96,7 +96,7 @@ def row_weights(y, lam, sample_weight=None):
 
 
 def plain_logits(network, X):
-    h = (np.asarray(X, dtype=float) - network.mean) / network.scale
+    h = (np.asarray(X, dtype=float) - network.encoding.mean) / network.encoding.scale
     for weight, bias in zip(network.weights[:-1], network.biases[:-1], strict=True):
         h = _NUMPY_ACTIVATIONS[network.activation](h @ weight + bias)
     return (h @ network.weights[-1] + network.biases[-1])[:, 0]
@@ -119,7 +119,7 @@ def plain_loss(loss, y, logits, weights):
 
 def data_gradients(network, X, y, weights, loss="cross_entropy"):
     """Autograd gradient of Σ w ℓ / Σ w, without the penalty, at a fitted network: (weight grads, bias grads)."""
-    z = torch.from_numpy((X - network.mean) / network.scale)
+    z = torch.from_numpy((X - network.encoding.mean) / network.encoding.scale)
     parameters = [torch.from_numpy(p.copy()).requires_grad_() for p in (*network.weights, *network.biases)]
     depth = len(network.weights)
     logits = torch_logits(z, parameters[:depth], parameters[depth:], network.activation)
@@ -136,8 +136,8 @@ def flat(network):
 def assert_same_result(one, other, *, rtol, atol):
     assert one.status is other.status
     assert one.n_iter == other.n_iter
-    np.testing.assert_allclose(one.network.mean, other.network.mean, rtol=1e-12, atol=1e-12)
-    np.testing.assert_allclose(one.network.scale, other.network.scale, rtol=1e-12)
+    np.testing.assert_allclose(one.network.encoding.mean, other.network.encoding.mean, rtol=1e-12, atol=1e-12)
+    np.testing.assert_allclose(one.network.encoding.scale, other.network.encoding.scale, rtol=1e-12)
     assert [w.shape for w in one.network.weights] == [w.shape for w in other.network.weights]
     np.testing.assert_allclose(flat(one.network), flat(other.network), rtol=rtol, atol=atol)
     np.testing.assert_allclose(one.loss_curve, other.loss_curve, rtol=rtol, atol=atol)

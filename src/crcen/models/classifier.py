@@ -29,6 +29,7 @@ from crcen.theory.specs import positive_number
 from crcen.theory.weighting import ClassWeighting, CostRatio, Lam, resolve
 from crcen.training.activations import ACTIVATIONS
 from crcen.training.balance import solve_shifts
+from crcen.training.encoding import ENCODINGS
 from crcen.training.engine import train
 from crcen.training.jobs import Status, TrainingJob, TrainingResult
 
@@ -79,8 +80,14 @@ class CRCENClassifier(FittedNetworks, ClassifierMixin, BaseEstimator):
         Hold out a share of the rows and keep each network's best epoch on them.
     validation_fraction : float, default=0.1
         That share.
+    encoding : {"standard", "robust", "quantile", "piecewise", "tree"}, default="standard"
+        The frozen input layer, fitted on the training rows (sample weights count, class weights do not): standardised
+        columns; median and middle half with large values bent smoothly; normal scores; or standardised columns and
+        beside each a ramp for every bin between its quantiles, or between the splits of a small tree on it alone.
+    bins : int, default=12
+        The largest number of bins a column.
     standardize : bool, default=True
-        Standardise columns by the training rows (sample weights count, class weights do not).
+        ``False`` takes inputs as they are, whatever ``encoding``.
     balance : bool, default=True
         Solve the output bias for the key equation after training, on all rows given to ``fit``.
     pos_label : default=None
@@ -104,8 +111,8 @@ class CRCENClassifier(FittedNetworks, ClassifierMixin, BaseEstimator):
         The key equation on the training rows.
     coefs_, intercepts_ : list of ndarray
         (n_members, in, out) and (n_members, out) a layer.
-    input_mean_, input_scale_ : ndarray of shape (n_features,)
-        Input standardisation.
+    input_encoding_ : dict
+        The fitted input layer as plain arrays; ``input_mean_`` and ``input_scale_`` are two of them.
     shift_ : float
         Added to the averaged logit of several members by the balance solve; 0 for a single network, whose own bias
         carries it.
@@ -147,6 +154,8 @@ class CRCENClassifier(FittedNetworks, ClassifierMixin, BaseEstimator):
         tol: float = 1e-5,
         early_stopping: bool = False,
         validation_fraction: float = 0.1,
+        encoding: str = "standard",
+        bins: int = 12,
         standardize: bool = True,
         balance: bool = True,
         pos_label: Any = None,
@@ -166,6 +175,8 @@ class CRCENClassifier(FittedNetworks, ClassifierMixin, BaseEstimator):
         self.tol = tol
         self.early_stopping = early_stopping
         self.validation_fraction = validation_fraction
+        self.encoding = encoding
+        self.bins = bins
         self.standardize = standardize
         self.balance = balance
         self.pos_label = pos_label
@@ -218,6 +229,8 @@ class CRCENClassifier(FittedNetworks, ClassifierMixin, BaseEstimator):
         check_hidden(self, self.hidden)
         check_choice(self, "activation", tuple(ACTIVATIONS))
         check_choice(self, "solver", ("auto", "adam", "lbfgs"))
+        check_choice(self, "encoding", ENCODINGS)
+        check_number(self, "bins", low=2, integer=True)
         check_number(self, "l2", low=0)
         check_number(self, "n_members", low=1, integer=True)
         check_number(self, "batch_size", low=1, integer=True)
@@ -307,6 +320,8 @@ class CRCENClassifier(FittedNetworks, ClassifierMixin, BaseEstimator):
                 tol=float(self.tol),
                 seed=self._member_seed(base, member),
                 shuffle_seed=base,
+                encoding=self.encoding,
+                bins=int(self.bins),
                 standardize=bool(self.standardize),
                 balance=self._balances_training_rows(),
             )
@@ -352,7 +367,8 @@ class CRCENClassifier(FittedNetworks, ClassifierMixin, BaseEstimator):
 
     def _store(self, results: list[TrainingResult], X: Array, target: NDArray[np.bool_], weights: Array) -> None:
         networks = [result.network for result in results if result.network is not None]
-        self.input_mean_, self.input_scale_ = networks[0].mean, networks[0].scale
+        given = {name: value for name, value in vars(networks[0].encoding).items() if value is not None}
+        self.input_encoding_ = given
         self.coefs_ = [np.stack(layer) for layer in zip(*(n.weights for n in networks), strict=True)]
         self.intercepts_ = [np.stack(layer) for layer in zip(*(n.biases for n in networks), strict=True)]
         self.n_iter_ = max(result.n_iter for result in results)

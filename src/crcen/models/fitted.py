@@ -10,6 +10,7 @@ from crcen.exceptions import InvalidInput
 from crcen.models.validation import check_rows
 from crcen.theory.decision import sigmoid
 from crcen.theory.weighting import ClassWeighting
+from crcen.training.encoding import InputEncoding
 from crcen.training.network import Network, stacked_logits
 
 __all__ = ["FittedNetworks"]
@@ -23,13 +24,11 @@ class FittedNetworks:
     classes_: NDArray[Any]
     pos_label_: Any
     weighting_: ClassWeighting
-    input_mean_: Array
-    input_scale_: Array
+    input_encoding_: dict[str, Any]
     coefs_: list[Array]
     intercepts_: list[Array]
     shift_: float
     activation: str
-    standardize: bool
 
     def decision_function(self, X: Any) -> Array:
         """Weighted logit of ``classes_[1]``, float64: above 0 exactly where `predict` gives ``classes_[1]``."""
@@ -51,29 +50,32 @@ class FittedNetworks:
 
     def _mean_logits(self, X: Array) -> Array:
         """The members' average, before the shift."""
-        logits = stacked_logits(
-            X,
-            self.input_mean_,
-            self.input_scale_,
-            self.coefs_,
-            self.intercepts_,
-            self.activation,
-            limit=bool(self.standardize),
-        )
+        logits = stacked_logits(X, self._encoding(), self.coefs_, self.intercepts_, self.activation)
         with np.errstate(over="ignore", invalid="ignore"):  # what overflows is refused by the caller, in words
             mean: Array = logits.mean(axis=0)
         return mean
+
+    def _encoding(self) -> InputEncoding:
+        return InputEncoding(**self.input_encoding_)
+
+    @property
+    def input_mean_(self) -> Array:
+        """What is taken off every encoded column."""
+        return self._encoding().mean
+
+    @property
+    def input_scale_(self) -> Array:
+        """What every encoded column is divided by."""
+        return self._encoding().scale
 
     def _networks(self) -> list[Network]:
         """The members as networks of their own."""
         return [
             Network(
-                self.input_mean_,
-                self.input_scale_,
+                self._encoding(),
                 tuple(layer[m] for layer in self.coefs_),
                 tuple(layer[m] for layer in self.intercepts_),
                 self.activation,
-                bool(self.standardize),
             )
             for m in range(len(self.coefs_[0]))
         ]

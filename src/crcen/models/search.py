@@ -63,7 +63,8 @@ class CRCENClassifierCV(CRCENClassifier):
     balance : "oof", True or False, default="oof"
         Solve the output bias on the out-of-fold logits, on the training rows as `CRCENClassifier` does, or not at all.
         On new rows of the benchmark the first kept closest to the key equation and had the best probabilities.
-    n_members, activation, solver, max_epochs, batch_size, learning_rate, tol, standardize, pos_label, device,
+    n_members, activation, solver, max_epochs, batch_size, learning_rate, tol, encoding, bins, standardize,
+    pos_label, device,
     random_state, verbose
         As in `CRCENClassifier`. ``max_epochs`` is the length of the schedule of which a cut is chosen.
 
@@ -107,6 +108,8 @@ class CRCENClassifierCV(CRCENClassifier):
         batch_size: int = 128,
         learning_rate: float = 0.01,
         tol: float = 1e-5,
+        encoding: str = "standard",
+        bins: int = 12,
         standardize: bool = True,
         balance: Any = "oof",
         pos_label: Any = None,
@@ -125,6 +128,8 @@ class CRCENClassifierCV(CRCENClassifier):
             batch_size=batch_size,
             learning_rate=learning_rate,
             tol=tol,
+            encoding=encoding,
+            bins=bins,
             standardize=standardize,
             balance=balance,
             pos_label=pos_label,
@@ -198,6 +203,8 @@ class CRCENClassifierCV(CRCENClassifier):
                 batch_size=self.batch_size,
                 learning_rate=self.learning_rate,
                 tol=self.tol,
+                encoding=self.encoding,
+                bins=self.bins,
                 standardize=self.standardize,
                 device=self.device,
                 verbose=self.verbose,
@@ -257,6 +264,8 @@ class CRCENClassifierCV(CRCENClassifier):
             tol=float(self.tol),
             seed=self._member_seed(seed, member),
             shuffle_seed=seed,
+            encoding=self.encoding,
+            bins=int(self.bins),
             standardize=bool(self.standardize),
             balance=self._balances_training_rows(),
         )

@@ -6,6 +6,8 @@ precision where every probability is saturated, and is computed from logits, nev
 is kept inside a bracket and replaced by bisection where it would leave it: plain Newton diverges from saturated logits.
 """
 
+from collections.abc import Callable
+
 import numpy as np
 import torch
 from numpy.typing import ArrayLike, NDArray
@@ -16,7 +18,15 @@ from crcen.exceptions import InvalidInput
 from crcen.theory.rows import check_binary_target, check_row_weights
 from crcen.theory.weighting import WeightingLike, resolve_on
 
-__all__ = ["balance_shift", "relative_residual", "solve_shifts"]
+__all__ = [
+    "balance_shift",
+    "find_root",
+    "log_sums",
+    "log_sums_gap",
+    "merged_log_sums",
+    "relative_residual",
+    "solve_shifts",
+]
 
 _MAX_STEPS = 200
 
@@ -88,20 +98,39 @@ def solve_shifts(
     spread = (log_pos.logsumexp(1) - log_neg.logsumexp(1)).abs() + 40.0
     low = -torch.maximum(out_pos.amax(1), out_neg.amax(1)) - spread
     high = -torch.minimum(out_pos.amin(1), out_neg.amin(1)) + spread
-    shift = torch.zeros_like(low).clamp(low, high)
+
+    def gap_and_slope(shift: Tensor) -> tuple[Tensor, Tensor]:
+        return _log_gap(out_pos + shift[:, None], log_pos, out_neg + shift[:, None], log_neg)
+
+    return find_root(gap_and_slope, torch.zeros_like(low), low, high).cpu().numpy()
+
+
+def find_root(
+    gap_and_slope: Callable[[Tensor], tuple[Tensor, Tensor]],
+    start: Tensor,
+    low: Tensor,
+    high: Tensor,
+    tol: float = 0.0,
+) -> Tensor:
+    """Where falling functions are zero, by Newton steps kept inside their brackets; each tensor (M,).
+
+    ``gap_and_slope`` gives the functions and their derivatives at a point. It may add them up over chunks of rows or
+    over several machines: the search depends on nothing else. A function within ``tol`` of zero counts as zero.
+    """
+    shift = start.clamp(low, high)
     for _ in range(_MAX_STEPS):
-        gap, slope = _log_gap(out_pos + shift[:, None], log_pos, out_neg + shift[:, None], log_neg)
+        gap, slope = gap_and_slope(shift)
         low = torch.where(gap >= 0, shift, low)
         high = torch.where(gap <= 0, shift, high)
         step = shift - gap / slope
         inside = (step > low) & (step < high) & torch.isfinite(step)
         new = torch.where(inside, step, 0.5 * (low + high))
-        new = torch.where(gap == 0, shift, new)
+        new = torch.where(gap.abs() <= tol, shift, new)
         done = (new - shift).abs() <= 4e-16 * new.abs().clamp(min=1.0)
         shift = new
         if bool(done.all()):
             break
-    return shift.cpu().numpy()
+    return shift
 
 
 def _log_gap(a_pos: Tensor, log_pos: Tensor, a_neg: Tensor, log_neg: Tensor) -> tuple[Tensor, Tensor]:
@@ -111,6 +140,38 @@ def _log_gap(a_pos: Tensor, log_pos: Tensor, a_neg: Tensor, log_neg: Tensor) -> 
     share_pos, share_neg = (terms_pos - sum_pos[:, None]).exp(), (terms_neg - sum_neg[:, None]).exp()
     slope = -(share_pos * torch.sigmoid(a_pos)).sum(1) - (share_neg * torch.sigmoid(-a_neg)).sum(1)
     return sum_pos - sum_neg, slope
+
+
+def log_sums(a_pos: Tensor, log_pos: Tensor, a_neg: Tensor, log_neg: Tensor) -> Tensor:
+    """What some rows, one network's, contribute to the balance solve, as logarithms (4,).
+
+    Of Σ_pos w σ(−a), Σ_neg w σ(a), and both with σ(a)σ(−a) in place of the one factor; −inf for no rows. Contributions
+    of chunks and of workers add up by `merged_log_sums`.
+
+    Shape
+    -----
+    a_pos, log_pos (n_pos,): shifted logits and log weights of the positives; a_neg, log_neg (n_neg,) of the negatives.
+    """
+    miss, alarm = log_pos + logsigmoid(-a_pos), log_neg + logsigmoid(a_neg)
+    return torch.stack(
+        [
+            miss.logsumexp(0),
+            alarm.logsumexp(0),
+            (miss + logsigmoid(a_pos)).logsumexp(0),
+            (alarm + logsigmoid(-a_neg)).logsumexp(0),
+        ]
+    )
+
+
+def merged_log_sums(parts: Tensor) -> Tensor:
+    """Contributions (n, 4) of n parts of the rows, added up: (4,)."""
+    return parts.logsumexp(0)
+
+
+def log_sums_gap(sums: Tensor) -> tuple[Tensor, Tensor]:
+    """The gap of `find_root` and its slope, (1,) each, from the `log_sums` of all rows."""
+    miss, alarm, miss_slope, alarm_slope = sums
+    return (miss - alarm)[None], -((miss_slope - miss).exp() + (alarm_slope - alarm).exp())[None]
 
 
 def relative_residual(

@@ -20,7 +20,7 @@ from numpy.typing import ArrayLike, NDArray
 from crcen.exceptions import DeviceMissing, InvalidInput, InvalidParameter
 from crcen.theory.rows import check_binary_target, check_row_weights
 from crcen.training.jobs import TrainingJob, TrainingResult
-from crcen.training.planner import Groups, free_memory, halves, pieces, plan, step_operations
+from crcen.training.planner import Groups, Inputs, free_memory, halves, pieces, plan, step_operations
 from crcen.training.rows import TrainingData
 from crcen.training.stack_run import Report, StackRun
 
@@ -99,15 +99,15 @@ def train(
     data = TrainingData(features, target, weights, where)
     threads = _THREADS.get() if where.type == "cpu" else 1
     at_once = min(threads, _MOST_WORKERS)
-    stacks = [stack.groups for stack in plan(jobs, len(features), features.shape[1], bound // at_once)]
-    workers = _workers(stacks, jobs, features.shape[1], threads)
-    work = pieces(stacks, jobs, features.shape[1], workers)
+    stacks = [stack.groups for stack in plan(jobs, len(features), data.n_inputs, bound // at_once)]
+    workers = _workers(stacks, jobs, data.n_inputs, threads)
+    work = pieces(stacks, jobs, data.n_inputs, workers)
     if not work:
         return []
     meter = _Meter([_cost(groups, jobs) for groups in work], progress)
     results = _run_apart(work, jobs, data, workers, meter) if min(workers, len(work)) > 1 else {}
     for i, groups in enumerate(work if not results else []):
-        heavy = step_operations(groups, jobs, features.shape[1]) >= _OPERATIONS_FOR_THREADS
+        heavy = step_operations(groups, jobs, data.n_inputs) >= _OPERATIONS_FOR_THREADS
         with _THREADS.set(threads if heavy else 1):
             results |= _train_or_split(groups, jobs, data, meter.reporter(i))
     return [results[position] for position in range(len(jobs))]
@@ -122,9 +122,9 @@ def _check(job: TrainingJob, y: NDArray[np.bool_], sample_weight: NDArray[np.flo
         raise InvalidInput("validation rows must have weight.")
 
 
-def _workers(stacks: Sequence[Groups], jobs: Sequence[TrainingJob], n_features: int, threads: int) -> int:
+def _workers(stacks: Sequence[Groups], jobs: Sequence[TrainingJob], n_inputs: Inputs, threads: int) -> int:
     """Pieces to run side by side: two, unless a step is large and there are many cores, which torch then shares out."""
-    heavy = any(step_operations(groups, jobs, n_features) >= _OPERATIONS_FOR_THREADS for groups in stacks)
+    heavy = any(step_operations(groups, jobs, n_inputs) >= _OPERATIONS_FOR_THREADS for groups in stacks)
     return 1 if heavy and threads > _FEW_THREADS else min(threads, _MOST_WORKERS)
 
 

@@ -8,6 +8,7 @@ from numpy.typing import NDArray
 
 from crcen.exceptions import InvalidParameter
 from crcen.training.activations import ACTIVATIONS
+from crcen.training.encoding import ENCODINGS
 from crcen.training.losses import LOSSES
 from crcen.training.network import Network
 
@@ -54,6 +55,8 @@ class TrainingJob:
         Passes over the pool (iterations for L-BFGS), rows of a batch, peak rate, and the L-BFGS gradient tolerance.
     seed, shuffle_seed
         Initial parameters and batch order. Both belong to the job, so its result depends on no other job.
+    encoding, bins
+        How inputs are encoded (see `crcen.training.encoding`), and the largest number of bins a column.
     standardize, balance
         Whether inputs are standardised by the job's own rows, and whether the output bias is solved for.
     stop_epoch
@@ -78,6 +81,8 @@ class TrainingJob:
     tol: float = 1e-6
     seed: int = 0
     shuffle_seed: int = 0
+    encoding: str = "standard"
+    bins: int = 12
     standardize: bool = True
     balance: bool = True
     stop_epoch: int | None = None
@@ -85,10 +90,15 @@ class TrainingJob:
 
     def __post_init__(self) -> None:
         """Refuse what has no meaning, by name."""
-        for name, allowed in (("activation", ACTIVATIONS), ("loss", LOSSES), ("solver", ("adam", "lbfgs"))):
+        for name, allowed in (
+            ("activation", ACTIVATIONS),
+            ("loss", LOSSES),
+            ("solver", ("adam", "lbfgs")),
+            ("encoding", ENCODINGS),
+        ):
             if getattr(self, name) not in allowed:
                 raise InvalidParameter(f"{name} must be one of {sorted(allowed)}: got {getattr(self, name)!r}.")
-        limits = {"l2": 0.0, "tol": 0.0, "max_epochs": 1, "batch_size": 1}
+        limits = {"l2": 0.0, "tol": 0.0, "max_epochs": 1, "batch_size": 1, "bins": 2}
         for name, low in limits.items():
             if not getattr(self, name) >= low:
                 raise InvalidParameter(f"{name} must be at least {low:g}: got {getattr(self, name)!r}.")

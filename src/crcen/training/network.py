@@ -9,11 +9,10 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from crcen.training.activations import ACTIVATIONS
+from crcen.training.encoding import InputEncoding
 
-__all__ = ["INPUT_LIMIT", "Network", "encode", "stacked_logits", "uniform"]
+__all__ = ["Network", "stacked_logits", "uniform"]
 
-# Standardised inputs are cut off here, far outside any training row, so that a wild new value cannot give a NaN.
-INPUT_LIMIT = 1e6
 _ROWS_AT_ONCE = 2048
 _NUMBERS_AT_ONCE = 2**27
 _CPU = torch.device("cpu")
@@ -26,56 +25,41 @@ Array = NDArray[np.float64]
 
 @dataclass(frozen=True, eq=False)
 class Network:
-    """One multilayer perceptron: z = (x − mean)/scale, hidden layers, one output logit.
+    """One multilayer perceptron: its input encoding, hidden layers, one output logit.
 
     Parameters
     ----------
-    mean, scale
-        (F,) each; zeros and ones where inputs are not standardised.
+    encoding
+        The frozen input layer.
     weights, biases
         One (in, out) matrix and one (out,) vector a layer; the last has one output.
     activation
         Name of the hidden activation.
-    is_standardized
-        Whether ``mean`` and ``scale`` came from data.
     """
 
-    mean: Array
-    scale: Array
+    encoding: InputEncoding
     weights: tuple[Array, ...]
     biases: tuple[Array, ...]
     activation: str
-    is_standardized: bool = True
 
     def logits(self, X: Array) -> Array:
         """Weighted logits of the rows of X, float64 (n,)."""
         return stacked_logits(
             X,
-            self.mean,
-            self.scale,
+            self.encoding,
             [weight[None] for weight in self.weights],
             [bias[None] for bias in self.biases],
             self.activation,
-            limit=self.is_standardized,
         )[0]
-
-
-def encode(X: Array, mean: Array, scale: Array, *, limit: bool) -> Array:
-    """Standardise rows; with ``limit`` also cut them off at ±`INPUT_LIMIT`."""
-    with np.errstate(over="ignore"):
-        z = (X - mean) / scale
-    return np.clip(z, -INPUT_LIMIT, INPUT_LIMIT, out=z) if limit else z
 
 
 def stacked_logits(
     X: Array,
-    mean: Array,
-    scale: Array,
+    encoding: InputEncoding,
     weights: Sequence[Array],
     biases: Sequence[Array],
     activation: str,
     *,
-    limit: bool = True,
     device: torch.device = _CPU,
 ) -> Array:
     """Float64 logits of M networks of one shape that share their input encoding.
@@ -100,7 +84,7 @@ def stacked_logits(
     with torch.inference_mode():
         for start in range(0, X.shape[0], at_once):
             chunk = np.ascontiguousarray(X[start : start + at_once], dtype=np.float64)
-            h = torch.from_numpy(encode(chunk, mean, scale, limit=limit)).to(device)[None]
+            h = torch.from_numpy(encoding(chunk)).to(device)[None]
             for weight, bias in layers[:-1]:
                 h = act(h @ weight + bias)
             weight, bias = layers[-1]

@@ -1,7 +1,7 @@
 """Groups jobs that can share work into stacks under a memory bound."""
 
 import os
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 from math import prod
@@ -11,7 +11,10 @@ import torch
 from crcen.training.jobs import TrainingJob
 from crcen.training.rows import digest, n_batches
 
-__all__ = ["Groups", "PlannedStack", "free_memory", "halves", "pieces", "plan", "step_operations"]
+__all__ = ["Groups", "Inputs", "PlannedStack", "free_memory", "halves", "pieces", "plan", "step_operations"]
+
+# The number of encoded columns that a job's network reads.
+Inputs = Callable[[TrainingJob], int]
 
 # Positions in a job list, one row a group.
 Groups = tuple[tuple[int, ...], ...]
@@ -57,7 +60,7 @@ def _container_limit() -> int:
         return 2**62
 
 
-def plan(jobs: Sequence[TrainingJob], n_rows: int, n_features: int, memory_bytes: int) -> list[PlannedStack]:
+def plan(jobs: Sequence[TrainingJob], n_rows: int, n_inputs: Inputs, memory_bytes: int) -> list[PlannedStack]:
     """Stacks that together hold every job once.
 
     Jobs with equal rows, pool and batch order form a group; groups with equal settings and hidden shapes share a stack.
@@ -75,7 +78,7 @@ def plan(jobs: Sequence[TrainingJob], n_rows: int, n_features: int, memory_bytes
             ordered = tuple(sorted(positions, key=lambda p: jobs[p].hidden))
             by_shape.setdefault(tuple(jobs[p].hidden for p in ordered), []).append(ordered)
         for rows in by_shape.values():
-            stacks += _bounded(tuple(rows), jobs, n_rows, n_features, memory_bytes)
+            stacks += _bounded(tuple(rows), jobs, n_rows, n_inputs, memory_bytes)
     return stacks
 
 
@@ -85,8 +88,9 @@ def _common_key(job: TrainingJob, n_rows: int) -> tuple[object, ...]:
     batches = n_batches(n_pool, job.batch_size) if job.solver == "adam" else 0
     shape = job.hidden if job.solver == "lbfgs" else (len(job.hidden) == 0,)
     rate = job.learning_rate if job.solver == "adam" else job.tol
+    encoded = (job.standardize, job.encoding, job.bins)
     watched = (job.val_rows is not None, job.stop_epoch, job.record_every)
-    return (job.solver, shape, job.activation, job.loss, job.max_epochs, batches, rate, *watched, job.standardize)
+    return (job.solver, shape, job.activation, job.loss, job.max_epochs, batches, rate, *watched, *encoded)
 
 
 def _group_key(job: TrainingJob) -> tuple[object, ...]:
@@ -95,12 +99,12 @@ def _group_key(job: TrainingJob) -> tuple[object, ...]:
 
 
 def _bounded(
-    groups: Groups, jobs: Sequence[TrainingJob], n_rows: int, n_features: int, limit: int
+    groups: Groups, jobs: Sequence[TrainingJob], n_rows: int, n_inputs: Inputs, limit: int
 ) -> list[PlannedStack]:
-    needed = _stack_bytes(groups, jobs, n_rows, n_features)
+    needed = _stack_bytes(groups, jobs, n_rows, n_inputs)
     if needed <= limit or (len(groups) == 1 and len(groups[0]) == 1):
         return [PlannedStack(groups, needed)]
-    return [piece for half in halves(groups) for piece in _bounded(half, jobs, n_rows, n_features, limit)]
+    return [piece for half in halves(groups) for piece in _bounded(half, jobs, n_rows, n_inputs, limit)]
 
 
 def halves(groups: Groups) -> list[Groups]:
@@ -116,29 +120,29 @@ def halves(groups: Groups) -> list[Groups]:
 _OPERATIONS_WORTH_A_PIECE = 1e7
 
 
-def step_operations(groups: Groups, jobs: Sequence[TrainingJob], n_features: int) -> float:
+def step_operations(groups: Groups, jobs: Sequence[TrainingJob], n_inputs: Inputs) -> float:
     """Multiplications of one step of a stack, forward and backward."""
     total = 0
     for position in groups[0]:
-        sizes = (n_features, *jobs[position].hidden, 1)
+        sizes = (n_inputs(jobs[position]), *jobs[position].hidden, 1)
         total += sum(prod(pair) for pair in pairwise(sizes))
     example = jobs[groups[0][0]]
     return 3.0 * total * len(groups) * (example.batch_size if example.solver == "adam" else _LBFGS_ROWS)
 
 
-def pieces(stacks: Sequence[Groups], jobs: Sequence[TrainingJob], n_features: int, workers: int) -> list[Groups]:
+def pieces(stacks: Sequence[Groups], jobs: Sequence[TrainingJob], n_inputs: Inputs, workers: int) -> list[Groups]:
     """Cut the largest stacks in two until every worker has a piece that is worth it; largest first."""
-    parts = [(step_operations(groups, jobs, n_features), groups) for groups in stacks]
+    parts = [(step_operations(groups, jobs, n_inputs), groups) for groups in stacks]
     while 0 < len(parts) < workers:
         parts.sort(key=lambda part: -part[0])
         cost, largest = parts[0]
         if cost < 2 * _OPERATIONS_WORTH_A_PIECE or sum(map(len, largest)) == 1:
             break
-        parts[:1] = [(step_operations(half, jobs, n_features), half) for half in halves(largest)]
+        parts[:1] = [(step_operations(half, jobs, n_inputs), half) for half in halves(largest)]
     return [groups for _, groups in sorted(parts, key=lambda part: -part[0])]
 
 
-def _stack_bytes(groups: Groups, jobs: Sequence[TrainingJob], n_rows: int, n_features: int) -> int:
+def _stack_bytes(groups: Groups, jobs: Sequence[TrainingJob], n_rows: int, n_inputs: Inputs) -> int:
     example = jobs[groups[0][0]]
     is_adam = example.solver == "adam"
     itemsize = 4 if is_adam else 8
@@ -151,11 +155,12 @@ def _stack_bytes(groups: Groups, jobs: Sequence[TrainingJob], n_rows: int, n_fea
     if example.val_rows is not None:
         rows += _VALIDATION_ROWS
     parameters = units = 0
+    width = n_inputs(example)
     for position in groups[0]:
-        sizes = (n_features, *jobs[position].hidden, 1)
+        sizes = (width, *jobs[position].hidden, 1)
         parameters += sum(prod(pair) + pair[1] for pair in pairwise(sizes))
         units += sum(sizes[1:])
     copies = _ADAM_COPIES if is_adam else _LBFGS_COPIES
     # L-BFGS keeps the weights of every row and network; Adam gathers an epoch's rows at once.
-    held = n_pool * (n_features + 4 + (0 if is_adam else len(groups[0])))
+    held = n_pool * (width + 4 + (0 if is_adam else len(groups[0])))
     return len(groups) * itemsize * (copies * parameters + _ACTIVATION_COPIES * rows * units + held)

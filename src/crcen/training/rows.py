@@ -3,18 +3,21 @@
 import hashlib
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from threading import Lock
+from weakref import WeakValueDictionary
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from crcen.training.encoding import INPUT_LIMIT, InputEncoding, column_layout, fit_encoding, raw, standardization
 from crcen.training.jobs import TrainingJob
-from crcen.training.network import encode
 
-__all__ = ["BatchIndex", "RowFeed", "TrainingData", "digest", "n_batches", "standardization"]
+__all__ = ["BatchIndex", "RowFeed", "TrainingData", "digest", "n_batches"]
 
 _LARGEST_SLOPE = 100.0
+_ROWS_AT_ONCE = 8192
 
 Index = NDArray[np.int64]
 Array = NDArray[np.float64]
@@ -32,24 +35,6 @@ def n_batches(n_rows: int, batch_size: int) -> int:
     return -(-n_rows // min(batch_size, n_rows))
 
 
-def standardization(X: Array, sample_weight: Array) -> tuple[Array, Array]:
-    """Weighted column means and standard deviations; a constant column gets scale 1.
-
-    Columns are divided by their largest magnitude first, so that values near the end of float64 do not overflow.
-    """
-    X, sample_weight = X[sample_weight > 0], sample_weight[sample_weight > 0]
-    share = (sample_weight / sample_weight.sum())[:, None]
-    size = np.abs(X).max(axis=0)
-    size[size == 0] = 1.0
-    unit = X / size
-    mean = (share * unit).sum(axis=0)
-    std = np.sqrt((share * (unit - mean) ** 2).sum(axis=0))
-    is_constant = std <= 1e-12 * np.maximum(np.abs(mean), 1e-12)
-    scale = np.where(is_constant, 1.0, std * size)
-    # A constant column's own value, to the last digit: at 1e30 the rounding of a mean is itself huge.
-    return np.where(is_constant, X[0], mean * size), np.where(scale == 0, 1.0, scale)
-
-
 class TrainingData:
     """The rows of one call to the engine, on the host in float64 and once on the device.
 
@@ -62,6 +47,10 @@ class TrainingData:
         self.X, self.y, self.sample_weight, self.device = X, y, sample_weight, device
         self._on_device: dict[tuple[torch.dtype, bool], tuple[Tensor, Array, Array]] = {}
         self._labels: dict[torch.dtype, Tensor] = {}
+        self._layouts: dict[tuple[str, int], Index | None] = {}
+        self._encodings: dict[tuple[bytes, str, int, bool], InputEncoding] = {}
+        self._encoded: WeakValueDictionary[tuple[int, torch.dtype], Tensor] = WeakValueDictionary()
+        self._lock = Lock()
 
     @property
     def n_rows(self) -> int:
@@ -70,22 +59,57 @@ class TrainingData:
 
     def prepare(self, jobs: Sequence[TrainingJob]) -> None:
         """Make the device copies that these jobs will read, before several threads ask for them."""
-        for solver, standardize in {(job.solver, job.standardize) for job in jobs}:
+        for solver, standardize, kind, bins in {(j.solver, j.standardize, j.encoding, j.bins) for j in jobs}:
             dtype = torch.float32 if solver == "adam" else torch.float64
-            self.on_device(dtype, standardize)
+            if kind == "standard":
+                self.on_device(dtype, standardize)
+            self.layout(kind, bins)
             self.labels(dtype)
 
     def on_device(self, dtype: torch.dtype, standardize: bool) -> tuple[Tensor, Array, Array]:
         """The device copy of X with the mean and scale that were taken out of it."""
         key = (dtype, standardize)
         if key not in self._on_device:
+            encoding = raw(self.X.shape[1])
             if standardize:
-                mean, scale = standardization(self.X, np.ones(self.n_rows))
-            else:
-                mean, scale = np.zeros(self.X.shape[1]), np.ones(self.X.shape[1])
-            device_x = torch.from_numpy(encode(self.X, mean, scale, limit=standardize)).to(self.device, dtype)
-            self._on_device[key] = (device_x, mean, scale)
+                limit = np.full(self.X.shape[1], INPUT_LIMIT)
+                encoding = InputEncoding(*standardization(self.X, np.ones(self.n_rows)), None, -limit, limit)
+            device_x = torch.from_numpy(encoding(self.X)).to(self.device, dtype)
+            self._on_device[key] = (device_x, encoding.mean, encoding.scale)
         return self._on_device[key]
+
+    def layout(self, kind: str, bins: int) -> Index | None:
+        """What `column_layout` says of these rows."""
+        if (kind, bins) not in self._layouts:
+            self._layouts[kind, bins] = column_layout(self.X, kind, bins)
+        return self._layouts[kind, bins]
+
+    def encoding(self, job: TrainingJob, rows: Index) -> InputEncoding:
+        """A job's input encoding, fitted on its rows; jobs that own the same rows share it."""
+        key = (digest(rows), job.encoding, job.bins, job.standardize)
+        layout = self.layout(job.encoding, job.bins)
+        with self._lock:
+            if key not in self._encodings:
+                own = self.X[rows], self.y[rows], self.sample_weight[rows]
+                self._encodings[key] = fit_encoding(job.encoding, layout, *own, standardize=job.standardize)
+            return self._encodings[key]
+
+    def encoded(self, encoding: InputEncoding, dtype: torch.dtype) -> Tensor:
+        """All rows in an encoding, on the device; kept as long as somebody else keeps it."""
+        key = (id(encoding), dtype)
+        with self._lock:
+            found = self._encoded.get(key)
+            if found is None:
+                found = self._encoded[key] = torch.empty(self.n_rows, encoding.size, dtype=dtype, device=self.device)
+                for start in range(0, self.n_rows, _ROWS_AT_ONCE):
+                    part = slice(start, start + _ROWS_AT_ONCE)
+                    found[part] = torch.from_numpy(encoding(self.X[part])).to(self.device, dtype)
+        return found
+
+    def n_inputs(self, job: TrainingJob) -> int:
+        """Number of a job's encoded columns."""
+        layout = self.layout(job.encoding, job.bins) if job.standardize else None
+        return self.X.shape[1] if layout is None else len(layout)
 
     def labels(self, dtype: torch.dtype) -> Tensor:
         """y as 0/1 on the device."""
@@ -105,10 +129,10 @@ class RowFeed:
         For each group the indices its batches are drawn from; one list object may serve several groups.
     row_weights
         For each group the weight of each row of its pool (sample weight, zero for rows it does not own).
-    means, scales
-        (G, F) input standardisation of the groups.
-    dtype, standardize
-        Which device copy to read.
+    encodings
+        The input encodings of the groups; one object may serve several groups.
+    dtype
+        Of encoded rows.
     """
 
     def __init__(
@@ -116,22 +140,13 @@ class RowFeed:
         data: TrainingData,
         pools: Sequence[Index],
         row_weights: Sequence[Array],
-        means: Array,
-        scales: Array,
+        encodings: Sequence[InputEncoding],
         dtype: torch.dtype,
-        standardize: bool,
     ) -> None:
         self.data, self.dtype = data, dtype
-        self._x, mean0, scale0 = data.on_device(dtype, standardize)
         self._y = data.labels(dtype)
-        # z = (x − m)/s with x = x₀·s₀ + m₀ is the affine map x₀·(s₀/s) + (m₀ − m)/s.
-        self._slope = torch.from_numpy(scale0 / scales).to(data.device, dtype)[:, None]
-        self._offset = torch.from_numpy((mean0 - means) / scales).to(data.device, dtype)[:, None]
-        # Where rows a group does not own dwarf its own, the map above would lose all digits: encode for each group.
-        self._own: list[Tensor] | None = None
-        if standardize and not bool((self._slope <= _LARGEST_SLOPE).all() & torch.isfinite(self._offset).all()):
-            encoded = (encode(data.X, mean, scale, limit=True) for mean, scale in zip(means, scales, strict=True))
-            self._own = [torch.from_numpy(z).to(data.device, dtype) for z in encoded]
+        self._width = encodings[0].size
+        self._own = None if self._share_a_copy(encodings) else self._encoded(encodings)
         keys = [digest(pool) for pool in pools]
         self.pool_keys = keys
         self._pools = pools
@@ -142,6 +157,26 @@ class RowFeed:
             weights[group, : len(values)] = values
         self._weights = torch.from_numpy(weights).to(data.device, dtype)
         self._filler = longest
+
+    def _share_a_copy(self, encodings: Sequence[InputEncoding]) -> bool:
+        """Try to make each group's encoding an affine map of the one device copy: z = x₀·(s₀/s) + (m₀ − m)/s.
+
+        Not where an encoding is not affine, nor where rows a group does not own dwarf its own: the map would lose all
+        digits.
+        """
+        if not all(encoding.is_affine for encoding in encodings):
+            return False
+        standardize = encodings[0].low is not None
+        self._x, mean0, scale0 = self.data.on_device(self.dtype, standardize)
+        means, scales = (np.stack([getattr(e, name) for e in encodings]) for name in ("mean", "scale"))
+        to = self.data.device, self.dtype
+        self._slope = torch.from_numpy(scale0 / scales).to(*to)[:, None]
+        self._offset = torch.from_numpy((mean0 - means) / scales).to(*to)[:, None]
+        return not standardize or bool((self._slope <= _LARGEST_SLOPE).all() & torch.isfinite(self._offset).all())
+
+    def _encoded(self, encodings: Sequence[InputEncoding]) -> list[Tensor]:
+        """Rows encoded for each group; groups with one encoding share theirs, and so do feeds."""
+        return [self.data.encoded(encoding, self.dtype) for encoding in encodings]
 
     def epoch_index(self, seeds: Sequence[int], epoch: int, batch_size: int) -> "BatchIndex":
         """Batches of one epoch, the classes spread evenly over them; groups with one pool and seed share theirs."""
@@ -195,12 +230,13 @@ class RowFeed:
             weights = self._weights[:, index.positions[0]]
         else:
             weights = self._weights.gather(1, index.positions.view(groups, -1)).view(groups, count, -1)
-        x, y = self._x[index.rows], self._y[index.rows]
-        batch = torch.ones(groups, x.shape[2], x.shape[3] + 1, dtype=self.dtype, device=self.data.device)
+        y = self._y[index.rows]
+        x = self._x[index.rows] if self._own is None else None
+        batch = torch.ones(groups, y.shape[2], self._width + 1, dtype=self.dtype, device=self.data.device)
         for i in range(count):
-            if self._own is None:
+            if x is not None:
                 torch.addcmul(self._offset, x[:, i], self._slope, out=batch[..., :-1])
-            else:
+            elif self._own is not None:
                 for group, own in enumerate(self._own):
                     batch[group, :, :-1] = own[index.rows[min(group, orders - 1), i]]
             yield batch, y[:, i, :, None], weights[:, i, :, None]

@@ -15,9 +15,12 @@ from torch import Tensor
 from crcen.training.rows import BatchIndex, RowFeed, n_batches
 from crcen.training.stack import Stack
 
-__all__ = ["LBFGS", "Adam", "Objective", "Solver"]
+__all__ = ["LBFGS", "Adam", "Objective", "Solver", "adam_factors", "move_moments", "one_cycle"]
 
 _CHUNK_ROWS = 2048
+_BETAS = (0.9, 0.999)
+_EPSILON = 1e-8
+_WARM_UP = 0.2
 
 
 @dataclass(frozen=True)
@@ -43,12 +46,32 @@ class Solver(Protocol):
         """Networks that need no further step, (G, M) bool."""
 
 
+def one_cycle(progress: float) -> float:
+    """Share of the peak rate at a share of the schedule: it rises over the first fifth and falls along a cosine."""
+    if progress < _WARM_UP:
+        return progress / _WARM_UP
+    return 0.5 * (1 + math.cos(math.pi * (progress - _WARM_UP) / (1 - _WARM_UP)))
+
+
+def adam_factors(rate: float, step: int) -> tuple[float, float]:
+    """Adam's step length and ε at a step, from 0, both corrected for the moments' start at zero."""
+    beta1, beta2 = _BETAS
+    correction = math.sqrt(1 - beta2 ** (step + 1))
+    return rate * correction / (1 - beta1 ** (step + 1)), _EPSILON * correction
+
+
+def move_moments(first: Tensor, second: Tensor, grad: Tensor) -> None:
+    """Let Adam's running means take in a gradient."""
+    beta1, beta2 = _BETAS
+    first.lerp_(grad, 1 - beta1)
+    second.mul_(beta2).addcmul_(grad, grad, value=1 - beta2)
+
+
 class Adam:
     """Mini-batch Adam whose rate rises over the first fifth of the schedule and falls along a cosine."""
 
-    betas = (0.9, 0.999)
-    epsilon = 1e-8
-    warm_up = 0.2
+    betas = _BETAS
+    epsilon = _EPSILON
 
     def __init__(
         self,
@@ -83,10 +106,7 @@ class Adam:
 
     def rate(self, step: int) -> float:
         """The learning rate of a step, from 0."""
-        progress = (step + 1) / (self.total_steps + 1)
-        if progress < self.warm_up:
-            return self.learning_rate * progress / self.warm_up
-        return self.learning_rate * 0.5 * (1 + math.cos(math.pi * (progress - self.warm_up) / (1 - self.warm_up)))
+        return self.learning_rate * one_cycle((step + 1) / (self.total_steps + 1))
 
     def step(self) -> Tensor:
         """One epoch; the loss is the mean over its batches, plus the penalty at its end."""
@@ -119,9 +139,7 @@ class Adam:
 
     def _factors(self, step: int) -> tuple[float, float]:
         """Step length and ε of a step, both corrected for the moments' start at zero."""
-        beta1, beta2 = self.betas
-        correction = math.sqrt(1 - beta2 ** (step + 1))
-        return self.rate(step) * correction / (1 - beta1 ** (step + 1)), self.epsilon * correction
+        return adam_factors(self.rate(step), step)
 
     def _set_factors(self) -> None:
         """Put an epoch's factors on the device: a captured graph cannot take them as numbers."""
@@ -129,10 +147,8 @@ class Adam:
         self._device_factors.copy_(torch.tensor(table, dtype=self._device_factors.dtype))
 
     def _update(self, i: int) -> None:
-        beta1, beta2 = self.betas
         grad = self.stack.grad.addcmul_(self.penalty, self.stack.flat)
-        self.first_moment.lerp_(grad, 1 - beta1)
-        self.second_moment.mul_(beta2).addcmul_(grad, grad, value=1 - beta2)
+        move_moments(self.first_moment, self.second_moment, grad)
         if self.stack.device.type == "cuda":
             length, epsilon = self._device_factors[i]
             torch.sqrt(self.second_moment, out=self.scratch).add_(epsilon)

@@ -12,7 +12,7 @@ from crcen.exceptions import InvalidInput
 from crcen.training.balance import relative_residual, solve_shifts
 from crcen.training.jobs import Status, TrainingJob, TrainingResult
 from crcen.training.network import Network, stacked_logits
-from crcen.training.rows import RowFeed, TrainingData, standardization
+from crcen.training.rows import RowFeed, TrainingData
 from crcen.training.solvers import LBFGS, Adam, Objective, Solver
 from crcen.training.stack import Block, Stack
 
@@ -56,7 +56,7 @@ class StackRun:
         self.dtype = torch.float32 if self.example.solver == "adam" else torch.float64
         self.rows = [self._or_all(job.rows if job.rows is not None else job.pool) for job in self.leads]
         self.lam = np.array([[job.lam for job in group] for group in self.jobs])
-        self.means, self.scales = self._encodings()
+        self.encodings = [data.encoding(self.example, rows) for rows in self.rows]
         # Weight of each class in every network, (G, M).
         sums = [(data.sample_weight[rows], data.y[rows]) for rows in self.rows]
         self.pos_sum = self.lam * np.array([[s[y].sum()] for s, y in sums])
@@ -67,17 +67,10 @@ class StackRun:
     def _or_all(self, rows: NDArray[np.int64] | None) -> NDArray[np.int64]:
         return np.arange(self.data.n_rows) if rows is None else rows
 
-    def _encodings(self) -> tuple[Array, Array]:
-        if not self.example.standardize:
-            shape = (len(self.groups), self.data.X.shape[1])
-            return np.zeros(shape), np.ones(shape)
-        pairs = [standardization(self.data.X[rows], self.data.sample_weight[rows]) for rows in self.rows]
-        return np.stack([mean for mean, _ in pairs]), np.stack([scale for _, scale in pairs])
-
     def _initial_stack(self) -> Stack:
         job, device = self.example, self.data.device
         shapes = [one.hidden for one in self.jobs[0]]
-        size = (len(self.groups), self.data.X.shape[1])
+        size = (len(self.groups), self.encodings[0].size)
         stack = Stack(*size, shapes, job.activation, job.loss, self.dtype, device, joint=self._may_join)
         seeds = torch.tensor([[one.seed & (2**63 - 1) for one in group] for group in self.jobs], device=device)
         prior = torch.from_numpy(np.log(self.pos_sum) - np.log(self.neg_sum)).to(device, self.dtype)
@@ -91,9 +84,7 @@ class StackRun:
         return Objective(*torch.from_numpy(table).to(self.data.device, self.dtype))
 
     def _feed(self, pools: list[NDArray[np.int64]], weights: list[Array]) -> RowFeed:
-        return RowFeed(
-            self.data, pools, weights, self.means, self.scales, self.dtype, standardize=self.example.standardize
-        )
+        return RowFeed(self.data, pools, weights, self.encodings, self.dtype)
 
     def _solver(self) -> Solver:
         s, job = self.data.sample_weight, self.example
@@ -205,9 +196,7 @@ class StackRun:
                         stopped_at[g, m],
                         n_iter,
                     )
-                    network = Network(
-                        self.means[g], self.scales[g], own_weights, own_biases, job.activation, job.standardize
-                    )
+                    network = Network(self.encodings[g], own_weights, own_biases, job.activation)
                     results[self.groups[g][m]] = TrainingResult(
                         network if status.is_finite else None,
                         status,
@@ -247,12 +236,10 @@ class StackRun:
             return shifts, residuals
         logits = stacked_logits(
             X,
-            self.means[g],
-            self.scales[g],
+            self.encodings[g],
             [w[g][wanted] for w in weights],
             [b[g][wanted] for b in biases],
             lead.activation,
-            limit=lead.standardize,
             device=self.data.device,
         )
         lam = self.lam[g, block.models][wanted][:, None]

@@ -4,7 +4,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from crcen.training.network import Network, encode
+from crcen.training.network import Network
 from crcen.training.stack import Stack
 
 __all__ = ["gradient_of"]
@@ -29,7 +29,7 @@ def gradient_of(
     cpu = torch.device("cpu")
     stack = Stack(1, X.shape[1], [hidden], network.activation, loss, torch.float64, cpu)
     stack.set_network(0, 0, network.weights, network.biases)
-    encoded = encode(X, network.mean, network.scale, limit=network.is_standardized)
+    encoded = network.encoding(X)
     x = torch.from_numpy(np.column_stack([encoded, np.ones(len(X))]))[None]
     target = torch.from_numpy(y.astype(np.float64))[None, :, None]
     weight = torch.from_numpy(row_weights / row_weights.sum())[None, :, None]

@@ -1,0 +1,260 @@
+"""The frozen input layer of a network: numbers in, encoded columns out, fitted on the network's own training rows.
+
+Every encoding is one expression, z = squash(clip((r(x[columns]) − mean)/scale, low, high)), of which most leave parts
+out: standardisation takes each column once; a piecewise-linear encoding repeats a column once a bin, each copy a ramp
+from one edge of the bin to the other; r replaces a value by its normal score among the training rows.
+"""
+
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+__all__ = ["ENCODINGS", "INPUT_LIMIT", "InputEncoding", "column_layout", "fit_encoding", "raw", "standardization"]
+
+# What `TrainingJob.encoding` may be.
+ENCODINGS = ("standard", "robust", "quantile", "piecewise", "tree")
+
+# Standardised inputs are cut off here, far outside any training row, so that a wild new value cannot give a NaN.
+INPUT_LIMIT = 1e6
+_SMOOTH_LIMIT = 3.0
+_QUANTILE_KNOTS = 100
+# Candidate edges of the trees that place bins: finer ones cost time and follow single rows.
+_TREE_CANDIDATES = 128
+_TREE_LEAF_SHARE = 0.005
+
+Array = NDArray[np.float64]
+Index = NDArray[np.int64]
+
+
+@dataclass(frozen=True, eq=False)
+class InputEncoding:
+    """A fitted encoding.
+
+    Parameters
+    ----------
+    mean, scale
+        (E,) each; zeros and ones where inputs are taken as they are.
+    columns
+        (E,) the column each encoded one is made of; ``None`` for each once.
+    low, high
+        (E,) where encoded columns are cut off; ``None`` for not at all.
+    is_smooth
+        Whether large values are bent towards ±3 after that: z/√(1 + (z/3)²).
+    knots, scores
+        (F, T) each: the piecewise-linear map of every column in the quantile encoding; ``None`` for none.
+    """
+
+    mean: Array
+    scale: Array
+    columns: Index | None = None
+    low: Array | None = None
+    high: Array | None = None
+    is_smooth: bool = False
+    knots: Array | None = None
+    scores: Array | None = None
+
+    @property
+    def size(self) -> int:
+        """Number of encoded columns, E."""
+        return len(self.mean)
+
+    @property
+    def is_affine(self) -> bool:
+        """Whether this is standardisation (or nothing) and can be an affine map of another standardisation."""
+        return self.columns is None and not self.is_smooth and self.knots is None
+
+    def __call__(self, X: Array) -> Array:
+        """Encoded rows, float64 (n, E)."""
+        if self.knots is not None and self.scores is not None:
+            X = np.column_stack([np.interp(*column) for column in zip(X.T, self.knots, self.scores, strict=True)])
+        with np.errstate(over="ignore"):
+            z = X[:, self.columns] if self.columns is not None else X.copy()
+            z -= self.mean
+            z /= self.scale
+        if self.low is not None:
+            np.clip(z, self.low, self.high, out=z)
+        if self.is_smooth:
+            z /= np.sqrt(1.0 + (z / _SMOOTH_LIMIT) ** 2)
+        return z
+
+
+def raw(n_features: int) -> InputEncoding:
+    """Inputs as they are."""
+    return InputEncoding(np.zeros(n_features), np.ones(n_features))
+
+
+def column_layout(X: Array, kind: str, bins: int) -> Index | None:
+    """Which column each encoded one is made of: every column once, then its bins.
+
+    A column of two values needs no bins, one of few values no more than there are gaps between them. This sets the
+    number of inputs of every network trained on X, so it looks at all rows, but at nothing except how many values a
+    column has.
+    """
+    if kind not in ("piecewise", "tree"):
+        return None
+    values = np.array([min(len(np.unique(column)), bins + 1) for column in X.T])
+    counts = np.where(values > 2, values - 1, 0)
+    return np.concatenate([np.arange(X.shape[1]), np.repeat(np.arange(X.shape[1]), counts)])
+
+
+def fit_encoding(
+    kind: str, columns: Index | None, X: Array, y: NDArray[np.bool_], sample_weight: Array, *, standardize: bool = True
+) -> InputEncoding:
+    """Fit an encoding of `ENCODINGS` on rows that have weight; ``columns`` is what `column_layout` gave."""
+    if not standardize:
+        return raw(X.shape[1])  # whatever the kind
+    used = sample_weight > 0
+    X, y, sample_weight = X[used], y[used], sample_weight[used]
+    if kind == "quantile":
+        return _quantile(X, sample_weight)
+    mean, scale = standardization(X, sample_weight)
+    limit = np.full(X.shape[1], INPUT_LIMIT)
+    if kind == "standard":
+        return InputEncoding(mean, scale, None, -limit, limit)
+    if kind == "robust":
+        middle, spread = _middle_half(X, sample_weight)
+        usable = spread > 1e-12 * np.maximum(np.abs(middle), 1e-12)
+        mean, scale = np.where(usable, middle, mean), np.where(usable, spread, scale)
+        return InputEncoding(mean, scale, None, -limit, limit, is_smooth=True)
+    assert columns is not None
+    return _ramps(kind, columns, X, y, sample_weight, InputEncoding(mean, scale, None, -limit, limit))
+
+
+def standardization(X: Array, sample_weight: Array) -> tuple[Array, Array]:
+    """Weighted column means and standard deviations; a constant column gets scale 1.
+
+    Columns are divided by their largest magnitude first, so that values near the end of float64 do not overflow.
+    """
+    X, sample_weight = X[sample_weight > 0], sample_weight[sample_weight > 0]
+    share = (sample_weight / sample_weight.sum())[:, None]
+    size = np.abs(X).max(axis=0)
+    size[size == 0] = 1.0
+    unit = X / size
+    mean = (share * unit).sum(axis=0)
+    std = np.sqrt((share * (unit - mean) ** 2).sum(axis=0))
+    is_constant = std <= 1e-12 * np.maximum(np.abs(mean), 1e-12)
+    scale = np.where(is_constant, 1.0, std * size)
+    # A constant column's own value, to the last digit: at 1e30 the rounding of a mean is itself huge.
+    return np.where(is_constant, X[0], mean * size), np.where(scale == 0, 1.0, scale)
+
+
+def _quantiles(sorted_values: Array, cumulative: Array, shares: Array) -> Array:
+    """Weighted quantiles of a sorted column: the first value that has so large a share of the weight below it."""
+    at = np.searchsorted(cumulative, shares * cumulative[-1] * (1 - 1e-12))
+    return sorted_values[np.minimum(at, len(sorted_values) - 1)]
+
+
+def _sorted(column: Array, sample_weight: Array) -> tuple[Index, Array, Array]:
+    order = np.argsort(column, kind="stable")
+    return order, column[order], np.cumsum(sample_weight[order])
+
+
+def _middle_half(X: Array, sample_weight: Array) -> tuple[Array, Array]:
+    """Median and the width of the middle half, scaled to be the standard deviation of a normal column."""
+    shares = np.array([0.25, 0.5, 0.75])
+    found = np.array([_quantiles(*_sorted(column, sample_weight)[1:], shares) for column in X.T])
+    return found[:, 1], (found[:, 2] - found[:, 0]) / 1.349
+
+
+def _quantile(X: Array, sample_weight: Array) -> InputEncoding:
+    """Normal scores: each value's share among the training rows, through the inverse normal distribution."""
+    shares = (np.arange(_QUANTILE_KNOTS) + 0.5) / _QUANTILE_KNOTS
+    normal = torch.special.ndtri(torch.from_numpy(shares)).numpy()
+    knots, scores = np.empty((2, X.shape[1], _QUANTILE_KNOTS))
+    for column in range(X.shape[1]):
+        _, values, cumulative = _sorted(X[:, column], sample_weight)
+        # A value that many rows share gets the mean of their scores; the last knot fills up the row.
+        own, at = np.unique(_quantiles(values, cumulative, shares), return_inverse=True)
+        means = np.bincount(at, normal) / np.bincount(at)
+        fill = (0, _QUANTILE_KNOTS - len(own))
+        knots[column], scores[column] = np.pad(own, fill, mode="edge"), np.pad(means, fill, mode="edge")
+    return InputEncoding(np.zeros(X.shape[1]), np.ones(X.shape[1]), knots=knots, scores=scores)
+
+
+def _ramps(
+    kind: str, columns: Index, X: Array, y: NDArray[np.bool_], sample_weight: Array, plain: InputEncoding
+) -> InputEncoding:
+    """The standardised columns, then for each bin (x − left)/(right − left) between 0 and 1, less its mean.
+
+    A bin that these rows do not fill is a column of zeros.
+    """
+    n_features = X.shape[1]
+    mean, scale = plain.mean[columns], plain.scale[columns]
+    low, high = np.full(len(columns), -INPUT_LIMIT), np.full(len(columns), INPUT_LIMIT)
+    share = sample_weight / sample_weight.sum()
+    for column in range(n_features):
+        places = n_features + np.flatnonzero(columns[n_features:] == column)
+        if not len(places):
+            continue
+        order, values, cumulative = _sorted(X[:, column], sample_weight)
+        find = _tree_edges if kind == "tree" else _quantile_edges
+        edges = find(values, cumulative, y[order], sample_weight[order], len(places))
+        low[places], high[places], mean[places], scale[places] = 0.0, 0.0, 0.0, 1.0
+        for place, left, right in zip(places, edges[:-1], edges[1:], strict=False):
+            width = right - left
+            centre = float(share @ np.clip((X[:, column] - left) / width, 0.0, 1.0))
+            mean[place], scale[place] = left + centre * width, width
+            low[place], high[place] = -centre, 1.0 - centre
+    return InputEncoding(mean, scale, columns, low, high)
+
+
+def _quantile_edges(values: Array, cumulative: Array, y: NDArray[np.bool_], weights: Array, bins: int) -> Array:
+    edges = np.unique(_quantiles(values, cumulative, np.linspace(0.0, 1.0, bins + 1)))
+    return np.unique(np.concatenate([values[:1], edges]))
+
+
+def _tree_edges(values: Array, cumulative: Array, y: NDArray[np.bool_], weights: Array, bins: int) -> Array:
+    """Edges at the splits of a small tree on this column alone, best split first, the classes weighing the same.
+
+    Candidates lie halfway between neighbouring distinct values.
+    """
+    total = np.array([weights[~y].sum(), weights[y].sum()])
+    if not total.all():
+        return _quantile_edges(values, cumulative, y, weights, bins)
+    ends = np.flatnonzero(np.append(np.diff(values) > 0, True))  # the last row of each distinct value
+    shares = np.stack([np.cumsum(weights * ~y), np.cumsum(weights * y)], axis=1)[ends] / total
+    distinct = values[ends]
+    if len(ends) > _TREE_CANDIDATES:
+        mass = shares.sum(axis=1) / 2
+        kept = np.unique(np.searchsorted(mass, np.linspace(0, 1, _TREE_CANDIDATES + 1)[1:] * mass[-1] * (1 - 1e-12)))
+        shares, distinct_at = shares[kept], kept
+    else:
+        distinct_at = np.arange(len(ends))
+    leaves = [(0, len(shares))]  # candidates (start, stop): rows after `start − 1` up to `stop − 1`
+    splits: list[int] = []
+    gains = [_best_split(shares, 0, len(shares))]
+    while len(leaves) < bins:
+        best = max(range(len(leaves)), key=lambda i: gains[i][0])
+        gain, at = gains[best]
+        if gain <= 0:
+            break
+        start, stop = leaves.pop(best)
+        gains.pop(best)
+        splits.append(at)
+        for leaf in ((start, at), (at, stop)):
+            leaves.append(leaf)
+            gains.append(_best_split(shares, *leaf))
+    cuts = [0.5 * (distinct[distinct_at[at - 1]] + distinct[distinct_at[at - 1] + 1]) for at in sorted(splits)]
+    return np.unique(np.concatenate([values[:1], cuts, values[-1:]]))
+
+
+def _best_split(shares: Array, start: int, stop: int) -> tuple[float, int]:
+    """Gain in Gini impurity of the best cut of candidates start…stop−1, and the cut's position."""
+    if stop - start < 2:
+        return 0.0, start
+    before = shares[start - 1] if start else np.zeros(2)
+    inside = shares[stop - 1] - before
+    left = shares[start : stop - 1] - before
+    right = inside - left
+    left_mass, right_mass = left.sum(axis=1), right.sum(axis=1)
+    fine = (left_mass >= _TREE_LEAF_SHARE) & (right_mass >= _TREE_LEAF_SHARE)
+    if not fine.any():
+        return 0.0, start
+    with np.errstate(invalid="ignore", divide="ignore"):
+        purity = (left**2).sum(axis=1) / left_mass + (right**2).sum(axis=1) / right_mass
+    purity = np.where(fine, purity, -np.inf)
+    at = int(np.argmax(purity))
+    gain = float(purity[at] - (inside**2).sum() / inside.sum())
+    return (gain if gain > 1e-9 else 0.0), start + at + 1

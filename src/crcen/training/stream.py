@@ -1,0 +1,270 @@
+"""The training loop over batches that come from anywhere and are never in memory together.
+
+The objective is that of `crcen.training.losses`. A batch of b rows contributes Σ w ℓ / (b · w̄), where w̄ is the mean of
+w over **all** training rows, known beforehand: the gradient of a batch then estimates that of the whole without bias,
+whatever the batch happens to hold. (Division by the batch's own Σ w would weigh batches without positives up.)
+
+Several workers train one stack of networks together by adding up one vector a step: gradient, losses and row count of
+each worker's batch. A worker that has no rows left adds zeros, so shards may be uneven; every worker then takes the
+same step and they stay equal bit by bit. Step sizes follow the rows seen by all of them.
+"""
+
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
+from typing import TypeAlias
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from crcen.training.encoding import InputEncoding
+from crcen.training.network import Network
+from crcen.training.rows import n_batches
+from crcen.training.solvers import adam_factors, move_moments, one_cycle
+from crcen.training.stack import Stack
+
+__all__ = ["Batch", "StreamShape", "StreamTrainer", "cut_evenly", "encoded_rows", "spread_order"]
+
+# Without an end in sight the rate falls as 1/√(1 + rows / (batch size × this)).
+_STEPS_AT_PEAK = 1000
+
+Array = NDArray[np.float64]
+# Adds a tensor up over all workers, in place; `torch.distributed.all_reduce` does.
+AllReduce: TypeAlias = Callable[[Tensor], object]
+
+
+@dataclass(frozen=True)
+class Batch:
+    """Encoded rows with ones in the last column (B, F+1), labels 0/1 (B,) and sample weights (B,), one dtype."""
+
+    x: Tensor
+    y: Tensor
+    weight: Tensor
+
+    def __len__(self) -> int:
+        return self.x.shape[0]
+
+
+@dataclass(frozen=True)
+class StreamShape:
+    """What is trained and how, but for the data.
+
+    Parameters
+    ----------
+    n_inputs
+        Encoded columns, without the column of ones.
+    hidden, activation, loss, l2
+        The networks and their objective, as in `TrainingJob`.
+    seeds
+        One a member; a member starts from the same numbers as a `TrainingJob` of that seed.
+    learning_rate
+        Peak of the one-cycle rate.
+    batch_size
+        Rows of a batch of all workers together; only the rate of an endless schedule depends on it here.
+    total_rows
+        Rows of the whole schedule (epochs × training rows); 0 for one without an end.
+    """
+
+    n_inputs: int
+    hidden: tuple[int, ...]
+    activation: str
+    loss: str
+    l2: float
+    seeds: tuple[int, ...]
+    learning_rate: float
+    batch_size: int
+    total_rows: int
+
+    def rate(self, rows_seen: int, n_rows: int) -> float:
+        """The rate of a step of ``n_rows`` rows after ``rows_seen``."""
+        if self.total_rows:
+            return self.learning_rate * one_cycle((rows_seen + n_rows) / (self.total_rows + n_rows))
+        return self.learning_rate / (1.0 + rows_seen / (self.batch_size * _STEPS_AT_PEAK)) ** 0.5
+
+
+class StreamTrainer:
+    """A stack of networks of one shape that learns from batch after batch with Adam, in float32.
+
+    Parameters
+    ----------
+    shape
+        What to train.
+    device
+        Where.
+    all_reduce
+        Adds a tensor up over all workers; ``None`` for a single one.
+    """
+
+    def __init__(self, shape: StreamShape, device: torch.device | str = "cpu", all_reduce: AllReduce | None = None):
+        self.shape, self.device, self._all_reduce = shape, torch.device(device), all_reduce
+        hidden = [shape.hidden] * len(shape.seeds)
+        self._stack = Stack(1, shape.n_inputs, hidden, shape.activation, shape.loss, torch.float32, self.device)
+        self._penalty = self._stack.spread(torch.full((1, len(hidden)), shape.l2, device=self.device))
+        self._first, self._second, self._scratch = (torch.zeros_like(self._stack.flat) for _ in range(3))
+        self._class_weights = torch.zeros(2, device=self.device)
+        self._loss = torch.zeros(len(hidden), dtype=torch.float64, device=self.device)
+        self._loss_rows = 0
+        self.rows_seen = self.n_steps = 0
+
+    # -- before the first batch ----------------------------------------------------------------------------------------
+
+    def initialise(self, output_bias: float) -> None:
+        """Random weights from the members' seeds, and an output bias, best log(Σ_pos w / Σ_neg w)."""
+        seeds = torch.tensor([[seed & (2**63 - 1) for seed in self.shape.seeds]], device=self.device)
+        self._stack.initialise(seeds, torch.full(seeds.shape, output_bias, device=self.device))
+
+    def start_from(self, weights: list[Array], biases: list[Array]) -> None:
+        """Take over fitted parameters: (M, in, out) and (M, out) a layer."""
+        for member in range(len(self.shape.seeds)):
+            self._stack.set_network(0, member, [w[member] for w in weights], [b[member] for b in biases])
+
+    def weigh(self, lam: float, mean_weight: float) -> None:
+        """Set λ and w̄, the mean over all training rows of sample weight times λ or 1 − λ."""
+        weights = torch.tensor([(1.0 - lam) / mean_weight, lam / mean_weight], dtype=torch.float64)
+        self._class_weights = weights.to(self.device, torch.float32)
+
+    # -- batches -------------------------------------------------------------------------------------------------------
+
+    @torch.no_grad()
+    def step(self, batch: Batch | None) -> int:
+        """Learn from one batch of each worker, ``None`` where a worker has none left; the rows of all of them."""
+        stack, members = self._stack, len(self.shape.seeds)
+        stack.grad.zero_()
+        losses, rows = torch.zeros(members, device=self.device), 0
+        if batch is not None and len(batch):
+            losses = stack.loss_and_gradient(*self._with_axes(batch))[0]
+            rows = len(batch)
+        if self._all_reduce is not None:
+            shared = torch.cat([stack.grad, losses, losses.new_tensor([rows])])
+            self._all_reduce(shared)
+            stack.grad.copy_(shared[: len(stack.grad)])
+            losses, rows = shared[len(stack.grad) : -1], int(shared[-1])
+        if rows:
+            self._loss += losses
+            self._loss_rows += rows
+            self._update(rows)
+        return rows
+
+    def run(self, batches: Iterable[Batch]) -> Iterator[int]:
+        """Learn from all batches of all workers; yield the rows of each step, the same in every worker.
+
+        A worker must exhaust this generator even when its own batches are used up: the others count on its zeros.
+        """
+        own = iter(batches)
+        while True:
+            batch = next(own, None)
+            if batch is None and self._all_reduce is None:
+                return
+            rows = self.step(batch)
+            if not rows:
+                return
+            yield rows
+
+    def _with_axes(self, batch: Batch) -> tuple[Tensor, Tensor, Tensor]:
+        """Rows, labels and weights with the axes of a stack: (1, B, F+1), (1, B, 1) and (1, B, M)."""
+        y = batch.y[None, :, None]
+        negative, positive = self._class_weights
+        weight = batch.weight[None, :, None] * (negative + y * (positive - negative))
+        return batch.x[None], y, weight.expand(-1, -1, len(self.shape.seeds))
+
+    def _update(self, rows: int) -> None:
+        stack = self._stack
+        gradient = stack.grad.div_(rows).addcmul_(self._penalty, stack.flat)
+        move_moments(self._first, self._second, gradient)
+        length, small = adam_factors(self.shape.rate(self.rows_seen, rows), self.n_steps)
+        torch.sqrt(self._second, out=self._scratch).add_(small)
+        stack.flat.addcdiv_(self._first, self._scratch, value=-length)
+        self.rows_seen += rows
+        self.n_steps += 1
+
+    @torch.no_grad()
+    def losses(self, batches: Iterable[Batch]) -> Array:
+        """Weighted loss of every member on rows of all workers, without the penalty: Σ w ℓ / Σ w, (M,)."""
+        total = torch.zeros(len(self.shape.seeds) + 1, dtype=torch.float64, device=self.device)
+        for batch in batches:
+            x, y, weight = self._with_axes(batch)
+            total[:-1] += (weight * self._stack.loss.value(self._stack.logits(x), y))[0].sum(0)
+            total[-1] += weight[0, :, 0].sum()
+        if self._all_reduce is not None:
+            self._all_reduce(total)
+        return (total[:-1] / total[-1]).cpu().numpy()
+
+    def take_objective(self) -> float:
+        """The members' mean objective over the steps since this was last called: mean loss plus penalty now."""
+        penalty = 0.5 * self._stack.per_model(self._penalty * self._stack.flat**2)[0].double()
+        value = float((self._loss / max(self._loss_rows, 1) + penalty).mean())
+        self._loss.zero_()
+        self._loss_rows = 0
+        return value
+
+    # -- in and out ----------------------------------------------------------------------------------------------------
+
+    @property
+    def is_finite(self) -> bool:
+        """Whether every parameter of every member is a finite number."""
+        return bool(torch.isfinite(self._stack.flat).all())
+
+    def parameters(self) -> tuple[list[Array], list[Array]]:
+        """Weights (M, in, out) and biases (M, out) of each layer, float64 on the host."""
+        weights, biases = self._stack.arrays(self._stack.flat)[0]
+        return [w[0] for w in weights], [b[0] for b in biases]
+
+    def networks(self, encoding: InputEncoding) -> list[Network]:
+        """The members as fitted networks."""
+        weights, biases = self.parameters()
+        return [
+            Network(encoding, tuple(w[m] for w in weights), tuple(b[m] for b in biases), self.shape.activation)
+            for m in range(len(self.shape.seeds))
+        ]
+
+    def state(self) -> dict[str, NDArray[np.generic]]:
+        """All that is needed to go on as if nothing had happened, as plain arrays (copies)."""
+        tensors = {
+            "parameters": self._stack.flat,
+            "first_moment": self._first,
+            "second_moment": self._second,
+            "class_weights": self._class_weights,
+            "loss": self._loss,
+        }
+        counts = np.array([self.rows_seen, self.n_steps, self._loss_rows], dtype=np.int64)
+        return {name: tensor.cpu().numpy().copy() for name, tensor in tensors.items()} | {"counts": counts}
+
+    def restore(self, state: dict[str, NDArray[np.generic]]) -> None:
+        """Go on from a `state`."""
+        targets = {
+            "parameters": self._stack.flat,
+            "first_moment": self._first,
+            "second_moment": self._second,
+            "class_weights": self._class_weights,
+            "loss": self._loss,
+        }
+        for name, tensor in targets.items():
+            tensor.copy_(torch.from_numpy(np.array(state[name])))
+        self.rows_seen, self.n_steps, self._loss_rows = (int(count) for count in state["counts"])
+
+
+def encoded_rows(encoding: InputEncoding, X: Array) -> NDArray[np.float32]:
+    """Rows as a batch takes them: encoded in float64, then rounded, with a last column of ones."""
+    rows = np.empty((len(X), encoding.size + 1), dtype=np.float32)
+    rows[:, :-1] = encoding(X)
+    rows[:, -1] = 1.0
+    return rows
+
+
+def spread_order(y: NDArray[np.bool_], rng: np.random.Generator) -> NDArray[np.int64]:
+    """A random order of rows in which each class is spread evenly."""
+    keys = np.empty(len(y))
+    for label in (True, False):
+        members = y == label
+        count = int(members.sum())
+        keys[members] = (rng.permutation(count) + rng.random()) / max(count, 1)
+    return np.argsort(keys, kind="stable")
+
+
+def cut_evenly(n_rows: int, batch_size: int) -> list[slice]:
+    """Cut rows into batches of one size, at most ``batch_size``, of which the last may lack a few rows."""
+    if not n_rows:
+        return []
+    size = -(-n_rows // n_batches(n_rows, batch_size))
+    return [slice(start, min(start + size, n_rows)) for start in range(0, n_rows, size)]

@@ -1,0 +1,137 @@
+"""The frozen input layer against plain definitions, scikit-learn, and copies of rows."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from sklearn.preprocessing import QuantileTransformer, RobustScaler
+from sklearn.tree import DecisionTreeClassifier
+from training_reference import assert_same_result
+
+from crcen.training.encoding import ENCODINGS, column_layout, fit_encoding
+from crcen.training.engine import train
+from crcen.training.jobs import TrainingJob
+
+
+def mixed_columns(n=300, seed=0):
+    """Normal, skewed, three-valued, binary and constant columns, with labels that depend on the second by a step."""
+    rng = np.random.default_rng(seed)
+    X = np.column_stack(
+        [rng.normal(5, 2, n), rng.exponential(1, n), rng.integers(0, 3, n), rng.integers(0, 2, n), np.full(n, 7.0)]
+    )
+    y = (X[:, 1] > 1.5) & (rng.random(n) < 0.8)
+    return X, y
+
+
+def fitted(kind, X, y, weights=None, bins=4):
+    weights = np.ones(len(X)) if weights is None else weights
+    return fit_encoding(kind, column_layout(X, kind, bins), X, y, weights)
+
+
+def test_layout_gives_bins_to_columns_that_can_fill_them():
+    X, _ = mixed_columns()
+    np.testing.assert_array_equal(column_layout(X, "piecewise", 4), [0, 1, 2, 3, 4, *[0] * 4, *[1] * 4, *[2] * 2])
+    assert all(column_layout(X, kind, 4) is None for kind in ("standard", "robust", "quantile"))
+
+
+def test_standard_is_the_weighted_standard_score():
+    X, y = mixed_columns()
+    w = np.random.default_rng(1).random(300)
+    mean = np.average(X, axis=0, weights=w)
+    std = np.sqrt(np.average((X - mean) ** 2, axis=0, weights=w))
+    np.testing.assert_allclose(fitted("standard", X, y, w)(X)[:, :4], ((X - mean) / np.where(std, std, 1))[:, :4])
+
+
+def test_robust_is_scikit_learns_scaler_bent_to_three():
+    X, y = mixed_columns(1001)
+    scaled = RobustScaler(unit_variance=True).fit_transform(X[:, :2])
+    z = fitted("robust", X, y)(X)[:, :2]
+    np.testing.assert_allclose(z, scaled / np.sqrt(1 + (scaled / 3) ** 2), atol=0.01)
+    assert np.abs(fitted("robust", X, y)(X * 1e6)).max() <= 3.0
+
+
+def test_quantile_agrees_with_scikit_learn_and_keeps_the_order():
+    X, y = mixed_columns(2000)
+    theirs = QuantileTransformer(n_quantiles=100, output_distribution="normal").fit_transform(X[:, :2])
+    ours = fitted("quantile", X, y)(X)
+    inner = np.abs(theirs) < 2
+    assert np.abs(ours[:, :2] - theirs)[inner].max() < 0.06
+    for column in range(4):
+        order = np.argsort(X[:, column], kind="stable")
+        assert (np.diff(ours[order, column]) >= 0).all()
+    # The scores of shared values are centred: a binary column is not pushed to the ends.
+    assert np.abs(ours[:, 3]).max() < 1.5
+
+
+def test_piecewise_ramps_between_quantiles_add_up_to_the_clipped_column():
+    X, y = mixed_columns(400)
+    encoding = fitted("piecewise", X, y)
+    z = encoding(X)
+    edges = np.quantile(X[:, 0], np.linspace(0, 1, 5), method="inverted_cdf")
+    for place, left, right in zip(range(5, 9), edges[:-1], edges[1:], strict=True):
+        ramp = np.clip((X[:, 0] - left) / (right - left), 0, 1)
+        np.testing.assert_allclose(z[:, place], ramp - ramp.mean(), atol=1e-12)
+    # Weighted by the widths of the bins they are the column itself, up to its mean.
+    np.testing.assert_allclose(z[:, 5:9] @ np.diff(edges), X[:, 0] - X[:, 0].mean(), atol=1e-9)
+    assert np.abs(encoding(X * 1e9)[:, 5:]).max() <= 1.0
+
+
+def test_tree_edges_are_those_of_a_small_decision_tree():
+    X, y = mixed_columns(600)
+    encoding = fitted("tree", X, y, bins=4)
+    tree = DecisionTreeClassifier(max_leaf_nodes=4, class_weight="balanced").fit(X[:, [1]], y)
+    splits = np.sort(tree.tree_.threshold[tree.tree_.feature == 0])
+    places = np.flatnonzero(encoding.columns == 1)[1:]
+    widths = encoding.scale[places]
+    left = encoding.mean[places] + encoding.low[places] * widths
+    found = left[1 : 1 + len(splits)]
+    assert np.abs(found[:, None] - splits[None]).min(axis=0)[np.abs(splits - 1.5).argmin()] < 0.05
+
+
+@pytest.mark.parametrize("kind", ENCODINGS)
+def test_weights_are_copies_and_rows_without_weight_have_no_say(kind):
+    X, y = mixed_columns()
+    k = np.random.default_rng(2).integers(0, 4, len(X))
+    layout = column_layout(X, kind, 4)
+    weighted = fit_encoding(kind, layout, X, y, k.astype(float))
+    copied = fit_encoding(kind, layout, np.repeat(X, k, axis=0), np.repeat(y, k), np.ones(k.sum()))
+    np.testing.assert_allclose(weighted(X), copied(X), rtol=1e-9, atol=1e-9)
+
+
+@pytest.mark.parametrize("kind", ENCODINGS)
+@pytest.mark.parametrize("solver", ["adam", "lbfgs"])
+def test_a_stack_of_folds_encodes_each_by_its_own_rows_and_equals_them_alone(kind, solver):
+    X, y = mixed_columns()
+    folds = [np.flatnonzero(np.arange(300) % 3 != fold) for fold in range(3)]
+    common = TrainingJob(0.8, hidden=(5,), encoding=kind, bins=5, solver=solver, max_epochs=4, seed=3)
+    jobs = [replace(common, pool=rows, l2=l2) for rows in folds for l2 in (1e-3, 1e-1)]
+    together = train(X, y, jobs, device="cpu")
+    for job, result in zip(jobs, together, strict=True):
+        assert_same_result(train(X, y, [job], device="cpu")[0], result, rtol=1e-4, atol=1e-5)
+        expected = fit_encoding(kind, column_layout(X, kind, 5), X[job.pool], y[job.pool], np.ones(200))
+        np.testing.assert_array_equal(result.network.encoding(X), expected(X))
+        assert result.residual < 1e-14
+
+
+@pytest.mark.parametrize("kind", ["piecewise", "tree"])
+def test_labels_and_values_of_other_rows_do_not_reach_an_encoding(kind):
+    X, y = mixed_columns()
+    rows = np.arange(200)
+    job = TrainingJob(0.5, hidden=(4,), pool=rows, encoding=kind, max_epochs=2)
+    before = train(X, y, [job], device="cpu")[0].network
+    other_y, other_X = y.copy(), X.copy()
+    other_y[200:] = ~other_y[200:]
+    other_X[200:, :2] *= -3.0
+    after = train(other_X, other_y, [job], device="cpu")[0].network
+    np.testing.assert_array_equal(before.encoding(X), after.encoding(X))
+    np.testing.assert_array_equal(before.logits(X), after.logits(X))
+
+
+def test_a_fold_without_some_values_has_empty_bins_and_trains():
+    X, y = mixed_columns()
+    X[:150, 2] = 0.0
+    job = TrainingJob(0.5, hidden=(4,), pool=np.arange(150), encoding="piecewise", bins=3, max_epochs=2)
+    network = train(X, y, [job], device="cpu")[0].network
+    empty = np.flatnonzero(network.encoding.columns == 2)[1:]
+    assert (network.encoding(X)[:, empty] == 0).all()
+    assert np.isfinite(network.logits(X)).all()

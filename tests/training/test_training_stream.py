@@ -1,0 +1,204 @@
+"""The loop over batches: against torch's own Adam and autograd, against itself restored, and with several workers."""
+
+import threading
+
+import numpy as np
+import pytest
+import torch
+from training_reference import initial_parameters, torch_logits, torch_row_loss
+
+from crcen.training.balance import find_root, log_sums, log_sums_gap, merged_log_sums, solve_shifts
+from crcen.training.encoding import fit_encoding
+from crcen.training.stream import Batch, StreamShape, StreamTrainer, cut_evenly, encoded_rows, spread_order
+
+RNG = np.random.default_rng(0)
+X = RNG.normal(size=(97, 3)) * [1.0, 5.0, 0.1] + [0.0, 100.0, 1.0]
+Y = X[:, 0] + 0.5 * RNG.normal(size=97) > 1.0
+S = RNG.uniform(0.5, 2.0, size=97)
+LAM = 0.8
+ENCODING = fit_encoding("standard", None, X, Y, S)
+
+
+def shape(hidden=(4,), activation="tanh", seeds=(7,), epochs=3, **changes):
+    settings = {
+        "n_inputs": 3, "hidden": hidden, "activation": activation, "loss": "cross_entropy", "l2": 0.01, "seeds": seeds,
+        "learning_rate": 0.02, "batch_size": 16, "total_rows": epochs * len(X),
+    }  # fmt: skip
+    return StreamShape(**settings | changes)
+
+
+def mean_weight():
+    return float(np.mean(S * np.where(Y, LAM, 1 - LAM)))
+
+
+def batches(rows=slice(None), size=16):
+    x, y, s = (torch.from_numpy(a[rows].astype(np.float32)) for a in (encoded_rows(ENCODING, X), Y, S))
+    return [Batch(x[part], y[part], s[part]) for part in cut_evenly(len(x), size)]
+
+
+def trainer(of, all_reduce=None):
+    made = StreamTrainer(of, all_reduce=all_reduce)
+    made.initialise(-1.0)
+    made.weigh(LAM, mean_weight())
+    return made
+
+
+def flat(one, member=0):
+    weights, biases = one.parameters()
+    return np.concatenate([p[member].ravel() for p in (*weights, *biases)])
+
+
+@pytest.mark.parametrize(("hidden", "activation"), [((), "relu"), ((4,), "tanh"), ((5, 3), "gelu")])
+def test_the_loop_is_torchs_adam_on_the_documented_objective(hidden, activation):
+    one = trainer(shape(hidden, activation))
+    for _ in range(3):
+        for _ in one.run(batches()):
+            pass
+
+    weights, biases = initial_parameters(3, hidden, activation, 7)
+    biases[-1][:] = -1.0
+    weights, biases = ([torch.from_numpy(p).requires_grad_() for p in side] for side in (weights, biases))
+    optimiser = torch.optim.Adam([*weights, *biases], eps=1e-8)
+    seen, total = 0, 3 * len(X)
+    for _ in range(3):
+        for batch in batches():
+            t = (seen + len(batch)) / (total + len(batch))
+            rate = 0.02 * (t / 0.2 if t < 0.2 else 0.5 * (1 + np.cos(np.pi * (t - 0.2) / 0.8)))
+            optimiser.param_groups[0]["lr"] = rate
+            optimiser.zero_grad()
+            y = batch.y.double()
+            w = batch.weight.double() * torch.where(y > 0, LAM, 1 - LAM)
+            loss = torch_row_loss("cross_entropy", torch_logits(batch.x[:, :-1].double(), weights, biases, activation), y)
+            objective = (w * loss).sum() / (len(batch) * mean_weight()) + 0.005 * sum((p**2).sum() for p in weights)
+            objective.backward()
+            optimiser.step()
+            seen += len(batch)
+    expected = np.concatenate([p.detach().numpy().ravel() for p in (*weights, *biases)])
+    np.testing.assert_allclose(flat(one), expected, rtol=2e-3, atol=2e-4)
+    assert (one.rows_seen, one.n_steps) == (total, 3 * len(batches()))
+
+
+def test_a_batchs_gradient_estimates_the_whole_without_bias():
+    """The mean of the batches' objectives, each by its share of rows, is the objective of all rows."""
+    one, whole = trainer(shape(l2=0.0, learning_rate=1e-30)), trainer(shape(l2=0.0, learning_rate=1e-30))
+    for _ in one.run(batches()):
+        pass
+    for _ in whole.run(batches(size=1000)):
+        pass
+    assert one.take_objective() == pytest.approx(whole.take_objective(), rel=1e-6)
+    weights = S * np.where(Y, LAM, 1 - LAM)
+    logits = whole.networks(ENCODING)[0].logits(X)
+    truth = np.sum(weights * np.logaddexp(0.0, np.where(Y, -logits, logits))) / weights.sum()
+    assert whole.losses(batches())[0] == pytest.approx(truth, rel=1e-5)
+
+
+def test_a_member_of_a_stack_is_the_member_alone():
+    together = trainer(shape(seeds=(3, 7, 11)))
+    alone = trainer(shape(seeds=(7,)))
+    for one in (together, alone):
+        for _ in one.run(batches()):
+            pass
+    np.testing.assert_allclose(flat(together, 1), flat(alone), rtol=1e-4, atol=1e-6)
+
+
+def test_a_restored_trainer_goes_on_bit_by_bit():
+    through, broken = trainer(shape()), trainer(shape())
+    for batch in batches():
+        through.step(batch)
+    for batch in batches()[:3]:
+        broken.step(batch)
+    state = {name: np.array(values) for name, values in broken.state().items()}
+    again = StreamTrainer(shape())
+    again.restore(state)
+    for batch in batches()[3:]:
+        again.step(batch)
+    for name, values in through.state().items():
+        np.testing.assert_array_equal(again.state()[name], values, err_msg=name)
+    assert again.take_objective() == through.take_objective()
+
+
+def test_without_an_end_the_rate_falls_as_one_over_the_root_of_rows():
+    endless = shape(total_rows=0, batch_size=10, learning_rate=0.5)
+    assert endless.rate(0, 10) == 0.5
+    assert endless.rate(30_000, 10) == pytest.approx(0.25)
+
+
+class _Workers:
+    """An all-reduce between threads: adds up in the order of ranks, as a process group does."""
+
+    def __init__(self, count):
+        self.barrier, self.slots = threading.Barrier(count), [None] * count
+
+    def of(self, rank):
+        def all_reduce(tensor):
+            self.slots[rank] = tensor.clone()
+            self.barrier.wait(30)
+            total = torch.stack(self.slots).sum(0)
+            self.barrier.wait(30)
+            tensor.copy_(total)
+
+        return all_reduce
+
+
+def test_workers_with_uneven_shards_stay_equal_and_lose_no_row():
+    group = _Workers(3)
+    shards = [slice(0, 40), slice(40, 45), slice(45, 97)]
+    made = [trainer(shape(), group.of(rank)) for rank in range(3)]
+    losses = [None] * 3
+
+    def work(rank):
+        for _ in made[rank].run(batches(shards[rank])):
+            pass
+        losses[rank] = made[rank].losses(batches(shards[rank]))
+
+    threads = [threading.Thread(target=work, args=(rank,)) for rank in range(3)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(60)
+    assert {one.rows_seen for one in made} == {97}
+    for one in made[1:]:
+        np.testing.assert_array_equal(flat(one), flat(made[0]))
+    # A single worker on the union of each step's batches takes the same steps.
+    single = trainer(shape())
+    parts = [batches(shard) for shard in shards]
+    for i in range(max(len(part) for part in parts)):
+        at = [part[i] for part in parts if i < len(part)]
+        single.step(Batch(*(torch.cat([getattr(b, name) for b in at]) for name in ("x", "y", "weight"))))
+    np.testing.assert_allclose(flat(single), flat(made[0]), rtol=1e-4, atol=1e-6)
+    np.testing.assert_allclose(losses[0], single.losses(batches()), rtol=1e-5)
+
+
+def test_spread_order_is_a_permutation_with_the_positives_apart():
+    y = np.zeros(1000, dtype=bool)
+    y[:10] = True
+    order = spread_order(y, np.random.default_rng(1))
+    np.testing.assert_array_equal(np.sort(order), np.arange(1000))
+    assert [int(y[order[i : i + 100]].sum()) for i in range(0, 1000, 100)] == [1] * 10
+
+
+@pytest.mark.parametrize("n", [0, 1, 15, 16, 17, 97])
+def test_cut_evenly_covers_every_row_once(n):
+    parts = cut_evenly(n, 16)
+    assert [i for part in parts for i in range(n)[part]] == list(range(n))
+    assert all(part.stop - part.start <= 16 for part in parts)
+
+
+def test_the_balance_solve_from_merged_sums_is_the_solve_on_all_rows():
+    logits = RNG.normal(0, 30, size=500)  # many saturated
+    y = RNG.random(500) < 0.1
+    weights = RNG.uniform(0.1, 3.0, size=500)
+    parts = np.array_split(np.arange(500), 7)
+    parts.append(np.flatnonzero(~y)[:0])  # a worker without rows
+
+    def evaluate(shift):
+        sums = []
+        for part in parts:
+            a, w = torch.from_numpy(logits[part]) + shift, torch.from_numpy(weights[part]).log()
+            pos = torch.from_numpy(y[part])
+            sums.append(log_sums(a[pos], w[pos], a[~pos], w[~pos]))
+        return log_sums_gap(merged_log_sums(torch.stack(sums)))
+
+    limit = torch.full((1,), 200.0, dtype=torch.float64)
+    found = find_root(evaluate, torch.zeros(1, dtype=torch.float64), -limit, limit, tol=1e-14)
+    assert float(found[0]) == pytest.approx(solve_shifts(y, logits[None], weights[None])[0], abs=1e-12)
