@@ -1,0 +1,141 @@
+"""What a monitor reads from a model and from rows: labels, weighted probabilities, segments, and sums over them."""
+
+import math
+from typing import Any
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from crcen.exceptions import InvalidInput, InvalidParameter
+from crcen.theory.decision import sigmoid
+from crcen.theory.residual_test import ResidualSums, residual_sums
+from crcen.theory.rows import check_binary_target, check_row_weights
+from crcen.theory.specs import Lam
+from crcen.theory.weighting import WeightingLike, cost_ratio_of
+
+__all__ = [
+    "has_weighting",
+    "lam_of",
+    "out_of_fold_outputs",
+    "outputs_of",
+    "positive_rows",
+    "row_segments",
+    "segment_names",
+    "sums_by_segment",
+]
+
+
+def has_weighting(model: Any) -> bool:
+    """Whether a model gives weighted probabilities and says what they were trained under, as ours do."""
+    return hasattr(model, "weighted_proba") and hasattr(model, "weighting_")
+
+
+def lam_of(model: Any, weighting: WeightingLike) -> float:
+    """λ of the probabilities that the monitor will see."""
+    if has_weighting(model):
+        if weighting is not None:
+            raise InvalidParameter(f"weighting={weighting!r} must not be given: the model's own weighting_ is used")
+        return float(model.weighting_.lam)
+    cost = cost_ratio_of(weighting)
+    return Lam(weighting).value if isinstance(weighting, float) else cost / (1.0 + cost)
+
+
+def _labels_of(model: Any) -> tuple[NDArray[Any], Any]:
+    """Both labels of a fitted classifier, and the positive one: ``pos_label_`` or the last."""
+    classes = np.asarray(getattr(model, "classes_", ()))
+    if classes.shape != (2,):
+        raise InvalidInput(f"model must be a fitted classifier of two classes, got {type(model).__name__}")
+    return classes, getattr(model, "pos_label_", classes[1])
+
+
+def positive_rows(model: Any, y: ArrayLike) -> NDArray[np.bool_]:
+    """Where labels are positive; without a model they must be 0/1."""
+    if model is None:
+        return check_binary_target(y)
+    classes, label = _labels_of(model)
+    labels = np.asarray(y)
+    if labels.ndim != 1 or labels.size == 0:
+        raise InvalidInput(f"y must be 1-D with at least one row, got an array of shape {labels.shape}")
+    known = np.asarray((labels == classes[0]) | (labels == classes[1]))  # isin would take "1" for 1
+    if not known.all():
+        raise InvalidInput(f"y must hold the model's labels {classes.tolist()}, got {labels[~known].tolist()[0]!r}")
+    return np.asarray(labels == label)
+
+
+def outputs_of(model: Any, X: Any) -> NDArray[np.float64]:
+    """Weighted probabilities of the positive class by the model, natural ones where it has no weighting."""
+    if model is None:
+        raise InvalidInput("this monitor has no model: pass q, or give it one with KeyEquationMonitor(model, ...)")
+    classes, label = _labels_of(model)
+    answer = model.weighted_proba(X) if has_weighting(model) else model.predict_proba(X)
+    return np.asarray(answer)[:, int(np.flatnonzero(classes == label)[0])]
+
+
+def out_of_fold_outputs(
+    model: Any, positive: NDArray[np.bool_], sample_weight: ArrayLike | None
+) -> NDArray[np.float64]:
+    """Out-of-fold q of the training rows of a `CRCENClassifierCV`, whose labels and weights these must be."""
+    logits = getattr(model, "oof_decision_function_", None)
+    if logits is None:
+        raise InvalidInput(
+            "y_reference needs q_reference, the model's weighted probabilities of rows that it was not fitted on; "
+            "only a CRCENClassifierCV has out-of-fold probabilities of its own"
+        )
+    if len(logits) != positive.size:
+        raise InvalidInput(
+            f"y_reference must be the {len(logits)} training labels in the order of fit, got {positive.size}: pass "
+            "q_reference for other rows"
+        )
+    if not np.isfinite(logits).all():
+        raise InvalidInput(
+            f"{int((~np.isfinite(logits)).sum())} training rows were in no test fold: pass y_reference and q_reference "
+            "of those that were"
+        )
+    total = float(check_row_weights(sample_weight, positive.size)[positive].sum())
+    if not math.isclose(total, model.weighting_.n_pos, rel_tol=1e-6):
+        raise InvalidInput(
+            f"y_reference and sample_weight_reference must be those of fit, which had {model.weighting_.n_pos:g} "
+            f"positives, got {total:g}"
+        )
+    classes, label = _labels_of(model)
+    return sigmoid(logits if classes[1] == label else -logits)
+
+
+def segment_names(segments: Any) -> list[str]:
+    """Distinct names, as text."""
+    if isinstance(segments, str):
+        raise InvalidParameter(f"segments must be a sequence of names, got the text {segments!r}: did you mean a list?")
+    names = [str(name) for name in segments]
+    if len(set(names)) != len(names):
+        raise InvalidParameter(f"segments must be distinct, got {names}")
+    return names
+
+
+def row_segments(segment: Any, n: int) -> NDArray[np.str_]:
+    """The segment of each row as text; one name stands for all rows."""
+    values = np.asarray(segment)
+    if values.ndim == 0:
+        values = np.full(n, values)
+    if values.shape != (n,):
+        raise InvalidInput(f"segment must have one name for each of the {n} rows, got shape {values.shape}")
+    if any(value is None or value != value for value in values.tolist()):
+        raise InvalidInput("segment must be known for every row, got None or NaN: name such rows 'unknown'")
+    return values.astype(str)
+
+
+def sums_by_segment(
+    positive: NDArray[np.bool_],
+    q: ArrayLike,
+    lam: float,
+    sample_weight: ArrayLike | None,
+    segments: NDArray[np.str_] | None,
+) -> dict[str | None, ResidualSums]:
+    """Sums over all rows, under None, and over the rows of each segment."""
+    found: dict[str | None, ResidualSums] = {None: residual_sums(positive, q, Lam(lam), sample_weight)}
+    if segments is None:
+        return found
+    outputs, weights = np.asarray(q), check_row_weights(sample_weight, positive.size)
+    for name in sorted(set(segments.tolist())):
+        mine = segments == name
+        found[name] = residual_sums(positive[mine], outputs[mine], Lam(lam), weights[mine])
+    return found

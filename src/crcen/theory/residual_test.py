@@ -1,0 +1,114 @@
+"""The residual Σ w(y−q) as running sums: its variance under the model, and what it says about a drift in log-odds."""
+
+import math
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+from crcen.exceptions import InvalidInput
+from crcen.theory.decision import posterior
+from crcen.theory.rows import check_binary_target, check_probabilities, check_row_weights
+from crcen.theory.weighting import WeightingLike, cost_ratio_of
+
+__all__ = ["ResidualSums", "residual_sums"]
+
+
+@dataclass(frozen=True)
+class ResidualSums:
+    """Sums over rows from which the residual test follows; they add, so that rows may come in pieces.
+
+    With s a row's sample weight, q its weighted and p its natural probability under the model:
+
+    Parameters
+    ----------
+    n_rows, n_pos : int
+        Rows, and positives among them.
+    missed, alarmed : float
+        The two sides of the key equation: Σ sλ(1−q) over positives and Σ s(1−λ)q over negatives.
+    slope : float
+        Σ sλ(1−q)p, what one unit of log-odds adds to the expected residual, to first order.
+    variance : float
+        Σ s²[λ²p(1−q)² + (1−λ)²(1−p)q²], the variance of the residual where p is the true posterior.
+    squares : float
+        Σ of the squared row residuals, whose expectation under the model is `variance`.
+    """
+
+    n_rows: int = 0
+    n_pos: int = 0
+    missed: float = 0.0
+    alarmed: float = 0.0
+    slope: float = 0.0
+    variance: float = 0.0
+    squares: float = 0.0
+
+    def __add__(self, other: "ResidualSums") -> "ResidualSums":
+        return ResidualSums(
+            self.n_rows + other.n_rows,
+            self.n_pos + other.n_pos,
+            self.missed + other.missed,
+            self.alarmed + other.alarmed,
+            self.slope + other.slope,
+            self.variance + other.variance,
+            self.squares + other.squares,
+        )
+
+    @property
+    def residual(self) -> float:
+        """Σ w(y−q)."""
+        return self.missed - self.alarmed
+
+    @property
+    def z(self) -> float:
+        """Z of the residual test, N(0, 1) for the true posterior alone; NaN where the residual has no variance."""
+        return self.residual / math.sqrt(self.variance) if self.variance > 0.0 else math.nan
+
+
+def residual_sums(
+    y: ArrayLike, q: ArrayLike, weighting: WeightingLike, sample_weight: ArrayLike | None = None
+) -> ResidualSums:
+    """Sum what the residual test needs over rows.
+
+    Parameters
+    ----------
+    y : array of shape (n,)
+        0/1 or bool, 1 is positive; one class alone is allowed.
+    q : array of shape (n,)
+        Weighted probabilities of the positive class.
+    weighting : ClassWeighting, Lam, CostRatio, Budget, float or None
+        What q was trained under.
+    sample_weight : array of shape (n,), optional
+        Finite and not negative.
+
+    Returns
+    -------
+    ResidualSums
+        The sums of these rows.
+
+    Raises
+    ------
+    InvalidInput
+        If labels, probabilities or weights cannot be used.
+    """
+    positive = check_binary_target(y)
+    outputs = check_probabilities(q)
+    if outputs.shape != positive.shape:
+        raise InvalidInput(f"q must have one value for each of the {positive.size} rows, got shape {outputs.shape}")
+    sizes = check_row_weights(sample_weight, positive.size)
+    cost = cost_ratio_of(weighting)
+    lam, mu = cost / (1.0 + cost), 1.0 / (1.0 + cost)
+    p = posterior(outputs, weighting)
+    with np.errstate(over="ignore"):  # what overflows is refused below, in words
+        miss, alarm = sizes * lam * (1.0 - outputs), sizes * mu * outputs  # of a positive, of a negative row
+        sums = ResidualSums(
+            n_rows=positive.size,
+            n_pos=int(positive.sum()),
+            missed=float(miss[positive].sum()),
+            alarmed=float(alarm[~positive].sum()),
+            slope=float(np.sum(miss * p)),
+            variance=float(np.sum(miss**2 * p + alarm**2 * (1.0 - p))),
+            squares=float(np.sum(miss[positive] ** 2) + np.sum(alarm[~positive] ** 2)),
+        )
+    if not all(map(math.isfinite, (sums.missed, sums.alarmed, sums.variance, sums.squares))):
+        raise InvalidInput("sample_weight must have squares with a finite sum, got weights too large for that")
+    return sums

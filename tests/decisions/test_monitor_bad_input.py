@@ -1,0 +1,181 @@
+"""What KeyEquationMonitor refuses, with the sentence that says why, and that nothing has changed then."""
+
+import copy
+import json
+
+import numpy as np
+import pytest
+from sklearn.linear_model import LogisticRegression
+
+from crcen import CRCENClassifier, CRCENClassifierCV, InvalidInput, InvalidParameter, KeyEquationMonitor
+
+
+def made(**params):
+    rng = np.random.default_rng(0)
+    p = rng.beta(1, 5, 400)
+    return KeyEquationMonitor(y_reference=rng.random(400) < p, q_reference=p, **params)
+
+
+@pytest.mark.parametrize(
+    ("batch", "sentence"),
+    [
+        ({"q": [0.1, 0.2]}, "needs the labels"),
+        ({"y": [0, 1]}, "either the rows X or"),
+        ({"X": [[1.0]], "q": [0.1], "y": [0]}, "not both"),
+        ({"X": [[1.0]], "y": [0]}, "no model"),
+        ({"q": [0.1, 0.2], "y": [0, 2]}, "0/1"),
+        ({"q": [0.1, 0.2], "y": [0, np.nan]}, "NaN"),
+        ({"q": [0.1, 0.2], "y": ["no", "yes"]}, "numbers"),
+        ({"q": [0.1, 0.2], "y": [[0, 1]]}, "1-D"),
+        ({"q": [], "y": []}, "at least one row"),
+        ({"q": [0.1, 1.5], "y": [0, 1]}, "are these logits"),
+        ({"q": [0.1, np.nan], "y": [0, 1]}, "NaN"),
+        ({"q": [0.1, np.inf], "y": [0, 1]}, r"\[0, 1\]"),
+        ({"q": [[0.9, 0.1], [0.8, 0.2]], "y": [0, 1]}, "one value for each"),
+        ({"q": [0.1, 0.2], "y": [0, 1], "sample_weight": [1.0]}, "one weight for each"),
+        ({"q": [0.1, 0.2], "y": [0, 1], "sample_weight": [1.0, -1.0]}, "not negative"),
+        ({"q": [0.1, 0.2], "y": [0, 1], "segment": ["a", "c"]}, r"\(a, b\), got 'c'"),
+        ({"q": [0.1, 0.2], "y": [0, 1], "segment": ["a"]}, "one name for each"),
+        ({"q": [0.1, 0.2], "y": [0, 1], "segment": ["a", None]}, "None or NaN"),
+        ({"q": [0.1, 0.2], "y": [0, 1], "segment": [1.0, np.nan]}, "None or NaN"),
+        ({"q": [0.1, 0.2], "y": [0, 1], "when": 5}, "text"),
+    ],
+)
+def test_bad_batches_are_refused_and_change_nothing(batch, sentence):
+    monitor = made(segments=["a", "b"])
+    monitor.update(q=[0.1, 0.3], y=[0, 1], segment="a")
+    before = copy.deepcopy(monitor.state())
+    with pytest.raises(InvalidInput, match=sentence):
+        monitor.update(**batch)
+    assert monitor.state() == before
+
+
+@pytest.mark.parametrize(
+    ("params", "sentence"),
+    [
+        ({"false_alarm_rate": 0}, "false_alarm_rate"),
+        ({"false_alarm_rate": 1.0}, "between 0 and 1"),
+        ({"false_alarm_rate": "often"}, "false_alarm_rate"),
+        ({"tolerance": -0.1}, "tolerance"),
+        ({"tolerance": np.nan}, "tolerance"),
+        ({"tolerance": 30}, "at most 3"),
+        ({"drift_scale": 0}, "drift_scale"),
+        ({"weighting": "balanced"}, "class counts"),
+        ({"weighting": 2.0}, "λ"),
+        ({"segments": "north"}, "did you mean a list"),
+        ({"segments": ["a", "a"]}, "distinct"),
+    ],
+)
+def test_bad_parameters_are_refused(params, sentence):
+    with pytest.raises(InvalidParameter, match=sentence):
+        KeyEquationMonitor(**params)
+
+
+@pytest.mark.parametrize(
+    ("params", "sentence"),
+    [
+        ({"q_reference": [0.1, 0.2]}, "q_reference needs the labels"),
+        ({"segment_reference": ["a", "b"]}, "segment_reference needs"),
+        ({"sample_weight_reference": [1, 1]}, "sample_weight_reference needs"),
+        ({"y_reference": [0, 1]}, "only a CRCENClassifierCV"),
+        ({"y_reference": [0, 0], "q_reference": [0.1, 0.2]}, "both classes"),
+        ({"y_reference": [1, 1], "q_reference": [0.1, 0.2]}, "both classes"),
+        ({"y_reference": [0, 1], "q_reference": [0.1, 0.2, 0.3]}, "one value for each"),
+        ({"y_reference": [0, 3], "q_reference": [0.1, 0.2]}, "0/1"),
+        ({"y_reference": [0, 1], "q_reference": [0.1, 2.0]}, r"\[0, 1\]"),
+    ],
+)
+def test_bad_references_are_refused(params, sentence):
+    with pytest.raises(InvalidInput, match=sentence):
+        KeyEquationMonitor(**params)
+
+
+def test_models_that_do_not_fit_are_refused(rare_rows):
+    X, y = rare_rows(200)
+    with pytest.raises(InvalidInput, match="fitted classifier of two classes, got LogisticRegression"):
+        KeyEquationMonitor(LogisticRegression()).update(X, y)
+    with pytest.raises(InvalidInput, match="two classes"):
+        KeyEquationMonitor(LogisticRegression().fit(X, np.arange(200) % 3)).update(X, y)
+    model = LogisticRegression().fit(X, np.where(y, "bad", "good"))
+    with pytest.raises(InvalidInput, match=r"\['bad', 'good'\], got 'ugly'"):
+        KeyEquationMonitor(model).update(X, np.where(y, "bad", "ugly"))
+    with pytest.raises(InvalidInput, match="1-D"):
+        KeyEquationMonitor(model).update(X, [])
+    with pytest.raises(InvalidInput, match=r"\[0, 1\], got '0'"):
+        KeyEquationMonitor(LogisticRegression().fit(X, y)).update(X, y.astype(str))
+    with pytest.raises(InvalidInput, match="got nan"):
+        KeyEquationMonitor(LogisticRegression().fit(X, y)).update(X, np.where(y, 1.0, np.nan))
+    ours = CRCENClassifier(hidden=(), random_state=0, device="cpu").fit(X, y)
+    with pytest.raises(InvalidParameter, match="weighting_ is used"):
+        KeyEquationMonitor(ours, weighting=0.9)
+
+
+def test_out_of_fold_references_must_be_the_training_labels(rare_rows):
+    X, y = rare_rows(200)
+    model = CRCENClassifierCV(hidden=[()], l2=[1e-2], cv=3, random_state=0, device="cpu").fit(X, y)
+    with pytest.raises(InvalidInput, match="200 training labels"):
+        KeyEquationMonitor(model, y_reference=y[:150])
+    with pytest.raises(InvalidInput, match="positives"):
+        KeyEquationMonitor(model, y_reference=1 - y)
+    with pytest.raises(InvalidInput, match="those of fit"):
+        KeyEquationMonitor(model, y_reference=y, sample_weight_reference=np.full(200, 2.0))
+    model.oof_decision_function_ = np.where(np.arange(200) < 20, np.nan, model.oof_decision_function_)
+    with pytest.raises(InvalidInput, match="20 training rows were in no test fold"):
+        KeyEquationMonitor(model, y_reference=y)
+
+
+def saved():
+    monitor = made(segments=["a"])
+    monitor.update(q=[0.1, 0.3], y=[0, 1], segment="a")
+    return json.loads(json.dumps(monitor.state()))
+
+
+@pytest.mark.parametrize(
+    ("damage", "sentence"),
+    [
+        (lambda s: s.pop("format"), "'format'"),
+        (lambda s: s.update(format="something"), "must be of the format"),
+        (lambda s: s.update(version=99), "version 99"),
+        (lambda s: s.pop("lam"), "'lam'"),
+        (lambda s: s.update(lam="half"), "finite number as 'lam'"),
+        (lambda s: s.update(n_batches=True), "finite number as 'n_batches'"),
+        (lambda s: s.update(tracks={}), "list as 'tracks'"),
+        (lambda s: s["tracks"].pop(), "one track for all rows"),
+        (lambda s: s["tracks"][0].update(sums=[1, 2]), "7 numbers as 'sums'"),
+        (lambda s: s["tracks"][0]["sums"].__setitem__(2, None), "finite number as 'sums'"),
+        (lambda s: s["tracks"][0]["reference"].__setitem__(5, -1.0), "not negative as 'reference'"),
+        (lambda s: s["tracks"][0]["starts"][0].pop("batch"), "'batch'"),
+        (lambda s: s["tracks"][0]["history"][0].update(segment=3), "text or null as 'segment'"),
+        (lambda s: s["tracks"][0]["history"][0].pop("z"), "'z'"),
+        (lambda s: s.update(alarms=[{}]), "'segment'"),
+    ],
+)
+def test_damaged_states_are_refused(damage, sentence):
+    state = saved()
+    damage(state)
+    with pytest.raises(InvalidInput, match=sentence):
+        KeyEquationMonitor.from_state(state)
+
+
+def test_states_of_other_things_are_refused(tmp_path):
+    (tmp_path / "a.json").write_text("{ not json")
+    with pytest.raises(InvalidInput, match="must be a JSON file"):
+        KeyEquationMonitor.from_json(tmp_path / "a.json")
+    (tmp_path / "b.json").write_text("[1, 2]")
+    with pytest.raises(InvalidInput, match="'format'"):
+        KeyEquationMonitor.from_json(tmp_path / "b.json")
+    (tmp_path / "c.json").write_bytes(b"\xff\xfe\x00")
+    with pytest.raises(InvalidInput, match="must be a JSON file"):
+        KeyEquationMonitor.from_json(tmp_path / "c.json")
+
+
+def test_a_state_of_another_model_is_refused(rare_rows):
+    X, y = rare_rows(200)
+    ours = CRCENClassifier(hidden=(), random_state=0, device="cpu").fit(X, y)
+    with pytest.raises(InvalidInput, match=r"belongs to a model with λ = 0\.5"):
+        KeyEquationMonitor.from_state(saved(), ours)
+
+
+def test_an_unknown_quantity_is_not_drawn():
+    with pytest.raises(InvalidParameter, match="evidence, z, drift"):
+        made().plot(quantity="p-value")
