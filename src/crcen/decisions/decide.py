@@ -1,0 +1,204 @@
+"""Decisions of any probability model at a price, and what they are expected to cost."""
+
+import math
+from dataclasses import dataclass
+from typing import TypeAlias
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from crcen.exceptions import InvalidInput, InvalidParameter
+from crcen.theory.costs import Costs, expected_cost
+from crcen.theory.metrics import ConfusionCounts, FloatOrArray, confusion_counts
+from crcen.theory.rows import check_probabilities
+from crcen.theory.specs import Alpha, as_spec
+from crcen.theory.weighting import ClassWeighting, WeightingLike, resolve
+
+__all__ = ["DecisionSummary", "Price", "decide", "decision_summary"]
+
+Price: TypeAlias = WeightingLike | Costs
+
+
+def _positive_column(p: ArrayLike) -> NDArray[np.float64]:
+    chance = check_probabilities(p, "p")
+    if chance.ndim == 2:
+        raise InvalidInput(
+            f"p must be the posterior of the positive class, shape (n,), got shape {chance.shape}: pass its column, "
+            "such as model.predict_proba(X)[:, 1] where classes_[1] is the positive class"
+        )
+    if chance.ndim != 1 or chance.size == 0:
+        raise InvalidInput(f"p must have shape (n,) with at least one row, got shape {chance.shape}")
+    return chance
+
+
+def _priced(price: Price, n_pos: float | None, n_neg: float | None) -> Costs:
+    """Turn any price into costs; α needs the class counts."""
+    if isinstance(price, Costs):
+        return price
+    if (n_pos is None) != (n_neg is None):
+        raise InvalidParameter("class counts come in pairs: pass both n_pos and n_neg, or neither")
+    if not isinstance(price, ClassWeighting) and isinstance(as_spec(price), Alpha):
+        if n_pos is None or n_neg is None:
+            raise InvalidParameter(
+                f"{price!r} is a price only with class counts: pass n_pos and n_neg, or a fitted model's weighting_"
+            )
+        price = resolve(price, n_pos, n_neg)
+    return Costs.of_price(price)
+
+
+def _threshold(price: Price, costs: Costs) -> FloatOrArray:
+    """The posterior to exceed; 1 − λ where λ was stated, so that no digit is lost on the way."""
+    return price.threshold if isinstance(price, ClassWeighting) else costs.threshold
+
+
+def decide(p: ArrayLike, price: Price, *, n_pos: float | None = None, n_neg: float | None = None) -> NDArray[np.bool_]:
+    """Raise an alarm where it is cheaper than silence.
+
+    Parameters
+    ----------
+    p : array of shape (n,)
+        Natural posterior of the positive class, of any model. A model trained with class weights or on resampled rows
+        gives other numbers: correct them first.
+    price : Budget, CostRatio, Lam, Alpha, ClassWeighting, Costs, float, "balanced" or None
+        What a miss is worth. A plain number is λ; ``Costs`` has all four entries, for each row if they are arrays.
+    n_pos, n_neg : float, optional
+        Class counts at the natural ratio, which ``Alpha`` and ``"balanced"`` need.
+
+    Returns
+    -------
+    bool array of shape (n,)
+        True where p > 1 − λ = 1 / (1 + cost ratio). An exact tie is no alarm.
+
+    Raises
+    ------
+    InvalidInput
+        If p has two columns, or values outside [0, 1], or costs are for another number of rows.
+    InvalidParameter
+        If the price means nothing, or needs class counts.
+
+    Examples
+    --------
+    >>> from crcen import Budget, decide
+    >>> decide([0.1, 0.2, 0.9], Budget(5)).tolist()
+    [False, True, True]
+    """
+    chance, costs = _positive_column(p), _priced(price, n_pos, n_neg)
+    if costs.n_rows not in (None, chance.size):
+        raise InvalidInput(f"these costs are for {costs.n_rows} rows, got {chance.size} probabilities")
+    return np.asarray(chance > _threshold(price, costs))
+
+
+@dataclass(frozen=True)
+class DecisionSummary:
+    """Decisions at a price, as the probabilities see them and, where labels are known, as they were.
+
+    Parameters
+    ----------
+    n_rows, n_alarms : int
+        Rows decided, and those with an alarm.
+    marginal_price : tuple of float
+        False alarms that one more catch may cost: the stated price, smallest and largest over the rows. The *last*
+        catch costs this.
+    average_price : float
+        Expected false alarms per expected catch over all alarms: what a catch costs *on average*, below the marginal
+        price where probabilities are right. NaN without an alarm.
+    expected_catches, expected_false_alarms, expected_misses : float
+        Sums of p or 1 − p.
+    expected_cost, cost_of_silence, cost_of_alarms : float
+        Expected cost of these decisions, of no alarm at all and of an alarm on every row, in the units of the price
+        (false alarms, unless it was stated as ``Costs``).
+    counts : ConfusionCounts or None
+        What happened, where labels were given.
+    """
+
+    n_rows: int
+    n_alarms: int
+    marginal_price: tuple[float, float]
+    average_price: float
+    expected_catches: float
+    expected_false_alarms: float
+    expected_misses: float
+    expected_cost: float
+    cost_of_silence: float
+    cost_of_alarms: float
+    counts: ConfusionCounts | None = None
+
+    @property
+    def realised_price(self) -> float:
+        """False alarms per catch that happened; NaN without labels or without a catch."""
+        if self.counts is None or not self.counts.tp:
+            return math.nan
+        return float(self.counts.fp / self.counts.tp)
+
+    def __str__(self) -> str:
+        low, high = self.marginal_price
+        marginal = f"{low:.4g}" if math.isclose(low, high) else f"{low:.4g} to {high:.4g}, by row"
+        lines = [
+            f"{self.n_alarms} alarms on {self.n_rows} rows",
+            f"  price of the last catch     {marginal:<12} false alarms (marginal, as stated)",
+            f"  price of the average catch  {self.average_price:<12.4g} false alarms (expected)",
+        ]
+        if self.counts is not None:
+            lines.append(f"  price paid per catch        {self.realised_price:<12.4g} false alarms (realised)")
+        lines += [
+            f"  expected   {self.expected_catches:.4g} catches, {self.expected_false_alarms:.4g} false alarms, "
+            f"{self.expected_misses:.4g} misses",
+        ]
+        if self.counts is not None:
+            tp, fp, fn = self.counts.tp, self.counts.fp, self.counts.fn
+            lines.append(f"  realised   {tp:.6g} catches, {fp:.6g} false alarms, {fn:.6g} misses")
+        lines.append(
+            f"  expected cost {self.expected_cost:.4g}, against {self.cost_of_silence:.4g} with no alarm and "
+            f"{self.cost_of_alarms:.4g} with an alarm on every row"
+        )
+        return "\n".join(lines)
+
+
+def decision_summary(
+    p: ArrayLike,
+    price: Price,
+    y: ArrayLike | None = None,
+    *,
+    n_pos: float | None = None,
+    n_neg: float | None = None,
+) -> DecisionSummary:
+    """Say what the decisions of `decide` cost, the last catch beside the average one.
+
+    Parameters
+    ----------
+    p, price, n_pos, n_neg
+        As in `decide`.
+    y : array of shape (n,), optional
+        0/1 or bool, 1 is positive; where labels are known, what happened stands beside what was expected.
+
+    Returns
+    -------
+    DecisionSummary
+        Prints itself.
+    """
+    alarms = decide(p, price, n_pos=n_pos, n_neg=n_neg)
+    chance, costs = _positive_column(p), _priced(price, n_pos, n_neg)
+    catches, false_alarms = float(chance[alarms].sum()), float((1.0 - chance[alarms]).sum())
+    return DecisionSummary(
+        n_rows=chance.size,
+        n_alarms=int(alarms.sum()),
+        marginal_price=_marginal(costs),
+        average_price=false_alarms / catches if catches > 0.0 else math.nan,
+        expected_catches=catches,
+        expected_false_alarms=false_alarms,
+        expected_misses=float(chance[~alarms].sum()),
+        expected_cost=float(expected_cost(chance, alarms, costs).sum()),
+        cost_of_silence=float(expected_cost(chance, np.zeros_like(alarms), costs).sum()),
+        cost_of_alarms=float(expected_cost(chance, np.ones_like(alarms), costs).sum()),
+        counts=None if y is None else confusion_counts(y, alarms),
+    )
+
+
+def _marginal(costs: Costs) -> tuple[float, float]:
+    """Cost ratios of the rows on which the probability decides, smallest and largest."""
+    added, saved = np.broadcast_arrays(costs.added_by_false_alarm, costs.saved_by_catch)
+    open_rows = (added > 0.0) & (saved > 0.0)
+    if not open_rows.any():
+        return math.nan, math.nan
+    ratios = saved[open_rows] / added[open_rows]
+    return float(ratios.min()), float(ratios.max())

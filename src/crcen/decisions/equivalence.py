@@ -1,0 +1,157 @@
+"""Trained with a weight against plain training with a moved threshold: how far apart are they, and which is cheaper."""
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from sklearn.base import clone
+from sklearn.utils import check_random_state
+
+from crcen.decisions.out_of_fold import stratified_splits
+from crcen.exceptions import InvalidParameter
+from crcen.models.weight_path import WeightPath, path_logits
+from crcen.theory.bootstrap import bootstrap_sums, percentile_interval
+from crcen.theory.costs import Costs, realised_cost
+from crcen.theory.weighting import ClassWeighting
+
+__all__ = ["EquivalenceReport", "equivalence_report"]
+
+
+@dataclass(frozen=True)
+class EquivalenceReport:
+    """Two ways to decide at one price, on the same rows that neither was trained on.
+
+    Costs are false alarms plus cost ratio times misses, for 1,000 rows. Differences are trained minus cut: below 0
+    training with the weight was cheaper.
+
+    Parameters
+    ----------
+    weighting : ClassWeighting
+        The price.
+    n_rows, n_pos : int
+        Rows judged, and the positives among them.
+    share_differing : float
+        Share of rows that the two decide differently.
+    share_differing_by_seed : float
+        Share of rows that two plain networks decide differently when only their seed differs: the noise to compare
+        with. NaN where the estimator has no seed.
+    cost_trained, cost_cut : float
+        Realised cost of each.
+    difference, difference_interval : float, tuple of float
+        Of the costs, with its bootstrap interval over rows.
+    level : float
+        Its level.
+    """
+
+    weighting: ClassWeighting
+    n_rows: int
+    n_pos: int
+    share_differing: float
+    share_differing_by_seed: float
+    cost_trained: float
+    cost_cut: float
+    difference: float
+    difference_interval: tuple[float, float]
+    level: float
+
+    @property
+    def verdict(self) -> str:
+        """What the interval says: "trained cheaper", "cut cheaper", or "no difference told"."""
+        low, high = self.difference_interval
+        if high < 0.0:
+            return "trained cheaper"
+        return "cut cheaper" if low > 0.0 else "no difference told"
+
+    def __str__(self) -> str:
+        low, high = self.difference_interval
+        price = f"{self.weighting.cost_ratio:.4g}"
+        seed = self.share_differing_by_seed
+        beside = "" if np.isnan(seed) else f" (two seeds of the plain network: {100 * seed:.2f} %)"
+        return "\n".join(
+            [
+                f"Trained at λ = {self.weighting.lam:.4g} against a plain network cut at "
+                f"{self.weighting.threshold:.4g} (a miss is worth {price} false alarms)",
+                f"  rows judged          {self.n_rows}, of them {self.n_pos} positive, none of them trained on",
+                f"  decided differently  {100 * self.share_differing:.2f} % of rows{beside}",
+                f"  cost for 1,000 rows  trained {self.cost_trained:.4g}, cut {self.cost_cut:.4g}",
+                f"  difference           {self.difference:+.4g}, {100 * self.level:g} % interval "
+                f"[{low:+.4g}, {high:+.4g}]: {self.verdict}",
+            ]
+        )
+
+
+def equivalence_report(
+    estimator: Any,
+    X: Any,
+    y: Any,
+    weighting: Any = "balanced",
+    *,
+    X_test: Any = None,
+    y_test: Any = None,
+    cv: Any = 4,
+    sample_weight: Any = None,
+    level: float = 0.95,
+    n_resamples: int = 1000,
+    random_state: int = 0,
+) -> EquivalenceReport:
+    """Train at a weight and without one, decide both at that price, and compare.
+
+    Networks are trained from copies of the estimator, both of every fold in one stack. A plain one of another seed
+    shows how much two networks differ that differ in nothing else.
+
+    Parameters
+    ----------
+    estimator : CRCENClassifier, or any classifier with ``weighting`` or ``class_weight``
+        Not changed.
+    X, y, sample_weight
+        Rows to train on.
+    weighting : Lam, Alpha, CostRatio, Budget, float or "balanced", default="balanced"
+        The price; λ = ½ is the plain network itself and is refused.
+    X_test, y_test : optional
+        Rows to judge on; without them every row is judged by the folds that did not hold it.
+    cv : int or splitter, default=4
+        Those folds.
+    level, n_resamples, random_state
+        Of the bootstrap (and the folds). The interval is over rows: it does not hold the chance of training.
+
+    Returns
+    -------
+    EquivalenceReport
+        Prints itself.
+    """
+    splits = stratified_splits(cv, X, y, random_state) if X_test is None and y_test is None else None
+    rest = {"X_test": X_test, "y_test": y_test, "sample_weight": sample_weight}
+    path = path_logits(estimator, X, y, [None, weighting], splits, **rest)
+    plain, price = path.weightings
+    if np.isclose(price.lam, plain.lam, rtol=0.0, atol=1e-12):
+        raise InvalidParameter("at λ = ½ training with the weight is plain training: give another weighting")
+    trained = path.logits[1] > 0.0
+    cut = path.logits[0] + price.logit_shift > 0.0
+    costs, weights = Costs.of_price(price), path.weights
+    own = [weights * realised_cost(path.target, alarms, costs) for alarms in (trained, cut)]
+    sums = bootstrap_sums(np.column_stack([own[0] - own[1], weights]), n_resamples, np.random.default_rng(random_state))
+    low, high = percentile_interval(1000.0 * sums[:, 0] / sums[:, 1], level)
+    total = float(weights.sum())
+    cost_trained, cost_cut = (1000.0 * float(cost.sum()) / total for cost in own)
+    other = _another_seed(estimator, X, y, splits, rest)
+    by_seed = np.nan if other is None else float(weights @ ((other.logits[0] + price.logit_shift > 0.0) != cut)) / total
+    return EquivalenceReport(
+        weighting=price,
+        n_rows=len(trained),
+        n_pos=int(path.target.sum()),
+        share_differing=float(weights @ (trained != cut)) / total,
+        share_differing_by_seed=by_seed,
+        cost_trained=cost_trained,
+        cost_cut=cost_cut,
+        difference=cost_trained - cost_cut,
+        difference_interval=(low, high),
+        level=level,
+    )
+
+
+def _another_seed(estimator: Any, X: Any, y: Any, splits: Any, rest: dict[str, Any]) -> WeightPath | None:
+    """The plain network from other initial weights and batches."""
+    if "random_state" not in estimator.get_params(deep=False):
+        return None
+    seed = int(check_random_state(estimator.random_state).randint(2**31 - 1))
+    return path_logits(clone(estimator).set_params(random_state=seed), X, y, [None], splits, **rest)

@@ -1,0 +1,424 @@
+"""ExpenseCurve: what one more catch costs along a path of weights, beside what the price says it should cost."""
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from crcen.decisions.out_of_fold import check_search, out_of_fold_posterior, stratified_splits
+from crcen.exceptions import InvalidInput, InvalidParameter
+from crcen.models.extras import need
+from crcen.models.search import CRCENClassifierCV
+from crcen.models.weight_path import path_logits
+from crcen.theory.bootstrap import bootstrap_sums, percentile_interval
+from crcen.theory.decision import weighted_probability
+from crcen.theory.expense import ExpenseStep, ExpenseTable, expense_table
+from crcen.theory.key_equation import KeyEquation, key_equation, key_equation_of_logits
+from crcen.theory.metrics import ConfusionCounts, confusion_counts
+from crcen.theory.rows import check_binary_target, check_probabilities, check_row_weights, class_totals
+from crcen.theory.weighting import Alpha, ClassWeighting, WeightingLike, resolve
+
+if TYPE_CHECKING:
+    from crcen.report.expense_curve_display import ExpenseCurveDisplay
+
+__all__ = ["CurveRows", "CurveStep", "ExpenseCurve"]
+
+Array = NDArray[np.float64]
+Bools = NDArray[np.bool_]
+
+KINDS = {
+    "threshold": "one model, its threshold moved",
+    "retrained": "a network trained for each weight",
+}
+_DEFAULT_PATH = (Alpha(0.25), Alpha(0.5), Alpha(1.0), Alpha(2.0), Alpha(4.0))
+
+
+@dataclass(frozen=True, eq=False)
+class CurveRows:
+    """The rows behind a curve whose threshold moves.
+
+    Parameters
+    ----------
+    target : bool array of shape (n,)
+        Where rows are positive.
+    p : float64 array of shape (n,)
+        Natural posteriors.
+    weights : float64 array of shape (n,)
+        Sample weights.
+    """
+
+    target: Bools
+    p: Array
+    weights: Array
+
+
+@dataclass(frozen=True)
+class CurveStep:
+    """One step of an expense curve with its interval.
+
+    Parameters
+    ----------
+    step : ExpenseStep
+        Counts, expense and bracket.
+    low, high : float
+        Bootstrap interval of the expense; inf where resamples gained no catch, NaN where there is none.
+    kind : {"threshold", "retrained"}
+        Which curve it belongs to.
+    """
+
+    step: ExpenseStep
+    low: float
+    high: float
+    kind: str
+
+    @property
+    def verdict(self) -> str:
+        """Where the expense lies: "inside" its bracket, "below", "above", or "undefined"."""
+        return self.step.verdict
+
+    @property
+    def is_beyond_noise(self) -> bool:
+        """Whether the whole interval lies outside the bracket."""
+        return self.low > self.step.bracket_high or self.high < self.step.bracket_low
+
+    @property
+    def reason(self) -> str:
+        """The verdict as a sentence: what it means on this curve, or why there is none."""
+        if self.verdict == "undefined":
+            same = self.kind == "threshold" and self.step.delta_fp == 0.0 and self.step.catches == 0.0
+            return "no row lies between the two thresholds" if same else self.step.reason
+        if self.verdict == "inside":
+            return ""
+        if math.isnan(self.low):
+            return "no interval, so nobody can say whether this is chance"
+        if not self.is_beyond_noise:
+            return "its interval reaches the bracket: may be chance"
+        wrong = f"probabilities between these prices are too {'high' if self.verdict == 'above' else 'low'}"
+        return wrong if self.kind == "threshold" else f"{wrong}, or the ranking changed from one network to the next"
+
+
+@dataclass(frozen=True, eq=False)
+class ExpenseCurve:
+    """Counts along a path of weights, the expense of every step, its bracket, its interval and a verdict.
+
+    Make one with `from_predictions` (one model's threshold moves: decisions are nested, and a step outside its bracket
+    is about the probabilities), `from_estimator` (a network trained for each weight: a step outside may also be a
+    changed ranking) or `from_cv`.
+
+    Parameters
+    ----------
+    kind : {"threshold", "retrained"}
+        Which curve it is.
+    weightings : tuple of ClassWeighting
+        In increasing order of price.
+    counts : ConfusionCounts
+        One entry for each weighting.
+    intervals : float64 array of shape (steps, 2)
+        Bootstrap intervals of the expense.
+    level : float
+        Their level.
+    key_equations : tuple of KeyEquation
+        The key equation at each weighting on the same rows; empty where only counts are known.
+    rows : CurveRows or None
+        The rows, where one model's threshold moved.
+    source : str
+        Which rows the counts are of.
+
+    Notes
+    -----
+    The interval is the percentile bootstrap over the rows judged; it does not hold the chance of training. It covers
+    the expected expense somewhat less often than its level where a step has few catches.
+    """
+
+    kind: str
+    weightings: tuple[ClassWeighting, ...]
+    counts: ConfusionCounts
+    intervals: Array
+    level: float
+    key_equations: tuple[KeyEquation, ...] = ()
+    rows: CurveRows | None = None
+    source: str = ""
+
+    # -- constructors ----------------------------------------------------------------------------------------------
+
+    @classmethod
+    def from_predictions(
+        cls,
+        y: ArrayLike,
+        p: ArrayLike,
+        weightings: Sequence[WeightingLike] | None = None,
+        *,
+        sample_weight: ArrayLike | None = None,
+        level: float = 0.95,
+        n_resamples: int = 1000,
+        random_state: int = 0,
+    ) -> "ExpenseCurve":
+        """Move the threshold of one model.
+
+        Parameters
+        ----------
+        y : array of shape (n,)
+            0/1 or bool, 1 is positive; rows the model did not see, at the natural class ratio.
+        p : array of shape (n,)
+            Natural posteriors of the positive class, of any model.
+        weightings : sequence, optional
+            Anything `crcen.resolve` takes, in increasing order of price; α is resolved on these rows. By default
+            α = ¼, ½, 1, 2, 4.
+        sample_weight : array of shape (n,), optional
+            Finite and not negative.
+        level, n_resamples, random_state
+            Of the bootstrap.
+
+        Returns
+        -------
+        ExpenseCurve
+            Of kind "threshold".
+        """
+        target, chance = check_binary_target(y), check_probabilities(p, "p")
+        if chance.shape != target.shape:
+            raise InvalidInput(f"p must be (n,) with one posterior for each of {target.size} rows, got {chance.shape}")
+        weights = check_row_weights(sample_weight, target.size)
+        totals = class_totals(target, weights)
+        path = tuple(resolve(weighting, *totals) for weighting in _path(weightings))
+        alarms = np.array([chance > weighting.threshold for weighting in path])
+        counts = confusion_counts(target, alarms, weights)
+        expense_table(path, counts.fn, counts.fp)  # refuses a path that does not rise
+        return cls(
+            "threshold",
+            path,
+            counts,
+            _intervals(alarms, target, weights, level, n_resamples, random_state),
+            level,
+            tuple(key_equation(target, weighted_probability(chance, w), w, weights) for w in path),
+            CurveRows(target, chance, weights),
+            "the rows given",
+        )
+
+    @classmethod
+    def from_estimator(
+        cls,
+        estimator: Any,
+        X: Any,
+        y: Any,
+        weightings: Sequence[Any] | None = None,
+        *,
+        X_test: Any = None,
+        y_test: Any = None,
+        cv: Any = 4,
+        sample_weight: Any = None,
+        level: float = 0.95,
+        n_resamples: int = 1000,
+        random_state: int = 0,
+    ) -> "ExpenseCurve":
+        """Train a copy of an estimator for each weight, all networks in one stack, and judge it on other rows.
+
+        Parameters
+        ----------
+        estimator : CRCENClassifier, or any classifier with ``weighting`` or ``class_weight``
+            Not changed. Others than networks of this package are fitted in a loop.
+        X, y, sample_weight
+            Rows to train on.
+        weightings : sequence, optional
+            In increasing order of price; α is resolved on y. By default α = ¼, ½, 1, 2, 4.
+        X_test, y_test : optional
+            Rows to judge on, at the natural class ratio. Without them every row is judged by networks of the folds
+            that did not hold it: the training rows themselves would flatter an overfitted network.
+        cv : int or splitter, default=4
+            Those folds, stratified and shuffled by ``random_state`` if an int.
+        level, n_resamples, random_state
+            Of the bootstrap (and the folds).
+
+        Returns
+        -------
+        ExpenseCurve
+            Of kind "retrained".
+        """
+        splits = stratified_splits(cv, X, y, random_state) if X_test is None and y_test is None else None
+        path = path_logits(
+            estimator,
+            X,
+            y,
+            _path(weightings),
+            splits,
+            X_test=X_test,
+            y_test=y_test,
+            sample_weight=sample_weight,
+        )
+        alarms = path.logits > 0
+        counts = confusion_counts(path.target, alarms, path.weights)
+        expense_table(path.weightings, counts.fn, counts.fp)  # refuses a path that does not rise
+        return cls(
+            "retrained",
+            path.weightings,
+            counts,
+            _intervals(alarms, path.target, path.weights, level, n_resamples, random_state),
+            level,
+            tuple(
+                key_equation_of_logits(path.target, logits, weighting, path.weights)
+                for logits, weighting in zip(path.logits, path.weightings, strict=True)
+            ),
+            source="test rows" if splits is None else f"out-of-fold rows, {len(splits)} folds",
+        )
+
+    @classmethod
+    def from_cv(
+        cls,
+        model: CRCENClassifierCV,
+        y: Any = None,
+        weightings: Sequence[WeightingLike] | None = None,
+        *,
+        sample_weight: Any = None,
+        level: float = 0.95,
+        n_resamples: int = 1000,
+        random_state: int = 0,
+    ) -> "ExpenseCurve":
+        """Take the out-of-fold evidence of a cross-validated search.
+
+        Parameters
+        ----------
+        model : CRCENClassifierCV
+            Fitted.
+        y : array of shape (n,), optional
+            The labels it was fitted on, in the same order. With them the threshold of the chosen setting moves along
+            ``weightings``, on its out-of-fold rows. Without them the curve is that of the weightings that were
+            searched, each a network of its own; of these the model keeps counts only, so there are no intervals.
+        weightings : sequence, optional
+            Only with y; by default α = ¼, ½, 1, 2, 4.
+        sample_weight, level, n_resamples, random_state
+            As in `from_predictions`.
+
+        Returns
+        -------
+        ExpenseCurve
+            Of kind "threshold" with y, else "retrained".
+        """
+        if y is not None:
+            target, p, seen = out_of_fold_posterior(model, y)
+            weights = None if sample_weight is None else np.asarray(sample_weight)[seen]
+            path = [resolve(w, model.weighting_.n_pos, model.weighting_.n_neg) for w in _path(weightings)]
+            curve = cls.from_predictions(
+                target, p, path, sample_weight=weights, level=level, n_resamples=n_resamples, random_state=random_state
+            )
+            return replace(curve, source="out-of-fold rows of the search")
+        check_search(model)
+        if weightings is not None:
+            raise InvalidParameter("other weightings than those searched need y, the labels the model was fitted on.")
+        if model.oof_expense_ is None:
+            raise InvalidParameter(
+                "this search tried one weighting, so no step has a price: pass y to move its threshold, or search a "
+                "list of weightings of increasing price."
+            )
+        steps = model.oof_expense_.steps
+        priced = (steps[0].start, *(step.end for step in steps))
+        searched = tuple(weighting for weighting in priced if isinstance(weighting, ClassWeighting))
+        fn, fp = ([getattr(steps[0], f"{x}_start"), *(getattr(s, f"{x}_end") for s in steps)] for x in ("fn", "fp"))
+        first = model.oof_counts_[0]  # of the same rows, whatever the weighting
+        counts = ConfusionCounts(
+            first.tp + first.fn - np.array(fn), np.array(fp), np.array(fn), first.tn + first.fp - np.array(fp)
+        )
+        none = np.full((len(steps), 2), np.nan)
+        return cls("retrained", searched, counts, none, level, source="out-of-fold rows of the search")
+
+    # -- what it says ----------------------------------------------------------------------------------------------
+
+    @property
+    def table(self) -> ExpenseTable:
+        """The steps without intervals."""
+        return expense_table(self.weightings, self.counts.fn, self.counts.fp)
+
+    @property
+    def steps(self) -> tuple[CurveStep, ...]:
+        """The steps with intervals and verdicts."""
+        return tuple(
+            CurveStep(step, float(low), float(high), self.kind)
+            for step, (low, high) in zip(self.table, self.intervals, strict=True)
+        )
+
+    def frame(self) -> Any:
+        """A data frame with a row for each weighting, and in it the step that ends there.
+
+        Returns
+        -------
+        pandas.DataFrame
+            Weighting, counts, recall, precision; expense, bracket, interval, verdict, whether it is beyond noise, and
+            the reason. The first row has no step.
+        """
+        pandas = need("pandas", "tables")
+        rows: list[dict[str, Any]] = []
+        for i, weighting in enumerate(self.weightings):
+            step = self.steps[i - 1] if i else None
+            rows.append(
+                {name: getattr(weighting, name) for name in ("lam", "alpha", "cost_ratio", "threshold")}
+                | {
+                    name: float(np.asarray(getattr(self.counts, name))[i])
+                    for name in ("tp", "fp", "fn", "tn", "recall", "precision")
+                }
+                | {
+                    "expense": step.step.expense if step else math.nan,
+                    "bracket_low": step.step.bracket_low if step else math.nan,
+                    "bracket_high": step.step.bracket_high if step else math.nan,
+                    "interval_low": step.low if step else math.nan,
+                    "interval_high": step.high if step else math.nan,
+                    "verdict": step.verdict if step else "",
+                    "is_beyond_noise": step.is_beyond_noise if step else False,
+                    "reason": step.reason if step else "",
+                    "curve": self.kind,
+                }
+            )
+        return pandas.DataFrame(rows)
+
+    def plot(self, ax: Any = None) -> "ExpenseCurveDisplay":
+        """Draw the steps on their brackets.
+
+        Parameters
+        ----------
+        ax : matplotlib Axes, optional
+            Where to draw; a new figure by default.
+
+        Returns
+        -------
+        ExpenseCurveDisplay
+            With ``ax_`` and ``figure_``.
+        """
+        from crcen.report.expense_curve_display import ExpenseCurveDisplay
+
+        return ExpenseCurveDisplay.from_curve(self).plot(ax=ax)
+
+    def __str__(self) -> str:
+        lines = [f"Expense: {KINDS[self.kind]} ({self.source})"]
+        lines.append(
+            f"{'cost ratio':>18}  {'recall':>14}  {'precision':>14}  {'expense':>8}  "
+            f"{f'{100 * self.level:g} % interval':>17}  verdict"
+        )
+        recall, precision = np.asarray(self.counts.recall), np.asarray(self.counts.precision)
+        for i, step in enumerate(self.steps):
+            prices = f"{step.step.bracket_low:.4g} -> {step.step.bracket_high:.4g}"
+            found = f"{recall[i]:.3f} -> {recall[i + 1]:.3f}"
+            right = f"{precision[i]:.3f} -> {precision[i + 1]:.3f}"
+            interval = "" if math.isnan(step.low) else f"[{step.low:.4g}, {step.high:.4g}]"
+            verdict = step.verdict + (f": {step.reason}" if step.reason else "")
+            lines.append(
+                f"{prices:>18}  {found:>14}  {right:>14}  {step.step.expense:>8.4g}  {interval:>17}  {verdict}"
+            )
+        lines.append(f"average price over the whole path: {self.table.average_price:.4g} false alarms per catch")
+        return "\n".join(lines)
+
+
+def _path(weightings: Sequence[Any] | None) -> Sequence[Any]:
+    return _DEFAULT_PATH if weightings is None else weightings
+
+
+def _intervals(
+    alarms: Bools, target: Bools, weights: Array, level: float, n_resamples: int, random_state: int
+) -> Array:
+    """Bootstrap intervals of the expense of each step, (steps, 2), from decisions (weightings, n)."""
+    tp, fp = np.where(alarms & target, weights, 0.0), np.where(alarms & ~target, weights, 0.0)
+    sums = bootstrap_sums(np.vstack([tp, fp]).T, n_resamples, np.random.default_rng(random_state))
+    catches, added = np.diff(sums[:, : len(tp)]), np.diff(sums[:, len(tp) :])
+    # No catch for more alarms is a price without bound; neither more catches nor more alarms says nothing.
+    prices = np.where(added > 0.0, np.inf, np.nan)
+    np.divide(added, catches, out=prices, where=catches > 0.0)
+    return np.array([percentile_interval(own, level) for own in prices.T])

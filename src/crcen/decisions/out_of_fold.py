@@ -1,0 +1,74 @@
+"""Rows a model did not see: the folds that hold them out, and what a search said of them."""
+
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from sklearn.model_selection import StratifiedKFold, check_cv
+from sklearn.utils.validation import check_is_fitted
+
+from crcen.exceptions import InvalidInput, InvalidParameter
+from crcen.models.search import CRCENClassifierCV
+from crcen.theory.decision import sigmoid
+
+__all__ = ["check_search", "out_of_fold_posterior", "stratified_splits"]
+
+
+def stratified_splits(cv: Any, X: Any, y: Any, random_state: int) -> list[tuple[NDArray[np.int64], NDArray[np.int64]]]:
+    """Split rows: an int is that many stratified folds, shuffled; anything else is as in scikit-learn."""
+    try:
+        if isinstance(cv, int | np.integer):
+            rarest = int(np.unique(np.asarray(y), return_counts=True)[1].min())
+            if rarest < cv:
+                raise ValueError(f"the rarer class has {rarest} rows, fewer than the {cv} folds")
+            splitter: Any = StratifiedKFold(int(cv), shuffle=True, random_state=random_state)
+        else:
+            splitter = check_cv(cv, y, classifier=True)
+        return list(splitter.split(X, y))
+    except ValueError as error:
+        raise InvalidInput(f"cv={cv!r} cannot split these rows: {error}") from error
+
+
+def check_search(model: Any) -> None:
+    """Refuse what is not a fitted search."""
+    if not isinstance(model, CRCENClassifierCV):
+        raise InvalidParameter(
+            f"from_cv needs a fitted CRCENClassifierCV, got a {type(model).__name__}: for another model give its "
+            "probabilities on rows it did not see to from_predictions"
+        )
+    check_is_fitted(model)
+
+
+def out_of_fold_posterior(
+    model: CRCENClassifierCV, y: Any
+) -> tuple[NDArray[np.bool_], NDArray[np.float64], NDArray[np.int64]]:
+    """Natural posteriors of the rows a search held out, as its decisions have them: before any fitted map.
+
+    Parameters
+    ----------
+    model : CRCENClassifierCV
+        Fitted.
+    y : array of shape (n,)
+        The labels it was fitted on, in the same order.
+
+    Returns
+    -------
+    target : bool array of shape (m,)
+        Where those rows are positive.
+    p : float64 array of shape (m,)
+        Their out-of-fold posterior.
+    seen : int array of shape (m,)
+        Which rows they are.
+    """
+    check_search(model)
+    labels = np.asarray(y)
+    logits = model.oof_decision_function_
+    if labels.shape != logits.shape:
+        raise InvalidInput(f"y must be the {len(logits)} labels the model was fitted on, got shape {labels.shape}")
+    unknown = set(np.unique(labels).tolist()) - set(model.classes_.tolist())
+    if unknown:
+        raise InvalidInput(f"y must hold the classes {model.classes_.tolist()} of the model, got {sorted(unknown)!r}")
+    seen = np.flatnonzero(np.isfinite(logits))
+    sign = 1.0 if model.classes_[1] == model.pos_label_ else -1.0
+    natural = sign * logits[seen] - model.weighting_.logit_shift
+    return labels[seen] == model.pos_label_, sigmoid(natural), seen

@@ -1,0 +1,223 @@
+"""A path of weights, each trained anew on rows apart from those it answers for: all of them in one stack."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from sklearn.base import clone
+from sklearn.utils import check_random_state
+
+from crcen.exceptions import InvalidInput, InvalidParameter
+from crcen.models.classifier import CRCENClassifier
+from crcen.models.validation import check_labels, check_rows, check_weights, positive_label
+from crcen.theory.rows import class_totals
+from crcen.theory.weighting import ClassWeighting, resolve
+from crcen.training.engine import train
+from crcen.training.jobs import TrainingJob
+
+__all__ = ["WeightPath", "path_logits"]
+
+Array = NDArray[np.float64]
+Index = NDArray[np.int64]
+Split = tuple[Index, Index]
+
+
+@dataclass(frozen=True, eq=False)
+class WeightPath:
+    """What every weighting of a path says of rows it was not trained on.
+
+    Parameters
+    ----------
+    weightings : tuple of ClassWeighting
+        Resolved with the class counts of all training rows: one price for every fold.
+    target : bool array of shape (n,)
+        Where the rows answered for are positive.
+    weights : float64 array of shape (n,)
+        Their sample weights.
+    logits : float64 array of shape (len(weightings), n)
+        Weighted logit of the positive class; above 0 is an alarm.
+    """
+
+    weightings: tuple[ClassWeighting, ...]
+    target: NDArray[np.bool_]
+    weights: Array
+    logits: Array
+
+
+def path_logits(
+    estimator: Any,
+    X: Any,
+    y: Any,
+    weightings: Sequence[Any],
+    splits: Sequence[Split] | None = None,
+    *,
+    X_test: Any = None,
+    y_test: Any = None,
+    sample_weight: Any = None,
+) -> WeightPath:
+    """Train a copy of an estimator for every weighting, and ask it about other rows.
+
+    Networks of `CRCENClassifier` are trained together, weightings × folds × members in one stack, from the same
+    initial weights and batches. Any other estimator with a ``weighting`` or a ``class_weight`` is fitted in a loop.
+
+    Parameters
+    ----------
+    estimator : classifier
+        Not changed; what it was fitted on before does not matter.
+    X, y, sample_weight
+        Rows to train on.
+    weightings : sequence
+        Whatever ``weighting`` of the estimator takes, but no dict.
+    splits : sequence of (training rows, held-out rows), optional
+        Cross-validation: every row should be held out at most once, rows that never are get left out of the answer.
+    X_test, y_test : optional
+        Rows to answer for instead, by networks trained on all of X.
+
+    Returns
+    -------
+    WeightPath
+        In the order of the weightings.
+    """
+    if (splits is None) == (X_test is None) or (X_test is None) != (y_test is None):
+        raise InvalidParameter("a path of weights is judged on other rows: pass either splits, or X_test and y_test.")
+    is_stack = isinstance(estimator, CRCENClassifier) and type(estimator).fit is CRCENClassifier.fit
+    if is_stack:
+        probe = CRCENClassifier()  # takes note of the columns, so that the estimator need not
+        X, y = check_rows(probe, X, y, reset=True)
+        X_test = None if X_test is None else check_rows(probe, X_test, reset=False)
+    y = np.asarray(y)
+    weights = check_weights(sample_weight, np.empty((len(y), 1)))
+    pos_label = positive_label(getattr(estimator, "pos_label", None), check_labels(y), y, weights)
+    target = y == pos_label
+    totals = class_totals(target, weights)
+    path = tuple(resolve(weighting, *totals) for weighting in weightings)
+    if splits is not None:
+        splits = [(_positions(rows), _positions(held_out)) for rows, held_out in splits]
+        parts = [(rows, _take(X, held_out)) for rows, held_out in splits]
+    else:
+        parts = [(np.arange(len(y)), X_test)]
+        asked = _asked(X_test, y_test, y) == pos_label
+    fit = _stacked if is_stack else _looped
+    answers = fit(_seeded(estimator, pos_label), X, y, target, weights, path, parts)
+    if splits is None:
+        return WeightPath(path, asked, np.ones(len(asked)), np.array([own[0] for own in answers]))
+    logits = np.full((len(path), len(y)), np.nan)
+    for i, own in enumerate(answers):
+        for (_, held_out), values in zip(splits, own, strict=True):
+            logits[i, held_out] = values
+    seen = np.isfinite(logits).all(axis=0)
+    return WeightPath(path, target[seen], weights[seen], logits[:, seen])
+
+
+def _asked(X_test: Any, y_test: Any, y: NDArray[Any]) -> NDArray[Any]:
+    """Labels to judge by, before anything is trained."""
+    labels = np.asarray(y_test)
+    if labels.shape != (len(X_test),):
+        raise InvalidInput(f"y_test must have one label for each of the {len(X_test)} rows: got shape {labels.shape}.")
+    unknown = set(np.unique(labels).tolist()) - set(np.unique(y).tolist())
+    if unknown:
+        raise InvalidInput(f"y_test must hold the labels of y: got {sorted(unknown)!r} besides.")
+    return labels
+
+
+def _positions(rows: Any) -> Index:
+    """Row numbers, also from a mask."""
+    found = np.asarray(rows)
+    return np.flatnonzero(found) if found.dtype == bool else found.astype(np.int64)
+
+
+def _take(X: Any, rows: Index) -> Any:
+    return X.iloc[rows] if hasattr(X, "iloc") else np.asarray(X)[rows]
+
+
+def _seeded(estimator: Any, pos_label: Any) -> Any:
+    """A copy with one seed and one positive class, so that networks of the path differ by their weight alone."""
+    copy = clone(estimator)
+    params = copy.get_params(deep=False)
+    if "pos_label" in params:
+        copy.set_params(pos_label=pos_label)
+    if "random_state" in params and not isinstance(params["random_state"], int | np.integer):
+        copy.set_params(random_state=int(check_random_state(params["random_state"]).randint(2**31 - 1)))
+    return copy
+
+
+def _stacked(
+    estimator: CRCENClassifier,
+    X: Array,
+    y: NDArray[Any],
+    target: NDArray[np.bool_],
+    weights: Array,
+    path: Sequence[ClassWeighting],
+    parts: Sequence[tuple[Index, Array]],
+) -> list[list[Array]]:
+    """Logits of (weighting, part): the steps of a fit, with all networks trained in between at once."""
+    models: list[CRCENClassifier] = []
+    jobs: list[TrainingJob] = []
+    for weighting in path:
+        for rows, _ in parts:
+            model = clone(estimator).set_params(weighting=weighting)
+            model._check_parameters()
+            model.classes_, model.pos_label_ = check_labels(y), estimator.pos_label
+            model.weighting_ = model._resolve(target[rows], weights[rows])
+            jobs += [_among_all(job, rows) for job in model._jobs(target[rows], weights[rows])]
+            models.append(model)
+    results = train(X, target, jobs, sample_weight=weights, device=estimator.device)
+    size, logits = len(jobs) // len(models), []
+    for i, model in enumerate(models):
+        rows, asked = parts[i % len(parts)]
+        model._store(model._finite(results[i * size : (i + 1) * size]), X[rows], target[rows], weights[rows])
+        logits.append(model._mean_logits(asked) + model.shift_)
+    return [logits[i : i + len(parts)] for i in range(0, len(logits), len(parts))]
+
+
+def _among_all(job: TrainingJob, rows: Index) -> TrainingJob:
+    """A job written for some rows, renumbered for the whole table."""
+    own = rows if job.rows is None else rows[job.rows]
+    return replace(job, rows=own, pool=own, val_rows=None if job.val_rows is None else rows[job.val_rows])
+
+
+def _looped(
+    estimator: Any,
+    X: Any,
+    y: NDArray[Any],
+    target: NDArray[np.bool_],
+    weights: Array,
+    path: Sequence[ClassWeighting],
+    parts: Sequence[tuple[Index, Any]],
+) -> list[list[Array]]:
+    params = estimator.get_params(deep=False)
+    pos = y[target][0]
+    neg = y[~target][0]
+    answers = []
+    for weighting in path:
+        if "weighting" in params:
+            setting: dict[str, Any] = {"weighting": weighting}
+        elif "class_weight" in params:
+            setting = {"class_weight": {pos: weighting.cost_ratio, neg: 1.0}}
+        else:
+            raise InvalidParameter(
+                f"a path of weights needs an estimator with a weighting or a class_weight: {type(estimator).__name__} "
+                f"has neither; give its out-of-fold predict_proba to ExpenseCurve.from_predictions instead."
+            )
+        own = []
+        for rows, asked in parts:
+            model = clone(estimator).set_params(**setting)
+            uniform = bool((weights[rows] == 1.0).all())
+            model.fit(_take(X, rows), y[rows], **({} if uniform else {"sample_weight": weights[rows]}))
+            own.append(_weighted_logits(model, asked, pos))
+        answers.append(own)
+    return answers
+
+
+def _weighted_logits(model: Any, X: Any, pos: Any) -> Array:
+    """Logit of the positive class under the weight the model was trained with."""
+    is_last = bool(model.classes_[1] == pos)
+    if hasattr(model, "weighting"):
+        logits = np.asarray(model.decision_function(X), dtype=np.float64)
+        return logits if is_last else -logits
+    q = np.asarray(model.predict_proba(X), dtype=np.float64)
+    with np.errstate(divide="ignore"):
+        logits = np.log(q[:, int(is_last)]) - np.log(q[:, int(not is_last)])
+    return np.clip(logits, -700.0, 700.0)

@@ -1,0 +1,1 @@
+"""Fitted models and results drawn: displays and pages, by duck typing."""

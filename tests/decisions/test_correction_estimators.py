@@ -1,0 +1,387 @@
+"""PosteriorCorrection: what weighting and sampling did to any classifier, read off and undone."""
+
+import pickle
+import warnings
+
+import numpy as np
+import pandas as pd
+import pytest
+from sklearn.base import BaseEstimator, ClassifierMixin, clone
+from sklearn.calibration import CalibratedClassifierCV
+from sklearn.ensemble import (
+    AdaBoostClassifier,
+    BaggingClassifier,
+    HistGradientBoostingClassifier,
+    RandomForestClassifier,
+)
+from sklearn.linear_model import LogisticRegression, SGDClassifier
+from sklearn.metrics import log_loss
+from sklearn.model_selection import GridSearchCV, cross_val_predict
+from sklearn.naive_bayes import GaussianNB
+from sklearn.pipeline import make_pipeline
+from sklearn.preprocessing import StandardScaler
+from sklearn.svm import LinearSVC
+
+from crcen import (
+    Alpha,
+    Budget,
+    CostRatio,
+    CRCENClassifier,
+    InvalidInput,
+    InvalidParameter,
+    Lam,
+    PosteriorCorrection,
+    correct_proba,
+    make_sim2,
+    sigmoid,
+    sim2_posterior,
+)
+
+lightgbm = pytest.importorskip("lightgbm")
+xgboost = pytest.importorskip("xgboost")
+imblearn_ensemble = pytest.importorskip("imblearn.ensemble")
+imblearn_pipeline = pytest.importorskip("imblearn.pipeline")
+over = pytest.importorskip("imblearn.over_sampling")
+under = pytest.importorskip("imblearn.under_sampling")
+
+IR = 20.0
+BOOSTED = {"n_estimators": 60, "num_leaves": 7, "verbose": -1, "n_jobs": 1}
+
+
+@pytest.fixture(scope="module")
+def sim2():
+    train, new = make_sim2(1000, 20000, seed=1), make_sim2(1000, 20000, seed=2)
+    return train.X, train.y, new.X, new.y, log_loss(new.y, sim2_posterior(new.X, IR))
+
+
+@pytest.fixture(scope="module")
+def few():
+    data = make_sim2(60, 300, seed=5)
+    return data.X, data.y
+
+
+def with_sampler(sampler, classifier):
+    return imblearn_pipeline.make_pipeline(sampler, classifier)
+
+
+def lgbm(**params):
+    return lightgbm.LGBMClassifier(**BOOSTED, **params)
+
+
+@pytest.mark.parametrize(
+    ("estimator", "factor"),
+    [
+        (lgbm(scale_pos_weight=20), 20.0),
+        (with_sampler(under.RandomUnderSampler(random_state=0), lgbm()), 20.0),
+        (with_sampler(under.RandomUnderSampler(sampling_strategy=0.3, random_state=0), lgbm(scale_pos_weight=4)), 24.0),
+        (xgboost.XGBClassifier(n_estimators=60, max_depth=3, learning_rate=0.1, scale_pos_weight=20, n_jobs=1), 20.0),
+    ],
+    ids=["lightgbm", "under-sampling", "both", "xgboost"],
+)
+def test_the_corrected_loss_is_near_bayes_where_the_raw_one_is_far(sim2, estimator, factor):
+    X, y, X_new, y_new, bayes = sim2
+    model = PosteriorCorrection(estimator).fit(X, y)
+    assert model.odds_factor_ == pytest.approx(factor, rel=1e-3)
+    assert log_loss(y_new, model.predict_proba(X_new)) < 1.05 * bayes
+    assert log_loss(y_new, model.estimator_.predict_proba(X_new)) > 1.3 * bayes
+
+
+@pytest.mark.parametrize(
+    ("estimator", "factor"),
+    [
+        (LogisticRegression(), 1.0),
+        (LogisticRegression(class_weight="balanced"), 5.0),
+        (LogisticRegression(class_weight={0: 2, 1: 6}), 3.0),
+        (LogisticRegression(class_weight={1: 7}), 7.0),
+        (make_pipeline(StandardScaler(), LogisticRegression(class_weight="balanced")), 5.0),
+        (GridSearchCV(LogisticRegression(class_weight="balanced"), {"C": [0.1, 1.0]}, cv=2), 5.0),
+        (SGDClassifier(loss="log_loss", class_weight="balanced", random_state=0), 5.0),
+        (HistGradientBoostingClassifier(max_iter=1, class_weight={1: 4}), 4.0),
+        (GaussianNB(), 1.0),
+        (CalibratedClassifierCV(LogisticRegression(class_weight="balanced"), cv=2), 1.0),
+        (CRCENClassifier(Budget(9), hidden=()), 1.0),
+        (lgbm(is_unbalance=True), 5.0),
+        (lgbm(class_weight="balanced"), 5.0),
+        (lgbm(), 1.0),
+        (xgboost.XGBClassifier(n_estimators=3, n_jobs=1), 1.0),
+        (with_sampler(over.RandomOverSampler(sampling_strategy=0.5, random_state=0), LogisticRegression()), 2.5),
+        (with_sampler(under.RandomUnderSampler(sampling_strategy={0: 120}), LogisticRegression()), 2.5),
+        (
+            with_sampler(
+                under.RandomUnderSampler(sampling_strategy=0.5, random_state=0),
+                LogisticRegression(class_weight="balanced"),
+            ),
+            5.0,
+        ),
+        (imblearn_ensemble.BalancedRandomForestClassifier(3), 5.0),
+        (imblearn_ensemble.BalancedRandomForestClassifier(3, sampling_strategy=0.5), 2.5),
+        (imblearn_ensemble.BalancedRandomForestClassifier(3, sampling_strategy={0: 90, 1: 60}), 5.0 * 60 / 90),
+        (imblearn_ensemble.BalancedBaggingClassifier(LogisticRegression(class_weight={1: 3}), n_estimators=3), 15.0),
+        (imblearn_ensemble.BalancedBaggingClassifier(n_estimators=3, sampler=over.RandomOverSampler()), 5.0),
+    ],
+    ids=lambda v: "" if isinstance(v, float) else type(v).__name__,
+)
+def test_what_the_settings_say(few, estimator, factor):
+    """60 positives and 300 negatives: "balanced" is 5."""
+    X, y = few
+    assert PosteriorCorrection(estimator).fit(X, y).odds_factor_ == pytest.approx(factor)
+
+
+def test_catboost_settings(few):
+    catboost = pytest.importorskip("catboost")
+    X, y = few
+    quiet = {"iterations": 3, "verbose": 0, "thread_count": 1, "allow_writing_files": False}
+    for settings, factor in (
+        ({"scale_pos_weight": 6.0}, 6.0),
+        ({"class_weights": (2, 8)}, 4.0),
+        ({"auto_class_weights": "Balanced"}, 5.0),
+        ({"auto_class_weights": "SqrtBalanced"}, np.sqrt(5.0)),
+        ({}, 1.0),
+    ):
+        model = PosteriorCorrection(catboost.CatBoostClassifier(**quiet, **settings)).fit(X, y)
+        assert model.odds_factor_ == pytest.approx(factor)
+
+
+def test_logistic_regression_loses_the_logarithm_of_its_weight_from_the_intercept(few):
+    """King and Zeng's prior correction."""
+    X, y = few
+    plain = LogisticRegression(class_weight={0: 1, 1: 8}).fit(X, y)
+    expected = sigmoid(X @ plain.coef_[0] + plain.intercept_[0] - np.log(8))
+    for weighting in ("auto", CostRatio(8), Budget(8), Lam(8 / 9), 8 / 9, {0: 1, 1: 8}, Alpha(8 / 5)):
+        model = PosteriorCorrection(LogisticRegression(class_weight={0: 1, 1: 8}), weighting=weighting).fit(X, y)
+        np.testing.assert_allclose(model.predict_proba(X)[:, 1], expected, rtol=1e-10)
+        np.testing.assert_allclose(model.predict_proba(X).sum(axis=1), 1.0, rtol=1e-12)
+
+
+def test_a_rare_class_that_sorts_first(few):
+    X, y = few
+    text = np.where(y == 1, "fraud", "ok")
+    number = PosteriorCorrection(LogisticRegression(class_weight="balanced"), price=Budget(3)).fit(X, y)
+    for weighting in ("auto", "balanced", CostRatio(5), {"fraud": 10, "ok": 2}):
+        estimator = LogisticRegression(class_weight="balanced")
+        model = PosteriorCorrection(estimator, weighting=weighting, price=Budget(3)).fit(X, text)
+        assert model.pos_label_ == "fraud"
+        assert model.odds_factor_ == pytest.approx(5.0)
+        np.testing.assert_allclose(model.predict_proba(X), number.predict_proba(X)[:, ::-1], rtol=1e-6)
+        assert np.array_equal(model.predict(X) == "fraud", number.predict(X) == 1)
+
+
+def test_the_price_alone_decides(few):
+    X, y = few
+    estimator = LogisticRegression(class_weight="balanced")
+    p = PosteriorCorrection(estimator).fit(X, y).predict_proba(X)[:, 1]
+    for price, threshold in ((None, 0.5), (Budget(4), 0.2), (0.9, 0.1), ("balanced", 1 / 6)):
+        model = PosteriorCorrection(estimator, price=price).fit(X, y)
+        assert np.array_equal(model.predict(X) == 1, p > threshold)
+    common = PosteriorCorrection(estimator, price=Budget(4), pos_label=0).fit(X, y)
+    assert np.array_equal(common.predict(X) == 0, 1 - p > 0.2)
+    np.testing.assert_allclose(common.predict_proba(X)[:, 1], p)
+
+
+def test_a_sampler_given_here_is_one_in_a_pipeline(few):
+    X, y = few
+    sampler = under.RandomUnderSampler(random_state=3)
+    here = PosteriorCorrection(LogisticRegression(), sampling=sampler).fit(X, y)
+    there = PosteriorCorrection(with_sampler(sampler, LogisticRegression())).fit(X, y)
+    stated = PosteriorCorrection(with_sampler(sampler, LogisticRegression()), sampling=0.5).fit(X, y)
+    ignored = PosteriorCorrection(with_sampler(sampler, LogisticRegression()), sampling=None).fit(X, y)
+    assert here.odds_factor_ == there.odds_factor_ == pytest.approx(5.0)
+    assert stated.odds_factor_ == pytest.approx(5.0)
+    assert ignored.odds_factor_ == 1.0
+    for model in (there, stated):
+        np.testing.assert_allclose(model.predict_proba(X), here.predict_proba(X), rtol=1e-12)
+    raw = there.estimator_.predict_proba(X)
+    expected = correct_proba(raw, sampled_prior=0.5, natural_prior=60 / 360)
+    np.testing.assert_allclose(there.predict_proba(X), expected, rtol=1e-12)
+    assert isinstance(there.estimator_.steps[0][1], under.RandomUnderSampler)
+
+
+def test_a_pipeline_with_a_cache(few, tmp_path):
+    X, y = few
+    pipeline = imblearn_pipeline.Pipeline(
+        [("sample", under.RandomUnderSampler(random_state=0)), ("model", LogisticRegression())], memory=str(tmp_path)
+    )
+    for _ in range(2):  # the second time from the cache
+        model = PosteriorCorrection(pipeline).fit(X, y)
+        assert model.odds_factor_ == pytest.approx(5.0)
+        assert isinstance(model.estimator_.steps[0][1], under.RandomUnderSampler)
+
+
+@pytest.mark.parametrize(
+    ("estimator", "reason"),
+    [
+        (with_sampler(over.SMOTE(random_state=0), LogisticRegression()), "SMOTE makes or picks rows"),
+        (with_sampler(over.ADASYN(random_state=0), LogisticRegression()), "ADASYN makes or picks rows"),
+        (with_sampler(over.RandomOverSampler(shrinkage=1.0), LogisticRegression()), "with shrinkage"),
+        (with_sampler(under.TomekLinks(), LogisticRegression()), "TomekLinks makes or picks rows"),
+        (imblearn_ensemble.EasyEnsembleClassifier(2, AdaBoostClassifier(n_estimators=3)), "boosted votes"),
+        (imblearn_ensemble.RUSBoostClassifier(n_estimators=3, random_state=0), "boosted votes"),
+        (imblearn_ensemble.BalancedBaggingClassifier(n_estimators=2, sampler=over.SMOTE()), "SMOTE makes or picks"),
+        (RandomForestClassifier(3, class_weight="balanced"), "class weights move the odds in a leaf"),
+    ],
+    ids=lambda v: v if isinstance(v, str) else "",
+)
+def test_one_warning_where_a_shift_cannot_be_exact(few, estimator, reason):
+    X, y = few
+    with pytest.warns(UserWarning, match=reason) as caught:
+        PosteriorCorrection(estimator).fit(X, y)
+    assert len(caught) == 1
+    assert "method='isotonic'" in str(caught[0].message)
+    assert caught[0].filename == __file__
+
+
+@pytest.mark.parametrize("method", ["temperature", "isotonic"])
+def test_boosted_votes_are_calibrated_out_of_fold(method):
+    train, new = make_sim2(200, 2000, seed=1), make_sim2(200, 2000, seed=2)
+    estimator = imblearn_ensemble.EasyEnsembleClassifier(1, random_state=0)
+    with pytest.warns(UserWarning, match="boosted votes"):
+        shifted = PosteriorCorrection(estimator).fit(train.X, train.y)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        mapped = PosteriorCorrection(estimator, method=method, cv=3).fit(train.X, train.y)
+    before, after = (log_loss(new.y, m.predict_proba(new.X)) for m in (shifted, mapped))
+    assert after < 0.9 * before
+    assert abs(mapped.predict_proba(new.X)[:, 1].mean() - new.y.mean()) < 0.02
+
+
+def test_the_map_has_seen_no_row_of_its_own_fold(few):
+    """By hand with cross_val_predict: the intercept that makes the out-of-fold mean right."""
+    X, y = few
+    estimator = LogisticRegression(class_weight={0: 1, 1: 5})
+    model = PosteriorCorrection(estimator, method="balance", cv=4).fit(X, y)
+    q = cross_val_predict(estimator, X, y, cv=4, method="predict_proba")[:, 1]
+    p = sigmoid(np.log(q / (1 - q)) - np.log(5) + model.probability_map_[1])
+    assert abs(p.sum() - y.sum()) < 1e-8
+
+
+def test_certain_votes_are_not_taken_at_their_word(few):
+    X, y = few
+    forest = RandomForestClassifier(5, class_weight="balanced", random_state=0)
+    for method in ("balance", "temperature", "isotonic"):
+        p = PosteriorCorrection(forest, method=method, cv=3).fit(X, y).predict_proba(X)
+        assert (p > 0).all()
+        assert (p < 1).all()
+
+
+def test_sample_weights_are_passed_on(few):
+    X, y = few
+    weights = np.random.default_rng(0).uniform(0.5, 2.0, len(y))
+    direct = LogisticRegression(class_weight={1: 3}).fit(X, y, sample_weight=weights)
+    model = PosteriorCorrection(LogisticRegression(class_weight={1: 3})).fit(X, y, sample_weight=weights)
+    np.testing.assert_allclose(model.estimator_.coef_, direct.coef_)
+    piped = PosteriorCorrection(make_pipeline(StandardScaler(), LogisticRegression(class_weight={1: 3})))
+    plain, weighted = (clone(piped).fit(X, y, sample_weight=w) for w in (None, weights))
+    assert not np.allclose(plain.predict_proba(X), weighted.predict_proba(X))
+    PosteriorCorrection(method="temperature", cv=3).fit(X, y, sample_weight=weights)
+
+
+def test_balanced_under_sample_weights_is_counted_where_all_agree(few):
+    """Some libraries count rows, some sum weights: where that differs it is refused, not guessed."""
+    X, y = few
+    model = PosteriorCorrection(LogisticRegression(class_weight="balanced"))
+    assert clone(model).fit(X, y, sample_weight=np.full(len(y), 3.0)).odds_factor_ == pytest.approx(5.0)
+    with pytest.raises(InvalidParameter, match="some libraries count rows"):
+        model.fit(X, y, sample_weight=1.0 + y)
+
+
+def test_it_is_a_scikit_learn_estimator(few):
+    X, y = few
+    model = PosteriorCorrection(make_pipeline(StandardScaler(), LogisticRegression(class_weight="balanced")))
+    frame = pd.DataFrame(X, columns=["a", "b", "c"])
+    fitted = clone(model).fit(frame, y)
+    assert fitted.n_features_in_ == 3
+    assert list(fitted.feature_names_in_) == ["a", "b", "c"]
+    restored = pickle.loads(pickle.dumps(fitted))
+    assert np.array_equal(restored.predict_proba(frame), fitted.predict_proba(frame))
+    search = GridSearchCV(
+        model, {"estimator__logisticregression__C": [0.1, 1.0], "price": [None, Budget(5)]}, cv=2, scoring="recall"
+    )
+    assert search.fit(X, y).best_estimator_.price == Budget(5)
+
+
+class Homemade(ClassifierMixin, BaseEstimator):
+    """From a library that is not known."""
+
+    def fit(self, X, y, sample_weight=None):
+        self.classes_ = np.unique(y)
+        return self
+
+    def predict_proba(self, X):
+        return np.full((len(X), 2), 0.5)
+
+
+@pytest.mark.parametrize(
+    ("model", "error"),
+    [
+        (PosteriorCorrection(Homemade()), "a library that is not known here; give weighting="),
+        (PosteriorCorrection(GaussianNB(priors=[0.5, 0.5])), "what priors does .* is not certain"),
+        (PosteriorCorrection(BaggingClassifier(LogisticRegression(class_weight="balanced"), 2)), "estimator__class_w"),
+        (PosteriorCorrection(lgbm(objective="cross_entropy")), "objective='cross_entropy'"),
+        (PosteriorCorrection(LinearSVC()), "must have predict_proba: got LinearSVC"),
+        (PosteriorCorrection(sampling="auto-matic"), "sampling must be 'auto'"),
+        (PosteriorCorrection(sampling=1.5), "strictly between 0 and 1: got 1.5"),
+        (PosteriorCorrection(weighting={0: 1}), "one weight for each of 0, 1"),
+        (PosteriorCorrection(weighting="blanced"), "did you mean"),
+        (PosteriorCorrection(method="platt"), "method of PosteriorCorrection must be one of"),
+        (PosteriorCorrection(price=7), "strictly between 0 and 1"),
+        (PosteriorCorrection(pos_label=2), "pos_label must be one of the classes 0, 1"),
+        (
+            PosteriorCorrection(
+                GridSearchCV(
+                    with_sampler(under.RandomUnderSampler(random_state=0), LogisticRegression()),
+                    {"logisticregression__C": [1.0]},
+                    cv=2,
+                )
+            ),
+            "what RandomUnderSampler did inside GridSearchCV cannot be read off; give sampling=",
+        ),
+        (
+            PosteriorCorrection(
+                imblearn_ensemble.BalancedRandomForestClassifier(2, sampling_strategy=lambda y: {0: 60, 1: 60})
+            ),
+            "cannot be read off sampling_strategy",
+        ),
+        (
+            PosteriorCorrection(imblearn_ensemble.BalancedRandomForestClassifier(2, sampling_strategy="not majority")),
+            "cannot be read off sampling_strategy='not majority'",
+        ),
+    ],
+)
+def test_what_is_not_certain_or_not_meant_is_refused(few, model, error):
+    with pytest.raises(InvalidParameter, match=error):
+        model.fit(*few)
+    assert not hasattr(model, "classes_")
+
+
+def test_an_unknown_library_can_be_told(few):
+    X, y = few
+    model = PosteriorCorrection(Homemade(), weighting=CostRatio(4)).fit(X, y)
+    np.testing.assert_allclose(model.predict_proba(X)[:, 1], 0.2)
+
+
+def test_bad_rows(few):
+    X, y = few
+    sampled = PosteriorCorrection(with_sampler(under.RandomUnderSampler(), LogisticRegression()))
+    with pytest.raises(InvalidInput, match="cannot follow rows through a sampler"):
+        sampled.fit(X, y, sample_weight=np.ones(len(y)))
+    with pytest.raises(InvalidInput, match="one class only"):
+        PosteriorCorrection().fit(X, np.zeros(len(y)))
+    with pytest.raises(InvalidInput, match="Only binary classification"):
+        PosteriorCorrection().fit(X, np.arange(len(y)) % 3)
+    with pytest.raises(InvalidInput, match="sample_weight must not be negative"):
+        PosteriorCorrection().fit(X, y, sample_weight=-np.ones(len(y)))
+    with pytest.raises(InvalidInput, match="every row of class 1 has sample_weight 0"):
+        PosteriorCorrection().fit(X, y, sample_weight=(y == 0).astype(float))
+    with pytest.raises(InvalidInput, match="cv=999"):
+        PosteriorCorrection(method="isotonic", cv=999).fit(X, y)
+    with pytest.raises(InvalidParameter, match="takes no sample_weight"):
+        PosteriorCorrection(NoWeights()).fit(X, y, sample_weight=np.ones(len(y)))
+    with pytest.raises(ValueError, match="NaN"):
+        PosteriorCorrection().fit(np.full_like(X, np.nan), y)
+
+
+class NoWeights(LogisticRegression):
+    """Takes no sample weights."""
+
+    def fit(self, X, y):
+        return super().fit(X, y)

@@ -1,0 +1,123 @@
+"""Decisions of any probability model at a price."""
+
+import numpy as np
+import pytest
+
+import crcen
+from crcen import Alpha, Budget, CostRatio, Costs, CRCENClassifier, InvalidInput, InvalidParameter, Lam, decide
+
+P = np.linspace(0, 1, 1001)
+
+
+@pytest.mark.parametrize("b", [0.2, 1.0, 5.0, 37.0])
+def test_a_budget_is_a_cost_ratio_is_a_weight_is_a_matrix(b):
+    by_hand = np.greater(P, 1 / (1 + b))
+    for price in (Budget(b), CostRatio(b), Costs(fn=b)):
+        np.testing.assert_array_equal(decide(P, price), by_hand)
+    off_the_threshold = np.abs(P - 1 / (1 + b)) > 1e-9  # λ = b / (1 + b) is rounded
+    for price in (Lam(b / (1 + b)), b / (1 + b), crcen.resolve(Budget(b), 10, 90)):
+        np.testing.assert_array_equal(decide(P, price)[off_the_threshold], by_hand[off_the_threshold])
+
+
+def test_alpha_needs_counts():
+    np.testing.assert_array_equal(decide(P, "balanced", n_pos=10, n_neg=90), P > 0.1)
+    np.testing.assert_array_equal(decide(P, Alpha(0.5), n_pos=10, n_neg=90), P > 1 / 5.5)
+    with pytest.raises(InvalidParameter, match="only with class counts"):
+        decide(P, Alpha(1))
+    with pytest.raises(InvalidParameter, match="counts come in pairs"):
+        decide(P, Alpha(1), n_pos=10)
+
+
+@pytest.mark.parametrize("price", [Budget(3), Lam(0.95), "balanced"])
+def test_a_fitted_model_decides_the_same(rare_rows, price):
+    X, y = rare_rows(400)
+    model = CRCENClassifier(price, hidden=(), random_state=0).fit(X, y)
+    np.testing.assert_array_equal(decide(model.predict_proba(X)[:, 1], model.weighting_), model.predict(X) == 1)
+
+
+@pytest.mark.parametrize(
+    ("p", "sentence"),
+    [
+        ([0.1, 1.2], r"p must lie in \[0, 1\], got values from 0.1 to 1.2: are these logits"),
+        ([-0.1, 0.2], r"p must lie in \[0, 1\]"),
+        ([0.1, np.nan], "1 NaN"),
+        ([0.1, np.inf], r"p must lie in \[0, 1\]"),
+        ([[0.9, 0.1], [0.2, 0.8]], "pass its column"),
+        ([], "at least one row"),
+        (0.5, "at least one row"),
+        (["high"], "must hold numbers"),
+    ],
+)
+def test_what_is_no_posterior_is_refused(p, sentence):
+    with pytest.raises(InvalidInput, match=sentence):
+        decide(p, Budget(5))
+
+
+@pytest.mark.parametrize("price", [-1.0, 1.5, "cheap", {0: 1, 1: 5}, Budget])
+def test_what_is_no_price_is_refused(price):
+    with pytest.raises(InvalidParameter):
+        decide(P, price)
+
+
+@pytest.fixture(scope="module")
+def many():
+    """Rows of Sim2 with labels drawn anew from their true posterior."""
+    rows = crcen.make_sim2(20000, 200000, seed=5)
+    p = crcen.sim2_posterior(rows.X, imbalance_ratio=10)
+    return p, np.random.default_rng(5).uniform(size=len(p)) < p
+
+
+@pytest.mark.parametrize("b", [2.0, 8.0, 25.0])
+def test_decisions_at_a_budget_cost_least_of_all_thresholds(many, b):
+    p, y = many
+    costs = Costs.of_price(Budget(b))
+    own = crcen.realised_cost(y, decide(p, Budget(b)), costs)
+    ratios = []
+    for threshold in np.concatenate([np.geomspace(0.003, 0.5, 60), np.linspace(0.5, 1, 15)]):
+        excess = crcen.realised_cost(y, p > threshold, costs) - own
+        error = excess.std() * np.sqrt(len(y))
+        ratios.append(excess.sum() / error if error > 0 else 0.0)
+    assert min(ratios) > -3.5  # never cheaper beyond noise ...
+    assert np.mean(np.array(ratios) > 3.5) > 0.5  # ... and a wrong threshold is seen to be dearer
+
+
+def test_summary_tells_the_last_catch_from_the_average_one(many):
+    p, y = many
+    summary = crcen.decision_summary(p, Budget(8), y)
+    alarms = p > 1 / 9
+    assert summary.n_alarms == alarms.sum()
+    assert summary.expected_catches == pytest.approx(p[alarms].sum())
+    assert summary.average_price == pytest.approx((1 - p[alarms]).sum() / p[alarms].sum())
+    assert summary.marginal_price == pytest.approx((8, 8))
+    assert summary.average_price < 8
+    assert summary.realised_price == pytest.approx((alarms & ~y).sum() / (alarms & y).sum())
+    assert summary.realised_price == pytest.approx(summary.average_price, rel=0.05)
+    assert summary.expected_cost < min(summary.cost_of_silence, summary.cost_of_alarms)
+    assert summary.cost_of_silence == pytest.approx(8 * p.sum())
+    assert summary.cost_of_alarms == pytest.approx((1 - p).sum())
+    text = str(summary)
+    assert "price of the last catch     8 " in text
+    assert f"price of the average catch  {summary.average_price:.4g} " in text
+
+
+def test_summary_without_labels_or_alarms():
+    summary = crcen.decision_summary([0.01, 0.02], Budget(2))
+    assert summary.n_alarms == 0
+    assert np.isnan(summary.average_price)
+    assert np.isnan(summary.realised_price)
+    assert "realised" not in str(summary)
+
+
+def test_summary_of_costs_by_row():
+    costs = Costs(tp=1.0, fp=1.0, fn=np.array([0.5, 5.0, 9.0]))
+    summary = crcen.decision_summary([0.9, 0.9, 0.9], costs)
+    assert summary.marginal_price == pytest.approx((4, 8))  # the first row decides nothing
+    assert summary.n_alarms == 2
+    assert "4 to 8, by row" in str(summary)
+    nothing = crcen.decision_summary([0.9], Costs(tp=np.array([3.0]), fn=2.0))
+    assert np.isnan(nothing.marginal_price).all()
+
+
+def test_labels_that_are_not_binary_are_refused():
+    with pytest.raises(InvalidInput, match="got the labels 0, 1, 2"):
+        crcen.decision_summary([0.1, 0.2, 0.3], Budget(2), [0, 1, 2])

@@ -1,0 +1,312 @@
+"""Expense curves: counts, brackets that hold under a known posterior, intervals with stated coverage, verdicts."""
+
+from itertools import pairwise
+
+import numpy as np
+import pytest
+from sklearn.base import clone
+from sklearn.linear_model import LogisticRegression
+from sklearn.metrics import confusion_matrix
+from sklearn.model_selection import StratifiedKFold
+from sklearn.tree import DecisionTreeClassifier
+
+import crcen
+from crcen import Alpha, Budget, CostRatio, CRCENClassifier, ExpenseCurve, InvalidInput, InvalidParameter, Lam
+from crcen.models.weight_path import path_logits
+
+PATH = [CostRatio(c) for c in (2.0, 5.0, 10.0, 20.0)]
+LINEAR = {"hidden": (), "solver": "lbfgs", "tol": 1e-8, "random_state": 3}
+
+
+@pytest.fixture(scope="module")
+def population():
+    """Posteriors of a large population; a sample draws rows of it and their labels."""
+    return crcen.sigmoid(np.random.default_rng(0).normal(-3.0, 1.6, 100_000))
+
+
+def draw(population, n, rng):
+    p = rng.choice(population, n)
+    return rng.uniform(size=n) < p, p
+
+
+def expected_expenses(population, path):
+    """Expected false alarms per expected catch among the rows that flip, by hand."""
+    cuts = [1 / (1 + price.value) for price in path]
+    flips = [(population > low) & (population <= high) for high, low in pairwise(cuts)]
+    return np.array([(1 - population[f]).sum() / population[f].sum() for f in flips])
+
+
+def test_counts_are_those_of_each_threshold(population):
+    y, p = draw(population, 3000, np.random.default_rng(1))
+    curve = ExpenseCurve.from_predictions(y, p, PATH)
+    for i, price in enumerate(PATH):
+        tn, fp, fn, tp = confusion_matrix(y, p > 1 / (1 + price.value)).ravel()
+        assert (curve.counts.tp[i], curve.counts.fp[i], curve.counts.fn[i], curve.counts.tn[i]) == (tp, fp, fn, tn)
+        assert curve.counts.recall[i] == pytest.approx(tp / y.sum())
+    steps = curve.steps
+    assert steps[1].step.expense == pytest.approx(np.diff(curve.counts.fp)[1] / -np.diff(curve.counts.fn)[1])
+    assert (steps[1].step.bracket_low, steps[1].step.bracket_high) == pytest.approx((5, 10))
+
+
+def test_brackets_hold_and_intervals_cover_as_stated(population):
+    """250 samples of 3,000 rows: 95 % intervals cover the expected expense in about 95 %, alarms are rarer than 5 %."""
+    truth = expected_expenses(population, PATH)
+    prices = np.array([price.value for price in PATH])
+    assert ((prices[:-1] < truth) & (truth < prices[1:])).all()
+    rng = np.random.default_rng(2)
+    covered, alarms = [], []
+    for seed in range(250):
+        y, p = draw(population, 3000, rng)
+        curve = ExpenseCurve.from_predictions(y, p, PATH, n_resamples=300, random_state=seed)
+        low, high = curve.intervals.T
+        covered.append((low <= truth) & (truth <= high))
+        alarms.append([step.is_beyond_noise for step in curve.steps])
+    assert 0.925 <= np.mean(covered) <= 0.975
+    assert np.mean(alarms) <= 0.05
+    assert np.mean(covered, axis=0).min() > 0.90
+
+
+def test_wrong_probabilities_leave_their_brackets_beyond_noise(population):
+    y, p = draw(population, 20_000, np.random.default_rng(3))
+    too_high = ExpenseCurve.from_predictions(y, crcen.weighted_probability(p, CostRatio(10)), PATH)
+    too_low = ExpenseCurve.from_predictions(y, crcen.posterior(p, CostRatio(10)), PATH)
+    right = ExpenseCurve.from_predictions(y, p, PATH)
+    assert [(s.verdict, s.is_beyond_noise) for s in too_high.steps] == [("above", True)] * 3
+    assert [(s.verdict, s.is_beyond_noise) for s in too_low.steps] == [("below", True)] * 3
+    assert [(s.verdict, s.is_beyond_noise) for s in right.steps] == [("inside", False)] * 3
+    assert {s.reason for s in too_high.steps} == {"probabilities between these prices are too high"}
+    assert {s.reason for s in too_low.steps} == {"probabilities between these prices are too low"}
+    assert "too high" in str(too_high)
+
+
+def test_verdict_names_its_curve(population):
+    y, p = draw(population, 20_000, np.random.default_rng(3))
+    step = ExpenseCurve.from_predictions(y, crcen.weighted_probability(p, CostRatio(10)), PATH).steps[0]
+    retrained = crcen.CurveStep(step.step, step.low, step.high, "retrained")
+    assert retrained.reason == f"{step.reason}, or the ranking changed from one network to the next"
+
+
+def test_few_flips_may_be_chance_and_none_are_undefined():
+    y = np.array([1, 1, 0, 0, 0, 0, 0, 0])
+    p = np.array([0.9, 0.4, 0.4, 0.4, 0.4, 0.01, 0.01, 0.01])
+    curve = ExpenseCurve.from_predictions(y, p, [CostRatio(0.5), CostRatio(1), CostRatio(2), CostRatio(3)])
+    nothing, chance, nothing_again = curve.steps
+    assert (nothing.verdict, nothing.reason) == ("undefined", "no row lies between the two thresholds")
+    assert np.isnan([nothing.low, nothing.high, nothing_again.low]).all()
+    assert (chance.step.expense, chance.verdict, chance.is_beyond_noise) == (3.0, "above", False)
+    assert chance.high == np.inf  # in many resamples the one catch is missing
+    assert "may be chance" in chance.reason
+
+
+def test_a_step_of_false_alarms_alone_is_undefined():
+    curve = ExpenseCurve.from_predictions([1, 0, 0, 0], [0.9, 0.4, 0.4, 0.1], [CostRatio(1), CostRatio(2)])
+    assert (curve.steps[0].verdict, curve.steps[0].reason) == ("undefined", "FN did not change")
+
+
+def test_weights_are_copies(population):
+    y, p = draw(population, 500, np.random.default_rng(4))
+    copies = np.random.default_rng(5).integers(0, 4, 500)
+    weighted = ExpenseCurve.from_predictions(y, p, PATH, sample_weight=copies)
+    copied = ExpenseCurve.from_predictions(np.repeat(y, copies), np.repeat(p, copies), PATH)
+    assert weighted.counts == copied.counts
+    np.testing.assert_allclose([w.alpha for w in weighted.weightings], [w.alpha for w in copied.weightings])
+
+
+@pytest.fixture(scope="module")
+def rows(rare_rows):
+    return rare_rows(600, seed=7)
+
+
+@pytest.mark.parametrize("params", [LINEAR, {"hidden": (4,), "max_epochs": 3, "n_members": 2, "random_state": 3}])
+def test_the_stack_is_what_single_fits_give(rows, params):
+    X, y = rows
+    splits = list(StratifiedKFold(3, shuffle=True, random_state=0).split(X, y))
+    path = path_logits(CRCENClassifier(**params), X, y, [None, Budget(4), Alpha(2)], splits)
+    assert path.logits.shape == (3, len(y))
+    for weighting, logits in zip(path.weightings, path.logits, strict=True):
+        for train, held_out in splits:
+            alone = CRCENClassifier(weighting, **params).fit(X[train], y[train])
+            np.testing.assert_allclose(logits[held_out], alone.decision_function(X[held_out]), atol=1e-4)
+
+
+def test_splits_may_be_masks(rows):
+    X, y = rows
+    halves = np.arange(600) % 2 == 0
+    masks = path_logits(CRCENClassifier(**LINEAR), X, y, PATH, [(halves, ~halves), (~halves, halves)])
+    numbers = [np.flatnonzero(halves), np.flatnonzero(~halves)]
+    same = path_logits(CRCENClassifier(**LINEAR), X, y, PATH, [tuple(numbers), tuple(numbers[::-1])])
+    np.testing.assert_array_equal(masks.logits, same.logits)
+
+
+def test_early_stopping_in_the_stack_is_that_of_single_fits(rows):
+    X, y = rows
+    model = CRCENClassifier(hidden=(4,), max_epochs=4, early_stopping=True, random_state=1)
+    path = path_logits(model, X[:400], y[:400], [Budget(4)], X_test=X[400:], y_test=y[400:])
+    alone = clone(model).set_params(weighting=Budget(4)).fit(X[:400], y[:400])
+    np.testing.assert_allclose(path.logits[0], alone.decision_function(X[400:]), atol=1e-4)
+
+
+def test_from_estimator_on_test_rows_counts_the_decisions_of_refits(rows):
+    X, y = rows
+    prices = [CostRatio(1), CostRatio(3), CostRatio(9)]
+    model = CRCENClassifier(**LINEAR)
+    curve = ExpenseCurve.from_estimator(model, X[:400], y[:400], prices, X_test=X[400:], y_test=y[400:])
+    assert curve.kind == "retrained"
+    assert "test rows" in str(curve)
+    for i, price in enumerate(prices):
+        predicted = clone(model).set_params(weighting=price).fit(X[:400], y[:400]).predict(X[400:])
+        counts = crcen.confusion_counts(y[400:], predicted)
+        assert (curve.counts.fn[i], curve.counts.fp[i]) == (counts.fn, counts.fp)
+    assert not hasattr(model, "coefs_")
+
+
+def test_from_estimator_judges_every_row_once_and_never_the_training_rows(rows):
+    X, y = rows
+    deep = CRCENClassifier(hidden=(64,), l2=0, solver="lbfgs", max_epochs=200, random_state=0)
+    curve = ExpenseCurve.from_estimator(deep, X[:150], y[:150], [CostRatio(1), CostRatio(4)])
+    assert curve.counts.fn[0] + curve.counts.tp[0] == y[:150].sum()
+    assert deep.fit(X[:150], y[:150]).score(X[:150], y[:150]) == 1.0  # it knows its training rows by heart ...
+    assert curve.counts.fn[0] > 0  # ... and the curve does not believe it
+
+
+def test_orientation_and_labels_do_not_matter(rows):
+    X, y = rows
+    named = np.where(y == 1, "fraud", "ok")
+    plain = ExpenseCurve.from_estimator(CRCENClassifier(**LINEAR), X, y, PATH)
+    other = ExpenseCurve.from_estimator(CRCENClassifier(**LINEAR), X, named, PATH)
+    assert plain.counts == other.counts
+
+
+def test_other_estimators_are_refitted_by_their_class_weight(rows):
+    X, y = rows
+    prices = [CostRatio(1), CostRatio(5)]
+    model = LogisticRegression()
+    curve = ExpenseCurve.from_estimator(model, X[:400], y[:400], prices, X_test=X[400:], y_test=y[400:])
+    for i, price in enumerate(prices):
+        refit = LogisticRegression(class_weight={0: 1.0, 1: price.value}).fit(X[:400], y[:400])
+        counts = crcen.confusion_counts(y[400:], refit.predict(X[400:]))
+        assert (curve.counts.fn[i], curve.counts.fp[i]) == (counts.fn, counts.fp)
+
+
+def test_other_classifiers_of_ours_keep_their_own_way(rows):
+    X, y = rows
+    moved = crcen.MovedThresholdClassifier(**LINEAR)
+    curve = ExpenseCurve.from_estimator(moved, X[:400], y[:400], PATH, X_test=X[400:], y_test=y[400:])
+    p = CRCENClassifier(None, **LINEAR).fit(X[:400], y[:400]).predict_proba(X[400:])[:, 1]
+    assert curve.counts == ExpenseCurve.from_predictions(y[400:], p, PATH).counts
+
+
+@pytest.fixture(scope="module")
+def search(rows):
+    X, y = rows
+    path = [Alpha(0.5), Alpha(1), Alpha(2)]
+    return crcen.CRCENClassifierCV(path, hidden=(4,), l2=1e-3, max_epochs=5, random_state=0).fit(X, y)
+
+
+def test_from_cv_is_the_search_own_table(search):
+    curve = ExpenseCurve.from_cv(search)
+    assert curve.kind == "retrained"
+    assert [s.step for s in curve.steps] == list(search.oof_expense_.steps)
+    for i, counts in enumerate(search.oof_counts_):
+        assert (curve.counts.tp[i], curve.counts.tn[i]) == (counts.tp, counts.tn)
+    assert np.isnan(curve.intervals).all()
+    outside = [s for s in curve.steps if s.verdict in ("above", "below")]
+    assert all("no interval" in step.reason for step in outside)
+
+
+def test_from_cv_with_labels_moves_the_threshold_out_of_fold(search, rows):
+    y = rows[1]
+    curve = ExpenseCurve.from_cv(search, y, PATH)
+    p = crcen.sigmoid(search.oof_decision_function_ - search.weighting_.logit_shift)
+    assert curve.counts == ExpenseCurve.from_predictions(y, p, PATH).counts
+    assert curve.kind == "threshold"
+    named = np.where(y == 1, "fraud", "ok")
+    params = {"hidden": (4,), "l2": 1e-3, "max_epochs": 5, "random_state": 0}
+    other = crcen.CRCENClassifierCV([Alpha(0.5), Alpha(1), Alpha(2)], **params).fit(rows[0], named)
+    assert ExpenseCurve.from_cv(other, named, PATH).counts == curve.counts
+
+
+def test_frame_has_a_row_for_each_weighting(population):
+    y, p = draw(population, 2000, np.random.default_rng(6))
+    curve = ExpenseCurve.from_predictions(y, p)
+    frame = curve.frame()
+    assert frame["alpha"].tolist() == pytest.approx([0.25, 0.5, 1, 2, 4])
+    np.testing.assert_allclose(frame["recall"], frame["tp"] / y.sum())
+    np.testing.assert_allclose(frame["expense"][1:], [s.step.expense for s in curve.steps])
+    np.testing.assert_allclose(frame["bracket_high"][1:], frame["cost_ratio"][1:])
+    assert frame["verdict"].tolist() == ["", *(s.verdict for s in curve.steps)]
+    assert set(frame["curve"]) == {"threshold"}
+
+
+def test_one_seed_one_interval(population):
+    y, p = draw(population, 500, np.random.default_rng(7))
+    curves = [ExpenseCurve.from_predictions(y, p, PATH, random_state=seed).intervals for seed in (1, 1, 2)]
+    np.testing.assert_array_equal(curves[0], curves[1])
+    assert (curves[0] != curves[2]).any()
+
+
+Y, P = np.array([0, 0, 1, 1]), np.array([0.1, 0.3, 0.2, 0.9])
+
+
+@pytest.mark.parametrize(
+    ("call", "error", "sentence"),
+    [
+        (lambda: ExpenseCurve.from_predictions(Y, P + 0.5), InvalidInput, r"p must lie in \[0, 1\]"),
+        (lambda: ExpenseCurve.from_predictions(Y, [0.1, np.nan, 0, 1]), InvalidInput, "1 NaN"),
+        (lambda: ExpenseCurve.from_predictions([0, 1, 2, 1], P), InvalidInput, "got the labels 0, 1, 2"),
+        (lambda: ExpenseCurve.from_predictions([0, 0, 0, 0], P), InvalidInput, "no positive row"),
+        (lambda: ExpenseCurve.from_predictions(Y, P[:3]), InvalidInput, "one posterior for each of 4 rows"),
+        (lambda: ExpenseCurve.from_predictions(Y, np.eye(4)), InvalidInput, "one posterior for each of 4 rows"),
+        (lambda: ExpenseCurve.from_predictions(Y, P, PATH[::-1]), InvalidParameter, "increase in cost ratio"),
+        (lambda: ExpenseCurve.from_predictions(Y, P, PATH[:1]), InvalidParameter, "at least two"),
+        (lambda: ExpenseCurve.from_predictions(Y, P, [Lam(0.5), {0: 1}]), InvalidParameter, "got the dict"),
+        (lambda: ExpenseCurve.from_predictions(Y, P, level=95), InvalidParameter, "level must lie"),
+        (lambda: ExpenseCurve.from_predictions(Y, P, n_resamples=0), InvalidParameter, "n_resamples must be"),
+    ],
+)
+def test_bad_predictions_are_refused(call, error, sentence):
+    with pytest.raises(error, match=sentence):
+        call()
+
+
+def test_bad_estimators_are_refused(rows, search):
+    X, y = rows
+    model = CRCENClassifier(**LINEAR)
+    with pytest.raises(InvalidParameter, match="DecisionStump has neither; give its out-of-fold predict_proba"):
+        ExpenseCurve.from_estimator(DecisionStump(), X, y)
+    with pytest.raises(InvalidInput, match="cannot split"):
+        ExpenseCurve.from_estimator(model, X[:20], np.arange(20) == 3)
+    with pytest.raises(InvalidInput, match="two classes"):
+        ExpenseCurve.from_estimator(model, X, np.zeros(len(X)), X_test=X, y_test=y)
+    with pytest.raises(InvalidInput, match="labels of y"):
+        ExpenseCurve.from_estimator(model, X, y, X_test=X, y_test=y + 1)
+    with pytest.raises(InvalidInput, match="one label for each of the 600 rows"):
+        ExpenseCurve.from_estimator(model, X, y, X_test=X, y_test=y[:-1])
+    with pytest.raises(InvalidParameter, match="pos_label must be one of the classes 0, 1: got 7"):
+        ExpenseCurve.from_estimator(CRCENClassifier(pos_label=7), X, y)
+    with pytest.raises(InvalidInput, match="contains NaN"):
+        ExpenseCurve.from_estimator(model, np.where(X > 2, np.nan, X), y)
+    with pytest.raises(InvalidParameter, match="X_test and y_test"):
+        ExpenseCurve.from_estimator(model, X, y, X_test=X)
+    with pytest.raises(InvalidParameter, match="needs a fitted CRCENClassifierCV, got a CRCENClassifier"):
+        ExpenseCurve.from_cv(model)
+    with pytest.raises(InvalidParameter, match="need y"):
+        ExpenseCurve.from_cv(search, weightings=PATH)
+    with pytest.raises(InvalidInput, match="600 labels the model was fitted on"):
+        ExpenseCurve.from_cv(search, y[:10])
+    with pytest.raises(InvalidInput, match=r"classes \[0, 1\] of the model"):
+        ExpenseCurve.from_cv(search, y + 1)
+
+
+class DecisionStump(DecisionTreeClassifier):
+    """A classifier without any weight to set."""
+
+    def __init__(self, random_state=None):
+        super().__init__(max_depth=1, random_state=random_state)
+
+
+def test_a_search_of_one_weighting_has_no_steps(rows):
+    X, y = rows
+    one = crcen.CRCENClassifierCV(hidden=(), l2=1e-2, cv=2, random_state=0).fit(X, y)
+    with pytest.raises(InvalidParameter, match="tried one weighting"):
+        ExpenseCurve.from_cv(one)

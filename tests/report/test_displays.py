@@ -1,0 +1,206 @@
+"""Every display draws what it was given, on axes given or new."""
+
+import sys
+
+import numpy as np
+import pytest
+
+import crcen
+from crcen import (
+    CorrectionDisplay,
+    CostRatio,
+    CRCENClassifier,
+    ExpenseCurve,
+    InvalidInput,
+    InvalidParameter,
+    KeyEquationDisplay,
+    MissingExtra,
+    WeightPathDisplay,
+)
+
+matplotlib = pytest.importorskip("matplotlib")
+matplotlib.use("Agg")
+plt = pytest.importorskip("matplotlib.pyplot")
+
+PATH = [CostRatio(c) for c in (2.0, 5.0, 10.0, 20.0)]
+
+
+@pytest.fixture(autouse=True)
+def _close():
+    yield
+    plt.close("all")
+
+
+@pytest.fixture(scope="module")
+def rows():
+    return crcen.make_sim2(300, 3000, seed=1)
+
+
+@pytest.fixture(scope="module")
+def model(rows):
+    return CRCENClassifier(hidden=(), random_state=0).fit(rows.X, rows.y)
+
+
+@pytest.fixture(scope="module")
+def new():
+    return crcen.make_sim2(300, 3000, seed=2)
+
+
+@pytest.fixture(scope="module")
+def curve(model, new):
+    return ExpenseCurve.from_predictions(new.y, model.predict_proba(new.X)[:, 1], PATH, n_resamples=100)
+
+
+def drawn(display):
+    """Render, so that every label and tick is laid out."""
+    display.figure_.canvas.draw()
+    return display
+
+
+def legend(display):
+    return [text.get_text() for text in display.ax_.get_legend().get_texts()]
+
+
+@pytest.mark.parametrize("make", ["curve", "equation", "path", "correction"])
+def test_a_display_draws_on_the_axes_given(make, curve, model, new):
+    _, ax = plt.subplots()
+    display = drawn(
+        {
+            "curve": lambda: curve.plot(ax=ax),
+            "equation": lambda: KeyEquationDisplay.from_estimator(model, new.X, new.y, ax=ax),
+            "path": lambda: WeightPathDisplay.from_curve(curve, ax=ax),
+            "correction": lambda: CorrectionDisplay.from_estimator(model, new.X, new.y, ax=ax),
+        }[make]()
+    )
+    assert display.ax_ is ax
+    assert display.figure_ is ax.figure
+    assert len(plt.get_fignums()) == 1
+    assert ax.get_xlabel()
+    assert ax.get_ylabel()
+
+
+def test_expense_curve_draws_points_intervals_and_brackets(curve):
+    display = drawn(curve.plot())
+    points = display.ax_.containers[0].lines[0].get_ydata()
+    np.testing.assert_allclose(points, [step.step.expense for step in curve.steps])
+    (bars,) = display.ax_.containers[0].lines[2]
+    ends = np.array([segment[:, 1] for segment in bars.get_segments()])
+    np.testing.assert_allclose(ends, curve.intervals)
+    assert "one model" in display.ax_.get_title(loc="left")
+
+
+def test_expense_curve_marks_what_is_beyond_noise(model, new):
+    q = model.weighted_proba(new.X)[:, 1]
+    display = drawn(ExpenseCurve.from_predictions(new.y, q, PATH, n_resamples=100).plot())
+    assert "expense, outside beyond noise, 95 % interval" in legend(display)
+
+
+def test_expense_curve_says_what_is_undefined_or_free():
+    y, p = [1, 1, 1, 0, 0, 0], [0.9, 0.4, 0.4, 0.1, 0.1, 0.1]
+    prices = [CostRatio(c) for c in (0.5, 1, 2, 4)]
+    display = drawn(ExpenseCurve.from_predictions(y, p, prices, n_resamples=50).plot())
+    assert [text.get_text() for text in display.ax_.texts] == ["undefined: no row lies between the two thresholds"] * 2
+    assert display.ax_.containers[0].lines[0].get_ydata()[0] == display.ax_.get_ylim()[0]  # a catch for nothing
+
+
+def test_expense_curve_of_counts_alone_has_no_bars(rows):
+    path = [crcen.Alpha(0.5), crcen.Alpha(1), crcen.Alpha(2)]
+    search = crcen.CRCENClassifierCV(path, hidden=(), l2=1e-2, cv=2, random_state=0).fit(rows.X, rows.y)
+    display = drawn(ExpenseCurve.from_cv(search).plot())
+    assert all("interval" not in label for label in legend(display))
+    with pytest.raises(InvalidParameter, match="counts only"):
+        WeightPathDisplay.from_curve(ExpenseCurve.from_cv(search))
+
+
+def test_many_prices_have_few_ticks(model, new):
+    prices = [CostRatio(c) for c in np.geomspace(1, 50, 30)]
+    display = drawn(
+        ExpenseCurve.from_predictions(new.y, model.predict_proba(new.X)[:, 1], prices, n_resamples=20).plot()
+    )
+    assert len(display.ax_.get_xticks()) <= 9
+
+
+def test_key_equation_draws_means_and_what_the_equation_implies(model, new):
+    display = drawn(KeyEquationDisplay.from_estimator(model, new.X, new.y))
+    q = model.weighted_proba(new.X)[:, 1]
+    verticals = [line.get_xdata()[0] for line in display.ax_.lines if len(line.get_xdata()) == 2]
+    equation = crcen.key_equation(new.y, q, model.weighting_)
+    np.testing.assert_allclose(
+        verticals, [equation.mean_neg, equation.predicted_mean_neg, equation.mean_pos, equation.predicted_mean_pos]
+    )
+    assert f"left side {equation.lhs:.3g}" in display.ax_.get_title(loc="left")
+    shares = [patch.get_data().values for patch in display.ax_.patches]
+    np.testing.assert_allclose([values.sum() for values in shares], 1.0)
+
+
+def test_training_rows_lie_on_the_lines(model, rows):
+    equation = KeyEquationDisplay.from_estimator(model, rows.X, rows.y).equation
+    assert equation.mean_pos == pytest.approx(equation.predicted_mean_pos, abs=1e-9)
+
+
+def test_orientation_of_labels_does_not_matter(rows, new):
+    named = np.where(rows.y == 1, "fraud", "ok")
+    twin = CRCENClassifier(hidden=(), random_state=0).fit(rows.X, named)
+    display = KeyEquationDisplay.from_estimator(twin, new.X, np.where(new.y == 1, "fraud", "ok"))
+    assert len(display.q_pos) == 300
+    assert display.equation.mean_pos > display.equation.mean_neg
+
+
+def test_weight_path_law_goes_through_means_where_the_equation_holds(rows):
+    equations = []
+    for price in PATH:
+        one = CRCENClassifier(price, hidden=(), random_state=0).fit(rows.X, rows.y)
+        equations.append(one.key_equation_)
+    display = drawn(WeightPathDisplay(equations).plot())
+    law_pos, law_neg, pos, neg = (line.get_xydata() for line in display.ax_.lines[:4])
+    for law, measured in ((law_pos, pos), (law_neg, neg)):
+        np.testing.assert_allclose(np.interp(measured[:, 0], law[:, 0], law[:, 1]), measured[:, 1], atol=2e-3)
+    with pytest.raises(InvalidParameter, match="at least two weights in increasing order"):
+        WeightPathDisplay(equations[::-1])
+
+
+def test_correction_display_moves_the_stated_and_never_the_observed(model, new):
+    display = drawn(CorrectionDisplay.from_estimator(model, new.X, new.y))
+    after, before = (container.lines[0] for container in display.ax_.containers)
+    np.testing.assert_allclose(after.get_ydata(), before.get_ydata())
+    assert (before.get_xdata() > after.get_xdata()).all()
+    stated, observed = after.get_xdata(), after.get_ydata()
+    assert np.abs(np.log(observed / stated)).max() < np.abs(np.log(observed / before.get_xdata())).max()
+
+
+def test_correction_display_without_a_positive_in_some_group():
+    rng = np.random.default_rng(0)
+    p = np.concatenate([np.full(500, 0.001), np.full(50, 0.5)])
+    y = np.concatenate([np.zeros(500), rng.integers(0, 2, 50)]).astype(int)
+    display = drawn(CorrectionDisplay.from_predictions(y, np.sqrt(p), p))
+    assert display.ax_.containers[0].lines[0].get_ydata().min() >= display.ax_.get_ylim()[0]
+
+
+@pytest.mark.parametrize(
+    ("call", "error", "sentence"),
+    [
+        (lambda: KeyEquationDisplay.from_predictions([0, 1], [0.1, 1.2], None), InvalidInput, r"\[0, 1\]"),
+        (lambda: KeyEquationDisplay.from_predictions([0, 2], [0.1, 0.2], None), InvalidInput, "labels 0, 2"),
+        (lambda: CorrectionDisplay.from_predictions([0, 1], [0.1, 0.2], [0.1, np.nan]), InvalidInput, "after"),
+        (lambda: CorrectionDisplay.from_predictions([0, 1], [0.1], [0.1, 0.2]), InvalidInput, "before must have"),
+        (lambda: CorrectionDisplay.from_predictions([0, 0], [0.1, 0.2], [0.1, 0.2]), InvalidInput, "no positive row"),
+    ],
+)
+def test_bad_input_is_refused(call, error, sentence):
+    with pytest.raises(error, match=sentence):
+        call()
+
+
+@pytest.mark.parametrize("display", [KeyEquationDisplay, CorrectionDisplay])
+def test_a_model_without_a_weighting_is_refused(display, rows):
+    from sklearn.linear_model import LogisticRegression
+
+    plain = LogisticRegression().fit(rows.X, rows.y)
+    with pytest.raises(InvalidParameter, match="from_predictions"):
+        display.from_estimator(plain, rows.X, rows.y)
+
+
+def test_without_matplotlib_the_extra_is_named(curve, monkeypatch):
+    monkeypatch.setitem(sys.modules, "matplotlib.pyplot", None)
+    with pytest.raises(MissingExtra, match=r"crcen\[plots\]"):
+        curve.plot()
