@@ -4,13 +4,14 @@ VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 
-.PHONY: help setup reproduce test check format build clean
+.PHONY: help setup reproduce test check format docs build clean
 
 help:
 	@echo "make reproduce   rebuild the paper's tables and figure in their quick form (sets up .venv first)"
 	@echo "make test        run the tests (sets up .venv first)"
 	@echo "make check       ruff, format check, mypy"
 	@echo "make format      let ruff rewrite the sources"
+	@echo "make docs        the documentation as a site in docs/_build"
 	@echo "make build       wheel and source archive in dist/"
 
 $(STAMP): pyproject.toml constraints.txt
@@ -35,8 +36,11 @@ format: $(STAMP)
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
 
+docs: $(STAMP)
+	$(BIN)/sphinx-build --quiet --fail-on-warning --keep-going -b html docs docs/_build
+
 build: $(STAMP)
 	$(BIN)/python -m build
 
 clean:
-	rm -rf $(VENV) dist runs .pytest_cache .mypy_cache .ruff_cache
+	rm -rf $(VENV) dist runs docs/_build .pytest_cache .mypy_cache .ruff_cache

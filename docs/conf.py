@@ -1,0 +1,115 @@
+"""Sphinx: the pages of this folder and the reference from docstrings, built offline by ``make docs``."""
+
+import re
+from pathlib import Path
+from typing import Any
+
+import crcen
+
+project = "crcen"
+author = "The crcen developers"
+copyright = author
+version = release = crcen.__version__
+
+extensions = ["myst_parser", "sphinx.ext.autodoc", "sphinx.ext.napoleon"]
+myst_heading_anchors = 3
+default_role = "py:obj"
+autodoc_member_order = "bysource"
+autodoc_typehints = "none"
+napoleon_google_docstring = False
+napoleon_use_ivar = True
+napoleon_use_rtype = False
+exclude_patterns = ["_build"]
+# Result blocks bring headings of their own depth.
+suppress_warnings = ["myst.header"]
+
+html_theme = "furo"
+html_title = f"crcen {release}"
+
+# The order of the pages; those that are not named here come last.
+PAGES = [
+    *("guide", "report", "probabilities", "when-to-weight", "monitor", "scale"),
+    *("theory", "reproduction", "benchmark", "performance", "architecture", "api"),
+]
+
+# The folders of the package, in the order of the reference.
+PARTS = {
+    "models": "Classifiers",
+    "theory": "Theory: weights, key equation, expense, costs",
+    "decisions": "Decisions, correction, monitoring",
+    "report": "Reports and displays",
+    "workflow": "From a table to decisions",
+    "scale": "More rows than memory",
+    "datasets": "Data",
+    "training": "Training many networks",
+    "experiments": "Experiments",
+    "exceptions": "Errors",
+}
+
+
+def _pages() -> str:
+    """The table of contents: every page of this folder."""
+    found = {path.stem for path in Path(__file__).parent.glob("*.md")} - {"index"}
+    order = [page for page in PAGES if page in found] + sorted(found - set(PAGES))
+    return "\n".join(["```{toctree}", ":maxdepth: 2", "", *order, "```"])
+
+
+def _entry(name: str) -> list[str]:
+    value = getattr(crcen, name)
+    if isinstance(value, type):
+        return [f".. autoclass:: crcen.{name}", "   :members:", "   :inherited-members: Exception, tuple, dict", ""]
+    if callable(value):
+        return [f".. autofunction:: crcen.{name}", ""]
+    return [f".. py:data:: crcen.{name}", f"   :type: {type(value).__name__}", ""]
+
+
+def _reference() -> str:
+    """One section for each folder of the package, with its public names."""
+    names: dict[str, list[str]] = {}
+    for home, own in crcen._HOMES.items():
+        names.setdefault(home.split(".")[1], []).extend(own)
+    if missing := sorted(set(names) - set(PARTS)):
+        raise ValueError(f"PARTS of docs/conf.py must name every folder with public names, {missing} are missing")
+    sections = []
+    for part, title in PARTS.items():
+        if part in names:
+            lines = [line for name in sorted(names[part]) for line in _entry(name)]
+            sections.append("\n".join([f"## {title}", "", "```{eval-rst}", *lines, "```", ""]))
+    return "\n".join(sections)
+
+
+def _fill(app: Any, page: str, source: list[str]) -> None:
+    # What a page says of files beside this folder stays as text: the site does not hold them.
+    source[0] = re.sub(r"\[([^\]]+)\]\(\.\./[^)]+\)", r"\1", source[0])
+    if page == "index":
+        source[0] = source[0].replace("<!-- pages -->", _pages())
+    elif page == "api":
+        source[0] = source[0].replace("<!-- public names -->", _reference())
+
+
+def _skip(app: Any, what: str, name: str, member: Any, skip: bool, options: Any) -> bool | None:
+    """Leave out what scikit-learn adds to every estimator."""
+    return True if str(getattr(member, "__module__", "")).startswith("sklearn") else None
+
+
+def _join(app: Any, what: str, name: str, member: Any, options: Any, lines: list[str]) -> None:
+    """Put names of parameters that share one description, and go on in the next line, into one line."""
+    for i in reversed(range(len(lines) - 2)):
+        is_wrapped = re.fullmatch(r"\w+(, \w+)*,", lines[i]) and re.fullmatch(r"\w+(, \w+)*", lines[i + 1])
+        if is_wrapped and lines[i + 2].startswith("    "):
+            lines[i : i + 2] = [f"{lines[i]} {lines[i + 1]}"]
+
+
+def _escape(app: Any, what: str, name: str, member: Any, options: Any, lines: list[str]) -> None:
+    """Keep the bars of absolute values from being read as substitutions."""
+    for i, line in enumerate(lines):
+        pieces = re.split(r"(``.*?``)", line)
+        lines[i] = "".join(one if one.startswith("``") else one.replace("|", r"\|") for one in pieces)
+
+
+def setup(app: Any) -> None:
+    """Write table of contents and reference when their pages are read."""
+    app.connect("source-read", _fill)
+    app.connect("autodoc-skip-member", _skip)
+    app.connect("autodoc-process-docstring", _join, priority=400)  # before napoleon
+    app.connect("autodoc-process-docstring", _escape)

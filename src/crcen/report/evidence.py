@@ -1,0 +1,197 @@
+"""What a report looks at: a fitted model's answers on labelled rows, checked once."""
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from crcen.exceptions import InvalidInput, InvalidParameter
+from crcen.theory.rows import check_probabilities, check_row_weights, class_totals
+from crcen.theory.weighting import Budget, ClassWeighting, resolve
+
+__all__ = ["Evidence", "gather", "kept_by", "positive_column"]
+
+Array = NDArray[np.float64]
+
+
+@dataclass(frozen=True)
+class Evidence:
+    """A model and its answers on rows.
+
+    Parameters
+    ----------
+    model : object
+        A fitted binary classifier.
+    X : DataFrame or array of shape (n, columns)
+        The rows as the model takes them.
+    columns : tuple of str
+        One name for each column of X.
+    pos_label, neg_label : object
+        The two labels; the first is what is looked for.
+    target : bool array of shape (n,)
+        True for the positive rows.
+    weights : float64 array of shape (n,)
+        Sample weights, 1 where none were given.
+    is_weighted : bool
+        Whether sample weights were given.
+    p : float64 array of shape (n,)
+        The model's natural probability of the positive class.
+    q : float64 array of shape (n,) or None
+        Its probability under the weighting; None where the model has none.
+    weighting : ClassWeighting
+        The price the model was trained or set for; cost ratio 1 where it names none, with the counts of these rows.
+    has_price : bool
+        Whether the model names a price itself.
+    """
+
+    model: Any
+    X: Any
+    columns: tuple[str, ...]
+    pos_label: Any
+    neg_label: Any
+    target: NDArray[np.bool_]
+    weights: Array
+    is_weighted: bool
+    p: Array
+    q: Array | None
+    weighting: ClassWeighting
+    has_price: bool
+
+    @property
+    def n_rows(self) -> int:
+        """How many rows there are."""
+        return int(self.target.size)
+
+    @property
+    def totals(self) -> tuple[float, float]:
+        """Weighted counts of the positive and the negative rows."""
+        return class_totals(self.target, self.weights)
+
+    @property
+    def noise_factor(self) -> float:
+        """By how much a residual on new rows varies more than under the true posterior: 1 + n_new / n_train.
+
+        A fitted model brings the error of its own rows; 1 where the model does not say how many these were.
+        """
+        if not self.has_price:
+            return 1.0
+        return 1.0 + float(self.weights.sum()) / (self.weighting.n_pos + self.weighting.n_neg)
+
+
+def positive_column(model: Any, pos_label: Any) -> int:
+    """Which column of ``predict_proba`` belongs to the positive class."""
+    return int(np.flatnonzero(np.asarray(model.classes_) == pos_label)[0])
+
+
+def kept_by(model: Any, name: str) -> Any:
+    """What a model, or else the estimator that it has fitted inside, keeps under a name; None where neither does."""
+    return getattr(model, name, getattr(getattr(model, "estimator_", None), name, None))
+
+
+def gather(model: Any, X: Any, y: Any, sample_weight: Any = None) -> Evidence:
+    """Ask the model about the rows and check the answers.
+
+    Parameters
+    ----------
+    model : object
+        A fitted binary classifier with ``predict_proba`` and ``classes_``; ``pos_label_``, ``weighting_`` and
+        ``weighted_proba`` are used where it has them.
+    X : DataFrame or array of shape (n, columns)
+        Rows the model did not see in training.
+    y : array of shape (n,)
+        Their labels, of ``classes_``; both classes must be there.
+    sample_weight : array of shape (n,), optional
+        Finite and not negative.
+
+    Returns
+    -------
+    Evidence
+        Checked arrays in float64.
+
+    Raises
+    ------
+    InvalidParameter
+        If the model is not a fitted binary classifier with probabilities.
+    InvalidInput
+        If rows, labels, weights or probabilities cannot be used.
+    """
+    classes = _classes(model)
+    X, columns = _rows(X)
+    labels = _labels(y, len(X), classes)
+    weights = check_row_weights(sample_weight, labels.size)
+    pos_label = _positive_label(model, classes, labels, weights)
+    target = labels == pos_label
+    n_pos, n_neg = class_totals(target, weights)
+    column = positive_column(model, pos_label)
+    has_price = isinstance(getattr(model, "weighting_", None), ClassWeighting)
+    return Evidence(
+        model=model,
+        X=X,
+        columns=columns,
+        pos_label=pos_label,
+        neg_label=classes[1 - column],
+        target=target,
+        weights=weights,
+        is_weighted=sample_weight is not None,
+        p=_probabilities(model.predict_proba(X), column, labels.size, "predict_proba"),
+        q=_probabilities(model.weighted_proba(X), column, labels.size, "weighted_proba")
+        if hasattr(model, "weighted_proba")
+        else None,
+        weighting=model.weighting_ if has_price else resolve(Budget(1.0), n_pos, n_neg),
+        has_price=has_price,
+    )
+
+
+def _classes(model: Any) -> NDArray[Any]:
+    if not hasattr(model, "predict_proba"):
+        raise InvalidParameter(
+            f"a report needs a classifier with predict_proba, got {type(model).__name__}: wrap it in "
+            "sklearn.calibration.CalibratedClassifierCV"
+        )
+    if not hasattr(model, "classes_"):
+        raise InvalidParameter(f"a report needs a fitted classifier, got {type(model).__name__} without classes_")
+    classes = np.asarray(model.classes_)
+    if classes.shape != (2,):
+        raise InvalidParameter(f"a report needs a binary classifier, got one with classes {classes.tolist()}")
+    return classes
+
+
+def _rows(X: Any) -> tuple[Any, tuple[str, ...]]:
+    """X with rows that can be taken by position, and a name for each column."""
+    if not hasattr(X, "iloc") and hasattr(X, "to_pandas"):
+        X = X.to_pandas()
+    if hasattr(X, "iloc") and hasattr(X, "columns"):
+        return X, tuple(str(name) for name in X.columns)
+    X = np.asarray(X)
+    if X.ndim != 2:
+        raise InvalidInput(f"X must be a table of rows and columns, got an array of shape {X.shape}")
+    return X, tuple(f"column {number}" for number in range(1, X.shape[1] + 1))
+
+
+def _labels(y: Any, n: int, classes: NDArray[Any]) -> NDArray[Any]:
+    labels = np.asarray(y)
+    if labels.shape != (n,):
+        raise InvalidInput(f"y must have one label for each of the {n} rows, got shape {labels.shape}")
+    strange = ~np.isin(labels, classes)
+    if strange.any():
+        raise InvalidInput(
+            f"y must hold the labels the model knows, {classes.tolist()}, got {labels[strange].tolist()[0]!r} "
+            f"in {int(strange.sum())} of {n} rows"
+        )
+    return labels
+
+
+def _positive_label(model: Any, classes: NDArray[Any], labels: NDArray[Any], weights: Array) -> Any:
+    """The model's own positive class, or else the rarer one of these rows; ``classes_[1]`` on a tie."""
+    if hasattr(model, "pos_label_"):
+        return model.pos_label_
+    first, second = (float(weights[labels == label].sum()) for label in classes)
+    return classes[0] if first < second else classes[1]
+
+
+def _probabilities(given: Any, column: int, n: int, name: str) -> Array:
+    table = np.asarray(given)
+    if table.shape != (n, 2):
+        raise InvalidInput(f"{name} must give two columns for each of the {n} rows, got shape {table.shape}")
+    return check_probabilities(table[:, column], name)

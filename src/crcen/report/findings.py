@@ -1,0 +1,283 @@
+"""What a reader must be warned about: checks with stable codes, each with its measure, its limit and what to try."""
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from crcen.report.evidence import Evidence, kept_by
+from crcen.report.operating_points import OperatingPoints, price_ladder
+from crcen.report.reliability_groups import ReliabilityGroup
+from crcen.theory.key_equation import KeyEquation
+
+__all__ = ["Finding", "examine"]
+
+Array = NDArray[np.float64]
+
+FEWEST_POSITIVES = 50
+EXPENSE_Z = 3.0
+CALIBRATION_P, CALIBRATION_RATIO = 0.0001, 1.25
+SHARE_Z, SHARE_RATIO = 4.0, 1.25
+SCORE_DISTANCE, SCORE_P = 0.1, 0.001
+SEPARATION = 0.99
+EQUATION_P = 0.001
+
+
+@dataclass(frozen=True)
+class Finding:
+    """The outcome of one check.
+
+    Parameters
+    ----------
+    code : str
+        Stable: CRC001 and so on.
+    title : str
+        What would be wrong.
+    status : str
+        "warning", "passed", or "not applicable".
+    measured : str
+        What was found; where it is not applicable, why.
+    limit : str
+        From where on it is a warning.
+    advice : str
+        What to try.
+    """
+
+    code: str
+    title: str
+    status: str
+    measured: str
+    limit: str
+    advice: str
+
+
+def examine(
+    evidence: Evidence,
+    points: OperatingPoints,
+    groups: Sequence[ReliabilityGroup],
+    equations: Mapping[str, KeyEquation],
+    separations: Sequence[tuple[str, float]],
+) -> tuple[Finding, ...]:
+    """Run every check.
+
+    Parameters
+    ----------
+    evidence : Evidence
+        The model and its rows.
+    points : OperatingPoints
+        Counts at every price.
+    groups : sequence of ReliabilityGroup
+        Reliability of the probabilities.
+    equations : dict of KeyEquation
+        As `crcen.report.measurements.key_equations` gives them.
+    separations : sequence of (name, area)
+        As `crcen.report.single_columns.separations` gives them.
+
+    Returns
+    -------
+    tuple of Finding
+        One for each code, in order.
+    """
+    return (
+        _too_few_positives(evidence),
+        _expense_outside(evidence, points),
+        _not_calibrated(evidence, groups),
+        _drift(evidence),
+        _separable(evidence),
+        _leaks(separations),
+        _equation_off(evidence, equations["these_rows"]),
+        _training_rows(equations["these_rows"]),
+    )
+
+
+def _finding(code: str, title: str, is_warning: bool | None, measured: str, limit: str, advice: str) -> Finding:
+    status = {True: "warning", False: "passed", None: "not applicable"}[is_warning]
+    return Finding(code, title, status, measured, limit, advice)
+
+
+def _two_sided(z: float) -> float:
+    return math.erfc(abs(z) / math.sqrt(2.0))
+
+
+def _too_few_positives(evidence: Evidence) -> Finding:
+    here = int(evidence.target.sum())
+    measured = f"{here:,} positive rows here"
+    few = here < FEWEST_POSITIVES
+    if evidence.has_price:
+        trained = evidence.weighting.n_pos
+        measured += f", {trained:,.6g} in training"
+        few = few or trained < FEWEST_POSITIVES
+    return _finding(
+        "CRC001",
+        "Too few positive rows",
+        few,
+        measured,
+        f"fewer than {FEWEST_POSITIVES}: recall is then known to no better than about ±14 percentage points",
+        "Collect more labelled positives, or judge the model by cross-validation over all rows; read the intervals, "
+        "not the figures.",
+    )
+
+
+def _expense_outside(evidence: Evidence, points: OperatingPoints) -> Finding:
+    prices = price_ladder(evidence.weighting.cost_ratio, points.n_neg / points.n_pos)
+    judged = [(step, points.noise(step) / math.sqrt(evidence.noise_factor)) for step in points.path(prices)]
+    judged = [(step, z) for step, z in judged if not math.isnan(z)]
+    limit = f"more than {EXPENSE_Z:g} standard deviations outside, for a step between two round prices"
+    advice = (
+        "A catch did not cost what the probabilities say. Refit with cross-validation (CRCENClassifierCV solves the "
+        "bias on rows it did not see), or correct the probabilities on fresh labelled rows, before relying on a price."
+    )
+    if not judged:
+        return _finding(
+            "CRC002", "Expense outside its bracket", None, "too few decisions change with the price to tell", limit, ""
+        )
+    step, z = max(judged, key=lambda one: abs(one[1]))
+    between = f"Between the prices {step.bracket_low:g} and {step.bracket_high:g}"
+    if step.reason:
+        found = f"{between} {step.delta_fp:,.6g} false alarms were added and no catch"
+    else:
+        found = f"{between} a catch cost {step.expense:.3g} false alarms"
+    measured = f"{found}; that is {abs(z):.1f} standard deviations outside of the bracket"
+    if z == 0.0:
+        measured = f"all {len(judged)} steps between round prices that can be judged lie in their brackets"
+    return _finding("CRC002", "Expense outside its bracket", abs(z) > EXPENSE_Z, measured, limit, advice)
+
+
+def _not_calibrated(evidence: Evidence, groups: Sequence[ReliabilityGroup]) -> Finding:
+    def excess(group: ReliabilityGroup) -> float:
+        return abs(group.z) / math.sqrt(evidence.noise_factor)
+
+    def is_off(group: ReliabilityGroup) -> bool:
+        high = max(group.expected_positives, group.observed_positives)
+        low = min(group.expected_positives, group.observed_positives)
+        by_chance = min(1.0, len(groups) * _two_sided(excess(group)))
+        return by_chance < CALIBRATION_P and high > CALIBRATION_RATIO * low
+
+    bad = [group for group in groups if is_off(group)]
+    worst = max(bad or groups, key=excess)
+    return _finding(
+        "CRC003",
+        "Probabilities are not calibrated",
+        bool(bad),
+        f"where the model says {worst.mean_p:.3g} on average, {worst.observed_positives:.4g} positives were found and "
+        f"{worst.expected_positives:.4g} expected ({excess(worst):.1f} standard deviations)",
+        f"a group off by a factor of {CALIBRATION_RATIO:g} or more, by chance in fewer than {CALIBRATION_P:g} of cases",
+        "Recalibrate on rows that were not used for training; check that these rows have the class ratio of daily use. "
+        "A stronger penalty (l2) or an average of several networks (n_members) often helps.",
+    )
+
+
+def _drift(evidence: Evidence) -> Finding:
+    title = "These rows differ from the training rows"
+    limit = (
+        f"a share of positives off by a factor of {SHARE_RATIO:g} and {SHARE_Z:g} standard deviations, or scores whose "
+        f"distributions are {SCORE_DISTANCE:g} apart (Kolmogorov–Smirnov)"
+    )
+    if not evidence.has_price:
+        return _finding("CRC004", title, None, "the model keeps nothing of its training rows", limit, "")
+    is_off, measured = _share_moved(evidence)
+    kept = _kept_scores(evidence)
+    if kept is not None:
+        distance, by_chance = _score_distance(*kept)
+        measured += f"; scores are {distance:.3f} apart from those out of fold"
+        is_off = is_off or (distance >= SCORE_DISTANCE and by_chance < SCORE_P)
+    return _finding(
+        "CRC004",
+        title,
+        is_off,
+        measured,
+        limit,
+        "Find out what changed: another time, place, selection or measurement. If only the share of positives moved, "
+        "shift the probabilities to the new share; otherwise train again with recent rows.",
+    )
+
+
+def _share_moved(evidence: Evidence) -> tuple[bool, str]:
+    n_pos, n_neg = evidence.totals
+    here, there = n_pos + n_neg, evidence.weighting.n_pos + evidence.weighting.n_neg
+    share, before = n_pos / here, evidence.weighting.n_pos / there
+    pooled = (n_pos + evidence.weighting.n_pos) / (here + there)
+    z = (share - before) / math.sqrt(pooled * (1.0 - pooled) * (1.0 / here + 1.0 / there))
+    is_off = abs(z) > SHARE_Z and max(share, before) > SHARE_RATIO * min(share, before)
+    return is_off, f"{100 * share:.3g} % positive here, {100 * before:.3g} % in training ({abs(z):.1f} sd)"
+
+
+def _kept_scores(evidence: Evidence) -> tuple[Array, Array] | None:
+    """Out-of-fold scores and those of these rows, on one scale, where the model has both."""
+    kept = kept_by(evidence.model, "oof_decision_function_")
+    if kept is None or not hasattr(evidence.model, "decision_function"):
+        return None
+    before = np.asarray(kept, dtype=np.float64)
+    before = before[np.isfinite(before)]
+    return (before, np.asarray(evidence.model.decision_function(evidence.X), dtype=np.float64)) if before.size else None
+
+
+def _score_distance(one: Array, other: Array) -> tuple[float, float]:
+    """Kolmogorov and Smirnov's distance with its asymptotic p-value."""
+    every = np.concatenate([one, other])
+    shares = [np.searchsorted(np.sort(part), every, side="right") / part.size for part in (one, other)]
+    distance = float(np.max(np.abs(shares[0] - shares[1])))
+    size = one.size * other.size / (one.size + other.size)
+    terms = np.arange(1, 101)
+    scaled = distance * (math.sqrt(size) + 0.12 + 0.11 / math.sqrt(size))
+    by_chance = 2.0 * float(np.sum((-1.0) ** (terms - 1) * np.exp(-2.0 * (terms * scaled) ** 2)))
+    return distance, min(max(by_chance, 0.0), 1.0) if scaled > 0.2 else 1.0
+
+
+def _separable(evidence: Evidence) -> Finding:
+    lowest, highest = float(evidence.p[evidence.target].min()), float(evidence.p[~evidence.target].max())
+    return _finding(
+        "CRC005",
+        "The classes are separated without an error",
+        lowest > highest,
+        f"the lowest probability of a positive row is {lowest:.3g}, the highest of a negative row {highest:.3g}",
+        "every positive row above every negative one",
+        "Good news only if it is true: look for a column that is filled in after the event, for rows that occur in "
+        "training too, and for labels made by a rule. With no errors most prices give the same decisions.",
+    )
+
+
+def _leaks(separations: Sequence[tuple[str, float]]) -> Finding:
+    suspects = [(name, area) for name, area in separations if area >= SEPARATION]
+    shown = suspects or [max(separations, key=lambda one: one[1])]
+    listed = ", ".join(f"“{name}” ({area:.4f})" for name, area in shown[:5])
+    more = f" and {len(shown) - 5} more" if len(shown) > 5 else ""
+    return _finding(
+        "CRC006",
+        "A single column nearly separates the classes",
+        bool(suspects),
+        f"{'suspects' if suspects else 'the strongest column'} by area under the ROC curve: {listed}{more}",
+        f"an area of {SEPARATION:g} or more for one column alone",
+        "Ask when that column is known. If it is written after or because of the event, or is an id in order of the "
+        "outcome, drop it (crcen fit --drop) and train again.",
+    )
+
+
+def _equation_off(evidence: Evidence, equation: KeyEquation) -> Finding:
+    title, limit = "The key equation fails on these rows", f"a p-value below {EQUATION_P:g}"
+    if equation.z_reason:
+        return _finding("CRC007", title, None, equation.z_reason, limit, "")
+    z = equation.z / math.sqrt(evidence.noise_factor)
+    return _finding(
+        "CRC007",
+        title,
+        _two_sided(z) < EQUATION_P,
+        f"left side {equation.lhs:.4g}, right side {equation.rhs:.4g}; z = {z:.2f}, p-value {_two_sided(z):.2g}",
+        limit,
+        "The network did not keep its balance on new rows: it is overfitted, or the rows come from elsewhere. Use a "
+        "stronger penalty, solve the bias out of fold (balance='oof'), or look at CRC004.",
+    )
+
+
+def _training_rows(equation: KeyEquation) -> Finding:
+    is_balanced = "balanced" in equation.z_reason
+    return _finding(
+        "CRC008",
+        "These look like the training rows",
+        is_balanced,
+        f"residual {equation.residual:.2g}" + (", as only a solve on these rows leaves it" if is_balanced else ""),
+        "a key equation that holds to the last digits",
+        "Write the report on rows that took no part in training; nothing on this page is evidence otherwise.",
+    )

@@ -1,0 +1,231 @@
+"""write_report: one fitted model and labelled rows → one HTML file that needs nothing else."""
+
+import base64
+import hashlib
+import json
+import os
+import re
+import shlex
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from importlib import resources
+from pathlib import Path
+from typing import Any
+
+from crcen.exceptions import InvalidParameter, MissingExtra
+from crcen.report.evidence import gather
+from crcen.report.facts import facts_of
+from crcen.report.findings import Finding, examine
+from crcen.report.importance import permutation_importance
+from crcen.report.measurements import key_equations, measure
+from crcen.report.operating_points import operating_points
+from crcen.report.reliability_groups import reliability_groups
+from crcen.report.single_columns import separations
+from crcen.report.wording import count, digits, percent, sentences
+from crcen.whole_files import check_place, whole_file
+
+__all__ = ["Report", "write_report"]
+
+_SHOWN_COLUMNS = 40
+_LONGEST_NAME = 80
+# What the script draws; the rest of the measurements is in the text already.
+_DRAWN = ("explorer", "reliability", "histogram", "key_equations", "path")
+
+
+@dataclass(frozen=True)
+class Report:
+    """A report that was written; usable wherever a path is.
+
+    Parameters
+    ----------
+    path : Path
+        The file.
+    n_bytes : int
+        Its size.
+    findings : tuple of Finding
+        Every check with its outcome.
+    """
+
+    path: Path
+    n_bytes: int
+    findings: tuple[Finding, ...]
+
+    @property
+    def warnings(self) -> tuple[Finding, ...]:
+        """The checks that warn."""
+        return tuple(finding for finding in self.findings if finding.status == "warning")
+
+    def __fspath__(self) -> str:
+        return os.fspath(self.path)
+
+    def __str__(self) -> str:
+        return str(self.path)
+
+
+def write_report(
+    model: Any,
+    X: Any,
+    y: Any,
+    path: str | os.PathLike[str],
+    *,
+    sample_weight: Any = None,
+    title: str | None = None,
+    data_name: str | None = None,
+    model_path: str | os.PathLike[str] | None = None,
+    random_state: int = 0,
+) -> Report:
+    """Write what a model does on labelled rows as one self-contained HTML file.
+
+    The page has a summary in words, an explorer in which the price of a catch is moved and every count follows, curves,
+    permutation importance, warnings with stable codes, and the versions used. It loads nothing and sends nothing.
+
+    Parameters
+    ----------
+    model : object
+        A fitted binary classifier with ``predict_proba`` and ``classes_``. ``weighting_``, ``pos_label_``,
+        ``weighted_proba``, ``key_equation_``, ``oof_key_equation_`` and ``oof_decision_function_`` are used where it
+        has them.
+    X : DataFrame or array of shape (n, columns)
+        Rows that took no part in training.
+    y : array of shape (n,)
+        Their labels; both classes must be there.
+    path : str or path
+        Where to write; an existing file is replaced, whole or not at all.
+    sample_weight : array of shape (n,), optional
+        Finite and not negative; counts are then sums of weights.
+    title : str, optional
+        Heading of the page.
+    data_name, model_path : str, optional
+        Names of the files the rows and the model come from; of a path only the last part is shown.
+    random_state : int, default=0
+        Seed of the permutations.
+
+    Returns
+    -------
+    Report
+        Where the file is, its size, and the outcome of every check.
+
+    Raises
+    ------
+    InvalidInput
+        If rows, labels, weights or probabilities cannot be used.
+    InvalidParameter
+        If the model is not a fitted binary classifier.
+    DataUnavailable
+        If the file cannot be written there.
+    MissingExtra
+        If jinja2 is not installed.
+    """
+    place, environment = check_place(Path(path)), _environment()
+    if isinstance(random_state, bool) or not isinstance(random_state, int) or random_state < 0:
+        raise InvalidParameter(f"random_state must be a whole number from 0, got {random_state!r}")
+    evidence = gather(model, X, y, sample_weight)
+    points = operating_points(evidence.target, evidence.p, evidence.weights)
+    groups = reliability_groups(evidence.target, evidence.p, evidence.q, evidence.weights)
+    equations = key_equations(evidence)
+    findings = examine(evidence, points, groups, equations, separations(evidence, random_state))
+    measured = measure(evidence, points, groups, permutation_importance(evidence, random_state), equations)
+    names = _names(title, data_name, model_path)
+    page = _render(environment, measured, findings, names, facts_of(evidence, names, random_state))
+    content = page.encode("utf-8")
+    with whole_file(place) as temporary:
+        temporary.write_bytes(content)
+    return Report(place, len(content), findings)
+
+
+def _last_part(name: Any) -> str | None:
+    return re.split(r"[\\/]", str(name).rstrip("\\/"))[-1] if name else None
+
+
+def _names(title: str | None, data_name: Any, model_path: Any) -> dict[str, str | None]:
+    data, model = _last_part(data_name), _last_part(model_path)
+    return {
+        "title": title or (f"Report on {data}" if data else "Report on a rare-event model"),
+        "data": data,
+        "model": model,
+        "command": f"crcen predict {shlex.quote(model or 'model.crcen')} new.csv --budget",
+    }
+
+
+def _environment() -> Any:
+    """Jinja2 with everything escaped that is not trusted by name."""
+    try:
+        import jinja2
+    except ImportError as error:
+        raise MissingExtra("jinja2 is not installed; get it with: pip install 'crcen[tables]'") from error
+    environment = jinja2.Environment(
+        autoescape=True, undefined=jinja2.StrictUndefined, trim_blocks=True, lstrip_blocks=True
+    )
+    environment.filters.update(count=count, digits=digits, percent=percent, shortened=_shortened)
+    return environment
+
+
+def _render(
+    environment: Any,
+    measured: Mapping[str, Any],
+    findings: Sequence[Finding],
+    names: Mapping[str, str | None],
+    facts: Mapping[str, list[tuple[str, str]]],
+) -> str:
+    from jinja2.utils import markupsafe
+
+    folder = resources.files("crcen.report")
+    template, style, script = (
+        folder.joinpath(name).read_text(encoding="utf-8") for name in ("template.html.j2", "report.css", "report.js")
+    )
+    data = {**{name: measured[name] for name in _DRAWN}, "command": names["command"], "rows": measured["rows"]}
+    page: str = environment.from_string(template).render(
+        measured=measured,
+        findings=findings,
+        names=names,
+        facts=facts,
+        sentences=sentences(measured, findings),
+        columns=_bars(measured["importance"]),
+        policy=_policy(style, script),
+        style=markupsafe.Markup(style),
+        script=markupsafe.Markup(script),
+        data=markupsafe.Markup(_embedded(data)),
+    )
+    return page
+
+
+def _policy(style: str, script: str) -> str:
+    """A content security policy under which nothing but these two texts runs, and nothing is fetched."""
+    digests = [base64.b64encode(hashlib.sha256(text.encode()).digest()).decode() for text in (style, script)]
+    return f"default-src 'none'; style-src 'sha256-{digests[0]}'; script-src 'sha256-{digests[1]}'; img-src data:"
+
+
+def _embedded(data: Mapping[str, Any]) -> str:
+    """JSON that no HTML parser can mistake for markup."""
+    text = json.dumps(data, allow_nan=False, separators=(",", ":"))
+    for character in "<>&":
+        text = text.replace(character, f"\\u{ord(character):04x}")
+    return text
+
+
+def _shortened(name: str) -> str:
+    return name if len(name) <= _LONGEST_NAME else name[: _LONGEST_NAME - 1] + "…"
+
+
+def _bars(importance: Mapping[str, Any]) -> list[dict[str, Any]]:
+    """The first columns with where bar and whiskers begin and end, on a scale from 0 to 100."""
+    shown = importance["columns"][:_SHOWN_COLUMNS]
+    low = min([0.0, *(one["low"] for one in shown)])
+    high = max([0.0, *(one["high"] for one in shown)])
+    span = (high - low) or 1.0
+
+    def place(value: float) -> float:
+        return round(100.0 * (value - low) / span, 2)
+
+    return [
+        {
+            **one,
+            "zero": place(0.0),
+            "left": min(place(0.0), place(one["increase"])),
+            "width": round(abs(place(one["increase"]) - place(0.0)), 2),
+            "from": place(one["low"]),
+            "to": place(one["high"]),
+            "is_clear": one["low"] > 0.0,
+        }
+        for one in shown
+    ]

@@ -1,0 +1,180 @@
+"""Which columns matter: how much worse the probabilities get when a column is shuffled, with intervals."""
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from crcen.report.evidence import Evidence, positive_column
+
+__all__ = ["ColumnImportance", "Importances", "log_losses_of", "permutation_importance"]
+
+Array = NDArray[np.float64]
+
+# Rows looked at, and how many predictions of them are made in all: a wide table gets fewer repeats.
+MOST_ROWS, MOST_REPEATS, MOST_PASSES = 4000, 5, 250
+_SMALLEST = 1e-15
+
+
+@dataclass(frozen=True)
+class ColumnImportance:
+    """One column.
+
+    Parameters
+    ----------
+    name : str
+        Its name.
+    increase : float
+        Mean increase of the natural log loss when the column is shuffled.
+    low, high : float
+        95 % interval over the rows.
+    """
+
+    name: str
+    increase: float
+    low: float
+    high: float
+
+
+@dataclass(frozen=True)
+class Importances:
+    """All columns, the most important first.
+
+    Parameters
+    ----------
+    columns : tuple of ColumnImportance
+        Sorted by increase.
+    n_rows, n_repeats : int
+        How many rows were shuffled, and how often each column.
+    log_loss : float
+        Natural log loss of the model on these rows.
+    base_log_loss : float
+        That of saying the share of positives to everybody.
+    """
+
+    columns: tuple[ColumnImportance, ...]
+    n_rows: int
+    n_repeats: int
+    log_loss: float
+    base_log_loss: float
+
+
+def log_losses_of(target: NDArray[np.bool_], p: Array) -> Array:
+    """Log loss of every row; probabilities are kept 1e-15 away from 0 and 1, as nothing finite follows there."""
+    of_truth = np.where(target, p, 1.0 - p)
+    return -np.log(np.clip(of_truth, _SMALLEST, 1.0))
+
+
+def permutation_importance(evidence: Evidence, random_state: int = 0) -> Importances:
+    """Shuffle one column at a time and see what it costs.
+
+    The same permutations serve every column. The interval is that of a mean over rows, each row's increase being its
+    mean over the repeats, so it says how far another sample of rows could differ; it does not cover refitting. Columns
+    that say the same thing share their importance, and each may look unimportant.
+
+    Parameters
+    ----------
+    evidence : Evidence
+        The model and its rows. Where there are more than 4,000, all positives (at most half of that) and a random
+        part of the others, weighted so that shares stay right, are looked at.
+    random_state : int
+        Seed of rows and permutations.
+
+    Returns
+    -------
+    Importances
+        One entry a column.
+    """
+    rng = np.random.default_rng(random_state)
+    rows, weights = _chosen_rows(evidence, rng)
+    X = evidence.X.iloc[rows] if hasattr(evidence.X, "iloc") else evidence.X[rows]
+    encoded = _encoded(evidence, X)
+    target, p = evidence.target[rows], evidence.p[rows]
+    column = positive_column(evidence.model, evidence.pos_label)
+    before = log_losses_of(target, p)
+    n_columns = len(evidence.columns)
+    n_repeats = max(1, min(MOST_REPEATS, MOST_PASSES // max(n_columns, 1)))
+    orders = [rng.permutation(rows.size) for _ in range(n_repeats)]
+    found = []
+    for number, name in enumerate(evidence.columns):
+        increases = []
+        for order in orders:
+            after = (
+                evidence.model.predict_proba(_shuffled(X, number, order))
+                if encoded is None
+                else encoded.answer(number, order)
+            )
+            increases.append(log_losses_of(target, np.asarray(after, dtype=np.float64)[:, column]) - before)
+        found.append(_importance(name, np.mean(increases, axis=0), weights))
+    found.sort(key=lambda one: -one.increase)
+    share = float(weights[target].sum() / weights.sum())
+    return Importances(
+        columns=tuple(found),
+        n_rows=int(rows.size),
+        n_repeats=n_repeats,
+        log_loss=float(np.average(before, weights=weights)),
+        base_log_loss=float(np.average(log_losses_of(target, np.full(rows.size, share)), weights=weights)),
+    )
+
+
+def _chosen_rows(evidence: Evidence, rng: np.random.Generator) -> tuple[NDArray[np.int64], Array]:
+    if evidence.n_rows <= MOST_ROWS:
+        return np.arange(evidence.n_rows), evidence.weights
+    parts, weights = [], []
+    positives, negatives = np.flatnonzero(evidence.target), np.flatnonzero(~evidence.target)
+    few = min(positives.size, MOST_ROWS // 2)
+    for rows, wanted in ((positives, few), (negatives, min(negatives.size, MOST_ROWS - few))):
+        chosen = np.sort(rng.choice(rows, wanted, replace=False))
+        parts.append(chosen)
+        weights.append(evidence.weights[chosen] * (rows.size / wanted))
+    return np.concatenate(parts), np.concatenate(weights)
+
+
+@dataclass(frozen=True)
+class _EncodedRows:
+    """Rows encoded once by a model that encodes each column by itself, row by row.
+
+    Shuffling the numbers that come of a column is then the same as shuffling the column, and much quicker.
+    """
+
+    X: Array
+    blocks: tuple[slice, ...]
+    predict_proba: Any
+
+    def answer(self, number: int, order: NDArray[np.int64]) -> Any:
+        """Probabilities after a column was put into another order."""
+        shuffled = self.X.copy()
+        shuffled[:, self.blocks[number]] = self.X[order, self.blocks[number]]
+        return self.predict_proba(shuffled)
+
+
+def _encoded(evidence: Evidence, X: Any) -> _EncodedRows | None:
+    """The rows as the inner estimator of a table classifier sees them; None for other models."""
+    model = evidence.model
+    if not all(hasattr(model, name) for name in ("encode", "columns_", "estimator_")):
+        return None
+    blocks, start = {}, 0
+    for column in model.columns_:
+        blocks[column.name] = slice(start, start + len(column.encoded_names))
+        start = blocks[column.name].stop
+    unused = slice(0, 0)
+    own = tuple(blocks.get(name, unused) for name in evidence.columns)
+    return _EncodedRows(model.encode(X).X, own, model.estimator_.predict_proba)
+
+
+def _shuffled(X: Any, number: int, order: NDArray[np.int64]) -> Any:
+    """A copy of the rows with one column in another order, its type kept."""
+    copy = X.copy()
+    if hasattr(copy, "isetitem"):
+        copy.isetitem(number, X.iloc[order, number].set_axis(X.index))
+    else:
+        copy[:, number] = X[order, number]
+    return copy
+
+
+def _importance(name: str, increase: Array, weights: Array) -> ColumnImportance:
+    total = float(weights.sum())
+    mean = float(np.sum(weights * increase)) / total
+    half = 1.96 * float(np.sqrt(np.sum(weights**2 * (increase - mean) ** 2))) / total
+    return ColumnImportance(name, mean, mean - half, mean + half)

@@ -1,0 +1,241 @@
+"""Every number of the page, computed in float64, as one dict that JSON can hold."""
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from crcen.report.evidence import Evidence, kept_by
+from crcen.report.importance import Importances, log_losses_of
+from crcen.report.operating_points import (
+    LEAST_VARIANCE,
+    WINDOWS,
+    OperatingPoints,
+    price_grid,
+    price_ladder,
+    rounded,
+    typed_prices,
+)
+from crcen.report.reliability_groups import ReliabilityGroup, wilson_interval
+from crcen.theory.class_means import means_by_law
+from crcen.theory.decision import weighted_probability
+from crcen.theory.key_equation import KeyEquation, key_equation
+from crcen.theory.weighting import CostRatio
+
+__all__ = ["key_equations", "measure", "plain"]
+
+Array = NDArray[np.float64]
+
+MOST_POINTS = 2000
+_HISTOGRAM_BINS = 36
+_PATH_POINTS = 61
+# Probabilities are drawn on the log-odds scale between these ends.
+_EDGE = 1e-6
+
+
+def plain(value: Any) -> Any:
+    """Turn NumPy values into what JSON knows; None for what is not finite."""
+    if isinstance(value, Mapping):
+        return {str(name): plain(one) for name, one in value.items()}
+    if isinstance(value, list | tuple | np.ndarray):
+        return [plain(one) for one in value]
+    if isinstance(value, bool | np.bool_):
+        return bool(value)
+    if isinstance(value, int | np.integer):
+        return int(value)
+    if isinstance(value, float | np.floating):
+        number = float(value)
+        if not math.isfinite(number):
+            return None
+        return int(number) if number.is_integer() and abs(number) < 2**53 else number
+    return value
+
+
+def measure(
+    evidence: Evidence,
+    points: OperatingPoints,
+    groups: Sequence[ReliabilityGroup],
+    importances: Importances,
+    equations: Mapping[str, KeyEquation],
+) -> dict[str, Any]:
+    """Put together what the page shows.
+
+    Parameters
+    ----------
+    evidence : Evidence
+        The model and its rows.
+    points : OperatingPoints
+        Counts at every price.
+    groups : sequence of ReliabilityGroup
+        Reliability of the probabilities.
+    importances : Importances
+        What each column is worth.
+    equations : dict of KeyEquation
+        As `key_equations` gives them.
+
+    Returns
+    -------
+    dict
+        Numbers, texts, lists and dicts only; None where a number does not exist.
+    """
+    price = evidence.weighting.cost_ratio
+    return plain(
+        {
+            "rows": _rows(evidence),
+            "quality": _quality(evidence, points, price),
+            "explorer": _explorer(evidence, points, price),
+            "ladder": _ladder(evidence, points, price),
+            "reliability": [asdict(group) for group in groups],
+            "histogram": _histogram(evidence),
+            "key_equations": {name: _equation(one) for name, one in equations.items()},
+            "path": _weight_path(evidence, points, price),
+            "importance": asdict(importances),
+        }
+    )
+
+
+def key_equations(evidence: Evidence) -> dict[str, KeyEquation]:
+    """The key equation of the training rows and out of fold, where the model keeps them, and on these rows."""
+    found = {}
+    for name, attribute in (("training", "key_equation_"), ("out_of_fold", "oof_key_equation_")):
+        kept = kept_by(evidence.model, attribute)
+        if isinstance(kept, KeyEquation):
+            found[name] = kept
+    q = weighted_probability(evidence.p, evidence.weighting) if evidence.q is None else evidence.q
+    found["these_rows"] = key_equation(evidence.target, q, evidence.weighting, evidence.weights)
+    return found
+
+
+def _rows(evidence: Evidence) -> dict[str, Any]:
+    n_pos, n_neg = evidence.totals
+    return {
+        "n_rows": evidence.n_rows,
+        "n_columns": len(evidence.columns),
+        "n_positive_rows": int(evidence.target.sum()),
+        "n_pos": n_pos,
+        "n_neg": n_neg,
+        "share": n_pos / (n_pos + n_neg),
+        "is_weighted": evidence.is_weighted,
+        "pos_label": str(evidence.pos_label),
+        "neg_label": str(evidence.neg_label),
+    }
+
+
+def _quality(evidence: Evidence, points: OperatingPoints, price: float) -> dict[str, Any]:
+    counts = points.counts(price)
+    total = points.n_pos + points.n_neg
+    alarms = counts.tp + counts.fp
+    per_weight = float(np.sum(evidence.weights)) / float(np.sum(evidence.weights**2))  # 1 without weights
+    losses = log_losses_of(evidence.target, evidence.p)
+    share = points.n_pos / total
+    base = np.full(evidence.n_rows, share)
+    return {
+        "price": price,
+        "threshold": evidence.weighting.threshold,
+        "has_price": evidence.has_price,
+        "tp": counts.tp,
+        "fp": counts.fp,
+        "fn": counts.fn,
+        "tn": counts.tn,
+        "recall": counts.recall,
+        "recall_interval": wilson_interval(float(counts.recall), points.n_pos * per_weight),
+        "precision": counts.precision if alarms else math.nan,
+        "precision_interval": wilson_interval(float(counts.precision), float(alarms) * per_weight),
+        "f1": counts.f1,
+        "g_mean": counts.g_mean,
+        "specificity": counts.specificity,
+        "alarms_per_1000": 1000.0 * alarms / total,
+        "false_alarms_per_catch": counts.fp / counts.tp if counts.tp else math.nan,
+        "average_precision": points.average_precision,
+        "roc_auc": points.roc_auc,
+        "log_loss": float(np.average(losses, weights=evidence.weights)),
+        "base_log_loss": float(np.average(log_losses_of(evidence.target, base), weights=evidence.weights)),
+        "brier": float(np.average((evidence.target - evidence.p) ** 2, weights=evidence.weights)),
+    }
+
+
+def _explorer(evidence: Evidence, points: OperatingPoints, price: float) -> dict[str, Any]:
+    grid = price_grid(price, points.n_neg / points.n_pos)
+    start = rounded(price)
+    kept = points.thinned([*grid, *typed_prices(grid), start], MOST_POINTS)
+    below = np.append(points.score[1:], 0.0)
+    is_exact = kept.size == points.score.size
+    return {
+        "grid": grid,
+        "start": start,
+        "windows": WINDOWS,
+        "least_variance": LEAST_VARIANCE,
+        "wanted_catches": points.wanted_catches,
+        "n_pos": points.n_pos,
+        "n_neg": points.n_neg,
+        "score": points.score[kept],
+        "tp": points.tp[kept],
+        "fp": points.fp[kept],
+        # What only some pages need: the sum of squared weights, and where points were left out the next score below.
+        "square": points.square[kept] if evidence.is_weighted else None,
+        "below": None if is_exact else below[kept],
+        "noise_factor": evidence.noise_factor,
+    }
+
+
+def _ladder(evidence: Evidence, points: OperatingPoints, price: float) -> list[dict[str, Any]]:
+    """Counts at round prices, with the expense of the step from the price before."""
+    prices = price_ladder(price, points.n_neg / points.n_pos)
+    rows = []
+    steps = (None, *points.path(prices))
+    for one, step in zip(prices, steps, strict=True):
+        counts = points.counts(one)
+        rows.append(
+            {
+                "price": one,
+                "fn": counts.fn,
+                "fp": counts.fp,
+                "recall": counts.recall,
+                "precision": counts.precision if counts.tp + counts.fp else math.nan,
+                "alarms_per_1000": 1000.0 * (counts.tp + counts.fp) / (points.n_pos + points.n_neg),
+                "low": step.bracket_low if step else math.nan,
+                "expense": step.expense if step else math.nan,
+                "verdict": step.verdict if step else "",
+                "z": points.noise(step) / math.sqrt(evidence.noise_factor) if step else math.nan,
+            }
+        )
+    return rows
+
+
+def _histogram(evidence: Evidence) -> dict[str, Any]:
+    """Shares of each class in bins of equal width on the log-odds scale."""
+    inside = np.clip(evidence.p, _EDGE, 1.0 - _EDGE)
+    logits = np.log(inside) - np.log1p(-inside)
+    low, high = float(logits.min()), float(logits.max())
+    if low == high:
+        low, high = low - 0.5, high + 0.5
+    edges = np.linspace(low, high, _HISTOGRAM_BINS + 1)
+    shares = {}
+    for name, mine in (("pos", evidence.target), ("neg", ~evidence.target)):
+        counts, _ = np.histogram(logits[mine], edges, weights=evidence.weights[mine])
+        shares[name] = counts / evidence.weights[mine].sum()
+    return {"edges": 1.0 / (1.0 + np.exp(-edges)), **shares}
+
+
+def _equation(one: KeyEquation) -> dict[str, Any]:
+    names = ("lhs", "rhs", "residual", "imbalance", "mean_pos", "mean_neg", "z", "p_value", "z_reason")
+    return {name: getattr(one, name) for name in names}
+
+
+def _weight_path(evidence: Evidence, points: OperatingPoints, price: float) -> dict[str, Any]:
+    """Class means of these rows' probabilities under every weight, beside what the law makes of their distance."""
+    ratio = points.n_neg / points.n_pos
+    grid = price_grid(price, ratio)
+    prices = np.geomspace(grid[0], grid[-1], _PATH_POINTS)
+    rows = []
+    for one in prices:
+        q = weighted_probability(evidence.p, CostRatio(float(one)))
+        means = [
+            float(np.average(q[mine], weights=evidence.weights[mine])) for mine in (evidence.target, ~evidence.target)
+        ]
+        rows.append((*means, *means_by_law(means[0] - means[1], float(one) / ratio)))
+    mean_pos, mean_neg, law_pos, law_neg = np.transpose(rows)
+    return {"price": prices, "mean_pos": mean_pos, "mean_neg": mean_neg, "law_pos": law_pos, "law_neg": law_neg}

@@ -1,0 +1,203 @@
+"""Counts at every price: where the score of a model is cut, and what a cut between two prices costs."""
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from crcen.theory.expense import ExpenseStep, ExpenseTable, expense_table
+from crcen.theory.metrics import ConfusionCounts
+from crcen.theory.weighting import CostRatio
+
+__all__ = ["OperatingPoints", "operating_points", "price_grid", "price_ladder", "threshold_of", "typed_prices"]
+
+Array = NDArray[np.float64]
+
+STEPS_PER_DECADE = 100
+MOST_TYPED_DECADES = 8
+# How far a window for the marginal expense reaches to either side, in steps of the grid: about ×1.26, ×1.5, ×2, ×3, ×5.
+WINDOWS = (10, 18, 30, 48, 70)
+# The narrowest window with this many catches is taken.
+WANTED_CATCHES = 5
+# Below this variance of the number of catches a normal distribution says nothing about them.
+LEAST_VARIANCE = 5
+
+
+def threshold_of(price: float) -> float:
+    """The probability above which a row is an alarm at a price."""
+    return 1.0 / (1.0 + price)
+
+
+def rounded(price: float) -> float:
+    """A price to three digits, as the page shows and copies it."""
+    return float(f"{price:.3g}")
+
+
+def price_range(price: float, imbalance_ratio: float) -> tuple[float, float]:
+    """Powers of ten around a price and what "balanced" would pay, with a decade to spare on both sides."""
+    low = math.floor(math.log10(min(1.0, price)) - 1.0 + 1e-9)
+    high = math.ceil(math.log10(max(price, imbalance_ratio)) + 0.5)
+    return 10.0 ** max(low, -6), 10.0 ** min(high, 9)
+
+
+def price_grid(price: float, imbalance_ratio: float) -> list[float]:
+    """The prices a slider stops at, three digits each, a hundred to the decade."""
+    low, high = (round(math.log10(end)) for end in price_range(price, imbalance_ratio))
+    exponents = range(low * STEPS_PER_DECADE, high * STEPS_PER_DECADE + 1)
+    return [rounded(10.0 ** (exponent / STEPS_PER_DECADE)) for exponent in exponents]
+
+
+def typed_prices(grid: Sequence[float]) -> list[float]:
+    """Prices of two digits inside a grid's range, which people type; none where the range is too wide to keep them."""
+    low, high = (round(math.log10(end)) for end in (grid[0], grid[-1]))
+    if high - low > MOST_TYPED_DECADES:
+        return []
+    return [float(f"{two}e{decade - 1}") for decade in range(low, high) for two in range(10, 100)]
+
+
+def price_ladder(price: float, imbalance_ratio: float) -> list[float]:
+    """1, 2 and 5 of every decade of the range."""
+    low, high = price_range(price, imbalance_ratio)
+    decades = range(round(math.log10(low)), round(math.log10(high)) + 1)
+    prices = [float(f"{digit}e{decade}") for decade in decades for digit in (1, 2, 5)]
+    return [one for one in prices if low <= one <= high]
+
+
+@dataclass(frozen=True)
+class OperatingPoints:
+    """Weighted counts of the rows at or above each distinct probability, highest first.
+
+    Parameters
+    ----------
+    score : float64 array of shape (k,)
+        Distinct probabilities, falling.
+    tp, fp : float64 array of shape (k,)
+        Positive and negative rows with at least this probability.
+    square : float64 array of shape (k,)
+        Sum of the squared weights of these rows: their number where there are no weights.
+    n_pos, n_neg : float
+        All rows.
+    n_rows : int
+        How many rows there are, whatever they weigh.
+    """
+
+    score: Array
+    tp: Array
+    fp: Array
+    square: Array
+    n_pos: float
+    n_neg: float
+    n_rows: int
+
+    def above(self, price: float) -> int:
+        """How many of the points are alarms at a price: those above the threshold."""
+        return int(np.searchsorted(-self.score, -threshold_of(price), side="left"))
+
+    def _sums(self, price: float) -> tuple[float, float, float]:
+        k = self.above(price)
+        return (float(self.tp[k - 1]), float(self.fp[k - 1]), float(self.square[k - 1])) if k else (0.0, 0.0, 0.0)
+
+    def counts(self, price: float) -> ConfusionCounts:
+        """The confusion counts of deciding at a price."""
+        tp, fp, _ = self._sums(price)
+        return ConfusionCounts(tp=tp, fp=fp, fn=max(self.n_pos - tp, 0.0), tn=max(self.n_neg - fp, 0.0))
+
+    def path(self, prices: Sequence[float]) -> ExpenseTable:
+        """The expense between neighbouring prices."""
+        counts = [self.counts(price) for price in prices]
+        misses, alarms = (np.array([getattr(one, cell) for one in counts]) for cell in ("fn", "fp"))
+        return expense_table([CostRatio(price) for price in prices], misses, alarms)
+
+    def noise(self, step: ExpenseStep) -> float:
+        """How far, in standard deviations, the catches of a step lie outside of what its bracket allows.
+
+        A row that flips has a posterior between the two thresholds if probabilities are right, so the weight of the
+        positives among them is, up to chance, between these two shares of all that flip. Negative where a catch cost
+        too much, positive where it cost too little, 0 inside; NaN where no row flipped, or too few to tell.
+        """
+        start, end = (self._sums(price) for price in (step.bracket_low, step.bracket_high))
+        size, square = step.catches + step.delta_fp, end[2] - start[2]
+        if size <= 0.0 or square <= 0.0:
+            return math.nan
+        most, least = threshold_of(step.bracket_low), threshold_of(step.bracket_high)
+        if step.catches > most * size:
+            share = most
+        elif step.catches < least * size:
+            share = least
+        else:
+            return 0.0
+        if share * (1.0 - share) * size**2 / square < LEAST_VARIANCE:
+            return math.nan
+        return (step.catches - share * size) / math.sqrt(share * (1.0 - share) * square)
+
+    def marginal(self, price: float, grid: Sequence[float]) -> ExpenseStep:
+        """The expense around a price, over the narrowest window of the grid with a few catches in it."""
+        middle = int(np.argmin(np.abs(np.log(np.asarray(grid)) - math.log(price))))
+        step = None
+        for width in WINDOWS:
+            ends = grid[max(middle - width, 0)], grid[min(middle + width, len(grid) - 1)]
+            step = self.path(ends).steps[0]
+            if step.catches >= self.wanted_catches:
+                break
+        assert step is not None
+        return step
+
+    @property
+    def roc_auc(self) -> float:
+        """Area under the ROC curve: how often a positive row ranks above a negative one, ties counting half."""
+        tp, fp = np.append(0.0, self.tp), np.append(0.0, self.fp)
+        return float(np.sum(np.diff(fp) * (tp[1:] + tp[:-1]) / 2.0) / (self.n_pos * self.n_neg))
+
+    @property
+    def average_precision(self) -> float:
+        """Precision averaged over the catches."""
+        alarms = self.tp + self.fp
+        precision = np.divide(self.tp, alarms, out=np.zeros_like(alarms), where=alarms > 0.0)
+        return float(np.sum(np.diff(np.append(0.0, self.tp)) * precision) / self.n_pos)
+
+    @property
+    def wanted_catches(self) -> float:
+        """How much a window is to catch, in units of the weights."""
+        return WANTED_CATCHES * (self.n_pos + self.n_neg) / self.n_rows
+
+    def thinned(self, prices: Sequence[float], limit: int) -> NDArray[np.int64]:
+        """Positions of at most `limit` points: all, or those that are exact at the prices and others spread evenly."""
+        k = self.score.size
+        if k <= limit:
+            return np.arange(k)
+        needed = np.unique([max(self.above(price) - 1, 0) for price in prices])
+        spread = np.linspace(0, k - 1, max(limit - needed.size, 2)).round().astype(np.int64)
+        return np.unique(np.concatenate([needed, spread]))
+
+
+def operating_points(target: NDArray[np.bool_], p: Array, weights: Array) -> OperatingPoints:
+    """Count rows at every distinct probability.
+
+    Parameters
+    ----------
+    target : bool array of shape (n,)
+        True for the positive rows.
+    p : float64 array of shape (n,)
+        Probabilities of the positive class.
+    weights : float64 array of shape (n,)
+        Sample weights.
+
+    Returns
+    -------
+    OperatingPoints
+        Cumulative counts, highest probability first.
+    """
+    order = np.argsort(-p, kind="stable")
+    falling, positive, size = p[order], target[order], weights[order]
+    last = np.flatnonzero(np.append(np.diff(falling) != 0.0, True))
+    return OperatingPoints(
+        score=falling[last],
+        tp=np.cumsum(np.where(positive, size, 0.0))[last],
+        fp=np.cumsum(np.where(positive, 0.0, size))[last],
+        square=np.cumsum(size**2)[last],
+        n_pos=float(weights[target].sum()),
+        n_neg=float(weights[~target].sum()),
+        n_rows=int(target.size),
+    )

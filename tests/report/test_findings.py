@@ -1,0 +1,135 @@
+"""Every warning where it is due and nowhere else, on rows whose posterior is known."""
+
+import re
+from pathlib import Path
+
+import numpy as np
+import pytest
+from known_models import KnownPosterior, PricedPosterior, draw
+from scipy.stats import ks_2samp
+
+import crcen
+from crcen.report.evidence import gather
+from crcen.report.findings import _score_distance, examine
+from crcen.report.measurements import key_equations
+from crcen.report.operating_points import operating_points
+from crcen.report.reliability_groups import reliability_groups
+from crcen.report.single_columns import separations
+
+CODES = [f"CRC00{number}" for number in range(1, 9)]
+
+
+def findings(model, X, y, sample_weight=None):
+    evidence = gather(model, X, y, sample_weight)
+    points = operating_points(evidence.target, evidence.p, evidence.weights)
+    groups = reliability_groups(evidence.target, evidence.p, evidence.q, evidence.weights)
+    found = examine(evidence, points, groups, key_equations(evidence), separations(evidence))
+    return {one.code: one for one in found}
+
+
+def warned(*arguments):
+    return {code for code, one in findings(*arguments).items() if one.status == "warning"}
+
+
+def test_codes_are_stable_and_every_finding_says_its_three_things():
+    found = findings(PricedPosterior(), *draw(PricedPosterior()))
+    assert list(found) == CODES
+    for one in found.values():
+        assert one.title
+        assert one.measured
+        assert one.limit
+        assert one.advice or one.status == "not applicable"
+
+
+def test_the_page_about_the_report_names_every_code():
+    page = Path(__file__).resolve().parents[2] / "docs" / "report.md"
+    assert re.findall(r"^\| (CRC\d+) \|", page.read_text(encoding="utf-8"), re.M) == CODES
+
+
+def test_right_probabilities_are_not_warned_about():
+    model = PricedPosterior()
+    total = sum(len(warned(model, *draw(model, 2000, seed=seed))) for seed in range(25))
+    assert total == 0
+
+
+def test_too_few_positives_here_or_in_training():
+    model = KnownPosterior()
+    X, y = draw(model, 2000)
+    few = np.concatenate([np.flatnonzero(y == 1)[:49], np.flatnonzero(y == 0)])
+    assert findings(model, X[few], y[few])["CRC001"].status == "warning"
+    assert "49 positive rows here" in findings(model, X[few], y[few])["CRC001"].measured
+    enough = np.concatenate([np.flatnonzero(y == 1)[:50], np.flatnonzero(y == 0)])
+    assert findings(model, X[enough], y[enough])["CRC001"].status == "passed"
+    assert "CRC001" in warned(PricedPosterior(n_train=300), X, y)
+
+
+@pytest.mark.parametrize("error", [-1.2, 1.2])
+def test_wrong_probabilities_break_bracket_calibration_and_key_equation(error):
+    model = PricedPosterior(error=error)
+    assert {"CRC002", "CRC003", "CRC007"} <= warned(model, *draw(model, 4000))
+
+
+def test_probabilities_too_extreme_break_bracket_and_calibration():
+    truth = KnownPosterior(a=-2.5, b=1.0)
+    X, y = draw(truth, 4000)
+    assert {"CRC002", "CRC003"} <= warned(PricedPosterior(a=-5.0, b=4.0), X, y)
+
+
+def test_decisions_that_never_change_have_no_expense():
+    X, y = draw(KnownPosterior(), 500)
+    assert findings(KnownPosterior(a=-60.0, b=0.0), X, y)["CRC002"].status == "not applicable"
+
+
+def test_another_share_of_positives_is_drift():
+    model = PricedPosterior()
+    X, y = draw(model, 4000)
+    kept = np.concatenate([np.flatnonzero(y == 1), np.flatnonzero(y == 0)[:800]])
+    assert "CRC004" in warned(model, X[kept], y[kept])
+    assert findings(KnownPosterior(), X, y)["CRC004"].status == "not applicable"
+
+
+def test_other_scores_are_drift():
+    model = PricedPosterior()
+    X, y = draw(model, 3000)
+    model.decision_function = lambda rows: np.asarray(rows)[:, 0]
+    model.oof_decision_function_ = np.append(np.random.default_rng(8).normal(size=3000), np.nan)
+    assert findings(model, X, y)["CRC004"].status == "passed"
+    model.oof_decision_function_ = np.random.default_rng(8).normal(0.5, 1.0, size=3000)
+    assert findings(model, X, y)["CRC004"].status == "warning"
+
+
+@pytest.mark.parametrize("shift", [0.0, 0.1, 0.5])
+def test_the_distance_of_scores_is_kolmogorovs(shift):
+    rng = np.random.default_rng(0)
+    one, other = rng.normal(size=400), rng.normal(shift, 1.0, size=700)
+    distance, by_chance = _score_distance(one, other)
+    wanted = ks_2samp(one, other)
+    assert distance == pytest.approx(wanted.statistic)
+    assert by_chance == pytest.approx(wanted.pvalue, rel=0.1, abs=1e-4)
+
+
+def test_separated_classes_and_the_column_that_does_it():
+    rng = np.random.default_rng(0)
+    y = (rng.random(1500) < 0.1).astype(int)
+    X = np.column_stack([y * 8.0 + rng.normal(size=y.size) * 0.1, rng.normal(size=y.size)])
+    found = findings(KnownPosterior(a=-12.0, b=3.0), X, y)
+    assert found["CRC005"].status == found["CRC006"].status == "warning"
+    assert "“column 1” (1.0000)" in found["CRC006"].measured
+    assert "column 2" not in found["CRC006"].measured
+
+
+def test_rows_the_network_was_balanced_on_are_recognised(rare_rows):
+    X, y = rare_rows(400)
+    model = crcen.CRCENClassifier(crcen.Budget(5), hidden=(), random_state=0).fit(X, y)
+    found = findings(model, X, y)
+    assert found["CRC008"].status == "warning"
+    assert found["CRC007"].status == "not applicable"
+    new = findings(model, *rare_rows(400, seed=1))
+    assert new["CRC008"].status == "passed"
+
+
+def test_the_models_own_error_is_counted_in():
+    """As many new rows as training rows double the variance of a residual."""
+    evidence = gather(PricedPosterior(n_train=2000), *draw(PricedPosterior(), 2000))
+    assert evidence.noise_factor == pytest.approx(2.0)
+    assert gather(KnownPosterior(), *draw(KnownPosterior(), 50)).noise_factor == 1.0

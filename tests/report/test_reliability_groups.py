@@ -1,0 +1,73 @@
+"""Groups of equal expected positives: a partition, Wilson's interval as SciPy has it, z as the truth makes it."""
+
+import math
+
+import numpy as np
+import pytest
+from known_models import KnownPosterior, PricedPosterior, draw
+from scipy.stats import binomtest
+
+from crcen.report.reliability_groups import reliability_groups, wilson_interval
+
+
+@pytest.mark.parametrize(("k", "n"), [(0, 7), (3, 7), (7, 7), (12, 400)])
+def test_the_interval_is_wilsons(k, n):
+    wanted = binomtest(k, n).proportion_ci(confidence_level=0.95, method="wilson")
+    assert wilson_interval(k / n, n) == pytest.approx((wanted.low, wanted.high), abs=1e-4)
+
+
+def test_no_rows_have_no_interval():
+    assert all(map(math.isnan, wilson_interval(0.5, 0.0)))
+    assert all(map(math.isnan, wilson_interval(math.nan, 5.0)))
+
+
+def test_groups_part_the_rows_with_about_equal_expected_positives():
+    model = PricedPosterior()
+    X, y = draw(model, 4000)
+    p, q = model.predict_proba(X)[:, 1], model.weighted_proba(X)[:, 1]
+    groups = reliability_groups(y == 1, p, q, np.ones(y.size))
+    assert len(groups) == 10
+    assert sum(group.n_rows for group in groups) == y.size
+    assert sum(group.observed_positives for group in groups) == (y == 1).sum()
+    expected = np.array([group.expected_positives for group in groups])
+    assert expected.sum() == pytest.approx(p.sum())
+    assert np.allclose(expected, p.sum() / 10, atol=1.0)
+    edges = np.cumsum([0] + [group.n_rows for group in groups])
+    order = np.argsort(p)
+    for group, start, end in zip(groups, edges, edges[1:], strict=False):
+        mine = order[start:end]
+        assert group.mean_p == pytest.approx(p[mine].mean())
+        assert group.mean_q == pytest.approx(q[mine].mean())
+        assert group.observed == pytest.approx((y[mine] == 1).mean())
+        assert group.z == pytest.approx(
+            ((y[mine] == 1).sum() - p[mine].sum()) / np.sqrt((p[mine] * (1 - p[mine])).sum())
+        )
+
+
+def test_equal_probabilities_stay_together():
+    rng = np.random.default_rng(0)
+    p = np.repeat([0.1, 0.3, 0.9], [450, 150, 50])  # 45 expected positives each
+    groups = reliability_groups(rng.random(p.size) < p, p, None, np.ones(p.size))
+    assert [(group.n_rows, group.mean_p) for group in groups] == [
+        (450, pytest.approx(0.1)),
+        (150, pytest.approx(0.3)),
+        (50, pytest.approx(0.9)),
+    ]
+    (only,) = reliability_groups(rng.random(500) < 0.2, np.full(500, 0.2), None, np.ones(500))
+    assert (only.n_rows, only.mean_q) == (500, None)
+
+
+def test_probabilities_of_zero_alone_are_one_group():
+    (only,) = reliability_groups(np.arange(20) < 2, np.zeros(20), None, np.ones(20))
+    assert (only.observed_positives, only.expected_positives, only.z) == (2.0, 0.0, math.inf)
+
+
+def test_a_whole_weight_is_so_many_copies():
+    model = KnownPosterior()
+    X, y = draw(model, 1200)  # enough positives for ten groups either way
+    p = model.predict_proba(X)[:, 1]
+    times = np.random.default_rng(4).integers(0, 4, y.size)
+    weighted = reliability_groups(y == 1, p, None, times.astype(float))
+    copied = reliability_groups(np.repeat(y, times) == 1, np.repeat(p, times), None, np.ones(times.sum()))
+    both = zip(weighted, copied, strict=True)
+    assert all(a.observed == pytest.approx(b.observed) and a.mean_p == pytest.approx(b.mean_p) for a, b in both)

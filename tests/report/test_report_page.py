@@ -1,0 +1,270 @@
+"""The file: complete, small, self-contained, escaped, and written whole or not at all."""
+
+import json
+import os
+import re
+import sys
+from html.parser import HTMLParser
+
+import numpy as np
+import pandas as pd
+import pytest
+from known_models import KnownPosterior, PricedPosterior, draw
+from sklearn.ensemble import RandomForestClassifier
+from sklearn.linear_model import LogisticRegression
+from sklearn.svm import LinearSVC
+
+import crcen
+
+HOSTILE = '</script><script>window.hacked=1</script><img src=x onerror="window.hacked=2">'
+
+
+class Page(HTMLParser):
+    """The tags, the text outside of scripts and styles, and the embedded numbers of a page."""
+
+    def __init__(self, text):
+        super().__init__()
+        self.tags, self.words, self.data, self._inside = [], [], None, None
+        self.feed(text)
+
+    def handle_starttag(self, tag, attributes):
+        self.tags.append((tag, dict(attributes)))
+        if tag in ("script", "style"):
+            self._inside = dict(attributes).get("id", tag)
+
+    def handle_endtag(self, tag):
+        if tag in ("script", "style"):
+            self._inside = None
+
+    def handle_data(self, data):
+        if self._inside == "report-data":
+            self.data = json.loads(data)
+        elif self._inside is None:
+            self.words.append(data)
+
+    @property
+    def text(self):
+        return re.sub(r"\s+", " ", " ".join(self.words))
+
+
+@pytest.fixture(scope="module")
+def priced():
+    model = PricedPosterior()
+    return model, *draw(model, 1500)
+
+
+def written(tmp_path, *arguments, **options):
+    report = crcen.write_report(*arguments, tmp_path / "report.html", **options)
+    assert report.n_bytes == (tmp_path / "report.html").stat().st_size
+    return Page((tmp_path / "report.html").read_text(encoding="utf-8"))
+
+
+def test_every_panel_is_there_with_its_numbers(tmp_path, priced):
+    model, X, y = priced
+    page = written(tmp_path, model, X, y, data_name="test.csv", model_path="model.crcen")
+    ids = {attributes.get("id") for _, attributes in page.tags}
+    assert {"summary", "explorer", "curves", "columns", "warnings", "facts"} <= ids
+    assert {f"chart-{name}" for name in ("pr", "roc", "reliability", "histogram", "equation", "path", "cost")} <= ids
+    p = model.predict_proba(X)[:, 1]
+    counts = crcen.confusion_counts(y, p > 1 / 6)
+    assert f"It finds {counts.tp:.0f} of {(y == 1).sum()} " in page.text
+    assert f"with {counts.tp + counts.fp:.0f} alarms" in page.text
+    assert "Report on test.csv" in page.text
+    assert f"crcen {crcen.__version__}" in page.text
+    assert page.data["explorer"]["start"] == 5
+    assert page.data["command"] == "crcen predict model.crcen new.csv --budget"
+
+
+def test_the_explorer_has_every_operating_point(tmp_path, priced):
+    model, X, y = priced
+    explorer = written(tmp_path, model, X, y).data["explorer"]
+    p = model.predict_proba(X)[:, 1]
+    assert explorer["score"] == sorted(set(p.tolist()), reverse=True)
+    for i in (0, 17, 900, -1):
+        assert explorer["tp"][i] == ((p >= explorer["score"][i]) & (y == 1)).sum()
+        assert explorer["fp"][i] == ((p >= explorer["score"][i]) & (y == 0)).sum()
+    assert explorer["below"] is explorer["square"] is None
+
+
+def test_the_histogram_and_the_path_are_shares_and_means(tmp_path, priced):
+    model, X, y = priced
+    data = written(tmp_path, model, X, y).data
+    assert sum(data["histogram"]["pos"]) == pytest.approx(1.0)
+    assert sum(data["histogram"]["neg"]) == pytest.approx(1.0)
+    p = model.predict_proba(X)[:, 1]
+    for i in (0, 30, 60):
+        c = data["path"]["price"][i]
+        q = c * p / (c * p + 1 - p)
+        means = q[y == 1].mean(), q[y == 0].mean()
+        assert (data["path"]["mean_pos"][i], data["path"]["mean_neg"][i]) == pytest.approx(means)
+        law = crcen.class_means(means[0] - means[1], crcen.Alpha(c * (y == 1).sum() / (y == 0).sum()))
+        assert (data["path"]["law_pos"][i], data["path"]["law_neg"][i]) == pytest.approx(law)
+    equation = crcen.key_equation(y, model.weighted_proba(X)[:, 1], model.weighting_)
+    assert data["key_equations"]["these_rows"]["lhs"] == pytest.approx(equation.lhs)
+    assert data["key_equations"]["these_rows"]["z"] == pytest.approx(equation.z)
+
+
+def test_it_needs_nothing_from_elsewhere(tmp_path, priced):
+    page = written(tmp_path, *priced)
+    for tag, attributes in page.tags:
+        assert tag not in ("link", "iframe", "img", "object", "embed", "base")
+        assert "style" not in attributes
+        assert not {name for name in attributes if name.startswith("on")}
+        assert "src" not in attributes
+        assert attributes.get("href", "#").startswith("#")
+    text = (tmp_path / "report.html").read_text(encoding="utf-8")
+    assert set(re.findall(r"https?://[^\s\"']+", text)) == {"http://www.w3.org/2000/svg"}
+    (policy,) = (a["content"] for _, a in page.tags if a.get("http-equiv") == "Content-Security-Policy")
+    assert policy.startswith("default-src 'none'; style-src 'sha256-")
+    assert "unsafe" not in policy
+
+
+def test_hostile_names_are_text(tmp_path):
+    model = PricedPosterior(classes=("ok", HOSTILE))
+    X, y = draw(model, 800)
+    frame = pd.DataFrame(X, columns=[HOSTILE, '"quoted" & <b>', "x" * 500])
+    names = {"title": HOSTILE, "data_name": f"a&b{HOSTILE.replace('/', '')}", "model_path": "it's; rm -rf ~.crcen"}
+    page = written(tmp_path, model, frame, y, **names)
+    assert [tag for tag, _ in page.tags].count("script") == 2
+    assert not [tag for tag, _ in page.tags if tag in ("img", "b")]
+    assert page.text.count(HOSTILE) >= 4
+    assert '"quoted" & <b>' in page.text
+    assert "x" * 80 not in page.text
+    assert page.data["rows"]["pos_label"] == HOSTILE
+    assert page.data["command"] == """crcen predict 'it'"'"'s; rm -rf ~.crcen' new.csv --budget"""
+
+
+def test_of_paths_only_the_last_part_is_shown(tmp_path, priced):
+    names = {"data_name": str(tmp_path / "secret" / "rows.csv"), "model_path": r"C:\people\me\m.crcen"}
+    page = written(tmp_path, *priced, **names)
+    text = (tmp_path / "report.html").read_text(encoding="utf-8")
+    assert "rows.csv" in page.text
+    assert "m.crcen" in page.text
+    assert "secret" not in text
+    assert "people" not in text
+    assert str(tmp_path) not in text
+
+
+def test_many_rows_stay_under_a_megabyte(tmp_path):
+    model = PricedPosterior(a=-6.0)
+    X, y = draw(model, 60_000)
+    page = written(tmp_path, model, X, y)
+    assert (tmp_path / "report.html").stat().st_size < 500_000
+    explorer = page.data["explorer"]
+    assert len(explorer["score"]) <= 2000
+    p = model.predict_proba(X)[:, 1]
+    scores = np.array(explorer["score"])
+    for price in [*explorer["grid"][::25], explorer["start"]]:
+        k = (scores > 1 / (1 + price)).sum()
+        assert (explorer["fp"][k - 1] if k else 0) == ((p > 1 / (1 + price)) & (y == 0)).sum()
+
+
+def test_a_cross_validated_network_brings_all_its_evidence(tmp_path, rare_rows):
+    X, y = rare_rows(500)
+    labels = np.where(y == 1, "fraud", "ok")  # the positive class is classes_[0]
+    model = crcen.CRCENClassifierCV(crcen.Budget(4), hidden=[(4,)], l2=[1e-2], max_epochs=5, cv=3, random_state=0)
+    model.fit(X[:300], labels[:300])
+    page = written(tmp_path, model, X[300:], labels[300:])
+    equations = page.data["key_equations"]
+    assert equations["training"]["lhs"] == pytest.approx(model.key_equation_.lhs)
+    assert equations["out_of_fold"]["lhs"] == pytest.approx(model.oof_key_equation_.lhs)
+    found = ((model.predict(X[300:]) == "fraud") & (labels[300:] == "fraud")).sum()
+    assert f"It finds {found} of {(labels[300:] == 'fraud').sum()} " in page.text
+    assert "out of fold" in page.text
+    assert page.data["reliability"][0]["mean_q"] > page.data["reliability"][0]["mean_p"]
+
+
+def test_a_table_classifier_brings_what_its_network_keeps(tmp_path, rare_rows):
+    X, y = rare_rows(500)
+    frame = pd.DataFrame({"amount": X[:, 0], "kind": np.where(X[:, 1] > 0, "new", "old"), "rest": X[:, 2]})
+    inner = crcen.CRCENClassifierCV(crcen.Budget(4), hidden=[(4,)], l2=[1e-2], max_epochs=5, cv=3, random_state=0)
+    model = crcen.TableClassifier(inner, random_state=0).fit(frame[:300], y[:300])
+    page = written(tmp_path, model, frame[300:], y[300:])
+    assert page.data["key_equations"]["out_of_fold"]["lhs"] == pytest.approx(model.estimator_.oof_key_equation_.lhs)
+    assert "apart from those out of fold" in page.text
+    assert "TableClassifier" in page.text
+    assert "(4,)" in page.text
+    assert "kind" in page.text
+
+
+@pytest.mark.parametrize("model", [LogisticRegression(), RandomForestClassifier(10, random_state=0)])
+def test_any_classifier_will_do(tmp_path, rare_rows, model):
+    X, y = rare_rows(400)
+    frame = pd.DataFrame(X, columns=["a", "b", "b"])  # a name may come twice
+    model.fit(frame.to_numpy(), y)
+    weights = np.random.default_rng(0).uniform(0.0, 2.0, y.size)
+    page = written(tmp_path, model, frame.to_numpy(), y, sample_weight=weights)
+    counts = crcen.confusion_counts(y, model.predict_proba(X)[:, 1] > 0.5, weights)
+    assert page.data["explorer"]["square"]
+    assert f"It finds {counts.tp:.1f} of {weights[y == 1].sum():.1f} by weight" in page.text
+    assert "names no price of its own" in page.text
+    assert "keeps no key equation of its training" in page.text
+    assert "no output under a weight" in page.text
+    assert page.data["reliability"][0]["mean_q"] is None
+
+
+def test_no_alarm_at_all_is_said(tmp_path):
+    X, y = draw(KnownPosterior(), 300)
+    page = written(tmp_path, KnownPosterior(a=-20.0, b=0.0), X, y)
+    assert "raises no alarm at all" in page.text
+
+
+@pytest.mark.parametrize(
+    ("change", "error", "sentence"),
+    [
+        ({"y": np.zeros(60, int)}, crcen.InvalidInput, "no positive row"),
+        ({"y": np.arange(60)}, crcen.InvalidInput, "labels the model knows"),
+        ({"y": np.zeros(59, int)}, crcen.InvalidInput, "one label for each of the 60 rows"),
+        ({"X": np.zeros(60)}, crcen.InvalidInput, "a table of rows and columns"),
+        ({"sample_weight": np.full(60, -1.0)}, crcen.InvalidInput, "finite and not negative"),
+        ({"sample_weight": np.ones(3)}, crcen.InvalidInput, "one weight for each"),
+        ({"model": LinearSVC()}, crcen.InvalidParameter, "with predict_proba"),
+        ({"model": LogisticRegression()}, crcen.InvalidParameter, "a fitted classifier"),
+        ({"model": KnownPosterior(classes=(0, 1, 2))}, crcen.InvalidParameter, "a binary classifier"),
+        ({"model": KnownPosterior(a=np.nan)}, crcen.InvalidInput, "got 60 NaN"),
+        ({"random_state": -1}, crcen.InvalidParameter, "random_state must be a whole number"),
+        ({"path": "."}, crcen.DataUnavailable, "it is a folder"),
+        ({"path": "nowhere/report.html"}, crcen.DataUnavailable, "is not there"),
+    ],
+)
+def test_what_cannot_be_used_is_refused_in_a_sentence(tmp_path, monkeypatch, change, error, sentence):
+    monkeypatch.chdir(tmp_path)
+    model = KnownPosterior(a=0.0)
+    X, y = draw(model, 60)
+    given = {"model": model, "X": X, "y": y, "path": "report.html", **change}
+    with pytest.raises(error, match=sentence):
+        crcen.write_report(**given)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_failed_write_leaves_the_old_file(tmp_path, priced, monkeypatch):
+    place = tmp_path / "report.html"
+    place.write_text("old")
+
+    def full(*_):
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(os, "replace", full)
+    with pytest.raises(crcen.DataUnavailable, match="No space left"):
+        crcen.write_report(*priced, place)
+    assert [one.name for one in tmp_path.iterdir()] == ["report.html"]
+    assert place.read_text() == "old"
+
+
+def test_what_comes_back_is_a_path_with_the_warnings(tmp_path, priced):
+    model, X, y = priced
+    report = crcen.write_report(model, X, y, str(tmp_path / "one.html"))
+    assert os.fspath(report) == str(report) == str(tmp_path / "one.html")
+    assert report.warnings == ()
+    assert len(report.findings) == 8
+    few = crcen.write_report(model, X[:120], y[:120], tmp_path / "two.html")
+    assert "CRC001" in [one.code for one in few.warnings]
+
+
+def test_jinja2_is_an_extra(tmp_path, priced, monkeypatch):
+    monkeypatch.setitem(sys.modules, "jinja2", None)
+    with pytest.raises(
+        crcen.MissingExtra, match=r"jinja2 is not installed; get it with: pip install 'crcen\[tables\]'"
+    ):
+        crcen.write_report(*priced, tmp_path / "report.html")
+    assert list(tmp_path.iterdir()) == []

@@ -1,0 +1,41 @@
+"""The site's own parts: every page is in its contents, every public name in its reference."""
+
+import importlib.util
+import re
+from pathlib import Path
+
+import pytest
+
+import crcen
+
+DOCS = Path(__file__).resolve().parents[1] / "docs"
+
+
+@pytest.fixture(scope="module")
+def conf():
+    spec = importlib.util.spec_from_file_location("docs_conf", DOCS / "conf.py")
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+def filled(conf, page):
+    source = [(DOCS / f"{page}.md").read_text(encoding="utf-8")]
+    conf._fill(None, page, source)
+    return source[0]
+
+
+def test_every_page_is_in_the_contents(conf):
+    listed = re.search(r"```\{toctree\}\n:maxdepth: 2\n\n(.*?)\n```", filled(conf, "index"), re.S)[1].split("\n")
+    assert sorted(listed) == sorted(path.stem for path in DOCS.glob("*.md") if path.stem != "index")
+
+
+def test_every_public_name_is_in_the_reference(conf):
+    listed = re.findall(r"^\.\. (?:autoclass|autofunction|py:data):: crcen\.(\w+)$", filled(conf, "api"), re.M)
+    assert sorted([*listed, "__version__"]) == sorted(crcen.__all__)
+
+
+def test_links_to_files_beside_the_docs_become_text(conf):
+    source = ["see [the script](../scripts/x.py) and [theory](theory.md)"]
+    conf._fill(None, "guide", source)
+    assert source == ["see the script and [theory](theory.md)"]
