@@ -13,7 +13,7 @@ def searched(monkeypatch):
     """The rows and methods that were searched on, without the work."""
     calls = []
 
-    def spy(name, X, y, settings):
+    def spy(name, X, y, settings, engine):
         calls.append((name, X, y))
         return {"hidden": 4, "l2": 0.1, "score": float(len(calls)), "grid": []}
 

@@ -1,7 +1,14 @@
 """The command line: each command parses, calls one public function, prints. One module a family of commands."""
 
-from crcen.cli import listings, reproduction  # the order of `crcen --help`
+# The order of `crcen --help`: what most people came for first.
+from crcen.cli import tables
+
+# isort: split
+from crcen.cli import info, listings, reproduction
+
+# isort: split
+from crcen.cli import benchmark
 from crcen.cli.app import app
 from crcen.cli.app import run as main
 
-__all__ = ["app", "listings", "main", "reproduction"]
+__all__ = ["app", "benchmark", "info", "listings", "main", "reproduction", "tables"]

@@ -22,7 +22,12 @@ _COLOURS = {"retrained": "#0072b2", "threshold": "#d55e00"}
 
 
 def run_figure1(
-    settings: Mapping[str, Any], alphas: Sequence[float], folder: Path, selection: RunFolder, data_home: Path | None
+    settings: Mapping[str, Any],
+    alphas: Sequence[float],
+    folder: Path,
+    selection: RunFolder,
+    data_home: Path | None,
+    engine: str = "local",
 ) -> RunFolder:
     """Count misses and false alarms where they are missing; write rows, tables and the figure."""
     run = RunFolder(folder, {**settings, "alphas": list(alphas)}, key=("dataset", "split", "curve", "weight"))
@@ -36,7 +41,7 @@ def run_figure1(
         for name, number in todo:
             if data is None or data.name != name:
                 data = crcen.load_dataset(name, data_home)
-            run.add(_counts(data, splits(data, settings)[number], alphas, settings, selection))
+            run.add(_counts(data, splits(data, settings)[number], alphas, settings, selection, engine))
             advance(f"{name} split {number}")
     for file, table in figure1_tables(run.rows, settings).items():
         run.write(f"{file}.md", table.markdown())
@@ -48,10 +53,15 @@ def run_figure1(
 
 
 def _counts(
-    data: crcen.Dataset, split: Split, alphas: Sequence[float], settings: Mapping[str, Any], selection: RunFolder
+    data: crcen.Dataset,
+    split: Split,
+    alphas: Sequence[float],
+    settings: Mapping[str, Any],
+    selection: RunFolder,
+    engine: str,
 ) -> list[dict[str, Any]]:
     """(FN, FP) on a split's test rows for every weight, by retraining and by moving the plain network's threshold."""
-    chosen = select(selection, data, split, "crcen", settings)
+    chosen = select(selection, data, split, "crcen", settings, engine)
     params = network_params(settings, chosen, settings["seed"] + split.number)
     X, y = data.X[split.train], data.y[split.train]
     X_test, y_test = data.X[split.test], data.y[split.test]

@@ -11,28 +11,23 @@ __all__ = ["steps"]
 @contextmanager
 def steps(title: str, total: int) -> Iterator[Callable[[str], None]]:
     """Yield a function to call with a label after each of ``total`` pieces of work."""
-    from rich.console import Console
-    from rich.progress import (
-        BarColumn,
-        MofNCompleteColumn,
-        Progress,
-        TextColumn,
-        TimeElapsedColumn,
-        TimeRemainingColumn,
-    )
+    try:
+        from rich.console import Console
+        from rich.progress import (
+            BarColumn,
+            MofNCompleteColumn,
+            Progress,
+            TextColumn,
+            TimeElapsedColumn,
+            TimeRemainingColumn,
+        )
+    except ImportError:  # a bare machine that runs `python -m crcen.experiments.benchmark`
+        yield _lines(title, total)
+        return
 
     console = Console(stderr=True)
     if not console.is_terminal:
-        start, done = time.monotonic(), 0
-
-        def line(label: str) -> None:
-            nonlocal done
-            done += 1
-            passed = time.monotonic() - start
-            left = passed / done * (total - done)
-            sys.stderr.write(f"{title}: {done}/{total} {label} ({passed:.0f} s, about {left:.0f} s left)\n")
-
-        yield line
+        yield _lines(title, total)
         return
     columns = (
         TextColumn("{task.description}"),
@@ -49,3 +44,17 @@ def steps(title: str, total: int) -> Iterator[Callable[[str], None]]:
             bar.update(task, advance=1, description=f"{title}: {label}")
 
         yield advance
+
+
+def _lines(title: str, total: int) -> Callable[[str], None]:
+    """A function that writes one line a call."""
+    start, done = time.monotonic(), 0
+
+    def line(label: str) -> None:
+        nonlocal done
+        done += 1
+        passed = time.monotonic() - start
+        left = passed / done * (total - done)
+        sys.stderr.write(f"{title}: {done}/{total} {label} ({passed:.0f} s, about {left:.0f} s left)\n")
+
+    return line

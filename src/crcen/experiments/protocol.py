@@ -45,7 +45,7 @@ def network_params(settings: Mapping[str, Any], chosen: Mapping[str, Any], seed:
 
 
 def select(
-    run: RunFolder, data: crcen.Dataset, split: Split, name: str, settings: Mapping[str, Any]
+    run: RunFolder, data: crcen.Dataset, split: Split, name: str, settings: Mapping[str, Any], engine: str = "local"
 ) -> Mapping[str, Any]:
     """Hidden units and l2 of a method, by cross-validation on the training rows of a split (or of the first split).
 
@@ -57,11 +57,13 @@ def select(
     key = {"dataset": data.name, "split": 0 if first else split.number, "method": name}
     if not run.has(**key):
         source = splits(data, settings)[0] if first else split
-        run.add([key | _search(name, data.X[source.train], data.y[source.train], settings)])
+        run.add([key | _search(name, data.X[source.train], data.y[source.train], settings, engine)])
     return next(row for row in run.rows if all(row[field] == value for field, value in key.items()))
 
 
-def _search(name: str, X: Array, y: NDArray[np.int64], settings: Mapping[str, Any]) -> dict[str, Any]:
+def _search(
+    name: str, X: Array, y: NDArray[np.int64], settings: Mapping[str, Any], engine: str = "local"
+) -> dict[str, Any]:
     """Train grid × folds × networks as stacks; return the best setting, its mean score and every setting's.
 
     A fold's score is the mean over several networks that differ in their seed: one alone says little on small sets.
@@ -84,7 +86,7 @@ def _search(name: str, X: Array, y: NDArray[np.int64], settings: Mapping[str, An
         for network in range(count)
     ]
     every = np.full((len(grid), len(fold_rows), count), -np.inf)
-    for position, result in enumerate(crcen.train(rows, labels, jobs)):
+    for position, result in enumerate(crcen.find_engine(engine)(rows, labels, jobs)):
         setting, fold, network = np.unravel_index(position, every.shape)
         if result.network is not None:
             train, held_out = fold_rows[fold]

@@ -77,6 +77,7 @@ def reproduce(
     selection: str | None = None,
     scoring: str | None = None,
     config: str | os.PathLike[str] | None = None,
+    engine: str = "local",
 ) -> Reproduction:
     """Rebuild tables and figure of the paper, going on where an interrupted run stopped.
 
@@ -94,6 +95,8 @@ def reproduce(
         Override the settings' own.
     config : path-like, optional
         A TOML file with sections and entries of the packaged ones (``experiments/configs``), which it overrides.
+    engine : {"local", "ray"}
+        Where the networks of searches and simulations are trained; the rows do not depend on it.
 
     Returns
     -------
@@ -102,6 +105,7 @@ def reproduce(
     """
     if artefact not in (*ARTEFACTS, "all"):
         raise crcen.InvalidParameter(f"there is no artefact {artefact!r}: choose one of {', '.join(ARTEFACTS)}, all.")
+    crcen.find_engine(engine)
     settings = read_settings(quick, config)
     protocol = settings["protocol"]
     for name, given in (("selection", selection), ("scoring", scoring)):
@@ -122,18 +126,18 @@ def reproduce(
     rows: dict[str, list[dict[str, Any]]] = {}
     figure = ""
     if "table1" in wanted:
-        rows["table1"] = run_table1(settings["table1"], folder / "table1").rows
+        rows["table1"] = run_table1(settings["table1"], folder / "table1", engine).rows
         tables.append(table1(rows["table1"]))
     if "table2" in wanted:
         tables.append(table2(run_table2(protocol, folder / "table2", home).rows))
     if "table3" in wanted or "figure1" in wanted:
         selected = RunFolder(folder / "selection", protocol, key=("dataset", "split", "method"))
     if "table3" in wanted:
-        run = run_table3(protocol, settings["table3"]["methods"], folder / "table3", selected, home)
+        run = run_table3(protocol, settings["table3"]["methods"], folder / "table3", selected, home, engine)
         rows["table3"] = run.rows
         tables += [table3(run.rows, protocol), table3_ranks(run.rows)]
     if "figure1" in wanted:
-        run = run_figure1(protocol, settings["figure1"]["alphas"], folder / "figure1", selected, home)
+        run = run_figure1(protocol, settings["figure1"]["alphas"], folder / "figure1", selected, home, engine)
         rows["figure1"] = run.rows
         tables += figure1_tables(run.rows, protocol).values()
         figure = (folder / "figure1" / "figure1.svg").read_text()

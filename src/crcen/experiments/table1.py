@@ -20,7 +20,7 @@ SIMULATIONS = {"sim1": crcen.make_sim1, "sim2": crcen.make_sim2}
 _LABELS = {"half": "λ = 1/2", "balanced": "λ = N0/(N0+N1)", "double": "λ = 2N0/(2N0+N1)"}
 
 
-def run_table1(settings: Mapping[str, Any], folder: Path) -> RunFolder:
+def run_table1(settings: Mapping[str, Any], folder: Path, engine: str = "local") -> RunFolder:
     """Train what is missing, stack by stack, and write rows and table."""
     run = RunFolder(folder, settings, key=("simulation", "run", "weighting"))
     at_once = int(settings["runs_at_once"])
@@ -32,7 +32,7 @@ def run_table1(settings: Mapping[str, Any], folder: Path) -> RunFolder:
     missing = [(name, runs) for name, runs in parts if not run.has(simulation=name, run=runs[-1], weighting="double")]
     with steps("table 1", len(missing)) as advance:
         for name, runs in missing:
-            run.add(_simulate(name, runs, settings))
+            run.add(_simulate(name, runs, settings, engine))
             advance(f"{name} runs {runs[0]} to {runs[-1]}")
     table = table1(run.rows)
     run.write("table1.md", table.markdown())
@@ -41,7 +41,7 @@ def run_table1(settings: Mapping[str, Any], folder: Path) -> RunFolder:
     return run
 
 
-def _simulate(name: str, runs: Sequence[int], settings: Mapping[str, Any]) -> list[dict[str, Any]]:
+def _simulate(name: str, runs: Sequence[int], settings: Mapping[str, Any], engine: str) -> list[dict[str, Any]]:
     """All networks of some runs of one simulation, in one stack."""
     make, n_pos, n_neg = SIMULATIONS[name], settings["n_pos"], settings["n_neg"]
     seeds = {
@@ -59,7 +59,7 @@ def _simulate(name: str, runs: Sequence[int], settings: Mapping[str, Any]) -> li
     X, y = np.concatenate([d.X for d in train_sets]), np.concatenate([d.y for d in train_sets])
     tests = {run: make(settings["n_test"], settings["n_test"], seeds[run][1]) for run in runs}
     rows = []
-    for (run, label, resolved), result in zip(owners, crcen.train(X, y, jobs), strict=True):
+    for (run, label, resolved), result in zip(owners, crcen.find_engine(engine)(X, y, jobs), strict=True):
         if result.network is None:
             raise crcen.TrainingFailed(f"table 1, {name}, run {run}: {result.status.value}.")
         test = tests[run]

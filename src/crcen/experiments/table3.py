@@ -22,7 +22,12 @@ METRICS = {"f1": "F1", "g_mean": "Gm"}
 
 
 def run_table3(
-    settings: Mapping[str, Any], methods: Sequence[str], folder: Path, selection: RunFolder, data_home: Path | None
+    settings: Mapping[str, Any],
+    methods: Sequence[str],
+    folder: Path,
+    selection: RunFolder,
+    data_home: Path | None,
+    engine: str = "local",
 ) -> RunFolder:
     """Fit and score what is missing; write rows and tables."""
     run = RunFolder(folder, {**settings, "methods": list(methods)}, key=("dataset", "split", "method"))
@@ -39,7 +44,7 @@ def run_table3(
             if data is None or data.name != name:
                 data = crcen.load_dataset(name, data_home)
             split = splits(data, settings)[number]
-            run.add([_evaluate(data, split, method, settings, selection)])
+            run.add([_evaluate(data, split, method, settings, selection, engine)])
             advance(f"{name} split {number} {method}")
     for file, table in (("table3", table3(run.rows, settings)), ("table3_ranks", table3_ranks(run.rows))):
         run.write(f"{file}.md", table.markdown())
@@ -49,7 +54,7 @@ def run_table3(
 
 
 def _evaluate(
-    data: crcen.Dataset, split: Split, method: str, settings: Mapping[str, Any], selection: RunFolder
+    data: crcen.Dataset, split: Split, method: str, settings: Mapping[str, Any], selection: RunFolder, engine: str
 ) -> dict[str, Any]:
     """One row: a method fitted on a split's training rows and scored on its test rows; a failure is a row too."""
     row: dict[str, Any] = {"dataset": data.name, "split": split.number, "method": method}
@@ -58,7 +63,7 @@ def _evaluate(
     start = time.perf_counter()
     try:
         if crcen.METHODS[method].training is not None:
-            chosen = select(selection, data, split, method, settings)
+            chosen = select(selection, data, split, method, settings, engine)
             if "error" in chosen:
                 return row | {"error": chosen["error"]}
             params = network_params(settings, chosen, seed)

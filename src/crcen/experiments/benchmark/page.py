@@ -1,0 +1,230 @@
+"""Tables and diagrams of the benchmark, derived from its rows."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+import crcen
+from crcen.experiments.benchmark.diagram import Ranking, draw_ranks
+from crcen.experiments.benchmark.peers import OURS, PEERS
+from crcen.experiments.benchmark.plan import HALVES, half_of
+from crcen.experiments.benchmark.results import MAIN, METRICS, Results
+from crcen.experiments.benchmark.statistics import (
+    bayesian_signed_ranks,
+    corrected_t_test,
+    critical_difference,
+    friedman,
+    mean_ranks,
+)
+from crcen.experiments.run_folder import RunFolder
+from crcen.experiments.tables import Table
+
+__all__ = ["ROPE", "budgets", "failures", "own_decisions", "ranks", "scores", "versus", "write_page"]
+
+# Differences below this are no difference.
+ROPE = 0.005
+_LEVEL = 0.05
+_SURE = 0.95
+_OWN = ("crcen_cv", "crcen")
+
+
+def write_page(run: RunFolder, protocol: Mapping[str, Any]) -> list[str]:
+    """Write every table and diagram into the run's folder; the texts that are worth printing are returned."""
+    tables: dict[str, Table] = {}
+    for half in (*HALVES, "all"):
+        results = Results(run.rows, half)
+        if not results.rows:
+            continue
+        tables[f"ranks_{half}"] = ranks(results, half)
+        if OURS in results.peers and len(results.peers) > 1:
+            tables[f"versus_{half}"] = versus(results, half, protocol)
+        _write_diagrams(run, results, half)
+    printed = [table.markdown() for table in tables.values()]
+    results = Results(run.rows)
+    if results.rows:
+        tables |= {metric: scores(results, metric) for metric in METRICS}
+        tables["own_decisions"] = own_decisions(results)
+        tables["budgets"] = budgets(results)
+    if any("error" in row for row in run.rows):
+        tables["failures"] = failures(run.rows)
+        printed.append(tables["failures"].markdown())
+    for name, table in tables.items():
+        run.write(f"{name}.md", table.markdown())
+        run.write(f"{name}.csv", table.csv())
+    return printed
+
+
+def _write_diagrams(run: RunFolder, results: Results, half: str) -> None:
+    if len(results.complete) < 2:
+        return
+    rankings = []
+    for metric in MAIN:
+        values = mean_ranks(results.table(metric, results.complete)).tolist()
+        labels = [PEERS[peer].label for peer in results.complete]
+        rankings.append(
+            Ranking(
+                METRICS[metric].title,
+                dict(zip(labels, values, strict=True)),
+                critical_difference(len(labels), len(results.sets)),
+                [PEERS[peer].label for peer in _OWN],
+            )
+        )
+    try:
+        for suffix in ("svg", "png"):
+            run.write(f"ranks_{half}.{suffix}", draw_ranks(rankings, suffix))
+    except crcen.MissingExtra:
+        pass  # tables need no matplotlib, and can be made again where there is one
+
+
+def _title(half: str) -> str:
+    return "both halves" if half == "all" else f"{half} half"
+
+
+def ranks(results: Results, half: str) -> Table:
+    """Mean rank of every peer that ran everywhere, for each metric."""
+    peers = results.complete
+    by_metric = {metric: mean_ranks(results.table(metric, peers)) for metric in METRICS} if peers else {}
+    lines = []
+    for i in np.argsort(np.mean([by_metric[m] for m in MAIN], axis=0), kind="stable") if peers else []:
+        line = {"peer": PEERS[peers[i]].label, "family": PEERS[peers[i]].family}
+        for metric, values in by_metric.items():
+            text = f"{values[i]:.2f}"
+            line[METRICS[metric].title] = f"**{text}**" if values[i] == values.min() else text
+        lines.append(line)
+    note = (
+        f"Mean rank over {len(results.sets)} sets, 1 is best, ties averaged; a peer that failed on a set is last there."
+    )
+    if len(peers) > 1:
+        distance = critical_difference(len(peers), len(results.sets))
+        p = ", ".join(f"{METRICS[m].title} {friedman(results.table(m, peers)):.1g}" for m in MAIN)
+        note += f" Nemenyi's critical difference at {_LEVEL:g}: {distance:.2f}. Friedman's p: {p}."
+    if partial := [PEERS[peer].label for peer in results.peers if peer not in peers]:
+        note += f" Not ranked, since run on some sets or splits only: {', '.join(partial)}."
+    return Table(f"Mean ranks, {_title(half)}", lines, note)
+
+
+def scores(results: Results, metric: str) -> Table:
+    """Mean over splits of one metric, a line for each set."""
+    lines = []
+    for name in results.sets:
+        means = {peer: results.mean(peer, name, metric) for peer in results.peers}
+        finite = [METRICS[metric].sign * value for value in means.values() if np.isfinite(value)]
+        line = {"set": name, "half": half_of(name)}
+        for peer, value in means.items():
+            if np.isfinite(value):
+                text = f"{value:.3f}"
+                line[PEERS[peer].label] = f"**{text}**" if METRICS[metric].sign * value == max(finite) else text
+            else:
+                line[PEERS[peer].label] = "failed" if any(d == name for d, _ in results.places(peer)) else ""
+        lines.append(line)
+    way = "higher" if METRICS[metric].sign > 0 else "lower"
+    return Table(METRICS[metric].title, lines, f"Mean over splits of the test rows' score, {way} is better.")
+
+
+def versus(results: Results, half: str, protocol: Mapping[str, Any]) -> Table:
+    """Our searched network against every other peer, on the sets and splits that both have."""
+    lines = []
+    for peer in results.peers:
+        if peer == OURS:
+            continue
+        shared = [name for name in results.sets if results.splits(name, OURS, peer)]
+        line = {"against": PEERS[peer].label, "sets": str(len(shared))}
+        for metric in MAIN if shared else ():
+            line |= _duel(results, peer, metric, shared, protocol)
+        lines.append(line)
+    note = (
+        f"On the sets and splits for which both have scores. P: probabilities that ours is better / both are "
+        f"equivalent (within {ROPE:g}) / the peer is better, by Bayesian signed ranks over sets; in bold where the "
+        f"peer is better with probability above {_SURE:g}. Sets: won / tied / lost by more than {ROPE:g}, in brackets "
+        f"how many of those won and lost differ by a t-test over splits corrected for their overlap (p < {_LEVEL:g}, "
+        f"not corrected for many tests)."
+    )
+    return Table(f"{PEERS[OURS].label} against each peer, {_title(half)}", lines, note)
+
+
+def _duel(
+    results: Results, peer: str, metric: str, names: Sequence[str], protocol: Mapping[str, Any]
+) -> dict[str, str]:
+    sign, title = METRICS[metric].sign, METRICS[metric].title
+    ours, theirs, sure = [], [], {1: 0, -1: 0}
+    for name in names:
+        splits = results.splits(name, OURS, peer)
+        left, right = (sign * results.values(who, name, metric, splits) for who in (OURS, peer))
+        ours.append(left.mean())
+        theirs.append(right.mean())
+        gap = ours[-1] - theirs[-1]
+        if len(splits) > 1 and abs(gap) > ROPE:
+            sure[int(np.sign(gap))] += corrected_t_test(left, right, protocol["test_size"])[1] < _LEVEL
+    gaps = np.array(ours) - np.array(theirs)
+    won, lost = int((gaps > ROPE).sum()), int((gaps < -ROPE).sum())
+    found = bayesian_signed_ranks(ours, theirs, ROPE)
+    text = f"{found.left:.2f} / {found.rope:.2f} / {found.right:.2f}"
+    return {
+        f"{title}: P": f"**{text}**" if found.right > _SURE else text,
+        f"{title}: sets": f"{won} / {len(gaps) - won - lost} / {lost} ({sure[1]}, {sure[-1]})",
+    }
+
+
+def own_decisions(results: Results) -> Table:
+    """Decisions of ``predict`` itself: no threshold was looked for."""
+    lines = []
+    for peer in results.peers:
+        line = {"peer": PEERS[peer].label}
+        for field, title in (("own_g_mean", "G-mean"), ("own_f1", "F1")):
+            means = [results.mean(peer, name, field) for name in results.sets]
+            line[title] = f"{np.nanmean(means):.3f}" if np.isfinite(means).any() else "failed"
+        lines.append(line)
+    note = (
+        "Mean over sets of what `predict` itself decides: the balanced price for CRCEN, the package's own rule, mostly "
+        "a probability of ½, for the others. Peers that ran on fewer sets are not comparable here."
+    )
+    return Table("Decisions without a threshold search", lines, note)
+
+
+def budgets(results: Results) -> Table:
+    """What each peer was given and took."""
+    lines = []
+    for name in results.peers:
+        peer = PEERS[name]
+        own = [row for row in results.rows if row["peer"] == name]
+        done = [row for row in own if "error" not in row]
+        tried = sorted({row["settings"] for row in done})
+        line = {
+            "peer": peer.label,
+            "version": ", ".join(sorted({row["version"] for row in own})),
+            "settings": f"{tried[0]} to {tried[-1]}" if len(tried) > 1 else "".join(map(str, tried)),
+            "sets": str(len({row["dataset"] for row in own})),
+            "splits": str(len({row["split"] for row in own})),
+            "failed": str(len(own) - len(done)),
+        }
+        for field, title in (("processor_fit", "seconds to fit"), ("processor_predict", "seconds for 1,000 rows")):
+            values = [row[field] for row in done]
+            line[title] = f"{np.median(values):.3g}" if values else ""
+        line["hours in all"] = f"{sum(row['processor_fit'] for row in done) / 3600:.2f}"
+        line["processors"] = ", ".join(sorted({str(row["processors"]) for row in own}))
+        limit = f"sets of at most {peer.max_cells:,} numbers" if peer.max_cells else ""
+        line["note"] = "; ".join(part for part in (peer.note, limit) if part)
+        lines.append(line)
+    note = (
+        "Settings tried (fewer where the time limit came first), median seconds to search and refit and to predict "
+        "1,000 rows: seconds of a processor, on one thread, so that other work on the machine does not count."
+    )
+    return Table("Budgets and times", lines, note)
+
+
+def failures(rows: Sequence[Mapping[str, Any]]) -> Table:
+    """Peers that could not run, failed, or took too long, by their sentence."""
+    ran = {row["peer"] for row in rows if row["dataset"] != "*"}
+    grouped: dict[tuple[str, str], list[str]] = {}
+    for row in rows:
+        if "error" in row and not (
+            row["dataset"] == "*" and row["peer"] in ran
+        ):  # it was installed since, or elsewhere
+            where = "all sets" if row["dataset"] == "*" else f"{row['dataset']} {row['split']}"
+            grouped.setdefault((row["peer"], row["error"]), []).append(where)
+    lines = [
+        {"peer": PEERS[peer].label, "what happened": error, "where (set and split)": ", ".join(where)}
+        for (peer, error), where in sorted(grouped.items(), key=lambda item: list(PEERS).index(item[0][0]))
+    ]
+    return Table("Failures", lines, "A peer that was not run or gave no scores.")

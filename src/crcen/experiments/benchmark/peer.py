@@ -1,0 +1,79 @@
+"""A peer: what it is, which settings are tried, at what cost, and how a search over them goes."""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from importlib import import_module, metadata
+from typing import TYPE_CHECKING, Any
+
+from crcen.experiments.benchmark.spaces import Pick, Range, candidates
+
+if TYPE_CHECKING:
+    from crcen.experiments.benchmark.search import Search
+
+__all__ = ["FAMILIES", "Peer"]
+
+FAMILIES = ("neural", "tree", "linear", "ensemble")
+
+
+@dataclass(frozen=True)
+class Peer:
+    """One method of the comparison.
+
+    Parameters
+    ----------
+    name, label, family
+        Its key, what tables print, and one of `FAMILIES`.
+    package
+        The distribution it comes from.
+    make
+        Setting and seed → unfitted estimator on one thread.
+    search
+        How its settings are tried and the best one is refitted.
+    default, space
+        Its settings: the first, and where the others lie; an empty space is the default alone.
+    modules
+        What must be importable.
+    is_weighted
+        Whether its rows are weighted so that both classes weigh the same.
+    is_costly
+        Left out of ``--peers core``.
+    max_cells
+        Rows × columns of the largest set it is run on; ``None`` for any.
+    note
+        What a reader must know to judge it.
+    """
+
+    name: str
+    label: str
+    family: str
+    package: str
+    make: Callable[[Mapping[str, Any], int], Any]
+    search: "Search"
+    default: Mapping[str, Any] = field(default_factory=dict)
+    space: Mapping[str, Range | Pick] = field(default_factory=dict)
+    modules: Sequence[str] = ()
+    is_weighted: bool = False
+    is_costly: bool = False
+    max_cells: int | None = None
+    note: str = ""
+
+    def settings(self, count: int) -> list[dict[str, Any]]:
+        """Up to ``count`` candidates, the default first."""
+        return candidates(self.default, self.space, count)
+
+    def missing(self) -> str:
+        """Why the peer cannot run here, as a sentence, or nothing."""
+        try:
+            for module in self.modules:
+                import_module(module)
+        except ImportError as error:
+            reason = " ".join(str(error).split())
+            return f"{self.package} is not installed here ({reason})" + (f"; {self.note}" if self.note else "")
+        return ""
+
+    def version(self) -> str:
+        """Package and version."""
+        try:
+            return f"{self.package} {metadata.version(self.package)}"
+        except metadata.PackageNotFoundError:
+            return self.package

@@ -1,0 +1,122 @@
+"""Tables from hand-made rows."""
+
+import numpy as np
+import pytest
+
+from crcen.experiments.benchmark.page import budgets, failures, own_decisions, ranks, scores, versus
+from crcen.experiments.benchmark.results import METRICS, Results
+
+PROTOCOL = {"test_size": 0.25}
+
+
+def row(peer, dataset, split, value, **other):
+    """A row whose every score is one number; lower is better for two of the metrics, so their sign is turned."""
+    metrics = {name: metric.sign * value for name, metric in METRICS.items()}
+    times = {"seconds_fit": 2.0, "processor_fit": 1.5, "seconds_predict": 0.1, "processor_predict": 0.1}
+    common = {"own_g_mean": value / 2, "own_f1": value / 4, "settings": 16, "version": "x 1", "processors": 2}
+    return {"peer": peer, "dataset": dataset, "split": split, **metrics, **times, **common, **other}
+
+
+def failed(peer, dataset, split=0):
+    return {"peer": peer, "dataset": dataset, "split": split, "version": "x 1", "processors": 2, "error": "no luck"}
+
+
+@pytest.fixture
+def rows():
+    """Three peers on two sets of either half, two splits each."""
+    values = {
+        "ecoli": (0.9, 0.8, 0.7),
+        "libras_move": (0.5, 0.6, 0.7),
+        "oil": (0.9, 0.8, 0.1),
+        "scene": (0.7, 0.703, 0.1),
+    }
+    return [
+        row(peer, name, split, value + 0.01 * split)
+        for name, three in values.items()
+        for peer, value in zip(("crcen_cv", "lightgbm", "logistic"), three, strict=True)
+        for split in (0, 1)
+    ]
+
+
+def column(table, key, title):
+    return {line[key]: line.get(title) for line in table.rows}
+
+
+def test_mean_ranks_of_each_half(rows):
+    development = column(ranks(Results(rows, "development"), "development"), "peer", "F1")
+    assert development == {"CRCEN, searched": "**2.00**", "LightGBM": "**2.00**", "logistic regression": "**2.00**"}
+    table = ranks(Results(rows, "confirmation"), "confirmation")
+    assert column(table, "peer", "log loss") == {
+        "CRCEN, searched": "**1.50**", "LightGBM": "**1.50**", "logistic regression": "3.00",
+    }  # fmt: skip
+    assert "over 2 sets" in table.note
+    assert "critical difference" in table.note
+    both = column(ranks(Results(rows), "all"), "peer", "G-mean")
+    assert both["CRCEN, searched"] == "**1.75**"
+
+
+def test_a_peer_that_failed_is_last_and_one_that_ran_in_part_is_not_ranked(rows):
+    kept = [r for r in rows if (r["peer"], r["dataset"]) != ("crcen_cv", "oil")]
+    broken = ranks(Results([*kept, failed("crcen_cv", "oil", 0), failed("crcen_cv", "oil", 1)], "confirmation"), "")
+    assert column(broken, "peer", "F1")["CRCEN, searched"] == "2.50"  # 3 and 2
+    partial = ranks(Results(kept, "confirmation"), "confirmation")
+    assert set(column(partial, "peer", "F1")) == {"LightGBM", "logistic regression"}
+    assert "Not ranked, since run on some sets or splits only: CRCEN, searched" in partial.note
+
+
+def test_scores_are_means_over_splits_with_the_best_in_bold(rows):
+    table = scores(Results([*rows, failed("tabm", "oil")]), "log_loss")
+    assert column(table, "set", "CRCEN, searched")["ecoli"] == "**-0.905**"
+    assert column(table, "set", "LightGBM")["ecoli"] == "-0.805"
+    assert column(table, "set", "TabM") == {"ecoli": "", "libras_move": "", "oil": "failed", "scene": ""}
+    assert column(table, "set", "half")["oil"] == "confirmation"
+    assert "lower is better" in table.note
+
+
+def test_wins_ties_losses_and_probabilities(rows):
+    table = versus(Results(rows), "all", PROTOCOL)
+    lines = {line["against"]: line for line in table.rows}
+    # 0.9 against 0.8 twice, 0.5 against 0.6, and 0.003 apart; the difference is one number on both splits.
+    assert lines["LightGBM"]["F1: sets"].startswith("2 / 1 / 1")
+    assert lines["logistic regression"]["log loss: sets"].startswith("3 / 0 / 1")
+    better, equal, worse = map(float, lines["logistic regression"]["F1: P"].split(" / "))
+    assert better > 0.9
+    assert better + equal + worse == pytest.approx(1.0, abs=0.011)
+
+
+def test_a_peer_that_is_surely_better_stands_out():
+    rows = [
+        row(peer, name, 0, value)
+        for peer, value in (("crcen_cv", 0.5), ("lightgbm", 0.6))
+        for name in ("ecoli", "libras_move", "car_eval_4", "arrhythmia", "webpage", "letter_img")
+    ]
+    (line,) = versus(Results(rows), "all", PROTOCOL).rows
+    assert line["G-mean: P"].startswith("**0.00 / ")
+    assert line["G-mean: sets"] == "0 / 0 / 6 (0, 0)"  # one split: no t-test
+
+
+def test_pairs_are_compared_on_the_splits_that_both_have(rows):
+    kept = [r for r in rows if (r["peer"], r["split"]) != ("lightgbm", 1)]
+    kept = [r | {"f1": 0.0} if (r["peer"], r["split"]) == ("crcen_cv", 1) else r for r in kept]
+    line = next(line for line in versus(Results(kept), "all", PROTOCOL).rows if line["against"] == "LightGBM")
+    assert line["F1: sets"].startswith("2 / 1 / 1")
+
+
+def test_budgets_and_own_decisions(rows):
+    table = budgets(Results([*rows, row("lightgbm", "isolet", 0, 0.5, settings=3), failed("lightgbm", "webpage")]))
+    line = next(line for line in table.rows if line["peer"] == "LightGBM")
+    assert line["settings"] == "3 to 16"
+    assert (line["sets"], line["splits"], line["failed"]) == ("6", "2", "1")
+    assert line["seconds to fit"] == "1.5"
+    own = column(own_decisions(Results(rows)), "peer", "G-mean")
+    assert float(own["logistic regression"]) == pytest.approx(np.mean([0.705, 0.705, 0.105, 0.105]) / 2, abs=6e-4)
+
+
+def test_failures_are_grouped_by_their_sentence():
+    absent = {"peer": "self_paced", "dataset": "*", "split": 0, "error": "not installed"}
+    since = {"peer": "lightgbm", "dataset": "*", "split": 0, "error": "not installed"}
+    rows = [absent, since, row("lightgbm", "oil", 0, 0.5), failed("rusboost", "oil"), failed("rusboost", "scene", 3)]
+    assert [tuple(line.values()) for line in failures(rows).rows] == [
+        ("RUSBoost", "no luck", "oil 0, scene 3"),
+        ("self-paced ensemble", "not installed", "all sets"),
+    ]
