@@ -16,8 +16,11 @@ from sklearn.model_selection import train_test_split
 
 import crcen
 
-GRID = {"hidden": [(8,), (32,)], "l2": [1e-4, 1e-3, 1e-2, 1e-1], "random_state": 0, "device": "cpu"}
-VARIANTS = {"training rows": {}, "out-of-fold rows": {"balance": "oof"}, "no solve": {"balance": False}}
+GRID = {
+    "hidden": [(8,), (32,)], "l2": [1e-4, 1e-3, 1e-2, 1e-1], "encoding": "standard", "n_members": 1, "random_state": 0,
+    "device": "cpu",
+}  # fmt: skip
+VARIANTS = {"training rows": {"balance": True}, "out-of-fold rows": {"balance": "oof"}, "no solve": {"balance": False}}
 
 
 def scores(model: crcen.CRCENClassifierCV, X: np.ndarray, y: np.ndarray) -> list[float]:
@@ -50,7 +53,7 @@ def main() -> None:
         for split in range(args.splits):
             X, X_test, y, y_test = train_test_split(data.X, data.y, stratify=data.y, random_state=split)
             models, seconds = {}, {}
-            for variant, params in {**VARIANTS, "halving": {"halving": True}}.items():
+            for variant, params in {**VARIANTS, "halving": {"balance": True, "halving": True}}.items():
                 start = time.perf_counter()
                 models[variant] = crcen.CRCENClassifierCV(**GRID, **params).fit(X, y)
                 seconds[variant] = time.perf_counter() - start

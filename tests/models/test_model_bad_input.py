@@ -251,6 +251,7 @@ BAD_PARAMETERS = {
     "device": ["gpu", "", None, 0],
     "random_state": ["seed", -1, 1.5],
     "verbose": ["loud", -1, None, 0.5],
+    "probability": ["platt", None, True, ["shift"]],
     "pos_label": ["yes", 2, [1], np.array([0, 1])],
     "weighting": [1.5, "balance", True],
 }

@@ -5,7 +5,7 @@ import pytest
 from sklearn.exceptions import NotFittedError
 from sklearn.utils.validation import check_is_fitted
 
-import crcen.models.search
+import crcen.training.engines
 from crcen import Budget, CRCENClassifierCV, InvalidInput, InvalidParameter, train
 
 LIGHT = {"hidden": [(2,), (4,)], "l2": [1e-3, 0.1], "cv": 3, "solver": "adam", "max_epochs": 5, "batch_size": 32,
@@ -59,7 +59,7 @@ class TestParameters:
             CRCENClassifierCV(**(LIGHT | given)).fit(*rare_rows())
 
     def test_bad_scoring_is_found_before_training(self, rare_rows, monkeypatch):
-        monkeypatch.setattr(crcen.models.search, "train", lambda *_, **__: pytest.fail("trained"))
+        monkeypatch.setattr(crcen.training.engines, "train", lambda *_, **__: pytest.fail("trained"))
         with pytest.raises(InvalidParameter, match="beauty"):
             CRCENClassifierCV(scoring="beauty", **LIGHT).fit(*rare_rows())
 
@@ -108,7 +108,7 @@ class TestInterruption:
         X, y = rare_rows()
         clf = CRCENClassifierCV(**LIGHT)
         before = dict(vars(clf))
-        monkeypatch.setattr(crcen.models.search, "train", interrupted_at(call))
+        monkeypatch.setattr(crcen.training.engines, "train", interrupted_at(call))
         with pytest.raises(KeyboardInterrupt):
             clf.fit(X, y)
         assert vars(clf) == before
@@ -122,7 +122,7 @@ class TestInterruption:
         X, y = rare_rows()
         clf = CRCENClassifierCV(**LIGHT).fit(X, y)
         before, logits = dict(vars(clf)), clf.decision_function(X)
-        monkeypatch.setattr(crcen.models.search, "train", interrupted_at(call))
+        monkeypatch.setattr(crcen.training.engines, "train", interrupted_at(call))
         other = np.where(y == 1, "b", "a")
         with pytest.raises(KeyboardInterrupt):
             clf.fit(X[:, :2], other)

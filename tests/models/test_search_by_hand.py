@@ -18,7 +18,7 @@ from sklearn.metrics import (
 )
 from sklearn.model_selection import ShuffleSplit, StratifiedKFold
 
-import crcen.models.search
+import crcen.training.engines
 from crcen import Budget, CRCENClassifierCV, TrainingJob, confusion_counts, key_equation, resolve, train
 
 EPOCHS = 14
@@ -39,7 +39,7 @@ def owned_by():
 
     X, y = np.arange(12.0)[:, None], np.arange(12) % 3 == 0
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(crcen.models.search, "train", spy)
+        patch.setattr(crcen.training.engines, "train", spy)
         CRCENClassifierCV(**(QUICK | FIXED | {"max_epochs": 1})).fit(X, y)
     return "rows" if seen[0].rows is not None else "pool"
 
@@ -167,7 +167,7 @@ class TestScores:
                 for job, result in zip(jobs, train(X, y, jobs, **kwargs), strict=True)
             ]
 
-        monkeypatch.setattr(crcen.models.search, "train", with_constant_logits)
+        monkeypatch.setattr(crcen.training.engines, "train", with_constant_logits)
         clf = CRCENClassifierCV(0.95, scoring=scoring, **FIXED, **QUICK).fit(X, y)
         assert clf.best_epochs_ == epoch
 

@@ -87,7 +87,12 @@ class TestTools:
             pipe.decision_function(X), alone.decision_function(StandardScaler().fit_transform(X))
         )
         pipe.set_params(search__l2=[0.5], search__hidden=(2,)).fit(X, y)
-        assert pipe["search"].best_params_ == {"weighting": "balanced", "hidden": (2,), "l2": 0.5}
+        assert pipe["search"].best_params_ == {
+            "weighting": "balanced",
+            "hidden": (2,),
+            "l2": 0.5,
+            "encoding": "standard",
+        }
 
     def test_calibration(self, rare_rows):
         X, y = rare_rows()

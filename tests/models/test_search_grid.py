@@ -8,7 +8,7 @@ import pytest
 from sklearn.base import clone
 from sklearn.model_selection import GridSearchCV
 
-import crcen.models.search
+import crcen.training.engines
 from crcen import Alpha, Budget, CRCENClassifier, CRCENClassifierCV, InvalidInput, train
 
 QUICK = {"solver": "adam", "max_epochs": 8, "batch_size": 32, "learning_rate": 0.05, "random_state": 0, "cv": 3}
@@ -25,7 +25,7 @@ def searched(monkeypatch):
         calls.append(list(jobs))
         return train(X, y, jobs, **kwargs)
 
-    monkeypatch.setattr(crcen.models.search, "train", spy)
+    monkeypatch.setattr(crcen.training.engines, "train", spy)
     return calls
 
 
@@ -58,7 +58,7 @@ class TestGrid:
     def test_lists_are_searched_and_scalars_fixed(self, rare_rows, given, hidden, l2):
         X, y = rare_rows()
         clf = CRCENClassifierCV(**(QUICK | given | {"max_epochs": 2})).fit(X, y)
-        expected = [{"weighting": "balanced", "hidden": h, "l2": p} for h in hidden for p in l2]
+        expected = [{"weighting": "balanced", "hidden": h, "l2": p, "encoding": "standard"} for h in hidden for p in l2]
         assert clf.cv_results_["params"] == expected
         assert clf.best_params_ in expected
         assert [w.shape[2] for w in clf.coefs_[:-1]] == list(clf.best_params_["hidden"])
@@ -119,7 +119,8 @@ class TestTable:
     def test_form_of_grid_search(self, clf, rare_rows):
         X, y = rare_rows()
         plain = CRCENClassifier(solver="adam", max_epochs=1)
-        grid = GridSearchCV(plain, {"hidden": [(2,)], "l2": [1e-3], "weighting": [None]}, cv=3).fit(X, y)
+        points = {"hidden": [(2,)], "l2": [1e-3], "weighting": [None], "encoding": ["standard"]}
+        grid = GridSearchCV(plain, points, cv=3).fit(X, y)
         times = {"mean_fit_time", "std_fit_time", "mean_score_time", "std_score_time"}  # a stack has no time a setting
         assert set(grid.cv_results_) - times == set(clf.cv_results_) - {"epochs", "is_dropped"}
         for name, column in grid.cv_results_.items():
@@ -187,7 +188,7 @@ class TestTable:
                     results[i] = replace(result, val_logits=np.full_like(result.val_logits, np.nan))
             return results
 
-        monkeypatch.setattr(crcen.models.search, "train", first_diverges)
+        monkeypatch.setattr(crcen.training.engines, "train", first_diverges)
         clf = CRCENClassifierCV(hidden=[(4,), (2,)], l2=1e-2, **QUICK).fit(X, y)
         assert clf.best_params_["hidden"] == (2,)
         assert clf.cv_results_["rank_test_score"].tolist() == [2, 1]

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from sklearn.metrics import average_precision_score, roc_auc_score
 
-import crcen.models.search
+import crcen.training.engines
 from crcen import CRCENClassifier, CRCENClassifierCV, train
 
 SEEDS = range(12)
@@ -66,7 +66,7 @@ class TestGarbage:
             calls.append((jobs, results))
             return results
 
-        monkeypatch.setattr(crcen.models.search, "train", spy)
+        monkeypatch.setattr(crcen.training.engines, "train", spy)
         return calls
 
     @pytest.mark.parametrize(

@@ -68,7 +68,9 @@ def test_the_loop_is_torchs_adam_on_the_documented_objective(hidden, activation)
             optimiser.zero_grad()
             y = batch.y.double()
             w = batch.weight.double() * torch.where(y > 0, LAM, 1 - LAM)
-            loss = torch_row_loss("cross_entropy", torch_logits(batch.x[:, :-1].double(), weights, biases, activation), y)
+            loss = torch_row_loss(
+                "cross_entropy", torch_logits(batch.x[:, :-1].double(), weights, biases, activation), y
+            )
             objective = (w * loss).sum() / (len(batch) * mean_weight()) + 0.005 * sum((p**2).sum() for p in weights)
             objective.backward()
             optimiser.step()

@@ -2,6 +2,7 @@
 
 import warnings
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -14,6 +15,8 @@ from sklearn.utils import check_random_state
 from crcen.exceptions import InvalidInput, InvalidParameter, TrainingFailed
 from crcen.models.atomic import all_or_nothing
 from crcen.models.fitted import FittedNetworks
+from crcen.models.incremental import IncrementalFit
+from crcen.models.probability import PROBABILITIES, disagreement, fit_map, held_out_logits, probability_folds
 from crcen.models.progress import progress_bar
 from crcen.models.validation import (
     check_choice,
@@ -23,6 +26,8 @@ from crcen.models.validation import (
     check_number,
     check_rows,
     check_weights,
+    encoding_of,
+    positive_label,
 )
 from crcen.theory.key_equation import key_equation_of_logits
 from crcen.theory.specs import positive_number
@@ -43,7 +48,7 @@ _BALANCED = 1e-12  # what the solve leaves of the key equation, unless no shift 
 _DEFAULT_EPOCHS = {"adam": 30, "lbfgs": 500}
 
 
-class CRCENClassifier(FittedNetworks, ClassifierMixin, BaseEstimator):
+class CRCENClassifier(IncrementalFit, FittedNetworks, ClassifierMixin, BaseEstimator):
     """Neural networks for rare events, trained and decided at a stated price.
 
     The objective is class-wise reweighted cross entropy,
@@ -56,14 +61,14 @@ class CRCENClassifier(FittedNetworks, ClassifierMixin, BaseEstimator):
     weighting : "balanced", None, float, Lam, Alpha, CostRatio, Budget, dict, default="balanced"
         What a miss is worth: a float is λ in (0, 1), ``None`` is λ = ½, ``"balanced"`` is α = 1, ``Budget(5)`` pays up
         to five false alarms for one more catch, a dict gives a weight a label.
-    hidden : tuple of int, default=(32,)
+    hidden : tuple of int, default=(64, 32)
         Hidden layer sizes; ``()`` is weighted logistic regression.
     activation : {"relu", "tanh", "sigmoid", "gelu", "silu"}, default="relu"
         Hidden activation.
-    l2 : float, default=1e-4
+    l2 : float, default=0.01
         Penalty on weights, never on biases. (scikit-learn's MLP calls its penalty ``alpha`` and divides it by the
         batch's weight; ``alpha = l2 * batch_size`` there is the same penalty.)
-    n_members : int, default=1
+    n_members : int, default=4
         Networks trained in one stack and averaged as logits.
     solver : {"auto", "adam", "lbfgs"}, default="auto"
         Mini-batch Adam with a one-cycle rate, or full-batch L-BFGS in float64. ``"auto"`` is L-BFGS where there is no
@@ -80,16 +85,23 @@ class CRCENClassifier(FittedNetworks, ClassifierMixin, BaseEstimator):
         Hold out a share of the rows and keep each network's best epoch on them.
     validation_fraction : float, default=0.1
         That share.
-    encoding : {"standard", "robust", "quantile", "piecewise", "tree"}, default="standard"
-        The frozen input layer, fitted on the training rows (sample weights count, class weights do not): standardised
-        columns; median and middle half with large values bent smoothly; normal scores; or standardised columns and
-        beside each a ramp for every bin between its quantiles, or between the splits of a small tree on it alone.
+    encoding : {"auto", "standard", "robust", "quantile", "piecewise", "tree", "steps"}, default="auto"
+        The frozen input layer, fitted on the training rows (sample weights count, class weights do not):
+        ``"standard"``ised columns; ``"robust"`` ones by median and middle half, large values bent smoothly; normal
+        scores (``"quantile"``); or standardised columns and beside each a ramp for every bin between its quantiles
+        (``"piecewise"``), for every bin between the splits of a small tree on that column alone (``"tree"``), or a
+        step at every such split (``"steps"``). ``"auto"`` is ``"steps"`` for a network with a hidden layer and
+        ``"standard"`` without, where the model stays weighted logistic regression.
     bins : int, default=12
         The largest number of bins a column.
     standardize : bool, default=True
         ``False`` takes inputs as they are, whatever ``encoding``.
     balance : bool, default=True
         Solve the output bias for the key equation after training, on all rows given to ``fit``.
+    probability : {"shift", "balance", "temperature", "isotonic"}, default="shift"
+        How ``predict_proba`` comes from the natural logit: as it is, so that `predict` is exactly p > 1 − λ, or through
+        a map fitted on out-of-fold logits (four stratified folds, trained in the same stack): an intercept, a slope and
+        an intercept, or any rising function. Nothing else changes.
     pos_label : default=None
         The positive class; ``None`` is the rarer one, ``classes_[1]`` on a tie.
     device : {"auto", "cpu", "cuda"}, default="auto"
@@ -116,6 +128,11 @@ class CRCENClassifier(FittedNetworks, ClassifierMixin, BaseEstimator):
     shift_ : float
         Added to the averaged logit of several members by the balance solve; 0 for a single network, whose own bias
         carries it.
+    probability_map_ : ndarray
+        The map of ``probability``: slope and intercept, or corners, in logits.
+    probability_disagreement_ : float
+        Share of the out-of-fold rows that ``predict_proba`` puts on the other side of 1 − λ than `predict`; 0 for
+        ``"shift"``.
     n_iter_, loss_curve_, status_ : int, ndarray, str
         Epochs of the longest member, the members' mean training objective, and how training ended.
     n_features_in_, feature_names_in_
@@ -143,10 +160,10 @@ class CRCENClassifier(FittedNetworks, ClassifierMixin, BaseEstimator):
         self,
         weighting: Any = "balanced",
         *,
-        hidden: Any = (32,),
+        hidden: Any = (64, 32),
         activation: str = "relu",
-        l2: float = 1e-4,
-        n_members: int = 1,
+        l2: float = 1e-2,
+        n_members: int = 4,
         solver: str = "auto",
         max_epochs: int | None = None,
         batch_size: int = 128,
@@ -154,10 +171,11 @@ class CRCENClassifier(FittedNetworks, ClassifierMixin, BaseEstimator):
         tol: float = 1e-5,
         early_stopping: bool = False,
         validation_fraction: float = 0.1,
-        encoding: str = "standard",
+        encoding: str = "auto",
         bins: int = 12,
         standardize: bool = True,
         balance: bool = True,
+        probability: str = "shift",
         pos_label: Any = None,
         device: str = "auto",
         random_state: Any = None,
@@ -179,6 +197,7 @@ class CRCENClassifier(FittedNetworks, ClassifierMixin, BaseEstimator):
         self.bins = bins
         self.standardize = standardize
         self.balance = balance
+        self.probability = probability
         self.pos_label = pos_label
         self.device = device
         self.random_state = random_state
@@ -213,9 +232,12 @@ class CRCENClassifier(FittedNetworks, ClassifierMixin, BaseEstimator):
         target = y == self.pos_label_
         self.weighting_ = self._resolve(target, weights)
         jobs = self._jobs(target, weights)
+        folds, fold_jobs = self._fold_jobs(jobs, target, weights)
         with progress_bar(f"{type(self).__name__}", visible=bool(self.verbose)) as progress:
-            results = train(X, target, jobs, sample_weight=weights, device=self.device, progress=progress)
-        self._store(self._finite(results), X, target, weights)
+            results = train(X, target, jobs + fold_jobs, sample_weight=weights, device=self.device, progress=progress)
+        self._store(self._finite(results[: len(jobs)]), X, target, weights)
+        row_weights = self.weighting_.row_weights(target, weights) if self._balances_training_rows() else None
+        self._fit_probability(target, held_out_logits(folds, results[len(jobs) :], X, target, row_weights), weights)
 
     def __sklearn_tags__(self) -> Any:
         """Binary for now."""
@@ -229,7 +251,7 @@ class CRCENClassifier(FittedNetworks, ClassifierMixin, BaseEstimator):
         check_hidden(self, self.hidden)
         check_choice(self, "activation", tuple(ACTIVATIONS))
         check_choice(self, "solver", ("auto", "adam", "lbfgs"))
-        check_choice(self, "encoding", ENCODINGS)
+        check_choice(self, "encoding", ("auto", *ENCODINGS))
         check_number(self, "bins", low=2, integer=True)
         check_number(self, "l2", low=0)
         check_number(self, "n_members", low=1, integer=True)
@@ -240,6 +262,7 @@ class CRCENClassifier(FittedNetworks, ClassifierMixin, BaseEstimator):
             check_number(self, "max_epochs", low=1, integer=True)
         for flag in ("early_stopping", "standardize", "balance"):
             check_flag(self, flag)
+        check_choice(self, "probability", PROBABILITIES)
         check_number(self, "validation_fraction", low=0, high=0.9, open_low=True)
         if not isinstance(self.verbose, bool | np.bool_):
             check_number(self, "verbose", low=0, integer=True)
@@ -247,18 +270,7 @@ class CRCENClassifier(FittedNetworks, ClassifierMixin, BaseEstimator):
             raise InvalidParameter(f"device must be 'auto', 'cpu' or 'cuda': got {self.device!r}.")
 
     def _positive_label(self, y: NDArray[Any], weights: Array) -> Any:
-        totals = [float(weights[y == label].sum()) for label in self.classes_]
-        for label, total in zip(self.classes_, totals, strict=True):
-            if total <= 0:
-                raise InvalidInput(f"both classes need weight: every row of class {label} has sample_weight 0.")
-        if self.pos_label is None:
-            if abs(totals[0] - totals[1]) <= 1e-9 * sum(totals):  # weights that balance the classes: count rows
-                totals = [float((y == label).sum()) for label in self.classes_]
-            return self.classes_[0] if totals[0] < totals[1] else self.classes_[1]
-        if np.ndim(self.pos_label) or self.pos_label not in list(self.classes_):
-            listed = ", ".join(repr(c) for c in self.classes_.tolist())
-            raise InvalidParameter(f"pos_label must be one of the classes {listed}: got {self.pos_label!r}.")
-        return self.pos_label
+        return positive_label(self.pos_label, self.classes_, y, weights)
 
     def _resolve(self, target: NDArray[np.bool_], weights: Array) -> ClassWeighting:
         return self._resolve_one(self.weighting, target, weights)
@@ -320,7 +332,7 @@ class CRCENClassifier(FittedNetworks, ClassifierMixin, BaseEstimator):
                 tol=float(self.tol),
                 seed=self._member_seed(base, member),
                 shuffle_seed=base,
-                encoding=self.encoding,
+                encoding=encoding_of(self.encoding, hidden),
                 bins=int(self.bins),
                 standardize=bool(self.standardize),
                 balance=self._balances_training_rows(),
@@ -351,6 +363,29 @@ class CRCENClassifier(FittedNetworks, ClassifierMixin, BaseEstimator):
                 f"validation_fraction or turn early_stopping off."
             )
         return np.sort(rows), np.sort(val_rows)
+
+    def _fold_jobs(
+        self, jobs: list[TrainingJob], target: NDArray[np.bool_], weights: Array
+    ) -> tuple[list[tuple[NDArray[np.int64], NDArray[np.int64]]], list[TrainingJob]]:
+        """The folds of a fitted probability map and the members' jobs on each; none for the plain shift."""
+        if self.probability == "shift":
+            return [], []
+        folds, extra = probability_folds(target, weights, jobs[0].shuffle_seed), []
+        for fold, _ in folds:
+            inside = np.zeros_like(weights)
+            inside[fold] = weights[fold]
+            rows, val_rows = self._split(target, inside, jobs[0].shuffle_seed)
+            rows = fold if rows is None else rows
+            extra += [replace(job, rows=rows, pool=rows, val_rows=val_rows) for job in jobs]
+        return folds, extra
+
+    def _fit_probability(self, target: NDArray[np.bool_], oof: Array, weights: Array) -> None:
+        """Fit the map of natural logits to probabilities on out-of-fold weighted logits, NaN where there is none."""
+        seen = np.isfinite(oof)
+        natural, weights = oof[seen] - self.weighting_.logit_shift, weights[seen]
+        self.probability_map_ = fit_map(self.probability, target[seen], natural, weights)
+        price = self._price_of_decision().logit_shift
+        self.probability_disagreement_ = disagreement(self.probability_map_, natural, price, weights)
 
     def _finite(self, results: list[TrainingResult]) -> list[TrainingResult]:
         """Results that can be used; one warning for the rest."""
@@ -394,6 +429,10 @@ class CRCENClassifier(FittedNetworks, ClassifierMixin, BaseEstimator):
     def _penalty(self) -> float:
         """The l2 of the fitted networks."""
         return float(self.l2)
+
+    def _price_of_decision(self) -> ClassWeighting:
+        """The weighting that `predict` decides at."""
+        return self.weighting_
 
     def _training_weighting(self) -> ClassWeighting:
         """The weighting of the training loss."""

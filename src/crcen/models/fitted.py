@@ -7,6 +7,7 @@ from numpy.typing import NDArray
 from sklearn.utils.validation import check_is_fitted
 
 from crcen.exceptions import InvalidInput
+from crcen.models.probability import apply_map
 from crcen.models.validation import check_rows
 from crcen.theory.decision import sigmoid
 from crcen.theory.weighting import ClassWeighting
@@ -28,6 +29,7 @@ class FittedNetworks:
     coefs_: list[Array]
     intercepts_: list[Array]
     shift_: float
+    probability_map_: Array
     activation: str
 
     def decision_function(self, X: Any) -> Array:
@@ -42,7 +44,8 @@ class FittedNetworks:
 
     def predict_proba(self, X: Any) -> Array:
         """Natural posterior, (n, 2) in the order of ``classes_``: the weighting is taken out again."""
-        return self._two_columns(self._logits(X) - self.weighting_.logit_shift)
+        natural = self._logits(X) - self.weighting_.logit_shift
+        return self._two_columns(apply_map(self.probability_map_, natural))
 
     def weighted_proba(self, X: Any) -> Array:
         """The paper's q: probabilities under the weighting, in the shape of `predict_proba`."""

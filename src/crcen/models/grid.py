@@ -1,12 +1,17 @@
 """The grid of a search: its points, the rows they are tried on, and their outcomes."""
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-__all__ = ["Outcome", "SearchRows", "Setting", "is_list_of_networks"]
+from crcen.theory.expense import ExpenseTable, expense_table
+from crcen.theory.metrics import ConfusionCounts, confusion_counts
+from crcen.theory.weighting import ClassWeighting
+
+__all__ = ["Outcome", "SearchRows", "Setting", "is_list_of_networks", "operating_points"]
 
 Array = NDArray[np.float64]
 Index = NDArray[np.int64]
@@ -20,10 +25,11 @@ class Setting:
     weighting: Any
     hidden: tuple[int, ...]
     l2: float
+    encoding: str = "standard"
 
     def params(self) -> dict[str, Any]:
         """As keyword arguments of `CRCENClassifier`."""
-        return {"weighting": self.weighting, "hidden": self.hidden, "l2": self.l2}
+        return {"weighting": self.weighting, "hidden": self.hidden, "l2": self.l2, "encoding": self.encoding}
 
 
 @dataclass(frozen=True, eq=False)
@@ -62,3 +68,29 @@ def is_list_of_networks(hidden: Any) -> bool:
     if isinstance(hidden, list):
         return True
     return isinstance(hidden, tuple) and len(hidden) > 0 and all(isinstance(h, tuple | list) for h in hidden)
+
+
+def operating_points(
+    outcomes: list[Outcome], rows: SearchRows, resolve: Callable[[Any, NDArray[np.bool_], Array], ClassWeighting]
+) -> tuple[list[ConfusionCounts], ExpenseTable | None]:
+    """Out-of-fold counts of every weighting at its best setting, and the expense along them.
+
+    All from the search, one network a fold and not balanced, so that the steps of a path can be compared.
+    """
+    best: dict[int, Outcome] = {}
+    for outcome in outcomes:
+        rival = best.setdefault(outcome.setting.weighting_index, outcome)
+        if (not outcome.is_dropped, outcome.merit) > (not rival.is_dropped, rival.merit):
+            best[outcome.setting.weighting_index] = outcome
+    resolved, counts = [], []
+    for outcome in best.values():
+        seen = np.isfinite(outcome.logits)
+        resolved.append(resolve(outcome.setting.weighting, rows.target, rows.weights))
+        counts.append(confusion_counts(rows.target[seen], outcome.logits[seen] > 0, rows.weights[seen]))
+    order = np.argsort([weighting.cost_ratio for weighting in resolved])
+    prices = [resolved[i].cost_ratio for i in order]
+    table = None
+    if len(prices) > 1 and np.all(np.diff(prices) > 0):
+        ordered = [counts[i] for i in order]
+        table = expense_table([resolved[i] for i in order], [c.fn for c in ordered], [c.fp for c in ordered])
+    return counts, table

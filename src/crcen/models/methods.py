@@ -69,12 +69,15 @@ def _ensemble(name: str) -> Callable[..., Any]:
     return make
 
 
+# The paper's network, which the package's defaults have left behind.
+_PAPER = {"hidden": (32,), "l2": 1e-4, "n_members": 1, "encoding": "standard"}
+
 METHODS: dict[str, Method] = {
     "mlp": Method(
         "MLP",
         "network with plain cross entropy, decided at 1/2",
         "this package, weighting=None",
-        lambda **params: CRCENClassifier(**{"weighting": None, **params}),
+        lambda **params: CRCENClassifier(**{"weighting": None, **_PAPER, **params}),
         training=NetworkTraining(weighting=None, price=None),
     ),
     "csmlp": Method(
@@ -88,7 +91,7 @@ METHODS: dict[str, Method] = {
         "CRCEN",
         "network with class-wise reweighted cross entropy, α = 1",
         "this package, after Li and Zhu",
-        lambda **params: CRCENClassifier(**params),
+        lambda **params: CRCENClassifier(**{**_PAPER, **params}),
         training=NetworkTraining(weighting="balanced", price="balanced"),
     ),
     "adasyn": Method(
@@ -127,7 +130,7 @@ METHODS: dict[str, Method] = {
         "MLP, threshold",
         "network with plain cross entropy, decided at 1−λ",
         "this package, the control",
-        lambda **params: MovedThresholdClassifier(**params),
+        lambda **params: MovedThresholdClassifier(**{**_PAPER, **params}),
         training=NetworkTraining(weighting=None, price="balanced"),
         in_paper=False,
     ),
@@ -135,7 +138,7 @@ METHODS: dict[str, Method] = {
         "CRCEN, averaged",
         "several CRCEN networks averaged as logits",
         "this package",
-        lambda **params: CRCENClassifier(**{"n_members": 8, **params}),
+        lambda **params: CRCENClassifier(**{**_PAPER, "n_members": 8, **params}),
         training=NetworkTraining(weighting="balanced", price="balanced"),
         in_paper=False,
     ),

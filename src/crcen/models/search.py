@@ -7,21 +7,28 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from sklearn.model_selection import check_cv
 
 from crcen.exceptions import InvalidInput, InvalidParameter
 from crcen.models.atomic import all_or_nothing
 from crcen.models.classifier import CRCENClassifier
-from crcen.models.grid import Outcome, SearchRows, Setting, is_list_of_networks
+from crcen.models.folds import checked_folds
+from crcen.models.grid import Outcome, SearchRows, Setting, is_list_of_networks, operating_points
 from crcen.models.progress import progress_bar
 from crcen.models.scoring import LOG_LOSSES, check_scoring, held_out_score, log_losses, score_table
-from crcen.models.validation import check_choice, check_flag, check_hidden, check_labels, check_rows, check_weights
-from crcen.theory.expense import ExpenseTable, expense_table
+from crcen.models.validation import (
+    check_choice,
+    check_flag,
+    check_hidden,
+    check_labels,
+    check_number,
+    check_rows,
+    check_weights,
+    encoding_of,
+)
 from crcen.theory.key_equation import key_equation_of_logits
-from crcen.theory.metrics import ConfusionCounts, confusion_counts
 from crcen.theory.weighting import ClassWeighting
 from crcen.training.balance import solve_shifts
-from crcen.training.engine import train
+from crcen.training.engines import ENGINES, find_engine
 from crcen.training.jobs import TrainingJob, TrainingResult
 
 __all__ = ["CRCENClassifierCV"]
@@ -29,7 +36,8 @@ __all__ = ["CRCENClassifierCV"]
 Array = NDArray[np.float64]
 Index = NDArray[np.int64]
 
-# Held-out logits of a search are kept for every epoch while they take no more than this.
+# Held-out logits of a search are kept for every epoch while they take no more than this, or than a quarter of the bound
+# on memory; else for every second epoch, every third, and so on.
 _RECORD_BYTES = 2**30
 # With ``halving``: a first round over this share of the schedule, after which this share of the settings goes on.
 _HALVING_EPOCHS, _HALVING_KEEP = 0.25, 0.25
@@ -46,9 +54,11 @@ class CRCENClassifierCV(CRCENClassifier):
     ----------
     weighting : as in CRCENClassifier, or a list of such, default="balanced"
         A list is searched. A weight that was chosen by F1 or G-mean is not a stated price any more.
-    hidden : int, tuple, or a list of such, default=[(8,), (16,), (32,), (64,)]
+    hidden : int, tuple, or a list of such, default=[(64,), (64, 32)]
         A list is searched; a tuple is one network.
     l2 : float or list of float, default=[1e-4, 1e-3, 1e-2, 1e-1]
+        A list is searched.
+    encoding : str or list of str, default=["standard", "steps"]
         A list is searched.
     cv : int, splitter or iterable, default=4
         As in scikit-learn; an int is stratified folds, shuffled by ``random_state``.
@@ -60,12 +70,16 @@ class CRCENClassifierCV(CRCENClassifier):
         Take the simplest setting (fewest hidden units, then largest l2) within one standard error of the best.
     halving : bool, default=False
         Try all settings on a quarter of the schedule first and run the best quarter of them in full.
+    engine : {"local", "ray"}, default="local"
+        Where the stacks are trained: in this process, or as tasks of a Ray cluster. The result is the same.
+    memory_bytes : int, default=None
+        Bound on the memory of the search beside the rows themselves; a stack that would exceed it is split. ``None`` is
+        half of what is free.
     balance : "oof", True or False, default="oof"
         Solve the output bias on the out-of-fold logits, on the training rows as `CRCENClassifier` does, or not at all.
         On new rows of the benchmark the first kept closest to the key equation and had the best probabilities.
-    n_members, activation, solver, max_epochs, batch_size, learning_rate, tol, encoding, bins, standardize,
-    pos_label, device,
-    random_state, verbose
+    n_members, activation, solver, max_epochs, batch_size, learning_rate, tol, bins, standardize, pos_label, device,
+    probability, random_state, verbose
         As in `CRCENClassifier`. ``max_epochs`` is the length of the schedule of which a cut is chosen.
 
     Attributes
@@ -95,23 +109,26 @@ class CRCENClassifierCV(CRCENClassifier):
         self,
         weighting: Any = "balanced",
         *,
-        hidden: Any = ((8,), (16,), (32,), (64,)),
+        hidden: Any = ((64,), (64, 32)),
         l2: Any = (1e-4, 1e-3, 1e-2, 1e-1),
-        n_members: int = 1,
+        n_members: int = 4,
         cv: Any = 4,
         scoring: Any = None,
         one_standard_error: bool = False,
         halving: bool = False,
+        engine: str = "local",
+        memory_bytes: int | None = None,
         activation: str = "relu",
         solver: str = "auto",
         max_epochs: int | None = None,
         batch_size: int = 128,
         learning_rate: float = 0.01,
         tol: float = 1e-5,
-        encoding: str = "standard",
+        encoding: Any = ("standard", "steps"),
         bins: int = 12,
         standardize: bool = True,
         balance: Any = "oof",
+        probability: str = "shift",
         pos_label: Any = None,
         device: str = "auto",
         random_state: Any = None,
@@ -132,6 +149,7 @@ class CRCENClassifierCV(CRCENClassifier):
             bins=bins,
             standardize=standardize,
             balance=balance,
+            probability=probability,
             pos_label=pos_label,
             device=device,
             random_state=random_state,
@@ -140,6 +158,8 @@ class CRCENClassifierCV(CRCENClassifier):
         self.cv = cv
         self.scoring = scoring
         self.one_standard_error = one_standard_error
+        self.engine = engine
+        self.memory_bytes = memory_bytes
         self.halving = halving
 
     def fit(self, X: Any, y: Any, sample_weight: Any = None, groups: Any = None) -> "CRCENClassifierCV":
@@ -166,7 +186,10 @@ class CRCENClassifierCV(CRCENClassifier):
         self.pos_label_ = self._positive_label(y, weights)
         target = y == self.pos_label_
         seed = self._base_seed()
-        rows = SearchRows(X, y, target, weights, self._folds(X, y, target, weights, groups, seed))
+        folds = checked_folds(self.cv, X, y, target, weights, groups, seed)
+        if len(folds) < 2 and self.one_standard_error:
+            raise InvalidParameter("one_standard_error needs at least two folds: got 1.")
+        rows = SearchRows(X, y, target, weights, folds)
         with progress_bar(type(self).__name__, visible=bool(self.verbose)) as progress:
             outcomes = self._search(settings, rows, scoring, seed, lambda share: progress(0.7 * share))
             best = self._choose(outcomes)
@@ -186,11 +209,13 @@ class CRCENClassifierCV(CRCENClassifier):
         weightings = self.weighting if isinstance(self.weighting, list) else [self.weighting]
         hidden = self.hidden if is_list_of_networks(self.hidden) else [self.hidden]
         l2 = list(self.l2) if isinstance(self.l2, list | tuple | np.ndarray) else [self.l2]
-        for name, values in (("weighting", weightings), ("hidden", hidden), ("l2", l2)):
+        encodings = list(self.encoding) if isinstance(self.encoding, list | tuple) else [self.encoding]
+        for name, values in (("weighting", weightings), ("hidden", hidden), ("l2", l2), ("encoding", encodings)):
             if not len(values):
                 raise InvalidParameter(f"{name} of {type(self).__name__} must not be an empty list.")
         settings = []
-        for (index, weighting), h, penalty in product(enumerate(weightings), hidden, l2):
+        for (index, weighting), h, penalty, encoding in product(enumerate(weightings), hidden, l2, encodings):
+            layers = check_hidden(self, h)
             # Every setting must be one that CRCENClassifier takes; its own check says what is wrong.
             CRCENClassifier(
                 weighting,
@@ -203,16 +228,20 @@ class CRCENClassifierCV(CRCENClassifier):
                 batch_size=self.batch_size,
                 learning_rate=self.learning_rate,
                 tol=self.tol,
-                encoding=self.encoding,
+                encoding=encoding,
                 bins=self.bins,
                 standardize=self.standardize,
+                probability=self.probability,
                 device=self.device,
                 verbose=self.verbose,
             )._check_parameters()
-            settings.append(Setting(index, weighting, check_hidden(self, h), float(penalty)))
+            settings.append(Setting(index, weighting, layers, float(penalty), encoding_of(encoding, layers)))
         check_choice(self, "balance", (True, False, "oof"))
         check_flag(self, "one_standard_error")
         check_flag(self, "halving")
+        check_choice(self, "engine", tuple(ENGINES))
+        if self.memory_bytes is not None:
+            check_number(self, "memory_bytes", low=1, integer=True)
         return settings
 
     def _scoring(self, settings: list[Setting]) -> Any:
@@ -225,28 +254,6 @@ class CRCENClassifierCV(CRCENClassifier):
                 "use scoring=None for the natural log loss, or search one weighting."
             )
         return check_scoring(self.scoring)
-
-    def _folds(
-        self, X: Array, y: NDArray[Any], target: NDArray[np.bool_], weights: Array, groups: Any, seed: int
-    ) -> list[tuple[Index, Index]]:
-        try:
-            splitter = check_cv(self.cv, y, classifier=True)
-            if isinstance(self.cv, int | np.integer):
-                splitter.shuffle, splitter.random_state = True, seed
-            folds = [(_positions(a), _positions(b)) for a, b in splitter.split(X, y, groups)]
-        except ValueError as error:
-            raise InvalidInput(f"cv={self.cv!r} cannot split these rows: {error}") from error
-        for train_rows, held_out in folds:
-            if not weights[held_out].any():
-                raise InvalidInput("a test fold holds no row with weight; use fewer folds or drop rows of weight 0.")
-            if not weights[train_rows][target[train_rows]].any() or not weights[train_rows][~target[train_rows]].any():
-                raise InvalidInput(
-                    f"a training fold holds one class only: got {int(target.sum())} positive rows for {len(folds)} "
-                    f"folds; use fewer folds or stratified ones."
-                )
-        if len(folds) < 2 and self.one_standard_error:
-            raise InvalidParameter("one_standard_error needs at least two folds: got 1.")
-        return folds
 
     # -- the search ----------------------------------------------------------------------------------------------
 
@@ -264,7 +271,7 @@ class CRCENClassifierCV(CRCENClassifier):
             tol=float(self.tol),
             seed=self._member_seed(seed, member),
             shuffle_seed=seed,
-            encoding=self.encoding,
+            encoding=setting.encoding,
             bins=int(self.bins),
             standardize=bool(self.standardize),
             balance=self._balances_training_rows(),
@@ -303,10 +310,10 @@ class CRCENClassifierCV(CRCENClassifier):
                 if job.solver == "adam":
                     epochs = max(1, round(share * job.max_epochs))
                     size = 4 * len(settings) * sum(len(test) for _, test in rows.folds) * epochs
-                    every = -(-size // _RECORD_BYTES)
+                    every = -(-size // self._record_bytes())
                     job = replace(job, val_rows=held_out, max_epochs=epochs, record_every=every)
                 jobs.append(job)
-        results = train(rows.X, rows.target, jobs, sample_weight=rows.weights, device=self.device, progress=progress)
+        results = self._train(rows, jobs, progress)
         count = len(rows.folds)
         return [
             self._outcome(setting, own, results[i * count : (i + 1) * count], rows, scoring)
@@ -366,7 +373,21 @@ class CRCENClassifierCV(CRCENClassifier):
                 resolved = self.weighting_ if fold is None else self._resolve_fold(chosen.setting.weighting, rows, fold)
                 job = self._job(chosen.setting, resolved.lam, seed, member, len(rows.X))
                 jobs.append(replace(job, pool=fold, stop_epoch=chosen.epochs))
-        return train(rows.X, rows.target, jobs, sample_weight=rows.weights, device=self.device, progress=progress)
+        return self._train(rows, jobs, progress)
+
+    def _record_bytes(self) -> int:
+        return _RECORD_BYTES if self.memory_bytes is None else min(_RECORD_BYTES, max(1, self.memory_bytes // 4))
+
+    def _train(self, rows: SearchRows, jobs: list[TrainingJob], progress: Any) -> list[TrainingResult]:
+        return find_engine(self.engine)(
+            rows.X,
+            rows.target,
+            jobs,
+            sample_weight=rows.weights,
+            device=self.device,
+            memory_bytes=None if self.memory_bytes is None else self.memory_bytes - self._record_bytes(),
+            progress=progress,
+        )
 
     def _keep(
         self, outcomes: list[Outcome], best: int, scoring: Any, rows: SearchRows, results: list[TrainingResult]
@@ -390,6 +411,7 @@ class CRCENClassifierCV(CRCENClassifier):
             oof, self.shift_ = oof + self.oof_shift_, self.shift_ + self.oof_shift_
             logits = self._mean_logits(rows.X) + self.shift_
             self.key_equation_ = key_equation_of_logits(rows.target, logits, self.weighting_, rows.weights)
+        self._fit_probability(rows.target, oof, rows.weights)
         self.oof_decision_function_ = oof if self._positive_is_last() else -oof
         self.best_index_, self.scorer_, self.n_splits_ = best, scoring, len(rows.folds)
         self.best_params_, self.best_epochs_ = chosen.setting.params(), chosen.epochs
@@ -400,41 +422,10 @@ class CRCENClassifierCV(CRCENClassifier):
             np.array([outcome.is_dropped for outcome in outcomes]),
             np.array([outcome.scores for outcome in outcomes]),
         )
-        self.oof_counts_, self.oof_expense_ = self._operating_points(outcomes, rows)
-
-    def _operating_points(
-        self, outcomes: list[Outcome], rows: SearchRows
-    ) -> tuple[list[ConfusionCounts], ExpenseTable | None]:
-        """Out-of-fold counts of every weighting at its best setting, and the expense along them.
-
-        All from the search, one network a fold and not balanced, so that the steps of a path can be compared.
-        """
-        best: dict[int, Outcome] = {}
-        for outcome in outcomes:
-            rival = best.setdefault(outcome.setting.weighting_index, outcome)
-            if (not outcome.is_dropped, outcome.merit) > (not rival.is_dropped, rival.merit):
-                best[outcome.setting.weighting_index] = outcome
-        resolved, counts = [], []
-        for outcome in best.values():
-            seen = np.isfinite(outcome.logits)
-            resolved.append(self._resolve_one(outcome.setting.weighting, rows.target, rows.weights))
-            counts.append(confusion_counts(rows.target[seen], outcome.logits[seen] > 0, rows.weights[seen]))
-        order = np.argsort([weighting.cost_ratio for weighting in resolved])
-        prices = [resolved[i].cost_ratio for i in order]
-        table = None
-        if len(prices) > 1 and np.all(np.diff(prices) > 0):
-            ordered = [counts[i] for i in order]
-            table = expense_table([resolved[i] for i in order], [c.fn for c in ordered], [c.fp for c in ordered])
-        return counts, table
+        self.oof_counts_, self.oof_expense_ = operating_points(outcomes, rows, self._resolve_one)
 
     def _resolve_fold(self, weighting: Any, rows: SearchRows, fold: Index) -> ClassWeighting:
         return self._resolve_one(weighting, rows.target[fold], rows.weights[fold])
-
-
-def _positions(rows: Any) -> Index:
-    """Row numbers in order, also from a mask."""
-    found = np.asarray(rows)
-    return np.flatnonzero(found) if found.dtype == bool else np.sort(found)
 
 
 def _held_out_logits(result: TrainingResult, X: Array) -> Array:

@@ -11,7 +11,17 @@ from sklearn.utils.validation import _check_sample_weight, validate_data
 
 from crcen.exceptions import InvalidInput, InvalidParameter
 
-__all__ = ["check_choice", "check_flag", "check_hidden", "check_labels", "check_number", "check_rows", "check_weights"]
+__all__ = [
+    "check_choice",
+    "check_flag",
+    "check_hidden",
+    "check_labels",
+    "check_number",
+    "check_rows",
+    "check_weights",
+    "encoding_of",
+    "positive_label",
+]
 
 
 def _is_finite(value: Any) -> bool:
@@ -49,6 +59,13 @@ def check_flag(owner: object, name: str) -> None:
     if not isinstance(getattr(owner, name), bool | np.bool_):
         value = getattr(owner, name)
         raise InvalidParameter(f"{name} of {type(owner).__name__} must be True or False: got {value!r}.")
+
+
+def encoding_of(encoding: str, hidden: tuple[int, ...]) -> str:
+    """What ``"auto"`` stands for; see `CRCENClassifier`."""
+    if encoding != "auto":
+        return encoding
+    return "steps" if hidden else "standard"
 
 
 def check_hidden(owner: object, hidden: Any) -> tuple[int, ...]:
@@ -157,3 +174,19 @@ def check_weights(sample_weight: Any, X: NDArray[np.float64]) -> NDArray[np.floa
     if weights.max() > sys.float_info.max / len(weights):
         raise InvalidInput(f"sample_weight must have a finite sum: got weights up to {weights.max():g}.")
     return np.asarray(weights, dtype=np.float64)
+
+
+def positive_label(pos_label: Any, classes: NDArray[Any], y: NDArray[Any], weights: NDArray[np.float64]) -> Any:
+    """The label asked for, else the class with less weight, the last one on a tie; both must have weight."""
+    totals = [float(weights[y == label].sum()) for label in classes]
+    for label, total in zip(classes, totals, strict=True):
+        if total <= 0:
+            raise InvalidInput(f"both classes need weight: every row of class {label} has sample_weight 0.")
+    if pos_label is None:
+        if abs(totals[0] - totals[1]) <= 1e-9 * sum(totals):  # weights that balance the classes: count rows
+            totals = [float((y == label).sum()) for label in classes]
+        return classes[0] if totals[0] < totals[1] else classes[1]
+    if np.ndim(pos_label) or pos_label not in classes.tolist():
+        listed = ", ".join(repr(c) for c in classes.tolist())
+        raise InvalidParameter(f"pos_label must be one of the classes {listed}: got {pos_label!r}.")
+    return pos_label

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 __all__ = ["ENCODINGS", "INPUT_LIMIT", "InputEncoding", "column_layout", "fit_encoding", "raw", "standardization"]
 
 # What `TrainingJob.encoding` may be.
-ENCODINGS = ("standard", "robust", "quantile", "piecewise", "tree")
+ENCODINGS = ("standard", "robust", "quantile", "piecewise", "tree", "steps")
 
 # Standardised inputs are cut off here, far outside any training row, so that a wild new value cannot give a NaN.
 INPUT_LIMIT = 1e6
@@ -23,6 +23,8 @@ _QUANTILE_KNOTS = 100
 # Candidate edges of the trees that place bins: finer ones cost time and follow single rows.
 _TREE_CANDIDATES = 128
 _TREE_LEAF_SHARE = 0.005
+# Steps cost as much as columns.
+_MOST_RAMPS = 2048
 
 Array = NDArray[np.float64]
 Index = NDArray[np.int64]
@@ -70,7 +72,7 @@ class InputEncoding:
         if self.knots is not None and self.scores is not None:
             X = np.column_stack([np.interp(*column) for column in zip(X.T, self.knots, self.scores, strict=True)])
         with np.errstate(over="ignore"):
-            z = X[:, self.columns] if self.columns is not None else X.copy()
+            z = X[:, self.columns] if self.columns is not None else X.copy(order="K")
             z -= self.mean
             z /= self.scale
         if self.low is not None:
@@ -90,12 +92,13 @@ def column_layout(X: Array, kind: str, bins: int) -> Index | None:
 
     A column of two values needs no bins, one of few values no more than there are gaps between them. This sets the
     number of inputs of every network trained on X, so it looks at all rows, but at nothing except how many values a
-    column has.
+    column has. Tables of many columns get fewer bins for each, so that there are about 2,000 in all.
     """
-    if kind not in ("piecewise", "tree"):
+    if kind not in ("piecewise", "tree", "steps"):
         return None
-    values = np.array([min(len(np.unique(column)), bins + 1) for column in X.T])
-    counts = np.where(values > 2, values - 1, 0)
+    values = np.array([len(np.unique(column)) for column in X.T])
+    bins = max(2, min(bins, _MOST_RAMPS // max(1, int((values > 2).sum()))))
+    counts = np.where(values > 2, np.minimum(values - 1, bins), 0)
     return np.concatenate([np.arange(X.shape[1]), np.repeat(np.arange(X.shape[1]), counts)])
 
 
@@ -189,10 +192,17 @@ def _ramps(
         if not len(places):
             continue
         order, values, cumulative = _sorted(X[:, column], sample_weight)
-        find = _tree_edges if kind == "tree" else _quantile_edges
-        edges = find(values, cumulative, y[order], sample_weight[order], len(places))
+        if kind == "piecewise":
+            edges = np.unique(_quantiles(values, cumulative, np.linspace(0.0, 1.0, len(places) + 1)))
+            ramps = np.column_stack([edges[:-1], edges[1:]])
+        else:
+            gaps = _tree_gaps(values, y[order], sample_weight[order], len(places) + (kind == "steps"))
+            ramps = gaps
+            if kind == "tree":
+                edges = np.unique(np.concatenate([values[:1], gaps.mean(axis=1), values[-1:]]))
+                ramps = np.column_stack([edges[:-1], edges[1:]])
         low[places], high[places], mean[places], scale[places] = 0.0, 0.0, 0.0, 1.0
-        for place, left, right in zip(places, edges[:-1], edges[1:], strict=False):
+        for place, (left, right) in zip(places, ramps, strict=False):
             width = right - left
             centre = float(share @ np.clip((X[:, column] - left) / width, 0.0, 1.0))
             mean[place], scale[place] = left + centre * width, width
@@ -200,19 +210,12 @@ def _ramps(
     return InputEncoding(mean, scale, columns, low, high)
 
 
-def _quantile_edges(values: Array, cumulative: Array, y: NDArray[np.bool_], weights: Array, bins: int) -> Array:
-    edges = np.unique(_quantiles(values, cumulative, np.linspace(0.0, 1.0, bins + 1)))
-    return np.unique(np.concatenate([values[:1], edges]))
+def _tree_gaps(values: Array, y: NDArray[np.bool_], weights: Array, leaves_at_most: int) -> Array:
+    """The gaps between neighbouring values in which a small tree on this column alone splits, (splits, 2) in order.
 
-
-def _tree_edges(values: Array, cumulative: Array, y: NDArray[np.bool_], weights: Array, bins: int) -> Array:
-    """Edges at the splits of a small tree on this column alone, best split first, the classes weighing the same.
-
-    Candidates lie halfway between neighbouring distinct values.
+    The split with the largest gain in Gini impurity goes first; the classes weigh the same.
     """
     total = np.array([weights[~y].sum(), weights[y].sum()])
-    if not total.all():
-        return _quantile_edges(values, cumulative, y, weights, bins)
     ends = np.flatnonzero(np.append(np.diff(values) > 0, True))  # the last row of each distinct value
     shares = np.stack([np.cumsum(weights * ~y), np.cumsum(weights * y)], axis=1)[ends] / total
     distinct = values[ends]
@@ -225,7 +228,7 @@ def _tree_edges(values: Array, cumulative: Array, y: NDArray[np.bool_], weights:
     leaves = [(0, len(shares))]  # candidates (start, stop): rows after `start − 1` up to `stop − 1`
     splits: list[int] = []
     gains = [_best_split(shares, 0, len(shares))]
-    while len(leaves) < bins:
+    while len(leaves) < leaves_at_most:
         best = max(range(len(leaves)), key=lambda i: gains[i][0])
         gain, at = gains[best]
         if gain <= 0:
@@ -236,8 +239,8 @@ def _tree_edges(values: Array, cumulative: Array, y: NDArray[np.bool_], weights:
         for leaf in ((start, at), (at, stop)):
             leaves.append(leaf)
             gains.append(_best_split(shares, *leaf))
-    cuts = [0.5 * (distinct[distinct_at[at - 1]] + distinct[distinct_at[at - 1] + 1]) for at in sorted(splits)]
-    return np.unique(np.concatenate([values[:1], cuts, values[-1:]]))
+    last = distinct_at[np.array(sorted(splits), dtype=np.int64) - 1]
+    return np.column_stack([distinct[last], distinct[last + 1]])
 
 
 def _best_split(shares: Array, start: int, stop: int) -> tuple[float, int]:

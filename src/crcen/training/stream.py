@@ -10,7 +10,9 @@ same step and they stay equal bit by bit. Step sizes follow the rows seen by all
 """
 
 from collections.abc import Callable, Iterable, Iterator
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import TypeAlias
 
 import numpy as np
@@ -19,12 +21,22 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from crcen.training.encoding import InputEncoding
+from crcen.training.engine import _OPERATIONS_FOR_THREADS, _THREADS
 from crcen.training.network import Network
 from crcen.training.rows import n_batches
 from crcen.training.solvers import adam_factors, move_moments, one_cycle
 from crcen.training.stack import Stack
 
-__all__ = ["Batch", "StreamShape", "StreamTrainer", "cut_evenly", "encoded_rows", "spread_order"]
+__all__ = [
+    "AllReduce",
+    "Batch",
+    "StreamShape",
+    "StreamTrainer",
+    "cut_evenly",
+    "encoded_rows",
+    "enough_threads",
+    "spread_order",
+]
 
 # Without an end in sight the rate falls as 1/√(1 + rows / (batch size × this)).
 _STEPS_AT_PEAK = 1000
@@ -44,6 +56,13 @@ class Batch:
 
     def __len__(self) -> int:
         return self.x.shape[0]
+
+    def __getitem__(self, rows: slice) -> "Batch":
+        return Batch(self.x[rows], self.y[rows], self.weight[rows])
+
+    def to(self, device: torch.device) -> "Batch":
+        """The same rows on a device."""
+        return Batch(self.x.to(device), self.y.to(device), self.weight.to(device))
 
 
 @dataclass(frozen=True)
@@ -244,6 +263,14 @@ class StreamTrainer:
         self.rows_seen, self.n_steps, self._loss_rows = (int(count) for count in state["counts"])
 
 
+def enough_threads(shape: StreamShape) -> AbstractContextManager[None]:
+    """One thread of torch while small networks are at work, as in the engine: the other core reads."""
+    sizes = (shape.n_inputs + 1, *shape.hidden, 1)
+    weights = len(shape.seeds) * sum(h_in * h_out for h_in, h_out in pairwise(sizes))
+    is_heavy = 6.0 * shape.batch_size * weights >= _OPERATIONS_FOR_THREADS
+    return _THREADS.set(_THREADS.get() if is_heavy else 1)
+
+
 def encoded_rows(encoding: InputEncoding, X: Array) -> NDArray[np.float32]:
     """Rows as a batch takes them: encoded in float64, then rounded, with a last column of ones."""
     rows = np.empty((len(X), encoding.size + 1), dtype=np.float32)
@@ -253,13 +280,14 @@ def encoded_rows(encoding: InputEncoding, X: Array) -> NDArray[np.float32]:
 
 
 def spread_order(y: NDArray[np.bool_], rng: np.random.Generator) -> NDArray[np.int64]:
-    """A random order of rows in which each class is spread evenly."""
-    keys = np.empty(len(y))
-    for label in (True, False):
-        members = y == label
-        count = int(members.sum())
-        keys[members] = (rng.permutation(count) + rng.random()) / max(count, 1)
-    return np.argsort(keys, kind="stable")
+    """A random order of rows in which the positives stand at even distances."""
+    positives, negatives = np.flatnonzero(y), np.flatnonzero(~y)
+    places = ((np.arange(len(positives)) + rng.random()) * (len(y) / max(len(positives), 1))).astype(np.int64)
+    is_positive = np.zeros(len(y), dtype=np.bool_)
+    is_positive[places] = True
+    order = np.empty(len(y), dtype=np.int64)
+    order[is_positive], order[~is_positive] = rng.permutation(positives), rng.permutation(negatives)
+    return order
 
 
 def cut_evenly(n_rows: int, batch_size: int) -> list[slice]:

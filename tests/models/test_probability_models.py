@@ -1,0 +1,152 @@
+"""``probability=`` of the estimators: only predict_proba changes, and its map has seen out-of-fold logits alone."""
+
+import pickle
+
+import numpy as np
+import pytest
+from scipy.optimize import brentq
+from sklearn.metrics import log_loss
+from sklearn.model_selection import StratifiedKFold
+
+from crcen import (
+    Budget,
+    CRCENClassifier,
+    CRCENClassifierCV,
+    CSMLPClassifier,
+    InvalidInput,
+    InvalidParameter,
+    Lam,
+    MovedThresholdClassifier,
+    make_sim2,
+    sigmoid,
+)
+from crcen.models.probability import PROBABILITIES, apply_map, fit_map
+
+FITTED = PROBABILITIES[1:]
+QUICK = {"hidden": (4,), "solver": "lbfgs", "max_epochs": 40, "random_state": 0}
+MODELS = [
+    CRCENClassifier(Budget(3), **QUICK),
+    CRCENClassifier(Budget(3), n_members=2, **QUICK),
+    CRCENClassifier("balanced", hidden=(4,), solver="adam", max_epochs=5, random_state=0),
+    CSMLPClassifier("balanced", **QUICK),
+    MovedThresholdClassifier(Budget(3), **QUICK),
+    CRCENClassifierCV(Budget(3), l2=[1e-3, 1e-1], cv=3, **QUICK),
+]
+NAMES = ["one", "members", "adam", "csmlp", "threshold", "search"]
+
+
+def natural(model, X):
+    """Natural logit of the positive class."""
+    weighted = model.decision_function(X) * (1 if model.classes_[1] == model.pos_label_ else -1)
+    return weighted - model.weighting_.logit_shift
+
+
+@pytest.mark.parametrize("kind", FITTED)
+@pytest.mark.parametrize("model", MODELS, ids=NAMES)
+def test_only_predict_proba_changes(rare_rows, model, kind):
+    X, y = rare_rows(120)
+    plain = model.set_params(probability="shift").fit(X, y)
+    before = plain.decision_function(X), plain.predict(X), plain.weighted_proba(X), plain.predict_proba(X)
+    assert plain.probability_disagreement_ == 0.0
+    mapped = model.set_params(probability=kind).fit(X, y)
+    np.testing.assert_allclose(mapped.decision_function(X), before[0], rtol=1e-4, atol=1e-4)
+    assert np.array_equal(mapped.predict(X), before[1])
+    np.testing.assert_allclose(mapped.weighted_proba(X), before[2], rtol=1e-3, atol=1e-4)
+    p = mapped.predict_proba(X)
+    assert not np.allclose(p, before[3], rtol=1e-3)
+    np.testing.assert_allclose(p[:, 1], sigmoid(apply_map(mapped.probability_map_, natural(mapped, X))), rtol=1e-12)
+    np.testing.assert_allclose(p.sum(axis=1), 1.0, rtol=1e-12)
+    assert 0.0 <= mapped.probability_disagreement_ < 1.0
+
+
+@pytest.mark.parametrize("members", [1, 2])
+def test_the_map_is_fitted_out_of_fold(rare_rows, members):
+    """Each fold by hand, from the public classifier on its rows alone."""
+    X, y = rare_rows(200)
+    settings = {"hidden": (3,), "solver": "lbfgs", "max_epochs": 15, "n_members": members, "random_state": 7}
+    model = CRCENClassifier(Lam(0.8), probability="balance", **settings).fit(X, y)
+    seed = np.random.RandomState(7).randint(2**31 - 1)
+    oof = np.full(len(y), np.nan)
+    for rows, held_out in StratifiedKFold(4, shuffle=True, random_state=seed).split(X, y):
+        fold = CRCENClassifier(Lam(0.8), **settings).fit(X[rows], y[rows])
+        oof[held_out] = natural(fold, X[held_out])
+    root = brentq(lambda d: np.sum(y - sigmoid(oof + d)), -20, 20, xtol=1e-12)
+    np.testing.assert_allclose(model.probability_map_, [1.0, root], atol=1e-6)
+    differs = (sigmoid(oof + root) > model.weighting_.threshold) != (oof + model.weighting_.logit_shift > 0)
+    assert model.probability_disagreement_ == pytest.approx(differs.mean())
+
+
+@pytest.mark.parametrize("kind", FITTED)
+def test_the_search_uses_its_own_out_of_fold_logits(rare_rows, kind):
+    X, y = rare_rows(150)
+    model = CRCENClassifierCV(Budget(3), l2=[1e-3, 1e-1], cv=3, probability=kind, **QUICK).fit(X, y)
+    oof = model.oof_decision_function_ - model.weighting_.logit_shift
+    np.testing.assert_allclose(model.probability_map_, fit_map(kind, y == 1, oof, np.ones(len(y))))
+
+
+def test_the_price_of_a_moved_threshold_counts(rare_rows):
+    """Trained at λ = ½, decided at the price: the disagreement is that at the price."""
+    X, y = rare_rows(300)
+    plain = CRCENClassifier(None, probability="balance", **QUICK).fit(X, y)
+    moved = MovedThresholdClassifier(Budget(9), probability="balance", **QUICK).fit(X, y)
+    np.testing.assert_allclose(moved.probability_map_, plain.probability_map_)
+    np.testing.assert_allclose(moved.predict_proba(X), plain.predict_proba(X))
+    assert moved.probability_disagreement_ != plain.probability_disagreement_
+
+
+def test_a_rare_class_that_sorts_first(rare_rows):
+    X, y = rare_rows(150)
+    number = CRCENClassifier(Budget(3), probability="temperature", **QUICK).fit(X, y)
+    text = CRCENClassifier(Budget(3), probability="temperature", **QUICK).fit(X, np.where(y == 1, "fraud", "ok"))
+    np.testing.assert_allclose(text.predict_proba(X), number.predict_proba(X)[:, ::-1])
+    assert text.probability_disagreement_ == number.probability_disagreement_
+
+
+@pytest.mark.parametrize("kind", ["temperature", "isotonic"])
+def test_an_overfitted_network_gets_better_probabilities(kind):
+    """Columns of noise to learn by heart."""
+    train, new = make_sim2(60, 600, seed=3), make_sim2(300, 3000, seed=4)
+    noise = np.random.default_rng(0)
+    X, X_new = (np.column_stack([d.X, noise.normal(size=(len(d.y), 20))]) for d in (train, new))
+    settings = {"hidden": (16,), "l2": 0.0, "max_epochs": 60, "random_state": 0}
+    plain, mapped = (CRCENClassifier(probability=p, **settings).fit(X, train.y) for p in ("shift", kind))
+    before, after = (log_loss(new.y, m.predict_proba(X_new)) for m in (plain, mapped))
+    assert after < 0.9 * before
+
+
+def test_the_fitted_map_travels_and_stays(rare_rows):
+    X, y = rare_rows(100)
+    model = CRCENClassifier(probability="isotonic", **QUICK).fit(X, y)
+    before = model.predict_proba(X)
+    assert isinstance(model.probability_map_, np.ndarray)
+    assert np.array_equal(pickle.loads(pickle.dumps(model)).predict_proba(X), before)
+    assert np.array_equal(model.set_params(probability="shift").predict_proba(X), before)
+
+
+@pytest.mark.parametrize("kind", FITTED)
+def test_rows_of_weight_0_have_no_say(rare_rows, kind):
+    X, y = rare_rows(150)
+    extra = np.concatenate([X, X[:40] + 1.0]), np.concatenate([y, 1 - y[:40]])
+    weights = np.concatenate([np.ones(150), np.zeros(40)])
+    alone = CRCENClassifier(Lam(0.7), probability=kind, **QUICK).fit(X, y)
+    beside = CRCENClassifier(Lam(0.7), probability=kind, **QUICK).fit(*extra, sample_weight=weights)
+    np.testing.assert_allclose(beside.predict_proba(X), alone.predict_proba(X), rtol=1e-5, atol=1e-7)
+
+
+def test_early_stopping_holds_out_rows_of_each_fold(rare_rows):
+    X, y = rare_rows(400)
+    model = CRCENClassifier(
+        early_stopping=True, probability="temperature", hidden=(4,), max_epochs=5, random_state=0
+    ).fit(X, y)
+    assert np.isfinite(model.predict_proba(X)).all()
+
+
+def test_bad_input(rare_rows):
+    X, y = rare_rows(60)
+    for model in (CRCENClassifier(probability="platt"), CRCENClassifierCV(probability=None)):
+        with pytest.raises(InvalidParameter, match="probability of CRCENClassifier must be one of 'shift', 'balance'"):
+            model.fit(X, y)
+    one = np.zeros(60, dtype=int)
+    one[3] = 1
+    with pytest.raises(InvalidInput, match="two rows of each class"):
+        CRCENClassifier(probability="balance", **QUICK).fit(X, one)
