@@ -4,7 +4,7 @@
 
 Hidden 8/16/32/64 × l2 1e-5..1e-2 × 4 folds, balanced weights, the same standardised folds. Two kinds of rival:
 scikit-learn as a user runs it (its defaults), and the same work (its `alpha` is divided by the batch's weight sum, so
-alpha = l2 × batch_size; same batch, epochs and peak rate). Prints seconds, their ratio, and the cross-validated
+alpha = l2 × batch_size; same batch, epochs and peak rate), the latter also for networks of two layers. Prints seconds, their ratio, and the cross-validated
 weighted log loss of both; then time against the number of networks, and peak memory. Only ratios mean anything here.
 """
 
@@ -22,6 +22,8 @@ from sklearn.model_selection import StratifiedKFold
 import crcen
 
 HIDDEN = (8, 16, 32, 64)
+SHALLOW = tuple((h,) for h in HIDDEN)
+DEEP = ((8, 8), (16, 16), (32, 32), (64, 64))
 L2 = (1e-5, 1e-4, 1e-3, 1e-2)
 EPOCHS = 30
 BATCH = 128
@@ -39,26 +41,26 @@ def best_score(losses: np.ndarray) -> float:
     return float(losses.mean(axis=1).min())
 
 
-def jobs_for(folds: list, lam: float, epochs: int) -> list[crcen.TrainingJob]:
+def jobs_for(folds: list, lam: float, shapes: tuple) -> list[crcen.TrainingJob]:
     """The 64 jobs, setting by setting."""
     return [
         crcen.TrainingJob(
-            lam=lam, pool=train, hidden=(h,), l2=l2, max_epochs=epochs, batch_size=BATCH, learning_rate=RATE, seed=7
+            lam=lam, pool=train, hidden=hidden, l2=l2, max_epochs=EPOCHS, batch_size=BATCH, learning_rate=RATE, seed=7
         )
-        for h in HIDDEN
+        for hidden in shapes
         for l2 in L2
         for train, _ in folds
     ]
 
 
-def ours(X: np.ndarray, y: np.ndarray, folds: list, lam: float) -> tuple[float, float]:
+def ours(X: np.ndarray, y: np.ndarray, folds: list, lam: float, shapes: tuple) -> tuple[float, float]:
     """Seconds and best cross-validated weighted log loss of the stack."""
     w = np.where(y, lam, 1 - lam)
     start = time.perf_counter()
-    results = crcen.train(X, y, jobs_for(folds, lam, EPOCHS), device="cpu")
+    results = crcen.train(X, y, jobs_for(folds, lam, shapes), device="cpu")
     losses = [
         weighted_log_loss(y[test], result.network.logits(X[test]), w[test])
-        for result, (_, test) in zip(results, folds * (len(HIDDEN) * len(L2)), strict=True)
+        for result, (_, test) in zip(results, folds * (len(shapes) * len(L2)), strict=True)
     ]
     return time.perf_counter() - start, best_score(np.reshape(losses, (-1, len(folds))))
 
@@ -77,14 +79,16 @@ def fit_rival(X: np.ndarray, y: np.ndarray, w: np.ndarray, train: np.ndarray, te
     return weighted_log_loss(y[test], np.log(q) - np.log1p(-q), w[test])
 
 
-def rival(X: np.ndarray, y: np.ndarray, folds: list, lam: float, same_work: bool) -> tuple[float, float]:
+def rival(
+    X: np.ndarray, y: np.ndarray, folds: list, lam: float, same_work: bool, shapes: tuple = SHALLOW
+) -> tuple[float, float]:
     """Seconds and best cross-validated weighted log loss of the loop."""
     w = np.where(y, lam, 1 - lam)
     start = time.perf_counter()
     grid = []
-    for h in HIDDEN:
+    for hidden in shapes:
         for l2 in L2:
-            params: dict = {"hidden_layer_sizes": (h,), "alpha": l2}
+            params: dict = {"hidden_layer_sizes": hidden, "alpha": l2}
             if same_work:
                 params |= {"alpha": l2 * BATCH, "batch_size": BATCH, "max_iter": EPOCHS, "learning_rate_init": RATE}
                 params |= {"tol": 0, "n_iter_no_change": EPOCHS + 1}
@@ -98,10 +102,11 @@ def compare(name: str, data_home: str | None, kinds: tuple[str, ...]) -> dict[st
     data = crcen.load_dataset(name, data_home)
     lam = data.n_neg / (data.n_neg + data.n_pos)
     folds = list(StratifiedKFold(4, shuffle=True, random_state=0).split(data.X, data.y))
-    seconds, loss = min(ours(data.X, data.y, folds, lam) for _ in range(3))
     ratios = {}
     for kind in kinds:
-        other_seconds, other_loss = rival(data.X, data.y, folds, lam, same_work=kind == "same work")
+        shapes = DEEP if kind == "two layers" else SHALLOW
+        seconds, loss = min(ours(data.X, data.y, folds, lam, shapes) for _ in range(3))
+        other_seconds, other_loss = rival(data.X, data.y, folds, lam, kind != "defaults", shapes)
         ratios[kind] = other_seconds / seconds
         print(
             f"{name:12s} {kind:12s} crcen {seconds:7.2f} s  MLPClassifier {other_seconds:8.2f} s  "
@@ -134,7 +139,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--data-home", default=os.environ.get("CRCEN_DATA_HOME") or None)
     parser.add_argument("--sets", nargs="+", default=list(SETS))
-    parser.add_argument("--kinds", nargs="+", default=["defaults", "same work"])
+    parser.add_argument("--kinds", nargs="+", default=["defaults", "same work", "two layers"])
     parser.add_argument("--growth-only", action="store_true")
     args = parser.parse_args()
     if not args.growth_only:

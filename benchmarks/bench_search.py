@@ -3,10 +3,10 @@
     python benchmarks/bench_search.py [--data-home DIR] [--sets abalone us_crime] [--rivals defaults same torch skorch]
 
 Hidden 8/16/32/64 × l2 1e-5..1e-2 × 4 folds, balanced weights. Rivals, on two processes each: `MLPClassifier` as users
-run it (its defaults) and with the same work as ours (its penalty rescaled, same batch, epochs and rate), a plain PyTorch loop over the networks at the same epochs, batch and rate, and a skorch loop
-likewise (where skorch is installed). Ours is the whole of `CRCENClassifierCV.fit`: search, choice of epochs,
-out-of-fold evidence and refit; theirs the 64 fits alone. Prints seconds, ratios and the cross-validated weighted log
-loss of the best setting.
+run it (its defaults), `MLPClassifier` with the same work (its penalty rescaled, same batch, epochs and rate), a plain
+PyTorch loop over the networks at the same epochs, batch and rate, and a skorch loop likewise. Ours is the whole of
+`CRCENClassifierCV.fit`: search, choice of epochs, out-of-fold evidence and refit; theirs the 64 fits alone. Prints
+seconds, ratios and the cross-validated weighted log loss of the best setting.
 """
 
 import argparse
