@@ -1,0 +1,151 @@
+"""Whether probabilities stay right under a weight: log loss and Brier score of weighted networks.
+
+    python benchmarks/probabilities.py [--data-home DIR] [--splits 2] [--sets abalone us_crime]
+
+Every benchmark set at hand, stratified 75/25 splits (of more than 4,000 training rows, 4,000 at random), and Sim1 and
+Sim2 with fresh rows. Networks of 16 hidden units at λ = ½ and at α = ½, 1, 2: `CRCENClassifier` as it comes, and
+`CRCENClassifierCV` with l2 and epochs from cross-validation, on the first split alone. Scores on the test rows of q as
+it comes and of the natural probability by each ``probability=``, as a ratio to the same estimator at λ = ½ with the
+plain shift (geometric mean over set-splits). All maps of a model are fitted on the same out-of-fold logits.
+"""
+
+import argparse
+import os
+import sys
+import warnings
+
+import numpy as np
+from sklearn.exceptions import ConvergenceWarning
+from sklearn.metrics import brier_score_loss, log_loss
+from sklearn.model_selection import train_test_split
+
+import crcen
+from crcen.models.probability import PROBABILITIES
+
+WEIGHTS = {"λ = ½": None, "α = ½": crcen.Alpha(0.5), "α = 1": crcen.Alpha(1), "α = 2": crcen.Alpha(2)}
+SIMULATED = {"Sim1": (crcen.make_sim1, crcen.sim1_posterior), "Sim2": (crcen.make_sim2, crcen.sim2_posterior)}
+N_POS, N_NEG = 1000, 10000
+MOST_ROWS = 4000
+UNCORRECTED = "none: q itself"
+
+Scores = dict[tuple[str, str], tuple[float, float]]
+
+
+class KeepsLogits:
+    """Beside an estimator: keep what its map is fitted on, so that every map comes from one training."""
+
+    def _fit_probability(self, *rows: np.ndarray) -> None:
+        self.map_rows_ = rows
+        super()._fit_probability(*rows)
+
+    def use(self, probability: str) -> None:
+        """Take another map."""
+        self.probability = probability
+        super()._fit_probability(*self.map_rows_)
+
+
+class Plain(KeepsLogits, crcen.CRCENClassifier):
+    """One network as it comes."""
+
+
+class Searched(KeepsLogits, crcen.CRCENClassifierCV):
+    """One network with its penalty and epochs from cross-validation."""
+
+
+KINDS = {
+    "CRCENClassifier": (Plain, {"l2": 1e-4}),
+    "CRCENClassifierCV": (Searched, {"l2": [1e-4, 1e-3, 1e-2, 1e-1]}),
+}
+
+
+def score(y: np.ndarray, p: np.ndarray) -> tuple[float, float]:
+    """Log loss and Brier score."""
+    return float(log_loss(y, p)), float(brier_score_loss(y, p))
+
+
+def evaluate(kind: str, X: np.ndarray, y: np.ndarray, X_test: np.ndarray, y_test: np.ndarray) -> tuple[Scores, Scores]:
+    """Scores, and disagreement (out of fold, on test rows), of every weight and correction."""
+    scores: Scores = {}
+    shares: Scores = {}
+    estimator, params = KINDS[kind]
+    for name, weighting in WEIGHTS.items():
+        model = estimator(weighting, hidden=(16,), probability="balance", device="cpu", random_state=0, **params)
+        model.fit(X, y)
+        scores[name, UNCORRECTED] = score(y_test, model.weighted_proba(X_test)[:, 1])
+        for probability in PROBABILITIES:
+            model.use(probability)
+            p = model.predict_proba(X_test)[:, 1]
+            scores[name, probability] = score(y_test, p)
+            differs = (p > model.weighting_.threshold) != (model.predict(X_test) == 1)
+            shares[name, probability] = model.probability_disagreement_, float(differs.mean())
+    return scores, shares
+
+
+def print_ratios(title: str, found: list[Scores], column: int) -> None:
+    """Ratios to the unweighted network, geometric means."""
+    print(f"\n{title}")
+    print("| trained at | " + " | ".join((UNCORRECTED, *PROBABILITIES)) + " |")
+    print("|---" * (len(PROBABILITIES) + 2) + "|")
+    for name in WEIGHTS:
+        cells = []
+        for correction in (UNCORRECTED, *PROBABILITIES):
+            ratios = [one[name, correction][column] / one["λ = ½", "shift"][column] for one in found]
+            cells.append(f"{np.exp(np.mean(np.log(ratios))):.3f}")
+        print(f"| {name} | " + " | ".join(cells) + " |")
+
+
+def print_shares(title: str, found: list[Scores]) -> None:
+    """Percentages of rows that the map decides otherwise."""
+    print(f"\n{title}")
+    print("| trained at | " + " | ".join(PROBABILITIES) + " |")
+    print("|---" * (len(PROBABILITIES) + 1) + "|")
+    for name in WEIGHTS:
+        means = [100 * np.mean([one[name, p] for one in found], axis=0) for p in PROBABILITIES]
+        print(f"| {name} | " + " | ".join(f"{oof:.2f}; {new:.2f}" for oof, new in means) + " |")
+
+
+def simulate(splits: int) -> None:
+    """Sim1 and Sim2, where the plain network can also be compared with the truth."""
+    found, against_truth = [], []
+    for name, (make, posterior) in SIMULATED.items():
+        ratios = []
+        for split in range(splits):
+            train, test = make(N_POS, N_NEG, seed=2 * split), make(N_POS, N_NEG, seed=2 * split + 1)
+            scores, _ = evaluate("CRCENClassifier", train.X, train.y, test.X, test.y)
+            found.append(scores)
+            ratios.append(scores["λ = ½", "shift"][0] / score(test.y, posterior(test.X, N_NEG / N_POS))[0])
+        against_truth.append(f"{name} {np.mean(ratios):.3f}")
+    truth = f"λ = ½ against the true posterior: {', '.join(against_truth)}"
+    print_ratios(f"Sim1 and Sim2, {N_POS} and {N_NEG} rows, CRCENClassifier, log loss ({truth})", found, 0)
+
+
+def main() -> None:
+    """Run and print."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--data-home", default=os.environ.get("CRCEN_DATA_HOME") or None)
+    parser.add_argument("--splits", type=int, default=2)
+    parser.add_argument("--sets", nargs="+", default=None)
+    args = parser.parse_args()
+    warnings.simplefilter("ignore", ConvergenceWarning)
+    simulate(args.splits)
+    names = args.sets or [row.name for row in crcen.list_datasets(args.data_home) if row.available != "download"]
+    found: dict[str, list[tuple[Scores, Scores]]] = {kind: [] for kind in KINDS}
+    for name in names:
+        data = crcen.load_dataset(name, args.data_home)
+        for split in range(args.splits):
+            X, X_test, y, y_test = train_test_split(data.X, data.y, stratify=data.y, random_state=split)
+            if len(y) > MOST_ROWS:
+                X, _, y, _ = train_test_split(X, y, train_size=MOST_ROWS, stratify=y, random_state=split)
+            for kind in KINDS if split == 0 else ["CRCENClassifier"]:
+                found[kind].append(evaluate(kind, X, y, X_test, y_test))
+        print(f"{name} done", file=sys.stderr, flush=True)
+    for kind, rows in found.items():
+        title = f"{len(names)} sets, {len(rows) // len(names)} splits, {kind}"
+        scores, shares = zip(*rows, strict=True)
+        print_ratios(f"{title}, log loss", list(scores), 0)
+        print_ratios(f"{title}, Brier score", list(scores), 1)
+        print_shares(f"{title}, rows decided otherwise than by predict, in % (out of fold; on test rows)", list(shares))
+
+
+if __name__ == "__main__":
+    main()
