@@ -4,8 +4,9 @@
 
 Hidden 8/16/32/64 × l2 1e-5..1e-2 × 4 folds, balanced weights, the same standardised folds. Two kinds of rival:
 scikit-learn as a user runs it (its defaults), and the same work (its `alpha` is divided by the batch's weight sum, so
-alpha = l2 × batch_size; same batch, epochs and peak rate), the latter also for networks of two layers. Prints seconds, their ratio, and the cross-validated
-weighted log loss of both; then time against the number of networks, and peak memory. Only ratios mean anything here.
+alpha = l2 × batch_size; same batch, epochs and peak rate), the latter also for networks of two layers. Prints seconds,
+their ratio, and the cross-validated weighted log loss of both; then time against the number of networks, and peak
+memory. Only ratios mean anything here.
 """
 
 import argparse

@@ -18,6 +18,7 @@ runs, for one epoch.
 
 import argparse
 import json
+import os
 import subprocess
 import sys
 import tempfile
@@ -282,7 +283,9 @@ def main() -> None:
     told = parser.parse_args()
     if told.child:
         child(told.child, told.folder, told.family[0], told.epochs, told.seconds)
-    elif told.memory:
+        return
+    print(f"{os.cpu_count()} cores, load average {os.getloadavg()[0]:.1f} at the start", flush=True)
+    if told.memory:
         for millions in told.rows or [2.0, 20.0]:
             memory(millions, told.folder)
     else:

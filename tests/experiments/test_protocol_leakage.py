@@ -39,11 +39,11 @@ def check_scaling(monkeypatch, name, data, folds, protocol, train):
     for position, (X, job, network) in enumerate(seen):
         own = data.X[folds[position % len(folds)]]
         if name == "crcen":
-            np.testing.assert_allclose(network.mean, own.mean(axis=0), rtol=1e-9)
-            np.testing.assert_allclose(network.scale, own.std(axis=0), rtol=1e-9)
+            np.testing.assert_allclose(network.encoding.mean, own.mean(axis=0), rtol=1e-9)
+            np.testing.assert_allclose(network.encoding.scale, own.std(axis=0), rtol=1e-9)
         else:  # the fold's rows and those made from them
             np.testing.assert_allclose(X[job.pool][: len(own)], own, rtol=1e-9, atol=1e-9)
-            np.testing.assert_allclose(network.mean, X[job.pool].mean(axis=0), rtol=1e-9)
+            np.testing.assert_allclose(network.encoding.mean, X[job.pool].mean(axis=0), rtol=1e-9)
 
 
 @pytest.mark.parametrize("name", ["crcen", "smote"])
@@ -57,7 +57,12 @@ def test_the_check_above_fails_where_scaling_is_fitted_on_all_rows(monkeypatch, 
         raw = [dataclasses.replace(job, standardize=False) for job in jobs]
         results = REAL_TRAIN((X - mean) / scale, y, raw)
         return [
-            dataclasses.replace(result, network=dataclasses.replace(result.network, mean=mean, scale=scale))
+            dataclasses.replace(
+                result,
+                network=dataclasses.replace(
+                    result.network, encoding=dataclasses.replace(result.network.encoding, mean=mean, scale=scale)
+                ),
+            )
             for result in results
         ]
 
@@ -81,7 +86,7 @@ def test_a_wild_held_out_row_changes_no_other_folds_network(monkeypatch, data, f
         monkeypatch.setattr(crcen, "find_engine", lambda _: spy)
         _search("crcen", X, data.y, protocol)
     for clean, other in zip(*networks, strict=True):
-        np.testing.assert_array_equal(clean.mean, other.mean)
+        np.testing.assert_array_equal(clean.encoding.mean, other.encoding.mean)
         np.testing.assert_allclose(clean.logits(data.X), other.logits(data.X), rtol=2e-3, atol=2e-4)
 
 

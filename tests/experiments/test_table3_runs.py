@@ -48,7 +48,12 @@ def test_the_row_is_the_method_fitted_on_training_rows_and_scored_on_test_rows(
     row = run.rows[1]
     split = splits(data, protocol)[1]
     model = crcen.CRCENClassifier(
-        hidden=(row["hidden"],), l2=row["l2"], max_epochs=protocol["epochs"], n_members=2, random_state=1
+        hidden=(row["hidden"],),
+        l2=row["l2"],
+        max_epochs=protocol["epochs"],
+        n_members=2,
+        random_state=1,
+        encoding="standard",
     ).fit(data.X[split.train], data.y[split.train])
     counts = crcen.confusion_counts(data.y[split.test], model.predict(data.X[split.test]))
     assert [row[name] for name in ("tp", "fp", "fn", "tn")] == [counts.tp, counts.fp, counts.fn, counts.tn]
@@ -102,7 +107,7 @@ def test_networks_that_all_diverge_are_a_row_that_says_so(tmp_path, protocol, se
         lost = crcen.TrainingResult(network=None, status=crcen.Status.DIVERGED, n_iter=1, loss_curve=np.array([np.nan]))
         return [lost for _ in jobs]
 
-    monkeypatch.setattr(crcen, "train", diverged)
+    monkeypatch.setattr(crcen, "find_engine", lambda _: diverged)
     run = run_table3(protocol, ["mlp"], tmp_path / "t3", selection, None)
     assert all("diverged" in row["error"] or "infinite or NaN" in row["error"] for row in run.rows)
 

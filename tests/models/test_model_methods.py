@@ -17,6 +17,8 @@ LIGHT = {
     "balanced_rf": {"n_estimators": 10},
 }
 NETWORK = {"hidden": (4,), "max_epochs": 5, "batch_size": 32}
+# The methods are those of the paper: single networks on standardised columns.
+PAPER = {"encoding": "standard", "n_members": 1, "l2": 1e-4}
 OURS = [name for name, method in METHODS.items() if method.training is not None]
 # imbalanced-learn and scikit-learn warn about each other's changes; that is theirs to settle.
 quiet = pytest.mark.filterwarnings("ignore::FutureWarning", "ignore::DeprecationWarning", "ignore::UserWarning")
@@ -133,7 +135,7 @@ def test_the_price_of_each_network(rows):
 
 def test_crcen_is_the_classifier_itself(rows):
     X, y = rows
-    direct = crcen.CRCENClassifier("balanced", random_state=0, **NETWORK).fit(X, y)
+    direct = crcen.CRCENClassifier("balanced", random_state=0, **PAPER, **NETWORK).fit(X, y)
     np.testing.assert_array_equal(light("crcen").fit(X, y).weighted_proba(X), direct.weighted_proba(X))
 
 
@@ -199,7 +201,7 @@ def test_the_network_is_the_plain_one_on_the_resampled_rows(rows, sampler):
     X, y = rows
     model = ResampledClassifier(sampler, random_state=0, **NETWORK).fit(X, y)
     resampled, labels = model.resample(X, y)
-    plain = crcen.CRCENClassifier(None, pos_label=1, random_state=0, **NETWORK).fit(resampled, labels)
+    plain = crcen.CRCENClassifier(None, pos_label=1, random_state=0, **PAPER, **NETWORK).fit(resampled, labels)
     np.testing.assert_array_equal(model.predict_proba(X), plain.predict_proba(X))
     assert model.network_.weighting_.n_pos == labels.sum()
     np.testing.assert_array_equal(model.predict(X) == 1, model.predict_proba(X)[:, 1] > 0.5)

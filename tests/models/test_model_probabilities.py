@@ -6,7 +6,8 @@ from sklearn.metrics import log_loss
 
 from crcen import Alpha, CRCENClassifier, CSMLPClassifier, make_sim2, sim2_posterior
 
-SETTINGS = {"hidden": (8,), "activation": "tanh", "max_epochs": 30, "l2": 1e-3, "random_state": 0}
+SETTINGS = {"hidden": (8,), "activation": "tanh", "max_epochs": 30, "l2": 1e-3, "random_state": 0,
+            "encoding": "standard", "n_members": 1}  # fmt: skip
 
 
 @pytest.fixture(scope="module")
@@ -36,7 +37,7 @@ def test_weighted_training_gives_natural_probabilities(sim2, plain_loss, alpha):
 
 def test_probabilities_are_calibrated_in_each_tenth(sim2):
     X, y, X_new, y_new, _ = sim2
-    p = CRCENClassifier(Alpha(1), n_members=3, **SETTINGS).fit(X, y).predict_proba(X_new)[:, 1]
+    p = CRCENClassifier(Alpha(1), **(SETTINGS | {"n_members": 3})).fit(X, y).predict_proba(X_new)[:, 1]
     for part in np.array_split(np.argsort(p), 10):
         expected, seen = p[part].sum(), y_new[part].sum()
         assert abs(seen - expected) < 4 * np.sqrt(expected + 1) + 0.15 * expected
@@ -44,7 +45,7 @@ def test_probabilities_are_calibrated_in_each_tenth(sim2):
 
 def test_decisions_are_those_of_the_true_posterior_at_the_price(sim2):
     X, y, X_new, _, truth = sim2
-    model = CRCENClassifier(Alpha(1), n_members=3, **SETTINGS).fit(X, y)
+    model = CRCENClassifier(Alpha(1), **(SETTINGS | {"n_members": 3})).fit(X, y)
     assert np.mean(model.predict(X_new) == (truth > model.weighting_.threshold)) > 0.95
 
 

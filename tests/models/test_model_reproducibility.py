@@ -64,7 +64,7 @@ def test_global_generators_are_left_alone(rare_rows, settings):
 
 def test_members_differ_from_each_other(rare_rows):
     X, y = rare_rows()
-    model = CRCENClassifier(hidden=(4,), n_members=4, random_state=0, **SETTINGS["adam"]).fit(X, y)
+    model = CRCENClassifier(hidden=(4,), n_members=4, encoding="standard", random_state=0, **SETTINGS["adam"]).fit(X, y)
     assert len({layer.tobytes() for layer in model.coefs_[0]}) == 4
     assert model.coefs_[0].shape == (4, 3, 4)
     assert model.intercepts_[1].shape == (4, 1)

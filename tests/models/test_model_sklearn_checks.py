@@ -9,7 +9,7 @@ LIGHT = [
     CRCENClassifier(hidden=(4,), max_epochs=30, batch_size=32, learning_rate=0.05),
     CRCENClassifier(hidden=(), max_epochs=50),
     CRCENClassifier(None, hidden=(4,), activation="tanh", solver="lbfgs", max_epochs=20, n_members=2),
-    CRCENClassifier(Budget(3), hidden=(4,), **QUICK_ADAM),
+    CRCENClassifier(Budget(3), hidden=(4,), n_members=1, encoding="standard", **QUICK_ADAM),
     CSMLPClassifier(hidden=(4,), solver="lbfgs", max_epochs=20),
     CSMLPClassifier(hidden=(), n_members=2, **QUICK_ADAM),
 ]

@@ -6,8 +6,12 @@ from scipy.special import expit
 from sklearn.exceptions import NotFittedError
 
 from crcen import Budget, CRCENClassifier, CSMLPClassifier, InvalidInput, Lam, stationarity
+from crcen.training.encoding import ENCODINGS
 
-EXACT = {"solver": "lbfgs", "activation": "tanh", "tol": 1e-9, "max_epochs": 4000, "l2": 1e-2, "random_state": 0}
+EXACT = {
+    "solver": "lbfgs", "activation": "tanh", "tol": 1e-9, "max_epochs": 4000, "l2": 1e-2, "random_state": 0,
+    "encoding": "standard", "n_members": 1,
+}  # fmt: skip
 HIDDEN = [(), (4,), (4, 3), (4, 3, 3), (4, 3, 3, 2)]
 
 
@@ -78,6 +82,7 @@ def test_it_is_the_gradient_of_the_stated_objective(rare_rows, kind, loss, hidde
     X, y = rare_rows(n=60)
     s = np.random.default_rng(1).uniform(0.5, 2.0, len(y))
     model = kind(Budget(4), hidden=hidden, activation="tanh", solver="adam", max_epochs=2, l2=0.05, n_members=2)
+    model.set_params(encoding="standard")
     model.set_params(random_state=0, balance=False).fit(X, y, s)
     found = stationarity(model, X, y, s)
     for member in range(2):
@@ -140,3 +145,10 @@ def test_labels_the_model_does_not_know_are_refused(rare_rows, bad):
 def test_a_model_without_fit_is_refused(rare_rows):
     with pytest.raises(NotFittedError):
         stationarity(CRCENClassifier(), *rare_rows())
+
+
+@pytest.mark.parametrize("encoding", ENCODINGS)
+def test_it_reads_inputs_through_the_networks_own_encoding(rare_rows, encoding):
+    X, y = rare_rows()
+    model = CRCENClassifier("balanced", hidden=(4,), **(EXACT | {"encoding": encoding, "l2": 0.1})).fit(X, y)
+    assert stationarity(model, X, y).largest_weight < 1e-6

@@ -24,7 +24,10 @@ from crcen import Budget, CRCENClassifierCV, TrainingJob, confusion_counts, key_
 EPOCHS = 14
 SEED = 3
 BASE = int(np.random.RandomState(SEED).randint(2**31 - 1))
-QUICK = {"solver": "adam", "max_epochs": EPOCHS, "batch_size": 32, "learning_rate": 0.1, "random_state": SEED}
+QUICK = {
+    "solver": "adam", "max_epochs": EPOCHS, "batch_size": 32, "learning_rate": 0.1, "random_state": SEED,
+    "encoding": "standard", "n_members": 1,
+}  # fmt: skip
 FIXED = {"hidden": (8,), "l2": 1e-3, "cv": 3}
 
 
@@ -210,7 +213,7 @@ class TestScores:
 
     def test_a_full_batch_search_has_no_epochs(self, data, owned_by):
         X, y = data
-        clf = CRCENClassifierCV(hidden=(), l2=[1e-2, 1.0], cv=3, random_state=SEED).fit(X, y)
+        clf = CRCENClassifierCV(hidden=(), l2=[1e-2, 1.0], encoding="standard", cv=3, random_state=SEED).fit(X, y)
         assert clf.best_epochs_ is None
         for setting, l2 in enumerate((1e-2, 1.0)):
             hand = ByHand(X, y, "balanced", (), l2, owned_by)
@@ -226,7 +229,7 @@ class TestOutOfFold:
         X, y = data
         # Sorted: "no" < "yes"; the rare class is classes_[1] or classes_[0].
         named = np.where(y == 1, labels[1], labels[0])
-        clf = CRCENClassifierCV(balance=balance, n_members=n_members, **FIXED, **QUICK).fit(X, named)
+        clf = CRCENClassifierCV(balance=balance, **FIXED, **(QUICK | {"n_members": n_members})).fit(X, named)
         assert clf.pos_label_ == labels[1]
         hand = ByHand(X, y, "balanced", (8,), 1e-3, owned_by)
         members = [hand.networks(clf.best_epochs_, balance=balance, member=m) for m in range(n_members)]
@@ -274,7 +277,7 @@ class TestOutOfFold:
         y = 1 - y if is_flipped else y
         weights = np.random.default_rng(3).exponential(size=len(y))
         fits = {
-            balance: CRCENClassifierCV(Budget(3), balance=balance, n_members=n_members, **FIXED, **QUICK).fit(
+            balance: CRCENClassifierCV(Budget(3), balance=balance, **FIXED, **(QUICK | {"n_members": n_members})).fit(
                 X, y, sample_weight=weights
             )
             for balance in ("oof", False)
@@ -303,7 +306,7 @@ class TestOutOfFold:
         X, y = data
         residuals = {}
         for balance in (True, False):
-            clf = CRCENClassifierCV(balance=balance, n_members=n_members, **FIXED, **QUICK).fit(X, y)
+            clf = CRCENClassifierCV(balance=balance, **FIXED, **(QUICK | {"n_members": n_members})).fit(X, y)
             residuals[balance] = clf.key_equation_.residual, clf.oof_key_equation_.residual
         assert residuals[True][0] <= 1e-12
         assert residuals[True][1] > 1e-6

@@ -13,7 +13,9 @@ from sklearn.preprocessing import StandardScaler
 
 from crcen import Budget, CRCENClassifier, CRCENClassifierCV
 
-TRAINING = {"solver": "adam", "max_epochs": 12, "batch_size": 32, "learning_rate": 0.03}
+TRAINING = {
+    "solver": "adam", "max_epochs": 12, "batch_size": 32, "learning_rate": 0.03, "encoding": "standard", "n_members": 1,
+}  # fmt: skip
 LIGHT = {"hidden": [(2,), (4,)], "l2": [1e-3, 0.1], "cv": 2, "random_state": 0} | TRAINING | {"max_epochs": 4}
 
 

@@ -11,7 +11,10 @@ from sklearn.model_selection import GridSearchCV
 import crcen.training.engines
 from crcen import Alpha, Budget, CRCENClassifier, CRCENClassifierCV, InvalidInput, train
 
-QUICK = {"solver": "adam", "max_epochs": 8, "batch_size": 32, "learning_rate": 0.05, "random_state": 0, "cv": 3}
+QUICK = {
+    "solver": "adam", "max_epochs": 8, "batch_size": 32, "learning_rate": 0.05, "random_state": 0, "cv": 3,
+    "encoding": "standard", "n_members": 1,
+}  # fmt: skip
 
 EIGHT = {"hidden": [(2,), (8,)], "l2": [1e-3, 3.0, 10.0, 30.0]}
 
@@ -77,7 +80,7 @@ class TestGrid:
 
     def test_one_stack_for_the_search_and_one_for_the_refit(self, rare_rows, searched):
         X, y = rare_rows()
-        clf = CRCENClassifierCV(hidden=[(2,), (4,)], l2=[1e-3, 0.1], n_members=2, **QUICK).fit(X, y)
+        clf = CRCENClassifierCV(hidden=[(2,), (4,)], l2=[1e-3, 0.1], **(QUICK | {"n_members": 2})).fit(X, y)
         assert [len(jobs) for jobs in searched] == [4 * 3, 2 * (1 + 3)]
         assert {job.stop_epoch for job in searched[1]} == {clf.best_epochs_}
         assert {job.max_epochs for job in searched[1]} == {8}  # the same schedule, cut
@@ -86,7 +89,7 @@ class TestGrid:
     def test_the_best_parameters_are_those_of_a_plain_classifier(self, rare_rows):
         X, y = rare_rows()
         clf = CRCENClassifierCV(hidden=[(2,), (4,)], l2=[1e-3, 0.1], balance=True, **QUICK).fit(X, y)
-        own = {k: v for k, v in QUICK.items() if k != "cv"}
+        own = {k: v for k, v in QUICK.items() if k not in ("cv", "encoding")}
         plain = CRCENClassifier(**clf.best_params_, **own).fit(X, y)
         if clf.best_epochs_ == 8:
             np.testing.assert_allclose(plain.decision_function(X), clf.decision_function(X), rtol=1e-3, atol=1e-3)

@@ -14,14 +14,15 @@ from sklearn.model_selection import (
 
 from crcen import CRCENClassifierCV, InvalidInput
 
-GRID = {"hidden": (3,), "l2": [1e-3, 0.3], "solver": "adam", "max_epochs": 5, "batch_size": 32, "random_state": 0}
-CONVEX = {"hidden": (), "l2": [1e-3, 0.3], "tol": 1e-9, "max_epochs": 300, "random_state": 0}
+GRID = {"hidden": (3,), "l2": [1e-3, 0.3], "solver": "adam", "max_epochs": 5, "batch_size": 32, "random_state": 0,
+        "encoding": "standard", "n_members": 1}  # fmt: skip
+CONVEX = {"hidden": (), "l2": [1e-3, 0.3], "tol": 1e-9, "max_epochs": 300, "random_state": 0, "encoding": "standard"}
 
 
 def same_search(one, other):
     assert one.n_splits_ == other.n_splits_
     for name, column in one.cv_results_.items():
-        if name not in ("params", "param_weighting", "param_hidden", "param_l2"):
+        if name not in ("params", "param_weighting", "param_hidden", "param_l2", "param_encoding"):
             np.testing.assert_array_equal(column, other.cv_results_[name], err_msg=name)
     np.testing.assert_array_equal(one.oof_decision_function_, other.oof_decision_function_)
 

@@ -87,6 +87,7 @@ class ResampledClassifier(ClassifierMixin, BaseEstimator):
             batch_size=self.batch_size,
             learning_rate=self.learning_rate,
             n_members=self.n_members,
+            encoding="standard",
             pos_label=self.classes_[int(np.argmin(counts))],
             device=self.device,
             random_state=self.random_state,

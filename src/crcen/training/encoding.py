@@ -203,8 +203,9 @@ def _ramps(
                 ramps = np.column_stack([edges[:-1], edges[1:]])
         low[places], high[places], mean[places], scale[places] = 0.0, 0.0, 0.0, 1.0
         for place, (left, right) in zip(places, ramps, strict=False):
-            width = right - left
-            centre = float(share @ np.clip((X[:, column] - left) / width, 0.0, 1.0))
+            with np.errstate(over="ignore"):  # values near the end of float64
+                width = min(right - left, np.finfo(np.float64).max)
+                centre = float(share @ np.clip((X[:, column] - left) / width, 0.0, 1.0))
             mean[place], scale[place] = left + centre * width, width
             low[place], high[place] = -centre, 1.0 - centre
     return InputEncoding(mean, scale, columns, low, high)

@@ -81,7 +81,7 @@ class TrainingData:
     def layout(self, kind: str, bins: int) -> Index | None:
         """What `column_layout` says of these rows."""
         if (kind, bins) not in self._layouts:
-            self._layouts[kind, bins] = column_layout(self.X, kind, bins)
+            self._layouts[kind, bins] = column_layout(self.X[self.sample_weight > 0], kind, bins)
         return self._layouts[kind, bins]
 
     def encoding(self, job: TrainingJob, rows: Index) -> InputEncoding:

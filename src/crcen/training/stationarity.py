@@ -27,7 +27,7 @@ def gradient_of(
     """
     hidden = tuple(weight.shape[1] for weight in network.weights[:-1])
     cpu = torch.device("cpu")
-    stack = Stack(1, X.shape[1], [hidden], network.activation, loss, torch.float64, cpu)
+    stack = Stack(1, network.encoding.size, [hidden], network.activation, loss, torch.float64, cpu)
     stack.set_network(0, 0, network.weights, network.biases)
     encoded = network.encoding(X)
     x = torch.from_numpy(np.column_stack([encoded, np.ones(len(X))]))[None]

@@ -4,7 +4,10 @@ import numpy as np
 import pytest
 
 from crcen.experiments.benchmark.page import budgets, failures, own_decisions, ranks, scores, versus
+from crcen.experiments.benchmark.peers import OURS, PEERS
 from crcen.experiments.benchmark.results import METRICS, Results
+
+OURS_LABEL = PEERS[OURS].label
 
 PROTOCOL = {"test_size": 0.25}
 
@@ -44,29 +47,29 @@ def column(table, key, title):
 
 def test_mean_ranks_of_each_half(rows):
     development = column(ranks(Results(rows, "development"), "development"), "peer", "F1")
-    assert development == {"CRCEN, searched": "**2.00**", "LightGBM": "**2.00**", "logistic regression": "**2.00**"}
+    assert development == {OURS_LABEL: "**2.00**", "LightGBM": "**2.00**", "logistic regression": "**2.00**"}
     table = ranks(Results(rows, "confirmation"), "confirmation")
     assert column(table, "peer", "log loss") == {
-        "CRCEN, searched": "**1.50**", "LightGBM": "**1.50**", "logistic regression": "3.00",
+        OURS_LABEL: "**1.50**", "LightGBM": "**1.50**", "logistic regression": "3.00",
     }  # fmt: skip
     assert "over 2 sets" in table.note
     assert "critical difference" in table.note
     both = column(ranks(Results(rows), "all"), "peer", "G-mean")
-    assert both["CRCEN, searched"] == "**1.75**"
+    assert both[OURS_LABEL] == "**1.75**"
 
 
 def test_a_peer_that_failed_is_last_and_one_that_ran_in_part_is_not_ranked(rows):
     kept = [r for r in rows if (r["peer"], r["dataset"]) != ("crcen_cv", "oil")]
     broken = ranks(Results([*kept, failed("crcen_cv", "oil", 0), failed("crcen_cv", "oil", 1)], "confirmation"), "")
-    assert column(broken, "peer", "F1")["CRCEN, searched"] == "2.50"  # 3 and 2
+    assert column(broken, "peer", "F1")[OURS_LABEL] == "2.50"  # 3 and 2
     partial = ranks(Results(kept, "confirmation"), "confirmation")
     assert set(column(partial, "peer", "F1")) == {"LightGBM", "logistic regression"}
-    assert "Not ranked, since run on some sets or splits only: CRCEN, searched" in partial.note
+    assert "Not ranked, since run on some sets or splits only: " + OURS_LABEL in partial.note
 
 
 def test_scores_are_means_over_splits_with_the_best_in_bold(rows):
     table = scores(Results([*rows, failed("tabm", "oil")]), "log_loss")
-    assert column(table, "set", "CRCEN, searched")["ecoli"] == "**-0.905**"
+    assert column(table, "set", OURS_LABEL)["ecoli"] == "**-0.905**"
     assert column(table, "set", "LightGBM")["ecoli"] == "-0.805"
     assert column(table, "set", "TabM") == {"ecoli": "", "libras_move": "", "oil": "failed", "scene": ""}
     assert column(table, "set", "half")["oil"] == "confirmation"

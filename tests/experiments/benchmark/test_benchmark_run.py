@@ -281,7 +281,10 @@ def test_core_leaves_out_the_costly_ones():
 def test_searched_peers_have_as_many_settings_as_asked():
     for peer in PEERS.values():
         assert len(peer.settings(16)) in (1, 16), peer.name
-        assert peer.name in ("crcen_cv", "crcen", "mlp_threshold", "realmlp", "tabm") or len(peer.settings(16)) == 16
+        assert (
+            peer.name in ("crcen_cv", "crcen_cv_balanced", "crcen", "mlp_threshold", "realmlp", "tabm")
+            or len(peer.settings(16)) == 16
+        )
 
 
 @pytest.mark.parametrize("name", [name for name, peer in PEERS.items() if peer.space])
