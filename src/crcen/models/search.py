@@ -265,7 +265,7 @@ class CRCENClassifierCV(CRCENClassifier):
             activation=self.activation,
             l2=setting.l2,
             solver=solver,
-            max_epochs=self._epochs_of(solver),
+            max_epochs=self._epochs_of(solver, n_rows),
             batch_size=int(self.batch_size),
             learning_rate=float(self.learning_rate),
             tol=float(self.tol),

@@ -39,9 +39,9 @@ def crcen_search(weighting: Any) -> Any:
 
 def plain_network_search(setting: Setting, seed: int) -> Any:
     """Single plain networks on standardised columns, λ = ½, searched over widths and penalties."""
-    grid = {"hidden": [(8,), (16,), (32,), (64,)], "l2": [1e-4, 1e-3, 1e-2, 1e-1]}
-    plain = {"n_members": 1, "encoding": "standard"}
-    return crcen.CRCENClassifierCV(None, **grid, **plain, **setting, pos_label=1, device="cpu", random_state=seed)
+    grid = [(8,), (16,), (32,), (64,)], [1e-4, 1e-3, 1e-2, 1e-1]
+    plain = crcen.CRCENClassifierCV(None, hidden=grid[0], l2=grid[1], n_members=1, encoding="standard")
+    return plain.set_params(**setting, pos_label=1, device="cpu", random_state=seed)
 
 
 def crcen_default(setting: Setting, seed: int) -> Any:
