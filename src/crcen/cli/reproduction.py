@@ -36,6 +36,13 @@ class Scoring(StrEnum):
     weighted_log_loss = "weighted_log_loss"
 
 
+class Engine(StrEnum):
+    """Where networks are trained."""
+
+    local = "local"
+    ray = "ray"
+
+
 @app.command(epilog="Examples:  crcen reproduce table1   |   crcen reproduce all --quick --out runs/quick")
 def reproduce(
     artefact: Annotated[Artefact, typer.Argument(help="What to rebuild.")] = Artefact.all,
@@ -52,6 +59,7 @@ def reproduce(
     config: Annotated[
         Path | None, typer.Option(help="TOML file with settings that replace the packaged ones.", dir_okay=False)
     ] = None,
+    engine: Annotated[Engine, typer.Option(help="Train searches here, or on a Ray cluster.")] = Engine.local,
 ) -> None:
     """Rebuild the paper's tables and figure, published numbers beside ours; interrupted runs resume."""
     try:
@@ -65,6 +73,7 @@ def reproduce(
             selection=selection.value if selection else None,
             scoring=scoring.value if scoring else None,
             config=config,
+            engine=engine.value,
         )
     except KeyboardInterrupt:  # here and not in `main`: typer would answer first, without a word about resuming
         typer.echo("crcen: interrupted; the same command goes on where it stopped.", err=True)

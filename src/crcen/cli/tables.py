@@ -1,0 +1,240 @@
+"""`crcen fit`, `predict`, `evaluate`, `report` and `export`: from a file to decisions."""
+
+import json
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from enum import StrEnum
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from crcen.cli.app import app
+
+__all__ = ["evaluate", "export", "fit", "predict", "report"]
+
+Data = Annotated[Path, typer.Argument(help="CSV, TSV or Parquet file, also with .gz or .zst.", show_default=False)]
+Model = Annotated[Path, typer.Argument(help="File that `crcen fit` wrote.", show_default=False)]
+Target = Annotated[str | None, typer.Option(help="Column with the label; default that of training.")]
+Json = Annotated[bool, typer.Option("--json", help="Print JSON instead of text.")]
+Budget = Annotated[
+    float | None, typer.Option(help="False alarms that one more catch may cost.", rich_help_panel="Price")
+]
+Ratio = Annotated[
+    float | None, typer.Option(help="What a miss costs, in false alarms: the same number.", rich_help_panel="Price")
+]
+Alpha = Annotated[
+    float | None, typer.Option(help="Cost ratio over negatives per positive; 1 is balanced.", rich_help_panel="Price")
+]
+Lam = Annotated[float | None, typer.Option(help="Weight of a positive row, between 0 and 1.", rich_help_panel="Price")]
+Balanced = Annotated[bool, typer.Option("--balanced", help="Both classes weigh the same.", rich_help_panel="Price")]
+
+
+class Engine(StrEnum):
+    """What trains: the whole procedure for a table in memory, or one network for files of any size."""
+
+    table = "table"
+    stream = "stream"
+    ray = "ray"
+
+
+# One setting instead of a search.
+QUICK: dict[str, Any] = {"hidden": (16,), "l2": 1e-2, "encoding": "standard", "n_members": 1, "max_epochs": 10}
+
+
+@contextmanager
+def interruptible() -> Iterator[None]:
+    """Ctrl-C ends in one line: here, since typer would answer first, and with another exit code."""
+    try:
+        yield
+    except KeyboardInterrupt:
+        typer.echo("crcen: interrupted; nothing was written.", err=True)
+        raise typer.Exit(130) from None
+
+
+def show(result: Any, as_json: bool) -> None:
+    """Print a result."""
+    typer.echo(json.dumps(result.to_dict(), indent=1, ensure_ascii=False) if as_json else str(result))
+
+
+def price(
+    budget: float | None, cost_ratio: float | None, alpha: float | None, lam: float | None, balanced: bool
+) -> Any:
+    """The one price that was stated, or None."""
+    options = {"--budget": budget, "--cost-ratio": cost_ratio, "--alpha": alpha, "--lam": lam}
+    given = {name: value for name, value in options.items() if value is not None}
+    stated = [*given, *["--balanced"] * balanced]
+    if len(stated) > 1:
+        raise typer.BadParameter(f"{', '.join(stated)} are names of one number: give one of them.")
+    if not stated:
+        return None
+    if balanced:
+        return "balanced"
+    import crcen
+
+    kinds = {"--budget": crcen.Budget, "--cost-ratio": crcen.CostRatio, "--alpha": crcen.Alpha, "--lam": crcen.Lam}
+    return kinds[stated[0]](given[stated[0]])
+
+
+def is_watched() -> int:
+    """1 where a person looks at a terminal, for a progress bar."""
+    return int(sys.stderr.isatty())
+
+
+@app.command(
+    epilog="Examples:  crcen fit train.csv --target fraud --budget 20 --out model.crcen   |   "
+    "crcen fit visits.parquet --target readmitted --positive yes --groups patient --drop name   |   "
+    "crcen fit 'days/*.parquet' --target y --engine ray --workers 4"
+)
+def fit(
+    data: Data,
+    target: Annotated[str, typer.Option(help="Column with the label, of two values.")],
+    positive: Annotated[str | None, typer.Option(help="The value to find; default the rarer one.")] = None,
+    out: Annotated[Path, typer.Option(help="Where to save the model.")] = Path("model.crcen"),
+    budget: Budget = None,
+    cost_ratio: Ratio = None,
+    alpha: Alpha = None,
+    lam: Lam = None,
+    balanced: Balanced = False,
+    drop: Annotated[list[str] | None, typer.Option(help="Column to leave out; may be repeated.")] = None,
+    keep: Annotated[list[str] | None, typer.Option(help="Column to use although it looks like an identifier.")] = None,
+    category: Annotated[list[str] | None, typer.Option(help="Column of categories although it holds numbers.")] = None,
+    groups: Annotated[str | None, typer.Option(help="Validate with equal values of this column together.")] = None,
+    time: Annotated[str | None, typer.Option(help="Validate on rows that are later by this column.")] = None,
+    quick: Annotated[bool, typer.Option("--quick", help="One network, no search: a first look.")] = False,
+    seed: Annotated[int, typer.Option(help="Seed of everything that is random.")] = 0,
+    engine: Annotated[
+        Engine, typer.Option(help="stream: Parquet larger than memory, one network.", rich_help_panel="Large data")
+    ] = Engine.table,
+    workers: Annotated[int, typer.Option(help="Workers of --engine ray.", rich_help_panel="Large data")] = 2,
+    epochs: Annotated[int, typer.Option(help="Passes over the rows.", rich_help_panel="Large data")] = 5,
+    storage: Annotated[
+        str | None, typer.Option(help="Where --engine ray keeps checkpoints.", rich_help_panel="Large data")
+    ] = None,
+    as_json: Json = False,
+) -> None:
+    """Learn from a table, say how well it went on rows held out, and save the model. Without a price: --balanced."""
+    with interruptible():
+        weighting = price(budget, cost_ratio, alpha, lam, balanced)
+        if groups is not None and time is not None:
+            raise typer.BadParameter("--groups and --time are two ways to validate: give one of them.")
+        import crcen
+
+        if engine is not Engine.table:
+            unused = {"--keep": keep, "--category": category, "--groups": groups, "--time": time, "--quick": quick}
+            if any(unused.values()):
+                given = ", ".join(name for name, value in unused.items() if value)
+                raise typer.BadParameter(f"{given} is for tables in memory, not for --engine {engine.value}.")
+            files = crcen.fit_files(
+                str(data),
+                target=target,
+                engine=engine.value,
+                positive=positive,
+                weighting="balanced" if weighting is None else weighting,
+                drop=drop or (),
+                epochs=epochs,
+                workers=workers,
+                storage=storage,
+                random_state=seed,
+                verbose=is_watched(),
+                out=out,
+            )
+            show(files, as_json)
+            return
+        result = crcen.fit_table(
+            data,
+            target=target,
+            positive=positive,
+            weighting="balanced" if weighting is None else weighting,
+            drop=drop or (),
+            keep=keep or (),
+            categorical=category or (),
+            groups=groups,
+            time=time,
+            estimator=crcen.CRCENClassifierCV(**QUICK) if quick else None,
+            random_state=seed,
+            verbose=is_watched(),
+            out=out,
+        )
+    show(result, as_json)
+
+
+@app.command(
+    epilog="Examples:  crcen predict model.crcen new.csv --out scored.parquet --id customer   |   "
+    "crcen predict model.crcen new.csv.gz --out scored.csv --budget 10"
+)
+def predict(
+    model: Model,
+    data: Data,
+    out: Annotated[Path, typer.Option(help="Where to write the answers: .csv, .tsv or .parquet.")],
+    budget: Budget = None,
+    cost_ratio: Ratio = None,
+    alpha: Alpha = None,
+    lam: Lam = None,
+    balanced: Balanced = False,
+    id: Annotated[list[str] | None, typer.Option(help="Column to carry over; may be repeated.")] = None,
+    as_json: Json = False,
+) -> None:
+    """Write a probability and a decision for every row, in constant memory; a price here needs no new training."""
+    with interruptible():
+        weighting = price(budget, cost_ratio, alpha, lam, balanced)
+        import crcen
+
+        result = crcen.predict_table(model, data, out=out, weighting=weighting, id=id, verbose=is_watched())
+    show(result, as_json)
+
+
+@app.command(epilog="Example:  crcen evaluate model.crcen test.csv --budget 10 --json")
+def evaluate(
+    model: Model,
+    data: Data,
+    target: Target = None,
+    budget: Budget = None,
+    cost_ratio: Ratio = None,
+    alpha: Alpha = None,
+    lam: Lam = None,
+    balanced: Balanced = False,
+    resamples: Annotated[int, typer.Option(min=0, help="Resamples behind the intervals.")] = 500,
+    as_json: Json = False,
+) -> None:
+    """Judge a model on labelled rows it has not seen: metrics with intervals, key equation, price of catches."""
+    with interruptible():
+        weighting = price(budget, cost_ratio, alpha, lam, balanced)
+        import crcen
+
+        result = crcen.evaluate_table(
+            model, data, target=target, weighting=weighting, n_resamples=resamples, verbose=is_watched()
+        )
+    show(result, as_json)
+
+
+@app.command(epilog="Example:  crcen report model.crcen test.csv --out report.html")
+def report(
+    model: Model,
+    data: Data,
+    out: Annotated[Path, typer.Option(help="The HTML file to write.")] = Path("report.html"),
+    target: Target = None,
+    title: Annotated[str | None, typer.Option(help="Title of the page.")] = None,
+    as_json: Json = False,
+) -> None:
+    """Write one HTML page about a model on labelled rows, with a slider for the price."""
+    with interruptible():
+        import crcen
+
+        result = crcen.report_table(model, data, out=out, target=target, title=title, verbose=is_watched())
+    show(result, as_json)
+
+
+@app.command(epilog="Example:  crcen export model.crcen --onnx model.onnx")
+def export(
+    model: Model,
+    onnx: Annotated[Path, typer.Option(help="The ONNX file to write.")],
+    as_json: Json = False,
+) -> None:
+    """Write a model as one ONNX graph, checked against the model before it is written."""
+    with interruptible():
+        import crcen
+
+        result = crcen.export_onnx(model, onnx)
+    show(result, as_json)

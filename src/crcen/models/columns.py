@@ -1,0 +1,274 @@
+"""Columns of a mixed table as numbers: what each kind remembers of the training rows, and how it encodes new ones."""
+
+from abc import ABC, abstractmethod
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+__all__ = [
+    "BOOLEAN_WORDS",
+    "BooleanColumn",
+    "CategoryColumn",
+    "Column",
+    "DateColumn",
+    "Encoded",
+    "NumberColumn",
+    "TextColumn",
+    "as_dates",
+    "as_numbers",
+    "as_text",
+]
+
+# pandas is optional, and no type checker sees it.
+Series = Any
+
+Array = NDArray[np.float64]
+
+BOOLEAN_WORDS = {
+    **dict.fromkeys(("true", "yes", "t", "y", "1", "1.0"), 1.0),
+    **dict.fromkeys(("false", "no", "f", "n", "0", "0.0"), 0.0),
+}
+DATE_PARTS = ("days", "month", "day", "weekday", "hour")
+_DAY = 86_400.0
+
+
+@dataclass(frozen=True, eq=False)
+class Encoded:
+    """Rows of one column as numbers.
+
+    Parameters
+    ----------
+    values : float64 array of shape (n, width)
+        Finite.
+    n_missing : int
+        Missing cells in a column that had none in training.
+    n_unreadable : int
+        Cells that are not of the column's kind and count as missing.
+    n_unseen : int
+        Cells with a category that training did not have.
+    """
+
+    values: Array
+    n_missing: int = 0
+    n_unreadable: int = 0
+    n_unseen: int = 0
+
+
+def as_text(series: Series) -> Series:
+    """Cells as strings without spaces around them, missing ones kept; whole numbers without a decimal point."""
+    import pandas as pd
+
+    if isinstance(series.dtype, pd.CategoricalDtype):
+        series = series.astype(series.cat.categories.dtype)
+    if pd.api.types.is_float_dtype(series.dtype):
+        present = series.dropna()
+        if np.isfinite(present.to_numpy(dtype=np.float64)).all() and (present == present.round()).all():
+            series = series.astype("Int64")
+    text = series.astype("string").str.strip()
+    return text.mask(text == "")
+
+
+def as_numbers(series: Series) -> Array:
+    """Cells as float64; NaN where they are missing, infinite or no number."""
+    import pandas as pd
+
+    if pd.api.types.is_timedelta64_dtype(series.dtype):
+        series = series.dt.total_seconds()
+    elif not pd.api.types.is_numeric_dtype(series.dtype):
+        series = pd.to_numeric(as_text(series), errors="coerce")
+    values = series.to_numpy(dtype=np.float64, na_value=np.nan)
+    return np.where(np.isfinite(values), values, np.nan)
+
+
+def as_dates(series: Series, date_format: str | None) -> Series:
+    """Cells as UTC times; NaT where they are missing or no date of this format."""
+    import pandas as pd
+
+    if not pd.api.types.is_datetime64_any_dtype(series.dtype):
+        series = as_text(series)
+        return pd.to_datetime(series, format=date_format or "ISO8601", errors="coerce", utc=True)
+    return series.dt.tz_localize("UTC") if series.dt.tz is None else series.dt.tz_convert("UTC")
+
+
+class Column(ABC):
+    """A column of the training table that the network sees.
+
+    ``name`` is its name, ``kind`` what it holds, ``has_missing`` whether training rows lacked it, in which case a
+    column of its own says so.
+    """
+
+    kind: str
+    name: str
+    has_missing: bool
+
+    @property
+    @abstractmethod
+    def encoded_names(self) -> list[str]:
+        """Names of the encoded columns."""
+
+    @abstractmethod
+    def encode(self, series: Series) -> Encoded:
+        """The column's cells as numbers."""
+
+    def describe(self) -> dict[str, Any]:
+        """What a schema says of the column, JSON-able."""
+        return {"name": self.name, "kind": self.kind, "has_missing": self.has_missing}
+
+    def _with_indicator(self, names: list[str]) -> list[str]:
+        return [*names, f"{self.name} is missing"] if self.has_missing else names
+
+    def _filled(self, values: Array, fill: Array, was_there: NDArray[np.bool_]) -> Encoded:
+        """NaN rows filled, the indicator beside them, and what was not there counted."""
+        is_missing = np.asarray(np.isnan(values).any(axis=1))
+        filled = np.where(is_missing[:, None], fill, values)
+        if self.has_missing:
+            filled = np.column_stack([filled, is_missing])
+        unreadable = int((is_missing & was_there).sum())
+        missing = 0 if self.has_missing else int((~was_there).sum())
+        return Encoded(filled, n_missing=missing, n_unreadable=unreadable)
+
+
+@dataclass(frozen=True, eq=False)
+class NumberColumn(Column):
+    """Numbers; missing ones become the median of the training rows."""
+
+    name: str
+    fill: float
+    has_missing: bool
+    kind = "number"
+
+    @property
+    def encoded_names(self) -> list[str]:
+        """The number, and whether it is missing."""
+        return self._with_indicator([self.name])
+
+    def encode(self, series: Series) -> Encoded:
+        """The numbers with missing ones filled, and the indicator."""
+        values = as_numbers(series)
+        return self._filled(values[:, None], np.array([self.fill]), series.notna().to_numpy())
+
+
+@dataclass(frozen=True, eq=False)
+class BooleanColumn(Column):
+    """Truth values as 0 and 1; missing ones become the commoner of the training rows."""
+
+    name: str
+    fill: float
+    has_missing: bool
+    kind = "boolean"
+
+    @property
+    def encoded_names(self) -> list[str]:
+        """The truth value, and whether it is missing."""
+        return self._with_indicator([self.name])
+
+    def encode(self, series: Series) -> Encoded:
+        """The truth values with missing ones filled, and the indicator."""
+        values = as_text(series).str.lower().map(BOOLEAN_WORDS).to_numpy(dtype=np.float64, na_value=np.nan)
+        return self._filled(values[:, None], np.array([self.fill]), series.notna().to_numpy())
+
+
+@dataclass(frozen=True, eq=False)
+class DateColumn(Column):
+    """Dates as days since 1970, month, day, weekday and hour; a missing one becomes the median of each."""
+
+    name: str
+    date_format: str | None
+    parts: tuple[str, ...]
+    fill: Array
+    has_missing: bool
+    kind = "date"
+
+    @property
+    def encoded_names(self) -> list[str]:
+        """The parts, and whether the date is missing."""
+        return self._with_indicator([f"{self.name}: {part}" for part in self.parts])
+
+    @staticmethod
+    def all_parts(dates: Series) -> Mapping[str, Array]:
+        """Every part of `DATE_PARTS` as numbers, NaN where the date is missing."""
+        import pandas as pd
+
+        found = {
+            "days": (dates - pd.Timestamp("1970-01-01", tz="UTC")).dt.total_seconds() / _DAY,
+            "month": dates.dt.month,
+            "day": dates.dt.day,
+            "weekday": dates.dt.day_of_week,
+            "hour": dates.dt.hour + dates.dt.minute / 60.0,
+        }
+        return {name: part.to_numpy(dtype=np.float64, na_value=np.nan) for name, part in found.items()}
+
+    def encode(self, series: Series) -> Encoded:
+        """The parts with missing ones filled, and the indicator."""
+        found = self.all_parts(as_dates(series, self.date_format))
+        return self._filled(np.column_stack([found[part] for part in self.parts]), self.fill, series.notna().to_numpy())
+
+
+@dataclass(frozen=True, eq=False)
+class CategoryColumn(Column):
+    """A column of few values, each its own column of zeros and ones; rare and unseen values share one.
+
+    ``categories`` are those with a column of their own; ``rare`` were seen in training but too seldom for that.
+    """
+
+    name: str
+    categories: tuple[str, ...]
+    rare: tuple[str, ...]
+    has_missing: bool
+    kind = "category"
+
+    @property
+    def encoded_names(self) -> list[str]:
+        """One for each category, one for all others, and whether the value is missing."""
+        others = [f"{self.name} is another"] if self.rare else []
+        return self._with_indicator([*(f"{self.name} = {category}" for category in self.categories), *others])
+
+    def describe(self) -> dict[str, Any]:
+        """With the number of values."""
+        return {**super().describe(), "n_values": len(self.categories) + len(self.rare)}
+
+    def encode(self, series: Series) -> Encoded:
+        """Zeros and ones; a value that training never had is as the rare ones, or all zeros where there were none."""
+        place = {category: i for i, category in enumerate(self.categories)}
+        place |= dict.fromkeys(self.rare, len(self.categories))
+        text = as_text(series)
+        codes = text.map(place).to_numpy(dtype=np.float64, na_value=np.nan)
+        is_missing = text.isna().to_numpy()
+        is_unseen = np.isnan(codes) & ~is_missing
+        if self.rare:
+            codes[is_unseen] = len(self.categories)
+        values = np.zeros((len(codes), len(self.encoded_names)))
+        rows = np.flatnonzero(~np.isnan(codes))
+        values[rows, codes[rows].astype(int)] = 1.0
+        if self.has_missing:
+            values[:, -1] = is_missing
+        n_missing = 0 if self.has_missing else int(is_missing.sum())
+        return Encoded(values, n_missing=n_missing, n_unseen=int(is_unseen.sum()))
+
+
+@dataclass(frozen=True, eq=False)
+class TextColumn(Column):
+    """Free strings through skrub's StringEncoder: character n-grams, tf-idf, truncated singular value decomposition."""
+
+    name: str
+    encoder: Any
+    n_parts: int
+    has_missing: bool
+    kind = "text"
+
+    @property
+    def encoded_names(self) -> list[str]:
+        """The components, and whether the text is missing."""
+        return self._with_indicator([f"{self.name}: component {i + 1}" for i in range(self.n_parts)])
+
+    def encode(self, series: Series) -> Encoded:
+        """The components; those of an empty string where the text is missing."""
+        text = as_text(series)
+        is_missing = text.isna().to_numpy()
+        values = self.encoder.transform(text.rename(self.name)).to_numpy(dtype=np.float64)
+        if self.has_missing:
+            values = np.column_stack([values, is_missing])
+        return Encoded(values, n_missing=0 if self.has_missing else int(is_missing.sum()))

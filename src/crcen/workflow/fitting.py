@@ -1,0 +1,329 @@
+"""fit_table: from a table with a target column to a validated model, and what there is to say about it."""
+
+import time as clock
+import warnings
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from sklearn.base import clone
+from sklearn.exceptions import ConvergenceWarning
+from sklearn.model_selection import StratifiedGroupKFold
+
+from crcen import (
+    CRCENClassifierCV,
+    ExpenseCurve,
+    InvalidInput,
+    InvalidParameter,
+    LaterRows,
+    TableClassifier,
+    decision_summary,
+    save,
+)
+from crcen.whole_files import check_place
+from crcen.workflow.inputs import Rows, check_column, plain, rows_of, source_of
+from crcen.workflow.prices import prices_around, step_lines, step_values
+from crcen.workflow.progress import busy
+from crcen.workflow.quality import METRICS, Measured, ScoredRows
+
+__all__ = ["TableFit", "fit_table"]
+
+Array = NDArray[np.float64]
+
+_FEW = 10
+_MANY = 10_000
+
+
+@dataclass(frozen=True, eq=False)
+class TableFit:
+    """A fitted table, with its out-of-fold evidence; prints itself.
+
+    Parameters
+    ----------
+    model : TableClassifier
+        Ready to predict.
+    data, target : str
+        What it was fitted on.
+    n_rows : int
+        Rows with a label.
+    validation : str
+        How rows were held out.
+    n_validated : int
+        Rows that were held out once.
+    quality : dict of str to Measured
+        Metrics of out-of-fold rows, by the names of `crcen.workflow.quality.METRICS`.
+    average_price : float
+        False alarms that the average catch is expected to cost, by the out-of-fold probabilities.
+    expense : ExpenseCurve
+        What catches cost between half the price, the price and twice the price, out of fold.
+    seconds : float
+        Time of reading, encoding and fitting.
+    notes : tuple of str
+        What a person should know.
+    path : Path or None
+        Where the model was saved.
+    """
+
+    model: TableClassifier
+    data: str
+    target: str
+    n_rows: int
+    validation: str
+    n_validated: int
+    quality: dict[str, Measured]
+    average_price: float
+    expense: ExpenseCurve
+    seconds: float
+    notes: tuple[str, ...] = ()
+    path: Path | None = None
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain values, ready for JSON."""
+        model, weighting = self.model, self.model.weighting_
+        equation = model.estimator_.oof_key_equation_
+        chosen = model.estimator_.best_params_
+        return {
+            "data": self.data,
+            "target": self.target,
+            "positive": plain(model.pos_label_),
+            "rows": {
+                "all": self.n_rows,
+                "positive": int(weighting.n_pos),
+                "negative": int(weighting.n_neg),
+                "negatives_per_positive": weighting.imbalance_ratio,
+            },
+            "columns": [column.describe() for column in model.columns_],
+            "dropped": [{"name": one.name, "reason": one.reason} for one in model.dropped_],
+            "n_encoded": len(model.encoded_names_),
+            "weighting": {
+                "lam": weighting.lam,
+                "alpha": weighting.alpha,
+                "cost_ratio": weighting.cost_ratio,
+                "budget": weighting.cost_ratio,
+                "threshold": weighting.threshold,
+            },
+            "network": {
+                "hidden": list(chosen["hidden"]),
+                "l2": chosen["l2"],
+                "encoding": chosen["encoding"],
+                "epochs": model.estimator_.best_epochs_,
+                "members": model.estimator_.n_members,
+            },
+            "validation": {"how": self.validation, "rows": self.n_validated},
+            "key_equation": {
+                "left": plain(equation.lhs),
+                "right": plain(equation.rhs),
+                "residual": plain(equation.residual),
+                "shift": model.estimator_.oof_shift_,
+            },
+            "out_of_fold": {name: plain(one.value) for name, one in self.quality.items()},
+            "marginal_price": weighting.cost_ratio,
+            "average_price": plain(self.average_price),
+            "expense": step_values(self.expense),
+            "seconds": self.seconds,
+            "notes": list(self.notes),
+            "path": None if self.path is None else str(self.path),
+        }
+
+    def __str__(self) -> str:
+        model, weighting = self.model, self.model.weighting_
+        estimator = model.estimator_
+        price, average = f"{weighting.cost_ratio:.6g}", "false_alarms_per_catch"
+        kinds = [column.kind for column in model.columns_]
+        counted = ", ".join(f"{kinds.count(kind)} {kind}" for kind in dict.fromkeys(kinds))
+        chosen, equation = estimator.best_params_, estimator.oof_key_equation_
+        hidden = "-".join(map(str, chosen["hidden"])) or "none"
+        lines = [
+            f"{self.data}: {self.n_rows:,} rows, {weighting.n_pos:,.0f} with {self.target} = {model.pos_label_} "
+            f"(1 in {1 + weighting.imbalance_ratio:,.0f}; {weighting.imbalance_ratio:.3g} negatives per positive)",
+            "",
+            f"Columns   {len(model.columns_)} used ({counted}; {len(model.encoded_names_)} inputs), "
+            f"{len(model.dropped_)} left out",
+            *(f"  {one.name:<20} left out: {one.reason}" for one in model.dropped_),
+            f"Network   {estimator.n_members} × hidden units {hidden}, {chosen['encoding']} inputs, "
+            f"l2 {chosen['l2']:g}, {estimator.best_epochs_ or estimator.n_iter_} epochs, chosen by {self.validation}",
+            "",
+            "Price, one number under four names",
+            f"  budget, cost ratio  {price:<10} a miss is worth so many false alarms; the last catch may cost so many",
+            f"  λ                   {weighting.lam:<10.6g} weight of a positive row",
+            f"  α                   {weighting.alpha:<10.6g} 1 is balanced",
+            f"  threshold           {weighting.threshold:<10.6g} an alarm above this probability",
+            "",
+            f"On {self.n_validated:,} rows held out of training",
+            *(f"  {METRICS[name]:<24} {one}" for name, one in self.quality.items() if name != average),
+            f"  {METRICS[average]:<24} {self.quality[average]} on average ({self.average_price:.4g} expected), "
+            f"{price} for the last catch",
+            f"  key equation             left side {equation.lhs:.4g}, right side {equation.rhs:.4g} "
+            f"(log-odds then moved by {estimator.oof_shift_:+.3f} to close it)",
+            "What one more catch costs there, beside what right probabilities would make it cost",
+            *step_lines(self.expense),
+            "",
+            *(f"Note: {note}." for note in self.notes),
+            f"{self.seconds:.1f} s" + ("" if self.path is None else f", saved to {self.path}"),
+        ]
+        return "\n".join(lines)
+
+
+def fit_table(
+    data: Any,
+    *,
+    target: str,
+    positive: Any = None,
+    weighting: Any = "balanced",
+    drop: Any = (),
+    keep: Any = (),
+    categorical: Any = (),
+    groups: str | None = None,
+    time: str | None = None,
+    n_splits: int = 4,
+    estimator: CRCENClassifierCV | None = None,
+    random_state: int = 0,
+    verbose: int = 0,
+    out: str | Path | None = None,
+) -> TableFit:
+    """Fit a table of mixed columns: what `crcen fit` does.
+
+    Parameters
+    ----------
+    data : data frame, str or Path
+        Training rows, or the CSV, TSV or Parquet file that holds them.
+    target : str
+        Column with the label, of two values; rows without one are left out.
+    positive : label, optional
+        The value to find; by default the rarer one.
+    weighting : as in CRCENClassifier, default="balanced"
+        What a miss is worth.
+    drop, keep, categorical : sequence of str
+        Columns to leave out, to use although they look like identifiers, to take as categories; see `TableClassifier`.
+    groups : str, optional
+        Column whose equal values are never on both sides of a validation split. Not used as an input.
+    time : str, optional
+        Column of dates or numbers by which validation rows come later than training rows. Not used as an input.
+    n_splits : int, default=4
+        Validation folds; fewer where there are fewer rows of a class.
+    estimator : CRCENClassifierCV, optional
+        Another search than the default one; its weighting, positive class, folds and seed are set here. The default is
+        ``CRCENClassifierCV()``, and for more than 10,000 rows one of six settings with two networks.
+        Figures out of fold are those before its ``probability`` map, if it has one.
+    random_state : int, default=0
+        Seed.
+    verbose : int, default=0
+        1 shows a progress bar on a terminal.
+    out : str or Path, optional
+        Where to save the model.
+
+    Returns
+    -------
+    TableFit
+        ``.model``, and evidence on rows held out; print it.
+
+    Raises
+    ------
+    InvalidInput, InvalidParameter, DataUnavailable
+        With one sentence.
+
+    Examples
+    --------
+    >>> fit = fit_table("train.csv", target="fraud", weighting=Budget(20), out="model.crcen")  # doctest: +SKIP
+    >>> print(fit)  # doctest: +SKIP
+    """
+    start = clock.perf_counter()
+    if groups is not None and time is not None:
+        raise InvalidParameter("groups and time are two ways to validate: give one of them.")
+    if out is not None:
+        check_place(out)
+    source = source_of(data)
+    role = {}
+    for name, option, reason in ((groups, "groups", "keeps groups together"), (time, "time", "orders rows in time")):
+        if name is not None:
+            role[check_column(name, source.columns, option, source.name)] = reason
+    with busy("reading the table", visible=bool(verbose)):
+        rows = rows_of(source, target, positive, tuple(role))
+    reasons = {**dict.fromkeys([drop] if isinstance(drop, str) else drop, "asked for"), **role}
+    reasons.pop(target, None)
+    folds, how = _folds(rows, groups, time, n_splits, random_state)
+    search = _default_search(len(rows.y)) if estimator is None else clone(estimator)
+    if not isinstance(search, CRCENClassifierCV):
+        raise InvalidParameter(f"estimator must be a CRCENClassifierCV: got {type(search).__name__}.")
+    search.set_params(
+        weighting=weighting, pos_label=rows.positive, cv=folds, random_state=random_state, verbose=verbose
+    )
+    model = TableClassifier(search, drop=reasons, keep=keep, categorical=categorical, random_state=random_state)
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always", ConvergenceWarning)
+        model.fit(rows.frame, rows.y, groups=_times_or_groups(rows, groups, time))
+    notes = [*rows.notes, *dict.fromkeys(str(one.message).rstrip(".") for one in caught)]
+    positives = int(model.weighting_.n_pos)
+    if positives < _FEW:
+        notes.append(f"{positives} rows of {model.pos_label_} are too few to trust any figure here")
+    expense = ExpenseCurve.from_cv(model.estimator_, rows.y.to_numpy(), prices_around(model.weighting_))
+    held_out = expense.rows
+    assert held_out is not None  # a curve of moved thresholds has its rows
+    return TableFit(
+        model=model,
+        data=source.name,
+        target=target,
+        n_rows=len(rows.y),
+        validation=how,
+        n_validated=len(held_out.p),
+        quality=ScoredRows(held_out.target, held_out.p, model.weighting_.threshold).measured(),
+        average_price=decision_summary(held_out.p, model.weighting_).average_price,
+        expense=expense,
+        seconds=clock.perf_counter() - start,
+        notes=tuple(notes),
+        path=None if out is None else save(model, out),
+    )
+
+
+def _default_search(n_rows: int) -> CRCENClassifierCV:
+    """The search of the library; on many rows, where settings differ less and cost more, one of fewer settings."""
+    if n_rows <= _MANY:
+        return CRCENClassifierCV()
+    return CRCENClassifierCV(hidden=(64,), l2=(1e-3, 1e-2, 1e-1), n_members=2, bins=8)
+
+
+def _folds(rows: Rows, groups: str | None, time: str | None, n_splits: int, seed: int) -> tuple[Any, str]:
+    """The splitter of the search, and what to call it."""
+    if isinstance(n_splits, bool) or not isinstance(n_splits, int) or n_splits < 2:
+        raise InvalidParameter(f"n_splits must be a whole number of at least 2: got {n_splits!r}.")
+    rarest = int(np.unique(rows.y, return_counts=True)[1].min())
+    if time is not None:
+        count = max(1, min(n_splits, rarest - 1))
+        return LaterRows(count), f"{count} folds of later rows by {time}"
+    if groups is None:
+        count = min(n_splits, rarest)
+        return count, f"{count} stratified folds"
+    count = min(n_splits, rarest, rows.frame[groups].nunique())
+    if count < 2:
+        raise InvalidInput(f"groups must have at least two different values: {groups} has one.")
+    return StratifiedGroupKFold(count, shuffle=True, random_state=seed), f"{count} folds that keep {groups} together"
+
+
+def _times_or_groups(rows: Rows, groups: str | None, time: str | None) -> NDArray[Any] | None:
+    import pandas as pd
+
+    if groups is not None:
+        return pd.factorize(rows.frame[groups])[0]
+    if time is None:
+        return None
+    cells = rows.frame[time]
+    if pd.api.types.is_numeric_dtype(cells.dtype) or pd.api.types.is_datetime64_any_dtype(cells.dtype):
+        return cells.rank(method="dense").to_numpy()
+    numbers = pd.to_numeric(cells, errors="coerce")
+    if numbers.notna().all():
+        return numbers.to_numpy(dtype=np.float64)
+    return _dates(cells, time).rank(method="dense").to_numpy()
+
+
+def _dates(cells: Any, name: str) -> Any:
+    import skrub
+
+    try:
+        dates = skrub.ToDatetime().fit_transform(cells.astype(object).rename(name))
+    except ValueError:
+        dates = None
+    if dates is None or dates.isna().any():
+        raise InvalidInput(f"time must name a column of numbers or dates of one format: {name} holds other values.")
+    return dates

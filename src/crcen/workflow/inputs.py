@@ -1,0 +1,235 @@
+"""What the workflow takes: a data frame or a file, a target column of two labels, a model or its file, a price."""
+
+import difflib
+import math
+import numbers
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from crcen import ClassWeighting, InvalidInput, InvalidParameter, TableFile, load, open_table, resolve
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    import pandas as pd
+
+__all__ = [
+    "Rows",
+    "Source",
+    "check_column",
+    "labels_as",
+    "model_of",
+    "plain",
+    "price_of",
+    "rows_of",
+    "source_of",
+    "target_of",
+]
+
+
+@dataclass(frozen=True, eq=False)
+class Source:
+    """A table from a file or from memory, read whole or in chunks.
+
+    Parameters
+    ----------
+    name : str
+        What to call it.
+    columns : tuple of str
+        Its column names.
+    n_rows : int or None
+        Rows, about so many in a text file.
+    table : TableFile or DataFrame
+        Where the rows are.
+    """
+
+    name: str
+    columns: tuple[str, ...]
+    n_rows: int | None
+    table: Any
+
+    @property
+    def notes(self) -> list[str]:
+        """How a file was read, where that is not plain."""
+        return list(self.table.notes) if isinstance(self.table, TableFile) else []
+
+    def read(self) -> "pd.DataFrame":
+        """All rows."""
+        return self.table.read() if isinstance(self.table, TableFile) else self.table
+
+    def chunks(self, n_rows: int) -> "Iterator[pd.DataFrame]":
+        """At most so many rows at a time."""
+        if isinstance(self.table, TableFile):
+            yield from self.table.chunks(n_rows)
+            return
+        for start in range(0, max(len(self.table), 1), n_rows):
+            yield self.table.iloc[start : start + n_rows]
+
+
+def source_of(data: Any) -> Source:
+    """A source from a path, a pandas or polars data frame, or an array."""
+    if isinstance(data, str | Path):
+        table = open_table(data)
+        return Source(table.path.name, table.columns, table.n_rows, table)
+    import pandas as pd
+
+    if hasattr(data, "to_pandas"):
+        data = data.to_pandas()
+    if not isinstance(data, pd.DataFrame):
+        raise InvalidInput(f"data must be a data frame or the path of a file: got {type(data).__name__}.")
+    frame = data.set_axis([str(name) for name in data.columns], axis=1)
+    twice = sorted(set(frame.columns[frame.columns.duplicated()]))
+    if twice:
+        raise InvalidInput(f"columns must have names of their own: {', '.join(twice[:5])} is there more than once.")
+    return Source("the data frame", tuple(frame.columns), len(frame), frame)
+
+
+def check_column(name: str, columns: tuple[str, ...], what: str, where: str) -> str:
+    """A column's name, if it is there; else an error that guesses what was meant."""
+    if name in columns:
+        return name
+    close = difflib.get_close_matches(str(name), columns, n=1) or [c for c in columns if c.lower() == str(name).lower()]
+    meant = f"did you mean {close[0]}?" if close else f"it has {_listed(list(columns))}."
+    raise InvalidInput(f"{what} must be a column of {where}: got {name!r}; {meant}")
+
+
+def _listed(names: list[Any]) -> str:
+    return ", ".join(map(str, names[:8])) + (f" and {len(names) - 8} more" if len(names) > 8 else "")
+
+
+def plain(value: Any) -> Any:
+    """A value as JSON knows it: NumPy scalars unwrapped, NaN and infinities as None."""
+    if isinstance(value, np.generic):
+        value = value.item()
+    if isinstance(value, float) and not math.isfinite(value):
+        return None
+    return value
+
+
+def _label(cell: Any) -> Any:
+    """A label as int where it is a whole number, also one written as text; bool and other text stay."""
+    if isinstance(cell, bool | np.bool_):
+        return bool(cell)
+    if isinstance(cell, numbers.Real) and float(cell).is_integer():
+        return int(float(cell))
+    text = str(cell).strip()
+    try:
+        return int(float(text)) if float(text).is_integer() else text
+    except (ValueError, OverflowError):
+        return text
+
+
+def _key(label: Any) -> str:
+    """What makes two labels the same, however a file spells them."""
+    return str(_label(label)).casefold()
+
+
+@dataclass(frozen=True, eq=False)
+class Rows:
+    """Training rows.
+
+    Parameters
+    ----------
+    frame : DataFrame
+        Every column but the target.
+    y : Series
+        Two labels, named as the target.
+    positive : label
+        The positive one; None where it was not stated.
+    notes : list of str
+        What was done to the table.
+    """
+
+    frame: "pd.DataFrame"
+    y: "pd.Series"
+    positive: Any
+    notes: list[str]
+
+
+def rows_of(source: Source, target: str, positive: Any = None, required: tuple[str, ...] = ()) -> Rows:
+    """Rows with a label, and with a value in each ``required`` column.
+
+    Raises
+    ------
+    InvalidInput
+        If the target is not a column with two labels, or ``positive`` is neither of them.
+    """
+    import pandas as pd
+
+    check_column(target, source.columns, "the target", source.name)
+    frame, notes = source.read(), source.notes
+    for name in (target, *required):
+        known = frame[name].notna()
+        if not known.all():
+            what = "target" if name == target else name
+            notes.append(f"{int((~known).sum())} rows without a value of {what} were left out")
+            frame = frame[known]
+    if not len(frame):
+        raise InvalidInput(f"{source.name} has no row with a value of {target}.")
+    y = _labels(frame[target])
+    classes, counts = np.unique(y, return_counts=True)
+    if len(classes) != 2:
+        got = f"one, {classes[0]}" if len(classes) == 1 else f"{len(classes)}, {_listed(classes.tolist())}"
+        advice = "rows of the other one are needed." if len(classes) == 1 else "make it a yes or no first."
+        raise InvalidInput(f"the target {target} must have two different values: got {got}; {advice}")
+    if counts.min() < 2:
+        rare = classes[np.argmin(counts)]
+        raise InvalidInput(
+            f"the target {target} needs at least 2 rows of each value, one to learn from and one to check with: got 1 "
+            f"of {rare}."
+        )
+    if positive is not None:
+        found = [label for label in classes if _key(label) == _key(positive)]
+        if not found:
+            raise InvalidInput(f"positive must be a value of {target}, {_listed(classes.tolist())}: got {positive!r}.")
+        positive = found[0]
+    return Rows(frame.drop(columns=target).reset_index(drop=True), pd.Series(y, name=target), positive, notes)
+
+
+def _labels(cells: "pd.Series") -> NDArray[Any]:
+    """Labels as one array of bool, int or str."""
+    found = {cell: _label(cell) for cell in cells.unique()}
+    kinds = {type(label) for label in found.values()}
+    if kinds not in ({bool}, {int}):
+        found = {cell: str(label) for cell, label in found.items()}
+    return np.array([found[cell] for cell in cells])
+
+
+def labels_as(cells: "pd.Series", classes: NDArray[Any], target: str) -> NDArray[np.int64]:
+    """Which of the classes each cell is; a label that the model does not know is refused."""
+    place = {_key(label): i for i, label in enumerate(classes)}
+    found = {cell: place.get(_key(cell), -1) for cell in cells.unique()}
+    unknown = [str(cell) for cell, at in found.items() if at < 0]
+    if unknown:
+        raise InvalidInput(
+            f"the target {target} must hold the labels of training, {_listed(classes.tolist())}: got "
+            f"{_listed(unknown)}."
+        )
+    return np.array([found[cell] for cell in cells], dtype=np.int64)
+
+
+def model_of(model: Any) -> Any:
+    """A fitted model, also from its file."""
+    if isinstance(model, str | Path):
+        return load(model)
+    if not hasattr(model, "weighting_"):
+        raise InvalidParameter(f"model must be fitted, or the path of a saved one: got {type(model).__name__}.")
+    return model
+
+
+def target_of(target: str | None, model: Any, source: Source) -> str:
+    """The target column: the one named, or that of training."""
+    name = target if target is not None else getattr(model, "target_name_", None)
+    if name is None:
+        raise InvalidParameter("this model does not know its target column; name it with target=.")
+    return check_column(name, source.columns, "the target", source.name)
+
+
+def price_of(weighting: Any, model: Any) -> ClassWeighting:
+    """The price of decisions: the model's own, or another at the class counts of its training."""
+    trained = model.weighting_
+    return trained if weighting is None else resolve(weighting, trained.n_pos, trained.n_neg)

@@ -1,0 +1,234 @@
+"""A fitted model as an ONNX graph in double precision: columns, input encoding, networks, balance, posterior.
+
+One function a part; `_input_encoding` and `_probability_map` follow `InputEncoding` and ``probability_map_``.
+"""
+
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from crcen import InvalidInput, TableClassifier
+
+__all__ = ["build_graph", "check_columns"]
+
+_OPSET, _ML_OPSET, _IR = 17, 3, 8
+_SMOOTH_LIMIT = 3.0
+_CARRIED = ("number", "boolean", "category")
+
+Array = NDArray[np.float64]
+
+
+class Graph:
+    """Nodes and constants of a graph that grows; every method gives the name of a result."""
+
+    def __init__(self) -> None:
+        self.nodes: list[Any] = []
+        self.constants: list[Any] = []
+        self.inputs: list[Any] = []
+
+    def input(self, name: str, *, is_text: bool, width: int = 1) -> str:
+        """An input of shape (rows, width)."""
+        import onnx
+
+        kind = onnx.TensorProto.STRING if is_text else onnx.TensorProto.DOUBLE
+        self.inputs.append(onnx.helper.make_tensor_value_info(name, kind, ["rows", width]))
+        return name
+
+    def constant(self, value: Any, dtype: Any = np.float64) -> str:
+        """A constant array."""
+        import onnx
+
+        name = f"crcen/constant_{len(self.constants)}"
+        array = np.asarray(value, dtype=object if dtype is str else dtype)
+        self.constants.append(onnx.numpy_helper.from_array(array, name))
+        return name
+
+    def apply(self, operation: str, *inputs: str, domain: str = "", **attributes: Any) -> str:
+        """The result of an operation."""
+        import onnx
+
+        name = f"crcen/{operation}_{len(self.nodes)}"
+        self.nodes.append(onnx.helper.make_node(operation, list(inputs), [name], domain=domain, **attributes))
+        return name
+
+    def as_double(self, value: str) -> str:
+        """Truth values as 0 and 1."""
+        import onnx
+
+        return self.apply("Cast", value, to=onnx.TensorProto.DOUBLE)
+
+    def rename(self, value: str, name: str) -> None:
+        """Give a result the name of an output."""
+        import onnx
+
+        self.nodes.append(onnx.helper.make_node("Identity", [value], [name]))
+
+
+def check_columns(model: Any) -> None:
+    """Refuse columns that ONNX has no operations for, by name and kind."""
+    bad = [one for one in getattr(model, "columns_", []) if one.kind not in _CARRIED]
+    if bad:
+        listed = ", ".join(f"the {one.kind} column {one.name}" for one in bad)
+        drops = " ".join(f"--drop {one.name}" for one in bad)
+        raise InvalidInput(
+            f"ONNX cannot carry {listed}: only numbers, truth values and categories; fit again with {drops}, or turn "
+            f"them into numbers before."
+        )
+
+
+def build_graph(model: Any) -> Any:
+    """The ONNX model of a fitted classifier.
+
+    Parameters
+    ----------
+    model : TableClassifier, CRCENClassifier, CRCENClassifierCV or CSMLPClassifier
+        With columns of numbers, truth values and categories only.
+
+    Returns
+    -------
+    onnx.ModelProto
+        Inputs: ``X`` (rows, features), or one (rows, 1) a column of the table: doubles (NaN where missing), strings for
+        categories ("" where missing). Outputs: ``probabilities`` (rows, 2) in the order of the classes, and
+        ``decision`` (rows,), the label at the price of training.
+    """
+    import onnx
+
+    check_columns(model)
+    graph = Graph()
+    if isinstance(model, TableClassifier):
+        estimator = model.estimator_
+        X = graph.apply("Concat", *(_column(graph, column) for column in model.columns_), axis=1)
+    else:
+        estimator = model
+        X = graph.input("X", is_text=False, width=model.n_features_in_)
+    weighted = _weighted_logit(graph, estimator, X)
+    natural = graph.apply("Sub", weighted, graph.constant(estimator.weighting_.logit_shift))
+    natural = _probability_map(graph, estimator.probability_map_, natural)
+    _answers(graph, estimator, weighted, natural)
+    labels = onnx.TensorProto.STRING if _has_text_labels(estimator) else onnx.TensorProto.INT64
+    outputs = [
+        onnx.helper.make_tensor_value_info("probabilities", onnx.TensorProto.DOUBLE, ["rows", 2]),
+        onnx.helper.make_tensor_value_info("decision", labels, ["rows"]),
+    ]
+    proto = onnx.helper.make_graph(graph.nodes, "crcen", graph.inputs, outputs, graph.constants)
+    opsets = [onnx.helper.make_opsetid("", _OPSET), onnx.helper.make_opsetid("ai.onnx.ml", _ML_OPSET)]
+    return onnx.helper.make_model(proto, opset_imports=opsets, ir_version=_IR, producer_name="crcen")
+
+
+def _column(graph: Graph, column: Any) -> str:
+    """A column of the table, encoded as its `encode` does."""
+    if column.kind == "category":
+        return _category(graph, column)
+    cells = graph.input(column.name, is_text=False)
+    is_missing = graph.apply("Or", graph.apply("IsNaN", cells), graph.apply("IsInf", cells))
+    filled = graph.apply("Where", is_missing, graph.constant(column.fill), cells)
+    return graph.apply("Concat", filled, graph.as_double(is_missing), axis=1) if column.has_missing else filled
+
+
+def _category(graph: Graph, column: Any) -> str:
+    """Zeros and ones by looking up a row: one for each category, one for rare and unseen ones, one for missing."""
+    width, n_own = len(column.encoded_names), len(column.categories)
+    rows = np.zeros((n_own + 2, width))
+    rows[:n_own, :n_own] = np.eye(n_own)
+    if column.rare:
+        rows[n_own, n_own] = 1.0
+    if column.has_missing:
+        rows[n_own + 1, -1] = 1.0
+    cells = graph.apply("Reshape", graph.input(column.name, is_text=True), graph.constant([-1], np.int64))
+    code = graph.apply(
+        "LabelEncoder",
+        cells,
+        domain="ai.onnx.ml",
+        keys_strings=[*column.categories, ""],
+        values_int64s=[*range(n_own), n_own + 1],
+        default_int64=n_own,
+    )
+    return graph.apply("Gather", graph.constant(rows), code, axis=0)
+
+
+def _weighted_logit(graph: Graph, estimator: Any, X: str) -> str:
+    """The members' mean logit with the shift of the balance solve, (rows,)."""
+    networks = estimator._networks()
+    hidden = _input_encoding(graph, networks[0].encoding, X)
+    n_layers = len(networks[0].weights)
+    for layer in range(n_layers):
+        weights = np.stack([network.weights[layer] for network in networks])  # (members, in, out)
+        biases = np.stack([network.biases[layer] for network in networks])[:, None, :]
+        hidden = graph.apply("Add", graph.apply("MatMul", hidden, graph.constant(weights)), graph.constant(biases))
+        if layer < n_layers - 1:
+            hidden = _activation(graph, networks[0].activation, hidden)
+    mean = graph.apply("ReduceMean", hidden, axes=[0, 2], keepdims=0)
+    return graph.apply("Add", mean, graph.constant(estimator.shift_))
+
+
+def _activation(graph: Graph, name: str, x: str) -> str:
+    if name in ("relu", "tanh", "sigmoid"):
+        return graph.apply(name.capitalize(), x)
+    if name == "silu":
+        return graph.apply("Mul", x, graph.apply("Sigmoid", x))
+    if name == "gelu":
+        raise InvalidInput("ONNX runtimes have no error function in double precision, which gelu needs; fit with relu.")
+    raise InvalidInput(f"the activation {name} has no ONNX form here.")
+
+
+def _input_encoding(graph: Graph, encoding: Any, X: str) -> str:
+    """The network's frozen input layer: squash(clip((r(x[columns]) − mean)/scale, low, high)), (rows, encoded)."""
+    if encoding.knots is not None:
+        X = _piecewise_linear(graph, X, encoding.knots, encoding.scores)
+    if encoding.columns is not None:
+        X = graph.apply("Gather", X, graph.constant(encoding.columns, np.int64), axis=1)
+    z = graph.apply("Div", graph.apply("Sub", X, graph.constant(encoding.mean)), graph.constant(encoding.scale))
+    if encoding.low is not None:
+        z = graph.apply("Min", graph.apply("Max", z, graph.constant(encoding.low)), graph.constant(encoding.high))
+    if encoding.is_smooth:
+        ratio = graph.apply("Div", z, graph.constant(_SMOOTH_LIMIT))
+        square = graph.apply("Add", graph.apply("Mul", ratio, ratio), graph.constant(1.0))
+        z = graph.apply("Div", z, graph.apply("Sqrt", square))
+    return z
+
+
+def _piecewise_linear(graph: Graph, X: str, knots: Array, scores: Array) -> str:
+    """What `numpy.interp` gives: columns (rows, F) through corners (F, T), as a sum of ramps."""
+    widths, rises = np.diff(knots, axis=1), np.diff(scores, axis=1)
+    slopes = np.divide(rises, widths, out=np.zeros_like(rises), where=widths > 0)
+    deep = graph.apply("Unsqueeze", X, graph.constant([2], np.int64))
+    above = graph.apply("Max", graph.apply("Sub", deep, graph.constant(knots[:, :-1])), graph.constant(0.0))
+    ramps = graph.apply("Mul", graph.apply("Min", above, graph.constant(widths)), graph.constant(slopes))
+    total = graph.apply("ReduceSum", ramps, graph.constant([2], np.int64), keepdims=0)
+    return graph.apply("Add", total, graph.constant(scores[:, 0]))
+
+
+def _probability_map(graph: Graph, state: Array, logit: str) -> str:
+    """The fitted map of natural logits: slope and intercept, or corners."""
+    if state.ndim == 1:
+        if state.tolist() == [1.0, 0.0]:
+            return logit
+        return graph.apply("Add", graph.apply("Mul", logit, graph.constant(state[0])), graph.constant(state[1]))
+    column = graph.apply("Unsqueeze", logit, graph.constant([1], np.int64))
+    mapped = _piecewise_linear(graph, column, state[:1], state[1:])
+    return graph.apply("Reshape", mapped, graph.constant([-1], np.int64))
+
+
+def _answers(graph: Graph, estimator: Any, weighted: str, natural: str) -> None:
+    """Both probabilities in the order of the classes, and the decision's label."""
+    axis = graph.constant([1], np.int64)
+    p = graph.apply("Unsqueeze", graph.apply("Sigmoid", natural), axis)
+    rest = graph.apply("Unsqueeze", graph.apply("Sigmoid", graph.apply("Neg", natural)), axis)
+    positive_is_last = estimator.classes_[1] == estimator.pos_label_
+    columns = (rest, p) if positive_is_last else (p, rest)
+    graph.rename(graph.apply("Concat", *columns, axis=1), "probabilities")
+    classes = estimator.classes_ if positive_is_last else estimator.classes_[::-1]  # negative, positive
+    labels = graph.constant(classes, str if _has_text_labels(estimator) else np.int64)
+    is_alarm = graph.apply("Greater", weighted, graph.constant(0.0))
+    graph.rename(graph.apply("Gather", labels, _as_int(graph, is_alarm), axis=0), "decision")
+
+
+def _has_text_labels(estimator: Any) -> bool:
+    return isinstance(estimator.classes_[0], str)
+
+
+def _as_int(graph: Graph, value: str) -> str:
+    import onnx
+
+    return graph.apply("Cast", value, to=onnx.TensorProto.INT64)

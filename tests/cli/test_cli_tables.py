@@ -1,0 +1,256 @@
+"""From a file to decisions by commands: what is printed, how it exits, and what is left behind."""
+
+import json
+import os
+import signal
+
+import numpy as np
+import pandas as pd
+import pytest
+
+import crcen
+from crcen import cli
+
+
+@pytest.fixture
+def crcen_command(monkeypatch, capsys):
+    """Run the entry point with these arguments → exit code, standard output, standard error."""
+    monkeypatch.setenv("TERMINAL_WIDTH", "200")
+
+    def run(*arguments):
+        monkeypatch.setattr("sys.argv", ["crcen", *map(str, arguments)])
+        with pytest.raises(SystemExit) as caught:
+            cli.main()
+        printed = capsys.readouterr()
+        assert "Traceback" not in printed.err + printed.out
+        return caught.value.code or 0, printed.out, printed.err
+
+    return run
+
+
+def draw(n, seed):
+    rng = np.random.default_rng(seed)
+    x, kind = rng.normal(size=n), rng.choice(["a", "b", "c"], n)
+    bad = rng.random(n) < 1 / (1 + np.exp(2.2 - 1.5 * x - (kind == "c")))
+    frame = pd.DataFrame({"ticket": np.arange(n), "x": x.round(3), "kind": kind, "bad": np.where(bad, "yes", "no")})
+    return frame.assign(day=pd.date_range("2024-01-01", periods=n).strftime("%d/%m/%Y"), who=np.arange(n) // 3)
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    """train.csv, test.csv and model.crcen of a quick fit."""
+    home = tmp_path_factory.mktemp("tables")
+    draw(400, 0).to_csv(home / "train.csv", index=False)
+    draw(200, 1).to_csv(home / "test.csv", index=False)
+    fit = crcen.fit_table(
+        home / "train.csv",
+        target="bad",
+        weighting=crcen.Budget(5),
+        drop=["day", "who"],
+        estimator=crcen.CRCENClassifierCV(hidden=(3,), l2=1e-2, max_epochs=3, encoding="standard"),
+    )
+    crcen.save(fit.model, home / "model.crcen")
+    return home
+
+
+def sentence(err):
+    """The one line that a refusal prints."""
+    assert err.count("\n") == 1
+    assert err.startswith("crcen: ")
+    return err
+
+
+@pytest.mark.parametrize("command", ["fit", "predict", "evaluate", "report", "export", "info", "demo"])
+def test_every_command_has_help_with_an_example(crcen_command, command):
+    code, out, err = crcen_command(command, "--help")
+    assert (code, err) == (0, "")
+    assert f"crcen {command}" in out.split("Example")[1]
+    assert "--json" in out
+
+
+def test_three_commands_from_a_file_to_a_report(crcen_command, folder, tmp_path):
+    model, scored, report = (tmp_path / name for name in ("m.crcen", "scored.csv", "report.html"))
+    code, out, err = crcen_command(
+        *("fit", folder / "train.csv", "--target", "bad", "--budget", 5, "--quick", "--out", model)
+    )
+    assert (code, err) == (0, "")
+    for part in (
+        "400 rows",
+        "ticket",
+        "numbers the rows",
+        "budget, cost ratio  5",
+        "key equation",
+        f"saved to {model}",
+    ):
+        assert part in out
+    code, out, err = crcen_command("predict", model, folder / "test.csv", "--out", scored, "--id", "ticket")
+    assert (code, err) == (0, "")
+    assert "200 rows" in out
+    assert pd.read_csv(scored).columns.tolist() == ["ticket", "probability", "decision"]
+    code, out, err = crcen_command("report", model, folder / "test.csv", "--out", report)
+    assert (code, err) == (0, "")
+    assert "<html" in report.read_text()
+    assert sorted(os.listdir(tmp_path)) == ["m.crcen", "report.html", "scored.csv"]
+
+
+def test_json_is_all_that_is_printed(crcen_command, folder, tmp_path):
+    model, test = folder / "model.crcen", folder / "test.csv"
+    calls = {
+        "fit": (folder / "train.csv", "--target", "bad", "--quick", "--out", tmp_path / "m", "--drop", "day"),
+        "predict": (model, test, "--out", tmp_path / "s.parquet", "--budget", 10),
+        "evaluate": (model, test, "--resamples", 10),
+        "export": (model, "--onnx", tmp_path / "m.onnx"),
+        "info": (model,),
+    }
+    found = {}
+    for command, arguments in calls.items():
+        code, out, err = crcen_command(command, *arguments, "--json")
+        assert (code, err) == (0, "")
+        found[command] = json.loads(out)
+    assert found["fit"]["weighting"]["alpha"] == pytest.approx(1)
+    assert found["predict"]["cost_ratio"] == pytest.approx(10)
+    assert found["evaluate"]["rows"] == 200
+    assert found["export"]["largest_difference"] <= 1e-9
+    assert found["info"]["model"] == "TableClassifier"
+    assert json.loads(crcen_command("info", "--json")[1])["crcen"] == crcen.__version__
+
+
+@pytest.mark.parametrize(
+    ("options", "expected"),
+    [
+        (["--alpha", "2"], {"alpha": 2}),
+        (["--lam", "0.9"], {"lam": 0.9}),
+        (["--cost-ratio", "7"], {"cost_ratio": 7}),
+        (["--balanced"], {"alpha": 1}),
+        (["--time", "day"], {}),
+        (["--groups", "who", "--keep", "ticket", "--category", "ticket", "--positive", "no", "--seed", "3"], {}),
+    ],
+)
+def test_options_of_fit_reach_it(crcen_command, folder, tmp_path, monkeypatch, options, expected):
+    monkeypatch.setattr(crcen, "fit_table", lambda data, **given: seen.update(given) or Done())
+    seen = {}
+
+    class Done:
+        def to_dict(self):
+            return {}
+
+    code, _, err = crcen_command(
+        "fit", folder / "train.csv", "--target", "bad", "--out", tmp_path / "m", *options, "--json"
+    )
+    assert (code, err) == (0, "")
+    for name, value in expected.items():
+        assert getattr(crcen.resolve(seen["weighting"], 50, 350), name) == pytest.approx(value)
+    for name, given in (("time", "day"), ("groups", "who"), ("positive", "no")):
+        assert seen[name] == (given if f"--{name}" in options else None)
+    if "--keep" in options:
+        assert (seen["keep"], seen["categorical"], seen["random_state"]) == (["ticket"], ["ticket"], 3)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "named"),
+    [
+        (["fit", "a.csv"], "--target"),
+        (["fit", "a.csv", "--target", "y", "--budget", "5", "--alpha", "1"], "names of one number"),
+        (["fit", "a.csv", "--target", "y", "--groups", "a", "--time", "b"], "two ways to validate"),
+        (["fit", "a.csv", "--target", "y", "--budget", "five"], "--budget"),
+        (["predict", "m.crcen", "a.csv"], "--out"),
+        (["evaluate", "m.crcen"], "data"),
+        (["evaluate", "m.crcen", "a.csv", "--resamples", "-1"], "resamples"),
+        (["export", "m.crcen"], "--onnx"),
+    ],
+)
+def test_usage_errors_exit_with_2(crcen_command, arguments, named):
+    code, out, err = crcen_command(*arguments)
+    assert (code, out) == (2, "")
+    assert named.lower() in err.lower()
+
+
+def content(kind):
+    frame = draw(60, 0)
+    return {
+        "three rows": "x,bad\n1,yes\n2,no\n3,no\n",
+        "one class": frame.assign(bad="no").to_csv(index=False),
+        "no target": frame.drop(columns="bad").to_csv(index=False),
+        "double names": "x,x,bad\n1,2,yes\n",
+        "empty": "",
+        "only names": "x,bad\n",
+        "no names": "1,2\n3,4\n",
+    }[kind]
+
+
+@pytest.mark.parametrize(
+    ("kind", "said"),
+    [
+        ("three rows", "at least 2 rows of each value"),
+        ("one class", "must have two different values: got one, no"),
+        ("no target", "the target must be a column of a.csv: got 'bad'"),
+        ("double names", "x stands more than once"),
+        ("empty", "is empty"),
+        ("only names", "has no row with a value of bad"),
+        ("no names", "must hold column names"),
+    ],
+)
+def test_files_that_cannot_be_fitted_are_one_sentence(crcen_command, tmp_path, kind, said):
+    path = tmp_path / "a.csv"
+    path.write_text(content(kind))
+    code, out, err = crcen_command("fit", path, "--target", "bad", "--out", tmp_path / "m.crcen")
+    assert (code, out) == (1, "")
+    assert said in sentence(err)
+    assert os.listdir(tmp_path) == ["a.csv"]
+
+
+def test_places_that_are_not_there(crcen_command, folder, tmp_path):
+    model, test = folder / "model.crcen", folder / "test.csv"
+    for arguments, said in (
+        (("fit", tmp_path, "--target", "y"), "is a folder"),
+        (("fit", tmp_path / "no.csv", "--target", "y"), "is not there"),
+        (("predict", tmp_path / "no.crcen", test, "--out", tmp_path / "a.csv"), "is not there"),
+        (("predict", test, test, "--out", tmp_path / "a.csv"), "is no model that crcen saved"),
+        (("predict", model, test, "--out", tmp_path / "no" / "a.csv"), "make it first"),
+        (("predict", model, test, "--out", tmp_path / "a.xlsx"), ".csv, .tsv or .parquet"),
+        (("predict", model, test, "--out", tmp_path / "a.csv", "--budget", -3), "did you mean 3?"),
+        (("evaluate", model, test, "--target", "baad"), "did you mean bad?"),
+        (("info", test), "is no model that crcen saved"),
+    ):
+        code, out, err = crcen_command(*arguments)
+        assert (code, out) == (1, "")
+        assert said in sentence(err)
+    assert os.listdir(tmp_path) == []
+
+
+def test_columns_that_onnx_cannot_carry_are_named(crcen_command, folder, tmp_path):
+    fit = crcen.fit_table(
+        folder / "train.csv", target="bad", estimator=crcen.CRCENClassifierCV(hidden=(2,), l2=1e-2, max_epochs=1)
+    )
+    crcen.save(fit.model, tmp_path / "m.crcen")
+    code, _, err = crcen_command("export", tmp_path / "m.crcen", "--onnx", tmp_path / "m.onnx")
+    assert code == 1
+    assert "the date column day" in sentence(err)
+
+
+def test_a_disk_that_takes_no_more_is_one_line(crcen_command, folder, tmp_path):
+    resource = pytest.importorskip("resource", reason="this system has no such limit")
+    handler = signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+    before = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (1000, before[1]))
+    try:
+        code, out, err = crcen_command(
+            "predict", folder / "model.crcen", folder / "test.csv", "--out", tmp_path / "scored.csv"
+        )
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, before)
+        signal.signal(signal.SIGXFSZ, handler)
+    assert (code, out) == (1, "")
+    assert "was not written: File too large" in sentence(err)
+    assert os.listdir(tmp_path) == []
+
+
+def test_the_demonstration(crcen_command, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    original = crcen.demo
+    small = crcen.CRCENClassifierCV(hidden=(3,), l2=1e-2, max_epochs=2)
+    monkeypatch.setattr(crcen, "demo", lambda out, verbose: original(out, estimator=small))
+    code, out, err = crcen_command("demo")
+    assert (code, err) == (0, "")
+    assert "3. Report" in out
+    assert os.listdir(tmp_path) == ["report.html"]

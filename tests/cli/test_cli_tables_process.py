@@ -1,0 +1,78 @@
+"""Commands on tables as processes: what help imports, and Ctrl-C in the middle."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+
+import numpy as np
+import pandas as pd
+import pytest
+
+ENVIRONMENT = {**os.environ, "OMP_NUM_THREADS": "1"}
+
+HELP = """
+import contextlib, io, json, sys
+from crcen.cli import main
+codes = []
+for arguments in json.loads(sys.argv[1]):
+    sys.argv = ["crcen", *arguments]
+    with contextlib.redirect_stdout(io.StringIO()), contextlib.redirect_stderr(io.StringIO()):
+        try:
+            main()
+        except SystemExit as end:
+            codes.append(end.code or 0)
+heavy = [name for name in ("torch", "sklearn", "scipy", "numpy", "pandas", "pyarrow", "skrub") if name in sys.modules]
+print(json.dumps({"codes": codes, "heavy": heavy}))
+"""
+
+# A shell may have told its children to ignore Ctrl-C. The fit says when it is under way, and never ends by itself.
+SLOW = """
+import signal, sys, time
+signal.signal(signal.SIGINT, signal.default_int_handler)
+import crcen.training.engine as engine
+def endless(*arguments, **options):
+    print("under way", flush=True)
+    time.sleep(120)
+engine.train = endless
+from crcen.cli import main
+sys.argv[0] = "crcen"
+main()
+"""
+
+COMMANDS = ("fit", "predict", "evaluate", "report", "export", "info", "demo")
+
+
+@pytest.fixture(scope="module")
+def train(tmp_path_factory):
+    rng = np.random.default_rng(0)
+    path = tmp_path_factory.mktemp("train") / "train.csv"
+    frame = pd.DataFrame({"x": rng.normal(size=200), "text": [f"some words {i}" for i in range(200)]})
+    frame.assign(y=(frame["x"] > 1).astype(int)).to_csv(path, index=False)
+    return path
+
+
+def test_help_and_mistakes_load_nothing_heavy():
+    calls = [*([command, "--help"] for command in COMMANDS), ["fit"], ["fit", "a", "--target", "y", "--lam", "x"]]
+    calls += [["fit", "a.csv", "--target", "y", "--lam", "0.5", "--balanced"]]
+    done = subprocess.run(
+        [sys.executable, "-c", HELP, json.dumps(calls)], env=ENVIRONMENT, capture_output=True, text=True, timeout=120
+    )
+    assert done.returncode == 0, done.stderr
+    assert json.loads(done.stdout) == {"codes": [0] * len(COMMANDS) + [2, 2, 2], "heavy": []}
+
+
+@pytest.mark.skipif(os.name == "nt", reason="Windows sends Ctrl-C another way")
+def test_ctrl_c_in_the_middle_of_a_fit_is_one_line_and_leaves_nothing(train, tmp_path):
+    command = [sys.executable, "-c", SLOW, "fit", str(train), "--target", "y", "--out", str(tmp_path / "m.crcen")]
+    process = subprocess.Popen(
+        command, env=ENVIRONMENT, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, cwd=tmp_path
+    )
+    assert process.stdout.readline() == "under way\n"
+    time.sleep(0.1)
+    process.send_signal(signal.SIGINT)
+    out, err = process.communicate(timeout=60)
+    assert (process.returncode, out, err) == (130, "", "crcen: interrupted; nothing was written.\n")
+    assert os.listdir(tmp_path) == []

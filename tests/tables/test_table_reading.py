@@ -1,0 +1,140 @@
+"""Files as people have them: encodings, separators, compressions, and everything that is wrong with them."""
+
+import gzip
+
+import numpy as np
+import pandas as pd
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from crcen import DataUnavailable, InvalidInput, open_table
+
+ROWS = "name;amount\nZoë;1,5\nÅse;-2,25\nJosé;3\n"
+
+
+def written(path, content):
+    path.write_bytes(content if isinstance(content, bytes) else content.encode())
+    return path
+
+
+def zstd(content):
+    sink = pa.BufferOutputStream()
+    with pa.CompressedOutputStream(sink, "zstd") as stream:
+        stream.write(content)
+    return sink.getvalue().to_pybytes()
+
+
+@pytest.mark.parametrize("encoding", ["utf-8", "utf-8-sig", "latin-1", "utf-16", "utf-16-le", "utf-16-be"])
+@pytest.mark.parametrize("newline", ["\n", "\r\n"])
+def test_every_encoding_gives_the_same_table(tmp_path, encoding, newline):
+    table = open_table(written(tmp_path / "a.csv", ROWS.replace("\n", newline).encode(encoding)))
+    frame = table.read()
+    assert table.columns == ("name", "amount")
+    assert frame["name"].tolist() == ["Zoë", "Åse", "José"]
+    assert frame["amount"].astype(float).tolist() == [1.5, -2.25, 3.0]
+
+
+@pytest.mark.parametrize("separator", [",", ";", "\t", "|"])
+@pytest.mark.parametrize("name", ["a.csv", "a.tsv", "a.txt", "a"])
+def test_every_separator_is_found_whatever_the_name(tmp_path, separator, name):
+    text = 'a,b,c\n1,"x, y; z",3.5\n2,plain,4.5\n'
+    text = text if separator == "," else text.replace(",", separator).replace(f"x{separator} y", "x, y")
+    frame = open_table(written(tmp_path / name, text)).read()
+    assert frame.columns.tolist() == ["a", "b", "c"]
+    assert frame["c"].tolist() == ["3.5", "4.5"]
+    assert frame["b"].iloc[1] == "plain"
+
+
+def test_one_latin_byte_in_the_last_row_is_enough(tmp_path):
+    rows = b"a,b\n" + b"1,plain\n" * 40_000 + "2,Zürich\n".encode("latin-1")
+    table = open_table(written(tmp_path / "a.csv", rows))
+    assert table.read()["b"].iloc[-1] == "Zürich"
+    assert "Latin-1" in table.notes[0]
+
+
+def test_missing_values_are_missing_and_codes_stay_text(tmp_path):
+    frame = open_table(written(tmp_path / "a.csv", "code,x\n007,?\n,NA\nA1,2\n")).read()
+    assert frame["code"].iloc[[0, 2]].tolist() == ["007", "A1"]
+    assert frame.isna().to_numpy().tolist() == [[False, True], [True, True], [False, False]]
+
+
+@pytest.mark.parametrize("around", ["", ".gz", ".zst"])
+@pytest.mark.parametrize("kind", [".csv", ".parquet"])
+def test_compressed_files_and_chunks(tmp_path, kind, around):
+    frame = pd.DataFrame({"n": range(1000), "t": [f"t{i}" for i in range(1000)]})
+    plain = tmp_path / f"a{kind}"
+    frame.to_csv(plain, index=False) if kind == ".csv" else frame.to_parquet(plain)
+    content = plain.read_bytes()
+    packed = {"": content, ".gz": gzip.compress(content), ".zst": zstd(content)}[around]
+    table = open_table(written(tmp_path / f"a{kind}{around}", packed))
+    assert abs(table.n_rows - 1000) <= 1
+    pieces = list(table.chunks(300))
+    assert [len(piece) for piece in pieces] == [300, 300, 300, 100]
+    together = pd.concat(pieces, ignore_index=True)
+    assert together["n"].astype(int).tolist() == list(range(1000))
+    assert together["t"].tolist() == table.read()["t"].tolist() == frame["t"].tolist()
+
+
+def test_types_of_a_parquet_file_survive(tmp_path):
+    frame = pd.DataFrame(
+        {"when": pd.date_range("2024-01-01", periods=3), "yes": [True, False, True], "x": [1.5, np.nan, 2.0]}
+    )
+    frame.to_parquet(tmp_path / "a.parquet")
+    pd.testing.assert_frame_equal(open_table(tmp_path / "a.parquet").read(), frame, check_dtype=False)
+
+
+def test_a_header_alone_is_a_table_without_rows(tmp_path):
+    assert open_table(written(tmp_path / "a.csv", "a,b\n")).read().shape == (0, 2)
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "error", "sentence"),
+    [
+        ("a.csv", b"", DataUnavailable, "is empty"),
+        ("a.csv", b" \n\n", DataUnavailable, "is empty"),
+        ("a.parquet", b"", DataUnavailable, "is empty"),
+        ("a.csv", b"a,b,a\n1,2,3\n", InvalidInput, "a stands more than once"),
+        ("a.csv", b"1,2.5,3\n4,5,6\n", InvalidInput, "must hold column names: got the numbers 1, 2.5, 3"),
+        ("a.csv", b"a,b\n1,2,3\n4,5,6\n", InvalidInput, "2 column names over rows of 3 values"),
+        ("a.csv", b"a,b\n1,2\n4,5,6\n1,2\n", InvalidInput, "Expected 2 fields in line 3, saw 3"),
+        ("a.csv", b'a,b\n1,"2\n3,4\n', InvalidInput, "EOF inside string"),
+        ("a.csv", b"a,b,c\n1,2,3\n4,5", DataUnavailable, "ends in the middle of its last row"),
+        ("a.csv.gz", gzip.compress(b"a,b\n" + b"1,2\n" * 999)[:40], DataUnavailable, "truncated"),
+        ("a.csv.zst", zstd(b"a,b\n" + b"1,2\n" * 999)[:20], DataUnavailable, "truncated"),
+        ("a.parquet", b"PAR1 and then nothing", DataUnavailable, "truncated or altered"),
+        ("a.xlsx", b"PK", InvalidInput, "got the ending .xlsx"),
+    ],
+)
+def test_what_is_no_table_gets_one_sentence(tmp_path, name, content, error, sentence):
+    path = written(tmp_path / name, content)
+    with pytest.raises(error) as caught:
+        open_table(path).read()
+    assert sentence in str(caught.value)
+    assert "\n" not in str(caught.value)
+
+
+def test_a_truncated_parquet_file(tmp_path):
+    pq.write_table(pa.table({"a": list(range(9999))}), tmp_path / "a.parquet")
+    content = (tmp_path / "a.parquet").read_bytes()
+    with pytest.raises(DataUnavailable, match="truncated or altered"):
+        open_table(written(tmp_path / "a.parquet", content[: len(content) // 2]))
+
+
+def test_double_names_in_parquet(tmp_path):
+    pq.write_table(pa.Table.from_arrays([pa.array([1]), pa.array([2])], names=["a", "a"]), tmp_path / "a.parquet")
+    with pytest.raises(InvalidInput, match="a is twice"):
+        open_table(tmp_path / "a.parquet")
+
+
+def test_a_folder_and_a_name_that_is_not_there(tmp_path):
+    with pytest.raises(DataUnavailable, match="is a folder"):
+        open_table(tmp_path)
+    with pytest.raises(DataUnavailable, match="is not there"):
+        open_table(tmp_path / "nothing.csv")
+
+
+def test_a_file_and_a_folder_without_permission(closed_folder):
+    for path in (closed_folder / "open" / "closed.csv", closed_folder / "closed" / "open.csv"):
+        with pytest.raises(DataUnavailable, match="no permission; ask its owner"):
+            open_table(path)

@@ -1,0 +1,85 @@
+"""Tables are written whole or not at all, in chunks, in the format that the name says."""
+
+import os
+
+import pandas as pd
+import pytest
+
+from crcen import DataUnavailable, InvalidParameter, TableWriter, open_table
+from crcen.whole_files import check_place, whole_file
+
+CHUNKS = [
+    pd.DataFrame({"id": ["a", "b"], "p": [0.1, 1 / 3], "decision": ["no", "yes"]}),
+    pd.DataFrame({"id": ["c, d"], "p": [1e-12], "decision": ["ja; nein"]}),
+]
+
+
+@pytest.mark.parametrize("name", ["a.csv", "a.tsv", "a.csv.gz", "a.tsv.zst", "a.parquet"])
+def test_what_was_written_is_read_again(tmp_path, name):
+    with TableWriter(tmp_path / name) as writer:
+        for chunk in CHUNKS:
+            writer.write(chunk)
+        assert not (tmp_path / name).exists()
+    found = open_table(tmp_path / name).read()
+    assert found["p"].astype(float).tolist() == [0.1, 1 / 3, 1e-12]
+    assert found["id"].tolist() == ["a", "b", "c, d"]
+    assert found["decision"].tolist() == ["no", "yes", "ja; nein"]
+    assert os.listdir(tmp_path) == [name]
+
+
+def test_a_column_that_is_empty_at_first(tmp_path):
+    with TableWriter(tmp_path / "a.parquet") as writer:
+        writer.write(pd.DataFrame({"id": [None, None], "p": [0.1, 0.2]}))
+        writer.write(pd.DataFrame({"id": ["x", None], "p": [1, 2]}))
+    found = open_table(tmp_path / "a.parquet").read()
+    assert found["id"].dropna().tolist() == ["x"]
+    assert found["p"].tolist() == [0.1, 0.2, 1.0, 2.0]
+
+
+@pytest.mark.parametrize("name", ["a.csv", "a.parquet"])
+@pytest.mark.parametrize("error", [KeyboardInterrupt, RuntimeError])
+def test_an_interrupted_file_leaves_the_old_one(tmp_path, name, error):
+    (tmp_path / name).write_text("mine")
+
+    def interrupted():
+        with TableWriter(tmp_path / name) as writer:
+            writer.write(CHUNKS[0])
+            raise error
+
+    with pytest.raises(error):
+        interrupted()
+    assert (tmp_path / name).read_text() == "mine"
+    assert os.listdir(tmp_path) == [name]
+
+
+@pytest.mark.parametrize("name", ["a.csv", "a.csv.gz", "a.parquet"])
+def test_a_file_that_may_not_grow(tmp_path, small_files, name):
+    many = pd.DataFrame({"t": [f"{i * 7919 % 100_003} {i}" for i in range(20_000)]})
+    with pytest.raises(DataUnavailable, match="was not written: File too large"), TableWriter(tmp_path / name) as w:
+        w.write(many)
+    assert os.listdir(tmp_path) == []
+
+
+def test_a_full_disk(full_disk):
+    many = pd.DataFrame({"n": range(100_000)})
+    with pytest.raises(DataUnavailable, match="No space left on device"), TableWriter(full_disk / "a.csv") as writer:
+        writer.write(many)
+    assert os.listdir(full_disk) == []
+
+
+@pytest.mark.parametrize("name", ["a.xlsx", "a", "a.parquet.gz"])
+def test_other_endings_are_refused(tmp_path, name):
+    with pytest.raises(InvalidParameter, match=r"\.csv, \.tsv or \.parquet|compressed inside"):
+        TableWriter(tmp_path / name)
+
+
+def test_places_that_take_no_file(tmp_path):
+    with pytest.raises(DataUnavailable, match="it is a folder"):
+        check_place(tmp_path)
+    with pytest.raises(DataUnavailable, match="is not there; make it first"):
+        check_place(tmp_path / "no" / "a.csv")
+
+
+def test_an_error_about_another_file_is_not_ours(tmp_path):
+    with pytest.raises(FileNotFoundError), whole_file(tmp_path / "a"):
+        (tmp_path / "another").read_bytes()

@@ -1,0 +1,128 @@
+"""predict_table: the same answers however the rows come, another price without training, odd tables counted."""
+
+import json
+import os
+import weakref
+
+import numpy as np
+import pytest
+
+from crcen import (
+    Budget,
+    CRCENClassifier,
+    DataUnavailable,
+    InvalidInput,
+    InvalidParameter,
+    TableFile,
+    open_table,
+    predict_table,
+)
+
+
+@pytest.fixture(scope="module")
+def new(mixed_table):
+    return mixed_table(250, seed=7)
+
+
+def test_answers_are_those_of_the_model(fitted, new):
+    found = predict_table(fitted.model, new)
+    assert found.frame.columns.tolist() == ["row", "probability", "decision"]
+    np.testing.assert_array_equal(found.frame["row"], np.arange(1, 251))
+    np.testing.assert_array_equal(found.frame["probability"], fitted.model.predict_proba(new)[:, 1])
+    np.testing.assert_array_equal(found.frame["decision"], fitted.model.predict(new))
+    assert found.n_alarms == (fitted.model.predict(new) == "yes").sum()
+
+
+@pytest.mark.parametrize("name", ["new.csv", "new.tsv", "new.parquet", "new.csv.gz"])
+@pytest.mark.parametrize("out", ["scored.csv", "scored.parquet"])
+def test_files_in_chunks_are_the_frame_at_once(model_file, fitted, new, tmp_path, name, out):
+    path = tmp_path / name
+    if name.endswith("parquet"):
+        new.to_parquet(path)
+    else:
+        new.to_csv(path, index=False, sep="\t" if "tsv" in name else ",")
+    done = predict_table(model_file, path, out=tmp_path / out, id=["id", "country"], chunk_rows=60)
+    found = open_table(tmp_path / out).read()
+    assert found.columns.tolist() == ["id", "country", "probability", "decision"]
+    assert found["id"].astype(int).tolist() == new["id"].tolist()
+    np.testing.assert_array_equal(found["probability"].astype(float), fitted.model.predict_proba(new)[:, 1])
+    assert found["decision"].tolist() == fitted.model.predict(new).tolist()
+    assert (done.n_rows, done.frame, done.path) == (250, None, tmp_path / out)
+
+
+def test_another_price_changes_decisions_and_not_probabilities(fitted, new):
+    plain, dear = predict_table(fitted.model, new), predict_table(fitted.model, new, weighting=Budget(50))
+    np.testing.assert_array_equal(plain.frame["probability"], dear.frame["probability"])
+    np.testing.assert_array_equal(dear.frame["decision"] == "yes", dear.frame["probability"] > 1 / 51)
+    assert dear.n_alarms > plain.n_alarms
+    balanced = predict_table(fitted.model, new, weighting="balanced")
+    assert balanced.price.cost_ratio == pytest.approx(fitted.model.weighting_.imbalance_ratio)
+
+
+def test_what_is_odd_is_counted_over_chunks(fitted, new):
+    odd = new.assign(country=np.where(np.arange(250) < 100, "XX", new["country"]), more=1, other=2)
+    odd["amount"] = odd["amount"].astype(object)
+    odd.loc[odd.index % 10 == 0, "amount"] = "unknown"
+    notes = predict_table(fitted.model, odd, chunk_rows=30).notes
+    assert any("taken as rare ones: country 100 rows" in note for note in notes)
+    assert any("taken as missing: amount 25 rows" in note for note in notes)
+    assert any("ignored: 2 (more, other)" in note for note in notes)
+    assert predict_table(fitted.model, new).notes == ()
+
+
+def test_missing_columns_are_named_and_nothing_is_written(fitted, new, tmp_path):
+    with pytest.raises(InvalidInput, match="lacks 2 of the 4 columns that the model needs: amount, when"):
+        predict_table(fitted.model, new.drop(columns=["amount", "when"]), out=tmp_path / "a.csv")
+    assert os.listdir(tmp_path) == []
+
+
+def test_refusals(fitted, new, tmp_path):
+    with pytest.raises(InvalidInput, match="id must be a column"):
+        predict_table(fitted.model, new, id="number")
+    with pytest.raises(InvalidInput, match="has no rows"):
+        predict_table(fitted.model, new.iloc[:0])
+    with pytest.raises(InvalidParameter, match="chunk_rows"):
+        predict_table(fitted.model, new, chunk_rows=0)
+    with pytest.raises(InvalidParameter, match="must not be called decision"):
+        predict_table(fitted.model, new.assign(decision=1), id="decision")
+    with pytest.raises(InvalidParameter, match="must be fitted"):
+        predict_table(CRCENClassifier(), new)
+    with pytest.raises(DataUnavailable, match="is not there"):
+        predict_table(tmp_path / "no.crcen", new)
+
+
+def test_a_plain_classifier_takes_a_table_of_numbers(new, tmp_path):
+    numbers = new[["amount"]].fillna(0.0).assign(square=lambda f: f["amount"] ** 2)
+    y = new["bad"]
+    numbers.assign(note="x").to_csv(tmp_path / "a.csv", index=False)
+    for X in (numbers, numbers.to_numpy()):
+        model = CRCENClassifier(Budget(5), hidden=(), random_state=0).fit(X, y)
+        data = tmp_path / "a.csv" if X is numbers else numbers
+        np.testing.assert_allclose(predict_table(model, data).frame["probability"], model.predict_proba(X)[:, 1])
+    with pytest.raises(InvalidInput, match="column amount holds other values"):
+        predict_table(model, numbers.assign(amount="x"))
+
+
+def test_plain_values_and_words(fitted, new):
+    found = predict_table(fitted.model, new)
+    plain = json.loads(json.dumps(found.to_dict(), allow_nan=False))
+    assert (plain["rows"], plain["alarms"], plain["positive"]) == (250, found.n_alarms, "yes")
+    assert plain["expected_catches"] + plain["expected_false_alarms"] == pytest.approx(found.n_alarms)
+    assert "250 rows" in str(found)
+
+
+def test_memory_does_not_grow_with_the_rows(model_file, new, tmp_path, monkeypatch):
+    """Of many chunks no more than the last two are alive at any time."""
+    original, seen, alive = TableFile.chunks, [], []
+
+    def watched(self, n_rows):
+        for chunk in original(self, n_rows):
+            seen.append(weakref.ref(chunk))
+            alive.append(sum(one() is not None for one in seen))
+            yield chunk
+
+    monkeypatch.setattr(TableFile, "chunks", watched)
+    new.to_csv(tmp_path / "a.csv", index=False)
+    predict_table(model_file, tmp_path / "a.csv", out=tmp_path / "b.parquet", chunk_rows=10)
+    assert len(seen) == 25
+    assert max(alive) <= 2
