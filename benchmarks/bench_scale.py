@@ -6,7 +6,7 @@
 Writes millions of rows of `crcen.make_rare_events` (30 columns, one positive in 101) as Parquet into a temporary folder
 and lets each contender learn from them in a process of its own:
 
-- ``stream``: `crcen.fit_stream`, 64 hidden units, 2 epochs, at λ = ½ and at a budget of 20;
+- ``stream``: `crcen.fit_stream`, 64 hidden units, 2 epochs, at λ = ½; at a budget of 20; and with ``encoding="steps"``;
 - ``in memory``: the same loop over one tensor that holds all rows, not balanced, to see what reading costs an epoch;
 - ``LightGBM`` on an array in memory, ``XGBoost`` on external memory, ``MLPClassifier.partial_fit`` batch by batch: each
   for as long as ``stream`` took in the same run, reading included, both cores.
@@ -31,7 +31,7 @@ import numpy as np
 COLUMNS, RATIO, HIDDEN, EPOCHS, BATCH = 30, 100.0, 64, 2, 1024
 NEW_ROWS = 200_000
 Outcome = tuple[dict[str, float], Callable[[np.ndarray], np.ndarray]]
-CONTENDERS = ("stream", "stream, budget 20", "in memory", "LightGBM", "XGBoost", "MLPClassifier")
+CONTENDERS = ("stream", "stream, budget 20", "stream, steps", "in memory", "LightGBM", "XGBoost", "MLPClassifier")
 
 
 def resident(field: str) -> float:
@@ -57,7 +57,7 @@ def row_batches(folder: str, rows: int = 65_536):
 # -- contenders: each gives seconds or sizes by name, and a function from rows to probabilities ----------------------
 
 
-def run_stream(folder: str, budget: float | None, epochs: int) -> Outcome:
+def run_stream(folder: str, epochs: int, budget: float | None = None, encoding: str = "standard") -> Outcome:
     """`fit_stream`."""
     import pandas as pd
 
@@ -73,10 +73,8 @@ def run_stream(folder: str, budget: float | None, epochs: int) -> Outcome:
         return status
 
     StreamRun.train = timed
-    weighting = crcen.Budget(budget) if budget else None
-    model = crcen.fit_stream(
-        folder, "y", weighting, epochs=epochs, hidden=(HIDDEN,), batch_size=BATCH, random_state=0, device="cpu"
-    )
+    settings = {"hidden": (HIDDEN,), "batch_size": BATCH, "encoding": encoding, "random_state": 0, "device": "cpu"}
+    model = crcen.fit_stream(folder, "y", crcen.Budget(budget) if budget else None, epochs=epochs, **settings)
     stages["residual"] = model.key_equation_.residual
     return stages, lambda X: model.predict_proba(pd.DataFrame(X, columns=column_names()))[:, 1]
 
@@ -197,8 +195,9 @@ def child(name: str, folder: str, family: str, epochs: int, seconds: float) -> N
     before, start = resident("VmHWM"), time.perf_counter()
     with tempfile.TemporaryDirectory(dir=Path(folder).parent) as cache:
         runs = {
-            "stream": lambda: run_stream(folder, None, epochs),
-            "stream, budget 20": lambda: run_stream(folder, 20.0, epochs),
+            "stream": lambda: run_stream(folder, epochs),
+            "stream, budget 20": lambda: run_stream(folder, epochs, budget=20.0),
+            "stream, steps": lambda: run_stream(folder, epochs, encoding="steps"),
             "in memory": lambda: run_in_memory(folder, epochs),
             "LightGBM": lambda: run_lightgbm(folder, seconds),
             "XGBoost": lambda: run_xgboost(folder, seconds, cache),

@@ -191,22 +191,33 @@ def kill_a_reader() -> int:
     return 0
 
 
-def node_killed(faults: Faults) -> None:
-    """A cluster of two machines, the workers on the second, which dies and is replaced."""
+def machine_killed(faults: Faults) -> None:
+    """Of two machines the one with the workers dies; the other, busy until then, takes over."""
     import ray
     from ray.cluster_utils import Cluster
 
-    cluster = Cluster(initialize_head=True, head_node_args={"num_cpus": 1, "include_dashboard": False})
-    second = cluster.add_node(num_cpus=3)
+    cluster = Cluster(initialize_head=True, head_node_args={"num_cpus": 3, "include_dashboard": False})
     ray.init(address=cluster.address, log_to_driver=False, logging_level="ERROR")
+    busy = ray.remote(num_cpus=2)(Busy).remote()
+    ray.get(busy.there.remote())
+    second = cluster.add_node(num_cpus=3)
 
-    def strike() -> None:
+    def strike() -> bool:
         cluster.remove_node(second, allow_graceful=False)
-        cluster.add_node(num_cpus=3)
+        ray.kill(busy)
+        return True
 
-    faults.strike("machine killed, another joins", strike)
+    faults.strike("machine killed, the other goes on", strike)
     ray.shutdown()
     cluster.shutdown()
+
+
+class Busy:
+    """Holds CPUs."""
+
+    def there(self) -> bool:
+        """Whether it has them."""
+        return True
 
 
 def main() -> None:
@@ -214,6 +225,7 @@ def main() -> None:
     parser = argparse.ArgumentParser()
     parser.add_argument("--out", type=Path)
     parser.add_argument("--fit", nargs=2, type=Path, help="only fit: files, and where checkpoints go")
+    parser.add_argument("--only", help="worker, memory, reader, gone, bad, driver or machine")
     options = parser.parse_args()
     warnings.simplefilter("ignore")
     logging.disable(logging.WARNING)
@@ -226,16 +238,24 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as folder:
         faults = Faults(Path(folder))
         os.environ["CRCEN_HUNGRY"] = str(Path(folder) / "hungry")
-        ray.init(address="local", num_cpus=4, **QUIET)
-        faults.undisturbed()
-        faults.strike("worker killed in the middle of an epoch", kill_a_worker)
-        faults.out_of_memory()
-        faults.strike("reader killed", kill_a_reader, restarts=False)
-        faults.file_gone()
-        faults.bad_files()
-        faults.driver_killed()
-        ray.shutdown()
-        node_killed(faults)
+        scenarios = {
+            "worker": lambda: faults.strike("worker killed in the middle of an epoch", kill_a_worker),
+            "memory": faults.out_of_memory,
+            "reader": lambda: faults.strike("reader killed", kill_a_reader, restarts=False),
+            "gone": faults.file_gone,
+            "bad": faults.bad_files,
+            "driver": faults.driver_killed,
+            "machine": lambda: machine_killed(faults),
+        }
+        for name in (None, *scenarios):
+            if name == "machine":
+                ray.shutdown()
+            elif not ray.is_initialized():
+                ray.init(address="local", num_cpus=4, **QUIET)
+            if name is None:
+                faults.undisturbed()
+            elif options.only in (None, name):
+                scenarios[name]()
     rows = f"{ROWS:,} rows in {len(SIZES) + 1} uneven files, {SETTINGS['epochs']} epochs, 2 workers"
     head = (
         f"{rows}; Ray {ray.__version__}, {os.cpu_count()} cores, {platform.system()}; {time.monotonic() - begin:.0f} s"

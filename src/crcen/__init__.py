@@ -13,7 +13,18 @@ from crcen._version import __version__
 if TYPE_CHECKING:
     from crcen.datasets.benchmark import DatasetListing, list_datasets, load_dataset
     from crcen.datasets.dataset import Dataset
+    from crcen.datasets.rare_events import RareEvents, make_rare_events
     from crcen.datasets.simulated import make_sim1, make_sim2, sim1_posterior, sim2_posterior
+    from crcen.datasets.table_writer import TableWriter
+    from crcen.datasets.tables import TableFile, open_table
+    from crcen.decisions.choose import ChosenWeighting, choose_weighting
+    from crcen.decisions.correction import correct_proba
+    from crcen.decisions.decide import DecisionSummary, decide, decision_summary
+    from crcen.decisions.equivalence import EquivalenceReport, equivalence_report
+    from crcen.decisions.expense_curve import CurveStep, ExpenseCurve
+    from crcen.decisions.monitor import KeyEquationMonitor
+    from crcen.decisions.monitor_track import DriftAlarm, MonitorReading
+    from crcen.decisions.posterior_correction import PosteriorCorrection
     from crcen.exceptions import (
         CrcenError,
         DataUnavailable,
@@ -25,11 +36,22 @@ if TYPE_CHECKING:
     )
     from crcen.models.classifier import CRCENClassifier
     from crcen.models.csmlp import CSMLPClassifier
+    from crcen.models.files import ModelInfo, load, model_info, save
+    from crcen.models.later_rows import LaterRows
     from crcen.models.methods import METHODS, Method, NetworkTraining, make_method
     from crcen.models.resampled import ResampledClassifier
     from crcen.models.search import CRCENClassifierCV
     from crcen.models.stationarity import Stationarity, stationarity
+    from crcen.models.tables import EncodedTable, TableClassifier
     from crcen.models.threshold import MovedThresholdClassifier
+    from crcen.report.correction_display import CorrectionDisplay
+    from crcen.report.expense_curve_display import ExpenseCurveDisplay
+    from crcen.report.html import write_report
+    from crcen.report.key_equation_display import KeyEquationDisplay
+    from crcen.report.weight_path_display import WeightPathDisplay
+    from crcen.scale.large_files import FilesFit, fit_files
+    from crcen.scale.ray import fit_ray
+    from crcen.scale.stream import fit_stream
     from crcen.theory.class_means import (
         MeanBounds,
         class_means,
@@ -40,6 +62,7 @@ if TYPE_CHECKING:
         recall_bound,
         specificity_bound,
     )
+    from crcen.theory.costs import Costs, expected_cost, realised_cost
     from crcen.theory.decision import posterior, sigmoid, weighted_probability
     from crcen.theory.expense import ExpenseStep, ExpenseTable, expense_table
     from crcen.theory.key_equation import KeyEquation, key_equation
@@ -47,14 +70,33 @@ if TYPE_CHECKING:
     from crcen.theory.weighting import Alpha, Budget, ClassWeighting, CostRatio, Lam, resolve
     from crcen.training.balance import balance_shift
     from crcen.training.engine import train
+    from crcen.training.engines import find_engine
     from crcen.training.jobs import Status, TrainingJob, TrainingResult
     from crcen.training.network import Network
+    from crcen.workflow.demo import Demo, demo
+    from crcen.workflow.environment import EnvironmentInfo, environment_info
+    from crcen.workflow.evaluation import EquationTest, TableEvaluation, evaluate_table
+    from crcen.workflow.fitting import TableFit, fit_table
+    from crcen.workflow.onnx_export import OnnxExport, export_onnx
+    from crcen.workflow.prediction import TablePredictions, predict_table
+    from crcen.workflow.reporting import TableReport, report_table
 
 # Where each public name lives.
 _HOMES = {
     "crcen.datasets.benchmark": ("DatasetListing", "list_datasets", "load_dataset"),
     "crcen.datasets.dataset": ("Dataset",),
+    "crcen.datasets.rare_events": ("RareEvents", "make_rare_events"),
     "crcen.datasets.simulated": ("make_sim1", "make_sim2", "sim1_posterior", "sim2_posterior"),
+    "crcen.datasets.table_writer": ("TableWriter",),
+    "crcen.datasets.tables": ("TableFile", "open_table"),
+    "crcen.decisions.choose": ("ChosenWeighting", "choose_weighting"),
+    "crcen.decisions.correction": ("correct_proba",),
+    "crcen.decisions.decide": ("DecisionSummary", "decide", "decision_summary"),
+    "crcen.decisions.equivalence": ("EquivalenceReport", "equivalence_report"),
+    "crcen.decisions.expense_curve": ("CurveStep", "ExpenseCurve"),
+    "crcen.decisions.monitor": ("KeyEquationMonitor",),
+    "crcen.decisions.monitor_track": ("DriftAlarm", "MonitorReading"),
+    "crcen.decisions.posterior_correction": ("PosteriorCorrection",),
     "crcen.exceptions": (
         "CrcenError",
         "DataUnavailable",
@@ -66,11 +108,22 @@ _HOMES = {
     ),
     "crcen.models.classifier": ("CRCENClassifier",),
     "crcen.models.csmlp": ("CSMLPClassifier",),
+    "crcen.models.files": ("ModelInfo", "load", "model_info", "save"),
+    "crcen.models.later_rows": ("LaterRows",),
     "crcen.models.methods": ("METHODS", "Method", "NetworkTraining", "make_method"),
     "crcen.models.resampled": ("ResampledClassifier",),
     "crcen.models.search": ("CRCENClassifierCV",),
     "crcen.models.stationarity": ("Stationarity", "stationarity"),
+    "crcen.models.tables": ("EncodedTable", "TableClassifier"),
     "crcen.models.threshold": ("MovedThresholdClassifier",),
+    "crcen.report.correction_display": ("CorrectionDisplay",),
+    "crcen.report.expense_curve_display": ("ExpenseCurveDisplay",),
+    "crcen.report.html": ("write_report",),
+    "crcen.report.key_equation_display": ("KeyEquationDisplay",),
+    "crcen.report.weight_path_display": ("WeightPathDisplay",),
+    "crcen.scale.large_files": ("FilesFit", "fit_files"),
+    "crcen.scale.ray": ("fit_ray",),
+    "crcen.scale.stream": ("fit_stream",),
     "crcen.theory.class_means": (
         "MeanBounds",
         "class_means",
@@ -81,6 +134,7 @@ _HOMES = {
         "recall_bound",
         "specificity_bound",
     ),
+    "crcen.theory.costs": ("Costs", "expected_cost", "realised_cost"),
     "crcen.theory.decision": (
         "posterior",
         "sigmoid",
@@ -99,8 +153,16 @@ _HOMES = {
     ),
     "crcen.training.balance": ("balance_shift",),
     "crcen.training.engine": ("train",),
+    "crcen.training.engines": ("find_engine",),
     "crcen.training.jobs": ("Status", "TrainingJob", "TrainingResult"),
     "crcen.training.network": ("Network",),
+    "crcen.workflow.demo": ("Demo", "demo"),
+    "crcen.workflow.environment": ("EnvironmentInfo", "environment_info"),
+    "crcen.workflow.evaluation": ("EquationTest", "TableEvaluation", "evaluate_table"),
+    "crcen.workflow.fitting": ("TableFit", "fit_table"),
+    "crcen.workflow.onnx_export": ("OnnxExport", "export_onnx"),
+    "crcen.workflow.prediction": ("TablePredictions", "predict_table"),
+    "crcen.workflow.reporting": ("TableReport", "report_table"),
 }
 _HOME_OF = {name: home for home, names in _HOMES.items() for name in names}
 
@@ -110,52 +172,105 @@ __all__ = [
     "CRCENClassifier",
     "CRCENClassifierCV",
     "CSMLPClassifier",
+    "ChosenWeighting",
     "ClassWeighting",
     "ConfusionCounts",
+    "CorrectionDisplay",
     "CostRatio",
+    "Costs",
     "CrcenError",
+    "CurveStep",
     "DataUnavailable",
     "Dataset",
     "DatasetListing",
+    "DecisionSummary",
+    "Demo",
     "DeviceMissing",
+    "DriftAlarm",
+    "EncodedTable",
+    "EnvironmentInfo",
+    "EquationTest",
+    "EquivalenceReport",
+    "ExpenseCurve",
+    "ExpenseCurveDisplay",
     "ExpenseStep",
     "ExpenseTable",
+    "FilesFit",
     "InvalidInput",
     "InvalidParameter",
     "KeyEquation",
+    "KeyEquationDisplay",
+    "KeyEquationMonitor",
     "Lam",
+    "LaterRows",
     "METHODS",
     "MeanBounds",
     "Method",
     "MissingExtra",
+    "ModelInfo",
+    "MonitorReading",
     "MovedThresholdClassifier",
     "Network",
     "NetworkTraining",
+    "OnnxExport",
+    "PosteriorCorrection",
+    "RareEvents",
     "ResampledClassifier",
     "Stationarity",
     "Status",
+    "TableClassifier",
+    "TableEvaluation",
+    "TableFile",
+    "TableFit",
+    "TablePredictions",
+    "TableReport",
+    "TableWriter",
     "TrainingFailed",
     "TrainingJob",
     "TrainingResult",
+    "WeightPathDisplay",
     "__version__",
     "balance_shift",
+    "choose_weighting",
     "class_means",
     "confusion_counts",
+    "correct_proba",
+    "decide",
+    "decision_summary",
+    "demo",
     "duplicates",
+    "environment_info",
+    "equivalence_report",
+    "evaluate_table",
+    "expected_cost",
     "expense_table",
+    "export_onnx",
+    "find_engine",
+    "fit_files",
+    "fit_ray",
+    "fit_stream",
+    "fit_table",
     "g_mean",
     "key_equation",
     "list_datasets",
+    "load",
     "load_dataset",
     "make_method",
+    "make_rare_events",
     "make_sim1",
     "make_sim2",
     "mean_bounds",
     "mean_neg_given",
     "mean_pos_given",
+    "model_info",
+    "open_table",
     "posterior",
+    "predict_table",
+    "realised_cost",
     "recall_bound",
+    "report_table",
     "resolve",
+    "save",
     "sigmoid",
     "sim1_posterior",
     "sim2_posterior",
@@ -163,6 +278,7 @@ __all__ = [
     "stationarity",
     "train",
     "weighted_probability",
+    "write_report",
 ]
 
 

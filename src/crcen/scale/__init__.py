@@ -1,0 +1,1 @@
+"""Data larger than memory: the same model with the same promises, streamed."""

@@ -1,0 +1,184 @@
+"""The balance solve over rows that never are in memory together, and the key equation on them.
+
+Logits are computed once, in float64, by the path of every prediction, and kept in a file of eight bytes a row (sixteen
+with sample weights). Each step of the solve reads that file and comes to four sums, which add up over workers.
+"""
+
+import math
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any, BinaryIO
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from crcen.exceptions import InvalidInput
+from crcen.scale.statistics import ColumnMoments
+from crcen.theory.decision import posterior, sigmoid
+from crcen.theory.key_equation import KeyEquation
+from crcen.theory.weighting import ClassWeighting
+from crcen.training.balance import find_root, log_sums, log_sums_gap, merged_log_sums
+
+__all__ = ["Gather", "KeySums", "LogitFile", "alone", "key_sums", "solve_shift"]
+
+_ROWS_AT_ONCE = 65_536
+# A gap of the logarithms of two sums: the residual is then smaller still.
+_TOL = 1e-14
+_BALANCED = 1e-10
+
+Array = NDArray[np.float64]
+# Every worker's tensor, in the order of ranks, stacked; ``tensor[None]`` for a single worker.
+Gather = Callable[[Tensor], Tensor]
+
+
+def alone(tensor: Tensor) -> Tensor:
+    """Gather from a single worker."""
+    return tensor[None]
+
+
+class LogitFile:
+    """Logits and sample weights of rows in two files, positives and negatives, written and read in chunks.
+
+    Parameters
+    ----------
+    folder
+        Where the files are for as long as the context lasts.
+    is_weighted
+        Whether weights differ from 1 and must be kept.
+    """
+
+    def __init__(self, folder: Path, *, is_weighted: bool) -> None:
+        self._columns = 2 if is_weighted else 1
+        self._paths = {label: folder / f"logits-{name}.f64" for label, name in ((True, "pos"), (False, "neg"))}
+        self._files: dict[bool, BinaryIO] = {label: path.open("wb") for label, path in self._paths.items()}
+        self.low, self.high = math.inf, -math.inf
+        self.totals = {True: 0.0, False: 0.0}
+
+    def add(self, logits: Array, y: NDArray[np.bool_], weight: Array) -> None:
+        """Append rows; those of weight 0 are no rows."""
+        if not np.isfinite(logits).all():
+            raise InvalidInput("a logit is not finite: the network overflows on these rows; standardize=True helps.")
+        for label in (True, False):
+            mine = (y == label) & (weight > 0)
+            if mine.any():
+                table = np.column_stack([logits[mine], weight[mine]])
+                table[:, : self._columns].tofile(self._files[label])
+                self.low, self.high = min(self.low, table[:, 0].min()), max(self.high, table[:, 0].max())
+                self.totals[label] += float(table[:, 1].sum())
+
+    def chunks(self, label: bool) -> Iterator[tuple[Array, Array]]:
+        """Logits and weights of a class."""
+        self._files[label].flush()
+        with self._paths[label].open("rb") as file:
+            while (values := np.fromfile(file, count=self._columns * _ROWS_AT_ONCE)).size:
+                table = values.reshape(-1, self._columns)
+                weight = np.ascontiguousarray(table[:, 1]) if self._columns == 2 else np.ones(len(table))
+                yield np.ascontiguousarray(table[:, 0]), weight
+
+    def __enter__(self) -> "LogitFile":
+        return self
+
+    def __exit__(self, *error: Any) -> None:
+        for label, file in self._files.items():
+            file.close()
+            self._paths[label].unlink(missing_ok=True)
+
+
+def solve_shift(logits: LogitFile, weighting: ClassWeighting, gather: Gather = alone) -> float:
+    """The shift of the output bias with which the key equation holds on all rows of all workers.
+
+    ``gather`` brings the tensors of all workers together; each worker then finds the same shift.
+    """
+    log_pos, log_neg = math.log(weighting.lam), math.log(weighting.threshold)
+
+    def gap_and_slope(shift: Tensor) -> tuple[Tensor, Tensor]:
+        parts = [_sums(logits, True, log_pos, shift), _sums(logits, False, log_neg, shift)]
+        own = merged_log_sums(torch.stack(parts))
+        return log_sums_gap(merged_log_sums(gather(own)))
+
+    ends = torch.tensor([logits.low, logits.high, logits.totals[True], logits.totals[False]], dtype=torch.float64)
+    all_ends = gather(ends)
+    low, high = float(all_ends[:, 0].min()), float(all_ends[:, 1].max())
+    total_pos, total_neg = float(all_ends[:, 2].sum()), float(all_ends[:, 3].sum())
+    if not total_pos or not total_neg:
+        missing = "negative" if total_pos else "positive"
+        raise InvalidInput(f"the balance solve needs rows of both classes with weight: no {missing} row was given.")
+    spread = abs(log_pos + math.log(total_pos) - log_neg - math.log(total_neg)) + 40.0
+    start, lowest, highest = torch.tensor([[0.0], [-high - spread], [spread - low]], dtype=torch.float64)
+    return float(find_root(gap_and_slope, start, lowest, highest, tol=_TOL)[0])
+
+
+def _sums(logits: LogitFile, label: bool, log_class_weight: float, shift: Tensor) -> Tensor:
+    """The `log_sums` of a class."""
+    nothing = torch.empty(0, dtype=torch.float64)
+    parts = [log_sums(nothing, nothing, nothing, nothing)]
+    for values, weight in logits.chunks(label):
+        a, log_weight = torch.from_numpy(values) + shift, torch.from_numpy(weight).log() + log_class_weight
+        own = (a, log_weight, nothing, nothing) if label else (nothing, nothing, a, log_weight)
+        parts.append(log_sums(*own))
+    return merged_log_sums(torch.stack(parts))
+
+
+class KeySums:
+    """Class moments of q that make up the key equation; those of chunks and of workers add up by `merge`."""
+
+    def __init__(self) -> None:
+        self._pos, self._neg = ColumnMoments(2), ColumnMoments(1)  # q and 1 − q, each with its own digits; q
+        self._variance = 0.0
+
+    def add(self, logits: Array, weight: Array, weighting: ClassWeighting, *, label: bool) -> None:
+        """Take in rows of one class with their final logits."""
+        q, complement = sigmoid(logits), sigmoid(-logits)
+        if label:
+            self._pos.merge(ColumnMoments.of(np.array([q, complement]).T, weight))
+        else:
+            self._neg.merge(ColumnMoments.of(q[:, None], weight))
+        p, lam, mu = posterior(q, weighting), weighting.lam, weighting.threshold
+        self._variance += float(np.sum(weight**2 * (lam**2 * p * complement**2 + mu**2 * (1.0 - p) * q**2)))
+
+    def merge(self, other: "KeySums") -> None:
+        """Take in the sums of other rows."""
+        self._pos.merge(other._pos)
+        self._neg.merge(other._neg)
+        self._variance += other._variance
+
+    def key_equation(self, weighting: ClassWeighting) -> KeyEquation:
+        """The key equation on the rows that were added up, as `crcen.key_equation` gives it on rows in memory."""
+        (mean_pos, miss), (mean_neg,) = self._pos.mean.tolist(), self._neg.mean.tolist()
+        lam, mu = weighting.lam, weighting.threshold
+        missed, alarmed = lam * weighting.n_pos * miss, mu * weighting.n_neg * mean_neg
+        gap = abs(missed - alarmed)
+        z, p_value, reason = self._residual_test(miss, mean_neg, weighting)
+        return KeyEquation(
+            weighting=weighting,
+            lhs=miss / mean_neg if mean_neg > 0.0 else (math.inf if miss > 0.0 else math.nan),
+            residual=gap / (lam * weighting.n_pos + mu * weighting.n_neg),
+            imbalance=gap / (missed + alarmed) if missed + alarmed > 0.0 else 0.0,
+            mean_pos=mean_pos,
+            mean_neg=mean_neg,
+            var_pos=float(self._pos.squares[0]) / self._pos.weight,
+            var_neg=float(self._neg.squares[0]) / self._neg.weight,
+            z=z,
+            p_value=p_value,
+            z_reason=reason,
+        )
+
+    def _residual_test(self, miss: float, alarm: float, weighting: ClassWeighting) -> tuple[float, float, str]:
+        if self._variance <= 0.0:
+            return math.nan, math.nan, "every q is 0 or 1, so the residual has no variance under the model"
+        missed, alarmed = weighting.lam * self._pos.weight * miss, weighting.threshold * self._neg.weight * alarm
+        if abs(missed - alarmed) <= _BALANCED * (missed + alarmed):
+            return math.nan, math.nan, "these rows were balanced, so the key equation holds on them by construction"
+        z = (missed - alarmed) / math.sqrt(self._variance)
+        return z, math.erfc(abs(z) / math.sqrt(2.0)), ""
+
+
+def key_sums(logits: LogitFile, shift: float, weighting: ClassWeighting) -> KeySums:
+    """The sums of the rows of a file, with the shift added to their logits."""
+    sums = KeySums()
+    for label in (True, False):
+        for values, weight in logits.chunks(label):
+            sums.add(values + shift, weight, weighting, label=label)
+    return sums

@@ -1,0 +1,181 @@
+"""What a streamed fit needs to know before its first batch, and how chunks become batches."""
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, TypeAlias
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from crcen.exceptions import InvalidInput, InvalidParameter
+from crcen.models.classifier import CRCENClassifier
+from crcen.models.validation import check_hidden, positive_label
+from crcen.scale.chunks import Chunk, held_out
+from crcen.scale.statistics import StreamStatistics
+from crcen.theory.weighting import ClassWeighting
+from crcen.training.encoding import InputEncoding
+from crcen.training.stream import AllReduce, Batch, StreamShape, StreamTrainer, encoded_rows, spread_order
+
+__all__ = ["StreamPlan", "check_streamable", "make_plan", "streamed_encoding"]
+
+_Rows: TypeAlias = tuple[NDArray[np.float64], NDArray[np.bool_], NDArray[np.float64]]
+
+
+@dataclass(frozen=True, eq=False)
+class StreamPlan:
+    """The whole of a streamed fit but its data; every worker makes the same one from the same statistics.
+
+    Parameters
+    ----------
+    classes, pos_label, weighting
+        As the fitted classifier will have them; the counts are those of all rows.
+    encoding, shape
+        Input layer and networks.
+    seed
+        Of initial weights, order and held-out rows.
+    validation_fraction
+        Share of rows held out, 0 for none.
+    weight_scale
+        Mean sample weight of the training rows, which batches are divided by.
+    mean_weight
+        Mean of what is left, times λ or 1 − λ, over the training rows.
+    output_bias
+        Where output biases start: log(Σ_pos w / Σ_neg w).
+    n_train_rows, n_features
+        Rows that are trained on, and their columns.
+    """
+
+    classes: NDArray[Any]
+    pos_label: Any
+    weighting: ClassWeighting
+    encoding: InputEncoding
+    shape: StreamShape
+    seed: int
+    validation_fraction: float
+    weight_scale: float
+    mean_weight: float
+    output_bias: float
+    n_train_rows: int
+    n_features: int
+
+    def trainer(self, device: torch.device | str = "cpu", all_reduce: AllReduce | None = None) -> StreamTrainer:
+        """Networks at their start, the same for every worker."""
+        made = StreamTrainer(self.shape, device, all_reduce)
+        made.initialise(self.output_bias)
+        made.weigh(self.weighting.lam, self.mean_weight)
+        return made
+
+    def target(self, chunk: Chunk) -> NDArray[np.bool_]:
+        """Which rows of a chunk are positive; a label that is neither class is refused."""
+        positive = chunk.labels == self.pos_label
+        other = self.classes[0] if self.classes[1] == self.pos_label else self.classes[1]
+        if not (positive | (chunk.labels == other)).all():
+            raise InvalidInput(f"{chunk.origin} now holds a label that was not there at first; labels must not change.")
+        return np.asarray(positive, dtype=np.bool_)
+
+    def training_rows(self, block: Sequence[Chunk], *key: int) -> Batch:
+        """The rows of a block that are trained on, shuffled by (seed, key) with the classes spread evenly."""
+        parts = [self._kept(chunk, held=False) for chunk in block]
+        target = np.concatenate([y for _, y, _ in parts])
+        rng = np.random.Generator(np.random.Philox(np.random.SeedSequence([self.seed, 4, *key])))
+        place = np.empty(len(target), dtype=np.int64)
+        place[spread_order(target, rng)] = np.arange(len(target))
+        return self._batch(parts, place)
+
+    def validation_rows(self, block: Sequence[Chunk]) -> Batch:
+        """The rows of a block that are held out."""
+        parts = [self._kept(chunk, held=True) for chunk in block]
+        return self._batch(parts, np.arange(sum(len(y) for _, y, _ in parts)))
+
+    def _kept(self, chunk: Chunk, *, held: bool) -> _Rows:
+        target = self.target(chunk)
+        if not self.validation_fraction:
+            return chunk.X, target, chunk.weight
+        kept = held_out(chunk.X, self.validation_fraction, self.seed) == held
+        return chunk.X[kept], target[kept], chunk.weight[kept]
+
+    def _batch(self, parts: Sequence[_Rows], place: NDArray[np.int64]) -> Batch:
+        """Rows encoded part by part, while a part is in the cache, and put in their places."""
+        x = np.empty((len(place), self.encoding.size + 1), dtype=np.float32)
+        y, weights = np.empty((2, len(place)), dtype=np.float32)
+        start = 0
+        for X, target, weight in parts:
+            own = place[start : start + len(target)]
+            start += len(target)
+            x[own], y[own], weights[own] = encoded_rows(self.encoding, X), target, weight / self.weight_scale
+        return Batch(torch.from_numpy(x), torch.from_numpy(y), torch.from_numpy(weights))
+
+
+def check_streamable(model: CRCENClassifier) -> None:
+    """Refuse settings that have no meaning, or none for rows in passing."""
+    model._check_parameters()
+    for name, allowed, instead in (
+        ("probability", ("shift",), "a fitted map needs folds of rows in memory"),
+        ("solver", ("adam",), "L-BFGS needs all rows at each step"),
+    ):
+        if getattr(model, name) not in allowed:
+            raise InvalidParameter(f"{name} must be {allowed[0]!r} here, got {getattr(model, name)!r}: {instead}.")
+
+
+def streamed_encoding(model: CRCENClassifier) -> str:
+    """The input encoding of a streamed fit; ``"auto"`` is the standard one here, which all rows have part in."""
+    return "standard" if model.encoding == "auto" or not model.standardize else model.encoding
+
+
+def make_plan(model: CRCENClassifier, statistics: StreamStatistics, seed: int) -> StreamPlan:
+    """Settle everything with the counts and moments of the rows.
+
+    Parameters
+    ----------
+    model
+        Settings; ``max_epochs`` is the number of epochs.
+    statistics
+        Of all rows, those of other workers included.
+    seed
+        What ``model._base_seed()`` gave.
+    """
+    classes = statistics.classes()
+    totals = statistics.totals
+    weights, rows = (np.array([of[label] for label in classes.tolist()], float) for of in (totals.weight, totals.rows))
+    is_tie = abs(weights[0] - weights[1]) <= 1e-9 * weights.sum() and weights.all()
+    model.classes_ = classes
+    model.pos_label_ = pos_label = positive_label(model.pos_label, classes, classes, rows if is_tie else weights)
+    n_pos, n_neg = statistics.class_totals(pos_label)
+    weighting = model._resolve(np.array([True, False]), np.array([n_pos, n_neg]))
+    train_pos, train_neg = statistics.class_totals(pos_label, train=True)
+    n_train = statistics.train_totals.n_rows
+    if not train_pos or not train_neg or (statistics.validation_fraction and n_train == totals.n_rows):
+        raise InvalidInput(
+            f"rows of both classes are needed to train on, and some to hold out: of {totals.n_rows} rows "
+            f"{totals.n_rows - n_train} were held out; change validation_fraction or turn early_stopping off."
+        )
+    lam, scale = weighting.lam, (train_pos + train_neg) / n_train
+    pos_sum, neg_sum = lam * train_pos, (1.0 - lam) * train_neg
+    encoding = statistics.encoding(streamed_encoding(model), model.bins, pos_label, standardize=bool(model.standardize))
+    shape = StreamShape(
+        n_inputs=encoding.size,
+        hidden=check_hidden(model, model.hidden),
+        activation=model.activation,
+        loss=model._loss,
+        l2=float(model.l2),
+        seeds=tuple(model._member_seed(seed, member) for member in range(model.n_members)),
+        learning_rate=float(model.learning_rate),
+        batch_size=int(model.batch_size),
+        total_rows=int(model.max_epochs or 1) * n_train,
+    )
+    return StreamPlan(
+        classes=classes,
+        pos_label=pos_label,
+        weighting=weighting,
+        encoding=encoding,
+        shape=shape,
+        seed=seed,
+        validation_fraction=statistics.validation_fraction,
+        weight_scale=scale,
+        mean_weight=(pos_sum + neg_sum) / (n_train * scale),
+        output_bias=math.log(pos_sum) - math.log(neg_sum),
+        n_train_rows=n_train,
+        n_features=len(statistics.names),
+    )

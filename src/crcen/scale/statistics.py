@@ -1,0 +1,222 @@
+"""Counts and column moments of rows in passing: added up chunk by chunk, merged over workers."""
+
+import zlib
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from crcen.exceptions import InvalidInput, InvalidParameter
+from crcen.models.validation import check_labels
+from crcen.scale.chunks import Chunk, held_out
+from crcen.training.encoding import INPUT_LIMIT, InputEncoding, column_layout, fit_encoding, raw
+
+__all__ = ["ColumnMoments", "LabelTotals", "RowSample", "StreamStatistics"]
+
+Array = NDArray[np.float64]
+
+
+class ColumnMoments:
+    """Weighted mean and sum of squared deviations of columns, by Chan's update; rows of weight 0 are no rows."""
+
+    def __init__(self, n_columns: int) -> None:
+        self.weight = 0.0
+        self.mean, self.squares = np.zeros(n_columns), np.zeros(n_columns)
+        self.low, self.high = np.full(n_columns, np.inf), np.full(n_columns, -np.inf)
+
+    @classmethod
+    def of(cls, X: Array, weight: Array) -> "ColumnMoments":
+        """The moments of some rows."""
+        found = cls(X.shape[1])
+        if not weight.all():
+            X, weight = X[weight > 0], weight[weight > 0]
+        if not len(X):
+            return found
+        columns = X.T
+        found.weight = float(weight.sum())
+        found.mean = (columns * weight).sum(axis=1) / found.weight
+        with np.errstate(over="ignore"):
+            found.squares = ((columns - found.mean[:, None]) ** 2 * weight).sum(axis=1)
+        found.low, found.high = columns.min(axis=1), columns.max(axis=1)
+        return found
+
+    def merge(self, other: "ColumnMoments") -> None:
+        """Take in the moments of other rows."""
+        if not other.weight:
+            return
+        if not self.weight:
+            vars(self).update(vars(other))  # arrays are never changed in place
+            return
+        total = self.weight + other.weight
+        apart = other.mean - self.mean
+        self.mean = self.mean + apart * (other.weight / total)
+        with np.errstate(over="ignore"):  # refused by `encoding`, in words
+            self.squares = self.squares + other.squares + apart**2 * (self.weight * other.weight / total)
+        self.low, self.high = np.minimum(self.low, other.low), np.maximum(self.high, other.high)
+        self.weight = total
+
+    def encoding(self) -> InputEncoding:
+        """Standardisation by these rows; a constant column gets scale 1."""
+        size = np.maximum(np.abs(self.low), np.abs(self.high))
+        size[size == 0] = 1.0
+        std = np.sqrt(self.squares / self.weight)
+        if not np.isfinite(std).all():
+            raise InvalidInput("a column holds values too large to be squared; divide it by a constant first.")
+        is_constant = std / size <= 1e-12 * np.maximum(np.abs(self.mean) / size, 1e-12)
+        mean = np.where(is_constant, np.where(self.low == self.high, self.low, self.mean), self.mean)
+        limit = np.full(len(mean), INPUT_LIMIT)
+        return InputEncoding(mean, np.where(is_constant | (std == 0), 1.0, std), None, -limit, limit)
+
+
+@dataclass
+class LabelTotals:
+    """Rows and weight of each label."""
+
+    rows: dict[Any, int] = field(default_factory=dict)
+    weight: dict[Any, float] = field(default_factory=dict)
+
+    def add(self, labels: NDArray[Any], weight: Array) -> None:
+        """Take in some rows."""
+        kinds, at = np.unique(labels, return_inverse=True)
+        rows, weights = np.bincount(at, minlength=len(kinds)), np.bincount(at, weight, minlength=len(kinds))
+        self.merge(
+            LabelTotals(
+                dict(zip(kinds.tolist(), rows.tolist(), strict=True)),
+                dict(zip(kinds.tolist(), weights.tolist(), strict=True)),
+            )
+        )
+
+    def merge(self, other: "LabelTotals") -> None:
+        """Take in the totals of other rows."""
+        for label in other.rows:
+            self.rows[label] = self.rows.get(label, 0) + other.rows[label]
+            self.weight[label] = self.weight.get(label, 0.0) + other.weight[label]
+        if len(self.rows) > 2:
+            check_labels(np.array(sorted(self.rows, key=repr)))  # raises, in words
+
+    @property
+    def n_rows(self) -> int:
+        """All rows."""
+        return sum(self.rows.values())
+
+
+class RowSample:
+    """A random sample of rows of a bounded size: those with the smallest of random numbers, one drawn for each row."""
+
+    def __init__(self, size: int, seed: int) -> None:
+        self._size, self._seed, self._seen = size, seed, 0
+        self._keys = np.empty(0)
+        self.X, self.labels, self.weight = np.empty((0, 0)), np.empty(0), np.empty(0)
+
+    def add(self, X: Array, labels: NDArray[Any], weight: Array, origin: str) -> None:
+        """Offer rows; ``origin`` and their number before them decide their random numbers."""
+        key = [self._seed, 6, zlib.crc32(origin.encode()), self._seen]
+        keys = np.random.Generator(np.random.Philox(np.random.SeedSequence(key))).random(len(X))
+        self._seen += len(X)
+        if len(self._keys) == self._size:
+            better = keys < self._keys[-1]
+            X, labels, weight, keys = X[better], labels[better], weight[better], keys[better]
+        self._take(keys, X, labels, weight)
+
+    def merge(self, other: "RowSample") -> None:
+        """Take in the sample of other rows."""
+        self._seen += other._seen
+        self._take(other._keys, other.X, other.labels, other.weight)
+
+    def _take(self, keys: Array, X: Array, labels: NDArray[Any], weight: Array) -> None:
+        if not len(keys) or not self._size:
+            return
+        if len(self._keys):
+            keys, X = np.append(self._keys, keys), np.concatenate([self.X, X])
+            labels, weight = np.append(self.labels, labels), np.append(self.weight, weight)
+        kept = np.argsort(keys, kind="stable")[: self._size]
+        self._keys, self.X, self.labels, self.weight = keys[kept], X[kept], labels[kept], weight[kept]
+
+
+@dataclass
+class StreamStatistics:
+    """What a first pass over the rows finds, for training to start: it can be saved, merged and passed on.
+
+    Parameters
+    ----------
+    names
+        Names of the columns.
+    validation_fraction, seed
+        Which rows are held out (see `crcen.scale.chunks.held_out`).
+    totals, train_totals
+        Labels of all rows, and of those that are not held out.
+    moments
+        Column moments of the rows that are not held out.
+    is_weighted
+        Whether a sample weight other than 1 was met.
+    sample_rows, sample
+        How many of the rows that are not held out to keep, for encodings other than the standard one, and these rows.
+    """
+
+    names: tuple[str, ...]
+    validation_fraction: float = 0.0
+    seed: int = 0
+    totals: LabelTotals = field(default_factory=LabelTotals)
+    train_totals: LabelTotals = field(default_factory=LabelTotals)
+    moments: ColumnMoments = field(init=False)
+    is_weighted: bool = False
+    sample_rows: int = 0
+    sample: RowSample = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.moments = ColumnMoments(len(self.names))
+        self.sample = RowSample(self.sample_rows, self.seed)
+
+    def add(self, chunk: Chunk) -> None:
+        """Take in a chunk, or refuse it in words."""
+        chunk.check(self.names)
+        self.is_weighted |= bool((chunk.weight != 1.0).any())
+        self.totals.add(chunk.labels, chunk.weight)
+        X, labels, weight = chunk.X, chunk.labels, chunk.weight
+        if self.validation_fraction:
+            kept = ~held_out(X, self.validation_fraction, self.seed)
+            X, labels, weight = X[kept], labels[kept], weight[kept]
+        if len(X):
+            self.train_totals.add(labels, weight)
+            self.moments.merge(ColumnMoments.of(X, weight))
+            if self.sample_rows:
+                self.sample.add(X, labels, weight, chunk.origin)
+
+    def merge(self, other: "StreamStatistics") -> None:
+        """Take in what was found in other rows."""
+        if other.names != self.names:
+            raise InvalidInput(f"columns differ between parts of the data: {self.names[:5]} and {other.names[:5]}.")
+        self.totals.merge(other.totals)
+        self.train_totals.merge(other.train_totals)
+        self.moments.merge(other.moments)
+        self.is_weighted |= other.is_weighted
+        self.sample.merge(other.sample)
+
+    def digest(self) -> str:
+        """A text that differs for other rows."""
+        moments = [part.tobytes() for part in (self.moments.mean, self.moments.squares)]
+        return repr((self.totals, moments))
+
+    def classes(self) -> NDArray[Any]:
+        """The two labels, sorted."""
+        if not self.totals.rows:
+            raise InvalidInput("the source holds no rows.")
+        return check_labels(np.array(list(self.totals.rows)))
+
+    def class_totals(self, pos_label: Any, *, train: bool = False) -> tuple[float, float]:
+        """Weight of the positive and of the other class, in all rows or in those that are trained on."""
+        totals = self.train_totals if train else self.totals
+        pos = totals.weight.get(pos_label, 0.0)
+        return pos, sum(totals.weight.values()) - pos
+
+    def encoding(self, kind: str, bins: int, pos_label: Any, *, standardize: bool) -> InputEncoding:
+        """The input encoding that these rows give: the standard one from all of them, any other from the sample."""
+        if not standardize:
+            return raw(len(self.names))
+        if kind == "standard":
+            return self.moments.encoding()
+        rows = self.sample
+        if not len(rows.X):
+            raise InvalidParameter(f"encoding must be 'standard' here, got {kind!r}: no sample of rows was kept.")
+        return fit_encoding(kind, column_layout(rows.X, kind, bins), rows.X, rows.labels == pos_label, rows.weight)

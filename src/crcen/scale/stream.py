@@ -1,0 +1,304 @@
+"""Fit a classifier to rows that are read again and again from disk, and never are in memory together."""
+
+import hashlib
+import numbers
+import shutil
+import tempfile
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+
+from crcen.exceptions import InvalidParameter, TrainingFailed
+from crcen.models.classifier import CRCENClassifier
+from crcen.models.progress import progress_bar
+from crcen.scale.checkpoint import Progress, read_checkpoint, write_checkpoint
+from crcen.scale.chunks import Chunk
+from crcen.scale.plan import StreamPlan, check_streamable, make_plan, streamed_encoding
+from crcen.scale.result import balance_on, store_networks
+from crcen.scale.sources import BatchSource, RowBlocks, RowSource, open_source, read_ahead
+from crcen.scale.statistics import StreamStatistics
+from crcen.training.engine import find_device
+from crcen.training.jobs import Status
+from crcen.training.stream import AllReduce, Batch, StreamTrainer, cut_evenly, enough_threads
+
+__all__ = ["StreamRun", "fingerprint_of", "fit_stream", "streamed_model", "survey_source", "survey_terms"]
+
+# Epochs without a lower validation loss before training stops, as in `CRCENClassifier`.
+_PATIENCE = 10
+# With very many rows a network needs little penalty and no company.
+_DEFAULTS = {"hidden": (64,), "l2": 1e-4, "n_members": 1, "batch_size": 1024, "encoding": "standard"}
+# Rows that an encoding other than the standard one is fitted on.
+SAMPLE_ROWS = 65_536
+
+
+def fit_stream(
+    source: Any,
+    target: str | None = None,
+    weighting: Any = "balanced",
+    *,
+    epochs: int = 5,
+    sample_weight: str | None = None,
+    features: Sequence[str] | None = None,
+    checkpoint: str | Path | None = None,
+    checkpoint_rows: int = 1_000_000,
+    buffer_rows: int = 65_536,
+    skip_bad_files: bool = False,
+    **parameters: Any,
+) -> CRCENClassifier:
+    """Fit a `CRCENClassifier` to data larger than memory.
+
+    One pass counts and standardises, ``epochs`` passes train, one more computes logits on which the output bias is
+    solved for, so that the key equation holds on **all** rows as after `CRCENClassifier.fit`.
+
+    Parameters
+    ----------
+    source : path, folder, pattern, list of paths, pyarrow Dataset, or iterable
+        Parquet files; an Arrow dataset; or any object that gives the same (X, y) or (X, y, weight) batches each time it
+        is iterated, such as a list.
+    target : str
+        Column of labels, for files and datasets.
+    weighting : "balanced", None, float, Lam, Alpha, CostRatio, Budget, dict, default="balanced"
+        As in `CRCENClassifier`.
+    epochs : int, default=5
+        Passes over the rows; the one-cycle rate follows the rows seen of all of them.
+    sample_weight : str, optional
+        Column of row weights, for files and datasets.
+    features : list of str, optional
+        Columns to learn from; all others by default.
+    checkpoint : path, optional
+        A file that is rewritten every ``checkpoint_rows`` rows. If it is there already, training goes on from it, and
+        ends as if it had never stopped; a checkpoint of other data or settings is refused.
+    checkpoint_rows : int, default=1000000
+        Rows between two checkpoints.
+    buffer_rows : int, default=65536
+        Rows that are shuffled together. They come from up to eight row groups, drawn anew each epoch.
+    skip_bad_files : bool, default=False
+        Leave out files that cannot be read or do not fit the others, with a warning that names them.
+    **parameters
+        Any other parameter of `CRCENClassifier`. Defaults differ, for many rows: ``hidden=(64,)``, ``l2=1e-4``,
+        ``n_members=1``, ``batch_size=1024`` and ``encoding="standard"``, which is fitted on all rows; other encodings
+        are fitted on a random sample of 65,536. ``solver`` is always Adam and ``probability`` the shift.
+
+    Returns
+    -------
+    CRCENClassifier
+        Fitted, as any other.
+
+    Raises
+    ------
+    DataUnavailable
+        If a file cannot be read, is missing, or changes during the fit: its name is in the message.
+    InvalidInput
+        If columns, values or labels cannot be used; found before training starts.
+    TrainingFailed
+        If the networks diverge.
+
+    Notes
+    -----
+    With ``early_stopping`` the rows to watch are chosen by a hash of their values, so that they and their copies are
+    never trained on, and another pass an epoch is needed to watch them.
+
+    Examples
+    --------
+    >>> from crcen import fit_stream, make_rare_events
+    >>> events = make_rare_events(4000, n_features=3, imbalance_ratio=9)
+    >>> clf = fit_stream(events, epochs=1, hidden=(4,), random_state=0)
+    >>> clf.key_equation_.residual < 1e-10
+    True
+    """
+    model = streamed_model(weighting, epochs, parameters, checkpoint_rows=checkpoint_rows, buffer_rows=buffer_rows)
+    rows = open_source(source, target, sample_weight, features, skip_bad_files=skip_bad_files)
+    path = Path(checkpoint) if checkpoint is not None else None
+    saved = read_checkpoint(path) if path is not None else None
+    is_seeded = isinstance(model.random_state, numbers.Integral)
+    seed = model._base_seed() if saved is None or is_seeded else saved.seed
+    device = find_device(model.device)
+    with progress_bar("fit_stream", visible=bool(model.verbose)) as show:
+        fraction, sample_rows = survey_terms(model)
+        statistics = survey_source(rows, fraction, seed, sample_rows)
+        plan = make_plan(model, statistics, seed)
+        progress = Progress(fingerprint_of(model, rows.fingerprint, buffer_rows, statistics.digest()), seed)
+        if saved is not None:
+            if (saved.fingerprint, saved.seed) != (progress.fingerprint, seed):
+                raise InvalidParameter(
+                    f"{path} is the checkpoint of another fit: data or settings differ; remove it or give another path."
+                )
+            progress = saved
+        run = StreamRun(model, rows, plan, progress, buffer_rows, device)
+        if path is not None:
+            run.save_every(checkpoint_rows, partial(write_checkpoint, path))
+        with enough_threads(plan.shape):
+            status = run.train(lambda: show(run.trainer.rows_seen / plan.shape.total_rows))
+        names = None if isinstance(rows, BatchSource) and not rows.has_names else rows.names
+        store_networks(model, plan, run.parameters(), names=names, loss_curve=progress.loss_curve, status=status)
+        with _scratch_folder(path) as folder:
+            blocks = read_ahead(rows.blocks(buffer_rows))
+            balance_on(model, plan, blocks, folder, is_weighted=statistics.is_weighted)
+    return model
+
+
+@contextmanager
+def _scratch_folder(checkpoint: Path | None) -> Iterator[Path]:
+    """Where logits lie meanwhile: beside the checkpoint, where what a killed fit left is cleared away, or anywhere."""
+    if checkpoint is None:
+        with tempfile.TemporaryDirectory(prefix="crcen-") as folder:
+            yield Path(folder)
+        return
+    beside = checkpoint.with_name(f"{checkpoint.name}.logits")
+    shutil.rmtree(beside, ignore_errors=True)
+    beside.mkdir()
+    try:
+        yield beside
+    finally:
+        shutil.rmtree(beside, ignore_errors=True)
+
+
+def streamed_model(weighting: Any, epochs: int, parameters: dict[str, Any], **counts: Any) -> CRCENClassifier:
+    """A classifier with the settings of a streamed fit, checked, and so are the ``counts`` of rows and workers."""
+    model = CRCENClassifier(weighting, **{"solver": "adam", "max_epochs": epochs, **_DEFAULTS, **parameters})
+    check_streamable(model)
+    for name, value in counts.items():
+        if isinstance(value, bool) or not isinstance(value, int) or value < 1:
+            raise InvalidParameter(f"{name} must be a whole number of at least 1: got {value!r}.")
+    return model
+
+
+def survey_terms(model: CRCENClassifier) -> tuple[float, int]:
+    """The share of rows that a survey holds out, and how many it keeps as a sample."""
+    fraction = float(model.validation_fraction) if model.early_stopping else 0.0
+    return fraction, 0 if streamed_encoding(model) == "standard" else SAMPLE_ROWS
+
+
+def survey_source(rows: RowSource, validation_fraction: float, seed: int, sample_rows: int = 0) -> StreamStatistics:
+    """Counts and moments of all rows, which are all checked on the way, and a sample of them."""
+    whole: list[StreamStatistics] = []
+
+    def use(chunks: Iterator[Chunk]) -> Callable[[], None]:
+        part: StreamStatistics | None = None
+        for chunk in read_ahead(chunks, depth=4):
+            part = part or StreamStatistics(rows.names, validation_fraction, seed, sample_rows=sample_rows)
+            part.add(chunk)
+
+        def keep() -> None:
+            if part is not None and whole:
+                whole[0].merge(part)
+            elif part is not None:
+                whole.append(part)
+
+        return keep
+
+    rows.survey(use)
+    return whole[0] if whole else StreamStatistics(rows.names, validation_fraction, seed)
+
+
+def fingerprint_of(model: CRCENClassifier, *about: object) -> str:
+    """A text that differs for other settings, as far as they change the result, or where ``about`` differs."""
+    settings = {k: v for k, v in model.get_params().items() if k not in ("verbose", "random_state", "device")}
+    return hashlib.sha256(repr((sorted(settings.items()), about)).encode()).hexdigest()
+
+
+class StreamRun:
+    """The epochs of a streamed fit, from wherever it stands; with ``all_reduce``, one of several workers' part."""
+
+    def __init__(
+        self,
+        model: CRCENClassifier,
+        rows: RowBlocks,
+        plan: StreamPlan,
+        progress: Progress,
+        buffer_rows: int,
+        device: torch.device,
+        all_reduce: AllReduce | None = None,
+        n_workers: int = 1,
+    ) -> None:
+        self._model, self._rows, self._plan, self._progress = model, rows, plan, progress
+        self._buffer_rows, self._device = buffer_rows, device
+        self.trainer: StreamTrainer = plan.trainer(device, all_reduce)
+        self._n_workers, self._batch_size = n_workers, max(1, plan.shape.batch_size // n_workers)
+        if progress.arrays:
+            self.trainer.restore({k: v for k, v in progress.arrays.items() if not k.startswith("best_")})
+        self._keep: Callable[[Progress], object] = lambda _: None
+        self._save_rows = self._saved_at = 0
+
+    def save_every(self, n_rows: int, keep: Callable[[Progress], object]) -> None:
+        """Keep a checkpoint every so many rows."""
+        self._save_rows, self._keep, self._saved_at = n_rows, keep, self.trainer.rows_seen
+
+    def train(self, show: Callable[[], None]) -> Status:
+        """Run the epochs that are left."""
+        at = self._progress
+        while at.epoch < int(self._model.max_epochs or 1):
+            if self._model.early_stopping and at.since_best >= _PATIENCE:
+                return Status.EARLY_STOPPED
+            for block, batch, rows in self._batches():
+                if not self.trainer.step(rows):
+                    break
+                at.block, at.batch = block, batch + 1
+                if self._save_rows and self.trainer.rows_seen - self._saved_at >= self._save_rows:
+                    self._save()
+                    show()
+            self._check_finite()
+            at.loss_curve.append(self.trainer.take_objective())
+            if self._model.early_stopping:
+                self._watch()
+            at.epoch, at.block, at.batch = at.epoch + 1, 0, 0
+            if self._save_rows:
+                self._save()
+            show()
+        return Status.COMPLETED
+
+    def _batches(self) -> Iterator[tuple[int, int, Batch | None]]:
+        """What is left of this epoch: block, batch and rows; one of several workers has no rows left at last."""
+        at = self._progress
+        first, skip = at.block, at.batch
+        block = first - 1
+
+        def prepared() -> Iterator[Batch]:
+            blocks = self._rows.blocks(self._buffer_rows, self._plan.seed, at.epoch, first)
+            for number, block in enumerate(blocks, first):
+                yield self._plan.training_rows(block, at.epoch, number).to(self._device)
+
+        for block, rows in enumerate(read_ahead(prepared()), first):
+            for batch, part in enumerate(cut_evenly(len(rows), self._batch_size)):
+                if block > first or batch >= skip:
+                    yield block, batch, rows[part]
+        while self._n_workers > 1:
+            yield block + 1, -1, None
+
+    def _watch(self) -> None:
+        """Keep each member's best epoch on the held-out rows."""
+        at = self._progress
+        blocks = read_ahead(self._rows.blocks(self._buffer_rows))
+        losses = self.trainer.losses(self._plan.validation_rows(block).to(self._device) for block in blocks)
+        before = np.min(at.val_loss_curve, axis=0) if at.val_loss_curve else np.full(len(losses), np.inf)
+        at.val_loss_curve.append(losses.tolist())
+        better = losses < before
+        at.since_best = 0 if better.any() else at.since_best + 1
+        for kind, layers in zip(("weight", "bias"), self.trainer.parameters(), strict=True):
+            for number, layer in enumerate(layers):
+                best = at.arrays.setdefault(f"best_{kind}_{number}", layer.copy())
+                best[better] = layer[better]
+
+    def parameters(self) -> tuple[list[Any], list[Any]]:
+        """Weights and biases of each layer: the best on the held-out rows, or the last."""
+        weights, biases = self.trainer.parameters()
+        best = self._progress.arrays
+        if "best_weight_0" not in best:
+            return weights, biases
+        numbers = range(len(weights))
+        return [best[f"best_weight_{i}"] for i in numbers], [best[f"best_bias_{i}"] for i in numbers]
+
+    def _save(self) -> None:
+        self._check_finite()
+        self._saved_at = self.trainer.rows_seen
+        self._progress.arrays |= self.trainer.state()
+        self._keep(self._progress)
+
+    def _check_finite(self) -> None:
+        if not self.trainer.is_finite:
+            raise TrainingFailed(f"no finite network is left: {Status.DIVERGED.value}, or set standardize=True.")

@@ -1,0 +1,52 @@
+import numpy as np
+import pytest
+import torch
+
+pa = pytest.importorskip("pyarrow")
+pq = pytest.importorskip("pyarrow.parquet")
+
+
+@pytest.fixture(autouse=True, scope="session")
+def _one_thread():
+    """Problems here are tiny: a second thread costs more than it brings, above all beside other test processes."""
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(before)
+
+
+@pytest.fixture
+def table():
+    """600 rows of three columns, about one in six positive, with weights."""
+    rng = np.random.default_rng(5)
+    X = rng.normal(size=(600, 3)) * [1.0, 20.0, 0.01] + [0.0, 1e6, -3.0]
+    y = (X[:, 0] + rng.normal(size=600) > 1.4).astype(int)
+    return X, y, rng.uniform(0.2, 3.0, size=600)
+
+
+@pytest.fixture
+def folder(tmp_path, table):
+    """The table in four files of uneven length, row groups of 60; the last file holds no positive."""
+    X, y, w = table
+    order = np.concatenate([np.flatnonzero(y == 1), np.flatnonzero(y == 0)])
+    parts = np.split(order, [50, 300, 450])
+    path = tmp_path / "data"
+    path.mkdir()
+    for i, part in enumerate(parts):
+        write(path / f"part-{i}.parquet", X[part], y[part], w[part])
+    return path
+
+
+def write(path, X, y, w=None, names=("a", "b", "c"), row_group_size=60, types=()):
+    types = dict(types)
+    columns = {name: pa.array(X[:, j], type=types.get(name)) for j, name in enumerate(names)}
+    columns["y"] = pa.array(y.tolist(), type=types.get("y"))
+    if w is not None:
+        columns["w"] = pa.array(w)
+    pq.write_table(pa.table(columns), path, row_group_size=row_group_size)
+    return path
+
+
+@pytest.fixture(name="write")
+def write_fixture():
+    return write

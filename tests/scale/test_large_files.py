@@ -1,0 +1,87 @@
+"""`crcen fit --engine`: from Parquet files to a saved model by one command."""
+
+import json
+
+import numpy as np
+import pytest
+
+import crcen
+from crcen import cli
+from crcen.scale import large_files
+
+
+@pytest.fixture
+def crcen_command(monkeypatch, capsys):
+    monkeypatch.setenv("TERMINAL_WIDTH", "200")
+
+    def run(*arguments):
+        monkeypatch.setattr("sys.argv", ["crcen", *map(str, arguments)])
+        with pytest.raises(SystemExit) as caught:
+            cli.main()
+        printed = capsys.readouterr()
+        assert "Traceback" not in printed.err + printed.out
+        return caught.value.code or 0, printed.out, printed.err
+
+    return run
+
+
+def test_a_pattern_is_streamed_to_a_model_that_predicts(crcen_command, folder, table, tmp_path):
+    out, scored = tmp_path / "model.crcen", tmp_path / "scored.csv"
+    arguments = ["--target", "y", "--engine", "stream", "--drop", "w", "--budget", "5", "--epochs", "2", "--out", out]
+    code, printed, _ = crcen_command("fit", f"{folder}/*.parquet", *arguments)
+    assert code == 0
+    assert "600 rows" in printed
+    assert "a miss is worth 5 false alarms" in printed
+    model = crcen.load(out)
+    assert list(model.feature_names_in_) == ["a", "b", "c"]
+    assert model.weighting_.n_pos == table[1].sum()
+    assert crcen_command("predict", out, folder / "part-0.parquet", "--out", scored)[0] == 0
+    assert len(scored.read_text().splitlines()) == 51
+    same = crcen.fit_stream(folder, "y", crcen.Budget(5), features=["a", "b", "c"], epochs=2, random_state=0)
+    np.testing.assert_array_equal(same.coefs_[0], model.coefs_[0])
+
+
+def test_options_reach_ray(crcen_command, folder, tmp_path, monkeypatch):
+    asked = {}
+
+    def fit_ray(source, target, weighting, *, num_workers, storage_path, **settings):
+        asked.update(source=source, num_workers=num_workers, storage_path=storage_path)
+        return crcen.fit_stream(source, target, weighting, **settings)
+
+    monkeypatch.setattr(large_files, "fit_ray", fit_ray)
+    arguments = ["--engine", "ray", "--workers", "4", "--storage", "/shared/runs", "--positive", "0", "--epochs", "1"]
+    code, printed, _ = crcen_command(
+        "fit", f"{folder}/*.parquet", "--target", "y", *arguments, "--json", "--out", tmp_path / "m.crcen"
+    )
+    assert code == 0
+    said = json.loads(printed)
+    assert asked == {"source": f"{folder}/*.parquet", "num_workers": 4, "storage_path": "/shared/runs"}
+    assert said["positive"] == 0
+    assert said["engine"] == "4 workers of Ray"
+    assert said["columns"] == ["a", "b", "c", "w"]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (("--target", "z"), "has no column 'z'"),
+        (("--target", "y", "--drop", "q"), "there is no column q to leave out"),
+        (("--target", "y", "--positive", "yes"), "the positive label 'yes' is none of a column of int64"),
+        (("--target", "y", "--groups", "a"), "--groups is for tables in memory"),
+        (("--target", "y", "--epochs", "0"), "max_epochs"),
+    ],
+)
+def test_what_cannot_be_is_refused_in_words(crcen_command, folder, tmp_path, arguments, words):
+    out = tmp_path / "model.crcen"
+    code, _, said = crcen_command("fit", folder, *arguments, "--engine", "stream", "--out", out)
+    assert code in (1, 2)
+    assert words in " ".join(said.split())
+    assert not out.exists()
+
+
+def test_no_file_is_refused(crcen_command, tmp_path):
+    code, _, said = crcen_command("fit", tmp_path / "*.parquet", "--target", "y", "--engine", "ray")
+    assert code == 1
+    assert "no Parquet file" in said
+    with pytest.raises(crcen.InvalidParameter, match="engine must be one of stream, ray: got 'dask'"):
+        crcen.fit_files(tmp_path, target="y", engine="dask")

@@ -1,0 +1,178 @@
+"""Fits and searches on a real Ray cluster of this machine, in a network that holds nothing but loopback."""
+
+import json
+from contextlib import ExitStack
+
+import joblib
+import numpy as np
+import pytest
+from sklearn.model_selection import cross_val_score
+
+import crcen
+from crcen.experiments.reproduce import reproduce
+from crcen.training.engine import train
+from crcen.training.jobs import TrainingJob
+
+ray = pytest.importorskip("ray", reason="ray is not installed")
+pytest.importorskip("pyarrow")
+
+from ray_striking import events_of, frame, kill_a_worker, log_loss, loopback_only, striking, write_files  # noqa: E402
+
+from crcen.scale import ray_jobs  # noqa: E402
+from crcen.scale.arrow_source import ArrowSource  # noqa: E402
+from crcen.scale.ray import _survey  # noqa: E402
+
+pytestmark = [
+    pytest.mark.timeout(1200),  # every Ray process takes seconds to start, and on a busy machine many
+    # Ray warns of what it does itself.
+    pytest.mark.filterwarnings(r"ignore::DeprecationWarning:ray\..*"),
+    pytest.mark.filterwarnings(r"ignore::FutureWarning:ray\..*"),
+    pytest.mark.filterwarnings(r"ignore::ResourceWarning"),
+]
+
+SETTINGS = {"epochs": 3, "hidden": (8,), "random_state": 0, "batch_size": 256, "buffer_rows": 1024}
+
+
+@pytest.fixture(scope="module")
+def cluster():
+    with ExitStack() as stack:
+        try:
+            stack.enter_context(loopback_only())
+        except OSError as error:
+            pytest.skip(f"Ray is tested in a network namespace of its own, which is not allowed here: {error}")
+        patch = stack.enter_context(pytest.MonkeyPatch.context())
+        patch.delenv("RAY_ADDRESS", raising=False)
+        patch.setenv("RAY_USAGE_STATS_ENABLED", "0")
+        # Idle processes are kept, for the next fit to find.
+        kept = {"num_workers_soft_limit": 16, "idle_worker_killing_time_threshold_ms": 600_000}
+        quiet = {"include_dashboard": False, "log_to_driver": False, "logging_level": "ERROR"}
+        ray.init(address="local", num_cpus=3, _system_config=kept, **quiet)
+        stack.callback(ray.shutdown)
+        yield ray
+
+
+@pytest.fixture(scope="module")
+def events():
+    return events_of(12_000)
+
+
+@pytest.fixture(scope="module")
+def files(events, tmp_path_factory):
+    return write_files(tmp_path_factory.mktemp("ray") / "data", events, [300, 4000, 1500, 2500, 900])
+
+
+def test_a_fit_with_a_killed_worker_ends_as_one_without(cluster, events, files, tmp_path):
+    calm = crcen.fit_ray(files, "kind", checkpoint_rows=3000, **SETTINGS)
+    with striking(tmp_path, kill_a_worker) as killed:
+        struck = crcen.fit_ray(files, "kind", checkpoint_rows=3000, storage_path=tmp_path, **SETTINGS)
+    assert len(killed) == 1
+    for one, other in zip([*calm.coefs_, *calm.intercepts_], [*struck.coefs_, *struck.intercepts_], strict=True):
+        np.testing.assert_array_equal(one, other)
+    # No row was left out or met twice: the counts are those of the files, and all rows take part in the balance.
+    X, y = (np.concatenate(parts) for parts in zip(*events, strict=True))
+    assert (calm.weighting_.n_pos, calm.weighting_.n_neg) == (y.sum(), len(y) - y.sum())
+    q = struck.weighted_proba(frame(X))[:, list(struck.classes_).index("event")]
+    assert crcen.key_equation(y, q, struck.weighting_).residual < 1e-10
+    assert calm.pos_label_ == "event"
+    assert list(calm.feature_names_in_) == list(events.feature_names)
+    assert calm.status_ == "completed"
+    assert calm.coefs_[0].flags.writeable
+    X, y = events.sample(20_000)
+    alone = crcen.fit_stream(files, "kind", **SETTINGS)
+    best = -np.log(np.where(y, events.posterior(X), 1 - events.posterior(X))).mean()
+    assert best < log_loss(calm, X, y) < best + 0.03
+    assert abs(log_loss(calm, X, y) - log_loss(alone, X, y)) < 0.01
+
+
+def test_a_bad_file_is_named_before_training_or_left_out(cluster, files, tmp_path):
+    copies = [tmp_path / file.name for file in files]
+    for file, copy in zip(files, copies, strict=True):
+        copy.write_bytes(file.read_bytes())
+    content = bytearray(copies[2].read_bytes())
+    content[200:2200] = np.random.default_rng(0).bytes(2000)  # a page; the footer is whole, so that only reading tells
+    copies[2].write_bytes(content)
+    with pytest.raises(crcen.DataUnavailable, match=r"2\.parquet cannot be read"):
+        crcen.fit_ray(copies, "kind", **SETTINGS)
+    source = ArrowSource(copies, "kind", skip_bad_files=True)
+    with pytest.warns(UserWarning, match=r"1 of 6 files left out: .*2\.parquet"):
+        found = _survey(cluster, source, crcen.CRCENClassifier(), 0)
+    good = ArrowSource([copy for copy in copies if copy != copies[2]], "kind")
+    assert source.n_files == 5
+    assert found.totals.n_rows == source.n_rows == good.n_rows
+
+
+def test_what_the_cluster_cannot_hold_is_refused(cluster, files):
+    with pytest.raises(crcen.InvalidParameter, match=r"leave none of the cluster's 3 CPUs .* use num_workers=2"):
+        crcen.fit_ray(files, "kind", num_workers=3, **SETTINGS)
+    with pytest.raises(crcen.DeviceMissing, match="got 2 workers and 0 GPUs"):
+        crcen.fit_ray(files, "kind", use_gpu=True, **SETTINGS)
+    with pytest.raises(crcen.DeviceMissing, match="no machine of the cluster has a GPU"):
+        crcen.find_engine("ray")(np.zeros((2, 1)), [0, 1], [TrainingJob(lam=0.5)], device="cuda")
+
+
+def jobs_and_rows():
+    rng = np.random.default_rng(0)
+    X = rng.normal(size=(200, 3))
+    y = X[:, 0] + rng.normal(size=200) > 0.8
+    folds = [np.flatnonzero(np.arange(200) % 3 != fold) for fold in range(3)]
+    jobs = [
+        TrainingJob(lam=lam, pool=fold, l2=l2, hidden=(4,), max_epochs=2, seed=1)
+        for lam in (0.5, 0.9)
+        for l2 in (1e-4, 1e-3, 1e-2, 1e-1)
+        for fold in folds
+    ]
+    return X, y, jobs
+
+
+def test_jobs_on_ray_are_those_trained_here(cluster):
+    X, y, jobs = jobs_and_rows()
+    weight = np.linspace(0.5, 2.0, 200)
+    shares = []
+    found = crcen.find_engine("ray")(X, y, jobs, sample_weight=weight, progress=shares.append)
+    for one, other in zip(found, train(X, y, jobs, sample_weight=weight), strict=True):
+        np.testing.assert_allclose(one.network.logits(X), other.network.logits(X), atol=1e-5)
+        assert one.network.weights[0].flags.writeable
+    # What is trained together is the same on any cluster, and so are the results, to the last digit.
+    for part in ray_jobs._parts(jobs, X.shape):
+        for one, position in zip(train(X, y, [jobs[p] for p in part], sample_weight=weight), part, strict=True):
+            np.testing.assert_array_equal(one.network.logits(X), found[position].network.logits(X))
+    assert shares == sorted(shares)
+    assert shares[-1] == 1.0
+    with pytest.raises(crcen.InvalidInput, match="rows of both classes"):
+        crcen.find_engine("ray")(X, np.zeros(200), jobs)
+
+
+def test_a_search_on_ray_is_the_search_here(cluster):
+    X, y, _ = jobs_and_rows()
+    settings = {"hidden": [(2,), (4,)], "l2": [1e-3, 1e-1], "cv": 3, "max_epochs": 4, "random_state": 0}
+    found = crcen.CRCENClassifierCV(engine="ray", **settings).fit(X, y)
+    alone = crcen.CRCENClassifierCV(**settings).fit(X, y)
+    np.testing.assert_allclose(found.cv_results_["mean_test_score"], alone.cv_results_["mean_test_score"], rtol=1e-5)
+    assert found.best_params_ == alone.best_params_
+    np.testing.assert_allclose(found.predict_proba(X), alone.predict_proba(X), atol=1e-5)
+
+
+def test_a_reproduction_on_ray_gives_the_rows_of_one_here(cluster, tmp_path):
+    (tmp_path / "small.toml").write_text("[table1]\nruns = 2\nn_pos = 50\nn_neg = 200\nn_test = 50\nepochs = 3\n")
+    for engine in ("local", "ray"):
+        reproduce("table1", quick=True, config=tmp_path / "small.toml", out=tmp_path / engine, engine=engine)
+    local, on_ray = (
+        [json.loads(line) for line in (tmp_path / engine / "table1" / "rows.jsonl").read_text().splitlines()]
+        for engine in ("local", "ray")
+    )
+    assert len(local) == len(on_ray) > 0
+    for one, other in zip(local, on_ray, strict=True):
+        assert one.keys() == other.keys()
+        assert {key: other[key] for key in ("simulation", "run", "weighting")}.items() <= one.items()
+        assert other["lhs"] == pytest.approx(one["lhs"], rel=1e-4)
+
+
+def test_ray_as_a_backend_of_joblib(cluster):
+    from ray.util.joblib import register_ray
+
+    register_ray()
+    X, y, _ = jobs_and_rows()
+    model = crcen.CRCENClassifier(hidden=(4,), max_epochs=2, random_state=0)
+    with joblib.parallel_config("ray"):
+        found = cross_val_score(model, X, y, cv=3, scoring="neg_log_loss", n_jobs=2)
+    np.testing.assert_allclose(found, cross_val_score(model, X, y, cv=3, scoring="neg_log_loss"), rtol=1e-6)

@@ -1,0 +1,211 @@
+"""What a fit on Ray is made of, without a cluster: reading, sharing out, room, and the start."""
+
+import copy
+import pickle
+import threading
+from dataclasses import replace
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+import torch
+
+pa = pytest.importorskip("pyarrow")
+
+from crcen.exceptions import DataUnavailable, DeviceMissing, InvalidParameter  # noqa: E402
+from crcen.scale import ray_worker  # noqa: E402
+from crcen.scale.arrow_source import ArrowSource  # noqa: E402
+from crcen.scale.checkpoint import Progress  # noqa: E402
+from crcen.scale.plan import make_plan  # noqa: E402
+from crcen.scale.ray import _groups  # noqa: E402
+from crcen.scale.ray_cluster import check_room  # noqa: E402
+from crcen.scale.ray_worker import Assignment, _agreed_start, _Shard, read_groups, survey_part  # noqa: E402
+from crcen.scale.stream import StreamRun, streamed_model, survey_source  # noqa: E402
+from crcen.training.engine import train  # noqa: E402
+from crcen.training.engines import find_engine  # noqa: E402
+
+
+@pytest.fixture
+def told(folder):
+    source = ArrowSource(folder, "y", "w")
+    model = streamed_model("balanced", 2, {"hidden": (3,), "random_state": 0, "batch_size": 64})
+    statistics = survey_source(source, 0.0, 0)
+    return Assignment(model, make_plan(model, statistics, 0), source, 100, 150, "this", is_weighted=True)
+
+
+def shard_of(tables):
+    """A stand-in for Ray's share of a data set: batches of any size from tables in order."""
+
+    def iter_batches(batch_size, batch_format, prefetch_batches):
+        rows = pa.concat_tables(tables)
+        for start in range(0, rows.num_rows, batch_size):
+            yield rows.slice(start, batch_size)
+
+    return _Shard(SimpleNamespace(iter_batches=iter_batches))
+
+
+def rows_of(blocks):
+    chunks = [chunk for block in blocks for chunk in block]
+    table = np.column_stack([np.concatenate([getattr(c, name) for c in chunks]) for name in ("X", "labels", "weight")])
+    return table[np.lexsort(table.T)]
+
+
+def test_what_readers_send_is_what_the_files_hold(told, table):
+    X, y, w = table
+    again = pickle.loads(pickle.dumps(told))  # as a reader on another machine has it
+    tables = list(read_groups(again, [[3, 0], [1, 2]]))
+    found = rows_of(shard_of(tables).blocks(130))
+    expected = np.column_stack([X, y, w])
+    np.testing.assert_array_equal(found, expected[np.lexsort(expected.T)])
+    late = list(shard_of(tables).blocks(130, start=2))
+    np.testing.assert_array_equal(rows_of(late), rows_of(list(shard_of(tables).blocks(130))[2:]))
+
+
+def test_part_of_an_arrow_dataset_travels(folder, table):
+    dataset = pytest.importorskip("pyarrow.dataset").dataset(folder, format="parquet")
+    source = ArrowSource(dataset, "y", "w")
+    part = pickle.loads(pickle.dumps(source.part([1, 3])))
+    assert part.n_rows == 250 + 150
+    assert len(rows_of(part.blocks(100))) == 400
+    part.check_unchanged()
+    (folder / "part-3.parquet").unlink()
+    with pytest.raises(DataUnavailable, match=r"part-3\.parquet is not there"):
+        part.check_unchanged()
+
+
+@pytest.mark.parametrize(("n_files", "num_workers"), [(1, 2), (5, 2), (100, 2), (1000, 8)])
+def test_groups_hold_every_file_once(n_files, num_workers):
+    groups = _groups(n_files, num_workers, seed=1)
+    assert sorted(file for group in groups for file in group) == list(range(n_files))
+    assert max(map(len, groups)) <= 8
+    assert len(groups) >= min(n_files, 4 * num_workers)
+
+
+def test_a_file_is_surveyed_or_its_refusal_handed_back(told, folder):
+    whole = survey_source(told.source, 0.0, 0)
+    parts = [survey_part(told.source.part([number]), 0.0, 0, 0) for number in range(4)]
+    merged = parts[0]
+    for part in parts[1:]:
+        merged.merge(part)
+    assert merged.digest() == whole.digest()
+    (folder / "part-2.parquet").unlink()
+    refused = survey_part(told.source.part([2]), 0.0, 0, 0)
+    assert isinstance(refused, DataUnavailable)
+    assert "part-2.parquet is not there" in str(refused)
+
+
+@pytest.mark.parametrize(
+    ("room", "wanted", "error", "words"),
+    [
+        ({"CPU": 2.0}, (2, 1, False), InvalidParameter, "use num_workers=1, or a cluster of at least 3 CPUs"),
+        ({"CPU": 4.0}, (1, 4, False), InvalidParameter, "; use a cluster of at least 5 CPUs"),
+        ({}, (1, 1, False), InvalidParameter, "cluster's 0 CPUs"),
+        ({"CPU": 9.0, "GPU": 1.0}, (2, 1, True), DeviceMissing, "got 2 workers and 1 GPUs"),
+    ],
+)
+def test_a_cluster_without_room_is_refused(room, wanted, error, words):
+    workers, cpus, use_gpu = wanted
+    with pytest.raises(error, match=words):
+        check_room(SimpleNamespace(cluster_resources=lambda: room), workers, cpus, use_gpu=use_gpu)
+    check_room(SimpleNamespace(cluster_resources=lambda: {"CPU": 99.0, "GPU": 9.0}), workers, cpus, use_gpu=use_gpu)
+
+
+def test_a_start_is_refused_where_files_or_checkpoint_are_others(told, folder, monkeypatch):
+    monkeypatch.setattr(ray_worker, "_saved", lambda rank: None)
+    assert _agreed_start(told, 0, 1).epoch == 0
+    monkeypatch.setattr(ray_worker, "_saved", lambda rank: Progress("this", 0, epoch=1))
+    assert _agreed_start(told, 0, 1).epoch == 1
+    monkeypatch.setattr(ray_worker, "_saved", lambda rank: Progress("another", 0, epoch=1))
+    with pytest.raises(InvalidParameter, match="checkpoint in storage_path is of other data"):
+        _agreed_start(told, 0, 1)
+    (folder / "part-1.parquet").unlink()
+    with pytest.raises(DataUnavailable, match=r"part-1\.parquet is not there"):
+        _agreed_start(told, 0, 1)
+
+
+class AddedUp:
+    """An all_reduce for threads of one process."""
+
+    def __init__(self, count):
+        self._barrier, self._tensors = threading.Barrier(count, timeout=30), {}
+
+    def __call__(self, tensor):
+        self._tensors[threading.get_ident()] = tensor.clone()
+        self._barrier.wait()
+        total = torch.stack([self._tensors[key] for key in sorted(self._tensors)]).sum(0)
+        self._barrier.wait()
+        tensor.copy_(total)
+
+
+def run_workers(told, shards, progress, stop_after=None):
+    """Train one worker a shard, each on a thread; parameters of all, and their checkpoints."""
+    all_reduce, kept, found = AddedUp(len(shards)), [[] for _ in shards], [None] * len(shards)
+
+    class Stopped(Exception):
+        pass
+
+    def work(rank):
+        at = progress[rank]
+        run = StreamRun(told.model, shards[rank], plan_of(told), at, 100, torch.device("cpu"), all_reduce, len(shards))
+
+        def keep(now):
+            kept[rank].append(copy.deepcopy(now))
+            if stop_after == len(kept[rank]):
+                raise Stopped
+
+        run.save_every(told.checkpoint_rows, keep)
+        try:
+            run.train(lambda: None)
+        except Stopped:
+            return
+        found[rank] = [*run.parameters()[0], *run.parameters()[1]]
+
+    threads = [threading.Thread(target=work, args=(rank,)) for rank in range(len(shards))]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    return found, kept
+
+
+def plan_of(told):
+    return replace(told.plan, classes=np.array([False, True]), pos_label=True)
+
+
+@pytest.mark.parametrize("stop_after", [1, 3, 5])
+def test_uneven_workers_stay_equal_and_go_on_exactly(told, stop_after):
+    tables = list(read_groups(told, [[0, 1, 2, 3]]))
+    shards = [shard_of(tables[:1]), shard_of(tables[1:])]  # 100 rows and 500
+    anew = [Progress("this", 0), Progress("this", 0)]
+    (one, other), _ = run_workers(told, shards, copy.deepcopy(anew))
+    for mine, yours in zip(one, other, strict=True):
+        np.testing.assert_array_equal(mine, yours)
+    (none, _), kept = run_workers(told, shards, copy.deepcopy(anew), stop_after)
+    assert none is None
+    (again, _), _ = run_workers(told, shards, [parts[-1] for parts in kept])
+    for mine, yours in zip(one, again, strict=True):
+        np.testing.assert_array_equal(mine, yours)
+
+
+def test_uneven_workers_watch_the_same_held_out_rows(told):
+    model = streamed_model("balanced", 3, {"hidden": (3,), "random_state": 0, "early_stopping": True})
+    plan = make_plan(model, survey_source(told.source, 0.1, 0), 0)
+    told = replace(told, model=model, plan=plan)
+    tables = list(read_groups(told, [[0, 1, 2, 3]]))
+    shards = [shard_of(tables[:2]), shard_of(tables[2:])]
+    _, kept = run_workers(told, shards, [Progress("this", 0), Progress("this", 0)])
+    one, other = (parts[-1] for parts in kept)
+    assert one.val_loss_curve == other.val_loss_curve
+    # The curve's last value, from the last parameters on all held-out rows at once.
+    trainer = plan_of(told).trainer()
+    trainer.restore({key: value for key, value in one.arrays.items() if not key.startswith("best_")})
+    held = plan_of(told).validation_rows([chunk for block in shard_of(tables).blocks(600) for chunk in block])
+    assert 20 < len(held) < 120
+    np.testing.assert_allclose(trainer.losses([held]), one.val_loss_curve[-1], rtol=1e-6)
+
+
+def test_engines_by_name():
+    assert find_engine("local") is train
+    assert find_engine("ray").__name__ == "train_on_ray"
+    with pytest.raises(InvalidParameter, match="engine must be one of 'local', 'ray': got 'dask'"):
+        find_engine("dask")

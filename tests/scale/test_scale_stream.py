@@ -1,0 +1,304 @@
+"""fit_stream: an ordinary classifier, balanced on all rows, the same after any interruption."""
+
+import os
+import pickle
+import signal
+import subprocess
+import sys
+import tracemalloc
+
+import numpy as np
+import pyarrow.parquet as pq
+import pytest
+from sklearn.base import clone
+
+from crcen import Alpha, Budget, CRCENClassifier, fit_stream, key_equation, make_rare_events
+from crcen.exceptions import DataUnavailable, InvalidInput, InvalidParameter, TrainingFailed
+from crcen.training.encoding import standardization
+
+QUICK = {
+    "hidden": (4,),
+    "l2": 1e-4,
+    "batch_size": 32,
+    "learning_rate": 0.05,
+    "random_state": 0,
+    "features": ["a", "b", "c"],
+}
+
+
+def frame(X):
+    pd = pytest.importorskip("pandas")
+    return pd.DataFrame(X, columns=["a", "b", "c"])
+
+
+def fit(folder, weighting="balanced", **changes):
+    return fit_stream(folder, "y", weighting, **{"epochs": 3, "buffer_rows": 100, **QUICK, **changes})
+
+
+def assert_equal_models(one, other):
+    for name in ("coefs_", "intercepts_"):
+        for ours, theirs in zip(getattr(one, name), getattr(other, name), strict=True):
+            np.testing.assert_array_equal(ours, theirs)
+    np.testing.assert_array_equal(one.loss_curve_, other.loss_curve_)
+    assert one.shift_ == other.shift_
+    assert one.key_equation_ == other.key_equation_
+
+
+@pytest.mark.parametrize("n_members", [1, 3])
+@pytest.mark.parametrize("weight", [None, "w"])
+def test_the_result_is_an_ordinary_classifier_balanced_on_all_rows(folder, table, n_members, weight):
+    X, y, w = table
+    model = fit(folder, Alpha(0.5), n_members=n_members, sample_weight=weight)
+    w = np.ones(600) if weight is None else w
+    assert isinstance(model, CRCENClassifier)
+    assert model.weighting_.alpha == pytest.approx(0.5)
+    assert model.weighting_.n_pos == pytest.approx(w[y == 1].sum())
+    q = model.weighted_proba(frame(X))[:, 1]
+    found = key_equation(y, q, model.weighting_, w)
+    assert found.residual < 1e-12
+    assert model.key_equation_.residual < 1e-12
+    assert model.key_equation_.mean_pos == pytest.approx(found.mean_pos, rel=1e-12)
+    mean, scale = standardization(X, w)
+    np.testing.assert_allclose(model.input_mean_, mean, rtol=1e-12)
+    np.testing.assert_allclose(model.input_scale_, scale, rtol=1e-10)
+    assert model.feature_names_in_.tolist() == ["a", "b", "c"]
+    assert (model.n_iter_, len(model.loss_curve_), model.status_) == (3, 3, "completed")
+    assert model.loss_curve_[-1] < model.loss_curve_[0]
+    again = pickle.loads(pickle.dumps(model))
+    np.testing.assert_array_equal(again.predict_proba(frame(X)), model.predict_proba(frame(X)))
+    clone(model).fit(frame(X), y)  # its parameters are an ordinary classifier's
+
+
+def test_it_learns_what_a_fit_in_memory_learns(folder, table):
+    X, y, _ = table
+    streamed = fit(folder, Budget(4), epochs=30)
+    settings = {"hidden": (4,), "l2": 1e-4, "n_members": 1, "batch_size": 32, "encoding": "standard"}
+    plain = CRCENClassifier(Budget(4), learning_rate=0.05, random_state=0, solver="adam", **settings)
+    plain.fit(frame(X), y)
+    losses = []
+    for model in (streamed, plain):
+        p = model.predict_proba(frame(X))[:, 1]
+        losses.append(-np.mean(np.where(y == 1, np.log(p), np.log1p(-p))))
+    assert losses[0] == pytest.approx(losses[1], rel=0.03)
+    assert streamed.weighting_ == plain.weighting_
+
+
+@pytest.mark.parametrize("encoding", ["quantile", "tree", "steps"])
+def test_other_encodings_are_fitted_on_a_sample(folder, table, encoding):
+    """Which here is all rows, so that the encoding is that of a fit in memory."""
+    X, y, _ = table
+    streamed = fit(folder, Budget(4), encoding=encoding)
+    plain = CRCENClassifier(Budget(4), hidden=(4,), max_epochs=1, encoding=encoding, solver="adam").fit(frame(X), y)
+    assert streamed.input_encoding_.keys() == plain.input_encoding_.keys()
+    for name, values in plain.input_encoding_.items():
+        np.testing.assert_allclose(streamed.input_encoding_[name], values, rtol=1e-9, err_msg=name)
+    assert key_equation(y, streamed.weighted_proba(frame(X))[:, 1], streamed.weighting_).residual < 1e-12
+
+
+def test_a_source_of_batches_and_files_of_other_cuts_give_the_same_promises(folder, table):
+    X, y, w = table
+    batches = [(X[i : i + 70], y[i : i + 70], w[i : i + 70]) for i in range(0, 600, 70)]
+    model = fit_stream(batches, weighting=Budget(3), epochs=2, **{k: v for k, v in QUICK.items() if k != "features"})
+    assert key_equation(y, model.weighted_proba(X)[:, 1], model.weighting_, w).residual < 1e-12
+    assert not hasattr(model, "feature_names_in_")
+
+
+def test_labels_of_text_follow_the_rarer_class(tmp_path, table, write):
+    X, y, _ = table
+    write(tmp_path / "t.parquet", X, np.where(y == 1, "fraud", "ok"))
+    model = fit(tmp_path)
+    assert model.classes_.tolist() == ["fraud", "ok"]
+    assert model.pos_label_ == "fraud"
+    assert set(model.predict(frame(X))) == {"fraud", "ok"}
+    assert fit(tmp_path, pos_label="ok").pos_label_ == "ok"
+    assert fit(tmp_path, {"fraud": 5, "ok": 1}).weighting_.cost_ratio == pytest.approx(5)
+
+
+def test_early_stopping_watches_rows_that_are_never_trained_on(folder, table):
+    X, y, _ = table
+    model = fit(folder, early_stopping=True, validation_fraction=0.3, epochs=40, learning_rate=0.3)
+    assert model.status_ in ("completed", "early_stopped")
+    assert key_equation(y, model.weighted_proba(frame(X))[:, 1], model.weighting_).residual < 1e-12
+    mean, _ = standardization(X, np.ones(600))
+    assert not np.allclose(model.input_mean_, mean, rtol=1e-13)  # held-out rows do not standardise
+
+
+def test_without_balance_the_equation_is_reported_as_it_is(folder, table):
+    X, y, _ = table
+    model = fit(folder, balance=False)
+    truth = key_equation(y, model.weighted_proba(frame(X))[:, 1], model.weighting_)
+    assert model.key_equation_.residual == pytest.approx(truth.residual, rel=1e-9)
+    assert model.key_equation_.residual > 1e-6
+    assert model.key_equation_.z == pytest.approx(truth.z, rel=1e-9)
+
+
+def test_the_same_seed_gives_the_same_model_and_another_another(folder):
+    assert_equal_models(fit(folder), fit(folder))
+    assert not np.array_equal(fit(folder).coefs_[0], fit(folder, random_state=1).coefs_[0])
+
+
+# -- interruptions -----------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("stop_after", [1, 4, 9])
+@pytest.mark.parametrize("early_stopping", [False, True])
+def test_going_on_from_a_checkpoint_is_as_if_it_had_never_stopped(
+    folder, tmp_path, monkeypatch, stop_after, early_stopping
+):
+    import crcen.scale.stream as module
+
+    settings = {"early_stopping": early_stopping, "random_state": None if stop_after == 4 else 0}
+    path = tmp_path / "run" / "fit.ckpt"
+    write_checkpoint, written = module.write_checkpoint, []
+
+    def interrupted(*args):
+        write_checkpoint(*args)
+        written.append(args)
+        if len(written) == stop_after:
+            raise KeyboardInterrupt
+
+    monkeypatch.setattr(module, "write_checkpoint", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        fit(folder, checkpoint=path, checkpoint_rows=130, **settings)
+    monkeypatch.undo()
+    resumed = fit(folder, checkpoint=path, checkpoint_rows=130, **settings)
+    if settings["random_state"] == 0:
+        assert_equal_models(resumed, fit(folder, **settings))
+    assert_equal_models(fit(folder, checkpoint=path, checkpoint_rows=130, **settings), resumed)  # all was done
+    assert sorted(p.name for p in path.parent.iterdir()) == ["fit.ckpt"]
+
+
+KILLED = """
+import sys
+import crcen.scale.stream as module
+from crcen import fit_stream
+write = module.write_checkpoint
+def slow(*args):
+    write(*args)
+    print("saved", flush=True)
+    import time; time.sleep(0.05)
+module.write_checkpoint = slow
+fit_stream(sys.argv[1], "y", epochs=3, hidden=(4,), batch_size=32, learning_rate=0.05, random_state=0,
+           features=["a", "b", "c"], buffer_rows=100, checkpoint=sys.argv[2], checkpoint_rows=60)
+"""
+
+
+def test_kill_minus_nine_and_resume_bit_by_bit(folder, tmp_path):
+    path = tmp_path / "fit.ckpt"
+    environment = os.environ | {"OMP_NUM_THREADS": "1"}
+    child = subprocess.Popen(
+        [sys.executable, "-c", KILLED, str(folder), str(path)], stdout=subprocess.PIPE, env=environment, text=True
+    )
+    for _ in range(7):
+        assert child.stdout.readline() == "saved\n"
+    child.send_signal(signal.SIGKILL)
+    child.wait()
+    child.stdout.close()
+    assert child.returncode == -signal.SIGKILL
+    before = path.stat().st_mtime_ns
+    resumed = fit(folder, checkpoint=path, checkpoint_rows=60)
+    assert path.stat().st_mtime_ns > before
+    assert_equal_models(resumed, fit(folder))
+
+
+def test_a_checkpoint_of_another_fit_or_a_damaged_one_is_refused(folder, tmp_path, write):
+    path = tmp_path / "fit.ckpt"
+    fit(folder, checkpoint=path)
+    for changes in ({"l2": 0.5}, {"epochs": 4}, {"weighting": 0.3}, {"buffer_rows": 50}, {"random_state": 8}):
+        with pytest.raises(InvalidParameter, match="checkpoint of another fit"):
+            fit(folder, checkpoint=path, **changes)
+    write(folder / "part-9.parquet", np.zeros((5, 3)), np.zeros(5, dtype=int), np.ones(5))
+    with pytest.raises(InvalidParameter, match="checkpoint of another fit"):
+        fit(folder, checkpoint=path)
+    path.write_bytes(path.read_bytes()[:200])
+    with pytest.raises(DataUnavailable, match="damaged"):
+        fit(folder, checkpoint=path)
+
+
+# -- faults ------------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("damage", ["a broken page header", "values that a checksum guards"])
+def test_a_damaged_page_is_found_before_training_and_skipped_by_choice(folder, damage):
+    bad = folder / "part-2.parquet"
+    if damage == "values that a checksum guards":
+        pq.write_table(pq.read_table(bad), bad, write_page_checksum=True, use_dictionary=False, compression="none")
+    content = bytearray(bad.read_bytes())
+    place = 4 if damage == "a broken page header" else 300
+    content[place : place + 40] = b"\xff" * 40
+    bad.write_bytes(bytes(content))
+    with pytest.raises(DataUnavailable, match=r"part-2\.parquet cannot be read"):
+        fit(folder)
+    with pytest.warns(UserWarning, match=r"1 of 4 files left out: .*part-2\.parquet"):
+        model = fit(folder, skip_bad_files=True)
+    assert model.weighting_.n_pos + model.weighting_.n_neg == 450
+    assert model.key_equation_.residual < 1e-12
+    bad.unlink()
+    assert_equal_models(model, fit(folder))
+
+
+def test_a_file_that_disappears_during_training_is_named_and_nothing_is_lost(folder, tmp_path, monkeypatch):
+    import crcen.scale.stream as module
+
+    path, away = tmp_path / "fit.ckpt", tmp_path / "away"
+    write_checkpoint = module.write_checkpoint
+
+    def and_lose(*args):
+        write_checkpoint(*args)
+        if (folder / "part-1.parquet").exists() and not away.exists():
+            (folder / "part-1.parquet").rename(away)
+
+    monkeypatch.setattr(module, "write_checkpoint", and_lose)
+    with pytest.raises(DataUnavailable, match=r"part-1\.parquet is not there"):
+        fit(folder, checkpoint=path, checkpoint_rows=700)
+    assert path.exists()
+    away.rename(folder / "part-1.parquet")
+    monkeypatch.undo()
+    assert_equal_models(fit(folder, checkpoint=path, checkpoint_rows=700), fit(folder))
+
+
+@pytest.mark.parametrize(
+    ("changes", "error", "sentence"),
+    [
+        ({"encoding": "wavelet"}, InvalidParameter, "encoding"),
+        ({"probability": "isotonic"}, InvalidParameter, "probability must be 'shift'"),
+        ({"solver": "lbfgs"}, InvalidParameter, "solver must be 'adam'"),
+        ({"hidden": (0,)}, InvalidParameter, "hidden"),
+        ({"epochs": 0}, InvalidParameter, "max_epochs"),
+        ({"buffer_rows": 0}, InvalidParameter, "buffer_rows"),
+        ({"checkpoint_rows": 2.5}, InvalidParameter, "checkpoint_rows"),
+        ({"pos_label": 7}, InvalidParameter, "pos_label"),
+        ({"learning_rate": 1e25}, TrainingFailed, "no finite network"),
+        ({"early_stopping": True, "validation_fraction": 1e-12}, InvalidInput, "held out"),
+    ],
+)
+def test_what_cannot_be_is_refused(folder, changes, error, sentence):
+    with pytest.raises(error, match=sentence):
+        fit(folder, **changes)
+
+
+@pytest.mark.parametrize(
+    ("X", "y", "sentence"),
+    [
+        (np.array([[1.0, np.nan, 0.0]] * 4), [0, 1, 0, 1], "NaN.*column b"),
+        (np.zeros((4, 3)), [0, 0, 0, 0], "two classes"),
+        (np.zeros((4, 3)), [0, 1, 2, 1], "binary"),
+        (np.zeros((0, 3)), [], "no rows"),
+    ],
+)
+def test_bad_rows_are_refused_before_training(tmp_path, write, X, y, sentence):
+    write(tmp_path / "t.parquet", X, np.array(y, dtype=int))
+    with pytest.raises(InvalidInput, match=sentence):
+        fit(tmp_path)
+
+
+def test_memory_does_not_grow_with_the_rows(tmp_path):
+    """Live memory of Python and NumPy at its highest: twice the rows, hardly more of it."""
+    peaks = []
+    for n in (80_000, 160_000):
+        make_rare_events(n, n_features=4, imbalance_ratio=20, path=tmp_path / str(n), rows_per_file=8000)
+        tracemalloc.start()
+        fit_stream(tmp_path / str(n), "y", epochs=1, hidden=(4,), buffer_rows=4096, random_state=0)
+        peaks.append(tracemalloc.get_traced_memory()[1])
+        tracemalloc.stop()
+    assert peaks[1] < 1.15 * peaks[0]
