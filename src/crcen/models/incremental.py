@@ -124,10 +124,6 @@ def _check_settings(model: Any) -> None:
     model._check_parameters()
     if model.early_stopping:
         raise InvalidParameter("partial_fit has no rows to hold out: set early_stopping=False, or use fit.")
-    if model.probability != "shift":
-        raise InvalidParameter(
-            f"partial_fit has no folds for probability={model.probability!r}: set probability='shift', or use fit."
-        )
 
 
 def _check_known(y: NDArray[Any], classes: NDArray[Any]) -> None:

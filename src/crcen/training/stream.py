@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from crcen.training.encoding import InputEncoding
-from crcen.training.engine import _OPERATIONS_FOR_THREADS, _THREADS
+from crcen.training.engine import _FEW_THREADS, _OPERATIONS_FOR_THREADS, _THREADS
 from crcen.training.network import Network
 from crcen.training.rows import n_batches
 from crcen.training.solvers import adam_factors, move_moments, one_cycle
@@ -264,11 +264,12 @@ class StreamTrainer:
 
 
 def enough_threads(shape: StreamShape) -> AbstractContextManager[None]:
-    """One thread of torch while small networks are at work, as in the engine: the other core reads."""
+    """One thread of torch, unless steps are large and cores many, as in the engine: another core reads."""
     sizes = (shape.n_inputs + 1, *shape.hidden, 1)
     weights = len(shape.seeds) * sum(h_in * h_out for h_in, h_out in pairwise(sizes))
     is_heavy = 6.0 * shape.batch_size * weights >= _OPERATIONS_FOR_THREADS
-    return _THREADS.set(_THREADS.get() if is_heavy else 1)
+    threads = _THREADS.get()
+    return _THREADS.set(threads if is_heavy and threads > _FEW_THREADS else 1)
 
 
 def encoded_rows(encoding: InputEncoding, X: Array) -> NDArray[np.float32]:
