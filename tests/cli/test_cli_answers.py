@@ -134,6 +134,7 @@ def test_choices_reach_the_run(crcen_command, tmp_path, monkeypatch):
 
     monkeypatch.setattr("crcen.experiments.reproduce.reproduce", record)
     options = ["--quick", "--out", tmp_path, "--data-home", tmp_path, "--selection", "per_split", "--scoring", "f1"]
+    options += ["--engine", "ray"]
     code, _, err = crcen_command("reproduce", "figure1", *options)
     assert (code, err) == (1, "crcen: enough seen.\n")
     assert {name: str(value) for name, value in given.items()} == {
@@ -144,15 +145,18 @@ def test_choices_reach_the_run(crcen_command, tmp_path, monkeypatch):
         "selection": "per_split",
         "scoring": "f1",
         "config": "None",
+        "engine": "ray",
     }
 
 
 def test_the_commands_choices_are_the_functions(tmp_path):
     from crcen.experiments import reproduce
+    from crcen.training.engines import ENGINES
 
     assert [one.value for one in cli.reproduction.Artefact] == [*reproduce.ARTEFACTS, "all"]
     assert tuple(one.value for one in cli.reproduction.Selection) == reproduce._CHOICES["selection"]
     assert tuple(one.value for one in cli.reproduction.Scoring) == reproduce._CHOICES["scoring"]
+    assert tuple(one.value for one in cli.reproduction.Engine) == tuple(ENGINES)
 
 
 def test_a_run_with_other_settings_is_refused(crcen_command, tmp_path):
