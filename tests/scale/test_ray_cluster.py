@@ -30,7 +30,7 @@ pytestmark = [
     pytest.mark.filterwarnings(r"ignore::ResourceWarning"),
 ]
 
-SETTINGS = {"epochs": 3, "hidden": (8,), "random_state": 0, "batch_size": 256, "buffer_rows": 1024}
+SETTINGS = {"epochs": 2, "hidden": (8,), "random_state": 0, "batch_size": 256, "buffer_rows": 1024}
 
 
 @pytest.fixture(scope="module")
@@ -43,6 +43,7 @@ def cluster():
         patch = stack.enter_context(pytest.MonkeyPatch.context())
         patch.delenv("RAY_ADDRESS", raising=False)
         patch.setenv("RAY_USAGE_STATS_ENABLED", "0")
+        patch.setenv("RAY_TRAIN_HEALTH_CHECK_INTERVAL_S", "0.2")  # a checkpoint waits for the next look
         # Idle processes are kept, for the next fit to find.
         kept = {"num_workers_soft_limit": 16, "idle_worker_killing_time_threshold_ms": 600_000}
         quiet = {"include_dashboard": False, "log_to_driver": False, "logging_level": "ERROR"}
@@ -62,9 +63,9 @@ def files(events, tmp_path_factory):
 
 
 def test_a_fit_with_a_killed_worker_ends_as_one_without(cluster, events, files, tmp_path):
-    calm = crcen.fit_ray(files, "kind", checkpoint_rows=3000, **SETTINGS)
+    calm = crcen.fit_ray(files, "kind", checkpoint_rows=4000, **SETTINGS)
     with striking(tmp_path, kill_a_worker) as killed:
-        struck = crcen.fit_ray(files, "kind", checkpoint_rows=3000, storage_path=tmp_path, **SETTINGS)
+        struck = crcen.fit_ray(files, "kind", checkpoint_rows=4000, storage_path=tmp_path, **SETTINGS)
     assert len(killed) == 1
     for one, other in zip([*calm.coefs_, *calm.intercepts_], [*struck.coefs_, *struck.intercepts_], strict=True):
         np.testing.assert_array_equal(one, other)
