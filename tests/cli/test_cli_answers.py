@@ -1,6 +1,8 @@
 """What the command prints and how it exits, in the test's own process."""
 
+import json
 import re
+from types import SimpleNamespace
 
 import pytest
 from typer.testing import CliRunner
@@ -207,3 +209,27 @@ def test_a_damaged_file_is_named(crcen_command, tmp_path):
     code, _, err = crcen_command("reproduce", "table2", "--quick", "--data-home", tmp_path, "--out", tmp_path / "run")
     assert code == 1
     assert str(path) in sentence(err)
+
+
+@pytest.mark.parametrize("command", ["datasets", "methods"])
+def test_listings_as_json(crcen_command, command):
+    code, out, _ = crcen_command(command, "--json")
+    text = crcen_command(command)[1]
+    assert code == 0
+    rows = json.loads(out)
+    assert all(row["name"] in text for row in rows)
+    assert len(rows) == {"datasets": 27, "methods": len(crcen.METHODS)}[command]
+
+
+@pytest.mark.parametrize(
+    ("command", "home"),
+    [
+        ("reproduce", "crcen.experiments.reproduce.reproduce"),
+        ("benchmark", "crcen.experiments.benchmark.run.benchmark"),
+    ],
+)
+def test_runs_as_json(crcen_command, monkeypatch, tmp_path, command, home):
+    monkeypatch.setattr(home, lambda *_, **__: SimpleNamespace(folder=tmp_path, texts=["one table", "another"]))
+    assert crcen_command(command)[1] == f"one table\nanother\nWritten to {tmp_path}\n"
+    code, out, _ = crcen_command(command, "--json")
+    assert (code, json.loads(out)) == (0, {"folder": str(tmp_path), "texts": ["one table", "another"]})

@@ -4,6 +4,7 @@ Only typer and rich are imported here; what a command needs is imported when it 
 errors answer at once. Exit codes: 0 done, 1 refused with one sentence on standard error, 2 usage, 130 interrupted.
 """
 
+import json
 import sys
 from typing import Annotated, Any
 
@@ -12,7 +13,7 @@ import typer
 from crcen._version import __version__
 from crcen.exceptions import CrcenError
 
-__all__ = ["FOLDER", "app", "run"]
+__all__ = ["FOLDER", "Json", "app", "print_json", "print_run", "run"]
 
 app = typer.Typer(
     name="crcen",
@@ -25,6 +26,22 @@ app = typer.Typer(
 
 # A path that must be there already; a mistyped one is a usage error.
 FOLDER: Any = {"exists": True, "file_okay": False}
+Json = Annotated[bool, typer.Option("--json", help="Print JSON instead of text.")]
+
+
+def print_json(value: Any) -> None:
+    """Print a value of plain lists, dicts, numbers and strings."""
+    typer.echo(json.dumps(value, indent=1, ensure_ascii=False))
+
+
+def print_run(run: Any, as_json: bool) -> None:
+    """Print the texts of a run and where it was written."""
+    if as_json:
+        print_json({"folder": str(run.folder), "texts": list(run.texts)})
+        return
+    for text in run.texts:
+        typer.echo(text)
+    typer.echo(f"Written to {run.folder}")
 
 
 def _version(wanted: bool) -> None:

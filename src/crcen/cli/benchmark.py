@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-from crcen.cli.app import FOLDER, app
+from crcen.cli.app import FOLDER, Json, app, print_run
 
 __all__ = ["benchmark"]
 
@@ -42,6 +42,7 @@ def benchmark(
         list[Path] | None, typer.Option(help="Take over rows of a run with the same settings.", **FOLDER)
     ] = None,
     tables_only: Annotated[bool, typer.Option("--tables-only", help="Run nothing; make the tables again.")] = False,
+    as_json: Json = False,
 ) -> None:
     """Compare CRCEN with boosted trees, ensembles and other networks on 26 sets; interrupted runs resume."""
     try:
@@ -64,6 +65,4 @@ def benchmark(
     except KeyboardInterrupt:
         typer.echo("crcen: interrupted; the same command goes on where it stopped.", err=True)
         raise typer.Exit(130) from None
-    for text in done.texts:
-        typer.echo(text)
-    typer.echo(f"Written to {done.folder}")
+    print_run(done, as_json)

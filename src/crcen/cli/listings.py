@@ -1,11 +1,12 @@
 """`crcen datasets` and `crcen methods`: what is there."""
 
+from dataclasses import asdict
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
-from crcen.cli.app import FOLDER, app
+from crcen.cli.app import FOLDER, Json, app, print_json
 
 __all__ = ["datasets", "methods"]
 
@@ -13,12 +14,17 @@ __all__ = ["datasets", "methods"]
 @app.command(epilog="Example:  crcen datasets --data-home data")
 def datasets(
     data_home: Annotated[Path | None, typer.Option(help="Folder in imbalanced-learn's cache layout.", **FOLDER)] = None,
+    as_json: Json = False,
 ) -> None:
     """List the benchmark sets and where each would be loaded from."""
     from crcen.datasets.benchmark import list_datasets
 
+    rows = list_datasets(data_home)
+    if as_json:
+        print_json([asdict(row) | {"imbalance_ratio": row.imbalance_ratio} for row in rows])
+        return
     typer.echo(f"{'name':16s} {'rows':>7s} {'columns':>7s} {'positive':>8s} {'ratio':>6s}  {'in paper':9s} from")
-    for row in list_datasets(data_home):
+    for row in rows:
         typer.echo(
             f"{row.name:16s} {row.n_samples:7d} {row.n_features:7d} {row.n_pos:8d} {row.imbalance_ratio:6.1f}  "
             f"{row.paper_name or '':9s} {row.available}"
@@ -26,9 +32,12 @@ def datasets(
 
 
 @app.command(epilog="Example:  crcen methods")
-def methods() -> None:
+def methods(as_json: Json = False) -> None:
     """List the methods of the comparison with their source."""
     from crcen.models.methods import METHODS
 
+    if as_json:
+        print_json([{"name": n, "summary": m.summary, "source": m.source} for n, m in METHODS.items()])
+        return
     for name, method in METHODS.items():
         typer.echo(f"{name:15s} {method.summary} [{method.source}]")

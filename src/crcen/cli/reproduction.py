@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-from crcen.cli.app import FOLDER, app
+from crcen.cli.app import FOLDER, Json, app, print_run
 
 __all__ = ["reproduce"]
 
@@ -60,6 +60,7 @@ def reproduce(
         Path | None, typer.Option(help="TOML file with settings that replace the packaged ones.", dir_okay=False)
     ] = None,
     engine: Annotated[Engine, typer.Option(help="Train searches here, or on a Ray cluster.")] = Engine.local,
+    as_json: Json = False,
 ) -> None:
     """Rebuild the paper's tables and figure, published numbers beside ours; interrupted runs resume."""
     try:
@@ -78,6 +79,4 @@ def reproduce(
     except KeyboardInterrupt:  # here and not in `main`: typer would answer first, without a word about resuming
         typer.echo("crcen: interrupted; the same command goes on where it stopped.", err=True)
         raise typer.Exit(130) from None
-    for text in report.texts:
-        typer.echo(text)
-    typer.echo(f"Written to {report.folder}")
+    print_run(report, as_json)

@@ -1,6 +1,5 @@
 """`crcen fit`, `predict`, `evaluate`, `report` and `export`: from a file to decisions."""
 
-import json
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -10,14 +9,13 @@ from typing import Annotated, Any
 
 import typer
 
-from crcen.cli.app import app
+from crcen.cli.app import Json, app, print_json
 
 __all__ = ["evaluate", "export", "fit", "predict", "report"]
 
 Data = Annotated[Path, typer.Argument(help="CSV, TSV or Parquet file, also with .gz or .zst.", show_default=False)]
 Model = Annotated[Path, typer.Argument(help="File that `crcen fit` wrote.", show_default=False)]
 Target = Annotated[str | None, typer.Option(help="Column with the label; default that of training.")]
-Json = Annotated[bool, typer.Option("--json", help="Print JSON instead of text.")]
 Budget = Annotated[
     float | None, typer.Option(help="False alarms that one more catch may cost.", rich_help_panel="Price")
 ]
@@ -55,7 +53,10 @@ def interruptible() -> Iterator[None]:
 
 def show(result: Any, as_json: bool) -> None:
     """Print a result."""
-    typer.echo(json.dumps(result.to_dict(), indent=1, ensure_ascii=False) if as_json else str(result))
+    if as_json:
+        print_json(result.to_dict())
+    else:
+        typer.echo(str(result))
 
 
 def price(
