@@ -211,3 +211,19 @@ def test_our_search_hands_out_natural_out_of_fold_probabilities(rows):
     assert ours.n_settings == len(ours.model.cv_results_["params"])
     weighted = PEERS["crcen_cv"].search(PEERS["crcen_cv"], rows, 16, Deadline(120))
     assert weighted.oof.mean() == pytest.approx(rows.y.mean(), abs=0.1)
+
+
+def test_an_alarm_that_a_destructor_swallows_rings_again(monkeypatch):
+    class Swallowing:
+        def __del__(self):
+            work(0.3)
+
+    def swallow_then_work():
+        Swallowing()
+        work(30)
+
+    monkeypatch.setattr("sys.unraisablehook", lambda _: None)
+    start = time.process_time()
+    with pytest.raises(TimeUp), Deadline(0.1).within():
+        swallow_then_work()
+    assert time.process_time() - start < 5

@@ -13,6 +13,9 @@ from typing import Any
 __all__ = ["Deadline", "TimeUp"]
 
 
+_RING_AGAIN = 0.5
+
+
 class TimeUp(BaseException):
     """The time is over; no ``except Exception`` of a package that is being timed can swallow it."""
 
@@ -56,7 +59,8 @@ class Deadline:
             raise TimeUp
 
         before = signal.signal(signal.SIGPROF, ring)
-        signal.setitimer(signal.ITIMER_PROF, left)
+        # It rings again: what is raised inside a destructor or a callback of C code is swallowed there.
+        signal.setitimer(signal.ITIMER_PROF, left, _RING_AGAIN)
         try:
             yield
         except BaseException as error:
