@@ -17,7 +17,8 @@ from torch import Tensor
 from crcen.exceptions import InvalidInput
 from crcen.scale.statistics import ColumnMoments
 from crcen.theory.decision import posterior, sigmoid
-from crcen.theory.key_equation import KeyEquation
+from crcen.theory.key_equation import KeyEquation, key_equation_of_moments
+from crcen.theory.residual_test import residual_variance, z_test
 from crcen.theory.weighting import ClassWeighting
 from crcen.training.balance import find_root, log_sums, log_sums_gap, merged_log_sums
 
@@ -26,7 +27,6 @@ __all__ = ["Gather", "KeySums", "LogitFile", "alone", "key_sums", "solve_shift"]
 _ROWS_AT_ONCE = 65_536
 # A gap of the logarithms of two sums: the residual is then smaller still.
 _TOL = 1e-14
-_BALANCED = 1e-10
 
 Array = NDArray[np.float64]
 # Every worker's tensor, in the order of ranks, stacked; ``tensor[None]`` for a single worker.
@@ -135,8 +135,8 @@ class KeySums:
             self._pos.merge(ColumnMoments.of(np.array([q, complement]).T, weight))
         else:
             self._neg.merge(ColumnMoments.of(q[:, None], weight))
-        p, lam, mu = posterior(q, weighting), weighting.lam, weighting.threshold
-        self._variance += float(np.sum(weight**2 * (lam**2 * p * complement**2 + mu**2 * (1.0 - p) * q**2)))
+        miss, alarm = weight * weighting.lam * complement, weight * weighting.threshold * q
+        self._variance += residual_variance(miss, alarm, posterior(q, weighting))
 
     def merge(self, other: "KeySums") -> None:
         """Take in the sums of other rows."""
@@ -147,32 +147,17 @@ class KeySums:
     def key_equation(self, weighting: ClassWeighting) -> KeyEquation:
         """The key equation on the rows that were added up, as `crcen.key_equation` gives it on rows in memory."""
         (mean_pos, miss), (mean_neg,) = self._pos.mean.tolist(), self._neg.mean.tolist()
-        lam, mu = weighting.lam, weighting.threshold
-        missed, alarmed = lam * weighting.n_pos * miss, mu * weighting.n_neg * mean_neg
-        gap = abs(missed - alarmed)
-        z, p_value, reason = self._residual_test(miss, mean_neg, weighting)
-        return KeyEquation(
-            weighting=weighting,
-            lhs=miss / mean_neg if mean_neg > 0.0 else (math.inf if miss > 0.0 else math.nan),
-            residual=gap / (lam * weighting.n_pos + mu * weighting.n_neg),
-            imbalance=gap / (missed + alarmed) if missed + alarmed > 0.0 else 0.0,
-            mean_pos=mean_pos,
-            mean_neg=mean_neg,
-            var_pos=float(self._pos.squares[0]) / self._pos.weight,
-            var_neg=float(self._neg.squares[0]) / self._neg.weight,
-            z=z,
-            p_value=p_value,
-            z_reason=reason,
+        missed, alarmed = weighting.lam * self._pos.weight * miss, weighting.threshold * self._neg.weight * mean_neg
+        return key_equation_of_moments(
+            weighting,
+            means=(mean_pos, mean_neg),
+            variances=(
+                float(self._pos.squares[0]) / self._pos.weight,
+                float(self._neg.squares[0]) / self._neg.weight,
+            ),
+            miss_pos=miss,
+            test=z_test(missed, alarmed, self._variance),
         )
-
-    def _residual_test(self, miss: float, alarm: float, weighting: ClassWeighting) -> tuple[float, float, str]:
-        if self._variance <= 0.0:
-            return math.nan, math.nan, "every q is 0 or 1, so the residual has no variance under the model"
-        missed, alarmed = weighting.lam * self._pos.weight * miss, weighting.threshold * self._neg.weight * alarm
-        if abs(missed - alarmed) <= _BALANCED * (missed + alarmed):
-            return math.nan, math.nan, "these rows were balanced, so the key equation holds on them by construction"
-        z = (missed - alarmed) / math.sqrt(self._variance)
-        return z, math.erfc(abs(z) / math.sqrt(2.0)), ""
 
 
 def key_sums(logits: LogitFile, shift: float, weighting: ClassWeighting) -> KeySums:

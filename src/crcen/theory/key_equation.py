@@ -9,12 +9,11 @@ from numpy.typing import ArrayLike, NDArray
 from crcen.exceptions import InvalidInput
 from crcen.theory.class_means import means_by_law
 from crcen.theory.decision import posterior, sigmoid
+from crcen.theory.residual_test import residual_variance, z_test
 from crcen.theory.rows import check_binary_target, check_probabilities, check_row_weights, class_totals
 from crcen.theory.weighting import ClassWeighting, WeightingLike, resolve
 
-__all__ = ["KeyEquation", "key_equation", "key_equation_of_logits"]
-
-_BALANCED = 1e-10
+__all__ = ["KeyEquation", "key_equation", "key_equation_of_logits", "key_equation_of_moments"]
 
 
 @dataclass(frozen=True)
@@ -174,47 +173,66 @@ def _evaluate(
     s_pos, s_neg = sizes[positive], sizes[~positive]
     q_pos, q_neg = q[positive], q[~positive]
 
-    # From 1 − q itself: 1 − mean_pos would lose the digits of a small miss.
-    miss_pos = float(np.sum(s_pos * complement[positive])) / totals[0]
+    lam, mu = resolved.lam, resolved.threshold
+    # Z does not depend on the scale of the weights; their squares could overflow.
+    unit = sizes / sizes.max()
+    miss, alarm = unit * lam * complement, unit * mu * q
     mean_pos, mean_neg = float(np.sum(s_pos * q_pos)) / totals[0], float(np.sum(s_neg * q_neg)) / totals[1]
+    return key_equation_of_moments(
+        resolved,
+        means=(mean_pos, mean_neg),
+        variances=(
+            float(np.sum(s_pos * (q_pos - mean_pos) ** 2)) / totals[0],
+            float(np.sum(s_neg * (q_neg - mean_neg) ** 2)) / totals[1],
+        ),
+        # From 1 − q itself: 1 − mean_pos would lose the digits of a small miss.
+        miss_pos=float(np.sum(s_pos * complement[positive])) / totals[0],
+        test=z_test(
+            float(miss[positive].sum()),
+            float(alarm[~positive].sum()),
+            residual_variance(miss, alarm, posterior(q, resolved)),
+        ),
+    )
+
+
+def key_equation_of_moments(
+    weighting: ClassWeighting,
+    *,
+    means: tuple[float, float],
+    variances: tuple[float, float],
+    miss_pos: float,
+    test: tuple[float, float, str],
+) -> KeyEquation:
+    """Put the equation together from class moments, wherever they were summed up.
+
+    Parameters
+    ----------
+    weighting : ClassWeighting
+        Resolved.
+    means, variances : tuple of float
+        Of q among positives and among negatives.
+    miss_pos : float
+        The mean of 1 − q among positives, with its own digits.
+    test : tuple
+        What `crcen.theory.residual_test.z_test` gave.
+    """
+    mean_pos, mean_neg = means
     lhs = math.inf if miss_pos > 0.0 else math.nan
     if mean_neg > 0.0:
         lhs = miss_pos / mean_neg
-    missed, alarmed = resolved.lam * resolved.n_pos * miss_pos, resolved.threshold * resolved.n_neg * mean_neg
+    missed, alarmed = weighting.lam * weighting.n_pos * miss_pos, weighting.threshold * weighting.n_neg * mean_neg
     gap = abs(missed - alarmed)
-    z, p_value, z_reason = _residual_test(positive, q, complement, sizes, resolved)
+    z, p_value, z_reason = test
     return KeyEquation(
-        weighting=resolved,
+        weighting=weighting,
         lhs=lhs,
-        residual=gap / (resolved.lam * resolved.n_pos + resolved.threshold * resolved.n_neg),
+        residual=gap / (weighting.lam * weighting.n_pos + weighting.threshold * weighting.n_neg),
         imbalance=gap / (missed + alarmed) if missed + alarmed > 0.0 else 0.0,
         mean_pos=mean_pos,
         mean_neg=mean_neg,
-        var_pos=float(np.sum(s_pos * (q_pos - mean_pos) ** 2)) / totals[0],
-        var_neg=float(np.sum(s_neg * (q_neg - mean_neg) ** 2)) / totals[1],
+        var_pos=variances[0],
+        var_neg=variances[1],
         z=z,
         p_value=p_value,
         z_reason=z_reason,
     )
-
-
-def _residual_test(
-    positive: NDArray[np.bool_],
-    q: NDArray[np.float64],
-    complement: NDArray[np.float64],
-    sizes: NDArray[np.float64],
-    weighting: ClassWeighting,
-) -> tuple[float, float, str]:
-    """Compute Z, its two-sided p-value and, where there is none, the reason."""
-    p = posterior(q, weighting)
-    sizes = sizes / sizes.max()  # Z does not depend on the scale of the weights; their squares could overflow
-    lam, mu = weighting.lam, weighting.threshold
-    variance = float(np.sum(sizes**2 * (lam**2 * p * complement**2 + mu**2 * (1.0 - p) * q**2)))
-    if variance <= 0.0:
-        return math.nan, math.nan, "every q is 0 or 1, so the residual has no variance under the model"
-    errors = sizes * np.where(positive, lam * complement, -mu * q)
-    total = float(errors.sum())
-    if abs(total) <= _BALANCED * float(np.abs(errors).sum()):
-        return math.nan, math.nan, "these rows were balanced, so the key equation holds on them by construction"
-    z = total / math.sqrt(variance)
-    return z, math.erfc(abs(z) / math.sqrt(2.0)), ""

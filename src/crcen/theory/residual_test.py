@@ -4,14 +4,40 @@ import math
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import ArrayLike
+from numpy.typing import ArrayLike, NDArray
 
 from crcen.exceptions import InvalidInput
 from crcen.theory.decision import posterior
 from crcen.theory.rows import check_binary_target, check_probabilities, check_row_weights
 from crcen.theory.weighting import WeightingLike, cost_ratio_of
 
-__all__ = ["ResidualSums", "residual_sums"]
+__all__ = ["ResidualSums", "residual_sums", "residual_variance", "z_test"]
+
+# Of Σ w|y−q|: a residual below this share was solved for.
+_BALANCED = 1e-10
+
+
+def residual_variance(miss: NDArray[np.float64], alarm: NDArray[np.float64], p: NDArray[np.float64]) -> float:
+    """Σ [p·miss² + (1−p)·alarm²], the variance of Σ w(y−q) where p is the true posterior.
+
+    Parameters
+    ----------
+    miss, alarm : float64 array of shape (n,)
+        w(1−q), what a row adds if it is positive, and wq, what it takes off if it is negative.
+    p : float64 array of shape (n,)
+        Natural posterior under the model.
+    """
+    return float(np.sum(miss**2 * p + alarm**2 * (1.0 - p)))
+
+
+def z_test(missed: float, alarmed: float, variance: float) -> tuple[float, float, str]:
+    """Z of the residual missed − alarmed, its two-sided p-value and, where there is none, the reason."""
+    if variance <= 0.0:
+        return math.nan, math.nan, "every q is 0 or 1, so the residual has no variance under the model"
+    if abs(missed - alarmed) <= _BALANCED * (missed + alarmed):
+        return math.nan, math.nan, "these rows were balanced, so the key equation holds on them by construction"
+    z = (missed - alarmed) / math.sqrt(variance)
+    return z, math.erfc(abs(z) / math.sqrt(2.0)), ""
 
 
 @dataclass(frozen=True)
@@ -106,7 +132,7 @@ def residual_sums(
             missed=float(miss[positive].sum()),
             alarmed=float(alarm[~positive].sum()),
             slope=float(np.sum(miss * p)),
-            variance=float(np.sum(miss**2 * p + alarm**2 * (1.0 - p))),
+            variance=residual_variance(miss, alarm, p),
             squares=float(np.sum(miss[positive] ** 2) + np.sum(alarm[~positive] ** 2)),
         )
     if not all(map(math.isfinite, (sums.missed, sums.alarmed, sums.variance, sums.squares))):
