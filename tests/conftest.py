@@ -32,3 +32,34 @@ def rare_rows():
         return z * np.linspace(0.5, 3.0, n_features) + np.linspace(-2.0, 5.0, n_features), y
 
     return draw
+
+
+@pytest.fixture
+def crcen_command(monkeypatch, capsys, tmp_path):
+    """Run the entry point with these arguments → exit code, standard output, standard error."""
+    from crcen import cli
+
+    monkeypatch.delenv("CRCEN_DATA_HOME", raising=False)
+    monkeypatch.setenv("CRCEN_CACHE", str(tmp_path / "cache"))
+    monkeypatch.setenv("TERMINAL_WIDTH", "200")
+
+    def run(*arguments):
+        monkeypatch.setattr("sys.argv", ["crcen", *map(str, arguments)])
+        with pytest.raises(SystemExit) as caught:
+            cli.main()
+        printed = capsys.readouterr()
+        assert "Traceback" not in printed.err + printed.out
+        return caught.value.code or 0, printed.out, printed.err
+
+    return run
+
+
+@pytest.fixture(scope="session")
+def one_thread():
+    """For tiny problems: a second thread costs more than it brings, above all beside other test processes."""
+    import torch
+
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(before)

@@ -13,24 +13,6 @@ from crcen import cli
 COMMANDS = ("reproduce", "datasets", "methods")
 
 
-@pytest.fixture
-def crcen_command(monkeypatch, capsys, tmp_path):
-    """Run the entry point with these arguments → exit code, standard output, standard error."""
-    monkeypatch.delenv("CRCEN_DATA_HOME", raising=False)
-    monkeypatch.setenv("CRCEN_CACHE", str(tmp_path / "cache"))
-    monkeypatch.setenv("TERMINAL_WIDTH", "200")
-
-    def run(*arguments):
-        monkeypatch.setattr("sys.argv", ["crcen", *map(str, arguments)])
-        with pytest.raises(SystemExit) as caught:
-            cli.main()
-        printed = capsys.readouterr()
-        assert "Traceback" not in printed.err + printed.out
-        return caught.value.code or 0, printed.out, printed.err
-
-    return run
-
-
 def sentence(err):
     """The one line that a refusal prints, after the lines of progress."""
     lines = [line for line in err.splitlines() if not re.match(r"(table|figure) \d:", line)]

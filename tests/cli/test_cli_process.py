@@ -25,7 +25,8 @@ for arguments in json.loads(sys.argv[1]):
             codes.append(0)
         except SystemExit as end:
             codes.append(end.code or 0)
-heavy = [name for name in ("torch", "sklearn", "scipy", "pandas", "imblearn", "matplotlib") if name in sys.modules]
+packages = ("torch", "sklearn", "scipy", "numpy", "pandas", "pyarrow", "skrub", "imblearn", "matplotlib", "ray")
+heavy = [name for name in packages if name in sys.modules]
 print(json.dumps({"codes": codes, "heavy": heavy}))
 """
 
@@ -70,24 +71,27 @@ def test_a_usage_error_has_no_traceback(tmp_path):
 
 
 def test_help_version_and_mistakes_load_nothing_heavy():
-    calls = [
-        ["--help"],
-        ["--version"],
-        ["reproduce", "--help"],
-        ["methods", "--help"],
-        ["datasets", "--help"],
+    from crcen.cli import app
+
+    commands = [command.callback.__name__ for command in app.registered_commands]
+    assert {"fit", "predict", "reproduce", "benchmark", "demo"} <= set(commands)
+    fine = [["--help"], ["--version"], *([name, "--help"] for name in commands)]
+    mistakes = [
         ["reproduce", "table4"],
         ["reproduce", "--scoring", "accuracy"],
         ["nothing"],
+        ["fit"],
+        ["fit", "a", "--target", "y", "--lam", "x"],
+        ["fit", "a.csv", "--target", "y", "--lam", "0.5", "--balanced"],
     ]
-    done = python("-c", IMPORTS, json.dumps(calls))
+    done = python("-c", IMPORTS, json.dumps([*fine, *mistakes]))
     assert done.returncode == 0, done.stderr
-    assert json.loads(done.stdout) == {"codes": [0, 0, 0, 0, 0, 2, 2, 2], "heavy": []}
+    assert json.loads(done.stdout) == {"codes": [0] * len(fine) + [2] * len(mistakes), "heavy": []}
 
 
 def test_listing_the_sets_needs_neither_torch_nor_scikit_learn():
     done = python("-c", IMPORTS, json.dumps([["datasets"]]))
-    assert json.loads(done.stdout) == {"codes": [0], "heavy": []}
+    assert json.loads(done.stdout) == {"codes": [0], "heavy": ["numpy"]}
 
 
 @pytest.mark.skipif(os.name == "nt", reason="Windows sends Ctrl-C another way")

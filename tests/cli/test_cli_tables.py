@@ -9,23 +9,6 @@ import pandas as pd
 import pytest
 
 import crcen
-from crcen import cli
-
-
-@pytest.fixture
-def crcen_command(monkeypatch, capsys):
-    """Run the entry point with these arguments → exit code, standard output, standard error."""
-    monkeypatch.setenv("TERMINAL_WIDTH", "200")
-
-    def run(*arguments):
-        monkeypatch.setattr("sys.argv", ["crcen", *map(str, arguments)])
-        with pytest.raises(SystemExit) as caught:
-            cli.main()
-        printed = capsys.readouterr()
-        assert "Traceback" not in printed.err + printed.out
-        return caught.value.code or 0, printed.out, printed.err
-
-    return run
 
 
 def draw(n, seed):

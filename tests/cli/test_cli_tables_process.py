@@ -1,6 +1,5 @@
-"""Commands on tables as processes: what help imports, and Ctrl-C in the middle."""
+"""Commands on tables as processes: Ctrl-C in the middle."""
 
-import json
 import os
 import signal
 import subprocess
@@ -12,21 +11,6 @@ import pandas as pd
 import pytest
 
 ENVIRONMENT = {**os.environ, "OMP_NUM_THREADS": "1"}
-
-HELP = """
-import contextlib, io, json, sys
-from crcen.cli import main
-codes = []
-for arguments in json.loads(sys.argv[1]):
-    sys.argv = ["crcen", *arguments]
-    with contextlib.redirect_stdout(io.StringIO()), contextlib.redirect_stderr(io.StringIO()):
-        try:
-            main()
-        except SystemExit as end:
-            codes.append(end.code or 0)
-heavy = [name for name in ("torch", "sklearn", "scipy", "numpy", "pandas", "pyarrow", "skrub") if name in sys.modules]
-print(json.dumps({"codes": codes, "heavy": heavy}))
-"""
 
 # A shell may have told its children to ignore Ctrl-C. The fit says when it is under way, and never ends by itself.
 SLOW = """
@@ -42,8 +26,6 @@ sys.argv[0] = "crcen"
 main()
 """
 
-COMMANDS = ("fit", "predict", "evaluate", "report", "export", "info", "demo")
-
 
 @pytest.fixture(scope="module")
 def train(tmp_path_factory):
@@ -52,16 +34,6 @@ def train(tmp_path_factory):
     frame = pd.DataFrame({"x": rng.normal(size=200), "text": [f"some words {i}" for i in range(200)]})
     frame.assign(y=(frame["x"] > 1).astype(int)).to_csv(path, index=False)
     return path
-
-
-def test_help_and_mistakes_load_nothing_heavy():
-    calls = [*([command, "--help"] for command in COMMANDS), ["fit"], ["fit", "a", "--target", "y", "--lam", "x"]]
-    calls += [["fit", "a.csv", "--target", "y", "--lam", "0.5", "--balanced"]]
-    done = subprocess.run(
-        [sys.executable, "-c", HELP, json.dumps(calls)], env=ENVIRONMENT, capture_output=True, text=True, timeout=120
-    )
-    assert done.returncode == 0, done.stderr
-    assert json.loads(done.stdout) == {"codes": [0] * len(COMMANDS) + [2, 2, 2], "heavy": []}
 
 
 @pytest.mark.skipif(os.name == "nt", reason="Windows sends Ctrl-C another way")

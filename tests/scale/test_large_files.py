@@ -6,23 +6,7 @@ import numpy as np
 import pytest
 
 import crcen
-from crcen import cli
 from crcen.scale import large_files
-
-
-@pytest.fixture
-def crcen_command(monkeypatch, capsys):
-    monkeypatch.setenv("TERMINAL_WIDTH", "200")
-
-    def run(*arguments):
-        monkeypatch.setattr("sys.argv", ["crcen", *map(str, arguments)])
-        with pytest.raises(SystemExit) as caught:
-            cli.main()
-        printed = capsys.readouterr()
-        assert "Traceback" not in printed.err + printed.out
-        return caught.value.code or 0, printed.out, printed.err
-
-    return run
 
 
 def test_a_pattern_is_streamed_to_a_model_that_predicts(crcen_command, folder, table, tmp_path):
