@@ -5,8 +5,8 @@ import pytest
 from sklearn.exceptions import NotFittedError
 from sklearn.utils.validation import check_is_fitted
 
-import crcen.training.engines
-from crcen import Budget, CRCENClassifierCV, InvalidInput, InvalidParameter, train
+from crcen import Budget, CRCENClassifierCV, InvalidInput, InvalidParameter
+from crcen.training.engine import Trainer
 
 LIGHT = {"hidden": [(2,), (4,)], "l2": [1e-3, 0.1], "cv": 3, "solver": "adam", "max_epochs": 5, "batch_size": 32,
          "random_state": 0}  # fmt: skip
@@ -59,7 +59,7 @@ class TestParameters:
             CRCENClassifierCV(**(LIGHT | given)).fit(*rare_rows())
 
     def test_bad_scoring_is_found_before_training(self, rare_rows, monkeypatch):
-        monkeypatch.setattr(crcen.training.engines, "train", lambda *_, **__: pytest.fail("trained"))
+        monkeypatch.setattr(Trainer, "__call__", lambda *_, **__: pytest.fail("trained"))
         with pytest.raises(InvalidParameter, match="beauty"):
             CRCENClassifierCV(scoring="beauty", **LIGHT).fit(*rare_rows())
 
@@ -89,26 +89,28 @@ class TestRows:
             CRCENClassifierCV(**LIGHT).fit(*rare_rows(), sample_weight=weights)
 
 
-def interrupted_at(call):
-    """An engine that is interrupted at this call: 1 is the search, 2 the refit."""
+def interrupted_at(part):
+    """An engine that is interrupted in this part: the search's first, its second, or the refit."""
     calls = []
+    original = Trainer.__call__
 
-    def interrupted(X, y, jobs, **kwargs):
+    def interrupted(trainer, jobs, **kwargs):
         calls.append(1)
-        if len(calls) == call:
+        is_refit = jobs[0].val_rows is None
+        if (part == "refit" and is_refit) or part == len(calls):
             raise KeyboardInterrupt
-        return train(X, y, jobs, **kwargs)
+        return original(trainer, jobs, **kwargs)
 
     return interrupted
 
 
 class TestInterruption:
-    @pytest.mark.parametrize("call", [1, 2])
-    def test_what_was_not_fitted_stays_so(self, rare_rows, monkeypatch, call):
+    @pytest.mark.parametrize("part", [1, 2, "refit"])
+    def test_what_was_not_fitted_stays_so(self, rare_rows, monkeypatch, part):
         X, y = rare_rows()
         clf = CRCENClassifierCV(**LIGHT)
         before = dict(vars(clf))
-        monkeypatch.setattr(crcen.training.engines, "train", interrupted_at(call))
+        monkeypatch.setattr(Trainer, "__call__", interrupted_at(part))
         with pytest.raises(KeyboardInterrupt):
             clf.fit(X, y)
         assert vars(clf) == before
@@ -117,12 +119,12 @@ class TestInterruption:
         with pytest.raises(NotFittedError):
             clf.predict(X)
 
-    @pytest.mark.parametrize("call", [1, 2])
-    def test_what_was_fitted_keeps_its_fit(self, rare_rows, monkeypatch, call):
+    @pytest.mark.parametrize("part", [1, 2, "refit"])
+    def test_what_was_fitted_keeps_its_fit(self, rare_rows, monkeypatch, part):
         X, y = rare_rows()
         clf = CRCENClassifierCV(**LIGHT).fit(X, y)
         before, logits = dict(vars(clf)), clf.decision_function(X)
-        monkeypatch.setattr(crcen.training.engines, "train", interrupted_at(call))
+        monkeypatch.setattr(Trainer, "__call__", interrupted_at(part))
         other = np.where(y == 1, "b", "a")
         with pytest.raises(KeyboardInterrupt):
             clf.fit(X[:, :2], other)

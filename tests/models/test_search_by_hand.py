@@ -18,8 +18,8 @@ from sklearn.metrics import (
 )
 from sklearn.model_selection import ShuffleSplit, StratifiedKFold
 
-import crcen.training.engines
 from crcen import Budget, CRCENClassifierCV, TrainingJob, confusion_counts, key_equation, resolve, train
+from crcen.training.engine import Trainer
 
 EPOCHS = 14
 SEED = 3
@@ -35,14 +35,15 @@ FIXED = {"hidden": (8,), "l2": 1e-3, "cv": 3}
 def owned_by():
     """Whether the search draws a fold's batches from its own rows (``pool``) or from all (``rows``)."""
     seen = []
+    original = Trainer.__call__
 
-    def spy(X, y, jobs, **kwargs):
+    def spy(trainer, jobs, **kwargs):
         seen.extend(jobs)
-        return train(X, y, jobs, **kwargs)
+        return original(trainer, jobs, **kwargs)
 
     X, y = np.arange(12.0)[:, None], np.arange(12) % 3 == 0
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(crcen.training.engines, "train", spy)
+        patch.setattr(Trainer, "__call__", spy)
         CRCENClassifierCV(**(QUICK | FIXED | {"max_epochs": 1})).fit(X, y)
     return "rows" if seen[0].rows is not None else "pool"
 
@@ -162,17 +163,21 @@ class TestScores:
         natural = [log_loss(y, np.full(len(y), expit(c - np.log(19.0)))) for c in constant]
         assert (np.argmin(weighted), np.argmin(natural)) == (2, 5)
 
-        def with_constant_logits(X, y, jobs, **kwargs):
-            return [
-                replace(result, val_logits=np.repeat(constant[:, None], len(job.val_rows), axis=1).astype(np.float32))
-                if job.record_every
-                else result
-                for job, result in zip(jobs, train(X, y, jobs, **kwargs), strict=True)
-            ]
+        original = Trainer.__call__
 
-        monkeypatch.setattr(crcen.training.engines, "train", with_constant_logits)
-        clf = CRCENClassifierCV(0.95, scoring=scoring, **FIXED, **QUICK).fit(X, y)
-        assert clf.best_epochs_ == epoch
+        def with_constant_logits(trainer, jobs, **kwargs):
+            results = original(trainer, jobs, **kwargs)
+            for i, (job, result) in enumerate(zip(jobs, results, strict=True)):
+                if job.record_every:
+                    own = constant[np.array(result.recorded_epochs) - 1, None]
+                    logits = np.repeat(own, len(job.val_rows), axis=1).astype(np.float32)
+                    results[i] = replace(result, val_logits=logits)
+            return results
+
+        monkeypatch.setattr(Trainer, "__call__", with_constant_logits)
+        for halving in (False, True):
+            clf = CRCENClassifierCV(0.95, scoring=scoring, halving=halving, **FIXED, **QUICK).fit(X, y)
+            assert clf.best_epochs_ == epoch
 
     def test_the_epoch_is_a_cut_before_the_end(self, data):
         X, y = data

@@ -8,8 +8,9 @@ import pytest
 from sklearn.base import clone
 from sklearn.model_selection import GridSearchCV
 
-import crcen.training.engines
-from crcen import Alpha, Budget, CRCENClassifier, CRCENClassifierCV, InvalidInput, train
+import crcen.models.search
+from crcen import Alpha, Budget, CRCENClassifier, CRCENClassifierCV, InvalidInput
+from crcen.training.engine import Trainer
 
 QUICK = {
     "solver": "adam", "max_epochs": 8, "batch_size": 32, "learning_rate": 0.05, "random_state": 0, "cv": 3,
@@ -21,14 +22,15 @@ EIGHT = {"hidden": [(2,), (8,)], "l2": [1e-3, 3.0, 10.0, 30.0]}
 
 @pytest.fixture
 def searched(monkeypatch):
-    """The jobs of every call to the engine: the search's, then the refit's."""
+    """The jobs of every call to the engine: the search's parts, then the refit's."""
     calls = []
+    original = Trainer.__call__
 
-    def spy(X, y, jobs, **kwargs):
+    def spy(trainer, jobs, **kwargs):
         calls.append(list(jobs))
-        return train(X, y, jobs, **kwargs)
+        return original(trainer, jobs, **kwargs)
 
-    monkeypatch.setattr(crcen.training.engines, "train", spy)
+    monkeypatch.setattr(Trainer, "__call__", spy)
     return calls
 
 
@@ -80,8 +82,10 @@ class TestGrid:
 
     def test_one_stack_for_the_search_and_one_for_the_refit(self, rare_rows, searched):
         X, y = rare_rows()
-        clf = CRCENClassifierCV(hidden=[(2,), (4,)], l2=[1e-3, 0.1], **(QUICK | {"n_members": 2})).fit(X, y)
-        assert [len(jobs) for jobs in searched] == [4 * 3, 2 * (1 + 3)]
+        grid = {"hidden": [(2,), (4,)], "l2": [1e-3, 0.1], "halving": False}
+        clf = CRCENClassifierCV(**grid, **(QUICK | {"n_members": 2})).fit(X, y)
+        # The first member's networks on the folds are those of the search.
+        assert [len(jobs) for jobs in searched] == [4 * 3, 2 + 3]
         assert {job.stop_epoch for job in searched[1]} == {clf.best_epochs_}
         assert {job.max_epochs for job in searched[1]} == {8}  # the same schedule, cut
         assert {job.shuffle_seed for jobs in searched for job in jobs} == {searched[0][0].shuffle_seed}
@@ -176,22 +180,23 @@ class TestTable:
     def test_settings_without_a_score_come_last(self, rare_rows):
         X, y = rare_rows()
         calls = iter([np.nan, 0.2, 0.2, 0.1, 0.1, 0.1, 0.3, 0.3, 0.3])
-        clf = CRCENClassifierCV(hidden=[(2,), (3,), (4,)], l2=1e-2, scoring=lambda e, X, y: next(calls), **QUICK)
-        clf.fit(X, y)
+        grid = {"hidden": [(2,), (3,), (4,)], "l2": 1e-2, "halving": False}
+        clf = CRCENClassifierCV(scoring=lambda e, X, y: next(calls), **grid, **QUICK).fit(X, y)
         assert clf.cv_results_["rank_test_score"].tolist() == [3, 2, 1]
         assert clf.best_params_["hidden"] == (4,)
 
     def test_diverged_settings_lose(self, rare_rows, monkeypatch):
         X, y = rare_rows()
+        original = Trainer.__call__
 
-        def first_diverges(X, y, jobs, **kwargs):
-            results = train(X, y, jobs, **kwargs)
+        def first_diverges(trainer, jobs, **kwargs):
+            results = original(trainer, jobs, **kwargs)
             for i, (job, result) in enumerate(zip(jobs, results, strict=True)):
                 if job.record_every and job.hidden == (4,):
                     results[i] = replace(result, val_logits=np.full_like(result.val_logits, np.nan))
             return results
 
-        monkeypatch.setattr(crcen.training.engines, "train", first_diverges)
+        monkeypatch.setattr(Trainer, "__call__", first_diverges)
         clf = CRCENClassifierCV(hidden=[(4,), (2,)], l2=1e-2, **QUICK).fit(X, y)
         assert clf.best_params_["hidden"] == (2,)
         assert clf.cv_results_["rank_test_score"].tolist() == [2, 1]
@@ -202,7 +207,7 @@ class TestTable:
 
 class TestChoice:
     def grid(self, X, y, **more):
-        settings = QUICK | {"max_epochs": 10} | more
+        settings = QUICK | {"max_epochs": 10, "halving": False} | more
         return CRCENClassifierCV(hidden=[(8,), (2,), (4,)], l2=[1e-4, 1e-2, 1e-1], **settings).fit(X, y)
 
     @pytest.mark.parametrize("seed", range(4))
@@ -229,12 +234,20 @@ class TestChoice:
         assert any(differs)
 
 
+def epochs_of(calls):
+    """Epochs that networks were trained for in all."""
+    return sum(job.stop_epoch - (job.start.epoch if job.start else 0) for jobs in calls for job in jobs)
+
+
 class TestHalving:
-    def test_same_winner_on_an_easy_problem(self, rare_rows):
+    def test_same_winner_on_an_easy_problem(self, rare_rows, searched):
         X, y = rare_rows(n=200, shift=0.8)
-        settings = EIGHT | QUICK | {"max_epochs": 16}
-        full = CRCENClassifierCV(**settings).fit(X, y)
-        fast = CRCENClassifierCV(halving=True, **settings).fit(X, y)
+        settings = EIGHT | QUICK | {"max_epochs": 18}
+        full = CRCENClassifierCV(halving=False, **settings).fit(X, y)
+        in_full = epochs_of(searched[:-1])
+        assert in_full == 8 * 3 * 18
+        searched.clear()
+        fast = CRCENClassifierCV(**settings).fit(X, y)
         assert full.best_params_["l2"] == 1e-3
         assert fast.best_params_ == full.best_params_
         assert fast.best_epochs_ == full.best_epochs_
@@ -244,58 +257,85 @@ class TestHalving:
         assert dropped.dtype == bool
         assert dropped.sum() == 6
         assert not dropped[fast.best_index_]
-        assert (fast.cv_results_["epochs"][dropped] <= 4).all()
+        assert not full.cv_results_["is_dropped"].any()
+        assert (fast.cv_results_["epochs"][dropped] <= 9).all()
         kept = np.flatnonzero(~dropped)
         np.testing.assert_allclose(
             fast.cv_results_["mean_test_score"][kept], full.cv_results_["mean_test_score"][kept], rtol=1e-3
         )
+        # 8 settings for 3 epochs, 6 for 3 more, 4 for 3 more and 2 to the end, if they gain so long.
+        most = 3 * (8 * 3 + 6 * 3 + 4 * 3 + 2 * 9)
+        assert epochs_of(searched[:-1]) <= most < in_full
 
-    def test_two_rounds(self, rare_rows, searched):
+    def test_parts_of_one_schedule(self, rare_rows, searched):
         X, y = rare_rows()
-        CRCENClassifierCV(halving=True, **EIGHT, **QUICK).fit(X, y)
-        search = [(len(jobs), jobs[0].max_epochs) for jobs in searched]
-        assert search == [(24, 2), (6, 8), (4, 8)]
+        clf = CRCENClassifierCV(**EIGHT, **(QUICK | {"max_epochs": 12, "learning_rate": 0.005})).fit(X, y)
+        assert clf.best_epochs_ == 12  # with small steps, so none is done before
+        search = [(len(jobs) // 3, jobs[0].stop_epoch, jobs[0].max_epochs) for jobs in searched[:-1]]
+        assert search == [(8, 2, 12), (6, 4, 12), (4, 6, 12), (2, 8, 12), (2, 12, 12)]
+        assert len(searched[-1]) == 1
 
     def test_a_dropped_setting_cannot_win(self, rare_rows):
         X, y = rare_rows()
         calls = []
 
-        def higher_in_the_first_round(estimator, X, y):
+        def higher_in_the_first_part(estimator, X, y):
             calls.append(1)
             return 10.0 + len(calls) if len(calls) <= 24 else 1.0 + len(calls) / 100
 
         for one_standard_error in (False, True):
             calls.clear()
             clf = CRCENClassifierCV(
-                [Budget(1)], halving=True, one_standard_error=one_standard_error, scoring=higher_in_the_first_round,
-                **EIGHT, **QUICK,
-            ).fit(X, y)  # fmt: skip
+                [Budget(1)], one_standard_error=one_standard_error, scoring=higher_in_the_first_part, **EIGHT, **QUICK
+            ).fit(X, y)
             table = clf.cv_results_
-            assert table["mean_test_score"][table["is_dropped"]].min() > clf.best_score_
+            # Two were dropped after the first part, when scores were high.
+            assert (table["mean_test_score"][table["is_dropped"]] > clf.best_score_).sum() == 2
+            assert table["is_dropped"].sum() == 6
             assert not table["is_dropped"][clf.best_index_]
             assert set(table["rank_test_score"][~table["is_dropped"]]) == {1, 2}
             assert table["rank_test_score"][table["is_dropped"]].min() == 3
 
-    def test_few_settings_are_not_halved(self, rare_rows):
+    def test_few_settings_are_not_dropped(self, rare_rows):
         X, y = rare_rows()
         grid = {"hidden": [(2,), (4,)], "l2": [1e-3, 0.1]}
         plain, halved = (CRCENClassifierCV(halving=flag, **grid, **QUICK).fit(X, y) for flag in (False, True))
         assert not halved.cv_results_["is_dropped"].any()
         np.testing.assert_array_equal(halved.decision_function(X), plain.decision_function(X))
 
-    def test_weightings_whose_settings_were_all_dropped_still_have_counts(self, rare_rows):
+    def test_weightings_do_not_drop_each_others_settings(self, rare_rows):
         X, y = rare_rows()
         weightings = [Budget(1), Budget(3), Budget(9), Budget(30)]
-        grid = {"hidden": [(2,), (4,)], "l2": 1e-2}
-        clf = CRCENClassifierCV(weightings, halving=True, **grid, **QUICK).fit(X, y)
-        assert clf.cv_results_["is_dropped"].sum() == 6
-        assert [c.tp + c.fp + c.fn + c.tn for c in clf.oof_counts_] == [len(y)] * 4
+        few = CRCENClassifierCV(weightings, hidden=[(2,), (4,)], l2=1e-2, **QUICK).fit(X, y)
+        assert not few.cv_results_["is_dropped"].any()
+        assert [c.tp + c.fp + c.fn + c.tn for c in few.oof_counts_] == [len(y)] * 4
+        many = CRCENClassifierCV(weightings[1:3], **EIGHT, **QUICK).fit(X, y)
+        kept = [p["weighting"] for p, d in zip(many.cv_results_["params"], many.cv_results_["is_dropped"], strict=True)
+                if not d]  # fmt: skip
+        assert kept.count(Budget(3)) >= 2
+        assert kept.count(Budget(9)) >= 2
+        assert len(kept) < 16
+        assert [c.tp + c.fp + c.fn + c.tn for c in many.oof_counts_] == [len(y)] * 2
+
+    @pytest.mark.parametrize("halving", [True, False])
+    @pytest.mark.parametrize(
+        ("n_members", "balance", "expected"),
+        [(1, "oof", 1), (1, False, 1), (3, "oof", 3 + 2 * 4), (3, False, 3 + 2 * 4), (1, True, 1 + 4), (3, True, 15)],
+    )
+    def test_jobs_of_the_refit(self, rare_rows, searched, n_members, balance, expected, halving):
+        X, y = rare_rows()
+        own = QUICK | {"n_members": n_members, "cv": 4, "max_epochs": 6}
+        clf = CRCENClassifierCV(hidden=(3,), l2=[1e-3, 0.1], balance=balance, halving=halving, **own).fit(X, y)
+        assert len(searched[-1]) == expected
+        assert sum(job.pool is None for job in searched[-1]) == n_members
+        assert {job.stop_epoch for job in searched[-1]} == {clf.best_epochs_}
+        assert np.isfinite(clf.oof_decision_function_).all()
 
 
 class TestMemory:
     def test_records_are_thinned(self, rare_rows, searched, monkeypatch):
         X, y = rare_rows()
-        settings = QUICK | {"hidden": [(2,), (4,)], "l2": [1e-3, 0.1], "max_epochs": 10}
+        settings = QUICK | {"hidden": [(2,), (4,)], "l2": [1e-3, 0.1], "max_epochs": 10, "halving": False}
         full = CRCENClassifierCV(**settings).fit(X, y)
         assert {job.record_every for job in searched[0]} == {1}
         # 4 settings, every row once, 10 epochs of float32; a third of that is room for every third epoch.
@@ -316,5 +356,22 @@ class TestMemory:
     def test_no_room_at_all_leaves_the_last_epoch(self, rare_rows, monkeypatch):
         X, y = rare_rows()
         monkeypatch.setattr(crcen.models.search, "_RECORD_BYTES", 1)
-        clf = CRCENClassifierCV(hidden=[(2,), (4,)], l2=1e-2, **QUICK).fit(X, y)
+        clf = CRCENClassifierCV(hidden=[(2,), (4,)], l2=1e-2, halving=False, **QUICK).fit(X, y)
         assert clf.cv_results_["epochs"].tolist() == [8, 8]
+
+    def test_parts_end_with_a_record(self, rare_rows, monkeypatch):
+        X, y = rare_rows()
+        monkeypatch.setattr(crcen.models.search, "_RECORD_BYTES", 1)
+        seen = []
+        original = Trainer.__call__
+
+        def spy(trainer, jobs, **kwargs):
+            results = original(trainer, jobs, **kwargs)
+            seen.extend(result.recorded_epochs for job, result in zip(jobs, results, strict=True) if job.record_every)
+            return results
+
+        monkeypatch.setattr(Trainer, "__call__", spy)
+        clf = CRCENClassifierCV(hidden=[(2,), (4,)], l2=1e-2, **(QUICK | {"max_epochs": 12})).fit(X, y)
+        assert all(len(epochs) == 1 for epochs in seen)
+        assert {epochs[0] for epochs in seen[:18]} == {2, 4, 6}
+        assert set(clf.cv_results_["epochs"]) <= {2, 4, 6, 8, 12}

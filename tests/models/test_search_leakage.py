@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 from sklearn.metrics import average_precision_score, roc_auc_score
 
-import crcen.training.engines
-from crcen import CRCENClassifier, CRCENClassifierCV, train
+from crcen import CRCENClassifier, CRCENClassifierCV
+from crcen.training.engine import Trainer
 
 SEEDS = range(12)
 NOISE = {"max_epochs": 25, "batch_size": 32, "learning_rate": 0.03, "solver": "adam"}
@@ -55,20 +55,37 @@ class TestShuffledLabels:
         assert abs(np.mean(areas) - 0.5) < 4 * one / np.sqrt(6)
 
 
+def by_setting(jobs):
+    """The jobs of each setting of a search: those of its folds."""
+    found = {}
+    for job in jobs:
+        found.setdefault((job.hidden, job.l2), []).append(job)
+    return found
+
+
+def assert_same_network(one, other, tolerance):
+    np.testing.assert_array_equal(one.encoding.mean, other.encoding.mean)
+    np.testing.assert_array_equal(one.encoding.scale, other.encoding.scale)
+    for a, b in zip(one.weights + one.biases, other.weights + other.biases, strict=True):
+        np.testing.assert_allclose(a, b, rtol=tolerance, atol=tolerance)
+
+
 class TestGarbage:
     @pytest.fixture
     def trained(self, monkeypatch):
-        """(jobs, results) of every call to the engine."""
+        """(jobs, results) of every call to the engine: the parts of the search, then the refit."""
         calls = []
+        original = Trainer.__call__
 
-        def spy(X, y, jobs, **kwargs):
-            results = train(X, y, jobs, **kwargs)
-            calls.append((jobs, results))
+        def spy(trainer, jobs, **kwargs):
+            results = original(trainer, jobs, **kwargs)
+            calls.append((list(jobs), results))
             return results
 
-        monkeypatch.setattr(crcen.training.engines, "train", spy)
+        monkeypatch.setattr(Trainer, "__call__", spy)
         return calls
 
+    @pytest.mark.parametrize("halving", [True, False])
     @pytest.mark.parametrize(
         ("settings", "tolerance"),
         [
@@ -77,39 +94,89 @@ class TestGarbage:
         ],
         ids=["lbfgs", "adam"],
     )
-    def test_held_out_rows_do_not_reach_the_fold_networks(self, rare_rows, trained, settings, tolerance):
+    def test_held_out_rows_do_not_reach_the_fold_networks(self, rare_rows, trained, settings, tolerance, halving):
         X, y = rare_rows()
         held_out = np.arange(100, 150)
         folds = [(np.arange(100), held_out)]
         spoiled = X.copy()
         spoiled[held_out] = np.random.default_rng(0).normal(size=(50, X.shape[1])) * 40 + 100
+        calls = []
         for rows in (X, spoiled):
-            CRCENClassifierCV(l2=[1e-3, 0.1], cv=folds, random_state=0, **settings).fit(rows, y)
-        (_, clean), (_, clean_refit), (_, dirty), (_, dirty_refit) = trained
-        for one, other in [*zip(clean, dirty, strict=True), (clean_refit[1], dirty_refit[1])]:
-            if one is clean_refit[1] and one.n_iter != other.n_iter:
-                continue  # the cut was chosen on other rows
-            np.testing.assert_array_equal(one.network.encoding.mean, other.network.encoding.mean)
-            np.testing.assert_array_equal(one.network.encoding.scale, other.network.encoding.scale)
-            for a, b in zip(one.network.weights + one.network.biases, other.network.weights + other.network.biases,
-                            strict=True):  # fmt: skip
-                np.testing.assert_allclose(a, b, rtol=tolerance, atol=tolerance)
+            trained.clear()
+            # balance=True, so that the refit trains networks on the fold too.
+            CRCENClassifierCV(
+                l2=[1e-3, 0.1], cv=folds, random_state=0, balance=True, halving=halving, encoding="standard", **settings
+            ).fit(rows, y)
+            calls.append(list(trained))
+        clean, dirty = calls
+        pairs = 0
+        for (jobs, found), (other_jobs, other_found) in zip(clean[:-1], dirty[:-1], strict=False):
+            others = {(job.l2, job.stop_epoch): result for job, result in zip(other_jobs, other_found, strict=True)}
+            for job, one in zip(jobs, found, strict=True):
+                other = others.get((job.l2, job.stop_epoch))
+                if other is None:
+                    continue  # ended before, by how all folds were scored
+                pairs += 1
+                if settings["solver"] == "lbfgs":
+                    assert_same_network(one.network, other.network, tolerance)
+                else:
+                    np.testing.assert_allclose(one.state.values, other.state.values, rtol=tolerance, atol=tolerance)
+                    # The rows that are watched are others, or nothing was tested.
+                    assert np.abs(one.val_logits - other.val_logits).max() > 1.0
+        assert pairs >= (6 if halving and settings["solver"] == "adam" else 2)  # up to half of the schedule at least
+        fold_networks = [
+            [(job.l2, result) for job, result in zip(*refit, strict=True) if job.pool is not None]
+            for refit in (clean[-1], dirty[-1])
+        ]
+        assert [len(found) for found in fold_networks] == [4, 4]
+        for (l2, one), (other_l2, other) in zip(*fold_networks, strict=True):
+            if l2 == other_l2 and one.n_iter == other.n_iter:  # else they were chosen on other rows
+                assert_same_network(one.network, other.network, tolerance)
 
-    def test_no_job_watches_the_rows_that_it_is_scored_on(self, rare_rows, trained):
+    @pytest.mark.parametrize("halving", [True, False])
+    def test_no_job_watches_the_rows_that_it_is_scored_on(self, rare_rows, trained, halving):
         X, y = rare_rows()
-        CRCENClassifierCV(hidden=(4,), l2=[1e-3, 0.1], cv=3, solver="adam", max_epochs=5, random_state=0).fit(X, y)
-        searched, refitted = trained[0][0], trained[1][0]
-        for job in searched:
-            own = job.rows if job.rows is not None else job.pool
-            assert not np.isin(job.val_rows, own).any()
-            assert len(own) + len(job.val_rows) == len(y)
-            assert job.record_every == 1  # recorded, so not stopped by them
-            assert job.stop_epoch is None
+        CRCENClassifierCV(
+            hidden=(4,), l2=[1e-3, 0.1], cv=3, solver="adam", max_epochs=12, random_state=0, halving=halving
+        ).fit(X, y)
+        *searched, (refitted, _) = trained
+        assert len(searched) > 1 if halving else len(searched) == 1
+        for jobs, results in searched:
+            for job, result in zip(jobs, results, strict=True):
+                own = job.rows if job.rows is not None else job.pool
+                assert not np.isin(job.val_rows, own).any()
+                assert len(own) + len(job.val_rows) == len(y)
+                assert job.record_every == 1  # recorded, so not stopped by them
+                assert job.max_epochs == 12  # one schedule
+                assert result.val_loss_curve.size == 0
+                assert result.state.epoch == job.stop_epoch
+            assert len({job.stop_epoch for job in jobs}) == 1
         assert all(job.val_rows is None for job in refitted)
         assert len({job.stop_epoch for job in refitted}) == 1
 
     def test_all_networks_run_the_whole_schedule(self, rare_rows, trained):
         X, y = rare_rows()
         CRCENClassifierCV(hidden=[(4,), (32,)], l2=0.0, cv=3, solver="adam", max_epochs=30, random_state=0,
-                          learning_rate=0.1).fit(X, y)  # fmt: skip
-        assert {result.n_iter for result in trained[0][1]} == {30}
+                          learning_rate=0.1, halving=False).fit(X, y)  # fmt: skip
+        assert len(trained) == 2
+        assert {result.state.epoch for result in trained[0][1]} == {30}
+
+    def test_all_folds_of_a_setting_stop_together(self, rare_rows, trained):
+        X, y = rare_rows()
+        clf = CRCENClassifierCV(hidden=[(2,), (4,), (32,)], l2=[0.0, 1e-2, 10.0], cv=3, solver="adam", max_epochs=30,
+                                random_state=0, learning_rate=0.1, encoding="standard").fit(X, y)  # fmt: skip
+        folds = None
+        last = dict.fromkeys(by_setting(trained[0][0]), 0)
+        for jobs, results in trained[:-1]:
+            for setting, own in by_setting(jobs).items():
+                pools = [job.pool.tolist() for job in own]
+                folds = folds or pools
+                assert pools == folds  # all of them, each once
+                assert len({job.stop_epoch for job in own}) == 1
+                # They go on from where this setting was left, not one epoch further or less.
+                assert {job.start.epoch if job.start else 0 for job in own} == {last[setting]}
+                last[setting] = own[0].stop_epoch
+            assert all(result.state.epoch == job.stop_epoch for job, result in zip(jobs, results, strict=True))
+        assert len(set(last.values())) > 1  # some did stop before the others
+        for params, is_dropped in zip(clf.cv_results_["params"], clf.cv_results_["is_dropped"], strict=True):
+            assert last[params["hidden"], params["l2"]] < 30 or not is_dropped

@@ -12,7 +12,7 @@ from sklearn.model_selection import (
     StratifiedKFold,
 )
 
-from crcen import CRCENClassifierCV, InvalidInput
+from crcen import CRCENClassifierCV, InvalidInput, TrainingJob, resolve, train
 
 GRID = {"hidden": (3,), "l2": [1e-3, 0.3], "solver": "adam", "max_epochs": 5, "batch_size": 32, "random_state": 0,
         "encoding": "standard", "n_members": 1}  # fmt: skip
@@ -89,6 +89,45 @@ class TestSplitters:
         np.testing.assert_allclose(clf.oof_decision_function_, last.oof_decision_function_, atol=1e-6)
         counts = clf.oof_counts_[0]
         assert counts.tp + counts.fp + counts.fn + counts.tn == len(y)  # each row once
+
+    @pytest.mark.parametrize("n_members", [1, 2])
+    @pytest.mark.parametrize(
+        "splitter",
+        [
+            RepeatedStratifiedKFold(n_splits=2, n_repeats=2, random_state=0),
+            ShuffleSplit(3, test_size=0.5, random_state=0),
+        ],
+        ids=lambda s: type(s).__name__,
+    )
+    def test_rows_tested_twice_have_all_members_of_the_last_fold(self, rare_rows, splitter, n_members):
+        # The first member's logits are recorded in the search, the others' come from the refit: of one fold for a row.
+        X, y = rare_rows()
+        settings = GRID | {
+            "l2": 1e-3,
+            "max_epochs": 12,
+            "learning_rate": 0.05,
+            "n_members": n_members,
+            "balance": False,
+        }
+        clf = CRCENClassifierCV(cv=splitter, **settings).fit(X, y)
+        base = int(np.random.RandomState(0).randint(2**31 - 1))
+        seeds = [int(np.random.SeedSequence([base, member]).generate_state(1)[0]) for member in range(n_members)]
+        expected, others = np.full(len(y), np.nan), []
+        for rows, test in splitter.split(X, y):
+            rows = np.sort(rows)
+            jobs = [
+                TrainingJob(
+                    resolve("balanced", y[rows].sum(), (y[rows] == 0).sum()).lam, pool=rows, hidden=(3,), l2=1e-3,
+                    max_epochs=12, batch_size=32, learning_rate=0.05, seed=seed, shuffle_seed=base, balance=False,
+                    stop_epoch=clf.best_epochs_,
+                )
+                for seed in seeds
+            ]  # fmt: skip
+            logits = np.mean([r.network.logits(X[test]) for r in train(X, y, jobs, device="cpu")], axis=0)
+            others.append(np.abs(logits - expected[test]))
+            expected[test] = logits
+        np.testing.assert_allclose(clf.oof_decision_function_, expected, rtol=1e-3, atol=1e-3)  # float32 on the way
+        assert np.nanmax(np.concatenate(others)) > 0.05  # an earlier fold would have been seen
 
 
 class TestRefusals:

@@ -88,10 +88,24 @@ def test_gradient_adds_up_over_batches_of_different_length(activation):
     stack, networks, x, y, weight = make(SHAPES["mixed"], activation, "cross_entropy")
     logits = stack.logits(x).clone()
     values = stack.loss_and_gradient(x[:, :5], y[:, :5], weight[:, :5])
-    values = values + stack.loss_and_gradient(x[:, 5:], y[:, 5:], weight[:, 5:])
+    values = values + stack.loss_and_gradient(x[:, 5:], y[:, 5:], weight[:, 5:], add=True)
     check_against(stack, values, logits, reference(networks, x, y, weight, activation, "cross_entropy"))
-    stack.loss_and_gradient(x, y, weight)
+    stack.loss_and_gradient(x, y, weight, add=True)
     check_against(stack, values, logits, reference(networks, x, y, weight, activation, "cross_entropy"), times=2)
+
+
+@pytest.mark.parametrize("name", ["depth 0", "mixed", "depth 4"])
+def test_gradient_forgets_what_was_there(name):
+    stack, networks, x, y, weight = make(SHAPES[name], "tanh", "cross_entropy")
+    logits = stack.logits(x).clone()
+    expected = reference(networks, x, y, weight, "tanh", "cross_entropy")
+    for before in (1e6, np.nan, np.inf):
+        stack.grad.fill_(before)
+        check_against(stack, stack.loss_and_gradient(x, y, weight), logits, expected)
+    whole = stack.grad.clone()
+    stack.grad.fill_(np.nan)
+    np.testing.assert_array_equal(stack.gradient(x, y, weight).numpy(), logits.numpy())
+    np.testing.assert_array_equal(stack.grad.numpy(), whole.numpy())
 
 
 @pytest.mark.parametrize("loss", sorted(LOSSES))

@@ -15,6 +15,7 @@ from crcen.models.folds import checked_folds
 from crcen.models.grid import Outcome, SearchRows, Setting, is_list_of_networks, operating_points
 from crcen.models.progress import progress_bar
 from crcen.models.scoring import LOG_LOSSES, check_scoring, held_out_score, log_losses, score_table
+from crcen.models.trials import Trial, run_trials
 from crcen.models.validation import (
     check_choice,
     check_flag,
@@ -28,7 +29,7 @@ from crcen.models.validation import (
 from crcen.theory.key_equation import key_equation_of_logits
 from crcen.theory.weighting import ClassWeighting
 from crcen.training.balance import solve_shifts
-from crcen.training.engines import ENGINES, find_engine
+from crcen.training.engines import ENGINES, Engine, trainer_on
 from crcen.training.jobs import TrainingJob, TrainingResult
 
 __all__ = ["CRCENClassifierCV"]
@@ -39,14 +40,12 @@ Index = NDArray[np.int64]
 # Held-out logits of a search are kept for every epoch while they take no more than this, or than a quarter of the bound
 # on memory; else for every second epoch, every third, and so on.
 _RECORD_BYTES = 2**30
-# With ``halving``: a first round over this share of the schedule, after which this share of the settings goes on.
-_HALVING_EPOCHS, _HALVING_KEEP = 0.25, 0.25
 
 
 class CRCENClassifierCV(CRCENClassifier):
     """CRCEN networks with cross-validated hidden units, penalty, epochs and, if several are given, weighting.
 
-    All settings and folds are trained as one stack. The number of epochs is chosen for each setting, common to its
+    All settings and folds are trained as stacks. The number of epochs is chosen for each setting, common to its
     folds, as a cut of one schedule; the refit follows the same schedule cut there. No fold's network is stopped by the
     rows that it is scored on alone.
 
@@ -68,8 +67,9 @@ class CRCENClassifierCV(CRCENClassifier):
         ``"g_mean"``, ``"average_precision"``, any scorer that scikit-learn knows, or a callable ``(estimator, X, y)``.
     one_standard_error : bool, default=False
         Take the simplest setting (fewest hidden units, then largest l2) within one standard error of the best.
-    halving : bool, default=False
-        Try all settings on a quarter of the schedule first and run the best quarter of them in full.
+    halving : bool, default=True
+        From eight settings on, look at four points of the schedule which settings are far behind, and end them there;
+        and end those that gain no more. About half of the work, and on the benchmark the same networks within noise.
     engine : {"local", "ray"}, default="local"
         Where the stacks are trained: in this process, or as tasks of a Ray cluster. The result is the same.
     memory_bytes : int, default=None
@@ -115,7 +115,7 @@ class CRCENClassifierCV(CRCENClassifier):
         cv: Any = 4,
         scoring: Any = None,
         one_standard_error: bool = False,
-        halving: bool = False,
+        halving: bool = True,
         engine: str = "local",
         memory_bytes: int | None = None,
         activation: str = "relu",
@@ -191,12 +191,13 @@ class CRCENClassifierCV(CRCENClassifier):
             raise InvalidParameter("one_standard_error needs at least two folds: got 1.")
         rows = SearchRows(X, y, target, weights, folds)
         with progress_bar(type(self).__name__, visible=bool(self.verbose)) as progress:
-            outcomes = self._search(settings, rows, scoring, seed, lambda share: progress(0.7 * share))
+            train = self._trainer(rows)
+            outcomes = self._search(settings, rows, scoring, seed, train, lambda share: progress(0.7 * share))
             best = self._choose(outcomes)
             chosen = outcomes[best]
             self.weighting_ = self._resolve_one(chosen.setting.weighting, target, weights)
-            members = self._refit(chosen, rows, seed, lambda share: progress(0.7 + 0.3 * share))
-        self._keep(outcomes, best, scoring, rows, members)
+            members, oof = self._refit(chosen, rows, seed, train, lambda share: progress(0.7 + 0.3 * share))
+        self._keep(outcomes, best, scoring, rows, members, oof)
         self.search_time_ = time.perf_counter() - start
 
     def _penalty(self) -> float:
@@ -278,67 +279,44 @@ class CRCENClassifierCV(CRCENClassifier):
         )
 
     def _search(
-        self, settings: list[Setting], rows: SearchRows, scoring: Any, seed: int, progress: Any
+        self, settings: list[Setting], rows: SearchRows, scoring: Any, seed: int, train: Engine, progress: Any
     ) -> list[Outcome]:
-        """Every setting's outcome; with halving, most of them from the short schedule only."""
-        if not self.halving or len(settings) < 8:
-            return self._run(settings, rows, scoring, seed, 1.0, progress)
-        first = self._run(settings, rows, scoring, seed, _HALVING_EPOCHS, lambda share: progress(0.5 * share))
-        order = np.argsort([-outcome.merit for outcome in first], kind="stable")
-        kept = sorted(order[: max(2, int(np.ceil(_HALVING_KEEP * len(settings))))])
-        full = self._run(
-            [settings[i] for i in kept], rows, scoring, seed, 1.0, lambda share: progress(0.5 + 0.5 * share)
-        )
-        outcomes = [replace(outcome, is_dropped=True) for outcome in first]
-        for position, outcome in zip(kept, full, strict=True):
-            outcomes[position] = outcome
-        return outcomes
-
-    def _run(
-        self, settings: list[Setting], rows: SearchRows, scoring: Any, seed: int, share: float, progress: Any
-    ) -> list[Outcome]:
-        """Train settings × folds and score each setting at its best epoch (L-BFGS: where it ended)."""
-        n = len(rows.X)
-        weightings = [
-            [self._resolve_fold(s.weighting, rows, train_rows) for train_rows, _ in rows.folds] for s in settings
-        ]
-        jobs = []
-        for setting, own in zip(settings, weightings, strict=True):
-            for weighting, (train_rows, held_out) in zip(own, rows.folds, strict=True):
-                job = self._job(setting, weighting.lam, seed, 0, n)
+        """Every setting's outcome at its best epoch (L-BFGS: where it ended)."""
+        trials = []
+        for setting in settings:
+            jobs = []
+            for train_rows, held_out in rows.folds:
+                lam = self._resolve_fold(setting.weighting, rows, train_rows).lam
+                job = self._job(setting, lam, seed, 0, len(rows.X))
                 job = replace(job, pool=train_rows, balance=False)
                 if job.solver == "adam":
-                    epochs = max(1, round(share * job.max_epochs))
-                    size = 4 * len(settings) * sum(len(test) for _, test in rows.folds) * epochs
-                    every = -(-size // self._record_bytes())
-                    job = replace(job, val_rows=held_out, max_epochs=epochs, record_every=every)
+                    size = 4 * len(settings) * sum(len(test) for _, test in rows.folds) * job.max_epochs
+                    job = replace(job, val_rows=held_out, record_every=-(-size // self._record_bytes()))
                 jobs.append(job)
-        results = self._train(rows, jobs, progress)
-        count = len(rows.folds)
-        return [
-            self._outcome(setting, own, results[i * count : (i + 1) * count], rows, scoring)
-            for i, (setting, own) in enumerate(zip(settings, weightings, strict=True))
-        ]
+            trials.append(Trial(setting, jobs))
+        return run_trials(
+            trials,
+            train,
+            lambda trial: self._outcome(trial, rows, scoring),
+            halving=self.halving,
+            progress=progress,
+        )
 
-    def _outcome(
-        self,
-        setting: Setting,
-        weightings: list[ClassWeighting],
-        results: list[TrainingResult],
-        rows: SearchRows,
-        scoring: Any,
-    ) -> Outcome:
+    def _outcome(self, trial: Trial, rows: SearchRows, scoring: Any) -> Outcome:
         """Choose the epoch by the folds' mean log loss, then score there."""
         natural = LOG_LOSSES.get(scoring, False) if isinstance(scoring, str) else False
-        records = [_held_out_logits(r, rows.X[test]) for r, (_, test) in zip(results, rows.folds, strict=True)]
+        weightings = [self._resolve_fold(trial.setting.weighting, rows, train_rows) for train_rows, _ in rows.folds]
         losses = []
-        for weighting, own, (_, test) in zip(weightings, records, rows.folds, strict=True):
-            curve = log_losses(own, rows.target[test], rows.weights[test], weighting, natural=natural)
+        for fold, (weighting, (_, test)) in enumerate(zip(weightings, rows.folds, strict=True)):
+            latest = trial.latest(fold, rows.X[test])
+            curve = log_losses(latest, rows.target[test], rows.weights[test], weighting, natural=natural)
             losses.append(np.where(np.isfinite(curve), curve, np.inf))
-        record = int(np.argmin(np.mean(losses, axis=0)))
+        trial.losses += np.mean(losses, axis=0).tolist()
+        record = int(np.argmin(trial.losses))
         logits = np.full(len(rows.X), np.nan)
         scores = []
-        for weighting, own, (_, held_out) in zip(weightings, (r[record] for r in records), rows.folds, strict=True):
+        for fold, (weighting, (_, held_out)) in enumerate(zip(weightings, rows.folds, strict=True)):
+            own = trial.record(fold, record, rows.X[held_out])
             logits[held_out] = own
             scores.append(
                 held_out_score(
@@ -348,8 +326,7 @@ class CRCENClassifierCV(CRCENClassifier):
                 if np.isfinite(own).all()
                 else -np.inf
             )  # fmt: skip
-        epochs = results[0].recorded_epochs[record] if results[0].recorded_epochs else None
-        return Outcome(setting, epochs, np.array(scores), logits)
+        return Outcome(trial.setting, trial.epochs[record] if trial.epochs else None, np.array(scores), logits)
 
     def _choose(self, outcomes: list[Outcome]) -> int:
         means = np.array([-np.inf if outcome.is_dropped else outcome.merit for outcome in outcomes])
@@ -365,41 +342,52 @@ class CRCENClassifierCV(CRCENClassifier):
 
     # -- the chosen setting --------------------------------------------------------------------------------------
 
-    def _refit(self, chosen: Outcome, rows: SearchRows, seed: int, progress: Any) -> list[TrainingResult]:
-        """The members on all rows, and on each fold for the out-of-fold evidence, in one stack."""
+    def _refit(
+        self, chosen: Outcome, rows: SearchRows, seed: int, train: Engine, progress: Any
+    ) -> tuple[list[TrainingResult], Array]:
+        """The members on all rows, and their out-of-fold logits by networks on each fold, in one stack.
+
+        The first member's networks on the folds are those of the search, unless they are to be balanced.
+        """
+        known = 0 if self._balances_training_rows() else 1
         jobs = []
         for member in range(self.n_members):
             for fold in (None, *(train_rows for train_rows, _ in rows.folds)):
+                if fold is not None and member < known:
+                    continue
                 resolved = self.weighting_ if fold is None else self._resolve_fold(chosen.setting.weighting, rows, fold)
                 job = self._job(chosen.setting, resolved.lam, seed, member, len(rows.X))
                 jobs.append(replace(job, pool=fold, stop_epoch=chosen.epochs))
-        return self._train(rows, jobs, progress)
+        results = train(jobs, progress=progress)
+        members = [result for job, result in zip(jobs, results, strict=True) if job.pool is None]
+        on_folds = [result.network for job, result in zip(jobs, results, strict=True) if job.pool is not None]
+        oof = np.full(len(rows.X), np.nan)
+        for i, (_, held_out) in enumerate(rows.folds):
+            networks = [network for network in on_folds[i :: len(rows.folds)] if network is not None]
+            logits = [network.logits(rows.X[held_out]) for network in networks]
+            oof[held_out] = np.mean([*logits, chosen.logits[held_out]] if known else logits, axis=0)
+        return members, oof
+
+    def _trainer(self, rows: SearchRows) -> Engine:
+        bound = None if self.memory_bytes is None else self.memory_bytes - self._record_bytes()
+        how = {"sample_weight": rows.weights, "device": self.device, "memory_bytes": bound}
+        return trainer_on(self.engine, rows.X, rows.target, **how)
 
     def _record_bytes(self) -> int:
         return _RECORD_BYTES if self.memory_bytes is None else min(_RECORD_BYTES, max(1, self.memory_bytes // 4))
 
-    def _train(self, rows: SearchRows, jobs: list[TrainingJob], progress: Any) -> list[TrainingResult]:
-        return find_engine(self.engine)(
-            rows.X,
-            rows.target,
-            jobs,
-            sample_weight=rows.weights,
-            device=self.device,
-            memory_bytes=None if self.memory_bytes is None else self.memory_bytes - self._record_bytes(),
-            progress=progress,
-        )
-
     def _keep(
-        self, outcomes: list[Outcome], best: int, scoring: Any, rows: SearchRows, results: list[TrainingResult]
+        self,
+        outcomes: list[Outcome],
+        best: int,
+        scoring: Any,
+        rows: SearchRows,
+        members: list[TrainingResult],
+        oof: Array,
     ) -> None:
         """Set every fitted attribute."""
         chosen = outcomes[best]
-        count = len(rows.folds) + 1
-        self._store(self._finite(results[::count]), rows.X, rows.target, rows.weights)
-        oof = np.full(len(rows.X), np.nan)
-        for i, (_, held_out) in enumerate(rows.folds):
-            networks = [result.network for result in results[i + 1 :: count] if result.network is not None]
-            oof[held_out] = np.mean([network.logits(rows.X[held_out]) for network in networks], axis=0)
+        self._store(self._finite(members), rows.X, rows.target, rows.weights)
         seen = np.isfinite(oof)
         self.oof_key_equation_ = key_equation_of_logits(
             rows.target[seen], oof[seen], self.weighting_, rows.weights[seen]
@@ -426,10 +414,3 @@ class CRCENClassifierCV(CRCENClassifier):
 
     def _resolve_fold(self, weighting: Any, rows: SearchRows, fold: Index) -> ClassWeighting:
         return self._resolve_one(weighting, rows.target[fold], rows.weights[fold])
-
-
-def _held_out_logits(result: TrainingResult, X: Array) -> Array:
-    """What was recorded in training, (records, n), or else the one record of how it ended."""
-    if result.recorded_epochs:
-        return result.val_logits.astype(np.float64)
-    return np.full((1, len(X)), np.nan) if result.network is None else result.network.logits(X)[None]

@@ -22,8 +22,8 @@ class Activation:
     forward_in_place
         The same, allowed to overwrite its argument; ``None`` where the backward pass needs the pre-activations.
     backward
-        ``backward(grad, saved)`` → gradient before the activation; ``saved`` is the activation, or the
-        pre-activation where ``forward_in_place`` is ``None``.
+        ``backward(grad, saved)`` → gradient before the activation, written into ``grad``; ``saved`` is the
+        activation, or the pre-activation where ``forward_in_place`` is ``None``.
     gain
         Numerator of the uniform initialisation bound sqrt(gain / (fan_in + fan_out)).
     """
@@ -35,11 +35,22 @@ class Activation:
 
 
 ACTIVATIONS: dict[str, Activation] = {
-    "relu": Activation(torch.relu, torch.relu_, lambda grad, out: _aten.threshold_backward(grad, out, 0)),
-    "tanh": Activation(torch.tanh, torch.tanh_, lambda grad, out: _aten.tanh_backward(grad, out)),
-    "sigmoid": Activation(
-        torch.sigmoid, torch.sigmoid_, lambda grad, out: _aten.sigmoid_backward(grad, out), gain=24.0
+    "relu": Activation(
+        torch.relu, torch.relu_, lambda grad, out: _aten.threshold_backward.grad_input(grad, out, 0, grad_input=grad)
     ),
-    "gelu": Activation(torch.nn.functional.gelu, None, lambda grad, pre: _aten.gelu_backward(grad, pre)),
-    "silu": Activation(torch.nn.functional.silu, None, lambda grad, pre: _aten.silu_backward(grad, pre)),
+    "tanh": Activation(
+        torch.tanh, torch.tanh_, lambda grad, out: _aten.tanh_backward.grad_input(grad, out, grad_input=grad)
+    ),
+    "sigmoid": Activation(
+        torch.sigmoid,
+        torch.sigmoid_,
+        lambda grad, out: _aten.sigmoid_backward.grad_input(grad, out, grad_input=grad),
+        gain=24.0,
+    ),
+    "gelu": Activation(
+        torch.nn.functional.gelu, None, lambda grad, pre: _aten.gelu_backward.grad_input(grad, pre, grad_input=grad)
+    ),
+    "silu": Activation(
+        torch.nn.functional.silu, None, lambda grad, pre: _aten.silu_backward.grad_input(grad, pre, grad_input=grad)
+    ),
 }

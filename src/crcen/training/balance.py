@@ -17,6 +17,7 @@ from torch.nn.functional import logsigmoid
 from crcen.exceptions import InvalidInput
 from crcen.theory.rows import check_binary_target, check_row_weights
 from crcen.theory.weighting import WeightingLike, resolve_on
+from crcen.training.threads import THREADS
 
 __all__ = [
     "balance_shift",
@@ -29,6 +30,8 @@ __all__ = [
 ]
 
 _MAX_STEPS = 200
+# A few Newton steps, each of some logarithms and exponentials.
+_OPERATIONS_A_LOGIT = 200.0
 
 
 def balance_shift(
@@ -89,6 +92,17 @@ def solve_shifts(
     if not pos.any() or not neg.any():
         missing = "positive" if not pos.any() else "negative"
         raise InvalidInput(f"the balance solve needs rows of both classes with weight: no {missing} row was given.")
+    with THREADS.for_work(_OPERATIONS_A_LOGIT * logits.size):
+        return _solve(logits, weights, pos, neg, device)
+
+
+def _solve(
+    logits: NDArray[np.float64],
+    weights: NDArray[np.float64],
+    pos: NDArray[np.bool_],
+    neg: NDArray[np.bool_],
+    device: torch.device | str,
+) -> NDArray[np.float64]:
     out_pos, out_neg = (torch.from_numpy(np.ascontiguousarray(logits[:, part])).to(device) for part in (pos, neg))
     log_pos, log_neg = (
         torch.from_numpy(np.ascontiguousarray(weights[:, part])).to(device).log() for part in (pos, neg)

@@ -8,9 +8,8 @@ short to be shared out: threads that meet after every operation gain little on a
 on a busy one, where one of them keeps waiting for the other. Only large steps on many cores are shared out by torch.
 """
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor, as_completed
-from contextlib import contextmanager
 from threading import Event, Lock
 
 import numpy as np
@@ -23,17 +22,15 @@ from crcen.training.jobs import TrainingJob, TrainingResult
 from crcen.training.planner import Groups, Inputs, free_memory, halves, pieces, plan, step_operations
 from crcen.training.rows import TrainingData
 from crcen.training.stack_run import Report, StackRun
+from crcen.training.threads import FEW_THREADS, OPERATIONS_FOR_THREADS, THREADS
 
-__all__ = ["find_device", "train"]
+__all__ = ["Trainer", "find_device", "train"]
 
 Progress = Callable[[float], None]
 
 _SHARE_OF_FREE_MEMORY = 0.5
-# From this many operations a step a single piece is worth several threads.
-_OPERATIONS_FOR_THREADS = 5e7
 # More than two pieces queue for the interpreter: measured on 16 cores, six took up to twice the time of two.
 _MOST_WORKERS = 2
-_FEW_THREADS = 4
 
 
 def find_device(name: str) -> torch.device:
@@ -79,38 +76,60 @@ def train(
     list of TrainingResult
         In the order of ``jobs``.
     """
-    features = np.ascontiguousarray(X, dtype=np.float64)
-    target = check_binary_target(y)
-    if features.ndim != 2 or features.shape[0] != target.size or features.shape[1] == 0:
-        raise InvalidInput(f"X must be (rows, features) with one row a label: got {features.shape} for {target.size}.")
-    if not np.isfinite(features).all():
-        raise InvalidInput("X must be finite: got NaN or infinity.")
-    weights = check_row_weights(sample_weight, target.size)
-    if weights.any():  # only their ratios count, and float32 holds no weight of 1e-45
-        weights = weights / weights[weights > 0].mean()
-    checked = set()
-    for job in jobs:  # many jobs name the same rows
-        key = (id(job.rows), id(job.pool), id(job.val_rows))
-        if key not in checked:
-            checked.add(key)
-            _check(job, target, weights)
-    where = find_device(device)
-    bound = memory_bytes if memory_bytes is not None else int(_SHARE_OF_FREE_MEMORY * free_memory(where))
-    data = TrainingData(features, target, weights, where)
-    threads = _THREADS.get() if where.type == "cpu" else 1
-    at_once = min(threads, _MOST_WORKERS)
-    stacks = [stack.groups for stack in plan(jobs, len(features), data.n_inputs, bound // at_once)]
-    workers = _workers(stacks, jobs, data.n_inputs, threads)
-    work = pieces(stacks, jobs, data.n_inputs, workers)
-    if not work:
-        return []
-    meter = _Meter([_cost(groups, jobs) for groups in work], progress)
-    results = _run_apart(work, jobs, data, workers, meter) if min(workers, len(work)) > 1 else {}
-    for i, groups in enumerate(work if not results else []):
-        heavy = step_operations(groups, jobs, data.n_inputs) >= _OPERATIONS_FOR_THREADS
-        with _THREADS.set(threads if heavy else 1):
-            results |= _train_or_split(groups, jobs, data, meter.reporter(i))
-    return [results[position] for position in range(len(jobs))]
+    trainer = Trainer(X, y, sample_weight=sample_weight, device=device, memory_bytes=memory_bytes)
+    return trainer(jobs, progress=progress)
+
+
+class Trainer:
+    """`train` for several lists of jobs on the same rows: fitted encodings and copies on the device are kept."""
+
+    def __init__(
+        self,
+        X: ArrayLike,
+        y: ArrayLike,
+        *,
+        sample_weight: ArrayLike | None = None,
+        device: str = "auto",
+        memory_bytes: int | None = None,
+    ) -> None:
+        features = np.ascontiguousarray(X, dtype=np.float64)
+        target = check_binary_target(y)
+        if features.ndim != 2 or features.shape[0] != target.size or features.shape[1] == 0:
+            raise InvalidInput(
+                f"X must be (rows, features) with one row a label: got {features.shape} for {target.size}."
+            )
+        if not np.isfinite(features).all():
+            raise InvalidInput("X must be finite: got NaN or infinity.")
+        weights = check_row_weights(sample_weight, target.size)
+        if weights.any():  # only their ratios count, and float32 holds no weight of 1e-45
+            weights = weights / weights[weights > 0].mean()
+        where = find_device(device)
+        self.bound = memory_bytes if memory_bytes is not None else int(_SHARE_OF_FREE_MEMORY * free_memory(where))
+        self.data = TrainingData(features, target, weights, where)
+
+    def __call__(self, jobs: Sequence[TrainingJob], *, progress: Progress | None = None) -> list[TrainingResult]:
+        """Train every job."""
+        data = self.data
+        checked = set()
+        for job in jobs:  # many jobs name the same rows
+            key = (id(job.rows), id(job.pool), id(job.val_rows))
+            if key not in checked:
+                checked.add(key)
+                _check(job, data.y, data.sample_weight)
+        threads = THREADS.get() if data.device.type == "cpu" else 1
+        at_once = min(threads, _MOST_WORKERS)
+        stacks = [stack.groups for stack in plan(jobs, data.n_rows, data.n_inputs, self.bound // at_once)]
+        workers = _workers(stacks, jobs, data.n_inputs, threads)
+        work = pieces(stacks, jobs, data.n_inputs, workers)
+        if not work:
+            return []
+        meter = _Meter([_cost(groups, jobs) for groups in work], progress)
+        results = _run_apart(work, jobs, data, workers, meter) if min(workers, len(work)) > 1 else {}
+        for i, groups in enumerate(work if not results else []):
+            heavy = step_operations(groups, jobs, data.n_inputs) >= OPERATIONS_FOR_THREADS
+            with THREADS.set(threads if heavy else 1):
+                results |= _train_or_split(groups, jobs, data, meter.reporter(i))
+        return [results[position] for position in range(len(jobs))]
 
 
 def _check(job: TrainingJob, y: NDArray[np.bool_], sample_weight: NDArray[np.float64]) -> None:
@@ -124,8 +143,8 @@ def _check(job: TrainingJob, y: NDArray[np.bool_], sample_weight: NDArray[np.flo
 
 def _workers(stacks: Sequence[Groups], jobs: Sequence[TrainingJob], n_inputs: Inputs, threads: int) -> int:
     """Pieces to run side by side: two, unless a step is large and there are many cores, which torch then shares out."""
-    heavy = any(step_operations(groups, jobs, n_inputs) >= _OPERATIONS_FOR_THREADS for groups in stacks)
-    return 1 if heavy and threads > _FEW_THREADS else min(threads, _MOST_WORKERS)
+    heavy = any(step_operations(groups, jobs, n_inputs) >= OPERATIONS_FOR_THREADS for groups in stacks)
+    return 1 if heavy and threads > FEW_THREADS else min(threads, _MOST_WORKERS)
 
 
 def _cost(groups: Groups, jobs: Sequence[TrainingJob]) -> float:
@@ -165,8 +184,8 @@ def _run_apart(
     results: dict[int, TrainingResult] = {}
     data.prepare(jobs)
     with (
-        _THREADS.set(1),
-        ThreadPoolExecutor(workers, initializer=torch.set_num_threads, initargs=(1,)) as pool,
+        THREADS.set(1),
+        ThreadPoolExecutor(workers, initializer=THREADS.keep, initargs=(1,)) as pool,
     ):
         futures = [pool.submit(_train_or_split, g, jobs, data, meter.reporter(i)) for i, g in enumerate(work)]
         try:
@@ -178,36 +197,6 @@ def _run_apart(
                 future.cancel()
             raise
     return results
-
-
-class _ThreadCount:
-    """Torch's number of threads, which is the whole process's: the last fit to end puts back what the first found."""
-
-    def __init__(self) -> None:
-        self._lock, self._users, self._before = Lock(), 0, 1
-
-    def get(self) -> int:
-        """The number before any fit changed it."""
-        with self._lock:
-            return self._before if self._users else torch.get_num_threads()
-
-    @contextmanager
-    def set(self, count: int) -> Iterator[None]:
-        """Let torch use so many threads for a while."""
-        with self._lock:
-            self._before = self._before if self._users else torch.get_num_threads()
-            self._users += 1
-            torch.set_num_threads(count)
-        try:
-            yield
-        finally:
-            with self._lock:
-                self._users -= 1
-                if not self._users:
-                    torch.set_num_threads(self._before)
-
-
-_THREADS = _ThreadCount()
 
 
 def _train_or_split(

@@ -1,13 +1,15 @@
 """By what a list of jobs is run: this process, or another engine that is loaded when it is asked for."""
 
 from collections.abc import Callable
+from functools import partial
 from importlib import import_module
+from typing import Any
 
 from crcen.exceptions import InvalidParameter
-from crcen.training.engine import train
+from crcen.training.engine import Trainer, train
 from crcen.training.jobs import TrainingResult
 
-__all__ = ["ENGINES", "find_engine"]
+__all__ = ["ENGINES", "Engine", "find_engine", "trainer_on"]
 
 Engine = Callable[..., list[TrainingResult]]
 
@@ -25,3 +27,10 @@ def find_engine(name: str) -> Engine:
     module, function = home.split(":")
     found: Engine = getattr(import_module(module), function)
     return found
+
+
+def trainer_on(name: str, X: Any, y: Any, **how: Any) -> Engine:
+    """A function of a list of jobs, and of ``progress``, that trains them on these rows; for several lists."""
+    if name == "local":
+        return Trainer(X, y, **how)
+    return partial(find_engine(name), X, y, **how)

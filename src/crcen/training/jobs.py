@@ -12,7 +12,7 @@ from crcen.training.encoding import ENCODINGS
 from crcen.training.losses import LOSSES
 from crcen.training.network import Network
 
-__all__ = ["Status", "TrainingJob", "TrainingResult"]
+__all__ = ["Status", "TrainingJob", "TrainingResult", "TrainingState"]
 
 
 class Status(Enum):
@@ -28,6 +28,14 @@ class Status(Enum):
     def is_finite(self) -> bool:
         """Whether the network can be used."""
         return self is not Status.DIVERGED
+
+
+@dataclass(frozen=True, eq=False)
+class TrainingState:
+    """Where Adam left a network: after which epoch, and its parameters and both moments, (3, parameters)."""
+
+    epoch: int
+    values: NDArray[np.float32]
 
 
 @dataclass(frozen=True, eq=False)
@@ -63,6 +71,10 @@ class TrainingJob:
         Cut the schedule of ``max_epochs`` off after this epoch.
     record_every
         Instead of stopping early, hand out the logits of the validation rows every so many epochs, and at the last.
+    start
+        Go on from where an earlier job with the same settings was left, as if it had not stopped; for Adam.
+    leaves_state
+        Hand out where training ended instead of the network, so that a later job can go on; for Adam.
     """
 
     lam: float
@@ -87,6 +99,8 @@ class TrainingJob:
     balance: bool = True
     stop_epoch: int | None = None
     record_every: int = 0
+    start: TrainingState | None = None
+    leaves_state: bool = False
 
     def __post_init__(self) -> None:
         """Refuse what has no meaning, by name."""
@@ -110,6 +124,13 @@ class TrainingJob:
             given = getattr(self, name)
             if given is not None and np.asarray(given).dtype.kind not in "iu":
                 raise InvalidParameter(f"{name} must hold row numbers: got {np.asarray(given).dtype} values.")
+        if self.solver != "adam" and (self.start is not None or self.leaves_state):
+            raise InvalidParameter(f"only solver='adam' can stop and go on: got {self.solver!r}.")
+        if self.leaves_state and self.val_rows is not None and not self.record_every:
+            raise InvalidParameter("a job that leaves its state cannot stop early; use record_every.")
+        last = min(self.max_epochs, self.stop_epoch or self.max_epochs)
+        if self.start is not None and not 0 < self.start.epoch < last:
+            raise InvalidParameter(f"start must be before the last epoch, {last}: got {self.start.epoch}.")
         if not all(size >= 1 for size in self.hidden):
             raise InvalidParameter(f"hidden must hold layer sizes of at least 1: got {self.hidden!r}.")
 
@@ -120,7 +141,8 @@ class TrainingResult:
 
     ``residual`` is |Σ w (y − q)| / Σ w over the job's balance rows, in float64, after the solve (NaN without one);
     ``shift`` is what the solve added to the output bias. ``val_logits`` (records, validation rows) are those of
-    ``recorded_epochs``, before the solve.
+    ``recorded_epochs``, before the solve. ``network`` is None where it diverged, and where the job asked for its
+    ``state`` instead.
     """
 
     network: Network | None
@@ -132,3 +154,4 @@ class TrainingResult:
     residual: float = float("nan")
     recorded_epochs: tuple[int, ...] = ()
     val_logits: NDArray[np.float32] = field(default_factory=lambda: np.empty((0, 0), dtype=np.float32))
+    state: TrainingState | None = None

@@ -43,7 +43,7 @@ def _cross_entropy(logits: Tensor, y: Tensor) -> Tensor:
 
 
 def _cross_entropy_derivative(logits: Tensor, y: Tensor) -> Tensor:
-    return torch.sigmoid(logits) - y
+    return torch.sigmoid(logits).sub_(y)
 
 
 def _squared_error(logits: Tensor, y: Tensor) -> Tensor:

@@ -10,6 +10,7 @@ from torch import Tensor
 
 from crcen.training.activations import ACTIVATIONS
 from crcen.training.encoding import InputEncoding
+from crcen.training.threads import THREADS
 
 __all__ = ["Network", "stacked_logits", "uniform"]
 
@@ -81,7 +82,7 @@ def stacked_logits(
     models, widest = weights[0].shape[0], max(w.shape[2] for w in weights)
     at_once = max(64, min(_ROWS_AT_ONCE, _NUMBERS_AT_ONCE // (models * widest)))
     logits = np.empty((models, X.shape[0]))
-    with torch.inference_mode():
+    with torch.inference_mode(), THREADS.for_work(float(X.shape[0]) * sum(w.size for w in weights)):
         for start in range(0, X.shape[0], at_once):
             chunk = np.ascontiguousarray(X[start : start + at_once], dtype=np.float64)
             h = torch.from_numpy(encoding(chunk)).to(device)[None]

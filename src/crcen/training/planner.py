@@ -90,7 +90,8 @@ def _common_key(job: TrainingJob, n_rows: int) -> tuple[object, ...]:
     rate = job.learning_rate if job.solver == "adam" else job.tol
     encoded = (job.standardize, job.encoding, job.bins)
     watched = (job.val_rows is not None, job.stop_epoch, job.record_every)
-    return (job.solver, shape, job.activation, job.loss, job.max_epochs, batches, rate, *watched, *encoded)
+    resumed = (job.start.epoch if job.start else 0, job.leaves_state)
+    return (job.solver, shape, job.activation, job.loss, job.max_epochs, batches, rate, *watched, *resumed, *encoded)
 
 
 def _group_key(job: TrainingJob) -> tuple[object, ...]:
@@ -152,8 +153,10 @@ def _stack_bytes(groups: Groups, jobs: Sequence[TrainingJob], n_rows: int, n_inp
         owned = lead.rows if not is_adam and lead.rows is not None else lead.pool
         n_pool = max(n_pool, n_rows if owned is None else len(owned))
     rows = min(example.batch_size, n_pool) if is_adam else min(_LBFGS_ROWS, n_pool)
+    n_watched = 0
     if example.val_rows is not None:
         rows += _VALIDATION_ROWS
+        n_watched = max(len(found) for group in groups if (found := jobs[group[0]].val_rows) is not None)
     parameters = units = 0
     width = n_inputs(example)
     for position in groups[0]:
@@ -162,5 +165,5 @@ def _stack_bytes(groups: Groups, jobs: Sequence[TrainingJob], n_rows: int, n_inp
         units += sum(sizes[1:])
     copies = _ADAM_COPIES if is_adam else _LBFGS_COPIES
     # L-BFGS keeps the weights of every row and network; Adam gathers an epoch's rows at once.
-    held = n_pool * (width + 4 + (0 if is_adam else len(groups[0])))
+    held = n_pool * (width + 4 + (0 if is_adam else len(groups[0]))) + n_watched * (width + 4)
     return len(groups) * itemsize * (copies * parameters + _ACTIVATION_COPIES * rows * units + held)

@@ -33,7 +33,8 @@ class Objective:
 
     def row_weights(self, y: Tensor, base: Tensor) -> Tensor:
         """y (G or 1, B, 1), base (G, B, 1) → (G, B, M)."""
-        return base * (self.neg_weight[:, None] + y * (self.pos_weight - self.neg_weight)[:, None])
+        between = (self.pos_weight - self.neg_weight)[:, None]
+        return torch.addcmul(self.neg_weight[:, None], y, between).mul_(base)
 
 
 class Solver(Protocol):
@@ -84,12 +85,15 @@ class Adam:
         batch_size: int,
         learning_rate: float,
         n_rows: int,
+        epoch: int = 0,
+        tells_loss: bool = True,
     ) -> None:
         self.stack, self.feed, self.objective = stack, feed, objective
         self.seeds, self.batch_size, self.learning_rate = seeds, batch_size, learning_rate
+        self.tells_loss = tells_loss
         self.batches_an_epoch = n_batches(n_rows, batch_size)
         self.total_steps = max_epochs * self.batches_an_epoch
-        self.epoch = self.taken = 0
+        self.epoch, self.taken = epoch, epoch * self.batches_an_epoch
         self.penalty = stack.spread(objective.l2)
         # A batch holds 1/batches of the weight, so this makes its gradient an unbiased estimate of the whole.
         self.batch_objective = Objective(
@@ -109,7 +113,7 @@ class Adam:
         return self.learning_rate * one_cycle((step + 1) / (self.total_steps + 1))
 
     def step(self) -> Tensor:
-        """One epoch; the loss is the mean over its batches, plus the penalty at its end."""
+        """One epoch; the loss is the mean over its batches, plus the penalty at its end (zero where nobody asks)."""
         index = self.feed.epoch_index(self.seeds, self.epoch, self.batch_size)
         self.epoch += 1
         if self.stack.device.type != "cuda":
@@ -131,9 +135,14 @@ class Adam:
         stack = self.stack
         total = torch.zeros_like(self.objective.l2)
         for i, (x, y, base) in enumerate(self.feed.batches(index)):
-            stack.grad.zero_()
-            total += stack.loss_and_gradient(x, y, self.batch_objective.row_weights(y, base))
+            weights = self.batch_objective.row_weights(y, base)
+            if self.tells_loss:
+                total += stack.loss_and_gradient(x, y, weights)
+            else:
+                stack.gradient(x, y, weights)
             self._update(i)
+        if not self.tells_loss:
+            return total
         penalty = stack.per_model(self.penalty * stack.flat**2)
         return total / self.batches_an_epoch + 0.5 * penalty
 
@@ -245,7 +254,7 @@ class LBFGS:
         stack.grad.zero_()
         total = torch.zeros_like(self.objective.l2)
         for x, y, weights in self.batches:
-            total += stack.loss_and_gradient(x, y, weights)
+            total += stack.loss_and_gradient(x, y, weights, add=True)
         penalised = self.penalty * stack.flat
         value = total + 0.5 * stack.per_model(penalised * stack.flat)
         return value.flatten(), stack.grad.add_(penalised)[self.columns]

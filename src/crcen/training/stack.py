@@ -112,11 +112,13 @@ class Stack:
         self.grad = torch.zeros_like(self.flat)
         self.first, self.tail, self.outputs = self._views(self.flat)
         self.first_grad, self.tail_grad, self.outputs_grad = self._views(self.grad)
+        self.tail_of_grad = self.grad[self.first_grad.numel() :]
         if self.is_joint:
             owner = [m for m, hidden in enumerate(shapes) for _ in range(hidden[0])]
             self._joint = torch.zeros(n_groups, self.width, len(shapes), dtype=dtype, device=device)
             self._joint_at = (torch.arange(self.width, device=device), torch.tensor(owner, device=device))
-        self._hidden = self._work = torch.empty(0, dtype=dtype, device=device)
+        # Two buffers for each number of rows of a batch: a step's and those of validation rows stay where they are.
+        self._buffers: dict[int, tuple[Tensor, Tensor]] = {}
 
     def _shapes(self) -> Iterator[tuple[int, ...]]:
         """Shapes of the tensors in the flat vector, in order; the first layer's last input row is its bias."""
@@ -211,6 +213,22 @@ class Stack:
             for weights, biases in self.layers(host)
         ]
 
+    def vectors(self, flat: Tensor) -> list[Tensor]:
+        """For each block the parameters of its networks as vectors, (G, K, parameters of a network), copied."""
+        return [
+            torch.cat([part.reshape(self.n_groups, block.size, -1) for part in (*weights, *biases)], dim=2)
+            for block, (weights, biases) in zip(self.blocks, self.layers(flat), strict=True)
+        ]
+
+    def load(self, flat: Tensor, vectors: Sequence[Tensor]) -> None:
+        """Write what `vectors` gave back into ``flat``."""
+        for (weights, biases), values in zip(self.layers(flat), vectors, strict=True):
+            start = 0
+            for part in (*weights, *biases):
+                size = prod(part.shape[2:])
+                part.copy_(values[..., start : start + size].view(part.shape))
+                start += size
+
     def spread(self, per_model: Tensor, *, biases: bool = False) -> Tensor:
         """A value per network (G, M) as a vector over the flat parameters; zero on biases unless they are asked for."""
         flat = torch.zeros_like(self.flat, dtype=per_model.dtype)
@@ -250,22 +268,19 @@ class Stack:
     # -- a batch ---------------------------------------------------------------------------------------------------
 
     def _first_layer(self, x: Tensor) -> Tensor:
-        """x (G, B, F+1) with ones in the last column → (G, B, all first hidden units), into the step's own buffer."""
-        rows = x.shape[1]
-        if self._hidden.shape[:2] != (self.n_groups, rows):
-            self._hidden = torch.empty(self.n_groups, rows, self.width, dtype=self.dtype, device=self.device)
-            self._work = torch.empty_like(self._hidden)
-        return torch.bmm(x, self.first, out=self._hidden)
+        """x (G, B, F+1) with ones in the last column → (G, B, all first hidden units), in a buffer."""
+        return torch.bmm(x, self.first, out=self._buffers_of(x.shape[1])[0])
+
+    def _buffers_of(self, rows: int) -> tuple[Tensor, Tensor]:
+        """For hidden units and for work on them, (G, B, all first hidden units) each."""
+        if rows not in self._buffers:
+            hidden = torch.empty(self.n_groups, rows, self.width, dtype=self.dtype, device=self.device)
+            self._buffers[rows] = (hidden, torch.empty_like(hidden))
+        return self._buffers[rows]
 
     def logits(self, x: Tensor) -> Tensor:
-        """Logits (G, B, M) of a batch of encoded rows (G, B, F+1).
-
-        The step's buffers are left alone: a captured CUDA graph goes on writing to them.
-        """
-        kept = self._hidden, self._work
-        logits = self._forward(x)[0]
-        self._hidden, self._work = kept
-        return logits
+        """Logits (G, B, M) of a batch of encoded rows (G, B, F+1)."""
+        return self._forward(x)[0]
 
     def _forward(self, x: Tensor) -> tuple[Tensor, Tensor, list[list[Tensor]]]:
         pre = self._first_layer(x)
@@ -291,7 +306,7 @@ class Stack:
                 out = torch.matmul(units.transpose(1, 2), tensors.out_weight[..., None])[..., 0].transpose(1, 2)
             else:
                 saved.append([])
-                work = self._work[..., block.columns].view(groups, rows, block.size, block.hidden[0])
+                work = self._buffers_of(rows)[1][..., block.columns].view(groups, rows, block.size, block.hidden[0])
                 out = torch.mul(units, tensors.out_weight[:, None], out=work).sum(-1)
             torch.add(out, tensors.out_bias[:, None], out=logits[..., block.models])
         return logits, saved_first, saved
@@ -306,21 +321,28 @@ class Stack:
             kept += [pre, h]
         return kept, h
 
-    def loss_and_gradient(self, x: Tensor, y: Tensor, row_weight: Tensor) -> Tensor:
-        """Add the gradient of Σ_B w ℓ to `grad`; return the loss of every network, (G, M).
+    def loss_and_gradient(self, x: Tensor, y: Tensor, row_weight: Tensor, *, add: bool = False) -> Tensor:
+        """Put the gradient of Σ_B w ℓ into `grad`, or add it; return the loss of every network, (G, M).
 
         Shape
         -----
         x (G, B, F+1); y (G or 1, B, 1); row_weight (G, B, M), already divided by each network's weight sum.
         """
+        logits = self.gradient(x, y, row_weight, add=add)
+        return (row_weight * self.loss.value(logits, y)).sum(1)
+
+    def gradient(self, x: Tensor, y: Tensor, row_weight: Tensor, *, add: bool = False) -> Tensor:
+        """As `loss_and_gradient`, but return the logits."""
         logits, saved_first, saved = self._forward(x)
-        loss = (row_weight * self.loss.value(logits, y)).sum(1)
-        error = row_weight * self.loss.derivative(logits, y)
+        error = self.loss.derivative(logits, y).mul_(row_weight)
+        keep = 1.0 if add else 0.0
         if self.is_linear:
-            self.first_grad.baddbmm_(x.transpose(1, 2), error)
-            return loss
-        back = self._work
+            self.first_grad.baddbmm_(x.transpose(1, 2), error, beta=keep)
+            return logits
+        if not add:
+            self.tail_of_grad.zero_()
         groups, rows = error.shape[:2]
+        back = self._buffers_of(rows)[1]
         h = saved_first if self.activation.forward_in_place else self.activation.forward(saved_first)
         out_weight_grad, out_bias_grad = self.outputs_grad
         out_bias_grad += error.sum(1)
@@ -342,8 +364,8 @@ class Stack:
                     grads.out_weight += torch.mul(units, own[..., None], out=target).sum(1)
                 torch.mul(own[..., None], tensors.out_weight[:, None], out=target)
         back = self.activation.backward(back, saved_first)
-        self.first_grad.baddbmm_(x.transpose(1, 2), back)
-        return loss
+        self.first_grad.baddbmm_(x.transpose(1, 2), back, beta=keep)
+        return logits
 
     def _inner_backward(self, error: Tensor, kept: list[Tensor], tensors: BlockTensors, grads: BlockTensors) -> Tensor:
         """Gradient at the first hidden layer's activations, (G, K, B, H)."""

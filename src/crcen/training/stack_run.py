@@ -10,7 +10,7 @@ from torch import Tensor
 
 from crcen.exceptions import InvalidInput
 from crcen.training.balance import relative_residual, solve_shifts
-from crcen.training.jobs import Status, TrainingJob, TrainingResult
+from crcen.training.jobs import Status, TrainingJob, TrainingResult, TrainingState
 from crcen.training.network import Network, stacked_logits
 from crcen.training.rows import RowFeed, TrainingData
 from crcen.training.solvers import LBFGS, Adam, Objective, Solver
@@ -107,6 +107,8 @@ class StackRun:
             batch_size=job.batch_size,
             learning_rate=job.learning_rate,
             n_rows=len(pools[0]),
+            epoch=job.start.epoch if job.start else 0,
+            tells_loss=not job.leaves_state,
         )
 
     @torch.no_grad()
@@ -115,6 +117,8 @@ class StackRun:
         job = self.example
         epochs = min(job.max_epochs, job.stop_epoch or job.max_epochs)
         solver, validation = self._solver(), self._validation()
+        if job.start and isinstance(solver, Adam):
+            self._load_states(solver)
         records = _Records(validation, job.record_every, epochs) if validation and job.record_every else None
         watched = validation is not None and records is None
         watch = _Watch(
@@ -126,7 +130,8 @@ class StackRun:
         losses: list[Tensor] = []
         val_losses: list[Tensor] = []
         converged_at = torch.full_like(self.objective.l2, torch.inf)
-        for epoch in range(epochs):
+        first = job.start.epoch if job.start else 0
+        for epoch in range(first, epochs):
             losses.append(solver.step())
             done = solver.converged()
             converged_at = torch.where(done & torch.isinf(converged_at), epoch + 1.0, converged_at)
@@ -135,19 +140,51 @@ class StackRun:
             elif validation:
                 val_losses.append(validation.loss(self.stack, self.objective))
                 done = done | self._keep_best(watch, val_losses[-1], epoch)
-            report((epoch + 1) / epochs)
+            report((epoch + 1 - first) / (epochs - first))
             if (watched or job.solver == "lbfgs") and bool((done | ~losses[-1].isfinite()).all()):
                 break
-        if records and len(losses) not in records.epochs:
-            records.take(len(losses), self.stack, is_last=True)  # L-BFGS may converge before it is time
+        if records and first + len(losses) not in records.epochs:
+            records.take(first + len(losses), self.stack, is_last=True)  # L-BFGS may converge before it is time
         report(1.0)
         curves = torch.stack(losses, -1).double().cpu().numpy()  # (G, M, epochs)
         val_curves = np.empty((*curves.shape[:2], 0))
         if val_losses:
             val_curves = torch.stack(val_losses, -1).double().cpu().numpy()
         flat = watch.best_flat if watched else self.stack.flat
-        results = self._results(flat, curves, val_curves, watch.stopped_at.cpu().numpy(), converged_at.cpu().numpy())
+        if job.leaves_state and isinstance(solver, Adam):
+            results = self._states(solver)
+        else:
+            ends = watch.stopped_at.cpu().numpy(), converged_at.cpu().numpy()
+            results = self._results(flat, curves, val_curves, *ends)
         return records.added_to(results, self.groups) if records else results
+
+    def _load_states(self, solver: Adam) -> None:
+        """Put the states that the jobs start from into the stack and its solver."""
+        for i, flat in enumerate((self.stack.flat, solver.first_moment, solver.second_moment)):
+            vectors = []
+            for block in self.stack.blocks:
+                rows = [[job.start.values[i] for job in group[block.models] if job.start] for group in self.jobs]
+                vectors.append(torch.from_numpy(np.array(rows)).to(flat.device, flat.dtype))
+            self.stack.load(flat, vectors)
+
+    def _states(self, solver: Adam) -> dict[int, TrainingResult]:
+        """Where every network was left, without its network."""
+        tensors = (self.stack.flat, solver.first_moment, solver.second_moment)
+        blocks = zip(*(self.stack.vectors(flat) for flat in tensors), strict=True)
+        results: dict[int, TrainingResult] = {}
+        for block, parts in zip(self.stack.blocks, blocks, strict=True):
+            values = torch.stack(parts, dim=2).cpu().numpy()  # (G, K, 3, parameters)
+            for g, group in enumerate(self.groups):
+                for k, position in enumerate(group[block.models]):
+                    is_finite = bool(np.isfinite(values[g, k]).all())
+                    results[position] = TrainingResult(
+                        None,
+                        Status.COMPLETED if is_finite else Status.DIVERGED,
+                        solver.epoch,
+                        np.empty(0),
+                        state=TrainingState(solver.epoch, values[g, k]),
+                    )
+        return results
 
     def _validation(self) -> "_Validation | None":
         if self.example.val_rows is None:
@@ -172,6 +209,7 @@ class StackRun:
         self, flat: Tensor, curves: Array, val_curves: Array, stopped_at: Array, converged_at: Array
     ) -> dict[int, TrainingResult]:
         results: dict[int, TrainingResult] = {}
+        first = self.example.start.epoch if self.example.start else 0
         for block, (weights, biases) in zip(self.stack.blocks, self.stack.arrays(flat), strict=True):
             parameters = [*weights, *biases]
             finite = np.all([np.isfinite(p).reshape(*p.shape[:2], -1).all(axis=2) for p in parameters], axis=0)
@@ -185,7 +223,7 @@ class StackRun:
                 for k, (own_weights, own_biases) in enumerate(layers):
                     m = block.models.start + k
                     job = self.jobs[g][m]
-                    n_iter = int(min(stopped_at[g, m], converged_at[g, m], curves.shape[2]))
+                    n_iter = int(min(stopped_at[g, m] - first, converged_at[g, m], curves.shape[2]))
                     curve = curves[g, m, :n_iter]
                     # Where validation rows are watched, the best epoch is kept, whatever came after it.
                     has_best = bool(np.isfinite(val_curves[g, m, :n_iter]).any())
@@ -231,8 +269,10 @@ class StackRun:
         if rows is None:
             with_val = lead.val_rows is not None and not lead.record_every
             rows = np.concatenate([self.rows[g], lead.val_rows]) if with_val else self.rows[g]
+        if not wanted.any():
+            return shifts, residuals
         X, y, s = self.data.X[rows], self.data.y[rows], self.data.sample_weight[rows]
-        if not wanted.any() or y.all() or not y.any():
+        if y.all() or not y.any():
             return shifts, residuals
         logits = stacked_logits(
             X,
@@ -249,18 +289,18 @@ class StackRun:
         return shifts, residuals
 
 
-@dataclass(frozen=True)
 class _Validation:
-    """Rows that networks are watched on but not trained on."""
+    """Rows that networks are watched on but not trained on, encoded once."""
 
-    feed: RowFeed
-    sizes: list[int]
+    def __init__(self, feed: RowFeed, sizes: list[int]) -> None:
+        self.sizes = sizes
+        self.batches = [(x.clone(), y, base) for x, y, base in feed.in_order(_VALIDATION_ROWS)]
 
     def loss(self, stack: Stack, objective: Objective) -> Tensor:
         """Weighted loss of every network, (G, M)."""
         total = torch.zeros_like(objective.l2)
         weight = torch.zeros_like(total)
-        for x, y, base in self.feed.in_order(_VALIDATION_ROWS):
+        for x, y, base in self.batches:
             row_weights = objective.row_weights(y, base)
             total += (row_weights * stack.loss.value(stack.logits(x), y)).sum(1)
             weight += row_weights.sum(1)
@@ -268,13 +308,11 @@ class _Validation:
 
     def logits(self, stack: Stack) -> list[Tensor]:
         """Logits of every network on its group's rows: for each group (M, rows), float32 on the host."""
-        chunks = [
-            stack.logits(x).to("cpu", torch.float32, copy=True) for x, _, _ in self.feed.in_order(_VALIDATION_ROWS)
-        ]
+        chunks = torch.stack([stack.logits(x).transpose(1, 2) for x, _, _ in self.batches], dim=2)
         found = []
-        for g, size in enumerate(self.sizes):
-            own = -(-size // len(chunks))  # each group's rows are cut evenly, then filled up
-            found.append(torch.cat([chunk[g, :own] for chunk in chunks])[:size].T.contiguous())
+        for chunk, size in zip(chunks.to("cpu", torch.float32), self.sizes, strict=True):  # (M, chunks, rows)
+            own = -(-size // chunk.shape[1])  # each group's rows are cut evenly, then filled up
+            found.append(chunk[:, :, :own].flatten(1)[:, :size].clone())
         return found
 
 

@@ -34,7 +34,7 @@ def gradient_of(
     target = torch.from_numpy(y.astype(np.float64))[None, :, None]
     weight = torch.from_numpy(row_weights / row_weights.sum())[None, :, None]
     with torch.no_grad():
-        stack.loss_and_gradient(x, target, weight)
+        stack.loss_and_gradient(x, target, weight, add=True)
     weights, biases = stack.arrays(stack.grad)[0]
     penalised = [grad[0, 0] + l2 * own for grad, own in zip(weights, network.weights, strict=True)]
     return penalised, [grad[0, 0] for grad in biases]

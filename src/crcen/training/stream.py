@@ -21,11 +21,11 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from crcen.training.encoding import InputEncoding
-from crcen.training.engine import _FEW_THREADS, _OPERATIONS_FOR_THREADS, _THREADS
 from crcen.training.network import Network
 from crcen.training.rows import n_batches
 from crcen.training.solvers import adam_factors, move_moments, one_cycle
 from crcen.training.stack import Stack
+from crcen.training.threads import FEW_THREADS, OPERATIONS_FOR_THREADS, THREADS
 
 __all__ = [
     "AllReduce",
@@ -33,6 +33,7 @@ __all__ = [
     "StreamShape",
     "StreamTrainer",
     "cut_evenly",
+    "encode_into",
     "encoded_rows",
     "enough_threads",
     "spread_order",
@@ -40,6 +41,8 @@ __all__ = [
 
 # Without an end in sight the rate falls as 1/√(1 + rows / (batch size × this)).
 _STEPS_AT_PEAK = 1000
+# Encoded numbers that are worked on at a time.
+_NUMBERS_AT_ONCE = 2**18
 
 Array = NDArray[np.float64]
 # Adds a tensor up over all workers, in place; `torch.distributed.all_reduce` does.
@@ -267,17 +270,31 @@ def enough_threads(shape: StreamShape) -> AbstractContextManager[None]:
     """One thread of torch, unless steps are large and cores many, as in the engine: another core reads."""
     sizes = (shape.n_inputs + 1, *shape.hidden, 1)
     weights = len(shape.seeds) * sum(h_in * h_out for h_in, h_out in pairwise(sizes))
-    is_heavy = 6.0 * shape.batch_size * weights >= _OPERATIONS_FOR_THREADS
-    threads = _THREADS.get()
-    return _THREADS.set(threads if is_heavy and threads > _FEW_THREADS else 1)
+    is_heavy = 6.0 * shape.batch_size * weights >= OPERATIONS_FOR_THREADS
+    threads = THREADS.get()
+    return THREADS.set(threads if is_heavy and threads > FEW_THREADS else 1)
 
 
 def encoded_rows(encoding: InputEncoding, X: Array) -> NDArray[np.float32]:
     """Rows as a batch takes them: encoded in float64, then rounded, with a last column of ones."""
     rows = np.empty((len(X), encoding.size + 1), dtype=np.float32)
-    rows[:, :-1] = encoding(X)
-    rows[:, -1] = 1.0
+    encode_into(rows, encoding, X)
     return rows
+
+
+def encode_into(rows: NDArray[np.float32], encoding: InputEncoding, X: Array) -> None:
+    """`encoded_rows` into memory that is there, some rows at a time, so that they stay in the cache."""
+    at_once = max(64, _NUMBERS_AT_ONCE // encoding.size)
+    for start in range(0, len(X), at_once):
+        own = rows[start : start + at_once]
+        z = encoding(X[start : start + at_once])
+        if z.flags.f_contiguous:
+            # Columns are rounded and then turned into rows by torch: in one go it takes NumPy twice the time.
+            columns = np.ones((encoding.size + 1, len(z)), dtype=np.float32)
+            columns[:-1] = z.T
+            torch.from_numpy(own).copy_(torch.from_numpy(columns).t())
+        else:
+            own[:, :-1], own[:, -1] = z, 1.0
 
 
 def spread_order(y: NDArray[np.bool_], rng: np.random.Generator) -> NDArray[np.int64]:

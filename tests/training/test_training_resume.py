@@ -1,0 +1,270 @@
+"""A job that stops and goes on is the job that never stopped."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from training_reference import flat, initial_parameters, problem
+
+from crcen.exceptions import InvalidInput, InvalidParameter
+from crcen.training.encoding import ENCODINGS
+from crcen.training.engine import Trainer, train
+from crcen.training.jobs import Status, TrainingJob, TrainingState
+from crcen.training.solvers import Adam
+
+X, Y = problem(n=130, n_features=3)
+EPOCHS = 9
+JOB = TrainingJob(0.7, hidden=(5,), l2=1e-3, max_epochs=EPOCHS, batch_size=32, learning_rate=0.05)
+# Folds of 86 and 87 rows, which both fill three batches.
+FOLDS = [np.flatnonzero(np.arange(130) % 3 != fold) for fold in range(3)]
+ROUNDING = {"rtol": 2e-4, "atol": 2e-5}  # float32 sums in another order, as of stacks in other company
+
+
+def gone_on(jobs, *stops, fit=None):
+    """Train up to each stop and then to the end: the parts' results, one list a part."""
+    fit = fit or Trainer(X, Y, device="cpu")
+    states, parts = [None] * len(jobs), []
+    for stop in stops:
+        part = [
+            replace(job, start=state, stop_epoch=stop, leaves_state=True)
+            for job, state in zip(jobs, states, strict=True)
+        ]
+        parts.append(fit(part))
+        states = [result.state for result in parts[-1]]
+    parts.append(fit([replace(job, start=state) for job, state in zip(jobs, states, strict=True)]))
+    return parts
+
+
+def assert_bitwise(resumed, whole):
+    np.testing.assert_array_equal(flat(resumed.network), flat(whole.network))
+    np.testing.assert_array_equal(resumed.network.logits(X), whole.network.logits(X))
+    assert resumed.shift == whole.shift
+    np.testing.assert_equal(resumed.residual, whole.residual)
+    assert resumed.status is whole.status is Status.COMPLETED
+
+
+STACKS = {
+    "one": [JOB],
+    "two layers": [replace(JOB, hidden=(4, 3))],
+    "three layers": [replace(JOB, hidden=(4, 3, 2), activation="tanh")],
+    "no layer": [replace(JOB, hidden=())],
+    "squared error": [replace(JOB, loss="squared_error")],
+    "mixed widths": [replace(JOB, hidden=hidden) for hidden in ((7,), (3,), (5,), (3,))],
+    "mixed depths": [replace(JOB, hidden=hidden) for hidden in ((7,), (3, 2), (4, 4), (1,))],
+    "penalties and weights": [
+        replace(JOB, l2=l2, lam=lam, seed=seed) for l2 in (0.0, 0.1) for lam in (0.2, 0.9) for seed in (0, 1)
+    ],
+    "uneven folds": [replace(JOB, pool=fold, hidden=hidden) for fold in FOLDS[:2] for hidden in ((4,), (6,))],
+    "rows of a pool": [replace(JOB, rows=fold, hidden=hidden) for fold in FOLDS for hidden in ((4,), (3, 2))],
+    "two shuffles": [replace(JOB, shuffle_seed=seed) for seed in (3, 4)],
+}
+
+
+class TestGoesOn:
+    @pytest.mark.parametrize("stops", [(1,), (4,), (EPOCHS - 1,), (1, 2, 7)], ids=str)
+    @pytest.mark.parametrize("name", STACKS)
+    def test_bit_by_bit(self, name, stops):
+        jobs = STACKS[name]
+        whole = train(X, Y, jobs, device="cpu")
+        *parts, last = gone_on(jobs, *stops)
+        for i, result in enumerate(last):
+            assert_bitwise(result, whole[i])
+            np.testing.assert_array_equal(result.loss_curve, whole[i].loss_curve[stops[-1] :])
+            assert result.n_iter == EPOCHS - stops[-1]
+            assert [part[i].state.epoch for part in parts] == list(stops)
+
+    def test_the_stop_matters(self):
+        # Without the moments, the epoch or the rate's place in the schedule it would be another network.
+        state = gone_on([JOB], 4)[0][0].state
+        whole = train(X, Y, [JOB], device="cpu")[0]
+        forgotten = state.values.copy()
+        forgotten[1:] = 0.0
+        other = train(X, Y, [replace(JOB, start=TrainingState(4, forgotten))], device="cpu")[0]
+        assert np.abs(flat(other.network) - flat(whole.network)).max() > 1e-3
+        other = train(X, Y, [replace(JOB, start=TrainingState(3, state.values))], device="cpu")[0]
+        assert np.abs(flat(other.network) - flat(whole.network)).max() > 1e-3
+
+    @pytest.mark.parametrize("standardize", [True, False])
+    @pytest.mark.parametrize("encoding", sorted(ENCODINGS))
+    def test_every_encoding(self, encoding, standardize):
+        jobs = [replace(JOB, pool=fold, encoding=encoding, bins=5, standardize=standardize) for fold in FOLDS]
+        for result, whole in zip(gone_on(jobs, 3)[-1], train(X, Y, jobs, device="cpu"), strict=True):
+            assert_bitwise(result, whole)
+
+    def test_sample_weights(self):
+        s = np.random.default_rng(0).exponential(size=len(Y))
+        whole = train(X, Y, [JOB], sample_weight=s, device="cpu")[0]
+        resumed = gone_on([JOB], 5, fit=Trainer(X, Y, sample_weight=s, device="cpu"))[-1][0]
+        assert_bitwise(resumed, whole)
+        assert np.abs(flat(resumed.network) - flat(gone_on([JOB], 5)[-1][0].network)).max() > 1e-3
+
+    def test_another_trainer_may_go_on(self):
+        jobs = STACKS["uneven folds"]
+        first = train(X, Y, [replace(job, stop_epoch=4, leaves_state=True) for job in jobs], device="cpu")
+        last = train(X, Y, [replace(j, start=r.state) for j, r in zip(jobs, first, strict=True)], device="cpu")
+        for result, whole in zip(last, train(X, Y, jobs, device="cpu"), strict=True):
+            assert_bitwise(result, whole)
+
+    def test_a_trainer_has_no_memory_of_jobs(self):
+        trainer = Trainer(X, Y, device="cpu")
+        one = trainer([JOB])[0]
+        trainer([replace(JOB, lam=0.1), replace(JOB, encoding="steps"), replace(JOB, pool=FOLDS[0])])
+        np.testing.assert_array_equal(flat(trainer([JOB])[0].network), flat(one.network))
+        np.testing.assert_array_equal(flat(train(X, Y, [JOB], device="cpu")[0].network), flat(one.network))
+        assert trainer([]) == []
+
+    @pytest.mark.parametrize("name", ["mixed widths", "mixed depths", "penalties and weights", "uneven folds"])
+    def test_in_other_company(self, name):
+        jobs = STACKS[name]
+        whole = train(X, Y, jobs, device="cpu")
+        states = [result.state for result in gone_on(jobs, 4)[0]]
+        order = np.random.default_rng(1).permutation(len(jobs))
+        for kept in (order, order[:1], order[: len(jobs) - 1]):
+            again = train(X, Y, [replace(jobs[i], start=states[i]) for i in kept], device="cpu")
+            for i, result in zip(kept, again, strict=True):
+                np.testing.assert_allclose(flat(result.network), flat(whole[i].network), **ROUNDING)
+                assert result.n_iter == EPOCHS - 4
+
+    def test_beside_jobs_from_elsewhere(self):
+        # Jobs that start anew, from another epoch, or leave their state share no stack with these.
+        state = gone_on([JOB], 4)[0][0].state
+        late = gone_on([JOB], 6)[0][0].state
+        jobs = [
+            replace(JOB, start=state), JOB, replace(JOB, start=late), replace(JOB, leaves_state=True),
+            replace(JOB, start=state, leaves_state=True),
+        ]  # fmt: skip
+        found = train(X, Y, jobs, device="cpu")
+        for result in found[:3]:
+            np.testing.assert_array_equal(flat(result.network), flat(found[1].network))
+        np.testing.assert_array_equal(found[3].state.values, found[4].state.values)
+        assert [result.n_iter for result in found[:3]] == [EPOCHS - 4, EPOCHS, EPOCHS - 6]
+
+    @pytest.mark.parametrize("memory", [1, 30_000])
+    def test_split_for_memory(self, memory):
+        jobs = STACKS["uneven folds"]
+        parts = gone_on(jobs, 4, fit=Trainer(X, Y, device="cpu", memory_bytes=memory))
+        for result, whole in zip(parts[-1], train(X, Y, jobs, device="cpu"), strict=True):
+            np.testing.assert_allclose(flat(result.network), flat(whole.network), **ROUNDING)
+
+    def test_a_cut_schedule(self):
+        state = gone_on([JOB], 3)[0][0].state
+        cut = train(X, Y, [replace(JOB, stop_epoch=7), replace(JOB, stop_epoch=7, start=state)], device="cpu")
+        np.testing.assert_array_equal(flat(cut[0].network), flat(cut[1].network))
+
+
+class TestRecords:
+    @pytest.mark.parametrize(
+        ("every", "first", "second"), [(1, (1, 2, 3, 4), (5, 6, 7, 8, 9)), (3, (3, 4), (6, 9)), (4, (4,), (8, 9))]
+    )
+    def test_are_those_of_the_whole_schedule(self, every, first, second):
+        jobs = [
+            replace(JOB, pool=fold, val_rows=np.setdiff1d(np.arange(130), fold), record_every=every, hidden=hidden)
+            for fold in FOLDS[:2]
+            for hidden in ((4,), (6,))
+        ]
+        whole = train(X, Y, [replace(job, record_every=1) for job in jobs], device="cpu")
+        for parts, one in zip(zip(*gone_on(jobs, 4), strict=True), whole, strict=True):
+            assert [part.recorded_epochs for part in parts] == [first, second]
+            recorded = np.concatenate([part.val_logits for part in parts])
+            np.testing.assert_array_equal(recorded, one.val_logits[np.array(first + second) - 1])
+            assert_bitwise(parts[-1], one)
+
+    def test_held_out_rows_do_not_reach_the_state(self):
+        job = replace(JOB, pool=FOLDS[0], val_rows=np.setdiff1d(np.arange(130), FOLDS[0]), record_every=1,
+                      stop_epoch=4, leaves_state=True)  # fmt: skip
+        spoiled, labels = X.copy(), Y.copy()
+        spoiled[job.val_rows] = 1e3
+        labels[job.val_rows] = 1 - labels[job.val_rows]
+        clean, dirty = train(X, Y, [job], device="cpu")[0], train(spoiled, labels, [job], device="cpu")[0]
+        # All rows together say about which place float32 columns are held, so their last digits may differ.
+        np.testing.assert_allclose(clean.state.values, dirty.state.values, rtol=1e-3, atol=1e-6)
+        assert np.abs(clean.val_logits - dirty.val_logits).max() > 1.0
+
+
+class TestState:
+    def test_form(self):
+        job = replace(JOB, hidden=(4, 2), stop_epoch=5, leaves_state=True)
+        result = train(X, Y, [job], device="cpu")[0]
+        assert result.network is None
+        assert result.status is Status.COMPLETED
+        assert result.state.epoch == 5
+        assert result.state.values.shape == (3, (3 * 4 + 4) + (4 * 2 + 2) + (2 + 1))
+        assert result.state.values.dtype == np.float32
+        assert (result.state.values[2] >= 0).all()  # means of squares
+        assert np.isnan(result.residual)
+        assert result.shift == 0.0
+        assert train(X, Y, [JOB], device="cpu")[0].state is None
+
+    @pytest.mark.parametrize("hidden", [(), (5,), (4, 2)], ids=str)
+    def test_parameters_are_the_networks(self, hidden):
+        job = replace(JOB, hidden=hidden, stop_epoch=5, balance=False)
+        network, state = (train(X, Y, [replace(job, leaves_state=leaves)], device="cpu")[0] for leaves in (False, True))
+        np.testing.assert_array_equal(np.sort(state.state.values[0]), np.sort(flat(network.network).astype(np.float32)))
+
+    def test_one_step_by_hand(self):
+        # One epoch of one batch: the moments are 1−β times the gradient and its square, so m²/(1−β₁)² = v/(1−β₂).
+        job = replace(JOB, batch_size=len(Y), stop_epoch=1, leaves_state=True)
+        parameters, first, second = train(X, Y, [job], device="cpu")[0].state.values
+        beta1, beta2 = Adam.betas
+        np.testing.assert_allclose((first / (1 - beta1)) ** 2, second / (1 - beta2), rtol=1e-5, atol=1e-12)
+        # Adam's first step is the rate times the gradient's sign; the output bias starts at the classes' log odds.
+        weights, biases = initial_parameters(3, (5,), "relu", 0)
+        biases[-1][:] = np.log(0.7 * np.sum(Y == 1)) - np.log(0.3 * np.sum(Y == 0))
+        start = np.concatenate([part.ravel() for part in (*weights, *biases)])
+        rate = np.median(np.abs(parameters - start))
+        large = np.abs(first) > 1e-4
+        assert large.sum() > 20
+        np.testing.assert_allclose((parameters - start)[large], -rate * np.sign(first[large]), rtol=1e-2)
+        assert 0.0 < rate < 0.05  # the schedule's first, far below its peak
+
+    def test_a_network_that_diverged_says_so_and_harms_no_neighbour(self):
+        poison = gone_on([JOB], 4)[0][0].state
+        broken = replace(JOB, seed=1, start=TrainingState(4, np.full_like(poison.values, np.nan)))
+        for leaves in (False, True):
+            jobs = [replace(job, leaves_state=leaves) for job in (replace(JOB, start=poison), broken)]
+            sound, lost = train(X, Y, jobs, device="cpu")
+            assert lost.status is Status.DIVERGED
+            assert lost.network is None
+            assert sound.status is Status.COMPLETED
+        alone = train(X, Y, [JOB], device="cpu")[0]
+        sound = train(X, Y, [replace(JOB, start=poison), broken], device="cpu")[0]
+        np.testing.assert_allclose(flat(sound.network), flat(alone.network), **ROUNDING)
+
+    def test_it_is_a_copy(self):
+        trainer = Trainer(X, Y, device="cpu")
+        state = trainer([replace(JOB, stop_epoch=4, leaves_state=True)])[0].state
+        before = state.values.copy()
+        one, other = (trainer([replace(JOB, start=state)])[0] for _ in range(2))
+        np.testing.assert_array_equal(state.values, before)
+        np.testing.assert_array_equal(flat(one.network), flat(other.network))
+
+
+class TestRefusals:
+    STATE = TrainingState(4, np.zeros((3, 26), dtype=np.float32))
+
+    @pytest.mark.parametrize("given", [{"start": STATE}, {"leaves_state": True}], ids=["start", "leaves_state"])
+    def test_full_batches_cannot_stop(self, given):
+        with pytest.raises(InvalidParameter, match="only solver='adam' can stop and go on: got 'lbfgs'"):
+            replace(JOB, solver="lbfgs", **given)
+
+    def test_early_stopping_leaves_no_state(self):
+        with pytest.raises(InvalidParameter, match="leaves its state cannot stop early; use record_every"):
+            replace(JOB, val_rows=np.arange(9), leaves_state=True)
+        replace(JOB, val_rows=np.arange(9), leaves_state=True, record_every=1)
+
+    @pytest.mark.parametrize(
+        ("epoch", "stop_epoch", "last"),
+        [(9, None, 9), (12, None, 9), (4, 4, 4), (5, 4, 4), (0, None, 9), (-1, None, 9), (9, 20, 9)],
+    )
+    def test_a_start_at_or_beyond_the_end(self, epoch, stop_epoch, last):
+        state = TrainingState(epoch, self.STATE.values)
+        with pytest.raises(InvalidParameter, match=f"start must be before the last epoch, {last}: got {epoch}"):
+            replace(JOB, start=state, stop_epoch=stop_epoch)
+
+    def test_rows_are_checked_once_for_all_lists(self):
+        with pytest.raises(InvalidInput, match="X must be finite"):
+            Trainer(np.where(np.arange(130)[:, None] == 3, np.nan, X), Y, device="cpu")
+        trainer = Trainer(X, Y, device="cpu")
+        with pytest.raises(InvalidInput, match="rows of both classes"):
+            trainer([JOB, replace(JOB, pool=np.flatnonzero(Y == 0))])
+        assert trainer([JOB])[0].network is not None

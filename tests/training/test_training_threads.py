@@ -1,0 +1,116 @@
+"""Torch's number of threads: one for small work, and what was found afterwards."""
+
+from concurrent.futures import ThreadPoolExecutor
+from threading import Event, get_ident
+
+import numpy as np
+import pytest
+import torch
+
+import crcen.training.engine
+from crcen import CRCENClassifierCV, TrainingJob, balance_shift, train
+from crcen.training.threads import OPERATIONS_FOR_THREADS, THREADS
+
+
+@pytest.fixture(autouse=True)
+def three():
+    before = torch.get_num_threads()
+    torch.set_num_threads(3)
+    yield
+    torch.set_num_threads(before)
+
+
+class TestForWork:
+    def test_little_work_has_one_thread(self):
+        with THREADS.for_work(OPERATIONS_FOR_THREADS - 1):
+            assert torch.get_num_threads() == 1
+            assert THREADS.get() == 3  # what others may have afterwards
+        assert torch.get_num_threads() == 3
+
+    def test_much_work_is_left_alone(self):
+        with THREADS.for_work(OPERATIONS_FOR_THREADS):
+            assert torch.get_num_threads() == 3
+        assert torch.get_num_threads() == 3
+
+    def test_what_was_found_is_put_back_after_an_error(self):
+        with pytest.raises(KeyError), THREADS.for_work(1.0):
+            raise KeyError
+        assert torch.get_num_threads() == 3
+
+    def test_nested(self):
+        with THREADS.for_work(1.0):
+            with THREADS.for_work(1.0), THREADS.for_work(OPERATIONS_FOR_THREADS):
+                assert torch.get_num_threads() == 1
+            assert torch.get_num_threads() == 1
+        assert torch.get_num_threads() == 3
+
+    def test_little_work_within_much(self):
+        with THREADS.set(2):
+            with THREADS.for_work(1.0):
+                assert torch.get_num_threads() == 1
+            assert torch.get_num_threads() == 2
+        assert torch.get_num_threads() == 3
+
+    def test_the_last_of_two_at_a_time_puts_back(self):
+        first_is_in, second_is_out = Event(), Event()
+
+        def first():
+            with THREADS.for_work(1.0):
+                first_is_in.set()
+                assert second_is_out.wait(10)
+                return torch.get_num_threads()
+
+        with ThreadPoolExecutor(1) as pool:
+            found = pool.submit(first)
+            assert first_is_in.wait(10)
+            with THREADS.for_work(1.0):
+                pass
+            second_is_out.set()
+            assert found.result() == 1  # the other's end did not disturb it
+        assert torch.get_num_threads() == 3
+        assert THREADS.get() == 3
+
+
+class TestCallers:
+    def test_workers_keep_to_one_thread(self, monkeypatch):
+        # Two pieces side by side, and a balance solve in each: afterwards the worker still has one thread.
+        found = []
+        original = crcen.training.engine._train_or_split
+
+        def spy(*args):
+            results = original(*args)
+            found.append((get_ident(), torch.get_num_threads()))
+            return results
+
+        monkeypatch.setattr(crcen.training.engine, "_train_or_split", spy)
+        rng = np.random.default_rng(0)
+        X, y = rng.normal(size=(300, 20)), rng.random(300) < 0.3
+        jobs = [TrainingJob(0.5, hidden=(200,), max_epochs=1, seed=seed) for seed in range(16)]
+        train(X, y, jobs, device="cpu")
+        assert len(found) == 2
+        assert get_ident() not in {thread for thread, _ in found}
+        assert [count for _, count in found] == [1, 1]
+        assert torch.get_num_threads() == 3
+
+    def test_the_balance_solve(self):
+        y = np.arange(20) % 4 == 0
+        balance_shift(y, np.linspace(-1.0, 1.0, 20), "balanced")
+        assert torch.get_num_threads() == 3
+
+    @pytest.mark.parametrize("fails", [False, True])
+    def test_a_search_and_its_predictions(self, rare_rows, fails):
+        X, y = rare_rows()
+
+        def scoring(estimator, X, y):
+            if fails:
+                raise KeyboardInterrupt
+            return 0.0
+
+        clf = CRCENClassifierCV(hidden=[(2,), (3,)], l2=1e-2, cv=2, max_epochs=6, scoring=scoring, random_state=0,
+                                solver="adam")  # fmt: skip
+        if fails:
+            with pytest.raises(KeyboardInterrupt):
+                clf.fit(X, y)
+        else:
+            clf.fit(X, y).predict_proba(X)
+        assert torch.get_num_threads() == 3
