@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from crcen.experiments.benchmark.page import budgets, failures, own_decisions, ranks, scores, versus
+from crcen.experiments.benchmark.page import budgets, failures, own_decisions, partial_ranks, ranks, scores, versus
 from crcen.experiments.benchmark.peers import OURS, PEERS
 from crcen.experiments.benchmark.results import METRICS, Results
 
@@ -64,7 +64,21 @@ def test_a_peer_that_failed_is_last_and_one_that_ran_in_part_is_not_ranked(rows)
     assert column(broken, "peer", "F1")[OURS_LABEL] == "2.50"  # 3 and 2
     partial = ranks(Results(kept, "confirmation"), "confirmation")
     assert set(column(partial, "peer", "F1")) == {"LightGBM", "logistic regression"}
-    assert "Not ranked, since run on some sets or splits only: " + OURS_LABEL in partial.note
+    assert "Not ranked here, since run on some sets or splits only: " + OURS_LABEL in partial.note
+
+
+def test_a_peer_that_ran_in_part_is_ranked_where_it_ran(rows):
+    # On oil, split 0, TabM lies between 0.9 and 0.8; split 1, where it did not run, would turn the order.
+    tabm, odd = row("tabm", "oil", 0, 0.85), failed("rusboost", "scene", 1)
+    turned = [r | {"f1": 0.0} if (r["peer"], r["dataset"], r["split"]) == ("crcen_cv", "oil", 1) else r for r in rows]
+    table = partial_ranks(Results([*turned, tabm, odd], "confirmation"), "confirmation")
+    assert column(table, "peer", "F1") == {"TabM": "2.00 (1.00)", "RUSBoost": "4.00 (2.00)"}
+    assert column(table, "peer", "log loss")["TabM"] == "2.00 (1.00)"
+    assert column(table, "peer", "run on") == {"TabM": "1 of 2 sets × 1 split", "RUSBoost": "1 of 2 sets × 1 split"}
+    assert "among the 3 of the table above" in table.note
+    assert OURS_LABEL in table.note
+    without = partial_ranks(Results([r for r in [*rows, tabm] if r["peer"] != OURS], "confirmation"), "confirmation")
+    assert column(without, "peer", "F1") == {"TabM": "1.00"}
 
 
 def test_scores_are_means_over_splits_with_the_best_in_bold(rows):
@@ -109,10 +123,29 @@ def test_budgets_and_own_decisions(rows):
     table = budgets(Results([*rows, row("lightgbm", "isolet", 0, 0.5, settings=3), failed("lightgbm", "webpage")]))
     line = next(line for line in table.rows if line["peer"] == "LightGBM")
     assert line["settings"] == "3 to 16"
-    assert (line["sets"], line["splits"], line["failed"]) == ("6", "2", "1")
+    assert (line["development"], line["confirmation"]) == ("3 of 13 sets × 1 to 2 splits",) * 2
+    assert line["failed"] == "1"
     assert line["seconds to fit"] == "1.5"
+    other = next(line for line in table.rows if line["peer"] == OURS_LABEL)
+    assert (other["development"], other["confirmation"]) == ("2 of 13 sets × 2 splits",) * 2
     own = column(own_decisions(Results(rows)), "peer", "G-mean")
     assert float(own["logistic regression"]) == pytest.approx(np.mean([0.705, 0.705, 0.105, 0.105]) / 2, abs=6e-4)
+
+
+def test_budgets_state_limits_devices_and_a_missing_search(rows):
+    card = {"settings": 1, "device": "card 9", "time_limit": 90.0}
+    rows = [r | {"time_limit": 60.0} for r in rows]
+    added = [row("tabm", "oil", 0, 0.5, **card), row("lightgbm", "isolet", 0, 0.5, time_limit=90.0)]
+    added += [row("realmlp", "oil", 0, 0.5, settings=1, device="cpu"), failed("rusboost", "oil")]
+    lines = {line["peer"]: line for line in budgets(Results([*rows, *added])).rows}
+    assert lines["LightGBM"]["limit"] == "60, 90"
+    assert lines["TabM"]["settings"] == lines["RealMLP"]["settings"] == "defaults, no search"
+    assert "ran on card 9" in lines["TabM"]["note"]
+    assert "at most 60,000 numbers" in lines["RealMLP"]["note"]
+    assert lines["TabM"]["development"] == "0 of 13 sets"
+    assert (lines["RUSBoost"]["settings"], lines["RUSBoost"]["failed"]) == ("", "1")
+    only = budgets(Results([r for r in rows if r["dataset"] == "oil"])).rows
+    assert all("development" not in line for line in only)
 
 
 def test_failures_are_grouped_by_their_sentence():

@@ -208,8 +208,21 @@ def test_a_peer_with_a_size_limit_is_not_run_beyond_it(tmp_path, monkeypatch):
     monkeypatch.setitem(PEERS, "limited", limited)
     benchmark("logistic,limited", **{**SMALL, "splits": 1}, out=tmp_path)
     assert {row["dataset"] for row in rows_of(tmp_path) if row["peer"] == "limited"} == {"ecoli"}
-    assert "Not ranked, since run on some sets or splits only" in (tmp_path / "ranks_all.md").read_text()
+    assert "Not ranked here, since run on some sets or splits only" in (tmp_path / "ranks_all.md").read_text()
+    assert "1 of 2 sets × 1 split" in (tmp_path / "partial_all.md").read_text()
     assert "2,352 numbers" in (tmp_path / "budgets.md").read_text()
+
+
+def test_a_size_limit_does_not_hold_on_a_graphics_card(monkeypatch):
+    import torch
+
+    peer = replace(PEERS["tabm"], max_cells=100)
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
+    assert (peer.takes(100), peer.takes(101), peer.device()) == (True, False, "cpu")
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    monkeypatch.setattr(torch.cuda, "get_device_name", lambda: "card 9")
+    assert (peer.takes(101), peer.device()) == (True, "card 9")
+    assert not replace(peer, is_accelerated=False).takes(101)
 
 
 @pytest.mark.parametrize(

@@ -1,4 +1,7 @@
-"""Unfitted estimators of the peers, each from a setting and a seed, on one thread of the CPU."""
+"""Unfitted estimators of the peers, each from a setting and a seed, on one thread.
+
+All run on the CPU but RealMLP and TabM, which take a graphics card where there is one.
+"""
 
 from collections.abc import Mapping
 from typing import Any
@@ -163,12 +166,23 @@ def sklearn_mlp(setting: Setting, seed: int) -> Any:
     return _standardised(MLPClassifier(**setting, random_state=seed))
 
 
+def _accelerator() -> str:
+    import torch
+
+    return "cuda" if torch.cuda.is_available() else "cpu"
+
+
 def realmlp(setting: Setting, seed: int) -> Any:
     """RealMLP with tuned defaults; its own validation rows are judged by cross entropy, as its manual advises here."""
     from pytabkit import RealMLP_TD_Classifier
 
     return RealMLP_TD_Classifier(
-        **setting, device="cpu", n_threads=1, random_state=seed, val_metric_name="cross_entropy", use_ls=False
+        **setting,
+        device=_accelerator(),
+        n_threads=1,
+        random_state=seed,
+        val_metric_name="cross_entropy",
+        use_ls=False,
     )
 
 
@@ -176,4 +190,6 @@ def tabm(setting: Setting, seed: int) -> Any:
     """TabM with its defaults; its own validation rows are judged by cross entropy."""
     from pytabkit import TabM_D_Classifier
 
-    return TabM_D_Classifier(**setting, device="cpu", n_threads=1, random_state=seed, val_metric_name="cross_entropy")
+    return TabM_D_Classifier(
+        **setting, device=_accelerator(), n_threads=1, random_state=seed, val_metric_name="cross_entropy"
+    )

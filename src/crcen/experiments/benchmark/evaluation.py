@@ -31,7 +31,8 @@ def evaluate(
 ) -> dict[str, Any]:
     """Search, refit and score; what fails or takes too long is a row that says so."""
     row: dict[str, Any] = {"dataset": data.name, "split": split.number, "peer": peer.name}
-    row |= {"version": peer.version(), "processors": os.cpu_count()}
+    row |= {"version": peer.version(), "processors": os.cpu_count(), "time_limit": time_limit}
+    row |= {"device": peer.device()} if peer.is_accelerated else {}
     if reason := peer.missing():
         return row | {"error": reason}
     X, y = data.X[split.train], data.y[split.train]

@@ -7,9 +7,10 @@ import numpy as np
 
 import crcen
 from crcen.experiments.benchmark.diagram import Ranking, draw_ranks
+from crcen.experiments.benchmark.peer import Peer
 from crcen.experiments.benchmark.peers import OURS, PEERS
-from crcen.experiments.benchmark.plan import HALVES, half_of
-from crcen.experiments.benchmark.results import MAIN, METRICS, Results
+from crcen.experiments.benchmark.plan import HALVES, all_sets, half_of
+from crcen.experiments.benchmark.results import MAIN, METRICS, Results, span
 from crcen.experiments.benchmark.statistics import (
     bayesian_signed_ranks,
     corrected_t_test,
@@ -20,7 +21,7 @@ from crcen.experiments.benchmark.statistics import (
 from crcen.experiments.run_folder import RunFolder
 from crcen.experiments.tables import Table
 
-__all__ = ["ROPE", "budgets", "failures", "own_decisions", "ranks", "scores", "versus", "write_page"]
+__all__ = ["ROPE", "budgets", "failures", "own_decisions", "partial_ranks", "ranks", "scores", "versus", "write_page"]
 
 # Differences below this are no difference.
 ROPE = 0.005
@@ -37,6 +38,8 @@ def write_page(run: RunFolder, protocol: Mapping[str, Any]) -> list[str]:
         if not results.rows:
             continue
         tables[f"ranks_{half}"] = ranks(results, half)
+        if results.complete and len(results.complete) < len(results.peers):
+            tables[f"partial_{half}"] = partial_ranks(results, half)
         if OURS in results.peers and len(results.peers) > 1:
             tables[f"versus_{half}"] = versus(results, half, protocol)
         _write_diagrams(run, results, half)
@@ -100,8 +103,33 @@ def ranks(results: Results, half: str) -> Table:
         p = ", ".join(f"{METRICS[m].title} {friedman(results.table(m, peers)):.1g}" for m in MAIN)
         note += f" Nemenyi's critical difference at {_LEVEL:g}: {distance:.2f}. Friedman's p: {p}."
     if partial := [PEERS[peer].label for peer in results.peers if peer not in peers]:
-        note += f" Not ranked, since run on some sets or splits only: {', '.join(partial)}."
+        note += f" Not ranked here, since run on some sets or splits only: {', '.join(partial)}."
     return Table(f"Mean ranks, {_title(half)}", lines, note)
+
+
+def partial_ranks(results: Results, half: str) -> Table:
+    """Each peer that ran in part, ranked among those that ran everywhere where it ran."""
+    lines = []
+    for peer in results.peers:
+        if peer in results.complete:
+            continue
+        there, field = results.within(results.places(peer)), [*results.complete, peer]
+        line = {
+            "peer": PEERS[peer].label,
+            "family": PEERS[peer].family,
+            "run on": results.coverage(peer, len(results.sets)),
+        }
+        for metric in METRICS:
+            found = dict(zip(field, mean_ranks(there.table(metric, field)), strict=True))
+            ours = f" ({found[OURS]:.2f})" if OURS in results.complete else ""
+            line[METRICS[metric].title] = f"{found[peer]:.2f}{ours}"
+        lines.append(line)
+    note = (
+        f"Mean rank of each of these peers among the {len(results.complete)} of the table above and itself, on the "
+        f"sets and splits it was run on alone"
+    )
+    note += f"; in brackets the rank of {PEERS[OURS].label} there." if OURS in results.complete else "."
+    return Table(f"Peers run on some sets or splits only, {_title(half)}", lines, note)
 
 
 def scores(results: Results, metric: str) -> Table:
@@ -184,18 +212,20 @@ def own_decisions(results: Results) -> Table:
 
 def budgets(results: Results) -> Table:
     """What each peer was given and took."""
+    halves = {half: part for half in HALVES if (part := Results(results.rows, half)).rows}
     lines = []
     for name in results.peers:
         peer = PEERS[name]
         own = [row for row in results.rows if row["peer"] == name]
         done = [row for row in own if "error" not in row]
-        tried = sorted({row["settings"] for row in done})
         line = {
             "peer": peer.label,
             "version": ", ".join(sorted({row["version"] for row in own})),
-            "settings": f"{tried[0]} to {tried[-1]}" if len(tried) > 1 else "".join(map(str, tried)),
-            "sets": str(len({row["dataset"] for row in own})),
-            "splits": str(len({row["split"] for row in own})),
+            "settings": _settings(peer, {row["settings"] for row in done}),
+            **{half: part.coverage(name, len(all_sets()[half])) for half, part in halves.items()},
+            "limit": ", ".join(
+                f"{limit:g}" for limit in sorted({row["time_limit"] for row in own if "time_limit" in row})
+            ),
             "failed": str(len(own) - len(done)),
         }
         for field, title in (("processor_fit", "seconds to fit"), ("processor_predict", "seconds for 1,000 rows")):
@@ -203,14 +233,29 @@ def budgets(results: Results) -> Table:
             line[title] = f"{np.median(values):.3g}" if values else ""
         line["hours in all"] = f"{sum(row['processor_fit'] for row in done) / 3600:.2f}"
         line["processors"] = ", ".join(sorted({str(row["processors"]) for row in own}))
-        limit = f"sets of at most {peer.max_cells:,} numbers" if peer.max_cells else ""
-        line["note"] = "; ".join(part for part in (peer.note, limit) if part)
+        line["note"] = "; ".join(part for part in (peer.note, *_where(peer, own)) if part)
         lines.append(line)
     note = (
-        "Settings tried (fewer where the time limit came first), median seconds to search and refit and to predict "
-        "1,000 rows: seconds of a processor, on one thread, so that other work on the machine does not count."
+        "Settings tried (fewer where the time limit came first); sets and splits of each half; limits, in seconds a "
+        "split, that rows were made under; median seconds to search and refit and to predict 1,000 rows: seconds of a "
+        "processor, on one thread, so that other work on the machine does not count."
     )
     return Table("Budgets and times", lines, note)
+
+
+def _settings(peer: Peer, tried: set[int]) -> str:
+    if not tried:
+        return ""
+    if tried == {1}:
+        return "1" if peer.space else "defaults, no search"
+    return span(tried)
+
+
+def _where(peer: Peer, rows: Sequence[Mapping[str, Any]]) -> list[str]:
+    """On which device a peer with a choice ran, and on which sets it may run at all."""
+    if cards := sorted({row["device"] for row in rows if row.get("device", "cpu") != "cpu"}):
+        return [f"ran on {', '.join(cards)}, so its seconds are not comparable"]
+    return [f"sets of at most {peer.max_cells:,} numbers"] if peer.max_cells else []
 
 
 def failures(rows: Sequence[Mapping[str, Any]]) -> Table:

@@ -39,6 +39,8 @@ class Peer:
         Left out of ``--peers core``.
     max_cells
         Rows × columns of the largest set it is run on; ``None`` for any.
+    is_accelerated
+        Whether it runs on a graphics card where there is one; ``max_cells`` then does not hold.
     note
         What a reader must know to judge it.
     """
@@ -55,11 +57,22 @@ class Peer:
     is_weighted: bool = False
     is_costly: bool = False
     max_cells: int | None = None
+    is_accelerated: bool = False
     note: str = ""
 
     def settings(self, count: int) -> list[dict[str, Any]]:
         """Up to ``count`` candidates, the default first."""
         return candidates(self.default, self.space, count)
+
+    def device(self) -> str:
+        """Name of the graphics card that the peer runs on here, or ``cpu``."""
+        import torch
+
+        return torch.cuda.get_device_name() if self.is_accelerated and torch.cuda.is_available() else "cpu"
+
+    def takes(self, cells: int) -> bool:
+        """Whether the peer is run on a set of that many rows × columns here."""
+        return self.max_cells is None or cells <= self.max_cells or self.device() != "cpu"
 
     def missing(self) -> str:
         """Why the peer cannot run here, as a sentence, or nothing."""

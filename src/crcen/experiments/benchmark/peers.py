@@ -68,21 +68,22 @@ def _network_peers() -> list[Peer]:
         modules=("pytabkit",),
         is_costly=True,
         max_cells=60_000,
-        note="its tuned defaults, no search",
+        is_accelerated=True,
+        note="its tuned defaults",
     )
     return [
         plain,
         replace(plain, name="crcen_cv_balanced", label="CRCEN, searched, balanced",
                 make=estimators.crcen_search("balanced")),
         replace(plain, name="crcen", label="CRCEN, defaults", make=estimators.crcen_default, search=cross_validated,
-                note="no search"),
+                note=""),
         replace(plain, name="mlp_threshold", label="MLP (ours, plain)", make=estimators.plain_network_search,
                 note="single plain networks on standardised columns, searched as stacks"),
         sampled,
         replace(sampled, name="adasyn_mlp", label="ADASYN + MLP", make=estimators.resampled("adasyn")),
         sklearn_mlp,
         tabular,
-        replace(tabular, name="tabm", label="TabM", make=estimators.tabm, note="its defaults, no search"),
+        replace(tabular, name="tabm", label="TabM", make=estimators.tabm, max_cells=10_000, note="its defaults"),
     ]  # fmt: skip
 
 

@@ -1,6 +1,7 @@
 """Rows of a run as scores: which metrics there are, who ran where, and means over splits."""
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections import Counter
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
@@ -11,7 +12,7 @@ from numpy.typing import NDArray
 from crcen.experiments.benchmark.peers import PEERS
 from crcen.experiments.benchmark.plan import HALVES, half_of
 
-__all__ = ["MAIN", "METRICS", "Metric", "Results"]
+__all__ = ["MAIN", "METRICS", "Metric", "Results", "span"]
 
 Rows = Sequence[Mapping[str, Any]]
 Place = tuple[str, int]  # a set and the number of a split
@@ -39,6 +40,11 @@ METRICS = {
 }
 # Those that the target names.
 MAIN = ("g_mean", "f1", "average_precision", "log_loss")
+
+
+def span(numbers: Collection[int]) -> str:
+    """The lowest to the highest of some numbers."""
+    return f"{min(numbers)} to {max(numbers)}" if len(set(numbers)) > 1 else str(min(numbers))
 
 
 class Results:
@@ -77,6 +83,16 @@ class Results:
     def places(self, peer: str) -> set[Place]:
         """Where a peer was tried, failures included."""
         return self._tried[peer]
+
+    def within(self, places: set[Place]) -> "Results":
+        """The same rows at some places only."""
+        return Results([row for row in self.rows if (row["dataset"], row["split"]) in places])
+
+    def coverage(self, peer: str, n_sets: int) -> str:
+        """On how many of so many sets, with how many splits each, a peer was tried."""
+        counts = Counter(dataset for dataset, _ in self._tried.get(peer, ())).values()
+        splits = f" × {span(counts)} split{'s' * (max(counts) > 1)}" if counts else ""
+        return f"{len(counts)} of {n_sets} sets{splits}"
 
     @cached_property
     def complete(self) -> list[str]:

@@ -15,6 +15,7 @@ from crcen.experiments.benchmark.page import write_page
 from crcen.experiments.benchmark.peer import Peer
 from crcen.experiments.benchmark.peers import PEERS, choose_peers
 from crcen.experiments.benchmark.plan import choose_sets, packaged_settings
+from crcen.experiments.benchmark.schedule import Task, longest_first
 from crcen.experiments.progress import steps
 from crcen.experiments.protocol import splits as splits_of
 from crcen.experiments.run_folder import RunFolder, settings_hash, write_whole
@@ -30,13 +31,6 @@ class Benchmark:
 
     folder: Path
     texts: Sequence[str]
-
-
-@dataclass(frozen=True)
-class _Task:
-    dataset: str
-    split: int
-    peer: str
 
 
 def benchmark(
@@ -107,7 +101,7 @@ def benchmark(
     if not tables_only:
         able = _missing_peers_apart(run, chosen)
         _fetch(names, data_home)
-        _run_tasks(run, list(_tasks(able, names, n_splits, run)), n_splits, limit, n_jobs, data_home)
+        _run_tasks(run, _tasks(able, names, n_splits, run, limit), n_splits, limit, n_jobs, data_home)
     return Benchmark(folder, write_page(run, protocol))
 
 
@@ -169,22 +163,21 @@ def _fetch(names: Sequence[str], data_home: Any) -> None:
             crcen.load_dataset(row.name, data_home)
 
 
-def _tasks(peers: Sequence[Peer], names: Sequence[str], n_splits: int, run: RunFolder) -> Iterator[_Task]:
-    """What is to be done: core peers before costly ones, large sets before small ones."""
+def _tasks(peers: Sequence[Peer], names: Sequence[str], n_splits: int, run: RunFolder, limit: float) -> list[Task]:
+    """What is to be done, what takes longest first, so that all processes end at about the same time."""
     done = {tuple(row[name] for name in _KEY) for row in run.rows}
     sizes = {row.name: row.n_samples * row.n_features for row in crcen.list_datasets()}
-    for costly in (False, True):
-        for name in sorted(names, key=lambda name: -sizes[name]):
-            for split in range(n_splits):
-                for peer in peers:
-                    fits = peer.max_cells is None or sizes[name] <= peer.max_cells
-                    if peer.is_costly == costly and fits and (name, split, peer.name) not in done:
-                        yield _Task(name, split, peer.name)
+    missing = [
+        Task(name, split, peer.name)
+        for name in names
+        for split in range(n_splits)
+        for peer in peers
+        if peer.takes(sizes[name]) and (name, split, peer.name) not in done
+    ]
+    return longest_first(missing, run.rows, sizes, limit)
 
 
-def _run_tasks(
-    run: RunFolder, tasks: Sequence[_Task], n_splits: int, limit: float, n_jobs: int, data_home: Any
-) -> None:
+def _run_tasks(run: RunFolder, tasks: Sequence[Task], n_splits: int, limit: float, n_jobs: int, data_home: Any) -> None:
     protocol = json.loads((run.folder / "settings.json").read_text()) | {"splits": n_splits}
     work = functools.partial(_run_task, protocol=protocol, limit=limit, data_home=data_home)
     with steps("benchmark", len(tasks)) as advance:
@@ -194,7 +187,7 @@ def _run_tasks(
             advance(f"{row['dataset']} split {row['split']} {row['peer']}: {outcome}")
 
 
-def _side_by_side(work: Any, tasks: Sequence[_Task], n_jobs: int) -> Iterator[dict[str, Any]]:
+def _side_by_side(work: Any, tasks: Sequence[Task], n_jobs: int) -> Iterator[dict[str, Any]]:
     from joblib import Parallel, delayed, parallel_config
     from joblib.externals.loky.process_executor import TerminatedWorkerError
 
@@ -209,7 +202,7 @@ def _side_by_side(work: Any, tasks: Sequence[_Task], n_jobs: int) -> Iterator[di
             ) from error
 
 
-def _run_task(task: _Task, protocol: Mapping[str, Any], limit: float, data_home: Any) -> dict[str, Any]:
+def _run_task(task: Task, protocol: Mapping[str, Any], limit: float, data_home: Any) -> dict[str, Any]:
     """One row, on one thread."""
     data = _loaded(task.dataset, data_home)
     with _one_thread():
