@@ -14,7 +14,7 @@ import resource
 import crcen
 
 SETS = ("us_crime", "coil_2000", "scene")
-BOUNDS = (32, 128, 512)
+BOUNDS = (32, 64, 128, 512)
 ENCODINGS = ("standard", "steps")
 
 
@@ -24,15 +24,20 @@ def peak() -> float:
 
 
 def growth(name: str, data_home: str | None, encoding: str, bound: int, out: multiprocessing.Queue) -> None:
-    """Put the growth of the peak, in MiB, and the number of networks."""
+    """Put the growth of the peak, in MiB, or that the bound was refused."""
     data = crcen.load_dataset(name, data_home)
     crcen.CRCENClassifier(hidden=(4,), max_epochs=1, encoding=encoding, device="cpu").fit(data.X, data.y)
     before = peak()
-    crcen.CRCENClassifierCV(
+    search = crcen.CRCENClassifierCV(
         hidden=[(16,), (64,)], l2=[1e-4, 1e-3, 1e-2, 1e-1], encoding=encoding, n_members=4, device="cpu",
         max_epochs=5, memory_bytes=bound * 2**20, random_state=0,
-    ).fit(data.X, data.y)  # fmt: skip
-    out.put(peak() - before)
+    )  # fmt: skip
+    try:
+        search.fit(data.X, data.y)
+    except crcen.InvalidParameter:
+        out.put("refused")
+    else:
+        out.put(f"{peak() - before:.0f}")
 
 
 def main() -> None:
@@ -50,7 +55,7 @@ def main() -> None:
                 child.start()
                 found = queue.get()
                 child.join()
-                print(f"{name:12s} {encoding:10s} {bound:10d} {found:11.0f}", flush=True)
+                print(f"{name:12s} {encoding:10s} {bound:10d} {found:>11s}", flush=True)
 
 
 if __name__ == "__main__":

@@ -33,7 +33,8 @@ RULES = {
     "_version": rule("", ""),
     "whole_files": rule("exceptions", ""),
     "theory": rule("exceptions theory", "numpy"),
-    "training": rule("exceptions theory training", "numpy torch"),
+    # Triton is for fused_kernel.py, which fused.py imports inside a function.
+    "training": rule("exceptions theory training", "numpy torch triton"),
     "models": rule(
         "exceptions theory training models whole_files",
         "numpy torch sklearn scipy rich",

@@ -4,7 +4,16 @@ from concurrent.futures import ThreadPoolExecutor
 import numpy as np
 import pytest
 import torch
-from training_reference import assert_same_result, data_gradients, flat, plain_logits, plain_loss, problem, row_weights
+from training_reference import (
+    assert_same_result,
+    data_gradients,
+    flat,
+    little_memory,
+    plain_logits,
+    plain_loss,
+    problem,
+    row_weights,
+)
 
 from crcen.exceptions import DeviceMissing, InvalidInput, InvalidParameter
 from crcen.training.engine import find_device, train
@@ -318,14 +327,15 @@ def test_training_learns():
 # -- progress ----------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("memory", [None, 1])
-def test_progress_rises_to_one(memory):
+@pytest.mark.parametrize("is_tight", [False, True])
+def test_progress_rises_to_one(is_tight):
     jobs = [TrainingJob(0.5, **FAST), TrainingJob(0.9, **FAST), TrainingJob(0.5, solver="lbfgs", **FAST)]
     jobs += [
         TrainingJob(0.5, val_rows=np.arange(20), **FAST),
         TrainingJob(0.5, hidden=(), solver="lbfgs", max_epochs=99),
     ]
     shares = []
+    memory = little_memory(X, Y, jobs) if is_tight else None
     train(X, Y, jobs, device="cpu", memory_bytes=memory, progress=shares.append)
     assert len(shares) > len(jobs)
     assert shares[0] > 0
@@ -359,3 +369,11 @@ def test_only_ratios_of_sample_weights_count(scale):
 def test_a_mask_is_not_a_list_of_rows(name):
     with pytest.raises(InvalidParameter, match=f"{name} must hold row numbers: got bool values"):
         TrainingJob(0.5, **{name: np.ones(len(Y), dtype=bool)})
+
+
+def test_a_bound_that_one_network_exceeds_is_refused():
+    jobs = [TrainingJob(0.5, **FAST)]
+    enough = little_memory(X, Y, jobs)
+    assert train(X, Y, jobs, device="cpu", memory_bytes=enough)[0].network is not None
+    with pytest.raises(InvalidParameter, match=r"memory_bytes is too small: got .* needs about"):
+        train(X, Y, jobs, device="cpu", memory_bytes=enough - 1)

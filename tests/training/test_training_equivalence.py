@@ -11,6 +11,7 @@ from training_reference import (
     data_gradients,
     flat,
     initial_parameters,
+    little_memory,
     plain_logits,
     problem,
     row_weights,
@@ -62,7 +63,8 @@ def test_stacked_equals_alone_in_any_order(axis, solver, weighted):
     s = np.random.default_rng(0).exponential(size=len(Y)) if weighted else None
     alone = [train(X, Y, [job], sample_weight=s, device="cpu")[0] for job in jobs]
     shuffled = np.random.default_rng(1).permutation(len(jobs))
-    for order, memory in ((range(len(jobs)), None), (shuffled, None), (shuffled, 1), (range(len(jobs)), 30_000)):
+    tight, roomy = (little_memory(X, Y, jobs, networks) for networks in (1, 3))
+    for order, memory in ((range(len(jobs)), None), (shuffled, None), (shuffled, tight), (range(len(jobs)), roomy)):
         together = train(X, Y, [jobs[i] for i in order], sample_weight=s, device="cpu", memory_bytes=memory)
         for i, result in zip(order, together, strict=True):
             assert_same_result(result, alone[i], **tolerance)

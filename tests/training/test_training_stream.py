@@ -7,8 +7,9 @@ import pytest
 import torch
 from training_reference import initial_parameters, torch_logits, torch_row_loss
 
+from crcen.training import stream
 from crcen.training.balance import find_root, log_sums, log_sums_gap, merged_log_sums, solve_shifts
-from crcen.training.encoding import fit_encoding
+from crcen.training.encoding import column_layout, fit_encoding
 from crcen.training.stream import Batch, StreamShape, StreamTrainer, cut_evenly, encoded_rows, spread_order
 
 RNG = np.random.default_rng(0)
@@ -17,6 +18,16 @@ Y = X[:, 0] + 0.5 * RNG.normal(size=97) > 1.0
 S = RNG.uniform(0.5, 2.0, size=97)
 LAM = 0.8
 ENCODING = fit_encoding("standard", None, X, Y, S)
+
+
+@pytest.mark.parametrize("kind", ["standard", "quantile", "steps"])
+@pytest.mark.parametrize("order", ["C", "F"])
+def test_encoded_rows_are_those_of_the_encoding_rounded_once(kind, order, monkeypatch):
+    monkeypatch.setattr(stream, "_NUMBERS_AT_ONCE", 250)  # 97 rows are then encoded in two parts
+    encoding = fit_encoding(kind, column_layout(X, kind, 12), X, Y, S)
+    found = encoded_rows(encoding, X.copy(order=order))
+    np.testing.assert_array_equal(found[:, :-1], encoding(X).astype(np.float32))
+    np.testing.assert_array_equal(found[:, -1], 1.0)
 
 
 def shape(hidden=(4,), activation="tanh", seeds=(7,), epochs=3, **changes):

@@ -1,10 +1,16 @@
-"""Independent truth for the engine's tests: plain NumPy and autograd, one network at a time, no engine code."""
+"""Independent truth for the engine's tests: plain NumPy and autograd, one network at a time, no engine code.
+
+`little_memory` alone asks the planner, for what it takes to split stacks.
+"""
 
 from itertools import pairwise
 
 import numpy as np
 import torch
 from scipy.special import erf, expit
+
+from crcen.training.engine import Trainer
+from crcen.training.planner import plan, shared_bytes
 
 CPU = "cpu"
 ACTIVATION_NAMES = ("relu", "tanh", "sigmoid", "gelu", "silu")
@@ -142,3 +148,10 @@ def assert_same_result(one, other, *, rtol, atol):
     np.testing.assert_allclose(flat(one.network), flat(other.network), rtol=rtol, atol=atol)
     np.testing.assert_allclose(one.loss_curve, other.loss_curve, rtol=rtol, atol=atol)
     np.testing.assert_allclose(one.val_loss_curve, other.val_loss_curve, rtol=rtol, atol=atol)
+
+
+def little_memory(X, y, jobs, networks=1):
+    """A bound under which so many of the largest networks, and no more, can be trained at a time."""
+    data = Trainer(X, y, device=CPU).data
+    largest = max(stack.n_bytes for stack in plan(jobs, data.n_rows, data.n_inputs, 0))
+    return shared_bytes(jobs, data.n_rows, data.X.shape[1]) + networks * largest

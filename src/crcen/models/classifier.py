@@ -14,6 +14,7 @@ from sklearn.utils import check_random_state
 
 from crcen.exceptions import InvalidInput, InvalidParameter, TrainingFailed
 from crcen.models.atomic import all_or_nothing
+from crcen.models.automatic import encoding_of, epochs_of, scales_of, solver_of
 from crcen.models.fitted import FittedNetworks
 from crcen.models.incremental import IncrementalFit
 from crcen.models.probability import PROBABILITIES, disagreement, fit_map, held_out_logits, probability_folds
@@ -26,7 +27,6 @@ from crcen.models.validation import (
     check_number,
     check_rows,
     check_weights,
-    encoding_of,
     positive_label,
 )
 from crcen.theory.key_equation import key_equation_of_logits
@@ -37,18 +37,12 @@ from crcen.training.balance import solve_shifts
 from crcen.training.encoding import ENCODINGS
 from crcen.training.engine import train
 from crcen.training.jobs import Status, TrainingJob, TrainingResult
-from crcen.training.rows import n_batches
 
 __all__ = ["CRCENClassifier"]
 
 Array = NDArray[np.float64]
 
-# `solver="auto"` takes L-BFGS up to this many rows: a full batch is then as cheap as a mini-batch.
-_SMALL = 128
 _BALANCED = 1e-12  # what the solve leaves of the key equation, unless no shift can be added to logits so large
-_DEFAULT_EPOCHS = {"adam": 30, "lbfgs": 500}
-# Adam needs steps rather than passes: many rows get fewer of the default passes, down to five.
-_ENOUGH_STEPS, _FEWEST_EPOCHS = 4000, 5
 
 
 class CRCENClassifier(IncrementalFit, FittedNetworks, ClassifierMixin, BaseEstimator):
@@ -98,6 +92,11 @@ class CRCENClassifier(IncrementalFit, FittedNetworks, ClassifierMixin, BaseEstim
         ``"standard"`` without, where the model stays weighted logistic regression.
     bins : int, default=12
         The largest number of bins a column.
+    column_scales : "auto" or bool, default=False
+        Give every encoded column a learnable scale, penalised as weights are, by which its weights are multiplied. At
+        an optimum that is a penalty l2·Σ‖W_j‖ on the columns' weights W_j, a group lasso, instead of ½·l2·‖W‖² on the
+        first layer, so that columns of no use are left out. It wants a searched ``l2``. ``"auto"`` is for ``"steps"``
+        trained by Adam, and the default of `CRCENClassifierCV`.
     standardize : bool, default=True
         ``False`` takes inputs as they are, whatever ``encoding``.
     balance : bool, default=True
@@ -129,6 +128,8 @@ class CRCENClassifier(IncrementalFit, FittedNetworks, ClassifierMixin, BaseEstim
         (n_members, in, out) and (n_members, out) a layer.
     input_encoding_ : dict
         The fitted input layer as plain arrays; ``input_mean_`` and ``input_scale_`` are two of them.
+    column_scales_ : bool
+        Whether the networks were trained with scales; they are multiplied into ``coefs_``.
     shift_ : float
         Added to the averaged logit of several members by the balance solve; 0 for a single network, whose own bias
         carries it.
@@ -177,6 +178,7 @@ class CRCENClassifier(IncrementalFit, FittedNetworks, ClassifierMixin, BaseEstim
         validation_fraction: float = 0.1,
         encoding: str = "auto",
         bins: int = 12,
+        column_scales: Any = False,
         standardize: bool = True,
         balance: bool = True,
         probability: str = "shift",
@@ -199,6 +201,7 @@ class CRCENClassifier(IncrementalFit, FittedNetworks, ClassifierMixin, BaseEstim
         self.validation_fraction = validation_fraction
         self.encoding = encoding
         self.bins = bins
+        self.column_scales = column_scales
         self.standardize = standardize
         self.balance = balance
         self.probability = probability
@@ -239,6 +242,7 @@ class CRCENClassifier(IncrementalFit, FittedNetworks, ClassifierMixin, BaseEstim
         folds, fold_jobs = self._fold_jobs(jobs, target, weights)
         with progress_bar(f"{type(self).__name__}", visible=bool(self.verbose)) as progress:
             results = train(X, target, jobs + fold_jobs, sample_weight=weights, device=self.device, progress=progress)
+        self.column_scales_ = jobs[0].column_scales
         self._store(self._finite(results[: len(jobs)]), X, target, weights)
         row_weights = self.weighting_.row_weights(target, weights) if self._balances_training_rows() else None
         self._fit_probability(target, held_out_logits(folds, results[len(jobs) :], X, target, row_weights), weights)
@@ -266,6 +270,7 @@ class CRCENClassifier(IncrementalFit, FittedNetworks, ClassifierMixin, BaseEstim
             check_number(self, "max_epochs", low=1, integer=True)
         for flag in ("early_stopping", "standardize", "balance"):
             check_flag(self, flag)
+        check_choice(self, "column_scales", ("auto", True, False))
         check_choice(self, "probability", PROBABILITIES)
         check_number(self, "validation_fraction", low=0, high=0.9, open_low=True)
         if not isinstance(self.verbose, bool | np.bool_):
@@ -296,18 +301,6 @@ class CRCENClassifier(IncrementalFit, FittedNetworks, ClassifierMixin, BaseEstim
             weighting = Lam(weighting.lam)  # the counts are those of the rows given here
         return resolve(weighting, float(weights[target].sum()), float(weights[~target].sum()))
 
-    def _solver_of(self, hidden: tuple[int, ...], n_rows: int) -> str:
-        if self.solver != "auto":
-            return self.solver
-        return "lbfgs" if not hidden or n_rows <= _SMALL else "adam"
-
-    def _epochs_of(self, solver: str, n_rows: int) -> int:
-        epochs = _DEFAULT_EPOCHS[solver]
-        if solver == "adam":
-            enough = _ENOUGH_STEPS // n_batches(n_rows, int(self.batch_size))
-            epochs = min(epochs, max(enough, _FEWEST_EPOCHS))
-        return int(self.max_epochs or epochs)
-
     def _base_seed(self) -> int:
         try:
             return int(check_random_state(self.random_state).randint(2**31 - 1))
@@ -322,7 +315,7 @@ class CRCENClassifier(IncrementalFit, FittedNetworks, ClassifierMixin, BaseEstim
         base = self._base_seed()
         rows, val_rows = self._split(target, weights, base)
         hidden = check_hidden(self, self.hidden)
-        solver = self._solver_of(hidden, len(target))
+        solver, encoding = solver_of(self.solver, hidden, len(target)), encoding_of(self.encoding, hidden)
         return [
             TrainingJob(
                 lam=self.weighting_.lam,
@@ -334,14 +327,15 @@ class CRCENClassifier(IncrementalFit, FittedNetworks, ClassifierMixin, BaseEstim
                 loss=self._loss,
                 l2=float(self.l2),
                 solver=solver,
-                max_epochs=self._epochs_of(solver, len(target)),
+                max_epochs=epochs_of(self.max_epochs, solver, len(target), self.batch_size),
                 batch_size=int(self.batch_size),
                 learning_rate=float(self.learning_rate),
                 tol=float(self.tol),
                 seed=self._member_seed(base, member),
                 shuffle_seed=base,
-                encoding=encoding_of(self.encoding, hidden),
+                encoding=encoding,
                 bins=int(self.bins),
+                column_scales=scales_of(self.column_scales, encoding, solver),
                 standardize=bool(self.standardize),
                 balance=self._balances_training_rows(),
             )

@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 
 from crcen.exceptions import InvalidInput, InvalidParameter
 from crcen.models.atomic import all_or_nothing
+from crcen.models.automatic import encoding_of, epochs_of, scales_of, solver_of
 from crcen.models.classifier import CRCENClassifier
 from crcen.models.folds import checked_folds
 from crcen.models.grid import Outcome, SearchRows, Setting, is_list_of_networks, operating_points
@@ -24,11 +25,11 @@ from crcen.models.validation import (
     check_number,
     check_rows,
     check_weights,
-    encoding_of,
 )
 from crcen.theory.key_equation import key_equation_of_logits
 from crcen.theory.weighting import ClassWeighting
 from crcen.training.balance import solve_shifts
+from crcen.training.engine import Trainer
 from crcen.training.engines import ENGINES, Engine, trainer_on
 from crcen.training.jobs import TrainingJob, TrainingResult
 
@@ -73,13 +74,13 @@ class CRCENClassifierCV(CRCENClassifier):
     engine : {"local", "ray"}, default="local"
         Where the stacks are trained: in this process, or as tasks of a Ray cluster. The result is the same.
     memory_bytes : int, default=None
-        Bound on the memory of the search beside the rows themselves; a stack that would exceed it is split. ``None`` is
-        half of what is free.
+        Bound on the memory of the search beside the rows themselves; a stack that would exceed it is split, and what
+        cannot be split is refused. ``None`` is half of what is free.
     balance : "oof", True or False, default="oof"
         Solve the output bias on the out-of-fold logits, on the training rows as `CRCENClassifier` does, or not at all.
         On new rows of the benchmark the first kept closest to the key equation and had the best probabilities.
-    n_members, activation, solver, max_epochs, batch_size, learning_rate, tol, bins, standardize, pos_label, device,
-    probability, random_state, verbose
+    n_members, activation, solver, max_epochs, batch_size, learning_rate, tol, bins, column_scales, standardize,
+    pos_label, device, probability, random_state, verbose
         As in `CRCENClassifier`. ``max_epochs`` is the length of the schedule of which a cut is chosen.
 
     Attributes
@@ -126,6 +127,7 @@ class CRCENClassifierCV(CRCENClassifier):
         tol: float = 1e-5,
         encoding: Any = ("standard", "steps"),
         bins: int = 12,
+        column_scales: Any = "auto",
         standardize: bool = True,
         balance: Any = "oof",
         probability: str = "shift",
@@ -147,6 +149,7 @@ class CRCENClassifierCV(CRCENClassifier):
             tol=tol,
             encoding=encoding,
             bins=bins,
+            column_scales=column_scales,
             standardize=standardize,
             balance=balance,
             probability=probability,
@@ -231,6 +234,7 @@ class CRCENClassifierCV(CRCENClassifier):
                 tol=self.tol,
                 encoding=encoding,
                 bins=self.bins,
+                column_scales=self.column_scales,
                 standardize=self.standardize,
                 probability=self.probability,
                 device=self.device,
@@ -259,14 +263,14 @@ class CRCENClassifierCV(CRCENClassifier):
     # -- the search ----------------------------------------------------------------------------------------------
 
     def _job(self, setting: Setting, lam: float, seed: int, member: int, n_rows: int) -> TrainingJob:
-        solver = self._solver_of(setting.hidden, n_rows)
+        solver = solver_of(self.solver, setting.hidden, n_rows)
         return TrainingJob(
             lam=lam,
             hidden=setting.hidden,
             activation=self.activation,
             l2=setting.l2,
             solver=solver,
-            max_epochs=self._epochs_of(solver, n_rows),
+            max_epochs=epochs_of(self.max_epochs, solver, n_rows, self.batch_size),
             batch_size=int(self.batch_size),
             learning_rate=float(self.learning_rate),
             tol=float(self.tol),
@@ -274,6 +278,7 @@ class CRCENClassifierCV(CRCENClassifier):
             shuffle_seed=seed,
             encoding=setting.encoding,
             bins=int(self.bins),
+            column_scales=scales_of(self.column_scales, setting.encoding, solver),
             standardize=bool(self.standardize),
             balance=self._balances_training_rows(),
         )
@@ -298,7 +303,7 @@ class CRCENClassifierCV(CRCENClassifier):
             trials,
             train,
             lambda trial: self._outcome(trial, rows, scoring),
-            halving=self.halving,
+            halving=self.halving and self._has_room_for_states(trials, train),
             progress=progress,
         )
 
@@ -368,8 +373,14 @@ class CRCENClassifierCV(CRCENClassifier):
             oof[held_out] = np.mean([*logits, chosen.logits[held_out]] if known else logits, axis=0)
         return members, oof
 
+    def _has_room_for_states(self, trials: list[Trial], train: Engine) -> bool:
+        """Whether what one part of a schedule leaves to the next takes no more than a quarter of the bound."""
+        if self.memory_bytes is None or not isinstance(train, Trainer):
+            return True
+        return sum(train.state_bytes(job) for trial in trials for job in trial.jobs) <= self.memory_bytes // 4
+
     def _trainer(self, rows: SearchRows) -> Engine:
-        bound = None if self.memory_bytes is None else self.memory_bytes - self._record_bytes()
+        bound = None if self.memory_bytes is None else self.memory_bytes // 2
         how = {"sample_weight": rows.weights, "device": self.device, "memory_bytes": bound}
         return trainer_on(self.engine, rows.X, rows.target, **how)
 
@@ -387,6 +398,8 @@ class CRCENClassifierCV(CRCENClassifier):
     ) -> None:
         """Set every fitted attribute."""
         chosen = outcomes[best]
+        solver = solver_of(self.solver, chosen.setting.hidden, len(rows.X))
+        self.column_scales_ = scales_of(self.column_scales, chosen.setting.encoding, solver)
         self._store(self._finite(members), rows.X, rows.target, rows.weights)
         seen = np.isfinite(oof)
         self.oof_key_equation_ = key_equation_of_logits(

@@ -76,9 +76,9 @@ def stationarity(model: CRCENClassifier, X: Any, y: Any, sample_weight: Any = No
         raise InvalidInput(f"y must hold one label of {listed} for each of the {len(rows)} rows.")
     target = labels == model.pos_label_
     row_weights = model._training_weighting().row_weights(target, check_weights(sample_weight, rows))
-    members = [
-        gradient_of(network, rows, target, row_weights, model._loss, model._penalty()) for network in model._networks()
-    ]
+    how = (row_weights, model._loss, model._penalty())
+    scaled = getattr(model, "column_scales_", False)
+    members = [gradient_of(network, rows, target, *how, scaled=scaled) for network in model._networks()]
     weights, biases = zip(*members, strict=True)
     return Stationarity(
         [np.stack(layer) for layer in zip(*weights, strict=True)],

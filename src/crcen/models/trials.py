@@ -33,7 +33,7 @@ class Trial:
     """One setting on every fold: its jobs, and what they have given so far."""
 
     def __init__(self, setting: Setting, jobs: Sequence[TrainingJob]) -> None:
-        self.setting, self._jobs = setting, jobs
+        self.setting, self.jobs = setting, jobs
         self.epochs: list[int] = []
         # Log loss of every record, the mean over folds; whoever scores the trial adds to it.
         self.losses: list[float] = []
@@ -44,21 +44,21 @@ class Trial:
     @property
     def n_folds(self) -> int:
         """Number of folds."""
-        return len(self._jobs)
+        return len(self.jobs)
 
     @property
     def schedule(self) -> int:
         """Epochs of the whole schedule."""
-        return self._jobs[0].max_epochs
+        return self.jobs[0].max_epochs
 
     @property
     def goes_in_parts(self) -> bool:
         """Whether training can stop and go on."""
-        return self._jobs[0].solver == "adam"
+        return self.jobs[0].solver == "adam"
 
     def next_jobs(self, stop: int) -> Iterable[TrainingJob]:
         """The jobs that train every fold up to an epoch, from where it was left."""
-        for job, state in zip(self._jobs, self._states, strict=True):
+        for job, state in zip(self.jobs, self._states, strict=True):
             yield replace(job, start=state, stop_epoch=stop, leaves_state=True) if self.goes_in_parts else job
 
     def take(self, results: Sequence[TrainingResult]) -> None:
@@ -71,7 +71,7 @@ class Trial:
 
     def forget(self) -> None:
         """Let go of what only a further part would need."""
-        self._latest, self._states, self._records = [], [None] * self.n_folds, [[] for _ in self._jobs]
+        self._latest, self._states, self._records = [], [None] * self.n_folds, [[] for _ in self.jobs]
 
     def latest(self, fold: int, X: Array) -> Array:
         """Held-out logits of the last part (records, n): recorded in training, or the one record of how it ended."""

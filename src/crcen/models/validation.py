@@ -19,7 +19,6 @@ __all__ = [
     "check_number",
     "check_rows",
     "check_weights",
-    "encoding_of",
     "positive_label",
 ]
 
@@ -59,13 +58,6 @@ def check_flag(owner: object, name: str) -> None:
     if not isinstance(getattr(owner, name), bool | np.bool_):
         value = getattr(owner, name)
         raise InvalidParameter(f"{name} of {type(owner).__name__} must be True or False: got {value!r}.")
-
-
-def encoding_of(encoding: str, hidden: tuple[int, ...]) -> str:
-    """What ``"auto"`` stands for; see `CRCENClassifier`."""
-    if encoding != "auto":
-        return encoding
-    return "steps" if hidden else "standard"
 
 
 def check_hidden(owner: object, hidden: Any) -> tuple[int, ...]:

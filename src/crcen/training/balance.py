@@ -76,37 +76,33 @@ def balance_shift(
 
 
 def solve_shifts(
-    y: NDArray[np.bool_],
-    logits: NDArray[np.float64],
-    weights: NDArray[np.float64],
-    device: torch.device | str = "cpu",
+    y: NDArray[np.bool_], logits: NDArray[np.float64] | Tensor, weights: NDArray[np.float64] | Tensor
 ) -> NDArray[np.float64]:
-    """Shifts of M networks at once, each from its own logits and weights.
+    """Shifts of M networks at once, each from its own logits and weights; tensors are solved for where they lie.
 
     Shape
     -----
     y (n,); logits (M, n); weights (M, n) or (1, n); result (M,).
     """
-    used = (weights > 0).any(axis=0)
+    outputs, row_weights = _tensor(logits), _tensor(weights)
+    used = (row_weights > 0).any(0).cpu().numpy()
     pos, neg = y & used, ~y & used
     if not pos.any() or not neg.any():
         missing = "positive" if not pos.any() else "negative"
         raise InvalidInput(f"the balance solve needs rows of both classes with weight: no {missing} row was given.")
-    with THREADS.for_work(_OPERATIONS_A_LOGIT * logits.size):
-        return _solve(logits, weights, pos, neg, device)
+    with THREADS.for_work(_OPERATIONS_A_LOGIT * outputs.numel()):
+        return _solve(outputs, row_weights, pos, neg)
 
 
-def _solve(
-    logits: NDArray[np.float64],
-    weights: NDArray[np.float64],
-    pos: NDArray[np.bool_],
-    neg: NDArray[np.bool_],
-    device: torch.device | str,
-) -> NDArray[np.float64]:
-    out_pos, out_neg = (torch.from_numpy(np.ascontiguousarray(logits[:, part])).to(device) for part in (pos, neg))
-    log_pos, log_neg = (
-        torch.from_numpy(np.ascontiguousarray(weights[:, part])).to(device).log() for part in (pos, neg)
-    )
+def _tensor(values: NDArray[np.float64] | Tensor) -> Tensor:
+    """An array as a tensor that shares its memory where torch allows it."""
+    return values if isinstance(values, Tensor) else torch.from_numpy(np.require(values, requirements=["C", "W"]))
+
+
+def _solve(logits: Tensor, weights: Tensor, pos: NDArray[np.bool_], neg: NDArray[np.bool_]) -> NDArray[np.float64]:
+    rows = [torch.from_numpy(np.flatnonzero(part)).to(logits.device) for part in (pos, neg)]
+    out_pos, out_neg = (logits.index_select(1, part) for part in rows)
+    log_pos, log_neg = (weights.index_select(1, part).log() for part in rows)
 
     # Outside these ends one of the two sums dominates whatever the logits are.
     spread = (log_pos.logsumexp(1) - log_neg.logsumexp(1)).abs() + 40.0
@@ -189,9 +185,9 @@ def log_sums_gap(sums: Tensor) -> tuple[Tensor, Tensor]:
 
 
 def relative_residual(
-    y: NDArray[np.bool_], logits: NDArray[np.float64], weights: NDArray[np.float64]
+    y: NDArray[np.bool_], logits: NDArray[np.float64] | Tensor, weights: NDArray[np.float64] | Tensor
 ) -> NDArray[np.float64]:
     """|Σ w (y − q)| / Σ w of M networks: logits (M, n), weights (M, n) or (1, n) → (M,)."""
-    a, w = torch.from_numpy(logits), torch.from_numpy(weights)
-    error = torch.where(torch.from_numpy(y), torch.sigmoid(-a), -torch.sigmoid(a))
-    return ((w * error).sum(1).abs() / w.sum(1)).numpy()
+    a, w = _tensor(logits), _tensor(weights)
+    error = torch.where(torch.from_numpy(y).to(a.device), torch.sigmoid(-a), -torch.sigmoid(a))
+    return ((w * error).sum(1).abs() / w.sum(1)).cpu().numpy()

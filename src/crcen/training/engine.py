@@ -19,7 +19,17 @@ from numpy.typing import ArrayLike, NDArray
 from crcen.exceptions import DeviceMissing, InvalidInput, InvalidParameter
 from crcen.theory.rows import check_binary_target, check_row_weights
 from crcen.training.jobs import TrainingJob, TrainingResult
-from crcen.training.planner import Groups, Inputs, free_memory, halves, pieces, plan, step_operations
+from crcen.training.planner import (
+    Groups,
+    Inputs,
+    free_memory,
+    halves,
+    n_parameters,
+    pieces,
+    plan,
+    shared_bytes,
+    step_operations,
+)
 from crcen.training.rows import TrainingData
 from crcen.training.stack_run import Report, StackRun
 from crcen.training.threads import FEW_THREADS, OPERATIONS_FOR_THREADS, THREADS
@@ -67,7 +77,8 @@ def train(
     device
         ``"auto"``, ``"cpu"`` or ``"cuda"``.
     memory_bytes
-        Bound on what is trained at a time; default half of what is free. A stack that does not fit is split.
+        Bound on memory beside the rows; default half of what is free. A stack that does not fit is split; a bound that
+        a single network exceeds is refused.
     progress
         Called with the share of all work that is done, from 0 to 1.
 
@@ -104,6 +115,7 @@ class Trainer:
         if weights.any():  # only their ratios count, and float32 holds no weight of 1e-45
             weights = weights / weights[weights > 0].mean()
         where = find_device(device)
+        self.is_bound_given = memory_bytes is not None
         self.bound = memory_bytes if memory_bytes is not None else int(_SHARE_OF_FREE_MEMORY * free_memory(where))
         self.data = TrainingData(features, target, weights, where)
 
@@ -117,9 +129,8 @@ class Trainer:
                 checked.add(key)
                 _check(job, data.y, data.sample_weight)
         threads = THREADS.get() if data.device.type == "cpu" else 1
-        at_once = min(threads, _MOST_WORKERS)
-        stacks = [stack.groups for stack in plan(jobs, data.n_rows, data.n_inputs, self.bound // at_once)]
-        workers = _workers(stacks, jobs, data.n_inputs, threads)
+        stacks, at_once = self._stacks(jobs, min(threads, _MOST_WORKERS))
+        workers = min(at_once, _workers(stacks, jobs, data.n_inputs, threads))
         work = pieces(stacks, jobs, data.n_inputs, workers)
         if not work:
             return []
@@ -130,6 +141,29 @@ class Trainer:
             with THREADS.set(threads if heavy else 1):
                 results |= _train_or_split(groups, jobs, data, meter.reporter(i))
         return [results[position] for position in range(len(jobs))]
+
+    def _stacks(self, jobs: Sequence[TrainingJob], at_once: int) -> tuple[list[Groups], int]:
+        """Stacks, and how many of them, at most ``at_once``, keep the bound together."""
+        data = self.data
+        shared = shared_bytes(jobs, data.n_rows, data.X.shape[1])
+        for count in range(at_once, 0, -1):
+            limit = max(self.bound - shared, 0) // count
+            stacks = plan(jobs, data.n_rows, data.n_inputs, limit)
+            largest = max((stack.n_bytes for stack in stacks), default=0)
+            if largest <= limit:
+                break
+        if self.is_bound_given and largest > limit:
+            needed = -(-(largest + shared) // 2**20)
+            raise InvalidParameter(
+                f"memory_bytes is too small: got {self.bound / 2**20:.0f} MiB beside what is recorded, and the largest "
+                f"network needs about {needed} MiB; give more, or take a smaller network, fewer bins or the standard "
+                f"encoding."
+            )
+        return [stack.groups for stack in stacks], count
+
+    def state_bytes(self, job: TrainingJob) -> int:
+        """Size of the state that a job leaves."""
+        return 12 * n_parameters(job, self.data.n_inputs)
 
 
 def _check(job: TrainingJob, y: NDArray[np.bool_], sample_weight: NDArray[np.float64]) -> None:

@@ -65,6 +65,8 @@ class TrainingJob:
         Initial parameters and batch order. Both belong to the job, so its result depends on no other job.
     encoding, bins
         How inputs are encoded (see `crcen.training.encoding`), and the largest number of bins a column.
+    column_scales
+        Whether every encoded column has a learnable scale, penalised as the weights are; for Adam.
     standardize, balance
         Whether inputs are standardised by the job's own rows, and whether the output bias is solved for.
     stop_epoch
@@ -95,6 +97,7 @@ class TrainingJob:
     shuffle_seed: int = 0
     encoding: str = "standard"
     bins: int = 12
+    column_scales: bool = False
     standardize: bool = True
     balance: bool = True
     stop_epoch: int | None = None
@@ -126,6 +129,8 @@ class TrainingJob:
                 raise InvalidParameter(f"{name} must hold row numbers: got {np.asarray(given).dtype} values.")
         if self.solver != "adam" and (self.start is not None or self.leaves_state):
             raise InvalidParameter(f"only solver='adam' can stop and go on: got {self.solver!r}.")
+        if self.solver != "adam" and self.column_scales:
+            raise InvalidParameter(f"column_scales needs solver='adam': got {self.solver!r}.")
         if self.leaves_state and self.val_rows is not None and not self.record_every:
             raise InvalidParameter("a job that leaves its state cannot stop early; use record_every.")
         last = min(self.max_epochs, self.stop_epoch or self.max_epochs)

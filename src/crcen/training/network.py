@@ -12,11 +12,10 @@ from crcen.training.activations import ACTIVATIONS
 from crcen.training.encoding import InputEncoding
 from crcen.training.threads import THREADS
 
-__all__ = ["Network", "stacked_logits", "uniform"]
+__all__ = ["Network", "device_logits", "stacked_logits", "uniform"]
 
 _ROWS_AT_ONCE = 2048
 _NUMBERS_AT_ONCE = 2**27
-_CPU = torch.device("cpu")
 
 # splitmix64's constants, as signed 64-bit numbers.
 _GOLDEN, _MIX_1, _MIX_2 = -0x61C8864680B583EB, -0x40A7B892E31B1A47, -0x6B2FB644ECCEEE15
@@ -55,14 +54,20 @@ class Network:
 
 
 def stacked_logits(
+    X: Array, encoding: InputEncoding, weights: Sequence[Array], biases: Sequence[Array], activation: str
+) -> Array:
+    """`device_logits` on the CPU, as an array."""
+    return device_logits(X, encoding, weights, biases, activation, torch.device("cpu")).numpy()
+
+
+def device_logits(
     X: Array,
     encoding: InputEncoding,
     weights: Sequence[Array],
     biases: Sequence[Array],
     activation: str,
-    *,
-    device: torch.device = _CPU,
-) -> Array:
+    device: torch.device,
+) -> Tensor:
     """Float64 logits of M networks of one shape that share their input encoding.
 
     This is the one path from stored parameters to logits: the balance solve and every prediction use it.
@@ -81,7 +86,7 @@ def stacked_logits(
     ]
     models, widest = weights[0].shape[0], max(w.shape[2] for w in weights)
     at_once = max(64, min(_ROWS_AT_ONCE, _NUMBERS_AT_ONCE // (models * widest)))
-    logits = np.empty((models, X.shape[0]))
+    logits = torch.empty(models, X.shape[0], dtype=torch.float64, device=device)
     with torch.inference_mode(), THREADS.for_work(float(X.shape[0]) * sum(w.size for w in weights)):
         for start in range(0, X.shape[0], at_once):
             chunk = np.ascontiguousarray(X[start : start + at_once], dtype=np.float64)
@@ -89,7 +94,7 @@ def stacked_logits(
             for weight, bias in layers[:-1]:
                 h = act(h @ weight + bias)
             weight, bias = layers[-1]
-            logits[:, start : start + at_once] = (h @ weight + bias)[..., 0].cpu().numpy()
+            logits[:, start : start + at_once] = (h @ weight + bias)[..., 0]
     return logits
 
 

@@ -11,7 +11,18 @@ import torch
 from crcen.training.jobs import TrainingJob
 from crcen.training.rows import digest, n_batches
 
-__all__ = ["Groups", "Inputs", "PlannedStack", "free_memory", "halves", "pieces", "plan", "step_operations"]
+__all__ = [
+    "Groups",
+    "Inputs",
+    "PlannedStack",
+    "free_memory",
+    "halves",
+    "n_parameters",
+    "pieces",
+    "plan",
+    "shared_bytes",
+    "step_operations",
+]
 
 # The number of encoded columns that a job's network reads.
 Inputs = Callable[[TrainingJob], int]
@@ -19,9 +30,13 @@ Inputs = Callable[[TrainingJob], int]
 # Positions in a job list, one row a group.
 Groups = tuple[tuple[int, ...], ...]
 
-# Adam keeps parameters, gradient, two moments and scratch; L-BFGS history pairs, points and directions besides.
-_ADAM_COPIES = 7
+# Adam keeps parameters, gradient, two moments, penalties and scratch, and hands networks out in float64, which counts
+# twice; L-BFGS has history pairs, points and directions besides.
+_ADAM_COPIES = 10
 _LBFGS_COPIES = 36
+# Beside stacks: rows that are worked on at a time in float64, and labels, weights and indices of every row.
+_WORK_BYTES = 2**23
+_BYTES_A_ROW = 64
 _ACTIVATION_COPIES = 4
 _LBFGS_ROWS = 2048
 _VALIDATION_ROWS = 512
@@ -88,7 +103,7 @@ def _common_key(job: TrainingJob, n_rows: int) -> tuple[object, ...]:
     batches = n_batches(n_pool, job.batch_size) if job.solver == "adam" else 0
     shape = job.hidden if job.solver == "lbfgs" else (len(job.hidden) == 0,)
     rate = job.learning_rate if job.solver == "adam" else job.tol
-    encoded = (job.standardize, job.encoding, job.bins)
+    encoded = (job.standardize, job.encoding, job.bins, job.column_scales)
     watched = (job.val_rows is not None, job.stop_epoch, job.record_every)
     resumed = (job.start.epoch if job.start else 0, job.leaves_state)
     return (job.solver, shape, job.activation, job.loss, job.max_epochs, batches, rate, *watched, *resumed, *encoded)
@@ -143,6 +158,18 @@ def pieces(stacks: Sequence[Groups], jobs: Sequence[TrainingJob], n_inputs: Inpu
     return [groups for _, groups in sorted(parts, key=lambda part: -part[0])]
 
 
+def n_parameters(job: TrainingJob, n_inputs: Inputs) -> int:
+    """Numbers that the training of a network moves."""
+    sizes = (n_inputs(job), *job.hidden, 1)
+    return sum(prod(pair) + pair[1] for pair in pairwise(sizes)) + (sizes[0] if job.column_scales else 0)
+
+
+def shared_bytes(jobs: Sequence[TrainingJob], n_rows: int, n_features: int) -> int:
+    """What all stacks read, beside the rows themselves."""
+    copies = {(4 if job.solver == "adam" else 8, job.standardize) for job in jobs if job.encoding == "standard"}
+    return n_rows * (_BYTES_A_ROW + n_features * sum(size for size, _ in copies)) + _WORK_BYTES
+
+
 def _stack_bytes(groups: Groups, jobs: Sequence[TrainingJob], n_rows: int, n_inputs: Inputs) -> int:
     example = jobs[groups[0][0]]
     is_adam = example.solver == "adam"
@@ -160,10 +187,10 @@ def _stack_bytes(groups: Groups, jobs: Sequence[TrainingJob], n_rows: int, n_inp
     parameters = units = 0
     width = n_inputs(example)
     for position in groups[0]:
-        sizes = (width, *jobs[position].hidden, 1)
-        parameters += sum(prod(pair) + pair[1] for pair in pairwise(sizes))
-        units += sum(sizes[1:])
-    copies = _ADAM_COPIES if is_adam else _LBFGS_COPIES
-    # L-BFGS keeps the weights of every row and network; Adam gathers an epoch's rows at once.
-    held = n_pool * (width + 4 + (0 if is_adam else len(groups[0]))) + n_watched * (width + 4)
+        parameters += n_parameters(jobs[position], n_inputs)
+        units += sum((*jobs[position].hidden, 1))
+    copies = (_ADAM_COPIES if is_adam else _LBFGS_COPIES) + example.column_scales
+    # L-BFGS keeps the weights of every row and network; Adam gathers an epoch's rows at once, or all rows are encoded.
+    n_held = n_pool if example.encoding == "standard" else n_rows
+    held = n_held * width + n_pool * (4 + (0 if is_adam else len(groups[0]))) + n_watched * (width + 4)
     return len(groups) * itemsize * (copies * parameters + _ACTIVATION_COPIES * rows * units + held)

@@ -10,6 +10,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor
+from torch.nn.functional import pad
 
 from crcen.training.encoding import INPUT_LIMIT, InputEncoding, column_layout, fit_encoding, raw, standardization
 from crcen.training.jobs import TrainingJob
@@ -17,7 +18,8 @@ from crcen.training.jobs import TrainingJob
 __all__ = ["BatchIndex", "RowFeed", "TrainingData", "digest", "n_batches"]
 
 _LARGEST_SLOPE = 100.0
-_ROWS_AT_ONCE = 8192
+# Encoded numbers that are worked out at a time, in float64.
+_NUMBERS_AT_ONCE = 2**19
 
 Index = NDArray[np.int64]
 Array = NDArray[np.float64]
@@ -101,8 +103,9 @@ class TrainingData:
             found = self._encoded.get(key)
             if found is None:
                 found = self._encoded[key] = torch.empty(self.n_rows, encoding.size, dtype=dtype, device=self.device)
-                for start in range(0, self.n_rows, _ROWS_AT_ONCE):
-                    part = slice(start, start + _ROWS_AT_ONCE)
+                at_once = max(64, _NUMBERS_AT_ONCE // encoding.size)
+                for start in range(0, self.n_rows, at_once):
+                    part = slice(start, start + at_once)
                     found[part] = torch.from_numpy(encoding(self.X[part])).to(self.device, dtype)
         return found
 
@@ -226,11 +229,7 @@ class RowFeed:
     def batches(self, index: "BatchIndex") -> Iterator[tuple[Tensor, Tensor, Tensor]]:
         """Encoded rows (G, B, F+1), labels (G or 1, B, 1) and row weights (G, B, 1) of each batch, in one buffer."""
         groups, (orders, count, _) = self._weights.shape[0], index.rows.shape
-        if orders == 1:
-            weights = self._weights[:, index.positions[0]]
-        else:
-            weights = self._weights.gather(1, index.positions.view(groups, -1)).view(groups, count, -1)
-        y = self._y[index.rows]
+        y, weights = self._labels_and_weights(index)
         x = self._x[index.rows] if self._own is None else None
         batch = torch.ones(groups, y.shape[2], self._width + 1, dtype=self.dtype, device=self.data.device)
         for i in range(count):
@@ -240,6 +239,32 @@ class RowFeed:
                 for group, own in enumerate(self._own):
                     batch[group, :, :-1] = own[index.rows[min(group, orders - 1), i]]
             yield batch, y[:, i, :, None], weights[:, i, :, None]
+
+    def epoch(self, index: "BatchIndex", *, columns: int, rows: int) -> tuple[Tensor, Tensor, Tensor]:
+        """All of `batches` at once, filled up with zeros to so many columns (the ones are one of them) and rows.
+
+        Encoded rows (G, batches, rows, columns), labels (G or 1, batches, rows) and row weights (G, batches, rows).
+        """
+        groups, (orders, count, size) = self._weights.shape[0], index.rows.shape
+        x = torch.zeros(groups, count, rows, columns, dtype=self.dtype, device=self.data.device)
+        x[..., self._width] = 1.0
+        encoded = x[:, :, :size, : self._width]
+        if self._own is None:
+            torch.addcmul(self._offset[:, None], self._x[index.rows], self._slope[:, None], out=encoded)
+        else:
+            for group, own in enumerate(self._own):
+                encoded[group] = own[index.rows[min(group, orders - 1)]]
+        y, weights = (pad(part, (0, rows - size)) for part in self._labels_and_weights(index))
+        return x, y, weights
+
+    def _labels_and_weights(self, index: "BatchIndex") -> tuple[Tensor, Tensor]:
+        """Of the rows of all batches: labels (G or 1, batches, rows) and row weights (G, batches, rows)."""
+        groups, (orders, count, _) = self._weights.shape[0], index.rows.shape
+        if orders == 1:
+            weights = self._weights[:, index.positions[0]]
+        else:
+            weights = self._weights.gather(1, index.positions.view(groups, -1)).view(groups, count, -1)
+        return self._y[index.rows], weights
 
 
 @dataclass(frozen=True)

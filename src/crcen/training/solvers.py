@@ -12,6 +12,7 @@ from typing import Protocol
 import torch
 from torch import Tensor
 
+from crcen.training.fused import FusedEpochs, is_fusable
 from crcen.training.rows import BatchIndex, RowFeed, n_batches
 from crcen.training.stack import Stack
 
@@ -94,7 +95,7 @@ class Adam:
         self.batches_an_epoch = n_batches(n_rows, batch_size)
         self.total_steps = max_epochs * self.batches_an_epoch
         self.epoch, self.taken = epoch, epoch * self.batches_an_epoch
-        self.penalty = stack.spread(objective.l2)
+        self.penalty = stack.penalties(objective.l2)
         # A batch holds 1/batches of the weight, so this makes its gradient an unbiased estimate of the whole.
         self.batch_objective = Objective(
             objective.pos_weight * self.batches_an_epoch, objective.neg_weight * self.batches_an_epoch, objective.l2
@@ -102,7 +103,12 @@ class Adam:
         self.first_moment = torch.zeros_like(stack.flat)
         self.second_moment = torch.zeros_like(stack.flat)
         self.scratch = torch.empty_like(stack.flat)
-        # On CUDA a whole epoch is captured as one graph: launching its small kernels one by one takes most of the time.
+        # On CUDA an epoch is one kernel, or else is captured as one graph: launching its many small kernels one by one
+        # takes most of the time.
+        both, moments = self.batch_objective, (self.first_moment, self.second_moment)
+        weights = (both.pos_weight, both.neg_weight, both.l2)
+        can_fuse = is_fusable(stack, tells_loss=tells_loss)
+        self._fused = FusedEpochs(stack, moments, weights, _BETAS) if can_fuse else None
         self._index: BatchIndex | None = None
         self._graph: torch.cuda.CUDAGraph | None = None
         self._captured = torch.empty(0)
@@ -116,6 +122,10 @@ class Adam:
         """One epoch; the loss is the mean over its batches, plus the penalty at its end (zero where nobody asks)."""
         index = self.feed.epoch_index(self.seeds, self.epoch, self.batch_size)
         self.epoch += 1
+        if self._fused:
+            self._set_factors()
+            self.taken = self.epoch * self.batches_an_epoch
+            return self._fused.run(self.feed, index, self._device_factors, tells_loss=self.tells_loss)
         if self.stack.device.type != "cuda":
             return self._run(index)
         self._set_factors()

@@ -27,6 +27,9 @@ from crcen.training.network import uniform
 
 __all__ = ["Block", "Stack"]
 
+# A scale moves this many times as fast as a weight, as in RealMLP. Adam's steps have a length of their own, so a stored
+# number that counts this many times does that.
+_SCALE_SPEED = 6.0
 # Up to so many networks of a group one output product, most of it zeros, beats a product for each of several widths.
 _JOINT_MODELS = 32
 
@@ -82,6 +85,8 @@ class Stack:
     joint
         Whether the output layers of a group's networks may be one matrix product, with zeros where a hidden unit is
         another network's. That is faster, but where one network overflows, zero times infinity spoils its neighbours.
+    scaled
+        Whether every input of a network has a learnable scale, by which its first weights are multiplied.
     """
 
     def __init__(
@@ -95,6 +100,7 @@ class Stack:
         device: torch.device,
         *,
         joint: bool = True,
+        scaled: bool = False,
     ) -> None:
         self.n_groups, self.n_features, self.n_models = n_groups, n_features, len(shapes)
         self.blocks = _blocks(shapes)
@@ -102,7 +108,7 @@ class Stack:
         self.width = self.blocks[-1].columns.stop
         self.activation = ACTIVATIONS[activation]
         self.loss = LOSSES[loss]
-        self.dtype, self.device = dtype, device
+        self.dtype, self.device, self.is_scaled = dtype, device, scaled
         shallow = all(len(block.hidden) == 1 for block in self.blocks)
         # A GPU is short of memory traffic, which a product of matrices has least of; a CPU is short of calls and cache.
         self._by_products = device.type == "cuda"
@@ -113,6 +119,9 @@ class Stack:
         self.first, self.tail, self.outputs = self._views(self.flat)
         self.first_grad, self.tail_grad, self.outputs_grad = self._views(self.grad)
         self.tail_of_grad = self.grad[self.first_grad.numel() :]
+        # The first layer as it takes effect, and then its gradient.
+        self._effective = torch.empty_like(self.first) if scaled else self.first
+        self._scale_values = torch.empty_like(self._scales(self.flat))
         if self.is_joint:
             owner = [m for m, hidden in enumerate(shapes) for _ in range(hidden[0])]
             self._joint = torch.zeros(n_groups, self.width, len(shapes), dtype=dtype, device=device)
@@ -132,6 +141,8 @@ class Stack:
         if not self.is_linear:
             yield (self.n_groups, sum(block.size * block.hidden[-1] for block in self.blocks))
             yield (self.n_groups, self.n_models)
+        if self.is_scaled:
+            yield (self.n_groups, self.n_features, self.n_models)
 
     def _views(self, flat: Tensor) -> tuple[Tensor, list[BlockTensors], tuple[Tensor, Tensor]]:
         """First layer, what follows it block by block, and the output weights and biases of all blocks together."""
@@ -145,7 +156,7 @@ class Stack:
         if self.is_linear:
             return first, [], (first, first)
         inner = [[(next(tensors), next(tensors)) for _ in block.hidden[1:]] for block in self.blocks]
-        out_weight, out_bias = tensors
+        out_weight, out_bias = next(tensors), next(tensors)
         tail, column = [], 0
         for block, layers in zip(self.blocks, inner, strict=True):
             width = block.size * block.hidden[-1]
@@ -154,13 +165,26 @@ class Stack:
             column += width
         return first, tail, (out_weight, out_bias)
 
+    def _scales(self, flat: Tensor) -> Tensor:
+        """The stored scales, (G, F, M); empty where there are none."""
+        size = self.n_groups * self.n_features * self.n_models if self.is_scaled else 0
+        return flat[flat.numel() - size :].view(self.n_groups, -1, self.n_models)
+
+    def _columns(self, first: Tensor) -> Iterator[tuple[Block, Tensor]]:
+        """Each block with its networks' first weights, without biases, as (G, F, K, H)."""
+        for block in self.blocks:
+            h = block.hidden[0] if block.hidden else 1
+            shape = (self.n_groups, self.n_features, block.size, h)
+            yield block, first[:, :-1, block.columns].view(shape)
+
     # -- networks in and out -----------------------------------------------------------------------------------------
 
     def initialise(self, seeds: Tensor, output_bias: Tensor) -> None:
         """Glorot-uniform weights and biases from each network's own seed, output biases as given; both (G, M).
 
-        A network without hidden layer starts at zero: its objective is convex.
+        A network without hidden layer starts at zero: its objective is convex. Scales start at one.
         """
+        self._scales(self.flat).fill_(1.0 / _SCALE_SPEED)
         for block, (weights, biases) in zip(self.blocks, self.layers(self.flat), strict=True):
             biases[-1][..., 0] = output_bias[:, block.models]
             if not block.hidden:
@@ -206,8 +230,11 @@ class Stack:
             own[group, k] = torch.from_numpy(new)
 
     def arrays(self, flat: Tensor) -> list[tuple[list[NDArray[np.float64]], list[NDArray[np.float64]]]]:
-        """`layers` as float64 arrays on the host."""
+        """`layers` as float64 arrays on the host, the scales multiplied in."""
         host = flat.detach().to("cpu", torch.float64, copy=True)
+        if self.is_scaled:
+            first = self._views(host)[0]
+            self._scale_columns(first, self._scales(host) * _SCALE_SPEED, out=first)
         return [
             ([w.contiguous().numpy() for w in weights], [b.contiguous().numpy() for b in biases])
             for weights, biases in self.layers(host)
@@ -216,18 +243,30 @@ class Stack:
     def vectors(self, flat: Tensor) -> list[Tensor]:
         """For each block the parameters of its networks as vectors, (G, K, parameters of a network), copied."""
         return [
-            torch.cat([part.reshape(self.n_groups, block.size, -1) for part in (*weights, *biases)], dim=2)
-            for block, (weights, biases) in zip(self.blocks, self.layers(flat), strict=True)
+            torch.cat([part.reshape(self.n_groups, block.size, -1) for part in parts], dim=2)
+            for block, parts in zip(self.blocks, self._parts(flat), strict=True)
         ]
 
     def load(self, flat: Tensor, vectors: Sequence[Tensor]) -> None:
         """Write what `vectors` gave back into ``flat``."""
-        for (weights, biases), values in zip(self.layers(flat), vectors, strict=True):
+        for parts, values in zip(self._parts(flat), vectors, strict=True):
             start = 0
-            for part in (*weights, *biases):
+            for part in parts:
                 size = prod(part.shape[2:])
                 part.copy_(values[..., start : start + size].view(part.shape))
                 start += size
+
+    def _parts(self, flat: Tensor) -> Iterator[list[Tensor]]:
+        """All that belongs to each block's networks, (G, K, …) each, as views of ``flat``."""
+        scales = self._scales(flat).transpose(1, 2)
+        for block, (weights, biases) in zip(self.blocks, self.layers(flat), strict=True):
+            yield [*weights, *biases, scales[:, block.models]] if self.is_scaled else [*weights, *biases]
+
+    def penalties(self, l2: Tensor) -> Tensor:
+        """The penalty of every parameter, zero for biases, from that of every network (G, M)."""
+        flat = self.spread(l2)
+        self._scales(flat).mul_(_SCALE_SPEED**2)
+        return flat
 
     def spread(self, per_model: Tensor, *, biases: bool = False) -> Tensor:
         """A value per network (G, M) as a vector over the flat parameters; zero on biases unless they are asked for."""
@@ -247,6 +286,8 @@ class Stack:
                 tensors.out_weight.copy_(values[:, :, None].expand_as(tensors.out_weight))
                 if biases:
                     tensors.out_bias.copy_(values)
+        if self.is_scaled:
+            self._scales(flat).copy_(per_model[:, None].expand(-1, self.n_features, -1))
         return flat
 
     def per_model(self, values: Tensor) -> Tensor:
@@ -263,13 +304,34 @@ class Stack:
                     total = total + weight.sum((2, 3)) + bias.sum((2, 3))
                 total = total + tensors.out_weight.sum(-1) + tensors.out_bias
             sums.append(total)
-        return torch.cat(sums, dim=1)
+        return torch.cat(sums, dim=1) + self._scales(values).sum(1)
 
     # -- a batch ---------------------------------------------------------------------------------------------------
 
     def _first_layer(self, x: Tensor) -> Tensor:
         """x (G, B, F+1) with ones in the last column → (G, B, all first hidden units), in a buffer."""
-        return torch.bmm(x, self.first, out=self._buffers_of(x.shape[1])[0])
+        if self.is_scaled:
+            torch.mul(self._scales(self.flat), _SCALE_SPEED, out=self._scale_values)
+            self._scale_columns(self.first, self._scale_values, out=self._effective)
+        return torch.bmm(x, self._effective, out=self._buffers_of(x.shape[1])[0])
+
+    def _scale_columns(self, first: Tensor, scales: Tensor, *, out: Tensor) -> None:
+        """Weights (G, F+1, …) times scales (G, F, M) into ``out``; the last row, of biases, is copied."""
+        out[:, -1] = first[:, -1]
+        for (block, own), (_, target) in zip(self._columns(first), self._columns(out), strict=True):
+            torch.mul(own, scales[:, :, block.models, None], out=target)
+
+    def _take_first_gradient(self, x: Tensor, back: Tensor, keep: float) -> None:
+        """Put, or add, the gradient of the first layer into `grad`, from that at its outputs."""
+        if not self.is_scaled:
+            self.first_grad.baddbmm_(x.transpose(1, 2), back, beta=keep)
+            return
+        found = torch.bmm(x.transpose(1, 2), back, out=self._effective)
+        scale_grad = self._scales(self.grad)
+        for (block, own), (_, effective) in zip(self._columns(self.first), self._columns(found), strict=True):
+            scale_grad[:, :, block.models].add_((effective * own).sum(-1), alpha=_SCALE_SPEED)
+        self._scale_columns(found, self._scale_values, out=found)
+        self.first_grad.mul_(keep).add_(found) if keep else self.first_grad.copy_(found)
 
     def _buffers_of(self, rows: int) -> tuple[Tensor, Tensor]:
         """For hidden units and for work on them, (G, B, all first hidden units) each."""
@@ -336,11 +398,11 @@ class Stack:
         logits, saved_first, saved = self._forward(x)
         error = self.loss.derivative(logits, y).mul_(row_weight)
         keep = 1.0 if add else 0.0
-        if self.is_linear:
-            self.first_grad.baddbmm_(x.transpose(1, 2), error, beta=keep)
-            return logits
         if not add:
             self.tail_of_grad.zero_()
+        if self.is_linear:
+            self._take_first_gradient(x, error, keep)
+            return logits
         groups, rows = error.shape[:2]
         back = self._buffers_of(rows)[1]
         h = saved_first if self.activation.forward_in_place else self.activation.forward(saved_first)
@@ -364,7 +426,7 @@ class Stack:
                     grads.out_weight += torch.mul(units, own[..., None], out=target).sum(1)
                 torch.mul(own[..., None], tensors.out_weight[:, None], out=target)
         back = self.activation.backward(back, saved_first)
-        self.first_grad.baddbmm_(x.transpose(1, 2), back, beta=keep)
+        self._take_first_gradient(x, back, keep)
         return logits
 
     def _inner_backward(self, error: Tensor, kept: list[Tensor], tensors: BlockTensors, grads: BlockTensors) -> Tensor:

@@ -11,7 +11,7 @@ from torch import Tensor
 from crcen.exceptions import InvalidInput
 from crcen.training.balance import relative_residual, solve_shifts
 from crcen.training.jobs import Status, TrainingJob, TrainingResult, TrainingState
-from crcen.training.network import Network, stacked_logits
+from crcen.training.network import Network, device_logits
 from crcen.training.rows import RowFeed, TrainingData
 from crcen.training.solvers import LBFGS, Adam, Objective, Solver
 from crcen.training.stack import Block, Stack
@@ -24,6 +24,8 @@ Report = Callable[[float], None]
 # Epochs without a lower validation loss before a network is stopped.
 _PATIENCE = 10
 _VALIDATION_ROWS = 512
+# The balance solve holds some ten times as many numbers as this, on the device.
+_LOGITS_AT_ONCE = 2**24
 
 Array = NDArray[np.float64]
 
@@ -71,7 +73,8 @@ class StackRun:
         job, device = self.example, self.data.device
         shapes = [one.hidden for one in self.jobs[0]]
         size = (len(self.groups), self.encodings[0].size)
-        stack = Stack(*size, shapes, job.activation, job.loss, self.dtype, device, joint=self._may_join)
+        how = {"joint": self._may_join, "scaled": job.column_scales}
+        stack = Stack(*size, shapes, job.activation, job.loss, self.dtype, device, **how)
         seeds = torch.tensor([[one.seed & (2**63 - 1) for one in group] for group in self.jobs], device=device)
         prior = torch.from_numpy(np.log(self.pos_sum) - np.log(self.neg_sum)).to(device, self.dtype)
         stack.initialise(seeds, prior)
@@ -274,18 +277,17 @@ class StackRun:
         X, y, s = self.data.X[rows], self.data.y[rows], self.data.sample_weight[rows]
         if y.all() or not y.any():
             return shifts, residuals
-        logits = stacked_logits(
-            X,
-            self.encodings[g],
-            [w[g][wanted] for w in weights],
-            [b[g][wanted] for b in biases],
-            lead.activation,
-            device=self.data.device,
-        )
-        lam = self.lam[g, block.models][wanted][:, None]
-        row_weights = s * np.where(y, lam, 1 - lam)
-        shifts[wanted] = solve_shifts(y, logits, row_weights, self.data.device)
-        residuals[wanted] = relative_residual(y, logits + shifts[wanted][:, None], row_weights)
+        device, lam = self.data.device, self.lam[g, block.models]
+        is_pos, s_there = torch.from_numpy(y).to(device), torch.from_numpy(s).to(device)
+        positions = np.flatnonzero(wanted)
+        for own in np.array_split(positions, min(len(positions), -(-len(positions) * len(rows) // _LOGITS_AT_ONCE))):
+            parameters = [w[g][own] for w in weights], [b[g][own] for b in biases]
+            logits = device_logits(X, self.encodings[g], *parameters, lead.activation, device)
+            own_lam = torch.from_numpy(lam[own]).to(device)[:, None]
+            row_weights = s_there * torch.where(is_pos, own_lam, 1 - own_lam)
+            shifts[own] = solve_shifts(y, logits, row_weights)
+            logits += torch.from_numpy(shifts[own]).to(device)[:, None]
+            residuals[own] = relative_residual(y, logits, row_weights)
         return shifts, residuals
 
 

@@ -13,12 +13,20 @@ Array = NDArray[np.float64]
 
 
 def gradient_of(
-    network: Network, X: Array, y: NDArray[np.bool_], row_weights: Array, loss: str, l2: float
+    network: Network,
+    X: Array,
+    y: NDArray[np.bool_],
+    row_weights: Array,
+    loss: str,
+    l2: float,
+    *,
+    scaled: bool = False,
 ) -> tuple[list[Array], list[Array]]:
     """Gradient of a network's objective: Σ w (∂ℓ/∂o)(∂o/∂θ) / Σ w, plus l2·W on weights.
 
     For cross entropy ∂ℓ/∂o = q − y, so that without penalty a component is the paper's
-    −λ Σ_pos (1 − q) ∂o/∂θ + (1 − λ) Σ_neg q ∂o/∂θ, divided by Σ w.
+    −λ Σ_pos (1 − q) ∂o/∂θ + (1 − λ) Σ_neg q ∂o/∂θ, divided by Σ w. Where encoded columns had scales, the penalty on the
+    first layer is l2·Σ‖W_j‖ over its columns j, with the gradient l2·W_j/‖W_j‖.
 
     Returns
     -------
@@ -37,4 +45,8 @@ def gradient_of(
         stack.loss_and_gradient(x, target, weight, add=True)
     weights, biases = stack.arrays(stack.grad)[0]
     penalised = [grad[0, 0] + l2 * own for grad, own in zip(weights, network.weights, strict=True)]
+    if scaled:
+        first = network.weights[0]
+        sizes = np.linalg.norm(first, axis=1, keepdims=True)
+        penalised[0] = weights[0][0, 0] + l2 * np.divide(first, sizes, out=np.zeros_like(first), where=sizes > 0)
     return penalised, [grad[0, 0] for grad in biases]

@@ -1,0 +1,238 @@
+"""Adam's epochs of many small networks on CUDA in one kernel each.
+
+Step by step, the activations of a stack pass through memory some ten times. Nothing is shared between networks but
+their rows, so one program of a kernel can train one network for a whole epoch and keep all that is its own in
+registers. The kernel is written in Triton, which torch's CUDA builds for Linux bring along. Where that is missing, or
+cannot compile for want of a C compiler, or a first trial does not give the CPU's result, and for any network that is
+not covered, the caller goes step by step.
+"""
+
+import logging
+import os
+from contextlib import nullcontext
+from dataclasses import dataclass
+from functools import cache
+from importlib.util import find_spec
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from crcen.training.activations import ACTIVATIONS
+from crcen.training.encoding import raw
+from crcen.training.losses import LOSSES
+from crcen.training.rows import BatchIndex, RowFeed, TrainingData
+from crcen.training.stack import Block, Stack
+
+__all__ = ["SWITCH", "FusedEpochs", "covers", "is_fusable"]
+
+# Set to 0 in the environment, this turns the kernel off.
+SWITCH = "CRCEN_FUSED"
+
+# Products in full float32; "tf32x3" does them on tensor cores in three parts.
+PRECISION = "ieee"
+
+# Rows at a time. More would hold more hidden units in registers than there are; a batch is filled up to a multiple.
+_ROWS = 16
+# First weights, filled up, that a program can hold in registers, and those of one of its warps of 32 threads.
+_MOST_WEIGHTS = 8192
+_WEIGHTS_A_WARP = 512
+_MOST_WARPS = 8
+_MOST_UNITS = 512
+_LEAST = 16  # of a product's sides
+# Adam's rate where the kernel is compared with the CPU.
+_CHECK_RATE = 0.01
+
+
+@dataclass(frozen=True)
+class Shape:
+    """What the kernel is compiled for: inputs and hidden units, filled up, and warps a program."""
+
+    inputs: int
+    hidden: int
+    warps: int
+
+
+def _filled(size: int) -> int:
+    """The next power of two."""
+    return max(_LEAST, 1 << (size - 1).bit_length())
+
+
+def shape_of(n_features: int, n_hidden: int) -> Shape:
+    """The kernel for networks of this size."""
+    inputs, hidden = _filled(n_features + 1), _filled(n_hidden)
+    return Shape(inputs, hidden, min(_MOST_WARPS, max(1, inputs * hidden // _WEIGHTS_A_WARP)))
+
+
+def covers(stack: Stack) -> bool:
+    """Whether the kernel's mathematics is that of this stack; a list of what is covered, so that nothing else is."""
+    if type(stack) is not Stack or not all(len(block.hidden) == 1 for block in stack.blocks):
+        return False
+    sizes = [block.hidden[0] for block in stack.blocks]
+    n_first = stack.n_groups * (stack.n_features + 1) * stack.width
+    n_outputs = stack.n_groups * (stack.width + stack.n_models)
+    return (
+        stack.dtype == torch.float32
+        and stack.activation is ACTIVATIONS["relu"]
+        and stack.loss is LOSSES["cross_entropy"]
+        and stack.flat.numel() == n_first + n_outputs  # no parameters but these
+        and max(sizes) <= _MOST_UNITS
+        and _filled(max(sizes)) * _filled(stack.n_features + 1) <= _MOST_WEIGHTS
+        and _filled(stack.n_features + 1) * stack.width < 2**31  # what a group's weights are numbered by
+    )
+
+
+def is_fusable(stack: Stack, *, tells_loss: bool) -> bool:
+    """Whether `FusedEpochs` can train this stack here."""
+    return (
+        stack.device.type == "cuda"
+        and os.environ.get(SWITCH) != "0"
+        and find_spec("triton") is not None
+        and covers(stack)
+        and all(_is_sound(shape_of(stack.n_features, b.hidden[0]), stack.device, tells_loss) for b in stack.blocks)
+    )
+
+
+@cache
+def _is_sound(shape: Shape, device: torch.device, tells_loss: bool) -> bool:
+    """Whether the kernel compiles and starts here, and trains two small networks as Adam does on the CPU."""
+    try:
+        return _agrees(shape, device, tells_loss)
+    except torch.cuda.OutOfMemoryError:
+        raise
+    except Exception:  # of Triton, of the C compiler it calls, or of the driver: the other path needs none of them
+        logging.getLogger(__name__).debug("no kernel for %s", shape, exc_info=True)
+        return False
+
+
+def _agrees(shape: Shape, device: torch.device, tells_loss: bool) -> bool:
+    from crcen.training.solvers import Adam, Objective  # which imports this module
+
+    n, n_features = 3 * _ROWS, shape.inputs - 1
+    X = np.random.default_rng(0).normal(size=(n, n_features))
+    networks = []
+    for where in (torch.device("cpu"), device):
+        data = TrainingData(X, X[:, 0] > 0, np.ones(n), where)
+        feed = RowFeed(data, [np.arange(n)], [np.ones(n)], [raw(n_features)], torch.float32)
+        stack = Stack(1, n_features, [(shape.hidden,)] * 2, "relu", "cross_entropy", torch.float32, where)
+        stack.initialise(torch.tensor([[0, 1]], device=where), torch.zeros(1, 2, device=where))
+        networks.append((stack, feed))
+    (stack, feed), (stack_there, feed_there) = networks
+    table = torch.tensor([[[0.5 / n, 1.5 / n]], [[1.5 / n, 0.5 / n]], [[0.0, 0.1]]], dtype=stack.dtype)
+    objective = Objective(*table)
+    adam = Adam(
+        stack,
+        feed,
+        objective,
+        seeds=[0],
+        max_epochs=1,
+        batch_size=n // 2,
+        learning_rate=_CHECK_RATE,
+        n_rows=n,
+        tells_loss=tells_loss,
+    )
+    steps = range(adam.batches_an_epoch)
+    factors = torch.tensor([adam._factors(step) for step in steps], dtype=stack.dtype, device=device)
+    both, index = adam.batch_objective, feed_there.epoch_index([0], 0, n // 2)
+    moments = torch.zeros_like(stack_there.flat), torch.zeros_like(stack_there.flat)
+    weights = (both.pos_weight.to(device), both.neg_weight.to(device), both.l2.to(device))
+    epochs = FusedEpochs(stack_there, moments, weights, Adam.betas)
+    loss_there, loss = epochs.run(feed_there, index, factors, tells_loss=tells_loss), adam.step()
+    # A gradient of nearly zero decides by its last digit where Adam goes, so parameters agree less well than moments.
+    pairs = [(adam.first_moment, moments[0], 1e-6), (adam.second_moment, moments[1], 1e-10), (loss, loss_there, 1e-5)]
+    pairs.append((stack.flat, stack_there.flat, 0.1 * _CHECK_RATE))
+    return all(torch.allclose(there.cpu(), here, rtol=1e-3, atol=close) for here, there, close in pairs)
+
+
+class FusedEpochs:
+    """Adam's epochs of a stack that `covers` agrees to.
+
+    Parameters
+    ----------
+    stack
+        The networks; an epoch changes its `flat`.
+    moments
+        Adam's first and second moments, laid out as `flat`; an epoch changes them.
+    objective
+        Weights of the positive and the negative class, as a batch counts them, and the penalty, (G, M) each.
+    betas
+        Adam's.
+    """
+
+    def __init__(
+        self,
+        stack: Stack,
+        moments: tuple[Tensor, Tensor],
+        objective: tuple[Tensor, Tensor, Tensor],
+        betas: tuple[float, float],
+    ) -> None:
+        self.stack, self.moments, self.betas = stack, moments, betas
+        self.objective = [values.clone() for values in objective]  # aligned alike, so that one compilation serves all
+        self.shapes = [shape_of(stack.n_features, block.hidden[0]) for block in stack.blocks]
+
+    def run(self, feed: RowFeed, index: BatchIndex, factors: Tensor, *, tells_loss: bool) -> Tensor:
+        """One epoch; the loss of every network, (G, M): the mean over batches plus the penalty, or zero if not asked.
+
+        Shape
+        -----
+        factors (batches, 2): Adam's step length and ε.
+        """
+        loss = torch.zeros_like(self.objective[0])
+        rows = -(-index.rows.shape[2] // _ROWS) * _ROWS
+        x, y, base = feed.epoch(index, columns=self.shapes[0].inputs, rows=rows)
+        for position in range(len(self.shapes)):
+            self.launch(position, x, y, base, factors, loss if tells_loss else None)
+        return loss
+
+    def launch(self, position: int, x: Tensor, y: Tensor, base: Tensor, factors: Tensor, loss: Tensor | None) -> None:
+        """An epoch of one block; the tensors are the kernel's."""
+        from crcen.training.fused_kernel import train_epoch
+
+        stack, shape, block = self.stack, self.shapes[position], self.stack.blocks[position]
+        launch = train_epoch[(stack.n_groups * block.size,)]
+        is_cuda = stack.device.type == "cuda"
+        with (
+            torch.cuda.device(stack.device) if is_cuda else nullcontext()
+        ):  # Triton starts kernels on the current device
+            launch(
+                stack.flat,
+                *self.moments,
+                x,
+                y,
+                base,
+                factors,
+                *self.objective,
+                self.objective[0] if loss is None else loss,
+                n_batches=base.shape[1],
+                n_rows=base.shape[2],
+                n_models=block.size,
+                n_inputs=stack.n_features + 1,
+                n_hidden=block.hidden[0],
+                group_labels=y.stride(0) if y.shape[0] > 1 else 0,
+                **self._places(block, position),
+                FP=shape.inputs,
+                HP=shape.hidden,
+                ROWS=_ROWS,
+                BETA1=self.betas[0],
+                BETA2=self.betas[1],
+                TELLS_LOSS=loss is not None,
+                PRECISION=PRECISION,
+                num_warps=shape.warps,
+                num_stages=1,  # rows come from the cache: reading ahead would cost registers
+            )
+
+    def _places(self, block: Block, position: int) -> dict[str, Any]:
+        """Where a block's parameters lie in a flat vector."""
+        (first, out), (_, bias) = self.stack.layers(self.stack.flat)[position]
+        return {
+            "first_at": first.storage_offset(),
+            "first_group": first.stride(0),
+            "first_row": first.stride(2),
+            "out_at": out.storage_offset(),
+            "out_group": out.stride(0),
+            "bias_at": bias.storage_offset(),
+            "bias_group": bias.stride(0),
+            "model_at": block.models.start,
+            "model_group": self.stack.n_models,
+        }

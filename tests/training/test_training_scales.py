@@ -1,0 +1,188 @@
+"""Learnable scales of the encoded columns: gradients, what they penalise, and what becomes of them."""
+
+from dataclasses import replace
+from typing import ClassVar
+
+import numpy as np
+import pytest
+import torch
+from sklearn.linear_model import LogisticRegression
+from training_reference import flat, problem
+
+import crcen
+from crcen.exceptions import InvalidParameter
+from crcen.training.engine import train
+from crcen.training.jobs import TrainingJob
+from crcen.training.stack import Stack
+from crcen.training.stationarity import gradient_of
+
+SHAPES = {
+    "no layer": [(), ()],
+    "one width": [(4,)] * 3,
+    "widths": [(3,), (3,), (5,)],
+    "deep": [(4, 3), (4, 3)],
+    "mixed depths": [(3,), (4, 2)],
+}
+X, Y = problem(n=130, n_features=3)
+JOB = TrainingJob(0.7, hidden=(5,), l2=1e-3, max_epochs=9, batch_size=32, learning_rate=0.05, column_scales=True)
+
+
+def scaled_stack(shapes, activation, seed=0):
+    stack = Stack(2, 4, shapes, activation, "cross_entropy", torch.float64, torch.device("cpu"), scaled=True)
+    generator = torch.Generator().manual_seed(seed)
+    stack.flat.copy_(torch.randn(len(stack.flat), dtype=torch.float64, generator=generator) * 0.5)
+    x = torch.randn(2, 7, 5, dtype=torch.float64, generator=generator)
+    x[..., -1] = 1.0
+    y = (torch.rand(2, 7, 1, generator=generator) > 0.5).double()
+    return stack, x, y, torch.rand(2, 7, len(shapes), dtype=torch.float64, generator=generator)
+
+
+@pytest.mark.parametrize("activation", ["relu", "tanh", "gelu"])
+@pytest.mark.parametrize("shapes", SHAPES.values(), ids=SHAPES.keys())
+def test_gradient_is_that_of_finite_differences(shapes, activation):
+    stack, x, y, weight = scaled_stack(shapes, activation)
+    stack.loss_and_gradient(x, y, weight)
+    found = stack.grad.clone()
+    step = 1e-6
+    for i in range(len(stack.flat)):
+        losses = []
+        for sign in (1, -2):
+            stack.flat[i] += sign * step
+            losses.append(float(stack.loss_and_gradient(x, y, weight).sum()))
+        stack.flat[i] += step
+        assert (losses[0] - losses[1]) / (2 * step) == pytest.approx(float(found[i]), rel=1e-6, abs=1e-8)
+
+
+def test_gradient_adds_up():
+    stack, x, y, weight = scaled_stack(SHAPES["widths"], "tanh")
+    stack.loss_and_gradient(x, y, weight)
+    whole = stack.grad.clone()
+    stack.grad.fill_(torch.nan)
+    stack.loss_and_gradient(x[:, :3], y[:, :3], weight[:, :3])
+    stack.loss_and_gradient(x[:, 3:], y[:, 3:], weight[:, 3:], add=True)
+    torch.testing.assert_close(stack.grad, whole, rtol=1e-12, atol=1e-14)
+
+
+@pytest.mark.parametrize("shapes", SHAPES.values(), ids=SHAPES.keys())
+def test_networks_come_out_with_the_scales_in_their_weights(shapes):
+    stack, x, _, _ = scaled_stack(shapes, "relu")
+    plain = Stack(2, 4, shapes, "relu", "cross_entropy", torch.float64, torch.device("cpu"))
+    for block, (weights, biases) in zip(stack.blocks, stack.arrays(stack.flat), strict=True):
+        for group in range(2):
+            for k in range(block.size):
+                own = [w[group, k] for w in weights], [b[group, k] for b in biases]
+                plain.set_network(group, block.models.start + k, *own)
+    torch.testing.assert_close(plain.logits(x), stack.logits(x), rtol=1e-12, atol=1e-12)
+
+
+def test_penalty_of_scales_is_that_of_weights():
+    stack, _, _, _ = scaled_stack(SHAPES["one width"], "relu")
+    stack.initialise(torch.arange(6).view(2, 3), torch.zeros(2, 3, dtype=torch.float64))
+    l2 = torch.full((2, 3), 0.5, dtype=torch.float64)
+    penalties = 0.5 * stack.per_model(stack.penalties(l2) * stack.flat**2)
+    for block, (weights, _) in zip(stack.blocks, stack.arrays(stack.flat), strict=True):
+        squares = sum((w**2).reshape(2, block.size, -1).sum(2) for w in weights)
+        np.testing.assert_allclose(penalties[:, block.models], 0.25 * (squares + 4))  # four scales of one
+
+
+def lasso_problem():
+    rng = np.random.default_rng(0)
+    rows = rng.standard_normal((400, 8))
+    truth = np.array([1.5, -1.0, 0.5, 0, 0, 0, 0, 0])
+    return rows, (rng.random(400) < 1 / (1 + np.exp(-rows @ truth - 0.3))).astype(int)
+
+
+@pytest.mark.parametrize("l2", [0.01, 0.05])
+def test_without_hidden_layer_it_is_the_lasso(l2):
+    """One weight a column: ½·l2·(s² + v²) at s·v = w is smallest at l2·|w|."""
+    rows, y = lasso_problem()
+    job = TrainingJob(
+        0.5, hidden=(), l2=l2, max_epochs=1500, batch_size=400, learning_rate=0.02, standardize=False, balance=False,
+        column_scales=True,
+    )  # fmt: skip
+    network = train(rows, y, [job], device="cpu")[0].network
+    truth = LogisticRegression(l1_ratio=1.0, C=1 / (len(y) * l2), solver="saga", max_iter=20_000, tol=1e-8)
+    truth.fit(rows, y)
+    np.testing.assert_allclose(network.weights[0][:, 0], truth.coef_[0], atol=5e-3)
+    np.testing.assert_allclose(network.biases[0], truth.intercept_, atol=5e-3)
+    assert (truth.coef_ == 0).any()  # or nothing was shown
+    how = (np.ones(len(y)), "cross_entropy", l2)
+    (gradient,), _ = gradient_of(network, rows, y == 1, *how, scaled=True)
+    kept = truth.coef_[0] != 0
+    assert np.abs(gradient[kept]).max() < 2e-3
+    (plain,), _ = gradient_of(network, rows, y == 1, *how)
+    assert np.abs(plain[kept]).max() > 5e-3
+
+
+@pytest.mark.parametrize("hidden", [(5,), (4, 3)])
+def test_columns_of_no_use_are_left_out(hidden):
+    rows, y = lasso_problem()
+    job = TrainingJob(0.5, hidden=hidden, l2=0.02, max_epochs=300, column_scales=True)
+    scaled, plain = (
+        result.network.weights[0] for result in train(rows, y, [job, replace(job, column_scales=False)], device="cpu")
+    )
+    sizes = [np.linalg.norm(weights, axis=1) for weights in (scaled, plain)]
+    shares = [size[3:].max() / size[0] for size in sizes]
+    assert 2 * shares[0] < shares[1]
+
+
+STACKS = {
+    "one": [JOB],
+    "widths": [replace(JOB, hidden=hidden) for hidden in ((7,), (3,), (3,))],
+    "depths": [replace(JOB, hidden=hidden) for hidden in ((7,), (4, 4))],
+    "steps": [replace(JOB, encoding="steps", l2=l2) for l2 in (1e-3, 1e-1)],
+}
+
+
+@pytest.mark.parametrize("name", STACKS)
+def test_going_on_is_bit_by_bit(name):
+    jobs = STACKS[name]
+    whole = train(X, Y, jobs, device="cpu")
+    part = train(X, Y, [replace(job, stop_epoch=4, leaves_state=True) for job in jobs], device="cpu")
+    rest = train(X, Y, [replace(j, start=r.state) for j, r in zip(jobs, part, strict=True)], device="cpu")
+    for one, other in zip(whole, rest, strict=True):
+        np.testing.assert_array_equal(flat(one.network), flat(other.network))
+
+
+def test_early_stopping_keeps_the_scales_of_the_best_epoch():
+    job = replace(
+        JOB, rows=np.arange(90), pool=np.arange(90), val_rows=np.arange(90, 130), max_epochs=60, balance=False
+    )
+    result = train(X, Y, [job], device="cpu")[0]
+    best = int(np.argmin(result.val_loss_curve)) + 1
+    cut = replace(job, val_rows=None, stop_epoch=best)
+    np.testing.assert_array_equal(flat(result.network), flat(train(X, Y, [cut], device="cpu")[0].network))
+
+
+def test_lbfgs_is_refused():
+    with pytest.raises(InvalidParameter, match="column_scales needs solver='adam'"):
+        replace(JOB, solver="lbfgs")
+
+
+class TestClassifier:
+    quick: ClassVar = {"hidden": (4,), "n_members": 1, "max_epochs": 3, "random_state": 0, "solver": "adam"}
+
+    @pytest.mark.parametrize(
+        ("given", "expected"),
+        [
+            ({"encoding": "steps", "column_scales": "auto"}, True),
+            ({"encoding": "standard", "column_scales": "auto"}, False),
+            ({"encoding": "standard", "column_scales": True}, True),
+            ({"encoding": "steps", "column_scales": False}, False),
+            ({"encoding": "steps", "column_scales": "auto", "solver": "lbfgs"}, False),
+        ],
+    )
+    @pytest.mark.parametrize("kind", [crcen.CRCENClassifier, crcen.CRCENClassifierCV])
+    def test_auto(self, kind, given, expected):
+        model = kind(**{**self.quick, "l2": 0.01, **given}).fit(X, Y)
+        assert model.column_scales_ is expected
+
+    def test_default(self):
+        quick = {**self.quick, "l2": 0.01, "encoding": "steps"}
+        assert not crcen.CRCENClassifier(**quick).fit(X, Y).column_scales_
+        assert crcen.CRCENClassifierCV(**quick).fit(X, Y).column_scales_
+
+    def test_partial_fit_refuses(self):
+        model = crcen.CRCENClassifier(**self.quick, encoding="standard", column_scales=True)
+        with pytest.raises(InvalidParameter, match="column_scales"):
+            model.partial_fit(X, Y, classes=[0, 1])
