@@ -17,10 +17,14 @@ from sklearn.model_selection import train_test_split
 import crcen
 
 GRID = {
-    "hidden": [(8,), (32,)], "l2": [1e-4, 1e-3, 1e-2, 1e-1], "encoding": "standard", "n_members": 1, "random_state": 0,
-    "device": "cpu",
+    "hidden": [(8,), (16,), (32,), (64,)], "l2": [1e-4, 1e-3, 1e-2, 1e-1], "encoding": "standard", "n_members": 1,
+    "random_state": 0, "device": "cpu",
 }  # fmt: skip
-VARIANTS = {"training rows": {"balance": True}, "out-of-fold rows": {"balance": "oof"}, "no solve": {"balance": False}}
+WHOLE = {"halving": False}
+VARIANTS = {
+    "training rows": {"balance": True, **WHOLE}, "out-of-fold rows": {"balance": "oof", **WHOLE},
+    "no solve": {"balance": False, **WHOLE},
+}  # fmt: skip
 
 
 def scores(model: crcen.CRCENClassifierCV, X: np.ndarray, y: np.ndarray) -> list[float]:

@@ -1,19 +1,22 @@
 """Data larger than memory: rows a second, peak memory, and what is lost to the true posterior.
 
     python benchmarks/bench_scale.py [--rows 1 4 16] [--family smooth tree] [--folder DIR] [--only NAME ...]
-    python benchmarks/bench_scale.py --memory [--rows 2 20]
+    python benchmarks/bench_scale.py --memory [--rows 2 20] [--encoding standard steps]
+
+Sizes and families do not depend on each other: on a machine that is not free for long, run them one by one and append
+what they print.
 
 Writes millions of rows of `crcen.make_rare_events` (30 columns, one positive in 101) as Parquet into a temporary folder
 and lets each contender learn from them in a process of its own:
 
 - ``stream``: `crcen.fit_stream`, 64 hidden units, 2 epochs, at λ = ½; at a budget of 20; and with ``encoding="steps"``;
 - ``in memory``: the same loop over one tensor that holds all rows, not balanced, to see what reading costs an epoch;
-- ``LightGBM`` on an array in memory, ``XGBoost`` on external memory, ``MLPClassifier.partial_fit`` batch by batch: each
-  for as long as ``stream`` took in the same run, reading included, both cores.
+- ``LightGBM`` on rows in memory, ``XGBoost`` on external memory, ``MLPClassifier.partial_fit`` batch by batch: each for
+  as long as ``stream`` took in the same run, reading included, both cores; and LightGBM for five times as long.
 
 Rows a second are those of the epochs. Memory is the peak resident set less that after the imports. Excess log loss is
 the mean Kullback-Leibler divergence from the true posterior on 200,000 new rows. With ``--memory`` only ``stream``
-runs, for one epoch.
+runs, for one epoch, with each encoding that is named.
 """
 
 import argparse
@@ -31,7 +34,8 @@ import numpy as np
 COLUMNS, RATIO, HIDDEN, EPOCHS, BATCH = 30, 100.0, 64, 2, 1024
 NEW_ROWS = 200_000
 Outcome = tuple[dict[str, float], Callable[[np.ndarray], np.ndarray]]
-CONTENDERS = ("stream", "stream, budget 20", "stream, steps", "in memory", "LightGBM", "XGBoost", "MLPClassifier")
+OURS = ("stream", "stream, budget 20", "stream, steps", "in memory")
+CONTENDERS = (*OURS, "LightGBM", "LightGBM, 5 x", "XGBoost", "MLPClassifier")
 
 
 def resident(field: str) -> float:
@@ -40,24 +44,37 @@ def resident(field: str) -> float:
     return next(int(line.split()[1]) / 1e3 for line in lines if line.startswith(field))
 
 
+def machine() -> str:
+    """How many cores there are, and how busy they are."""
+    return f"{os.cpu_count()} cores, load average {os.getloadavg()[0]:.1f} at the start"
+
+
 def column_names() -> list[str]:
     """Names of the features."""
     return [f"x{j}" for j in range(COLUMNS)]
 
 
-def row_batches(folder: str, rows: int = 65_536):
-    """(X, y) of the files, float32, a little at a time."""
+def arrow_batches(folder: str, rows: int = 65_536):
+    """Record batches of the files, a little at a time."""
     import pyarrow.parquet as pq
 
     for file in sorted(Path(folder).glob("*.parquet")):
-        for batch in pq.ParquetFile(file).iter_batches(rows):
-            yield np.column_stack([batch[name] for name in column_names()]), batch["y"].to_numpy()
+        yield from pq.ParquetFile(file).iter_batches(rows)
+
+
+def row_batches(folder: str):
+    """(X, y) of the files, float32, a little at a time."""
+    for batch in arrow_batches(folder):
+        X = np.empty((COLUMNS, len(batch)), dtype=np.float32)
+        for place, name in zip(X, column_names(), strict=True):
+            place[:] = batch[name].to_numpy()
+        yield np.ascontiguousarray(X.T), batch["y"].to_numpy()
 
 
 # -- contenders: each gives seconds or sizes by name, and a function from rows to probabilities ----------------------
 
 
-def run_stream(folder: str, epochs: int, budget: float | None = None, encoding: str = "standard") -> Outcome:
+def run_stream(folder: str, epochs: int, budget: float | None = None, **changes) -> Outcome:
     """`fit_stream`."""
     import pandas as pd
 
@@ -73,7 +90,7 @@ def run_stream(folder: str, epochs: int, budget: float | None = None, encoding: 
         return status
 
     StreamRun.train = timed
-    settings = {"hidden": (HIDDEN,), "batch_size": BATCH, "encoding": encoding, "random_state": 0, "device": "cpu"}
+    settings = {"hidden": (HIDDEN,), "batch_size": BATCH, "random_state": 0, "device": "cpu", **changes}
     model = crcen.fit_stream(folder, "y", crcen.Budget(budget) if budget else None, epochs=epochs, **settings)
     stages["residual"] = model.key_equation_.residual
     return stages, lambda X: model.predict_proba(pd.DataFrame(X, columns=column_names()))[:, 1]
@@ -85,12 +102,14 @@ def run_in_memory(folder: str, epochs: int) -> Outcome:
 
     from crcen.scale.plan import make_plan
     from crcen.scale.sources import open_source
-    from crcen.scale.stream import streamed_model, survey_source
+    from crcen.scale.stream import settle_penalty, streamed_model, survey_source
     from crcen.training.stream import Batch, cut_evenly, enough_threads
 
     rows = open_source(folder, "y")
     model = streamed_model(None, epochs, {"hidden": (HIDDEN,), "batch_size": BATCH})
-    plan = make_plan(model, survey_source(rows, 0.0, 0), 0)
+    statistics = survey_source(rows, 0.0, 0)
+    settle_penalty(model, {}, statistics)
+    plan = make_plan(model, statistics, 0)
     parts = [plan.training_rows(block, 0, i) for i, block in enumerate(rows.blocks(65_536))]
     whole = Batch(*(torch.cat([getattr(part, name) for part in parts]) for name in ("x", "y", "weight")))
     del parts
@@ -108,13 +127,13 @@ def run_in_memory(folder: str, epochs: int) -> Outcome:
 
 
 def run_lightgbm(folder: str, seconds: float) -> Outcome:
-    """Trees until the time is over, all rows in memory."""
+    """Trees until the time is over, all rows in memory as Arrow columns, which LightGBM takes as they are."""
     import lightgbm as lgb
+    import pyarrow.parquet as pq
 
     start = time.perf_counter()
-    parts = list(row_batches(folder))
-    X, y = np.concatenate([x for x, _ in parts]), np.concatenate([labels for _, labels in parts])
-    del parts
+    table = pq.read_table(folder)
+    X, y = table.select(column_names()), table["y"].to_numpy()
 
     def stop(env):
         if time.perf_counter() - start > seconds:
@@ -127,24 +146,25 @@ def run_lightgbm(folder: str, seconds: float) -> Outcome:
 
 def run_xgboost(folder: str, seconds: float, cache: str) -> Outcome:
     """Trees until the time is over, rows on disk."""
+    import pyarrow as pa
     import xgboost as xgb
 
     class Rows(xgb.DataIter):
         """Batches of the files, kept by XGBoost on disk."""
 
         def __init__(self) -> None:
-            self._it = row_batches(folder)
+            self._it = arrow_batches(folder)
             super().__init__(cache_prefix=f"{cache}/xgboost", on_host=False)
 
         def next(self, input_data) -> bool:
             batch = next(self._it, None)
             if batch is None:
                 return False
-            input_data(data=batch[0], label=batch[1])
+            input_data(data=pa.Table.from_batches([batch.select(column_names())]), label=batch["y"].to_numpy())
             return True
 
         def reset(self) -> None:
-            self._it = row_batches(folder)
+            self._it = arrow_batches(folder)
 
     class Stop(xgb.callback.TrainingCallback):
         def after_iteration(self, model, epoch, evals_log) -> bool:
@@ -154,7 +174,8 @@ def run_xgboost(folder: str, seconds: float, cache: str) -> Outcome:
     data = xgb.ExtMemQuantileDMatrix(Rows(), max_bin=255)
     settings = {"objective": "binary:logistic", "tree_method": "hist", "nthread": 2, "eta": 0.1, "max_bin": 255}
     booster = xgb.train(settings, data, 10_000, callbacks=[Stop()])
-    return {"trees": booster.num_boosted_rounds()}, lambda new: booster.predict(xgb.DMatrix(new))
+    trees = {"trees": booster.num_boosted_rounds()}
+    return trees, lambda X: booster.predict(xgb.DMatrix(X, feature_names=column_names()))
 
 
 def run_mlp(folder: str, seconds: float) -> Outcome:
@@ -167,11 +188,10 @@ def run_mlp(folder: str, seconds: float) -> Outcome:
     for X, _ in row_batches(folder):
         scaler.partial_fit(X)
     model, passes, out_of_time = MLPClassifier((HIDDEN,), batch_size=BATCH, random_state=0), 0.0, False
-    n_batches = sum(1 for _ in row_batches(folder))
     while not out_of_time:
         for X, y in row_batches(folder):
             model.partial_fit(scaler.transform(X), y, classes=[0, 1])
-            passes += 1 / n_batches
+            passes += len(y) / scaler.n_samples_seen_
             out_of_time = time.perf_counter() - start > seconds
             if out_of_time:
                 break
@@ -200,6 +220,7 @@ def child(name: str, folder: str, family: str, epochs: int, seconds: float) -> N
             "stream, steps": lambda: run_stream(folder, epochs, encoding="steps"),
             "in memory": lambda: run_in_memory(folder, epochs),
             "LightGBM": lambda: run_lightgbm(folder, seconds),
+            "LightGBM, 5 x": lambda: run_lightgbm(folder, 5.0 * seconds),
             "XGBoost": lambda: run_xgboost(folder, seconds, cache),
             "MLPClassifier": lambda: run_mlp(folder, seconds),
         }
@@ -233,6 +254,7 @@ def compare(millions: float, family: str, home: str | None, names: list[str]) ->
         print(
             f"{millions:g} million rows, {family}: {size:.0f} MB on disk, Bayes log loss {events.bayes_log_loss(X):.5f}"
         )
+        print(machine())
         print("                    seconds  million rows/s   memory growth   excess log loss", flush=True)
         seconds, epochs_of = 60.0, {}
         for name in names:
@@ -251,22 +273,25 @@ def compare(millions: float, family: str, home: str | None, names: list[str]) ->
             print(f"{name:18s} {figures}{more}", flush=True)
         if epochs_of.get("stream") and epochs_of.get("in memory"):
             print(f"epochs, stream over in memory: {epochs_of['stream'] / epochs_of['in memory']:.2f}x", flush=True)
+        print(f"load average {os.getloadavg()[0]:.1f} at the end\n", flush=True)
 
 
-def memory(millions: float, home: str | None) -> None:
+def memory(millions: float, home: str | None, encodings: list[str]) -> None:
     """Peak memory of one streamed epoch."""
     import crcen
 
     with tempfile.TemporaryDirectory(dir=home) as place:
         folder = Path(place) / "rows"
         crcen.make_rare_events(round(millions * 1_000_000), COLUMNS, RATIO, path=folder)
-        found = run("stream", folder, "smooth", 1, 0.0)
-        if found is not None:
-            print(
-                f"{millions:g} million rows x {COLUMNS}: peak memory growth {found['growth']:.0f} MB, "
-                f"{found['seconds']:.0f} s for one epoch, count and balance included; residual {found['residual']:.1e}",
-                flush=True,
-            )
+        for encoding in encodings:
+            found = run("stream, steps" if encoding == "steps" else "stream", folder, "smooth", 1, 0.0)
+            if found is not None:
+                print(
+                    f"{millions:g} million rows x {COLUMNS}, {encoding} encoding: peak memory growth "
+                    f"{found['growth']:.0f} MB, {found['seconds']:.0f} s for one epoch, count and balance included; "
+                    f"residual {found['residual']:.1e}",
+                    flush=True,
+                )
 
 
 def main() -> None:
@@ -277,16 +302,17 @@ def main() -> None:
     parser.add_argument("--folder", help="where to put the rows meanwhile")
     parser.add_argument("--only", nargs="+", default=list(CONTENDERS), choices=CONTENDERS)
     parser.add_argument("--memory", action="store_true")
+    parser.add_argument("--encoding", nargs="+", default=["standard"], choices=["standard", "steps"])
     for hidden, kind in (("--child", str), ("--epochs", int), ("--seconds", float)):
         parser.add_argument(hidden, type=kind, help=argparse.SUPPRESS)
     told = parser.parse_args()
     if told.child:
         child(told.child, told.folder, told.family[0], told.epochs, told.seconds)
         return
-    print(f"{os.cpu_count()} cores, load average {os.getloadavg()[0]:.1f} at the start", flush=True)
     if told.memory:
+        print(machine(), flush=True)
         for millions in told.rows or [2.0, 20.0]:
-            memory(millions, told.folder)
+            memory(millions, told.folder, told.encoding)
     else:
         for millions in told.rows or [1.0, 4.0, 16.0]:
             for family in told.family:

@@ -31,7 +31,8 @@ BASE = {
     "weighting": None, "hidden": [(16,), (64,)], "l2": [1e-4, 1e-3, 1e-2, 1e-1], "n_members": 4, "encoding": "standard",
     "learning_rate": 0.01, "max_epochs": 30, "batch_size": 128,
 }  # fmt: skip
-STEPS = BASE | {"encoding": "steps"}
+STEPS = BASE | {"encoding": "steps", "column_scales": False}
+DEFAULT = BASE | {"hidden": [(64,), (64, 32)], "encoding": ["standard", "steps"]}
 VARIANTS = {
     "standard": BASE,
     "balanced": BASE | {"weighting": "balanced"},
@@ -53,7 +54,8 @@ VARIANTS = {
     "two layers": STEPS | {"hidden": [(32, 16), (64, 64)]},
     "wide": STEPS | {"hidden": [(64,), (256,)]},
     "gelu": STEPS | {"activation": "gelu"},
-    "the default": STEPS | {"hidden": [(64,), (64, 32)], "encoding": ["standard", "steps"]},
+    "the default": DEFAULT,
+    "no scales": DEFAULT | {"column_scales": False},
 }
 
 

@@ -34,6 +34,7 @@ from ray_striking import (  # noqa: E402
     kill_a_worker,
     log_loss,
     pids_of,
+    starve_a_worker,
     striking,
     write_files,
 )
@@ -95,11 +96,11 @@ class Faults:
         passed = is_struck and (started > 0) == restarts and abs(difference) < 1e-3
         self.say(name, passed, time.monotonic() - start, text)
 
-    def strike(self, name: str, strike, restarts: bool = True) -> None:
+    def strike(self, name: str, strike, restarts: bool = True, **changes) -> None:
         """Fit, and strike on the way."""
         start, storage = time.monotonic(), self.folder / name.replace(" ", "-").replace(",", "")
         with striking(storage, strike) as struck:
-            model = self.fit(storage)
+            model = self.fit(storage, **changes)
         self.survived(name, storage, start, model, struck != [] and struck != [0], restarts)
 
     def out_of_memory(self) -> None:
@@ -225,7 +226,7 @@ def main() -> None:
     parser = argparse.ArgumentParser()
     parser.add_argument("--out", type=Path)
     parser.add_argument("--fit", nargs=2, type=Path, help="only fit: files, and where checkpoints go")
-    parser.add_argument("--only", help="worker, memory, reader, gone, bad, driver or machine")
+    parser.add_argument("--only", help="worker, memory, starved, reader, gone, bad, driver or machine")
     options = parser.parse_args()
     warnings.simplefilter("ignore")
     logging.disable(logging.WARNING)
@@ -241,6 +242,7 @@ def main() -> None:
         scenarios = {
             "worker": lambda: faults.strike("worker killed in the middle of an epoch", kill_a_worker),
             "memory": faults.out_of_memory,
+            "starved": lambda: faults.strike("worker that gets no more memory", starve_a_worker, worker_timeout=30),
             "reader": lambda: faults.strike("reader killed", kill_a_reader, restarts=False),
             "gone": faults.file_gone,
             "bad": faults.bad_files,

@@ -71,7 +71,7 @@ if TYPE_CHECKING:
     from crcen.training.balance import balance_shift
     from crcen.training.engine import train
     from crcen.training.engines import find_engine
-    from crcen.training.jobs import Status, TrainingJob, TrainingResult
+    from crcen.training.jobs import Status, TrainingJob, TrainingResult, TrainingState
     from crcen.training.network import Network
     from crcen.workflow.demo import Demo, demo
     from crcen.workflow.environment import EnvironmentInfo, environment_info
@@ -154,7 +154,7 @@ _HOMES = {
     "crcen.training.balance": ("balance_shift",),
     "crcen.training.engine": ("train",),
     "crcen.training.engines": ("find_engine",),
-    "crcen.training.jobs": ("Status", "TrainingJob", "TrainingResult"),
+    "crcen.training.jobs": ("Status", "TrainingJob", "TrainingResult", "TrainingState"),
     "crcen.training.network": ("Network",),
     "crcen.workflow.demo": ("Demo", "demo"),
     "crcen.workflow.environment": ("EnvironmentInfo", "environment_info"),
@@ -228,6 +228,7 @@ __all__ = [
     "TrainingFailed",
     "TrainingJob",
     "TrainingResult",
+    "TrainingState",
     "WeightPathDisplay",
     "__version__",
     "balance_shift",

@@ -283,18 +283,26 @@ class TestHalving:
             calls.append(1)
             return 10.0 + len(calls) if len(calls) <= 24 else 1.0 + len(calls) / 100
 
-        for one_standard_error in (False, True):
-            calls.clear()
-            clf = CRCENClassifierCV(
-                [Budget(1)], one_standard_error=one_standard_error, scoring=higher_in_the_first_part, **EIGHT, **QUICK
-            ).fit(X, y)
-            table = clf.cv_results_
-            # Two were dropped after the first part, when scores were high.
-            assert (table["mean_test_score"][table["is_dropped"]] > clf.best_score_).sum() == 2
-            assert table["is_dropped"].sum() == 6
-            assert not table["is_dropped"][clf.best_index_]
-            assert set(table["rank_test_score"][~table["is_dropped"]]) == {1, 2}
-            assert table["rank_test_score"][table["is_dropped"]].min() == 3
+        clf = CRCENClassifierCV([Budget(1)], scoring=higher_in_the_first_part, **EIGHT, **QUICK).fit(X, y)
+        table = clf.cv_results_
+        # Two were dropped after the first part, when scores were high.
+        assert (table["mean_test_score"][table["is_dropped"]] > clf.best_score_).sum() == 2
+        assert table["is_dropped"].sum() == 6
+        assert not table["is_dropped"][clf.best_index_]
+        assert set(table["rank_test_score"][~table["is_dropped"]]) == {1, 2}
+        assert table["rank_test_score"][table["is_dropped"]].min() == 3
+
+    def test_one_standard_error_wants_all_settings(self, rare_rows):
+        X, y = rare_rows()
+        clf = CRCENClassifierCV(one_standard_error=True, **EIGHT, **QUICK).fit(X, y)
+        assert not clf.cv_results_["is_dropped"].any()
+
+    def test_equal_scores_are_told_apart_by_the_loss(self, rare_rows):
+        X, y = rare_rows(n=200, shift=0.8)
+        clf = CRCENClassifierCV([Budget(1)], scoring=lambda *_: 0.0, **EIGHT, **QUICK).fit(X, y)
+        table = clf.cv_results_
+        kept = [table["params"][i]["l2"] for i in np.flatnonzero(~table["is_dropped"])]
+        assert kept == [1e-3, 1e-3]
 
     def test_few_settings_are_not_dropped(self, rare_rows):
         X, y = rare_rows()

@@ -4,6 +4,7 @@ import ctypes
 import fcntl
 import json
 import os
+import resource
 import signal
 import socket
 import struct
@@ -105,6 +106,15 @@ def kill_a_worker():
     """Kill the last of the workers that train."""
     pid = pids_of("ray::RayTrainWorker")[-1]
     os.kill(pid, signal.SIGKILL)
+    return pid
+
+
+def starve_a_worker():
+    """Let the last of the workers have no more memory than it has now."""
+    pid = pids_of("ray::RayTrainWorker")[-1]
+    sizes = Path(f"/proc/{pid}/status").read_text().splitlines()
+    most = 1024 * next(int(line.split()[1]) for line in sizes if line.startswith("VmSize"))
+    resource.prlimit(pid, resource.RLIMIT_AS, (most, most))
     return pid
 
 

@@ -1,7 +1,8 @@
 """Fits and searches on a real Ray cluster of this machine, in a network that holds nothing but loopback."""
 
 import json
-from contextlib import ExitStack
+import time
+from contextlib import ExitStack, contextmanager
 
 import joblib
 import numpy as np
@@ -16,7 +17,17 @@ from crcen.training.jobs import TrainingJob
 ray = pytest.importorskip("ray", reason="ray is not installed")
 pytest.importorskip("pyarrow")
 
-from ray_striking import events_of, frame, kill_a_worker, log_loss, loopback_only, striking, write_files  # noqa: E402
+from ray_striking import (  # noqa: E402
+    checkpoints,
+    events_of,
+    frame,
+    kill_a_worker,
+    log_loss,
+    loopback_only,
+    starve_a_worker,
+    striking,
+    write_files,
+)
 
 from crcen.scale import ray_jobs  # noqa: E402
 from crcen.scale.arrow_source import ArrowSource  # noqa: E402
@@ -62,13 +73,45 @@ def files(events, tmp_path_factory):
     return write_files(tmp_path_factory.mktemp("ray") / "data", events, [300, 4000, 1500, 2500, 900])
 
 
-def test_a_fit_with_a_killed_worker_ends_as_one_without(cluster, events, files, tmp_path):
-    calm = crcen.fit_ray(files, "kind", checkpoint_rows=4000, **SETTINGS)
+@pytest.fixture(scope="module")
+def calm(cluster, files):
+    """An undisturbed fit."""
+    return crcen.fit_ray(files, "kind", checkpoint_rows=4000, **SETTINGS)
+
+
+def assert_same_networks(model, other):
+    for one, two in zip([*model.coefs_, *model.intercepts_], [*other.coefs_, *other.intercepts_], strict=True):
+        np.testing.assert_array_equal(one, two)
+
+
+def test_a_worker_out_of_memory_is_replaced_and_the_fit_ends_as_one_without(calm, files, tmp_path):
+    start = time.monotonic()
+    with striking(tmp_path, starve_a_worker) as starved:
+        struck = crcen.fit_ray(
+            files, "kind", checkpoint_rows=4000, storage_path=tmp_path, worker_timeout=20, **SETTINGS
+        )
+    assert len(starved) == 1
+    assert time.monotonic() - start < 600  # of two workers one would wait for the other, for hours
+    assert checkpoints(tmp_path)[-1]["started_at"] > 0  # it did fail, and nothing that was saved was lost
+    assert_same_networks(struck, calm)
+
+
+def test_a_fit_with_a_killed_worker_ends_as_one_without(calm, events, files, tmp_path, monkeypatch):
+    shares = []
+
+    @contextmanager
+    def bar(description, *, visible):
+        assert (description, visible) == ("fit_ray", True)
+        yield shares.append
+
+    monkeypatch.setattr("crcen.scale.ray_progress.progress_bar", bar)
     with striking(tmp_path, kill_a_worker) as killed:
-        struck = crcen.fit_ray(files, "kind", checkpoint_rows=4000, storage_path=tmp_path, **SETTINGS)
+        struck = crcen.fit_ray(files, "kind", checkpoint_rows=4000, storage_path=tmp_path, verbose=1, **SETTINGS)
     assert len(killed) == 1
-    for one, other in zip([*calm.coefs_, *calm.intercepts_], [*struck.coefs_, *struck.intercepts_], strict=True):
-        np.testing.assert_array_equal(one, other)
+    assert_same_networks(struck, calm)
+    # The bar was fed on the way, from another process.
+    assert any(0 < share < 1 for share in shares)
+    assert shares[-1] == 1.0
     # No row was left out or met twice: the counts are those of the files, and all rows take part in the balance.
     X, y = (np.concatenate(parts) for parts in zip(*events, strict=True))
     assert (calm.weighting_.n_pos, calm.weighting_.n_neg) == (y.sum(), len(y) - y.sum())

@@ -17,7 +17,7 @@ from crcen.scale import ray_worker  # noqa: E402
 from crcen.scale.arrow_source import ArrowSource  # noqa: E402
 from crcen.scale.checkpoint import Progress  # noqa: E402
 from crcen.scale.plan import make_plan  # noqa: E402
-from crcen.scale.ray import _groups  # noqa: E402
+from crcen.scale.ray import _groups, fit_ray  # noqa: E402
 from crcen.scale.ray_cluster import check_room  # noqa: E402
 from crcen.scale.ray_worker import Assignment, _agreed_start, _Shard, read_groups, survey_part  # noqa: E402
 from crcen.scale.stream import StreamRun, streamed_model, survey_source  # noqa: E402
@@ -30,7 +30,9 @@ def told(folder):
     source = ArrowSource(folder, "y", "w")
     model = streamed_model("balanced", 2, {"hidden": (3,), "random_state": 0, "batch_size": 64})
     statistics = survey_source(source, 0.0, 0)
-    return Assignment(model, make_plan(model, statistics, 0), source, 100, 150, "this", is_weighted=True)
+    return Assignment(
+        model, make_plan(model, statistics, 0), source, 100, 150, "this", is_weighted=True, worker_timeout=60.0
+    )
 
 
 def shard_of(tables):
@@ -202,6 +204,12 @@ def test_uneven_workers_watch_the_same_held_out_rows(told):
     held = plan_of(told).validation_rows([chunk for block in shard_of(tables).blocks(600) for chunk in block])
     assert 20 < len(held) < 120
     np.testing.assert_allclose(trainer.losses([held]), one.val_loss_curve[-1], rtol=1e-6)
+
+
+@pytest.mark.parametrize("seconds", [0, -1.0, "soon", None])
+def test_a_timeout_must_be_a_time(folder, seconds):
+    with pytest.raises(InvalidParameter, match="worker_timeout must be a number of seconds above 0"):
+        fit_ray(folder, "y", worker_timeout=seconds)
 
 
 def test_engines_by_name():

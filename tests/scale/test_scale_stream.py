@@ -6,6 +6,9 @@ import signal
 import subprocess
 import sys
 import tracemalloc
+from contextlib import contextmanager
+from dataclasses import replace
+from types import SimpleNamespace
 
 import numpy as np
 import pyarrow.parquet as pq
@@ -14,7 +17,10 @@ from sklearn.base import clone
 
 from crcen import Alpha, Budget, CRCENClassifier, fit_stream, key_equation, make_rare_events
 from crcen.exceptions import DataUnavailable, InvalidInput, InvalidParameter, TrainingFailed
-from crcen.training.encoding import standardization
+from crcen.scale.plan import make_plan
+from crcen.scale.sources import open_source
+from crcen.scale.stream import settle_penalty, streamed_model, survey_source
+from crcen.training.encoding import raw, standardization
 
 QUICK = {
     "hidden": (4,),
@@ -81,6 +87,12 @@ def test_it_learns_what_a_fit_in_memory_learns(folder, table):
         losses.append(-np.mean(np.where(y == 1, np.log(p), np.log1p(-p))))
     assert losses[0] == pytest.approx(losses[1], rel=0.03)
     assert streamed.weighting_ == plain.weighting_
+
+
+def test_a_sample_of_rows_is_the_same_wherever_the_files_are(folder, tmp_path, monkeypatch):
+    monkeypatch.setattr("crcen.scale.stream.SAMPLE_ROWS", 200)
+    here = fit(folder, encoding="steps")
+    assert_equal_models(fit(folder.rename(tmp_path / "elsewhere"), encoding="steps"), here)
 
 
 @pytest.mark.parametrize("encoding", ["quantile", "tree", "steps"])
@@ -290,6 +302,43 @@ def test_bad_rows_are_refused_before_training(tmp_path, write, X, y, sentence):
     write(tmp_path / "t.parquet", X, np.array(y, dtype=int))
     with pytest.raises(InvalidInput, match=sentence):
         fit(tmp_path)
+
+
+@pytest.mark.parametrize(("n_rows", "l2"), [(600, 1e-4), (1_000_000, 1e-4), (4_000_000, 2.5e-5), (10**9, 1e-7)])
+def test_the_default_penalty_is_that_of_a_prior_which_rows_outweigh(n_rows, l2):
+    statistics = SimpleNamespace(train_totals=SimpleNamespace(n_rows=n_rows))
+    for told, expected in (({}, l2), ({"l2": 0.5}, 0.5)):
+        model = streamed_model(None, 1, told)
+        settle_penalty(model, told, statistics)
+        assert model.l2 == pytest.approx(expected)
+
+
+def test_a_bar_follows_the_blocks_of_rows(folder, monkeypatch):
+    shares = []
+
+    @contextmanager
+    def bar(description, *, visible):
+        assert (description, visible) == ("fit_stream", True)
+        yield shares.append
+
+    monkeypatch.setattr("crcen.scale.stream.progress_bar", bar)
+    fit(folder, verbose=1, epochs=2)
+    assert shares == sorted(shares)
+    assert len(shares) >= 10  # two epochs of six blocks
+    assert shares[-1] == 1.0
+
+
+@pytest.mark.parametrize("n_inputs", [1, 30, 390, 2048, 10**8])
+def test_wide_rows_are_buffered_in_smaller_numbers(table, n_inputs):
+    X, y, _ = table
+    rows = open_source([(X, y)], None)
+    plan = make_plan(streamed_model(None, 1, {}), survey_source(rows, 0.0, 0), 0)
+    plan = replace(plan, encoding=raw(n_inputs) if n_inputs < 10**8 else SimpleNamespace(size=n_inputs))
+    found = plan.buffer_rows(None)
+    assert 1 <= found <= 65_536
+    assert found == 1 or found * (n_inputs + 1) * 4 <= 32 * 2**20
+    assert found == 65_536 or (found + 1) * (n_inputs + 1) * 4 > 32 * 2**20
+    assert plan.buffer_rows(17) == 17
 
 
 def test_memory_does_not_grow_with_the_rows(tmp_path):

@@ -185,3 +185,19 @@ class TestRecords:
         assert result.status is Status.CONVERGED
         assert len(result.recorded_epochs) == 1
         np.testing.assert_allclose(result.val_logits[-1], plain_logits(result.network, X[VAL]) - result.shift, **CLOSE)
+
+
+@pytest.mark.parametrize("hidden", [(), (3,), (3, 2)])
+def test_more_rows_than_are_worked_on_at_a_time(hidden):
+    rows, labels = problem(n=1500, n_features=3)
+    job = TrainingJob(
+        0.5,
+        pool=np.arange(200),
+        val_rows=np.arange(200, 1500),
+        hidden=hidden,
+        max_epochs=3,
+        record_every=1,
+        balance=False,
+    )
+    result = train(rows, labels, [job], device="cpu")[0]
+    np.testing.assert_allclose(result.val_logits[-1], plain_logits(result.network, rows[200:]), **CLOSE)

@@ -130,14 +130,26 @@ class TestGoesOn:
         state = gone_on([JOB], 4)[0][0].state
         late = gone_on([JOB], 6)[0][0].state
         jobs = [
-            replace(JOB, start=state), JOB, replace(JOB, start=late), replace(JOB, leaves_state=True),
-            replace(JOB, start=state, leaves_state=True),
+            replace(JOB, start=state), JOB, replace(JOB, start=late),
+            replace(JOB, leaves_state=True, stop_epoch=EPOCHS - 1),
+            replace(JOB, start=state, leaves_state=True, stop_epoch=EPOCHS - 1),
         ]  # fmt: skip
         found = train(X, Y, jobs, device="cpu")
         for result in found[:3]:
             np.testing.assert_array_equal(flat(result.network), flat(found[1].network))
         np.testing.assert_array_equal(found[3].state.values, found[4].state.values)
-        assert [result.n_iter for result in found[:3]] == [EPOCHS - 4, EPOCHS, EPOCHS - 6]
+        assert [result.n_iter for result in found] == [EPOCHS - 4, EPOCHS, EPOCHS - 6, EPOCHS - 1, EPOCHS - 5]
+
+    @pytest.mark.parametrize("other", [(4,), (6,), (5, 2)])
+    def test_a_state_of_another_network_is_refused(self, other):
+        state = gone_on([JOB], 4)[0][0].state
+        with pytest.raises(InvalidParameter, match="start must be of a network of the same shape"):
+            train(X, Y, [replace(JOB, hidden=other, start=state)], device="cpu")
+
+    def test_early_stopping_does_not_go_on(self):
+        state = gone_on([JOB], 4)[0][0].state
+        with pytest.raises(InvalidParameter, match="cannot stop early"):
+            replace(JOB, start=state, pool=np.arange(90), val_rows=np.arange(90, 130))
 
     @pytest.mark.parametrize("networks", [1, 3])
     def test_split_for_memory(self, networks):
@@ -248,7 +260,7 @@ class TestRefusals:
             replace(JOB, solver="lbfgs", **given)
 
     def test_early_stopping_leaves_no_state(self):
-        with pytest.raises(InvalidParameter, match="leaves its state cannot stop early; use record_every"):
+        with pytest.raises(InvalidParameter, match="stops and goes on cannot stop early; use record_every"):
             replace(JOB, val_rows=np.arange(9), leaves_state=True)
         replace(JOB, val_rows=np.arange(9), leaves_state=True, record_every=1)
 

@@ -155,7 +155,7 @@ def test_early_stopping_keeps_the_scales_of_the_best_epoch():
 
 
 def test_lbfgs_is_refused():
-    with pytest.raises(InvalidParameter, match="column_scales needs solver='adam'"):
+    with pytest.raises(InvalidParameter, match="column_scales needs Adam"):
         replace(JOB, solver="lbfgs")
 
 
@@ -186,3 +186,20 @@ class TestClassifier:
         model = crcen.CRCENClassifier(**self.quick, encoding="standard", column_scales=True)
         with pytest.raises(InvalidParameter, match="column_scales"):
             model.partial_fit(X, Y, classes=[0, 1])
+
+    def test_goes_on_without_them(self):
+        model = crcen.CRCENClassifier(**self.quick, encoding="standard", column_scales=True).fit(X, Y)
+        assert model.column_scales_
+        assert not model.set_params(column_scales="auto").partial_fit(X, Y).column_scales_
+
+    def test_inputs_as_they_are_have_none(self):
+        model = crcen.CRCENClassifier(**self.quick, encoding="steps", standardize=False, column_scales="auto")
+        assert not model.fit(X, Y).column_scales_
+
+    def test_columns_that_are_left_out_are_stationary(self):
+        model = crcen.CRCENClassifier(
+            None, hidden=(4,), n_members=1, l2=0.3, max_epochs=1500, encoding="standard", batch_size=130, solver="adam",
+            column_scales=True, random_state=0,
+        ).fit(X, Y)  # fmt: skip
+        assert np.linalg.norm(model.coefs_[0][0], axis=1).max() < 1e-6  # the penalty leaves nothing
+        assert np.abs(crcen.stationarity(model, X, Y).weights[0]).max() < 1e-6

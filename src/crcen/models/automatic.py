@@ -36,6 +36,8 @@ def encoding_of(encoding: str, hidden: tuple[int, ...]) -> str:
     return "steps" if hidden else "standard"
 
 
-def scales_of(column_scales: Any, encoding: str, solver: str) -> bool:
+def scales_of(column_scales: Any, encoding: str, solver: str, *, standardize: bool) -> bool:
     """Whether encoded columns have learnable scales: steps are many columns, most of them of little use."""
-    return encoding == "steps" and solver == "adam" if column_scales == "auto" else bool(column_scales)
+    if column_scales != "auto":
+        return bool(column_scales)
+    return standardize and encoding == "steps" and solver == "adam"

@@ -95,8 +95,8 @@ class CRCENClassifier(IncrementalFit, FittedNetworks, ClassifierMixin, BaseEstim
     column_scales : "auto" or bool, default=False
         Give every encoded column a learnable scale, penalised as weights are, by which its weights are multiplied. At
         an optimum that is a penalty l2·Σ‖W_j‖ on the columns' weights W_j, a group lasso, instead of ½·l2·‖W‖² on the
-        first layer, so that columns of no use are left out. It wants a searched ``l2``. ``"auto"`` is for ``"steps"``
-        trained by Adam, and the default of `CRCENClassifierCV`.
+        first layer, so that columns of no use are left out. It needs Adam and wants a searched ``l2``. ``"auto"`` is
+        for ``"steps"`` trained by Adam, and the default of `CRCENClassifierCV`.
     standardize : bool, default=True
         ``False`` takes inputs as they are, whatever ``encoding``.
     balance : bool, default=True
@@ -335,7 +335,7 @@ class CRCENClassifier(IncrementalFit, FittedNetworks, ClassifierMixin, BaseEstim
                 shuffle_seed=base,
                 encoding=encoding,
                 bins=int(self.bins),
-                column_scales=scales_of(self.column_scales, encoding, solver),
+                column_scales=scales_of(self.column_scales, encoding, solver, standardize=bool(self.standardize)),
                 standardize=bool(self.standardize),
                 balance=self._balances_training_rows(),
             )

@@ -169,10 +169,10 @@ def _trainer(
     model: Any, state: dict[str, Any], X: Array, target: NDArray[np.bool_], weights: Array, is_first: bool
 ) -> StreamTrainer:
     """The networks where they stand: at their start, as fitted, or as the last call left them."""
+    model.column_scales_ = False  # what is learned from here on has none
     if is_first:
         if model.column_scales is True:
             raise InvalidParameter("column_scales=True needs all rows at once: use fit, or column_scales='auto'.")
-        model.column_scales_ = False
         kind = "standard" if model.encoding == "auto" else model.encoding  # the first rows may be few
         layout = column_layout(X, kind, model.bins)
         standardize = bool(model.standardize)

@@ -63,10 +63,11 @@ class Trial:
 
     def take(self, results: Sequence[TrainingResult]) -> None:
         """Add what the folds' jobs gave."""
-        self._latest = list(results)
+        self._latest = [replace(result, state=None) for result in results]
         self.epochs += results[0].recorded_epochs
         for fold, result in enumerate(results):
-            self._states[fold] = result.state
+            is_through = result.state is None or result.state.epoch == self.schedule
+            self._states[fold] = None if is_through else result.state
             self._records[fold] += list(result.val_logits)
 
     def forget(self) -> None:
@@ -116,13 +117,10 @@ def run_trials(
     outcomes: dict[int, Outcome] = {}
     running, begun = list(range(len(trials))), 0
     for stop, keep in [*stops.items(), (schedule, 1.0)]:
-        jobs = [job for i in running for job in trials[i].next_jobs(stop)]
-        found = iter(train(jobs, progress=_between(progress, begun / schedule, stop / schedule)))
-        for i in running:
-            trials[i].take([next(found) for _ in range(trials[i].n_folds)])
-            outcomes[i] = score(trials[i])
+        _run_part([trials[i] for i in running], stop, train, _between(progress, begun / schedule, stop / schedule))
+        outcomes |= {i: score(trials[i]) for i in running}
         unfinished = [i for i in running if trials[i].goes_in_parts]  # the others have been run in full
-        running, begun = _going_on(unfinished, outcomes, keep, stop, schedule), stop
+        running, begun = _going_on(unfinished, trials, outcomes, keep, stop, schedule), stop
         for i in set(outcomes).difference(running):
             trials[i].forget()
         if not running:
@@ -131,17 +129,31 @@ def run_trials(
     return [outcomes[i] for i in range(len(trials))]
 
 
-def _going_on(running: list[int], outcomes: dict[int, Outcome], keep: float, stop: int, schedule: int) -> list[int]:
+def _run_part(
+    trials: Sequence[Trial], stop: int, train: Callable[..., list[TrainingResult]], progress: Progress
+) -> None:
+    """Train trials up to an epoch; nothing but the trials keeps what that leaves, so that they can let it go."""
+    found = iter(train([job for trial in trials for job in trial.next_jobs(stop)], progress=progress))
+    for trial in trials:
+        trial.take([next(found) for _ in range(trial.n_folds)])
+
+
+def _going_on(
+    running: list[int], trials: Sequence[Trial], outcomes: dict[int, Outcome], keep: float, stop: int, schedule: int
+) -> list[int]:
     """Which trials go on after a part: not those far behind, which are marked, nor those that no longer gain."""
     if stop == schedule:
         return []
     by_weighting: dict[int, list[int]] = {}
     for i, outcome in outcomes.items():
-        by_weighting.setdefault(outcome.setting.weighting_index, []).append(i)
+        if trials[i].goes_in_parts:  # a setting that is through would be compared with one at a sixth of its way
+            by_weighting.setdefault(outcome.setting.weighting_index, []).append(i)
     for rivals in by_weighting.values():
         if len(rivals) < _WORTH_HALVING:
             continue
-        ahead = sorted((i for i in rivals if not outcomes[i].is_dropped), key=lambda i: -outcomes[i].merit)
+        left = (i for i in rivals if not outcomes[i].is_dropped)
+        # Scores of decisions are often equal early on; the loss, by which the epoch is chosen, then decides.
+        ahead = sorted(left, key=lambda i: (-outcomes[i].merit, min(trials[i].losses)))
         for i in ahead[max(_FEWEST, math.ceil(keep * len(rivals))) :]:
             if i in running:
                 outcomes[i] = replace(outcomes[i], is_dropped=True)

@@ -2,7 +2,7 @@
 
 import hashlib
 import warnings
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from copy import copy
 from dataclasses import dataclass, replace
@@ -234,7 +234,9 @@ class ArrowSource:
             if piece.file == number:
                 yield from self._piece_chunks(piece, 0)
 
-    def blocks(self, block_rows: int, seed: int | None = None, epoch: int = 0, start: int = 0) -> Iterator[list[Chunk]]:
+    def blocks(
+        self, block_rows: int, seed: int | None = None, epoch: int = 0, start: int = 0
+    ) -> Iterator[Iterable[Chunk]]:
         """The blocks of an epoch from block ``start`` on, the same for the same arguments."""
         sizes = [piece.n_rows for piece in self._pieces]
         plan = plan_blocks(
@@ -242,7 +244,10 @@ class ArrowSource:
         )
         readers: dict[int, _Reader] = {}
         for block in plan[start:]:
-            yield [part for stretch in block for part in self._stretch(stretch, readers)]
+            chunks = (part for stretch in block for part in self._stretch(stretch, readers))
+            yield chunks
+            for _ in chunks:  # readers stand where the next block begins, even if nobody wanted these
+                pass
 
     def _ways(self) -> int:
         """Row groups that are mixed with each other."""
@@ -250,16 +255,18 @@ class ArrowSource:
         held = min(largest, _COLUMN_BYTES * (len(self._features) + 1))
         return max(2, min(_WAYS, int(_OPEN_BYTES / held))) if held else _WAYS
 
-    def _stretch(self, stretch: Stretch, readers: "dict[int, _Reader]") -> list[Chunk]:
+    def _stretch(self, stretch: Stretch, readers: "dict[int, _Reader]") -> Iterator[Chunk]:
         piece = self._pieces[stretch.piece]
         if stretch.piece not in readers:
             readers[stretch.piece] = _Reader(self._piece_chunks(piece, stretch.start))
-        found = readers[stretch.piece].take(stretch.stop - stretch.start)
-        if sum(map(len, found)) != stretch.stop - stretch.start:
+        missing = stretch.stop - stretch.start
+        for chunk in readers[stretch.piece].take(missing):
+            missing -= len(chunk)
+            yield chunk
+        if missing:
             raise DataUnavailable(f"{self._files[piece.file].name} ended before its last row; was it changed?")
         if stretch.stop == piece.n_rows:
             del readers[stretch.piece]
-        return found
 
     def _piece_chunks(self, piece: _Piece, skip: int) -> Iterator[Chunk]:
         """Chunks of a piece without its first ``skip`` rows."""
@@ -309,20 +316,18 @@ class _Reader:
 
     _rest: Chunk | None
 
-    def take(self, n_rows: int) -> list[Chunk]:
+    def take(self, n_rows: int) -> Iterator[Chunk]:
         """The next rows, or fewer at the end."""
-        taken: list[Chunk] = []
         while n_rows:
             chunk = self._rest if self._rest is not None else next(self._chunks, None)
             self._rest = None
             if chunk is None:
-                break
+                return
             if len(chunk) > n_rows:
                 self._rest = Chunk(chunk.X[n_rows:], chunk.labels[n_rows:], chunk.weight[n_rows:], chunk.origin)
                 chunk = Chunk(chunk.X[:n_rows], chunk.labels[:n_rows], chunk.weight[:n_rows], chunk.origin)
-            taken.append(chunk)
             n_rows -= len(chunk)
-        return taken
+            yield chunk
 
 
 def _look(fragment: Any) -> tuple[int, int]:

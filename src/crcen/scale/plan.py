@@ -1,7 +1,7 @@
 """What a streamed fit needs to know before its first batch, and how chunks become batches."""
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any, TypeAlias
 
@@ -16,11 +16,30 @@ from crcen.scale.chunks import Chunk, held_out
 from crcen.scale.statistics import StreamStatistics
 from crcen.theory.weighting import ClassWeighting
 from crcen.training.encoding import InputEncoding
-from crcen.training.stream import AllReduce, Batch, StreamShape, StreamTrainer, encoded_rows, spread_order
+from crcen.training.stream import AllReduce, Batch, StreamShape, StreamTrainer, encode_into, spread_order
 
 __all__ = ["StreamPlan", "check_streamable", "make_plan", "streamed_encoding"]
 
 _Rows: TypeAlias = tuple[NDArray[np.float64], NDArray[np.bool_], NDArray[np.float64]]
+_Single: TypeAlias = NDArray[np.float32]
+# A buffer of rows, of which there are four: one is filled, one shuffled, one waits and one is trained on.
+_BUFFER_ROWS, _BUFFER_BYTES = 65_536, 2**25
+
+
+class RowRoom:
+    """Memory for the rows of a block, which the next block finds again: new memory costs as much as reading."""
+
+    def __init__(self, width: int) -> None:
+        self._parts: list[_Single] = [np.empty(shape, dtype=np.float32) for shape in ((0, width), (0,), (0,))]
+
+    def rows(self, start: int, stop: int) -> list[_Single]:
+        """Encoded rows, labels and weights from ``start`` to ``stop``; what is before them is kept."""
+        if stop > len(self._parts[0]):
+            for number, part in enumerate(self._parts):
+                larger = np.empty((stop + stop // 2 if start else stop, *part.shape[1:]), dtype=np.float32)
+                larger[:start] = part[:start]
+                self._parts[number] = larger
+        return [part[start:stop] for part in self._parts]
 
 
 @dataclass(frozen=True, eq=False)
@@ -67,6 +86,10 @@ class StreamPlan:
         made.weigh(self.weighting.lam, self.mean_weight)
         return made
 
+    def buffer_rows(self, asked: int | None) -> int:
+        """Rows that are shuffled together: as many as were asked for, or as take a bounded memory once encoded."""
+        return asked or max(1, min(_BUFFER_ROWS, _BUFFER_BYTES // (4 * (self.encoding.size + 1))))
+
     def target(self, chunk: Chunk) -> NDArray[np.bool_]:
         """Which rows of a chunk are positive; a label that is neither class is refused."""
         positive = chunk.labels == self.pos_label
@@ -75,19 +98,20 @@ class StreamPlan:
             raise InvalidInput(f"{chunk.origin} now holds a label that was not there at first; labels must not change.")
         return np.asarray(positive, dtype=np.bool_)
 
-    def training_rows(self, block: Sequence[Chunk], *key: int) -> Batch:
+    def training_rows(self, block: Iterable[Chunk], *key: int, room: RowRoom | None = None) -> Batch:
         """The rows of a block that are trained on, shuffled by (seed, key) with the classes spread evenly."""
-        parts = [self._kept(chunk, held=False) for chunk in block]
-        target = np.concatenate([y for _, y, _ in parts])
+        parts = self._collected(block, room or self.room(), held=False)
         rng = np.random.Generator(np.random.Philox(np.random.SeedSequence([self.seed, 4, *key])))
-        place = np.empty(len(target), dtype=np.int64)
-        place[spread_order(target, rng)] = np.arange(len(target))
-        return self._batch(parts, place)
+        order = spread_order(parts[1] > 0, rng)
+        return Batch(*(torch.from_numpy(part.take(order, axis=0)) for part in parts))
 
-    def validation_rows(self, block: Sequence[Chunk]) -> Batch:
+    def validation_rows(self, block: Iterable[Chunk]) -> Batch:
         """The rows of a block that are held out."""
-        parts = [self._kept(chunk, held=True) for chunk in block]
-        return self._batch(parts, np.arange(sum(len(y) for _, y, _ in parts)))
+        return Batch(*map(torch.from_numpy, self._collected(block, self.room(), held=True)))
+
+    def room(self) -> RowRoom:
+        """Memory for the rows of a block."""
+        return RowRoom(self.encoding.size + 1)
 
     def _kept(self, chunk: Chunk, *, held: bool) -> _Rows:
         target = self.target(chunk)
@@ -96,16 +120,16 @@ class StreamPlan:
         kept = held_out(chunk.X, self.validation_fraction, self.seed) == held
         return chunk.X[kept], target[kept], chunk.weight[kept]
 
-    def _batch(self, parts: Sequence[_Rows], place: NDArray[np.int64]) -> Batch:
-        """Rows encoded part by part, while a part is in the cache, and put in their places."""
-        x = np.empty((len(place), self.encoding.size + 1), dtype=np.float32)
-        y, weights = np.empty((2, len(place)), dtype=np.float32)
-        start = 0
-        for X, target, weight in parts:
-            own = place[start : start + len(target)]
-            start += len(target)
-            x[own], y[own], weights[own] = encoded_rows(self.encoding, X), target, weight / self.weight_scale
-        return Batch(torch.from_numpy(x), torch.from_numpy(y), torch.from_numpy(weights))
+    def _collected(self, block: Iterable[Chunk], room: RowRoom, *, held: bool) -> list[_Single]:
+        """Encoded rows, labels and weights of a block in its own order; a chunk is let go before the next is read."""
+        n = 0
+        for chunk in block:
+            X, target, weight = self._kept(chunk, held=held)
+            x, y, weights = room.rows(n, n + len(target))
+            encode_into(x, self.encoding, X)
+            y[:], weights[:] = target, weight / self.weight_scale
+            n += len(target)
+        return room.rows(0, n)
 
 
 def check_streamable(model: CRCENClassifier) -> None:

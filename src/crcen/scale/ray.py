@@ -3,7 +3,7 @@
 import numbers
 import pickle
 import tempfile
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from copy import deepcopy
 from pathlib import Path
@@ -16,14 +16,17 @@ from crcen.scale.arrow_source import ArrowSource
 from crcen.scale.chunks import reading_order
 from crcen.scale.plan import make_plan
 from crcen.scale.ray_cluster import check_room, connected
+from crcen.scale.ray_progress import cluster_progress
 from crcen.scale.ray_worker import Assignment, survey_part
 from crcen.scale.statistics import StreamStatistics
-from crcen.scale.stream import fingerprint_of, streamed_model, survey_terms
+from crcen.scale.stream import fingerprint_of, settle_penalty, streamed_model, survey_terms
 
 __all__ = ["fit_ray"]
 
 # Files that a reader opens together, to mix their rows, and groups of files a worker, to keep readers busy.
 _MOST_FILES, _GROUPS_A_WORKER = 8, 4
+# Seconds that workers may wait for each other: one of few rows waits while others go through theirs.
+_LONGEST_WAIT = 86_400
 
 
 def fit_ray(
@@ -37,10 +40,11 @@ def fit_ray(
     epochs: int = 5,
     storage_path: str | Path | None = None,
     max_failures: int = 3,
+    worker_timeout: float = 600.0,
     sample_weight: str | None = None,
     features: Sequence[str] | None = None,
     checkpoint_rows: int = 1_000_000,
-    buffer_rows: int = 65_536,
+    buffer_rows: int | None = None,
     skip_bad_files: bool = False,
     **parameters: Any,
 ) -> CRCENClassifier:
@@ -69,6 +73,8 @@ def fit_ray(
         settings and place, the fit goes on from the last checkpoint. By default they are kept for the time of the fit.
     max_failures : int, default=3
         How often training may be started again.
+    worker_timeout : float, default=600
+        Seconds in which a worker must read or learn something; one that hangs longer is replaced as one that died.
     sample_weight, features, checkpoint_rows, buffer_rows, skip_bad_files
         As in `crcen.fit_stream`.
     **parameters
@@ -99,6 +105,8 @@ def fit_ray(
     counts = {"num_workers": num_workers, "cpus_per_worker": cpus_per_worker}
     rows = {"checkpoint_rows": checkpoint_rows, "buffer_rows": buffer_rows}
     model = streamed_model(weighting, epochs, parameters, **counts, **rows)
+    if not (isinstance(worker_timeout, numbers.Real) and worker_timeout > 0):
+        raise InvalidParameter(f"worker_timeout must be a number of seconds above 0: got {worker_timeout!r}.")
     need("ray.train.torch", "ray")
     files = ArrowSource(source, target, sample_weight, features, skip_bad_files=skip_bad_files)
     seeded = int(model.random_state) if isinstance(model.random_state, numbers.Integral) else None
@@ -113,17 +121,21 @@ def fit_ray(
         # A fit that is to be found again needs the same seed again.
         seed = int(name[:7], 16) if seeded is None and storage_path is not None else model._base_seed()
         statistics = _survey(ray, files, model, seed)
+        settle_penalty(model, parameters, statistics)
+        plan = make_plan(model, statistics, seed)
         told = Assignment(
             model,
-            make_plan(model, statistics, seed),
+            plan,
             files,
-            buffer_rows,
+            plan.buffer_rows(buffer_rows),
             checkpoint_rows,
             fingerprint_of(model, name, statistics.digest()),
             statistics.is_weighted,
+            float(worker_timeout),
         )
-        trainer = _trainer(told, num_workers, cpus_per_worker, use_gpu, max_failures, storage, f"crcen-{name[:16]}")
-        return _answer(trainer, files, storage_path)
+        with cluster_progress(ray, "fit_ray", visible=bool(model.verbose)) as show:
+            terms = (num_workers, cpus_per_worker, use_gpu, max_failures, storage, f"crcen-{name[:16]}")
+            return _answer(_trainer(told, show, *terms), files, storage_path)
 
 
 def _storage(path: str | Path | None) -> AbstractContextManager[str]:
@@ -159,6 +171,7 @@ def _groups(n_files: int, num_workers: int, seed: int) -> list[list[int]]:
 
 def _trainer(
     told: Assignment,
+    show: Callable[[float], None] | None,
     num_workers: int,
     cpus_per_worker: int,
     use_gpu: bool,
@@ -189,7 +202,7 @@ def _trainer(
     def work() -> Any:
         from crcen.scale.ray_worker import train_worker
 
-        return train_worker(pickle.loads(packed))
+        return train_worker(pickle.loads(packed), show)
 
     listed = ray.data.from_items([{"group": number} for number in range(len(groups))], override_num_blocks=len(groups))
     rows = listed.map_batches(read, batch_size=1)
@@ -197,6 +210,7 @@ def _trainer(
     rows.context.enable_progress_bars = False
     return ray.train.torch.TorchTrainer(
         work,
+        torch_config=ray.train.torch.TorchConfig(timeout_s=_LONGEST_WAIT),
         datasets={"rows": rows},
         dataset_config=SharedOut(),
         scaling_config=ray.train.ScalingConfig(

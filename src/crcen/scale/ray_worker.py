@@ -1,7 +1,7 @@
 """What runs on the machines of a Ray cluster: the survey of a file, the readers, and the workers of a fit."""
 
 import tempfile
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -18,8 +18,8 @@ from crcen.scale.balance import KeySums
 from crcen.scale.checkpoint import Progress, read_checkpoint, write_checkpoint
 from crcen.scale.chunks import Chunk
 from crcen.scale.plan import StreamPlan
+from crcen.scale.ray_watch import Watch
 from crcen.scale.result import balance_on, store_networks
-from crcen.scale.sources import read_ahead
 from crcen.scale.statistics import StreamStatistics
 from crcen.scale.stream import StreamRun, survey_source
 from crcen.training.stream import enough_threads
@@ -54,6 +54,8 @@ class Assignment:
         Of data and settings: a checkpoint of another fit is refused.
     is_weighted
         Whether rows have sample weights.
+    worker_timeout
+        Seconds in which a worker must read or learn something.
     """
 
     model: CRCENClassifier
@@ -63,6 +65,7 @@ class Assignment:
     checkpoint_rows: int
     fingerprint: str
     is_weighted: bool
+    worker_timeout: float
 
 
 def read_groups(told: Assignment, groups: Sequence[Sequence[int]]) -> Iterator[Any]:
@@ -78,10 +81,18 @@ def read_groups(told: Assignment, groups: Sequence[Sequence[int]]) -> Iterator[A
             yield pa.concat_tables(tables)
 
 
-def train_worker(told: Assignment) -> CRCENClassifier | CrcenError:
+def train_worker(told: Assignment, show: Callable[[float], None] | None = None) -> CRCENClassifier | CrcenError:
     """One worker's part of a fit, from the last checkpoint on: train, solve for the balance, return the classifier.
 
-    What all workers find in the same step is returned, for Ray would try again what was raised.
+    What all workers find in the same step is returned, for Ray would try again what was raised. A worker is watched to
+    the end: one that raised is still to tell Ray.
+
+    Parameters
+    ----------
+    told
+        What to do.
+    show
+        Takes the share of the training that is done, from the first worker.
     """
     import ray.train.torch
 
@@ -93,24 +104,33 @@ def train_worker(told: Assignment) -> CRCENClassifier | CrcenError:
         return error
     # Readers send whether a row is positive, not its label.
     plan = replace(told.plan, classes=np.array([False, True]), pos_label=True)
-    rows = _Shard(ray.train.get_dataset_shard("rows"))
+    watch = Watch(told.worker_timeout)
+    watch.moved()
+    rows = _Shard(ray.train.get_dataset_shard("rows"), watch.moved)
     device = ray.train.torch.get_device()
-    all_reduce = dist.all_reduce if count > 1 else None
-    run = StreamRun(told.model, rows, plan, progress, told.buffer_rows, device, all_reduce, count)
+
+    def all_reduce(tensor: Tensor) -> None:
+        dist.all_reduce(tensor)
+        watch.moved()
+
+    together = all_reduce if count > 1 else None
+    run = StreamRun(told.model, rows, plan, progress, told.buffer_rows, device, together, count)
     started_at = run.trainer.rows_seen
     run.save_every(told.checkpoint_rows, lambda at: _report(at, rank, started_at, run.trainer.rows_seen))
     with enough_threads(plan.shape):
         try:
-            status = run.train(lambda: None)
+            status = run.train(lambda: None if show is None or rank else show(run.share_done))
         except TrainingFailed as error:  # networks are the same in all workers
+            watch.end()
             return error
     model, parameters = told.model, run.parameters()
     store_networks(model, told.plan, parameters, names=told.source.names, loss_curve=progress.loss_curve, status=status)
-    gather = _Gather(count, device)
+    gather = _Gather(count, device, watch)
     with tempfile.TemporaryDirectory(prefix="crcen-logits-") as folder:
-        blocks = read_ahead(rows.blocks(told.buffer_rows))
+        blocks = rows.blocks(told.buffer_rows)
         sums = gather.sums if count > 1 else None
         balance_on(model, plan, blocks, Path(folder), is_weighted=told.is_weighted, gather=gather, gather_sums=sums)
+    watch.end()
     return model
 
 
@@ -162,13 +182,14 @@ def _file_of(folder: Path, rank: int) -> Path:
 class _Shard:
     """A worker's share of what the readers send, in blocks; the same in every epoch, and after a restart."""
 
-    def __init__(self, shard: Any) -> None:
-        self._shard = shard
+    def __init__(self, shard: Any, moved: Callable[[], None] = lambda: None) -> None:
+        self._shard, self._moved = shard, moved
 
     def blocks(self, block_rows: int, seed: int | None = None, epoch: int = 0, start: int = 0) -> Iterator[list[Chunk]]:
         """Blocks in the order of reading, from block ``start`` on; those before it are read and passed over."""
         tables = self._shard.iter_batches(batch_size=block_rows, batch_format="pyarrow", prefetch_batches=1)
         for number, table in enumerate(tables):
+            self._moved()
             if number >= start:
                 yield [_chunk(batch) for batch in table.to_batches(max_chunksize=_ROWS_AT_ONCE)]
 
@@ -185,19 +206,21 @@ def _chunk(batch: Any) -> Chunk:
 class _Gather:
     """Tensors and sums of all workers, in the order of ranks."""
 
-    def __init__(self, count: int, device: torch.device) -> None:
-        self._count, self._device = count, device
+    def __init__(self, count: int, device: torch.device, watch: Watch) -> None:
+        self._count, self._device, self._watch = count, device, watch
 
     def __call__(self, tensor: Tensor) -> Tensor:
         if self._count == 1:
             return tensor[None]
         own = tensor.to(self._device)
         found = [torch.empty_like(own) for _ in range(self._count)]
-        dist.all_gather(found, own)
+        with self._watch.paused():
+            dist.all_gather(found, own)
         return torch.stack(found).to(tensor.device)
 
     def sums(self, own: KeySums) -> list[KeySums]:
         """Sums of all workers."""
         found: list[Any] = [None] * self._count
-        dist.all_gather_object(found, own)
+        with self._watch.paused():
+            dist.all_gather_object(found, own)
         return found

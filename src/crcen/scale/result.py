@@ -13,6 +13,7 @@ from crcen.models.classifier import CRCENClassifier
 from crcen.scale.balance import Gather, KeySums, LogitFile, alone, key_sums, solve_shift
 from crcen.scale.chunks import Chunk
 from crcen.scale.plan import StreamPlan
+from crcen.scale.sources import read_ahead
 from crcen.training.jobs import Status
 from crcen.training.stream import enough_threads
 
@@ -23,6 +24,7 @@ Array = NDArray[np.float64]
 GatherSums = Callable[[KeySums], Sequence[KeySums]]
 
 _BALANCED = 1e-10
+_CHUNKS_AHEAD = 4
 
 
 def store_networks(
@@ -51,7 +53,7 @@ def store_networks(
 def balance_on(
     model: CRCENClassifier,
     plan: StreamPlan,
-    blocks: Iterable[Sequence[Chunk]],
+    blocks: Iterable[Iterable[Chunk]],
     folder: Path,
     *,
     is_weighted: bool,
@@ -74,7 +76,7 @@ def balance_on(
         Bring tensors and sums of all workers together.
     """
     with enough_threads(plan.shape), LogitFile(folder, is_weighted=is_weighted) as logits:
-        for chunk in chain.from_iterable(blocks):
+        for chunk in read_ahead(chain.from_iterable(blocks), depth=_CHUNKS_AHEAD):
             logits.add(model._mean_logits(chunk.X), plan.target(chunk), chunk.weight)
         shift = solve_shift(logits, plan.weighting, gather) if model._balances_training_rows() else 0.0
         own = key_sums(logits, shift, plan.weighting)

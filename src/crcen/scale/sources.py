@@ -20,8 +20,13 @@ T = TypeVar("T")
 class RowBlocks(Protocol):
     """Rows that can be read any number of times, in blocks."""
 
-    def blocks(self, block_rows: int, seed: int | None = None, epoch: int = 0, start: int = 0) -> Iterator[list[Chunk]]:
-        """Blocks of about ``block_rows`` rows, in an order from (seed, epoch), from block ``start`` on."""
+    def blocks(
+        self, block_rows: int, seed: int | None = None, epoch: int = 0, start: int = 0
+    ) -> Iterator[Iterable[Chunk]]:
+        """Blocks of about ``block_rows`` rows, in an order from (seed, epoch), from block ``start`` on.
+
+        The chunks of a block may be read only when they are asked for: take them before the next block.
+        """
 
 
 class RowSource(RowBlocks, Protocol):

@@ -2,6 +2,7 @@
 
 import zlib
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -110,8 +111,8 @@ class RowSample:
         self.X, self.labels, self.weight = np.empty((0, 0)), np.empty(0), np.empty(0)
 
     def add(self, X: Array, labels: NDArray[Any], weight: Array, origin: str) -> None:
-        """Offer rows; ``origin`` and their number before them decide their random numbers."""
-        key = [self._seed, 6, zlib.crc32(origin.encode()), self._seen]
+        """Offer rows; the name of their file, wherever it is, and the rows before them decide their random numbers."""
+        key = [self._seed, 6, zlib.crc32(Path(origin).name.encode()), self._seen]
         keys = np.random.Generator(np.random.Philox(np.random.SeedSequence(key))).random(len(X))
         self._seen += len(X)
         if len(self._keys) == self._size:

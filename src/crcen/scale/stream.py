@@ -26,12 +26,21 @@ from crcen.training.engine import find_device
 from crcen.training.jobs import Status
 from crcen.training.stream import AllReduce, Batch, StreamTrainer, cut_evenly, enough_threads
 
-__all__ = ["StreamRun", "fingerprint_of", "fit_stream", "streamed_model", "survey_source", "survey_terms"]
+__all__ = [
+    "StreamRun",
+    "fingerprint_of",
+    "fit_stream",
+    "settle_penalty",
+    "streamed_model",
+    "survey_source",
+    "survey_terms",
+]
 
 # Epochs without a lower validation loss before training stops, as in `CRCENClassifier`.
 _PATIENCE = 10
 # With very many rows a network needs little penalty and no company.
-_DEFAULTS = {"hidden": (64,), "l2": 1e-4, "n_members": 1, "batch_size": 1024, "encoding": "standard"}
+_MOST_L2, _L2_ROWS = 1e-4, 100.0
+_DEFAULTS = {"hidden": (64,), "l2": _MOST_L2, "n_members": 1, "batch_size": 1024, "encoding": "standard"}
 # Rows that an encoding other than the standard one is fitted on.
 SAMPLE_ROWS = 65_536
 
@@ -46,7 +55,7 @@ def fit_stream(
     features: Sequence[str] | None = None,
     checkpoint: str | Path | None = None,
     checkpoint_rows: int = 1_000_000,
-    buffer_rows: int = 65_536,
+    buffer_rows: int | None = None,
     skip_bad_files: bool = False,
     **parameters: Any,
 ) -> CRCENClassifier:
@@ -75,14 +84,16 @@ def fit_stream(
         ends as if it had never stopped; a checkpoint of other data or settings is refused.
     checkpoint_rows : int, default=1000000
         Rows between two checkpoints.
-    buffer_rows : int, default=65536
-        Rows that are shuffled together. They come from up to eight row groups, drawn anew each epoch.
+    buffer_rows : int, optional
+        Rows that are shuffled together. They come from up to eight row groups, drawn anew each epoch. By default
+        65,536, or as many as take 32 MB once encoded, where that is fewer.
     skip_bad_files : bool, default=False
         Leave out files that cannot be read or do not fit the others, with a warning that names them.
     **parameters
-        Any other parameter of `CRCENClassifier`. Defaults differ, for many rows: ``hidden=(64,)``, ``l2=1e-4``,
-        ``n_members=1``, ``batch_size=1024`` and ``encoding="standard"``, which is fitted on all rows; other encodings
-        are fitted on a random sample of 65,536. ``solver`` is always Adam and ``probability`` the shift.
+        Any other parameter of `CRCENClassifier`. Defaults differ, for many rows: ``hidden=(64,)``, ``n_members=1``,
+        ``batch_size=1024``, an ``l2`` of 100 divided by the number of rows, at most 1e-4, and ``encoding="standard"``,
+        which is fitted on all rows; other encodings are fitted on a random sample of 65,536. ``solver`` is always Adam
+        and ``probability`` the shift.
 
     Returns
     -------
@@ -121,7 +132,9 @@ def fit_stream(
     with progress_bar("fit_stream", visible=bool(model.verbose)) as show:
         fraction, sample_rows = survey_terms(model)
         statistics = survey_source(rows, fraction, seed, sample_rows)
+        settle_penalty(model, parameters, statistics)
         plan = make_plan(model, statistics, seed)
+        buffer_rows = plan.buffer_rows(buffer_rows)
         progress = Progress(fingerprint_of(model, rows.fingerprint, buffer_rows, statistics.digest()), seed)
         if saved is not None:
             if (saved.fingerprint, saved.seed) != (progress.fingerprint, seed):
@@ -133,12 +146,11 @@ def fit_stream(
         if path is not None:
             run.save_every(checkpoint_rows, partial(write_checkpoint, path))
         with enough_threads(plan.shape):
-            status = run.train(lambda: show(run.trainer.rows_seen / plan.shape.total_rows))
+            status = run.train(lambda: show(run.share_done))
         names = None if isinstance(rows, BatchSource) and not rows.has_names else rows.names
         store_networks(model, plan, run.parameters(), names=names, loss_curve=progress.loss_curve, status=status)
         with _scratch_folder(path) as folder:
-            blocks = read_ahead(rows.blocks(buffer_rows))
-            balance_on(model, plan, blocks, folder, is_weighted=statistics.is_weighted)
+            balance_on(model, plan, rows.blocks(buffer_rows), folder, is_weighted=statistics.is_weighted)
     return model
 
 
@@ -163,9 +175,17 @@ def streamed_model(weighting: Any, epochs: int, parameters: dict[str, Any], **co
     model = CRCENClassifier(weighting, **{"solver": "adam", "max_epochs": epochs, **_DEFAULTS, **parameters})
     check_streamable(model)
     for name, value in counts.items():
+        if value is None and name == "buffer_rows":
+            continue
         if isinstance(value, bool) or not isinstance(value, int) or value < 1:
             raise InvalidParameter(f"{name} must be a whole number of at least 1: got {value!r}.")
     return model
+
+
+def settle_penalty(model: CRCENClassifier, parameters: dict[str, Any], statistics: StreamStatistics) -> None:
+    """Give a classifier the default penalty, if it was told none: that of a prior, which the more rows weigh down."""
+    if "l2" not in parameters:
+        model.l2 = min(_MOST_L2, _L2_ROWS / max(statistics.train_totals.n_rows, 1))
 
 
 def survey_terms(model: CRCENClassifier) -> tuple[float, int]:
@@ -229,8 +249,13 @@ class StreamRun:
         """Keep a checkpoint every so many rows."""
         self._save_rows, self._keep, self._saved_at = n_rows, keep, self.trainer.rows_seen
 
+    @property
+    def share_done(self) -> float:
+        """The share of all epochs' rows that was learned from."""
+        return self.trainer.rows_seen / self._plan.shape.total_rows
+
     def train(self, show: Callable[[], None]) -> Status:
-        """Run the epochs that are left."""
+        """Run the epochs that are left; ``show`` is called after each block of rows."""
         at = self._progress
         while at.epoch < int(self._model.max_epochs or 1):
             if self._model.early_stopping and at.since_best >= _PATIENCE:
@@ -238,10 +263,11 @@ class StreamRun:
             for block, batch, rows in self._batches():
                 if not self.trainer.step(rows):
                     break
+                if block != at.block:
+                    show()
                 at.block, at.batch = block, batch + 1
                 if self._save_rows and self.trainer.rows_seen - self._saved_at >= self._save_rows:
                     self._save()
-                    show()
             self._check_finite()
             at.loss_curve.append(self.trainer.take_objective())
             if self._model.early_stopping:
@@ -259,9 +285,10 @@ class StreamRun:
         block = first - 1
 
         def prepared() -> Iterator[Batch]:
+            room = self._plan.room()
             blocks = self._rows.blocks(self._buffer_rows, self._plan.seed, at.epoch, first)
             for number, block in enumerate(blocks, first):
-                yield self._plan.training_rows(block, at.epoch, number).to(self._device)
+                yield self._plan.training_rows(block, at.epoch, number, room=room).to(self._device)
 
         for block, rows in enumerate(read_ahead(prepared()), first):
             for batch, part in enumerate(cut_evenly(len(rows), self._batch_size)):
@@ -273,8 +300,8 @@ class StreamRun:
     def _watch(self) -> None:
         """Keep each member's best epoch on the held-out rows."""
         at = self._progress
-        blocks = read_ahead(self._rows.blocks(self._buffer_rows))
-        losses = self.trainer.losses(self._plan.validation_rows(block).to(self._device) for block in blocks)
+        held_out = (self._plan.validation_rows(block) for block in self._rows.blocks(self._buffer_rows))
+        losses = self.trainer.losses(rows.to(self._device) for rows in read_ahead(held_out))
         before = np.min(at.val_loss_curve, axis=0) if at.val_loss_curve else np.full(len(losses), np.inf)
         at.val_loss_curve.append(losses.tolist())
         better = losses < before

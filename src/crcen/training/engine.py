@@ -153,11 +153,9 @@ class Trainer:
             if largest <= limit:
                 break
         if self.is_bound_given and largest > limit:
-            needed = -(-(largest + shared) // 2**20)
             raise InvalidParameter(
-                f"memory_bytes is too small: got {self.bound / 2**20:.0f} MiB beside what is recorded, and the largest "
-                f"network needs about {needed} MiB; give more, or take a smaller network, fewer bins or the standard "
-                f"encoding."
+                f"memory_bytes is too small: the largest network needs {(largest + shared) / max(self.bound, 1):.1f} "
+                f"times as much; give more, or take a smaller network, fewer bins or the standard encoding."
             )
         return [stack.groups for stack in stacks], count
 

@@ -130,9 +130,10 @@ class TrainingJob:
         if self.solver != "adam" and (self.start is not None or self.leaves_state):
             raise InvalidParameter(f"only solver='adam' can stop and go on: got {self.solver!r}.")
         if self.solver != "adam" and self.column_scales:
-            raise InvalidParameter(f"column_scales needs solver='adam': got {self.solver!r}.")
-        if self.leaves_state and self.val_rows is not None and not self.record_every:
-            raise InvalidParameter("a job that leaves its state cannot stop early; use record_every.")
+            raise InvalidParameter("column_scales needs Adam: use solver='adam', or column_scales='auto'.")
+        is_watched = self.val_rows is not None and not self.record_every
+        if is_watched and (self.leaves_state or self.start is not None):
+            raise InvalidParameter("a job that stops and goes on cannot stop early; use record_every.")
         last = min(self.max_epochs, self.stop_epoch or self.max_epochs)
         if self.start is not None and not 0 < self.start.epoch < last:
             raise InvalidParameter(f"start must be before the last epoch, {last}: got {self.start.epoch}.")
@@ -147,7 +148,7 @@ class TrainingResult:
     ``residual`` is |Σ w (y − q)| / Σ w over the job's balance rows, in float64, after the solve (NaN without one);
     ``shift`` is what the solve added to the output bias. ``val_logits`` (records, validation rows) are those of
     ``recorded_epochs``, before the solve. ``network`` is None where it diverged, and where the job asked for its
-    ``state`` instead.
+    ``state`` instead. ``n_iter`` counts the epochs of this job, without those before its ``start``.
     """
 
     network: Network | None

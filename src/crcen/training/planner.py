@@ -166,7 +166,8 @@ def n_parameters(job: TrainingJob, n_inputs: Inputs) -> int:
 
 def shared_bytes(jobs: Sequence[TrainingJob], n_rows: int, n_features: int) -> int:
     """What all stacks read, beside the rows themselves."""
-    copies = {(4 if job.solver == "adam" else 8, job.standardize) for job in jobs if job.encoding == "standard"}
+    plain = [job for job in jobs if job.encoding == "standard" or not job.standardize]
+    copies = {(4 if job.solver == "adam" else 8, job.standardize) for job in plain}
     return n_rows * (_BYTES_A_ROW + n_features * sum(size for size, _ in copies)) + _WORK_BYTES
 
 
@@ -191,6 +192,6 @@ def _stack_bytes(groups: Groups, jobs: Sequence[TrainingJob], n_rows: int, n_inp
         units += sum((*jobs[position].hidden, 1))
     copies = (_ADAM_COPIES if is_adam else _LBFGS_COPIES) + example.column_scales
     # L-BFGS keeps the weights of every row and network; Adam gathers an epoch's rows at once, or all rows are encoded.
-    n_held = n_pool if example.encoding == "standard" else n_rows
+    n_held = n_pool if example.encoding == "standard" or not example.standardize else n_rows
     held = n_held * width + n_pool * (4 + (0 if is_adam else len(groups[0]))) + n_watched * (width + 4)
     return len(groups) * itemsize * (copies * parameters + _ACTIVATION_COPIES * rows * units + held)

@@ -63,7 +63,7 @@ class TrainingData:
         """Make the device copies that these jobs will read, before several threads ask for them."""
         for solver, standardize, kind, bins in {(j.solver, j.standardize, j.encoding, j.bins) for j in jobs}:
             dtype = torch.float32 if solver == "adam" else torch.float64
-            if kind == "standard":
+            if kind == "standard" or not standardize:
                 self.on_device(dtype, standardize)
             self.layout(kind, bins)
             self.labels(dtype)

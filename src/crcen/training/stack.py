@@ -32,6 +32,8 @@ __all__ = ["Block", "Stack"]
 _SCALE_SPEED = 6.0
 # Up to so many networks of a group one output product, most of it zeros, beats a product for each of several widths.
 _JOINT_MODELS = 32
+# Sizes of batches whose buffers are kept: a step's and validation rows', and one of a stream whose batches differ.
+_KEPT_BUFFERS = 3
 
 
 @dataclass(frozen=True)
@@ -336,13 +338,16 @@ class Stack:
     def _buffers_of(self, rows: int) -> tuple[Tensor, Tensor]:
         """For hidden units and for work on them, (G, B, all first hidden units) each."""
         if rows not in self._buffers:
+            if len(self._buffers) == _KEPT_BUFFERS:
+                self._buffers.popitem()  # the latest: earlier ones may be part of a captured graph
             hidden = torch.empty(self.n_groups, rows, self.width, dtype=self.dtype, device=self.device)
             self._buffers[rows] = (hidden, torch.empty_like(hidden))
         return self._buffers[rows]
 
     def logits(self, x: Tensor) -> Tensor:
-        """Logits (G, B, M) of a batch of encoded rows (G, B, F+1)."""
-        return self._forward(x)[0]
+        """Logits (G, B, M) of a batch of encoded rows (G, B, F+1), the caller's to keep."""
+        logits = self._forward(x)[0]
+        return logits.clone() if self.is_linear else logits  # a linear network's are a buffer of the next call
 
     def _forward(self, x: Tensor) -> tuple[Tensor, Tensor, list[list[Tensor]]]:
         pre = self._first_layer(x)

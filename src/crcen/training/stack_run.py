@@ -8,7 +8,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from crcen.exceptions import InvalidInput
+from crcen.exceptions import InvalidInput, InvalidParameter
 from crcen.training.balance import relative_residual, solve_shifts
 from crcen.training.jobs import Status, TrainingJob, TrainingResult, TrainingState
 from crcen.training.network import Network, device_logits
@@ -165,7 +165,13 @@ class StackRun:
         """Put the states that the jobs start from into the stack and its solver."""
         for i, flat in enumerate((self.stack.flat, solver.first_moment, solver.second_moment)):
             vectors = []
-            for block in self.stack.blocks:
+            for block, own in zip(self.stack.blocks, self.stack.vectors(flat), strict=True):
+                size = own.shape[2]
+                for job in (job for group in self.jobs for job in group[block.models]):
+                    if job.start and job.start.values.shape != (3, size):
+                        raise InvalidParameter(
+                            f"start must be of a network of the same shape, (3, {size}): got {job.start.values.shape}."
+                        )
                 rows = [[job.start.values[i] for job in group[block.models] if job.start] for group in self.jobs]
                 vectors.append(torch.from_numpy(np.array(rows)).to(flat.device, flat.dtype))
             self.stack.load(flat, vectors)
@@ -183,7 +189,7 @@ class StackRun:
                     results[position] = TrainingResult(
                         None,
                         Status.COMPLETED if is_finite else Status.DIVERGED,
-                        solver.epoch,
+                        solver.epoch - (self.example.start.epoch if self.example.start else 0),
                         np.empty(0),
                         state=TrainingState(solver.epoch, values[g, k]),
                     )

@@ -26,7 +26,8 @@ def gradient_of(
 
     For cross entropy ∂ℓ/∂o = q − y, so that without penalty a component is the paper's
     −λ Σ_pos (1 − q) ∂o/∂θ + (1 − λ) Σ_neg q ∂o/∂θ, divided by Σ w. Where encoded columns had scales, the penalty on the
-    first layer is l2·Σ‖W_j‖ over its columns j, with the gradient l2·W_j/‖W_j‖.
+    first layer is l2·Σ‖W_j‖ over its columns j, which has no gradient where W_j is zero; the change by a proximal step
+    of length one stands for it.
 
     Returns
     -------
@@ -47,6 +48,9 @@ def gradient_of(
     penalised = [grad[0, 0] + l2 * own for grad, own in zip(weights, network.weights, strict=True)]
     if scaled:
         first = network.weights[0]
-        sizes = np.linalg.norm(first, axis=1, keepdims=True)
-        penalised[0] = weights[0][0, 0] + l2 * np.divide(first, sizes, out=np.zeros_like(first), where=sizes > 0)
+        # A column that is left out has no gradient: what a proximal step of length one would change is zero just where
+        # the objective is stationary, and g + l2·W_j/‖W_j‖ to first order elsewhere.
+        ahead = first - weights[0][0, 0]
+        sizes = np.linalg.norm(ahead, axis=1, keepdims=True)
+        penalised[0] = first - ahead * np.maximum(1.0 - l2 / np.maximum(sizes, np.finfo(np.float64).tiny), 0.0)
     return penalised, [grad[0, 0] for grad in biases]

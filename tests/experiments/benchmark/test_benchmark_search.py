@@ -148,15 +148,15 @@ def work(seconds):
 
 class Worker(LogisticRegression):
     def fit(self, X, y):
-        work(0.25 if self.C > 1 else 0)
+        work(0.75 if self.C > 1 else 0)
         return super().fit(X, y)
 
 
 def test_a_search_that_runs_out_of_time_keeps_the_best_so_far(rows):
     chosen = peer(lambda setting, seed: Worker(C=1.0 if setting["which"] == "a" else 9.0), ("a", "b"))
     start = time.process_time()
-    found = cross_validated(chosen, rows, 16, Deadline(0.6))
-    assert time.process_time() - start < 2
+    found = cross_validated(chosen, rows, 16, Deadline(1.5))
+    assert time.process_time() - start < 4
     assert 1 <= found.n_settings < 16
     assert found.setting == {"which": "a"}
 
@@ -195,7 +195,7 @@ def test_a_block_is_broken_off_and_the_alarm_put_back():
         work(30)
     with pytest.raises(TimeUp), Deadline(0.1).within():
         work_and_say_interrupted()
-    assert 0.2 <= time.process_time() - start < 5
+    assert 0.15 <= time.process_time() - start < 5  # the kernel counts an alarm's time in ticks
     with pytest.raises(ZeroDivisionError), Deadline(5).within():
         _ = 1 / 0
     with pytest.raises(TimeUp), Deadline(0).within():
