@@ -79,7 +79,7 @@ class CRCENClassifierCV(CRCENClassifier):
         cannot be split is refused. ``None`` is half of what is free.
     balance : "oof", True or False, default="oof"
         Solve the output bias on the out-of-fold logits, on the training rows as `CRCENClassifier` does, or not at all.
-        On new rows of the benchmark the first kept closest to the key equation and had the best probabilities.
+        On new rows of the benchmark the first had the best probabilities.
     n_members, activation, solver, max_epochs, batch_size, learning_rate, tol, bins, column_scales, standardize,
     pos_label, device, probability, random_state, verbose
         As in `CRCENClassifier`. ``max_epochs`` is the length of the schedule of which a cut is chosen.
