@@ -138,6 +138,7 @@ def check_streamable(model: CRCENClassifier) -> None:
     for name, allowed, instead in (
         ("probability", ("shift",), "a fitted map needs folds of rows in memory"),
         ("solver", ("adam",), "L-BFGS needs all rows at each step"),
+        ("column_scales", (False, "auto"), "scales are learned by fit, with all rows in memory"),
     ):
         if getattr(model, name) not in allowed:
             raise InvalidParameter(f"{name} must be {allowed[0]!r} here, got {getattr(model, name)!r}: {instead}.")

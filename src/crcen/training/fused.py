@@ -191,10 +191,9 @@ class FusedEpochs:
 
         stack, shape, block = self.stack, self.shapes[position], self.stack.blocks[position]
         launch = train_epoch[(stack.n_groups * block.size,)]
-        is_cuda = stack.device.type == "cuda"
-        with (
-            torch.cuda.device(stack.device) if is_cuda else nullcontext()
-        ):  # Triton starts kernels on the current device
+        # Triton starts kernels on the current device.
+        current = torch.cuda.device(stack.device) if stack.device.type == "cuda" else nullcontext()
+        with current:
             launch(
                 stack.flat,
                 *self.moments,

@@ -9,7 +9,7 @@ from math import prod
 import torch
 
 from crcen.training.jobs import TrainingJob
-from crcen.training.rows import digest, n_batches
+from crcen.training.rows import VALIDATION_ROWS, digest, n_batches
 
 __all__ = [
     "Groups",
@@ -39,7 +39,6 @@ _WORK_BYTES = 2**23
 _BYTES_A_ROW = 64
 _ACTIVATION_COPIES = 4
 _LBFGS_ROWS = 2048
-_VALIDATION_ROWS = 512
 
 
 @dataclass(frozen=True)
@@ -183,7 +182,7 @@ def _stack_bytes(groups: Groups, jobs: Sequence[TrainingJob], n_rows: int, n_inp
     rows = min(example.batch_size, n_pool) if is_adam else min(_LBFGS_ROWS, n_pool)
     n_watched = 0
     if example.val_rows is not None:
-        rows += _VALIDATION_ROWS
+        rows += VALIDATION_ROWS
         n_watched = max(len(found) for group in groups if (found := jobs[group[0]].val_rows) is not None)
     parameters = units = 0
     width = n_inputs(example)

@@ -15,7 +15,10 @@ from torch.nn.functional import pad
 from crcen.training.encoding import INPUT_LIMIT, InputEncoding, column_layout, fit_encoding, raw, standardization
 from crcen.training.jobs import TrainingJob
 
-__all__ = ["BatchIndex", "RowFeed", "TrainingData", "digest", "n_batches"]
+__all__ = ["VALIDATION_ROWS", "BatchIndex", "RowFeed", "TrainingData", "digest", "n_batches"]
+
+# Validation rows that pass through a stack at a time.
+VALIDATION_ROWS = 512
 
 _LARGEST_SLOPE = 100.0
 # Encoded numbers that are worked out at a time, in float64.

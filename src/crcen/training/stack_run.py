@@ -12,7 +12,7 @@ from crcen.exceptions import InvalidInput, InvalidParameter
 from crcen.training.balance import relative_residual, solve_shifts
 from crcen.training.jobs import Status, TrainingJob, TrainingResult, TrainingState
 from crcen.training.network import Network, device_logits
-from crcen.training.rows import RowFeed, TrainingData
+from crcen.training.rows import VALIDATION_ROWS, RowFeed, TrainingData
 from crcen.training.solvers import LBFGS, Adam, Objective, Solver
 from crcen.training.stack import Block, Stack
 
@@ -23,7 +23,6 @@ Report = Callable[[float], None]
 
 # Epochs without a lower validation loss before a network is stopped.
 _PATIENCE = 10
-_VALIDATION_ROWS = 512
 # The balance solve holds some ten times as many numbers as this, on the device.
 _LOGITS_AT_ONCE = 2**24
 
@@ -302,7 +301,7 @@ class _Validation:
 
     def __init__(self, feed: RowFeed, sizes: list[int]) -> None:
         self.sizes = sizes
-        self.batches = [(x.clone(), y, base) for x, y, base in feed.in_order(_VALIDATION_ROWS)]
+        self.batches = [(x.clone(), y, base) for x, y, base in feed.in_order(VALIDATION_ROWS)]
 
     def loss(self, stack: Stack, objective: Objective) -> Tensor:
         """Weighted loss of every network, (G, M)."""
