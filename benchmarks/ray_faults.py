@@ -14,10 +14,11 @@ import signal
 import subprocess
 import sys
 import tempfile
+import threading
 import time
 import warnings
+from contextlib import contextmanager
 from pathlib import Path
-from unittest import mock
 
 import numpy as np
 import pyarrow.parquet as pq
@@ -28,14 +29,10 @@ TESTS = str(Path(__file__).resolve().parents[1] / "tests" / "scale")
 sys.path.insert(0, TESTS)
 os.environ["PYTHONPATH"] = os.pathsep.join([TESTS, *filter(None, [os.environ.get("PYTHONPATH")])])
 from ray_striking import (  # noqa: E402
-    Hungry,
     checkpoints,
     events_of,
-    kill_a_worker,
     log_loss,
-    pids_of,
-    starve_a_worker,
-    striking,
+    one_worker,
     write_files,
 )
 
@@ -43,6 +40,38 @@ os.environ["RAY_USAGE_STATS_ENABLED"] = "0"
 ROWS, SIZES = 60_000, [2_000, 21_000, 9_000, 14_000, 3_000]
 SETTINGS = {"epochs": 4, "hidden": (16,), "random_state": 0, "buffer_rows": 4096, "checkpoint_rows": 10_000}
 QUIET = {"include_dashboard": False, "log_to_driver": False, "logging_level": "ERROR"}
+
+
+def pids_of(title: str) -> list[int]:
+    """Processes of our own network whose title holds a text."""
+    own, found = os.stat("/proc/thread-self/ns/net").st_ino, []
+    for folder in Path("/proc").glob("[0-9]*"):
+        try:
+            if title in (folder / "cmdline").read_text() and os.stat(folder / "ns/net").st_ino == own:
+                found.append(int(folder.name))
+        except OSError:
+            continue
+    return sorted(found)
+
+
+@contextmanager
+def striking(storage: Path, strike):
+    """Call ``strike`` once, from another thread, when a checkpoint is there; yields a list of what it returned."""
+    struck, is_over = [], threading.Event()
+
+    def watch() -> None:
+        while not is_over.wait(0.02):
+            if checkpoints(storage):
+                struck.append(strike())
+                return
+
+    thread = threading.Thread(target=watch)
+    thread.start()
+    try:
+        yield struck
+    finally:
+        is_over.set()
+        thread.join()
 
 
 class Faults:
@@ -103,13 +132,12 @@ class Faults:
             model = self.fit(storage, **changes)
         self.survived(name, storage, start, model, struck != [] and struck != [0], restarts)
 
-    def out_of_memory(self) -> None:
-        """A worker cannot get the memory it asks for, once."""
-        start, storage = time.monotonic(), self.folder / "memory"
-        with mock.patch("crcen.scale.ray.ArrowSource", Hungry):
-            model = self.fit(storage)
-        is_struck = Path(os.environ["CRCEN_HUNGRY"]).exists()
-        self.survived("worker out of memory", storage, start, model, is_struck)
+    def worker(self, name: str, fate: str, **changes) -> None:
+        """Fit, and let one worker meet a fate."""
+        start, storage = time.monotonic(), self.folder / fate.replace(" ", "-")
+        with one_worker(storage, fate) as struck:
+            model = self.fit(storage, **changes)
+        self.survived(name, storage, start, model, struck.exists())
 
     def driver_killed(self) -> None:
         """The process that called `fit_ray` dies, and another calls it again."""
@@ -238,11 +266,10 @@ def main() -> None:
     begin = time.monotonic()
     with tempfile.TemporaryDirectory() as folder:
         faults = Faults(Path(folder))
-        os.environ["CRCEN_HUNGRY"] = str(Path(folder) / "hungry")
         scenarios = {
-            "worker": lambda: faults.strike("worker killed in the middle of an epoch", kill_a_worker),
-            "memory": faults.out_of_memory,
-            "starved": lambda: faults.strike("worker that gets no more memory", starve_a_worker, worker_timeout=30),
+            "worker": lambda: faults.worker("worker killed in the middle of an epoch", "killed"),
+            "memory": lambda: faults.worker("worker out of memory", "refused memory"),
+            "starved": lambda: faults.worker("worker that gets no more memory", "starved", worker_timeout=30),
             "reader": lambda: faults.strike("reader killed", kill_a_reader, restarts=False),
             "gone": faults.file_gone,
             "bad": faults.bad_files,

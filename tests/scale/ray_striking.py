@@ -8,9 +8,11 @@ import resource
 import signal
 import socket
 import struct
-import threading
+import time
 from contextlib import contextmanager
+from itertools import count
 from pathlib import Path
+from unittest import mock
 
 import numpy as np
 import pandas as pd
@@ -70,71 +72,64 @@ def checkpoints(storage):
     return []
 
 
-def pids_of(title):
-    """Processes of our own network whose title holds a text."""
-    own, found = os.stat("/proc/thread-self/ns/net").st_ino, []
-    for folder in Path("/proc").glob("[0-9]*"):
-        try:
-            if title in (folder / "cmdline").read_text() and os.stat(folder / "ns/net").st_ino == own:
-                found.append(int(folder.name))
-        except OSError:
-            continue
-    return sorted(found)
-
-
 @contextmanager
-def striking(storage, strike):
-    """Call ``strike`` once, from another thread, when a checkpoint is there; yields a list of what it returned."""
-    struck, is_over = [], threading.Event()
+def one_worker(storage, fate):
+    """Let one worker meet a fate, once, when a checkpoint is complete; yields a file that exists from then on.
 
-    def watch():
-        while not is_over.wait(0.02):
-            if checkpoints(storage):
-                struck.append(strike())
-                return
+    ``"killed"``, ``"refused memory"`` for one request, or ``"starved"``: no memory from then on.
+    """
+    struck = Path(storage) / "struck"
 
-    thread = threading.Thread(target=watch)
-    thread.start()
-    try:
+    def source(*args, **kwargs):
+        made = _Struck(*args, **kwargs)
+        made.storage, made.fate, made.chosen, made.struck = storage, fate, Path(storage) / "chosen", struck
+        return made
+
+    Path(storage).mkdir(exist_ok=True)
+    with mock.patch("crcen.scale.ray.ArrowSource", source):
         yield struck
-    finally:
-        is_over.set()
-        thread.join()
 
 
-def kill_a_worker():
-    """Kill the last of the workers that train."""
-    pid = pids_of("ray::RayTrainWorker")[-1]
-    os.kill(pid, signal.SIGKILL)
-    return pid
-
-
-def starve_a_worker():
-    """Let the last of the workers have no more memory than it has now."""
-    pid = pids_of("ray::RayTrainWorker")[-1]
-    sizes = Path(f"/proc/{pid}/status").read_text().splitlines()
-    most = 1024 * next(int(line.split()[1]) for line in sizes if line.startswith("VmSize"))
-    resource.prlimit(pid, resource.RLIMIT_AS, (most, most))
-    return pid
-
-
-class Hungry(ArrowSource):
-    """A source whose first worker to look at it runs out of memory after some steps: once, where a file marks it."""
+class _Struck(ArrowSource):
+    """The first worker that looks at this source is the one; it strikes itself, so that no strike can be too late."""
 
     def check_unchanged(self):
         super().check_unchanged()
-        marker = Path(os.environ["CRCEN_HUNGRY"])
-        if marker.exists():
+        try:
+            self.chosen.touch(exist_ok=False)
+        except FileExistsError:
             return
-        marker.touch()
-        step, left = StreamTrainer.step, iter(range(15))
+        step, steps = StreamTrainer.step, count()
 
-        def hungry_step(trainer, batch):
-            if next(left, None) is None:
-                raise MemoryError("no memory is left")
+        def struck_step(trainer, batch):
+            # Workers that took so many steps have reported a checkpoint: the record of it is on its way.
+            end = time.monotonic() + (60 if next(steps) >= 45 else 0)
+            while not (found := checkpoints(self.storage)) and time.monotonic() < end:
+                time.sleep(0.02)
+            if found:
+                self.struck.touch()
+                FATES[self.fate]()
             return step(trainer, batch)
 
-        StreamTrainer.step = hungry_step
+        StreamTrainer.step = struck_step
+
+
+def _kill():
+    os.kill(os.getpid(), signal.SIGKILL)
+
+
+def _refuse_memory():
+    raise MemoryError("no memory is left")
+
+
+def _starve():
+    sizes = Path("/proc/self/status").read_text().splitlines()
+    most = 1024 * next(int(line.split()[1]) for line in sizes if line.startswith("VmSize"))
+    resource.setrlimit(resource.RLIMIT_AS, (most, most))
+    bytearray(1 << 30)  # what is free within its size would do for many small requests
+
+
+FATES = {"killed": _kill, "refused memory": _refuse_memory, "starved": _starve}
 
 
 def log_loss(model, X, y):
