@@ -180,7 +180,7 @@ def test_both_curves_start_from_the_plain_network(run):
 
 
 def test_everything_is_written(run):
-    assert run.is_done
+    assert (run.folder / "DONE").exists()
     names = {path.name for path in run.folder.iterdir()}
     assert names >= {f"figure1.{suffix}" for suffix in ("md", "csv", "svg", "png")}
     assert names >= {"figure1_pairs.md", "figure1_pairs.csv", "rows.jsonl", "settings.json", "environment.json"}

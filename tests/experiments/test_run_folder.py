@@ -133,10 +133,9 @@ def test_done_comes_from_finish_alone(tmp_path):
     run = opened(tmp_path)
     run.add(ROWS)
     run.write("table.md", "text")
-    assert not run.is_done
+    assert not (run.folder / "DONE").exists()
     run.finish()
-    assert run.is_done
-    assert opened(tmp_path).is_done
+    assert (run.folder / "DONE").exists()
 
 
 @pytest.mark.parametrize("content", ["täble", b"\x89PNG"])

@@ -77,11 +77,6 @@ class RunFolder:
         self._settle(settings)
         self._read()
 
-    @property
-    def is_done(self) -> bool:
-        """Whether a former run got to its end."""
-        return (self.folder / "DONE").exists()
-
     def _settle(self, settings: Mapping[str, Any]) -> None:
         path = self.folder / "settings.json"
         wanted = json.loads(json.dumps(settings))
