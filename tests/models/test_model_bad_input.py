@@ -246,6 +246,7 @@ BAD_PARAMETERS = {
     "validation_fraction": [0, 1, 0.95, -0.1, np.nan, None, True],
     "encoding": ["ple", None, 1, ["tree"]],
     "bins": [1, 0, 12.0, None, True, "many"],
+    "missing": ["indicators", None, True, ["error"]],
     "column_scales": ["yes", 1, None, ["auto"]],
     "standardize": ["yes", 1, None],
     "balance": ["oof", 1, None],

@@ -10,6 +10,7 @@ LIGHT = [
     CRCENClassifier(hidden=(), max_epochs=50),
     CRCENClassifier(None, hidden=(4,), activation="tanh", solver="lbfgs", max_epochs=20, n_members=2),
     CRCENClassifier(Budget(3), hidden=(4,), n_members=1, encoding="standard", **QUICK_ADAM),
+    CRCENClassifier(hidden=(4,), solver="lbfgs", max_epochs=20, missing="indicator"),
     CSMLPClassifier(hidden=(4,), solver="lbfgs", max_epochs=20),
     CSMLPClassifier(hidden=(), n_members=2, **QUICK_ADAM),
 ]

@@ -10,6 +10,7 @@ LIGHT = [
     CRCENClassifierCV(cv=3, max_epochs=10, **GRID),
     CRCENClassifierCV(cv=2, **GRID, **QUICK_ADAM),
     CRCENClassifierCV(hidden=(), l2=[1e-3, 1e-1], cv=3, solver="lbfgs", max_epochs=50, balance="oof"),
+    CRCENClassifierCV(hidden=(), l2=1e-2, cv=2, solver="lbfgs", max_epochs=50, missing="indicator"),
     CRCENClassifierCV([None, Budget(3)], hidden=(4,), l2=(1e-2, 1.0), cv=2, scoring="f1", n_members=2, **QUICK_ADAM),
 ]
 

@@ -275,6 +275,7 @@ def test_a_file_that_disappears_during_training_is_named_and_nothing_is_lost(fol
         ({"encoding": "wavelet"}, InvalidParameter, "encoding"),
         ({"probability": "isotonic"}, InvalidParameter, "probability must be 'shift'"),
         ({"solver": "lbfgs"}, InvalidParameter, "solver must be 'adam'"),
+        ({"missing": "indicator"}, InvalidParameter, "missing must be 'error'.* fill NaN"),
         ({"column_scales": True}, InvalidParameter, "column_scales must be False"),
         ({"hidden": (0,)}, InvalidParameter, "hidden"),
         ({"epochs": 0}, InvalidParameter, "max_epochs"),

@@ -275,7 +275,7 @@ class TestRefusals:
 
     def test_rows_are_checked_once_for_all_lists(self):
         with pytest.raises(InvalidInput, match="X must be finite"):
-            Trainer(np.where(np.arange(130)[:, None] == 3, np.nan, X), Y, device="cpu")
+            Trainer(np.where(np.arange(130)[:, None] == 3, np.inf, X), Y, device="cpu")
         trainer = Trainer(X, Y, device="cpu")
         with pytest.raises(InvalidInput, match="rows of both classes"):
             trainer([JOB, replace(JOB, pool=np.flatnonzero(Y == 0))])

@@ -48,6 +48,20 @@ def test_a_classifier_of_numbers(tmp_path, options):
     assert done.largest_difference <= 1e-9
 
 
+@pytest.mark.parametrize("encoding", ["standard", "robust", "quantile", "piecewise", "tree", "steps"])
+@pytest.mark.parametrize("lacking", [[0, 2], []], ids=str)
+def test_missing_cells(tmp_path, encoding, lacking):
+    gaps, new = X.copy(), NEW.copy()
+    for column in lacking:
+        gaps[column::5, column] = np.nan
+    new[RNG.random(new.shape) < 0.3] = np.nan
+    how = {"encoding": encoding, "missing": "indicator", "hidden": (4,), "max_epochs": 3, "random_state": 0}
+    model = CRCENClassifier(Budget(4), **how).fit(gaps, Y)
+    probabilities, decision = answers(export_onnx(model, tmp_path / "m.onnx").path, {"X": new})
+    np.testing.assert_allclose(probabilities, model.predict_proba(new), atol=1e-12)
+    assert decision.tolist() == model.predict(new).tolist()
+
+
 @pytest.mark.parametrize("labels", [[0, 1], [False, True]])
 def test_labels_that_are_no_text(tmp_path, labels):
     y = np.array(labels)[(Y == "bad").astype(int)]

@@ -9,13 +9,13 @@ import numpy as np
 from numpy.typing import NDArray
 from sklearn.base import BaseEstimator, ClassifierMixin
 from sklearn.exceptions import ConvergenceWarning
-from sklearn.model_selection import train_test_split
 from sklearn.utils import check_random_state
 
-from crcen.exceptions import InvalidInput, InvalidParameter, TrainingFailed
+from crcen.exceptions import InvalidParameter, TrainingFailed
 from crcen.models.atomic import all_or_nothing
 from crcen.models.automatic import encoding_of, epochs_of, scales_of, solver_of
 from crcen.models.fitted import FittedNetworks
+from crcen.models.folds import early_stopping_split
 from crcen.models.incremental import IncrementalFit
 from crcen.models.probability import PROBABILITIES, disagreement, fit_map, held_out_logits, probability_folds
 from crcen.models.progress import progress_bar
@@ -34,7 +34,7 @@ from crcen.theory.specs import positive_number
 from crcen.theory.weighting import ClassWeighting, CostRatio, Lam, resolve
 from crcen.training.activations import ACTIVATIONS
 from crcen.training.balance import solve_shifts
-from crcen.training.encoding import ENCODINGS
+from crcen.training.encoding import ENCODINGS, MISSING
 from crcen.training.engine import train
 from crcen.training.jobs import Status, TrainingJob, TrainingResult
 
@@ -92,6 +92,11 @@ class CRCENClassifier(IncrementalFit, FittedNetworks, ClassifierMixin, BaseEstim
         ``"standard"`` without, where the model stays weighted logistic regression.
     bins : int, default=12
         The largest number of bins a column.
+    missing : {"error", "indicator"}, default="error"
+        What becomes of NaN: it is refused, or learned from. With ``"indicator"`` a missing cell is 0 in every encoded
+        column made of it (the mean of the cells that are there; for ``"robust"`` and ``"quantile"`` their middle; the
+        number 0 with ``standardize=False``), and for each column of the training table that lacks cells there is a
+        further one that says where, of zeros and ones, standardised as any other. New rows may lack any cell.
     column_scales : "auto" or bool, default=False
         Give every encoded column a learnable scale, penalised as weights are, by which its weights are multiplied. At
         an optimum that is a penalty l2·Σ‖W_j‖ on the columns' weights W_j, a group lasso, instead of ½·l2·‖W‖² on the
@@ -160,6 +165,7 @@ class CRCENClassifier(IncrementalFit, FittedNetworks, ClassifierMixin, BaseEstim
     """
 
     _loss = "cross_entropy"
+    missing = "error"  # of models saved before there was a choice
 
     def __init__(
         self,
@@ -178,6 +184,7 @@ class CRCENClassifier(IncrementalFit, FittedNetworks, ClassifierMixin, BaseEstim
         validation_fraction: float = 0.1,
         encoding: str = "auto",
         bins: int = 12,
+        missing: str = "error",
         column_scales: Any = False,
         standardize: bool = True,
         balance: bool = True,
@@ -201,6 +208,7 @@ class CRCENClassifier(IncrementalFit, FittedNetworks, ClassifierMixin, BaseEstim
         self.validation_fraction = validation_fraction
         self.encoding = encoding
         self.bins = bins
+        self.missing = missing
         self.column_scales = column_scales
         self.standardize = standardize
         self.balance = balance
@@ -216,7 +224,7 @@ class CRCENClassifier(IncrementalFit, FittedNetworks, ClassifierMixin, BaseEstim
         Parameters
         ----------
         X : array or data frame of shape (n, n_features)
-            Finite numbers.
+            Finite numbers; NaN where ``missing`` allows it.
         y : array of shape (n,)
             Two classes.
         sample_weight : array of shape (n,), optional
@@ -251,6 +259,7 @@ class CRCENClassifier(IncrementalFit, FittedNetworks, ClassifierMixin, BaseEstim
         """Binary for now."""
         tags = super().__sklearn_tags__()
         tags.classifier_tags.multi_class = False
+        tags.input_tags.allow_nan = self.missing == "indicator"
         return tags
 
     # -- before training -----------------------------------------------------------------------------------------
@@ -261,6 +270,7 @@ class CRCENClassifier(IncrementalFit, FittedNetworks, ClassifierMixin, BaseEstim
         check_choice(self, "solver", ("auto", "adam", "lbfgs"))
         check_choice(self, "encoding", ("auto", *ENCODINGS))
         check_number(self, "bins", low=2, integer=True)
+        check_choice(self, "missing", MISSING)
         check_number(self, "l2", low=0)
         check_number(self, "n_members", low=1, integer=True)
         check_number(self, "batch_size", low=1, integer=True)
@@ -335,6 +345,7 @@ class CRCENClassifier(IncrementalFit, FittedNetworks, ClassifierMixin, BaseEstim
                 shuffle_seed=base,
                 encoding=encoding,
                 bins=int(self.bins),
+                missing=self.missing,
                 column_scales=scales_of(self.column_scales, encoding, solver, standardize=bool(self.standardize)),
                 standardize=bool(self.standardize),
                 balance=self._balances_training_rows(),
@@ -347,24 +358,7 @@ class CRCENClassifier(IncrementalFit, FittedNetworks, ClassifierMixin, BaseEstim
     ) -> tuple[NDArray[np.int64] | None, NDArray[np.int64] | None]:
         if not self.early_stopping:
             return None, None
-        used = np.flatnonzero(weights > 0)
-        n_pos = int(target[used].sum())
-        try:
-            rows, val_rows = train_test_split(
-                used, test_size=self.validation_fraction, stratify=target[used], random_state=seed
-            )
-        except ValueError as error:
-            raise InvalidInput(
-                f"early_stopping needs rows of both classes in its validation part: got {n_pos} positive of "
-                f"{len(used)} rows with validation_fraction={self.validation_fraction}; raise it or turn "
-                f"early_stopping off."
-            ) from error
-        if not target[val_rows].any() or not target[rows].any():
-            raise InvalidInput(
-                f"early_stopping needs a positive row in both parts: got {n_pos} positive rows; raise "
-                f"validation_fraction or turn early_stopping off."
-            )
-        return np.sort(rows), np.sort(val_rows)
+        return early_stopping_split(target, weights, self.validation_fraction, seed)
 
     def _fold_jobs(
         self, jobs: list[TrainingJob], target: NDArray[np.bool_], weights: Array

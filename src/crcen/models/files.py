@@ -271,7 +271,9 @@ def _manifest(model: Any) -> dict[str, Any]:
         dropped = [asdict(one) for one in model.dropped_]
     else:
         names = getattr(model, "feature_names_in_", range(model.n_features_in_))
-        columns, dropped = [{"name": str(name), "kind": "number", "has_missing": False} for name in names], []
+        lacking = set(model.input_encoding_.get("indicators", np.empty(0)).tolist())
+        columns = [{"name": str(name), "kind": "number", "has_missing": i in lacking} for i, name in enumerate(names)]
+        dropped = []
     return {
         "model": type(model).__name__,
         "created": datetime.now(UTC).strftime("%Y-%m-%d %H:%M:%S"),

@@ -1,14 +1,14 @@
-"""The folds of a search: any scikit-learn splitter, each fold checked to hold what it must."""
+"""Rows that are held out: the folds of a search, and a share for early stopping, each checked to hold what it must."""
 
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from sklearn.model_selection import check_cv
+from sklearn.model_selection import check_cv, train_test_split
 
 from crcen.exceptions import InvalidInput
 
-__all__ = ["checked_folds"]
+__all__ = ["checked_folds", "early_stopping_split"]
 
 Array = NDArray[np.float64]
 Index = NDArray[np.int64]
@@ -34,6 +34,27 @@ def checked_folds(
                 f"folds; use fewer folds or stratified ones."
             )
     return folds
+
+
+def early_stopping_split(
+    target: NDArray[np.bool_], weights: Array, validation_fraction: float, seed: int
+) -> tuple[Index, Index]:
+    """Rows to train on and rows to watch, of those that have weight, with positives among both."""
+    used = np.flatnonzero(weights > 0)
+    n_pos = int(target[used].sum())
+    try:
+        rows, val_rows = train_test_split(used, test_size=validation_fraction, stratify=target[used], random_state=seed)
+    except ValueError as error:
+        raise InvalidInput(
+            f"early_stopping needs rows of both classes in its validation part: got {n_pos} positive of "
+            f"{len(used)} rows with validation_fraction={validation_fraction}; raise it or turn early_stopping off."
+        ) from error
+    if not target[val_rows].any() or not target[rows].any():
+        raise InvalidInput(
+            f"early_stopping needs a positive row in both parts: got {n_pos} positive rows; raise "
+            f"validation_fraction or turn early_stopping off."
+        )
+    return np.sort(rows), np.sort(val_rows)
 
 
 def _positions(rows: Any) -> Index:

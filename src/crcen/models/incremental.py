@@ -14,7 +14,7 @@ from crcen.models.atomic import all_or_nothing
 from crcen.models.validation import check_hidden, check_labels, check_rows, check_weights, positive_label
 from crcen.theory.rows import check_not_negative
 from crcen.theory.specs import Alpha, as_spec
-from crcen.training.encoding import column_layout, fit_encoding
+from crcen.training.encoding import column_layout, fit_encoding, incomplete_columns
 from crcen.training.engine import find_device
 from crcen.training.jobs import Status
 from crcen.training.stream import (
@@ -60,7 +60,8 @@ class IncrementalFit:
         Parameters
         ----------
         X : array or data frame of shape (n, n_features)
-            Finite numbers. The input encoding is fixed by the rows of the first call: give it enough of them.
+            As in ``fit``. The input encoding is fixed by the rows of the first call: give it enough of them. Columns
+            that lack cells only later have no indicator.
         y : array of shape (n,)
             Labels.
         classes : array of shape (2,), optional
@@ -176,7 +177,9 @@ def _trainer(
         kind = "standard" if model.encoding == "auto" else model.encoding  # the first rows may be few
         layout = column_layout(X, kind, model.bins)
         standardize = bool(model.standardize)
-        encoding = fit_encoding(kind, layout, X, target, weights, standardize=standardize)
+        indicators = incomplete_columns(X) if model.missing == "indicator" else None
+        rows = X, target, weights
+        encoding = fit_encoding(kind, layout, *rows, standardize=standardize, indicators=indicators)
         model.input_encoding_ = {name: value for name, value in vars(encoding).items() if value is not None}
     n_members = model.n_members if is_first else len(model.coefs_[0])
     shape = StreamShape(

@@ -80,8 +80,8 @@ class CRCENClassifierCV(CRCENClassifier):
     balance : "oof", True or False, default="oof"
         Solve the output bias on the out-of-fold logits, on the training rows as `CRCENClassifier` does, or not at all.
         On new rows of the benchmark the first had the best probabilities.
-    n_members, activation, solver, max_epochs, batch_size, learning_rate, tol, bins, column_scales, standardize,
-    pos_label, device, probability, random_state, verbose
+    n_members, activation, solver, max_epochs, batch_size, learning_rate, tol, bins, missing, column_scales,
+    standardize, pos_label, device, probability, random_state, verbose
         As in `CRCENClassifier`. ``max_epochs`` is the length of the schedule of which a cut is chosen.
 
     Attributes
@@ -128,6 +128,7 @@ class CRCENClassifierCV(CRCENClassifier):
         tol: float = 1e-5,
         encoding: Any = ("standard", "steps"),
         bins: int = 12,
+        missing: str = "error",
         column_scales: Any = "auto",
         standardize: bool = True,
         balance: Any = "oof",
@@ -150,6 +151,7 @@ class CRCENClassifierCV(CRCENClassifier):
             tol=tol,
             encoding=encoding,
             bins=bins,
+            missing=missing,
             column_scales=column_scales,
             standardize=standardize,
             balance=balance,
@@ -235,6 +237,7 @@ class CRCENClassifierCV(CRCENClassifier):
                 tol=self.tol,
                 encoding=encoding,
                 bins=self.bins,
+                missing=self.missing,
                 column_scales=self.column_scales,
                 standardize=self.standardize,
                 probability=self.probability,
@@ -279,6 +282,7 @@ class CRCENClassifierCV(CRCENClassifier):
             shuffle_seed=seed,
             encoding=setting.encoding,
             bins=int(self.bins),
+            missing=self.missing,
             column_scales=self._has_scales(setting, solver),
             standardize=bool(self.standardize),
             balance=self._balances_training_rows(),

@@ -84,7 +84,7 @@ def path_logits(
         raise InvalidParameter("a path of weights is judged on other rows: pass either splits, or X_test and y_test.")
     is_stack = isinstance(estimator, CRCENClassifier) and type(estimator).fit is CRCENClassifier.fit
     if is_stack:
-        probe = CRCENClassifier()  # takes note of the columns, so that the estimator need not
+        probe = CRCENClassifier(missing=estimator.missing)  # takes note of the columns, so that the estimator need not
         X, y = check_rows(probe, X, y, reset=True)
         X_test = None if X_test is None else check_rows(probe, X_test, reset=False)
     y = np.asarray(y)

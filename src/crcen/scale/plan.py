@@ -138,6 +138,7 @@ def check_streamable(model: CRCENClassifier) -> None:
     for name, allowed, instead in (
         ("probability", ("shift",), "a fitted map needs folds of rows in memory"),
         ("solver", ("adam",), "L-BFGS needs all rows at each step"),
+        ("missing", ("error",), "a stream has no indicators; fill NaN in your source, or use fit"),
         ("column_scales", (False, "auto"), "scales are learned by fit, with all rows in memory"),
     ):
         if getattr(model, name) not in allowed:

@@ -3,18 +3,32 @@
 Every encoding is one expression, z = squash(clip((r(x[columns]) − mean)/scale, low, high)), of which most leave parts
 out: standardisation takes each column once; a piecewise-linear encoding repeats a column once a bin, each copy a ramp
 from one edge of the bin to the other; r replaces a value by its normal score among the training rows.
+
+Where cells may be missing (NaN), all of this is fitted on those that are there. A missing cell is then 0 in every
+encoded column made of it, and columns that say which cells are missing stand beside the others.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 
-__all__ = ["ENCODINGS", "INPUT_LIMIT", "InputEncoding", "column_layout", "fit_encoding", "raw", "standardization"]
+__all__ = [
+    "ENCODINGS",
+    "INPUT_LIMIT",
+    "MISSING",
+    "InputEncoding",
+    "column_layout",
+    "fit_encoding",
+    "incomplete_columns",
+    "raw",
+    "standardization",
+]
 
-# What `TrainingJob.encoding` may be.
+# What `TrainingJob.encoding` and `TrainingJob.missing` may be.
 ENCODINGS = ("standard", "robust", "quantile", "piecewise", "tree", "steps")
+MISSING = ("error", "indicator")
 
 # Standardised inputs are cut off here, far outside any training row, so that a wild new value cannot give a NaN.
 INPUT_LIMIT = 1e6
@@ -39,13 +53,16 @@ class InputEncoding:
     mean, scale
         (E,) each; zeros and ones where inputs are taken as they are.
     columns
-        (E,) the column each encoded one is made of; ``None`` for each once.
+        (E,) the column each encoded one is made of, indicators being further columns; ``None`` for each once.
     low, high
         (E,) where encoded columns are cut off; ``None`` for not at all.
     is_smooth
         Whether large values are bent towards ±3 after that: z/√(1 + (z/3)²).
     knots, scores
         (F, T) each: the piecewise-linear map of every column in the quantile encoding; ``None`` for none.
+    indicators
+        (I,) the columns whose missing cells are indicated, by 0 or 1, in a further column each, after all others;
+        ``None`` where no cell may be missing.
     """
 
     mean: Array
@@ -56,6 +73,7 @@ class InputEncoding:
     is_smooth: bool = False
     knots: Array | None = None
     scores: Array | None = None
+    indicators: Index | None = None
 
     @property
     def size(self) -> int:
@@ -65,12 +83,14 @@ class InputEncoding:
     @property
     def is_affine(self) -> bool:
         """Whether this is standardisation (or nothing) and can be an affine map of another standardisation."""
-        return self.columns is None and not self.is_smooth and self.knots is None
+        return self.columns is None and not self.is_smooth and self.knots is None and self.indicators is None
 
     def __call__(self, X: Array) -> Array:
         """Encoded rows, float64 (n, E)."""
         if self.knots is not None and self.scores is not None:
             X = np.column_stack([np.interp(*column) for column in zip(X.T, self.knots, self.scores, strict=True)])
+        if self.indicators is not None:
+            X = np.column_stack([X, np.isnan(X[:, self.indicators])])
         with np.errstate(over="ignore"):
             z = X[:, self.columns] if self.columns is not None else X.copy(order="K")
             z -= self.mean
@@ -79,6 +99,8 @@ class InputEncoding:
             np.clip(z, self.low, self.high, out=z)
         if self.is_smooth:
             z /= np.sqrt(1.0 + (z / _SMOOTH_LIMIT) ** 2)
+        if self.indicators is not None:
+            z[np.isnan(z)] = 0.0
         return z
 
 
@@ -96,24 +118,69 @@ def column_layout(X: Array, kind: str, bins: int) -> Index | None:
     """
     if kind not in ("piecewise", "tree", "steps"):
         return None
-    values = np.array([len(np.unique(column)) for column in X.T])
+    values = np.array([len(np.unique(column[~np.isnan(column)])) for column in X.T])
     bins = max(2, min(bins, _MOST_RAMPS // max(1, int((values > 2).sum()))))
     counts = np.where(values > 2, np.minimum(values - 1, bins), 0)
     return np.concatenate([np.arange(X.shape[1]), np.repeat(np.arange(X.shape[1]), counts)])
 
 
+def incomplete_columns(X: Array) -> Index:
+    """The columns that lack cells; as with `column_layout`, nothing else of the rows is looked at."""
+    return np.flatnonzero(np.isnan(X).any(axis=0))
+
+
 def fit_encoding(
-    kind: str, columns: Index | None, X: Array, y: NDArray[np.bool_], sample_weight: Array, *, standardize: bool = True
+    kind: str,
+    columns: Index | None,
+    X: Array,
+    y: NDArray[np.bool_],
+    sample_weight: Array,
+    *,
+    standardize: bool = True,
+    indicators: Index | None = None,
 ) -> InputEncoding:
-    """Fit an encoding of `ENCODINGS` on rows that have weight; ``columns`` is what `column_layout` gave."""
-    if not standardize:
-        return raw(X.shape[1])  # whatever the kind
+    """Fit an encoding of `ENCODINGS` on rows that have weight.
+
+    ``columns`` is what `column_layout` gave, ``indicators`` what `incomplete_columns` gave, or ``None`` where no cell
+    may be missing.
+    """
     used = sample_weight > 0
     X, y, sample_weight = X[used], y[used], sample_weight[used]
+    encoding = _fitted(kind, columns, X, y, sample_weight) if standardize else raw(X.shape[1])  # whatever the kind
+    return encoding if indicators is None else _with_indicators(encoding, indicators, X, sample_weight, standardize)
+
+
+def _with_indicators(
+    encoding: InputEncoding, indicators: Index, X: Array, sample_weight: Array, standardize: bool
+) -> InputEncoding:
+    """An encoding that takes missing cells, its indicators standardised as any column of zeros and ones would be.
+
+    Where these rows lack no cell of a column, or all of them, its indicator is a column of zeros.
+    """
+    is_missing = np.isnan(X[:, indicators])
+    mean, scale = np.zeros(len(indicators)), np.ones(len(indicators))
+    if standardize:
+        mean, scale = standardization(is_missing.astype(np.float64), sample_weight)
+    limit = np.where(is_missing.any(axis=0) & ~is_missing.all(axis=0), INPUT_LIMIT, 0.0)
+    unlimited = np.full(encoding.size, np.inf)
+    own = X.shape[1] + np.arange(len(indicators))
+    return replace(
+        encoding,
+        mean=np.append(encoding.mean, mean),
+        scale=np.append(encoding.scale, scale),
+        columns=None if encoding.columns is None else np.append(encoding.columns, own),
+        low=np.append(-unlimited if encoding.low is None else encoding.low, -limit),
+        high=np.append(unlimited if encoding.high is None else encoding.high, limit),
+        indicators=indicators,
+    )
+
+
+def _fitted(kind: str, columns: Index | None, X: Array, y: NDArray[np.bool_], sample_weight: Array) -> InputEncoding:
+    """The encoding of cells that are there; a column without any is a column of zeros."""
     if kind == "quantile":
         return _quantile(X, sample_weight)
     mean, scale = standardization(X, sample_weight)
-    limit = np.full(X.shape[1], INPUT_LIMIT)
+    limit = np.where(np.isnan(X).all(axis=0), 0.0, INPUT_LIMIT)
     if kind == "standard":
         return InputEncoding(mean, scale, None, -limit, limit)
     if kind == "robust":
@@ -126,12 +193,17 @@ def fit_encoding(
 
 
 def standardization(X: Array, sample_weight: Array) -> tuple[Array, Array]:
-    """Weighted column means and standard deviations; a constant column gets scale 1.
+    """Weighted column means and standard deviations of what is not missing; a constant column gets scale 1.
 
     Columns are divided by their largest magnitude first, so that values near the end of float64 do not overflow.
     """
     X, sample_weight = X[sample_weight > 0], sample_weight[sample_weight > 0]
     share = (sample_weight / sample_weight.sum())[:, None]
+    is_missing = np.isnan(X)
+    if is_missing.any():
+        X, share = np.where(is_missing, 0.0, X), np.where(is_missing, 0.0, share)
+        total = share.sum(axis=0)
+        share /= np.where(total > 0, total, 1.0)
     size = np.abs(X).max(axis=0)
     size[size == 0] = 1.0
     unit = X / size
@@ -140,17 +212,21 @@ def standardization(X: Array, sample_weight: Array) -> tuple[Array, Array]:
     is_constant = std <= 1e-12 * np.maximum(np.abs(mean), 1e-12)
     scale = np.where(is_constant, 1.0, std * size)
     # A constant column's own value, to the last digit: at 1e30 the rounding of a mean is itself huge.
-    return np.where(is_constant, X[0], mean * size), np.where(scale == 0, 1.0, scale)
+    first = X[is_missing.argmin(axis=0), np.arange(X.shape[1])]
+    return np.where(is_constant, first, mean * size), np.where(scale == 0, 1.0, scale)
 
 
 def _quantiles(sorted_values: Array, cumulative: Array, shares: Array) -> Array:
     """Weighted quantiles of a sorted column: the first value that has so large a share of the weight below it."""
+    if not len(sorted_values):
+        return np.zeros(len(shares))
     at = np.searchsorted(cumulative, shares * cumulative[-1] * (1 - 1e-12))
     return sorted_values[np.minimum(at, len(sorted_values) - 1)]
 
 
 def _sorted(column: Array, sample_weight: Array) -> tuple[Index, Array, Array]:
-    order = np.argsort(column, kind="stable")
+    """The order of the cells that are there, these cells, and the weight up to each."""
+    order = np.argsort(column, kind="stable")[: np.count_nonzero(~np.isnan(column))]
     return order, column[order], np.cumsum(sample_weight[order])
 
 
@@ -184,9 +260,9 @@ def _ramps(
     A bin that these rows do not fill is a column of zeros.
     """
     n_features = X.shape[1]
-    mean, scale = plain.mean[columns], plain.scale[columns]
-    low, high = np.full(len(columns), -INPUT_LIMIT), np.full(len(columns), INPUT_LIMIT)
-    share = sample_weight / sample_weight.sum()
+    assert plain.high is not None
+    mean, scale, high = plain.mean[columns], plain.scale[columns], plain.high[columns]
+    low = -high
     for column in range(n_features):
         places = n_features + np.flatnonzero(columns[n_features:] == column)
         if not len(places):
@@ -201,11 +277,13 @@ def _ramps(
             if kind == "tree":
                 edges = np.unique(np.concatenate([values[:1], gaps.mean(axis=1), values[-1:]]))
                 ramps = np.column_stack([edges[:-1], edges[1:]])
+        is_there = ~np.isnan(X[:, column])
+        present, share = X[is_there, column], sample_weight[is_there] / sample_weight[is_there].sum()
         low[places], high[places], mean[places], scale[places] = 0.0, 0.0, 0.0, 1.0
         for place, (left, right) in zip(places, ramps, strict=False):
             with np.errstate(over="ignore"):  # values near the end of float64
                 width = min(right - left, np.finfo(np.float64).max)
-                centre = float(share @ np.clip((X[:, column] - left) / width, 0.0, 1.0))
+                centre = float(share @ np.clip((present - left) / width, 0.0, 1.0))
             mean[place], scale[place] = left + centre * width, width
             low[place], high[place] = -centre, 1.0 - centre
     return InputEncoding(mean, scale, columns, low, high)
@@ -217,6 +295,8 @@ def _tree_gaps(values: Array, y: NDArray[np.bool_], weights: Array, leaves_at_mo
     The split with the largest gain in Gini impurity goes first; the classes weigh the same.
     """
     total = np.array([weights[~y].sum(), weights[y].sum()])
+    if not total.all():  # of one class all cells are missing
+        return np.empty((0, 2))
     ends = np.flatnonzero(np.append(np.diff(values) > 0, True))  # the last row of each distinct value
     shares = np.stack([np.cumsum(weights * ~y), np.cumsum(weights * y)], axis=1)[ends] / total
     distinct = values[ends]

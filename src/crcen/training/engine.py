@@ -69,7 +69,8 @@ def train(
     Parameters
     ----------
     X, y
-        All rows that any job names: (n, F) finite numbers, and 0/1 or bool with 1 = positive.
+        All rows that any job names: (n, F) finite numbers (or NaN, where every job has ``missing="indicator"``), and
+        0/1 or bool with 1 = positive.
     jobs
         What to train; the result of a job depends on that job and the data alone.
     sample_weight
@@ -109,8 +110,8 @@ class Trainer:
             raise InvalidInput(
                 f"X must be (rows, features) with one row a label: got {features.shape} for {target.size}."
             )
-        if not np.isfinite(features).all():
-            raise InvalidInput("X must be finite: got NaN or infinity.")
+        if np.isinf(features).any():
+            raise InvalidInput("X must be finite: got infinity.")
         weights = check_row_weights(sample_weight, target.size)
         if weights.any():  # only their ratios count, and float32 holds no weight of 1e-45
             weights = weights / weights[weights > 0].mean()
@@ -119,10 +120,13 @@ class Trainer:
         self.bound = memory_bytes if memory_bytes is not None else int(_SHARE_OF_FREE_MEMORY * free_memory(where))
         self.data = TrainingData(features, target, weights, where)
 
+        self.has_missing = bool(np.isnan(features).any())
     def __call__(self, jobs: Sequence[TrainingJob], *, progress: Progress | None = None) -> list[TrainingResult]:
         """Train every job."""
         data = self.data
         checked = set()
+        if self.has_missing and any(job.missing == "error" for job in jobs):
+            raise InvalidInput("X must be finite: got NaN; jobs with missing='indicator' take it.")
         for job in jobs:  # many jobs name the same rows
             key = (id(job.rows), id(job.pool), id(job.val_rows))
             if key not in checked:

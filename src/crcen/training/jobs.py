@@ -8,7 +8,7 @@ from numpy.typing import NDArray
 
 from crcen.exceptions import InvalidParameter
 from crcen.training.activations import ACTIVATIONS
-from crcen.training.encoding import ENCODINGS
+from crcen.training.encoding import ENCODINGS, MISSING
 from crcen.training.losses import LOSSES
 from crcen.training.network import Network
 
@@ -65,6 +65,8 @@ class TrainingJob:
         Initial parameters and batch order. Both belong to the job, so its result depends on no other job.
     encoding, bins
         How inputs are encoded (see `crcen.training.encoding`), and the largest number of bins a column.
+    missing
+        ``"indicator"`` where cells may be missing (NaN), else ``"error"``.
     column_scales
         Whether every encoded column has a learnable scale, penalised as the weights are; for Adam.
     standardize, balance
@@ -97,6 +99,7 @@ class TrainingJob:
     shuffle_seed: int = 0
     encoding: str = "standard"
     bins: int = 12
+    missing: str = "error"
     column_scales: bool = False
     standardize: bool = True
     balance: bool = True
@@ -112,6 +115,7 @@ class TrainingJob:
             ("loss", LOSSES),
             ("solver", ("adam", "lbfgs")),
             ("encoding", ENCODINGS),
+            ("missing", MISSING),
         ):
             if getattr(self, name) not in allowed:
                 raise InvalidParameter(f"{name} must be one of {sorted(allowed)}: got {getattr(self, name)!r}.")
@@ -139,6 +143,11 @@ class TrainingJob:
             raise InvalidParameter(f"start must be before the last epoch, {last}: got {self.start.epoch}.")
         if not all(size >= 1 for size in self.hidden):
             raise InvalidParameter(f"hidden must hold layer sizes of at least 1: got {self.hidden!r}.")
+
+    @property
+    def has_affine_inputs(self) -> bool:
+        """Whether the input encoding will be affine, so that all such jobs can share one copy of the rows."""
+        return self.missing == "error" and (self.encoding == "standard" or not self.standardize)
 
 
 @dataclass(frozen=True, eq=False)

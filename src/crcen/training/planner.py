@@ -102,7 +102,7 @@ def _common_key(job: TrainingJob, n_rows: int) -> tuple[object, ...]:
     batches = n_batches(n_pool, job.batch_size) if job.solver == "adam" else 0
     shape = job.hidden if job.solver == "lbfgs" else (len(job.hidden) == 0,)
     rate = job.learning_rate if job.solver == "adam" else job.tol
-    encoded = (job.standardize, job.encoding, job.bins, job.column_scales)
+    encoded = (job.standardize, job.encoding, job.bins, job.missing, job.column_scales)
     watched = (job.val_rows is not None, job.stop_epoch, job.record_every)
     resumed = (job.start.epoch if job.start else 0, job.leaves_state)
     return (job.solver, shape, job.activation, job.loss, job.max_epochs, batches, rate, *watched, *resumed, *encoded)
@@ -165,8 +165,7 @@ def n_parameters(job: TrainingJob, n_inputs: Inputs) -> int:
 
 def shared_bytes(jobs: Sequence[TrainingJob], n_rows: int, n_features: int) -> int:
     """What all stacks read, beside the rows themselves."""
-    plain = [job for job in jobs if job.encoding == "standard" or not job.standardize]
-    copies = {(4 if job.solver == "adam" else 8, job.standardize) for job in plain}
+    copies = {(4 if job.solver == "adam" else 8, job.standardize) for job in jobs if job.has_affine_inputs}
     return n_rows * (_BYTES_A_ROW + n_features * sum(size for size, _ in copies)) + _WORK_BYTES
 
 
@@ -191,6 +190,6 @@ def _stack_bytes(groups: Groups, jobs: Sequence[TrainingJob], n_rows: int, n_inp
         units += sum((*jobs[position].hidden, 1))
     copies = (_ADAM_COPIES if is_adam else _LBFGS_COPIES) + example.column_scales
     # L-BFGS keeps the weights of every row and network; Adam gathers an epoch's rows at once, or all rows are encoded.
-    n_held = n_pool if example.encoding == "standard" or not example.standardize else n_rows
+    n_held = n_pool if example.has_affine_inputs else n_rows
     held = n_held * width + n_pool * (4 + (0 if is_adam else len(groups[0]))) + n_watched * (width + 4)
     return len(groups) * itemsize * (copies * parameters + _ACTIVATION_COPIES * rows * units + held)

@@ -3,6 +3,7 @@
 import hashlib
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from threading import Lock
 from weakref import WeakValueDictionary
 
@@ -12,7 +13,15 @@ from numpy.typing import NDArray
 from torch import Tensor
 from torch.nn.functional import pad
 
-from crcen.training.encoding import INPUT_LIMIT, InputEncoding, column_layout, fit_encoding, raw, standardization
+from crcen.training.encoding import (
+    INPUT_LIMIT,
+    InputEncoding,
+    column_layout,
+    fit_encoding,
+    incomplete_columns,
+    raw,
+    standardization,
+)
 from crcen.training.jobs import TrainingJob
 
 __all__ = ["VALIDATION_ROWS", "BatchIndex", "RowFeed", "TrainingData", "digest", "n_batches"]
@@ -53,7 +62,7 @@ class TrainingData:
         self._on_device: dict[tuple[torch.dtype, bool], tuple[Tensor, Array, Array]] = {}
         self._labels: dict[torch.dtype, Tensor] = {}
         self._layouts: dict[tuple[str, int], Index | None] = {}
-        self._encodings: dict[tuple[bytes, str, int, bool], InputEncoding] = {}
+        self._encodings: dict[tuple[object, ...], InputEncoding] = {}
         self._encoded: WeakValueDictionary[tuple[int, torch.dtype], Tensor] = WeakValueDictionary()
         self._lock = Lock()
 
@@ -64,11 +73,11 @@ class TrainingData:
 
     def prepare(self, jobs: Sequence[TrainingJob]) -> None:
         """Make the device copies that these jobs will read, before several threads ask for them."""
-        for solver, standardize, kind, bins in {(j.solver, j.standardize, j.encoding, j.bins) for j in jobs}:
-            dtype = torch.float32 if solver == "adam" else torch.float64
-            if kind == "standard" or not standardize:
-                self.on_device(dtype, standardize)
-            self.layout(kind, bins)
+        for job in jobs:
+            dtype = torch.float32 if job.solver == "adam" else torch.float64
+            if job.has_affine_inputs:
+                self.on_device(dtype, job.standardize)
+            self.layout(job.encoding, job.bins)
             self.labels(dtype)
 
     def on_device(self, dtype: torch.dtype, standardize: bool) -> tuple[Tensor, Array, Array]:
@@ -91,12 +100,15 @@ class TrainingData:
 
     def encoding(self, job: TrainingJob, rows: Index) -> InputEncoding:
         """A job's input encoding, fitted on its rows; jobs that own the same rows share it."""
-        key = (digest(rows), job.encoding, job.bins, job.standardize)
+        key = (digest(rows), job.encoding, job.bins, job.missing, job.standardize)
         layout = self.layout(job.encoding, job.bins)
         with self._lock:
+        indicators = self._incomplete if job.missing == "indicator" else None
             if key not in self._encodings:
                 own = self.X[rows], self.y[rows], self.sample_weight[rows]
-                self._encodings[key] = fit_encoding(job.encoding, layout, *own, standardize=job.standardize)
+                self._encodings[key] = fit_encoding(
+                    job.encoding, layout, *own, standardize=job.standardize, indicators=indicators
+                )
             return self._encodings[key]
 
     def encoded(self, encoding: InputEncoding, dtype: torch.dtype) -> Tensor:
@@ -115,7 +127,12 @@ class TrainingData:
     def n_inputs(self, job: TrainingJob) -> int:
         """Number of a job's encoded columns."""
         layout = self.layout(job.encoding, job.bins) if job.standardize else None
-        return self.X.shape[1] if layout is None else len(layout)
+        n_columns = self.X.shape[1] if layout is None else len(layout)
+        return n_columns + (len(self._incomplete) if job.missing == "indicator" else 0)
+
+    @cached_property
+    def _incomplete(self) -> Index:
+        return incomplete_columns(self.X[self.sample_weight > 0])
 
     def labels(self, dtype: torch.dtype) -> Tensor:
         """y as 0/1 on the device."""

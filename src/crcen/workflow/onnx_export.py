@@ -137,6 +137,8 @@ def _trial_rows(model: Any) -> tuple[Any, dict[str, Any]]:
     if not isinstance(model, TableClassifier):
         n = model.n_features_in_
         X = encoding.mean[:n] + encoding.scale[:n] * rng.standard_t(2, size=(_ROWS, n))
+        if encoding.indicators is not None:
+            X[rng.random(X.shape) < 0.1] = np.nan
         names = getattr(model, "feature_names_in_", None)
         return (X if names is None else _frame(X, names)), {"X": X}
     columns, feeds, at = {}, {}, 0

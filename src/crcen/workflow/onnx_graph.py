@@ -173,11 +173,22 @@ def _activation(graph: Graph, name: str, x: str) -> str:
 
 
 def _input_encoding(graph: Graph, encoding: Any, X: str) -> str:
-    """The network's frozen input layer: squash(clip((r(x[columns]) − mean)/scale, low, high)), (rows, encoded)."""
+    """The network's frozen input layer: squash(clip((r(x[columns]) − mean)/scale, low, high)), (rows, encoded).
+
+    Where cells may be missing: 0 for them, and their indicators beside the columns.
+    """
+    is_missing = graph.apply("IsNaN", X) if encoding.indicators is not None else ""
     if encoding.knots is not None:
         X = _piecewise_linear(graph, X, encoding.knots, encoding.scores)
+    if encoding.indicators is not None:
+        indicators = graph.apply("Gather", is_missing, graph.constant(encoding.indicators, np.int64), axis=1)
+        X = graph.apply("Concat", X, graph.as_double(indicators), axis=1)
+        never = graph.apply("And", indicators, graph.constant(False, np.bool_))
+        is_missing = graph.apply("Concat", is_missing, never, axis=1)
     if encoding.columns is not None:
-        X = graph.apply("Gather", X, graph.constant(encoding.columns, np.int64), axis=1)
+        columns = graph.constant(encoding.columns, np.int64)
+        X = graph.apply("Gather", X, columns, axis=1)
+        is_missing = is_missing and graph.apply("Gather", is_missing, columns, axis=1)
     z = graph.apply("Div", graph.apply("Sub", X, graph.constant(encoding.mean)), graph.constant(encoding.scale))
     if encoding.low is not None:
         z = graph.apply("Min", graph.apply("Max", z, graph.constant(encoding.low)), graph.constant(encoding.high))
@@ -185,7 +196,8 @@ def _input_encoding(graph: Graph, encoding: Any, X: str) -> str:
         ratio = graph.apply("Div", z, graph.constant(_SMOOTH_LIMIT))
         square = graph.apply("Add", graph.apply("Mul", ratio, ratio), graph.constant(1.0))
         z = graph.apply("Div", z, graph.apply("Sqrt", square))
-    return z
+    # Not left to NaN itself: runtimes differ in what their Min and Max make of it.
+    return graph.apply("Where", is_missing, graph.constant(0.0), z) if is_missing else z
 
 
 def _piecewise_linear(graph: Graph, X: str, knots: Array, scores: Array) -> str:

@@ -1,0 +1,234 @@
+"""missing="indicator" against tables prepared by hand, a known posterior, and everything that reads a model."""
+
+import numpy as np
+import pandas as pd
+import pytest
+from sklearn.base import clone
+from sklearn.impute import SimpleImputer
+from sklearn.metrics import log_loss
+from sklearn.pipeline import make_pipeline
+
+import crcen
+from crcen import Budget, CostRatio, CRCENClassifier, CRCENClassifierCV, CSMLPClassifier, InvalidInput, stationarity
+from crcen.models.threshold import MovedThresholdClassifier
+from crcen.report.evidence import gather
+from crcen.report.importance import permutation_importance
+
+EXACT = {"solver": "lbfgs", "tol": 1e-10, "max_epochs": 2000, "random_state": 0}
+QUICK = {"hidden": (4,), "max_epochs": 3, "n_members": 2, "random_state": 0}
+ENCODINGS = ["standard", "robust", "quantile", "piecewise", "tree", "steps"]
+
+
+@pytest.fixture(scope="module")
+def gappy(rare_rows):
+    """Rows of which the first two columns lack a fifth of their cells each, and other rows that lack any."""
+    rng = np.random.default_rng(0)
+    X, y = rare_rows(n=300)
+    new = X[:100].copy()
+    X[:, :2][rng.random((300, 2)) < 0.2] = np.nan
+    new[rng.random(new.shape) < 0.3] = np.nan
+    return X, y, new
+
+
+def by_hand(X, fitted_on, weights):
+    """Standard scores of the cells that are there, 0 for others, and standard scores of being missing."""
+    parts = []
+    for own, new in zip(fitted_on.T, X.T, strict=True):
+        there = ~np.isnan(own)
+        mean = np.average(own[there], weights=weights[there])
+        std = np.sqrt(np.average((own[there] - mean) ** 2, weights=weights[there]))
+        parts.append(np.nan_to_num((new - mean) / std, nan=0.0))
+    for own, new in zip(fitted_on.T[:2], X.T[:2], strict=True):
+        share = np.average(np.isnan(own), weights=weights)
+        parts.append((np.isnan(new) - share) / np.sqrt(share * (1 - share)))
+    return np.column_stack(parts)
+
+
+class TestFitsAgreeWith:
+    @pytest.mark.parametrize("weighting", [None, Budget(4)], ids=repr)
+    def test_a_table_prepared_by_hand(self, gappy, weighting):
+        X, y, new = gappy
+        s = np.random.default_rng(5).uniform(0.2, 3.0, len(y))
+        how = {"hidden": (), "l2": 1e-2, **EXACT}
+        ours = CRCENClassifier(weighting, missing="indicator", **how).fit(X, y, s)
+        theirs = CRCENClassifier(weighting, standardize=False, **how).fit(by_hand(X, X, s), y, s)
+        np.testing.assert_allclose(ours.predict_proba(new), theirs.predict_proba(by_hand(new, X, s)), atol=1e-8)
+
+    def test_scikit_learns_imputer_where_nothing_is_penalised(self, gappy):
+        X, y, new = gappy
+        new = np.column_stack([new[:, :2], X[:100, 2]])  # the imputer, too, has no indicator for the last column
+        how = {"hidden": (), "l2": 0.0, "encoding": "standard", **EXACT}
+        ours = CRCENClassifier(missing="indicator", **how).fit(X, y)
+        theirs = make_pipeline(SimpleImputer(add_indicator=True), CRCENClassifier(**how)).fit(X, y)
+        np.testing.assert_allclose(ours.predict_proba(new), theirs.predict_proba(new), atol=1e-7)
+
+    @pytest.mark.parametrize("encoding", ["standard", "quantile", "steps"])
+    def test_copies_of_rows_instead_of_weights(self, gappy, encoding):
+        X, y, new = gappy
+        k = np.random.default_rng(3).integers(0, 4, len(y))
+        how = {"hidden": (), "l2": 1e-2, "encoding": encoding, "missing": "indicator", **EXACT}
+        weighted = CRCENClassifier(**how).fit(X, y, k.astype(float))
+        copied = CRCENClassifier(**how).fit(np.repeat(X, k, axis=0), np.repeat(y, k))
+        np.testing.assert_allclose(weighted.predict_proba(new), copied.predict_proba(new), atol=1e-7)
+
+    @pytest.mark.parametrize("kind", [CRCENClassifier, CRCENClassifierCV])
+    def test_fits_without_the_setting_where_nothing_is_missing(self, rare_rows, kind):
+        X, y = rare_rows()
+        how = {**QUICK, "encoding": "steps", "l2": 1e-2}
+        given, absent = (kind(missing=missing, **how).fit(X, y) for missing in ("indicator", "error"))
+        np.testing.assert_allclose(given.predict_proba(X), absent.predict_proba(X), atol=1e-12)
+        assert np.isfinite(given.predict_proba(np.full((1, 3), np.nan))).all()
+
+
+def rows_whose_gaps_speak(n, seed):
+    """P(y = 1) is σ(x − 3) where x is there and σ(½) where it is missing; another column lacks cells for no reason."""
+    rng = np.random.default_rng(seed)
+    X, is_missing = rng.normal(size=(n, 2)), rng.random((n, 2)) < 0.25
+    p = 1 / (1 + np.exp(-np.where(is_missing[:, 0], 0.5, X[:, 0] - 3.0)))
+    X[is_missing] = np.nan
+    return X, (rng.random(n) < p).astype(int), p
+
+
+@pytest.mark.parametrize("how", [{"hidden": ()}, {"hidden": (16,), "n_members": 2}], ids=["logistic", "network"])
+def test_where_gaps_tell_the_class_the_posterior_is_found(how):
+    X, y, _ = rows_whose_gaps_speak(4000, 0)
+    new, labels, p = rows_whose_gaps_speak(8000, 1)
+    best = log_loss(labels, p)
+    given = CRCENClassifier(Budget(5), missing="indicator", random_state=0, **how).fit(X, y)
+    filled = make_pipeline(SimpleImputer(), CRCENClassifier(Budget(5), random_state=0, **how)).fit(X, y)
+    assert log_loss(labels, given.predict_proba(new)) - best < 0.01
+    if how["hidden"]:  # which could learn from the mean that so many cells share
+        assert log_loss(labels, filled.predict_proba(new)) > log_loss(labels, given.predict_proba(new))
+    else:
+        assert log_loss(labels, filled.predict_proba(new)) - best > 0.1
+
+
+@pytest.mark.parametrize("encoding", ENCODINGS)
+@pytest.mark.parametrize("solver", ["adam", "lbfgs"])
+@pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
+def test_the_key_equation_holds_to_the_last_digits(gappy, encoding, solver):
+    X, y, new = gappy
+    model = CRCENClassifier(Budget(5), encoding=encoding, solver=solver, missing="indicator", **QUICK).fit(X, y)
+    q = model.weighted_proba(X)[:, 1]
+    lam = model.weighting_.lam
+    residual = lam * (1 - q[y == 1]).sum() - (1 - lam) * q[y == 0].sum()
+    assert abs(residual) / len(y) < 1e-12
+    assert model.key_equation_.residual < 1e-12
+    np.testing.assert_array_equal(model.predict(new), (model.decision_function(new) > 0).astype(int))
+
+
+class TestSearch:
+    def test_folds_do_not_see_the_cells_they_are_judged_on(self, gappy):
+        X, y, _ = gappy
+        fold = [(np.arange(200), np.arange(200, 300))]
+        how = {"l2": [1e-2], "encoding": "steps", "missing": "indicator", "balance": False, **QUICK}
+        changed = X.copy()
+        changed[250:, 2] *= -3.0
+        changed[250:, 0] = np.nan
+        one, other = (CRCENClassifierCV(cv=fold, **how).fit(Z, y).oof_decision_function_ for Z in (X, changed))
+        np.testing.assert_array_equal(one[200:250], other[200:250])
+        assert (one[250:] != other[250:]).all()
+
+    def test_it_is_the_search_on_each_folds_own_table(self, gappy):
+        X, y, _ = gappy
+        rows, held_out = np.arange(200), np.arange(200, 300)
+        how = {"hidden": (), "l2": 1e-2, **EXACT}
+        search = CRCENClassifierCV(
+            encoding="standard", missing="indicator", cv=[(rows, held_out)], n_members=1, balance=False, **how
+        ).fit(X, y)
+        ones = np.ones(200)
+        by_itself = CRCENClassifier(standardize=False, n_members=1, balance=False, **how)
+        by_itself.fit(by_hand(X[rows], X[rows], ones), y[rows])
+        expected = by_itself.decision_function(by_hand(X[held_out], X[rows], ones))
+        np.testing.assert_allclose(search.oof_decision_function_[held_out], expected, atol=1e-6)
+
+    def test_a_column_may_lack_all_cells_of_a_fold(self, gappy):
+        X, y, new = gappy
+        X = X.copy()
+        X[:200, 0] = np.nan
+        folds = [(np.arange(200), np.arange(200, 300)), (np.arange(200, 300), np.arange(200))]
+        for encoding in ENCODINGS:
+            search = CRCENClassifierCV(cv=folds, l2=1e-2, encoding=encoding, missing="indicator", **QUICK).fit(X, y)
+            assert np.isfinite(search.oof_decision_function_).all()
+            assert np.isfinite(search.predict_proba(new)).all()
+
+    def test_scales_members_and_a_map_of_probabilities(self, gappy):
+        X, y, new = gappy
+        how = {"column_scales": True, "probability": "temperature", "solver": "adam", "encoding": "steps"}
+        model = CRCENClassifier(Budget(3), missing="indicator", **how, **QUICK).fit(X, y)
+        assert model.coefs_[0].shape[1] == len(model.input_mean_) == len(model.input_encoding_["columns"])
+        assert np.isfinite(model.predict_proba(new)).all()
+
+
+@pytest.mark.parametrize("kind", [CRCENClassifier, CSMLPClassifier, MovedThresholdClassifier, CRCENClassifierCV])
+def test_nan_is_refused_by_default_with_the_way_out(gappy, kind):
+    X, y, _ = gappy
+    with pytest.raises(InvalidInput, match=r"NaN in column 0, 1;.*set missing='indicator' for NaN, or impute"):
+        kind(**QUICK).fit(X, y)
+    model = kind(missing="indicator", **QUICK).fit(X, y)
+    assert model.__sklearn_tags__().input_tags.allow_nan
+    assert not kind().__sklearn_tags__().input_tags.allow_nan
+    endless = np.where(np.isnan(X), np.inf, X)
+    endless[0, 2] = np.nan
+    for refused in (lambda: model.fit(endless, y), lambda: model.predict_proba(endless)):
+        with pytest.raises(InvalidInput, match=r"contains infinity in column 0, 1; .*so impute"):
+            refused()
+    assert np.isfinite(model.predict_proba(X)).all()  # what was fitted is still there
+
+
+def test_frames_with_gaps_of_any_kind(gappy):
+    X, y, new = gappy
+    frame = pd.DataFrame(X, columns=list("abc"))
+    nullable = frame.convert_dtypes()
+    model = CRCENClassifier(missing="indicator", **QUICK)
+    expected = clone(model).fit(X, y).predict_proba(new)
+    asked = pd.DataFrame(new, columns=list("abc"))
+    np.testing.assert_array_equal(clone(model).fit(frame, y).predict_proba(asked), expected)
+    np.testing.assert_array_equal(clone(model).fit(nullable, y).predict_proba(asked.convert_dtypes()), expected)
+
+
+def test_learning_in_parts(gappy):
+    X, y, new = gappy
+    model = CRCENClassifier(Budget(3), missing="indicator", encoding="standard", **QUICK)
+    model.partial_fit(X[:150], y[:150], classes=[0, 1])
+    np.testing.assert_allclose(model._encoding()(new), by_hand(new, X[:150], np.ones(150)), atol=1e-12)
+    before = model.predict_proba(new)
+    model.partial_fit(new, y[:100])  # whose last column lacks cells, too
+    assert np.isfinite(model.predict_proba(new)).all()
+    assert (model.predict_proba(new) != before).all()
+    assert model._encoding().size == 5
+
+
+def test_what_reads_a_model_takes_its_gaps(gappy, tmp_path):
+    X, y, new = gappy
+    model = CRCENClassifierCV(Budget(4), missing="indicator", l2=1e-2, encoding="steps", **QUICK).fit(X, y)
+    found = crcen.load(crcen.save(model, tmp_path / "m"))
+    np.testing.assert_array_equal(found.predict_proba(new), model.predict_proba(new))
+    assert [one["has_missing"] for one in crcen.model_info(tmp_path / "m").columns] == [True, True, False]
+    assert np.isfinite(stationarity(model, X, y).largest_weight)
+    monitor = crcen.KeyEquationMonitor(model)
+    monitor.update(new, y[:100])
+    crcen.write_report(model, X, y, tmp_path / "report.html")
+    plain = CRCENClassifier(missing="indicator", **QUICK)
+    path = [CostRatio(2), CostRatio(5)]
+    curve = crcen.ExpenseCurve.from_estimator(plain, X, y, path, cv=2, n_resamples=10)
+    assert len(curve.weightings) == 2
+
+
+def test_the_column_whose_gaps_tell_the_class_is_the_important_one():
+    X, y, _ = rows_whose_gaps_speak(2000, 2)
+    model = CRCENClassifier(None, hidden=(), missing="indicator").fit(X, y)
+    first, second = permutation_importance(gather(model, X, y)).columns
+    assert first.name == "column 1"
+    assert first.low > 0.05
+    assert abs(second.increase) < 0.01
+
+
+def test_a_model_from_before_there_was_a_choice_refuses_nan(gappy):
+    X, y, new = gappy
+    model = CRCENClassifier(**QUICK).fit(np.nan_to_num(X), y)
+    del model.missing  # as in a file that an older version wrote
+    assert clone(model).get_params()["missing"] == "error"
+    assert np.isfinite(model.predict_proba(np.nan_to_num(new))).all()
+    with pytest.raises(InvalidInput, match="NaN"):
+        model.predict_proba(new)
