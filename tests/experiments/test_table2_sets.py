@@ -26,7 +26,7 @@ def check(run, names, data_home):
         assert row["n_pos"] == data.y.sum()
         assert row["imbalance_ratio"] == (data.y == 0).sum() / data.y.sum()
         assert row["source"] == data.source
-    assert run.is_done
+    assert (run.folder / "DONE").exists()
 
 
 def test_bundled_sets_agree_with_the_paper(tmp_path, monkeypatch):
