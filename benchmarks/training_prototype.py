@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 from torch.nn.functional import binary_cross_entropy_with_logits, dropout, logsigmoid
 
-from crcen.training.solvers import one_cycle
+from crcen.training.adam import one_cycle
 
 _SMALL = 3000
 

@@ -20,9 +20,9 @@ from training_reference import (
 )
 
 from crcen.theory.weighting import resolve
+from crcen.training.adam import BETAS
 from crcen.training.engine import train
 from crcen.training.jobs import Status, TrainingJob
-from crcen.training.solvers import Adam
 
 X, Y = problem(n=96, n_features=3)
 EXACT = {"solver": "lbfgs", "tol": 1e-10, "max_epochs": 2000}
@@ -141,7 +141,7 @@ def test_adam_on_one_batch_is_torchs_adam_with_the_one_cycle_rate(hidden, activa
     weights, biases = initial_parameters(3, hidden, activation, job.seed)
     biases[-1][:] = np.log(lam * Y.sum()) - np.log((1 - lam) * (1 - Y).sum())
     weights, biases = ([torch.from_numpy(p).requires_grad_() for p in side] for side in (weights, biases))
-    optimiser = torch.optim.Adam([*weights, *biases], lr=peak, betas=Adam.betas, eps=1e-8)
+    optimiser = torch.optim.Adam([*weights, *biases], lr=peak, betas=BETAS, eps=1e-8)
     losses = []
     for step in range(epochs):
         # Up over the first fifth of the schedule, down along a cosine; neither end is at a rate of exactly zero.

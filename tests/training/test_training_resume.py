@@ -7,10 +7,10 @@ import pytest
 from training_reference import flat, initial_parameters, little_memory, problem
 
 from crcen.exceptions import InvalidInput, InvalidParameter
+from crcen.training.adam import BETAS
 from crcen.training.encoding import ENCODINGS
 from crcen.training.engine import Trainer, train
 from crcen.training.jobs import Status, TrainingJob, TrainingState
-from crcen.training.solvers import Adam
 
 X, Y = problem(n=130, n_features=3)
 EPOCHS = 9
@@ -217,7 +217,7 @@ class TestState:
         # One epoch of one batch: the moments are 1−β times the gradient and its square, so m²/(1−β₁)² = v/(1−β₂).
         job = replace(JOB, batch_size=len(Y), stop_epoch=1, leaves_state=True)
         parameters, first, second = train(X, Y, [job], device="cpu")[0].state.values
-        beta1, beta2 = Adam.betas
+        beta1, beta2 = BETAS
         np.testing.assert_allclose((first / (1 - beta1)) ** 2, second / (1 - beta2), rtol=1e-5, atol=1e-12)
         # Adam's first step is the rate times the gradient's sign; the output bias starts at the classes' log odds.
         weights, biases = initial_parameters(3, (5,), "relu", 0)

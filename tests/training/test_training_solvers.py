@@ -1,39 +1,94 @@
-"""Adam in one pass over the parameters, and in several where torch has no such pass."""
+"""Adam compiled and in one pass over the parameters, and without either where torch has no such thing."""
 
 import numpy as np
 import pytest
 import torch
-from training_reference import flat, problem
+from training_reference import ACTIVATION_NAMES, flat, problem
 
-from crcen.training import solvers
+from crcen.training import adam, compiled, solvers
 from crcen.training.engine import train
-from crcen.training.jobs import TrainingJob
+from crcen.training.jobs import Status, TrainingJob
+from crcen.training.losses import LOSSES
+from crcen.training.passes import adam_epoch
 
 X, Y = problem(n=130, n_features=3)
-JOBS = [TrainingJob(0.7, hidden=hidden, l2=0.01, max_epochs=5, batch_size=32) for hidden in ((4,), (3, 2), ())]
+SHAPES = ((4,), (6,), (3, 2), ())
 
 
-def networks():
-    return [flat(result.network) for result in train(X, Y, JOBS, device="cpu")]
+def jobs(**settings):
+    folds = [np.arange(130) % 3 != fold for fold in range(2)]
+    return [
+        TrainingJob(0.7, hidden=hidden, l2=0.01, max_epochs=5, batch_size=32, pool=np.flatnonzero(fold), **settings)
+        for hidden in SHAPES
+        for fold in folds
+    ]
+
+
+def results(**settings):
+    return train(X, Y, jobs(**settings), sample_weight=np.linspace(0.5, 2.0, len(Y)), device="cpu")
+
+
+@pytest.fixture
+def forgotten():
+    """Nothing is known yet of what torch can do, before and after."""
+    for found in (adam.has_one_pass, compiled.compiled_adam_epoch):
+        found.cache_clear()
+    yield
+    for found in (adam.has_one_pass, compiled.compiled_adam_epoch):
+        found.cache_clear()
+
+
+VARIANTS = [
+    *({"activation": name} for name in ACTIVATION_NAMES),
+    *({"loss": name} for name in LOSSES),
+    *({"encoding": "steps", "column_scales": scales} for scales in (False, True)),
+    {"standardize": False},
+    {"shuffle_seed": 3, "val_rows": np.arange(0, 130, 3)},
+    {"stop_epoch": 3, "leaves_state": True},
+]
+
+
+@pytest.mark.parametrize("settings", VARIANTS, ids=str)
+def test_a_compiled_epoch_gives_the_same_numbers(settings, monkeypatch):
+    assert solvers.compiled_adam_epoch() is not adam_epoch  # it is compiled here
+    found = results(**settings)
+    monkeypatch.setattr(solvers, "compiled_adam_epoch", lambda: adam_epoch)
+    for one, other in zip(found, results(**settings), strict=True):
+        assert one.status == other.status != Status.DIVERGED
+        if one.network is None:
+            np.testing.assert_array_equal(one.state.values, other.state.values)
+        else:
+            np.testing.assert_array_equal(flat(one.network), flat(other.network))
+            np.testing.assert_array_equal(one.loss_curve, other.loss_curve)
+
+
+def no_script(*arguments, **options):
+    raise RuntimeError("torch.jit.script is gone")
+
+
+def drops_steps(function):
+    return lambda *arguments: torch.zeros(1, 2)
+
+
+@pytest.mark.parametrize("replacement", [no_script, drops_steps])
+def test_where_torch_compiles_nothing_or_something_else_the_function_runs_as_it_is(replacement, monkeypatch, forgotten):
+    monkeypatch.setattr(torch.jit, "script", replacement)
+    assert compiled.compiled_adam_epoch() is adam_epoch
 
 
 def absent(*arguments, **options):
     raise AttributeError("_fused_adam_")
 
 
-def other(flat, grad, first, second, *rest, **options):
-    flat[0].add_(1.0)  # another formula
+def other_formula(flat, *rest, **options):
+    flat[0].add_(1.0)
 
 
-@pytest.mark.parametrize("replacement", [absent, other])
-def test_without_it_the_networks_are_the_same(monkeypatch, replacement):
-    solvers.has_fused_adam.cache_clear()
-    expected = networks()
-    solvers.has_fused_adam.cache_clear()
+@pytest.mark.parametrize("replacement", [absent, other_formula])
+def test_without_the_one_pass_the_networks_are_the_same(replacement, monkeypatch, forgotten):
+    expected = [flat(result.network) for result in results()]
+    adam.has_one_pass.cache_clear()
     monkeypatch.setattr(torch, "_fused_adam_", replacement)
-    try:
-        assert not solvers.has_fused_adam()
-        for one, alone in zip(networks(), expected, strict=True):
-            np.testing.assert_allclose(one, alone, rtol=2e-4, atol=2e-5)
-    finally:
-        solvers.has_fused_adam.cache_clear()
+    assert not adam.has_one_pass()
+    for one, alone in zip(results(), expected, strict=True):
+        np.testing.assert_allclose(flat(one.network), alone, rtol=2e-4, atol=2e-5)

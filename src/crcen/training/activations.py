@@ -1,56 +1,58 @@
-"""Hidden activations with the derivative that the stack's backward pass needs."""
+"""Hidden activations with the derivative that the backward pass of a stack needs.
 
-from collections.abc import Callable
-from dataclasses import dataclass
+These are functions of a name, not a table of functions: TorchScript compiles them (see `crcen.training.compiled`).
+"""
 
 import torch
 from torch import Tensor
+from torch.nn.functional import gelu, silu
 
-__all__ = ["ACTIVATIONS", "Activation"]
+__all__ = ["ACTIVATIONS", "activate", "activate_in_place", "before_activation", "gain", "is_told_by_units"]
 
-_aten = torch.ops.aten
-
-
-@dataclass(frozen=True)
-class Activation:
-    """A hidden activation.
-
-    Parameters
-    ----------
-    forward
-        Pre-activations → activations.
-    forward_in_place
-        The same, allowed to overwrite its argument; ``None`` where the backward pass needs the pre-activations.
-    backward
-        ``backward(grad, saved)`` → gradient before the activation, written into ``grad``; ``saved`` is the
-        activation, or the pre-activation where ``forward_in_place`` is ``None``.
-    gain
-        Numerator of the uniform initialisation bound sqrt(gain / (fan_in + fan_out)).
-    """
-
-    forward: Callable[[Tensor], Tensor]
-    forward_in_place: Callable[[Tensor], Tensor] | None
-    backward: Callable[[Tensor, Tensor], Tensor]
-    gain: float = 6.0
+ACTIVATIONS = ("relu", "tanh", "sigmoid", "gelu", "silu")
 
 
-ACTIVATIONS: dict[str, Activation] = {
-    "relu": Activation(
-        torch.relu, torch.relu_, lambda grad, out: _aten.threshold_backward.grad_input(grad, out, 0, grad_input=grad)
-    ),
-    "tanh": Activation(
-        torch.tanh, torch.tanh_, lambda grad, out: _aten.tanh_backward.grad_input(grad, out, grad_input=grad)
-    ),
-    "sigmoid": Activation(
-        torch.sigmoid,
-        torch.sigmoid_,
-        lambda grad, out: _aten.sigmoid_backward.grad_input(grad, out, grad_input=grad),
-        gain=24.0,
-    ),
-    "gelu": Activation(
-        torch.nn.functional.gelu, None, lambda grad, pre: _aten.gelu_backward.grad_input(grad, pre, grad_input=grad)
-    ),
-    "silu": Activation(
-        torch.nn.functional.silu, None, lambda grad, pre: _aten.silu_backward.grad_input(grad, pre, grad_input=grad)
-    ),
-}
+def gain(name: str) -> float:
+    """Numerator of the uniform initialisation bound sqrt(gain / (fan_in + fan_out))."""
+    return 24.0 if name == "sigmoid" else 6.0
+
+
+def is_told_by_units(name: str) -> bool:
+    """Whether the derivative is a function of the units, so that pre-activations may be written over."""
+    return name != "gelu" and name != "silu"
+
+
+def activate(name: str, pre: Tensor) -> Tensor:
+    """Pre-activations → units."""
+    if name == "relu":
+        return torch.relu(pre)
+    if name == "tanh":
+        return torch.tanh(pre)
+    if name == "sigmoid":
+        return torch.sigmoid(pre)
+    return gelu(pre) if name == "gelu" else silu(pre)
+
+
+def activate_in_place(name: str, pre: Tensor) -> Tensor:
+    """The same, written over the pre-activations unless the derivative needs them."""
+    if name == "relu":
+        return torch.relu_(pre)
+    if name == "tanh":
+        return torch.tanh_(pre)
+    if name == "sigmoid":
+        return torch.sigmoid_(pre)
+    return activate(name, pre)
+
+
+def before_activation(name: str, grad: Tensor, kept: Tensor) -> None:
+    """Turn the gradient at the units into that before them, in place; ``kept`` is what `activate_in_place` wrote to."""
+    if name == "relu":
+        torch.ops.aten.threshold_backward(grad, kept, 0, grad_input=grad)
+    elif name == "tanh":
+        torch.ops.aten.tanh_backward(grad, kept, grad_input=grad)
+    elif name == "sigmoid":
+        torch.ops.aten.sigmoid_backward(grad, kept, grad_input=grad)
+    elif name == "gelu":
+        torch.ops.aten.gelu_backward(grad, kept, grad_input=grad)
+    else:
+        torch.ops.aten.silu_backward(grad, kept, grad_input=grad)

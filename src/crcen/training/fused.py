@@ -19,13 +19,12 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from crcen.training.activations import ACTIVATIONS
+from crcen.training.adam import BETAS
 from crcen.training.encoding import raw
-from crcen.training.losses import LOSSES
-from crcen.training.rows import BatchIndex, RowFeed, TrainingData
+from crcen.training.rows import BatchIndex, RowFeed, TrainingData, n_batches
 from crcen.training.stack import Block, Stack
 
-__all__ = ["SWITCH", "FusedEpochs", "covers", "is_fusable"]
+__all__ = ["SWITCH", "FusedEpochs", "covers", "epoch_numbers", "is_fusable"]
 
 # Set to 0 in the environment, this turns the kernel off.
 SWITCH = "CRCEN_FUSED"
@@ -65,6 +64,16 @@ def shape_of(n_features: int, n_hidden: int) -> Shape:
     return Shape(inputs, hidden, min(_MOST_WARPS, max(1, inputs * hidden // _WEIGHTS_A_WARP)))
 
 
+def epoch_numbers(n_rows: int, batch_size: int, n_features: int) -> int:
+    """How many numbers a group's epoch is for the kernel: rows, labels and row weights, filled up."""
+    count = n_batches(n_rows, batch_size)
+    return count * _filled_rows(-(-n_rows // count)) * (_filled(n_features + 1) + 2)
+
+
+def _filled_rows(rows: int) -> int:
+    return -(-rows // _ROWS) * _ROWS
+
+
 def covers(stack: Stack) -> bool:
     """Whether the kernel's mathematics is that of this stack; a list of what is covered, so that nothing else is."""
     if type(stack) is not Stack or not all(len(block.hidden) == 1 for block in stack.blocks):
@@ -74,8 +83,8 @@ def covers(stack: Stack) -> bool:
     n_outputs = stack.n_groups * (stack.width + stack.n_models)
     return (
         stack.dtype == torch.float32
-        and stack.activation is ACTIVATIONS["relu"]
-        and stack.loss is LOSSES["cross_entropy"]
+        and stack.design.activation == "relu"
+        and stack.design.loss == "cross_entropy"
         and stack.flat.numel() == n_first + n_outputs  # no parameters but these
         and max(sizes) <= _MOST_UNITS
         and _filled(max(sizes)) * _filled(stack.n_features + 1) <= _MOST_WEIGHTS
@@ -133,11 +142,11 @@ def _agrees(shape: Shape, device: torch.device, tells_loss: bool) -> bool:
         tells_loss=tells_loss,
     )
     steps = range(adam.batches_an_epoch)
-    factors = torch.tensor([adam._factors(step) for step in steps], dtype=stack.dtype, device=device)
+    factors = torch.tensor([adam.factors(step) for step in steps], dtype=stack.dtype, device=device)
     both, index = adam.batch_objective, feed_there.epoch_index([0], 0, n // 2)
     moments = torch.zeros_like(stack_there.flat), torch.zeros_like(stack_there.flat)
     weights = (both.pos_weight.to(device), both.neg_weight.to(device), both.l2.to(device))
-    epochs = FusedEpochs(stack_there, moments, weights, Adam.betas)
+    epochs = FusedEpochs(stack_there, moments, weights, BETAS)
     loss_there, loss = epochs.run(feed_there, index, factors, tells_loss=tells_loss), adam.step()
     # A gradient of nearly zero decides by its last digit where Adam goes, so parameters agree less well than moments.
     pairs = [(adam.first_moment, moments[0], 1e-6), (adam.second_moment, moments[1], 1e-10), (loss, loss_there, 1e-5)]
@@ -179,8 +188,8 @@ class FusedEpochs:
         factors (batches, 2): Adam's step length and ε.
         """
         loss = torch.zeros_like(self.objective[0])
-        rows = -(-index.rows.shape[2] // _ROWS) * _ROWS
-        x, y, base = feed.epoch(index, columns=self.shapes[0].inputs, rows=rows)
+        size = {"columns": self.shapes[0].inputs, "rows": _filled_rows(index.rows.shape[2])}
+        x, y, base = feed.epoch(index, **size)
         for position in range(len(self.shapes)):
             self.launch(position, x, y, base, factors, loss if tells_loss else None)
         return loss

@@ -8,7 +8,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from crcen.training.activations import ACTIVATIONS
+from crcen.training.activations import activate
 from crcen.training.encoding import InputEncoding
 from crcen.training.threads import THREADS
 
@@ -76,7 +76,6 @@ def device_logits(
     -----
     X (n, F); weights[l] (M, in, out); biases[l] (M, out); result (M, n).
     """
-    act = ACTIVATIONS[activation].forward
     layers = [
         (
             torch.from_numpy(np.ascontiguousarray(w)).to(device),
@@ -92,7 +91,7 @@ def device_logits(
             chunk = np.ascontiguousarray(X[start : start + at_once], dtype=np.float64)
             h = torch.from_numpy(encoding(chunk)).to(device)[None]
             for weight, bias in layers[:-1]:
-                h = act(h @ weight + bias)
+                h = activate(activation, h @ weight + bias)
             weight, bias = layers[-1]
             logits[:, start : start + at_once] = (h @ weight + bias)[..., 0]
     return logits

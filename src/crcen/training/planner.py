@@ -3,6 +3,7 @@
 import os
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from itertools import pairwise
 from math import prod
 
@@ -12,6 +13,7 @@ from crcen.training.jobs import TrainingJob
 from crcen.training.rows import VALIDATION_ROWS, digest, n_batches
 
 __all__ = [
+    "FilledUp",
     "Groups",
     "Inputs",
     "PlannedStack",
@@ -26,6 +28,9 @@ __all__ = [
 
 # The number of encoded columns that a job's network reads.
 Inputs = Callable[[TrainingJob], int]
+
+# What a kernel's copy of a group's epoch holds, from the numbers of its rows, of a batch's, and of encoded columns.
+FilledUp = Callable[[int, int, int], int]
 
 # Positions in a job list, one row a group.
 Groups = tuple[tuple[int, ...], ...]
@@ -74,7 +79,13 @@ def _container_limit() -> int:
         return 2**62
 
 
-def plan(jobs: Sequence[TrainingJob], n_rows: int, n_inputs: Inputs, memory_bytes: int) -> list[PlannedStack]:
+def plan(
+    jobs: Sequence[TrainingJob],
+    n_rows: int,
+    n_inputs: Inputs,
+    memory_bytes: int,
+    filled_up: FilledUp | None = None,
+) -> list[PlannedStack]:
     """Stacks that together hold every job once.
 
     Jobs with equal rows, pool and batch order form a group; groups with equal settings and hidden shapes share a stack.
@@ -92,7 +103,8 @@ def plan(jobs: Sequence[TrainingJob], n_rows: int, n_inputs: Inputs, memory_byte
             ordered = tuple(sorted(positions, key=lambda p: jobs[p].hidden))
             by_shape.setdefault(tuple(jobs[p].hidden for p in ordered), []).append(ordered)
         for rows in by_shape.values():
-            stacks += _bounded(tuple(rows), jobs, n_rows, n_inputs, memory_bytes)
+            n_bytes = partial(_stack_bytes, jobs=jobs, n_rows=n_rows, n_inputs=n_inputs, filled_up=filled_up)
+            stacks += _bounded(tuple(rows), n_bytes, memory_bytes)
     return stacks
 
 
@@ -113,13 +125,11 @@ def _group_key(job: TrainingJob) -> tuple[object, ...]:
     return (*(digest(part) for part in rows), job.shuffle_seed if job.solver == "adam" else 0)
 
 
-def _bounded(
-    groups: Groups, jobs: Sequence[TrainingJob], n_rows: int, n_inputs: Inputs, limit: int
-) -> list[PlannedStack]:
-    needed = _stack_bytes(groups, jobs, n_rows, n_inputs)
+def _bounded(groups: Groups, n_bytes: Callable[[Groups], int], limit: int) -> list[PlannedStack]:
+    needed = n_bytes(groups)
     if needed <= limit or (len(groups) == 1 and len(groups[0]) == 1):
         return [PlannedStack(groups, needed)]
-    return [piece for half in halves(groups) for piece in _bounded(half, jobs, n_rows, n_inputs, limit)]
+    return [piece for half in halves(groups) for piece in _bounded(half, n_bytes, limit)]
 
 
 def halves(groups: Groups) -> list[Groups]:
@@ -129,10 +139,6 @@ def halves(groups: Groups) -> list[Groups]:
         return [groups[:middle], groups[middle:]]
     middle = len(groups[0]) // 2
     return [(groups[0][:middle],), (groups[0][middle:],)]
-
-
-# Below this many operations a step the time goes into calls, which hold the interpreter: threads would only queue.
-_OPERATIONS_WORTH_A_PIECE = 1e7
 
 
 def step_operations(groups: Groups, jobs: Sequence[TrainingJob], n_inputs: Inputs) -> float:
@@ -146,12 +152,12 @@ def step_operations(groups: Groups, jobs: Sequence[TrainingJob], n_inputs: Input
 
 
 def pieces(stacks: Sequence[Groups], jobs: Sequence[TrainingJob], n_inputs: Inputs, workers: int) -> list[Groups]:
-    """Cut the largest stacks in two until every worker has a piece that is worth it; largest first."""
+    """Cut the largest stacks in two until every worker has a piece; largest first."""
     parts = [(step_operations(groups, jobs, n_inputs), groups) for groups in stacks]
     while 0 < len(parts) < workers:
         parts.sort(key=lambda part: -part[0])
-        cost, largest = parts[0]
-        if cost < 2 * _OPERATIONS_WORTH_A_PIECE or sum(map(len, largest)) == 1:
+        largest = parts[0][1]
+        if sum(map(len, largest)) == 1:
             break
         parts[:1] = [(step_operations(half, jobs, n_inputs), half) for half in halves(largest)]
     return [groups for _, groups in sorted(parts, key=lambda part: -part[0])]
@@ -169,7 +175,9 @@ def shared_bytes(jobs: Sequence[TrainingJob], n_rows: int, n_features: int) -> i
     return n_rows * (_BYTES_A_ROW + n_features * sum(size for size, _ in copies)) + _WORK_BYTES
 
 
-def _stack_bytes(groups: Groups, jobs: Sequence[TrainingJob], n_rows: int, n_inputs: Inputs) -> int:
+def _stack_bytes(
+    groups: Groups, jobs: Sequence[TrainingJob], n_rows: int, n_inputs: Inputs, filled_up: FilledUp | None
+) -> int:
     example = jobs[groups[0][0]]
     is_adam = example.solver == "adam"
     itemsize = 4 if is_adam else 8
@@ -192,4 +200,6 @@ def _stack_bytes(groups: Groups, jobs: Sequence[TrainingJob], n_rows: int, n_inp
     # L-BFGS keeps the weights of every row and network; Adam gathers an epoch's rows at once, or all rows are encoded.
     n_held = n_pool if example.has_affine_inputs else n_rows
     held = n_held * width + n_pool * (4 + (0 if is_adam else len(groups[0]))) + n_watched * (width + 4)
+    if is_adam and filled_up:
+        held += filled_up(n_pool, example.batch_size, width)
     return len(groups) * itemsize * (copies * parameters + _ACTIVATION_COPIES * rows * units + held)

@@ -5,6 +5,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from threading import Lock
+from typing import NamedTuple
 from weakref import WeakValueDictionary
 
 import numpy as np
@@ -24,7 +25,7 @@ from crcen.training.encoding import (
 )
 from crcen.training.jobs import TrainingJob
 
-__all__ = ["VALIDATION_ROWS", "BatchIndex", "RowFeed", "TrainingData", "digest", "n_batches"]
+__all__ = ["VALIDATION_ROWS", "BatchIndex", "EpochRows", "RowFeed", "TrainingData", "digest", "fill_batch", "n_batches"]
 
 # Validation rows that pass through a stack at a time.
 VALIDATION_ROWS = 512
@@ -102,8 +103,8 @@ class TrainingData:
         """A job's input encoding, fitted on its rows; jobs that own the same rows share it."""
         key = (digest(rows), job.encoding, job.bins, job.missing, job.standardize)
         layout = self.layout(job.encoding, job.bins)
-        with self._lock:
         indicators = self._incomplete if job.missing == "indicator" else None
+        with self._lock:
             if key not in self._encodings:
                 own = self.X[rows], self.y[rows], self.sample_weight[rows]
                 self._encodings[key] = fit_encoding(
@@ -248,17 +249,19 @@ class RowFeed:
 
     def batches(self, index: "BatchIndex") -> Iterator[tuple[Tensor, Tensor, Tensor]]:
         """Encoded rows (G, B, F+1), labels (G or 1, B, 1) and row weights (G, B, 1) of each batch, in one buffer."""
-        groups, (orders, count, _) = self._weights.shape[0], index.rows.shape
+        rows = self.epoch_rows(index)
+        for i in range(index.rows.shape[1]):
+            fill_batch(rows, i)
+            yield rows.batch, rows.y[:, i, :, None], rows.weights[:, i, :, None]
+
+    def epoch_rows(self, index: "BatchIndex") -> "EpochRows":
+        """What `fill_batch` makes the batches of."""
         y, weights = self._labels_and_weights(index)
-        x = self._x[index.rows] if self._own is None else None
-        batch = torch.ones(groups, y.shape[2], self._width + 1, dtype=self.dtype, device=self.data.device)
-        for i in range(count):
-            if x is not None:
-                torch.addcmul(self._offset, x[:, i], self._slope, out=batch[..., :-1])
-            elif self._own is not None:
-                for group, own in enumerate(self._own):
-                    batch[group, :, :-1] = own[index.rows[min(group, orders - 1), i]]
-            yield batch, y[:, i, :, None], weights[:, i, :, None]
+        batch = self._weights.new_ones(len(weights), y.shape[2], self._width + 1)
+        if self._own is not None:
+            none = batch.new_empty(0)
+            return EpochRows(none, none, none, self._own, index.rows, y, weights, batch)
+        return EpochRows(self._x[index.rows], self._slope, self._offset, [], index.rows, y, weights, batch)
 
     def epoch(self, index: "BatchIndex", *, columns: int, rows: int) -> tuple[Tensor, Tensor, Tensor]:
         """All of `batches` at once, filled up with zeros to so many columns (the ones are one of them) and rows.
@@ -285,6 +288,29 @@ class RowFeed:
         else:
             weights = self._weights.gather(1, index.positions.view(groups, -1)).view(groups, count, -1)
         return self._y[index.rows], weights
+
+
+class EpochRows(NamedTuple):
+    """The rows of an epoch, in batches."""
+
+    shared: Tensor  # (G or 1, batches, B, F): rows of the one copy, of which each group's are an affine map; or nothing
+    slope: Tensor  # (G, 1, F)
+    offset: Tensor  # (G, 1, F)
+    own: list[Tensor]  # all rows as each group encodes them, or nothing
+    places: Tensor  # (G or 1, batches, B): which of them
+    y: Tensor  # (G or 1, batches, B)
+    weights: Tensor  # (G, batches, B)
+    batch: Tensor  # (G, B, F+1): where a batch is made; the last column is ones
+
+
+def fill_batch(rows: EpochRows, i: int) -> None:
+    """Put the encoded rows of batch ``i`` into ``rows.batch``; for TorchScript too (see `crcen.training.compiled`)."""
+    encoded = rows.batch.narrow(2, 0, rows.batch.size(2) - 1)
+    if len(rows.own) == 0:
+        torch.addcmul(rows.offset, rows.shared.select(1, i), rows.slope, out=encoded)
+    for group in range(len(rows.own)):
+        places = rows.places[min(group, rows.places.size(0) - 1), i]
+        encoded.select(0, group).copy_(rows.own[group].index_select(0, places))
 
 
 @dataclass(frozen=True)

@@ -7,22 +7,22 @@ are the engine's. Every quantity, the line search included, is per network.
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from functools import cache
+from functools import cached_property
 from typing import Protocol
 
 import torch
 from torch import Tensor
 
+from crcen.training.adam import BETAS, AdamState, adam_factors, has_one_pass, move_moments, one_cycle
+from crcen.training.compiled import compiled_adam_epoch
 from crcen.training.fused import FusedEpochs, is_fusable
+from crcen.training.passes import ClassWeights, row_weights
 from crcen.training.rows import BatchIndex, RowFeed, n_batches
 from crcen.training.stack import Stack
 
-__all__ = ["LBFGS", "Adam", "Objective", "Solver", "adam_factors", "move_moments", "one_cycle"]
+__all__ = ["LBFGS", "Adam", "Objective", "Solver"]
 
 _CHUNK_ROWS = 2048
-_BETAS = (0.9, 0.999)
-_EPSILON = 1e-8
-_WARM_UP = 0.2
 
 
 @dataclass(frozen=True)
@@ -33,10 +33,14 @@ class Objective:
     neg_weight: Tensor
     l2: Tensor
 
+    @cached_property
+    def class_weights(self) -> ClassWeights:
+        """For `row_weights`."""
+        return ClassWeights(self.neg_weight[:, None], (self.pos_weight - self.neg_weight)[:, None])
+
     def row_weights(self, y: Tensor, base: Tensor) -> Tensor:
         """y (G or 1, B, 1), base (G, B, 1) → (G, B, M)."""
-        between = (self.pos_weight - self.neg_weight)[:, None]
-        return torch.addcmul(self.neg_weight[:, None], y, between).mul_(base)
+        return row_weights(self.class_weights, y, base)
 
 
 class Solver(Protocol):
@@ -49,54 +53,8 @@ class Solver(Protocol):
         """Networks that need no further step, (G, M) bool."""
 
 
-def one_cycle(progress: float) -> float:
-    """Share of the peak rate at a share of the schedule: it rises over the first fifth and falls along a cosine."""
-    if progress < _WARM_UP:
-        return progress / _WARM_UP
-    return 0.5 * (1 + math.cos(math.pi * (progress - _WARM_UP) / (1 - _WARM_UP)))
-
-
-def adam_factors(rate: float, step: int) -> tuple[float, float]:
-    """Adam's step length and ε at a step, from 0, both corrected for the moments' start at zero."""
-    beta1, beta2 = _BETAS
-    correction = math.sqrt(1 - beta2 ** (step + 1))
-    return rate * correction / (1 - beta1 ** (step + 1)), _EPSILON * correction
-
-
-def move_moments(first: Tensor, second: Tensor, grad: Tensor) -> None:
-    """Let Adam's running means take in a gradient."""
-    beta1, beta2 = _BETAS
-    first.lerp_(grad, 1 - beta1)
-    second.mul_(beta2).addcmul_(grad, grad, value=1 - beta2)
-
-
-def fused_adam(flat: Tensor, grad: Tensor, first: Tensor, second: Tensor, count: Tensor, rate: float) -> None:
-    """A step of Adam in one pass over the parameters; ``count`` is the number of the step, from 1."""
-    beta1, beta2 = _BETAS
-    torch._fused_adam_(
-        [flat], [grad], [first], [second], [], [count], lr=rate, beta1=beta1, beta2=beta2, weight_decay=0.0,
-        eps=_EPSILON, amsgrad=False, maximize=False,
-    )  # fmt: skip
-
-
-@cache
-def has_fused_adam() -> bool:
-    """Whether torch has that pass on a CPU, and it gives what the formula does: it is not part of torch's interface."""
-    flat, grad, first, second = (torch.tensor([value]) for value in (1.0, 0.5, 0.25, 0.125))
-    try:
-        fused_adam(flat, grad, first, second, torch.tensor(3.0), 0.1)
-    except (AttributeError, NotImplementedError, RuntimeError, TypeError):
-        return False
-    length, small = adam_factors(0.1, 2)
-    mean, square = 0.9 * 0.25 + 0.1 * 0.5, 0.999 * 0.125 + 0.001 * 0.5**2
-    found = torch.cat([flat, first, second])
-    return torch.allclose(found, torch.tensor([1.0 - length * mean / (math.sqrt(square) + small), mean, square]))
-
-
 class Adam:
     """Mini-batch Adam whose rate rises over the first fifth of the schedule and falls along a cosine."""
-
-    betas = _BETAS
 
     def __init__(
         self,
@@ -118,22 +76,18 @@ class Adam:
         self.batches_an_epoch = n_batches(n_rows, batch_size)
         self.total_steps = max_epochs * self.batches_an_epoch
         self.epoch, self.taken = epoch, epoch * self.batches_an_epoch
-        self.penalty = stack.penalties(objective.l2)
+        self.state = AdamState.start(stack.flat, stack.grad, stack.penalties(objective.l2))
+        self.first_moment, self.second_moment = self.state.first_moment[0], self.state.second_moment[0]
         # A batch holds 1/batches of the weight, so this makes its gradient an unbiased estimate of the whole.
         self.batch_objective = Objective(
             objective.pos_weight * self.batches_an_epoch, objective.neg_weight * self.batches_an_epoch, objective.l2
         )
-        self.first_moment = torch.zeros_like(stack.flat)
-        self.second_moment = torch.zeros_like(stack.flat)
-        self.scratch = torch.empty_like(stack.flat)
-        self._in_one_pass = stack.device.type == "cpu" and has_fused_adam()
-        self._count = torch.zeros(())
         # On CUDA an epoch is one kernel, or else is captured as one graph: launching its many small kernels one by one
         # takes most of the time.
         both, moments = self.batch_objective, (self.first_moment, self.second_moment)
         weights = (both.pos_weight, both.neg_weight, both.l2)
         can_fuse = is_fusable(stack, tells_loss=tells_loss)
-        self._fused = FusedEpochs(stack, moments, weights, _BETAS) if can_fuse else None
+        self._fused = FusedEpochs(stack, moments, weights, BETAS) if can_fuse else None
         self._index: BatchIndex | None = None
         self._graph: torch.cuda.CUDAGraph | None = None
         self._captured = torch.empty(0)
@@ -152,22 +106,43 @@ class Adam:
             self.taken = self.epoch * self.batches_an_epoch
             return self._fused.run(self.feed, index, self._device_factors, tells_loss=self.tells_loss)
         if self.stack.device.type != "cuda":
-            return self._run(index)
+            return self._run_here(index)
         self._set_factors()
         if self._index is None:  # the first epoch runs as it is and warms the kernels up
             self._index = index
-            return self._run(index)
+            return self._run_there(index)
         self._index.copy_(index)
         if self._graph is None:
             self._graph = torch.cuda.CUDAGraph()
             with torch.cuda.graph(self._graph):
-                self._captured = self._run(self._index)
+                self._captured = self._run_there(self._index)
         self._graph.replay()
         self.taken = self.epoch * self.batches_an_epoch
         return self._captured.clone()
 
-    def _run(self, index: BatchIndex) -> Tensor:
-        stack = self.stack
+    def _run_here(self, index: BatchIndex) -> Tensor:
+        """An epoch on the CPU."""
+        stack, count = self.stack, self.batches_an_epoch
+        rows = self.feed.epoch_rows(index)
+        total = compiled_adam_epoch()(
+            stack.design,
+            stack.own,
+            stack.grads,
+            stack.buffers(rows.batch.shape[1]),
+            rows,
+            self.batch_objective.class_weights,
+            self.state,
+            [self.rate(self.taken + i) for i in range(count)],
+            self.taken,
+            self.tells_loss,
+            has_one_pass(),
+        )
+        self.taken += count
+        return self._objective_from(total) if self.tells_loss else total
+
+    def _run_there(self, index: BatchIndex) -> Tensor:
+        """An epoch on CUDA, step by step; a captured graph cannot take rates as numbers."""
+        stack, state = self.stack, self.state
         total = torch.zeros_like(self.objective.l2)
         for i, (x, y, base) in enumerate(self.feed.batches(index)):
             weights = self.batch_objective.row_weights(y, base)
@@ -175,39 +150,26 @@ class Adam:
                 total += stack.loss_and_gradient(x, y, weights)
             else:
                 stack.gradient(x, y, weights)
-            self._update(i)
-        if not self.tells_loss:
-            return total
-        penalty = stack.per_model(self.penalty * stack.flat**2)
+            move_moments(state)
+            length, epsilon = self._device_factors[i]
+            torch.sqrt(self.second_moment, out=state.scratch).add_(epsilon)
+            stack.flat.sub_(torch.div(self.first_moment, state.scratch, out=state.scratch).mul_(length))
+        self.taken += self.batches_an_epoch
+        return self._objective_from(total) if self.tells_loss else total
+
+    def _objective_from(self, total: Tensor) -> Tensor:
+        """The mean loss of an epoch's batches plus the penalty at its end, from their sum."""
+        penalty = self.stack.per_model(self.state.penalty * self.stack.flat**2)
         return total / self.batches_an_epoch + 0.5 * penalty
 
-    def _factors(self, step: int) -> tuple[float, float]:
+    def factors(self, step: int) -> tuple[float, float]:
         """Step length and ε of a step, both corrected for the moments' start at zero."""
-        return adam_factors(self.rate(step), step)
+        return adam_factors(self.rate(step), step, self.state.beta1, self.state.beta2, self.state.epsilon)
 
     def _set_factors(self) -> None:
-        """Put an epoch's factors on the device: a captured graph cannot take them as numbers."""
-        table = [self._factors(self.taken + i) for i in range(self.batches_an_epoch)]
+        """Put an epoch's factors on the device."""
+        table = [self.factors(self.taken + i) for i in range(self.batches_an_epoch)]
         self._device_factors.copy_(torch.tensor(table, dtype=self._device_factors.dtype))
-
-    def _update(self, i: int) -> None:
-        grad = self.stack.grad.addcmul_(self.penalty, self.stack.flat)
-        if self._in_one_pass:
-            self._count.fill_(self.taken + 1)
-            moments = (self.first_moment, self.second_moment)
-            fused_adam(self.stack.flat, grad, *moments, self._count, self.rate(self.taken))
-            self.taken += 1
-            return
-        move_moments(self.first_moment, self.second_moment, grad)
-        if self.stack.device.type == "cuda":
-            length, epsilon = self._device_factors[i]
-            torch.sqrt(self.second_moment, out=self.scratch).add_(epsilon)
-            self.stack.flat.sub_(torch.div(self.first_moment, self.scratch, out=self.scratch).mul_(length))
-        else:
-            step_length, small = self._factors(self.taken)
-            torch.sqrt(self.second_moment, out=self.scratch).add_(small)
-            self.stack.flat.addcdiv_(self.first_moment, self.scratch, value=-step_length)
-        self.taken += 1
 
     def converged(self) -> Tensor:
         """Adam runs its whole schedule."""
@@ -279,13 +241,11 @@ class LBFGS:
     def _columns(self) -> Tensor:
         """Positions of each network's parameters in the flat vector: a stack for L-BFGS holds one shape only."""
         stack = self.stack
-        first, tail, _ = stack._views(torch.arange(stack.flat.numel(), device=stack.device))
+        layers = stack.views(torch.arange(stack.flat.numel(), device=stack.device))
         groups, models = stack.n_groups, stack.n_models
-        parts = [first.view(groups, stack.n_features + 1, models, -1).transpose(1, 2)]
-        for tensors in tail:
-            for weight, bias in tensors.inner:
-                parts += [weight, bias]
-            parts += [tensors.out_weight, tensors.out_bias]
+        parts = [layers.first.view(groups, stack.n_features + 1, models, -1).transpose(1, 2)]
+        if not stack.is_linear:
+            parts += [*layers.inner[0], layers.out_weight, layers.out_bias]
         return torch.cat([part.reshape(groups * models, -1) for part in parts], dim=1)
 
     def _evaluate(self, point: Tensor) -> tuple[Tensor, Tensor]:

@@ -309,7 +309,7 @@ class _Validation:
         weight = torch.zeros_like(total)
         for x, y, base in self.batches:
             row_weights = objective.row_weights(y, base)
-            total += (row_weights * stack.loss.value(stack.logits(x), y)).sum(1)
+            total += (row_weights * stack.row_loss(stack.logits(x), y)).sum(1)
             weight += row_weights.sum(1)
         return total / weight
 

@@ -20,10 +20,10 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from crcen.training.adam import AdamState, has_one_pass, one_cycle, take_step
 from crcen.training.encoding import InputEncoding
 from crcen.training.network import Network
 from crcen.training.rows import n_batches
-from crcen.training.solvers import adam_factors, move_moments, one_cycle
 from crcen.training.stack import Stack
 from crcen.training.threads import FEW_THREADS, OPERATIONS_FOR_THREADS, THREADS
 
@@ -122,8 +122,10 @@ class StreamTrainer:
         self.shape, self.device, self._all_reduce = shape, torch.device(device), all_reduce
         hidden = [shape.hidden] * len(shape.seeds)
         self._stack = Stack(1, shape.n_inputs, hidden, shape.activation, shape.loss, torch.float32, self.device)
-        self._penalty = self._stack.spread(torch.full((1, len(hidden)), shape.l2, device=self.device))
-        self._first, self._second, self._scratch = (torch.zeros_like(self._stack.flat) for _ in range(3))
+        penalty = self._stack.spread(torch.full((1, len(hidden)), shape.l2, device=self.device))
+        self._adam = AdamState.start(self._stack.flat, self._stack.grad, penalty)
+        self._first, self._second = self._adam.first_moment[0], self._adam.second_moment[0]
+        self._in_one_pass = self.device.type == "cpu" and has_one_pass()
         self._class_weights = torch.zeros(2, device=self.device)
         self._loss = torch.zeros(len(hidden), dtype=torch.float64, device=self.device)
         self._loss_rows = 0
@@ -191,12 +193,8 @@ class StreamTrainer:
         return batch.x[None], y, weight.expand(-1, -1, len(self.shape.seeds))
 
     def _update(self, rows: int) -> None:
-        stack = self._stack
-        gradient = stack.grad.div_(rows).addcmul_(self._penalty, stack.flat)
-        move_moments(self._first, self._second, gradient)
-        length, small = adam_factors(self.shape.rate(self.rows_seen, rows), self.n_steps)
-        torch.sqrt(self._second, out=self._scratch).add_(small)
-        stack.flat.addcdiv_(self._first, self._scratch, value=-length)
+        self._stack.grad.div_(rows)
+        take_step(self._adam, self.shape.rate(self.rows_seen, rows), self.n_steps, self._in_one_pass)
         self.rows_seen += rows
         self.n_steps += 1
 
@@ -206,7 +204,7 @@ class StreamTrainer:
         total = torch.zeros(len(self.shape.seeds) + 1, dtype=torch.float64, device=self.device)
         for batch in batches:
             x, y, weight = self._with_axes(batch)
-            total[:-1] += (weight * self._stack.loss.value(self._stack.logits(x), y))[0].sum(0)
+            total[:-1] += (weight * self._stack.row_loss(self._stack.logits(x), y))[0].sum(0)
             total[-1] += weight[0, :, 0].sum()
         if self._all_reduce is not None:
             self._all_reduce(total)
@@ -214,7 +212,7 @@ class StreamTrainer:
 
     def take_objective(self) -> float:
         """The members' mean objective over the steps since this was last called: mean loss plus penalty now."""
-        penalty = 0.5 * self._stack.per_model(self._penalty * self._stack.flat**2)[0].double()
+        penalty = 0.5 * self._stack.per_model(self._adam.penalty * self._stack.flat**2)[0].double()
         value = float((self._loss / max(self._loss_rows, 1) + penalty).mean())
         self._loss.zero_()
         self._loss_rows = 0

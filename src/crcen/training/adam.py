@@ -1,0 +1,96 @@
+"""Adam's arithmetic on flat vectors, and the rate's one cycle.
+
+`take_step` is compiled by TorchScript as part of an epoch (see `crcen.training.compiled`), so it takes its constants
+from the state: TorchScript knows no global ones.
+"""
+
+import math
+from functools import cache
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+__all__ = ["BETAS", "AdamState", "adam_factors", "has_one_pass", "move_moments", "one_cycle", "take_step"]
+
+BETAS = (0.9, 0.999)
+_EPSILON = 1e-8
+_WARM_UP = 0.2
+
+
+class AdamState(NamedTuple):
+    """Vectors over the flat parameters, each the only one of its list: torch's own step takes lists.
+
+    TorchScript leaves a step out that changes nothing but lists made for it, so they are made here.
+    """
+
+    flat: list[Tensor]
+    grad: list[Tensor]
+    first_moment: list[Tensor]
+    second_moment: list[Tensor]
+    none: list[Tensor]
+    steps: list[Tensor]
+    penalty: Tensor
+    scratch: Tensor
+    beta1: float
+    beta2: float
+    epsilon: float
+
+    @classmethod
+    def start(cls, flat: Tensor, grad: Tensor, penalty: Tensor) -> "AdamState":
+        """Before the first step; ``flat`` and ``grad`` are used in place."""
+        moments = [torch.zeros_like(flat)], [torch.zeros_like(flat)]
+        steps = [torch.zeros((), device=flat.device)]
+        return cls([flat], [grad], *moments, [], steps, penalty, torch.empty_like(flat), *BETAS, _EPSILON)
+
+
+def one_cycle(progress: float) -> float:
+    """Share of the peak rate at a share of the schedule: it rises over the first fifth and falls along a cosine."""
+    if progress < _WARM_UP:
+        return progress / _WARM_UP
+    return 0.5 * (1 + math.cos(math.pi * (progress - _WARM_UP) / (1 - _WARM_UP)))
+
+
+def adam_factors(rate: float, step: int, beta1: float, beta2: float, epsilon: float) -> tuple[float, float]:
+    """Adam's step length and ε at a step, from 0, both corrected for the moments' start at zero."""
+    correction = math.sqrt(1 - beta2 ** (step + 1))
+    return rate * correction / (1 - beta1 ** (step + 1)), epsilon * correction
+
+
+def move_moments(state: AdamState) -> None:
+    """Add the penalty's part to the gradient, and let Adam's running means take it in."""
+    grad = state.grad[0].addcmul_(state.penalty, state.flat[0])
+    state.first_moment[0].lerp_(grad, 1 - state.beta1)
+    state.second_moment[0].mul_(state.beta2).addcmul_(grad, grad, value=1 - state.beta2)
+
+
+def take_step(state: AdamState, rate: float, step: int, in_one_pass: bool) -> None:
+    """A step, from 0, along the gradient; in one pass over the parameters where torch has that (`has_one_pass`)."""
+    if in_one_pass:
+        state.grad[0].addcmul_(state.penalty, state.flat[0])
+        state.steps[0].fill_(step + 1)
+        torch._fused_adam_(
+            state.flat, state.grad, state.first_moment, state.second_moment, state.none, state.steps, lr=rate,
+            beta1=state.beta1, beta2=state.beta2, weight_decay=0.0, eps=state.epsilon, amsgrad=False, maximize=False,
+        )  # fmt: skip
+    else:
+        move_moments(state)
+        length, small = adam_factors(rate, step, state.beta1, state.beta2, state.epsilon)
+        torch.sqrt(state.second_moment[0], out=state.scratch).add_(small)
+        state.flat[0].addcdiv_(state.first_moment[0], state.scratch, value=-length)
+
+
+@cache
+def has_one_pass() -> bool:
+    """Whether torch has that pass on a CPU, and it gives what the formula does: it is not part of torch's interface."""
+    found = []
+    for in_one_pass in (True, False):
+        state = AdamState.start(torch.tensor([1.0]), torch.tensor([0.5]), torch.tensor([0.1]))
+        state.first_moment[0].fill_(0.25)
+        state.second_moment[0].fill_(0.125)
+        try:
+            take_step(state, 0.1, 2, in_one_pass)
+        except (AttributeError, NotImplementedError, RuntimeError, TypeError):
+            return False
+        found.append(torch.cat(state.flat + state.first_moment + state.second_moment))
+    return torch.allclose(found[0], found[1])

@@ -1,0 +1,65 @@
+"""An epoch of Adam on the CPU as one call that needs no interpreter.
+
+A step of small networks is some twenty short operations, and in Python each of them waits for the interpreter: two
+threads at it wait for each other more than they work. TorchScript compiles the epoch, to the same operations in the
+same order. It is deprecated, not gone; where torch has it no more, or makes something else of it, the functions run as
+they are.
+"""
+
+import logging
+import warnings
+from collections.abc import Callable
+from functools import cache
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from crcen.training.adam import AdamState, has_one_pass
+from crcen.training.encoding import raw
+from crcen.training.passes import ClassWeights, adam_epoch
+from crcen.training.rows import RowFeed, TrainingData
+from crcen.training.stack import Stack
+
+__all__ = ["compiled_adam_epoch"]
+
+Epoch = Callable[..., Tensor]
+
+
+@cache
+def compiled_adam_epoch() -> Epoch:
+    """`adam_epoch`, compiled where that gives the same numbers."""
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", DeprecationWarning)
+            script: Any = torch.jit.script(adam_epoch)
+
+        def run(*arguments: Any) -> Tensor:
+            # Looking for something to optimise takes longer than a small fit, and finds nothing.
+            with torch.jit.optimized_execution(False):
+                return script(*arguments)
+
+        if torch.equal(_trained_by(run), _trained_by(adam_epoch)):
+            return run
+    except Exception:  # whatever a later torch raises: the other path needs nothing of it
+        logging.getLogger(__name__).debug("no compiled epoch", exc_info=True)
+    return adam_epoch
+
+
+@torch.no_grad()
+def _trained_by(epoch: Epoch) -> Tensor:
+    """Parameters of a few small networks after two steps and their losses."""
+    n, n_features = 12, 2
+    X = np.random.default_rng(0).normal(size=(n, n_features))
+    data = TrainingData(X, X[:, 0] > 0, np.ones(n), torch.device("cpu"))
+    feed = RowFeed(data, [np.arange(n)], [np.ones(n)], [raw(n_features)], torch.float32)
+    shapes = [(2,), (3, 2)]
+    stack = Stack(1, n_features, shapes, "relu", "cross_entropy", torch.float32, data.device, scaled=True)
+    stack.initialise(torch.tensor([[0, 1]]), torch.zeros(1, 2))
+    rows = feed.epoch_rows(feed.epoch_index([0], 0, n // 2))
+    weights = ClassWeights(torch.full((1, 1, 2), 0.1), torch.full((1, 1, 2), 0.05))
+    state = AdamState.start(stack.flat, stack.grad, stack.penalties(torch.full((1, 2), 0.1)))
+    views = (stack.design, stack.own, stack.grads, stack.buffers(rows.batch.shape[1]))
+    losses = epoch(*views, rows, weights, state, [0.1, 0.1], 0, True, has_one_pass())
+    return torch.cat([stack.flat, losses[0]])
