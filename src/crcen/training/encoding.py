@@ -33,6 +33,8 @@ MISSING = ("error", "indicator")
 # Standardised inputs are cut off here, far outside any training row, so that a wild new value cannot give a NaN.
 INPUT_LIMIT = 1e6
 _SMOOTH_LIMIT = 3.0
+# Statistics of columns are taken of so many cells at a time, for the sake of memory.
+_NUMBERS_AT_ONCE = 2**17
 _QUANTILE_KNOTS = 100
 # Candidate edges of the trees that place bins: finer ones cost time and follow single rows.
 _TREE_CANDIDATES = 128
@@ -145,7 +147,8 @@ def fit_encoding(
     may be missing.
     """
     used = sample_weight > 0
-    X, y, sample_weight = X[used], y[used], sample_weight[used]
+    if not used.all():
+        X, y, sample_weight = X[used], y[used], sample_weight[used]
     encoding = _fitted(kind, columns, X, y, sample_weight) if standardize else raw(X.shape[1])  # whatever the kind
     return encoding if indicators is None else _with_indicators(encoding, indicators, X, sample_weight, standardize)
 
@@ -197,8 +200,20 @@ def standardization(X: Array, sample_weight: Array) -> tuple[Array, Array]:
 
     Columns are divided by their largest magnitude first, so that values near the end of float64 do not overflow.
     """
-    X, sample_weight = X[sample_weight > 0], sample_weight[sample_weight > 0]
-    share = (sample_weight / sample_weight.sum())[:, None]
+    used = sample_weight > 0
+    if not used.all():
+        X, sample_weight = X[used], sample_weight[used]
+    share = sample_weight / sample_weight.sum()
+    mean, scale = np.empty((2, X.shape[1]))
+    at_once = max(2, _NUMBERS_AT_ONCE // max(len(X), 1))
+    for start in range(0, X.shape[1], at_once):
+        part = slice(start, start + at_once)
+        mean[part], scale[part] = _standardization(X[:, part], share[:, None])
+    return mean, scale
+
+
+def _standardization(X: Array, share: Array) -> tuple[Array, Array]:
+    """Of a few columns: it needs several times their memory."""
     is_missing = np.isnan(X)
     if is_missing.any():
         X, share = np.where(is_missing, 0.0, X), np.where(is_missing, 0.0, share)

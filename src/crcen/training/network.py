@@ -8,14 +8,14 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from crcen.training.activations import activate
+from crcen.training.activations import activate_in_place
 from crcen.training.encoding import InputEncoding
 from crcen.training.threads import THREADS
 
 __all__ = ["Network", "device_logits", "stacked_logits", "uniform"]
 
 _ROWS_AT_ONCE = 2048
-_NUMBERS_AT_ONCE = 2**27
+_NUMBERS_AT_ONCE = (2**18, 2**27)  # on a CPU, whose cache holds so many, and on CUDA, which wants large products
 
 # splitmix64's constants, as signed 64-bit numbers.
 _GOLDEN, _MIX_1, _MIX_2 = -0x61C8864680B583EB, -0x40A7B892E31B1A47, -0x6B2FB644ECCEEE15
@@ -84,14 +84,15 @@ def device_logits(
         for w, b in zip(weights, biases, strict=True)
     ]
     models, widest = weights[0].shape[0], max(w.shape[2] for w in weights)
-    at_once = max(64, min(_ROWS_AT_ONCE, _NUMBERS_AT_ONCE // (models * widest)))
+    numbers = _NUMBERS_AT_ONCE[device.type == "cuda"]
+    at_once = max(64, min(_ROWS_AT_ONCE, numbers // max(models * widest, encoding.size)))
     logits = torch.empty(models, X.shape[0], dtype=torch.float64, device=device)
     with torch.inference_mode(), THREADS.for_work(float(X.shape[0]) * sum(w.size for w in weights)):
         for start in range(0, X.shape[0], at_once):
             chunk = np.ascontiguousarray(X[start : start + at_once], dtype=np.float64)
             h = torch.from_numpy(encoding(chunk)).to(device)[None]
             for weight, bias in layers[:-1]:
-                h = activate(activation, h @ weight + bias)
+                h = activate_in_place(activation, (h @ weight).add_(bias))
             weight, bias = layers[-1]
             logits[:, start : start + at_once] = (h @ weight + bias)[..., 0]
     return logits

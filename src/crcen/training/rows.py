@@ -4,6 +4,7 @@ import hashlib
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from mmap import mmap
 from threading import Lock
 from typing import NamedTuple
 from weakref import WeakValueDictionary
@@ -118,7 +119,7 @@ class TrainingData:
         with self._lock:
             found = self._encoded.get(key)
             if found is None:
-                found = self._encoded[key] = torch.empty(self.n_rows, encoding.size, dtype=dtype, device=self.device)
+                found = self._encoded[key] = _fresh(self.n_rows, encoding.size, dtype, self.device)
                 at_once = max(64, _NUMBERS_AT_ONCE // encoding.size)
                 for start in range(0, self.n_rows, at_once):
                     part = slice(start, start + at_once)
@@ -140,6 +141,18 @@ class TrainingData:
         if dtype not in self._labels:
             self._labels[dtype] = torch.from_numpy(self.y).to(self.device, dtype)
         return self._labels[dtype]
+
+
+def _fresh(n_rows: int, n_columns: int, dtype: torch.dtype, device: torch.device) -> Tensor:
+    """Memory for encoded rows. On a CPU it is pages of its own, which the system has back as soon as they are free.
+
+    What is freed to the C library may stay with the process: folds that come one after another would then hold as much
+    as all of them together.
+    """
+    if device.type != "cpu":
+        return torch.empty(n_rows, n_columns, dtype=dtype, device=device)
+    pages = mmap(-1, n_rows * n_columns * dtype.itemsize)
+    return torch.frombuffer(pages, dtype=dtype).view(n_rows, n_columns)
 
 
 class RowFeed:
