@@ -163,7 +163,7 @@ class TestSearch:
 @pytest.mark.parametrize("kind", [CRCENClassifier, CSMLPClassifier, MovedThresholdClassifier, CRCENClassifierCV])
 def test_nan_is_refused_by_default_with_the_way_out(gappy, kind):
     X, y, _ = gappy
-    with pytest.raises(InvalidInput, match=r"NaN in column 0, 1;.*set missing='indicator' for NaN, or impute"):
+    with pytest.raises(InvalidInput, match=r"NaN in column 0, 1;.*fit with missing='indicator', or impute"):
         kind(**QUICK).fit(X, y)
     model = kind(missing="indicator", **QUICK).fit(X, y)
     assert model.__sklearn_tags__().input_tags.allow_nan
@@ -174,6 +174,17 @@ def test_nan_is_refused_by_default_with_the_way_out(gappy, kind):
         with pytest.raises(InvalidInput, match=r"contains infinity in column 0, 1; .*so impute"):
             refused()
     assert np.isfinite(model.predict_proba(X)).all()  # what was fitted is still there
+
+
+def test_new_rows_may_lack_what_the_fitted_networks_take_whatever_the_parameter_says_now(gappy):
+    X, y, new = gappy
+    told = CRCENClassifier(missing="indicator", **QUICK).fit(X, y)
+    expected = told.predict_proba(new)
+    np.testing.assert_array_equal(told.set_params(missing="error").predict_proba(new), expected)
+    plain = CRCENClassifier(**QUICK).fit(np.nan_to_num(X), y).set_params(missing="indicator")
+    for refused in (lambda: plain.predict_proba(X), lambda: stationarity(plain, X, y), lambda: plain.partial_fit(X, y)):
+        with pytest.raises(InvalidInput, match=r"NaN in column 0, 1;.*fit with missing='indicator', or impute"):
+            refused()
 
 
 def test_frames_with_gaps_of_any_kind(gappy):
@@ -204,7 +215,9 @@ def test_what_reads_a_model_takes_its_gaps(gappy, tmp_path):
     model = CRCENClassifierCV(Budget(4), missing="indicator", l2=1e-2, encoding="steps", **QUICK).fit(X, y)
     found = crcen.load(crcen.save(model, tmp_path / "m"))
     np.testing.assert_array_equal(found.predict_proba(new), model.predict_proba(new))
-    assert [one["has_missing"] for one in crcen.model_info(tmp_path / "m").columns] == [True, True, False]
+    told = crcen.model_info(tmp_path / "m")
+    assert [one["has_missing"] for one in told.columns] == [True, True, False]
+    assert str(told).count("number, lacked cells") == 2
     assert np.isfinite(stationarity(model, X, y).largest_weight)
     monitor = crcen.KeyEquationMonitor(model)
     monitor.update(new, y[:100])

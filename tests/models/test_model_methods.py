@@ -248,7 +248,7 @@ def test_bad_rows_get_the_sentence_of_the_other_estimators(rows, bad):
         light("smote").fit(X, y)
     with pytest.raises(crcen.InvalidInput) as plain:
         light("mlp").fit(X, y)
-    expected = str(plain.value).replace("CRCENClassifier", "").replace("set missing='indicator' for NaN, or ", "")
+    expected = str(plain.value).replace("CRCENClassifier", "").replace("fit with missing='indicator', or ", "")
     assert str(resampled.value).replace("ResampledClassifier", "") == expected
 
 

@@ -1,5 +1,10 @@
 """Adam compiled and in one pass over the parameters, and without either where torch has no such thing."""
 
+import sys
+import warnings
+from concurrent.futures import ThreadPoolExecutor
+from threading import Barrier
+
 import numpy as np
 import pytest
 import torch
@@ -31,10 +36,10 @@ def results(**settings):
 @pytest.fixture
 def forgotten():
     """Nothing is known yet of what torch can do, before and after."""
-    for found in (adam.has_one_pass, compiled.compiled_adam_epoch):
+    for found in (adam.has_one_pass, compiled._compiled):
         found.cache_clear()
     yield
-    for found in (adam.has_one_pass, compiled.compiled_adam_epoch):
+    for found in (adam.has_one_pass, compiled._compiled):
         found.cache_clear()
 
 
@@ -48,12 +53,8 @@ VARIANTS = [
 ]
 
 
-@pytest.mark.parametrize("settings", VARIANTS, ids=str)
-def test_a_compiled_epoch_gives_the_same_numbers(settings, monkeypatch):
-    assert solvers.compiled_adam_epoch() is not adam_epoch  # it is compiled here
-    found = results(**settings)
-    monkeypatch.setattr(solvers, "compiled_adam_epoch", lambda: adam_epoch)
-    for one, other in zip(found, results(**settings), strict=True):
+def assert_same(found, expected):
+    for one, other in zip(found, expected, strict=True):
         assert one.status == other.status != Status.DIVERGED
         if one.network is None:
             np.testing.assert_array_equal(one.state.values, other.state.values)
@@ -62,17 +63,52 @@ def test_a_compiled_epoch_gives_the_same_numbers(settings, monkeypatch):
             np.testing.assert_array_equal(one.loss_curve, other.loss_curve)
 
 
+@pytest.mark.parametrize("settings", VARIANTS, ids=str)
+def test_a_compiled_epoch_gives_the_same_numbers(settings, monkeypatch):
+    assert solvers.compiled_adam_epoch() is not adam_epoch  # it is compiled here
+    found = results(**settings)
+    monkeypatch.setattr(solvers, "compiled_adam_epoch", lambda: adam_epoch)
+    assert_same(found, results(**settings))
+
+
+def test_an_epoch_in_several_calls_is_that_in_one(monkeypatch):
+    found = results()
+    monkeypatch.setattr(solvers, "_OPERATIONS_A_CALL", 1)
+    assert_same(found, results())
+
+
+def test_compiling_in_several_threads_leaves_the_warning_filters_as_they_were(forgotten):
+    before, barrier = list(warnings.filters), Barrier(4)
+
+    def ask(_):
+        barrier.wait()
+        return compiled.compiled_adam_epoch()
+
+    with ThreadPoolExecutor(4) as pool:
+        assert len(set(pool.map(ask, range(4)))) == 1
+    assert warnings.filters == before
+
+
 def no_script(*arguments, **options):
     raise RuntimeError("torch.jit.script is gone")
 
 
 def drops_steps(function):
-    return lambda *arguments: torch.zeros(1, 2)
+    return lambda *arguments: None
 
 
-@pytest.mark.parametrize("replacement", [no_script, drops_steps])
+def switched_off(function):
+    return function
+
+
+@pytest.mark.parametrize("replacement", [no_script, drops_steps, switched_off])
 def test_where_torch_compiles_nothing_or_something_else_the_function_runs_as_it_is(replacement, monkeypatch, forgotten):
     monkeypatch.setattr(torch.jit, "script", replacement)
+    assert compiled.compiled_adam_epoch() is adam_epoch
+
+
+def test_a_python_that_torchscript_does_not_support(monkeypatch, forgotten):
+    monkeypatch.setattr(sys, "version_info", (3, 14, 0))
     assert compiled.compiled_adam_epoch() is adam_epoch
 
 

@@ -112,7 +112,7 @@ class ModelInfo:
     weighting : dict
         ``lam``, ``alpha``, ``cost_ratio``, ``threshold``, ``n_pos`` and ``n_neg`` of training.
     columns : list of dict
-        Input columns: name and kind.
+        Input columns: name, kind, and whether training rows lacked cells.
     dropped : list of dict
         Columns that training left out: name and reason.
     """
@@ -145,7 +145,10 @@ class ModelInfo:
             f"  price           a miss is worth {price:.6g} false alarms (λ = {self.weighting['lam']:.6g}, "
             f"α = {self.weighting['alpha']:.6g}); an alarm above probability {self.weighting['threshold']:.6g}",
             f"  columns         {len(self.columns)}: {counted}",
-            *(f"    {one['name']:24s} {one['kind']}" for one in self.columns),
+            *(
+                f"    {one['name']:24s} {one['kind']}{', lacked cells' if one.get('has_missing') else ''}"
+                for one in self.columns
+            ),
             *(f"    {one['name']:24s} left out: {one['reason']}" for one in self.dropped),
             f"  written with    python {self.python}, {libraries}",
         ]

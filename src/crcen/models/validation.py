@@ -104,7 +104,7 @@ def _listed(names: list[str]) -> str:
 def check_rows(estimator: Any, X: Any, y: Any = "no_validation", *, reset: bool) -> Any:
     """Rows as a float64 array (with y: also y), feature names kept or compared, every value finite.
 
-    NaN passes where the estimator has ``missing="indicator"``.
+    NaN passes where the estimator has ``missing="indicator"``, or where its networks were fitted so.
     """
     try:
         checked = validate_data(
@@ -130,13 +130,15 @@ def check_rows(estimator: Any, X: Any, y: Any = "no_validation", *, reset: bool)
         lengths = "X and y must have the same number of rows: " if "inconsistent" in str(error) else ""
         raise InvalidInput(f"{lengths}{error}") from error
     rows = checked[0] if isinstance(checked, tuple) else checked
+    fitted = None if reset else getattr(estimator, "input_encoding_", None)
     missing = getattr(estimator, "missing", None)
-    is_bad = np.isinf(rows) if missing == "indicator" else ~np.isfinite(rows)
+    takes_nan = missing == "indicator" if fitted is None else "indicators" in fitted
+    is_bad = np.isinf(rows) if takes_nan else ~np.isfinite(rows)
     if is_bad.any():
         names = _column_names(estimator, X, rows.shape[1])
         kinds = [k for k, test in (("NaN", np.isnan), ("infinity", np.isinf)) if test(rows[is_bad]).any()]
         bad = [names[i] for i in np.flatnonzero(is_bad.any(axis=0))]
-        cure = "set missing='indicator' for NaN, or " if missing == "error" and "NaN" in kinds else ""
+        cure = "fit with missing='indicator', or " if missing is not None and "NaN" in kinds else ""
         raise InvalidInput(
             f"Input X contains {' and '.join(kinds)} in column {_listed(bad)}; {type(estimator).__name__} needs finite "
             f"numbers, so {cure}impute or drop them first, for example with sklearn.impute.SimpleImputer."

@@ -85,7 +85,8 @@ def has_one_pass() -> bool:
     """Whether torch has that pass on a CPU, and it gives what the formula does: it is not part of torch's interface."""
     found = []
     for in_one_pass in (True, False):
-        state = AdamState.start(torch.tensor([1.0]), torch.tensor([0.5]), torch.tensor([0.1]))
+        vectors = (torch.tensor([value], device="cpu") for value in (1.0, 0.5, 0.1))
+        state = AdamState.start(*vectors)
         state.first_moment[0].fill_(0.25)
         state.second_moment[0].fill_(0.125)
         try:

@@ -3,13 +3,15 @@
 A step of small networks is some twenty short operations, and in Python each of them waits for the interpreter: two
 threads at it wait for each other more than they work. TorchScript compiles the epoch, to the same operations in the
 same order. It is deprecated, not gone; where torch has it no more, or makes something else of it, the functions run as
-they are.
+they are, and so they do with torch's own switch, ``PYTORCH_JIT=0`` in the environment.
 """
 
 import logging
+import sys
 import warnings
 from collections.abc import Callable
 from functools import cache
+from threading import Lock
 from typing import Any
 
 import numpy as np
@@ -24,23 +26,33 @@ from crcen.training.stack import Stack
 
 __all__ = ["compiled_adam_epoch"]
 
-Epoch = Callable[..., Tensor]
+Epoch = Callable[..., None]
+
+
+_LOCK = Lock()
+
+
+def compiled_adam_epoch() -> Epoch:
+    """`adam_epoch`, compiled where that gives the same numbers."""
+    with _LOCK:  # warnings are ignored for all threads at a time, and compiling twice is waste
+        return _compiled()
 
 
 @cache
-def compiled_adam_epoch() -> Epoch:
-    """`adam_epoch`, compiled where that gives the same numbers."""
+def _compiled() -> Epoch:
+    if sys.version_info >= (3, 14):  # TorchScript does not support it
+        return adam_epoch
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", DeprecationWarning)
             script: Any = torch.jit.script(adam_epoch)
 
-        def run(*arguments: Any) -> Tensor:
+        def run(*arguments: Any) -> None:
             # Looking for something to optimise takes longer than a small fit, and finds nothing.
             with torch.jit.optimized_execution(False):
-                return script(*arguments)
+                script(*arguments)
 
-        if torch.equal(_trained_by(run), _trained_by(adam_epoch)):
+        if script is not adam_epoch and torch.equal(_trained_by(run), _trained_by(adam_epoch)):
             return run
     except Exception:  # whatever a later torch raises: the other path needs nothing of it
         logging.getLogger(__name__).debug("no compiled epoch", exc_info=True)
@@ -49,17 +61,28 @@ def compiled_adam_epoch() -> Epoch:
 
 @torch.no_grad()
 def _trained_by(epoch: Epoch) -> Tensor:
-    """Parameters of a few small networks after two steps and their losses."""
+    """Parameters of two small networks after two steps, and their losses."""
     n, n_features = 12, 2
     X = np.random.default_rng(0).normal(size=(n, n_features))
     data = TrainingData(X, X[:, 0] > 0, np.ones(n), torch.device("cpu"))
     feed = RowFeed(data, [np.arange(n)], [np.ones(n)], [raw(n_features)], torch.float32)
     shapes = [(2,), (3, 2)]
     stack = Stack(1, n_features, shapes, "relu", "cross_entropy", torch.float32, data.device, scaled=True)
-    stack.initialise(torch.tensor([[0, 1]]), torch.zeros(1, 2))
+    values = stack.flat.new_full((1, 2), 0.1)
+    stack.initialise(torch.tensor([[0, 1]], device=data.device), values)
     rows = feed.epoch_rows(feed.epoch_index([0], 0, n // 2))
-    weights = ClassWeights(torch.full((1, 1, 2), 0.1), torch.full((1, 1, 2), 0.05))
-    state = AdamState.start(stack.flat, stack.grad, stack.penalties(torch.full((1, 2), 0.1)))
+    state = AdamState.start(stack.flat, stack.grad, stack.penalties(values))
     views = (stack.design, stack.own, stack.grads, stack.buffers(rows.batch.shape[1]))
-    losses = epoch(*views, rows, weights, state, [0.1, 0.1], 0, True, has_one_pass())
+    losses = torch.zeros_like(values)
+    epoch(
+        *views,
+        rows,
+        ClassWeights(values[:, None], values[:, None] / 2),
+        state,
+        losses,
+        0,
+        [0.1, 0.1],
+        0,
+        has_one_pass(),
+    )
     return torch.cat([stack.flat, losses[0]])

@@ -10,6 +10,7 @@ on a busy one, where one of them keeps waiting for the other. Only large steps o
 
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor, as_completed
+from math import ceil
 from threading import Event, Lock
 
 import numpy as np
@@ -18,6 +19,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from crcen.exceptions import DeviceMissing, InvalidInput, InvalidParameter
 from crcen.theory.rows import check_binary_target, check_row_weights
+from crcen.training.compiled import compiled_adam_epoch
 from crcen.training.fused import epoch_numbers
 from crcen.training.jobs import TrainingJob, TrainingResult
 from crcen.training.planner import (
@@ -40,7 +42,7 @@ __all__ = ["Trainer", "find_device", "train"]
 Progress = Callable[[float], None]
 
 _SHARE_OF_FREE_MEMORY = 0.5
-# On 16 cores six pieces took up to twice the time of two, when steps still waited for the interpreter.
+# On 16 cores six pieces took up to twice the time of two, when steps waited for the interpreter; not measured since.
 _MOST_WORKERS = 2
 
 
@@ -159,9 +161,10 @@ class Trainer:
             if largest <= limit:
                 break
         if self.is_bound_given and largest > limit:
+            times = ceil(10 * (largest + shared) / max(self.bound, 1)) / 10
             raise InvalidParameter(
-                f"memory_bytes is too small: the largest network needs {(largest + shared) / max(self.bound, 1):.1f} "
-                f"times as much; give more, or take a smaller network, fewer bins or the standard encoding."
+                f"memory_bytes is too small: the largest network needs {times} times as much; give more, or take a "
+                f"smaller network, fewer bins or the standard encoding."
             )
         return [stack.groups for stack in stacks], count
 
@@ -221,6 +224,7 @@ def _run_apart(
     """Run the pieces side by side, each on one thread."""
     results: dict[int, TrainingResult] = {}
     data.prepare(jobs)
+    compiled_adam_epoch()  # once, before several threads ask for it
     with (
         THREADS.set(1),
         ThreadPoolExecutor(workers, initializer=THREADS.keep, initargs=(1,)) as pool,

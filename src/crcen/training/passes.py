@@ -268,19 +268,21 @@ def adam_epoch(
     rows: EpochRows,
     weights: ClassWeights,
     state: AdamState,
+    losses: Tensor | None,
+    first: int,
     rates: list[float],
     taken: int,
-    tells_loss: bool,
     in_one_pass: bool,
-) -> Tensor:
-    """A step of Adam for each of an epoch's batches; the sum of their losses (zero where nobody asks), (G, M)."""
-    total = torch.zeros_like(weights.negative.squeeze(1))
+) -> None:
+    """Steps of Adam on an epoch's batches from ``first`` on, as many as there are rates, after ``taken`` steps in all.
+
+    Each batch's losses are added to ``losses`` (G, M), if somebody asks for them.
+    """
     for i in range(len(rates)):
-        fill_batch(rows, i)
-        y = rows.y.select(1, i).unsqueeze(2)
-        row_weight = row_weights(weights, y, rows.weights.select(1, i).unsqueeze(2))
+        fill_batch(rows, first + i)
+        y = rows.y.select(1, first + i).unsqueeze(2)
+        row_weight = row_weights(weights, y, rows.weights.select(1, first + i).unsqueeze(2))
         logits = gradient(design, own, grads, buffers, rows.batch, y, row_weight, False)
-        if tells_loss:
-            total.add_((row_weight * row_loss(design.loss, logits, y)).sum(1))
+        if losses is not None:
+            losses.add_((row_weight * row_loss(design.loss, logits, y)).sum(1))
         take_step(state, rates[i], taken + i, in_one_pass)
-    return total

@@ -151,13 +151,18 @@ def step_operations(groups: Groups, jobs: Sequence[TrainingJob], n_inputs: Input
     return 3.0 * total * len(groups) * (example.batch_size if example.solver == "adam" else _LBFGS_ROWS)
 
 
+# Below this many operations a step a piece is not worth a thread: the time goes into calls, which L-BFGS makes from the
+# interpreter, where threads queue, and Adam from compiled code.
+_OPERATIONS_OF_A_PIECE = {"lbfgs": 1e7, "adam": 2e6}
+
+
 def pieces(stacks: Sequence[Groups], jobs: Sequence[TrainingJob], n_inputs: Inputs, workers: int) -> list[Groups]:
-    """Cut the largest stacks in two until every worker has a piece; largest first."""
+    """Cut the largest stacks in two until every worker has a piece that is worth it; largest first."""
     parts = [(step_operations(groups, jobs, n_inputs), groups) for groups in stacks]
     while 0 < len(parts) < workers:
         parts.sort(key=lambda part: -part[0])
-        largest = parts[0][1]
-        if sum(map(len, largest)) == 1:
+        cost, largest = parts[0]
+        if cost < 2 * _OPERATIONS_OF_A_PIECE[jobs[largest[0][0]].solver] or sum(map(len, largest)) == 1:
             break
         parts[:1] = [(step_operations(half, jobs, n_inputs), half) for half in halves(largest)]
     return [groups for _, groups in sorted(parts, key=lambda part: -part[0])]

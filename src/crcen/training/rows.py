@@ -1,10 +1,11 @@
 """How rows reach a stack: encoded, weighted, in batches."""
 
 import hashlib
+import os
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from mmap import mmap
+from mmap import ACCESS_COPY, mmap
 from threading import Lock
 from typing import NamedTuple
 from weakref import WeakValueDictionary
@@ -149,9 +150,9 @@ def _fresh(n_rows: int, n_columns: int, dtype: torch.dtype, device: torch.device
     What is freed to the C library may stay with the process: folds that come one after another would then hold as much
     as all of them together.
     """
-    if device.type != "cpu":
+    if device.type != "cpu" or os.name != "posix":
         return torch.empty(n_rows, n_columns, dtype=dtype, device=device)
-    pages = mmap(-1, n_rows * n_columns * dtype.itemsize)
+    pages = mmap(-1, n_rows * n_columns * dtype.itemsize, access=ACCESS_COPY)  # a forked process has its own
     return torch.frombuffer(pages, dtype=dtype).view(n_rows, n_columns)
 
 

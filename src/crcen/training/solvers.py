@@ -23,6 +23,8 @@ from crcen.training.stack import Stack
 __all__ = ["LBFGS", "Adam", "Objective", "Solver"]
 
 _CHUNK_ROWS = 2048
+# Multiplications forward in one call of compiled code, a fraction of a second.
+_OPERATIONS_A_CALL = 2**31
 
 
 @dataclass(frozen=True)
@@ -122,23 +124,18 @@ class Adam:
 
     def _run_here(self, index: BatchIndex) -> Tensor:
         """An epoch on the CPU."""
-        stack, count = self.stack, self.batches_an_epoch
+        stack, count, run = self.stack, self.batches_an_epoch, compiled_adam_epoch()
         rows = self.feed.epoch_rows(index)
-        total = compiled_adam_epoch()(
-            stack.design,
-            stack.own,
-            stack.grads,
-            stack.buffers(rows.batch.shape[1]),
-            rows,
-            self.batch_objective.class_weights,
-            self.state,
-            [self.rate(self.taken + i) for i in range(count)],
-            self.taken,
-            self.tells_loss,
-            has_one_pass(),
-        )
-        self.taken += count
-        return self._objective_from(total) if self.tells_loss else total
+        losses = torch.zeros_like(self.objective.l2)
+        views = (stack.design, stack.own, stack.grads, stack.buffers(rows.batch.shape[1]))
+        what = (rows, self.batch_objective.class_weights, self.state, losses if self.tells_loss else None)
+        # Ctrl-C is heard between calls.
+        at_once = max(1, _OPERATIONS_A_CALL // (stack.own.first.numel() * rows.batch.shape[1]))
+        for start in range(0, count, at_once):
+            rates = [self.rate(self.taken + i) for i in range(min(at_once, count - start))]
+            run(*views, *what, start, rates, self.taken, has_one_pass())
+            self.taken += len(rates)
+        return self._objective_from(losses) if self.tells_loss else losses
 
     def _run_there(self, index: BatchIndex) -> Tensor:
         """An epoch on CUDA, step by step; a captured graph cannot take rates as numbers."""
