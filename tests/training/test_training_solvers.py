@@ -10,7 +10,7 @@ import pytest
 import torch
 from training_reference import ACTIVATION_NAMES, flat, problem
 
-from crcen.training import adam, compiled, solvers
+from crcen.training import adam, compiled, solvers, stack
 from crcen.training.engine import train
 from crcen.training.jobs import Status, TrainingJob
 from crcen.training.losses import LOSSES
@@ -69,6 +69,21 @@ def test_a_compiled_epoch_gives_the_same_numbers(settings, monkeypatch):
     found = results(**settings)
     monkeypatch.setattr(solvers, "compiled_adam_epoch", lambda: adam_epoch)
     assert_same(found, results(**settings))
+
+
+@pytest.mark.parametrize("settings", VARIANTS[:-1], ids=str)
+def test_the_steps_that_are_captured_on_cuda_are_those_of_the_cpu(settings, monkeypatch):
+    expected, made = results(**settings), stack.Design
+
+    def step_by_step(solver, index):
+        solver._set_factors()
+        return solver._run_there(index)
+
+    monkeypatch.setattr(stack, "Design", lambda *parts: made(*parts)._replace(by_products=True))
+    monkeypatch.setattr(solvers.Adam, "_run_here", step_by_step)
+    for one, other in zip(results(**settings), expected, strict=True):
+        np.testing.assert_allclose(flat(one.network), flat(other.network), rtol=2e-4, atol=2e-5)
+        np.testing.assert_allclose(one.loss_curve, other.loss_curve, rtol=2e-4)
 
 
 def test_an_epoch_in_several_calls_is_that_in_one(monkeypatch):
