@@ -375,5 +375,5 @@ def test_a_bound_that_one_network_exceeds_is_refused():
     jobs = [TrainingJob(0.5, **FAST)]
     enough = little_memory(X, Y, jobs)
     assert train(X, Y, jobs, device="cpu", memory_bytes=enough)[0].network is not None
-    with pytest.raises(InvalidParameter, match=r"memory_bytes is too small: the largest network needs 1\.0 times"):
+    with pytest.raises(InvalidParameter, match=r"memory_bytes is too small: the largest network needs 1\.1 times"):
         train(X, Y, jobs, device="cpu", memory_bytes=enough - 1)
