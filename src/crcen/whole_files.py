@@ -4,19 +4,22 @@ import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 from crcen.exceptions import DataUnavailable
 
 __all__ = ["check_place", "whole_file"]
 
 
-def check_place(path: str | Path) -> Path:
+def check_place(path: str | Path, *read: Any) -> Path:
     """Say before hours of work whether a file could be written here.
 
     Parameters
     ----------
     path : str or Path
         The file to be.
+    *read
+        What is read for it; where that is a file, it must be another one.
 
     Returns
     -------
@@ -26,7 +29,7 @@ def check_place(path: str | Path) -> Path:
     Raises
     ------
     DataUnavailable
-        If it is a folder, or its folder is missing or closed.
+        If it is a folder, or its folder is missing or closed, or it would be written over what is read.
     """
     place = Path(path)
     if place.is_dir():
@@ -35,6 +38,9 @@ def check_place(path: str | Path) -> Path:
         raise DataUnavailable(f"{place} cannot be written: the folder {place.parent} is not there; make it first.")
     if not os.access(place.parent, os.W_OK | os.X_OK):
         raise DataUnavailable(f"{place} cannot be written: no permission to write in the folder {place.parent}.")
+    for source in read:
+        if isinstance(source, str | Path) and place.exists() and Path(source).exists() and place.samefile(source):
+            raise DataUnavailable(f"{place} cannot be written: it is the file that is read; give another name.")
     return place
 
 

@@ -136,6 +136,7 @@ def test_options_of_fit_reach_it(crcen_command, folder, tmp_path, monkeypatch, o
         (["fit", "a.csv", "--target", "y", "--budget", "5", "--alpha", "1"], "names of one number"),
         (["fit", "a.csv", "--target", "y", "--groups", "a", "--time", "b"], "two ways to validate"),
         (["fit", "a.csv", "--target", "y", "--budget", "five"], "--budget"),
+        (["fit", "a.csv", "--target", "y", "--seed", "-1"], "--seed"),
         (["predict", "m.crcen", "a.csv"], "--out"),
         (["evaluate", "m.crcen"], "data"),
         (["evaluate", "m.crcen", "a.csv", "--resamples", "-1"], "resamples"),
@@ -199,6 +200,28 @@ def test_places_that_are_not_there(crcen_command, folder, tmp_path):
         assert (code, out) == (1, "")
         assert said in sentence(err)
     assert os.listdir(tmp_path) == []
+
+
+def test_nothing_is_written_over_what_is_read(crcen_command, folder, tmp_path):
+    before = {name: (folder / name).read_bytes() for name in ("train.csv", "test.csv", "model.crcen")}
+    for name, content in before.items():
+        (tmp_path / name).write_bytes(content)
+    train, test, model = (tmp_path / name for name in before)
+    link = tmp_path / "link.csv"
+    link.symlink_to(test)
+    for arguments in (
+        ["fit", train, "--target", "bad", "--quick", "--out", train],
+        ["predict", model, test, "--out", test],
+        ["predict", model, test, "--out", link],
+        ["report", model, test, "--out", test],
+        ["report", model, test, "--out", model],
+        ["export", model, "--onnx", model],
+    ):
+        code, _, err = crcen_command(*arguments)
+        assert code == 1
+        assert "it is the file that is read; give another name" in sentence(err)
+    for name, content in before.items():
+        assert (tmp_path / name).read_bytes() == content
 
 
 def test_columns_that_onnx_cannot_carry_are_named(crcen_command, folder, tmp_path):

@@ -104,7 +104,7 @@ def fit(
     groups: Annotated[str | None, typer.Option(help="Validate with equal values of this column together.")] = None,
     time: Annotated[str | None, typer.Option(help="Validate on rows that are later by this column.")] = None,
     quick: Annotated[bool, typer.Option("--quick", help="One network, no search: a first look.")] = False,
-    seed: Annotated[int, typer.Option(help="Seed of everything that is random.")] = 0,
+    seed: Annotated[int, typer.Option(min=0, max=2**32 - 1, help="Seed of everything that is random.")] = 0,
     engine: Annotated[
         Engine, typer.Option(help="stream: Parquet larger than memory, one network.", rich_help_panel="Large data")
     ] = Engine.table,

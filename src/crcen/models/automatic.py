@@ -6,18 +6,16 @@ from crcen.training.rows import n_batches
 
 __all__ = ["encoding_of", "epochs_of", "scales_of", "solver_of"]
 
-# `solver="auto"` takes L-BFGS up to this many rows: a full batch is then as cheap as a mini-batch.
-_SMALL = 128
 _DEFAULT_EPOCHS = {"adam": 30, "lbfgs": 500}
 # Adam needs steps rather than passes: many rows get fewer of the default passes, down to five.
 _ENOUGH_STEPS, _FEWEST_EPOCHS = 4000, 5
 
 
-def solver_of(solver: str, hidden: tuple[int, ...], n_rows: int) -> str:
-    """``"adam"`` or ``"lbfgs"``."""
+def solver_of(solver: str, hidden: tuple[int, ...]) -> str:
+    """``"adam"`` or ``"lbfgs"``: a convex objective has one optimum, and L-BFGS finds it."""
     if solver != "auto":
         return solver
-    return "lbfgs" if not hidden or n_rows <= _SMALL else "adam"
+    return "adam" if hidden else "lbfgs"
 
 
 def epochs_of(max_epochs: int | None, solver: str, n_rows: int, batch_size: int) -> int:

@@ -69,7 +69,7 @@ class CRCENClassifier(IncrementalFit, FittedNetworks, ClassifierMixin, BaseEstim
         Networks trained in one stack and averaged as logits.
     solver : {"auto", "adam", "lbfgs"}, default="auto"
         Mini-batch Adam with a one-cycle rate, or full-batch L-BFGS in float64. ``"auto"`` is L-BFGS where there is no
-        hidden layer or there are at most 128 rows, else Adam.
+        hidden layer, else Adam.
     max_epochs : int, default=None
         Passes over the rows; ``None`` is 30 for Adam (fewer from 17,000 rows on, where 4,000 steps are enough, but at
         least 5) and 500 (iterations) for L-BFGS.
@@ -325,7 +325,7 @@ class CRCENClassifier(IncrementalFit, FittedNetworks, ClassifierMixin, BaseEstim
         base = self._base_seed()
         rows, val_rows = self._split(target, weights, base)
         hidden = check_hidden(self, self.hidden)
-        solver, encoding = solver_of(self.solver, hidden, len(target)), encoding_of(self.encoding, hidden)
+        solver, encoding = solver_of(self.solver, hidden), encoding_of(self.encoding, hidden)
         return [
             TrainingJob(
                 lam=self.weighting_.lam,

@@ -267,7 +267,7 @@ class CRCENClassifierCV(CRCENClassifier):
     # -- the search ----------------------------------------------------------------------------------------------
 
     def _job(self, setting: Setting, lam: float, seed: int, member: int, n_rows: int) -> TrainingJob:
-        solver = solver_of(self.solver, setting.hidden, n_rows)
+        solver = solver_of(self.solver, setting.hidden)
         return TrainingJob(
             lam=lam,
             hidden=setting.hidden,
@@ -407,7 +407,7 @@ class CRCENClassifierCV(CRCENClassifier):
     ) -> None:
         """Set every fitted attribute."""
         chosen = outcomes[best]
-        solver = solver_of(self.solver, chosen.setting.hidden, len(rows.X))
+        solver = solver_of(self.solver, chosen.setting.hidden)
         self.column_scales_ = self._has_scales(chosen.setting, solver)
         self._store(self._finite(members), rows.X, rows.target, rows.weights)
         seen = np.isfinite(oof)

@@ -127,7 +127,7 @@ def fit_files(
     if engine not in ENGINES:
         raise InvalidParameter(f"engine must be one of {', '.join(ENGINES)}: got {engine!r}.")
     if out is not None:
-        check_place(out)
+        check_place(out, data)
     start = time.perf_counter()
     names, label_type = _columns(data, target)
     unknown = sorted(set(drop) - set(names))

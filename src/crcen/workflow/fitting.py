@@ -233,7 +233,7 @@ def fit_table(
     if groups is not None and time is not None:
         raise InvalidParameter("groups and time are two ways to validate: give one of them.")
     if out is not None:
-        check_place(out)
+        check_place(out, data)
     source = source_of(data)
     role = {}
     for name, option, reason in ((groups, "groups", "keeps groups together"), (time, "time", "orders rows in time")):

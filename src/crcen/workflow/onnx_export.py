@@ -83,7 +83,7 @@ def export_onnx(model: Any, out: str | Path) -> OnnxExport:
         If the graph does not answer as the model does.
     """
     onnx, runtime = _need("onnx"), _need("onnxruntime")
-    check_place(out)
+    check_place(out, model)
     model = model_of(model)
     if not hasattr(getattr(model, "estimator_", model), "_networks"):
         raise InvalidInput(f"only networks of crcen are exported: got {type(model).__name__}.")

@@ -9,6 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from crcen import ClassWeighting, InvalidInput, InvalidParameter, TableClassifier, TableWriter, decide
+from crcen.whole_files import check_place
 from crcen.workflow.inputs import Source, check_column, model_of, plain, price_of, source_of
 from crcen.workflow.progress import counted
 
@@ -185,6 +186,8 @@ def predict_table(
     """
     if isinstance(chunk_rows, bool) or not isinstance(chunk_rows, int) or chunk_rows < 1:
         raise InvalidParameter(f"chunk_rows must be a whole number of at least 1: got {chunk_rows!r}.")
+    if out is not None:
+        check_place(out, model, data)
     model = model_of(model)
     price = price_of(weighting, model)
     source = source_of(data)

@@ -69,7 +69,7 @@ def report_table(
     TableReport
         Where it is.
     """
-    check_place(out)
+    check_place(out, model, data)
     model_path = str(model) if isinstance(model, str | Path) else None
     model, source = model_of(model), source_of(data)
     target = target_of(target, model, source)
