@@ -171,7 +171,7 @@ def test_nan_is_refused_by_default_with_the_way_out(gappy, kind):
     endless = np.where(np.isnan(X), np.inf, X)
     endless[0, 2] = np.nan
     for refused in (lambda: model.fit(endless, y), lambda: model.predict_proba(endless)):
-        with pytest.raises(InvalidInput, match=r"contains infinity in column 0, 1; .*so impute"):
+        with pytest.raises(InvalidInput, match=r"contains infinity in column 0, 1; .*so replace or drop"):
             refused()
     assert np.isfinite(model.predict_proba(X)).all()  # what was fitted is still there
 

@@ -138,10 +138,13 @@ def check_rows(estimator: Any, X: Any, y: Any = "no_validation", *, reset: bool)
         names = _column_names(estimator, X, rows.shape[1])
         kinds = [k for k, test in (("NaN", np.isnan), ("infinity", np.isinf)) if test(rows[is_bad]).any()]
         bad = [names[i] for i in np.flatnonzero(is_bad.any(axis=0))]
-        cure = "fit with missing='indicator', or " if missing is not None and "NaN" in kinds else ""
+        cure = "replace or drop them first"
+        if "NaN" in kinds:
+            told = "fit with missing='indicator', or " if missing is not None else ""
+            cure = f"{told}impute or drop them first, for example with sklearn.impute.SimpleImputer"
         raise InvalidInput(
             f"Input X contains {' and '.join(kinds)} in column {_listed(bad)}; {type(estimator).__name__} needs finite "
-            f"numbers, so {cure}impute or drop them first, for example with sklearn.impute.SimpleImputer."
+            f"numbers, so {cure}."
         )
     return checked
 
