@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 from torch.nn.functional import gelu, silu
 
-__all__ = ["ACTIVATIONS", "activate", "activate_in_place", "before_activation", "gain", "is_told_by_units"]
+__all__ = ["ACTIVATIONS", "activate_in_place", "before_activation", "gain", "is_told_by_units"]
 
 ACTIVATIONS = ("relu", "tanh", "sigmoid", "gelu", "silu")
 
@@ -22,26 +22,15 @@ def is_told_by_units(name: str) -> bool:
     return name != "gelu" and name != "silu"
 
 
-def activate(name: str, pre: Tensor) -> Tensor:
-    """Pre-activations → units."""
-    if name == "relu":
-        return torch.relu(pre)
-    if name == "tanh":
-        return torch.tanh(pre)
-    if name == "sigmoid":
-        return torch.sigmoid(pre)
-    return gelu(pre) if name == "gelu" else silu(pre)
-
-
 def activate_in_place(name: str, pre: Tensor) -> Tensor:
-    """The same, written over the pre-activations unless the derivative needs them."""
+    """Pre-activations → units, written over them unless the derivative needs them."""
     if name == "relu":
         return torch.relu_(pre)
     if name == "tanh":
         return torch.tanh_(pre)
     if name == "sigmoid":
         return torch.sigmoid_(pre)
-    return activate(name, pre)
+    return gelu(pre) if name == "gelu" else silu(pre)
 
 
 def before_activation(name: str, grad: Tensor, kept: Tensor) -> None:

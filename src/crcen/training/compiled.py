@@ -28,7 +28,6 @@ __all__ = ["compiled_adam_epoch"]
 
 Epoch = Callable[..., None]
 
-
 _LOCK = Lock()
 
 
