@@ -22,9 +22,9 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 import crcen
-from crcen.decisions.sequential_test import DriftTest, Tally, dispersion_of, log_evidence
+from crcen._support.whole_files import whole_file
+from crcen.decisions.monitor.sequential_test import DriftTest, Tally, dispersion_of, log_evidence
 from crcen.theory.residual_test import ResidualSums, residual_sums
-from crcen.whole_files import whole_file
 
 RATES = (0.05, 0.01)
 COEF = np.array([1.0, -0.8, 0.5, 0.0, 0.3])

@@ -14,8 +14,8 @@ import numpy as np
 from sklearn.model_selection import StratifiedShuffleSplit
 
 import crcen
-from crcen.experiments.published import published
-from crcen.experiments.reproduce import read_settings
+from crcen.experiments.paper.published import published
+from crcen.experiments.paper.reproduce import read_settings
 
 
 def scores_of(data: crcen.Dataset, splits: list, setting: tuple[int, float], epochs: int) -> np.ndarray:

@@ -35,6 +35,9 @@ PAGES = [
 # The folders of the package, in the order of the reference.
 PARTS = {
     "models": "Classifiers",
+    "tables": "Mixed tables",
+    "baselines": "Methods to compare with",
+    "files": "Saved models",
     "theory": "Theory: weights, key equation, expense, costs",
     "decisions": "Decisions, correction, monitoring",
     "report": "Reports and displays",

@@ -11,10 +11,10 @@ import os
 from pathlib import Path
 
 import crcen
-from crcen.experiments.published import published
-from crcen.experiments.reproduce import read_settings
+from crcen.experiments.paper.published import published
+from crcen.experiments.paper.reproduce import read_settings
+from crcen.experiments.paper.table3 import METRICS, cells, run_table3
 from crcen.experiments.run_folder import RunFolder
-from crcen.experiments.table3 import METRICS, cells, run_table3
 from crcen.experiments.tables import Table
 
 

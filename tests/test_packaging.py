@@ -30,8 +30,8 @@ import warnings
 warnings.simplefilter("ignore")  # five iterations are few
 model.fit(data.X, data.y)
 assert model.key_equation_.residual < 1e-12
-from crcen.experiments.published import published
-from crcen.experiments.reproduce import read_settings
+from crcen.experiments.paper.published import published
+from crcen.experiments.paper.reproduce import read_settings
 assert published("table3", "crcen", "abalone", "f1") == (0.4, None)
 assert read_settings(True) and read_settings(False)
 for call in (lambda: crcen.make_method("smote").fit(data.X, data.y), lambda: crcen.make_method("balanced_rf")):
@@ -97,7 +97,7 @@ def test_the_wheel_holds_the_package_with_its_data(wheel):
     assert packaged >= {
         "crcen/py.typed",
         "crcen/datasets/benchmark.csv",
-        "crcen/experiments/published.csv",
+        "crcen/experiments/paper/published.csv",
         "crcen/experiments/configs/full.toml",
         "crcen/experiments/configs/quick.toml",
     }

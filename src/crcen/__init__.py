@@ -11,19 +11,21 @@ from typing import TYPE_CHECKING, Any
 from crcen._version import __version__
 
 if TYPE_CHECKING:
+    from crcen.baselines.csmlp import CSMLPClassifier
+    from crcen.baselines.methods import METHODS, Method, NetworkTraining, make_method
+    from crcen.baselines.resampled import ResampledClassifier
+    from crcen.baselines.threshold import MovedThresholdClassifier
     from crcen.datasets.benchmark import DatasetListing, list_datasets, load_dataset
     from crcen.datasets.dataset import Dataset
     from crcen.datasets.rare_events import RareEvents, make_rare_events
     from crcen.datasets.simulated import make_sim1, make_sim2, sim1_posterior, sim2_posterior
-    from crcen.datasets.table_writer import TableWriter
-    from crcen.datasets.tables import TableFile, open_table
     from crcen.decisions.choose import ChosenWeighting, choose_weighting
     from crcen.decisions.correction import correct_proba
     from crcen.decisions.decide import DecisionSummary, decide, decision_summary
     from crcen.decisions.equivalence import EquivalenceReport, equivalence_report
     from crcen.decisions.expense_curve import CurveStep, ExpenseCurve
-    from crcen.decisions.monitor import KeyEquationMonitor
-    from crcen.decisions.monitor_track import DriftAlarm, MonitorReading
+    from crcen.decisions.monitor.monitor import KeyEquationMonitor
+    from crcen.decisions.monitor.track import DriftAlarm, MonitorReading
     from crcen.decisions.posterior_correction import PosteriorCorrection
     from crcen.exceptions import (
         CrcenError,
@@ -34,24 +36,22 @@ if TYPE_CHECKING:
         MissingExtra,
         TrainingFailed,
     )
+    from crcen.files.saving import ModelInfo, load, model_info, save
     from crcen.models.classifier import CRCENClassifier
-    from crcen.models.csmlp import CSMLPClassifier
-    from crcen.models.files import ModelInfo, load, model_info, save
-    from crcen.models.later_rows import LaterRows
-    from crcen.models.methods import METHODS, Method, NetworkTraining, make_method
-    from crcen.models.resampled import ResampledClassifier
-    from crcen.models.search import CRCENClassifierCV
+    from crcen.models.search.classifier_cv import CRCENClassifierCV
+    from crcen.models.search.time_split import TimeSplit
     from crcen.models.stationarity import Stationarity, stationarity
-    from crcen.models.tables import EncodedTable, TableClassifier
-    from crcen.models.threshold import MovedThresholdClassifier
-    from crcen.report.correction_display import CorrectionDisplay
-    from crcen.report.expense_curve_display import ExpenseCurveDisplay
+    from crcen.report.displays.correction import CorrectionDisplay
+    from crcen.report.displays.expense_curve import ExpenseCurveDisplay
+    from crcen.report.displays.key_equation import KeyEquationDisplay
+    from crcen.report.displays.weight_path import WeightPathDisplay
     from crcen.report.html import write_report
-    from crcen.report.key_equation_display import KeyEquationDisplay
-    from crcen.report.weight_path_display import WeightPathDisplay
     from crcen.scale.large_files import FilesFit, fit_files
-    from crcen.scale.ray import fit_ray
+    from crcen.scale.ray.fit import fit_ray
     from crcen.scale.stream import fit_stream
+    from crcen.tables.classifier import EncodedTable, TableClassifier
+    from crcen.tables.reading import TableFile, open_table
+    from crcen.tables.writing import TableWriter
     from crcen.theory.class_means import (
         MeanBounds,
         class_means,
@@ -77,25 +77,27 @@ if TYPE_CHECKING:
     from crcen.workflow.environment import EnvironmentInfo, environment_info
     from crcen.workflow.evaluation import EquationTest, TableEvaluation, evaluate_table
     from crcen.workflow.fitting import TableFit, fit_table
-    from crcen.workflow.onnx_export import OnnxExport, export_onnx
+    from crcen.workflow.onnx.export import OnnxExport, export_onnx
     from crcen.workflow.prediction import TablePredictions, predict_table
     from crcen.workflow.reporting import TableReport, report_table
 
 # Where each public name lives.
 _HOMES = {
+    "crcen.baselines.csmlp": ("CSMLPClassifier",),
+    "crcen.baselines.methods": ("METHODS", "Method", "NetworkTraining", "make_method"),
+    "crcen.baselines.resampled": ("ResampledClassifier",),
+    "crcen.baselines.threshold": ("MovedThresholdClassifier",),
     "crcen.datasets.benchmark": ("DatasetListing", "list_datasets", "load_dataset"),
     "crcen.datasets.dataset": ("Dataset",),
     "crcen.datasets.rare_events": ("RareEvents", "make_rare_events"),
     "crcen.datasets.simulated": ("make_sim1", "make_sim2", "sim1_posterior", "sim2_posterior"),
-    "crcen.datasets.table_writer": ("TableWriter",),
-    "crcen.datasets.tables": ("TableFile", "open_table"),
     "crcen.decisions.choose": ("ChosenWeighting", "choose_weighting"),
     "crcen.decisions.correction": ("correct_proba",),
     "crcen.decisions.decide": ("DecisionSummary", "decide", "decision_summary"),
     "crcen.decisions.equivalence": ("EquivalenceReport", "equivalence_report"),
     "crcen.decisions.expense_curve": ("CurveStep", "ExpenseCurve"),
-    "crcen.decisions.monitor": ("KeyEquationMonitor",),
-    "crcen.decisions.monitor_track": ("DriftAlarm", "MonitorReading"),
+    "crcen.decisions.monitor.monitor": ("KeyEquationMonitor",),
+    "crcen.decisions.monitor.track": ("DriftAlarm", "MonitorReading"),
     "crcen.decisions.posterior_correction": ("PosteriorCorrection",),
     "crcen.exceptions": (
         "CrcenError",
@@ -106,24 +108,22 @@ _HOMES = {
         "MissingExtra",
         "TrainingFailed",
     ),
+    "crcen.files.saving": ("ModelInfo", "load", "model_info", "save"),
     "crcen.models.classifier": ("CRCENClassifier",),
-    "crcen.models.csmlp": ("CSMLPClassifier",),
-    "crcen.models.files": ("ModelInfo", "load", "model_info", "save"),
-    "crcen.models.later_rows": ("LaterRows",),
-    "crcen.models.methods": ("METHODS", "Method", "NetworkTraining", "make_method"),
-    "crcen.models.resampled": ("ResampledClassifier",),
-    "crcen.models.search": ("CRCENClassifierCV",),
+    "crcen.models.search.classifier_cv": ("CRCENClassifierCV",),
+    "crcen.models.search.time_split": ("TimeSplit",),
     "crcen.models.stationarity": ("Stationarity", "stationarity"),
-    "crcen.models.tables": ("EncodedTable", "TableClassifier"),
-    "crcen.models.threshold": ("MovedThresholdClassifier",),
-    "crcen.report.correction_display": ("CorrectionDisplay",),
-    "crcen.report.expense_curve_display": ("ExpenseCurveDisplay",),
+    "crcen.report.displays.correction": ("CorrectionDisplay",),
+    "crcen.report.displays.expense_curve": ("ExpenseCurveDisplay",),
+    "crcen.report.displays.key_equation": ("KeyEquationDisplay",),
+    "crcen.report.displays.weight_path": ("WeightPathDisplay",),
     "crcen.report.html": ("write_report",),
-    "crcen.report.key_equation_display": ("KeyEquationDisplay",),
-    "crcen.report.weight_path_display": ("WeightPathDisplay",),
     "crcen.scale.large_files": ("FilesFit", "fit_files"),
-    "crcen.scale.ray": ("fit_ray",),
+    "crcen.scale.ray.fit": ("fit_ray",),
     "crcen.scale.stream": ("fit_stream",),
+    "crcen.tables.classifier": ("EncodedTable", "TableClassifier"),
+    "crcen.tables.reading": ("TableFile", "open_table"),
+    "crcen.tables.writing": ("TableWriter",),
     "crcen.theory.class_means": (
         "MeanBounds",
         "class_means",
@@ -160,7 +160,7 @@ _HOMES = {
     "crcen.workflow.environment": ("EnvironmentInfo", "environment_info"),
     "crcen.workflow.evaluation": ("EquationTest", "TableEvaluation", "evaluate_table"),
     "crcen.workflow.fitting": ("TableFit", "fit_table"),
-    "crcen.workflow.onnx_export": ("OnnxExport", "export_onnx"),
+    "crcen.workflow.onnx.export": ("OnnxExport", "export_onnx"),
     "crcen.workflow.prediction": ("TablePredictions", "predict_table"),
     "crcen.workflow.reporting": ("TableReport", "report_table"),
 }
@@ -202,7 +202,6 @@ __all__ = [
     "KeyEquationDisplay",
     "KeyEquationMonitor",
     "Lam",
-    "LaterRows",
     "METHODS",
     "MeanBounds",
     "Method",
@@ -225,6 +224,7 @@ __all__ = [
     "TablePredictions",
     "TableReport",
     "TableWriter",
+    "TimeSplit",
     "TrainingFailed",
     "TrainingJob",
     "TrainingResult",
@@ -292,4 +292,4 @@ def __getattr__(name: str) -> Any:
 
 
 def __dir__() -> list[str]:
-    return sorted(set(globals()) | set(__all__))
+    return sorted(__all__)

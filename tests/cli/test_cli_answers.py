@@ -116,7 +116,7 @@ def test_choices_reach_the_run(crcen_command, tmp_path, monkeypatch):
         given.update(options, artefact=artefact)
         raise crcen.InvalidParameter("enough\nseen.")
 
-    monkeypatch.setattr("crcen.experiments.reproduce.reproduce", record)
+    monkeypatch.setattr("crcen.experiments.paper.reproduce.reproduce", record)
     options = ["--quick", "--out", tmp_path, "--data-home", tmp_path, "--selection", "per_split", "--scoring", "f1"]
     options += ["--engine", "ray"]
     code, _, err = crcen_command("reproduce", "figure1", *options)
@@ -134,7 +134,7 @@ def test_choices_reach_the_run(crcen_command, tmp_path, monkeypatch):
 
 
 def test_the_commands_choices_are_the_functions(tmp_path):
-    from crcen.experiments import reproduce
+    from crcen.experiments.paper import reproduce
     from crcen.training.engines import ENGINES
 
     assert [one.value for one in cli.reproduction.Artefact] == [*reproduce.ARTEFACTS, "all"]
@@ -206,7 +206,7 @@ def test_listings_as_json(crcen_command, command):
 @pytest.mark.parametrize(
     ("command", "home"),
     [
-        ("reproduce", "crcen.experiments.reproduce.reproduce"),
+        ("reproduce", "crcen.experiments.paper.reproduce.reproduce"),
         ("benchmark", "crcen.experiments.benchmark.run.benchmark"),
     ],
 )

@@ -34,7 +34,8 @@ print(json.dumps({"codes": codes, "heavy": heavy}))
 SMALL = """
 import signal, sys, time
 signal.signal(signal.SIGINT, signal.default_int_handler)
-from crcen.experiments import reproduce, run_folder
+from crcen.experiments import run_folder
+from crcen.experiments.paper import reproduce
 small = {"runs": 3, "runs_at_once": 1, "n_pos": 50, "n_neg": 500, "n_test": 50, "seed": 0, "hidden": [3], "epochs": 2,
          "learning_rate": 0.01}
 reproduce.read_settings = lambda quick, config=None: {"table1": small, "protocol": {"sets": []}}

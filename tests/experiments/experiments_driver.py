@@ -4,10 +4,10 @@ import sys
 import time
 from pathlib import Path
 
-from crcen.experiments.figure1 import run_figure1
+from crcen.experiments.paper.figure1 import run_figure1
+from crcen.experiments.paper.table1 import run_table1
+from crcen.experiments.paper.table3 import run_table3
 from crcen.experiments.run_folder import RunFolder
-from crcen.experiments.table1 import run_table1
-from crcen.experiments.table3 import run_table3
 
 PROTOCOL = {
     "sets": ["abalone", "satimage"],

@@ -10,7 +10,7 @@ from sklearn.pipeline import make_pipeline
 
 import crcen
 from crcen import Budget, CostRatio, CRCENClassifier, CRCENClassifierCV, CSMLPClassifier, InvalidInput, stationarity
-from crcen.models.threshold import MovedThresholdClassifier
+from crcen.baselines.threshold import MovedThresholdClassifier
 from crcen.report.evidence import gather
 from crcen.report.importance import permutation_importance
 

@@ -12,7 +12,7 @@ import pytest
 from sklearn.model_selection import cross_val_score
 
 import crcen
-from crcen.experiments.reproduce import reproduce
+from crcen.experiments.paper.reproduce import reproduce
 from crcen.training.engine import train
 from crcen.training.jobs import TrainingJob
 
@@ -29,9 +29,9 @@ from ray_striking import (  # noqa: E402
     write_files,
 )
 
-from crcen.scale import ray_jobs  # noqa: E402
 from crcen.scale.arrow_source import ArrowSource  # noqa: E402
-from crcen.scale.ray import _survey  # noqa: E402
+from crcen.scale.ray import jobs as ray_jobs  # noqa: E402
+from crcen.scale.ray.fit import _survey  # noqa: E402
 
 pytestmark = [
     pytest.mark.timeout(1200),  # every Ray process takes seconds to start, and on a busy machine many
@@ -108,7 +108,7 @@ def test_a_fit_with_a_killed_worker_ends_as_one_without(calm, events, files, tmp
         assert (description, visible) == ("fit_ray", True)
         yield shares.append
 
-    monkeypatch.setattr("crcen.scale.ray_progress.progress_bar", bar)
+    monkeypatch.setattr("crcen.scale.ray.progress.progress_bar", bar)
     with one_worker(tmp_path, "killed") as killed:
         struck = crcen.fit_ray(files, "kind", checkpoint_rows=4000, storage_path=tmp_path, verbose=1, **SETTINGS)
     assert killed.exists()

@@ -13,13 +13,13 @@ import torch
 pa = pytest.importorskip("pyarrow")
 
 from crcen.exceptions import DataUnavailable, DeviceMissing, InvalidParameter  # noqa: E402
-from crcen.scale import ray_worker  # noqa: E402
 from crcen.scale.arrow_source import ArrowSource  # noqa: E402
 from crcen.scale.checkpoint import Progress  # noqa: E402
 from crcen.scale.plan import make_plan  # noqa: E402
-from crcen.scale.ray import _groups, fit_ray  # noqa: E402
-from crcen.scale.ray_cluster import check_room  # noqa: E402
-from crcen.scale.ray_worker import Assignment, _agreed_start, _Shard, read_groups, survey_part  # noqa: E402
+from crcen.scale.ray import worker as ray_worker  # noqa: E402
+from crcen.scale.ray.cluster import check_room  # noqa: E402
+from crcen.scale.ray.fit import _groups, fit_ray  # noqa: E402
+from crcen.scale.ray.worker import Assignment, _agreed_start, _Shard, read_groups, survey_part  # noqa: E402
 from crcen.scale.stream import StreamRun, streamed_model, survey_source  # noqa: E402
 from crcen.training.engine import train  # noqa: E402
 from crcen.training.engines import find_engine  # noqa: E402

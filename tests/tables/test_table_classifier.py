@@ -15,8 +15,8 @@ from crcen import (
     CRCENClassifierCV,
     InvalidInput,
     InvalidParameter,
-    LaterRows,
     TableClassifier,
+    TimeSplit,
 )
 
 SMALL = CRCENClassifier(Budget(3), hidden=(), random_state=0)
@@ -238,8 +238,8 @@ def test_groups_reach_the_search():
 def test_later_rows_are_later_and_every_stretch_has_events():
     rng = np.random.default_rng(3)
     times, y = rng.integers(0, 50, 400), rng.random(400) < 0.05
-    folds = list(LaterRows(4).split(None, y, times))
-    assert len(folds) == LaterRows(4).get_n_splits() == 4
+    folds = list(TimeSplit(4).split(None, y, times))
+    assert len(folds) == TimeSplit(4).get_n_splits() == 4
     for train, test in folds:
         assert times[train].max() < times[test].min()
         assert y[train].any()
@@ -254,6 +254,6 @@ def test_later_rows_are_later_and_every_stretch_has_events():
 )
 def test_time_that_cannot_be_cut_is_refused(times, y):
     with pytest.raises(InvalidInput, match="time cannot be cut into 5 stretches"):
-        list(LaterRows(4).split(None, y, times))
+        list(TimeSplit(4).split(None, y, times))
     with pytest.raises(InvalidInput, match="needs y"):
-        list(LaterRows(4).split(None))
+        list(TimeSplit(4).split(None))

@@ -6,7 +6,7 @@ import pandas as pd
 import pytest
 
 from crcen import DataUnavailable, InvalidParameter, TableWriter, open_table
-from crcen.whole_files import check_place, whole_file
+from crcen._support.whole_files import check_place, whole_file
 
 CHUNKS = [
     pd.DataFrame({"id": ["a", "b"], "p": [0.1, 1 / 3], "decision": ["no", "yes"]}),

@@ -34,7 +34,7 @@ def datasets(
 @app.command(epilog="Example:  crcen methods")
 def methods(as_json: Json = False) -> None:
     """List the methods of the comparison with their source."""
-    from crcen.models.methods import METHODS
+    from crcen.baselines.methods import METHODS
 
     if as_json:
         print_json([{"name": n, "summary": m.summary, "source": m.source} for n, m in METHODS.items()])

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from crcen.decisions.expense_curve import CurveRows, ExpenseCurve
 from crcen.decisions.out_of_fold import out_of_fold_posterior
 from crcen.exceptions import InvalidInput, InvalidParameter
-from crcen.models.search import CRCENClassifierCV
+from crcen.models.search.classifier_cv import CRCENClassifierCV
 from crcen.models.validation import positive_label
 from crcen.report.reliability_groups import wilson_interval
 from crcen.theory.bootstrap import percentile_interval, row_draws

@@ -9,7 +9,7 @@ from sklearn.utils import check_random_state
 
 from crcen.decisions.out_of_fold import stratified_splits
 from crcen.exceptions import InvalidParameter
-from crcen.models.weight_path import WeightPath, path_logits
+from crcen.models.search.weight_path import WeightPath, path_logits
 from crcen.theory.bootstrap import bootstrap_sums, percentile_interval
 from crcen.theory.costs import Costs, realised_cost
 from crcen.theory.weighting import ClassWeighting

@@ -8,11 +8,11 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from crcen._support.extras import need
 from crcen.decisions.out_of_fold import check_search, out_of_fold_posterior, stratified_splits
 from crcen.exceptions import InvalidInput, InvalidParameter
-from crcen.models.extras import need
-from crcen.models.search import CRCENClassifierCV
-from crcen.models.weight_path import path_logits
+from crcen.models.search.classifier_cv import CRCENClassifierCV
+from crcen.models.search.weight_path import path_logits
 from crcen.theory.bootstrap import bootstrap_sums, percentile_interval
 from crcen.theory.decision import weighted_probability
 from crcen.theory.expense import ExpenseStep, ExpenseTable, expense_table
@@ -22,7 +22,7 @@ from crcen.theory.rows import check_binary_target, check_probabilities, check_ro
 from crcen.theory.weighting import Alpha, ClassWeighting, WeightingLike, resolve
 
 if TYPE_CHECKING:
-    from crcen.report.expense_curve_display import ExpenseCurveDisplay
+    from crcen.report.displays.expense_curve import ExpenseCurveDisplay
 
 __all__ = ["CurveRows", "CurveStep", "ExpenseCurve"]
 
@@ -383,7 +383,7 @@ class ExpenseCurve:
         ExpenseCurveDisplay
             With ``ax_`` and ``figure_``.
         """
-        from crcen.report.expense_curve_display import ExpenseCurveDisplay
+        from crcen.report.displays.expense_curve import ExpenseCurveDisplay
 
         return ExpenseCurveDisplay.from_curve(self).plot(ax=ax)
 

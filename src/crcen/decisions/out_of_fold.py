@@ -8,7 +8,7 @@ from sklearn.model_selection import StratifiedKFold, check_cv
 from sklearn.utils.validation import check_is_fitted
 
 from crcen.exceptions import InvalidInput, InvalidParameter
-from crcen.models.search import CRCENClassifierCV
+from crcen.models.search.classifier_cv import CRCENClassifierCV
 from crcen.theory.decision import sigmoid
 
 __all__ = ["check_search", "out_of_fold_posterior", "stratified_splits"]

@@ -11,14 +11,14 @@ from sklearn.base import BaseEstimator, ClassifierMixin
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.utils import check_random_state
 
+from crcen._support.progress import progress_bar
 from crcen.exceptions import InvalidParameter, TrainingFailed
 from crcen.models.atomic import all_or_nothing
 from crcen.models.automatic import encoding_of, epochs_of, scales_of, solver_of
 from crcen.models.fitted import FittedNetworks
-from crcen.models.folds import early_stopping_split
 from crcen.models.incremental import IncrementalFit
 from crcen.models.probability import PROBABILITIES, disagreement, fit_map, held_out_logits, probability_folds
-from crcen.models.progress import progress_bar
+from crcen.models.search.folds import early_stopping_split
 from crcen.models.validation import (
     check_choice,
     check_flag,

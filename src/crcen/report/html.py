@@ -12,6 +12,7 @@ from importlib import resources
 from pathlib import Path
 from typing import Any
 
+from crcen._support.whole_files import check_place, whole_file
 from crcen.exceptions import InvalidParameter, MissingExtra
 from crcen.report.evidence import gather
 from crcen.report.facts import facts_of
@@ -22,7 +23,6 @@ from crcen.report.operating_points import operating_points
 from crcen.report.reliability_groups import reliability_groups
 from crcen.report.single_columns import separations
 from crcen.report.wording import count, digits, percent, sentences
-from crcen.whole_files import check_place, whole_file
 
 __all__ = ["Report", "write_report"]
 

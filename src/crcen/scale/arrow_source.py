@@ -13,8 +13,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from crcen._support.extras import need
 from crcen.exceptions import CrcenError, DataUnavailable, InvalidInput
-from crcen.models.extras import need
 from crcen.scale.chunks import Chunk, Stretch, plan_blocks, reading_order
 
 __all__ = ["ArrowSource", "parquet_files"]

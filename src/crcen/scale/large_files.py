@@ -5,14 +5,14 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from crcen._support.extras import need
+from crcen._support.whole_files import check_place
 from crcen.exceptions import DataUnavailable, InvalidParameter
+from crcen.files.saving import save
 from crcen.models.classifier import CRCENClassifier
-from crcen.models.extras import need
-from crcen.models.files import save
 from crcen.scale.arrow_source import parquet_files
-from crcen.scale.ray import fit_ray
+from crcen.scale.ray.fit import fit_ray
 from crcen.scale.stream import fit_stream
-from crcen.whole_files import check_place
 
 __all__ = ["FilesFit", "fit_files"]
 

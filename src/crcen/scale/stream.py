@@ -13,9 +13,9 @@ from typing import Any
 import numpy as np
 import torch
 
+from crcen._support.progress import progress_bar
 from crcen.exceptions import InvalidParameter, TrainingFailed
 from crcen.models.classifier import CRCENClassifier
-from crcen.models.progress import progress_bar
 from crcen.scale.checkpoint import Progress, read_checkpoint, write_checkpoint
 from crcen.scale.chunks import Chunk
 from crcen.scale.plan import StreamPlan, check_streamable, make_plan, streamed_encoding

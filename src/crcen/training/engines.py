@@ -14,7 +14,7 @@ __all__ = ["ENGINES", "Engine", "find_engine", "trainer_on"]
 Engine = Callable[..., list[TrainingResult]]
 
 # Engines and where their function is, if not here. All take what `train` takes and give what it gives.
-ENGINES = {"local": None, "ray": "crcen.scale.ray_jobs:train_on_ray"}
+ENGINES = {"local": None, "ray": "crcen.scale.ray.jobs:train_on_ray"}
 
 
 def find_engine(name: str) -> Engine:

@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import Any
 
 from crcen import Budget, CRCENClassifierCV, load_dataset
-from crcen.whole_files import check_place
+from crcen._support.whole_files import check_place
 from crcen.workflow.evaluation import TableEvaluation, evaluate_table
 from crcen.workflow.fitting import TableFit, fit_table
 from crcen.workflow.reporting import TableReport, report_table

@@ -17,12 +17,12 @@ from crcen import (
     ExpenseCurve,
     InvalidInput,
     InvalidParameter,
-    LaterRows,
     TableClassifier,
+    TimeSplit,
     decision_summary,
     save,
 )
-from crcen.whole_files import check_place
+from crcen._support.whole_files import check_place
 from crcen.workflow.inputs import Rows, check_column, plain, rows_of, source_of
 from crcen.workflow.prices import prices_around, step_lines, step_values
 from crcen.workflow.progress import busy
@@ -291,7 +291,7 @@ def _folds(rows: Rows, groups: str | None, time: str | None, n_splits: int, seed
     rarest = int(np.unique(rows.y, return_counts=True)[1].min())
     if time is not None:
         count = max(1, min(n_splits, rarest - 1))
-        return LaterRows(count), f"{count} folds of later rows by {time}"
+        return TimeSplit(count), f"{count} folds of later rows by {time}"
     if groups is None:
         count = min(n_splits, rarest)
         return count, f"{count} stratified folds"

@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from crcen import ClassWeighting, InvalidInput, InvalidParameter, TableClassifier, TableWriter, decide
-from crcen.whole_files import check_place
+from crcen._support.whole_files import check_place
 from crcen.workflow.inputs import Source, check_column, model_of, plain, price_of, source_of
 from crcen.workflow.progress import counted
 

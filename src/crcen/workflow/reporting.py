@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import Any
 
 import crcen
-from crcen.whole_files import check_place
+from crcen._support.whole_files import check_place
 from crcen.workflow.inputs import labels_as, model_of, source_of, target_of
 from crcen.workflow.progress import busy
 

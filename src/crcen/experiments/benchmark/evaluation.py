@@ -15,7 +15,7 @@ import crcen
 from crcen.experiments.benchmark.budget import Deadline, TimeUp
 from crcen.experiments.benchmark.peer import Peer
 from crcen.experiments.benchmark.search import CLIP, Searched, SearchRows, log_odds
-from crcen.experiments.protocol import Split
+from crcen.experiments.paper.protocol import Split
 
 __all__ = ["best_threshold", "evaluate"]
 

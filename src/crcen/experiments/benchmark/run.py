@@ -16,8 +16,8 @@ from crcen.experiments.benchmark.peer import Peer
 from crcen.experiments.benchmark.peers import PEERS, choose_peers
 from crcen.experiments.benchmark.plan import choose_sets, packaged_settings
 from crcen.experiments.benchmark.schedule import Task, longest_first
+from crcen.experiments.paper.protocol import splits as splits_of
 from crcen.experiments.progress import steps
-from crcen.experiments.protocol import splits as splits_of
 from crcen.experiments.run_folder import RunFolder, settings_hash, write_whole
 
 __all__ = ["Benchmark", "benchmark"]

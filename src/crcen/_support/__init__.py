@@ -1,0 +1,1 @@
+"""What every layer needs and none of them is about."""

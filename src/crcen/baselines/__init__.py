@@ -1,0 +1,1 @@
+"""Methods to compare with, and the table that names them all."""

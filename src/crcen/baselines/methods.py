@@ -1,0 +1,160 @@
+"""The methods of the comparison: one name, one factory of a scikit-learn estimator."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+from crcen._support.extras import need
+from crcen.baselines.csmlp import CSMLPClassifier
+from crcen.baselines.resampled import ResampledClassifier
+from crcen.baselines.threshold import MovedThresholdClassifier
+from crcen.exceptions import InvalidParameter
+from crcen.models.classifier import CRCENClassifier
+
+__all__ = ["METHODS", "Method", "NetworkTraining", "make_method"]
+
+
+@dataclass(frozen=True)
+class NetworkTraining:
+    """How a method trains its network, for a search that stacks many of them.
+
+    Parameters
+    ----------
+    weighting, loss
+        The training objective.
+    price
+        The weighting of the decision.
+    sampler
+        Name of the sampler that rebalances the training rows first, or ``None``.
+    """
+
+    weighting: Any
+    price: Any
+    loss: str = "cross_entropy"
+    sampler: str | None = None
+
+
+@dataclass(frozen=True)
+class Method:
+    """A named method.
+
+    Parameters
+    ----------
+    label
+        Short name for tables; the paper's where it has one.
+    summary, source
+        What it is and where it comes from.
+    make
+        Keyword arguments → unfitted estimator.
+    training
+        Of the methods with a network of ours, which share a grid over ``hidden`` and ``l2``; else ``None``.
+    in_paper
+        Whether the paper compares it.
+    """
+
+    label: str
+    summary: str
+    source: str
+    make: Callable[..., Any]
+    training: NetworkTraining | None = None
+    in_paper: bool = True
+
+
+def _ensemble(name: str) -> Callable[..., Any]:
+    """An ensemble of imbalanced-learn with its defaults."""
+
+    def make(**params: Any) -> Any:
+        return getattr(need("imblearn.ensemble", "baselines"), name)(**params)
+
+    return make
+
+
+# The paper's network, which the package's defaults have left behind.
+_PAPER = {"hidden": (32,), "l2": 1e-4, "n_members": 1, "encoding": "standard"}
+
+METHODS: dict[str, Method] = {
+    "mlp": Method(
+        "MLP",
+        "network with plain cross entropy, decided at 1/2",
+        "this package, weighting=None",
+        lambda **params: CRCENClassifier(**{"weighting": None, **_PAPER, **params}),
+        training=NetworkTraining(weighting=None, price=None),
+    ),
+    "csmlp": Method(
+        "CSMLP",
+        "network with class-weighted squared error on ±1 targets",
+        "this package, after Castro and Braga 2013",
+        lambda **params: CSMLPClassifier(**params),
+        training=NetworkTraining(weighting="balanced", price="balanced", loss="squared_error"),
+    ),
+    "crcen": Method(
+        "CRCEN",
+        "network with class-wise reweighted cross entropy, α = 1",
+        "this package, after Li and Zhu",
+        lambda **params: CRCENClassifier(**{**_PAPER, **params}),
+        training=NetworkTraining(weighting="balanced", price="balanced"),
+    ),
+    "adasyn": Method(
+        "ADASYN",
+        "rows rebalanced by ADASYN, then the plain network",
+        "imbalanced-learn's ADASYN, this package's network",
+        lambda **params: ResampledClassifier("adasyn", **params),
+        training=NetworkTraining(weighting=None, price="balanced", sampler="adasyn"),
+    ),
+    "smote": Method(
+        "SMOTE",
+        "rows rebalanced by SMOTE, then the plain network",
+        "imbalanced-learn's SMOTE, this package's network",
+        lambda **params: ResampledClassifier("smote", **params),
+        training=NetworkTraining(weighting=None, price="balanced", sampler="smote"),
+    ),
+    "rusboost": Method(
+        "RUSB",
+        "RUSBoost with default base classifier",
+        "imbalanced-learn's RUSBoostClassifier",
+        _ensemble("RUSBoostClassifier"),
+    ),
+    "easyensemble": Method(
+        "EE",
+        "EasyEnsemble with default base classifier",
+        "imbalanced-learn's EasyEnsembleClassifier",
+        _ensemble("EasyEnsembleClassifier"),
+    ),
+    "balanced_rf": Method(
+        "BRF",
+        "balanced random forest with defaults",
+        "imbalanced-learn's BalancedRandomForestClassifier",
+        _ensemble("BalancedRandomForestClassifier"),
+    ),
+    "mlp_threshold": Method(
+        "MLP, threshold",
+        "network with plain cross entropy, decided at 1−λ",
+        "this package, the control",
+        lambda **params: MovedThresholdClassifier(**{**_PAPER, **params}),
+        training=NetworkTraining(weighting=None, price="balanced"),
+        in_paper=False,
+    ),
+    "crcen_ensemble": Method(
+        "CRCEN, averaged",
+        "several CRCEN networks averaged as logits",
+        "this package",
+        lambda **params: CRCENClassifier(**{**_PAPER, "n_members": 8, **params}),
+        training=NetworkTraining(weighting="balanced", price="balanced"),
+        in_paper=False,
+    ),
+}
+
+
+def make_method(name: str, **params: Any) -> Any:
+    """An unfitted estimator of a named method.
+
+    Parameters
+    ----------
+    name : str
+        One of `METHODS`.
+    **params
+        Passed to the estimator.
+    """
+    if name not in METHODS:
+        raise InvalidParameter(f"there is no method {name!r}: choose one of {', '.join(METHODS)}.")
+    return METHODS[name].make(**params)

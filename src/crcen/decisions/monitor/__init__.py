@@ -1,0 +1,1 @@
+"""Watch a model's residual over time."""

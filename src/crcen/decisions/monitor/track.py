@@ -1,0 +1,259 @@
+"""One running test of a monitor, of all rows or of a segment: its sums, readings and plain state."""
+
+import math
+from dataclasses import asdict, astuple, dataclass, fields
+from typing import Any, TypeVar
+
+from crcen.decisions.monitor.sequential_test import DriftTest, Tally
+from crcen.exceptions import InvalidInput
+from crcen.theory.residual_test import ResidualSums
+
+__all__ = ["DriftAlarm", "MonitorReading", "Track", "from_plain", "number_of", "plain"]
+
+Value = TypeVar("Value")
+
+
+@dataclass(frozen=True)
+class MonitorReading:
+    """Where a test stands after a batch.
+
+    Parameters
+    ----------
+    segment : str or None
+        None for all rows.
+    batch : int
+        Number of the batch, from 1.
+    n_rows, n_pos : int
+        Labelled rows so far, and positives among them.
+    z : float
+        Σ w(y−q) over its standard deviation under the model as if that were the truth. It wanders beyond ±2 without any
+        drift, by the model's own error and by being looked at often; NaN before any row with a variance.
+    z_reference : float
+        The same as a difference from the reference rows, both with their errors; NaN without reference rows.
+    drift : float
+        Estimated error of the model's log-odds on the rows so far, less that on the reference rows.
+    log_evidence : float
+        Log evidence that something changed; valid at any time.
+    """
+
+    segment: str | None
+    batch: int
+    n_rows: int
+    n_pos: int
+    z: float
+    z_reference: float
+    drift: float
+    log_evidence: float
+
+
+@dataclass(frozen=True)
+class DriftAlarm:
+    """The first time that the evidence of a test passed its bar.
+
+    Parameters
+    ----------
+    segment : str or None
+        None for all rows.
+    batch, when : int, str or None
+        The batch of the alarm, from 1, and what it was called in `KeyEquationMonitor.update`.
+    n_rows : int
+        Labelled rows up to then.
+    z : float
+        As in `MonitorReading`.
+    since_batch : int
+        First batch of the change, by the comparison with most evidence.
+    drift, drift_error : float
+        Estimated change in log-odds since then, and its standard error where nothing else is wrong.
+    log_evidence : float
+        Log evidence at the alarm.
+    """
+
+    segment: str | None
+    batch: int
+    when: str | None
+    n_rows: int
+    z: float
+    since_batch: int
+    drift: float
+    drift_error: float
+    log_evidence: float
+
+    def __str__(self) -> str:
+        where = "all rows" if self.segment is None else f"segment {self.segment!r}"
+        when = "" if self.when is None else f" ({self.when})"
+        return (
+            f"drift in {where} at batch {self.batch}{when}, row {self.n_rows:,}: log-odds {self.drift:+.2f} "
+            f"± {self.drift_error:.2f} since batch {self.since_batch}, Z = {self.z:.1f}, "
+            f"evidence {math.exp(min(self.log_evidence, 700.0)):.3g} : 1"
+        )
+
+
+class Track:
+    """The running test of all rows or of one segment.
+
+    Parameters
+    ----------
+    segment : str or None
+        None for all rows.
+    level : float
+        False-alarm rate that this test may spend.
+    reference : ResidualSums
+        Sums of its reference rows, empty where there are none.
+    dispersion : float
+        How much larger the residual's variance is than the model says.
+    scale, tolerance : float
+        As in `DriftTest`.
+    """
+
+    def __init__(
+        self,
+        segment: str | None,
+        level: float,
+        reference: ResidualSums,
+        dispersion: float,
+        scale: float,
+        tolerance: float,
+    ) -> None:
+        self.segment, self.level, self.reference = segment, level, reference
+        # Within the tolerance the variance of a label may be larger by this factor, p(1−p) at other log-odds.
+        self.dispersion = dispersion * math.exp(tolerance)
+        self.test = DriftTest(Tally.of(reference, self.dispersion), scale, tolerance)
+        self.sums = ResidualSums()
+        self.pending = ResidualSums()
+        self.history: list[MonitorReading] = []
+
+    def add(self, sums: ResidualSums, batch: int) -> MonitorReading:
+        """Take the rows of a batch and say where the test stands."""
+        self.sums = self.sums + sums
+        # Rows whose q are all 0 or 1 have no variance under the model; they wait for rows that have.
+        self.pending = self.pending + sums
+        if self.pending.variance > 0.0:
+            self.test.add(Tally.of(self.pending, self.dispersion), batch)
+            self.pending = ResidualSums()
+        self.history.append(self._reading(batch))
+        return self.history[-1]
+
+    @property
+    def is_over(self) -> bool:
+        """Whether the evidence is at the bar now."""
+        return bool(self.history) and self.history[-1].log_evidence >= -math.log(self.level)
+
+    def alarm(self, when: str | None) -> DriftAlarm:
+        """Describe an alarm at the last reading."""
+        reading, change = self.history[-1], self.test.change()
+        assert change is not None  # without a starting point the evidence is 1
+        batch, before, since = change
+        return DriftAlarm(
+            segment=self.segment,
+            batch=reading.batch,
+            when=when,
+            n_rows=reading.n_rows,
+            z=reading.z,
+            since_batch=batch,
+            drift=since.drift - before.drift,
+            drift_error=math.sqrt(1.0 / since.information + 1.0 / before.information),
+            log_evidence=reading.log_evidence,
+        )
+
+    def _reading(self, batch: int) -> MonitorReading:
+        stream, before = self.test.total, self.test.reference
+        z_reference = math.nan
+        if stream.information > 0.0 and before.information > 0.0:
+            error = math.sqrt(1.0 / stream.information + 1.0 / before.information)
+            z_reference = (stream.mean - before.mean) / error
+        return MonitorReading(
+            segment=self.segment,
+            batch=batch,
+            n_rows=self.sums.n_rows,
+            n_pos=self.sums.n_pos,
+            z=self.sums.z,
+            z_reference=z_reference,
+            drift=stream.drift - before.drift,
+            log_evidence=self.test.log_evidence(),
+        )
+
+    def state(self) -> dict[str, Any]:
+        """Everything that changes, as JSON can hold it; the settings are the monitor's."""
+        return {
+            "segment": self.segment,
+            "reference": list(astuple(self.reference)),
+            "sums": list(astuple(self.sums)),
+            "pending": list(astuple(self.pending)),
+            "total": list(astuple(self.test.total)),
+            "starts": [
+                {"batch": batch, "total": list(astuple(start))}
+                for batch, start in zip(self.test.start_batches, self.test.starts, strict=True)
+            ],
+            "history": [plain(reading) for reading in self.history],
+        }
+
+    def restore(self, state: dict[str, Any]) -> None:
+        """Take what `state` gave, checked; the reference is given to the constructor."""
+        self.sums = sums_from(state, "sums")
+        self.pending = sums_from(state, "pending")
+        self.test.total = Tally(*_numbers(state, "total", 4))
+        starts = list_of(state, "starts")
+        self.test.starts = [Tally(*_numbers(start, "total", 4)) for start in starts]
+        self.test.start_batches = [int(number_of(start, "batch")) for start in starts]
+        self.history = [from_plain(MonitorReading, reading) for reading in list_of(state, "history")]
+
+
+def sums_from(state: Any, key: str) -> ResidualSums:
+    """Read the sums stored under a key of a state."""
+    n_rows, n_pos, *rest = values = _numbers(state, key, len(fields(ResidualSums)))
+    if min(values) < 0.0:
+        raise InvalidInput(
+            f"the monitor's state must hold numbers that are not negative as {key!r}, got {min(values):g}"
+        )
+    return ResidualSums(int(n_rows), int(n_pos), *rest)
+
+
+def number_of(state: Any, key: str) -> float:
+    """Read one finite number."""
+    value = item_of(state, key)
+    if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value):
+        raise InvalidInput(f"the monitor's state must hold a finite number as {key!r}, got {value!r}")
+    return value
+
+
+def list_of(state: Any, key: str) -> list[Any]:
+    """Read a list."""
+    value = item_of(state, key)
+    if not isinstance(value, list):
+        raise InvalidInput(f"the monitor's state must hold a list as {key!r}, got {type(value).__name__}")
+    return value
+
+
+def item_of(state: Any, key: str) -> Any:
+    """Read an entry that must be there."""
+    if not isinstance(state, dict) or key not in state:
+        raise InvalidInput(f"the monitor's state must have an entry {key!r}; was the file written by another program?")
+    return state[key]
+
+
+def _numbers(state: Any, key: str, count: int) -> list[float]:
+    values = list_of(state, key)
+    if len(values) != count:
+        raise InvalidInput(f"the monitor's state must hold {count} numbers as {key!r}, got {len(values)}")
+    return [number_of({key: value}, key) for value in values]
+
+
+def plain(value: MonitorReading | DriftAlarm) -> dict[str, Any]:
+    """A reading or an alarm as JSON can hold it; null stands for NaN."""
+    return {k: None if isinstance(v, float) and not math.isfinite(v) else v for k, v in asdict(value).items()}
+
+
+def from_plain(kind: type[Value], stored: Any) -> Value:
+    """The inverse of `plain`, checked."""
+    values: dict[str, Any] = {}
+    for field in fields(kind):  # type: ignore[arg-type]
+        value = item_of(stored, field.name)
+        if field.type is float:
+            values[field.name] = math.nan if value is None else float(number_of(stored, field.name))
+        elif field.type is int:
+            values[field.name] = int(number_of(stored, field.name))
+        elif value is None or isinstance(value, str):
+            values[field.name] = value
+        else:
+            raise InvalidInput(f"the monitor's state must hold text or null as {field.name!r}, got {value!r}")
+    return kind(**values)

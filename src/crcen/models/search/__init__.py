@@ -1,0 +1,1 @@
+"""Searches: settings × folds × epochs as stacks of one training."""

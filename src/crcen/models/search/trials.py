@@ -1,0 +1,171 @@
+"""The settings of a search, trained on every fold in parts of the schedule, with the hopeless ones left behind.
+
+Between two parts every setting is scored on its out-of-fold rows. All folds of a setting go on or stop together, and
+whether they do hangs on the scores of all folds, so no network is stopped by the rows that it is scored on alone.
+"""
+
+import math
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import replace
+
+import numpy as np
+from numpy.typing import NDArray
+
+from crcen.models.search.grid import Outcome, Setting
+from crcen.training.jobs import TrainingJob, TrainingResult, TrainingState
+
+__all__ = ["Trial", "run_trials"]
+
+Array = NDArray[np.float64]
+Progress = Callable[[float], None]
+
+# After these shares of the schedule, these shares of the settings go on. Chosen on the benchmark's development half.
+_RUNGS = ((1 / 6, 0.75), (1 / 3, 0.5), (1 / 2, 0.25), (2 / 3, 0.125))
+_FEWEST = 2
+# Fewer settings than this are all run in full.
+_WORTH_HALVING = 8
+_SHORTEST_SCHEDULE = 5
+# From half of the schedule on, a setting that has not gained in this last share of its epochs is done.
+_FINISHED_FROM, _WITHOUT_GAIN = 1 / 2, 1 / 2
+
+
+class Trial:
+    """One setting on every fold: its jobs, and what they have given so far."""
+
+    def __init__(self, setting: Setting, jobs: Sequence[TrainingJob]) -> None:
+        self.setting, self.jobs = setting, jobs
+        self.epochs: list[int] = []
+        # Log loss of every record, the mean over folds; whoever scores the trial adds to it.
+        self.losses: list[float] = []
+        self._latest: list[TrainingResult] = []
+        self._states: list[TrainingState | None] = [None] * len(jobs)
+        self._records: list[list[NDArray[np.float32]]] = [[] for _ in jobs]
+
+    @property
+    def n_folds(self) -> int:
+        """Number of folds."""
+        return len(self.jobs)
+
+    @property
+    def schedule(self) -> int:
+        """Epochs of the whole schedule."""
+        return self.jobs[0].max_epochs
+
+    @property
+    def goes_in_parts(self) -> bool:
+        """Whether training can stop and go on."""
+        return self.jobs[0].solver == "adam"
+
+    def next_jobs(self, stop: int) -> Iterable[TrainingJob]:
+        """The jobs that train every fold up to an epoch, from where it was left."""
+        for job, state in zip(self.jobs, self._states, strict=True):
+            yield replace(job, start=state, stop_epoch=stop, leaves_state=True) if self.goes_in_parts else job
+
+    def take(self, results: Sequence[TrainingResult]) -> None:
+        """Add what the folds' jobs gave."""
+        self._latest = [replace(result, state=None) for result in results]
+        self.epochs += results[0].recorded_epochs
+        for fold, result in enumerate(results):
+            is_through = result.state is None or result.state.epoch == self.schedule
+            self._states[fold] = None if is_through else result.state
+            self._records[fold] += list(result.val_logits)
+
+    def forget(self) -> None:
+        """Let go of what only a further part would need."""
+        self._latest, self._states, self._records = [], [None] * self.n_folds, [[] for _ in self.jobs]
+
+    def latest(self, fold: int, X: Array) -> Array:
+        """Held-out logits of the last part (records, n): recorded in training, or the one record of how it ended."""
+        result = self._latest[fold]
+        if self.epochs:
+            return result.val_logits.astype(np.float64)
+        return np.full((1, len(X)), np.nan) if result.network is None else result.network.logits(X)[None]
+
+    def record(self, fold: int, position: int, X: Array) -> Array:
+        """Held-out logits of one record of all parts, (n,)."""
+        if self.epochs:
+            return self._records[fold][position].astype(np.float64)
+        return np.asarray(self.latest(fold, X)[position])
+
+
+def run_trials(
+    trials: Sequence[Trial],
+    train: Callable[..., list[TrainingResult]],
+    score: Callable[[Trial], Outcome],
+    *,
+    halving: bool,
+    progress: Progress,
+) -> list[Outcome]:
+    """The outcome of every trial; those that were left behind are marked as dropped.
+
+    Parameters
+    ----------
+    trials
+        What to run.
+    train
+        Trains a list of jobs, with ``progress``.
+    score
+        A trial's outcome by the records it has.
+    halving
+        Whether to leave trials behind on the way.
+    progress
+        Called with the share of the work that is done.
+    """
+    schedule = max((trial.schedule for trial in trials if trial.goes_in_parts), default=1)
+    in_parts = halving and schedule >= _SHORTEST_SCHEDULE
+    stops = {round(share * schedule): keep for share, keep in _RUNGS} if in_parts else {}
+    outcomes: dict[int, Outcome] = {}
+    running, begun = list(range(len(trials))), 0
+    for stop, keep in [*stops.items(), (schedule, 1.0)]:
+        _run_part([trials[i] for i in running], stop, train, _between(progress, begun / schedule, stop / schedule))
+        outcomes |= {i: score(trials[i]) for i in running}
+        unfinished = [i for i in running if trials[i].goes_in_parts]  # the others have been run in full
+        running, begun = _going_on(unfinished, trials, outcomes, keep, stop, schedule), stop
+        for i in set(outcomes).difference(running):
+            trials[i].forget()
+        if not running:
+            break
+    progress(1.0)
+    return [outcomes[i] for i in range(len(trials))]
+
+
+def _run_part(
+    trials: Sequence[Trial], stop: int, train: Callable[..., list[TrainingResult]], progress: Progress
+) -> None:
+    """Train trials up to an epoch; nothing but the trials keeps what that leaves, so that they can let it go."""
+    found = iter(train([job for trial in trials for job in trial.next_jobs(stop)], progress=progress))
+    for trial in trials:
+        trial.take([next(found) for _ in range(trial.n_folds)])
+
+
+def _going_on(
+    running: list[int], trials: Sequence[Trial], outcomes: dict[int, Outcome], keep: float, stop: int, schedule: int
+) -> list[int]:
+    """Which trials go on after a part: not those far behind, which are marked, nor those that no longer gain."""
+    if stop == schedule:
+        return []
+    by_weighting: dict[int, list[int]] = {}
+    for i, outcome in outcomes.items():
+        if trials[i].goes_in_parts:  # a setting that is through would be compared with one at a sixth of its way
+            by_weighting.setdefault(outcome.setting.weighting_index, []).append(i)
+    for rivals in by_weighting.values():
+        if len(rivals) < _WORTH_HALVING:
+            continue
+        left = (i for i in rivals if not outcomes[i].is_dropped)
+        # Scores of decisions are often equal early on; the loss, by which the epoch is chosen, then decides.
+        ahead = sorted(left, key=lambda i: (-outcomes[i].merit, min(trials[i].losses)))
+        for i in ahead[max(_FEWEST, math.ceil(keep * len(rivals))) :]:
+            if i in running:
+                outcomes[i] = replace(outcomes[i], is_dropped=True)
+    may_finish = stop >= _FINISHED_FROM * schedule
+    return [
+        i
+        for i in running
+        if not outcomes[i].is_dropped
+        and not (may_finish and stop - (outcomes[i].epochs or stop) >= _WITHOUT_GAIN * stop)
+    ]
+
+
+def _between(progress: Progress, begin: float, end: float) -> Progress:
+    """Progress of a part as that of the whole."""
+    return lambda share: progress(begin + share * (end - begin))

@@ -1,0 +1,245 @@
+"""Fit a classifier on a Ray cluster: Ray Data reads, Ray Train runs the workers and starts them again when they die."""
+
+import numbers
+import pickle
+import tempfile
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager, nullcontext
+from copy import deepcopy
+from pathlib import Path
+from typing import Any
+
+from crcen._support.extras import need
+from crcen.exceptions import CrcenError, InvalidParameter, TrainingFailed
+from crcen.models.classifier import CRCENClassifier
+from crcen.scale.arrow_source import ArrowSource
+from crcen.scale.chunks import reading_order
+from crcen.scale.plan import make_plan
+from crcen.scale.ray.cluster import check_room, connected
+from crcen.scale.ray.progress import cluster_progress
+from crcen.scale.ray.worker import Assignment, survey_part
+from crcen.scale.statistics import StreamStatistics
+from crcen.scale.stream import fingerprint_of, settle_penalty, streamed_model, survey_terms
+
+__all__ = ["fit_ray"]
+
+# Files that a reader opens together, to mix their rows, and groups of files a worker, to keep readers busy.
+_MOST_FILES, _GROUPS_A_WORKER = 8, 4
+# Seconds that workers may wait for each other: one of few rows waits while others go through theirs.
+_LONGEST_WAIT = 86_400
+
+
+def fit_ray(
+    source: Any,
+    target: str,
+    weighting: Any = "balanced",
+    *,
+    num_workers: int = 2,
+    use_gpu: bool = False,
+    cpus_per_worker: int = 1,
+    epochs: int = 5,
+    storage_path: str | Path | None = None,
+    max_failures: int = 3,
+    worker_timeout: float = 600.0,
+    sample_weight: str | None = None,
+    features: Sequence[str] | None = None,
+    checkpoint_rows: int = 1_000_000,
+    buffer_rows: int | None = None,
+    skip_bad_files: bool = False,
+    **parameters: Any,
+) -> CRCENClassifier:
+    """Fit a `CRCENClassifier` with several workers on a Ray cluster.
+
+    As `crcen.fit_stream`, with each step's batch shared out: workers add up their gradients, so that there is one
+    network, and the key equation holds on the rows of all of them. A worker or machine that dies is replaced, and
+    training goes on from the last checkpoint.
+
+    Parameters
+    ----------
+    source : path, folder, pattern, list of paths, or pyarrow Dataset
+        Parquet files that every machine can open.
+    target : str
+        Column of labels.
+    weighting : "balanced", None, float, Lam, Alpha, CostRatio, Budget, dict, default="balanced"
+        As in `CRCENClassifier`.
+    num_workers, cpus_per_worker : int
+        Workers, and CPUs of each. The cluster must have at least one CPU more, for reading.
+    use_gpu : bool, default=False
+        Give each worker a GPU.
+    epochs : int, default=5
+        Passes over the rows.
+    storage_path : path, optional
+        Where checkpoints are kept: a folder (or address) that every machine sees. Called again with the same data,
+        settings and place, the fit goes on from the last checkpoint. By default they are kept for the time of the fit.
+    max_failures : int, default=3
+        How often training may be started again.
+    worker_timeout : float, default=600
+        Seconds in which a worker must read or learn something; one that hangs longer is replaced as one that died.
+    sample_weight, features, checkpoint_rows, buffer_rows, skip_bad_files
+        As in `crcen.fit_stream`.
+    **parameters
+        Any other parameter of `CRCENClassifier`. ``batch_size`` counts the rows of all workers, 1024 by default.
+
+    Returns
+    -------
+    CRCENClassifier
+        Fitted, as any other.
+
+    Raises
+    ------
+    DataUnavailable
+        If a file cannot be read, is missing, or changes during the fit: its name is in the message.
+    InvalidInput
+        If columns, values or labels cannot be used; found before training starts.
+    InvalidParameter
+        If the cluster has no room for workers and readers, which would otherwise wait for ever.
+    TrainingFailed
+        If the networks diverge, or training failed more than ``max_failures`` times.
+
+    Notes
+    -----
+    Connects to the cluster of ``RAY_ADDRESS``, or to the one that ``ray.init`` was called for, or starts a local one.
+    The result depends on ``num_workers``, since batches are others, but not on failures: for the same seed and workers
+    it is the same network.
+    """
+    counts = {"num_workers": num_workers, "cpus_per_worker": cpus_per_worker}
+    rows = {"checkpoint_rows": checkpoint_rows, "buffer_rows": buffer_rows}
+    model = streamed_model(weighting, epochs, parameters, **counts, **rows)
+    if not (isinstance(worker_timeout, numbers.Real) and worker_timeout > 0):
+        raise InvalidParameter(f"worker_timeout must be a number of seconds above 0: got {worker_timeout!r}.")
+    need("ray.train.torch", "ray")
+    files = ArrowSource(source, target, sample_weight, features, skip_bad_files=skip_bad_files)
+    seeded = int(model.random_state) if isinstance(model.random_state, numbers.Integral) else None
+    name = fingerprint_of(model, files.fingerprint, buffer_rows, num_workers, seeded)
+    with connected(num_workers * cpus_per_worker) as ray, _storage(storage_path) as storage:
+        check_room(ray, num_workers, cpus_per_worker, use_gpu=use_gpu)
+        n_machines = sum(node["Alive"] for node in ray.nodes())
+        if storage_path is None and n_machines > 1:
+            raise InvalidParameter(
+                f"storage_path must be a place that all {n_machines} machines of the cluster see: got None."
+            )
+        # A fit that is to be found again needs the same seed again.
+        seed = int(name[:7], 16) if seeded is None and storage_path is not None else model._base_seed()
+        statistics = _survey(ray, files, model, seed)
+        settle_penalty(model, parameters, statistics)
+        plan = make_plan(model, statistics, seed)
+        told = Assignment(
+            model,
+            plan,
+            files,
+            plan.buffer_rows(buffer_rows),
+            checkpoint_rows,
+            fingerprint_of(model, name, statistics.digest()),
+            statistics.is_weighted,
+            float(worker_timeout),
+        )
+        with cluster_progress(ray, "fit_ray", visible=bool(model.verbose)) as show:
+            terms = (num_workers, cpus_per_worker, use_gpu, max_failures, storage, f"crcen-{name[:16]}")
+            return _answer(_trainer(told, show, *terms), files, storage_path)
+
+
+def _storage(path: str | Path | None) -> AbstractContextManager[str]:
+    if path is None:
+        return tempfile.TemporaryDirectory(prefix="crcen-ray-", ignore_cleanup_errors=True)
+    text = str(path)
+    return nullcontext(text if "://" in text else str(Path(text).resolve()))
+
+
+def _survey(ray: Any, files: ArrowSource, model: CRCENClassifier, seed: int) -> StreamStatistics:
+    """Statistics of all rows, a task a file, merged in the order of the files; bad files are refused or left out."""
+    task = ray.remote(survey_part)
+    fraction, sample_rows = survey_terms(model)
+    parts = [files.part([number]) for number in range(files.n_files)]
+    found = ray.get([task.remote(part, fraction, seed, sample_rows) for part in parts])
+    whole = StreamStatistics(files.names, fraction, seed, sample_rows=sample_rows)
+
+    def take(number: int) -> None:
+        if isinstance(found[number], CrcenError):
+            raise found[number]
+        whole.merge(found[number])
+
+    files.try_files(take)
+    return whole
+
+
+def _groups(n_files: int, num_workers: int, seed: int) -> list[list[int]]:
+    """Files that are read together: drawn at random, few enough for all readers to be busy."""
+    order = reading_order(n_files, seed, 0)
+    size = min(_MOST_FILES, max(1, n_files // (_GROUPS_A_WORKER * num_workers)))
+    return [order[start : start + size] for start in range(0, n_files, size)]
+
+
+def _trainer(
+    told: Assignment,
+    show: Callable[[float], None] | None,
+    num_workers: int,
+    cpus_per_worker: int,
+    use_gpu: bool,
+    max_failures: int,
+    storage: str,
+    name: str,
+) -> Any:
+    import ray.data
+    import ray.train
+    import ray.train.torch
+
+    class SharedOut(ray.train.DataConfig):
+        """Every row goes to some worker, the same one each time: uneven shares are no trouble here."""
+
+        def configure(self, datasets: Any, world_size: int, *args: Any, **kwargs: Any) -> list[dict[str, Any]]:
+            shares = datasets["rows"].streaming_split(world_size, equal=False)
+            return [{"rows": share} for share in shares]
+
+    # Ray's own processes pass these on, and need not load what the workers need: functions of functions travel whole.
+    packed = pickle.dumps(told)
+    groups = _groups(told.source.n_files, num_workers, told.plan.seed)
+
+    def read(numbers: dict[str, Any]) -> Iterator[Any]:
+        from crcen.scale.ray.worker import read_groups
+
+        return read_groups(pickle.loads(packed), [groups[number] for number in numbers["group"].tolist()])
+
+    def work() -> Any:
+        from crcen.scale.ray.worker import train_worker
+
+        return train_worker(pickle.loads(packed), show)
+
+    listed = ray.data.from_items([{"group": number} for number in range(len(groups))], override_num_blocks=len(groups))
+    rows = listed.map_batches(read, batch_size=1)
+    rows.context.execution_options.preserve_order = True
+    rows.context.enable_progress_bars = False
+    return ray.train.torch.TorchTrainer(
+        work,
+        torch_config=ray.train.torch.TorchConfig(timeout_s=_LONGEST_WAIT),
+        datasets={"rows": rows},
+        dataset_config=SharedOut(),
+        scaling_config=ray.train.ScalingConfig(
+            num_workers=num_workers,
+            use_gpu=use_gpu,
+            resources_per_worker={"CPU": cpus_per_worker, **({"GPU": 1} if use_gpu else {})},
+        ),
+        run_config=ray.train.RunConfig(
+            name=name,
+            storage_path=storage,
+            failure_config=ray.train.FailureConfig(max_failures=max_failures),
+            checkpoint_config=ray.train.CheckpointConfig(num_to_keep=2),
+        ),
+    )
+
+
+def _answer(trainer: Any, files: ArrowSource, storage_path: str | Path | None) -> CRCENClassifier:
+    """Train; what comes back is the classifier, or why there is none."""
+    from ray.train import TrainingFailedError
+
+    try:
+        answer = trainer.fit().return_value
+    except TrainingFailedError as error:
+        files.check_unchanged()  # where the cause is a file, it is named
+        said = str(error).strip().splitlines()
+        where = "; call again with the same storage_path to go on" if storage_path is not None else ""
+        raise TrainingFailed(
+            f"training on Ray failed for good{where}: {said[-1][:300] if said else error!r}"
+        ) from error
+    if isinstance(answer, CrcenError):
+        raise answer
+    return deepcopy(answer)  # what Ray hands over cannot be written to

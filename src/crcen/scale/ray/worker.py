@@ -1,0 +1,226 @@
+"""What runs on the machines of a Ray cluster: the survey of a file, the readers, and the workers of a fit."""
+
+import tempfile
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+import torch.distributed as dist
+from torch import Tensor
+
+from crcen.exceptions import CrcenError, InvalidParameter, TrainingFailed
+from crcen.models.classifier import CRCENClassifier
+from crcen.scale.arrow_source import ArrowSource
+from crcen.scale.balance import KeySums
+from crcen.scale.checkpoint import Progress, read_checkpoint, write_checkpoint
+from crcen.scale.chunks import Chunk
+from crcen.scale.plan import StreamPlan
+from crcen.scale.ray.watch import Watch
+from crcen.scale.result import balance_on, store_networks
+from crcen.scale.statistics import StreamStatistics
+from crcen.scale.stream import StreamRun, survey_source
+from crcen.training.stream import enough_threads
+
+__all__ = ["Assignment", "read_groups", "survey_part", "train_worker"]
+
+_ROWS_AT_ONCE = 8192
+_TARGET, _WEIGHT = "target", "weight"
+
+
+def survey_part(
+    part: ArrowSource, validation_fraction: float, seed: int, sample_rows: int
+) -> StreamStatistics | CrcenError:
+    """Counts and moments of some files, or why they cannot be used: a value, since Ray would try an error again."""
+    try:
+        return survey_source(part, validation_fraction, seed, sample_rows)
+    except CrcenError as error:
+        return error
+
+
+@dataclass(frozen=True, eq=False)
+class Assignment:
+    """What every worker is told.
+
+    Parameters
+    ----------
+    model, plan, source
+        The classifier to be, what was settled with the statistics of all rows, and their files.
+    buffer_rows, checkpoint_rows
+        Rows shuffled together, and rows between two checkpoints.
+    fingerprint
+        Of data and settings: a checkpoint of another fit is refused.
+    is_weighted
+        Whether rows have sample weights.
+    worker_timeout
+        Seconds in which a worker must read or learn something.
+    """
+
+    model: CRCENClassifier
+    plan: StreamPlan
+    source: ArrowSource
+    buffer_rows: int
+    checkpoint_rows: int
+    fingerprint: str
+    is_weighted: bool
+    worker_timeout: float
+
+
+def read_groups(told: Assignment, groups: Sequence[Sequence[int]]) -> Iterator[Any]:
+    """Rows of groups of files as Arrow tables, for Ray Data: a column a feature, then target and weight."""
+    import pyarrow as pa
+
+    for group in groups:
+        for block in told.source.part(group).blocks(told.buffer_rows, told.plan.seed, group[0]):
+            tables = []
+            for chunk in block:
+                columns = {str(j): column for j, column in enumerate(chunk.X.T)}
+                tables.append(pa.table({**columns, _TARGET: told.plan.target(chunk), _WEIGHT: chunk.weight}))
+            yield pa.concat_tables(tables)
+
+
+def train_worker(told: Assignment, show: Callable[[float], None] | None = None) -> CRCENClassifier | CrcenError:
+    """One worker's part of a fit, from the last checkpoint on: train, solve for the balance, return the classifier.
+
+    What all workers find in the same step is returned, for Ray would try again what was raised. A worker is watched to
+    the end: one that raised is still to tell Ray.
+
+    Parameters
+    ----------
+    told
+        What to do.
+    show
+        Takes the share of the training that is done, from the first worker.
+    """
+    import ray.train.torch
+
+    context = ray.train.get_context()
+    rank, count = context.get_world_rank(), context.get_world_size()
+    try:
+        progress = _agreed_start(told, rank, count)
+    except CrcenError as error:
+        return error
+    # Readers send whether a row is positive, not its label.
+    plan = replace(told.plan, classes=np.array([False, True]), pos_label=True)
+    watch = Watch(told.worker_timeout)
+    watch.moved()
+    rows = _Shard(ray.train.get_dataset_shard("rows"), watch.moved)
+    device = ray.train.torch.get_device()
+
+    def all_reduce(tensor: Tensor) -> None:
+        dist.all_reduce(tensor)
+        watch.moved()
+
+    together = all_reduce if count > 1 else None
+    run = StreamRun(told.model, rows, plan, progress, told.buffer_rows, device, together, count)
+    started_at = run.trainer.rows_seen
+    run.save_every(told.checkpoint_rows, lambda at: _report(at, rank, started_at, run.trainer.rows_seen))
+    with enough_threads(plan.shape):
+        try:
+            status = run.train(lambda: None if show is None or rank else show(run.share_done))
+        except TrainingFailed as error:  # networks are the same in all workers
+            watch.end()
+            return error
+    model, parameters = told.model, run.parameters()
+    store_networks(model, told.plan, parameters, names=told.source.names, loss_curve=progress.loss_curve, status=status)
+    gather = _Gather(count, device, watch)
+    with tempfile.TemporaryDirectory(prefix="crcen-logits-") as folder:
+        blocks = rows.blocks(told.buffer_rows)
+        sums = gather.sums if count > 1 else None
+        balance_on(model, plan, blocks, Path(folder), is_weighted=told.is_weighted, gather=gather, gather_sums=sums)
+    watch.end()
+    return model
+
+
+def _agreed_start(told: Assignment, rank: int, count: int) -> Progress:
+    """Where to start. The first refusal that any worker has is raised in all of them, so that none waits for others."""
+    refusal: CrcenError | None = None
+    progress = Progress(told.fingerprint, told.plan.seed)
+    try:
+        told.source.part(range(rank, told.source.n_files, count)).check_unchanged()
+        progress = _saved(rank) or progress
+        if progress.fingerprint != told.fingerprint:
+            raise InvalidParameter("the checkpoint in storage_path is of other data; give another storage_path.")
+    except CrcenError as error:
+        refusal = error
+    refusals: list[CrcenError | None] = [refusal]
+    if count > 1:
+        refusals = [None] * count
+        dist.all_gather_object(refusals, refusal)
+    for found in refusals:
+        if found is not None:
+            raise found
+    return progress
+
+
+def _saved(rank: int) -> Progress | None:
+    import ray.train
+
+    checkpoint = ray.train.get_checkpoint()
+    if checkpoint is None:
+        return None
+    with checkpoint.as_directory() as folder:
+        return read_checkpoint(_file_of(Path(folder), rank))
+
+
+def _report(at: Progress, rank: int, started_at: int, rows_seen: int) -> None:
+    """A checkpoint, to which every worker adds where it stands in its own rows."""
+    import ray.train
+
+    with tempfile.TemporaryDirectory(prefix="crcen-checkpoint-") as folder:
+        write_checkpoint(_file_of(Path(folder), rank), at)
+        metrics = {"epoch": at.epoch, "rows_seen": rows_seen, "started_at": started_at}
+        ray.train.report(metrics, checkpoint=ray.train.Checkpoint.from_directory(folder))
+
+
+def _file_of(folder: Path, rank: int) -> Path:
+    return folder / f"worker-{rank}.npz"
+
+
+class _Shard:
+    """A worker's share of what the readers send, in blocks; the same in every epoch, and after a restart."""
+
+    def __init__(self, shard: Any, moved: Callable[[], None] = lambda: None) -> None:
+        self._shard, self._moved = shard, moved
+
+    def blocks(self, block_rows: int, seed: int | None = None, epoch: int = 0, start: int = 0) -> Iterator[list[Chunk]]:
+        """Blocks in the order of reading, from block ``start`` on; those before it are read and passed over."""
+        tables = self._shard.iter_batches(batch_size=block_rows, batch_format="pyarrow", prefetch_batches=1)
+        for number, table in enumerate(tables):
+            self._moved()
+            if number >= start:
+                yield [_chunk(batch) for batch in table.to_batches(max_chunksize=_ROWS_AT_ONCE)]
+
+
+def _chunk(batch: Any) -> Chunk:
+    columns = {name: batch.column(name).to_numpy(zero_copy_only=False) for name in batch.schema.names}
+    target, weight = columns.pop(_TARGET), columns.pop(_WEIGHT)
+    X = np.empty((len(columns), batch.num_rows))
+    for j in range(len(columns)):
+        X[j] = columns[str(j)]
+    return Chunk(X.T, target, weight, "a file")
+
+
+class _Gather:
+    """Tensors and sums of all workers, in the order of ranks."""
+
+    def __init__(self, count: int, device: torch.device, watch: Watch) -> None:
+        self._count, self._device, self._watch = count, device, watch
+
+    def __call__(self, tensor: Tensor) -> Tensor:
+        if self._count == 1:
+            return tensor[None]
+        own = tensor.to(self._device)
+        found = [torch.empty_like(own) for _ in range(self._count)]
+        with self._watch.paused():
+            dist.all_gather(found, own)
+        return torch.stack(found).to(tensor.device)
+
+    def sums(self, own: KeySums) -> list[KeySums]:
+        """Sums of all workers."""
+        found: list[Any] = [None] * self._count
+        with self._watch.paused():
+            dist.all_gather_object(found, own)
+        return found

@@ -1,0 +1,283 @@
+"""TableClassifier: a network for tables of numbers, categories, dates, texts and gaps."""
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from inspect import signature
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from sklearn.base import BaseEstimator, ClassifierMixin, clone
+from sklearn.utils import check_random_state
+from sklearn.utils.validation import check_is_fitted
+
+from crcen._support.extras import need
+from crcen.exceptions import InvalidInput, InvalidParameter
+from crcen.models.atomic import all_or_nothing
+from crcen.models.search.classifier_cv import CRCENClassifierCV
+from crcen.tables.column_kinds import DroppedColumn, learn_column
+from crcen.tables.columns import Column
+
+__all__ = ["EncodedTable", "TableClassifier"]
+
+# pandas is optional, and no type checker sees it.
+DataFrame = Any
+
+Array = NDArray[np.float64]
+
+
+@dataclass(frozen=True, eq=False)
+class EncodedTable:
+    """A table as the network sees it, and what was odd about its cells.
+
+    Parameters
+    ----------
+    X : float64 array of shape (n, n_encoded)
+        Finite numbers.
+    unseen, unreadable, missing : dict of str to int
+        Cells by column: categories that training did not have; cells that are not of the column's kind, taken as
+        missing; and missing cells in columns that lacked none in training.
+    extra : tuple of str
+        Columns that training did not have, ignored.
+    """
+
+    X: Array
+    unseen: dict[str, int] = field(default_factory=dict)
+    unreadable: dict[str, int] = field(default_factory=dict)
+    missing: dict[str, int] = field(default_factory=dict)
+    extra: tuple[str, ...] = ()
+
+
+class TableClassifier(ClassifierMixin, BaseEstimator):
+    """A classifier for mixed tables: finds out what each column holds, encodes it, and fits networks on that.
+
+    Numbers and truth values are taken as they are, dates as days since 1970, month, day, weekday and hour, columns of
+    at most 255 strings as zeros and ones, other strings through skrub's ``StringEncoder``. A missing value is filled
+    and, where training rows lacked it too, said to be missing in a column of its own. Columns that are constant, empty,
+    nested or only number or name the rows are left out, with the reason in ``dropped_``.
+
+    Parameters
+    ----------
+    estimator : classifier, default=None
+        What is fitted on the encoded columns; ``None`` is ``CRCENClassifierCV(random_state=random_state)``.
+    drop : sequence of str, or dict of str to str, default=()
+        Columns to leave out; a dict gives the reasons to record.
+    keep : sequence of str, default=()
+        Columns to use although they look like identifiers.
+    categorical : sequence of str, default=()
+        Columns whose values are categories although they look like numbers or dates.
+    random_state : int, RandomState or None, default=None
+        Seed of the texts' decomposition, and of the default estimator.
+
+    Attributes
+    ----------
+    columns_ : list of Column
+        How each used column is encoded: ``.name .kind .encoded_names``.
+    dropped_ : list of DroppedColumn
+        Columns left out: ``.name .reason``.
+    estimator_ : classifier
+        Fitted on the encoded columns.
+    classes_, pos_label_, weighting_, key_equation_
+        Of ``estimator_``.
+    target_name_ : str or None
+        The name of y, where it is a column of a data frame.
+    n_features_in_, feature_names_in_
+        As in scikit-learn.
+
+    Notes
+    -----
+    Kinds, medians, categories, date formats and the decomposition of texts come from all rows given to ``fit``, without
+    a look at y; the folds of a search share them. What y teaches (networks, epochs, the chosen setting) and the
+    standardisation of inputs comes from each fold's own training rows.
+
+    Examples
+    --------
+    >>> import pandas as pd
+    >>> from crcen import CRCENClassifier, TableClassifier
+    >>> table = pd.DataFrame({"amount": [5, 80, None, 7] * 10, "country": ["NL", "NO", "NL", "NL"] * 10})
+    >>> model = TableClassifier(CRCENClassifier(hidden=(), random_state=0)).fit(table, [0, 1, 0, 0] * 10)
+    >>> [column.kind for column in model.columns_]
+    ['number', 'category']
+    """
+
+    def __init__(
+        self,
+        estimator: Any = None,
+        *,
+        drop: Any = (),
+        keep: Any = (),
+        categorical: Any = (),
+        random_state: Any = None,
+    ) -> None:
+        self.estimator = estimator
+        self.drop = drop
+        self.keep = keep
+        self.categorical = categorical
+        self.random_state = random_state
+
+    def fit(self, X: Any, y: Any, sample_weight: Any = None, groups: Any = None) -> "TableClassifier":
+        """Learn the columns, then fit the estimator.
+
+        Parameters
+        ----------
+        X : pandas or polars data frame, or array, of shape (n, n_columns)
+            Any kinds of columns.
+        y : array of shape (n,)
+            Two classes.
+        sample_weight : array of shape (n,), optional
+            Row weights; they do not touch the encoding.
+        groups : array of shape (n,), optional
+            For splitters that keep groups together, or times for `crcen.TimeSplit`.
+
+        Returns
+        -------
+        self
+        """
+        with all_or_nothing(self):
+            self._fit(X, y, sample_weight, groups)
+        return self
+
+    def _fit(self, X: Any, y: Any, sample_weight: Any, groups: Any) -> None:
+        frame = _as_frame(X)
+        self.n_features_in_ = frame.shape[1]
+        self.feature_names_in_ = np.array(list(frame.columns), dtype=object)
+        if not len(frame):
+            raise InvalidInput("Found array with 0 sample(s): a table needs rows.")
+        self._learn(frame)
+        options = {"sample_weight": sample_weight} if sample_weight is not None else {}
+        estimator = CRCENClassifierCV(random_state=self.random_state) if self.estimator is None else self.estimator
+        if groups is not None:
+            if "groups" not in signature(estimator.fit).parameters:
+                raise InvalidParameter(
+                    f"{type(estimator).__name__} does not cross-validate, so it has no use for groups."
+                )
+            options["groups"] = groups
+        self.estimator_ = clone(estimator).fit(self.encode(frame).X, y, **options)
+        name = getattr(y, "name", None)
+        self.target_name_ = None if name is None else str(name)
+        self.classes_, self.pos_label_ = self.estimator_.classes_, self.estimator_.pos_label_
+        self.weighting_, self.key_equation_ = self.estimator_.weighting_, self.estimator_.key_equation_
+
+    def _learn(self, frame: DataFrame) -> None:
+        asked = {name: self._names(name, frame) for name in ("drop", "keep", "categorical")}
+        seed = int(check_random_state(self.random_state).randint(2**31 - 1))
+        self.columns_: list[Column] = []
+        self.dropped_: list[DroppedColumn] = []
+        for name in frame.columns:
+            if name in asked["drop"]:
+                reason = self.drop[name] if isinstance(self.drop, Mapping) else "asked for"
+                self.dropped_.append(DroppedColumn(name, reason))
+                continue
+            kept, category = name in asked["keep"], name in asked["categorical"]
+            learnt = learn_column(frame[name], is_kept=kept, is_category=category, seed=seed)
+            if isinstance(learnt, DroppedColumn):
+                self.dropped_.append(learnt)
+            else:
+                self.columns_.append(learnt)
+        if not self.columns_:
+            reasons = "; ".join(f"{one.name}: {one.reason}" for one in self.dropped_[:5])
+            raise InvalidInput(f"no column is left to learn from ({reasons}); keep= uses a column that was left out.")
+
+    def _names(self, parameter: str, frame: DataFrame) -> set[str]:
+        given = getattr(self, parameter)
+        if isinstance(given, str) or not isinstance(given, Iterable):
+            raise InvalidParameter(f"{parameter} must be a list of column names: got {given!r}.")
+        names = {str(name) for name in given}
+        unknown = sorted(names - set(frame.columns))
+        if unknown:
+            raise InvalidParameter(f"{parameter} names columns that are not there: {', '.join(unknown)}.")
+        return names
+
+    def encode(self, X: Any) -> EncodedTable:
+        """A table as the network sees it.
+
+        Parameters
+        ----------
+        X : data frame or array
+            With at least the columns of ``columns_``, in any order.
+
+        Returns
+        -------
+        EncodedTable
+            The numbers, and counts of cells that training rows did not prepare for.
+
+        Raises
+        ------
+        InvalidInput
+            If columns are missing, by name.
+        """
+        check_is_fitted(self, "columns_")
+        frame = _as_frame(X, self.feature_names_in_)
+        absent = [column.name for column in self.columns_ if column.name not in frame.columns]
+        if absent:
+            raise InvalidInput(
+                f"the table lacks {len(absent)} of the {len(self.columns_)} columns that the model needs: "
+                f"{', '.join(absent)}."
+            )
+        if not len(frame):
+            raise InvalidInput("Found array with 0 sample(s): a table needs rows.")
+        parts, odd = [], _no_counts()
+        for column in self.columns_:
+            part = column.encode(frame[column.name])
+            parts.append(part.values)
+            for kind, counts in odd.items():
+                if number := getattr(part, f"n_{kind}"):
+                    counts[column.name] = number
+        known = set(self.feature_names_in_)
+        extra = tuple(name for name in frame.columns if name not in known)
+        return EncodedTable(np.column_stack(parts).astype(np.float64), extra=extra, **odd)
+
+    @property
+    def encoded_names_(self) -> list[str]:
+        """Names of the encoded columns."""
+        check_is_fitted(self, "columns_")
+        return [name for column in self.columns_ for name in column.encoded_names]
+
+    def predict(self, X: Any) -> NDArray[Any]:
+        """Decide at the stated price."""
+        return self.estimator_.predict(self.encode(X).X)
+
+    def predict_proba(self, X: Any) -> Array:
+        """Natural posterior, (n, 2) in the order of ``classes_``."""
+        return self.estimator_.predict_proba(self.encode(X).X)
+
+    def weighted_proba(self, X: Any) -> Array:
+        """Probabilities under the weighting, in the shape of `predict_proba`."""
+        return self.estimator_.weighted_proba(self.encode(X).X)
+
+    def decision_function(self, X: Any) -> Array:
+        """Weighted logit of ``classes_[1]``."""
+        return self.estimator_.decision_function(self.encode(X).X)
+
+    def __sklearn_is_fitted__(self) -> bool:
+        return hasattr(self, "estimator_")
+
+    def __sklearn_tags__(self) -> Any:
+        """Two classes; strings, categories and gaps are welcome."""
+        tags = super().__sklearn_tags__()
+        tags.classifier_tags.multi_class = False
+        tags.input_tags.allow_nan = tags.input_tags.string = tags.input_tags.categorical = True
+        return tags
+
+
+def _no_counts() -> dict[str, dict[str, int]]:
+    return {"unseen": {}, "unreadable": {}, "missing": {}}
+
+
+def _as_frame(X: Any, names: Any = None) -> DataFrame:
+    """A pandas data frame with text names, whatever X is; ``names`` are those an array's columns stand for."""
+    pd = need("pandas", "tables")
+    if hasattr(X, "to_pandas"):  # polars
+        X = X.to_pandas()
+    if not isinstance(X, pd.DataFrame):
+        X = np.asarray(X)
+        if X.ndim != 2:
+            raise InvalidInput(f"X must be a table of rows and columns: got {X.ndim} dimension(s).")
+        if names is not None and len(names) != X.shape[1]:
+            raise InvalidInput(f"X has {X.shape[1]} features, but TableClassifier is expecting {len(names)} features.")
+        X = pd.DataFrame(X, columns=names)
+    frame = X.set_axis([str(name) for name in X.columns], axis=1)
+    twice = sorted(set(frame.columns[frame.columns.duplicated()]))
+    if twice:
+        raise InvalidInput(f"columns must have names of their own: {', '.join(twice[:5])} is there more than once.")
+    return frame

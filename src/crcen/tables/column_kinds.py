@@ -1,0 +1,184 @@
+"""What a column of a mixed table holds, found out from the training rows: its kind, or why it is left out."""
+
+import re
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from crcen._support.extras import need
+from crcen.tables.columns import (
+    BOOLEAN_WORDS,
+    DATE_PARTS,
+    BooleanColumn,
+    CategoryColumn,
+    Column,
+    DateColumn,
+    NumberColumn,
+    TextColumn,
+    as_dates,
+    as_numbers,
+    as_text,
+)
+
+__all__ = ["DroppedColumn", "learn_column"]
+
+# pandas is optional, and no type checker sees it.
+Series = Any
+
+# A string column of more values is free text.
+MOST_CATEGORIES = 255
+# A category of fewer rows shares a column with the other rare ones.
+FEWEST_ROWS = 5
+TEXT_COMPONENTS = 30
+# Fewer rows tell nothing about whether a column numbers them.
+_FEWEST_FOR_IDS = 20
+_ID_NAME = re.compile(r"(^|[^a-z])(id|ids|uid|uuid|guid|key|hash|index|rownum|serial)$")
+_WORDS = [{"true", "false"}, {"yes", "no"}, {"t", "f"}, {"y", "n"}]
+
+
+@dataclass(frozen=True)
+class DroppedColumn:
+    """A column that the network does not see.
+
+    Parameters
+    ----------
+    name : str
+        Its name.
+    reason : str
+        Why it was left out.
+    """
+
+    name: str
+    reason: str
+
+
+def learn_column(series: Series, *, is_kept: bool, is_category: bool, seed: int) -> Column | DroppedColumn:
+    """Learn from the training rows how to encode a column.
+
+    Parameters
+    ----------
+    series : pandas Series
+        The column; its name is kept as text.
+    is_kept : bool
+        Keep it also where it looks like an identifier.
+    is_category : bool
+        Take it for categories whatever it looks like.
+    seed : int
+        For the decomposition of free text.
+
+    Returns
+    -------
+    Column or DroppedColumn
+        How to encode it, or why it is left out.
+    """
+    name = str(series.name)
+    if _is_nested(series):
+        return DroppedColumn(name, "holds lists or records, not single values")
+    present = as_text(series).dropna()
+    if present.empty:
+        return DroppedColumn(name, "every value is missing")
+    has_missing = len(present) < len(series)
+    n_values = present.nunique()
+    if n_values == 1 and not has_missing:
+        return DroppedColumn(name, f"constant: every value is {present.iloc[0]}")
+    if is_category:
+        return _category(name, present, has_missing)
+    if not is_kept:
+        reason = _why_identifier(name, series, present, n_values)
+        if reason:
+            return DroppedColumn(name, reason)
+    return _by_content(name, series, present, has_missing, n_values, seed)
+
+
+def _by_content(
+    name: str, series: Series, present: Series, has_missing: bool, n_values: int, seed: int
+) -> Column | DroppedColumn:
+    import pandas as pd
+
+    dtype = series.dtype
+    if pd.api.types.is_bool_dtype(dtype) or any(set(present.str.lower().unique()) <= words for words in _WORDS):
+        values = present.str.lower().map(BOOLEAN_WORDS).to_numpy(dtype=np.float64)
+        return BooleanColumn(name, float(values.mean() > 0.5), has_missing)
+    if pd.api.types.is_datetime64_any_dtype(dtype):
+        return _date(name, series, None, has_missing)
+    if not isinstance(dtype, pd.CategoricalDtype):
+        numbers = as_numbers(series)
+        n_finite = int(np.isfinite(numbers).sum())
+        if pd.api.types.is_numeric_dtype(dtype) or n_finite == len(present):
+            if not n_finite:
+                return DroppedColumn(name, "every value is missing or infinite")
+            return NumberColumn(name, float(np.nanmedian(numbers)), has_missing or n_finite < len(series))
+        date_format = _date_format(present)
+        if date_format:
+            return _date(name, series, date_format, has_missing)
+    return (
+        _text(name, present, has_missing, seed) if n_values > MOST_CATEGORIES else _category(name, present, has_missing)
+    )
+
+
+def _is_nested(series: Series) -> bool:
+    return series.dtype == object and any(isinstance(cell, list | dict | tuple | set | np.ndarray) for cell in series)
+
+
+def _why_identifier(name: str, series: Series, present: Series, n_values: int) -> str:
+    """Why a column only names its rows; empty where it says something about them."""
+    if len(present) < _FEWEST_FOR_IDS:
+        return ""
+    words = re.sub(r"(?<=[a-z0-9])(?=[A-Z])", "_", name).lower()
+    share = n_values / len(present)
+    is_named_so = _ID_NAME.search(words) is not None and (share > 0.5 or n_values > MOST_CATEGORIES)
+    numbers = as_numbers(series)
+    known = numbers[np.isfinite(numbers)]
+    if len(known) < len(present):  # strings
+        if is_named_so or (share == 1.0 and not present.str.contains(r"[\s,;]", regex=True).mean() > 0.1):
+            date_format = _date_format(present)
+            return (
+                "" if date_format else f"an identifier: {n_values} values on {len(present)} rows, none with a meaning"
+            )
+        return ""
+    if not (known == np.round(known)).all():
+        return ""
+    if share == 1.0 and known.max() - known.min() < 1.5 * len(known):
+        return f"numbers the rows: {len(known)} different whole numbers in a row"
+    return (
+        f"an identifier by its name: {n_values} different whole numbers on {len(present)} rows" if is_named_so else ""
+    )
+
+
+def _date_format(present: Series) -> str | None:
+    """The format in which all values are dates, by skrub."""
+    if not present.str.contains(r"\d", regex=True).all():
+        return None  # spares skrub the columns of plain words
+    skrub = need("skrub", "tables")
+    finder = skrub.ToDatetime()
+    try:
+        found = finder.fit_transform(present.astype(object))
+    except ValueError:  # skrub.core.RejectColumn is one
+        return None
+    return finder.format_ if found.notna().all() else None
+
+
+def _date(name: str, series: Series, date_format: str | None, has_missing: bool) -> Column | DroppedColumn:
+    found = DateColumn.all_parts(as_dates(series, date_format))
+    # A part that never varies, such as the hour of plain dates, says nothing.
+    parts = tuple(part for part in DATE_PARTS if np.nanmin(found[part]) < np.nanmax(found[part]))
+    if not parts:
+        return DroppedColumn(name, "constant: every value is one date")
+    return DateColumn(name, date_format, parts, np.array([np.nanmedian(found[part]) for part in parts]), has_missing)
+
+
+def _category(name: str, present: Series, has_missing: bool) -> Column:
+    counts = present.value_counts()
+    common = sorted(str(value) for value in counts.index[counts >= FEWEST_ROWS][:MOST_CATEGORIES])
+    rare = sorted(set(map(str, counts.index)) - set(common))
+    if len(rare) == 1 or not common:  # sharing saves nothing, or leaves nothing
+        common, rare = sorted([*common, *rare[:MOST_CATEGORIES]]), rare[MOST_CATEGORIES:]
+    return CategoryColumn(name, tuple(common), tuple(rare), has_missing)
+
+
+def _text(name: str, present: Series, has_missing: bool, seed: int) -> Column:
+    skrub = need("skrub", "tables")
+    encoder: Any = skrub.StringEncoder(n_components=TEXT_COMPONENTS, random_state=seed)
+    columns = encoder.fit_transform(present.rename(name)).shape[1]
+    return TextColumn(name, encoder, columns, has_missing)

@@ -1,0 +1,239 @@
+"""Tables of mixed columns from CSV, TSV and Parquet files, whole or in chunks of constant memory."""
+
+import io
+import shutil
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, BinaryIO
+
+from crcen.exceptions import DataUnavailable, InvalidInput, MissingExtra
+from crcen.tables.text_format import TextFormat, detect_format
+
+__all__ = ["CHUNK_ROWS", "COMPRESSIONS", "TableFile", "format_of_name", "open_table"]
+
+# pandas is optional, and no type checker sees it.
+DataFrame = Any
+
+# A name's last ending, and what pyarrow calls the compression.
+COMPRESSIONS = {".gz": "gzip", ".zst": "zstd"}
+_COMPRESSED = {b"\x1f\x8b": "gzip", b"\x28\xb5\x2f\xfd": "zstd"}
+_TEXT, _PARQUET = (".csv", ".tsv", ".tab", ".txt"), (".parquet", ".pq")
+CHUNK_ROWS = 50_000
+# What pandas takes for a missing value anyway, and what UCI's files write.
+_MISSING = ["?"]
+
+
+def format_of_name(path: Path) -> tuple[str, str | None]:
+    """A file's format and compression by its name, such as ``(".csv", "gzip")``."""
+    suffixes = [suffix.lower() for suffix in path.suffixes]
+    compression = COMPRESSIONS.get(suffixes[-1]) if suffixes else None
+    rest = suffixes[:-1] if compression else suffixes
+    return (rest[-1] if rest else ""), compression
+
+
+def _need(module: str) -> Any:
+    from importlib import import_module
+
+    try:
+        return import_module(module)
+    except ImportError as error:
+        raise MissingExtra(f"{module} is not installed; get it with: pip install 'crcen[tables]'") from error
+
+
+@contextmanager
+def _one_sentence(path: Path) -> Iterator[None]:
+    """Errors of the readers as errors of ours, in one sentence."""
+    import pandas as pd
+    import pyarrow as pa
+
+    try:
+        yield
+    except (DataUnavailable, InvalidInput):
+        raise
+    except pd.errors.ParserError as error:
+        said = " ".join(str(error).split()).removeprefix("Error tokenizing data. C error: ")
+        raise InvalidInput(f"{path} cannot be read as a table: {said}; repair that line.") from error
+    except pa.ArrowInvalid as error:
+        said = " ".join(str(error).split())[:160]
+        raise DataUnavailable(f"{path} is truncated or altered, or no Parquet file: {said}.") from error
+    except (EOFError, UnicodeError) as error:
+        raise DataUnavailable(f"{path} is truncated or altered: {error}.") from error
+    except OSError as error:
+        why = error.strerror or " ".join(str(error).split())[:160]
+        raise DataUnavailable(f"{path} cannot be read: {why}; it may be truncated or altered.") from error
+
+
+@dataclass(frozen=True)
+class TableFile:
+    """A table on disk, looked at but not read.
+
+    Parameters
+    ----------
+    path : Path
+        Where it is.
+    columns : tuple of str
+        Its column names.
+    n_rows : int or None
+        Rows, about so many in a text file.
+    compression : {"gzip", "zstd", None}
+        Of the whole file.
+    text : TextFormat or None
+        How a text table is written; ``None`` for Parquet.
+    """
+
+    path: Path
+    columns: tuple[str, ...]
+    n_rows: int | None
+    compression: str | None = None
+    text: TextFormat | None = None
+
+    @property
+    def notes(self) -> tuple[str, ...]:
+        """What a person should know about how it is read."""
+        if self.text is None:
+            return ()
+        said = []
+        if self.text.encoding == "latin-1":
+            said.append(f"{self.path.name} is not UTF-8 throughout and was read as Latin-1")
+        if self.text.decimal == ",":
+            said.append(f"{self.path.name} was read with decimal commas")
+        return tuple(said)
+
+    def read(self) -> DataFrame:
+        """The whole table; columns of a text table are strings as they stand there, missing values apart."""
+        import pandas as pd
+
+        chunks = list(self.chunks(CHUNK_ROWS * 10))
+        return pd.concat(chunks, ignore_index=True) if len(chunks) > 1 else chunks[0]
+
+    def chunks(self, n_rows: int = CHUNK_ROWS) -> Iterator[DataFrame]:
+        """The table in pieces of at most ``n_rows`` rows, in order; at least one, which may be empty."""
+        with _one_sentence(self.path):
+            yield from self._parquet(n_rows) if self.text is None else self._text(self.text, n_rows)
+
+    def _text(self, text: TextFormat, n_rows: int) -> Iterator[DataFrame]:
+        import pandas as pd
+
+        with _opened(self.path, self.compression) as file:
+            reader = pd.read_csv(
+                io.TextIOWrapper(file, encoding=text.encoding, newline=""),
+                sep=text.separator,
+                names=list(text.columns),
+                header=0,
+                index_col=False,
+                # Strings: a chunk of 001, 002 must not become numbers where another holds A17.
+                dtype=str,
+                na_values=_MISSING,
+                chunksize=n_rows,
+            )
+            for chunk in reader:
+                if text.decimal == ",":
+                    for name in chunk.columns:
+                        chunk[name] = chunk[name].str.replace(r"^\s*([+-]?\d+),(\d+)\s*$", r"\1.\2", regex=True)
+                yield chunk
+
+    def _parquet(self, n_rows: int) -> Iterator[DataFrame]:
+        import pyarrow as pa
+        import pyarrow.parquet as pq
+
+        with _seekable(self.path, self.compression) as file, pq.ParquetFile(file) as parquet:
+            is_empty = True
+            for batch in parquet.iter_batches(batch_size=n_rows):
+                is_empty = False
+                yield pa.Table.from_batches([batch]).to_pandas(ignore_metadata=True)
+            if is_empty:
+                yield parquet.schema_arrow.empty_table().to_pandas(ignore_metadata=True)
+
+
+def open_table(path: str | Path) -> TableFile:
+    """Look at a CSV, TSV or Parquet file, gzip or zstd around it or not: what its columns are and how it is written.
+
+    Parameters
+    ----------
+    path : str or Path
+        The file. Encoding (UTF-8, UTF-16, else Latin-1), separator (comma, semicolon, tabulator, bar) and decimal mark
+        of a text table are found out; its first line holds the column names.
+
+    Returns
+    -------
+    TableFile
+        To be read whole or in chunks.
+
+    Raises
+    ------
+    DataUnavailable
+        If the file is missing, empty, a folder, closed to this user, truncated or altered.
+    InvalidInput
+        If it is no table, or column names are missing or double.
+    MissingExtra
+        If pandas or pyarrow is not installed.
+    """
+    path = Path(path)
+    for module in ("pandas", "pyarrow"):
+        _need(module)
+    try:
+        with open(path, "rb") as file:
+            first = file.read(4)
+    except FileNotFoundError as error:
+        raise DataUnavailable(f"{path} is not there; check the name.") from error
+    except IsADirectoryError as error:
+        raise DataUnavailable(f"{path} is a folder; give a CSV, TSV or Parquet file.") from error
+    except PermissionError as error:
+        raise DataUnavailable(f"{path} cannot be read: no permission; ask its owner.") from error
+    except OSError as error:
+        raise DataUnavailable(f"{path} cannot be read: {error.strerror}.") from error
+    if not first:
+        raise DataUnavailable(f"{path} is empty; a table needs a line of column names and rows under it.")
+    suffix, _ = format_of_name(path)
+    compression = next((name for start, name in _COMPRESSED.items() if first.startswith(start)), None)
+    if suffix and suffix not in _TEXT + _PARQUET:
+        raise InvalidInput(
+            f"{path} must be a table: got the ending {suffix}; .csv, .tsv, .txt and .parquet can be read, each also "
+            f"with .gz or .zst behind it."
+        )
+    with _one_sentence(path):
+        if suffix in _PARQUET or first == b"PAR1":
+            return _open_parquet(path, compression)
+        with _opened(path, compression) as file:
+            text = detect_format(file, str(path), suffix)
+    return TableFile(path, text.columns, text.n_lines, compression, text)
+
+
+def _open_parquet(path: Path, compression: str | None) -> TableFile:
+    import pyarrow.parquet as pq
+
+    with _seekable(path, compression) as file, pq.ParquetFile(file) as parquet:
+        columns = tuple(parquet.schema_arrow.names)
+        twice = sorted({name for name in columns if columns.count(name) > 1})
+        if twice:
+            raise InvalidInput(f"columns must have names of their own: {', '.join(twice[:5])} is twice in {path}.")
+        return TableFile(path, columns, parquet.metadata.num_rows, compression)
+
+
+@contextmanager
+def _opened(path: Path, compression: str | None) -> Iterator[BinaryIO]:
+    """The bytes of a file, without the compression around them."""
+    import pyarrow as pa
+
+    with open(path, "rb") as plain:
+        if compression is None:
+            yield plain
+        else:
+            with pa.CompressedInputStream(plain, compression) as stream:
+                yield stream
+
+
+@contextmanager
+def _seekable(path: Path, compression: str | None) -> Iterator[BinaryIO]:
+    """The same where a reader jumps about: what is compressed as a whole goes through a temporary file."""
+    with _opened(path, compression) as file:
+        if compression is None:
+            yield file
+            return
+        with tempfile.TemporaryFile() as unpacked:
+            shutil.copyfileobj(file, unpacked)
+            unpacked.seek(0)
+            yield unpacked

@@ -1,0 +1,88 @@
+"""Write a table to CSV, TSV or Parquet in chunks; the file appears when all of them are in it."""
+
+import io
+from contextlib import ExitStack
+from pathlib import Path
+from types import TracebackType
+from typing import Any
+
+from crcen._support.whole_files import whole_file
+from crcen.exceptions import InvalidParameter
+from crcen.tables.reading import format_of_name
+
+__all__ = ["TableWriter"]
+
+# pandas is optional, and no type checker sees it.
+DataFrame = Any
+
+_SEPARATORS = {".csv": ",", ".tsv": "\t", ".tab": "\t"}
+
+
+class TableWriter:
+    """A table being written, to be used in a ``with`` block.
+
+    Parameters
+    ----------
+    path : str or Path
+        Ends in .csv, .tsv or .parquet; a text table may have .gz or .zst behind that.
+
+    Raises
+    ------
+    InvalidParameter
+        If the ending is another.
+    DataUnavailable
+        If nothing can be written there, or the disk is full.
+
+    Examples
+    --------
+    >>> import pandas as pd
+    >>> with TableWriter("numbers.csv") as writer:  # doctest: +SKIP
+    ...     writer.write(pd.DataFrame({"a": [1, 2]}))
+    """
+
+    def __init__(self, path: str | Path) -> None:
+        self.path = Path(path)
+        self._suffix, self._compression = format_of_name(self.path)
+        if self._suffix not in _SEPARATORS and self._suffix not in (".parquet", ".pq"):
+            raise InvalidParameter(f"a table is written to .csv, .tsv or .parquet: got {self.path.name!r}.")
+        if self._suffix in (".parquet", ".pq") and self._compression:
+            raise InvalidParameter(f"Parquet is compressed inside: got {self.path.name!r}; leave the last ending out.")
+        self._open = ExitStack()
+        self._binary: Any = None
+        self._file: Any = None  # a text file, or a ParquetWriter once the columns are known
+        self._has_header = False
+
+    def __enter__(self) -> "TableWriter":
+        import pyarrow as pa
+
+        with ExitStack() as opened:  # closed in the other order: first the text, then the bytes, then the rename
+            place = opened.enter_context(whole_file(self.path))
+            binary: Any = opened.enter_context(open(place, "wb"))
+            if self._compression:
+                binary = opened.enter_context(pa.CompressedOutputStream(binary, self._compression))
+            self._binary = binary
+            if self._suffix in _SEPARATORS:
+                self._file = opened.enter_context(io.TextIOWrapper(binary, encoding="utf-8", newline=""))
+            self._open = opened.pop_all()
+        return self
+
+    def write(self, chunk: DataFrame) -> None:
+        """Append rows; every chunk has the columns of the first."""
+        if self._suffix in _SEPARATORS:
+            chunk.to_csv(self._file, sep=_SEPARATORS[self._suffix], index=False, header=not self._has_header)
+            self._has_header = True
+            return
+        import pyarrow as pa
+        import pyarrow.parquet as pq
+
+        if self._file is None:
+            found = pa.Schema.from_pandas(chunk, preserve_index=False).remove_metadata()
+            # A column without a value so far is taken for text: later chunks may have some.
+            schema = pa.schema([one.with_type(pa.string()) if pa.types.is_null(one.type) else one for one in found])
+            self._file = self._open.enter_context(pq.ParquetWriter(self._binary, schema))
+        self._file.write_table(pa.Table.from_pandas(chunk, schema=self._file.schema, preserve_index=False))
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> bool | None:
+        return self._open.__exit__(kind, error, trace)

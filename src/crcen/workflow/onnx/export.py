@@ -1,0 +1,164 @@
+"""export_onnx: a model as one ONNX graph, written only if it answers as the model does."""
+
+import json
+from dataclasses import dataclass
+from importlib import import_module
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from crcen import CrcenError, InvalidInput, MissingExtra, TableClassifier, __version__
+from crcen._support.whole_files import check_place, whole_file
+from crcen.workflow.inputs import model_of, plain
+from crcen.workflow.onnx.graph import build_graph, check_columns
+
+__all__ = ["OnnxExport", "export_onnx"]
+
+_ROWS = 512
+_TOLERANCE = 1e-9
+
+
+@dataclass(frozen=True)
+class OnnxExport:
+    """A graph that was written; prints itself.
+
+    Parameters
+    ----------
+    path : Path
+        The file.
+    inputs : dict of str to str
+        Names of the inputs, and whether they take numbers or text.
+    n_checked : int
+        Rows on which both were compared.
+    largest_difference : float
+        Between the graph's probabilities and `predict_proba`.
+    """
+
+    path: Path
+    inputs: dict[str, str]
+    n_checked: int
+    largest_difference: float
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain values, ready for JSON."""
+        return {
+            "path": str(self.path),
+            "inputs": self.inputs,
+            "checked_rows": self.n_checked,
+            "largest_difference": self.largest_difference,
+        }
+
+    def __str__(self) -> str:
+        return (
+            f"{len(self.inputs)} inputs, outputs probabilities and decision; on {self.n_checked} rows no probability "
+            f"is more than {self.largest_difference:.1e} from predict_proba\nWritten to {self.path}"
+        )
+
+
+def export_onnx(model: Any, out: str | Path) -> OnnxExport:
+    """Write a model as one ONNX graph: what `crcen export --onnx` does.
+
+    Preprocessing, networks, balance and posterior correction are in it, in double precision. Before the file is
+    written, onnxruntime runs it on made-up rows (ordinary and wild numbers, gaps, known, rare and unseen categories)
+    and it must answer as `predict_proba` and `predict` do.
+
+    Parameters
+    ----------
+    model : fitted classifier, str or Path
+        The model, or its file.
+    out : str or Path
+        The ONNX file to write.
+
+    Returns
+    -------
+    OnnxExport
+        Inputs, and how close the graph is.
+
+    Raises
+    ------
+    InvalidInput
+        If a column or setting has no ONNX form: dates, free text.
+    CrcenError
+        If the graph does not answer as the model does.
+    """
+    onnx, runtime = _need("onnx"), _need("onnxruntime")
+    check_place(out, model)
+    model = model_of(model)
+    if not hasattr(getattr(model, "estimator_", model), "_networks"):
+        raise InvalidInput(f"only networks of crcen are exported: got {type(model).__name__}.")
+    check_columns(model)
+    proto = build_graph(model)
+    weighting = model.weighting_
+    onnx.helper.set_model_props(
+        proto,
+        {
+            "crcen": __version__,
+            "classes": json.dumps([plain(label) for label in model.classes_]),
+            "positive": json.dumps(plain(model.pos_label_)),
+            "cost_ratio": repr(weighting.cost_ratio),
+            "threshold": repr(weighting.threshold),
+        },
+    )
+    onnx.checker.check_model(proto)
+    content = proto.SerializeToString()
+    rows, feeds = _trial_rows(model)
+    session = runtime.InferenceSession(content, providers=["CPUExecutionProvider"])
+    probabilities, decisions = session.run(["probabilities", "decision"], feeds)
+    largest = float(np.abs(probabilities - model.predict_proba(rows)).max())
+    close = np.abs(model.decision_function(rows)) < _TOLERANCE  # a tie may fall either way
+    same = (decisions.astype(str) == _texts(model.predict(rows))) | close
+    if not largest <= _TOLERANCE or not same.all():
+        raise CrcenError(
+            f"the graph does not answer as the model does (probabilities differ by up to {largest:.1e}), so nothing "
+            f"was written; please report this."
+        )
+    with whole_file(out) as place:
+        place.write_bytes(content)
+    inputs = {one.name: "text" if one.type == "tensor(string)" else "number" for one in session.get_inputs()}
+    return OnnxExport(Path(out), inputs, len(probabilities), largest)
+
+
+def _need(module: str) -> Any:
+    try:
+        return import_module(module)
+    except ImportError as error:
+        raise MissingExtra(f"{module} is not installed; get it with: pip install 'crcen[onnx]'") from error
+
+
+def _texts(labels: Any) -> Any:
+    return (labels.astype(np.int64) if labels.dtype.kind == "b" else labels).astype(str)
+
+
+def _trial_rows(model: Any) -> tuple[Any, dict[str, Any]]:
+    """Made-up rows for the model, and the same for the graph."""
+    rng = np.random.default_rng(0)
+    encoding = getattr(model, "estimator_", model)._networks()[0].encoding
+    if not isinstance(model, TableClassifier):
+        n = model.n_features_in_
+        X = encoding.mean[:n] + encoding.scale[:n] * rng.standard_t(2, size=(_ROWS, n))
+        if encoding.indicators is not None:
+            X[rng.random(X.shape) < 0.1] = np.nan
+        names = getattr(model, "feature_names_in_", None)
+        return (X if names is None else _frame(X, names)), {"X": X}
+    columns, feeds, at = {}, {}, 0
+    used: list[Any] = list(model.columns_)
+    for column in used:
+        if column.kind == "category":
+            known = [*column.categories, *column.rare, "a category nobody has seen", None]
+            cells = rng.permutation(np.resize(np.array(known, dtype=object), _ROWS))
+            feeds[column.name] = np.array([cell or "" for cell in cells], dtype=object)[:, None]
+        else:
+            spread = encoding.mean[at] + encoding.scale[at] * rng.standard_t(2, size=_ROWS)
+            cells = rng.integers(2, size=_ROWS).astype(float) if column.kind == "boolean" else spread
+            cells[rng.random(_ROWS) < 0.1] = np.nan
+            feeds[column.name] = cells[:, None]
+        columns[column.name] = cells
+        at += len(column.encoded_names)
+    return _frame(columns, None), feeds
+
+
+def _frame(values: Any, names: Any) -> Any:
+    import pandas as pd
+
+    return pd.DataFrame(values, columns=names)

@@ -1,0 +1,163 @@
+"""The sequential test against quadrature, Brownian motion and simulated streams with their models' own error."""
+
+import math
+from itertools import pairwise
+
+import numpy as np
+import pytest
+from scipy.integrate import quad
+from scipy.special import expit
+from scipy.stats import binom
+
+from crcen.decisions.monitor.sequential_test import (
+    GROWTH,
+    MIN_INFORMATION,
+    DriftTest,
+    Tally,
+    dispersion_of,
+    log_evidence,
+)
+from crcen.theory.residual_test import ResidualSums, residual_sums
+
+
+@pytest.mark.parametrize(
+    ("difference", "clock", "allowance"), [(0.2, 50.0, 0.0), (-0.3, 400.0, 0.1), (0.05, 80.0, 0.3), (1.0, 0.0, 0.0)]
+)
+def test_evidence_is_the_mixture_of_likelihood_ratios(difference, clock, allowance):
+    """∫ exp(d·X − d²u/2) over half-normal d, X = u·(±D − allowance), the mean of both sides."""
+
+    def mixed(d):
+        density = 2 * math.exp(-(d**2) / (2 * 0.3**2)) / (0.3 * math.sqrt(2 * math.pi))
+        shifted = [clock * (side * difference - allowance) for side in (1, -1)]
+        return density * sum(math.exp(d * x - d**2 * clock / 2) for x in shifted) / 2
+
+    found = log_evidence(np.array(difference), np.array(clock), np.array(allowance), 0.3)
+    assert found == pytest.approx(math.log(quad(mixed, 0, 4, epsabs=1e-12)[0]), abs=1e-7)
+
+
+def test_evidence_without_tolerance_is_robbins_closed_form():
+    u, x, scale = 300.0, 45.0, 0.3
+    expected = scale**2 * x**2 / (2 * (1 + scale**2 * u)) - 0.5 * math.log(1 + scale**2 * u)
+    assert log_evidence(np.array(x / u), np.array(u), np.array(0.0), scale) == pytest.approx(expected, rel=1e-12)
+
+
+def test_evidence_stays_finite_far_out():
+    found = log_evidence(np.array([50.0, -50.0, 1e-3]), np.array([1e6] * 3), np.array([0.0, 0.2, 5.0]), 0.3)
+    assert np.isfinite(found).all()
+    assert found[2] < 0 < found[0]
+
+
+def test_comparison_with_reference_rows_is_brownian_motion_on_its_clock():
+    """u(G/C − G₀/B) with u = BC/(B+C) has covariance min(u, u'), the claim that the boundary rests on."""
+    rng = np.random.default_rng(0)
+    reference, steps = 40.0, np.array([5.0, 20.0, 100.0, 300.0])
+    before = rng.normal(0, math.sqrt(reference), (200_000, 1))
+    scores = np.cumsum(rng.normal(size=(200_000, 4)) * np.sqrt(steps), axis=1)
+    information = np.cumsum(steps)
+    clock = reference * information / (reference + information)
+    x = clock * (scores / information - before / reference)
+    assert np.cov(x.T) == pytest.approx(np.minimum.outer(clock, clock), abs=0.7)
+    assert clock.max() < reference
+
+
+def test_tally_recovers_a_constant_drift_exactly():
+    """E[missed] = e^d E[alarmed], whatever λ and the spread of p; exact expectations, no sampling."""
+    q = np.linspace(0.02, 0.97, 40)
+    for lam, d in ((0.5, 0.3), (0.9, -1.2), (0.2, 2.0)):
+        p = q / (q + lam / (1 - lam) * (1 - q))
+        chance = expit(np.log(p / (1 - p)) + d)
+        tally = Tally(0.0, 0.0, np.sum(chance * lam * (1 - q)), np.sum((1 - chance) * (1 - lam) * q))
+        assert tally.drift == pytest.approx(d, rel=1e-12)
+    assert Tally(6.0, 20.0, 1.0, 0.0).drift == pytest.approx(0.3)
+
+
+def test_tally_estimates_small_drifts_with_its_information():
+    """Mean and variance of score / information over simulated labels."""
+    rng = np.random.default_rng(1)
+    p = rng.beta(1, 6, 4000)
+    q = 6 * p / (6 * p + 1 - p)
+    means = []
+    for _ in range(400):
+        tally = Tally.of(residual_sums(rng.random(4000) < p, q, 6 / 7))
+        means.append(tally.mean)
+    assert np.mean(means) == pytest.approx(0.0, abs=4 / math.sqrt(400 * tally.information))
+    assert np.var(means) * tally.information == pytest.approx(1.0, abs=4 * math.sqrt(2 / 400))
+
+
+def test_dispersion_is_at_least_one_and_widens_the_variance():
+    assert dispersion_of(ResidualSums()) == 1.0
+    assert dispersion_of(ResidualSums(10, 5, 1.0, 1.0, 1.0, 2.0, 1.0)) == 1.0
+    wide = ResidualSums(10, 5, 2.0, 1.0, 1.0, 2.0, 3.0)
+    assert dispersion_of(wide) == 1.5
+    assert Tally.of(wide, 1.5).information == pytest.approx(Tally.of(wide).information / 1.5)
+    assert Tally.of(wide, 1.5).mean == pytest.approx(Tally.of(wide).mean)
+
+
+def test_starting_points_open_as_the_past_grows():
+    test = DriftTest(Tally(), 0.3, 0.0)
+    for batch in range(1, 101):
+        test.add(Tally(0.0, 1.0, 0.5, 0.5), batch)
+    opened = [start.information for start in test.starts]
+    assert opened[0] == MIN_INFORMATION
+    assert all(later >= GROWTH * earlier for earlier, later in pairwise(opened))
+    assert len(opened) == pytest.approx(1 + math.log(99 / 10) / math.log(GROWTH), abs=2)
+    # Nothing happened: the evidence is below 1, and what is not opened yet keeps its weight.
+    assert -math.log(len(opened) + 1) < test.log_evidence() < 0
+
+
+def test_without_reference_or_past_there_is_no_evidence():
+    test = DriftTest(Tally(), 0.3, 0.0)
+    assert test.log_evidence() == 0.0
+    assert test.change() is None
+    test.add(Tally(1e3, 1e3, 1.0, 1.0), 1)
+    assert test.log_evidence() == 0.0
+
+
+def test_the_change_is_dated():
+    """Quiet for 20 batches, then +0.5: scores at their expectation."""
+    test = DriftTest(Tally(0.0, 100.0, 50.0, 50.0), 0.3, 0.0)
+    for batch in range(1, 41):
+        drift = 0.5 if batch > 20 else 0.0
+        test.add(Tally(20 * drift, 20.0, 10 * math.exp(drift), 10.0), batch)
+    batch, before, since = test.change()
+    assert abs(batch - 21) <= 4
+    assert since.drift - before.drift == pytest.approx(0.5, abs=0.1)
+
+
+def noisy_test(rng, reference, looks, step, tolerance=0.0, drift=0.0):
+    """Largest log evidence of one stream of normal scores whose model has an error of its own."""
+    own = rng.normal(0, 1 / math.sqrt(reference))
+    test = DriftTest(Tally(0.0, reference, 1.0, 1.0), 0.3, tolerance)
+    largest = 0.0
+    for look, moved in enumerate(np.broadcast_to(drift, looks)):
+        test.add(Tally(rng.normal((own + moved) * step, math.sqrt(step)), step, 1.0, 1.0), look)
+        largest = max(largest, test.log_evidence())
+    return largest
+
+
+@pytest.mark.parametrize("rate", [0.05, 0.2])
+def test_false_alarms_over_whole_streams_stay_below_the_rate(rate):
+    rng = np.random.default_rng(2)
+    peaks = np.array([noisy_test(rng, 60.0, 40, 15.0) for _ in range(400)])
+    alarms = int((peaks >= -math.log(rate)).sum())
+    assert alarms <= binom.ppf(0.999, 400, rate)
+
+
+def test_a_tolerated_drift_that_comes_and_goes_is_no_alarm():
+    rng = np.random.default_rng(3)
+    tolerance = 0.2
+    drift = np.tile(np.r_[np.full(10, tolerance), np.full(10, -tolerance)], 2)
+    peaks = np.array([noisy_test(rng, 300.0, 40, 50.0, tolerance, drift) for _ in range(200)])
+    assert (peaks >= math.log(20)).sum() <= binom.ppf(0.999, 200, 0.05)
+    strict = np.array([noisy_test(rng, 300.0, 40, 50.0, 0.0, drift) for _ in range(50)])
+    assert (strict >= math.log(20)).mean() > 0.9
+
+
+def test_a_late_drift_is_found_where_the_reference_is_small():
+    """With information 30 before the stream, +0.3 is within the model's error; against a quiet year it is not."""
+    rng = np.random.default_rng(4)
+    late = np.r_[np.zeros(30), np.full(30, 0.3)]
+    found = np.mean([noisy_test(rng, 30.0, 60, 40.0, drift=late) >= math.log(20) for _ in range(60)])
+    first = np.mean([noisy_test(rng, 30.0, 60, 40.0, drift=0.3) >= math.log(20) for _ in range(60)])
+    assert found > 0.9
+    assert first < 0.6

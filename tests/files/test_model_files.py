@@ -1,0 +1,235 @@
+"""Saved models: the same answers, nothing executed, and a sentence for every file that is not what it says."""
+
+import hashlib
+import io
+import json
+import os
+import pickle
+import zipfile
+
+import numpy as np
+import pandas as pd
+import pytest
+import skops.io as sio
+from sklearn.linear_model import LogisticRegression
+from sklearn.metrics import make_scorer
+from sklearn.model_selection import StratifiedGroupKFold
+
+import crcen
+from crcen import (
+    Budget,
+    CRCENClassifier,
+    CRCENClassifierCV,
+    CSMLPClassifier,
+    DataUnavailable,
+    InvalidInput,
+    InvalidParameter,
+    MovedThresholdClassifier,
+    TableClassifier,
+    TimeSplit,
+    load,
+    model_info,
+    save,
+)
+
+RNG = np.random.default_rng(0)
+X = RNG.normal(size=(400, 3))
+Y = np.where(X[:, 0] + 0.5 * RNG.normal(size=400) > 1.2, "yes", "no")
+FRAME = pd.DataFrame(
+    {
+        "x": np.where(X[:, 1] > 1, np.nan, X[:, 0]),
+        "c": RNG.choice(["a", "b", "c"], 400),
+        "b": RNG.random(400) < 0.5,
+        "when": pd.date_range("2024-01-01", periods=400, freq="5h").strftime("%Y-%m-%d %H:%M"),
+        "note": [f"{word} number {i}" for i, word in enumerate(RNG.choice(["red", "green", "blue"], 400))],
+        "empty": None,
+    }
+)
+SMALL = {"hidden": (3,), "l2": 1e-2, "max_epochs": 2, "random_state": 0}
+
+
+@pytest.fixture(scope="module")
+def table_model():
+    return TableClassifier(CRCENClassifierCV(Budget(5), **SMALL), random_state=0).fit(FRAME, pd.Series(Y, name="bad"))
+
+
+@pytest.fixture
+def saved(table_model, tmp_path):
+    return save(table_model, tmp_path / "model.crcen")
+
+
+@pytest.mark.parametrize(
+    "model",
+    [
+        CRCENClassifier(Budget(5), n_members=2, **SMALL),
+        CRCENClassifier({"yes": 3, "no": 1}, encoding="piecewise", probability="isotonic", **SMALL),
+        CRCENClassifierCV([crcen.Alpha(1), crcen.Alpha(2)], encoding=["standard", "quantile"], **SMALL),
+        CRCENClassifierCV(crcen.Lam(0.8), cv=StratifiedGroupKFold(2), scoring="f1", **SMALL),
+        CRCENClassifierCV(crcen.CostRatio(4), cv=TimeSplit(2), **SMALL),
+        CSMLPClassifier(None, **SMALL),
+        MovedThresholdClassifier(Budget(5), **SMALL),
+        CRCENClassifier(Budget(5), **{**SMALL, "random_state": np.random.RandomState(0)}),
+    ],
+    ids=lambda model: type(model).__name__,
+)
+def test_every_kind_of_model_comes_back_as_it_was(model, tmp_path):
+    has_groups = isinstance(getattr(model, "cv", None), TimeSplit | StratifiedGroupKFold)
+    options = {"groups": np.arange(400) // 4} if has_groups else {}
+    model.fit(X, Y, **options)
+    found = load(save(model, tmp_path / "m"))
+    assert type(found) is type(model)
+    for method in ("predict", "predict_proba", "weighted_proba", "decision_function"):
+        np.testing.assert_array_equal(getattr(found, method)(X), getattr(model, method)(X))
+    assert found.weighting_ == model.weighting_
+    assert str(found.key_equation_) == str(model.key_equation_)
+    assert {name: type(value) for name, value in found.get_params().items()} == {
+        name: type(value) for name, value in model.get_params().items()
+    }
+
+
+def test_a_table_model_comes_back_whole(table_model, saved):
+    found = load(saved)
+    assert [column.kind for column in found.columns_] == ["number", "category", "boolean", "date", "text"]
+    np.testing.assert_array_equal(found.predict_proba(FRAME), table_model.predict_proba(FRAME))
+    assert found.dropped_ == table_model.dropped_
+    assert found.target_name_ == "bad"
+
+
+def test_the_header_says_what_is_inside_without_loading_it(saved, table_model, monkeypatch):
+    monkeypatch.setattr(sio, "loads", None)
+    info = model_info(saved)
+    assert (info.format, info.model, info.positive, info.classes, info.target) == (
+        1,
+        "TableClassifier",
+        "yes",
+        ["no", "yes"],
+        "bad",
+    )
+    assert [(one["name"], one["kind"]) for one in info.columns][:2] == [("x", "number"), ("c", "category")]
+    assert info.dropped == [{"name": "empty", "reason": "every value is missing"}]
+    assert info.weighting["cost_ratio"] == pytest.approx(5)
+    assert info.versions["numpy"] == np.__version__
+    assert json.loads(json.dumps(info.to_dict()))["model"] == "TableClassifier"
+    assert "a miss is worth 5 false alarms" in str(info)
+
+
+def test_the_first_lines_are_text(saved):
+    title, checksum, manifest, _ = saved.read_bytes().split(b"\n", 3)
+    assert title == b"crcen model, format 1"
+    assert len(checksum) == 64
+    assert json.loads(manifest)["versions"]["crcen"] == crcen.__version__
+
+
+def forged(path, payload):
+    """A file with this payload and a right checksum."""
+    manifest = path.read_bytes().split(b"\n", 3)[2]
+    title, body = b"crcen model, format 1\n", manifest + b"\n" + payload
+    path.write_bytes(title + hashlib.sha256(title + body).hexdigest().encode() + b"\n" + body)
+
+
+def with_schema(payload, change):
+    """The payload with its schema changed."""
+    old, new = zipfile.ZipFile(io.BytesIO(payload)), io.BytesIO()
+    with zipfile.ZipFile(new, "w") as archive:
+        for name in old.namelist():
+            content = old.read(name)
+            if name == "schema.json":
+                content = json.dumps(change(json.loads(content))).encode()
+            archive.writestr(name, content)
+    return new.getvalue()
+
+
+def test_a_changed_byte_anywhere_is_refused(saved):
+    content = saved.read_bytes()
+    for at in [0, 15, 20, 22, 60, 90, 200, len(content) // 2, len(content) - 1]:
+        saved.write_bytes(content[:at] + bytes([content[at] ^ 1]) + content[at + 1 :])
+        with pytest.raises((DataUnavailable, InvalidInput)):
+            load(saved)
+
+
+@pytest.mark.parametrize("share", [0.0, 0.001, 0.5, 0.999])
+def test_a_truncated_file_is_refused(saved, share):
+    content = saved.read_bytes()
+    saved.write_bytes(content[: int(share * len(content))])
+    with pytest.raises((DataUnavailable, InvalidInput), match=r"truncated or altered|no model that crcen saved"):
+        load(saved)
+
+
+def test_a_newer_format_is_refused_before_anything_else(saved):
+    saved.write_bytes(b"crcen model, format 2\nwhatever comes")
+    for read in (load, model_info):
+        with pytest.raises(DataUnavailable, match="has format 2, and this crcen reads formats up to 1; update crcen"):
+            read(saved)
+
+
+def test_what_is_no_model_file_is_refused(tmp_path):
+    (tmp_path / "a").write_bytes(pickle.dumps({}))
+    with pytest.raises(InvalidInput, match="is no model that crcen saved"):
+        load(tmp_path / "a")
+    with pytest.raises(DataUnavailable, match="is a folder"):
+        load(tmp_path)
+    with pytest.raises(DataUnavailable, match="is not there"):
+        load(tmp_path / "b")
+
+
+class Exploding:
+    def __reduce__(self):
+        return os.system, ("touch exploded",)
+
+
+def test_a_pickle_inside_does_nothing(saved, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    forged(saved, pickle.dumps(Exploding()))
+    with pytest.raises(DataUnavailable, match="its payload cannot be read"):
+        load(saved)
+    assert not (tmp_path / "exploded").exists()
+
+
+@pytest.mark.parametrize(
+    "stranger",
+    [
+        {"__class__": "system", "__module__": "os", "__loader__": "FunctionNode", "content": "system"},
+        {"__class__": "Popen", "__module__": "subprocess", "__loader__": "ObjectNode", "content": None},
+        {"__class__": "Popen", "__module__": "subprocess", "__loader__": "TypeNode"},
+        {"__class__": "methodcaller", "__module__": "operator", "__loader__": "OperatorFuncNode", "attrs": {}},
+        {"__class__": "ndarray", "__module__": "numpy", "__loader__": "MethodNode", "content": {}},
+        {"__class__": "LogisticRegression", "__module__": "sklearn.linear_model", "__loader__": "ObjectNode"},
+    ],
+)
+def test_unknown_types_are_refused_by_name(saved, stranger):
+    payload = saved.read_bytes().split(b"\n", 3)[3]
+
+    def plant(schema):
+        schema["content"]["content"]["random_state"] = stranger
+        return schema
+
+    forged(saved, with_schema(payload, plant))
+    with pytest.raises(InvalidInput, match=f"{stranger['__module__']}.{stranger['__class__']}, which no model"):
+        load(saved)
+
+
+def test_another_object_of_known_types_is_no_model(saved):
+    forged(saved, sio.dumps({"a": 1}))
+    with pytest.raises(InvalidInput, match="holds a dict, not a model"):
+        load(saved)
+
+
+def test_what_could_not_be_loaded_is_not_saved(tmp_path):
+    scorer = make_scorer(lambda y, p: 0.0)
+    model = CRCENClassifierCV(Budget(5), scoring=scorer, **SMALL).fit(X, Y)
+    with pytest.raises(InvalidParameter, match="which a model file may not"):
+        save(model, tmp_path / "m")
+    with pytest.raises(InvalidParameter, match="got LogisticRegression"):
+        save(LogisticRegression(), tmp_path / "m")
+    for unfitted in (CRCENClassifier(), TableClassifier()):
+        with pytest.raises(InvalidParameter, match="is not fitted yet"):
+            save(unfitted, tmp_path / "m")
+    assert os.listdir(tmp_path) == []
+
+
+def test_a_full_disk_leaves_the_old_model(table_model, saved, small_files):
+    before = saved.read_bytes()
+    with pytest.raises(DataUnavailable, match="was not written: File too large"):
+        save(table_model, saved)
+    assert saved.read_bytes() == before
+    assert os.listdir(saved.parent) == ["model.crcen"]
