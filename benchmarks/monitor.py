@@ -22,7 +22,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 import crcen
-from crcen._support.whole_files import whole_file
+from crcen._support.whole_files import write_whole
 from crcen.decisions.monitor.sequential_test import DriftTest, Tally, dispersion_of, log_evidence
 from crcen.theory.residual_test import ResidualSums, residual_sums
 
@@ -248,8 +248,7 @@ def main() -> None:
         say(f"false alarms of KeyEquationMonitor {shares[0]} at nominal .05, {shares[1]} at nominal .01")
     print(f"{time.perf_counter() - began:.0f} s")
     if args.out:
-        with whole_file(args.out) as temporary:
-            temporary.write_text("\n".join(lines) + "\n", encoding="utf-8")
+        write_whole(args.out, "\n".join(lines) + "\n")
 
 
 if __name__ == "__main__":

@@ -2,13 +2,13 @@
 
 import json
 import os
-from pathlib import Path
 
 import pytest
 
 import crcen
+from crcen._support.whole_files import write_whole
 from crcen.experiments import run_folder
-from crcen.experiments.run_folder import RunFolder, settings_hash, write_whole
+from crcen.experiments.run_folder import RunFolder, settings_hash
 
 KEY = ("dataset", "split")
 ROWS = [{"dataset": "a", "split": s, "x": 0.1 * s, "nothing": None, "far": float("-inf")} for s in range(3)]
@@ -30,7 +30,9 @@ def test_rows_survive(tmp_path):
 def test_rows_are_on_disk_when_add_returns(tmp_path, monkeypatch):
     synced = []
     monkeypatch.setattr(run_folder.os, "fsync", lambda fd: synced.append(os.fstat(fd).st_size))
-    opened(tmp_path).add(ROWS)
+    run = opened(tmp_path)
+    synced.clear()
+    run.add(ROWS)
     assert synced == [(tmp_path / "rows.jsonl").stat().st_size]
 
 
@@ -136,35 +138,3 @@ def test_done_comes_from_finish_alone(tmp_path):
     assert not (run.folder / "DONE").exists()
     run.finish()
     assert (run.folder / "DONE").exists()
-
-
-@pytest.mark.parametrize("content", ["täble", b"\x89PNG"])
-def test_write_whole_writes_text_and_bytes(tmp_path, content):
-    path = tmp_path / "deep" / "file"
-    write_whole(path, content)
-    assert path.read_bytes() == (content.encode() if isinstance(content, str) else content)
-    assert list(path.parent.iterdir()) == [path]
-
-
-def half(self, data):
-    with open(self, "wb") as file:
-        file.write(data[: len(data) // 2])
-    raise OSError(28, "No space left on device")
-
-
-def refuse(*args):
-    raise OSError(5, "Input/output error")
-
-
-@pytest.mark.parametrize(("owner", "name", "fault"), [(Path, "write_bytes", half), (os, "replace", refuse)])
-@pytest.mark.parametrize("old", [None, b"the old content"])
-def test_a_failed_write_leaves_what_was_there(tmp_path, monkeypatch, owner, name, fault, old):
-    path = tmp_path / "table.md"
-    if old is not None:
-        path.write_bytes(old)
-    with monkeypatch.context() as patch:
-        patch.setattr(owner, name, fault)
-        with pytest.raises(OSError, match=r"No space|Input/output"):
-            write_whole(path, "the new content")
-    assert [p.name for p in tmp_path.iterdir()] == ([] if old is None else ["table.md"])
-    assert old is None or path.read_bytes() == old

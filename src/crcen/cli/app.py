@@ -1,11 +1,16 @@
 """The application that commands register with, its version option, and the way out for errors.
 
 Only typer and rich are imported here; what a command needs is imported when it runs, so that help, version and usage
-errors answer at once. Exit codes: 0 done, 1 refused with one sentence on standard error, 2 usage, 130 interrupted.
+errors answer at once. Exit codes: 0 done, 1 refused with one sentence on standard error, 2 usage, 130 interrupted,
+143 ended by SIGTERM.
 """
 
 import json
+import signal
 import sys
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Annotated, Any
 
 import typer
@@ -59,10 +64,32 @@ def _root(
     pass
 
 
+@contextmanager
+def _orderly_end() -> Iterator[None]:
+    """Unwind on SIGTERM and on a closed terminal, so that unfinished files go; a second signal ends at once."""
+
+    def end(number: int, frame: Any) -> None:
+        signal.signal(number, signal.SIG_DFL)
+        sys.exit(128 + number)
+
+    before = {}
+    if threading.current_thread() is threading.main_thread():
+        for name in ("SIGTERM", "SIGHUP"):
+            number = getattr(signal, name, None)
+            if number is not None and signal.getsignal(number) == signal.SIG_DFL:  # nohup has SIG_IGN
+                before[number] = signal.signal(number, end)
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+
+
 def run() -> None:
     """Entry point: errors that crcen raises on purpose, and those of files and disks, become one line."""
     try:
-        app()
+        with _orderly_end():
+            app()
     except BrokenPipeError:  # the reader of our output has gone, as in `crcen methods | head`
         sys.stderr.close()
         sys.exit(0)

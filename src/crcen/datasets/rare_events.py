@@ -20,6 +20,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from crcen._support.whole_files import whole_file
 from crcen.datasets.simulated import _rows, _whole
 from crcen.exceptions import InvalidInput, InvalidParameter, MissingExtra
 
@@ -199,8 +200,7 @@ def _write(events: RareEvents, folder: Path, rows_per_file: int) -> Iterator[Pat
     chunks = iter(events)
     for number in range(-(-events.n // rows_per_file)):
         final = folder / f"part-{number:05d}.parquet"
-        partial = final.with_suffix(".partial")
-        with pq.ParquetWriter(partial, schema, use_dictionary=False) as writer:
+        with whole_file(final) as file, pq.ParquetWriter(file, schema, use_dictionary=False) as writer:
             missing = min(rows_per_file, events.n - number * rows_per_file)
             while missing:
                 if not len(rest):
@@ -210,7 +210,6 @@ def _write(events: RareEvents, folder: Path, rows_per_file: int) -> Iterator[Pat
                 part, rest = rest.slice(0, missing), rest.slice(missing)
                 writer.write_table(part, row_group_size=CHUNK_ROWS)
                 missing -= len(part)
-        partial.replace(final)
         yield final
 
 

@@ -15,8 +15,9 @@ from pathlib import Path
 from typing import Any
 
 from crcen import InvalidParameter, __version__
+from crcen._support.whole_files import write_whole
 
-__all__ = ["RunFolder", "settings_hash", "write_whole"]
+__all__ = ["RunFolder", "settings_hash"]
 
 _PACKAGES = ("numpy", "scipy", "scikit-learn", "torch", "imbalanced-learn", "matplotlib")
 
@@ -24,18 +25,6 @@ _PACKAGES = ("numpy", "scipy", "scikit-learn", "torch", "imbalanced-learn", "mat
 def settings_hash(settings: Mapping[str, Any]) -> str:
     """Eight letters that are equal for equal settings."""
     return hashlib.sha256(json.dumps(settings, sort_keys=True).encode()).hexdigest()[:8]
-
-
-def write_whole(path: Path, content: str | bytes) -> None:
-    """Write a file whole or not at all."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    temporary = path.with_name(f".{path.name}.{os.getpid()}.part")
-    data = content.encode() if isinstance(content, str) else content
-    try:
-        temporary.write_bytes(data)
-        os.replace(temporary, path)
-    finally:
-        temporary.unlink(missing_ok=True)
 
 
 def _environment() -> dict[str, Any]:
@@ -89,6 +78,7 @@ class RunFolder:
                     f"delete that folder."
                 )
             return
+        self.folder.mkdir(parents=True, exist_ok=True)
         # Settings last: a folder that has them has the rest.
         write_whole(self.folder / "environment.json", json.dumps(_environment(), indent=1) + "\n")
         write_whole(path, json.dumps(wanted, indent=1, sort_keys=True) + "\n")

@@ -26,7 +26,7 @@ from typing import Any
 import numpy as np
 
 from crcen._support.extras import need
-from crcen._support.whole_files import whole_file
+from crcen._support.whole_files import write_whole
 from crcen.exceptions import DataUnavailable, InvalidInput, InvalidParameter
 from crcen.models.classifier import CRCENClassifier
 from crcen.tables.classifier import TableClassifier
@@ -193,8 +193,7 @@ def save(model: Any, path: str | Path) -> Path:
         )
     body = json.dumps(_manifest(model)).encode() + b"\n" + payload
     title = f"{_TITLE}{FORMAT}\n".encode()
-    with whole_file(path) as place:
-        place.write_bytes(title + hashlib.sha256(title + body).hexdigest().encode() + b"\n" + body)
+    write_whole(path, title + hashlib.sha256(title + body).hexdigest().encode() + b"\n" + body)
     return Path(path)
 
 

@@ -12,7 +12,7 @@ from importlib import resources
 from pathlib import Path
 from typing import Any
 
-from crcen._support.whole_files import check_place, whole_file
+from crcen._support.whole_files import check_place, write_whole
 from crcen.exceptions import InvalidParameter, MissingExtra
 from crcen.report.evidence import gather
 from crcen.report.facts import facts_of
@@ -128,8 +128,7 @@ def write_report(
     names = _names(title, data_name, model_path)
     page = _render(environment, measured, findings, names, facts_of(evidence, names, random_state))
     content = page.encode("utf-8")
-    with whole_file(place) as temporary:
-        temporary.write_bytes(content)
+    write_whole(place, content)
     return Report(place, len(content), findings)
 
 

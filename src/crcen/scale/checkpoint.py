@@ -1,7 +1,6 @@
 """A streamed fit on disk, whole or not at all, so that it can go on after any interruption."""
 
 import json
-import os
 import zipfile
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -10,6 +9,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from crcen._support.whole_files import whole_file
 from crcen.exceptions import DataUnavailable
 
 __all__ = ["Progress", "read_checkpoint", "write_checkpoint"]
@@ -51,12 +51,8 @@ def write_checkpoint(path: Path, progress: Progress) -> None:
     about = {name: value for name, value in vars(progress).items() if name != "arrays"}
     header = np.frombuffer(json.dumps(about).encode(), dtype=np.uint8)
     path.parent.mkdir(parents=True, exist_ok=True)
-    partial = path.with_name(f"{path.name}.partial")
-    with partial.open("wb") as file:
+    with whole_file(path) as file:
         np.savez(file, allow_pickle=False, header=header, **progress.arrays)
-        file.flush()
-        os.fsync(file.fileno())
-    partial.replace(path)
 
 
 def read_checkpoint(path: Path) -> Progress | None:

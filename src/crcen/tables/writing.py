@@ -6,7 +6,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any
 
-from crcen._support.whole_files import whole_file
+from crcen._support.whole_files import is_device, whole_file
 from crcen.exceptions import InvalidParameter
 from crcen.tables.reading import format_of_name
 
@@ -24,7 +24,8 @@ class TableWriter:
     Parameters
     ----------
     path : str or Path
-        Ends in .csv, .tsv or .parquet; a text table may have .gz or .zst behind that.
+        Ends in .csv, .tsv or .parquet; a text table may have .gz or .zst behind that. A device such as
+        ``/dev/stdout`` gets CSV.
 
     Raises
     ------
@@ -42,7 +43,8 @@ class TableWriter:
 
     def __init__(self, path: str | Path) -> None:
         self.path = Path(path)
-        self._suffix, self._compression = format_of_name(self.path)
+        name = Path("stream.csv") if is_device(self.path) else self.path  # /dev/stdout has no ending
+        self._suffix, self._compression = format_of_name(name)
         if self._suffix not in _SEPARATORS and self._suffix not in (".parquet", ".pq"):
             raise InvalidParameter(f"a table is written to .csv, .tsv or .parquet: got {self.path.name!r}.")
         if self._suffix in (".parquet", ".pq") and self._compression:
@@ -56,8 +58,7 @@ class TableWriter:
         import pyarrow as pa
 
         with ExitStack() as opened:  # closed in the other order: first the text, then the bytes, then the rename
-            place = opened.enter_context(whole_file(self.path))
-            binary: Any = opened.enter_context(open(place, "wb"))
+            binary: Any = opened.enter_context(whole_file(self.path))
             if self._compression:
                 binary = opened.enter_context(pa.CompressedOutputStream(binary, self._compression))
             self._binary = binary

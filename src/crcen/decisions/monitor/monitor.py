@@ -8,7 +8,7 @@ from typing import Any
 from numpy.typing import ArrayLike
 
 from crcen._support.extras import need
-from crcen._support.whole_files import whole_file
+from crcen._support.whole_files import write_whole
 from crcen.decisions.monitor.rows import (
     has_weighting,
     lam_of,
@@ -332,8 +332,7 @@ class KeyEquationMonitor:
     def to_json(self, path: str | Path) -> None:
         """Write the state to a file, whole or not at all."""
         content = json.dumps(self.state(), indent=1, allow_nan=False) + "\n"
-        with whole_file(path) as temporary:
-            temporary.write_text(content, encoding="utf-8")
+        write_whole(path, content)
 
     @classmethod
     def from_json(cls, path: str | Path, model: Any = None) -> "KeyEquationMonitor":

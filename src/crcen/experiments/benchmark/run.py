@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import crcen
+from crcen._support.whole_files import write_whole
 from crcen.experiments.benchmark.evaluation import evaluate
 from crcen.experiments.benchmark.page import write_page
 from crcen.experiments.benchmark.peer import Peer
@@ -18,7 +19,7 @@ from crcen.experiments.benchmark.plan import choose_sets, packaged_settings
 from crcen.experiments.benchmark.schedule import Task, longest_first
 from crcen.experiments.paper.protocol import splits as splits_of
 from crcen.experiments.progress import steps
-from crcen.experiments.run_folder import RunFolder, settings_hash, write_whole
+from crcen.experiments.run_folder import RunFolder, settings_hash
 
 __all__ = ["Benchmark", "benchmark"]
 

@@ -9,12 +9,13 @@ from pathlib import Path
 from typing import Any
 
 import crcen
+from crcen._support.whole_files import write_whole
 from crcen.experiments.paper.claims import claims
 from crcen.experiments.paper.figure1 import figure1_tables, run_figure1
 from crcen.experiments.paper.table1 import run_table1, table1
 from crcen.experiments.paper.table2 import run_table2, table2
 from crcen.experiments.paper.table3 import run_table3, table3, table3_ranks
-from crcen.experiments.run_folder import RunFolder, settings_hash, write_whole
+from crcen.experiments.run_folder import RunFolder, settings_hash
 from crcen.experiments.tables import Table
 
 __all__ = ["Reproduction", "reproduce"]

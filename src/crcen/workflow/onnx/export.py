@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from crcen import CrcenError, InvalidInput, MissingExtra, TableClassifier, __version__
-from crcen._support.whole_files import check_place, whole_file
+from crcen._support.whole_files import check_place, write_whole
 from crcen.workflow.inputs import model_of, plain
 from crcen.workflow.onnx.graph import build_graph, check_columns
 
@@ -113,8 +113,7 @@ def export_onnx(model: Any, out: str | Path) -> OnnxExport:
             f"the graph does not answer as the model does (probabilities differ by up to {largest:.1e}), so nothing "
             f"was written; please report this."
         )
-    with whole_file(out) as place:
-        place.write_bytes(content)
+    write_whole(out, content)
     inputs = {one.name: "text" if one.type == "tensor(string)" else "number" for one in session.get_inputs()}
     return OnnxExport(Path(out), inputs, len(probabilities), largest)
 
