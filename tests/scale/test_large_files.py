@@ -69,3 +69,43 @@ def test_no_file_is_refused(crcen_command, tmp_path):
     assert "no Parquet file" in said
     with pytest.raises(crcen.InvalidParameter, match="engine must be one of stream, ray: got 'dask'"):
         crcen.fit_files(tmp_path, target="y", engine="dask")
+
+
+def frame_with_an_index(table, name=None):
+    """The table as a person writes it who sorted a data frame: rows keep the numbers they had."""
+    pd = pytest.importorskip("pandas")
+    X, y, _ = table
+    frame = pd.DataFrame(X, columns=["a", "b", "c"]).assign(y=y)
+    return frame.sort_values("y").rename_axis(name)
+
+
+@pytest.mark.parametrize("name", [None, "customer"])
+@pytest.mark.parametrize("is_folder", [True, False])
+def test_the_index_of_pandas_is_no_input(crcen_command, table, tmp_path, name, is_folder):
+    frame = frame_with_an_index(table, name)
+    out, scored = tmp_path / "model.crcen", tmp_path / "scored.csv"
+    data = tmp_path / "rows" if is_folder else tmp_path / "rows.parquet"
+    if is_folder:
+        data.mkdir()
+        frame[:300].to_parquet(data / "1.parquet")
+        frame[300:].to_parquet(data / "2.parquet")
+    else:
+        frame.to_parquet(data)
+    frame.to_csv(tmp_path / "rows.csv", index=False)
+    arguments = ["--target", "y", "--engine", "stream", "--epochs", "1", "--out", out]
+    code, printed, _ = crcen_command("fit", data, *arguments)
+    assert code == 0
+    assert f"{name or '__index_level_0__'} was the index of a pandas data frame and is left out" in printed
+    assert crcen_command("predict", out, tmp_path / "rows.csv", "--out", scored)[0] == 0
+    assert len(scored.read_text().splitlines()) == 601
+
+
+@pytest.mark.parametrize("name", [None, "customer"])
+def test_the_index_of_pandas_is_left_out_with_a_warning_unless_it_is_asked_for(table, tmp_path, name):
+    stored = name or "__index_level_0__"
+    frame_with_an_index(table, name).to_parquet(tmp_path / "rows.parquet")
+    with pytest.warns(UserWarning, match=f"{stored} of .*rows.parquet was the index of a pandas data frame"):
+        clf = crcen.fit_stream(tmp_path, "y", epochs=1, hidden=(4,), random_state=0)
+    assert list(clf.feature_names_in_) == ["a", "b", "c"]
+    clf = crcen.fit_stream(tmp_path, "y", epochs=1, hidden=(4,), features=["a", stored], random_state=0)
+    assert list(clf.feature_names_in_) == ["a", stored]

@@ -11,10 +11,10 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from crcen._support.extras import need
 from crcen.exceptions import CrcenError, DataUnavailable, InvalidInput
+from crcen.scale.arrow_columns import index_columns, kind_of, labels_of, numbers_of
 from crcen.scale.chunks import Chunk, Stretch, plan_blocks, reading_order
 
 __all__ = ["ArrowSource", "parquet_files"]
@@ -171,14 +171,21 @@ class ArrowSource:
     def _check_columns(self, name: str, schema: Any) -> None:
         wanted = [self._target, *([self._weight] if self._weight else [])]
         if not self._features:
-            self._features = tuple(column for column in schema.names if column not in wanted)
+            left_out = [column for column in index_columns(schema) if column not in wanted]
+            if left_out:
+                message = (
+                    f"{', '.join(left_out)} of {name} was the index of a pandas data frame and is left out; "
+                    f"features=[…] chooses columns."
+                )
+                warnings.warn(message, UserWarning, stacklevel=6)
+            self._features = tuple(column for column in schema.names if column not in {*wanted, *left_out})
         if not self._features:
             raise InvalidInput(f"{name} holds no column but {', '.join(wanted)}: there is nothing to learn from.")
         for column in (*wanted, *self._features):
             if column not in schema.names:
                 listed = ", ".join(schema.names[:8]) + (", …" if len(schema.names) > 8 else "")
                 raise InvalidInput(f"{name} has no column {column!r}; it has {listed}.")
-            kind, written = _kind(schema.field(column).type), str(schema.field(column).type)
+            kind, written = kind_of(schema.field(column).type), str(schema.field(column).type)
             first_kind, first_seen = self._kinds.setdefault(column, (kind, f"{written} in {name}"))
             if kind != first_kind:
                 raise InvalidInput(f"column {column!r} is {written} in {name}, but {first_seen}; write both alike.")
@@ -285,9 +292,9 @@ class ArrowSource:
         n = batch.num_rows
         X = np.empty((n, len(self._features)), order="F")
         for j, column in enumerate(self._features):
-            X[:, j] = _numbers(batch.column(column))
-        weight = _numbers(batch.column(self._weight)).astype(np.float64) if self._weight else np.ones(n)
-        return Chunk(X, _labels(batch.column(self._target), self._target, name), weight, name)
+            X[:, j] = numbers_of(batch.column(column))
+        weight = numbers_of(batch.column(self._weight)).astype(np.float64) if self._weight else np.ones(n)
+        return Chunk(X, labels_of(batch.column(self._target), self._target, name), weight, name)
 
 
 def _record_batches(fragment: Any, columns: list[str], schema: Any) -> Iterator[Any]:
@@ -357,35 +364,3 @@ def _naming(name: str) -> Iterator[None]:
     except (OSError, ValueError, TypeError, NotImplementedError) as error:  # pyarrow's own errors are among these
         said = " ".join(str(error).split())[:160]
         raise DataUnavailable(f"{name} cannot be read: {said}") from error
-
-
-def _kind(arrow_type: Any) -> str:
-    import pyarrow.types as types
-
-    if types.is_boolean(arrow_type) or types.is_integer(arrow_type) or types.is_floating(arrow_type):
-        return "number"
-    if types.is_decimal(arrow_type):
-        return "number"
-    value = arrow_type.value_type if types.is_dictionary(arrow_type) else arrow_type
-    return "text" if types.is_string(value) or types.is_large_string(value) else str(value)
-
-
-def _numbers(column: Any) -> NDArray[Any]:
-    import pyarrow as pa
-
-    if pa.types.is_boolean(column.type) or pa.types.is_decimal(column.type):
-        column = column.cast(pa.float64()) if pa.types.is_decimal(column.type) else column.cast(pa.int8())
-    numbers: NDArray[Any] = column.to_numpy(zero_copy_only=False)
-    return numbers
-
-
-def _labels(column: Any, target: str, name: str) -> NDArray[Any]:
-    import pyarrow as pa
-
-    if column.null_count:
-        raise InvalidInput(
-            f"column {target!r} of {name} has {column.null_count} missing labels; drop those rows first."
-        )
-    if pa.types.is_dictionary(column.type):
-        column = column.dictionary_decode()
-    return np.asarray(column.to_numpy(zero_copy_only=False))

@@ -10,6 +10,7 @@ from crcen._support.whole_files import check_place
 from crcen.exceptions import DataUnavailable, InvalidParameter
 from crcen.files.saving import save
 from crcen.models.classifier import CRCENClassifier
+from crcen.scale.arrow_columns import index_columns
 from crcen.scale.arrow_source import parquet_files
 from crcen.scale.ray.fit import fit_ray
 from crcen.scale.stream import fit_stream
@@ -35,6 +36,8 @@ class FilesFit:
         How long that took.
     path : Path or None
         Where the model was saved.
+    notes : tuple of str
+        What a person should know.
     """
 
     model: CRCENClassifier
@@ -43,6 +46,7 @@ class FilesFit:
     engine: str
     seconds: float
     path: Path | None = None
+    notes: tuple[str, ...] = ()
 
     def to_dict(self) -> dict[str, Any]:
         """Plain values, ready for JSON."""
@@ -59,6 +63,7 @@ class FilesFit:
             "loss_curve": model.loss_curve_.tolist(),
             "engine": self.engine,
             "seconds": self.seconds,
+            "notes": list(self.notes),
             "path": None if self.path is None else str(self.path),
         }
 
@@ -72,6 +77,7 @@ class FilesFit:
             f"Trained   {model.n_iter_} epochs by {self.engine} in {self.seconds:.0f} s; last loss "
             f"{model.loss_curve_[-1]:.5f}",
             f"Key equation on these rows: residual {model.key_equation_.residual:.1e}, by construction.",
+            *(f"Note: {note}." for note in self.notes),
             "No row was held out, so nothing here says how good it is: crcen evaluate on other rows does.",
         ]
         if self.path is not None:
@@ -129,13 +135,16 @@ def fit_files(
     if out is not None:
         check_place(out, data)
     start = time.perf_counter()
-    names, label_type = _columns(data, target)
+    schema = _schema(data, target)
+    names, label_type = list(schema.names), schema.field(target).type
     unknown = sorted(set(drop) - set(names))
     if unknown:
         raise InvalidParameter(f"there is no column {', '.join(unknown)} to leave out; there are {', '.join(names)}.")
+    index = [name for name in index_columns(schema) if name not in {target, *drop}]
+    notes = [f"{name} was the index of a pandas data frame and is left out" for name in index]
     settings: dict[str, Any] = {
         "epochs": epochs,
-        "features": [name for name in names if name not in {target, *drop}],
+        "features": [name for name in names if name not in {target, *drop, *index}],
         "pos_label": None if positive is None else _as_label(positive, label_type),
         "random_state": random_state,
         "verbose": verbose,
@@ -147,11 +156,11 @@ def fit_files(
     seconds = time.perf_counter() - start
     path = save(model, out) if out is not None else None
     trained_by = f"{workers} workers of Ray" if engine == "ray" else "one process"
-    return FilesFit(model, str(data), target, trained_by, seconds, path)
+    return FilesFit(model, str(data), target, trained_by, seconds, path, tuple(notes))
 
 
-def _columns(data: str | Path, target: str) -> tuple[list[str], Any]:
-    """Columns of the first file, and the type of the target's."""
+def _schema(data: str | Path, target: str) -> Any:
+    """Columns of the first file, the target among them."""
     pq = need("pyarrow.parquet", "tables")
     first = parquet_files(data)[0]
     try:
@@ -160,7 +169,7 @@ def _columns(data: str | Path, target: str) -> tuple[list[str], Any]:
         raise DataUnavailable(f"{first} cannot be read as Parquet: {' '.join(str(error).split())[:160]}") from error
     if target not in schema.names:
         raise InvalidParameter(f"{first} has no column {target!r}; it has {', '.join(schema.names[:12])}.")
-    return list(schema.names), schema.field(target).type
+    return schema
 
 
 def _as_label(text: str, label_type: Any) -> Any:
