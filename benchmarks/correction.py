@@ -79,7 +79,7 @@ def main() -> None:
         for method in PROBABILITIES:
             with warnings.catch_warnings(record=True) as caught:
                 warnings.simplefilter("always", UserWarning)
-                model = crcen.PosteriorCorrection(classifier, method=method).fit(train.X, train.y)
+                model = crcen.PosteriorCorrection(classifier, method=method, price=None).fit(train.X, train.y)
                 star = star or ("*" if any("prior shift" in str(w.message) for w in caught) else "")
                 if method == "shift":
                     cells += [

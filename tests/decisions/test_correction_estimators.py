@@ -124,7 +124,7 @@ def test_the_corrected_loss_is_near_bayes_where_the_raw_one_is_far(sim2, estimat
 def test_what_the_settings_say(few, estimator, factor):
     """60 positives and 300 negatives: "balanced" is 5."""
     X, y = few
-    assert PosteriorCorrection(estimator).fit(X, y).odds_factor_ == pytest.approx(factor)
+    assert PosteriorCorrection(estimator, price=None).fit(X, y).odds_factor_ == pytest.approx(factor)
 
 
 def test_catboost_settings(few):
@@ -138,7 +138,7 @@ def test_catboost_settings(few):
         ({"auto_class_weights": "SqrtBalanced"}, np.sqrt(5.0)),
         ({}, 1.0),
     ):
-        model = PosteriorCorrection(catboost.CatBoostClassifier(**quiet, **settings)).fit(X, y)
+        model = PosteriorCorrection(catboost.CatBoostClassifier(**quiet, **settings), price=None).fit(X, y)
         assert model.odds_factor_ == pytest.approx(factor)
 
 
@@ -178,13 +178,52 @@ def test_the_price_alone_decides(few):
     np.testing.assert_allclose(common.predict_proba(X)[:, 1], p)
 
 
+@pytest.mark.parametrize(
+    "estimator",
+    [
+        LogisticRegression(class_weight="balanced"),
+        lgbm(scale_pos_weight=7),
+        with_sampler(under.RandomUnderSampler(sampling_strategy=0.5, random_state=0), LogisticRegression()),
+        imblearn_ensemble.BalancedBaggingClassifier(LogisticRegression(), n_estimators=3, random_state=0),
+        CRCENClassifier(Budget(9), hidden=(), random_state=0),
+        make_pipeline(StandardScaler(), CRCENClassifier(Budget(9), hidden=(), random_state=0)),
+    ],
+    ids=["balanced", "lightgbm", "under-sampling", "bagging", "ours", "ours in a pipeline"],
+)
+def test_without_a_price_it_decides_as_the_classifier_that_was_trained(few, estimator):
+    """The weight that is taken out of the probabilities is the price of the decision: not ½, which finds few."""
+    X, y = few
+    model = PosteriorCorrection(estimator).fit(X, y)
+    own = model.estimator_.predict(X)
+    assert np.array_equal(model.predict(X), own)
+    assert (model.predict_proba(X)[:, 1] > 0.5).sum() < own.sum()
+    first = PosteriorCorrection(estimator).fit(X, np.where(y == 1, "fraud", "ok"))  # the rare class sorts first
+    assert np.array_equal(first.predict(X), first.estimator_.predict(X))
+
+
+def test_the_price_of_training_from_the_other_class(few):
+    X, y = few
+    for estimator in (LogisticRegression(class_weight="balanced"), CRCENClassifier(Budget(9), hidden=())):
+        model = PosteriorCorrection(estimator, pos_label=0).fit(X, y)
+        assert model.price_.cost_ratio < 1.0
+        assert np.array_equal(model.predict(X), model.estimator_.predict(X))
+
+
+def test_no_price_and_no_weight_is_said(few):
+    X, y = few
+    with pytest.warns(UserWarning, match=r"no price was given .* predict decides at ½") as caught:
+        model = PosteriorCorrection(LogisticRegression()).fit(X, y)
+    assert caught[0].filename == __file__
+    assert np.array_equal(model.predict(X), model.estimator_.predict(X))
+
+
 def test_a_sampler_given_here_is_one_in_a_pipeline(few):
     X, y = few
     sampler = under.RandomUnderSampler(random_state=3)
     here = PosteriorCorrection(LogisticRegression(), sampling=sampler).fit(X, y)
     there = PosteriorCorrection(with_sampler(sampler, LogisticRegression())).fit(X, y)
     stated = PosteriorCorrection(with_sampler(sampler, LogisticRegression()), sampling=0.5).fit(X, y)
-    ignored = PosteriorCorrection(with_sampler(sampler, LogisticRegression()), sampling=None).fit(X, y)
+    ignored = PosteriorCorrection(with_sampler(sampler, LogisticRegression()), sampling=None, price=None).fit(X, y)
     assert here.odds_factor_ == there.odds_factor_ == pytest.approx(5.0)
     assert stated.odds_factor_ == pytest.approx(5.0)
     assert ignored.odds_factor_ == 1.0
@@ -272,7 +311,7 @@ def test_sample_weights_are_passed_on(few):
     piped = PosteriorCorrection(make_pipeline(StandardScaler(), LogisticRegression(class_weight={1: 3})))
     plain, weighted = (clone(piped).fit(X, y, sample_weight=w) for w in (None, weights))
     assert not np.allclose(plain.predict_proba(X), weighted.predict_proba(X))
-    PosteriorCorrection(method="temperature", cv=3).fit(X, y, sample_weight=weights)
+    PosteriorCorrection(method="temperature", cv=3, price=None).fit(X, y, sample_weight=weights)
 
 
 def test_balanced_under_sample_weights_is_counted_where_all_agree(few):
@@ -373,7 +412,7 @@ def test_bad_rows(few):
     with pytest.raises(InvalidInput, match="every row of class 1 has sample_weight 0"):
         PosteriorCorrection().fit(X, y, sample_weight=(y == 0).astype(float))
     with pytest.raises(InvalidInput, match="cv=999"):
-        PosteriorCorrection(method="isotonic", cv=999).fit(X, y)
+        PosteriorCorrection(method="isotonic", cv=999, price=None).fit(X, y)
     with pytest.raises(InvalidParameter, match="takes no sample_weight"):
         PosteriorCorrection(NoWeights()).fit(X, y, sample_weight=np.ones(len(y)))
     with pytest.raises(ValueError, match="NaN"):

@@ -6,8 +6,8 @@ from sklearn.utils.estimator_checks import parametrize_with_checks
 from crcen import PosteriorCorrection
 
 LIGHT = [
-    PosteriorCorrection(LogisticRegression(max_iter=50)),
-    PosteriorCorrection(LogisticRegression(max_iter=50), method="isotonic", cv=2),
+    PosteriorCorrection(LogisticRegression(max_iter=50), price=None),
+    PosteriorCorrection(LogisticRegression(max_iter=50), method="isotonic", cv=2, price=None),
 ]
 
 

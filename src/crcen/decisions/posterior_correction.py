@@ -13,7 +13,7 @@ from sklearn.model_selection import check_cv
 from sklearn.utils import _safe_indexing, get_tags, indexable
 from sklearn.utils.validation import _check_y, check_is_fitted, has_fit_parameter
 
-from crcen.decisions.applied_weighting import balancing_counts, samplers_of, weight_ratio, why_no_shift
+from crcen.decisions.applied_weighting import balancing_counts, final_step, samplers_of, weight_ratio, why_no_shift
 from crcen.decisions.correction import check_columns, divide_odds
 from crcen.decisions.recorded_sampling import unwatch_samplers, watch_samplers
 from crcen.exceptions import InvalidInput, InvalidParameter
@@ -21,7 +21,7 @@ from crcen.models.atomic import all_or_nothing
 from crcen.models.probability import PROBABILITIES, apply_map, fit_map
 from crcen.models.validation import check_choice, check_labels, check_weights, positive_label
 from crcen.theory.decision import sigmoid
-from crcen.theory.specs import positive_number
+from crcen.theory.specs import CostRatio, positive_number
 from crcen.theory.weighting import resolve
 
 __all__ = ["PosteriorCorrection"]
@@ -53,9 +53,12 @@ class PosteriorCorrection(ClassifierMixin, MetaEstimatorMixin, BaseEstimator):
         ``"shift"`` is the exact algebra alone. The others also calibrate on out-of-fold rows (see docs/probabilities):
         use them where a prior shift cannot be right, as for boosted votes (EasyEnsemble, RUSBoost), synthetic rows
         (SMOTE, ADASYN) and class-weighted trees; ``fit`` warns of these.
-    price : None, float, Lam, Alpha, CostRatio, Budget, "balanced", default=None
+    price : "training", None, float, Lam, Alpha, CostRatio, Budget, "balanced", default="training"
         What a miss is worth in the decision of ``predict``, resolved on the natural counts: positive where the natural
-        probability is above 1 − λ. ``None`` is λ = ½. It has nothing to do with the weighting of the training.
+        probability is above 1 − λ. ``"training"`` is the weight that was undone (``odds_factor_``), so that
+        ``predict`` decides as the weighted classifier did; for a classifier of this library it is the price that it
+        was given. Where training had no weight at all, ``fit`` warns that ``predict`` decides at ½. ``None`` is λ = ½
+        on purpose.
     cv : int, splitter or iterable, default=5
         Out-of-fold rows of the calibrating methods.
     pos_label : default=None
@@ -92,7 +95,7 @@ class PosteriorCorrection(ClassifierMixin, MetaEstimatorMixin, BaseEstimator):
         weighting: Any = "auto",
         sampling: Any = "auto",
         method: str = "shift",
-        price: Any = None,
+        price: Any = "training",
         cv: Any = 5,
         pos_label: Any = None,
     ) -> None:
@@ -127,11 +130,12 @@ class PosteriorCorrection(ClassifierMixin, MetaEstimatorMixin, BaseEstimator):
         self.pos_label_ = positive_label(self.pos_label, self.classes_, labels, weights)
         self._check_parameters()
         order = 1 if self._positive_is_last() else -1
-        self.price_ = resolve(self.price, *self._counts(labels, weights)[::-order])
         given = None if sample_weight is None else weights
         fitted = self._fit_one(X, labels, given)
         self.estimator_ = fitted.estimator
         self.odds_factor_ = float(fitted.factor**order)
+        price = self._price_of_training() if _is_training(self.price) else self.price
+        self.price_ = resolve(price, *self._counts(labels, weights)[::-order])
         for name in ("n_features_in_", "feature_names_in_"):
             if hasattr(fitted.estimator, name):
                 setattr(self, name, getattr(fitted.estimator, name))
@@ -175,6 +179,8 @@ class PosteriorCorrection(ClassifierMixin, MetaEstimatorMixin, BaseEstimator):
 
     def _check_parameters(self) -> None:
         """Refuse what has no meaning before anything is fitted."""
+        if not _is_training(self.price):
+            resolve(self.price, 1.0, 1.0)
         check_choice(self, "method", PROBABILITIES)
         if not hasattr(self._given_estimator(), "predict_proba"):
             raise InvalidParameter(f"estimator must have predict_proba: got {type(self.estimator).__name__}.")
@@ -192,6 +198,21 @@ class PosteriorCorrection(ClassifierMixin, MetaEstimatorMixin, BaseEstimator):
             raise InvalidParameter(
                 f"a weighting dict needs one weight for each of {listed}: got {dict(self.weighting)!r}."
             )
+
+    def _price_of_training(self) -> CostRatio:
+        """The price at which the fitted classifier decides by itself."""
+        own = getattr(final_step(self.estimator_), "weighting_", None)
+        if own is not None:  # ours: natural probabilities, decided at the price it was given
+            same = final_step(self.estimator_).pos_label_ == self.pos_label_
+            return CostRatio(own.cost_ratio if same else 1.0 / own.cost_ratio)
+        if self.odds_factor_ == 1.0:
+            warnings.warn(
+                "no price was given and the estimator was trained without a weight, so predict decides at ½, where a "
+                "rare class is seldom found; give price=, such as Budget(10), or price=None for ½ on purpose.",
+                UserWarning,
+                stacklevel=4,
+            )
+        return CostRatio(self.odds_factor_)
 
     def _given_estimator(self) -> Any:
         return LogisticRegression() if self.estimator is None else self.estimator
@@ -296,6 +317,10 @@ class _Fitted:
 
     def natural_logits(self, X: Any, limit: float) -> Array:
         return np.clip(self.weighted_logits(X), -limit, limit) - np.log(self.factor)
+
+
+def _is_training(price: Any) -> bool:
+    return isinstance(price, str) and price == "training"
 
 
 def _weight_argument(estimator: Any, weights: Array | None) -> dict[str, Array]:
