@@ -7,6 +7,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from crcen.exceptions import InvalidInput, InvalidParameter
+from crcen.report.encoded_rows import EncodedRows, encoded_rows
 from crcen.theory.rows import check_probabilities, check_row_weights, class_totals
 from crcen.theory.weighting import Budget, ClassWeighting, resolve
 
@@ -43,6 +44,8 @@ class Evidence:
         The price the model was trained or set for; cost ratio 1 where it names none, with the counts of these rows.
     has_price : bool
         Whether the model names a price itself.
+    encoded : EncodedRows or None
+        The rows as the network of a table classifier sees them; None for other models.
     """
 
     model: Any
@@ -57,6 +60,7 @@ class Evidence:
     q: Array | None
     weighting: ClassWeighting
     has_price: bool
+    encoded: EncodedRows | None = None
 
     @property
     def n_rows(self) -> int:
@@ -117,13 +121,15 @@ def gather(model: Any, X: Any, y: Any, sample_weight: Any = None) -> Evidence:
         If rows, labels, weights or probabilities cannot be used.
     """
     classes = _classes(model)
-    X, columns = _rows(X)
+    X, columns = _rows(X, model)
     labels = _labels(y, len(X), classes)
     weights = check_row_weights(sample_weight, labels.size)
     pos_label = _positive_label(model, classes, labels, weights)
     target = labels == pos_label
     n_pos, n_neg = class_totals(target, weights)
     column = positive_column(model, pos_label)
+    encoded = encoded_rows(model, X)
+    asked, rows = (model, X) if encoded is None else (encoded.estimator, encoded.X)
     has_price = isinstance(getattr(model, "weighting_", None), ClassWeighting)
     return Evidence(
         model=model,
@@ -134,12 +140,13 @@ def gather(model: Any, X: Any, y: Any, sample_weight: Any = None) -> Evidence:
         target=target,
         weights=weights,
         is_weighted=sample_weight is not None,
-        p=_probabilities(model.predict_proba(X), column, labels.size, "predict_proba"),
-        q=_probabilities(model.weighted_proba(X), column, labels.size, "weighted_proba")
-        if hasattr(model, "weighted_proba")
+        p=_probabilities(asked.predict_proba(rows), column, labels.size, "predict_proba"),
+        q=_probabilities(asked.weighted_proba(rows), column, labels.size, "weighted_proba")
+        if hasattr(asked, "weighted_proba")
         else None,
         weighting=model.weighting_ if has_price else resolve(Budget(1.0), n_pos, n_neg),
         has_price=has_price,
+        encoded=encoded,
     )
 
 
@@ -157,8 +164,8 @@ def _classes(model: Any) -> NDArray[Any]:
     return classes
 
 
-def _rows(X: Any) -> tuple[Any, tuple[str, ...]]:
-    """X with rows that can be taken by position, and a name for each column."""
+def _rows(X: Any, model: Any) -> tuple[Any, tuple[str, ...]]:
+    """X with rows that can be taken by position, and a name for each column; an array's may be the model's own."""
     if not hasattr(X, "iloc") and hasattr(X, "to_pandas"):
         X = X.to_pandas()
     if hasattr(X, "iloc") and hasattr(X, "columns"):
@@ -166,6 +173,9 @@ def _rows(X: Any) -> tuple[Any, tuple[str, ...]]:
     X = np.asarray(X)
     if X.ndim != 2:
         raise InvalidInput(f"X must be a table of rows and columns, got an array of shape {X.shape}")
+    names = getattr(model, "feature_names_in_", ())
+    if len(names) == X.shape[1]:
+        return X, tuple(str(name) for name in names)
     return X, tuple(f"column {number}" for number in range(1, X.shape[1] + 1))
 
 

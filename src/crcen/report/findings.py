@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 
 import numpy as np
 from numpy.typing import NDArray
@@ -36,9 +36,9 @@ class Finding:
     title : str
         What would be wrong.
     status : str
-        "warning", "passed", or "not applicable".
+        "warning", "passed", or "unknown" where the check cannot be made.
     measured : str
-        What was found; where it is not applicable, why.
+        What was found; where it is unknown, why.
     limit : str
         From where on it is a warning.
     advice : str
@@ -51,6 +51,18 @@ class Finding:
     measured: str
     limit: str
     advice: str
+
+    @property
+    def sentence(self) -> str:
+        """The outcome in words: what is wrong and what to try, what was measured, or why nobody can say."""
+        if self.status == "warning":
+            return f"{self.title}: {self.measured}. {self.advice}"
+        start = "No warning" if self.status == "passed" else "Cannot be judged"
+        return f"{start} ({self.title.lower()}): {self.measured}."
+
+    def to_dict(self) -> dict[str, str]:
+        """Plain values, ready for JSON."""
+        return {**asdict(self), "sentence": self.sentence}
 
 
 def examine(
@@ -93,7 +105,7 @@ def examine(
 
 
 def _finding(code: str, title: str, is_warning: bool | None, measured: str, limit: str, advice: str) -> Finding:
-    status = {True: "warning", False: "passed", None: "not applicable"}[is_warning]
+    status = {True: "warning", False: "passed", None: "unknown"}[is_warning]
     return Finding(code, title, status, measured, limit, advice)
 
 
@@ -207,11 +219,13 @@ def _share_moved(evidence: Evidence) -> tuple[bool, str]:
 def _kept_scores(evidence: Evidence) -> tuple[Array, Array] | None:
     """Out-of-fold scores and those of these rows, on one scale, where the model has both."""
     kept = kept_by(evidence.model, "oof_decision_function_")
-    if kept is None or not hasattr(evidence.model, "decision_function"):
+    encoded = evidence.encoded
+    asked, rows = (evidence.model, evidence.X) if encoded is None else (encoded.estimator, encoded.X)
+    if kept is None or not hasattr(asked, "decision_function"):
         return None
     before = np.asarray(kept, dtype=np.float64)
     before = before[np.isfinite(before)]
-    return (before, np.asarray(evidence.model.decision_function(evidence.X), dtype=np.float64)) if before.size else None
+    return (before, np.asarray(asked.decision_function(rows), dtype=np.float64)) if before.size else None
 
 
 def _score_distance(one: Array, other: Array) -> tuple[float, float]:

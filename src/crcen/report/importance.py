@@ -1,5 +1,6 @@
 """Which columns matter: how much worse the probabilities get when a column is shuffled, with intervals."""
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -88,8 +89,7 @@ def permutation_importance(evidence: Evidence, random_state: int = 0) -> Importa
     """
     rng = np.random.default_rng(random_state)
     rows, weights = _chosen_rows(evidence, rng)
-    X = evidence.X.iloc[rows] if hasattr(evidence.X, "iloc") else evidence.X[rows]
-    encoded = _encoded(evidence, X)
+    answers_shuffled = _by_table(evidence, rows) if evidence.encoded is None else _by_encoding(evidence, rows)
     target, p = evidence.target[rows], evidence.p[rows]
     column = positive_column(evidence.model, evidence.pos_label)
     before = log_losses_of(target, p)
@@ -100,12 +100,8 @@ def permutation_importance(evidence: Evidence, random_state: int = 0) -> Importa
     for number, name in enumerate(evidence.columns):
         increases = []
         for order in orders:
-            after = (
-                evidence.model.predict_proba(_shuffled(X, number, order))
-                if encoded is None
-                else encoded.answer(number, order)
-            )
-            increases.append(log_losses_of(target, np.asarray(after, dtype=np.float64)[:, column]) - before)
+            after = np.asarray(answers_shuffled(number, order), dtype=np.float64)[:, column]
+            increases.append(log_losses_of(target, after) - before)
         found.append(_importance(name, np.mean(increases, axis=0), weights))
     found.sort(key=lambda one: -one.increase)
     share = float(weights[target].sum() / weights.sum())
@@ -131,36 +127,25 @@ def _chosen_rows(evidence: Evidence, rng: np.random.Generator) -> tuple[NDArray[
     return np.concatenate(parts), np.concatenate(weights)
 
 
-@dataclass(frozen=True)
-class _EncodedRows:
-    """Rows encoded once by a model that encodes each column by itself, row by row.
-
-    Shuffling the numbers that come of a column is then the same as shuffling the column, and much quicker.
-    """
-
-    X: Array
-    blocks: tuple[slice, ...]
-    predict_proba: Any
-
-    def answer(self, number: int, order: NDArray[np.int64]) -> Any:
-        """Probabilities after a column was put into another order."""
-        shuffled = self.X.copy()
-        shuffled[:, self.blocks[number]] = self.X[order, self.blocks[number]]
-        return self.predict_proba(shuffled)
+def _by_table(evidence: Evidence, rows: NDArray[np.int64]) -> Callable[[int, NDArray[np.int64]], Any]:
+    """A function that gives the model's answers after a column of the table was put into another order."""
+    X = evidence.X.iloc[rows] if hasattr(evidence.X, "iloc") else evidence.X[rows]
+    return lambda number, order: evidence.model.predict_proba(_shuffled(X, number, order))
 
 
-def _encoded(evidence: Evidence, X: Any) -> _EncodedRows | None:
-    """The rows as the inner estimator of a table classifier sees them; None for other models."""
-    model = evidence.model
-    if not all(hasattr(model, name) for name in ("encode", "columns_", "estimator_")):
-        return None
-    blocks, start = {}, 0
-    for column in model.columns_:
-        blocks[column.name] = slice(start, start + len(column.encoded_names))
-        start = blocks[column.name].stop
-    unused = slice(0, 0)
-    own = tuple(blocks.get(name, unused) for name in evidence.columns)
-    return _EncodedRows(model.encode(X).X, own, model.estimator_.predict_proba)
+def _by_encoding(evidence: Evidence, rows: NDArray[np.int64]) -> Callable[[int, NDArray[np.int64]], Any]:
+    """The same where columns are encoded one by one: to shuffle what comes of a column is the same, and quicker."""
+    encoded = evidence.encoded
+    assert encoded is not None
+    X, unused = encoded.X[rows], slice(0, 0)
+    blocks = [encoded.columns[name].block if name in encoded.columns else unused for name in evidence.columns]
+
+    def answer(number: int, order: NDArray[np.int64]) -> Any:
+        shuffled = X.copy()
+        shuffled[:, blocks[number]] = X[order, blocks[number]]
+        return encoded.estimator.predict_proba(shuffled)
+
+    return answer
 
 
 def _shuffled(X: Any, number: int, order: NDArray[np.int64]) -> Any:

@@ -116,8 +116,10 @@ def _worth(rows: Mapping[str, Any], quality: Mapping[str, Any]) -> str:
 
 def _warnings(findings: Sequence[Finding]) -> str:
     codes = [finding.code for finding in findings if finding.status == "warning"]
-    looked = sum(finding.status != "not applicable" for finding in findings)
+    unknown = [finding.code for finding in findings if finding.status == "unknown"]
+    looked = len(findings) - len(unknown)
+    left = f" {len(unknown)} could not be made ({', '.join(unknown)})." if unknown else ""
     if not codes:
-        return f"All {looked} checks passed."
+        return f"{f'All {looked}' if not unknown else looked} checks passed.{left}"
     named = ", ".join(codes)
-    return f"{len(codes)} of {looked} checks warn ({named}): read the warnings before using these figures."
+    return f"{len(codes)} of {looked} checks warn ({named}): read the warnings before using these figures.{left}"

@@ -146,6 +146,8 @@ def scored_rows(
             scores.append(p[known])
             done(len(p))
     y, p = model.classes_[np.concatenate(labels)] == model.pos_label_, np.concatenate(scores)
+    if not len(y):
+        raise InvalidInput(f"{source.name} has no row with a value of {target}.")
     if not y.any() or y.all():
         raise InvalidInput(
             f"an evaluation needs rows of both classes: {source.name} has {int(y.sum())} of {model.pos_label_} among "

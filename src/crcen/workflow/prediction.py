@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
     import pandas as pd
 
-__all__ = ["CHUNK_ROWS", "Oddities", "TablePredictions", "predict_table", "scored_chunks"]
+__all__ = ["CHUNK_ROWS", "Oddities", "TablePredictions", "model_rows", "predict_table", "scored_chunks"]
 
 Array = NDArray[np.float64]
 
@@ -68,17 +68,27 @@ class Oddities:
         return said
 
 
+def model_rows(model: Any, frame: "pd.DataFrame", ignored: set[str]) -> Any:
+    """The columns of a table that a model takes, of a type that it takes; one sentence where columns are missing."""
+    is_table = isinstance(model, TableClassifier)
+    names = [column.name for column in model.columns_] if is_table else getattr(model, "feature_names_in_", None)
+    names = [name for name in frame.columns if name not in ignored] if names is None else list(names)
+    absent = [name for name in names if name not in frame.columns]
+    if absent:
+        raise InvalidInput(
+            f"the table lacks {len(absent)} of the {len(names)} columns that the model needs: {', '.join(absent)}."
+        )
+    if is_table:
+        return frame[names]
+    numbers = frame[names].apply(_as_numbers)
+    return numbers if hasattr(model, "feature_names_in_") else numbers.to_numpy()
+
+
 def _positive_probabilities(model: Any, frame: "pd.DataFrame", odd: Oddities, ignored: set[str]) -> Array:
     """Posterior of the positive class for a chunk, its oddities counted."""
     column = int(np.flatnonzero(model.classes_ == model.pos_label_)[0])
     if not isinstance(model, TableClassifier):
-        names = list(getattr(model, "feature_names_in_", [n for n in frame.columns if n not in ignored]))
-        absent = [name for name in names if name not in frame.columns]
-        if absent:
-            raise InvalidInput(f"the table lacks columns that the model needs: {', '.join(absent)}.")
-        numbers = frame[names].apply(_as_numbers)
-        X = numbers if hasattr(model, "feature_names_in_") else numbers.to_numpy()
-        return model.predict_proba(X)[:, column]
+        return model.predict_proba(model_rows(model, frame, ignored))[:, column]
     encoded = model.encode(frame)
     odd.add(encoded, ignored)
     return model.estimator_.predict_proba(encoded.X)[:, column]

@@ -1,12 +1,14 @@
-"""report_table: the HTML report of a model on labelled rows of a table."""
+"""report_table: the HTML report of a model on labelled rows of a table, and the outcome of its checks."""
 
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import crcen
+from crcen import InvalidInput
 from crcen._support.whole_files import check_place
 from crcen.workflow.inputs import labels_as, model_of, source_of, target_of
+from crcen.workflow.prediction import model_rows
 from crcen.workflow.progress import busy
 
 __all__ = ["TableReport", "report_table"]
@@ -14,7 +16,7 @@ __all__ = ["TableReport", "report_table"]
 
 @dataclass(frozen=True)
 class TableReport:
-    """Where a report was written; prints itself.
+    """Where a report was written and what its checks found; prints itself.
 
     Parameters
     ----------
@@ -22,20 +24,44 @@ class TableReport:
         The HTML file.
     n_rows : int
         Rows it is about.
+    findings : tuple of Finding
+        Every check with its outcome, by code.
     notes : tuple of str
         What was odd about the table.
     """
 
     path: Path
     n_rows: int
+    findings: tuple[Any, ...] = ()
     notes: tuple[str, ...] = ()
+
+    @property
+    def warnings(self) -> tuple[Any, ...]:
+        """The checks that warn."""
+        return tuple(finding for finding in self.findings if finding.status == "warning")
 
     def to_dict(self) -> dict[str, Any]:
         """Plain values, ready for JSON."""
-        return {"path": str(self.path), "rows": self.n_rows, "notes": list(self.notes)}
+        return {
+            "path": str(self.path),
+            "rows": self.n_rows,
+            "warnings": [finding.code for finding in self.warnings],
+            "findings": [finding.to_dict() for finding in self.findings],
+            "notes": list(self.notes),
+        }
 
     def __str__(self) -> str:
-        return "\n".join([*(f"Note: {note}." for note in self.notes), f"{self.n_rows:,} rows, written to {self.path}"])
+        lines = [f"Note: {note}." for note in self.notes]
+        for finding in self.findings:
+            lines.append(f"{finding.code}  {finding.status:<8} {finding.title}: {finding.measured}")
+            if finding.status == "warning":
+                lines.append(f"{'try':>15}  {finding.advice}")
+        counts = ", ".join(
+            f"{sum(finding.status == status for finding in self.findings)} {word}"
+            for status, word in (("warning", "warn"), ("passed", "passed"), ("unknown", "unknown"))
+        )
+        lines.append(f"{self.n_rows:,} rows, {len(self.findings)} checks: {counts}")
+        return "\n".join([*lines, f"Written to {self.path}"])
 
 
 def report_table(
@@ -67,7 +93,12 @@ def report_table(
     Returns
     -------
     TableReport
-        Where it is.
+        Where it is, and what every check found.
+
+    Raises
+    ------
+    InvalidInput, InvalidParameter, DataUnavailable
+        With one sentence.
     """
     check_place(out, model, data)
     model_path = str(model) if isinstance(model, str | Path) else None
@@ -78,9 +109,13 @@ def report_table(
     if not known.all():
         notes.insert(0, f"{int((~known).sum())} rows without a value of {target} were left out")
     frame = frame[known].reset_index(drop=True)
+    if not len(frame):
+        raise InvalidInput(f"{source.name} has no row with a value of {target}.")
     y = model.classes_[labels_as(frame[target], model.classes_, target)]
-    used = [column.name for column in model.columns_] if hasattr(model, "columns_") else frame.columns.drop(target)
+    if len(set(y.tolist())) < 2:
+        raise InvalidInput(f"a report needs rows of both classes: {source.name} has only {y[0]} in {target}.")
+    X = model_rows(model, frame, {target})
     options: dict[str, Any] = {"title": title, "data_name": source.name, "model_path": model_path}
     with busy("writing the report", visible=bool(verbose)):
-        crcen.write_report(model, frame[list(used)], y, out, **options)
-    return TableReport(Path(out), len(frame), tuple(notes))
+        written = crcen.write_report(model, X, y, out, **options)
+    return TableReport(Path(out), len(frame), written.findings, tuple(notes))
