@@ -1,6 +1,8 @@
 """Files as people have them: encodings, separators, compressions, and everything that is wrong with them."""
 
+import csv
 import gzip
+import io
 
 import numpy as np
 import pandas as pd
@@ -9,6 +11,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from crcen import DataUnavailable, InvalidInput, open_table
+from crcen.tables import text_format
 
 ROWS = "name;amount\nZoë;1,5\nÅse;-2,25\nJosé;3\n"
 
@@ -97,7 +100,9 @@ def test_a_header_alone_is_a_table_without_rows(tmp_path):
         ("a.csv", b"a,b,a\n1,2,3\n", InvalidInput, "a stands more than once"),
         ("a.csv", b"1,2.5,3\n4,5,6\n", InvalidInput, "must hold column names: got the numbers 1, 2.5, 3"),
         ("a.csv", b"a,b\n1,2,3\n4,5,6\n", InvalidInput, "2 column names over rows of 3 values"),
-        ("a.csv", b"a,b\n1,2\n4,5,6\n1,2\n", InvalidInput, "Expected 2 fields in line 3, saw 3"),
+        ("a.csv", b"a,b\n1,2\n4,5,6\n1,2\n", InvalidInput, "line 3 of"),
+        ("a.csv", b"a,b\n1,2,3\n4,5\n1,2\n", InvalidInput, "has 3 values under 2 column names"),
+        ("a.csv", b"a,b,c\n1,2,3\n1,2\n1,2,3\n", InvalidInput, "has 2 values under 3 column names"),
         ("a.csv", b'a,b\n1,"2\n3,4\n', InvalidInput, "EOF inside string"),
         ("a.csv", b"a,b,c\n1,2,3\n4,5", DataUnavailable, "ends in the middle of its last row"),
         ("a.csv.gz", gzip.compress(b"a,b\n" + b"1,2\n" * 999, mtime=0)[:40], DataUnavailable, "truncated"),
@@ -112,6 +117,48 @@ def test_what_is_no_table_gets_one_sentence(tmp_path, name, content, error, sent
         open_table(path).read()
     assert sentence in str(caught.value)
     assert "\n" not in str(caught.value)
+
+
+def test_header_lines_of_any_length(tmp_path):
+    names = [f"a gene with a long name {i}" for i in range(20_000)]  # half a megabyte
+    rows = [",".join(names), ",".join(["1"] * 20_000), ",".join(["2"] * 20_000)]
+    table = open_table(written(tmp_path / "a.csv", "\n".join(rows)))
+    assert list(table.columns) == names
+    assert table.read().iloc[:, -1].tolist() == ["1", "2"]
+
+
+def test_a_cell_of_any_length(tmp_path):
+    frame = open_table(written(tmp_path / "a.csv", "a,b\n1," + "x" * 300_000 + "\n2,y\n")).read()
+    assert frame["b"].str.len().tolist() == [300_000, 1]
+
+
+@pytest.mark.parametrize("newline", ["\n", "\r\n", "\r"])
+@pytest.mark.parametrize("encoding", ["utf-8", "latin-1", "utf-16"])
+@pytest.mark.parametrize("block", [7, 1 << 20])
+@pytest.mark.parametrize(("bad", "width"), [("x", 1), ("x,é", 2), ("x,y,z,v", 4), ('x,"y,z",v,w', 4)])
+@pytest.mark.parametrize("position", [1, 40])
+def test_a_row_of_another_width_is_found_wherever_it_stands(
+    tmp_path, monkeypatch, newline, encoding, block, bad, width, position
+):
+    """Among blank lines, quoted separators and line ends, and quotation marks inside of values."""
+    monkeypatch.setattr(text_format, "_BLOCK_BYTES", block)
+    monkeypatch.setattr(text_format, "_SAMPLE_BYTES", 64)
+    good = ["1,2,3", '1,"2, ""quoted""",é', '1,"two\nlines",3', "", "  ", '1,5" pipe,3', "1,,"]
+    rows = ["a,b,c", *(good[i % 7] for i in range(40))]
+    expected = csv.reader(io.StringIO("\n".join(rows), newline=None))
+    n_rows = sum(bool("".join(row).strip()) for row in expected) - 1
+
+    table = open_table(
+        written(tmp_path / "a.csv", newline.join(rows).replace("two\n", f"two{newline}").encode(encoding))
+    )
+    assert (table.n_rows, len(table.read())) == (n_rows, n_rows)
+    assert not table.text.is_line_per_row
+
+    line = 1 + "\n".join(rows[:position]).count("\n") + 1
+    rows.insert(position, bad)
+    text = newline.join([*rows, ""]).replace("two\n", f"two{newline}")
+    with pytest.raises(InvalidInput, match=f"line {line} of .* has {width} values? under 3 column names"):
+        open_table(written(tmp_path / "a.csv", text.encode(encoding)))
 
 
 def test_a_truncated_parquet_file(tmp_path):

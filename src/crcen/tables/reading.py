@@ -3,6 +3,8 @@
 import io
 import shutil
 import tempfile
+import warnings
+from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -53,7 +55,7 @@ def _one_sentence(path: Path) -> Iterator[None]:
         yield
     except (DataUnavailable, InvalidInput):
         raise
-    except pd.errors.ParserError as error:
+    except (pd.errors.ParserError, pd.errors.ParserWarning) as error:
         said = " ".join(str(error).split()).removeprefix("Error tokenizing data. C error: ")
         raise InvalidInput(f"{path} cannot be read as a table: {said}; repair that line.") from error
     except pa.ArrowInvalid as error:
@@ -77,7 +79,7 @@ class TableFile:
     columns : tuple of str
         Its column names.
     n_rows : int or None
-        Rows, about so many in a text file.
+        Rows.
     compression : {"gzip", "zstd", None}
         Of the whole file.
     text : TextFormat or None
@@ -128,8 +130,9 @@ class TableFile:
                 dtype=str,
                 na_values=_MISSING,
                 chunksize=n_rows,
+                low_memory=False,  # else pandas cuts a chunk again and joins its columns one by one
             )
-            for chunk in reader:
+            while (chunk := _next_chunk(reader)) is not None:
                 if text.decimal == ",":
                     for name in chunk.columns:
                         chunk[name] = chunk[name].str.replace(r"^\s*([+-]?\d+),(\d+)\s*$", r"\1.\2", regex=True)
@@ -146,6 +149,15 @@ class TableFile:
                 yield pa.Table.from_batches([batch]).to_pandas(ignore_metadata=True)
             if is_empty:
                 yield parquet.schema_arrow.empty_table().to_pandas(ignore_metadata=True)
+
+
+def _next_chunk(reader: Any) -> DataFrame | None:
+    """The next rows of a text file; what pandas only warns of is an error here, since values would be lost."""
+    import pandas as pd
+
+    with warnings.catch_warnings():
+        warnings.simplefilter("error", pd.errors.ParserWarning)
+        return next(reader, None)
 
 
 def open_table(path: str | Path) -> TableFile:
@@ -199,7 +211,7 @@ def open_table(path: str | Path) -> TableFile:
             return _open_parquet(path, compression)
         with _opened(path, compression) as file:
             text = detect_format(file, str(path), suffix)
-    return TableFile(path, text.columns, text.n_lines, compression, text)
+    return TableFile(path, text.columns, text.n_rows, compression, text)
 
 
 def _open_parquet(path: Path, compression: str | None) -> TableFile:
@@ -207,7 +219,7 @@ def _open_parquet(path: Path, compression: str | None) -> TableFile:
 
     with _seekable(path, compression) as file, pq.ParquetFile(file) as parquet:
         columns = tuple(parquet.schema_arrow.names)
-        twice = sorted({name for name in columns if columns.count(name) > 1})
+        twice = sorted(name for name, count in Counter(columns).items() if count > 1)
         if twice:
             raise InvalidInput(f"columns must have names of their own: {', '.join(twice[:5])} is twice in {path}.")
         return TableFile(path, columns, parquet.metadata.num_rows, compression)

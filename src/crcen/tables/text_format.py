@@ -4,17 +4,22 @@ import codecs
 import csv
 import io
 import re
+from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import islice
 from typing import BinaryIO
 
 from crcen.exceptions import DataUnavailable, InvalidInput
+from crcen.tables.row_widths import OddRow, count_rows, long_values
 
 __all__ = ["TextFormat", "detect_format"]
 
 SEPARATORS = (",", ";", "\t", "|")
 _SAMPLE_BYTES = 2**18
+# The header and two rows, however long they are; up to here.
+_SAMPLE_LINES = 3
+_LONGEST_START = 2**30
 _BLOCK_BYTES = 2**20
 _SAMPLE_ROWS = 200
 _DECIMAL_COMMA = re.compile(r"[+-]?\d+,\d+")
@@ -36,20 +41,18 @@ class TextFormat:
         ``"."``, or ``","`` where numbers are written 3,14.
     columns : tuple of str
         Column names of the first line, without spaces around them.
-    n_lines : int
-        Line ends in the file: about the number of rows.
+    n_rows : int
+        Rows under the header, blank lines left out.
+    is_line_per_row : bool
+        Whether the i-th row stands in line i + 1: no line is blank, none is inside of quotation marks.
     """
 
     encoding: str
     separator: str
     decimal: str
     columns: tuple[str, ...]
-    n_lines: int
-
-
-def _blocks(file: BinaryIO) -> Iterator[bytes]:
-    while block := file.read(_BLOCK_BYTES):
-        yield block
+    n_rows: int
+    is_line_per_row: bool
 
 
 def _by_first_bytes(start: bytes) -> str | None:
@@ -63,39 +66,64 @@ def _by_first_bytes(start: bytes) -> str | None:
     return "utf-16-be" if start[::2].count(0) > 0.3 * len(start[::2]) else None
 
 
-def _scan(file: BinaryIO) -> tuple[bytes, bytes, str, int]:
-    """One pass over the whole file: its first bytes, its last ones, its encoding and its line ends.
+class _Scan:
+    """One pass over a file: its first lines, then its blocks, and by the end its encoding.
 
     The whole file, since one byte that is not UTF-8 may stand in the last row.
     """
-    start, last, encoding, n_lines = b"", b"", "", 0
-    decoder: codecs.IncrementalDecoder | None = None
-    for block in _blocks(file):
-        if not start:
-            encoding = _by_first_bytes(block[:_SAMPLE_BYTES]) or "utf-8"
-            decoder = codecs.getincrementaldecoder("utf-8")() if encoding.startswith("utf-8") else None
-        if len(start) < _SAMPLE_BYTES:
-            start += block[: _SAMPLE_BYTES - len(start)]
-        last = (last + block)[-_SAMPLE_BYTES:]
-        n_lines += block.count(b"\n") or block.count(b"\r")
-        if decoder is not None:
+
+    def __init__(self, file: BinaryIO, name: str) -> None:
+        self._file = file
+        self.start = self._first_lines(name)
+        self.encoding = _by_first_bytes(self.start[:_SAMPLE_BYTES]) or "utf-8"
+
+    def _first_lines(self, name: str) -> bytes:
+        """At least `_SAMPLE_BYTES` and the header line, however long it is, and two more."""
+        start, n_line_ends = bytearray(), 0
+        while len(start) < _SAMPLE_BYTES or n_line_ends < _SAMPLE_LINES:
+            if len(start) >= _LONGEST_START:
+                raise InvalidInput(
+                    f"{name} is not a text table: its first {_SAMPLE_LINES} lines are longer than 1 GiB."
+                )
+            block = self._file.read(_BLOCK_BYTES)
+            if not block:
+                break
+            start += block
+            n_line_ends += block.count(b"\n") or block.count(b"\r")
+        return bytes(start)
+
+    def blocks(self) -> Iterator[bytes]:
+        """The file from its start, in an encoding that holds ASCII as it is."""
+        as_text = codecs.getincrementaldecoder(self.encoding)("strict" if self.is_utf_8 else "replace")
+        for block in self._raw():
+            if not self.is_utf_8:
+                yield block if self.encoding == "latin-1" else as_text.decode(block, final=not block).encode()
+                continue
             try:
-                decoder.decode(block)
+                as_text.decode(block, final=not block)
             except UnicodeDecodeError:
-                encoding, decoder = "latin-1", None
-    if decoder is not None:
-        try:
-            decoder.decode(b"", final=True)
-        except UnicodeDecodeError:
-            encoding = "latin-1"
-    return start, last, encoding, n_lines
+                self.encoding = "latin-1"
+            yield block
+
+    @property
+    def is_utf_8(self) -> bool:
+        """Whether nothing spoke against it so far."""
+        return self.encoding.startswith("utf-8")
+
+    def _raw(self) -> Iterator[bytes]:
+        """The blocks, and an empty one at the end."""
+        yield self.start
+        while block := self._file.read(_BLOCK_BYTES):
+            yield block
+        yield b""
 
 
 def _rows(text: str, separator: str) -> list[list[str]]:
     """The first rows of a text, blank ones left out; none where the text is no such table."""
     try:
-        found = islice(csv.reader(io.StringIO(text, newline=None), delimiter=separator), _SAMPLE_ROWS)
-        return [row for row in found if row]
+        with long_values():
+            found = islice(csv.reader(io.StringIO(text, newline=None), delimiter=separator), _SAMPLE_ROWS)
+            return [row for row in found if row]
     except csv.Error:
         return []
 
@@ -130,7 +158,7 @@ def _column_names(header: list[str], name: str) -> tuple[str, ...]:
             f"the first line of {name} must hold column names: got the numbers {', '.join(columns[:4])}; put a line "
             f"of names above them."
         )
-    twice = sorted({column for column in columns if columns.count(column) > 1})
+    twice = sorted(column for column, count in Counter(columns).items() if count > 1)
     if twice:
         raise InvalidInput(
             f"columns must have names of their own: {', '.join(twice[:5])} stands more than once in the first line of "
@@ -139,16 +167,20 @@ def _column_names(header: list[str], name: str) -> tuple[str, ...]:
     return tuple(columns)
 
 
-def _check_end(last: str, separator: str, n_columns: int, name: str) -> None:
-    """A last line without a line end and with too few values was cut off; quotes may hide line ends and separators."""
-    if last.endswith(("\n", "\r")):
+def _check_width(odd: OddRow | None, separator: str, n_columns: int, name: str) -> None:
+    """Refuse a row that is not as wide as the header."""
+    if odd is None:
         return
-    line = re.split(r"[\r\n]", last)[-1]
-    if '"' not in line and 1 < line.count(separator) + 1 < n_columns:
+    if odd.is_last and odd.width < n_columns:
         raise DataUnavailable(
-            f"{name} ends in the middle of its last row ({line.count(separator) + 1} of {n_columns} values): it was "
-            f"cut off; get it again, or delete that row."
+            f"{name} ends in the middle of its last row ({odd.width} of {n_columns} values): it was cut off; get it "
+            f"again, or delete that row."
         )
+    mark = {"\t": "a tabulator", ",": "a comma", ";": "a semicolon", "|": "a bar"}[separator]
+    raise InvalidInput(
+        f"line {odd.line} of {name} has {odd.width} value{'s' * (odd.width != 1)} under {n_columns} column names; "
+        f"repair or delete that line (a value with {mark} in it stands in quotation marks)."
+    )
 
 
 def detect_format(file: BinaryIO, name: str, suffix: str) -> TextFormat:
@@ -173,11 +205,11 @@ def detect_format(file: BinaryIO, name: str, suffix: str) -> TextFormat:
     DataUnavailable
         If the file is empty or its last row was cut off.
     InvalidInput
-        If its first line has no names, or one twice, or rows are wider than it.
+        If its first line has no names, or one twice, or a row is wider or narrower than it.
     """
-    start, last, encoding, n_lines = _scan(file)
-    text = start.decode(encoding, errors="replace").lstrip("\ufeff")
-    if len(start) == _SAMPLE_BYTES:  # up to the last whole row
+    scan = _Scan(file, name)
+    text = scan.start.decode(scan.encoding, errors="replace").lstrip("\ufeff")
+    if len(scan.start) >= _SAMPLE_BYTES:  # up to the last whole row
         text = text[: max(text.rfind("\n"), text.rfind("\r")) + 1] or text
     if not text.strip():
         raise DataUnavailable(f"{name} is empty; a table needs a line of column names and rows under it.")
@@ -185,7 +217,7 @@ def detect_format(file: BinaryIO, name: str, suffix: str) -> TextFormat:
     rows = _rows(text, separator)
     if not rows:
         raise InvalidInput(f"{name} is not a text table: no line of it can be read; try CSV, TSV or Parquet.")
-    if "\0" in rows[0][0]:
+    if any("\0" in cell for cell in rows[0]):
         raise InvalidInput(f"{name} is not a text table: it holds zero bytes; try CSV, TSV or Parquet.")
     columns = _column_names(rows[0], name)
     if len(rows) > 1 and all(len(row) > len(columns) for row in rows[1:]):
@@ -193,5 +225,7 @@ def detect_format(file: BinaryIO, name: str, suffix: str) -> TextFormat:
             f"{name} has {len(columns)} column names over rows of {len(rows[1])} values; name every column in the "
             f"first line."
         )
-    _check_end(last.decode(encoding, errors="replace"), separator, len(columns), name)
-    return TextFormat(encoding, separator, _decimal(rows[1:], separator), columns, n_lines)
+    counted = count_rows(scan.blocks(), separator, len(columns))
+    _check_width(counted.odd, separator, len(columns), name)
+    is_line_per_row = counted.n_lines - counted.n_rows <= 1
+    return TextFormat(scan.encoding, separator, _decimal(rows[1:], separator), columns, counted.n_rows, is_line_per_row)

@@ -42,7 +42,7 @@ class Source:
     columns : tuple of str
         Its column names.
     n_rows : int or None
-        Rows, about so many in a text file.
+        Rows.
     table : TableFile or DataFrame
         Where the rows are.
     """
