@@ -18,6 +18,7 @@ from crcen import (
     InvalidParameter,
     fit_table,
 )
+from crcen.workflow.alarm_shares import AlarmShares
 
 
 def test_out_of_fold_figures_are_those_of_scikit_learn(fitted, mixed_table):
@@ -186,3 +187,45 @@ def test_every_name_of_the_price(mixed_table, small_search):
         for w in ("balanced", Alpha(2), Budget(7), 0.8)
     ]
     assert prices == pytest.approx([ratio, 2 * ratio, 7, 4])
+
+
+class TestAlarmsOfTheSavedModel:
+    """A model may alarm otherwise than the networks of the folds, which the figures are of."""
+
+    def test_shares_are_those_of_its_own_decisions(self, fitted, mixed_table):
+        alarms = fitted.model.predict(mixed_table()) == "yes"
+        held_out = fitted.model.estimator_.oof_decision_function_ > 0
+        found = json.loads(json.dumps(fitted.to_dict()))["alarm_shares"]
+        assert found == {
+            "folds": pytest.approx(held_out.mean()),
+            "saved_model": pytest.approx(alarms.mean()),
+            "training": pytest.approx(alarms.mean()),
+            "differ": False,
+        }
+        assert f"{1000 * alarms.mean():,.4g} by the saved model" in str(fitted)
+
+    def test_a_difference_beyond_noise_is_said(self):
+        by_model, held_out = np.zeros(5000, dtype=bool), np.ones(5000, dtype=bool)
+        by_folds = np.arange(5000) % 8 == 0
+        shares = AlarmShares.of(by_folds, by_model, held_out)
+        assert shares.differ
+        assert "raises 0 alarms per 1,000 of the rows held out" in shares.notes[0]
+        assert "raised 125" in shares.notes[0]
+
+    @pytest.mark.parametrize(("n", "n_more"), [(60, 9), (100_000, 300)])
+    def test_neither_few_rows_nor_a_small_share_is_said(self, n, n_more):
+        by_folds = np.arange(n) < 0.1 * n
+        by_model = np.arange(n) < 0.1 * n + n_more
+        assert not AlarmShares.of(by_folds, by_model, np.ones(n, dtype=bool)).notes
+
+    def test_a_drift_over_time_does_not_move_the_model(self, small_search):
+        rng = np.random.default_rng(1)
+        day = np.sort(rng.integers(0, 400, 3000))
+        x = rng.normal(size=3000)
+        season = np.select([day < 120, day < 180], [0.0, 0.8], -0.7)
+        bad = rng.random(3000) < crcen.sigmoid(-2.2 + 0.3 * x + season)
+        frame = pd.DataFrame({"x": x, "day": day, "bad": bad})
+        fit = fit_table(frame, target="bad", time="day", weighting=Budget(5), estimator=small_search)
+        assert fit.model.estimator_.oof_shift_ == 0.0
+        assert "log-odds not moved" in str(fit)
+        assert fit.model.predict_proba(frame)[:, 1].sum() == pytest.approx(bad.sum(), rel=0.1)

@@ -23,6 +23,7 @@ from crcen import (
     save,
 )
 from crcen._support.whole_files import check_place
+from crcen.workflow.alarm_shares import AlarmShares
 from crcen.workflow.inputs import Rows, check_column, plain, rows_of, source_of
 from crcen.workflow.prices import prices_around, step_lines, step_values
 from crcen.workflow.progress import busy
@@ -58,6 +59,8 @@ class TableFit:
         False alarms that the average catch is expected to cost, by the out-of-fold probabilities.
     expense : ExpenseCurve
         What catches cost between half the price, the price and twice the price, out of fold.
+    alarms : AlarmShares
+        How often the model alarms on its own rows, beside the networks of the folds.
     seconds : float
         Time of reading, encoding and fitting.
     notes : tuple of str
@@ -75,6 +78,7 @@ class TableFit:
     quality: dict[str, Measured]
     average_price: float
     expense: ExpenseCurve
+    alarms: AlarmShares
     seconds: float
     notes: tuple[str, ...] = ()
     path: Path | None = None
@@ -119,6 +123,7 @@ class TableFit:
                 "shift": model.estimator_.oof_shift_,
             },
             "out_of_fold": {name: plain(one.value) for name, one in self.quality.items()},
+            "alarm_shares": self.alarms.to_dict(),
             "marginal_price": weighting.cost_ratio,
             "average_price": plain(self.average_price),
             "expense": step_values(self.expense),
@@ -131,6 +136,7 @@ class TableFit:
         model, weighting = self.model, self.model.weighting_
         estimator = model.estimator_
         price, average = f"{weighting.cost_ratio:.6g}", "false_alarms_per_catch"
+        plainly_said = {average, "alarms_per_1000"}
         kinds = [column.kind for column in model.columns_]
         counted = ", ".join(f"{kinds.count(kind)} {kind}" for kind in dict.fromkeys(kinds))
         chosen, equation = estimator.best_params_, estimator.oof_key_equation_
@@ -152,11 +158,12 @@ class TableFit:
             f"  threshold           {weighting.threshold:<10.6g} an alarm above this probability",
             "",
             f"On {self.n_validated:,} rows held out of training",
-            *(f"  {METRICS[name]:<24} {one}" for name, one in self.quality.items() if name != average),
+            *(f"  {METRICS[name]:<24} {one}" for name, one in self.quality.items() if name not in plainly_said),
+            f"  {self.alarms}",
             f"  {METRICS[average]:<24} {self.quality[average]} on average ({self.average_price:.4g} expected), "
             f"{price} for the last catch",
             f"  key equation             left side {equation.lhs:.4g}, right side {equation.rhs:.4g} "
-            f"(log-odds then moved by {estimator.oof_shift_:+.3f} to close it)",
+            f"({_moved(estimator)})",
             "What one more catch costs there, beside what right probabilities would make it cost",
             *step_lines(self.expense),
             "",
@@ -261,6 +268,10 @@ def fit_table(
     expense = ExpenseCurve.from_cv(model.estimator_, rows.y.to_numpy(), prices_around(model.weighting_))
     held_out = expense.rows
     assert held_out is not None  # a curve of moved thresholds has its rows
+    is_alarm = np.asarray(model.predict(rows.frame) == model.pos_label_)
+    was_held_out = np.isfinite(model.estimator_.oof_decision_function_)
+    alarms = AlarmShares.of(held_out.p > model.weighting_.threshold, is_alarm, was_held_out)
+    notes += alarms.notes
     return TableFit(
         model=model,
         data=source.name,
@@ -271,10 +282,18 @@ def fit_table(
         quality=ScoredRows(held_out.target, held_out.p, model.weighting_.threshold).measured(),
         average_price=decision_summary(held_out.p, model.weighting_).average_price,
         expense=expense,
+        alarms=alarms,
         seconds=clock.perf_counter() - start,
         notes=tuple(notes),
         path=None if out is None else save(model, out),
     )
+
+
+def _moved(estimator: CRCENClassifierCV) -> str:
+    """What was done about a key equation that does not hold out of fold."""
+    if estimator.balance == "oof" and estimator.oof_shift_ == 0.0:
+        return "log-odds not moved to close it: later rows differ in both directions"
+    return f"log-odds then moved by {estimator.oof_shift_:+.3f} to close it"
 
 
 def _default_search(n_rows: int) -> CRCENClassifierCV:

@@ -13,6 +13,7 @@ from crcen.exceptions import InvalidInput, InvalidParameter
 from crcen.models.atomic import all_or_nothing
 from crcen.models.automatic import encoding_of, epochs_of, scales_of, solver_of
 from crcen.models.classifier import CRCENClassifier
+from crcen.models.search.fold_shift import agreed_shift, shifts_of_folds
 from crcen.models.search.folds import checked_folds
 from crcen.models.search.grid import Outcome, SearchRows, Setting, is_list_of_networks, operating_points
 from crcen.models.search.scoring import LOG_LOSSES, check_scoring, held_out_score, log_losses, score_table
@@ -79,7 +80,8 @@ class CRCENClassifierCV(CRCENClassifier):
         cannot be split is refused. ``None`` is half of what is free.
     balance : "oof", True or False, default="oof"
         Solve the output bias on the out-of-fold logits, on the training rows as `CRCENClassifier` does, or not at all.
-        On new rows of the benchmark the first had the best probabilities.
+        On new rows of the benchmark the first had the best probabilities. Where folds leave rows out, as those over
+        time do, the shift is shrunk by how far the folds disagree about it beyond sampling: a drift is no bias.
     n_members, activation, solver, max_epochs, batch_size, learning_rate, tol, bins, missing, column_scales,
     standardize, pos_label, device, probability, random_state, verbose
         As in `CRCENClassifier`. ``max_epochs`` is the length of the schedule of which a cut is chosen.
@@ -97,7 +99,7 @@ class CRCENClassifierCV(CRCENClassifier):
         The key equation on out-of-fold rows, before any solve on them: the evidence that the training rows cannot give.
     oof_shift_ : float
         What the solve on out-of-fold rows then added to the logit: how far off, in log-odds, the networks were on rows
-        they did not see. 0 without that solve.
+        they did not see, as far as folds over time agree. 0 without that solve.
     oof_counts_ : list of ConfusionCounts
         Out-of-fold decisions of the search for every weighting, each at its own best setting (one network a fold,
         before the balance solve, so that those of the chosen one may differ a little from `oof_decision_function_`).
@@ -416,8 +418,7 @@ class CRCENClassifierCV(CRCENClassifier):
         )
         self.oof_shift_ = 0.0
         if self.balance == "oof":
-            row_weights = self.weighting_.row_weights(rows.target[seen], rows.weights[seen])
-            self.oof_shift_ = float(solve_shifts(rows.target[seen], oof[None, seen], row_weights[None])[0])
+            self.oof_shift_ = self._held_out_shift(oof, seen, rows)
             oof, self.shift_ = oof + self.oof_shift_, self.shift_ + self.oof_shift_
             logits = self._mean_logits(rows.X) + self.shift_
             self.key_equation_ = key_equation_of_logits(rows.target, logits, self.weighting_, rows.weights)
@@ -433,6 +434,14 @@ class CRCENClassifierCV(CRCENClassifier):
             np.array([outcome.scores for outcome in outcomes]),
         )
         self.oof_counts_, self.oof_expense_ = operating_points(outcomes, rows, self._resolve_one)
+
+    def _held_out_shift(self, oof: Array, seen: NDArray[np.bool_], rows: SearchRows) -> float:
+        """The solve on out-of-fold rows; where folds leave rows out, as those over time do, what they agree on."""
+        row_weights = self.weighting_.row_weights(rows.target, rows.weights)
+        shift = float(solve_shifts(rows.target[seen], oof[None, seen], row_weights[None, seen])[0])
+        if seen.all():
+            return shift
+        return agreed_shift(shift, *shifts_of_folds(rows.target, oof, row_weights, [test for _, test in rows.folds]))
 
     def _resolve_fold(self, weighting: Any, rows: SearchRows, fold: Index) -> ClassWeighting:
         return self._resolve_one(weighting, rows.target[fold], rows.weights[fold])
