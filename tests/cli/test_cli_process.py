@@ -127,3 +127,30 @@ def test_ctrl_c_says_one_line_and_the_run_can_be_resumed(tmp_path):
     assert "table 1: 1/6 " in calm.stderr
     assert rows.read_bytes().startswith(first)
     assert resumed.stdout.replace(str(tmp_path / "run"), "") == calm.stdout.replace(str(tmp_path / "calm"), "")
+
+
+def test_a_second_run_in_the_same_folder_is_refused(tmp_path):
+    def command(pause):
+        return ["-c", SMALL, str(pause), "reproduce", "table1", "--out", str(tmp_path / "run")]
+
+    rows = tmp_path / "run" / "table1" / "rows.jsonl"
+    first = subprocess.Popen(
+        [sys.executable, *command(60)], env=ENVIRONMENT, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    )
+    while not rows.exists():
+        assert first.poll() is None, first.communicate()[1]
+        time.sleep(0.01)
+    second = python(*command(0))
+    assert second.returncode == 1
+    assert f"run is in use by process {first.pid} on " in second.stderr
+    assert "give another --out" in second.stderr
+    first.terminate()
+    out, err = first.communicate(timeout=60)
+    assert (first.returncode, out) == (143, "")
+    assert "Traceback" not in err
+    third = python(*command(0))
+    assert third.returncode == 0, third.stderr
+    found = [json.loads(line) for line in rows.read_text().splitlines()]
+    keys = {(row["simulation"], row["run"], row["weighting"]) for row in found}
+    assert len(keys) == len(found) > 0
+    assert not list(tmp_path.rglob(".*"))

@@ -68,6 +68,18 @@ def test_a_known_row_is_not_added_twice(tmp_path):
     assert again.rows == opened(tmp_path).rows == ROWS
 
 
+def test_rows_of_one_key_count_once(tmp_path):
+    run = opened(tmp_path)
+    run.add([ROWS[0], {**ROWS[0], "x": "again"}, ROWS[1]])
+    assert run.rows == ROWS[:2]
+    path = tmp_path / "rows.jsonl"
+    path.write_bytes(path.read_bytes() + json.dumps({**ROWS[1], "x": "of another run"}).encode() + b"\n")
+    again = opened(tmp_path)
+    assert again.rows == ROWS[:2]
+    again.add(ROWS)
+    assert opened(tmp_path).rows == ROWS
+
+
 def test_nothing_new_writes_nothing(tmp_path):
     run = opened(tmp_path)
     run.add([])

@@ -1,7 +1,8 @@
 """A folder that holds one run: its settings, its rows as they finish, and whether it is done.
 
 A run can be stopped at any point, kill -9 included, and started again: rows are appended line by line and flushed to
-disk, a line that was cut off is dropped, and finished work is found by its key.
+disk, a line that was cut off is dropped, and finished work is found by its key. One process at a time: whoever opens a
+folder holds `crcen._support.locks.sole_use` of it, or of the folder around it, meanwhile.
 """
 
 import hashlib
@@ -63,6 +64,7 @@ class RunFolder:
     def __init__(self, folder: Path, settings: Mapping[str, Any], key: tuple[str, ...]) -> None:
         self.folder, self.key = folder, key
         self.rows: list[dict[str, Any]] = []
+        self._known: set[tuple[Any, ...]] = set()
         self._settle(settings)
         self._read()
 
@@ -95,9 +97,18 @@ class RunFolder:
                 break
             if not line.endswith(b"\n"):
                 break
-            self.rows.append(row)
+            self._keep(row)
             whole += len(line)
         os.truncate(path, whole)  # a line that a kill cut off
+
+    def _key_of(self, row: Mapping[str, Any]) -> tuple[Any, ...]:
+        return tuple(row.get(name) for name in self.key)
+
+    def _keep(self, row: dict[str, Any]) -> None:
+        """One row a key: the first stays, as it is the one that tables were made from."""
+        if self._key_of(row) not in self._known:
+            self._known.add(self._key_of(row))
+            self.rows.append(row)
 
     def has(self, **fields: Any) -> bool:
         """Whether a row with these key fields is there."""
@@ -105,15 +116,16 @@ class RunFolder:
 
     def add(self, rows: Iterable[Mapping[str, Any]]) -> None:
         """Append finished rows, on disk before this returns; rows whose key is there already are left alone."""
-        known = {tuple(row.get(name) for name in self.key) for row in self.rows}
-        new = [dict(row) for row in rows if tuple(row.get(name) for name in self.key) not in known]
+        new = {self._key_of(row): row for row in reversed(list(rows)) if self._key_of(row) not in self._known}
         if not new:
             return
+        lines = [json.dumps(dict(row)) + "\n" for row in reversed(new.values())]
         with open(self.folder / "rows.jsonl", "ab") as file:
-            file.write("".join(json.dumps(row) + "\n" for row in new).encode())
+            file.write("".join(lines).encode())
             file.flush()
             os.fsync(file.fileno())
-        self.rows += [json.loads(json.dumps(row)) for row in new]
+        for line in lines:
+            self._keep(json.loads(line))
 
     def write(self, name: str, content: str | bytes) -> Path:
         """Write a derived file whole."""

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import crcen
+from crcen._support.locks import sole_use
 from crcen._support.whole_files import write_whole
 from crcen.experiments.benchmark.evaluation import evaluate
 from crcen.experiments.benchmark.page import write_page
@@ -95,15 +96,16 @@ def benchmark(
         raise crcen.InvalidParameter(f"time_limit must be above 0 seconds: got {limit:g}.")
     folder = Path(out) if out is not None else Path("runs") / f"benchmark-{settings_hash(protocol)}"
     _make_folder(folder)
-    _forget(folder, redo)
-    run = RunFolder(folder, protocol, key=_KEY)
-    for other in rows_from:
-        run.add(_foreign_rows(Path(other), protocol))
-    if not tables_only:
-        able = _missing_peers_apart(run, chosen)
-        _fetch(names, data_home)
-        _run_tasks(run, _tasks(able, names, n_splits, run, limit), n_splits, limit, n_jobs, data_home)
-    return Benchmark(folder, write_page(run, protocol))
+    with sole_use(folder, instead="give another --out"):
+        _forget(folder, redo)
+        run = RunFolder(folder, protocol, key=_KEY)
+        for other in rows_from:
+            run.add(_foreign_rows(Path(other), protocol))
+        if not tables_only:
+            able = _missing_peers_apart(run, chosen)
+            _fetch(names, data_home)
+            _run_tasks(run, _tasks(able, names, n_splits, run, limit), n_splits, limit, n_jobs, data_home)
+        return Benchmark(folder, write_page(run, protocol))
 
 
 def _make_folder(folder: Path) -> None:

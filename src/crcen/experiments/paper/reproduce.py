@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import crcen
+from crcen._support.locks import sole_use
 from crcen._support.whole_files import write_whole
 from crcen.experiments.paper.claims import claims
 from crcen.experiments.paper.figure1 import figure1_tables, run_figure1
@@ -121,8 +122,15 @@ def reproduce(
         raise crcen.InvalidParameter(
             f"{folder} cannot be a run folder ({error.strerror}); give another --out."
         ) from error
-    wanted = ARTEFACTS if artefact == "all" else (artefact,)
     home = Path(data_home) if data_home is not None else None
+    with sole_use(folder, instead="give another --out"):
+        return _rebuild(artefact, settings, folder, home, engine)
+
+
+def _rebuild(artefact: str, settings: dict[str, Any], folder: Path, home: Path | None, engine: str) -> Reproduction:
+    """Run what is missing and derive the tables."""
+    protocol = settings["protocol"]
+    wanted = ARTEFACTS if artefact == "all" else (artefact,)
     tables: list[Table] = []
     rows: dict[str, list[dict[str, Any]]] = {}
     figure = ""
