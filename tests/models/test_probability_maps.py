@@ -7,7 +7,7 @@ from sklearn.isotonic import IsotonicRegression
 from sklearn.linear_model import LogisticRegression
 
 from crcen import InvalidInput, sigmoid
-from crcen.models.probability import PROBABILITIES, apply_map, disagreement, fit_map, probability_folds
+from crcen.models.probability import PROBABILITIES, apply_map, fit_map, probability_folds
 
 FITTED = PROBABILITIES[1:]
 
@@ -107,13 +107,6 @@ def test_one_class_is_refused(kind):
         fit_map(kind, np.ones(5, dtype=bool), np.arange(5.0), np.ones(5))
     with pytest.raises(InvalidInput, match="both classes"):
         fit_map(kind, np.arange(5) > 2, np.arange(5.0), (np.arange(5) > 2).astype(float))
-
-
-def test_disagreement_is_the_weighted_share_of_rows_between_the_thresholds():
-    logits, weights = np.array([-3.0, -1.0, 0.0, 1.0, 3.0]), np.array([1.0, 2.0, 3.0, 4.0, 5.0])
-    # The price moves the threshold to −0.5; the map adds 1, so that it stands at −1.5: one row between them.
-    assert disagreement(np.array([1.0, 1.0]), logits, 0.5, weights) == pytest.approx(2 / 15)
-    assert disagreement(np.array([1.0, 0.0]), logits, 0.5, weights) == 0.0
 
 
 def test_folds_cover_each_row_with_weight_once():

@@ -1,4 +1,4 @@
-"""``probability=`` of the estimators: only predict_proba changes, and its map has seen out-of-fold logits alone."""
+"""``probability=`` of the estimators: one number decides under every map, which has seen out-of-fold logits alone."""
 
 import pickle
 
@@ -17,6 +17,7 @@ from crcen import (
     InvalidParameter,
     Lam,
     MovedThresholdClassifier,
+    key_equation,
     make_sim2,
     sigmoid,
 )
@@ -36,27 +37,36 @@ NAMES = ["one", "members", "adam", "csmlp", "threshold", "search"]
 
 
 def natural(model, X):
-    """Natural logit of the positive class."""
+    """Natural logit of the positive class, as decided."""
     weighted = model.decision_function(X) * (1 if model.classes_[1] == model.pos_label_ else -1)
     return weighted - model.weighting_.logit_shift
 
 
+def without_map(model, X):
+    """Natural logit of the positive class before the map, from the model's plain state."""
+    plain = pickle.loads(pickle.dumps(model))
+    plain.probability_map_ = np.array([1.0, 0.0])
+    return natural(plain, X)
+
+
 @pytest.mark.parametrize("kind", FITTED)
 @pytest.mark.parametrize("model", MODELS, ids=NAMES)
-def test_only_predict_proba_changes(rare_rows, model, kind):
+def test_every_answer_is_the_mapped_logit(rare_rows, model, kind):
+    """The networks are those of the plain shift; p is the map of their natural logit, and q is p at the price."""
     X, y = rare_rows(120)
     plain = model.set_params(probability="shift").fit(X, y)
-    before = plain.decision_function(X), plain.predict(X), plain.weighted_proba(X), plain.predict_proba(X)
-    assert plain.probability_disagreement_ == 0.0
+    before, p_before = natural(plain, X), plain.predict_proba(X)
     mapped = model.set_params(probability=kind).fit(X, y)
-    np.testing.assert_allclose(mapped.decision_function(X), before[0], rtol=1e-4, atol=1e-4)
-    assert np.array_equal(mapped.predict(X), before[1])
-    np.testing.assert_allclose(mapped.weighted_proba(X), before[2], rtol=1e-3, atol=1e-4)
-    p = mapped.predict_proba(X)
-    assert not np.allclose(p, before[3], rtol=1e-3)
-    np.testing.assert_allclose(p[:, 1], sigmoid(apply_map(mapped.probability_map_, natural(mapped, X))), rtol=1e-12)
+    np.testing.assert_allclose(without_map(mapped, X), before, rtol=1e-4, atol=1e-4)
+    p, q, c = mapped.predict_proba(X), mapped.weighted_proba(X), mapped.weighting_.cost_ratio
+    assert not np.allclose(p, p_before, rtol=1e-3)
+    np.testing.assert_allclose(p[:, 1], sigmoid(apply_map(mapped.probability_map_, without_map(mapped, X))), rtol=1e-12)
     np.testing.assert_allclose(p.sum(axis=1), 1.0, rtol=1e-12)
-    assert 0.0 <= mapped.probability_disagreement_ < 1.0
+    np.testing.assert_allclose(q[:, 1], c * p[:, 1] / (c * p[:, 1] + p[:, 0]), rtol=1e-9)
+    np.testing.assert_allclose(mapped.decision_function(X), np.log(q[:, 1] / q[:, 0]), rtol=1e-9, atol=1e-9)
+    if type(mapped) is not MovedThresholdClassifier:  # its key equation is that of the plain network
+        here = key_equation(y, q[:, 1], mapped.weighting_)
+        assert mapped.key_equation_.lhs == pytest.approx(here.lhs, rel=1e-9)
 
 
 @pytest.mark.parametrize("members", [1, 2])
@@ -72,26 +82,28 @@ def test_the_map_is_fitted_out_of_fold(rare_rows, members):
         oof[held_out] = natural(fold, X[held_out])
     root = brentq(lambda d: np.sum(y - sigmoid(oof + d)), -20, 20, xtol=1e-12)
     np.testing.assert_allclose(model.probability_map_, [1.0, root], atol=1e-6)
-    differs = (sigmoid(oof + root) > model.weighting_.threshold) != (oof + model.weighting_.logit_shift > 0)
-    assert model.probability_disagreement_ == pytest.approx(differs.mean())
 
 
 @pytest.mark.parametrize("kind", FITTED)
 def test_the_search_uses_its_own_out_of_fold_logits(rare_rows, kind):
     X, y = rare_rows(150)
     model = CRCENClassifierCV(Budget(3), l2=[1e-3, 1e-1], cv=3, probability=kind, **QUICK).fit(X, y)
-    oof = model.oof_decision_function_ - model.weighting_.logit_shift
+    plain = CRCENClassifierCV(Budget(3), l2=[1e-3, 1e-1], cv=3, **QUICK).fit(X, y)
+    oof = plain.oof_decision_function_ - plain.weighting_.logit_shift
     np.testing.assert_allclose(model.probability_map_, fit_map(kind, y == 1, oof, np.ones(len(y))))
+    mapped = apply_map(model.probability_map_, oof)
+    np.testing.assert_allclose(model.oof_decision_function_, mapped + model.weighting_.logit_shift, atol=1e-9)
 
 
 def test_the_price_of_a_moved_threshold_counts(rare_rows):
-    """Trained at λ = ½, decided at the price: the disagreement is that at the price."""
+    """Trained at λ = ½, decided at the price on the mapped probability."""
     X, y = rare_rows(300)
     plain = CRCENClassifier(None, probability="balance", **QUICK).fit(X, y)
     moved = MovedThresholdClassifier(Budget(9), probability="balance", **QUICK).fit(X, y)
     np.testing.assert_allclose(moved.probability_map_, plain.probability_map_)
     np.testing.assert_allclose(moved.predict_proba(X), plain.predict_proba(X))
-    assert moved.probability_disagreement_ != plain.probability_disagreement_
+    assert np.array_equal(moved.predict(X) == 1, moved.predict_proba(X)[:, 1] > 1 / 10)
+    assert (moved.predict(X) != plain.predict(X)).any()
 
 
 def test_a_rare_class_that_sorts_first(rare_rows):
@@ -99,7 +111,7 @@ def test_a_rare_class_that_sorts_first(rare_rows):
     number = CRCENClassifier(Budget(3), probability="temperature", **QUICK).fit(X, y)
     text = CRCENClassifier(Budget(3), probability="temperature", **QUICK).fit(X, np.where(y == 1, "fraud", "ok"))
     np.testing.assert_allclose(text.predict_proba(X), number.predict_proba(X)[:, ::-1])
-    assert text.probability_disagreement_ == number.probability_disagreement_
+    np.testing.assert_allclose(text.decision_function(X), -number.decision_function(X))
 
 
 @pytest.mark.parametrize("kind", ["temperature", "isotonic"])

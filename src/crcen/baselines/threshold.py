@@ -23,9 +23,6 @@ class MovedThresholdClassifier(CRCENClassifier):
         self._price = super()._resolve(target, weights)
         return resolve(None, self._price.n_pos, self._price.n_neg)
 
-    def _price_of_decision(self) -> ClassWeighting:
-        return self._price
-
     def _training_weighting(self) -> ClassWeighting:
         return resolve(None, self._price.n_pos, self._price.n_neg)
 

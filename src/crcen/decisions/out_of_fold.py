@@ -42,7 +42,7 @@ def check_search(model: Any) -> None:
 def out_of_fold_posterior(
     model: CRCENClassifierCV, y: Any
 ) -> tuple[NDArray[np.bool_], NDArray[np.float64], NDArray[np.int64]]:
-    """Natural posteriors of the rows a search held out, as its decisions have them: before any fitted map.
+    """Natural posteriors of the rows a search held out, as its decisions have them.
 
     Parameters
     ----------

@@ -17,7 +17,7 @@ from crcen.models.atomic import all_or_nothing
 from crcen.models.automatic import encoding_of, epochs_of, scales_of, solver_of
 from crcen.models.fitted import FittedNetworks
 from crcen.models.incremental import IncrementalFit
-from crcen.models.probability import PROBABILITIES, disagreement, fit_map, held_out_logits, probability_folds
+from crcen.models.probability import PROBABILITIES, fit_map, held_out_logits, logits_at_price, probability_folds
 from crcen.models.search.folds import early_stopping_split
 from crcen.models.validation import (
     check_choice,
@@ -107,9 +107,10 @@ class CRCENClassifier(IncrementalFit, FittedNetworks, ClassifierMixin, BaseEstim
     balance : bool, default=True
         Solve the output bias for the key equation after training, on all rows given to ``fit``.
     probability : {"shift", "balance", "temperature", "isotonic"}, default="shift"
-        How ``predict_proba`` comes from the natural logit: as it is, so that `predict` is exactly p > 1 − λ, or through
-        a map fitted on out-of-fold logits (four stratified folds, trained in the same stack): an intercept, a slope and
-        an intercept, or any rising function. Nothing else changes.
+        How ``predict_proba`` comes from the natural logit: as it is, or through a map fitted on out-of-fold logits
+        (four stratified folds, trained in the same stack): an intercept, a slope and an intercept, or any rising
+        function. `predict` is p > 1/(1 + c) on that same probability, and the weighted logit is the mapped natural
+        logit + log c, so that all answers agree. Under a map the key equation is not exact on the training rows.
     pos_label : default=None
         The positive class; ``None`` is the rarer one, ``classes_[1]`` on a tie.
     device : {"auto", "cpu", "cuda"}, default="auto"
@@ -140,9 +141,6 @@ class CRCENClassifier(IncrementalFit, FittedNetworks, ClassifierMixin, BaseEstim
         carries it.
     probability_map_ : ndarray
         The map of ``probability``: slope and intercept, or corners, in logits.
-    probability_disagreement_ : float
-        Share of the out-of-fold rows that ``predict_proba`` puts on the other side of 1 − λ than `predict`; 0 for
-        ``"shift"``.
     n_iter_, loss_curve_, status_ : int, ndarray, str
         Epochs of the longest member, the members' mean training objective, and how training ended.
     n_features_in_, feature_names_in_
@@ -254,6 +252,8 @@ class CRCENClassifier(IncrementalFit, FittedNetworks, ClassifierMixin, BaseEstim
         self._store(self._finite(results[: len(jobs)]), X, target, weights)
         row_weights = self.weighting_.row_weights(target, weights) if self._balances_training_rows() else None
         self._fit_probability(target, held_out_logits(folds, results[len(jobs) :], X, target, row_weights), weights)
+        if folds:
+            self._judge_training_rows(X, target, weights)
 
     def __sklearn_tags__(self) -> Any:
         """Binary for now."""
@@ -380,8 +380,12 @@ class CRCENClassifier(IncrementalFit, FittedNetworks, ClassifierMixin, BaseEstim
         seen = np.isfinite(oof)
         natural, weights = oof[seen] - self.weighting_.logit_shift, weights[seen]
         self.probability_map_ = fit_map(self.probability, target[seen], natural, weights)
-        price = self._price_of_decision().logit_shift
-        self.probability_disagreement_ = disagreement(self.probability_map_, natural, price, weights)
+
+    def _judge_training_rows(self, X: Array, target: NDArray[np.bool_], weights: Array) -> None:
+        """Record the key equation of all training rows, as decided: with the shift and the probability map."""
+        logits = self._mean_logits(X) + self.shift_
+        _, logits = logits_at_price(self.probability_map_, logits, self.weighting_)
+        self.key_equation_ = key_equation_of_logits(target, logits, self.weighting_, weights)
 
     def _finite(self, results: list[TrainingResult]) -> list[TrainingResult]:
         """Results that can be used; one warning for the rest."""
@@ -425,10 +429,6 @@ class CRCENClassifier(IncrementalFit, FittedNetworks, ClassifierMixin, BaseEstim
     def _penalty(self) -> float:
         """The l2 of the fitted networks."""
         return float(self.l2)
-
-    def _price_of_decision(self) -> ClassWeighting:
-        """The weighting that `predict` decides at."""
-        return self.weighting_
 
     def _training_weighting(self) -> ClassWeighting:
         """The weighting of the training loss."""

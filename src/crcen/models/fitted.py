@@ -7,7 +7,7 @@ from numpy.typing import NDArray
 from sklearn.utils.validation import check_is_fitted
 
 from crcen.exceptions import InvalidInput
-from crcen.models.probability import apply_map
+from crcen.models.probability import logits_at_price, posterior_at_price
 from crcen.models.validation import check_rows
 from crcen.theory.decision import sigmoid
 from crcen.theory.weighting import ClassWeighting
@@ -34,22 +34,27 @@ class FittedNetworks:
 
     def decision_function(self, X: Any) -> Array:
         """Weighted logit of ``classes_[1]``, float64: above 0 exactly where `predict` gives ``classes_[1]``."""
-        logits = self._logits(X)
+        _, logits = self._logits(X)
         return logits if self._positive_is_last() else -logits
 
     def predict(self, X: Any) -> NDArray[Any]:
-        """Decide at the stated price; this need not be the larger of `predict_proba`."""
+        """Decide at the stated price c: positive where `predict_proba` is above 1/(1 + c), not at a tie.
+
+        This need not be the larger of both probabilities.
+        """
         is_last = self.decision_function(X) > 0
         return self.classes_[is_last.astype(int)]
 
     def predict_proba(self, X: Any) -> Array:
         """Natural posterior, (n, 2) in the order of ``classes_``: the weighting is taken out again."""
-        natural = self._logits(X) - self.weighting_.logit_shift
-        return self._two_columns(apply_map(self.probability_map_, natural))
+        columns = posterior_at_price(*self._logits(X), self.weighting_)
+        return columns if self._positive_is_last() else columns[:, ::-1]
 
     def weighted_proba(self, X: Any) -> Array:
         """The paper's q: probabilities under the weighting, in the shape of `predict_proba`."""
-        return self._two_columns(self._logits(X))
+        _, logits = self._logits(X)
+        columns = [sigmoid(-logits), sigmoid(logits)]
+        return np.column_stack(columns if self._positive_is_last() else columns[::-1])
 
     def _mean_logits(self, X: Array) -> Array:
         """The members' average, before the shift."""
@@ -83,19 +88,15 @@ class FittedNetworks:
             for m in range(len(self.coefs_[0]))
         ]
 
-    def _logits(self, X: Any) -> Array:
-        """Weighted logit of the positive class."""
+    def _logits(self, X: Any) -> tuple[Array, Array]:
+        """Natural and weighted logit of the positive class, under the probability map: all answers come from these."""
         check_is_fitted(self)
         logits = self._mean_logits(check_rows(self, X, reset=False)) + self.shift_
         if not np.isfinite(logits).all():
             raise InvalidInput(
                 "X holds values too large for this network: its output overflows; standardize=True helps."
             )
-        return logits
+        return logits_at_price(self.probability_map_, logits, self.weighting_)
 
     def _positive_is_last(self) -> bool:
         return bool(self.classes_[1] == self.pos_label_)
-
-    def _two_columns(self, logits: Array) -> Array:
-        columns = [sigmoid(-logits), sigmoid(logits)]
-        return np.column_stack(columns if self._positive_is_last() else columns[::-1])

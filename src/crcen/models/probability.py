@@ -12,10 +12,20 @@ from sklearn.model_selection import StratifiedKFold
 
 from crcen.exceptions import InvalidInput
 from crcen.theory.decision import sigmoid
+from crcen.theory.weighting import ClassWeighting
 from crcen.training.balance import solve_shifts
 from crcen.training.jobs import TrainingResult
 
-__all__ = ["PROBABILITIES", "apply_map", "disagreement", "fit_map", "held_out_logits", "probability_folds"]
+__all__ = [
+    "PROBABILITIES",
+    "apply_map",
+    "fit_map",
+    "held_out_logits",
+    "is_identity",
+    "logits_at_price",
+    "posterior_at_price",
+    "probability_folds",
+]
 
 Array = NDArray[np.float64]
 Bools = NDArray[np.bool_]
@@ -23,6 +33,10 @@ Index = NDArray[np.int64]
 
 PROBABILITIES = ("shift", "balance", "temperature", "isotonic")
 _FOLDS = 4
+# A mapped logit this close to the threshold lies on it. A whole step of an isotonic map can: rounding must not decide.
+_TIE = 1e-12
+# What stands for 0 among weighted logits: a tie is no alarm, in whichever order the labels are.
+_NO_ALARM = -np.finfo(np.float64).tiny
 
 
 def fit_map(kind: str, target: Bools, logits: Array, weights: Array) -> Array:
@@ -60,10 +74,35 @@ def apply_map(state: Array, logits: Array) -> Array:
     return np.interp(logits, state[0], state[1])
 
 
-def disagreement(state: Array, logits: Array, logit_shift: float, weights: Array) -> float:
-    """Share of rows whose decision at the price differs: natural logits as they are, against those under the map."""
-    differs = (logits + logit_shift > 0) != (apply_map(state, logits) + logit_shift > 0)
-    return float(weights[differs].sum() / weights.sum()) if differs.any() else 0.0
+def is_identity(state: Array) -> bool:
+    """Whether a map changes nothing."""
+    return state.ndim == 1 and bool(state[0] == 1.0 and state[1] == 0.0)
+
+
+def logits_at_price(state: Array, weighted: Array, weighting: ClassWeighting) -> tuple[Array, Array]:
+    """Natural and weighted logits under a map, of weighted logits without it.
+
+    The weighted one, mapped natural logit + log c, decides: above 0 is an alarm. A tie is none, and its logit is the
+    largest number below 0, so that the sign says so in both orders of the labels.
+    """
+    natural = weighted - weighting.logit_shift
+    if not is_identity(state):
+        natural = apply_map(state, natural)
+        weighted = natural + weighting.logit_shift
+        weighted = np.where(np.abs(weighted) <= _TIE, 0.0, weighted)
+    return natural, np.where(weighted == 0.0, _NO_ALARM, weighted)
+
+
+def posterior_at_price(natural: Array, weighted: Array, weighting: ClassWeighting) -> Array:
+    """Natural probabilities (n, 2), negative and positive: above the threshold exactly where the logits alarm.
+
+    Next to the threshold a probability is rounded to the side that its logit is on, so that whoever compares it with
+    the threshold decides as `predict` does.
+    """
+    p = sigmoid(natural)
+    thresholds = weighting.threshold, 1.0 / (1.0 + weighting.cost_ratio)  # the same number, up to rounding
+    p = np.where(weighted > 0, np.maximum(p, np.nextafter(max(thresholds), 1.0)), np.minimum(p, min(thresholds)))
+    return np.column_stack([sigmoid(-natural), p])
 
 
 def probability_folds(target: Bools, weights: Array, seed: int) -> list[tuple[Index, Index]]:

@@ -13,6 +13,7 @@ from crcen.exceptions import InvalidInput, InvalidParameter
 from crcen.models.atomic import all_or_nothing
 from crcen.models.automatic import encoding_of, epochs_of, scales_of, solver_of
 from crcen.models.classifier import CRCENClassifier
+from crcen.models.probability import logits_at_price
 from crcen.models.search.fold_shift import agreed_shift, shifts_of_folds
 from crcen.models.search.folds import checked_folds
 from crcen.models.search.grid import Outcome, SearchRows, Setting, is_list_of_networks, operating_points
@@ -93,8 +94,8 @@ class CRCENClassifierCV(CRCENClassifier):
     best_index_, best_params_, best_score_, best_epochs_
         The chosen setting.
     oof_decision_function_ : ndarray of shape (n,)
-        Out-of-fold `decision_function` of the chosen setting, members averaged; NaN for rows in no test fold, and that
-        of the last fold for rows in several.
+        Out-of-fold `decision_function` of the chosen setting, members averaged and under the probability map; NaN for
+        rows in no test fold, and that of the last fold for rows in several.
     oof_key_equation_ : KeyEquation
         The key equation on out-of-fold rows, before any solve on them: the evidence that the training rows cannot give.
     oof_shift_ : float
@@ -420,9 +421,10 @@ class CRCENClassifierCV(CRCENClassifier):
         if self.balance == "oof":
             self.oof_shift_ = self._held_out_shift(oof, seen, rows)
             oof, self.shift_ = oof + self.oof_shift_, self.shift_ + self.oof_shift_
-            logits = self._mean_logits(rows.X) + self.shift_
-            self.key_equation_ = key_equation_of_logits(rows.target, logits, self.weighting_, rows.weights)
         self._fit_probability(rows.target, oof, rows.weights)
+        if self.balance == "oof" or self.probability != "shift":
+            self._judge_training_rows(rows.X, rows.target, rows.weights)
+        _, oof = logits_at_price(self.probability_map_, oof, self.weighting_)
         self.oof_decision_function_ = oof if self._positive_is_last() else -oof
         self.best_index_, self.scorer_, self.n_splits_ = best, scoring, len(rows.folds)
         self.best_params_, self.best_epochs_ = chosen.setting.params(), chosen.epochs

@@ -14,6 +14,7 @@ __all__ = ["build_graph", "check_columns"]
 
 _OPSET, _ML_OPSET, _IR = 17, 3, 8
 _SMOOTH_LIMIT = 3.0
+_TIE = 1e-12  # of mapped logits, as in the model: a whole step of an isotonic map can lie on the threshold
 _CARRIED = ("number", "boolean", "category")
 
 Array = NDArray[np.float64]
@@ -103,9 +104,13 @@ def build_graph(model: Any) -> Any:
         estimator = model
         X = graph.input("X", is_text=False, width=model.n_features_in_)
     weighted = _weighted_logit(graph, estimator, X)
-    natural = graph.apply("Sub", weighted, graph.constant(estimator.weighting_.logit_shift))
-    natural = _probability_map(graph, estimator.probability_map_, natural)
-    _answers(graph, estimator, weighted, natural)
+    shift, state = graph.constant(estimator.weighting_.logit_shift), estimator.probability_map_
+    natural = graph.apply("Sub", weighted, shift)
+    is_mapped = state.tolist() != [1.0, 0.0]
+    if is_mapped:
+        natural = _probability_map(graph, state, natural)
+        weighted = graph.apply("Add", natural, shift)
+    _answers(graph, estimator, graph.apply("Greater", weighted, graph.constant(_TIE if is_mapped else 0.0)), natural)
     labels = onnx.TensorProto.STRING if _has_text_labels(estimator) else onnx.TensorProto.INT64
     outputs = [
         onnx.helper.make_tensor_value_info("probabilities", onnx.TensorProto.DOUBLE, ["rows", 2]),
@@ -214,15 +219,13 @@ def _piecewise_linear(graph: Graph, X: str, knots: Array, scores: Array) -> str:
 def _probability_map(graph: Graph, state: Array, logit: str) -> str:
     """The fitted map of natural logits: slope and intercept, or corners."""
     if state.ndim == 1:
-        if state.tolist() == [1.0, 0.0]:
-            return logit
         return graph.apply("Add", graph.apply("Mul", logit, graph.constant(state[0])), graph.constant(state[1]))
     column = graph.apply("Unsqueeze", logit, graph.constant([1], np.int64))
     mapped = _piecewise_linear(graph, column, state[:1], state[1:])
     return graph.apply("Reshape", mapped, graph.constant([-1], np.int64))
 
 
-def _answers(graph: Graph, estimator: Any, weighted: str, natural: str) -> None:
+def _answers(graph: Graph, estimator: Any, is_alarm: str, natural: str) -> None:
     """Both probabilities in the order of the classes, and the decision's label."""
     axis = graph.constant([1], np.int64)
     p = graph.apply("Unsqueeze", graph.apply("Sigmoid", natural), axis)
@@ -232,7 +235,6 @@ def _answers(graph: Graph, estimator: Any, weighted: str, natural: str) -> None:
     graph.rename(graph.apply("Concat", *columns, axis=1), "probabilities")
     classes = estimator.classes_ if positive_is_last else estimator.classes_[::-1]  # negative, positive
     labels = graph.constant(classes, str if _has_text_labels(estimator) else np.int64)
-    is_alarm = graph.apply("Greater", weighted, graph.constant(0.0))
     graph.rename(graph.apply("Gather", labels, _as_int(graph, is_alarm), axis=0), "decision")
 
 
