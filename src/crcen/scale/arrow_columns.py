@@ -29,7 +29,7 @@ def index_columns(schema: Any) -> list[str]:
 
 
 def kind_of(arrow_type: Any) -> str:
-    """``"number"`` (truth values too), ``"text"`` (categories of it too), or Arrow's own name."""
+    """``"number"`` (truth values too), ``"text"`` (categories of it too), ``"date"``, or Arrow's own name."""
     import pyarrow.types as types
 
     if types.is_boolean(arrow_type) or types.is_integer(arrow_type) or types.is_floating(arrow_type):
@@ -37,6 +37,8 @@ def kind_of(arrow_type: Any) -> str:
     if types.is_decimal(arrow_type):
         return "number"
     value = arrow_type.value_type if types.is_dictionary(arrow_type) else arrow_type
+    if types.is_date(value) or types.is_timestamp(value):
+        return "date"
     return "text" if types.is_string(value) or types.is_large_string(value) else str(value)
 
 

@@ -78,6 +78,8 @@ class ArrowSource:
         Names of the columns to learn from; ``None`` for all others.
     skip_bad_files
         Leave out files that cannot be read or whose columns differ, with a warning, instead of refusing.
+    only_numbers
+        Refuse other features than numbers, which chunks cannot hold; `record_batches` can.
     """
 
     def __init__(
@@ -88,9 +90,11 @@ class ArrowSource:
         features: Sequence[str] | None = None,
         *,
         skip_bad_files: bool = False,
+        only_numbers: bool = True,
     ) -> None:
         need("pyarrow.dataset", "tables")
         self._target, self._weight, self._skips = target, weight, skip_bad_files
+        self._only_numbers = only_numbers
         self._schema: Any = None
         files = self._listed(source)
         self._features: tuple[str, ...] = tuple(features) if features is not None else ()
@@ -186,13 +190,15 @@ class ArrowSource:
                 listed = ", ".join(schema.names[:8]) + (", …" if len(schema.names) > 8 else "")
                 raise InvalidInput(f"{name} has no column {column!r}; it has {listed}.")
             kind, written = kind_of(schema.field(column).type), str(schema.field(column).type)
+            if kind == "null" and not self._only_numbers:
+                continue  # a file in which every cell of the column is missing
             first_kind, first_seen = self._kinds.setdefault(column, (kind, f"{written} in {name}"))
             if kind != first_kind:
                 raise InvalidInput(f"column {column!r} is {written} in {name}, but {first_seen}; write both alike.")
-            if kind != "number" and column != self._target:
+            if self._only_numbers and kind != "number" and column != self._target:
                 raise InvalidInput(
-                    f"column {column!r} of {name} is {written}, not a number; encode it first, or choose columns "
-                    f"with features=[…]."
+                    f"column {column!r} of {name} is {written}, not a number; crcen.fit_files takes mixed columns, or "
+                    f"choose columns with features=[…]."
                 )
 
     # -- reading -------------------------------------------------------------------------------------------------------
@@ -224,6 +230,12 @@ class ArrowSource:
         self._take_files(made, numbers)
         return made
 
+    def choose(self, features: Sequence[str]) -> "ArrowSource":
+        """The same rows with some of the features."""
+        made = copy(self)
+        made._features = tuple(features)
+        return made
+
     def _take_files(self, into: "ArrowSource", numbers: Sequence[int]) -> None:
         place = {old: new for new, old in enumerate(numbers)}
         pieces, files = self._pieces, self._files
@@ -235,6 +247,27 @@ class ArrowSource:
         for file in self._files:
             with _naming(file.name):
                 _check_file(file)
+
+    def kind(self, column: str) -> str:
+        """What `kind_of` says of a column."""
+        return self._kinds.get(column, ("null", ""))[0]
+
+    def file_name(self, number: int) -> str:
+        """The name of a file."""
+        return self._files[number].name
+
+    def record_batches(self, number: int) -> Iterator[Any]:
+        """Rows of a file as Arrow has them: features, target and weight."""
+        for piece in self._pieces:
+            if piece.file == number:
+                yield from self._batches(piece)
+
+    def _batches(self, piece: _Piece) -> Iterator[Any]:
+        file = self._files[piece.file]
+        columns = [*self._features, self._target, *([self._weight] if self._weight else [])]
+        with _naming(file.name):
+            _check_file(file)
+            yield from _record_batches(piece.fragment, columns, self._schema)
 
     def _file_chunks(self, number: int) -> Iterator[Chunk]:
         for piece in self._pieces:
@@ -277,15 +310,13 @@ class ArrowSource:
 
     def _piece_chunks(self, piece: _Piece, skip: int) -> Iterator[Chunk]:
         """Chunks of a piece without its first ``skip`` rows."""
-        file = self._files[piece.file]
-        columns = [*self._features, self._target, *([self._weight] if self._weight else [])]
-        with _naming(file.name):
-            _check_file(file)
-            for batch in _record_batches(piece.fragment, columns, self._schema):
+        name = self._files[piece.file].name
+        with _naming(name):
+            for batch in self._batches(piece):
                 if skip >= batch.num_rows:
                     skip -= batch.num_rows
                     continue
-                yield self._chunk(batch.slice(skip), file.name)
+                yield self._chunk(batch.slice(skip), name)
                 skip = 0
 
     def _chunk(self, batch: Any, name: str) -> Chunk:

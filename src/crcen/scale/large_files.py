@@ -1,19 +1,31 @@
-"""fit_files: from Parquet files larger than memory to a saved model, in this process or on a Ray cluster."""
+"""fit_files: from a table larger than memory to a saved model, in this process or on a Ray cluster."""
 
+import shutil
+import tempfile
 import time
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from crcen._support.extras import need
+import numpy as np
+from sklearn.base import clone
+
+from crcen._support.labels import label_key, plain_labels
+from crcen._support.progress import progress_bar
 from crcen._support.whole_files import check_place
-from crcen.exceptions import DataUnavailable, InvalidParameter
+from crcen.exceptions import InvalidInput, InvalidParameter
 from crcen.files.saving import save
 from crcen.models.classifier import CRCENClassifier
-from crcen.scale.arrow_columns import index_columns
-from crcen.scale.arrow_source import parquet_files
 from crcen.scale.ray.fit import fit_ray
 from crcen.scale.stream import fit_stream
+from crcen.scale.table_columns import ENCODED_TARGET, LearnedColumns, learn_columns, survey_table, write_encoded
+from crcen.scale.table_files import TableFiles, open_files
+from crcen.scale.table_survey import TableSurvey
+from crcen.tables.classifier import TableClassifier
+from crcen.tables.column_kinds import DroppedColumn
+from crcen.tables.columns import BooleanColumn, NumberColumn
 
 __all__ = ["FilesFit", "fit_files"]
 
@@ -26,8 +38,8 @@ class FilesFit:
 
     Parameters
     ----------
-    model : CRCENClassifier
-        Ready to predict.
+    model : TableClassifier
+        Ready to predict; ``.estimator_`` is the network.
     data, target : str
         What it was fitted on.
     engine : str
@@ -40,7 +52,7 @@ class FilesFit:
         What a person should know.
     """
 
-    model: CRCENClassifier
+    model: TableClassifier
     data: str
     target: str
     engine: str
@@ -50,17 +62,19 @@ class FilesFit:
 
     def to_dict(self) -> dict[str, Any]:
         """Plain values, ready for JSON."""
-        model, weighting = self.model, self.model.weighting_
+        model, weighting, network = self.model, self.model.weighting_, self.model.estimator_
         return {
             "data": self.data,
             "target": self.target,
             "positive": model.pos_label_.item() if hasattr(model.pos_label_, "item") else model.pos_label_,
             "rows": {"positive": weighting.n_pos, "negative": weighting.n_neg},
-            "columns": [str(name) for name in model.feature_names_in_],
+            "columns": [column.describe() for column in model.columns_],
+            "dropped": [{"name": one.name, "reason": one.reason} for one in model.dropped_],
+            "n_encoded": len(model.encoded_names_),
             "weighting": {"lam": weighting.lam, "alpha": weighting.alpha, "cost_ratio": weighting.cost_ratio},
-            "network": {"hidden": list(model.hidden), "l2": model.l2, "epochs": model.n_iter_},
+            "network": {"hidden": list(network.hidden), "l2": network.l2, "epochs": network.n_iter_},
             "key_equation": {"residual": model.key_equation_.residual},
-            "loss_curve": model.loss_curve_.tolist(),
+            "loss_curve": network.loss_curve_.tolist(),
             "engine": self.engine,
             "seconds": self.seconds,
             "notes": list(self.notes),
@@ -68,14 +82,18 @@ class FilesFit:
         }
 
     def __str__(self) -> str:
-        model, weighting = self.model, self.model.weighting_
+        model, weighting, network = self.model, self.model.weighting_, self.model.estimator_
+        kinds = [column.kind for column in model.columns_]
+        counted = ", ".join(f"{kinds.count(kind)} {kind}" for kind in dict.fromkeys(kinds))
         lines = [
             f"{self.data}: {weighting.n_pos + weighting.n_neg:,.0f} rows, {weighting.n_pos:,.0f} with {self.target} = "
             f"{model.pos_label_} ({weighting.imbalance_ratio:.3g} negatives per positive)",
-            f"Columns   {len(model.feature_names_in_)} numbers",
+            f"Columns   {len(model.columns_)} used ({counted}; {len(model.encoded_names_)} inputs), "
+            f"{len(model.dropped_)} left out",
+            *(f"  {one.name:<20} left out: {one.reason}" for one in model.dropped_),
             f"Price     a miss is worth {weighting.cost_ratio:.6g} false alarms",
-            f"Trained   {model.n_iter_} epochs by {self.engine} in {self.seconds:.0f} s; last loss "
-            f"{model.loss_curve_[-1]:.5f}",
+            f"Trained   {network.n_iter_} epochs by {self.engine} in {self.seconds:.0f} s; last loss "
+            f"{network.loss_curve_[-1]:.5f}",
             f"Key equation on these rows: residual {model.key_equation_.residual:.1e}, by construction.",
             *(f"Note: {note}." for note in self.notes),
             "No row was held out, so nothing here says how good it is: crcen evaluate on other rows does.",
@@ -90,40 +108,53 @@ def fit_files(
     *,
     target: str,
     engine: str = "stream",
-    positive: str | None = None,
+    positive: Any = None,
     weighting: Any = "balanced",
-    drop: tuple[str, ...] | list[str] = (),
+    drop: Sequence[str] = (),
+    keep: Sequence[str] = (),
+    categorical: Sequence[str] = (),
     epochs: int = 5,
     workers: int = 2,
     storage: str | Path | None = None,
     random_state: int | None = 0,
     verbose: int = 0,
     out: str | Path | None = None,
+    **parameters: Any,
 ) -> FilesFit:
-    """Fit one network to Parquet files of numbers that need not fit in memory, and save it.
+    """Fit one network to a table in files that need not fit in memory, and save it.
+
+    Columns may hold numbers, truth values, categories, dates, free text and gaps, as in `crcen.TableClassifier`. Unless
+    all are numbers without gaps in Parquet files, the encoded rows are written to a scratch folder for the time of the
+    fit: about eight bytes a number, less for categories.
 
     Parameters
     ----------
     data : str or Path
-        A file, a folder of .parquet files, or a pattern.
+        A Parquet, CSV or TSV file, a folder of them, or a pattern.
     target : str
-        Column of labels.
+        Column of labels; rows without one are left out.
     engine : {"stream", "ray"}
-        In this process (`crcen.fit_stream`), or on a Ray cluster (`crcen.fit_ray`).
-    positive : str, optional
+        In this process (`crcen.fit_stream`), or on a Ray cluster (`crcen.fit_ray`). Columns are learned and encoded in
+        this process either way.
+    positive : label, optional
         The label to find; default the rarer one.
     weighting
         As in `crcen.CRCENClassifier`.
-    drop : list of str
-        Columns to leave out.
+    drop, keep, categorical : list of str
+        Columns to leave out, to use although they look like identifiers, to take as categories.
     epochs : int
         Passes over the rows.
-    workers, storage
-        With Ray: how many train, and where checkpoints are kept.
+    workers : int
+        With Ray: how many train.
+    storage : str or Path, optional
+        A folder for checkpoints and scratch files: called again with the same data and settings, the fit goes on from
+        there. With Ray every machine must see it.
     random_state, verbose
         As in `crcen.CRCENClassifier`.
     out : str or Path, optional
         Where to save the model.
+    **parameters
+        Any other parameter of `crcen.fit_stream` or `crcen.fit_ray`, those of the network among them.
 
     Returns
     -------
@@ -135,52 +166,138 @@ def fit_files(
     if out is not None:
         check_place(out, data)
     start = time.perf_counter()
-    schema = _schema(data, target)
-    names, label_type = list(schema.names), schema.field(target).type
-    unknown = sorted(set(drop) - set(names))
-    if unknown:
-        raise InvalidParameter(f"there is no column {', '.join(unknown)} to leave out; there are {', '.join(names)}.")
-    index = [name for name in index_columns(schema) if name not in {target, *drop}]
-    notes = [f"{name} was the index of a pandas data frame and is left out" for name in index]
+    files = open_files(data, target)
+    dropped = _left_out(files, target, drop, keep, categorical)
+    names = tuple(name for name in files.columns if name != target and name not in dropped)
+    if not names:
+        raise InvalidInput(f"{data} holds no column but {target} to learn from.")
+    survey = TableSurvey(names, target, frozenset(categorical), int(random_state or 0))
+    with progress_bar("reading the table", visible=bool(verbose)) as show:
+        survey_table(files, survey, show)
+    labels = _labels(survey, data)
+    learned = learn_columns(
+        survey, keep=keep, categorical=categorical, declared=files.categories, seed=int(random_state or 0)
+    )
+    notes = [f"{name} was the index of a pandas data frame and is left out" for name in files.index if name in dropped]
+    if survey.n_unlabelled:
+        notes.append(f"{survey.n_unlabelled:,} rows without a value of {target} were left out")
     settings: dict[str, Any] = {
         "epochs": epochs,
-        "features": [name for name in names if name not in {target, *drop, *index}],
-        "pos_label": None if positive is None else _as_label(positive, label_type),
+        "pos_label": _positive(positive, labels, target),
         "random_state": random_state,
         "verbose": verbose,
+        **parameters,
     }
-    if engine == "ray":
-        model = fit_ray(data, target, weighting, num_workers=workers, storage_path=storage, **settings)
-    else:
-        model = fit_stream(data, target, weighting, **settings)
+    with _rows(files, learned, survey, labels, data, storage, verbose) as (source, column, features):
+        if engine == "ray":
+            settings |= {"num_workers": workers, "storage_path": storage}
+            network = fit_ray(source, column, weighting, features=features, **settings)
+        else:
+            checkpoint = None if storage is None else Path(storage) / "stream.checkpoint"
+            network = fit_stream(source, column, weighting, features=features, checkpoint=checkpoint, **settings)
+    how = {"drop": tuple(drop), "keep": tuple(keep), "categorical": tuple(categorical), "random_state": random_state}
+    model = _table_model(network, files, learned, dropped, target, how)
     seconds = time.perf_counter() - start
     path = save(model, out) if out is not None else None
     trained_by = f"{workers} workers of Ray" if engine == "ray" else "one process"
-    return FilesFit(model, str(data), target, trained_by, seconds, path, tuple(notes))
+    return FilesFit(model, str(data), target, trained_by, seconds, path, tuple([*notes, *learned.notes]))
 
 
-def _schema(data: str | Path, target: str) -> Any:
-    """Columns of the first file, the target among them."""
-    pq = need("pyarrow.parquet", "tables")
-    first = parquet_files(data)[0]
+def _left_out(
+    files: TableFiles, target: str, drop: Sequence[str], keep: Sequence[str], categorical: Sequence[str]
+) -> dict[str, str]:
+    """Columns that are left out unread, and why."""
+    for what, names in (("leave out", drop), ("keep", keep), ("take as categories", categorical)):
+        unknown = sorted(set(names) - set(files.columns))
+        if unknown:
+            listed = ", ".join(files.columns[:12])
+            raise InvalidParameter(f"there is no column {', '.join(unknown)} to {what}; there are {listed}.")
+    index = [name for name in files.index if name not in {*keep, *categorical}]
+    reasons = {
+        **dict.fromkeys(files.nested, "holds lists or records, not single values"),
+        **dict.fromkeys(index, "the index of a pandas data frame"),
+        **dict.fromkeys(drop, "asked for"),
+    }
+    reasons.pop(target, None)
+    return reasons
+
+
+def _labels(survey: TableSurvey, data: str | Path) -> dict[Any, Any]:
+    """What cells of the target stand for; they must be of two labels."""
+    labels = plain_labels(survey.labels)
+    classes = sorted(set(labels.values()))
+    if len(classes) != 2:
+        if not classes:
+            raise InvalidInput(f"{data} has no row with a value of {survey.target}.")
+        got = f"one, {classes[0]}" if len(classes) == 1 else f"{len(classes)}, {', '.join(map(str, classes[:8]))}"
+        advice = "rows of the other one are needed." if len(classes) == 1 else "make it a yes or no first."
+        raise InvalidInput(f"the target {survey.target} must have two different values: got {got}; {advice}")
+    return labels
+
+
+def _positive(positive: Any, labels: Mapping[Any, Any], target: str) -> Any:
+    """The label that was named, as the model will know it."""
+    if positive is None:
+        return None
+    classes = sorted(set(labels.values()))
+    found = [label for label in classes if label_key(label) == label_key(positive)]
+    if not found:
+        listed = ", ".join(map(str, classes))
+        raise InvalidInput(f"positive must be a value of {target}, {listed}: got {positive!r}.")
+    return found[0]
+
+
+@contextmanager
+def _rows(
+    files: TableFiles,
+    learned: LearnedColumns,
+    survey: TableSurvey,
+    labels: Mapping[Any, Any],
+    data: str | Path,
+    storage: str | Path | None,
+    verbose: int,
+) -> Iterator[tuple[Any, str, list[str]]]:
+    """What to stream: the files themselves where all is numbers, or the encoded rows in a scratch folder."""
+    names = [column.name for column in learned.used]
+    is_plain = all(isinstance(one, NumberColumn | BooleanColumn) and not one.has_missing for one in learned.used)
+    are_labels = all(cell == label for cell, label in labels.items())
+    if files.are_numbers(names) and is_plain and are_labels and not survey.n_unlabelled:
+        yield [files.name(number) for number in range(files.n_files)], survey.target, names
+        return
+    if storage is not None and "://" in str(storage):
+        raise InvalidParameter(
+            f"storage must be a folder for a table that is not all numbers, since its encoded rows are kept there: got "
+            f"{str(storage)!r}."
+        )
+    if storage is None:
+        folder = Path(tempfile.mkdtemp(prefix="crcen-rows-"))
+    else:
+        folder = Path(storage) / "rows"
+        shutil.rmtree(folder, ignore_errors=True)  # what a killed fit left
+        folder.mkdir(parents=True)
     try:
-        schema = pq.read_schema(first)
-    except (OSError, ValueError) as error:
-        raise DataUnavailable(f"{first} cannot be read as Parquet: {' '.join(str(error).split())[:160]}") from error
-    if target not in schema.names:
-        raise InvalidParameter(f"{first} has no column {target!r}; it has {', '.join(schema.names[:12])}.")
-    return schema
+        with progress_bar("encoding the rows", visible=bool(verbose)) as show:
+            write_encoded(files, learned, survey.target, labels, folder, show)
+        yield folder, ENCODED_TARGET, [str(j) for j in range(learned.width)]
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
 
 
-def _as_label(text: str, label_type: Any) -> Any:
-    """A word of the command line as a label of a column."""
-    import pyarrow as pa
-
-    try:
-        if pa.types.is_boolean(label_type):
-            return {"true": True, "1": True, "false": False, "0": False}[text.lower()]
-        if pa.types.is_integer(label_type):
-            return int(text)
-        return float(text) if pa.types.is_floating(label_type) else text
-    except (KeyError, ValueError) as error:
-        raise InvalidParameter(f"the positive label {text!r} is none of a column of {label_type}.") from error
+def _table_model(
+    network: CRCENClassifier,
+    files: TableFiles,
+    learned: LearnedColumns,
+    dropped: Mapping[str, str],
+    target: str,
+    how: Mapping[str, Any],
+) -> TableClassifier:
+    """The network behind the columns that feed it."""
+    if hasattr(network, "feature_names_in_"):
+        del network.feature_names_in_  # it sees encoded columns, which come as an array
+    model = TableClassifier(clone(network), **how)
+    model.feature_names_in_ = np.array([name for name in files.columns if name != target], dtype=object)
+    model.n_features_in_ = len(model.feature_names_in_)
+    model.columns_ = learned.used
+    model.dropped_ = [*(DroppedColumn(name, reason) for name, reason in dropped.items()), *learned.dropped]
+    model._take(network, target)
+    return model

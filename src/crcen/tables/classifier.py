@@ -152,9 +152,12 @@ class TableClassifier(ClassifierMixin, BaseEstimator):
                     f"{type(estimator).__name__} does not cross-validate, so it has no use for groups."
                 )
             options["groups"] = groups
-        self.estimator_ = clone(estimator).fit(self.encode(frame).X, y, **options)
-        name = getattr(y, "name", None)
-        self.target_name_ = None if name is None else str(name)
+        self._take(clone(estimator).fit(self.encode(frame).X, y, **options), getattr(y, "name", None))
+
+    def _take(self, estimator: Any, target: Any) -> None:
+        """Have this fitted estimator answer for the encoded columns."""
+        self.estimator_ = estimator
+        self.target_name_ = None if target is None else str(target)
         self.classes_, self.pos_label_ = self.estimator_.classes_, self.estimator_.pos_label_
         self.weighting_, self.key_equation_ = self.estimator_.weighting_, self.estimator_.key_equation_
 

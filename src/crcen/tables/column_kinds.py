@@ -21,7 +21,7 @@ from crcen.tables.columns import (
     as_text,
 )
 
-__all__ = ["DroppedColumn", "learn_column"]
+__all__ = ["DroppedColumn", "category_column", "learn_column"]
 
 # pandas is optional, and no type checker sees it.
 Series = Any
@@ -169,7 +169,11 @@ def _date(name: str, series: Series, date_format: str | None, has_missing: bool)
 
 
 def _category(name: str, present: Series, has_missing: bool) -> Column:
-    counts = present.value_counts()
+    return category_column(name, present.value_counts(), has_missing)
+
+
+def category_column(name: str, counts: Series, has_missing: bool) -> CategoryColumn:
+    """A column of categories from the rows of each value, the commonest first."""
     common = sorted(str(value) for value in counts.index[counts >= FEWEST_ROWS][:MOST_CATEGORIES])
     rare = sorted(set(map(str, counts.index)) - set(common))
     if len(rare) == 1 or not common:  # sharing saves nothing, or leaves nothing

@@ -2,7 +2,6 @@
 
 import difflib
 import math
-import numbers
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -11,6 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from crcen import ClassWeighting, InvalidInput, InvalidParameter, TableFile, load, open_table, resolve
+from crcen._support.labels import label_key, plain_labels
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -110,24 +110,6 @@ def plain(value: Any) -> Any:
     return value
 
 
-def _label(cell: Any) -> Any:
-    """A label as int where it is a whole number, also one written as text; bool and other text stay."""
-    if isinstance(cell, bool | np.bool_):
-        return bool(cell)
-    if isinstance(cell, numbers.Real) and float(cell).is_integer():
-        return int(float(cell))
-    text = str(cell).strip()
-    try:
-        return int(float(text)) if float(text).is_integer() else text
-    except (ValueError, OverflowError):
-        return text
-
-
-def _key(label: Any) -> str:
-    """What makes two labels the same, however a file spells them."""
-    return str(_label(label)).casefold()
-
-
 @dataclass(frozen=True, eq=False)
 class Rows:
     """Training rows.
@@ -183,7 +165,7 @@ def rows_of(source: Source, target: str, positive: Any = None, required: tuple[s
             f"of {rare}."
         )
     if positive is not None:
-        found = [label for label in classes if _key(label) == _key(positive)]
+        found = [label for label in classes if label_key(label) == label_key(positive)]
         if not found:
             raise InvalidInput(f"positive must be a value of {target}, {_listed(classes.tolist())}: got {positive!r}.")
         positive = found[0]
@@ -192,17 +174,14 @@ def rows_of(source: Source, target: str, positive: Any = None, required: tuple[s
 
 def _labels(cells: "pd.Series") -> NDArray[Any]:
     """Labels as one array of bool, int or str."""
-    found = {cell: _label(cell) for cell in cells.unique()}
-    kinds = {type(label) for label in found.values()}
-    if kinds not in ({bool}, {int}):
-        found = {cell: str(label) for cell, label in found.items()}
+    found = plain_labels(cells.unique())
     return np.array([found[cell] for cell in cells])
 
 
 def labels_as(cells: "pd.Series", classes: NDArray[Any], target: str) -> NDArray[np.int64]:
     """Which of the classes each cell is; a label that the model does not know is refused."""
-    place = {_key(label): i for i, label in enumerate(classes)}
-    found = {cell: place.get(_key(cell), -1) for cell in cells.unique()}
+    place = {label_key(label): i for i, label in enumerate(classes)}
+    found = {cell: place.get(label_key(cell), -1) for cell in cells.unique()}
     unknown = [str(cell) for cell, at in found.items() if at < 0]
     if unknown:
         raise InvalidInput(

@@ -1,0 +1,254 @@
+"""Columns of a mixed table larger than memory: learned from its survey, and written as numbers that can be streamed."""
+
+import shutil
+from collections.abc import Callable, Collection, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from crcen.exceptions import DataUnavailable, InvalidInput
+from crcen.scale.table_files import TableFiles
+from crcen.scale.table_survey import ColumnFacts, TableSurvey
+from crcen.tables.column_kinds import DroppedColumn, category_column, learn_column
+from crcen.tables.columns import CategoryColumn, Column, NumberColumn, as_text
+
+__all__ = ["ENCODED_TARGET", "LearnedColumns", "learn_columns", "survey_table", "write_encoded"]
+
+# pandas is optional, and no type checker sees it.
+Series = Any
+
+ENCODED_TARGET = "target"
+# Rows of a written row group: at most so many, and so many bytes. Several files give the readers of a cluster work.
+_GROUP_ROWS, _GROUP_BYTES, _FILE_GROUPS = 65_536, 2**26, 16
+# Rows on which the words of a text column are learned.
+_TEXT_ROWS = 8192
+# Fewer rows tell nothing about whether a column numbers them.
+_FEWEST_FOR_IDS = 20
+
+
+@dataclass
+class LearnedColumns:
+    """How the columns of a table are encoded, which are left out, and what a person should know about it."""
+
+    used: list[Column] = field(default_factory=list)
+    dropped: list[DroppedColumn] = field(default_factory=list)
+    notes: list[str] = field(default_factory=list)
+
+    @property
+    def width(self) -> int:
+        """Encoded columns."""
+        return sum(len(column.encoded_names) for column in self.used)
+
+
+def survey_table(
+    files: TableFiles, survey: TableSurvey, show: Callable[[float], None] = lambda share: None
+) -> TableSurvey:
+    """Read every file once; ``survey`` is empty before."""
+    n_rows = 0
+    for number in range(files.n_files):
+        part = survey.of_nothing()
+        for frame in files.frames(number, [*survey.columns, survey.target]):
+            part.add(frame, number, files.name(number))
+            n_rows += len(frame)
+            show(min(n_rows / files.n_rows, 1.0) if files.n_rows else 0.0)
+        survey.merge(part)
+    return survey
+
+
+def learn_columns(
+    survey: TableSurvey,
+    *,
+    keep: Collection[str] = (),
+    categorical: Collection[str] = (),
+    declared: Collection[str] = (),
+    seed: int = 0,
+) -> LearnedColumns:
+    """Kinds and what they remember: from the sample as `TableClassifier` learns them, set right by facts of all rows.
+
+    Parameters
+    ----------
+    survey
+        Of all rows.
+    keep, categorical
+        As in `TableClassifier`.
+    declared
+        Columns that their file declares to be categories.
+    seed
+        For the decomposition of free text.
+    """
+    found = LearnedColumns()
+    sample, is_complete = survey.sample.frame, survey.sample.is_complete
+    for name in survey.columns:
+        facts = survey.facts[name]
+        cells = sample[name] if is_complete else _with_witnesses(sample[name], facts)
+        if name in declared:
+            cells = cells.astype("category")
+        is_kept = name in keep or name in categorical
+        reason = "" if is_complete or is_kept else _why_row_number(cells, facts)
+        how = {"is_kept": is_kept, "is_category": name in categorical, "seed": seed}
+        learnt = DroppedColumn(name, reason) if reason else _learnt(cells, how)
+        if isinstance(learnt, DroppedColumn):
+            found.dropped.append(learnt)
+            continue
+        found.used.append(_set_right(learnt, facts, found.notes))
+    if not found.used:
+        reasons = "; ".join(f"{one.name}: {one.reason}" for one in found.dropped[:5])
+        raise InvalidInput(f"no column is left to learn from ({reasons}).")
+    if not is_complete:
+        found.notes.append(
+            f"kinds of columns, medians, date formats and words come from a random sample of {len(sample):,} of the "
+            f"{survey.n_rows:,} rows; categories, missing cells and ranges from all"
+        )
+    return found
+
+
+def _learnt(cells: Series, how: Mapping[str, Any]) -> Column | DroppedColumn:
+    """As `learn_column`, with the words of free text from fewer rows: they take time and memory."""
+    if len(cells) <= _TEXT_ROWS or not _is_text(cells):
+        return learn_column(cells, **how)
+    few = learn_column(cells.iloc[:: -(-len(cells) // _TEXT_ROWS)], **how)
+    return few if not isinstance(few, DroppedColumn) and few.kind == "text" else learn_column(cells, **how)
+
+
+def _is_text(cells: Series) -> bool:
+    import pandas as pd
+
+    return pd.api.types.is_string_dtype(cells.dtype) or pd.api.types.is_object_dtype(cells.dtype)
+
+
+def _with_witnesses(cells: Series, facts: ColumnFacts) -> Series:
+    """Cells of a sample, and where they are all alike some others: what is rare in all rows may be in no sample."""
+    import pandas as pd
+
+    if as_text(cells).nunique() > 1:
+        return cells
+    if facts.counts:
+        others: list[Any] = list(facts.counts)
+        if pd.api.types.is_bool_dtype(cells.dtype):
+            others = [value == "True" for value in others]
+    else:
+        others = [facts.low, facts.high] if facts.n_numbers else []
+    return pd.concat([cells, pd.Series(others, name=cells.name)], ignore_index=True) if others else cells
+
+
+def _why_row_number(cells: Series, facts: ColumnFacts) -> str:
+    """Why a column only numbers the rows, which a sample cannot show; empty where it does not."""
+    n = facts.n_numbers
+    if n < _FEWEST_FOR_IDS or facts.n_others or not facts.is_whole or facts.high - facts.low >= 1.5 * n:
+        return ""
+    present = cells.dropna()
+    if present.nunique() < len(present):
+        return ""
+    return f"numbers the rows: {n} whole numbers from {facts.low:.0f} to {facts.high:.0f}, none twice in a sample"
+
+
+def _set_right(column: Column, facts: ColumnFacts, notes: list[str]) -> Column:
+    """A column learned from a sample, with what all rows say."""
+    import pandas as pd
+
+    has_missing = column.has_missing or facts.n_missing > 0
+    if isinstance(column, CategoryColumn):
+        if facts.counts:
+            return category_column(column.name, pd.Series(facts.counts).sort_values(ascending=False), has_missing)
+        notes.append(f"{column.name} has too many values to count; those of the sample have columns of their own")
+    if isinstance(column, NumberColumn) and facts.looks_numeric and facts.n_others:
+        notes.append(f"{facts.n_others:,} cells of {column.name} are no numbers and were taken as missing")
+        has_missing = True
+    return replace(column, has_missing=has_missing)  # type: ignore[type-var]
+
+
+def write_encoded(
+    files: TableFiles,
+    learned: LearnedColumns,
+    target: str,
+    labels: Mapping[Any, Any],
+    folder: Path,
+    show: Callable[[float], None] = lambda share: None,
+) -> None:
+    """Write all rows with a label as numbers: Parquet files with a column for each encoded one, and the label.
+
+    Parameters
+    ----------
+    files, target
+        The table.
+    learned
+        Its columns.
+    labels
+        What a cell of the target stands for.
+    folder
+        Where to write, empty before.
+    show
+        Takes the share of rows that are written.
+    """
+    import pyarrow as pa
+
+    width = learned.width
+    group = max(1, min(_GROUP_ROWS, _GROUP_BYTES // (8 * (width + 1))))
+    schema = pa.schema([(str(j), pa.float64()) for j in range(width)])
+    names = [*(column.name for column in learned.used), target]
+    n_rows = 0
+    with _writer(folder, group) as write:
+        for number in range(files.n_files):
+            for frame in files.frames(number, names):
+                n_rows += len(frame)
+                frame = frame[frame[target].notna()].reset_index(drop=True)
+                if not len(frame):
+                    continue
+                X: NDArray[np.float64] = np.empty((len(frame), width), order="F")
+                at = 0
+                for column in learned.used:
+                    part = column.encode(frame[column.name]).values
+                    X[:, at : at + part.shape[1]] = part
+                    at += part.shape[1]
+                y = pa.array([labels[cell] for cell in frame[target]])
+                rows = pa.Table.from_arrays([pa.array(x) for x in X.T], schema=schema)
+                write(rows.append_column(ENCODED_TARGET, y))
+                show(min(n_rows / files.n_rows, 1.0) if files.n_rows else 0.0)
+
+
+@contextmanager
+def _writer(folder: Path, group: int) -> Iterator[Callable[[Any], None]]:
+    """A function that takes tables of any length and writes row groups of about ``group`` rows into a few files."""
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    waiting: list[Any] = []
+    state: dict[str, Any] = {"file": None, "groups": 0, "files": 0}
+
+    def flush() -> None:
+        if not waiting:
+            return
+        table = pa.concat_tables(waiting)
+        waiting.clear()
+        if state["file"] is None:
+            path = folder / f"rows-{state['files']:05d}.parquet"
+            state.update(file=pq.ParquetWriter(path, table.schema), groups=0, files=state["files"] + 1)
+        state["file"].write_table(table, row_group_size=len(table))
+        state["groups"] += 1
+        if state["groups"] == _FILE_GROUPS:
+            close()
+
+    def close() -> None:
+        if state["file"] is not None:
+            state["file"].close()
+            state["file"] = None
+
+    def write(table: Any) -> None:
+        waiting.append(table)
+        if sum(map(len, waiting)) >= group:
+            flush()
+
+    try:
+        yield write
+        flush()
+        close()
+    except OSError as error:
+        free = shutil.disk_usage(folder).free / 1e6
+        raise DataUnavailable(
+            f"the encoded rows cannot be written to {folder}, which has {free:,.0f} MB left: "
+            f"{error.strerror or error}; use a larger disk (TMPDIR, or storage)."
+        ) from error

@@ -1,0 +1,259 @@
+"""What all rows of a mixed table say about its columns, found in one pass: sketches that can be merged.
+
+Of every column missing cells, the range of numbers and up to some thousand values are counted on all rows. What cannot
+be counted in bounded memory (medians, date formats, words) comes from a uniform sample of rows.
+"""
+
+import zlib
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from crcen.exceptions import InvalidInput
+from crcen.tables.columns import as_numbers, as_text
+
+__all__ = ["MOST_VALUES", "SAMPLE_ROWS", "ColumnFacts", "FrameSample", "TableSurvey"]
+
+# pandas is optional, and no type checker sees it.
+DataFrame = Any
+Series = Any
+
+Array = NDArray[np.float64]
+
+# Rows from which kinds, medians, date formats and words are learned.
+SAMPLE_ROWS = 32_768
+# Different values of a column that are counted; a column of more has no counts.
+MOST_VALUES = 4096
+_MOST_LABELS = 1000
+
+
+@dataclass
+class ColumnFacts:
+    """Facts of all rows about one column.
+
+    Parameters
+    ----------
+    n_missing
+        Cells that are missing, or infinite in a column of numbers.
+    n_numbers, low, high, is_whole
+        Cells that are finite numbers, their range, and whether all are whole.
+    n_others
+        Cells that are there and no number; not counted further once most of a chunk were none.
+    counts
+        Rows of each value as text, empty where nobody asked, or ``None`` where there are too many.
+    """
+
+    n_missing: int = 0
+    n_numbers: int = 0
+    low: float = np.inf
+    high: float = -np.inf
+    is_whole: bool = True
+    n_others: int = 0
+    looks_numeric: bool = True
+    counts: dict[str, int] | None = None
+
+    def add(self, series: Series, *, counts_values: bool) -> None:
+        """Take in some cells."""
+        import pandas as pd
+
+        dtype = series.dtype
+        is_number = pd.api.types.is_numeric_dtype(dtype) and not pd.api.types.is_bool_dtype(dtype)
+        if pd.api.types.is_datetime64_any_dtype(dtype):
+            self.n_missing += int(series.isna().sum())
+            return
+        text = as_text(series) if counts_values or not is_number else None
+        if text is not None and counts_values and self.counts is not None:
+            self._count(text.value_counts())
+        if is_number:
+            self.n_missing += len(series) - self._take_numbers(as_numbers(series))
+            return
+        assert text is not None  # whatever is no number was made text
+        n_present = int(text.notna().sum())
+        self.n_missing += len(text) - n_present
+        if self.looks_numeric and n_present:
+            n_numbers = self._take_numbers(as_numbers(text))
+            self.n_others += n_present - n_numbers
+            self.looks_numeric = 2 * n_numbers >= n_present
+
+    def _take_numbers(self, values: Array) -> int:
+        known = values[np.isfinite(values)]
+        if len(known):
+            self.n_numbers += len(known)
+            self.low, self.high = min(self.low, float(known.min())), max(self.high, float(known.max()))
+            self.is_whole &= bool((known == np.round(known)).all())
+        return len(known)
+
+    def _count(self, found: Any) -> None:
+        if self.counts is None:
+            return
+        for value, number in found.items():
+            self.counts[str(value)] = self.counts.get(str(value), 0) + int(number)
+        if len(self.counts) > MOST_VALUES:
+            self.counts = None
+
+    def merge(self, other: "ColumnFacts") -> None:
+        """Take in the facts of other rows."""
+        self.n_missing += other.n_missing
+        self.n_numbers += other.n_numbers
+        self.low, self.high = min(self.low, other.low), max(self.high, other.high)
+        self.is_whole &= other.is_whole
+        self.n_others += other.n_others
+        self.looks_numeric &= other.looks_numeric
+        if other.counts is None:
+            self.counts = None
+        else:
+            self._count(other.counts)
+
+
+class FrameSample:
+    """A uniform sample of rows of a bounded size: those with the smallest of random numbers, one drawn for each row."""
+
+    def __init__(self, size: int, seed: int) -> None:
+        self._size, self._seed, self.n_seen = size, seed, 0
+        self._parts: list[_Drawn] = []
+        self._bar = np.inf  # no row with a larger number can be kept
+
+    def add(self, frame: DataFrame, file: int, origin: str) -> None:
+        """Offer rows of a file, in order; the file's name and the rows before decide their random numbers."""
+        key = [self._seed, 7, zlib.crc32(Path(origin).name.encode()), file, self.n_seen]
+        keys = np.random.Generator(np.random.Philox(np.random.SeedSequence(key))).random(len(frame))
+        places = np.column_stack([np.full(len(frame), file), self.n_seen + np.arange(len(frame))])
+        self.n_seen += len(frame)
+        good = keys < self._bar
+        self._take([_Drawn(keys[good], places[good], frame[good])])
+
+    def merge(self, other: "FrameSample") -> None:
+        """Take in the sample of the rows of other files."""
+        self.n_seen += other.n_seen
+        self._take(other._parts)
+
+    def _take(self, parts: "list[_Drawn]") -> None:
+        self._parts += [part for part in parts if len(part.keys)]
+        if sum(len(part.keys) for part in self._parts) > 2 * self._size:  # now and then, since it copies
+            self._parts = [self._drawn()]
+            self._bar = float(self._parts[0].keys.max())
+
+    def _drawn(self) -> "_Drawn":
+        keys = np.concatenate([part.keys for part in self._parts])
+        places = np.concatenate([part.places for part in self._parts])
+        kept = np.argsort(keys, kind="stable")[: self._size]
+        kept = kept[np.lexsort((places[kept, 1], places[kept, 0]))]
+        return _Drawn(keys[kept], places[kept], _stacked([part.frame for part in self._parts]).iloc[kept])
+
+    @property
+    def frame(self) -> DataFrame:
+        """The rows, in the order in which they stand in the files."""
+        return self._drawn().frame.reset_index(drop=True)
+
+    @property
+    def is_complete(self) -> bool:
+        """Whether it holds every row."""
+        return self.n_seen <= self._size
+
+
+@dataclass(frozen=True, eq=False)
+class _Drawn:
+    """Rows with their random numbers, and their files and places in them."""
+
+    keys: Array
+    places: NDArray[np.int64]
+    frame: DataFrame
+
+
+def _stacked(frames: Sequence[DataFrame]) -> DataFrame:
+    """Frames below each other; where a column is empty it takes the type that it has elsewhere."""
+    import pandas as pd
+
+    columns = {}
+    for name in frames[0].columns:
+        parts = [frame[name] for frame in frames]
+        filled = [part for part in parts if part.notna().any()]
+        gap = 0
+        stacked = pd.concat(filled, ignore_index=True) if filled else pd.Series([], dtype=parts[0].dtype)
+        if len(filled) < len(parts):
+            at = []
+            for part in parts:
+                is_filled = part.notna().any()
+                at.append(np.arange(gap, gap + len(part)) if is_filled else np.full(len(part), -1))
+                gap += len(part) if is_filled else 0
+            stacked = stacked.set_axis(range(len(stacked))).reindex(np.concatenate(at))
+        columns[name] = stacked.reset_index(drop=True)
+    return pd.DataFrame(columns)
+
+
+@dataclass
+class TableSurvey:
+    """One pass over a table; those of several files merge.
+
+    Parameters
+    ----------
+    columns
+        Names of the columns to learn from.
+    target
+        Name of the column of labels; rows without one are not looked at.
+    counted
+        Columns of numbers whose values are counted all the same.
+    seed, sample_rows
+        Of the sample.
+    labels
+        Rows of each label, as it stands.
+    n_rows, n_unlabelled
+        Rows with and without a label.
+    """
+
+    columns: tuple[str, ...]
+    target: str
+    counted: frozenset[str] = frozenset()
+    seed: int = 0
+    sample_rows: int = SAMPLE_ROWS
+    labels: dict[Any, int] = field(default_factory=dict)
+    n_rows: int = 0
+    n_unlabelled: int = 0
+
+    def __post_init__(self) -> None:
+        self.facts = {name: ColumnFacts(counts={}) for name in self.columns}
+        self.sample = FrameSample(self.sample_rows, self.seed)
+
+    def of_nothing(self) -> "TableSurvey":
+        """An empty one of the same terms, for one file."""
+        return TableSurvey(self.columns, self.target, self.counted, self.seed, self.sample_rows)
+
+    def add(self, frame: DataFrame, file: int, origin: str) -> None:
+        """Take in rows of a file, which come in order."""
+        import pandas as pd
+
+        known = frame[self.target].notna().to_numpy()
+        if not known.all():
+            self.n_unlabelled += int((~known).sum())
+            frame = frame[known]
+        if not len(frame):
+            return
+        self.n_rows += len(frame)
+        self._count_labels(frame[self.target].value_counts())
+        for name, facts in self.facts.items():
+            dtype = frame[name].dtype
+            is_number = pd.api.types.is_numeric_dtype(dtype) and not pd.api.types.is_bool_dtype(dtype)
+            facts.add(frame[name], counts_values=not is_number or name in self.counted)
+        self.sample.add(frame[list(self.columns)], file, origin)
+
+    def merge(self, other: "TableSurvey") -> None:
+        """Take in what was found in other files."""
+        self.n_rows += other.n_rows
+        self.n_unlabelled += other.n_unlabelled
+        self._count_labels(other.labels)
+        for name, facts in self.facts.items():
+            facts.merge(other.facts[name])
+        self.sample.merge(other.sample)
+
+    def _count_labels(self, found: Any) -> None:
+        for label, number in found.items():
+            self.labels[label] = self.labels.get(label, 0) + int(number)
+        if len(self.labels) > _MOST_LABELS:
+            raise InvalidInput(
+                f"the target {self.target} must have two different values: got more than {_MOST_LABELS}; make it a yes "
+                f"or no first."
+            )

@@ -1,0 +1,296 @@
+"""Mixed tables larger than memory: strings, categories, dates, texts and gaps, streamed to a model of tables."""
+
+import json
+
+import numpy as np
+import pytest
+
+pd = pytest.importorskip("pandas")
+pytest.importorskip("skrub")
+
+import crcen  # noqa: E402
+from crcen.scale import table_columns, table_survey  # noqa: E402
+from crcen.scale.table_columns import learn_columns, survey_table  # noqa: E402
+from crcen.scale.table_files import open_files  # noqa: E402
+from crcen.scale.table_survey import TableSurvey  # noqa: E402
+from crcen.tables.columns import NumberColumn  # noqa: E402
+
+N = 900
+
+
+def mixed_rows(n=N, seed=3):
+    """Every kind of column, most with gaps; what a row is worth depends on its number, its category and its date."""
+    rng = np.random.default_rng(seed)
+    amount = rng.gamma(2.0, 50.0, size=n)
+    country = rng.choice(["NL", "NO", "DE", "IS"], size=n, p=[0.5, 0.3, 0.19, 0.01])
+    when = pd.Timestamp("2024-03-01") + pd.to_timedelta(rng.integers(0, 500 * 24, size=n), unit="h")
+    is_late = rng.random(n) < 0.3
+    logit = 0.02 * amount + 1.5 * (country == "NO") + is_late - 4.2
+    y = np.where(rng.random(n) < 1.0 / (1.0 + np.exp(-logit)), "fraud", "ok")
+    words = np.array(["refund", "invoice", "gift card", "delivery", "late fee", "deposit"])
+    said = [f"{a} for {b} no {k}" for a, b, k in zip(rng.choice(words, n), rng.choice(words, n), range(n), strict=True)]
+    frame = pd.DataFrame(
+        {
+            "amount": np.where(rng.random(n) < 0.1, np.nan, amount.round(2)),
+            "country": pd.Series(country).mask(rng.random(n) < 0.05),
+            "when": when,
+            "late": is_late,
+            "note": said,
+            "constant": 1,
+            "row": np.arange(n) + 1000,
+        }
+    )
+    return frame.assign(label=y)
+
+
+@pytest.fixture(scope="module")
+def rows():
+    return mixed_rows()
+
+
+@pytest.fixture(params=["parquet", "folder", "csv"])
+def data(request, rows, tmp_path):
+    """The same rows as a file, as files of uneven length, and as text."""
+    if request.param == "folder":
+        folder = tmp_path / "data"
+        folder.mkdir()
+        for i, part in enumerate(np.split(np.arange(N), [100, 150, 700])):
+            rows.iloc[part].to_parquet(folder / f"{i}.parquet", index=False)
+        return folder
+    path = tmp_path / f"data.{request.param}"
+    if request.param == "csv":
+        rows.to_csv(path, index=False)
+    else:
+        rows.to_parquet(path, row_group_size=200)
+    return path
+
+
+def described(model):
+    return [column.describe() for column in model.columns_]
+
+
+def test_columns_are_those_of_the_table_in_memory(data, rows):
+    streamed = crcen.fit_files(data, target="label", epochs=1, hidden=(4,)).model
+    memory = crcen.TableClassifier(crcen.CRCENClassifier(hidden=(), random_state=0), random_state=0)
+    memory.fit(rows.drop(columns="label"), rows["label"])
+    assert described(streamed) == described(memory)
+    assert {one.name for one in streamed.dropped_} == {one.name for one in memory.dropped_} == {"constant", "row"}
+    assert streamed.target_name_ == "label"
+    assert streamed.pos_label_ == "fraud"
+    ours, theirs = streamed.encode(rows), memory.encode(rows)
+    words = np.array([": component" in name for name in streamed.encoded_names_])
+    np.testing.assert_array_equal(ours.X[:, ~words], theirs.X[:, ~words])
+    X, y = ours.X, (rows["label"] == "fraud").to_numpy()
+    equation = crcen.key_equation(y, streamed.estimator_.weighted_proba(X)[:, 0], streamed.weighting_)
+    assert equation.residual < 1e-10  # on all rows, as the scratch files held them
+
+
+def test_from_the_command_to_the_report(data, rows, tmp_path, crcen_command):
+    model, new = tmp_path / "model.crcen", tmp_path / "new.csv"
+    mixed_rows(400, seed=4).to_csv(new, index=False)
+    code, printed, said = crcen_command(
+        "fit",
+        data,
+        "--target",
+        "label",
+        "--engine",
+        "stream",
+        "--epochs",
+        "20",
+        "--budget",
+        "5",
+        "--drop",
+        "note",
+        "--out",
+        model,
+    )
+    assert code == 0, said
+    assert "4 used (1 number, 1 category, 1 date, 1 boolean" in printed
+    code, printed, said = crcen_command("evaluate", model, new, "--json", "--resamples", "0")
+    assert code == 0, said
+    assert json.loads(printed)["metrics"]["roc_auc"]["value"] > 0.7
+    assert crcen_command("report", model, new, "--out", tmp_path / "report.html")[0] == 0
+    assert crcen_command("predict", model, new, "--out", tmp_path / "scored.csv")[0] == 0
+    assert crcen_command("info", model)[0] == 0
+
+
+def test_a_streamed_table_can_be_exported(rows, tmp_path):
+    pytest.importorskip("onnxruntime")
+    rows.to_csv(tmp_path / "rows.csv", index=False)
+    fit = crcen.fit_files(
+        tmp_path / "rows.csv", target="label", drop=["note", "when"], epochs=1, out=tmp_path / "m.crcen"
+    )
+    crcen.export_onnx(crcen.load(fit.path), tmp_path / "m.onnx")
+    assert (tmp_path / "m.onnx").stat().st_size > 0
+
+
+def test_options_for_columns(rows, tmp_path, crcen_command):
+    rows.assign(zone=np.arange(N) % 7).to_parquet(tmp_path / "rows.parquet")
+    options = ["--keep", "row", "--category", "zone", "--drop", "note", "--epochs", "1", "--json"]
+    arguments = ["--target", "label", "--positive", "OK", "--engine", "stream", "--out", tmp_path / "m.crcen"]
+    code, printed, said = crcen_command("fit", tmp_path / "rows.parquet", *arguments, *options)
+    assert code == 0, said
+    found = json.loads(printed)
+    assert {one["name"]: one["kind"] for one in found["columns"]} == {
+        **{"amount": "number", "country": "category", "when": "date"},
+        **{"late": "boolean", "row": "number", "zone": "category"},
+    }
+    assert found["positive"] == "ok"
+    assert {one["name"]: one["reason"] for one in found["dropped"]}["note"] == "asked for"
+
+
+def surveyed(path, seed=0, counted=(), **how):
+    files = open_files(path, "label")
+    names = tuple(name for name in files.columns if name != "label")
+    return survey_table(files, TableSurvey(names, "label", frozenset(counted), seed, **how))
+
+
+def test_facts_are_of_all_rows_whatever_the_sample(data, rows):
+    survey = surveyed(data, sample_rows=50)
+    assert survey.n_rows == N
+    assert survey.labels == rows["label"].value_counts().to_dict()
+    assert len(survey.sample.frame) == 50
+    facts = survey.facts
+    assert facts["amount"].n_missing == rows["amount"].isna().sum()
+    assert facts["amount"].low == rows["amount"].min()
+    assert facts["amount"].high == rows["amount"].max()
+    assert facts["country"].counts == rows["country"].value_counts().to_dict()
+    assert facts["country"].n_missing == rows["country"].isna().sum()
+    assert facts["row"].is_whole
+    learned = {one.name: one for one in learn_columns(survey).used}
+    assert "row" not in learned  # no 50 of 900 rows show that it numbers them
+    assert learned["country"].categories == ("DE", "IS", "NL", "NO")
+    assert learned["country"].has_missing
+    assert learned["amount"].has_missing
+
+
+def test_a_sample_is_uniform_and_keeps_rows_whole(rows, tmp_path):
+    rows = rows.assign(twice=rows["row"] * 2)
+    rows.to_parquet(tmp_path / "rows.parquet", row_group_size=100)
+    drawn = np.zeros(N)
+    for seed in range(60):
+        frame = surveyed(tmp_path / "rows.parquet", seed, sample_rows=90).sample.frame
+        assert len(frame) == 90
+        assert frame["row"].is_monotonic_increasing
+        assert (frame["twice"] == 2 * frame["row"]).all()
+        drawn[frame["row"] - 1000] += 1
+    # 60 draws of a tenth each: the rows of any third of the file are drawn 1800 times, give or take a few of √1200.
+    for third in np.split(drawn, 3):
+        assert abs(third.sum() - 1800) < 5 * np.sqrt(1200)
+
+
+def test_what_is_rare_in_all_rows_is_seen_though_no_sample_has_it(tmp_path):
+    n = 4000
+    flag, gap, word = np.zeros(n, dtype=int), np.arange(n) * 0.37, np.full(n, "no", dtype=object)
+    flag[3], gap[5], word[7] = 1, np.nan, "yes"
+    frame = pd.DataFrame({"flag": flag, "gap": gap, "word": word, "label": np.arange(n) % 2})
+    frame.to_parquet(tmp_path / "rows.parquet")
+    learned = learn_columns(surveyed(tmp_path / "rows.parquet", sample_rows=100))
+    found = {one.name: one for one in learned.used}
+    assert {name: one.kind for name, one in found.items()} == {"flag": "number", "gap": "number", "word": "boolean"}
+    assert found["gap"].has_missing
+    assert not found["flag"].has_missing
+    assert any("random sample of 100 of the 4,000 rows" in note for note in learned.notes)
+
+
+def test_cells_of_another_kind_count_as_missing_and_are_said(tmp_path):
+    cells = [f"{k * 0.5}" for k in range(3000)]
+    cells[17] = "n.v."
+    pd.DataFrame({"amount": cells, "label": np.arange(3000) % 2}).to_csv(tmp_path / "rows.csv", index=False)
+    learned = learn_columns(surveyed(tmp_path / "rows.csv", seed=1, sample_rows=100))
+    (amount,) = learned.used
+    assert isinstance(amount, NumberColumn)
+    assert amount.has_missing
+    assert "1 cells of amount are no numbers and were taken as missing" in learned.notes
+
+
+def test_rows_without_a_label_and_odd_labels(tmp_path, rows):
+    labels = rows["label"].map({"fraud": "1", "ok": "0"}).astype(object).where(np.arange(N) >= 20)
+    rows.assign(label=labels).to_csv(tmp_path / "rows.csv", index=False)
+    fit = crcen.fit_files(tmp_path / "rows.csv", target="label", drop=["note"], positive=1, epochs=1)
+    assert fit.model.classes_.tolist() == [0, 1]
+    assert "20 rows without a value of label were left out" in fit.notes
+    assert fit.model.weighting_.n_pos + fit.model.weighting_.n_neg == N - 20
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        (lambda rows: rows.assign(label="ok"), "must have two different values: got one, ok"),
+        (lambda rows: rows.assign(label=np.arange(N) % 3), "must have two different values: got 3, 0, 1, 2"),
+        (lambda rows: rows.assign(label=np.arange(N) + 0.5), "must have two different values: got 900"),
+        (lambda rows: rows[["row", "constant", "label"]], "no column is left to learn from"),
+        (lambda rows: rows[["label"]], "no column but label"),
+    ],
+)
+@pytest.mark.parametrize("kind", ["csv", "parquet"])
+def test_what_cannot_be_learned_is_refused_in_a_sentence(rows, tmp_path, change, words, kind, crcen_command):
+    table = change(rows)
+    path = tmp_path / f"rows.{kind}"
+    table.to_csv(path, index=False) if kind == "csv" else table.to_parquet(path)
+    code, _, said = crcen_command("fit", path, "--target", "label", "--engine", "stream", "--out", tmp_path / "m.crcen")
+    assert code == 1
+    assert words in " ".join(said.split())
+
+
+def test_files_that_do_not_fit_together_are_refused(rows, tmp_path):
+    rows.to_parquet(tmp_path / "1.parquet")
+    rows.to_csv(tmp_path / "2.csv", index=False)
+    with pytest.raises(crcen.InvalidInput, match="1 text and 1 Parquet files"):
+        crcen.fit_files(tmp_path, target="label")
+    rows.drop(columns="late").to_csv(tmp_path / "3.csv", index=False)
+    with pytest.raises(crcen.InvalidInput, match=r"3\.csv lacks the column late"):
+        crcen.fit_files(tmp_path / "*.csv", target="label")
+    rows.assign(amount="x").to_parquet(tmp_path / "4.parquet")
+    with pytest.raises(crcen.InvalidInput, match=r"column 'amount' is .*string in .*4\.parquet, but double in"):
+        crcen.fit_files(tmp_path / "*.parquet", target="label")
+
+
+def test_categories_that_a_file_declares_and_columns_that_one_file_lacks_values_of(rows, tmp_path):
+    folder = tmp_path / "data"
+    folder.mkdir()
+    table = rows[["amount", "country", "label"]].assign(zone=pd.Categorical((np.arange(N) % 5).astype(str)))
+    table[:300].assign(country=None).to_parquet(folder / "1.parquet")
+    table[300:].to_parquet(folder / "2.parquet")
+    model = crcen.fit_files(folder, target="label", epochs=1).model
+    kinds = {one["name"]: (one["kind"], one["has_missing"]) for one in described(model)}
+    assert kinds == {"amount": ("number", True), "country": ("category", True), "zone": ("category", False)}
+
+
+def test_no_scratch_is_left(rows, tmp_path, monkeypatch):
+    scratch = tmp_path / "scratch"
+    scratch.mkdir()
+    monkeypatch.setattr("tempfile.tempdir", str(scratch))
+    rows.to_csv(tmp_path / "rows.csv", index=False)
+    crcen.fit_files(tmp_path / "rows.csv", target="label", drop=["note"], epochs=1)
+    assert list(scratch.iterdir()) == []
+
+
+def test_values_beyond_the_bound_are_not_counted(tmp_path, monkeypatch):
+    monkeypatch.setattr(table_survey, "MOST_VALUES", 30)
+    words = [f"w{k % 40}" for k in range(2000)]
+    pd.DataFrame({"word": words, "label": np.arange(2000) % 2}).to_csv(tmp_path / "rows.csv", index=False)
+    survey = surveyed(tmp_path / "rows.csv", sample_rows=200)
+    assert survey.facts["word"].counts is None
+    (word,) = learn_columns(survey).used
+    assert word.kind == "category"
+
+
+def test_encoded_rows_are_cut_into_groups_and_files(rows, tmp_path, monkeypatch):
+    import pyarrow.parquet as pq
+
+    monkeypatch.setattr(table_columns, "_GROUP_ROWS", 128)
+    monkeypatch.setattr(table_columns, "_FILE_GROUPS", 2)
+    rows[["amount", "country", "label"]].to_csv(tmp_path / "rows.csv", index=False)
+    files = open_files(tmp_path / "rows.csv", "label")
+    monkeypatch.setattr("crcen.scale.table_files._TEXT_ROWS", 100)
+    learned = learn_columns(surveyed(tmp_path / "rows.csv"))
+    folder = tmp_path / "out"
+    folder.mkdir()
+    table_columns.write_encoded(files, learned, "label", {"ok": 0, "fraud": 1}, folder)
+    written = sorted(folder.iterdir())
+    assert len(written) > 1
+    assert all(pq.ParquetFile(file).num_row_groups <= 2 for file in written)
+    found = np.concatenate([pq.read_table(file).to_pandas().to_numpy() for file in written])
+    expected = [column.encode(rows[column.name].astype(object)).values for column in learned.used]
+    np.testing.assert_array_equal(found, np.column_stack([*expected, rows["label"] == "fraud"]))
