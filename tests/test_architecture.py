@@ -34,7 +34,7 @@ RULES = {
     "_support": rule("_version exceptions _support", "", "rich"),
     "theory": rule("exceptions theory", "numpy"),
     # Triton is for fused_kernel.py, which fused.py imports inside a function.
-    "training": rule("exceptions theory training", "numpy torch triton"),
+    "training": rule("exceptions theory training", "numpy torch triton", "scipy"),
     "models": rule(
         "_support exceptions theory training models", "numpy torch sklearn scipy", "narwhals skrub pandas skops"
     ),

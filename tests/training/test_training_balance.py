@@ -11,7 +11,8 @@ from training_reference import plain_residual, row_weights
 
 from crcen.exceptions import InvalidInput
 from crcen.theory.weighting import Alpha, ClassWeighting, CostRatio, Lam
-from crcen.training.balance import balance_shift, relative_residual, solve_shifts
+from crcen.training.balance import balance_shift
+from crcen.training.balance_solve import relative_residual, solve_shifts
 
 LAMS = [0.01, 0.1, 0.5, 0.9, 0.99, 0.999]
 

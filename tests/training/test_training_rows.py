@@ -3,7 +3,8 @@ import pytest
 import torch
 
 from crcen.training.encoding import INPUT_LIMIT, InputEncoding, raw, standardization
-from crcen.training.rows import RowFeed, TrainingData, digest, n_batches
+from crcen.training.rows import RowFeed, TrainingData, digest
+from crcen.training.schedule import n_batches
 
 CPU = torch.device("cpu")
 

@@ -8,7 +8,7 @@ import torch
 from training_reference import initial_parameters, torch_logits, torch_row_loss
 
 from crcen.training import stream
-from crcen.training.balance import find_root, log_sums, log_sums_gap, merged_log_sums, solve_shifts
+from crcen.training.balance_solve import find_root, log_sums, log_sums_gap, merged_log_sums, solve_shifts
 from crcen.training.encoding import column_layout, fit_encoding
 from crcen.training.stream import Batch, StreamShape, StreamTrainer, cut_evenly, encoded_rows, spread_order
 

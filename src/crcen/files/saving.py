@@ -25,9 +25,9 @@ from typing import Any
 
 import numpy as np
 
-from crcen._support.extras import need
 from crcen._support.whole_files import write_whole
 from crcen.exceptions import DataUnavailable, InvalidInput, InvalidParameter
+from crcen.files.skops_import import skops_io
 from crcen.models.classifier import CRCENClassifier
 from crcen.tables.classifier import TableClassifier
 
@@ -177,7 +177,7 @@ def save(model: Any, path: str | Path) -> Path:
     DataUnavailable
         If the file cannot be written.
     """
-    skops = need("skops.io", "tables")
+    skops = skops_io()
     if not isinstance(model, CRCENClassifier | TableClassifier):
         raise InvalidParameter(
             f"save takes TableClassifier, CRCENClassifier and its relatives: got {type(model).__name__}."
@@ -217,7 +217,7 @@ def load(path: str | Path) -> Any:
     InvalidInput
         If it is no model file, or holds types that a model has no use for.
     """
-    skops = need("skops.io", "tables")
+    skops = skops_io()
     _, body = _read(Path(path))
     payload = body.partition(b"\n")[2]
     try:

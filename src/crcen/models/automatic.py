@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from crcen.training.rows import n_batches
+from crcen.training.schedule import n_batches
 
 __all__ = ["encoding_of", "epochs_of", "scales_of", "solver_of"]
 

@@ -32,11 +32,10 @@ from crcen.models.validation import (
 from crcen.theory.key_equation import key_equation_of_logits
 from crcen.theory.specs import positive_number
 from crcen.theory.weighting import ClassWeighting, CostRatio, Lam, resolve
-from crcen.training.activations import ACTIVATIONS
 from crcen.training.balance import solve_shifts
 from crcen.training.encoding import ENCODINGS, MISSING
-from crcen.training.engine import train
 from crcen.training.jobs import Status, TrainingJob, TrainingResult
+from crcen.training.names import ACTIVATIONS
 
 __all__ = ["CRCENClassifier"]
 
@@ -237,6 +236,8 @@ class CRCENClassifier(IncrementalFit, FittedNetworks, ClassifierMixin, BaseEstim
         return self
 
     def _fit(self, X: Any, y: Any, sample_weight: Any) -> None:
+        from crcen.training.engine import train  # torch is for fitting alone
+
         self._check_parameters()
         X, y = check_rows(self, X, y, reset=True)
         self.classes_ = check_labels(y)

@@ -2,10 +2,9 @@
 
 import math
 from collections.abc import Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
-import torch
 from numpy.typing import NDArray
 from sklearn.utils.metaestimators import available_if
 
@@ -15,17 +14,10 @@ from crcen.models.validation import check_hidden, check_labels, check_rows, chec
 from crcen.theory.rows import check_not_negative
 from crcen.theory.specs import Alpha, as_spec
 from crcen.training.encoding import column_layout, fit_encoding, incomplete_columns
-from crcen.training.engine import find_device
 from crcen.training.jobs import Status
-from crcen.training.stream import (
-    Batch,
-    StreamShape,
-    StreamTrainer,
-    cut_evenly,
-    encoded_rows,
-    enough_threads,
-    spread_order,
-)
+
+if TYPE_CHECKING:  # torch is for fitting alone
+    from crcen.training.stream import StreamTrainer
 
 __all__ = ["IncrementalFit", "UNBALANCED"]
 
@@ -168,8 +160,11 @@ def _weighting(model: Any, counts: Array) -> Any:
 
 def _trainer(
     model: Any, state: dict[str, Any], X: Array, target: NDArray[np.bool_], weights: Array, is_first: bool
-) -> StreamTrainer:
+) -> "StreamTrainer":
     """The networks where they stand: at their start, as fitted, or as the last call left them."""
+    from crcen.training.engine import find_device
+    from crcen.training.stream import StreamShape, StreamTrainer
+
     model.column_scales_ = False  # what is learned from here on has none
     if is_first:
         if model.column_scales is True:
@@ -205,13 +200,17 @@ def _trainer(
 
 def _run(
     model: Any,
-    trainer: StreamTrainer,
+    trainer: "StreamTrainer",
     state: dict[str, Any],
     X: Array,
     target: NDArray[np.bool_],
     weights: Array,
 ) -> None:
     """One pass over the rows."""
+    import torch
+
+    from crcen.training.stream import Batch, cut_evenly, encoded_rows, enough_threads, spread_order
+
     lam, (neg, pos) = model.weighting_.lam, state["totals"] if model._positive_is_last() else state["totals"][::-1]
     scale = (pos + neg) / state["n_rows"]
     trainer.weigh(lam, (lam * pos + (1.0 - lam) * neg) / (pos + neg))

@@ -10,7 +10,6 @@ from sklearn.utils.validation import check_is_fitted
 from crcen.exceptions import InvalidInput
 from crcen.models.classifier import CRCENClassifier
 from crcen.models.validation import check_rows, check_weights
-from crcen.training.stationarity import gradient_of
 
 __all__ = ["Stationarity", "stationarity"]
 
@@ -78,6 +77,8 @@ def stationarity(model: CRCENClassifier, X: Any, y: Any, sample_weight: Any = No
     row_weights = model._training_weighting().row_weights(target, check_weights(sample_weight, rows))
     how = (row_weights, model._loss, model._penalty())
     scaled = getattr(model, "column_scales_", False)
+    from crcen.training.stationarity import gradient_of  # torch is not for prediction
+
     members = [gradient_of(network, rows, target, *how, scaled=scaled) for network in model._networks()]
     weights, biases = zip(*members, strict=True)
     return Stationarity(

@@ -20,7 +20,7 @@ from crcen.theory.decision import posterior, sigmoid
 from crcen.theory.key_equation import KeyEquation, key_equation_of_moments
 from crcen.theory.residual_test import residual_variance, z_test
 from crcen.theory.weighting import ClassWeighting
-from crcen.training.balance import find_root, log_sums, log_sums_gap, merged_log_sums
+from crcen.training.balance_solve import find_root, log_sums, log_sums_gap, merged_log_sums
 
 __all__ = ["Gather", "KeySums", "LogitFile", "alone", "key_sums", "solve_shift"]
 

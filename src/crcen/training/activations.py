@@ -7,9 +7,9 @@ import torch
 from torch import Tensor
 from torch.nn.functional import gelu, silu
 
-__all__ = ["ACTIVATIONS", "activate_in_place", "before_activation", "gain", "is_told_by_units"]
+from crcen.training.names import ACTIVATIONS
 
-ACTIVATIONS = ("relu", "tanh", "sigmoid", "gelu", "silu")
+__all__ = ["ACTIVATIONS", "activate_in_place", "before_activation", "gain", "is_told_by_units"]
 
 
 def gain(name: str) -> float:

@@ -1,4 +1,4 @@
-"""Adam's arithmetic on flat vectors, and the rate's one cycle.
+"""Adam's arithmetic on flat vectors.
 
 `take_step` is compiled by TorchScript as part of an epoch (see `crcen.training.compiled`), so it takes its constants
 from the state: TorchScript knows no global ones.
@@ -11,11 +11,10 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-__all__ = ["BETAS", "AdamState", "adam_factors", "has_one_pass", "move_moments", "one_cycle", "take_step"]
+__all__ = ["BETAS", "AdamState", "adam_factors", "has_one_pass", "move_moments", "take_step"]
 
 BETAS = (0.9, 0.999)
 _EPSILON = 1e-8
-_WARM_UP = 0.2
 
 
 class AdamState(NamedTuple):
@@ -42,13 +41,6 @@ class AdamState(NamedTuple):
         moments = [torch.zeros_like(flat)], [torch.zeros_like(flat)]
         steps = [torch.zeros((), device=flat.device)]
         return cls([flat], [grad], *moments, [], steps, penalty, torch.empty_like(flat), *BETAS, _EPSILON)
-
-
-def one_cycle(progress: float) -> float:
-    """Share of the peak rate at a share of the schedule: it rises over the first fifth and falls along a cosine."""
-    if progress < _WARM_UP:
-        return progress / _WARM_UP
-    return 0.5 * (1 + math.cos(math.pi * (progress - _WARM_UP) / (1 - _WARM_UP)))
 
 
 def adam_factors(rate: float, step: int, beta1: float, beta2: float, epsilon: float) -> tuple[float, float]:

@@ -11,7 +11,6 @@ encoded column made of it, and columns that say which cells are missing stand be
 from dataclasses import dataclass, replace
 
 import numpy as np
-import torch
 from numpy.typing import NDArray
 
 __all__ = [
@@ -255,6 +254,8 @@ def _middle_half(X: Array, sample_weight: Array) -> tuple[Array, Array]:
 def _quantile(X: Array, sample_weight: Array) -> InputEncoding:
     """Normal scores: each value's share among the training rows, through the inverse normal distribution."""
     shares = (np.arange(_QUANTILE_KNOTS) + 0.5) / _QUANTILE_KNOTS
+    import torch  # not at the top: prediction needs none
+
     normal = torch.special.ndtri(torch.from_numpy(shares)).numpy()
     knots, scores = np.empty((2, X.shape[1], _QUANTILE_KNOTS))
     for column in range(X.shape[1]):

@@ -21,7 +21,8 @@ from torch import Tensor
 
 from crcen.training.adam import BETAS
 from crcen.training.encoding import raw
-from crcen.training.rows import BatchIndex, RowFeed, TrainingData, n_batches
+from crcen.training.rows import BatchIndex, RowFeed, TrainingData
+from crcen.training.schedule import n_batches
 from crcen.training.stack import Block, Stack
 
 __all__ = ["SWITCH", "FusedEpochs", "covers", "epoch_numbers", "is_fusable"]

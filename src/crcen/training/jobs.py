@@ -7,9 +7,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from crcen.exceptions import InvalidParameter
-from crcen.training.activations import ACTIVATIONS
 from crcen.training.encoding import ENCODINGS, MISSING
-from crcen.training.losses import LOSSES
+from crcen.training.names import ACTIVATIONS, LOSSES, SOLVERS
 from crcen.training.network import Network
 
 __all__ = ["Status", "TrainingJob", "TrainingResult", "TrainingState"]
@@ -113,7 +112,7 @@ class TrainingJob:
         for name, allowed in (
             ("activation", ACTIVATIONS),
             ("loss", LOSSES),
-            ("solver", ("adam", "lbfgs")),
+            ("solver", SOLVERS),
             ("encoding", ENCODINGS),
             ("missing", MISSING),
         ):

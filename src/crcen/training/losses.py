@@ -15,9 +15,9 @@ import torch
 from torch import Tensor
 from torch.nn.functional import softplus
 
-__all__ = ["LOSSES", "row_derivative", "row_loss"]
+from crcen.training.names import LOSSES
 
-LOSSES = ("cross_entropy", "squared_error")
+__all__ = ["LOSSES", "row_derivative", "row_loss"]
 
 
 def row_loss(name: str, logits: Tensor, y: Tensor) -> Tensor:

@@ -1,24 +1,28 @@
-"""A fitted network as plain arrays, its float64 logits, and the random numbers it starts from."""
+"""A fitted network as plain arrays and its float64 logits, in NumPy: neither needs torch.
+
+A row's logits are the same bits whatever rows come with it, and however many threads there are. A matrix product of
+BLAS does not give that by itself, since its way of adding up depends on the number of rows and of threads. Here every
+product has the same shape, 16 rows with zeros where there are fewer, and is small enough that BLAS takes one thread.
+"""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
-import torch
 from numpy.typing import NDArray
-from torch import Tensor
 
-from crcen.training.activations import activate_in_place
 from crcen.training.encoding import InputEncoding
-from crcen.training.threads import THREADS
+from crcen.training.names import ACTIVATIONS
 
-__all__ = ["Network", "device_logits", "stacked_logits", "uniform"]
+__all__ = ["Network", "stacked_logits"]
 
-_ROWS_AT_ONCE = 2048
-_NUMBERS_AT_ONCE = (2**18, 2**27)  # on a CPU, whose cache holds so many, and on CUDA, which wants large products
-
-# splitmix64's constants, as signed 64-bit numbers.
-_GOLDEN, _MIX_1, _MIX_2 = -0x61C8864680B583EB, -0x40A7B892E31B1A47, -0x6B2FB644ECCEEE15
+# Rows of one product, and its largest inner dimension: up to there BLAS adds up in one go.
+_ROWS = 16
+_INNER = 256
+# Multiplications up to which OpenBLAS takes one thread: of two matrices, of a matrix and a vector.
+_ONE_THREAD, _ONE_THREAD_VECTOR = 2**18, 2**13
+# Numbers of a layer that are worked on at a time, so that they stay in the cache.
+_NUMBERS_AT_ONCE = 2**18
 
 Array = NDArray[np.float64]
 
@@ -56,18 +60,6 @@ class Network:
 def stacked_logits(
     X: Array, encoding: InputEncoding, weights: Sequence[Array], biases: Sequence[Array], activation: str
 ) -> Array:
-    """`device_logits` on the CPU, as an array."""
-    return device_logits(X, encoding, weights, biases, activation, torch.device("cpu")).numpy()
-
-
-def device_logits(
-    X: Array,
-    encoding: InputEncoding,
-    weights: Sequence[Array],
-    biases: Sequence[Array],
-    activation: str,
-    device: torch.device,
-) -> Tensor:
     """Float64 logits of M networks of one shape that share their input encoding.
 
     This is the one path from stored parameters to logits: the balance solve and every prediction use it.
@@ -76,49 +68,55 @@ def device_logits(
     -----
     X (n, F); weights[l] (M, in, out); biases[l] (M, out); result (M, n).
     """
+    n, models = len(X), len(weights[0])
+    widest = max(weight.shape[2] for weight in weights)
+    at_once = max(4, _NUMBERS_AT_ONCE // max(models * widest, encoding.size) // _ROWS) * _ROWS
+    logits = np.empty((models, n))
     layers = [
-        (
-            torch.from_numpy(np.ascontiguousarray(w)).to(device),
-            torch.from_numpy(np.ascontiguousarray(b)).to(device)[:, None, :],
-        )
-        for w, b in zip(weights, biases, strict=True)
+        (np.ascontiguousarray(weight)[:, None], bias[:, None, None])
+        for weight, bias in zip(weights, biases, strict=True)
     ]
-    models, widest = weights[0].shape[0], max(w.shape[2] for w in weights)
-    numbers = _NUMBERS_AT_ONCE[device.type == "cuda"]
-    at_once = max(64, min(_ROWS_AT_ONCE, numbers // max(models * widest, encoding.size)))
-    logits = torch.empty(models, X.shape[0], dtype=torch.float64, device=device)
-    with torch.inference_mode(), THREADS.for_work(float(X.shape[0]) * sum(w.size for w in weights)):
-        for start in range(0, X.shape[0], at_once):
-            chunk = np.ascontiguousarray(X[start : start + at_once], dtype=np.float64)
-            h = torch.from_numpy(encoding(chunk)).to(device)[None]
+    with np.errstate(over="ignore", invalid="ignore"):  # what overflows is the caller's to refuse
+        for start in range(0, n, at_once):
+            encoded = encoding(X[start : start + at_once])
+            rows = len(encoded)
+            filled = np.zeros((-(-rows // _ROWS) * _ROWS, encoding.size))
+            filled[:rows] = encoded
+            h: Array = filled.reshape(1, -1, _ROWS, encoding.size)
             for weight, bias in layers[:-1]:
-                h = activate_in_place(activation, (h @ weight).add_(bias))
+                h = _product(h, weight)
+                h += bias
+                _activate(activation, h)
             weight, bias = layers[-1]
-            logits[:, start : start + at_once] = (h @ weight + bias)[..., 0]
+            logits[:, start : start + rows] = (_product(h, weight) + bias).reshape(models, -1)[:, :rows]
     return logits
 
 
-def uniform(seeds: Tensor, count: int) -> Tensor:
-    """``count`` numbers in [−1, 1) for every seed, float64, a function of the seed alone on any device.
-
-    A counter-based generator (the output function of splitmix64), so that thousands of networks can be filled at once
-    and each gets what it would get alone.
-
-    Shape
-    -----
-    seeds any shape, int64; result (*seeds.shape, count).
-    """
-    counters = torch.arange(1, count + 1, device=seeds.device) * _GOLDEN
-    bits = _mix(_mix(seeds + _GOLDEN)[..., None] + counters)
-    return _shifted(bits, 11).double() * 2.0**-52 - 1.0
+def _product(h: Array, weight: Array) -> Array:
+    """h (M or 1, blocks, rows, in) times weight (M, 1, in, out), in parts of the inner dimension where it is long."""
+    n_in, n_out = weight.shape[2:]
+    limit = _ONE_THREAD if n_out > 1 else _ONE_THREAD_VECTOR
+    inner = max(1, min(_INNER, limit // (_ROWS * n_out)))
+    out: Array = np.matmul(h[..., :inner], weight[:, :, :inner])
+    for start in range(inner, n_in, inner):
+        part = slice(start, start + inner)
+        out += np.matmul(h[..., part], weight[:, :, part])
+    return out
 
 
-def _mix(x: Tensor) -> Tensor:
-    x = (x ^ _shifted(x, 30)) * _MIX_1
-    x = (x ^ _shifted(x, 27)) * _MIX_2
-    return x ^ _shifted(x, 31)
+def _activate(name: str, h: Array) -> None:
+    """Pre-activations → units, written over them."""
+    if name == "relu":
+        np.maximum(h, 0.0, out=h)
+    elif name == "tanh":
+        np.tanh(h, out=h)
+    elif name == "sigmoid":
+        np.divide(1.0, 1.0 + np.exp(-h), out=h)
+    elif name == "gelu":
+        from scipy.special import erf
 
-
-def _shifted(x: Tensor, by: int) -> Tensor:
-    """Logical shift to the right; torch's own keeps the sign."""
-    return (x >> by) & ((1 << (64 - by)) - 1)
+        h *= 0.5 * (1.0 + erf(h * np.sqrt(0.5)))
+    elif name == "silu":
+        h /= 1.0 + np.exp(-h)
+    else:
+        raise ValueError(f"activation must be one of {', '.join(map(repr, ACTIVATIONS))}: got {name!r}.")

@@ -10,7 +10,8 @@ from math import prod
 import torch
 
 from crcen.training.jobs import TrainingJob
-from crcen.training.rows import VALIDATION_ROWS, digest, n_batches
+from crcen.training.rows import VALIDATION_ROWS, digest
+from crcen.training.schedule import n_batches
 
 __all__ = [
     "FilledUp",

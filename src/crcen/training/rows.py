@@ -26,8 +26,9 @@ from crcen.training.encoding import (
     standardization,
 )
 from crcen.training.jobs import TrainingJob
+from crcen.training.schedule import n_batches
 
-__all__ = ["VALIDATION_ROWS", "BatchIndex", "EpochRows", "RowFeed", "TrainingData", "digest", "fill_batch", "n_batches"]
+__all__ = ["VALIDATION_ROWS", "BatchIndex", "EpochRows", "RowFeed", "TrainingData", "digest", "fill_batch"]
 
 # Validation rows that pass through a stack at a time.
 VALIDATION_ROWS = 512
@@ -45,11 +46,6 @@ def digest(rows: Index | None) -> bytes:
     if rows is None:
         return b"all"
     return hashlib.blake2b(np.ascontiguousarray(rows).tobytes(), digest_size=16).digest()
-
-
-def n_batches(n_rows: int, batch_size: int) -> int:
-    """Batches an epoch over ``n_rows`` rows."""
-    return -(-n_rows // min(batch_size, n_rows))
 
 
 class TrainingData:

@@ -13,11 +13,12 @@ from typing import Protocol
 import torch
 from torch import Tensor
 
-from crcen.training.adam import BETAS, AdamState, adam_factors, has_one_pass, move_moments, one_cycle
+from crcen.training.adam import BETAS, AdamState, adam_factors, has_one_pass, move_moments
 from crcen.training.compiled import compiled_adam_epoch
 from crcen.training.fused import FusedEpochs, is_fusable
 from crcen.training.passes import ClassWeights, row_weights
-from crcen.training.rows import BatchIndex, RowFeed, n_batches
+from crcen.training.rows import BatchIndex, RowFeed
+from crcen.training.schedule import n_batches, one_cycle
 from crcen.training.stack import Stack
 
 __all__ = ["LBFGS", "Adam", "Objective", "Solver"]

@@ -20,8 +20,8 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from crcen.training.activations import gain
+from crcen.training.initial_numbers import uniform
 from crcen.training.losses import row_loss
-from crcen.training.network import uniform
 from crcen.training.passes import BlockShape, Buffers, Design, Layers, forward, gradient, outputs, scale_columns
 
 __all__ = ["Block", "Stack"]

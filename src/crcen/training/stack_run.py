@@ -9,9 +9,10 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from crcen.exceptions import InvalidInput, InvalidParameter
-from crcen.training.balance import relative_residual, solve_shifts
+from crcen.training.balance_solve import relative_residual, solve_shifts
+from crcen.training.device_logits import device_logits
 from crcen.training.jobs import Status, TrainingJob, TrainingResult, TrainingState
-from crcen.training.network import Network, device_logits
+from crcen.training.network import Network
 from crcen.training.rows import VALIDATION_ROWS, RowFeed, TrainingData
 from crcen.training.solvers import LBFGS, Adam, Objective, Solver
 from crcen.training.stack import Block, Stack

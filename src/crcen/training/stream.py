@@ -20,10 +20,10 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from crcen.training.adam import AdamState, has_one_pass, one_cycle, take_step
+from crcen.training.adam import AdamState, has_one_pass, take_step
 from crcen.training.encoding import InputEncoding
 from crcen.training.network import Network
-from crcen.training.rows import n_batches
+from crcen.training.schedule import n_batches, one_cycle
 from crcen.training.stack import Stack
 from crcen.training.threads import FEW_THREADS, OPERATIONS_FOR_THREADS, THREADS
 

@@ -31,7 +31,6 @@ from crcen.models.validation import (
 from crcen.theory.key_equation import key_equation_of_logits
 from crcen.theory.weighting import ClassWeighting
 from crcen.training.balance import solve_shifts
-from crcen.training.engine import Trainer
 from crcen.training.engines import ENGINES, Engine, trainer_on
 from crcen.training.jobs import TrainingJob, TrainingResult
 
@@ -386,6 +385,8 @@ class CRCENClassifierCV(CRCENClassifier):
 
     def _has_room_for_states(self, trials: list[Trial], train: Engine) -> bool:
         """Whether what one part of a schedule leaves to the next takes no more than a quarter of the bound."""
+        from crcen.training.engine import Trainer
+
         if self.memory_bytes is None or not isinstance(train, Trainer):
             return True
         # Those that go on and those they started from are there at a time.

@@ -14,7 +14,6 @@ from crcen.models.classifier import CRCENClassifier
 from crcen.models.validation import check_labels, check_rows, check_weights, positive_label
 from crcen.theory.rows import class_totals
 from crcen.theory.weighting import ClassWeighting, resolve
-from crcen.training.engine import train
 from crcen.training.jobs import TrainingJob
 
 __all__ = ["WeightPath", "path_logits"]
@@ -163,6 +162,8 @@ def _stacked(
             model.weighting_ = model._resolve(target[rows], weights[rows])
             jobs += [_among_all(job, rows) for job in model._jobs(target[rows], weights[rows])]
             models.append(model)
+    from crcen.training.engine import train  # torch is for fitting alone
+
     results = train(X, target, jobs, sample_weight=weights, device=estimator.device)
     size, logits = len(jobs) // len(models), []
     for i, model in enumerate(models):

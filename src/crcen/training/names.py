@@ -1,0 +1,7 @@
+"""What losses, activations and solvers are called; apart from torch, so that prediction does not load it."""
+
+__all__ = ["ACTIVATIONS", "LOSSES", "SOLVERS"]
+
+ACTIVATIONS = ("relu", "tanh", "sigmoid", "gelu", "silu")
+LOSSES = ("cross_entropy", "squared_error")
+SOLVERS = ("adam", "lbfgs")

@@ -1,0 +1,157 @@
+"""Logits of stored parameters: NumPy alone, the same bits in any company, and in a forked process."""
+
+import os
+import subprocess
+import sys
+from itertools import pairwise
+
+import numpy as np
+import pytest
+import torch
+from torch.nn.functional import gelu, silu
+
+from crcen import CRCENClassifier, save
+from crcen.training.encoding import column_layout, fit_encoding
+from crcen.training.names import ACTIVATIONS
+from crcen.training.network import Network, stacked_logits
+
+TORCH = {"relu": torch.relu, "tanh": torch.tanh, "sigmoid": torch.sigmoid, "gelu": gelu, "silu": silu}
+
+
+def networks(hidden, activation, n_features=7, members=3, encoding="steps", seed=0):
+    rng = np.random.default_rng(seed)
+    X = rng.normal(size=(700, n_features))
+    layout = column_layout(X, encoding, 12)
+    fitted = fit_encoding(encoding, layout, X, X[:, 0] > 1, np.ones(len(X)))
+    sizes = (fitted.size, *hidden, 1)
+    weights = [rng.normal(size=(members, a, b)) / np.sqrt(a) for a, b in pairwise(sizes)]
+    biases = [rng.normal(size=(members, b)) for b in sizes[1:]]
+    return X, (fitted, weights, biases, activation)
+
+
+def by_torch(X, encoding, weights, biases, activation):
+    """The same with torch, in float64."""
+    h = torch.from_numpy(encoding(X))
+    for weight, bias in zip(weights[:-1], biases[:-1], strict=True):
+        h = TORCH[activation](h @ torch.from_numpy(weight) + torch.from_numpy(bias)[:, None])
+    return (h @ torch.from_numpy(weights[-1]) + torch.from_numpy(biases[-1])[:, None])[..., 0].numpy()
+
+
+@pytest.mark.parametrize("activation", ACTIVATIONS)
+@pytest.mark.parametrize("hidden", [(), (1,), (33,), (64, 32)])
+def test_logits_are_torchs(hidden, activation):
+    X, network = networks(hidden, activation)
+    expected = by_torch(X, *network)
+    np.testing.assert_allclose(stacked_logits(X, *network), expected, rtol=1e-12, atol=1e-12 * np.abs(expected).max())
+
+
+def test_an_unknown_activation_is_an_error():
+    X, network = networks((4,), "swish")
+    with pytest.raises(ValueError, match=r"'relu', 'tanh'.*'swish'"):
+        stacked_logits(X, *network)
+
+
+def test_overflow_is_silent_and_infinite():
+    X, (encoding, weights, biases, _) = networks((4,), "relu", encoding="standard")
+    huge = [1e200 * weight for weight in weights]
+    assert not np.isfinite(stacked_logits(X, encoding, huge, biases, "relu")).all()
+
+
+# Wider than what one product adds up, than what BLAS takes one thread for, and a single output of many inputs.
+@pytest.mark.parametrize(
+    ("hidden", "n_features", "encoding"),
+    [
+        ((64, 32), 30, "steps"),
+        ((100,), 30, "standard"),
+        ((5,), 700, "standard"),
+        ((600, 700), 9, "standard"),
+        ((), 600, "robust"),
+    ],
+)
+def test_a_row_has_the_same_bits_in_any_company(hidden, n_features, encoding):
+    X, network = networks(hidden, "relu", n_features, encoding=encoding)
+    together = stacked_logits(X, *network)
+    order = np.random.default_rng(1).permutation(len(X))
+    np.testing.assert_array_equal(stacked_logits(X[order], *network), together[:, order])
+    np.testing.assert_array_equal(stacked_logits(np.asfortranarray(X), *network), together)
+    for size in (1, 2, 15, 16, 17, 333):
+        rows = slice(5, 5 + size)
+        np.testing.assert_array_equal(stacked_logits(X[rows], *network), together[:, rows])
+    alone = Network(network[0], tuple(w[1] for w in network[1]), tuple(b[1] for b in network[2]), "relu")
+    np.testing.assert_array_equal(alone.logits(X), together[1])
+
+
+def run_python(code, *arguments, **environment):
+    command = [sys.executable, "-c", code, *map(str, arguments)]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=100, env=os.environ | environment)
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+@pytest.fixture(scope="module")
+def files(tmp_path_factory):
+    """A saved model, rows, and its probabilities."""
+    folder = tmp_path_factory.mktemp("model")
+    rng = np.random.default_rng(0)
+    X = rng.normal(size=(400, 6))
+    model = CRCENClassifier(max_epochs=3, random_state=0).fit(X, X[:, 0] + rng.normal(size=400) > 1)
+    save(model, folder / "model.crcen")
+    np.save(folder / "X.npy", X)
+    np.save(folder / "p.npy", model.predict_proba(X))
+    return folder
+
+
+PREDICT = """
+import sys
+import numpy as np
+import crcen
+folder = sys.argv[1]
+model = crcen.load(f"{folder}/model.crcen")
+X, expected = np.load(f"{folder}/X.npy"), np.load(f"{folder}/p.npy")
+"""
+
+
+@pytest.mark.parametrize("threads", ["1", "2", "8"])
+def test_a_loaded_model_predicts_without_torch_the_same_bits_on_any_number_of_threads(files, threads):
+    code = PREDICT + "assert (model.predict_proba(X) == expected).all()\nprint('torch' in sys.modules)"
+    assert run_python(code, files, OMP_NUM_THREADS=threads, OPENBLAS_NUM_THREADS=threads) == "False\n"
+
+
+def test_what_predicts_is_imported_without_torch():
+    code = """
+import sys
+from crcen import CRCENClassifier, CRCENClassifierCV, CSMLPClassifier, TableClassifier, decide, load
+CRCENClassifierCV().get_params()
+print("torch" in sys.modules)
+"""
+    assert run_python(code) == "False\n"
+
+
+FORK = """
+import multiprocessing
+def answer(_):
+    return model.predict_proba(np.tile(X, (200, 1)))[: len(X)]
+if __name__ == "__main__":
+    np.ones((1500, 1500)) @ np.ones((1500, 1500))  # BLAS has threads now
+    answer(0)
+    with multiprocessing.get_context("fork").Pool(2) as pool:
+        for p in pool.map_async(answer, range(4)).get(timeout=60):
+            assert (p == expected).all()
+    print("answered")
+"""
+
+
+def test_a_forked_process_predicts_after_a_load(files):
+    assert run_python(PREDICT + FORK, files) == "answered\n"
+
+
+def test_a_forked_process_predicts_after_a_fit(files):
+    fit = """
+import torch
+torch.set_num_threads(2)
+torch.ones(1500, 1500) @ torch.ones(1500, 1500)  # torch has threads now
+y = X[:, 0] > 1
+model = crcen.CRCENClassifier(max_epochs=2, random_state=0).fit(np.tile(X, (50, 1)), np.tile(y, 50))
+expected = model.predict_proba(X)
+"""
+    assert run_python(PREDICT + fit + FORK, files) == "answered\n"
