@@ -156,7 +156,7 @@ def test_two_hundred_categories_fit_and_each_has_its_column():
 def test_new_rows_are_met_with_grace():
     frame = pd.DataFrame({"x": NUMBERS, "c": ["a", "b", "c"] * 20})
     model = TableClassifier(SMALL).fit(frame, labels())
-    new = pd.DataFrame({"more": 1, "c": ["a", "zz", "b"], "x": ["1.5", "n.a.", "-3"]})
+    new = pd.DataFrame({"more": 1, "c": ["a", "zz", "b"], "x": ["1.5", "high", "-3"]})
     found = model.encode(new)
     assert (found.unseen, found.unreadable, found.extra) == ({"c": 1}, {"x": 1}, ("more",))
     assert np.isfinite(model.predict_proba(new)).all()

@@ -62,7 +62,7 @@ def test_another_price_changes_decisions_and_not_probabilities(fitted, new):
 def test_what_is_odd_is_counted_over_chunks(fitted, new):
     odd = new.assign(country=np.where(np.arange(250) < 100, "XX", new["country"]), more=1, other=2)
     odd["amount"] = odd["amount"].astype(object)
-    odd.loc[odd.index % 10 == 0, "amount"] = "unknown"
+    odd.loc[odd.index % 10 == 0, "amount"] = "oops"
     notes = predict_table(fitted.model, odd, chunk_rows=30).notes
     assert any("taken as rare ones: country 100 rows" in note for note in notes)
     assert any("taken as missing: amount 25 rows" in note for note in notes)

@@ -231,6 +231,12 @@ class TableClassifier(ClassifierMixin, BaseEstimator):
         return EncodedTable(np.column_stack(parts).astype(np.float64), extra=extra, **odd)
 
     @property
+    def notes_(self) -> list[str]:
+        """What a person should know about how columns were read."""
+        check_is_fitted(self, "columns_")
+        return [column.note for column in self.columns_ if column.note]
+
+    @property
     def encoded_names_(self) -> list[str]:
         """Names of the encoded columns."""
         check_is_fitted(self, "columns_")

@@ -19,7 +19,9 @@ from crcen.tables.columns import (
     as_dates,
     as_numbers,
     as_text,
+    is_text,
 )
+from crcen.tables.number_notation import PLAIN, NumberReading, read_numbers
 
 __all__ = ["DroppedColumn", "category_column", "learn_column"]
 
@@ -34,6 +36,8 @@ TEXT_COMPONENTS = 30
 # Fewer rows tell nothing about whether a column numbers them.
 _FEWEST_FOR_IDS = 20
 _ID_NAME = re.compile(r"(^|[^a-z])(id|ids|uid|uuid|guid|key|hash|index|rownum|serial)$")
+# Of its cells, for a column that is nearly one of numbers.
+_MOSTLY = 0.8
 _WORDS = [{"true", "false"}, {"yes", "no"}, {"t", "f"}, {"y", "n"}]
 
 
@@ -84,15 +88,33 @@ def learn_column(series: Series, *, is_kept: bool, is_category: bool, seed: int)
         return DroppedColumn(name, f"constant: every value is {present.iloc[0]}")
     if is_category:
         return _category(name, present, has_missing)
+    reading = _number_reading(series, present)
     if not is_kept:
-        reason = _why_identifier(name, series, present, n_values)
+        reason = _why_identifier(name, series, present, n_values, reading)
         if reason:
             return DroppedColumn(name, reason)
-    return _by_content(name, series, present, has_missing, n_values, seed)
+    return _by_content(name, series, present, has_missing, n_values, seed, reading)
+
+
+def _number_reading(series: Series, present: Series) -> NumberReading | None:
+    """Strings looked at as numbers, where they are not plainly such: money, percent, groups of digits, odd cells."""
+    import pandas as pd
+
+    if isinstance(series.dtype, pd.CategoricalDtype) or not is_text(series):
+        return None
+    if np.isfinite(as_numbers(present)).all():
+        return None
+    return read_numbers(as_text(series))
 
 
 def _by_content(
-    name: str, series: Series, present: Series, has_missing: bool, n_values: int, seed: int
+    name: str,
+    series: Series,
+    present: Series,
+    has_missing: bool,
+    n_values: int,
+    seed: int,
+    reading: NumberReading | None,
 ) -> Column | DroppedColumn:
     import pandas as pd
 
@@ -109,19 +131,61 @@ def _by_content(
             if not n_finite:
                 return DroppedColumn(name, "every value is missing or infinite")
             return NumberColumn(name, float(np.nanmedian(numbers)), has_missing or n_finite < len(series))
+        if reading is not None and reading.is_number:
+            return _written_number(name, series, reading)
         date_format = _date_format(present)
         if date_format:
             return _date(name, series, date_format, has_missing)
-    return (
-        _text(name, present, has_missing, seed) if n_values > MOST_CATEGORIES else _category(name, present, has_missing)
-    )
+    is_free = n_values > MOST_CATEGORIES
+    note = "" if reading is None else _why_no_number(name, series, reading, "text" if is_free else "categories")
+    return _text(name, present, has_missing, seed, note) if is_free else _category(name, present, has_missing, note)
+
+
+def _written_number(name: str, series: Series, reading: NumberReading) -> Column:
+    """Numbers in a notation of their own, or with odd cells among them, and a note that says so."""
+    notation, said = reading.notation, []
+    if notation != PLAIN:
+        value = notation.numbers(as_text(series[as_text(series) == reading.example]))[0]
+        said.append(f'was read as numbers ("{reading.example}" is {value:.10g})')
+    if reading.n_odd:
+        is_one = reading.n_odd == 1
+        said.append(
+            f"has {reading.n_odd} cell{'' if is_one else 's'} without a number, taken as missing "
+            f"({'' if is_one else 'first '}{_cell_at(series, reading.first_odd)})"
+        )
+    if reading.n_marked:
+        said.append(f'has "{reading.mark}" or the like in {reading.n_marked} cells, taken as missing')
+    has_missing = bool(np.isnan(reading.values).any())
+    fill, note = float(np.nanmedian(reading.values)), f"{name} {' and '.join(said)}" if said else ""
+    return NumberColumn(name, fill, has_missing, notation.decimal, notation.thousands, notation.affix, note)
+
+
+def _why_no_number(name: str, series: Series, reading: NumberReading, taken_for: str) -> str:
+    """A note on a column that is nearly one of numbers; empty where it is not."""
+    taken = f"{name} was taken as {taken_for} although"
+    if reading.units:
+        return f"{taken} its cells begin or end in numbers: their units differ ({', '.join(reading.units)})"
+    if reading.share > _MOSTLY and reading.n_odd:
+        return (
+            f"{taken} {reading.share:.0%} of its cells are numbers: {reading.n_odd} are not "
+            f"(first {_cell_at(series, reading.first_odd)})"
+        )
+    return ""
+
+
+def _cell_at(series: Series, position: int | None) -> str:
+    """A cell and where it stands: a line or row of the file where the index says it, else by position."""
+    assert position is not None
+    counted = series.index.name if series.index.name in ("line", "row") else None
+    place = f"{counted} {series.index[position]}" if counted else f"row {position + 1}"
+    return f"{place}: {str(series.iloc[position])[:40]!r}"
 
 
 def _is_nested(series: Series) -> bool:
     return series.dtype == object and any(isinstance(cell, list | dict | tuple | set | np.ndarray) for cell in series)
 
 
-def _why_identifier(name: str, series: Series, present: Series, n_values: int) -> str:
+def _why_identifier(name: str, series: Series, present: Series, n_values: int, reading: NumberReading | None) -> str:
     """Why a column only names its rows; empty where it says something about them."""
     if len(present) < _FEWEST_FOR_IDS:
         return ""
@@ -131,7 +195,10 @@ def _why_identifier(name: str, series: Series, present: Series, n_values: int) -
     numbers = as_numbers(series)
     known = numbers[np.isfinite(numbers)]
     if len(known) < len(present):  # strings
-        if is_named_so or (share == 1.0 and not present.str.contains(r"[\s,;]", regex=True).mean() > 0.1):
+        is_amount = reading is not None and bool(reading.units or reading.share > _MOSTLY)
+        if is_named_so or (
+            share == 1.0 and not is_amount and not present.str.contains(r"[\s,;]", regex=True).mean() > 0.1
+        ):
             date_format = _date_format(present)
             return (
                 "" if date_format else f"an identifier: {n_values} values on {len(present)} rows, none with a meaning"
@@ -168,21 +235,21 @@ def _date(name: str, series: Series, date_format: str | None, has_missing: bool)
     return DateColumn(name, date_format, parts, np.array([np.nanmedian(found[part]) for part in parts]), has_missing)
 
 
-def _category(name: str, present: Series, has_missing: bool) -> Column:
-    return category_column(name, present.value_counts(), has_missing)
+def _category(name: str, present: Series, has_missing: bool, note: str = "") -> Column:
+    return category_column(name, present.value_counts(), has_missing, note)
 
 
-def category_column(name: str, counts: Series, has_missing: bool) -> CategoryColumn:
+def category_column(name: str, counts: Series, has_missing: bool, note: str = "") -> CategoryColumn:
     """A column of categories from the rows of each value, the commonest first."""
     common = sorted(str(value) for value in counts.index[counts >= FEWEST_ROWS][:MOST_CATEGORIES])
     rare = sorted(set(map(str, counts.index)) - set(common))
     if len(rare) == 1 or not common:  # sharing saves nothing, or leaves nothing
         common, rare = sorted([*common, *rare[:MOST_CATEGORIES]]), rare[MOST_CATEGORIES:]
-    return CategoryColumn(name, tuple(common), tuple(rare), has_missing)
+    return CategoryColumn(name, tuple(common), tuple(rare), has_missing, note)
 
 
-def _text(name: str, present: Series, has_missing: bool, seed: int) -> Column:
+def _text(name: str, present: Series, has_missing: bool, seed: int, note: str) -> Column:
     skrub = need("skrub", "tables")
     encoder: Any = skrub.StringEncoder(n_components=TEXT_COMPONENTS, random_state=seed)
     columns = encoder.fit_transform(present.rename(name)).shape[1]
-    return TextColumn(name, encoder, columns, has_missing)
+    return TextColumn(name, encoder, columns, has_missing, note)

@@ -8,6 +8,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from crcen.tables.number_notation import PLAIN, Notation, is_missing_mark
+
 __all__ = [
     "BOOLEAN_WORDS",
     "BooleanColumn",
@@ -20,6 +22,7 @@ __all__ = [
     "as_dates",
     "as_numbers",
     "as_text",
+    "is_text",
 ]
 
 # pandas is optional, and no type checker sees it.
@@ -71,13 +74,23 @@ def as_text(series: Series) -> Series:
     return text.mask(text == "")
 
 
-def as_numbers(series: Series) -> Array:
-    """Cells as float64; NaN where they are missing, infinite or no number."""
+def is_text(series: Series) -> bool:
+    """Whether numbers in a column would be written out."""
+    import pandas as pd
+
+    dtype = series.dtype
+    return not (pd.api.types.is_numeric_dtype(dtype) or pd.api.types.is_timedelta64_dtype(dtype))
+
+
+def as_numbers(series: Series, notation: Notation = PLAIN) -> Array:
+    """Cells as float64; NaN where they are missing, infinite or no number of this notation."""
     import pandas as pd
 
     if pd.api.types.is_timedelta64_dtype(series.dtype):
         series = series.dt.total_seconds()
-    elif not pd.api.types.is_numeric_dtype(series.dtype):
+    elif is_text(series):
+        if notation != PLAIN:
+            return notation.numbers(as_text(series))
         series = pd.to_numeric(as_text(series), errors="coerce")
     values = series.to_numpy(dtype=np.float64, na_value=np.nan)
     return np.where(np.isfinite(values), values, np.nan)
@@ -97,12 +110,13 @@ class Column(ABC):
     """A column of the training table that the network sees.
 
     ``name`` is its name, ``kind`` what it holds, ``has_missing`` whether training rows lacked it, in which case a
-    column of its own says so.
+    column of its own says so, ``note`` what a person should know about how it was read.
     """
 
     kind: str
     name: str
     has_missing: bool
+    note: str
 
     @property
     @abstractmethod
@@ -115,7 +129,8 @@ class Column(ABC):
 
     def describe(self) -> dict[str, Any]:
         """What a schema says of the column, JSON-able."""
-        return {"name": self.name, "kind": self.kind, "has_missing": self.has_missing}
+        noted = {"note": self.note} if self.note else {}
+        return {"name": self.name, "kind": self.kind, "has_missing": self.has_missing, **noted}
 
     def _with_indicator(self, names: list[str]) -> list[str]:
         return [*names, f"{self.name} is missing"] if self.has_missing else names
@@ -133,11 +148,19 @@ class Column(ABC):
 
 @dataclass(frozen=True, eq=False)
 class NumberColumn(Column):
-    """Numbers; missing ones become the median of the training rows."""
+    """Numbers; missing ones become the median of the training rows.
+
+    ``decimal``, ``thousands`` and ``affix`` are those of a `crcen.tables.number_notation.Notation`: how numbers are
+    written where cells are strings.
+    """
 
     name: str
     fill: float
     has_missing: bool
+    decimal: str = "."
+    thousands: str = ""
+    affix: str = ""
+    note: str = ""
     kind = "number"
 
     @property
@@ -147,8 +170,12 @@ class NumberColumn(Column):
 
     def encode(self, series: Series) -> Encoded:
         """The numbers with missing ones filled, and the indicator."""
-        values = as_numbers(series)
-        return self._filled(values[:, None], np.array([self.fill]), series.notna().to_numpy())
+        notation = Notation(self.decimal, self.thousands, self.affix)
+        values, was_there = as_numbers(series, notation), series.notna().to_numpy(copy=True)
+        unknown = np.flatnonzero(np.isnan(values) & was_there)
+        if len(unknown) and is_text(series):
+            was_there[unknown] = ~as_text(series.iloc[unknown]).fillna("-").map(is_missing_mark).to_numpy(dtype=bool)
+        return self._filled(values[:, None], np.array([self.fill]), was_there)
 
 
 @dataclass(frozen=True, eq=False)
@@ -158,6 +185,7 @@ class BooleanColumn(Column):
     name: str
     fill: float
     has_missing: bool
+    note: str = ""
     kind = "boolean"
 
     @property
@@ -180,6 +208,7 @@ class DateColumn(Column):
     parts: tuple[str, ...]
     fill: Array
     has_missing: bool
+    note: str = ""
     kind = "date"
 
     @property
@@ -218,6 +247,7 @@ class CategoryColumn(Column):
     categories: tuple[str, ...]
     rare: tuple[str, ...]
     has_missing: bool
+    note: str = ""
     kind = "category"
 
     @property
@@ -257,6 +287,7 @@ class TextColumn(Column):
     encoder: Any
     n_parts: int
     has_missing: bool
+    note: str = ""
     kind = "text"
 
     @property

@@ -133,10 +133,7 @@ class TableFile:
                 low_memory=False,  # else pandas cuts a chunk again and joins its columns one by one
             )
             while (chunk := _next_chunk(reader)) is not None:
-                if text.decimal == ",":
-                    for name in chunk.columns:
-                        chunk[name] = chunk[name].str.replace(r"^\s*([+-]?\d+),(\d+)\s*$", r"\1.\2", regex=True)
-                yield chunk
+                yield _with_points(chunk, text) if text.decimal == "," else chunk
 
     def _parquet(self, n_rows: int) -> Iterator[DataFrame]:
         import pyarrow as pa
@@ -149,6 +146,17 @@ class TableFile:
                 yield pa.Table.from_batches([batch]).to_pandas(ignore_metadata=True)
             if is_empty:
                 yield parquet.schema_arrow.empty_table().to_pandas(ignore_metadata=True)
+
+
+def _with_points(chunk: DataFrame, text: TextFormat) -> DataFrame:
+    """Plain numbers with a decimal point and without groups; cells that hold anything else stay."""
+    for name in chunk.columns:
+        cells = chunk[name]
+        if text.thousands:
+            is_grouped = cells.str.fullmatch(r"\s*[+-]?[1-9]\d{0,2}(?:\.\d{3})+(?:,\d+)?\s*").fillna(False).astype(bool)
+            cells = cells.mask(is_grouped, cells.str.replace(text.thousands, "", regex=False))
+        chunk[name] = cells.str.replace(r"^\s*([+-]?\d+),(\d+)\s*$", r"\1.\2", regex=True)
+    return chunk
 
 
 def _next_chunk(reader: Any) -> DataFrame | None:

@@ -23,6 +23,7 @@ _LONGEST_START = 2**30
 _BLOCK_BYTES = 2**20
 _SAMPLE_ROWS = 200
 _DECIMAL_COMMA = re.compile(r"[+-]?\d+,\d+")
+_GROUPED = re.compile(r"[+-]?[1-9]\d{0,2}(\.\d{3})+,\d+")
 _DECIMAL_POINT = re.compile(r"[+-]?\d+\.\d+")
 _NUMBER = re.compile(r"[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?")
 
@@ -39,6 +40,8 @@ class TextFormat:
         One of ``, ; | `` and the tabulator.
     decimal : str
         ``"."``, or ``","`` where numbers are written 3,14.
+    thousands : str
+        Empty, or ``"."`` where numbers are written 1.234,50.
     columns : tuple of str
         Column names of the first line, without spaces around them.
     n_rows : int
@@ -50,6 +53,7 @@ class TextFormat:
     encoding: str
     separator: str
     decimal: str
+    thousands: str
     columns: tuple[str, ...]
     n_rows: int
     is_line_per_row: bool
@@ -142,13 +146,17 @@ def _separator(text: str, likely: str) -> str:
     return best
 
 
-def _decimal(rows: list[list[str]], separator: str) -> str:
+def _marks(rows: list[list[str]], separator: str) -> tuple[str, str]:
+    """The decimal mark, and the mark between thousands, of plain numbers."""
     if separator == ",":
-        return "."
+        return ".", ""
     cells = [cell.strip() for row in rows for cell in row]
     commas = sum(_DECIMAL_COMMA.fullmatch(cell) is not None for cell in cells)
     points = sum(_DECIMAL_POINT.fullmatch(cell) is not None for cell in cells)
-    return "," if commas > points else "."
+    grouped = sum(_GROUPED.fullmatch(cell) is not None for cell in cells)
+    if grouped:  # 1.234,50: then 1.234 has no decimals either
+        return ",", "."
+    return (",", "") if commas > points else (".", "")
 
 
 def _column_names(header: list[str], name: str) -> tuple[str, ...]:
@@ -228,4 +236,4 @@ def detect_format(file: BinaryIO, name: str, suffix: str) -> TextFormat:
     counted = count_rows(scan.blocks(), separator, len(columns))
     _check_width(counted.odd, separator, len(columns), name)
     is_line_per_row = counted.n_lines - counted.n_rows <= 1
-    return TextFormat(scan.encoding, separator, _decimal(rows[1:], separator), columns, counted.n_rows, is_line_per_row)
+    return TextFormat(scan.encoding, separator, *_marks(rows[1:], separator), columns, counted.n_rows, is_line_per_row)

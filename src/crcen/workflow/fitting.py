@@ -261,7 +261,7 @@ def fit_table(
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always", ConvergenceWarning)
         model.fit(rows.frame, rows.y, groups=_times_or_groups(rows, groups, time))
-    notes = [*rows.notes, *dict.fromkeys(str(one.message).rstrip(".") for one in caught)]
+    notes = [*rows.notes, *model.notes_, *dict.fromkeys(str(one.message).rstrip(".") for one in caught)]
     positives = int(model.weighting_.n_pos)
     if positives < _FEW:
         notes.append(f"{positives} rows of {model.pos_label_} are too few to trust any figure here")

@@ -61,6 +61,15 @@ class Source:
         """All rows."""
         return self.table.read() if isinstance(self.table, TableFile) else self.table
 
+    def numbered(self) -> "pd.DataFrame":
+        """All rows, with their lines in the file as the index, or their numbers where they are no lines."""
+        import pandas as pd
+
+        frame = self.read()
+        text = self.table.text if isinstance(self.table, TableFile) else None
+        first, name = (2, "line") if text is not None and text.is_line_per_row else (1, "row")
+        return frame.set_axis(pd.RangeIndex(first, first + len(frame), name=name), axis=0)
+
     def chunks(self, n_rows: int) -> "Iterator[pd.DataFrame]":
         """At most so many rows at a time."""
         if isinstance(self.table, TableFile):
@@ -117,7 +126,7 @@ class Rows:
     Parameters
     ----------
     frame : DataFrame
-        Every column but the target.
+        Every column but the target; its index says where each row stood, see `Source.numbered`.
     y : Series
         Two labels, named as the target.
     positive : label
@@ -143,7 +152,7 @@ def rows_of(source: Source, target: str, positive: Any = None, required: tuple[s
     import pandas as pd
 
     check_column(target, source.columns, "the target", source.name)
-    frame, notes = source.read(), source.notes
+    frame, notes = source.numbered(), source.notes
     for name in (target, *required):
         known = frame[name].notna()
         if not known.all():
@@ -169,7 +178,7 @@ def rows_of(source: Source, target: str, positive: Any = None, required: tuple[s
         if not found:
             raise InvalidInput(f"positive must be a value of {target}, {_listed(classes.tolist())}: got {positive!r}.")
         positive = found[0]
-    return Rows(frame.drop(columns=target).reset_index(drop=True), pd.Series(y, name=target), positive, notes)
+    return Rows(frame.drop(columns=target), pd.Series(y, name=target), positive, notes)
 
 
 def _labels(cells: "pd.Series") -> NDArray[Any]:
