@@ -62,6 +62,8 @@ if TYPE_CHECKING:
         recall_bound,
         specificity_bound,
     )
+    from crcen.theory.classes.cost_matrix import CostMatrix
+    from crcen.theory.classes.key_equations import ClassKeyEquations
     from crcen.theory.costs import Costs, expected_cost, realised_cost
     from crcen.theory.decision import posterior, sigmoid, weighted_probability
     from crcen.theory.expense import ExpenseStep, ExpenseTable, expense_table
@@ -134,6 +136,8 @@ _HOMES = {
         "recall_bound",
         "specificity_bound",
     ),
+    "crcen.theory.classes.cost_matrix": ("CostMatrix",),
+    "crcen.theory.classes.key_equations": ("ClassKeyEquations",),
     "crcen.theory.costs": ("Costs", "expected_cost", "realised_cost"),
     "crcen.theory.decision": (
         "posterior",
@@ -173,9 +177,11 @@ __all__ = [
     "CRCENClassifierCV",
     "CSMLPClassifier",
     "ChosenWeighting",
+    "ClassKeyEquations",
     "ClassWeighting",
     "ConfusionCounts",
     "CorrectionDisplay",
+    "CostMatrix",
     "CostRatio",
     "Costs",
     "CrcenError",

@@ -190,7 +190,7 @@ def test_text_says_both_sides():
     ("y", "q", "s", "words"),
     [
         ([1, 0], [0.5], None, r"q must have one value for each of the 2 rows, got shape \(1,\)"),
-        ([1, 0], [[0.5, 0.5]], None, r"got shape \(1, 2\)"),
+        ([1, 0], [[0.5, 0.5]], None, r"one row a label: got 1 for 2|got shape \(1, 2\)"),
         ([1, 0], [0.5, 1.5], None, "are these logits"),
         ([1, 0], [0.5, float("nan")], None, "q must lie .* NaN"),
         ([1, 1], [0.5, 0.5], None, "no negative row"),

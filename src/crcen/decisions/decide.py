@@ -2,12 +2,13 @@
 
 import math
 from dataclasses import dataclass
-from typing import TypeAlias
+from typing import Any, TypeAlias
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from crcen.exceptions import InvalidInput, InvalidParameter
+from crcen.theory.classes.cost_matrix import CostMatrix
 from crcen.theory.costs import Costs, expected_cost
 from crcen.theory.metrics import ConfusionCounts, FloatOrArray, confusion_counts
 from crcen.theory.rows import check_probabilities
@@ -51,23 +52,27 @@ def _threshold(price: Price, costs: Costs) -> FloatOrArray:
     return price.threshold if isinstance(price, ClassWeighting) else costs.threshold
 
 
-def decide(p: ArrayLike, price: Price, *, n_pos: float | None = None, n_neg: float | None = None) -> NDArray[np.bool_]:
-    """Raise an alarm where it is cheaper than silence.
+def decide(
+    p: ArrayLike, price: Price | CostMatrix, *, n_pos: float | None = None, n_neg: float | None = None
+) -> NDArray[Any]:
+    """Raise an alarm where it is cheaper than silence; with a `CostMatrix`, take the cheapest action.
 
     Parameters
     ----------
     p : array of shape (n,)
-        Natural posterior of the positive class, of any model. A model trained with class weights or on resampled rows
-        gives other numbers: correct them first.
-    price : Budget, CostRatio, Lam, Alpha, ClassWeighting, Costs, float, "balanced" or None
-        What a miss is worth. A plain number is λ; ``Costs`` has all four entries, for each row if they are arrays.
+        Natural posterior of the positive class, of any model; (n, K) for a `CostMatrix`. A model trained with class
+        weights or on resampled rows gives other numbers: correct them first.
+    price : Budget, CostRatio, Lam, Alpha, ClassWeighting, Costs, CostMatrix, float, "balanced" or None
+        What a miss is worth. A plain number is λ; ``Costs`` has all four entries, for each row if they are arrays;
+        ``CostMatrix`` is for any number of classes and actions.
     n_pos, n_neg : float, optional
         Class counts at the natural ratio, which ``Alpha`` and ``"balanced"`` need.
 
     Returns
     -------
-    bool array of shape (n,)
-        True where p > 1 − λ = 1 / (1 + cost ratio). An exact tie is no alarm.
+    array of shape (n,)
+        True where p > 1 − λ = 1 / (1 + cost ratio). An exact tie is no alarm. With a `CostMatrix`, labels and names of
+        actions.
 
     Raises
     ------
@@ -82,6 +87,8 @@ def decide(p: ArrayLike, price: Price, *, n_pos: float | None = None, n_neg: flo
     >>> decide([0.1, 0.2, 0.9], Budget(5)).tolist()
     [False, True, True]
     """
+    if isinstance(price, CostMatrix):
+        return price.decide(p)
     chance, costs = _positive_column(p), _priced(price, n_pos, n_neg)
     if costs.n_rows not in (None, chance.size):
         raise InvalidInput(f"these costs are for {costs.n_rows} rows, got {chance.size} probabilities")

@@ -2,16 +2,18 @@
 
 import math
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from crcen.exceptions import InvalidInput
 from crcen.theory.class_means import means_by_law
+from crcen.theory.classes.key_equations import class_key_equations
 from crcen.theory.decision import posterior, sigmoid
 from crcen.theory.residual_test import residual_variance, z_test
 from crcen.theory.rows import check_binary_target, check_probabilities, check_row_weights, class_totals
-from crcen.theory.weighting import ClassWeighting, WeightingLike, resolve
+from crcen.theory.weighting import Alpha, Budget, ClassWeighting, CostRatio, Lam, WeightingLike, resolve
 
 __all__ = ["KeyEquation", "key_equation", "key_equation_of_logits", "key_equation_of_moments"]
 
@@ -94,19 +96,19 @@ class KeyEquation:
         )
 
 
-def key_equation(
-    y: ArrayLike, q: ArrayLike, weighting: WeightingLike, sample_weight: ArrayLike | None = None
-) -> KeyEquation:
+def key_equation(y: ArrayLike, q: ArrayLike, weighting: Any, sample_weight: ArrayLike | None = None) -> Any:
     """Evaluate the key equation on any rows, for the output of any model.
 
     Parameters
     ----------
     y : array of shape (n,)
         0/1 or bool, 1 is positive; both classes must be there.
-    q : array of shape (n,)
-        Weighted probabilities of the positive class.
+    q : array of shape (n,) or (n, K)
+        Weighted probabilities of the positive class; with a column for each of K classes, y holds class numbers and the
+        answer is a `ClassKeyEquations`.
     weighting : ClassWeighting, Lam, Alpha, CostRatio, Budget, float, "balanced" or None
-        What q was trained under. A resolved weighting brings its training counts; a spec is resolved on these rows.
+        What q was trained under; for K classes ``"balanced"``, None, or a weight for each class. A resolved weighting
+        brings its training counts; a spec is resolved on these rows.
     sample_weight : array of shape (n,), optional
         Finite and not negative.
 
@@ -131,6 +133,8 @@ def key_equation(
 
     On rows that were balanced (|Σ w(y−q)| ≤ 1e-10 · Σ w|y−q|) the equation holds by construction and Z is NaN.
     """
+    if np.ndim(q) == 2 and not isinstance(weighting, ClassWeighting | Lam | Alpha | CostRatio | Budget | float):
+        return class_key_equations(y, q, weighting, sample_weight)
     outputs = check_probabilities(q)
     return _evaluate(y, outputs, 1.0 - outputs, weighting, sample_weight)
 

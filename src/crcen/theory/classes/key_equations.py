@@ -1,0 +1,248 @@
+"""The key equations of K classes: what flows out of a class equals what flows in, and whether a gap is chance."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from crcen.exceptions import InvalidInput
+from crcen.theory.classes.chi_square import chi_square_tail
+from crcen.theory.classes.class_weights import ClassWeights, check_class_numbers, resolve_classes
+from crcen.theory.classes.log_sums import softmax
+from crcen.theory.rows import check_row_weights
+
+__all__ = ["ClassKeyEquations", "JointTest", "class_key_equations", "class_key_equations_of_logits"]
+
+Array = NDArray[np.float64]
+Index = NDArray[np.int64]
+
+_BALANCED = 1e-10  # of all flows: a residual below this share was solved for
+
+
+@dataclass(frozen=True)
+class JointTest:
+    """One χ² statistic for several equations at once.
+
+    Parameters
+    ----------
+    statistic, p_value : float
+        NaN where the test says nothing.
+    degrees : int
+        Independent equations.
+    reason : str
+        Why it says nothing; empty where it does.
+    """
+
+    statistic: float
+    degrees: int
+    p_value: float
+    reason: str = ""
+
+    def __str__(self) -> str:
+        if self.reason:
+            return f"not available: {self.reason}"
+        return f"χ² = {self.statistic:.4g} with {self.degrees} degrees of freedom, p-value {self.p_value:.3g}"
+
+
+@dataclass(frozen=True, eq=False)
+class ClassKeyEquations:
+    """Every class's equation on some rows.
+
+    Parameters
+    ----------
+    weighting : ClassWeights
+        Resolved; its counts are those of the training rows where it came resolved.
+    flows : float64 array of shape (K, K)
+        F_jk = w_j Σ_{y=j} s q_k: weight of class j that the model gives to class k.
+    equations : JointTest
+        The K−1 key equations, which training enforces.
+    pairs : JointTest
+        All K(K−1)/2 pairwise equations E F_jk = E F_kj. True posteriors satisfy them, training does not enforce them.
+    """
+
+    weighting: ClassWeights
+    flows: Array
+    equations: JointTest
+    pairs: JointTest
+
+    @property
+    def lhs(self) -> Array:
+        """What flows out of each class: w_k Σ_{y=k} s (1 − q_k)."""
+        return np.asarray(self._between().sum(axis=1))
+
+    @property
+    def rhs(self) -> Array:
+        """What flows into each class from the others."""
+        return np.asarray(self._between().sum(axis=0))
+
+    @property
+    def residuals(self) -> Array:
+        """(out − in) / Σ s w for each class; they sum to zero, so K−1 of them are independent."""
+        return np.asarray((self.lhs - self.rhs) / self.flows.sum())
+
+    @property
+    def residual(self) -> float:
+        """The largest of them in size."""
+        return float(np.abs(self.residuals).max())
+
+    @property
+    def confusion(self) -> Array:
+        """The soft confusion matrix M: rows of class j have the mean output M_jk for class k."""
+        return np.asarray(self.flows / self.flows.sum(axis=1, keepdims=True))
+
+    @property
+    def shares(self) -> Array:
+        """π, the weighted share of each class on these rows; π M = π where the key equations hold."""
+        mass = self.flows.sum(axis=1)
+        return np.asarray(mass / mass.sum())
+
+    @property
+    def discrimination(self) -> Array:
+        """D_k: mean output for k of rows of k, less that of all other rows (weighted by class).
+
+        Where the equations hold, M_kk = π_k + (1 − π_k) D_k: the general law.
+        """
+        pi, m = self.shares, self.confusion
+        others = (pi @ m - pi * np.diag(m)) / (1.0 - pi)
+        return np.asarray(np.diag(m) - others)
+
+    @property
+    def drift(self) -> Array:
+        """Log-odds d_k, their mean 0, by which the truth seems to have moved from the model.
+
+        Where the truth is p_k e^{d_k} up to a factor, log E F_jk / E F_kj = d_j − d_k; least squares over the pairs.
+        """
+        with np.errstate(divide="ignore", invalid="ignore"):
+            ratio = np.log(self.flows) - np.log(self.flows.T)
+        ratio = np.where(np.isfinite(ratio), ratio, np.nan)
+        return np.asarray(np.nanmean(ratio, axis=1))
+
+    def table(self, labels: Sequence[Any] | None = None) -> str:
+        """A readable line for each class."""
+        names = [str(label) for label in (labels if labels is not None else range(len(self.flows)))]
+        width = max(5, *map(len, names))
+        lines = [f"{'class':<{width}}  {'flows out':>12}  {'flows in':>12}  {'residual':>10}  {'mean output':>11}  D"]
+        for k, name in enumerate(names):
+            lines.append(
+                f"{name:<{width}}  {self.lhs[k]:>12.6g}  {self.rhs[k]:>12.6g}  {self.residuals[k]:>10.2e}  "
+                f"{self.confusion[k, k]:>11.4f}  {self.discrimination[k]:.4f}"
+            )
+        return "\n".join([*lines, f"equations  {self.equations}", f"pairs      {self.pairs}"])
+
+    def __str__(self) -> str:
+        return self.table()
+
+    def _between(self) -> Array:
+        between = self.flows.copy()
+        np.fill_diagonal(between, 0.0)
+        return between
+
+
+def class_key_equations(
+    y: ArrayLike,
+    q: ArrayLike,
+    weighting: Any,
+    sample_weight: ArrayLike | None = None,
+    *,
+    variance_factor: float = 1.0,
+) -> ClassKeyEquations:
+    """Evaluate the key equations of K classes on any rows, for the output of any model.
+
+    Parameters
+    ----------
+    y : array of shape (n,)
+        Class numbers 0 … K−1; every class must be there.
+    q : array of shape (n, K)
+        Weighted probabilities; rows sum to 1.
+    weighting : ClassWeights, "balanced", None, dict or array of shape (K,)
+        What q was trained under. A spec is resolved on these rows.
+    sample_weight : array of shape (n,), optional
+        Finite and not negative.
+    variance_factor : float, default=1
+        By how much a fitted model's own error raises the variance of the residuals; 1 is for the true posterior.
+
+    Raises
+    ------
+    InvalidInput
+        If labels, probabilities or weights cannot be used, or a class is absent.
+
+    Notes
+    -----
+    For two classes the key equation fixes the ratio of the class means of errors. For more it does not: K−1 equations
+    leave the means of K classes free. Li, Li, Pan and Zhu (2020) call softmax "indeterministic" for this, and
+    one-against-all logistic outputs "deterministic"; their equations are these, one pair of classes at a time.
+    """
+    outputs = np.asarray(q, dtype=np.float64)
+    if outputs.ndim != 2 or outputs.shape[1] < 2:
+        raise InvalidInput(f"q must have a column for each class: got shape {outputs.shape}.")
+    if not np.isfinite(outputs).all() or (outputs < 0.0).any() or np.abs(outputs.sum(axis=1) - 1.0).max() > 1e-6:
+        raise InvalidInput("q must hold probabilities, each row with the sum 1.")
+    numbers = check_class_numbers(y, outputs.shape[1])
+    if len(numbers) != len(outputs):
+        raise InvalidInput(f"q must have one row a label: got {len(outputs)} for {len(numbers)}.")
+    sizes = check_row_weights(sample_weight, numbers.size)
+    counts = np.bincount(numbers, weights=sizes, minlength=outputs.shape[1])
+    if not counts.all():
+        raise InvalidInput(f"every class must have a row with weight: class {int(np.argmin(counts))} has none.")
+    resolved = resolve_classes(weighting, counts)
+    flows = resolved.weights[:, None] * _class_sums(numbers, sizes[:, None] * outputs)
+    return ClassKeyEquations(resolved, flows, *_tests(numbers, outputs, sizes, resolved, variance_factor))
+
+
+def class_key_equations_of_logits(
+    y: ArrayLike, logits: ArrayLike, weighting: Any, sample_weight: ArrayLike | None = None, **how: Any
+) -> ClassKeyEquations:
+    """`class_key_equations` from weighted logits (n, K)."""
+    return class_key_equations(y, softmax(np.asarray(logits, dtype=np.float64)), weighting, sample_weight, **how)
+
+
+def _class_sums(y: Index, values: Array) -> Array:
+    """Sums of rows by class, (K, columns)."""
+    sums = np.zeros((values.shape[1], values.shape[1]))
+    np.add.at(sums, y, values)
+    return sums
+
+
+def _tests(y: Index, q: Array, sizes: Array, weighting: ClassWeights, factor: float) -> tuple[JointTest, JointTest]:
+    n_classes, w = weighting.n_classes, weighting.weights
+    p = weighting.posterior(q)
+    unit = sizes / sizes.max()
+    mass = w[y] * unit
+    residual = np.bincount(y, weights=mass, minlength=n_classes) - mass @ q
+    degrees = n_classes - 1
+    if np.abs(residual).max() <= _BALANCED * mass.sum():
+        nothing = "these rows were balanced, so the key equations hold on them by construction"
+        return JointTest(np.nan, degrees, np.nan, nothing), _pair_test(y, p, q, unit, w, factor)
+    second = unit[:, None] ** 2 * p * w**2
+    variance = np.diag(second.sum(axis=0)) - second.T @ q - q.T @ second + (q * second.sum(axis=1)[:, None]).T @ q
+    # The equations sum to zero: drop the first.
+    return _joint(residual[1:], factor * variance[1:, 1:]), _pair_test(y, p, q, unit, w, factor)
+
+
+def _pair_test(y: Index, p: Array, q: Array, unit: Array, w: Array, factor: float) -> JointTest:
+    """Σ s (w_j 1{y=j} q_k − w_k 1{y=k} q_j) for every pair, each of mean 0 for the true posterior."""
+    first, second = np.triu_indices(len(w), 1)
+    sums, variance = np.zeros(len(first)), np.zeros((len(first), len(first)))
+    for label in range(len(w)):
+        value = np.where(first == label, w[label] * q[:, second], 0.0)
+        value -= np.where(second == label, w[label] * q[:, first], 0.0)
+        value *= unit[:, None]
+        sums += value[y == label].sum(axis=0)
+        variance += (value * p[:, [label]]).T @ value
+    return _joint(sums, factor * variance)
+
+
+def _joint(sums: Array, variance: Array) -> JointTest:
+    scale = np.sqrt(np.diag(variance))
+    if not (scale > 0.0).all():
+        return JointTest(np.nan, len(sums), np.nan, "an output is 0 or 1 on every row, so it has no variance")
+    normed = variance / scale[:, None] / scale[None]
+    try:
+        statistic = float((sums / scale) @ np.linalg.solve(normed, sums / scale))
+    except np.linalg.LinAlgError:
+        statistic = np.nan
+    if not np.isfinite(statistic) or statistic < 0.0:
+        return JointTest(np.nan, len(sums), np.nan, "the equations depend on each other on these rows")
+    return JointTest(statistic, len(sums), chi_square_tail(statistic, len(sums)))
