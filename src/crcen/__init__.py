@@ -67,6 +67,7 @@ if TYPE_CHECKING:
     from crcen.theory.costs import Costs, expected_cost, realised_cost
     from crcen.theory.decision import posterior, sigmoid, weighted_probability
     from crcen.theory.expense import ExpenseStep, ExpenseTable, expense_table
+    from crcen.theory.judgements import EquationTest
     from crcen.theory.key_equation import KeyEquation, key_equation
     from crcen.theory.metrics import ConfusionCounts, confusion_counts, g_mean
     from crcen.theory.weighting import Alpha, Budget, ClassWeighting, CostRatio, Lam, resolve
@@ -77,7 +78,7 @@ if TYPE_CHECKING:
     from crcen.training.network import Network
     from crcen.workflow.demo import Demo, demo
     from crcen.workflow.environment import EnvironmentInfo, environment_info
-    from crcen.workflow.evaluation import EquationTest, TableEvaluation, evaluate_table
+    from crcen.workflow.evaluation import TableEvaluation, evaluate_table
     from crcen.workflow.fitting import TableFit, fit_table
     from crcen.workflow.onnx.export import OnnxExport, export_onnx
     from crcen.workflow.prediction import TablePredictions, predict_table
@@ -145,6 +146,7 @@ _HOMES = {
         "weighted_probability",
     ),
     "crcen.theory.expense": ("ExpenseStep", "ExpenseTable", "expense_table"),
+    "crcen.theory.judgements": ("EquationTest",),
     "crcen.theory.key_equation": ("KeyEquation", "key_equation"),
     "crcen.theory.metrics": ("ConfusionCounts", "confusion_counts", "g_mean"),
     "crcen.theory.weighting": (
@@ -162,7 +164,7 @@ _HOMES = {
     "crcen.training.network": ("Network",),
     "crcen.workflow.demo": ("Demo", "demo"),
     "crcen.workflow.environment": ("EnvironmentInfo", "environment_info"),
-    "crcen.workflow.evaluation": ("EquationTest", "TableEvaluation", "evaluate_table"),
+    "crcen.workflow.evaluation": ("TableEvaluation", "evaluate_table"),
     "crcen.workflow.fitting": ("TableFit", "fit_table"),
     "crcen.workflow.onnx.export": ("OnnxExport", "export_onnx"),
     "crcen.workflow.prediction": ("TablePredictions", "predict_table"),

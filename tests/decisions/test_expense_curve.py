@@ -100,7 +100,7 @@ def test_few_flips_may_be_chance_and_none_are_undefined():
 
 def test_a_step_of_false_alarms_alone_is_undefined():
     curve = ExpenseCurve.from_predictions([1, 0, 0, 0], [0.9, 0.4, 0.4, 0.1], [CostRatio(1), CostRatio(2)])
-    assert (curve.steps[0].verdict, curve.steps[0].reason) == ("undefined", "FN did not change")
+    assert (curve.steps[0].verdict, curve.steps[0].reason) == ("undefined", "no catch was gained")
 
 
 def test_weights_are_copies(population):

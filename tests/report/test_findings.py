@@ -11,19 +11,22 @@ from scipy.stats import ks_2samp
 import crcen
 from crcen.report.evidence import gather
 from crcen.report.findings import _score_distance, examine
+from crcen.report.importance import permutation_importance
 from crcen.report.measurements import key_equations
 from crcen.report.operating_points import operating_points
 from crcen.report.reliability_groups import reliability_groups
 from crcen.report.single_columns import separations
 
-CODES = [f"CRC00{number}" for number in range(1, 9)]
+CODES = [f"CRC00{number}" for number in range(1, 10)]
 
 
 def findings(model, X, y, sample_weight=None):
     evidence = gather(model, X, y, sample_weight)
     points = operating_points(evidence.target, evidence.p, evidence.weights)
     groups = reliability_groups(evidence.target, evidence.p, evidence.q, evidence.weights)
-    found = examine(evidence, points, groups, key_equations(evidence), separations(evidence))
+    found = examine(
+        evidence, points, groups, key_equations(evidence), separations(evidence), permutation_importance(evidence)
+    )
     return {one.code: one for one in found}
 
 

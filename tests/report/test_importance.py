@@ -11,7 +11,8 @@ from sklearn.preprocessing import FunctionTransformer
 
 import crcen
 from crcen.report.evidence import gather
-from crcen.report.importance import MOST_ROWS, log_losses_of, permutation_importance
+from crcen.report.importance import MOST_ROWS, permutation_importance
+from crcen.theory.metrics import log_losses
 
 
 def by_name(importances):
@@ -50,7 +51,7 @@ def test_the_interval_covers_the_increase_in_the_long_run():
     np.random.default_rng(7).shuffle(shuffled[:, 0])
     target = y == 1
     truth = np.mean(
-        log_losses_of(target, model.predict_proba(shuffled)[:, 1]) - log_losses_of(target, model.predict_proba(X)[:, 1])
+        log_losses(target, model.predict_proba(shuffled)[:, 1]) - log_losses(target, model.predict_proba(X)[:, 1])
     )
     covered = 0
     for seed in range(60):

@@ -86,7 +86,7 @@ def test_rounding_of_a_price_is_no_alarm():
     assert expense_table([low, high], [20, 10], [0, 190]).steps[0].verdict == "inside"
 
 
-@pytest.mark.parametrize(("fn", "reason"), [([5, 5], "FN did not change"), ([5, 7], "FN rose by 2")])
+@pytest.mark.parametrize(("fn", "reason"), [([5, 5], "no catch was gained"), ([5, 7], "2 catches were lost")])
 def test_undefined_steps_say_why(fn, reason):
     table = expense_table([CostRatio(2), CostRatio(3)], fn, [1, 9])
     (step,) = table

@@ -13,11 +13,11 @@ from crcen.decisions.out_of_fold import out_of_fold_posterior
 from crcen.exceptions import InvalidInput, InvalidParameter
 from crcen.models.search.classifier_cv import CRCENClassifierCV
 from crcen.models.validation import positive_label
-from crcen.report.reliability_groups import wilson_interval
 from crcen.theory.bootstrap import percentile_interval, row_draws
-from crcen.theory.metrics import ConfusionCounts, confusion_counts
+from crcen.theory.metrics import ConfusionCounts, confusion_counts, wilson_interval
 from crcen.theory.rows import check_probabilities, check_row_weights, class_totals
 from crcen.theory.specs import CostRatio, positive_number
+from crcen.theory.threshold_curve import ThresholdCurve
 
 __all__ = ["ChosenWeighting", "choose_weighting"]
 
@@ -264,22 +264,12 @@ def _checked(target: NDArray[np.bool_], p: Array, sample_weight: Any) -> CurveRo
 
 
 class _MovedThreshold:
-    """The rows in order of falling probability, and the places where a threshold can stand.
-
-    Cut k raises an alarm on the rows of the k + 1 largest distinct probabilities.
-    """
+    """The places where a threshold can stand, as `ThresholdCurve` numbers them, and the choice among them."""
 
     def __init__(self, rows: CurveRows) -> None:
-        self._order = np.argsort(-rows.p, kind="stable")
-        self._p, self._target, self._weights = rows.p[self._order], rows.target[self._order], rows.weights
-        self._last = np.append(np.flatnonzero(np.diff(self._p) != 0.0), len(self._order) - 1)
-
-    def totals(self, weights: Array) -> tuple[Array, Array]:
-        """Catches and false alarms at every cut, (draws, cuts), with weights (draws, n) in the order of the rows."""
-        ordered = weights[:, self._order]
-        tp = np.cumsum(np.where(self._target, ordered, 0.0), axis=1)[:, self._last]
-        fp = np.cumsum(np.where(self._target, 0.0, ordered), axis=1)[:, self._last]
-        return tp, fp
+        self._curve, self._weights = ThresholdCurve(rows.target, rows.p), rows.weights
+        self._p = self._curve.score
+        self.totals = self._curve.totals
 
     @staticmethod
     def cuts(kind: str, goal: float, totals: tuple[Array, Array]) -> NDArray[np.int64]:
@@ -296,8 +286,8 @@ class _MovedThreshold:
 
     def threshold(self, cut: int) -> float:
         """A threshold between the last row with an alarm and the next, halfway in log-odds where both have some."""
-        inside = self._p[self._last[cut]]
-        outside = self._p[self._last[cut] + 1] if cut + 1 < len(self._last) else 0.0
+        inside = self._p[cut]
+        outside = self._p[cut + 1] if cut + 1 < len(self._p) else 0.0
         if outside > 0.0 and inside < 1.0:
             odds = math.sqrt(inside / (1.0 - inside) * outside / (1.0 - outside))
             between = odds / (1.0 + odds)
@@ -318,17 +308,17 @@ class _MovedThreshold:
                 f"no threshold has {text}: {100 * share:.3g} % of the rows share the largest probability, "
                 f"{self._p[0]:.4g}, so even the highest threshold raises more alarms"
             )
-        if kind == "precision" and cut == len(self._last) - 1:
+        if kind == "precision" and cut == len(self._p) - 1:
             raise InvalidParameter(
                 f"every price has {text}, since {100 * tp[-1] / (tp[-1] + fp[-1]):.3g} % of all rows are positive: ask "
                 "for more, or state a price"
             )
-        if self._p[self._last[cut]] <= 0.0:
+        if self._p[cut] <= 0.0:
             raise InvalidParameter(f"no finite price has {text}: it would need an alarm on rows whose probability is 0")
 
     def resampled_prices(self, kind: str, goal: float, n_resamples: int, random_state: int) -> Array:
         """The price that would be chosen in each resample."""
-        prices = np.array([(1.0 - t) / t if t > 0.0 else math.inf for t in map(self.threshold, range(len(self._last)))])
+        prices = np.array([(1.0 - t) / t if t > 0.0 else math.inf for t in map(self.threshold, range(len(self._p)))])
         ones = np.ones(len(self._weights), dtype=np.int64)
         cuts = np.concatenate(
             [

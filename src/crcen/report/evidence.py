@@ -8,6 +8,7 @@ from numpy.typing import NDArray
 
 from crcen.exceptions import InvalidInput, InvalidParameter
 from crcen.report.encoded_rows import EncodedRows, encoded_rows
+from crcen.theory.judgements import fitted_model_noise
 from crcen.theory.rows import check_probabilities, check_row_weights, class_totals
 from crcen.theory.weighting import Budget, ClassWeighting, resolve
 
@@ -80,7 +81,7 @@ class Evidence:
         """
         if not self.has_price:
             return 1.0
-        return 1.0 + float(self.weights.sum()) / (self.weighting.n_pos + self.weighting.n_neg)
+        return fitted_model_noise(float(self.weights.sum()), self.weighting)
 
 
 def positive_column(model: Any, pos_label: Any) -> int:

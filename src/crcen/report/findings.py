@@ -8,21 +8,34 @@ import numpy as np
 from numpy.typing import NDArray
 
 from crcen.report.evidence import Evidence, kept_by
+from crcen.report.importance import Importances
 from crcen.report.operating_points import OperatingPoints, price_ladder
 from crcen.report.reliability_groups import ReliabilityGroup
+from crcen.theory.judgements import (
+    CALIBRATION_P,
+    CALIBRATION_RATIO,
+    DOMINANT_SHARE,
+    DOMINANT_SKILL,
+    EQUATION_P,
+    EXPENSE_Z,
+    FEWEST_POSITIVES,
+    LEAK_AREA,
+    NEAR_PERFECT_AREA,
+    SCORE_DISTANCE,
+    SCORE_P,
+    SHARE_RATIO,
+    SHARE_Z,
+    is_dominated,
+    is_nearly_separated,
+    judge_equation,
+    judge_share,
+)
 from crcen.theory.key_equation import KeyEquation
+from crcen.theory.residual_test import two_sided
 
 __all__ = ["Finding", "examine"]
 
 Array = NDArray[np.float64]
-
-FEWEST_POSITIVES = 50
-EXPENSE_Z = 3.0
-CALIBRATION_P, CALIBRATION_RATIO = 0.0001, 1.25
-SHARE_Z, SHARE_RATIO = 4.0, 1.25
-SCORE_DISTANCE, SCORE_P = 0.1, 0.001
-SEPARATION = 0.99
-EQUATION_P = 0.001
 
 
 @dataclass(frozen=True)
@@ -57,8 +70,8 @@ class Finding:
         """The outcome in words: what is wrong and what to try, what was measured, or why nobody can say."""
         if self.status == "warning":
             return f"{self.title}: {self.measured}. {self.advice}"
-        start = "No warning" if self.status == "passed" else "Cannot be judged"
-        return f"{start} ({self.title.lower()}): {self.measured}."
+        answer = "No" if self.status == "passed" else "Cannot be told"
+        return f"{self.title}? {answer}: {self.measured}."
 
     def to_dict(self) -> dict[str, str]:
         """Plain values, ready for JSON."""
@@ -71,6 +84,7 @@ def examine(
     groups: Sequence[ReliabilityGroup],
     equations: Mapping[str, KeyEquation],
     separations: Sequence[tuple[str, float]],
+    importances: Importances,
 ) -> tuple[Finding, ...]:
     """Run every check.
 
@@ -86,6 +100,8 @@ def examine(
         As `crcen.report.measurements.key_equations` gives them.
     separations : sequence of (name, area)
         As `crcen.report.single_columns.separations` gives them.
+    importances : Importances
+        What each column is worth.
 
     Returns
     -------
@@ -97,20 +113,17 @@ def examine(
         _expense_outside(evidence, points),
         _not_calibrated(evidence, groups),
         _drift(evidence),
-        _separable(evidence),
+        _separable(points),
         _leaks(separations),
         _equation_off(evidence, equations["these_rows"]),
         _training_rows(equations["these_rows"]),
+        _dominated(importances),
     )
 
 
 def _finding(code: str, title: str, is_warning: bool | None, measured: str, limit: str, advice: str) -> Finding:
     status = {True: "warning", False: "passed", None: "unknown"}[is_warning]
     return Finding(code, title, status, measured, limit, advice)
-
-
-def _two_sided(z: float) -> float:
-    return math.erfc(abs(z) / math.sqrt(2.0))
 
 
 def _too_few_positives(evidence: Evidence) -> Finding:
@@ -134,27 +147,28 @@ def _too_few_positives(evidence: Evidence) -> Finding:
 
 def _expense_outside(evidence: Evidence, points: OperatingPoints) -> Finding:
     prices = price_ladder(evidence.weighting.cost_ratio, points.n_neg / points.n_pos)
-    judged = [(step, points.noise(step) / math.sqrt(evidence.noise_factor)) for step in points.path(prices)]
-    judged = [(step, z) for step, z in judged if not math.isnan(z)]
+    judged = [points.judge(step, evidence.noise_factor) for step in points.path(prices)]
+    judged = [one for one in judged if not math.isnan(one.z)]
     limit = f"more than {EXPENSE_Z:g} standard deviations outside, for a step between two round prices"
     advice = (
-        "A catch did not cost what the probabilities say. Refit with cross-validation (CRCENClassifierCV solves the "
-        "bias on rows it did not see), or correct the probabilities on fresh labelled rows, before relying on a price."
+        "A catch did not cost what the probabilities say. Fit again with more rows or a stronger penalty, or correct "
+        "the probabilities on fresh labelled rows, before relying on a price."
     )
     if not judged:
         return _finding(
             "CRC002", "Expense outside its bracket", None, "too few decisions change with the price to tell", limit, ""
         )
-    step, z = max(judged, key=lambda one: abs(one[1]))
-    between = f"Between the prices {step.bracket_low:g} and {step.bracket_high:g}"
-    if step.reason:
-        found = f"{between} {step.delta_fp:,.6g} false alarms were added and no catch"
-    else:
+    worst = max(judged, key=lambda one: abs(one.z))
+    step = worst.step
+    between = f"between the prices {step.bracket_low:g} and {step.bracket_high:g}"
+    if step.catches > 0.0:
         found = f"{between} a catch cost {step.expense:.3g} false alarms"
-    measured = f"{found}; that is {abs(z):.1f} standard deviations outside of the bracket"
-    if z == 0.0:
+    else:
+        found = f"{between} {step.delta_fp:,.6g} false alarms were added and no catch"
+    measured = f"{found}; that is {abs(worst.z):.1f} standard deviations outside of the bracket"
+    if worst.z == 0.0:
         measured = f"all {len(judged)} steps between round prices that can be judged lie in their brackets"
-    return _finding("CRC002", "Expense outside its bracket", abs(z) > EXPENSE_Z, measured, limit, advice)
+    return _finding("CRC002", "Expense outside its bracket", worst.is_beyond_chance, measured, limit, advice)
 
 
 def _not_calibrated(evidence: Evidence, groups: Sequence[ReliabilityGroup]) -> Finding:
@@ -164,7 +178,7 @@ def _not_calibrated(evidence: Evidence, groups: Sequence[ReliabilityGroup]) -> F
     def is_off(group: ReliabilityGroup) -> bool:
         high = max(group.expected_positives, group.observed_positives)
         low = min(group.expected_positives, group.observed_positives)
-        by_chance = min(1.0, len(groups) * _two_sided(excess(group)))
+        by_chance = min(1.0, len(groups) * two_sided(excess(group)))
         return by_chance < CALIBRATION_P and high > CALIBRATION_RATIO * low
 
     bad = [group for group in groups if is_off(group)]
@@ -177,7 +191,7 @@ def _not_calibrated(evidence: Evidence, groups: Sequence[ReliabilityGroup]) -> F
         f"{worst.expected_positives:.4g} expected ({excess(worst):.1f} standard deviations)",
         f"a group off by a factor of {CALIBRATION_RATIO:g} or more, by chance in fewer than {CALIBRATION_P:g} of cases",
         "Recalibrate on rows that were not used for training; check that these rows have the class ratio of daily use. "
-        "A stronger penalty (l2) or an average of several networks (n_members) often helps.",
+        "A stronger penalty or an average of more networks often helps.",
     )
 
 
@@ -189,7 +203,12 @@ def _drift(evidence: Evidence) -> Finding:
     )
     if not evidence.has_price:
         return _finding("CRC004", title, None, "the model keeps nothing of its training rows", limit, "")
-    is_off, measured = _share_moved(evidence)
+    share = judge_share(*evidence.totals, evidence.weighting)
+    is_off = share.has_moved
+    measured = (
+        f"{100 * share.share:.3g} % positive here, {100 * share.before:.3g} % in training "
+        f"({abs(share.z):.1f} standard deviations)"
+    )
     kept = _kept_scores(evidence)
     if kept is not None:
         distance, by_chance = _score_distance(*kept)
@@ -204,16 +223,6 @@ def _drift(evidence: Evidence) -> Finding:
         "Find out what changed: another time, place, selection or measurement. If only the share of positives moved, "
         "shift the probabilities to the new share; otherwise train again with recent rows.",
     )
-
-
-def _share_moved(evidence: Evidence) -> tuple[bool, str]:
-    n_pos, n_neg = evidence.totals
-    here, there = n_pos + n_neg, evidence.weighting.n_pos + evidence.weighting.n_neg
-    share, before = n_pos / here, evidence.weighting.n_pos / there
-    pooled = (n_pos + evidence.weighting.n_pos) / (here + there)
-    z = (share - before) / math.sqrt(pooled * (1.0 - pooled) * (1.0 / here + 1.0 / there))
-    is_off = abs(z) > SHARE_Z and max(share, before) > SHARE_RATIO * min(share, before)
-    return is_off, f"{100 * share:.3g} % positive here, {100 * before:.3g} % in training ({abs(z):.1f} sd)"
 
 
 def _kept_scores(evidence: Evidence) -> tuple[Array, Array] | None:
@@ -240,21 +249,22 @@ def _score_distance(one: Array, other: Array) -> tuple[float, float]:
     return distance, min(max(by_chance, 0.0), 1.0) if scaled > 0.2 else 1.0
 
 
-def _separable(evidence: Evidence) -> Finding:
-    lowest, highest = float(evidence.p[evidence.target].min()), float(evidence.p[~evidence.target].max())
+def _separable(points: OperatingPoints) -> Finding:
+    area = points.roc_auc
+    without = "without a single error" if area == 1.0 else f"in all but {1.0 - area:.1g} of the pairs"
     return _finding(
         "CRC005",
-        "The classes are separated without an error",
-        lowest > highest,
-        f"the lowest probability of a positive row is {lowest:.3g}, the highest of a negative row {highest:.3g}",
-        "every positive row above every negative one",
+        "The classes are separated almost without an error",
+        is_nearly_separated(area),
+        f"area under the ROC curve {area:.5g}" + (f", positive above negative {without}" if area > 0.99 else ""),
+        f"an area of {NEAR_PERFECT_AREA:g} or more",
         "Good news only if it is true: look for a column that is filled in after the event, for rows that occur in "
         "training too, and for labels made by a rule. With no errors most prices give the same decisions.",
     )
 
 
 def _leaks(separations: Sequence[tuple[str, float]]) -> Finding:
-    suspects = [(name, area) for name, area in separations if area >= SEPARATION]
+    suspects = [(name, area) for name, area in separations if area >= LEAK_AREA]
     shown = suspects or [max(separations, key=lambda one: one[1])]
     listed = ", ".join(f"“{name}” ({area:.4f})" for name, area in shown[:5])
     more = f" and {len(shown) - 5} more" if len(shown) > 5 else ""
@@ -263,7 +273,7 @@ def _leaks(separations: Sequence[tuple[str, float]]) -> Finding:
         "A single column nearly separates the classes",
         bool(suspects),
         f"{'suspects' if suspects else 'the strongest column'} by area under the ROC curve: {listed}{more}",
-        f"an area of {SEPARATION:g} or more for one column alone",
+        f"an area of {LEAK_AREA:g} or more for one column alone",
         "Ask when that column is known. If it is written after or because of the event, or is an id in order of the "
         "outcome, drop it (crcen fit --drop) and train again.",
     )
@@ -273,15 +283,15 @@ def _equation_off(evidence: Evidence, equation: KeyEquation) -> Finding:
     title, limit = "The key equation fails on these rows", f"a p-value below {EQUATION_P:g}"
     if equation.z_reason:
         return _finding("CRC007", title, None, equation.z_reason, limit, "")
-    z = equation.z / math.sqrt(evidence.noise_factor)
+    test = judge_equation(equation, evidence.noise_factor)
     return _finding(
         "CRC007",
         title,
-        _two_sided(z) < EQUATION_P,
-        f"left side {equation.lhs:.4g}, right side {equation.rhs:.4g}; z = {z:.2f}, p-value {_two_sided(z):.2g}",
+        test.verdict == "does not hold",
+        f"left side {equation.lhs:.4g}, right side {equation.rhs:.4g}; z = {test.z:.2f}, p-value {test.p_value:.2g}",
         limit,
         "The network did not keep its balance on new rows: it is overfitted, or the rows come from elsewhere. Use a "
-        "stronger penalty, solve the bias out of fold (balance='oof'), or look at CRC004.",
+        "stronger penalty, solve the bias on rows held out, or look at CRC004.",
     )
 
 
@@ -294,4 +304,27 @@ def _training_rows(equation: KeyEquation) -> Finding:
         f"residual {equation.residual:.2g}" + (", as only a solve on these rows leaves it" if is_balanced else ""),
         "a key equation that holds to the last digits",
         "Write the report on rows that took no part in training; nothing on this page is evidence otherwise.",
+    )
+
+
+def _dominated(importances: Importances) -> Finding:
+    title = "One column carries nearly everything"
+    limit = (
+        f"{100 * DOMINANT_SHARE:g} % or more of what all columns add, where the log loss is {100 * DOMINANT_SKILL:g} % "
+        "or more below that without columns"
+    )
+    if len(importances.columns) < 2:
+        return _finding("CRC009", title, None, "the model has one column", limit, "")
+    first, share = importances.columns[0], importances.share_of_first
+    fall = 100.0 * (1.0 - importances.log_loss / importances.base_log_loss)
+    where = f"{fall:.0f} % below" if fall >= 0.0 else "above"
+    return _finding(
+        "CRC009",
+        title,
+        is_dominated(share, importances.log_loss, importances.base_log_loss),
+        f"“{first.name}” has {100 * share:.0f} % of what all columns add when shuffled ({first.increase:.3g} of log "
+        f"loss), and the log loss is {where} that without columns",
+        limit,
+        "Ask when that column is known, and fit again without it (crcen fit --drop): if the rest is far weaker, the "
+        "column may be written after or because of the event.",
     )

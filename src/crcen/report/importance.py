@@ -8,14 +8,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from crcen.report.evidence import Evidence, positive_column
+from crcen.theory.metrics import log_losses
 
-__all__ = ["ColumnImportance", "Importances", "log_losses_of", "permutation_importance"]
+__all__ = ["ColumnImportance", "Importances", "permutation_importance"]
 
 Array = NDArray[np.float64]
 
 # Rows looked at, and how many predictions of them are made in all: a wide table gets fewer repeats.
 MOST_ROWS, MOST_REPEATS, MOST_PASSES = 4000, 5, 250
-_SMALLEST = 1e-15
 
 
 @dataclass(frozen=True)
@@ -60,11 +60,11 @@ class Importances:
     log_loss: float
     base_log_loss: float
 
-
-def log_losses_of(target: NDArray[np.bool_], p: Array) -> Array:
-    """Log loss of every row; probabilities are kept 1e-15 away from 0 and 1, as nothing finite follows there."""
-    of_truth = np.where(target, p, 1.0 - p)
-    return -np.log(np.clip(of_truth, _SMALLEST, 1.0))
+    @property
+    def share_of_first(self) -> float:
+        """The first column's part in the rise over all columns, each shuffled by itself; 0 where none rises."""
+        rises = [max(one.increase, 0.0) for one in self.columns]
+        return rises[0] / sum(rises) if sum(rises) > 0.0 else 0.0
 
 
 def permutation_importance(evidence: Evidence, random_state: int = 0) -> Importances:
@@ -92,7 +92,7 @@ def permutation_importance(evidence: Evidence, random_state: int = 0) -> Importa
     answers_shuffled = _by_table(evidence, rows) if evidence.encoded is None else _by_encoding(evidence, rows)
     target, p = evidence.target[rows], evidence.p[rows]
     column = positive_column(evidence.model, evidence.pos_label)
-    before = log_losses_of(target, p)
+    before = log_losses(target, p)
     n_columns = len(evidence.columns)
     n_repeats = max(1, min(MOST_REPEATS, MOST_PASSES // max(n_columns, 1)))
     orders = [rng.permutation(rows.size) for _ in range(n_repeats)]
@@ -101,7 +101,7 @@ def permutation_importance(evidence: Evidence, random_state: int = 0) -> Importa
         increases = []
         for order in orders:
             after = np.asarray(answers_shuffled(number, order), dtype=np.float64)[:, column]
-            increases.append(log_losses_of(target, after) - before)
+            increases.append(log_losses(target, after) - before)
         found.append(_importance(name, np.mean(increases, axis=0), weights))
     found.sort(key=lambda one: -one.increase)
     share = float(weights[target].sum() / weights.sum())
@@ -110,7 +110,7 @@ def permutation_importance(evidence: Evidence, random_state: int = 0) -> Importa
         n_rows=int(rows.size),
         n_repeats=n_repeats,
         log_loss=float(np.average(before, weights=weights)),
-        base_log_loss=float(np.average(log_losses_of(target, np.full(rows.size, share)), weights=weights)),
+        base_log_loss=float(np.average(log_losses(target, np.full(rows.size, share)), weights=weights)),
     )
 
 

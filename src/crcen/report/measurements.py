@@ -9,9 +9,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from crcen.report.evidence import Evidence, kept_by
-from crcen.report.importance import Importances, log_losses_of
+from crcen.report.importance import Importances
 from crcen.report.operating_points import (
-    LEAST_VARIANCE,
     WINDOWS,
     OperatingPoints,
     price_grid,
@@ -19,10 +18,12 @@ from crcen.report.operating_points import (
     rounded,
     typed_prices,
 )
-from crcen.report.reliability_groups import ReliabilityGroup, wilson_interval
+from crcen.report.reliability_groups import ReliabilityGroup
 from crcen.theory.class_means import means_by_law
 from crcen.theory.decision import weighted_probability
+from crcen.theory.judgements import EXPENSE_Z, LEAST_VARIANCE, judge_equation
 from crcen.theory.key_equation import KeyEquation, key_equation
+from crcen.theory.metrics import log_losses, wilson_interval
 from crcen.theory.weighting import CostRatio
 
 __all__ = ["key_equations", "measure", "plain"]
@@ -90,7 +91,7 @@ def measure(
             "ladder": _ladder(evidence, points, price),
             "reliability": [asdict(group) for group in groups],
             "histogram": _histogram(evidence),
-            "key_equations": {name: _equation(one) for name, one in equations.items()},
+            "key_equations": {name: _equation(name, one, evidence) for name, one in equations.items()},
             "path": _weight_path(evidence, points, price),
             "importance": asdict(importances),
         }
@@ -104,7 +105,8 @@ def key_equations(evidence: Evidence) -> dict[str, KeyEquation]:
         kept = kept_by(evidence.model, attribute)
         if isinstance(kept, KeyEquation):
             found[name] = kept
-    q = weighted_probability(evidence.p, evidence.weighting) if evidence.q is None else evidence.q
+    # From the natural probabilities, on which decisions are made, as an evaluation has them.
+    q = weighted_probability(evidence.p, evidence.weighting)
     found["these_rows"] = key_equation(evidence.target, q, evidence.weighting, evidence.weights)
     return found
 
@@ -129,7 +131,7 @@ def _quality(evidence: Evidence, points: OperatingPoints, price: float) -> dict[
     total = points.n_pos + points.n_neg
     alarms = counts.tp + counts.fp
     per_weight = float(np.sum(evidence.weights)) / float(np.sum(evidence.weights**2))  # 1 without weights
-    losses = log_losses_of(evidence.target, evidence.p)
+    losses = log_losses(evidence.target, evidence.p)
     share = points.n_pos / total
     base = np.full(evidence.n_rows, share)
     return {
@@ -152,7 +154,7 @@ def _quality(evidence: Evidence, points: OperatingPoints, price: float) -> dict[
         "average_precision": points.average_precision,
         "roc_auc": points.roc_auc,
         "log_loss": float(np.average(losses, weights=evidence.weights)),
-        "base_log_loss": float(np.average(log_losses_of(evidence.target, base), weights=evidence.weights)),
+        "base_log_loss": float(np.average(log_losses(evidence.target, base), weights=evidence.weights)),
         "brier": float(np.average((evidence.target - evidence.p) ** 2, weights=evidence.weights)),
     }
 
@@ -168,6 +170,7 @@ def _explorer(evidence: Evidence, points: OperatingPoints, price: float) -> dict
         "start": start,
         "windows": WINDOWS,
         "least_variance": LEAST_VARIANCE,
+        "most_deviations": EXPENSE_Z,
         "wanted_catches": points.wanted_catches,
         "n_pos": points.n_pos,
         "n_neg": points.n_neg,
@@ -199,7 +202,7 @@ def _ladder(evidence: Evidence, points: OperatingPoints, price: float) -> list[d
                 "low": step.bracket_low if step else math.nan,
                 "expense": step.expense if step else math.nan,
                 "verdict": step.verdict if step else "",
-                "z": points.noise(step) / math.sqrt(evidence.noise_factor) if step else math.nan,
+                "z": points.judge(step, evidence.noise_factor).z if step else math.nan,
             }
         )
     return rows
@@ -220,9 +223,17 @@ def _histogram(evidence: Evidence) -> dict[str, Any]:
     return {"edges": 1.0 / (1.0 + np.exp(-edges)), **shares}
 
 
-def _equation(one: KeyEquation) -> dict[str, Any]:
-    names = ("lhs", "rhs", "residual", "imbalance", "mean_pos", "mean_neg", "z", "p_value", "z_reason")
-    return {name: getattr(one, name) for name in names}
+def _equation(name: str, one: KeyEquation, evidence: Evidence) -> dict[str, Any]:
+    """Both sides; the test only on these rows, where it is one, and with the model's own error counted in."""
+    found = {side: getattr(one, side) for side in ("lhs", "rhs", "residual", "imbalance", "mean_pos", "mean_neg")}
+    test = judge_equation(one, evidence.noise_factor) if name == "these_rows" else None
+    return {
+        **found,
+        "z": test.z if test else math.nan,
+        "p_value": test.p_value if test else math.nan,
+        "verdict": test.verdict if test else "",
+        "z_reason": one.z_reason,
+    }
 
 
 def _weight_path(evidence: Evidence, points: OperatingPoints, price: float) -> dict[str, Any]:

@@ -8,7 +8,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from crcen.theory.expense import ExpenseStep, ExpenseTable, expense_table
+from crcen.theory.judgements import StepTest, judge_step
 from crcen.theory.metrics import ConfusionCounts
+from crcen.theory.threshold_curve import ThresholdCurve, average_precision, roc_area
 from crcen.theory.weighting import CostRatio
 
 __all__ = ["OperatingPoints", "operating_points", "price_grid", "price_ladder", "threshold_of", "typed_prices"]
@@ -21,8 +23,6 @@ MOST_TYPED_DECADES = 8
 WINDOWS = (10, 18, 30, 48, 70)
 # The narrowest window with this many catches is taken.
 WANTED_CATCHES = 5
-# Below this variance of the number of catches a normal distribution says nothing about them.
-LEAST_VARIANCE = 5
 
 
 def threshold_of(price: float) -> float:
@@ -110,27 +110,10 @@ class OperatingPoints:
         misses, alarms = (np.array([getattr(one, cell) for one in counts]) for cell in ("fn", "fp"))
         return expense_table([CostRatio(price) for price in prices], misses, alarms)
 
-    def noise(self, step: ExpenseStep) -> float:
-        """How far, in standard deviations, the catches of a step lie outside of what its bracket allows.
-
-        A row that flips has a posterior between the two thresholds if probabilities are right, so the weight of the
-        positives among them is, up to chance, between these two shares of all that flip. Negative where a catch cost
-        too much, positive where it cost too little, 0 inside; NaN where no row flipped, or too few to tell.
-        """
+    def judge(self, step: ExpenseStep, noise: float = 1.0) -> StepTest:
+        """Whether the expense of a step of `path` is chance; ``noise`` as `fitted_model_noise` gives it."""
         start, end = (self._sums(price) for price in (step.bracket_low, step.bracket_high))
-        size, square = step.catches + step.delta_fp, end[2] - start[2]
-        if size <= 0.0 or square <= 0.0:
-            return math.nan
-        most, least = threshold_of(step.bracket_low), threshold_of(step.bracket_high)
-        if step.catches > most * size:
-            share = most
-        elif step.catches < least * size:
-            share = least
-        else:
-            return 0.0
-        if share * (1.0 - share) * size**2 / square < LEAST_VARIANCE:
-            return math.nan
-        return (step.catches - share * size) / math.sqrt(share * (1.0 - share) * square)
+        return judge_step(step, noise, end[2] - start[2])
 
     def marginal(self, price: float, grid: Sequence[float]) -> ExpenseStep:
         """The expense around a price, over the narrowest window of the grid with a few catches in it."""
@@ -146,16 +129,13 @@ class OperatingPoints:
 
     @property
     def roc_auc(self) -> float:
-        """Area under the ROC curve: how often a positive row ranks above a negative one, ties counting half."""
-        tp, fp = np.append(0.0, self.tp), np.append(0.0, self.fp)
-        return float(np.sum(np.diff(fp) * (tp[1:] + tp[:-1]) / 2.0) / (self.n_pos * self.n_neg))
+        """Area under the ROC curve."""
+        return roc_area(self.tp, self.fp)
 
     @property
     def average_precision(self) -> float:
         """Precision averaged over the catches."""
-        alarms = self.tp + self.fp
-        precision = np.divide(self.tp, alarms, out=np.zeros_like(alarms), where=alarms > 0.0)
-        return float(np.sum(np.diff(np.append(0.0, self.tp)) * precision) / self.n_pos)
+        return average_precision(self.tp, self.fp)
 
     @property
     def wanted_catches(self) -> float:
@@ -189,14 +169,14 @@ def operating_points(target: NDArray[np.bool_], p: Array, weights: Array) -> Ope
     OperatingPoints
         Cumulative counts, highest probability first.
     """
-    order = np.argsort(-p, kind="stable")
-    falling, positive, size = p[order], target[order], weights[order]
-    last = np.flatnonzero(np.append(np.diff(falling) != 0.0, True))
+    curve = ThresholdCurve(target, p)
+    tp, fp = curve.totals(weights)
+    caught, alarmed = curve.totals(weights**2)
     return OperatingPoints(
-        score=falling[last],
-        tp=np.cumsum(np.where(positive, size, 0.0))[last],
-        fp=np.cumsum(np.where(positive, 0.0, size))[last],
-        square=np.cumsum(size**2)[last],
+        score=curve.score,
+        tp=tp,
+        fp=fp,
+        square=caught + alarmed,
         n_pos=float(weights[target].sum()),
         n_neg=float(weights[~target].sum()),
         n_rows=int(target.size),

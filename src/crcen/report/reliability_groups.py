@@ -6,36 +6,13 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-__all__ = ["ReliabilityGroup", "reliability_groups", "wilson_interval"]
+from crcen.theory.metrics import wilson_interval
+
+__all__ = ["ReliabilityGroup", "reliability_groups"]
 
 Array = NDArray[np.float64]
 
 _MOST_GROUPS, _FEWEST_GROUPS, _POSITIVES_IN_A_GROUP = 10, 3, 5
-
-
-def wilson_interval(share: float, size: float, z: float = 1.96) -> tuple[float, float]:
-    """Wilson's 95 % interval of a share.
-
-    Parameters
-    ----------
-    share : float
-        The observed share, in [0, 1].
-    size : float
-        How many rows it comes from; with weights, (Σ w)² / Σ w².
-    z : float
-        The normal quantile.
-
-    Returns
-    -------
-    low, high : float
-        Inside [0, 1]; both NaN where there is no row.
-    """
-    if size <= 0.0 or math.isnan(share):
-        return math.nan, math.nan
-    centre = share + z**2 / (2.0 * size)
-    half = z * math.sqrt(share * (1.0 - share) / size + z**2 / (4.0 * size**2))
-    scale = 1.0 + z**2 / size
-    return max((centre - half) / scale, 0.0), min((centre + half) / scale, 1.0)
 
 
 @dataclass(frozen=True)

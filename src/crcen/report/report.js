@@ -425,7 +425,7 @@
 
   function showMarginal(price) {
     const step = marginal(price);
-    const isOff = Math.abs(step.sd) > 3;
+    const isOff = Math.abs(step.sd) > explorer.most_deviations;
     at("marginal").classList.toggle("outside", isOff);
     show("out-expense", step.catches > 0 ? `${digits(step.expense, 4)} false alarms for one more catch` : "undefined here", step.expense);
     const bracket = at("out-bracket");

@@ -69,7 +69,7 @@ class ExpenseStep:
         """Why the expense is undefined; empty where it is not."""
         if self.catches > 0.0:
             return ""
-        return "FN did not change" if self.catches == 0.0 else f"FN rose by {-self.catches:g}"
+        return "no catch was gained" if self.catches == 0.0 else f"{-self.catches:g} catches were lost"
 
     @property
     def verdict(self) -> str:

@@ -1,5 +1,6 @@
-"""Recall, specificity, precision, F1 and G-mean from confusion counts, for one model or many at once."""
+"""Recall, specificity, precision, F1 and G-mean from confusion counts, intervals of shares, log loss of rows."""
 
+import math
 from dataclasses import dataclass, fields
 from typing import TypeAlias
 
@@ -9,9 +10,12 @@ from numpy.typing import ArrayLike, NDArray
 from crcen.exceptions import InvalidInput
 from crcen.theory.rows import check_binary_target, check_not_negative, check_row_weights
 
-__all__ = ["ConfusionCounts", "FloatOrArray", "confusion_counts", "g_mean"]
+__all__ = ["ConfusionCounts", "FloatOrArray", "confusion_counts", "g_mean", "log_losses", "wilson_interval"]
 
 FloatOrArray: TypeAlias = float | NDArray[np.float64]
+
+# A probability of exactly 0 would make the log loss infinite.
+_SMALLEST = 1e-15
 
 
 def _plain(values: NDArray[np.float64]) -> FloatOrArray:
@@ -133,3 +137,48 @@ def g_mean(y: ArrayLike, y_pred: ArrayLike, sample_weight: ArrayLike | None = No
         In [0, 1]; NaN where a class is absent.
     """
     return confusion_counts(y, y_pred, sample_weight).g_mean
+
+
+def wilson_interval(share: float, size: float, z: float = 1.96) -> tuple[float, float]:
+    """Wilson's 95 % interval of a share.
+
+    Parameters
+    ----------
+    share : float
+        The observed share, in [0, 1].
+    size : float
+        How many rows it comes from; with weights, (Σ w)² / Σ w².
+    z : float
+        The normal quantile.
+
+    Returns
+    -------
+    low, high : float
+        Inside [0, 1]; both NaN where there is no row.
+    """
+    if size <= 0.0 or math.isnan(share):
+        return math.nan, math.nan
+    centre = share + z**2 / (2.0 * size)
+    half = z * math.sqrt(share * (1.0 - share) / size + z**2 / (4.0 * size**2))
+    scale = 1.0 + z**2 / size
+    return max((centre - half) / scale, 0.0), min((centre + half) / scale, 1.0)
+
+
+def log_losses(target: NDArray[np.bool_], p: NDArray[np.float64]) -> NDArray[np.float64]:
+    """Log loss of every row.
+
+    Parameters
+    ----------
+    target : bool array of shape (n,)
+        True for the positive rows.
+    p : float64 array of shape (n,)
+        Probabilities of the positive class; they are kept 1e-15 away from 0 and 1, as nothing finite follows there.
+
+    Returns
+    -------
+    float64 array of shape (n,)
+        Finite.
+    """
+    inside = np.clip(p, _SMALLEST, 1.0 - _SMALLEST)
+    losses: NDArray[np.float64] = -np.where(target, np.log(inside), np.log1p(-inside))
+    return losses

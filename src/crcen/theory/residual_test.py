@@ -11,7 +11,7 @@ from crcen.theory.decision import posterior
 from crcen.theory.rows import check_binary_target, check_probabilities, check_row_weights
 from crcen.theory.weighting import WeightingLike, cost_ratio_of
 
-__all__ = ["ResidualSums", "residual_sums", "residual_variance", "z_test"]
+__all__ = ["ResidualSums", "residual_sums", "residual_variance", "two_sided", "z_test"]
 
 # Of Σ w|y−q|: a residual below this share was solved for.
 _BALANCED = 1e-10
@@ -30,6 +30,11 @@ def residual_variance(miss: NDArray[np.float64], alarm: NDArray[np.float64], p: 
     return float(np.sum(miss**2 * p + alarm**2 * (1.0 - p)))
 
 
+def two_sided(z: float) -> float:
+    """The two-sided p-value of a standard normal value."""
+    return math.erfc(abs(z) / math.sqrt(2.0))
+
+
 def z_test(missed: float, alarmed: float, variance: float) -> tuple[float, float, str]:
     """Z of the residual missed − alarmed, its two-sided p-value and, where there is none, the reason."""
     if variance <= 0.0:
@@ -37,7 +42,7 @@ def z_test(missed: float, alarmed: float, variance: float) -> tuple[float, float
     if abs(missed - alarmed) <= _BALANCED * (missed + alarmed):
         return math.nan, math.nan, "these rows were balanced, so the key equation holds on them by construction"
     z = (missed - alarmed) / math.sqrt(variance)
-    return z, math.erfc(abs(z) / math.sqrt(2.0)), ""
+    return z, two_sided(z), ""
 
 
 @dataclass(frozen=True)

@@ -7,55 +7,17 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from crcen import (
-    ClassWeighting,
-    ExpenseCurve,
-    InvalidInput,
-    KeyEquation,
-    key_equation,
-    weighted_probability,
-)
+from crcen import ClassWeighting, ConfusionCounts, ExpenseCurve, InvalidInput, key_equation, weighted_probability
+from crcen.theory.judgements import EquationTest, fitted_model_noise, is_nearly_separated, judge_equation, judge_share
 from crcen.workflow.inputs import Source, labels_as, model_of, plain, price_of, source_of, target_of
 from crcen.workflow.prediction import CHUNK_ROWS, Oddities, scored_chunks
-from crcen.workflow.prices import prices_around, step_lines, step_values
+from crcen.workflow.prices import plain_price, prices_around, step_lines, step_values
 from crcen.workflow.progress import counted
-from crcen.workflow.quality import METRICS, Measured, ScoredRows
+from crcen.workflow.quality import METRICS, Measured, ScoredRows, count_sentence, count_values
 
-__all__ = ["EquationTest", "TableEvaluation", "evaluate_table", "scored_rows"]
+__all__ = ["TableEvaluation", "evaluate_table", "scored_rows"]
 
 Array = NDArray[np.float64]
-
-_LEVEL = 0.05
-
-
-@dataclass(frozen=True)
-class EquationTest:
-    """The key equation on new rows, tested.
-
-    Parameters
-    ----------
-    equation : KeyEquation
-        Both sides and Z, as if probabilities were known without error.
-    z, p_value : float
-        The same for a model fitted on ``n_train`` rows: Z over √(1 + n/n_train). NaN where there is no test.
-    """
-
-    equation: KeyEquation
-    z: float
-    p_value: float
-
-    @property
-    def verdict(self) -> str:
-        """What the test says: "holds", "does not hold" (p-value below 0.05) or "not tested"."""
-        if math.isnan(self.p_value):
-            return "not tested"
-        return "does not hold" if self.p_value < _LEVEL else "holds"
-
-    def to_dict(self) -> dict[str, Any]:
-        """Plain values, ready for JSON."""
-        names = {"left": self.equation.lhs, "right": self.equation.rhs, "residual": self.equation.residual}
-        values = {**names, "z": self.z, "p_value": self.p_value}
-        return {**{name: plain(value) for name, value in values.items()}, "verdict": self.verdict}
 
 
 @dataclass(frozen=True, eq=False)
@@ -72,12 +34,16 @@ class TableEvaluation:
         The positive class.
     price : ClassWeighting
         The price of the decisions.
+    counts : ConfusionCounts
+        What was found, missed and alarmed for nothing at that price.
     quality : dict of str to Measured
         Metrics with intervals.
     equation : EquationTest
         The key equation at the weighting of training.
     expense : ExpenseCurve
         What catches cost between half the price, the price and twice the price.
+    noise : float
+        As `crcen.theory.judgements.fitted_model_noise` gives it: how much more new rows vary than under the truth.
     notes : tuple of str
         What was odd about the table.
     """
@@ -88,9 +54,11 @@ class TableEvaluation:
     n_pos: int
     positive: Any
     price: ClassWeighting
+    counts: ConfusionCounts
     quality: dict[str, Measured]
     equation: EquationTest
     expense: ExpenseCurve
+    noise: float = 1.0
     notes: tuple[str, ...] = ()
 
     def to_dict(self) -> dict[str, Any]:
@@ -101,11 +69,12 @@ class TableEvaluation:
             "rows": self.n_rows,
             "positives": self.n_pos,
             "positive": plain(self.positive),
-            "cost_ratio": self.price.cost_ratio,
-            "threshold": self.price.threshold,
+            "cost_ratio": plain_price(self.price.cost_ratio),
+            "threshold": plain_price(self.price.threshold),
+            "counts": count_values(self.counts),
             "metrics": {name: one.to_dict() for name, one in self.quality.items()},
             "key_equation": self.equation.to_dict(),
-            "expense": step_values(self.expense),
+            "expense": step_values(self.expense, self.noise),
             "notes": list(self.notes),
         }
 
@@ -114,18 +83,23 @@ class TableEvaluation:
             f"{self.data}: {self.n_rows:,} rows, {self.n_pos:,} with {self.target} = {self.positive}",
             f"Price {self.price.cost_ratio:.6g} false alarms per catch: an alarm above probability "
             f"{self.price.threshold:.6g}",
+            f"At that price: {count_sentence(self.counts)}",
             "",
-            "Metrics (95 % bootstrap interval)",
+            "Metrics (95 % bootstrap interval)" if self._has_intervals else "Metrics",
             *(f"  {METRICS[name]:<24} {one}" for name, one in self.quality.items()),
             "",
             f"Key equation {self.equation.verdict}: left side {self.equation.equation.lhs:.4g}, right side "
             f"{self.equation.equation.rhs:.4g}" + self._test(),
             "",
             "What one more catch costs, beside what right probabilities would make it cost",
-            *step_lines(self.expense),
+            *step_lines(self.expense, self.noise),
             *(f"Note: {note}." for note in self.notes),
         ]
         return "\n".join(lines)
+
+    @property
+    def _has_intervals(self) -> bool:
+        return any(not math.isnan(one.low) for one in self.quality.values())
 
     def _test(self) -> str:
         if math.isnan(self.equation.z):
@@ -198,8 +172,11 @@ def evaluate_table(
     source = source_of(data)
     target = target_of(target, model, source)
     y, p, notes = scored_rows(model, source, target, verbose)
+    rows = ScoredRows(y, p, price.threshold)
     with counted("resamples", n_resamples, visible=bool(verbose)) as done:
-        quality = ScoredRows(y, p, price.threshold).measured(n_resamples, random_state, done)
+        quality = rows.measured(n_resamples, random_state, done)
+    trained = model.weighting_
+    noise = fitted_model_noise(len(y), trained)
     return TableEvaluation(
         data=source.name,
         target=target,
@@ -207,28 +184,27 @@ def evaluate_table(
         n_pos=int(y.sum()),
         positive=model.pos_label_,
         price=price,
+        counts=rows.counts,
         quality=quality,
-        equation=_tested(y, p, model.weighting_),
+        equation=judge_equation(key_equation(y, weighted_probability(p, trained), trained), noise),
         expense=ExpenseCurve.from_predictions(y, p, prices_around(price), random_state=random_state),
-        notes=tuple([*notes, *_moved_share(y, model.weighting_)]),
+        noise=noise,
+        notes=tuple([*notes, *_warnings(y, quality["roc_auc"].value, trained)]),
     )
 
 
-def _tested(y: NDArray[np.bool_], p: Array, trained: ClassWeighting) -> EquationTest:
-    equation = key_equation(y, weighted_probability(p, trained), trained)
-    z = equation.z / math.sqrt(1.0 + len(y) / (trained.n_pos + trained.n_neg))
-    return EquationTest(equation, z, math.erfc(abs(z) / math.sqrt(2.0)) if not math.isnan(z) else math.nan)
-
-
-def _moved_share(y: NDArray[np.bool_], trained: ClassWeighting) -> list[str]:
-    """A note where the share of positives is not that of training, beyond chance."""
-    n_train, n = trained.n_pos + trained.n_neg, len(y)
-    before, now = trained.n_pos / n_train, float(y.mean())
-    pooled = (trained.n_pos + float(y.sum())) / (n_train + n)
-    z = (now - before) / math.sqrt(pooled * (1.0 - pooled) * (1.0 / n_train + 1.0 / n))
-    if abs(z) < 3.0:
-        return []
-    return [
-        f"the share of positives is {now:.3g} here and was {before:.3g} in training, more than chance allows: "
-        f"tests and prices assume the same ratio"
-    ]
+def _warnings(y: NDArray[np.bool_], roc_auc: float, trained: ClassWeighting) -> list[str]:
+    """Notes for what the report warns of under CRC004 and CRC005."""
+    said, n_pos = [], float(y.sum())
+    share = judge_share(n_pos, len(y) - n_pos, trained)
+    if share.has_moved:
+        said.append(
+            f"the share of positives is {share.share:.3g} here and was {share.before:.3g} in training, more than "
+            "chance allows: tests and prices assume the same ratio (CRC004)"
+        )
+    if is_nearly_separated(roc_auc):
+        said.append(
+            f"the classes are separated almost without an error (ROC AUC {roc_auc:.5g}): look for a column that is "
+            "filled in after the event, or rows that were in training (CRC005)"
+        )
+    return said

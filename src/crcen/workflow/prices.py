@@ -1,44 +1,55 @@
 """What catches cost around a price: the expense of two steps, as text and as plain values."""
 
+import math
 from typing import Any
 
 from crcen import ClassWeighting, CostRatio, ExpenseCurve
+from crcen.theory.judgements import judge_step
 from crcen.workflow.inputs import plain
 
-__all__ = ["prices_around", "step_lines", "step_values"]
+__all__ = ["plain_price", "prices_around", "step_lines", "step_values"]
+
+
+def plain_price(price: float) -> float:
+    """A price without the last digits that a way through λ leaves: 10, not 9.999999999999996."""
+    return float(f"{price:.12g}")
 
 
 def prices_around(price: ClassWeighting) -> list[CostRatio]:
     """Half the price, the price, twice the price."""
-    return [CostRatio(price.cost_ratio * factor) for factor in (0.5, 1.0, 2.0)]
+    return [CostRatio(plain_price(price.cost_ratio) * factor) for factor in (0.5, 1.0, 2.0)]
 
 
-def step_values(curve: ExpenseCurve) -> list[dict[str, Any]]:
-    """Each step as plain values, ready for JSON."""
-    return [
-        {
-            "bracket": [one.step.bracket_low, one.step.bracket_high],
-            "catches": one.step.catches,
-            "false_alarms": one.step.delta_fp,
-            "expense": plain(one.step.expense),
-            "interval": [plain(one.low), plain(one.high)],
-            "verdict": one.verdict,
-            "is_beyond_noise": bool(one.is_beyond_noise),
-            "reason": one.reason,
-        }
-        for one in curve.steps
-    ]
+def step_values(curve: ExpenseCurve, noise: float = 1.0) -> list[dict[str, Any]]:
+    """Each step as plain values, ready for JSON; ``noise`` as `fitted_model_noise` gives it."""
+    values = []
+    for one in curve.steps:
+        test = judge_step(one.step, noise)
+        values.append(
+            {
+                "bracket": [plain_price(one.step.bracket_low), plain_price(one.step.bracket_high)],
+                "catches": one.step.catches,
+                "false_alarms": one.step.delta_fp,
+                "expense": plain(one.step.expense),
+                "interval": [plain(one.low), plain(one.high)],
+                "verdict": one.verdict,
+                "standard_deviations": plain(test.z),
+                "is_beyond_noise": test.is_beyond_chance,
+                "reason": test.sentence,
+            }
+        )
+    return values
 
 
-def step_lines(curve: ExpenseCurve) -> list[str]:
+def step_lines(curve: ExpenseCurve, noise: float = 1.0) -> list[str]:
     """Each step as a line: the bracket, what was paid, and the verdict."""
     lines = []
     for one in curve.steps:
         bracket = f"  price {one.step.bracket_low:.4g} to {one.step.bracket_high:.4g}"
-        if one.verdict == "undefined":
-            lines.append(f"{bracket:<26} no verdict: {one.reason}")
-            continue
-        paid = f"paid {one.step.expense:.4g} ({one.low:.4g} to {one.high:.4g})"
-        reason = f"; {one.reason}" if one.reason else ""
-        lines.append(f"{bracket:<26} {paid}: {one.verdict}{' its bracket' if one.verdict == 'inside' else ''}{reason}")
+        paid = f"{one.step.catches:,.6g} more found for {one.step.delta_fp:,.6g} more false alarms"
+        if one.step.catches > 0.0:
+            paid += f", {one.step.expense:.4g} a catch"
+        if math.isfinite(one.low) and math.isfinite(one.high):
+            paid += f" ({one.low:.4g} to {one.high:.4g})"
+        lines.append(f"{bracket:<26} {paid}: {judge_step(one.step, noise).sentence}")
     return lines

@@ -8,13 +8,18 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from crcen import ConfusionCounts
+from crcen.theory.bootstrap import percentile_interval, row_draws
+from crcen.theory.metrics import log_losses
+from crcen.theory.threshold_curve import ThresholdCurve, average_precision, roc_area
 from crcen.workflow.inputs import plain
 
-__all__ = ["METRICS", "Measured", "ScoredRows"]
+__all__ = ["METRICS", "Measured", "ScoredRows", "count_sentence", "count_values"]
 
 Array = NDArray[np.float64]
 
-_SMALLEST = 1e-15  # a probability of exactly 0 would make the log loss infinite
+# Of the intervals.
+LEVEL = 0.95
 
 # In the order they are printed.
 METRICS = {
@@ -73,43 +78,36 @@ class ScoredRows:
     """
 
     def __init__(self, target: NDArray[np.bool_], p: Array, threshold: float) -> None:
-        order = np.argsort(-p, kind="stable")
-        self.target, self.p = target[order], p[order]
-        # Rows of one probability are one point of every curve: the last row of each.
-        self._ends = np.flatnonzero(np.append(np.diff(self.p) != 0, True))
-        self._n_alarms = int((self.p > threshold).sum())
-        clipped = np.clip(self.p, _SMALLEST, 1.0 - _SMALLEST)
-        self._log_losses = -np.where(self.target, np.log(clipped), np.log1p(-clipped))
-        self._squares = (self.p - self.target) ** 2
+        self._curve = ThresholdCurve(target, p)
+        self._n_cuts = self._curve.n_cuts_above(threshold)
+        self._log_losses, self._squares = log_losses(target, p), (p - target) ** 2
+
+    @property
+    def counts(self) -> ConfusionCounts:
+        """Found, missed, false alarms and the rest, at the threshold."""
+        return self._counts(*self._curve.totals(np.ones(len(self._squares))))
+
+    def _counts(self, tp: Array, fp: Array) -> ConfusionCounts:
+        caught, alarmed = (tp[self._n_cuts - 1], fp[self._n_cuts - 1]) if self._n_cuts else (0.0, 0.0)
+        return ConfusionCounts(tp=caught, fp=alarmed, fn=tp[-1] - caught, tn=fp[-1] - alarmed)
 
     def metrics(self, copies: Array | None = None) -> dict[str, float]:
-        """Every metric of `METRICS`, with each row counted as often as ``copies`` says (in sorted order)."""
-        weights = np.ones(len(self.p)) if copies is None else copies
-        caught, alarmed = np.cumsum(np.where(self.target, weights, 0.0)), np.cumsum(weights)
-        n_pos, n = float(caught[-1]), float(alarmed[-1])
-        n_neg = n - n_pos
-        tp, alarms = (float(sums[self._n_alarms - 1]) if self._n_alarms else 0.0 for sums in (caught, alarmed))
-        fp = alarms - tp
-        recall = _ratio(tp, n_pos)
-        precision = tp / alarms if alarms else 0.0
-        points_tp, points = caught[self._ends], alarmed[self._ends]
-        points_fp = points - points_tp
-        gained = np.diff(points_tp, prepend=0.0)
-        with np.errstate(invalid="ignore", divide="ignore"):
-            average = float(np.sum(gained * np.where(points > 0, points_tp / points, 0.0))) / n_pos if n_pos else np.nan
-        # Negatives ranked below each positive, ties half.
-        below = float(np.sum(gained * (n_neg - points_fp + 0.5 * np.diff(points_fp, prepend=0.0))))
+        """Every metric of `METRICS`, with each row counted as often as ``copies`` says."""
+        weights = np.ones(len(self._squares)) if copies is None else copies
+        tp, fp = self._curve.totals(weights)
+        counts, n = self._counts(tp, fp), float(tp[-1] + fp[-1])
+        caught, alarms = float(counts.tp), float(counts.tp + counts.fp)
         return {
-            "recall": recall,
-            "precision": precision,
-            "f1": _ratio(2.0 * tp, alarms + n_pos),
-            "g_mean": math.sqrt(recall * _ratio(n_neg - fp, n_neg)),
-            "average_precision": average,
-            "roc_auc": _ratio(below, n_pos * n_neg),
+            "recall": float(counts.recall),
+            "precision": float(counts.precision) if alarms else math.nan,
+            "f1": float(counts.f1),
+            "g_mean": float(counts.g_mean),
+            "average_precision": average_precision(tp, fp),
+            "roc_auc": roc_area(tp, fp),
             "log_loss": float(self._log_losses @ weights) / n,
             "brier": float(self._squares @ weights) / n,
             "alarms_per_1000": 1000.0 * alarms / n,
-            "false_alarms_per_catch": _ratio(fp, tp),
+            "false_alarms_per_catch": float(counts.fp) / caught if caught else math.nan,
         }
 
     def measured(
@@ -131,23 +129,31 @@ class ScoredRows:
         dict of str to Measured
             In the order of `METRICS`.
         """
-        rng, n = np.random.default_rng(random_state), len(self.p)
+        found = self.metrics()
+        if n_resamples == 0:
+            return {name: Measured(value) for name, value in found.items()}
         drawn: dict[str, list[float]] = {name: [] for name in METRICS}
-        for _ in range(n_resamples):
-            copies = np.bincount(rng.integers(n, size=n), minlength=n).astype(np.float64)
-            for name, value in self.metrics(copies).items():
-                drawn[name].append(value)
-            progress(1)
-        return {name: Measured(value, *_interval(drawn[name])) for name, value in self.metrics().items()}
+        ones = np.ones(len(self._squares), dtype=np.int64)
+        for some in row_draws(ones, n_resamples, np.random.default_rng(random_state)):
+            for copies in some:
+                for name, value in self.metrics(copies.astype(np.float64)).items():
+                    drawn[name].append(value)
+                progress(1)
+        return {
+            name: Measured(value, *percentile_interval(np.array(drawn[name]), LEVEL)) for name, value in found.items()
+        }
 
 
-def _ratio(top: float, bottom: float) -> float:
-    return top / bottom if bottom else math.nan
+def count_values(counts: ConfusionCounts) -> dict[str, int]:
+    """Counts as a person names them, ready for JSON."""
+    tp, fp, fn, tn = (round(float(cell)) for cell in (counts.tp, counts.fp, counts.fn, counts.tn))
+    named = {"positives": tp + fn, "found": tp, "missed": fn, "alarms": tp + fp, "false_alarms": fp}
+    return {**named, "rightly_left_alone": tn}
 
 
-def _interval(values: list[float]) -> tuple[float, float]:
-    known = [value for value in values if not math.isnan(value)]
-    if not known or len(known) < 0.975 * len(values):
-        return math.nan, math.nan
-    low, high = np.quantile(known, [0.025, 0.975])
-    return float(low), float(high)
+def count_sentence(counts: ConfusionCounts) -> str:
+    """What was found, missed and alarmed for nothing, in one sentence."""
+    named = count_values(counts)
+    if not named["alarms"]:
+        return f"no alarm: found 0 of {named['positives']:,}"
+    return f"found {named['found']:,} of {named['positives']:,}, {named['false_alarms']:,} false alarms"

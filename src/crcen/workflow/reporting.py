@@ -53,9 +53,11 @@ class TableReport:
     def __str__(self) -> str:
         lines = [f"Note: {note}." for note in self.notes]
         for finding in self.findings:
-            lines.append(f"{finding.code}  {finding.status:<8} {finding.title}: {finding.measured}")
             if finding.status == "warning":
-                lines.append(f"{'try':>15}  {finding.advice}")
+                lines.append(f"{finding.code}  warning  {finding.title}: {finding.measured}.")
+                lines.append(f"{'':17}{finding.advice}")
+            else:
+                lines.append(f"{finding.code}  {finding.status:<8} {finding.sentence}")
         counts = ", ".join(
             f"{sum(finding.status == status for finding in self.findings)} {word}"
             for status, word in (("warning", "warn"), ("passed", "passed"), ("unknown", "unknown"))

@@ -62,7 +62,7 @@ def test_splits_are_summed_and_shown_apart():
     assert line["splits defined"] == "2 of 2"
 
 
-@pytest.mark.parametrize(("end", "reason"), [((32, 263), "FN did not change"), ((35, 263), "FN rose by 3")])
+@pytest.mark.parametrize(("end", "reason"), [((32, 263), "no catch was gained"), ((35, 263), "3 catches were lost")])
 def test_a_step_without_a_catch_is_shown_as_such(end, reason):
     rows = both_curves([(32, 158), end], moved=[(32, 158), (13, 263)])
     entry, other = expenses(rows)

@@ -16,6 +16,7 @@ from crcen.experiments.benchmark.budget import Deadline, TimeUp
 from crcen.experiments.benchmark.peer import Peer
 from crcen.experiments.benchmark.search import CLIP, Searched, SearchRows, log_odds
 from crcen.experiments.paper.protocol import Split
+from crcen.theory.threshold_curve import ThresholdCurve
 
 __all__ = ["best_threshold", "evaluate"]
 
@@ -86,14 +87,12 @@ def best_threshold(y: NDArray[np.int64], p: Array, metric: str) -> float:
 
     Halfway between two neighbouring values; of equally good ones the highest.
     """
-    scores = log_odds(p, _FINE)
-    order = np.argsort(-scores, kind="stable")
-    ranked, positive = scores[order], y[order] == 1
-    ends = np.append(np.flatnonzero(np.diff(ranked)), len(ranked) - 1)  # equal scores are called alike
-    tp, fp = np.cumsum(positive)[ends].astype(float), np.cumsum(~positive)[ends].astype(float)
+    curve = ThresholdCurve(y == 1, log_odds(p, _FINE))
+    tp, fp = curve.totals(np.ones(len(y)))
     counts = crcen.ConfusionCounts(tp=tp, fp=fp, fn=tp[-1] - tp, tn=fp[-1] - fp)
-    best = ends[int(np.argmax(getattr(counts, metric)))]
-    return float("-inf") if best == len(ranked) - 1 else float((ranked[best] + ranked[best + 1]) / 2)
+    best = int(np.argmax(getattr(counts, metric)))
+    is_last = best == len(curve.score) - 1
+    return float("-inf") if is_last else float((curve.score[best] + curve.score[best + 1]) / 2)
 
 
 def _plain(setting: Mapping[str, Any]) -> dict[str, Any]:

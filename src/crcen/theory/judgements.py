@@ -1,0 +1,245 @@
+"""One answer to one question: the limit of every verdict, and the verdicts that fits, evaluations and reports share.
+
+A limit stands here once. The limits are set for few false alarms: a verdict that cries wolf is soon read by nobody.
+"""
+
+import math
+from dataclasses import dataclass
+
+from crcen.theory.expense import ExpenseStep
+from crcen.theory.key_equation import KeyEquation
+from crcen.theory.residual_test import two_sided
+from crcen.theory.weighting import ClassWeighting
+
+__all__ = [
+    "CALIBRATION_P",
+    "CALIBRATION_RATIO",
+    "DOMINANT_SHARE",
+    "DOMINANT_SKILL",
+    "EQUATION_P",
+    "EXPENSE_Z",
+    "FEWEST_POSITIVES",
+    "LEAK_AREA",
+    "LEAST_VARIANCE",
+    "NEAR_PERFECT_AREA",
+    "SCORE_DISTANCE",
+    "SCORE_P",
+    "SHARE_RATIO",
+    "SHARE_Z",
+    "EquationTest",
+    "ShareTest",
+    "StepTest",
+    "fitted_model_noise",
+    "is_dominated",
+    "is_nearly_separated",
+    "judge_equation",
+    "judge_share",
+    "judge_step",
+]
+
+# Fewer positive rows leave recall uncertain by more than 14 percentage points.
+FEWEST_POSITIVES = 50
+# An expense so many standard deviations outside its bracket is not chance.
+EXPENSE_Z = 3.0
+# Below this variance of the number of catches a normal distribution says nothing about them.
+LEAST_VARIANCE = 5.0
+# A group of probabilities is off by this factor, by chance in fewer than so many cases.
+CALIBRATION_P, CALIBRATION_RATIO = 0.0001, 1.25
+# The share of positives moved by so many standard deviations and this factor.
+SHARE_Z, SHARE_RATIO = 4.0, 1.25
+# Distributions of scores this far apart (Kolmogorov and Smirnov), by chance in fewer than so many cases.
+SCORE_DISTANCE, SCORE_P = 0.1, 0.001
+# The key equation fails where chance explains the residual in fewer than so many cases.
+EQUATION_P = 0.001
+# Area under the ROC curve from which a column alone, and the whole model, are too good to be true unasked.
+LEAK_AREA, NEAR_PERFECT_AREA = 0.99, 0.999
+# One column's part in what all columns add when shuffled, where the log loss fell by this part of what it is without
+# columns. Both: a strong honest column (a balance for default, age for death) has the first and not the second.
+DOMINANT_SHARE, DOMINANT_SKILL = 0.8, 0.6
+
+
+def fitted_model_noise(n_new: float, weighting: ClassWeighting) -> float:
+    """By how much a residual on new rows varies more than under the true posterior: 1 + n_new / n_train.
+
+    Parameters
+    ----------
+    n_new : float
+        New rows, or the sum of their weights.
+    weighting : ClassWeighting
+        With the counts of the training rows.
+    """
+    return 1.0 + n_new / (weighting.n_pos + weighting.n_neg)
+
+
+@dataclass(frozen=True)
+class EquationTest:
+    """The key equation on new rows, tested.
+
+    Parameters
+    ----------
+    equation : KeyEquation
+        Both sides and Z, as if probabilities were known without error.
+    z, p_value : float
+        The same for a fitted model: Z over the root of `fitted_model_noise`. NaN where there is no test.
+    """
+
+    equation: KeyEquation
+    z: float
+    p_value: float
+
+    @property
+    def verdict(self) -> str:
+        """What the test says: "holds", "does not hold" (p-value below `EQUATION_P`) or "not tested"."""
+        if math.isnan(self.p_value):
+            return "not tested"
+        return "does not hold" if self.p_value < EQUATION_P else "holds"
+
+    def to_dict(self) -> dict[str, float | str | None]:
+        """Plain values, ready for JSON; None for what does not exist."""
+        one = self.equation
+        values = {"left": one.lhs, "right": one.rhs, "residual": one.residual, "z": self.z, "p_value": self.p_value}
+        known = {name: value if math.isfinite(value) else None for name, value in values.items()}
+        return {**known, "verdict": self.verdict}
+
+
+def judge_equation(equation: KeyEquation, noise: float = 1.0) -> EquationTest:
+    """Test the key equation, allowing for the model's own error.
+
+    Parameters
+    ----------
+    equation : KeyEquation
+        On rows that the model did not see.
+    noise : float
+        As `fitted_model_noise` gives it; 1 for the true posterior.
+    """
+    z = equation.z / math.sqrt(noise)
+    return EquationTest(equation, z, math.nan if math.isnan(z) else two_sided(z))
+
+
+@dataclass(frozen=True)
+class ShareTest:
+    """The share of positives here beside that of training.
+
+    Parameters
+    ----------
+    share, before : float
+        Here, and in training.
+    z : float
+        The difference in standard deviations.
+    """
+
+    share: float
+    before: float
+    z: float
+
+    @property
+    def has_moved(self) -> bool:
+        """Whether it moved beyond chance and by enough to matter: `SHARE_Z` and `SHARE_RATIO`."""
+        high, low = max(self.share, self.before), min(self.share, self.before)
+        return abs(self.z) > SHARE_Z and high > SHARE_RATIO * low
+
+
+def judge_share(n_pos: float, n_neg: float, trained: ClassWeighting) -> ShareTest:
+    """Compare the share of positives with that of training.
+
+    Parameters
+    ----------
+    n_pos, n_neg : float
+        Rows here, or sums of their weights.
+    trained : ClassWeighting
+        With the counts of the training rows.
+    """
+    here, there = n_pos + n_neg, trained.n_pos + trained.n_neg
+    share, before = n_pos / here, trained.n_pos / there
+    pooled = (n_pos + trained.n_pos) / (here + there)
+    deviation = math.sqrt(pooled * (1.0 - pooled) * (1.0 / here + 1.0 / there))
+    return ShareTest(share, before, (share - before) / deviation)
+
+
+@dataclass(frozen=True)
+class StepTest:
+    """A step between two prices, and whether what it cost is chance.
+
+    Parameters
+    ----------
+    step : ExpenseStep
+        Counts, expense and bracket.
+    z : float
+        How far the catches lie outside of what the bracket allows, in standard deviations: negative where a catch cost
+        too much, positive where it cost too little, 0 inside; NaN where too few rows changed to tell.
+    """
+
+    step: ExpenseStep
+    z: float
+
+    @property
+    def is_beyond_chance(self) -> bool:
+        """Whether it lies more than `EXPENSE_Z` standard deviations outside."""
+        return abs(self.z) > EXPENSE_Z
+
+    @property
+    def sentence(self) -> str:
+        """What it cost beside its bracket, in plain words."""
+        step, catches = self.step, self.step.catches
+        if catches == 0.0 and step.delta_fp == 0.0:
+            return "no decision changes between these prices"
+        if math.isnan(self.z):
+            return "too few decisions change between these prices to tell"
+        if self.z == 0.0:
+            return "inside its bracket"
+        where = "above its bracket" if self.z < 0.0 else "below its bracket"
+        if not self.is_beyond_chance:
+            return f"{where}, within chance"
+        return f"{where}, beyond chance: probabilities between these prices are too {'high' if self.z < 0 else 'low'}"
+
+
+def judge_step(step: ExpenseStep, noise: float = 1.0, squares: float | None = None) -> StepTest:
+    """Judge what the catches of one step cost, where one model's threshold moved.
+
+    A row that flips has a posterior between the two thresholds if probabilities are right. So the positives among the
+    rows that flip are, up to chance, between these two shares of them.
+
+    Parameters
+    ----------
+    step : ExpenseStep
+        Between two prices.
+    noise : float
+        As `fitted_model_noise` gives it; 1 for the true posterior.
+    squares : float, optional
+        Sum of the squared weights of the rows that flip; by default their number.
+    """
+    size = step.catches + step.delta_fp
+    squares = size if squares is None else squares
+    if size <= 0.0 or squares <= 0.0:
+        return StepTest(step, math.nan)
+    if step.verdict == "inside":
+        return StepTest(step, 0.0)
+    share = 1.0 / (1.0 + (step.bracket_low if step.verdict == "below" else step.bracket_high))
+    if share * (1.0 - share) * size**2 / squares < LEAST_VARIANCE:
+        return StepTest(step, math.nan)
+    z = (step.catches - share * size) / math.sqrt(share * (1.0 - share) * squares)
+    return StepTest(step, z / math.sqrt(noise))
+
+
+def is_nearly_separated(roc_auc: float) -> bool:
+    """Whether classes are separated so well (`NEAR_PERFECT_AREA`) that a leak is likelier than such luck.
+
+    Parameters
+    ----------
+    roc_auc : float
+        Area under the ROC curve on rows that took no part in training.
+    """
+    return roc_auc >= NEAR_PERFECT_AREA
+
+
+def is_dominated(share: float, log_loss: float, base_log_loss: float) -> bool:
+    """Whether one column nearly alone tells the outcome, and tells it well.
+
+    Parameters
+    ----------
+    share : float
+        Its part in the rise of the log loss over all columns, each shuffled by itself.
+    log_loss, base_log_loss : float
+        Of the model, and of saying the share of positives to everybody.
+    """
+    return share >= DOMINANT_SHARE and log_loss <= (1.0 - DOMINANT_SKILL) * base_log_loss
