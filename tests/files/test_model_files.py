@@ -1,16 +1,12 @@
 """Saved models: the same answers, nothing executed, and a sentence for every file that is not what it says."""
 
-import hashlib
-import io
 import json
 import os
 import pickle
-import zipfile
 
 import numpy as np
 import pandas as pd
 import pytest
-import skops.io as sio
 from sklearn.linear_model import LogisticRegression
 from sklearn.metrics import make_scorer
 from sklearn.model_selection import StratifiedGroupKFold
@@ -31,6 +27,7 @@ from crcen import (
     model_info,
     save,
 )
+from crcen.files import saving
 
 RNG = np.random.default_rng(0)
 X = RNG.normal(size=(400, 3))
@@ -96,10 +93,10 @@ def test_a_table_model_comes_back_whole(table_model, saved):
 
 
 def test_the_header_says_what_is_inside_without_loading_it(saved, table_model, monkeypatch):
-    monkeypatch.setattr(sio, "loads", None)
+    monkeypatch.setattr(saving, "unpack", None)
     info = model_info(saved)
     assert (info.format, info.model, info.positive, info.classes, info.target) == (
-        1,
+        2,
         "TableClassifier",
         "yes",
         ["no", "yes"],
@@ -115,28 +112,9 @@ def test_the_header_says_what_is_inside_without_loading_it(saved, table_model, m
 
 def test_the_first_lines_are_text(saved):
     title, checksum, manifest, _ = saved.read_bytes().split(b"\n", 3)
-    assert title == b"crcen model, format 1"
+    assert title == b"crcen model, format 2"
     assert len(checksum) == 64
     assert json.loads(manifest)["versions"]["crcen"] == crcen.__version__
-
-
-def forged(path, payload):
-    """A file with this payload and a right checksum."""
-    manifest = path.read_bytes().split(b"\n", 3)[2]
-    title, body = b"crcen model, format 1\n", manifest + b"\n" + payload
-    path.write_bytes(title + hashlib.sha256(title + body).hexdigest().encode() + b"\n" + body)
-
-
-def with_schema(payload, change):
-    """The payload with its schema changed."""
-    old, new = zipfile.ZipFile(io.BytesIO(payload)), io.BytesIO()
-    with zipfile.ZipFile(new, "w") as archive:
-        for name in old.namelist():
-            content = old.read(name)
-            if name == "schema.json":
-                content = json.dumps(change(json.loads(content))).encode()
-            archive.writestr(name, content)
-    return new.getvalue()
 
 
 def test_a_changed_byte_anywhere_is_refused(saved):
@@ -155,11 +133,12 @@ def test_a_truncated_file_is_refused(saved, share):
         load(saved)
 
 
-def test_a_newer_format_is_refused_before_anything_else(saved):
-    saved.write_bytes(b"crcen model, format 2\nwhatever comes")
-    for read in (load, model_info):
-        with pytest.raises(DataUnavailable, match="has format 2, and this crcen reads formats up to 1; update crcen"):
-            read(saved)
+def test_another_format_is_refused_before_anything_else(saved):
+    for number, advice in ((3, "update crcen"), (1, "fit and save the model again")):
+        saved.write_bytes(b"crcen model, format %d\nwhatever comes" % number)
+        for read in (load, model_info):
+            with pytest.raises(DataUnavailable, match=f"has format {number}, and this crcen reads format 2; {advice}"):
+                read(saved)
 
 
 def test_what_is_no_model_file_is_refused(tmp_path):
@@ -170,48 +149,6 @@ def test_what_is_no_model_file_is_refused(tmp_path):
         load(tmp_path)
     with pytest.raises(DataUnavailable, match="is not there"):
         load(tmp_path / "b")
-
-
-class Exploding:
-    def __reduce__(self):
-        return os.system, ("touch exploded",)
-
-
-def test_a_pickle_inside_does_nothing(saved, tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-    forged(saved, pickle.dumps(Exploding()))
-    with pytest.raises(DataUnavailable, match="its payload cannot be read"):
-        load(saved)
-    assert not (tmp_path / "exploded").exists()
-
-
-@pytest.mark.parametrize(
-    "stranger",
-    [
-        {"__class__": "system", "__module__": "os", "__loader__": "FunctionNode", "content": "system"},
-        {"__class__": "Popen", "__module__": "subprocess", "__loader__": "ObjectNode", "content": None},
-        {"__class__": "Popen", "__module__": "subprocess", "__loader__": "TypeNode"},
-        {"__class__": "methodcaller", "__module__": "operator", "__loader__": "OperatorFuncNode", "attrs": {}},
-        {"__class__": "ndarray", "__module__": "numpy", "__loader__": "MethodNode", "content": {}},
-        {"__class__": "LogisticRegression", "__module__": "sklearn.linear_model", "__loader__": "ObjectNode"},
-    ],
-)
-def test_unknown_types_are_refused_by_name(saved, stranger):
-    payload = saved.read_bytes().split(b"\n", 3)[3]
-
-    def plant(schema):
-        schema["content"]["content"]["random_state"] = stranger
-        return schema
-
-    forged(saved, with_schema(payload, plant))
-    with pytest.raises(InvalidInput, match=f"{stranger['__module__']}.{stranger['__class__']}, which no model"):
-        load(saved)
-
-
-def test_another_object_of_known_types_is_no_model(saved):
-    forged(saved, sio.dumps({"a": 1}))
-    with pytest.raises(InvalidInput, match="holds a dict, not a model"):
-        load(saved)
 
 
 def test_what_could_not_be_loaded_is_not_saved(tmp_path):

@@ -15,6 +15,7 @@ from typing import Annotated, Any
 
 import typer
 
+from crcen._support.terminal import printable
 from crcen._version import __version__
 from crcen.exceptions import CrcenError
 
@@ -35,8 +36,10 @@ Json = Annotated[bool, typer.Option("--json", help="Print JSON instead of text."
 
 
 def print_json(value: Any) -> None:
-    """Print a value of plain lists, dicts, numbers and strings."""
-    typer.echo(json.dumps(value, indent=1, ensure_ascii=False))
+    """Print a value of plain lists, dicts, numbers and strings; what a terminal would obey is escaped."""
+    text = json.dumps(value, indent=1, ensure_ascii=False)
+    escaped = (json.dumps(c)[1:-1] if not c.isprintable() and c != "\n" else c for c in text)
+    typer.echo(text if text.replace("\n", "").isprintable() else "".join(escaped))
 
 
 def print_run(run: Any, as_json: bool) -> None:
@@ -94,5 +97,5 @@ def run() -> None:
         sys.stderr.close()
         sys.exit(0)
     except (CrcenError, OSError) as error:
-        sys.stderr.write(f"crcen: {' '.join(str(error).split())}\n")
+        sys.stderr.write(f"crcen: {printable(' '.join(str(error).split()))}\n")
         sys.exit(1)

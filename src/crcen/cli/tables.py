@@ -9,6 +9,7 @@ from typing import Annotated, Any
 
 import typer
 
+from crcen._support.terminal import printable
 from crcen.cli.app import Json, app, print_json
 
 __all__ = ["evaluate", "export", "fit", "predict", "report"]
@@ -56,7 +57,7 @@ def show(result: Any, as_json: bool) -> None:
     if as_json:
         print_json(result.to_dict())
     else:
-        typer.echo(str(result))
+        typer.echo("\n".join(map(printable, str(result).split("\n"))))
 
 
 def price(

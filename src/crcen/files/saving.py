@@ -2,22 +2,22 @@
 
 ::
 
-    crcen model, format 1
+    crcen model, format 2
     <SHA-256 of the first line and everything below, in hex>
     <manifest: one line of JSON>
-    <payload of skops: a zip of JSON and arrays>
+    <sizes: one line of JSON>
+    <payload: a tree of JSON and a run of bytes, compressed with zlib>
 
-Loading makes objects of the types listed in `_TYPES` and of no others, and calls none of the file's own code. The
-checksum finds damage, not forgery: whoever can write a file can write its checksum too.
+Loading makes objects of the types listed in `known_types` and of no others, and calls none of the file's own code; the
+form of the payload is in `packing`. The checksum finds damage, not forgery: whoever can write a file can write its
+checksum too. So sizes are checked before anything is made, and a model must answer made-up rows before it is given out.
 """
 
 import hashlib
-import io
 import json
 import platform
-import zipfile
-from collections.abc import Iterator
-from dataclasses import asdict, dataclass
+import zlib
+from dataclasses import asdict, dataclass, fields
 from datetime import UTC, datetime
 from importlib import metadata
 from pathlib import Path
@@ -25,66 +25,24 @@ from typing import Any
 
 import numpy as np
 
-from crcen._support.whole_files import write_whole
+from crcen._support.terminal import printable
+from crcen._support.whole_files import check_place, write_whole
 from crcen.exceptions import DataUnavailable, InvalidInput, InvalidParameter
-from crcen.files.skops_import import skops_io
+from crcen.files.known_types import Unfit
+from crcen.files.packing import Unpackable, pack, unpack
+from crcen.files.trial import answers_a_row
 from crcen.models.classifier import CRCENClassifier
 from crcen.tables.classifier import TableClassifier
 
 __all__ = ["FORMAT", "ModelInfo", "load", "model_info", "save"]
 
-FORMAT = 1
+FORMAT = 2
 _TITLE = "crcen model, format "
-_PACKAGES = ("crcen", "numpy", "scikit-learn", "torch", "skops", "skrub", "pandas")
+_PACKAGES = ("crcen", "numpy", "scikit-learn", "torch", "skrub", "pandas")
 
-# skops's name of a node, and the types it may make. Functions, methods and reduced objects are not among them.
-_TYPES: dict[str, dict[str, tuple[str, ...]]] = {
-    "ObjectNode": {
-        "crcen.models.classifier": ("CRCENClassifier",),
-        "crcen.tables.column_kinds": ("DroppedColumn",),
-        "crcen.tables.columns": ("BooleanColumn", "CategoryColumn", "DateColumn", "NumberColumn", "TextColumn"),
-        "crcen.baselines.csmlp": ("CSMLPClassifier",),
-        "crcen.models.search.time_split": ("TimeSplit",),
-        "crcen.models.search.classifier_cv": ("CRCENClassifierCV",),
-        "crcen.tables.classifier": ("TableClassifier",),
-        "crcen.baselines.threshold": ("MovedThresholdClassifier",),
-        "crcen.theory.expense": ("ExpenseStep", "ExpenseTable"),
-        "crcen.theory.key_equation": ("KeyEquation",),
-        "crcen.theory.metrics": ("ConfusionCounts",),
-        "crcen.theory.specs": ("Alpha", "Budget", "CostRatio", "Lam"),
-        "crcen.theory.weighting": ("ClassWeighting",),
-        "crcen.training.encoding": ("InputEncoding",),
-        "sklearn.decomposition._truncated_svd": ("TruncatedSVD",),
-        "sklearn.feature_extraction.text": ("TfidfTransformer", "TfidfVectorizer"),
-        "sklearn.model_selection._split": (
-            *("GroupKFold", "KFold", "StratifiedGroupKFold", "StratifiedKFold", "StratifiedShuffleSplit"),
-            *("RepeatedStratifiedKFold", "ShuffleSplit", "TimeSeriesSplit"),
-        ),
-        "skrub._string_encoder": ("StringEncoder",),
-        "skrub._to_str": ("ToStr",),
-    },
-    "DictNode": {"builtins": ("dict",), "collections": ("OrderedDict",)},
-    "ListNode": {"builtins": ("list",)},
-    "TupleNode": {"builtins": ("tuple",)},
-    "SetNode": {"builtins": ("set",)},
-    "JsonNode": {"builtins": ("str", "int", "float", "bool", "NoneType")},
-    "TypeNode": {
-        "builtins": ("str", "int", "float", "bool"),
-        "numpy": ("float32", "float64", "int32", "int64", "bool_", "str_"),
-    },
-    "NdArrayNode": {
-        "numpy": (
-            *("ndarray", "bool_", "bool", "str_", "float16", "float32", "float64", "longdouble"),
-            *("int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64", "datetime64"),
-        )
-    },
-    "MaskedArrayNode": {"numpy.ma": ("MaskedArray",), "numpy.ma.core": ("MaskedArray",)},
-    "RandomStateNode": {"numpy.random.mtrand": ("RandomState",), "numpy.random": ("RandomState",)},
-    "SparseMatrixNode": {
-        "scipy.sparse._csr": ("csr_matrix", "csr_array"),
-        "scipy.sparse._dia": ("dia_matrix", "dia_array"),
-    },
-}
+# What a payload may grow to, so that a small file cannot fill the memory. What compresses better is stored as it is.
+_GROWTH, _SPARE = 4, 1 << 20
+_WEIGHTING = ("lam", "alpha", "cost_ratio", "threshold", "n_pos", "n_neg")
 
 
 @dataclass(frozen=True)
@@ -152,7 +110,7 @@ class ModelInfo:
             *(f"    {one['name']:24s} left out: {one['reason']}" for one in self.dropped),
             f"  written with    python {self.python}, {libraries}",
         ]
-        return "\n".join(lines)
+        return "\n".join(map(printable, lines))
 
 
 def save(model: Any, path: str | Path) -> Path:
@@ -177,21 +135,23 @@ def save(model: Any, path: str | Path) -> Path:
     DataUnavailable
         If the file cannot be written.
     """
-    skops = skops_io()
     if not isinstance(model, CRCENClassifier | TableClassifier):
         raise InvalidParameter(
             f"save takes TableClassifier, CRCENClassifier and its relatives: got {type(model).__name__}."
         )
+    name = type(model).__name__
     if not hasattr(model, "weighting_"):
-        raise InvalidParameter(f"this {type(model).__name__} is not fitted yet; call fit first.")
-    payload = skops.dumps(model, compression=zipfile.ZIP_DEFLATED)
-    refused = sorted({name for name, is_allowed in _types_in(payload) if not is_allowed})
-    if refused:
+        raise InvalidParameter(f"this {name} is not fitted yet; call fit first.")
+    check_place(path)
+    try:
+        tree, data = pack(model)
+        unpack(tree, data)
+    except (Unpackable, Unfit) as error:
         raise InvalidParameter(
-            f"this {type(model).__name__} holds {', '.join(refused[:3])}, which a model file may not; use names of "
-            f"scores, whole numbers as seeds and splitters of scikit-learn as parameters."
-        )
-    body = json.dumps(_manifest(model)).encode() + b"\n" + payload
+            f"this {name} holds {error}, which a model file may not; use names of scores, whole numbers as seeds and "
+            f"splitters of scikit-learn as parameters."
+        ) from error
+    body = json.dumps(_manifest(model)).encode() + b"\n" + _payload(tree, data)
     title = f"{_TITLE}{FORMAT}\n".encode()
     write_whole(path, title + hashlib.sha256(title + body).hexdigest().encode() + b"\n" + body)
     return Path(path)
@@ -213,25 +173,27 @@ def load(path: str | Path) -> Any:
     Raises
     ------
     DataUnavailable
-        If the file is missing, truncated, altered, or of a newer format.
+        If the file is missing, truncated, altered, or of another format.
     InvalidInput
-        If it is no model file, or holds types that a model has no use for.
+        If it is no model file, or holds what a model has no use for.
     """
-    skops = skops_io()
     _, body = _read(Path(path))
-    payload = body.partition(b"\n")[2]
     try:
-        found = _types_in(payload)
-    except (zipfile.BadZipFile, KeyError, RecursionError, TypeError, ValueError) as error:
-        raise DataUnavailable(f"{path} is altered: its payload cannot be read ({error}).") from error
-    refused = sorted({name for name, is_allowed in found if not is_allowed})
-    if refused:
-        raise InvalidInput(
-            f"{path} was not loaded: it holds {', '.join(refused[:5])}, which no model of crcen needs; do not trust it."
-        )
-    model = skops.loads(payload, trusted=sorted({name for name, _ in found}))
+        model = unpack(*_unpacked(body.partition(b"\n")[2]))
+    except Unfit as error:
+        raise InvalidInput(f"{path} was not loaded: it holds {printable(str(error))}; do not trust it.") from error
+    except Exception as error:  # whatever a forged file can think of
+        raise DataUnavailable(f"{path} is altered: its payload cannot be read ({_reason(error)}).") from error
     if not isinstance(model, CRCENClassifier | TableClassifier):
         raise InvalidInput(f"{path} was not loaded: it holds a {type(model).__name__}, not a model of crcen.")
+    try:
+        answers_a_row(model)
+        _manifest(model)
+    except Exception as error:
+        raise InvalidInput(
+            f"{path} was not loaded: its parts do not fit together or are of another version ({_reason(error)}); "
+            f"`crcen info` says which versions wrote it."
+        ) from error
     return model
 
 
@@ -250,13 +212,51 @@ def model_info(path: str | Path) -> ModelInfo:
     """
     format_version, body = _read(Path(path))
     try:
-        return ModelInfo(format=format_version, **json.loads(body.partition(b"\n")[0]))
-    except (TypeError, ValueError) as error:
+        manifest = json.loads(body.partition(b"\n")[0])
+        _check_manifest(manifest)
+        return ModelInfo(format=format_version, **manifest)
+    except Exception as error:  # whatever a forged file can think of
         raise DataUnavailable(f"{path} is altered: its manifest cannot be read.") from error
+
+
+def _reason(error: Exception) -> str:
+    return printable(" ".join(f"{type(error).__name__}: {error}".split()))[:160]
 
 
 def _plain(value: Any) -> Any:
     return value.item() if isinstance(value, np.generic) else value
+
+
+def _most(length: int) -> int:
+    return _GROWTH * length + _SPARE
+
+
+def _payload(tree: bytes, data: bytes) -> bytes:
+    """Sizes and content, compressed where reading will take it."""
+    content, is_small = zlib.compress(tree + data, 6), True
+    if len(tree) + len(data) > _most(len(content)):
+        content, is_small = tree + data, False
+    sizes = {"tree": len(tree), "data": len(data), "is_compressed": is_small}
+    return json.dumps(sizes).encode() + b"\n" + content
+
+
+def _unpacked(payload: bytes) -> tuple[bytes, bytes]:
+    """The tree and the bytes; nothing larger than the sizes say, and no sizes out of proportion to the file."""
+    line, _, content = payload.partition(b"\n")
+    sizes = json.loads(line) if len(line) < 200 else None
+    if not isinstance(sizes, dict) or set(sizes) != {"tree", "data", "is_compressed"}:
+        raise ValueError("no sizes")
+    n_tree, n_data = sizes["tree"], sizes["data"]
+    if any(type(size) is not int or size < 0 for size in (n_tree, n_data)) or n_tree + n_data > _most(len(content)):
+        raise ValueError("sizes out of proportion")
+    if sizes["is_compressed"]:
+        opened = zlib.decompressobj()
+        content = opened.decompress(content, n_tree + n_data + 1)
+        if not opened.eof or opened.unused_data:
+            raise ValueError("another size than it says")
+    if len(content) != n_tree + n_data:
+        raise ValueError("another size than it says")
+    return content[:n_tree], content[n_tree:]
 
 
 def _manifest(model: Any) -> dict[str, Any]:
@@ -284,12 +284,28 @@ def _manifest(model: Any) -> dict[str, Any]:
         "classes": [_plain(label) for label in model.classes_],
         "positive": _plain(model.pos_label_),
         "target": getattr(model, "target_name_", None),
-        "weighting": {
-            name: getattr(weighting, name) for name in ("lam", "alpha", "cost_ratio", "threshold", "n_pos", "n_neg")
-        },
+        "weighting": {name: getattr(weighting, name) for name in _WEIGHTING},
         "columns": columns,
         "dropped": dropped,
     }
+
+
+def _check_manifest(manifest: Any) -> None:
+    """Raise unless every part is of the kind that `ModelInfo` says."""
+    if set(manifest) != {field.name for field in fields(ModelInfo)} - {"format"}:
+        raise ValueError("other parts")
+    plain = (str, int, float, bool, type(None))
+    texts = [manifest["model"], manifest["created"], manifest["python"], manifest["target"] or ""]
+    texts += [*manifest["versions"].values(), *(one["name"] for one in manifest["columns"] + manifest["dropped"])]
+    texts += [*(one["kind"] for one in manifest["columns"]), *(one["reason"] for one in manifest["dropped"])]
+    if not all(isinstance(text, str) for text in texts):
+        raise TypeError("a text that is none")
+    for text in texts:
+        text.encode()  # halves of letters cannot be printed
+    if not all(isinstance(label, plain) for label in [*manifest["classes"], manifest["positive"]]):
+        raise TypeError("a label that is none")
+    if not all(isinstance(manifest["weighting"][name], int | float) for name in _WEIGHTING):
+        raise TypeError("a number that is none")
 
 
 def _read(path: Path) -> tuple[int, bytes]:
@@ -300,12 +316,16 @@ def _read(path: Path) -> tuple[int, bytes]:
         with open(path, "rb") as file:
             first = file.readline(80)
             title = first.decode("ascii", errors="replace").strip()
-            if not title.startswith(_TITLE) or not title.removeprefix(_TITLE).isdigit():
+            if not title.startswith(_TITLE) or not title.removeprefix(_TITLE).isdecimal():
                 raise InvalidInput(f"{path} is no model that crcen saved: its first line is not {_TITLE.strip()!r}.")
             version = int(title.removeprefix(_TITLE))
             if version > FORMAT:
                 raise DataUnavailable(
-                    f"{path} has format {version}, and this crcen reads formats up to {FORMAT}; update crcen."
+                    f"{path} has format {version}, and this crcen reads format {FORMAT}; update crcen."
+                )
+            if version < FORMAT:
+                raise DataUnavailable(
+                    f"{path} has format {version}, and this crcen reads format {FORMAT}; fit and save the model again."
                 )
             checksum, body = file.readline(80).strip(), file.read()
     except FileNotFoundError as error:
@@ -317,27 +337,3 @@ def _read(path: Path) -> tuple[int, bytes]:
     if hashlib.sha256(first + body).hexdigest().encode() != checksum:
         raise DataUnavailable(f"{path} is truncated or altered: its checksum is not that of its content; get it again.")
     return version, body
-
-
-def _types_in(payload: bytes) -> list[tuple[str, bool]]:
-    """Every type that a payload would make, with whether a model may hold it."""
-    with zipfile.ZipFile(io.BytesIO(payload)) as archive:
-        schema = json.loads(archive.read("schema.json"))
-    return [
-        (f"{node['__module__']}.{node['__class__']}", _is_allowed(node))
-        for node in _nodes(schema)
-        if "__loader__" in node
-    ]
-
-
-def _is_allowed(node: dict[str, Any]) -> bool:
-    if node["__loader__"] == "CachedNode":  # an object that stands elsewhere in the file
-        return True
-    return node["__class__"] in _TYPES.get(node["__loader__"], {}).get(node["__module__"], ())
-
-
-def _nodes(value: Any) -> Iterator[dict[str, Any]]:
-    if isinstance(value, dict):
-        yield value
-    for child in value.values() if isinstance(value, dict) else value if isinstance(value, list) else ():
-        yield from _nodes(child)

@@ -19,7 +19,6 @@ _PACKAGES = {
     "pandas": "tables",
     "pyarrow": "tables",
     "skrub": "tables",
-    "skops": "tables",
     "jinja2": "tables",
     "matplotlib": "plots",
     "onnx": "onnx",

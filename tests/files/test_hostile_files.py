@@ -1,0 +1,232 @@
+"""Forged model files: each loads or is refused in one sentence, quickly and in little memory, and nothing is opened."""
+
+import json
+import pickle
+import subprocess
+import sys
+import zlib
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pytest
+from attacked import MEMORY
+from forging import bitten, forged, mutated, parts, places, signed
+
+from crcen import (
+    Budget,
+    CRCENClassifier,
+    CrcenError,
+    DataUnavailable,
+    InvalidInput,
+    TableClassifier,
+    load,
+    model_info,
+    save,
+)
+
+RNG = np.random.default_rng(0)
+N = 300
+ROWS = pd.DataFrame(
+    {
+        "x": np.where(RNG.random(N) < 0.1, np.nan, RNG.normal(size=N)),
+        "c": RNG.choice(["a", "b", "c"], N),
+        "b": RNG.random(N) < 0.5,
+        "when": pd.date_range("2024-01-01", periods=N, freq="5h").strftime("%Y-%m-%d %H:%M"),
+        "note": [f"{word} number {i}" for i, word in enumerate(RNG.choice(["red", "green", "blue"], N))],
+    }
+)
+
+
+@pytest.fixture(scope="module")
+def whole(tmp_path_factory):
+    """The content of an honest file."""
+    y = np.where(ROWS["x"].fillna(0) + RNG.normal(size=N) > 1, "yes", "no")
+    network = CRCENClassifier(Budget(5), hidden=(3,), n_members=2, max_epochs=2, random_state=0)
+    model = TableClassifier(network, random_state=0).fit(ROWS, pd.Series(y, name="bad"))
+    return save(model, tmp_path_factory.mktemp("whole") / "m").read_bytes()
+
+
+def read(content, tmp_path, how=load):
+    (tmp_path / "m").write_bytes(content)
+    return how(tmp_path / "m")
+
+
+def node_of(tree, name, attribute=""):
+    """An object of this type, with this attribute where one has it."""
+    nodes = [one[key] for one, key in places([tree]) if isinstance(one[key], dict) and one[key].get("is") == name]
+    return max(nodes, key=lambda node: attribute in node["state"])
+
+
+def test_what_was_taken_apart_can_be_put_together(whole, tmp_path):
+    honest, again = (read(content, tmp_path) for content in (whole, forged(*parts(whole))))
+    np.testing.assert_array_equal(again.predict_proba(ROWS), honest.predict_proba(ROWS))
+
+
+class Exploding:
+    def __reduce__(self):
+        return Path.touch, (Path("exploded"),)
+
+
+def test_a_pickle_inside_does_nothing(whole, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    manifest, tree, _ = parts(whole)
+    for body in (json.dumps(manifest).encode() + b"\n" + pickle.dumps(Exploding()), pickle.dumps(Exploding())):
+        with pytest.raises(DataUnavailable, match="its payload cannot be read"):
+            read(signed(body), tmp_path)
+    with pytest.raises(CrcenError):
+        read(forged(manifest, tree, pickle.dumps(Exploding())), tmp_path)
+    assert not (tmp_path / "exploded").exists()
+
+
+@pytest.mark.parametrize("name", ["Popen", "system", "builtins.eval", "LabelEncoder", "PurePath", "crcen.load"])
+def test_unknown_types_are_refused_by_name(whole, tmp_path, name):
+    for stranger in ({"is": name, "state": {}}, {"type": name}):
+        manifest, tree, data = parts(whole)
+        tree["state"]["random_state"] = stranger
+        with pytest.raises(InvalidInput, match=f"it holds .*{name}, which no model of crcen needs; do not trust it"):
+            read(forged(manifest, tree, data), tmp_path)
+
+
+def test_another_object_of_known_types_is_no_model(whole, tmp_path):
+    manifest, _, _ = parts(whole)
+    with pytest.raises(InvalidInput, match="holds a Budget, not a model"):
+        read(forged(manifest, {"is": "Budget", "state": {"value": 2.0}}, b""), tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("name", "attribute", "value"),
+    [
+        ("TfidfVectorizer", "input", "filename"),
+        ("TfidfVectorizer", "input", "file"),
+        ("TfidfVectorizer", "token_pattern", "(a+)+$"),
+        ("TfidfVectorizer", "analyzer", {"type": "str"}),
+        ("TfidfVectorizer", "tokenizer", {"type": "str"}),
+        ("TfidfVectorizer", "ngram_range", {"tuple": [1, 10**9]}),
+        ("TfidfVectorizer", "vocabulary_", {"dict": [["ab"], [2**31]]}),
+        ("TfidfVectorizer", "vocabulary_", {"dict": [["ab"], [-5]]}),
+        ("StringEncoder", "vectorizer", "hashing"),
+        ("StringEncoder", "n_components_", 10**12),
+        ("TextColumn", "n_parts", 10**12),
+        ("TextColumn", "encoder", {"tuple": []}),
+        ("DateColumn", "date_format", "%Y" * 1000),
+        ("CategoryColumn", "categories", {"tuple": [1, 2]}),
+        ("NumberColumn", "fill", "many"),
+        ("NumberColumn", "encode", 1),
+        ("TableClassifier", "columns_", []),
+        ("TableClassifier", "predict", 1),
+        ("TableClassifier", "__class__", {"type": "str"}),
+        ("CRCENClassifier", "n_features_in_", 10**12),
+        ("CRCENClassifier", "coefs_", [None]),
+        ("CRCENClassifier", "classes_", {"objects": [[2], ["maybe", "perhaps"]]}),
+        ("ClassWeighting", "lam", 2.0),
+    ],
+)
+def test_states_that_no_model_has_are_refused(whole, tmp_path, name, attribute, value):
+    manifest, tree, data = parts(whole)
+    node_of(tree, name, attribute)["state"][attribute] = value
+    with pytest.raises((InvalidInput, DataUnavailable), match=r"was not loaded|cannot be read"):
+        read(forged(manifest, tree, data), tmp_path)
+
+
+def test_no_file_that_a_row_names_is_opened(whole, tmp_path, monkeypatch):
+    (tmp_path / "secret").write_text("red number 1")
+    monkeypatch.chdir(tmp_path)
+    manifest, tree, data = parts(whole)
+    node_of(tree, "TfidfVectorizer")["state"]["input"] = "filename"
+    with pytest.raises(InvalidInput, match="TfidfVectorizer with input = 'filename'"):
+        read(forged(manifest, tree, data), tmp_path).predict_proba(ROWS.assign(note="secret"))
+
+
+def bombs(whole):
+    """Files that say little and want much."""
+    manifest, tree, data = parts(whole)
+    shared = {"is": "Budget", "state": {"value": 2.0}}
+    for number in range(60):  # each holds the one before it twice
+        shared = [shared, {"tuple": [{"again": 0}, {"again": number % 2}]}]
+    deep = b"[" * 100_000 + b"]" * 100_000
+    zeros = zlib.compress(bytes(300 << 20))
+    yield "array", forged(manifest, {"array": ["<f8", [40 << 20], 0]}, b"", {"data": 320 << 20}, packed=zeros)
+    yield "said array", forged(manifest, {"array": ["<f8", [10**12], 0]}, data)
+    yield "overflow", forged(manifest, {"array": ["<f8", [2**32, 2**32], 0]}, data)
+    yield "negative", forged(manifest, {"array": ["<f8", [-1, -8], 0]}, data)
+    yield "empty but wide", forged(manifest, {"array": ["<f8", [0, 10**18], 0]}, data)
+    yield "wide letters", forged(manifest, {"array": ["<U999999999", [1], 0]}, data)
+    yield "objects", forged(manifest, {"array": ["|O", [1], 0]}, data)
+    yield "records", forged(manifest, {"array": ["V8", [1], 0]}, data)
+    yield "python", forged(manifest, {"array": ["O8,i4", [1], 0]}, data)
+    yield "many lists", forged(manifest, b"[" + b"[]," * 30_000_000 + b"[]]", b"")
+    yield "many texts", forged(manifest, {"texts": [0, 150_000_005]}, b"[" + b'"ab",' * 30_000_000 + b'"a"]')
+    yield "deep", forged(manifest, deep, b"")
+    yield "deep tuples", forged(manifest, b'{"tuple":[' * 50_000 + b"]}" * 50_000, b"")
+    yield "shared", forged(manifest, shared, b"")
+    yield "circle", forged(manifest, {"tuple": [{"again": 0}]}, b"")
+    yield "long number", forged(manifest, b"9" * 1_000_000, b"")
+    yield "no number", forged(manifest, b"NaN", b"")
+    yield "sizes that lie", forged(manifest, tree, data, {"tree": 10, "data": len(data)})
+    yield "sizes below 0", forged(manifest, tree, data, {"data": -1})
+    yield "sizes of no kind", forged(manifest, tree, data, {"data": 1.5})
+    yield "size true", forged(manifest, tree, data, {"data": True})
+    yield "no sizes", signed(b"{}\n{}\n")
+    yield "more behind", forged(manifest, tree, data, packed=zlib.compress(json.dumps(tree).encode() + data) + b"more")
+    yield "not packed", forged(manifest, tree, data, {"is_compressed": False})
+    yield "half packed", forged(manifest, tree, data, packed=zlib.compress(json.dumps(tree).encode() + data)[:-40])
+    yield "zip", forged(manifest, tree, data, packed=b"PK\x03\x04" + bytes(100))
+    yield "manifest of nothing", forged(b"null", tree, data)
+    yield "deep manifest", forged(deep, tree, data)
+    yield "wide manifest", forged(manifest | {"columns": [{}] * 1000}, tree, data)
+    for name in manifest:
+        yield f"manifest without {name}", forged({k: v for k, v in manifest.items() if k != name}, tree, data)
+        yield f"manifest with an odd {name}", forged(manifest | {name: [["\x1b[2J"]]}, tree, data)
+    yield "half letters", forged(manifest | {"model": "\ud800"}, tree, data)
+
+
+def test_several_hundred_forged_files_under_limits(whole, tmp_path):
+    """In another process with little memory and time: right models, or one sentence."""
+    ROWS.to_csv(tmp_path / "rows.csv", index=False)
+    (tmp_path / "whole.crcen").write_bytes(whole)
+    manifest, tree, data = parts(whole)
+    rng = np.random.default_rng(7)
+    for number in range(60):
+        (tmp_path / f"data {number}.crcen").write_bytes(forged(manifest, tree, bitten(data, rng)))
+    for number in range(220):
+        (tmp_path / f"tree {number}.crcen").write_bytes(forged(manifest, mutated(tree, rng), data))
+    for number in range(25):
+        (tmp_path / f"bitten {number}.crcen").write_bytes(bitten(whole, rng))
+        body = whole.split(b"\n", 2)[2]
+        (tmp_path / f"signed {number}.crcen").write_bytes(signed(bitten(body, rng)))
+    for name, content in bombs(whole):
+        (tmp_path / f"bomb {name}.crcen").write_bytes(content)
+    done = subprocess.run(
+        [sys.executable, Path(__file__).with_name("attacked.py"), tmp_path], capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0, done.stderr
+    found = [json.loads(line) for line in done.stdout.splitlines()]
+    assert len(found) == len(list(tmp_path.glob("*.crcen"))) > 370
+    assert MEMORY <= 400 << 20
+    for name, loaded, about, seconds in found:
+        assert loaded == "fine" or loaded.startswith("refused: "), (name, loaded)
+        assert about == "fine" or about.startswith("refused: "), (name, about)
+        assert seconds < 5, name
+    outcomes = {name: loaded for name, loaded, _, _ in found}
+    assert outcomes["whole.crcen"] == "fine"
+    bad = [
+        name for name in outcomes if name.startswith("bitten") or (name.startswith("bomb") and "manifest" not in name)
+    ]
+    assert [name for name in bad if outcomes[name] == "fine" and name != "bomb half letters.crcen"] == []
+
+
+def test_a_header_cannot_write_to_the_terminal(whole, tmp_path, crcen_command):
+    manifest, tree, data = parts(whole)
+    manifest["model"] = "\x1b]0;owned\x07\x9b2J\u202etxt"
+    manifest["columns"][0]["name"] = "line\nbreak\x1b[31m"
+    (tmp_path / "m").write_bytes(forged(manifest, tree, data))
+    for options in ([], ["--json"]):
+        code, out, _ = crcen_command("info", tmp_path / "m", *options)
+        assert code == 0
+        assert all(letter.isprintable() or letter == "\n" for letter in out)
+    assert json.loads(out)["columns"][0]["name"] == "line\nbreak\x1b[31m"
+    manifest["weighting"] = {}
+    (tmp_path / "m").write_bytes(forged(manifest, tree, data))
+    with pytest.raises(DataUnavailable, match="its manifest cannot be read"):
+        model_info(tmp_path / "m")
