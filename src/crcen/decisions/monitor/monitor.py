@@ -2,35 +2,40 @@
 
 import json
 import math
+import warnings
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 from numpy.typing import ArrayLike
 
-from crcen._support.extras import need
 from crcen._support.whole_files import write_whole
-from crcen.decisions.monitor.rows import (
-    has_weighting,
-    lam_of,
-    out_of_fold_outputs,
-    outputs_of,
-    positive_rows,
-    row_segments,
-    segment_names,
-    sums_by_segment,
-)
-from crcen.decisions.monitor.sequential_test import dispersion_of
-from crcen.decisions.monitor.track import (
-    DriftAlarm,
-    MonitorReading,
-    Track,
+from crcen.decisions.monitor.arrival import ArrivalOrder
+from crcen.decisions.monitor.cohorts import Cohorts, Sums, check_delay, cohort_numbers
+from crcen.decisions.monitor.display import draw_readings, table_of_readings
+from crcen.decisions.monitor.plain_state import (
+    count_of,
     from_plain,
     item_of,
     list_of,
     number_of,
     plain,
+    short,
     sums_from,
 )
+from crcen.decisions.monitor.rows import (
+    has_weighting,
+    lam_of,
+    outputs_of,
+    positive_rows,
+    reference_sums,
+    row_segments,
+    segment_names,
+    sums_by_segment,
+)
+from crcen.decisions.monitor.sequential_test import dispersion_of
+from crcen.decisions.monitor.track import DriftAlarm, MonitorReading, Track
 from crcen.exceptions import InvalidInput, InvalidParameter
 from crcen.theory.residual_test import ResidualSums
 from crcen.theory.specs import positive_number
@@ -38,12 +43,8 @@ from crcen.theory.weighting import WeightingLike
 
 __all__ = ["KeyEquationMonitor"]
 
-_FORMAT, _VERSION = "crcen monitor", 1
-_QUANTITIES = {
-    "evidence": "evidence, powers of ten over the bar",
-    "z": "Z against the model alone",
-    "drift": "drift in log-odds",
-}
+_FORMAT, _VERSION = "crcen monitor", 2
+_READABLE = (1, 2)  # version 1 had neither cohorts nor the order of arrival
 
 
 class KeyEquationMonitor:
@@ -78,20 +79,27 @@ class KeyEquationMonitor:
         Drift in log-odds that is no reason for an alarm.
     drift_scale : float, default=0.3
         Size of drift in log-odds, beyond the tolerance, to which the test is tuned. It detects others too.
+    delay : int, optional
+        Where positives become known later than negatives, or the other way round: how many cohorts must pass before
+        all labels of a cohort are known (days, where cohorts are dates). Rows are then given to `update` with their
+        ``cohort`` and held back until it is complete.
 
     Attributes
     ----------
     alarms : list of DriftAlarm
         The first alarm of every test that had one.
     history : dict of lists of MonitorReading
-        Readings after each batch, by segment; None is the key of all rows.
+        Readings by segment, None for all rows: the latest 256, and at most as many of the time before.
     n_batches : int
-        Batches so far.
+        Batches so far; with ``delay`` the cohorts that were complete.
+    n_held, n_late : int
+        With ``delay``: rows that wait for their cohort, and rows left out as too late.
 
     Notes
     -----
-    It assumes independent rows at the natural class ratio, labels that arrive whatever they are, and reference rows
-    from the time when the model was right. docs/monitor.md derives the test and measures it.
+    It assumes independent rows at the natural class ratio, labels whose arrival does not depend on what they are (see
+    ``delay``), and reference rows from the time when the model was right. docs/monitor.md derives the test and
+    measures it, also where rows of another kind come.
 
     Examples
     --------
@@ -118,6 +126,7 @@ class KeyEquationMonitor:
         false_alarm_rate: float = 0.05,
         tolerance: float = 0.0,
         drift_scale: float = 0.3,
+        delay: int | None = None,
     ) -> None:
         self.model = model
         self._lam = lam_of(model, weighting)
@@ -130,11 +139,15 @@ class KeyEquationMonitor:
             raise InvalidParameter(
                 f"tolerance must be at most 3 log-odds, got {self.tolerance:g}: did you mean a share?"
             )
-        references = self._references(y_reference, q_reference, segment_reference, sample_weight_reference)
+        references = reference_sums(
+            model, self._lam, y_reference, q_reference, segment_reference, sample_weight_reference
+        )
         named = [name for name in references if name is not None]
         self.segments = named if segments is None else segment_names(segments)
         self.dispersion = dispersion_of(references[None])
         self._tracks = self._make_tracks(references)
+        self._cohorts = None if delay is None else Cohorts(check_delay(delay))
+        self._arrival = ArrivalOrder()
         self.alarms: list[DriftAlarm] = []
         self.n_batches = 0
 
@@ -149,6 +162,8 @@ class KeyEquationMonitor:
         segment: Any = None,
         sample_weight: ArrayLike | None = None,
         when: str | None = None,
+        cohort: Any = None,
+        now: Any = None,
     ) -> list[DriftAlarm]:
         """Take a batch of rows whose labels are known.
 
@@ -165,7 +180,11 @@ class KeyEquationMonitor:
         sample_weight : array of shape (n,), optional
             Finite and not negative.
         when : str, optional
-            What the batch is called in records, such as "2024-05".
+            What the batch is called in records, such as "2024-05"; with ``delay`` it is called after its cohort.
+        cohort : int, date or array of shape (n,) of them
+            With ``delay``: the day, week or month in which each row was scored, as whole numbers or dates.
+        now : int or date, optional
+            With ``delay``: the present cohort; by default the latest one seen.
 
         Returns
         -------
@@ -181,8 +200,8 @@ class KeyEquationMonitor:
             raise InvalidInput("update needs the labels y of the rows")
         if (X is None) == (q is None):
             raise InvalidInput("update needs either the rows X or their weighted probabilities q, and not both")
-        if when is not None and not isinstance(when, str):
-            raise InvalidInput(f"when must be text such as '2024-05', got {when!r}")
+        if when is not None and (self._cohorts is not None or not isinstance(when, str)):
+            raise InvalidInput(f"when must be text such as '2024-05', and is not given with delay=, got {when!r}")
         positive = positive_rows(self.model, y)
         names = None if segment is None else row_segments(segment, positive.size)
         unknown = [] if names is None else sorted(set(names.tolist()) - set(self.segments))
@@ -191,37 +210,48 @@ class KeyEquationMonitor:
                 f"segment must be one of those the monitor was made with ({', '.join(self.segments) or 'none'}), got "
                 f"{unknown[0]!r}: their number shares out the false-alarm rate, so name them all in segments="
             )
+        if self._cohorts is None and (cohort is not None or now is not None):
+            raise InvalidInput("cohort and now need a monitor that holds rows back: make it with delay=")
         outputs = outputs_of(self.model, X) if q is None else q
-        pieces = sums_by_segment(positive, outputs, self._lam, sample_weight, names)
+        if self._cohorts is None:
+            return self._take([(when, sums_by_segment(positive, outputs, self._lam, sample_weight, names))])
+        if cohort is None:
+            raise InvalidInput("a monitor with delay= needs the cohort of the rows, such as the date of their scoring")
+        cohorts, are_dates = cohort_numbers(cohort, positive.size)
+        present, late = self._cohorts.present_of(now, cohorts, are_dates), self._cohorts.is_closed(cohorts)
+        pieces = {
+            int(one): sums_by_segment(positive, outputs, self._lam, sample_weight, names, cohorts == one)
+            for one in np.unique(cohorts[~late])
+        }
         # From here on nothing can fail.
-        self.n_batches += 1
-        new = []
-        for name, sums in pieces.items():
-            track = self._tracks[name]
-            track.add(sums, self.n_batches)
-            if track.is_over and not any(alarm.segment == name for alarm in self.alarms):
-                new.append(track.alarm(when))
-                self.alarms.append(new[-1])
+        for one, sums in pieces.items():
+            self._cohorts.hold(one, sums)
+        words = self._cohorts.leave_out(positive[late]) if late.any() else ""
+        return self._take(self._cohorts.release(present, are_dates), words)
+
+    def release(self, now: Any) -> list[DriftAlarm]:
+        """With ``delay``: move on to the present cohort ``now`` without new rows; new alarms, as of `update`."""
+        if self._cohorts is None:
+            raise InvalidInput("release needs a monitor that holds rows back: make it with delay=")
+        number, are_dates = cohort_numbers(now, 1)
+        present = self._cohorts.present_of(None, number, are_dates)
+        return self._take(self._cohorts.release(present, are_dates))
+
+    def _take(self, batches: Iterable[tuple[str | None, Sums]], words: str = "") -> list[DriftAlarm]:
+        """Count named batches, look at every test that has rows in them, and warn last: nothing can fail before."""
+        new, sentences = [], [words]
+        for when, pieces in batches:
+            self.n_batches += 1
+            for name, sums in pieces.items():
+                track = self._tracks[name]
+                track.add(sums, self.n_batches)
+                if track.is_over and not any(alarm.segment == name for alarm in self.alarms):
+                    new.append(track.alarm(when))
+                    self.alarms.append(new[-1])
+            sentences.append(self._arrival.add(pieces[None]))
+        for sentence in filter(None, sentences):
+            warnings.warn(sentence, UserWarning, stacklevel=3)
         return new
-
-    # -- the reference -----------------------------------------------------------------------------------------------
-
-    def _references(
-        self, y: ArrayLike | None, q: ArrayLike | None, segment: Any, sample_weight: ArrayLike | None
-    ) -> dict[str | None, ResidualSums]:
-        """Sums of the reference rows: all of them, and each segment's."""
-        if y is None:
-            for name, given in (("q", q), ("segment", segment), ("sample_weight", sample_weight)):
-                if given is not None:
-                    raise InvalidInput(f"{name}_reference needs the labels y_reference of the same rows")
-            return {None: ResidualSums()}
-        positive = positive_rows(self.model, y)
-        outputs = out_of_fold_outputs(self.model, positive, sample_weight) if q is None else q
-        names = None if segment is None else row_segments(segment, positive.size)
-        n_pos = int(positive.sum())
-        if not 0 < n_pos < positive.size:
-            raise InvalidInput(f"y_reference must have both classes, got {n_pos} positives of {positive.size} rows")
-        return sums_by_segment(positive, outputs, self._lam, sample_weight, names)
 
     def _make_tracks(self, references: dict[str | None, ResidualSums]) -> dict[str | None, Track]:
         share = self.false_alarm_rate / 2.0 if self.segments else self.false_alarm_rate
@@ -237,8 +267,18 @@ class KeyEquationMonitor:
     # -- what it says ----------------------------------------------------------------------------------------------
 
     @property
+    def n_held(self) -> int:
+        """Rows that wait for their cohort to be complete."""
+        return 0 if self._cohorts is None else self._cohorts.n_held
+
+    @property
+    def n_late(self) -> int:
+        """Rows left out because their cohort was complete already."""
+        return 0 if self._cohorts is None else self._cohorts.n_late
+
+    @property
     def history(self) -> dict[str | None, list[MonitorReading]]:
-        """Readings after each batch, by segment; None is the key of all rows."""
+        """Readings by segment, None for all rows; old ones more coarsely."""
         return {name: list(track.history) for name, track in self._tracks.items()}
 
     @property
@@ -256,23 +296,14 @@ class KeyEquationMonitor:
         if n_reference:
             against = f"{n_reference:,} reference rows, which know the model to ± {self.reference_error:.2g} log-odds"
         tolerated = f", tolerance {self.tolerance:g} log-odds" if self.tolerance else ""
-        heads = (("rows", 10), ("positive", 10), ("Z", 8), ("Z (ref.)", 10), ("drift", 8), ("evidence", 12), ("bar", 9))
         lines = [
             f"Key equation monitor: {self.n_batches} batches against {against}",
             f"  chance of any false alarm, ever: at most {self.false_alarm_rate:g}{tolerated}",
-            f"  {'rows of':<16}" + "".join(f"{head:>{width}}" for head, width in heads),
+            *table_of_readings(self._tracks),
         ]
-        for name, track in self._tracks.items():
-            label = "all" if name is None else name
-            if not track.history:
-                lines.append(f"  {label:<16}{'no rows yet':>10}")
-                continue
-            last = track.history[-1]
-            evidence = math.exp(min(last.log_evidence, 700.0))
-            lines.append(
-                f"  {label:<16}{last.n_rows:>10,}{last.n_pos:>10,}{last.z:>8.2f}{last.z_reference:>10.2f}"
-                f"{last.drift:>+8.2f}{evidence:>12.3g}{1.0 / track.level:>9.4g}"
-            )
+        if self._cohorts is not None:
+            late = f", {self.n_late:,} left out: too late" if self.n_late else ""
+            lines.append(f"  {self.n_held:,} rows wait for their cohort (delay {self._cohorts.delay}){late}")
         lines += [f"  ALARM: {alarm}" for alarm in self.alarms] or ["  no alarm"]
         return "\n".join(lines)
 
@@ -290,32 +321,12 @@ class KeyEquationMonitor:
         -------
         matplotlib axes
         """
-        if quantity not in _QUANTITIES:
-            raise InvalidParameter(f"quantity must be one of {', '.join(_QUANTITIES)}, got {quantity!r}")
-        if ax is None:
-            _, ax = need("matplotlib.pyplot", "plots").subplots()
-        for name, track in self._tracks.items():
-            values = [
-                (r.log_evidence + math.log(track.level)) / math.log(10.0)
-                if quantity == "evidence"
-                else getattr(r, quantity)
-                for r in track.history
-            ]
-            label, width = ("all rows", 2.0) if name is None else (name, 1.0)
-            (line,) = ax.plot([r.batch for r in track.history], values, marker=".", linewidth=width, label=label)
-            for alarm in self.alarms:
-                if alarm.segment == name:
-                    ax.axvline(alarm.batch, color=line.get_color(), linestyle=":")
-        bar = {"label": "alarm", "linestyle": "--"} if quantity == "evidence" else {"linewidth": 0.8}
-        ax.axhline(0.0, color="black", **bar)
-        ax.set(xlabel="batch", ylabel=_QUANTITIES[quantity])
-        ax.legend()
-        return ax
+        return draw_readings(self._tracks, self.alarms, ax, quantity)
 
     # -- state -----------------------------------------------------------------------------------------------------
 
     def state(self) -> dict[str, Any]:
-        """Everything but the model, as JSON can hold it."""
+        """Everything but the model, as JSON can hold it; its size does not grow with the number of batches."""
         return {
             "format": _FORMAT,
             "version": _VERSION,
@@ -325,6 +336,8 @@ class KeyEquationMonitor:
             "drift_scale": self.drift_scale,
             "segments": list(self.segments),
             "n_batches": self.n_batches,
+            "cohorts": None if self._cohorts is None else self._cohorts.state(),
+            "arrival": self._arrival.state(),
             "tracks": [track.state() for track in self._tracks.values()],
             "alarms": [plain(alarm) for alarm in self.alarms],
         }
@@ -345,7 +358,7 @@ class KeyEquationMonitor:
         """
         try:
             state = json.loads(Path(path).read_text(encoding="utf-8"))
-        except ValueError as error:
+        except (ValueError, RecursionError) as error:
             raise InvalidInput(
                 f"{path} must be a JSON file that KeyEquationMonitor.to_json wrote, got {error}"
             ) from error
@@ -354,31 +367,35 @@ class KeyEquationMonitor:
     @classmethod
     def from_state(cls, state: Any, model: Any = None) -> "KeyEquationMonitor":
         """Resume from what `state` gave: the next update gives the same as if there had been no break."""
-        if item_of(state, "format") != _FORMAT or item_of(state, "version") != _VERSION:
+        if item_of(state, "format") != _FORMAT or item_of(state, "version") not in _READABLE:
             raise InvalidInput(
-                f"the state must be of the format {_FORMAT!r}, version {_VERSION}, got {state['format']!r}, "
-                f"version {state['version']!r}"
+                f"the state must be of the format {_FORMAT!r}, version {_VERSION} or before, got "
+                f"{short(state['format'])}, version {short(state['version'])}"
             )
-        lam = float(number_of(state, "lam"))
+        lam = number_of(state, "lam")
         made = cls(
             model,
             weighting=None if has_weighting(model) else lam,
             segments=list_of(state, "segments"),
-            false_alarm_rate=float(number_of(state, "false_alarm_rate")),
-            tolerance=float(number_of(state, "tolerance")),
-            drift_scale=float(number_of(state, "drift_scale")),
+            false_alarm_rate=number_of(state, "false_alarm_rate"),
+            tolerance=number_of(state, "tolerance"),
+            drift_scale=number_of(state, "drift_scale"),
         )
         if made._lam != lam:
             raise InvalidInput(f"the state belongs to a model with λ = {lam!r}, got one with λ = {made._lam!r}")
         stored = list_of(state, "tracks")
         names = [item_of(track, "segment") for track in stored]
         if names != list(made._tracks):
-            raise InvalidInput(f"the state must have one track for all rows and for each segment, got {names}")
+            raise InvalidInput(f"the state must have one track for all rows and for each segment, got {short(names)}")
         references = {name: sums_from(track, "reference") for name, track in zip(names, stored, strict=True)}
         made.dispersion = dispersion_of(references[None])
         made._tracks = made._make_tracks(references)
         for name, track in zip(names, stored, strict=True):
             made._tracks[name].restore(track)
         made.alarms = [from_plain(DriftAlarm, alarm) for alarm in list_of(state, "alarms")]
-        made.n_batches = int(number_of(state, "n_batches"))
+        made.n_batches = count_of(state, "n_batches")
+        if state["version"] > 1:
+            held = item_of(state, "cohorts")
+            made._cohorts = None if held is None else Cohorts.from_state(held, made.segments)
+            made._arrival = ArrivalOrder.from_state(item_of(state, "arrival"))
         return made

@@ -19,6 +19,7 @@ __all__ = [
     "out_of_fold_outputs",
     "outputs_of",
     "positive_rows",
+    "reference_sums",
     "row_segments",
     "segment_names",
     "sums_by_segment",
@@ -129,13 +130,38 @@ def sums_by_segment(
     lam: float,
     sample_weight: ArrayLike | None,
     segments: NDArray[np.str_] | None,
+    rows: NDArray[np.bool_] | None = None,
 ) -> dict[str | None, ResidualSums]:
-    """Sums over all rows, under None, and over the rows of each segment."""
-    found: dict[str | None, ResidualSums] = {None: residual_sums(positive, q, Lam(lam), sample_weight)}
+    """Sums over all rows (or those given), under None, and over the rows of each segment."""
+    outputs, weights = np.asarray(q), sample_weight
+    if rows is not None:
+        if outputs.shape != positive.shape:
+            raise InvalidInput(f"q must have one value for each of the {positive.size} rows, got shape {outputs.shape}")
+        weights = check_row_weights(sample_weight, positive.size)[rows]
+        positive, outputs, segments = positive[rows], outputs[rows], None if segments is None else segments[rows]
+    found: dict[str | None, ResidualSums] = {None: residual_sums(positive, outputs, Lam(lam), weights)}
     if segments is None:
         return found
-    outputs, weights = np.asarray(q), check_row_weights(sample_weight, positive.size)
+    sizes = check_row_weights(weights, positive.size)
     for name in sorted(set(segments.tolist())):
         mine = segments == name
-        found[name] = residual_sums(positive[mine], outputs[mine], Lam(lam), weights[mine])
+        found[name] = residual_sums(positive[mine], outputs[mine], Lam(lam), sizes[mine])
     return found
+
+
+def reference_sums(
+    model: Any, lam: float, y: ArrayLike | None, q: ArrayLike | None, segment: Any, sample_weight: ArrayLike | None
+) -> dict[str | None, ResidualSums]:
+    """Sums of the reference rows: all of them, and each segment's."""
+    if y is None:
+        for name, given in (("q", q), ("segment", segment), ("sample_weight", sample_weight)):
+            if given is not None:
+                raise InvalidInput(f"{name}_reference needs the labels y_reference of the same rows")
+        return {None: ResidualSums()}
+    positive = positive_rows(model, y)
+    outputs = out_of_fold_outputs(model, positive, sample_weight) if q is None else q
+    names = None if segment is None else row_segments(segment, positive.size)
+    n_pos = int(positive.sum())
+    if not 0 < n_pos < positive.size:
+        raise InvalidInput(f"y_reference must have both classes, got {n_pos} positives of {positive.size} rows")
+    return sums_by_segment(positive, outputs, lam, sample_weight, names)

@@ -1,16 +1,19 @@
 """One running test of a monitor, of all rows or of a segment: its sums, readings and plain state."""
 
 import math
-from dataclasses import asdict, astuple, dataclass, fields
-from typing import Any, TypeVar
+from dataclasses import astuple, dataclass
+from typing import Any
 
+import numpy as np
+
+from crcen.decisions.monitor.plain_state import count_of, from_plain, list_of, numbers_of, plain, plain_sums, sums_from
 from crcen.decisions.monitor.sequential_test import DriftTest, Tally
-from crcen.exceptions import InvalidInput
 from crcen.theory.residual_test import ResidualSums
 
-__all__ = ["DriftAlarm", "MonitorReading", "Track", "from_plain", "number_of", "plain"]
+__all__ = ["DriftAlarm", "MonitorReading", "Track"]
 
-Value = TypeVar("Value")
+# Readings kept: the latest, and a quarter of all spread evenly over the time before them.
+MAX_READINGS = 512
 
 
 @dataclass(frozen=True)
@@ -131,6 +134,8 @@ class Track:
             self.test.add(Tally.of(self.pending, self.dispersion), batch)
             self.pending = ResidualSums()
         self.history.append(self._reading(batch))
+        if len(self.history) > MAX_READINGS:
+            self.history = _thinned(self.history)
         return self.history[-1]
 
     @property
@@ -176,9 +181,9 @@ class Track:
         """Everything that changes, as JSON can hold it; the settings are the monitor's."""
         return {
             "segment": self.segment,
-            "reference": list(astuple(self.reference)),
-            "sums": list(astuple(self.sums)),
-            "pending": list(astuple(self.pending)),
+            "reference": plain_sums(self.reference),
+            "sums": plain_sums(self.sums),
+            "pending": plain_sums(self.pending),
             "total": list(astuple(self.test.total)),
             "starts": [
                 {"batch": batch, "total": list(astuple(start))}
@@ -191,69 +196,16 @@ class Track:
         """Take what `state` gave, checked; the reference is given to the constructor."""
         self.sums = sums_from(state, "sums")
         self.pending = sums_from(state, "pending")
-        self.test.total = Tally(*_numbers(state, "total", 4))
+        self.test.total = Tally(*numbers_of(state, "total", 4))
         starts = list_of(state, "starts")
-        self.test.starts = [Tally(*_numbers(start, "total", 4)) for start in starts]
-        self.test.start_batches = [int(number_of(start, "batch")) for start in starts]
+        self.test.starts = [Tally(*numbers_of(start, "total", 4)) for start in starts]
+        self.test.start_batches = [count_of(start, "batch") for start in starts]
         self.history = [from_plain(MonitorReading, reading) for reading in list_of(state, "history")]
 
 
-def sums_from(state: Any, key: str) -> ResidualSums:
-    """Read the sums stored under a key of a state."""
-    n_rows, n_pos, *rest = values = _numbers(state, key, len(fields(ResidualSums)))
-    if min(values) < 0.0:
-        raise InvalidInput(
-            f"the monitor's state must hold numbers that are not negative as {key!r}, got {min(values):g}"
-        )
-    return ResidualSums(int(n_rows), int(n_pos), *rest)
-
-
-def number_of(state: Any, key: str) -> float:
-    """Read one finite number."""
-    value = item_of(state, key)
-    if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value):
-        raise InvalidInput(f"the monitor's state must hold a finite number as {key!r}, got {value!r}")
-    return value
-
-
-def list_of(state: Any, key: str) -> list[Any]:
-    """Read a list."""
-    value = item_of(state, key)
-    if not isinstance(value, list):
-        raise InvalidInput(f"the monitor's state must hold a list as {key!r}, got {type(value).__name__}")
-    return value
-
-
-def item_of(state: Any, key: str) -> Any:
-    """Read an entry that must be there."""
-    if not isinstance(state, dict) or key not in state:
-        raise InvalidInput(f"the monitor's state must have an entry {key!r}; was the file written by another program?")
-    return state[key]
-
-
-def _numbers(state: Any, key: str, count: int) -> list[float]:
-    values = list_of(state, key)
-    if len(values) != count:
-        raise InvalidInput(f"the monitor's state must hold {count} numbers as {key!r}, got {len(values)}")
-    return [number_of({key: value}, key) for value in values]
-
-
-def plain(value: MonitorReading | DriftAlarm) -> dict[str, Any]:
-    """A reading or an alarm as JSON can hold it; null stands for NaN."""
-    return {k: None if isinstance(v, float) and not math.isfinite(v) else v for k, v in asdict(value).items()}
-
-
-def from_plain(kind: type[Value], stored: Any) -> Value:
-    """The inverse of `plain`, checked."""
-    values: dict[str, Any] = {}
-    for field in fields(kind):  # type: ignore[arg-type]
-        value = item_of(stored, field.name)
-        if field.type is float:
-            values[field.name] = math.nan if value is None else float(number_of(stored, field.name))
-        elif field.type is int:
-            values[field.name] = int(number_of(stored, field.name))
-        elif value is None or isinstance(value, str):
-            values[field.name] = value
-        else:
-            raise InvalidInput(f"the monitor's state must hold text or null as {field.name!r}, got {value!r}")
-    return kind(**values)
+def _thinned(history: list[MonitorReading]) -> list[MonitorReading]:
+    """The latest half, and half of the rest: those nearest to evenly spread batches, the first one among them."""
+    old, latest = history[: -MAX_READINGS // 2], history[-MAX_READINGS // 2 :]
+    batches = np.array([reading.batch for reading in old])
+    wanted = np.unique(np.searchsorted(batches, np.linspace(batches[0], batches[-1], MAX_READINGS // 4)))
+    return [old[place] for place in wanted] + latest

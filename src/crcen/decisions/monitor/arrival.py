@@ -1,0 +1,56 @@
+"""Whether the order in which labels arrive depends on what they are."""
+
+from dataclasses import dataclass, field
+from typing import Any
+
+from crcen.decisions.monitor.plain_state import count_of, number_of, plain_sums, sums_from
+from crcen.theory.residual_test import ResidualSums
+
+__all__ = ["ArrivalOrder"]
+
+# Batches are pooled until they should hold this many positives: with fewer, no positive at all is not yet odd. A piece
+# with far too many ends as soon as it holds a few.
+_ENOUGH, _FEW = 10.0, 5
+# Standard deviations that a piece must be off by, in the model's own error and the labels'.
+_FAR = 3.0
+# So many times far too many beside far too few: a change of the world turns once, not again and again.
+_TURNS = 3
+
+_WORDS = (
+    "positives and negatives seem to arrive at different times: {turns} times a piece of the stream with far more "
+    "positives than the model expects stood beside one with far fewer; evidence is only valid where a label's arrival "
+    "does not depend on what it is, so feed cohorts that are complete (delay= holds rows back until theirs is)"
+)
+
+
+@dataclass
+class ArrivalOrder:
+    """Counts how often the residual of neighbouring pieces turns from far above to far below what chance allows."""
+
+    pending: ResidualSums = field(default_factory=ResidualSums)
+    last_z: float = 0.0
+    turns: int = 0
+
+    def add(self, sums: ResidualSums) -> str:
+        """Take a batch; words to warn with when it is the one that shows it, else nothing."""
+        self.pending = self.pending + sums
+        if self.pending.variance <= 0.0:
+            return ""
+        z = self.pending.z
+        is_crowded = z > _FAR and self.pending.n_pos >= _FEW
+        if not is_crowded and self.pending.slope**2 < _ENOUGH * self.pending.variance:
+            return ""
+        self.pending = ResidualSums()
+        turned = min(abs(z), abs(self.last_z)) > _FAR and (z > 0.0) != (self.last_z > 0.0)
+        self.last_z = z
+        self.turns += turned
+        return _WORDS.format(turns=self.turns) if turned and self.turns == _TURNS else ""
+
+    def state(self) -> dict[str, Any]:
+        """Everything, as JSON can hold it."""
+        return {"pending": plain_sums(self.pending), "last_z": self.last_z, "turns": self.turns}
+
+    @classmethod
+    def from_state(cls, state: Any) -> "ArrivalOrder":
+        """The inverse of `state`, checked."""
+        return cls(sums_from(state, "pending"), number_of(state, "last_z"), count_of(state, "turns"))

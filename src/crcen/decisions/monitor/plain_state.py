@@ -1,0 +1,108 @@
+"""A monitor's state as JSON can hold it, and back, every entry checked: a damaged file ends in one sentence."""
+
+import math
+from dataclasses import asdict, astuple, fields
+from typing import Any, TypeVar
+
+from crcen.exceptions import InvalidInput
+from crcen.theory.residual_test import ResidualSums
+
+__all__ = [
+    "count_of",
+    "from_plain",
+    "item_of",
+    "list_of",
+    "number_of",
+    "numbers_of",
+    "plain",
+    "plain_sums",
+    "short",
+    "sums_from",
+]
+
+Value = TypeVar("Value")
+
+
+def item_of(state: Any, key: str) -> Any:
+    """Read an entry that must be there."""
+    if not isinstance(state, dict) or key not in state:
+        raise InvalidInput(f"the monitor's state must have an entry {key!r}; was the file written by another program?")
+    return state[key]
+
+
+def number_of(state: Any, key: str) -> float:
+    """Read one finite number."""
+    value = item_of(state, key)
+    try:
+        finite = not isinstance(value, bool) and isinstance(value, int | float) and math.isfinite(value)
+    except OverflowError:  # an integer beyond all floats
+        finite = False
+    if not finite:
+        raise InvalidInput(f"the monitor's state must hold a finite number as {key!r}, got {short(value)}")
+    return float(value)
+
+
+def count_of(state: Any, key: str, least: float = 0.0) -> int:
+    """Read a whole number, by default not negative."""
+    value = number_of(state, key)
+    if not least <= value <= 2.0**53 or value != int(value):
+        raise InvalidInput(f"the monitor's state must hold a whole number from {least:g} as {key!r}, got {value:g}")
+    return int(value)
+
+
+def list_of(state: Any, key: str) -> list[Any]:
+    """Read a list."""
+    value = item_of(state, key)
+    if not isinstance(value, list):
+        raise InvalidInput(f"the monitor's state must hold a list as {key!r}, got {type(value).__name__}")
+    return value
+
+
+def numbers_of(state: Any, key: str, count: int) -> list[float]:
+    """Read so many finite numbers."""
+    values = list_of(state, key)
+    if len(values) != count:
+        raise InvalidInput(f"the monitor's state must hold {count} numbers as {key!r}, got {len(values)}")
+    return [number_of({key: value}, key) for value in values]
+
+
+def plain_sums(sums: ResidualSums) -> list[float]:
+    """Sums as a list of numbers."""
+    return list(astuple(sums))
+
+
+def sums_from(state: Any, key: str) -> ResidualSums:
+    """Read the sums stored under a key of a state."""
+    n_rows, n_pos, *rest = values = numbers_of(state, key, len(fields(ResidualSums)))
+    if min(values) < 0.0:
+        raise InvalidInput(
+            f"the monitor's state must hold numbers that are not negative as {key!r}, got {min(values):g}"
+        )
+    return ResidualSums(int(n_rows), int(n_pos), *rest)
+
+
+def plain(value: Any) -> dict[str, Any]:
+    """A reading or an alarm as JSON can hold it; null stands for NaN."""
+    return {k: None if isinstance(v, float) and not math.isfinite(v) else v for k, v in asdict(value).items()}
+
+
+def from_plain(kind: type[Value], stored: Any) -> Value:
+    """The inverse of `plain`, checked."""
+    values: dict[str, Any] = {}
+    for field in fields(kind):  # type: ignore[arg-type]
+        value = item_of(stored, field.name)
+        if field.type is float:
+            values[field.name] = math.nan if value is None else number_of(stored, field.name)
+        elif field.type is int:
+            values[field.name] = count_of(stored, field.name)
+        elif value is None or isinstance(value, str):
+            values[field.name] = value
+        else:
+            raise InvalidInput(f"the monitor's state must hold text or null as {field.name!r}, got {short(value)}")
+    return kind(**values)
+
+
+def short(value: Any) -> str:
+    """A value as a sentence can hold it."""
+    shown = repr(value) if not isinstance(value, int) or abs(value) < 10**15 else "a number of many digits"
+    return shown if len(shown) <= 60 else f"{shown[:57]}..."
