@@ -1,7 +1,7 @@
 """The key equation on any rows: (1 − mean_pos) / mean_neg = 1/α, how far off it is, and whether that is chance."""
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -15,7 +15,9 @@ from crcen.theory.residual_test import residual_variance, z_test
 from crcen.theory.rows import check_binary_target, check_probabilities, check_row_weights, class_totals
 from crcen.theory.weighting import Alpha, Budget, ClassWeighting, CostRatio, Lam, WeightingLike, resolve
 
-__all__ = ["KeyEquation", "key_equation", "key_equation_of_logits", "key_equation_of_moments"]
+__all__ = ["KeyEquation", "key_equation", "key_equation_of_logits", "key_equation_of_moments", "without_test"]
+
+_OUT_OF_FOLD = "folds share their training rows, so errors cancel out of fold; test on rows that no fold has seen"
 
 
 @dataclass(frozen=True)
@@ -240,3 +242,8 @@ def key_equation_of_moments(
         p_value=p_value,
         z_reason=z_reason,
     )
+
+
+def without_test(equation: KeyEquation, reason: str = _OUT_OF_FOLD) -> KeyEquation:
+    """The same equation without Z and p-value, for rows on which they have no law that is known."""
+    return replace(equation, z=math.nan, p_value=math.nan, z_reason=reason)

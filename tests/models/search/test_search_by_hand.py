@@ -252,8 +252,11 @@ class TestOutOfFold:
         weights = np.random.default_rng(2).exponential(size=len(y))
         clf = CRCENClassifierCV(Budget(3), balance=True, **FIXED, **QUICK).fit(X, y, sample_weight=weights)
         expected = key_equation(y, expit(clf.oof_decision_function_), clf.weighting_, weights)
-        for name in ("lhs", "rhs", "residual", "imbalance", "mean_pos", "mean_neg", "z", "p_value"):
+        for name in ("lhs", "rhs", "residual", "imbalance", "mean_pos", "mean_neg"):
             assert getattr(clf.oof_key_equation_, name) == pytest.approx(getattr(expected, name), rel=1e-9)
+        # Folds share their rows, so that Z has no law there.
+        assert np.isnan([clf.oof_key_equation_.z, clf.oof_key_equation_.p_value]).all()
+        assert "no fold has seen" in clf.oof_key_equation_.z_reason
         assert clf.oof_key_equation_.residual > 1e-6
 
     def test_rows_in_no_test_fold_are_nan(self, data, owned_by):

@@ -28,7 +28,7 @@ from crcen.models.validation import (
     check_rows,
     check_weights,
 )
-from crcen.theory.key_equation import key_equation_of_logits
+from crcen.theory.key_equation import key_equation_of_logits, without_test
 from crcen.theory.weighting import ClassWeighting
 from crcen.training.balance import solve_shifts
 from crcen.training.engines import ENGINES, Engine, trainer_on
@@ -96,7 +96,8 @@ class CRCENClassifierCV(CRCENClassifier):
         Out-of-fold `decision_function` of the chosen setting, members averaged and under the probability map; NaN for
         rows in no test fold, and that of the last fold for rows in several.
     oof_key_equation_ : KeyEquation
-        The key equation on out-of-fold rows, before any solve on them: the evidence that the training rows cannot give.
+        The key equation on out-of-fold rows, before any solve on them. It shows overfitting, which training rows hide,
+        not whether probabilities are right in the mean: errors of folds cancel, so it has no Z and no p-value.
     oof_shift_ : float
         What the solve on out-of-fold rows then added to the logit: how far off, in log-odds, the networks were on rows
         they did not see, as far as folds over time agree. 0 without that solve.
@@ -415,9 +416,8 @@ class CRCENClassifierCV(CRCENClassifier):
         self.column_scales_ = self._has_scales(chosen.setting, solver)
         self._store(self._finite(members), rows.X, rows.target, rows.weights)
         seen = np.isfinite(oof)
-        self.oof_key_equation_ = key_equation_of_logits(
-            rows.target[seen], oof[seen], self.weighting_, rows.weights[seen]
-        )
+        equation = key_equation_of_logits(rows.target[seen], oof[seen], self.weighting_, rows.weights[seen])
+        self.oof_key_equation_ = without_test(equation)
         self.oof_shift_ = 0.0
         if self.balance == "oof":
             self.oof_shift_ = self._held_out_shift(oof, seen, rows)
