@@ -35,7 +35,7 @@ def test_options_reach_ray(crcen_command, folder, tmp_path, monkeypatch):
     asked = {}
 
     def fit_ray(source, target, weighting, *, num_workers, storage_path, **settings):
-        asked.update(source=source, num_workers=num_workers, storage_path=storage_path)
+        asked.update(source=source.n_files, num_workers=num_workers, storage_path=storage_path)
         return crcen.fit_stream(source, target, weighting, **settings)
 
     monkeypatch.setattr(large_files, "fit_ray", fit_ray)
@@ -45,8 +45,7 @@ def test_options_reach_ray(crcen_command, folder, tmp_path, monkeypatch):
     )
     assert code == 0
     said = json.loads(printed)
-    files = [str(file) for file in sorted(folder.glob("*.parquet"))]
-    assert asked == {"source": files, "num_workers": 4, "storage_path": "/shared/runs"}
+    assert asked == {"source": 4, "num_workers": 4, "storage_path": "/shared/runs"}
     assert said["positive"] == 0
     assert said["engine"] == "4 workers of Ray"
     assert [column["name"] for column in said["columns"]] == ["a", "b", "c", "w"]

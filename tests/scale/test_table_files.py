@@ -9,7 +9,7 @@ pd = pytest.importorskip("pandas")
 pytest.importorskip("skrub")
 
 import crcen  # noqa: E402
-from crcen.scale import table_columns, table_survey  # noqa: E402
+from crcen.scale import encoded_rows, table_survey  # noqa: E402
 from crcen.scale.table_columns import learn_columns, survey_table  # noqa: E402
 from crcen.scale.table_files import open_files  # noqa: E402
 from crcen.scale.table_survey import TableSurvey  # noqa: E402
@@ -276,21 +276,24 @@ def test_values_beyond_the_bound_are_not_counted(tmp_path, monkeypatch):
     assert word.kind == "category"
 
 
-def test_encoded_rows_are_cut_into_groups_and_files(rows, tmp_path, monkeypatch):
+def test_encoded_rows_are_cut_into_groups_and_files_and_come_back(rows, tmp_path, monkeypatch):
     import pyarrow.parquet as pq
 
-    monkeypatch.setattr(table_columns, "_GROUP_ROWS", 128)
-    monkeypatch.setattr(table_columns, "_FILE_GROUPS", 2)
-    rows[["amount", "country", "label"]].to_csv(tmp_path / "rows.csv", index=False)
-    files = open_files(tmp_path / "rows.csv", "label")
+    monkeypatch.setattr(encoded_rows, "_GROUP_ROWS", 128)
+    monkeypatch.setattr(encoded_rows, "_FILE_GROUPS", 2)
     monkeypatch.setattr("crcen.scale.table_files._TEXT_ROWS", 100)
-    learned = learn_columns(surveyed(tmp_path / "rows.csv"))
+    rows.drop(columns=["note", "when"]).to_csv(tmp_path / "rows.csv", index=False)
+    files = open_files(tmp_path / "rows.csv", "label")
+    columns = learn_columns(surveyed(tmp_path / "rows.csv")).used
     folder = tmp_path / "out"
     folder.mkdir()
-    table_columns.write_encoded(files, learned, "label", {"ok": 0, "fraud": 1}, folder)
+    encoded_rows.write_encoded(files, columns, "label", {"ok": 0, "fraud": 1}, folder)
     written = sorted(folder.iterdir())
     assert len(written) > 1
     assert all(pq.ParquetFile(file).num_row_groups <= 2 for file in written)
-    found = np.concatenate([pq.read_table(file).to_pandas().to_numpy() for file in written])
-    expected = [column.encode(rows[column.name].astype(object)).values for column in learned.used]
-    np.testing.assert_array_equal(found, np.column_stack([*expected, rows["label"] == "fraud"]))
+    source = encoded_rows.EncodedRows(folder, columns)
+    chunks = [chunk for block in source.blocks(300) for chunk in block]
+    expected = np.column_stack([column.encode(rows[column.name]).values for column in columns])
+    np.testing.assert_array_equal(np.concatenate([chunk.X for chunk in chunks]), expected)
+    np.testing.assert_array_equal(np.concatenate([chunk.labels for chunk in chunks]), rows["label"] == "fraud")
+    assert len(source.names) == expected.shape[1]

@@ -19,8 +19,6 @@ from crcen.scale.chunks import Chunk, Stretch, plan_blocks, reading_order
 
 __all__ = ["ArrowSource", "parquet_files"]
 
-# Rows decoded at a time.
-_DECODED_ROWS = 8192
 _STREAM_BYTES = 2**16
 # Pieces that are open at a time: at most so many, and not more than fit. An open one holds about two pages a column, of
 # a megabyte each unless the piece is small.
@@ -81,6 +79,8 @@ class ArrowSource:
     only_numbers
         Refuse other features than numbers, which chunks cannot hold; `record_batches` can.
     """
+
+    _batch_rows = 8192  # decoded at a time
 
     def __init__(
         self,
@@ -267,7 +267,7 @@ class ArrowSource:
         columns = [*self._features, self._target, *([self._weight] if self._weight else [])]
         with _naming(file.name):
             _check_file(file)
-            yield from _record_batches(piece.fragment, columns, self._schema)
+            yield from _record_batches(piece.fragment, columns, self._schema, self._batch_rows)
 
     def _file_chunks(self, number: int) -> Iterator[Chunk]:
         for piece in self._pieces:
@@ -328,8 +328,8 @@ class ArrowSource:
         return Chunk(X, labels_of(batch.column(self._target), self._target, name), weight, name)
 
 
-def _record_batches(fragment: Any, columns: list[str], schema: Any) -> Iterator[Any]:
-    """Rows of a fragment, some thousand at a time.
+def _record_batches(fragment: Any, columns: list[str], schema: Any, n_rows: int) -> Iterator[Any]:
+    """Rows of a fragment, at most so many at a time.
 
     A scan of Arrow's datasets decodes a whole row group before it gives its first row; the Parquet reader does not. The
     scan is for other formats and for columns that are names of folders.
@@ -340,9 +340,9 @@ def _record_batches(fragment: Any, columns: list[str], schema: Any) -> Iterator[
         how = {"metadata": fragment.metadata, "buffer_size": _STREAM_BYTES, "page_checksum_verification": True}
         with pq.ParquetFile(fragment.path, filesystem=fragment.filesystem, pre_buffer=False, **how) as file:
             groups = [group.id for group in fragment.row_groups]
-            yield from file.iter_batches(_DECODED_ROWS, row_groups=groups, columns=columns, use_threads=False)
+            yield from file.iter_batches(n_rows, row_groups=groups, columns=columns, use_threads=False)
     else:
-        options = {"batch_size": _DECODED_ROWS, "batch_readahead": 0, "fragment_readahead": 0, "use_threads": False}
+        options = {"batch_size": n_rows, "batch_readahead": 0, "fragment_readahead": 0, "use_threads": False}
         yield from fragment.to_batches(schema=schema, columns=columns, **options)
 
 

@@ -18,9 +18,11 @@ from crcen._support.whole_files import check_place
 from crcen.exceptions import InvalidInput, InvalidParameter
 from crcen.files.saving import save
 from crcen.models.classifier import CRCENClassifier
+from crcen.scale.arrow_source import ArrowSource
+from crcen.scale.encoded_rows import EncodedRows, write_encoded
 from crcen.scale.ray.fit import fit_ray
 from crcen.scale.stream import fit_stream
-from crcen.scale.table_columns import ENCODED_TARGET, LearnedColumns, learn_columns, survey_table, write_encoded
+from crcen.scale.table_columns import LearnedColumns, learn_columns, survey_table
 from crcen.scale.table_files import TableFiles, open_files
 from crcen.scale.table_survey import TableSurvey
 from crcen.tables.classifier import TableClassifier
@@ -188,13 +190,13 @@ def fit_files(
         "verbose": verbose,
         **parameters,
     }
-    with _rows(files, learned, survey, labels, data, storage, verbose) as (source, column, features):
+    with _rows(files, learned, survey, labels, data, storage, verbose) as source:
         if engine == "ray":
             settings |= {"num_workers": workers, "storage_path": storage}
-            network = fit_ray(source, column, weighting, features=features, **settings)
+            network = fit_ray(source, target, weighting, **settings)
         else:
             checkpoint = None if storage is None else Path(storage) / "stream.checkpoint"
-            network = fit_stream(source, column, weighting, features=features, checkpoint=checkpoint, **settings)
+            network = fit_stream(source, target, weighting, checkpoint=checkpoint, **settings)
     how = {"drop": tuple(drop), "keep": tuple(keep), "categorical": tuple(categorical), "random_state": random_state}
     model = _table_model(network, files, learned, dropped, target, how)
     seconds = time.perf_counter() - start
@@ -256,13 +258,14 @@ def _rows(
     data: str | Path,
     storage: str | Path | None,
     verbose: int,
-) -> Iterator[tuple[Any, str, list[str]]]:
+) -> Iterator[ArrowSource]:
     """What to stream: the files themselves where all is numbers, or the encoded rows in a scratch folder."""
     names = [column.name for column in learned.used]
     is_plain = all(isinstance(one, NumberColumn | BooleanColumn) and not one.has_missing for one in learned.used)
     are_labels = all(cell == label for cell, label in labels.items())
     if files.are_numbers(names) and is_plain and are_labels and not survey.n_unlabelled:
-        yield [files.name(number) for number in range(files.n_files)], survey.target, names
+        paths = [files.name(number) for number in range(files.n_files)]
+        yield ArrowSource(paths, survey.target, features=names)
         return
     if storage is not None and "://" in str(storage):
         raise InvalidParameter(
@@ -277,8 +280,8 @@ def _rows(
         folder.mkdir(parents=True)
     try:
         with progress_bar("encoding the rows", visible=bool(verbose)) as show:
-            write_encoded(files, learned, survey.target, labels, folder, show)
-        yield folder, ENCODED_TARGET, [str(j) for j in range(learned.width)]
+            write_encoded(files, learned.used, survey.target, labels, folder, show)
+        yield EncodedRows(folder, learned.used)
     finally:
         shutil.rmtree(folder, ignore_errors=True)
 

@@ -53,6 +53,8 @@ def open_source(
     skip_bad_files: bool = False,
 ) -> RowSource:
     """Rows from whatever was given."""
+    if isinstance(source, ArrowSource):
+        return source
     is_paths = isinstance(source, str | Path) or (
         isinstance(source, list | tuple) and bool(source) and all(isinstance(one, str | Path) for one in source)
     )

@@ -1,29 +1,20 @@
-"""Columns of a mixed table larger than memory: learned from its survey, and written as numbers that can be streamed."""
+"""Columns of a mixed table larger than memory, learned from its survey."""
 
-import shutil
-from collections.abc import Callable, Collection, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field, replace
-from pathlib import Path
 from typing import Any
 
-import numpy as np
-from numpy.typing import NDArray
-
-from crcen.exceptions import DataUnavailable, InvalidInput
+from crcen.exceptions import InvalidInput
 from crcen.scale.table_files import TableFiles
 from crcen.scale.table_survey import ColumnFacts, TableSurvey
 from crcen.tables.column_kinds import DroppedColumn, category_column, learn_column
 from crcen.tables.columns import CategoryColumn, Column, NumberColumn, as_text
 
-__all__ = ["ENCODED_TARGET", "LearnedColumns", "learn_columns", "survey_table", "write_encoded"]
+__all__ = ["LearnedColumns", "learn_columns", "survey_table"]
 
 # pandas is optional, and no type checker sees it.
 Series = Any
 
-ENCODED_TARGET = "target"
-# Rows of a written row group: at most so many, and so many bytes. Several files give the readers of a cluster work.
-_GROUP_ROWS, _GROUP_BYTES, _FILE_GROUPS = 65_536, 2**26, 16
 # Rows on which the words of a text column are learned.
 _TEXT_ROWS = 8192
 # Fewer rows tell nothing about whether a column numbers them.
@@ -37,11 +28,6 @@ class LearnedColumns:
     used: list[Column] = field(default_factory=list)
     dropped: list[DroppedColumn] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
-
-    @property
-    def width(self) -> int:
-        """Encoded columns."""
-        return sum(len(column.encoded_names) for column in self.used)
 
 
 def survey_table(
@@ -159,96 +145,3 @@ def _set_right(column: Column, facts: ColumnFacts, notes: list[str]) -> Column:
         notes.append(f"{facts.n_others:,} cells of {column.name} are no numbers and were taken as missing")
         has_missing = True
     return replace(column, has_missing=has_missing)  # type: ignore[type-var]
-
-
-def write_encoded(
-    files: TableFiles,
-    learned: LearnedColumns,
-    target: str,
-    labels: Mapping[Any, Any],
-    folder: Path,
-    show: Callable[[float], None] = lambda share: None,
-) -> None:
-    """Write all rows with a label as numbers: Parquet files with a column for each encoded one, and the label.
-
-    Parameters
-    ----------
-    files, target
-        The table.
-    learned
-        Its columns.
-    labels
-        What a cell of the target stands for.
-    folder
-        Where to write, empty before.
-    show
-        Takes the share of rows that are written.
-    """
-    import pyarrow as pa
-
-    width = learned.width
-    group = max(1, min(_GROUP_ROWS, _GROUP_BYTES // (8 * (width + 1))))
-    schema = pa.schema([(str(j), pa.float64()) for j in range(width)])
-    names = [*(column.name for column in learned.used), target]
-    n_rows = 0
-    with _writer(folder, group) as write:
-        for number in range(files.n_files):
-            for frame in files.frames(number, names):
-                n_rows += len(frame)
-                frame = frame[frame[target].notna()].reset_index(drop=True)
-                if not len(frame):
-                    continue
-                X: NDArray[np.float64] = np.empty((len(frame), width), order="F")
-                at = 0
-                for column in learned.used:
-                    part = column.encode(frame[column.name]).values
-                    X[:, at : at + part.shape[1]] = part
-                    at += part.shape[1]
-                y = pa.array([labels[cell] for cell in frame[target]])
-                rows = pa.Table.from_arrays([pa.array(x) for x in X.T], schema=schema)
-                write(rows.append_column(ENCODED_TARGET, y))
-                show(min(n_rows / files.n_rows, 1.0) if files.n_rows else 0.0)
-
-
-@contextmanager
-def _writer(folder: Path, group: int) -> Iterator[Callable[[Any], None]]:
-    """A function that takes tables of any length and writes row groups of about ``group`` rows into a few files."""
-    import pyarrow as pa
-    import pyarrow.parquet as pq
-
-    waiting: list[Any] = []
-    state: dict[str, Any] = {"file": None, "groups": 0, "files": 0}
-
-    def flush() -> None:
-        if not waiting:
-            return
-        table = pa.concat_tables(waiting)
-        waiting.clear()
-        if state["file"] is None:
-            path = folder / f"rows-{state['files']:05d}.parquet"
-            state.update(file=pq.ParquetWriter(path, table.schema), groups=0, files=state["files"] + 1)
-        state["file"].write_table(table, row_group_size=len(table))
-        state["groups"] += 1
-        if state["groups"] == _FILE_GROUPS:
-            close()
-
-    def close() -> None:
-        if state["file"] is not None:
-            state["file"].close()
-            state["file"] = None
-
-    def write(table: Any) -> None:
-        waiting.append(table)
-        if sum(map(len, waiting)) >= group:
-            flush()
-
-    try:
-        yield write
-        flush()
-        close()
-    except OSError as error:
-        free = shutil.disk_usage(folder).free / 1e6
-        raise DataUnavailable(
-            f"the encoded rows cannot be written to {folder}, which has {free:,.0f} MB left: "
-            f"{error.strerror or error}; use a larger disk (TMPDIR, or storage)."
-        ) from error

@@ -108,7 +108,9 @@ def fit_ray(
     if not (isinstance(worker_timeout, numbers.Real) and worker_timeout > 0):
         raise InvalidParameter(f"worker_timeout must be a number of seconds above 0: got {worker_timeout!r}.")
     need("ray.train.torch", "ray")
-    files = ArrowSource(source, target, sample_weight, features, skip_bad_files=skip_bad_files)
+    files = source
+    if not isinstance(files, ArrowSource):
+        files = ArrowSource(source, target, sample_weight, features, skip_bad_files=skip_bad_files)
     seeded = int(model.random_state) if isinstance(model.random_state, numbers.Integral) else None
     name = fingerprint_of(model, files.fingerprint, buffer_rows, num_workers, seeded)
     with connected(num_workers * cpus_per_worker) as ray, _storage(storage_path) as storage:

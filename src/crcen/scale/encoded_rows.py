@@ -1,0 +1,163 @@
+"""Rows of a mixed table as numbers in a scratch folder, where they can be streamed as often as training wants."""
+
+import shutil
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from crcen.exceptions import DataUnavailable
+from crcen.scale.arrow_columns import labels_of, numbers_of
+from crcen.scale.arrow_source import ArrowSource
+from crcen.scale.chunks import Chunk
+from crcen.scale.table_files import TableFiles
+from crcen.tables.columns import CategoryColumn, Column
+
+__all__ = ["EncodedRows", "write_encoded"]
+
+Array = NDArray[np.float64]
+
+_TARGET = "target"
+# Rows of a row group, at most, and row groups of a file: several files give the readers of a cluster work.
+_GROUP_ROWS, _FILE_GROUPS = 65_536, 16
+# Decoded at a time: few rows where they are wide.
+_BATCH_BYTES = 2**21
+
+
+def _widths(columns: Sequence[Column]) -> list[int]:
+    """How many encoded columns each stored one stands for: categories are stored as codes, all others as they are."""
+    found = []
+    for column in columns:
+        width = len(column.encoded_names)
+        found += [width] if isinstance(column, CategoryColumn) else [1] * width
+    return found
+
+
+class EncodedRows(ArrowSource):
+    """What `write_encoded` wrote, as the network sees it.
+
+    Parameters
+    ----------
+    folder
+        Where it was written.
+    columns
+        How the table is encoded.
+    """
+
+    def __init__(self, folder: Path, columns: Sequence[Column]) -> None:
+        self._widths = tuple(_widths(columns))
+        self._batch_rows = max(256, min(type(self)._batch_rows, _BATCH_BYTES // (8 * sum(self._widths))))
+        super().__init__(folder, _TARGET, features=[str(j) for j in range(len(self._widths))])
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """Names of the encoded columns."""
+        return tuple(str(j) for j in range(sum(self._widths)))
+
+    def _chunk(self, batch: Any, name: str) -> Chunk:
+        X = np.zeros((batch.num_rows, sum(self._widths)), order="F")
+        at = 0
+        for stored, width in zip(self._features, self._widths, strict=True):
+            values = numbers_of(batch.column(stored))
+            if width == 1:
+                X[:, at] = values
+            else:
+                rows = np.flatnonzero(values >= 0)
+                X[rows, at + values[rows]] = 1.0
+            at += width
+        return Chunk(X, labels_of(batch.column(_TARGET), _TARGET, name), np.ones(batch.num_rows), name)
+
+
+def write_encoded(
+    files: TableFiles,
+    columns: Sequence[Column],
+    target: str,
+    labels: Mapping[Any, Any],
+    folder: Path,
+    show: Callable[[float], None] = lambda share: None,
+) -> None:
+    """Write all rows with a label as Parquet files of numbers, and the label.
+
+    Parameters
+    ----------
+    files, target
+        The table.
+    columns
+        How it is encoded.
+    labels
+        What a cell of the target stands for.
+    folder
+        Where to write, empty before.
+    show
+        Takes the share of rows that are written.
+    """
+    import pyarrow as pa
+
+    names = [*(column.name for column in columns), target]
+    n_rows = 0
+    with _writer(folder) as write:
+        for number in range(files.n_files):
+            for frame in files.frames(number, names):
+                n_rows += len(frame)
+                frame = frame[frame[target].notna()].reset_index(drop=True)
+                if len(frame):
+                    stored = [part for column in columns for part in _stored(column, frame[column.name])]
+                    y = pa.array([labels[cell] for cell in frame[target]])
+                    write(pa.table({**{str(j): part for j, part in enumerate(stored)}, _TARGET: y}))
+                show(min(n_rows / files.n_rows, 1.0) if files.n_rows else 0.0)
+
+
+def _stored(column: Column, cells: Any) -> list[NDArray[Any]]:
+    """A column's encoded rows as they are stored."""
+    values = column.encode(cells).values
+    if not isinstance(column, CategoryColumn) or values.shape[1] == 1:
+        return list(np.ascontiguousarray(values.T))
+    # At most one of a category's columns is 1.
+    return [np.where(values.any(axis=1), values.argmax(axis=1), -1).astype(np.int32)]
+
+
+@contextmanager
+def _writer(folder: Path) -> Iterator[Callable[[Any], None]]:
+    """A function that takes tables of any length and writes row groups into a few files."""
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    waiting: list[Any] = []
+    state: dict[str, Any] = {"file": None, "groups": 0, "files": 0}
+
+    def flush() -> None:
+        if not waiting:
+            return
+        table = pa.concat_tables(waiting)
+        waiting.clear()
+        if state["file"] is None:
+            path = folder / f"rows-{state['files']:05d}.parquet"
+            state.update(file=pq.ParquetWriter(path, table.schema), groups=0, files=state["files"] + 1)
+        state["file"].write_table(table, row_group_size=len(table))
+        state["groups"] += 1
+        if state["groups"] == _FILE_GROUPS:
+            close()
+
+    def close() -> None:
+        if state["file"] is not None:
+            state["file"].close()
+            state["file"] = None
+
+    def write(table: Any) -> None:
+        waiting.append(table)
+        if sum(map(len, waiting)) >= _GROUP_ROWS:
+            flush()
+
+    try:
+        yield write
+        flush()
+        close()
+    except OSError as error:
+        free = shutil.disk_usage(folder).free / 1e6
+        raise DataUnavailable(
+            f"the encoded rows cannot be written to {folder}, which has {free:,.0f} MB left: "
+            f"{error.strerror or error}; use a larger disk (TMPDIR, or storage)."
+        ) from error
