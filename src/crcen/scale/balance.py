@@ -6,6 +6,7 @@ with sample weights). Each step of the solve reads that file and comes to four s
 
 import math
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from pathlib import Path
 from typing import Any, BinaryIO
 
@@ -14,7 +15,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from crcen.exceptions import InvalidInput
+from crcen.exceptions import DataUnavailable, InvalidInput
 from crcen.scale.statistics import ColumnMoments
 from crcen.theory.decision import posterior, sigmoid
 from crcen.theory.key_equation import KeyEquation, key_equation_of_moments
@@ -64,13 +65,29 @@ class LogitFile:
             mine = (y == label) & (weight > 0)
             if mine.any():
                 table = np.column_stack([logits[mine], weight[mine]])
-                table[:, : self._columns].tofile(self._files[label])
+                self._write(label, table[:, : self._columns])
                 self.low, self.high = min(self.low, table[:, 0].min()), max(self.high, table[:, 0].max())
                 self.totals[label] += float(table[:, 1].sum())
 
+    def _write(self, label: bool, table: Array) -> None:
+        try:
+            self._files[label].write(np.ascontiguousarray(table).tobytes())
+        except OSError as error:
+            raise self._refusal(error) from error
+
+    def _refusal(self, error: OSError) -> DataUnavailable:
+        folder = self._paths[True].parent
+        return DataUnavailable(
+            f"the logits, {8 * self._columns} bytes a row, cannot be kept in {folder}: {error.strerror or error}; make "
+            f"room, or name a larger disk by TMPDIR."
+        )
+
     def chunks(self, label: bool) -> Iterator[tuple[Array, Array]]:
         """Logits and weights of a class."""
-        self._files[label].flush()
+        try:
+            self._files[label].flush()
+        except OSError as error:
+            raise self._refusal(error) from error
         with self._paths[label].open("rb") as file:
             while (values := np.fromfile(file, count=self._columns * _ROWS_AT_ONCE)).size:
                 table = values.reshape(-1, self._columns)
@@ -82,7 +99,8 @@ class LogitFile:
 
     def __exit__(self, *error: Any) -> None:
         for label, file in self._files.items():
-            file.close()
+            with suppress(OSError):  # of a full disk: what could not be written is not wanted any more
+                file.close()
             self._paths[label].unlink(missing_ok=True)
 
 

@@ -1,7 +1,14 @@
 """A streamed fit on disk, whole or not at all, so that it can go on after any interruption."""
 
+import hashlib
 import json
+import os
+import secrets
+import struct
+import warnings
 import zipfile
+import zlib
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -13,6 +20,12 @@ from crcen._support.whole_files import whole_file
 from crcen.exceptions import DataUnavailable
 
 __all__ = ["Progress", "read_checkpoint", "write_checkpoint"]
+
+# What reading a file that is empty, cut short, altered or no checkpoint ends in.
+_DAMAGE = (
+    *(OSError, EOFError, ValueError, LookupError, TypeError, AttributeError, NotImplementedError, RuntimeError),
+    *(MemoryError, struct.error, zlib.error, zipfile.BadZipFile),
+)
 
 
 @dataclass
@@ -47,23 +60,77 @@ class Progress:
 
 
 def write_checkpoint(path: Path, progress: Progress) -> None:
-    """Replace the file at once, after the new one is safely on disk."""
+    """Replace the file at once, after the new one is safely on disk; the one before it is kept beside it.
+
+    Raises
+    ------
+    DataUnavailable
+        If the disk is full, say: the checkpoints that are there stay as they are.
+    """
     about = {name: value for name, value in vars(progress).items() if name != "arrays"}
+    about["digest"] = _digest(progress.arrays)
     header = np.frombuffer(json.dumps(about).encode(), dtype=np.uint8)
-    path.parent.mkdir(parents=True, exist_ok=True)
-    with whole_file(path) as file:
-        np.savez(file, allow_pickle=False, header=header, **progress.arrays)
+    try:
+        with whole_file(path) as file:
+            np.savez(file, allow_pickle=False, header=header, **progress.arrays)
+            file.flush()
+            _keep_previous(path)
+    except DataUnavailable as error:
+        kept = "the last whole checkpoint is kept, make room and start again from it"
+        raise DataUnavailable(f"{str(error).rstrip('.')}; {kept}.") from error
+
+
+def _digest(arrays: dict[str, NDArray[Any]]) -> str:
+    """Of names and content: the file's own sums do not cover the names."""
+    found = hashlib.sha256()
+    for name, array in sorted(arrays.items()):
+        found.update(repr((name, array.dtype.str, array.shape)).encode() + array.tobytes())
+    return found.hexdigest()
+
+
+def _previous(path: Path) -> Path:
+    return path.with_name(f"{path.name}.previous")
+
+
+def _keep_previous(path: Path) -> None:
+    """Give the file that is about to be replaced a second name, which takes no room."""
+    spare = path.with_name(f".{path.name}.{secrets.token_hex(8)}.part")
+    with suppress(OSError):  # there is none yet, or a file system without links: then there is one checkpoint alone
+        os.link(path, spare)
+        os.replace(spare, _previous(path))
 
 
 def read_checkpoint(path: Path) -> Progress | None:
-    """What was written last, or ``None``; nothing in the file is executed."""
-    if not path.exists():
+    """The last whole one of what was written, or ``None``; nothing in the file is executed.
+
+    Warns
+    -----
+    UserWarning
+        If the last one is damaged and that before it is taken.
+    """
+    damage: Exception | None = None
+    for place in (path, _previous(path)):
+        if not place.exists():
+            continue
+        try:
+            found = _read(place)
+        except _DAMAGE as error:
+            damage = damage or error
+            continue
+        if damage is not None:
+            warnings.warn(f"{path} is damaged; going on from the checkpoint before it.", UserWarning, stacklevel=3)
+        return found
+    if damage is None:
         return None
-    try:
-        with path.open("rb") as file, np.load(file, allow_pickle=False) as found:
-            arrays = {name: found[name] for name in found.files}
-        return Progress(**json.loads(arrays.pop("header").tobytes()), arrays=arrays)
-    except (OSError, ValueError, KeyError, TypeError, zipfile.BadZipFile) as error:
-        raise DataUnavailable(
-            f"{path} is no checkpoint of a streamed fit, or damaged: remove it to start anew."
-        ) from error
+    raise DataUnavailable(
+        f"{path} is no checkpoint of a streamed fit, or damaged: remove it to start anew."
+    ) from damage
+
+
+def _read(path: Path) -> Progress:
+    with path.open("rb") as file, np.load(file, allow_pickle=False) as found:
+        arrays = {name: found[name] for name in found.files}
+    about = json.loads(arrays.pop("header").tobytes())
+    if about.pop("digest") != _digest(arrays):
+        raise ValueError("arrays are others than those written")
+    return Progress(**about, arrays=arrays)

@@ -4,7 +4,7 @@ import shutil
 import tempfile
 import time
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -13,9 +13,10 @@ import numpy as np
 from sklearn.base import clone
 
 from crcen._support.labels import label_key, plain_labels
+from crcen._support.locks import sole_use
 from crcen._support.progress import progress_bar
 from crcen._support.whole_files import check_place
-from crcen.exceptions import InvalidInput, InvalidParameter
+from crcen.exceptions import DataUnavailable, InvalidInput, InvalidParameter
 from crcen.files.saving import save
 from crcen.models.classifier import CRCENClassifier
 from crcen.scale.arrow_source import ArrowSource
@@ -190,7 +191,7 @@ def fit_files(
         "verbose": verbose,
         **parameters,
     }
-    with _rows(files, learned, survey, labels, data, storage, verbose) as source:
+    with _alone(storage), _rows(files, learned, survey, labels, storage, verbose) as source:
         if engine == "ray":
             settings |= {"num_workers": workers, "storage_path": storage}
             network = fit_ray(source, target, weighting, **settings)
@@ -249,13 +250,23 @@ def _positive(positive: Any, labels: Mapping[Any, Any], target: str) -> Any:
     return found[0]
 
 
+def _alone(storage: str | Path | None) -> AbstractContextManager[None]:
+    """Keep other fits from the same folder, where that can be told: not at an address."""
+    if storage is None or "://" in str(storage):
+        return nullcontext()
+    try:
+        Path(storage).mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise DataUnavailable(f"nothing can be kept in {storage}: {error.strerror}.") from error
+    return sole_use(storage, instead="give another storage folder")
+
+
 @contextmanager
 def _rows(
     files: TableFiles,
     learned: LearnedColumns,
     survey: TableSurvey,
     labels: Mapping[Any, Any],
-    data: str | Path,
     storage: str | Path | None,
     verbose: int,
 ) -> Iterator[ArrowSource]:

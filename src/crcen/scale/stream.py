@@ -13,8 +13,10 @@ from typing import Any
 import numpy as np
 import torch
 
+from crcen._support.locks import sole_use
 from crcen._support.progress import progress_bar
-from crcen.exceptions import InvalidParameter, TrainingFailed
+from crcen._support.whole_files import check_place
+from crcen.exceptions import DataUnavailable, InvalidParameter, TrainingFailed
 from crcen.models.classifier import CRCENClassifier
 from crcen.scale.checkpoint import Progress, read_checkpoint, write_checkpoint
 from crcen.scale.chunks import Chunk
@@ -81,7 +83,8 @@ def fit_stream(
         Columns to learn from; all others by default.
     checkpoint : path, optional
         A file that is rewritten every ``checkpoint_rows`` rows. If it is there already, training goes on from it, and
-        ends as if it had never stopped; a checkpoint of other data or settings is refused.
+        ends as if it had never stopped; a checkpoint of other data or settings is refused, and so is one that another
+        fit is using. The one before it is kept beside it as ``.previous``, and taken where the last is damaged.
     checkpoint_rows : int, default=1000000
         Rows between two checkpoints.
     buffer_rows : int, optional
@@ -125,6 +128,27 @@ def fit_stream(
     model = streamed_model(weighting, epochs, parameters, checkpoint_rows=checkpoint_rows, buffer_rows=buffer_rows)
     rows = open_source(source, target, sample_weight, features, skip_bad_files=skip_bad_files)
     path = Path(checkpoint) if checkpoint is not None else None
+    terms = (parameters, checkpoint_rows, buffer_rows)
+    if path is None:
+        return _fitted(model, rows, None, *terms)
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise DataUnavailable(f"no checkpoint can be kept at {path}: {error.strerror}.") from error
+    check_place(path)
+    with sole_use(path, instead="give another checkpoint"):
+        return _fitted(model, rows, path, *terms)
+
+
+def _fitted(
+    model: CRCENClassifier,
+    rows: RowSource,
+    path: Path | None,
+    parameters: dict[str, Any],
+    checkpoint_rows: int,
+    buffer_rows: int | None,
+) -> CRCENClassifier:
+    """Survey, train from wherever the checkpoint at ``path`` stands, and solve for the balance."""
     saved = read_checkpoint(path) if path is not None else None
     is_seeded = isinstance(model.random_state, numbers.Integral)
     seed = model._base_seed() if saved is None or is_seeded else saved.seed
@@ -163,7 +187,10 @@ def _scratch_folder(checkpoint: Path | None) -> Iterator[Path]:
         return
     beside = checkpoint.with_name(f"{checkpoint.name}.logits")
     shutil.rmtree(beside, ignore_errors=True)
-    beside.mkdir()
+    try:
+        beside.mkdir()
+    except OSError as error:
+        raise DataUnavailable(f"the logits cannot be kept in {beside}: {error.strerror}; make room.") from error
     try:
         yield beside
     finally:

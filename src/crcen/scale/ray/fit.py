@@ -10,7 +10,8 @@ from pathlib import Path
 from typing import Any
 
 from crcen._support.extras import need
-from crcen.exceptions import CrcenError, InvalidParameter, TrainingFailed
+from crcen._support.locks import sole_use
+from crcen.exceptions import CrcenError, DataUnavailable, InvalidParameter, TrainingFailed
 from crcen.models.classifier import CRCENClassifier
 from crcen.scale.arrow_source import ArrowSource
 from crcen.scale.chunks import reading_order
@@ -108,12 +109,15 @@ def fit_ray(
     if not (isinstance(worker_timeout, numbers.Real) and worker_timeout > 0):
         raise InvalidParameter(f"worker_timeout must be a number of seconds above 0: got {worker_timeout!r}.")
     need("ray.train.torch", "ray")
-    files = source
-    if not isinstance(files, ArrowSource):
-        files = ArrowSource(source, target, sample_weight, features, skip_bad_files=skip_bad_files)
+    is_open = hasattr(source, "record_batches")
+    files = source if is_open else ArrowSource(source, target, sample_weight, features, skip_bad_files=skip_bad_files)
     seeded = int(model.random_state) if isinstance(model.random_state, numbers.Integral) else None
     name = fingerprint_of(model, files.fingerprint, buffer_rows, num_workers, seeded)
-    with connected(num_workers * cpus_per_worker) as ray, _storage(storage_path) as storage:
+    with (
+        connected(num_workers * cpus_per_worker) as ray,
+        _storage(storage_path) as storage,
+        _alone(storage, f"crcen-{name[:16]}.fit"),
+    ):
         check_room(ray, num_workers, cpus_per_worker, use_gpu=use_gpu)
         n_machines = sum(node["Alive"] for node in ray.nodes())
         if storage_path is None and n_machines > 1:
@@ -145,6 +149,17 @@ def _storage(path: str | Path | None) -> AbstractContextManager[str]:
         return tempfile.TemporaryDirectory(prefix="crcen-ray-", ignore_cleanup_errors=True)
     text = str(path)
     return nullcontext(text if "://" in text else str(Path(text).resolve()))
+
+
+def _alone(storage: str, name: str) -> AbstractContextManager[None]:
+    """Keep other fits from the same checkpoints, where that can be told: in a folder, not at an address."""
+    if "://" in storage:
+        return nullcontext()
+    try:
+        Path(storage).mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise DataUnavailable(f"no checkpoint can be kept in {storage}: {error.strerror}.") from error
+    return sole_use(Path(storage) / name, instead="give another storage_path")
 
 
 def _survey(ray: Any, files: ArrowSource, model: CRCENClassifier, seed: int) -> StreamStatistics:
