@@ -1,17 +1,15 @@
 """Columns of Arrow tables: what they hold, which of them no person wrote, and their values as NumPy arrays."""
 
 import json
-import re
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from crcen.exceptions import InvalidInput
+from crcen.tables.identifiers import is_nameless_index
 
 __all__ = ["index_columns", "kind_of", "labels_of", "numbers_of"]
-
-_NAMELESS_INDEX = re.compile(r"__index_level_\d+__")
 
 
 def index_columns(schema: Any) -> list[str]:
@@ -25,7 +23,7 @@ def index_columns(schema: Any) -> list[str]:
     except (ValueError, AttributeError):  # metadata of somebody else
         listed = []
     named = {name for name in listed if isinstance(name, str)}
-    return [name for name in schema.names if name in named or _NAMELESS_INDEX.fullmatch(name)]
+    return [name for name in schema.names if name in named or is_nameless_index(name)]
 
 
 def kind_of(arrow_type: Any) -> str:

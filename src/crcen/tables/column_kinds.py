@@ -1,6 +1,5 @@
 """What a column of a mixed table holds, found out from the training rows: its kind, or why it is left out."""
 
-import re
 from dataclasses import dataclass
 from typing import Any
 
@@ -21,6 +20,7 @@ from crcen.tables.columns import (
     as_text,
     is_text,
 )
+from crcen.tables.identifiers import is_nameless_index, why_codes, why_numbering
 from crcen.tables.number_notation import PLAIN, NumberReading, read_numbers
 
 __all__ = ["DroppedColumn", "category_column", "learn_column"]
@@ -35,9 +35,6 @@ FEWEST_ROWS = 5
 TEXT_COMPONENTS = 30
 # Fewer rows tell nothing about whether a column numbers them.
 _FEWEST_FOR_IDS = 20
-_ID_NAME = re.compile(r"(^|[^a-z])(id|ids|uid|uuid|guid|key|hash|index|rownum|serial)$")
-# Of its cells, for a column that is nearly one of numbers.
-_MOSTLY = 0.8
 _WORDS = [{"true", "false"}, {"yes", "no"}, {"t", "f"}, {"y", "n"}]
 
 
@@ -162,15 +159,15 @@ def _written_number(name: str, series: Series, reading: NumberReading) -> Column
 
 def _why_no_number(name: str, series: Series, reading: NumberReading, taken_for: str) -> str:
     """A note on a column that is nearly one of numbers; empty where it is not."""
+    if not reading.is_amount:
+        return ""
     taken = f"{name} was taken as {taken_for} although"
     if reading.units:
         return f"{taken} its cells begin or end in numbers: their units differ ({', '.join(reading.units)})"
-    if reading.share > _MOSTLY and reading.n_odd:
-        return (
-            f"{taken} {reading.share:.0%} of its cells are numbers: {reading.n_odd} are not "
-            f"(first {_cell_at(series, reading.first_odd)})"
-        )
-    return ""
+    return (
+        f"{taken} {reading.share:.0%} of its cells are numbers: {reading.n_odd} are not "
+        f"(first {_cell_at(series, reading.first_odd)})"
+    )
 
 
 def _cell_at(series: Series, position: int | None) -> str:
@@ -187,30 +184,17 @@ def _is_nested(series: Series) -> bool:
 
 def _why_identifier(name: str, series: Series, present: Series, n_values: int, reading: NumberReading | None) -> str:
     """Why a column only names its rows; empty where it says something about them."""
+    if is_nameless_index(name):
+        return "the index of a data frame, which pandas wrote without a name"
     if len(present) < _FEWEST_FOR_IDS:
         return ""
-    words = re.sub(r"(?<=[a-z0-9])(?=[A-Z])", "_", name).lower()
-    share = n_values / len(present)
-    is_named_so = _ID_NAME.search(words) is not None and (share > 0.5 or n_values > MOST_CATEGORIES)
     numbers = as_numbers(series)
     known = numbers[np.isfinite(numbers)]
-    if len(known) < len(present):  # strings
-        is_amount = reading is not None and bool(reading.units or reading.share > _MOSTLY)
-        if is_named_so or (
-            share == 1.0 and not is_amount and not present.str.contains(r"[\s,;]", regex=True).mean() > 0.1
-        ):
-            date_format = _date_format(present)
-            return (
-                "" if date_format else f"an identifier: {n_values} values on {len(present)} rows, none with a meaning"
-            )
-        return ""
-    if not (known == np.round(known)).all():
-        return ""
-    if share == 1.0 and known.max() - known.min() < 1.5 * len(known):
-        return f"numbers the rows: {len(known)} different whole numbers in a row"
-    return (
-        f"an identifier by its name: {n_values} different whole numbers on {len(present)} rows" if is_named_so else ""
-    )
+    if len(known) == len(present):
+        return why_numbering(name, known)
+    is_amount = reading is not None and reading.is_amount
+    reason = why_codes(name, present, n_values, is_amount=is_amount)
+    return "" if reason and _date_format(present) else reason
 
 
 def _date_format(present: Series) -> str | None:

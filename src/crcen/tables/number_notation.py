@@ -44,6 +44,8 @@ _GLANCE, _ENOUGH = 200, 0.5
 # A column may hold so many cells that are no numbers, at least one.
 _MOST_ODD = 0.01
 _FEWEST_ROWS = 20
+# Of its cells, for a column that is nearly one of numbers.
+_MOSTLY = 0.8
 
 
 @dataclass(frozen=True)
@@ -150,7 +152,7 @@ class NumberReading:
     example, mark : str
         A cell that shows the notation best, and one that says that it is missing.
     units : tuple of str
-        Where cells have different units: some of them.
+        Where cells have different units, or only some have one: those units.
     """
 
     notation: Notation
@@ -162,6 +164,12 @@ class NumberReading:
     example: str
     mark: str
     units: tuple[str, ...] = ()
+
+    @property
+    def is_amount(self) -> bool:
+        """Whether the cells are numbers to a person, if of different units or with too many odd ones among them."""
+        are_known = any(unit in "%‰" or _CURRENCY.fullmatch(unit) or unit == "no unit" for unit in self.units)
+        return are_known if self.units else self.share > _MOSTLY
 
     @property
     def is_number(self) -> bool:
@@ -232,7 +240,7 @@ def _different_units(affixes: Counter[str]) -> tuple[str, ...]:
         return tuple(common[:3])
     # Money and percent may go without a sign here and there; 5 and 5 kg may be two things.
     if common and common[0] not in "%‰" and not _CURRENCY.fullmatch(common[0]) and affixes[""] > _MOST_ODD * n_cells:
-        return (common[0], "no unit")
+        return (common[0], "no unit") if len(common[0]) > 1 else (common[0],)  # 4p may be a code
     return ()
 
 
@@ -241,7 +249,8 @@ def _likeliest(cells: list[_Cell | None], counts: Iterable[int], affixes: Counte
 
     ``1,234`` alone is grouped, and so is ``1.234 €``: money has two decimals. ``1,234 %`` is a little more than one.
     """
-    affix = next((unit for unit, _ in affixes.most_common() if unit), "")
+    seldom = _MOST_ODD * affixes.total()
+    affix = next((unit for unit, count in affixes.most_common() if unit and count > seldom), "")
     is_money = bool(affix) and _CURRENCY.fullmatch(affix) is not None
     marks = sorted(_MARKS, key=lambda pair: bool(pair[1])) if affix in ("%", "‰") else _MARKS
     best, best_merit = Notation(), (-1, -1)

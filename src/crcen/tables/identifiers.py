@@ -1,0 +1,138 @@
+"""Which columns only name or number their rows: a model that learns them learns the order of the file."""
+
+import re
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+__all__ = ["is_nameless_index", "why_codes", "why_numbering"]
+
+# pandas is optional, and no type checker sees it.
+Series = Any
+
+Array = NDArray[np.float64]
+
+# What pandas calls the index of a frame in a file: without a name in Parquet, and in CSV.
+_NAMELESS_INDEX = re.compile(r"__index_level_\d+__|Unnamed: 0(\.\d+)*")
+_THINGS = (
+    "account|case|claim|client|customer|device|employee|event|family|household|item|loan|member|message|order|patient|"
+    "person|policy|product|record|respondent|row|sample|session|student|subject|ticket|transaction|user|visit"
+)
+_ID_NAME = re.compile(
+    rf"((^|[^a-z])(id|ids|uid|uuid|guid|key|hash|index|rownum|rownames|serial)|({_THINGS})_?(id|no|nr|num))$"
+)
+# Time goes up along a file and never repeats, and says something about its rows.
+_TIME_NAME = re.compile(
+    r"(^|[^a-z])(ts|t|at|time\w*|date\w*|epoch|unix|year|yr|month|week|day|hour|minute|second|when)s?([^a-z]|$)"
+)
+# So many repetitions are expected by chance among honest values; none has then a probability of 0.001.
+_EXPECTED_TIES = 7.0
+# Row numbers with gaps leave the straight line by at most this share of their range, and a bit for chance.
+_EVEN = 0.05
+# Digits in three or more parts, such as 79:17:2.
+_PARTS = r"\d+(?:[:/#_-]\d+){2,}"
+# Times of day, dates, and measures of two numbers such as 120/80, may differ in every row and mean something.
+_MEASURES = r"\d{1,2}:\d{2}(?::\d{2}(?:\.\d+)?)?|\d{1,4}[-/.]\d{1,2}[-/.]\d{1,4}(?:\D.*)?|\d{1,4}[/x×]\d{1,4}"
+_NEARLY_ALL, _MANY_VALUES = 0.9, 255
+
+
+def is_nameless_index(name: str) -> bool:
+    """Whether a column is the index of a pandas frame, written to a file without a name.
+
+    Parameters
+    ----------
+    name : str
+        The column's name, such as ``__index_level_0__`` in Parquet or ``Unnamed: 0`` in CSV.
+    """
+    return _NAMELESS_INDEX.fullmatch(name) is not None
+
+
+def _words(name: str) -> str:
+    return re.sub(r"(?<=[a-z0-9])(?=[A-Z])", "_", name).lower()
+
+
+def _is_named_so(name: str, n_values: int, n_rows: int) -> bool:
+    return _ID_NAME.search(_words(name)) is not None and (n_values > 0.5 * n_rows or n_values > _MANY_VALUES)
+
+
+def why_numbering(name: str, values: Array) -> str:
+    """Why whole numbers only name or number the rows; empty where they may say something about them.
+
+    Parameters
+    ----------
+    name : str
+        The column's name.
+    values : float64 array of shape (n,)
+        The numbers in the order of the file, missing ones left out.
+
+    Returns
+    -------
+    str
+        A reason, or nothing. Numbers that differ in every row do so by chance where their range is wide. Where chance
+        would have repeated several of them, or where they grow evenly along the file, somebody counted.
+    """
+    n = len(values)
+    if not (values == np.round(values)).all():
+        return ""
+    n_values, spread = len(np.unique(values)), float(values.max() - values.min())
+    if n_values == n:
+        if spread < 1.5 * n:
+            return f"numbers the rows: {n} different whole numbers in a row"
+        if not _is_time(name, values):
+            if n * n / (2.0 * spread) > _EXPECTED_TIES:
+                return f"numbers the rows, with gaps: {n} whole numbers up to {values.max():.0f}, none of them twice"
+            if _grows_evenly(values):
+                return f"numbers the rows, with gaps: {n} whole numbers that grow along the file"
+    if _is_named_so(name, n_values, n):
+        return f"an identifier by its name: {n_values} different whole numbers on {n} rows"
+    return ""
+
+
+def _is_time(name: str, values: Array) -> bool:
+    """By its name, or as seconds or milliseconds since 1970 that lie between 1990 and 2040."""
+    if _TIME_NAME.search(_words(name)):
+        return True
+    first, last = values.min(), values.max()
+    return any(6.3e8 * unit < first and last < 2.21e9 * unit for unit in (1.0, 1e3, 1e6, 1e9))
+
+
+def _grows_evenly(values: Array) -> bool:
+    """Whether numbers go up from row to row, about as far each time; sorted measurements have thin ends."""
+    n = len(values)
+    if not (np.diff(values) > 0).all():
+        return False
+    line = np.linspace(values[0], values[-1], n)
+    return bool(np.abs(values - line).max() < (_EVEN + 1.0 / np.sqrt(n)) * (values[-1] - values[0]))
+
+
+def why_codes(name: str, present: Series, n_values: int, *, is_amount: bool) -> str:
+    """Why strings only name the rows; empty where they may say something about them.
+
+    Parameters
+    ----------
+    name : str
+        The column's name.
+    present : pandas Series of strings
+        The cells that are not missing.
+    n_values : int
+        Different ones.
+    is_amount : bool
+        Whether most are numbers with a sign or unit.
+    """
+    n = len(present)
+    reason = f"an identifier: {n_values} values on {n} rows, none with a meaning"
+    if _is_named_so(name, n_values, n):
+        return reason
+    if is_amount or n_values <= 0.2 * n or _share(present, _MEASURES) >= _NEARLY_ALL:
+        return ""
+    is_code = n_values == n or (n_values >= _NEARLY_ALL * n and _share(present, r".*\d.*") >= _NEARLY_ALL)
+    if is_code and _share(present, r"[^\s,;]*") >= _NEARLY_ALL:
+        return reason
+    if (n_values > 0.5 * n or n_values > _MANY_VALUES) and _share(present, _PARTS) >= _NEARLY_ALL:
+        return f"an identifier: {n_values} codes such as {present.iloc[0]} on {n} rows"
+    return ""
+
+
+def _share(present: Series, pattern: str) -> float:
+    return float(present.str.fullmatch(pattern).mean())
