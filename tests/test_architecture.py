@@ -37,7 +37,9 @@ RULES = {
     "training": rule("exceptions theory training", "numpy torch triton", "scipy"),
     "models": rule("_support exceptions theory training models", "numpy torch sklearn scipy", "narwhals skrub pandas"),
     "baselines": rule("_support exceptions theory training models baselines", "numpy torch sklearn scipy", "imblearn"),
-    "tables": rule("_support exceptions theory models tables", "numpy sklearn", "narwhals skrub pandas polars pyarrow"),
+    "tables": rule(
+        "_support exceptions theory models tables", "numpy scipy sklearn", "narwhals skrub pandas polars pyarrow"
+    ),
     "decisions": rule("_support exceptions theory models decisions report", "numpy sklearn scipy", "matplotlib"),
     "files": rule(
         "_support _version exceptions theory models tables decisions baselines files", "numpy sklearn", "pandas skrub"

@@ -9,6 +9,7 @@ import pytest
 from scipy import stats
 from sklearn.metrics import average_precision_score, brier_score_loss, log_loss, precision_score, roc_auc_score
 
+import crcen
 from crcen import Budget, CRCENClassifier, InvalidInput, InvalidParameter, evaluate_table, key_equation
 from crcen.workflow.quality import METRICS, ScoredRows
 
@@ -128,3 +129,45 @@ def test_unlabelled_rows_and_refusals(fitted, mixed_table):
         evaluate_table(fitted.model, new.drop(columns="bad"))
     with pytest.raises(InvalidParameter, match="does not know its target column"):
         evaluate_table(CRCENClassifier(hidden=()).fit(new[["is_new"]], new["bad"]), new)
+
+
+class TestTrainingRows:
+    """The likeliest mistake: to judge a model on the rows it has learnt from."""
+
+    @pytest.mark.parametrize("ending", ["csv", "parquet"])
+    def test_they_are_known_again(self, model_file, mixed_table, tmp_path, ending):
+        frame = mixed_table()
+        path = tmp_path / f"train.{ending}"
+        frame.to_csv(path, index=False) if ending == "csv" else frame.to_parquet(path)
+        found = crcen.evaluate_table(model_file, path, n_resamples=0)
+        assert found.to_dict()["training_rows"] == {
+            "status": "seen",
+            "rows_compared": 600,
+            "rows_seen": 600,
+            "rows_expected": pytest.approx(found.recognition.n_expected),
+        }
+        assert "600 of 600 rows compared are rows of training" in str(found)
+        report = crcen.report_table(model_file, path, out=tmp_path / "r.html").to_dict()
+        assert {one["code"]: one["status"] for one in report["findings"]}["CRC008"] == "warning"
+
+    def test_new_rows_are_not_accused(self, model_file, mixed_table, tmp_path):
+        frame = mixed_table(400, seed=7)
+        found = crcen.evaluate_table(model_file, frame, n_resamples=0)
+        assert found.recognition.status == "new"
+        assert found.unlike == ()
+        assert "rows of training" not in str(found)
+        report = crcen.report_table(model_file, frame, out=tmp_path / "r.html").to_dict()
+        assert {one["code"]: one["status"] for one in report["findings"]}["CRC008"] == "passed"
+
+    def test_rows_unlike_training_are_said_to_be_so(self, model_file, mixed_table):
+        frame = mixed_table(400, seed=7)
+        frame["amount"] += 50
+        found = crcen.evaluate_table(model_file, frame, n_resamples=0)
+        assert [one["kind"] for one in found.to_dict()["unlike"] if one["column"] == "amount"] == ["range"]
+        assert "Unlike training" in str(found)
+
+    def test_a_network_on_plain_numbers_cannot_know(self, mixed_table):
+        frame = mixed_table(300)[["amount", "bad"]].dropna()
+        model = crcen.CRCENClassifier(hidden=(), max_epochs=3).fit(frame[["amount"]], frame["bad"])
+        found = crcen.evaluate_table(model, frame, target="bad", n_resamples=0)
+        assert (found.recognition, found.unlike) == (None, ())

@@ -29,6 +29,8 @@ TYPES: dict[str, tuple[str, ...]] = {
     "crcen.tables.classifier": ("TableClassifier",),
     "crcen.tables.column_kinds": ("DroppedColumn",),
     "crcen.tables.columns": ("BooleanColumn", "CategoryColumn", "DateColumn", "NumberColumn", "TextColumn"),
+    "crcen.tables.fingerprint": ("Fingerprint",),
+    "crcen.tables.profile": ("ColumnProfile", "TrainingProfile"),
     "crcen.theory.expense": ("ExpenseStep", "ExpenseTable"),
     "crcen.theory.key_equation": ("KeyEquation",),
     "crcen.theory.metrics": ("ConfusionCounts",),
@@ -126,7 +128,11 @@ RULES: dict[str, Mapping[str, Check]] = {
     },
     "TextColumn": {"encoder": _a("StringEncoder"), "n_parts": _whole(1, 10_000)},
     "DateColumn": {"date_format": _short_text},
-    "TableClassifier": {"columns_": lambda value: isinstance(value, list) and all(_is_column(one) for one in value)},
+    "TableClassifier": {
+        "columns_": lambda value: isinstance(value, list) and all(_is_column(one) for one in value),
+        "profile_": _a("TrainingProfile"),
+        "fingerprint_": _a("Fingerprint"),
+    },
 }
 
 

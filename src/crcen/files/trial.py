@@ -17,6 +17,12 @@ def answers_a_row(model: Any) -> None:
         rows = made_up_rows(model)
         probabilities = np.asarray(model.predict_proba(rows), dtype=np.float64)
         decisions = np.asarray(model.predict(rows))
+        if hasattr(model, "profile_"):
+            new = model.profile_.new_rows(model.columns_)
+            new.add(model.encode(rows))
+            new.differences(n_alarms=1)
+        if hasattr(model, "fingerprint_"):
+            model.recognise(rows)
     if probabilities.shape != (_ROWS, 2) or not ((probabilities >= 0) & (probabilities <= 1)).all():
         raise ValueError("its probabilities are none")
     for part in (model, getattr(model, "estimator_", model)):

@@ -116,7 +116,7 @@ def examine(
         _separable(points),
         _leaks(separations),
         _equation_off(evidence, equations["these_rows"]),
-        _training_rows(equations["these_rows"]),
+        _training_rows(evidence, equations["these_rows"]),
         _dominated(importances),
     )
 
@@ -295,15 +295,25 @@ def _equation_off(evidence: Evidence, equation: KeyEquation) -> Finding:
     )
 
 
-def _training_rows(equation: KeyEquation) -> Finding:
+def _training_rows(evidence: Evidence, equation: KeyEquation) -> Finding:
     is_balanced = "balanced" in equation.z_reason
+    measured = f"residual {equation.residual:.2g}" + (
+        ", as only a solve on these rows leaves it" if is_balanced else ""
+    )
+    is_seen: bool | None = is_balanced
+    # Models of tables keep hashes of their training rows.
+    known = evidence.model.recognise(evidence.X) if hasattr(evidence.model, "recognise") else None
+    if known is not None:
+        measured = f"{known.measured}; {measured}"
+        is_seen = is_balanced or {"seen": True, "new": False}.get(known.status)
     return _finding(
         "CRC008",
         "These look like the training rows",
-        is_balanced,
-        f"residual {equation.residual:.2g}" + (", as only a solve on these rows leaves it" if is_balanced else ""),
-        "a key equation that holds to the last digits",
-        "Write the report on rows that took no part in training; nothing on this page is evidence otherwise.",
+        is_seen,
+        measured,
+        "more rows of training than chance allows where rows repeat, or a key equation that holds to the last digits",
+        "Write the report on rows that took no part in training (crcen split keeps some apart); nothing on this page "
+        "is evidence otherwise.",
     )
 
 

@@ -17,6 +17,8 @@ from crcen.models.atomic import all_or_nothing
 from crcen.models.search.classifier_cv import CRCENClassifierCV
 from crcen.tables.column_kinds import DroppedColumn, learn_column
 from crcen.tables.columns import Column
+from crcen.tables.fingerprint import Recognition, fingerprint_of, row_hashes
+from crcen.tables.profile import profile_of, training_scores
 
 __all__ = ["EncodedTable", "TableClassifier"]
 
@@ -79,6 +81,10 @@ class TableClassifier(ClassifierMixin, BaseEstimator):
         Fitted on the encoded columns.
     classes_, pos_label_, weighting_, key_equation_
         Of ``estimator_``.
+    profile_ : TrainingProfile
+        What the training rows were like: ranges, quantiles, shares. `crcen.predict_table` compares new rows with it.
+    fingerprint_ : Fingerprint
+        Hashes of training rows, to know them again by `recognise`.
     target_name_ : str or None
         The name of y, where it is a column of a data frame.
     n_features_in_, feature_names_in_
@@ -152,7 +158,10 @@ class TableClassifier(ClassifierMixin, BaseEstimator):
                     f"{type(estimator).__name__} does not cross-validate, so it has no use for groups."
                 )
             options["groups"] = groups
-        self._take(clone(estimator).fit(self.encode(frame).X, y, **options), getattr(y, "name", None))
+        encoded = self.encode(frame)
+        self._take(clone(estimator).fit(encoded.X, y, **options), getattr(y, "name", None))
+        self.profile_ = profile_of(self.columns_, frame, encoded, training_scores(self.estimator_, encoded.X))
+        self.fingerprint_ = fingerprint_of(self.columns_, frame, encoded.X)
 
     def _take(self, estimator: Any, target: Any) -> None:
         """Have this fitted estimator answer for the encoded columns."""
@@ -229,6 +238,30 @@ class TableClassifier(ClassifierMixin, BaseEstimator):
         known = set(self.feature_names_in_)
         extra = tuple(name for name in frame.columns if name not in known)
         return EncodedTable(np.column_stack(parts).astype(np.float64), extra=extra, **odd)
+
+    def recognise(self, X: Any) -> Recognition | None:
+        """Find out whether rows are those of training.
+
+        Parameters
+        ----------
+        X : data frame or array
+            As `encode` takes it.
+
+        Returns
+        -------
+        Recognition or None
+            How many rows are, and whether that is more than chance allows where rows repeat; None for a model of an
+            earlier version, which does not know its rows.
+        """
+        fingerprint = getattr(self, "fingerprint_", None)
+        if fingerprint is None:
+            return None
+        frame = _as_frame(X, self.feature_names_in_)
+        return fingerprint.judge(*fingerprint.compare(self.row_hashes(frame, self.encode(frame))))
+
+    def row_hashes(self, frame: DataFrame, encoded: EncodedTable) -> NDArray[np.uint64]:
+        """One hash a row, to compare with ``fingerprint_``; ``encoded`` is what `encode` makes of the frame."""
+        return row_hashes(self.columns_, frame, encoded.X, self.fingerprint_.salt)
 
     @property
     def notes_(self) -> list[str]:

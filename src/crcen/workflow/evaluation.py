@@ -14,6 +14,7 @@ from crcen.workflow.prediction import CHUNK_ROWS, Oddities, scored_chunks
 from crcen.workflow.prices import plain_price, prices_around, step_lines, step_values
 from crcen.workflow.progress import counted
 from crcen.workflow.quality import METRICS, Measured, ScoredRows, count_sentence, count_values
+from crcen.workflow.row_watch import RowWatch, unlike_lines
 
 __all__ = ["TableEvaluation", "evaluate_table", "scored_rows"]
 
@@ -46,6 +47,10 @@ class TableEvaluation:
         As `crcen.theory.judgements.fitted_model_noise` gives it: how much more new rows vary than under the truth.
     notes : tuple of str
         What was odd about the table.
+    unlike : tuple of Difference
+        In what the rows differ from training rows beyond chance.
+    recognition : Recognition or None
+        Whether they are training rows; None where the model cannot know.
     """
 
     data: str
@@ -60,6 +65,8 @@ class TableEvaluation:
     expense: ExpenseCurve
     noise: float = 1.0
     notes: tuple[str, ...] = ()
+    unlike: tuple[Any, ...] = ()
+    recognition: Any = None
 
     def to_dict(self) -> dict[str, Any]:
         """Plain values, ready for JSON."""
@@ -76,6 +83,8 @@ class TableEvaluation:
             "key_equation": self.equation.to_dict(),
             "expense": step_values(self.expense, self.noise),
             "notes": list(self.notes),
+            "unlike": [one.to_dict() for one in self.unlike],
+            "training_rows": None if self.recognition is None else self.recognition.to_dict(),
         }
 
     def __str__(self) -> str:
@@ -94,6 +103,7 @@ class TableEvaluation:
             "What one more catch costs, beside what right probabilities would make it cost",
             *step_lines(self.expense, self.noise),
             *(f"Note: {note}." for note in self.notes),
+            *unlike_lines(self.unlike),
         ]
         return "\n".join(lines)
 
@@ -109,9 +119,9 @@ class TableEvaluation:
 
 def scored_rows(
     model: Any, source: Source, target: str, verbose: int = 0
-) -> tuple[NDArray[np.bool_], Array, list[str]]:
-    """Labels and posteriors of the rows with a label, and what was odd about the table."""
-    odd, labels, scores, unlabelled = Oddities.none(), [], [], 0
+) -> tuple[NDArray[np.bool_], Array, list[str], RowWatch]:
+    """Labels and posteriors of the rows with a label, what was odd about the table, and how it is beside training."""
+    odd, labels, scores, unlabelled = Oddities.none(model, recognises=True), [], [], 0
     with counted("rows", source.n_rows, visible=bool(verbose)) as done:
         for chunk, p in scored_chunks(model, source, odd, {target}, CHUNK_ROWS):
             known = chunk[target].notna().to_numpy()
@@ -130,7 +140,7 @@ def scored_rows(
     notes = [*source.notes, *odd.notes]
     if unlabelled:
         notes.insert(0, f"{unlabelled} rows without a value of {target} were left out")
-    return y, p, notes
+    return y, p, notes, odd.watch
 
 
 def evaluate_table(
@@ -171,7 +181,8 @@ def evaluate_table(
     price = price_of(weighting, model)
     source = source_of(data)
     target = target_of(target, model, source)
-    y, p, notes = scored_rows(model, source, target, verbose)
+    y, p, notes, watch = scored_rows(model, source, target, verbose)
+    recognition = watch.recognition()
     rows = ScoredRows(y, p, price.threshold)
     with counted("resamples", n_resamples, visible=bool(verbose)) as done:
         quality = rows.measured(n_resamples, random_state, done)
@@ -189,7 +200,11 @@ def evaluate_table(
         equation=judge_equation(key_equation(y, weighted_probability(p, trained), trained), noise),
         expense=ExpenseCurve.from_predictions(y, p, prices_around(price), random_state=random_state),
         noise=noise,
-        notes=tuple([*notes, *_warnings(y, quality["roc_auc"].value, trained)]),
+        notes=tuple(
+            [*(recognition.notes if recognition else ()), *notes, *_warnings(y, quality["roc_auc"].value, trained)]
+        ),
+        unlike=watch.unlike(int((p > price.threshold).sum()), len(p), price),
+        recognition=recognition,
     )
 
 

@@ -12,6 +12,7 @@ from crcen import ClassWeighting, InvalidInput, InvalidParameter, TableClassifie
 from crcen._support.whole_files import check_place
 from crcen.workflow.inputs import Source, check_column, model_of, plain, price_of, source_of
 from crcen.workflow.progress import counted
+from crcen.workflow.row_watch import RowWatch, unlike_lines
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -33,15 +34,17 @@ class Oddities:
     unseen: dict[str, int]
     unreadable: dict[str, int]
     missing: dict[str, int]
+    watch: RowWatch
     extra: tuple[str, ...] = ()
 
     @classmethod
-    def none(cls) -> "Oddities":
-        """Nothing odd yet."""
-        return cls({}, {}, {})
+    def none(cls, model: Any, *, recognises: bool = False) -> "Oddities":
+        """Nothing odd yet; whether to look for training rows too."""
+        return cls({}, {}, {}, RowWatch(model, recognises=recognises))
 
-    def add(self, encoded: Any, ignored: set[str]) -> None:
+    def add(self, frame: "pd.DataFrame", encoded: Any, ignored: set[str]) -> None:
         """Count those of a chunk."""
+        self.watch.add(frame, encoded)
         for kind in ("unseen", "unreadable", "missing"):
             counts = getattr(self, kind)
             for name, number in getattr(encoded, kind).items():
@@ -90,7 +93,7 @@ def _positive_probabilities(model: Any, frame: "pd.DataFrame", odd: Oddities, ig
     if not isinstance(model, TableClassifier):
         return model.predict_proba(model_rows(model, frame, ignored))[:, column]
     encoded = model.encode(frame)
-    odd.add(encoded, ignored)
+    odd.add(frame, encoded, ignored)
     return model.estimator_.predict_proba(encoded.X)[:, column]
 
 
@@ -119,6 +122,8 @@ class TablePredictions:
         Sum of the probabilities of the alarms.
     notes : tuple of str
         What was odd about the table.
+    unlike : tuple of Difference
+        In what the rows differ from training rows beyond chance: ``.column .kind .here .training .sentence``.
     frame : DataFrame or None
         The rows, where they were not written to a file.
     path : Path or None
@@ -131,6 +136,7 @@ class TablePredictions:
     price: ClassWeighting
     expected_catches: float
     notes: tuple[str, ...] = ()
+    unlike: tuple[Any, ...] = ()
     frame: Any = None
     path: Path | None = None
 
@@ -145,6 +151,7 @@ class TablePredictions:
             "expected_catches": self.expected_catches,
             "expected_false_alarms": self.n_alarms - self.expected_catches,
             "notes": list(self.notes),
+            "unlike": [one.to_dict() for one in self.unlike],
             "path": None if self.path is None else str(self.path),
         }
 
@@ -155,6 +162,7 @@ class TablePredictions:
             f"{self.price.cost_ratio:.6g} false alarms per catch (probability above {self.price.threshold:.6g})",
             f"expected among these: {self.expected_catches:,.1f} catches and {false_alarms:,.1f} false alarms",
             *(f"Note: {note}." for note in self.notes),
+            *unlike_lines(self.unlike),
         ]
         return "\n".join([*lines, *([] if self.path is None else [f"Written to {self.path}"])])
 
@@ -206,7 +214,7 @@ def predict_table(
         check_column(name, source.columns, "id", source.name)
         if name in _NAMES:
             raise InvalidParameter(f"id must not be called {name}: that column is for the model's answer; rename it.")
-    odd, pieces, target = Oddities.none(), [], str(getattr(model, "target_name_", ""))
+    odd, pieces, target = Oddities.none(model), [], str(getattr(model, "target_name_", ""))
     n_rows, n_alarms, catches = 0, 0, 0.0
     with ExitStack() as opened:
         writer = None if out is None else opened.enter_context(TableWriter(out))
@@ -227,7 +235,8 @@ def predict_table(
         frame = pd.concat(pieces, ignore_index=True)
     notes = tuple([*source.notes, *odd.notes])
     path = None if out is None else Path(out)
-    return TablePredictions(n_rows, n_alarms, model.pos_label_, price, catches, notes, frame, path)
+    unlike = odd.watch.unlike(n_alarms, n_rows, price)
+    return TablePredictions(n_rows, n_alarms, model.pos_label_, price, catches, notes, unlike, frame, path)
 
 
 def scored_chunks(

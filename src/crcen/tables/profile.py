@@ -1,0 +1,387 @@
+"""What training rows were like, in a few numbers for each column, and whether new rows are like them.
+
+Nothing of a single row is kept but the ends of ranges. New rows are counted in chunks. Each comparison has an exact or
+conservative probability under the hypothesis that new rows come from where the training rows came from; one error rate
+holds for all comparisons of all columns together, and a difference must also be large enough to matter.
+"""
+
+import math
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from crcen.tables.columns import Column, as_text
+from crcen.tables.rare_counts import beyond_extreme, chance_of_more, kolmogorov_smirnov
+
+__all__ = ["ColumnProfile", "Difference", "NewRows", "TrainingProfile", "profile_of", "training_scores"]
+
+# pandas is optional, and no type checker sees it.
+DataFrame = Any
+
+Array = NDArray[np.float64]
+Counts = NDArray[np.int64]
+
+# Of all comparisons together, when new rows are like training rows.
+ERROR_RATE = 0.001
+# What matters: shares of rows, the distance of two distributions, the ratio of two alarm shares or scales.
+SHARE, DISTANCE, RATIO, SCALE = 0.01, 0.1, 1.5, 5.0
+_EDGES, _SCORES = 33, 2049
+
+
+@dataclass(frozen=True)
+class Difference:
+    """One way in which new rows are unlike training rows.
+
+    Parameters
+    ----------
+    column : str or None
+        The column; None where it is about decisions.
+    kind : str
+        "scale", "range", "distribution", "categories", "unseen", "unreadable", "missing" or "alarms".
+    here, training : float
+        The share of rows that it is about, in the new and in the training rows; for "scale" the two means.
+    sentence : str
+        The same in words.
+    """
+
+    column: str | None
+    kind: str
+    here: float
+    training: float
+    sentence: str
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain values, ready for JSON."""
+        names = ("column", "kind", "here", "training", "sentence")
+        return {name: getattr(self, name) for name in names}
+
+
+@dataclass(frozen=True, eq=False)
+class ColumnProfile:
+    """A column of the training rows.
+
+    Parameters
+    ----------
+    name, kind : str
+        As in `Column`.
+    n_missing, n_unreadable, n_known : int
+        Cells that were missing, those that were not of this kind, and the others.
+    mean : float
+        Of numbers, else NaN.
+    edges : float64 array
+        Of numbers and dates: different quantiles, the smallest and the largest value among them.
+    below : int64 array
+        How many values are at most each edge.
+    counts : int64 array
+        Of categories and truth values: rows of each encoded column.
+    n_singles : int
+        Of categories: values that one row alone had.
+    """
+
+    name: str
+    kind: str
+    n_missing: int
+    n_unreadable: int
+    n_known: int
+    mean: float
+    edges: Array
+    below: Counts
+    counts: Counts
+    n_singles: int
+
+
+@dataclass(frozen=True, eq=False)
+class TrainingProfile:
+    """What training rows were like.
+
+    Parameters
+    ----------
+    n_rows : int
+        How many there were.
+    columns : tuple of ColumnProfile
+        One for each used column.
+    scores : list of float64 array
+        Quantiles of the natural log-odds: of the model on its own rows, and out of fold where it has such.
+    """
+
+    n_rows: int
+    columns: tuple[ColumnProfile, ...]
+    scores: list[Array]
+
+    def alarm_shares(self, logit_threshold: float) -> list[float]:
+        """Shares of alarms among training rows at a price: by the model itself, and out of fold."""
+        return [float((one > logit_threshold).mean()) for one in self.scores]
+
+    def new_rows(self, columns: list[Column]) -> "NewRows":
+        """New rows to be counted; ``columns`` are those of the model."""
+        return NewRows(self, columns)
+
+
+def profile_of(columns: list[Column], frame: DataFrame, encoded: Any, scores: list[Array]) -> TrainingProfile:
+    """The profile of training rows.
+
+    Parameters
+    ----------
+    columns : list of Column
+        How each used column is encoded.
+    frame : DataFrame
+        The rows.
+    encoded : EncodedTable
+        The same rows encoded.
+    scores : list of float64 array
+        Natural log-odds of the rows by the model, and out of fold where it has such.
+    """
+    found = []
+    for column, part in _by_column(columns, encoded.X):
+        values, is_missing = _values(column, part)
+        edges = np.unique(np.quantile(values, np.linspace(0, 1, _EDGES))) if values.size else np.empty(0)
+        n_unreadable = encoded.unreadable.get(column.name, 0)
+        n_missing = int(is_missing.sum()) - n_unreadable if column.has_missing else 0
+        n_singles = int((as_text(frame[column.name]).value_counts() == 1).sum()) if column.kind == "category" else 0
+        found.append(
+            ColumnProfile(
+                column.name, column.kind, n_missing, n_unreadable, len(part) - n_missing - n_unreadable, _mean(values),
+                edges, _at_most(values, edges), _category_counts(column, part), n_singles,
+            )
+        )  # fmt: skip
+    kept = [np.quantile(one, np.linspace(0, 1, _SCORES)) if len(one) > _SCORES else np.sort(one) for one in scores]
+    return TrainingProfile(len(encoded.X), tuple(found), kept)
+
+
+def training_scores(estimator: Any, X: Array) -> list[Array]:
+    """Natural log-odds of the positive class: of training rows, and out of fold where the estimator keeps them."""
+    is_last = bool(estimator.classes_[1] == estimator.pos_label_)
+    p = np.clip(estimator.predict_proba(X)[:, int(is_last)], 1e-300, 1.0 - 1e-16)
+    scores = [np.log(p) - np.log1p(-p)]
+    held_out = getattr(estimator, "oof_decision_function_", None)
+    if held_out is not None and getattr(estimator, "probability", "shift") == "shift":
+        known = held_out[np.isfinite(held_out)]
+        scores.append((known if is_last else -known) - estimator.weighting_.logit_shift)
+    return scores
+
+
+@dataclass
+class _Tally:
+    """A column of new rows, counted."""
+
+    n: int = 0
+    n_missing: int = 0
+    n_unseen: int = 0
+    n_unreadable: int = 0
+    n_below: int = 0
+    n_above: int = 0
+    total: float = 0.0
+    n_values: int = 0
+    at_most: Any = 0
+    counts: Any = 0
+
+
+class NewRows:
+    """New rows, counted chunk by chunk against a profile.
+
+    Parameters
+    ----------
+    profile : TrainingProfile
+        Of the model.
+    columns : list of Column
+        Of the model.
+    """
+
+    def __init__(self, profile: TrainingProfile, columns: list[Column]) -> None:
+        self.profile, self.columns = profile, columns
+        self.n_rows = 0
+        self._tallies = [_Tally() for _ in columns]
+
+    def add(self, encoded: Any) -> None:
+        """Count the rows of an `EncodedTable`."""
+        self.n_rows += len(encoded.X)
+        for (column, part), before, tally in zip(
+            _by_column(self.columns, encoded.X), self.profile.columns, self._tallies, strict=True
+        ):
+            values, is_missing = _values(column, part)
+            n_unreadable = encoded.unreadable.get(column.name, 0)
+            tally.n += len(part)
+            tally.n_unreadable += n_unreadable
+            tally.n_unseen += encoded.unseen.get(column.name, 0)
+            tally.n_missing += int(is_missing.sum()) - n_unreadable if column.has_missing else 0
+            tally.n_missing += encoded.missing.get(column.name, 0)
+            tally.counts = tally.counts + _category_counts(column, part)
+            if values.size:
+                tally.n_values += len(values)
+                tally.n_below += int((values < before.edges[0]).sum())
+                tally.n_above += int((values > before.edges[-1]).sum())
+                tally.total += float(values.sum())
+                tally.at_most = tally.at_most + _at_most(values, before.edges)
+
+    def differences(self, n_alarms: int | None = None, logit_threshold: float = 0.0) -> list[Difference]:
+        """How these rows differ from training rows; empty where they do not beyond chance.
+
+        Parameters
+        ----------
+        n_alarms : int, optional
+            Alarms among them; left out, these are not compared.
+        logit_threshold : float
+            Log-odds above which a row is an alarm.
+        """
+        if not self.n_rows:
+            return []
+        level = ERROR_RATE / max(1, sum(_n_comparisons(one) for one in self.profile.columns))
+        found = []
+        for before, tally in zip(self.profile.columns, self._tallies, strict=True):
+            labels = _labels(next(column for column in self.columns if column.name == before.name))
+            found += [one for one in _compared(before, tally, labels, level) if one is not None]
+        if n_alarms is not None:
+            found += self._alarms(n_alarms, logit_threshold, level)
+        return found
+
+    def _alarms(self, n_alarms: int, logit_threshold: float, level: float) -> list[Difference]:
+        shares, n, here = self.profile.alarm_shares(logit_threshold), self.profile.n_rows, n_alarms / self.n_rows
+        # The model on rows it has learnt from and networks on rows they have not: new rows may be like either.
+        share = min(shares, key=lambda one: abs(one - here))
+        if min(shares) <= here <= max(shares) or max(here, share) < RATIO * min(here, share) + SHARE:
+            return []
+        if _chance_apart(n_alarms, self.n_rows, round(share * n), n) > level:
+            return []
+        return [Difference(None, "alarms", here, share, f"{_percent(here)} alarms here, {_percent(share)} in training")]
+
+
+def _compared(before: ColumnProfile, tally: _Tally, labels: list[str], level: float) -> "list[Difference | None]":
+    """A column's differences: of its cells, then of what is missing."""
+    unreadable, missing = "{here} of cells cannot be read as a {kind}", "{here} missing here, {training} in training"
+    gaps = [
+        _share(before, "unreadable", tally.n_unreadable, before.n_unreadable, tally.n, unreadable, level),
+        _share(before, "missing", tally.n_missing, before.n_missing, tally.n, missing, level),
+    ]
+    cells = _numbers(before, tally, level) if len(before.edges) else _categories(before, tally, labels, level)
+    if cells is not None and cells.kind == "distribution" and any(gaps):
+        cells = None  # gaps in a column that had none are filled with one value, which moves the distribution
+    return [cells, *gaps]
+
+
+def _numbers(before: ColumnProfile, tally: _Tally, level: float) -> Difference | None:
+    n, n_before = tally.n_values, int(before.below[-1])
+    if not n:
+        return None
+    outside = (tally.n_below + tally.n_above) / n
+    is_outside = outside >= SHARE and any(
+        beyond_extreme(count, n, n_before) < level for count in (tally.n_below, tally.n_above)
+    )
+    distance = float(np.abs(tally.at_most / n - before.below / n_before).max())
+    is_far = distance >= DISTANCE and kolmogorov_smirnov(distance, n, n_before) < level
+    mean, name = tally.total / n, before.name
+    if (is_outside or is_far) and before.kind == "number" and _scale(mean, before.mean):
+        ratio = _scale(mean, before.mean)
+        said = f"{name} is {ratio:.3g} times as large as in training (mean {mean:.4g} here, {before.mean:.4g} there)"
+        return Difference(name, "scale", mean, before.mean, f"{said}: is it in the same unit?")
+    if is_outside:
+        low, high = (_shown(edge, before.kind) for edge in (before.edges[0], before.edges[-1]))
+        said = f"{name} is outside of the training range {low} to {high} in {_percent(outside)} of rows"
+        return Difference(name, "range", outside, 0.0, said)
+    if is_far:
+        at = int(np.argmax(np.abs(tally.at_most / n - before.below / n_before)))
+        here, there = float(tally.at_most[at] / n), float(before.below[at] / n_before)
+        edge = _shown(before.edges[at], before.kind)
+        said = f"{name} is at most {edge} in {_percent(here)} of rows here, {_percent(there)} in training"
+        return Difference(name, "distribution", here, there, said)
+    return None
+
+
+def _categories(before: ColumnProfile, tally: _Tally, labels: list[str], level: float) -> Difference | None:
+    name = before.name
+    # A fresh row has a value that no other row has about as often as training rows do.
+    if tally.n_unseen / tally.n >= SHARE and (
+        chance_of_more(tally.n_unseen, tally.n, before.n_singles + 1, before.n_known + 1) < level
+    ):
+        share = tally.n_unseen / tally.n
+        said = f"{name} has values that training did not have in {_percent(share)} of rows"
+        return Difference(name, "unseen", share, 0.0, said)
+    n, n_before = tally.n - tally.n_missing - tally.n_unreadable, before.n_known
+    if not n or not n_before or not len(before.counts):
+        return None
+    here, there = tally.counts / n, before.counts / n_before
+    at = int(np.argmax(np.abs(here - there)))
+    if abs(here[at] - there[at]) < DISTANCE:
+        return None
+    if _chance_apart(int(tally.counts[at]), n, int(before.counts[at]), n_before) > level:
+        return None
+    said = f"{name} is {labels[at]} in {_percent(here[at])} of rows here, {_percent(there[at])} in training"
+    return Difference(name, "categories", float(here[at]), float(there[at]), said)
+
+
+def _share(
+    before: ColumnProfile, kind: str, count: int, count_before: int, n: int, sentence: str, level: float
+) -> Difference | None:
+    """Missing or unreadable cells, where they are more or fewer than chance allows."""
+    n_before = before.n_known + before.n_missing + before.n_unreadable
+    here, there = count / n, count_before / n_before
+    low, high = sorted((here, there))
+    if high - low < SHARE or high < RATIO * low or _chance_apart(count, n, count_before, n_before) > level:
+        return None
+    said = sentence.format(here=_percent(here), training=_percent(there), kind=before.kind)
+    return Difference(before.name, kind, here, there, f"{before.name}: {said}")
+
+
+def _chance_apart(count: int, n: int, count_before: int, n_before: int) -> float:
+    """Two-sided: of so many more, or of so many fewer."""
+    more = chance_of_more(count, n, count_before, n_before)
+    fewer = chance_of_more(n - count, n, n_before - count_before, n_before)
+    return min(1.0, 2.0 * min(more, fewer))
+
+
+def _scale(mean: float, mean_before: float) -> float | None:
+    """How many times larger, where it is another scale."""
+    ratio = mean / mean_before if mean_before else math.nan
+    return ratio if ratio >= SCALE or 0.0 < ratio <= 1.0 / SCALE else None
+
+
+def _n_comparisons(before: ColumnProfile) -> int:
+    return 2 + (3 if len(before.edges) else 1 + len(before.counts))
+
+
+def _by_column(columns: list[Column], X: Array) -> list[tuple[Column, Array]]:
+    ends = np.cumsum([0, *(len(column.encoded_names) for column in columns)])
+    return [(column, X[:, ends[i] : ends[i + 1]]) for i, column in enumerate(columns)]
+
+
+def _values(column: Column, part: Array) -> tuple[Array, NDArray[np.bool_]]:
+    """Numbers of a column that are not missing (none where it holds no numbers), and which cells are missing."""
+    is_missing = part[:, -1] > 0 if column.has_missing else np.zeros(len(part), dtype=bool)
+    has_numbers = column.kind == "number" or (column.kind == "date" and column.encoded_names[0].endswith(": days"))
+    return (part[~is_missing, 0] if has_numbers else np.empty(0)), is_missing
+
+
+def _category_counts(column: Column, part: Array) -> Counts:
+    """Rows of each encoded column that says yes or no; none for other kinds."""
+    if column.kind == "boolean" and column.has_missing:
+        part = part[part[:, 1] == 0]
+    width = {"category": part.shape[1] - column.has_missing, "boolean": 1}.get(column.kind, 0)
+    return part[:, :width].sum(axis=0).astype(np.int64)
+
+
+def _labels(column: Column) -> list[str]:
+    """What the counts are of."""
+    if column.kind == "boolean":
+        return ["true"]
+    names = column.encoded_names
+    return [name.removeprefix(f"{column.name} = ").removeprefix(f"{column.name} is ") for name in names]
+
+
+def _at_most(values: Array, edges: Array) -> Counts:
+    return np.searchsorted(np.sort(values), edges, side="right").astype(np.int64)
+
+
+def _mean(values: Array) -> float:
+    return float(values.mean()) if values.size else math.nan
+
+
+def _percent(share: float) -> str:
+    percent = 100.0 * share
+    return f"{percent:.0f} %" if percent >= 10 or percent == 0 else f"{percent:.2g} %"
+
+
+def _shown(value: float, kind: str) -> str:
+    if kind != "date":
+        return f"{value:.6g}"
+    return str(np.datetime64("1970-01-01") + np.timedelta64(int(value), "D"))

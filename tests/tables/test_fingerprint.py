@@ -1,0 +1,151 @@
+"""Training rows are known again, whatever file they come from; fresh rows of repetitive tables are not accused."""
+
+import itertools
+
+import numpy as np
+import pandas as pd
+import pytest
+
+import crcen
+from crcen import Budget, CRCENClassifier, TableClassifier
+from crcen.tables.column_kinds import learn_column
+from crcen.tables.fingerprint import MOST_HASHES, fingerprint_of, row_hashes
+
+LINEAR = CRCENClassifier(Budget(3), hidden=(), max_epochs=3, random_state=0)
+
+
+def _table(n, seed=0):
+    rng = np.random.default_rng(seed)
+    return pd.DataFrame(
+        {
+            "amount": rng.normal(1e3, 400, n).round(2),
+            "ratio": rng.random(n),
+            "country": rng.choice(["NL", "NO", "DE"], n),
+            "is_new": rng.random(n) < 0.5,
+            "when": pd.Timestamp("2024-03-01") + pd.to_timedelta(rng.integers(0, 500, n), unit="D"),
+            "note": [f"call {rng.integers(1e9)} about it" for _ in range(n)],
+        }
+    )
+
+
+def _encoded(columns, frame):
+    return np.column_stack([column.encode(frame[column.name]).values for column in columns])
+
+
+def _fingerprint(frame):
+    columns = [learn_column(frame[name], is_kept=True, is_category=False, seed=0) for name in frame.columns]
+    return columns, fingerprint_of(columns, frame, _encoded(columns, frame))
+
+
+def _judge(columns, fingerprint, frame):
+    hashes = row_hashes(columns, frame, _encoded(columns, frame), fingerprint.salt)
+    return fingerprint.judge(*fingerprint.compare(hashes))
+
+
+@pytest.fixture(scope="module")
+def trained():
+    frame = _table(400)
+    y = np.arange(400) % 5 == 0
+    return frame, TableClassifier(LINEAR).fit(frame, y)
+
+
+def test_training_rows_are_known_in_every_form(trained, tmp_path):
+    frame, model = trained
+    frame.to_csv(tmp_path / "a.csv", index=False)
+    frame.to_parquet(tmp_path / "a.parquet")
+    single = frame.astype({"amount": "float32", "ratio": "float32"})
+    spelt = pd.read_csv(tmp_path / "a.csv", dtype=str)
+    spelt["amount"] = [f"{float(cell):.6e}" for cell in spelt["amount"]]
+    forms = [frame, frame.iloc[::-1, ::-1], spelt]
+    forms += [crcen.open_table(tmp_path / name).read() for name in ("a.csv", "a.parquet")]
+    for form in forms:
+        found = model.recognise(form)
+        assert (found.status, found.n_seen, found.n_rows) == ("seen", 400, 400)
+    # A few numbers round another way at the last digit kept.
+    assert model.recognise(single).n_seen > 390
+
+
+def test_fresh_rows_are_new_and_a_mixture_is_seen(trained):
+    frame, model = trained
+    fresh = _table(400, seed=1)
+    assert model.recognise(fresh).status == "new"
+    assert model.recognise(fresh).n_seen == 0
+    mixed = model.recognise(pd.concat([fresh, frame[:40]]))
+    assert (mixed.status, mixed.n_seen) == ("seen", 40)
+
+
+def test_of_many_rows_a_part_is_kept(trained):
+    frame = _table(3 * MOST_HASHES).drop(columns="note")
+    columns, fingerprint = _fingerprint(frame)
+    assert len(fingerprint.hashes) == MOST_HASHES
+    found = _judge(columns, fingerprint, frame)
+    assert found.n_rows == found.n_seen == MOST_HASHES
+    assert found.status == "seen"
+    fresh = _judge(columns, fingerprint, _table(MOST_HASHES, seed=2).drop(columns="note"))
+    # A third of all hashes are compared.
+    assert fresh.n_rows == pytest.approx(MOST_HASHES / 3, rel=0.1)
+    assert fresh.status == "new"
+
+
+class TestRowsThatRepeat:
+    def _passengers(self, n=2201, seed=0):
+        """As on the Titanic: four columns of few categories, so that nearly all rows repeat."""
+        rng = np.random.default_rng(seed)
+        draw = [("1st", "2nd", "3rd", "crew"), ("man", "woman"), ("adult", "child"), ("yes", "no")]
+        return pd.DataFrame({f"c{i}": rng.choice(values, n) for i, values in enumerate(draw)})
+
+    def test_where_all_repeat_nothing_is_claimed(self):
+        columns, fingerprint = _fingerprint(self._passengers())
+        assert _judge(columns, fingerprint, self._passengers(500, seed=1)).status == "unknown"
+        assert _judge(columns, fingerprint, self._passengers()).status == "unknown"
+
+    def test_half_of_the_rows_have_a_twin(self):
+        """Splits of a table in which rows repeat: never accused over many draws; training rows always known."""
+        rng = np.random.default_rng(3)
+        pool = _table(900, seed=4)[["amount", "country", "is_new"]]
+        pool = pd.concat([pool, pool[:300], pool[:200], pool[:100]])
+        for _ in range(40):
+            order = rng.permutation(len(pool))
+            train, test = pool.iloc[order[400:]], pool.iloc[order[:400]]
+            columns, fingerprint = _fingerprint(train)
+            fresh = _judge(columns, fingerprint, test)
+            assert fresh.status == "new"
+            assert fresh.n_seen > 20
+            # As many as a training row's chance of a twin says, within four standard deviations of a count.
+            assert abs(fresh.n_seen - fresh.n_expected) < 4 * np.sqrt(2 * fresh.n_expected)
+            assert _judge(columns, fingerprint, train).status == "seen"
+
+
+def test_no_value_can_be_read_from_it(trained):
+    frame, model = trained
+    fingerprint = model.fingerprint_
+    assert fingerprint.hashes.dtype == np.uint64
+    # Spread evenly: hashes, not numbers.
+    assert np.ptp(np.histogram(fingerprint.hashes.astype(float), bins=4)[0]) < 80
+    other = TableClassifier(LINEAR).fit(frame[:399], np.arange(399) % 5 == 0).fingerprint_
+    assert other.salt != fingerprint.salt
+    assert not np.isin(other.hashes, fingerprint.hashes).any()
+
+
+def test_it_survives_the_file_and_old_models_do_not_know(trained, tmp_path):
+    frame, model = trained
+    loaded = crcen.load(crcen.save(model, tmp_path / "m.crcen"))
+    assert loaded.recognise(frame) == model.recognise(frame)
+    del loaded.fingerprint_
+    assert loaded.recognise(frame) is None
+
+
+def test_numbers_of_all_sizes():
+    sizes = [0.0, -0.0, 1e-300, -3.5e-7, 9.9999996, 10.0, 123456.7, 1e15, 1e300, np.nextafter(0.1, 1)]
+    frame = pd.DataFrame({"x": sizes * 3})
+    _, fingerprint = _fingerprint(frame)
+    assert fingerprint.n_rows == 30
+    # 0 and -0, and 10 and 9.9999996 to six digits, are one value each.
+    assert len(fingerprint.hashes) == 8
+
+
+def test_few_rows_and_every_combination():
+    rows = pd.DataFrame(list(itertools.product("ab", "cd", range(30))), columns=["x", "y", "z"]).sample(frac=1)
+    columns, fingerprint = _fingerprint(rows)
+    assert len(fingerprint.hashes) == len(rows) == 120
+    assert _judge(columns, fingerprint, rows[:3]).status == "unknown"

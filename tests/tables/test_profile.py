@@ -1,0 +1,170 @@
+"""New rows beside training rows: what differs is said, what chance allows is not."""
+
+import math
+
+import numpy as np
+import pandas as pd
+import pytest
+from scipy.stats import hypergeom
+
+import crcen
+from crcen import Budget, CRCENClassifier, TableClassifier
+from crcen.tables.rare_counts import beyond_extreme, chance_of_more, kolmogorov_smirnov
+
+LINEAR = CRCENClassifier(Budget(3), hidden=(), max_epochs=5, random_state=0)
+
+
+def _table(n, seed):
+    rng = np.random.default_rng(seed)
+    amount = rng.lognormal(3, 0.5, n)
+    amount[rng.random(n) < 0.1] = np.nan
+    return pd.DataFrame(
+        {
+            "amount": amount,
+            "age": rng.integers(18, 80, n),
+            "country": rng.choice(["NL", "NO", "DE"], n, p=[0.6, 0.3, 0.1]),
+            "is_new": rng.random(n) < 0.3,
+            "when": pd.Timestamp("2024-01-01") + pd.to_timedelta(rng.integers(0, 300, n), unit="D"),
+        }
+    )
+
+
+@pytest.fixture(scope="module")
+def model():
+    frame = _table(1500, 0)
+    y = np.random.default_rng(9).random(1500) < 1 / (1 + np.exp(-(frame["age"] - 80) / 8))
+    return TableClassifier(LINEAR).fit(frame, y)
+
+
+def unlike(model, frame, n_chunks=1):
+    rows = model.profile_.new_rows(model.columns_)
+    for part in np.array_split(np.arange(len(frame)), n_chunks):
+        rows.add(model.encode(frame.iloc[part]))
+    return rows.differences()
+
+
+class TestProbabilities:
+    @pytest.mark.parametrize("counts", [(3, 300, 0, 1000), (40, 100, 300, 1000), (0, 10, 5, 50), (10, 10, 1, 400)])
+    def test_fishers_exact_test(self, counts):
+        count, n, before, n_before = counts
+        expected = hypergeom(n + n_before, count + before, n).sf(count - 1)
+        assert chance_of_more(*counts) == pytest.approx(min(1.0, expected) if expected < 0.5 else 1.0, rel=1e-6)
+
+    def test_beyond_the_largest(self):
+        """The three largest of 10 + 40 values are all among the 10."""
+        assert beyond_extreme(3, 10, 40) == pytest.approx(math.comb(10, 3) / math.comb(50, 3))
+        assert beyond_extreme(0, 10, 40) == 1.0
+
+    def test_the_bound_holds_in_draws(self):
+        rng, beyond = np.random.default_rng(0), 0
+        for _ in range(2000):
+            x, y = np.sort(rng.random(200)), np.sort(rng.random(300))
+            grid = np.quantile(x, np.linspace(0, 1, 33))
+            distance = np.abs(np.searchsorted(x, grid, "right") / 200 - np.searchsorted(y, grid, "right") / 300).max()
+            beyond += kolmogorov_smirnov(distance, 300, 200) < 0.05
+        assert beyond <= 0.05 * 2000
+
+
+class TestWhatDiffers:
+    def test_cents_instead_of_euros(self, model):
+        frame = _table(400, 1)
+        frame["amount"] *= 100
+        (found,) = unlike(model, frame)
+        assert (found.column, found.kind) == ("amount", "scale")
+        assert found.here / found.training == pytest.approx(100, rel=0.1)
+        assert "times as large as in training" in found.sentence
+
+    def test_beyond_the_range(self, model):
+        frame = _table(400, 1)
+        frame.loc[:39, "age"] = 140
+        (found,) = unlike(model, frame)
+        assert (found.column, found.kind, found.here) == ("age", "range", 0.1)
+        assert "18 to 79 in 10 % of rows" in found.sentence
+
+    def test_later_dates(self, model):
+        frame = _table(400, 1)
+        frame["when"] += pd.Timedelta(days=400)
+        (found,) = unlike(model, frame)
+        assert (found.column, found.kind, found.here) == ("when", "range", 1.0)
+        assert "2024-01-01 to 2024-10-26" in found.sentence
+
+    def test_a_distribution_within_the_range(self, model):
+        frame = _table(400, 1)
+        frame["age"] = np.minimum(frame["age"] + 20, 79)
+        (found,) = unlike(model, frame)
+        assert (found.column, found.kind) == ("age", "distribution")
+
+    def test_new_and_moved_categories(self, model):
+        frame = _table(400, 1)
+        frame.loc[:79, "country"] = "FR"
+        (found,) = unlike(model, frame)
+        assert (found.column, found.kind, found.here) == ("country", "unseen", 0.2)
+        frame = _table(400, 1)
+        frame["country"] = "DE"
+        (found,) = unlike(model, frame)
+        assert (found.column, found.kind, found.here) == ("country", "categories", 1.0)
+        assert found.training == pytest.approx(0.1, abs=0.03)
+        assert "country is DE in 100 % of rows here" in found.sentence
+
+    def test_truth_values(self, model):
+        (found,) = unlike(model, _table(400, 1).assign(is_new=True))
+        assert (found.column, found.kind, found.here) == ("is_new", "categories", 1.0)
+
+    @pytest.mark.parametrize("column", ["amount", "age", "country"])
+    def test_missing_cells(self, model, column):
+        frame = _table(400, 1)
+        frame[column] = frame[column].astype(object).where(np.arange(400) % 2 == 0)
+        found = {one.kind: one for one in unlike(model, frame)}
+        assert found["missing"].column == column
+        assert found["missing"].here == pytest.approx(0.5, abs=0.06)
+        assert found["missing"].training == pytest.approx(0.1 if column == "amount" else 0.0, abs=0.03)
+
+    def test_cells_of_another_kind(self, model):
+        frame = _table(400, 1).astype({"age": object})
+        frame.loc[:99, "age"] = "unknown"
+        (found,) = unlike(model, frame)
+        assert (found.column, found.kind, found.here) == ("age", "unreadable", 0.25)
+
+    def test_chunks_give_the_same_answer(self, model):
+        frame = _table(500, 1).assign(is_new=True)
+        frame["amount"] *= 100
+        whole = [one.to_dict() for one in unlike(model, frame)]
+        parts = [one.to_dict() for one in unlike(model, frame, n_chunks=7)]
+        assert len(whole) == len(parts) == 2
+        for one, other in zip(whole, parts, strict=True):
+            assert one == {**other, "here": pytest.approx(other["here"])}
+
+
+def test_rows_like_training_are_said_to_be_so(model):
+    found = [unlike(model, _table(n, seed)) for seed in range(1, 60) for n in (1, 30, 700)]
+    assert sum(map(bool, found)) <= 1
+
+
+class TestAlarms:
+    def test_many_more_alarms(self, model):
+        frame = _table(400, 1)
+        frame["age"] = 78
+        answer = crcen.predict_table(model, frame)
+        said = answer.to_dict()["unlike"]
+        (alarms,) = [one for one in said if one["kind"] == "alarms"]
+        assert alarms["column"] is None
+        assert alarms["here"] == answer.n_alarms / 400
+        own = (model.predict(_table(1500, 0)) == model.pos_label_).mean()
+        assert alarms["training"] == pytest.approx(own, abs=0.002)
+        assert "alarms here" in str(answer)
+
+    def test_another_price_is_compared_at_that_price(self, model):
+        kinds = [one.kind for one in crcen.predict_table(model, _table(400, 1), weighting=Budget(200)).unlike]
+        assert "alarms" not in kinds
+
+
+def test_it_survives_the_file_and_holds_no_rows(model, tmp_path):
+    path = crcen.save(model, tmp_path / "m.crcen")
+    frame = _table(300, 1).assign(is_new=True)
+    loaded = crcen.load(path)
+    assert (
+        crcen.predict_table(loaded, frame).to_dict()["unlike"] == crcen.predict_table(model, frame).to_dict()["unlike"]
+    )
+    assert max(len(one.edges) for one in loaded.profile_.columns) <= 33
+    del loaded.profile_
+    assert crcen.predict_table(loaded, frame).unlike == ()
