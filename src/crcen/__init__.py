@@ -83,6 +83,7 @@ if TYPE_CHECKING:
     from crcen.workflow.onnx.export import OnnxExport, export_onnx
     from crcen.workflow.prediction import TablePredictions, predict_table
     from crcen.workflow.reporting import TableReport, report_table
+    from crcen.workflow.splitting import TableSplit, split_table
 
 # Where each public name lives.
 _HOMES = {
@@ -169,6 +170,7 @@ _HOMES = {
     "crcen.workflow.onnx.export": ("OnnxExport", "export_onnx"),
     "crcen.workflow.prediction": ("TablePredictions", "predict_table"),
     "crcen.workflow.reporting": ("TableReport", "report_table"),
+    "crcen.workflow.splitting": ("TableSplit", "split_table"),
 }
 _HOME_OF = {name: home for home, names in _HOMES.items() for name in names}
 
@@ -231,6 +233,7 @@ __all__ = [
     "TableFit",
     "TablePredictions",
     "TableReport",
+    "TableSplit",
     "TableWriter",
     "TimeSplit",
     "TrainingFailed",
@@ -284,6 +287,7 @@ __all__ = [
     "sim1_posterior",
     "sim2_posterior",
     "specificity_bound",
+    "split_table",
     "stationarity",
     "train",
     "weighted_probability",

@@ -43,7 +43,7 @@ def sentence(err):
     return err
 
 
-@pytest.mark.parametrize("command", ["fit", "predict", "evaluate", "report", "export", "info", "demo"])
+@pytest.mark.parametrize("command", ["split", "fit", "predict", "evaluate", "report", "export", "info", "demo"])
 def test_every_command_has_help_with_an_example(crcen_command, command):
     code, out, err = crcen_command(command, "--help")
     assert (code, err) == (0, "")

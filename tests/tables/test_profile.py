@@ -121,7 +121,7 @@ class TestWhatDiffers:
 
     def test_cells_of_another_kind(self, model):
         frame = _table(400, 1).astype({"age": object})
-        frame.loc[:99, "age"] = "unknown"
+        frame.loc[:99, "age"] = "about fifty"
         (found,) = unlike(model, frame)
         assert (found.column, found.kind, found.here) == ("age", "unreadable", 0.25)
 

@@ -53,6 +53,8 @@ def test_it_says_what_a_person_asks(fitted):
     assert (plain["marginal_price"], plain["positive"]) == (pytest.approx(5), "yes")
     assert [one["name"] for one in plain["columns"]] == ["amount", "country", "is_new", "when"]
     assert len(plain["expense"]) == 2
+    assert plain["columns_read"] == ["id", "amount", "country", "is_new", "when", "nothing", "bad"]
+    assert plain["columns_used"] == ["amount", "country", "is_new", "when"]
 
 
 def test_a_file_and_a_frame_give_the_same_model(fitted, mixed_table, small_search, tmp_path):
@@ -229,3 +231,38 @@ class TestAlarmsOfTheSavedModel:
         assert fit.model.estimator_.oof_shift_ == 0.0
         assert "log-odds not moved" in str(fit)
         assert fit.model.predict_proba(frame)[:, 1].sum() == pytest.approx(bad.sum(), rel=0.1)
+
+
+class TestPlainWords:
+    def test_counts_are_those_of_the_decisions(self, fitted, mixed_table):
+        y = (mixed_table()["bad"] == "yes").to_numpy()
+        alarms = fitted.model.estimator_.oof_decision_function_ > 0
+        found, false = int((alarms & y).sum()), int((alarms & ~y).sum())
+        assert f"found {found} of {y.sum()}, {false} false alarms" in str(fitted)
+        counts = fitted.to_dict()["counts"]
+        named = {"positives": int(y.sum()), "found": found, "missed": int(y.sum()) - found, "alarms": found + false}
+        assert counts == {**named, "false_alarms": false, "rightly_left_alone": int((~alarms & ~y).sum())}
+
+    def test_a_price_is_what_was_stated(self, mixed_table, small_search):
+        for price in (10, 3, 7):
+            fit = fit_table(mixed_table(200), target="bad", weighting=Budget(price), estimator=small_search)
+            assert fit.to_dict()["weighting"]["cost_ratio"] == price
+            assert fit.to_dict()["expense"][0]["bracket"] == [price / 2, price]
+            assert crcen.predict_table(fit.model, mixed_table(20)).to_dict()["cost_ratio"] == price
+
+    def test_nothing_caught_is_said_without_nan(self, mixed_table, small_search):
+        fit = fit_table(mixed_table(200), target="bad", weighting=Budget(1e-6), estimator=small_search)
+        text = str(fit)
+        assert "no alarm: found 0 of" in text
+        assert "nan" not in text.replace("finance", "")
+        assert "FN" not in text
+
+    def test_classes_without_an_error_between_them_are_a_note(self, mixed_table, small_search):
+        frame = mixed_table(400)
+        frame["amount"] = np.where(frame["bad"] == "yes", 5.0, -5.0) + np.random.default_rng(0).normal(size=400) / 9
+        longer = small_search.__class__(**{**small_search.get_params(), "max_epochs": 30})
+        fit = fit_table(frame, target="bad", estimator=longer)
+        assert any("separated almost without an error" in note for note in fit.notes)
+
+    def test_others_are_not(self, fitted):
+        assert not any("separated" in note for note in fitted.notes)

@@ -17,9 +17,10 @@ import typer
 
 from crcen._support.terminal import printable
 from crcen._version import __version__
+from crcen.cli.wording import in_options
 from crcen.exceptions import CrcenError
 
-__all__ = ["FOLDER", "Json", "app", "print_json", "print_run", "run"]
+__all__ = ["FOLDER", "RESEARCH", "Json", "app", "print_json", "print_run", "run"]
 
 app = typer.Typer(
     name="crcen",
@@ -30,6 +31,8 @@ app = typer.Typer(
     context_settings={"help_option_names": ["-h", "--help"]},
 )
 
+# The panel of what concerns the paper and the benchmark, after what an analyst needs.
+RESEARCH = "Research: the paper and the benchmark"
 # A path that must be there already; a mistyped one is a usage error.
 FOLDER: Any = {"exists": True, "file_okay": False}
 Json = Annotated[bool, typer.Option("--json", help="Print JSON instead of text.")]
@@ -97,5 +100,5 @@ def run() -> None:
         sys.stderr.close()
         sys.exit(0)
     except (CrcenError, OSError) as error:
-        sys.stderr.write(f"crcen: {printable(' '.join(str(error).split()))}\n")
+        sys.stderr.write(f"crcen: {printable(in_options(' '.join(str(error).split())))}\n")
         sys.exit(1)

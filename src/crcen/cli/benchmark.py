@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-from crcen.cli.app import FOLDER, Json, app, print_run
+from crcen.cli.app import FOLDER, RESEARCH, Json, app, print_run
 
 __all__ = ["benchmark"]
 
@@ -19,7 +19,10 @@ class Half(StrEnum):
     all = "all"
 
 
-@app.command(epilog="Examples:  crcen benchmark --half development   |   crcen benchmark --peers crcen_cv,lightgbm")
+@app.command(
+    rich_help_panel=RESEARCH,
+    epilog="Examples:  crcen benchmark --half development   |   crcen benchmark --peers crcen_cv,lightgbm",
+)
 def benchmark(
     peers: Annotated[str, typer.Option(help="core, all (the costly ones too), or names with commas.")] = "core",
     sets: Annotated[str, typer.Option(help="Names of sets with commas; default all of the half.")] = "",

@@ -6,12 +6,12 @@ from typing import Annotated
 
 import typer
 
-from crcen.cli.app import FOLDER, Json, app, print_json
+from crcen.cli.app import FOLDER, RESEARCH, Json, app, print_json
 
 __all__ = ["datasets", "methods"]
 
 
-@app.command(epilog="Example:  crcen datasets --data-home data")
+@app.command(rich_help_panel=RESEARCH, epilog="Example:  crcen datasets --data-home data")
 def datasets(
     data_home: Annotated[Path | None, typer.Option(help="Folder in imbalanced-learn's cache layout.", **FOLDER)] = None,
     as_json: Json = False,
@@ -31,7 +31,7 @@ def datasets(
         )
 
 
-@app.command(epilog="Example:  crcen methods")
+@app.command(rich_help_panel=RESEARCH, epilog="Example:  crcen methods")
 def methods(as_json: Json = False) -> None:
     """List the methods of the comparison with their source."""
     from crcen.baselines.methods import METHODS

@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-from crcen.cli.app import FOLDER, Json, app, print_run
+from crcen.cli.app import FOLDER, RESEARCH, Json, app, print_run
 
 __all__ = ["reproduce"]
 
@@ -43,7 +43,10 @@ class Engine(StrEnum):
     ray = "ray"
 
 
-@app.command(epilog="Examples:  crcen reproduce table1   |   crcen reproduce all --quick --out runs/quick")
+@app.command(
+    rich_help_panel=RESEARCH,
+    epilog="Examples:  crcen reproduce table1   |   crcen reproduce all --quick --out runs/quick",
+)
 def reproduce(
     artefact: Annotated[Artefact, typer.Argument(help="What to rebuild.")] = Artefact.all,
     data_home: Annotated[

@@ -1,4 +1,4 @@
-"""`crcen fit`, `predict`, `evaluate`, `report` and `export`: from a file to decisions."""
+"""`crcen split`, `fit`, `predict`, `evaluate`, `report` and `export`: from a file to decisions."""
 
 import sys
 from collections.abc import Iterator
@@ -12,7 +12,7 @@ import typer
 from crcen._support.terminal import printable
 from crcen.cli.app import Json, app, print_json
 
-__all__ = ["evaluate", "export", "fit", "predict", "report"]
+__all__ = ["evaluate", "export", "fit", "predict", "report", "split"]
 
 Data = Annotated[Path, typer.Argument(help="CSV, TSV or Parquet file, also with .gz or .zst.", show_default=False)]
 Model = Annotated[Path, typer.Argument(help="File that `crcen fit` wrote.", show_default=False)]
@@ -79,9 +79,54 @@ def price(
     return kinds[stated[0]](given[stated[0]])
 
 
+def check_engine(engine: Engine, in_memory: dict[str, Any], on_ray: dict[str, Any], on_files: dict[str, Any]) -> None:
+    """Refuse options that this engine would ignore."""
+    ignored = {Engine.table: on_ray | on_files, Engine.stream: in_memory | on_ray, Engine.ray: in_memory}
+    for name, value in ignored[engine].items():
+        if value is None:
+            continue
+        if name in in_memory:
+            raise typer.BadParameter(f"{name} is for tables in memory, not for --engine {engine.value}.")
+        use = "--engine ray" if name in on_ray else "--engine stream or --engine ray"
+        raise typer.BadParameter(f"{name} is for {use}, and does nothing with --engine {engine.value}.")
+
+
 def is_watched() -> int:
     """1 where a person looks at a terminal, for a progress bar."""
     return int(sys.stderr.isatty())
+
+
+@app.command(
+    epilog="Examples:  crcen split data.csv --target fraud   |   crcen split visits.parquet --target readmitted "
+    "--groups patient --test 0.3"
+)
+def split(
+    data: Data,
+    target: Annotated[str, typer.Option(help="Column with the label; its values have the same share in both files.")],
+    test: Annotated[float, typer.Option(help="Share of rows kept apart, between 0 and 1.")] = 0.25,
+    groups: Annotated[str | None, typer.Option(help="Keep equal values of this column in one file.")] = None,
+    time: Annotated[str | None, typer.Option(help="Keep the latest rows by this column apart.")] = None,
+    folder: Annotated[Path | None, typer.Option(help="Where to write; default beside the data.")] = None,
+    seed: Annotated[int, typer.Option(min=0, max=2**32 - 1, help="Seed of the choice.")] = 0,
+    as_json: Json = False,
+) -> None:
+    """Split a file in two: rows to learn from, and rows kept apart to judge the model on."""
+    with interruptible():
+        if groups is not None and time is not None:
+            raise typer.BadParameter("--groups and --time are two ways to split: give one of them.")
+        import crcen
+
+        result = crcen.split_table(
+            data,
+            target=target,
+            test=test,
+            groups=groups,
+            time=time,
+            folder=folder,
+            random_state=seed,
+            verbose=is_watched(),
+        )
+    show(result, as_json)
 
 
 @app.command(
@@ -109,8 +154,15 @@ def fit(
     engine: Annotated[
         Engine, typer.Option(help="stream: files larger than memory, one network.", rich_help_panel="Large data")
     ] = Engine.table,
-    workers: Annotated[int, typer.Option(help="Workers of --engine ray.", rich_help_panel="Large data")] = 2,
-    epochs: Annotated[int, typer.Option(help="Passes over the rows.", rich_help_panel="Large data")] = 5,
+    workers: Annotated[
+        int | None, typer.Option(help="Workers of --engine ray; default 2.", rich_help_panel="Large data")
+    ] = None,
+    epochs: Annotated[
+        int | None,
+        typer.Option(
+            help="Passes over the rows, with --engine stream or ray; default 5.", rich_help_panel="Large data"
+        ),
+    ] = None,
     storage: Annotated[
         str | None, typer.Option(help="Folder for checkpoints and scratch files.", rich_help_panel="Large data")
     ] = None,
@@ -123,11 +175,9 @@ def fit(
             raise typer.BadParameter("--groups and --time are two ways to validate: give one of them.")
         import crcen
 
+        in_memory = {"--groups": groups, "--time": time, "--quick": quick or None}
+        check_engine(engine, in_memory, {"--workers": workers, "--storage": storage}, {"--epochs": epochs})
         if engine is not Engine.table:
-            unused = {"--groups": groups, "--time": time, "--quick": quick}
-            if any(unused.values()):
-                given = ", ".join(name for name, value in unused.items() if value)
-                raise typer.BadParameter(f"{given} is for tables in memory, not for --engine {engine.value}.")
             files = crcen.fit_files(
                 str(data),
                 target=target,
@@ -137,8 +187,8 @@ def fit(
                 drop=drop or (),
                 keep=keep or (),
                 categorical=category or (),
-                epochs=epochs,
-                workers=workers,
+                epochs=5 if epochs is None else epochs,
+                workers=2 if workers is None else workers,
                 storage=storage,
                 random_state=seed,
                 verbose=is_watched(),

@@ -8,12 +8,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from crcen import ClassWeighting, ConfusionCounts, ExpenseCurve, InvalidInput, key_equation, weighted_probability
-from crcen.theory.judgements import EquationTest, fitted_model_noise, is_nearly_separated, judge_equation, judge_share
+from crcen.theory.judgements import EquationTest, fitted_model_noise, judge_equation, judge_share
 from crcen.workflow.inputs import Source, labels_as, model_of, plain, price_of, source_of, target_of
 from crcen.workflow.prediction import CHUNK_ROWS, Oddities, scored_chunks
 from crcen.workflow.prices import plain_price, prices_around, step_lines, step_values
 from crcen.workflow.progress import counted
-from crcen.workflow.quality import METRICS, Measured, ScoredRows, count_sentence, count_values
+from crcen.workflow.quality import METRICS, Measured, ScoredRows, count_sentence, count_values, too_good
 from crcen.workflow.row_watch import RowWatch, unlike_lines
 
 __all__ = ["TableEvaluation", "evaluate_table", "scored_rows"]
@@ -217,9 +217,4 @@ def _warnings(y: NDArray[np.bool_], roc_auc: float, trained: ClassWeighting) -> 
             f"the share of positives is {share.share:.3g} here and was {share.before:.3g} in training, more than "
             "chance allows: tests and prices assume the same ratio (CRC004)"
         )
-    if is_nearly_separated(roc_auc):
-        said.append(
-            f"the classes are separated almost without an error (ROC AUC {roc_auc:.5g}): look for a column that is "
-            "filled in after the event, or rows that were in training (CRC005)"
-        )
-    return said
+    return [*said, *too_good(roc_auc, "a column that is filled in after the event, or rows that were in training")]

@@ -1,5 +1,6 @@
 """fit_table: from a table with a target column to a validated model, and what there is to say about it."""
 
+import math
 import time as clock
 import warnings
 from dataclasses import dataclass
@@ -13,6 +14,7 @@ from sklearn.exceptions import ConvergenceWarning
 from sklearn.model_selection import StratifiedGroupKFold
 
 from crcen import (
+    ConfusionCounts,
     CRCENClassifierCV,
     ExpenseCurve,
     InvalidInput,
@@ -25,9 +27,10 @@ from crcen import (
 from crcen._support.whole_files import check_place
 from crcen.workflow.alarm_shares import AlarmShares
 from crcen.workflow.inputs import Rows, check_column, plain, rows_of, source_of
-from crcen.workflow.prices import prices_around, step_lines, step_values
+from crcen.workflow.prices import plain_price, prices_around, step_lines, step_values
 from crcen.workflow.progress import busy
-from crcen.workflow.quality import METRICS, Measured, ScoredRows
+from crcen.workflow.quality import METRICS, Measured, ScoredRows, count_sentence, count_values, too_good
+from crcen.workflow.row_order import times_of
 
 __all__ = ["TableFit", "fit_table"]
 
@@ -53,6 +56,8 @@ class TableFit:
         How rows were held out.
     n_validated : int
         Rows that were held out once.
+    counts : ConfusionCounts
+        Decisions of out-of-fold rows.
     quality : dict of str to Measured
         Metrics of out-of-fold rows, by the names of `crcen.workflow.quality.METRICS`.
     average_price : float
@@ -75,6 +80,7 @@ class TableFit:
     n_rows: int
     validation: str
     n_validated: int
+    counts: ConfusionCounts
     quality: dict[str, Measured]
     average_price: float
     expense: ExpenseCurve
@@ -98,14 +104,16 @@ class TableFit:
                 "negative": int(weighting.n_neg),
                 "negatives_per_positive": weighting.imbalance_ratio,
             },
+            "columns_read": [*map(str, model.feature_names_in_), self.target],
+            "columns_used": [column.name for column in model.columns_],
             "columns": [column.describe() for column in model.columns_],
             "dropped": [{"name": one.name, "reason": one.reason} for one in model.dropped_],
             "n_encoded": len(model.encoded_names_),
             "weighting": {
                 "lam": weighting.lam,
                 "alpha": weighting.alpha,
-                "cost_ratio": weighting.cost_ratio,
-                "budget": weighting.cost_ratio,
+                "cost_ratio": plain_price(weighting.cost_ratio),
+                "budget": plain_price(weighting.cost_ratio),
                 "threshold": weighting.threshold,
             },
             "network": {
@@ -122,9 +130,10 @@ class TableFit:
                 "residual": plain(equation.residual),
                 "shift": model.estimator_.oof_shift_,
             },
+            "counts": count_values(self.counts),
             "out_of_fold": {name: plain(one.value) for name, one in self.quality.items()},
             "alarm_shares": self.alarms.to_dict(),
-            "marginal_price": weighting.cost_ratio,
+            "marginal_price": plain_price(weighting.cost_ratio),
             "average_price": plain(self.average_price),
             "expense": step_values(self.expense),
             "seconds": self.seconds,
@@ -157,11 +166,10 @@ class TableFit:
             f"  α                   {weighting.alpha:<10.6g} 1 is balanced",
             f"  threshold           {weighting.threshold:<10.6g} an alarm above this probability",
             "",
-            f"On {self.n_validated:,} rows held out of training",
+            f"On {self.n_validated:,} rows held out of training: {count_sentence(self.counts)}",
             *(f"  {METRICS[name]:<24} {one}" for name, one in self.quality.items() if name not in plainly_said),
             f"  {self.alarms}",
-            f"  {METRICS[average]:<24} {self.quality[average]} on average ({self.average_price:.4g} expected), "
-            f"{price} for the last catch",
+            f"  {METRICS[average]:<24} {self._average()}{price} for the last catch",
             f"  key equation             left side {equation.lhs:.4g}, right side {equation.rhs:.4g} "
             f"({_moved(estimator)})",
             "What one more catch costs there, beside what right probabilities would make it cost",
@@ -171,6 +179,14 @@ class TableFit:
             f"{self.seconds:.1f} s" + ("" if self.path is None else f", saved to {self.path}"),
         ]
         return "\n".join(lines)
+
+    def _average(self) -> str:
+        """What the average catch cost, where there was one."""
+        found = self.quality["false_alarms_per_catch"]
+        if math.isnan(found.value):
+            return "nothing was caught; "
+        expected = "" if math.isnan(self.average_price) else f" ({self.average_price:.4g} expected)"
+        return f"{found} on average{expected}, "
 
 
 def fit_table(
@@ -246,6 +262,8 @@ def fit_table(
     for name, option, reason in ((groups, "groups", "keeps groups together"), (time, "time", "orders rows in time")):
         if name is not None:
             role[check_column(name, source.columns, option, source.name)] = reason
+            if name == target:
+                raise InvalidParameter(f"{option} must be another column than the target: got {name!r} for both.")
     with busy("reading the table", visible=bool(verbose)):
         rows = rows_of(source, target, positive, tuple(role))
     reasons = {**dict.fromkeys([drop] if isinstance(drop, str) else drop, "asked for"), **role}
@@ -270,8 +288,11 @@ def fit_table(
     assert held_out is not None  # a curve of moved thresholds has its rows
     is_alarm = np.asarray(model.predict(rows.frame) == model.pos_label_)
     was_held_out = np.isfinite(model.estimator_.oof_decision_function_)
-    alarms = AlarmShares.of(held_out.p > model.weighting_.threshold, is_alarm, was_held_out)
-    notes += alarms.notes
+    by_folds = held_out.p > model.weighting_.threshold
+    alarms = AlarmShares.of(by_folds, is_alarm, was_held_out)
+    scored = ScoredRows(held_out.target, held_out.p, model.weighting_.threshold)
+    quality = scored.measured()
+    notes += [*alarms.notes, *too_good(quality["roc_auc"].value)]
     return TableFit(
         model=model,
         data=source.name,
@@ -279,7 +300,8 @@ def fit_table(
         n_rows=len(rows.y),
         validation=how,
         n_validated=len(held_out.p),
-        quality=ScoredRows(held_out.target, held_out.p, model.weighting_.threshold).measured(),
+        counts=scored.counts,
+        quality=quality,
         average_price=decision_summary(held_out.p, model.weighting_).average_price,
         expense=expense,
         alarms=alarms,
@@ -325,24 +347,4 @@ def _times_or_groups(rows: Rows, groups: str | None, time: str | None) -> NDArra
 
     if groups is not None:
         return pd.factorize(rows.frame[groups])[0]
-    if time is None:
-        return None
-    cells = rows.frame[time]
-    if pd.api.types.is_numeric_dtype(cells.dtype) or pd.api.types.is_datetime64_any_dtype(cells.dtype):
-        return cells.rank(method="dense").to_numpy()
-    numbers = pd.to_numeric(cells, errors="coerce")
-    if numbers.notna().all():
-        return numbers.to_numpy(dtype=np.float64)
-    return _dates(cells, time).rank(method="dense").to_numpy()
-
-
-def _dates(cells: Any, name: str) -> Any:
-    import skrub
-
-    try:
-        dates = skrub.ToDatetime().fit_transform(cells.astype(object).rename(name))
-    except ValueError:
-        dates = None
-    if dates is None or dates.isna().any():
-        raise InvalidInput(f"time must name a column of numbers or dates of one format: {name} holds other values.")
-    return dates
+    return None if time is None else times_of(rows.frame[time], time)

@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 from crcen import ClassWeighting, InvalidInput, InvalidParameter, TableClassifier, TableWriter, decide
 from crcen._support.whole_files import check_place
 from crcen.workflow.inputs import Source, check_column, model_of, plain, price_of, source_of
+from crcen.workflow.prices import plain_price
 from crcen.workflow.progress import counted
 from crcen.workflow.row_watch import RowWatch, unlike_lines
 
@@ -146,7 +147,7 @@ class TablePredictions:
             "rows": self.n_rows,
             "alarms": self.n_alarms,
             "positive": plain(self.positive),
-            "cost_ratio": self.price.cost_ratio,
+            "cost_ratio": plain_price(self.price.cost_ratio),
             "threshold": self.price.threshold,
             "expected_catches": self.expected_catches,
             "expected_false_alarms": self.n_alarms - self.expected_catches,

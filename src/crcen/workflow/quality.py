@@ -10,11 +10,12 @@ from numpy.typing import NDArray
 
 from crcen import ConfusionCounts
 from crcen.theory.bootstrap import percentile_interval, row_draws
+from crcen.theory.judgements import is_nearly_separated
 from crcen.theory.metrics import log_losses
 from crcen.theory.threshold_curve import ThresholdCurve, average_precision, roc_area
 from crcen.workflow.inputs import plain
 
-__all__ = ["METRICS", "Measured", "ScoredRows", "count_sentence", "count_values"]
+__all__ = ["METRICS", "Measured", "ScoredRows", "count_sentence", "count_values", "too_good"]
 
 Array = NDArray[np.float64]
 
@@ -157,3 +158,10 @@ def count_sentence(counts: ConfusionCounts) -> str:
     if not named["alarms"]:
         return f"no alarm: found 0 of {named['positives']:,}"
     return f"found {named['found']:,} of {named['positives']:,}, {named['false_alarms']:,} false alarms"
+
+
+def too_good(roc_auc: float, suspects: str = "a column that is filled in after the event") -> list[str]:
+    """A note where classes are separated so well that a leak is likelier, as the report's CRC005 has it."""
+    if not is_nearly_separated(roc_auc):
+        return []
+    return [f"the classes are separated almost without an error (ROC AUC {roc_auc:.5g}): look for {suspects} (CRC005)"]

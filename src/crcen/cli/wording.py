@@ -1,0 +1,60 @@
+"""Errors in the words of the command: its options, where the library speaks of parameters."""
+
+import re
+
+__all__ = ["in_options"]
+
+# Parameters of the library's functions, and the options that set them.
+_OPTIONS = {
+    "target": "--target",
+    "positive": "--positive",
+    "drop": "--drop",
+    "keep": "--keep",
+    "categorical": "--category",
+    "groups": "--groups",
+    "time": "--time",
+    "out": "--out",
+    "id": "--id",
+    "title": "--title",
+    "folder": "--folder",
+    "test": "--test",
+    "epochs": "--epochs",
+    "workers": "--workers",
+    "num_workers": "--workers",
+    "storage": "--storage",
+    "n_resamples": "--resamples",
+    "random_state": "--seed",
+    "data_home": "--data-home",
+}
+_NAMES = "|".join(sorted(_OPTIONS, key=len, reverse=True))
+_PRICES = {"Alpha": "--alpha", "CostRatio": "--cost-ratio", "Budget": "--budget", "Lam": "--lam"}
+# Hints that the command has no option for, and what to do instead.
+_HINTS = [
+    (r'did you mean None \(λ = ½\) or "balanced" \(Alpha\(1\)\)\?', "did you mean --lam 0.5 or --balanced?"),
+    (r"did you mean None, plain cross entropy, which is λ = ½\?", "did you mean --lam 0.5?"),
+    (r"^λ must", "--lam must"),
+    (r"^a cost ratio must", "--cost-ratio must"),
+    (r"^an α must", "--alpha must"),
+    (r"^a budget must", "--budget must"),
+    (r"(; |, or )(set )?standardize=True( helps)?", "; look for extreme numbers in the table"),
+    (r"^cv=.* cannot split these rows", "these rows cannot be split for validation"),
+    (r"check scoring, or lower learning_rate", "look for extreme numbers in the table"),
+    (r"(; )?(choose columns with )?features=\[…\]( chooses columns)?", "; --drop leaves columns out"),
+    (r"keep= uses a column that was left out", "--keep uses a column that was left out"),
+]
+
+
+def in_options(sentence: str) -> str:
+    """A sentence of the library, as a person at the command line would say it."""
+    for pattern, said in _HINTS:
+        sentence = re.sub(pattern, said, sentence)
+    sentence = re.sub(
+        r"\b(Alpha|CostRatio|Budget|Lam)\(([^()]*)\)", lambda found: f"{_PRICES[found[1]]} {found[2]}", sentence
+    )
+    sentence = re.sub(rf"^({_NAMES})(?= (must|names|leaves|and|is|has)\b)", lambda found: _OPTIONS[found[1]], sentence)
+
+    def option(found: re.Match[str]) -> str:
+        value = (found[2] or "").strip("'\"")
+        return f"{_OPTIONS[found[1]]} {value}".rstrip()
+
+    return re.sub(rf"(?<![\w-])({_NAMES})=('[^']*'|\"[^\"]*\"|[\w./-]*\w)?", option, sentence)

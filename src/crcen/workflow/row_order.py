@@ -1,0 +1,47 @@
+"""When rows were: a column of numbers or dates as numbers in order."""
+
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from crcen import InvalidInput
+
+__all__ = ["times_of"]
+
+
+def times_of(cells: Any, name: str) -> NDArray[np.float64]:
+    """Numbers that are in the order of a column's times.
+
+    Parameters
+    ----------
+    cells : pandas Series
+        Numbers, dates, or text that holds either; none missing.
+    name : str
+        Of the column, for the error.
+
+    Raises
+    ------
+    InvalidInput
+        If they are neither numbers nor dates of one format.
+    """
+    import pandas as pd
+
+    if pd.api.types.is_numeric_dtype(cells.dtype) or pd.api.types.is_datetime64_any_dtype(cells.dtype):
+        return cells.rank(method="dense").to_numpy(dtype=np.float64)
+    numbers = pd.to_numeric(cells, errors="coerce")
+    if numbers.notna().all():
+        return numbers.to_numpy(dtype=np.float64)
+    return _dates(cells, name).rank(method="dense").to_numpy(dtype=np.float64)
+
+
+def _dates(cells: Any, name: str) -> Any:
+    import skrub
+
+    try:
+        dates = skrub.ToDatetime().fit_transform(cells.astype(object).rename(name))
+    except ValueError:
+        dates = None
+    if dates is None or dates.isna().any():
+        raise InvalidInput(f"time must name a column of numbers or dates of one format: {name} holds other values.")
+    return dates

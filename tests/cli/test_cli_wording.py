@@ -1,0 +1,116 @@
+"""Refusals speak of the command's options, never of parameters of the library."""
+
+import re
+
+import numpy as np
+import pandas as pd
+import pytest
+
+import crcen
+from crcen.cli.wording import in_options
+
+# What a person at the command line has never heard of.
+PYTHON = re.compile(
+    r"(?<!-)\b\w+=|\b(n_splits|random_state|pos_label|weighting|categorical|sample_weight|standardize|learning_rate|scoring|"
+    r"n_resamples|Alpha\(|CostRatio\(|Budget\(|Lam\(|None\b|True\b|False\b)"
+)
+
+
+@pytest.fixture(scope="module")
+def places(tmp_path_factory):
+    """A table, one of nothing but ids, a model that knows its target, and one that does not."""
+    home = tmp_path_factory.mktemp("wording")
+    rng = np.random.default_rng(0)
+    frame = pd.DataFrame({"x": rng.normal(size=80).round(3), "kind": rng.choice(list("ab"), 80), "one": 1})
+    frame["bad"] = np.where(rng.random(80) < 0.3, "yes", "no")
+    frame.to_csv(home / "a.csv", index=False)
+    frame[["one", "bad"]].to_csv(home / "empty.csv", index=False)
+    frame.drop(columns="x").to_csv(home / "lacks.csv", index=False)
+    quick = crcen.CRCENClassifierCV(hidden=(2,), l2=1e-2, max_epochs=2, encoding="standard", n_members=1)
+    crcen.fit_table(home / "a.csv", target="bad", estimator=quick, out=home / "m.crcen")
+    network = crcen.CRCENClassifier(hidden=(), max_epochs=2).fit(frame[["x"]], frame["bad"].to_numpy())
+    crcen.save(network, home / "n.crcen")
+    return home
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        ("fit a.csv --target Bad", "did you mean bad"),
+        ("fit a.csv --target bad --positive maybe", "--positive must be"),
+        ("fit a.csv --target bad --drop nothing", "--drop names"),
+        ("fit a.csv --target bad --keep nothing", "--keep names"),
+        ("fit a.csv --target bad --category nothing", "--category names"),
+        ("fit a.csv --target bad --groups nothing", "--groups must be"),
+        ("fit a.csv --target bad --time kind", "--time must name"),
+        ("fit a.csv --target bad --groups one", "--groups must have"),
+        ("fit a.csv --target bad --groups bad", "--groups must be another column"),
+        ("fit a.csv --target bad --time bad", "--time must be another column"),
+        ("fit empty.csv --target bad", "--keep uses"),
+        ("fit a.csv --target bad --lam 3", "--alpha 3 or --cost-ratio 3"),
+        ("fit a.csv --target bad --lam 1", "--balanced"),
+        ("fit a.csv --target bad --lam 0", "--lam 0.5"),
+        ("fit a.csv --target bad --budget -5", "did you mean 5"),
+        ("fit a.csv --target bad --alpha 0", "small number"),
+        ("split a.csv --target bad --test 2", "--test must be"),
+        ("split a.csv --target bad --folder nowhere", "--folder must be"),
+        ("split a.csv --target bad --groups bad", "--groups must be another"),
+        ("predict m.crcen a.csv --out {home}/s.csv --id nothing", "--id must be"),
+        ("predict m.crcen lacks.csv --out {home}/s.csv", "lacks"),
+        ("predict m.crcen a.csv --out {home}/s.xlsx", ".csv, .tsv or .parquet"),
+        ("evaluate n.crcen a.csv", "--target"),
+        ("report n.crcen a.csv --out {home}/r.html", "--target"),
+        ("evaluate m.crcen a.csv --target kind", "labels of training"),
+    ],
+)
+def test_refusals_name_options(crcen_command, places, tmp_path, monkeypatch, arguments, said):
+    monkeypatch.chdir(places)
+    words = [word.format(home=tmp_path) for word in arguments.split()]
+    out = ["--out", tmp_path / "m.crcen"] if words[0] == "fit" else []
+    code, printed, err = crcen_command(*words, *out)
+    assert (code, printed) == (1, "")
+    assert err.count("\n") == 1
+    assert said in err
+    assert not PYTHON.search(err), err
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        (["--epochs", "3"], "--epochs is for --engine stream or --engine ray"),
+        (["--workers", "3"], "--workers is for --engine ray"),
+        (["--storage", "there"], "--storage is for --engine ray"),
+        (["--engine", "stream", "--workers", "3"], "--workers is for --engine ray"),
+        (["--engine", "stream", "--quick"], "--quick is for tables in memory"),
+        (["--engine", "ray", "--time", "x"], "--time is for tables in memory"),
+    ],
+)
+def test_options_that_do_nothing_are_refused(crcen_command, places, options, said):
+    code, out, err = crcen_command("fit", places / "a.csv", "--target", "bad", *options)
+    assert (code, out) == (2, "")
+    assert said in " ".join(err.replace("│", " ").split())
+
+
+@pytest.mark.parametrize(
+    ("sentence", "said"),
+    [
+        ("this model does not know its target column; name it with target=.", "--target."),
+        ("use num_workers=3, or fewer", "use --workers 3, or fewer"),
+        ("a.csv says time=5 o'clock", "--time 5"),
+        ("the column my-target=x stays", "the column my-target=x stays"),
+        ("nothing to change here: x = 3", "nothing to change here: x = 3"),
+    ],
+)
+def test_translation(sentence, said):
+    assert said in in_options(sentence)
+
+
+def test_what_an_analyst_needs_comes_first(crcen_command):
+    code, out, _ = crcen_command("--help")
+    assert code == 0
+    first, research = out.split("Research: the paper and the benchmark")
+    for command in ("split", "fit", "predict", "evaluate", "report", "export", "info", "demo"):
+        assert f" {command} " in first
+    for command in ("datasets", "methods", "reproduce", "benchmark"):
+        assert f" {command} " in research
+        assert f" {command} " not in first
