@@ -181,7 +181,7 @@ def test_a_set_that_is_nowhere_is_named(crcen_command, tmp_path, monkeypatch):
     code, _, err = crcen_command("reproduce", "table2", "--data-home", tmp_path / "empty", "--out", tmp_path / "run")
     assert code == 1
     assert "coil_2000" in sentence(err)
-    assert f"data_home={tmp_path / 'empty'}" in sentence(err)
+    assert f"--data-home {tmp_path / 'empty'}" in sentence(err)
 
 
 def test_a_damaged_file_is_named(crcen_command, tmp_path):
