@@ -103,7 +103,8 @@ def run_in_memory(folder: str, epochs: int) -> Outcome:
     from crcen.scale.plan import make_plan
     from crcen.scale.sources import open_source
     from crcen.scale.stream import settle_penalty, streamed_model, survey_source
-    from crcen.training.stream import Batch, cut_evenly, enough_threads
+    from crcen.training.stream import Batch, cut_evenly
+    from crcen.training.threads import reproducible_arithmetic
 
     rows = open_source(folder, "y")
     model = streamed_model(None, epochs, {"hidden": (HIDDEN,), "batch_size": BATCH})
@@ -115,7 +116,7 @@ def run_in_memory(folder: str, epochs: int) -> Outcome:
     del parts
     trainer = plan.trainer()
     start = time.perf_counter()
-    with enough_threads(plan.shape):
+    with reproducible_arithmetic():
         for epoch in range(epochs):
             order = torch.randperm(len(whole), generator=torch.Generator().manual_seed(epoch))
             for part in cut_evenly(len(whole), BATCH):

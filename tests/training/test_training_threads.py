@@ -9,7 +9,7 @@ import torch
 
 import crcen.training.engine
 from crcen import CRCENClassifierCV, TrainingJob, balance_shift, train
-from crcen.training.threads import OPERATIONS_FOR_THREADS, THREADS
+from crcen.training.threads import THREADS, reproducible_arithmetic
 
 
 @pytest.fixture(autouse=True)
@@ -20,33 +20,21 @@ def three():
     torch.set_num_threads(before)
 
 
-class TestForWork:
-    def test_little_work_has_one_thread(self):
-        with THREADS.for_work(OPERATIONS_FOR_THREADS - 1):
+class TestOneThread:
+    def test_one_thread_for_a_while(self):
+        with THREADS.set(1):
             assert torch.get_num_threads() == 1
             assert THREADS.get() == 3  # what others may have afterwards
         assert torch.get_num_threads() == 3
 
-    def test_much_work_is_left_alone(self):
-        with THREADS.for_work(OPERATIONS_FOR_THREADS):
-            assert torch.get_num_threads() == 3
-        assert torch.get_num_threads() == 3
-
     def test_what_was_found_is_put_back_after_an_error(self):
-        with pytest.raises(KeyError), THREADS.for_work(1.0):
+        with pytest.raises(KeyError), reproducible_arithmetic():
             raise KeyError
         assert torch.get_num_threads() == 3
 
     def test_nested(self):
-        with THREADS.for_work(1.0):
-            with THREADS.for_work(1.0), THREADS.for_work(OPERATIONS_FOR_THREADS):
-                assert torch.get_num_threads() == 1
-            assert torch.get_num_threads() == 1
-        assert torch.get_num_threads() == 3
-
-    def test_little_work_within_much(self):
         with THREADS.set(2):
-            with THREADS.for_work(1.0):
+            with reproducible_arithmetic(), reproducible_arithmetic():
                 assert torch.get_num_threads() == 1
             assert torch.get_num_threads() == 2
         assert torch.get_num_threads() == 3
@@ -55,7 +43,7 @@ class TestForWork:
         first_is_in, second_is_out = Event(), Event()
 
         def first():
-            with THREADS.for_work(1.0):
+            with THREADS.set(1):
                 first_is_in.set()
                 assert second_is_out.wait(10)
                 return torch.get_num_threads()
@@ -63,7 +51,7 @@ class TestForWork:
         with ThreadPoolExecutor(1) as pool:
             found = pool.submit(first)
             assert first_is_in.wait(10)
-            with THREADS.for_work(1.0):
+            with THREADS.set(1):
                 pass
             second_is_out.set()
             assert found.result() == 1  # the other's end did not disturb it
@@ -83,6 +71,7 @@ class TestCallers:
             return results
 
         monkeypatch.setattr(crcen.training.engine, "_train_or_split", spy)
+        monkeypatch.setattr(crcen.training.engine, "usable_cores", lambda: 2)
         rng = np.random.default_rng(0)
         X, y = rng.normal(size=(300, 20)), rng.random(300) < 0.3
         jobs = [TrainingJob(0.5, hidden=(200,), max_epochs=1, seed=seed) for seed in range(16)]

@@ -209,7 +209,8 @@ def _run(
     """One pass over the rows."""
     import torch
 
-    from crcen.training.stream import Batch, cut_evenly, encoded_rows, enough_threads, spread_order
+    from crcen.training.stream import Batch, cut_evenly, encoded_rows, spread_order
+    from crcen.training.threads import reproducible_arithmetic
 
     lam, (neg, pos) = model.weighting_.lam, state["totals"] if model._positive_is_last() else state["totals"][::-1]
     scale = (pos + neg) / state["n_rows"]
@@ -221,6 +222,6 @@ def _run(
         torch.from_numpy(target[order].astype(np.float32)),
         torch.from_numpy((weights[order] / scale).astype(np.float32)),
     ).to(trainer.device)
-    with enough_threads(trainer.shape):
+    with reproducible_arithmetic():
         for _ in trainer.run(rows[part] for part in cut_evenly(len(X), trainer.shape.batch_size)):
             pass

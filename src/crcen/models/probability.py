@@ -163,8 +163,9 @@ def _temperature(target: Bools, logits: Array, weights: Array) -> Array:
         slope, intercept = np.exp(parameters[0]), parameters[1]
         new = slope * logits + intercept
         error = weights * (sigmoid(new) - target) / total
-        loss = weights @ np.logaddexp(0.0, sign * new) / total + 0.5 * parameters[0] ** 2 / total
-        return float(loss), np.array([slope * (error @ logits) + parameters[0] / total, error.sum()])
+        # Not products of BLAS, which add up by the number of threads.
+        loss = (weights * np.logaddexp(0.0, sign * new)).sum() / total + 0.5 * parameters[0] ** 2 / total
+        return float(loss), np.array([slope * (error * logits).sum() + parameters[0] / total, error.sum()])
 
     start = np.array([0.0, _intercept(target, logits, weights)])
     limits, close = [(-5.0, 5.0), (None, None)], {"ftol": 1e-14, "gtol": 1e-10}

@@ -15,7 +15,7 @@ from crcen.scale.chunks import Chunk
 from crcen.scale.plan import StreamPlan
 from crcen.scale.sources import read_ahead
 from crcen.training.jobs import Status
-from crcen.training.stream import enough_threads
+from crcen.training.threads import reproducible_arithmetic
 
 __all__ = ["balance_on", "store_networks"]
 
@@ -75,7 +75,7 @@ def balance_on(
     gather, gather_sums
         Bring tensors and sums of all workers together.
     """
-    with enough_threads(plan.shape), LogitFile(folder, is_weighted=is_weighted) as logits:
+    with reproducible_arithmetic(), LogitFile(folder, is_weighted=is_weighted) as logits:
         for chunk in read_ahead(chain.from_iterable(blocks), depth=_CHUNKS_AHEAD):
             logits.add(model._mean_logits(chunk.X), plan.target(chunk), chunk.weight)
         shift = solve_shift(logits, plan.weighting, gather) if model._balances_training_rows() else 0.0

@@ -26,7 +26,8 @@ from crcen.scale.sources import BatchSource, RowBlocks, RowSource, open_source, 
 from crcen.scale.statistics import StreamStatistics
 from crcen.training.engine import find_device
 from crcen.training.jobs import Status
-from crcen.training.stream import AllReduce, Batch, StreamTrainer, cut_evenly, enough_threads
+from crcen.training.stream import AllReduce, Batch, StreamTrainer, cut_evenly
+from crcen.training.threads import reproducible_arithmetic
 
 __all__ = [
     "StreamRun",
@@ -169,7 +170,7 @@ def _fitted(
         run = StreamRun(model, rows, plan, progress, buffer_rows, device)
         if path is not None:
             run.save_every(checkpoint_rows, partial(write_checkpoint, path))
-        with enough_threads(plan.shape):
+        with reproducible_arithmetic():
             status = run.train(lambda: show(run.share_done))
         names = None if isinstance(rows, BatchSource) and not rows.has_names else rows.names
         store_networks(model, plan, run.parameters(), names=names, loss_curve=progress.loss_curve, status=status)

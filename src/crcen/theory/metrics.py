@@ -114,8 +114,9 @@ def confusion_counts(y: ArrayLike, y_pred: ArrayLike, sample_weight: ArrayLike |
     weights = check_row_weights(sample_weight, positive.size)
     # Each cell is its own sum: a difference of sums could leave -1e-16 where nothing is.
     by_class = np.stack([np.where(positive, weights, 0.0), np.where(positive, 0.0, weights)], axis=1)
-    alarms = called.astype(np.float64) @ by_class
-    quiet = (~called).astype(np.float64) @ by_class
+    # einsum and not a product of BLAS, which adds up by the number of threads.
+    alarms = np.einsum("...n,nc->...c", called.astype(np.float64), by_class)
+    quiet = np.einsum("...n,nc->...c", (~called).astype(np.float64), by_class)
     return ConfusionCounts(tp=alarms[..., 0], fp=alarms[..., 1], fn=quiet[..., 0], tn=quiet[..., 1])
 
 

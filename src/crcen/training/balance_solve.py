@@ -15,13 +15,11 @@ from torch import Tensor
 from torch.nn.functional import logsigmoid
 
 from crcen.exceptions import InvalidInput
-from crcen.training.threads import THREADS
+from crcen.training.threads import reproducible_arithmetic
 
 __all__ = ["find_root", "log_sums", "log_sums_gap", "merged_log_sums", "relative_residual", "solve_shifts"]
 
 _MAX_STEPS = 200
-# A few Newton steps, each of some logarithms and exponentials.
-_OPERATIONS_A_LOGIT = 200.0
 
 
 def solve_shifts(
@@ -39,7 +37,7 @@ def solve_shifts(
     if not pos.any() or not neg.any():
         missing = "positive" if not pos.any() else "negative"
         raise InvalidInput(f"the balance solve needs rows of both classes with weight: no {missing} row was given.")
-    with THREADS.for_work(_OPERATIONS_A_LOGIT * outputs.numel()):
+    with reproducible_arithmetic():
         return _solve(outputs, row_weights, pos, neg)
 
 

@@ -299,7 +299,8 @@ def _ramps(
         for place, (left, right) in zip(places, ramps, strict=False):
             with np.errstate(over="ignore"):  # values near the end of float64
                 width = min(right - left, np.finfo(np.float64).max)
-                centre = float(share @ np.clip((present - left) / width, 0.0, 1.0))
+                # Not a product of BLAS, which adds up by the number of threads.
+                centre = float((share * np.clip((present - left) / width, 0.0, 1.0)).sum())
             mean[place], scale[place] = left + centre * width, width
             low[place], high[place] = -centre, 1.0 - centre
     return InputEncoding(mean, scale, columns, low, high)

@@ -3,9 +3,10 @@
 A plain fit is a list of one job, a search a longer list of the same. The engine returns results; it never prints, warns
 or raises for slow convergence.
 
-On a CPU the stacks are cut into two pieces, and each runs on one thread of its own. The steps of small networks are too
+On a CPU the stacks are cut into pieces, and each runs on one thread of its own. The steps of small networks are too
 short to be shared out: threads that meet after every operation gain little on an idle machine and lose tenfold and more
-on a busy one, where one of them keeps waiting for the other. Only large steps on many cores are shared out by torch.
+on a busy one, where one of them keeps waiting for the other. The number of threads says how many pieces run at a time,
+never how they are cut, so it does not change a result by a single bit.
 """
 
 from collections.abc import Callable, Sequence
@@ -24,26 +25,25 @@ from crcen.training.fused import epoch_numbers
 from crcen.training.jobs import TrainingJob, TrainingResult
 from crcen.training.planner import (
     Groups,
-    Inputs,
     free_memory,
     halves,
     n_parameters,
     pieces,
     plan,
     shared_bytes,
-    step_operations,
+    stack_bytes,
 )
 from crcen.training.rows import TrainingData
 from crcen.training.stack_run import Report, StackRun
-from crcen.training.threads import FEW_THREADS, OPERATIONS_FOR_THREADS, THREADS
+from crcen.training.threads import THREADS, reproducible_arithmetic, usable_cores
 
 __all__ = ["Trainer", "find_device", "train"]
 
 Progress = Callable[[float], None]
 
 _SHARE_OF_FREE_MEMORY = 0.5
-# On 16 cores six pieces took up to twice the time of two, when steps waited for the interpreter; not measured since.
-_MOST_WORKERS = 2
+# A stack is planned to take half the bound where networks are small enough for that: then two run at a time.
+_AT_A_TIME = 2
 
 
 def find_device(name: str) -> torch.device:
@@ -135,26 +135,27 @@ class Trainer:
             if key not in checked:
                 checked.add(key)
                 _check(job, data.y, data.sample_weight)
-        threads = THREADS.get() if data.device.type == "cpu" else 1
-        stacks, at_once = self._stacks(jobs, min(threads, _MOST_WORKERS))
-        workers = min(at_once, _workers(stacks, jobs, data.n_inputs, threads))
-        work = pieces(stacks, jobs, data.n_inputs, workers)
-        if not work:
+        stacks = self._stacks(jobs)
+        if not stacks:
             return []
+        work = pieces(stacks, jobs, data.n_inputs) if data.device.type == "cpu" else stacks
         meter = _Meter([_cost(groups, jobs) for groups in work], progress)
-        results = _run_apart(work, jobs, data, workers, meter) if min(workers, len(work)) > 1 else {}
-        for i, groups in enumerate(work if not results else []):
-            heavy = step_operations(groups, jobs, data.n_inputs) >= OPERATIONS_FOR_THREADS
-            with THREADS.set(threads if heavy else 1):
-                results |= _train_or_split(groups, jobs, data, meter.reporter(i))
+        workers = self._workers(work, jobs)
+        if workers > 1:
+            results = _run_apart(work, jobs, data, workers, meter)
+        else:
+            results = {}
+            with reproducible_arithmetic():
+                for i, groups in enumerate(work):
+                    results |= _train_or_split(groups, jobs, data, meter.reporter(i))
         return [results[position] for position in range(len(jobs))]
 
-    def _stacks(self, jobs: Sequence[TrainingJob], at_once: int) -> tuple[list[Groups], int]:
-        """Stacks, and how many of them, at most ``at_once``, keep the bound together."""
+    def _stacks(self, jobs: Sequence[TrainingJob]) -> list[Groups]:
+        """Stacks of which two, or if need be one, keep the bound."""
         data = self.data
         shared = shared_bytes(jobs, data.n_rows, data.X.shape[1])
         filled_up = epoch_numbers if data.device.type == "cuda" else None
-        for count in range(at_once, 0, -1):
+        for count in range(_AT_A_TIME if data.device.type == "cpu" else 1, 0, -1):
             limit = max(self.bound - shared, 0) // count
             stacks = plan(jobs, data.n_rows, data.n_inputs, limit, filled_up)
             largest = max((stack.n_bytes for stack in stacks), default=0)
@@ -166,7 +167,17 @@ class Trainer:
                 f"memory_bytes is too small: the largest network needs {times} times as much; give more, or take a "
                 f"smaller network, fewer bins or the standard encoding."
             )
-        return [stack.groups for stack in stacks], count
+        return [stack.groups for stack in stacks]
+
+    def _workers(self, work: Sequence[Groups], jobs: Sequence[TrainingJob]) -> int:
+        """How many pieces run at a time: as many as there are threads and cores, while the largest keep the bound."""
+        data = self.data
+        if data.device.type != "cpu":
+            return 1
+        most = min(len(work), THREADS.get(), usable_cores())
+        sizes = sorted((stack_bytes(groups, jobs, data.n_rows, data.n_inputs) for groups in work), reverse=True)
+        free = self.bound - shared_bytes(jobs, data.n_rows, data.X.shape[1])
+        return max([count for count in range(1, most + 1) if sum(sizes[:count]) <= free], default=1)
 
     def state_bytes(self, job: TrainingJob) -> int:
         """Size of the state that a job leaves."""
@@ -180,12 +191,6 @@ def _check(job: TrainingJob, y: NDArray[np.bool_], sample_weight: NDArray[np.flo
         raise InvalidInput("a training job needs rows of both classes with weight.")
     if job.val_rows is not None and not sample_weight[job.val_rows].any():
         raise InvalidInput("validation rows must have weight.")
-
-
-def _workers(stacks: Sequence[Groups], jobs: Sequence[TrainingJob], n_inputs: Inputs, threads: int) -> int:
-    """Pieces to run side by side: two, unless a step is large and there are many cores, which torch then shares out."""
-    heavy = any(step_operations(groups, jobs, n_inputs) >= OPERATIONS_FOR_THREADS for groups in stacks)
-    return 1 if heavy and threads > FEW_THREADS else min(threads, _MOST_WORKERS)
 
 
 def _cost(groups: Groups, jobs: Sequence[TrainingJob]) -> float:
@@ -224,10 +229,11 @@ def _run_apart(
     """Run the pieces side by side, each on one thread."""
     results: dict[int, TrainingResult] = {}
     data.prepare(jobs)
-    compiled_adam_epoch()  # once, before several threads ask for it
+    with reproducible_arithmetic():
+        compiled_adam_epoch()  # once, before several threads ask for it
     with (
         THREADS.set(1),
-        ThreadPoolExecutor(workers, initializer=THREADS.keep, initargs=(1,)) as pool,
+        ThreadPoolExecutor(workers, initializer=THREADS.keep_one) as pool,
     ):
         futures = [pool.submit(_train_or_split, g, jobs, data, meter.reporter(i)) for i, g in enumerate(work)]
         try:

@@ -5,7 +5,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
 from itertools import pairwise
-from math import prod
+from math import inf, prod
 
 import torch
 
@@ -24,6 +24,7 @@ __all__ = [
     "pieces",
     "plan",
     "shared_bytes",
+    "stack_bytes",
     "step_operations",
 ]
 
@@ -104,7 +105,7 @@ def plan(
             ordered = tuple(sorted(positions, key=lambda p: jobs[p].hidden))
             by_shape.setdefault(tuple(jobs[p].hidden for p in ordered), []).append(ordered)
         for rows in by_shape.values():
-            n_bytes = partial(_stack_bytes, jobs=jobs, n_rows=n_rows, n_inputs=n_inputs, filled_up=filled_up)
+            n_bytes = partial(stack_bytes, jobs=jobs, n_rows=n_rows, n_inputs=n_inputs, filled_up=filled_up)
             stacks += _bounded(tuple(rows), n_bytes, memory_bytes)
     return stacks
 
@@ -154,19 +155,40 @@ def step_operations(groups: Groups, jobs: Sequence[TrainingJob], n_inputs: Input
 
 # Below this many operations a step a piece is not worth a thread: the time goes into calls, which L-BFGS makes from the
 # interpreter, where threads queue, and Adam from compiled code.
-_OPERATIONS_OF_A_PIECE = {"lbfgs": 1e7, "adam": 2e6}
+_OPERATIONS_OF_A_HALF = {"lbfgs": 1e7, "adam": 2e6}
+# Further pieces are for those who have more than two cores, and must cost the others nothing. Pieces of Adam that are
+# groups of their own do so from here on, those that share the rows of a group from there on.
+_OPERATIONS_OF_GROUPS, _OPERATIONS_OF_NETWORKS = 4e7, 2e8
+_MOST_PIECES = 16
 
 
-def pieces(stacks: Sequence[Groups], jobs: Sequence[TrainingJob], n_inputs: Inputs, workers: int) -> list[Groups]:
-    """Cut the largest stacks in two until every worker has a piece that is worth it; largest first."""
+def pieces(stacks: Sequence[Groups], jobs: Sequence[TrainingJob], n_inputs: Inputs) -> list[Groups]:
+    """Cut stacks into pieces that can run side by side, largest first, by their size alone.
+
+    How many threads there are has no part in it: a network's last digits depend on what it is stacked with.
+    """
     parts = [(step_operations(groups, jobs, n_inputs), groups) for groups in stacks]
-    while 0 < len(parts) < workers:
+    while 0 < len(parts) < _MOST_PIECES:
         parts.sort(key=lambda part: -part[0])
-        cost, largest = parts[0]
-        if cost < 2 * _OPERATIONS_OF_A_PIECE[jobs[largest[0][0]].solver] or sum(map(len, largest)) == 1:
+        cuttable = (i for i, (cost, groups) in enumerate(parts) if cost >= 2 * _least(groups, jobs, len(parts)))
+        position = next(cuttable, None)
+        if position is None:
             break
-        parts[:1] = [(step_operations(half, jobs, n_inputs), half) for half in halves(largest)]
+        largest = parts.pop(position)[1]
+        parts += [(step_operations(half, jobs, n_inputs), half) for half in halves(largest)]
     return [groups for _, groups in sorted(parts, key=lambda part: -part[0])]
+
+
+def _least(groups: Groups, jobs: Sequence[TrainingJob], n_parts: int) -> float:
+    """Operations that the halves of a part must have, where there are so many parts."""
+    if sum(map(len, groups)) == 1:
+        return inf
+    solver = jobs[groups[0][0]].solver
+    if n_parts == 1:
+        return _OPERATIONS_OF_A_HALF[solver]
+    if solver != "adam":
+        return inf
+    return _OPERATIONS_OF_GROUPS if len(groups) > 1 else _OPERATIONS_OF_NETWORKS
 
 
 def n_parameters(job: TrainingJob, n_inputs: Inputs) -> int:
@@ -181,9 +203,10 @@ def shared_bytes(jobs: Sequence[TrainingJob], n_rows: int, n_features: int) -> i
     return n_rows * (_BYTES_A_ROW + n_features * sum(size for size, _ in copies)) + _WORK_BYTES
 
 
-def _stack_bytes(
-    groups: Groups, jobs: Sequence[TrainingJob], n_rows: int, n_inputs: Inputs, filled_up: FilledUp | None
+def stack_bytes(
+    groups: Groups, jobs: Sequence[TrainingJob], n_rows: int, n_inputs: Inputs, filled_up: FilledUp | None = None
 ) -> int:
+    """Bytes that a stack takes while it is trained."""
     example = jobs[groups[0][0]]
     is_adam = example.solver == "adam"
     itemsize = 4 if is_adam else 8

@@ -6,6 +6,7 @@ from numpy.typing import NDArray
 
 from crcen.training.network import Network
 from crcen.training.stack import Stack
+from crcen.training.threads import reproducible_arithmetic
 
 __all__ = ["gradient_of"]
 
@@ -42,7 +43,7 @@ def gradient_of(
     x = torch.from_numpy(np.column_stack([encoded, np.ones(len(X))]))[None]
     target = torch.from_numpy(y.astype(np.float64))[None, :, None]
     weight = torch.from_numpy(row_weights / row_weights.sum())[None, :, None]
-    with torch.no_grad():
+    with torch.no_grad(), reproducible_arithmetic():
         stack.loss_and_gradient(x, target, weight, add=True)
     weights, biases = stack.arrays(stack.grad)[0]
     penalised = [grad[0, 0] + l2 * own for grad, own in zip(weights, network.weights, strict=True)]

@@ -10,9 +10,7 @@ same step and they stay equal bit by bit. Step sizes follow the rows seen by all
 """
 
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import AbstractContextManager
 from dataclasses import dataclass
-from itertools import pairwise
 from typing import TypeAlias
 
 import numpy as np
@@ -25,7 +23,6 @@ from crcen.training.encoding import InputEncoding
 from crcen.training.network import Network
 from crcen.training.schedule import n_batches, one_cycle
 from crcen.training.stack import Stack
-from crcen.training.threads import FEW_THREADS, OPERATIONS_FOR_THREADS, THREADS
 
 __all__ = [
     "AllReduce",
@@ -35,7 +32,6 @@ __all__ = [
     "cut_evenly",
     "encode_into",
     "encoded_rows",
-    "enough_threads",
     "spread_order",
 ]
 
@@ -262,15 +258,6 @@ class StreamTrainer:
         for name, tensor in targets.items():
             tensor.copy_(torch.from_numpy(np.array(state[name])))
         self.rows_seen, self.n_steps, self._loss_rows = (int(count) for count in state["counts"])
-
-
-def enough_threads(shape: StreamShape) -> AbstractContextManager[None]:
-    """One thread of torch, unless steps are large and cores many, as in the engine: another core reads."""
-    sizes = (shape.n_inputs + 1, *shape.hidden, 1)
-    weights = len(shape.seeds) * sum(h_in * h_out for h_in, h_out in pairwise(sizes))
-    is_heavy = 6.0 * shape.batch_size * weights >= OPERATIONS_FOR_THREADS
-    threads = THREADS.get()
-    return THREADS.set(threads if is_heavy and threads > FEW_THREADS else 1)
 
 
 def encoded_rows(encoding: InputEncoding, X: Array) -> NDArray[np.float32]:

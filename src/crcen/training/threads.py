@@ -1,16 +1,24 @@
-"""How many threads torch may use, and for how long."""
+"""Threads and arithmetic of training: one thread of torch, numbers that do not become denormal, cores that are there.
 
+A sum that is shared out by the number of threads has other last digits on another machine, and training makes a digit
+into a different network. So whatever trains or solves runs on one thread of torch. Several pieces of work run side by
+side, and how work is cut into pieces does not depend on the number of threads either.
+
+Weights that the penalty drives to zero pass through the denormal numbers, on which Intel processors are many times
+slower. In threads that train such numbers are zero.
+"""
+
+import math
+import os
+import sys
 from collections.abc import Iterator
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from contextlib import contextmanager
+from pathlib import Path
 from threading import Lock, local
 
 import torch
 
-__all__ = ["FEW_THREADS", "OPERATIONS_FOR_THREADS", "THREADS"]
-
-# From this many operations a step a single piece is worth several threads, where there are more than a few.
-OPERATIONS_FOR_THREADS = 5e7
-FEW_THREADS = 4
+__all__ = ["THREADS", "reproducible_arithmetic", "usable_cores"]
 
 
 class ThreadCount:
@@ -28,10 +36,11 @@ class ThreadCount:
         with self._lock:
             return self._before if self._users else torch.get_num_threads()
 
-    def keep(self, count: int) -> None:
-        """Let torch use so many threads in the calling thread, as long as that lives."""
-        torch.set_num_threads(count)
-        self._own.count = count
+    def keep_one(self) -> None:
+        """Let the calling thread train: one thread of torch and no denormal numbers as long as it lives."""
+        torch.set_num_threads(1)
+        torch.set_flush_denormal(True)
+        self._own.count = 1
 
     @contextmanager
     def set(self, count: int) -> Iterator[None]:
@@ -50,9 +59,42 @@ class ThreadCount:
                 self._users -= 1
                 torch.set_num_threads(self._before if outer is None else outer)
 
-    def for_work(self, operations: float) -> AbstractContextManager[None]:
-        """One thread where there is little to do: several would wait for each other longer than they work."""
-        return nullcontext() if operations >= OPERATIONS_FOR_THREADS else self.set(1)
-
 
 THREADS = ThreadCount()
+
+
+@contextmanager
+def reproducible_arithmetic() -> Iterator[None]:
+    """One thread of torch and zeros for denormal numbers, in the calling thread; what was found is put back."""
+    flushed_before = _flushes_denormals()
+    with THREADS.set(1):
+        torch.set_flush_denormal(True)
+        try:
+            yield
+        finally:
+            torch.set_flush_denormal(flushed_before)
+
+
+def _flushes_denormals() -> bool:
+    """Whether denormal numbers are zero in the calling thread; torch can set that but not tell."""
+    return sys.float_info.min / 2 == 0.0
+
+
+def usable_cores() -> int:
+    """Cores that this process may use: those it is bound to, and no more than a container's share of time."""
+    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    return max(1, min(cores, _container_cores()))
+
+
+def _container_cores(folder: Path = Path("/sys/fs/cgroup")) -> int:
+    """Cores' worth of time that a container has, rounded up; many where there is no limit."""
+    try:
+        quota, period = (folder / "cpu.max").read_text().split()
+        return math.ceil(int(quota) / int(period))
+    except (OSError, ValueError):  # no file, or "max"
+        pass
+    try:
+        quota, period = ((folder / "cpu" / f"cpu.cfs_{name}_us").read_text() for name in ("quota", "period"))
+        return math.ceil(int(quota) / int(period)) if int(quota) > 0 else sys.maxsize
+    except (OSError, ValueError):
+        return sys.maxsize

@@ -39,8 +39,8 @@ def shifts_of_folds(target: Bools, logits: Array, row_weights: Array, held_out: 
             continue
         shifts[i] = solve_shifts(is_positive, own[None], weights[None])[0]
         q = sigmoid(own + shifts[i])
-        slope = float(weights @ (q * (1.0 - q)))
-        variances[i] = float(weights**2 @ (is_positive - q) ** 2) / slope**2 if slope > 0 else np.nan
+        slope = float((weights * q * (1.0 - q)).sum())
+        variances[i] = float((weights**2 * (is_positive - q) ** 2).sum()) / slope**2 if slope > 0 else np.nan
     return shifts, variances
 
 

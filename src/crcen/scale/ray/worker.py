@@ -22,7 +22,7 @@ from crcen.scale.ray.watch import Watch
 from crcen.scale.result import balance_on, store_networks
 from crcen.scale.statistics import StreamStatistics
 from crcen.scale.stream import StreamRun, survey_source
-from crcen.training.stream import enough_threads
+from crcen.training.threads import reproducible_arithmetic
 
 __all__ = ["Assignment", "read_groups", "survey_part", "train_worker"]
 
@@ -117,7 +117,7 @@ def train_worker(told: Assignment, show: Callable[[float], None] | None = None) 
     run = StreamRun(told.model, rows, plan, progress, told.buffer_rows, device, together, count)
     started_at = run.trainer.rows_seen
     run.save_every(told.checkpoint_rows, lambda at: _report(at, rank, started_at, run.trainer.rows_seen))
-    with enough_threads(plan.shape):
+    with reproducible_arithmetic():
         try:
             status = run.train(lambda: None if show is None or rank else show(run.share_done))
         except TrainingFailed as error:  # networks are the same in all workers

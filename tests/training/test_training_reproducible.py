@@ -1,0 +1,205 @@
+"""The same seed gives the same model, bit for bit, on any number of threads; and none of its numbers is denormal."""
+
+import json
+import os
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+import torch
+
+from crcen import CRCENClassifier, TrainingJob, train
+from crcen.training import engine
+from crcen.training.stream import Batch, StreamShape, StreamTrainer
+from crcen.training.threads import _container_cores, reproducible_arithmetic, usable_cores
+
+# Fits whose sums could be shared out: by torch, by BLAS (dot products from 10,000 rows on), or by cutting stacks.
+FITS = """
+import hashlib, json, sys
+import numpy as np
+import torch
+import crcen
+
+if len(sys.argv) > 1:
+    torch.set_num_threads(int(sys.argv[1]))
+
+def rows(n, width, seed=0):
+    rng = np.random.default_rng(seed)
+    X = rng.normal(size=(n, width))
+    return X, X[:, 0] + 0.5 * X[:, 1] ** 2 + rng.normal(size=n) > 1.5
+
+def digest(model):
+    arrays = [*model.coefs_, *model.intercepts_, np.array([model.shift_]), model.probability_map_]
+    return hashlib.sha256(b"".join(np.ascontiguousarray(a).tobytes() for a in arrays)).hexdigest()
+
+fits = {
+    "default": crcen.CRCENClassifier(max_epochs=2, random_state=0).fit(*rows(12000, 10)),
+    "search": crcen.CRCENClassifierCV(max_epochs=4, cv=3, random_state=0).fit(*rows(700, 8)),
+    "search by F1": crcen.CRCENClassifierCV(max_epochs=2, cv=2, scoring="f1", weighting=["balanced", None],
+                                            random_state=0).fit(*rows(300, 4)),
+    "wide": crcen.CRCENClassifier(max_epochs=2, random_state=0, encoding="standard").fit(*rows(400, 1200)),
+    "large": crcen.CRCENClassifier(hidden=(700,), n_members=1, max_epochs=1, random_state=0).fit(*rows(400, 60)),
+    "linear": crcen.CRCENClassifier(hidden=(), random_state=0).fit(*rows(21000, 12)),
+    "map": crcen.CRCENClassifier(hidden=(4,), n_members=2, encoding="standard", max_epochs=1,
+                                 probability="temperature", random_state=0).fit(*rows(21000, 3)),
+    "streamed": crcen.fit_stream([rows(11000, 6), rows(11000, 6, 1)], epochs=1, encoding="steps", hidden=(500,),
+                                 random_state=0),
+    "in parts": crcen.CRCENClassifier(random_state=0).partial_fit(*rows(3000, 6)),
+}
+print(json.dumps({name: digest(model) for name, model in fits.items()}))
+"""
+
+
+def fitted(threads, *arguments):
+    environment = os.environ | {"OMP_NUM_THREADS": threads, "OPENBLAS_NUM_THREADS": threads, "MKL_NUM_THREADS": threads}
+    command = [sys.executable, "-c", FITS, *arguments]
+    done = subprocess.run(command, capture_output=True, text=True, env=environment, timeout=250)
+    assert done.returncode == 0, done.stderr
+    return json.loads(done.stdout)
+
+
+def test_the_number_of_threads_changes_no_bit():
+    alone = fitted("1")
+    assert len(alone) == 9
+    assert fitted("2") == alone
+    assert fitted("3", "8") == alone  # torch is told to have more threads than there are cores
+
+
+def test_pieces_that_run_side_by_side_are_those_that_run_in_turn(monkeypatch):
+    rng = np.random.default_rng(0)
+    X, y = rng.normal(size=(300, 40)), rng.random(300) < 0.3
+    jobs = [TrainingJob(0.5, hidden=(300,), max_epochs=1, seed=seed) for seed in range(24)]
+    ran = []
+    original = engine._run_apart
+    monkeypatch.setattr(engine, "_run_apart", lambda work, *rest: ran.append(len(work)) or original(work, *rest))
+    monkeypatch.setattr(engine, "usable_cores", lambda: 8)
+    found = []
+    for threads in (1, 2, 5):
+        monkeypatch.setattr(engine.THREADS, "get", lambda threads=threads: threads)
+        found.append(train(X, y, jobs, device="cpu"))
+    assert len(ran) == 2
+    assert ran[0] == ran[1] > 1
+    for other in found[1:]:
+        for a, b in zip(found[0], other, strict=True):
+            for mine, theirs in zip(
+                a.network.weights + a.network.biases, b.network.weights + b.network.biases, strict=True
+            ):
+                np.testing.assert_array_equal(mine, theirs)
+
+
+def n_denormal(values):
+    values = np.asarray(values)
+    return int(((values != 0) & (np.abs(values) < np.finfo(values.dtype).tiny)).sum())
+
+
+def many_steps():
+    """Rows on which the penalty drives most weights to zero, in enough steps: 3,750 here."""
+    rng = np.random.default_rng(0)
+    X = rng.normal(size=(2000, 10))
+    return X, X[:, 0] + rng.normal(size=2000) > 1.5
+
+
+def test_numbers_that_decay_become_denormal_where_nothing_is_done_about_it():
+    with torch.no_grad():
+        values = torch.full((8,), 1.0)
+        for _ in range(420):
+            values *= 0.81
+    assert n_denormal(values.numpy()) == 8
+
+
+def test_no_parameter_of_a_fit_is_denormal():
+    X, y = many_steps()
+    model = CRCENClassifier(None, batch_size=16, random_state=0).fit(X, y)
+    assert sum(n_denormal(layer) for layer in (*model.coefs_, *model.intercepts_)) == 0
+    assert sum(n_denormal(layer.astype(np.float32)) for layer in model.coefs_) == 0
+    assert (np.abs(model.coefs_[0]) < 1e-30).mean() > 0.1
+
+
+@pytest.mark.parametrize("jit", [True, False])
+@pytest.mark.parametrize("threads", [1, 2])
+def test_no_parameter_or_moment_is_denormal_after_30_epochs(jit, threads, monkeypatch):
+    from crcen.training import solvers
+    from crcen.training.passes import adam_epoch
+
+    if not jit:
+        monkeypatch.setattr(solvers, "compiled_adam_epoch", lambda: adam_epoch)
+    monkeypatch.setattr(engine.THREADS, "get", lambda: threads)
+    X, y = many_steps()
+    network = {"hidden": (64, 32), "l2": 1e-2, "encoding": "steps", "batch_size": 16}
+    parts = {"max_epochs": 31, "stop_epoch": 30, "leaves_state": True}
+    jobs = [TrainingJob(0.5, seed=seed, **network, **parts) for seed in range(4)]
+    for result in train(X, y, jobs, device="cpu"):
+        assert result.state.epoch == 30
+        assert [n_denormal(part) for part in result.state.values] == [0, 0, 0]
+
+
+def test_no_parameter_or_moment_of_a_stream_is_denormal():
+    shape = StreamShape(3, (4,), "relu", "cross_entropy", 1.0, (0,), 0.01, 50, 0)
+    trainer = StreamTrainer(shape)
+    rng = np.random.default_rng(0)
+    x = torch.from_numpy(np.column_stack([rng.normal(size=(50, 1)), np.zeros((50, 2)), np.ones(50)])).float()
+    batch = Batch(x, (x[:, 0] > 1).float(), torch.ones(50))
+    with reproducible_arithmetic():
+        trainer.initialise(0.0)
+        trainer.weigh(0.5, 0.5)
+        for _ in range(4000):
+            trainer.step(batch)
+    state = trainer.state()
+    assert (state["parameters"] == 0).any()  # they came all the way down
+    assert [n_denormal(state[name]) for name in ("parameters", "first_moment", "second_moment")] == [0, 0, 0]
+
+
+class TestArithmetic:
+    @staticmethod
+    def half_of_the_smallest():
+        return sys.float_info.min / 2
+
+    def test_the_callers_setting_is_put_back(self):
+        assert self.half_of_the_smallest() > 0
+        with reproducible_arithmetic():
+            assert self.half_of_the_smallest() == 0
+            with reproducible_arithmetic():
+                pass
+            assert self.half_of_the_smallest() == 0
+        assert self.half_of_the_smallest() > 0
+        with pytest.raises(KeyError), reproducible_arithmetic():
+            raise KeyError
+        assert self.half_of_the_smallest() > 0
+
+    def test_a_caller_that_flushes_goes_on_doing_so(self):
+        torch.set_flush_denormal(True)
+        try:
+            with reproducible_arithmetic():
+                pass
+            assert self.half_of_the_smallest() == 0
+        finally:
+            torch.set_flush_denormal(False)
+
+    def test_a_fit_leaves_it_alone(self):
+        X, y = many_steps()
+        CRCENClassifier(hidden=(3,), max_epochs=1, random_state=0).fit(X, y)
+        assert self.half_of_the_smallest() > 0
+
+
+class TestCores:
+    @pytest.mark.parametrize(("text", "expected"), [("150000 100000", 2), ("100000 100000", 1), ("20000 100000", 1)])
+    def test_a_containers_share_of_time(self, tmp_path, text, expected):
+        (tmp_path / "cpu.max").write_text(text)
+        assert _container_cores(tmp_path) == expected
+
+    def test_the_older_form(self, tmp_path):
+        (tmp_path / "cpu").mkdir()
+        (tmp_path / "cpu" / "cpu.cfs_quota_us").write_text("250000\n")
+        (tmp_path / "cpu" / "cpu.cfs_period_us").write_text("100000\n")
+        assert _container_cores(tmp_path) == 3
+        (tmp_path / "cpu" / "cpu.cfs_quota_us").write_text("-1\n")
+        assert _container_cores(tmp_path) > 10**6
+
+    def test_no_limit(self, tmp_path):
+        (tmp_path / "cpu.max").write_text("max 100000")
+        assert _container_cores(tmp_path) > 10**6
+        assert _container_cores(tmp_path / "nothing") > 10**6
+
+    def test_no_more_than_the_process_is_bound_to(self):
+        assert 1 <= usable_cores() <= len(os.sched_getaffinity(0))
