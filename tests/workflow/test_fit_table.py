@@ -1,6 +1,7 @@
 """fit_table: what is validated how, what is said about it, and what is refused."""
 
 import json
+import tracemalloc
 
 import numpy as np
 import pandas as pd
@@ -266,3 +267,16 @@ class TestPlainWords:
 
     def test_others_are_not(self, fitted):
         assert not any("separated" in note for note in fitted.notes)
+
+
+def test_a_text_as_target_is_refused_without_an_array_of_its_longest_cell():
+    """20,000 rows and a cell of 20,000 characters: as an array of fixed width that is 1.6 GB."""
+    rows = pd.DataFrame({"x": np.arange(20_000.0), "note": [f"call {i}" for i in range(20_000)]})
+    rows.loc[3, "note"] = "x" * 20_000
+    tracemalloc.start()
+    with pytest.raises(InvalidInput, match="must have two different values: got 20000") as refused:
+        crcen.fit_table(rows, target="note")
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert peak < 100e6
+    assert len(str(refused.value)) < 1000

@@ -31,6 +31,10 @@ __all__ = [
 ]
 
 
+# Characters of a label or a column's name that an error shows.
+_LONGEST = 60
+
+
 @dataclass(frozen=True, eq=False)
 class Source:
     """A table from a file or from memory, read whole or in chunks.
@@ -107,7 +111,8 @@ def check_column(name: str, columns: tuple[str, ...], what: str, where: str) -> 
 
 
 def _listed(names: list[Any]) -> str:
-    return ", ".join(map(str, names[:8])) + (f" and {len(names) - 8} more" if len(names) > 8 else "")
+    shown = [text if len(text) <= _LONGEST else f"{text[:_LONGEST]}…" for text in map(str, names[:8])]
+    return ", ".join(shown) + (f" and {len(names) - 8} more" if len(names) > 8 else "")
 
 
 def plain(value: Any) -> Any:
@@ -184,7 +189,9 @@ def rows_of(source: Source, target: str, positive: Any = None, required: tuple[s
 def _labels(cells: "pd.Series") -> NDArray[Any]:
     """Labels as one array of bool, int or str."""
     found = plain_labels(cells.unique())
-    return np.array([found[cell] for cell in cells])
+    # More than two are refused; as strings they would be as wide as the longest, for every row.
+    is_many = len(set(found.values())) > 2
+    return np.array([found[cell] for cell in cells], dtype=object if is_many else None)
 
 
 def labels_as(cells: "pd.Series", classes: NDArray[Any], target: str) -> NDArray[np.int64]:

@@ -2,12 +2,14 @@
 
 import copy
 import json
+import tracemalloc
 
 import numpy as np
 import pytest
 from sklearn.linear_model import LogisticRegression
 
 from crcen import CRCENClassifier, CRCENClassifierCV, InvalidInput, InvalidParameter, KeyEquationMonitor
+from crcen.decisions.monitor.rows import row_segments
 
 
 def made(**params):
@@ -179,3 +181,15 @@ def test_a_state_of_another_model_is_refused(rare_rows):
 def test_an_unknown_quantity_is_not_drawn():
     with pytest.raises(InvalidParameter, match="evidence, z, drift"):
         made().plot(quantity="p-value")
+
+
+def test_a_gap_among_names_is_refused_and_a_long_name_is_not_paid_for_by_every_row():
+    with pytest.raises(InvalidInput, match="known for every row"):
+        row_segments(["north", float("nan")], 2)
+    names = [*["north"] * 20_000, "x" * 20_000]
+    tracemalloc.start()
+    found = row_segments(names, 20_001)
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert set(found.tolist()) == {"north", "x" * 20_000}
+    assert peak < 10e6

@@ -112,16 +112,17 @@ def segment_names(segments: Any) -> list[str]:
     return names
 
 
-def row_segments(segment: Any, n: int) -> NDArray[np.str_]:
+def row_segments(segment: Any, n: int) -> NDArray[np.object_]:
     """The segment of each row as text; one name stands for all rows."""
-    values = np.asarray(segment)
+    values = np.asarray(segment, dtype=object)
     if values.ndim == 0:
         values = np.full(n, values)
     if values.shape != (n,):
         raise InvalidInput(f"segment must have one name for each of the {n} rows, got shape {values.shape}")
     if any(value is None or value != value for value in values.tolist()):
         raise InvalidInput("segment must be known for every row, got None or NaN: name such rows 'unknown'")
-    return values.astype(str)
+    # Objects: an array of strings would be as wide as the longest name, for every row.
+    return np.array([str(value) for value in values.tolist()], dtype=object)
 
 
 def sums_by_segment(
@@ -129,7 +130,7 @@ def sums_by_segment(
     q: ArrayLike,
     lam: float,
     sample_weight: ArrayLike | None,
-    segments: NDArray[np.str_] | None,
+    segments: NDArray[np.object_] | None,
     rows: NDArray[np.bool_] | None = None,
 ) -> dict[str | None, ResidualSums]:
     """Sums over all rows (or those given), under None, and over the rows of each segment."""
