@@ -74,6 +74,30 @@ def test_what_cannot_be_judged_is_refused_in_one_sentence(crcen_command, home, t
     assert not (tmp_path / "report.html").exists()
 
 
+def test_an_input_of_the_model_is_no_target(crcen_command, home, tmp_path):
+    notes(200, 2).assign(x=lambda rows: rows["bad"]).to_csv(tmp_path / "rows.csv", index=False)
+    asked = ("evaluate", home / "model.crcen", tmp_path / "rows.csv", "--target", "x")
+    assert "a column that the model decides by: got x; that of training was bad" in sentence(crcen_command(*asked))
+
+
+@pytest.mark.parametrize("n_positive", [1, 9])
+def test_a_handful_of_rows_is_never_accused(crcen_command, home, tmp_path, n_positive):
+    """Positives with the lowest scores of all, so that every figure is as bad as it gets."""
+    rows = pd.DataFrame({"x": -3.0, "note": "call", "bad": ["yes"] * n_positive + ["no"]})
+    rows.loc[n_positive, "x"] = 0.0
+    rows.to_csv(tmp_path / "rows.csv", index=False)
+    asked = (home / "model.crcen", tmp_path / "rows.csv")
+    code, out, _ = crcen_command("report", *asked, "--out", tmp_path / "r.html", "--json")
+    found = {one["code"]: one["status"] for one in json.loads(out)["findings"]}
+    assert code == 0
+    assert {found[f"CRC00{number}"] for number in (5, 6, 7, 9)} == {"unknown"}
+    assert found["CRC001"] == "warning"
+    if n_positive == 1:
+        assert {found["CRC003"], found["CRC004"]} <= {"passed"}
+    judged = json.loads(crcen_command("evaluate", *asked, "--json")[1])
+    assert judged["key_equation"]["verdict"] == "not tested"
+
+
 def test_cells_that_are_no_numbers_count_as_missing(crcen_command, home, tmp_path):
     rows = notes(200, 3).astype({"x": object})
     rows.loc[:9, "x"] = "n.n."

@@ -4,13 +4,14 @@ import math
 
 import numpy as np
 import pytest
-from scipy.stats import norm
+from scipy.stats import binom, norm
 
 from crcen import Budget, CostRatio, expense_table, key_equation, resolve, weighted_probability
 from crcen.theory.judgements import (
     EQUATION_P,
     EXPENSE_Z,
     SHARE_Z,
+    count_chance,
     fitted_model_noise,
     is_dominated,
     is_nearly_separated,
@@ -106,3 +107,31 @@ def test_limits_of_what_is_too_good():
     assert is_dominated(0.9, 0.05, 0.2)
     assert not is_dominated(0.9, 0.11, 0.2)  # strong and honest: half of the log loss is left
     assert not is_dominated(0.5, 0.01, 0.2)
+
+
+@pytest.mark.parametrize(("n", "p"), [(2000, 0.0005), (2000, 0.01), (2000, 0.3), (50, 0.03)])
+def test_the_chance_of_a_count_is_never_understated_by_much(n, p):
+    """Against the exact binomial tail: a bound from above, and no more than a hundred times it far out."""
+    expected = n * p
+    for observed in range(0, min(n, int(expected + 12 * math.sqrt(expected) + 5)) + 1):
+        tail = binom.sf(observed - 1, n, p) if observed > expected else binom.cdf(observed, n, p)
+        assert count_chance(observed, expected, n * p * (1 - p)) >= 0.9 * tail
+    far = int(expected + 6 * math.sqrt(expected)) + 1
+    assert count_chance(far, expected, n * p * (1 - p)) < 100 * binom.sf(far - 1, n, p)
+
+
+def test_one_event_where_few_were_expected_is_no_proof():
+    assert count_chance(1, 0.00065) > 1e-3
+    assert count_chance(0, 0.5) > 0.5
+    assert count_chance(50, 0.01) < 1e-100
+    assert count_chance(3, 3) == 1.0
+    assert count_chance(1, 0.0) == 0.0
+
+
+def test_few_rows_move_no_share_and_test_no_equation():
+    assert abs(judge_share(2, 3, resolve(Budget(5), 30, 970)).z) > SHARE_Z
+    assert not judge_share(2, 3, resolve(Budget(5), 30, 970)).has_moved
+    equation = key_equation([0, 1, 1], [0.3, 0.2, 0.1], TRAINED)
+    assert judge_equation(equation, 1.0, 1).verdict == "not tested"
+    assert "too few" in str(judge_equation(equation, 1.0, 1))
+    assert "p-value" in str(judge_equation(equation, 1.0))

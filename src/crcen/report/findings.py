@@ -18,6 +18,7 @@ from crcen.theory.judgements import (
     DOMINANT_SKILL,
     EQUATION_P,
     EXPENSE_Z,
+    FEWEST_OF_A_CLASS,
     FEWEST_POSITIVES,
     LEAK_AREA,
     NEAR_PERFECT_AREA,
@@ -25,13 +26,13 @@ from crcen.theory.judgements import (
     SCORE_P,
     SHARE_RATIO,
     SHARE_Z,
+    count_chance,
     is_dominated,
     is_nearly_separated,
     judge_equation,
     judge_share,
 )
 from crcen.theory.key_equation import KeyEquation
-from crcen.theory.residual_test import two_sided
 
 __all__ = ["Finding", "examine"]
 
@@ -113,11 +114,11 @@ def examine(
         _expense_outside(evidence, points),
         _not_calibrated(evidence, groups),
         _drift(evidence),
-        _separable(points),
-        _leaks(separations),
+        _separable(evidence, points),
+        _leaks(evidence, separations),
         _equation_off(evidence, equations["these_rows"]),
         _training_rows(evidence, equations["these_rows"]),
-        _dominated(importances),
+        _dominated(evidence, importances),
     )
 
 
@@ -176,10 +177,12 @@ def _not_calibrated(evidence: Evidence, groups: Sequence[ReliabilityGroup]) -> F
         return abs(group.z) / math.sqrt(evidence.noise_factor)
 
     def is_off(group: ReliabilityGroup) -> bool:
-        high = max(group.expected_positives, group.observed_positives)
-        low = min(group.expected_positives, group.observed_positives)
-        by_chance = min(1.0, len(groups) * two_sided(excess(group)))
-        return by_chance < CALIBRATION_P and high > CALIBRATION_RATIO * low
+        found, expected = group.observed_positives, group.expected_positives
+        variance = ((found - expected) / group.z) ** 2 if group.z else 0.0
+        by_chance = count_chance(found, expected, variance, evidence.noise_factor)
+        return len(groups) * by_chance < CALIBRATION_P and max(found, expected) > CALIBRATION_RATIO * min(
+            found, expected
+        )
 
     bad = [group for group in groups if is_off(group)]
     worst = max(bad or groups, key=excess)
@@ -249,12 +252,24 @@ def _score_distance(one: Array, other: Array) -> tuple[float, float]:
     return distance, min(max(by_chance, 0.0), 1.0) if scaled > 0.2 else 1.0
 
 
-def _separable(points: OperatingPoints) -> Finding:
+def _too_few_to_rank(evidence: Evidence) -> bool:
+    """Whether a few rows that happen to lie right would look like a leak."""
+    n_pos = int(evidence.target.sum())
+    return min(n_pos, evidence.n_rows - n_pos) < FEWEST_OF_A_CLASS
+
+
+_SEPARABLE = ("CRC005", "The classes are separated almost without an error")
+_LEAK = ("CRC006", "A single column nearly separates the classes")
+_TOO_FEW = f"fewer than {FEWEST_OF_A_CLASS} rows of a class are too few to tell"
+
+
+def _separable(evidence: Evidence, points: OperatingPoints) -> Finding:
     area = points.roc_auc
+    if _too_few_to_rank(evidence):
+        return _finding(*_SEPARABLE, None, _TOO_FEW, f"an area of {NEAR_PERFECT_AREA:g} or more", "")
     without = "without a single error" if area == 1.0 else f"in all but {1.0 - area:.1g} of the pairs"
     return _finding(
-        "CRC005",
-        "The classes are separated almost without an error",
+        *_SEPARABLE,
         is_nearly_separated(area),
         f"area under the ROC curve {area:.5g}" + (f", positive above negative {without}" if area > 0.99 else ""),
         f"an area of {NEAR_PERFECT_AREA:g} or more",
@@ -263,17 +278,19 @@ def _separable(points: OperatingPoints) -> Finding:
     )
 
 
-def _leaks(separations: Sequence[tuple[str, float]]) -> Finding:
+def _leaks(evidence: Evidence, separations: Sequence[tuple[str, float]]) -> Finding:
+    limit = f"an area of {LEAK_AREA:g} or more for one column alone"
+    if _too_few_to_rank(evidence):
+        return _finding(*_LEAK, None, _TOO_FEW, limit, "")
     suspects = [(name, area) for name, area in separations if area >= LEAK_AREA]
     shown = suspects or [max(separations, key=lambda one: one[1])]
     listed = ", ".join(f"“{name}” ({area:.4f})" for name, area in shown[:5])
     more = f" and {len(shown) - 5} more" if len(shown) > 5 else ""
     return _finding(
-        "CRC006",
-        "A single column nearly separates the classes",
+        *_LEAK,
         bool(suspects),
         f"{'suspects' if suspects else 'the strongest column'} by area under the ROC curve: {listed}{more}",
-        f"an area of {LEAK_AREA:g} or more for one column alone",
+        limit,
         "Ask when that column is known. If it is written after or because of the event, or is an id in order of the "
         "outcome, drop it (crcen fit --drop) and train again.",
     )
@@ -281,14 +298,15 @@ def _leaks(separations: Sequence[tuple[str, float]]) -> Finding:
 
 def _equation_off(evidence: Evidence, equation: KeyEquation) -> Finding:
     title, limit = "The key equation fails on these rows", f"a p-value below {EQUATION_P:g}"
-    if equation.z_reason:
-        return _finding("CRC007", title, None, equation.z_reason, limit, "")
-    test = judge_equation(equation, evidence.noise_factor)
+    n_pos = int(evidence.target.sum())
+    test = judge_equation(equation, evidence.noise_factor, min(n_pos, evidence.n_rows - n_pos))
+    if test.reason:
+        return _finding("CRC007", title, None, test.reason, limit, "")
     return _finding(
         "CRC007",
         title,
         test.verdict == "does not hold",
-        f"left side {equation.lhs:.4g}, right side {equation.rhs:.4g}; z = {test.z:.2f}, p-value {test.p_value:.2g}",
+        str(test),
         limit,
         "The network did not keep its balance on new rows: it is overfitted, or the rows come from elsewhere. Use a "
         "stronger penalty, solve the bias on rows held out, or look at CRC004.",
@@ -317,12 +335,14 @@ def _training_rows(evidence: Evidence, equation: KeyEquation) -> Finding:
     )
 
 
-def _dominated(importances: Importances) -> Finding:
+def _dominated(evidence: Evidence, importances: Importances) -> Finding:
     title = "One column carries nearly everything"
     limit = (
         f"{100 * DOMINANT_SHARE:g} % or more of what all columns add, where the log loss is {100 * DOMINANT_SKILL:g} % "
         "or more below that without columns"
     )
+    if _too_few_to_rank(evidence):
+        return _finding("CRC009", title, None, _TOO_FEW, limit, "")
     if len(importances.columns) < 2:
         return _finding("CRC009", title, None, "the model has one column", limit, "")
     first, share = importances.columns[0], importances.share_of_first

@@ -226,7 +226,9 @@ def _histogram(evidence: Evidence) -> dict[str, Any]:
 def _equation(name: str, one: KeyEquation, evidence: Evidence) -> dict[str, Any]:
     """Both sides; the test only on these rows, where it is one, and with the model's own error counted in."""
     found = {side: getattr(one, side) for side in ("lhs", "rhs", "residual", "imbalance", "mean_pos", "mean_neg")}
-    test = judge_equation(one, evidence.noise_factor) if name == "these_rows" else None
+    n_pos = int(evidence.target.sum())
+    n_rarer = min(n_pos, evidence.n_rows - n_pos)
+    test = judge_equation(one, evidence.noise_factor, n_rarer) if name == "these_rows" else None
     return {
         **found,
         "z": test.z if test else math.nan,

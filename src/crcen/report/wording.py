@@ -93,8 +93,8 @@ def _outcome(quality: Mapping[str, Any], by_weight: str) -> str:
         return f"It finds none of {count(total)} and raises {count(alarms)} false alarms."
     low, high = quality["precision_interval"]
     return (
-        f"{found} with {count(alarms)} alarms, of which {percent(quality['precision'])} are right (likely "
-        f"{percent(low)} to {percent(high)}). On average a catch comes with "
+        f"{found} with {count(alarms)} alarms, {count(quality['fp'])} of them false: {percent(quality['precision'])} "
+        f"are right (likely {percent(low)} to {percent(high)}). On average a catch comes with "
         f"{_alarms(quality['false_alarms_per_catch'])}, and {digits(quality['alarms_per_1000'])} of every "
         "1,000 rows need a look."
     )

@@ -18,6 +18,7 @@ __all__ = [
     "DOMINANT_SKILL",
     "EQUATION_P",
     "EXPENSE_Z",
+    "FEWEST_OF_A_CLASS",
     "FEWEST_POSITIVES",
     "LEAK_AREA",
     "LEAST_VARIANCE",
@@ -32,6 +33,7 @@ __all__ = [
     "fitted_model_noise",
     "is_dominated",
     "is_nearly_separated",
+    "count_chance",
     "judge_equation",
     "judge_share",
     "judge_step",
@@ -39,6 +41,8 @@ __all__ = [
 
 # Fewer positive rows leave recall uncertain by more than 14 percentage points.
 FEWEST_POSITIVES = 50
+# Fewer rows of a class are too few for any test or ranking: one lucky row decides.
+FEWEST_OF_A_CLASS = 10
 # An expense so many standard deviations outside its bracket is not chance.
 EXPENSE_Z = 3.0
 # Below this variance of the number of catches a normal distribution says nothing about them.
@@ -49,6 +53,7 @@ CALIBRATION_P, CALIBRATION_RATIO = 0.0001, 1.25
 SHARE_Z, SHARE_RATIO = 4.0, 1.25
 # Distributions of scores this far apart (Kolmogorov and Smirnov), by chance in fewer than so many cases.
 SCORE_DISTANCE, SCORE_P = 0.1, 0.001
+_SMALLEST_P = 1e-15
 # The key equation fails where chance explains the residual in fewer than so many cases.
 EQUATION_P = 0.001
 # Area under the ROC curve from which a column alone, and the whole model, are too good to be true unasked.
@@ -81,11 +86,21 @@ class EquationTest:
         Both sides and Z, as if probabilities were known without error.
     z, p_value : float
         The same for a fitted model: Z over the root of `fitted_model_noise`. NaN where there is no test.
+    reason : str
+        Why there is no test; empty where there is one.
     """
 
     equation: KeyEquation
     z: float
     p_value: float
+    reason: str = ""
+
+    def __str__(self) -> str:
+        both = f"left side {self.equation.lhs:.4g}, right side {self.equation.rhs:.4g}"
+        if self.reason:
+            return f"{both} ({self.reason})"
+        p_value = f"{self.p_value:.2g}" if self.p_value >= _SMALLEST_P else f"below {_SMALLEST_P:g}"
+        return f"{both}; z = {self.z:.2f}, p-value {p_value}"
 
     @property
     def verdict(self) -> str:
@@ -102,7 +117,7 @@ class EquationTest:
         return {**known, "verdict": self.verdict}
 
 
-def judge_equation(equation: KeyEquation, noise: float = 1.0) -> EquationTest:
+def judge_equation(equation: KeyEquation, noise: float = 1.0, n_rarer: float = math.inf) -> EquationTest:
     """Test the key equation, allowing for the model's own error.
 
     Parameters
@@ -111,9 +126,44 @@ def judge_equation(equation: KeyEquation, noise: float = 1.0) -> EquationTest:
         On rows that the model did not see.
     noise : float
         As `fitted_model_noise` gives it; 1 for the true posterior.
+    n_rarer : float
+        Rows of the rarer class; with fewer than `FEWEST_OF_A_CLASS` the residual is far from normal.
     """
+    if equation.z_reason:
+        return EquationTest(equation, math.nan, math.nan, equation.z_reason)
+    if n_rarer < FEWEST_OF_A_CLASS:
+        few = f"fewer than {FEWEST_OF_A_CLASS} rows of a class are too few to test"
+        return EquationTest(equation, math.nan, math.nan, few)
     z = equation.z / math.sqrt(noise)
-    return EquationTest(equation, z, math.nan if math.isnan(z) else two_sided(z))
+    return EquationTest(equation, z, two_sided(z))
+
+
+def count_chance(observed: float, expected: float, variance: float | None = None, noise: float = 1.0) -> float:
+    """At most how likely a count as far from its expectation as this one is, also where the expectation is small.
+
+    Chernoff's bound of a sum of events, beside the normal tail. The normal tail alone takes one event where 0.001 were
+    expected for 30 standard deviations.
+
+    Parameters
+    ----------
+    observed, expected : float
+        Counts, or sums of weights.
+    variance : float, optional
+        Of the count; by default its expectation.
+    noise : float
+        As `fitted_model_noise` gives it.
+    """
+    spread = expected if variance is None else variance
+    if observed == expected:
+        return 1.0
+    if spread <= 0.0 or expected <= 0.0:
+        return 0.0
+    scale = spread / expected  # in units of single events
+    k, m = observed / scale, expected / scale
+    exponent = (k * math.log(k / m) if k > 0.0 else 0.0) - k + m
+    return min(
+        1.0, max(2.0 * math.exp(-exponent / noise), two_sided((observed - expected) / math.sqrt(spread * noise)))
+    )
 
 
 @dataclass(frozen=True)
@@ -126,17 +176,21 @@ class ShareTest:
         Here, and in training.
     z : float
         The difference in standard deviations.
+    n_rows : float
+        Rows here.
     """
 
     share: float
     before: float
     z: float
+    n_rows: float
 
     @property
     def has_moved(self) -> bool:
         """Whether it moved beyond chance and by enough to matter: `SHARE_Z` and `SHARE_RATIO`."""
         high, low = max(self.share, self.before), min(self.share, self.before)
-        return abs(self.z) > SHARE_Z and high > SHARE_RATIO * low
+        by_chance = count_chance(self.n_rows * self.share, self.n_rows * self.before)
+        return abs(self.z) > SHARE_Z and by_chance < 2.0 * two_sided(SHARE_Z) and high > SHARE_RATIO * low
 
 
 def judge_share(n_pos: float, n_neg: float, trained: ClassWeighting) -> ShareTest:
@@ -153,7 +207,7 @@ def judge_share(n_pos: float, n_neg: float, trained: ClassWeighting) -> ShareTes
     share, before = n_pos / here, trained.n_pos / there
     pooled = (n_pos + trained.n_pos) / (here + there)
     deviation = math.sqrt(pooled * (1.0 - pooled) * (1.0 / here + 1.0 / there))
-    return ShareTest(share, before, (share - before) / deviation)
+    return ShareTest(share, before, (share - before) / deviation, here)
 
 
 @dataclass(frozen=True)

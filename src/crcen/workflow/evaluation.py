@@ -2,13 +2,20 @@
 
 import math
 from dataclasses import dataclass
+from html import escape
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from crcen import ClassWeighting, ConfusionCounts, ExpenseCurve, InvalidInput, key_equation, weighted_probability
-from crcen.theory.judgements import EquationTest, fitted_model_noise, judge_equation, judge_share
+from crcen.theory.judgements import (
+    FEWEST_OF_A_CLASS,
+    EquationTest,
+    fitted_model_noise,
+    judge_equation,
+    judge_share,
+)
 from crcen.workflow.inputs import Source, labels_as, model_of, plain, price_of, source_of, target_of
 from crcen.workflow.prediction import CHUNK_ROWS, Oddities, scored_chunks
 from crcen.workflow.prices import plain_price, prices_around, step_lines, step_values
@@ -97,8 +104,7 @@ class TableEvaluation:
             "Metrics (95 % bootstrap interval)" if self._has_intervals else "Metrics",
             *(f"  {METRICS[name]:<24} {one}" for name, one in self.quality.items()),
             "",
-            f"Key equation {self.equation.verdict}: left side {self.equation.equation.lhs:.4g}, right side "
-            f"{self.equation.equation.rhs:.4g}" + self._test(),
+            f"Key equation {self.equation.verdict}: {self.equation}",
             "",
             "What one more catch costs, beside what right probabilities would make it cost",
             *step_lines(self.expense, self.noise),
@@ -111,10 +117,14 @@ class TableEvaluation:
     def _has_intervals(self) -> bool:
         return any(not math.isnan(one.low) for one in self.quality.values())
 
-    def _test(self) -> str:
-        if math.isnan(self.equation.z):
-            return f" ({self.equation.equation.z_reason})"
-        return f" (z {self.equation.z:.2f}, p-value {self.equation.p_value:.3g})"
+    def __repr__(self) -> str:
+        return (
+            f"<TableEvaluation of {self.n_rows:,} rows: {count_sentence(self.counts)}, key equation "
+            f"{self.equation.verdict}>"
+        )
+
+    def _repr_html_(self) -> str:
+        return f"<pre>{escape(str(self))}</pre>"
 
 
 def scored_rows(
@@ -197,7 +207,7 @@ def evaluate_table(
         price=price,
         counts=rows.counts,
         quality=quality,
-        equation=judge_equation(key_equation(y, weighted_probability(p, trained), trained), noise),
+        equation=judge_equation(key_equation(y, weighted_probability(p, trained), trained), noise, _n_rarer(y)),
         expense=ExpenseCurve.from_predictions(y, p, prices_around(price), random_state=random_state),
         noise=noise,
         notes=tuple(
@@ -206,6 +216,10 @@ def evaluate_table(
         unlike=watch.unlike(int((p > price.threshold).sum()), len(p), price),
         recognition=recognition,
     )
+
+
+def _n_rarer(y: NDArray[np.bool_]) -> int:
+    return min(int(y.sum()), int((~y).sum()))
 
 
 def _warnings(y: NDArray[np.bool_], roc_auc: float, trained: ClassWeighting) -> list[str]:
@@ -217,4 +231,6 @@ def _warnings(y: NDArray[np.bool_], roc_auc: float, trained: ClassWeighting) -> 
             f"the share of positives is {share.share:.3g} here and was {share.before:.3g} in training, more than "
             "chance allows: tests and prices assume the same ratio (CRC004)"
         )
+    if _n_rarer(y) < FEWEST_OF_A_CLASS:
+        return said
     return [*said, *too_good(roc_auc, "a column that is filled in after the event, or rows that were in training")]

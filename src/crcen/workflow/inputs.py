@@ -221,7 +221,14 @@ def target_of(target: str | None, model: Any, source: Source) -> str:
     name = target if target is not None else getattr(model, "target_name_", None)
     if name is None:
         raise InvalidParameter("this model does not know its target column; name it with target=.")
-    return check_column(name, source.columns, "the target", source.name)
+    check_column(name, source.columns, "the target", source.name)
+    columns = getattr(model, "columns_", None)
+    inputs = getattr(model, "feature_names_in_", ()) if columns is None else [column.name for column in columns]
+    if name in inputs:
+        known = getattr(model, "target_name_", None)
+        hint = f"; that of training was {known}" if known else ""
+        raise InvalidInput(f"the target must not be a column that the model decides by: got {name}{hint}.")
+    return name
 
 
 def price_of(weighting: Any, model: Any) -> ClassWeighting:

@@ -1,6 +1,7 @@
 """report_table: the HTML report of a model on labelled rows of a table, and the outcome of its checks."""
 
 from dataclasses import dataclass
+from html import escape
 from pathlib import Path
 from typing import Any
 
@@ -49,6 +50,14 @@ class TableReport:
             "findings": [finding.to_dict() for finding in self.findings],
             "notes": list(self.notes),
         }
+
+    def __repr__(self) -> str:
+        return (
+            f"<TableReport {self.path}: {self.n_rows:,} rows, {len(self.warnings)} of {len(self.findings)} checks warn>"
+        )
+
+    def _repr_html_(self) -> str:
+        return f"<pre>{escape(str(self))}</pre>"
 
     def __str__(self) -> str:
         lines = [f"Note: {note}." for note in self.notes]
