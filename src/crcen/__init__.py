@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from crcen.decisions.monitor.monitor import KeyEquationMonitor
     from crcen.decisions.monitor.track import DriftAlarm, MonitorReading
     from crcen.decisions.posterior_correction import PosteriorCorrection
+    from crcen.decisions.training_error import training_error
     from crcen.exceptions import (
         CrcenError,
         DataUnavailable,
@@ -70,6 +71,7 @@ if TYPE_CHECKING:
     from crcen.theory.judgements import EquationTest
     from crcen.theory.key_equation import KeyEquation, key_equation
     from crcen.theory.metrics import ConfusionCounts, confusion_counts, g_mean
+    from crcen.theory.residual_test import TrainingError
     from crcen.theory.weighting import Alpha, Budget, ClassWeighting, CostRatio, Lam, resolve
     from crcen.training.balance import balance_shift
     from crcen.training.engine import train
@@ -103,6 +105,7 @@ _HOMES = {
     "crcen.decisions.monitor.monitor": ("KeyEquationMonitor",),
     "crcen.decisions.monitor.track": ("DriftAlarm", "MonitorReading"),
     "crcen.decisions.posterior_correction": ("PosteriorCorrection",),
+    "crcen.decisions.training_error": ("training_error",),
     "crcen.exceptions": (
         "CrcenError",
         "DataUnavailable",
@@ -150,6 +153,7 @@ _HOMES = {
     "crcen.theory.judgements": ("EquationTest",),
     "crcen.theory.key_equation": ("KeyEquation", "key_equation"),
     "crcen.theory.metrics": ("ConfusionCounts", "confusion_counts", "g_mean"),
+    "crcen.theory.residual_test": ("TrainingError",),
     "crcen.theory.weighting": (
         "Alpha",
         "Budget",
@@ -236,6 +240,7 @@ __all__ = [
     "TableSplit",
     "TableWriter",
     "TimeSplit",
+    "TrainingError",
     "TrainingFailed",
     "TrainingJob",
     "TrainingResult",
@@ -290,6 +295,7 @@ __all__ = [
     "split_table",
     "stationarity",
     "train",
+    "training_error",
     "weighted_probability",
     "write_report",
 ]

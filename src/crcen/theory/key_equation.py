@@ -11,7 +11,7 @@ from crcen.exceptions import InvalidInput
 from crcen.theory.class_means import means_by_law
 from crcen.theory.classes.key_equations import class_key_equations
 from crcen.theory.decision import posterior, sigmoid
-from crcen.theory.residual_test import residual_variance, z_test
+from crcen.theory.residual_test import TrainingError, residual_variance, z_test
 from crcen.theory.rows import check_binary_target, check_probabilities, check_row_weights, class_totals
 from crcen.theory.weighting import Alpha, Budget, ClassWeighting, CostRatio, Lam, WeightingLike, resolve
 
@@ -98,7 +98,14 @@ class KeyEquation:
         )
 
 
-def key_equation(y: ArrayLike, q: ArrayLike, weighting: Any, sample_weight: ArrayLike | None = None) -> Any:
+def key_equation(
+    y: ArrayLike,
+    q: ArrayLike,
+    weighting: Any,
+    sample_weight: ArrayLike | None = None,
+    *,
+    training_error: TrainingError | None = None,
+) -> Any:
     """Evaluate the key equation on any rows, for the output of any model.
 
     Parameters
@@ -113,6 +120,9 @@ def key_equation(y: ArrayLike, q: ArrayLike, weighting: Any, sample_weight: Arra
         brings its training counts; a spec is resolved on these rows.
     sample_weight : array of shape (n,), optional
         Finite and not negative.
+    training_error : TrainingError, optional
+        The fitted model's own error, as `crcen.training_error` estimates it; without one p is taken for the truth. Two
+        classes only.
 
     Returns
     -------
@@ -130,15 +140,18 @@ def key_equation(y: ArrayLike, q: ArrayLike, weighting: Any, sample_weight: Arra
     posterior of q, s the sample weight and w = s·λ or s·(1−λ); its two-sided p-value is that of N(0, 1). It assumes
 
     - that p is the **true** posterior, fixed before these rows were seen. A fitted model has an error of its own and
-      the variance grows to about 1 + n_new/n_train: on as many new rows as training rows a nominal .05 is really .17;
+      the variance grows to 1 + n_new/n_train and more: on as many new rows as training rows a nominal .05 is .17.
+      With ``training_error`` that error is in the variance, and under 20 positives Z is NaN: too few;
     - independent rows at the natural class ratio (not resampled, not the training rows).
 
     On rows that were balanced (|Σ w(y−q)| ≤ 1e-10 · Σ w|y−q|) the equation holds by construction and Z is NaN.
     """
     if np.ndim(q) == 2 and not isinstance(weighting, ClassWeighting | Lam | Alpha | CostRatio | Budget | float):
+        if training_error is not None:
+            raise InvalidInput("training_error is for two classes: give q of the positive class, shape (n,)")
         return class_key_equations(y, q, weighting, sample_weight)
     outputs = check_probabilities(q)
-    return _evaluate(y, outputs, 1.0 - outputs, weighting, sample_weight)
+    return _evaluate(y, outputs, 1.0 - outputs, weighting, sample_weight, training_error)
 
 
 def key_equation_of_logits(
@@ -168,6 +181,7 @@ def _evaluate(
     complement: NDArray[np.float64],
     weighting: WeightingLike,
     sample_weight: ArrayLike | None,
+    training_error: TrainingError | None = None,
 ) -> KeyEquation:
     """Evaluate from q and 1 − q, each with its own digits."""
     positive = check_binary_target(y)
@@ -184,6 +198,8 @@ def _evaluate(
     unit = sizes / sizes.max()
     miss, alarm = unit * lam * complement, unit * mu * q
     mean_pos, mean_neg = float(np.sum(s_pos * q_pos)) / totals[0], float(np.sum(s_neg * q_neg)) / totals[1]
+    p = posterior(q, resolved)
+    sums = float(miss[positive].sum()), float(alarm[~positive].sum()), residual_variance(miss, alarm, p)
     return key_equation_of_moments(
         resolved,
         means=(mean_pos, mean_neg),
@@ -193,11 +209,9 @@ def _evaluate(
         ),
         # From 1 − q itself: 1 − mean_pos would lose the digits of a small miss.
         miss_pos=float(np.sum(s_pos * complement[positive])) / totals[0],
-        test=z_test(
-            float(miss[positive].sum()),
-            float(alarm[~positive].sum()),
-            residual_variance(miss, alarm, posterior(q, resolved)),
-        ),
+        test=z_test(*sums)
+        if training_error is None
+        else training_error.test(*sums, slope=float(np.sum(miss * p)), n_pos=int(positive.sum())),
     )
 
 

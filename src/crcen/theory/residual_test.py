@@ -11,10 +11,12 @@ from crcen.theory.decision import posterior
 from crcen.theory.rows import check_binary_target, check_probabilities, check_row_weights
 from crcen.theory.weighting import WeightingLike, cost_ratio_of
 
-__all__ = ["ResidualSums", "residual_sums", "residual_variance", "two_sided", "z_test"]
+__all__ = ["ResidualSums", "TrainingError", "residual_sums", "residual_variance", "two_sided", "z_test"]
 
 # Of Σ w|y−q|: a residual below this share was solved for.
 _BALANCED = 1e-10
+# Fewer positives than this among new rows, and the residual is not nearly normal.
+_MIN_POSITIVES = 20
 
 
 def residual_variance(miss: NDArray[np.float64], alarm: NDArray[np.float64], p: NDArray[np.float64]) -> float:
@@ -43,6 +45,58 @@ def z_test(missed: float, alarmed: float, variance: float) -> tuple[float, float
         return math.nan, math.nan, "these rows were balanced, so the key equation holds on them by construction"
     z = (missed - alarmed) / math.sqrt(variance)
     return z, two_sided(z), ""
+
+
+@dataclass(frozen=True)
+class TrainingError:
+    """How far a fitted model's log-odds are off in the mean, by the chance of its training rows.
+
+    Parameters
+    ----------
+    log_odds : float
+        Standard deviation over training sets, of the mean over rows as the residual weighs them.
+    degrees : float
+        Degrees of freedom of its square as an estimate; infinite where it is known.
+    """
+
+    log_odds: float
+    degrees: float = math.inf
+
+    def __post_init__(self) -> None:
+        if not 0.0 <= self.log_odds < math.inf or not self.degrees > 0.0:
+            raise InvalidInput(f"a training error needs log_odds from 0 and degrees above 0, got {self!r}")
+
+    def test(
+        self, missed: float, alarmed: float, variance: float, slope: float, n_pos: int
+    ) -> tuple[float, float, str]:
+        """As `z_test`, with the model's own error in the variance of the residual and its estimate in the p-value.
+
+        Parameters
+        ----------
+        missed, alarmed, variance
+            As in `z_test`.
+        slope : float
+            What one unit of log-odds adds to the expected residual.
+        n_pos : int
+            Positives among the rows.
+        """
+        z, p_value, reason = z_test(missed, alarmed, variance)
+        if not reason and n_pos < _MIN_POSITIVES:
+            return math.nan, math.nan, f"too few: {n_pos} positives, and the test needs {_MIN_POSITIVES}"
+        share = (slope * self.log_odds) ** 2 / variance if variance > 0.0 else 0.0
+        if reason or share == 0.0:
+            return z, p_value, reason
+        z /= math.sqrt(1.0 + share)
+        # Satterthwaite: only the part of the variance that is the model's was estimated.
+        return z, two_sided(_normal_of_t(z, self.degrees * ((1.0 + share) / share) ** 2)), ""
+
+
+def _normal_of_t(t: float, degrees: float) -> float:
+    """The normal value with the tail of Student's t, by Wallace's approximation."""
+    if math.isinf(degrees):
+        return t
+    shrink = (8.0 * degrees + 1.0) / (8.0 * degrees + 3.0)
+    return math.copysign(shrink * math.sqrt(degrees * math.log1p(t * t / degrees)), t)
 
 
 @dataclass(frozen=True)

@@ -1,0 +1,110 @@
+"""The error that a fitted model brings: against the theory of logistic regression, and in the test that uses it."""
+
+import math
+
+import numpy as np
+import pytest
+from scipy import stats
+from sklearn.linear_model import LogisticRegression
+
+import crcen
+from crcen import Budget, CRCENClassifier, CRCENClassifierCV, InvalidInput, InvalidParameter, TrainingError
+from crcen.theory.residual_test import _normal_of_t
+
+COEF, BIAS = np.array([1.0, -0.8, 0.5]), -2.0
+
+
+def draw(rng, n):
+    X = rng.standard_normal((n, 3))
+    p = crcen.sigmoid(BIAS + X @ COEF)
+    return X, (rng.random(n) < p).astype(int), p
+
+
+def test_logistic_regression_has_the_error_of_its_information():
+    """With an intercept, the mean log-odds weighted by p(1−p) have the variance 1 / Σ p(1−p)."""
+    rng = np.random.default_rng(0)
+    estimates, theory = [], []
+    for _ in range(40):
+        X, y, p = draw(rng, 600)
+        model = LogisticRegression(C=1e6).fit(X, y)
+        estimates.append(crcen.training_error(model, X, y).log_odds ** 2)
+        theory.append(1.0 / np.sum(p * (1 - p)))
+    ratio = np.mean(estimates) / np.mean(theory)
+    assert 0.85 < ratio < 1.35  # 40 estimates with 7 degrees of freedom: ± .09, and what halves know less
+
+
+def test_the_test_of_a_fitted_model_keeps_its_level_on_many_new_rows():
+    rng = np.random.default_rng(1)
+    rejected = {"taken for the truth": 0, "with its error": 0}
+    for _ in range(120):
+        X, y, _ = draw(rng, 400)
+        X_new, y_new, _ = draw(rng, 2000)
+        model = LogisticRegression(C=1e6).fit(X, y)
+        q = model.predict_proba(X_new)[:, 1]
+        error = crcen.training_error(model, X, y, n_fits=6)
+        rejected["taken for the truth"] += crcen.key_equation(y_new, q, None).p_value < 0.05
+        rejected["with its error"] += crcen.key_equation(y_new, q, None, training_error=error).p_value < 0.05
+    assert rejected["taken for the truth"] > 40  # √6 standard deviations: .42 of them
+    assert rejected["with its error"] < 15  # nominal 6; 15 or more have a chance of .001
+
+
+@pytest.mark.parametrize("degrees", [4.0, 8.0, 30.0])
+def test_the_p_value_is_that_of_students_t(degrees):
+    for t in (0.5, 1.5, 2.5, 3.5):
+        ours = math.erfc(abs(_normal_of_t(t, degrees)) / math.sqrt(2))
+        assert ours == pytest.approx(2 * stats.t.sf(t, degrees), rel=0.03)
+
+
+def test_the_variance_is_that_of_labels_and_model():
+    """By hand at λ = ½: residual Σ(y − p) / 2, slope and variance Σ p(1−p) / 2 and / 4."""
+    rng = np.random.default_rng(2)
+    _, y, p = draw(rng, 500)
+    plain, total = crcen.key_equation(y, p, None), np.sum(p * (1 - p))
+    for error in (0.1, 0.3):
+        known = crcen.key_equation(y, p, None, training_error=TrainingError(error))
+        assert known.z == pytest.approx(np.sum(y - p) / math.sqrt(total + total**2 * error**2))
+        assert known.p_value == pytest.approx(2 * stats.norm.sf(abs(known.z)))
+    assert crcen.key_equation(y, p, None, training_error=TrainingError(0.0)) == plain
+
+
+def test_under_twenty_positives_are_too_few():
+    p = np.full(400, 0.05)
+    for n_pos, is_enough in ((19, False), (21, True)):
+        y = np.arange(400) < n_pos
+        seen = crcen.key_equation(y, p, None, training_error=TrainingError(0.1))
+        assert math.isfinite(seen.z) is is_enough
+        assert seen.z_reason.startswith("" if is_enough else f"too few: {n_pos} positives")
+
+
+def test_searches_are_refitted_at_what_they_chose_and_labels_are_theirs():
+    rng = np.random.default_rng(3)
+    X, y, p = draw(rng, 400)
+    labels = np.where(y == 1, "bad", "good")  # the positive class is classes_[0]
+    settings = {"hidden": [()], "l2": [1e-4, 1e-3], "encoding": ["standard"], "cv": 3, "n_members": 1}
+    search = CRCENClassifierCV(Budget(5), **settings, random_state=0, device="cpu").fit(X, labels)
+    found = crcen.training_error(search, X, labels, n_fits=4)
+    assert 0.3 < found.log_odds * math.sqrt(np.sum(p * (1 - p))) < 3
+    weights = np.full(400, 2.0)
+    single = CRCENClassifier(Budget(5), hidden=(), encoding="standard", n_members=1, random_state=0, device="cpu")
+    single.fit(X, labels, sample_weight=weights)
+    same = crcen.training_error(single, X, labels, sample_weight=weights, n_fits=3)
+    assert same == crcen.training_error(single, X, labels, sample_weight=weights, n_fits=3)
+    assert same.degrees == 2.0
+
+
+def test_what_it_cannot_use():
+    rng = np.random.default_rng(4)
+    X, y, p = draw(rng, 100)
+    model = LogisticRegression().fit(X, y)
+    with pytest.raises(InvalidParameter, match="at least 3, got 2"):
+        crcen.training_error(model, X, y, n_fits=2)
+    with pytest.raises(InvalidInput, match=r"labels \[0, 1\]"):
+        crcen.training_error(model, X, y + 1)
+    with pytest.raises(InvalidInput, match="two classes"):
+        crcen.training_error(LogisticRegression().fit(X, np.arange(100) % 3), X, y)
+    with pytest.raises(InvalidInput, match="both classes"):
+        crcen.training_error(model, X, np.arange(100) < 0)
+    with pytest.raises(InvalidInput, match="log_odds from 0"):
+        TrainingError(-1.0)
+    with pytest.raises(InvalidInput, match="two classes"):
+        crcen.key_equation(y, np.column_stack([1 - p, p]), None, training_error=TrainingError(0.1))
