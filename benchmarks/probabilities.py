@@ -13,6 +13,9 @@ import argparse
 import os
 import sys
 import warnings
+from copy import copy
+from typing import Any
+from unittest.mock import patch
 
 import numpy as np
 from joblib import Parallel, delayed
@@ -21,7 +24,7 @@ from sklearn.metrics import brier_score_loss, log_loss
 from sklearn.model_selection import train_test_split
 
 import crcen
-from crcen.models.probability import PROBABILITIES
+from crcen.models.probability import PROBABILITIES, fit_map
 
 WEIGHTS = {"λ = ½": None, "α = ½": crcen.Alpha(0.5), "α = 1": crcen.Alpha(1), "α = 2": crcen.Alpha(2)}
 SIMULATED = {"Sim1": (crcen.make_sim1, crcen.sim1_posterior), "Sim2": (crcen.make_sim2, crcen.sim2_posterior)}
@@ -33,32 +36,28 @@ Scores = dict[tuple[str, str], tuple[float, float]]
 Shares = dict[tuple[str, str], float]
 
 
-class KeepsLogits:
-    """Beside an estimator: keep what its map is fitted on, so that every map comes from one training."""
+def fit_with_every_map(model: Any, X: np.ndarray, y: np.ndarray) -> dict[str, Any]:
+    """The fitted model under every map, all of which are fitted on the out-of-fold logits of one training."""
+    seen: list[tuple[np.ndarray, ...]] = []
 
-    def _fit_probability(self, *rows: np.ndarray) -> None:
-        self.map_rows_ = rows
-        super()._fit_probability(*rows)
+    def recorded(kind: str, *rows: np.ndarray) -> np.ndarray:
+        seen.append(rows)
+        return fit_map(kind, *rows)
 
-    def use(self, probability: str) -> None:
-        """Take another map."""
-        self.probability = probability
-        super()._fit_probability(*self.map_rows_)
-
-
-class Plain(KeepsLogits, crcen.CRCENClassifier):
-    """Networks without search."""
-
-
-class Searched(KeepsLogits, crcen.CRCENClassifierCV):
-    """Networks with depth, penalty, encoding and epochs from cross-validation."""
+    with patch("crcen.models.fitting.fit_map", recorded):
+        model.fit(X, y)
+    found = {}
+    for kind in PROBABILITIES:
+        found[kind] = copy(model)
+        found[kind].ensemble_ = model.ensemble_.mapped(fit_map(kind, *seen[-1]))
+    return found
 
 
 SINGLE = "one network of 16 units, l2 = 1e-4"
 KINDS = {
-    SINGLE: (Plain, {"hidden": (16,), "l2": 1e-4, "n_members": 1, "encoding": "standard"}),
-    "CRCENClassifier": (Plain, {}),
-    "CRCENClassifierCV": (Searched, {}),
+    SINGLE: (crcen.CRCENClassifier, {"hidden": (16,), "l2": 1e-4, "n_members": 1, "encoding": "standard"}),
+    "CRCENClassifier": (crcen.CRCENClassifier, {}),
+    "CRCENClassifierCV": (crcen.CRCENClassifierCV, {}),
 }
 
 
@@ -74,12 +73,10 @@ def evaluate(kind: str, X: np.ndarray, y: np.ndarray, X_test: np.ndarray, y_test
     estimator, params = KINDS[kind]
     for name, weighting in WEIGHTS.items():
         model = estimator(weighting, probability="balance", device="cpu", random_state=0, **params)
-        model.fit(X, y)
-        model.use("shift")  # q without a map
-        plain = model.predict(X_test)
-        scores[name, UNCORRECTED] = score(y_test, model.weighted_proba(X_test)[:, 1])
-        for probability in PROBABILITIES:
-            model.use(probability)
+        models = fit_with_every_map(model, X, y)
+        plain = models["shift"].predict(X_test)
+        scores[name, UNCORRECTED] = score(y_test, models["shift"].weighted_proba(X_test)[:, 1])
+        for probability, model in models.items():
             p = model.predict_proba(X_test)[:, 1]
             scores[name, probability] = score(y_test, p)
             decided = model.predict(X_test)

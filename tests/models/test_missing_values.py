@@ -202,12 +202,14 @@ def test_learning_in_parts(gappy):
     X, y, new = gappy
     model = CRCENClassifier(Budget(3), missing="indicator", encoding="standard", **QUICK)
     model.partial_fit(X[:150], y[:150], classes=[0, 1])
-    np.testing.assert_allclose(model._encoding()(new), by_hand(new, X[:150], np.ones(150)), atol=1e-12)
+    np.testing.assert_allclose(
+        model.ensemble_.members[0].encoding(new), by_hand(new, X[:150], np.ones(150)), atol=1e-12
+    )
     before = model.predict_proba(new)
     model.partial_fit(new, y[:100])  # whose last column lacks cells, too
     assert np.isfinite(model.predict_proba(new)).all()
     assert (model.predict_proba(new) != before).all()
-    assert model._encoding().size == 5
+    assert model.ensemble_.members[0].encoding.size == 5
 
 
 def test_what_reads_a_model_takes_its_gaps(gappy, tmp_path):

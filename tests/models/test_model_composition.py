@@ -47,7 +47,7 @@ def odd_values(value, path):
         return [odd for key, part in value.items() for odd in odd_values(part, f"{path}.{key}")]
     if isinstance(value, list | tuple):
         return [odd for i, part in enumerate(value) for odd in odd_values(part, f"{path}[{i}]")]
-    if dataclasses.is_dataclass(value) and type(value).__module__.startswith("crcen.theory."):
+    if dataclasses.is_dataclass(value) and type(value).__module__.startswith("crcen."):
         return odd_values(vars(value), path)
     return [f"{path}: {type(value)}"]
 

@@ -4,14 +4,14 @@ import numpy as np
 import pytest
 
 from crcen import CRCENClassifier
-from crcen.models.automatic import epochs_of
+from crcen.training.recipe import Recipe
 
 
 @pytest.mark.parametrize(("n_rows", "epochs"), [(1_000, 30), (17_000, 30), (64_000, 8), (1_000_000, 5)])
 def test_default_passes(n_rows, epochs):
-    assert epochs_of(None, "adam", n_rows, 128) == epochs
-    assert epochs_of(12, "adam", n_rows, 128) == 12
-    assert epochs_of(None, "lbfgs", n_rows, 128) == 500
+    assert Recipe(hidden=(4,)).settled(n_rows).max_epochs == epochs
+    assert Recipe(hidden=(4,), max_epochs=12).settled(n_rows).max_epochs == 12
+    assert Recipe(hidden=()).settled(n_rows).max_epochs == 500
 
 
 def test_a_fit_takes_them(rare_rows):

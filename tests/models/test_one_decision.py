@@ -1,5 +1,7 @@
 """One decision everywhere: predict, decision_function, cut probabilities, tables and ONNX graphs agree on every row."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
@@ -80,7 +82,7 @@ def test_a_step_that_lies_on_the_threshold_is_no_alarm(labels, tmp_path):
     y = np.where(positive, labels[1], labels[0])
     model = CRCENClassifier(CostRatio(10), hidden=(), probability="isotonic", random_state=0).fit(X, y)
     logit = np.log(1 / 11) - np.log1p(-1 / 11)
-    model.probability_map_ = np.array([[-50.0, -9.0, -8.9, 50.0], [-9.0, -9.0, logit, logit]])
+    model.ensemble_ = model.ensemble_.mapped(np.array([[-50.0, -9.0, -8.9, 50.0], [-9.0, -9.0, logit, logit]]))
     assert not assert_one_decision(model, X).any()
     export_onnx(model, tmp_path / "model.onnx")
     import onnxruntime
@@ -95,7 +97,7 @@ def test_a_tie_of_the_plain_logit_is_no_alarm_in_either_order():
     X, positive = np.zeros((40, 1)), np.arange(40) < 10
     for labels in LABELS.values():
         model = CRCENClassifier(Lam(0.5), hidden=(), random_state=0).fit(X, np.where(positive, labels[1], labels[0]))
-        model.intercepts_[-1] = np.zeros_like(model.intercepts_[-1])
-        model.coefs_[-1] = np.zeros_like(model.coefs_[-1])
-        model.shift_ = 0.0
+        (group,) = model.ensemble_.members
+        flat = replace(group, weights=(0.0 * group.weights[0],), biases=(0.0 * group.biases[0],))
+        model.ensemble_ = replace(model.ensemble_, members=(flat,), shift=0.0)
         assert not assert_one_decision(model, X).any()

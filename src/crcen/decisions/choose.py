@@ -12,8 +12,8 @@ from crcen.decisions.expense_curve import CurveRows, ExpenseCurve
 from crcen.decisions.out_of_fold import out_of_fold_posterior
 from crcen.exceptions import InvalidInput, InvalidParameter
 from crcen.models.search.classifier_cv import CRCENClassifierCV
-from crcen.models.validation import positive_label
 from crcen.theory.bootstrap import percentile_interval, row_draws
+from crcen.theory.labels import Labels
 from crcen.theory.metrics import ConfusionCounts, confusion_counts, wilson_interval
 from crcen.theory.rows import check_probabilities, check_row_weights, class_totals
 from crcen.theory.specs import CostRatio, positive_number
@@ -247,14 +247,11 @@ def _rows(source: Any, X: Any, y: Any, sample_weight: Any) -> CurveRows:
     classes = np.asarray(source.classes_)
     if not np.isin(labels, classes).all():
         raise InvalidInput(f"y must hold the classes {classes.tolist()} of the model, got others")
-    pos = getattr(source, "pos_label_", None)
-    pos = positive_label(None, classes, labels, np.ones(len(labels))) if pos is None else pos
+    own = Labels.of_model(source, labels)
     proba = np.asarray(source.predict_proba(X))
     if proba.shape != (len(labels), 2):
         raise InvalidInput(f"predict_proba must give two columns for each of {len(labels)} rows, got {proba.shape}")
-    return _checked(
-        labels == pos, check_probabilities(proba[:, int(classes[1] == pos)], "predict_proba"), sample_weight
-    )
+    return _checked(own.encode(labels), check_probabilities(proba[:, own.column], "predict_proba"), sample_weight)
 
 
 def _checked(target: NDArray[np.bool_], p: Array, sample_weight: Any) -> CurveRows:

@@ -10,6 +10,7 @@ from sklearn.utils.validation import check_is_fitted
 from crcen.exceptions import InvalidInput, InvalidParameter
 from crcen.models.search.classifier_cv import CRCENClassifierCV
 from crcen.theory.decision import sigmoid
+from crcen.theory.labels import Labels
 
 __all__ = ["check_search", "out_of_fold_posterior", "stratified_splits"]
 
@@ -69,6 +70,6 @@ def out_of_fold_posterior(
     if unknown:
         raise InvalidInput(f"y must hold the classes {model.classes_.tolist()} of the model, got {sorted(unknown)!r}")
     seen = np.flatnonzero(np.isfinite(logits))
-    sign = 1.0 if model.classes_[1] == model.pos_label_ else -1.0
-    natural = sign * logits[seen] - model.weighting_.logit_shift
-    return labels[seen] == model.pos_label_, sigmoid(natural), seen
+    own = Labels.of_model(model)
+    natural = own.signed(logits[seen]) - model.weighting_.logit_shift
+    return own.encode(labels[seen]), sigmoid(natural), seen

@@ -19,8 +19,9 @@ from crcen.decisions.recorded_sampling import unwatch_samplers, watch_samplers
 from crcen.exceptions import InvalidInput, InvalidParameter
 from crcen.models.atomic import all_or_nothing
 from crcen.models.probability import PROBABILITIES, apply_map, fit_map
-from crcen.models.validation import check_choice, check_labels, check_weights, positive_label
+from crcen.models.validation import check_choice, check_labels, check_weights
 from crcen.theory.decision import sigmoid
+from crcen.theory.labels import Labels
 from crcen.theory.specs import CostRatio, positive_number
 from crcen.theory.weighting import resolve
 
@@ -127,7 +128,7 @@ class PosteriorCorrection(ClassifierMixin, MetaEstimatorMixin, BaseEstimator):
         labels = _check_y(y, estimator=self)
         self.classes_ = check_labels(labels)
         weights = check_weights(sample_weight, labels[:, None])
-        self.pos_label_ = positive_label(self.pos_label, self.classes_, labels, weights)
+        self.pos_label_ = Labels.from_rows(self.classes_, labels, weights, self.pos_label).positive
         self._check_parameters()
         order = 1 if self._positive_is_last() else -1
         given = None if sample_weight is None else weights

@@ -22,6 +22,7 @@ __all__ = ["PLAIN_TYPES", "TYPES", "Unfit", "check_state", "find_type", "is_know
 # Module → classes. Names are unique: files say the name alone, so that a class may move.
 TYPES: dict[str, tuple[str, ...]] = {
     "crcen.models.classifier": ("CRCENClassifier",),
+    "crcen.models.ensemble": ("Ensemble",),
     "crcen.models.search.classifier_cv": ("CRCENClassifierCV",),
     "crcen.models.search.time_split": ("TimeSplit",),
     "crcen.baselines.csmlp": ("CSMLPClassifier",),
@@ -33,10 +34,13 @@ TYPES: dict[str, tuple[str, ...]] = {
     "crcen.tables.profile": ("ColumnProfile", "TrainingProfile"),
     "crcen.theory.expense": ("ExpenseStep", "ExpenseTable"),
     "crcen.theory.key_equation": ("KeyEquation",),
+    "crcen.theory.labels": ("Labels",),
     "crcen.theory.metrics": ("ConfusionCounts",),
     "crcen.theory.specs": ("Alpha", "Budget", "CostRatio", "Lam"),
     "crcen.theory.weighting": ("ClassWeighting",),
     "crcen.training.encoding": ("InputEncoding",),
+    "crcen.training.members": ("NetworkGroup",),
+    "crcen.training.recipe": ("Inputs", "Recipe", "Schedule"),
     "sklearn.decomposition": ("TruncatedSVD",),
     "sklearn.feature_extraction.text": ("TfidfTransformer", "TfidfVectorizer"),
     "sklearn.model_selection": (

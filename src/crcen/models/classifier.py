@@ -1,47 +1,24 @@
 """CRCENClassifier: stacked networks with class-wise reweighted cross entropy behind scikit-learn's interface."""
 
-import warnings
-from collections.abc import Mapping
-from dataclasses import replace
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 from sklearn.base import BaseEstimator, ClassifierMixin
-from sklearn.exceptions import ConvergenceWarning
-from sklearn.utils import check_random_state
 
 from crcen._support.progress import progress_bar
-from crcen.exceptions import InvalidParameter, TrainingFailed
+from crcen.exceptions import InvalidParameter
 from crcen.models.atomic import all_or_nothing
-from crcen.models.automatic import encoding_of, epochs_of, scales_of, solver_of
-from crcen.models.fitted import FittedNetworks
+from crcen.models.fitted import Course, FittedNetworks, write_fit
+from crcen.models.fitting import FitRows, assemble, base_seed, fitted_map, member_jobs, usable
 from crcen.models.incremental import IncrementalFit
-from crcen.models.probability import PROBABILITIES, fit_map, held_out_logits, logits_at_price, probability_folds
-from crcen.models.search.folds import early_stopping_split
-from crcen.models.validation import (
-    check_choice,
-    check_flag,
-    check_hidden,
-    check_labels,
-    check_number,
-    check_rows,
-    check_weights,
-    positive_label,
-)
-from crcen.theory.key_equation import key_equation_of_logits
-from crcen.theory.specs import positive_number
-from crcen.theory.weighting import ClassWeighting, CostRatio, Lam, resolve
-from crcen.training.balance import solve_shifts
-from crcen.training.encoding import ENCODINGS, MISSING
-from crcen.training.jobs import Status, TrainingJob, TrainingResult
-from crcen.training.names import ACTIVATIONS
+from crcen.models.probability import PROBABILITIES, held_out_logits, probability_folds
+from crcen.models.validation import check_choice, check_labels, check_number, check_rows, check_weights
+from crcen.theory.labels import Labels
+from crcen.theory.weighting import ClassWeighting
+from crcen.training.recipe import Recipe
 
 __all__ = ["CRCENClassifier"]
-
-Array = NDArray[np.float64]
-
-_BALANCED = 1e-12  # what the solve leaves of the key equation, unless no shift can be added to logits so large
 
 
 class CRCENClassifier(IncrementalFit, FittedNetworks, ClassifierMixin, BaseEstimator):
@@ -140,6 +117,10 @@ class CRCENClassifier(IncrementalFit, FittedNetworks, ClassifierMixin, BaseEstim
         carries it.
     probability_map_ : ndarray
         The map of ``probability``: slope and intercept, or corners, in logits.
+    ensemble_ : Ensemble
+        The fitted model as one value, which every answer comes from and which the attributes above are read from.
+    recipe_ : Recipe
+        How the networks were trained, with everything settled.
     n_iter_, loss_curve_, status_ : int, ndarray, str
         Epochs of the longest member, the members' mean training objective, and how training ended.
     n_features_in_, feature_names_in_
@@ -238,23 +219,63 @@ class CRCENClassifier(IncrementalFit, FittedNetworks, ClassifierMixin, BaseEstim
     def _fit(self, X: Any, y: Any, sample_weight: Any) -> None:
         from crcen.training.engine import train  # torch is for fitting alone
 
-        self._check_parameters()
+        recipe = self.recipe()
         X, y = check_rows(self, X, y, reset=True)
-        self.classes_ = check_labels(y)
+        classes = check_labels(y)
         weights = check_weights(sample_weight, X)
-        self.pos_label_ = self._positive_label(y, weights)
-        target = y == self.pos_label_
-        self.weighting_ = self._resolve(target, weights)
-        jobs = self._jobs(target, weights)
-        folds, fold_jobs = self._fold_jobs(jobs, target, weights)
+        labels = Labels.from_rows(classes, y, weights, self.pos_label)
+        rows = FitRows(X, labels.encode(y), weights)
+        price = labels.resolve(self.weighting, *rows.totals)
+        trained = self.training_weighting_at(price)
+        recipe, seed = recipe.settled(len(X)), base_seed(self.random_state)
+        jobs = member_jobs(recipe, trained.lam, self.n_members, seed, rows)
+        folds: list[tuple[NDArray[np.int64], NDArray[np.int64]]] = []
+        if self.probability != PROBABILITIES[0]:
+            folds = probability_folds(rows.target, weights, seed)
+            for own, _ in folds:
+                jobs += member_jobs(recipe, trained.lam, self.n_members, seed, rows, own)
         with progress_bar(f"{type(self).__name__}", visible=bool(self.verbose)) as progress:
-            results = train(X, target, jobs + fold_jobs, sample_weight=weights, device=self.device, progress=progress)
-        self.column_scales_ = jobs[0].column_scales
-        self._store(self._finite(results[: len(jobs)]), X, target, weights)
-        row_weights = self.weighting_.row_weights(target, weights) if self._balances_training_rows() else None
-        self._fit_probability(target, held_out_logits(folds, results[len(jobs) :], X, target, row_weights), weights)
-        if folds:
-            self._judge_training_rows(X, target, weights)
+            results = train(X, rows.target, jobs, sample_weight=weights, device=self.device, progress=progress)
+        members = usable(results[: self.n_members], type(self).__name__)
+        ensemble, logits = assemble(labels, trained, members, rows, is_balanced=recipe.balance)
+        row_weights = trained.row_weights(rows.target, weights) if recipe.balance else None
+        oof = held_out_logits(folds, results[self.n_members :], X, rows.target, row_weights)
+        ensemble = ensemble.mapped(fitted_map(self.probability, rows.target, oof, weights, trained))
+        key = ensemble.key_equation(logits, rows.target, weights)
+        write_fit(self, ensemble.at_price(price), recipe, Course.of(members), key)
+
+    def recipe(self) -> Recipe:
+        """How networks are trained by these parameters, all of which are checked.
+
+        Returns
+        -------
+        Recipe
+            What was left to the data is settled in ``fit``; ``recipe_`` is that of the fitted networks.
+        """
+        return self._recipe(self.hidden, self.l2, self.encoding, self.balance)
+
+    def _recipe(self, hidden: Any, l2: Any, encoding: Any, balance: Any) -> Recipe:
+        """The recipe with one value of what a search has several of."""
+        self._check_parameters()
+        return Recipe(
+            hidden=hidden,
+            activation=self.activation,
+            loss=self._loss,
+            l2=l2,
+            solver=self.solver,
+            max_epochs=self.max_epochs,
+            batch_size=self.batch_size,
+            learning_rate=self.learning_rate,
+            tol=self.tol,
+            early_stopping=self.early_stopping,
+            validation_fraction=self.validation_fraction,
+            encoding=encoding,
+            bins=self.bins,
+            missing=self.missing,
+            column_scales=self.column_scales,
+            standardize=self.standardize,
+            balance=balance,
+        )
 
     def __sklearn_tags__(self) -> Any:
         """Binary for now."""
@@ -263,174 +284,15 @@ class CRCENClassifier(IncrementalFit, FittedNetworks, ClassifierMixin, BaseEstim
         tags.input_tags.allow_nan = self.missing == "indicator"
         return tags
 
-    # -- before training -----------------------------------------------------------------------------------------
-
     def _check_parameters(self) -> None:
-        check_hidden(self, self.hidden)
-        check_choice(self, "activation", tuple(ACTIVATIONS))
-        check_choice(self, "solver", ("auto", "adam", "lbfgs"))
-        check_choice(self, "encoding", ("auto", *ENCODINGS))
-        check_number(self, "bins", low=2, integer=True)
-        check_choice(self, "missing", MISSING)
-        check_number(self, "l2", low=0)
+        """Those that are not of the recipe."""
         check_number(self, "n_members", low=1, integer=True)
-        check_number(self, "batch_size", low=1, integer=True)
-        check_number(self, "learning_rate", low=0, high=1e30, open_low=True)
-        check_number(self, "tol", low=0)
-        if self.max_epochs is not None:
-            check_number(self, "max_epochs", low=1, integer=True)
-        for flag in ("early_stopping", "standardize", "balance"):
-            check_flag(self, flag)
-        check_choice(self, "column_scales", ("auto", True, False))
         check_choice(self, "probability", PROBABILITIES)
-        check_number(self, "validation_fraction", low=0, high=0.9, open_low=True)
         if not isinstance(self.verbose, bool | np.bool_):
             check_number(self, "verbose", low=0, integer=True)
         if not isinstance(self.device, str):
             raise InvalidParameter(f"device must be 'auto', 'cpu' or 'cuda': got {self.device!r}.")
 
-    def _positive_label(self, y: NDArray[Any], weights: Array) -> Any:
-        return positive_label(self.pos_label, self.classes_, y, weights)
-
-    def _resolve(self, target: NDArray[np.bool_], weights: Array) -> ClassWeighting:
-        return self._resolve_one(self.weighting, target, weights)
-
-    def _resolve_one(self, weighting: Any, target: NDArray[np.bool_], weights: Array) -> ClassWeighting:
-        if isinstance(weighting, Mapping):
-            negative = next(label for label in self.classes_ if label != self.pos_label_)
-            if set(weighting) != set(self.classes_.tolist()):
-                listed = ", ".join(repr(c) for c in self.classes_.tolist())
-                raise InvalidParameter(
-                    f"a weighting dict needs one weight for each of {listed}: got {dict(weighting)!r}."
-                )
-            pos, neg = (
-                positive_number(weighting[label], f"the weight of class {label}")
-                for label in (self.pos_label_, negative)
-            )
-            weighting = CostRatio(pos / neg)
-        elif isinstance(weighting, ClassWeighting):
-            weighting = Lam(weighting.lam)  # the counts are those of the rows given here
-        return resolve(weighting, float(weights[target].sum()), float(weights[~target].sum()))
-
-    def _base_seed(self) -> int:
-        try:
-            return int(check_random_state(self.random_state).randint(2**31 - 1))
-        except ValueError as error:
-            raise InvalidParameter(f"random_state must be a seed, a RandomState or None: {error}.") from error
-
-    @staticmethod
-    def _member_seed(base: int, member: int) -> int:
-        return int(np.random.SeedSequence([base, member]).generate_state(1)[0])
-
-    def _jobs(self, target: NDArray[np.bool_], weights: Array) -> list[TrainingJob]:
-        base = self._base_seed()
-        rows, val_rows = self._split(target, weights, base)
-        hidden = check_hidden(self, self.hidden)
-        solver, encoding = solver_of(self.solver, hidden), encoding_of(self.encoding, hidden)
-        return [
-            TrainingJob(
-                lam=self.weighting_.lam,
-                rows=rows,
-                pool=rows,
-                val_rows=val_rows,
-                hidden=hidden,
-                activation=self.activation,
-                loss=self._loss,
-                l2=float(self.l2),
-                solver=solver,
-                max_epochs=epochs_of(self.max_epochs, solver, len(target), self.batch_size),
-                batch_size=int(self.batch_size),
-                learning_rate=float(self.learning_rate),
-                tol=float(self.tol),
-                seed=self._member_seed(base, member),
-                shuffle_seed=base,
-                encoding=encoding,
-                bins=int(self.bins),
-                missing=self.missing,
-                column_scales=scales_of(self.column_scales, encoding, solver, standardize=bool(self.standardize)),
-                standardize=bool(self.standardize),
-                balance=self._balances_training_rows(),
-            )
-            for member in range(self.n_members)
-        ]
-
-    def _split(
-        self, target: NDArray[np.bool_], weights: Array, seed: int
-    ) -> tuple[NDArray[np.int64] | None, NDArray[np.int64] | None]:
-        if not self.early_stopping:
-            return None, None
-        return early_stopping_split(target, weights, self.validation_fraction, seed)
-
-    def _fold_jobs(
-        self, jobs: list[TrainingJob], target: NDArray[np.bool_], weights: Array
-    ) -> tuple[list[tuple[NDArray[np.int64], NDArray[np.int64]]], list[TrainingJob]]:
-        """The folds of a fitted probability map and the members' jobs on each; none for the plain shift."""
-        if self.probability == "shift":
-            return [], []
-        folds, extra = probability_folds(target, weights, jobs[0].shuffle_seed), []
-        for fold, _ in folds:
-            inside = np.zeros_like(weights)
-            inside[fold] = weights[fold]
-            rows, val_rows = self._split(target, inside, jobs[0].shuffle_seed)
-            rows = fold if rows is None else rows
-            extra += [replace(job, rows=rows, pool=rows, val_rows=val_rows) for job in jobs]
-        return folds, extra
-
-    def _fit_probability(self, target: NDArray[np.bool_], oof: Array, weights: Array) -> None:
-        """Fit the map of natural logits to probabilities on out-of-fold weighted logits, NaN where there is none."""
-        seen = np.isfinite(oof)
-        natural, weights = oof[seen] - self.weighting_.logit_shift, weights[seen]
-        self.probability_map_ = fit_map(self.probability, target[seen], natural, weights)
-
-    def _judge_training_rows(self, X: Array, target: NDArray[np.bool_], weights: Array) -> None:
-        """Record the key equation of all training rows, as decided: with the shift and the probability map."""
-        logits = self._mean_logits(X) + self.shift_
-        _, logits = logits_at_price(self.probability_map_, logits, self.weighting_)
-        self.key_equation_ = key_equation_of_logits(target, logits, self.weighting_, weights)
-
-    def _finite(self, results: list[TrainingResult]) -> list[TrainingResult]:
-        """Results that can be used; one warning for the rest."""
-        finite = [result for result in results if result.network is not None]
-        if not finite:
-            raise TrainingFailed(f"no finite network is left: {Status.DIVERGED.value}, or set standardize=True.")
-        if len(finite) < len(results):
-            lost = len(results) - len(finite)
-            message = f"{lost} of {len(results)} members diverged and were left out: {Status.DIVERGED.value}."
-            warnings.warn(message, ConvergenceWarning, stacklevel=4)
-        if any(result.status is Status.MAX_EPOCHS for result in finite):
-            warnings.warn(f"{type(self).__name__}: {Status.MAX_EPOCHS.value}.", ConvergenceWarning, stacklevel=4)
-        return finite
-
-    def _store(self, results: list[TrainingResult], X: Array, target: NDArray[np.bool_], weights: Array) -> None:
-        networks = [result.network for result in results if result.network is not None]
-        given = {name: value for name, value in vars(networks[0].encoding).items() if value is not None}
-        self.input_encoding_ = given
-        self.coefs_ = [np.stack(layer) for layer in zip(*(n.weights for n in networks), strict=True)]
-        self.intercepts_ = [np.stack(layer) for layer in zip(*(n.biases for n in networks), strict=True)]
-        self.n_iter_ = max(result.n_iter for result in results)
-        self.loss_curve_ = np.mean(
-            [np.pad(r.loss_curve, (0, self.n_iter_ - r.n_iter), mode="edge") for r in results], axis=0
-        )
-        worst = max(results, key=lambda result: list(Status).index(result.status))
-        self.status_ = worst.status.name.lower()
-        self.shift_ = 0.0
-        logits = self._mean_logits(X)
-        if self._balances_training_rows() and len(networks) > 1:
-            row_weights = self.weighting_.row_weights(target, weights)
-            self.shift_ = float(solve_shifts(target, logits[None], row_weights[None])[0])
-            logits = logits + self.shift_
-        self.key_equation_ = key_equation_of_logits(target, logits, self.weighting_, weights)
-        if self._balances_training_rows() and not self.key_equation_.residual <= _BALANCED:
-            message = f"the key equation holds to {self.key_equation_.residual:.1e} only; set standardize=True."
-            warnings.warn(message, ConvergenceWarning, stacklevel=4)
-
-    def _balances_training_rows(self) -> bool:
-        return isinstance(self.balance, bool | np.bool_) and bool(self.balance)
-
-    def _penalty(self) -> float:
-        """The l2 of the fitted networks."""
-        return float(self.l2)
-
-    def _training_weighting(self) -> ClassWeighting:
-        """The weighting of the training loss."""
-        return self.weighting_
+    def training_weighting_at(self, price: ClassWeighting) -> ClassWeighting:
+        """The weighting of the training loss of a model that decides at a price; subclasses may train at another."""
+        return price

@@ -1,5 +1,7 @@
-"""What fitted networks answer: logits, decisions and probabilities, all from NumPy state in float64."""
+"""What a fitted estimator answers, all of it from its ensemble, and the one writer of fitted attributes."""
 
+from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -7,96 +9,146 @@ from numpy.typing import NDArray
 from sklearn.utils.validation import check_is_fitted
 
 from crcen.exceptions import InvalidInput
-from crcen.models.probability import logits_at_price, posterior_at_price
+from crcen.models.ensemble import Ensemble
 from crcen.models.validation import check_rows
-from crcen.theory.decision import sigmoid
+from crcen.theory.key_equation import KeyEquation
 from crcen.theory.weighting import ClassWeighting
-from crcen.training.encoding import InputEncoding
-from crcen.training.network import Network, stacked_logits
+from crcen.training.jobs import Status, TrainingResult
+from crcen.training.members import NetworkGroup
+from crcen.training.recipe import Recipe
 
-__all__ = ["FittedNetworks"]
+__all__ = ["Course", "FittedNetworks", "write_fit"]
 
 Array = NDArray[np.float64]
 
 
-class FittedNetworks:
-    """The answers of an estimator that holds ``coefs_``, ``intercepts_``, ``shift_`` and their input encoding."""
+@dataclass(frozen=True, eq=False)
+class Course:
+    """How training went: epochs of the longest member, the members' mean objective by epoch, and how it ended."""
 
-    classes_: NDArray[Any]
-    pos_label_: Any
-    weighting_: ClassWeighting
-    input_encoding_: dict[str, Any]
-    coefs_: list[Array]
-    intercepts_: list[Array]
-    shift_: float
-    probability_map_: Array
-    activation: str
+    n_iter: int
+    loss_curve: Array
+    status: str
+
+    @classmethod
+    def of(cls, results: Sequence[TrainingResult]) -> "Course":
+        """That of finished jobs."""
+        n_iter = max(result.n_iter for result in results)
+        curves = [np.pad(r.loss_curve, (0, n_iter - r.n_iter), mode="edge") for r in results]
+        worst = max(results, key=lambda result: list(Status).index(result.status))
+        return cls(n_iter, np.mean(curves, axis=0), worst.status.name.lower())
+
+
+def write_fit(
+    model: Any, ensemble: Ensemble, recipe: Recipe, course: Course, key_equation: KeyEquation | None = None
+) -> None:
+    """Give an estimator its fitted state; no other code writes it, whatever the fit was."""
+    model.ensemble_, model.recipe_ = ensemble, recipe
+    model.n_iter_, model.loss_curve_, model.status_ = course.n_iter, course.loss_curve, course.status
+    if key_equation is not None:
+        model.key_equation_ = key_equation
+    else:
+        vars(model).pop("key_equation_", None)
+
+
+class FittedNetworks:
+    """The answers of an estimator that `write_fit` has given its state, and that state by its everyday names."""
+
+    ensemble_: Ensemble
+    recipe_: Recipe
+    key_equation_: KeyEquation
 
     def decision_function(self, X: Any) -> Array:
         """Weighted logit of ``classes_[1]``, float64: above 0 exactly where `predict` gives ``classes_[1]``."""
-        _, logits = self._logits(X)
-        return logits if self._positive_is_last() else -logits
+        _, weighted = self._logits(X)
+        return self.ensemble_.decision(weighted)
 
     def predict(self, X: Any) -> NDArray[Any]:
         """Decide at the stated price c: positive where `predict_proba` is above 1/(1 + c), not at a tie.
 
         This need not be the larger of both probabilities.
         """
-        is_last = self.decision_function(X) > 0
-        return self.classes_[is_last.astype(int)]
+        _, weighted = self._logits(X)
+        return self.ensemble_.labels.decode(weighted > 0)
 
     def predict_proba(self, X: Any) -> Array:
         """Natural posterior, (n, 2) in the order of ``classes_``: the weighting is taken out again."""
-        columns = posterior_at_price(*self._logits(X), self.weighting_)
-        return columns if self._positive_is_last() else columns[:, ::-1]
+        natural, weighted = self._logits(X)
+        return self.ensemble_.posterior(natural, weighted)
 
     def weighted_proba(self, X: Any) -> Array:
         """The paper's q: probabilities under the weighting, in the shape of `predict_proba`."""
-        _, logits = self._logits(X)
-        columns = [sigmoid(-logits), sigmoid(logits)]
-        return np.column_stack(columns if self._positive_is_last() else columns[::-1])
+        _, weighted = self._logits(X)
+        return self.ensemble_.weighted_posterior(weighted)
 
-    def _mean_logits(self, X: Array) -> Array:
-        """The members' average, before the shift."""
-        logits = stacked_logits(X, self._encoding(), self.coefs_, self.intercepts_, self.activation)
-        with np.errstate(over="ignore", invalid="ignore"):  # what overflows is refused by the caller, in words
-            mean: Array = logits.mean(axis=0)
-        return mean
+    def _logits(self, X: Any) -> tuple[Array, Array]:
+        """Natural and weighted logit of the positive class."""
+        check_is_fitted(self)
+        natural, weighted = self.ensemble_.logits(check_rows(self, X, reset=False))
+        if not np.isfinite(weighted).all():
+            raise InvalidInput(
+                "X holds values too large for this network: its output overflows; standardize=True helps."
+            )
+        return natural, weighted
 
-    def _encoding(self) -> InputEncoding:
-        return InputEncoding(**self.input_encoding_)
+    @property
+    def classes_(self) -> NDArray[Any]:
+        """Sorted labels."""
+        return self.ensemble_.labels.classes
+
+    @property
+    def pos_label_(self) -> Any:
+        """The positive class."""
+        return self.ensemble_.labels.positive
+
+    @property
+    def weighting_(self) -> ClassWeighting:
+        """The resolved weighting: the price of decisions."""
+        return self.ensemble_.weighting
+
+    @property
+    def shift_(self) -> float:
+        """What is added to the averaged logit."""
+        return self.ensemble_.shift
+
+    @property
+    def probability_map_(self) -> Array:
+        """Slope and intercept, or corners, in logits."""
+        return self.ensemble_.probability_map
+
+    @property
+    def column_scales_(self) -> bool:
+        """Whether the networks were trained with scales of their columns."""
+        return bool(self.recipe_.column_scales)
+
+    @property
+    def coefs_(self) -> list[Array]:
+        """(n_members, in, out) a layer."""
+        return list(self._group().weights)
+
+    @property
+    def intercepts_(self) -> list[Array]:
+        """(n_members, out) a layer."""
+        return list(self._group().biases)
+
+    @property
+    def input_encoding_(self) -> dict[str, Any]:
+        """The fitted input layer as plain arrays."""
+        found: dict[str, Any] = self._group().arrays()["encoding"]
+        return found
 
     @property
     def input_mean_(self) -> Array:
         """What is taken off every encoded column."""
-        return self._encoding().mean
+        return self._group().encoding.mean
 
     @property
     def input_scale_(self) -> Array:
         """What every encoded column is divided by."""
-        return self._encoding().scale
+        return self._group().encoding.scale
 
-    def _networks(self) -> list[Network]:
-        """The members as networks of their own."""
-        return [
-            Network(
-                self._encoding(),
-                tuple(layer[m] for layer in self.coefs_),
-                tuple(layer[m] for layer in self.intercepts_),
-                self.activation,
-            )
-            for m in range(len(self.coefs_[0]))
-        ]
-
-    def _logits(self, X: Any) -> tuple[Array, Array]:
-        """Natural and weighted logit of the positive class, under the probability map: all answers come from these."""
-        check_is_fitted(self)
-        logits = self._mean_logits(check_rows(self, X, reset=False)) + self.shift_
-        if not np.isfinite(logits).all():
-            raise InvalidInput(
-                "X holds values too large for this network: its output overflows; standardize=True helps."
-            )
-        return logits_at_price(self.probability_map_, logits, self.weighting_)
-
-    def _positive_is_last(self) -> bool:
-        return bool(self.classes_[1] == self.pos_label_)
+    def _group(self) -> NetworkGroup:
+        (member,) = self.ensemble_.members
+        if not isinstance(member, NetworkGroup):
+            raise AttributeError(f"a {type(member).__name__} has no layers.")
+        return member

@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -10,11 +11,18 @@ from sklearn.utils.metaestimators import available_if
 
 from crcen.exceptions import InvalidInput, InvalidParameter, TrainingFailed
 from crcen.models.atomic import all_or_nothing
-from crcen.models.validation import check_hidden, check_labels, check_rows, check_weights, positive_label
+from crcen.models.ensemble import Ensemble
+from crcen.models.fitted import Course, write_fit
+from crcen.models.fitting import FitRows, base_seed, member_seed
+from crcen.models.validation import check_labels, check_rows, check_weights
+from crcen.theory.labels import Labels
 from crcen.theory.rows import check_not_negative
 from crcen.theory.specs import Alpha, as_spec
-from crcen.training.encoding import column_layout, fit_encoding, incomplete_columns
+from crcen.theory.weighting import ClassWeighting
+from crcen.training.encoding import InputEncoding, column_layout, fit_encoding, incomplete_columns
 from crcen.training.jobs import Status
+from crcen.training.members import NetworkGroup
+from crcen.training.recipe import Recipe
 
 if TYPE_CHECKING:  # torch is for fitting alone
     from crcen.training.stream import StreamTrainer
@@ -32,7 +40,9 @@ def _learns_in_parts(estimator: Any) -> bool:
     kind = type(estimator)
     owner: Any = next(one for one in kind.__mro__ if IncrementalFit in one.__bases__)
     is_plain = estimator.solver != "lbfgs" and estimator.probability == "shift"
-    return is_plain and kind.fit is owner.fit and kind._fit is owner._fit
+    return is_plain and all(
+        getattr(kind, name) is getattr(owner, name) for name in ("fit", "_fit", "training_weighting_at")
+    )
 
 
 class IncrementalFit:
@@ -76,47 +86,41 @@ class IncrementalFit:
 
 
 def _learn(model: Any, X: Any, y: Any, classes: Any, sample_weight: Any, class_counts: Any) -> None:
-    _check_settings(model)
-    is_first = not hasattr(model, "coefs_")
-    X, y = check_rows(model, X, y, reset=is_first)
+    recipe = model.recipe()
+    if recipe.early_stopping:
+        raise InvalidParameter("partial_fit has no rows to hold out: set early_stopping=False, or use fit.")
+    before: Ensemble | None = getattr(model, "ensemble_", None)
+    X, y = check_rows(model, X, y, reset=before is None)
     weights = check_weights(sample_weight, X)
-    if is_first:
-        model.classes_ = check_labels(y if classes is None else np.asarray(classes))
-    elif classes is not None and not np.array_equal(np.unique(classes), model.classes_):
-        raise InvalidInput(f"classes must stay {model.classes_.tolist()}: got {np.unique(classes).tolist()}.")
-    _check_known(y, model.classes_)
+    known = check_labels(y if classes is None else np.asarray(classes)) if before is None else before.labels.classes
+    if before is not None and classes is not None and not np.array_equal(np.unique(classes), known):
+        raise InvalidInput(f"classes must stay {known.tolist()}: got {np.unique(classes).tolist()}.")
+    _check_known(y, known)
     going_on = getattr(model, "status_", None) == UNBALANCED
-    state = dict(model._partial) if going_on else _fresh_state(model, is_first)
+    state = dict(model._partial) if going_on else _fresh_state(model, before)
     if class_counts is not None:
-        state["class_counts"] = _counts(class_counts, model.classes_)
-    state["totals"] = state["totals"] + [weights[y == label].sum() for label in model.classes_]
+        state["class_counts"] = _counts(class_counts, known)
+    state["totals"] = state["totals"] + [weights[y == label].sum() for label in known]
     state["n_rows"] += len(X)
     counts = state["totals"] if state["class_counts"] is None else state["class_counts"]
-    if is_first:
+    if before is None:
         # An absent class is the rarer one.
-        model.pos_label_ = positive_label(model.pos_label, model.classes_, model.classes_, np.maximum(counts, 1e-300))
-    target = np.asarray(y == model.pos_label_, dtype=np.bool_)
-    model.weighting_ = _weighting(model, counts)
-    trainer = _trainer(model, state, X, target, weights, is_first)
-    _run(model, trainer, state, X, target, weights)
+        totals = np.maximum(counts, 1e-300)
+        labels = Labels.from_totals(known, totals, np.ones(2), model.pos_label)
+    else:
+        labels = before.labels
+    weighting = _weighting(model.weighting, labels, counts)
+    rows = FitRows(X, labels.encode(y), weights)
+    recipe, encoding = _carried(recipe, rows) if before is None else _continued(recipe, before)
+    trainer = _trainer(model, state, recipe, encoding, weighting, before)
+    _run(trainer, state, encoding, rows, labels, weighting.lam)
     if not trainer.is_finite:
         raise TrainingFailed(f"no finite network is left: {Status.DIVERGED.value}, or set standardize=True.")
-    model.coefs_, model.intercepts_ = trainer.parameters()
-    model.shift_ = 0.0
-    objective = trainer.take_objective()
-    model.loss_curve_ = np.append(model.loss_curve_ if going_on else [], objective)
-    model.n_iter_ = len(model.loss_curve_)
-    model.status_ = UNBALANCED
+    layers, biases = trainer.parameters()
+    group = NetworkGroup(encoding, tuple(layers), tuple(biases), recipe.activation)
+    curve = np.append(model.loss_curve_ if going_on else [], trainer.take_objective())
+    write_fit(model, Ensemble(labels, weighting, weighting, (group,)), recipe, Course(len(curve), curve, UNBALANCED))
     model._partial = state | {"trainer": trainer.state()}
-    no_rows = np.empty(0)
-    model._fit_probability(np.empty(0, dtype=np.bool_), no_rows, no_rows)
-    vars(model).pop("key_equation_", None)
-
-
-def _check_settings(model: Any) -> None:
-    model._check_parameters()
-    if model.early_stopping:
-        raise InvalidParameter("partial_fit has no rows to hold out: set early_stopping=False, or use fit.")
 
 
 def _check_known(y: NDArray[Any], classes: NDArray[Any]) -> None:
@@ -125,13 +129,14 @@ def _check_known(y: NDArray[Any], classes: NDArray[Any]) -> None:
         raise InvalidInput(f"y must hold the labels {classes.tolist()} only: got {y[unknown].tolist()[0]!r}.")
 
 
-def _fresh_state(model: Any, is_first: bool) -> dict[str, Any]:
+def _fresh_state(model: Any, before: Ensemble | None) -> dict[str, Any]:
     """What is remembered between calls; after `fit`, its counts."""
     totals = np.zeros(2)
-    if not is_first:
-        pair = [model.weighting_.n_neg, model.weighting_.n_pos]
-        totals = np.array(pair if model._positive_is_last() else pair[::-1])
-    return {"seed": model._base_seed(), "totals": totals, "n_rows": float(totals.sum()), "class_counts": None}
+    if before is not None:
+        pair = np.array([[before.weighting.n_neg, before.weighting.n_pos]])
+        totals = before.labels.in_order(pair)[0]
+    seed = base_seed(model.random_state)
+    return {"seed": seed, "totals": totals, "n_rows": float(totals.sum()), "class_counts": None}
 
 
 def _counts(class_counts: Any, classes: NDArray[Any]) -> Array:
@@ -143,68 +148,90 @@ def _counts(class_counts: Any, classes: NDArray[Any]) -> Array:
     return counts
 
 
-def _weighting(model: Any, counts: Array) -> Any:
+def _weighting(asked: Any, labels: Labels, counts: Array) -> ClassWeighting:
     """The resolved weighting; a class without rows counts as one row where λ does not depend on it."""
     if not counts.all():
-        needs_counts = not isinstance(model.weighting, Mapping) and isinstance(as_spec(model.weighting), Alpha)
+        needs_counts = not isinstance(asked, Mapping) and isinstance(as_spec(asked), Alpha)
         if needs_counts:
-            absent = model.classes_[counts == 0].tolist()[0]
+            absent = labels.classes[counts == 0].tolist()[0]
             raise InvalidInput(
-                f"weighting={model.weighting!r} needs counts of both classes, but no row of class {absent!r} came yet: "
+                f"weighting={asked!r} needs counts of both classes, but no row of class {absent!r} came yet: "
                 f"pass class_counts={{label: count}}, or state the weighting as CostRatio, Budget or Lam."
             )
         counts = np.where(counts > 0, counts, 1.0)
-    pair = counts if model._positive_is_last() else counts[::-1]
-    return model._resolve(np.array([False, True]), pair)
+    return labels.resolve(asked, *labels.pair(counts))
+
+
+def _carried(recipe: Recipe, rows: FitRows) -> tuple[Recipe, InputEncoding]:
+    """The recipe of networks that start here, and their input layer, fitted on the first rows."""
+    if recipe.column_scales is True:
+        raise InvalidParameter("column_scales=True needs all rows at once: use fit, or column_scales='auto'.")
+    kind = "standard" if recipe.encoding == "auto" else recipe.encoding  # the first rows may be few
+    layout = column_layout(rows.X, kind, recipe.bins)
+    indicators = incomplete_columns(rows.X) if recipe.missing == "indicator" else None
+    own = rows.X, rows.target, rows.weights
+    encoding = fit_encoding(kind, layout, *own, standardize=recipe.standardize, indicators=indicators)
+    recipe = replace(recipe.in_batches(), encoding=kind, column_scales=False, balance=False)
+    return recipe.settled(len(rows.X)), encoding
+
+
+def _continued(recipe: Recipe, before: Ensemble) -> tuple[Recipe, InputEncoding]:
+    """The recipe of networks that are there already: their shape is theirs, and what is learned has no scales."""
+    group = _networks_of(before)
+    hidden = tuple(layer.shape[2] for layer in group.weights[:-1])
+    recipe = replace(recipe.in_batches(), hidden=hidden, activation=group.activation)
+    return replace(recipe, column_scales=False, balance=False).settled(1), group.encoding
+
+
+def _networks_of(ensemble: Ensemble) -> NetworkGroup:
+    (group,) = ensemble.members
+    if not isinstance(group, NetworkGroup):
+        raise InvalidInput(f"partial_fit goes on with networks: this model holds a {type(group).__name__}.")
+    return group
 
 
 def _trainer(
-    model: Any, state: dict[str, Any], X: Array, target: NDArray[np.bool_], weights: Array, is_first: bool
+    model: Any,
+    state: dict[str, Any],
+    recipe: Recipe,
+    encoding: InputEncoding,
+    weighting: ClassWeighting,
+    before: Ensemble | None,
 ) -> "StreamTrainer":
     """The networks where they stand: at their start, as fitted, or as the last call left them."""
     from crcen.training.engine import find_device
     from crcen.training.stream import StreamShape, StreamTrainer
 
-    model.column_scales_ = False  # what is learned from here on has none
-    if is_first:
-        if model.column_scales is True:
-            raise InvalidParameter("column_scales=True needs all rows at once: use fit, or column_scales='auto'.")
-        kind = "standard" if model.encoding == "auto" else model.encoding  # the first rows may be few
-        layout = column_layout(X, kind, model.bins)
-        standardize = bool(model.standardize)
-        indicators = incomplete_columns(X) if model.missing == "indicator" else None
-        rows = X, target, weights
-        encoding = fit_encoding(kind, layout, *rows, standardize=standardize, indicators=indicators)
-        model.input_encoding_ = {name: value for name, value in vars(encoding).items() if value is not None}
-    n_members = model.n_members if is_first else len(model.coefs_[0])
+    n_members = model.n_members if before is None else len(_networks_of(before))
     shape = StreamShape(
-        n_inputs=model._encoding().size,
-        hidden=check_hidden(model, model.hidden) if is_first else tuple(w.shape[2] for w in model.coefs_[:-1]),
-        activation=model.activation,
-        loss=model._loss,
-        l2=float(model.l2),
-        seeds=tuple(model._member_seed(state["seed"], member) for member in range(n_members)),
-        learning_rate=float(model.learning_rate),
-        batch_size=int(model.batch_size),
+        n_inputs=encoding.size,
+        hidden=recipe.hidden,
+        activation=recipe.activation,
+        loss=recipe.loss,
+        l2=recipe.l2,
+        seeds=tuple(member_seed(state["seed"], member) for member in range(n_members)),
+        learning_rate=recipe.learning_rate,
+        batch_size=recipe.batch_size,
         total_rows=0,
     )
     trainer = StreamTrainer(shape, find_device(model.device))
     if "trainer" in state:
         trainer.restore(state["trainer"])
-    elif is_first:
-        trainer.initialise(math.log(model.weighting_.alpha))
+    elif before is None:
+        trainer.initialise(math.log(weighting.alpha))
     else:
-        trainer.start_from(model.coefs_, [*model.intercepts_[:-1], model.intercepts_[-1] + model.shift_])
+        group = _networks_of(before).shifted(before.shift)
+        trainer.start_from(list(group.weights), list(group.biases))
     return trainer
 
 
 def _run(
-    model: Any,
     trainer: "StreamTrainer",
     state: dict[str, Any],
-    X: Array,
-    target: NDArray[np.bool_],
-    weights: Array,
+    encoding: InputEncoding,
+    rows: FitRows,
+    labels: Labels,
+    lam: float,
 ) -> None:
     """One pass over the rows."""
     import torch
@@ -212,16 +239,16 @@ def _run(
     from crcen.training.stream import Batch, cut_evenly, encoded_rows, spread_order
     from crcen.training.threads import reproducible_arithmetic
 
-    lam, (neg, pos) = model.weighting_.lam, state["totals"] if model._positive_is_last() else state["totals"][::-1]
+    pos, neg = labels.pair(state["totals"])
     scale = (pos + neg) / state["n_rows"]
     trainer.weigh(lam, (lam * pos + (1.0 - lam) * neg) / (pos + neg))
     key = [state["seed"], 5, trainer.rows_seen]
-    order = spread_order(target, np.random.Generator(np.random.Philox(np.random.SeedSequence(key))))
-    rows = Batch(
-        torch.from_numpy(encoded_rows(model._encoding(), X)[order]),
-        torch.from_numpy(target[order].astype(np.float32)),
-        torch.from_numpy((weights[order] / scale).astype(np.float32)),
+    order = spread_order(rows.target, np.random.Generator(np.random.Philox(np.random.SeedSequence(key))))
+    batches = Batch(
+        torch.from_numpy(encoded_rows(encoding, rows.X)[order]),
+        torch.from_numpy(rows.target[order].astype(np.float32)),
+        torch.from_numpy((rows.weights[order] / scale).astype(np.float32)),
     ).to(trainer.device)
     with reproducible_arithmetic():
-        for _ in trainer.run(rows[part] for part in cut_evenly(len(X), trainer.shape.batch_size)):
+        for _ in trainer.run(batches[part] for part in cut_evenly(len(order), trainer.shape.batch_size)):
             pass

@@ -10,6 +10,7 @@ from sklearn.utils.validation import check_is_fitted
 from crcen.exceptions import InvalidInput
 from crcen.models.classifier import CRCENClassifier
 from crcen.models.validation import check_rows, check_weights
+from crcen.training.members import NetworkGroup
 
 __all__ = ["Stationarity", "stationarity"]
 
@@ -73,13 +74,16 @@ def stationarity(model: CRCENClassifier, X: Any, y: Any, sample_weight: Any = No
     if labels.shape != (len(rows),) or not np.isin(labels, model.classes_).all():
         listed = ", ".join(repr(c) for c in model.classes_.tolist())
         raise InvalidInput(f"y must hold one label of {listed} for each of the {len(rows)} rows.")
-    target = labels == model.pos_label_
-    row_weights = model._training_weighting().row_weights(target, check_weights(sample_weight, rows))
-    how = (row_weights, model._loss, model._penalty())
-    scaled = getattr(model, "column_scales_", False)
+    ensemble, recipe = model.ensemble_, model.recipe_
+    target = ensemble.labels.encode(labels)
+    row_weights = ensemble.training_weighting.row_weights(target, check_weights(sample_weight, rows))
+    how = (row_weights, recipe.loss, recipe.l2)
+    networks = [
+        network for group in ensemble.members if isinstance(group, NetworkGroup) for network in group.networks()
+    ]
     from crcen.training.stationarity import gradient_of  # torch is not for prediction
 
-    members = [gradient_of(network, rows, target, *how, scaled=scaled) for network in model._networks()]
+    members = [gradient_of(network, rows, target, *how, scaled=model.column_scales_) for network in networks]
     weights, biases = zip(*members, strict=True)
     return Stationarity(
         [np.stack(layer) for layer in zip(*weights, strict=True)],

@@ -1,6 +1,5 @@
 """Checks at the door of every estimator: parameters, rows and labels, each refused with one sentence."""
 
-import numbers
 import sys
 from typing import Any
 
@@ -9,66 +8,35 @@ from numpy.typing import NDArray
 from sklearn.utils.multiclass import check_classification_targets, type_of_target
 from sklearn.utils.validation import _check_sample_weight, validate_data
 
-from crcen.exceptions import InvalidInput, InvalidParameter
+from crcen.exceptions import InvalidInput
+from crcen.training.parameters import choice, flag, number
 
 __all__ = [
     "check_choice",
     "check_flag",
-    "check_hidden",
     "check_labels",
     "check_number",
     "check_rows",
     "check_weights",
-    "positive_label",
 ]
-
-
-def _is_finite(value: Any) -> bool:
-    try:
-        return bool(np.isfinite(float(value)))
-    except OverflowError:
-        return False
 
 
 def check_number(
     owner: object, name: str, *, low: float, high: float = np.inf, integer: bool = False, open_low: bool = False
 ) -> None:
     """A finite number in [low, high] (or above low where ``open_low``)."""
-    value = getattr(owner, name)
-    kind = numbers.Integral if integer else numbers.Real
-    fine = isinstance(value, kind) and not isinstance(value, bool | np.bool_) and _is_finite(value)
-    if fine and (value > low if open_low else value >= low) and value <= high:
-        return
-    what = "a whole number" if integer else "a number"
-    start = f"above {low:g}" if open_low else f"at least {low:g}"
-    end = "" if np.isinf(high) else f" and at most {high:g}"
-    raise InvalidParameter(f"{name} of {type(owner).__name__} must be {what} {start}{end}: got {value!r}.")
+    what = f"{name} of {type(owner).__name__}"
+    number(what, getattr(owner, name), low=low, high=high, integer=integer, open_low=open_low)
 
 
 def check_choice(owner: object, name: str, allowed: tuple[Any, ...]) -> None:
     """One of a few values."""
-    value = getattr(owner, name)
-    if not any(value is choice or (type(value) is type(choice) and value == choice) for choice in allowed):
-        listed = ", ".join(repr(choice) for choice in allowed)
-        raise InvalidParameter(f"{name} of {type(owner).__name__} must be one of {listed}: got {value!r}.")
+    choice(f"{name} of {type(owner).__name__}", getattr(owner, name), allowed)
 
 
 def check_flag(owner: object, name: str) -> None:
     """A bool."""
-    if not isinstance(getattr(owner, name), bool | np.bool_):
-        value = getattr(owner, name)
-        raise InvalidParameter(f"{name} of {type(owner).__name__} must be True or False: got {value!r}.")
-
-
-def check_hidden(owner: object, hidden: Any) -> tuple[int, ...]:
-    """Hidden layer sizes as a tuple; a bare number is one layer."""
-    layers: tuple[Any, ...] = tuple(hidden) if isinstance(hidden, tuple | list | np.ndarray) else (hidden,)
-    if all(isinstance(h, numbers.Integral) and not isinstance(h, bool) and int(h) > 0 for h in layers):
-        return tuple(int(h) for h in layers)
-    raise InvalidParameter(
-        f"hidden of {type(owner).__name__} must be a tuple of layer sizes such as (32,) or (64, 32), or () for none: "
-        f"got {hidden!r}."
-    )
+    flag(f"{name} of {type(owner).__name__}", getattr(owner, name))
 
 
 def _column_names(estimator: Any, X: Any, n_columns: int) -> list[str]:
@@ -191,19 +159,3 @@ def check_weights(sample_weight: Any, X: NDArray[np.float64]) -> NDArray[np.floa
     if weights.max() > sys.float_info.max / len(weights):
         raise InvalidInput(f"sample_weight must have a finite sum: got weights up to {weights.max():g}.")
     return np.asarray(weights, dtype=np.float64)
-
-
-def positive_label(pos_label: Any, classes: NDArray[Any], y: NDArray[Any], weights: NDArray[np.float64]) -> Any:
-    """The label asked for, else the class with less weight, the last one on a tie; both must have weight."""
-    totals = [float(weights[y == label].sum()) for label in classes]
-    for label, total in zip(classes, totals, strict=True):
-        if total <= 0:
-            raise InvalidInput(f"both classes need weight: every row of class {label} has sample_weight 0.")
-    if pos_label is None:
-        if abs(totals[0] - totals[1]) <= 1e-9 * sum(totals):  # weights that balance the classes: count rows
-            totals = [float((y == label).sum()) for label in classes]
-        return classes[0] if totals[0] < totals[1] else classes[1]
-    if np.ndim(pos_label) or pos_label not in classes.tolist():
-        listed = ", ".join(repr(c) for c in classes.tolist())
-        raise InvalidParameter(f"pos_label must be one of the classes {listed}: got {pos_label!r}.")
-    return pos_label

@@ -9,6 +9,7 @@ from numpy.typing import NDArray
 from crcen.exceptions import InvalidInput, InvalidParameter
 from crcen.report.encoded_rows import EncodedRows, encoded_rows
 from crcen.theory.judgements import fitted_model_noise
+from crcen.theory.labels import Labels
 from crcen.theory.rows import check_probabilities, check_row_weights, class_totals
 from crcen.theory.weighting import Budget, ClassWeighting, resolve
 
@@ -125,8 +126,8 @@ def gather(model: Any, X: Any, y: Any, sample_weight: Any = None) -> Evidence:
     X, columns = _rows(X, model)
     labels = _labels(y, len(X), classes)
     weights = check_row_weights(sample_weight, labels.size)
-    pos_label = _positive_label(model, classes, labels, weights)
-    target = labels == pos_label
+    own = Labels.of_model(model, labels, weights)
+    pos_label, target = own.positive, own.encode(labels)
     n_pos, n_neg = class_totals(target, weights)
     column = positive_column(model, pos_label)
     encoded = encoded_rows(model, X)
@@ -191,14 +192,6 @@ def _labels(y: Any, n: int, classes: NDArray[Any]) -> NDArray[Any]:
             f"in {int(strange.sum())} of {n} rows"
         )
     return labels
-
-
-def _positive_label(model: Any, classes: NDArray[Any], labels: NDArray[Any], weights: Array) -> Any:
-    """The model's own positive class, or else the rarer one of these rows; ``classes_[1]`` on a tie."""
-    if hasattr(model, "pos_label_"):
-        return model.pos_label_
-    first, second = (float(weights[labels == label].sum()) for label in classes)
-    return classes[0] if first < second else classes[1]
 
 
 def _probabilities(given: Any, column: int, n: int, name: str) -> Array:

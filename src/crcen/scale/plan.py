@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -11,11 +11,13 @@ from numpy.typing import NDArray
 
 from crcen.exceptions import InvalidInput, InvalidParameter
 from crcen.models.classifier import CRCENClassifier
-from crcen.models.validation import check_hidden, positive_label
+from crcen.models.fitting import member_seed
 from crcen.scale.chunks import Chunk, held_out
 from crcen.scale.statistics import StreamStatistics
+from crcen.theory.labels import Labels
 from crcen.theory.weighting import ClassWeighting
 from crcen.training.encoding import InputEncoding
+from crcen.training.recipe import Recipe
 from crcen.training.stream import AllReduce, Batch, StreamShape, StreamTrainer, encode_into, spread_order
 
 __all__ = ["StreamPlan", "check_streamable", "make_plan", "streamed_encoding"]
@@ -50,6 +52,8 @@ class StreamPlan:
     ----------
     classes, pos_label, weighting
         As the fitted classifier will have them; the counts are those of all rows.
+    recipe
+        How the networks are trained.
     encoding, shape
         Input layer and networks.
     seed
@@ -69,6 +73,7 @@ class StreamPlan:
     classes: NDArray[Any]
     pos_label: Any
     weighting: ClassWeighting
+    recipe: Recipe
     encoding: InputEncoding
     shape: StreamShape
     seed: int
@@ -86,6 +91,11 @@ class StreamPlan:
         made.weigh(self.weighting.lam, self.mean_weight)
         return made
 
+    @property
+    def labels(self) -> Labels:
+        """Both classes, and the positive one."""
+        return Labels(self.classes, self.pos_label)
+
     def buffer_rows(self, asked: int | None) -> int:
         """Rows that are shuffled together: as many as were asked for, or as take a bounded memory once encoded."""
         return asked or max(1, min(_BUFFER_ROWS, _BUFFER_BYTES // (4 * (self.encoding.size + 1))))
@@ -93,8 +103,7 @@ class StreamPlan:
     def target(self, chunk: Chunk) -> NDArray[np.bool_]:
         """Which rows of a chunk are positive; a label that is neither class is refused."""
         positive = chunk.labels == self.pos_label
-        other = self.classes[0] if self.classes[1] == self.pos_label else self.classes[1]
-        if not (positive | (chunk.labels == other)).all():
+        if not (positive | (chunk.labels == self.labels.negative)).all():
             raise InvalidInput(f"{chunk.origin} now holds a label that was not there at first; labels must not change.")
         return np.asarray(positive, dtype=np.bool_)
 
@@ -134,7 +143,7 @@ class StreamPlan:
 
 def check_streamable(model: CRCENClassifier) -> None:
     """Refuse settings that have no meaning, or none for rows in passing."""
-    model._check_parameters()
+    model.recipe()
     for name, allowed, instead in (
         ("probability", ("shift",), "a fitted map needs folds of rows in memory"),
         ("solver", ("adam",), "L-BFGS needs all rows at each step"),
@@ -160,16 +169,14 @@ def make_plan(model: CRCENClassifier, statistics: StreamStatistics, seed: int) -
     statistics
         Of all rows, those of other workers included.
     seed
-        What ``model._base_seed()`` gave.
+        What `crcen.models.fitting.base_seed` gave.
     """
     classes = statistics.classes()
     totals = statistics.totals
     weights, rows = (np.array([of[label] for label in classes.tolist()], float) for of in (totals.weight, totals.rows))
-    is_tie = abs(weights[0] - weights[1]) <= 1e-9 * weights.sum() and weights.all()
-    model.classes_ = classes
-    model.pos_label_ = pos_label = positive_label(model.pos_label, classes, classes, rows if is_tie else weights)
-    n_pos, n_neg = statistics.class_totals(pos_label)
-    weighting = model._resolve(np.array([True, False]), np.array([n_pos, n_neg]))
+    labels = Labels.from_totals(classes, weights, rows, model.pos_label)
+    pos_label = labels.positive
+    weighting = labels.resolve(model.weighting, *statistics.class_totals(pos_label))
     train_pos, train_neg = statistics.class_totals(pos_label, train=True)
     n_train = statistics.train_totals.n_rows
     if not train_pos or not train_neg or (statistics.validation_fraction and n_train == totals.n_rows):
@@ -179,22 +186,25 @@ def make_plan(model: CRCENClassifier, statistics: StreamStatistics, seed: int) -
         )
     lam, scale = weighting.lam, (train_pos + train_neg) / n_train
     pos_sum, neg_sum = lam * train_pos, (1.0 - lam) * train_neg
-    encoding = statistics.encoding(streamed_encoding(model), model.bins, pos_label, standardize=bool(model.standardize))
+    recipe = replace(model.recipe().in_batches(), encoding=streamed_encoding(model), column_scales=False)
+    recipe = recipe.settled(n_train)
+    encoding = statistics.encoding(recipe.encoding, recipe.bins, pos_label, standardize=recipe.standardize)
     shape = StreamShape(
         n_inputs=encoding.size,
-        hidden=check_hidden(model, model.hidden),
-        activation=model.activation,
-        loss=model._loss,
-        l2=float(model.l2),
-        seeds=tuple(model._member_seed(seed, member) for member in range(model.n_members)),
-        learning_rate=float(model.learning_rate),
-        batch_size=int(model.batch_size),
+        hidden=recipe.hidden,
+        activation=recipe.activation,
+        loss=recipe.loss,
+        l2=recipe.l2,
+        seeds=tuple(member_seed(seed, member) for member in range(model.n_members)),
+        learning_rate=recipe.learning_rate,
+        batch_size=recipe.batch_size,
         total_rows=int(model.max_epochs or 1) * n_train,
     )
     return StreamPlan(
         classes=classes,
         pos_label=pos_label,
         weighting=weighting,
+        recipe=recipe,
         encoding=encoding,
         shape=shape,
         seed=seed,

@@ -2,6 +2,7 @@
 
 import warnings
 from collections.abc import Callable, Iterable, Sequence
+from dataclasses import replace
 from itertools import chain
 from pathlib import Path
 
@@ -10,11 +11,14 @@ from numpy.typing import NDArray
 from sklearn.exceptions import ConvergenceWarning
 
 from crcen.models.classifier import CRCENClassifier
+from crcen.models.ensemble import Ensemble
+from crcen.models.fitted import Course, write_fit
 from crcen.scale.balance import Gather, KeySums, LogitFile, alone, key_sums, solve_shift
 from crcen.scale.chunks import Chunk
 from crcen.scale.plan import StreamPlan
 from crcen.scale.sources import read_ahead
 from crcen.training.jobs import Status
+from crcen.training.members import NetworkGroup
 from crcen.training.threads import reproducible_arithmetic
 
 __all__ = ["balance_on", "store_networks"]
@@ -38,16 +42,12 @@ def store_networks(
 ) -> None:
     """Give a classifier its fitted state, but for the balance; ``names`` are those of the columns, if they have any."""
     weights, biases = parameters
-    model.classes_, model.pos_label_, model.weighting_ = plan.classes, plan.pos_label, plan.weighting
+    group = NetworkGroup(plan.encoding, tuple(weights), tuple(biases), plan.recipe.activation)
+    ensemble = Ensemble(plan.labels, plan.weighting, plan.weighting, (group,))
+    write_fit(model, ensemble, plan.recipe, Course(len(loss_curve), np.array(loss_curve), status.name.lower()))
     model.n_features_in_ = plan.n_features
     if names is not None:
         model.feature_names_in_ = np.array(names, dtype=object)
-    model.input_encoding_ = {name: value for name, value in vars(plan.encoding).items() if value is not None}
-    model.coefs_, model.intercepts_, model.shift_ = weights, biases, 0.0
-    model.loss_curve_, model.n_iter_ = np.array(loss_curve), len(loss_curve)
-    model.status_ = status.name.lower()
-    no_rows = np.empty(0)
-    model._fit_probability(np.empty(0, dtype=np.bool_), no_rows, no_rows)
 
 
 def balance_on(
@@ -75,19 +75,22 @@ def balance_on(
     gather, gather_sums
         Bring tensors and sums of all workers together.
     """
+    ensemble, is_balanced = model.ensemble_, plan.recipe.balance
     with reproducible_arithmetic(), LogitFile(folder, is_weighted=is_weighted) as logits:
         for chunk in read_ahead(chain.from_iterable(blocks), depth=_CHUNKS_AHEAD):
-            logits.add(model._mean_logits(chunk.X), plan.target(chunk), chunk.weight)
-        shift = solve_shift(logits, plan.weighting, gather) if model._balances_training_rows() else 0.0
+            logits.add(ensemble.mean_logits(chunk.X), plan.target(chunk), chunk.weight)
+        shift = solve_shift(logits, plan.weighting, gather) if is_balanced else 0.0
         own = key_sums(logits, shift, plan.weighting)
     sums = KeySums()
     for part in [own] if gather_sums is None else gather_sums(own):
         sums.merge(part)
-    if len(model.coefs_[0]) == 1:
-        model.intercepts_[-1] = model.intercepts_[-1] + shift
+    (group,) = ensemble.members
+    if isinstance(group, NetworkGroup) and len(group) == 1:  # its own bias carries the shift
+        ensemble = replace(ensemble, members=(group.shifted(shift),))
     else:
-        model.shift_ = shift
-    model.key_equation_ = sums.key_equation(plan.weighting)
-    if model._balances_training_rows() and not model.key_equation_.residual <= _BALANCED:
-        message = f"the key equation holds to {model.key_equation_.residual:.1e} only; set standardize=True."
+        ensemble = ensemble.shifted(shift)
+    key = sums.key_equation(plan.weighting)
+    write_fit(model, ensemble, plan.recipe, Course(model.n_iter_, model.loss_curve_, model.status_), key)
+    if is_balanced and not key.residual <= _BALANCED:
+        message = f"the key equation holds to {key.residual:.1e} only; set standardize=True."
         warnings.warn(message, ConvergenceWarning, stacklevel=3)

@@ -18,6 +18,7 @@ from crcen._support.progress import progress_bar
 from crcen._support.whole_files import check_place
 from crcen.exceptions import DataUnavailable, InvalidParameter, TrainingFailed
 from crcen.models.classifier import CRCENClassifier
+from crcen.models.fitting import base_seed
 from crcen.scale.checkpoint import Progress, read_checkpoint, write_checkpoint
 from crcen.scale.chunks import Chunk
 from crcen.scale.plan import StreamPlan, check_streamable, make_plan, streamed_encoding
@@ -152,7 +153,7 @@ def _fitted(
     """Survey, train from wherever the checkpoint at ``path`` stands, and solve for the balance."""
     saved = read_checkpoint(path) if path is not None else None
     is_seeded = isinstance(model.random_state, numbers.Integral)
-    seed = model._base_seed() if saved is None or is_seeded else saved.seed
+    seed = base_seed(model.random_state) if saved is None or is_seeded else saved.seed
     device = find_device(model.device)
     with progress_bar("fit_stream", visible=bool(model.verbose)) as show:
         fraction, sample_rows = survey_terms(model)

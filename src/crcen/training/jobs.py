@@ -1,15 +1,16 @@
 """What the engine is asked for and what it gives back."""
 
-from dataclasses import dataclass, field
+from dataclasses import KW_ONLY, dataclass, field
 from enum import Enum
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from crcen.exceptions import InvalidParameter
-from crcen.training.encoding import ENCODINGS, MISSING
-from crcen.training.names import ACTIVATIONS, LOSSES, SOLVERS
+from crcen.training.names import SOLVERS
 from crcen.training.network import Network
+from crcen.training.recipe import Recipe
 
 __all__ = ["Status", "TrainingJob", "TrainingResult", "TrainingState"]
 
@@ -38,8 +39,8 @@ class TrainingState:
 
 
 @dataclass(frozen=True, eq=False)
-class TrainingJob:
-    """One network to train on the rows it owns.
+class TrainingJob(Recipe):
+    """One network to train on the rows it owns, by a recipe in which nothing is left to the data.
 
     Parameters
     ----------
@@ -54,22 +55,8 @@ class TrainingJob:
         Rows watched for early stopping; ``None`` for no early stopping.
     balance_rows
         Rows on which the balance solve makes the key equation exact; ``None`` for ``rows`` and ``val_rows`` together.
-    hidden, activation, loss, l2
-        The network and its objective (see `crcen.training.losses`).
-    solver
-        ``"adam"`` (mini-batches, one-cycle rate, float32) or ``"lbfgs"`` (full batch, float64).
-    max_epochs, batch_size, learning_rate, tol
-        Passes over the pool (iterations for L-BFGS), rows of a batch, peak rate, and the L-BFGS gradient tolerance.
     seed, shuffle_seed
         Initial parameters and batch order. Both belong to the job, so its result depends on no other job.
-    encoding, bins
-        How inputs are encoded (see `crcen.training.encoding`), and the largest number of bins a column.
-    missing
-        ``"indicator"`` where cells may be missing (NaN), else ``"error"``.
-    column_scales
-        Whether every encoded column has a learnable scale, penalised as the weights are; for Adam.
-    standardize, balance
-        Whether inputs are standardised by the job's own rows, and whether the output bias is solved for.
     stop_epoch
         Cut the schedule of ``max_epochs`` off after this epoch.
     record_every
@@ -78,30 +65,24 @@ class TrainingJob:
         Go on from where an earlier job with the same settings was left, as if it had not stopped; for Adam.
     leaves_state
         Hand out where training ended instead of the network, so that a later job can go on; for Adam.
+    hidden, activation, loss, l2, solver, max_epochs, batch_size, learning_rate, tol, encoding, bins, missing,
+    column_scales, standardize, balance
+        As in `crcen.training.recipe.Recipe`; whether it stops early is said by ``val_rows``.
     """
 
     lam: float
+    _: KW_ONLY
     rows: NDArray[np.int64] | None = None
     pool: NDArray[np.int64] | None = None
     val_rows: NDArray[np.int64] | None = None
     balance_rows: NDArray[np.int64] | None = None
-    hidden: tuple[int, ...] = (32,)
-    activation: str = "relu"
-    loss: str = "cross_entropy"
-    l2: float = 1e-4
     solver: str = "adam"
     max_epochs: int = 30
-    batch_size: int = 128
-    learning_rate: float = 0.01
     tol: float = 1e-6
+    encoding: str = "standard"
+    column_scales: bool = False
     seed: int = 0
     shuffle_seed: int = 0
-    encoding: str = "standard"
-    bins: int = 12
-    missing: str = "error"
-    column_scales: bool = False
-    standardize: bool = True
-    balance: bool = True
     stop_epoch: int | None = None
     record_every: int = 0
     start: TrainingState | None = None
@@ -109,30 +90,18 @@ class TrainingJob:
 
     def __post_init__(self) -> None:
         """Refuse what has no meaning, by name."""
-        for name, allowed in (
-            ("activation", ACTIVATIONS),
-            ("loss", LOSSES),
-            ("solver", SOLVERS),
-            ("encoding", ENCODINGS),
-            ("missing", MISSING),
-        ):
-            if getattr(self, name) not in allowed:
-                raise InvalidParameter(f"{name} must be one of {sorted(allowed)}: got {getattr(self, name)!r}.")
-        limits = {"l2": 0.0, "tol": 0.0, "max_epochs": 1, "batch_size": 1, "bins": 2}
-        for name, low in limits.items():
-            if not getattr(self, name) >= low:
-                raise InvalidParameter(f"{name} must be at least {low:g}: got {getattr(self, name)!r}.")
+        super().__post_init__()
+        if self.solver not in SOLVERS or self.max_epochs is None or "auto" in (self.encoding, self.column_scales):
+            raise InvalidParameter("a training job leaves nothing to the data: settle its recipe first.")
         if not 0.0 < self.lam < 1.0:
             raise InvalidParameter(f"lam must lie strictly between 0 and 1: got {self.lam!r}.")
-        if not self.learning_rate > 0.0:
-            raise InvalidParameter(f"learning_rate must be above 0: got {self.learning_rate!r}.")
         for name in ("rows", "pool", "val_rows", "balance_rows"):
             given = getattr(self, name)
             if given is not None and np.asarray(given).dtype.kind not in "iu":
                 raise InvalidParameter(f"{name} must hold row numbers: got {np.asarray(given).dtype} values.")
-        if self.solver != "adam" and (self.start is not None or self.leaves_state):
+        if not self.draws_batches and (self.start is not None or self.leaves_state):
             raise InvalidParameter(f"only solver='adam' can stop and go on: got {self.solver!r}.")
-        if self.solver != "adam" and self.column_scales:
+        if not self.draws_batches and self.column_scales:
             raise InvalidParameter("column_scales needs Adam: use solver='adam', or column_scales='auto'.")
         is_watched = self.val_rows is not None and not self.record_every
         if is_watched and (self.leaves_state or self.start is not None):
@@ -140,8 +109,15 @@ class TrainingJob:
         last = min(self.max_epochs, self.stop_epoch or self.max_epochs)
         if self.start is not None and not 0 < self.start.epoch < last:
             raise InvalidParameter(f"start must be before the last epoch, {last}: got {self.start.epoch}.")
-        if not all(size >= 1 for size in self.hidden):
-            raise InvalidParameter(f"hidden must hold layer sizes of at least 1: got {self.hidden!r}.")
+
+    @classmethod
+    def by(cls, recipe: Recipe, *, lam: float, **own: Any) -> "TrainingJob":
+        """A job by a settled recipe; ``own`` are its rows, seeds and the rest that a recipe does not say."""
+        return cls(lam=lam, **recipe.settings(), **own)
+
+    # Two jobs are never the same one, also where their recipes are.
+    __eq__ = object.__eq__
+    __hash__ = object.__hash__
 
     @property
     def has_affine_inputs(self) -> bool:

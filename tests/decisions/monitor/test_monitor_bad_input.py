@@ -99,11 +99,11 @@ def test_models_that_do_not_fit_are_refused(rare_rows):
     with pytest.raises(InvalidInput, match="two classes"):
         KeyEquationMonitor(LogisticRegression().fit(X, np.arange(200) % 3)).update(X, y)
     model = LogisticRegression().fit(X, np.where(y, "bad", "good"))
-    with pytest.raises(InvalidInput, match=r"\['bad', 'good'\], got 'ugly'"):
+    with pytest.raises(InvalidInput, match=r"\['bad', 'good'\] only: got 'ugly'"):
         KeyEquationMonitor(model).update(X, np.where(y, "bad", "ugly"))
     with pytest.raises(InvalidInput, match="1-D"):
         KeyEquationMonitor(model).update(X, [])
-    with pytest.raises(InvalidInput, match=r"\[0, 1\], got '0'"):
+    with pytest.raises(InvalidInput, match=r"\[0, 1\] only: got '0'"):
         KeyEquationMonitor(LogisticRegression().fit(X, y)).update(X, y.astype(str))
     with pytest.raises(InvalidInput, match="got nan"):
         KeyEquationMonitor(LogisticRegression().fit(X, y)).update(X, np.where(y, 1.0, np.nan))

@@ -8,7 +8,7 @@ import pytest
 from sklearn.base import clone
 from sklearn.model_selection import GridSearchCV
 
-import crcen.models.search.classifier_cv
+import crcen.models.search.run
 from crcen import Alpha, Budget, CRCENClassifier, CRCENClassifierCV, InvalidInput
 from crcen.training.engine import Trainer
 
@@ -347,7 +347,7 @@ class TestMemory:
         full = CRCENClassifierCV(**settings).fit(X, y)
         assert {job.record_every for job in searched[0]} == {1}
         # 4 settings, every row once, 10 epochs of float32; a third of that is room for every third epoch.
-        monkeypatch.setattr(crcen.models.search.classifier_cv, "_RECORD_BYTES", 4 * 4 * len(y) * 10 // 3 + 1)
+        monkeypatch.setattr(crcen.models.search.run, "_RECORD_BYTES", 4 * 4 * len(y) * 10 // 3 + 1)
         thin = CRCENClassifierCV(**settings).fit(X, y)
         assert {job.record_every for job in searched[2]} == {3}
         assert set(thin.cv_results_["epochs"]) <= {3, 6, 9, 10}
@@ -363,13 +363,13 @@ class TestMemory:
 
     def test_no_room_at_all_leaves_the_last_epoch(self, rare_rows, monkeypatch):
         X, y = rare_rows()
-        monkeypatch.setattr(crcen.models.search.classifier_cv, "_RECORD_BYTES", 1)
+        monkeypatch.setattr(crcen.models.search.run, "_RECORD_BYTES", 1)
         clf = CRCENClassifierCV(hidden=[(2,), (4,)], l2=1e-2, halving=False, **QUICK).fit(X, y)
         assert clf.cv_results_["epochs"].tolist() == [8, 8]
 
     def test_parts_end_with_a_record(self, rare_rows, monkeypatch):
         X, y = rare_rows()
-        monkeypatch.setattr(crcen.models.search.classifier_cv, "_RECORD_BYTES", 1)
+        monkeypatch.setattr(crcen.models.search.run, "_RECORD_BYTES", 1)
         seen = []
         original = Trainer.__call__
 

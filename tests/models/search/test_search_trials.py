@@ -8,6 +8,7 @@ import pytest
 from crcen.models.search.grid import Outcome, Setting
 from crcen.models.search.trials import Trial, run_trials
 from crcen.training.jobs import Status, TrainingJob, TrainingResult, TrainingState
+from crcen.training.recipe import Recipe
 
 SCHEDULE = 60
 FOLDS = 2
@@ -43,7 +44,7 @@ class Trials:
                 number = len(self.trials)
                 is_full_batch = isinstance(curve, float)
                 kind = {"hidden": (), "solver": "lbfgs"} if is_full_batch else {"record_every": every}
-                setting = Setting(index, None, () if is_full_batch else (4,), float(number))
+                setting = Setting(index, None, Recipe(hidden=() if is_full_batch else (4,), l2=float(number)))
                 jobs = [
                     TrainingJob(0.5, l2=float(number), max_epochs=999 if is_full_batch else schedule, seed=fold, **kind)
                     for fold in range(FOLDS)
@@ -126,7 +127,7 @@ class TestDropped:
         np.testing.assert_allclose(
             [-outcome.merit for outcome in outcomes], [i + 0.5 / end for i, end in enumerate(ends)], rtol=1e-6
         )
-        assert [outcome.setting.l2 for outcome in outcomes] == list(map(float, range(16)))
+        assert [outcome.setting.recipe.l2 for outcome in outcomes] == list(map(float, range(16)))
 
     @pytest.mark.parametrize(
         ("count", "expected"),

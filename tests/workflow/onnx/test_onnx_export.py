@@ -118,11 +118,12 @@ def test_a_graph_that_answers_otherwise_is_not_written(tmp_path, table, monkeypa
     model, _ = table
 
     def other(given):
-        model.estimator_.shift_ += 1e-6
+        before = model.estimator_.ensemble_
+        model.estimator_.ensemble_ = before.shifted(1e-6)
         try:
             return build(given)
         finally:
-            model.estimator_.shift_ -= 1e-6
+            model.estimator_.ensemble_ = before
 
     build = onnx_export.build_graph
     monkeypatch.setattr(onnx_export, "build_graph", other)

@@ -8,6 +8,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from crcen.exceptions import InvalidInput, InvalidParameter
 from crcen.theory.decision import sigmoid
+from crcen.theory.labels import Labels
 from crcen.theory.residual_test import ResidualSums, residual_sums
 from crcen.theory.rows import check_binary_target, check_row_weights
 from crcen.theory.specs import Lam
@@ -41,35 +42,23 @@ def lam_of(model: Any, weighting: WeightingLike) -> float:
     return Lam(weighting).value if isinstance(weighting, float) else cost / (1.0 + cost)
 
 
-def _labels_of(model: Any) -> tuple[NDArray[Any], Any]:
-    """Both labels of a fitted classifier, and the positive one: ``pos_label_`` or the last."""
-    classes = np.asarray(getattr(model, "classes_", ()))
-    if classes.shape != (2,):
-        raise InvalidInput(f"model must be a fitted classifier of two classes, got {type(model).__name__}")
-    return classes, getattr(model, "pos_label_", classes[1])
-
-
 def positive_rows(model: Any, y: ArrayLike) -> NDArray[np.bool_]:
     """Where labels are positive; without a model they must be 0/1."""
     if model is None:
         return check_binary_target(y)
-    classes, label = _labels_of(model)
     labels = np.asarray(y)
     if labels.ndim != 1 or labels.size == 0:
         raise InvalidInput(f"y must be 1-D with at least one row, got an array of shape {labels.shape}")
-    known = np.asarray((labels == classes[0]) | (labels == classes[1]))  # isin would take "1" for 1
-    if not known.all():
-        raise InvalidInput(f"y must hold the model's labels {classes.tolist()}, got {labels[~known].tolist()[0]!r}")
-    return np.asarray(labels == label)
+    return Labels.of_model(model).checked(labels)
 
 
 def outputs_of(model: Any, X: Any) -> NDArray[np.float64]:
     """Weighted probabilities of the positive class by the model, natural ones where it has no weighting."""
     if model is None:
         raise InvalidInput("this monitor has no model: pass q, or give it one with KeyEquationMonitor(model, ...)")
-    classes, label = _labels_of(model)
+    column = Labels.of_model(model).column
     answer = model.weighted_proba(X) if has_weighting(model) else model.predict_proba(X)
-    return np.asarray(answer)[:, int(np.flatnonzero(classes == label)[0])]
+    return np.asarray(answer)[:, column]
 
 
 def out_of_fold_outputs(
@@ -98,8 +87,7 @@ def out_of_fold_outputs(
             f"y_reference and sample_weight_reference must be those of fit, which had {model.weighting_.n_pos:g} "
             f"positives, got {total:g}"
         )
-    classes, label = _labels_of(model)
-    return sigmoid(logits if classes[1] == label else -logits)
+    return sigmoid(Labels.of_model(model).signed(logits))
 
 
 def segment_names(segments: Any) -> list[str]:

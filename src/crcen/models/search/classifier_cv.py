@@ -9,39 +9,26 @@ import numpy as np
 from numpy.typing import NDArray
 
 from crcen._support.progress import progress_bar
-from crcen.exceptions import InvalidInput, InvalidParameter
+from crcen.exceptions import InvalidParameter
 from crcen.models.atomic import all_or_nothing
-from crcen.models.automatic import encoding_of, epochs_of, scales_of, solver_of
 from crcen.models.classifier import CRCENClassifier
-from crcen.models.probability import logits_at_price
-from crcen.models.search.fold_shift import agreed_shift, shifts_of_folds
+from crcen.models.fitted import Course, write_fit
+from crcen.models.fitting import assemble, base_seed, fitted_map, usable
 from crcen.models.search.folds import checked_folds
-from crcen.models.search.grid import Outcome, SearchRows, Setting, is_list_of_networks, operating_points
-from crcen.models.search.scoring import LOG_LOSSES, check_scoring, held_out_score, log_losses, score_table
-from crcen.models.search.trials import Trial, run_trials
-from crcen.models.validation import (
-    check_choice,
-    check_flag,
-    check_hidden,
-    check_labels,
-    check_number,
-    check_rows,
-    check_weights,
-)
+from crcen.models.search.grid import SEARCHED, Outcome, SearchRows, Setting, is_list_of_networks, operating_points
+from crcen.models.search.run import SearchRun, choose, held_out_shift
+from crcen.models.search.scoring import check_scoring, score_table
+from crcen.models.validation import check_choice, check_flag, check_labels, check_number, check_rows, check_weights
 from crcen.theory.key_equation import key_equation_of_logits, without_test
+from crcen.theory.labels import Labels
 from crcen.theory.weighting import ClassWeighting
-from crcen.training.balance import solve_shifts
-from crcen.training.engines import ENGINES, Engine, trainer_on
-from crcen.training.jobs import TrainingJob, TrainingResult
+from crcen.training.engines import ENGINES, trainer_on
+from crcen.training.jobs import TrainingResult
+from crcen.training.recipe import Recipe
 
 __all__ = ["CRCENClassifierCV"]
 
 Array = NDArray[np.float64]
-Index = NDArray[np.int64]
-
-# Held-out logits of a search are kept for every epoch while they take no more than this, or than a quarter of the bound
-# on memory; else for every second epoch, every third, and so on.
-_RECORD_BYTES = 2**30
 
 
 class CRCENClassifierCV(CRCENClassifier):
@@ -190,32 +177,44 @@ class CRCENClassifierCV(CRCENClassifier):
         settings = self._settings()
         scoring = self._scoring(settings)
         X, y = check_rows(self, X, y, reset=True)
-        self.classes_ = check_labels(y)
+        classes = check_labels(y)
         weights = check_weights(sample_weight, X)
-        self.pos_label_ = self._positive_label(y, weights)
-        target = y == self.pos_label_
-        seed = self._base_seed()
+        labels = Labels.from_rows(classes, y, weights, self.pos_label)
+        target, seed = labels.encode(y), base_seed(self.random_state)
         folds = checked_folds(self.cv, X, y, target, weights, groups, seed)
         if len(folds) < 2 and self.one_standard_error:
             raise InvalidParameter("one_standard_error needs at least two folds: got 1.")
-        rows = SearchRows(X, y, target, weights, folds)
+        rows = SearchRows(X, target, weights, y, labels, folds)
+        settings = [replace(setting, recipe=setting.recipe.settled(len(X))) for setting in settings]
+        bound = None if self.memory_bytes is None else self.memory_bytes // 2
         with progress_bar(type(self).__name__, visible=bool(self.verbose)) as progress:
-            train = self._trainer(rows)
-            outcomes = self._search(settings, rows, scoring, seed, train, lambda share: progress(0.7 * share))
-            best = self._choose(outcomes)
-            chosen = outcomes[best]
-            self.weighting_ = self._resolve_one(chosen.setting.weighting, target, weights)
-            members, oof = self._refit(chosen, rows, seed, train, lambda share: progress(0.7 + 0.3 * share))
-        self._keep(outcomes, best, scoring, rows, members, oof)
+            train = trainer_on(self.engine, X, target, sample_weight=weights, device=self.device, memory_bytes=bound)
+            run = SearchRun(rows, scoring, seed, train, self.memory_bytes)
+            halving = self.halving and not self.one_standard_error
+            outcomes = run.outcomes(settings, halving=halving, progress=lambda share: progress(0.7 * share))
+            best = choose(outcomes, one_standard_error=self.one_standard_error)
+            weighting = rows.resolve(outcomes[best].setting.weighting)
+            results, oof = run.refit(
+                outcomes[best], weighting, self.n_members, lambda share: progress(0.7 + 0.3 * share)
+            )
+        self._keep(outcomes[best], weighting, rows, usable(results, type(self).__name__), oof)
+        self._keep_table(outcomes, best, scoring, rows)
         self.search_time_ = time.perf_counter() - start
 
-    def _penalty(self) -> float:
-        return float(self.best_params_["l2"])
+    def recipe(self) -> Recipe:
+        """How networks of the grid's first point are trained; all parameters of the recipe are checked.
+
+        Returns
+        -------
+        Recipe
+            ``recipe_`` is that of the fitted networks.
+        """
+        return self._settings()[0].recipe
 
     # -- what is searched ----------------------------------------------------------------------------------------
 
     def _settings(self) -> list[Setting]:
-        """The grid, checked."""
+        """The grid, checked: a search is one recipe with some of its parameters replaced."""
         weightings = self.weighting if isinstance(self.weighting, list) else [self.weighting]
         hidden = self.hidden if is_list_of_networks(self.hidden) else [self.hidden]
         l2 = list(self.l2) if isinstance(self.l2, list | tuple | np.ndarray) else [self.l2]
@@ -223,38 +222,17 @@ class CRCENClassifierCV(CRCENClassifier):
         for name, values in (("weighting", weightings), ("hidden", hidden), ("l2", l2), ("encoding", encodings)):
             if not len(values):
                 raise InvalidParameter(f"{name} of {type(self).__name__} must not be an empty list.")
-        settings = []
-        for (index, weighting), h, penalty, encoding in product(enumerate(weightings), hidden, l2, encodings):
-            layers = check_hidden(self, h)
-            # Every setting must be one that CRCENClassifier takes; its own check says what is wrong.
-            CRCENClassifier(
-                weighting,
-                hidden=h,
-                l2=penalty,
-                n_members=self.n_members,
-                activation=self.activation,
-                solver=self.solver,
-                max_epochs=self.max_epochs,
-                batch_size=self.batch_size,
-                learning_rate=self.learning_rate,
-                tol=self.tol,
-                encoding=encoding,
-                bins=self.bins,
-                missing=self.missing,
-                column_scales=self.column_scales,
-                standardize=self.standardize,
-                probability=self.probability,
-                device=self.device,
-                verbose=self.verbose,
-            )._check_parameters()
-            settings.append(Setting(index, weighting, layers, float(penalty), encoding_of(encoding, layers)))
         check_choice(self, "balance", (True, False, "oof"))
         check_flag(self, "one_standard_error")
         check_flag(self, "halving")
         check_choice(self, "engine", tuple(ENGINES))
         if self.memory_bytes is not None:
             check_number(self, "memory_bytes", low=1, integer=True)
-        return settings
+        recipe = self._recipe(hidden[0], l2[0], encodings[0], self.balance is True)
+        return [
+            Setting(index, weighting, replace(recipe, **dict(zip(SEARCHED, point, strict=True))))
+            for (index, weighting), *point in product(enumerate(weightings), hidden, l2, encodings)
+        ]
 
     def _scoring(self, settings: list[Setting]) -> Any:
         several = len({s.weighting_index for s in settings}) > 1
@@ -267,166 +245,27 @@ class CRCENClassifierCV(CRCENClassifier):
             )
         return check_scoring(self.scoring)
 
-    # -- the search ----------------------------------------------------------------------------------------------
-
-    def _job(self, setting: Setting, lam: float, seed: int, member: int, n_rows: int) -> TrainingJob:
-        solver = solver_of(self.solver, setting.hidden)
-        return TrainingJob(
-            lam=lam,
-            hidden=setting.hidden,
-            activation=self.activation,
-            l2=setting.l2,
-            solver=solver,
-            max_epochs=epochs_of(self.max_epochs, solver, n_rows, self.batch_size),
-            batch_size=int(self.batch_size),
-            learning_rate=float(self.learning_rate),
-            tol=float(self.tol),
-            seed=self._member_seed(seed, member),
-            shuffle_seed=seed,
-            encoding=setting.encoding,
-            bins=int(self.bins),
-            missing=self.missing,
-            column_scales=self._has_scales(setting, solver),
-            standardize=bool(self.standardize),
-            balance=self._balances_training_rows(),
-        )
-
-    def _has_scales(self, setting: Setting, solver: str) -> bool:
-        return scales_of(self.column_scales, setting.encoding, solver, standardize=bool(self.standardize))
-
-    def _search(
-        self, settings: list[Setting], rows: SearchRows, scoring: Any, seed: int, train: Engine, progress: Any
-    ) -> list[Outcome]:
-        """Every setting's outcome at its best epoch (L-BFGS: where it ended)."""
-        trials = []
-        for setting in settings:
-            jobs = []
-            for train_rows, held_out in rows.folds:
-                lam = self._resolve_fold(setting.weighting, rows, train_rows).lam
-                job = self._job(setting, lam, seed, 0, len(rows.X))
-                job = replace(job, pool=train_rows, balance=False)
-                if job.solver == "adam":
-                    size = 4 * len(settings) * sum(len(test) for _, test in rows.folds) * job.max_epochs
-                    job = replace(job, val_rows=held_out, record_every=-(-size // self._record_bytes()))
-                jobs.append(job)
-            trials.append(Trial(setting, jobs))
-        return run_trials(
-            trials,
-            train,
-            lambda trial: self._outcome(trial, rows, scoring),
-            halving=self.halving and not self.one_standard_error and self._has_room_for_states(trials, train),
-            progress=progress,
-        )
-
-    def _outcome(self, trial: Trial, rows: SearchRows, scoring: Any) -> Outcome:
-        """Choose the epoch by the folds' mean log loss, then score there."""
-        natural = LOG_LOSSES.get(scoring, False) if isinstance(scoring, str) else False
-        weightings = [self._resolve_fold(trial.setting.weighting, rows, train_rows) for train_rows, _ in rows.folds]
-        losses = []
-        for fold, (weighting, (_, test)) in enumerate(zip(weightings, rows.folds, strict=True)):
-            latest = trial.latest(fold, rows.X[test])
-            curve = log_losses(latest, rows.target[test], rows.weights[test], weighting, natural=natural)
-            losses.append(np.where(np.isfinite(curve), curve, np.inf))
-        trial.losses += np.mean(losses, axis=0).tolist()
-        record = int(np.argmin(trial.losses))
-        logits = np.full(len(rows.X), np.nan)
-        scores = []
-        for fold, (weighting, (_, held_out)) in enumerate(zip(weightings, rows.folds, strict=True)):
-            own = trial.record(fold, record, rows.X[held_out])
-            logits[held_out] = own
-            scores.append(
-                held_out_score(
-                    scoring, own, rows.X[held_out], rows.y[held_out], rows.target[held_out], rows.weights[held_out],
-                    weighting, self.classes_, self._positive_is_last(),
-                )
-                if np.isfinite(own).all()
-                else -np.inf
-            )  # fmt: skip
-        return Outcome(trial.setting, trial.epochs[record] if trial.epochs else None, np.array(scores), logits)
-
-    def _choose(self, outcomes: list[Outcome]) -> int:
-        means = np.array([-np.inf if outcome.is_dropped else outcome.merit for outcome in outcomes])
-        best = int(np.argmax(means))
-        if not np.isfinite(means[best]):
-            raise InvalidInput("no setting has a finite score; check scoring, or lower learning_rate.")
-        if not self.one_standard_error:
-            return best
-        scores = outcomes[best].scores
-        floor = means[best] - scores.std(ddof=1) / np.sqrt(len(scores))
-        good = np.flatnonzero(means >= floor).tolist()
-        return min(good, key=lambda i: (sum(outcomes[i].setting.hidden), -outcomes[i].setting.l2, -means[i]))
-
-    # -- the chosen setting --------------------------------------------------------------------------------------
-
-    def _refit(
-        self, chosen: Outcome, rows: SearchRows, seed: int, train: Engine, progress: Any
-    ) -> tuple[list[TrainingResult], Array]:
-        """The members on all rows, and their out-of-fold logits by networks on each fold, in one stack.
-
-        The first member's networks on the folds are those of the search, unless they are to be balanced.
-        """
-        known = 0 if self._balances_training_rows() else 1
-        jobs = []
-        for member in range(self.n_members):
-            for fold in (None, *(train_rows for train_rows, _ in rows.folds)):
-                if fold is not None and member < known:
-                    continue
-                resolved = self.weighting_ if fold is None else self._resolve_fold(chosen.setting.weighting, rows, fold)
-                job = self._job(chosen.setting, resolved.lam, seed, member, len(rows.X))
-                jobs.append(replace(job, pool=fold, stop_epoch=chosen.epochs))
-        results = train(jobs, progress=progress)
-        members = [result for job, result in zip(jobs, results, strict=True) if job.pool is None]
-        on_folds = [result.network for job, result in zip(jobs, results, strict=True) if job.pool is not None]
-        oof = np.full(len(rows.X), np.nan)
-        for i, (_, held_out) in enumerate(rows.folds):
-            networks = [network for network in on_folds[i :: len(rows.folds)] if network is not None]
-            logits = [network.logits(rows.X[held_out]) for network in networks]
-            oof[held_out] = np.mean([*logits, chosen.logits[held_out]] if known else logits, axis=0)
-        return members, oof
-
-    def _has_room_for_states(self, trials: list[Trial], train: Engine) -> bool:
-        """Whether what one part of a schedule leaves to the next takes no more than a quarter of the bound."""
-        from crcen.training.engine import Trainer
-
-        if self.memory_bytes is None or not isinstance(train, Trainer):
-            return True
-        # Those that go on and those they started from are there at a time.
-        return 2 * sum(train.state_bytes(job) for trial in trials for job in trial.jobs) <= self.memory_bytes // 4
-
-    def _trainer(self, rows: SearchRows) -> Engine:
-        bound = None if self.memory_bytes is None else self.memory_bytes // 2
-        how = {"sample_weight": rows.weights, "device": self.device, "memory_bytes": bound}
-        return trainer_on(self.engine, rows.X, rows.target, **how)
-
-    def _record_bytes(self) -> int:
-        return _RECORD_BYTES if self.memory_bytes is None else min(_RECORD_BYTES, max(1, self.memory_bytes // 4))
+    # -- what is kept --------------------------------------------------------------------------------------------
 
     def _keep(
-        self,
-        outcomes: list[Outcome],
-        best: int,
-        scoring: Any,
-        rows: SearchRows,
-        members: list[TrainingResult],
-        oof: Array,
+        self, chosen: Outcome, weighting: ClassWeighting, rows: SearchRows, members: list[TrainingResult], oof: Array
     ) -> None:
-        """Set every fitted attribute."""
-        chosen = outcomes[best]
-        solver = solver_of(self.solver, chosen.setting.hidden)
-        self.column_scales_ = self._has_scales(chosen.setting, solver)
-        self._store(self._finite(members), rows.X, rows.target, rows.weights)
+        """The chosen setting's networks, and what their out-of-fold logits say."""
+        recipe = chosen.setting.recipe
+        ensemble, logits = assemble(rows.labels, weighting, members, rows, is_balanced=recipe.balance)
         seen = np.isfinite(oof)
-        equation = key_equation_of_logits(rows.target[seen], oof[seen], self.weighting_, rows.weights[seen])
+        equation = key_equation_of_logits(rows.target[seen], oof[seen], weighting, rows.weights[seen])
         self.oof_key_equation_ = without_test(equation)
-        self.oof_shift_ = 0.0
-        if self.balance == "oof":
-            self.oof_shift_ = self._held_out_shift(oof, seen, rows)
-            oof, self.shift_ = oof + self.oof_shift_, self.shift_ + self.oof_shift_
-        self._fit_probability(rows.target, oof, rows.weights)
-        if self.balance == "oof" or self.probability != "shift":
-            self._judge_training_rows(rows.X, rows.target, rows.weights)
-        _, oof = logits_at_price(self.probability_map_, oof, self.weighting_)
-        self.oof_decision_function_ = oof if self._positive_is_last() else -oof
+        self.oof_shift_ = held_out_shift(oof, rows, weighting) if self.balance == "oof" else 0.0
+        oof, logits, ensemble = oof + self.oof_shift_, logits + self.oof_shift_, ensemble.shifted(self.oof_shift_)
+        ensemble = ensemble.mapped(fitted_map(self.probability, rows.target, oof, rows.weights, weighting))
+        key = ensemble.key_equation(logits, rows.target, rows.weights)
+        write_fit(self, ensemble, recipe, Course.of(members), key)
+        self.oof_decision_function_ = ensemble.decision(ensemble.priced(oof)[1])
+
+    def _keep_table(self, outcomes: list[Outcome], best: int, scoring: Any, rows: SearchRows) -> None:
+        """How the settings did."""
+        chosen = outcomes[best]
         self.best_index_, self.scorer_, self.n_splits_ = best, scoring, len(rows.folds)
         self.best_params_, self.best_epochs_ = chosen.setting.params(), chosen.epochs
         self.best_score_ = float(chosen.scores.mean())
@@ -436,15 +275,4 @@ class CRCENClassifierCV(CRCENClassifier):
             np.array([outcome.is_dropped for outcome in outcomes]),
             np.array([outcome.scores for outcome in outcomes]),
         )
-        self.oof_counts_, self.oof_expense_ = operating_points(outcomes, rows, self._resolve_one)
-
-    def _held_out_shift(self, oof: Array, seen: NDArray[np.bool_], rows: SearchRows) -> float:
-        """The solve on out-of-fold rows; where folds leave rows out, as those over time do, what they agree on."""
-        row_weights = self.weighting_.row_weights(rows.target, rows.weights)
-        shift = float(solve_shifts(rows.target[seen], oof[None, seen], row_weights[None, seen])[0])
-        if seen.all():
-            return shift
-        return agreed_shift(shift, *shifts_of_folds(rows.target, oof, row_weights, [test for _, test in rows.folds]))
-
-    def _resolve_fold(self, weighting: Any, rows: SearchRows, fold: Index) -> ClassWeighting:
-        return self._resolve_one(weighting, rows.target[fold], rows.weights[fold])
+        self.oof_counts_, self.oof_expense_ = operating_points(outcomes, rows)

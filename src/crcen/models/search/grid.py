@@ -1,20 +1,25 @@
 """The grid of a search: its points, the rows they are tried on, and their outcomes."""
 
-from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from crcen.models.fitting import FitRows
 from crcen.theory.expense import ExpenseTable, expense_table
+from crcen.theory.labels import Labels
 from crcen.theory.metrics import ConfusionCounts, confusion_counts
 from crcen.theory.weighting import ClassWeighting
+from crcen.training.recipe import Recipe
 
-__all__ = ["Outcome", "SearchRows", "Setting", "is_list_of_networks", "operating_points"]
+__all__ = ["SEARCHED", "Outcome", "SearchRows", "Setting", "is_list_of_networks", "operating_points"]
 
 Array = NDArray[np.float64]
 Index = NDArray[np.int64]
+
+# Parameters of a recipe that a search takes lists of.
+SEARCHED = ("hidden", "l2", "encoding")
 
 
 @dataclass(frozen=True)
@@ -23,24 +28,25 @@ class Setting:
 
     weighting_index: int
     weighting: Any
-    hidden: tuple[int, ...]
-    l2: float
-    encoding: str = "standard"
+    recipe: Recipe
 
     def params(self) -> dict[str, Any]:
-        """As keyword arguments of `CRCENClassifier`."""
-        return {"weighting": self.weighting, "hidden": self.hidden, "l2": self.l2, "encoding": self.encoding}
+        """What was searched, as keyword arguments of `CRCENClassifier`."""
+        return {"weighting": self.weighting} | {name: getattr(self.recipe, name) for name in SEARCHED}
 
 
 @dataclass(frozen=True, eq=False)
-class SearchRows:
-    """What every part of the search reads."""
+class SearchRows(FitRows):
+    """What every part of the search reads: rows, their labels, and the folds."""
 
-    X: Array
     y: NDArray[Any]
-    target: NDArray[np.bool_]
-    weights: Array
+    labels: Labels
     folds: list[tuple[Index, Index]]
+
+    def resolve(self, weighting: Any, own: Index | None = None) -> ClassWeighting:
+        """A weighting with the class counts of all rows, or of some."""
+        target, weights = (self.target, self.weights) if own is None else (self.target[own], self.weights[own])
+        return self.labels.resolve(weighting, float(weights[target].sum()), float(weights[~target].sum()))
 
 
 @dataclass(frozen=True, eq=False)
@@ -70,9 +76,7 @@ def is_list_of_networks(hidden: Any) -> bool:
     return isinstance(hidden, tuple) and len(hidden) > 0 and all(isinstance(h, tuple | list) for h in hidden)
 
 
-def operating_points(
-    outcomes: list[Outcome], rows: SearchRows, resolve: Callable[[Any, NDArray[np.bool_], Array], ClassWeighting]
-) -> tuple[list[ConfusionCounts], ExpenseTable | None]:
+def operating_points(outcomes: list[Outcome], rows: SearchRows) -> tuple[list[ConfusionCounts], ExpenseTable | None]:
     """Out-of-fold counts of every weighting at its best setting, and the expense along them.
 
     All from the search, one network a fold and not balanced, so that the steps of a path can be compared.
@@ -85,7 +89,7 @@ def operating_points(
     resolved, counts = [], []
     for outcome in best.values():
         seen = np.isfinite(outcome.logits)
-        resolved.append(resolve(outcome.setting.weighting, rows.target, rows.weights))
+        resolved.append(rows.resolve(outcome.setting.weighting))
         counts.append(confusion_counts(rows.target[seen], outcome.logits[seen] > 0, rows.weights[seen]))
     order = np.argsort([weighting.cost_ratio for weighting in resolved])
     prices = [resolved[i].cost_ratio for i in order]

@@ -9,7 +9,9 @@ from sklearn.base import BaseEstimator, ClassifierMixin
 from sklearn.metrics import average_precision_score, get_scorer
 
 from crcen.exceptions import InvalidParameter
+from crcen.models.search.grid import SearchRows
 from crcen.theory.decision import sigmoid
+from crcen.theory.labels import Labels
 from crcen.theory.metrics import confusion_counts
 from crcen.theory.weighting import ClassWeighting
 
@@ -62,23 +64,21 @@ LOG_LOSSES = {"neg_weighted_log_loss": False, "neg_log_loss": True}
 class _HeldOut(ClassifierMixin, BaseEstimator):
     """What a scikit-learn scorer asks of an estimator, answered from the logits of the rows it is asked about."""
 
-    def __init__(self, classes: NDArray[Any], positive_is_last: bool, logits: Array, weighting: ClassWeighting) -> None:
-        self.classes_ = classes
-        self._sign = 1.0 if positive_is_last else -1.0
-        self._logits, self._shift = logits, weighting.logit_shift
+    def __init__(self, labels: Labels, logits: Array, weighting: ClassWeighting) -> None:
+        self.classes_ = labels.classes
+        self._labels, self._logits, self._shift = labels, logits, weighting.logit_shift
 
     def __sklearn_is_fitted__(self) -> bool:
         return True
 
     def decision_function(self, X: Any) -> Array:
-        return self._sign * self._logits
+        return self._labels.signed(self._logits)
 
     def predict(self, X: Any) -> NDArray[Any]:
-        is_last = self.decision_function(X) > 0
-        return np.asarray(self.classes_[is_last.astype(int)])
+        return self._labels.decode(self._logits > 0)
 
     def predict_proba(self, X: Any) -> Array:
-        natural = self._sign * (self._logits - self._shift)
+        natural = self._labels.signed(self._logits - self._shift)
         return np.column_stack([sigmoid(-natural), sigmoid(natural)])
 
 
@@ -98,21 +98,13 @@ def check_scoring(scoring: Any) -> Any:
 
 
 def held_out_score(
-    scoring: Any,
-    logits: Array,
-    X: Array,
-    y: NDArray[Any],
-    target: Bools,
-    weights: Array,
-    weighting: ClassWeighting,
-    classes: NDArray[Any],
-    positive_is_last: bool,
+    scoring: Any, logits: Array, rows: SearchRows, held_out: NDArray[np.int64], weighting: ClassWeighting
 ) -> float:
     """Score of weighted logits on held-out rows, higher is better; ``scoring`` is what `check_scoring` lets pass."""
     if isinstance(scoring, str) and scoring in SCORES:
-        return SCORES[scoring](logits, target, weights, weighting)
+        return SCORES[scoring](logits, rows.target[held_out], rows.weights[held_out], weighting)
     scorer = get_scorer(scoring) if isinstance(scoring, str) else scoring
-    return float(scorer(_HeldOut(classes, positive_is_last, logits, weighting), X, y))
+    return float(scorer(_HeldOut(rows.labels, logits, weighting), rows.X[held_out], rows.y[held_out]))
 
 
 def score_table(params: list[dict[str, Any]], epochs: NDArray[Any], is_dropped: Bools, scores: Array) -> dict[str, Any]:

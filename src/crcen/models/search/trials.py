@@ -54,7 +54,7 @@ class Trial:
     @property
     def goes_in_parts(self) -> bool:
         """Whether training can stop and go on."""
-        return self.jobs[0].solver == "adam"
+        return self.jobs[0].draws_batches
 
     def next_jobs(self, stop: int) -> Iterable[TrainingJob]:
         """The jobs that train every fold up to an epoch, from where it was left."""

@@ -11,7 +11,9 @@ from sklearn.utils import check_random_state
 
 from crcen.exceptions import InvalidInput, InvalidParameter
 from crcen.models.classifier import CRCENClassifier
-from crcen.models.validation import check_labels, check_rows, check_weights, positive_label
+from crcen.models.fitting import FitRows, assemble, base_seed, member_jobs, usable
+from crcen.models.validation import check_labels, check_rows, check_weights
+from crcen.theory.labels import Labels
 from crcen.theory.rows import class_totals
 from crcen.theory.weighting import ClassWeighting, resolve
 from crcen.training.jobs import TrainingJob
@@ -81,15 +83,18 @@ def path_logits(
     """
     if (splits is None) == (X_test is None) or (X_test is None) != (y_test is None):
         raise InvalidParameter("a path of weights is judged on other rows: pass either splits, or X_test and y_test.")
-    is_stack = isinstance(estimator, CRCENClassifier) and type(estimator).fit is CRCENClassifier.fit
+    kind: Any = type(estimator)
+    is_stack = isinstance(estimator, CRCENClassifier) and all(
+        getattr(kind, step) is getattr(CRCENClassifier, step) for step in ("fit", "training_weighting_at")
+    )
     if is_stack:
         probe = CRCENClassifier(missing=estimator.missing)  # takes note of the columns, so that the estimator need not
         X, y = check_rows(probe, X, y, reset=True)
         X_test = None if X_test is None else check_rows(probe, X_test, reset=False)
     y = np.asarray(y)
     weights = check_weights(sample_weight, np.empty((len(y), 1)))
-    pos_label = positive_label(getattr(estimator, "pos_label", None), check_labels(y), y, weights)
-    target = y == pos_label
+    labels = Labels.from_rows(check_labels(y), y, weights, getattr(estimator, "pos_label", None))
+    pos_label, target = labels.positive, labels.encode(y)
     totals = class_totals(target, weights)
     path = tuple(resolve(weighting, *totals) for weighting in weightings)
     if splits is not None:
@@ -152,25 +157,29 @@ def _stacked(
     parts: Sequence[tuple[Index, Array]],
 ) -> list[list[Array]]:
     """Logits of (weighting, part): the steps of a fit, with all networks trained in between at once."""
-    models: list[CRCENClassifier] = []
-    jobs: list[TrainingJob] = []
-    for weighting in path:
-        for rows, _ in parts:
-            model = clone(estimator).set_params(weighting=weighting)
-            model._check_parameters()
-            model.classes_, model.pos_label_ = check_labels(y), estimator.pos_label
-            model.weighting_ = model._resolve(target[rows], weights[rows])
-            jobs += [_among_all(job, rows) for job in model._jobs(target[rows], weights[rows])]
-            models.append(model)
     from crcen.training.engine import train  # torch is for fitting alone
 
+    all_rows, labels = FitRows(X, target, weights), Labels.from_rows(check_labels(y), y, weights, estimator.pos_label)
+    seed, n_members = base_seed(estimator.random_state), estimator.n_members
+    jobs: list[TrainingJob] = []
+    for weighting in path:
+        for own, _ in parts:
+            rows = all_rows.take(own)
+            lam = labels.resolve(weighting, *rows.totals).lam
+            recipe = estimator.recipe().settled(len(own))
+            jobs += [_among_all(job, own) for job in member_jobs(recipe, lam, n_members, seed, rows)]
     results = train(X, target, jobs, sample_weight=weights, device=estimator.device)
-    size, logits = len(jobs) // len(models), []
-    for i, model in enumerate(models):
-        rows, asked = parts[i % len(parts)]
-        model._store(model._finite(results[i * size : (i + 1) * size]), X[rows], target[rows], weights[rows])
-        logits.append(model._mean_logits(asked) + model.shift_)
-    return [logits[i : i + len(parts)] for i in range(0, len(logits), len(parts))]
+    answers, name = [], type(estimator).__name__
+    for i, weighting in enumerate(path):
+        logits = []
+        for j, (own, asked) in enumerate(parts):
+            first, rows = (i * len(parts) + j) * n_members, all_rows.take(own)
+            members = usable(results[first : first + n_members], name)
+            resolved = labels.resolve(weighting, *rows.totals)
+            ensemble, _ = assemble(labels, resolved, members, rows, is_balanced=recipe.balance)
+            logits.append(ensemble.mean_logits(asked) + ensemble.shift)
+        answers.append(logits)
+    return answers
 
 
 def _among_all(job: TrainingJob, rows: Index) -> TrainingJob:
@@ -214,11 +223,10 @@ def _looped(
 
 def _weighted_logits(model: Any, X: Any, pos: Any) -> Array:
     """Logit of the positive class under the weight the model was trained with."""
-    is_last = bool(model.classes_[1] == pos)
+    labels = Labels(model.classes_, pos)
     if hasattr(model, "weighting"):
-        logits = np.asarray(model.decision_function(X), dtype=np.float64)
-        return logits if is_last else -logits
-    q = np.asarray(model.predict_proba(X), dtype=np.float64)
+        return labels.signed(np.asarray(model.decision_function(X), dtype=np.float64))
+    q = labels.in_order(np.asarray(model.predict_proba(X), dtype=np.float64))
     with np.errstate(divide="ignore"):
-        logits = np.log(q[:, int(is_last)]) - np.log(q[:, int(not is_last)])
+        logits = np.log(q[:, 1]) - np.log(q[:, 0])
     return np.clip(logits, -700.0, 700.0)

@@ -13,6 +13,7 @@ from crcen._support.extras import need
 from crcen._support.locks import sole_use
 from crcen.exceptions import CrcenError, DataUnavailable, InvalidParameter, TrainingFailed
 from crcen.models.classifier import CRCENClassifier
+from crcen.models.fitting import base_seed
 from crcen.scale.arrow_source import ArrowSource
 from crcen.scale.chunks import reading_order
 from crcen.scale.plan import make_plan
@@ -125,7 +126,7 @@ def fit_ray(
                 f"storage_path must be a place that all {n_machines} machines of the cluster see: got None."
             )
         # A fit that is to be found again needs the same seed again.
-        seed = int(name[:7], 16) if seeded is None and storage_path is not None else model._base_seed()
+        seed = int(name[:7], 16) if seeded is None and storage_path is not None else base_seed(model.random_state)
         statistics = _survey(ray, files, model, seed)
         settle_penalty(model, parameters, statistics)
         plan = make_plan(model, statistics, seed)

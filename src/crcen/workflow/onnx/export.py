@@ -85,7 +85,7 @@ def export_onnx(model: Any, out: str | Path) -> OnnxExport:
     onnx, runtime = _need("onnx"), _need("onnxruntime")
     check_place(out, model)
     model = model_of(model)
-    if not hasattr(getattr(model, "estimator_", model), "_networks"):
+    if not hasattr(getattr(model, "estimator_", model), "coefs_"):
         raise InvalidInput(f"only networks of crcen are exported: got {type(model).__name__}.")
     check_columns(model)
     proto = build_graph(model)
@@ -132,7 +132,7 @@ def _texts(labels: Any) -> Any:
 def _trial_rows(model: Any) -> tuple[Any, dict[str, Any]]:
     """Made-up rows for the model, and the same for the graph."""
     rng = np.random.default_rng(0)
-    encoding = getattr(model, "estimator_", model)._networks()[0].encoding
+    encoding = getattr(model, "estimator_", model).ensemble_.members[0].encoding
     if not isinstance(model, TableClassifier):
         n = model.n_features_in_
         X = encoding.mean[:n] + encoding.scale[:n] * rng.standard_t(2, size=(_ROWS, n))

@@ -154,15 +154,13 @@ def _category(graph: Graph, column: Any) -> str:
 
 def _weighted_logit(graph: Graph, estimator: Any, X: str) -> str:
     """The members' mean logit with the shift of the balance solve, (rows,)."""
-    networks = estimator._networks()
-    hidden = _input_encoding(graph, networks[0].encoding, X)
-    n_layers = len(networks[0].weights)
-    for layer in range(n_layers):
-        weights = np.stack([network.weights[layer] for network in networks])  # (members, in, out)
-        biases = np.stack([network.biases[layer] for network in networks])[:, None, :]
-        hidden = graph.apply("Add", graph.apply("MatMul", hidden, graph.constant(weights)), graph.constant(biases))
-        if layer < n_layers - 1:
-            hidden = _activation(graph, networks[0].activation, hidden)
+    (group,) = estimator.ensemble_.members
+    hidden = _input_encoding(graph, group.encoding, X)
+    for layer, (weights, biases) in enumerate(zip(group.weights, group.biases, strict=True)):  # (networks, in, out)
+        product = graph.apply("MatMul", hidden, graph.constant(weights))
+        hidden = graph.apply("Add", product, graph.constant(biases[:, None, :]))
+        if layer < len(group.weights) - 1:
+            hidden = _activation(graph, group.activation, hidden)
     mean = graph.apply("ReduceMean", hidden, axes=[0, 2], keepdims=0)
     return graph.apply("Add", mean, graph.constant(estimator.shift_))
 
@@ -230,11 +228,10 @@ def _answers(graph: Graph, estimator: Any, is_alarm: str, natural: str) -> None:
     axis = graph.constant([1], np.int64)
     p = graph.apply("Unsqueeze", graph.apply("Sigmoid", natural), axis)
     rest = graph.apply("Unsqueeze", graph.apply("Sigmoid", graph.apply("Neg", natural)), axis)
-    positive_is_last = estimator.classes_[1] == estimator.pos_label_
-    columns = (rest, p) if positive_is_last else (p, rest)
+    own = estimator.ensemble_.labels
+    columns = (rest, p) if own.is_last else (p, rest)
     graph.rename(graph.apply("Concat", *columns, axis=1), "probabilities")
-    classes = estimator.classes_ if positive_is_last else estimator.classes_[::-1]  # negative, positive
-    labels = graph.constant(classes, str if _has_text_labels(estimator) else np.int64)
+    labels = graph.constant([own.negative, own.positive], str if _has_text_labels(estimator) else np.int64)
     graph.rename(graph.apply("Gather", labels, _as_int(graph, is_alarm), axis=0), "decision")
 
 

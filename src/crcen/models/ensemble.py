@@ -1,0 +1,94 @@
+"""Ensemble: a fitted model as one frozen value, from which every answer comes."""
+
+from dataclasses import dataclass, field, replace
+
+import numpy as np
+from numpy.typing import NDArray
+
+from crcen.models.probability import logits_at_price, posterior_at_price
+from crcen.theory.decision import sigmoid
+from crcen.theory.key_equation import KeyEquation, key_equation_of_logits
+from crcen.theory.labels import Labels
+from crcen.theory.weighting import ClassWeighting
+from crcen.training.members import Member
+
+__all__ = ["Ensemble"]
+
+Array = NDArray[np.float64]
+
+
+def _no_map() -> Array:
+    return np.array([1.0, 0.0])
+
+
+@dataclass(frozen=True, eq=False)
+class Ensemble:
+    """Members averaged as logits, then shifted and mapped to probabilities, decided at a price.
+
+    Parameters
+    ----------
+    labels : Labels
+        Both classes, and the positive one.
+    weighting : ClassWeighting
+        The price of decisions, which weighted logits are at.
+    training_weighting : ClassWeighting
+        What the loss was weighted by.
+    members : tuple of Member
+        What is averaged.
+    shift : float
+        Added to the averaged logit.
+    probability_map : float64 array
+        From natural logits to those of probabilities (see `crcen.models.probability`).
+    """
+
+    labels: Labels
+    weighting: ClassWeighting
+    training_weighting: ClassWeighting
+    members: tuple[Member, ...]
+    shift: float = 0.0
+    probability_map: Array = field(default_factory=_no_map)
+
+    def mean_logits(self, X: Array) -> Array:
+        """The members' average, before the shift, (n,)."""
+        if len(self.members) == 1:
+            return self.members[0].logits(X)[:, 0]
+        return np.asarray(np.mean([member.logits(X) for member in self.members], axis=0)[:, 0])
+
+    def priced(self, logits: Array) -> tuple[Array, Array]:
+        """Natural and weighted logit of the positive class, of shifted averages: all answers come from these."""
+        return logits_at_price(self.probability_map, logits, self.weighting)
+
+    def logits(self, X: Array) -> tuple[Array, Array]:
+        """Natural and weighted logit of the positive class for rows of X."""
+        return self.priced(self.mean_logits(X) + self.shift)
+
+    def decision(self, weighted: Array) -> Array:
+        """Weighted logit of ``classes[1]``."""
+        return self.labels.signed(weighted)
+
+    def posterior(self, natural: Array, weighted: Array) -> Array:
+        """Natural probabilities, (n, 2) in the order of the classes."""
+        return self.labels.in_order(posterior_at_price(natural, weighted, self.weighting))
+
+    def weighted_posterior(self, weighted: Array) -> Array:
+        """Probabilities under the weighting, (n, 2) in the order of the classes."""
+        return self.labels.in_order(np.column_stack([sigmoid(-weighted), sigmoid(weighted)]))
+
+    def key_equation(self, logits: Array, target: NDArray[np.bool_], weights: Array) -> KeyEquation:
+        """The key equation of rows with these shifted averages."""
+        return key_equation_of_logits(target, self.priced(logits)[1], self.weighting, weights)
+
+    def shifted(self, shift: float) -> "Ensemble":
+        """The same with something added to the averaged logit."""
+        return replace(self, shift=self.shift + shift)
+
+    def mapped(self, probability_map: Array) -> "Ensemble":
+        """The same with another map to probabilities."""
+        return replace(self, probability_map=probability_map)
+
+    def at_price(self, price: ClassWeighting) -> "Ensemble":
+        """The same natural probabilities, decided at another price."""
+        if price is self.weighting:
+            return self
+        moved = price.logit_shift - self.weighting.logit_shift
+        return replace(self, weighting=price, shift=self.shift + moved)

@@ -1,0 +1,129 @@
+"""The steps of a fit that estimators, searches and paths of weights share."""
+
+import warnings
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from sklearn.exceptions import ConvergenceWarning
+from sklearn.utils import check_random_state
+
+from crcen.exceptions import InvalidParameter, TrainingFailed
+from crcen.models.ensemble import Ensemble
+from crcen.models.probability import fit_map
+from crcen.models.search.folds import early_stopping_split
+from crcen.theory.key_equation import key_equation_of_logits
+from crcen.theory.labels import Labels
+from crcen.theory.weighting import ClassWeighting
+from crcen.training.balance import solve_shifts
+from crcen.training.jobs import Status, TrainingJob, TrainingResult
+from crcen.training.members import NetworkGroup
+from crcen.training.recipe import Recipe
+
+__all__ = ["FitRows", "assemble", "base_seed", "fitted_map", "member_jobs", "member_seed", "usable"]
+
+Array = NDArray[np.float64]
+Bools = NDArray[np.bool_]
+Index = NDArray[np.int64]
+
+_BALANCED = 1e-12  # what the solve leaves of the key equation, unless no shift can be added to logits so large
+
+
+@dataclass(frozen=True, eq=False)
+class FitRows:
+    """What a fit reads: rows, whether each is positive, and sample weights."""
+
+    X: Array
+    target: Bools
+    weights: Array
+
+    @property
+    def totals(self) -> tuple[float, float]:
+        """Weight of the positive and of the negative rows."""
+        return float(self.weights[self.target].sum()), float(self.weights[~self.target].sum())
+
+    def take(self, rows: Index) -> "FitRows":
+        """Some of the rows."""
+        return FitRows(self.X[rows], self.target[rows], self.weights[rows])
+
+
+def base_seed(random_state: Any) -> int:
+    """The seed that all others of a fit come from."""
+    try:
+        return int(check_random_state(random_state).randint(2**31 - 1))
+    except ValueError as error:
+        raise InvalidParameter(f"random_state must be a seed, a RandomState or None: {error}.") from error
+
+
+def member_seed(base: int, member: int) -> int:
+    """Seed of a member's initial weights."""
+    return int(np.random.SeedSequence([base, member]).generate_state(1)[0])
+
+
+def member_jobs(
+    recipe: Recipe, lam: float, n_members: int, seed: int, rows: FitRows, own: Index | None = None
+) -> list[TrainingJob]:
+    """One job a member, by a settled recipe, on all rows or on some of them; a share is held out for early stopping."""
+    pool, val_rows = own, None
+    if recipe.early_stopping:
+        weights = rows.weights
+        if own is not None:
+            weights = np.zeros_like(rows.weights)
+            weights[own] = rows.weights[own]
+        pool, val_rows = early_stopping_split(rows.target, weights, recipe.validation_fraction, seed)
+    return [
+        TrainingJob.by(
+            recipe,
+            lam=lam,
+            rows=pool,
+            pool=pool,
+            val_rows=val_rows,
+            seed=member_seed(seed, member),
+            shuffle_seed=seed,
+        )
+        for member in range(n_members)
+    ]
+
+
+def usable(results: Sequence[TrainingResult], name: str) -> list[TrainingResult]:
+    """Results that have a network; one warning for the rest, and for those that did not converge."""
+    finite = [result for result in results if result.network is not None]
+    if not finite:
+        raise TrainingFailed(f"no finite network is left: {Status.DIVERGED.value}, or set standardize=True.")
+    if len(finite) < len(results):
+        lost = len(results) - len(finite)
+        message = f"{lost} of {len(results)} members diverged and were left out: {Status.DIVERGED.value}."
+        warnings.warn(message, ConvergenceWarning, stacklevel=4)
+    if any(result.status is Status.MAX_EPOCHS for result in finite):
+        warnings.warn(f"{name}: {Status.MAX_EPOCHS.value}.", ConvergenceWarning, stacklevel=4)
+    return finite
+
+
+def assemble(
+    labels: Labels, weighting: ClassWeighting, results: Sequence[TrainingResult], rows: FitRows, *, is_balanced: bool
+) -> tuple[Ensemble, Array]:
+    """Networks as an ensemble at the weighting they were trained with, and its weighted logits of the training rows.
+
+    A single network was balanced by the engine; the average of several is balanced here, if it is to be.
+    """
+    group = NetworkGroup.of([result.network for result in results if result.network is not None])
+    ensemble = Ensemble(labels, weighting, weighting, (group,))
+    logits = ensemble.mean_logits(rows.X)
+    if is_balanced:
+        if len(group) > 1:
+            row_weights = weighting.row_weights(rows.target, rows.weights)
+            ensemble = ensemble.shifted(float(solve_shifts(rows.target, logits[None], row_weights[None])[0]))
+            logits = logits + ensemble.shift
+        residual = key_equation_of_logits(rows.target, logits, weighting, rows.weights).residual
+        if not residual <= _BALANCED:
+            message = f"the key equation holds to {residual:.1e} only; set standardize=True."
+            warnings.warn(message, ConvergenceWarning, stacklevel=4)
+    return ensemble, logits
+
+
+def fitted_map(kind: str, target: Bools, oof: Array, weights: Array, weighting: ClassWeighting) -> Array:
+    """The probability map of a kind, fitted on out-of-fold weighted logits, NaN where there is none."""
+    seen = np.isfinite(oof)
+    return fit_map(kind, target[seen], oof[seen] - weighting.logit_shift, weights[seen])

@@ -1,0 +1,160 @@
+"""A search while it runs: settings tried on folds, one chosen, its networks trained on all rows and on every fold."""
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from crcen.exceptions import InvalidInput
+from crcen.models.fitting import member_seed
+from crcen.models.search.fold_shift import agreed_shift, shifts_of_folds
+from crcen.models.search.grid import Outcome, SearchRows, Setting
+from crcen.models.search.scoring import LOG_LOSSES, held_out_score, log_losses
+from crcen.models.search.trials import Trial, run_trials
+from crcen.theory.weighting import ClassWeighting
+from crcen.training.balance import solve_shifts
+from crcen.training.engines import Engine
+from crcen.training.jobs import TrainingJob, TrainingResult
+from crcen.training.recipe import Recipe
+
+__all__ = ["SearchRun", "choose", "held_out_shift"]
+
+Array = NDArray[np.float64]
+Progress = Callable[[float], None]
+
+# Held-out logits of a search are kept for every epoch while they take no more than this, or than a quarter of the bound
+# on memory; else for every second epoch, every third, and so on.
+_RECORD_BYTES = 2**30
+
+
+@dataclass(frozen=True, eq=False)
+class SearchRun:
+    """What all parts of a search share.
+
+    Parameters
+    ----------
+    rows
+        Rows and folds.
+    scoring
+        What `check_scoring` lets pass.
+    seed
+        Of initial weights and batches.
+    train
+        Trains a list of jobs on these rows.
+    memory_bytes
+        Bound on memory, or ``None``.
+    """
+
+    rows: SearchRows
+    scoring: Any
+    seed: int
+    train: Engine
+    memory_bytes: int | None
+
+    def outcomes(self, settings: list[Setting], *, halving: bool, progress: Progress) -> list[Outcome]:
+        """Every setting's outcome at its best epoch (L-BFGS: where it ended)."""
+        rows, trials = self.rows, []
+        n_held_out = sum(len(test) for _, test in rows.folds)
+        for setting in settings:
+            jobs = []
+            for train_rows, held_out in rows.folds:
+                lam = rows.resolve(setting.weighting, train_rows).lam
+                job = replace(self._job(setting.recipe, lam, 0), pool=train_rows, balance=False)
+                if job.draws_batches:
+                    size = 4 * len(settings) * n_held_out * job.max_epochs
+                    job = replace(job, val_rows=held_out, record_every=-(-size // self._record_bytes()))
+                jobs.append(job)
+            trials.append(Trial(setting, jobs))
+        halving = halving and self._has_room_for_states(trials)
+        return run_trials(trials, self.train, self._outcome, halving=halving, progress=progress)
+
+    def refit(
+        self, chosen: Outcome, weighting: ClassWeighting, n_members: int, progress: Progress
+    ) -> tuple[list[TrainingResult], Array]:
+        """The members on all rows, and their out-of-fold logits by networks on each fold, in one stack.
+
+        The first member's networks on the folds are those of the search, unless they are to be balanced.
+        """
+        rows, recipe = self.rows, chosen.setting.recipe
+        known = 0 if recipe.balance else 1
+        jobs = []
+        for member in range(n_members):
+            for fold in (None, *(train_rows for train_rows, _ in rows.folds)):
+                if fold is not None and member < known:
+                    continue
+                resolved = weighting if fold is None else rows.resolve(chosen.setting.weighting, fold)
+                job = self._job(recipe, resolved.lam, member)
+                jobs.append(replace(job, pool=fold, stop_epoch=chosen.epochs))
+        results = self.train(jobs, progress=progress)
+        members = [result for job, result in zip(jobs, results, strict=True) if job.pool is None]
+        on_folds = [result.network for job, result in zip(jobs, results, strict=True) if job.pool is not None]
+        oof = np.full(len(rows.X), np.nan)
+        for i, (_, held_out) in enumerate(rows.folds):
+            networks = [network for network in on_folds[i :: len(rows.folds)] if network is not None]
+            logits = [network.logits(rows.X[held_out]) for network in networks]
+            oof[held_out] = np.mean([*logits, chosen.logits[held_out]] if known else logits, axis=0)
+        return members, oof
+
+    def _job(self, recipe: Recipe, lam: float, member: int) -> TrainingJob:
+        return TrainingJob.by(recipe, lam=lam, seed=member_seed(self.seed, member), shuffle_seed=self.seed)
+
+    def _outcome(self, trial: Trial) -> Outcome:
+        """Choose the epoch by the folds' mean log loss, then score there."""
+        rows, scoring = self.rows, self.scoring
+        natural = LOG_LOSSES.get(scoring, False) if isinstance(scoring, str) else False
+        weightings = [rows.resolve(trial.setting.weighting, train_rows) for train_rows, _ in rows.folds]
+        losses = []
+        for fold, (weighting, (_, test)) in enumerate(zip(weightings, rows.folds, strict=True)):
+            latest = trial.latest(fold, rows.X[test])
+            curve = log_losses(latest, rows.target[test], rows.weights[test], weighting, natural=natural)
+            losses.append(np.where(np.isfinite(curve), curve, np.inf))
+        trial.losses += np.mean(losses, axis=0).tolist()
+        record = int(np.argmin(trial.losses))
+        logits = np.full(len(rows.X), np.nan)
+        scores = []
+        for fold, (weighting, (_, held_out)) in enumerate(zip(weightings, rows.folds, strict=True)):
+            own = trial.record(fold, record, rows.X[held_out])
+            logits[held_out] = own
+            scores.append(
+                held_out_score(scoring, own, rows, held_out, weighting) if np.isfinite(own).all() else -np.inf
+            )
+        return Outcome(trial.setting, trial.epochs[record] if trial.epochs else None, np.array(scores), logits)
+
+    def _has_room_for_states(self, trials: list[Trial]) -> bool:
+        """Whether what one part of a schedule leaves to the next takes no more than a quarter of the bound."""
+        from crcen.training.engine import Trainer
+
+        if self.memory_bytes is None or not isinstance(self.train, Trainer):
+            return True
+        # Those that go on and those they started from are there at a time.
+        return 2 * sum(self.train.state_bytes(job) for trial in trials for job in trial.jobs) <= self.memory_bytes // 4
+
+    def _record_bytes(self) -> int:
+        return _RECORD_BYTES if self.memory_bytes is None else min(_RECORD_BYTES, max(1, self.memory_bytes // 4))
+
+
+def choose(outcomes: list[Outcome], *, one_standard_error: bool) -> int:
+    """Position of the best outcome, or of the simplest within one standard error of it."""
+    means = np.array([-np.inf if outcome.is_dropped else outcome.merit for outcome in outcomes])
+    best = int(np.argmax(means))
+    if not np.isfinite(means[best]):
+        raise InvalidInput("no setting has a finite score; check scoring, or lower learning_rate.")
+    if not one_standard_error:
+        return best
+    scores = outcomes[best].scores
+    floor = means[best] - scores.std(ddof=1) / np.sqrt(len(scores))
+    good = np.flatnonzero(means >= floor).tolist()
+    recipes = [outcome.setting.recipe for outcome in outcomes]
+    return min(good, key=lambda i: (sum(recipes[i].hidden), -recipes[i].l2, -means[i]))
+
+
+def held_out_shift(oof: Array, rows: SearchRows, weighting: ClassWeighting) -> float:
+    """The solve on out-of-fold rows; where folds leave rows out, as those over time do, what they agree on."""
+    seen = np.isfinite(oof)
+    row_weights = weighting.row_weights(rows.target, rows.weights)
+    shift = float(solve_shifts(rows.target[seen], oof[None, seen], row_weights[None, seen])[0])
+    if seen.all():
+        return shift
+    return agreed_shift(shift, *shifts_of_folds(rows.target, oof, row_weights, [test for _, test in rows.folds]))

@@ -1,0 +1,192 @@
+"""Recipe: how networks are trained. The one home of training parameters: each is declared, checked and explained here.
+
+Estimators build a recipe from their parameters, a search makes others of it by `dataclasses.replace`, and jobs, streams
+and workers carry it. What is left to the data (``"auto"``, ``None``) is settled once the rows are known.
+"""
+
+from dataclasses import dataclass, fields, replace
+from typing import Any
+
+from crcen.exceptions import InvalidParameter
+from crcen.training.encoding import ENCODINGS, MISSING
+from crcen.training.names import ACTIVATIONS, LOSSES, SOLVERS
+from crcen.training.parameters import choice, flag, layer_sizes, number
+from crcen.training.schedule import n_batches
+
+__all__ = ["Inputs", "Recipe", "Schedule"]
+
+_BATCH_SIZE = 128
+_ADAM, _LBFGS = SOLVERS
+_DEFAULT_EPOCHS = {_ADAM: 30, _LBFGS: 500}
+# Adam needs steps rather than passes: many rows get fewer of the default passes, down to five.
+_ENOUGH_STEPS, _FEWEST_EPOCHS = 4000, 5
+
+
+class _Checked:
+    """A frozen value whose fields are replaced by their checked, plain forms."""
+
+    def _set(self, **values: Any) -> None:
+        for name, value in values.items():
+            object.__setattr__(self, name, value)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Schedule(_Checked):
+    """By which steps networks are trained.
+
+    Parameters
+    ----------
+    solver : {"auto", "adam", "lbfgs"}, default="auto"
+        Mini-batch Adam with a one-cycle rate in float32, or full-batch L-BFGS in float64. ``"auto"`` is L-BFGS where
+        there is no hidden layer, since a convex objective has one optimum and L-BFGS finds it, else Adam.
+    batch_size : int, default=128
+        Rows of a mini-batch.
+    learning_rate : float, default=0.01
+        Peak of the one-cycle rate.
+    tol : float, default=1e-5
+        L-BFGS stops when no gradient component is larger.
+    early_stopping : bool, default=False
+        Hold out a share of the rows and keep each network's best epoch on them.
+    validation_fraction : float, default=0.1
+        That share.
+    """
+
+    solver: str = "auto"
+    batch_size: int = _BATCH_SIZE
+    learning_rate: float = 0.01
+    tol: float = 1e-5
+    early_stopping: bool = False
+    validation_fraction: float = 0.1
+
+    def __post_init__(self) -> None:
+        """Refuse what has no meaning."""
+        self._set(
+            solver=choice("solver", self.solver, ("auto", *SOLVERS)),
+            batch_size=number("batch_size", self.batch_size, low=1, integer=True),
+            learning_rate=number("learning_rate", self.learning_rate, low=0, high=1e30, open_low=True),
+            tol=number("tol", self.tol, low=0),
+            early_stopping=flag("early_stopping", self.early_stopping),
+            validation_fraction=number("validation_fraction", self.validation_fraction, low=0, high=0.9, open_low=True),
+        )
+
+    @property
+    def needs_all_rows(self) -> bool:
+        """Whether a solver was asked for that reads all rows at each step."""
+        return self.solver == _LBFGS
+
+
+@dataclass(frozen=True, kw_only=True)
+class Inputs(_Checked):
+    """What is made of columns before the first layer, beside their encoding.
+
+    Parameters
+    ----------
+    bins : int, default=12
+        The largest number of bins a column.
+    missing : {"error", "indicator"}, default="error"
+        What becomes of NaN: it is refused, or learned from. With ``"indicator"`` a missing cell is 0 in every encoded
+        column made of it (the mean of the cells that are there; for ``"robust"`` and ``"quantile"`` their middle; the
+        number 0 with ``standardize=False``), and for each column of the training table that lacks cells there is a
+        further one that says where, of zeros and ones, standardised as any other. New rows may lack any cell.
+    column_scales : "auto" or bool, default=False
+        Give every encoded column a learnable scale, penalised as weights are, by which its weights are multiplied. At
+        an optimum that is a penalty l2·Σ‖W_j‖ on the columns' weights W_j, a group lasso, instead of ½·l2·‖W‖² on the
+        first layer, so that columns of no use are left out. It needs Adam and wants a searched ``l2``. ``"auto"`` is
+        for ``"steps"`` trained by Adam, and the default of a search.
+    standardize : bool, default=True
+        ``False`` takes inputs as they are, whatever the encoding.
+    """
+
+    bins: int = 12
+    missing: str = "error"
+    column_scales: bool | str = False
+    standardize: bool = True
+
+    def __post_init__(self) -> None:
+        """Refuse what has no meaning."""
+        self._set(
+            bins=number("bins", self.bins, low=2, integer=True),
+            missing=choice("missing", self.missing, MISSING),
+            column_scales=choice("column_scales", self.column_scales, ("auto", True, False)),
+            standardize=flag("standardize", self.standardize),
+        )
+
+
+@dataclass(frozen=True, kw_only=True)
+class Recipe(Schedule, Inputs):
+    """How a network is trained, but for its rows, the weight of the classes and the seed.
+
+    Parameters
+    ----------
+    hidden, activation
+        The network: hidden layer sizes and their activation.
+    loss, l2
+        The objective: what a row's error is (see `crcen.training.losses`), and the penalty on weights.
+    max_epochs
+        Passes over the rows; ``None`` is 30 for Adam (fewer from 17,000 rows on, where 4,000 steps are enough, but at
+        least 5) and 500 (iterations) for L-BFGS.
+    encoding
+        The input layer (see `crcen.training.encoding`); ``"auto"`` is ``"steps"`` with a hidden layer, else
+        ``"standard"``.
+    balance
+        Whether the output bias is solved for after training.
+    solver, batch_size, learning_rate, tol, early_stopping, validation_fraction
+        As in `Schedule`.
+    bins, missing, column_scales, standardize
+        As in `Inputs`.
+    """
+
+    hidden: tuple[int, ...] = (32,)
+    activation: str = "relu"
+    loss: str = "cross_entropy"
+    l2: float = 1e-4
+    max_epochs: int | None = None
+    encoding: str = "auto"
+    balance: bool = True
+
+    def __post_init__(self) -> None:
+        """Refuse what has no meaning, here and in both groups."""
+        Schedule.__post_init__(self)
+        Inputs.__post_init__(self)
+        epochs = self.max_epochs
+        self._set(
+            hidden=layer_sizes("hidden", self.hidden),
+            activation=choice("activation", self.activation, ACTIVATIONS),
+            loss=choice("loss", self.loss, LOSSES),
+            l2=number("l2", self.l2, low=0),
+            max_epochs=None if epochs is None else number("max_epochs", epochs, low=1, integer=True),
+            encoding=choice("encoding", self.encoding, ("auto", *ENCODINGS)),
+            balance=flag("balance", self.balance),
+        )
+
+    @property
+    def draws_batches(self) -> bool:
+        """Whether training goes by mini-batches: it then has a rate, can stop and go on, and may learn scales."""
+        return self.solver == _ADAM or (self.solver == "auto" and bool(self.hidden))
+
+    def in_batches(self) -> "Recipe":
+        """The same by mini-batches, for rows that come in parts."""
+        return replace(self, solver=_ADAM)
+
+    def settled(self, n_rows: int) -> "Recipe":
+        """The same with everything decided that was left to the data."""
+        solver = _ADAM if self.draws_batches else _LBFGS
+        encoding = self.encoding
+        if encoding == "auto":
+            encoding = "steps" if self.hidden else "standard"
+        scales = self.column_scales
+        if scales == "auto":  # steps are many columns, most of them of little use
+            scales = self.standardize and encoding == "steps" and self.draws_batches
+        if scales and not self.draws_batches:
+            raise InvalidParameter("column_scales needs Adam: use solver='adam', or column_scales='auto'.")
+        epochs = self.max_epochs
+        if epochs is None:
+            epochs = _DEFAULT_EPOCHS[solver]
+            if self.draws_batches:
+                enough = _ENOUGH_STEPS // n_batches(n_rows, self.batch_size)
+                epochs = min(epochs, max(enough, _FEWEST_EPOCHS))
+        return replace(self, solver=solver, encoding=encoding, column_scales=scales, max_epochs=epochs)
+
+    def settings(self) -> dict[str, Any]:
+        """The parameters by name, those of a recipe alone."""
+        return {field.name: getattr(self, field.name) for field in fields(Recipe)}

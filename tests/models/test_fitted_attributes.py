@@ -1,0 +1,75 @@
+"""One writer of fitted attributes: every way to fit leaves the same ones, readable and saved."""
+
+import numpy as np
+import pytest
+
+from crcen import Budget, CRCENClassifier, CRCENClassifierCV, CSMLPClassifier, fit_stream, load, make_sim2, save
+from crcen.baselines.threshold import MovedThresholdClassifier
+from crcen.models.fitted import FittedNetworks
+
+DATA = make_sim2(60, 300, seed=0)
+QUICK = {"hidden": (4,), "max_epochs": 3, "random_state": 0}
+READABLE = {name for name, value in vars(FittedNetworks).items() if isinstance(value, property)}
+
+
+def batches():
+    return [(DATA.X[i::3], DATA.y[i::3]) for i in range(3)]
+
+
+def on_ray(tmp_path):
+    """As a worker leaves it: `fit_ray` trains and stores by the functions of `fit_stream` (see tests/scale)."""
+    from crcen.scale import result
+    from crcen.scale.ray import worker
+
+    assert worker.store_networks is result.store_networks
+    assert worker.balance_on is result.balance_on
+
+
+WAYS = {
+    "fit": lambda: CRCENClassifier(Budget(5), **QUICK).fit(DATA.X, DATA.y),
+    "map": lambda: CRCENClassifier(Budget(5), probability="temperature", **QUICK).fit(DATA.X, DATA.y),
+    "csmlp": lambda: CSMLPClassifier(Budget(5), **QUICK).fit(DATA.X, DATA.y),
+    "threshold": lambda: MovedThresholdClassifier(Budget(5), **QUICK).fit(DATA.X, DATA.y),
+    "search": lambda: CRCENClassifierCV(Budget(5), l2=[1e-2, 1e-1], cv=2, **QUICK).fit(DATA.X, DATA.y),
+    "partial_fit": lambda: CRCENClassifier(Budget(5), **QUICK).partial_fit(DATA.X, DATA.y),
+    "partial_fit after fit": lambda: (
+        CRCENClassifier(Budget(5), **QUICK).fit(DATA.X, DATA.y).partial_fit(DATA.X, DATA.y)
+    ),
+    "fit_stream": lambda: fit_stream(batches(), weighting=Budget(5), epochs=2, random_state=0),
+}
+# What a search keeps besides, and what partial_fit says it has not: it solves for no key equation.
+OF_A_SEARCH = ("best_", "cv_", "oof_", "n_splits_", "scorer_", "search_time_")
+
+
+def written(model):
+    """Names of the fitted attributes, those of a search aside."""
+    return {name for name in vars(model) if name.endswith("_") and not name.startswith(("_", *OF_A_SEARCH))}
+
+
+def test_every_way_leaves_the_same_attributes():
+    found = {way: written(make()) for way, make in WAYS.items()}
+    for way, names in found.items():
+        without = {"key_equation_"} if way.startswith("partial_fit") else set()
+        assert names | without == found["fit"], way
+        assert "key_equation_" in names or without
+
+
+def test_ray_stores_as_streams_do(tmp_path):
+    on_ray(tmp_path)
+
+
+@pytest.mark.parametrize("make", WAYS.values(), ids=WAYS)
+def test_every_attribute_is_readable_and_survives_a_file(make, tmp_path):
+    model = make()
+    back = load(save(model, tmp_path / "model.crcen"))
+    for name in READABLE:
+        assert repr(getattr(model, name)) == repr(getattr(back, name)), name
+    assert np.array_equal(model.predict_proba(DATA.X), back.predict_proba(DATA.X))
+    assert vars(model.recipe_) == vars(back.recipe_)
+    assert None not in (model.recipe_.max_epochs, model.recipe_.solver)
+    assert "auto" not in model.recipe_.settings().values()
+
+
+def test_an_unfitted_model_has_none_of_them():
+    for name in READABLE:
+        assert not hasattr(CRCENClassifier(), name)

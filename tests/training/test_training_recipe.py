@@ -1,0 +1,95 @@
+"""Recipe: parameters checked where they are declared, and settled once the rows are known."""
+
+from dataclasses import FrozenInstanceError, fields, replace
+
+import numpy as np
+import pytest
+
+from crcen import InvalidParameter, TrainingJob
+from crcen.training.recipe import Inputs, Recipe, Schedule
+
+WRONG = [
+    (Schedule, "solver", "sgd"),
+    (Schedule, "batch_size", 0),
+    (Schedule, "batch_size", 2.5),
+    (Schedule, "batch_size", True),
+    (Schedule, "learning_rate", 0),
+    (Schedule, "learning_rate", float("nan")),
+    (Schedule, "tol", -1e-3),
+    (Schedule, "early_stopping", "yes"),
+    (Schedule, "validation_fraction", 1.0),
+    (Inputs, "bins", 1),
+    (Inputs, "missing", "mean"),
+    (Inputs, "column_scales", "maybe"),
+    (Inputs, "column_scales", 1),
+    (Inputs, "standardize", None),
+    (Recipe, "hidden", (4, 0)),
+    (Recipe, "hidden", "big"),
+    (Recipe, "activation", "swish"),
+    (Recipe, "loss", "hinge"),
+    (Recipe, "l2", -1),
+    (Recipe, "max_epochs", 0),
+    (Recipe, "encoding", "onehot"),
+    (Recipe, "balance", "oof"),
+]
+
+
+@pytest.mark.parametrize(("kind", "name", "value"), WRONG, ids=lambda one: getattr(one, "__name__", repr(one)))
+def test_what_has_no_meaning_is_refused_by_name_everywhere(kind, name, value):
+    for home in {kind, Recipe}:
+        with pytest.raises(InvalidParameter, match=f"^{name} must be .*: got"):
+            home(**{name: value})
+    with pytest.raises(InvalidParameter, match=f"^{name} must be"):
+        replace(Recipe(), **{name: value})
+    with pytest.raises(InvalidParameter, match=f"^{name} must be"):
+        TrainingJob(0.5, **{name: value})
+
+
+def test_every_parameter_is_tried():
+    assert {name for _, name, _ in WRONG} == {field.name for field in fields(Recipe)}
+
+
+def test_values_come_out_plain():
+    recipe = Recipe(hidden=[np.int64(3)], l2=np.float32(0.5), batch_size=np.int32(7), standardize=np.True_)
+    assert (recipe.hidden, type(recipe.hidden[0])) == ((3,), int)
+    assert [type(value) for value in (recipe.l2, recipe.batch_size, recipe.standardize)] == [float, int, bool]
+    assert Recipe(hidden=5).hidden == (5,)
+    with pytest.raises(FrozenInstanceError):
+        recipe.l2 = 1.0
+    assert recipe == replace(recipe)
+    assert hash(recipe) == hash(replace(recipe))
+
+
+@pytest.mark.parametrize(
+    ("given", "solver", "encoding", "scales"),
+    [
+        ({}, "adam", "steps", False),
+        ({"column_scales": "auto"}, "adam", "steps", True),
+        ({"column_scales": "auto", "standardize": False}, "adam", "steps", False),
+        ({"column_scales": "auto", "encoding": "standard"}, "adam", "standard", False),
+        ({"hidden": ()}, "lbfgs", "standard", False),
+        ({"solver": "lbfgs", "column_scales": "auto"}, "lbfgs", "steps", False),
+        ({"hidden": (), "solver": "adam", "encoding": "tree"}, "adam", "tree", False),
+    ],
+)
+def test_what_is_left_to_the_data_is_settled(given, solver, encoding, scales):
+    settled = Recipe(**given).settled(500)
+    assert (settled.solver, settled.encoding, settled.column_scales) == (solver, encoding, scales)
+    assert settled.max_epochs == (30 if solver == "adam" else 500)
+    assert settled.settled(10**6) == settled
+    assert settled.draws_batches == (solver == "adam")
+    assert settled.in_batches().solver == "adam"
+
+
+def test_scales_need_mini_batches():
+    with pytest.raises(InvalidParameter, match="column_scales needs Adam"):
+        Recipe(column_scales=True, solver="lbfgs").settled(100)
+
+
+def test_a_job_carries_a_settled_recipe():
+    recipe = Recipe(hidden=(3,), l2=0.5).settled(100)
+    job = TrainingJob.by(recipe, lam=0.7, pool=np.arange(5))
+    assert job.settings() == recipe.settings()
+    assert job != TrainingJob.by(recipe, lam=0.7, pool=np.arange(5))  # a job is itself alone
+    with pytest.raises(InvalidParameter, match="settle its recipe first"):
+        TrainingJob.by(Recipe(), lam=0.7)
