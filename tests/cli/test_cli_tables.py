@@ -234,6 +234,21 @@ def test_columns_that_onnx_cannot_carry_are_named(crcen_command, folder, tmp_pat
     assert "the date column day" in sentence(err)
 
 
+def test_onnx_asked_for_with_the_fit(crcen_command, folder, tmp_path, monkeypatch):
+    out, graph = tmp_path / "m.crcen", tmp_path / "m.onnx"
+    options = ["--target", "bad", "--quick", "--out", out, "--onnx", graph]
+    with monkeypatch.context() as patched:  # dates are refused before anything is trained
+        patched.setattr(crcen.CRCENClassifierCV, "fit", lambda *_, **__: pytest.fail("a fit was begun"))
+        code, printed, err = crcen_command("fit", folder / "train.csv", *options)
+    assert (code, printed) == (1, "")
+    assert "--drop day" in sentence(err)
+    assert os.listdir(tmp_path) == []
+    code, printed, err = crcen_command("fit", folder / "train.csv", *options, "--drop", "day", "--json")
+    assert (code, err) == (0, "")
+    assert json.loads(printed)["onnx"] == str(graph)
+    assert sorted(os.listdir(tmp_path)) == ["m.crcen", "m.onnx"]
+
+
 def test_a_disk_that_takes_no_more_is_one_line(crcen_command, folder, tmp_path):
     resource = pytest.importorskip("resource", reason="this system has no such limit")
     handler = signal.signal(signal.SIGXFSZ, signal.SIG_IGN)

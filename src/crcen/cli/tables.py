@@ -139,6 +139,7 @@ def fit(
     target: Annotated[str, typer.Option(help="Column with the label, of two values.")],
     positive: Annotated[str | None, typer.Option(help="The value to find; default the rarer one.")] = None,
     out: Annotated[Path, typer.Option(help="Where to save the model.")] = Path("model.crcen"),
+    onnx: Annotated[Path | None, typer.Option(help="Where to write it as an ONNX graph too.")] = None,
     budget: Budget = None,
     cost_ratio: Ratio = None,
     alpha: Alpha = None,
@@ -175,7 +176,7 @@ def fit(
             raise typer.BadParameter("--groups and --time are two ways to validate: give one of them.")
         import crcen
 
-        in_memory = {"--groups": groups, "--time": time, "--quick": quick or None}
+        in_memory = {"--groups": groups, "--time": time, "--quick": quick or None, "--onnx": onnx}
         check_engine(engine, in_memory, {"--workers": workers, "--storage": storage}, {"--epochs": epochs})
         if engine is not Engine.table:
             files = crcen.fit_files(
@@ -210,6 +211,7 @@ def fit(
             random_state=seed,
             verbose=is_watched(),
             out=out,
+            onnx=onnx,
         )
     show(result, as_json)
 

@@ -14,10 +14,12 @@ from sklearn.utils.validation import check_is_fitted
 from crcen._support.extras import need
 from crcen.exceptions import InvalidInput, InvalidParameter
 from crcen.models.atomic import all_or_nothing
+from crcen.models.classifier import CRCENClassifier
 from crcen.models.search.classifier_cv import CRCENClassifierCV
 from crcen.tables.column_kinds import DroppedColumn, learn_column
 from crcen.tables.columns import Column
 from crcen.tables.fingerprint import Recognition, fingerprint_of, row_hashes
+from crcen.tables.priced import PricedClassifier, check_priceable
 from crcen.tables.profile import profile_of, training_scores
 
 __all__ = ["EncodedTable", "TableClassifier"]
@@ -60,8 +62,13 @@ class TableClassifier(ClassifierMixin, BaseEstimator):
 
     Parameters
     ----------
+    weighting : as in CRCENClassifier, or classifier, default=None
+        What a miss is worth; ``None`` leaves it to the estimator, which is ``"balanced"`` where it knows no price. A
+        classifier in this place is taken as ``estimator``.
     estimator : classifier, default=None
-        What is fitted on the encoded columns; ``None`` is ``CRCENClassifierCV(random_state=random_state)``.
+        What is fitted on the encoded columns; ``None`` is ``CRCENClassifierCV(weighting, random_state=random_state)``.
+        A network of this package, or any classifier with ``predict_proba`` and without class weights, whose
+        probabilities are then decided at the price.
     drop : sequence of str, or dict of str to str, default=()
         Columns to leave out; a dict gives the reasons to record.
     keep : sequence of str, default=()
@@ -108,14 +115,18 @@ class TableClassifier(ClassifierMixin, BaseEstimator):
 
     def __init__(
         self,
-        estimator: Any = None,
+        weighting: Any = None,
         *,
+        estimator: Any = None,
         drop: Any = (),
         keep: Any = (),
         categorical: Any = (),
         random_state: Any = None,
     ) -> None:
-        self.estimator = estimator
+        # A classifier may stand first; what is stored is where it belongs, so that clones are alike.
+        is_classifier = estimator is None and hasattr(weighting, "fit")
+        self.weighting = None if is_classifier else weighting
+        self.estimator = weighting if is_classifier else estimator
         self.drop = drop
         self.keep = keep
         self.categorical = categorical
@@ -145,23 +156,51 @@ class TableClassifier(ClassifierMixin, BaseEstimator):
 
     def _fit(self, X: Any, y: Any, sample_weight: Any, groups: Any) -> None:
         frame = _as_frame(X)
+        self.learn_columns(frame)
+        options = {"sample_weight": sample_weight} if sample_weight is not None else {}
+        estimator = self._unfitted()
+        if groups is not None:
+            if "groups" not in signature(estimator.fit).parameters:
+                raise InvalidParameter(
+                    f"{type(self.estimator).__name__} does not cross-validate, so it has no use for groups."
+                )
+            options["groups"] = groups
+        encoded = self.encode(frame)
+        self._take(estimator.fit(encoded.X, y, **options), getattr(y, "name", None))
+        self.profile_ = profile_of(self.columns_, frame, encoded, training_scores(self.estimator_, encoded.X))
+        self.fingerprint_ = fingerprint_of(self.columns_, frame, encoded.X)
+
+    def learn_columns(self, X: Any) -> "TableClassifier":
+        """Find out what each column holds, without a fit: ``columns_`` and ``dropped_``, and `encode` then works.
+
+        Parameters
+        ----------
+        X : data frame or array
+            As `fit` takes it.
+
+        Returns
+        -------
+        self
+        """
+        frame = _as_frame(X)
         self.n_features_in_ = frame.shape[1]
         self.feature_names_in_ = np.array(list(frame.columns), dtype=object)
         if not len(frame):
             raise InvalidInput("Found array with 0 sample(s): a table needs rows.")
         self._learn(frame)
-        options = {"sample_weight": sample_weight} if sample_weight is not None else {}
-        estimator = CRCENClassifierCV(random_state=self.random_state) if self.estimator is None else self.estimator
-        if groups is not None:
-            if "groups" not in signature(estimator.fit).parameters:
-                raise InvalidParameter(
-                    f"{type(estimator).__name__} does not cross-validate, so it has no use for groups."
-                )
-            options["groups"] = groups
-        encoded = self.encode(frame)
-        self._take(clone(estimator).fit(encoded.X, y, **options), getattr(y, "name", None))
-        self.profile_ = profile_of(self.columns_, frame, encoded, training_scores(self.estimator_, encoded.X))
-        self.fingerprint_ = fingerprint_of(self.columns_, frame, encoded.X)
+        return self
+
+    def _unfitted(self) -> Any:
+        """What is to be fitted on the encoded columns, at the price."""
+        if self.estimator is None:
+            return CRCENClassifierCV(
+                "balanced" if self.weighting is None else self.weighting, random_state=self.random_state
+            )
+        if not isinstance(self.estimator, CRCENClassifier):
+            check_priceable(self.estimator)
+            return PricedClassifier(self.estimator, "balanced" if self.weighting is None else self.weighting)
+        estimator = clone(self.estimator)
+        return estimator if self.weighting is None else estimator.set_params(weighting=self.weighting)
 
     def _take(self, estimator: Any, target: Any) -> None:
         """Have this fitted estimator answer for the encoded columns."""

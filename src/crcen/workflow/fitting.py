@@ -22,11 +22,13 @@ from crcen import (
     TableClassifier,
     TimeSplit,
     decision_summary,
+    export_onnx,
     save,
 )
 from crcen._support.whole_files import check_place
 from crcen.workflow.alarm_shares import AlarmShares
 from crcen.workflow.inputs import Rows, check_column, plain, rows_of, source_of
+from crcen.workflow.onnx.export import check_exportable
 from crcen.workflow.prices import plain_price, prices_around, step_lines, step_values
 from crcen.workflow.progress import busy
 from crcen.workflow.quality import METRICS, Measured, ScoredRows, count_sentence, count_values, too_good
@@ -70,8 +72,8 @@ class TableFit:
         Time of reading, encoding and fitting.
     notes : tuple of str
         What a person should know.
-    path : Path or None
-        Where the model was saved.
+    path, onnx : Path or None
+        Where the model was saved, and where its ONNX graph is.
     """
 
     model: TableClassifier
@@ -88,6 +90,7 @@ class TableFit:
     seconds: float
     notes: tuple[str, ...] = ()
     path: Path | None = None
+    onnx: Path | None = None
 
     def to_dict(self) -> dict[str, Any]:
         """Plain values, ready for JSON."""
@@ -139,6 +142,7 @@ class TableFit:
             "seconds": self.seconds,
             "notes": list(self.notes),
             "path": None if self.path is None else str(self.path),
+            "onnx": None if self.onnx is None else str(self.onnx),
         }
 
     def __str__(self) -> str:
@@ -176,7 +180,9 @@ class TableFit:
             *step_lines(self.expense),
             "",
             *(f"Note: {note}." for note in self.notes),
-            f"{self.seconds:.1f} s" + ("" if self.path is None else f", saved to {self.path}"),
+            f"{self.seconds:.1f} s"
+            + ("" if self.path is None else f", saved to {self.path}")
+            + ("" if self.onnx is None else f", as ONNX to {self.onnx}"),
         ]
         return "\n".join(lines)
 
@@ -205,6 +211,7 @@ def fit_table(
     random_state: int = 0,
     verbose: int = 0,
     out: str | Path | None = None,
+    onnx: str | Path | None = None,
 ) -> TableFit:
     """Fit a table of mixed columns: what `crcen fit` does.
 
@@ -236,6 +243,8 @@ def fit_table(
         1 shows a progress bar on a terminal.
     out : str or Path, optional
         Where to save the model.
+    onnx : str or Path, optional
+        Where to write it as an ONNX graph too. Columns that ONNX cannot carry are refused before the fit.
 
     Returns
     -------
@@ -276,6 +285,8 @@ def fit_table(
         weighting=weighting, pos_label=rows.positive, cv=folds, random_state=random_state, verbose=verbose
     )
     model = TableClassifier(search, drop=reasons, keep=keep, categorical=categorical, random_state=random_state)
+    if onnx is not None:
+        check_exportable(clone(model).learn_columns(rows.frame), onnx, data)
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always", ConvergenceWarning)
         model.fit(rows.frame, rows.y, groups=_times_or_groups(rows, groups, time))
@@ -308,6 +319,7 @@ def fit_table(
         seconds=clock.perf_counter() - start,
         notes=tuple(notes),
         path=None if out is None else save(model, out),
+        onnx=None if onnx is None else export_onnx(model, onnx).path,
     )
 
 

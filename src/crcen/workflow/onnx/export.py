@@ -13,7 +13,7 @@ from crcen._support.whole_files import check_place, write_whole
 from crcen.workflow.inputs import model_of, plain
 from crcen.workflow.onnx.graph import build_graph, check_columns
 
-__all__ = ["OnnxExport", "export_onnx"]
+__all__ = ["OnnxExport", "check_exportable", "export_onnx"]
 
 _ROWS = 512
 _TOLERANCE = 1e-9
@@ -116,6 +116,24 @@ def export_onnx(model: Any, out: str | Path) -> OnnxExport:
     write_whole(out, content)
     inputs = {one.name: "text" if one.type == "tensor(string)" else "number" for one in session.get_inputs()}
     return OnnxExport(Path(out), inputs, len(probabilities), largest)
+
+
+def check_exportable(model: Any, out: str | Path, *read: Any) -> None:
+    """Refuse before a fit what `export_onnx` would refuse after it: packages, place, kinds of columns.
+
+    Parameters
+    ----------
+    model : TableClassifier
+        That has learnt its columns.
+    out : str or Path
+        The ONNX file to write.
+    *read
+        Files that are read, and must not be written over.
+    """
+    for module in ("onnx", "onnxruntime"):
+        _need(module)
+    check_place(out, *read)
+    check_columns(model)
 
 
 def _need(module: str) -> Any:

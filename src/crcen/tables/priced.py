@@ -1,0 +1,106 @@
+"""Any classifier with probabilities, decided at a price."""
+
+from inspect import signature
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from sklearn.base import BaseEstimator, ClassifierMixin, clone
+
+from crcen.exceptions import InvalidInput, InvalidParameter
+from crcen.theory.decision import weighted_probability
+from crcen.theory.key_equation import key_equation
+from crcen.theory.rows import check_row_weights, class_totals
+from crcen.theory.weighting import resolve
+
+__all__ = ["PricedClassifier", "check_priceable"]
+
+Array = NDArray[np.float64]
+
+# Settings that multiply the odds a classifier learns; 1 and None do not.
+_WEIGHTS = ("class_weight", "scale_pos_weight", "is_unbalance", "auto_class_weights", "class_weights")
+
+
+class PricedClassifier(ClassifierMixin, BaseEstimator):
+    """What `TableClassifier` makes of a classifier that knows no price: its probabilities, decisions at the price.
+
+    Parameters
+    ----------
+    estimator : classifier
+        With ``predict_proba``, which is taken for the natural posterior.
+    weighting : as in CRCENClassifier, default="balanced"
+        What a miss is worth.
+    """
+
+    def __init__(self, estimator: Any, weighting: Any = "balanced") -> None:
+        self.estimator = estimator
+        self.weighting = weighting
+
+    def fit(self, X: Any, y: Any, sample_weight: Any = None) -> "PricedClassifier":
+        """Fit the classifier, and resolve the price with the class counts."""
+        check_priceable(self.estimator)
+        labels = np.asarray(y)
+        self.classes_ = np.unique(labels)
+        if len(self.classes_) != 2:
+            raise InvalidInput(f"y must hold two classes: got {len(self.classes_)}.")
+        weights = check_row_weights(sample_weight, labels.size)
+        options = {}
+        if sample_weight is not None:
+            if "sample_weight" not in signature(self.estimator.fit).parameters:
+                raise InvalidParameter(f"{type(self.estimator).__name__} takes no sample weights.")
+            options["sample_weight"] = weights
+        first, second = (float(weights[labels == label].sum()) for label in self.classes_)
+        self.pos_label_ = self.classes_[0] if first < second else self.classes_[1]
+        target = labels == self.pos_label_
+        self.weighting_ = resolve(self.weighting, *class_totals(target, weights))
+        self.estimator_ = clone(self.estimator).fit(X, labels, **options)
+        self.key_equation_ = key_equation(
+            target, weighted_probability(self._p(X), self.weighting_), self.weighting_, sample_weight
+        )
+        return self
+
+    def predict_proba(self, X: Any) -> Array:
+        """The classifier's own probabilities, (n, 2) in the order of ``classes_``."""
+        return np.asarray(self.estimator_.predict_proba(X), dtype=np.float64)
+
+    def weighted_proba(self, X: Any) -> Array:
+        """Probabilities under the weighting, in the shape of `predict_proba`."""
+        q = weighted_probability(self._p(X), self.weighting_)
+        return np.column_stack([1.0 - q, q] if self._positive_is_last() else [q, 1.0 - q])
+
+    def decision_function(self, X: Any) -> Array:
+        """Weighted logit of ``classes_[1]``: above 0 exactly where `predict` gives ``classes_[1]``."""
+        p = np.clip(self._p(X), 1e-300, 1.0 - 1e-16)
+        logit = np.log(p) - np.log1p(-p) + self.weighting_.logit_shift
+        return logit if self._positive_is_last() else -logit
+
+    def predict(self, X: Any) -> NDArray[Any]:
+        """Decide at the price."""
+        return self.classes_[(self.decision_function(X) > 0).astype(int)]
+
+    def _p(self, X: Any) -> Array:
+        return self.predict_proba(X)[:, int(self._positive_is_last())]
+
+    def _positive_is_last(self) -> bool:
+        return bool(self.classes_[1] == self.pos_label_)
+
+
+def check_priceable(estimator: Any) -> None:
+    """Refuse what has no probabilities, or such as a weight has moved."""
+    name = type(estimator).__name__
+    if isinstance(estimator, type) or not hasattr(estimator, "fit") or not hasattr(estimator, "get_params"):
+        raise InvalidParameter(f"estimator must be a classifier, such as CRCENClassifier(): got {estimator!r}.")
+    if not hasattr(estimator, "predict_proba"):
+        raise InvalidParameter(
+            f"a price needs probabilities, and {name} has no predict_proba: wrap it in "
+            f"sklearn.calibration.CalibratedClassifierCV."
+        )
+    last = estimator.steps[-1][1] if hasattr(estimator, "steps") else estimator
+    settings = last.get_params(deep=False) if hasattr(last, "get_params") else {}
+    for setting in _WEIGHTS:
+        value = settings.get(setting)
+        if value is not None and value is not False and not (isinstance(value, int | float) and value == 1):
+            raise InvalidParameter(
+                f"{name} with {setting}={value!r} gives weighted probabilities: wrap it in crcen.PosteriorCorrection, "
+                f"or leave {setting} out and state the price as weighting."
+            )
