@@ -144,3 +144,11 @@ def test_the_bracket_is_alpha_times_the_imbalance_ratio():
 def test_refused(path, fn, fp, error, words):
     with pytest.raises(error, match=words):
         expense_table(path, fn, fp)
+
+
+def test_what_does_not_exist_is_printed_as_a_dash():
+    text = str(expense_table([CostRatio(1), CostRatio(2)], [5, 5], [3, 4]))
+    assert "nan" not in text
+    assert "–" in text
+    assert "no catch was gained" in text
+    assert "average price" not in text

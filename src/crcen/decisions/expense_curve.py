@@ -400,10 +400,11 @@ class ExpenseCurve:
             right = f"{precision[i]:.3f} -> {precision[i + 1]:.3f}"
             interval = "" if math.isnan(step.low) else f"[{step.low:.4g}, {step.high:.4g}]"
             verdict = step.verdict + (f": {step.reason}" if step.reason else "")
-            lines.append(
-                f"{prices:>18}  {found:>14}  {right:>14}  {step.step.expense:>8.4g}  {interval:>17}  {verdict}"
-            )
-        lines.append(f"average price over the whole path: {self.table.average_price:.4g} false alarms per catch")
+            paid = "–" if math.isnan(step.step.expense) else f"{step.step.expense:.4g}"
+            lines.append(f"{prices:>18}  {found:>14}  {right:>14}  {paid:>8}  {interval:>17}  {verdict}")
+        average = self.table.average_price
+        if not math.isnan(average):
+            lines.append(f"average price over the whole path: {average:.4g} false alarms per catch")
         return "\n".join(lines)
 
 

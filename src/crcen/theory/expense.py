@@ -139,9 +139,15 @@ class ExpenseTable:
             prices = f"{step.bracket_low:.4g} -> {step.bracket_high:.4g}"
             misses, alarms = f"{step.fn_start:g} -> {step.fn_end:g}", f"{step.fp_start:g} -> {step.fp_end:g}"
             verdict = step.verdict + (f" ({step.reason})" if step.reason else "")
-            lines.append(f"{prices:>21}  {misses:>15}  {alarms:>15}  {step.expense:>9.4g}  {verdict}")
-        lines.append(f"average price over the whole path: {self.average_price:.4g} false alarms per catch")
+            lines.append(f"{prices:>21}  {misses:>15}  {alarms:>15}  {_shown(step.expense):>9}  {verdict}")
+        if not math.isnan(self.average_price):
+            lines.append(f"average price over the whole path: {self.average_price:.4g} false alarms per catch")
         return "\n".join(lines)
+
+
+def _shown(price: float) -> str:
+    """A price to four digits, a dash where there is none."""
+    return "–" if math.isnan(price) else f"{price:.4g}"
 
 
 def _counts(values: ArrayLike, name: str, n: int) -> list[float]:
