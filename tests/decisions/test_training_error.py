@@ -100,6 +100,8 @@ def test_what_it_cannot_use():
         crcen.training_error(model, X, y, n_fits=2)
     with pytest.raises(InvalidInput, match=r"labels \[0, 1\]"):
         crcen.training_error(model, X, y + 1)
+    with pytest.raises(InvalidInput, match="the same training rows, got 10 and 100"):
+        crcen.training_error(model, X[:10], y)
     with pytest.raises(InvalidInput, match="two classes"):
         crcen.training_error(LogisticRegression().fit(X, np.arange(100) % 3), X, y)
     with pytest.raises(InvalidInput, match="both classes"):

@@ -7,7 +7,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from sklearn.base import clone
 from sklearn.utils import _safe_indexing
-from sklearn.utils.validation import check_is_fitted
+from sklearn.utils.validation import _num_samples, check_is_fitted
 
 from crcen.exceptions import InvalidInput, InvalidParameter
 from crcen.models.search.classifier_cv import CRCENClassifierCV
@@ -78,6 +78,8 @@ def training_error(
     labels = np.asarray(y)
     if labels.ndim != 1 or not np.isin(labels, classes).all():
         raise InvalidInput(f"y must hold the model's labels {classes.tolist()}, one for each training row")
+    if _num_samples(X) != len(labels):
+        raise InvalidInput(f"X and y must be the same training rows, got {_num_samples(X)} and {len(labels)}")
     column = int(classes[1] == getattr(model, "pos_label_", classes[1]))
     cost = model.weighting_.cost_ratio if hasattr(model, "weighting_") else cost_ratio_of(weighting)
     weights = None if sample_weight is None else check_weights(sample_weight, labels[:, None])
