@@ -193,15 +193,33 @@ def test_what_is_rare_in_all_rows_is_seen_though_no_sample_has_it(tmp_path):
     assert any("random sample of 100 of the 4,000 rows" in note for note in learned.notes)
 
 
-def test_cells_of_another_kind_count_as_missing_and_are_said(tmp_path):
+def test_cells_of_another_kind_count_as_missing_and_are_said(tmp_path, monkeypatch):
+    monkeypatch.setattr("crcen.scale.large_files.SAMPLE_ROWS", 100)
     cells = [f"{k * 0.5}" for k in range(3000)]
-    cells[17] = "n.v."
-    pd.DataFrame({"amount": cells, "label": np.arange(3000) % 2}).to_csv(tmp_path / "rows.csv", index=False)
-    learned = learn_columns(surveyed(tmp_path / "rows.csv", seed=1, sample_rows=100))
-    (amount,) = learned.used
+    cells[17] = "see below"
+    path = tmp_path / "rows.csv"
+    pd.DataFrame({"amount": cells, "label": np.arange(3000) % 2}).to_csv(path, index=False)
+    fit = crcen.fit_files(path, target="label", epochs=1, random_state=1)
+    (amount,) = fit.model.columns_
     assert isinstance(amount, NumberColumn)
     assert amount.has_missing
-    assert "1 cells of amount are no numbers and were taken as missing" in learned.notes
+    assert "1 cells of amount are not of its kind and were taken as missing" in fit.notes
+
+
+@pytest.mark.parametrize("is_folder", [False, True])
+def test_money_is_read_and_odd_cells_are_named_where_they_stand(tmp_path, is_folder):
+    cells = [f"$ {1000 + k:,}" for k in range(200)]
+    cells[137] = "see below"
+    table = pd.DataFrame({"amount": cells, "label": np.arange(200) % 2})
+    if is_folder:
+        table[:100].to_csv(tmp_path / "1.csv", index=False)
+        table[100:].to_csv(tmp_path / "2.csv", index=False)
+    else:
+        table.to_csv(tmp_path / "1.csv", index=False)
+    fit = crcen.fit_files(tmp_path, target="label", epochs=1)
+    (amount,) = fit.model.columns_
+    assert (amount.kind, amount.has_missing) == ("number", True)
+    assert f"row {'38 of 2.csv' if is_folder else '138'}: 'see below'" in " ".join(fit.notes)
 
 
 def test_rows_without_a_label_and_odd_labels(tmp_path, rows):

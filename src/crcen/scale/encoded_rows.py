@@ -78,7 +78,7 @@ def write_encoded(
     labels: Mapping[Any, Any],
     folder: Path,
     show: Callable[[float], None] = lambda share: None,
-) -> None:
+) -> dict[str, int]:
     """Write all rows with a label as Parquet files of numbers, and the label.
 
     Parameters
@@ -93,9 +93,15 @@ def write_encoded(
         Where to write, empty before.
     show
         Takes the share of rows that are written.
+
+    Returns
+    -------
+    dict of str to int
+        Cells by column that are not of its kind, and were taken as missing.
     """
     import pyarrow as pa
 
+    unreadable: dict[str, int] = {}
     names = [*(column.name for column in columns), target]
     n_rows = 0
     with _writer(folder) as write:
@@ -104,15 +110,20 @@ def write_encoded(
                 n_rows += len(frame)
                 frame = frame[frame[target].notna()].reset_index(drop=True)
                 if len(frame):
-                    stored = [part for column in columns for part in _stored(column, frame[column.name])]
+                    stored = []
+                    for column in columns:
+                        encoded = column.encode(frame[column.name])
+                        stored += _stored(column, encoded.values)
+                        if encoded.n_unreadable:
+                            unreadable[column.name] = unreadable.get(column.name, 0) + encoded.n_unreadable
                     y = pa.array([labels[cell] for cell in frame[target]])
                     write(pa.table({**{str(j): part for j, part in enumerate(stored)}, _TARGET: y}))
                 show(min(n_rows / files.n_rows, 1.0) if files.n_rows else 0.0)
+    return unreadable
 
 
-def _stored(column: Column, cells: Any) -> list[NDArray[Any]]:
+def _stored(column: Column, values: Array) -> list[NDArray[Any]]:
     """A column's encoded rows as they are stored."""
-    values = column.encode(cells).values
     if not isinstance(column, CategoryColumn) or values.shape[1] == 1:
         return list(np.ascontiguousarray(values.T))
     # At most one of a category's columns is 1.

@@ -25,7 +25,7 @@ from crcen.scale.ray.fit import fit_ray
 from crcen.scale.stream import fit_stream
 from crcen.scale.table_columns import LearnedColumns, learn_columns, survey_table
 from crcen.scale.table_files import TableFiles, open_files
-from crcen.scale.table_survey import TableSurvey
+from crcen.scale.table_survey import SAMPLE_ROWS, TableSurvey
 from crcen.tables.classifier import TableClassifier
 from crcen.tables.column_kinds import DroppedColumn
 from crcen.tables.columns import BooleanColumn, NumberColumn
@@ -174,7 +174,7 @@ def fit_files(
     names = tuple(name for name in files.columns if name != target and name not in dropped)
     if not names:
         raise InvalidInput(f"{data} holds no column but {target} to learn from.")
-    survey = TableSurvey(names, target, frozenset(categorical), int(random_state or 0))
+    survey = TableSurvey(names, target, frozenset(categorical), int(random_state or 0), SAMPLE_ROWS)
     with progress_bar("reading the table", visible=bool(verbose)) as show:
         survey_table(files, survey, show)
     labels = _labels(survey, data)
@@ -203,7 +203,7 @@ def fit_files(
     seconds = time.perf_counter() - start
     path = save(model, out) if out is not None else None
     trained_by = f"{workers} workers of Ray" if engine == "ray" else "one process"
-    return FilesFit(model, str(data), target, trained_by, seconds, path, tuple([*notes, *learned.notes]))
+    return FilesFit(model, str(data), target, trained_by, seconds, path, tuple([*notes, *model.notes_, *learned.notes]))
 
 
 def _left_out(
@@ -291,7 +291,9 @@ def _rows(
         folder.mkdir(parents=True)
     try:
         with progress_bar("encoding the rows", visible=bool(verbose)) as show:
-            write_encoded(files, learned.used, survey.target, labels, folder, show)
+            unreadable = write_encoded(files, learned.used, survey.target, labels, folder, show)
+        for name, number in unreadable.items():
+            learned.notes.append(f"{number:,} cells of {name} are not of its kind and were taken as missing")
         yield EncodedRows(folder, learned.used)
     finally:
         shutil.rmtree(folder, ignore_errors=True)

@@ -139,9 +139,9 @@ def _set_right(column: Column, facts: ColumnFacts, notes: list[str]) -> Column:
     has_missing = column.has_missing or facts.n_missing > 0
     if isinstance(column, CategoryColumn):
         if facts.counts:
-            return category_column(column.name, pd.Series(facts.counts).sort_values(ascending=False), has_missing)
+            counts = pd.Series(facts.counts).sort_values(ascending=False)
+            return category_column(column.name, counts, has_missing, column.note)
         notes.append(f"{column.name} has too many values to count; those of the sample have columns of their own")
     if isinstance(column, NumberColumn) and facts.looks_numeric and facts.n_others:
-        notes.append(f"{facts.n_others:,} cells of {column.name} are no numbers and were taken as missing")
-        has_missing = True
+        has_missing = True  # cells that are no numbers, in rows that the sample does not have
     return replace(column, has_missing=has_missing)  # type: ignore[type-var]

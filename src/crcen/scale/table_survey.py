@@ -116,12 +116,14 @@ class FrameSample:
         self._size, self._seed, self.n_seen = size, seed, 0
         self._parts: list[_Drawn] = []
         self._bar = np.inf  # no row with a larger number can be kept
+        self._names: dict[int, str] = {}
 
-    def add(self, frame: DataFrame, file: int, origin: str) -> None:
-        """Offer rows of a file, in order; the file's name and the rows before decide their random numbers."""
-        key = [self._seed, 7, zlib.crc32(Path(origin).name.encode()), file, self.n_seen]
+    def add(self, frame: DataFrame, rows: NDArray[np.int64], file: int, origin: str) -> None:
+        """Offer rows of a file by their numbers, in order; its name and the rows before decide their random numbers."""
+        self._names[file] = Path(origin).name
+        key = [self._seed, 7, zlib.crc32(self._names[file].encode()), file, self.n_seen]
         keys = np.random.Generator(np.random.Philox(np.random.SeedSequence(key))).random(len(frame))
-        places = np.column_stack([np.full(len(frame), file), self.n_seen + np.arange(len(frame))])
+        places = np.column_stack([np.full(len(frame), file), rows])
         self.n_seen += len(frame)
         good = keys < self._bar
         self._take([_Drawn(keys[good], places[good], frame[good])])
@@ -129,6 +131,7 @@ class FrameSample:
     def merge(self, other: "FrameSample") -> None:
         """Take in the sample of the rows of other files."""
         self.n_seen += other.n_seen
+        self._names |= other._names
         self._take(other._parts)
 
     def _take(self, parts: "list[_Drawn]") -> None:
@@ -146,8 +149,16 @@ class FrameSample:
 
     @property
     def frame(self) -> DataFrame:
-        """The rows, in the order in which they stand in the files."""
-        return self._drawn().frame.reset_index(drop=True)
+        """The rows, in the order in which they stand in the files; the index says where, counted from 1."""
+        import pandas as pd
+
+        drawn = self._drawn()
+        rows = (drawn.places[:, 1] + 1).tolist()
+        if len(self._names) > 1:
+            rows = [
+                f"{row} of {self._names[file]}" for row, file in zip(rows, drawn.places[:, 0].tolist(), strict=True)
+            ]
+        return drawn.frame.set_axis(pd.Index(rows, name="row"))
 
     @property
     def is_complete(self) -> bool:
@@ -227,6 +238,7 @@ class TableSurvey:
         import pandas as pd
 
         known = frame[self.target].notna().to_numpy()
+        rows = self.n_rows + self.n_unlabelled + np.flatnonzero(known)
         if not known.all():
             self.n_unlabelled += int((~known).sum())
             frame = frame[known]
@@ -238,7 +250,7 @@ class TableSurvey:
             dtype = frame[name].dtype
             is_number = pd.api.types.is_numeric_dtype(dtype) and not pd.api.types.is_bool_dtype(dtype)
             facts.add(frame[name], counts_values=not is_number or name in self.counted)
-        self.sample.add(frame[list(self.columns)], file, origin)
+        self.sample.add(frame[list(self.columns)], rows, file, origin)
 
     def merge(self, other: "TableSurvey") -> None:
         """Take in what was found in other files."""
