@@ -3,12 +3,14 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
+LOWEST := .venv-lowest
 
-.PHONY: help setup reproduce test check format docs build clean
+.PHONY: help setup reproduce test test-lowest check format docs build clean
 
 help:
 	@echo "make reproduce   rebuild the paper's tables and figure in their quick form (sets up .venv first)"
 	@echo "make test        run the tests (sets up .venv first)"
+	@echo "make test-lowest try the lowest versions that the package allows, in an environment of their own (Python 3.11)"
 	@echo "make check       ruff, format check, mypy"
 	@echo "make format      let ruff rewrite the sources"
 	@echo "make docs        the documentation as a site in docs/_build"
@@ -27,6 +29,11 @@ reproduce: $(STAMP)
 test: $(STAMP)
 	$(BIN)/python -m pytest -n 2 --dist worksteal
 
+test-lowest:
+	@test -x $(LOWEST)/bin/python || $(PYTHON) -m venv $(LOWEST)
+	$(LOWEST)/bin/python -m pip install --quiet -c constraints-lowest.txt -e '.[baselines,onnx,plots,tables]'
+	MPLBACKEND=agg $(LOWEST)/bin/python tests/smoke.py
+
 check: $(STAMP)
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
@@ -43,4 +50,4 @@ build: $(STAMP)
 	$(BIN)/python -m build
 
 clean:
-	rm -rf $(VENV) dist runs docs/_build .pytest_cache .mypy_cache .ruff_cache
+	rm -rf $(VENV) $(LOWEST) dist runs docs/_build .pytest_cache .mypy_cache .ruff_cache

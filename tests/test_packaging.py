@@ -141,3 +141,20 @@ def test_the_command_answers_outside_the_checkout(site, outside):
         done = run(script, "--version", **outside)
         assert (done.returncode, done.stdout) == (0, f"crcen {crcen.__version__}\n")
     assert list(outside["cwd"].iterdir()) == []
+
+
+def test_lower_bounds_are_the_versions_that_are_run():
+    """Those of core and of the extras that `make test-lowest` installs; CI has no torch as old as its bound."""
+    import tomllib
+
+    from packaging.requirements import Requirement
+    from packaging.version import Version
+
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    extras = [project["optional-dependencies"][name] for name in ("baselines", "onnx", "plots", "tables")]
+    pins = [Requirement(line) for line in (ROOT / "constraints-lowest.txt").read_text().splitlines() if line[0] != "#"]
+    run = {pin.name: Version(str(pin.specifier).removeprefix("==")) for pin in pins}
+    for line in [*project["dependencies"], *(one for extra in extras for one in extra)]:
+        stated = Requirement(line)
+        bound = Version(str(stated.specifier).removeprefix(">="))
+        assert run[stated.name] == bound or (stated.name == "torch" and run["torch"] > bound), line

@@ -1,0 +1,122 @@
+"""A first look at every part, in a minute: what CI runs with the lowest versions that the package allows.
+
+python tests/smoke.py
+
+Prints the versions it ran with, then a line for each part. It needs the extras tables, plots, baselines and onnx.
+"""
+
+import contextlib
+import io
+import re
+import sys
+import tempfile
+import time
+from importlib import metadata
+from pathlib import Path
+
+import numpy as np
+
+
+def versions() -> None:
+    """Print every installed version that the package states a bound for."""
+    stated = [re.match(r"[A-Za-z0-9_.-]+", line) for line in metadata.requires("crcen") or []]
+    names = sorted({found.group().lower() for found in stated if found})
+    for name in names:
+        with contextlib.suppress(metadata.PackageNotFoundError):
+            print(f"  {name} {metadata.version(name)}")
+
+
+def mixed_table(n: int, seed: int) -> "object":
+    """Numbers with gaps, categories, truth values, dates and texts; what is rare depends on the first two."""
+    import pandas as pd
+
+    rng = np.random.default_rng(seed)
+    amount, country = rng.gamma(2.0, 50.0, n), rng.choice(["NL", "NO", "DE"], n)
+    p = 1 / (1 + np.exp(3.5 - amount / 60 - (country == "NO")))
+    days = pd.to_timedelta(rng.integers(0, 300, n), unit="D")
+    return pd.DataFrame(
+        {
+            "amount": np.where(rng.random(n) < 0.1, np.nan, amount.round(2)),
+            "country": country,
+            "new": rng.random(n) < 0.3,
+            "day": (pd.Timestamp("2024-01-01") + days).strftime("%Y-%m-%d"),
+            "note": [" ".join(rng.choice(["gift", "card", "late", "fee", "cash", "loan"], 4)) for _ in range(n)],
+            "fraud": np.where(rng.random(n) < p, "yes", "no"),
+        }
+    )
+
+
+def command(*arguments: object) -> str:
+    """Run a command of the program in this process and return what it printed."""
+    from crcen import cli
+
+    sys.argv, said, code = ["crcen", *map(str, arguments)], io.StringIO(), None
+    with contextlib.redirect_stdout(said):
+        try:
+            cli.main()
+        except SystemExit as end:
+            code = end.code
+    assert not code, (arguments, said.getvalue())
+    return said.getvalue()
+
+
+def classifiers(folder: Path) -> None:
+    """Fit, search, correct and draw, on arrays."""
+    import crcen
+
+    dataset = crcen.load_dataset("abalone")
+    X, y = dataset.X[:1500], dataset.y[:1500]
+    clf = crcen.CRCENClassifier(crcen.Budget(10), hidden=(8,), n_members=2, max_epochs=5, random_state=0).fit(X, y)
+    assert clf.key_equation_.residual < 1e-10
+    search = crcen.CRCENClassifierCV(hidden=((), (8,)), l2=(1e-2, 1e-1), cv=2, max_epochs=4, random_state=0).fit(X, y)
+    crcen.ExpenseCurve.from_cv(search, y, [crcen.Budget(price) for price in (2, 5, 20)]).plot()
+    crcen.save(clf, folder / "clf.crcen")
+    np.testing.assert_array_equal(crcen.load(folder / "clf.crcen").predict_proba(X), clf.predict_proba(X))
+
+
+def tables(folder: Path) -> None:
+    """Every command on a mixed table, and the same table streamed."""
+    train, test, model = folder / "train.csv", folder / "test.csv", folder / "model.crcen"
+    mixed_table(1200, 0).to_csv(train, index=False)  # type: ignore[attr-defined]
+    mixed_table(600, 1).to_csv(test, index=False)  # type: ignore[attr-defined]
+    mixed_table(1200, 0).to_parquet(folder / "train.parquet")  # type: ignore[attr-defined]
+    for data, options in ((train, ["--quick"]), (folder / "train.parquet", ["--engine", "stream", "--epochs", "2"])):
+        command("fit", data, "--target", "fraud", "--budget", 5, *options, "--out", model)
+        command("predict", model, test, "--out", folder / "scored.parquet")
+        assert "ROC AUC" in command("evaluate", model, test, "--resamples", 20)
+        command("report", model, test, "--out", folder / "report.html")
+        assert "fraud" in command("info", model)
+
+
+def onnx(folder: Path) -> None:
+    """A graph that says what the model says, which export itself checks."""
+    import crcen
+
+    frame = mixed_table(800, 2).drop(columns=["day", "note"])  # type: ignore[attr-defined]
+    model = crcen.TableClassifier(crcen.CRCENClassifier(hidden=(8,), max_epochs=5, random_state=0), random_state=0)
+    crcen.export_onnx(model.fit(frame.drop(columns="fraud"), frame["fraud"]), folder / "model.onnx")
+
+
+def baselines(folder: Path) -> None:
+    """A method to compare with, by way of imbalanced-learn."""
+    import crcen
+
+    dataset = crcen.load_dataset("abalone")
+    crcen.make_method("adasyn").fit(dataset.X[:1500], dataset.y[:1500])
+
+
+def main() -> None:
+    """Run all parts."""
+    import crcen
+
+    print(f"Python {sys.version.split()[0]}, crcen {crcen.__version__}")
+    versions()
+    for part in (classifiers, tables, onnx, baselines):
+        start = time.perf_counter()
+        with tempfile.TemporaryDirectory() as name:
+            part(Path(name))
+        print(f"{part.__name__}: fine, {time.perf_counter() - start:.0f} s", flush=True)
+
+
+if __name__ == "__main__":
+    main()
