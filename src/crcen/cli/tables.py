@@ -136,8 +136,10 @@ def split(
 )
 def fit(
     data: Data,
-    target: Annotated[str, typer.Option(help="Column with the label, of two values.")],
-    positive: Annotated[str | None, typer.Option(help="The value to find; default the rarer one.")] = None,
+    target: Annotated[str, typer.Option(help="Column with the label.")],
+    positive: Annotated[
+        str | None, typer.Option(help="The value to find, among two or more; default the rarer one.")
+    ] = None,
     out: Annotated[Path, typer.Option(help="Where to save the model.")] = Path("model.crcen"),
     onnx: Annotated[Path | None, typer.Option(help="Where to write it as an ONNX graph too.")] = None,
     budget: Budget = None,

@@ -11,6 +11,7 @@ from sklearn.base import BaseEstimator, ClassifierMixin, clone
 from sklearn.utils import check_random_state
 from sklearn.utils.validation import check_is_fitted
 
+from crcen._support.closest import closest
 from crcen._support.extras import need
 from crcen.exceptions import InvalidInput, InvalidParameter
 from crcen.models.atomic import all_or_nothing
@@ -236,7 +237,9 @@ class TableClassifier(ClassifierMixin, BaseEstimator):
         names = {str(name) for name in given}
         unknown = sorted(names - set(frame.columns))
         if unknown:
-            raise InvalidParameter(f"{parameter} names columns that are not there: {', '.join(unknown)}.")
+            close = closest(unknown[0], frame.columns)
+            meant = f"; did you mean {close}?" if close else "."
+            raise InvalidParameter(f"{parameter} names columns that are not there: {', '.join(unknown)}{meant}")
         return names
 
     def encode(self, X: Any) -> EncodedTable:

@@ -220,9 +220,9 @@ def fit_table(
     data : data frame, str or Path
         Training rows, or the CSV, TSV or Parquet file that holds them.
     target : str
-        Column with the label, of two values; rows without one are left out.
+        Column with the label, of two values, or of more with ``positive``; rows without one are left out.
     positive : label, optional
-        The value to find; by default the rarer one.
+        The value to find; by default the rarer one. All others are then ``"not …"``, where there are several.
     weighting : as in CRCENClassifier, default="balanced"
         What a miss is worth.
     drop, keep, categorical : sequence of str

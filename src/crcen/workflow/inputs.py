@@ -1,6 +1,5 @@
 """What the workflow takes: a data frame or a file, a target column of two labels, a model or its file, a price."""
 
-import difflib
 import math
 from dataclasses import dataclass
 from pathlib import Path
@@ -10,6 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from crcen import ClassWeighting, InvalidInput, InvalidParameter, TableFile, load, open_table, resolve
+from crcen._support.closest import closest
 from crcen._support.labels import label_key, plain_labels
 
 if TYPE_CHECKING:
@@ -105,8 +105,8 @@ def check_column(name: str, columns: tuple[str, ...], what: str, where: str) -> 
     """A column's name, if it is there; else an error that guesses what was meant."""
     if name in columns:
         return name
-    close = difflib.get_close_matches(str(name), columns, n=1) or [c for c in columns if c.lower() == str(name).lower()]
-    meant = f"did you mean {close[0]}?" if close else f"it has {_listed(list(columns))}."
+    close = closest(name, columns)
+    meant = f"did you mean {close}?" if close else f"it has {_listed(list(columns))}."
     raise InvalidInput(f"{what} must be a column of {where}: got {name!r}; {meant}")
 
 
@@ -152,11 +152,14 @@ def rows_of(source: Source, target: str, positive: Any = None, required: tuple[s
     Raises
     ------
     InvalidInput
-        If the target is not a column with two labels, or ``positive`` is neither of them.
+        If the target is not a column with two labels, or ``positive`` is none of them. With ``positive`` it may have
+        more: all others become one.
     """
     import pandas as pd
 
     check_column(target, source.columns, "the target", source.name)
+    if target in required:
+        raise InvalidParameter(f"groups and time must name another column than the target: got {target!r}.")
     frame, notes = source.numbered(), source.notes
     for name in (target, *required):
         known = frame[name].notna()
@@ -166,11 +169,21 @@ def rows_of(source: Source, target: str, positive: Any = None, required: tuple[s
             frame = frame[known]
     if not len(frame):
         raise InvalidInput(f"{source.name} has no row with a value of {target}.")
-    y = _labels(frame[target])
+    y = _labels(frame[target], target)
+    classes = np.unique(y)
+    if positive is not None:
+        found = [label for label in classes if label_key(label) == label_key(positive)]
+        if not found:
+            raise InvalidInput(f"positive must be a value of {target}, {_listed(classes.tolist())}: got {positive!r}.")
+        positive = found[0]
+        if len(classes) > 2:
+            y, positive = np.where(y == positive, str(positive), rest_of(positive)), str(positive)
+            others = [label for label in classes.tolist() if str(label) != positive]
+            notes.append(f"{target} has {len(classes)} values: {positive} is told from all others ({_listed(others)})")
     classes, counts = np.unique(y, return_counts=True)
     if len(classes) != 2:
         got = f"one, {classes[0]}" if len(classes) == 1 else f"{len(classes)}, {_listed(classes.tolist())}"
-        advice = "rows of the other one are needed." if len(classes) == 1 else "make it a yes or no first."
+        advice = "rows of the other one are needed." if len(classes) == 1 else "name the one to find with positive=."
         raise InvalidInput(f"the target {target} must have two different values: got {got}; {advice}")
     if counts.min() < 2:
         rare = classes[np.argmin(counts)]
@@ -178,26 +191,37 @@ def rows_of(source: Source, target: str, positive: Any = None, required: tuple[s
             f"the target {target} needs at least 2 rows of each value, one to learn from and one to check with: got 1 "
             f"of {rare}."
         )
-    if positive is not None:
-        found = [label for label in classes if label_key(label) == label_key(positive)]
-        if not found:
-            raise InvalidInput(f"positive must be a value of {target}, {_listed(classes.tolist())}: got {positive!r}.")
-        positive = found[0]
     return Rows(frame.drop(columns=target), pd.Series(y, name=target), positive, notes)
 
 
-def _labels(cells: "pd.Series") -> NDArray[Any]:
+def rest_of(positive: Any) -> str:
+    """The label of all values but the one to be found, where a target has more than two."""
+    return f"not {positive}"
+
+
+def _distinct(cells: "pd.Series", target: str) -> Any:
+    try:
+        return cells.unique()
+    except TypeError as error:  # not hashable
+        raise InvalidInput(f"the target {target} must hold single values: it holds lists or records.") from error
+
+
+def _labels(cells: "pd.Series", target: str) -> NDArray[Any]:
     """Labels as one array of bool, int or str."""
-    found = plain_labels(cells.unique())
-    # More than two are refused; as strings they would be as wide as the longest, for every row.
+    found = plain_labels(_distinct(cells, target))
+    # More than two become two or are refused; as strings they would be as wide as the longest, for every row.
     is_many = len(set(found.values())) > 2
     return np.array([found[cell] for cell in cells], dtype=object if is_many else None)
 
 
 def labels_as(cells: "pd.Series", classes: NDArray[Any], target: str) -> NDArray[np.int64]:
-    """Which of the classes each cell is; a label that the model does not know is refused."""
+    """Which of the classes each cell is.
+
+    A label that the model does not know is refused, unless one class is all that the other is not.
+    """
     place = {label_key(label): i for i, label in enumerate(classes)}
-    found = {cell: place.get(label_key(cell), -1) for cell in cells.unique()}
+    rest = next((i for i, label in enumerate(classes) if label in [rest_of(one) for one in classes]), -1)
+    found = {cell: place.get(label_key(cell), rest) for cell in _distinct(cells, target)}
     unknown = [str(cell) for cell, at in found.items() if at < 0]
     if unknown:
         raise InvalidInput(

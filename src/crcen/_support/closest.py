@@ -1,0 +1,15 @@
+"""The name that was probably meant."""
+
+import difflib
+from collections.abc import Iterable
+
+__all__ = ["closest"]
+
+
+def closest(name: str, names: Iterable[str]) -> str | None:
+    """The one of the names that a mistyped one is likest, without regard to case first; None if it is like none."""
+    found: dict[str, str] = {}
+    for one in names:
+        found.setdefault(one.casefold().strip(), one)
+    near = difflib.get_close_matches(str(name).casefold().strip(), found, n=1)
+    return found[near[0]] if near else None

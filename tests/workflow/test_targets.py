@@ -1,0 +1,96 @@
+"""Targets of more than two values, names that are nearly right, and columns with two roles."""
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from crcen import (
+    CRCENClassifierCV,
+    InvalidInput,
+    InvalidParameter,
+    evaluate_table,
+    fit_table,
+    load,
+    predict_table,
+    report_table,
+)
+
+N = 240
+QUICK = CRCENClassifierCV(hidden=(2,), l2=1e-2, encoding="standard", n_members=1, max_epochs=3)
+
+
+def rows(seed=0):
+    rng = np.random.default_rng(seed)
+    x = rng.normal(size=N)
+    kind = np.where(x + rng.normal(size=N) > 1, 3, rng.integers(1, 3, N))
+    return pd.DataFrame({"x": x, "Region": rng.integers(0, 9, N), "Kind": kind})
+
+
+def fit(frame, **options):
+    return fit_table(frame, **{"target": "Kind", "estimator": QUICK, "n_splits": 2, **options})
+
+
+@pytest.mark.parametrize("positive", [3, "3"])
+def test_one_value_against_the_rest(tmp_path, one_thread, positive):
+    frame = rows()
+    found = fit(frame, positive=positive, out=tmp_path / "m.crcen")
+    assert any("Kind has 3 values: 3 is told from all others (1, 2)" in note for note in found.notes)
+    assert found.model.weighting_.n_pos == (frame["Kind"] == 3).sum()
+
+    twin = fit(frame.assign(Kind=np.where(frame["Kind"] == 3, "yes", "no")), positive="yes")
+    model, new = load(tmp_path / "m.crcen"), rows(1)
+    scored = predict_table(model, new).frame
+    np.testing.assert_array_equal(scored["probability"], predict_table(twin.model, new).frame["probability"])
+    assert set(scored["decision"]) == {"3", "not 3"}
+
+    new.loc[:20, "Kind"] = 7  # a value that training did not have is one of the rest
+    judged = evaluate_table(model, new, n_resamples=0)
+    assert judged.n_pos == (new["Kind"] == 3).sum()
+    assert judged.n_rows == N
+    assert report_table(model, new, out=tmp_path / "r.html").n_rows == N
+
+
+def test_without_a_positive_value_the_refusal_says_how(crcen_command, tmp_path):
+    with pytest.raises(InvalidInput, match=r"got 3, 1, 2, 3; name the one to find with positive="):
+        fit(rows())
+    with pytest.raises(InvalidInput, match="positive must be a value of Kind, 1, 2, 3: got 9"):
+        fit(rows(), positive=9)
+    rows().to_csv(tmp_path / "a.csv", index=False)
+    code, _, said = crcen_command("fit", tmp_path / "a.csv", "--target", "Kind", "--out", tmp_path / "m.crcen")
+    assert (code, "positive" in said) == (1, True)
+
+
+def test_two_values_are_not_renamed(one_thread):
+    frame = rows()
+    found = fit(frame.assign(Kind=(frame["Kind"] == 3).astype(int)), positive=1)
+    assert found.model.classes_.tolist() == [0, 1]
+    with pytest.raises(InvalidInput, match=r"must hold the labels of training, 0, 1: got [23], [23]"):
+        evaluate_table(found.model, frame)
+
+
+@pytest.mark.parametrize(
+    ("options", "sentence"),
+    [
+        ({"target": "KIND"}, "did you mean Kind?"),
+        ({"target": "kidn"}, "did you mean Kind?"),
+        ({"groups": "REGION"}, "did you mean Region?"),
+        ({"drop": ["region"]}, "did you mean Region?"),
+        ({"keep": ["REGION"]}, "did you mean Region?"),
+        ({"categorical": ["regoin"]}, "did you mean Region?"),
+        ({"target": "zzz"}, "it has x, Region, Kind"),
+        ({"groups": "Kind"}, "must name another column than the target: got 'Kind'"),
+        ({"time": "Kind"}, "must name another column than the target: got 'Kind'"),
+    ],
+)
+def test_names_that_are_nearly_right_or_used_twice(options, sentence):
+    with pytest.raises((InvalidInput, InvalidParameter)) as caught:
+        fit(rows(), positive=3, **options)
+    assert sentence in str(caught.value)
+
+
+@pytest.mark.parametrize("cell", [[1, 2], {"a": 1}, np.array([1.0])])
+def test_a_target_of_lists_or_records(cell):
+    frame = rows().astype({"Kind": object})
+    frame["Kind"] = [cell] * N
+    with pytest.raises(InvalidInput, match="the target Kind must hold single values: it holds lists or records"):
+        fit(frame)
