@@ -211,12 +211,21 @@ def _date_format(present: Series) -> str | None:
 
 
 def _date(name: str, series: Series, date_format: str | None, has_missing: bool) -> Column | DroppedColumn:
-    found = DateColumn.all_parts(as_dates(series, date_format))
+    dates = as_dates(series, date_format)
+    if dates.isna().all():
+        return DroppedColumn(name, "no date of the years 1 to 9999")
+    found = DateColumn.all_parts(dates)
     # A part that never varies, such as the hour of plain dates, says nothing.
     parts = tuple(part for part in DATE_PARTS if np.nanmin(found[part]) < np.nanmax(found[part]))
     if not parts:
         return DroppedColumn(name, "constant: every value is one date")
-    return DateColumn(name, date_format, parts, np.array([np.nanmedian(found[part]) for part in parts]), has_missing)
+    return DateColumn(
+        name,
+        date_format,
+        parts,
+        np.array([np.nanmedian(found[part]) for part in parts]),
+        has_missing or bool(dates.isna().any()),
+    )
 
 
 def _category(name: str, present: Series, has_missing: bool, note: str = "") -> Column:

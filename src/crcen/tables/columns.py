@@ -70,6 +70,8 @@ def as_text(series: Series) -> Series:
         present = series.dropna()
         if np.isfinite(present.to_numpy(dtype=np.float64)).all() and (present == present.round()).all():
             series = series.astype("Int64")
+    if series.dtype == object and any(isinstance(cell, bytes) for cell in series):
+        series = series.map(lambda cell: cell.decode("utf-8", "replace") if isinstance(cell, bytes) else cell)
     text = series.astype("string").str.strip()
     return text.mask(text == "")
 
@@ -97,13 +99,17 @@ def as_numbers(series: Series, notation: Notation = PLAIN) -> Array:
 
 
 def as_dates(series: Series, date_format: str | None) -> Series:
-    """Cells as UTC times; NaT where they are missing or no date of this format."""
+    """Cells as UTC times; NaT where they are missing, no date of this format, or not of the years 1 to 9999."""
     import pandas as pd
 
     if not pd.api.types.is_datetime64_any_dtype(series.dtype):
         series = as_text(series)
         return pd.to_datetime(series, format=date_format or "ISO8601", errors="coerce", utc=True)
-    return series.dt.tz_localize("UTC") if series.dt.tz is None else series.dt.tz_convert("UTC")
+    series = series.dt.tz_localize("UTC") if series.dt.tz is None else series.dt.tz_convert("UTC")
+    if series.dt.unit == "ns":
+        return series
+    times = series.dt.tz_localize(None).to_numpy()
+    return series.where((times >= np.datetime64("0001-01-01")) & (times < np.datetime64("9999-12-31")))
 
 
 class Column(ABC):

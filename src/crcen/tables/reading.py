@@ -1,20 +1,23 @@
 """Tables of mixed columns from CSV, TSV and Parquet files, whole or in chunks of constant memory."""
 
 import io
+import os
 import shutil
+import stat
+import sys
 import tempfile
 import warnings
 from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, BinaryIO
 
 from crcen.exceptions import DataUnavailable, InvalidInput, MissingExtra
 from crcen.tables.text_format import TextFormat, detect_format
 
-__all__ = ["CHUNK_ROWS", "COMPRESSIONS", "TableFile", "format_of_name", "open_table"]
+__all__ = ["CHUNK_ROWS", "COMPRESSIONS", "TableFile", "format_of_name", "is_pipe", "open_table"]
 
 # pandas is optional, and no type checker sees it.
 DataFrame = Any
@@ -46,7 +49,7 @@ def _need(module: str) -> Any:
 
 
 @contextmanager
-def _one_sentence(path: Path) -> Iterator[None]:
+def _one_sentence(path: str) -> Iterator[None]:
     """Errors of the readers as errors of ours, in one sentence."""
     import pandas as pd
     import pyarrow as pa
@@ -58,7 +61,7 @@ def _one_sentence(path: Path) -> Iterator[None]:
     except (pd.errors.ParserError, pd.errors.ParserWarning) as error:
         said = " ".join(str(error).split()).removeprefix("Error tokenizing data. C error: ")
         raise InvalidInput(f"{path} cannot be read as a table: {said}; repair that line.") from error
-    except pa.ArrowInvalid as error:
+    except pa.ArrowException as error:
         said = " ".join(str(error).split())[:160]
         raise DataUnavailable(f"{path} is truncated or altered, or no Parquet file: {said}.") from error
     except (EOFError, UnicodeError) as error:
@@ -66,6 +69,9 @@ def _one_sentence(path: Path) -> Iterator[None]:
     except OSError as error:
         why = error.strerror or " ".join(str(error).split())[:160]
         raise DataUnavailable(f"{path} cannot be read: {why}; it may be truncated or altered.") from error
+    except (ValueError, OverflowError, TypeError) as error:  # of a reader that met values beyond its types
+        said = " ".join(str(error).split())[:160]
+        raise InvalidInput(f"{path} holds values that cannot be read: {said}; repair or remove them.") from error
 
 
 @dataclass(frozen=True)
@@ -84,6 +90,10 @@ class TableFile:
         Of the whole file.
     text : TextFormat or None
         How a text table is written; ``None`` for Parquet.
+    came_from : str
+        What it was read from where that is no file: standard input, or the name of a pipe.
+    spooled : object
+        The temporary file that holds such a table, deleted when nobody needs it any more.
     """
 
     path: Path
@@ -91,6 +101,13 @@ class TableFile:
     n_rows: int | None
     compression: str | None = None
     text: TextFormat | None = None
+    came_from: str = ""
+    spooled: Any = field(default=None, repr=False, compare=False)
+
+    @property
+    def name(self) -> str:
+        """What to call it in a few words."""
+        return self.came_from or self.path.name
 
     @property
     def notes(self) -> tuple[str, ...]:
@@ -99,9 +116,9 @@ class TableFile:
             return ()
         said = []
         if self.text.encoding == "latin-1":
-            said.append(f"{self.path.name} is not UTF-8 throughout and was read as Latin-1")
+            said.append(f"{self.name} is not UTF-8 throughout and was read as Latin-1")
         if self.text.decimal == ",":
-            said.append(f"{self.path.name} was read with decimal commas")
+            said.append(f"{self.name} was read with decimal commas")
         return tuple(said)
 
     def read(self) -> DataFrame:
@@ -113,7 +130,7 @@ class TableFile:
 
     def chunks(self, n_rows: int = CHUNK_ROWS) -> Iterator[DataFrame]:
         """The table in pieces of at most ``n_rows`` rows, in order; at least one, which may be empty."""
-        with _one_sentence(self.path):
+        with _one_sentence(self.came_from or str(self.path)):
             yield from self._parquet(n_rows) if self.text is None else self._text(self.text, n_rows)
 
     def _text(self, text: TextFormat, n_rows: int) -> Iterator[DataFrame]:
@@ -143,7 +160,9 @@ class TableFile:
             is_empty = True
             for batch in parquet.iter_batches(batch_size=n_rows):
                 is_empty = False
-                yield pa.Table.from_batches([batch]).to_pandas(ignore_metadata=True)
+                batch.validate(full=True)  # text that is no UTF-8 is met here, not in the middle of a fit
+                # Dates as numbers: Python's dates end with the year 9999.
+                yield pa.Table.from_batches([batch]).to_pandas(ignore_metadata=True, date_as_object=False)
             if is_empty:
                 yield parquet.schema_arrow.empty_table().to_pandas(ignore_metadata=True)
 
@@ -175,7 +194,8 @@ def open_table(path: str | Path) -> TableFile:
     ----------
     path : str or Path
         The file. Encoding (UTF-8, UTF-16, else Latin-1), separator (comma, semicolon, tabulator, bar) and decimal mark
-        of a text table are found out; its first line holds the column names.
+        of a text table are found out; its first line holds the column names. A pipe, or ``-`` for standard input, is
+        copied to a private temporary file first, since a table is looked at before it is read.
 
     Returns
     -------
@@ -191,46 +211,88 @@ def open_table(path: str | Path) -> TableFile:
     MissingExtra
         If pandas or pyarrow is not installed.
     """
-    path = Path(path)
+    path, came_from, spooled = Path(path), "", None
     for module in ("pandas", "pyarrow"):
         _need(module)
-    try:
-        with open(path, "rb") as file:
-            first = file.read(4)
-    except FileNotFoundError as error:
-        raise DataUnavailable(f"{path} is not there; check the name.") from error
-    except IsADirectoryError as error:
-        raise DataUnavailable(f"{path} is a folder; give a CSV, TSV or Parquet file.") from error
-    except PermissionError as error:
-        raise DataUnavailable(f"{path} cannot be read: no permission; ask its owner.") from error
-    except OSError as error:
-        raise DataUnavailable(f"{path} cannot be read: {error.strerror}.") from error
-    if not first:
-        raise DataUnavailable(f"{path} is empty; a table needs a line of column names and rows under it.")
+    if is_pipe(path):
+        came_from = "standard input" if str(path) in ("-", "/dev/stdin") else str(path)
+        spooled = _spooled(path, came_from)
+    name = came_from or str(path)
+    place = path if spooled is None else Path(spooled.name)
+    first = _first_bytes(place, name)
     suffix, _ = format_of_name(path)
-    compression = next((name for start, name in _COMPRESSED.items() if first.startswith(start)), None)
-    if suffix and suffix not in _TEXT + _PARQUET:
+    compression = next((kind for start, kind in _COMPRESSED.items() if first.startswith(start)), None)
+    if suffix and suffix not in _TEXT + _PARQUET and spooled is None:
         raise InvalidInput(
             f"{path} must be a table: got the ending {suffix}; .csv, .tsv, .txt and .parquet can be read, each also "
             f"with .gz or .zst behind it."
         )
-    with _one_sentence(path):
+    with _one_sentence(name):
         if suffix in _PARQUET or first == b"PAR1":
-            return _open_parquet(path, compression)
-        with _opened(path, compression) as file:
-            text = detect_format(file, str(path), suffix)
-    return TableFile(path, text.columns, text.n_rows, compression, text)
+            columns, n_rows = _parquet_columns(place, name, compression)
+            return TableFile(place, columns, n_rows, compression, None, came_from, spooled)
+        with _opened(place, compression) as file:
+            text = detect_format(file, name, suffix)
+    return TableFile(place, text.columns, text.n_rows, compression, text, came_from, spooled)
 
 
-def _open_parquet(path: Path, compression: str | None) -> TableFile:
+def is_pipe(path: str | Path) -> bool:
+    """Whether a path is read once and never again: ``-``, a named pipe, a socket, a terminal."""
+    if str(path) == "-":
+        return True
+    try:
+        mode = os.stat(path).st_mode
+    except OSError:
+        return False
+    return stat.S_ISFIFO(mode) or stat.S_ISSOCK(mode) or (stat.S_ISCHR(mode) and str(path) == "/dev/stdin")
+
+
+def _spooled(path: Path, name: str) -> Any:
+    """What comes out of a pipe, in a temporary file that nobody else may read."""
+    copy = tempfile.NamedTemporaryFile(prefix="crcen-")  # noqa: SIM115 - its TableFile closes it
+    try:
+        if str(path) == "-":
+            shutil.copyfileobj(sys.stdin.buffer, copy)
+        else:
+            with open(path, "rb") as file:
+                shutil.copyfileobj(file, copy)
+        copy.flush()
+    except OSError as error:
+        copy.close()
+        raise DataUnavailable(f"{name} cannot be read or kept: {error.strerror}; save it to a file first.") from error
+    return copy
+
+
+def _first_bytes(path: Path, name: str) -> bytes:
+    try:
+        if stat.S_ISCHR(os.stat(path).st_mode):
+            raise DataUnavailable(f"{name} is a device; give a CSV, TSV or Parquet file.")
+        with open(path, "rb") as file:
+            first = file.read(4)
+    except DataUnavailable:
+        raise
+    except FileNotFoundError as error:
+        raise DataUnavailable(f"{name} is not there; check the name.") from error
+    except IsADirectoryError as error:
+        raise DataUnavailable(f"{name} is a folder; give a CSV, TSV or Parquet file.") from error
+    except PermissionError as error:
+        raise DataUnavailable(f"{name} cannot be read: no permission; ask its owner.") from error
+    except (OSError, ValueError) as error:  # a zero byte in the name is a ValueError
+        raise DataUnavailable(f"{name!r} cannot be read: {getattr(error, 'strerror', None) or error}.") from error
+    if not first:
+        raise DataUnavailable(f"{name} is empty; a table needs a line of column names and rows under it.")
+    return first
+
+
+def _parquet_columns(path: Path, name: str, compression: str | None) -> tuple[tuple[str, ...], int]:
     import pyarrow.parquet as pq
 
     with _seekable(path, compression) as file, pq.ParquetFile(file) as parquet:
         columns = tuple(parquet.schema_arrow.names)
-        twice = sorted(name for name, count in Counter(columns).items() if count > 1)
+        twice = sorted(column for column, count in Counter(columns).items() if count > 1)
         if twice:
-            raise InvalidInput(f"columns must have names of their own: {', '.join(twice[:5])} is twice in {path}.")
-        return TableFile(path, columns, parquet.metadata.num_rows, compression)
+            raise InvalidInput(f"columns must have names of their own: {', '.join(twice[:5])} is twice in {name}.")
+        return columns, parquet.metadata.num_rows
 
 
 @contextmanager

@@ -87,7 +87,7 @@ def source_of(data: Any) -> Source:
     """A source from a path, a pandas or polars data frame, or an array."""
     if isinstance(data, str | Path):
         table = open_table(data)
-        return Source(table.path.name, table.columns, table.n_rows, table)
+        return Source(table.name, table.columns, table.n_rows, table)
     import pandas as pd
 
     if hasattr(data, "to_pandas"):
