@@ -151,7 +151,7 @@ def test_one_in_five_thousand():
     [
         (lambda f: f.head(3).assign(bad=["yes", "no", "no"]), {}, "at least 2 rows of each value"),
         (lambda f: f.assign(bad="no"), {}, "must have two different values: got one, no"),
-        (lambda f: f.assign(bad=np.arange(len(f)) % 3), {}, "got 3, 0, 1, 2; make it a yes or no"),
+        (lambda f: f.assign(bad=np.arange(len(f)) % 3), {}, "got 3, 0, 1, 2; name the one to find"),
         (lambda f: f.assign(bad=None), {}, "no row with a value of bad"),
         (lambda f: f, {"target": "Bad"}, "got 'Bad'; did you mean bad?"),
         (lambda f: f, {"target": "nowhere"}, "it has id, amount"),
