@@ -78,8 +78,8 @@ def test_two_values_are_not_renamed(one_thread):
         ({"keep": ["REGION"]}, "did you mean Region?"),
         ({"categorical": ["regoin"]}, "did you mean Region?"),
         ({"target": "zzz"}, "it has x, Region, Kind"),
-        ({"groups": "Kind"}, "must name another column than the target: got 'Kind'"),
-        ({"time": "Kind"}, "must name another column than the target: got 'Kind'"),
+        ({"groups": "Kind"}, "must be another column than the target: got 'Kind'"),
+        ({"time": "Kind"}, "must be another column than the target: got 'Kind'"),
     ],
 )
 def test_names_that_are_nearly_right_or_used_twice(options, sentence):

@@ -158,8 +158,6 @@ def rows_of(source: Source, target: str, positive: Any = None, required: tuple[s
     import pandas as pd
 
     check_column(target, source.columns, "the target", source.name)
-    if target in required:
-        raise InvalidParameter(f"groups and time must name another column than the target: got {target!r}.")
     frame, notes = source.numbered(), source.notes
     for name in (target, *required):
         known = frame[name].notna()
