@@ -11,10 +11,22 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-__all__ = ["BETAS", "AdamState", "adam_factors", "has_one_pass", "move_moments", "take_step"]
+__all__ = [
+    "BETAS",
+    "STEPS_TO_DUST",
+    "AdamState",
+    "adam_factors",
+    "drop_dust",
+    "has_one_pass",
+    "move_moments",
+    "take_step",
+]
 
 BETAS = (0.9, 0.999)
 _EPSILON = 1e-8
+# How often dust is looked for, and what is dust. Squares of gradients a little smaller are still normal numbers.
+STEPS_TO_DUST = 64
+_DUST_PARAMETER, _DUST_MOMENT, _DUST_ALONE, _DUST_SQUARE = 1e-10, 1e-14, 1e-25, 1e-30
 
 
 class AdamState(NamedTuple):
@@ -70,6 +82,21 @@ def take_step(state: AdamState, rate: float, step: int, in_one_pass: bool) -> No
         length, small = adam_factors(rate, step, state.beta1, state.beta2, state.epsilon)
         torch.sqrt(state.second_moment[0], out=state.scratch).add_(small)
         state.flat[0].addcdiv_(state.first_moment[0], state.scratch, value=-length)
+
+
+def drop_dust(state: AdamState) -> None:
+    """Set to zero what the penalty has driven to nothing, before it becomes denormal; every `STEPS_TO_DUST` steps.
+
+    Weights of inputs that never vary, or of units that never fire, fall by a few percent a step. Below the limits here
+    neither they nor their next steps can be seen in float32, whatever the inputs: a column of large numbers has a large
+    gradient. Left alone they end below 1e-38, where every operation on them is slow.
+    """
+    flat, first, second = state.flat[0], state.first_moment[0], state.second_moment[0]
+    size = first.abs()
+    dust = (flat.abs() < _DUST_PARAMETER) & (size < _DUST_MOMENT)
+    flat.masked_fill_(dust, 0.0)
+    first.masked_fill_(dust | (size < _DUST_ALONE), 0.0)  # a moment alone fades where a gradient has become zero
+    second.masked_fill_(second < _DUST_SQUARE, 0.0)
 
 
 @cache

@@ -13,7 +13,7 @@ from typing import Protocol
 import torch
 from torch import Tensor
 
-from crcen.training.adam import BETAS, AdamState, adam_factors, has_one_pass, move_moments
+from crcen.training.adam import BETAS, STEPS_TO_DUST, AdamState, adam_factors, drop_dust, has_one_pass, move_moments
 from crcen.training.compiled import compiled_adam_epoch
 from crcen.training.fused import FusedEpochs, is_fusable
 from crcen.training.passes import ClassWeights, row_weights
@@ -131,11 +131,13 @@ class Adam:
         views = (stack.design, stack.own, stack.grads, stack.buffers(rows.batch.shape[1]))
         what = (rows, self.batch_objective.class_weights, self.state, losses if self.tells_loss else None)
         # Ctrl-C is heard between calls.
-        at_once = max(1, _OPERATIONS_A_CALL // (stack.own.first.numel() * rows.batch.shape[1]))
+        most = _OPERATIONS_A_CALL // (stack.own.first.numel() * rows.batch.shape[1])
+        at_once = max(1, min(most, STEPS_TO_DUST))
         for start in range(0, count, at_once):
             rates = [self.rate(self.taken + i) for i in range(min(at_once, count - start))]
             run(*views, *what, start, rates, self.taken, has_one_pass())
             self.taken += len(rates)
+            drop_dust(self.state)
         return self._objective_from(losses) if self.tells_loss else losses
 
     def _run_there(self, index: BatchIndex) -> Tensor:
@@ -153,6 +155,7 @@ class Adam:
             torch.sqrt(self.second_moment, out=state.scratch).add_(epsilon)
             stack.flat.sub_(torch.div(self.first_moment, state.scratch, out=state.scratch).mul_(length))
         self.taken += self.batches_an_epoch
+        drop_dust(state)
         return self._objective_from(total) if self.tells_loss else total
 
     def _objective_from(self, total: Tensor) -> Tensor:

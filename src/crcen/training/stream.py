@@ -18,7 +18,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from crcen.training.adam import AdamState, has_one_pass, take_step
+from crcen.training.adam import STEPS_TO_DUST, AdamState, drop_dust, has_one_pass, take_step
 from crcen.training.encoding import InputEncoding
 from crcen.training.network import Network
 from crcen.training.schedule import n_batches, one_cycle
@@ -193,6 +193,8 @@ class StreamTrainer:
         take_step(self._adam, self.shape.rate(self.rows_seen, rows), self.n_steps, self._in_one_pass)
         self.rows_seen += rows
         self.n_steps += 1
+        if self.n_steps % STEPS_TO_DUST == 0:
+            drop_dust(self._adam)
 
     @torch.no_grad()
     def losses(self, batches: Iterable[Batch]) -> Array:
