@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from crcen.exceptions import InvalidInput, InvalidParameter
 from crcen.theory.class_means import (
     class_means,
-    duplicates,
+    copies_per_positive,
     mean_bounds,
     mean_neg_given,
     mean_pos_given,
@@ -150,7 +150,7 @@ def test_cantelli_holds_for_beta_outputs(shape, threshold):
 
 
 def test_copies_of_a_minority_row():
-    assert [duplicates(w) for w in (None, Lam(0.75), CostRatio(5), Budget(6))] == pytest.approx([1, 3, 5, 6])
-    assert duplicates(resolve("balanced", 100, 1000)) == pytest.approx(10)
+    assert [copies_per_positive(w) for w in (None, Lam(0.75), CostRatio(5), Budget(6))] == pytest.approx([1, 3, 5, 6])
+    assert copies_per_positive(resolve("balanced", 100, 1000)) == pytest.approx(10)
     with pytest.raises(InvalidParameter, match="class counts are needed"):
-        duplicates("balanced")
+        copies_per_positive("balanced")

@@ -3,6 +3,7 @@
 from typing import Any
 
 from crcen.models.classifier import CRCENClassifier
+from crcen.models.foreign_names import says_our_names
 
 __all__ = ["CSMLPClassifier"]
 
@@ -19,6 +20,7 @@ class CSMLPClassifier(CRCENClassifier):
 
     _loss = "squared_error"
 
+    @says_our_names
     def __init__(
         self,
         weighting: Any = "balanced",

@@ -112,4 +112,5 @@ class ResampledClassifier(ClassifierMixin, BaseEstimator):
         """Binary for now."""
         tags = super().__sklearn_tags__()
         tags.classifier_tags.multi_class = False
+        tags.input_tags.sparse = True
         return tags

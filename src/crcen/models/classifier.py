@@ -11,6 +11,7 @@ from crcen.exceptions import InvalidParameter
 from crcen.models.atomic import all_or_nothing
 from crcen.models.fitted import Course, FittedNetworks, write_fit
 from crcen.models.fitting import FitRows, assemble, base_seed, fitted_map, member_jobs, usable
+from crcen.models.foreign_names import says_our_names
 from crcen.models.incremental import IncrementalFit
 from crcen.models.probability import PROBABILITIES, held_out_logits, probability_folds
 from crcen.models.validation import check_choice, check_labels, check_number, check_rows, check_weights
@@ -132,6 +133,10 @@ class CRCENClassifier(IncrementalFit, FittedNetworks, ClassifierMixin, BaseEstim
     that overfits is overconfident whatever its weight. The exact key equation on training rows is no evidence of
     anything, since it is solved for; look at `crcen.key_equation` on rows the network did not see.
 
+    There is no ``n_jobs``: one fit trains its networks together, on two threads at most. Where an outer loop fits in
+    parallel (``GridSearchCV(n_jobs=…)``, joblib), as many workers as cores serve best; `CRCENClassifierCV` needs no
+    such loop.
+
     Examples
     --------
     >>> from sklearn.datasets import make_classification
@@ -145,6 +150,7 @@ class CRCENClassifier(IncrementalFit, FittedNetworks, ClassifierMixin, BaseEstim
     _loss = "cross_entropy"
     missing = "error"  # of models saved before there was a choice
 
+    @says_our_names
     def __init__(
         self,
         weighting: Any = "balanced",
@@ -201,8 +207,8 @@ class CRCENClassifier(IncrementalFit, FittedNetworks, ClassifierMixin, BaseEstim
 
         Parameters
         ----------
-        X : array or data frame of shape (n, n_features)
-            Finite numbers; NaN where ``missing`` allows it.
+        X : array, data frame or sparse matrix of shape (n, n_features)
+            Finite numbers; NaN where ``missing`` allows it. A sparse matrix is made dense, up to 1 GiB.
         y : array of shape (n,)
             Two classes.
         sample_weight : array of shape (n,), optional
@@ -282,6 +288,7 @@ class CRCENClassifier(IncrementalFit, FittedNetworks, ClassifierMixin, BaseEstim
         tags = super().__sklearn_tags__()
         tags.classifier_tags.multi_class = False
         tags.input_tags.allow_nan = self.missing == "indicator"
+        tags.input_tags.sparse = True  # made dense inside, within a bound
         return tags
 
     def _check_parameters(self) -> None:

@@ -17,6 +17,10 @@ __all__ = ["Ensemble"]
 Array = NDArray[np.float64]
 
 
+# Probabilities below e to minus this lose digits before their logarithm is taken.
+_SMALL_LOG = 30.0
+
+
 def _no_map() -> Array:
     return np.array([1.0, 0.0])
 
@@ -69,6 +73,13 @@ class Ensemble:
     def posterior(self, natural: Array, weighted: Array) -> Array:
         """Natural probabilities, (n, 2) in the order of the classes."""
         return self.labels.in_order(posterior_at_price(natural, weighted, self.weighting))
+
+    def log_posterior(self, natural: Array, weighted: Array) -> Array:
+        """Logarithms of `posterior`, from logits where the probability itself would lose digits."""
+        exact = self.labels.in_order(np.column_stack([-np.logaddexp(0.0, natural), -np.logaddexp(0.0, -natural)]))
+        with np.errstate(divide="ignore"):
+            plain = np.log(self.posterior(natural, weighted))
+        return np.asarray(np.where(np.abs(exact) > _SMALL_LOG, exact, plain))
 
     def weighted_posterior(self, weighted: Array) -> Array:
         """Probabilities under the weighting, (n, 2) in the order of the classes."""

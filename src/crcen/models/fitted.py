@@ -76,6 +76,11 @@ class FittedNetworks:
         natural, weighted = self._logits(X)
         return self.ensemble_.posterior(natural, weighted)
 
+    def predict_log_proba(self, X: Any) -> Array:
+        """Logarithm of `predict_proba`; finite where that would round to 0."""
+        natural, weighted = self._logits(X)
+        return self.ensemble_.log_posterior(natural, weighted)
+
     def weighted_proba(self, X: Any) -> Array:
         """The paper's q: probabilities under the weighting, in the shape of `predict_proba`."""
         _, weighted = self._logits(X)

@@ -5,11 +5,15 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
+from scipy.sparse import issparse
 from sklearn.utils.multiclass import check_classification_targets, type_of_target
 from sklearn.utils.validation import _check_sample_weight, validate_data
 
 from crcen.exceptions import InvalidInput
 from crcen.training.parameters import choice, flag, number
+
+# What a sparse matrix may take once it is dense.
+DENSE_BYTES = 2**30
 
 __all__ = [
     "check_choice",
@@ -95,6 +99,7 @@ def check_rows(estimator: Any, X: Any, y: Any = "no_validation", *, reset: bool)
                 y,
                 reset=reset,
                 dtype=np.float64,
+                accept_sparse=("csr", "csc", "coo"),
                 ensure_all_finite=False,
                 ensure_min_samples=2 if reset else 1,
             )
@@ -111,6 +116,8 @@ def check_rows(estimator: Any, X: Any, y: Any = "no_validation", *, reset: bool)
             raise
         lengths = "X and y must have the same number of rows: " if "inconsistent" in str(error) else ""
         raise InvalidInput(f"{lengths}{error}") from error
+    if issparse(checked[0] if isinstance(checked, tuple) else checked):
+        checked = (_dense(checked[0]), checked[1]) if isinstance(checked, tuple) else _dense(checked)
     rows = checked[0] if isinstance(checked, tuple) else checked
     fitted = None if reset else getattr(estimator, "input_encoding_", None)
     missing = getattr(estimator, "missing", None)
@@ -129,6 +136,18 @@ def check_rows(estimator: Any, X: Any, y: Any = "no_validation", *, reset: bool)
             f"numbers, so {cure}."
         )
     return checked
+
+
+def _dense(X: Any) -> NDArray[np.float64]:
+    """A sparse matrix as an array, unless that is too large: networks read whole rows."""
+    size = 8 * X.shape[0] * X.shape[1]
+    if size > DENSE_BYTES:
+        raise InvalidInput(
+            f"X is sparse, {X.shape[0]:,} rows × {X.shape[1]:,} columns: dense it takes {size / 2**30:.1f} GiB, more "
+            f"than {DENSE_BYTES / 2**30:g} GiB; encode fewer columns (OneHotEncoder(max_categories=…), TruncatedSVD), "
+            f"pass fewer rows at a time, or X.toarray() if there is room."
+        )
+    return np.asarray(X.toarray(), dtype=np.float64)
 
 
 def check_labels(y: NDArray[Any]) -> NDArray[Any]:

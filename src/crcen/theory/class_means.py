@@ -13,7 +13,7 @@ from crcen.theory.weighting import WeightingLike, alpha_of, cost_ratio_of
 __all__ = [
     "MeanBounds",
     "class_means",
-    "duplicates",
+    "copies_per_positive",
     "mean_bounds",
     "mean_neg_given",
     "mean_pos_given",
@@ -218,7 +218,7 @@ def specificity_bound(mean_neg: ArrayLike, var_neg: ArrayLike, threshold: ArrayL
     return _cantelli(distance, var_neg, "var_neg")
 
 
-def duplicates(weighting: WeightingLike) -> float:
+def copies_per_positive(weighting: WeightingLike) -> float:
     """Count how often each minority row would be there if copies replaced the weights.
 
     Parameters

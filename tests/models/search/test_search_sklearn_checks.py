@@ -19,10 +19,8 @@ def expected_failures(estimator):
     """What is not promised, and why."""
     if estimator.solver != "adam":
         return {}
-    return {
-        "check_sample_weight_equivalence_on_dense_data": "copies and weights fill other mini-batches, so Adam takes "
-        "another path; the equality is claimed for L-BFGS"
-    }
+    why = "copies and weights fill other mini-batches, so Adam takes another path; the equality is claimed for L-BFGS"
+    return {f"check_sample_weight_equivalence_on_{form}_data": why for form in ("dense", "sparse")}
 
 
 @parametrize_with_checks(LIGHT, expected_failed_checks=expected_failures)

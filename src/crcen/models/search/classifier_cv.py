@@ -14,6 +14,7 @@ from crcen.models.atomic import all_or_nothing
 from crcen.models.classifier import CRCENClassifier
 from crcen.models.fitted import Course, write_fit
 from crcen.models.fitting import assemble, base_seed, fitted_map, usable
+from crcen.models.foreign_names import says_our_names
 from crcen.models.search.folds import checked_folds
 from crcen.models.search.grid import SEARCHED, Outcome, SearchRows, Setting, is_list_of_networks, operating_points
 from crcen.models.search.run import SearchRun, choose, held_out_shift
@@ -97,6 +98,7 @@ class CRCENClassifierCV(CRCENClassifier):
         Folds, the scoring used, seconds of search and refit.
     """
 
+    @says_our_names
     def __init__(
         self,
         weighting: Any = "balanced",
