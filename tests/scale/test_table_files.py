@@ -315,3 +315,42 @@ def test_encoded_rows_are_cut_into_groups_and_files_and_come_back(rows, tmp_path
     np.testing.assert_array_equal(np.concatenate([chunk.X for chunk in chunks]), expected)
     np.testing.assert_array_equal(np.concatenate([chunk.labels for chunk in chunks]), rows["label"] == "fraud")
     assert len(source.names) == expected.shape[1]
+
+
+def test_training_rows_are_known_again_and_rows_unlike_them_are_said(data, rows, tmp_path, crcen_command):
+    """From every row, whatever the sample; written as another kind of file, in another order."""
+    model, train, new = tmp_path / "model.crcen", tmp_path / "train.csv", tmp_path / "new.csv"
+    rows.sample(frac=1.0, random_state=0).to_csv(train, index=False)
+    fresh = mixed_rows(600, seed=9)
+    fresh.to_csv(new, index=False)
+    options = ["--target", "label", "--engine", "stream", "--epochs", "2", "--out", model]
+    assert crcen_command("fit", data, *options)[0] == 0
+    seen = crcen.load(model).recognise(rows)
+    assert (seen.n_rows, seen.n_seen, seen.status) == (N, N, "seen")
+    assert "are rows of training" in crcen_command("evaluate", model, train, "--resamples", "0")[1]
+    assert "are rows of training" not in crcen_command("evaluate", model, new, "--resamples", "0")[1]
+    fresh.assign(amount=fresh["amount"] * 100).to_csv(new, index=False)
+    code, printed, _ = crcen_command("predict", model, new, "--out", tmp_path / "scored.csv")
+    assert code == 0
+    assert "amount is" in printed
+    assert "times as large as in training" in printed
+
+
+def test_the_fingerprint_of_rows_in_passing_is_that_of_all_rows(rows, monkeypatch):
+    from crcen.scale import table_memory
+    from crcen.tables.fingerprint import row_hashes
+
+    monkeypatch.setattr(table_memory, "MOST_HASHES", 40)
+    table = pd.concat([rows, rows[:300]]).drop(columns=["label", "constant", "row"])
+    memory = crcen.TableClassifier(crcen.CRCENClassifier(hidden=(), random_state=0), random_state=0)
+    memory.learn_columns(table)
+    X = memory.encode(table).X
+    found = table_memory.FingerprintOfAll(memory.columns_, table[:100], X[:100])
+    for start in range(0, len(table), 170):
+        found.add(table[start : start + 170], X[start : start + 170])
+    fingerprint = found.fingerprint()
+    expected, counts = np.unique(row_hashes(memory.columns_, table, X, fingerprint.salt), return_counts=True)
+    np.testing.assert_array_equal(fingerprint.hashes, expected[:40])
+    assert fingerprint.limit == expected[39]
+    assert fingerprint.n_rows == counts[:40].sum()
+    assert fingerprint.n_twins == counts[:40][counts[:40] > 1].sum() > 0

@@ -77,6 +77,7 @@ def write_encoded(
     target: str,
     labels: Mapping[Any, Any],
     folder: Path,
+    use: Callable[[Any, Array], None] = lambda frame, X: None,
     show: Callable[[float], None] = lambda share: None,
 ) -> dict[str, int]:
     """Write all rows with a label as Parquet files of numbers, and the label.
@@ -91,6 +92,8 @@ def write_encoded(
         What a cell of the target stands for.
     folder
         Where to write, empty before.
+    use
+        Takes the rows with a label, and the same encoded.
     show
         Takes the share of rows that are written.
 
@@ -110,12 +113,14 @@ def write_encoded(
                 n_rows += len(frame)
                 frame = frame[frame[target].notna()].reset_index(drop=True)
                 if len(frame):
-                    stored = []
+                    stored, parts = [], []
                     for column in columns:
                         encoded = column.encode(frame[column.name])
+                        parts.append(encoded.values)
                         stored += _stored(column, encoded.values)
                         if encoded.n_unreadable:
                             unreadable[column.name] = unreadable.get(column.name, 0) + encoded.n_unreadable
+                    use(frame, np.column_stack(parts))
                     y = pa.array([labels[cell] for cell in frame[target]])
                     write(pa.table({**{str(j): part for j, part in enumerate(stored)}, _TARGET: y}))
                 show(min(n_rows / files.n_rows, 1.0) if files.n_rows else 0.0)

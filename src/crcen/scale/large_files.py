@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 from sklearn.base import clone
 
 from crcen._support.labels import label_key, plain_labels
@@ -25,14 +26,17 @@ from crcen.scale.ray.fit import fit_ray
 from crcen.scale.stream import fit_stream
 from crcen.scale.table_columns import LearnedColumns, learn_columns, survey_table
 from crcen.scale.table_files import TableFiles, open_files
+from crcen.scale.table_memory import FingerprintOfAll
 from crcen.scale.table_survey import SAMPLE_ROWS, TableSurvey
 from crcen.tables.classifier import TableClassifier
 from crcen.tables.column_kinds import DroppedColumn
-from crcen.tables.columns import BooleanColumn, NumberColumn
+from crcen.tables.columns import BooleanColumn, Column, NumberColumn
+from crcen.tables.profile import profile_of, training_scores
 
 __all__ = ["FilesFit", "fit_files"]
 
 ENGINES = ("stream", "ray")
+_FINGERPRINT_ROWS = 65_536
 
 
 @dataclass(frozen=True, eq=False)
@@ -191,7 +195,9 @@ def fit_files(
         "verbose": verbose,
         **parameters,
     }
-    with _alone(storage), _rows(files, learned, survey, labels, storage, verbose) as source:
+    sample = survey.sample.frame
+    memory = FingerprintOfAll(learned.used, sample, _encoded(learned.used, sample))
+    with _alone(storage), _rows(files, learned, survey, labels, storage, verbose, memory) as source:
         if engine == "ray":
             settings |= {"num_workers": workers, "storage_path": storage}
             network = fit_ray(source, target, weighting, **settings)
@@ -200,6 +206,9 @@ def fit_files(
             network = fit_stream(source, target, weighting, checkpoint=checkpoint, **settings)
     how = {"drop": tuple(drop), "keep": tuple(keep), "categorical": tuple(categorical), "random_state": random_state}
     model = _table_model(network, files, learned, dropped, target, how)
+    encoded = model.encode(sample)
+    model.profile_ = profile_of(model.columns_, sample, encoded, training_scores(network, encoded.X))
+    model.fingerprint_ = memory.fingerprint()
     seconds = time.perf_counter() - start
     path = save(model, out) if out is not None else None
     trained_by = f"{workers} workers of Ray" if engine == "ray" else "one process"
@@ -269,6 +278,7 @@ def _rows(
     labels: Mapping[Any, Any],
     storage: str | Path | None,
     verbose: int,
+    memory: FingerprintOfAll,
 ) -> Iterator[ArrowSource]:
     """What to stream: the files themselves where all is numbers, or the encoded rows in a scratch folder."""
     names = [column.name for column in learned.used]
@@ -276,7 +286,10 @@ def _rows(
     are_labels = all(cell == label for cell, label in labels.items())
     if files.are_numbers(names) and is_plain and are_labels and not survey.n_unlabelled:
         paths = [files.name(number) for number in range(files.n_files)]
-        yield ArrowSource(paths, survey.target, features=names)
+        source = ArrowSource(paths, survey.target, features=names)
+        for block in source.blocks(_FINGERPRINT_ROWS):
+            memory.add_chunks(block)
+        yield source
         return
     if storage is not None and "://" in str(storage):
         raise InvalidParameter(
@@ -291,12 +304,16 @@ def _rows(
         folder.mkdir(parents=True)
     try:
         with progress_bar("encoding the rows", visible=bool(verbose)) as show:
-            unreadable = write_encoded(files, learned.used, survey.target, labels, folder, show)
+            unreadable = write_encoded(files, learned.used, survey.target, labels, folder, memory.add, show)
         for name, number in unreadable.items():
             learned.notes.append(f"{number:,} cells of {name} are not of its kind and were taken as missing")
         yield EncodedRows(folder, learned.used)
     finally:
         shutil.rmtree(folder, ignore_errors=True)
+
+
+def _encoded(columns: Sequence[Column], frame: Any) -> NDArray[np.float64]:
+    return np.column_stack([column.encode(frame[column.name]).values for column in columns]).astype(np.float64)
 
 
 def _table_model(
