@@ -20,9 +20,9 @@ from training_reference import (
 )
 
 from crcen.theory.weighting import resolve
-from crcen.training.adam import BETAS
 from crcen.training.engine import train
 from crcen.training.jobs import Status, TrainingJob
+from crcen.training.solvers.adam_step import BETAS
 
 X, Y = problem(n=96, n_features=3)
 EXACT = {"solver": "lbfgs", "tol": 1e-10, "max_epochs": 2000}

@@ -11,11 +11,11 @@ import pytest
 import torch
 from training_reference import flat, problem
 
-from crcen.training import fused, solvers
 from crcen.training.engine import Trainer, find_device, train
-from crcen.training.fused import covers, is_fusable, shape_of
 from crcen.training.jobs import Status, TrainingJob
 from crcen.training.rows import RowFeed, TrainingData
+from crcen.training.solvers import adam, fused
+from crcen.training.solvers.fused import covers, is_fusable, shape_of
 from crcen.training.stack import Stack
 
 DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
@@ -34,7 +34,7 @@ def kernel():
         os.environ["TRITON_INTERPRET"] = "1"  # read once a process, where kernels are defined
     if DEVICE == "cpu" and os.environ.get("TRITON_INTERPRET") != "1":
         pytest.skip("triton was imported before its interpreter could be asked for")
-    return import_module("crcen.training.fused_kernel")
+    return import_module("crcen.training.solvers.fused_kernel")
 
 
 @pytest.fixture
@@ -42,19 +42,19 @@ def fuses(kernel, monkeypatch):
     """Every stack that the kernel covers is trained by it; gives the list of those that were."""
     found = []
 
-    def take(stack, *, tells_loss):
+    def take(stack, *, with_loss):
         is_covered = covers(stack)
         found.extend([stack] * is_covered)
         return is_covered
 
-    monkeypatch.setattr(solvers, "is_fusable", take)
+    monkeypatch.setattr(adam, "is_fusable", take)
     return found
 
 
 def stepwise(jobs, **options):
     """The results on a CPU, operation by operation."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(solvers, "is_fusable", is_fusable)
+        patch.setattr(adam, "is_fusable", is_fusable)
         return train(X, Y, jobs, device="cpu", **options)
 
 
@@ -130,10 +130,10 @@ def test_a_network_that_diverges_leaves_its_neighbours_alone(fuses):
     np.testing.assert_array_equal(flat(kept.network), flat(alone.network))
 
 
-@pytest.mark.parametrize("tells_loss", [True, False])
+@pytest.mark.parametrize("with_loss", [True, False])
 @pytest.mark.parametrize("size", [(3, 5), (20, 40)])
-def test_the_first_trial_passes(kernel, size, tells_loss):
-    assert fused._agrees(shape_of(*size), torch.device(DEVICE), tells_loss)
+def test_the_first_trial_passes(kernel, size, with_loss):
+    assert fused._agrees(shape_of(*size), torch.device(DEVICE), with_loss)
 
 
 FAULTS = {"BETA1": 0.8, "BETA2": 0.99, "n_hidden": 15, "n_inputs": 15, "n_batches": 1}
@@ -187,15 +187,15 @@ def test_a_stack_with_more_parameters_or_a_subclass_is_not_covered():
 
 
 def test_a_cpu_is_never_fused():
-    assert not is_fusable(stack_of([(5,)]), tells_loss=True)
+    assert not is_fusable(stack_of([(5,)]), with_loss=True)
 
 
 @pytest.mark.skipif(DEVICE == "cpu", reason="needs CUDA")
 def test_the_switch_turns_the_kernel_off(monkeypatch):
     stack = Stack(1, 3, [(5,)], "relu", "cross_entropy", torch.float32, find_device("cuda"))
-    assert is_fusable(stack, tells_loss=True)
+    assert is_fusable(stack, with_loss=True)
     monkeypatch.setenv(fused.SWITCH, "0")
-    assert not is_fusable(stack, tells_loss=True)
+    assert not is_fusable(stack, with_loss=True)
 
 
 @pytest.mark.parametrize(

@@ -7,7 +7,7 @@ from crcen.training.activations import (
     ACTIVATIONS,
     activate_in_place,
     before_activation,
-    is_told_by_units,
+    may_write_over,
 )
 from crcen.training.losses import LOSSES, row_derivative, row_loss
 
@@ -89,7 +89,7 @@ def test_activation_forward_and_backward_match_autograd(name):
     plain = pre.detach()
     written = plain.clone()
     torch.testing.assert_close(activate_in_place(name, written), expected.detach(), rtol=1e-12, atol=1e-14)
-    kept = expected.detach() if is_told_by_units(name) else plain
+    kept = expected.detach() if may_write_over(name) else plain
     torch.testing.assert_close(written, kept, rtol=1e-12, atol=1e-14)
     before_activation(name, upstream, written)
     torch.testing.assert_close(upstream, pre.grad, rtol=1e-10, atol=1e-14)
@@ -97,3 +97,15 @@ def test_activation_forward_and_backward_match_autograd(name):
 
 def test_every_activation_is_covered_here():
     assert set(ACTIVATIONS) == set(ACTIVATION_NAMES)
+
+
+def test_names_that_are_not_listed_are_errors():
+    values = torch.zeros(3)
+    for call in (
+        lambda: row_loss("hinge", values, values),
+        lambda: row_derivative("hinge", values, values),
+        lambda: activate_in_place("swish", values),
+        lambda: before_activation("swish", values, values),
+    ):
+        with pytest.raises(ValueError, match="no such"):
+            call()

@@ -7,13 +7,13 @@ import torch
 from training_reference import assert_same_result, problem
 
 from crcen.training import engine
-from crcen.training.adam import BETAS
 from crcen.training.encoding import raw
 from crcen.training.engine import train
-from crcen.training.fused import FusedEpochs, epoch_numbers
 from crcen.training.jobs import TrainingJob
 from crcen.training.planner import free_memory, halves, plan
 from crcen.training.rows import RowFeed, TrainingData
+from crcen.training.solvers.adam_step import BETAS
+from crcen.training.solvers.fused import FusedEpochs, epoch_numbers
 from crcen.training.stack import Stack
 
 N, F = 400, 6
@@ -100,7 +100,7 @@ def test_bytes_cover_an_epoch_as_the_kernel_of_cuda_wants_it(n, batch_size):
     made = []
     epochs = FusedEpochs(stack, (stack.flat, stack.flat), (torch.zeros(1, 1),) * 3, BETAS)
     epochs.launch = lambda position, *tensors: made.extend(tensors[:3])
-    epochs.run(feed, feed.epoch_index([0], 0, batch_size), torch.zeros(1, 2), tells_loss=False)
+    epochs.run(feed, feed.epoch_index([0], 0, batch_size), torch.zeros(1, 2), with_loss=False)
     assert epoch_numbers(n, batch_size, F) == sum(tensor.numel() for tensor in made)
     job = TrainingJob(0.5, hidden=(8,), batch_size=batch_size)
     (plain,), (filled,) = plan([job], n, inputs, 2**40), plan([job], n, inputs, 2**40, epoch_numbers)

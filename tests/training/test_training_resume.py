@@ -7,10 +7,10 @@ import pytest
 from training_reference import flat, initial_parameters, little_memory, problem
 
 from crcen.exceptions import InvalidInput, InvalidParameter
-from crcen.training.adam import BETAS
 from crcen.training.encoding import ENCODINGS
 from crcen.training.engine import Trainer, train
 from crcen.training.jobs import Status, TrainingJob, TrainingState
+from crcen.training.solvers.adam_step import BETAS
 
 X, Y = problem(n=130, n_features=3)
 EPOCHS = 9

@@ -10,11 +10,12 @@ import pytest
 import torch
 from training_reference import ACTIVATION_NAMES, flat, problem
 
-from crcen.training import adam, compiled, solvers, stack
+from crcen.training import stack
 from crcen.training.engine import train
 from crcen.training.jobs import Status, TrainingJob
 from crcen.training.losses import LOSSES
 from crcen.training.passes import adam_epoch
+from crcen.training.solvers import adam_step, compiled, epochs
 
 X, Y = problem(n=130, n_features=3)
 SHAPES = ((4,), (6,), (3, 2), ())
@@ -36,10 +37,10 @@ def results(**settings):
 @pytest.fixture
 def forgotten():
     """Nothing is known yet of what torch can do, before and after."""
-    for found in (adam.has_one_pass, compiled._compiled):
+    for found in (adam_step.has_one_pass, compiled._compiled):
         found.cache_clear()
     yield
-    for found in (adam.has_one_pass, compiled._compiled):
+    for found in (adam_step.has_one_pass, compiled._compiled):
         found.cache_clear()
 
 
@@ -65,9 +66,9 @@ def assert_same(found, expected):
 
 @pytest.mark.parametrize("settings", VARIANTS, ids=str)
 def test_a_compiled_epoch_gives_the_same_numbers(settings, monkeypatch):
-    assert solvers.compiled_adam_epoch() is not adam_epoch  # it is compiled here
+    assert epochs.compiled_adam_epoch() is not adam_epoch  # it is compiled here
     found = results(**settings)
-    monkeypatch.setattr(solvers, "compiled_adam_epoch", lambda: adam_epoch)
+    monkeypatch.setattr(epochs, "compiled_adam_epoch", lambda: adam_epoch)
     assert_same(found, results(**settings))
 
 
@@ -75,12 +76,11 @@ def test_a_compiled_epoch_gives_the_same_numbers(settings, monkeypatch):
 def test_the_steps_that_are_captured_on_cuda_are_those_of_the_cpu(settings, monkeypatch):
     expected, made = results(**settings), stack.Design
 
-    def step_by_step(solver, index):
-        solver._set_factors()
-        return solver._run_there(index)
+    def step_by_step(form, index, first_step):
+        return epochs.GraphEpochs(form.work).run(index, first_step)  # the first epoch of each runs as it is
 
     monkeypatch.setattr(stack, "Design", lambda *parts: made(*parts)._replace(by_products=True))
-    monkeypatch.setattr(solvers.Adam, "_run_here", step_by_step)
+    monkeypatch.setattr(epochs.HostEpochs, "run", step_by_step)
     for one, other in zip(results(**settings), expected, strict=True):
         np.testing.assert_allclose(flat(one.network), flat(other.network), rtol=2e-4, atol=2e-5)
         np.testing.assert_allclose(one.loss_curve, other.loss_curve, rtol=2e-4)
@@ -88,7 +88,7 @@ def test_the_steps_that_are_captured_on_cuda_are_those_of_the_cpu(settings, monk
 
 def test_an_epoch_in_several_calls_is_that_in_one(monkeypatch):
     found = results()
-    monkeypatch.setattr(solvers, "_OPERATIONS_A_CALL", 1)
+    monkeypatch.setattr(epochs, "_OPERATIONS_A_CALL", 1)
     assert_same(found, results())
 
 
@@ -138,8 +138,8 @@ def other_formula(flat, *rest, **options):
 @pytest.mark.parametrize("replacement", [absent, other_formula])
 def test_without_the_one_pass_the_networks_are_the_same(replacement, monkeypatch, forgotten):
     expected = [flat(result.network) for result in results()]
-    adam.has_one_pass.cache_clear()
+    adam_step.has_one_pass.cache_clear()
     monkeypatch.setattr(torch, "_fused_adam_", replacement)
-    assert not adam.has_one_pass()
+    assert not adam_step.has_one_pass()
     for one, alone in zip(results(), expected, strict=True):
         np.testing.assert_allclose(flat(one.network), alone, rtol=2e-4, atol=2e-5)

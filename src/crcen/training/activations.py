@@ -1,6 +1,6 @@
 """Hidden activations with the derivative that the backward pass of a stack needs.
 
-These are functions of a name, not a table of functions: TorchScript compiles them (see `crcen.training.compiled`).
+These are functions of a name, not a table of functions: TorchScript compiles them (see `solvers.compiled`).
 """
 
 import torch
@@ -9,7 +9,7 @@ from torch.nn.functional import gelu, silu
 
 from crcen.training.names import ACTIVATIONS
 
-__all__ = ["ACTIVATIONS", "activate_in_place", "before_activation", "gain", "is_told_by_units"]
+__all__ = ["ACTIVATIONS", "activate_in_place", "before_activation", "gain", "may_write_over"]
 
 
 def gain(name: str) -> float:
@@ -17,7 +17,7 @@ def gain(name: str) -> float:
     return 24.0 if name == "sigmoid" else 6.0
 
 
-def is_told_by_units(name: str) -> bool:
+def may_write_over(name: str) -> bool:
     """Whether the derivative is a function of the units, so that pre-activations may be written over."""
     return name != "gelu" and name != "silu"
 
@@ -30,7 +30,11 @@ def activate_in_place(name: str, pre: Tensor) -> Tensor:
         return torch.tanh_(pre)
     if name == "sigmoid":
         return torch.sigmoid_(pre)
-    return gelu(pre) if name == "gelu" else silu(pre)
+    if name == "gelu":
+        return gelu(pre)
+    if name == "silu":
+        return silu(pre)
+    raise ValueError("no such activation: " + name)
 
 
 def before_activation(name: str, grad: Tensor, kept: Tensor) -> None:
@@ -43,5 +47,7 @@ def before_activation(name: str, grad: Tensor, kept: Tensor) -> None:
         torch.ops.aten.sigmoid_backward(grad, kept, grad_input=grad)
     elif name == "gelu":
         torch.ops.aten.gelu_backward(grad, kept, grad_input=grad)
-    else:
+    elif name == "silu":
         torch.ops.aten.silu_backward(grad, kept, grad_input=grad)
+    else:
+        raise ValueError("no such activation: " + name)

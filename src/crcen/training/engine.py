@@ -20,8 +20,6 @@ from numpy.typing import ArrayLike, NDArray
 
 from crcen.exceptions import DeviceMissing, InvalidInput, InvalidParameter
 from crcen.theory.rows import check_binary_target, check_row_weights
-from crcen.training.compiled import compiled_adam_epoch
-from crcen.training.fused import epoch_numbers
 from crcen.training.jobs import TrainingJob, TrainingResult
 from crcen.training.planner import (
     Groups,
@@ -34,6 +32,8 @@ from crcen.training.planner import (
     stack_bytes,
 )
 from crcen.training.rows import TrainingData
+from crcen.training.solvers.compiled import compiled_adam_epoch
+from crcen.training.solvers.fused import epoch_numbers
 from crcen.training.stack_run import Report, StackRun
 from crcen.training.threads import THREADS, reproducible_arithmetic, usable_cores
 
@@ -154,10 +154,10 @@ class Trainer:
         """Stacks of which two, or if need be one, keep the bound."""
         data = self.data
         shared = shared_bytes(jobs, data.n_rows, data.X.shape[1])
-        filled_up = epoch_numbers if data.device.type == "cuda" else None
+        padded_numbers = epoch_numbers if data.device.type == "cuda" else None
         for count in range(_AT_A_TIME if data.device.type == "cpu" else 1, 0, -1):
             limit = max(self.bound - shared, 0) // count
-            stacks = plan(jobs, data.n_rows, data.n_inputs, limit, filled_up)
+            stacks = plan(jobs, data.n_rows, data.n_inputs, limit, padded_numbers)
             largest = max((stack.n_bytes for stack in stacks), default=0)
             if largest <= limit:
                 break

@@ -8,7 +8,7 @@ with o the output logit, q = σ(o), sᵢ the sample weight and W all weights wit
 value ℓ and its derivative ∂ℓ/∂o; the weights are applied by the stack. Of the two only cross entropy has ∂ℓ/∂o = q − y,
 so that a stationary output bias implies the key equation.
 
-These are functions of a name, not a table of functions: TorchScript compiles them (see `crcen.training.compiled`).
+These are functions of a name, not a table of functions: TorchScript compiles them (see `solvers.compiled`).
 """
 
 import torch
@@ -25,13 +25,17 @@ def row_loss(name: str, logits: Tensor, y: Tensor) -> Tensor:
     if name == "cross_entropy":
         # For y in {0, 1}; softplus(o) − o would cancel for confident right rows: torch's softplus is linear past 20.
         return softplus((1.0 - 2.0 * y) * logits)
-    # CSMLP: output tanh(o/2) = 2q − 1 on targets ±1 = 2y − 1, so the square is 4 (y − q)².
-    return 4.0 * (y - torch.sigmoid(logits)) ** 2
+    if name == "squared_error":
+        # CSMLP: output tanh(o/2) = 2q − 1 on targets ±1 = 2y − 1, so the square is 4 (y − q)².
+        return 4.0 * (y - torch.sigmoid(logits)) ** 2
+    raise ValueError("no such loss: " + name)
 
 
 def row_derivative(name: str, logits: Tensor, y: Tensor) -> Tensor:
     """∂ℓ/∂o of every logit."""
     if name == "cross_entropy":
         return torch.sigmoid(logits).sub_(y)
-    q = torch.sigmoid(logits)
-    return -8.0 * (y - q) * q * (1.0 - q)
+    if name == "squared_error":
+        q = torch.sigmoid(logits)
+        return -8.0 * (y - q) * q * (1.0 - q)
+    raise ValueError("no such loss: " + name)

@@ -1,6 +1,6 @@
 """Forward and backward pass of a stack, and an epoch of Adam on them.
 
-Written in the part of Python that TorchScript compiles (see `crcen.training.compiled`); a GPU and the other solver run
+Written in the part of Python that TorchScript compiles (see `solvers.compiled`); a GPU and the other solver run
 the same functions as they are.
 
 The backward pass is written out: on a CPU it takes less than half the time of autograd, because the large
@@ -14,10 +14,10 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from crcen.training.activations import activate_in_place, before_activation, is_told_by_units
-from crcen.training.adam import AdamState, take_step
+from crcen.training.activations import activate_in_place, before_activation, may_write_over
 from crcen.training.losses import row_derivative, row_loss
 from crcen.training.rows import EpochRows, fill_batch
+from crcen.training.solvers.adam_step import AdamState, take_step
 
 __all__ = [
     "BlockShape",
@@ -83,12 +83,12 @@ class ClassWeights(NamedTuple):
     """What a row weighs in every network by its class, (G, 1, M) each: a negative one, and a positive one more."""
 
     negative: Tensor
-    more: Tensor
+    positive_extra: Tensor
 
 
 def row_weights(weights: ClassWeights, y: Tensor, base: Tensor) -> Tensor:
     """y (G or 1, B, 1), base (G, B, 1) → (G, B, M)."""
-    return torch.addcmul(weights.negative, y, weights.more).mul_(base)
+    return torch.addcmul(weights.negative, y, weights.positive_extra).mul_(base)
 
 
 def scale_columns(blocks: list[BlockShape], first: Tensor, scales: Tensor, out: Tensor) -> None:
@@ -190,7 +190,7 @@ def gradient(
         _take_first_gradient(design, own, grads, buffers, x, error, add)
         return logits
     h, back = buffers.hidden, buffers.back
-    if not is_told_by_units(design.activation):
+    if not may_write_over(design.activation):
         h = activate_in_place(design.activation, h)  # which leaves what it is given
     grads.out_bias.add_(error.sum(1))
     if design.is_joint:

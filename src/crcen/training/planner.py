@@ -14,7 +14,7 @@ from crcen.training.rows import VALIDATION_ROWS, digest
 from crcen.training.schedule import n_batches
 
 __all__ = [
-    "FilledUp",
+    "PaddedNumbers",
     "Groups",
     "Inputs",
     "PlannedStack",
@@ -32,7 +32,7 @@ __all__ = [
 Inputs = Callable[[TrainingJob], int]
 
 # What a kernel's copy of a group's epoch holds, from the numbers of its rows, of a batch's, and of encoded columns.
-FilledUp = Callable[[int, int, int], int]
+PaddedNumbers = Callable[[int, int, int], int]
 
 # Positions in a job list, one row a group.
 Groups = tuple[tuple[int, ...], ...]
@@ -86,7 +86,7 @@ def plan(
     n_rows: int,
     n_inputs: Inputs,
     memory_bytes: int,
-    filled_up: FilledUp | None = None,
+    padded_numbers: PaddedNumbers | None = None,
 ) -> list[PlannedStack]:
     """Stacks that together hold every job once.
 
@@ -105,7 +105,7 @@ def plan(
             ordered = tuple(sorted(positions, key=lambda p: jobs[p].hidden))
             by_shape.setdefault(tuple(jobs[p].hidden for p in ordered), []).append(ordered)
         for rows in by_shape.values():
-            n_bytes = partial(stack_bytes, jobs=jobs, n_rows=n_rows, n_inputs=n_inputs, filled_up=filled_up)
+            n_bytes = partial(stack_bytes, jobs=jobs, n_rows=n_rows, n_inputs=n_inputs, padded_numbers=padded_numbers)
             stacks += _bounded(tuple(rows), n_bytes, memory_bytes)
     return stacks
 
@@ -204,7 +204,11 @@ def shared_bytes(jobs: Sequence[TrainingJob], n_rows: int, n_features: int) -> i
 
 
 def stack_bytes(
-    groups: Groups, jobs: Sequence[TrainingJob], n_rows: int, n_inputs: Inputs, filled_up: FilledUp | None = None
+    groups: Groups,
+    jobs: Sequence[TrainingJob],
+    n_rows: int,
+    n_inputs: Inputs,
+    padded_numbers: PaddedNumbers | None = None,
 ) -> int:
     """Bytes that a stack takes while it is trained."""
     example = jobs[groups[0][0]]
@@ -229,6 +233,6 @@ def stack_bytes(
     # L-BFGS keeps the weights of every row and network; Adam gathers an epoch's rows at once, or all rows are encoded.
     n_held = n_pool if example.has_affine_inputs else n_rows
     held = n_held * width + n_pool * (4 + (0 if is_adam else len(groups[0]))) + n_watched * (width + 4)
-    if is_adam and filled_up:
-        held += filled_up(n_pool, example.batch_size, width)
+    if is_adam and padded_numbers:
+        held += padded_numbers(n_pool, example.batch_size, width)
     return len(groups) * itemsize * (copies * parameters + _ACTIVATION_COPIES * rows * units + held)

@@ -314,7 +314,7 @@ class EpochRows(NamedTuple):
 
 
 def fill_batch(rows: EpochRows, i: int) -> None:
-    """Put the encoded rows of batch ``i`` into ``rows.batch``; for TorchScript too (see `crcen.training.compiled`)."""
+    """Put the encoded rows of batch ``i`` into ``rows.batch``; for TorchScript too (see `solvers.compiled`)."""
     encoded = rows.batch.narrow(2, 0, rows.batch.size(2) - 1)
     if len(rows.own) == 0:
         torch.addcmul(rows.offset, rows.shared.select(1, i), rows.slope, out=encoded)

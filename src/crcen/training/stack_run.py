@@ -14,7 +14,9 @@ from crcen.training.device_logits import device_logits
 from crcen.training.jobs import Status, TrainingJob, TrainingResult, TrainingState
 from crcen.training.network import Network
 from crcen.training.rows import VALIDATION_ROWS, RowFeed, TrainingData
-from crcen.training.solvers import LBFGS, Adam, Objective, Solver
+from crcen.training.solvers.adam import Adam
+from crcen.training.solvers.lbfgs import LBFGS
+from crcen.training.solvers.objective import Objective, Solver
 from crcen.training.stack import Block, Stack
 
 __all__ = ["Report", "StackRun"]
@@ -111,7 +113,7 @@ class StackRun:
             learning_rate=job.learning_rate,
             n_rows=len(pools[0]),
             epoch=job.start.epoch if job.start else 0,
-            tells_loss=not job.leaves_state,
+            with_loss=not job.leaves_state,
         )
 
     @torch.no_grad()
@@ -120,7 +122,7 @@ class StackRun:
         job = self.example
         epochs = min(job.max_epochs, job.stop_epoch or job.max_epochs)
         solver, validation = self._solver(), self._validation()
-        if job.start and isinstance(solver, Adam):
+        if job.start:
             self._load_states(solver)
         records = _Records(validation, job.record_every, epochs) if validation and job.record_every else None
         watched = validation is not None and records is None
@@ -154,16 +156,17 @@ class StackRun:
         if val_losses:
             val_curves = torch.stack(val_losses, -1).double().cpu().numpy()
         flat = watch.best_flat if watched else self.stack.flat
-        if job.leaves_state and isinstance(solver, Adam):
-            results = self._states(solver)
+        if job.leaves_state:
+            results = self._states(solver, first + len(losses))
         else:
             ends = watch.stopped_at.cpu().numpy(), converged_at.cpu().numpy()
             results = self._results(flat, curves, val_curves, *ends)
         return records.added_to(results, self.groups) if records else results
 
-    def _load_states(self, solver: Adam) -> None:
+    def _load_states(self, solver: Solver) -> None:
         """Put the states that the jobs start from into the stack and its solver."""
-        for i, flat in enumerate((self.stack.flat, solver.first_moment, solver.second_moment)):
+        loaded = [torch.empty_like(flat) for flat in solver.state()]
+        for i, flat in enumerate(loaded):
             vectors = []
             for block, own in zip(self.stack.blocks, self.stack.vectors(flat), strict=True):
                 size = own.shape[2]
@@ -175,11 +178,11 @@ class StackRun:
                 rows = [[job.start.values[i] for job in group[block.models] if job.start] for group in self.jobs]
                 vectors.append(torch.from_numpy(np.array(rows)).to(flat.device, flat.dtype))
             self.stack.load(flat, vectors)
+        solver.restore(loaded)
 
-    def _states(self, solver: Adam) -> dict[int, TrainingResult]:
+    def _states(self, solver: Solver, epoch: int) -> dict[int, TrainingResult]:
         """Where every network was left, without its network."""
-        tensors = (self.stack.flat, solver.first_moment, solver.second_moment)
-        blocks = zip(*(self.stack.vectors(flat) for flat in tensors), strict=True)
+        blocks = zip(*(self.stack.vectors(flat) for flat in solver.state()), strict=True)
         results: dict[int, TrainingResult] = {}
         for block, parts in zip(self.stack.blocks, blocks, strict=True):
             values = torch.stack(parts, dim=2).cpu().numpy()  # (G, K, 3, parameters)
@@ -189,9 +192,9 @@ class StackRun:
                     results[position] = TrainingResult(
                         None,
                         Status.COMPLETED if is_finite else Status.DIVERGED,
-                        solver.epoch - (self.example.start.epoch if self.example.start else 0),
+                        epoch - (self.example.start.epoch if self.example.start else 0),
                         np.empty(0),
-                        state=TrainingState(solver.epoch, values[g, k]),
+                        state=TrainingState(epoch, values[g, k]),
                     )
         return results
 

@@ -18,10 +18,10 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from crcen.training.adam import STEPS_TO_DUST, AdamState, drop_dust, has_one_pass, take_step
 from crcen.training.encoding import InputEncoding
 from crcen.training.network import Network
 from crcen.training.schedule import n_batches, one_cycle
+from crcen.training.solvers.adam_step import STEPS_TO_DUST, AdamState, drop_dust, has_one_pass, take_step
 from crcen.training.stack import Stack
 
 __all__ = [

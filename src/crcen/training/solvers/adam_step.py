@@ -1,6 +1,6 @@
 """Adam's arithmetic on flat vectors.
 
-`take_step` is compiled by TorchScript as part of an epoch (see `crcen.training.compiled`), so it takes its constants
+`take_step` is compiled by TorchScript as part of an epoch (see `solvers.compiled`), so it takes its constants
 from the state: TorchScript knows no global ones.
 """
 

@@ -19,10 +19,12 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from crcen.training.adam import BETAS
 from crcen.training.encoding import raw
 from crcen.training.rows import BatchIndex, RowFeed, TrainingData
 from crcen.training.schedule import n_batches
+from crcen.training.solvers.adam_step import BETAS, AdamState
+from crcen.training.solvers.epochs import EpochWork, HostEpochs
+from crcen.training.solvers.objective import Objective
 from crcen.training.stack import Block, Stack
 
 __all__ = ["SWITCH", "FusedEpochs", "covers", "epoch_numbers", "is_fusable"]
@@ -93,22 +95,22 @@ def covers(stack: Stack) -> bool:
     )
 
 
-def is_fusable(stack: Stack, *, tells_loss: bool) -> bool:
+def is_fusable(stack: Stack, *, with_loss: bool) -> bool:
     """Whether `FusedEpochs` can train this stack here."""
     return (
         stack.device.type == "cuda"
         and os.environ.get(SWITCH) != "0"
         and find_spec("triton") is not None
         and covers(stack)
-        and all(_is_sound(shape_of(stack.n_features, b.hidden[0]), stack.device, tells_loss) for b in stack.blocks)
+        and all(_is_sound(shape_of(stack.n_features, b.hidden[0]), stack.device, with_loss) for b in stack.blocks)
     )
 
 
 @cache
-def _is_sound(shape: Shape, device: torch.device, tells_loss: bool) -> bool:
+def _is_sound(shape: Shape, device: torch.device, with_loss: bool) -> bool:
     """Whether the kernel compiles and starts here, and trains two small networks as Adam does on the CPU."""
     try:
-        return _agrees(shape, device, tells_loss)
+        return _agrees(shape, device, with_loss)
     except torch.cuda.OutOfMemoryError:
         raise
     except Exception:  # of Triton, of the C compiler it calls, or of the driver: the other path needs none of them
@@ -116,9 +118,7 @@ def _is_sound(shape: Shape, device: torch.device, tells_loss: bool) -> bool:
         return False
 
 
-def _agrees(shape: Shape, device: torch.device, tells_loss: bool) -> bool:
-    from crcen.training.solvers import Adam, Objective  # which imports this module
-
+def _agrees(shape: Shape, device: torch.device, with_loss: bool) -> bool:
     n, n_features = 3 * _ROWS, shape.inputs - 1
     X = np.random.default_rng(0).normal(size=(n, n_features))
     networks = []
@@ -130,29 +130,35 @@ def _agrees(shape: Shape, device: torch.device, tells_loss: bool) -> bool:
         networks.append((stack, feed))
     (stack, feed), (stack_there, feed_there) = networks
     table = torch.tensor([[[0.5 / n, 1.5 / n]], [[1.5 / n, 0.5 / n]], [[0.0, 0.1]]], dtype=stack.dtype)
-    objective = Objective(*table)
-    adam = Adam(
-        stack,
-        feed,
-        objective,
-        seeds=[0],
-        max_epochs=1,
-        batch_size=n // 2,
-        learning_rate=_CHECK_RATE,
-        n_rows=n,
-        tells_loss=tells_loss,
-    )
-    steps = range(adam.batches_an_epoch)
-    factors = torch.tensor([adam.factors(step) for step in steps], dtype=stack.dtype, device=device)
-    both, index = adam.batch_objective, feed_there.epoch_index([0], 0, n // 2)
+    objective = Objective(*table).of_a_batch(2)
+    state = AdamState.start(stack.flat, stack.grad, stack.penalties(objective.l2))
+    work = EpochWork(stack, feed, state, objective, 2, lambda step: _CHECK_RATE / (step + 1), with_loss)
+    index = feed_there.epoch_index([0], 0, n // 2)
     moments = torch.zeros_like(stack_there.flat), torch.zeros_like(stack_there.flat)
-    weights = (both.pos_weight.to(device), both.neg_weight.to(device), both.l2.to(device))
+    weights = (objective.pos_weight.to(device), objective.neg_weight.to(device), objective.l2.to(device))
     epochs = FusedEpochs(stack_there, moments, weights, BETAS)
-    loss_there, loss = epochs.run(feed_there, index, factors, tells_loss=tells_loss), adam.step()
+    loss_there = epochs.run(feed_there, index, work.factors(0).to(device), with_loss=with_loss)
+    loss = HostEpochs(work).run(feed.epoch_index([0], 0, n // 2), 0)
     # A gradient of nearly zero decides by its last digit where Adam goes, so parameters agree less well than moments.
-    pairs = [(adam.first_moment, moments[0], 1e-6), (adam.second_moment, moments[1], 1e-10), (loss, loss_there, 1e-5)]
+    pairs = [(state.first_moment[0], moments[0], 1e-6), (state.second_moment[0], moments[1], 1e-10)]
+    pairs.append((loss, loss_there, 1e-5))
     pairs.append((stack.flat, stack_there.flat, 0.1 * _CHECK_RATE))
     return all(torch.allclose(there.cpu(), here, rtol=1e-3, atol=close) for here, there, close in pairs)
+
+
+class KernelEpochs:
+    """One form of an epoch (see `crcen.training.solvers.epochs`): the kernel."""
+
+    def __init__(self, work: EpochWork) -> None:
+        self.work, both = work, work.objective
+        moments = (work.state.first_moment[0], work.state.second_moment[0])
+        weights = (both.pos_weight, both.neg_weight, both.l2)
+        self._kernel = FusedEpochs(work.stack, moments, weights, BETAS)
+
+    def run(self, index: BatchIndex, first_step: int) -> Tensor:
+        """One epoch."""
+        work = self.work
+        return self._kernel.run(work.feed, index, work.factors(first_step), with_loss=work.with_loss)
 
 
 class FusedEpochs:
@@ -181,7 +187,7 @@ class FusedEpochs:
         self.objective = [values.clone() for values in objective]  # aligned alike, so that one compilation serves all
         self.shapes = [shape_of(stack.n_features, block.hidden[0]) for block in stack.blocks]
 
-    def run(self, feed: RowFeed, index: BatchIndex, factors: Tensor, *, tells_loss: bool) -> Tensor:
+    def run(self, feed: RowFeed, index: BatchIndex, factors: Tensor, *, with_loss: bool) -> Tensor:
         """One epoch; the loss of every network, (G, M): the mean over batches plus the penalty, or zero if not asked.
 
         Shape
@@ -192,12 +198,12 @@ class FusedEpochs:
         size = {"columns": self.shapes[0].inputs, "rows": _filled_rows(index.rows.shape[2])}
         x, y, base = feed.epoch(index, **size)
         for position in range(len(self.shapes)):
-            self.launch(position, x, y, base, factors, loss if tells_loss else None)
+            self.launch(position, x, y, base, factors, loss if with_loss else None)
         return loss
 
     def launch(self, position: int, x: Tensor, y: Tensor, base: Tensor, factors: Tensor, loss: Tensor | None) -> None:
         """An epoch of one block; the tensors are the kernel's."""
-        from crcen.training.fused_kernel import train_epoch
+        from crcen.training.solvers.fused_kernel import train_epoch
 
         stack, shape, block = self.stack, self.shapes[position], self.stack.blocks[position]
         launch = train_epoch[(stack.n_groups * block.size,)]

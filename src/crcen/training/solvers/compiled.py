@@ -18,10 +18,10 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from crcen.training.adam import AdamState, has_one_pass
 from crcen.training.encoding import raw
 from crcen.training.passes import ClassWeights, adam_epoch
 from crcen.training.rows import RowFeed, TrainingData
+from crcen.training.solvers.adam_step import AdamState, has_one_pass
 from crcen.training.stack import Stack
 
 __all__ = ["compiled_adam_epoch"]

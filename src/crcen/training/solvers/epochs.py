@@ -1,0 +1,146 @@
+"""The forms of an epoch of Adam that are made of single operations: in one call on a CPU, or as a graph on CUDA.
+
+On a CPU the epoch is compiled, or the same function runs as it is (`crcen.training.solvers.compiled`). On CUDA the
+first epoch runs step by step and warms the kernels up, and later ones replay it as one graph: launching its many small
+kernels one by one takes most of the time. Small networks have a kernel of their own there
+(`crcen.training.solvers.fused`).
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Protocol
+
+import torch
+from torch import Tensor
+
+from crcen.training.rows import BatchIndex, RowFeed
+from crcen.training.solvers.adam_step import (
+    STEPS_TO_DUST,
+    AdamState,
+    adam_factors,
+    drop_dust,
+    has_one_pass,
+    move_moments,
+)
+from crcen.training.solvers.compiled import compiled_adam_epoch
+from crcen.training.solvers.objective import Objective
+from crcen.training.stack import Stack
+
+__all__ = ["Epochs", "EpochWork", "GraphEpochs", "HostEpochs"]
+
+# Multiplications forward in one call of compiled code, a fraction of a second.
+_OPERATIONS_A_CALL = 2**31
+
+
+@dataclass(frozen=True)
+class EpochWork:
+    """What an epoch of Adam works on.
+
+    Parameters
+    ----------
+    stack, feed, state
+        The networks, their rows, and Adam's vectors.
+    objective
+        As a batch counts it.
+    n_batches
+        Of an epoch.
+    rate
+        The learning rate of a step, from 0.
+    with_loss
+        Whether somebody asks for the loss.
+    """
+
+    stack: Stack
+    feed: RowFeed
+    state: AdamState
+    objective: Objective
+    n_batches: int
+    rate: Callable[[int], float]
+    with_loss: bool
+
+    def factors(self, first_step: int) -> Tensor:
+        """Step length and ε of an epoch's steps, corrected for the moments' start at zero, (batches, 2)."""
+        betas = self.state.beta1, self.state.beta2, self.state.epsilon
+        steps = range(first_step, first_step + self.n_batches)
+        table = [adam_factors(self.rate(step), step, *betas) for step in steps]
+        return torch.tensor(table, dtype=self.stack.dtype, device=self.stack.device)
+
+    def mean_objective(self, total: Tensor) -> Tensor:
+        """The mean loss of an epoch's batches plus the penalty at its end, from their sum; or the zeros it is."""
+        if not self.with_loss:
+            return total
+        penalty = self.stack.per_model(self.state.penalty * self.stack.flat**2)
+        return total / self.n_batches + 0.5 * penalty
+
+
+class Epochs(Protocol):
+    """One form of an epoch."""
+
+    def run(self, index: BatchIndex, first_step: int) -> Tensor:
+        """Train on the batches of an index, the first being such a step; the objective of every network, (G, M)."""
+
+
+class HostEpochs:
+    """On a CPU, compiled or as it is."""
+
+    def __init__(self, work: EpochWork) -> None:
+        self.work = work
+
+    def run(self, index: BatchIndex, first_step: int) -> Tensor:
+        """One epoch."""
+        work, stack, epoch = self.work, self.work.stack, compiled_adam_epoch()
+        rows = work.feed.epoch_rows(index)
+        losses = torch.zeros_like(work.objective.l2)
+        views = (stack.design, stack.own, stack.grads, stack.buffers(rows.batch.shape[1]))
+        what = (rows, work.objective.class_weights, work.state, losses if work.with_loss else None)
+        # Ctrl-C is heard between calls.
+        most = _OPERATIONS_A_CALL // (stack.own.first.numel() * rows.batch.shape[1])
+        at_once = max(1, min(most, STEPS_TO_DUST))
+        for start in range(0, work.n_batches, at_once):
+            taken = first_step + start
+            rates = [work.rate(taken + i) for i in range(min(at_once, work.n_batches - start))]
+            epoch(*views, *what, start, rates, taken, has_one_pass())
+            drop_dust(work.state)
+        return work.mean_objective(losses)
+
+
+class GraphEpochs:
+    """On CUDA, captured as one graph: batch order and rates are copied into its buffers."""
+
+    def __init__(self, work: EpochWork) -> None:
+        self.work = work
+        self._factors = torch.zeros(work.n_batches, 2, dtype=work.stack.dtype, device=work.stack.device)
+        self._index: BatchIndex | None = None
+        self._graph: torch.cuda.CUDAGraph | None = None
+        self._captured = torch.empty(0)
+
+    def run(self, index: BatchIndex, first_step: int) -> Tensor:
+        """One epoch."""
+        self._factors.copy_(self.work.factors(first_step))
+        if self._index is None:
+            self._index = index
+            return self.run_eagerly(index)
+        self._index.copy_(index)
+        if self._graph is None:
+            self._graph = torch.cuda.CUDAGraph()
+            with torch.cuda.graph(self._graph):
+                self._captured = self.run_eagerly(self._index)
+        self._graph.replay()
+        return self._captured.clone()
+
+    def run_eagerly(self, index: BatchIndex) -> Tensor:
+        """Step by step; a captured graph cannot take rates as numbers."""
+        work, stack, state = self.work, self.work.stack, self.work.state
+        total = torch.zeros_like(work.objective.l2)
+        for i, (x, y, base) in enumerate(work.feed.batches(index)):
+            weights = work.objective.row_weights(y, base)
+            if work.with_loss:
+                total += stack.loss_and_gradient(x, y, weights)
+            else:
+                stack.gradient(x, y, weights)
+            move_moments(state)
+            length, epsilon = self._factors[i]
+            torch.sqrt(state.second_moment[0], out=state.scratch).add_(epsilon)
+            stack.flat.sub_(torch.div(state.first_moment[0], state.scratch, out=state.scratch).mul_(length))
+        drop_dust(state)
+        return work.mean_objective(total)
