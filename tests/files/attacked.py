@@ -28,7 +28,8 @@ def outcome(path, rows, read):
     try:
         found = read(path)
         if read is load:
-            found.predict_proba(rows if hasattr(found, "columns_") else rows[["x"]].fillna(0).to_numpy())
+            names = [name for name in getattr(found, "feature_names_in_", rows.columns) if name in rows.columns]
+            found.predict_proba(rows[names])
         else:
             assert all(letter.isprintable() or letter == "\n" for letter in str(found))
         said = "fine"

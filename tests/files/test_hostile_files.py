@@ -12,6 +12,11 @@ import pandas as pd
 import pytest
 from attacked import MEMORY
 from forging import bitten, forged, mutated, parts, places, signed
+from sklearn.compose import ColumnTransformer
+from sklearn.impute import SimpleImputer
+from sklearn.linear_model import LogisticRegression
+from sklearn.pipeline import make_pipeline
+from sklearn.preprocessing import OneHotEncoder, StandardScaler
 
 from crcen import (
     Budget,
@@ -19,6 +24,7 @@ from crcen import (
     CrcenError,
     DataUnavailable,
     InvalidInput,
+    PosteriorCorrection,
     TableClassifier,
     load,
     model_info,
@@ -45,6 +51,16 @@ def whole(tmp_path_factory):
     network = CRCENClassifier(Budget(5), hidden=(3,), n_members=2, max_epochs=2, random_state=0)
     model = TableClassifier(network, random_state=0).fit(ROWS, pd.Series(y, name="bad"))
     return save(model, tmp_path_factory.mktemp("whole") / "m").read_bytes()
+
+
+@pytest.fixture(scope="module")
+def pipeline(tmp_path_factory):
+    """The content of an honest file with parts of scikit-learn."""
+    numbers = make_pipeline(SimpleImputer(add_indicator=True), StandardScaler())
+    columns = ColumnTransformer([("n", numbers, ["x"]), ("c", OneHotEncoder(drop="first"), ["c"])], sparse_threshold=1)
+    y = np.where(ROWS["x"].fillna(0) + RNG.normal(size=N) > 1, "yes", "no")
+    model = PosteriorCorrection(make_pipeline(columns, LogisticRegression(class_weight="balanced"))).fit(ROWS, y)
+    return save(model, tmp_path_factory.mktemp("pipeline") / "m").read_bytes()
 
 
 def read(content, tmp_path, how=load):
@@ -129,6 +145,28 @@ def test_states_that_no_model_has_are_refused(whole, tmp_path, name, attribute, 
         read(forged(manifest, tree, data), tmp_path)
 
 
+@pytest.mark.parametrize(
+    ("name", "attribute", "value"),
+    [
+        ("Pipeline", "memory", "a folder"),
+        ("Pipeline", "steps", [1]),
+        ("OneHotEncoder", "_n_features_outs", [10**6]),
+        ("OneHotEncoder", "drop_idx_", {"objects": [[1], [7]]}),
+        ("OneHotEncoder", "_infrequent_enabled", True),
+        ("OneHotEncoder", "categories_", []),
+        ("LogisticRegression", "coef_", 3),
+        ("StandardScaler", "scale_", "x"),
+        ("PosteriorCorrection", "price_", {"is": "Budget", "state": {"value": 2}}),
+        ("ColumnTransformer", "transformers_", [{"tuple": ["n", {"again": 0}, {"slice": [0, "a", None]}]}]),
+    ],
+)
+def test_pipelines_that_do_not_fit_together_are_refused(pipeline, tmp_path, name, attribute, value):
+    manifest, tree, data = parts(pipeline)
+    node_of(tree, name, attribute)["state"][attribute] = value
+    with pytest.raises((InvalidInput, DataUnavailable), match=r"was not loaded|cannot be read"):
+        read(forged(manifest, tree, data), tmp_path)
+
+
 def test_no_file_that_a_row_names_is_opened(whole, tmp_path, monkeypatch):
     (tmp_path / "secret").write_text("red number 1")
     monkeypatch.chdir(tmp_path)
@@ -181,7 +219,7 @@ def bombs(whole):
     yield "half letters", forged(manifest | {"model": "\ud800"}, tree, data)
 
 
-def test_several_hundred_forged_files_under_limits(whole, tmp_path):
+def test_several_hundred_forged_files_under_limits(whole, pipeline, tmp_path):
     """In another process with little memory and time: right models, or one sentence."""
     ROWS.to_csv(tmp_path / "rows.csv", index=False)
     (tmp_path / "whole.crcen").write_bytes(whole)
@@ -191,6 +229,10 @@ def test_several_hundred_forged_files_under_limits(whole, tmp_path):
         (tmp_path / f"data {number}.crcen").write_bytes(forged(manifest, tree, bitten(data, rng)))
     for number in range(220):
         (tmp_path / f"tree {number}.crcen").write_bytes(forged(manifest, mutated(tree, rng), data))
+    manifest, tree, data = parts(pipeline)
+    for number in range(120):
+        changed = forged(manifest, mutated(tree, rng), bitten(data, rng) if number % 2 else data)
+        (tmp_path / f"pipeline {number}.crcen").write_bytes(changed)
     for number in range(25):
         (tmp_path / f"bitten {number}.crcen").write_bytes(bitten(whole, rng))
         body = whole.split(b"\n", 2)[2]
@@ -202,7 +244,7 @@ def test_several_hundred_forged_files_under_limits(whole, tmp_path):
     )
     assert done.returncode == 0, done.stderr
     found = [json.loads(line) for line in done.stdout.splitlines()]
-    assert len(found) == len(list(tmp_path.glob("*.crcen"))) > 370
+    assert len(found) == len(list(tmp_path.glob("*.crcen"))) > 490
     assert MEMORY <= 400 << 20
     for name, loaded, about, seconds in found:
         assert loaded == "fine" or loaded.startswith("refused: "), (name, loaded)

@@ -7,9 +7,23 @@ import pickle
 import numpy as np
 import pandas as pd
 import pytest
+from sklearn.base import clone
+from sklearn.compose import ColumnTransformer
+from sklearn.ensemble import RandomForestClassifier
+from sklearn.impute import SimpleImputer
 from sklearn.linear_model import LogisticRegression
 from sklearn.metrics import make_scorer
 from sklearn.model_selection import StratifiedGroupKFold
+from sklearn.pipeline import make_pipeline
+from sklearn.preprocessing import (
+    FunctionTransformer,
+    MinMaxScaler,
+    OneHotEncoder,
+    OrdinalEncoder,
+    PolynomialFeatures,
+    RobustScaler,
+    StandardScaler,
+)
 
 import crcen
 from crcen import (
@@ -21,6 +35,7 @@ from crcen import (
     InvalidInput,
     InvalidParameter,
     MovedThresholdClassifier,
+    PosteriorCorrection,
     TableClassifier,
     TimeSplit,
     load,
@@ -82,6 +97,66 @@ def test_every_kind_of_model_comes_back_as_it_was(model, tmp_path):
     assert {name: type(value) for name, value in found.get_params().items()} == {
         name: type(value) for name, value in model.get_params().items()
     }
+
+
+MIXED = FRAME[["x", "c"]].assign(z=X[:, 2])
+
+
+def prepared(last):
+    """A pipeline for mixed columns."""
+    numbers = make_pipeline(SimpleImputer(strategy="median", add_indicator=True), StandardScaler())
+    kinds = [("n", numbers, ["x", "z"]), ("c", OneHotEncoder(handle_unknown="ignore"), ["c"])]
+    return make_pipeline(ColumnTransformer(kinds), last)
+
+
+@pytest.mark.parametrize(
+    ("model", "rows"),
+    [
+        (PosteriorCorrection(LogisticRegression(class_weight="balanced")), X),
+        (PosteriorCorrection(CRCENClassifier(Budget(5), **SMALL), method="isotonic"), X),
+        (PosteriorCorrection(prepared(LogisticRegression(class_weight={"yes": 5, "no": 1})), price=Budget(3)), MIXED),
+        (PosteriorCorrection(TableClassifier(CRCENClassifier(Budget(5), **SMALL), random_state=0)), FRAME),
+        (prepared(LogisticRegression()), MIXED),
+        (prepared(CRCENClassifier(Budget(5), **SMALL)), MIXED),
+        (make_pipeline(RobustScaler(), MinMaxScaler(), CRCENClassifier(Budget(5), **SMALL)), X),
+        (make_pipeline(make_pipeline(StandardScaler()), "passthrough", LogisticRegression()), X),
+        (make_pipeline(OneHotEncoder(drop="if_binary"), LogisticRegression()), FRAME[["c", "b"]]),
+        (make_pipeline(OneHotEncoder(drop="first"), LogisticRegression()), FRAME[["c"]].to_numpy()),
+        (make_pipeline(SimpleImputer(strategy="most_frequent"), OrdinalEncoder(), LogisticRegression()), MIXED[["c"]]),
+    ],
+    ids=lambda value: type(value).__name__,
+)
+def test_corrections_and_pipelines_come_back_as_they_were(model, rows, tmp_path):
+    model.fit(rows, Y)
+    found = load(save(model, tmp_path / "m"))
+    for method in ("predict", "predict_proba"):
+        np.testing.assert_array_equal(getattr(found, method)(rows), getattr(model, method)(rows))
+    info = model_info(tmp_path / "m")
+    assert info.positive == "yes"
+    assert "alarm above probability" in str(info)
+    again = clone(found).fit(rows, Y)
+    np.testing.assert_array_equal(again.predict_proba(rows), model.predict_proba(rows))
+
+
+def test_unknown_parts_are_refused_by_name_with_what_is_allowed(tmp_path):
+    for model, name in [
+        (make_pipeline(PolynomialFeatures(), LogisticRegression()), "PolynomialFeatures"),
+        (make_pipeline(FunctionTransformer(np.log1p), LogisticRegression()), "numpy.ufunc"),
+        (PosteriorCorrection(RandomForestClassifier(2), weighting=None, price=None), "RandomForestClassifier"),
+    ]:
+        model.fit(abs(X), Y)
+        with pytest.raises(InvalidParameter, match=f"{name} as .*, which a model file may not; use "):
+            save(model, tmp_path / "m")
+    for model, why in [
+        (make_pipeline(StandardScaler(), memory=str(tmp_path)).fit(X), "two classes"),
+        (make_pipeline(StandardScaler(), LogisticRegression(), memory=str(tmp_path)).fit(X, Y), "memory"),
+        (make_pipeline(StandardScaler(), LogisticRegression()), "not fitted"),
+        (PosteriorCorrection(), "not fitted"),
+        (make_pipeline(LogisticRegression()).fit(X, RNG.integers(3, size=400)), "two classes"),
+    ]:
+        with pytest.raises(InvalidParameter, match=why):
+            save(model, tmp_path / "m")
+    assert not (tmp_path / "m").exists()
 
 
 def test_a_table_model_comes_back_whole(table_model, saved):

@@ -27,6 +27,7 @@ TYPES: dict[str, tuple[str, ...]] = {
     "crcen.models.search.time_split": ("TimeSplit",),
     "crcen.baselines.csmlp": ("CSMLPClassifier",),
     "crcen.baselines.threshold": ("MovedThresholdClassifier",),
+    "crcen.decisions.posterior_correction": ("PosteriorCorrection",),
     "crcen.tables.classifier": ("TableClassifier",),
     "crcen.tables.column_kinds": ("DroppedColumn",),
     "crcen.tables.columns": ("BooleanColumn", "CategoryColumn", "DateColumn", "NumberColumn", "TextColumn"),
@@ -41,11 +42,18 @@ TYPES: dict[str, tuple[str, ...]] = {
     "crcen.training.encoding": ("InputEncoding",),
     "crcen.training.members": ("NetworkGroup",),
     "crcen.training.recipe": ("Inputs", "Recipe", "Schedule"),
+    "sklearn.compose": ("ColumnTransformer",),
     "sklearn.decomposition": ("TruncatedSVD",),
     "sklearn.feature_extraction.text": ("TfidfTransformer", "TfidfVectorizer"),
+    "sklearn.impute": ("MissingIndicator", "SimpleImputer"),
+    "sklearn.linear_model": ("LogisticRegression",),
     "sklearn.model_selection": (
         *("GroupKFold", "KFold", "StratifiedGroupKFold", "StratifiedKFold", "StratifiedShuffleSplit"),
         *("RepeatedStratifiedKFold", "ShuffleSplit", "TimeSeriesSplit"),
+    ),
+    "sklearn.pipeline": ("Pipeline",),
+    "sklearn.preprocessing": (
+        *("FunctionTransformer", "MinMaxScaler", "OneHotEncoder", "OrdinalEncoder", "RobustScaler", "StandardScaler"),
     ),
     "skrub": ("StringEncoder",),
     "skrub._to_str": ("ToStr",),
@@ -98,6 +106,30 @@ def _numbered_words(value: Any) -> bool:
     )
 
 
+def _is_float(value: Any) -> bool:
+    return value in (np.float32, np.float64)
+
+
+def _named_parts(value: Any) -> bool:
+    return isinstance(value, list) and all(isinstance(one, tuple) and isinstance(one[0], str) for one in value)
+
+
+def _has_its_categories(state: Mapping[str, Any]) -> bool:
+    """Whether the numbers of columns are those of the categories; others would point outside the matrix."""
+    if "categories_" not in state:
+        return True
+    categories = state["categories_"]
+    dropped = [None] * len(categories) if state["drop_idx_"] is None else list(state["drop_idx_"])
+    again = state["_drop_idx_after_grouping"]
+    return (
+        (dropped if again is not None else [None] * len(categories)) == dropped
+        and (again is None or list(again) == dropped)
+        and all(one is None or 0 <= one < len(found) for one, found in zip(dropped, categories, strict=True))
+        and list(state["_n_features_outs"])
+        == [len(found) - (one is not None) for one, found in zip(dropped, categories, strict=True)]
+    )
+
+
 _ANALYZER = _one_of("char", "char_wb", "word")
 _STOP_WORDS = _one_of(None, "english")
 
@@ -115,7 +147,7 @@ RULES: dict[str, Mapping[str, Check]] = {
         "stop_words": _STOP_WORDS,
         "ngram_range": _n_grams,
         "norm": _one_of("l1", "l2", None),
-        "dtype": lambda value: value in (np.float32, np.float64),
+        "dtype": _is_float,
         "vocabulary_": _numbered_words,
         "_tfidf": _a("TfidfTransformer"),
     },
@@ -130,6 +162,15 @@ RULES: dict[str, Mapping[str, Check]] = {
         "vectorizer_": _a("TfidfVectorizer"),
         "tsvd_": _a("TruncatedSVD"),
     },
+    "Pipeline": {"memory": _one_of(None), "steps": _named_parts},  # a memory would be a folder to write to
+    "ColumnTransformer": {"n_jobs": _one_of(None, 1), "transformers": _named_parts},
+    "FunctionTransformer": {"func": _one_of(None), "inverse_func": _one_of(None)},
+    "OneHotEncoder": {
+        "_infrequent_enabled": _one_of(False),
+        "dtype": _is_float,
+        "feature_name_combiner": _one_of("concat"),
+    },
+    "OrdinalEncoder": {"_infrequent_enabled": _one_of(False), "dtype": _is_float},
     "TextColumn": {"encoder": _a("StringEncoder"), "n_parts": _whole(1, 10_000)},
     "DateColumn": {"date_format": _short_text},
     "TableClassifier": {
@@ -138,6 +179,10 @@ RULES: dict[str, Mapping[str, Check]] = {
         "fingerprint_": _a("Fingerprint"),
     },
 }
+
+
+# Type → what its attributes must have in common.
+WHOLE_RULES: dict[str, Callable[[Mapping[str, Any]], bool]] = {"OneHotEncoder": _has_its_categories}
 
 
 def _is_column(value: Any) -> bool:
@@ -190,9 +235,15 @@ def check_state(kind: type, state: Mapping[str, Any]) -> None:
     for name, is_fit in RULES.get(kind.__name__, {}).items():
         if name in state and not is_fit(state[name]):
             raise Unfit(f"{kind.__name__} with {name} = {str(state[name])[:40]!r}")
+    if not WHOLE_RULES.get(kind.__name__, _anything)(state):
+        raise Unfit(f"{kind.__name__} with parts that contradict each other")
     width = state.get("n_features_in_", 1)
     if not _whole(0, _WIDTH_LIMIT)(width):
         raise Unfit(f"{kind.__name__} with n_features_in_ = {str(width)[:40]!r}")
+
+
+def _anything(state: Mapping[str, Any]) -> bool:
+    return True
 
 
 def _check_fields(kind: type, state: Mapping[str, Any]) -> None:

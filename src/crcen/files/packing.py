@@ -14,6 +14,8 @@ key that says what it is:
 ``{"objects": [shape, list]}``                an array of Python values
 ``{"masked": [array, array]}``                a masked array: values and mask
 ``{"random_state": list}``                    NumPy's old generator
+``{"slice": [start, stop, step]}``            a slice
+``{"dtype": name}``                           a NumPy dtype
 ``{"type": name}``                            a type from `PLAIN_TYPES`, or a listed one
 ``{"is": name, "state": {...}}``              an object of a listed type
 ``{"again": n}``                              the n-th object or array of the file, counted from 0 as they end
@@ -101,6 +103,10 @@ class _Packer:
             return {"dict": [self._list(keys, where, depth), self._values(keys, values, where, depth)]}
         if isinstance(value, type):
             return {"type": self._type_name(value, where)}
+        if kind is slice:
+            return {"slice": [self.node(one, where, depth + 1) for one in (value.start, value.stop, value.step)]}
+        if isinstance(value, np.dtype) and (value.kind in _KINDS or value.str == "|O"):
+            return {"dtype": value.str}
         if isinstance(value, np.generic) and value.dtype.kind in _KINDS:
             return {"scalar": [value.dtype.str, self._put(np.asarray(value).tobytes())]}
         if kind is np.random.RandomState:
@@ -227,9 +233,7 @@ class _Unpacker:
         return self._noted(self._numbers(*content))
 
     def _numbers(self, dtype: Any, shape: Any, offset: Any) -> Any:
-        kind = np.dtype(dtype) if isinstance(dtype, str) and len(dtype) < 16 else None
-        if kind is None or kind.kind not in _KINDS or kind.str != dtype or kind.itemsize == 0:
-            raise Unfit(f"an array of {str(dtype)[:40]}")
+        kind = self._dtype(dtype)
         count = self._count(shape)
         end = _whole(offset) + count * kind.itemsize
         if end > len(self._data):
@@ -242,6 +246,12 @@ class _Unpacker:
             if ((points > 0x10FFFF) | ((points >= 0xD800) & (points < 0xE000))).any():
                 raise Unfit("letters that are none")
         return np.frombuffer(raw, dtype=kind, count=count).reshape(shape).copy()
+
+    def _dtype(self, name: Any) -> Any:
+        kind = np.dtype(name) if isinstance(name, str) and len(name) < 16 else None
+        if kind is None or kind.kind not in _KINDS or kind.str != name or kind.itemsize == 0:
+            raise Unfit(f"an array of {str(name)[:40]}")
+        return kind
 
     def _count(self, shape: Any) -> int:
         if not isinstance(shape, list) or len(shape) > _DIMENSIONS:
@@ -301,6 +311,15 @@ class _Unpacker:
         found = np.random.RandomState()
         found.set_state((name, self._plain_array(keys, depth), int(position), int(has_gauss), float(gauss)))
         return found
+
+    def _read_slice(self, content: Any, depth: int) -> Any:
+        if any(one is not None and type(one) is not int for one in content):
+            raise Unfit("a slice that is none")
+        start, stop, step = content
+        return slice(start, stop, step)
+
+    def _read_dtype(self, content: Any, depth: int) -> Any:
+        return np.dtype(object) if content == "|O" else self._dtype(content)
 
     def _read_type(self, content: Any, depth: int) -> Any:
         found = PLAIN_TYPES.get(content) if isinstance(content, str) else None

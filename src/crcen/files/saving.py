@@ -15,102 +15,29 @@ checksum too. So sizes are checked before anything is made, and a model must ans
 
 import hashlib
 import json
-import platform
 import zlib
-from dataclasses import asdict, dataclass, fields
-from datetime import UTC, datetime
-from importlib import metadata
 from pathlib import Path
 from typing import Any
-
-import numpy as np
 
 from crcen._support.terminal import printable
 from crcen._support.whole_files import check_place, write_whole
 from crcen.exceptions import DataUnavailable, InvalidInput, InvalidParameter
-from crcen.files.known_types import Unfit
+from crcen.files.known_types import TYPES, Unfit, find_type
+from crcen.files.manifest import ModelInfo, check_manifest, manifest_of
 from crcen.files.packing import Unpackable, pack, unpack
 from crcen.files.trial import answers_a_row
-from crcen.models.classifier import CRCENClassifier
-from crcen.tables.classifier import TableClassifier
 
 __all__ = ["FORMAT", "ModelInfo", "load", "model_info", "save"]
 
 FORMAT = 2
 _TITLE = "crcen model, format "
-_PACKAGES = ("crcen", "numpy", "scikit-learn", "torch", "skrub", "pandas")
 
 # What a payload may grow to, so that a small file cannot fill the memory. What compresses better is stored as it is.
 _GROWTH, _SPARE = 4, 1 << 20
-_WEIGHTING = ("lam", "alpha", "cost_ratio", "threshold", "n_pos", "n_neg")
 
-
-@dataclass(frozen=True)
-class ModelInfo:
-    """What the header of a model file says; reading it makes no object of the file.
-
-    Parameters
-    ----------
-    format : int
-        Version of the file format.
-    model : str
-        The estimator's name.
-    created : str
-        When it was written, UTC.
-    python : str
-        Version of Python.
-    versions : dict of str to str
-        Versions of the libraries.
-    classes : list
-        Labels in sorted order.
-    positive : label
-        The positive class.
-    target : str or None
-        Name of the target column, where there was one.
-    weighting : dict
-        ``lam``, ``alpha``, ``cost_ratio``, ``threshold``, ``n_pos`` and ``n_neg`` of training.
-    columns : list of dict
-        Input columns: name, kind, and whether training rows lacked cells.
-    dropped : list of dict
-        Columns that training left out: name and reason.
-    """
-
-    format: int
-    model: str
-    created: str
-    python: str
-    versions: dict[str, str]
-    classes: list[Any]
-    positive: Any
-    target: str | None
-    weighting: dict[str, float]
-    columns: list[dict[str, Any]]
-    dropped: list[dict[str, str]]
-
-    def to_dict(self) -> dict[str, Any]:
-        """Plain values, ready for JSON."""
-        return asdict(self)
-
-    def __str__(self) -> str:
-        price, kinds = self.weighting["cost_ratio"], [one["kind"] for one in self.columns]
-        counted = ", ".join(f"{kinds.count(kind)} {kind}" for kind in dict.fromkeys(kinds))
-        libraries = ", ".join(f"{name} {version}" for name, version in self.versions.items())
-        lines = [
-            f"{self.model}, written {self.created} (format {self.format})",
-            f"  positive class  {self.positive}   (target {self.target or 'not named'}, classes "
-            f"{', '.join(map(str, self.classes))})",
-            f"  trained on      {self.weighting['n_pos']:g} positive and {self.weighting['n_neg']:g} negative rows",
-            f"  price           a miss is worth {price:.6g} false alarms (λ = {self.weighting['lam']:.6g}, "
-            f"α = {self.weighting['alpha']:.6g}); an alarm above probability {self.weighting['threshold']:.6g}",
-            f"  columns         {len(self.columns)}: {counted}",
-            *(
-                f"    {one['name']:24s} {one['kind']}{', lacked cells' if one.get('has_missing') else ''}"
-                for one in self.columns
-            ),
-            *(f"    {one['name']:24s} left out: {one['reason']}" for one in self.dropped),
-            f"  written with    python {self.python}, {libraries}",
-        ]
-        return "\n".join(map(printable, lines))
+# What a file may hold as its model; the other listed types may be parts of it.
+_MODELS = ("TableClassifier", "CRCENClassifier", "CRCENClassifierCV", "CSMLPClassifier", "MovedThresholdClassifier")
+_AROUND = ("PosteriorCorrection", "Pipeline")
 
 
 def save(model: Any, path: str | Path) -> Path:
@@ -118,8 +45,9 @@ def save(model: Any, path: str | Path) -> Path:
 
     Parameters
     ----------
-    model : TableClassifier, CRCENClassifier, CRCENClassifierCV or CSMLPClassifier
-        Fitted; nothing of Torch is in it.
+    model : TableClassifier, CRCENClassifier and its relatives, PosteriorCorrection, or Pipeline of scikit-learn
+        Fitted, for two classes; nothing of Torch is in it. The parts of the last two must be known: classifiers of this
+        package, logistic regression, scalers, imputers, encoders of categories, column transformers.
     path : str or Path
         The file; one that is there is replaced.
 
@@ -135,23 +63,27 @@ def save(model: Any, path: str | Path) -> Path:
     DataUnavailable
         If the file cannot be written.
     """
-    if not isinstance(model, CRCENClassifier | TableClassifier):
-        raise InvalidParameter(
-            f"save takes TableClassifier, CRCENClassifier and its relatives: got {type(model).__name__}."
-        )
     name = type(model).__name__
-    if not hasattr(model, "weighting_"):
+    if not _is_model(model):
+        raise InvalidParameter(
+            f"save takes TableClassifier, CRCENClassifier and its relatives, PosteriorCorrection and pipelines of "
+            f"scikit-learn: got {name}."
+        )
+    if not _is_fitted(model):
         raise InvalidParameter(f"this {name} is not fitted yet; call fit first.")
+    if len(getattr(model, "classes_", ())) != 2:
+        raise InvalidParameter(f"save takes classifiers of two classes: this {name} is none.")
     check_place(path)
     try:
         tree, data = pack(model)
         unpack(tree, data)
-    except (Unpackable, Unfit) as error:
+    except Unpackable as error:
         raise InvalidParameter(
-            f"this {name} holds {error}, which a model file may not; use names of scores, whole numbers as seeds and "
-            f"splitters of scikit-learn as parameters."
+            f"this {name} holds {error}, which a model file may not; use {_advice(error)}."
         ) from error
-    body = json.dumps(_manifest(model)).encode() + b"\n" + _payload(tree, data)
+    except Unfit as error:
+        raise InvalidParameter(f"this {name} holds {error}, which a model file may not.") from error
+    body = json.dumps(manifest_of(model)).encode() + b"\n" + _payload(tree, data)
     title = f"{_TITLE}{FORMAT}\n".encode()
     write_whole(path, title + hashlib.sha256(title + body).hexdigest().encode() + b"\n" + body)
     return Path(path)
@@ -167,7 +99,7 @@ def load(path: str | Path) -> Any:
 
     Returns
     -------
-    TableClassifier, CRCENClassifier, CRCENClassifierCV or CSMLPClassifier
+    fitted classifier
         As it was saved.
 
     Raises
@@ -184,11 +116,11 @@ def load(path: str | Path) -> Any:
         raise InvalidInput(f"{path} was not loaded: it holds {printable(str(error))}; do not trust it.") from error
     except Exception as error:  # whatever a forged file can think of
         raise DataUnavailable(f"{path} is altered: its payload cannot be read ({_reason(error)}).") from error
-    if not isinstance(model, CRCENClassifier | TableClassifier):
+    if not _is_model(model):
         raise InvalidInput(f"{path} was not loaded: it holds a {type(model).__name__}, not a model of crcen.")
     try:
         answers_a_row(model)
-        _manifest(model)
+        manifest_of(model)
     except Exception as error:
         raise InvalidInput(
             f"{path} was not loaded: its parts do not fit together or are of another version ({_reason(error)}); "
@@ -213,18 +145,37 @@ def model_info(path: str | Path) -> ModelInfo:
     format_version, body = _read(Path(path))
     try:
         manifest = json.loads(body.partition(b"\n")[0])
-        _check_manifest(manifest)
+        check_manifest(manifest)
         return ModelInfo(format=format_version, **manifest)
     except Exception as error:  # whatever a forged file can think of
         raise DataUnavailable(f"{path} is altered: its manifest cannot be read.") from error
 
 
+def _is_model(model: Any) -> bool:
+    return any(type(model) is find_type(name) for name in (*_MODELS, *_AROUND) if name == type(model).__name__)
+
+
+def _is_fitted(model: Any) -> bool:
+    from sklearn.exceptions import NotFittedError
+    from sklearn.utils.validation import check_is_fitted
+
+    try:
+        check_is_fitted(model)
+    except NotFittedError:
+        return False
+    return True
+
+
+def _advice(error: Unpackable) -> str:
+    """What could stand in the place of what was refused."""
+    if error.what.startswith("sklearn.") and not error.what.startswith("sklearn.metrics"):
+        parts = [name for home, names in TYPES.items() if home.startswith("sklearn.") for name in names]
+        return f"parts of these kinds: {', '.join([*_MODELS[1:], *parts])}"
+    return "names of scores, whole numbers as seeds and splitters of scikit-learn as parameters"
+
+
 def _reason(error: Exception) -> str:
     return printable(" ".join(f"{type(error).__name__}: {error}".split()))[:160]
-
-
-def _plain(value: Any) -> Any:
-    return value.item() if isinstance(value, np.generic) else value
 
 
 def _most(length: int) -> int:
@@ -257,55 +208,6 @@ def _unpacked(payload: bytes) -> tuple[bytes, bytes]:
     if len(content) != n_tree + n_data:
         raise ValueError("another size than it says")
     return content[:n_tree], content[n_tree:]
-
-
-def _manifest(model: Any) -> dict[str, Any]:
-    """What the header says: all of `ModelInfo` but the format."""
-    versions = {}
-    for package in _PACKAGES:
-        try:
-            versions[package] = metadata.version(package)
-        except metadata.PackageNotFoundError:
-            continue
-    weighting = model.weighting_
-    if isinstance(model, TableClassifier):
-        columns = [column.describe() for column in model.columns_]
-        dropped = [asdict(one) for one in model.dropped_]
-    else:
-        names = getattr(model, "feature_names_in_", range(model.n_features_in_))
-        lacking = set(model.input_encoding_.get("indicators", np.empty(0)).tolist())
-        columns = [{"name": str(name), "kind": "number", "has_missing": i in lacking} for i, name in enumerate(names)]
-        dropped = []
-    return {
-        "model": type(model).__name__,
-        "created": datetime.now(UTC).strftime("%Y-%m-%d %H:%M:%S"),
-        "python": platform.python_version(),
-        "versions": versions,
-        "classes": [_plain(label) for label in model.classes_],
-        "positive": _plain(model.pos_label_),
-        "target": getattr(model, "target_name_", None),
-        "weighting": {name: getattr(weighting, name) for name in _WEIGHTING},
-        "columns": columns,
-        "dropped": dropped,
-    }
-
-
-def _check_manifest(manifest: Any) -> None:
-    """Raise unless every part is of the kind that `ModelInfo` says."""
-    if set(manifest) != {field.name for field in fields(ModelInfo)} - {"format"}:
-        raise ValueError("other parts")
-    plain = (str, int, float, bool, type(None))
-    texts = [manifest["model"], manifest["created"], manifest["python"], manifest["target"] or ""]
-    texts += [*manifest["versions"].values(), *(one["name"] for one in manifest["columns"] + manifest["dropped"])]
-    texts += [*(one["kind"] for one in manifest["columns"]), *(one["reason"] for one in manifest["dropped"])]
-    if not all(isinstance(text, str) for text in texts):
-        raise TypeError("a text that is none")
-    for text in texts:
-        text.encode()  # halves of letters cannot be printed
-    if not all(isinstance(label, plain) for label in [*manifest["classes"], manifest["positive"]]):
-        raise TypeError("a label that is none")
-    if not all(isinstance(manifest["weighting"][name], int | float) for name in _WEIGHTING):
-        raise TypeError("a number that is none")
 
 
 def _read(path: Path) -> tuple[int, bytes]:

@@ -1,6 +1,7 @@
 """A loaded model answers made-up rows before it is given out: parts that do not fit together are found here."""
 
 import warnings
+from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
@@ -40,13 +41,40 @@ def made_up_rows(model: Any) -> Any:
 
         cells = {column.name: [None, *_cells(column)] for column in model.columns_}
         return pd.DataFrame(cells, dtype=object)
+    inside = getattr(model, "estimator_", None)
+    if type(model).__name__ == "PosteriorCorrection" and hasattr(inside, "columns_"):
+        return made_up_rows(inside)
     rows = np.zeros((_ROWS, model.n_features_in_))
     names = getattr(model, "feature_names_in_", None)
+    labels = dict(_categories(model, names if names is not None else range(model.n_features_in_)))
     if names is None:
+        if not labels:
+            return rows
+        rows = rows.astype(object)
+        for name, label in labels.items():
+            rows[:, name] = label
         return rows
     import pandas as pd
 
-    return pd.DataFrame(rows, columns=names)
+    return pd.DataFrame(rows, columns=names).assign(**{str(name): label for name, label in labels.items()})
+
+
+def _categories(part: Any, columns: Any) -> Iterator[tuple[Any, Any]]:
+    """A category that training had, for each column that goes to an encoder of categories first or after imputers."""
+    if hasattr(part, "categories_"):
+        yield from ((column, found[0]) for column, found in zip(columns, part.categories_, strict=True) if len(found))
+    elif type(part).__name__ == "PosteriorCorrection":
+        yield from _categories(part.estimator_, columns)
+    elif hasattr(part, "transformers_"):
+        columns = list(columns)
+        for _, inner, chosen in part.transformers_:
+            if not isinstance(inner, str) and isinstance(chosen, list):
+                yield from _categories(inner, [columns[one] if isinstance(one, int) else one for one in chosen])
+    elif hasattr(part, "steps"):
+        for _, step in part.steps:
+            yield from _categories(step, columns)
+            if not hasattr(step, "statistics_"):  # another step may change the columns
+                return
 
 
 def _cells(column: Any) -> tuple[Any, Any]:

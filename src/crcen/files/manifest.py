@@ -1,0 +1,174 @@
+"""What the header of a model file says about the model: anyone can read it, and no model is made for it."""
+
+import platform
+from dataclasses import asdict, dataclass, fields
+from datetime import UTC, datetime
+from importlib import metadata
+from typing import Any
+
+import numpy as np
+
+from crcen._support.terminal import printable
+
+__all__ = ["ModelInfo", "check_manifest", "manifest_of"]
+
+_PACKAGES = ("crcen", "numpy", "scikit-learn", "torch", "skrub", "pandas")
+_WEIGHTING = ("lam", "alpha", "cost_ratio", "threshold", "n_pos", "n_neg")
+
+
+@dataclass(frozen=True)
+class ModelInfo:
+    """What the header of a model file says; reading it makes no object of the file.
+
+    Parameters
+    ----------
+    format : int
+        Version of the file format.
+    model : str
+        The estimator's name.
+    created : str
+        When it was written, UTC.
+    python : str
+        Version of Python.
+    versions : dict of str to str
+        Versions of the libraries.
+    classes : list
+        Labels in sorted order.
+    positive : label
+        The positive class.
+    target : str or None
+        Name of the target column, where there was one.
+    weighting : dict or None
+        ``lam``, ``alpha``, ``cost_ratio``, ``threshold``, ``n_pos`` and ``n_neg``: the price of decisions and the
+        rows of training; None for a pipeline that knows no price.
+    columns : list of dict
+        Input columns: name, kind, and whether training rows lacked cells.
+    dropped : list of dict
+        Columns that training left out: name and reason.
+    """
+
+    format: int
+    model: str
+    created: str
+    python: str
+    versions: dict[str, str]
+    classes: list[Any]
+    positive: Any
+    target: str | None
+    weighting: dict[str, float] | None
+    columns: list[dict[str, Any]]
+    dropped: list[dict[str, str]]
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain values, ready for JSON."""
+        return asdict(self)
+
+    def __str__(self) -> str:
+        kinds = [one["kind"] for one in self.columns]
+        counted = ", ".join(f"{kinds.count(kind)} {kind}" for kind in dict.fromkeys(kinds))
+        libraries = ", ".join(f"{name} {version}" for name, version in self.versions.items())
+        lines = [
+            f"{self.model}, written {self.created} (format {self.format})",
+            f"  positive class  {self.positive}   (target {self.target or 'not named'}, classes "
+            f"{', '.join(map(str, self.classes))})",
+            *self._price(),
+            f"  columns         {len(self.columns)}: {counted}",
+            *(
+                f"    {one['name']:24s} {one['kind']}{', lacked cells' if one.get('has_missing') else ''}"
+                for one in self.columns
+            ),
+            *(f"    {one['name']:24s} left out: {one['reason']}" for one in self.dropped),
+            f"  written with    python {self.python}, {libraries}",
+        ]
+        return "\n".join(map(printable, lines))
+
+    def _price(self) -> list[str]:
+        if self.weighting is None:
+            return ["  price           none: an alarm above probability 0.5"]
+        said = {name: f"{value:.6g}" for name, value in self.weighting.items()}
+        return [
+            f"  trained on      {said['n_pos']} positive and {said['n_neg']} negative rows",
+            f"  price           a miss is worth {said['cost_ratio']} false alarms (λ = {said['lam']}, "
+            f"α = {said['alpha']}); an alarm above probability {said['threshold']}",
+        ]
+
+
+def _plain(value: Any) -> Any:
+    return value.item() if isinstance(value, np.generic) else value
+
+
+def manifest_of(model: Any) -> dict[str, Any]:
+    """What the header says: all of `ModelInfo` but the format."""
+    versions = {}
+    for package in _PACKAGES:
+        try:
+            versions[package] = metadata.version(package)
+        except metadata.PackageNotFoundError:
+            continue
+    weighting = _weighting_of(model)
+    columns, dropped = _columns_of(model)
+    return {
+        "model": type(model).__name__,
+        "created": datetime.now(UTC).strftime("%Y-%m-%d %H:%M:%S"),
+        "python": platform.python_version(),
+        "versions": versions,
+        "classes": [_plain(label) for label in model.classes_],
+        "positive": _plain(_innermost(model, "pos_label_", model.classes_[1])),
+        "target": _innermost(model, "target_name_", None),
+        "weighting": None if weighting is None else {name: getattr(weighting, name) for name in _WEIGHTING},
+        "columns": columns,
+        "dropped": dropped,
+    }
+
+
+def _last(model: Any) -> Any:
+    """The classifier inside a pipeline or a correction, or None."""
+    steps = getattr(model, "steps", None)
+    return steps[-1][1] if steps else getattr(model, "estimator_", None)
+
+
+def _innermost(model: Any, name: str, otherwise: Any) -> Any:
+    """An attribute of a model, or of the classifier in it."""
+    while model is not None:
+        if hasattr(model, name):
+            return getattr(model, name)
+        model = _last(model)
+    return otherwise
+
+
+def _weighting_of(model: Any) -> Any:
+    price = getattr(model, "price_", None)
+    return _innermost(model, "weighting_", None) if price is None else price
+
+
+def _columns_of(model: Any) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
+    """Input columns and those left out."""
+    if hasattr(model, "columns_"):
+        return [column.describe() for column in model.columns_], [asdict(one) for one in model.dropped_]
+    if getattr(model, "steps", None) is None and hasattr(_last(model), "columns_"):
+        return _columns_of(_last(model))
+    names = getattr(model, "feature_names_in_", None)
+    names = range(int(model.n_features_in_)) if names is None else names
+    if not hasattr(model, "input_encoding_"):
+        return [{"name": str(name), "kind": "any", "has_missing": False} for name in names], []
+    lacking = set(model.input_encoding_.get("indicators", np.empty(0)).tolist())
+    return [{"name": str(name), "kind": "number", "has_missing": i in lacking} for i, name in enumerate(names)], []
+
+
+def check_manifest(manifest: Any) -> None:
+    """Raise unless every part is of the kind that `ModelInfo` says."""
+    if set(manifest) != {field.name for field in fields(ModelInfo)} - {"format"}:
+        raise ValueError("other parts")
+    plain = (str, int, float, bool, type(None))
+    texts = [manifest["model"], manifest["created"], manifest["python"], manifest["target"] or ""]
+    texts += [*manifest["versions"].values(), *(one["name"] for one in manifest["columns"] + manifest["dropped"])]
+    texts += [*(one["kind"] for one in manifest["columns"]), *(one["reason"] for one in manifest["dropped"])]
+    if not all(isinstance(text, str) for text in texts):
+        raise TypeError("a text that is none")
+    for text in texts:
+        text.encode()  # halves of letters cannot be printed
+    if not all(isinstance(label, plain) for label in [*manifest["classes"], manifest["positive"]]):
+        raise TypeError("a label that is none")
+    weighting = manifest["weighting"]
+    if weighting is not None and not all(isinstance(weighting[name], int | float) for name in _WEIGHTING):
+        raise TypeError("a number that is none")
