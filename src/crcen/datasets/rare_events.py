@@ -20,9 +20,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from crcen._support.extras import need
 from crcen._support.whole_files import whole_file
 from crcen.datasets.simulated import _rows, _whole
-from crcen.exceptions import InvalidInput, InvalidParameter, MissingExtra
+from crcen.exceptions import InvalidInput, InvalidParameter
 
 __all__ = ["RareEvents", "make_rare_events"]
 
@@ -187,11 +188,7 @@ def make_rare_events(
 
 def _write(events: RareEvents, folder: Path, rows_per_file: int) -> Iterator[Path]:
     """Write the rows, file by file, each whole or not at all."""
-    try:
-        import pyarrow as pa
-        import pyarrow.parquet as pq
-    except ImportError as error:
-        raise MissingExtra("pyarrow is not installed; get it with: pip install 'crcen[tables]'") from error
+    pa, pq = need("pyarrow", "tables"), need("pyarrow.parquet", "tables")
     folder.mkdir(parents=True, exist_ok=True)
     if any(folder.glob("*.parquet")):
         raise InvalidParameter(f"Got path={str(folder)!r}, which holds Parquet files already; try an empty folder.")

@@ -11,11 +11,11 @@ import os
 import platform
 import sys
 from collections.abc import Iterable, Mapping
-from importlib import metadata
 from pathlib import Path
 from typing import Any
 
 from crcen import InvalidParameter, __version__
+from crcen._support.versions import installed_version
 from crcen._support.whole_files import write_whole
 
 __all__ = ["RunFolder", "settings_hash"]
@@ -31,12 +31,7 @@ def settings_hash(settings: Mapping[str, Any]) -> str:
 def _environment() -> dict[str, Any]:
     import torch
 
-    versions = {}
-    for package in _PACKAGES:
-        try:
-            versions[package] = metadata.version(package)
-        except metadata.PackageNotFoundError:
-            versions[package] = "not installed"
+    versions = {package: installed_version(package) or "not installed" for package in _PACKAGES}
     return {
         "crcen": __version__,
         "python": platform.python_version(),

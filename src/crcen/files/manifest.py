@@ -3,12 +3,13 @@
 import platform
 from dataclasses import asdict, dataclass, fields
 from datetime import UTC, datetime
-from importlib import metadata
 from typing import Any
 
 import numpy as np
 
+from crcen._support.plain_values import plain
 from crcen._support.terminal import printable
+from crcen._support.versions import installed_versions
 
 __all__ = ["ModelInfo", "check_manifest", "manifest_of"]
 
@@ -93,27 +94,17 @@ class ModelInfo:
         ]
 
 
-def _plain(value: Any) -> Any:
-    return value.item() if isinstance(value, np.generic) else value
-
-
 def manifest_of(model: Any) -> dict[str, Any]:
     """What the header says: all of `ModelInfo` but the format."""
-    versions = {}
-    for package in _PACKAGES:
-        try:
-            versions[package] = metadata.version(package)
-        except metadata.PackageNotFoundError:
-            continue
     weighting = _weighting_of(model)
     columns, dropped = _columns_of(model)
     return {
         "model": type(model).__name__,
         "created": datetime.now(UTC).strftime("%Y-%m-%d %H:%M:%S"),
         "python": platform.python_version(),
-        "versions": versions,
-        "classes": [_plain(label) for label in model.classes_],
-        "positive": _plain(_innermost(model, "pos_label_", model.classes_[1])),
+        "versions": installed_versions(_PACKAGES),
+        "classes": plain(model.classes_),
+        "positive": plain(_innermost(model, "pos_label_", model.classes_[1])),
         "target": _innermost(model, "target_name_", None),
         "weighting": None if weighting is None else {name: getattr(weighting, name) for name in _WEIGHTING},
         "columns": columns,
@@ -159,7 +150,7 @@ def check_manifest(manifest: Any) -> None:
     """Raise unless every part is of the kind that `ModelInfo` says."""
     if set(manifest) != {field.name for field in fields(ModelInfo)} - {"format"}:
         raise ValueError("other parts")
-    plain = (str, int, float, bool, type(None))
+    kinds = (str, int, float, bool, type(None))
     texts = [manifest["model"], manifest["created"], manifest["python"], manifest["target"] or ""]
     texts += [*manifest["versions"].values(), *(one["name"] for one in manifest["columns"] + manifest["dropped"])]
     texts += [*(one["kind"] for one in manifest["columns"]), *(one["reason"] for one in manifest["dropped"])]
@@ -167,7 +158,7 @@ def check_manifest(manifest: Any) -> None:
         raise TypeError("a text that is none")
     for text in texts:
         text.encode()  # halves of letters cannot be printed
-    if not all(isinstance(label, plain) for label in [*manifest["classes"], manifest["positive"]]):
+    if not all(isinstance(label, kinds) for label in [*manifest["classes"], manifest["positive"]]):
         raise TypeError("a label that is none")
     weighting = manifest["weighting"]
     if weighting is not None and not all(isinstance(weighting[name], int | float) for name in _WEIGHTING):

@@ -3,8 +3,8 @@
 import platform
 from collections.abc import Mapping
 from datetime import UTC, datetime
-from importlib import metadata
 
+from crcen._support.versions import installed_versions
 from crcen._version import __version__
 from crcen.report.evidence import Evidence, kept_by
 
@@ -58,10 +58,6 @@ def facts_of(
         if value is not None:
             about.append((label, str(value)))
     environment = [("crcen", __version__), ("Python", platform.python_version())]
-    for package in _PACKAGES:
-        try:
-            environment.append((package, metadata.version(package)))
-        except metadata.PackageNotFoundError:
-            continue
+    environment += installed_versions(_PACKAGES).items()
     environment.append(("written", datetime.now(UTC).strftime("%Y-%m-%d %H:%M UTC")))
     return {"Data": data, "Model": about, "Environment": environment}

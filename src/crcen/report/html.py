@@ -12,8 +12,9 @@ from importlib import resources
 from pathlib import Path
 from typing import Any
 
+from crcen._support.extras import need
 from crcen._support.whole_files import check_place, write_whole
-from crcen.exceptions import InvalidParameter, MissingExtra
+from crcen.exceptions import InvalidParameter
 from crcen.report.evidence import gather
 from crcen.report.facts import facts_of
 from crcen.report.findings import Finding, examine
@@ -152,10 +153,7 @@ def _names(title: str | None, data_name: Any, model_path: Any) -> dict[str, str 
 
 def _environment() -> Any:
     """Jinja2 with everything escaped that is not trusted by name."""
-    try:
-        import jinja2
-    except ImportError as error:
-        raise MissingExtra("jinja2 is not installed; get it with: pip install 'crcen[tables]'") from error
+    jinja2 = need("jinja2", "tables")
     environment = jinja2.Environment(
         autoescape=True, undefined=jinja2.StrictUndefined, trim_blocks=True, lstrip_blocks=True
     )

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from crcen._support.plain_values import plain
 from crcen.report.evidence import Evidence, kept_by
 from crcen.report.importance import Importances
 from crcen.report.operating_points import (
@@ -26,7 +27,7 @@ from crcen.theory.key_equation import KeyEquation, key_equation
 from crcen.theory.metrics import log_losses, wilson_interval
 from crcen.theory.weighting import CostRatio
 
-__all__ = ["key_equations", "measure", "plain"]
+__all__ = ["key_equations", "measure"]
 
 Array = NDArray[np.float64]
 
@@ -35,24 +36,6 @@ _HISTOGRAM_BINS = 36
 _PATH_POINTS = 61
 # Probabilities are drawn on the log-odds scale between these ends.
 _EDGE = 1e-6
-
-
-def plain(value: Any) -> Any:
-    """Turn NumPy values into what JSON knows; None for what is not finite."""
-    if isinstance(value, Mapping):
-        return {str(name): plain(one) for name, one in value.items()}
-    if isinstance(value, list | tuple | np.ndarray):
-        return [plain(one) for one in value]
-    if isinstance(value, bool | np.bool_):
-        return bool(value)
-    if isinstance(value, int | np.integer):
-        return int(value)
-    if isinstance(value, float | np.floating):
-        number = float(value)
-        if not math.isfinite(number):
-            return None
-        return int(number) if number.is_integer() and abs(number) < 2**53 else number
-    return value
 
 
 def measure(
@@ -94,7 +77,8 @@ def measure(
             "key_equations": {name: _equation(name, one, evidence) for name, one in equations.items()},
             "path": _weight_path(evidence, points, price),
             "importance": asdict(importances),
-        }
+        },
+        shorten=True,
     )
 
 

@@ -14,7 +14,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, BinaryIO
 
-from crcen.exceptions import DataUnavailable, InvalidInput, MissingExtra
+from crcen._support.extras import need
+from crcen.exceptions import DataUnavailable, InvalidInput
 from crcen.tables.text_format import TextFormat, detect_format
 
 __all__ = ["CHUNK_ROWS", "COMPRESSIONS", "TableFile", "format_of_name", "is_pipe", "open_table"]
@@ -37,15 +38,6 @@ def format_of_name(path: Path) -> tuple[str, str | None]:
     compression = COMPRESSIONS.get(suffixes[-1]) if suffixes else None
     rest = suffixes[:-1] if compression else suffixes
     return (rest[-1] if rest else ""), compression
-
-
-def _need(module: str) -> Any:
-    from importlib import import_module
-
-    try:
-        return import_module(module)
-    except ImportError as error:
-        raise MissingExtra(f"{module} is not installed; get it with: pip install 'crcen[tables]'") from error
 
 
 @contextmanager
@@ -213,7 +205,7 @@ def open_table(path: str | Path) -> TableFile:
     """
     path, came_from, spooled = Path(path), "", None
     for module in ("pandas", "pyarrow"):
-        _need(module)
+        need(module, "tables")
     if is_pipe(path):
         came_from = "standard input" if str(path) in ("-", "/dev/stdin") else str(path)
         spooled = _spooled(path, came_from)

@@ -3,10 +3,10 @@
 import os
 import platform
 from dataclasses import asdict, dataclass
-from importlib import metadata
 from typing import Any
 
 from crcen import __version__
+from crcen._support.versions import installed_version
 
 __all__ = ["EnvironmentInfo", "environment_info"]
 
@@ -76,17 +76,11 @@ def environment_info() -> EnvironmentInfo:
     """
     import torch
 
-    packages: dict[str, str | None] = {}
-    for package in _PACKAGES:
-        try:
-            packages[package] = metadata.version(package)
-        except metadata.PackageNotFoundError:
-            packages[package] = None
     return EnvironmentInfo(
         crcen=__version__,
         python=platform.python_version(),
         system=f"{platform.system()} {platform.machine()}",
         processors=os.cpu_count() or 1,
         device=torch.cuda.get_device_name() if torch.cuda.is_available() else "cpu",
-        packages=packages,
+        packages={package: installed_version(package) for package in _PACKAGES},
     )

@@ -9,6 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from crcen import ClassWeighting, ConfusionCounts, ExpenseCurve, InvalidInput, key_equation, weighted_probability
+from crcen._support.progress import counted
 from crcen.theory.judgements import (
     FEWEST_OF_A_CLASS,
     EquationTest,
@@ -19,7 +20,6 @@ from crcen.theory.judgements import (
 from crcen.workflow.inputs import Source, labels_as, model_of, plain, price_of, source_of, target_of
 from crcen.workflow.prediction import CHUNK_ROWS, Oddities, scored_chunks
 from crcen.workflow.prices import plain_price, prices_around, step_lines, step_values
-from crcen.workflow.progress import counted
 from crcen.workflow.quality import METRICS, Measured, ScoredRows, count_sentence, count_values, too_good
 from crcen.workflow.row_watch import RowWatch, unlike_lines
 

@@ -25,12 +25,12 @@ from crcen import (
     export_onnx,
     save,
 )
+from crcen._support.progress import busy
 from crcen._support.whole_files import check_place
 from crcen.workflow.alarm_shares import AlarmShares
 from crcen.workflow.inputs import Rows, check_column, plain, rows_of, source_of
 from crcen.workflow.onnx.export import check_exportable
 from crcen.workflow.prices import plain_price, prices_around, step_lines, step_values
-from crcen.workflow.progress import busy
 from crcen.workflow.quality import METRICS, Measured, ScoredRows, count_sentence, count_values, too_good
 from crcen.workflow.row_order import times_of
 

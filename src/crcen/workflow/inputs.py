@@ -1,6 +1,5 @@
 """What the workflow takes: a data frame or a file, a target column of two labels, a model or its file, a price."""
 
-import math
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -11,6 +10,7 @@ from numpy.typing import NDArray
 from crcen import ClassWeighting, InvalidInput, InvalidParameter, TableFile, load, open_table, resolve
 from crcen._support.closest import closest
 from crcen._support.labels import label_key, plain_labels
+from crcen._support.plain_values import plain
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -113,15 +113,6 @@ def check_column(name: str, columns: tuple[str, ...], what: str, where: str) -> 
 def _listed(names: list[Any]) -> str:
     shown = [text if len(text) <= _LONGEST else f"{text[:_LONGEST]}…" for text in map(str, names[:8])]
     return ", ".join(shown) + (f" and {len(names) - 8} more" if len(names) > 8 else "")
-
-
-def plain(value: Any) -> Any:
-    """A value as JSON knows it: NumPy scalars unwrapped, NaN and infinities as None."""
-    if isinstance(value, np.generic):
-        value = value.item()
-    if isinstance(value, float) and not math.isfinite(value):
-        return None
-    return value
 
 
 @dataclass(frozen=True, eq=False)

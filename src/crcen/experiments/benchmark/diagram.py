@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from io import BytesIO
 from typing import Any
 
-import crcen
+from crcen._support.extras import need
 
 __all__ = ["Ranking", "cliques", "draw_ranks"]
 
@@ -34,12 +34,10 @@ def cliques(ranks: Sequence[float], difference: float) -> list[tuple[int, int]]:
 
 def draw_ranks(rankings: Sequence[Ranking], suffix: str) -> bytes:
     """One panel a ranking, as ``svg`` or ``png``; the same ranks give the same bytes."""
-    try:
-        from matplotlib import rc_context
-        from matplotlib.backends.backend_agg import FigureCanvasAgg
-        from matplotlib.figure import Figure
-    except ImportError as error:
-        raise crcen.MissingExtra("matplotlib is not installed; get it with: pip install 'crcen[plots]'") from error
+    need("matplotlib", "plots")
+    from matplotlib import rc_context
+    from matplotlib.backends.backend_agg import FigureCanvasAgg
+    from matplotlib.figure import Figure
 
     heights = [0.9 + 0.19 * ((len(r.ranks) + 1) // 2 + len(cliques(sorted(r.ranks.values()), r.difference)) / 2)
                for r in rankings]  # fmt: skip

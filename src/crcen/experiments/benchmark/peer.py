@@ -2,9 +2,10 @@
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from importlib import import_module, metadata
+from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
+from crcen._support.versions import installed_version
 from crcen.experiments.benchmark.spaces import Pick, Range, candidates
 
 if TYPE_CHECKING:
@@ -86,7 +87,5 @@ class Peer:
 
     def version(self) -> str:
         """Package and version."""
-        try:
-            return f"{self.package} {metadata.version(self.package)}"
-        except metadata.PackageNotFoundError:
-            return self.package
+        found = installed_version(self.package)
+        return self.package if found is None else f"{self.package} {found}"

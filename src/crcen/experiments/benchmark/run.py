@@ -11,6 +11,7 @@ from typing import Any
 
 import crcen
 from crcen._support.locks import sole_use
+from crcen._support.progress import steps
 from crcen._support.whole_files import write_whole
 from crcen.experiments.benchmark.evaluation import evaluate
 from crcen.experiments.benchmark.page import write_page
@@ -19,7 +20,6 @@ from crcen.experiments.benchmark.peers import PEERS, choose_peers
 from crcen.experiments.benchmark.plan import choose_sets, packaged_settings
 from crcen.experiments.benchmark.schedule import Task, longest_first
 from crcen.experiments.paper.protocol import splits as splits_of
-from crcen.experiments.progress import steps
 from crcen.experiments.run_folder import RunFolder, settings_hash
 
 __all__ = ["Benchmark", "benchmark"]

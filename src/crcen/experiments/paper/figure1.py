@@ -8,8 +8,9 @@ from typing import Any
 import numpy as np
 
 import crcen
+from crcen._support.extras import need
+from crcen._support.progress import steps
 from crcen.experiments.paper.protocol import Split, network_params, select, splits
-from crcen.experiments.progress import steps
 from crcen.experiments.run_folder import RunFolder
 from crcen.experiments.tables import Table
 
@@ -185,12 +186,10 @@ def figure1_tables(rows: Sequence[Mapping[str, Any]], settings: Mapping[str, Any
 
 def draw_figure1(rows: Sequence[Mapping[str, Any]], suffix: str) -> bytes:
     """One panel a set: both curves, their range over splits, the bracket of each step, undefined steps marked."""
-    try:
-        from matplotlib import rc_context
-        from matplotlib.backends.backend_agg import FigureCanvasAgg
-        from matplotlib.figure import Figure
-    except ImportError as error:
-        raise crcen.MissingExtra("matplotlib is not installed; get it with: pip install 'crcen[plots]'") from error
+    need("matplotlib", "plots")
+    from matplotlib import rc_context
+    from matplotlib.backends.backend_agg import FigureCanvasAgg
+    from matplotlib.figure import Figure
 
     entries = expenses(rows)
     names = list(dict.fromkeys(entry["dataset"] for entry in entries))

@@ -7,8 +7,8 @@ from typing import Any
 import numpy as np
 
 import crcen
+from crcen._support.progress import steps
 from crcen.experiments.paper.published import published
-from crcen.experiments.progress import steps
 from crcen.experiments.run_folder import RunFolder
 from crcen.experiments.tables import Table
 

@@ -10,9 +10,9 @@ import numpy as np
 from sklearn.metrics import average_precision_score, log_loss
 
 import crcen
+from crcen._support.progress import steps
 from crcen.experiments.paper.protocol import Split, network_params, select, splits
 from crcen.experiments.paper.published import published
-from crcen.experiments.progress import steps
 from crcen.experiments.run_folder import RunFolder
 from crcen.experiments.tables import Table
 

@@ -1,9 +1,8 @@
 """What every display shares: axes to draw on, and colours that stay apart for the colour-blind."""
 
-from importlib import import_module
 from typing import Any
 
-from crcen.exceptions import MissingExtra
+from crcen._support.extras import need
 
 __all__ = ["ALERT", "BLUE", "GREY", "ORANGE", "axes_or_new", "tidy"]
 
@@ -15,11 +14,7 @@ def axes_or_new(ax: Any, size: tuple[float, float] = (6.4, 4.4)) -> Any:
     """Give back the axes given, or those of a new figure."""
     if ax is not None:
         return ax
-    try:
-        plotting = import_module("matplotlib.pyplot")
-    except ImportError as error:
-        raise MissingExtra("matplotlib is not installed; get it with: pip install 'crcen[plots]'") from error
-    return plotting.subplots(figsize=size, layout="constrained")[1]
+    return need("matplotlib.pyplot", "plots").subplots(figsize=size, layout="constrained")[1]
 
 
 def tidy(ax: Any) -> None:

@@ -2,13 +2,13 @@
 
 import json
 from dataclasses import dataclass
-from importlib import import_module
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from crcen import CrcenError, InvalidInput, MissingExtra, TableClassifier, __version__
+from crcen import CrcenError, InvalidInput, TableClassifier, __version__
+from crcen._support.extras import need
 from crcen._support.whole_files import check_place, write_whole
 from crcen.workflow.inputs import model_of, plain
 from crcen.workflow.onnx.graph import build_graph, check_columns
@@ -82,7 +82,7 @@ def export_onnx(model: Any, out: str | Path) -> OnnxExport:
     CrcenError
         If the graph does not answer as the model does.
     """
-    onnx, runtime = _need("onnx"), _need("onnxruntime")
+    onnx, runtime = need("onnx", "onnx"), need("onnxruntime", "onnx")
     check_place(out, model)
     model = model_of(model)
     if not hasattr(getattr(model, "estimator_", model), "coefs_"):
@@ -131,16 +131,9 @@ def check_exportable(model: Any, out: str | Path, *read: Any) -> None:
         Files that are read, and must not be written over.
     """
     for module in ("onnx", "onnxruntime"):
-        _need(module)
+        need(module, "onnx")
     check_place(out, *read)
     check_columns(model)
-
-
-def _need(module: str) -> Any:
-    try:
-        return import_module(module)
-    except ImportError as error:
-        raise MissingExtra(f"{module} is not installed; get it with: pip install 'crcen[onnx]'") from error
 
 
 def _texts(labels: Any) -> Any:

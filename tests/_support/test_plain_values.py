@@ -1,0 +1,56 @@
+"""Values for JSON, versions, and text for terminals."""
+
+import json
+from dataclasses import dataclass
+
+import numpy as np
+import pytest
+
+import crcen
+from crcen import MissingExtra
+from crcen._support.extras import need
+from crcen._support.plain_values import plain
+from crcen._support.terminal import printable
+from crcen._support.versions import installed_version, installed_versions
+
+
+@dataclass
+class Point:
+    x: float
+    y: object
+
+
+def test_every_value_becomes_one_that_json_takes():
+    value = {
+        1: np.float32(0.5),
+        "nan": [float("nan"), -np.inf, np.float64("inf")],
+        "array": np.array([[1, 2], [3, 4]]),
+        "labels": np.array(["a", None], dtype=object),
+        "yes": np.bool_(True),
+        "point": Point(2.0, (np.int64(3), "text")),
+    }
+    assert json.loads(json.dumps(plain(value), allow_nan=False)) == {
+        "1": 0.5,
+        "nan": [None, None, None],
+        "array": [[1, 2], [3, 4]],
+        "labels": ["a", None],
+        "yes": True,
+        "point": {"x": 2.0, "y": [3, "text"]},
+    }
+
+
+def test_whole_numbers_are_shortened_on_request_where_nothing_is_lost():
+    assert json.dumps(plain([3.0, 0.5, 1e300], shorten=True)) == "[3, 0.5, 1e+300]"
+    assert json.dumps(plain(3.0)) == "3.0"
+
+
+def test_what_is_not_installed_has_no_version():
+    assert installed_version("numpy") == np.__version__
+    assert installed_versions(["crcen", "no-such-package"]) == {"crcen": crcen.__version__}
+    with pytest.raises(MissingExtra, match=r"no_such is not installed; get it with: pip install 'crcen\[tables\]'"):
+        need("no_such.module", "tables")
+
+
+def test_a_terminal_gets_nothing_to_obey():
+    assert printable("plain täxt €") == "plain täxt €"
+    assert printable("a\x1b[2Jb\x9bc\u202ed\x7f\ttab\nline") == "a?[2Jb?c?d? tab line"
