@@ -150,3 +150,13 @@ def test_done_comes_from_finish_alone(tmp_path):
     assert not (run.folder / "DONE").exists()
     run.finish()
     assert (run.folder / "DONE").exists()
+
+
+def test_a_full_disk_keeps_whole_rows_and_says_so(full_disk):
+    run = opened(full_disk)
+    run.add(ROWS)
+    whole = (full_disk / "rows.jsonl").read_bytes()
+    with pytest.raises(crcen.DataUnavailable, match=r"rows\.jsonl was not written: No space left on device"):
+        run.add([{"dataset": "b", "split": split, "x": "y" * 5_000} for split in range(20)])
+    assert (full_disk / "rows.jsonl").read_bytes() == whole
+    assert opened(full_disk).rows == run.rows == ROWS

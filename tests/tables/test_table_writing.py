@@ -83,3 +83,22 @@ def test_places_that_take_no_file(tmp_path):
 def test_an_error_about_another_file_is_not_ours(tmp_path):
     with pytest.raises(FileNotFoundError), whole_file(tmp_path / "a"):
         (tmp_path / "another").read_bytes()
+
+
+def test_formulas_are_neutralised_on_request(tmp_path):
+    harmless = ["a", "-5", "+3.5e2", "a=b", "", None, " =1"]
+    harmful = ["=1+1", "+cmd|' /C calc'!A0", "-2+3", "@SUM(A1)", "\t=1", "\r=1", "=HYPERLINK(1)"]
+    frame = pd.DataFrame({"id": pd.Series(harmless + harmful, dtype=object), "=p": [-0.5] * 14})
+    frame["kind"] = pd.Series(["=x", "y"] * 7, dtype="category")
+    for is_safe in (False, True):
+        with TableWriter(tmp_path / "a.csv", safe_csv=is_safe) as writer:
+            writer.write(frame[:7])
+            writer.write(frame[7:])
+        found = pd.read_csv(tmp_path / "a.csv", dtype=str, keep_default_na=False, lineterminator="\n")
+        mark = "'" if is_safe else ""
+        assert found["id"].tolist() == [*("" if one is None else one for one in harmless), *(mark + x for x in harmful)]
+        assert found.columns.tolist() == ["id", f"{mark}=p", "kind"]
+        assert found[f"{mark}=p"].tolist() == ["-0.5"] * 14
+        assert found["kind"].tolist() == [f"{mark}=x", "y"] * 7
+    with pytest.raises(InvalidParameter, match="has no formulas"):
+        TableWriter(tmp_path / "a.parquet", safe_csv=True)

@@ -232,6 +232,9 @@ def predict(
     lam: Lam = None,
     balanced: Balanced = False,
     id: Annotated[list[str] | None, typer.Option(help="Column to carry over; may be repeated.")] = None,
+    safe_csv: Annotated[
+        bool, typer.Option("--safe-csv", help="Put ' before ids and labels that a spreadsheet takes for formulas.")
+    ] = False,
     as_json: Json = False,
 ) -> None:
     """Write a probability and a decision for every row, in constant memory; a price here needs no new training."""
@@ -239,7 +242,9 @@ def predict(
         weighting = price(budget, cost_ratio, alpha, lam, balanced)
         import crcen
 
-        result = crcen.predict_table(model, data, out=out, weighting=weighting, id=id, verbose=is_watched())
+        result = crcen.predict_table(
+            model, data, out=out, weighting=weighting, id=id, safe_csv=safe_csv, verbose=is_watched()
+        )
     show(result, as_json)
 
 

@@ -14,7 +14,7 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
-from crcen import InvalidParameter, __version__
+from crcen import DataUnavailable, InvalidParameter, __version__
 from crcen._support.versions import installed_version
 from crcen._support.whole_files import write_whole
 
@@ -115,10 +115,20 @@ class RunFolder:
         if not new:
             return
         lines = [json.dumps(dict(row)) + "\n" for row in reversed(new.values())]
-        with open(self.folder / "rows.jsonl", "ab") as file:
-            file.write("".join(lines).encode())
-            file.flush()
-            os.fsync(file.fileno())
+        path = self.folder / "rows.jsonl"
+        try:
+            with open(path, "ab", buffering=0) as file:
+                before = file.tell()
+                try:
+                    rest = memoryview("".join(lines).encode())
+                    while rest:  # a disk that is nearly full takes a part
+                        rest = rest[file.write(rest) :]
+                    os.fsync(file.fileno())
+                except OSError:
+                    file.truncate(before)  # no half of a line
+                    raise
+        except OSError as error:
+            raise DataUnavailable(f"{path} was not written: {error.strerror}; earlier rows are kept.") from error
         for line in lines:
             self._keep(json.loads(line))
 

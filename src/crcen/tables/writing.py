@@ -10,12 +10,40 @@ from crcen._support.whole_files import is_device, whole_file
 from crcen.exceptions import InvalidParameter
 from crcen.tables.reading import format_of_name
 
-__all__ = ["TableWriter"]
+__all__ = ["TableWriter", "neutralised"]
 
 # pandas is optional, and no type checker sees it.
 DataFrame = Any
 
+_FORMULA = ("=", "+", "-", "@", "\t", "\r", "\n")
 _SEPARATORS = {".csv": ",", ".tsv": "\t", ".tab": "\t"}
+
+
+def neutralised(frame: DataFrame) -> DataFrame:
+    """A table whose texts and names no spreadsheet takes for formulas.
+
+    A text that begins with ``=``, ``+``, ``-``, ``@``, a tab or a line break gets an apostrophe before it, unless it is
+    a number. Numbers and dates stay as they are.
+    """
+    import pandas as pd
+
+    def safe(cell: Any) -> Any:
+        return f"'{cell}" if isinstance(cell, str) and cell.startswith(_FORMULA) and not _is_number(cell) else cell
+
+    kept = (pd.api.types.is_numeric_dtype, pd.api.types.is_datetime64_any_dtype, pd.api.types.is_timedelta64_dtype)
+    columns = [
+        column if any(is_kind(column.dtype) for is_kind in kept) else column.astype(object).map(safe)
+        for _, column in frame.items()
+    ]
+    return pd.concat(columns, axis=1).set_axis([safe(name) for name in frame.columns], axis=1)
+
+
+def _is_number(cell: str) -> bool:
+    try:
+        float(cell)
+    except ValueError:
+        return False
+    return True
 
 
 class TableWriter:
@@ -26,6 +54,9 @@ class TableWriter:
     path : str or Path
         Ends in .csv, .tsv or .parquet; a text table may have .gz or .zst behind that. A device such as
         ``/dev/stdout`` gets CSV.
+    safe_csv : bool, default=False
+        Put an apostrophe before texts that a spreadsheet would take for a formula, see `neutralised`. Whoever reads
+        the file by a program gets the apostrophe too.
 
     Raises
     ------
@@ -41,7 +72,7 @@ class TableWriter:
     ...     writer.write(pd.DataFrame({"a": [1, 2]}))
     """
 
-    def __init__(self, path: str | Path) -> None:
+    def __init__(self, path: str | Path, *, safe_csv: bool = False) -> None:
         self.path = Path(path)
         name = Path("stream.csv") if is_device(self.path) else self.path  # /dev/stdout has no ending
         self._suffix, self._compression = format_of_name(name)
@@ -49,6 +80,9 @@ class TableWriter:
             raise InvalidParameter(f"a table is written to .csv, .tsv or .parquet: got {self.path.name!r}.")
         if self._suffix in (".parquet", ".pq") and self._compression:
             raise InvalidParameter(f"Parquet is compressed inside: got {self.path.name!r}; leave the last ending out.")
+        if safe_csv and self._suffix not in _SEPARATORS:
+            raise InvalidParameter(f"only text tables need safe_csv: {self.path.name!r} has no formulas; leave it out.")
+        self._is_safe = safe_csv
         self._open = ExitStack()
         self._binary: Any = None
         self._file: Any = None  # a text file, or a ParquetWriter once the columns are known
@@ -70,6 +104,7 @@ class TableWriter:
     def write(self, chunk: DataFrame) -> None:
         """Append rows; every chunk has the columns of the first."""
         if self._suffix in _SEPARATORS:
+            chunk = neutralised(chunk) if self._is_safe else chunk
             chunk.to_csv(self._file, sep=_SEPARATORS[self._suffix], index=False, header=not self._has_header)
             self._has_header = True
             return

@@ -175,6 +175,7 @@ def predict_table(
     out: str | Path | None = None,
     weighting: Any = None,
     id: str | list[str] | None = None,
+    safe_csv: bool = False,
     chunk_rows: int = CHUNK_ROWS,
     verbose: int = 0,
 ) -> TablePredictions:
@@ -193,6 +194,9 @@ def predict_table(
         Another price than that of training; probabilities stay what they are.
     id : str or list of str, optional
         Columns to carry over; by default rows are numbered from 1 in a column ``row``.
+    safe_csv : bool, default=False
+        Put an apostrophe before ids and labels that a spreadsheet would take for formulas, as in ``=1+1``; for text
+        tables that people open in one.
     chunk_rows : int, default=50,000
         Rows at a time.
     verbose : int, default=0
@@ -218,7 +222,7 @@ def predict_table(
     odd, pieces, target = Oddities.none(model), [], str(getattr(model, "target_name_", ""))
     n_rows, n_alarms, catches = 0, 0, 0.0
     with ExitStack() as opened:
-        writer = None if out is None else opened.enter_context(TableWriter(out))
+        writer = None if out is None else opened.enter_context(TableWriter(out, safe_csv=safe_csv))
         done = opened.enter_context(counted("rows", source.n_rows, visible=bool(verbose)))
         for chunk, p in scored_chunks(model, source, odd, {*ids, target}, chunk_rows):
             alarms = decide(p, price)

@@ -10,9 +10,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from crcen import InvalidInput, InvalidParameter, TableFile, TableWriter, open_table
+from crcen._support.progress import busy
 from crcen._support.whole_files import whole_file
 from crcen.workflow.inputs import check_column
-from crcen.workflow.progress import busy
 from crcen.workflow.row_order import times_of
 
 if TYPE_CHECKING:
