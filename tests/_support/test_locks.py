@@ -71,11 +71,11 @@ def test_a_place_without_rights_is_one_sentence(tmp_path):
 
 def test_many_who_come_and_go_are_never_two_at_once(tmp_path):
     inside, most, turns = 0, 0, 0
-    end = time.monotonic() + 1.0
+    end = time.monotonic() + 60.0
 
     def visit():
         nonlocal inside, most, turns
-        while time.monotonic() < end:
+        while turns < 60 and time.monotonic() < end:
             try:
                 with sole_use(tmp_path):
                     inside += 1
@@ -92,5 +92,5 @@ def test_many_who_come_and_go_are_never_two_at_once(tmp_path):
     for one in visitors:
         one.join()
     assert most == 1
-    assert turns > 50
+    assert turns >= 60
     assert os.listdir(tmp_path) == []
