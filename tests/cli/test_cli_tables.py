@@ -224,26 +224,33 @@ def test_nothing_is_written_over_what_is_read(crcen_command, folder, tmp_path):
         assert (tmp_path / name).read_bytes() == content
 
 
-def test_columns_that_onnx_cannot_carry_are_named(crcen_command, folder, tmp_path):
-    fit = crcen.fit_table(
-        folder / "train.csv", target="bad", estimator=crcen.CRCENClassifierCV(hidden=(2,), l2=1e-2, max_epochs=1)
-    )
+@pytest.fixture
+def texts(folder, tmp_path_factory):
+    """A table with a column of free text, which ONNX cannot carry."""
+    frame = pd.read_csv(folder / "train.csv")
+    path = tmp_path_factory.mktemp("texts") / "train.csv"
+    frame.assign(note=[f"words {i} and {i * 7919 % 1000} more" for i in range(len(frame))]).to_csv(path, index=False)
+    return path
+
+
+def test_columns_that_onnx_cannot_carry_are_named(crcen_command, texts, tmp_path):
+    fit = crcen.fit_table(texts, target="bad", estimator=crcen.CRCENClassifierCV(hidden=(2,), l2=1e-2, max_epochs=1))
     crcen.save(fit.model, tmp_path / "m.crcen")
     code, _, err = crcen_command("export", tmp_path / "m.crcen", "--onnx", tmp_path / "m.onnx")
     assert code == 1
-    assert "the date column day" in sentence(err)
+    assert "the text column note" in sentence(err)
 
 
-def test_onnx_asked_for_with_the_fit(crcen_command, folder, tmp_path, monkeypatch):
+def test_onnx_asked_for_with_the_fit(crcen_command, texts, tmp_path, monkeypatch):
     out, graph = tmp_path / "m.crcen", tmp_path / "m.onnx"
     options = ["--target", "bad", "--quick", "--out", out, "--onnx", graph]
-    with monkeypatch.context() as patched:  # dates are refused before anything is trained
+    with monkeypatch.context() as patched:  # texts are refused before anything is trained
         patched.setattr(crcen.CRCENClassifierCV, "fit", lambda *_, **__: pytest.fail("a fit was begun"))
-        code, printed, err = crcen_command("fit", folder / "train.csv", *options)
+        code, printed, err = crcen_command("fit", texts, *options)
     assert (code, printed) == (1, "")
-    assert "--drop day" in sentence(err)
+    assert "--drop note" in sentence(err)
     assert os.listdir(tmp_path) == []
-    code, printed, err = crcen_command("fit", folder / "train.csv", *options, "--drop", "day", "--json")
+    code, printed, err = crcen_command("fit", texts, *options, "--drop", "note", "--json")
     assert (code, err) == (0, "")
     assert json.loads(printed)["onnx"] == str(graph)
     assert sorted(os.listdir(tmp_path)) == ["m.crcen", "m.onnx"]

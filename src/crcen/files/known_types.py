@@ -122,8 +122,7 @@ def _has_its_categories(state: Mapping[str, Any]) -> bool:
     dropped = [None] * len(categories) if state["drop_idx_"] is None else list(state["drop_idx_"])
     again = state["_drop_idx_after_grouping"]
     return (
-        (dropped if again is not None else [None] * len(categories)) == dropped
-        and (again is None or list(again) == dropped)
+        ([None] * len(categories) if again is None else list(again)) == dropped
         and all(one is None or 0 <= one < len(found) for one, found in zip(dropped, categories, strict=True))
         and list(state["_n_features_outs"])
         == [len(found) - (one is not None) for one, found in zip(dropped, categories, strict=True)]

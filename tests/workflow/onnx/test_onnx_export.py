@@ -2,6 +2,7 @@
 
 import json
 import os
+from datetime import UTC, datetime, timedelta
 
 import numpy as np
 import onnx
@@ -11,7 +12,10 @@ import pytest
 
 import crcen
 from crcen import Budget, CRCENClassifier, CrcenError, CSMLPClassifier, InvalidInput, TableClassifier, export_onnx
+from crcen.tables.column_kinds import learn_column
 from crcen.workflow.onnx import export as onnx_export
+from crcen.workflow.onnx.dates import date_parts
+from crcen.workflow.onnx.graph import Graph, check_columns
 
 RNG = np.random.default_rng(0)
 X = RNG.normal(size=(300, 3)) * [1, 20, 0.1]
@@ -102,12 +106,56 @@ def test_a_table_with_gaps_and_categories(tmp_path, table):
     assert done.to_dict()["checked_rows"] == 512
 
 
-def test_dates_and_texts_are_refused_by_name(tmp_path, table):
+def test_the_parts_of_a_date_are_those_of_the_calendar():
+    graph = Graph()
+    parts = date_parts(graph, graph.input("seconds", is_text=False))
+    outputs = []
+    for name, value in parts.items():
+        graph.rename(value, name)
+        outputs.append(onnx.helper.make_tensor_value_info(name, onnx.TensorProto.DOUBLE, ["rows", 1]))
+    proto = onnx.helper.make_graph(graph.nodes, "dates", graph.inputs, outputs, graph.constants)
+    model = onnx.helper.make_model(proto, opset_imports=[onnx.helper.make_opsetid("", 17)], ir_version=8)
+    session = onnxruntime.InferenceSession(model.SerializeToString(), providers=["CPUExecutionProvider"])
+    start, end = datetime(1600, 1, 1, tzinfo=UTC), datetime(2500, 1, 1, tzinfo=UTC)
+    moments = [start + timedelta(days=day, seconds=day * 7919 % 86_400) for day in range((end - start).days)]
+    seconds = np.array([moment.timestamp() for moment in moments])
+    found = dict(zip(parts, session.run(list(parts), {"seconds": seconds[:, None]}), strict=True))
+    assert found["month"].ravel().tolist() == [moment.month for moment in moments]
+    assert found["day"].ravel().tolist() == [moment.day for moment in moments]
+    assert found["weekday"].ravel().tolist() == [moment.weekday() for moment in moments]
+    assert found["hour"].ravel().tolist() == [moment.hour + moment.minute / 60 for moment in moments]
+    assert found["days"].ravel().tolist() == (seconds / 86_400).tolist()
+
+
+@pytest.mark.parametrize("lacks", [False, True])
+def test_a_table_with_dates(tmp_path, table, lacks):
+    _, frame = table
+    when = pd.Series(pd.date_range("2023-12-30 22:15", periods=300, freq="7h13min"))
+    y = np.where((when.dt.month % 3 == 0) ^ (when.dt.hour > 20), "bad", "good")
+    more = frame[["x", "country"]].assign(when=when.mask(np.arange(300) % 9 == 4) if lacks else when)
+    model = TableClassifier(CRCENClassifier(Budget(4), hidden=(4,), max_epochs=3, random_state=0)).fit(more, y)
+    done = export_onnx(crcen.save(model, tmp_path / "m.crcen"), tmp_path / "m.onnx")
+    assert done.inputs == {"x": "number", "country": "text", "when": "seconds"}
+    new = more.assign(when=more["when"] + pd.Timedelta("400 days 5 h 31 min 12.25 s"))
+    seconds = (new["when"] - pd.Timestamp("1970-01-01")).dt.total_seconds()
+    feeds = {"x": new["x"].to_numpy()[:, None], "when": seconds.to_numpy()[:, None]}
+    feeds["country"] = new["country"].astype(object).fillna("").to_numpy(dtype=object)[:, None]
+    probabilities, decision = answers(done.path, feeds)
+    np.testing.assert_allclose(probabilities, model.predict_proba(new), atol=1e-9)
+    assert decision.tolist() == model.predict(new).tolist()
+    assert model.predict_proba(new.assign(when=pd.NaT))[0, 0] != pytest.approx(probabilities[0, 0])
+
+
+def test_texts_are_refused_by_name(tmp_path, table):
     _, frame = table
     more = frame.assign(when=pd.date_range("2024-01-01", periods=300), note=[f"words {i} and more" for i in range(300)])
     model = TableClassifier(CRCENClassifier(hidden=(), random_state=0)).fit(more, Y)
-    with pytest.raises(InvalidInput, match=r"the date column when, the text column note.*--drop when --drop note"):
+    with pytest.raises(InvalidInput, match=r"cannot carry the text column note: .*fit with --drop note"):
         export_onnx(model, tmp_path / "m.onnx")
+    learnt = [learn_column(more[name], is_kept=False, is_category=False, seed=0) for name in ("note", "when")]
+    with pytest.raises(InvalidInput, match="text column note"):
+        check_columns(learnt)
+    check_columns(learnt[1:])
     gelu = CRCENClassifier(hidden=(2,), activation="gelu", max_epochs=1).fit(X, Y)
     with pytest.raises(InvalidInput, match="gelu"):
         export_onnx(gelu, tmp_path / "m.onnx")

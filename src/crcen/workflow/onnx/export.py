@@ -17,6 +17,7 @@ __all__ = ["OnnxExport", "check_exportable", "export_onnx"]
 
 _ROWS = 512
 _TOLERANCE = 1e-9
+_YEARS_1900_TO_2200 = (-2_208_988_800, 7_258_118_400)  # in seconds since 1970
 
 
 @dataclass(frozen=True)
@@ -28,7 +29,7 @@ class OnnxExport:
     path : Path
         The file.
     inputs : dict of str to str
-        Names of the inputs, and whether they take numbers or text.
+        Names of the inputs, and what they take: "number", "text", or "seconds" since 1970-01-01 UTC for dates.
     n_checked : int
         Rows on which both were compared.
     largest_difference : float
@@ -78,7 +79,7 @@ def export_onnx(model: Any, out: str | Path) -> OnnxExport:
     Raises
     ------
     InvalidInput
-        If a column or setting has no ONNX form: dates, free text.
+        If a column or setting has no ONNX form: free text.
     CrcenError
         If the graph does not answer as the model does.
     """
@@ -87,7 +88,7 @@ def export_onnx(model: Any, out: str | Path) -> OnnxExport:
     model = model_of(model)
     if not hasattr(getattr(model, "estimator_", model), "coefs_"):
         raise InvalidInput(f"only networks of crcen are exported: got {type(model).__name__}.")
-    check_columns(model)
+    check_columns(getattr(model, "columns_", ()))
     proto = build_graph(model)
     weighting = model.weighting_
     onnx.helper.set_model_props(
@@ -115,6 +116,7 @@ def export_onnx(model: Any, out: str | Path) -> OnnxExport:
         )
     write_whole(out, content)
     inputs = {one.name: "text" if one.type == "tensor(string)" else "number" for one in session.get_inputs()}
+    inputs |= {one.name: "seconds" for one in getattr(model, "columns_", ()) if one.kind == "date"}
     return OnnxExport(Path(out), inputs, len(probabilities), largest)
 
 
@@ -133,7 +135,7 @@ def check_exportable(model: Any, out: str | Path, *read: Any) -> None:
     for module in ("onnx", "onnxruntime"):
         need(module, "onnx")
     check_place(out, *read)
-    check_columns(model)
+    check_columns(getattr(model, "columns_", ()))
 
 
 def _texts(labels: Any) -> Any:
@@ -158,6 +160,12 @@ def _trial_rows(model: Any) -> tuple[Any, dict[str, Any]]:
             known = [*column.categories, *column.rare, "a category nobody has seen", None]
             cells = rng.permutation(np.resize(np.array(known, dtype=object), _ROWS))
             feeds[column.name] = np.array([cell or "" for cell in cells], dtype=object)[:, None]
+        elif column.kind == "date":
+            moments = rng.integers(*_YEARS_1900_TO_2200, size=_ROWS) * 1_000_000 + rng.integers(1_000_000, size=_ROWS)
+            moments[::4] -= moments[::4] % 86_400_000_000  # midnights
+            is_missing = rng.random(_ROWS) < 0.1
+            cells = np.where(is_missing, np.datetime64("NaT"), moments.astype("datetime64[us]"))
+            feeds[column.name] = np.where(is_missing, np.nan, moments / 1e6)[:, None]
         else:
             spread = encoding.mean[at] + encoding.scale[at] * rng.standard_t(2, size=_ROWS)
             cells = rng.integers(2, size=_ROWS).astype(float) if column.kind == "boolean" else spread

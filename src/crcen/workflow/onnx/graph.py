@@ -3,19 +3,21 @@
 One function a part; `_input_encoding` and `_probability_map` follow `InputEncoding` and ``probability_map_``.
 """
 
+from collections.abc import Iterable
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from crcen import InvalidInput, TableClassifier
+from crcen.workflow.onnx.dates import date_parts
 
 __all__ = ["build_graph", "check_columns"]
 
 _OPSET, _ML_OPSET, _IR = 17, 3, 8
 _SMOOTH_LIMIT = 3.0
 _TIE = 1e-12  # of mapped logits, as in the model: a whole step of an isotonic map can lie on the threshold
-_CARRIED = ("number", "boolean", "category")
+_CARRIED = ("number", "boolean", "category", "date")
 
 Array = NDArray[np.float64]
 
@@ -66,14 +68,25 @@ class Graph:
         self.nodes.append(onnx.helper.make_node("Identity", [value], [name]))
 
 
-def check_columns(model: Any) -> None:
-    """Refuse columns that ONNX has no operations for, by name and kind."""
-    bad = [one for one in getattr(model, "columns_", []) if one.kind not in _CARRIED]
+def check_columns(columns: Iterable[Any]) -> None:
+    """Refuse columns that ONNX has no operations for, by name and kind; it needs no fitted network.
+
+    Parameters
+    ----------
+    columns : iterable of Column
+        Such as ``columns_`` of a `TableClassifier`, or what `learn_column` finds before the fit.
+
+    Raises
+    ------
+    InvalidInput
+        If one of them is free text.
+    """
+    bad = [one for one in columns if one.kind not in _CARRIED]
     if bad:
         listed = ", ".join(f"the {one.kind} column {one.name}" for one in bad)
         drops = " ".join(f"--drop {one.name}" for one in bad)
         raise InvalidInput(
-            f"ONNX cannot carry {listed}: only numbers, truth values and categories; fit again with {drops}, or turn "
+            f"ONNX cannot carry {listed}: only numbers, truth values, categories and dates; fit with {drops}, or turn "
             f"them into numbers before."
         )
 
@@ -84,18 +97,18 @@ def build_graph(model: Any) -> Any:
     Parameters
     ----------
     model : TableClassifier, CRCENClassifier, CRCENClassifierCV or CSMLPClassifier
-        With columns of numbers, truth values and categories only.
+        With columns of numbers, truth values, categories and dates only.
 
     Returns
     -------
     onnx.ModelProto
-        Inputs: ``X`` (rows, features), or one (rows, 1) a column of the table: doubles (NaN where missing), strings for
-        categories ("" where missing). Outputs: ``probabilities`` (rows, 2) in the order of the classes, and
-        ``decision`` (rows,), the label at the price of training.
+        Inputs: ``X`` (rows, features), or one (rows, 1) a column of the table: doubles (NaN where missing), for
+        dates the seconds since 1970-01-01 UTC, strings for categories ("" where missing). Outputs: ``probabilities``
+        (rows, 2) in the order of the classes, and ``decision`` (rows,), the label at the price of training.
     """
     import onnx
 
-    check_columns(model)
+    check_columns(getattr(model, "columns_", ()))
     graph = Graph()
     if isinstance(model, TableClassifier):
         estimator = model.estimator_
@@ -127,6 +140,9 @@ def _column(graph: Graph, column: Any) -> str:
         return _category(graph, column)
     cells = graph.input(column.name, is_text=False)
     is_missing = graph.apply("Or", graph.apply("IsNaN", cells), graph.apply("IsInf", cells))
+    if column.kind == "date":
+        parts = date_parts(graph, graph.apply("Where", is_missing, graph.constant(0.0), cells))
+        cells = graph.apply("Concat", *(parts[name] for name in column.parts), axis=1)
     filled = graph.apply("Where", is_missing, graph.constant(column.fill), cells)
     return graph.apply("Concat", filled, graph.as_double(is_missing), axis=1) if column.has_missing else filled
 
