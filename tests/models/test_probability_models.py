@@ -31,7 +31,7 @@ MODELS = [
     CRCENClassifier("balanced", hidden=(4,), solver="adam", max_epochs=5, random_state=0),
     CSMLPClassifier("balanced", **QUICK),
     MovedThresholdClassifier(Budget(3), **QUICK),
-    CRCENClassifierCV(Budget(3), l2=[1e-3, 1e-1], cv=3, **QUICK),
+    CRCENClassifierCV(Budget(3), l2=[1e-3, 1e-1], cv=3, balance=False, **QUICK),
 ]
 NAMES = ["one", "members", "adam", "csmlp", "threshold", "search"]
 
@@ -87,12 +87,28 @@ def test_the_map_is_fitted_out_of_fold(rare_rows, members):
 @pytest.mark.parametrize("kind", FITTED)
 def test_the_search_uses_its_own_out_of_fold_logits(rare_rows, kind):
     X, y = rare_rows(150)
-    model = CRCENClassifierCV(Budget(3), l2=[1e-3, 1e-1], cv=3, probability=kind, **QUICK).fit(X, y)
-    plain = CRCENClassifierCV(Budget(3), l2=[1e-3, 1e-1], cv=3, **QUICK).fit(X, y)
+    model = CRCENClassifierCV(Budget(3), l2=[1e-3, 1e-1], cv=3, probability=kind, balance=False, **QUICK).fit(X, y)
+    plain = CRCENClassifierCV(Budget(3), l2=[1e-3, 1e-1], cv=3, balance=False, **QUICK).fit(X, y)
     oof = plain.oof_decision_function_ - plain.weighting_.logit_shift
     np.testing.assert_allclose(model.probability_map_, fit_map(kind, y == 1, oof, np.ones(len(y))))
     mapped = apply_map(model.probability_map_, oof)
     np.testing.assert_allclose(model.oof_decision_function_, mapped + model.weighting_.logit_shift, atol=1e-9)
+
+
+@pytest.mark.parametrize("kind", FITTED)
+def test_out_of_fold_the_bias_is_solved_for_after_the_map(rare_rows, kind):
+    """The slope or corners of the map stay; what it adds is the root of the key equation at the price, by hand."""
+    X, y = rare_rows(150)
+    settings = {"l2": [1e-3, 1e-1], "cv": 3, "probability": kind, **QUICK}
+    apart = CRCENClassifierCV(Budget(3), balance=False, **settings).fit(X, y)
+    solved = CRCENClassifierCV(Budget(3), balance="oof", **settings).fit(X, y)
+    oof, weights = apart.oof_decision_function_, np.where(y == 1, 3.0, 1.0)
+    root = brentq(lambda d: np.sum(weights * (y - sigmoid(oof + d))), -20, 20, xtol=1e-12)
+    assert solved.oof_shift_ == pytest.approx(root, abs=1e-7)
+    np.testing.assert_allclose(solved.oof_decision_function_, oof + root, atol=1e-7)
+    moved = np.array(apart.probability_map_)
+    moved[1] += root
+    np.testing.assert_allclose(solved.probability_map_, moved, atol=1e-7)
 
 
 def test_the_price_of_a_moved_threshold_counts(rare_rows):

@@ -1,6 +1,7 @@
 """A plain network whose threshold is moved instead of its weight."""
 
 from crcen.models.classifier import CRCENClassifier
+from crcen.theory.labels import Labels
 from crcen.theory.weighting import ClassWeighting, resolve
 
 __all__ = ["MovedThresholdClassifier"]
@@ -14,6 +15,6 @@ class MovedThresholdClassifier(CRCENClassifier):
     price of the decision and ``key_equation_`` that of the plain network.
     """
 
-    def training_weighting_at(self, price: ClassWeighting) -> ClassWeighting:
+    def training_weighting_at(self, price: ClassWeighting, labels: Labels) -> ClassWeighting:
         """λ = ½, whatever the price."""
         return resolve(None, price.n_pos, price.n_neg)

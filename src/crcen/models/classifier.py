@@ -10,7 +10,17 @@ from crcen._support.progress import progress_bar
 from crcen.exceptions import InvalidParameter
 from crcen.models.atomic import all_or_nothing
 from crcen.models.fitted import Course, FittedNetworks, write_fit
-from crcen.models.fitting import FitRows, assemble, base_seed, fitted_map, member_jobs, usable
+from crcen.models.fitting import (
+    AT_PRICE,
+    OUT_OF_FOLD,
+    FitRows,
+    assemble,
+    base_seed,
+    fitted_map,
+    member_jobs,
+    solved_at_price,
+    usable,
+)
 from crcen.models.foreign_names import says_our_names
 from crcen.models.incremental import IncrementalFit
 from crcen.models.probability import PROBABILITIES, held_out_logits, probability_folds
@@ -81,13 +91,18 @@ class CRCENClassifier(IncrementalFit, FittedNetworks, ClassifierMixin, BaseEstim
         for ``"steps"`` trained by Adam, and the default of `CRCENClassifierCV`.
     standardize : bool, default=True
         ``False`` takes inputs as they are, whatever ``encoding``.
-    balance : bool, default=True
-        Solve the output bias for the key equation after training, on all rows given to ``fit``.
+    balance : True, "oof" or False, default=True
+        Solve the output bias for the key equation at the price after training: on all rows given to ``fit``, on
+        out-of-fold logits (four stratified folds, trained in the same stack), or not at all.
     probability : {"shift", "balance", "temperature", "isotonic"}, default="shift"
         How ``predict_proba`` comes from the natural logit: as it is, or through a map fitted on out-of-fold logits
         (four stratified folds, trained in the same stack): an intercept, a slope and an intercept, or any rising
         function. `predict` is p > 1/(1 + c) on that same probability, and the weighted logit is the mapped natural
-        logit + log c, so that all answers agree. Under a map the key equation is not exact on the training rows.
+        logit + log c, so that all answers agree. Under a map the key equation is not exact on the training rows; with
+        ``balance="oof"`` it is exact on the out-of-fold rows, since the bias is solved for after the map.
+    training_weighting : "price", None, float, Lam, Alpha, CostRatio, Budget, dict, default="price"
+        What the loss is weighted by: the price itself, as in the paper, or another weight (``None`` is λ = ½, plain
+        cross entropy). Decisions, ``weighting_``, ``weighted_proba`` and ``key_equation_`` are at the price either way.
     pos_label : default=None
         The positive class; ``None`` is the rarer one, ``classes_[1]`` on a tie.
     device : {"auto", "cpu", "cuda"}, default="auto"
@@ -171,8 +186,9 @@ class CRCENClassifier(IncrementalFit, FittedNetworks, ClassifierMixin, BaseEstim
         missing: str = "error",
         column_scales: Any = False,
         standardize: bool = True,
-        balance: bool = True,
+        balance: Any = True,
         probability: str = "shift",
+        training_weighting: Any = "price",
         pos_label: Any = None,
         device: str = "auto",
         random_state: Any = None,
@@ -197,6 +213,7 @@ class CRCENClassifier(IncrementalFit, FittedNetworks, ClassifierMixin, BaseEstim
         self.standardize = standardize
         self.balance = balance
         self.probability = probability
+        self.training_weighting = training_weighting
         self.pos_label = pos_label
         self.device = device
         self.random_state = random_state
@@ -232,11 +249,12 @@ class CRCENClassifier(IncrementalFit, FittedNetworks, ClassifierMixin, BaseEstim
         labels = Labels.from_rows(classes, y, weights, self.pos_label)
         rows = FitRows(X, labels.encode(y), weights)
         price = labels.resolve(self.weighting, *rows.totals)
-        trained = self.training_weighting_at(price)
+        trained = self.training_weighting_at(price, labels)
         recipe, seed = recipe.settled(len(X)), base_seed(self.random_state)
         jobs = member_jobs(recipe, trained.lam, self.n_members, seed, rows)
+        solves_out_of_fold = self.balance == OUT_OF_FOLD
         folds: list[tuple[NDArray[np.int64], NDArray[np.int64]]] = []
-        if self.probability != PROBABILITIES[0]:
+        if self.probability != PROBABILITIES[0] or solves_out_of_fold:
             folds = probability_folds(rows.target, weights, seed)
             for own, _ in folds:
                 jobs += member_jobs(recipe, trained.lam, self.n_members, seed, rows, own)
@@ -246,9 +264,18 @@ class CRCENClassifier(IncrementalFit, FittedNetworks, ClassifierMixin, BaseEstim
         ensemble, logits = assemble(labels, trained, members, rows, is_balanced=recipe.balance)
         row_weights = trained.row_weights(rows.target, weights) if recipe.balance else None
         oof = held_out_logits(folds, results[self.n_members :], X, rows.target, row_weights)
-        ensemble = ensemble.mapped(fitted_map(self.probability, rows.target, oof, weights, trained))
-        key = ensemble.key_equation(logits, rows.target, weights)
-        write_fit(self, ensemble.at_price(price), recipe, Course.of(members), key)
+        to_price = price.logit_shift - trained.logit_shift
+        ensemble, oof, logits = ensemble.at_price(price), oof + to_price, logits + to_price
+        ensemble = ensemble.mapped(fitted_map(self.probability, rows.target, oof, weights, price))
+        if solves_out_of_fold:
+            seen = np.isfinite(oof)
+            solved = solved_at_price(ensemble, oof[seen], rows.target[seen], weights[seen])
+        elif recipe.balance and trained is not price and self.training_weighting != AT_PRICE:
+            solved = solved_at_price(ensemble, logits, rows.target, weights)
+        else:
+            solved = ensemble
+        key = solved.key_equation(logits + (solved.shift - ensemble.shift), rows.target, weights)
+        write_fit(self, solved, recipe, Course.of(members), key)
 
     def recipe(self) -> Recipe:
         """How networks are trained by these parameters, all of which are checked.
@@ -258,7 +285,9 @@ class CRCENClassifier(IncrementalFit, FittedNetworks, ClassifierMixin, BaseEstim
         Recipe
             What was left to the data is settled in ``fit``; ``recipe_`` is that of the fitted networks.
         """
-        return self._recipe(self.hidden, self.l2, self.encoding, self.balance)
+        # What is solved out of fold was balanced on its own rows first.
+        balance = True if self.balance == OUT_OF_FOLD else self.balance
+        return self._recipe(self.hidden, self.l2, self.encoding, balance)
 
     def _recipe(self, hidden: Any, l2: Any, encoding: Any, balance: Any) -> Recipe:
         """The recipe with one value of what a search has several of."""
@@ -295,11 +324,14 @@ class CRCENClassifier(IncrementalFit, FittedNetworks, ClassifierMixin, BaseEstim
         """Those that are not of the recipe."""
         check_number(self, "n_members", low=1, integer=True)
         check_choice(self, "probability", PROBABILITIES)
+        check_choice(self, "balance", (True, False, OUT_OF_FOLD))
         if not isinstance(self.verbose, bool | np.bool_):
             check_number(self, "verbose", low=0, integer=True)
         if not isinstance(self.device, str):
             raise InvalidParameter(f"device must be 'auto', 'cpu' or 'cuda': got {self.device!r}.")
 
-    def training_weighting_at(self, price: ClassWeighting) -> ClassWeighting:
+    def training_weighting_at(self, price: ClassWeighting, labels: Labels) -> ClassWeighting:
         """The weighting of the training loss of a model that decides at a price; subclasses may train at another."""
-        return price
+        if isinstance(self.training_weighting, str) and self.training_weighting == AT_PRICE:
+            return price
+        return labels.resolve(self.training_weighting, price.n_pos, price.n_neg)

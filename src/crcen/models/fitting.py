@@ -12,7 +12,7 @@ from sklearn.utils import check_random_state
 
 from crcen.exceptions import InvalidParameter, TrainingFailed
 from crcen.models.ensemble import Ensemble
-from crcen.models.probability import fit_map
+from crcen.models.probability import fit_map, is_identity, shifted_map
 from crcen.models.search.folds import early_stopping_split
 from crcen.theory.key_equation import key_equation_of_logits
 from crcen.theory.labels import Labels
@@ -22,12 +22,26 @@ from crcen.training.jobs import Status, TrainingJob, TrainingResult
 from crcen.training.members import NetworkGroup
 from crcen.training.recipe import Recipe
 
-__all__ = ["FitRows", "assemble", "base_seed", "fitted_map", "member_jobs", "member_seed", "usable"]
+__all__ = [
+    "AT_PRICE",
+    "OUT_OF_FOLD",
+    "FitRows",
+    "assemble",
+    "base_seed",
+    "fitted_map",
+    "member_jobs",
+    "member_seed",
+    "moved_after_map",
+    "solved_at_price",
+    "usable",
+]
 
 Array = NDArray[np.float64]
 Bools = NDArray[np.bool_]
 Index = NDArray[np.int64]
 
+# Of `training_weighting`: the loss is weighted as decisions are. Of `balance`: the bias is solved for out of fold.
+AT_PRICE, OUT_OF_FOLD = "price", "oof"
 _BALANCED = 1e-12  # what the solve leaves of the key equation, unless no shift can be added to logits so large
 
 
@@ -127,3 +141,32 @@ def fitted_map(kind: str, target: Bools, oof: Array, weights: Array, weighting: 
     """The probability map of a kind, fitted on out-of-fold weighted logits, NaN where there is none."""
     seen = np.isfinite(oof)
     return fit_map(kind, target[seen], oof[seen] - weighting.logit_shift, weights[seen])
+
+
+def solved_at_price(ensemble: Ensemble, logits: Array, target: Bools, weights: Array) -> Ensemble:
+    """An ensemble whose bias, after its map, makes the key equation exact at its price on rows with these logits.
+
+    Parameters
+    ----------
+    ensemble
+        At its price.
+    logits
+        Weighted logits of rows, before the map.
+    target, weights
+        Whether these rows are positive, and their sample weights.
+    """
+    return moved_after_map(ensemble, price_shift(ensemble, logits, target, weights))
+
+
+def price_shift(ensemble: Ensemble, logits: Array, target: Bools, weights: Array) -> float:
+    """What `solved_at_price` adds to the mapped logits."""
+    mapped = ensemble.priced(logits)[1]
+    row_weights = ensemble.weighting.row_weights(target, weights)
+    return float(solve_shifts(target, mapped[None], row_weights[None])[0])
+
+
+def moved_after_map(ensemble: Ensemble, shift: float) -> Ensemble:
+    """An ensemble with something added to the logits that its map gives."""
+    if is_identity(ensemble.probability_map):
+        return ensemble.shifted(shift)
+    return ensemble.mapped(shifted_map(ensemble.probability_map, shift))

@@ -25,6 +25,7 @@ __all__ = [
     "logits_at_price",
     "posterior_at_price",
     "probability_folds",
+    "shifted_map",
 ]
 
 Array = NDArray[np.float64]
@@ -72,6 +73,13 @@ def apply_map(state: Array, logits: Array) -> Array:
     if state.ndim == 1:
         return state[0] * logits + state[1]
     return np.interp(logits, state[0], state[1])
+
+
+def shifted_map(state: Array, shift: float) -> Array:
+    """A map with something added to the logits that it gives."""
+    moved = np.array(state, dtype=np.float64)
+    moved[1] += shift
+    return moved
 
 
 def is_identity(state: Array) -> bool:

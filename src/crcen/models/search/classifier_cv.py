@@ -13,7 +13,16 @@ from crcen.exceptions import InvalidParameter
 from crcen.models.atomic import all_or_nothing
 from crcen.models.classifier import CRCENClassifier
 from crcen.models.fitted import Course, write_fit
-from crcen.models.fitting import assemble, base_seed, fitted_map, usable
+from crcen.models.fitting import (
+    AT_PRICE,
+    OUT_OF_FOLD,
+    assemble,
+    base_seed,
+    fitted_map,
+    moved_after_map,
+    solved_at_price,
+    usable,
+)
 from crcen.models.foreign_names import says_our_names
 from crcen.models.search.folds import checked_folds
 from crcen.models.search.grid import SEARCHED, Outcome, SearchRows, Setting, is_list_of_networks, operating_points
@@ -22,7 +31,6 @@ from crcen.models.search.scoring import check_scoring, score_table
 from crcen.models.validation import check_choice, check_flag, check_labels, check_number, check_rows, check_weights
 from crcen.theory.key_equation import key_equation_of_logits, without_test
 from crcen.theory.labels import Labels
-from crcen.theory.weighting import ClassWeighting
 from crcen.training.engines import ENGINES, trainer_on
 from crcen.training.jobs import TrainingResult
 from crcen.training.recipe import Recipe
@@ -52,9 +60,10 @@ class CRCENClassifierCV(CRCENClassifier):
     cv : int, splitter or iterable, default=4
         As in scikit-learn; an int is stratified folds, shuffled by ``random_state``.
     scoring : str, callable or None, default=None
-        ``None`` is ``"neg_weighted_log_loss"``, or ``"neg_log_loss"`` of the natural posterior with several weightings:
-        the weighted loss has its minimum elsewhere for every weight and cannot compare them. Also ``"f1"``,
-        ``"g_mean"``, ``"average_precision"``, any scorer that scikit-learn knows, or a callable ``(estimator, X, y)``.
+        ``None`` is ``"neg_weighted_log_loss"``, or ``"neg_log_loss"`` of the natural posterior with several weightings
+        or a training weight apart from the price: the weighted loss has its minimum elsewhere for every weight. Also
+        ``"f1"``, ``"g_mean"``, ``"average_precision"``, any scorer that scikit-learn knows, or a callable
+        ``(estimator, X, y)``.
     one_standard_error : bool, default=False
         Take the simplest setting (fewest hidden units, then largest l2) within one standard error of the best.
     halving : bool, default=True
@@ -125,6 +134,7 @@ class CRCENClassifierCV(CRCENClassifier):
         standardize: bool = True,
         balance: Any = "oof",
         probability: str = "shift",
+        training_weighting: Any = "price",
         pos_label: Any = None,
         device: str = "auto",
         random_state: Any = None,
@@ -148,6 +158,7 @@ class CRCENClassifierCV(CRCENClassifier):
             standardize=standardize,
             balance=balance,
             probability=probability,
+            training_weighting=training_weighting,
             pos_label=pos_label,
             device=device,
             random_state=random_state,
@@ -195,11 +206,8 @@ class CRCENClassifierCV(CRCENClassifier):
             halving = self.halving and not self.one_standard_error
             outcomes = run.outcomes(settings, halving=halving, progress=lambda share: progress(0.7 * share))
             best = choose(outcomes, one_standard_error=self.one_standard_error)
-            weighting = rows.resolve(outcomes[best].setting.weighting)
-            results, oof = run.refit(
-                outcomes[best], weighting, self.n_members, lambda share: progress(0.7 + 0.3 * share)
-            )
-        self._keep(outcomes[best], weighting, rows, usable(results, type(self).__name__), oof)
+            results, oof = run.refit(outcomes[best], self.n_members, lambda share: progress(0.7 + 0.3 * share))
+        self._keep(outcomes[best], rows, usable(results, type(self).__name__), oof)
         self._keep_table(outcomes, best, scoring, rows)
         self.search_time_ = time.perf_counter() - start
 
@@ -224,7 +232,12 @@ class CRCENClassifierCV(CRCENClassifier):
         for name, values in (("weighting", weightings), ("hidden", hidden), ("l2", l2), ("encoding", encodings)):
             if not len(values):
                 raise InvalidParameter(f"{name} of {type(self).__name__} must not be an empty list.")
-        check_choice(self, "balance", (True, False, "oof"))
+        is_at_price = isinstance(self.training_weighting, str) and self.training_weighting == AT_PRICE
+        if not is_at_price and len(weightings) > 1:
+            raise InvalidParameter(
+                "several weightings are searched by training at each: training_weighting must be 'price', got "
+                f"{self.training_weighting!r}."
+            )
         check_flag(self, "one_standard_error")
         check_flag(self, "halving")
         check_choice(self, "engine", tuple(ENGINES))
@@ -232,14 +245,20 @@ class CRCENClassifierCV(CRCENClassifier):
             check_number(self, "memory_bytes", low=1, integer=True)
         recipe = self._recipe(hidden[0], l2[0], encodings[0], self.balance is True)
         return [
-            Setting(index, weighting, replace(recipe, **dict(zip(SEARCHED, point, strict=True))))
+            Setting(
+                index,
+                weighting,
+                replace(recipe, **dict(zip(SEARCHED, point, strict=True))),
+                weighting if is_at_price else self.training_weighting,
+            )
             for (index, weighting), *point in product(enumerate(weightings), hidden, l2, encodings)
         ]
 
     def _scoring(self, settings: list[Setting]) -> Any:
         several = len({s.weighting_index for s in settings}) > 1
         if self.scoring is None:
-            return "neg_log_loss" if several else "neg_weighted_log_loss"
+            is_weighted = settings[0].trained_at is settings[0].weighting
+            return "neg_weighted_log_loss" if is_weighted and not several else "neg_log_loss"
         if several and self.scoring == "neg_weighted_log_loss":
             raise InvalidParameter(
                 "scoring='neg_weighted_log_loss' cannot compare weightings, since its minimum depends on the weight; "
@@ -249,21 +268,27 @@ class CRCENClassifierCV(CRCENClassifier):
 
     # -- what is kept --------------------------------------------------------------------------------------------
 
-    def _keep(
-        self, chosen: Outcome, weighting: ClassWeighting, rows: SearchRows, members: list[TrainingResult], oof: Array
-    ) -> None:
-        """The chosen setting's networks, and what their out-of-fold logits say."""
-        recipe = chosen.setting.recipe
-        ensemble, logits = assemble(rows.labels, weighting, members, rows, is_balanced=recipe.balance)
+    def _keep(self, chosen: Outcome, rows: SearchRows, members: list[TrainingResult], oof: Array) -> None:
+        """The chosen setting's networks, and what their out-of-fold logits at the price say."""
+        setting, recipe = chosen.setting, chosen.setting.recipe
+        price, to_price = rows.resolve(setting.weighting), rows.to_price(setting)
+        trained = rows.resolve(setting.trained_at)
+        ensemble, logits = assemble(rows.labels, trained, members, rows, is_balanced=recipe.balance)
+        ensemble, logits = ensemble.at_price(price), logits + to_price
         seen = np.isfinite(oof)
-        equation = key_equation_of_logits(rows.target[seen], oof[seen], weighting, rows.weights[seen])
+        equation = key_equation_of_logits(rows.target[seen], oof[seen], price, rows.weights[seen])
         self.oof_key_equation_ = without_test(equation)
-        self.oof_shift_ = held_out_shift(oof, rows, weighting) if self.balance == "oof" else 0.0
-        oof, logits, ensemble = oof + self.oof_shift_, logits + self.oof_shift_, ensemble.shifted(self.oof_shift_)
-        ensemble = ensemble.mapped(fitted_map(self.probability, rows.target, oof, rows.weights, weighting))
-        key = ensemble.key_equation(logits, rows.target, rows.weights)
-        write_fit(self, ensemble, recipe, Course.of(members), key)
-        self.oof_decision_function_ = ensemble.decision(ensemble.priced(oof)[1])
+        ensemble = ensemble.mapped(fitted_map(self.probability, rows.target, oof, rows.weights, price))
+        self.oof_shift_, solved = 0.0, ensemble
+        if self.balance == OUT_OF_FOLD:
+            self.oof_shift_ = held_out_shift(ensemble.priced(oof)[1], rows, price)
+            solved = moved_after_map(ensemble, self.oof_shift_)
+        elif recipe.balance and setting.trained_at is not setting.weighting:
+            solved = solved_at_price(ensemble, logits, rows.target, rows.weights)
+        added = solved.shift - ensemble.shift
+        key = solved.key_equation(logits + added, rows.target, rows.weights)
+        write_fit(self, solved, recipe, Course.of(members), key)
+        self.oof_decision_function_ = solved.decision(solved.priced(oof + added)[1])
 
     def _keep_table(self, outcomes: list[Outcome], best: int, scoring: Any, rows: SearchRows) -> None:
         """How the settings did."""

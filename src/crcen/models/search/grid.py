@@ -24,11 +24,15 @@ SEARCHED = ("hidden", "l2", "encoding")
 
 @dataclass(frozen=True)
 class Setting:
-    """One point of the grid; ``weighting_index`` tells weightings apart that need not be hashable."""
+    """One point of the grid; ``weighting_index`` tells weightings apart that need not be hashable.
+
+    ``weighting`` is the price, ``trained_at`` what the loss is weighted by.
+    """
 
     weighting_index: int
     weighting: Any
     recipe: Recipe
+    trained_at: Any = None
 
     def params(self) -> dict[str, Any]:
         """What was searched, as keyword arguments of `CRCENClassifier`."""
@@ -47,6 +51,11 @@ class SearchRows(FitRows):
         """A weighting with the class counts of all rows, or of some."""
         target, weights = (self.target, self.weights) if own is None else (self.target[own], self.weights[own])
         return self.labels.resolve(weighting, float(weights[target].sum()), float(weights[~target].sum()))
+
+    def to_price(self, setting: Setting, own: Index | None = None) -> float:
+        """What turns logits under a setting's training weight into those at its price."""
+        price, trained = self.resolve(setting.weighting, own), self.resolve(setting.trained_at, own)
+        return price.logit_shift - trained.logit_shift
 
 
 @dataclass(frozen=True, eq=False)

@@ -60,7 +60,7 @@ class SearchRun:
         for setting in settings:
             jobs = []
             for train_rows, held_out in rows.folds:
-                lam = rows.resolve(setting.weighting, train_rows).lam
+                lam = rows.resolve(setting.trained_at, train_rows).lam
                 job = replace(self._job(setting.recipe, lam, 0), pool=train_rows, balance=False)
                 if job.draws_batches:
                     size = 4 * len(settings) * n_held_out * job.max_epochs
@@ -70,10 +70,8 @@ class SearchRun:
         halving = halving and self._has_room_for_states(trials)
         return run_trials(trials, self.train, self._outcome, halving=halving, progress=progress)
 
-    def refit(
-        self, chosen: Outcome, weighting: ClassWeighting, n_members: int, progress: Progress
-    ) -> tuple[list[TrainingResult], Array]:
-        """The members on all rows, and their out-of-fold logits by networks on each fold, in one stack.
+    def refit(self, chosen: Outcome, n_members: int, progress: Progress) -> tuple[list[TrainingResult], Array]:
+        """The members on all rows, and their out-of-fold logits at the price, by networks on each fold, in one stack.
 
         The first member's networks on the folds are those of the search, unless they are to be balanced.
         """
@@ -84,16 +82,16 @@ class SearchRun:
             for fold in (None, *(train_rows for train_rows, _ in rows.folds)):
                 if fold is not None and member < known:
                     continue
-                resolved = weighting if fold is None else rows.resolve(chosen.setting.weighting, fold)
-                job = self._job(recipe, resolved.lam, member)
+                job = self._job(recipe, rows.resolve(chosen.setting.trained_at, fold).lam, member)
                 jobs.append(replace(job, pool=fold, stop_epoch=chosen.epochs))
         results = self.train(jobs, progress=progress)
         members = [result for job, result in zip(jobs, results, strict=True) if job.pool is None]
         on_folds = [result.network for job, result in zip(jobs, results, strict=True) if job.pool is not None]
         oof = np.full(len(rows.X), np.nan)
-        for i, (_, held_out) in enumerate(rows.folds):
+        for i, (train_rows, held_out) in enumerate(rows.folds):
             networks = [network for network in on_folds[i :: len(rows.folds)] if network is not None]
-            logits = [network.logits(rows.X[held_out]) for network in networks]
+            to_price = rows.to_price(chosen.setting, train_rows)
+            logits = [network.logits(rows.X[held_out]) + to_price for network in networks]
             oof[held_out] = np.mean([*logits, chosen.logits[held_out]] if known else logits, axis=0)
         return members, oof
 
@@ -105,9 +103,10 @@ class SearchRun:
         rows, scoring = self.rows, self.scoring
         natural = LOG_LOSSES.get(scoring, False) if isinstance(scoring, str) else False
         weightings = [rows.resolve(trial.setting.weighting, train_rows) for train_rows, _ in rows.folds]
+        to_price = [rows.to_price(trial.setting, train_rows) for train_rows, _ in rows.folds]
         losses = []
         for fold, (weighting, (_, test)) in enumerate(zip(weightings, rows.folds, strict=True)):
-            latest = trial.latest(fold, rows.X[test])
+            latest = trial.latest(fold, rows.X[test]) + to_price[fold]
             curve = log_losses(latest, rows.target[test], rows.weights[test], weighting, natural=natural)
             losses.append(np.where(np.isfinite(curve), curve, np.inf))
         trial.losses += np.mean(losses, axis=0).tolist()
@@ -115,7 +114,7 @@ class SearchRun:
         logits = np.full(len(rows.X), np.nan)
         scores = []
         for fold, (weighting, (_, held_out)) in enumerate(zip(weightings, rows.folds, strict=True)):
-            own = trial.record(fold, record, rows.X[held_out])
+            own = trial.record(fold, record, rows.X[held_out]) + to_price[fold]
             logits[held_out] = own
             scores.append(
                 held_out_score(scoring, own, rows, held_out, weighting) if np.isfinite(own).all() else -np.inf
