@@ -67,11 +67,11 @@ def test_gradient_adds_up():
 def test_networks_come_out_with_the_scales_in_their_weights(shapes):
     stack, x, _, _ = scaled_stack(shapes, "relu")
     plain = Stack(2, 4, shapes, "relu", "cross_entropy", torch.float64, torch.device("cpu"))
-    for block, (weights, biases) in zip(stack.blocks, stack.arrays(stack.flat), strict=True):
+    for models, (weights, biases) in zip(stack.models, stack.arrays(stack.flat), strict=True):
         for group in range(2):
-            for k in range(block.size):
+            for k in range(models.stop - models.start):
                 own = [w[group, k] for w in weights], [b[group, k] for b in biases]
-                plain.set_network(group, block.models.start + k, *own)
+                plain.set_network(group, models.start + k, *own)
     torch.testing.assert_close(plain.logits(x), stack.logits(x), rtol=1e-12, atol=1e-12)
 
 
@@ -80,9 +80,9 @@ def test_penalty_of_scales_is_that_of_weights():
     stack.initialise(torch.arange(6).view(2, 3), torch.zeros(2, 3, dtype=torch.float64))
     l2 = torch.full((2, 3), 0.5, dtype=torch.float64)
     penalties = 0.5 * stack.per_model(stack.penalties(l2) * stack.flat**2)
-    for block, (weights, _) in zip(stack.blocks, stack.arrays(stack.flat), strict=True):
-        squares = sum((w**2).reshape(2, block.size, -1).sum(2) for w in weights)
-        np.testing.assert_allclose(penalties[:, block.models], 0.25 * (squares + 4))  # four scales of one
+    for models, (weights, _) in zip(stack.models, stack.arrays(stack.flat), strict=True):
+        squares = sum((w**2).reshape(2, models.stop - models.start, -1).sum(2) for w in weights)
+        np.testing.assert_allclose(penalties[:, models], 0.25 * (squares + 4))  # four scales of one
 
 
 def lasso_problem():

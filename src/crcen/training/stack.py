@@ -24,7 +24,7 @@ from crcen.training.initial_numbers import uniform
 from crcen.training.losses import row_loss
 from crcen.training.passes import BlockShape, Buffers, Design, Layers, forward, gradient, outputs, scale_columns
 
-__all__ = ["Block", "Stack"]
+__all__ = ["Stack"]
 
 # A scale moves this many times as fast as a weight, as in RealMLP. Adam's steps have a length of their own, so a stored
 # number that counts this many times does that.
@@ -36,7 +36,7 @@ _KEPT_BUFFERS = 3
 
 
 @dataclass(frozen=True)
-class Block:
+class _Block:
     """The networks of one hidden shape: columns of the first layer and positions among a group's M networks."""
 
     hidden: tuple[int, ...]
@@ -49,14 +49,14 @@ class Block:
         return self.models.stop - self.models.start
 
 
-def _blocks(shapes: Sequence[tuple[int, ...]]) -> list[Block]:
+def _blocks_of(shapes: Sequence[tuple[int, ...]]) -> list[_Block]:
     """Consecutive equal shapes become one block."""
-    blocks: list[Block] = []
+    blocks: list[_Block] = []
     model = column = 0
     for hidden in dict.fromkeys(shapes):
         size = shapes.count(hidden)
         width = size * (hidden[0] if hidden else 1)
-        blocks.append(Block(hidden, slice(model, model + size), slice(column, column + width)))
+        blocks.append(_Block(hidden, slice(model, model + size), slice(column, column + width)))
         model, column = model + size, column + width
     return blocks
 
@@ -95,14 +95,14 @@ class Stack:
         scaled: bool = False,
     ) -> None:
         self.n_groups, self.n_features, self.n_models = n_groups, n_features, len(shapes)
-        self.blocks = _blocks(shapes)
+        self._blocks = _blocks_of(shapes)
         self.is_linear = not shapes[0]
-        self.width = self.blocks[-1].columns.stop
+        self.width = self._blocks[-1].columns.stop
         self.dtype, self.device, self.is_scaled = dtype, device, scaled
-        shallow = all(len(block.hidden) == 1 for block in self.blocks)
-        self.is_joint = joint and shallow and len(self.blocks) > 1 and len(shapes) <= _JOINT_MODELS
+        shallow = all(len(block.hidden) == 1 for block in self._blocks)
+        self.is_joint = joint and shallow and len(self._blocks) > 1 and len(shapes) <= _JOINT_MODELS
         self.design = Design(
-            [BlockShape(b.models.start, b.size, b.columns.start, list(b.hidden)) for b in self.blocks],
+            [BlockShape(b.models.start, b.size, b.columns.start, list(b.hidden)) for b in self._blocks],
             activation,
             loss,
             self.is_linear,
@@ -128,17 +128,22 @@ class Stack:
         # For each number of rows of a batch: a step's and those of validation rows stay where they are.
         self._buffers: dict[int, Buffers] = {}
 
+    @property
+    def models(self) -> list[slice]:
+        """Positions among a group's M networks of those of one shape, shape by shape, as `arrays` and `vectors` go."""
+        return [block.models for block in self._blocks]
+
     def _shapes(self) -> Iterator[tuple[int, ...]]:
         """Shapes of the tensors in the flat vector, in order; the first layer's last input row is its bias."""
         yield (self.n_groups, self.n_features + 1, self.width)
-        for block in self.blocks:
+        for block in self._blocks:
             if block.hidden:
                 lead = (self.n_groups, block.size)
                 for h_in, h_out in pairwise(block.hidden):
                     yield (*lead, h_in, h_out)
                     yield (*lead, 1, h_out)
         if not self.is_linear:
-            yield (self.n_groups, sum(block.size * block.hidden[-1] for block in self.blocks))
+            yield (self.n_groups, sum(block.size * block.hidden[-1] for block in self._blocks))
             yield (self.n_groups, self.n_models)
         if self.is_scaled:
             yield (self.n_groups, self.n_features, self.n_models)
@@ -155,13 +160,13 @@ class Stack:
         if self.is_linear:
             return Layers(first, [], tail[:0], tail[:0], scales, tail)
         tensors, (out_weight, out_bias) = iter(views[1:-2]), views[-2:]
-        inner = [[next(tensors) for _ in block.hidden[1:] for _ in ("weight", "bias")] for block in self.blocks]
+        inner = [[next(tensors) for _ in block.hidden[1:] for _ in ("weight", "bias")] for block in self._blocks]
         return Layers(first, inner, out_weight, out_bias, scales, tail)
 
-    def _block_outputs(self, layers: Layers) -> Iterator[tuple[Block, list[Tensor], Tensor, Tensor]]:
+    def _block_outputs(self, layers: Layers) -> Iterator[tuple[_Block, list[Tensor], Tensor, Tensor]]:
         """Of each block, of networks with hidden layers: inner layers, output weights (G, K, H) and biases (G, K)."""
         weights = outputs(self.design.blocks, layers.out_weight)
-        for block, inner, weight in zip(self.blocks, layers.inner, weights, strict=True):
+        for block, inner, weight in zip(self._blocks, layers.inner, weights, strict=True):
             yield block, inner, weight, layers.out_bias[:, block.models]
 
     # -- networks in and out -----------------------------------------------------------------------------------------
@@ -172,7 +177,7 @@ class Stack:
         A network without hidden layer starts at zero: its objective is convex. Scales start at one.
         """
         self.own.scales.fill_(1.0 / _SCALE_SPEED)
-        for block, (weights, biases) in zip(self.blocks, self.layers(self.flat), strict=True):
+        for block, (weights, biases) in zip(self._blocks, self.layers(self.flat), strict=True):
             biases[-1][..., 0] = output_bias[:, block.models]
             if not block.hidden:
                 continue
@@ -192,7 +197,7 @@ class Stack:
         """For each block its weights (G, K, in, out) and biases (G, K, out), a layer each, as views of ``flat``."""
         layers = self.views(flat)
         found = []
-        for block in self.blocks:
+        for block in self._blocks:
             h = block.hidden[0] if block.hidden else 1
             shape = (self.n_groups, self.n_features + 1, block.size, h)
             columns = layers.first[:, :, block.columns].view(shape).transpose(1, 2)
@@ -209,8 +214,8 @@ class Stack:
         self, group: int, model: int, weights: Sequence[NDArray[np.float64]], biases: Sequence[NDArray[np.float64]]
     ) -> None:
         """Write one network's parameters into the stack."""
-        position = next(i for i, b in enumerate(self.blocks) if b.models.start <= model < b.models.stop)
-        k = model - self.blocks[position].models.start
+        position = next(i for i, b in enumerate(self._blocks) if b.models.start <= model < b.models.stop)
+        k = model - self._blocks[position].models.start
         own_weights, own_biases = self.layers(self.flat)[position]
         for own, new in zip((*own_weights, *own_biases), (*weights, *biases), strict=True):
             own[group, k] = torch.from_numpy(new)
@@ -230,7 +235,7 @@ class Stack:
         """For each block the parameters of its networks as vectors, (G, K, parameters of a network), copied."""
         return [
             torch.cat([part.reshape(self.n_groups, block.size, -1) for part in parts], dim=2)
-            for block, parts in zip(self.blocks, self._parts(flat), strict=True)
+            for block, parts in zip(self._blocks, self._parts(flat), strict=True)
         ]
 
     def load(self, flat: Tensor, vectors: Sequence[Tensor]) -> None:
@@ -245,7 +250,7 @@ class Stack:
     def _parts(self, flat: Tensor) -> Iterator[list[Tensor]]:
         """All that belongs to each block's networks, (G, K, …) each, as views of ``flat``."""
         scales = self.views(flat).scales.transpose(1, 2)
-        for block, (weights, biases) in zip(self.blocks, self.layers(flat), strict=True):
+        for block, (weights, biases) in zip(self._blocks, self.layers(flat), strict=True):
             yield [*weights, *biases, scales[:, block.models]] if self.is_scaled else [*weights, *biases]
 
     def penalties(self, l2: Tensor) -> Tensor:
@@ -258,7 +263,7 @@ class Stack:
         """A value per network (G, M) as a vector over the flat parameters; zero on biases unless they are asked for."""
         flat = torch.zeros_like(self.flat, dtype=per_model.dtype)
         layers = self.views(flat)
-        for block in self.blocks:
+        for block in self._blocks:
             h = block.hidden[0] if block.hidden else 1
             rows = slice(None) if biases else slice(None, -1)
             own = per_model[:, block.models].repeat_interleave(h, dim=1)
@@ -277,7 +282,7 @@ class Stack:
         """Sums over each network's own parameters of a vector over the flat parameters: (G, M)."""
         layers = self.views(values)
         sums = []
-        for block in self.blocks:
+        for block in self._blocks:
             h = block.hidden[0] if block.hidden else 1
             sums.append(layers.first[:, :, block.columns].sum(1).view(self.n_groups, block.size, h).sum(-1))
         for i, (_, inner, out_weight, out_bias) in enumerate([] if self.is_linear else self._block_outputs(layers)):

@@ -17,7 +17,7 @@ from crcen.training.rows import VALIDATION_ROWS, RowFeed, TrainingData
 from crcen.training.solvers.adam import Adam
 from crcen.training.solvers.lbfgs import LBFGS
 from crcen.training.solvers.objective import Objective, Solver
-from crcen.training.stack import Block, Stack
+from crcen.training.stack import Stack
 
 __all__ = ["Report", "StackRun"]
 
@@ -168,14 +168,14 @@ class StackRun:
         loaded = [torch.empty_like(flat) for flat in solver.state()]
         for i, flat in enumerate(loaded):
             vectors = []
-            for block, own in zip(self.stack.blocks, self.stack.vectors(flat), strict=True):
+            for models, own in zip(self.stack.models, self.stack.vectors(flat), strict=True):
                 size = own.shape[2]
-                for job in (job for group in self.jobs for job in group[block.models]):
+                for job in (job for group in self.jobs for job in group[models]):
                     if job.start and job.start.values.shape != (3, size):
                         raise InvalidParameter(
                             f"start must be of a network of the same shape, (3, {size}): got {job.start.values.shape}."
                         )
-                rows = [[job.start.values[i] for job in group[block.models] if job.start] for group in self.jobs]
+                rows = [[job.start.values[i] for job in group[models] if job.start] for group in self.jobs]
                 vectors.append(torch.from_numpy(np.array(rows)).to(flat.device, flat.dtype))
             self.stack.load(flat, vectors)
         solver.restore(loaded)
@@ -184,10 +184,10 @@ class StackRun:
         """Where every network was left, without its network."""
         blocks = zip(*(self.stack.vectors(flat) for flat in solver.state()), strict=True)
         results: dict[int, TrainingResult] = {}
-        for block, parts in zip(self.stack.blocks, blocks, strict=True):
+        for models, parts in zip(self.stack.models, blocks, strict=True):
             values = torch.stack(parts, dim=2).cpu().numpy()  # (G, K, 3, parameters)
             for g, group in enumerate(self.groups):
-                for k, position in enumerate(group[block.models]):
+                for k, position in enumerate(group[models]):
                     is_finite = bool(np.isfinite(values[g, k]).all())
                     results[position] = TrainingResult(
                         None,
@@ -222,18 +222,18 @@ class StackRun:
     ) -> dict[int, TrainingResult]:
         results: dict[int, TrainingResult] = {}
         first = self.example.start.epoch if self.example.start else 0
-        for block, (weights, biases) in zip(self.stack.blocks, self.stack.arrays(flat), strict=True):
+        for models, (weights, biases) in zip(self.stack.models, self.stack.arrays(flat), strict=True):
             parameters = [*weights, *biases]
             finite = np.all([np.isfinite(p).reshape(*p.shape[:2], -1).all(axis=2) for p in parameters], axis=0)
             for g in range(len(self.groups)):
-                shifts, residuals = self._balance(g, block, weights, biases, finite[g])
+                shifts, residuals = self._balance(g, models, weights, biases, finite[g])
                 solved = [*(b[g] for b in biases[:-1]), biases[-1][g] + shifts[:, None]]
                 # Lists of views: indexing an array thousands of times is slow.
                 layers = zip(
                     zip(*(list(w[g]) for w in weights), strict=True), zip(*map(list, solved), strict=True), strict=True
                 )
                 for k, (own_weights, own_biases) in enumerate(layers):
-                    m = block.models.start + k
+                    m = models.start + k
                     job = self.jobs[g][m]
                     n_iter = int(min(stopped_at[g, m] - first, converged_at[g, m], curves.shape[2]))
                     curve = curves[g, m, :n_iter]
@@ -268,15 +268,15 @@ class StackRun:
         return Status.COMPLETED if job.solver == "adam" else Status.MAX_EPOCHS
 
     def _balance(
-        self, g: int, block: Block, weights: list[Array], biases: list[Array], finite: NDArray[np.bool_]
+        self, g: int, models: slice, weights: list[Array], biases: list[Array], finite: NDArray[np.bool_]
     ) -> tuple[Array, Array]:
         """Shift of the output bias and residual after it, of a group's networks of one shape, (K,) each.
 
         Networks that are not to be balanced have shift 0 and, to save the pass over all rows, no residual.
         """
-        shifts, residuals = np.zeros(block.size), np.full(block.size, np.nan)
+        shifts, residuals = np.zeros(len(finite)), np.full(len(finite), np.nan)
         lead = self.leads[g]
-        wanted = finite & np.array([job.balance for job in self.jobs[g][block.models]])
+        wanted = finite & np.array([job.balance for job in self.jobs[g][models]])
         rows = lead.balance_rows
         if rows is None:
             with_val = lead.val_rows is not None and not lead.record_every
@@ -286,7 +286,7 @@ class StackRun:
         X, y, s = self.data.X[rows], self.data.y[rows], self.data.sample_weight[rows]
         if y.all() or not y.any():
             return shifts, residuals
-        device, lam = self.data.device, self.lam[g, block.models]
+        device, lam = self.data.device, self.lam[g, models]
         is_pos, s_there = torch.from_numpy(y).to(device), torch.from_numpy(s).to(device)
         positions = np.flatnonzero(wanted)
         for own in np.array_split(positions, min(len(positions), -(-len(positions) * len(rows) // _LOGITS_AT_ONCE))):

@@ -20,12 +20,13 @@ import torch
 from torch import Tensor
 
 from crcen.training.encoding import raw
+from crcen.training.passes import BlockShape
 from crcen.training.rows import BatchIndex, RowFeed, TrainingData
 from crcen.training.schedule import n_batches
 from crcen.training.solvers.adam_step import BETAS, AdamState
 from crcen.training.solvers.epochs import EpochWork, HostEpochs
 from crcen.training.solvers.objective import Objective
-from crcen.training.stack import Block, Stack
+from crcen.training.stack import Stack
 
 __all__ = ["SWITCH", "FusedEpochs", "covers", "epoch_numbers", "is_fusable"]
 
@@ -79,9 +80,9 @@ def _filled_rows(rows: int) -> int:
 
 def covers(stack: Stack) -> bool:
     """Whether the kernel's mathematics is that of this stack; a list of what is covered, so that nothing else is."""
-    if type(stack) is not Stack or not all(len(block.hidden) == 1 for block in stack.blocks):
+    if type(stack) is not Stack or not all(len(block.hidden) == 1 for block in stack.design.blocks):
         return False
-    sizes = [block.hidden[0] for block in stack.blocks]
+    sizes = [block.hidden[0] for block in stack.design.blocks]
     n_first = stack.n_groups * (stack.n_features + 1) * stack.width
     n_outputs = stack.n_groups * (stack.width + stack.n_models)
     return (
@@ -102,7 +103,9 @@ def is_fusable(stack: Stack, *, with_loss: bool) -> bool:
         and os.environ.get(SWITCH) != "0"
         and find_spec("triton") is not None
         and covers(stack)
-        and all(_is_sound(shape_of(stack.n_features, b.hidden[0]), stack.device, with_loss) for b in stack.blocks)
+        and all(
+            _is_sound(shape_of(stack.n_features, b.hidden[0]), stack.device, with_loss) for b in stack.design.blocks
+        )
     )
 
 
@@ -185,7 +188,7 @@ class FusedEpochs:
     ) -> None:
         self.stack, self.moments, self.betas = stack, moments, betas
         self.objective = [values.clone() for values in objective]  # aligned alike, so that one compilation serves all
-        self.shapes = [shape_of(stack.n_features, block.hidden[0]) for block in stack.blocks]
+        self.shapes = [shape_of(stack.n_features, block.hidden[0]) for block in stack.design.blocks]
 
     def run(self, feed: RowFeed, index: BatchIndex, factors: Tensor, *, with_loss: bool) -> Tensor:
         """One epoch; the loss of every network, (G, M): the mean over batches plus the penalty, or zero if not asked.
@@ -205,7 +208,7 @@ class FusedEpochs:
         """An epoch of one block; the tensors are the kernel's."""
         from crcen.training.solvers.fused_kernel import train_epoch
 
-        stack, shape, block = self.stack, self.shapes[position], self.stack.blocks[position]
+        stack, shape, block = self.stack, self.shapes[position], self.stack.design.blocks[position]
         launch = train_epoch[(stack.n_groups * block.size,)]
         # Triton starts kernels on the current device.
         current = torch.cuda.device(stack.device) if stack.device.type == "cuda" else nullcontext()
@@ -237,7 +240,7 @@ class FusedEpochs:
                 num_stages=1,  # rows come from the cache: reading ahead would cost registers
             )
 
-    def _places(self, block: Block, position: int) -> dict[str, Any]:
+    def _places(self, block: BlockShape, position: int) -> dict[str, Any]:
         """Where a block's parameters lie in a flat vector."""
         (first, out), (_, bias) = self.stack.layers(self.stack.flat)[position]
         return {
@@ -248,6 +251,6 @@ class FusedEpochs:
             "out_group": out.stride(0),
             "bias_at": bias.storage_offset(),
             "bias_group": bias.stride(0),
-            "model_at": block.models.start,
+            "model_at": block.first_model,
             "model_group": self.stack.n_models,
         }
