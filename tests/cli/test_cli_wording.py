@@ -60,7 +60,7 @@ def places(tmp_path_factory):
         ("predict m.crcen a.csv --out {home}/s.xlsx", ".csv, .tsv or .parquet"),
         ("evaluate n.crcen a.csv", "--target"),
         ("report n.crcen a.csv --out {home}/r.html", "--target"),
-        ("evaluate m.crcen a.csv --target kind", "labels of training"),
+        ("evaluate m.crcen a.csv --target kind", "that of training was bad"),
     ],
 )
 def test_refusals_name_options(crcen_command, places, tmp_path, monkeypatch, arguments, said):
@@ -98,6 +98,7 @@ def test_options_that_do_nothing_are_refused(crcen_command, places, options, sai
         ("use num_workers=3, or fewer", "use --workers 3, or fewer"),
         ("a.csv says time=5 o'clock", "--time 5"),
         ("the column my-target=x stays", "the column my-target=x stays"),
+        ("days/time=3/a.csv is not there; check the name.", "days/time=3/a.csv is not there"),
         ("nothing to change here: x = 3", "nothing to change here: x = 3"),
     ],
 )

@@ -53,8 +53,9 @@ def in_options(sentence: str) -> str:
     )
     sentence = re.sub(rf"^({_NAMES})(?= (must|names|leaves|and|is|has)\b)", lambda found: _OPTIONS[found[1]], sentence)
 
+    # Not in paths: folders of Parquet are often called time=2024.
     def option(found: re.Match[str]) -> str:
         value = (found[2] or "").strip("'\"")
         return f"{_OPTIONS[found[1]]} {value}".rstrip()
 
-    return re.sub(rf"(?<![\w-])({_NAMES})=('[^']*'|\"[^\"]*\"|[\w./-]*\w)?", option, sentence)
+    return re.sub(rf"(?<![\w/\\.-])({_NAMES})=('[^']*'|\"[^\"]*\"|[\w./-]*\w)?", option, sentence)

@@ -59,7 +59,7 @@ class Oddities:
         def listed(counts: dict[str, int]) -> str:
             return ", ".join(f"{name} {number:,}" for name, number in counts.items())
 
-        said = []
+        said = self.watch.notes
         if self.unseen:
             said.append(f"categories that training did not have were taken as rare ones: {listed(self.unseen)} rows")
         if self.unreadable:

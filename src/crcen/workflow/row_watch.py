@@ -42,6 +42,13 @@ class RowWatch:
             compared, seen = self._fingerprint.compare(self._model.row_hashes(frame, encoded))
             self._n_compared, self._n_seen = self._n_compared + compared, self._n_seen + seen
 
+    @property
+    def notes(self) -> list[str]:
+        """A sentence where a model of a table cannot compare."""
+        if self._rows is not None or not hasattr(self._model, "columns_"):
+            return []
+        return ["this model keeps no profile of its training rows, so that these were not compared with them"]
+
     def unlike(self, n_alarms: int, n_rows: int, price: ClassWeighting) -> tuple[Any, ...]:
         """Differences from training beyond chance; of alarms where they were counted on all these rows."""
         if self._rows is None:
