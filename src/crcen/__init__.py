@@ -12,7 +12,7 @@ from crcen._version import __version__
 
 if TYPE_CHECKING:
     from crcen.baselines.csmlp import CSMLPClassifier
-    from crcen.baselines.methods import METHODS, Method, NetworkTraining, make_method
+    from crcen.baselines.methods import METHODS, Method, make_method
     from crcen.baselines.resampled import ResampledClassifier
     from crcen.baselines.threshold import MovedThresholdClassifier
     from crcen.datasets.benchmark import DatasetListing, list_datasets, load_dataset
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from crcen.decisions.correction import correct_proba
     from crcen.decisions.decide import DecisionSummary, decide, decision_summary
     from crcen.decisions.equivalence import EquivalenceReport, equivalence_report
-    from crcen.decisions.expense_curve import CurveStep, ExpenseCurve
+    from crcen.decisions.expense_curve import ExpenseCurve
     from crcen.decisions.monitor.monitor import KeyEquationMonitor
     from crcen.decisions.monitor.track import DriftAlarm, MonitorReading
     from crcen.decisions.posterior_correction import PosteriorCorrection
@@ -50,9 +50,8 @@ if TYPE_CHECKING:
     from crcen.scale.large_files import FilesFit, fit_files
     from crcen.scale.ray.fit import fit_ray
     from crcen.scale.stream import fit_stream
-    from crcen.tables.classifier import EncodedTable, TableClassifier
-    from crcen.tables.reading import TableFile, open_table
-    from crcen.tables.writing import TableWriter
+    from crcen.tables.classifier import TableClassifier
+    from crcen.tables.reading import open_table
     from crcen.theory.class_means import (
         MeanBounds,
         class_means,
@@ -67,7 +66,7 @@ if TYPE_CHECKING:
     from crcen.theory.classes.key_equations import ClassKeyEquations
     from crcen.theory.costs import Costs, expected_cost, realised_cost
     from crcen.theory.decision import posterior, sigmoid, weighted_probability
-    from crcen.theory.expense import ExpenseStep, ExpenseTable, expense_table
+    from crcen.theory.expense import ExpenseTable, expense_table
     from crcen.theory.judgements import EquationTest
     from crcen.theory.key_equation import KeyEquation, key_equation
     from crcen.theory.metrics import ConfusionCounts, confusion_counts, g_mean
@@ -75,8 +74,7 @@ if TYPE_CHECKING:
     from crcen.theory.weighting import Alpha, Budget, ClassWeighting, CostRatio, Lam, resolve
     from crcen.training.balance import balance_shift
     from crcen.training.engine import train
-    from crcen.training.engines import find_engine
-    from crcen.training.jobs import Status, TrainingJob, TrainingResult, TrainingState
+    from crcen.training.jobs import Status, TrainingJob, TrainingResult
     from crcen.training.network import Network
     from crcen.workflow.demo import Demo, demo
     from crcen.workflow.environment import EnvironmentInfo, environment_info
@@ -90,7 +88,7 @@ if TYPE_CHECKING:
 # Where each public name lives.
 _HOMES = {
     "crcen.baselines.csmlp": ("CSMLPClassifier",),
-    "crcen.baselines.methods": ("METHODS", "Method", "NetworkTraining", "make_method"),
+    "crcen.baselines.methods": ("METHODS", "Method", "make_method"),
     "crcen.baselines.resampled": ("ResampledClassifier",),
     "crcen.baselines.threshold": ("MovedThresholdClassifier",),
     "crcen.datasets.benchmark": ("DatasetListing", "list_datasets", "load_dataset"),
@@ -101,7 +99,7 @@ _HOMES = {
     "crcen.decisions.correction": ("correct_proba",),
     "crcen.decisions.decide": ("DecisionSummary", "decide", "decision_summary"),
     "crcen.decisions.equivalence": ("EquivalenceReport", "equivalence_report"),
-    "crcen.decisions.expense_curve": ("CurveStep", "ExpenseCurve"),
+    "crcen.decisions.expense_curve": ("ExpenseCurve",),
     "crcen.decisions.monitor.monitor": ("KeyEquationMonitor",),
     "crcen.decisions.monitor.track": ("DriftAlarm", "MonitorReading"),
     "crcen.decisions.posterior_correction": ("PosteriorCorrection",),
@@ -128,9 +126,8 @@ _HOMES = {
     "crcen.scale.large_files": ("FilesFit", "fit_files"),
     "crcen.scale.ray.fit": ("fit_ray",),
     "crcen.scale.stream": ("fit_stream",),
-    "crcen.tables.classifier": ("EncodedTable", "TableClassifier"),
-    "crcen.tables.reading": ("TableFile", "open_table"),
-    "crcen.tables.writing": ("TableWriter",),
+    "crcen.tables.classifier": ("TableClassifier",),
+    "crcen.tables.reading": ("open_table",),
     "crcen.theory.class_means": (
         "MeanBounds",
         "class_means",
@@ -149,7 +146,7 @@ _HOMES = {
         "sigmoid",
         "weighted_probability",
     ),
-    "crcen.theory.expense": ("ExpenseStep", "ExpenseTable", "expense_table"),
+    "crcen.theory.expense": ("ExpenseTable", "expense_table"),
     "crcen.theory.judgements": ("EquationTest",),
     "crcen.theory.key_equation": ("KeyEquation", "key_equation"),
     "crcen.theory.metrics": ("ConfusionCounts", "confusion_counts", "g_mean"),
@@ -164,8 +161,11 @@ _HOMES = {
     ),
     "crcen.training.balance": ("balance_shift",),
     "crcen.training.engine": ("train",),
-    "crcen.training.engines": ("find_engine",),
-    "crcen.training.jobs": ("Status", "TrainingJob", "TrainingResult", "TrainingState"),
+    "crcen.training.jobs": (
+        "Status",
+        "TrainingJob",
+        "TrainingResult",
+    ),
     "crcen.training.network": ("Network",),
     "crcen.workflow.demo": ("Demo", "demo"),
     "crcen.workflow.environment": ("EnvironmentInfo", "environment_info"),
@@ -193,7 +193,6 @@ __all__ = [
     "CostRatio",
     "Costs",
     "CrcenError",
-    "CurveStep",
     "DataUnavailable",
     "Dataset",
     "DatasetListing",
@@ -201,13 +200,11 @@ __all__ = [
     "Demo",
     "DeviceMissing",
     "DriftAlarm",
-    "EncodedTable",
     "EnvironmentInfo",
     "EquationTest",
     "EquivalenceReport",
     "ExpenseCurve",
     "ExpenseCurveDisplay",
-    "ExpenseStep",
     "ExpenseTable",
     "FilesFit",
     "InvalidInput",
@@ -224,7 +221,6 @@ __all__ = [
     "MonitorReading",
     "MovedThresholdClassifier",
     "Network",
-    "NetworkTraining",
     "OnnxExport",
     "PosteriorCorrection",
     "RareEvents",
@@ -233,18 +229,15 @@ __all__ = [
     "Status",
     "TableClassifier",
     "TableEvaluation",
-    "TableFile",
     "TableFit",
     "TablePredictions",
     "TableReport",
     "TableSplit",
-    "TableWriter",
     "TimeSplit",
     "TrainingError",
     "TrainingFailed",
     "TrainingJob",
     "TrainingResult",
-    "TrainingState",
     "WeightPathDisplay",
     "__version__",
     "balance_shift",
@@ -262,7 +255,6 @@ __all__ = [
     "expected_cost",
     "expense_table",
     "export_onnx",
-    "find_engine",
     "fit_files",
     "fit_ray",
     "fit_stream",

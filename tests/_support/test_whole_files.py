@@ -13,9 +13,10 @@ import time
 import pandas as pd
 import pytest
 
-from crcen import DataUnavailable, TableWriter
+from crcen import DataUnavailable
 from crcen._support import whole_files
 from crcen._support.whole_files import check_place, is_device, whole_file, write_whole
+from crcen.tables.writing import TableWriter
 
 posix = pytest.mark.skipif(os.name == "nt", reason="Windows has other kinds of files")
 
@@ -205,7 +206,7 @@ def test_devices_are_written_through(tmp_path):
 TO_STDOUT = """
 import sys
 import pandas as pd
-from crcen import TableWriter
+from crcen.tables.writing import TableWriter
 from crcen._support.whole_files import write_whole
 print("first")
 with TableWriter("/dev/stdout") as writer:

@@ -12,6 +12,7 @@ from sklearn.tree import DecisionTreeClassifier
 
 import crcen
 from crcen import Alpha, Budget, CostRatio, CRCENClassifier, ExpenseCurve, InvalidInput, InvalidParameter, Lam
+from crcen.decisions.expense_curve import CurveStep
 from crcen.models.search.weight_path import path_logits
 
 PATH = [CostRatio(c) for c in (2.0, 5.0, 10.0, 20.0)]
@@ -82,7 +83,7 @@ def test_wrong_probabilities_leave_their_brackets_beyond_noise(population):
 def test_verdict_names_its_curve(population):
     y, p = draw(population, 20_000, np.random.default_rng(3))
     step = ExpenseCurve.from_predictions(y, crcen.weighted_probability(p, CostRatio(10)), PATH).steps[0]
-    retrained = crcen.CurveStep(step.step, step.low, step.high, "retrained")
+    retrained = CurveStep(step.step, step.low, step.high, "retrained")
     assert retrained.reason == f"{step.reason}, or the ranking changed from one network to the next"
 
 

@@ -14,6 +14,7 @@ from sklearn.model_selection import cross_val_score
 import crcen
 from crcen.experiments.paper.reproduce import reproduce
 from crcen.training.engine import train
+from crcen.training.engines import find_engine
 from crcen.training.jobs import TrainingJob
 
 ray = pytest.importorskip("ray", reason="ray is not installed")
@@ -156,7 +157,7 @@ def test_what_the_cluster_cannot_hold_is_refused(cluster, files):
     with pytest.raises(crcen.DeviceMissing, match="got 2 workers and 0 GPUs"):
         crcen.fit_ray(files, "kind", use_gpu=True, **SETTINGS)
     with pytest.raises(crcen.DeviceMissing, match="no machine of the cluster has a GPU"):
-        crcen.find_engine("ray")(np.zeros((2, 1)), [0, 1], [TrainingJob(lam=0.5)], device="cuda")
+        find_engine("ray")(np.zeros((2, 1)), [0, 1], [TrainingJob(lam=0.5)], device="cuda")
 
 
 def jobs_and_rows():
@@ -177,7 +178,7 @@ def test_jobs_on_ray_are_those_trained_here(cluster):
     X, y, jobs = jobs_and_rows()
     weight = np.linspace(0.5, 2.0, 200)
     shares = []
-    found = crcen.find_engine("ray")(X, y, jobs, sample_weight=weight, progress=shares.append)
+    found = find_engine("ray")(X, y, jobs, sample_weight=weight, progress=shares.append)
     for one, other in zip(found, train(X, y, jobs, sample_weight=weight), strict=True):
         np.testing.assert_allclose(one.network.logits(X), other.network.logits(X), atol=1e-5)
         assert one.network.weights[0].flags.writeable
@@ -188,7 +189,7 @@ def test_jobs_on_ray_are_those_trained_here(cluster):
     assert shares == sorted(shares)
     assert shares[-1] == 1.0
     with pytest.raises(crcen.InvalidInput, match="rows of both classes"):
-        crcen.find_engine("ray")(X, np.zeros(200), jobs)
+        find_engine("ray")(X, np.zeros(200), jobs)
 
 
 def test_a_search_on_ray_is_the_search_here(cluster):

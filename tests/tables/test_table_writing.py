@@ -5,8 +5,9 @@ import os
 import pandas as pd
 import pytest
 
-from crcen import DataUnavailable, InvalidParameter, TableWriter, open_table
+from crcen import DataUnavailable, InvalidParameter, open_table
 from crcen._support.whole_files import check_place, whole_file
+from crcen.tables.writing import TableWriter
 
 CHUNKS = [
     pd.DataFrame({"id": ["a", "b"], "p": [0.1, 1 / 3], "decision": ["no", "yes"]}),

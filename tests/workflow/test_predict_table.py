@@ -7,16 +7,8 @@ import weakref
 import numpy as np
 import pytest
 
-from crcen import (
-    Budget,
-    CRCENClassifier,
-    DataUnavailable,
-    InvalidInput,
-    InvalidParameter,
-    TableFile,
-    open_table,
-    predict_table,
-)
+from crcen import Budget, CRCENClassifier, DataUnavailable, InvalidInput, InvalidParameter, open_table, predict_table
+from crcen.tables.reading import TableFile
 
 
 @pytest.fixture(scope="module")

@@ -7,10 +7,11 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from crcen import ClassWeighting, InvalidInput, InvalidParameter, TableFile, load, open_table, resolve
+from crcen import ClassWeighting, InvalidInput, InvalidParameter, load, open_table, resolve
 from crcen._support.closest import closest
 from crcen._support.labels import label_key, plain_labels
 from crcen._support.plain_values import plain
+from crcen.tables.reading import TableFile
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -8,9 +8,10 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from crcen import ClassWeighting, InvalidInput, InvalidParameter, TableClassifier, TableWriter, decide
+from crcen import ClassWeighting, InvalidInput, InvalidParameter, TableClassifier, decide
 from crcen._support.progress import counted
 from crcen._support.whole_files import check_place
+from crcen.tables.writing import TableWriter
 from crcen.workflow.inputs import Source, check_column, model_of, plain, price_of, source_of
 from crcen.workflow.prices import plain_price
 from crcen.workflow.row_watch import RowWatch, unlike_lines

@@ -9,9 +9,11 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from crcen import InvalidInput, InvalidParameter, TableFile, TableWriter, open_table
+from crcen import InvalidInput, InvalidParameter, open_table
 from crcen._support.progress import busy
 from crcen._support.whole_files import whole_file
+from crcen.tables.reading import TableFile
+from crcen.tables.writing import TableWriter
 from crcen.workflow.inputs import check_column
 from crcen.workflow.row_order import times_of
 

@@ -33,7 +33,7 @@ def check_scaling(monkeypatch, name, data, folds, protocol, train):
         seen.extend((X, job, result.network) for job, result in zip(jobs, results, strict=True))
         return results
 
-    monkeypatch.setattr(crcen, "find_engine", lambda _: spy)
+    monkeypatch.setattr("crcen.experiments.paper.protocol.find_engine", lambda _: spy)
     _search(name, data.X, data.y, protocol)
     assert len(seen) == 4 * len(folds)
     for position, (X, job, network) in enumerate(seen):
@@ -83,7 +83,7 @@ def test_a_wild_held_out_row_changes_no_other_folds_network(monkeypatch, data, f
             networks.append([result.network for result in results[:: len(folds)]])  # those of the first fold
             return results
 
-        monkeypatch.setattr(crcen, "find_engine", lambda _: spy)
+        monkeypatch.setattr("crcen.experiments.paper.protocol.find_engine", lambda _: spy)
         _search("crcen", X, data.y, protocol)
     for clean, other in zip(*networks, strict=True):
         np.testing.assert_array_equal(clean.encoding.mean, other.encoding.mean)

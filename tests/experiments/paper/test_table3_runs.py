@@ -107,7 +107,7 @@ def test_networks_that_all_diverge_are_a_row_that_says_so(tmp_path, protocol, se
         lost = crcen.TrainingResult(network=None, status=crcen.Status.DIVERGED, n_iter=1, loss_curve=np.array([np.nan]))
         return [lost for _ in jobs]
 
-    monkeypatch.setattr(crcen, "find_engine", lambda _: diverged)
+    monkeypatch.setattr("crcen.experiments.paper.protocol.find_engine", lambda _: diverged)
     run = run_table3(protocol, ["mlp"], tmp_path / "t3", selection, None)
     assert all("diverged" in row["error"] or "infinite or NaN" in row["error"] for row in run.rows)
 

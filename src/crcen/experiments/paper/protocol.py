@@ -9,7 +9,9 @@ from numpy.typing import NDArray
 from sklearn.model_selection import StratifiedKFold, StratifiedShuffleSplit
 
 import crcen
+from crcen.baselines.methods import NetworkTraining
 from crcen.experiments.run_folder import RunFolder
+from crcen.training.engines import find_engine
 
 __all__ = ["Split", "network_params", "select", "splits"]
 
@@ -86,7 +88,7 @@ def _search(
         for network in range(count)
     ]
     every = np.full((len(grid), len(fold_rows), count), -np.inf)
-    for position, result in enumerate(crcen.find_engine(engine)(rows, labels, jobs)):
+    for position, result in enumerate(find_engine(engine)(rows, labels, jobs)):
         setting, fold, network = np.unravel_index(position, every.shape)
         if result.network is not None:
             train, held_out = fold_rows[fold]
@@ -104,7 +106,7 @@ def _search(
 
 
 def _training_rows(
-    training: crcen.NetworkTraining,
+    training: NetworkTraining,
     name: str,
     X: Array,
     y: NDArray[np.int64],
@@ -122,7 +124,7 @@ def _training_rows(
 
 
 def _job(
-    training: crcen.NetworkTraining,
+    training: NetworkTraining,
     setting: Mapping[str, Any],
     pool: Index,
     y: NDArray[np.int64],
@@ -144,7 +146,7 @@ def _job(
 
 
 def _score(
-    training: crcen.NetworkTraining, logits: Array, y: NDArray[np.int64], y_train: NDArray[np.int64], scoring: str
+    training: NetworkTraining, logits: Array, y: NDArray[np.int64], y_train: NDArray[np.int64], scoring: str
 ) -> float:
     """Score of a network's logits on held-out rows, higher is better, decided at the method's price."""
     n_pos = int(y_train.sum())

@@ -18,6 +18,7 @@ from crcen.experiments.paper.table2 import run_table2, table2
 from crcen.experiments.paper.table3 import run_table3, table3, table3_ranks
 from crcen.experiments.run_folder import RunFolder, settings_hash
 from crcen.experiments.tables import Table
+from crcen.training.engines import find_engine
 
 __all__ = ["Reproduction", "reproduce"]
 
@@ -107,7 +108,7 @@ def reproduce(
     """
     if artefact not in (*ARTEFACTS, "all"):
         raise crcen.InvalidParameter(f"there is no artefact {artefact!r}: choose one of {', '.join(ARTEFACTS)}, all.")
-    crcen.find_engine(engine)
+    find_engine(engine)
     settings = read_settings(quick, config)
     protocol = settings["protocol"]
     for name, given in (("selection", selection), ("scoring", scoring)):

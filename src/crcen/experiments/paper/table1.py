@@ -11,6 +11,7 @@ from crcen._support.progress import steps
 from crcen.experiments.paper.published import published
 from crcen.experiments.run_folder import RunFolder
 from crcen.experiments.tables import Table
+from crcen.training.engines import find_engine
 
 __all__ = ["run_table1", "table1"]
 
@@ -59,7 +60,7 @@ def _simulate(name: str, runs: Sequence[int], settings: Mapping[str, Any], engin
     X, y = np.concatenate([d.X for d in train_sets]), np.concatenate([d.y for d in train_sets])
     tests = {run: make(settings["n_test"], settings["n_test"], seeds[run][1]) for run in runs}
     rows = []
-    for (run, label, resolved), result in zip(owners, crcen.find_engine(engine)(X, y, jobs), strict=True):
+    for (run, label, resolved), result in zip(owners, find_engine(engine)(X, y, jobs), strict=True):
         if result.network is None:
             raise crcen.TrainingFailed(f"table 1, {name}, run {run}: {result.status.value}.")
         test = tests[run]
