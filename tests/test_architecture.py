@@ -35,7 +35,10 @@ RULES = {
     "theory": rule("exceptions theory", "numpy"),
     # Triton is for fused_kernel.py, which fused.py imports inside a function.
     "training": rule("exceptions theory training", "numpy torch triton", "scipy"),
-    "models": rule("_support exceptions theory training models", "numpy torch sklearn scipy", "narwhals skrub pandas"),
+    "models": rule(
+        "_support exceptions theory training models", "numpy torch sklearn scipy", "narwhals skrub pandas threadpoolctl"
+    ),
+    "committee": rule("_support exceptions theory training models committee", "joblib numpy scipy sklearn"),
     "baselines": rule("_support exceptions theory training models baselines", "numpy torch sklearn scipy", "imblearn"),
     "tables": rule(
         "_support exceptions theory models tables", "numpy scipy sklearn", "narwhals skrub pandas polars pyarrow"

@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from crcen.baselines.methods import METHODS, Method, make_method
     from crcen.baselines.resampled import ResampledClassifier
     from crcen.baselines.threshold import MovedThresholdClassifier
+    from crcen.committee.classifier import CommitteeClassifier
     from crcen.datasets.benchmark import DatasetListing, list_datasets, load_dataset
     from crcen.datasets.dataset import Dataset
     from crcen.datasets.rare_events import RareEvents, make_rare_events
@@ -91,6 +92,7 @@ _HOMES = {
     "crcen.baselines.methods": ("METHODS", "Method", "make_method"),
     "crcen.baselines.resampled": ("ResampledClassifier",),
     "crcen.baselines.threshold": ("MovedThresholdClassifier",),
+    "crcen.committee.classifier": ("CommitteeClassifier",),
     "crcen.datasets.benchmark": ("DatasetListing", "list_datasets", "load_dataset"),
     "crcen.datasets.dataset": ("Dataset",),
     "crcen.datasets.rare_events": ("RareEvents", "make_rare_events"),
@@ -187,6 +189,7 @@ __all__ = [
     "ChosenWeighting",
     "ClassKeyEquations",
     "ClassWeighting",
+    "CommitteeClassifier",
     "ConfusionCounts",
     "CorrectionDisplay",
     "CostMatrix",

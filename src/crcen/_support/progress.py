@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
-__all__ = ["busy", "counted", "progress_bar", "steps"]
+__all__ = ["busy", "counted", "part_of", "progress_bar", "steps"]
 
 _PATIENCE = 2.0
 
@@ -107,3 +107,8 @@ def _lines(title: str, total: int) -> Callable[[str], None]:
         sys.stderr.write(f"{title}: {done}/{total} {label} ({passed:.0f} s, about {left:.0f} s left)\n")
 
     return line
+
+
+def part_of(progress: Callable[[float], None], begin: float, end: float) -> Callable[[float], None]:
+    """Progress of a part of the work as that of the whole."""
+    return lambda share: progress(begin + share * (end - begin))

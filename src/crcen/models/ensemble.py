@@ -27,7 +27,7 @@ def _no_map() -> Array:
 
 @dataclass(frozen=True, eq=False)
 class Ensemble:
-    """Members averaged as logits, then shifted and mapped to probabilities, decided at a price.
+    """Members' logits averaged or weighed, then shifted and mapped to probabilities, decided at a price.
 
     Parameters
     ----------
@@ -41,6 +41,8 @@ class Ensemble:
         What is averaged.
     shift : float
         Added to the averaged logit.
+    member_weights : float64 array, optional
+        What each member's logit is multiplied by; without them the members are averaged.
     probability_map : float64 array
         From natural logits to those of probabilities (see `crcen.models.probability`).
     """
@@ -51,9 +53,15 @@ class Ensemble:
     members: tuple[Member, ...]
     shift: float = 0.0
     probability_map: Array = field(default_factory=_no_map)
+    member_weights: Array | None = None
 
     def mean_logits(self, X: Array) -> Array:
-        """The members' average, before the shift, (n,)."""
+        """The members' average or weighted sum, before the shift, (n,)."""
+        if self.member_weights is not None:
+            total = np.zeros(len(X))
+            for member, weight in zip(self.members, self.member_weights, strict=True):
+                total += weight * member.logits(X)[:, 0]
+            return total
         if len(self.members) == 1:
             return self.members[0].logits(X)[:, 0]
         return np.asarray(np.mean([member.logits(X) for member in self.members], axis=0)[:, 0])

@@ -17,7 +17,7 @@ from crcen.training.jobs import Status, TrainingResult
 from crcen.training.members import NetworkGroup
 from crcen.training.recipe import Recipe
 
-__all__ = ["Course", "FittedNetworks", "write_fit"]
+__all__ = ["Course", "FittedEnsemble", "FittedNetworks", "write_ensemble", "write_fit"]
 
 Array = NDArray[np.float64]
 
@@ -39,23 +39,28 @@ class Course:
         return cls(n_iter, np.mean(curves, axis=0), worst.status.name.lower())
 
 
-def write_fit(
-    model: Any, ensemble: Ensemble, recipe: Recipe, course: Course, key_equation: KeyEquation | None = None
-) -> None:
-    """Give an estimator its fitted state; no other code writes it, whatever the fit was."""
-    model.ensemble_, model.recipe_ = ensemble, recipe
-    model.n_iter_, model.loss_curve_, model.status_ = course.n_iter, course.loss_curve, course.status
+def write_ensemble(model: Any, ensemble: Ensemble, key_equation: KeyEquation | None) -> None:
+    """Give an estimator its ensemble; no other code writes it, whatever the fit was."""
+    model.ensemble_ = ensemble
     if key_equation is not None:
         model.key_equation_ = key_equation
     else:
         vars(model).pop("key_equation_", None)
 
 
-class FittedNetworks:
-    """The answers of an estimator that `write_fit` has given its state, and that state by its everyday names."""
+def write_fit(
+    model: Any, ensemble: Ensemble, recipe: Recipe, course: Course, key_equation: KeyEquation | None = None
+) -> None:
+    """The same for networks, with how they were trained and how that went."""
+    write_ensemble(model, ensemble, key_equation)
+    model.recipe_ = recipe
+    model.n_iter_, model.loss_curve_, model.status_ = course.n_iter, course.loss_curve, course.status
+
+
+class FittedEnsemble:
+    """The answers of an estimator that has its ensemble, and that state by its everyday names."""
 
     ensemble_: Ensemble
-    recipe_: Recipe
     key_equation_: KeyEquation
 
     def decision_function(self, X: Any) -> Array:
@@ -120,6 +125,12 @@ class FittedNetworks:
     def probability_map_(self) -> Array:
         """Slope and intercept, or corners, in logits."""
         return self.ensemble_.probability_map
+
+
+class FittedNetworks(FittedEnsemble):
+    """What an estimator of networks alone shows beside its answers: how they were trained, and their layers."""
+
+    recipe_: Recipe
 
     @property
     def column_scales_(self) -> bool:

@@ -220,7 +220,7 @@ def _loaded(name: str, data_home: Any) -> crcen.Dataset:
 @contextmanager
 def _one_thread() -> Iterator[None]:
     import torch
-    from threadpoolctl import threadpool_limits  # type: ignore[import-untyped]
+    from threadpoolctl import threadpool_limits
 
     before = torch.get_num_threads()
     torch.set_num_threads(1)

@@ -211,6 +211,10 @@ class CRCENClassifierCV(CRCENClassifier):
         self._keep_table(outcomes, best, scoring, rows)
         self.search_time_ = time.perf_counter() - start
 
+    def grid(self, n_rows: int) -> list[Setting]:
+        """The points of the search, with what is left to the number of rows settled."""
+        return [replace(setting, recipe=setting.recipe.settled(n_rows)) for setting in self._settings()]
+
     def recipe(self) -> Recipe:
         """How networks of the grid's first point are trained; all parameters of the recipe are checked.
 

@@ -11,6 +11,7 @@ from dataclasses import replace
 import numpy as np
 from numpy.typing import NDArray
 
+from crcen._support.progress import part_of
 from crcen.models.search.grid import Outcome, Setting
 from crcen.training.jobs import TrainingJob, TrainingResult, TrainingState
 
@@ -117,7 +118,7 @@ def run_trials(
     outcomes: dict[int, Outcome] = {}
     running, begun = list(range(len(trials))), 0
     for stop, keep in [*stops.items(), (schedule, 1.0)]:
-        _run_part([trials[i] for i in running], stop, train, _between(progress, begun / schedule, stop / schedule))
+        _run_part([trials[i] for i in running], stop, train, part_of(progress, begun / schedule, stop / schedule))
         outcomes |= {i: score(trials[i]) for i in running}
         unfinished = [i for i in running if trials[i].goes_in_parts]  # the others have been run in full
         running, begun = _going_on(unfinished, trials, outcomes, keep, stop, schedule), stop
@@ -164,8 +165,3 @@ def _going_on(
         if not outcomes[i].is_dropped
         and not (may_finish and stop - (outcomes[i].epochs or stop) >= _WITHOUT_GAIN * stop)
     ]
-
-
-def _between(progress: Progress, begin: float, end: float) -> Progress:
-    """Progress of a part as that of the whole."""
-    return lambda share: progress(begin + share * (end - begin))

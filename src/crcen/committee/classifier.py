@@ -1,0 +1,277 @@
+"""CommitteeClassifier: networks and boosted trees, combined out of fold and decided at one price."""
+
+import time
+from dataclasses import dataclass
+from typing import Any
+
+import joblib
+import numpy as np
+from numpy.typing import NDArray
+from sklearn.base import BaseEstimator, ClassifierMixin
+
+from crcen._support.progress import part_of, progress_bar
+from crcen.committee.members import Candidate, How, fit_candidate, kind_of
+from crcen.committee.stacking import Stacking, cross_fitted_logits, fit_stacking
+from crcen.exceptions import InvalidParameter
+from crcen.models.atomic import all_or_nothing
+from crcen.models.ensemble import Ensemble
+from crcen.models.fitted import FittedEnsemble, write_ensemble
+from crcen.models.fitting import base_seed
+from crcen.models.search.classifier_cv import CRCENClassifierCV
+from crcen.models.search.folds import checked_folds
+from crcen.models.search.grid import SearchRows
+from crcen.models.search.run import held_out_shift
+from crcen.models.validation import check_labels, check_number, check_rows, check_weights
+from crcen.theory.key_equation import key_equation_of_logits
+from crcen.theory.labels import Labels
+from crcen.theory.weighting import ClassWeighting
+
+__all__ = ["CommitteeClassifier", "MemberScore"]
+
+Array = NDArray[np.float64]
+
+
+@dataclass(frozen=True)
+class MemberScore:
+    """A line of the leaderboard.
+
+    Parameters
+    ----------
+    name : str
+        The member, or ``"committee"``.
+    weight : float
+        What its natural logit is multiplied by; NaN for the committee.
+    log_loss, average_precision, roc_auc : float
+        Out of fold, by natural probabilities. The committee's are by weights fitted on other folds.
+    seconds : float
+        Time of search and refit.
+    settings : tuple of str
+        What its search chose.
+    """
+
+    name: str
+    weight: float
+    log_loss: float
+    average_precision: float
+    roc_auc: float
+    seconds: float
+    settings: tuple[str, ...] = ()
+
+    def __str__(self) -> str:
+        weight = "" if np.isnan(self.weight) else f"{self.weight:.2f}"
+        return (
+            f"{self.name:<20} {weight:>6}  {self.log_loss:>9.4g}  {self.average_precision:>17.4g}  "
+            f"{self.roc_auc:>8.4g}  {self.seconds:>7.1f} s"
+        )
+
+
+class CommitteeClassifier(FittedEnsemble, ClassifierMixin, BaseEstimator):
+    """Networks and boosted trees that decide together at a stated price.
+
+    Every member is searched on the same folds, unweighted. Weights that are never negative, drawn towards equal ones,
+    combine their natural out-of-fold logits. The output bias is then solved for, so that the key equation holds at the
+    price on rows that no member saw. What the committee claims out of fold comes from weights of the other folds.
+
+    Parameters
+    ----------
+    weighting : "balanced", None, float, Lam, Alpha, CostRatio, Budget, dict, default="balanced"
+        What a miss is worth, as in `CRCENClassifier`. It decides; it does not weigh the training.
+    members : sequence, default=("networks", "trees")
+        ``"networks"`` (the best settings of `CRCENClassifierCV`), ``"trees"`` (scikit-learn's histogram boosting), or
+        classifiers with ``predict_proba``; the latter cannot be saved or exported. Their probabilities must be natural:
+        wrap what was weighted or resampled in `PosteriorCorrection`.
+    cv : int, splitter or iterable, default=4
+        As in scikit-learn; an int is stratified folds, shuffled by ``random_state``.
+    time_limit : float, default=None
+        Seconds; a member's search begins no further part once its share is spent. What was begun is finished.
+    n_jobs : int, default=None
+        Tree fits at a time; ``None`` is the number of processors this process may use. The result does not depend on
+        it.
+    pos_label : default=None
+        The positive class; ``None`` is the rarer one.
+    device : {"auto", "cpu", "cuda"}, default="auto"
+        Where networks train.
+    random_state : int, RandomState or None, default=None
+        Seed.
+    verbose : int, default=0
+        1 shows a progress bar.
+
+    Attributes
+    ----------
+    ensemble_ : Ensemble
+        The fitted model as one value.
+    leaderboard_ : list of MemberScore
+        The members and the committee, out of fold.
+    member_weights_ : ndarray of shape (n_members,)
+        What each member's natural logit is multiplied by.
+    weighting_, key_equation_, classes_, pos_label_
+        As in `CRCENClassifier`, all at the price.
+    oof_decision_function_ : ndarray of shape (n,)
+        Out-of-fold `decision_function`, by weights of the other folds; NaN for rows in no test fold.
+    oof_key_equation_ : KeyEquation
+        The key equation on these before the solve.
+    oof_shift_ : float
+        What the solve on them then added, in log-odds.
+    n_splits_, fit_time_
+        Folds, and seconds.
+
+    Examples
+    --------
+    >>> from sklearn.datasets import make_classification
+    >>> from crcen import Budget, CommitteeClassifier
+    >>> X, y = make_classification(300, weights=[0.9], random_state=0)
+    >>> clf = CommitteeClassifier(Budget(10), random_state=0).fit(X, y)  # doctest: +SKIP
+    >>> print(clf.leaderboard_[0])  # doctest: +SKIP
+    """
+
+    def __init__(
+        self,
+        weighting: Any = "balanced",
+        *,
+        members: Any = ("networks", "trees"),
+        cv: Any = 4,
+        time_limit: float | None = None,
+        n_jobs: int | None = None,
+        pos_label: Any = None,
+        device: str = "auto",
+        random_state: Any = None,
+        verbose: int = 0,
+    ) -> None:
+        self.weighting = weighting
+        self.members = members
+        self.cv = cv
+        self.time_limit = time_limit
+        self.n_jobs = n_jobs
+        self.pos_label = pos_label
+        self.device = device
+        self.random_state = random_state
+        self.verbose = verbose
+
+    missing = "indicator"  # trees and networks both learn from gaps
+
+    def fit(self, X: Any, y: Any, sample_weight: Any = None, groups: Any = None) -> "CommitteeClassifier":
+        """Search every member, combine them, solve at the price.
+
+        Parameters
+        ----------
+        X : array or data frame of shape (n, n_features)
+            Numbers; NaN where a cell is missing.
+        y : array of shape (n,)
+            Two classes.
+        sample_weight : array of shape (n,), optional
+            Row weights.
+        groups : array of shape (n,), optional
+            For splitters that keep groups together.
+
+        Returns
+        -------
+        self
+        """
+        with all_or_nothing(self):
+            self._fit(X, y, sample_weight, groups)
+        return self
+
+    def _fit(self, X: Any, y: Any, sample_weight: Any, groups: Any) -> None:
+        start = time.perf_counter()
+        members = self._checked_members()
+        X, y = check_rows(self, X, y, reset=True)
+        classes = check_labels(y)
+        weights = check_weights(sample_weight, X)
+        labels = Labels.from_rows(classes, y, weights, self.pos_label)
+        target, seed = labels.encode(y), base_seed(self.random_state)
+        folds = checked_folds(self.cv, X, y, target, weights, groups, seed)
+        rows = SearchRows(X, target, weights, y, labels, folds)
+        price = rows.resolve(self.weighting)
+        has_gaps = bool(np.isnan(X).any())
+        grid = CRCENClassifierCV(None, missing="indicator" if has_gaps else "error").grid(len(X))
+        how = How(seed, self.device, self._threads(), self._seconds_each(len(members)))
+        candidates = []
+        with progress_bar(type(self).__name__, visible=bool(self.verbose)) as progress:
+            for i, member in enumerate(members):
+                own = part_of(progress, i / len(members), (i + 1) / len(members))
+                candidates.append(fit_candidate(member, rows, grid, how, own))
+        self._combine(candidates, rows, price)
+        self.n_splits_, self.fit_time_ = len(folds), time.perf_counter() - start
+
+    def _checked_members(self) -> list[Any]:
+        members = [self.members] if isinstance(self.members, str) else list(self.members)
+        if not members:
+            raise InvalidParameter("members of CommitteeClassifier must not be empty.")
+        names = [kind_of(member) for member in members]
+        if len(set(names)) < len(names):
+            raise InvalidParameter(f"members of CommitteeClassifier must differ from each other: got {names}.")
+        if self.time_limit is not None:
+            check_number(self, "time_limit", low=0, open_low=True)
+        if self.n_jobs is not None:
+            check_number(self, "n_jobs", low=1, integer=True)
+        return members
+
+    def _threads(self) -> int:
+        return joblib.cpu_count() if self.n_jobs is None else int(self.n_jobs)
+
+    def _seconds_each(self, n_members: int) -> float | None:
+        return None if self.time_limit is None else float(self.time_limit) / n_members
+
+    def _combine(self, candidates: list[Candidate], rows: SearchRows, price: ClassWeighting) -> None:
+        """Weights, the solve at the price, and everything that is kept."""
+        logits = np.stack([one.logits for one in candidates], axis=1)
+        seen = np.isfinite(logits).all(axis=1)
+        stacking = fit_stacking(logits[seen], rows.target[seen], rows.weights[seen])
+        held_out = [test for _, test in rows.folds]
+        crossed = cross_fitted_logits(logits, rows.target, rows.weights, held_out)
+        weighted = crossed + price.logit_shift
+        known = np.isfinite(weighted)
+        self.oof_key_equation_ = key_equation_of_logits(rows.target[known], weighted[known], price, rows.weights[known])
+        self.oof_shift_ = held_out_shift(weighted, rows, price)
+        pairs = zip(candidates, stacking.weights, strict=True)
+        parts = [(part, weight / len(one.parts)) for one, weight in pairs for part in one.parts]
+        ensemble = Ensemble(
+            rows.labels,
+            price,
+            rows.resolve(None),
+            tuple(part for part, _ in parts),
+            stacking.intercept + price.logit_shift + self.oof_shift_,
+            member_weights=np.array([weight for _, weight in parts]),
+        )
+        training = ensemble.mean_logits(rows.X) + ensemble.shift
+        write_ensemble(self, ensemble, ensemble.key_equation(training, rows.target, rows.weights))
+        self.member_weights_ = stacking.weights
+        self.oof_decision_function_ = ensemble.decision(ensemble.priced(weighted + self.oof_shift_)[1])
+        self.leaderboard_ = _leaderboard(candidates, stacking, crossed, rows)
+
+    def __sklearn_tags__(self) -> Any:
+        """Binary for now; missing cells are learned from."""
+        tags = super().__sklearn_tags__()
+        tags.classifier_tags.multi_class = False
+        tags.input_tags.allow_nan = True
+        return tags
+
+
+def _leaderboard(
+    candidates: list[Candidate], stacking: Stacking, crossed: Array, rows: SearchRows
+) -> list[MemberScore]:
+    lines = [
+        _score(one.name, float(weight), one.logits, rows, one.seconds, one.settings)
+        for one, weight in zip(candidates, stacking.weights, strict=True)
+    ]
+    total = sum(one.seconds for one in candidates)
+    return [*lines, _score("committee", np.nan, crossed, rows, total, ())]
+
+
+def _score(
+    name: str, weight: float, logits: Array, rows: SearchRows, seconds: float, settings: tuple[str, ...]
+) -> MemberScore:
+    from sklearn.metrics import average_precision_score, roc_auc_score
+
+    known = np.isfinite(logits) & (rows.weights > 0)
+    target, own, weights = rows.target[known], logits[known], rows.weights[known]
+    losses = np.logaddexp(0.0, np.where(target, -own, own))
+    return MemberScore(
+        name,
+        weight,
+        float(weights @ losses / weights.sum()),
+        float(average_precision_score(target, own, sample_weight=weights)),
+        float(roc_auc_score(target, own, sample_weight=weights)),
+        seconds,
+        settings,
+    )

@@ -1,0 +1,183 @@
+"""Kinds of members: each is searched on the committee's folds and gives natural logits, also for new rows."""
+
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from sklearn.base import clone
+
+from crcen._support.progress import part_of
+from crcen.exceptions import InvalidParameter
+from crcen.models.search.best_settings import best_settings
+from crcen.models.search.grid import SearchRows
+from crcen.models.search.run import SearchRun
+from crcen.models.trees.search import fit_trees, search_trees
+from crcen.training.members import Member
+from crcen.training.recipe import Recipe
+
+__all__ = ["KINDS", "Candidate", "ForeignMember", "How", "fit_candidate", "kind_of"]
+
+Array = NDArray[np.float64]
+Progress = Callable[[float], None]
+
+KINDS = ("networks", "trees")
+_SETTINGS_KEPT = 3
+_NETWORKS_A_SETTING = 3
+_CLIP = 1e-7  # a probability of exactly 0 or 1, as forests give it, has no logit
+
+
+@dataclass(frozen=True)
+class How:
+    """What the members' searches share: the seed, where networks train, fits at a time, and seconds for each member."""
+
+    seed: int
+    device: str
+    threads: int
+    time_limit: float | None
+
+
+@dataclass(frozen=True, eq=False)
+class Candidate:
+    """One member after its search.
+
+    Parameters
+    ----------
+    name
+        What to call it.
+    parts
+        What is averaged for a new row: natural logits.
+    logits
+        Natural logits of the training rows, out of fold; NaN for rows in no test fold.
+    settings
+        What the search chose, a line each.
+    seconds
+        Time of search and refit.
+    """
+
+    name: str
+    parts: tuple[Member, ...]
+    logits: Array
+    settings: tuple[str, ...]
+    seconds: float
+
+
+@dataclass(frozen=True, eq=False)
+class ForeignMember:
+    """Another library's fitted classifier behind natural logits; it cannot be saved or exported."""
+
+    model: Any
+    column: int
+
+    def logits(self, X: Array) -> Array:
+        """Log-odds of its probability of the positive class, (n, 1)."""
+        return _log_odds(self.model.predict_proba(X)[:, self.column])[:, None]
+
+    def arrays(self) -> dict[str, Any]:
+        """Refused: its state is not known here."""
+        raise InvalidParameter(
+            f"a committee with a {type(self.model).__name__} cannot be saved or exported; its own members can."
+        )
+
+
+def kind_of(member: Any) -> str:
+    """What to call a member: one of `KINDS`, or the name of a classifier."""
+    if isinstance(member, str):
+        if member not in KINDS:
+            raise InvalidParameter(f"members must be of {list(KINDS)} or classifiers: got {member!r}.")
+        return member
+    if not hasattr(member, "fit") or not hasattr(member, "predict_proba"):
+        raise InvalidParameter(
+            f"a member must be one of {list(KINDS)} or a classifier with predict_proba: got {type(member).__name__}."
+        )
+    return type(member).__name__
+
+
+def fit_candidate(member: Any, rows: SearchRows, networks: list[Any], how: How, progress: Progress) -> Candidate:
+    """Search and refit one member.
+
+    Parameters
+    ----------
+    member
+        One of `KINDS`, or a classifier.
+    rows
+        All rows and folds.
+    networks
+        The grid of settings of ``"networks"``.
+    how
+        Seed, device, threads, time.
+    progress
+        Called with the share of the work that is done.
+    """
+    start = time.perf_counter()
+    name = kind_of(member)
+    if name == "networks":
+        parts, logits, settings = _networks(rows, networks, how, progress)
+    elif name == "trees":
+        parts, logits, settings = _trees(rows, how, progress)
+    else:
+        parts, logits, settings = _foreign(member, rows, progress)
+    return Candidate(name, parts, logits, settings, time.perf_counter() - start)
+
+
+def _networks(
+    rows: SearchRows, grid: list[Any], how: How, progress: Progress
+) -> tuple[tuple[Member, ...], Array, tuple[str, ...]]:
+    from crcen.training.engines import trainer_on
+
+    train = trainer_on("local", rows.X, rows.target, sample_weight=rows.weights, device=how.device, memory_bytes=None)
+    run = SearchRun(rows, "neg_log_loss", how.seed, train, None)
+    found = best_settings(run, grid, n_settings=_SETTINGS_KEPT, n_members=_NETWORKS_A_SETTING, progress=progress)
+    lines = tuple(_network_line(one.setting.recipe, one.epochs, -one.merit) for one in found.outcomes)
+    return tuple(found.groups), found.logits, lines
+
+
+def _network_line(recipe: Recipe, epochs: int | None, loss: float) -> str:
+    hidden = "-".join(map(str, recipe.hidden)) or "none"
+    length = "" if epochs is None else f", {epochs} epochs"
+    return f"hidden units {hidden}, {recipe.encoding} inputs, l2 {recipe.l2:g}{length}: log loss {loss:.4g}"
+
+
+def _trees(rows: SearchRows, how: How, progress: Progress) -> tuple[tuple[Member, ...], Array, tuple[str, ...]]:
+    outcomes = search_trees(
+        rows.X,
+        rows.target,
+        rows.weights,
+        rows.folds,
+        seed=how.seed,
+        threads=how.threads,
+        time_limit=how.time_limit,
+        progress=part_of(progress, 0.0, 0.8),
+    )[:_SETTINGS_KEPT]
+    chosen = [(one.setting, one.n_trees) for one in outcomes]
+    trees = fit_trees(rows.X, rows.target, rows.weights, chosen, seed=how.seed, threads=how.threads)
+    progress(1.0)
+    lines = tuple(
+        f"{one.n_trees} trees of {one.setting.leaves} leaves, {one.setting.rows_a_leaf} rows a leaf, "
+        f"l2 {one.setting.l2:g}: log loss {one.loss:.4g}"
+        for one in outcomes
+    )
+    return tuple(trees), np.mean([one.logits for one in outcomes], axis=0), lines
+
+
+def _foreign(member: Any, rows: SearchRows, progress: Progress) -> tuple[tuple[Member, ...], Array, tuple[str, ...]]:
+    logits = np.full(len(rows.X), np.nan)
+    for i, (train, held_out) in enumerate(rows.folds):
+        fitted = _fitted(member, rows, train)
+        logits[held_out] = fitted.logits(rows.X[held_out])[:, 0]
+        progress((i + 1) / (len(rows.folds) + 1))
+    return (_fitted(member, rows, np.arange(len(rows.X))),), logits, ("as it was given",)
+
+
+def _fitted(member: Any, rows: SearchRows, own: NDArray[np.int64]) -> ForeignMember:
+    weights = rows.weights[own]
+    options = {} if np.all(weights == weights[0]) else {"sample_weight": weights}
+    model = clone(member).fit(rows.X[own], rows.y[own], **options)
+    return ForeignMember(model, list(model.classes_).index(rows.labels.positive))
+
+
+def _log_odds(p: Array) -> Array:
+    inside = np.clip(p, _CLIP, 1.0 - _CLIP)
+    return np.asarray(np.log(inside) - np.log1p(-inside))

@@ -1,0 +1,121 @@
+"""Boosted trees as plain arrays: read off scikit-learn's histogram boosting once, answered by NumPy alone."""
+
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+__all__ = ["BoostedTrees"]
+
+Array = NDArray[np.float64]
+Index = NDArray[np.int32]
+
+_CELLS_AT_ONCE = 2**17  # of a (rows, trees) matrix of places in trees, which should stay in the cache
+
+
+@dataclass(frozen=True, eq=False)
+class BoostedTrees:
+    """An additive model of binary trees with one output logit.
+
+    A row starts at the root of every tree. At a node it goes left where its value is at most the threshold, or is
+    missing and missing values go left there. A leaf is its own child. The logit is the baseline and the values of all
+    leaves that the row ends in.
+
+    Parameters
+    ----------
+    feature, threshold, missing_left, left, right, value
+        One entry a node, the nodes of all trees one after another; children are numbers of nodes.
+    roots
+        The first node of every tree, in the order of boosting.
+    depth
+        Steps from a root to the deepest leaf.
+    baseline
+        What every row starts from, a logit.
+    n_features
+        Columns of the rows.
+    """
+
+    feature: Index
+    threshold: Array
+    missing_left: NDArray[np.bool_]
+    left: Index
+    right: Index
+    value: Array
+    roots: Index
+    depth: int
+    baseline: float
+    n_features: int
+
+    @classmethod
+    def from_histogram_boosting(cls, model: Any) -> "BoostedTrees":
+        """The trees of a fitted binary `HistGradientBoostingClassifier` of numeric columns.
+
+        scikit-learn keeps them in private attributes; they are read here and nowhere else.
+        """
+        nodes = [trees[0].nodes for trees in model._predictors]
+        sizes = [len(one) for one in nodes]
+        starts = np.concatenate([[0], np.cumsum(sizes)[:-1]]).astype(np.int64)
+        whole = np.concatenate(nodes)
+        if whole["is_categorical"].any():
+            raise ValueError("trees that split categories are not read: encode them as numbers first")
+        is_leaf = whole["is_leaf"].astype(bool)
+        own, offset = np.arange(len(whole)), np.repeat(starts, sizes)
+        return cls(
+            feature=np.where(is_leaf, 0, whole["feature_idx"]).astype(np.int32),
+            threshold=np.where(is_leaf, np.inf, whole["num_threshold"]),
+            missing_left=whole["missing_go_to_left"].astype(bool),
+            left=np.where(is_leaf, own, whole["left"] + offset).astype(np.int32),
+            right=np.where(is_leaf, own, whole["right"] + offset).astype(np.int32),
+            value=np.where(is_leaf, whole["value"], 0.0),
+            roots=starts.astype(np.int32),
+            depth=int(whole["depth"].max()),
+            baseline=float(np.ravel(model._baseline_prediction)[0]),
+            n_features=int(model.n_features_in_),
+        )
+
+    @property
+    def n_trees(self) -> int:
+        """Number of trees."""
+        return len(self.roots)
+
+    def logits(self, X: Array) -> Array:
+        """Natural logits of the rows of X, float64 (n, 1)."""
+        logits = np.empty((len(X), 1))
+        for start, values in self._leaf_values(X):
+            logits[start : start + len(values), 0] = self.baseline + values.sum(axis=1)
+        return logits
+
+    def arrays(self) -> dict[str, Any]:
+        """Its state as plain values and arrays."""
+        return dict(vars(self))
+
+    def staged_logits(self, X: Array) -> Array:
+        """Logits after each tree, (trees, n)."""
+        staged = np.empty((self.n_trees, len(X)))
+        for start, values in self._leaf_values(X):
+            staged[:, start : start + len(values)] = self.baseline + np.cumsum(values, axis=1).T
+        return staged
+
+    def first(self, n_trees: int) -> "BoostedTrees":
+        """The model that boosting had after so many trees."""
+        end = len(self.value) if n_trees >= self.n_trees else int(self.roots[n_trees])
+        nodes = ("feature", "threshold", "missing_left", "left", "right", "value")
+        parts: dict[str, Any] = {name: getattr(self, name)[:end] for name in nodes}
+        return replace(self, roots=self.roots[:n_trees], **parts)
+
+    def _leaf_values(self, X: Array) -> Any:
+        """(first row, leaf values (rows, trees)) of one piece of rows after another."""
+        at_once = max(1, _CELLS_AT_ONCE // max(self.n_trees, 1))
+        has_missing = bool(np.isnan(X).any())
+        for start in range(0, len(X), at_once):
+            rows = np.ascontiguousarray(X[start : start + at_once], dtype=np.float64)
+            flat, first = rows.ravel(), (np.arange(len(rows)) * rows.shape[1])[:, None]
+            at = np.repeat(self.roots[None], len(rows), axis=0)
+            for _ in range(self.depth):
+                cells = flat[first + self.feature[at]]
+                goes_left = cells <= self.threshold[at]
+                if has_missing:
+                    goes_left |= np.isnan(cells) & self.missing_left[at]
+                at = np.where(goes_left, self.left[at], self.right[at])
+            yield start, self.value[at]

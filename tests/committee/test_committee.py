@@ -1,0 +1,127 @@
+"""The committee: its answers from its parts, the price on new rows, gaps, orientation, and what it refuses."""
+
+import numpy as np
+import pytest
+from sklearn.linear_model import LogisticRegression
+from sklearn.metrics import log_loss
+
+import crcen
+from crcen import Budget, CommitteeClassifier, InvalidInput, InvalidParameter
+from crcen.committee import classifier as module
+from crcen.models.trees.search import TreeSetting
+
+
+@pytest.fixture(autouse=True)
+def small_searches(monkeypatch):
+    """Two tree settings and four networks, so that a test takes seconds."""
+    settings = (TreeSetting(8, 20, 1.0, 1.0), TreeSetting(4, 10, 1.0, 0.5))
+    monkeypatch.setattr("crcen.models.trees.search.TREE_SETTINGS", settings)
+    search = crcen.CRCENClassifierCV
+    monkeypatch.setattr(
+        module, "CRCENClassifierCV", lambda weighting, **how: search(weighting, hidden=(8,), l2=(1e-3, 1e-2), **how)
+    )
+
+
+def draw(n=900, seed=0):
+    rng = np.random.default_rng(seed)
+    X = rng.normal(size=(n, 5))
+    logit = X[:, 0] * X[:, 1] + 1.5 * X[:, 2] - 2.5
+    return X, (rng.random(n) < 1 / (1 + np.exp(-logit))).astype(int)
+
+
+@pytest.fixture(scope="module")
+def rows():
+    return draw()
+
+
+def fitted(rows, **how):
+    return CommitteeClassifier(Budget(8), random_state=0, cv=3, **how).fit(*rows)
+
+
+def test_its_logit_is_the_weighted_sum_of_its_members(rows):
+    committee = fitted(rows)
+    new, _ = draw(50, seed=9)
+    total = np.zeros(50)
+    ensemble = committee.ensemble_
+    for member, weight in zip(ensemble.members, ensemble.member_weights, strict=True):
+        total += weight * member.logits(new)[:, 0]
+    assert committee.decision_function(new) == pytest.approx(total + ensemble.shift, abs=1e-12)
+    natural = np.log(committee.predict_proba(new)[:, 1] / committee.predict_proba(new)[:, 0])
+    assert natural == pytest.approx(total + ensemble.shift - np.log(8), abs=1e-9)
+    assert ((committee.predict_proba(new)[:, 1] > 1 / 9) == (committee.predict(new) == 1)).all()
+    assert [line.name for line in committee.leaderboard_] == ["networks", "trees", "committee"]
+    assert committee.member_weights_.shape == (2,)
+
+
+def test_the_price_is_kept_on_rows_that_no_member_saw(rows):
+    """On out-of-fold rows by the solve, on new rows within the noise of their number."""
+    _, y = rows
+    committee = fitted(rows)
+    oof = 1 / (1 + np.exp(-committee.oof_decision_function_))
+    assert crcen.key_equation(y, oof, committee.weighting_).residual < 1e-12
+    new, labels = draw(20_000, seed=5)
+    equation = crcen.key_equation(labels, committee.weighted_proba(new)[:, 1], committee.weighting_)
+    assert abs(np.log(equation.lhs / equation.rhs)) < 0.35
+    assert committee.key_equation_.lhs < equation.lhs  # training rows flatter: they are no evidence
+
+
+def test_it_is_at_least_as_good_as_its_parts_on_new_rows(rows):
+    new, labels = draw(20_000, seed=6)
+    losses = {
+        name: log_loss(labels, fitted(rows, members=members).predict_proba(new)[:, 1])
+        for name, members in (("both", ("networks", "trees")), ("networks", "networks"), ("trees", "trees"))
+    }
+    assert losses["both"] < max(losses["networks"], losses["trees"])
+    assert losses["both"] < 1.03 * min(losses["networks"], losses["trees"])
+
+
+def test_gaps_are_learned_from_and_labels_may_be_text():
+    X, y = draw(600)
+    X[::3, 0] = np.nan
+    labels = np.where(y == 1, "bad", "ok")
+    committee = fitted((X, labels))
+    assert committee.classes_.tolist() == ["bad", "ok"]
+    assert committee.pos_label_ == "bad"
+    decisions = committee.predict(X)
+    assert set(decisions) <= {"bad", "ok"}
+    assert ((committee.decision_function(X) > 0) == (decisions == "ok")).all()
+    with pytest.raises(InvalidInput, match="infinity"):
+        committee.predict(np.full((1, 5), np.inf))
+
+
+def test_the_seed_decides_and_threads_do_not(rows):
+    one, same = (fitted(rows, members=("trees",), n_jobs=jobs) for jobs in (1, 2))
+    assert np.array_equal(one.oof_decision_function_, same.oof_decision_function_)
+    assert np.array_equal(one.decision_function(rows[0]), same.decision_function(rows[0]))
+
+
+def test_another_classifier_may_sit_in_it(rows):
+    committee = fitted(rows, members=("trees", LogisticRegression()))
+    assert [line.name for line in committee.leaderboard_] == ["trees", "LogisticRegression", "committee"]
+    assert committee.predict(rows[0]).shape == (900,)
+    with pytest.raises(InvalidParameter, match="LogisticRegression cannot be saved"):
+        committee.ensemble_.members[-1].arrays()
+
+
+@pytest.mark.parametrize(
+    ("how", "sentence"),
+    [
+        ({"members": ()}, "must not be empty"),
+        ({"members": ("forest",)}, r"members must be of \['networks', 'trees'\] or classifiers: got 'forest'"),
+        ({"members": ("trees", "trees")}, "must differ"),
+        ({"members": (3,)}, "predict_proba"),
+        ({"time_limit": 0}, "time_limit"),
+        ({"n_jobs": 0}, "n_jobs"),
+    ],
+)
+def test_what_means_nothing_is_refused(rows, how, sentence):
+    with pytest.raises(InvalidParameter, match=sentence):
+        fitted(rows, **how)
+
+
+def test_a_failed_fit_leaves_what_was_there(rows):
+    committee = fitted(rows, members=("trees",))
+    before = committee.decision_function(rows[0][:5])
+    with pytest.raises(InvalidInput):
+        committee.fit(np.full((10, 5), np.inf), np.arange(10) % 2)
+    assert np.array_equal(committee.decision_function(rows[0][:5]), before)
