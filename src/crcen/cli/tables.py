@@ -179,7 +179,7 @@ def fit(
         import crcen
 
         in_memory = {"--groups": groups, "--time": time, "--quick": quick or None, "--onnx": onnx}
-        check_engine(engine, in_memory, {"--workers": workers, "--storage": storage}, {"--epochs": epochs})
+        check_engine(engine, in_memory, {"--workers": workers}, {"--epochs": epochs, "--storage": storage})
         if engine is not Engine.table:
             files = crcen.fit_files(
                 str(data),
