@@ -28,13 +28,14 @@ html_title = f"crcen {release}"
 
 # The order of the pages; those that are not named here come last.
 PAGES = [
-    *("guide", "report", "probabilities", "when-to-weight", "monitor", "scale"),
-    *("theory", "reproduction", "benchmark", "performance", "architecture", "api"),
+    *("guide", "report", "probabilities", "when-to-weight", "monitor", "scale", "committee"),
+    *("comparison", "theory", "reproduction", "benchmark", "performance", "architecture", "api"),
 ]
 
 # The folders of the package, in the order of the reference.
 PARTS = {
     "models": "Classifiers",
+    "committee": "Networks and trees together",
     "tables": "Mixed tables",
     "baselines": "Methods to compare with",
     "files": "Saved models",
