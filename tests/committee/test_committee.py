@@ -2,36 +2,12 @@
 
 import numpy as np
 import pytest
+from rows_of_a_committee import draw
 from sklearn.linear_model import LogisticRegression
 from sklearn.metrics import log_loss
 
 import crcen
 from crcen import Budget, CommitteeClassifier, InvalidInput, InvalidParameter
-from crcen.committee import classifier as module
-from crcen.models.trees.search import TreeSetting
-
-
-@pytest.fixture(autouse=True)
-def small_searches(monkeypatch):
-    """Two tree settings and four networks, so that a test takes seconds."""
-    settings = (TreeSetting(8, 20, 1.0, 1.0), TreeSetting(4, 10, 1.0, 0.5))
-    monkeypatch.setattr("crcen.models.trees.search.TREE_SETTINGS", settings)
-    search = crcen.CRCENClassifierCV
-    monkeypatch.setattr(
-        module, "CRCENClassifierCV", lambda weighting, **how: search(weighting, hidden=(8,), l2=(1e-3, 1e-2), **how)
-    )
-
-
-def draw(n=900, seed=0):
-    rng = np.random.default_rng(seed)
-    X = rng.normal(size=(n, 5))
-    logit = X[:, 0] * X[:, 1] + 1.5 * X[:, 2] - 2.5
-    return X, (rng.random(n) < 1 / (1 + np.exp(-logit))).astype(int)
-
-
-@pytest.fixture(scope="module")
-def rows():
-    return draw()
 
 
 def fitted(rows, **how):

@@ -6,6 +6,7 @@ below. To let a new type into files, add it to `TYPES`; give it a line in `RULES
 """
 
 import inspect
+import math
 import re
 import types
 import typing
@@ -21,10 +22,12 @@ __all__ = ["PLAIN_TYPES", "TYPES", "Unfit", "check_state", "find_type", "is_know
 
 # Module → classes. Names are unique: files say the name alone, so that a class may move.
 TYPES: dict[str, tuple[str, ...]] = {
+    "crcen.committee.classifier": ("CommitteeClassifier", "MemberScore"),
     "crcen.models.classifier": ("CRCENClassifier",),
     "crcen.models.ensemble": ("Ensemble",),
     "crcen.models.search.classifier_cv": ("CRCENClassifierCV",),
     "crcen.models.search.time_split": ("TimeSplit",),
+    "crcen.models.trees.boosted_trees": ("BoostedTrees",),
     "crcen.baselines.csmlp": ("CSMLPClassifier",),
     "crcen.baselines.threshold": ("MovedThresholdClassifier",),
     "crcen.decisions.posterior_correction": ("PosteriorCorrection",),
@@ -67,6 +70,7 @@ PLAIN_TYPES: dict[str, Any] = {
 
 _TEXT_LIMIT = 200
 _WIDTH_LIMIT = 10_000_000
+_DEPTH_LIMIT = 255  # of boosted trees: every row takes as many steps
 
 
 class Unfit(ValueError):
@@ -129,6 +133,39 @@ def _has_its_categories(state: Mapping[str, Any]) -> bool:
     )
 
 
+def _are_trees(state: Mapping[str, Any]) -> bool:
+    """Whether arrays are trees: each node a leaf, or with two later nodes of its own; other arrays could loop."""
+    nodes = ("feature", "left", "right", "threshold", "value", "missing_left")
+    n, n_features, depth = state["value"].size, state["n_features"], state["depth"]
+    kinds = (np.int32, np.int32, np.int32, np.float64, np.float64, np.bool_)
+    if any(state[name].dtype != kind or state[name].shape != (n,) for name, kind in zip(nodes, kinds, strict=True)):
+        return False
+    left, right, feature, own = state["left"], state["right"], state["feature"], np.arange(n)
+    roots, is_leaf = state["roots"], left == own
+    is_root = np.zeros(n, dtype=bool)
+    if roots.dtype != np.int32 or roots.ndim != 1 or not n or not len(roots) or roots[0] != 0 or roots[-1] >= n:
+        return False
+    is_root[roots] = True
+    inner = ~is_leaf
+    children = np.concatenate([left[inner], right[inner]])
+    is_sound = (
+        bool((np.diff(roots) > 0).all())
+        and bool((is_leaf == (right == own)).all() and (left >= own).all() and (right >= own).all())
+        and np.array_equal(np.sort(children), own[~is_root])
+        and _whole(1, _WIDTH_LIMIT)(n_features)
+        and bool((feature >= 0).all() and (feature < n_features).all())
+        and bool(np.isfinite(state["value"]).all() and not np.isnan(state["threshold"]).any())
+        and math.isfinite(state["baseline"])
+        and _whole(0, _DEPTH_LIMIT)(depth)
+    )
+    if not is_sound:
+        return False
+    for _ in range(depth):  # every node is met once
+        roots = roots[inner[roots]]
+        roots = np.concatenate([left[roots], right[roots]])
+    return not inner[roots].any()
+
+
 _ANALYZER = _one_of("char", "char_wb", "word")
 _STOP_WORDS = _one_of(None, "english")
 
@@ -181,7 +218,10 @@ RULES: dict[str, Mapping[str, Check]] = {
 
 
 # Type → what its attributes must have in common.
-WHOLE_RULES: dict[str, Callable[[Mapping[str, Any]], bool]] = {"OneHotEncoder": _has_its_categories}
+WHOLE_RULES: dict[str, Callable[[Mapping[str, Any]], bool]] = {
+    "BoostedTrees": _are_trees,
+    "OneHotEncoder": _has_its_categories,
+}
 
 
 def _is_column(value: Any) -> bool:

@@ -5,8 +5,6 @@ from dataclasses import asdict, dataclass, fields
 from datetime import UTC, datetime
 from typing import Any
 
-import numpy as np
-
 from crcen._support.plain_values import plain
 from crcen._support.terminal import printable
 from crcen._support.versions import installed_versions
@@ -140,10 +138,16 @@ def _columns_of(model: Any) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]
         return _columns_of(_last(model))
     names = getattr(model, "feature_names_in_", None)
     names = range(int(model.n_features_in_)) if names is None else names
-    if not hasattr(model, "input_encoding_"):
+    if not hasattr(model, "ensemble_"):
         return [{"name": str(name), "kind": "any", "has_missing": False} for name in names], []
-    lacking = set(model.input_encoding_.get("indicators", np.empty(0)).tolist())
+    lacking = _lacking(model.ensemble_.members)
     return [{"name": str(name), "kind": "number", "has_missing": i in lacking} for i, name in enumerate(names)], []
+
+
+def _lacking(members: Any) -> set[int]:
+    """Numbers of the columns that lacked cells in training, as far as networks know."""
+    found = [getattr(getattr(member, "encoding", None), "indicators", None) for member in members]
+    return {int(column) for columns in found if columns is not None for column in columns}
 
 
 def check_manifest(manifest: Any) -> None:

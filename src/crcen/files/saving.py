@@ -22,7 +22,7 @@ from typing import Any
 from crcen._support.terminal import printable
 from crcen._support.whole_files import check_place, write_whole
 from crcen.exceptions import DataUnavailable, InvalidInput, InvalidParameter
-from crcen.files.known_types import TYPES, Unfit, find_type
+from crcen.files.known_types import TYPES, Unfit, find_type, is_known
 from crcen.files.manifest import ModelInfo, check_manifest, manifest_of
 from crcen.files.packing import Unpackable, pack, unpack
 from crcen.files.trial import answers_a_row
@@ -36,7 +36,10 @@ _TITLE = "crcen model, format "
 _GROWTH, _SPARE = 4, 1 << 20
 
 # What a file may hold as its model; the other listed types may be parts of it.
-_MODELS = ("TableClassifier", "CRCENClassifier", "CRCENClassifierCV", "CSMLPClassifier", "MovedThresholdClassifier")
+_MODELS = (
+    *("TableClassifier", "CRCENClassifier", "CRCENClassifierCV", "CommitteeClassifier", "CSMLPClassifier"),
+    "MovedThresholdClassifier",
+)
 _AROUND = ("PosteriorCorrection", "Pipeline")
 
 
@@ -73,6 +76,7 @@ def save(model: Any, path: str | Path) -> Path:
         raise InvalidParameter(f"this {name} is not fitted yet; call fit first.")
     if len(getattr(model, "classes_", ())) != 2:
         raise InvalidParameter(f"save takes classifiers of two classes: this {name} is none.")
+    _check_members(model)
     check_place(path)
     try:
         tree, data = pack(model)
@@ -164,6 +168,16 @@ def _is_fitted(model: Any) -> bool:
     except NotFittedError:
         return False
     return True
+
+
+def _check_members(model: Any) -> None:
+    """Refuse a committee with a classifier of another library: such a member says so itself, by its name."""
+    inside: Any = model
+    while inside is not None:
+        for member in getattr(getattr(inside, "ensemble_", None), "members", ()):
+            if not is_known(type(member)):
+                member.arrays()
+        inside = inside.steps[-1][1] if hasattr(inside, "steps") else getattr(inside, "estimator_", None)
 
 
 def _advice(error: Unpackable) -> str:

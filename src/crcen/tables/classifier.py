@@ -15,7 +15,7 @@ from crcen._support.closest import closest
 from crcen._support.extras import need
 from crcen.exceptions import InvalidInput, InvalidParameter
 from crcen.models.atomic import all_or_nothing
-from crcen.models.classifier import CRCENClassifier
+from crcen.models.fitted import FittedEnsemble
 from crcen.models.search.classifier_cv import CRCENClassifierCV
 from crcen.tables.column_kinds import DroppedColumn, learn_column
 from crcen.tables.columns import Column
@@ -68,8 +68,8 @@ class TableClassifier(ClassifierMixin, BaseEstimator):
         classifier in this place is taken as ``estimator``.
     estimator : classifier, default=None
         What is fitted on the encoded columns; ``None`` is ``CRCENClassifierCV(weighting, random_state=random_state)``.
-        A network of this package, or any classifier with ``predict_proba`` and without class weights, whose
-        probabilities are then decided at the price.
+        Networks or a committee of this package, or any classifier with ``predict_proba`` and without class weights,
+        whose probabilities are then decided at the price.
     drop : sequence of str, or dict of str to str, default=()
         Columns to leave out; a dict gives the reasons to record.
     keep : sequence of str, default=()
@@ -197,7 +197,7 @@ class TableClassifier(ClassifierMixin, BaseEstimator):
             return CRCENClassifierCV(
                 "balanced" if self.weighting is None else self.weighting, random_state=self.random_state
             )
-        if not isinstance(self.estimator, CRCENClassifier):
+        if not isinstance(self.estimator, FittedEnsemble):
             check_priceable(self.estimator)
             return PricedClassifier(self.estimator, "balanced" if self.weighting is None else self.weighting)
         estimator = clone(self.estimator)

@@ -106,6 +106,8 @@ class BoostedTrees:
 
     def _leaf_values(self, X: Array) -> Any:
         """(first row, leaf values (rows, trees)) of one piece of rows after another."""
+        if X.shape[1] != self.n_features:
+            raise ValueError(f"rows have {X.shape[1]} columns, and these trees were grown on {self.n_features}")
         at_once = max(1, _CELLS_AT_ONCE // max(self.n_trees, 1))
         has_missing = bool(np.isnan(X).any())
         for start in range(0, len(X), at_once):
