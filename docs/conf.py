@@ -5,6 +5,7 @@ from pathlib import Path
 from typing import Any
 
 import crcen
+import crcen.torch
 
 project = "crcen"
 author = "The crcen developers"
@@ -82,13 +83,23 @@ def _reference() -> str:
     return "\n".join(sections)
 
 
+def _torch_reference() -> str:
+    """The names of crcen.torch, which is imported by itself."""
+    lines = []
+    for name in crcen.torch.__all__:
+        is_class = isinstance(getattr(crcen.torch, name), type)
+        lines += [f".. {'autoclass' if is_class else 'autofunction'}:: crcen.torch.{name}"]
+        lines += ["   :members: from_torch, forward", ""] if is_class else [""]
+    return "\n".join(["## PyTorch networks: `crcen.torch`", "", "```{eval-rst}", *lines, "```", ""])
+
+
 def _fill(app: Any, page: str, source: list[str]) -> None:
     # What a page says of files beside this folder stays as text: the site does not hold them.
     source[0] = re.sub(r"\[([^\]]+)\]\(\.\./[^)]+\)", r"\1", source[0])
     if page == "index":
         source[0] = source[0].replace("<!-- pages -->", _pages())
     elif page == "api":
-        source[0] = source[0].replace("<!-- public names -->", _reference())
+        source[0] = source[0].replace("<!-- public names -->", _reference() + "\n" + _torch_reference())
 
 
 def _skip(app: Any, what: str, name: str, member: Any, skip: bool, options: Any) -> bool | None:

