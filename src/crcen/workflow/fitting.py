@@ -166,7 +166,7 @@ class TableFit:
             "",
             "Price, one number under four names",
             f"  budget, cost ratio  {price:<10} a miss is worth so many false alarms; the last catch may cost so many",
-            f"  λ                   {weighting.lam:<10.6g} weight of a positive row",
+            f"  λ                   {weighting.lam:<10.6g} weight of a positive row at this price",
             f"  α                   {weighting.alpha:<10.6g} 1 is balanced",
             f"  threshold           {weighting.threshold:<10.6g} an alarm above this probability",
             "",
@@ -235,8 +235,9 @@ def fit_table(
         Validation folds; fewer where there are fewer rows of a class.
     estimator : CRCENClassifierCV, optional
         Another search than the default one; its weighting, positive class, folds and seed are set here. The default is
-        ``CRCENClassifierCV()``, and for more than 10,000 rows one of six settings with two networks.
-        Figures out of fold are those before its ``probability`` map, if it has one.
+        ``CRCENClassifierCV(training_weighting=None, probability="temperature")``: networks learn without a weight, and
+        the price decides. For more than 10,000 rows it has six settings with two networks; over time it has no map.
+        Figures out of fold are those after its ``probability`` map, two numbers of which were fitted on these rows.
     random_state : int, default=0
         Seed.
     verbose : int, default=0
@@ -278,7 +279,7 @@ def fit_table(
     reasons = {**dict.fromkeys([drop] if isinstance(drop, str) else drop, "asked for"), **role}
     reasons.pop(target, None)
     folds, how = _folds(rows, groups, time, n_splits, random_state)
-    search = _default_search(len(rows.y)) if estimator is None else clone(estimator)
+    search = _default_search(len(rows.y), time is not None) if estimator is None else clone(estimator)
     if not isinstance(search, CRCENClassifierCV):
         raise InvalidParameter(f"estimator must be a CRCENClassifierCV: got {type(search).__name__}.")
     search.set_params(
@@ -330,11 +331,16 @@ def _moved(estimator: CRCENClassifierCV) -> str:
     return f"log-odds then moved by {estimator.oof_shift_:+.3f} to close it"
 
 
-def _default_search(n_rows: int) -> CRCENClassifierCV:
-    """The search of the library; on many rows, where settings differ less and cost more, one of fewer settings."""
+def _default_search(n_rows: int, is_over_time: bool) -> CRCENClassifierCV:
+    """The search of the command: trained without a weight, its probabilities fitted out of fold, decided at the price.
+
+    On many rows, where settings differ less and cost more, it has fewer settings. Folds over time leave early rows out
+    and drift: what a map of probabilities would learn from them is that drift, so there is none.
+    """
+    how: dict[str, Any] = {"training_weighting": None, "probability": "shift" if is_over_time else "temperature"}
     if n_rows <= _MANY:
-        return CRCENClassifierCV()
-    return CRCENClassifierCV(hidden=(64,), l2=(1e-3, 1e-2, 1e-1), n_members=2, bins=8)
+        return CRCENClassifierCV(**how)
+    return CRCENClassifierCV(hidden=(64,), l2=(1e-3, 1e-2, 1e-1), n_members=2, bins=8, **how)
 
 
 def _folds(rows: Rows, groups: str | None, time: str | None, n_splits: int, seed: int) -> tuple[Any, str]:
