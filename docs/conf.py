@@ -30,7 +30,7 @@ html_title = f"crcen {release}"
 # The order of the pages; those that are not named here come last.
 PAGES = [
     *("guide", "report", "probabilities", "when-to-weight", "monitor", "scale", "committee"),
-    *("comparison", "theory", "reproduction", "benchmark", "performance", "architecture", "api"),
+    *("comparison", "theory", "methods", "reproduction", "benchmark", "performance", "architecture", "api"),
 ]
 
 # The folders of the package, in the order of the reference.

@@ -2,9 +2,12 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 from crcen._support.extras import need
+from crcen.baselines.adac import AdaCClassifier
+from crcen.baselines.calibrated_boosting import CalibratedBoostingClassifier
 from crcen.baselines.csmlp import CSMLPClassifier
 from crcen.baselines.resampled import ResampledClassifier
 from crcen.baselines.threshold import MovedThresholdClassifier
@@ -50,6 +53,8 @@ class Method:
         Of the methods with a network of ours, which share a grid over ``hidden`` and ``l2``; else ``None``.
     in_paper
         Whether the paper compares it.
+    in_table3
+        Whether our Table 3 runs it unless told otherwise. The systems that the paper's related work names do not.
     """
 
     label: str
@@ -58,6 +63,7 @@ class Method:
     make: Callable[..., Any]
     training: NetworkTraining | None = None
     in_paper: bool = True
+    in_table3: bool = True
 
 
 def _ensemble(name: str) -> Callable[..., Any]:
@@ -67,6 +73,17 @@ def _ensemble(name: str) -> Callable[..., Any]:
         return getattr(need("imblearn.ensemble", "baselines"), name)(**params)
 
     return make
+
+
+def _adaboost(**params: Any) -> Any:
+    from sklearn.ensemble import AdaBoostClassifier
+
+    return AdaBoostClassifier(**params)
+
+
+def _related(label: str, summary: str, source: str, make: Callable[..., Any]) -> Method:
+    """A system that the paper names and does not compare, or the control of one."""
+    return Method(label, summary, source, make, in_paper=False, in_table3=False)
 
 
 # The paper's network, which the package's defaults have left behind.
@@ -142,6 +159,33 @@ METHODS: dict[str, Method] = {
         training=NetworkTraining(weighting="balanced", price="balanced"),
         in_paper=False,
     ),
+    "adaboost": _related(
+        "AdaBoost",
+        "AdaBoost with stumps",
+        "scikit-learn's AdaBoostClassifier, after Freund and Schapire 1997",
+        _adaboost,
+    ),
+    "adaboost_threshold": _related(
+        "AdaBoost, threshold",
+        "plain AdaBoost, calibrated out of fold, decided at 1−λ: the control of adac1 to adac3",
+        "this package, after Nikolaou and others 2016",
+        lambda **params: CalibratedBoostingClassifier(**params),
+    ),
+    "balanced_bagging": _related(
+        "BBag",
+        "trees on balanced draws of the rows, averaged",
+        "imbalanced-learn's BalancedBaggingClassifier",
+        _ensemble("BalancedBaggingClassifier"),
+    ),
+    **{
+        f"adac{number}": _related(
+            f"AdaC{number}",
+            f"boosting with costs {where} the exponent of its row weights",
+            "this package, after Sun and others 2007",
+            partial(AdaCClassifier, f"adac{number}"),
+        )
+        for number, where in ((1, "inside"), (2, "outside"), (3, "inside and outside"))
+    },
 }
 
 

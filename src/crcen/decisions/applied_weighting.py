@@ -21,6 +21,10 @@ _BALANCED_ENSEMBLES = {
     *("BalancedRandomForestClassifier", "BalancedBaggingClassifier", "EasyEnsembleClassifier", "RUSBoostClassifier"),
 }
 _BOOSTED_VOTES = {"EasyEnsembleClassifier", "RUSBoostClassifier"}
+# Methods of crcen.baselines whose scores follow no prior.
+_SCORES = {
+    "AdaCClassifier": "boosts with costs in its row weights, and its votes are no probabilities under any prior",
+}
 _RANDOM_SAMPLERS = {"RandomUnderSampler", "RandomOverSampler"}
 _KNOWN_LIBRARIES = {"sklearn", "imblearn", "lightgbm", "xgboost", "catboost", "crcen"}
 # Parameters that weigh classes.
@@ -63,6 +67,8 @@ def why_no_shift(estimator: Any, samplers: list[Any]) -> str:
         samplers = [*samplers, last.sampler]
     if name in _BOOSTED_VOTES:
         return f"{name} averages boosted votes, which are no probabilities under any prior"
+    if name in _SCORES:
+        return f"{name} {_SCORES[name]}"
     for sampler in samplers:
         kind = type(sampler).__name__
         if kind not in _RANDOM_SAMPLERS:
