@@ -12,7 +12,7 @@ from sklearn.tree import DecisionTreeClassifier
 
 import crcen
 from crcen import Alpha, Budget, CostRatio, CRCENClassifier, ExpenseCurve, InvalidInput, InvalidParameter, Lam
-from crcen.decisions.expense_curve import CurveStep
+from crcen.decisions.curve_step import CurveStep
 from crcen.models.search.weight_path import path_logits
 
 PATH = [CostRatio(c) for c in (2.0, 5.0, 10.0, 20.0)]

@@ -8,7 +8,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from crcen.decisions.expense_curve import CurveRows, ExpenseCurve
+from crcen.decisions.curve_step import CurveRows
+from crcen.decisions.expense_curve import ExpenseCurve
 from crcen.decisions.out_of_fold import out_of_fold_posterior
 from crcen.exceptions import InvalidInput, InvalidParameter
 from crcen.models.search.classifier_cv import CRCENClassifierCV

@@ -43,8 +43,7 @@ from crcen.theory.weighting import WeightingLike
 
 __all__ = ["KeyEquationMonitor"]
 
-_FORMAT, _VERSION = "crcen monitor", 2
-_READABLE = (1, 2)  # version 1 had neither cohorts nor the order of arrival
+_FORMAT, _VERSION, _READABLE = "crcen monitor", 2, (1, 2)  # version 1 had neither cohorts nor the order of arrival
 
 
 class KeyEquationMonitor:
