@@ -7,7 +7,7 @@ __all__ = ["closest"]
 
 
 def closest(name: str, names: Iterable[str]) -> str | None:
-    """The one of the names that a mistyped one is likest, without regard to case first; None if it is like none."""
+    """The name closest to a mistyped one, first without regard to case; None if none is close."""
     found: dict[str, str] = {}
     for one in names:
         found.setdefault(one.casefold().strip(), one)

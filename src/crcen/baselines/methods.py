@@ -190,7 +190,7 @@ METHODS: dict[str, Method] = {
 
 
 def make_method(name: str, **params: Any) -> Any:
-    """An unfitted estimator of a named method.
+    """Make an unfitted estimator of a named method.
 
     Parameters
     ----------

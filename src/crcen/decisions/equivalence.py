@@ -96,8 +96,8 @@ def equivalence_report(
 ) -> EquivalenceReport:
     """Train at a weight and without one, decide both at that price, and compare.
 
-    Networks are trained from copies of the estimator, both of every fold in one stack. A plain one of another seed
-    shows how much two networks differ that differ in nothing else.
+    Networks are trained from copies of the estimator, both of every fold in one stack. A plain network of another seed
+    shows how much the seed alone changes.
 
     Parameters
     ----------

@@ -56,10 +56,10 @@ class EncodedTable:
 class TableClassifier(ClassifierMixin, BaseEstimator):
     """A classifier for mixed tables: finds out what each column holds, encodes it, and fits networks on that.
 
-    Numbers and truth values are taken as they are, dates as days since 1970, month, day, weekday and hour, columns of
-    at most 255 strings as zeros and ones, other strings through skrub's ``StringEncoder``. A missing value is filled
-    and, where training rows lacked it too, said to be missing in a column of its own. Columns that are constant, empty,
-    nested or only number or name the rows are left out, with the reason in ``dropped_``.
+    Numbers and truth values are taken as they are. Dates become days since 1970, month, day, weekday and hour. Columns
+    of at most 255 strings become zeros and ones; other strings go through skrub's ``StringEncoder``. A missing value is
+    filled. If training rows lacked values in that column, an extra column says which are missing. Columns that are
+    constant, empty, nested or only number or name the rows are left out, with the reason in ``dropped_``.
 
     Parameters
     ----------

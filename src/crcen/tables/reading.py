@@ -180,7 +180,7 @@ def _next_chunk(reader: Any) -> DataFrame | None:
 
 
 def open_table(path: str | Path) -> TableFile:
-    """Look at a CSV, TSV or Parquet file, gzip or zstd around it or not: what its columns are and how it is written.
+    """Look at a CSV, TSV or Parquet file, plain or in gzip or zstd: what its columns are and how it is written.
 
     Parameters
     ----------

@@ -1,8 +1,8 @@
 """The frozen input layer of a network: numbers in, encoded columns out, fitted on the network's own training rows.
 
-Every encoding is one expression, z = squash(clip((r(x[columns]) − mean)/scale, low, high)), of which most leave parts
-out: standardisation takes each column once; a piecewise-linear encoding repeats a column once a bin, each copy a ramp
-from one edge of the bin to the other; r replaces a value by its normal score among the training rows.
+Every encoding is one expression, z = squash(clip((r(x[columns]) − mean)/scale, low, high)). Most leave parts of it
+out. Standardisation takes each column once. A piecewise-linear encoding repeats a column once a bin, each copy a ramp
+from one edge of the bin to the other. r replaces a value by its normal score among the training rows.
 
 Where cells may be missing (NaN), all of this is fitted on those that are there. A missing cell is then 0 in every
 encoded column made of it, and columns that say which cells are missing stand beside the others.

@@ -103,7 +103,7 @@ def split_table(
 ) -> TableSplit:
     """Split a file into rows to learn from and rows kept apart: what `crcen split` does.
 
-    Rows stay in their order. They are read twice, in chunks; of each row a few bytes are in memory, and with ``time``
+    Rows stay in their order. They are read twice, in chunks. A few bytes of each row stay in memory; with ``time`` also
     the cell of that column.
 
     Parameters

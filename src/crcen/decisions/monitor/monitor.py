@@ -49,10 +49,9 @@ _FORMAT, _VERSION, _READABLE = "crcen monitor", 2, (1, 2)  # version 1 had neith
 class KeyEquationMonitor:
     """Watch the key equation on new rows as their labels arrive, and raise an alarm when the model has gone wrong.
 
-    The residual Σ w(y−q) of new rows is compared with that of reference rows, both with their own error, after every
-    batch and for as long as one likes: the chance of *any* false alarm, over all segments and the whole life of the
-    stream, is at most ``false_alarm_rate``. Changes after a quiet time are looked for as well as those from the first
-    row on.
+    After every batch the residual Σ w(y−q) of new rows is compared with that of reference rows, both with their own
+    error. The chance of *any* false alarm, over all segments and the whole life of the stream, is at most
+    ``false_alarm_rate``. The monitor looks for changes after a quiet time as well as for those from the first row on.
 
     Parameters
     ----------

@@ -43,9 +43,9 @@ Array = NDArray[np.float64]
 class CRCENClassifierCV(CRCENClassifier):
     """CRCEN networks with cross-validated hidden units, penalty, epochs and, if several are given, weighting.
 
-    All settings and folds are trained as stacks. The number of epochs is chosen for each setting, common to its
-    folds, as a cut of one schedule; the refit follows the same schedule cut there. No fold's network is stopped by the
-    rows that it is scored on alone.
+    All settings and folds are trained as stacks. Each setting gets one number of epochs, common to its folds, as a cut
+    of one schedule. The refit follows the same schedule, cut there. No network stops by the scores of its own fold
+    alone.
 
     Parameters
     ----------

@@ -23,7 +23,7 @@ class CorrectionDisplay:
     """Observed share of positives against stated probability, before and after correction, on log-odds scales.
 
     Rows are grouped by the corrected probability, about equally many expected positives to a group. Bars are 95 %
-    intervals of the observed share. On the diagonal what is said is what happens.
+    intervals of the observed share. On the diagonal, events happen as often as stated.
 
     Parameters
     ----------

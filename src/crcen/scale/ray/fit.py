@@ -52,9 +52,9 @@ def fit_ray(
 ) -> CRCENClassifier:
     """Fit a `CRCENClassifier` with several workers on a Ray cluster.
 
-    As `crcen.fit_stream`, with each step's batch shared out: workers add up their gradients, so that there is one
-    network, and the key equation holds on the rows of all of them. A worker or machine that dies is replaced, and
-    training goes on from the last checkpoint.
+    It works as `crcen.fit_stream` does, but the workers share each step's batch. They add up their gradients, so there
+    is one network, and the key equation holds on the rows of all of them. A worker or machine that dies is replaced;
+    training then goes on from the last checkpoint.
 
     Parameters
     ----------
