@@ -1,0 +1,291 @@
+"""balance_ on networks of many kinds: the key equation holds after it, nothing else has changed."""
+
+import copy
+
+import numpy as np
+import pytest
+import torch
+from torch import nn
+from torch.utils.data import DataLoader, TensorDataset
+
+import crcen
+from crcen.exceptions import InvalidInput, InvalidParameter
+from crcen.theory.key_equation import key_equation_of_logits
+from crcen.torch import ClassWeightedLoss, NaturalLogits, balance_
+
+
+class Convolutional(nn.Module):
+    """Images 6 × 6, batch norm and dropout, a 1 × 1 convolution as head."""
+
+    def __init__(self, columns):
+        super().__init__()
+        self.body = nn.Sequential(nn.Conv2d(1, 4, 3), nn.BatchNorm2d(4), nn.ReLU(), nn.Dropout(0.3))
+        self.head = nn.Conv2d(4, columns, 1)
+
+    def forward(self, x):
+        return self.head(self.body(x.reshape(-1, 1, 6, 6))).mean((2, 3))
+
+
+class Recurrent(nn.Module):
+    """A GRU over six steps."""
+
+    def __init__(self, columns):
+        super().__init__()
+        self.gru, self.head = nn.GRU(6, 5, batch_first=True), nn.Linear(5, columns)
+
+    def forward(self, x):
+        return self.head(self.gru(x.reshape(-1, 6, 6))[0][:, -1])
+
+
+class Attention(nn.Module):
+    """One layer of a transformer; its head is made before its body, so it is not the last that was registered."""
+
+    def __init__(self, columns):
+        super().__init__()
+        self.head = nn.Linear(6, columns)
+        self.body = nn.TransformerEncoderLayer(6, 2, 8, dropout=0.2, batch_first=True)
+
+    def forward(self, x):
+        return self.head(self.body(x.reshape(-1, 6, 6)).mean(1))
+
+
+class Residual(nn.Module):
+    """Two blocks with a way around each."""
+
+    def __init__(self, columns):
+        super().__init__()
+        self.blocks = nn.ModuleList(
+            nn.Sequential(nn.Linear(36, 36), nn.BatchNorm1d(36), nn.ReLU(), nn.Dropout(0.2)) for _ in range(2)
+        )
+        self.head = nn.Linear(36, columns)
+
+    def forward(self, x):
+        for block in self.blocks:
+            x = x + block(x)
+        return self.head(x)
+
+
+KINDS = [Convolutional, Recurrent, Attention, Residual]
+
+
+def rows(n=300, n_classes=2, seed=0):
+    """Rows whose class raises some of their values; class 0 is common, the last is rare."""
+    generator = torch.Generator().manual_seed(seed)
+    y = (torch.rand(n, generator=generator) ** 3 * n_classes).long()
+    x = torch.randn(n, 36, generator=generator) + 0.4 * y[:, None]
+    return x, y
+
+
+def trained(kind, columns, weighting, x, y, dtype=torch.float32):
+    torch.manual_seed(1)
+    net = kind(columns).to(dtype)
+    optimiser = torch.optim.Adam(net.parameters(), lr=0.01)
+    loss = ClassWeightedLoss(weighting, torch.bincount(y))
+    for _ in range(4):
+        for part in torch.randperm(len(y)).split(50):
+            optimiser.zero_grad()
+            loss(net(x[part].to(dtype)), y[part]).backward()
+            optimiser.step()
+    return net
+
+
+def residual_of(net, x, y, weights):
+    """The largest |Σ w(e_y − q)| / Σ w over classes, from the module's own answers."""
+    mode = net.training
+    with torch.no_grad():
+        logits = net.eval()(x).double()
+    net.train(mode)
+    if logits.shape[1] == 1:
+        logits = torch.cat([torch.zeros_like(logits), logits], 1)
+    w = torch.as_tensor(weights, dtype=torch.float64)[y]
+    gaps = (w[:, None] * (nn.functional.one_hot(y, logits.shape[1]) - torch.softmax(logits, 1))).sum(0)
+    return float(gaps.abs().max() / w.sum())
+
+
+@pytest.mark.parametrize("columns", [1, 2, 4])
+@pytest.mark.parametrize("kind", KINDS)
+def test_the_key_equation_holds_for_networks_of_every_kind(kind, columns):
+    x, y = rows(n_classes=max(columns, 2))
+    counts = torch.bincount(y)
+    weights = len(y) / (len(counts) * counts.double())
+    net = trained(kind, columns, "balanced", x, y)
+    before = copy.deepcopy(net.state_dict())
+    was = residual_of(net, x, y, weights)
+    net.train()
+    net.head.eval()
+    found = balance_(net, DataLoader(TensorDataset(x, y), batch_size=64, shuffle=True), "balanced")
+    assert net.training
+    assert not net.head.training
+    after = net.state_dict()
+    assert [name for name in before if not torch.equal(before[name], after[name])] == ["head.bias"]
+    now = residual_of(net, x, y, weights)
+    assert was > 1e-4
+    assert now < 1e-7
+    assert found.residual < 1e-7
+    assert isinstance(found, crcen.KeyEquation if columns < 3 else crcen.ClassKeyEquations)
+    if columns < 3:
+        assert found.lhs == pytest.approx(1.0, rel=1e-6)
+        assert found.weighting.n_pos == int(y.sum())
+        assert np.isnan(found.z)
+    assert net.head.bias.requires_grad
+
+
+def test_in_float64_the_residual_is_rounding_alone():
+    x, y = rows(n_classes=4)
+    net = trained(Residual, 4, [1.0, 2.0, 3.0, 9.0], x, y, torch.float64)
+    found = balance_(net, [(x.double(), y)], [1.0, 2.0, 3.0, 9.0])
+    assert found.residual < 1e-14
+    assert residual_of(net, x.double(), y, [1.0, 2.0, 3.0, 9.0]) < 1e-14
+    one = trained(Residual, 1, crcen.CostRatio(7), *rows(), torch.float64)
+    x, y = rows()
+    assert balance_(one, [(x.double(), y)], crcen.CostRatio(7)).residual < 1e-14
+    assert residual_of(one, x.double(), y, [1.0, 7.0]) < 1e-14
+
+
+def test_a_float32_bias_leaves_what_its_note_says():
+    x, y = rows()
+    x[:, 0] = 1000.0
+    net = nn.Linear(36, 1)
+    with torch.no_grad():
+        net.weight[0, 0] = 1.0
+    found = balance_(net, [(x, y)], "balanced")
+    assert float(net.bias.detach()) == pytest.approx(-1000, abs=10)
+    assert 0 < found.residual <= 1.5e-8 * 1010
+    assert residual_of(net, x, y, [1.0, (len(y) - int(y.sum())) / int(y.sum())]) <= 3e-8 * 1010
+
+
+def test_the_shift_is_that_of_the_arrays():
+    x, y = rows()
+    net = nn.Linear(36, 1)
+    with torch.no_grad():
+        logits = net(x)[:, 0].double().numpy()
+    start = float(net.bias.detach())
+    balance_(net, [(x, y)], crcen.Lam(0.8))
+    assert float(net.bias.detach()) - start == pytest.approx(
+        crcen.balance_shift(y.numpy(), logits, crcen.Lam(0.8)), abs=1e-6
+    )
+
+
+def test_a_loss_may_say_the_weighting_and_a_generator_the_batches():
+    x, y = rows(n_classes=3)
+    net = nn.Sequential(nn.Linear(36, 5), nn.Tanh(), nn.Linear(5, 3))
+    loss = ClassWeightedLoss([1.0, 2.0, 5.0])
+    found = balance_(net, ((x[i : i + 7], y[i : i + 7]) for i in range(0, len(y), 7)), loss)
+    assert found.weighting.weights.tolist() == [1.0, 2.0, 5.0]
+    assert residual_of(net, x, y, [1.0, 2.0, 5.0]) < 1e-7
+
+
+def test_targets_of_other_kinds_and_inputs_by_name():
+    x, y = rows()
+
+    class Named(nn.Linear):
+        def forward(self, first, second):
+            return super().forward(first + second)[:, 0]
+
+    nets = [Named(36, 1)]
+    nets += [copy.deepcopy(nets[0]) for _ in range(4)]
+    half = x / 2
+    balance_(nets[0], [((half, half), y)], "balanced")
+    balance_(nets[1], [({"first": half, "second": half}, y.float())], "balanced")
+    balance_(nets[2], [{"first": half, "second": half, "labels": y[:, None]}], "balanced")
+    balance_(nets[3], [((half, half), y.bool())], "balanced", bias="bias")
+    with_ignored = torch.cat([y, torch.full((5,), -100)])
+    more = torch.cat([half, torch.randn(5, 36)])
+    balance_(nets[4], [((more, more - 0), with_ignored)], "balanced")
+    assert len({round(float(net.bias.detach()), 5) for net in nets}) == 1
+
+
+def test_soft_labels_balance_where_the_gradient_of_their_loss_is_zero():
+    x, y = rows(n_classes=3)
+    soft = 0.9 * nn.functional.one_hot(y, 3).double() + 0.1 / 3
+    net = nn.Linear(36, 3).double()
+    loss = ClassWeightedLoss([1.0, 2.0, 5.0])
+    balance_(net, [(x.double(), soft)], loss)
+    loss(net(x.double()), soft).backward()
+    assert float(net.bias.grad.abs().max()) < 1e-14
+
+
+class NoBias(nn.Module):
+    """A head without a bias, or with a norm, a product or a copy behind it."""
+
+    def __init__(self, how):
+        super().__init__()
+        self.how = how
+        self.body, self.head = nn.Linear(36, 8), nn.Linear(8, 1, bias=how != "none")
+        self.norm = nn.BatchNorm1d(1)
+        self.free = nn.Parameter(torch.zeros(1))
+
+    def forward(self, x):
+        hidden = self.body(x)
+        if self.how == "functional":
+            return hidden @ self.head.weight.T
+        out = self.head(hidden)
+        return {"none": out, "scaled": 2 * out, "norm": self.norm(out) + self.norm.bias, "free": out * 2 + self.free}[
+            self.how
+        ]
+
+
+@pytest.mark.parametrize(
+    ("how", "sentence"),
+    [
+        ("none", "has no bias"),
+        ("functional", "8 biases"),
+        ("scaled", "not the output bias"),
+        ("norm", "not the output"),
+    ],
+)
+def test_without_an_output_bias_one_sentence_says_what_to_do(how, sentence):
+    x, y = rows()
+    net = NoBias(how)
+    net.norm.running_var.fill_(4.0)
+    before = copy.deepcopy(net.state_dict())
+    with pytest.raises(InvalidParameter, match=sentence) as caught:
+        balance_(net, [(x, y)], "balanced")
+    assert "NaturalLogits" in str(caught.value)
+    assert all(torch.equal(before[name], value) for name, value in net.state_dict().items())
+    assert net.training
+
+
+def test_a_bias_may_be_named():
+    x, y = rows()
+    net = NoBias("free")
+    balance_(net, [(x, y)], [1.0, 4.0], bias="free")
+    assert residual_of(net, x, y, [1.0, 4.0]) < 1e-7
+    with pytest.raises(InvalidParameter, match=r"no parameter of that name; such are free, head\.bias"):
+        balance_(net, [(x, y)], [1.0, 4.0], bias="fre")
+    with pytest.raises(InvalidParameter, match="not the output bias"):
+        balance_(net, [(x, y)], [1.0, 4.0], bias="head.bias")
+
+
+@pytest.mark.parametrize(
+    ("batches", "sentence"),
+    [
+        ([], "empty loader"),
+        ([torch.zeros(3, 36)], "pair of inputs and target"),
+        ([(torch.zeros(3, 36), torch.zeros(3))], "each of 2 classes"),
+        ([(torch.zeros(3, 36), torch.tensor([1, 2, 1]))], "from 0 to 1: got 1 to 2"),
+        ([(torch.zeros(3, 36), torch.tensor([1, 0]))], "each of 3 rows"),
+        ([(torch.full((3, 36), torch.nan), torch.tensor([1, 0, 0]))], "finite"),
+    ],
+)
+def test_batches_that_mean_nothing(batches, sentence):
+    net = nn.Linear(36, 1)
+    before = copy.deepcopy(net.state_dict())
+    with pytest.raises((InvalidInput, InvalidParameter), match=sentence):
+        balance_(net, batches, "balanced")
+    assert torch.equal(net.bias, before["bias"])
+
+
+def test_a_shift_of_its_own_for_a_module_without_bias():
+    x, y = rows()
+    net = NoBias("none")
+    natural = NaturalLogits(net, crcen.CostRatio(6))
+    found = balance_(natural, [(x, y)], natural)
+    assert found.residual < 1e-7
+    weighted = natural(x).detach()[:, 0].double() + np.log(6)
+    assert key_equation_of_logits(y.numpy(), weighted.numpy(), crcen.CostRatio(6)).residual < 1e-7
+    again = natural.shift.clone()
+    balance_(natural, [(x, y)], crcen.CostRatio(6))
+    assert torch.allclose(natural.shift, again, atol=1e-6)
+    with pytest.raises(InvalidParameter, match="1 : 6: got 1 : 7"):
+        balance_(natural, [(x, y)], crcen.CostRatio(7))

@@ -1,0 +1,87 @@
+"""NaturalLogits: the weight taken out, kept in state_dict, and carried into exported graphs."""
+
+import warnings
+
+import numpy as np
+import pytest
+import torch
+from torch import nn
+
+import crcen
+from crcen.exceptions import InvalidInput
+from crcen.torch import ClassWeightedLoss, NaturalLogits, balance_
+
+
+def rows(n=200, n_classes=3):
+    generator = torch.Generator().manual_seed(3)
+    y = torch.arange(n) % n_classes
+    return torch.randn(n, 4, generator=generator) + y[:, None], y
+
+
+@pytest.mark.parametrize("columns", [2, 3])
+def test_its_softmax_is_the_posterior(columns):
+    x, _ = rows()
+    net = nn.Linear(4, columns).double()
+    weights = np.array([1.0, 4.0, 20.0])[:columns]
+    natural = NaturalLogits(net, weights)
+    q = torch.softmax(net(x.double()), 1).detach().numpy()
+    p = torch.softmax(natural(x.double()), 1).detach().numpy()
+    assert np.allclose(p, (q / weights) / (q / weights).sum(1, keepdims=True), rtol=1e-12)
+
+
+@pytest.mark.parametrize("is_flat", [False, True])
+def test_one_logit_loses_the_log_of_the_cost_ratio(is_flat):
+    x, _ = rows()
+    net = nn.Sequential(nn.Linear(4, 1), nn.Flatten(0)) if is_flat else nn.Linear(4, 1)
+    natural = NaturalLogits(net, crcen.CostRatio(9))
+    assert natural(x).shape == net(x).shape
+    assert torch.allclose(natural(x), net(x) - np.log(9), atol=1e-6)
+    q = torch.sigmoid(net(x)).detach().double().numpy().ravel()
+    p = torch.sigmoid(natural(x)).detach().double().numpy().ravel()
+    assert np.allclose(p, crcen.posterior(q, crcen.CostRatio(9)), rtol=1e-5)
+
+
+def test_the_wrong_number_of_logits_is_said():
+    with pytest.raises(InvalidInput, match="2 logits a row, and there are weights for 3"):
+        NaturalLogits(nn.Linear(4, 2), [1.0, 2.0, 3.0])(torch.zeros(1, 4))
+
+
+def balanced():
+    x, y = rows()
+    loss = ClassWeightedLoss([1.0, 2.0, 9.0])
+    natural = NaturalLogits(nn.Sequential(nn.Linear(4, 5), nn.Tanh(), nn.Linear(5, 3, bias=False)), loss)
+    balance_(natural, [(x, y)], loss)
+    assert float(natural.shift.abs().max()) > 0.1
+    return natural.eval(), x
+
+
+def test_state_dict_brings_weights_and_shift():
+    natural, x = balanced()
+    other = NaturalLogits(
+        nn.Sequential(nn.Linear(4, 5), nn.Tanh(), nn.Linear(5, 3, bias=False)), None, counts=[1, 1, 1]
+    )
+    other.load_state_dict(natural.state_dict())
+    assert torch.equal(other(x), natural(x))
+
+
+def test_exported_and_traced_programs_answer_the_same():
+    natural, x = balanced()
+    program = torch.export.export(natural, (x[:7],))
+    assert torch.allclose(program.module()(x[:7]), natural(x[:7]), atol=1e-6)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # tracing is deprecated, and warns of shapes that are fixed in it
+        traced = torch.jit.trace(natural, x[:7])
+    assert torch.allclose(traced(x), natural(x), atol=1e-6)
+
+
+def test_onnx_graphs_answer_the_same(tmp_path):
+    pytest.importorskip("onnxscript")
+    runtime = pytest.importorskip("onnxruntime")
+    natural, x = balanced()
+    file = tmp_path / "net.onnx"
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # of the exporter, about itself
+        torch.onnx.export(natural, (x[:7],), str(file), dynamo=True, verbose=False)
+    session = runtime.InferenceSession(str(file), providers=["CPUExecutionProvider"])
+    (found,) = session.run(None, {session.get_inputs()[0].name: x[:7].numpy()})
+    assert np.allclose(found, natural(x[:7]).detach().numpy(), atol=1e-5)
