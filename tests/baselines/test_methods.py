@@ -21,6 +21,9 @@ LIGHT = {
     "adaboost_threshold": {"n_estimators": 5},
     "balanced_bagging": {"n_estimators": 5},
     **{name: {"n_estimators": 5} for name in ("adac1", "adac2", "adac3")},
+    "balance_cascade": {"n_rounds": 2, "n_estimators": 3},
+    "gsvm_ru": {"max_granules": 2},
+    "eusboost": {"n_estimators": 2, "population": 6, "evaluations": 12},
 }
 NETWORK = {"hidden": (4,), "max_epochs": 5, "batch_size": 32}
 # The methods are those of the paper: single networks on standardised columns.

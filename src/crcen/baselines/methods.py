@@ -7,8 +7,11 @@ from typing import Any
 
 from crcen._support.extras import need
 from crcen.baselines.adac import AdaCClassifier
+from crcen.baselines.balance_cascade import BalanceCascadeClassifier
 from crcen.baselines.calibrated_boosting import CalibratedBoostingClassifier
 from crcen.baselines.csmlp import CSMLPClassifier
+from crcen.baselines.eusboost import EUSBoostClassifier
+from crcen.baselines.granular_svm import GranularSVMClassifier
 from crcen.baselines.resampled import ResampledClassifier
 from crcen.baselines.threshold import MovedThresholdClassifier
 from crcen.exceptions import InvalidParameter
@@ -186,6 +189,24 @@ METHODS: dict[str, Method] = {
         )
         for number, where in ((1, "inside"), (2, "outside"), (3, "inside and outside"))
     },
+    "balance_cascade": _related(
+        "Cascade",
+        "boosters on balanced draws, each dropping the negatives it is sure of",
+        "this package, after Liu, Wu and Zhou 2009",
+        lambda **params: BalanceCascadeClassifier(**params),
+    ),
+    "gsvm_ru": _related(
+        "GSVM-RU",
+        "support vector machine on positives and granules of negative support vectors",
+        "this package, after Tang and others 2009",
+        lambda **params: GranularSVMClassifier(**params),
+    ),
+    "eusboost": _related(
+        "EUSBoost",
+        "boosting on negatives that evolution picks in each round, from 1,000 rows at most",
+        "this package, after Galar and others 2013",
+        lambda **params: EUSBoostClassifier(**params),
+    ),
 }
 
 

@@ -23,6 +23,9 @@ _BALANCED_ENSEMBLES = {
 _BOOSTED_VOTES = {"EasyEnsembleClassifier", "RUSBoostClassifier"}
 # Methods of crcen.baselines whose scores follow no prior.
 _SCORES = {
+    "BalanceCascadeClassifier": "picks rows by their score and adds up boosted votes, which are no probabilities",
+    "GranularSVMClassifier": "picks rows by where they lie, and its distances to a boundary are no probabilities",
+    "EUSBoostClassifier": "picks rows by where they lie and adds up boosted votes, which are no probabilities",
     "AdaCClassifier": "boosts with costs in its row weights, and its votes are no probabilities under any prior",
 }
 _RANDOM_SAMPLERS = {"RandomUnderSampler", "RandomOverSampler"}
@@ -96,6 +99,11 @@ def balancing_counts(estimator: Any, classes: NDArray[Any], counts: Array) -> Ar
     name = type(last).__name__
     if name == "ResampledClassifier":
         return np.full(2, counts.max())
+    if name in ("BalanceCascadeClassifier", "EUSBoostClassifier"):  # the latter nearly, as its fitness asks
+        return np.full(2, counts.min())
+    if name == "GranularSVMClassifier":
+        is_pos = classes == last.pos_label_
+        return np.where(is_pos, counts, last.machine_.shape_fit_[0] - counts[is_pos].sum())
     if name not in _BALANCED_ENSEMBLES:
         return counts
     strategy, sampler = last.sampling_strategy, getattr(last, "sampler", None)
