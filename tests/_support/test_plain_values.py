@@ -51,6 +51,17 @@ def test_what_is_not_installed_has_no_version():
         need("no_such.module", "tables")
 
 
+def test_what_is_installed_and_cannot_be_imported_is_not_called_missing(tmp_path, monkeypatch):
+    (tmp_path / "half_there.py").write_text("import no_such_dependency")
+    (tmp_path / "too_old.py").write_text("from json import no_such_name")
+    monkeypatch.syspath_prepend(tmp_path)
+    words = "half_there is installed but cannot be imported .*no_such_dependency"
+    with pytest.raises(MissingExtra, match=words):
+        need("half_there", "tables")
+    with pytest.raises(MissingExtra, match=r"too_old is installed but cannot be imported .*no_such_name"):
+        need("too_old", "tables")
+
+
 def test_a_terminal_gets_nothing_to_obey():
     assert printable("plain täxt €") == "plain täxt €"
     assert printable("a\x1b[2Jb\x9bc\u202ed\x7f\ttab\nline") == "a?[2Jb?c?d? tab line"

@@ -72,6 +72,19 @@ def test_wrong_probabilities_break_bracket_calibration_and_key_equation(error):
     assert {"CRC002", "CRC003", "CRC007"} <= warned(model, *draw(model, 4000))
 
 
+def test_calibration_is_judged_by_the_figure_that_is_shown():
+    """One lucky positive far down has a large z and proves nothing; thousands of rows prove a difference too small."""
+    X, y = draw(KnownPosterior(a=-2.5, b=1.0), 1500)
+    verdicts = set()
+    for error in (0.0, 0.1, 0.3, 0.6, 1.2):
+        found = findings(PricedPosterior(a=-2.5, b=1.0, error=error), X, y)["CRC003"]
+        chance = re.search(r"by chance in at most ([\d.e-]+) of cases", found.measured)
+        assert "standard deviations" not in found.measured
+        assert (found.status == "warning") == (chance is not None and float(chance[1]) < 1e-4)
+        verdicts.add(found.status)
+    assert verdicts == {"warning", "passed"}
+
+
 def test_probabilities_too_extreme_break_bracket_and_calibration():
     truth = KnownPosterior(a=-2.5, b=1.0)
     X, y = draw(truth, 4000)

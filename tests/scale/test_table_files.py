@@ -231,6 +231,26 @@ def test_rows_without_a_label_and_odd_labels(tmp_path, rows):
     assert fit.model.weighting_.n_pos + fit.model.weighting_.n_neg == N - 20
 
 
+@pytest.mark.parametrize("are_numbers", [False, True])
+def test_a_target_of_several_values_with_a_positive_one(rows, tmp_path, crcen_command, are_numbers):
+    names = [7, 8, 9] if are_numbers else ["ok", "unclear", "fraud"]
+    label = np.where(rows["label"] == "fraud", 2, np.arange(N) % 2)
+    table = rows.assign(label=np.array(names)[label]).drop(columns="note")
+    table.to_csv(tmp_path / "rows.csv", index=False)
+    model = tmp_path / "m.crcen"
+    options = ("--target", "label", "--engine", "stream", "--epochs", "1", "--out", model)
+    code, said, _ = crcen_command("fit", tmp_path / "rows.csv", *options, "--positive", names[2])
+    assert code == 0
+    assert f"label has 3 values ({', '.join(map(str, sorted(names)))}): {names[2]} is told from all others" in said
+    weighting = crcen.load(model).weighting_
+    assert (weighting.n_pos, weighting.n_neg) == ((label == 2).sum(), (label != 2).sum())
+    code, said, _ = crcen_command("evaluate", model, tmp_path / "rows.csv", "--json")
+    assert code == 0
+    code, _, said = crcen_command("fit", tmp_path / "rows.csv", *options)
+    assert code == 1
+    assert "name the one to find with --positive" in said
+
+
 @pytest.mark.parametrize(
     ("change", "words"),
     [

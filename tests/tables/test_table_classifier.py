@@ -162,6 +162,8 @@ def test_new_rows_are_met_with_grace():
     assert np.isfinite(model.predict_proba(new)).all()
     with pytest.raises(InvalidInput, match="lacks 2 of the 2 columns that the model needs: x, c"):
         model.predict(new[["more"]])
+    with pytest.raises(InvalidInput, match=r"lacks 1 of the 2 columns.*: x; x may be called X there"):
+        model.predict(new.rename(columns={"x": "X"}))
     with pytest.raises(InvalidInput, match="0 sample"):
         model.predict(new.iloc[:0])
 

@@ -10,8 +10,13 @@ __all__ = ["need"]
 
 def need(module: str, extra: str) -> ModuleType:
     """Import an optional module; where it is missing the error names the extra that brings it."""
+    package = module.split(".")[0]
     try:
         return import_module(module)
     except ImportError as error:
-        package = module.split(".")[0]
-        raise MissingExtra(f"{package} is not installed; get it with: pip install 'crcen[{extra}]'") from error
+        if isinstance(error, ModuleNotFoundError) and (error.name or package).split(".")[0] == package:
+            raise MissingExtra(f"{package} is not installed; get it with: pip install 'crcen[{extra}]'") from error
+        # It is there, and something that it needs is not, or is of another version.
+        raise MissingExtra(
+            f"{package} is installed but cannot be imported ({error}); mend it with: pip install -U 'crcen[{extra}]'"
+        ) from error

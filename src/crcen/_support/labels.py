@@ -4,7 +4,7 @@ import numbers
 from collections.abc import Iterable
 from typing import Any
 
-__all__ = ["label_key", "plain_label", "plain_labels"]
+__all__ = ["label_key", "plain_label", "plain_labels", "rest_of"]
 
 
 def plain_label(cell: Any) -> Any:
@@ -32,3 +32,8 @@ def plain_labels(cells: Iterable[Any]) -> dict[Any, Any]:
     if {type(label) for label in found.values()} not in ({bool}, {int}):
         return {cell: str(label) for cell, label in found.items()}
     return found
+
+
+def rest_of(positive: Any) -> str:
+    """The label of all values but the one to be found, where a target has more than two."""
+    return f"not {positive}"

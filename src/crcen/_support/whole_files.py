@@ -21,7 +21,7 @@ from typing import Any, BinaryIO
 
 from crcen.exceptions import DataUnavailable
 
-__all__ = ["check_place", "is_device", "whole_file", "write_whole"]
+__all__ = ["check_place", "is_device", "is_standard_output", "whole_file", "write_whole"]
 
 _FULL = (errno.ENOSPC, errno.EFBIG, getattr(errno, "EDQUOT", errno.ENOSPC))
 _MOST_LINKS = 40
@@ -72,6 +72,11 @@ def is_device(path: str | Path) -> bool:
     """Whether this is no file but a device, such as ``/dev/stdout`` or ``/dev/null``, which is written through."""
     place = _behind_links(Path(path))
     return _stream_number(place) is not None or place.is_char_device()
+
+
+def is_standard_output(path: str | Path) -> bool:
+    """Whether this is a name of standard output, such as ``/dev/stdout``, where nothing else may be printed then."""
+    return _stream_number(_behind_links(Path(path))) == 1
 
 
 def write_whole(path: str | Path, content: str | bytes) -> None:

@@ -38,11 +38,11 @@ FOLDER: Any = {"exists": True, "file_okay": False}
 Json = Annotated[bool, typer.Option("--json", help="Print JSON instead of text.")]
 
 
-def print_json(value: Any) -> None:
+def print_json(value: Any, *, err: bool = False) -> None:
     """Print a value of plain lists, dicts, numbers and strings; what a terminal would obey is escaped."""
     text = json.dumps(value, indent=1, ensure_ascii=False)
     escaped = (json.dumps(c)[1:-1] if not c.isprintable() and c != "\n" else c for c in text)
-    typer.echo(text if text.replace("\n", "").isprintable() else "".join(escaped))
+    typer.echo(text if text.replace("\n", "").isprintable() else "".join(escaped), err=err)
 
 
 def print_run(run: Any, as_json: bool) -> None:

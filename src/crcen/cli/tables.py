@@ -10,6 +10,7 @@ from typing import Annotated, Any
 import typer
 
 from crcen._support.terminal import printable
+from crcen._support.whole_files import is_standard_output
 from crcen.cli.app import Json, app, print_json
 
 __all__ = ["evaluate", "export", "fit", "predict", "report", "split"]
@@ -52,12 +53,13 @@ def interruptible() -> Iterator[None]:
         raise typer.Exit(130) from None
 
 
-def show(result: Any, as_json: bool) -> None:
-    """Print a result."""
+def show(result: Any, as_json: bool, *written: Path | None) -> None:
+    """Print a result: to standard error where standard output took one of the files that were written."""
+    is_taken = any(path is not None and is_standard_output(path) for path in written)
     if as_json:
-        print_json(result.to_dict())
+        print_json(result.to_dict(), err=is_taken)
     else:
-        typer.echo("\n".join(map(printable, str(result).split("\n"))))
+        typer.echo("\n".join(map(printable, str(result).split("\n"))), err=is_taken)
 
 
 def price(
@@ -197,7 +199,7 @@ def fit(
                 verbose=is_watched(),
                 out=out,
             )
-            show(files, as_json)
+            show(files, as_json, out)
             return
         result = crcen.fit_table(
             data,
@@ -215,7 +217,7 @@ def fit(
             out=out,
             onnx=onnx,
         )
-    show(result, as_json)
+    show(result, as_json, out, onnx)
 
 
 @app.command(
@@ -245,7 +247,7 @@ def predict(
         result = crcen.predict_table(
             model, data, out=out, weighting=weighting, id=id, safe_csv=safe_csv, verbose=is_watched()
         )
-    show(result, as_json)
+    show(result, as_json, out)
 
 
 @app.command(epilog="Example:  crcen evaluate model.crcen test.csv --budget 10 --json")
@@ -286,7 +288,7 @@ def report(
         import crcen
 
         result = crcen.report_table(model, data, out=out, target=target, title=title, verbose=is_watched())
-    show(result, as_json)
+    show(result, as_json, out)
 
 
 @app.command(epilog="Example:  crcen export model.crcen --onnx model.onnx")
@@ -300,4 +302,4 @@ def export(
         import crcen
 
         result = crcen.export_onnx(model, onnx)
-    show(result, as_json)
+    show(result, as_json, onnx)

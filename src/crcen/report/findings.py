@@ -173,25 +173,25 @@ def _expense_outside(evidence: Evidence, points: OperatingPoints) -> Finding:
 
 
 def _not_calibrated(evidence: Evidence, groups: Sequence[ReliabilityGroup]) -> Finding:
-    def excess(group: ReliabilityGroup) -> float:
-        return abs(group.z) / math.sqrt(evidence.noise_factor)
-
-    def is_off(group: ReliabilityGroup) -> bool:
+    def by_chance(group: ReliabilityGroup) -> float:
         found, expected = group.observed_positives, group.expected_positives
         variance = ((found - expected) / group.z) ** 2 if group.z else 0.0
-        by_chance = count_chance(found, expected, variance, evidence.noise_factor)
-        return len(groups) * by_chance < CALIBRATION_P and max(found, expected) > CALIBRATION_RATIO * min(
-            found, expected
-        )
+        return min(1.0, len(groups) * count_chance(found, expected, variance, evidence.noise_factor))
 
-    bad = [group for group in groups if is_off(group)]
-    worst = max(bad or groups, key=excess)
+    def is_large(group: ReliabilityGroup) -> bool:
+        low, high = sorted((group.observed_positives, group.expected_positives))
+        return high > CALIBRATION_RATIO * low
+
+    large = [group for group in groups if is_large(group)]
+    worst = min(large or groups, key=by_chance)
+    # The probability that decides, not a z: one positive where 0.001 were expected has a z of 30 and proves little.
+    chance = f"by chance in at most {max(by_chance(worst), 1e-15):.1g} of cases, {len(groups)} groups compared"
     return _finding(
         "CRC003",
         "Probabilities are not calibrated",
-        bool(bad),
+        bool(large) and by_chance(worst) < CALIBRATION_P,
         f"where the model says {worst.mean_p:.3g} on average, {worst.observed_positives:.4g} positives were found and "
-        f"{worst.expected_positives:.4g} expected ({excess(worst):.1f} standard deviations)",
+        f"{worst.expected_positives:.4g} expected ({chance if large else 'the largest difference, and a small one'})",
         f"a group off by a factor of {CALIBRATION_RATIO:g} or more, by chance in fewer than {CALIBRATION_P:g} of cases",
         "Recalibrate on rows that were not used for training; check that these rows have the class ratio of daily use. "
         "A stronger penalty or an average of more networks often helps.",

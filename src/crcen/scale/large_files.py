@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 from sklearn.base import clone
 
-from crcen._support.labels import label_key, plain_labels
+from crcen._support.labels import label_key, plain_labels, rest_of
 from crcen._support.locks import sole_use
 from crcen._support.progress import progress_bar
 from crcen._support.whole_files import check_place
@@ -144,7 +144,7 @@ def fit_files(
         In this process (`crcen.fit_stream`), or on a Ray cluster (`crcen.fit_ray`). Columns are learned and encoded in
         this process either way.
     positive : label, optional
-        The label to find; default the rarer one.
+        The label to find; default the rarer one. All others are then ``"not …"``, where there are several.
     weighting
         As in `crcen.CRCENClassifier`.
     drop, keep, categorical : list of str
@@ -181,16 +181,17 @@ def fit_files(
     survey = TableSurvey(names, target, frozenset(categorical), int(random_state or 0), SAMPLE_ROWS)
     with progress_bar("reading the table", visible=bool(verbose)) as show:
         survey_table(files, survey, show)
-    labels = _labels(survey, data)
+    labels, positive, notes = _labels(survey, data, positive)
     learned = learn_columns(
         survey, keep=keep, categorical=categorical, declared=files.categories, seed=int(random_state or 0)
     )
-    notes = [f"{name} was the index of a pandas data frame and is left out" for name in files.index if name in dropped]
+    index = [name for name in files.index if name in dropped]
+    notes += [f"{name} was the index of a pandas data frame and is left out" for name in index]
     if survey.n_unlabelled:
         notes.append(f"{survey.n_unlabelled:,} rows without a value of {target} were left out")
     settings: dict[str, Any] = {
         "epochs": epochs,
-        "pos_label": _positive(positive, labels, target),
+        "pos_label": positive,
         "random_state": random_state,
         "verbose": verbose,
         **parameters,
@@ -234,29 +235,27 @@ def _left_out(
     return reasons
 
 
-def _labels(survey: TableSurvey, data: str | Path) -> dict[Any, Any]:
-    """What cells of the target stand for; they must be of two labels."""
-    labels = plain_labels(survey.labels)
-    classes = sorted(set(labels.values()))
-    if len(classes) != 2:
-        if not classes:
-            raise InvalidInput(f"{data} has no row with a value of {survey.target}.")
-        got = f"one, {classes[0]}" if len(classes) == 1 else f"{len(classes)}, {', '.join(map(str, classes[:8]))}"
-        advice = "rows of the other one are needed." if len(classes) == 1 else "make it a yes or no first."
-        raise InvalidInput(f"the target {survey.target} must have two different values: got {got}; {advice}")
-    return labels
-
-
-def _positive(positive: Any, labels: Mapping[Any, Any], target: str) -> Any:
-    """The label that was named, as the model will know it."""
-    if positive is None:
-        return None
-    classes = sorted(set(labels.values()))
-    found = [label for label in classes if label_key(label) == label_key(positive)]
-    if not found:
-        listed = ", ".join(map(str, classes))
-        raise InvalidInput(f"positive must be a value of {target}, {listed}: got {positive!r}.")
-    return found[0]
+def _labels(survey: TableSurvey, data: str | Path, positive: Any) -> tuple[dict[Any, Any], Any, list[str]]:
+    """What cells of the target stand for, two labels; the positive one where it was named; what was done to them."""
+    target, labels = survey.target, plain_labels(survey.labels)
+    classes, notes = sorted(set(labels.values())), []
+    if not classes:
+        raise InvalidInput(f"{data} has no row with a value of {target}.")
+    listed = ", ".join(map(str, classes[:8])) + (" and more" if len(classes) > 8 else "")
+    if positive is not None:
+        found = [label for label in classes if label_key(label) == label_key(positive)]
+        if not found:
+            raise InvalidInput(f"positive must be a value of {target}, {listed}: got {positive!r}.")
+        positive = found[0]
+    if len(classes) > 2 and positive is not None:
+        labels = {cell: str(label) if label == positive else rest_of(positive) for cell, label in labels.items()}
+        positive = str(positive)
+        notes.append(f"{target} has {len(classes)} values ({listed}): {positive} is told from all others")
+    elif len(classes) != 2:
+        got = f"one, {classes[0]}" if len(classes) == 1 else f"{len(classes)}, {listed}"
+        advice = "rows of the other one are needed." if len(classes) == 1 else "name the one to find with positive=."
+        raise InvalidInput(f"the target {target} must have two different values: got {got}; {advice}")
+    return labels, positive, notes
 
 
 def _alone(storage: str | Path | None) -> AbstractContextManager[None]:

@@ -11,7 +11,7 @@ from sklearn.base import BaseEstimator, ClassifierMixin, clone
 from sklearn.utils import check_random_state
 from sklearn.utils.validation import check_is_fitted
 
-from crcen._support.closest import closest
+from crcen._support.closest import closest, lacking
 from crcen._support.extras import need
 from crcen.exceptions import InvalidInput, InvalidParameter
 from crcen.models.atomic import all_or_nothing
@@ -264,10 +264,7 @@ class TableClassifier(ClassifierMixin, BaseEstimator):
         frame = _as_frame(X, self.feature_names_in_)
         absent = [column.name for column in self.columns_ if column.name not in frame.columns]
         if absent:
-            raise InvalidInput(
-                f"the table lacks {len(absent)} of the {len(self.columns_)} columns that the model needs: "
-                f"{', '.join(absent)}."
-            )
+            raise lacking(absent, len(self.columns_), frame.columns)
         if not len(frame):
             raise InvalidInput("Found array with 0 sample(s): a table needs rows.")
         parts, odd = [], _no_counts()

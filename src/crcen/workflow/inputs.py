@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 
 from crcen import ClassWeighting, InvalidInput, InvalidParameter, load, open_table, resolve
 from crcen._support.closest import closest
-from crcen._support.labels import label_key, plain_labels
+from crcen._support.labels import label_key, plain_labels, rest_of
 from crcen._support.plain_values import plain
 from crcen.tables.reading import TableFile
 
@@ -182,11 +182,6 @@ def rows_of(source: Source, target: str, positive: Any = None, required: tuple[s
             f"of {rare}."
         )
     return Rows(frame.drop(columns=target), pd.Series(y, name=target), positive, notes)
-
-
-def rest_of(positive: Any) -> str:
-    """The label of all values but the one to be found, where a target has more than two."""
-    return f"not {positive}"
 
 
 def _distinct(cells: "pd.Series", target: str) -> Any:

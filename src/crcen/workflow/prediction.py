@@ -9,6 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from crcen import ClassWeighting, InvalidInput, InvalidParameter, TableClassifier, decide
+from crcen._support.closest import lacking
 from crcen._support.progress import counted
 from crcen._support.whole_files import check_place
 from crcen.tables.writing import TableWriter
@@ -80,9 +81,7 @@ def model_rows(model: Any, frame: "pd.DataFrame", ignored: set[str]) -> Any:
     names = [name for name in frame.columns if name not in ignored] if names is None else list(names)
     absent = [name for name in names if name not in frame.columns]
     if absent:
-        raise InvalidInput(
-            f"the table lacks {len(absent)} of the {len(names)} columns that the model needs: {', '.join(absent)}."
-        )
+        raise lacking(absent, len(names), frame.columns)
     if is_table:
         return frame[names]
     numbers = frame[names].apply(_as_numbers)
