@@ -39,6 +39,14 @@ class Engine(StrEnum):
     ray = "ray"
 
 
+class LearnerName(StrEnum):
+    """What is searched in memory."""
+
+    networks = "networks"
+    trees = "trees"
+    committee = "committee"
+
+
 # One setting instead of a search.
 QUICK: dict[str, Any] = {"hidden": (16,), "l2": 1e-2, "encoding": "standard", "n_members": 1, "max_epochs": 10}
 
@@ -154,6 +162,12 @@ def fit(
     category: Annotated[list[str] | None, typer.Option(help="Column of categories although it holds numbers.")] = None,
     groups: Annotated[str | None, typer.Option(help="Validate with equal values of this column together.")] = None,
     time: Annotated[str | None, typer.Option(help="Validate on rows that are later by this column.")] = None,
+    learner: Annotated[
+        LearnerName | None, typer.Option(help="What is searched; default networks. A committee combines both.")
+    ] = None,
+    time_limit: Annotated[
+        float | None, typer.Option(help="Seconds for --learner trees or committee; what was begun is finished.")
+    ] = None,
     quick: Annotated[bool, typer.Option("--quick", help="One network, no search: a first look.")] = False,
     seed: Annotated[int, typer.Option(min=0, max=2**32 - 1, help="Seed of everything that is random.")] = 0,
     engine: Annotated[
@@ -180,7 +194,10 @@ def fit(
             raise typer.BadParameter("--groups and --time are two ways to validate: give one of them.")
         import crcen
 
-        in_memory = {"--groups": groups, "--time": time, "--quick": quick or None, "--onnx": onnx}
+        if quick and learner is not None:
+            raise typer.BadParameter("--quick is one network, and --learner a search: give one of them.")
+        in_memory: dict[str, Any] = {"--groups": groups, "--time": time, "--quick": quick or None, "--onnx": onnx}
+        in_memory |= {"--learner": learner, "--time-limit": time_limit}
         check_engine(engine, in_memory, {"--workers": workers}, {"--epochs": epochs, "--storage": storage})
         if engine is not Engine.table:
             files = crcen.fit_files(
@@ -211,6 +228,8 @@ def fit(
             categorical=category or (),
             groups=groups,
             time=time,
+            learner="networks" if learner is None else learner.value,
+            time_limit=time_limit,
             estimator=crcen.CRCENClassifierCV(**QUICK) if quick else None,
             random_state=seed,
             verbose=is_watched(),

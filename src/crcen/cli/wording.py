@@ -13,6 +13,8 @@ _OPTIONS = {
     "categorical": "--category",
     "groups": "--groups",
     "time": "--time",
+    "time_limit": "--time-limit",
+    "learner": "--learner",
     "out": "--out",
     "id": "--id",
     "title": "--title",

@@ -83,7 +83,7 @@ class CommitteeClassifier(FittedEnsemble, ClassifierMixin, BaseEstimator):
     cv : int, splitter or iterable, default=4
         As in scikit-learn; an int is stratified folds, shuffled by ``random_state``.
     time_limit : float, default=None
-        Seconds; a member's search begins no further part once its share is spent. What was begun is finished.
+        Seconds, in equal shares; a member past its share begins no further part. What was begun is finished.
     n_jobs : int, default=None
         Tree fits at a time; ``None`` is the number of processors this process may use. The result does not depend on
         it.
@@ -244,6 +244,7 @@ class CommitteeClassifier(FittedEnsemble, ClassifierMixin, BaseEstimator):
         tags = super().__sklearn_tags__()
         tags.classifier_tags.multi_class = False
         tags.input_tags.allow_nan = True
+        tags.input_tags.sparse = True  # made dense inside, within a bound
         return tags
 
 

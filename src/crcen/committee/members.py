@@ -129,7 +129,15 @@ def _networks(
 
     train = trainer_on("local", rows.X, rows.target, sample_weight=rows.weights, device=how.device, memory_bytes=None)
     run = SearchRun(rows, "neg_log_loss", how.seed, train, None)
-    found = best_settings(run, grid, n_settings=_SETTINGS_KEPT, n_members=_NETWORKS_A_SETTING, progress=progress)
+    begun = time.perf_counter()
+    found = best_settings(
+        run,
+        grid,
+        n_settings=_SETTINGS_KEPT,
+        n_members=_NETWORKS_A_SETTING,
+        progress=progress,
+        is_late=lambda: how.time_limit is not None and time.perf_counter() - begun > how.time_limit,
+    )
     lines = tuple(_network_line(one.setting.recipe, one.epochs, -one.merit) for one in found.outcomes)
     return tuple(found.groups), found.logits, lines
 

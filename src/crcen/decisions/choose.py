@@ -10,9 +10,8 @@ from numpy.typing import NDArray
 
 from crcen.decisions.curve_step import CurveRows
 from crcen.decisions.expense_curve import ExpenseCurve
-from crcen.decisions.out_of_fold import out_of_fold_posterior
+from crcen.decisions.out_of_fold import has_held_out_rows, out_of_fold_posterior
 from crcen.exceptions import InvalidInput, InvalidParameter
-from crcen.models.search.classifier_cv import CRCENClassifierCV
 from crcen.theory.bootstrap import percentile_interval, row_draws
 from crcen.theory.labels import Labels
 from crcen.theory.metrics import ConfusionCounts, confusion_counts, wilson_interval
@@ -111,7 +110,7 @@ def choose_weighting(
 
     Parameters
     ----------
-    source : ExpenseCurve, CRCENClassifierCV, or any fitted classifier with ``predict_proba``
+    source : ExpenseCurve, CRCENClassifierCV, CommitteeClassifier, or any fitted classifier with ``predict_proba``
         A curve from predictions brings its rows. A search is judged on its out-of-fold rows and needs the ``y`` it was
         fitted on. Any other model needs ``X`` and ``y``: rows it did **not** see, at the natural class ratio.
     X, y : optional
@@ -231,7 +230,7 @@ def _rows(source: Any, X: Any, y: Any, sample_weight: Any) -> CurveRows:
                 "read off it: make one with ExpenseCurve.from_predictions"
             )
         return source.rows
-    if isinstance(source, CRCENClassifierCV) and X is None:
+    if has_held_out_rows(source) and X is None:
         if y is None:
             raise InvalidParameter("a search needs y, the labels it was fitted on, beside its out-of-fold decisions")
         target, p, seen = out_of_fold_posterior(source, y)

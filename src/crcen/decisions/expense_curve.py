@@ -12,7 +12,6 @@ from crcen._support.extras import need
 from crcen.decisions.curve_step import CurveRows, CurveStep
 from crcen.decisions.out_of_fold import check_search, out_of_fold_posterior, stratified_splits
 from crcen.exceptions import InvalidInput, InvalidParameter
-from crcen.models.search.classifier_cv import CRCENClassifierCV
 from crcen.models.search.weight_path import path_logits
 from crcen.theory.bootstrap import bootstrap_sums, percentile_interval
 from crcen.theory.decision import weighted_probability
@@ -203,7 +202,7 @@ class ExpenseCurve:
     @classmethod
     def from_cv(
         cls,
-        model: CRCENClassifierCV,
+        model: Any,
         y: Any = None,
         weightings: Sequence[WeightingLike] | None = None,
         *,
@@ -216,7 +215,7 @@ class ExpenseCurve:
 
         Parameters
         ----------
-        model : CRCENClassifierCV
+        model : CRCENClassifierCV or CommitteeClassifier
             Fitted.
         y : array of shape (n,), optional
             The labels it was fitted on, in the same order. With them the threshold of the chosen setting moves along
@@ -243,7 +242,7 @@ class ExpenseCurve:
         check_search(model)
         if weightings is not None:
             raise InvalidParameter("other weightings than those searched need y, the labels the model was fitted on.")
-        if model.oof_expense_ is None:
+        if getattr(model, "oof_expense_", None) is None:
             raise InvalidParameter(
                 "this search tried one weighting, so no step has a price: pass y to move its threshold, or search a "
                 "list of weightings of increasing price."

@@ -8,11 +8,12 @@ from sklearn.model_selection import StratifiedKFold, check_cv
 from sklearn.utils.validation import check_is_fitted
 
 from crcen.exceptions import InvalidInput, InvalidParameter
+from crcen.models.fitted import FittedEnsemble
 from crcen.models.search.classifier_cv import CRCENClassifierCV
 from crcen.theory.decision import sigmoid
 from crcen.theory.labels import Labels
 
-__all__ = ["check_search", "out_of_fold_posterior", "stratified_splits"]
+__all__ = ["check_search", "has_held_out_rows", "out_of_fold_posterior", "stratified_splits"]
 
 
 def stratified_splits(cv: Any, X: Any, y: Any, random_state: int) -> list[tuple[NDArray[np.int64], NDArray[np.int64]]]:
@@ -30,24 +31,29 @@ def stratified_splits(cv: Any, X: Any, y: Any, random_state: int) -> list[tuple[
         raise InvalidInput(f"cv={cv!r} cannot split these rows: {error}") from error
 
 
+def has_held_out_rows(model: Any) -> bool:
+    """Whether it is a search, or another fit that keeps its answers to rows which no part of it saw: a committee."""
+    return isinstance(model, CRCENClassifierCV) or (
+        isinstance(model, FittedEnsemble) and hasattr(model, "oof_decision_function_")
+    )
+
+
 def check_search(model: Any) -> None:
-    """Refuse what is not a fitted search."""
-    if not isinstance(model, CRCENClassifierCV):
+    """Refuse what has no held-out rows of its own."""
+    if not has_held_out_rows(model):
         raise InvalidParameter(
-            f"from_cv needs a fitted CRCENClassifierCV, got a {type(model).__name__}: for another model give its "
-            "probabilities on rows it did not see to from_predictions"
+            f"from_cv needs a fitted CRCENClassifierCV or CommitteeClassifier, got a {type(model).__name__}: for "
+            "another model give its probabilities on rows it did not see to from_predictions"
         )
     check_is_fitted(model)
 
 
-def out_of_fold_posterior(
-    model: CRCENClassifierCV, y: Any
-) -> tuple[NDArray[np.bool_], NDArray[np.float64], NDArray[np.int64]]:
+def out_of_fold_posterior(model: Any, y: Any) -> tuple[NDArray[np.bool_], NDArray[np.float64], NDArray[np.int64]]:
     """Natural posteriors of the rows a search held out, as its decisions have them.
 
     Parameters
     ----------
-    model : CRCENClassifierCV
+    model : CRCENClassifierCV or CommitteeClassifier
         Fitted.
     y : array of shape (n,)
         The labels it was fitted on, in the same order.

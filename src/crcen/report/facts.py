@@ -53,6 +53,10 @@ def facts_of(
     chosen = kept_by(model, "best_params_")
     if isinstance(chosen, dict):
         about += [(str(name), str(value)) for name, value in chosen.items() if name != "weighting"]
+    for line in kept_by(model, "leaderboard_") or ():
+        weight = "" if line.weight != line.weight else f"weight {line.weight:.3g}, "
+        scores = f"log loss {line.log_loss:.4g}, average precision {line.average_precision:.4g}"
+        about.append((line.name, f"{weight}{scores}, ROC AUC {line.roc_auc:.4g} out of fold"))
     for label, attribute in (("epochs", "best_epochs_"), ("folds", "n_splits_")):
         value = kept_by(model, attribute)
         if value is not None:

@@ -41,7 +41,7 @@ class AlarmShares:
         Parameters
         ----------
         by_folds : bool array of shape (held out,)
-            Alarms of the networks of the folds.
+            Alarms of the models of the folds.
         by_model : bool array of shape (n,)
             Alarms of the saved model.
         was_held_out : bool array of shape (n,)
@@ -64,14 +64,14 @@ class AlarmShares:
         if not self.differ:
             return []
         return [
-            f"the saved model raises {_per_1000(self.saved)} alarms per 1,000 of the rows held out, where the networks "
+            f"the saved model raises {_per_1000(self.saved)} alarms per 1,000 of the rows held out, where the models "
             f"of the folds raised {_per_1000(self.folds)}: the figures above are theirs, not its own; judge it on "
             f"labelled rows that are new before relying on it"
         ]
 
     def __str__(self) -> str:
         return (
-            f"alarms per 1,000 rows    {_per_1000(self.folds)} by the folds' networks, {_per_1000(self.saved)} by the "
+            f"alarms per 1,000 rows    {_per_1000(self.folds)} by the folds' models, {_per_1000(self.saved)} by the "
             f"saved model on the same rows, {_per_1000(self.training)} on all its rows"
         )
 

@@ -14,6 +14,7 @@ from sklearn.exceptions import ConvergenceWarning
 from sklearn.model_selection import StratifiedGroupKFold
 
 from crcen import (
+    CommitteeClassifier,
     ConfusionCounts,
     CRCENClassifierCV,
     ExpenseCurve,
@@ -29,6 +30,7 @@ from crcen._support.progress import busy
 from crcen._support.whole_files import check_place
 from crcen.workflow.alarm_shares import AlarmShares
 from crcen.workflow.inputs import Rows, check_column, plain, rows_of, source_of
+from crcen.workflow.learners import Learner, learner_lines, learner_values, unfitted_learner
 from crcen.workflow.onnx.export import check_exportable
 from crcen.workflow.prices import plain_price, prices_around, step_lines, step_values
 from crcen.workflow.quality import METRICS, Measured, ScoredRows, count_sentence, count_values, too_good
@@ -39,7 +41,6 @@ __all__ = ["TableFit", "fit_table"]
 Array = NDArray[np.float64]
 
 _FEW = 10
-_MANY = 10_000
 
 
 @dataclass(frozen=True, eq=False)
@@ -67,7 +68,7 @@ class TableFit:
     expense : ExpenseCurve
         What catches cost between half the price, the price and twice the price, out of fold.
     alarms : AlarmShares
-        How often the model alarms on its own rows, beside the networks of the folds.
+        How often the model alarms on its own rows, beside the models of the folds.
     seconds : float
         Time of reading, encoding and fitting.
     notes : tuple of str
@@ -96,7 +97,6 @@ class TableFit:
         """Plain values, ready for JSON."""
         model, weighting = self.model, self.model.weighting_
         equation = model.estimator_.oof_key_equation_
-        chosen = model.estimator_.best_params_
         return {
             "data": self.data,
             "target": self.target,
@@ -119,13 +119,7 @@ class TableFit:
                 "budget": plain_price(weighting.cost_ratio),
                 "threshold": weighting.threshold,
             },
-            "network": {
-                "hidden": list(chosen["hidden"]),
-                "l2": chosen["l2"],
-                "encoding": chosen["encoding"],
-                "epochs": model.estimator_.best_epochs_,
-                "members": model.estimator_.n_members,
-            },
+            **learner_values(model.estimator_),
             "validation": {"how": self.validation, "rows": self.n_validated},
             "key_equation": {
                 "left": plain(equation.lhs),
@@ -152,8 +146,7 @@ class TableFit:
         plainly_said = {average, "alarms_per_1000"}
         kinds = [column.kind for column in model.columns_]
         counted = ", ".join(f"{kinds.count(kind)} {kind}" for kind in dict.fromkeys(kinds))
-        chosen, equation = estimator.best_params_, estimator.oof_key_equation_
-        hidden = "-".join(map(str, chosen["hidden"])) or "none"
+        equation = estimator.oof_key_equation_
         lines = [
             f"{self.data}: {self.n_rows:,} rows, {weighting.n_pos:,.0f} with {self.target} = {model.pos_label_} "
             f"(1 in {1 + weighting.imbalance_ratio:,.0f}; {weighting.imbalance_ratio:.3g} negatives per positive)",
@@ -161,8 +154,7 @@ class TableFit:
             f"Columns   {len(model.columns_)} used ({counted}; {len(model.encoded_names_)} inputs), "
             f"{len(model.dropped_)} left out",
             *(f"  {one.name:<20} left out: {one.reason}" for one in model.dropped_),
-            f"Network   {estimator.n_members} × hidden units {hidden}, {chosen['encoding']} inputs, "
-            f"l2 {chosen['l2']:g}, {estimator.best_epochs_ or estimator.n_iter_} epochs, chosen by {self.validation}",
+            *learner_lines(estimator, self.validation),
             "",
             "Price, one number under four names",
             f"  budget, cost ratio  {price:<10} a miss is worth so many false alarms; the last catch may cost so many",
@@ -207,7 +199,9 @@ def fit_table(
     groups: str | None = None,
     time: str | None = None,
     n_splits: int = 4,
-    estimator: CRCENClassifierCV | None = None,
+    learner: str = "networks",
+    time_limit: float | None = None,
+    estimator: CRCENClassifierCV | CommitteeClassifier | None = None,
     random_state: int = 0,
     verbose: int = 0,
     out: str | Path | None = None,
@@ -233,7 +227,11 @@ def fit_table(
         Column of dates or numbers by which validation rows come later than training rows. Not used as an input.
     n_splits : int, default=4
         Validation folds; fewer where there are fewer rows of a class.
-    estimator : CRCENClassifierCV, optional
+    learner : {"networks", "trees", "committee"}, default="networks"
+        What is searched: networks, boosted trees, or a `CommitteeClassifier` of both.
+    time_limit : float, optional
+        Seconds for trees or a committee; what was begun is finished.
+    estimator : CRCENClassifierCV or CommitteeClassifier, optional
         Another search than the default one; its weighting, positive class, folds and seed are set here. The default is
         ``CRCENClassifierCV(training_weighting=None, probability="temperature")``: networks learn without a weight, and
         the price decides. For more than 10,000 rows it has six settings with two networks; over time it has no map.
@@ -279,9 +277,7 @@ def fit_table(
     reasons = {**dict.fromkeys([drop] if isinstance(drop, str) else drop, "asked for"), **role}
     reasons.pop(target, None)
     folds, how = _folds(rows, groups, time, n_splits, random_state)
-    search = _default_search(len(rows.y), time is not None) if estimator is None else clone(estimator)
-    if not isinstance(search, CRCENClassifierCV):
-        raise InvalidParameter(f"estimator must be a CRCENClassifierCV: got {type(search).__name__}.")
+    search = unfitted_learner(learner, estimator, time_limit, len(rows.y), is_over_time=time is not None)
     search.set_params(
         weighting=weighting, pos_label=rows.positive, cv=folds, random_state=random_state, verbose=verbose
     )
@@ -324,23 +320,11 @@ def fit_table(
     )
 
 
-def _moved(estimator: CRCENClassifierCV) -> str:
+def _moved(estimator: Learner) -> str:
     """What was done about a key equation that does not hold out of fold."""
-    if estimator.balance == "oof" and estimator.oof_shift_ == 0.0:
+    if getattr(estimator, "balance", "oof") == "oof" and estimator.oof_shift_ == 0.0:
         return "log-odds not moved to close it: later rows differ in both directions"
     return f"log-odds then moved by {estimator.oof_shift_:+.3f} to close it"
-
-
-def _default_search(n_rows: int, is_over_time: bool) -> CRCENClassifierCV:
-    """The search of the command: trained without a weight, its probabilities fitted out of fold, decided at the price.
-
-    On many rows, where settings differ less and cost more, it has fewer settings. Folds over time leave early rows out
-    and drift: what a map of probabilities would learn from them is that drift, so there is none.
-    """
-    how: dict[str, Any] = {"training_weighting": None, "probability": "shift" if is_over_time else "temperature"}
-    if n_rows <= _MANY:
-        return CRCENClassifierCV(**how)
-    return CRCENClassifierCV(hidden=(64,), l2=(1e-3, 1e-2, 1e-1), n_members=2, bins=8, **how)
 
 
 def _folds(rows: Rows, groups: str | None, time: str | None, n_splits: int, seed: int) -> tuple[Any, str]:

@@ -39,7 +39,13 @@ class BestSettings:
 
 
 def best_settings(
-    run: SearchRun, settings: list[Setting], *, n_settings: int, n_members: int, progress: Progress
+    run: SearchRun,
+    settings: list[Setting],
+    *,
+    n_settings: int,
+    n_members: int,
+    progress: Progress,
+    is_late: Callable[[], bool] = lambda: False,
 ) -> BestSettings:
     """Search, and refit the best few settings with some networks each.
 
@@ -53,11 +59,17 @@ def best_settings(
         How many settings are kept at most, and networks of each.
     progress
         Called with the share of the work that is done.
+    is_late
+        Whether nothing further should begin that is not needed for one setting.
     """
-    outcomes = run.outcomes(settings, halving=True, progress=part_of(progress, 0.0, 0.6))
+    outcomes = run.outcomes(settings, halving=True, progress=part_of(progress, 0.0, 0.6), is_late=is_late)
     ranked = sorted((one for one in outcomes if not one.is_dropped), key=lambda one: -one.merit)
-    kept, groups, logits = [], [], []
+    kept: list[Outcome] = []
+    groups: list[NetworkGroup] = []
+    logits: list[Array] = []
     for i, outcome in enumerate(ranked[:n_settings]):
+        if groups and is_late():
+            break
         begin, end = 0.6 + 0.4 * i / n_settings, 0.6 + 0.4 * (i + 1) / n_settings
         results, oof = run.refit(outcome, n_members, part_of(progress, begin, end))
         networks = [result.network for result in results if result.network is not None]

@@ -53,8 +53,15 @@ class SearchRun:
     train: Engine
     memory_bytes: int | None
 
-    def outcomes(self, settings: list[Setting], *, halving: bool, progress: Progress) -> list[Outcome]:
-        """Every setting's outcome at its best epoch (L-BFGS: where it ended)."""
+    def outcomes(
+        self,
+        settings: list[Setting],
+        *,
+        halving: bool,
+        progress: Progress,
+        is_late: Callable[[], bool] = lambda: False,
+    ) -> list[Outcome]:
+        """Every setting's outcome at its best epoch (L-BFGS: where it ended); no part begins once it is late."""
         rows, trials = self.rows, []
         n_held_out = sum(len(test) for _, test in rows.folds)
         for setting in settings:
@@ -68,7 +75,7 @@ class SearchRun:
                 jobs.append(job)
             trials.append(Trial(setting, jobs))
         halving = halving and self._has_room_for_states(trials)
-        return run_trials(trials, self.train, self._outcome, halving=halving, progress=progress)
+        return run_trials(trials, self.train, self._outcome, halving=halving, progress=progress, is_late=is_late)
 
     def refit(self, chosen: Outcome, n_members: int, progress: Progress) -> tuple[list[TrainingResult], Array]:
         """The members on all rows, and their out-of-fold logits at the price, by networks on each fold, in one stack.

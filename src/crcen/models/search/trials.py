@@ -96,6 +96,7 @@ def run_trials(
     *,
     halving: bool,
     progress: Progress,
+    is_late: Callable[[], bool] = lambda: False,
 ) -> list[Outcome]:
     """The outcome of every trial; those that were left behind are marked as dropped.
 
@@ -111,6 +112,8 @@ def run_trials(
         Whether to leave trials behind on the way.
     progress
         Called with the share of the work that is done.
+    is_late
+        Whether no further part should begin; those still running then count as they are.
     """
     schedule = max((trial.schedule for trial in trials if trial.goes_in_parts), default=1)
     in_parts = halving and schedule >= _SHORTEST_SCHEDULE
@@ -124,7 +127,7 @@ def run_trials(
         running, begun = _going_on(unfinished, trials, outcomes, keep, stop, schedule), stop
         for i in set(outcomes).difference(running):
             trials[i].forget()
-        if not running:
+        if not running or is_late():
             break
     progress(1.0)
     return [outcomes[i] for i in range(len(trials))]

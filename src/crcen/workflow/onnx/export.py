@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from crcen import CrcenError, InvalidInput, TableClassifier, __version__
+from crcen import CommitteeClassifier, CrcenError, InvalidInput, TableClassifier, __version__
 from crcen._support.extras import need
 from crcen._support.whole_files import check_place, write_whole
 from crcen.workflow.inputs import model_of, plain
@@ -79,14 +79,16 @@ def export_onnx(model: Any, out: str | Path) -> OnnxExport:
     Raises
     ------
     InvalidInput
-        If a column or setting has no ONNX form: free text.
+        If a column, setting or model has no ONNX form: free text, a committee.
     CrcenError
         If the graph does not answer as the model does.
     """
     onnx, runtime = need("onnx", "onnx"), need("onnxruntime", "onnx")
     check_place(out, model)
     model = model_of(model)
-    if not hasattr(getattr(model, "estimator_", model), "coefs_"):
+    estimator = getattr(model, "estimator_", model)
+    _refuse_committee(estimator)
+    if not hasattr(estimator, "coefs_"):
         raise InvalidInput(f"only networks of crcen are exported: got {type(model).__name__}.")
     check_columns(getattr(model, "columns_", ()))
     proto = build_graph(model)
@@ -134,8 +136,17 @@ def check_exportable(model: Any, out: str | Path, *read: Any) -> None:
     """
     for module in ("onnx", "onnxruntime"):
         need(module, "onnx")
+    _refuse_committee(getattr(model, "estimator", model))
     check_place(out, *read)
     check_columns(getattr(model, "columns_", ()))
+
+
+def _refuse_committee(estimator: Any) -> None:
+    if isinstance(estimator, CommitteeClassifier):
+        raise InvalidInput(
+            "a committee with trees has no ONNX form here; fit networks alone, or predict from its model file, which "
+            "needs no Torch."
+        )
 
 
 def _texts(labels: Any) -> Any:

@@ -1,0 +1,105 @@
+"""What `fit_table` fits: a search over networks, trees or a committee of both; and what to say of it."""
+
+from dataclasses import asdict
+from typing import Any
+
+from sklearn.base import clone
+
+from crcen import CommitteeClassifier, CRCENClassifierCV, InvalidParameter
+from crcen.workflow.inputs import plain
+
+__all__ = ["LEARNERS", "Learner", "learner_lines", "learner_values", "unfitted_learner"]
+
+LEARNERS = ("networks", "trees", "committee")
+Learner = CRCENClassifierCV | CommitteeClassifier
+
+_MANY = 10_000
+
+
+def unfitted_learner(
+    learner: str, estimator: Any, time_limit: float | None, n_rows: int, *, is_over_time: bool
+) -> Learner:
+    """The estimator that a name stands for, or a copy of the one that was given.
+
+    Parameters
+    ----------
+    learner : {"networks", "trees", "committee"}
+        What to fit.
+    estimator : CRCENClassifierCV, CommitteeClassifier or None
+        What to fit instead.
+    time_limit : float or None
+        Seconds for trees or a committee.
+    n_rows : int
+        Rows of training; over many, networks are searched with fewer settings.
+    is_over_time : bool
+        Whether validation rows come later.
+    """
+    if learner not in LEARNERS:
+        raise InvalidParameter(f"learner must be one of {', '.join(LEARNERS)}: got {learner!r}.")
+    if time_limit is not None and (estimator is not None or learner == "networks"):
+        raise InvalidParameter("time_limit must go with the learner trees or committee: a search of networks has none.")
+    if time_limit is not None and not time_limit > 0:
+        raise InvalidParameter(f"time_limit must be a number of seconds above 0: got {time_limit!r}.")
+    if estimator is not None:
+        if learner != "networks":
+            raise InvalidParameter(f"learner must be left out where an estimator is given: got {learner!r}.")
+        if not isinstance(estimator, Learner):
+            raise InvalidParameter(
+                f"estimator must be a CRCENClassifierCV or a CommitteeClassifier: got {type(estimator).__name__}."
+            )
+        return clone(estimator)
+    if learner == "networks":
+        return _networks(n_rows, is_over_time)
+    members = ("networks", "trees") if learner == "committee" else ("trees",)
+    return CommitteeClassifier(members=members, time_limit=time_limit)
+
+
+def _networks(n_rows: int, is_over_time: bool) -> CRCENClassifierCV:
+    """The search of the command: trained without a weight, its probabilities fitted out of fold, decided at the price.
+
+    On many rows, where settings differ less and cost more, it has fewer settings. Folds over time leave early rows out
+    and drift: what a map of probabilities would learn from them is that drift, so there is none.
+    """
+    how: dict[str, Any] = {"training_weighting": None, "probability": "shift" if is_over_time else "temperature"}
+    if n_rows <= _MANY:
+        return CRCENClassifierCV(**how)
+    return CRCENClassifierCV(hidden=(64,), l2=(1e-3, 1e-2, 1e-1), n_members=2, bins=8, **how)
+
+
+def learner_lines(fitted: Any, validation: str) -> list[str]:
+    """What was chosen: a line for networks, a leaderboard for a committee."""
+    if isinstance(fitted, CommitteeClassifier):
+        weights = ", ".join(f"{one.name} {one.weight:.3g}" for one in fitted.leaderboard_[:-1])
+        title = "Committee" if len(fitted.leaderboard_) > 2 else "Trees    "
+        return [
+            f"{title} weights of log-odds: {weights}; all below by {validation}",
+            f"  {'':<20} {'weight':>6}  {'log loss':>9}  {'average precision':>17}  {'ROC AUC':>8}  {'time':>9}",
+            *(f"  {one}" for one in fitted.leaderboard_),
+            *(f"  {one.name}: {line}" for one in fitted.leaderboard_ for line in one.settings),
+        ]
+    chosen = fitted.best_params_
+    hidden = "-".join(map(str, chosen["hidden"])) or "none"
+    return [
+        f"Network   {fitted.n_members} × hidden units {hidden}, {chosen['encoding']} inputs, "
+        f"l2 {chosen['l2']:g}, {fitted.best_epochs_ or fitted.n_iter_} epochs, chosen by {validation}"
+    ]
+
+
+def learner_values(fitted: Any) -> dict[str, Any]:
+    """The same as plain values; ``network`` is None for a committee, ``leaderboard`` empty for networks."""
+    if isinstance(fitted, CommitteeClassifier):
+        lines = [{name: plain(value) for name, value in asdict(one).items()} for one in fitted.leaderboard_]
+        return {
+            "learner": "committee" if len(lines) > 2 else lines[0]["name"],
+            "network": None,
+            "leaderboard": [one | {"settings": list(one["settings"])} for one in lines],
+        }
+    chosen = fitted.best_params_
+    network = {
+        "hidden": list(chosen["hidden"]),
+        "l2": chosen["l2"],
+        "encoding": chosen["encoding"],
+        "epochs": fitted.best_epochs_,
+        "members": fitted.n_members,
+    }
+    return {"learner": "networks", "network": network, "leaderboard": []}
