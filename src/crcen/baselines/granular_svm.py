@@ -38,6 +38,9 @@ class GranularSVMClassifier(SignedScoreClassifier):
     rows where a class has fewer than eight), and the number of granules found there is then used on all rows; the paper
     takes either aggregation by the data, here it is a parameter; columns are standardised; no class weights.
 
+    What to expect: where classes overlap, the first granule alone outnumbers the positives, and the final machine may
+    never alarm; without class weights nothing makes up for that.
+
     Parameters
     ----------
     aggregation : {"combine", "discard"}, default="combine"

@@ -40,4 +40,4 @@ def methods(as_json: Json = False) -> None:
         print_json([{"name": n, "summary": m.summary, "source": m.source} for n, m in METHODS.items()])
         return
     for name, method in METHODS.items():
-        typer.echo(f"{name:15s} {method.summary} [{method.source}]")
+        typer.echo(f"{name:19s} {method.summary} [{method.source}]")
