@@ -29,7 +29,7 @@ html_title = f"crcen {release}"
 
 # The order of the pages; those that are not named here come last.
 PAGES = [
-    *("guide", "report", "probabilities", "when-to-weight", "monitor", "scale", "committee"),
+    *("guide", "report", "probabilities", "when-to-weight", "monitor", "torch", "scale", "committee"),
     *("comparison", "theory", "methods", "reproduction", "benchmark", "performance", "architecture", "api"),
 ]
 
@@ -89,7 +89,7 @@ def _torch_reference() -> str:
     for name in crcen.torch.__all__:
         is_class = isinstance(getattr(crcen.torch, name), type)
         lines += [f".. {'autoclass' if is_class else 'autofunction'}:: crcen.torch.{name}"]
-        lines += ["   :members: from_torch, forward", ""] if is_class else [""]
+        lines += ["   :members:", ""] if is_class else [""]
     return "\n".join(["## PyTorch networks: `crcen.torch`", "", "```{eval-rst}", *lines, "```", ""])
 
 
