@@ -289,7 +289,9 @@ def test_bad_estimators_are_refused(rows, search):
         ExpenseCurve.from_estimator(model, np.where(X > 2, np.nan, X), y)
     with pytest.raises(InvalidParameter, match="X_test and y_test"):
         ExpenseCurve.from_estimator(model, X, y, X_test=X)
-    with pytest.raises(InvalidParameter, match="needs a fitted CRCENClassifierCV, got a CRCENClassifier"):
+    with pytest.raises(
+        InvalidParameter, match="needs a fitted CRCENClassifierCV or CommitteeClassifier, got a CRCENClassifier"
+    ):
         ExpenseCurve.from_cv(model)
     with pytest.raises(InvalidParameter, match="need y"):
         ExpenseCurve.from_cv(search, weightings=PATH)
