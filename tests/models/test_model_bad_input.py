@@ -249,7 +249,8 @@ BAD_PARAMETERS = {
     "missing": ["indicators", None, True, ["error"]],
     "column_scales": ["yes", 1, None, ["auto"]],
     "standardize": ["yes", 1, None],
-    "balance": ["oof", 1, None],
+    "balance": ["train", 1, None],
+    "training_weighting": ["prize", 1.5, True],
     "device": ["gpu", "", None, 0],
     "random_state": ["seed", -1, 1.5],
     "verbose": ["loud", -1, None, 0.5],
@@ -270,7 +271,8 @@ def test_every_constructor_parameter_is_covered():
     ids=lambda value: repr(value)[:30],
 )
 def test_a_bad_parameter_is_refused_by_name(rare_rows, kind, name, value):
-    called = {"weighting": "λ must|weighting given as text"}.get(name, name)
+    words = "λ must|weighting given as text"
+    called = {"weighting": words, "training_weighting": words}.get(name, name)
     with pytest.raises(InvalidParameter, match=called):
         kind(**{**QUICK, "solver": "adam", name: value}).fit(*rare_rows(n=40))
 

@@ -116,5 +116,13 @@ def test_what_it_cannot_do_is_said():
         TableClassifier(LogisticRegression()).fit(X, y, groups=np.arange(60))
     with pytest.raises(InvalidParameter, match="did you mean"):
         TableClassifier("balance", estimator=LogisticRegression()).fit(X, y)
-    with pytest.raises(InvalidParameter, match="LogisticRegression"):
-        crcen.save(TableClassifier(LogisticRegression()).fit(X, y), "never.crcen")
+    with pytest.raises(InvalidParameter, match="KNeighborsClassifier"):
+        crcen.save(TableClassifier(KNeighborsClassifier()).fit(X, y), "never.crcen")
+
+
+def test_one_of_known_parts_is_saved_and_answers_the_same(tmp_path):
+    X, y = _rows(60)
+    model = TableClassifier(LogisticRegression()).fit(X, y)
+    loaded = crcen.load(crcen.save(model, tmp_path / "model.crcen"))
+    assert np.array_equal(loaded.predict_proba(X), model.predict_proba(X))
+    assert np.array_equal(loaded.predict(X), model.predict(X))

@@ -15,6 +15,8 @@ class MovedThresholdClassifier(CRCENClassifier):
     price of the decision and ``key_equation_`` that of the plain network.
     """
 
+    is_control = True
+
     def training_weighting_at(self, price: ClassWeighting, labels: Labels) -> ClassWeighting:
         """λ = ½, whatever the price."""
         return resolve(None, price.n_pos, price.n_neg)

@@ -31,6 +31,7 @@ TYPES: dict[str, tuple[str, ...]] = {
     "crcen.baselines.csmlp": ("CSMLPClassifier",),
     "crcen.baselines.threshold": ("MovedThresholdClassifier",),
     "crcen.decisions.posterior_correction": ("PosteriorCorrection",),
+    "crcen.tables.priced": ("PricedClassifier",),
     "crcen.tables.classifier": ("TableClassifier",),
     "crcen.tables.column_kinds": ("DroppedColumn",),
     "crcen.tables.columns": ("BooleanColumn", "CategoryColumn", "DateColumn", "NumberColumn", "TextColumn"),

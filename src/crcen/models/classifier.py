@@ -163,6 +163,7 @@ class CRCENClassifier(IncrementalFit, FittedNetworks, ClassifierMixin, BaseEstim
     """
 
     _loss = "cross_entropy"
+    is_control = False  # whether the training weight stays what it is after training, too
     missing = "error"  # of models saved before there was a choice
 
     @says_our_names
@@ -264,18 +265,21 @@ class CRCENClassifier(IncrementalFit, FittedNetworks, ClassifierMixin, BaseEstim
         ensemble, logits = assemble(labels, trained, members, rows, is_balanced=recipe.balance)
         row_weights = trained.row_weights(rows.target, weights) if recipe.balance else None
         oof = held_out_logits(folds, results[self.n_members :], X, rows.target, row_weights)
-        to_price = price.logit_shift - trained.logit_shift
-        ensemble, oof, logits = ensemble.at_price(price), oof + to_price, logits + to_price
-        ensemble = ensemble.mapped(fitted_map(self.probability, rows.target, oof, weights, price))
-        if solves_out_of_fold:
+        ensemble = ensemble.mapped(fitted_map(self.probability, rows.target, oof, weights, trained))
+        key = ensemble.key_equation(logits, rows.target, weights)
+        if trained is not price:
+            to_price = price.logit_shift - trained.logit_shift
+            ensemble, oof, logits = ensemble.at_price(price), oof + to_price, logits + to_price
+        is_solved = solves_out_of_fold or (recipe.balance and trained is not price)
+        if is_solved and not self.is_control:
             seen = np.isfinite(oof)
-            solved = solved_at_price(ensemble, oof[seen], rows.target[seen], weights[seen])
-        elif recipe.balance and trained is not price and self.training_weighting != AT_PRICE:
-            solved = solved_at_price(ensemble, logits, rows.target, weights)
-        else:
-            solved = ensemble
-        key = solved.key_equation(logits + (solved.shift - ensemble.shift), rows.target, weights)
-        write_fit(self, solved, recipe, Course.of(members), key)
+            held_out = (oof[seen], rows.target[seen], weights[seen])
+            before = ensemble.shift
+            ensemble = solved_at_price(ensemble, *(held_out if solves_out_of_fold else (logits, rows.target, weights)))
+            logits = logits + (ensemble.shift - before)
+        if not self.is_control:
+            key = ensemble.key_equation(logits, rows.target, weights)
+        write_fit(self, ensemble, recipe, Course.of(members), key)
 
     def recipe(self) -> Recipe:
         """How networks are trained by these parameters, all of which are checked.
@@ -324,7 +328,8 @@ class CRCENClassifier(IncrementalFit, FittedNetworks, ClassifierMixin, BaseEstim
         """Those that are not of the recipe."""
         check_number(self, "n_members", low=1, integer=True)
         check_choice(self, "probability", PROBABILITIES)
-        check_choice(self, "balance", (True, False, OUT_OF_FOLD))
+        if not isinstance(self.balance, np.bool_):
+            check_choice(self, "balance", (True, False, OUT_OF_FOLD))
         if not isinstance(self.verbose, bool | np.bool_):
             check_number(self, "verbose", low=0, integer=True)
         if not isinstance(self.device, str):
