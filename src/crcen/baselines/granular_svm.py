@@ -38,12 +38,12 @@ class GranularSVMClassifier(SignedScoreClassifier):
     rows where a class has fewer than eight), and the number of granules found there is then used on all rows; the paper
     takes either aggregation by the data, here it is a parameter; columns are standardised; no class weights.
 
-    What to expect: where classes overlap, the first granule alone outnumbers the positives, and the final machine may
-    never alarm; without class weights nothing makes up for that.
+    What to expect of ``"combine"``: where classes overlap, the first granule alone outnumbers the positives, and the
+    final machine may never alarm; without class weights nothing makes up for that.
 
     Parameters
     ----------
-    aggregation : {"combine", "discard"}, default="combine"
+    aggregation : {"discard", "combine"}, default="discard"
     max_granules : int, default=10
         Granules at most.
     C, kernel, gamma
@@ -65,7 +65,7 @@ class GranularSVMClassifier(SignedScoreClassifier):
 
     def __init__(
         self,
-        aggregation: str = "combine",
+        aggregation: str = "discard",
         *,
         max_granules: int = 10,
         C: float = 1.0,
