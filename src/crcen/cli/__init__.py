@@ -4,6 +4,15 @@
 from crcen.cli import tables
 
 # isort: split
+from crcen.cli import predict
+
+# isort: split
+from crcen.cli import judging
+
+# isort: split
+from crcen.cli import export
+
+# isort: split
 from crcen.cli import info, listings, reproduction
 
 # isort: split
@@ -11,4 +20,4 @@ from crcen.cli import benchmark
 from crcen.cli.app import app
 from crcen.cli.app import run as main
 
-__all__ = ["app", "benchmark", "info", "listings", "main", "reproduction", "tables"]
+__all__ = ["app", "benchmark", "export", "info", "judging", "listings", "main", "predict", "reproduction", "tables"]

@@ -5,8 +5,8 @@ from typing import Annotated
 
 import typer
 
-from crcen.cli.app import app
-from crcen.cli.tables import Json, interruptible, is_watched, show
+from crcen.cli.app import Json, app
+from crcen.cli.options import interruptible, is_watched, show
 
 __all__ = ["demo", "info"]
 

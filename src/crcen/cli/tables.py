@@ -1,34 +1,15 @@
-"""`crcen split`, `fit`, `predict`, `evaluate`, `report` and `export`: from a file to decisions."""
+"""`crcen split` and `fit`: from a file to a model."""
 
-import sys
-from collections.abc import Iterator
-from contextlib import contextmanager
 from enum import StrEnum
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 
-from crcen._support.terminal import printable
-from crcen._support.whole_files import is_standard_output
-from crcen.cli.app import Json, app, print_json
+from crcen.cli.app import Json, app
+from crcen.cli.options import Alpha, Balanced, Budget, Data, Lam, Ratio, interruptible, is_watched, price, show
 
-__all__ = ["evaluate", "export", "fit", "predict", "report", "split"]
-
-Data = Annotated[Path, typer.Argument(help="CSV, TSV or Parquet file, also with .gz or .zst.", show_default=False)]
-Model = Annotated[Path, typer.Argument(help="File that `crcen fit` wrote.", show_default=False)]
-Target = Annotated[str | None, typer.Option(help="Column with the label; default that of training.")]
-Budget = Annotated[
-    float | None, typer.Option(help="False alarms that one more catch may cost.", rich_help_panel="Price")
-]
-Ratio = Annotated[
-    float | None, typer.Option(help="What a miss costs, in false alarms: the same number.", rich_help_panel="Price")
-]
-Alpha = Annotated[
-    float | None, typer.Option(help="Cost ratio over negatives per positive; 1 is balanced.", rich_help_panel="Price")
-]
-Lam = Annotated[float | None, typer.Option(help="Weight of a positive row, between 0 and 1.", rich_help_panel="Price")]
-Balanced = Annotated[bool, typer.Option("--balanced", help="Both classes weigh the same.", rich_help_panel="Price")]
+__all__ = ["fit", "split"]
 
 
 class Engine(StrEnum):
@@ -51,44 +32,6 @@ class LearnerName(StrEnum):
 QUICK: dict[str, Any] = {"hidden": (16,), "l2": 1e-2, "encoding": "standard", "n_members": 1, "max_epochs": 10}
 
 
-@contextmanager
-def interruptible() -> Iterator[None]:
-    """Ctrl-C ends in one line: here, since typer would answer first, and with another exit code."""
-    try:
-        yield
-    except KeyboardInterrupt:
-        typer.echo("crcen: interrupted; nothing was written.", err=True)
-        raise typer.Exit(130) from None
-
-
-def show(result: Any, as_json: bool, *written: Path | None) -> None:
-    """Print a result: to standard error where standard output took one of the files that were written."""
-    is_taken = any(path is not None and is_standard_output(path) for path in written)
-    if as_json:
-        print_json(result.to_dict(), err=is_taken)
-    else:
-        typer.echo("\n".join(map(printable, str(result).split("\n"))), err=is_taken)
-
-
-def price(
-    budget: float | None, cost_ratio: float | None, alpha: float | None, lam: float | None, balanced: bool
-) -> Any:
-    """The one price that was stated, or None."""
-    options = {"--budget": budget, "--cost-ratio": cost_ratio, "--alpha": alpha, "--lam": lam}
-    given = {name: value for name, value in options.items() if value is not None}
-    stated = [*given, *["--balanced"] * balanced]
-    if len(stated) > 1:
-        raise typer.BadParameter(f"{', '.join(stated)} are names of one number: give one of them.")
-    if not stated:
-        return None
-    if balanced:
-        return "balanced"
-    import crcen
-
-    kinds = {"--budget": crcen.Budget, "--cost-ratio": crcen.CostRatio, "--alpha": crcen.Alpha, "--lam": crcen.Lam}
-    return kinds[stated[0]](given[stated[0]])
-
-
 def check_engine(engine: Engine, in_memory: dict[str, Any], on_ray: dict[str, Any], on_files: dict[str, Any]) -> None:
     """Refuse options that this engine would ignore."""
     ignored = {Engine.table: on_ray | on_files, Engine.stream: in_memory | on_ray, Engine.ray: in_memory}
@@ -99,11 +42,6 @@ def check_engine(engine: Engine, in_memory: dict[str, Any], on_ray: dict[str, An
             raise typer.BadParameter(f"{name} is for tables in memory, not for --engine {engine.value}.")
         use = "--engine ray" if name in on_ray else "--engine stream or --engine ray"
         raise typer.BadParameter(f"{name} is for {use}, and does nothing with --engine {engine.value}.")
-
-
-def is_watched() -> int:
-    """1 where a person looks at a terminal, for a progress bar."""
-    return int(sys.stderr.isatty())
 
 
 @app.command(
@@ -237,88 +175,3 @@ def fit(
             onnx=onnx,
         )
     show(result, as_json, out, onnx)
-
-
-@app.command(
-    epilog="Examples:  crcen predict model.crcen new.csv --out scored.parquet --id customer   |   "
-    "crcen predict model.crcen new.csv.gz --out scored.csv --budget 10"
-)
-def predict(
-    model: Model,
-    data: Data,
-    out: Annotated[Path, typer.Option(help="Where to write the answers: .csv, .tsv or .parquet.")],
-    budget: Budget = None,
-    cost_ratio: Ratio = None,
-    alpha: Alpha = None,
-    lam: Lam = None,
-    balanced: Balanced = False,
-    id: Annotated[list[str] | None, typer.Option(help="Column to carry over; may be repeated.")] = None,
-    safe_csv: Annotated[
-        bool, typer.Option("--safe-csv", help="Put ' before ids and labels that a spreadsheet takes for formulas.")
-    ] = False,
-    as_json: Json = False,
-) -> None:
-    """Write a probability and a decision for every row, in constant memory; a price here needs no new training."""
-    with interruptible():
-        weighting = price(budget, cost_ratio, alpha, lam, balanced)
-        import crcen
-
-        result = crcen.predict_table(
-            model, data, out=out, weighting=weighting, id=id, safe_csv=safe_csv, verbose=is_watched()
-        )
-    show(result, as_json, out)
-
-
-@app.command(epilog="Example:  crcen evaluate model.crcen test.csv --budget 10 --json")
-def evaluate(
-    model: Model,
-    data: Data,
-    target: Target = None,
-    budget: Budget = None,
-    cost_ratio: Ratio = None,
-    alpha: Alpha = None,
-    lam: Lam = None,
-    balanced: Balanced = False,
-    resamples: Annotated[int, typer.Option(min=0, help="Resamples behind the intervals.")] = 500,
-    as_json: Json = False,
-) -> None:
-    """Judge a model on labelled rows it has not seen: metrics with intervals, key equation, price of catches."""
-    with interruptible():
-        weighting = price(budget, cost_ratio, alpha, lam, balanced)
-        import crcen
-
-        result = crcen.evaluate_table(
-            model, data, target=target, weighting=weighting, n_resamples=resamples, verbose=is_watched()
-        )
-    show(result, as_json)
-
-
-@app.command(epilog="Example:  crcen report model.crcen test.csv --out report.html")
-def report(
-    model: Model,
-    data: Data,
-    out: Annotated[Path, typer.Option(help="The HTML file to write.")] = Path("report.html"),
-    target: Target = None,
-    title: Annotated[str | None, typer.Option(help="Title of the page.")] = None,
-    as_json: Json = False,
-) -> None:
-    """Write one HTML page about a model on labelled rows, with a slider for the price."""
-    with interruptible():
-        import crcen
-
-        result = crcen.report_table(model, data, out=out, target=target, title=title, verbose=is_watched())
-    show(result, as_json, out)
-
-
-@app.command(epilog="Example:  crcen export model.crcen --onnx model.onnx")
-def export(
-    model: Model,
-    onnx: Annotated[Path, typer.Option(help="The ONNX file to write.")],
-    as_json: Json = False,
-) -> None:
-    """Write a model as one ONNX graph, checked against the model before it is written."""
-    with interruptible():
-        import crcen
-
-        result = crcen.export_onnx(model, onnx)
-    show(result, as_json, onnx)
