@@ -289,3 +289,40 @@ def test_a_shift_of_its_own_for_a_module_without_bias():
     assert torch.allclose(natural.shift, again, atol=1e-6)
     with pytest.raises(InvalidParameter, match="1 : 6: got 1 : 7"):
         balance_(natural, [(x, y)], crcen.CostRatio(7))
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_the_key_equation_holds_after_mixed_precision(kind):
+    """Trained under autocast in bfloat16 with float32 parameters; answered in float32, as it is stored."""
+    x, y = rows()
+    weights = [1.0, 4.0]
+    torch.manual_seed(1)
+    net = kind(1)
+    loss, optimiser = ClassWeightedLoss(weights), torch.optim.Adam(net.parameters(), lr=0.01)
+    for part in torch.randperm(len(y)).split(50):
+        optimiser.zero_grad()
+        with torch.autocast("cpu", torch.bfloat16):
+            value = loss(net(x[part]), y[part])
+        value.backward()
+        optimiser.step()
+    assert value.dtype == torch.float32
+    assert residual_of(net, x, y, weights) > 1e-4
+    assert balance_(net, [(x, y)], weights).residual < 1e-7
+    assert residual_of(net, x, y, weights) < 1e-7
+
+
+def test_a_module_that_answers_in_bfloat16_is_balanced_as_far_as_it_is_stored():
+    x, y = rows()
+    net = Residual(1).to(torch.bfloat16)
+    found = balance_(net, [(x.to(torch.bfloat16), y)], [1.0, 4.0])
+    bound = 1e-3 * max(1.0, float(net.head.bias.detach().abs()))
+    assert found.residual <= bound
+
+
+def test_rows_of_soft_labels_and_of_class_numbers_balance_alike():
+    x, y = rows(n_classes=3)
+    one, other = nn.Linear(36, 3), nn.Linear(36, 3)
+    other.load_state_dict(one.state_dict())
+    balance_(one, [(x, y)], [1.0, 2.0, 3.0])
+    balance_(other, [(x, nn.functional.one_hot(y, 3).float())], [1.0, 2.0, 3.0])
+    assert torch.allclose(one.bias, other.bias, atol=1e-6)

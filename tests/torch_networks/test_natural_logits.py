@@ -85,3 +85,27 @@ def test_onnx_graphs_answer_the_same(tmp_path):
     session = runtime.InferenceSession(str(file), providers=["CPUExecutionProvider"])
     (found,) = session.run(None, {session.get_inputs()[0].name: x[:7].numpy()})
     assert np.allclose(found, natural(x[:7]).detach().numpy(), atol=1e-5)
+
+
+@pytest.mark.filterwarnings("ignore:.*torch.jit.*:DeprecationWarning")
+@pytest.mark.parametrize("columns", [1, 3])
+def test_scripted_programs_answer_the_same(columns, tmp_path):
+    x, y = rows(n_classes=max(columns, 2))
+    weights = [1.0, 2.0, 9.0][: max(columns, 2)]
+    natural = NaturalLogits(nn.Sequential(nn.Linear(4, 5), nn.Tanh(), nn.Linear(5, columns)), weights)
+    balance_(natural, [(x, y)], natural)
+    scripted = torch.jit.script(natural)
+    assert torch.allclose(scripted(x), natural(x), atol=1e-6)
+    assert list(scripted.state_dict()) == list(natural.state_dict())
+    torch.jit.save(scripted, str(tmp_path / "net.pt"))
+    assert torch.allclose(torch.jit.load(str(tmp_path / "net.pt"))(x), natural(x), atol=1e-6)
+
+
+def test_compiled_programs_answer_the_same():
+    natural, x = balanced()
+    compiled = torch.compile(natural, backend="aot_eager", fullgraph=True)
+    assert torch.allclose(compiled(x), natural(x), atol=1e-6)
+    loss = ClassWeightedLoss([1.0, 2.0, 9.0])
+    y = torch.arange(len(x)) % 3
+    whole = torch.compile(lambda a, b: loss(natural(a), b), backend="aot_eager", fullgraph=True)
+    assert whole(x, y).item() == pytest.approx(loss(natural(x), y).item(), rel=1e-5)

@@ -20,6 +20,7 @@ from crcen.theory.weighting import resolve
 from crcen.torch.collected import Collected, answer, as_answering, collect, split_batch
 from crcen.torch.natural import NaturalLogits
 from crcen.torch.output_bias import bias_of, check_moves_logits, last_layer, named_bias
+from crcen.torch.processes import gathered, n_processes
 from crcen.torch.weights import binary_price, stated_weights
 from crcen.training.balance import balance_shift
 
@@ -29,7 +30,7 @@ _SOLVED = "these rows were solved for; test on rows that the network has not see
 
 
 def balance_(
-    module: nn.Module, batches: Iterable[Any], weighting: Any, *, bias: str | None = None
+    module: nn.Module, batches: Iterable[Any], weighting: Any, *, bias: str | None = None, distributed: bool = True
 ) -> KeyEquation | ClassKeyEquations:
     """Move the output bias of any module, in place, to where the key equation holds on these rows.
 
@@ -52,6 +53,9 @@ def balance_(
     bias : str, optional
         Name of the parameter that is the output bias. By default that of the linear or convolutional layer which one
         forward pass reaches last. Either is tried: what is added to it must come out as added to the logits.
+    distributed : bool, default=True
+        Where ``torch.distributed`` runs several processes: each of them calls this with its own share of the rows, the
+        shares are put together, and all solve for the same bias. ``False`` for one process that has all rows.
 
     Returns
     -------
@@ -70,14 +74,22 @@ def balance_(
     The solve is exact in float64. A float32 bias b is stored with an error of up to 6e-8·|b|, which leaves a residual
     of at most 1.5e-8·|b|, and the module's own float32 arithmetic adds as much times its logits; bfloat16 leaves up to
     1e-3·|b|: balance a float32 copy.
+
+    A ``DistributedSampler`` repeats a few rows so that all shares have one length; they then count twice here, as they
+    did in training.
     """
+    if isinstance(module, nn.parallel.DistributedDataParallel):  # its forward would wait for the other processes
+        module, bias = module.module, None if bias is None else bias.removeprefix("module.")
     with as_answering(module):
-        return _balance(module, batches, weighting, bias)
+        if distributed and n_processes() > 1:
+            rows, target = gathered(lambda: _answers(module, batches, bias))
+        else:
+            rows, target = _answers(module, batches, bias)
+        return _solve(rows, weighting, target, module.class_weights if isinstance(module, NaturalLogits) else None)
 
 
-def _balance(
-    module: nn.Module, batches: Iterable[Any], weighting: Any, name: str | None
-) -> KeyEquation | ClassKeyEquations:
+def _answers(module: nn.Module, batches: Iterable[Any], name: str | None) -> tuple[Collected, Tensor]:
+    """Weighted logits and labels of all batches, and the bias that moves them."""
     pairs = (split_batch(batch) for batch in batches)
     first = next(pairs, None)
     if first is None:
@@ -91,8 +103,7 @@ def _balance(
         forward = module
         logits, target = _output_bias(module, first[0], name)
     rest = ((answer(module, inputs, forward), y) for inputs, y in pairs)
-    rows = collect(chain([(logits, first[1])], rest))
-    return _solve(rows, weighting, target, module.class_weights if isinstance(module, NaturalLogits) else None)
+    return collect(chain([(logits, first[1])], rest)), target
 
 
 def _output_bias(module: nn.Module, inputs: Any, name: str | None) -> tuple[Tensor, Tensor]:

@@ -17,7 +17,8 @@ class NaturalLogits(nn.Module):
 
     It subtracts log w_k and adds a shift, which is zero until `balance_` solves for it: an output bias for modules that
     have none. Both are buffers, so they are in ``state_dict``, move with the module and go into exported graphs
-    (``torch.export``, ``torch.onnx.export``, ``torch.jit.trace``, ``torch.compile``).
+    (``torch.export``, ``torch.onnx.export``, ``torch.compile``, ``torch.jit.trace``; ``torch.jit.script`` where the
+    module takes one tensor and answers one).
 
     Parameters
     ----------
@@ -66,6 +67,33 @@ class NaturalLogits(nn.Module):
         out = self.module(*inputs, **named)
         logits = getattr(out, "logits", out)
         return logits + _for_columns(self.shift, logits)
+
+    def __prepare_scriptable__(self) -> nn.Module:
+        """What ``torch.jit.script`` compiles in its place: it knows no variable arguments."""
+        return _OneTensor(self)
+
+
+class _OneTensor(nn.Module):
+    """The same for a module of one tensor, with the same names in ``state_dict``."""
+
+    class_weights: Tensor
+    shift: Tensor
+
+    def __init__(self, natural: NaturalLogits) -> None:
+        super().__init__()
+        self.module = natural.module
+        self.register_buffer("class_weights", natural.class_weights)
+        self.register_buffer("shift", natural.shift)
+
+    def forward(self, inputs: Tensor) -> Tensor:
+        logits: Tensor = self.module(inputs)
+        taken = self.shift - self.class_weights.log()
+        columns = 1 if logits.dim() == 1 else logits.size(-1)
+        if columns == 1 and taken.size(0) == 2:
+            return logits + (taken[1] - taken[0])
+        if columns != taken.size(0):
+            raise ValueError("there must be one logit for each weight")
+        return logits + taken
 
 
 def _for_columns(values: Tensor, logits: Tensor) -> Tensor:
