@@ -73,6 +73,7 @@ if TYPE_CHECKING:
     from crcen.theory.metrics import ConfusionCounts, confusion_counts, g_mean
     from crcen.theory.residual_test import TrainingError
     from crcen.theory.weighting import Alpha, Budget, ClassWeighting, CostRatio, Lam, resolve
+    from crcen.theory.wishes import Capacity, PrecisionAtLeast, RecallAtLeast, Review
     from crcen.training.balance import balance_shift
     from crcen.training.engine import train
     from crcen.training.jobs import Status, TrainingJob, TrainingResult
@@ -161,6 +162,7 @@ _HOMES = {
         "Lam",
         "resolve",
     ),
+    "crcen.theory.wishes": ("Capacity", "PrecisionAtLeast", "RecallAtLeast", "Review"),
     "crcen.training.balance": ("balance_shift",),
     "crcen.training.engine": ("train",),
     "crcen.training.jobs": (
@@ -186,6 +188,7 @@ __all__ = [
     "CRCENClassifier",
     "CRCENClassifierCV",
     "CSMLPClassifier",
+    "Capacity",
     "ChosenWeighting",
     "ClassKeyEquations",
     "ClassWeighting",
@@ -226,8 +229,11 @@ __all__ = [
     "Network",
     "OnnxExport",
     "PosteriorCorrection",
+    "PrecisionAtLeast",
     "RareEvents",
+    "RecallAtLeast",
     "ResampledClassifier",
+    "Review",
     "Stationarity",
     "Status",
     "TableClassifier",

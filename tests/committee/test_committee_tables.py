@@ -16,6 +16,7 @@ from crcen import (
     ExpenseCurve,
     InvalidInput,
     InvalidParameter,
+    RecallAtLeast,
     choose_weighting,
     evaluate_table,
     export_onnx,
@@ -104,7 +105,7 @@ def test_held_out_rows_of_a_committee_are_evidence(with_gaps):
     alarms = with_gaps.oof_decision_function_ > 0
     assert curve.counts.tp[1] == (alarms & (y == 1)).sum()
     assert curve.counts.fp[1] == (alarms & (y == 0)).sum()
-    assert choose_weighting(with_gaps, y=y, target_recall=0.5).weighting.value > 0
+    assert choose_weighting(with_gaps, RecallAtLeast(0.5), y=y).weighting.value > 0
     with pytest.raises(InvalidParameter, match="pass y"):
         ExpenseCurve.from_cv(with_gaps)
     with pytest.raises(InvalidParameter, match="or CommitteeClassifier, got a CRCENClassifier"):

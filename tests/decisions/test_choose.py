@@ -5,7 +5,17 @@ import pytest
 from sklearn.linear_model import LogisticRegression
 
 import crcen
-from crcen import Budget, CRCENClassifier, CRCENClassifierCV, ExpenseCurve, InvalidInput, InvalidParameter
+from crcen import (
+    Budget,
+    Capacity,
+    CRCENClassifier,
+    CRCENClassifierCV,
+    ExpenseCurve,
+    InvalidInput,
+    InvalidParameter,
+    PrecisionAtLeast,
+    RecallAtLeast,
+)
 from crcen import choose_weighting as choose
 
 
@@ -30,7 +40,7 @@ def at_all_thresholds(y, p):
 def test_recall_is_met_at_the_smallest_price(goal, tied):
     y, p = draw(800, 1, tied)
     p = np.clip(p, 0.001, 1)
-    chosen = choose(curve(y, p), target_recall=goal, n_resamples=5)
+    chosen = choose(curve(y, p), RecallAtLeast(goal), n_resamples=5)
     alarms = crcen.decide(p, chosen.weighting)
     best = max(t for t, recall, _, _ in at_all_thresholds(y, p) if recall >= goal)
     np.testing.assert_array_equal(alarms, p >= best)
@@ -42,7 +52,7 @@ def test_recall_is_met_at_the_smallest_price(goal, tied):
 @pytest.mark.parametrize("goal", [0.2, 0.5])
 def test_precision_is_met_at_the_largest_price(goal, tied):
     y, p = draw(800, 2, tied)
-    chosen = choose(curve(y, p), min_precision=goal, n_resamples=5)
+    chosen = choose(curve(y, p), PrecisionAtLeast(goal), n_resamples=5)
     best = min(t for t, _, precision, _ in at_all_thresholds(y, p) if precision >= goal)
     np.testing.assert_array_equal(crcen.decide(p, chosen.weighting), p >= best)
     assert chosen.precision >= goal
@@ -52,7 +62,7 @@ def test_precision_is_met_at_the_largest_price(goal, tied):
 @pytest.mark.parametrize("alarms", [20, 300])
 def test_alarms_stay_under_their_number_at_the_largest_price(alarms, tied):
     y, p = draw(800, 3, tied)
-    chosen = choose(curve(y, p), max_alarms_per_day=alarms, rate=1000, n_resamples=50)
+    chosen = choose(curve(y, p), Capacity(alarms, per="day"), rate=1000, n_resamples=50)
     best = min(t for t, _, _, share in at_all_thresholds(y, p) if 1000 * share <= alarms)
     np.testing.assert_array_equal(crcen.decide(p, chosen.weighting), p >= best)
     assert f"{1000 * chosen.alarm_rate:.4g}" in str(chosen)
@@ -65,7 +75,7 @@ def test_intervals_hold_the_expectation_of_new_rows():
     inside = []
     for seed in range(60):
         rows = np.random.default_rng(seed).integers(200_000, size=1000)
-        chosen = choose(curve(y_all[rows], p_all[rows]), target_recall=0.8, n_resamples=200)
+        chosen = choose(curve(y_all[rows], p_all[rows]), RecallAtLeast(0.8), n_resamples=200)
         truth = y_all[p_all > chosen.threshold].sum() / y_all.sum()
         inside.append(chosen.recall_interval[0] <= truth <= chosen.recall_interval[1])
         assert chosen.price_interval[0] <= chosen.weighting.value <= chosen.price_interval[1]
@@ -74,17 +84,17 @@ def test_intervals_hold_the_expectation_of_new_rows():
 
 def test_intervals_are_not_empty_where_every_alarm_is_right():
     y, p = np.repeat([1, 0], [40, 400]), np.repeat([0.9, 0.1], [40, 400])
-    chosen = choose(curve(y, p), min_precision=0.9, n_resamples=20)
+    chosen = choose(curve(y, p), PrecisionAtLeast(0.9), n_resamples=20)
     assert (chosen.precision, chosen.precision_interval[1]) == pytest.approx((1.0, 1.0))
     assert chosen.precision_interval[0] == pytest.approx(1 / (1 + 1.96**2 / 40), rel=1e-3)  # Wilson at 40 of 40
-    assert choose(curve(y, p), min_precision=0.9, n_resamples=20, level=0.5).precision_interval[0] > 0.98
+    assert choose(curve(y, p), PrecisionAtLeast(0.9), n_resamples=20, level=0.5).precision_interval[0] > 0.98
     with pytest.raises(InvalidParameter, match="level must lie"):
-        choose(curve(y, p), min_precision=0.9, n_resamples=20, level=1.5)
+        choose(curve(y, p), PrecisionAtLeast(0.9), n_resamples=20, level=1.5)
 
 
 def test_average_price_is_below_the_last_one():
     y, p = draw(5000, 5)
-    chosen = choose(curve(y, p), target_recall=0.7, n_resamples=5)
+    chosen = choose(curve(y, p), RecallAtLeast(0.7), n_resamples=5)
     assert chosen.average_price == pytest.approx(chosen.counts.fp / chosen.counts.tp)
     assert chosen.average_price < chosen.weighting.value
 
@@ -93,32 +103,32 @@ def test_a_model_is_asked_about_rows_it_did_not_see(rare_rows):
     X, y = rare_rows(900, seed=2)
     model = CRCENClassifier(Budget(3), hidden=(), random_state=0).fit(X[:500], y[:500])
     p = model.predict_proba(X[500:])[:, 1]
-    by_model = choose(model, X[500:], y[500:], target_recall=0.8, n_resamples=5)
-    assert by_model == choose(curve(y[500:], p), target_recall=0.8, n_resamples=5)
+    by_model = choose(model, RecallAtLeast(0.8), X[500:], y[500:], n_resamples=5)
+    assert by_model == choose(curve(y[500:], p), RecallAtLeast(0.8), n_resamples=5)
     named = np.where(y == 1, "fraud", "ok")  # the positive class comes first
     twin = CRCENClassifier(Budget(3), hidden=(), random_state=0).fit(X[:500], named[:500])
-    other = choose(twin, X[500:], named[500:], target_recall=0.8, n_resamples=5)
+    other = choose(twin, RecallAtLeast(0.8), X[500:], named[500:], n_resamples=5)
     assert other.counts == by_model.counts
     logistic = LogisticRegression().fit(X[:500], named[:500])
-    assert choose(logistic, X[500:], named[500:], target_recall=0.8, n_resamples=5).recall >= 0.8
+    assert choose(logistic, RecallAtLeast(0.8), X[500:], named[500:], n_resamples=5).recall >= 0.8
 
 
 def test_a_search_is_judged_out_of_fold(rare_rows):
     X, y = rare_rows(500, seed=3)
     search = CRCENClassifierCV(hidden=(), l2=1e-2, cv=3, random_state=0).fit(X, y)
     p = crcen.sigmoid(search.oof_decision_function_ - search.weighting_.logit_shift)
-    chosen = choose(search, y=y, target_recall=0.8, n_resamples=5)
-    assert chosen == choose(curve(y, p), target_recall=0.8, n_resamples=5)
+    chosen = choose(search, RecallAtLeast(0.8), y=y, n_resamples=5)
+    assert chosen == choose(curve(y, p), RecallAtLeast(0.8), n_resamples=5)
     with pytest.raises(InvalidParameter, match="a search needs y"):
-        choose(search, target_recall=0.8)
+        choose(search, RecallAtLeast(0.8))
 
 
 def test_weights_are_copies():
     y, p = draw(300, 6)
     copies = np.random.default_rng(0).integers(0, 3, 300)
     model = Answers(p)
-    weighted = choose(model, np.empty((300, 1)), y, target_recall=0.6, sample_weight=copies, n_resamples=5)
-    copied = choose(curve(np.repeat(y, copies), np.repeat(p, copies)), target_recall=0.6, n_resamples=5)
+    weighted = choose(model, RecallAtLeast(0.6), np.empty((300, 1)), y, sample_weight=copies, n_resamples=5)
+    copied = choose(curve(np.repeat(y, copies), np.repeat(p, copies)), RecallAtLeast(0.6), n_resamples=5)
     assert weighted.counts == copied.counts
 
 
@@ -139,46 +149,44 @@ Y, P = np.array([1, 0, 0, 1, 0, 0, 0, 0]), np.array([0.9, 0.9, 0.5, 0.4, 0.3, 0.
 
 
 @pytest.mark.parametrize(
-    ("target", "sentence"),
+    ("wish", "sentence"),
     [
-        ({"min_precision": 0.6}, "no threshold has precision of at least 0.6: the best on these rows is 0.5"),
-        ({"min_precision": 0.2}, "every price has precision of at least 0.2, since 25 % of all rows are positive"),
-        ({"max_alarms_per_day": 1, "rate": 8}, "25 % of the rows share the largest probability, 0.9"),
-        ({"max_alarms_per_day": 8, "rate": 8}, "allow an alarm on every row"),
-        ({"max_alarms_per_day": 8}, "needs rate"),
-        ({"target_recall": 1.2}, "target_recall must be a share above 0 and at most 1, got 1.2: did you mean 0.012"),
-        ({"target_recall": 80}, "did you mean 0.8"),
-        ({"target_recall": 0}, "got 0"),
-        ({"target_recall": "high"}, "got the text"),
-        ({"min_precision": 1.0}, "below 1"),
-        ({}, "got none"),
-        ({"target_recall": 0.5, "min_precision": 0.5}, "got recall, precision"),
-        ({"target_recall": 0.5, "rate": -1}, "rate must be"),
+        (PrecisionAtLeast(0.6), "no threshold has precision of at least 0.6: the best on these rows is 0.5"),
+        (PrecisionAtLeast(0.2), "every price has precision of at least 0.2, since 25 % of all rows are positive"),
+        (Capacity(1), "25 % of the rows share the largest probability, 0.9"),
+        (Capacity(8), "allow an alarm on every row"),
+        (Capacity(8, per="day"), "needs the number of rows a day"),
+        (Budget(3), "a wish must be Capacity"),
     ],
 )
-def test_targets_that_cannot_be_met_are_refused(target, sentence):
+def test_wishes_that_cannot_be_met_are_refused(wish, sentence):
     with pytest.raises(InvalidParameter, match=sentence):
-        choose(curve(Y, P), **target)
+        choose(curve(Y, P), wish)
+
+
+def test_a_rate_must_be_a_number_above_0():
+    with pytest.raises(InvalidParameter, match="rate must be"):
+        choose(curve(Y, P), RecallAtLeast(0.5), rate=-1)
 
 
 def test_a_positive_of_probability_zero_has_no_price():
     with pytest.raises(InvalidParameter, match="no finite price has recall of at least 1"):
-        choose(curve(np.array([1, 0, 1]), np.array([0.9, 0.5, 0.0])), target_recall=1.0)
+        choose(curve(np.array([1, 0, 1]), np.array([0.9, 0.5, 0.0])), RecallAtLeast(1.0))
 
 
 def test_what_is_no_model_or_no_rows_is_refused(rare_rows):
     X, y = rare_rows(200)
     retrained = ExpenseCurve.from_estimator(CRCENClassifier(hidden=()), X, y, [Budget(1), Budget(5)], n_resamples=2)
     with pytest.raises(InvalidParameter, match="not nested"):
-        choose(retrained, target_recall=0.5)
+        choose(retrained, RecallAtLeast(0.5))
     with pytest.raises(InvalidParameter, match="got a LogisticRegression"):
-        choose(LogisticRegression(), X, y, target_recall=0.5)
+        choose(LogisticRegression(), RecallAtLeast(0.5), X, y)
     model = LogisticRegression().fit(X, y)
     with pytest.raises(InvalidParameter, match="needs X and y"):
-        choose(model, target_recall=0.5)
+        choose(model, RecallAtLeast(0.5))
     with pytest.raises(InvalidInput, match=r"classes \[0, 1\]"):
-        choose(model, X, y + 1, target_recall=0.5)
+        choose(model, RecallAtLeast(0.5), X, y + 1)
     with pytest.raises(InvalidInput, match=r"predict_proba must lie in \[0, 1\]"):
-        choose(Answers(np.full(200, 1.5)), X, y == 1, target_recall=0.5)
+        choose(Answers(np.full(200, 1.5)), RecallAtLeast(0.5), X, y == 1)
     with pytest.raises(InvalidInput, match="no positive row"):
-        choose(Answers(np.full(200, 0.5)), X, np.zeros(200, dtype=bool), target_recall=0.5)
+        choose(Answers(np.full(200, 0.5)), RecallAtLeast(0.5), X, np.zeros(200, dtype=bool))

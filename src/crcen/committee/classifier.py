@@ -22,6 +22,7 @@ from crcen.models.search.folds import checked_folds
 from crcen.models.search.grid import SearchRows
 from crcen.models.search.run import held_out_shift
 from crcen.models.validation import check_labels, check_number, check_rows, check_weights
+from crcen.models.wished import before_wish, move_to_wish
 from crcen.theory.key_equation import key_equation_of_logits
 from crcen.theory.labels import Labels
 from crcen.theory.weighting import ClassWeighting
@@ -74,8 +75,9 @@ class CommitteeClassifier(FittedEnsemble, ClassifierMixin, BaseEstimator):
 
     Parameters
     ----------
-    weighting : "balanced", None, float, Lam, Alpha, CostRatio, Budget, dict, default="balanced"
-        What a miss is worth, as in `CRCENClassifier`. It decides; it does not weigh the training.
+    weighting : "balanced", None, float, Lam, Alpha, CostRatio, Budget, dict, or a wish, default="balanced"
+        What a miss is worth, as in `CRCENClassifier`; a wish is met out of fold. It decides, and does not weigh the
+        training.
     members : sequence, default=("networks", "trees")
         ``"networks"`` (the best settings of `CRCENClassifierCV`), ``"trees"`` (scikit-learn's histogram boosting), or
         classifiers with ``predict_proba``; the latter cannot be saved or exported. Their probabilities must be natural:
@@ -181,7 +183,7 @@ class CommitteeClassifier(FittedEnsemble, ClassifierMixin, BaseEstimator):
         target, seed = labels.encode(y), base_seed(self.random_state)
         folds = checked_folds(self.cv, X, y, target, weights, groups, seed)
         rows = SearchRows(X, target, weights, y, labels, folds)
-        price = rows.resolve(self.weighting)
+        price = rows.resolve(before_wish(self.weighting))
         has_gaps = bool(np.isnan(X).any())
         grid = CRCENClassifierCV(None, missing="indicator" if has_gaps else "error").grid(len(X))
         how = How(seed, self.device, self._threads(), self._seconds_each(len(members)))
@@ -191,6 +193,7 @@ class CommitteeClassifier(FittedEnsemble, ClassifierMixin, BaseEstimator):
                 own = part_of(progress, i / len(members), (i + 1) / len(members))
                 candidates.append(fit_candidate(member, rows, grid, how, own))
         self._combine(candidates, rows, price)
+        move_to_wish(self, X, target, weights)
         self.n_splits_, self.fit_time_ = len(folds), time.perf_counter() - start
 
     def _checked_members(self) -> list[Any]:

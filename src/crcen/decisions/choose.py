@@ -12,12 +12,13 @@ from crcen.decisions.curve_step import CurveRows
 from crcen.decisions.expense_curve import ExpenseCurve
 from crcen.decisions.out_of_fold import has_held_out_rows, out_of_fold_posterior
 from crcen.exceptions import InvalidInput, InvalidParameter
-from crcen.theory.bootstrap import percentile_interval, row_draws
+from crcen.theory.bootstrap import percentile_interval
 from crcen.theory.labels import Labels
 from crcen.theory.metrics import ConfusionCounts, confusion_counts, wilson_interval
+from crcen.theory.moved_threshold import MovedThreshold, goal_of, price_of_threshold
 from crcen.theory.rows import check_probabilities, check_row_weights, class_totals
 from crcen.theory.specs import CostRatio, positive_number
-from crcen.theory.threshold_curve import ThresholdCurve
+from crcen.theory.wishes import Wish
 
 __all__ = ["ChosenWeighting", "choose_weighting"]
 
@@ -45,7 +46,8 @@ class ChosenWeighting:
         Wilson's intervals at this threshold.
     price_interval : tuple of float
         Bootstrap interval: where the same target would put the cost ratio on other rows like these. A resample that
-        cannot meet it counts as 0, no alarm at all, and one that needs an alarm on probability 0 as inf.
+        cannot meet it counts as 0, no alarm at all, and one that needs an alarm on probability 0 as inf. NaN for a
+        guarantee.
     level : float
         Level of the intervals.
     rate : float or None
@@ -73,7 +75,8 @@ class ChosenWeighting:
 
     def __str__(self) -> str:
         def line(name: str, value: float, interval: Interval) -> str:
-            return f"  {name:<22}{value:>9.4g}   [{interval[0]:.4g}, {interval[1]:.4g}]"
+            between = "" if math.isnan(interval[0]) else f"   [{interval[0]:.4g}, {interval[1]:.4g}]"
+            return f"  {name:<22}{value:>9.4g}{between}"
 
         lines = [
             f"{self.target}: CostRatio({self.weighting.value:.4g}), an alarm where p > {self.threshold:.4g}",
@@ -94,35 +97,30 @@ class ChosenWeighting:
 
 def choose_weighting(
     source: Any,
+    wish: Wish,
     X: Any = None,
     y: Any = None,
     *,
-    target_recall: float | None = None,
-    min_precision: float | None = None,
-    max_alarms_per_day: float | None = None,
     rate: float | None = None,
     sample_weight: Any = None,
     level: float = 0.95,
     n_resamples: int = 500,
     random_state: int = 0,
 ) -> ChosenWeighting:
-    """Find the price that meets one target, by moving the threshold of a model on rows it did not see.
+    """Find the price that meets a wish, by moving the threshold of a model on rows it did not see.
 
     Parameters
     ----------
     source : ExpenseCurve, CRCENClassifierCV, CommitteeClassifier, or any fitted classifier with ``predict_proba``
         A curve from predictions brings its rows. A search is judged on its out-of-fold rows and needs the ``y`` it was
         fitted on. Any other model needs ``X`` and ``y``: rows it did **not** see, at the natural class ratio.
+    wish : RecallAtLeast, PrecisionAtLeast or Capacity
+        The smallest price with at least that recall; the largest price with at least that precision, or with at most so
+        many alarms. A recall with a confidence is guaranteed, see Notes.
     X, y : optional
         As the source needs them.
-    target_recall : float in (0, 1]
-        The smallest price with at least this recall.
-    min_precision : float in (0, 1)
-        The largest price with at least this precision.
-    max_alarms_per_day : float
-        The largest price with at most so many alarms, given ``rate`` rows a day.
     rate : float, optional
-        Rows a day; with it alarms a day are told for every target.
+        Rows a day, which a capacity for a day or a week needs; with it alarms a day are told for every wish.
     sample_weight : array of shape (n,), optional
         Of the rows that are judged.
     level, n_resamples, random_state
@@ -136,38 +134,35 @@ def choose_weighting(
     Raises
     ------
     InvalidParameter
-        If not exactly one target is given, or the target cannot be met on these rows, or every price meets it.
+        If the wish cannot be met on these rows, or every price meets it.
 
     Notes
     -----
     The threshold is chosen and judged on the same rows, so that the target is met exactly there and about as often
     missed as met on new ones: read the interval, and ask for more than is needed where a miss is dear. A precision and
     a number of alarms belong to the class ratio of these rows; a price does not. State a price where there is one.
+
+    ``RecallAtLeast(r, confidence=γ)`` is met on new rows too, with probability γ over the rows that were held out: the
+    threshold lies below the k-th smallest probability of the n positive rows, for the largest k with
+    P(Bin(n, 1 − r) ≥ k) ≥ γ. This is exact at any n. It assumes that new positives are like those held out, and it is
+    for the very model that was judged: a refit, out-of-fold rows or rows of training void it.
     """
     rows = _rows(source, X, y, sample_weight)
-    curve = _MovedThreshold(rows)
-    targets = {
-        "recall": target_recall,
-        "precision": min_precision,
-        "alarms": max_alarms_per_day,
-    }
-    given = {name: value for name, value in targets.items() if value is not None}
-    if len(given) != 1:
-        raise InvalidParameter(
-            "give exactly one of target_recall, min_precision and max_alarms_per_day: got "
-            + (", ".join(given) if given else "none")
-        )
+    curve = MovedThreshold(rows.target, rows.p, rows.weights)
     if rate is not None:
         rate = positive_number(rate, "rate")
-    (kind, value), *_ = given.items()
-    goal, text = _goal(kind, value, rate)
-    draw = curve.totals(rows.weights[None])
-    cut = int(curve.cuts(kind, goal, draw)[0])
-    curve.refuse(cut, kind, goal, draw, text)
-    threshold = curve.threshold(cut)
+    goal = goal_of(wish, float(rows.weights.sum()), rate)
+    if goal.confidence is not None and has_held_out_rows(source) and X is None:
+        raise InvalidParameter(
+            "a guarantee is for one fitted model, and out-of-fold rows were held out from others: give X and y, rows "
+            "that this model did not see"
+        )
+    threshold = curve.meet(goal)
     alarms = rows.p > threshold
     counts = confusion_counts(rows.target, alarms, rows.weights)
-    prices = percentile_interval(curve.resampled_prices(kind, goal, n_resamples, random_state), level)
+    prices = (math.nan, math.nan)  # a guarantee has its own sampling in it
+    if goal.confidence is None:
+        prices = percentile_interval(curve.resampled_prices(goal, n_resamples, random_state), level)
     shares = {
         "recall": (rows.target, alarms),
         "precision": (alarms, rows.target),
@@ -178,8 +173,8 @@ def choose_weighting(
         for name, (among, hits) in shares.items()
     }
     return ChosenWeighting(
-        weighting=CostRatio((1.0 - threshold) / threshold),
-        target=text,
+        weighting=CostRatio(price_of_threshold(threshold)),
+        target=goal.text,
         threshold=threshold,
         counts=counts,
         recall=float(counts.recall),
@@ -199,26 +194,6 @@ def _share_interval(hits: NDArray[np.bool_], weights: Array, level: float) -> In
         return math.nan, math.nan
     size = total**2 / float(np.sum(weights**2))
     return wilson_interval(float(weights[hits].sum()) / total, size, NormalDist().inv_cdf(0.5 + 0.5 * level))
-
-
-def _goal(kind: str, value: Any, rate: float | None) -> tuple[float, str]:
-    """Check a target; alarms become a share of rows."""
-    if kind == "alarms":
-        alarms = positive_number(value, "max_alarms_per_day")
-        if rate is None:
-            raise InvalidParameter("max_alarms_per_day needs rate, the number of rows a day")
-        if alarms >= rate:
-            raise InvalidParameter(
-                f"{alarms:g} alarms a day on {rate:g} rows a day allow an alarm on every row, at any price: give a "
-                "smaller number, or state a price"
-            )
-        return alarms / rate, f"at most {alarms:g} alarms a day of {rate:g} rows"
-    name = "target_recall" if kind == "recall" else "min_precision"
-    share = positive_number(value, name)
-    if share > 1.0 or (kind == "precision" and share == 1.0):
-        allowed = "a share above 0 and " + ("at most 1" if kind == "recall" else "below 1")
-        raise InvalidParameter(f"{name} must be {allowed}, got {share:g}: did you mean {share / 100:g}?")
-    return share, f"{kind} of at least {share:g}"
 
 
 def _rows(source: Any, X: Any, y: Any, sample_weight: Any) -> CurveRows:
@@ -258,69 +233,3 @@ def _checked(target: NDArray[np.bool_], p: Array, sample_weight: Any) -> CurveRo
     weights = check_row_weights(sample_weight, target.size)
     class_totals(target, weights)
     return CurveRows(target, p, weights)
-
-
-class _MovedThreshold:
-    """The places where a threshold can stand, as `ThresholdCurve` numbers them, and the choice among them."""
-
-    def __init__(self, rows: CurveRows) -> None:
-        self._curve, self._weights = ThresholdCurve(rows.target, rows.p), rows.weights
-        self._p = self._curve.score
-        self.totals = self._curve.totals
-
-    @staticmethod
-    def cuts(kind: str, goal: float, totals: tuple[Array, Array]) -> NDArray[np.int64]:
-        """The cut that meets the goal in each draw, −1 where none does."""
-        tp, fp = totals
-        with np.errstate(invalid="ignore"):
-            if kind == "recall":
-                met = tp >= goal * tp[:, -1:] * (1.0 - 1e-12)
-                return np.where(met.any(axis=1), np.argmax(met, axis=1), -1)
-            value = tp / (tp + fp) if kind == "precision" else (tp + fp) / (tp[:, -1:] + fp[:, -1:])
-            met = value >= goal if kind == "precision" else value <= goal * (1.0 + 1e-12)
-        last = met.shape[1] - 1 - np.argmax(met[:, ::-1], axis=1)
-        return np.where(met.any(axis=1), last, -1)
-
-    def threshold(self, cut: int) -> float:
-        """A threshold between the last row with an alarm and the next, halfway in log-odds where both have some."""
-        inside = self._p[cut]
-        outside = self._p[cut + 1] if cut + 1 < len(self._p) else 0.0
-        if outside > 0.0 and inside < 1.0:
-            odds = math.sqrt(inside / (1.0 - inside) * outside / (1.0 - outside))
-            between = odds / (1.0 + odds)
-        else:
-            between = 0.5 * (inside + outside)
-        return between if outside <= between < inside else outside
-
-    def refuse(self, cut: int, kind: str, goal: float, totals: tuple[Array, Array], text: str) -> None:
-        """Say why a target has no price."""
-        tp, fp = totals[0][0], totals[1][0]
-        if cut < 0 and kind == "precision":
-            with np.errstate(invalid="ignore"):
-                best = np.nanmax(tp / (tp + fp))
-            raise InvalidParameter(f"no threshold has {text}: the best on these rows is {best:.4g}")
-        if cut < 0:
-            share = (tp[0] + fp[0]) / (tp[-1] + fp[-1])
-            raise InvalidParameter(
-                f"no threshold has {text}: {100 * share:.3g} % of the rows share the largest probability, "
-                f"{self._p[0]:.4g}, so even the highest threshold raises more alarms"
-            )
-        if kind == "precision" and cut == len(self._p) - 1:
-            raise InvalidParameter(
-                f"every price has {text}, since {100 * tp[-1] / (tp[-1] + fp[-1]):.3g} % of all rows are positive: ask "
-                "for more, or state a price"
-            )
-        if self._p[cut] <= 0.0:
-            raise InvalidParameter(f"no finite price has {text}: it would need an alarm on rows whose probability is 0")
-
-    def resampled_prices(self, kind: str, goal: float, n_resamples: int, random_state: int) -> Array:
-        """The price that would be chosen in each resample."""
-        prices = np.array([(1.0 - t) / t if t > 0.0 else math.inf for t in map(self.threshold, range(len(self._p)))])
-        ones = np.ones(len(self._weights), dtype=np.int64)
-        cuts = np.concatenate(
-            [
-                self.cuts(kind, goal, self.totals(drawn * self._weights))
-                for drawn in row_draws(ones, n_resamples, np.random.default_rng(random_state))
-            ]
-        )
-        return np.where(cuts < 0, 0.0, prices[cuts])

@@ -7,13 +7,15 @@ from typing import Any, TypeAlias
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from crcen.decisions.wishes import ANSWERS, meet_wish, review_rows
 from crcen.exceptions import InvalidInput, InvalidParameter
 from crcen.theory.classes.cost_matrix import CostMatrix
 from crcen.theory.costs import Costs, expected_cost
 from crcen.theory.metrics import ConfusionCounts, FloatOrArray, confusion_counts
 from crcen.theory.rows import check_probabilities
-from crcen.theory.specs import Alpha, as_spec
+from crcen.theory.specs import Alpha, CostRatio, as_spec
 from crcen.theory.weighting import ClassWeighting, WeightingLike, resolve
+from crcen.theory.wishes import Review, Wish
 
 __all__ = ["DecisionSummary", "Price", "decide", "decision_summary"]
 
@@ -53,20 +55,29 @@ def _threshold(price: Price, costs: Costs) -> FloatOrArray:
 
 
 def decide(
-    p: ArrayLike, price: Price | CostMatrix, *, n_pos: float | None = None, n_neg: float | None = None
+    p: ArrayLike,
+    price: Price | CostMatrix | Wish | Review,
+    *,
+    n_pos: float | None = None,
+    n_neg: float | None = None,
+    times: Any = None,
 ) -> NDArray[Any]:
-    """Raise an alarm where it is cheaper than silence; with a `CostMatrix`, take the cheapest action.
+    """Raise an alarm where it is cheaper than silence, or where a wish asks for it.
 
     Parameters
     ----------
     p : array of shape (n,)
         Natural posterior of the positive class, of any model; (n, K) for a `CostMatrix`. A model trained with class
         weights or on resampled rows gives other numbers: correct them first.
-    price : Budget, CostRatio, Lam, Alpha, ClassWeighting, Costs, CostMatrix, float, "balanced" or None
-        What a miss is worth. A plain number is λ; ``Costs`` has all four entries, for each row if they are arrays;
-        ``CostMatrix`` is for any number of classes and actions.
+    price : Budget, CostRatio, Lam, Alpha, ClassWeighting, Costs, CostMatrix, float, "balanced", None, or a wish
+        What a miss is worth. A wish is met as the probabilities expect it: ``Capacity(200)`` takes the 200 riskiest
+        rows, ``RecallAtLeast(0.9)`` and ``PrecisionAtLeast(0.5)`` move the threshold, and ``Review(2, 30)`` answers
+        "alarm", "review" or "no alarm". A plain number is λ; ``Costs`` has all four entries, for each row if they are
+        arrays; ``CostMatrix`` takes the cheapest action, for any number of classes and actions.
     n_pos, n_neg : float, optional
         Class counts at the natural ratio, which ``Alpha`` and ``"balanced"`` need.
+    times : array of datetime64 of shape (n,), optional
+        When rows came in, which ``Capacity(20, per="day")`` needs.
 
     Returns
     -------
@@ -89,6 +100,10 @@ def decide(
     """
     if isinstance(price, CostMatrix):
         return price.decide(p)
+    if isinstance(price, Review):
+        return np.array(ANSWERS)[review_rows(_positive_column(p), price).answers]
+    if isinstance(price, Wish):
+        return meet_wish(_positive_column(p), price, times).alarms
     chance, costs = _positive_column(p), _priced(price, n_pos, n_neg)
     if costs.n_rows not in (None, chance.size):
         raise InvalidInput(f"these costs are for {costs.n_rows} rows, got {chance.size} probabilities")
@@ -163,7 +178,7 @@ class DecisionSummary:
 
 def decision_summary(
     p: ArrayLike,
-    price: Price,
+    price: Price | Wish,
     y: ArrayLike | None = None,
     *,
     n_pos: float | None = None,
@@ -183,8 +198,13 @@ def decision_summary(
     DecisionSummary
         Prints itself.
     """
-    alarms = decide(p, price, n_pos=n_pos, n_neg=n_neg)
-    chance, costs = _positive_column(p), _priced(price, n_pos, n_neg)
+    chance = _positive_column(p)
+    if isinstance(price, Wish):
+        met = meet_wish(chance, price)
+        alarms, price = met.alarms, CostRatio(met.price[0])  # the same for all rows: there are no periods here
+    else:
+        alarms = decide(p, price, n_pos=n_pos, n_neg=n_neg)
+    costs = _priced(price, n_pos, n_neg)
     catches, false_alarms = float(chance[alarms].sum()), float((1.0 - chance[alarms]).sum())
     return DecisionSummary(
         n_rows=chance.size,

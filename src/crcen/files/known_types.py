@@ -42,6 +42,7 @@ TYPES: dict[str, tuple[str, ...]] = {
     "crcen.theory.labels": ("Labels",),
     "crcen.theory.metrics": ("ConfusionCounts",),
     "crcen.theory.specs": ("Alpha", "Budget", "CostRatio", "Lam"),
+    "crcen.theory.wishes": ("Capacity", "PrecisionAtLeast", "RecallAtLeast"),
     "crcen.theory.weighting": ("ClassWeighting",),
     "crcen.training.encoding": ("InputEncoding",),
     "crcen.training.members": ("NetworkGroup",),

@@ -25,8 +25,10 @@ from crcen.models.foreign_names import says_our_names
 from crcen.models.incremental import IncrementalFit
 from crcen.models.probability import PROBABILITIES, held_out_logits, probability_folds
 from crcen.models.validation import check_choice, check_labels, check_number, check_rows, check_weights
+from crcen.models.wished import at_wish, before_wish
 from crcen.theory.labels import Labels
 from crcen.theory.weighting import ClassWeighting
+from crcen.theory.wishes import Wish
 from crcen.training.recipe import Recipe
 
 __all__ = ["CRCENClassifier"]
@@ -42,9 +44,11 @@ class CRCENClassifier(IncrementalFit, FittedNetworks, ClassifierMixin, BaseEstim
 
     Parameters
     ----------
-    weighting : "balanced", None, float, Lam, Alpha, CostRatio, Budget, dict, default="balanced"
+    weighting : "balanced", None, float, Lam, Alpha, CostRatio, Budget, dict, or a wish, default="balanced"
         What a miss is worth: a float is λ in (0, 1), ``None`` is λ = ½, ``"balanced"`` is α = 1, ``Budget(5)`` pays up
-        to five false alarms for one more catch, a dict gives a weight a label.
+        to five false alarms for one more catch, a dict gives a weight a label. A wish, as ``RecallAtLeast(0.9)``,
+        ``PrecisionAtLeast(0.5)`` or ``Capacity(20, per=1000)``, trains at λ = ½; ``weighting_`` is then the price that
+        meets it on out-of-fold rows, where the output bias is solved too.
     hidden : tuple of int, default=(64, 32)
         Hidden layer sizes; ``()`` is weighted logistic regression.
     activation : {"relu", "tanh", "sigmoid", "gelu", "silu"}, default="relu"
@@ -249,11 +253,12 @@ class CRCENClassifier(IncrementalFit, FittedNetworks, ClassifierMixin, BaseEstim
         weights = check_weights(sample_weight, X)
         labels = Labels.from_rows(classes, y, weights, self.pos_label)
         rows = FitRows(X, labels.encode(y), weights)
-        price = labels.resolve(self.weighting, *rows.totals)
+        price = labels.resolve(before_wish(self.weighting), *rows.totals)
         trained = self.training_weighting_at(price, labels)
         recipe, seed = recipe.settled(len(X)), base_seed(self.random_state)
         jobs = member_jobs(recipe, trained.lam, self.n_members, seed, rows)
-        solves_out_of_fold = self.balance == OUT_OF_FOLD
+        is_wish = isinstance(self.weighting, Wish)
+        solves_out_of_fold = self.balance == OUT_OF_FOLD or is_wish
         folds: list[tuple[NDArray[np.int64], NDArray[np.int64]]] = []
         if self.probability != PROBABILITIES[0] or solves_out_of_fold:
             folds = probability_folds(rows.target, weights, seed)
@@ -276,7 +281,12 @@ class CRCENClassifier(IncrementalFit, FittedNetworks, ClassifierMixin, BaseEstim
             held_out = (oof[seen], rows.target[seen], weights[seen])
             before = ensemble.shift
             ensemble = solved_at_price(ensemble, *(held_out if solves_out_of_fold else (logits, rows.target, weights)))
-            logits = logits + (ensemble.shift - before)
+            added = ensemble.shift - before
+            logits, oof = logits + added, oof + added
+        if is_wish:
+            before_move = ensemble.shift
+            ensemble = at_wish(ensemble, self.weighting, ensemble.priced(oof)[0], rows.target, weights)
+            logits = logits + (ensemble.shift - before_move)
         if not self.is_control:
             key = ensemble.key_equation(logits, rows.target, weights)
         write_fit(self, ensemble, recipe, Course.of(members), key)

@@ -12,6 +12,7 @@ from crcen.theory.decision import weighted_probability
 from crcen.theory.key_equation import key_equation
 from crcen.theory.rows import check_row_weights, class_totals
 from crcen.theory.weighting import resolve
+from crcen.theory.wishes import Wish
 
 __all__ = ["PricedClassifier", "check_priceable"]
 
@@ -52,6 +53,11 @@ class PricedClassifier(ClassifierMixin, BaseEstimator):
         first, second = (float(weights[labels == label].sum()) for label in self.classes_)
         self.pos_label_ = self.classes_[0] if first < second else self.classes_[1]
         target = labels == self.pos_label_
+        if isinstance(self.weighting, Wish):
+            raise InvalidParameter(
+                f"{self.weighting!r} is met on out-of-fold rows, and {type(self.estimator).__name__} has none: fit at "
+                f"a price, then choose_weighting(model, {self.weighting!r}, X, y) on rows that were held out"
+            )
         self.weighting_ = resolve(self.weighting, *class_totals(target, weights))
         self.estimator_ = clone(self.estimator).fit(X, labels, **options)
         self.key_equation_ = key_equation(

@@ -4,13 +4,13 @@ import difflib
 import math
 import numbers
 from dataclasses import dataclass
-from typing import TypeAlias
+from typing import ClassVar, TypeAlias
 
 import numpy as np
 
 from crcen.exceptions import InvalidParameter
 
-__all__ = ["Alpha", "Budget", "CostRatio", "Lam", "Spec", "as_spec", "positive_number"]
+__all__ = ["Alpha", "Budget", "CostRatio", "Lam", "NotYetAPrice", "Spec", "as_spec", "positive_number"]
 
 
 def _real_number(value: object, name: str, allowed: str) -> float:
@@ -131,6 +131,13 @@ class Budget(_Spec):
     """
 
 
+class NotYetAPrice:
+    """What is asked of decisions in other words than a price; see `crcen.theory.wishes`."""
+
+    # Where it can be used instead of where it was.
+    use: ClassVar[str] = ""
+
+
 Spec: TypeAlias = Lam | Alpha | CostRatio | Budget
 
 
@@ -158,6 +165,8 @@ def as_spec(weighting: object) -> Spec:
         return weighting
     if isinstance(weighting, str):
         return _spec_from_text(weighting)
+    if isinstance(weighting, NotYetAPrice):
+        raise InvalidParameter(f"{weighting!r} is no price by itself: {weighting.use}")
     if isinstance(weighting, dict):
         raise InvalidParameter(
             f"a weighting here must be a number or a spec, got the dict {weighting!r}: did you mean "

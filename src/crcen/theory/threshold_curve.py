@@ -15,8 +15,8 @@ class ThresholdCurve:
 
     Parameters
     ----------
-    target : bool array of shape (n,)
-        True for the positive rows.
+    target : bool array of shape (n,), or float64 array
+        True for the positive rows; probabilities in place of labels give expected counts.
     score : float64 array of shape (n,)
         Probabilities, or anything that ranks rows.
 
@@ -26,9 +26,9 @@ class ThresholdCurve:
         The distinct scores, falling.
     """
 
-    def __init__(self, target: NDArray[np.bool_], score: Array) -> None:
+    def __init__(self, target: NDArray[np.bool_] | Array, score: Array) -> None:
         self._order = np.argsort(-score, kind="stable")
-        self._target, falling = target[self._order], score[self._order]
+        self._target, falling = target[self._order].astype(np.float64), score[self._order]
         self._last = np.flatnonzero(np.append(np.diff(falling) != 0.0, True))
         self.score: Array = falling[self._last]
 
@@ -47,8 +47,8 @@ class ThresholdCurve:
         """
         ordered = weights[..., self._order]
         return (
-            np.cumsum(np.where(self._target, ordered, 0.0), axis=-1)[..., self._last],
-            np.cumsum(np.where(self._target, 0.0, ordered), axis=-1)[..., self._last],
+            np.cumsum(ordered * self._target, axis=-1)[..., self._last],
+            np.cumsum(ordered * (1.0 - self._target), axis=-1)[..., self._last],
         )
 
     def n_cuts_above(self, threshold: float) -> int:

@@ -29,8 +29,10 @@ from crcen.models.search.grid import SEARCHED, Outcome, SearchRows, Setting, is_
 from crcen.models.search.run import SearchRun, choose, held_out_shift
 from crcen.models.search.scoring import check_scoring, score_table
 from crcen.models.validation import check_choice, check_flag, check_labels, check_number, check_rows, check_weights
+from crcen.models.wished import before_wish, move_to_wish
 from crcen.theory.key_equation import key_equation_of_logits, without_test
 from crcen.theory.labels import Labels
+from crcen.theory.wishes import Wish
 from crcen.training.engines import ENGINES, trainer_on
 from crcen.training.jobs import TrainingResult
 from crcen.training.recipe import Recipe
@@ -50,7 +52,8 @@ class CRCENClassifierCV(CRCENClassifier):
     Parameters
     ----------
     weighting : as in CRCENClassifier, or a list of such, default="balanced"
-        A list is searched. A weight that was chosen by F1 or G-mean is not a stated price any more.
+        A list is searched. A weight that was chosen by F1 or G-mean is not a stated price any more. A wish is searched
+        and trained at λ = ½, and met on out-of-fold rows.
     hidden : int, tuple, or a list of such, default=[(64,), (64, 32)]
         A list is searched; a tuple is one network.
     l2 : float or list of float, default=[1e-4, 1e-3, 1e-2, 1e-1]
@@ -208,6 +211,7 @@ class CRCENClassifierCV(CRCENClassifier):
             best = choose(outcomes, one_standard_error=self.one_standard_error)
             results, oof = run.refit(outcomes[best], self.n_members, lambda share: progress(0.7 + 0.3 * share))
         self._keep(outcomes[best], rows, usable(results, type(self).__name__), oof)
+        move_to_wish(self, X, target, weights)
         self._keep_table(outcomes, best, scoring, rows)
         self.search_time_ = time.perf_counter() - start
 
@@ -229,7 +233,11 @@ class CRCENClassifierCV(CRCENClassifier):
 
     def _settings(self) -> list[Setting]:
         """The grid, checked: a search is one recipe with some of its parameters replaced."""
-        weightings = self.weighting if isinstance(self.weighting, list) else [self.weighting]
+        weightings = self.weighting if isinstance(self.weighting, list) else [before_wish(self.weighting)]
+        if any(isinstance(one, Wish) for one in weightings):
+            raise InvalidParameter(
+                "a list of weightings must hold prices: a wish stands alone, weighting=RecallAtLeast(0.9)."
+            )
         hidden = self.hidden if is_list_of_networks(self.hidden) else [self.hidden]
         l2 = list(self.l2) if isinstance(self.l2, list | tuple | np.ndarray) else [self.l2]
         encodings = list(self.encoding) if isinstance(self.encoding, list | tuple) else [self.encoding]

@@ -63,6 +63,19 @@ class CostMatrix:
         for name, value in (("costs", values), ("labels", names), ("actions", tuple(_plain(a) for a in actions))):
             object.__setattr__(self, name, value)
 
+    def with_review(self, cost: float, name: str = "review") -> "CostMatrix":
+        """The same costs with one more action that costs the same whatever is true: a person looks and finds out.
+
+        Parameters
+        ----------
+        cost : float
+            Of one review, in the unit of the other costs; it must leave rows on which another action is cheaper.
+        name : str, default="review"
+            What the action is called.
+        """
+        column = np.full((*self.costs.shape[:-1], 1), float(cost))
+        return CostMatrix(np.concatenate([self.costs, column], axis=-1), self.labels, (*self.actions, name))
+
     @property
     def n_classes(self) -> int:
         """K."""

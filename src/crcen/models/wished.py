@@ -1,0 +1,69 @@
+"""A wish in place of a price: the price that meets it on out-of-fold rows, once a model is fitted without a weight."""
+
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from crcen.exceptions import InvalidParameter
+from crcen.models.ensemble import Ensemble
+from crcen.models.fitted import write_ensemble
+from crcen.theory.decision import sigmoid
+from crcen.theory.moved_threshold import MovedThreshold, goal_of, price_of_threshold
+from crcen.theory.specs import CostRatio
+from crcen.theory.weighting import resolve
+from crcen.theory.wishes import RecallAtLeast, Wish
+
+__all__ = ["at_wish", "before_wish", "move_to_wish"]
+
+Array = NDArray[np.float64]
+
+
+def before_wish(weighting: Any) -> Any:
+    """What to fit at: λ = ½ where a wish is to be met later, else the weighting itself."""
+    if not isinstance(weighting, Wish):
+        return weighting
+    if isinstance(weighting, RecallAtLeast) and weighting.confidence is not None:
+        plain = RecallAtLeast(weighting.share)
+        raise InvalidParameter(
+            f"{weighting!r} is a guarantee for a model that is fitted already: fit with {plain!r}, then "
+            f"choose_weighting(model, {weighting!r}, X, y) on rows that were held out from it"
+        )
+    return None
+
+
+def at_wish(ensemble: Ensemble, wish: Wish, natural: Array, target: NDArray[np.bool_], weights: Array) -> Ensemble:
+    """The same probabilities, decided at the price that meets a wish.
+
+    Parameters
+    ----------
+    ensemble
+        Fitted.
+    wish
+        What is wanted.
+    natural : float64 array of shape (n,)
+        Natural logits out of fold; NaN for rows in no test fold.
+    target, weights
+        Whether rows are positive, and their sample weights.
+    """
+    seen = np.isfinite(natural)
+    curve = MovedThreshold(target[seen], sigmoid(natural[seen]), weights[seen])
+    threshold = curve.meet(goal_of(wish, float(weights[seen].sum())))
+    before = ensemble.weighting
+    return ensemble.at_price(resolve(CostRatio(price_of_threshold(threshold)), before.n_pos, before.n_neg))
+
+
+def move_to_wish(model: Any, X: Array, target: NDArray[np.bool_], weights: Array) -> None:
+    """Have a fitted search or committee decide at the price that meets its ``weighting``, where that is a wish.
+
+    Its out-of-fold decisions are then at that price; ``oof_key_equation_`` stays at λ = ½, what was trained at.
+    """
+    if not isinstance(model.weighting, Wish):
+        return
+    ensemble = model.ensemble_
+    signed = ensemble.labels.signed
+    natural = signed(model.oof_decision_function_) - ensemble.weighting.logit_shift
+    moved = at_wish(ensemble, model.weighting, natural, target, weights)
+    logits = moved.mean_logits(X) + moved.shift
+    write_ensemble(model, moved, moved.key_equation(logits, target, weights))
+    model.oof_decision_function_ = signed(natural + moved.weighting.logit_shift)

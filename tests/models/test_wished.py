@@ -1,0 +1,80 @@
+"""A wish as the weighting of an estimator: met out of fold, kept in files, refused where nothing is held out."""
+
+import numpy as np
+import pytest
+from sklearn.base import clone
+from sklearn.linear_model import LogisticRegression
+
+import crcen
+from crcen import (
+    Budget,
+    Capacity,
+    CommitteeClassifier,
+    CRCENClassifier,
+    CRCENClassifierCV,
+    InvalidParameter,
+    PrecisionAtLeast,
+    RecallAtLeast,
+    TableClassifier,
+)
+
+WISHES = [RecallAtLeast(0.8), PrecisionAtLeast(0.3), Capacity(60), Capacity(15, per=200)]
+
+
+def search(wish, **how):
+    return CRCENClassifierCV(wish, hidden=(), l2=1e-2, cv=3, random_state=0, **how)
+
+
+@pytest.mark.parametrize("wish", WISHES, ids=str)
+@pytest.mark.parametrize("probability", ["shift", "temperature"])
+def test_a_search_meets_a_wish_out_of_fold(rare_rows, wish, probability):
+    X, y = rare_rows(600, seed=4)
+    labels = np.where(y == 1, "fraud", "ok")  # the positive class comes first
+    model = search(wish, probability=probability).fit(X, labels)
+    alarms = model.oof_decision_function_ < 0
+    reached = {
+        "RecallAtLeast": alarms[y == 1].mean(),
+        "PrecisionAtLeast": y[alarms].mean(),
+        "Capacity": -alarms.mean(),
+    }[type(wish).__name__]
+    wanted = -wish.alarms / (wish.per or 600) if isinstance(wish, Capacity) else wish.share
+    assert wanted <= reached < wanted + 0.1  # met, and not by far more than one row
+    p = model.predict_proba(X)[:, 0]
+    np.testing.assert_array_equal(model.predict(X) == "fraud", p > model.weighting_.threshold)
+    neutral = search(None, probability=probability).fit(X, labels)
+    np.testing.assert_allclose(p, neutral.predict_proba(X)[:, 0], rtol=1e-9)
+    assert clone(model).weighting == wish
+
+
+def test_one_network_holds_rows_out_for_a_wish(rare_rows):
+    X, y = rare_rows(800, seed=5)
+    model = CRCENClassifier(RecallAtLeast(0.8), hidden=(), random_state=0).fit(X, y)
+    neutral = CRCENClassifier(None, hidden=(), balance="oof", random_state=0).fit(X, y)
+    np.testing.assert_allclose(model.predict_proba(X), neutral.predict_proba(X), rtol=1e-9)
+    X_new, y_new = rare_rows(4000, seed=6)
+    assert (model.predict(X_new) == 1)[y_new == 1].mean() == pytest.approx(0.8, abs=0.1)
+    q = model.weighted_proba(X)[:, 1]
+    assert model.key_equation_.lhs == pytest.approx(crcen.key_equation(y, q, model.weighting_).lhs)
+
+
+def test_a_committee_and_a_table_meet_a_wish_and_are_saved(rare_rows, tmp_path):
+    X, y = rare_rows(300, seed=7)
+    model = TableClassifier(CommitteeClassifier(RecallAtLeast(0.7), members=["trees"], cv=2, random_state=0)).fit(X, y)
+    assert (model.estimator_.oof_decision_function_[y == 1] > 0).mean() >= 0.7
+    again = crcen.load(crcen.save(model, tmp_path / "m.crcen"))
+    np.testing.assert_array_equal(again.predict(X), model.predict(X))
+    assert again.estimator_.weighting == RecallAtLeast(0.7)
+
+
+def test_a_wish_is_refused_where_nothing_is_held_out(rare_rows):
+    X, y = rare_rows(200)
+    with pytest.raises(InvalidParameter, match="fitted already: fit with RecallAtLeast"):
+        search(RecallAtLeast(0.9, confidence=0.95)).fit(X, y)
+    with pytest.raises(InvalidParameter, match="a wish stands alone"):
+        search([Budget(3), RecallAtLeast(0.5)]).fit(X, y)
+    with pytest.raises(InvalidParameter, match="LogisticRegression has none: fit at a price"):
+        TableClassifier(RecallAtLeast(0.9), estimator=LogisticRegression()).fit(X, y)
+    with pytest.raises(InvalidParameter, match="needs the number of rows a day"):
+        search(Capacity(5, per="day")).fit(X, y)
+    with pytest.raises(InvalidParameter, match="no price by itself"):
+        CRCENClassifier(RecallAtLeast(0.9), hidden=()).partial_fit(X, y, classes=[0, 1])
