@@ -27,7 +27,7 @@ def device_logits(
     activation: str,
     device: torch.device,
 ) -> Tensor:
-    """What `stacked_logits` gives, as a tensor (M, n) on a device."""
+    """What `stacked_logits` gives, as a tensor (M, n), or (M, n, C), on a device."""
     if device.type == "cpu":
         return torch.from_numpy(stacked_logits(X, encoding, weights, biases, activation))
     layers = [
@@ -39,7 +39,8 @@ def device_logits(
     ]
     models, widest = weights[0].shape[0], max(w.shape[2] for w in weights)
     at_once = max(64, min(_ROWS_AT_ONCE, _NUMBERS_AT_ONCE // max(models * widest, encoding.size)))
-    logits = torch.empty(models, X.shape[0], dtype=torch.float64, device=device)
+    n_outputs = weights[-1].shape[2]
+    logits = torch.empty(models, X.shape[0], n_outputs, dtype=torch.float64, device=device)
     with torch.inference_mode():
         for start in range(0, X.shape[0], at_once):
             chunk = np.ascontiguousarray(X[start : start + at_once], dtype=np.float64)
@@ -47,5 +48,5 @@ def device_logits(
             for weight, bias in layers[:-1]:
                 h = activate_in_place(activation, (h @ weight).add_(bias))
             weight, bias = layers[-1]
-            logits[:, start : start + at_once] = (h @ weight + bias)[..., 0]
-    return logits
+            logits[:, start : start + at_once] = h @ weight + bias
+    return logits[..., 0] if n_outputs == 1 else logits

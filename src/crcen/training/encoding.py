@@ -137,7 +137,7 @@ def fit_encoding(
     kind: str,
     columns: Index | None,
     X: Array,
-    y: NDArray[np.bool_],
+    y: NDArray[np.bool_] | Index,
     sample_weight: Array,
     *,
     standardize: bool = True,
@@ -180,7 +180,9 @@ def _with_indicators(
     )
 
 
-def _fitted(kind: str, columns: Index | None, X: Array, y: NDArray[np.bool_], sample_weight: Array) -> InputEncoding:
+def _fitted(
+    kind: str, columns: Index | None, X: Array, y: NDArray[np.bool_] | Index, sample_weight: Array
+) -> InputEncoding:
     """The encoding of cells that are there; a column without any is a column of zeros."""
     if kind == "quantile":
         return _quantile(X, sample_weight)
@@ -272,7 +274,7 @@ def _quantile(X: Array, sample_weight: Array) -> InputEncoding:
 
 
 def _ramps(
-    kind: str, columns: Index, X: Array, y: NDArray[np.bool_], sample_weight: Array, plain: InputEncoding
+    kind: str, columns: Index, X: Array, y: NDArray[np.bool_] | Index, sample_weight: Array, plain: InputEncoding
 ) -> InputEncoding:
     """The standardised columns, then for each bin (x − left)/(right − left) between 0 and 1, less its mean.
 
@@ -309,19 +311,20 @@ def _ramps(
     return InputEncoding(mean, scale, columns, low, high)
 
 
-def _tree_gaps(values: Array, y: NDArray[np.bool_], weights: Array, leaves_at_most: int) -> Array:
+def _tree_gaps(values: Array, y: NDArray[np.bool_] | Index, weights: Array, leaves_at_most: int) -> Array:
     """The gaps between neighbouring values in which a small tree on this column alone splits, (splits, 2) in order.
 
     The split with the largest gain in Gini impurity goes first; the classes weigh the same.
     """
-    total = np.array([weights[~y].sum(), weights[y].sum()])
-    if not total.all():  # of one class all cells are missing
+    masks = [y == label for label in np.unique(y).tolist()]  # of a class that is not there all cells are missing
+    total = np.array([weights[own].sum() for own in masks])
+    if len(masks) < 2 or not total.all():
         return np.empty((0, 2))
     ends = np.flatnonzero(np.append(np.diff(values) > 0, True))  # the last row of each distinct value
-    shares = np.stack([np.cumsum(weights * ~y), np.cumsum(weights * y)], axis=1)[ends] / total
+    shares = np.stack([np.cumsum(weights * own) for own in masks], axis=1)[ends] / total
     distinct = values[ends]
     if len(ends) > _TREE_CANDIDATES:
-        mass = shares.sum(axis=1) / 2
+        mass = shares.sum(axis=1) / len(masks)
         kept = np.unique(np.searchsorted(mass, np.linspace(0, 1, _TREE_CANDIDATES + 1)[1:] * mass[-1] * (1 - 1e-12)))
         shares, distinct_at = shares[kept], kept
     else:
@@ -350,12 +353,13 @@ def _best_split(shares: Array, start: int, stop: int) -> tuple[float, int]:
     """Gain in Gini impurity of the best cut of candidates start…stop−1, and the cut's position."""
     if stop - start < 2:
         return 0.0, start
-    before = shares[start - 1] if start else np.zeros(2)
+    n_classes = shares.shape[1]
+    before = shares[start - 1] if start else np.zeros(n_classes)
     inside = shares[stop - 1] - before
     left = shares[start : stop - 1] - before
     right = inside - left
     left_mass, right_mass = left.sum(axis=1), right.sum(axis=1)
-    fine = np.minimum(left_mass, right_mass) >= _TREE_LEAF_SHARE - _TIE
+    fine = np.minimum(left_mass, right_mass) >= _TREE_LEAF_SHARE * (n_classes / 2) - _TIE
     if not fine.any():
         return 0.0, start
     with np.errstate(invalid="ignore", divide="ignore"):

@@ -19,7 +19,9 @@ import torch
 from numpy.typing import ArrayLike, NDArray
 
 from crcen.exceptions import DeviceMissing, InvalidInput, InvalidParameter
+from crcen.theory.classes.class_weights import check_class_numbers
 from crcen.theory.rows import check_binary_target, check_row_weights
+from crcen.training.classes.stack_run import ClassStackRun
 from crcen.training.jobs import TrainingJob, TrainingResult
 from crcen.training.planner import (
     Groups,
@@ -73,7 +75,7 @@ def train(
     ----------
     X, y
         All rows that any job names: (n, F) finite numbers (or NaN, where every job has ``missing="indicator"``), and
-        0/1 or bool with 1 = positive.
+        0/1 or bool with 1 = positive; class numbers from 0 for jobs with ``class_weights``.
     jobs
         What to train; the result of a job depends on that job and the data alone.
     sample_weight
@@ -91,24 +93,30 @@ def train(
     list of TrainingResult
         In the order of ``jobs``.
     """
-    trainer = Trainer(X, y, sample_weight=sample_weight, device=device, memory_bytes=memory_bytes)
+    n_classes = jobs[0].n_outputs if jobs and jobs[0].class_weights else None
+    trainer = Trainer(X, y, n_classes=n_classes, sample_weight=sample_weight, device=device, memory_bytes=memory_bytes)
     return trainer(jobs, progress=progress)
 
 
 class Trainer:
-    """`train` for several lists of jobs on the same rows: fitted encodings and copies on the device are kept."""
+    """`train` for several lists of jobs on the same rows: fitted encodings and copies on the device are kept.
+
+    With ``n_classes`` y holds class numbers, and all jobs have ``class_weights`` for so many.
+    """
 
     def __init__(
         self,
         X: ArrayLike,
         y: ArrayLike,
         *,
+        n_classes: int | None = None,
         sample_weight: ArrayLike | None = None,
         device: str = "auto",
         memory_bytes: int | None = None,
     ) -> None:
         features = np.ascontiguousarray(X, dtype=np.float64)
-        target = check_binary_target(y)
+        target = check_binary_target(y) if n_classes is None else check_class_numbers(y, n_classes)
+        self.n_classes = n_classes
         if features.ndim != 2 or features.shape[0] != target.size or features.shape[1] == 0:
             raise InvalidInput(
                 f"X must be (rows, features) with one row a label: got {features.shape} for {target.size}."
@@ -127,6 +135,8 @@ class Trainer:
     def __call__(self, jobs: Sequence[TrainingJob], *, progress: Progress | None = None) -> list[TrainingResult]:
         """Train every job."""
         data = self.data
+        if any((job.n_outputs if job.class_weights else None) != self.n_classes for job in jobs):
+            raise InvalidInput(f"all training jobs must have class_weights for {self.n_classes} classes.")
         if self.has_missing and any(job.missing == "error" for job in jobs):
             raise InvalidInput("X must be finite: got NaN; jobs with missing='indicator' take it.")
         checked = set()
@@ -184,10 +194,13 @@ class Trainer:
         return 12 * n_parameters(job, self.data.n_inputs)
 
 
-def _check(job: TrainingJob, y: NDArray[np.bool_], sample_weight: NDArray[np.float64]) -> None:
+def _check(job: TrainingJob, y: NDArray[np.bool_] | NDArray[np.int64], sample_weight: NDArray[np.float64]) -> None:
     own = job.rows if job.rows is not None else job.pool
     labels, weights = (y, sample_weight) if own is None else (y[own], sample_weight[own])
-    if not weights[labels].any() or not weights[~labels].any():
+    if job.class_weights is not None:
+        if not np.bincount(labels, weights, job.n_outputs).all():
+            raise InvalidInput("a training job needs rows of every class with weight.")
+    elif not weights[labels].any() or not weights[~labels].any():
         raise InvalidInput("a training job needs rows of both classes with weight.")
     if job.val_rows is not None and not sample_weight[job.val_rows].any():
         raise InvalidInput("validation rows must have weight.")
@@ -252,11 +265,12 @@ def _train_or_split(
 ) -> dict[int, TrainingResult]:
     """Train a stack; where the memory does not suffice after all, train its halves."""
     try:
-        run = StackRun(groups, jobs, data)
+        stack_run = StackRun if data.y.dtype == np.bool_ else ClassStackRun
+        run = stack_run(groups, jobs, data)
         results = run.run(report)
         if run.stack.is_joint and not all(result.status.is_finite for result in results.values()):
             # A network that overflowed may have spoilt its neighbours: train again with output layers apart.
-            results = StackRun(groups, jobs, data, joint=False).run(report)
+            results = stack_run(groups, jobs, data, joint=False).run(report)
         return results
     except (MemoryError, RuntimeError) as error:  # torch's CPU allocator raises a plain RuntimeError
         is_memory = isinstance(error, MemoryError | torch.cuda.OutOfMemoryError) or "allocate memory" in str(error)

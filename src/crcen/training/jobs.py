@@ -1,5 +1,6 @@
 """What the engine is asked for and what it gives back."""
 
+from collections.abc import Iterable
 from dataclasses import KW_ONLY, dataclass, field
 from enum import Enum
 from typing import Any
@@ -46,6 +47,8 @@ class TrainingJob(Recipe):
     ----------
     lam
         The weight λ of the positive class; 1−λ is the negative class's.
+    class_weights
+        A weight for each class, for networks with as many outputs, instead of ``lam``; ``None`` for one output.
     rows
         Indices of the training rows; ``None`` for all rows of ``pool``.
     pool
@@ -72,6 +75,7 @@ class TrainingJob(Recipe):
 
     lam: float
     _: KW_ONLY
+    class_weights: tuple[float, ...] | None = None
     rows: NDArray[np.int64] | None = None
     pool: NDArray[np.int64] | None = None
     val_rows: NDArray[np.int64] | None = None
@@ -95,6 +99,9 @@ class TrainingJob(Recipe):
             raise InvalidParameter("a training job leaves nothing to the data: settle its recipe first.")
         if not 0.0 < self.lam < 1.0:
             raise InvalidParameter(f"lam must lie strictly between 0 and 1: got {self.lam!r}.")
+        weights = self.class_weights
+        if weights is not None and (len(weights) < 2 or not all(0.0 < w < np.inf for w in weights)):
+            raise InvalidParameter(f"class_weights must be two or more numbers above 0: got {weights!r}.")
         for name in ("rows", "pool", "val_rows", "balance_rows"):
             given = getattr(self, name)
             if given is not None and np.asarray(given).dtype.kind not in "iu":
@@ -115,6 +122,16 @@ class TrainingJob(Recipe):
         """A job by a settled recipe; ``own`` are its rows, seeds and the rest that a recipe does not say."""
         return cls(lam=lam, **recipe.settings(), **own)
 
+    @classmethod
+    def of_classes(cls, recipe: Recipe, class_weights: Iterable[float], **own: Any) -> "TrainingJob":
+        """The same for a network with an output for each class."""
+        return cls(lam=0.5, class_weights=tuple(map(float, class_weights)), **recipe.settings(), **own)
+
+    @property
+    def n_outputs(self) -> int:
+        """Of the network."""
+        return 1 if self.class_weights is None else len(self.class_weights)
+
     # Two jobs are never the same one, also where their recipes are.
     __eq__ = object.__eq__
     __hash__ = object.__hash__
@@ -129,10 +146,11 @@ class TrainingJob(Recipe):
 class TrainingResult:
     """A fitted network and how it came about.
 
-    ``residual`` is |Σ w (y − q)| / Σ w over the job's balance rows, in float64, after the solve (NaN without one);
-    ``shift`` is what the solve added to the output bias. ``val_logits`` (records, validation rows) are those of
-    ``recorded_epochs``, before the solve. ``network`` is None where it diverged, and where the job asked for its
-    ``state`` instead. ``n_iter`` counts the epochs of this job, without those before its ``start``.
+    ``residual`` is |Σ w (y − q)| / Σ w over the job's balance rows, in float64, after the solve (NaN without one), the
+    largest of those of several classes; ``shift`` is what the solve added to the output bias, an array where there are
+    several. ``val_logits`` (records, validation rows[, classes]) are those of ``recorded_epochs``, before the solve.
+    ``network`` is None where it diverged, and where the job asked for its ``state`` instead. ``n_iter`` counts the
+    epochs of this job, without those before its ``start``.
     """
 
     network: Network | None
@@ -140,7 +158,7 @@ class TrainingResult:
     n_iter: int
     loss_curve: NDArray[np.float64]
     val_loss_curve: NDArray[np.float64] = field(default_factory=lambda: np.empty(0))
-    shift: float = 0.0
+    shift: float | NDArray[np.float64] = 0.0
     residual: float = float("nan")
     recorded_epochs: tuple[int, ...] = ()
     val_logits: NDArray[np.float32] = field(default_factory=lambda: np.empty((0, 0), dtype=np.float32))

@@ -59,11 +59,11 @@ class NetworkGroup:
         return len(self.weights[0])
 
     def logits(self, X: Array) -> Array:
-        """The networks' mean logit, (n, 1)."""
+        """The networks' mean logits, (n, 1), or (n, C) for C classes."""
         logits = stacked_logits(X, self.encoding, self.weights, self.biases, self.activation)
         with np.errstate(over="ignore", invalid="ignore"):  # what overflows is refused by the caller, in words
             mean: Array = logits.mean(axis=0)
-        return mean[:, None]
+        return mean[:, None] if mean.ndim == 1 else mean
 
     def arrays(self) -> dict[str, Any]:
         """Encoding, weights and biases; what an encoding leaves out is not listed."""
@@ -82,6 +82,6 @@ class NetworkGroup:
             for m in range(len(self))
         ]
 
-    def shifted(self, shift: float) -> "NetworkGroup":
-        """The same with a shift added to every output bias."""
+    def shifted(self, shift: float | Array) -> "NetworkGroup":
+        """The same with a shift added to every output bias, one for each output where there are several."""
         return replace(self, biases=(*self.biases[:-1], self.biases[-1] + shift))

@@ -29,14 +29,14 @@ Array = NDArray[np.float64]
 
 @dataclass(frozen=True, eq=False)
 class Network:
-    """One multilayer perceptron: its input encoding, hidden layers, one output logit.
+    """One multilayer perceptron: its input encoding, hidden layers, one output logit, or one for each class.
 
     Parameters
     ----------
     encoding
         The frozen input layer.
     weights, biases
-        One (in, out) matrix and one (out,) vector a layer; the last has one output.
+        One (in, out) matrix and one (out,) vector a layer; the last has the outputs.
     activation
         Name of the hidden activation.
     """
@@ -47,7 +47,7 @@ class Network:
     activation: str
 
     def logits(self, X: Array) -> Array:
-        """Weighted logits of the rows of X, float64 (n,)."""
+        """Weighted logits of the rows of X, float64 (n,), or (n, C) for C classes."""
         return stacked_logits(
             X,
             self.encoding,
@@ -66,12 +66,13 @@ def stacked_logits(
 
     Shape
     -----
-    X (n, F); weights[l] (M, in, out); biases[l] (M, out); result (M, n).
+    X (n, F); weights[l] (M, in, out); biases[l] (M, out); result (M, n), or (M, n, C) for C > 1 outputs.
     """
     n, models = len(X), len(weights[0])
     widest = max(weight.shape[2] for weight in weights)
     at_once = max(4, _NUMBERS_AT_ONCE // max(models * widest, encoding.size) // _ROWS) * _ROWS
-    logits = np.empty((models, n))
+    outputs = (weights[-1].shape[2],) if weights[-1].shape[2] > 1 else ()
+    logits = np.empty((models, n, *outputs))
     layers = [
         (np.ascontiguousarray(weight)[:, None], bias[:, None, None])
         for weight, bias in zip(weights, biases, strict=True)
@@ -88,7 +89,7 @@ def stacked_logits(
                 h += bias
                 _activate(activation, h)
             weight, bias = layers[-1]
-            logits[:, start : start + rows] = (_product(h, weight) + bias).reshape(models, -1)[:, :rows]
+            logits[:, start : start + rows] = (_product(h, weight) + bias).reshape(models, -1, *outputs)[:, :rows]
     return logits
 
 

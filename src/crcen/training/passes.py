@@ -6,7 +6,8 @@ the same functions as they are.
 The backward pass is written out: on a CPU it takes less than half the time of autograd, because the large
 intermediate (rows × all first hidden units) is written into two buffers that are used again at every step.
 
-Shape letters: G groups, M networks of a group, K networks of a block, B rows of a batch, F features, H hidden units.
+Shape letters: G groups, M networks of a group, K networks of a block, B rows of a batch, F features, H hidden units, C
+outputs of a network: one for two classes, else one for each. Logits lie side by side, (G, B, M·C), network by network.
 """
 
 from typing import NamedTuple
@@ -15,6 +16,8 @@ import torch
 from torch import Tensor
 
 from crcen.training.activations import activate_in_place, before_activation, may_write_over
+from crcen.training.classes.losses import class_row_derivative, class_row_loss, class_row_weights
+from crcen.training.classes.outputs import class_output, class_output_gradient
 from crcen.training.losses import row_derivative, row_loss
 from crcen.training.rows import EpochRows, fill_batch
 from crcen.training.solvers.adam_step import AdamState, take_step
@@ -28,6 +31,7 @@ __all__ = [
     "adam_epoch",
     "forward",
     "gradient",
+    "loss_of_rows",
     "outputs",
     "row_weights",
     "scale_columns",
@@ -35,12 +39,16 @@ __all__ = [
 
 
 class BlockShape(NamedTuple):
-    """The networks of one shape: their first among a group's M, how many, their first column, their hidden sizes."""
+    """The networks of one shape: their first among a group's M, how many, their first column, their hidden sizes.
+
+    ``units`` are the columns that each of them has in the first layer.
+    """
 
     first_model: int
     size: int
     first_column: int
     hidden: list[int]
+    units: int
 
 
 class Design(NamedTuple):
@@ -54,6 +62,7 @@ class Design(NamedTuple):
     is_scaled: bool
     by_products: bool
     scale_speed: float
+    n_outputs: int
 
 
 class Layers(NamedTuple):
@@ -61,8 +70,8 @@ class Layers(NamedTuple):
 
     first: Tensor  # (G, F+1, all first hidden units); the last input row is the bias
     inner: list[list[Tensor]]  # for each block weight (G, K, H_in, H_out), bias (G, K, 1, H_out), weight, …
-    out_weight: Tensor  # (G, all last hidden units)
-    out_bias: Tensor  # (G, M)
+    out_weight: Tensor  # (G, all last hidden units), each with its C weights
+    out_bias: Tensor  # (G, M·C)
     scales: Tensor  # (G, F, M); empty where there are none
     tail: Tensor  # all that follows the first layer, flat
 
@@ -72,7 +81,7 @@ class Buffers(NamedTuple):
 
     effective: Tensor  # the first layer as it takes effect, and then its gradient; where there are scales
     scale_values: Tensor
-    joint: Tensor  # (G, all hidden units, M), zero where a unit is another network's
+    joint: Tensor  # (G, all hidden units, M·C), zero where a unit is another network's
     joint_units: Tensor
     joint_models: Tensor
     hidden: Tensor  # (G, B, all first hidden units)
@@ -80,14 +89,20 @@ class Buffers(NamedTuple):
 
 
 class ClassWeights(NamedTuple):
-    """What a row weighs in every network by its class, (G, 1, M) each: a negative one, and a positive one more."""
+    """What a row weighs in every network by its class: a negative one, and a positive one more, (G, 1, M) each.
+
+    Or, for networks with an output for each class, ``by_class`` (G, C, M), which has no class in it elsewhere.
+    """
 
     negative: Tensor
     positive_extra: Tensor
+    by_class: Tensor
 
 
 def row_weights(weights: ClassWeights, y: Tensor, base: Tensor) -> Tensor:
     """y (G or 1, B, 1), base (G, B, 1) → (G, B, M)."""
+    if weights.by_class.size(1) > 0:
+        return class_row_weights(weights.by_class, y, base)
     return torch.addcmul(weights.negative, y, weights.positive_extra).mul_(base)
 
 
@@ -101,10 +116,9 @@ def scale_columns(blocks: list[BlockShape], first: Tensor, scales: Tensor, out: 
 
 def _columns(block: BlockShape, first: Tensor) -> Tensor:
     """A block's first weights, without biases, as (G, F, K, H)."""
-    h = block.hidden[0] if len(block.hidden) > 0 else 1
     n_features = first.size(1) - 1
-    own = first.narrow(1, 0, n_features).narrow(2, block.first_column, block.size * h)
-    return own.view(first.size(0), n_features, block.size, h)
+    own = first.narrow(1, 0, n_features).narrow(2, block.first_column, block.size * block.units)
+    return own.view(first.size(0), n_features, block.size, block.units)
 
 
 def _units(block: BlockShape, h: Tensor) -> Tensor:
@@ -113,20 +127,21 @@ def _units(block: BlockShape, h: Tensor) -> Tensor:
     return own.view(h.size(0), h.size(1), block.size, block.hidden[0])
 
 
-def outputs(blocks: list[BlockShape], out_weight: Tensor) -> list[Tensor]:
-    """For each block the weights of its outputs as (G, K, H)."""
+def outputs(blocks: list[BlockShape], out_weight: Tensor, n_outputs: int) -> list[Tensor]:
+    """For each block the weights of its outputs as (G, K, H), or (G, K, H, C) where there are several."""
     found: list[Tensor] = []
     start = 0
     for block in blocks:
-        width = block.size * block.hidden[-1]
+        width = block.size * block.hidden[-1] * n_outputs
         own = out_weight.narrow(1, start, width)
-        found.append(own.view(out_weight.size(0), block.size, block.hidden[-1]))
+        shape = [out_weight.size(0), block.size, block.hidden[-1]]
+        found.append(own.view(shape + [n_outputs]) if n_outputs > 1 else own.view(shape))  # noqa: RUF005
         start += width
     return found
 
 
 def forward(design: Design, own: Layers, buffers: Buffers, x: Tensor) -> tuple[Tensor, list[list[Tensor]]]:
-    """Logits (G, B, M) of encoded rows (G, B, F+1), whose last column is ones, and what the inner layers keep.
+    """Logits (G, B, M·C) of encoded rows (G, B, F+1), whose last column is ones, and what the inner layers keep.
 
     The first layer's units, or where the backward pass needs them its pre-activations, are in the buffer ``hidden``;
     so are the logits of a linear network.
@@ -145,19 +160,24 @@ def forward(design: Design, own: Layers, buffers: Buffers, x: Tensor) -> tuple[T
         buffers.joint[:, buffers.joint_units, buffers.joint_models] = own.out_weight
         return torch.baddbmm(own.out_bias.unsqueeze(1), h, buffers.joint), kept
     logits = torch.empty([h.size(0), h.size(1), own.out_bias.size(1)], dtype=h.dtype, device=h.device)
-    for i, (block, out_weight) in enumerate(zip(design.blocks, outputs(design.blocks, own.out_weight))):  # noqa: B905
+    out_weights, n_outputs = outputs(design.blocks, own.out_weight, design.n_outputs), design.n_outputs
+    for i, (block, out_weight) in enumerate(zip(design.blocks, out_weights)):  # noqa: B905
         units = _units(block, h)
         inner: list[Tensor] = []
         if len(block.hidden) > 1:
             inner = _inner_forward(design.activation, units, own.inner[i])
+        if n_outputs > 1:
+            out = class_output(inner[-1] if len(block.hidden) > 1 else units.transpose(1, 2), out_weight)
+        elif len(block.hidden) > 1:
             out = torch.matmul(inner[-1], out_weight.unsqueeze(3)).squeeze(3).transpose(1, 2)
         elif design.by_products:
             out = torch.matmul(units.transpose(1, 2), out_weight.unsqueeze(3)).squeeze(3).transpose(1, 2)
         else:
             out = torch.mul(units, out_weight.unsqueeze(1), out=_units(block, buffers.back)).sum(-1)
         kept.append(inner)
-        bias = own.out_bias.narrow(1, block.first_model, block.size).unsqueeze(1)
-        torch.add(out, bias, out=logits.narrow(2, block.first_model, block.size))
+        place, width = block.first_model * n_outputs, block.size * n_outputs
+        bias = own.out_bias.narrow(1, place, width).unsqueeze(1)
+        torch.add(out, bias, out=logits.narrow(2, place, width))
     return logits, kept
 
 
@@ -183,7 +203,7 @@ def gradient(
     x (G, B, F+1); y (G or 1, B, 1); row_weight (G, B, M), already divided by each network's weight sum.
     """
     logits, kept = forward(design, own, buffers, x)
-    error = row_derivative(design.loss, logits, y).mul_(row_weight)
+    error = _weighted_error(design, logits, y, row_weight)
     if not add:
         grads.tail.zero_()
     if design.is_linear:
@@ -198,9 +218,11 @@ def gradient(
         grads.out_weight.add_(products[:, buffers.joint_units, buffers.joint_models])
         torch.bmm(error, buffers.joint.transpose(1, 2), out=back)
     else:
-        out_weights, out_grads = outputs(design.blocks, own.out_weight), outputs(design.blocks, grads.out_weight)
+        n_outputs = design.n_outputs
+        out_weights = outputs(design.blocks, own.out_weight, n_outputs)
+        out_grads = outputs(design.blocks, grads.out_weight, n_outputs)
         for i, block in enumerate(design.blocks):
-            error_here = error.narrow(2, block.first_model, block.size)  # (G, B, K)
+            error_here = error.narrow(2, block.first_model * n_outputs, block.size * n_outputs)  # (G, B, K·C)
             target = _units(block, back)
             if len(block.hidden) > 1:
                 found = _inner_backward(
@@ -209,6 +231,10 @@ def gradient(
                 target.copy_(found.transpose(1, 2))
                 continue
             units = _units(block, h)
+            if n_outputs > 1:
+                found = class_output_gradient(error_here, units.transpose(1, 2), out_weights[i], out_grads[i])
+                target.copy_(found.transpose(1, 2))
+                continue
             if design.by_products:
                 products = torch.matmul(error_here.transpose(1, 2).unsqueeze(2), units.transpose(1, 2))
                 out_grads[i].add_(products.squeeze(2))
@@ -218,6 +244,26 @@ def gradient(
     before_activation(design.activation, back, buffers.hidden)
     _take_first_gradient(design, own, grads, buffers, x, back, add)
     return logits
+
+
+def _weighted_error(design: Design, logits: Tensor, y: Tensor, row_weight: Tensor) -> Tensor:
+    """w ∂ℓ/∂o of every logit, (G, B, M·C)."""
+    if design.n_outputs == 1:
+        return row_derivative(design.loss, logits, y).mul_(row_weight)
+    derivative = class_row_derivative(design.loss, _by_class(design, logits), y)
+    return derivative.mul_(row_weight.unsqueeze(3)).flatten(2)
+
+
+def loss_of_rows(design: Design, logits: Tensor, y: Tensor) -> Tensor:
+    """ℓ of every row and network, (G, B, M)."""
+    if design.n_outputs == 1:
+        return row_loss(design.loss, logits, y)
+    return class_row_loss(design.loss, _by_class(design, logits), y)
+
+
+def _by_class(design: Design, logits: Tensor) -> Tensor:
+    """Logits (G, B, M·C) as (G, B, M, C)."""
+    return logits.view(logits.size(0), logits.size(1), -1, design.n_outputs)
 
 
 def _inner_backward(
@@ -230,9 +276,12 @@ def _inner_backward(
     out_grad: Tensor,
 ) -> Tensor:
     """Gradient at the first hidden layer's units, (G, K, B, H)."""
-    error = error.transpose(1, 2).unsqueeze(3)  # (G, K, B, 1)
-    out_grad.add_(torch.matmul(kept[-1].transpose(2, 3), error).squeeze(3))
-    back = error * out_weight.unsqueeze(2)
+    if out_weight.dim() == 4:
+        back = class_output_gradient(error, kept[-1], out_weight, out_grad)
+    else:
+        error = error.transpose(1, 2).unsqueeze(3)  # (G, K, B, 1)
+        out_grad.add_(torch.matmul(kept[-1].transpose(2, 3), error).squeeze(3))
+        back = error * out_weight.unsqueeze(2)
     for i in range(len(layers) - 2, -1, -2):
         below, written = kept[i], kept[i + 1]
         before_activation(activation, back, written)
@@ -284,5 +333,5 @@ def adam_epoch(
         row_weight = row_weights(weights, y, rows.weights.select(1, first + i).unsqueeze(2))
         logits = gradient(design, own, grads, buffers, rows.batch, y, row_weight, False)
         if losses is not None:
-            losses.add_((row_weight * row_loss(design.loss, logits, y)).sum(1))
+            losses.add_((row_weight * loss_of_rows(design, logits, y)).sum(1))
         take_step(state, rates[i], taken + i, in_one_pass)

@@ -119,7 +119,8 @@ def _common_key(job: TrainingJob, n_rows: int) -> tuple[object, ...]:
     encoded = (job.standardize, job.encoding, job.bins, job.missing, job.column_scales)
     watched = (job.val_rows is not None, job.stop_epoch, job.record_every)
     resumed = (job.start.epoch if job.start else 0, job.leaves_state)
-    return (job.solver, shape, job.activation, job.loss, job.max_epochs, batches, rate, *watched, *resumed, *encoded)
+    network = (shape, job.activation, job.loss, job.n_outputs)
+    return (job.solver, *network, job.max_epochs, batches, rate, *watched, *resumed, *encoded)
 
 
 def _group_key(job: TrainingJob) -> tuple[object, ...]:
@@ -147,7 +148,7 @@ def step_operations(groups: Groups, jobs: Sequence[TrainingJob], n_inputs: Input
     """Multiplications of one step of a stack, forward and backward."""
     total = 0
     for position in groups[0]:
-        sizes = (n_inputs(jobs[position]), *jobs[position].hidden, 1)
+        sizes = (n_inputs(jobs[position]), *jobs[position].hidden, jobs[position].n_outputs)
         total += sum(prod(pair) for pair in pairwise(sizes))
     example = jobs[groups[0][0]]
     return 3.0 * total * len(groups) * (example.batch_size if example.solver == "adam" else _LBFGS_ROWS)
@@ -193,7 +194,7 @@ def _least(groups: Groups, jobs: Sequence[TrainingJob], n_parts: int) -> float:
 
 def n_parameters(job: TrainingJob, n_inputs: Inputs) -> int:
     """Numbers that the training of a network moves."""
-    sizes = (n_inputs(job), *job.hidden, 1)
+    sizes = (n_inputs(job), *job.hidden, job.n_outputs)
     return sum(prod(pair) + pair[1] for pair in pairwise(sizes)) + (sizes[0] if job.column_scales else 0)
 
 
@@ -228,7 +229,7 @@ def stack_bytes(
     width = n_inputs(example)
     for position in groups[0]:
         parameters += n_parameters(jobs[position], n_inputs)
-        units += sum((*jobs[position].hidden, 1))
+        units += sum((*jobs[position].hidden, jobs[position].n_outputs))
     copies = (_ADAM_COPIES if is_adam else _LBFGS_COPIES) + example.column_scales
     # L-BFGS keeps the weights of every row and network; Adam gathers an epoch's rows at once, or all rows are encoded.
     n_held = n_pool if example.has_affine_inputs else n_rows

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from mmap import ACCESS_COPY, mmap
 from threading import Lock
-from typing import NamedTuple
+from typing import Any, NamedTuple
 from weakref import WeakValueDictionary
 
 import numpy as np
@@ -56,8 +56,10 @@ class TrainingData:
     nothing of other rows enters it.
     """
 
-    def __init__(self, X: Array, y: NDArray[np.bool_], sample_weight: Array, device: torch.device) -> None:
+    def __init__(self, X: Array, y: NDArray[Any], sample_weight: Array, device: torch.device) -> None:
+        # Whether rows are positive, or their class numbers where networks have an output for each class.
         self.X, self.y, self.sample_weight, self.device = X, y, sample_weight, device
+        self.classes: Sequence[int] = (True, False) if y.dtype == np.bool_ else range(int(y.max(initial=0)) + 1)
         self._on_device: dict[tuple[torch.dtype, bool], tuple[Tensor, Array, Array]] = {}
         self._labels: dict[torch.dtype, Tensor] = {}
         self._layouts: dict[tuple[str, int], Index | None] = {}
@@ -134,7 +136,7 @@ class TrainingData:
         return incomplete_columns(self.X[self.sample_weight > 0])
 
     def labels(self, dtype: torch.dtype) -> Tensor:
-        """y as 0/1 on the device."""
+        """y as 0/1, or class numbers, on the device."""
         if dtype not in self._labels:
             self._labels[dtype] = torch.from_numpy(self.y).to(self.device, dtype)
         return self._labels[dtype]
@@ -237,7 +239,7 @@ class RowFeed:
         rng = np.random.Generator(np.random.Philox(np.random.SeedSequence([seed, 2, epoch])))
         labels = self.data.y[pool]
         keys = np.empty(len(pool))
-        for label in (True, False):
+        for label in self.data.classes:
             members = labels == label
             count = int(members.sum())
             keys[members] = (rng.permutation(count) + rng.random()) / max(count, 1)

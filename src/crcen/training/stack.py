@@ -5,7 +5,8 @@ first layer of all of them, of every width, is one matrix product; groups are a 
 one shape inside a group form a block. Nothing reduces over groups or networks. What is done with them is in
 `crcen.training.passes`.
 
-Shape letters: G groups, M networks of a group, K networks of a block, B rows of a batch, F features, H hidden units.
+Shape letters: G groups, M networks of a group, K networks of a block, B rows of a batch, F features, H hidden units, C
+outputs of a network: one for two classes, else one for each.
 """
 
 import math
@@ -21,8 +22,17 @@ from torch import Tensor
 
 from crcen.training.activations import gain
 from crcen.training.initial_numbers import uniform
-from crcen.training.losses import row_loss
-from crcen.training.passes import BlockShape, Buffers, Design, Layers, forward, gradient, outputs, scale_columns
+from crcen.training.passes import (
+    BlockShape,
+    Buffers,
+    Design,
+    Layers,
+    forward,
+    gradient,
+    loss_of_rows,
+    outputs,
+    scale_columns,
+)
 
 __all__ = ["Stack"]
 
@@ -42,6 +52,7 @@ class _Block:
     hidden: tuple[int, ...]
     models: slice
     columns: slice
+    units: int  # columns of each network
 
     @property
     def size(self) -> int:
@@ -49,14 +60,15 @@ class _Block:
         return self.models.stop - self.models.start
 
 
-def _blocks_of(shapes: Sequence[tuple[int, ...]]) -> list[_Block]:
+def _blocks_of(shapes: Sequence[tuple[int, ...]], n_outputs: int) -> list[_Block]:
     """Consecutive equal shapes become one block."""
     blocks: list[_Block] = []
     model = column = 0
     for hidden in dict.fromkeys(shapes):
         size = shapes.count(hidden)
-        width = size * (hidden[0] if hidden else 1)
-        blocks.append(_Block(hidden, slice(model, model + size), slice(column, column + width)))
+        units = hidden[0] if hidden else n_outputs
+        width = size * units
+        blocks.append(_Block(hidden, slice(model, model + size), slice(column, column + width), units))
         model, column = model + size, column + width
     return blocks
 
@@ -79,6 +91,8 @@ class Stack:
         another network's. That is faster, but where one network overflows, zero times infinity spoils its neighbours.
     scaled
         Whether every input of a network has a learnable scale, by which its first weights are multiplied.
+    n_outputs
+        C.
     """
 
     def __init__(
@@ -93,16 +107,18 @@ class Stack:
         *,
         joint: bool = True,
         scaled: bool = False,
+        n_outputs: int = 1,
     ) -> None:
         self.n_groups, self.n_features, self.n_models = n_groups, n_features, len(shapes)
-        self._blocks = _blocks_of(shapes)
+        self.n_outputs = n_outputs
+        self._blocks = _blocks_of(shapes, n_outputs)
         self.is_linear = not shapes[0]
         self.width = self._blocks[-1].columns.stop
         self.dtype, self.device, self.is_scaled = dtype, device, scaled
         shallow = all(len(block.hidden) == 1 for block in self._blocks)
         self.is_joint = joint and shallow and len(self._blocks) > 1 and len(shapes) <= _JOINT_MODELS
         self.design = Design(
-            [BlockShape(b.models.start, b.size, b.columns.start, list(b.hidden)) for b in self._blocks],
+            [BlockShape(b.models.start, b.size, b.columns.start, list(b.hidden), b.units) for b in self._blocks],
             activation,
             loss,
             self.is_linear,
@@ -111,18 +127,21 @@ class Stack:
             # A GPU is short of memory traffic, which a product of matrices has least of; a CPU of calls and cache.
             device.type == "cuda",
             _SCALE_SPEED,
+            n_outputs,
         )
         n_parameters = sum(prod(shape) for shape in self._shapes())
         self.flat = torch.zeros(n_parameters, dtype=dtype, device=device)
         self.grad = torch.zeros_like(self.flat)
         self.own, self.grads = self.views(self.flat), self.views(self.grad)
-        owners = [m for m, hidden in enumerate(shapes) for _ in range(hidden[0])] if self.is_joint else []
-        joint_shape = (n_groups, self.width, len(shapes)) if self.is_joint else (0,)
+        # A unit's weights stand side by side, one for each output of its network.
+        joined = shapes if self.is_joint else []
+        owners = [m * n_outputs + c for m, h in enumerate(joined) for _ in range(h[0]) for c in range(n_outputs)]
+        joint_shape = (n_groups, self.width, len(shapes) * n_outputs) if self.is_joint else (0,)
         self._common_buffers = (
             torch.empty_like(self.own.first if scaled else self.flat[:0]),
             torch.empty_like(self.own.scales),
             torch.zeros(joint_shape, dtype=dtype, device=device),
-            torch.arange(len(owners), device=device),
+            torch.arange(len(owners), device=device) // n_outputs,
             torch.tensor(owners, dtype=torch.int64, device=device),
         )
         # For each number of rows of a batch: a step's and those of validation rows stay where they are.
@@ -143,8 +162,8 @@ class Stack:
                     yield (*lead, h_in, h_out)
                     yield (*lead, 1, h_out)
         if not self.is_linear:
-            yield (self.n_groups, sum(block.size * block.hidden[-1] for block in self._blocks))
-            yield (self.n_groups, self.n_models)
+            yield (self.n_groups, sum(block.size * block.hidden[-1] for block in self._blocks) * self.n_outputs)
+            yield (self.n_groups, self.n_models * self.n_outputs)
         if self.is_scaled:
             yield (self.n_groups, self.n_features, self.n_models)
 
@@ -164,24 +183,26 @@ class Stack:
         return Layers(first, inner, out_weight, out_bias, scales, tail)
 
     def _block_outputs(self, layers: Layers) -> Iterator[tuple[_Block, list[Tensor], Tensor, Tensor]]:
-        """Of each block, of networks with hidden layers: inner layers, output weights (G, K, H) and biases (G, K)."""
-        weights = outputs(self.design.blocks, layers.out_weight)
+        """Of each block with hidden layers: inner layers, output weights (G, K, H, C) and biases (G, K, C)."""
+        weights = outputs(self.design.blocks, layers.out_weight, self.n_outputs)
+        biases = layers.out_bias.view(self.n_groups, self.n_models, self.n_outputs)
         for block, inner, weight in zip(self._blocks, layers.inner, weights, strict=True):
-            yield block, inner, weight, layers.out_bias[:, block.models]
+            own = weight if self.n_outputs > 1 else weight[..., None]
+            yield block, inner, own, biases[:, block.models]
 
     # -- networks in and out -----------------------------------------------------------------------------------------
 
     def initialise(self, seeds: Tensor, output_bias: Tensor) -> None:
-        """Glorot-uniform weights and biases from each network's own seed, output biases as given; both (G, M).
+        """Glorot-uniform weights and biases from each network's own seed (G, M), output biases as given (G, M[, C]).
 
         A network without hidden layer starts at zero: its objective is convex. Scales start at one.
         """
         self.own.scales.fill_(1.0 / _SCALE_SPEED)
         for block, (weights, biases) in zip(self._blocks, self.layers(self.flat), strict=True):
-            biases[-1][..., 0] = output_bias[:, block.models]
+            biases[-1].copy_(output_bias[:, block.models].view(self.n_groups, block.size, self.n_outputs))
             if not block.hidden:
                 continue
-            sizes = (self.n_features, *block.hidden, 1)
+            sizes = (self.n_features, *block.hidden, self.n_outputs)
             count = sum(h_in * h_out + h_out for h_in, h_out in pairwise(sizes))
             numbers = uniform(seeds[:, block.models], count)
             start = 0
@@ -198,16 +219,15 @@ class Stack:
         layers = self.views(flat)
         found = []
         for block in self._blocks:
-            h = block.hidden[0] if block.hidden else 1
-            shape = (self.n_groups, self.n_features + 1, block.size, h)
+            shape = (self.n_groups, self.n_features + 1, block.size, block.units)
             columns = layers.first[:, :, block.columns].view(shape).transpose(1, 2)
             found.append(([columns[:, :, :-1]], [columns[:, :, -1]]))
         if not self.is_linear:
             for (weights, biases), (_, inner, out_weight, out_bias) in zip(
                 found, self._block_outputs(layers), strict=True
             ):
-                weights += [*inner[::2], out_weight[..., None]]
-                biases += [*(bias[:, :, 0] for bias in inner[1::2]), out_bias[..., None]]
+                weights += [*inner[::2], out_weight]
+                biases += [*(bias[:, :, 0] for bias in inner[1::2]), out_bias]
         return found
 
     def set_network(
@@ -264,17 +284,16 @@ class Stack:
         flat = torch.zeros_like(self.flat, dtype=per_model.dtype)
         layers = self.views(flat)
         for block in self._blocks:
-            h = block.hidden[0] if block.hidden else 1
             rows = slice(None) if biases else slice(None, -1)
-            own = per_model[:, block.models].repeat_interleave(h, dim=1)
+            own = per_model[:, block.models].repeat_interleave(block.units, dim=1)
             layers.first[:, rows, block.columns] = own[:, None, :]
         for block, inner, out_weight, out_bias in [] if self.is_linear else self._block_outputs(layers):
             values = per_model[:, block.models]
             for tensor in inner if biases else inner[::2]:
                 tensor.copy_(values[:, :, None, None].expand_as(tensor))
-            out_weight.copy_(values[:, :, None].expand_as(out_weight))
+            out_weight.copy_(values[:, :, None, None].expand_as(out_weight))
             if biases:
-                out_bias.copy_(values)
+                out_bias.copy_(values[:, :, None].expand_as(out_bias))
         layers.scales.copy_(per_model[:, None].expand_as(layers.scales))
         return flat
 
@@ -283,12 +302,12 @@ class Stack:
         layers = self.views(values)
         sums = []
         for block in self._blocks:
-            h = block.hidden[0] if block.hidden else 1
-            sums.append(layers.first[:, :, block.columns].sum(1).view(self.n_groups, block.size, h).sum(-1))
+            own = layers.first[:, :, block.columns].sum(1).view(self.n_groups, block.size, block.units)
+            sums.append(own.sum(-1))
         for i, (_, inner, out_weight, out_bias) in enumerate([] if self.is_linear else self._block_outputs(layers)):
             for tensor in inner:
                 sums[i] = sums[i] + tensor.sum((2, 3))
-            sums[i] = sums[i] + out_weight.sum(-1) + out_bias
+            sums[i] = sums[i] + out_weight.sum((2, 3)) + out_bias.sum(-1)
         return torch.cat(sums, dim=1) + layers.scales.sum(1)
 
     # -- a batch ---------------------------------------------------------------------------------------------------
@@ -303,9 +322,16 @@ class Stack:
         return self._buffers[rows]
 
     def logits(self, x: Tensor) -> Tensor:
-        """Logits (G, B, M) of a batch of encoded rows (G, B, F+1), the caller's to keep."""
+        """Logits (G, B, M·C) of a batch of encoded rows (G, B, F+1), the caller's to keep."""
         logits = forward(self.design, self.own, self.buffers(x.shape[1]), x)[0]
         return logits.clone() if self.is_linear else logits  # a linear network's are a buffer of the next call
+
+    def logits_by_network(self, x: Tensor) -> Tensor:
+        """The same as (G, M, B), or (G, M, B, C) for C > 1 outputs."""
+        logits = self.logits(x)
+        if self.n_outputs == 1:
+            return logits.transpose(1, 2)
+        return logits.view(*logits.shape[:2], self.n_models, self.n_outputs).transpose(1, 2)
 
     def loss_and_gradient(self, x: Tensor, y: Tensor, row_weight: Tensor, *, add: bool = False) -> Tensor:
         """Put the gradient of Σ_B w ℓ into `grad`, or add it; return the loss of every network, (G, M).
@@ -323,4 +349,4 @@ class Stack:
 
     def row_loss(self, logits: Tensor, y: Tensor) -> Tensor:
         """The loss of every row and network."""
-        return row_loss(self.design.loss, logits, y)
+        return loss_of_rows(self.design, logits, y)

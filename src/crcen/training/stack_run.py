@@ -19,7 +19,7 @@ from crcen.training.solvers.lbfgs import LBFGS
 from crcen.training.solvers.objective import Objective, Solver
 from crcen.training.stack import Stack
 
-__all__ = ["Report", "StackRun"]
+__all__ = ["LOGITS_AT_ONCE", "Report", "StackRun"]
 
 # Called with the share of a stack's work that is done; raises to stop the run.
 Report = Callable[[float], None]
@@ -27,7 +27,7 @@ Report = Callable[[float], None]
 # Epochs without a lower validation loss before a network is stopped.
 _PATIENCE = 10
 # The balance solve holds some ten times as many numbers as this, on the device.
-_LOGITS_AT_ONCE = 2**24
+LOGITS_AT_ONCE = 2**24
 
 Array = NDArray[np.float64]
 
@@ -59,27 +59,42 @@ class StackRun:
         self.leads = [group[0] for group in self.jobs]  # rows and encoding are common to a group
         self.dtype = torch.float32 if self.example.solver == "adam" else torch.float64
         self.rows = [self._or_all(job.rows if job.rows is not None else job.pool) for job in self.leads]
-        self.lam = np.array([[job.lam for job in group] for group in self.jobs])
         self.encodings = [data.encoding(self.example, rows) for rows in self.rows]
-        # Weight of each class in every network, (G, M).
-        sums = [(data.sample_weight[rows], data.y[rows]) for rows in self.rows]
-        self.pos_sum = self.lam * np.array([[s[y].sum()] for s, y in sums])
-        self.neg_sum = (1 - self.lam) * np.array([[s[~y].sum()] for s, y in sums])
+        self._weigh()
         self.stack = self._initial_stack()
         self.objective = self._objective()
 
     def _or_all(self, rows: NDArray[np.int64] | None) -> NDArray[np.int64]:
         return np.arange(self.data.n_rows) if rows is None else rows
 
+    def _weigh(self) -> None:
+        """Weight of each class in every network, (G, M)."""
+        self.lam = np.array([[job.lam for job in group] for group in self.jobs])
+        sums = [(self.data.sample_weight[rows], self.data.y[rows]) for rows in self.rows]
+        self.pos_sum = self.lam * np.array([[s[y].sum()] for s, y in sums])
+        self.neg_sum = (1 - self.lam) * np.array([[s[~y].sum()] for s, y in sums])
+
+    def _prior(self) -> Array:
+        """The output bias that networks start from, (G, M)."""
+        return np.log(self.pos_sum) - np.log(self.neg_sum)
+
     def _initial_stack(self) -> Stack:
         job, device = self.example, self.data.device
         shapes = [one.hidden for one in self.jobs[0]]
         size = (len(self.groups), self.encodings[0].size)
-        how = {"joint": self._may_join, "scaled": job.column_scales}
-        stack = Stack(*size, shapes, job.activation, job.loss, self.dtype, device, **how)
+        stack = Stack(
+            *size,
+            shapes,
+            job.activation,
+            job.loss,
+            self.dtype,
+            device,
+            joint=self._may_join,
+            scaled=bool(job.column_scales),
+            n_outputs=job.n_outputs,
+        )
         seeds = torch.tensor([[one.seed & (2**63 - 1) for one in group] for group in self.jobs], device=device)
-        prior = torch.from_numpy(np.log(self.pos_sum) - np.log(self.neg_sum)).to(device, self.dtype)
-        stack.initialise(seeds, prior)
+        stack.initialise(seeds, torch.from_numpy(self._prior()).to(device, self.dtype))
         return stack
 
     def _objective(self) -> Objective:
@@ -227,7 +242,7 @@ class StackRun:
             finite = np.all([np.isfinite(p).reshape(*p.shape[:2], -1).all(axis=2) for p in parameters], axis=0)
             for g in range(len(self.groups)):
                 shifts, residuals = self._balance(g, models, weights, biases, finite[g])
-                solved = [*(b[g] for b in biases[:-1]), biases[-1][g] + shifts[:, None]]
+                solved = [*(b[g] for b in biases[:-1]), biases[-1][g] + shifts.reshape(len(shifts), -1)]
                 # Lists of views: indexing an array thousands of times is slow.
                 layers = zip(
                     zip(*(list(w[g]) for w in weights), strict=True), zip(*map(list, solved), strict=True), strict=True
@@ -253,7 +268,7 @@ class StackRun:
                         n_iter,
                         curve,
                         val_curves[g, m, :n_iter],
-                        float(shifts[k]),
+                        float(shifts[k]) if shifts.ndim == 1 else shifts[k],
                         float(residuals[k]),
                     )
         return results
@@ -267,6 +282,14 @@ class StackRun:
             return Status.EARLY_STOPPED
         return Status.COMPLETED if job.solver == "adam" else Status.MAX_EPOCHS
 
+    def _balance_rows(self, g: int) -> NDArray[np.int64]:
+        """Rows of a group that the solve is for."""
+        lead = self.leads[g]
+        if lead.balance_rows is not None:
+            return lead.balance_rows
+        is_watched = lead.val_rows is not None and not lead.record_every
+        return np.concatenate([self.rows[g], lead.val_rows]) if is_watched else self.rows[g]
+
     def _balance(
         self, g: int, models: slice, weights: list[Array], biases: list[Array], finite: NDArray[np.bool_]
     ) -> tuple[Array, Array]:
@@ -277,10 +300,7 @@ class StackRun:
         shifts, residuals = np.zeros(len(finite)), np.full(len(finite), np.nan)
         lead = self.leads[g]
         wanted = finite & np.array([job.balance for job in self.jobs[g][models]])
-        rows = lead.balance_rows
-        if rows is None:
-            with_val = lead.val_rows is not None and not lead.record_every
-            rows = np.concatenate([self.rows[g], lead.val_rows]) if with_val else self.rows[g]
+        rows = self._balance_rows(g)
         if not wanted.any():
             return shifts, residuals
         X, y, s = self.data.X[rows], self.data.y[rows], self.data.sample_weight[rows]
@@ -289,7 +309,7 @@ class StackRun:
         device, lam = self.data.device, self.lam[g, models]
         is_pos, s_there = torch.from_numpy(y).to(device), torch.from_numpy(s).to(device)
         positions = np.flatnonzero(wanted)
-        for own in np.array_split(positions, min(len(positions), -(-len(positions) * len(rows) // _LOGITS_AT_ONCE))):
+        for own in np.array_split(positions, min(len(positions), -(-len(positions) * len(rows) // LOGITS_AT_ONCE))):
             parameters = [w[g][own] for w in weights], [b[g][own] for b in biases]
             logits = device_logits(X, self.encodings[g], *parameters, lead.activation, device)
             own_lam = torch.from_numpy(lam[own]).to(device)[:, None]
@@ -318,12 +338,12 @@ class _Validation:
         return total / weight
 
     def logits(self, stack: Stack) -> list[Tensor]:
-        """Logits of every network on its group's rows: for each group (M, rows), float32 on the host."""
-        chunks = torch.stack([stack.logits(x).transpose(1, 2) for x, _, _ in self.batches], dim=2)
+        """Logits of every network on its group's rows: for each group (M, rows[, C]), float32 on the host."""
+        chunks = torch.stack([stack.logits_by_network(x) for x, _, _ in self.batches], dim=2)
         found = []
-        for chunk, size in zip(chunks.to("cpu", torch.float32), self.sizes, strict=True):  # (M, chunks, rows)
+        for chunk, size in zip(chunks.to("cpu", torch.float32), self.sizes, strict=True):  # (M, chunks, rows[, C])
             own = -(-size // chunk.shape[1])  # each group's rows are cut evenly, then filled up
-            found.append(chunk[:, :, :own].flatten(1)[:, :size].clone())
+            found.append(chunk[:, :, :own].flatten(1, 2)[:, :size].clone())
         return found
 
 
@@ -346,7 +366,7 @@ class _Records:
     ) -> dict[int, TrainingResult]:
         """The results with each network's records."""
         for g, group in enumerate(groups):
-            logits = np.stack([record[g].numpy() for record in self.logits], axis=1)  # (M, records, rows)
+            logits = np.stack([record[g].numpy() for record in self.logits], axis=1)  # (M, records, rows[, C])
             for m, p in enumerate(group):
                 results[p] = replace(results[p], recorded_epochs=tuple(self.epochs), val_logits=logits[m])
         return results

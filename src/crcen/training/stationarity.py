@@ -16,7 +16,7 @@ Array = NDArray[np.float64]
 def gradient_of(
     network: Network,
     X: Array,
-    y: NDArray[np.bool_],
+    y: NDArray[np.bool_] | NDArray[np.int64],
     row_weights: Array,
     loss: str,
     l2: float,
@@ -26,9 +26,9 @@ def gradient_of(
     """Gradient of a network's objective: Σ w (∂ℓ/∂o)(∂o/∂θ) / Σ w, plus l2·W on weights.
 
     For cross entropy ∂ℓ/∂o = q − y, so that without penalty a component is the paper's
-    −λ Σ_pos (1 − q) ∂o/∂θ + (1 − λ) Σ_neg q ∂o/∂θ, divided by Σ w. Where encoded columns had scales, the penalty on the
-    first layer is l2·Σ‖W_j‖ over its columns j, which has no gradient where W_j is zero; the change by a proximal step
-    of length one stands for it.
+    −λ Σ_pos (1 − q) ∂o/∂θ + (1 − λ) Σ_neg q ∂o/∂θ, divided by Σ w. For a network with an output for each class y holds
+    class numbers. Where encoded columns had scales, the penalty on the first layer is l2·Σ‖W_j‖ over its columns j,
+    which has no gradient where W_j is zero; the change by a proximal step of length one stands for it.
 
     Returns
     -------
@@ -37,7 +37,8 @@ def gradient_of(
     """
     hidden = tuple(weight.shape[1] for weight in network.weights[:-1])
     cpu = torch.device("cpu")
-    stack = Stack(1, network.encoding.size, [hidden], network.activation, loss, torch.float64, cpu)
+    size, n_outputs = network.encoding.size, network.weights[-1].shape[1]
+    stack = Stack(1, size, [hidden], network.activation, loss, torch.float64, cpu, n_outputs=n_outputs)
     stack.set_network(0, 0, network.weights, network.biases)
     encoded = network.encoding(X)
     x = torch.from_numpy(np.column_stack([encoded, np.ones(len(X))]))[None]

@@ -60,15 +60,22 @@ def _compiled() -> Epoch:
 
 @torch.no_grad()
 def _trained_by(epoch: Epoch) -> Tensor:
-    """Parameters of two small networks after two steps, and their losses."""
+    """Parameters of small networks after two steps, and their losses: with one output, then with three."""
+    return torch.cat([_trained_with(epoch, 1), _trained_with(epoch, 3)])
+
+
+def _trained_with(epoch: Epoch, n_outputs: int) -> Tensor:
     n, n_features = 12, 2
     X = np.random.default_rng(0).normal(size=(n, n_features))
-    data = TrainingData(X, X[:, 0] > 0, np.ones(n), torch.device("cpu"))
+    y = X[:, 0] > 0 if n_outputs == 1 else np.arange(n) % n_outputs
+    data = TrainingData(X, y, np.ones(n), torch.device("cpu"))
     feed = RowFeed(data, [np.arange(n)], [np.ones(n)], [raw(n_features)], torch.float32)
     shapes = [(2,), (3, 2)]
-    stack = Stack(1, n_features, shapes, "relu", "cross_entropy", torch.float32, data.device, scaled=True)
+    size = (1, n_features, shapes)
+    stack = Stack(*size, "relu", "cross_entropy", torch.float32, data.device, scaled=True, n_outputs=n_outputs)
     values = stack.flat.new_full((1, 2), 0.1)
-    stack.initialise(torch.tensor([[0, 1]], device=data.device), values)
+    by_class = stack.flat.new_full((1, 0 if n_outputs == 1 else n_outputs, 2), 0.1)
+    stack.initialise(torch.tensor([[0, 1]], device=data.device), stack.flat.new_full((1, 2, n_outputs), 0.1))
     rows = feed.epoch_rows(feed.epoch_index([0], 0, n // 2))
     state = AdamState.start(stack.flat, stack.grad, stack.penalties(values))
     views = (stack.design, stack.own, stack.grads, stack.buffers(rows.batch.shape[1]))
@@ -76,7 +83,7 @@ def _trained_by(epoch: Epoch) -> Tensor:
     epoch(
         *views,
         rows,
-        ClassWeights(values[:, None], values[:, None] / 2),
+        ClassWeights(values[:, None], values[:, None] / 2, by_class),
         state,
         losses,
         0,

@@ -87,6 +87,7 @@ def covers(stack: Stack) -> bool:
     n_outputs = stack.n_groups * (stack.width + stack.n_models)
     return (
         stack.dtype == torch.float32
+        and stack.n_outputs == 1
         and stack.design.activation == "relu"
         and stack.design.loss == "cross_entropy"
         and stack.flat.numel() == n_first + n_outputs  # no parameters but these

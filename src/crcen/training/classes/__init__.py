@@ -1,0 +1,1 @@
+"""What training with K outputs needs beside the path of one logit."""

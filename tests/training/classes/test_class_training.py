@@ -1,0 +1,235 @@
+"""Training with K outputs: gradients, equivalences with one logit and with other libraries, the key equations."""
+
+import numpy as np
+import pytest
+import torch
+from scipy.special import log_softmax, softmax
+from sklearn.linear_model import LogisticRegression
+
+from crcen.exceptions import InvalidInput, InvalidParameter
+from crcen.theory.classes.key_equations import class_key_equations_of_logits
+from crcen.training.classes.losses import class_row_derivative, class_row_loss
+from crcen.training.encoding import column_layout, fit_encoding
+from crcen.training.engine import train
+from crcen.training.jobs import Status, TrainingJob
+from crcen.training.losses import LOSSES, row_derivative, row_loss
+from crcen.training.solvers.fused import covers
+from crcen.training.stack import Stack
+from crcen.training.stationarity import gradient_of
+
+CPU = torch.device("cpu")
+WEIGHTS = (1.0, 5.0, 12.0, 40.0)
+N_CLASSES, N_FEATURES = len(WEIGHTS), 3
+
+
+@pytest.fixture(scope="module")
+def rows():
+    rng = np.random.default_rng(0)
+    n = 400
+    y = np.concatenate([np.arange(N_CLASSES), rng.choice(N_CLASSES, n - N_CLASSES, p=[0.7, 0.15, 0.1, 0.05])])
+    centres = rng.normal(0.0, 1.2, (N_CLASSES, N_FEATURES))
+    return centres[y] + rng.normal(size=(n, N_FEATURES)), y, rng.uniform(0.5, 2.0, n)
+
+
+def job(**settings):
+    return TrainingJob(0.5, class_weights=WEIGHTS, **settings)
+
+
+def reference_loss(name, logits, y):
+    """Row losses in NumPy, from probabilities."""
+    own = np.eye(logits.shape[-1])[y]
+    if name == "cross_entropy":
+        return -(log_softmax(logits, axis=-1) * own).sum(-1)
+    return 2.0 * ((own - softmax(logits, axis=-1)) ** 2).sum(-1)
+
+
+@pytest.mark.parametrize("name", LOSSES)
+def test_row_loss_and_its_derivative(name):
+    rng = np.random.default_rng(1)
+    logits = torch.from_numpy(rng.normal(0.0, 2.0, (2, 5, 3, 4))).requires_grad_()
+    y = rng.integers(0, 4, (2, 5, 1))
+    loss = class_row_loss(name, logits, torch.from_numpy(y.astype(float)))
+    truth = reference_loss(name, logits.detach().numpy(), np.broadcast_to(y, (2, 5, 3)))
+    np.testing.assert_allclose(loss.detach().numpy(), truth, rtol=1e-12)
+    loss.sum().backward()
+    derivative = class_row_derivative(name, logits.detach(), torch.from_numpy(y.astype(float)))
+    np.testing.assert_allclose(derivative.numpy(), logits.grad.numpy(), atol=1e-14)
+
+
+def test_loss_of_a_confident_row_keeps_its_digits():
+    logits = torch.tensor([[[[60.0, 0.0, 1.0]]]], dtype=torch.float64)
+    loss = class_row_loss("cross_entropy", logits, torch.zeros(1, 1, 1, dtype=torch.float64))
+    assert float(loss) == pytest.approx(np.exp(-60.0) + np.exp(-59.0), rel=1e-12)
+
+
+@pytest.mark.parametrize("name", LOSSES)
+def test_two_classes_have_the_loss_of_one_logit(name):
+    """The derivative in the own output is that of the logit; the other output has its negative."""
+    rng = np.random.default_rng(2)
+    logits, y = torch.from_numpy(rng.normal(0.0, 3.0, (1, 7, 2, 2))), torch.from_numpy(rng.integers(0, 2, (1, 7, 1)))
+    one, target = logits[..., 1] - logits[..., 0], y.double()
+    torch.testing.assert_close(class_row_loss(name, logits, target), row_loss(name, one, target))
+    derivative = class_row_derivative(name, logits, target)
+    torch.testing.assert_close(derivative[..., 1], row_derivative(name, one, target))
+    torch.testing.assert_close(derivative.sum(3), torch.zeros(1, 7, 2, dtype=torch.float64))
+
+
+@pytest.mark.parametrize("scaled", [False, True])
+@pytest.mark.parametrize("by_products", [False, True])
+@pytest.mark.parametrize("shapes", [[()], [(3,), (3,)], [(3,), (4,)], [(3, 2), (3, 2)], [(2,), (3, 2)]])
+def test_gradient_of_a_stack_is_that_of_central_differences(shapes, by_products, scaled):
+    rng = np.random.default_rng(3)
+    stack = Stack(2, N_FEATURES, shapes, "tanh", "cross_entropy", torch.float64, CPU, scaled=scaled, n_outputs=3)
+    stack.design = stack.design._replace(by_products=by_products)
+    stack.flat.copy_(torch.from_numpy(rng.normal(0.0, 0.5, stack.flat.numel())))
+    x = torch.from_numpy(np.concatenate([rng.normal(size=(2, 6, N_FEATURES)), np.ones((2, 6, 1))], axis=2))
+    y = torch.from_numpy(rng.integers(0, 3, (2, 6, 1)).astype(float))
+    weight = torch.from_numpy(rng.uniform(0.1, 1.0, (2, 6, len(shapes))))
+
+    def loss():
+        return float((weight * stack.row_loss(stack.logits(x), y)).sum())
+
+    stack.loss_and_gradient(x, y, weight)
+    found, step = stack.grad.clone(), 1e-5
+    for i in range(stack.flat.numel()):
+        kept = float(stack.flat[i])
+        stack.flat[i] = kept + step
+        above = loss()
+        stack.flat[i] = kept - step
+        assert (above - loss()) / (2 * step) == pytest.approx(float(found[i]), abs=1e-7)
+        stack.flat[i] = kept
+
+
+def test_without_hidden_layer_it_is_multinomial_logistic_regression(rows):
+    X, y, s = rows
+    l2 = 0.02
+    settings = {"hidden": (), "solver": "lbfgs", "l2": l2, "tol": 1e-9, "max_epochs": 500}
+    (result,) = train(X, y, [job(standardize=False, balance=False, **settings)], sample_weight=s)
+    weights = s * np.array(WEIGHTS)[y]
+    peer = LogisticRegression(C=1.0 / (l2 * weights.sum()), tol=1e-10, max_iter=5000).fit(X, y, sample_weight=weights)
+    assert result.status is Status.CONVERGED
+    np.testing.assert_allclose(softmax(result.network.logits(X), axis=1), peer.predict_proba(X), atol=1e-6)
+
+
+def test_two_outputs_at_twice_the_penalty_are_one_logit(rows):
+    """Softmax penalises both rows of weights, each half of the one: ½·2l2·2·(w/2)² = ½·l2·w²."""
+    X, y, s = rows
+    is_pos = y > 0
+    settings = {"hidden": (), "solver": "lbfgs", "tol": 1e-10, "max_epochs": 500}
+    (one,) = train(X, is_pos, [TrainingJob(0.8, l2=0.01, **settings)], sample_weight=s)
+    two_outputs = TrainingJob(0.5, class_weights=(0.2, 0.8), l2=0.02, **settings)
+    (two,) = train(X, is_pos.astype(int), [two_outputs], sample_weight=s)
+    logits = two.network.logits(X)
+    np.testing.assert_allclose(logits[:, 1] - logits[:, 0], one.network.logits(X), atol=1e-7)
+
+
+@pytest.mark.parametrize("hidden", [(), (5,), (4, 3)])
+@pytest.mark.parametrize("encoding", ["standard", "steps"])
+def test_key_equations_hold_after_the_solve(rows, hidden, encoding):
+    X, y, s = rows
+    (result,) = train(X, y, [job(hidden=hidden, encoding=encoding, max_epochs=5)], sample_weight=s)
+    found = class_key_equations_of_logits(y, result.network.logits(X), np.array(WEIGHTS), s)
+    assert result.residual <= 1e-12
+    assert found.residual <= 1e-12
+    assert np.abs(result.shift).max() > 1e-6  # Adam alone does not get there
+
+
+def test_without_the_solve_biases_are_left_alone(rows):
+    X, y, _ = rows
+    plain, solved = train(X, y, [job(hidden=(4,), max_epochs=3, balance=balance) for balance in (False, True)])
+    assert np.isnan(plain.residual)
+    assert not plain.shift.any()
+    np.testing.assert_allclose(plain.network.logits(X) + solved.shift, solved.network.logits(X), atol=1e-12)
+
+
+def test_stacked_equals_alone(rows):
+    X, y, s = rows
+    jobs = [
+        job(hidden=hidden, seed=i, max_epochs=4, l2=l2, pool=pool)
+        for i, (hidden, l2, pool) in enumerate(
+            [((8,), 1e-3, None), ((8,), 1e-2, None), ((5,), 1e-3, None), ((8,), 1e-3, np.arange(300))]
+        )
+    ]
+    for one, together in zip(jobs, train(X, y, jobs, sample_weight=s), strict=True):
+        (alone,) = train(X, y, [one], sample_weight=s)
+        np.testing.assert_allclose(together.network.logits(X), alone.network.logits(X), atol=1e-4)
+
+
+def test_compiled_epochs_give_the_bits_of_plain_ones(rows, monkeypatch):
+    from crcen.training.passes import adam_epoch
+    from crcen.training.solvers import epochs
+
+    X, y, s = rows
+    jobs = [job(hidden=hidden, max_epochs=3) for hidden in [(6,), (4, 3)]]
+    first = train(X, y, jobs, sample_weight=s)
+    monkeypatch.setattr(epochs, "compiled_adam_epoch", lambda: adam_epoch)
+    for compiled, plain in zip(first, train(X, y, jobs, sample_weight=s), strict=True):
+        assert np.array_equal(compiled.network.logits(X), plain.network.logits(X))
+
+
+def test_best_epoch_of_the_watched_rows_is_kept(rows):
+    X, y, s = rows
+    own, watched = np.arange(0, 400, 2), np.arange(1, 400, 2)
+    assert set(y[watched]) == set(range(N_CLASSES))
+    settings = {"hidden": (32,), "max_epochs": 40, "l2": 0.0, "learning_rate": 0.05, "balance": False}
+    (result,) = train(X, y, [job(rows=own, pool=own, val_rows=watched, **settings)], sample_weight=s)
+    weights = s[watched] * np.array(WEIGHTS)[y[watched]]
+    loss = reference_loss("cross_entropy", result.network.logits(X[watched]), y[watched])
+    assert result.val_loss_curve.argmin() < len(result.val_loss_curve) - 1  # it did overfit
+    assert float(weights @ loss / weights.sum()) == pytest.approx(result.val_loss_curve.min(), rel=1e-4)
+
+
+def test_parts_of_a_schedule_are_the_whole(rows):
+    X, y, s = rows
+    own, held_out = np.arange(0, 300), np.arange(300, 400)
+    settings = {"hidden": (6,), "max_epochs": 6, "pool": own, "val_rows": held_out, "record_every": 1}
+    (whole,) = train(X, y, [job(balance=False, **settings)], sample_weight=s)
+    (begun,) = train(X, y, [job(balance=False, stop_epoch=2, leaves_state=True, **settings)], sample_weight=s)
+    (ended,) = train(X, y, [job(balance=False, start=begun.state, **settings)], sample_weight=s)
+    assert whole.val_logits.shape == (6, 100, N_CLASSES)
+    np.testing.assert_array_equal(np.concatenate([begun.val_logits, ended.val_logits]), whole.val_logits)
+    np.testing.assert_allclose(whole.val_logits[-1], whole.network.logits(X[held_out]), atol=1e-4)
+
+
+def test_the_objective_is_stationary_where_lbfgs_ends(rows):
+    X, y, s = rows
+    settings = {"hidden": (4,), "activation": "tanh", "solver": "lbfgs", "l2": 0.05, "tol": 1e-7, "max_epochs": 1500}
+    (result,) = train(X, y, [job(balance=False, **settings)], sample_weight=s)
+    gradients = gradient_of(result.network, X, y, s * np.array(WEIGHTS)[y], "cross_entropy", 0.05)
+    assert result.status is Status.CONVERGED
+    assert max(np.abs(part).max() for layer in gradients for part in layer) <= 1e-6
+
+
+def test_a_rows_logits_do_not_depend_on_its_company(rows):
+    X, y, _ = rows
+    (result,) = train(X, y, [job(hidden=(5,), max_epochs=1)])
+    together = result.network.logits(X)
+    assert all(np.array_equal(result.network.logits(X[i : i + 1])[0], together[i]) for i in range(0, 400, 57))
+
+
+def test_steps_are_placed_where_classes_change():
+    """Three classes on one line: the tree splits at both borders and nowhere else, whatever the counts are."""
+    x = np.concatenate([np.linspace(0, 0.9, 60), np.linspace(1, 1.9, 20), np.linspace(2, 2.9, 30)])[:, None]
+    y = np.repeat([2, 0, 1], [60, 20, 30])
+    layout = column_layout(x, "steps", 3)
+    encoding = fit_encoding("steps", layout, x, y, np.ones(110))
+    inside = encoding(np.array([[0.5], [1.5], [2.5]]))[:, 1:]
+    jumps = np.abs(np.diff(inside, axis=0)).sum(axis=1)
+    assert np.allclose(jumps, 1.0)
+
+
+def test_the_kernel_of_one_logit_does_not_take_several_outputs():
+    kinds = [Stack(1, 3, [(5,)], "relu", "cross_entropy", torch.float32, CPU, n_outputs=c) for c in (1, 3)]
+    assert [covers(stack) for stack in kinds] == [True, False]
+
+
+def test_jobs_that_do_not_fit_the_classes_are_refused(rows):
+    X, y, _ = rows
+    with pytest.raises(InvalidInput, match="every class"):
+        train(X, np.where(y == 3, 0, y), [job()])
+    with pytest.raises(InvalidInput, match="class numbers from 0 to 3"):
+        train(X, y + 1, [job()])
+    with pytest.raises(InvalidInput, match="class_weights"):
+        train(X, y, [job(), TrainingJob(0.5)])
+    with pytest.raises(InvalidParameter, match="above 0"):
+        TrainingJob(0.5, class_weights=(1.0, 0.0))
