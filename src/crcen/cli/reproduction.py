@@ -63,6 +63,10 @@ def reproduce(
         Path | None, typer.Option(help="TOML file with settings that replace the packaged ones.", dir_okay=False)
     ] = None,
     engine: Annotated[Engine, typer.Option(help="Train searches here, or on a Ray cluster.")] = Engine.local,
+    methods: Annotated[
+        str | None,
+        typer.Option(help="Methods of table3, with commas between them, or all; `crcen methods` lists them."),
+    ] = None,
     as_json: Json = False,
 ) -> None:
     """Rebuild the paper's tables and figure, published numbers beside ours; interrupted runs resume."""
@@ -78,6 +82,7 @@ def reproduce(
             scoring=scoring.value if scoring else None,
             config=config,
             engine=engine.value,
+            methods=methods,
         )
     except KeyboardInterrupt:  # here and not in `main`: typer would answer first, without a word about resuming
         typer.echo("crcen: interrupted; the same command goes on where it stopped.", err=True)

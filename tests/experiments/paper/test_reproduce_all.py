@@ -211,3 +211,18 @@ def test_a_config_that_means_nothing_is_refused(tmp_path, text, message):
         read_settings(quick=True, config=path)
     with pytest.raises(crcen.InvalidParameter, match="cannot be read"):
         read_settings(quick=True, config=tmp_path / "nowhere.toml")
+
+
+def test_methods_are_chosen_by_name_and_the_extended_table_says_what_a_fit_takes(tiny, tmp_path):
+    found = reproduce("table3", out=tmp_path / "run", methods="crcen, adaboost")
+    ranks = found.texts[1]
+    assert "AdaBoost" in ranks
+    assert "RUSB" not in ranks
+    assert "seconds a fit" in ranks
+
+
+@pytest.mark.parametrize("text", ["crcn", "", "crcen;mlp"])
+def test_methods_that_do_not_exist_are_refused(tmp_path, text):
+    with pytest.raises(crcen.InvalidParameter, match="there is no method"):
+        reproduce("table3", out=tmp_path / "run", quick=True, methods=text)
+    assert not (tmp_path / "run").exists()

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import crcen
+from crcen._support.closest import closest
 from crcen._support.locks import sole_use
 from crcen._support.whole_files import write_whole
 from crcen.experiments.paper.claims import claims
@@ -81,6 +82,7 @@ def reproduce(
     scoring: str | None = None,
     config: str | os.PathLike[str] | None = None,
     engine: str = "local",
+    methods: str | None = None,
 ) -> Reproduction:
     """Rebuild tables and figure of the paper, going on where an interrupted run stopped.
 
@@ -100,6 +102,8 @@ def reproduce(
         A TOML file with sections and entries of the packaged ones (``experiments/configs``), which it overrides.
     engine : {"local", "ray"}
         Where the networks of searches and simulations are trained; the rows do not depend on it.
+    methods : str, optional
+        Methods of Table 3, with commas between them, in place of the settings' own. ``"all"`` are those of `METHODS`.
 
     Returns
     -------
@@ -115,6 +119,8 @@ def reproduce(
         protocol |= {name: given} if given is not None else {}
         if name in protocol and protocol[name] not in _CHOICES[name]:
             raise crcen.InvalidParameter(f"{name} must be one of {', '.join(_CHOICES[name])}: got {protocol[name]!r}.")
+    if methods is not None:
+        settings["table3"]["methods"] = _method_names(methods)
     default = Path("runs") / f"{'quick' if quick else 'full'}-{settings_hash(settings)}"
     folder = Path(out) if out is not None else default
     try:
@@ -126,6 +132,21 @@ def reproduce(
     home = Path(data_home) if data_home is not None else None
     with sole_use(folder, instead="give another --out"):
         return _rebuild(artefact, settings, folder, home, engine)
+
+
+def _method_names(text: str) -> list[str]:
+    """Names of methods, from what a person wrote."""
+    if text.strip() == "all":
+        return list(crcen.METHODS)
+    names = [part.strip() for part in text.split(",") if part.strip()]
+    for name in names or [text]:
+        if name not in crcen.METHODS:
+            near = closest(name, crcen.METHODS)
+            meant = f", did you mean {near}?" if near else "."
+            raise crcen.InvalidParameter(
+                f"there is no method {name!r}{meant} Allowed are all, or some of {', '.join(crcen.METHODS)}."
+            )
+    return list(dict.fromkeys(names))
 
 
 def _rebuild(artefact: str, settings: dict[str, Any], folder: Path, home: Path | None, engine: str) -> Reproduction:

@@ -168,6 +168,9 @@ def table3_ranks(rows: Sequence[Mapping[str, Any]]) -> Table:
         for title, table, group in groups:
             ranks = [_rank(table, group, method, column) for column in columns] if method in group else []
             line[title] = f"{np.mean(ranks):.2f}" if ranks else ""
+        if not all(crcen.METHODS[other].in_table3 for other in methods):  # some of the others are costly
+            seconds = [row["seconds"] for row in rows if row["method"] == method and "seconds" in row]
+            line["seconds a fit"] = f"{np.mean(seconds):.2f}" if seconds else "failed"
         lines.append(line)
     return Table(
         "Table 3, mean ranks", lines, "Mean rank over the columns of Table 3; a method that failed ranks last there."
