@@ -48,6 +48,8 @@ class MemberScore:
         Time of search and refit.
     settings : tuple of str
         What its search chose.
+    n_tried : int
+        How many settings its search looked at.
     """
 
     name: str
@@ -57,6 +59,7 @@ class MemberScore:
     roc_auc: float
     seconds: float
     settings: tuple[str, ...] = ()
+    n_tried: int = 0
 
     def __str__(self) -> str:
         weight = "" if np.isnan(self.weight) else f"{self.weight:.2f}"
@@ -255,16 +258,14 @@ def _leaderboard(
     candidates: list[Candidate], stacking: Stacking, crossed: Array, rows: SearchRows
 ) -> list[MemberScore]:
     lines = [
-        _score(one.name, float(weight), one.logits, rows, one.seconds, one.settings)
+        _score(one.name, float(weight), one.logits, rows, one)
         for one, weight in zip(candidates, stacking.weights, strict=True)
     ]
-    total = sum(one.seconds for one in candidates)
-    return [*lines, _score("committee", np.nan, crossed, rows, total, ())]
+    return [*lines, _score("committee", np.nan, crossed, rows, *candidates)]
 
 
-def _score(
-    name: str, weight: float, logits: Array, rows: SearchRows, seconds: float, settings: tuple[str, ...]
-) -> MemberScore:
+def _score(name: str, weight: float, logits: Array, rows: SearchRows, *parts: Candidate) -> MemberScore:
+    """The line of a member, or of a committee of several."""
     from sklearn.metrics import average_precision_score, roc_auc_score
 
     known = np.isfinite(logits) & (rows.weights > 0)
@@ -276,6 +277,7 @@ def _score(
         float(weights @ losses / weights.sum()),
         float(average_precision_score(target, own, sample_weight=weights)),
         float(roc_auc_score(target, own, sample_weight=weights)),
-        seconds,
-        settings,
+        sum(one.seconds for one in parts),
+        parts[0].settings if len(parts) == 1 and name == parts[0].name else (),
+        sum(one.n_tried for one in parts),
     )

@@ -14,7 +14,7 @@ from crcen.exceptions import InvalidParameter
 from crcen.models.search.best_settings import best_settings
 from crcen.models.search.grid import SearchRows
 from crcen.models.search.run import SearchRun
-from crcen.models.trees.search import fit_trees, search_trees
+from crcen.models.trees.search import TREE_SETTINGS, fit_trees, search_trees
 from crcen.training.members import Member
 from crcen.training.recipe import Recipe
 
@@ -53,6 +53,8 @@ class Candidate:
         Natural logits of the training rows, out of fold; NaN for rows in no test fold.
     settings
         What the search chose, a line each.
+    n_tried
+        How many settings the search looked at.
     seconds
         Time of search and refit.
     """
@@ -61,6 +63,7 @@ class Candidate:
     parts: tuple[Member, ...]
     logits: Array
     settings: tuple[str, ...]
+    n_tried: int
     seconds: float
 
 
@@ -114,12 +117,12 @@ def fit_candidate(member: Any, rows: SearchRows, networks: list[Any], how: How, 
     start = time.perf_counter()
     name = kind_of(member)
     if name == "networks":
-        parts, logits, settings = _networks(rows, networks, how, progress)
+        parts, logits, settings, n_tried = *_networks(rows, networks, how, progress), len(networks)
     elif name == "trees":
-        parts, logits, settings = _trees(rows, how, progress)
+        parts, logits, settings, n_tried = *_trees(rows, how, progress), len(TREE_SETTINGS)
     else:
-        parts, logits, settings = _foreign(member, rows, progress)
-    return Candidate(name, parts, logits, settings, time.perf_counter() - start)
+        parts, logits, settings, n_tried = *_foreign(member, rows, progress), 1
+    return Candidate(name, parts, logits, settings, n_tried, time.perf_counter() - start)
 
 
 def _networks(

@@ -228,7 +228,7 @@ def test_a_size_limit_does_not_hold_on_a_graphics_card(monkeypatch):
 @pytest.mark.parametrize(
     ("options", "sentence"),
     [
-        ({"peers": "lightgmb"}, "there is no peer lightgmb: choose core, all or crcen_cv"),
+        ({"peers": "lightgmb"}, "there is no peer lightgmb: choose core, all or committee"),
         ({"splits": 0}, "splits must be at least 1: got 0"),
         ({"settings": 0}, "settings must be at least 1"),
         ({"jobs": 0}, "jobs must be at least 1"),
@@ -269,7 +269,7 @@ def test_a_bare_machine_can_run_it(tmp_path):
 def test_the_plain_entry_refuses_in_one_line(monkeypatch, capsys, tmp_path):
     monkeypatch.setattr("sys.argv", ["benchmark", "--peers", "nobody", "--out", str(tmp_path)])
     assert main() == 1
-    assert capsys.readouterr().err.startswith("crcen: there is no peer nobody: choose core, all or crcen_cv, ")
+    assert capsys.readouterr().err.startswith("crcen: there is no peer nobody: choose core, all or committee, ")
 
 
 def test_the_plain_entry_says_that_it_can_be_resumed(monkeypatch, capsys, tmp_path):

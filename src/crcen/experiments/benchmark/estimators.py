@@ -12,6 +12,7 @@ __all__ = [
     "balance_cascade",
     "balanced_forest",
     "catboost",
+    "committee",
     "crcen_default",
     "crcen_search",
     "easy_ensemble",
@@ -38,6 +39,11 @@ def crcen_search(weighting: Any) -> Any:
         return crcen.CRCENClassifierCV(weighting, **setting, pos_label=1, device="cpu", random_state=seed)
 
     return make
+
+
+def committee(setting: Setting, seed: int) -> Any:
+    """Networks and trees that decide together."""
+    return crcen.CommitteeClassifier(None, **setting, pos_label=1, n_jobs=1, device="cpu", random_state=seed)
 
 
 def plain_network_search(setting: Setting, seed: int) -> Any:

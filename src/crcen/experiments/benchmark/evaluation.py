@@ -14,6 +14,7 @@ from sklearn.model_selection import StratifiedKFold
 import crcen
 from crcen.experiments.benchmark.budget import Deadline, TimeUp
 from crcen.experiments.benchmark.peer import Peer
+from crcen.experiments.benchmark.prices import calibration_error, costs
 from crcen.experiments.benchmark.search import CLIP, Searched, SearchRows, log_odds
 from crcen.experiments.paper.protocol import Split
 from crcen.theory.threshold_curve import ThresholdCurve
@@ -77,6 +78,8 @@ def _scores(found: Searched, y_train: NDArray[np.int64], X: Array, y: NDArray[np
         "roc_auc": float(roc_auc_score(y, p)),
         "log_loss": float(log_loss(y, inside, labels=[0, 1])),
         "brier": float(brier_score_loss(y, p)),
+        "calibration_error": calibration_error(y, p),
+        **costs(y_train, y, p),
         "own_g_mean": float(own.g_mean),
         "own_f1": float(own.f1),
     }

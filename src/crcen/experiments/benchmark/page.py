@@ -4,13 +4,14 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 import crcen
 from crcen.experiments.benchmark.diagram import Ranking, draw_ranks
 from crcen.experiments.benchmark.peer import Peer
 from crcen.experiments.benchmark.peers import OURS, PEERS
 from crcen.experiments.benchmark.plan import HALVES, all_sets, half_of
-from crcen.experiments.benchmark.results import MAIN, METRICS, Results, span
+from crcen.experiments.benchmark.results import COSTS, MAIN, METRICS, Results, span
 from crcen.experiments.benchmark.statistics import (
     bayesian_signed_ranks,
     corrected_t_test,
@@ -21,13 +22,30 @@ from crcen.experiments.benchmark.statistics import (
 from crcen.experiments.run_folder import RunFolder
 from crcen.experiments.tables import Table
 
-__all__ = ["ROPE", "budgets", "failures", "own_decisions", "partial_ranks", "ranks", "scores", "versus", "write_page"]
+__all__ = [
+    "ROPE",
+    "budgets",
+    "failures",
+    "means",
+    "own_decisions",
+    "partial_ranks",
+    "ranks",
+    "scores",
+    "versus",
+    "write_page",
+]
+
+Array = NDArray[np.float64]
 
 # Differences below this are no difference.
 ROPE = 0.005
 _LEVEL = 0.05
 _SURE = 0.95
-_OWN = ("crcen_cv", "crcen")
+_OWN = ("committee", "crcen_cv", "crcen")
+_ALL_COSTS = "all_costs"
+_TITLES = {name: metric.title for name, metric in METRICS.items()} | {_ALL_COSTS: "all costs"}
+# The columns of `means`, in their order.
+_MEANS = (*COSTS, "log_loss", "calibration_error", "average_precision", "roc_auc", "f1", "g_mean")
 
 
 def write_page(run: RunFolder, protocol: Mapping[str, Any]) -> list[str]:
@@ -38,6 +56,8 @@ def write_page(run: RunFolder, protocol: Mapping[str, Any]) -> list[str]:
         if not results.rows:
             continue
         tables[f"ranks_{half}"] = ranks(results, half)
+        if results.complete and set(COSTS) <= set(results.metrics):
+            tables[f"means_{half}"] = means(results, half)
         if results.complete and len(results.complete) < len(results.peers):
             tables[f"partial_{half}"] = partial_ranks(results, half)
         if OURS in results.peers and len(results.peers) > 1:
@@ -46,7 +66,7 @@ def write_page(run: RunFolder, protocol: Mapping[str, Any]) -> list[str]:
     printed = [table.markdown() for table in tables.values()]
     results = Results(run.rows)
     if results.rows:
-        tables |= {metric: scores(results, metric) for metric in METRICS}
+        tables |= {metric: scores(results, metric) for metric in results.metrics}
         tables["own_decisions"] = own_decisions(results)
         tables["budgets"] = budgets(results)
     if any("error" in row for row in run.rows):
@@ -62,7 +82,7 @@ def _write_diagrams(run: RunFolder, results: Results, half: str) -> None:
     if len(results.complete) < 2:
         return
     rankings = []
-    for metric in MAIN:
+    for metric in (metric for metric in MAIN if metric in results.metrics):
         values = mean_ranks(results.table(metric, results.complete)).tolist()
         labels = [PEERS[peer].label for peer in results.complete]
         rankings.append(
@@ -87,13 +107,13 @@ def _title(half: str) -> str:
 def ranks(results: Results, half: str) -> Table:
     """Mean rank of every peer that ran everywhere, for each metric."""
     peers = results.complete
-    by_metric = {metric: mean_ranks(results.table(metric, peers)) for metric in METRICS} if peers else {}
+    by_metric = _mean_ranks(results, peers) if peers else {}
     lines = []
     for i in np.argsort(np.mean([by_metric[m] for m in MAIN], axis=0), kind="stable") if peers else []:
         line = {"peer": PEERS[peers[i]].label, "family": PEERS[peers[i]].family}
         for metric, values in by_metric.items():
             text = f"{values[i]:.2f}"
-            line[METRICS[metric].title] = f"**{text}**" if values[i] == values.min() else text
+            line[_TITLES[metric]] = f"**{text}**" if values[i] == values.min() else text
         lines.append(line)
     note = (
         f"Mean rank over {len(results.sets)} sets, 1 is best, ties averaged; a peer that failed on a set is last there."
@@ -105,6 +125,34 @@ def ranks(results: Results, half: str) -> Table:
     if partial := [PEERS[peer].label for peer in results.peers if peer not in peers]:
         note += f" Not ranked here, since run on some sets or splits only: {', '.join(partial)}."
     return Table(f"Mean ranks, {_title(half)}", lines, note)
+
+
+def _mean_ranks(results: Results, peers: Sequence[str]) -> dict[str, Array]:
+    """Mean ranks by metric, and over the four prices together."""
+    found = {metric: mean_ranks(results.table(metric, peers)) for metric in results.metrics}
+    if set(COSTS) <= set(found):
+        found[_ALL_COSTS] = np.mean([found[metric] for metric in COSTS], axis=0)
+    return found
+
+
+def means(results: Results, half: str) -> Table:
+    """Mean scores over sets of every peer that ran everywhere, cheapest decisions first."""
+    peers = results.complete
+    columns = {metric: results.table(metric, peers) * METRICS[metric].sign for metric in results.metrics}
+    order = _mean_ranks(results, peers)[_ALL_COSTS]
+    lines = []
+    for i in np.argsort(order, kind="stable"):
+        line = {"peer": PEERS[peers[i]].label, _TITLES[_ALL_COSTS]: f"{order[i]:.2f}"}
+        for metric in (m for m in _MEANS if m in columns):
+            line[METRICS[metric].title] = f"{columns[metric][:, i].mean():.4f}"  # NaN where it failed on a set
+        lines.append(line)
+    note = (
+        f"Mean over {len(results.sets)} sets of each set's mean over splits, and the mean rank over the four costs. "
+        f"Cost is c · misses + false alarms of the decisions p > 1/(1 + c), over that of the cheaper of alarming "
+        f"always and never; p is as the peer gives it. Calibration error is by how many positives probabilities are "
+        f"off, over ten groups of rows, as a share of all positives."
+    )
+    return Table(f"What decisions cost at a price, {_title(half)}", lines, note)
 
 
 def partial_ranks(results: Results, half: str) -> Table:
@@ -119,7 +167,7 @@ def partial_ranks(results: Results, half: str) -> Table:
             "family": PEERS[peer].family,
             "run on": results.coverage(peer, len(results.sets)),
         }
-        for metric in METRICS:
+        for metric in results.metrics:
             found = dict(zip(field, mean_ranks(there.table(metric, field)), strict=True))
             ours = f" ({found[OURS]:.2f})" if OURS in results.complete else ""
             line[METRICS[metric].title] = f"{found[peer]:.2f}{ours}"

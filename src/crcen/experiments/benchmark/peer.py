@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 __all__ = ["FAMILIES", "Peer"]
 
-FAMILIES = ("neural", "tree", "linear", "ensemble")
+FAMILIES = ("committee", "neural", "tree", "linear", "ensemble")
 
 
 @dataclass(frozen=True)

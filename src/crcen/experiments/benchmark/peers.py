@@ -72,6 +72,15 @@ def _network_peers() -> list[Peer]:
         note="its tuned defaults",
     )
     return [
+        Peer(
+            "committee",
+            "committee",
+            "committee",
+            "crcen",
+            estimators.committee,
+            by_itself,
+            note="networks and scikit-learn's boosted trees, each searched on the same folds",
+        ),
         plain,
         replace(plain, name="crcen_cv_balanced", label="CRCEN, searched, balanced",
                 make=estimators.crcen_search("balanced")),

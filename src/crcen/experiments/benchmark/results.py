@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from crcen.experiments.benchmark.peers import PEERS
 from crcen.experiments.benchmark.plan import HALVES, half_of
 
-__all__ = ["MAIN", "METRICS", "Metric", "Results", "span"]
+__all__ = ["COSTS", "MAIN", "METRICS", "Metric", "Results", "span"]
 
 Rows = Sequence[Mapping[str, Any]]
 Place = tuple[str, int]  # a set and the number of a split
@@ -34,12 +34,18 @@ METRICS = {
         Metric("f1", "F1"),
         Metric("average_precision", "average precision"),
         Metric("log_loss", "log loss", -1),
+        Metric("calibration_error", "calibration error", -1),
         Metric("roc_auc", "ROC AUC"),
         Metric("brier", "Brier score", -1),
+        Metric("cost_2", "cost at 2", -1),
+        Metric("cost_5", "cost at 5", -1),
+        Metric("cost_20", "cost at 20", -1),
+        Metric("cost_ir", "cost at IR", -1),
     )
 }
 # Those that the target names.
 MAIN = ("g_mean", "f1", "average_precision", "log_loss")
+COSTS = ("cost_2", "cost_5", "cost_20", "cost_ir")
 
 
 def span(numbers: Collection[int]) -> str:
@@ -99,6 +105,12 @@ class Results:
         """Peers that were tried wherever any peer was: only they can be ranked."""
         everywhere = set().union(*self._tried.values())
         return [peer for peer in self.peers if self.places(peer) == everywhere]
+
+    @cached_property
+    def metrics(self) -> list[str]:
+        """Metrics that every row with scores has: rows of older versions lack some, and are not ranked by them."""
+        done = [row for row in self.rows if "error" not in row]
+        return [name for name in METRICS if all(row.get(name) is not None for row in done)]
 
     def values(self, peer: str, dataset: str, metric: str, splits: Iterable[int]) -> NDArray[np.float64]:
         """A peer's scores on splits of a set, NaN where it failed."""

@@ -121,10 +121,13 @@ def _fit(peer: Peer, setting: Mapping[str, Any], X: Array, y: NDArray[np.int64],
 
 
 def by_itself(peer: Peer, rows: SearchRows, count: int, deadline: Deadline) -> Searched:
-    """CRCENClassifierCV, which searches, refits and keeps its out-of-fold logits itself, on the same folds."""
+    """Our searches and committees, which search, refit and keep their out-of-fold logits themselves, on these folds."""
     with deadline.within():
         model = peer.make({}, rows.seed).set_params(cv=list(rows.folds)).fit(rows.X, rows.y)
     natural = model.oof_decision_function_ - model.weighting_.logit_shift
+    if isinstance(model, crcen.CommitteeClassifier):
+        found = {one.name: "; ".join([f"weight {one.weight:.3g}", *one.settings]) for one in model.leaderboard_[:-1]}
+        return Searched(model, crcen.sigmoid(natural), found, model.leaderboard_[-1].n_tried)
     return Searched(model, crcen.sigmoid(natural), model.best_params_, len(model.cv_results_["params"]))
 
 
