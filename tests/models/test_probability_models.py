@@ -172,9 +172,11 @@ def test_early_stopping_holds_out_rows_of_each_fold(rare_rows):
 def test_bad_input(rare_rows):
     X, y = rare_rows(60)
     for model in (CRCENClassifier(probability="platt"), CRCENClassifierCV(probability=None)):
-        with pytest.raises(InvalidParameter, match=r"probability of CRCENClassifier(CV)? must be one of 'shift'"):
+        with pytest.raises(
+            InvalidParameter, match=r"probability of CRCENClassifier(CV)? must be one of 'auto'"
+        ):
             model.fit(X, y)
     one = np.zeros(60, dtype=int)
     one[3] = 1
-    with pytest.raises(InvalidInput, match="two rows of each class"):
+    with pytest.raises(InvalidInput, match="folds need 2 rows of each class"):
         CRCENClassifier(probability="balance", **QUICK).fit(X, one)

@@ -16,14 +16,14 @@ from crcen.exceptions import InvalidParameter
 from crcen.models.atomic import all_or_nothing
 from crcen.models.ensemble import Ensemble
 from crcen.models.fitted import FittedEnsemble, write_ensemble
-from crcen.models.fitting import base_seed
+from crcen.models.fitting import OUT_OF_FOLD_ROWS, base_seed
 from crcen.models.search.classifier_cv import CRCENClassifierCV
 from crcen.models.search.folds import checked_folds
 from crcen.models.search.grid import SearchRows
 from crcen.models.search.run import held_out_shift
 from crcen.models.validation import check_labels, check_number, check_rows, check_weights
 from crcen.models.wished import before_wish, move_to_wish
-from crcen.theory.key_equation import key_equation_of_logits
+from crcen.theory.key_equation import key_equation_of_logits, on_rows
 from crcen.theory.labels import Labels
 from crcen.theory.weighting import ClassWeighting
 
@@ -196,7 +196,7 @@ class CommitteeClassifier(FittedEnsemble, ClassifierMixin, BaseEstimator):
                 own = part_of(progress, i / len(members), (i + 1) / len(members))
                 candidates.append(fit_candidate(member, rows, grid, how, own))
         self._combine(candidates, rows, price)
-        move_to_wish(self, X, target, weights)
+        move_to_wish(self, target, weights)
         self.n_splits_, self.fit_time_ = len(folds), time.perf_counter() - start
 
     def _checked_members(self) -> list[Any]:
@@ -239,8 +239,8 @@ class CommitteeClassifier(FittedEnsemble, ClassifierMixin, BaseEstimator):
             stacking.intercept + price.logit_shift + self.oof_shift_,
             member_weights=np.array([weight for _, weight in parts]),
         )
-        training = ensemble.mean_logits(rows.X) + ensemble.shift
-        write_ensemble(self, ensemble, ensemble.key_equation(training, rows.target, rows.weights))
+        solved = ensemble.key_equation(weighted[known] + self.oof_shift_, rows.target[known], rows.weights[known])
+        write_ensemble(self, ensemble, on_rows(solved, OUT_OF_FOLD_ROWS))
         self.member_weights_ = stacking.weights
         self.oof_decision_function_ = ensemble.decision(ensemble.priced(weighted + self.oof_shift_)[1])
         self.leaderboard_ = _leaderboard(candidates, stacking, crossed, rows)

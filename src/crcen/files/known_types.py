@@ -11,7 +11,7 @@ import re
 import types
 import typing
 from collections.abc import Callable, Mapping
-from dataclasses import fields, is_dataclass
+from dataclasses import MISSING, fields, is_dataclass
 from functools import cache
 from importlib import import_module
 from typing import Any
@@ -289,13 +289,15 @@ def _anything(state: Mapping[str, Any]) -> bool:
 
 def _check_fields(kind: type, state: Mapping[str, Any]) -> None:
     wanted = {field.name for field in fields(kind)}
-    if set(state) != wanted:
+    # A part that has a default may have come later than the file.
+    needed = {one.name for one in fields(kind) if one.default is MISSING and one.default_factory is MISSING}
+    if not needed <= set(state) <= wanted:
         raise Unfit(f"{kind.__name__} with other parts than {', '.join(sorted(wanted))}")
     try:
         hints = typing.get_type_hints(kind)
     except Exception:  # a name that only a type checker sees
         return
-    for name in wanted:
+    for name in state:
         if not _fits(state[name], hints.get(name, Any)):
             raise Unfit(f"{kind.__name__} with a {type(state[name]).__name__} as {name}")
 

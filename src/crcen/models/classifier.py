@@ -7,17 +7,21 @@ from numpy.typing import NDArray
 from sklearn.base import BaseEstimator, ClassifierMixin
 
 from crcen._support.progress import progress_bar
-from crcen.exceptions import InvalidParameter
+from crcen.exceptions import InvalidInput, InvalidParameter
 from crcen.models.atomic import all_or_nothing
 from crcen.models.fitted import Course, FittedNetworks, write_fit
 from crcen.models.fitting import (
     AT_PRICE,
+    AUTO,
     OUT_OF_FOLD,
+    OUT_OF_FOLD_ROWS,
+    TRAINING_ROWS,
     FitRows,
     assemble,
     base_seed,
     fitted_map,
     member_jobs,
+    settled_answers,
     solved_at_price,
     usable,
 )
@@ -26,12 +30,19 @@ from crcen.models.incremental import IncrementalFit
 from crcen.models.probability import PROBABILITIES, held_out_logits, probability_folds
 from crcen.models.validation import check_choice, check_labels, check_number, check_rows, check_weights
 from crcen.models.wished import at_wish, before_wish
+from crcen.theory.key_equation import on_rows
 from crcen.theory.labels import Labels
 from crcen.theory.weighting import ClassWeighting
 from crcen.theory.wishes import Wish
+from crcen.training.jobs import TrainingJob
 from crcen.training.recipe import Recipe
 
 __all__ = ["CRCENClassifier"]
+
+Fold = tuple[NDArray[np.int64], NDArray[np.int64]]
+
+# With fewer rows of a class than this nothing is fitted out of fold, unless it was asked for.
+_FEWEST_FOR_FOLDS = 3
 
 
 class CRCENClassifier(IncrementalFit, FittedNetworks, ClassifierMixin, BaseEstimator):
@@ -95,15 +106,17 @@ class CRCENClassifier(IncrementalFit, FittedNetworks, ClassifierMixin, BaseEstim
         for ``"steps"`` trained by Adam, and the default of `CRCENClassifierCV`.
     standardize : bool, default=True
         ``False`` takes inputs as they are, whatever ``encoding``.
-    balance : True, "oof" or False, default=True
+    balance : True, "oof", "auto" or False, default=True
         Solve the output bias for the key equation at the price after training: on all rows given to ``fit``, on
-        out-of-fold logits (four stratified folds, trained in the same stack), or not at all.
-    probability : {"shift", "balance", "temperature", "isotonic"}, default="shift"
+        out-of-fold logits (four stratified folds, trained in the same stack), or not at all. ``"auto"`` is out of fold,
+        or on all rows where a class has fewer than three rows; ``key_equation_.rows`` says which.
+    probability : {"shift", "balance", "temperature", "isotonic", "auto"}, default="shift"
         How ``predict_proba`` comes from the natural logit: as it is, or through a map fitted on out-of-fold logits
         (four stratified folds, trained in the same stack): an intercept, a slope and an intercept, or any rising
-        function. `predict` is p > 1/(1 + c) on that same probability, and the weighted logit is the mapped natural
-        logit + log c, so that all answers agree. Under a map the key equation is not exact on the training rows; with
-        ``balance="oof"`` it is exact on the out-of-fold rows, since the bias is solved for after the map.
+        function. ``"auto"`` is ``"temperature"`` where the bias is solved for out of fold, else ``"shift"``. `predict`
+        is p > 1/(1 + c) on that same probability, and the weighted logit is the mapped natural logit + log c, so that
+        all answers agree. Under a map the key equation is not exact on the training rows; with ``balance="oof"`` it is
+        exact on the out-of-fold rows, since the bias is solved for after the map.
     training_weighting : "price", None, float, Lam, Alpha, CostRatio, Budget, dict, default="price"
         What the loss is weighted by: the price itself, as in the paper, or another weight (``None`` is λ = ½, plain
         cross entropy). Decisions, ``weighting_``, ``weighted_proba`` and ``key_equation_`` are at the price either way.
@@ -125,7 +138,7 @@ class CRCENClassifier(IncrementalFit, FittedNetworks, ClassifierMixin, BaseEstim
     weighting_ : ClassWeighting
         The resolved weighting: ``.lam .alpha .cost_ratio .threshold .logit_shift .n_pos .n_neg``.
     key_equation_ : KeyEquation
-        The key equation on the training rows.
+        The key equation on the rows that the bias was solved on; its ``rows`` says which these are.
     coefs_, intercepts_ : list of ndarray
         (n_members, in, out) and (n_members, out) a layer.
     input_encoding_ : dict
@@ -257,39 +270,64 @@ class CRCENClassifier(IncrementalFit, FittedNetworks, ClassifierMixin, BaseEstim
         trained = self.training_weighting_at(price, labels)
         recipe, seed = recipe.settled(len(X)), base_seed(self.random_state)
         jobs = member_jobs(recipe, trained.lam, self.n_members, seed, rows)
-        is_wish = isinstance(self.weighting, Wish)
-        solves_out_of_fold = self.balance == OUT_OF_FOLD or is_wish
-        folds: list[tuple[NDArray[np.int64], NDArray[np.int64]]] = []
-        if self.probability != PROBABILITIES[0] or solves_out_of_fold:
-            folds = probability_folds(rows.target, weights, seed)
-            for own, _ in folds:
-                jobs += member_jobs(recipe, trained.lam, self.n_members, seed, rows, own)
+        balance, probability, folds, fold_jobs, rows_of_key = self._on_folds(recipe, trained.lam, seed, rows)
         with progress_bar(f"{type(self).__name__}", visible=bool(self.verbose)) as progress:
-            results = train(X, rows.target, jobs, sample_weight=weights, device=self.device, progress=progress)
+            results = train(
+                X, rows.target, jobs + fold_jobs, sample_weight=weights, device=self.device, progress=progress
+            )
         members = usable(results[: self.n_members], type(self).__name__)
         ensemble, logits = assemble(labels, trained, members, rows, is_balanced=recipe.balance)
         row_weights = trained.row_weights(rows.target, weights) if recipe.balance else None
         oof = held_out_logits(folds, results[self.n_members :], X, rows.target, row_weights)
-        ensemble = ensemble.mapped(fitted_map(self.probability, rows.target, oof, weights, trained))
-        key = ensemble.key_equation(logits, rows.target, weights)
-        if trained is not price:
-            to_price = price.logit_shift - trained.logit_shift
-            ensemble, oof, logits = ensemble.at_price(price), oof + to_price, logits + to_price
-        is_solved = solves_out_of_fold or (recipe.balance and trained is not price)
-        if is_solved and not self.is_control:
-            seen = np.isfinite(oof)
-            held_out = (oof[seen], rows.target[seen], weights[seen])
-            before = ensemble.shift
-            ensemble = solved_at_price(ensemble, *(held_out if solves_out_of_fold else (logits, rows.target, weights)))
-            added = ensemble.shift - before
-            logits, oof = logits + added, oof + added
-        if is_wish:
-            before_move = ensemble.shift
-            ensemble = at_wish(ensemble, self.weighting, ensemble.priced(oof)[0], rows.target, weights)
-            logits = logits + (ensemble.shift - before_move)
-        if not self.is_control:
-            key = ensemble.key_equation(logits, rows.target, weights)
-        write_fit(self, ensemble, recipe, Course.of(members), key)
+        ensemble = ensemble.mapped(fitted_map(probability, rows.target, oof, weights, trained))
+        if self.is_control:
+            key = on_rows(ensemble.key_equation(logits, rows.target, weights), TRAINING_ROWS)
+            if isinstance(self.weighting, Wish):
+                ensemble = at_wish(ensemble, self.weighting, ensemble.priced(oof)[0], rows.target, weights)
+            else:
+                ensemble = ensemble.at_price(price)
+            write_fit(self, ensemble, recipe, Course.of(members), key)
+            return
+        to_price = price.logit_shift - trained.logit_shift
+        ensemble, oof, logits = ensemble.at_price(price), oof + to_price, logits + to_price
+        seen, own = np.isfinite(oof), (logits, rows.target, weights)
+        if balance == OUT_OF_FOLD:
+            own = oof[seen], rows.target[seen], weights[seen]
+        before = ensemble.shift
+        if balance == OUT_OF_FOLD or (recipe.balance and trained is not price):
+            ensemble = solved_at_price(ensemble, *own)
+        if isinstance(self.weighting, Wish):
+            natural = ensemble.priced(oof + (ensemble.shift - before))[0]
+            ensemble = at_wish(ensemble, self.weighting, natural, rows.target, weights)
+        key = ensemble.key_equation(own[0] + (ensemble.shift - before), *own[1:])
+        write_fit(self, ensemble, recipe, Course.of(members), on_rows(key, rows_of_key))
+
+    def _on_folds(
+        self, recipe: Recipe, lam: float, seed: int, rows: FitRows
+    ) -> tuple[Any, str, list[Fold], list[TrainingJob], str]:
+        """``balance`` and ``probability`` settled, folds and jobs on them, and of which rows the key equation is.
+
+        Where it was left to the data and the data have no folds, all is as without them.
+        """
+        is_open = isinstance(self.balance, str) and self.balance == AUTO and self.probability in (AUTO, "shift")
+        has_folds = not self.is_control
+        balance, probability = settled_answers(self.balance, self.probability, has_folds=has_folds)
+        if isinstance(self.weighting, Wish):  # met out of fold
+            balance, is_open = OUT_OF_FOLD, False
+        if balance != OUT_OF_FOLD and probability == PROBABILITIES[0]:
+            return balance, probability, [], [], TRAINING_ROWS
+        jobs: list[TrainingJob] = []
+        try:
+            folds = probability_folds(rows.target, rows.weights, seed, _FEWEST_FOR_FOLDS if is_open else 2)
+            for own, _ in folds:
+                jobs += member_jobs(recipe, lam, self.n_members, seed, rows, own)
+        except InvalidInput as error:
+            if not is_open:
+                raise
+            balance, probability = settled_answers(self.balance, self.probability, has_folds=False)
+            reason = str(error).partition(";")[0]
+            return balance, probability, [], [], f"{TRAINING_ROWS}, not out of fold: {reason}"
+        return balance, probability, folds, jobs, OUT_OF_FOLD_ROWS if balance == OUT_OF_FOLD else TRAINING_ROWS
 
     def recipe(self) -> Recipe:
         """How networks are trained by these parameters, all of which are checked.
@@ -300,7 +338,7 @@ class CRCENClassifier(IncrementalFit, FittedNetworks, ClassifierMixin, BaseEstim
             What was left to the data is settled in ``fit``; ``recipe_`` is that of the fitted networks.
         """
         # What is solved out of fold was balanced on its own rows first.
-        balance = True if self.balance == OUT_OF_FOLD else self.balance
+        balance = True if isinstance(self.balance, str) else self.balance
         return self._recipe(self.hidden, self.l2, self.encoding, balance)
 
     def _recipe(self, hidden: Any, l2: Any, encoding: Any, balance: Any) -> Recipe:
@@ -337,9 +375,9 @@ class CRCENClassifier(IncrementalFit, FittedNetworks, ClassifierMixin, BaseEstim
     def _check_parameters(self) -> None:
         """Those that are not of the recipe."""
         check_number(self, "n_members", low=1, integer=True)
-        check_choice(self, "probability", PROBABILITIES)
+        check_choice(self, "probability", (AUTO, *PROBABILITIES))
         if not isinstance(self.balance, np.bool_):
-            check_choice(self, "balance", (True, False, OUT_OF_FOLD))
+            check_choice(self, "balance", (AUTO, OUT_OF_FOLD, True, False))
         if not isinstance(self.verbose, bool | np.bool_):
             check_number(self, "verbose", low=0, integer=True)
         if not isinstance(self.device, str):

@@ -24,7 +24,10 @@ from crcen.training.recipe import Recipe
 
 __all__ = [
     "AT_PRICE",
+    "AUTO",
     "OUT_OF_FOLD",
+    "OUT_OF_FOLD_ROWS",
+    "TRAINING_ROWS",
     "FitRows",
     "assemble",
     "base_seed",
@@ -32,6 +35,7 @@ __all__ = [
     "member_jobs",
     "member_seed",
     "moved_after_map",
+    "settled_answers",
     "solved_at_price",
     "usable",
 ]
@@ -42,6 +46,10 @@ Index = NDArray[np.int64]
 
 # Of `training_weighting`: the loss is weighted as decisions are. Of `balance`: the bias is solved for out of fold.
 AT_PRICE, OUT_OF_FOLD = "price", "oof"
+# Of `balance` and `probability`: out of fold by a temperature where there are folds, else as the paper has it.
+AUTO = "auto"
+# Which rows a key equation is of.
+TRAINING_ROWS, OUT_OF_FOLD_ROWS = "the training rows", "out-of-fold rows"
 _BALANCED = 1e-12  # what the solve leaves of the key equation, unless no shift can be added to logits so large
 
 
@@ -61,6 +69,19 @@ class FitRows:
     def take(self, rows: Index) -> "FitRows":
         """Some of the rows."""
         return FitRows(self.X[rows], self.target[rows], self.weights[rows])
+
+
+def settled_answers(balance: Any, probability: str, *, has_folds: bool = True) -> tuple[Any, str]:
+    """``"auto"`` of `balance` and of `probability`, decided.
+
+    A map is fitted where the bias is solved for out of fold as well: with ``balance=True`` the key equation is to be
+    exact on the training rows, which a map would end.
+    """
+    if isinstance(balance, str) and balance == AUTO:
+        balance = OUT_OF_FOLD if has_folds else True
+    if probability == AUTO:
+        probability = "temperature" if isinstance(balance, str) and has_folds else "shift"
+    return balance, probability
 
 
 def base_seed(random_state: Any) -> int:

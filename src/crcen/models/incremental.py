@@ -39,7 +39,7 @@ def _learns_in_parts(estimator: Any) -> bool:
     """Whether there is a `partial_fit`: not with L-BFGS or a fitted map, nor where a subclass fits in its own way."""
     kind = type(estimator)
     owner: Any = next(one for one in kind.__mro__ if IncrementalFit in one.__bases__)
-    is_plain = estimator.solver != "lbfgs" and estimator.probability == "shift"
+    is_plain = estimator.solver != "lbfgs" and estimator.probability in ("auto", "shift")
     return is_plain and all(
         getattr(kind, name) is getattr(owner, name) for name in ("fit", "_fit", "training_weighting_at")
     )
@@ -54,7 +54,8 @@ class IncrementalFit:
     ) -> Any:
         """Learn from some more rows: one pass over them, in mini-batches.
 
-        The output bias is **not** solved for, so the key equation is not claimed: ``status_`` is
+        The loss is weighted as ``training_weighting`` says, decisions are at the price. There are no folds and no map,
+        and the output bias is **not** solved for, so the key equation is not claimed: ``status_`` is
         ``"incremental_unbalanced"`` and there is no ``key_equation_``. (`crcen.balance_shift` gives the shift for any
         rows; `crcen.fit_stream` streams and solves.) The learning rate starts at ``learning_rate`` and falls with the
         square root of the rows seen. After `fit` it goes on from the fitted networks.
@@ -109,7 +110,8 @@ def _learn(model: Any, X: Any, y: Any, classes: Any, sample_weight: Any, class_c
         labels = Labels.from_totals(known, totals, np.ones(2), model.pos_label)
     else:
         labels = before.labels
-    weighting = _weighting(model.weighting, labels, counts)
+    price = _weighting(model.weighting, labels, counts)
+    weighting = model.training_weighting_at(price, labels)
     rows = FitRows(X, labels.encode(y), weights)
     recipe, encoding = _carried(recipe, rows) if before is None else _continued(recipe, before)
     trainer = _trainer(model, state, recipe, encoding, weighting, before)
@@ -119,7 +121,8 @@ def _learn(model: Any, X: Any, y: Any, classes: Any, sample_weight: Any, class_c
     layers, biases = trainer.parameters()
     group = NetworkGroup(encoding, tuple(layers), tuple(biases), recipe.activation)
     curve = np.append(model.loss_curve_ if going_on else [], trainer.take_objective())
-    write_fit(model, Ensemble(labels, weighting, weighting, (group,)), recipe, Course(len(curve), curve, UNBALANCED))
+    ensemble = Ensemble(labels, weighting, weighting, (group,)).at_price(price)
+    write_fit(model, ensemble, recipe, Course(len(curve), curve, UNBALANCED))
     model._partial = state | {"trainer": trainer.state()}
 
 
@@ -190,6 +193,14 @@ def _networks_of(ensemble: Ensemble) -> NetworkGroup:
     return group
 
 
+def _at_training_weight(before: Ensemble, weighting: ClassWeighting) -> NetworkGroup:
+    """Fitted networks with their shift and map in the output layer, as they are under the weight of training."""
+    group, state = _networks_of(before), before.probability_map
+    slope, intercept = (float(state[0]), float(state[1])) if state.ndim == 1 else (1.0, 0.0)
+    moved = weighting.logit_shift - slope * before.weighting.logit_shift
+    return group.scaled(slope).shifted(slope * before.shift + intercept + moved)
+
+
 def _trainer(
     model: Any,
     state: dict[str, Any],
@@ -220,7 +231,7 @@ def _trainer(
     elif before is None:
         trainer.initialise(math.log(weighting.alpha))
     else:
-        group = _networks_of(before).shifted(before.shift)
+        group = _at_training_weight(before, weighting)
         trainer.start_from(list(group.weights), list(group.biases))
     return trainer
 

@@ -113,14 +113,14 @@ def posterior_at_price(natural: Array, weighted: Array, weighting: ClassWeightin
     return np.column_stack([sigmoid(-natural), p])
 
 
-def probability_folds(target: Bools, weights: Array, seed: int) -> list[tuple[Index, Index]]:
-    """Stratified folds (training rows, held-out rows) of the rows that have weight."""
+def probability_folds(target: Bools, weights: Array, seed: int, fewest: int = 2) -> list[tuple[Index, Index]]:
+    """Stratified folds (training rows, held-out rows) of the rows that have weight; ``fewest`` of each class."""
     used = np.flatnonzero(weights > 0)
     rarest = int(min(target[used].sum(), (~target[used]).sum()))
-    if rarest < 2:
+    if rarest < fewest:
         raise InvalidInput(
-            f"a probability map is fitted out of fold and needs two rows of each class with weight: got {rarest} of "
-            f"one class; use probability='shift'."
+            f"folds need {fewest} rows of each class with weight, got {rarest} of one class; use balance=True, "
+            f"probability='shift'."
         )
     splitter = StratifiedKFold(min(_FOLDS, rarest), shuffle=True, random_state=seed)
     return [(used[rows], used[held_out]) for rows, held_out in splitter.split(used, target[used])]

@@ -8,7 +8,9 @@ from numpy.typing import NDArray
 from crcen.exceptions import InvalidParameter
 from crcen.models.ensemble import Ensemble
 from crcen.models.fitted import write_ensemble
+from crcen.models.fitting import OUT_OF_FOLD_ROWS
 from crcen.theory.decision import sigmoid
+from crcen.theory.key_equation import key_equation_of_logits, on_rows, without_test
 from crcen.theory.moved_threshold import MovedThreshold, goal_of, price_of_threshold
 from crcen.theory.specs import CostRatio
 from crcen.theory.weighting import resolve
@@ -53,7 +55,7 @@ def at_wish(ensemble: Ensemble, wish: Wish, natural: Array, target: NDArray[np.b
     return ensemble.at_price(resolve(CostRatio(price_of_threshold(threshold)), before.n_pos, before.n_neg))
 
 
-def move_to_wish(model: Any, X: Array, target: NDArray[np.bool_], weights: Array) -> None:
+def move_to_wish(model: Any, target: NDArray[np.bool_], weights: Array) -> None:
     """Have a fitted search or committee decide at the price that meets its ``weighting``, where that is a wish.
 
     Its out-of-fold decisions are then at that price; ``oof_key_equation_`` stays at λ = ½, what was trained at.
@@ -64,6 +66,7 @@ def move_to_wish(model: Any, X: Array, target: NDArray[np.bool_], weights: Array
     signed = ensemble.labels.signed
     natural = signed(model.oof_decision_function_) - ensemble.weighting.logit_shift
     moved = at_wish(ensemble, model.weighting, natural, target, weights)
-    logits = moved.mean_logits(X) + moved.shift
-    write_ensemble(model, moved, moved.key_equation(logits, target, weights))
-    model.oof_decision_function_ = signed(natural + moved.weighting.logit_shift)
+    weighted, seen = natural + moved.weighting.logit_shift, np.isfinite(natural)
+    equation = key_equation_of_logits(target[seen], weighted[seen], moved.weighting, weights[seen])
+    write_ensemble(model, moved, on_rows(without_test(equation), OUT_OF_FOLD_ROWS))
+    model.oof_decision_function_ = signed(weighted)

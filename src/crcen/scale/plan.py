@@ -52,6 +52,8 @@ class StreamPlan:
     ----------
     classes, pos_label, weighting
         As the fitted classifier will have them; the counts are those of all rows.
+    training_weighting
+        What the loss is weighted by.
     recipe
         How the networks are trained.
     encoding, shape
@@ -73,6 +75,7 @@ class StreamPlan:
     classes: NDArray[Any]
     pos_label: Any
     weighting: ClassWeighting
+    training_weighting: ClassWeighting
     recipe: Recipe
     encoding: InputEncoding
     shape: StreamShape
@@ -88,7 +91,7 @@ class StreamPlan:
         """Networks at their start, the same for every worker."""
         made = StreamTrainer(self.shape, device, all_reduce)
         made.initialise(self.output_bias)
-        made.weigh(self.weighting.lam, self.mean_weight)
+        made.weigh(self.training_weighting.lam, self.mean_weight)
         return made
 
     @property
@@ -145,7 +148,8 @@ def check_streamable(model: CRCENClassifier) -> None:
     """Refuse settings that have no meaning, or none for rows in passing."""
     model.recipe()
     for name, allowed, instead in (
-        ("probability", ("shift",), "a fitted map needs folds of rows in memory"),
+        ("probability", ("shift", "auto"), "a fitted map needs folds of rows in memory"),
+        ("balance", (True, False, "auto"), "a stream has no folds; its bias is solved for on all rows"),
         ("solver", ("adam",), "L-BFGS needs all rows at each step"),
         ("missing", ("error",), "a stream has no indicators; fill NaN in your source, or use fit"),
         ("column_scales", (False, "auto"), "scales are learned by fit, with all rows in memory"),
@@ -184,7 +188,8 @@ def make_plan(model: CRCENClassifier, statistics: StreamStatistics, seed: int) -
             f"rows of both classes are needed to train on, and some to hold out: of {totals.n_rows} rows "
             f"{totals.n_rows - n_train} were held out; change validation_fraction or turn early_stopping off."
         )
-    lam, scale = weighting.lam, (train_pos + train_neg) / n_train
+    trained = model.training_weighting_at(weighting, labels)
+    lam, scale = trained.lam, (train_pos + train_neg) / n_train
     pos_sum, neg_sum = lam * train_pos, (1.0 - lam) * train_neg
     recipe = replace(model.recipe().in_batches(), encoding=streamed_encoding(model), column_scales=False)
     recipe = recipe.settled(n_train)
@@ -204,6 +209,7 @@ def make_plan(model: CRCENClassifier, statistics: StreamStatistics, seed: int) -
         classes=classes,
         pos_label=pos_label,
         weighting=weighting,
+        training_weighting=trained,
         recipe=recipe,
         encoding=encoding,
         shape=shape,

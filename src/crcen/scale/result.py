@@ -17,6 +17,7 @@ from crcen.scale.balance import Gather, KeySums, LogitFile, alone, key_sums, sol
 from crcen.scale.chunks import Chunk
 from crcen.scale.plan import StreamPlan
 from crcen.scale.sources import read_ahead
+from crcen.theory.key_equation import on_rows
 from crcen.training.jobs import Status
 from crcen.training.members import NetworkGroup
 from crcen.training.threads import reproducible_arithmetic
@@ -43,7 +44,8 @@ def store_networks(
     """Give a classifier its fitted state, but for the balance; ``names`` are those of the columns, if they have any."""
     weights, biases = parameters
     group = NetworkGroup(plan.encoding, tuple(weights), tuple(biases), plan.recipe.activation)
-    ensemble = Ensemble(plan.labels, plan.weighting, plan.weighting, (group,))
+    trained = plan.training_weighting
+    ensemble = Ensemble(plan.labels, trained, trained, (group,)).at_price(plan.weighting)
     write_fit(model, ensemble, plan.recipe, Course(len(loss_curve), np.array(loss_curve), status.name.lower()))
     model.n_features_in_ = plan.n_features
     if names is not None:
@@ -78,7 +80,7 @@ def balance_on(
     ensemble, is_balanced = model.ensemble_, plan.recipe.balance
     with reproducible_arithmetic(), LogitFile(folder, is_weighted=is_weighted) as logits:
         for chunk in read_ahead(chain.from_iterable(blocks), depth=_CHUNKS_AHEAD):
-            logits.add(ensemble.mean_logits(chunk.X), plan.target(chunk), chunk.weight)
+            logits.add(ensemble.mean_logits(chunk.X) + ensemble.shift, plan.target(chunk), chunk.weight)
         shift = solve_shift(logits, plan.weighting, gather) if is_balanced else 0.0
         own = key_sums(logits, shift, plan.weighting)
     sums = KeySums()
@@ -89,7 +91,7 @@ def balance_on(
         ensemble = replace(ensemble, members=(group.shifted(shift),))
     else:
         ensemble = ensemble.shifted(shift)
-    key = sums.key_equation(plan.weighting)
+    key = on_rows(sums.key_equation(plan.weighting), "all rows of the stream")
     write_fit(model, ensemble, plan.recipe, Course(model.n_iter_, model.loss_curve_, model.status_), key)
     if is_balanced and not key.residual <= _BALANCED:
         message = f"the key equation holds to {key.residual:.1e} only; set standardize=True."

@@ -66,7 +66,8 @@ def fit_stream(
     """Fit a `CRCENClassifier` to data larger than memory.
 
     One pass counts and standardises, ``epochs`` passes train, one more computes logits on which the output bias is
-    solved for, so that the key equation holds on **all** rows as after `CRCENClassifier.fit`.
+    solved for at the price, so that the key equation holds on **all** rows. A stream has no folds, and so no map of
+    probabilities: with rows this many a network knows few of them by heart.
 
     Parameters
     ----------

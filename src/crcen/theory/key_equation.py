@@ -15,7 +15,14 @@ from crcen.theory.residual_test import TrainingError, residual_variance, z_test
 from crcen.theory.rows import check_binary_target, check_probabilities, check_row_weights, class_totals
 from crcen.theory.weighting import Alpha, Budget, ClassWeighting, CostRatio, Lam, WeightingLike, resolve
 
-__all__ = ["KeyEquation", "key_equation", "key_equation_of_logits", "key_equation_of_moments", "without_test"]
+__all__ = [
+    "KeyEquation",
+    "key_equation",
+    "key_equation_of_logits",
+    "key_equation_of_moments",
+    "on_rows",
+    "without_test",
+]
 
 _OUT_OF_FOLD = "folds share their training rows, so errors cancel out of fold; test on rows that no fold has seen"
 
@@ -44,6 +51,8 @@ class KeyEquation:
         The residual test of `key_equation`; NaN where it says nothing.
     z_reason : str
         Why z is NaN; empty where it is not.
+    rows : str
+        Which rows these are, in words, as far as whoever evaluated the equation says; empty elsewhere.
     """
 
     weighting: ClassWeighting
@@ -57,6 +66,7 @@ class KeyEquation:
     z: float
     p_value: float
     z_reason: str
+    rows: str = ""
 
     @property
     def rhs(self) -> float:
@@ -84,7 +94,8 @@ class KeyEquation:
             test = f"not available: {self.z_reason}"
         return "\n".join(
             [
-                f"Key equation (1 - mean_pos) / mean_neg = 1/α at λ = {self.weighting.lam:.6g}",
+                f"Key equation (1 - mean_pos) / mean_neg = 1/α at λ = {self.weighting.lam:.6g}"
+                + (f", on {self.rows}" if self.rows else ""),
                 f"  left side       {self.lhs:.6g}",
                 f"  right side      {self.rhs:.6g}",
                 f"  residual        {self.residual:.3g}   (imbalance {self.imbalance:.3g})",
@@ -261,3 +272,8 @@ def key_equation_of_moments(
 def without_test(equation: KeyEquation, reason: str = _OUT_OF_FOLD) -> KeyEquation:
     """The same equation without Z and p-value, for rows on which they have no law that is known."""
     return replace(equation, z=math.nan, p_value=math.nan, z_reason=reason)
+
+
+def on_rows(equation: KeyEquation, rows: str) -> KeyEquation:
+    """The same equation, which says of which rows it is."""
+    return replace(equation, rows=rows)

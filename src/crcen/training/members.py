@@ -85,3 +85,10 @@ class NetworkGroup:
     def shifted(self, shift: float | Array) -> "NetworkGroup":
         """The same with a shift added to every output bias, one for each output where there are several."""
         return replace(self, biases=(*self.biases[:-1], self.biases[-1] + shift))
+
+    def scaled(self, slope: float) -> "NetworkGroup":
+        """The same with every output multiplied by a slope."""
+        if slope == 1.0:
+            return self
+        weights = (*self.weights[:-1], slope * self.weights[-1])
+        return replace(self, weights=weights, biases=(*self.biases[:-1], slope * self.biases[-1]))

@@ -322,7 +322,7 @@ def fit_table(
 
 def _moved(estimator: Learner) -> str:
     """What was done about a key equation that does not hold out of fold."""
-    if getattr(estimator, "balance", "oof") == "oof" and estimator.oof_shift_ == 0.0:
+    if getattr(estimator, "balance", "oof") in ("auto", "oof") and estimator.oof_shift_ == 0.0:
         return "log-odds not moved to close it: later rows differ in both directions"
     return f"log-odds then moved by {estimator.oof_shift_:+.3f} to close it"
 

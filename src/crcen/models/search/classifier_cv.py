@@ -15,22 +15,27 @@ from crcen.models.classifier import CRCENClassifier
 from crcen.models.fitted import Course, write_fit
 from crcen.models.fitting import (
     AT_PRICE,
+    AUTO,
     OUT_OF_FOLD,
+    OUT_OF_FOLD_ROWS,
+    TRAINING_ROWS,
     assemble,
     base_seed,
     fitted_map,
     moved_after_map,
+    settled_answers,
     solved_at_price,
     usable,
 )
 from crcen.models.foreign_names import says_our_names
+from crcen.models.probability import PROBABILITIES
 from crcen.models.search.folds import checked_folds
 from crcen.models.search.grid import SEARCHED, Outcome, SearchRows, Setting, is_list_of_networks, operating_points
 from crcen.models.search.run import SearchRun, choose, held_out_shift
 from crcen.models.search.scoring import check_scoring, score_table
 from crcen.models.validation import check_choice, check_flag, check_labels, check_number, check_rows, check_weights
 from crcen.models.wished import before_wish, move_to_wish
-from crcen.theory.key_equation import key_equation_of_logits, without_test
+from crcen.theory.key_equation import key_equation_of_logits, on_rows, without_test
 from crcen.theory.labels import Labels
 from crcen.theory.wishes import Wish
 from crcen.training.engines import ENGINES, trainer_on
@@ -211,7 +216,7 @@ class CRCENClassifierCV(CRCENClassifier):
             best = choose(outcomes, one_standard_error=self.one_standard_error)
             results, oof = run.refit(outcomes[best], self.n_members, lambda share: progress(0.7 + 0.3 * share))
         self._keep(outcomes[best], rows, usable(results, type(self).__name__), oof)
-        move_to_wish(self, X, target, weights)
+        move_to_wish(self, target, weights)
         self._keep_table(outcomes, best, scoring, rows)
         self.search_time_ = time.perf_counter() - start
 
@@ -288,17 +293,27 @@ class CRCENClassifierCV(CRCENClassifier):
         ensemble, logits = assemble(rows.labels, trained, members, rows, is_balanced=recipe.balance)
         ensemble, logits = ensemble.at_price(price), logits + to_price
         seen = np.isfinite(oof)
-        equation = key_equation_of_logits(rows.target[seen], oof[seen], price, rows.weights[seen])
-        self.oof_key_equation_ = without_test(equation)
-        ensemble = ensemble.mapped(fitted_map(self.probability, rows.target, oof, rows.weights, price))
+        held_out = oof[seen], rows.target[seen], rows.weights[seen]
+        equation = key_equation_of_logits(held_out[1], held_out[0], price, held_out[2])
+        self.oof_key_equation_ = on_rows(without_test(equation), OUT_OF_FOLD_ROWS)
+        balance, probability = settled_answers(self.balance, self.probability)
+        leaves_out = not seen[rows.weights > 0].all()
+        if self.probability == AUTO and leaves_out:
+            probability = PROBABILITIES[0]  # folds over time leave rows out, and a map would learn their drift
+        ensemble = ensemble.mapped(fitted_map(probability, rows.target, oof, rows.weights, price))
         self.oof_shift_, solved = 0.0, ensemble
-        if self.balance == OUT_OF_FOLD:
+        if balance == OUT_OF_FOLD:
             self.oof_shift_ = held_out_shift(ensemble.priced(oof)[1], rows, price)
             solved = moved_after_map(ensemble, self.oof_shift_)
         elif recipe.balance and setting.trained_at is not setting.weighting:
             solved = solved_at_price(ensemble, logits, rows.target, rows.weights)
         added = solved.shift - ensemble.shift
-        key = solved.key_equation(logits + added, rows.target, rows.weights)
+        if balance == OUT_OF_FOLD:
+            key = on_rows(solved.key_equation(held_out[0] + added, *held_out[1:]), OUT_OF_FOLD_ROWS)
+            if leaves_out:
+                key = on_rows(without_test(key), f"{OUT_OF_FOLD_ROWS}, as far as folds agree")
+        else:
+            key = on_rows(solved.key_equation(logits + added, rows.target, rows.weights), TRAINING_ROWS)
         write_fit(self, solved, recipe, Course.of(members), key)
         self.oof_decision_function_ = solved.decision(solved.priced(oof + added)[1])
 

@@ -1,0 +1,151 @@
+"""Whether new rows keep the price: the defaults of both estimators beside the paper's training, at c = 5, 10 and IR.
+
+Every model is fitted at the price. Drift is what new rows ask to add to its logit there: 0 is a price kept, +.7 is a
+price that acts like half of it. A set is outside where the residual test on its new rows rejects at .05, with the
+chance of its own training rows allowed for by 1 + κ · n_new/n_train, κ = 1 and 2; of 12 sets chance takes 0.6, and
+more than 2 in one of 50 cases. Cost is c · misses + false alarms, over that of the cheaper of always and never.
+
+    python benchmarks/kept_price.py --half confirmation --splits 8 --processes 12 --rows kept_price.jsonl
+
+A run that was cut goes on from its rows.
+"""
+
+import argparse
+import json
+import math
+import time
+import warnings
+from collections.abc import Callable
+from concurrent.futures import ProcessPoolExecutor, as_completed
+from multiprocessing import get_context
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from sklearn.model_selection import StratifiedShuffleSplit
+from threadpoolctl import threadpool_limits
+
+import crcen
+from crcen.experiments.benchmark.plan import all_sets
+
+PRICES = (5.0, 10.0, "IR")
+PAPER = {"training_weighting": "price", "balance": True, "probability": "shift"}
+MODELS: dict[str, Callable[..., Any]] = {
+    "CRCENClassifier": lambda price, seed: crcen.CRCENClassifier(price, **common(seed)),
+    "CRCENClassifierCV": lambda price, seed: crcen.CRCENClassifierCV(price, **common(seed)),
+    "CRCENClassifier, the paper's training": lambda price, seed: crcen.CRCENClassifier(price, **common(seed), **PAPER),
+    "CRCENClassifierCV, the paper's training": lambda price, seed: crcen.CRCENClassifierCV(
+        price, **common(seed), **PAPER
+    ),
+}
+
+
+def common(seed: int) -> dict[str, Any]:
+    """What all models are told."""
+    return {"pos_label": 1, "device": "cpu", "random_state": seed}
+
+
+def one_thread() -> None:
+    """Let processes, not threads, share the cores."""
+    import torch
+
+    torch.set_num_threads(1)
+    threadpool_limits(1)
+
+
+def run(task: tuple[str, int, str]) -> list[dict[str, Any]]:
+    """One model on one split of one set, at every price."""
+    name, split, label = task
+    warnings.simplefilter("ignore")
+    data = crcen.load_dataset(name)
+    train, test = next(StratifiedShuffleSplit(1, test_size=0.25, random_state=1000 + split).split(data.X, data.y))
+    X, y, X_new, y_new = data.X[train], data.y[train], data.X[test], data.y[test]
+    found = []
+    for asked in PRICES:
+        price = float((y == 0).sum() / (y == 1).sum()) if asked == "IR" else asked
+        start = time.process_time()
+        model = MODELS[label](crcen.CostRatio(price), split).fit(X, y)
+        seconds = time.process_time() - start
+        logits = model.decision_function(X_new)
+        equation = crcen.key_equation(y_new, crcen.sigmoid(logits), crcen.CostRatio(price))
+        alarms = logits > 0
+        cost = price * np.sum((y_new == 1) & ~alarms) + np.sum((y_new == 0) & alarms)
+        p = model.predict_proba(X_new)[:, 1]
+        found.append(
+            {
+                "set": name,
+                "split": split,
+                "model": label,
+                "price": str(asked),
+                "positives": int(y_new.sum()),
+                "drift": float(crcen.balance_shift(y_new, logits, crcen.CostRatio(price))),
+                "z": float(equation.z),
+                "cost": float(cost / min(price * (y_new == 1).sum(), (y_new == 0).sum())),
+                "log_loss": float(-np.mean(np.log(np.where(y_new == 1, p, 1 - p)))),
+                "seconds": seconds,
+            }
+        )
+    return found
+
+
+def table(rows: list[dict[str, Any]], n_sets: int, n_splits: int) -> str:
+    """Means over sets and splits; sets outside their interval, a split."""
+    lines = [
+        f"{n_sets} sets × {n_splits} splits; ± is the standard error over sets. Outside: sets of {n_sets}, a split.",
+        "",
+        "| model | price | drift | median drift | outside, κ = 1 | κ = 2 | cost | log loss | seconds |",
+        "|---|---|---|---|---|---|---|---|---|",
+    ]
+    for label in MODELS:
+        for price in map(str, PRICES):
+            own = [row for row in rows if row["model"] == label and row["price"] == price]
+            if not own:
+                continue
+            names = sorted({row["set"] for row in own})
+            means = np.array([np.mean([row["drift"] for row in own if row["set"] == name]) for name in names])
+            z = np.abs([row["z"] for row in own])
+            splits = len({row["split"] for row in own})
+            outside = [(z > 1.96 * math.sqrt(1 + kappa / 3)).sum() / splits for kappa in (1, 2)]
+            error = means.std(ddof=1) / math.sqrt(len(means)) if len(means) > 1 else math.nan
+            lines.append(
+                f"| {label} | {price} | {means.mean():+.3f} ± {error:.3f} | "
+                f"{np.median([row['drift'] for row in own]):+.3f} | {outside[0]:.2f} | {outside[1]:.2f} | "
+                + " | ".join(f"{np.mean([row[c] for row in own]):.4f}" for c in ("cost", "log_loss"))
+                + f" | {np.mean([row['seconds'] for row in own]):.1f} |"
+            )
+    return "\n".join(lines)
+
+
+def main() -> None:
+    """Run what is not there yet, and print."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--half", choices=["development", "confirmation"], default="confirmation")
+    parser.add_argument("--sets", nargs="*", help="instead of the half; without isolet and webpage, which take long")
+    parser.add_argument("--splits", type=int, default=2)
+    parser.add_argument("--models", type=int, default=len(MODELS), help="the first so many models")
+    parser.add_argument("--processes", type=int, default=2)
+    parser.add_argument("--rows", type=Path, default=Path("kept_price.jsonl"))
+    options = parser.parse_args()
+    sets = options.sets or [one for one in all_sets()[options.half] if one not in ("isolet", "webpage")]
+    size = {name: crcen.load_dataset(name).X.size for name in sets}
+    rows = [json.loads(line) for line in options.rows.read_text().splitlines()] if options.rows.exists() else []
+    done = {(row["set"], row["split"], row["model"]) for row in rows}
+    labels = list(MODELS)[: options.models]
+    tasks = [(name, split, label) for split in range(options.splits) for name in sets for label in labels]
+    # Split after split, so that a cut run has whole ones; the large sets of each first.
+    tasks = sorted((task for task in tasks if task not in done), key=lambda task: (task[1], -size[task[0]]))
+    with (
+        ProcessPoolExecutor(options.processes, get_context("spawn"), initializer=one_thread) as pool,
+        options.rows.open("a") as out,
+    ):
+        for future in as_completed([pool.submit(run, task) for task in tasks]):
+            found = future.result()
+            rows += found
+            out.writelines(json.dumps(row) + "\n" for row in found)
+            out.flush()
+    rows = [row for row in rows if row["set"] in sets and row["split"] < options.splits]
+    print(table(rows, len(sets), options.splits))
+
+
+if __name__ == "__main__":
+    main()
