@@ -172,9 +172,7 @@ def test_early_stopping_holds_out_rows_of_each_fold(rare_rows):
 def test_bad_input(rare_rows):
     X, y = rare_rows(60)
     for model in (CRCENClassifier(probability="platt"), CRCENClassifierCV(probability=None)):
-        with pytest.raises(
-            InvalidParameter, match=r"probability of CRCENClassifier(CV)? must be one of 'auto'"
-        ):
+        with pytest.raises(InvalidParameter, match=r"probability of CRCENClassifier(CV)? must be one of 'auto'"):
             model.fit(X, y)
     one = np.zeros(60, dtype=int)
     one[3] = 1
