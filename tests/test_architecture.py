@@ -64,6 +64,9 @@ OUTSIDERS = {"experiments", "workflow"}
 # Modules that they may import besides, for names that few people need.
 NAMED_MODULES = {
     "crcen.baselines.methods",
+    "crcen.decisions.choose",
+    "crcen.decisions.wishes",
+    "crcen.tables.number_notation",
     "crcen.tables.reading",
     "crcen.tables.writing",
     "crcen.training.engines",

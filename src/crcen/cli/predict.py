@@ -6,25 +6,58 @@ from typing import Annotated
 import typer
 
 from crcen.cli.app import Json, app
-from crcen.cli.options import Alpha, Balanced, Budget, Data, Lam, Model, Ratio, interruptible, is_watched, price, show
+from crcen.cli.options import Alpha, Balanced, Budget, Data, Lam, Model, Ratio, interruptible, is_watched, show
+from crcen.cli.wishes import Capacity, Confidence, Precision, Recall, price_or_wish, two_prices
 
 __all__ = ["predict"]
 
 
 @app.command(
     epilog="Examples:  crcen predict model.crcen new.csv --out scored.parquet --id customer   |   "
-    "crcen predict model.crcen new.csv.gz --out scored.csv --budget 10"
+    "crcen predict model.crcen new.csv.gz --out scored.csv --budget 10   |   "
+    "crcen predict model.crcen new.xlsx --out calls.xlsx --top 200 --all-columns --sort"
 )
 def predict(
     model: Model,
     data: Data,
-    out: Annotated[Path, typer.Option(help="Where to write the answers: .csv, .tsv or .parquet.")],
+    out: Annotated[Path, typer.Option(help="Where to write the answers: .csv, .tsv, .parquet or .xlsx.")],
     budget: Budget = None,
     cost_ratio: Ratio = None,
     alpha: Alpha = None,
     lam: Lam = None,
     balanced: Balanced = False,
+    capacity: Capacity = None,
+    recall: Recall = None,
+    precision: Precision = None,
+    confidence: Confidence = None,
+    held_out: Annotated[
+        Path | None,
+        typer.Option(
+            help="Labelled rows the model did not see: choose the price of --recall, --precision or --capacity there.",
+            rich_help_panel="Instead of a price",
+        ),
+    ] = None,
+    time: Annotated[
+        str | None, typer.Option(help="Column of dates, for --capacity 20/day.", rich_help_panel="Instead of a price")
+    ] = None,
+    review: Annotated[
+        str | None,
+        typer.Option(
+            help="Two prices, such as 2,30: between them a person looks.", metavar="LOW,HIGH", rich_help_panel="Price"
+        ),
+    ] = None,
+    cost_column: Annotated[
+        str | None, typer.Option(help="Column with what a miss of that row costs.", rich_help_panel="Price")
+    ] = None,
+    alarm_cost: Annotated[
+        float, typer.Option(help="What a false alarm costs, in the unit of --cost-column.", rich_help_panel="Price")
+    ] = 1.0,
+    prevalence: Annotated[
+        float | None, typer.Option(help="Share of positives here, where it is known to differ from training.")
+    ] = None,
     id: Annotated[list[str] | None, typer.Option(help="Column to carry over; may be repeated.")] = None,
+    all_columns: Annotated[bool, typer.Option("--all-columns", help="Carry over every column.")] = False,
+    sort: Annotated[bool, typer.Option("--sort", help="Riskiest rows first; needs memory for all rows.")] = False,
     safe_csv: Annotated[
         bool, typer.Option("--safe-csv", help="Put ' before ids and labels that a spreadsheet takes for formulas.")
     ] = False,
@@ -32,10 +65,25 @@ def predict(
 ) -> None:
     """Write a probability and a decision for every row, in constant memory; a price here needs no new training."""
     with interruptible():
-        weighting = price(budget, cost_ratio, alpha, lam, balanced)
+        stated = (budget, cost_ratio, alpha, lam, balanced, capacity, recall, precision, confidence)
+        weighting = price_or_wish(*stated)
         import crcen
 
         result = crcen.predict_table(
-            model, data, out=out, weighting=weighting, id=id, safe_csv=safe_csv, verbose=is_watched()
+            model,
+            data,
+            out=out,
+            weighting=weighting,
+            held_out=held_out,
+            review=two_prices(review),
+            cost_column=cost_column,
+            alarm_cost=alarm_cost,
+            time=time,
+            prevalence=prevalence,
+            id=id,
+            all_columns=all_columns,
+            sort=sort,
+            safe_csv=safe_csv,
+            verbose=is_watched(),
         )
     show(result, as_json, out)

@@ -17,6 +17,14 @@ _OPTIONS = {
     "learner": "--learner",
     "out": "--out",
     "id": "--id",
+    "held_out": "--held-out",
+    "review": "--review",
+    "cost_column": "--cost-column",
+    "alarm_cost": "--alarm-cost",
+    "prevalence": "--prevalence",
+    "weight": "--weight",
+    "all_columns": "--all-columns",
+    "sort": "--sort",
     "title": "--title",
     "folder": "--folder",
     "test": "--test",
@@ -44,6 +52,21 @@ _HINTS = [
     (r"(; )?(choose columns with )?features=\[…\]( chooses columns)?", "; --drop leaves columns out"),
     (r"keep= uses a column that was left out", "--keep uses a column that was left out"),
 ]
+# Wishes as the library writes them, the longest first.
+_WISHES = [
+    (r"\bRecallAtLeast\(([^(),]*), confidence=([^()]*)\)", r"--recall \1 --confidence \2"),
+    (r"\bRecallAtLeast\(([^()]*)\)", r"--recall \1"),
+    (r"\bPrecisionAtLeast\(([^()]*)\)", r"--precision \1"),
+    (r"\bCapacity\((\d+), per='?(\w+)'?\)", r"--capacity \1/\2"),
+    (r"\bCapacity\((\d+)\)", r"--capacity \1"),
+    (r"^Capacity must", "--capacity must"),
+    (r"^per of Capacity must", "what stands behind / in --capacity must"),
+    (r"^confidence of RecallAtLeast must", "--confidence must"),
+    (r"^RecallAtLeast must", "--recall must"),
+    (r"^PrecisionAtLeast must", "--precision must"),
+    (r"^(low|high) of Review must", r"the \1 price of --review must"),
+    (r"\bReview\(([^(),]*), ([^()]*)\)", r"--review \1,\2"),
+]
 
 
 def in_options(sentence: str) -> str:
@@ -53,6 +76,8 @@ def in_options(sentence: str) -> str:
     sentence = re.sub(
         r"\b(Alpha|CostRatio|Budget|Lam)\(([^()]*)\)", lambda found: f"{_PRICES[found[1]]} {found[2]}", sentence
     )
+    for pattern, said in _WISHES:
+        sentence = re.sub(pattern, said, sentence)
     sentence = re.sub(rf"^({_NAMES})(?= (must|names|leaves|and|is|has)\b)", lambda found: _OPTIONS[found[1]], sentence)
 
     # Not in paths: folders of Parquet are often called time=2024.

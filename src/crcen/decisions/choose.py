@@ -20,7 +20,7 @@ from crcen.theory.rows import check_probabilities, check_row_weights, class_tota
 from crcen.theory.specs import CostRatio, positive_number
 from crcen.theory.wishes import Wish
 
-__all__ = ["ChosenWeighting", "choose_weighting"]
+__all__ = ["ChosenWeighting", "choose_on", "choose_weighting"]
 
 Array = NDArray[np.float64]
 Interval = tuple[float, float]
@@ -52,6 +52,8 @@ class ChosenWeighting:
         Level of the intervals.
     rate : float or None
         Rows a day.
+    confidence : float or None
+        Where the recall is guaranteed: with which probability.
     """
 
     weighting: CostRatio
@@ -67,11 +69,23 @@ class ChosenWeighting:
     price_interval: Interval
     level: float
     rate: float | None = None
+    confidence: float | None = None
 
     @property
     def average_price(self) -> float:
         """False alarms per catch on the rows given; the price of the last catch is ``weighting``."""
         return float(self.counts.fp / self.counts.tp) if self.counts.tp else math.nan
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain values; None where a number does not exist."""
+        names = ("recall", "precision", "alarm_rate")
+        values = {name: (getattr(self, name), *getattr(self, f"{name}_interval")) for name in names}
+        values["cost_ratio"] = (self.weighting.value, *self.price_interval)
+        plain = {
+            name: dict(zip(("value", "low", "high"), (v if math.isfinite(v) else None for v in three), strict=True))
+            for name, three in values.items()
+        }
+        return {"wish": self.target, "confidence": self.confidence, "threshold": self.threshold, **plain}
 
     def __str__(self) -> str:
         def line(name: str, value: float, interval: Interval) -> str:
@@ -79,7 +93,7 @@ class ChosenWeighting:
             return f"  {name:<22}{value:>9.4g}{between}"
 
         lines = [
-            f"{self.target}: CostRatio({self.weighting.value:.4g}), an alarm where p > {self.threshold:.4g}",
+            f"{self.target}: a price of {self.weighting.value:.4g}, an alarm where p > {self.threshold:.4g}",
             line("recall", self.recall, self.recall_interval),
             line("precision", self.precision, self.precision_interval),
             line("share of rows alarmed", self.alarm_rate, self.alarm_rate_interval),
@@ -90,8 +104,12 @@ class ChosenWeighting:
         lines += [
             line("price of last catch", self.weighting.value, self.price_interval),
             f"  {'price of average catch':<22}{self.average_price:>9.4g}",
-            f"  in brackets: {100 * self.level:g} % intervals; those of the last catch are of the choice itself",
         ]
+        brackets = f"  in brackets: {100 * self.level:g} % intervals"
+        if self.confidence is None:
+            lines.append(f"{brackets}; those of the last catch are of the choice itself")
+        else:
+            lines += [brackets, "  guaranteed for this very model on new rows like these; a refit voids it"]
         return "\n".join(lines)
 
 
@@ -148,15 +166,40 @@ def choose_weighting(
     for the very model that was judged: a refit, out-of-fold rows or rows of training void it.
     """
     rows = _rows(source, X, y, sample_weight)
-    curve = MovedThreshold(rows.target, rows.p, rows.weights)
-    if rate is not None:
-        rate = positive_number(rate, "rate")
-    goal = goal_of(wish, float(rows.weights.sum()), rate)
-    if goal.confidence is not None and has_held_out_rows(source) and X is None:
+    if getattr(wish, "confidence", None) is not None and has_held_out_rows(source) and X is None:
         raise InvalidParameter(
             "a guarantee is for one fitted model, and out-of-fold rows were held out from others: give X and y, rows "
             "that this model did not see"
         )
+    return choose_on(
+        rows.target,
+        rows.p,
+        rows.weights,
+        wish,
+        rate=rate,
+        level=level,
+        n_resamples=n_resamples,
+        random_state=random_state,
+    )
+
+
+def choose_on(
+    target: NDArray[np.bool_],
+    p: Array,
+    weights: Array,
+    wish: Wish,
+    *,
+    rate: float | None = None,
+    level: float = 0.95,
+    n_resamples: int = 500,
+    random_state: int = 0,
+) -> ChosenWeighting:
+    """`choose_weighting` on rows whose probabilities are known."""
+    rows = CurveRows(target, p, weights)
+    curve = MovedThreshold(target, p, weights)
+    if rate is not None:
+        rate = positive_number(rate, "rate")
+    goal = goal_of(wish, float(rows.weights.sum()), rate)
     threshold = curve.meet(goal)
     alarms = rows.p > threshold
     counts = confusion_counts(rows.target, alarms, rows.weights)
@@ -183,6 +226,7 @@ def choose_weighting(
         price_interval=prices,
         level=level,
         rate=rate,
+        confidence=goal.confidence,
         **intervals,
     )
 

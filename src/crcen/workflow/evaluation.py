@@ -18,10 +18,10 @@ from crcen.theory.judgements import (
     judge_share,
 )
 from crcen.workflow.inputs import Source, labels_as, model_of, plain, price_of, source_of, target_of
-from crcen.workflow.prediction import CHUNK_ROWS, Oddities, scored_chunks
 from crcen.workflow.prices import plain_price, prices_around, step_lines, step_values
 from crcen.workflow.quality import METRICS, Measured, ScoredRows, count_sentence, count_values, too_good
 from crcen.workflow.row_watch import RowWatch, unlike_lines
+from crcen.workflow.scored_chunks import CHUNK_ROWS, Oddities, scored_chunks
 
 __all__ = ["TableEvaluation", "evaluate_table", "scored_rows"]
 

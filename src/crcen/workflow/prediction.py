@@ -8,103 +8,27 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from crcen import ClassWeighting, InvalidInput, InvalidParameter, TableClassifier, decide
-from crcen._support.closest import lacking
+from crcen import ClassWeighting, InvalidParameter
 from crcen._support.progress import counted
 from crcen._support.whole_files import check_place
 from crcen.tables.writing import TableWriter
-from crcen.workflow.inputs import Source, check_column, model_of, plain, price_of, source_of
+from crcen.workflow.held_out import chosen_on
+from crcen.workflow.inputs import Source, check_column, model_of, plain, source_of
 from crcen.workflow.prices import plain_price
-from crcen.workflow.row_watch import RowWatch, unlike_lines
+from crcen.workflow.row_rules import RowRule, at_prevalence, implied_price, rule_of
+from crcen.workflow.row_watch import unlike_lines
+from crcen.workflow.scored_chunks import CHUNK_ROWS, Oddities, scored_chunks
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
     import pandas as pd
 
-__all__ = ["CHUNK_ROWS", "Oddities", "TablePredictions", "model_rows", "predict_table", "scored_chunks"]
+__all__ = ["TablePredictions", "predict_table"]
 
 Array = NDArray[np.float64]
 
-CHUNK_ROWS = 50_000
 _NAMES = ("probability", "decision")
-
-
-@dataclass
-class Oddities:
-    """Cells and columns that training did not prepare for, counted over chunks."""
-
-    unseen: dict[str, int]
-    unreadable: dict[str, int]
-    missing: dict[str, int]
-    watch: RowWatch
-    extra: tuple[str, ...] = ()
-
-    @classmethod
-    def none(cls, model: Any, *, recognises: bool = False) -> "Oddities":
-        """Nothing odd yet; whether to look for training rows too."""
-        return cls({}, {}, {}, RowWatch(model, recognises=recognises))
-
-    def add(self, frame: "pd.DataFrame", encoded: Any, ignored: set[str]) -> None:
-        """Count those of a chunk."""
-        self.watch.add(frame, encoded)
-        for kind in ("unseen", "unreadable", "missing"):
-            counts = getattr(self, kind)
-            for name, number in getattr(encoded, kind).items():
-                counts[name] = counts.get(name, 0) + number
-        self.extra = tuple(name for name in encoded.extra if name not in ignored)
-
-    @property
-    def notes(self) -> list[str]:
-        """A sentence for each kind."""
-
-        def listed(counts: dict[str, int]) -> str:
-            return ", ".join(f"{name} {number:,}" for name, number in counts.items())
-
-        said = self.watch.notes
-        if self.unseen:
-            said.append(f"categories that training did not have were taken as rare ones: {listed(self.unseen)} rows")
-        if self.unreadable:
-            said.append(f"cells of another kind than in training were taken as missing: {listed(self.unreadable)} rows")
-        if self.missing:
-            said.append(f"cells are missing where none was in training, and were filled: {listed(self.missing)} rows")
-        if self.extra:
-            shown = ", ".join(self.extra[:5]) + (" and more" if len(self.extra) > 5 else "")
-            said.append(f"columns that training did not have were ignored: {len(self.extra)} ({shown})")
-        return said
-
-
-def model_rows(model: Any, frame: "pd.DataFrame", ignored: set[str]) -> Any:
-    """The columns of a table that a model takes, of a type that it takes; one sentence where columns are missing."""
-    is_table = isinstance(model, TableClassifier)
-    names = [column.name for column in model.columns_] if is_table else getattr(model, "feature_names_in_", None)
-    names = [name for name in frame.columns if name not in ignored] if names is None else list(names)
-    absent = [name for name in names if name not in frame.columns]
-    if absent:
-        raise lacking(absent, len(names), frame.columns)
-    if is_table:
-        return frame[names]
-    numbers = frame[names].apply(_as_numbers)
-    return numbers if hasattr(model, "feature_names_in_") else numbers.to_numpy()
-
-
-def _positive_probabilities(model: Any, frame: "pd.DataFrame", odd: Oddities, ignored: set[str]) -> Array:
-    """Posterior of the positive class for a chunk, its oddities counted."""
-    column = int(np.flatnonzero(model.classes_ == model.pos_label_)[0])
-    if not isinstance(model, TableClassifier):
-        return model.predict_proba(model_rows(model, frame, ignored))[:, column]
-    encoded = model.encode(frame)
-    odd.add(frame, encoded, ignored)
-    return model.estimator_.predict_proba(encoded.X)[:, column]
-
-
-def _as_numbers(cells: "pd.Series") -> "pd.Series":
-    import pandas as pd
-
-    try:
-        return pd.to_numeric(cells)
-    except (TypeError, ValueError) as error:
-        raise InvalidInput(f"the model takes numbers: column {cells.name} holds other values.") from error
 
 
 @dataclass(frozen=True, eq=False)
@@ -117,8 +41,9 @@ class TablePredictions:
         Rows scored, and those decided positive.
     positive : label
         What an alarm says.
-    price : ClassWeighting
-        The price of the decisions.
+    price : ClassWeighting or None
+        The price of the decisions, also that which a wish implies; None where rows have prices of their own, or where a
+        capacity was for more rows than there are.
     expected_catches : float
         Sum of the probabilities of the alarms.
     notes : tuple of str
@@ -129,17 +54,26 @@ class TablePredictions:
         The rows, where they were not written to a file.
     path : Path or None
         The file.
+    met : MetWish or None
+        Where a wish stood in place of a price: what it implies and is expected to catch.
+    chosen : ChosenWeighting or None
+        The price that labelled rows gave for a wish.
+    review : ReviewedRows or None
+        Where rows went to review: how many, and what that saves.
     """
 
     n_rows: int
     n_alarms: int
     positive: Any
-    price: ClassWeighting
+    price: ClassWeighting | None
     expected_catches: float
     notes: tuple[str, ...] = ()
     unlike: tuple[Any, ...] = ()
     frame: Any = None
     path: Path | None = None
+    met: Any = None
+    chosen: Any = None
+    review: Any = None
 
     def to_dict(self) -> dict[str, Any]:
         """Plain values, ready for JSON; without the rows."""
@@ -147,8 +81,11 @@ class TablePredictions:
             "rows": self.n_rows,
             "alarms": self.n_alarms,
             "positive": plain(self.positive),
-            "cost_ratio": plain_price(self.price.cost_ratio),
-            "threshold": self.price.threshold,
+            "cost_ratio": None if self.price is None else plain_price(self.price.cost_ratio),
+            "threshold": None if self.price is None else self.price.threshold,
+            "wish": None if self.met is None else self.met.to_dict(),
+            "chosen": None if self.chosen is None else self.chosen.to_dict(),
+            "review": None if self.review is None else self.review.to_dict(),
             "expected_catches": self.expected_catches,
             "expected_false_alarms": self.n_alarms - self.expected_catches,
             "notes": list(self.notes),
@@ -158,10 +95,24 @@ class TablePredictions:
 
     def __str__(self) -> str:
         false_alarms = self.n_alarms - self.expected_catches
+        if self.met is not None or self.review is not None:
+            first = [f"{self.n_rows:,} rows, {self.n_alarms:,} of them {self.positive}"]
+            first += str(self.met if self.met is not None else self.review).split("\n")
+        elif self.price is None:
+            first = [f"{self.n_rows:,} rows, {self.n_alarms:,} of them {self.positive} by what each row costs"]
+        else:
+            first = [
+                f"{self.n_rows:,} rows, {self.n_alarms:,} of them {self.positive} at a price of "
+                f"{self.price.cost_ratio:.6g} false alarms per catch (probability above {self.price.threshold:.6g})"
+            ]
+        if self.chosen is not None:
+            first += ["Chosen on labelled rows: " + str(self.chosen)]
+        if self.met is None:
+            first.append(
+                f"expected among these: {self.expected_catches:,.1f} catches and {false_alarms:,.1f} false alarms"
+            )
         lines = [
-            f"{self.n_rows:,} rows, {self.n_alarms:,} of them {self.positive} at a price of "
-            f"{self.price.cost_ratio:.6g} false alarms per catch (probability above {self.price.threshold:.6g})",
-            f"expected among these: {self.expected_catches:,.1f} catches and {false_alarms:,.1f} false alarms",
+            *first,
             *(f"Note: {note}." for note in self.notes),
             *unlike_lines(self.unlike),
         ]
@@ -174,7 +125,15 @@ def predict_table(
     *,
     out: str | Path | None = None,
     weighting: Any = None,
+    held_out: Any = None,
+    review: Any = None,
+    cost_column: str | None = None,
+    alarm_cost: float = 1.0,
+    time: str | None = None,
+    prevalence: float | None = None,
     id: str | list[str] | None = None,
+    all_columns: bool = False,
+    sort: bool = False,
     safe_csv: bool = False,
     chunk_rows: int = CHUNK_ROWS,
     verbose: int = 0,
@@ -188,12 +147,31 @@ def predict_table(
     data : data frame, str or Path
         Rows to score. Columns of training must be there, in any order; others are ignored and counted.
     out : str or Path, optional
-        Where to write them: .csv, .tsv or .parquet; memory then does not grow with the number of rows. Without it
-        they are in ``.frame``.
-    weighting : Budget, CostRatio, Lam, Alpha, "balanced" or float, optional
-        Another price than that of training; probabilities stay what they are.
+        Where to write them: .csv, .tsv, .parquet or .xlsx; memory then does not grow with the number of rows, but for
+        ``sort``, for Excel and, by 8 bytes a row, for wishes. Without it they are in ``.frame``.
+    weighting : Budget, CostRatio, Lam, Alpha, "balanced", float, Capacity, RecallAtLeast or PrecisionAtLeast, optional
+        Another price than that of training, or a wish; probabilities stay what they are. A wish is met on these rows as
+        their probabilities expect it, or on ``held_out``.
+    held_out : data frame, str or Path, optional
+        Labelled rows that the model did not see, on which the price of a wish is chosen instead; a guaranteed recall
+        needs them.
+    review : Review or (low, high), optional
+        Two prices between which the decision is "review".
+    cost_column : str, optional
+        Column with what a miss of that row costs, in the unit of ``alarm_cost``: each row then has its own price.
+    alarm_cost : float, default=1
+        What a false alarm costs, with ``cost_column``.
+    time : str, optional
+        Column of dates, for ``Capacity(20, per="day")``.
+    prevalence : float, optional
+        Share of positives among these rows where it is known to differ from that of training; probabilities are moved
+        to it, which is right where positives and negatives are each still like those of training.
     id : str or list of str, optional
         Columns to carry over; by default rows are numbered from 1 in a column ``row``.
+    all_columns : bool, default=False
+        Carry over all of them.
+    sort : bool, default=False
+        Riskiest rows first; all rows are then in memory.
     safe_csv : bool, default=False
         Put an apostrophe before ids and labels that a spreadsheet would take for formulas, as in ``=1+1``; for text
         tables that people open in one.
@@ -212,53 +190,112 @@ def predict_table(
     if out is not None:
         check_place(out, model, data)
     model = model_of(model)
-    price = price_of(weighting, model)
     source = source_of(data)
-    ids = [id] if isinstance(id, str) else list(id or ())
-    for name in ids:
-        check_column(name, source.columns, "id", source.name)
-        if name in _NAMES:
-            raise InvalidParameter(f"id must not be called {name}: that column is for the model's answer; rename it.")
+    if held_out is not None and prevalence is not None:
+        raise InvalidParameter("held_out and prevalence do not go together: held-out rows have a share of their own.")
+    chosen = None if held_out is None else chosen_on(model, source_of(held_out), weighting, verbose=verbose)
+    how = {"review": review, "cost_column": cost_column, "alarm_cost": alarm_cost, "time": time}
+    rule = rule_of(model, source, weighting if chosen is None else chosen.weighting, **how)
+    ids = _carried(id, all_columns, source)
     odd, pieces, target = Oddities.none(model), [], str(getattr(model, "target_name_", ""))
-    n_rows, n_alarms, catches = 0, 0, 0.0
+    n_rows, n_alarms, catches, probabilities = 0, 0, 0.0, []
+    met, chunks = None, _moved_chunks(model, source, odd, {*ids, target}, chunk_rows, prevalence)
+    if rule.wish is not None:
+        with counted("rows", source.n_rows, visible=bool(verbose)) as done:
+            p_all, times = _all_rows(chunks, rule, done)
+        met, chunks = rule.meet(p_all, times), _again(source, p_all, chunk_rows)
     with ExitStack() as opened:
         writer = None if out is None else opened.enter_context(TableWriter(out, safe_csv=safe_csv))
         done = opened.enter_context(counted("rows", source.n_rows, visible=bool(verbose)))
-        for chunk, p in scored_chunks(model, source, odd, {*ids, target}, chunk_rows):
-            alarms = decide(p, price)
-            piece = _answer(model, chunk, p, alarms, ids, n_rows)
+        for chunk, p in chunks:
+            alarms = rule.decide(p, chunk) if met is None else met.alarms[n_rows : n_rows + len(p)]
+            to_review = None
+            if rule.review is not None:
+                low, high = rule.review.thresholds
+                alarms, to_review = p > high, (p > low) & (p <= high)
+                probabilities.append(p)
+            piece = _answer(model, chunk, p, alarms, to_review, ids, n_rows)
             n_rows, n_alarms, catches = n_rows + len(p), n_alarms + int(alarms.sum()), catches + float(p[alarms].sum())
-            if writer is None:
+            if writer is None or sort:
                 pieces.append(piece)
             else:
                 writer.write(piece)
             done(len(p))
-    frame = None
-    if out is None:
-        import pandas as pd
+        frame = _joined(pieces, sort) if pieces else None
+        if writer is not None and frame is not None:
+            writer.write(frame)
+    price = rule.price if met is None else implied_price(met, model)
+    is_one_price = met is None and review is None and cost_column is None
+    return TablePredictions(
+        n_rows,
+        n_alarms,
+        model.pos_label_,
+        None if cost_column is not None else price,
+        catches,
+        tuple([*source.notes, *odd.notes]),
+        odd.watch.unlike(n_alarms, n_rows if is_one_price and prevalence is None else -1, rule.price),
+        None if out is not None else frame,
+        None if out is None else Path(out),
+        met,
+        chosen,
+        rule.reviewed(np.concatenate(probabilities)) if probabilities else None,
+    )
 
-        frame = pd.concat(pieces, ignore_index=True)
-    notes = tuple([*source.notes, *odd.notes])
-    path = None if out is None else Path(out)
-    unlike = odd.watch.unlike(n_alarms, n_rows, price)
-    return TablePredictions(n_rows, n_alarms, model.pos_label_, price, catches, notes, unlike, frame, path)
+
+def _carried(id: Any, all_columns: bool, source: Source) -> list[str]:
+    """Columns of the table that stand beside the answers."""
+    ids = [id] if isinstance(id, str) else list(id or ())
+    for name in ids:
+        check_column(name, source.columns, "id", source.name)
+    if all_columns:
+        ids = [*ids, *(name for name in source.columns if name not in ids)]
+    for name in ids:
+        if name in _NAMES:
+            raise InvalidParameter(f"id must not be called {name}: that column is for the model's answer; rename it.")
+    return ids
 
 
-def scored_chunks(
-    model: Any, source: Source, odd: Oddities, ignored: set[str], chunk_rows: int
+def _moved_chunks(
+    model: Any, source: Source, odd: Oddities, ignored: set[str], chunk_rows: int, prevalence: float | None
 ) -> "Iterator[tuple[pd.DataFrame, Array]]":
-    """Yield each chunk of a source with its probabilities; a source without rows is refused."""
-    is_empty = True
+    for chunk, p in scored_chunks(model, source, odd, ignored, chunk_rows):
+        yield chunk, at_prevalence(p, prevalence, model.weighting_)
+
+
+def _all_rows(chunks: Any, rule: RowRule, done: Any) -> tuple[Array, Any]:
+    """Probabilities of all rows, and their times where the rule goes by them."""
+    scores, times = [], []
+    for chunk, p in chunks:
+        scores.append(p)
+        times.append(rule.when(chunk))
+        done(len(p))
+    return np.concatenate(scores), None if rule.time is None else np.concatenate(times)
+
+
+def _again(source: Source, p: Array, chunk_rows: int) -> "Iterator[tuple[pd.DataFrame, Array]]":
+    """The chunks of a table once more, with the probabilities that they got."""
+    start = 0
     for chunk in source.chunks(chunk_rows):
         if len(chunk):
-            is_empty = False
-            yield chunk, _positive_probabilities(model, chunk, odd, ignored)
-    if is_empty:
-        raise InvalidInput(f"{source.name} has no rows.")
+            yield chunk, p[start : start + len(chunk)]
+            start += len(chunk)
+
+
+def _joined(pieces: "list[pd.DataFrame]", sort: bool) -> "pd.DataFrame":
+    import pandas as pd
+
+    frame = pd.concat(pieces, ignore_index=True)
+    return frame.sort_values("probability", ascending=False, kind="stable", ignore_index=True) if sort else frame
 
 
 def _answer(
-    model: Any, chunk: "pd.DataFrame", p: Array, alarms: NDArray[np.bool_], ids: list[str], n_before: int
+    model: Any,
+    chunk: "pd.DataFrame",
+    p: Array,
+    alarms: NDArray[np.bool_],
+    to_review: NDArray[np.bool_] | None,
+    ids: list[str],
+    n_before: int,
 ) -> "pd.DataFrame":
     import pandas as pd
 
@@ -266,4 +303,7 @@ def _answer(
     first = {name: chunk[name].to_numpy() for name in ids}
     first = first or {"row": np.arange(n_before + 1, n_before + len(p) + 1)}
     labels = np.array([negative, model.pos_label_], dtype=model.classes_.dtype)
-    return pd.DataFrame({**first, "probability": p, "decision": labels[alarms.astype(int)]})
+    decisions = labels[alarms.astype(int)]
+    if to_review is not None:
+        decisions = np.where(to_review, "review", decisions.astype(str)).astype(object)
+    return pd.DataFrame({**first, "probability": p, "decision": decisions})

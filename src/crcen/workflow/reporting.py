@@ -10,7 +10,7 @@ from crcen import InvalidInput
 from crcen._support.progress import busy
 from crcen._support.whole_files import check_place
 from crcen.workflow.inputs import labels_as, model_of, source_of, target_of
-from crcen.workflow.prediction import model_rows
+from crcen.workflow.model_rows import model_rows
 
 __all__ = ["TableReport", "report_table"]
 

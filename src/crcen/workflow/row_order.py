@@ -7,7 +7,7 @@ from numpy.typing import NDArray
 
 from crcen import InvalidInput
 
-__all__ = ["times_of"]
+__all__ = ["dates_of", "times_of"]
 
 
 def times_of(cells: Any, name: str) -> NDArray[np.float64]:
@@ -33,6 +33,33 @@ def times_of(cells: Any, name: str) -> NDArray[np.float64]:
     if numbers.notna().all():
         return numbers.to_numpy(dtype=np.float64)
     return _dates(cells, name).rank(method="dense").to_numpy(dtype=np.float64)
+
+
+def dates_of(cells: Any, name: str) -> NDArray[np.datetime64]:
+    """The dates of a column, to count by day or week.
+
+    Parameters
+    ----------
+    cells : pandas Series
+        Dates, or text that holds them; none missing.
+    name : str
+        Of the column, for the error.
+
+    Raises
+    ------
+    InvalidInput
+        If they are no dates of one format.
+    """
+    import pandas as pd
+
+    is_number = pd.api.types.is_numeric_dtype(cells.dtype) or pd.to_numeric(cells, errors="coerce").notna().all()
+    if cells.isna().any() or (is_number and not pd.api.types.is_datetime64_any_dtype(cells.dtype)):
+        held = "missing cells" if cells.isna().any() else "numbers"
+        raise InvalidInput(f"time must name a column of dates to count by day or week: {name} holds {held}.")
+    dates = cells if pd.api.types.is_datetime64_any_dtype(cells.dtype) else _dates(cells, name)
+    if getattr(dates.dt, "tz", None) is not None:
+        dates = dates.dt.tz_localize(None)
+    return dates.to_numpy().astype("datetime64[s]")
 
 
 def _dates(cells: Any, name: str) -> Any:

@@ -1,0 +1,45 @@
+"""Columns that say how much a row counts or costs: numbers, none of them missing or negative."""
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+from numpy.typing import NDArray
+
+from crcen import InvalidInput
+from crcen.tables.number_notation import read_numbers
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+__all__ = ["amounts_of"]
+
+
+def amounts_of(cells: "pd.Series", what: str) -> NDArray[np.float64]:
+    """Numbers of a column, however they are written.
+
+    Parameters
+    ----------
+    cells : pandas Series
+        Numbers, or text that holds them, such as ``€ 3,000``.
+    what : str
+        The parameter that names the column, for the error.
+
+    Raises
+    ------
+    InvalidInput
+        If a cell is missing, negative or no number.
+    """
+    import pandas as pd
+
+    numbers = pd.to_numeric(cells, errors="coerce").to_numpy(dtype=np.float64)
+    if np.isnan(numbers).any():
+        reading = read_numbers(cells.astype("string").str.strip())
+        numbers = numbers if reading is None or reading.units else reading.values
+    wrong = ~np.isfinite(numbers) | (numbers < 0.0)
+    if wrong.any():
+        first = cells.iloc[int(np.flatnonzero(wrong)[0])]
+        shown = "a missing cell" if pd.isna(first) else repr(first)
+        raise InvalidInput(
+            f"{what} must name a column of numbers from 0 on: {cells.name} holds {shown} in {int(wrong.sum())} rows."
+        )
+    return numbers

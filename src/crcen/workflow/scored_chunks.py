@@ -1,0 +1,90 @@
+"""Probabilities of a table's rows, chunk by chunk, and what was odd about the rows on the way."""
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from crcen import InvalidInput, TableClassifier
+from crcen.workflow.inputs import Source
+from crcen.workflow.model_rows import model_rows
+from crcen.workflow.row_watch import RowWatch
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    import pandas as pd
+
+__all__ = ["CHUNK_ROWS", "Oddities", "scored_chunks"]
+
+Array = NDArray[np.float64]
+
+CHUNK_ROWS = 50_000
+
+
+@dataclass
+class Oddities:
+    """Cells and columns that training did not prepare for, counted over chunks."""
+
+    unseen: dict[str, int]
+    unreadable: dict[str, int]
+    missing: dict[str, int]
+    watch: RowWatch
+    extra: tuple[str, ...] = ()
+
+    @classmethod
+    def none(cls, model: Any, *, recognises: bool = False) -> "Oddities":
+        """Nothing odd yet; whether to look for training rows too."""
+        return cls({}, {}, {}, RowWatch(model, recognises=recognises))
+
+    def add(self, frame: "pd.DataFrame", encoded: Any, ignored: set[str]) -> None:
+        """Count those of a chunk."""
+        self.watch.add(frame, encoded)
+        for kind in ("unseen", "unreadable", "missing"):
+            counts = getattr(self, kind)
+            for name, number in getattr(encoded, kind).items():
+                counts[name] = counts.get(name, 0) + number
+        self.extra = tuple(name for name in encoded.extra if name not in ignored)
+
+    @property
+    def notes(self) -> list[str]:
+        """A sentence for each kind."""
+
+        def listed(counts: dict[str, int]) -> str:
+            return ", ".join(f"{name} {number:,}" for name, number in counts.items())
+
+        said = self.watch.notes
+        if self.unseen:
+            said.append(f"categories that training did not have were taken as rare ones: {listed(self.unseen)} rows")
+        if self.unreadable:
+            said.append(f"cells of another kind than in training were taken as missing: {listed(self.unreadable)} rows")
+        if self.missing:
+            said.append(f"cells are missing where none was in training, and were filled: {listed(self.missing)} rows")
+        if self.extra:
+            shown = ", ".join(self.extra[:5]) + (" and more" if len(self.extra) > 5 else "")
+            said.append(f"columns that training did not have were ignored: {len(self.extra)} ({shown})")
+        return said
+
+
+def _positive_probabilities(model: Any, frame: "pd.DataFrame", odd: Oddities, ignored: set[str]) -> Array:
+    """Posterior of the positive class for a chunk, its oddities counted."""
+    column = int(np.flatnonzero(model.classes_ == model.pos_label_)[0])
+    if not isinstance(model, TableClassifier):
+        return model.predict_proba(model_rows(model, frame, ignored))[:, column]
+    encoded = model.encode(frame)
+    odd.add(frame, encoded, ignored)
+    return model.estimator_.predict_proba(encoded.X)[:, column]
+
+
+def scored_chunks(
+    model: Any, source: Source, odd: Oddities, ignored: set[str], chunk_rows: int
+) -> "Iterator[tuple[pd.DataFrame, Array]]":
+    """Yield each chunk of a source with its probabilities; a source without rows is refused."""
+    is_empty = True
+    for chunk in source.chunks(chunk_rows):
+        if len(chunk):
+            is_empty = False
+            yield chunk, _positive_probabilities(model, chunk, odd, ignored)
+    if is_empty:
+        raise InvalidInput(f"{source.name} has no rows.")

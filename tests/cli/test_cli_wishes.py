@@ -1,0 +1,84 @@
+"""Wishes by options of the command: what they say, and what they refuse."""
+
+import json
+
+import numpy as np
+import pandas as pd
+import pytest
+
+import crcen
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    """train.csv, test.csv and a quick model of them."""
+    home = tmp_path_factory.mktemp("wishes")
+    X, rng = np.random.default_rng(0).normal(size=(600, 3)), np.random.default_rng(1)
+    bad = rng.random(600) < 1 / (1 + np.exp(1.5 - X @ [1.0, 1.0, 0.0]))
+    day = pd.date_range("2024-01-01", periods=600, freq="h")
+    frame = pd.DataFrame(X, columns=["a", "b", "c"]).assign(bad=bad.astype(int), day=day)
+    frame[:400].to_csv(home / "train.csv", index=False)
+    frame[400:].to_csv(home / "test.csv", index=False)
+    search = crcen.CRCENClassifierCV(hidden=(), l2=1e-2, cv=2)
+    fit = crcen.fit_table(home / "train.csv", target="bad", weighting=crcen.Budget(5), drop=["day"], estimator=search)
+    crcen.save(fit.model, home / "model.crcen")
+    return home
+
+
+@pytest.fixture
+def predict(crcen_command, folder, tmp_path):
+    def run(*options):
+        return crcen_command(
+            "predict", folder / "model.crcen", folder / "test.csv", "--out", tmp_path / "s.csv", *options
+        )
+
+    return run
+
+
+def test_the_riskiest_rows_by_either_name(predict, tmp_path):
+    for name in ("--top", "--capacity"):
+        code, out, err = predict(name, 12, "--json")
+        assert (code, err) == (0, "")
+        answer = json.loads(out)
+        assert answer["alarms"] == 12
+        assert answer["wish"]["wish"] == "at most 12 alarms"
+        assert (pd.read_csv(tmp_path / "s.csv")["decision"] == 1).sum() == 12
+
+
+def test_so_many_a_day(predict):
+    code, out, _ = predict("--top", "3/day", "--time", "day", "--json")
+    assert code == 0
+    assert json.loads(out)["wish"]["periods"] == pytest.approx(200 / 24, abs=2)
+
+
+@pytest.mark.parametrize(
+    ("options", "code", "sentence"),
+    [
+        (("--top", 5, "--budget", 3), 2, "--capacity and --budget both say where alarms begin"),
+        (("--recall", 0.9, "--precision", 0.5), 2, "--recall and --precision both say"),
+        (("--top", "many"), 2, "such as 200, 20/day, 100/week or 5/1000"),
+        (("--top", "5/month"), 2, "got '5/month'"),
+        (("--confidence", 0.9), 2, "--confidence must go with --recall"),
+        (("--review", "2"), 2, "--review must be two prices"),
+        (("--top", 0), 1, "--capacity must be a whole number of at least 1"),
+        (("--top", "3/day"), 1, "needs --time"),
+        (("--recall", 90), 1, "--recall must be a share above 0 and at most 1, got 90: did you mean 0.9"),
+        (("--recall", 0.9, "--confidence", 0.95), 1, "name their file with --held-out"),
+        (("--review", "30,2"), 1, "the low price of --review must be below"),
+        (("--alarm-cost", 3), 1, "--alarm-cost must go with --cost-column"),
+        (("--prevalence", 2), 1, "--prevalence must be a share"),
+    ],
+)
+def test_refusals_speak_of_options(predict, options, code, sentence):
+    got, _, err = predict(*options)
+    assert got == code
+    assert sentence in " ".join(err.replace("│", " ").split())
+
+
+def test_a_guarantee_from_a_file_of_labelled_rows(predict, folder):
+    code, out, err = predict("--recall", 0.5, "--confidence", 0.9, "--held-out", folder / "test.csv")
+    assert (code, err) == (0, "")
+    assert "recall of at least 0.5 with confidence 0.9" in out
+    code, _, err = predict("--recall", 0.99, "--confidence", 0.95, "--held-out", folder / "test.csv")
+    assert code == 1
+    assert "needs at least 299 positive rows" in err
