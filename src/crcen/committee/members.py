@@ -158,10 +158,11 @@ def _trees(rows: SearchRows, how: How, progress: Progress) -> tuple[tuple[Member
         rows.weights,
         rows.folds,
         seed=how.seed,
+        n_best=_SETTINGS_KEPT,
         threads=how.threads,
         time_limit=how.time_limit,
         progress=part_of(progress, 0.0, 0.8),
-    )[:_SETTINGS_KEPT]
+    )
     chosen = [(one.setting, one.n_trees) for one in outcomes]
     trees = fit_trees(rows.X, rows.target, rows.weights, chosen, seed=how.seed, threads=how.threads)
     progress(1.0)

@@ -5,6 +5,7 @@ import pytest
 from sklearn.ensemble import HistGradientBoostingClassifier
 from sklearn.model_selection import StratifiedKFold
 
+from crcen.models.trees import search
 from crcen.models.trees.boosted_trees import BoostedTrees
 from crcen.models.trees.search import TreeSetting, fit_trees, search_trees
 
@@ -40,10 +41,19 @@ def test_a_row_alone_gets_what_it_gets_in_company(rows, model):
     assert [trees.logits(X[i : i + 1])[0, 0] for i in range(50)] == together.tolist()
 
 
+def test_many_rows_get_the_bits_that_each_gets_alone(model):
+    X = np.random.default_rng(3).normal(scale=2.0, size=(2500, 6))
+    X[::7, 0], X[::11, 3], X[::13] = np.nan, np.inf, -np.inf
+    trees = BoostedTrees.from_histogram_boosting(model)
+    X[:200, 0] = np.resize(trees.threshold[trees.feature == 0][:20], 200)  # rows exactly at a threshold go left
+    few = np.concatenate([trees.logits(X[start : start + 100]) for start in range(0, len(X), 100)])
+    assert np.array_equal(trees.logits(X), few)
+
+
 def test_fewer_trees_are_an_earlier_stage(rows, model):
     X, y = rows
     trees = BoostedTrees.from_histogram_boosting(model)
-    staged = trees.staged_logits(X)
+    staged = list(model.staged_decision_function(X))
     for count, reference in ((1, 0), (10, 9), (30, 29)):
         assert trees.first(count).logits(X)[:, 0] == pytest.approx(staged[reference], abs=1e-12)
     short = HistGradientBoostingClassifier(max_iter=10, max_features=0.5, random_state=1).fit(X, y)
@@ -67,14 +77,59 @@ def test_the_search_counts_trees_by_held_out_rows_and_its_logits_are_theirs(rows
 
 
 def test_the_number_of_threads_changes_nothing(rows):
-    X, y = rows
+    rng = np.random.default_rng(4)
+    X = rng.normal(size=(6000, 5))
+    y = X[:, 0] * X[:, 1] + rng.normal(size=6000) > 2.0
     folds = list(StratifiedKFold(2, shuffle=True, random_state=0).split(X, y))
     settings = [TreeSetting(8, 20, 1.0, 0.5)]
     one, two = (
-        search_trees(X, y, np.ones(len(y)), folds, seed=5, settings=settings, threads=count)[0] for count in (1, 2)
+        search_trees(X, y, np.ones(len(y)), folds, seed=5, settings=settings, threads=count)[0] for count in (1, 5)
     )
     assert one.n_trees == two.n_trees
     assert np.array_equal(one.logits, two.logits)
+    weights = rng.random(6000)
+    fitted = [fit_trees(X, y, weights, [(settings[0], 30)], seed=1, threads=count)[0].arrays() for count in (1, 3)]
+    assert all(np.array_equal(fitted[0][name], fitted[1][name]) for name in fitted[0])
+
+
+def test_many_rows_are_first_compared_on_samples(monkeypatch):
+    rng = np.random.default_rng(5)
+    X = rng.normal(size=(3000, 4))
+    y = X[:, 0] + rng.normal(size=3000) > 1.5
+    folds = list(StratifiedKFold(2, shuffle=True, random_state=0).split(X, y))
+    seen = []
+    race = search._race
+    monkeypatch.setattr(search, "_SAMPLE_ROWS", 300)
+    monkeypatch.setattr(search, "_SAMPLE_RARE", 20)
+    monkeypatch.setattr(search, "_SAMPLE_PARTS", ((5, 0.5), (10, 0.0)))
+    monkeypatch.setattr(search, "_MANY_PARTS", ((10, 1.0), (20, 0.0)))
+    monkeypatch.setattr(search, "_race", lambda trials, *rest: seen.append(trials) or race(trials, *rest))
+    settings = [TreeSetting(leaves, 5, 1.0, 1.0) for leaves in (2, 4, 8, 16)]
+    outcomes = search_trees(X, y, np.ones(len(y)), folds, seed=1, settings=settings, n_best=2)
+    sampled, whole = seen
+    assert [trial.setting for trial in sampled] == settings
+    assert [len(train) for train, _ in sampled[0].folds] == [300, 300]
+    shares = [y[train].mean() for train, _ in sampled[0].folds]
+    assert shares == pytest.approx([y.mean()] * 2, abs=0.003)
+    assert all(set(few) <= set(train) for (few, _), (train, _) in zip(sampled[0].folds, folds, strict=True))
+    assert len(whole) == len(outcomes) == 2
+    assert [len(train) for train, _ in whole[0].folds] == [1500, 1500]
+    assert np.isfinite(outcomes[0].logits).all()
+    assert outcomes[0].loss <= outcomes[1].loss
+
+
+def test_rare_rows_are_kept_in_samples():
+    y = np.zeros(200_000, dtype=bool)
+    y[:1500] = True
+    folds = list(StratifiedKFold(4, shuffle=True, random_state=0).split(y, y))
+    assert search._sampled(folds, y, np.ones(len(y)), 0) is None  # 1,125 in a fold: too few to sample from
+    y[:20_000] = True
+    (rows, held_out), *_ = search._sampled(folds, y, np.ones(len(y)), 0)
+    assert len(rows) == 30_000
+    assert len(held_out) == 30_000
+    weights = np.ones(len(y))
+    weights[1000:] = 0.0
+    assert search._sampled(folds, y, weights, 0) is None
 
 
 def test_categories_are_refused(rows):

@@ -11,7 +11,9 @@ __all__ = ["BoostedTrees"]
 Array = NDArray[np.float64]
 Index = NDArray[np.int32]
 
+_MANY_ROWS = 2048  # from so many on, walking the nodes one by one costs less than taking all rows to the deepest leaf
 _CELLS_AT_ONCE = 2**17  # of a (rows, trees) matrix of places in trees, which should stay in the cache
+_CELLS_OF_MANY = 2**22  # of the leaves' values of many rows
 
 
 @dataclass(frozen=True, eq=False)
@@ -90,13 +92,6 @@ class BoostedTrees:
         """Its state as plain values and arrays."""
         return dict(vars(self))
 
-    def staged_logits(self, X: Array) -> Array:
-        """Logits after each tree, (trees, n)."""
-        staged = np.empty((self.n_trees, len(X)))
-        for start, values in self._leaf_values(X):
-            staged[:, start : start + len(values)] = self.baseline + np.cumsum(values, axis=1).T
-        return staged
-
     def first(self, n_trees: int) -> "BoostedTrees":
         """The model that boosting had after so many trees."""
         end = len(self.value) if n_trees >= self.n_trees else int(self.roots[n_trees])
@@ -108,16 +103,44 @@ class BoostedTrees:
         """(first row, leaf values (rows, trees)) of one piece of rows after another."""
         if X.shape[1] != self.n_features:
             raise ValueError(f"rows have {X.shape[1]} columns, and these trees were grown on {self.n_features}")
-        at_once = max(1, _CELLS_AT_ONCE // max(self.n_trees, 1))
-        has_missing = bool(np.isnan(X).any())
+        is_many = len(X) >= _MANY_ROWS
+        find = self._values_of_many if is_many else self._values_of_few
+        at_once = max(1, (_CELLS_OF_MANY if is_many else _CELLS_AT_ONCE) // max(self.n_trees, 1))
         for start in range(0, len(X), at_once):
-            rows = np.ascontiguousarray(X[start : start + at_once], dtype=np.float64)
-            flat, first = rows.ravel(), (np.arange(len(rows)) * rows.shape[1])[:, None]
-            at = np.repeat(self.roots[None], len(rows), axis=0)
-            for _ in range(self.depth):
-                cells = flat[first + self.feature[at]]
-                goes_left = cells <= self.threshold[at]
-                if has_missing:
-                    goes_left |= np.isnan(cells) & self.missing_left[at]
-                at = np.where(goes_left, self.left[at], self.right[at])
-            yield start, self.value[at]
+            yield start, find(np.asarray(X[start : start + at_once], dtype=np.float64))
+
+    def _values_of_few(self, X: Array) -> Array:
+        """All rows and trees go down a step at a time."""
+        rows = np.ascontiguousarray(X)
+        has_missing = bool(np.isnan(rows).any())
+        flat, first = rows.ravel(), (np.arange(len(rows)) * rows.shape[1])[:, None]
+        at = np.repeat(self.roots[None], len(rows), axis=0)
+        for _ in range(self.depth):
+            cells = flat[first + self.feature[at]]
+            goes_left = cells <= self.threshold[at]
+            if has_missing:
+                goes_left |= np.isnan(cells) & self.missing_left[at]
+            at = np.where(goes_left, self.left[at], self.right[at])
+        return self.value[at]
+
+    def _values_of_many(self, X: Array) -> Array:
+        """Tree after tree, a node's rows are split among its children: nothing is done to rows that are in a leaf."""
+        columns = np.asfortranarray(X).T
+        lacks = np.isnan(columns)
+        lacks_any = lacks.any(axis=1)
+        values = np.empty((self.n_trees, len(X)))
+        everyone = np.arange(len(X), dtype=np.intp)
+        for tree, root in enumerate(self.roots.tolist()):
+            waiting = [(root, everyone)]
+            while waiting:
+                node, rows = waiting.pop()
+                if self.left[node] == node:
+                    values[tree, rows] = self.value[node]
+                    continue
+                column = self.feature[node]
+                goes_left = columns[column][rows] <= self.threshold[node]
+                if lacks_any[column] and self.missing_left[node]:
+                    goes_left |= lacks[column][rows]
+                waiting.append((int(self.left[node]), rows[goes_left]))
+                waiting.append((int(self.right[node]), rows[~goes_left]))
+        return np.ascontiguousarray(values.T)

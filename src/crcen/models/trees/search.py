@@ -1,4 +1,8 @@
-"""A search over boosted trees on given folds: settings in parts, the hopeless left behind, the best few averaged."""
+"""A search over boosted trees on given folds: settings in parts, the hopeless left behind, the best few kept.
+
+On many rows the settings are first compared on a sample of each fold's training rows, and only the best few grow on all
+of them.
+"""
 
 import time
 from collections.abc import Callable, Sequence
@@ -47,6 +51,10 @@ TREE_SETTINGS = (
 )
 # Trees after which settings are compared, and the share of them that goes on.
 _PARTS = ((40, 0.5), (100, 0.34), (200, 0.34), (400, 0.0))
+# The same on a sample, and then on all of many rows.
+_SAMPLE_PARTS, _MANY_PARTS = ((40, 0.5), (100, 0.0)), ((100, 1.0), (200, 1.0), (400, 0.0))
+# A sample has this many rows and, if there are so many, this many of the rarer class.
+_SAMPLE_ROWS, _SAMPLE_RARE = 30_000, 1_000
 _WITHOUT_GAIN = 0.3  # a setting whose loss was least before this last share of its trees is done
 
 
@@ -60,23 +68,33 @@ class TreeOutcome:
     logits: Array
 
 
+@dataclass(frozen=True, eq=False)
+class _Rows:
+    """All rows, which are positive, their weights, and how many processors there are for them."""
+
+    X: Array
+    target: Bools
+    weights: Array
+    threads: int
+
+
 class _Trial:
     """One setting on every fold."""
 
     def __init__(self, setting: TreeSetting, folds: Folds, seed: int) -> None:
         self.setting, self.folds = setting, folds
         self.models = [_model(setting, seed + 1 + fold) for fold in range(len(folds))]
-        self.staged: list[Array] = []
         self.losses = np.empty(0)
 
     @property
     def n_trees(self) -> int:
-        return len(self.losses)
+        """The number of trees with the least loss."""
+        return int(np.argmin(self.losses)) + 1
 
     @property
     def is_done(self) -> bool:
         """Whether more trees no longer help."""
-        return int(np.argmin(self.losses)) + 1 <= (1.0 - _WITHOUT_GAIN) * self.n_trees
+        return self.n_trees <= (1.0 - _WITHOUT_GAIN) * len(self.losses)
 
     @property
     def loss(self) -> float:
@@ -91,14 +109,15 @@ def search_trees(
     *,
     seed: int,
     settings: Sequence[TreeSetting] | None = None,
+    n_best: int = 3,
     threads: int = 1,
     time_limit: float | None = None,
     progress: Callable[[float], None] = lambda share: None,
 ) -> list[TreeOutcome]:
-    """Outcomes of the settings that were run to their end, best first.
+    """Outcomes of the best settings among those that were run to their end, best first.
 
-    Every fit runs on one thread, and fits run side by side: a sum that OpenMP splits by the number of its threads would
-    make results depend on that number.
+    Fits run side by side, each on its share of the threads. What comes out does not depend on their number: histogram
+    boosting adds up the rows of each column in one order, whoever does it.
 
     Parameters
     ----------
@@ -107,46 +126,88 @@ def search_trees(
     folds
         Training and held-out rows.
     seed
-        For the columns that trees may use.
+        For the columns that trees may use, and the samples.
     settings
         What to try, the likeliest first; `TREE_SETTINGS` by default.
+    n_best
+        How many outcomes are given at most.
     threads
-        Fits at a time.
+        Processors to use.
     time_limit
         Seconds after which no part is begun that is not needed for a first outcome.
     progress
         Called with the share of the parts that are done.
     """
     begun = time.perf_counter()
-    trials = [_Trial(setting, folds, seed) for setting in (TREE_SETTINGS if settings is None else settings)]
-    running = list(trials)
-    done: list[_Trial] = []
-    for part, (n_trees, keep) in enumerate(_PARTS):
-        _grow(running, n_trees, X, target, weights, threads)
-        progress((part + 1) / (len(_PARTS) + 1))
+
+    def is_late() -> bool:
+        return time_limit is not None and time.perf_counter() - begun > time_limit
+
+    rows = _Rows(X, target, weights, threads)
+    tried = list(TREE_SETTINGS if settings is None else settings)
+    sampled = _sampled(folds, target, weights, seed)
+    parts = _PARTS
+    if sampled is not None and len(tried) > n_best:
+        first = _race([_Trial(setting, sampled, seed) for setting in tried], _SAMPLE_PARTS, rows, is_late, progress)
+        tried, parts = [trial.setting for trial in first[: 1 if is_late() else n_best]], _MANY_PARTS
+    done = _race([_Trial(setting, folds, seed) for setting in tried], parts, rows, is_late, progress)
+    outcomes = [_outcome(trial, rows) for trial in done[:n_best]]
+    progress(1.0)
+    return outcomes
+
+
+def _race(
+    trials: list[_Trial],
+    parts: Sequence[tuple[int, float]],
+    rows: _Rows,
+    is_late: Callable[[], bool],
+    progress: Callable[[float], None],
+) -> list[_Trial]:
+    """The trials that were run to their end, best first: in every part the others grow, and the worse half stops."""
+    running, done = list(trials), list[_Trial]()
+    for part, (n_trees, keep) in enumerate(parts):
+        _grow(running, n_trees, rows)
+        progress((part + 1) / (len(parts) + 1))
         done += [trial for trial in running if trial.is_done or keep == 0.0]
         ranked = sorted(trials, key=lambda trial: trial.loss)
         ahead = ranked[: max(2, round(keep * len(trials)))]
         running = [trial for trial in running if trial in ahead and trial not in done]
-        is_late = time_limit is not None and time.perf_counter() - begun > time_limit
-        if not running or is_late:
+        if not running or is_late():
             break
-    done += running
-    outcomes = [_outcome(trial, len(X)) for trial in sorted(done, key=lambda trial: trial.loss)]
-    progress(1.0)
-    return outcomes
+    return sorted([*done, *running], key=lambda trial: trial.loss)
+
+
+def _sampled(folds: Folds, target: Bools, weights: Array, seed: int) -> Folds | None:
+    """The folds with a sample of their training rows, as rare as they are; nothing where that would save little."""
+    rng = np.random.default_rng([seed, len(target)])
+    found = []
+    for rows, held_out in folds:
+        own = rows[weights[rows] > 0]
+        positive, negative = own[target[own]], own[~target[own]]
+        rarer = max(1, min(len(positive), len(negative)))
+        share = max(_SAMPLE_ROWS / max(1, len(own)), _SAMPLE_RARE / rarer)
+        if share > 0.5:
+            return None
+        kept = [rng.choice(one, max(1, round(share * len(one))), replace=False) for one in (positive, negative)]
+        judged = held_out
+        if len(held_out) > _SAMPLE_ROWS:
+            judged = rng.choice(held_out, max(_SAMPLE_ROWS, round(share * len(held_out))), replace=False)
+        found.append((np.sort(np.concatenate(kept)), np.sort(judged)))
+    return found
 
 
 def fit_trees(
     X: Array, target: Bools, weights: Array, settings: Sequence[tuple[TreeSetting, int]], *, seed: int, threads: int = 1
 ) -> list[BoostedTrees]:
     """The trees of each (setting, number of trees) on all rows."""
+    each = max(1, threads // max(1, len(settings)))
 
     def fit(one: tuple[int, tuple[TreeSetting, int]]) -> BoostedTrees:
         number, (setting, n_trees) = one
         model = _model(setting, seed + number)
         model.set_params(max_iter=n_trees)
-        return _fitted(model, X, target, weights)
+        _fit(model, X, target, weights, each)
+        return BoostedTrees.from_histogram_boosting(model)
 
     return _side_by_side(fit, list(enumerate(settings)), threads)
 
@@ -167,53 +228,58 @@ def _model(setting: TreeSetting, seed: int) -> Any:
     )
 
 
-def _fitted(model: Any, X: Array, target: Bools, weights: Array) -> BoostedTrees:
+def _fit(model: Any, X: Array, target: Bools, weights: Array, threads: int) -> None:
     from threadpoolctl import threadpool_limits
 
-    with threadpool_limits(1, user_api="openmp"):
+    with threadpool_limits(threads, user_api="openmp"):
         model.fit(X, target, sample_weight=None if np.all(weights == 1.0) else weights)
-    return BoostedTrees.from_histogram_boosting(model)
 
 
-def _grow(trials: Sequence[_Trial], n_trees: int, X: Array, target: Bools, weights: Array, threads: int) -> None:
-    """Bring trials to so many trees."""
+def _grow(trials: Sequence[_Trial], n_trees: int, rows: _Rows) -> None:
+    """Bring trials to so many trees, and their losses on held-out rows with them."""
+    work = [(trial, fold) for trial in trials for fold in range(len(trial.folds))]
+    each = max(1, rows.threads // max(1, len(work)))
 
     def grow(one: tuple[_Trial, int]) -> Array:
-        trial, fold = one
-        rows, held_out = trial.folds[fold]
-        trial.models[fold].set_params(max_iter=n_trees)
-        trees = _fitted(trial.models[fold], X[rows], target[rows], weights[rows])
-        return trees.staged_logits(X[held_out]).astype(np.float32)
+        from threadpoolctl import threadpool_limits
 
-    work = [(trial, fold) for trial in trials for fold in range(len(trial.folds))]
-    staged = _side_by_side(grow, work, threads)
+        trial, fold = one
+        own, held_out = trial.folds[fold]
+        model = trial.models[fold].set_params(max_iter=n_trees)
+        _fit(model, rows.X[own], rows.target[own], rows.weights[own], each)
+        with threadpool_limits(each, user_api="openmp"):
+            return _log_losses(
+                model.staged_decision_function(rows.X[held_out]), rows.target[held_out], rows.weights[held_out]
+            )
+
+    losses = _side_by_side(grow, work, rows.threads)
     for i, trial in enumerate(trials):
         n_folds = len(trial.folds)
-        trial.staged = staged[i * n_folds : (i + 1) * n_folds]
-        trial.losses = np.mean(
-            [
-                _log_losses(logits, target[held_out], weights[held_out])
-                for logits, (_, held_out) in zip(trial.staged, trial.folds, strict=True)
-            ],
-            axis=0,
-        )
+        trial.losses = np.mean(losses[i * n_folds : (i + 1) * n_folds], axis=0)
 
 
-def _log_losses(staged: Array, target: Bools, weights: Array) -> Array:
-    """Log loss after each tree."""
-    losses = np.empty(len(staged))
-    sign = np.where(target, -1.0, 1.0)
-    for i, logits in enumerate(staged):
-        losses[i] = weights @ np.logaddexp(0.0, sign * logits) / weights.sum()
-    return losses
+def _log_losses(staged: Any, target: Bools, weights: Array) -> Array:
+    """Log loss after each tree; single precision is far finer than what settings differ by."""
+    sign = np.where(target, np.float32(-1.0), np.float32(1.0))
+    share = (weights / weights.sum()).astype(np.float32)
+    losses = []
+    for logits in staged:
+        away = sign * logits.astype(np.float32)
+        losses.append(float(share @ (np.maximum(away, 0.0) + np.log1p(np.exp(-np.abs(away))))))
+    return np.array(losses)
 
 
-def _outcome(trial: _Trial, n_rows: int) -> TreeOutcome:
-    best = int(np.argmin(trial.losses))
-    logits = np.full(n_rows, np.nan)
-    for staged, (_, held_out) in zip(trial.staged, trial.folds, strict=True):
-        logits[held_out] = staged[best]
-    return TreeOutcome(trial.setting, best + 1, float(trial.losses[best]), logits)
+def _outcome(trial: _Trial, rows: _Rows) -> TreeOutcome:
+    logits = np.full(len(rows.X), np.nan)
+
+    def held_out_logits(fold: int) -> Array:
+        trees = BoostedTrees.from_histogram_boosting(trial.models[fold]).first(trial.n_trees)
+        return trees.logits(rows.X[trial.folds[fold][1]])[:, 0]
+
+    found = _side_by_side(held_out_logits, range(len(trial.folds)), rows.threads)
+    for (_, held_out), own in zip(trial.folds, found, strict=True):
+        logits[held_out] = own
+    return TreeOutcome(trial.setting, trial.n_trees, trial.loss, logits)
 
 
 def _side_by_side(function: Callable[[Any], Any], work: Sequence[Any], threads: int) -> list[Any]:
