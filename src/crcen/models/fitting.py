@@ -137,17 +137,23 @@ def usable(results: Sequence[TrainingResult], name: str) -> list[TrainingResult]
 
 
 def assemble(
-    labels: Labels, weighting: ClassWeighting, results: Sequence[TrainingResult], rows: FitRows, *, is_balanced: bool
+    labels: Labels,
+    weighting: ClassWeighting,
+    results: Sequence[TrainingResult],
+    rows: FitRows,
+    *more: Sequence[TrainingResult],
+    is_balanced: bool,
 ) -> tuple[Ensemble, Array]:
     """Networks as an ensemble at the weighting they were trained with, and its weighted logits of the training rows.
 
-    A single network was balanced by the engine; the average of several is balanced here, if it is to be.
+    A single network was balanced by the engine; the average of several is balanced here, if it is to be. ``more`` are
+    networks of other settings: each setting is one member, and all count alike.
     """
-    group = NetworkGroup.of([result.network for result in results if result.network is not None])
-    ensemble = Ensemble(labels, weighting, weighting, (group,))
+    groups = [NetworkGroup.of([one.network for one in own if one.network is not None]) for own in (results, *more)]
+    ensemble = Ensemble(labels, weighting, weighting, tuple(groups))
     logits = ensemble.mean_logits(rows.X)
     if is_balanced:
-        if len(group) > 1:
+        if len(groups) > 1 or len(groups[0]) > 1:
             row_weights = weighting.row_weights(rows.target, rows.weights)
             ensemble = ensemble.shifted(float(solve_shifts(rows.target, logits[None], row_weights[None])[0]))
             logits = logits + ensemble.shift

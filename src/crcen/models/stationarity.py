@@ -75,6 +75,11 @@ def stationarity(model: CRCENClassifier, X: Any, y: Any, sample_weight: Any = No
         listed = ", ".join(repr(c) for c in model.classes_.tolist())
         raise InvalidInput(f"y must hold one label of {listed} for each of the {len(rows)} rows.")
     ensemble, recipe = model.ensemble_, model.recipe_
+    if len(ensemble.members) > 1:
+        raise InvalidInput(
+            f"each setting has a condition of its own, and this model averages {len(ensemble.members)}: fit with "
+            f"n_settings=1."
+        )
     target = ensemble.labels.encode(labels)
     row_weights = ensemble.training_weighting.row_weights(target, check_weights(sample_weight, rows))
     how = (row_weights, recipe.loss, recipe.l2)

@@ -119,9 +119,12 @@ def check_rows(estimator: Any, X: Any, y: Any = "no_validation", *, reset: bool)
     if issparse(checked[0] if isinstance(checked, tuple) else checked):
         checked = (_dense(checked[0]), checked[1]) if isinstance(checked, tuple) else _dense(checked)
     rows = checked[0] if isinstance(checked, tuple) else checked
-    fitted = None if reset else getattr(estimator, "input_encoding_", None)
+    members = () if reset else getattr(getattr(estimator, "ensemble_", None), "members", ())
+    encodings = [member.encoding for member in members if hasattr(member, "encoding")]
     missing = getattr(estimator, "missing", None)
-    takes_nan = missing == "indicator" if fitted is None else "indicators" in fitted
+    takes_nan = missing == "indicator"
+    if encodings and len(encodings) == len(members):
+        takes_nan = all(encoding.indicators is not None for encoding in encodings)
     is_bad = np.isinf(rows) if takes_nan else ~np.isfinite(rows)
     if is_bad.any():
         names = _column_names(estimator, X, rows.shape[1])

@@ -77,29 +77,34 @@ def learner_lines(fitted: Any, validation: str) -> list[str]:
             *(f"  {one}" for one in fitted.leaderboard_),
             *(f"  {one.name}: {line}" for one in fitted.leaderboard_ for line in one.settings),
         ]
-    chosen = fitted.best_params_
-    hidden = "-".join(map(str, chosen["hidden"])) or "none"
-    return [
-        f"Network   {fitted.n_members} × hidden units {hidden}, {chosen['encoding']} inputs, "
-        f"l2 {chosen['l2']:g}, {fitted.best_epochs_ or fitted.n_iter_} epochs, chosen by {validation}"
-    ]
+    lines = []
+    for chosen in fitted.best_settings_:
+        hidden = "-".join(map(str, chosen["hidden"])) or "none"
+        lines.append(
+            f"{'' if lines else 'Network':<9} {fitted.n_members} × hidden units {hidden}, {chosen['encoding']} inputs, "
+            f"l2 {chosen['l2']:g}, {chosen['epochs'] or fitted.n_iter_} epochs"
+        )
+    return [*lines[:-1], f"{lines[-1]}, chosen by {validation}"]
 
 
 def learner_values(fitted: Any) -> dict[str, Any]:
-    """The same as plain values; ``network`` is None for a committee, ``leaderboard`` empty for networks."""
+    """The same as plain values; a committee has a ``leaderboard``, networks have ``network``, their best setting."""
     if isinstance(fitted, CommitteeClassifier):
         lines = [{name: plain(value) for name, value in asdict(one).items()} for one in fitted.leaderboard_]
         return {
             "learner": "committee" if len(lines) > 2 else lines[0]["name"],
             "network": None,
+            "networks": [],
             "leaderboard": [one | {"settings": list(one["settings"])} for one in lines],
         }
-    chosen = fitted.best_params_
-    network = {
-        "hidden": list(chosen["hidden"]),
-        "l2": chosen["l2"],
-        "encoding": chosen["encoding"],
-        "epochs": fitted.best_epochs_,
-        "members": fitted.n_members,
-    }
-    return {"learner": "networks", "network": network, "leaderboard": []}
+    networks = [
+        {
+            "hidden": list(chosen["hidden"]),
+            "l2": chosen["l2"],
+            "encoding": chosen["encoding"],
+            "epochs": chosen["epochs"],
+            "members": fitted.n_members,
+        }
+        for chosen in fitted.best_settings_
+    ]
+    return {"learner": "networks", "network": networks[0], "networks": networks, "leaderboard": []}

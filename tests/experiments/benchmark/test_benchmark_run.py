@@ -295,7 +295,17 @@ def test_searched_peers_have_as_many_settings_as_asked():
     for peer in PEERS.values():
         assert len(peer.settings(16)) in (1, 16), peer.name
         assert (
-            peer.name in ("committee", "crcen_cv", "crcen_cv_balanced", "crcen", "mlp_threshold", "realmlp", "tabm")
+            peer.name
+            in (
+                "committee",
+                "crcen_settings",
+                "crcen_cv",
+                "crcen_cv_balanced",
+                "crcen",
+                "mlp_threshold",
+                "realmlp",
+                "tabm",
+            )
             or len(peer.settings(16)) == 16
         )
 

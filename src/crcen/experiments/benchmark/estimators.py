@@ -32,11 +32,11 @@ __all__ = [
 Setting = Mapping[str, Any]
 
 
-def crcen_search(weighting: Any) -> Any:
+def crcen_search(weighting: Any, **how: Any) -> Any:
     """Of a weighting: a factory of the package's own search with its built-in grid."""
 
     def make(setting: Setting, seed: int) -> Any:
-        return crcen.CRCENClassifierCV(weighting, **setting, pos_label=1, device="cpu", random_state=seed)
+        return crcen.CRCENClassifierCV(weighting, **how, **setting, pos_label=1, device="cpu", random_state=seed)
 
     return make
 

@@ -9,14 +9,57 @@ from numpy.typing import NDArray
 from crcen._support.progress import part_of
 from crcen.exceptions import TrainingFailed
 from crcen.models.search.grid import Outcome, Setting
-from crcen.models.search.run import SearchRun
-from crcen.training.jobs import Status
+from crcen.models.search.run import SearchRun, choose
+from crcen.training.jobs import Status, TrainingResult
 from crcen.training.members import NetworkGroup
 
-__all__ = ["BestSettings", "best_settings"]
+__all__ = ["BestSettings", "Refitted", "best_few", "best_settings", "refit_settings"]
 
 Array = NDArray[np.float64]
 Progress = Callable[[float], None]
+
+
+@dataclass(frozen=True, eq=False)
+class Refitted:
+    """A setting's outcome, its networks on all rows, and their mean logit at the price out of fold."""
+
+    outcome: Outcome
+    results: list[TrainingResult]
+    oof: Array
+
+
+def best_few(outcomes: list[Outcome], best: int, n_settings: int) -> list[Outcome]:
+    """The outcome at ``best``, and the next best of its weighting that ran to their end.
+
+    Parameters
+    ----------
+    outcomes
+        Of a search.
+    best
+        Position of the one that was chosen.
+    n_settings
+        How many to give at most.
+    """
+    chosen = outcomes[best]
+    rivals = [
+        one
+        for one in outcomes
+        if one is not chosen
+        and not one.is_dropped
+        and np.isfinite(one.merit)
+        and one.setting.weighting_index == chosen.setting.weighting_index
+    ]
+    return [chosen, *sorted(rivals, key=lambda one: -one.merit)[: n_settings - 1]]
+
+
+def refit_settings(run: SearchRun, kept: list[Outcome], n_members: int, progress: Progress) -> list[Refitted]:
+    """Networks of some settings on all rows; a setting that leaves no finite network is left out, the first never."""
+    found: list[Refitted] = []
+    for i, outcome in enumerate(kept):
+        results, oof = run.refit(outcome, n_members, part_of(progress, i / len(kept), (i + 1) / len(kept)))
+        if not found or any(result.network is not None for result in results):
+            found.append(Refitted(outcome, results, oof))
+    return found
 
 
 @dataclass(frozen=True, eq=False)
@@ -63,11 +106,11 @@ def best_settings(
         Whether nothing further should begin that is not needed for one setting.
     """
     outcomes = run.outcomes(settings, halving=True, progress=part_of(progress, 0.0, 0.6), is_late=is_late)
-    ranked = sorted((one for one in outcomes if not one.is_dropped), key=lambda one: -one.merit)
+    ranked = best_few(outcomes, choose(outcomes, one_standard_error=False), n_settings)
     kept: list[Outcome] = []
     groups: list[NetworkGroup] = []
     logits: list[Array] = []
-    for i, outcome in enumerate(ranked[:n_settings]):
+    for i, outcome in enumerate(ranked):
         if groups and is_late():
             break
         begin, end = 0.6 + 0.4 * i / n_settings, 0.6 + 0.4 * (i + 1) / n_settings

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from crcen._support.progress import progress_bar
+from crcen._support.progress import part_of, progress_bar
 from crcen.exceptions import InvalidParameter
 from crcen.models.atomic import all_or_nothing
 from crcen.models.classifier import CRCENClassifier
@@ -29,6 +29,7 @@ from crcen.models.fitting import (
 )
 from crcen.models.foreign_names import says_our_names
 from crcen.models.probability import PROBABILITIES
+from crcen.models.search.best_settings import Refitted, best_few, refit_settings
 from crcen.models.search.folds import checked_folds
 from crcen.models.search.grid import SEARCHED, Outcome, SearchRows, Setting, is_list_of_networks, operating_points
 from crcen.models.search.run import SearchRun, choose, held_out_shift
@@ -39,7 +40,6 @@ from crcen.theory.key_equation import key_equation_of_logits, on_rows, without_t
 from crcen.theory.labels import Labels
 from crcen.theory.wishes import Wish
 from crcen.training.engines import ENGINES, trainer_on
-from crcen.training.jobs import TrainingResult
 from crcen.training.recipe import Recipe
 
 __all__ = ["CRCENClassifierCV"]
@@ -72,6 +72,10 @@ class CRCENClassifierCV(CRCENClassifier):
         or a training weight apart from the price: the weighted loss has its minimum elsewhere for every weight. Also
         ``"f1"``, ``"g_mean"``, ``"average_precision"``, any scorer that scikit-learn knows, or a callable
         ``(estimator, X, y)``.
+    n_settings : int, default=1
+        How many of the best settings are kept and averaged, each with ``n_members`` networks; they share one weighting.
+        The search is the same, the refit takes as many times longer. One where ``one_standard_error`` wants the
+        simplest.
     one_standard_error : bool, default=False
         Take the simplest setting (fewest hidden units, then largest l2) within one standard error of the best.
     halving : bool, default=True
@@ -96,9 +100,11 @@ class CRCENClassifierCV(CRCENClassifier):
     cv_results_ : dict of arrays
         In the form of `sklearn.model_selection.GridSearchCV`; also ``epochs`` and ``is_dropped`` (by halving).
     best_index_, best_params_, best_score_, best_epochs_
-        The chosen setting.
+        The best setting.
+    best_settings_ : list of dict
+        The settings that are kept, best first: their parameters, ``epochs`` and ``score``.
     oof_decision_function_ : ndarray of shape (n,)
-        Out-of-fold `decision_function` of the chosen setting, members averaged and under the probability map; NaN for
+        Out-of-fold `decision_function` of the kept settings, members averaged and under the probability map; NaN for
         rows in no test fold, and that of the last fold for rows in several.
     oof_key_equation_ : KeyEquation
         The key equation on out-of-fold rows, before any solve on them. It shows overfitting, which training rows hide,
@@ -123,6 +129,7 @@ class CRCENClassifierCV(CRCENClassifier):
         hidden: Any = ((64,), (64, 32)),
         l2: Any = (1e-4, 1e-3, 1e-2, 1e-1),
         n_members: int = 4,
+        n_settings: int = 1,
         cv: Any = 4,
         scoring: Any = None,
         one_standard_error: bool = False,
@@ -172,6 +179,7 @@ class CRCENClassifierCV(CRCENClassifier):
             random_state=random_state,
             verbose=verbose,
         )
+        self.n_settings = n_settings
         self.cv = cv
         self.scoring = scoring
         self.one_standard_error = one_standard_error
@@ -214,8 +222,9 @@ class CRCENClassifierCV(CRCENClassifier):
             halving = self.halving and not self.one_standard_error
             outcomes = run.outcomes(settings, halving=halving, progress=lambda share: progress(0.7 * share))
             best = choose(outcomes, one_standard_error=self.one_standard_error)
-            results, oof = run.refit(outcomes[best], self.n_members, lambda share: progress(0.7 + 0.3 * share))
-        self._keep(outcomes[best], rows, usable(results, type(self).__name__), oof)
+            n_kept = 1 if self.one_standard_error else self.n_settings
+            kept = refit_settings(run, best_few(outcomes, best, n_kept), self.n_members, part_of(progress, 0.7, 1.0))
+        self._keep(kept, rows)
         move_to_wish(self, target, weights)
         self._keep_table(outcomes, best, scoring, rows)
         self.search_time_ = time.perf_counter() - start
@@ -258,6 +267,7 @@ class CRCENClassifierCV(CRCENClassifier):
         check_flag(self, "one_standard_error")
         check_flag(self, "halving")
         check_choice(self, "engine", tuple(ENGINES))
+        check_number(self, "n_settings", low=1, integer=True)
         if self.memory_bytes is not None:
             check_number(self, "memory_bytes", low=1, integer=True)
         recipe = self._recipe(hidden[0], l2[0], encodings[0], self.balance is True)
@@ -285,12 +295,14 @@ class CRCENClassifierCV(CRCENClassifier):
 
     # -- what is kept --------------------------------------------------------------------------------------------
 
-    def _keep(self, chosen: Outcome, rows: SearchRows, members: list[TrainingResult], oof: Array) -> None:
-        """The chosen setting's networks, and what their out-of-fold logits at the price say."""
-        setting, recipe = chosen.setting, chosen.setting.recipe
+    def _keep(self, kept: list[Refitted], rows: SearchRows) -> None:
+        """The kept settings' networks, and what their out-of-fold logits at the price say."""
+        setting, recipe = kept[0].outcome.setting, kept[0].outcome.setting.recipe
         price, to_price = rows.resolve(setting.weighting), rows.to_price(setting)
-        trained = rows.resolve(setting.trained_at)
-        ensemble, logits = assemble(rows.labels, trained, members, rows, is_balanced=recipe.balance)
+        trained, name = rows.resolve(setting.trained_at), type(self).__name__
+        members, *others = (usable(one.results, name) for one in kept)
+        oof: Array = np.mean([one.oof for one in kept], axis=0)
+        ensemble, logits = assemble(rows.labels, trained, members, rows, *others, is_balanced=recipe.balance)
         ensemble, logits = ensemble.at_price(price), logits + to_price
         seen = np.isfinite(oof)
         held_out = oof[seen], rows.target[seen], rows.weights[seen]
@@ -314,7 +326,10 @@ class CRCENClassifierCV(CRCENClassifier):
                 key = on_rows(without_test(key), f"{OUT_OF_FOLD_ROWS}, as far as folds agree")
         else:
             key = on_rows(solved.key_equation(logits + added, rows.target, rows.weights), TRAINING_ROWS)
-        write_fit(self, solved, recipe, Course.of(members), key)
+        write_fit(self, solved, recipe, Course.of(sum(others, members)), key)
+        self.best_settings_ = [
+            one.outcome.setting.params() | {"epochs": one.outcome.epochs, "score": one.outcome.merit} for one in kept
+        ]
         self.oof_decision_function_ = solved.decision(solved.priced(oof + added)[1])
 
     def _keep_table(self, outcomes: list[Outcome], best: int, scoring: Any, rows: SearchRows) -> None:
