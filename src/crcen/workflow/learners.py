@@ -77,7 +77,7 @@ def learner_lines(fitted: Any, validation: str) -> list[str]:
             *(f"  {one}" for one in fitted.leaderboard_),
             *(f"  {one.name}: {line}" for one in fitted.leaderboard_ for line in one.settings),
         ]
-    lines = []
+    lines: list[str] = []
     for chosen in fitted.best_settings_:
         hidden = "-".join(map(str, chosen["hidden"])) or "none"
         lines.append(

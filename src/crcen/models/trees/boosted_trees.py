@@ -126,8 +126,8 @@ class BoostedTrees:
     def _values_of_many(self, X: Array) -> Array:
         """Tree after tree, a node's rows are split among its children: nothing is done to rows that are in a leaf."""
         columns = np.asfortranarray(X).T
-        lacks = np.isnan(columns)
-        lacks_any = lacks.any(axis=1)
+        lacks: NDArray[np.bool_] = np.isnan(columns)
+        lacks_any = np.flatnonzero(lacks.any(axis=1)).tolist()
         values = np.empty((self.n_trees, len(X)))
         everyone = np.arange(len(X), dtype=np.intp)
         for tree, root in enumerate(self.roots.tolist()):
@@ -137,9 +137,9 @@ class BoostedTrees:
                 if self.left[node] == node:
                     values[tree, rows] = self.value[node]
                     continue
-                column = self.feature[node]
-                goes_left = columns[column][rows] <= self.threshold[node]
-                if lacks_any[column] and self.missing_left[node]:
+                column = int(self.feature[node])
+                goes_left: NDArray[np.bool_] = columns[column][rows] <= self.threshold[node]
+                if column in lacks_any and self.missing_left[node]:
                     goes_left |= lacks[column][rows]
                 waiting.append((int(self.left[node]), rows[goes_left]))
                 waiting.append((int(self.right[node]), rows[~goes_left]))

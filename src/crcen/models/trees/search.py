@@ -146,7 +146,7 @@ def search_trees(
     rows = _Rows(X, target, weights, threads)
     tried = list(TREE_SETTINGS if settings is None else settings)
     sampled = _sampled(folds, target, weights, seed)
-    parts = _PARTS
+    parts: Sequence[tuple[int, float]] = _PARTS
     if sampled is not None and len(tried) > n_best:
         first = _race([_Trial(setting, sampled, seed) for setting in tried], _SAMPLE_PARTS, rows, is_late, progress)
         tried, parts = [trial.setting for trial in first[: 1 if is_late() else n_best]], _MANY_PARTS

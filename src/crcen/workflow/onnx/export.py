@@ -11,7 +11,8 @@ from crcen import CommitteeClassifier, CrcenError, InvalidInput, TableClassifier
 from crcen._support.extras import need
 from crcen._support.whole_files import check_place, write_whole
 from crcen.workflow.inputs import model_of, plain
-from crcen.workflow.onnx.graph import build_graph, check_columns
+from crcen.workflow.onnx.graph import build_graph, check_columns, is_networks
+from crcen.workflow.onnx.trees import is_trees
 
 __all__ = ["OnnxExport", "check_exportable", "export_onnx"]
 
@@ -60,7 +61,7 @@ class OnnxExport:
 def export_onnx(model: Any, out: str | Path) -> OnnxExport:
     """Write a model as one ONNX graph: what `crcen export --onnx` does.
 
-    Preprocessing, networks, balance and posterior correction are in it, in double precision. Before the file is
+    Preprocessing, networks, trees, balance and posterior correction are in it, in double precision. Before the file is
     written, onnxruntime runs it on made-up rows (ordinary and wild numbers, gaps, known, rare and unseen categories)
     and it must answer as `predict_proba` and `predict` do.
 
@@ -79,7 +80,7 @@ def export_onnx(model: Any, out: str | Path) -> OnnxExport:
     Raises
     ------
     InvalidInput
-        If a column, setting or model has no ONNX form: free text, a committee.
+        If a column, setting or member has no ONNX form: free text, another library's classifier in a committee.
     CrcenError
         If the graph does not answer as the model does.
     """
@@ -87,9 +88,7 @@ def export_onnx(model: Any, out: str | Path) -> OnnxExport:
     check_place(out, model)
     model = model_of(model)
     estimator = getattr(model, "estimator_", model)
-    _refuse_committee(estimator)
-    if not hasattr(estimator, "coefs_"):
-        raise InvalidInput(f"only networks of crcen are exported: got {type(model).__name__}.")
+    _check_members(model, estimator)
     check_columns(getattr(model, "columns_", ()))
     proto = build_graph(model)
     weighting = model.weighting_
@@ -136,16 +135,30 @@ def check_exportable(model: Any, out: str | Path, *read: Any) -> None:
     """
     for module in ("onnx", "onnxruntime"):
         need(module, "onnx")
-    _refuse_committee(getattr(model, "estimator", model))
+    _refuse_foreign_members(getattr(model, "estimator", model))
     check_place(out, *read)
     check_columns(getattr(model, "columns_", ()))
 
 
-def _refuse_committee(estimator: Any) -> None:
+def _refuse_foreign_members(estimator: Any) -> None:
+    """Before the fit: what a committee will hold."""
     if isinstance(estimator, CommitteeClassifier):
+        members = [estimator.members] if isinstance(estimator.members, str) else list(estimator.members)
+        _refuse([type(member).__name__ for member in members if not isinstance(member, str)])
+
+
+def _check_members(model: Any, estimator: Any) -> None:
+    """After the fit: what the model holds."""
+    members = getattr(getattr(estimator, "ensemble_", None), "members", None)
+    if members is None:
+        raise InvalidInput(f"only models of crcen are exported: got {type(model).__name__}.")
+    _refuse([type(getattr(one, "model", one)).__name__ for one in members if not (is_networks(one) or is_trees(one))])
+
+
+def _refuse(names: list[str]) -> None:
+    if names:
         raise InvalidInput(
-            "a committee with trees has no ONNX form here; fit networks alone, or predict from its model file, which "
-            "needs no Torch."
+            f"a committee with a {names[0]} has no ONNX form here; leave it out of members, or predict in Python."
         )
 
 
@@ -156,11 +169,12 @@ def _texts(labels: Any) -> Any:
 def _trial_rows(model: Any) -> tuple[Any, dict[str, Any]]:
     """Made-up rows for the model, and the same for the graph."""
     rng = np.random.default_rng(0)
-    encoding = getattr(model, "estimator_", model).ensemble_.members[0].encoding
+    estimator = getattr(model, "estimator_", model)
+    members = estimator.ensemble_.members
+    encoded = _encoded_rows(members, estimator.n_features_in_, rng)
     if not isinstance(model, TableClassifier):
-        n = model.n_features_in_
-        X = encoding.mean[:n] + encoding.scale[:n] * rng.standard_t(2, size=(_ROWS, n))
-        if encoding.indicators is not None:
+        X = encoded
+        if all(member.encoding.indicators is not None for member in members if is_networks(member)):
             X[rng.random(X.shape) < 0.1] = np.nan
         names = getattr(model, "feature_names_in_", None)
         return (X if names is None else _frame(X, names)), {"X": X}
@@ -178,13 +192,28 @@ def _trial_rows(model: Any) -> tuple[Any, dict[str, Any]]:
             cells = np.where(is_missing, np.datetime64("NaT"), moments.astype("datetime64[us]"))
             feeds[column.name] = np.where(is_missing, np.nan, moments / 1e6)[:, None]
         else:
-            spread = encoding.mean[at] + encoding.scale[at] * rng.standard_t(2, size=_ROWS)
-            cells = rng.integers(2, size=_ROWS).astype(float) if column.kind == "boolean" else spread
+            cells = rng.integers(2, size=_ROWS).astype(float) if column.kind == "boolean" else encoded[:, at].copy()
             cells[rng.random(_ROWS) < 0.1] = np.nan
             feeds[column.name] = cells[:, None]
         columns[column.name] = cells
         at += len(column.encoded_names)
     return _frame(columns, None), feeds
+
+
+def _encoded_rows(members: Any, n_columns: int, rng: np.random.Generator) -> Any:
+    """Numbers about where training rows lay, ordinary and wild, some exactly at thresholds of trees."""
+    wild = rng.standard_t(2, size=(_ROWS, n_columns))
+    for group in (member for member in members if is_networks(member)):
+        encoding = group.encoding
+        wild = encoding.mean[:n_columns] + encoding.scale[:n_columns] * wild
+        break
+    for one in (member for member in members if is_trees(member)):
+        inner = (one.left != np.arange(len(one.left))) & np.isfinite(one.threshold)
+        for column in np.unique(one.feature[inner]):
+            known = np.unique(one.threshold[inner & (one.feature == column)])
+            at_threshold = rng.random(_ROWS) < 0.3
+            wild[at_threshold, column] = rng.choice(known, int(at_threshold.sum()))
+    return wild
 
 
 def _frame(values: Any, names: Any) -> Any:

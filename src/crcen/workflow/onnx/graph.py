@@ -1,4 +1,4 @@
-"""A fitted model as an ONNX graph in double precision: columns, input encoding, networks, balance, posterior.
+"""A fitted model as an ONNX graph in double precision: columns, input encoding, members, balance, posterior.
 
 One function a part; `_input_encoding` and `_probability_map` follow `InputEncoding` and ``probability_map_``.
 """
@@ -11,8 +11,9 @@ from numpy.typing import NDArray
 
 from crcen import InvalidInput, TableClassifier
 from crcen.workflow.onnx.dates import date_parts
+from crcen.workflow.onnx.trees import is_trees, tree_logit
 
-__all__ = ["build_graph", "check_columns"]
+__all__ = ["build_graph", "check_columns", "is_networks"]
 
 _OPSET, _ML_OPSET, _IR = 17, 3, 8
 _SMOOTH_LIMIT = 3.0
@@ -61,6 +62,12 @@ class Graph:
 
         return self.apply("Cast", value, to=onnx.TensorProto.DOUBLE)
 
+    def as_int(self, value: str) -> str:
+        """Numbers or truth values as whole numbers."""
+        import onnx
+
+        return self.apply("Cast", value, to=onnx.TensorProto.INT64)
+
     def rename(self, value: str, name: str) -> None:
         """Give a result the name of an output."""
         import onnx
@@ -96,7 +103,7 @@ def build_graph(model: Any) -> Any:
 
     Parameters
     ----------
-    model : TableClassifier, CRCENClassifier, CRCENClassifierCV or CSMLPClassifier
+    model : TableClassifier, CRCENClassifier, CRCENClassifierCV, CSMLPClassifier or CommitteeClassifier
         With columns of numbers, truth values, categories and dates only.
 
     Returns
@@ -169,16 +176,33 @@ def _category(graph: Graph, column: Any) -> str:
 
 
 def _weighted_logit(graph: Graph, estimator: Any, X: str) -> str:
-    """The members' mean logit with the shift of the balance solve, (rows,)."""
-    (group,) = estimator.ensemble_.members
+    """The members' mean or weighted sum with the shift of the balance solve, (rows,)."""
+    ensemble = estimator.ensemble_
+    weights = ensemble.member_weights
+    if weights is None:
+        weights = np.full(len(ensemble.members), 1.0 / len(ensemble.members))
+    total = ""
+    for member, weight in zip(ensemble.members, weights.tolist(), strict=True):
+        logit = tree_logit(graph, member, X) if is_trees(member) else _network_logit(graph, member, X)
+        part = logit if weight == 1.0 else graph.apply("Mul", logit, graph.constant(weight))
+        total = graph.apply("Add", total, part) if total else part
+    return graph.apply("Add", total, graph.constant(estimator.shift_))
+
+
+def is_networks(member: Any) -> bool:
+    """Whether a member is a group of networks."""
+    return hasattr(member, "encoding")
+
+
+def _network_logit(graph: Graph, group: Any, X: str) -> str:
+    """The mean logit of networks of one shape, (rows,)."""
     hidden = _input_encoding(graph, group.encoding, X)
     for layer, (weights, biases) in enumerate(zip(group.weights, group.biases, strict=True)):  # (networks, in, out)
         product = graph.apply("MatMul", hidden, graph.constant(weights))
         hidden = graph.apply("Add", product, graph.constant(biases[:, None, :]))
         if layer < len(group.weights) - 1:
             hidden = _activation(graph, group.activation, hidden)
-    mean = graph.apply("ReduceMean", hidden, axes=[0, 2], keepdims=0)
-    return graph.apply("Add", mean, graph.constant(estimator.shift_))
+    return graph.apply("ReduceMean", hidden, axes=[0, 2], keepdims=0)
 
 
 def _activation(graph: Graph, name: str, x: str) -> str:
@@ -248,14 +272,8 @@ def _answers(graph: Graph, estimator: Any, is_alarm: str, natural: str) -> None:
     columns = (rest, p) if own.is_last else (p, rest)
     graph.rename(graph.apply("Concat", *columns, axis=1), "probabilities")
     labels = graph.constant([own.negative, own.positive], str if _has_text_labels(estimator) else np.int64)
-    graph.rename(graph.apply("Gather", labels, _as_int(graph, is_alarm), axis=0), "decision")
+    graph.rename(graph.apply("Gather", labels, graph.as_int(is_alarm), axis=0), "decision")
 
 
 def _has_text_labels(estimator: Any) -> bool:
     return isinstance(estimator.classes_[0], str)
-
-
-def _as_int(graph: Graph, value: str) -> str:
-    import onnx
-
-    return graph.apply("Cast", value, to=onnx.TensorProto.INT64)
