@@ -14,7 +14,7 @@ __all__ = ["predict"]
 
 @app.command(
     epilog="Examples:  crcen predict model.crcen new.csv --out scored.parquet --id customer   |   "
-    "crcen predict model.crcen new.csv.gz --out scored.csv --budget 10   |   "
+    "crcen predict model.crcen new.csv.gz --out scored.csv --budget 10 --reasons 3   |   "
     "crcen predict model.crcen new.xlsx --out calls.xlsx --top 200 --all-columns --sort"
 )
 def predict(
@@ -61,6 +61,12 @@ def predict(
     safe_csv: Annotated[
         bool, typer.Option("--safe-csv", help="Put ' before ids and labels that a spreadsheet takes for formulas.")
     ] = False,
+    reasons: Annotated[
+        int, typer.Option(min=0, help="Reasons for each alarm: columns that raised or lowered it most.")
+    ] = 0,
+    background: Annotated[
+        Path | None, typer.Option(help="File of rows that --reasons compares with; default typical rows.")
+    ] = None,
     as_json: Json = False,
 ) -> None:
     """Write a probability and a decision for every row, in constant memory; a price here needs no new training."""
@@ -84,6 +90,8 @@ def predict(
             all_columns=all_columns,
             sort=sort,
             safe_csv=safe_csv,
+            reasons=reasons,
+            background=background,
             verbose=is_watched(),
         )
     show(result, as_json, out)

@@ -17,6 +17,8 @@ _OPTIONS = {
     "learner": "--learner",
     "out": "--out",
     "id": "--id",
+    "reasons": "--reasons",
+    "background": "--background",
     "held_out": "--held-out",
     "review": "--review",
     "cost_column": "--cost-column",

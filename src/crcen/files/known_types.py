@@ -43,6 +43,7 @@ TYPES: dict[str, tuple[str, ...]] = {
     "crcen.theory.metrics": ("ConfusionCounts",),
     "crcen.theory.specs": ("Alpha", "Budget", "CostRatio", "Lam"),
     "crcen.theory.wishes": ("Capacity", "PrecisionAtLeast", "RecallAtLeast"),
+    "crcen.theory.residual_test": ("ResidualSums",),
     "crcen.theory.weighting": ("ClassWeighting",),
     "crcen.training.encoding": ("InputEncoding",),
     "crcen.training.members": ("NetworkGroup",),
@@ -214,6 +215,8 @@ RULES: dict[str, Mapping[str, Check]] = {
     "TableClassifier": {
         "columns_": lambda value: isinstance(value, list) and all(_is_column(one) for one in value),
         "profile_": _a("TrainingProfile"),
+        "held_out_sums_": _a("ResidualSums"),
+        "background_": lambda value: isinstance(value, np.ndarray) and value.dtype == np.float64 and value.ndim == 2,
         "fingerprint_": _a("Fingerprint"),
     },
 }

@@ -24,6 +24,10 @@ def answers_a_row(model: Any) -> None:
             new.differences(n_alarms=1)
         if hasattr(model, "fingerprint_"):
             model.recognise(rows)
+        if hasattr(model, "background_"):
+            typical = np.asarray(model.estimator_.predict_proba(model.background_))
+            if not len(typical) or not np.isfinite(typical).all():
+                raise ValueError("its typical rows are none")
     if probabilities.shape != (_ROWS, 2) or not ((probabilities >= 0) & (probabilities <= 1)).all():
         raise ValueError("its probabilities are none")
     for part in (model, getattr(model, "estimator_", model)):

@@ -10,6 +10,7 @@ from sklearn.utils.validation import check_is_fitted
 
 from crcen.exceptions import InvalidInput
 from crcen.models.ensemble import Ensemble
+from crcen.models.reasons.reasons import Reasons, explain_rows, spelled
 from crcen.models.validation import check_rows
 from crcen.theory.key_equation import KeyEquation
 from crcen.theory.weighting import ClassWeighting
@@ -90,6 +91,32 @@ class FittedEnsemble:
         """The paper's q: probabilities under the weighting, in the shape of `predict_proba`."""
         _, weighted = self._logits(X)
         return self.ensemble_.weighted_posterior(weighted)
+
+    def reasons(self, X: Any, *, background: Any = None, random_state: int = 0) -> Reasons:
+        """What each column adds to the natural log-odds of each row, against other rows: Shapley values.
+
+        Parameters
+        ----------
+        X : array or data frame of shape (n, n_features)
+            Rows to explain, such as alarms.
+        background : array or data frame of shape (m, n_features)
+            Rows to compare with, such as those of training; of many a random part is used.
+        random_state : int, default=0
+            Seed; the values are the same for the same rows.
+
+        Returns
+        -------
+        Reasons
+            ``values``, their ``errors``, and the strongest ones in words by ``sentences(3)``.
+        """
+        check_is_fitted(self)
+        rows = check_rows(self, X, reset=False)
+        others = None if background is None else check_rows(self, background, reset=False)
+        names = getattr(self, "feature_names_in_", None)
+        names = [f"column {j}" for j in range(rows.shape[1])] if names is None else [str(name) for name in names]
+        blocks = [np.array([j]) for j in range(rows.shape[1])]
+        cells = np.column_stack([spelled(column) for column in rows.T])
+        return explain_rows(self, rows, others, blocks, names, cells, random_state)
 
     def _logits(self, X: Any) -> tuple[Array, Array]:
         """Natural and weighted logit of the positive class."""

@@ -32,6 +32,7 @@ from crcen.tables.classifier import TableClassifier
 from crcen.tables.column_kinds import DroppedColumn
 from crcen.tables.columns import BooleanColumn, Column, NumberColumn
 from crcen.tables.profile import profile_of, training_scores
+from crcen.tables.typical import typical_table
 
 __all__ = ["FilesFit", "fit_files"]
 
@@ -208,6 +209,7 @@ def fit_files(
     how = {"drop": tuple(drop), "keep": tuple(keep), "categorical": tuple(categorical), "random_state": random_state}
     model = _table_model(network, files, learned, dropped, target, how)
     encoded = model.encode(sample)
+    model.background_ = typical_table(model.columns_, encoded.X)
     model.profile_ = profile_of(model.columns_, sample, encoded, training_scores(network, encoded.X))
     model.fingerprint_ = memory.fingerprint()
     seconds = time.perf_counter() - start

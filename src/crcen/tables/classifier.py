@@ -12,16 +12,19 @@ from sklearn.utils import check_random_state
 from sklearn.utils.validation import check_is_fitted
 
 from crcen._support.closest import closest, lacking
-from crcen._support.extras import need
 from crcen.exceptions import InvalidInput, InvalidParameter
 from crcen.models.atomic import all_or_nothing
 from crcen.models.fitted import FittedEnsemble
+from crcen.models.reasons.reasons import Reasons, explain_rows
 from crcen.models.search.classifier_cv import CRCENClassifierCV
 from crcen.tables.column_kinds import DroppedColumn, learn_column
 from crcen.tables.columns import Column
 from crcen.tables.fingerprint import Recognition, fingerprint_of, row_hashes
+from crcen.tables.frames import as_frame
+from crcen.tables.held_out import held_out_sums
 from crcen.tables.priced import PricedClassifier, check_priceable
 from crcen.tables.profile import profile_of, training_scores
+from crcen.tables.typical import blocks_of, cell_texts, typical_table
 
 __all__ = ["EncodedTable", "TableClassifier"]
 
@@ -91,6 +94,10 @@ class TableClassifier(ClassifierMixin, BaseEstimator):
         Of ``estimator_``.
     profile_ : TrainingProfile
         What the training rows were like: ranges, quantiles, shares. `crcen.predict_table` compares new rows with it.
+    background_ : ndarray of shape (32, n_encoded)
+        Made-up typical rows that `reasons` compares with: the distribution of each column, and no row of training.
+    held_out_sums_ : ResidualSums
+        What rows held out said about the model's error, in sums: `crcen.monitor_table` compares new labels with them.
     fingerprint_ : Fingerprint
         Hashes of training rows, to know them again by `recognise`.
     target_name_ : str or None
@@ -156,7 +163,7 @@ class TableClassifier(ClassifierMixin, BaseEstimator):
         return self
 
     def _fit(self, X: Any, y: Any, sample_weight: Any, groups: Any) -> None:
-        frame = _as_frame(X)
+        frame = as_frame(X)
         self.learn_columns(frame)
         options = {"sample_weight": sample_weight} if sample_weight is not None else {}
         estimator = self._unfitted()
@@ -168,6 +175,8 @@ class TableClassifier(ClassifierMixin, BaseEstimator):
             options["groups"] = groups
         encoded = self.encode(frame)
         self._take(estimator.fit(encoded.X, y, **options), getattr(y, "name", None))
+        self.held_out_sums_ = held_out_sums(self.estimator_, y, sample_weight)
+        self.background_ = typical_table(self.columns_, encoded.X)
         self.profile_ = profile_of(self.columns_, frame, encoded, training_scores(self.estimator_, encoded.X))
         self.fingerprint_ = fingerprint_of(self.columns_, frame, encoded.X)
 
@@ -183,7 +192,7 @@ class TableClassifier(ClassifierMixin, BaseEstimator):
         -------
         self
         """
-        frame = _as_frame(X)
+        frame = as_frame(X)
         self.n_features_in_ = frame.shape[1]
         self.feature_names_in_ = np.array(list(frame.columns), dtype=object)
         if not len(frame):
@@ -261,7 +270,7 @@ class TableClassifier(ClassifierMixin, BaseEstimator):
             If columns are missing, by name.
         """
         check_is_fitted(self, "columns_")
-        frame = _as_frame(X, self.feature_names_in_)
+        frame = as_frame(X, self.feature_names_in_)
         absent = [column.name for column in self.columns_ if column.name not in frame.columns]
         if absent:
             raise lacking(absent, len(self.columns_), frame.columns)
@@ -295,7 +304,7 @@ class TableClassifier(ClassifierMixin, BaseEstimator):
         fingerprint = getattr(self, "fingerprint_", None)
         if fingerprint is None:
             return None
-        frame = _as_frame(X, self.feature_names_in_)
+        frame = as_frame(X, self.feature_names_in_)
         return fingerprint.judge(*fingerprint.compare(self.row_hashes(frame, self.encode(frame))))
 
     def row_hashes(self, frame: DataFrame, encoded: EncodedTable) -> NDArray[np.uint64]:
@@ -330,6 +339,33 @@ class TableClassifier(ClassifierMixin, BaseEstimator):
         """Weighted logit of ``classes_[1]``."""
         return self.estimator_.decision_function(self.encode(X).X)
 
+    def reasons(self, X: Any, *, background: Any = None, random_state: int = 0) -> Reasons:
+        """What each column adds to the natural log-odds of each row, against typical rows: Shapley values.
+
+        Parameters
+        ----------
+        X : data frame or array
+            Rows to explain, such as alarms.
+        background : data frame or array, optional
+            Rows to compare with, of which a random part is used where there are many. By default the model's own
+            typical rows: made up from the distributions of the columns, drawn independently of each other.
+        random_state : int, default=0
+            Seed; the values are the same for the same rows.
+
+        Returns
+        -------
+        Reasons
+            ``values``, their ``errors``, and the strongest ones in words by ``sentences(3)``.
+        """
+        check_is_fitted(self)
+        frame = as_frame(X, self.feature_names_in_)
+        rows = self.encode(frame).X
+        others = getattr(self, "background_", None) if background is None else self.encode(background).X
+        names, blocks = [column.name for column in self.columns_], blocks_of(self.columns_)
+        cells = cell_texts(self.columns_, frame)
+        own = {"is_made_up": background is None}
+        return explain_rows(self.estimator_, rows, others, blocks, names, cells, random_state, **own)
+
     def __sklearn_is_fitted__(self) -> bool:
         return hasattr(self, "estimator_")
 
@@ -343,22 +379,3 @@ class TableClassifier(ClassifierMixin, BaseEstimator):
 
 def _no_counts() -> dict[str, dict[str, int]]:
     return {"unseen": {}, "unreadable": {}, "missing": {}}
-
-
-def _as_frame(X: Any, names: Any = None) -> DataFrame:
-    """A pandas data frame with text names, whatever X is; ``names`` are those an array's columns stand for."""
-    pd = need("pandas", "tables")
-    if hasattr(X, "to_pandas"):  # polars
-        X = X.to_pandas()
-    if not isinstance(X, pd.DataFrame):
-        X = np.asarray(X)
-        if X.ndim != 2:
-            raise InvalidInput(f"X must be a table of rows and columns: got {X.ndim} dimension(s).")
-        if names is not None and len(names) != X.shape[1]:
-            raise InvalidInput(f"X has {X.shape[1]} features, but TableClassifier is expecting {len(names)} features.")
-        X = pd.DataFrame(X, columns=names)
-    frame = X.set_axis([str(name) for name in X.columns], axis=1)
-    twice = sorted(set(frame.columns[frame.columns.duplicated()]))
-    if twice:
-        raise InvalidInput(f"columns must have names of their own: {', '.join(twice[:5])} is there more than once.")
-    return frame

@@ -215,7 +215,9 @@ class NewRows:
                 tally.total += float(values.sum())
                 tally.at_most = tally.at_most + _at_most(values, before.edges)
 
-    def differences(self, n_alarms: int | None = None, logit_threshold: float = 0.0) -> list[Difference]:
+    def differences(
+        self, n_alarms: int | None = None, logit_threshold: float = 0.0, error_rate: float = ERROR_RATE
+    ) -> list[Difference]:
         """How these rows differ from training rows; empty where they do not beyond chance.
 
         Parameters
@@ -224,10 +226,12 @@ class NewRows:
             Alarms among them; left out, these are not compared.
         logit_threshold : float
             Log-odds above which a row is an alarm.
+        error_rate : float
+            Chance of any difference being named, over all columns together, where rows are like those of training.
         """
         if not self.n_rows:
             return []
-        level = ERROR_RATE / max(1, sum(_n_comparisons(one) for one in self.profile.columns))
+        level = error_rate / (1 + sum(_n_comparisons(one) for one in self.profile.columns))
         found = []
         for before, tally in zip(self.profile.columns, self._tallies, strict=True):
             labels = _labels(next(column for column in self.columns if column.name == before.name))

@@ -7,6 +7,7 @@ product has the same shape, 16 rows with zeros where there are fewer, and is sma
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -14,7 +15,7 @@ from numpy.typing import NDArray
 from crcen.training.encoding import InputEncoding
 from crcen.training.names import ACTIVATIONS
 
-__all__ = ["Network", "stacked_logits"]
+__all__ = ["Network", "activate", "stacked_logits"]
 
 # Rows of one product, and its largest inner dimension: up to there BLAS adds up in one go.
 _ROWS = 16
@@ -87,7 +88,7 @@ def stacked_logits(
             for weight, bias in layers[:-1]:
                 h = _product(h, weight)
                 h += bias
-                _activate(activation, h)
+                activate(activation, h)
             weight, bias = layers[-1]
             logits[:, start : start + rows] = (_product(h, weight) + bias).reshape(models, -1, *outputs)[:, :rows]
     return logits
@@ -105,7 +106,7 @@ def _product(h: Array, weight: Array) -> Array:
     return out
 
 
-def _activate(name: str, h: Array) -> None:
+def activate(name: str, h: NDArray[np.floating[Any]]) -> None:
     """Pre-activations → units, written over them."""
     if name == "relu":
         np.maximum(h, 0.0, out=h)

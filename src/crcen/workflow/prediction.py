@@ -12,6 +12,7 @@ from crcen import ClassWeighting, InvalidParameter
 from crcen._support.progress import counted
 from crcen._support.whole_files import check_place
 from crcen.tables.writing import TableWriter
+from crcen.workflow.alarm_reasons import AlarmReasons
 from crcen.workflow.held_out import chosen_on
 from crcen.workflow.inputs import Source, check_column, model_of, plain, source_of
 from crcen.workflow.prices import plain_price
@@ -60,6 +61,8 @@ class TablePredictions:
         The price that labelled rows gave for a wish.
     review : ReviewedRows or None
         Where rows went to review: how many, and what that saves.
+    reasons : AlarmReasons or None
+        Of how many alarms there are reasons, and how exact they are.
     """
 
     n_rows: int
@@ -74,6 +77,7 @@ class TablePredictions:
     met: Any = None
     chosen: Any = None
     review: Any = None
+    reasons: AlarmReasons | None = None
 
     def to_dict(self) -> dict[str, Any]:
         """Plain values, ready for JSON; without the rows."""
@@ -90,6 +94,7 @@ class TablePredictions:
             "expected_false_alarms": self.n_alarms - self.expected_catches,
             "notes": list(self.notes),
             "unlike": [one.to_dict() for one in self.unlike],
+            "reasons": None if self.reasons is None else self.reasons.summary,
             "path": None if self.path is None else str(self.path),
         }
 
@@ -113,6 +118,7 @@ class TablePredictions:
             )
         lines = [
             *first,
+            *([self.reasons.line] if self.reasons is not None and self.reasons.number else []),
             *(f"Note: {note}." for note in self.notes),
             *unlike_lines(self.unlike),
         ]
@@ -135,6 +141,8 @@ def predict_table(
     all_columns: bool = False,
     sort: bool = False,
     safe_csv: bool = False,
+    reasons: int = 0,
+    background: Any = None,
     chunk_rows: int = CHUNK_ROWS,
     verbose: int = 0,
 ) -> TablePredictions:
@@ -175,6 +183,10 @@ def predict_table(
     safe_csv : bool, default=False
         Put an apostrophe before ids and labels that a spreadsheet would take for formulas, as in ``=1+1``; for text
         tables that people open in one.
+    reasons : int, default=0
+        Columns ``reason_1`` and so on: for each alarm the columns that raised or lowered its log-odds most.
+    background : data frame, str or Path, optional
+        Rows that reasons compare alarms with; by default the model's own typical rows.
     chunk_rows : int, default=50,000
         Rows at a time.
     verbose : int, default=0
@@ -196,7 +208,8 @@ def predict_table(
     chosen = None if held_out is None else chosen_on(model, source_of(held_out), weighting, verbose=verbose)
     how = {"review": review, "cost_column": cost_column, "alarm_cost": alarm_cost, "time": time}
     rule = rule_of(model, source, weighting if chosen is None else chosen.weighting, **how)
-    ids = _carried(id, all_columns, source)
+    why = AlarmReasons(model, reasons, background)
+    ids = _carried(id, all_columns, source, (*_NAMES, *why.names))
     odd, pieces, target = Oddities.none(model), [], str(getattr(model, "target_name_", ""))
     n_rows, n_alarms, catches, probabilities = 0, 0, 0.0, []
     met, chunks = None, _moved_chunks(model, source, odd, {*ids, target}, chunk_rows, prevalence)
@@ -215,6 +228,7 @@ def predict_table(
                 alarms, to_review = p > high, (p > low) & (p <= high)
                 probabilities.append(p)
             piece = _answer(model, chunk, p, alarms, to_review, ids, n_rows)
+            piece = piece.assign(**why.of(chunk, alarms, {*ids, target}))
             n_rows, n_alarms, catches = n_rows + len(p), n_alarms + int(alarms.sum()), catches + float(p[alarms].sum())
             if writer is None or sort:
                 pieces.append(piece)
@@ -239,18 +253,19 @@ def predict_table(
         met,
         chosen,
         rule.reviewed(np.concatenate(probabilities)) if probabilities else None,
+        why,
     )
 
 
-def _carried(id: Any, all_columns: bool, source: Source) -> list[str]:
-    """Columns of the table that stand beside the answers."""
+def _carried(id: Any, all_columns: bool, source: Source, taken: tuple[str, ...]) -> list[str]:
+    """Columns of the table that stand beside the answers, whose names are taken."""
     ids = [id] if isinstance(id, str) else list(id or ())
     for name in ids:
         check_column(name, source.columns, "id", source.name)
     if all_columns:
         ids = [*ids, *(name for name in source.columns if name not in ids)]
     for name in ids:
-        if name in _NAMES:
+        if name in taken:
             raise InvalidParameter(f"id must not be called {name}: that column is for the model's answer; rename it.")
     return ids
 

@@ -1,0 +1,226 @@
+"""Reasons: for every row what its columns add to the natural log-odds, and the same in words."""
+
+import os
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from html import escape
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from crcen.exceptions import InvalidInput, InvalidParameter
+from crcen.models.reasons.background import chosen_rows
+from crcen.models.reasons.shapley import ShapleyValues, shapley_of_ensemble, shapley_of_function
+from crcen.theory.decision import sigmoid
+
+__all__ = ["Reasons", "explain_rows", "shortened", "spelled"]
+
+Array = NDArray[np.float64]
+Index = NDArray[np.int64]
+
+_LONGEST_CELL, _SHOWN_ROWS = 40, 10
+# Numbers that are years, where all of a column are.
+_YEARS = (1800.0, 2200.0)
+
+
+@dataclass(frozen=True, eq=False)
+class Reasons:
+    """What columns add to the natural log-odds of rows; prints itself.
+
+    Parameters
+    ----------
+    columns : tuple of str
+        Columns of the table.
+    values : float64 array of shape (n, columns)
+        What each column of each row adds, against typical rows: Shapley values. They and ``base`` add up to
+        ``log_odds``.
+    errors : float64 array of shape (n, columns)
+        Their standard errors.
+    log_odds : float64 array of shape (n,)
+        Natural log-odds of the positive class.
+    base : float
+        The mean of the rows that these are compared with.
+    cells : object array of shape (n, columns)
+        The cells as text.
+    """
+
+    columns: tuple[str, ...]
+    values: Array
+    errors: Array
+    log_odds: Array
+    base: float
+    cells: NDArray[np.object_]
+
+    def __len__(self) -> int:
+        return len(self.values)
+
+    @property
+    def standard_error(self) -> float:
+        """The largest one."""
+        return float(self.errors.max(initial=0.0))
+
+    def sentences(self, number: int = 3) -> list[list[str]]:
+        """For every row its strongest reasons in words, such as "balance 2,310: +1.4 log-odds".
+
+        Parameters
+        ----------
+        number : int, default=3
+            How many; fewer where there are fewer columns.
+        """
+        if isinstance(number, bool) or not isinstance(number, int) or number < 1:
+            raise InvalidParameter(f"number must be a whole number of at least 1: got {number!r}.")
+        order = np.argsort(-np.abs(self.values), axis=1, kind="stable")[:, :number]
+        return [[self._sentence(i, int(j)) for j in row] for i, row in enumerate(order)]
+
+    def _sentence(self, row: int, column: int) -> str:
+        return f"{self.columns[column]} {self.cells[row, column]}: {_signed(self.values[row, column])} log-odds"
+
+    def to_frame(self) -> Any:
+        """The values as a data frame, a column for each of the table."""
+        import pandas as pd
+
+        return pd.DataFrame(self.values, columns=list(self.columns))
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain values, ready for JSON."""
+        return {
+            "columns": list(self.columns),
+            "values": self.values.tolist(),
+            "errors": self.errors.tolist(),
+            "log_odds": self.log_odds.tolist(),
+            "base": self.base,
+            "standard_error": self.standard_error,
+        }
+
+    @property
+    def about(self) -> str:
+        """What the values are compared with, and how exact they are."""
+        return (
+            f"against typical rows with log-odds {self.base:.2f} (probability {sigmoid(np.array(self.base)):.3g}), "
+            f"{self.exactness}"
+        )
+
+    @property
+    def exactness(self) -> str:
+        """The largest standard error in words."""
+        return f"standard error at most {self.standard_error:.2g} log-odds" if self.standard_error else "exact"
+
+    def __repr__(self) -> str:
+        return f"<Reasons of {len(self):,} rows and {len(self.columns)} columns, {self.about}>"
+
+    def __str__(self) -> str:
+        lines = [f"Reasons of {len(self):,} rows {self.about}"]
+        shown = self._some(_SHOWN_ROWS)
+        lines += [f"  {i + 1}: {'; '.join(one)}" for i, one in enumerate(shown.sentences())]
+        return "\n".join([*lines, *(["  …"] if len(self) > len(shown) else [])])
+
+    def _some(self, n: int) -> "Reasons":
+        arrays = (self.values[:n], self.errors[:n], self.log_odds[:n])
+        return Reasons(self.columns, *arrays, self.base, self.cells[:n])
+
+    def _repr_html_(self) -> str:
+        shown = self._some(_SHOWN_ROWS)
+        rows = "".join(
+            f"<tr><td>{i + 1}</td><td>{log_odds:.2f}</td>{''.join(f'<td>{escape(one)}</td>' for one in reasons)}</tr>"
+            for i, (log_odds, reasons) in enumerate(zip(shown.log_odds, shown.sentences(), strict=True))
+        )
+        head = "<tr><th>row</th><th>log-odds</th><th>reasons, the strongest first</th></tr>"
+        return f"<table>{head}{rows}</table><p>{escape(f'{len(self):,} rows, {self.about}')}</p>"
+
+
+def explain_rows(
+    model: Any,
+    X: Array,
+    background: Array | None,
+    blocks: Sequence[Index],
+    columns: Sequence[str],
+    cells: NDArray[np.object_],
+    random_state: Any,
+    *,
+    is_made_up: bool = False,
+) -> Reasons:
+    """Reasons of rows as a model's inner estimator takes them.
+
+    Parameters
+    ----------
+    model
+        One with an ``ensemble_``, or any classifier with ``predict_proba``, ``classes_`` and ``pos_label_``.
+    X, background
+        Rows to explain, and rows to compare with.
+    blocks, columns, cells
+        Which columns of X are one column of the table, what those are called, and their cells as text.
+    random_state
+        Seed of the orders in which columns change over.
+    is_made_up
+        Whether the background are typical rows, all of which are used.
+    """
+    if len(model.classes_) != 2:
+        raise InvalidParameter(f"reasons are for two classes, and this model has {len(model.classes_)}.")
+    if isinstance(random_state, bool) or not isinstance(random_state, int | np.integer) or random_state < 0:
+        raise InvalidParameter(f"random_state must be a whole number from 0: got {random_state!r}.")
+    if background is None or not len(background):
+        raise InvalidParameter(
+            "reasons compare rows with others, and this model keeps none: give some as background=, such as those of "
+            "training."
+        )
+    seed = int(random_state)
+    Z = background if is_made_up else chosen_rows(background, seed)
+    if hasattr(model, "ensemble_"):
+        found = shapley_of_ensemble(model.ensemble_, X, Z, blocks, seed, _cores())
+    else:
+        found = shapley_of_function(_log_odds_of(model), X, Z, blocks, seed)
+    return _reasons(found, columns, cells)
+
+
+def _reasons(found: ShapleyValues, columns: Sequence[str], cells: NDArray[np.object_]) -> Reasons:
+    if not np.isfinite(found.values).all():
+        raise InvalidInput("X holds values too large for this model: its output overflows.")
+    return Reasons(tuple(columns), found.values, found.errors, found.logits, found.base, cells)
+
+
+def _log_odds_of(model: Any) -> Callable[[Array], Array]:
+    column = list(model.classes_).index(model.pos_label_)
+
+    def log_odds(X: Array) -> Array:
+        p = np.clip(np.asarray(model.predict_proba(X), dtype=np.float64)[:, column], 1e-7, 1.0 - 1e-7)
+        return np.asarray(np.log(p) - np.log1p(-p))
+
+    return log_odds
+
+
+def _cores() -> int:
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
+def spelled(values: Array) -> NDArray[np.object_]:
+    """Numbers of a column as people write them, "missing" for NaN."""
+    present = values[~np.isnan(values)]
+    are_years = present.size > 0 and bool(
+        ((present >= _YEARS[0]) & (present <= _YEARS[1]) & (present == np.round(present))).all()
+    )
+    return np.array([_number(float(value), are_years) for value in values], dtype=object)
+
+
+def _number(value: float, is_year: bool) -> str:
+    if np.isnan(value):
+        return "missing"
+    if is_year:
+        return f"{value:.0f}"
+    size = abs(value)
+    if size and (size < 1e-3 or size >= 1e15):
+        return f"{value:.4g}"
+    if value == round(value) or size >= 1000:
+        return f"{value:,.0f}"
+    return f"{value:.4g}"
+
+
+def _signed(value: float) -> str:
+    """Two digits; what is smaller than the error that is asked for needs no more."""
+    return f"{value:+.1f}" if abs(value) >= 1.0 else f"{value:+.2f}"
+
+
+def shortened(text: str) -> str:
+    """A cell that fits on a line."""
+    text = " ".join(text.split())
+    return text if len(text) <= _LONGEST_CELL else text[: _LONGEST_CELL - 1] + "…"

@@ -1,0 +1,213 @@
+"""Shapley values of columns for any fitted model, with their standard error.
+
+Values are averages over walks from a background row to the row explained, in which columns change over in random order,
+each order with its reverse. A round of walks begins once at every background row. So a model of single columns and
+pairs of them has no error at all, and what is left is the error of what three columns and more do together. Rows whose
+error is too large get more rounds. Boosted trees need no walks (`crcen.models.reasons.tree_values`).
+"""
+
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, replace
+from itertools import permutations
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from crcen.models.ensemble import Ensemble
+from crcen.models.probability import apply_map
+from crcen.models.reasons.tree_values import tree_values
+from crcen.models.reasons.walks import FunctionWalks, NetworkWalks, Walks
+from crcen.models.trees.boosted_trees import BoostedTrees
+from crcen.training.members import NetworkGroup
+
+__all__ = ["STANDARD_ERROR", "ShapleyValues", "shapley_of_ensemble", "shapley_of_function"]
+
+Array = NDArray[np.float64]
+Index = NDArray[np.int64]
+Logits = Callable[[Array], Array]
+MakeWalks = Callable[[], Walks]
+
+# Standard error that is asked for, in log-odds, and the rounds that are made at most.
+STANDARD_ERROR, MOST_ROUNDS = 0.05, 64
+# Walks, each with its reverse, after which an error is believed.
+_FIRST_WALKS = 64
+# Columns up to which all orders are gone through: no error then.
+_FEW_COLUMNS = 4
+# Rows at a time: of walks, whose numbers should stay in the cache, and of trees.
+_ROWS_AT_ONCE, _NUMBERS_AT_ONCE, _TREE_ROWS = 256, 2**20, 5_000
+
+
+@dataclass(frozen=True, eq=False)
+class ShapleyValues:
+    """What each column adds to a logit.
+
+    Parameters
+    ----------
+    values, errors : float64 arrays of shape (n, columns)
+        Shapley values and their standard errors.
+    logits : float64 array of shape (n,)
+        What the values of a row and the base add up to.
+    base : float
+        The mean logit of the background rows.
+    """
+
+    values: Array
+    errors: Array
+    logits: Array
+    base: float
+
+
+def shapley_of_ensemble(
+    ensemble: Ensemble, X: Array, background: Array, blocks: Sequence[Index], seed: int, threads: int
+) -> ShapleyValues:
+    """Shapley values of an ensemble's natural logit.
+
+    Parameters
+    ----------
+    ensemble
+        The fitted model.
+    X, background
+        Rows to explain, and rows to compare them with.
+    blocks
+        Columns of X that are one column of the table.
+    seed
+        Of the orders.
+    threads
+        Pieces of rows at a time; the values do not depend on it.
+    """
+    weights = ensemble.member_weights
+    if weights is None:
+        weights = np.full(len(ensemble.members), 1.0 / len(ensemble.members))
+    state, is_affine = ensemble.probability_map, ensemble.probability_map.ndim == 1
+    exact: list[tuple[BoostedTrees, float]] = []
+    makers: list[MakeWalks] = []
+    for member, weight in zip(ensemble.members, weights * (state[0] if is_affine else 1.0), strict=True):
+        if isinstance(member, BoostedTrees) and is_affine:
+            exact.append((member, float(weight)))
+        else:
+            makers.append(_walks_of(member, blocks, float(weight)))
+    shift = ensemble.shift - ensemble.weighting.logit_shift
+    outer = None if is_affine else lambda logits: apply_map(state, logits + shift)
+    values, errors = _sampled(makers, X, background, len(blocks), seed, threads, outer)
+    with ThreadPoolExecutor(threads) as pool:
+
+        def explain(start: int) -> None:
+            rows = slice(start, start + _TREE_ROWS)
+            for trees, weight in exact:
+                values[rows] += weight * tree_values(trees, X[rows], background, blocks)
+
+        list(pool.map(explain, range(0, len(X), _TREE_ROWS)))
+    base = float(ensemble.logits(background)[0].mean())
+    return _adding_up(ShapleyValues(values, errors, ensemble.logits(X)[0], base))
+
+
+def shapley_of_function(
+    logits: Logits, X: Array, background: Array, blocks: Sequence[Index], seed: int
+) -> ShapleyValues:
+    """Shapley values of any function of rows, which is asked for every step of every walk: this takes its time."""
+    values, errors = _sampled([lambda: FunctionWalks(logits, blocks, 1.0)], X, background, len(blocks), seed, 1, None)
+    return _adding_up(ShapleyValues(values, errors, logits(X), float(logits(background).mean())))
+
+
+def _walks_of(member: Any, blocks: Sequence[Index], weight: float) -> MakeWalks:
+    if isinstance(member, NetworkGroup):
+        return lambda: NetworkWalks(member, blocks, weight)
+    return lambda: FunctionWalks(lambda X: member.logits(X)[:, 0], blocks, weight)
+
+
+def _adding_up(found: ShapleyValues) -> ShapleyValues:
+    """Values that add up to the last digits: what single precision lost goes to columns by their variances."""
+    missing = found.logits - found.base - found.values.sum(axis=1)
+    variance = found.errors**2 + 1e-30
+    return replace(found, values=found.values + missing[:, None] * variance / variance.sum(axis=1, keepdims=True))
+
+
+# -- walks ---------------------------------------------------------------------------------------------------------
+
+
+def _sampled(
+    makers: Sequence[MakeWalks],
+    X: Array,
+    background: Array,
+    n_blocks: int,
+    seed: int,
+    threads: int,
+    outer: Logits | None,
+) -> tuple[Array, Array]:
+    """Values and errors by walks, (n, blocks) each; the orders of a round are the same for all rows."""
+    values, errors = np.zeros((2, len(X), n_blocks))
+    if not makers:
+        return values, errors
+    from threadpoolctl import threadpool_limits
+
+    orders = _orders(n_blocks, len(background), seed)
+    at_once = max(8, min(_ROWS_AT_ONCE, _NUMBERS_AT_ONCE // (len(background) * n_blocks)))
+
+    def explain(start: int) -> None:
+        rows = slice(start, start + at_once)
+        walks = [make() for make in makers]
+        for walk in walks:
+            walk.leave_from(background)
+        values[rows], errors[rows] = _walked(walks, X[rows], orders, outer)
+
+    with threadpool_limits(1, user_api="blas"), ThreadPoolExecutor(threads) as pool:
+        list(pool.map(explain, range(0, len(X), at_once)))
+    return values, errors
+
+
+def _orders(n_blocks: int, n_starts: int, seed: int) -> Index:
+    """Orders by round and background row, each for itself and its reverse."""
+    if n_blocks <= _FEW_COLUMNS:
+        half = [one for one in permutations(range(n_blocks)) if n_blocks < 2 or one[0] < one[-1]]
+        return np.repeat(np.array(half, dtype=np.int64)[:, None], n_starts, axis=1)
+    rng = np.random.default_rng(seed)
+    return np.array([[rng.permutation(n_blocks) for _ in range(n_starts)] for _ in range(MOST_ROUNDS)])
+
+
+def _walked(walks: Sequence[Walks], X: Array, orders: Index, outer: Logits | None) -> tuple[Array, Array]:
+    """Values and errors of a few rows: two rounds, then more for those that need them."""
+    n, (n_rounds, n_starts, n_blocks) = len(X), orders.shape
+    values, errors = np.empty((2, n, n_blocks))
+    left, done, wanted = np.arange(n), 0, n_rounds if n_blocks <= _FEW_COLUMNS else _first_rounds(n_starts, n_rounds)
+    # By column, background row and row: sums over rounds.
+    first, second = np.zeros((2, n_blocks, n_starts, n))
+    while len(left):
+        for walk in walks:
+            walk.arrive_at(X[left])
+        for ways in orders[done:wanted]:
+            steps = _steps(walks, ways, len(left), outer)
+            first += steps
+            second += steps**2
+        done = wanted
+        variance = np.maximum(second - first**2 / done, 0.0) / max(done - 1, 1)
+        values[left] = first.mean(axis=1).T / done
+        if n_blocks <= _FEW_COLUMNS:
+            errors[left] = 0.0
+            break
+        errors[left] = np.sqrt(variance.sum(axis=1).T / done) / n_starts
+        worst = errors[left].max(axis=1)
+        again = worst > STANDARD_ERROR
+        if done >= n_rounds or not again.any():
+            break
+        needed = done * (float(np.median(worst[again])) / STANDARD_ERROR) ** 2
+        wanted = int(np.clip(np.ceil(1.1 * needed), done + 1, n_rounds))
+        left, first, second = left[again], first[:, :, again], second[:, :, again]
+    return values, errors
+
+
+def _first_rounds(n_starts: int, n_rounds: int) -> int:
+    return min(max(2, -(-_FIRST_WALKS // n_starts)), n_rounds)
+
+
+def _steps(walks: Sequence[Walks], ways: Index, n: int, outer: Logits | None) -> Array:
+    """What each column adds along the walks of a round, both ways: by column, background row and row."""
+    found = np.zeros((ways.shape[1], len(ways), n))
+    for start, order in enumerate(ways):
+        for way in (order, order[::-1]):
+            out = np.zeros((len(way) + 1, n))
+            for walk in walks:
+                walk.along(start, way, out)
+            found[way, start] += 0.5 * np.diff(out if outer is None else outer(out), axis=0)
+    return found

@@ -1,0 +1,35 @@
+"""What rows held out of training said about a model's error, in a few sums: what a watch compares new labels with."""
+
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from crcen.theory.decision import sigmoid
+from crcen.theory.labels import Labels
+from crcen.theory.residual_test import ResidualSums, residual_sums
+from crcen.theory.rows import check_row_weights
+
+__all__ = ["held_out_sums"]
+
+
+def held_out_sums(estimator: Any, y: Any, sample_weight: Any) -> ResidualSums:
+    """Residual sums of the out-of-fold rows of a fitted estimator; empty where it held none out.
+
+    Parameters
+    ----------
+    estimator : fitted classifier
+        With ``oof_decision_function_`` where it was cross-validated.
+    y, sample_weight : arrays of shape (n,)
+        As they were given to its fit.
+    """
+    logits: NDArray[np.float64] | None = getattr(estimator, "oof_decision_function_", None)
+    if logits is None or len(estimator.classes_) != 2:
+        return ResidualSums()
+    labels = Labels.of_model(estimator)
+    positive, known = labels.encode(np.asarray(y)), np.isfinite(logits)
+    weights = check_row_weights(sample_weight, positive.size)[known]
+    if not known.any():
+        return ResidualSums()
+    q = sigmoid(labels.signed(logits[known]))
+    return residual_sums(positive[known], q, estimator.weighting_, weights)

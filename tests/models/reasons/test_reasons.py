@@ -1,0 +1,205 @@
+"""Reasons against brute force over all coalitions, against models whose Shapley values are known, and their error."""
+
+import pickle
+from itertools import combinations
+from math import factorial
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from crcen import Budget, CommitteeClassifier, CRCENClassifier, InvalidParameter
+from crcen.models.reasons import shapley
+from crcen.models.reasons.background import typical_rows
+from crcen.models.reasons.shapley import shapley_of_ensemble, shapley_of_function
+from crcen.models.reasons.tree_values import tree_values
+
+RNG = np.random.default_rng(0)
+X = RNG.normal(size=(600, 5))
+Y = RNG.random(600) < 1 / (1 + np.exp(1.5 - 2 * X[:, 0] * X[:, 1] - np.sin(2 * X[:, 3]) - X[:, 2]))
+GAPS = np.where(RNG.random(X.shape) < 0.1, np.nan, X)
+QUICK = {"hidden": (8, 4), "max_epochs": 12, "random_state": 0}
+BLOCKS = [np.array([0]), np.array([1, 2]), np.array([3]), np.array([4])]
+SINGLE = [np.array([j]) for j in range(5)]
+
+
+def brute_force(logits, rows, background, blocks):
+    """Shapley values by their definition: every coalition of columns, every background row."""
+    worth = {}
+    for size in range(len(blocks) + 1):
+        for coalition in combinations(range(len(blocks)), size):
+            mixed = np.repeat(background[:, None], len(rows), axis=1)
+            for j in coalition:
+                mixed[:, :, blocks[j]] = rows[None][:, :, blocks[j]]
+            flat = logits(mixed.reshape(-1, rows.shape[1]))
+            worth[coalition] = flat.reshape(len(background), len(rows)).mean(axis=0)
+    found = np.zeros((len(rows), len(blocks)))
+    for j in range(len(blocks)):
+        for coalition, value in worth.items():
+            if j not in coalition:
+                weight = factorial(len(coalition)) * factorial(len(blocks) - len(coalition) - 1)
+                gain = worth[tuple(sorted((*coalition, j)))] - value
+                found[:, j] += weight / factorial(len(blocks)) * gain
+    return found
+
+
+@pytest.fixture(scope="module")
+def committee():
+    return CommitteeClassifier(Budget(5), members=("trees",), cv=2, random_state=0, time_limit=0.5).fit(X, Y)
+
+
+def networks(**options):
+    return CRCENClassifier(Budget(5), **{**QUICK, **options}).fit(X, Y)
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {},
+        {"hidden": ()},
+        {"hidden": (8,), "activation": "tanh"},
+        {"encoding": "quantile"},
+        {"encoding": "robust"},
+        {"encoding": "piecewise"},
+        {"probability": "temperature"},
+        {"probability": "isotonic", "hidden": (4,)},
+    ],
+    ids=str,
+)
+def test_four_columns_are_exact(options):
+    model = networks(**options)
+    background = typical_rows(X, BLOCKS, n_rows=6)
+    found = shapley_of_ensemble(model.ensemble_, X[:7], background, BLOCKS, 0, 1)
+    truth = brute_force(lambda rows: model.ensemble_.logits(rows)[0], X[:7], background, BLOCKS)
+    assert np.abs(found.values - truth).max() < 1e-5  # walks are in single precision
+    assert found.errors.max() == 0.0
+
+
+def test_missing_cells_have_reasons_too():
+    model = CRCENClassifier(Budget(5), missing="indicator", encoding="steps", **QUICK).fit(GAPS, Y)
+    found = shapley_of_ensemble(model.ensemble_, GAPS[:7], GAPS[50:56], BLOCKS, 0, 1)
+    truth = brute_force(lambda rows: model.ensemble_.logits(rows)[0], GAPS[:7], GAPS[50:56], BLOCKS)
+    assert np.abs(found.values - truth).max() < 1e-5
+
+
+def test_trees_are_exact_whatever_the_number_of_columns(committee):
+    (*_, trees) = committee.ensemble_.members
+    truth = brute_force(lambda rows: trees.logits(rows)[:, 0], X[:20], X[100:109], SINGLE)
+    assert np.abs(tree_values(trees, X[:20], X[100:109], SINGLE) - truth).max() < 1e-12
+    found = committee.reasons(X[:20], background=X[100:109])
+    truth = brute_force(lambda rows: committee.ensemble_.logits(rows)[0], X[:20], X[100:109], SINGLE)
+    assert np.abs(found.values - truth).max() < 1e-12
+
+
+def test_trees_send_missing_cells_where_they_learnt_to():
+    model = CommitteeClassifier(Budget(5), members=("trees",), cv=2, random_state=0, time_limit=0.5).fit(GAPS, Y)
+    found = model.reasons(GAPS[:9], background=GAPS[100:104])
+    truth = brute_force(lambda rows: model.ensemble_.logits(rows)[0], GAPS[:9], GAPS[100:104], SINGLE)
+    assert np.abs(found.values - truth).max() < 1e-12
+
+
+def test_a_long_path_needs_no_table(committee, monkeypatch):
+    (*_, trees) = committee.ensemble_.members
+    before = tree_values(trees, X[:20], X[100:109], SINGLE)
+    monkeypatch.setattr("crcen.models.reasons.tree_values._TABLED", 0)
+    assert np.array_equal(before, tree_values(trees, X[:20], X[100:109], SINGLE))
+
+
+def test_the_error_is_what_it_says():
+    """Over seeds, values differ from the truth as the standard errors say, where three columns act together."""
+
+    def logits(rows):
+        return 3 * rows[:, 0] * rows[:, 1] * rows[:, 2] + rows[:, 3] * np.abs(rows[:, 4]) * rows[:, 1]
+
+    truth = brute_force(logits, X[:6], X[50:82], SINGLE)
+    found = [shapley_of_function(logits, X[:6], X[50:82], SINGLE, seed) for seed in range(12)]
+    far = np.array([(one.values - truth) ** 2 for one in found]).mean()
+    said = np.array([one.errors**2 for one in found]).mean()
+    assert 0.8 < far / said < 1.35
+    assert max(one.errors.max() for one in found) <= shapley.STANDARD_ERROR
+    assert far > 1e-5  # something was there to be wrong about
+
+
+def test_a_model_that_adds_up_its_columns_has_no_error():
+    model = networks(hidden=())
+    found = model.reasons(X[:40], background=X[40:])
+    weights = model.coefs_[0].mean(axis=0)[:, 0] / model.input_scale_
+    background = shapley_of_ensemble(model.ensemble_, X[:1], X[:1], SINGLE, 0, 1)
+    assert background.values.max() == pytest.approx(0.0, abs=1e-6)
+    reference = np.array([found.values[i] - weights * X[i] for i in range(40)])
+    assert np.ptp(reference, axis=0).max() < 1e-5  # φ = weight × (cell − mean of the background), the mean once for all
+    assert found.standard_error < 1e-5
+
+
+def test_reasons_add_up_to_the_log_odds_of_predict_proba():
+    model = networks()
+    found = model.reasons(X, background=X)
+    p = model.predict_proba(X)[:, 1]
+    assert np.abs(found.values.sum(axis=1) + found.base - np.log(p / (1 - p))).max() < 1e-9
+    assert np.array_equal(found.log_odds, model.ensemble_.logits(X)[0])
+    assert found.standard_error <= 0.05
+
+
+def test_the_same_seed_gives_the_same_reasons_on_any_threads_and_rows_do_not_matter_to_each_other():
+    model = networks()
+    background = typical_rows(X, SINGLE)
+    one = shapley_of_ensemble(model.ensemble_, X, background, SINGLE, 3, 1)
+    many = shapley_of_ensemble(model.ensemble_, X, background, SINGLE, 3, 3)
+    assert np.array_equal(one.values, many.values)
+    alone = shapley_of_ensemble(model.ensemble_, X[7:8], background, SINGLE, 3, 1)
+    assert np.abs(alone.values - one.values[7]).max() < 0.25  # rounds may differ, values agree within their errors
+    again = shapley_of_ensemble(model.ensemble_, X, background, SINGLE, 4, 1)
+    assert not np.array_equal(one.values, again.values)
+
+
+def test_typical_rows_have_the_distributions_of_columns_and_none_of_the_rows():
+    table = np.column_stack([X[:, :3], Y, 1 - Y])
+    blocks = [np.array([0]), np.array([1]), np.array([2]), np.array([3, 4])]
+    rows = typical_rows(table, blocks)
+    for j in range(3):
+        assert np.isin(rows[:, j], table[:, j]).all()
+        assert np.abs(rows[:, j].mean() - table[:, j].mean()) < 0.05
+        assert np.abs(rows[:, j].std() / table[:, j].std() - 1) < 0.1
+    assert np.array_equal(rows[:, 3], 1 - rows[:, 4])  # what belongs together stays together
+    assert abs(rows[:, 3].mean() - Y.mean()) <= 1 / 32
+    assert not any((table == row).all(axis=1).any() for row in rows)
+    correlations = np.corrcoef(rows[:, :3].T) - np.eye(3)
+    assert np.abs(correlations).max() < 0.3
+    averaged = typical_rows(table, blocks, [True, False, False, False])
+    assert not np.isin(averaged[:, 0], table[:, 0]).any()
+
+
+def test_reasons_in_words():
+    model = networks()
+    frame = pd.DataFrame({"balance": [2310.0, -0.25], "year": [2019.0, 2020.0], "c": 1e-7, "d": np.pi, "e": 1e20})
+    model = CRCENClassifier(Budget(5), **QUICK).fit(pd.DataFrame(X, columns=frame.columns), Y)
+    found = model.reasons(frame, background=pd.DataFrame(X, columns=frame.columns))
+    assert found.cells[0].tolist() == ["2,310", "2019", "1e-07", "3.142", "1e+20"]
+    assert found.cells[1, 0] == "-0.25"
+    strongest = np.abs(found.values[0]).argmax()
+    first = found.sentences(1)[0][0]
+    assert first.startswith(f"{frame.columns[strongest]} {found.cells[0, strongest]}: ")
+    assert float(first.split(": ")[1].removesuffix(" log-odds")) == pytest.approx(found.values[0, strongest], abs=0.051)
+    assert [len(one) for one in found.sentences(9)] == [5, 5]
+    assert "\n" not in repr(found)
+    assert found.to_frame().shape == (2, 5)
+    assert len(found.to_dict()["values"]) == 2
+    assert pickle.loads(pickle.dumps(found)).base == found.base
+    with pytest.raises(InvalidParameter, match="at least 1"):
+        found.sentences(0)
+
+
+def test_html_is_escaped():
+    names = ["<b>a</b>", "b", "c", "d", "e"]
+    model = CRCENClassifier(Budget(5), **QUICK).fit(pd.DataFrame(X, columns=names), Y)
+    html = model.reasons(pd.DataFrame(X[:3], columns=names), background=pd.DataFrame(X, columns=names))._repr_html_()
+    assert "<b>" not in html
+    assert "&lt;b&gt;" in html
+
+
+def test_a_model_without_rows_of_its_own_asks_for_some():
+    model = networks()
+    with pytest.raises(InvalidParameter, match="give some as background="):
+        model.reasons(X)
+    with pytest.raises(InvalidParameter, match="random_state must be a whole number"):
+        model.reasons(X, background=X, random_state=None)
