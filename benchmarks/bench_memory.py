@@ -30,7 +30,7 @@ def growth(name: str, data_home: str | None, encoding: str, bound: int, out: mul
     before = peak()
     search = crcen.CRCENClassifierCV(
         hidden=[(16,), (64,)], l2=[1e-4, 1e-3, 1e-2, 1e-1], encoding=encoding, n_members=4, device="cpu",
-        max_epochs=5, memory_bytes=bound * 2**20, random_state=0,
+        max_epochs=5, search=crcen.Search(memory_bytes=bound * 2**20), random_state=0,
     )  # fmt: skip
     try:
         search.fit(data.X, data.y)

@@ -90,7 +90,8 @@ def run_stream(folder: str, epochs: int, budget: float | None = None, **changes)
         return status
 
     StreamRun.train = timed
-    settings = {"hidden": (HIDDEN,), "batch_size": BATCH, "random_state": 0, "device": "cpu", **changes}
+    schedule = crcen.Schedule(batch_size=BATCH)
+    settings = {"hidden": (HIDDEN,), "schedule": schedule, "random_state": 0, "device": "cpu", **changes}
     model = crcen.fit_stream(folder, "y", crcen.Budget(budget) if budget else None, epochs=epochs, **settings)
     stages["residual"] = model.key_equation_.residual
     return stages, lambda X: model.predict_proba(pd.DataFrame(X, columns=column_names()))[:, 1]
@@ -100,6 +101,7 @@ def run_in_memory(folder: str, epochs: int) -> Outcome:
     """The loop of `fit_stream` on rows that are all there."""
     import torch
 
+    from crcen import Schedule
     from crcen.scale.plan import make_plan
     from crcen.scale.sources import open_source
     from crcen.scale.stream import settle_penalty, streamed_model, survey_source
@@ -107,7 +109,7 @@ def run_in_memory(folder: str, epochs: int) -> Outcome:
     from crcen.training.threads import reproducible_arithmetic
 
     rows = open_source(folder, "y")
-    model = streamed_model(None, epochs, {"hidden": (HIDDEN,), "batch_size": BATCH})
+    model = streamed_model(None, epochs, {"hidden": (HIDDEN,), "schedule": Schedule(batch_size=BATCH)})
     statistics = survey_source(rows, 0.0, 0)
     settle_penalty(model, {}, statistics)
     plan = make_plan(model, statistics, 0)

@@ -26,7 +26,7 @@ NETWORK = {"weighting": None, "hidden": (64,), "l2": [1e-3, 1e-2, 1e-1], "encodi
 TREES = {"learning_rate": [0.03, 0.1], "max_leaf_nodes": [7, 31]}
 
 CANDIDATES = {
-    'missing="indicator"': crcen.CRCENClassifierCV(**NETWORK, missing="indicator", random_state=0),
+    'missing="indicator"': crcen.CRCENClassifierCV(**NETWORK, inputs=crcen.Inputs(missing="indicator"), random_state=0),
     "means and indicators first": make_pipeline(
         SimpleImputer(add_indicator=True), crcen.CRCENClassifierCV(**NETWORK, random_state=0)
     ),

@@ -24,14 +24,14 @@ from joblib import Parallel, delayed
 from sklearn.metrics import average_precision_score, log_loss
 from sklearn.model_selection import ParameterSampler, StratifiedKFold, cross_val_predict, train_test_split
 
-from crcen import CRCENClassifierCV, confusion_counts, load_dataset
+from crcen import CRCENClassifierCV, Inputs, Schedule, confusion_counts, load_dataset
 
 METRICS = ("g_mean", "f1", "average_precision", "log_loss")
 BASE = {
     "weighting": None, "hidden": [(16,), (64,)], "l2": [1e-4, 1e-3, 1e-2, 1e-1], "n_members": 4, "encoding": "standard",
-    "learning_rate": 0.01, "max_epochs": 30, "batch_size": 128,
+    "max_epochs": 30,
 }  # fmt: skip
-STEPS = BASE | {"encoding": "steps", "column_scales": False}
+STEPS = BASE | {"encoding": "steps", "inputs": Inputs(column_scales=False)}
 DEFAULT = BASE | {"hidden": [(64,), (64, 32)], "encoding": ["standard", "steps"]}
 VARIANTS = {
     "standard": BASE,
@@ -39,23 +39,23 @@ VARIANTS = {
     "robust": BASE | {"encoding": "robust"},
     "quantile": BASE | {"encoding": "quantile"},
     "piecewise": BASE | {"encoding": "piecewise"},
-    "piecewise 32": BASE | {"encoding": "piecewise", "bins": 32},
+    "piecewise 32": BASE | {"encoding": "piecewise", "inputs": Inputs(bins=32)},
     "tree": BASE | {"encoding": "tree"},
-    "tree 32": BASE | {"encoding": "tree", "bins": 32},
+    "tree 32": BASE | {"encoding": "tree", "inputs": Inputs(bins=32)},
     "steps": STEPS,
-    "steps 6": STEPS | {"bins": 6},
+    "steps 6": STEPS | {"inputs": Inputs(bins=6, column_scales=False)},
     "steps balanced": STEPS | {"weighting": "balanced"},
     "1 member": STEPS | {"n_members": 1},
     "8 members": STEPS | {"n_members": 8},
-    "rate .003": STEPS | {"learning_rate": 0.003},
-    "rate .03": STEPS | {"learning_rate": 0.03},
+    "rate .003": STEPS | {"schedule": Schedule(learning_rate=0.003)},
+    "rate .03": STEPS | {"schedule": Schedule(learning_rate=0.03)},
     "100 epochs": STEPS | {"max_epochs": 100},
-    "batch 32": STEPS | {"batch_size": 32},
+    "batch 32": STEPS | {"schedule": Schedule(batch_size=32)},
     "two layers": STEPS | {"hidden": [(32, 16), (64, 64)]},
     "wide": STEPS | {"hidden": [(64,), (256,)]},
     "gelu": STEPS | {"activation": "gelu"},
     "the default": DEFAULT,
-    "no scales": DEFAULT | {"column_scales": False},
+    "no scales": DEFAULT | {"inputs": Inputs(column_scales=False)},
 }
 
 

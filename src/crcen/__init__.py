@@ -41,6 +41,7 @@ if TYPE_CHECKING:
     from crcen.files.saving import ModelInfo, load, model_info, save
     from crcen.models.classifier import CRCENClassifier
     from crcen.models.search.classifier_cv import CRCENClassifierCV
+    from crcen.models.search.options import Search
     from crcen.models.search.time_split import TimeSplit
     from crcen.models.stationarity import Stationarity, stationarity
     from crcen.report.displays.correction import CorrectionDisplay
@@ -78,6 +79,7 @@ if TYPE_CHECKING:
     from crcen.training.engine import train
     from crcen.training.jobs import Status, TrainingJob, TrainingResult
     from crcen.training.network import Network
+    from crcen.training.recipe import Inputs, Schedule
     from crcen.workflow.demo import Demo, demo
     from crcen.workflow.environment import EnvironmentInfo, environment_info
     from crcen.workflow.evaluation import TableEvaluation, evaluate_table
@@ -119,6 +121,7 @@ _HOMES = {
     "crcen.files.saving": ("ModelInfo", "load", "model_info", "save"),
     "crcen.models.classifier": ("CRCENClassifier",),
     "crcen.models.search.classifier_cv": ("CRCENClassifierCV",),
+    "crcen.models.search.options": ("Search",),
     "crcen.models.search.time_split": ("TimeSplit",),
     "crcen.models.stationarity": ("Stationarity", "stationarity"),
     "crcen.report.displays.correction": ("CorrectionDisplay",),
@@ -171,6 +174,7 @@ _HOMES = {
         "TrainingResult",
     ),
     "crcen.training.network": ("Network",),
+    "crcen.training.recipe": ("Inputs", "Schedule"),
     "crcen.workflow.demo": ("Demo", "demo"),
     "crcen.workflow.environment": ("EnvironmentInfo", "environment_info"),
     "crcen.workflow.evaluation": ("TableEvaluation", "evaluate_table"),
@@ -213,6 +217,7 @@ __all__ = [
     "ExpenseCurveDisplay",
     "ExpenseTable",
     "FilesFit",
+    "Inputs",
     "InvalidInput",
     "InvalidParameter",
     "KeyEquation",
@@ -234,6 +239,8 @@ __all__ = [
     "RecallAtLeast",
     "ResampledClassifier",
     "Review",
+    "Schedule",
+    "Search",
     "Stationarity",
     "Status",
     "TableClassifier",

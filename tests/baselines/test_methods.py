@@ -11,7 +11,8 @@ from sklearn.base import clone, is_classifier
 from sklearn.utils.estimator_checks import parametrize_with_checks
 
 import crcen
-from crcen import METHODS, MovedThresholdClassifier, ResampledClassifier, make_method
+from crcen import METHODS, MovedThresholdClassifier, ResampledClassifier, Schedule, make_method
+from grouped_settings import grouped
 
 LIGHT = {
     "rusboost": {"n_estimators": 5},
@@ -34,7 +35,7 @@ quiet = pytest.mark.filterwarnings("ignore::FutureWarning", "ignore::Deprecation
 
 
 def light(name, **params):
-    return make_method(name, **{**LIGHT.get(name, NETWORK), "random_state": 0, **params})
+    return make_method(name, **grouped(**{**LIGHT.get(name, NETWORK), "random_state": 0, **params}))
 
 
 @pytest.fixture(scope="module")
@@ -146,7 +147,7 @@ def test_the_price_of_each_network(rows):
 
 def test_crcen_is_the_classifier_itself(rows):
     X, y = rows
-    direct = crcen.CRCENClassifier("balanced", random_state=0, **PAPER, **NETWORK).fit(X, y)
+    direct = crcen.CRCENClassifier("balanced", **grouped(random_state=0, **PAPER, **NETWORK)).fit(X, y)
     np.testing.assert_array_equal(light("crcen").fit(X, y).weighted_proba(X), direct.weighted_proba(X))
 
 
@@ -182,14 +183,17 @@ def test_a_moved_threshold_fits_again_from_scratch(rows):
 def test_a_moved_threshold_takes_any_price(rows):
     X, y = rows
     cheap, dear = (
-        MovedThresholdClassifier(crcen.Budget(budget), random_state=0, **NETWORK).fit(X, y) for budget in (2, 20)
+        MovedThresholdClassifier(crcen.Budget(budget), **grouped(random_state=0, **NETWORK)).fit(X, y)
+        for budget in (2, 20)
     )
     np.testing.assert_allclose(cheap.predict_proba(X), dear.predict_proba(X), rtol=1e-12)
     np.testing.assert_array_equal(dear.predict(X) == 1, dear.predict_proba(X)[:, 1] > 1 / 21)
     assert cheap.predict(X).sum() < dear.predict(X).sum()
 
 
-@parametrize_with_checks([MovedThresholdClassifier(hidden=(4,), max_epochs=30, batch_size=32, learning_rate=0.05)])
+@parametrize_with_checks(
+    [MovedThresholdClassifier(hidden=(4,), max_epochs=30, schedule=Schedule(batch_size=32, learning_rate=0.05))]
+)
 def test_scikit_learn_contract_of_the_moved_threshold(estimator, check):
     check(estimator)
 
@@ -210,9 +214,11 @@ def test_resampled_rows_are_one_to_one_and_begin_with_the_given(rows, sampler):
 @pytest.mark.parametrize("sampler", ["smote", "adasyn"])
 def test_the_network_is_the_plain_one_on_the_resampled_rows(rows, sampler):
     X, y = rows
-    model = ResampledClassifier(sampler, random_state=0, **NETWORK).fit(X, y)
+    model = ResampledClassifier(sampler, **grouped(random_state=0, **NETWORK)).fit(X, y)
     resampled, labels = model.resample(X, y)
-    plain = crcen.CRCENClassifier(None, pos_label=1, random_state=0, **PAPER, **NETWORK).fit(resampled, labels)
+    plain = crcen.CRCENClassifier(None, **grouped(pos_label=1, random_state=0, **PAPER, **NETWORK)).fit(
+        resampled, labels
+    )
     np.testing.assert_array_equal(model.predict_proba(X), plain.predict_proba(X))
     assert model.network_.weighting_.n_pos == labels.sum()
     np.testing.assert_array_equal(model.predict(X) == 1, model.predict_proba(X)[:, 1] > 0.5)
@@ -259,12 +265,14 @@ def test_bad_rows_get_the_sentence_of_the_other_estimators(rows, bad):
         light("smote").fit(X, y)
     with pytest.raises(crcen.InvalidInput) as plain:
         light("mlp").fit(X, y)
-    expected = str(plain.value).replace("CRCENClassifier", "").replace("fit with missing='indicator', or ", "")
+    expected = (
+        str(plain.value).replace("CRCENClassifier", "").replace("fit with inputs=Inputs(missing='indicator'), or ", "")
+    )
     assert str(resampled.value).replace("ResampledClassifier", "") == expected
 
 
 @parametrize_with_checks(
-    [ResampledClassifier(hidden=(4,), max_epochs=30, batch_size=32, learning_rate=0.05)],
+    [ResampledClassifier(hidden=(4,), max_epochs=30, schedule=Schedule(batch_size=32, learning_rate=0.05))],
     expected_failed_checks=lambda estimator: dict.fromkeys(
         ("check_n_features_in_after_fitting", "check_fit2d_1feature"),
         "it has five rows of the rarer class or fewer, and SMOTE looks for five neighbours of a row",

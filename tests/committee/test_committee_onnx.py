@@ -12,6 +12,7 @@ from crcen import Budget, CommitteeClassifier, CRCENClassifierCV, export_onnx
 from crcen.models.trees.boosted_trees import BoostedTrees
 from crcen.workflow.onnx.graph import Graph
 from crcen.workflow.onnx.trees import tree_logit
+from grouped_settings import grouped
 
 
 def answers(path, X):
@@ -55,7 +56,7 @@ def test_trees_alone_and_what_single_precision_would_do(rows, tmp_path):
 
 def test_the_best_few_settings_of_networks(rows, tmp_path):
     how = {"hidden": [(4,), (3, 2)], "l2": 1e-2, "max_epochs": 3, "cv": 2, "n_members": 2, "random_state": 0}
-    model = CRCENClassifierCV(Budget(5), n_settings=3, **how).fit(*rows)
+    model = CRCENClassifierCV(Budget(5), **grouped(n_settings=3, **how)).fit(*rows)
     assert len(model.ensemble_.members) == 3
     X, _ = draw(200, seed=6)
     probabilities, decision = answers(export_onnx(model, tmp_path / "m.onnx").path, X)

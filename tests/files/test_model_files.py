@@ -43,6 +43,7 @@ from crcen import (
     save,
 )
 from crcen.files import saving
+from grouped_settings import grouped
 
 RNG = np.random.default_rng(0)
 X = RNG.normal(size=(400, 3))
@@ -62,7 +63,9 @@ SMALL = {"hidden": (3,), "l2": 1e-2, "max_epochs": 2, "random_state": 0}
 
 @pytest.fixture(scope="module")
 def table_model():
-    return TableClassifier(CRCENClassifierCV(Budget(5), **SMALL), random_state=0).fit(FRAME, pd.Series(Y, name="bad"))
+    return TableClassifier(CRCENClassifierCV(Budget(5), **grouped(**SMALL)), random_state=0).fit(
+        FRAME, pd.Series(Y, name="bad")
+    )
 
 
 @pytest.fixture
@@ -73,14 +76,14 @@ def saved(table_model, tmp_path):
 @pytest.mark.parametrize(
     "model",
     [
-        CRCENClassifier(Budget(5), n_members=2, **SMALL),
-        CRCENClassifier({"yes": 3, "no": 1}, encoding="piecewise", probability="isotonic", **SMALL),
-        CRCENClassifierCV([crcen.Alpha(1), crcen.Alpha(2)], encoding=["standard", "quantile"], **SMALL),
-        CRCENClassifierCV(crcen.Lam(0.8), cv=StratifiedGroupKFold(2), scoring="f1", **SMALL),
-        CRCENClassifierCV(crcen.CostRatio(4), cv=TimeSplit(2), **SMALL),
-        CSMLPClassifier(None, **SMALL),
-        MovedThresholdClassifier(Budget(5), **SMALL),
-        CRCENClassifier(Budget(5), **{**SMALL, "random_state": np.random.RandomState(0)}),
+        CRCENClassifier(Budget(5), **grouped(n_members=2, **SMALL)),
+        CRCENClassifier({"yes": 3, "no": 1}, **grouped(encoding="piecewise", probability="isotonic", **SMALL)),
+        CRCENClassifierCV([crcen.Alpha(1), crcen.Alpha(2)], **grouped(encoding=["standard", "quantile"], **SMALL)),
+        CRCENClassifierCV(crcen.Lam(0.8), **grouped(cv=StratifiedGroupKFold(2), scoring="f1", **SMALL)),
+        CRCENClassifierCV(crcen.CostRatio(4), **grouped(cv=TimeSplit(2), **SMALL)),
+        CSMLPClassifier(None, **grouped(**SMALL)),
+        MovedThresholdClassifier(Budget(5), **grouped(**SMALL)),
+        CRCENClassifier(Budget(5), **grouped(**{**SMALL, "random_state": np.random.RandomState(0)})),
     ],
     ids=lambda model: type(model).__name__,
 )
@@ -113,12 +116,12 @@ def prepared(last):
     ("model", "rows"),
     [
         (PosteriorCorrection(LogisticRegression(class_weight="balanced")), X),
-        (PosteriorCorrection(CRCENClassifier(Budget(5), **SMALL), method="isotonic"), X),
+        (PosteriorCorrection(CRCENClassifier(Budget(5), **grouped(**SMALL)), method="isotonic"), X),
         (PosteriorCorrection(prepared(LogisticRegression(class_weight={"yes": 5, "no": 1})), price=Budget(3)), MIXED),
-        (PosteriorCorrection(TableClassifier(CRCENClassifier(Budget(5), **SMALL), random_state=0)), FRAME),
+        (PosteriorCorrection(TableClassifier(CRCENClassifier(Budget(5), **grouped(**SMALL)), random_state=0)), FRAME),
         (prepared(LogisticRegression()), MIXED),
-        (prepared(CRCENClassifier(Budget(5), **SMALL)), MIXED),
-        (make_pipeline(RobustScaler(), MinMaxScaler(), CRCENClassifier(Budget(5), **SMALL)), X),
+        (prepared(CRCENClassifier(Budget(5), **grouped(**SMALL))), MIXED),
+        (make_pipeline(RobustScaler(), MinMaxScaler(), CRCENClassifier(Budget(5), **grouped(**SMALL))), X),
         (make_pipeline(make_pipeline(StandardScaler()), "passthrough", LogisticRegression()), X),
         (make_pipeline(OneHotEncoder(drop="if_binary"), LogisticRegression()), FRAME[["c", "b"]]),
         (make_pipeline(OneHotEncoder(drop="first"), LogisticRegression()), FRAME[["c"]].to_numpy()),
@@ -171,7 +174,7 @@ def test_the_header_says_what_is_inside_without_loading_it(saved, table_model, m
     monkeypatch.setattr(saving, "unpack", None)
     info = model_info(saved)
     assert (info.format, info.model, info.positive, info.classes, info.target) == (
-        2,
+        3,
         "TableClassifier",
         "yes",
         ["no", "yes"],
@@ -187,7 +190,7 @@ def test_the_header_says_what_is_inside_without_loading_it(saved, table_model, m
 
 def test_the_first_lines_are_text(saved):
     title, checksum, manifest, _ = saved.read_bytes().split(b"\n", 3)
-    assert title == b"crcen model, format 2"
+    assert title == b"crcen model, format 3"
     assert len(checksum) == 64
     assert json.loads(manifest)["versions"]["crcen"] == crcen.__version__
 
@@ -209,10 +212,10 @@ def test_a_truncated_file_is_refused(saved, share):
 
 
 def test_another_format_is_refused_before_anything_else(saved):
-    for number, advice in ((3, "update crcen"), (1, "fit and save the model again")):
+    for number, advice in ((4, "update crcen"), (2, "fit and save the model again")):
         saved.write_bytes(b"crcen model, format %d\nwhatever comes" % number)
         for read in (load, model_info):
-            with pytest.raises(DataUnavailable, match=f"has format {number}, and this crcen reads format 2; {advice}"):
+            with pytest.raises(DataUnavailable, match=f"has format {number}, and this crcen reads format 3; {advice}"):
                 read(saved)
 
 
@@ -228,7 +231,7 @@ def test_what_is_no_model_file_is_refused(tmp_path):
 
 def test_what_could_not_be_loaded_is_not_saved(tmp_path):
     scorer = make_scorer(lambda y, p: 0.0)
-    model = CRCENClassifierCV(Budget(5), scoring=scorer, **SMALL).fit(X, Y)
+    model = CRCENClassifierCV(Budget(5), **grouped(scoring=scorer, **SMALL)).fit(X, Y)
     with pytest.raises(InvalidParameter, match="which a model file may not"):
         save(model, tmp_path / "m")
     with pytest.raises(InvalidParameter, match="got LogisticRegression"):

@@ -10,12 +10,14 @@ from crcen import (
     InvalidInput,
     InvalidParameter,
     MovedThresholdClassifier,
+    Schedule,
     TimeSplit,
     fit_stream,
     key_equation,
     load,
     save,
 )
+from grouped_settings import grouped
 
 KEPT = {"training_weighting": None, "balance": "auto", "probability": "auto"}
 PAPER = {"training_weighting": "price", "balance": True, "probability": "shift"}
@@ -31,7 +33,7 @@ def draw(n=600, seed=0):
 
 def small(kind=CRCENClassifier, **how):
     extra = {"cv": 3, "l2": 1e-2} if kind is CRCENClassifierCV else {}
-    return kind(Budget(10), **SMALL, **extra, **how)
+    return kind(Budget(10), **grouped(**SMALL, **extra, **how))
 
 
 @pytest.mark.parametrize("kind", [CRCENClassifier, CRCENClassifierCV])
@@ -93,7 +95,7 @@ def test_early_stopping_and_weights_have_folds_as_well():
 def test_the_control_keeps_its_plain_network():
     X, y = draw()
     model = small(MovedThresholdClassifier, balance="auto", probability="auto").fit(X, y)
-    plain = CRCENClassifier(None, **SMALL, **PAPER).fit(X, y)
+    plain = CRCENClassifier(None, **grouped(**SMALL, **PAPER)).fit(X, y)
     assert np.allclose(model.predict_proba(X), plain.predict_proba(X), rtol=1e-9, atol=0)
     assert model.key_equation_.weighting.lam == 0.5
 
@@ -113,7 +115,7 @@ def test_partial_fit_goes_on_from_the_mapped_networks():
     X, y = draw()
     model = small(**KEPT).fit(X, y)
     before = model.predict_proba(X)
-    model.set_params(learning_rate=1e-12, l2=0.0)
+    model.set_params(schedule=Schedule(learning_rate=1e-12), l2=0.0)
     model.partial_fit(X, y)
     assert model.status_ == "incremental_unbalanced"
     assert not hasattr(model, "key_equation_")
@@ -126,7 +128,7 @@ def test_partial_fit_trains_at_the_training_weight_and_decides_at_the_price():
     """Plain cross entropy with a small network: its probabilities do not depend on the price."""
     X, y = draw(2000)
     made = [
-        CRCENClassifier(price, **SMALL, training_weighting=None, probability="auto").partial_fit(X, y)
+        CRCENClassifier(price, **grouped(**SMALL, training_weighting=None, probability="auto")).partial_fit(X, y)
         for price in (None, Budget(10))
     ]
     assert np.allclose(made[0].predict_proba(X), made[1].predict_proba(X), atol=1e-6)
@@ -136,15 +138,15 @@ def test_partial_fit_trains_at_the_training_weight_and_decides_at_the_price():
 def test_streams_train_at_the_training_weight_and_solve_on_all_rows_at_the_price():
     X, y = draw(2000)
     how = {"epochs": 4, "hidden": (8,), "random_state": 0, "batch_size": 64}
-    kept = fit_stream([(X, y)], weighting=Budget(10), **how, **KEPT)
-    plain = fit_stream([(X, y)], weighting=None, **how, **PAPER)
+    kept = fit_stream([(X, y)], **grouped(weighting=Budget(10), **how, **KEPT))
+    plain = fit_stream([(X, y)], **grouped(weighting=None, **how, **PAPER))
     assert kept.key_equation_.rows == "all rows of the stream"
     assert key_equation(y, kept.weighted_proba(X)[:, 1], Budget(10)).residual < 1e-10
     # The same networks but for the output bias.
     assert all(np.array_equal(a, b) for a, b in zip(kept.coefs_, plain.coefs_, strict=True))
     assert np.array_equal(kept.predict(X), kept.predict_proba(X)[:, 1] > 1 / 11)
     with pytest.raises(InvalidParameter, match=r"balance must be True here, got 'oof': a stream has no folds"):
-        fit_stream([(X, y)], balance="oof", **how)
+        fit_stream([(X, y)], **grouped(balance="oof", **how))
 
 
 def test_a_file_keeps_what_rows_the_equation_is_of(tmp_path):

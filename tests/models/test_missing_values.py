@@ -9,12 +9,23 @@ from sklearn.metrics import log_loss
 from sklearn.pipeline import make_pipeline
 
 import crcen
-from crcen import Budget, CostRatio, CRCENClassifier, CRCENClassifierCV, CSMLPClassifier, InvalidInput, stationarity
+from crcen import (
+    Budget,
+    CostRatio,
+    CRCENClassifier,
+    CRCENClassifierCV,
+    CSMLPClassifier,
+    Inputs,
+    InvalidInput,
+    stationarity,
+)
 from crcen.baselines.threshold import MovedThresholdClassifier
 from crcen.report.evidence import gather
 from crcen.report.importance import permutation_importance
+from grouped_settings import grouped
 
 EXACT = {"solver": "lbfgs", "tol": 1e-10, "max_epochs": 2000, "random_state": 0}
+WAY_OUT = r"NaN in column 0, 1;.*fit with inputs=Inputs\(missing='indicator'\), or impute"
 QUICK = {"hidden": (4,), "max_epochs": 3, "n_members": 2, "random_state": 0}
 ENCODINGS = ["standard", "robust", "quantile", "piecewise", "tree", "steps"]
 
@@ -50,16 +61,16 @@ class TestFitsAgreeWith:
         X, y, new = gappy
         s = np.random.default_rng(5).uniform(0.2, 3.0, len(y))
         how = {"hidden": (), "l2": 1e-2, **EXACT}
-        ours = CRCENClassifier(weighting, missing="indicator", **how).fit(X, y, s)
-        theirs = CRCENClassifier(weighting, standardize=False, **how).fit(by_hand(X, X, s), y, s)
+        ours = CRCENClassifier(weighting, **grouped(missing="indicator", **how)).fit(X, y, s)
+        theirs = CRCENClassifier(weighting, **grouped(standardize=False, **how)).fit(by_hand(X, X, s), y, s)
         np.testing.assert_allclose(ours.predict_proba(new), theirs.predict_proba(by_hand(new, X, s)), atol=1e-8)
 
     def test_scikit_learns_imputer_where_nothing_is_penalised(self, gappy):
         X, y, new = gappy
         new = np.column_stack([new[:, :2], X[:100, 2]])  # the imputer, too, has no indicator for the last column
         how = {"hidden": (), "l2": 0.0, "encoding": "standard", **EXACT}
-        ours = CRCENClassifier(missing="indicator", **how).fit(X, y)
-        theirs = make_pipeline(SimpleImputer(add_indicator=True), CRCENClassifier(**how)).fit(X, y)
+        ours = CRCENClassifier(**grouped(missing="indicator", **how)).fit(X, y)
+        theirs = make_pipeline(SimpleImputer(add_indicator=True), CRCENClassifier(**grouped(**how))).fit(X, y)
         np.testing.assert_allclose(ours.predict_proba(new), theirs.predict_proba(new), atol=1e-7)
 
     @pytest.mark.parametrize("encoding", ["standard", "quantile", "steps"])
@@ -67,15 +78,15 @@ class TestFitsAgreeWith:
         X, y, new = gappy
         k = np.random.default_rng(3).integers(0, 4, len(y))
         how = {"hidden": (), "l2": 1e-2, "encoding": encoding, "missing": "indicator", **EXACT}
-        weighted = CRCENClassifier(**how).fit(X, y, k.astype(float))
-        copied = CRCENClassifier(**how).fit(np.repeat(X, k, axis=0), np.repeat(y, k))
+        weighted = CRCENClassifier(**grouped(**how)).fit(X, y, k.astype(float))
+        copied = CRCENClassifier(**grouped(**how)).fit(np.repeat(X, k, axis=0), np.repeat(y, k))
         np.testing.assert_allclose(weighted.predict_proba(new), copied.predict_proba(new), atol=1e-7)
 
     @pytest.mark.parametrize("kind", [CRCENClassifier, CRCENClassifierCV])
     def test_fits_without_the_setting_where_nothing_is_missing(self, rare_rows, kind):
         X, y = rare_rows()
         how = {**QUICK, "encoding": "steps", "l2": 1e-2}
-        given, absent = (kind(missing=missing, **how).fit(X, y) for missing in ("indicator", "error"))
+        given, absent = (kind(**grouped(missing=missing, **how)).fit(X, y) for missing in ("indicator", "error"))
         np.testing.assert_allclose(given.predict_proba(X), absent.predict_proba(X), atol=1e-12)
         assert np.isfinite(given.predict_proba(np.full((1, 3), np.nan))).all()
 
@@ -94,8 +105,8 @@ def test_where_gaps_tell_the_class_the_posterior_is_found(how):
     X, y, _ = rows_whose_gaps_speak(4000, 0)
     new, labels, p = rows_whose_gaps_speak(8000, 1)
     best = log_loss(labels, p)
-    given = CRCENClassifier(Budget(5), missing="indicator", random_state=0, **how).fit(X, y)
-    filled = make_pipeline(SimpleImputer(), CRCENClassifier(Budget(5), random_state=0, **how)).fit(X, y)
+    given = CRCENClassifier(Budget(5), **grouped(missing="indicator", random_state=0, **how)).fit(X, y)
+    filled = make_pipeline(SimpleImputer(), CRCENClassifier(Budget(5), **grouped(random_state=0, **how))).fit(X, y)
     assert log_loss(labels, given.predict_proba(new)) - best < 0.01
     if how["hidden"]:  # which could learn from the mean that so many cells share
         assert log_loss(labels, filled.predict_proba(new)) > log_loss(labels, given.predict_proba(new))
@@ -108,7 +119,9 @@ def test_where_gaps_tell_the_class_the_posterior_is_found(how):
 @pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
 def test_the_key_equation_holds_to_the_last_digits(gappy, encoding, solver):
     X, y, new = gappy
-    model = CRCENClassifier(Budget(5), encoding=encoding, solver=solver, missing="indicator", **QUICK).fit(X, y)
+    model = CRCENClassifier(Budget(5), **grouped(encoding=encoding, solver=solver, missing="indicator", **QUICK)).fit(
+        X, y
+    )
     q = model.weighted_proba(X)[:, 1]
     lam = model.weighting_.lam
     residual = lam * (1 - q[y == 1]).sum() - (1 - lam) * q[y == 0].sum()
@@ -125,7 +138,9 @@ class TestSearch:
         changed = X.copy()
         changed[250:, 2] *= -3.0
         changed[250:, 0] = np.nan
-        one, other = (CRCENClassifierCV(cv=fold, **how).fit(Z, y).oof_decision_function_ for Z in (X, changed))
+        one, other = (
+            CRCENClassifierCV(**grouped(cv=fold, **how)).fit(Z, y).oof_decision_function_ for Z in (X, changed)
+        )
         np.testing.assert_array_equal(one[200:250], other[200:250])
         assert (one[250:] != other[250:]).all()
 
@@ -134,10 +149,12 @@ class TestSearch:
         rows, held_out = np.arange(200), np.arange(200, 300)
         how = {"hidden": (), "l2": 1e-2, **EXACT}
         search = CRCENClassifierCV(
-            encoding="standard", missing="indicator", cv=[(rows, held_out)], n_members=1, balance=False, **how
+            **grouped(
+                encoding="standard", missing="indicator", cv=[(rows, held_out)], n_members=1, balance=False, **how
+            )
         ).fit(X, y)
         ones = np.ones(200)
-        by_itself = CRCENClassifier(standardize=False, n_members=1, balance=False, **how)
+        by_itself = CRCENClassifier(**grouped(standardize=False, n_members=1, balance=False, **how))
         by_itself.fit(by_hand(X[rows], X[rows], ones), y[rows])
         expected = by_itself.decision_function(by_hand(X[held_out], X[rows], ones))
         np.testing.assert_allclose(search.oof_decision_function_[held_out], expected, atol=1e-6)
@@ -148,14 +165,16 @@ class TestSearch:
         X[:200, 0] = np.nan
         folds = [(np.arange(200), np.arange(200, 300)), (np.arange(200, 300), np.arange(200))]
         for encoding in ENCODINGS:
-            search = CRCENClassifierCV(cv=folds, l2=1e-2, encoding=encoding, missing="indicator", **QUICK).fit(X, y)
+            search = CRCENClassifierCV(
+                **grouped(cv=folds, l2=1e-2, encoding=encoding, missing="indicator", **QUICK)
+            ).fit(X, y)
             assert np.isfinite(search.oof_decision_function_).all()
             assert np.isfinite(search.predict_proba(new)).all()
 
     def test_scales_members_and_a_map_of_probabilities(self, gappy):
         X, y, new = gappy
         how = {"column_scales": True, "probability": "temperature", "solver": "adam", "encoding": "steps"}
-        model = CRCENClassifier(Budget(3), missing="indicator", **how, **QUICK).fit(X, y)
+        model = CRCENClassifier(Budget(3), **grouped(missing="indicator", **how, **QUICK)).fit(X, y)
         assert model.coefs_[0].shape[1] == len(model.input_mean_) == len(model.input_encoding_["columns"])
         assert np.isfinite(model.predict_proba(new)).all()
 
@@ -163,9 +182,9 @@ class TestSearch:
 @pytest.mark.parametrize("kind", [CRCENClassifier, CSMLPClassifier, MovedThresholdClassifier, CRCENClassifierCV])
 def test_nan_is_refused_by_default_with_the_way_out(gappy, kind):
     X, y, _ = gappy
-    with pytest.raises(InvalidInput, match=r"NaN in column 0, 1;.*fit with missing='indicator', or impute"):
-        kind(**QUICK).fit(X, y)
-    model = kind(missing="indicator", **QUICK).fit(X, y)
+    with pytest.raises(InvalidInput, match=WAY_OUT):
+        kind(**grouped(**QUICK)).fit(X, y)
+    model = kind(**grouped(missing="indicator", **QUICK)).fit(X, y)
     assert model.__sklearn_tags__().input_tags.allow_nan
     assert not kind().__sklearn_tags__().input_tags.allow_nan
     endless = np.where(np.isnan(X), np.inf, X)
@@ -178,12 +197,12 @@ def test_nan_is_refused_by_default_with_the_way_out(gappy, kind):
 
 def test_new_rows_may_lack_what_the_fitted_networks_take_whatever_the_parameter_says_now(gappy):
     X, y, new = gappy
-    told = CRCENClassifier(missing="indicator", **QUICK).fit(X, y)
+    told = CRCENClassifier(**grouped(missing="indicator", **QUICK)).fit(X, y)
     expected = told.predict_proba(new)
-    np.testing.assert_array_equal(told.set_params(missing="error").predict_proba(new), expected)
-    plain = CRCENClassifier(**QUICK).fit(np.nan_to_num(X), y).set_params(missing="indicator")
+    np.testing.assert_array_equal(told.set_params(inputs=Inputs(missing="error")).predict_proba(new), expected)
+    plain = CRCENClassifier(**grouped(**QUICK)).fit(np.nan_to_num(X), y).set_params(inputs=Inputs(missing="indicator"))
     for refused in (lambda: plain.predict_proba(X), lambda: stationarity(plain, X, y), lambda: plain.partial_fit(X, y)):
-        with pytest.raises(InvalidInput, match=r"NaN in column 0, 1;.*fit with missing='indicator', or impute"):
+        with pytest.raises(InvalidInput, match=WAY_OUT):
             refused()
 
 
@@ -191,7 +210,7 @@ def test_frames_with_gaps_of_any_kind(gappy):
     X, y, new = gappy
     frame = pd.DataFrame(X, columns=list("abc"))
     nullable = frame.convert_dtypes()
-    model = CRCENClassifier(missing="indicator", **QUICK)
+    model = CRCENClassifier(**grouped(missing="indicator", **QUICK))
     expected = clone(model).fit(X, y).predict_proba(new)
     asked = pd.DataFrame(new, columns=list("abc"))
     np.testing.assert_array_equal(clone(model).fit(frame, y).predict_proba(asked), expected)
@@ -200,7 +219,7 @@ def test_frames_with_gaps_of_any_kind(gappy):
 
 def test_learning_in_parts(gappy):
     X, y, new = gappy
-    model = CRCENClassifier(Budget(3), missing="indicator", encoding="standard", **QUICK)
+    model = CRCENClassifier(Budget(3), **grouped(missing="indicator", encoding="standard", **QUICK))
     model.partial_fit(X[:150], y[:150], classes=[0, 1])
     np.testing.assert_allclose(
         model.ensemble_.members[0].encoding(new), by_hand(new, X[:150], np.ones(150)), atol=1e-12
@@ -214,7 +233,7 @@ def test_learning_in_parts(gappy):
 
 def test_what_reads_a_model_takes_its_gaps(gappy, tmp_path):
     X, y, new = gappy
-    model = CRCENClassifierCV(Budget(4), missing="indicator", l2=1e-2, encoding="steps", **QUICK).fit(X, y)
+    model = CRCENClassifierCV(Budget(4), **grouped(missing="indicator", l2=1e-2, encoding="steps", **QUICK)).fit(X, y)
     found = crcen.load(crcen.save(model, tmp_path / "m"))
     np.testing.assert_array_equal(found.predict_proba(new), model.predict_proba(new))
     told = crcen.model_info(tmp_path / "m")
@@ -224,7 +243,7 @@ def test_what_reads_a_model_takes_its_gaps(gappy, tmp_path):
     monitor = crcen.KeyEquationMonitor(model)
     monitor.update(new, y[:100])
     crcen.write_report(model, X, y, tmp_path / "report.html")
-    plain = CRCENClassifier(missing="indicator", **QUICK)
+    plain = CRCENClassifier(**grouped(missing="indicator", **QUICK))
     path = [CostRatio(2), CostRatio(5)]
     curve = crcen.ExpenseCurve.from_estimator(plain, X, y, path, cv=2, n_resamples=10)
     assert len(curve.weightings) == 2
@@ -232,18 +251,8 @@ def test_what_reads_a_model_takes_its_gaps(gappy, tmp_path):
 
 def test_the_column_whose_gaps_tell_the_class_is_the_important_one():
     X, y, _ = rows_whose_gaps_speak(2000, 2)
-    model = CRCENClassifier(None, hidden=(), missing="indicator").fit(X, y)
+    model = CRCENClassifier(None, hidden=(), inputs=Inputs(missing="indicator")).fit(X, y)
     first, second = permutation_importance(gather(model, X, y)).columns
     assert first.name == "column 1"
     assert first.low > 0.05
     assert abs(second.increase) < 0.01
-
-
-def test_a_model_from_before_there_was_a_choice_refuses_nan(gappy):
-    X, y, new = gappy
-    model = CRCENClassifier(**QUICK).fit(np.nan_to_num(X), y)
-    del model.missing  # as in a file that an older version wrote
-    assert clone(model).get_params()["missing"] == "error"
-    assert np.isfinite(model.predict_proba(np.nan_to_num(new))).all()
-    with pytest.raises(InvalidInput, match="NaN"):
-        model.predict_proba(new)

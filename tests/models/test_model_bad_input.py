@@ -1,5 +1,7 @@
 """What cannot be used is refused in one sentence by name; what is merely odd works."""
 
+from dataclasses import fields
+
 import numpy as np
 import pytest
 import torch
@@ -11,17 +13,21 @@ from crcen import (
     CrcenError,
     CSMLPClassifier,
     DeviceMissing,
+    Inputs,
     InvalidInput,
     InvalidParameter,
+    Schedule,
     TrainingFailed,
 )
+from crcen.training.recipe import Recipe
+from grouped_settings import grouped
 
 QUICK = {"hidden": (3,), "max_epochs": 5, "random_state": 0}
 
 
 def refused(words, X, y, sample_weight=None, error=InvalidInput, **changed):
     with pytest.raises(error, match=words) as caught:
-        CRCENClassifier(**{**QUICK, **changed}).fit(X, y, sample_weight)
+        CRCENClassifier(**grouped(**{**QUICK, **changed})).fit(X, y, sample_weight)
     assert isinstance(caught.value, CrcenError)
     assert isinstance(caught.value, ValueError | RuntimeError)
 
@@ -40,7 +46,7 @@ def refused(words, X, y, sample_weight=None, error=InvalidInput, **changed):
 )
 def test_values_that_are_not_finite_name_their_columns(rare_rows, values, words):
     X, y = rare_rows()
-    model = CRCENClassifier(**QUICK).fit(X, y)
+    model = CRCENClassifier(**grouped(**QUICK)).fit(X, y)
     for column, value in values.items():
         X[4, column] = value
     refused(words, X, y)
@@ -115,7 +121,7 @@ def test_shapes_and_kinds_that_cannot_be_used(X, y, words):
 
 def test_new_rows_of_another_width_or_none(rare_rows):
     X, y = rare_rows()
-    model = CRCENClassifier(**QUICK).fit(X, y)
+    model = CRCENClassifier(**grouped(**QUICK)).fit(X, y)
     with pytest.raises(InvalidInput, match="2 features, but CRCENClassifier is expecting 3"):
         model.predict(X[:, :2])
     with pytest.raises(InvalidInput, match="0 sample"):
@@ -144,7 +150,7 @@ def holds(model, X, y):
 @pytest.mark.parametrize("rows", [2, 3, 7])
 def test_fewer_rows_than_a_batch(solver, rows):
     X, y = np.arange(2.0 * rows).reshape(rows, 2), (np.arange(rows) == 0).astype(int)
-    assert holds(CRCENClassifier(solver=solver, pos_label=1, **QUICK).fit(X, y), X, y)
+    assert holds(CRCENClassifier(**grouped(solver=solver, pos_label=1, **QUICK)).fit(X, y), X, y)
 
 
 @pytest.mark.parametrize("solver", ["adam", "lbfgs"])
@@ -152,7 +158,7 @@ def test_fewer_rows_than_a_batch(solver, rows):
 def test_constant_columns(rare_rows, solver, constant):
     X, y = rare_rows()
     X = np.column_stack([X, np.full(len(y), constant)])
-    assert holds(CRCENClassifier(solver=solver, **QUICK).fit(X, y), X, y)
+    assert holds(CRCENClassifier(**grouped(solver=solver, **QUICK)).fit(X, y), X, y)
 
 
 def test_nothing_but_constant_columns(rare_rows):
@@ -169,7 +175,7 @@ def test_nothing_but_constant_columns(rare_rows):
 def test_columns_of_extreme_size(rare_rows, solver, n_members, size):
     X, y = rare_rows()
     X = X / np.abs(X).max() * size
-    model = CRCENClassifier(solver=solver, n_members=n_members, **QUICK).fit(X, y)
+    model = CRCENClassifier(**grouped(solver=solver, n_members=n_members, **QUICK)).fit(X, y)
     assert holds(model, X, y)
 
 
@@ -178,7 +184,7 @@ def test_columns_of_extreme_size(rare_rows, solver, n_members, size):
 def test_one_extreme_value(rare_rows, solver, value):
     X, y = rare_rows()
     X[3, 1] = value
-    assert holds(CRCENClassifier(solver=solver, **QUICK).fit(X, y), X, y)
+    assert holds(CRCENClassifier(**grouped(solver=solver, **QUICK)).fit(X, y), X, y)
 
 
 @pytest.mark.parametrize("solver", ["adam", "lbfgs"])
@@ -187,7 +193,7 @@ def test_one_extreme_value(rare_rows, solver, value):
 def test_extreme_size_without_standardisation_is_refused_or_finite(rare_rows, solver, n_members, size):
     X, y = rare_rows()
     X = X / np.abs(X).max() * size
-    model = CRCENClassifier(solver=solver, n_members=n_members, standardize=False, **QUICK)
+    model = CRCENClassifier(**grouped(solver=solver, n_members=n_members, standardize=False, **QUICK))
     try:
         model.fit(X, y)
     except TrainingFailed as error:
@@ -201,7 +207,7 @@ def test_extreme_size_without_standardisation_is_refused_or_finite(rare_rows, so
 @pytest.mark.parametrize("activation", ["relu", "tanh", "gelu", "silu"])
 def test_extreme_new_rows_give_finite_numbers_or_are_refused(rare_rows, standardize, hidden, activation):
     X, y = rare_rows()
-    model = CRCENClassifier(hidden=hidden, activation=activation, standardize=standardize, n_members=3)
+    model = CRCENClassifier(hidden=hidden, activation=activation, inputs=Inputs(standardize=standardize), n_members=3)
     model.set_params(max_epochs=5, random_state=0).fit(X, y)
     wild = np.sign(X) * 1e300
     wild[::2] = np.sign(X[::2]) * 1.7e308
@@ -217,7 +223,7 @@ def test_extreme_new_rows_give_finite_numbers_or_are_refused(rare_rows, standard
 def test_predictions_do_not_change_their_input(rare_rows):
     X, y = rare_rows()
     before = X.copy()
-    CRCENClassifier(**QUICK).fit(X, y).predict_proba(X)
+    CRCENClassifier(**grouped(**QUICK)).fit(X, y).predict_proba(X)
     np.testing.assert_array_equal(X, before)
 
 
@@ -226,8 +232,8 @@ def test_number_types(rare_rows, dtype):
     X, y = rare_rows()
     typed = np.abs(X * 10).astype(int).astype(dtype)
     as_float = typed.astype(float)
-    one = CRCENClassifier(**QUICK).fit(typed, y).predict_proba(typed)
-    np.testing.assert_array_equal(one, CRCENClassifier(**QUICK).fit(as_float, y).predict_proba(as_float))
+    one = CRCENClassifier(**grouped(**QUICK)).fit(typed, y).predict_proba(typed)
+    np.testing.assert_array_equal(one, CRCENClassifier(**grouped(**QUICK)).fit(as_float, y).predict_proba(as_float))
 
 
 # -- parameters -----------------------------------------------------------------------------------------------------
@@ -239,7 +245,7 @@ BAD_PARAMETERS = {
     "n_members": [0, -1, 1.0, None, True, "2"],
     "solver": ["sgd", None, 0, "LBFGS"],
     "max_epochs": [0, -5, 2.0, True, "many", np.nan],
-    "batch_size": [0, -1, 16.0, None, True, "auto"],
+    "batch_size": [0, -1, 16.0, True, "auto"],
     "learning_rate": [0, -0.1, np.nan, np.inf, None, True, "auto", 1e300],
     "tol": [-1e-9, np.nan, None, True],
     "early_stopping": ["yes", 1, None],
@@ -247,8 +253,10 @@ BAD_PARAMETERS = {
     "encoding": ["ple", None, 1, ["tree"]],
     "bins": [1, 0, 12.0, None, True, "many"],
     "missing": ["indicators", None, True, ["error"]],
-    "column_scales": ["yes", 1, None, ["auto"]],
+    "column_scales": ["yes", 1, ["auto"]],
     "standardize": ["yes", 1, None],
+    "schedule": [{"tol": 0}, "adam", Schedule, Inputs(), Recipe()],
+    "inputs": [{"bins": 3}, "indicator", Inputs, Schedule()],
     "balance": ["train", 1, None],
     "training_weighting": ["prize", 1.5, True],
     "device": ["gpu", "", None, 0],
@@ -261,7 +269,9 @@ BAD_PARAMETERS = {
 
 
 def test_every_constructor_parameter_is_covered():
-    assert set(BAD_PARAMETERS) == set(CRCENClassifier().get_params()) == set(CSMLPClassifier().get_params())
+    single = {field.name for group in (Schedule, Inputs) for field in fields(group)}
+    assert set(BAD_PARAMETERS) - single == set(CRCENClassifier().get_params()) == set(CSMLPClassifier().get_params())
+    assert single < set(BAD_PARAMETERS)
 
 
 @pytest.mark.parametrize("kind", [CRCENClassifier, CSMLPClassifier])
@@ -273,8 +283,9 @@ def test_every_constructor_parameter_is_covered():
 def test_a_bad_parameter_is_refused_by_name(rare_rows, kind, name, value):
     words = "λ must|weighting given as text"
     called = {"weighting": words, "training_weighting": words}.get(name, name)
+    single, whole = ({}, {name: value}) if name in ("schedule", "inputs") else ({name: value}, {})
     with pytest.raises(InvalidParameter, match=called):
-        kind(**{**QUICK, "solver": "adam", name: value}).fit(*rare_rows(n=40))
+        kind(**(grouped(**({**QUICK, "solver": "adam"} | single)) | whole)).fit(*rare_rows(n=40))
 
 
 @pytest.mark.parametrize(
@@ -297,7 +308,7 @@ def test_a_bad_parameter_is_refused_by_name(rare_rows, kind, name, value):
 )
 def test_parameters_in_any_sensible_form(rare_rows, changed):
     X, y = rare_rows(n=40)
-    assert np.isfinite(CRCENClassifier(**{**QUICK, **changed}).fit(X, y).predict_proba(X)).all()
+    assert np.isfinite(CRCENClassifier(**grouped(**{**QUICK, **changed})).fit(X, y).predict_proba(X)).all()
 
 
 @pytest.mark.skipif(torch.cuda.is_available(), reason="there is a CUDA device here")
@@ -316,7 +327,7 @@ def test_an_absurd_learning_rate_is_a_failed_training(rare_rows):
 def test_an_absurd_penalty_is_refused_or_gives_the_base_rate(rare_rows, solver):
     X, y = rare_rows()
     try:
-        model = CRCENClassifier(l2=1e300, solver=solver, **QUICK).fit(X, y)
+        model = CRCENClassifier(**grouped(l2=1e300, solver=solver, **QUICK)).fit(X, y)
     except TrainingFailed:
         return
     assert np.isfinite(model.predict_proba(X)).all()
@@ -342,14 +353,16 @@ def test_early_stopping_splits_only_rows_with_weight(rare_rows):
 @pytest.mark.parametrize("verbose", [0, 1, True])
 def test_nothing_is_written_to_standard_output(rare_rows, capfd, verbose):
     X, y = rare_rows()
-    CRCENClassifier(verbose=verbose, n_members=2, **QUICK).fit(X, y).predict(X)
+    CRCENClassifier(**grouped(verbose=verbose, n_members=2, **QUICK)).fit(X, y).predict(X)
     assert capfd.readouterr().out == ""
 
 
 def test_a_limit_of_iterations_is_one_warning(rare_rows):
     X, y = rare_rows()
     with pytest.warns(ConvergenceWarning, match="raise max_epochs or l2") as caught:
-        model = CRCENClassifier(hidden=(3,), solver="lbfgs", max_epochs=2, n_members=4, random_state=0).fit(X, y)
+        model = CRCENClassifier(
+            hidden=(3,), schedule=Schedule(solver="lbfgs"), max_epochs=2, n_members=4, random_state=0
+        ).fit(X, y)
     assert len(caught) == 1
     assert caught[0].filename == __file__
     assert model.status_ == "max_epochs"
@@ -360,7 +373,7 @@ def test_a_limit_of_iterations_is_one_warning(rare_rows):
 @pytest.mark.filterwarnings("error")
 def test_a_full_schedule_is_no_warning(rare_rows):
     X, y = rare_rows()
-    model = CRCENClassifier(hidden=(3,), solver="adam", max_epochs=4, random_state=0).fit(X, y)
+    model = CRCENClassifier(hidden=(3,), schedule=Schedule(solver="adam"), max_epochs=4, random_state=0).fit(X, y)
     assert model.status_ == "completed"
     assert model.loss_curve_.shape == (4,)
     assert np.isfinite(model.loss_curve_).all()

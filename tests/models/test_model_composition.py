@@ -15,13 +15,14 @@ from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 
 from crcen import Alpha, Budget, CRCENClassifier, CSMLPClassifier, Lam
+from grouped_settings import grouped
 
 QUICK = {"max_epochs": 8, "random_state": 0}
 KINDS = [
-    CRCENClassifier(Budget(4), hidden=(3,), n_members=2, **QUICK),
-    CRCENClassifier(hidden=(), **QUICK),
-    CRCENClassifier(hidden=(3,), solver="adam", early_stopping=True, **QUICK),
-    CSMLPClassifier(hidden=(3, 2), **QUICK),
+    CRCENClassifier(Budget(4), **grouped(hidden=(3,), n_members=2, **QUICK)),
+    CRCENClassifier(**grouped(hidden=(), **QUICK)),
+    CRCENClassifier(**grouped(hidden=(3,), solver="adam", early_stopping=True, **QUICK)),
+    CSMLPClassifier(**grouped(hidden=(3, 2), **QUICK)),
 ]
 each_kind = pytest.mark.parametrize("model", KINDS, ids=["members", "logistic", "early stopping", "csmlp"])
 
@@ -72,7 +73,9 @@ def test_clone_keeps_parameters_and_drops_the_fit(model, rare_rows):
 def test_grid_search_over_weighting_l2_and_hidden(rare_rows):
     X, y = rare_rows()
     grid = {"weighting": ["balanced", None, Alpha(2), Lam(0.7), 0.3], "l2": [1e-3, 1e-1], "hidden": [(), (3,)]}
-    search = GridSearchCV(CRCENClassifier(**QUICK), grid, cv=2, scoring="neg_log_loss", error_score="raise").fit(X, y)
+    search = GridSearchCV(
+        CRCENClassifier(**grouped(**QUICK)), grid, cv=2, scoring="neg_log_loss", error_score="raise"
+    ).fit(X, y)
     assert len(search.cv_results_["params"]) == 20
     assert np.isfinite(search.cv_results_["mean_test_score"]).all()
     assert search.predict(X).shape == y.shape
@@ -82,7 +85,7 @@ def test_the_weight_is_no_lever_on_natural_log_loss(rare_rows):
     """Probabilities are corrected, so a search by log loss sees nearly the same models at every weight."""
     X, y = rare_rows(n=600)
     losses = [
-        -cross_val_score(CRCENClassifier(w, hidden=(), **QUICK), X, y, cv=3, scoring="neg_log_loss").mean()
+        -cross_val_score(CRCENClassifier(w, **grouped(hidden=(), **QUICK)), X, y, cv=3, scoring="neg_log_loss").mean()
         for w in (None, "balanced", Alpha(2))
     ]
     assert max(losses) < 1.03 * min(losses)
@@ -90,8 +93,8 @@ def test_the_weight_is_no_lever_on_natural_log_loss(rare_rows):
 
 def test_pipeline_with_a_scaler(rare_rows):
     X, y = rare_rows()
-    inside = CRCENClassifier(hidden=(), **QUICK).fit(X, y)
-    piped = make_pipeline(StandardScaler(), CRCENClassifier(hidden=(), **QUICK)).fit(X, y)
+    inside = CRCENClassifier(**grouped(hidden=(), **QUICK)).fit(X, y)
+    piped = make_pipeline(StandardScaler(), CRCENClassifier(**grouped(hidden=(), **QUICK))).fit(X, y)
     np.testing.assert_allclose(piped.predict_proba(X), inside.predict_proba(X), atol=1e-6)
 
 
@@ -100,7 +103,7 @@ def test_pipeline_with_a_scaler(rare_rows):
 def test_calibration_wraps_either_orientation(method, labels, rare_rows):
     X, y = rare_rows(n=400)
     named = np.array(labels)[y]
-    model = CalibratedClassifierCV(CRCENClassifier(hidden=(), **QUICK), method=method, cv=3).fit(X, named)
+    model = CalibratedClassifierCV(CRCENClassifier(**grouped(hidden=(), **QUICK)), method=method, cv=3).fit(X, named)
     rare = model.predict_proba(X)[:, model.classes_.tolist().index("rare")]
     assert roc_auc_score(y, rare) > 0.75
     assert log_loss(y, np.clip(rare, 1e-3, 1 - 1e-3)) < log_loss(y, np.full(len(y), y.mean()))
@@ -110,11 +113,11 @@ def test_routed_sample_weight_reaches_the_fit_in_a_pipeline(rare_rows):
     X, y = rare_rows()
     weight = np.random.default_rng(1).integers(1, 5, len(y)).astype(float)
     with config_context(enable_metadata_routing=True):
-        model = CRCENClassifier(hidden=(), **QUICK).set_fit_request(sample_weight=True)
+        model = CRCENClassifier(**grouped(hidden=(), **QUICK)).set_fit_request(sample_weight=True)
         scaler = StandardScaler().set_fit_request(sample_weight=False)
         routed = make_pipeline(scaler, model).fit(X, y, sample_weight=weight)
     Z = StandardScaler().fit_transform(X)
-    direct = CRCENClassifier(hidden=(), **QUICK).fit(Z, y, sample_weight=weight)
+    direct = CRCENClassifier(**grouped(hidden=(), **QUICK)).fit(Z, y, sample_weight=weight)
     np.testing.assert_array_equal(routed.predict_proba(X), direct.predict_proba(Z))
     assert routed[-1].weighting_.n_pos == weight[y == 1].sum()
 
@@ -123,7 +126,7 @@ def test_routed_sample_weight_reaches_fit_and_score_in_a_search(rare_rows):
     X, y = rare_rows()
     weight = np.where(np.arange(len(y)) % 2, 3.0, 1.0)
     with config_context(enable_metadata_routing=True):
-        model = CRCENClassifier(hidden=(), **QUICK)
+        model = CRCENClassifier(**grouped(hidden=(), **QUICK))
         model.set_fit_request(sample_weight=True).set_score_request(sample_weight=True)
         search = GridSearchCV(model, {"l2": [1e-3, 1e-1]}, cv=2, error_score="raise").fit(X, y, sample_weight=weight)
     best = clone(search.best_estimator_).fit(X, y, weight)
@@ -133,5 +136,5 @@ def test_routed_sample_weight_reaches_fit_and_score_in_a_search(rare_rows):
 
 def test_score_is_accuracy_at_the_price(rare_rows):
     X, y = rare_rows()
-    fitted = CRCENClassifier(Budget(8), hidden=(), **QUICK).fit(X, y)
+    fitted = CRCENClassifier(Budget(8), **grouped(hidden=(), **QUICK)).fit(X, y)
     assert fitted.score(X, y) == np.mean(fitted.predict(X) == y)

@@ -4,7 +4,8 @@ import numpy as np
 import pytest
 from sklearn.linear_model import LogisticRegression
 
-from crcen import Alpha, CostRatio, CRCENClassifier, CSMLPClassifier, Lam
+from crcen import Alpha, CostRatio, CRCENClassifier, CSMLPClassifier, Lam, Schedule
+from grouped_settings import grouped
 
 EXACT = {"solver": "lbfgs", "tol": 1e-10, "max_epochs": 2000, "random_state": 0}
 
@@ -20,7 +21,7 @@ def logistic(X, y, row_weights, l2):
 def test_no_hidden_layer_is_weighted_logistic_regression(rare_rows, weighting, l2):
     X, y = rare_rows(n=300)
     s = np.random.default_rng(5).uniform(0.2, 3.0, len(y))
-    model = CRCENClassifier(weighting, hidden=(), l2=l2, standardize=False, **EXACT).fit(X, y, s)
+    model = CRCENClassifier(weighting, **grouped(hidden=(), l2=l2, standardize=False, **EXACT)).fit(X, y, s)
     reference = logistic(X, y, model.weighting_.row_weights(y, s), l2)
     np.testing.assert_allclose(model.coefs_[0][0, :, 0], reference.coef_[0], rtol=1e-5, atol=1e-7)
     np.testing.assert_allclose(model.weighted_proba(X), reference.predict_proba(X), atol=1e-7)
@@ -32,14 +33,14 @@ def test_no_hidden_layer_standardised_is_logistic_regression_on_standardised_row
     s = np.random.default_rng(5).uniform(0.2, 3.0, len(y))
     mean = np.average(X, axis=0, weights=s)
     Z = (X - mean) / np.sqrt(np.average((X - mean) ** 2, axis=0, weights=s))
-    model = CRCENClassifier(hidden=(), l2=1e-2, **EXACT).fit(X, y, s)
+    model = CRCENClassifier(**grouped(hidden=(), l2=1e-2, **EXACT)).fit(X, y, s)
     reference = logistic(Z, y, model.weighting_.row_weights(y, s), 1e-2)
     np.testing.assert_allclose(model.weighted_proba(X), reference.predict_proba(Z), atol=1e-7)
 
 
 def test_plain_weighting_gives_plain_probabilities(rare_rows):
     X, y = rare_rows(n=300)
-    model = CRCENClassifier(None, hidden=(), l2=1e-2, standardize=False, **EXACT).fit(X, y)
+    model = CRCENClassifier(None, **grouped(hidden=(), l2=1e-2, standardize=False, **EXACT)).fit(X, y)
     np.testing.assert_allclose(
         model.predict_proba(X), logistic(X, y, np.ones(len(y)), 1e-2).predict_proba(X), atol=1e-7
     )
@@ -57,8 +58,8 @@ def test_a_whole_cost_ratio_is_that_many_copies_of_the_rare_rows(rare_rows, pric
     settings = {**EXACT, "hidden": hidden, "activation": "tanh", "l2": 1e-2, "standardize": False, "pos_label": 1}
     if hidden:
         settings["max_epochs"] = 30  # the same path, before rounding parts two paths of a loss that is not convex
-    weighted = CRCENClassifier(CostRatio(price), **settings).fit(X, y)
-    repeated = CRCENClassifier(None, **settings).fit(*copied(X, y, np.where(y == 1, price, 1)))
+    weighted = CRCENClassifier(CostRatio(price), **grouped(**settings)).fit(X, y)
+    repeated = CRCENClassifier(None, **grouped(**settings)).fit(*copied(X, y, np.where(y == 1, price, 1)))
     np.testing.assert_allclose(weighted.weighted_proba(X), repeated.weighted_proba(X), atol=1e-7)
 
 
@@ -69,8 +70,8 @@ def test_weight_k_is_k_copies(rare_rows, kind, hidden, weighting):
     X, y = rare_rows()
     k = np.random.default_rng(7).integers(0, 4, len(y))
     settings = {**EXACT, "hidden": hidden, "activation": "tanh", "l2": 1e-2, "max_epochs": 30, "n_members": 2}
-    weighted = kind(weighting, **settings).fit(X, y, k)
-    repeated = kind(weighting, **settings).fit(*copied(X, y, k))
+    weighted = kind(weighting, **grouped(**settings)).fit(X, y, k)
+    repeated = kind(weighting, **grouped(**settings)).fit(*copied(X, y, k))
     assert weighted.weighting_ == repeated.weighting_
     np.testing.assert_allclose(weighted.input_mean_, repeated.input_mean_, rtol=1e-12)
     np.testing.assert_allclose(weighted.input_scale_, repeated.input_scale_, rtol=1e-12)
@@ -83,8 +84,8 @@ def test_rows_of_weight_zero_are_not_there(rare_rows, hidden):
     kept = np.arange(len(y)) % 3 > 0
     X_spoilt = np.where(kept[:, None], X, 1e6)
     settings = {**EXACT, "hidden": hidden, "activation": "tanh", "l2": 1e-2, "max_epochs": 30}
-    weighted = CRCENClassifier(**settings).fit(X_spoilt, y, kept.astype(float))
-    absent = CRCENClassifier(**settings).fit(X[kept], y[kept])
+    weighted = CRCENClassifier(**grouped(**settings)).fit(X_spoilt, y, kept.astype(float))
+    absent = CRCENClassifier(**grouped(**settings)).fit(X[kept], y[kept])
     np.testing.assert_allclose(weighted.predict_proba(X), absent.predict_proba(X), atol=1e-7)
 
 
@@ -93,15 +94,15 @@ def test_rows_of_weight_zero_are_not_there(rare_rows, hidden):
 def test_weights_of_one_are_no_weights(rare_rows, solver, early_stopping):
     X, y = rare_rows()
     settings = {"hidden": (3,), "solver": solver, "max_epochs": 8, "batch_size": 32, "early_stopping": early_stopping}
-    ones = CRCENClassifier(random_state=0, **settings).fit(X, y, np.ones(len(y)))
-    none = CRCENClassifier(random_state=0, **settings).fit(X, y)
+    ones = CRCENClassifier(**grouped(random_state=0, **settings)).fit(X, y, np.ones(len(y)))
+    none = CRCENClassifier(**grouped(random_state=0, **settings)).fit(X, y)
     np.testing.assert_array_equal(ones.decision_function(X), none.decision_function(X))
 
 
 def test_the_scale_of_sample_weights_does_not_matter(rare_rows):
     X, y = rare_rows()
     s = np.random.default_rng(5).uniform(0.2, 3.0, len(y))
-    one, other = (CRCENClassifier(hidden=(), l2=1e-2, **EXACT).fit(X, y, s * scale) for scale in (1.0, 1e6))
+    one, other = (CRCENClassifier(**grouped(hidden=(), l2=1e-2, **EXACT)).fit(X, y, s * scale) for scale in (1.0, 1e6))
     np.testing.assert_allclose(one.predict_proba(X), other.predict_proba(X), atol=1e-8)
 
 
@@ -109,8 +110,8 @@ def test_units_of_a_column_do_not_matter(rare_rows):
     X, y = rare_rows()
     scale, place = np.array([1e-6, 1.0, 1e5]), np.array([0.0, -7.0, 1e5])
     settings = {"hidden": (3,), "activation": "tanh", "l2": 1e-2, **EXACT, "max_epochs": 30}
-    one = CRCENClassifier(**settings).fit(X, y).predict_proba(X)
-    other = CRCENClassifier(**settings).fit(X * scale + place, y).predict_proba(X * scale + place)
+    one = CRCENClassifier(**grouped(**settings)).fit(X, y).predict_proba(X)
+    other = CRCENClassifier(**grouped(**settings)).fit(X * scale + place, y).predict_proba(X * scale + place)
     np.testing.assert_allclose(one, other, atol=1e-6)
 
 
@@ -119,9 +120,9 @@ def test_auto_is_lbfgs_without_hidden_layer_and_adam_with_one(rare_rows):
 
     def same(hidden, rows, solver):
         chosen = [
-            CRCENClassifier(hidden=hidden, solver=s, random_state=0, batch_size=64, max_epochs=3).fit(
-                X[:rows], y[:rows]
-            )
+            CRCENClassifier(
+                hidden=hidden, schedule=Schedule(solver=s, batch_size=64), random_state=0, max_epochs=3
+            ).fit(X[:rows], y[:rows])
             for s in ("auto", solver)
         ]
         return np.array_equal(*(model.decision_function(X) for model in chosen))

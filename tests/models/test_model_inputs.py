@@ -1,6 +1,7 @@
 """What estimators take and are called by: sparse rows, names of other libraries, logarithms of probabilities."""
 
 import inspect
+from dataclasses import fields
 
 import numpy as np
 import pytest
@@ -10,9 +11,20 @@ from sklearn.model_selection import GridSearchCV
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import OneHotEncoder
 
-from crcen import Budget, CRCENClassifier, CRCENClassifierCV, CSMLPClassifier, InvalidInput
+from crcen import (
+    Budget,
+    CRCENClassifier,
+    CRCENClassifierCV,
+    CSMLPClassifier,
+    Inputs,
+    InvalidInput,
+    InvalidParameter,
+    Schedule,
+    Search,
+)
 from crcen.models import validation
 from crcen.models.foreign_names import OURS
+from grouped_settings import grouped
 
 QUICK = {"hidden": (4,), "max_epochs": 3, "random_state": 0}
 KINDS = (CRCENClassifier, CRCENClassifierCV, CSMLPClassifier)
@@ -26,10 +38,10 @@ def categories(n=300):
 
 def test_a_default_one_hot_encoder():
     X, y = categories()
-    pipeline = make_pipeline(OneHotEncoder(), CRCENClassifier(Budget(3), **QUICK)).fit(X, y)
+    pipeline = make_pipeline(OneHotEncoder(), CRCENClassifier(Budget(3), **grouped(**QUICK))).fit(X, y)
     coded = OneHotEncoder().fit_transform(X)
     assert sparse.issparse(coded)
-    plain = CRCENClassifier(Budget(3), **QUICK).fit(coded.toarray(), y)
+    plain = CRCENClassifier(Budget(3), **grouped(**QUICK)).fit(coded.toarray(), y)
     np.testing.assert_array_equal(pipeline.predict_proba(X), plain.predict_proba(coded.toarray()))
     for form in (coded.tocsc(), coded.tocoo(), sparse.csr_array(coded)):
         np.testing.assert_array_equal(plain.predict(form), pipeline.predict(X))
@@ -40,8 +52,8 @@ def test_sparse_rows_that_would_be_too_large_are_refused_by_size(monkeypatch):
     coded = OneHotEncoder().fit_transform(X)
     monkeypatch.setattr(validation, "DENSE_BYTES", 8 * coded.shape[0] * coded.shape[1] - 1)
     with pytest.raises(InvalidInput, match=r"300 rows × 12 columns: dense it takes .* GiB, more than"):
-        CRCENClassifier(**QUICK).fit(coded, y)
-    model = CRCENClassifier(**QUICK).fit(coded.toarray(), y)
+        CRCENClassifier(**grouped(**QUICK)).fit(coded, y)
+    model = CRCENClassifier(**grouped(**QUICK)).fit(coded.toarray(), y)
     with pytest.raises(InvalidInput, match="fewer rows at a time"):
         model.predict(coded)
     assert len(model.predict(coded[:100])) == 100
@@ -52,7 +64,7 @@ def test_holes_of_sparse_rows_are_found():
     coded = OneHotEncoder().fit_transform(X)
     coded.data[5] = np.nan
     with pytest.raises(InvalidInput, match="Input X contains NaN in column"):
-        CRCENClassifier(**QUICK).fit(coded, y)
+        CRCENClassifier(**grouped(**QUICK)).fit(coded, y)
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -60,6 +72,40 @@ def test_holes_of_sparse_rows_are_found():
 def test_names_of_other_libraries_are_answered_by_ours(kind, name):
     with pytest.raises(TypeError, match=f"^{kind.__name__} has no parameter '{name}': use {OURS[name][:6]}.*\\.$"):
         kind(**{name: 1})
+    with pytest.raises(TypeError, match=f"^{kind.__name__} has no parameter '{name}': use {OURS[name][:6]}.*\\.$"):
+        kind().set_params(**{name: 1})
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize(("group", "value"), [("schedule", Schedule()), ("inputs", Inputs()), ("search", Search())])
+def test_parameters_of_a_group_are_answered_by_its_place(kind, group, value):
+    if group == "search" and kind is not CRCENClassifierCV:
+        with pytest.raises(TypeError, match="unexpected keyword argument 'halving'"):
+            kind(**{"halving": False})
+        return
+    for name in (field.name for field in fields(value)):
+        said = f"^{kind.__name__} has no parameter '{name}': use {group}={type(value).__name__}\\({name}=…\\)\\.$"
+        with pytest.raises(TypeError, match=said):
+            kind(**{name: getattr(value, name)})
+        with pytest.raises(TypeError, match=said):
+            kind().set_params(l2=1.0, **{name: getattr(value, name)})
+
+
+def test_a_group_is_shown_by_what_was_set():
+    assert repr(Schedule()) == "Schedule()"
+    assert repr(CRCENClassifier(schedule=Schedule(tol=0))) == "CRCENClassifier(schedule=Schedule(tol=0.0))"
+    assert clone(CRCENClassifier(schedule=Schedule(tol=0))).schedule == Schedule(tol=0)
+
+
+def test_a_group_that_says_one_thing_leaves_the_others_as_they_were():
+    search, single = CRCENClassifierCV(inputs=Inputs(bins=5)), CRCENClassifier(inputs=Inputs(bins=5))
+    assert (search.recipe().column_scales, single.recipe().column_scales) == ("auto", False)
+    assert (search.recipe().bins, search.recipe().missing) == (5, "error")
+
+
+def test_a_search_chooses_its_epochs_itself():
+    with pytest.raises(InvalidParameter, match="chooses the number of epochs by its folds: early_stopping must be"):
+        CRCENClassifierCV(schedule=Schedule(early_stopping=True)).recipe()
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -67,7 +113,7 @@ def test_names_said_are_parameters_and_signatures_stay(kind):
     parameters = inspect.signature(kind).parameters
     assert set(kind().get_params()) == set(parameters)
     assert not set(OURS) & set(parameters)
-    for said in ("l2", "weighting", "hidden", "learning_rate", "max_epochs"):
+    for said in ("l2", "weighting", "hidden", "schedule", "max_epochs"):
         assert said in parameters
     with pytest.raises(TypeError, match="unexpected keyword argument 'hiden'"):
         kind(hiden=(3,))
@@ -77,7 +123,9 @@ def test_names_said_are_parameters_and_signatures_stay(kind):
 def test_grid_search_over_parameters():
     X, y = categories()
     coded = OneHotEncoder().fit_transform(X)
-    search = GridSearchCV(CRCENClassifier(Budget(3), **QUICK), {"l2": [1e-3, 1e-1], "batch_size": [32, 64]}, cv=2)
+    schedules = [Schedule(batch_size=size) for size in (32, 64)]
+    plain = CRCENClassifier(Budget(3), **grouped(**QUICK))
+    search = GridSearchCV(plain, {"l2": [1e-3, 1e-1], "schedule": schedules}, cv=2)
     assert np.isfinite(search.fit(coded, y).cv_results_["mean_test_score"]).all()
 
 
@@ -85,7 +133,7 @@ def test_grid_search_over_parameters():
 def test_logarithms_of_probabilities(labels):
     X, y = categories()
     coded = OneHotEncoder(sparse_output=False).fit_transform(X)
-    model = CRCENClassifier(Budget(3), **QUICK).fit(coded, np.where(y, labels[1], labels[0]))
+    model = CRCENClassifier(Budget(3), **grouped(**QUICK)).fit(coded, np.where(y, labels[1], labels[0]))
     np.testing.assert_allclose(np.exp(model.predict_log_proba(coded)), model.predict_proba(coded), rtol=1e-12)
     far = model.ensemble_.log_posterior(np.array([-2000.0, 800.0]), np.array([-2000.0, 800.0]))
     column = model.ensemble_.labels.column

@@ -4,7 +4,8 @@ import numpy as np
 import pytest
 from scipy.special import expit
 
-from crcen import Alpha, Budget, CRCENClassifier, CSMLPClassifier, Lam, key_equation
+from crcen import Alpha, Budget, CRCENClassifier, CSMLPClassifier, Lam, Schedule, key_equation
+from grouped_settings import grouped
 
 LAMS = [0.01, 0.1, 0.5, 0.9, 0.99, 0.999]
 SOLVERS = {
@@ -29,7 +30,8 @@ def residual_of(model, X, y, sample_weight=None):
 def test_it_holds_for_every_weight(rare_rows, solver, n_members, early_stopping, lam):
     X, y = rare_rows(n=160)
     model = CRCENClassifier(
-        Lam(lam), hidden=(4,), n_members=n_members, early_stopping=early_stopping, random_state=0, **SOLVERS[solver]
+        Lam(lam),
+        **grouped(hidden=(4,), n_members=n_members, early_stopping=early_stopping, random_state=0, **SOLVERS[solver]),
     )
     model.fit(X, y)
     assert residual_of(model, X, y) <= 1e-12
@@ -40,7 +42,9 @@ def test_it_holds_for_every_weight(rare_rows, solver, n_members, early_stopping,
 @pytest.mark.parametrize("activation", ["relu", "tanh", "sigmoid", "gelu", "silu"])
 def test_it_holds_at_every_depth(rare_rows, hidden, activation):
     X, y = rare_rows()
-    model = CRCENClassifier(Alpha(2), hidden=hidden, activation=activation, random_state=0, **SOLVERS["adam"]).fit(X, y)
+    model = CRCENClassifier(
+        Alpha(2), **grouped(hidden=hidden, activation=activation, random_state=0, **SOLVERS["adam"])
+    ).fit(X, y)
     assert residual_of(model, X, y) <= 1e-12
 
 
@@ -52,7 +56,7 @@ def test_it_holds_on_separable_rows(solver, n_members, lam):
     y = (np.arange(80) % 8 == 0).astype(int)
     X = rng.normal(size=(80, 2)) + 20.0 * y[:, None]
     settings = {**SOLVERS[solver], "max_epochs": 60, "learning_rate": 0.3, "l2": 0.0}
-    model = CRCENClassifier(lam, hidden=(4,), n_members=n_members, random_state=0, **settings).fit(X, y)
+    model = CRCENClassifier(lam, **grouped(hidden=(4,), n_members=n_members, random_state=0, **settings)).fit(X, y)
     assert residual_of(model, X, y) <= 1e-12
     # Here every error is tiny, so a small residual says little: the two sums agree in relative terms too. 1 − q has
     # lost its digits where q is near 1, the logit has not.
@@ -66,7 +70,12 @@ def test_the_attribute_keeps_its_digits_on_separable_rows():
     y = (np.arange(80) % 8 == 0).astype(int)
     X = rng.normal(size=(80, 2)) + 20.0 * y[:, None]
     model = CRCENClassifier(
-        Lam(0.01), hidden=(4,), solver="adam", batch_size=32, max_epochs=60, learning_rate=0.3, l2=0.0, random_state=0
+        Lam(0.01),
+        hidden=(4,),
+        schedule=Schedule(solver="adam", batch_size=32, learning_rate=0.3),
+        max_epochs=60,
+        l2=0.0,
+        random_state=0,
     )
     equation = model.fit(X, y).key_equation_
     assert equation.lhs == pytest.approx(equation.rhs, rel=1e-9)
@@ -82,7 +91,8 @@ def test_it_holds_with_sample_weights(rare_rows, solver, n_members, early_stoppi
     weight = np.random.default_rng(3).exponential(size=len(y))
     weight[::7] = 0.0
     model = CRCENClassifier(
-        Budget(6), hidden=(4,), n_members=n_members, early_stopping=early_stopping, random_state=0, **SOLVERS[solver]
+        Budget(6),
+        **grouped(hidden=(4,), n_members=n_members, early_stopping=early_stopping, random_state=0, **SOLVERS[solver]),
     )
     model.fit(X, y, weight)
     assert residual_of(model, X, y, weight) <= 1e-12
@@ -92,7 +102,9 @@ def test_it_holds_with_sample_weights(rare_rows, solver, n_members, early_stoppi
 @pytest.mark.parametrize("standardize", [True, False])
 def test_it_holds_without_standardisation_and_far_from_zero(rare_rows, standardize):
     X, y = rare_rows()
-    model = CRCENClassifier(hidden=(4,), standardize=standardize, random_state=0, **SOLVERS["adam"]).fit(X + 50, y)
+    model = CRCENClassifier(**grouped(hidden=(4,), standardize=standardize, random_state=0, **SOLVERS["adam"])).fit(
+        X + 50, y
+    )
     assert residual_of(model, X + 50, y) <= 1e-12
 
 
@@ -100,7 +112,7 @@ def test_it_holds_without_standardisation_and_far_from_zero(rare_rows, standardi
 def test_the_attribute_is_the_public_function_on_the_same_rows(rare_rows, n_members):
     X, y = rare_rows()
     weight = np.random.default_rng(3).uniform(0.5, 2.0, len(y))
-    model = CRCENClassifier(Alpha(2), hidden=(4,), n_members=n_members, random_state=0, **SOLVERS["adam"])
+    model = CRCENClassifier(Alpha(2), **grouped(hidden=(4,), n_members=n_members, random_state=0, **SOLVERS["adam"]))
     model.fit(X, y, weight)
     own, again = model.key_equation_, key_equation(y, model.weighted_proba(X)[:, 1], model.weighting_, weight)
     assert own.weighting == again.weighting == model.weighting_
@@ -116,7 +128,7 @@ def test_the_attribute_is_the_public_function_on_the_same_rows(rare_rows, n_memb
 
 def test_it_is_about_the_rows_given_to_fit_only(rare_rows):
     X, y = rare_rows()
-    model = CRCENClassifier(hidden=(4,), random_state=0, **SOLVERS["lbfgs"]).fit(X, y)
+    model = CRCENClassifier(**grouped(hidden=(4,), random_state=0, **SOLVERS["lbfgs"])).fit(X, y)
     X_new, y_new = rare_rows(seed=1)
     assert residual_of(model, X_new, y_new) > 1e-4
     assert np.isfinite(key_equation(y_new, model.weighted_proba(X_new)[:, 1], model.weighting_).z)
@@ -125,7 +137,7 @@ def test_it_is_about_the_rows_given_to_fit_only(rare_rows):
 @pytest.mark.parametrize("model", [CRCENClassifier(balance=False), CSMLPClassifier()], ids=["unbalanced", "csmlp"])
 def test_a_short_run_without_the_solve_does_not_hold_it(rare_rows, model):
     X, y = rare_rows(n=300)
-    model.set_params(hidden=(4,), random_state=0, weighting=Budget(20), **SOLVERS["adam"]).fit(X, y)
+    model.set_params(hidden=(4,), random_state=0, weighting=Budget(20), **grouped(**SOLVERS["adam"])).fit(X, y)
     assert residual_of(model, X, y) > 1e-4
     assert model.key_equation_.residual == pytest.approx(residual_of(model, X, y), rel=1e-9)
 
@@ -133,8 +145,8 @@ def test_a_short_run_without_the_solve_does_not_hold_it(rare_rows, model):
 def test_the_solve_moves_the_output_bias_and_nothing_else(rare_rows):
     X, y = rare_rows(n=300)
     settings = {"hidden": (4,), "random_state": 0, **SOLVERS["adam"]}
-    free = CRCENClassifier(balance=False, **settings).fit(X, y)
-    solved = CRCENClassifier(balance=True, **settings).fit(X, y)
+    free = CRCENClassifier(**grouped(balance=False, **settings)).fit(X, y)
+    solved = CRCENClassifier(**grouped(balance=True, **settings)).fit(X, y)
     for one, other in zip(free.coefs_, solved.coefs_, strict=True):
         np.testing.assert_array_equal(one, other)
     np.testing.assert_array_equal(free.intercepts_[0], solved.intercepts_[0])
@@ -145,5 +157,7 @@ def test_the_solve_moves_the_output_bias_and_nothing_else(rare_rows):
 
 def test_csmlp_can_be_balanced_too(rare_rows):
     X, y = rare_rows()
-    model = CSMLPClassifier(balance=True, hidden=(4,), n_members=2, random_state=0, **SOLVERS["adam"]).fit(X, y)
+    model = CSMLPClassifier(**grouped(balance=True, hidden=(4,), n_members=2, random_state=0, **SOLVERS["adam"])).fit(
+        X, y
+    )
     assert residual_of(model, X, y) <= 1e-12

@@ -5,7 +5,7 @@ import pytest
 from scipy.special import logit
 from sklearn.metrics import get_scorer
 
-from crcen import Budget, CRCENClassifier, CSMLPClassifier, InvalidParameter, posterior
+from crcen import Budget, CRCENClassifier, CSMLPClassifier, InvalidParameter, Schedule, posterior
 
 # labels of (common, rare) rows
 LABELS = {
@@ -27,7 +27,9 @@ def fitted_on(rare_rows):
     def fit(labels, model=None):
         X, rare = rare_rows(n=250)
         y = np.array(labels)[rare]
-        model = model or CRCENClassifier(Budget(3), hidden=(3,), max_epochs=12, random_state=0, solver="lbfgs")
+        model = model or CRCENClassifier(
+            Budget(3), hidden=(3,), max_epochs=12, random_state=0, schedule=Schedule(solver="lbfgs")
+        )
         return model.fit(X, y), X, y, rare.astype(bool)
 
     return fit

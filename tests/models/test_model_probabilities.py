@@ -5,6 +5,7 @@ import pytest
 from sklearn.metrics import log_loss
 
 from crcen import Alpha, CRCENClassifier, CSMLPClassifier, make_sim2, sim2_posterior
+from grouped_settings import grouped
 
 SETTINGS = {"hidden": (8,), "activation": "tanh", "max_epochs": 30, "l2": 1e-3, "random_state": 0,
             "encoding": "standard", "n_members": 1}  # fmt: skip
@@ -19,13 +20,13 @@ def sim2():
 @pytest.fixture(scope="module")
 def plain_loss(sim2):
     X, y, X_new, y_new, _ = sim2
-    return log_loss(y_new, CRCENClassifier(None, **SETTINGS).fit(X, y).predict_proba(X_new))
+    return log_loss(y_new, CRCENClassifier(None, **grouped(**SETTINGS)).fit(X, y).predict_proba(X_new))
 
 
 @pytest.mark.parametrize("alpha", [0.5, 1, 2])
 def test_weighted_training_gives_natural_probabilities(sim2, plain_loss, alpha):
     X, y, X_new, y_new, truth = sim2
-    model = CRCENClassifier(Alpha(alpha), **SETTINGS).fit(X, y)
+    model = CRCENClassifier(Alpha(alpha), **grouped(**SETTINGS)).fit(X, y)
     bayes, natural = log_loss(y_new, truth), log_loss(y_new, model.predict_proba(X_new))
     assert natural < 1.04 * bayes
     assert natural < 1.04 * plain_loss
@@ -37,7 +38,7 @@ def test_weighted_training_gives_natural_probabilities(sim2, plain_loss, alpha):
 
 def test_probabilities_are_calibrated_in_each_tenth(sim2):
     X, y, X_new, y_new, _ = sim2
-    p = CRCENClassifier(Alpha(1), **(SETTINGS | {"n_members": 3})).fit(X, y).predict_proba(X_new)[:, 1]
+    p = CRCENClassifier(Alpha(1), **grouped(**(SETTINGS | {"n_members": 3}))).fit(X, y).predict_proba(X_new)[:, 1]
     for part in np.array_split(np.argsort(p), 10):
         expected, seen = p[part].sum(), y_new[part].sum()
         assert abs(seen - expected) < 4 * np.sqrt(expected + 1) + 0.15 * expected
@@ -45,12 +46,12 @@ def test_probabilities_are_calibrated_in_each_tenth(sim2):
 
 def test_decisions_are_those_of_the_true_posterior_at_the_price(sim2):
     X, y, X_new, _, truth = sim2
-    model = CRCENClassifier(Alpha(1), **(SETTINGS | {"n_members": 3})).fit(X, y)
+    model = CRCENClassifier(Alpha(1), **grouped(**(SETTINGS | {"n_members": 3}))).fit(X, y)
     assert np.mean(model.predict(X_new) == (truth > model.weighting_.threshold)) > 0.95
 
 
 def test_csmlp_estimates_the_same_posterior(sim2):
     """Squared error is a proper score as well: its q is the weighted posterior at the optimum."""
     X, y, X_new, y_new, truth = sim2
-    model = CSMLPClassifier(Alpha(1), **SETTINGS).fit(X, y)
+    model = CSMLPClassifier(Alpha(1), **grouped(**SETTINGS)).fit(X, y)
     assert log_loss(y_new, model.predict_proba(X_new)) < 1.08 * log_loss(y_new, truth)

@@ -7,6 +7,7 @@ import pytest
 import torch
 
 from crcen import CRCENClassifier, CSMLPClassifier
+from grouped_settings import grouped
 
 SETTINGS = {
     "adam": {"solver": "adam", "max_epochs": 4, "batch_size": 32},
@@ -21,7 +22,9 @@ each_setting = pytest.mark.parametrize("settings", SETTINGS.values(), ids=SETTIN
 @pytest.mark.parametrize("n_members", [1, 3])
 def test_one_seed_one_result(rare_rows, kind, settings, n_members):
     X, y = rare_rows()
-    one, two = (kind(hidden=(4,), n_members=n_members, random_state=5, **settings).fit(X, y) for _ in range(2))
+    one, two = (
+        kind(**grouped(hidden=(4,), n_members=n_members, random_state=5, **settings)).fit(X, y) for _ in range(2)
+    )
     for a, b in zip(one.coefs_ + one.intercepts_, two.coefs_ + two.intercepts_, strict=True):
         np.testing.assert_array_equal(a, b)
     assert one.shift_ == two.shift_
@@ -32,7 +35,7 @@ def test_one_seed_one_result(rare_rows, kind, settings, n_members):
 @each_setting
 def test_another_seed_another_network(rare_rows, settings):
     X, y = rare_rows()
-    one, two = (CRCENClassifier(hidden=(4,), random_state=seed, **settings).fit(X, y) for seed in (0, 1))
+    one, two = (CRCENClassifier(**grouped(hidden=(4,), random_state=seed, **settings)).fit(X, y) for seed in (0, 1))
     assert np.abs(one.decision_function(X) - two.decision_function(X)).max() > 1e-6
 
 
@@ -40,11 +43,15 @@ def test_a_random_state_instance_moves_on(rare_rows):
     X, y = rare_rows()
     settings = {"hidden": (4,), **SETTINGS["adam"]}
     shared = np.random.RandomState(3)
-    first, second = (CRCENClassifier(random_state=shared, **settings).fit(X, y).decision_function(X) for _ in range(2))
+    first, second = (
+        CRCENClassifier(**grouped(random_state=shared, **settings)).fit(X, y).decision_function(X) for _ in range(2)
+    )
     again = np.random.RandomState(3)
-    np.testing.assert_array_equal(CRCENClassifier(random_state=again, **settings).fit(X, y).decision_function(X), first)
     np.testing.assert_array_equal(
-        CRCENClassifier(random_state=again, **settings).fit(X, y).decision_function(X), second
+        CRCENClassifier(**grouped(random_state=again, **settings)).fit(X, y).decision_function(X), first
+    )
+    np.testing.assert_array_equal(
+        CRCENClassifier(**grouped(random_state=again, **settings)).fit(X, y).decision_function(X), second
     )
     assert np.abs(first - second).max() > 1e-6
 
@@ -58,13 +65,15 @@ def test_global_generators_are_left_alone(rare_rows, settings):
         return random.getstate(), name, keys.tolist(), rest, torch.get_rng_state().tolist()
 
     before = states()
-    CRCENClassifier(hidden=(4,), n_members=2, random_state=0, **settings).fit(X, y).predict(X)
+    CRCENClassifier(**grouped(hidden=(4,), n_members=2, random_state=0, **settings)).fit(X, y).predict(X)
     assert states() == before
 
 
 def test_members_differ_from_each_other(rare_rows):
     X, y = rare_rows()
-    model = CRCENClassifier(hidden=(4,), n_members=4, encoding="standard", random_state=0, **SETTINGS["adam"]).fit(X, y)
+    model = CRCENClassifier(
+        **grouped(hidden=(4,), n_members=4, encoding="standard", random_state=0, **SETTINGS["adam"])
+    ).fit(X, y)
     assert len({layer.tobytes() for layer in model.coefs_[0]}) == 4
     assert model.coefs_[0].shape == (4, 3, 4)
     assert model.intercepts_[1].shape == (4, 1)
@@ -73,14 +82,15 @@ def test_members_differ_from_each_other(rare_rows):
 def test_the_first_members_do_not_depend_on_how_many_follow(rare_rows):
     X, y = rare_rows()
     few, many = (
-        CRCENClassifier(hidden=(4,), n_members=n, random_state=0, **SETTINGS["lbfgs"]).fit(X, y) for n in (2, 4)
+        CRCENClassifier(**grouped(hidden=(4,), n_members=n, random_state=0, **SETTINGS["lbfgs"])).fit(X, y)
+        for n in (2, 4)
     )
     np.testing.assert_allclose(few.coefs_[0], many.coefs_[0][:2], rtol=1e-6, atol=1e-8)
 
 
 def test_a_prediction_does_not_depend_on_its_company(rare_rows):
     X, y = rare_rows()
-    model = CRCENClassifier(hidden=(4,), n_members=2, random_state=0, **SETTINGS["adam"]).fit(X, y)
+    model = CRCENClassifier(**grouped(hidden=(4,), n_members=2, random_state=0, **SETTINGS["adam"])).fit(X, y)
     together = model.predict_proba(X)
     alone = np.vstack([model.predict_proba(row[None]) for row in X[:20]])
     np.testing.assert_allclose(alone, together[:20], rtol=1e-12)

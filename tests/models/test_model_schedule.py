@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from crcen import CRCENClassifier
+from crcen import CRCENClassifier, Schedule
 from crcen.training.recipe import Recipe
 
 
@@ -17,5 +17,7 @@ def test_default_passes(n_rows, epochs):
 def test_a_fit_takes_them(rare_rows):
     X, y = rare_rows()
     X, y = np.tile(X, (2, 1)), np.tile(y, 2)
-    model = CRCENClassifier(hidden=(2,), n_members=1, encoding="standard", solver="adam", batch_size=1).fit(X, y)
+    model = CRCENClassifier(
+        hidden=(2,), n_members=1, encoding="standard", schedule=Schedule(solver="adam", batch_size=1)
+    ).fit(X, y)
     assert model.n_iter_ == max(5, min(30, 4000 // len(X)))

@@ -4,7 +4,8 @@ import numpy as np
 import pytest
 from sklearn.base import clone
 
-from crcen import Alpha, Budget, ClassWeighting, CostRatio, CRCENClassifier, InvalidParameter, Lam
+from crcen import Alpha, Budget, ClassWeighting, CostRatio, CRCENClassifier, InvalidParameter, Lam, Schedule
+from grouped_settings import grouped
 
 QUICK = {"hidden": (3,), "solver": "adam", "max_epochs": 4, "batch_size": 32, "random_state": 0}
 
@@ -15,7 +16,7 @@ def logits_under(rare_rows):
     named = np.where(y == 1, "fraud", "ok")
 
     def logits(weighting, **changed):
-        return CRCENClassifier(weighting, **{**QUICK, **changed}).fit(X, named).decision_function(X)
+        return CRCENClassifier(weighting, **grouped(**{**QUICK, **changed})).fit(X, named).decision_function(X)
 
     return logits
 
@@ -123,7 +124,9 @@ def test_a_weighting_without_meaning_is_refused(rare_rows, weighting, words):
 
 @pytest.mark.parametrize("weighting", ["balanced", None, 0.3, Lam(0.3), Alpha(2), Budget(4), {0: 1, 1: 9}], ids=repr)
 def test_fit_never_overwrites_a_parameter(rare_rows, weighting):
-    model = CRCENClassifier(weighting, hidden=[3], solver="adam", max_epochs=None, n_members=2, random_state=1)
+    model = CRCENClassifier(
+        weighting, hidden=[3], schedule=Schedule(solver="adam"), max_epochs=None, n_members=2, random_state=1
+    )
     before = model.get_params()
     X, y = rare_rows(n=60)
     model.fit(X, y).predict(X)

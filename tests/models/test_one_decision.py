@@ -7,6 +7,7 @@ import pytest
 
 from crcen import Budget, CostRatio, CRCENClassifier, CRCENClassifierCV, Lam, decide, export_onnx, predict_table
 from crcen.models.probability import PROBABILITIES
+from grouped_settings import grouped
 
 LABELS = {"positive last": ("no", "yes"), "positive first": ("ok", "fraud")}
 
@@ -37,7 +38,9 @@ def test_all_ways_to_ask_agree(kind, labels, search, tmp_path):
     X, positive = rare()
     y = np.where(positive, labels[1], labels[0])
     how = {"hidden": (4,), "max_epochs": 8, "probability": kind, "random_state": 0}
-    model = CRCENClassifierCV(Budget(4), cv=3, **how) if search else CRCENClassifier(Budget(4), **how)
+    model = (
+        CRCENClassifierCV(Budget(4), **grouped(cv=3, **how)) if search else CRCENClassifier(Budget(4), **grouped(**how))
+    )
     model.fit(X, y)
     new = np.random.default_rng(1).normal(size=(3000, 3))
     alarms = assert_one_decision(model, new)

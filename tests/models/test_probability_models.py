@@ -17,21 +17,23 @@ from crcen import (
     InvalidParameter,
     Lam,
     MovedThresholdClassifier,
+    Schedule,
     key_equation,
     make_sim2,
     sigmoid,
 )
 from crcen.models.probability import PROBABILITIES, apply_map, fit_map
+from grouped_settings import grouped
 
 FITTED = PROBABILITIES[1:]
 QUICK = {"hidden": (4,), "solver": "lbfgs", "max_epochs": 40, "random_state": 0}
 MODELS = [
-    CRCENClassifier(Budget(3), **QUICK),
-    CRCENClassifier(Budget(3), n_members=2, **QUICK),
-    CRCENClassifier("balanced", hidden=(4,), solver="adam", max_epochs=5, random_state=0),
-    CSMLPClassifier("balanced", **QUICK),
-    MovedThresholdClassifier(Budget(3), **QUICK),
-    CRCENClassifierCV(Budget(3), l2=[1e-3, 1e-1], cv=3, balance=False, **QUICK),
+    CRCENClassifier(Budget(3), **grouped(**QUICK)),
+    CRCENClassifier(Budget(3), **grouped(n_members=2, **QUICK)),
+    CRCENClassifier("balanced", hidden=(4,), schedule=Schedule(solver="adam"), max_epochs=5, random_state=0),
+    CSMLPClassifier("balanced", **grouped(**QUICK)),
+    MovedThresholdClassifier(Budget(3), **grouped(**QUICK)),
+    CRCENClassifierCV(Budget(3), **grouped(l2=[1e-3, 1e-1], cv=3, balance=False, **QUICK)),
 ]
 NAMES = ["one", "members", "adam", "csmlp", "threshold", "search"]
 
@@ -74,11 +76,11 @@ def test_the_map_is_fitted_out_of_fold(rare_rows, members):
     """Each fold by hand, from the public classifier on its rows alone."""
     X, y = rare_rows(200)
     settings = {"hidden": (3,), "solver": "lbfgs", "max_epochs": 15, "n_members": members, "random_state": 7}
-    model = CRCENClassifier(Lam(0.8), probability="balance", **settings).fit(X, y)
+    model = CRCENClassifier(Lam(0.8), **grouped(probability="balance", **settings)).fit(X, y)
     seed = np.random.RandomState(7).randint(2**31 - 1)
     oof = np.full(len(y), np.nan)
     for rows, held_out in StratifiedKFold(4, shuffle=True, random_state=seed).split(X, y):
-        fold = CRCENClassifier(Lam(0.8), **settings).fit(X[rows], y[rows])
+        fold = CRCENClassifier(Lam(0.8), **grouped(**settings)).fit(X[rows], y[rows])
         oof[held_out] = natural(fold, X[held_out])
     root = brentq(lambda d: np.sum(y - sigmoid(oof + d)), -20, 20, xtol=1e-12)
     np.testing.assert_allclose(model.probability_map_, [1.0, root], atol=1e-6)
@@ -87,8 +89,10 @@ def test_the_map_is_fitted_out_of_fold(rare_rows, members):
 @pytest.mark.parametrize("kind", FITTED)
 def test_the_search_uses_its_own_out_of_fold_logits(rare_rows, kind):
     X, y = rare_rows(150)
-    model = CRCENClassifierCV(Budget(3), l2=[1e-3, 1e-1], cv=3, probability=kind, balance=False, **QUICK).fit(X, y)
-    plain = CRCENClassifierCV(Budget(3), l2=[1e-3, 1e-1], cv=3, balance=False, **QUICK).fit(X, y)
+    model = CRCENClassifierCV(
+        Budget(3), **grouped(l2=[1e-3, 1e-1], cv=3, probability=kind, balance=False, **QUICK)
+    ).fit(X, y)
+    plain = CRCENClassifierCV(Budget(3), **grouped(l2=[1e-3, 1e-1], cv=3, balance=False, **QUICK)).fit(X, y)
     oof = plain.oof_decision_function_ - plain.weighting_.logit_shift
     np.testing.assert_allclose(model.probability_map_, fit_map(kind, y == 1, oof, np.ones(len(y))))
     mapped = apply_map(model.probability_map_, oof)
@@ -100,8 +104,8 @@ def test_out_of_fold_the_bias_is_solved_for_after_the_map(rare_rows, kind):
     """The slope or corners of the map stay; what it adds is the root of the key equation at the price, by hand."""
     X, y = rare_rows(150)
     settings = {"l2": [1e-3, 1e-1], "cv": 3, "probability": kind, **QUICK}
-    apart = CRCENClassifierCV(Budget(3), balance=False, **settings).fit(X, y)
-    solved = CRCENClassifierCV(Budget(3), balance="oof", **settings).fit(X, y)
+    apart = CRCENClassifierCV(Budget(3), **grouped(balance=False, **settings)).fit(X, y)
+    solved = CRCENClassifierCV(Budget(3), **grouped(balance="oof", **settings)).fit(X, y)
     oof, weights = apart.oof_decision_function_, np.where(y == 1, 3.0, 1.0)
     root = brentq(lambda d: np.sum(weights * (y - sigmoid(oof + d))), -20, 20, xtol=1e-12)
     assert solved.oof_shift_ == pytest.approx(root, abs=1e-7)
@@ -114,8 +118,8 @@ def test_out_of_fold_the_bias_is_solved_for_after_the_map(rare_rows, kind):
 def test_the_price_of_a_moved_threshold_counts(rare_rows):
     """Trained at λ = ½, decided at the price on the mapped probability."""
     X, y = rare_rows(300)
-    plain = CRCENClassifier(None, probability="balance", **QUICK).fit(X, y)
-    moved = MovedThresholdClassifier(Budget(9), probability="balance", **QUICK).fit(X, y)
+    plain = CRCENClassifier(None, **grouped(probability="balance", **QUICK)).fit(X, y)
+    moved = MovedThresholdClassifier(Budget(9), **grouped(probability="balance", **QUICK)).fit(X, y)
     np.testing.assert_allclose(moved.probability_map_, plain.probability_map_)
     np.testing.assert_allclose(moved.predict_proba(X), plain.predict_proba(X))
     assert np.array_equal(moved.predict(X) == 1, moved.predict_proba(X)[:, 1] > 1 / 10)
@@ -124,8 +128,10 @@ def test_the_price_of_a_moved_threshold_counts(rare_rows):
 
 def test_a_rare_class_that_sorts_first(rare_rows):
     X, y = rare_rows(150)
-    number = CRCENClassifier(Budget(3), probability="temperature", **QUICK).fit(X, y)
-    text = CRCENClassifier(Budget(3), probability="temperature", **QUICK).fit(X, np.where(y == 1, "fraud", "ok"))
+    number = CRCENClassifier(Budget(3), **grouped(probability="temperature", **QUICK)).fit(X, y)
+    text = CRCENClassifier(Budget(3), **grouped(probability="temperature", **QUICK)).fit(
+        X, np.where(y == 1, "fraud", "ok")
+    )
     np.testing.assert_allclose(text.predict_proba(X), number.predict_proba(X)[:, ::-1])
     np.testing.assert_allclose(text.decision_function(X), -number.decision_function(X))
 
@@ -137,14 +143,14 @@ def test_an_overfitted_network_gets_better_probabilities(kind):
     noise = np.random.default_rng(0)
     X, X_new = (np.column_stack([d.X, noise.normal(size=(len(d.y), 20))]) for d in (train, new))
     settings = {"hidden": (16,), "l2": 0.0, "max_epochs": 60, "random_state": 0}
-    plain, mapped = (CRCENClassifier(probability=p, **settings).fit(X, train.y) for p in ("shift", kind))
+    plain, mapped = (CRCENClassifier(**grouped(probability=p, **settings)).fit(X, train.y) for p in ("shift", kind))
     before, after = (log_loss(new.y, m.predict_proba(X_new)) for m in (plain, mapped))
     assert after < 0.9 * before
 
 
 def test_the_fitted_map_travels_and_stays(rare_rows):
     X, y = rare_rows(100)
-    model = CRCENClassifier(probability="isotonic", **QUICK).fit(X, y)
+    model = CRCENClassifier(**grouped(probability="isotonic", **QUICK)).fit(X, y)
     before = model.predict_proba(X)
     assert isinstance(model.probability_map_, np.ndarray)
     assert np.array_equal(pickle.loads(pickle.dumps(model)).predict_proba(X), before)
@@ -156,15 +162,15 @@ def test_rows_of_weight_0_have_no_say(rare_rows, kind):
     X, y = rare_rows(150)
     extra = np.concatenate([X, X[:40] + 1.0]), np.concatenate([y, 1 - y[:40]])
     weights = np.concatenate([np.ones(150), np.zeros(40)])
-    alone = CRCENClassifier(Lam(0.7), probability=kind, **QUICK).fit(X, y)
-    beside = CRCENClassifier(Lam(0.7), probability=kind, **QUICK).fit(*extra, sample_weight=weights)
+    alone = CRCENClassifier(Lam(0.7), **grouped(probability=kind, **QUICK)).fit(X, y)
+    beside = CRCENClassifier(Lam(0.7), **grouped(probability=kind, **QUICK)).fit(*extra, sample_weight=weights)
     np.testing.assert_allclose(beside.predict_proba(X), alone.predict_proba(X), rtol=1e-5, atol=1e-7)
 
 
 def test_early_stopping_holds_out_rows_of_each_fold(rare_rows):
     X, y = rare_rows(400)
     model = CRCENClassifier(
-        early_stopping=True, probability="temperature", hidden=(4,), max_epochs=5, random_state=0
+        schedule=Schedule(early_stopping=True), probability="temperature", hidden=(4,), max_epochs=5, random_state=0
     ).fit(X, y)
     assert np.isfinite(model.predict_proba(X)).all()
 
@@ -177,4 +183,4 @@ def test_bad_input(rare_rows):
     one = np.zeros(60, dtype=int)
     one[3] = 1
     with pytest.raises(InvalidInput, match="folds need 2 rows of each class"):
-        CRCENClassifier(probability="balance", **QUICK).fit(X, one)
+        CRCENClassifier(**grouped(probability="balance", **QUICK)).fit(X, one)

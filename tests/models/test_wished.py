@@ -17,12 +17,13 @@ from crcen import (
     RecallAtLeast,
     TableClassifier,
 )
+from grouped_settings import grouped
 
 WISHES = [RecallAtLeast(0.8), PrecisionAtLeast(0.3), Capacity(60), Capacity(15, per=200)]
 
 
 def search(wish, **how):
-    return CRCENClassifierCV(wish, hidden=(), l2=1e-2, cv=3, random_state=0, **how)
+    return CRCENClassifierCV(wish, **grouped(hidden=(), l2=1e-2, cv=3, random_state=0, **how))
 
 
 @pytest.mark.parametrize("wish", WISHES, ids=str)

@@ -11,6 +11,7 @@ import pytest
 import crcen
 from crcen.exceptions import DataUnavailable
 from crcen.scale.checkpoint import Progress, read_checkpoint, write_checkpoint
+from grouped_settings import grouped
 
 SETTINGS = {
     "epochs": 2,
@@ -23,7 +24,7 @@ SETTINGS = {
 
 
 def fit(folder, **changes):
-    return crcen.fit_stream(folder, "y", features=["a", "b", "c"], **(SETTINGS | changes))
+    return crcen.fit_stream(folder, "y", **grouped(features=["a", "b", "c"], **(SETTINGS | changes)))
 
 
 def progress(number):

@@ -16,6 +16,7 @@ from crcen.experiments.paper.reproduce import reproduce
 from crcen.training.engine import train
 from crcen.training.engines import find_engine
 from crcen.training.jobs import TrainingJob
+from grouped_settings import grouped
 
 ray = pytest.importorskip("ray", reason="ray is not installed")
 pytest.importorskip("pyarrow")
@@ -81,7 +82,7 @@ def files(events, tmp_path_factory):
 @pytest.fixture(scope="module")
 def calm(cluster, files):
     """An undisturbed fit."""
-    return crcen.fit_ray(files, "kind", checkpoint_rows=4000, **SETTINGS)
+    return crcen.fit_ray(files, "kind", **grouped(checkpoint_rows=4000, **SETTINGS))
 
 
 def assert_same_networks(model, other):
@@ -93,7 +94,7 @@ def test_a_worker_out_of_memory_is_replaced_and_the_fit_ends_as_one_without(calm
     start = time.monotonic()
     with one_worker(tmp_path, "starved") as starved:
         struck = crcen.fit_ray(
-            files, "kind", checkpoint_rows=4000, storage_path=tmp_path, worker_timeout=20, **SETTINGS
+            files, "kind", **grouped(checkpoint_rows=4000, storage_path=tmp_path, worker_timeout=20, **SETTINGS)
         )
     assert starved.exists()
     assert time.monotonic() - start < 600  # of two workers one would wait for the other, for hours
@@ -111,7 +112,9 @@ def test_a_fit_with_a_killed_worker_ends_as_one_without(calm, events, files, tmp
 
     monkeypatch.setattr("crcen.scale.ray.progress.progress_bar", bar)
     with one_worker(tmp_path, "killed") as killed:
-        struck = crcen.fit_ray(files, "kind", checkpoint_rows=4000, storage_path=tmp_path, verbose=1, **SETTINGS)
+        struck = crcen.fit_ray(
+            files, "kind", **grouped(checkpoint_rows=4000, storage_path=tmp_path, verbose=1, **SETTINGS)
+        )
     assert killed.exists()
     assert checkpoints(tmp_path)[-1]["started_at"] > 0
     assert_same_networks(struck, calm)
@@ -128,7 +131,7 @@ def test_a_fit_with_a_killed_worker_ends_as_one_without(calm, events, files, tmp
     assert calm.status_ == "completed"
     assert calm.coefs_[0].flags.writeable
     X, y = events.sample(20_000)
-    alone = crcen.fit_stream(files, "kind", **SETTINGS)
+    alone = crcen.fit_stream(files, "kind", **grouped(**SETTINGS))
     best = -np.log(np.where(y, events.posterior(X), 1 - events.posterior(X))).mean()
     assert best < log_loss(calm, X, y) < best + 0.03
     assert abs(log_loss(calm, X, y) - log_loss(alone, X, y)) < 0.01
@@ -142,7 +145,7 @@ def test_a_bad_file_is_named_before_training_or_left_out(cluster, files, tmp_pat
     content[200:2200] = np.random.default_rng(0).bytes(2000)  # a page; the footer is whole, so that only reading tells
     copies[2].write_bytes(content)
     with pytest.raises(crcen.DataUnavailable, match=r"2\.parquet cannot be read"):
-        crcen.fit_ray(copies, "kind", **SETTINGS)
+        crcen.fit_ray(copies, "kind", **grouped(**SETTINGS))
     source = ArrowSource(copies, "kind", skip_bad_files=True)
     with pytest.warns(UserWarning, match=r"1 of 6 files left out: .*2\.parquet"):
         found = _survey(cluster, source, crcen.CRCENClassifier(), 0)
@@ -153,9 +156,9 @@ def test_a_bad_file_is_named_before_training_or_left_out(cluster, files, tmp_pat
 
 def test_what_the_cluster_cannot_hold_is_refused(cluster, files):
     with pytest.raises(crcen.InvalidParameter, match=r"leave none of the cluster's 3 CPUs .* use num_workers=2"):
-        crcen.fit_ray(files, "kind", num_workers=3, **SETTINGS)
+        crcen.fit_ray(files, "kind", **grouped(num_workers=3, **SETTINGS))
     with pytest.raises(crcen.DeviceMissing, match="got 2 workers and 0 GPUs"):
-        crcen.fit_ray(files, "kind", use_gpu=True, **SETTINGS)
+        crcen.fit_ray(files, "kind", **grouped(use_gpu=True, **SETTINGS))
     with pytest.raises(crcen.DeviceMissing, match="no machine of the cluster has a GPU"):
         find_engine("ray")(np.zeros((2, 1)), [0, 1], [TrainingJob(lam=0.5)], device="cuda")
 
@@ -195,8 +198,8 @@ def test_jobs_on_ray_are_those_trained_here(cluster):
 def test_a_search_on_ray_is_the_search_here(cluster):
     X, y, _ = jobs_and_rows()
     settings = {"hidden": [(2,), (4,)], "l2": [1e-3, 1e-1], "cv": 3, "max_epochs": 4, "random_state": 0}
-    found = crcen.CRCENClassifierCV(engine="ray", **settings).fit(X, y)
-    alone = crcen.CRCENClassifierCV(**settings).fit(X, y)
+    found = crcen.CRCENClassifierCV(**grouped(engine="ray", **settings)).fit(X, y)
+    alone = crcen.CRCENClassifierCV(**grouped(**settings)).fit(X, y)
     np.testing.assert_allclose(found.cv_results_["mean_test_score"], alone.cv_results_["mean_test_score"], rtol=1e-5)
     assert found.best_params_ == alone.best_params_
     np.testing.assert_allclose(found.predict_proba(X), alone.predict_proba(X), atol=1e-5)

@@ -12,6 +12,7 @@ import torch
 
 pa = pytest.importorskip("pyarrow")
 
+from crcen import Schedule  # noqa: E402
 from crcen.exceptions import DataUnavailable, DeviceMissing, InvalidParameter  # noqa: E402
 from crcen.scale.arrow_source import ArrowSource  # noqa: E402
 from crcen.scale.checkpoint import Progress  # noqa: E402
@@ -28,7 +29,7 @@ from crcen.training.engines import find_engine  # noqa: E402
 @pytest.fixture
 def told(folder):
     source = ArrowSource(folder, "y", "w")
-    model = streamed_model("balanced", 2, {"hidden": (3,), "random_state": 0, "batch_size": 64})
+    model = streamed_model("balanced", 2, {"hidden": (3,), "random_state": 0, "schedule": Schedule(batch_size=64)})
     statistics = survey_source(source, 0.0, 0)
     return Assignment(
         model, make_plan(model, statistics, 0), source, 100, 150, "this", is_weighted=True, worker_timeout=60.0
@@ -190,7 +191,9 @@ def test_uneven_workers_stay_equal_and_go_on_exactly(told, stop_after):
 
 
 def test_uneven_workers_watch_the_same_held_out_rows(told):
-    model = streamed_model("balanced", 3, {"hidden": (3,), "random_state": 0, "early_stopping": True})
+    model = streamed_model(
+        "balanced", 3, {"hidden": (3,), "random_state": 0, "schedule": Schedule(early_stopping=True)}
+    )
     plan = make_plan(model, survey_source(told.source, 0.1, 0), 0)
     told = replace(told, model=model, plan=plan)
     tables = list(read_groups(told, [[0, 1, 2, 3]]))

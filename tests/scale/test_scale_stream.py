@@ -15,12 +15,13 @@ import pyarrow.parquet as pq
 import pytest
 from sklearn.base import clone
 
-from crcen import Alpha, Budget, CRCENClassifier, fit_stream, key_equation, make_rare_events
+from crcen import Alpha, Budget, CRCENClassifier, Schedule, fit_stream, key_equation, make_rare_events
 from crcen.exceptions import DataUnavailable, InvalidInput, InvalidParameter, TrainingFailed
 from crcen.scale.plan import make_plan
 from crcen.scale.sources import open_source
 from crcen.scale.stream import settle_penalty, streamed_model, survey_source
 from crcen.training.encoding import raw, standardization
+from grouped_settings import grouped
 
 QUICK = {
     "hidden": (4,),
@@ -38,7 +39,7 @@ def frame(X):
 
 
 def fit(folder, weighting="balanced", **changes):
-    return fit_stream(folder, "y", weighting, **{"epochs": 3, "buffer_rows": 100, **QUICK, **changes})
+    return fit_stream(folder, "y", weighting, **grouped(**{"epochs": 3, "buffer_rows": 100, **QUICK, **changes}))
 
 
 def assert_equal_models(one, other):
@@ -79,7 +80,7 @@ def test_it_learns_what_a_fit_in_memory_learns(folder, table):
     X, y, _ = table
     streamed = fit(folder, Budget(4), epochs=30)
     settings = {"hidden": (4,), "l2": 1e-4, "n_members": 1, "batch_size": 32, "encoding": "standard"}
-    plain = CRCENClassifier(Budget(4), learning_rate=0.05, random_state=0, solver="adam", **settings)
+    plain = CRCENClassifier(Budget(4), **grouped(learning_rate=0.05, random_state=0, solver="adam", **settings))
     plain.fit(frame(X), y)
     losses = []
     for model in (streamed, plain):
@@ -100,7 +101,9 @@ def test_other_encodings_are_fitted_on_a_sample(folder, table, encoding):
     """Which here is all rows, so that the encoding is that of a fit in memory."""
     X, y, _ = table
     streamed = fit(folder, Budget(4), encoding=encoding)
-    plain = CRCENClassifier(Budget(4), hidden=(4,), max_epochs=1, encoding=encoding, solver="adam").fit(frame(X), y)
+    plain = CRCENClassifier(
+        Budget(4), hidden=(4,), max_epochs=1, encoding=encoding, schedule=Schedule(solver="adam")
+    ).fit(frame(X), y)
     assert streamed.input_encoding_.keys() == plain.input_encoding_.keys()
     for name, values in plain.input_encoding_.items():
         np.testing.assert_allclose(streamed.input_encoding_[name], values, rtol=1e-9, err_msg=name)
@@ -110,7 +113,9 @@ def test_other_encodings_are_fitted_on_a_sample(folder, table, encoding):
 def test_a_source_of_batches_and_files_of_other_cuts_give_the_same_promises(folder, table):
     X, y, w = table
     batches = [(X[i : i + 70], y[i : i + 70], w[i : i + 70]) for i in range(0, 600, 70)]
-    model = fit_stream(batches, weighting=Budget(3), epochs=2, **{k: v for k, v in QUICK.items() if k != "features"})
+    model = fit_stream(
+        batches, **grouped(weighting=Budget(3), epochs=2, **{k: v for k, v in QUICK.items() if k != "features"})
+    )
     assert key_equation(y, model.weighted_proba(X)[:, 1], model.weighting_, w).residual < 1e-12
     assert not hasattr(model, "feature_names_in_")
 
@@ -183,14 +188,15 @@ def test_going_on_from_a_checkpoint_is_as_if_it_had_never_stopped(
 KILLED = """
 import sys
 import crcen.scale.stream as module
-from crcen import fit_stream
+from crcen import Schedule, fit_stream
 write = module.write_checkpoint
 def slow(*args):
     write(*args)
     print("saved", flush=True)
     import time; time.sleep(0.05)
 module.write_checkpoint = slow
-fit_stream(sys.argv[1], "y", epochs=3, hidden=(4,), batch_size=32, learning_rate=0.05, random_state=0,
+schedule = Schedule(batch_size=32, learning_rate=0.05)
+fit_stream(sys.argv[1], "y", epochs=3, hidden=(4,), schedule=schedule, random_state=0,
            features=["a", "b", "c"], buffer_rows=100, checkpoint=sys.argv[2], checkpoint_rows=60)
 """
 

@@ -6,6 +6,7 @@ import pytest
 from sklearn.ensemble import RandomForestClassifier
 
 from crcen import Budget, CRCENClassifier, InvalidParameter, TableClassifier, load, predict_table, save
+from grouped_settings import grouped
 
 RNG = np.random.default_rng(1)
 N = 500
@@ -27,7 +28,7 @@ QUICK = {"hidden": (6,), "max_epochs": 15, "random_state": 0}
 
 @pytest.fixture(scope="module")
 def model():
-    return TableClassifier(CRCENClassifier(Budget(2), **QUICK), random_state=0).fit(FRAME, Y)
+    return TableClassifier(CRCENClassifier(Budget(2), **grouped(**QUICK)), random_state=0).fit(FRAME, Y)
 
 
 def test_reasons_are_of_the_tables_columns_and_in_its_units(model):

@@ -9,8 +9,9 @@ import numpy as np
 import pytest
 import torch
 
-from crcen import CRCENClassifier, TrainingJob, train
+from crcen import CRCENClassifier, Schedule, TrainingJob, train
 from crcen.training import engine
+from crcen.training.recipe import Recipe
 from crcen.training.stream import Batch, StreamShape, StreamTrainer
 from crcen.training.threads import _container_cores, reproducible_arithmetic, usable_cores
 
@@ -110,7 +111,7 @@ def test_numbers_that_decay_become_denormal_where_nothing_is_done_about_it():
 
 def test_no_parameter_of_a_fit_is_denormal(flushing):
     X, y = many_steps()
-    model = CRCENClassifier(None, batch_size=16, random_state=0).fit(X, y)
+    model = CRCENClassifier(None, schedule=Schedule(batch_size=16), random_state=0).fit(X, y)
     assert sum(n_denormal(layer) for layer in (*model.coefs_, *model.intercepts_)) == 0
     assert sum(n_denormal(layer.astype(np.float32)) for layer in model.coefs_) == 0
     assert (model.coefs_[0] == 0).mean() > 0.1
@@ -142,7 +143,7 @@ def test_no_parameter_or_moment_is_denormal_after_30_epochs(jit, threads, monkey
 
 
 def test_no_parameter_or_moment_of_a_stream_is_denormal(flushing):
-    shape = StreamShape(3, (4,), "relu", "cross_entropy", 1.0, (0,), 0.01, 50, 0)
+    shape = StreamShape(3, Recipe(hidden=(4,), l2=1.0, batch_size=50), (0,), 0)
     trainer = StreamTrainer(shape)
     rng = np.random.default_rng(0)
     x = torch.from_numpy(np.column_stack([rng.normal(size=(50, 1)), np.zeros((50, 2)), np.ones(50)])).float()

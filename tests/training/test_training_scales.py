@@ -10,11 +10,13 @@ from sklearn.linear_model import LogisticRegression
 from training_reference import flat, problem
 
 import crcen
+from crcen import Inputs
 from crcen.exceptions import InvalidParameter
 from crcen.training.engine import train
 from crcen.training.jobs import TrainingJob
 from crcen.training.stack import Stack
 from crcen.training.stationarity import gradient_of
+from grouped_settings import grouped
 
 SHAPES = {
     "no layer": [(), ()],
@@ -174,32 +176,34 @@ class TestClassifier:
     )
     @pytest.mark.parametrize("kind", [crcen.CRCENClassifier, crcen.CRCENClassifierCV])
     def test_auto(self, kind, given, expected):
-        model = kind(**{**self.quick, "l2": 0.01, **given}).fit(X, Y)
+        model = kind(**grouped(**{**self.quick, "l2": 0.01, **given})).fit(X, Y)
         assert model.column_scales_ is expected
 
     def test_default(self):
         quick = {**self.quick, "l2": 0.01, "encoding": "steps"}
-        assert not crcen.CRCENClassifier(**quick).fit(X, Y).column_scales_
-        assert crcen.CRCENClassifierCV(**quick).fit(X, Y).column_scales_
+        assert not crcen.CRCENClassifier(**grouped(**quick)).fit(X, Y).column_scales_
+        assert crcen.CRCENClassifierCV(**grouped(**quick)).fit(X, Y).column_scales_
 
     def test_partial_fit_refuses(self):
-        model = crcen.CRCENClassifier(**self.quick, encoding="standard", column_scales=True)
+        model = crcen.CRCENClassifier(**grouped(**self.quick, encoding="standard", column_scales=True))
         with pytest.raises(InvalidParameter, match="column_scales"):
             model.partial_fit(X, Y, classes=[0, 1])
 
     def test_goes_on_without_them(self):
-        model = crcen.CRCENClassifier(**self.quick, encoding="standard", column_scales=True).fit(X, Y)
+        model = crcen.CRCENClassifier(**grouped(**self.quick, encoding="standard", column_scales=True)).fit(X, Y)
         assert model.column_scales_
-        assert not model.set_params(column_scales="auto").partial_fit(X, Y).column_scales_
+        assert not model.set_params(inputs=Inputs(column_scales="auto")).partial_fit(X, Y).column_scales_
 
     def test_inputs_as_they_are_have_none(self):
-        model = crcen.CRCENClassifier(**self.quick, encoding="steps", standardize=False, column_scales="auto")
+        model = crcen.CRCENClassifier(
+            **grouped(**self.quick, encoding="steps", standardize=False, column_scales="auto")
+        )
         assert not model.fit(X, Y).column_scales_
 
     def test_columns_that_are_left_out_are_stationary(self):
         model = crcen.CRCENClassifier(
-            None, hidden=(4,), n_members=1, l2=0.3, max_epochs=1500, encoding="standard", batch_size=130, solver="adam",
-            column_scales=True, random_state=0,
+            None, hidden=(4,), n_members=1, l2=0.3, max_epochs=1500, encoding="standard", random_state=0,
+            schedule=crcen.Schedule(batch_size=130, solver="adam"), inputs=crcen.Inputs(column_scales=True),
         ).fit(X, Y)  # fmt: skip
         assert np.linalg.norm(model.coefs_[0][0], axis=1).max() < 1e-6  # the penalty leaves nothing
         assert np.abs(crcen.stationarity(model, X, Y).weights[0]).max() < 1e-6

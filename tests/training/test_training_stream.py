@@ -10,6 +10,7 @@ from training_reference import initial_parameters, torch_logits, torch_row_loss
 from crcen.training import stream
 from crcen.training.balance_solve import find_root, log_sums, log_sums_gap, merged_log_sums, solve_shifts
 from crcen.training.encoding import column_layout, fit_encoding
+from crcen.training.recipe import Recipe
 from crcen.training.stream import Batch, StreamShape, StreamTrainer, cut_evenly, encoded_rows, spread_order
 
 RNG = np.random.default_rng(0)
@@ -30,12 +31,9 @@ def test_encoded_rows_are_those_of_the_encoding_rounded_once(kind, order, monkey
     np.testing.assert_array_equal(found[:, -1], 1.0)
 
 
-def shape(hidden=(4,), activation="tanh", seeds=(7,), epochs=3, **changes):
-    settings = {
-        "n_inputs": 3, "hidden": hidden, "activation": activation, "loss": "cross_entropy", "l2": 0.01, "seeds": seeds,
-        "learning_rate": 0.02, "batch_size": 16, "total_rows": epochs * len(X),
-    }  # fmt: skip
-    return StreamShape(**settings | changes)
+def shape(hidden=(4,), activation="tanh", seeds=(7,), epochs=3, total_rows=None, **changes):
+    settings = {"hidden": hidden, "activation": activation, "l2": 0.01, "learning_rate": 0.02, "batch_size": 16}
+    return StreamShape(3, Recipe(**settings | changes), seeds, epochs * len(X) if total_rows is None else total_rows)
 
 
 def mean_weight():

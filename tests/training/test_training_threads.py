@@ -8,7 +8,7 @@ import pytest
 import torch
 
 import crcen.training.engine
-from crcen import CRCENClassifierCV, TrainingJob, balance_shift, train
+from crcen import CRCENClassifierCV, Schedule, TrainingJob, balance_shift, train
 from crcen.training.threads import THREADS, reproducible_arithmetic
 
 
@@ -96,7 +96,7 @@ class TestCallers:
             return 0.0
 
         clf = CRCENClassifierCV(hidden=[(2,), (3,)], l2=1e-2, cv=2, max_epochs=6, scoring=scoring, random_state=0,
-                                solver="adam")  # fmt: skip
+                                schedule=Schedule(solver="adam"))  # fmt: skip
         if fails:
             with pytest.raises(KeyboardInterrupt):
                 clf.fit(X, y)

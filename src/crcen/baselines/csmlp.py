@@ -4,6 +4,7 @@ from typing import Any
 
 from crcen.models.classifier import CRCENClassifier
 from crcen.models.foreign_names import says_our_names
+from crcen.training.recipe import Inputs, Schedule
 
 __all__ = ["CSMLPClassifier"]
 
@@ -29,18 +30,10 @@ class CSMLPClassifier(CRCENClassifier):
         activation: str = "relu",
         l2: float = 1e-4,
         n_members: int = 1,
-        solver: str = "auto",
         max_epochs: int | None = None,
-        batch_size: int = 128,
-        learning_rate: float = 0.01,
-        tol: float = 1e-5,
-        early_stopping: bool = False,
-        validation_fraction: float = 0.1,
+        schedule: Schedule | None = None,
         encoding: str = "standard",
-        bins: int = 12,
-        missing: str = "error",
-        column_scales: Any = False,
-        standardize: bool = True,
+        inputs: Inputs | None = None,
         balance: bool = False,
         probability: str = "shift",
         training_weighting: Any = "price",
@@ -55,18 +48,10 @@ class CSMLPClassifier(CRCENClassifier):
             activation=activation,
             l2=l2,
             n_members=n_members,
-            solver=solver,
             max_epochs=max_epochs,
-            batch_size=batch_size,
-            learning_rate=learning_rate,
-            tol=tol,
-            early_stopping=early_stopping,
-            validation_fraction=validation_fraction,
+            schedule=schedule,
             encoding=encoding,
-            bins=bins,
-            missing=missing,
-            column_scales=column_scales,
-            standardize=standardize,
+            inputs=inputs,
             balance=balance,
             probability=probability,
             training_weighting=training_weighting,

@@ -4,7 +4,7 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from sklearn.base import BaseEstimator, ClassifierMixin
+from sklearn.base import ClassifierMixin
 from sklearn.preprocessing import StandardScaler
 from sklearn.utils import check_random_state
 from sklearn.utils.validation import check_is_fitted
@@ -13,14 +13,16 @@ from crcen._support.extras import need
 from crcen.exceptions import InvalidInput
 from crcen.models.atomic import all_or_nothing
 from crcen.models.classifier import CRCENClassifier
+from crcen.models.foreign_names import OurNames, says_our_names
 from crcen.models.validation import check_choice, check_labels, check_rows
+from crcen.training.recipe import Schedule
 
 __all__ = ["ResampledClassifier"]
 
 _SAMPLERS = {"smote": "SMOTE", "adasyn": "ADASYN"}
 
 
-class ResampledClassifier(ClassifierMixin, BaseEstimator):
+class ResampledClassifier(ClassifierMixin, OurNames):
     """Standardise, oversample the minority class to a 1:1 ratio, train a plain network (λ = ½), decide at ½.
 
     Neighbours are looked for among standardised rows, and all of it sees the rows given to ``fit`` alone.
@@ -29,10 +31,11 @@ class ResampledClassifier(ClassifierMixin, BaseEstimator):
     ----------
     sampler : {"smote", "adasyn"}, default="smote"
         imbalanced-learn's sampler, with its defaults (extra ``baselines``).
-    hidden, l2, max_epochs, batch_size, learning_rate, n_members, device, random_state
+    hidden, l2, max_epochs, schedule, n_members, device, random_state
         As in `CRCENClassifier`.
     """
 
+    @says_our_names
     def __init__(
         self,
         sampler: str = "smote",
@@ -40,8 +43,7 @@ class ResampledClassifier(ClassifierMixin, BaseEstimator):
         hidden: Any = (32,),
         l2: float = 1e-4,
         max_epochs: int | None = None,
-        batch_size: int = 128,
-        learning_rate: float = 0.01,
+        schedule: Schedule | None = None,
         n_members: int = 1,
         device: str = "auto",
         random_state: Any = None,
@@ -50,8 +52,7 @@ class ResampledClassifier(ClassifierMixin, BaseEstimator):
         self.hidden = hidden
         self.l2 = l2
         self.max_epochs = max_epochs
-        self.batch_size = batch_size
-        self.learning_rate = learning_rate
+        self.schedule = schedule
         self.n_members = n_members
         self.device = device
         self.random_state = random_state
@@ -84,8 +85,7 @@ class ResampledClassifier(ClassifierMixin, BaseEstimator):
             hidden=self.hidden,
             l2=self.l2,
             max_epochs=self.max_epochs,
-            batch_size=self.batch_size,
-            learning_rate=self.learning_rate,
+            schedule=self.schedule,
             n_members=self.n_members,
             encoding="standard",
             pos_label=self.classes_[int(np.argmin(counts))],

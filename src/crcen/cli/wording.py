@@ -48,7 +48,7 @@ _HINTS = [
     (r"^a cost ratio must", "--cost-ratio must"),
     (r"^an α must", "--alpha must"),
     (r"^a budget must", "--budget must"),
-    (r"(; |, or )(set )?standardize=True( helps)?", "; look for extreme numbers in the table"),
+    (r"(; |, or )(set )?Inputs\(standardize=True\)( helps)?", "; look for extreme numbers in the table"),
     (r"^cv=.* cannot split these rows", "these rows cannot be split for validation"),
     (r"check scoring, or lower learning_rate", "look for extreme numbers in the table"),
     (r"(; )?(choose columns with )?features=\[…\]( chooses columns)?", "; --drop leaves columns out"),

@@ -26,6 +26,7 @@ from crcen.models.wished import before_wish, move_to_wish
 from crcen.theory.key_equation import key_equation_of_logits, on_rows
 from crcen.theory.labels import Labels
 from crcen.theory.weighting import ClassWeighting
+from crcen.training.recipe import Inputs
 
 __all__ = ["CommitteeClassifier", "MemberScore"]
 
@@ -188,7 +189,8 @@ class CommitteeClassifier(FittedEnsemble, ClassifierMixin, BaseEstimator):
         rows = SearchRows(X, target, weights, y, labels, folds)
         price = rows.resolve(before_wish(self.weighting))
         has_gaps = bool(np.isnan(X).any())
-        grid = CRCENClassifierCV(None, missing="indicator" if has_gaps else "error").grid(len(X))
+        inputs = Inputs(missing="indicator" if has_gaps else "error")
+        grid = CRCENClassifierCV(None, inputs=inputs).grid(len(X))
         how = How(seed, self.device, self._threads(), self._seconds_each(len(members)))
         candidates = []
         with progress_bar(type(self).__name__, visible=bool(self.verbose)) as progress:

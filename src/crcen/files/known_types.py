@@ -26,6 +26,7 @@ TYPES: dict[str, tuple[str, ...]] = {
     "crcen.models.classifier": ("CRCENClassifier",),
     "crcen.models.ensemble": ("Ensemble",),
     "crcen.models.search.classifier_cv": ("CRCENClassifierCV",),
+    "crcen.models.search.options": ("Search",),
     "crcen.models.search.time_split": ("TimeSplit",),
     "crcen.models.trees.boosted_trees": ("BoostedTrees",),
     "crcen.baselines.csmlp": ("CSMLPClassifier",),

@@ -2,7 +2,7 @@
 
 ::
 
-    crcen model, format 2
+    crcen model, format 3
     <SHA-256 of the first line and everything below, in hex>
     <manifest: one line of JSON>
     <sizes: one line of JSON>
@@ -29,7 +29,7 @@ from crcen.files.trial import answers_a_row
 
 __all__ = ["FORMAT", "ModelInfo", "load", "model_info", "save"]
 
-FORMAT = 2
+FORMAT = 3
 _TITLE = "crcen model, format "
 
 # What a payload may grow to, so that a small file cannot fill the memory. What compresses better is stored as it is.

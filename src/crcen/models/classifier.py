@@ -1,10 +1,11 @@
 """CRCENClassifier: stacked networks with class-wise reweighted cross entropy behind scikit-learn's interface."""
 
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from sklearn.base import BaseEstimator, ClassifierMixin
+from sklearn.base import ClassifierMixin
 
 from crcen._support.progress import progress_bar
 from crcen.exceptions import InvalidInput, InvalidParameter
@@ -25,7 +26,7 @@ from crcen.models.fitting import (
     solved_at_price,
     usable,
 )
-from crcen.models.foreign_names import says_our_names
+from crcen.models.foreign_names import OurNames, says_our_names
 from crcen.models.incremental import IncrementalFit
 from crcen.models.probability import PROBABILITIES, held_out_logits, probability_folds
 from crcen.models.validation import check_choice, check_labels, check_number, check_rows, check_weights
@@ -35,7 +36,8 @@ from crcen.theory.labels import Labels
 from crcen.theory.weighting import ClassWeighting
 from crcen.theory.wishes import Wish
 from crcen.training.jobs import TrainingJob
-from crcen.training.recipe import Recipe
+from crcen.training.parameters import group
+from crcen.training.recipe import Inputs, Recipe, Schedule
 
 __all__ = ["CRCENClassifier"]
 
@@ -45,7 +47,7 @@ Fold = tuple[NDArray[np.int64], NDArray[np.int64]]
 _FEWEST_FOR_FOLDS = 3
 
 
-class CRCENClassifier(IncrementalFit, FittedNetworks, ClassifierMixin, BaseEstimator):
+class CRCENClassifier(IncrementalFit, FittedNetworks, ClassifierMixin, OurNames):
     """Neural networks for rare events, trained and decided at a stated price.
 
     The objective is class-wise reweighted cross entropy,
@@ -69,22 +71,12 @@ class CRCENClassifier(IncrementalFit, FittedNetworks, ClassifierMixin, BaseEstim
         batch's weight; ``alpha = l2 * batch_size`` there is the same penalty.)
     n_members : int, default=4
         Networks trained in one stack and averaged as logits.
-    solver : {"auto", "adam", "lbfgs"}, default="auto"
-        Mini-batch Adam with a one-cycle rate, or full-batch L-BFGS in float64. ``"auto"`` is L-BFGS where there is no
-        hidden layer, else Adam.
     max_epochs : int, default=None
         Passes over the rows; ``None`` is 30 for Adam (fewer from 17,000 rows on, where 4,000 steps are enough, but at
         least 5) and 500 (iterations) for L-BFGS.
-    batch_size : int, default=128
-        Rows of a mini-batch.
-    learning_rate : float, default=0.01
-        Peak of the one-cycle rate.
-    tol : float, default=1e-5
-        L-BFGS stops when no gradient component is larger.
-    early_stopping : bool, default=False
-        Hold out a share of the rows and keep each network's best epoch on them.
-    validation_fraction : float, default=0.1
-        That share.
+    schedule : Schedule, default=None
+        Solver, batch size, learning rate, tolerance and early stopping, as in
+        ``Schedule(learning_rate=0.02, early_stopping=True)``; see `crcen.Schedule`.
     encoding : {"auto", "standard", "robust", "quantile", "piecewise", "tree", "steps"}, default="auto"
         The frozen input layer, fitted on the training rows (sample weights count, class weights do not):
         ``"standard"``ised columns; ``"robust"`` ones by median and middle half, large values bent smoothly; normal
@@ -92,20 +84,9 @@ class CRCENClassifier(IncrementalFit, FittedNetworks, ClassifierMixin, BaseEstim
         (``"piecewise"``), for every bin between the splits of a small tree on that column alone (``"tree"``), or a
         step at every such split (``"steps"``). ``"auto"`` is ``"steps"`` for a network with a hidden layer and
         ``"standard"`` without, where the model stays weighted logistic regression.
-    bins : int, default=12
-        The largest number of bins a column.
-    missing : {"error", "indicator"}, default="error"
-        What becomes of NaN: it is refused, or learned from. With ``"indicator"`` a missing cell is 0 in every encoded
-        column made of it (the mean of the cells that are there; for ``"robust"`` and ``"quantile"`` their middle; the
-        number 0 with ``standardize=False``), and for each column of the training table that lacks cells there is a
-        further one that says where, of zeros and ones, standardised as any other. New rows may lack any cell.
-    column_scales : "auto" or bool, default=False
-        Give every encoded column a learnable scale, penalised as weights are, by which its weights are multiplied. At
-        an optimum that is a penalty l2·Σ‖W_j‖ on the columns' weights W_j, a group lasso, instead of ½·l2·‖W‖² on the
-        first layer, so that columns of no use are left out. It needs Adam and wants a searched ``l2``. ``"auto"`` is
-        for ``"steps"`` trained by Adam, and the default of `CRCENClassifierCV`.
-    standardize : bool, default=True
-        ``False`` takes inputs as they are, whatever ``encoding``.
+    inputs : Inputs, default=None
+        Bins, missing cells, scales of columns and standardisation, as in ``Inputs(missing="indicator")``; see
+        `crcen.Inputs`.
     balance : True, "oof", "auto" or False, default=True
         Solve the output bias for the key equation at the price after training: on all rows given to ``fit``, on
         out-of-fold logits (four stratified folds, trained in the same stack), or not at all. ``"auto"`` is out of fold,
@@ -181,7 +162,7 @@ class CRCENClassifier(IncrementalFit, FittedNetworks, ClassifierMixin, BaseEstim
 
     _loss = "cross_entropy"
     is_control = False  # whether the training weight stays what it is after training, too
-    missing = "error"  # of models saved before there was a choice
+    _column_scales: Any = False  # unless told
 
     @says_our_names
     def __init__(
@@ -192,18 +173,10 @@ class CRCENClassifier(IncrementalFit, FittedNetworks, ClassifierMixin, BaseEstim
         activation: str = "relu",
         l2: float = 1e-2,
         n_members: int = 4,
-        solver: str = "auto",
         max_epochs: int | None = None,
-        batch_size: int = 128,
-        learning_rate: float = 0.01,
-        tol: float = 1e-5,
-        early_stopping: bool = False,
-        validation_fraction: float = 0.1,
+        schedule: Schedule | None = None,
         encoding: str = "auto",
-        bins: int = 12,
-        missing: str = "error",
-        column_scales: Any = False,
-        standardize: bool = True,
+        inputs: Inputs | None = None,
         balance: Any = True,
         probability: str = "shift",
         training_weighting: Any = "price",
@@ -217,18 +190,10 @@ class CRCENClassifier(IncrementalFit, FittedNetworks, ClassifierMixin, BaseEstim
         self.activation = activation
         self.l2 = l2
         self.n_members = n_members
-        self.solver = solver
         self.max_epochs = max_epochs
-        self.batch_size = batch_size
-        self.learning_rate = learning_rate
-        self.tol = tol
-        self.early_stopping = early_stopping
-        self.validation_fraction = validation_fraction
+        self.schedule = schedule
         self.encoding = encoding
-        self.bins = bins
-        self.missing = missing
-        self.column_scales = column_scales
-        self.standardize = standardize
+        self.inputs = inputs
         self.balance = balance
         self.probability = probability
         self.training_weighting = training_weighting
@@ -243,7 +208,7 @@ class CRCENClassifier(IncrementalFit, FittedNetworks, ClassifierMixin, BaseEstim
         Parameters
         ----------
         X : array, data frame or sparse matrix of shape (n, n_features)
-            Finite numbers; NaN where ``missing`` allows it. A sparse matrix is made dense, up to 1 GiB.
+            Finite numbers; NaN where ``inputs`` allows it. A sparse matrix is made dense, up to 1 GiB.
         y : array of shape (n,)
             Two classes.
         sample_weight : array of shape (n,), optional
@@ -344,31 +309,32 @@ class CRCENClassifier(IncrementalFit, FittedNetworks, ClassifierMixin, BaseEstim
     def _recipe(self, hidden: Any, l2: Any, encoding: Any, balance: Any) -> Recipe:
         """The recipe with one value of what a search has several of."""
         self._check_parameters()
-        return Recipe(
+        schedule = group("schedule", self.schedule, Schedule, "learning_rate=0.02")
+        inputs = group("inputs", self.inputs, Inputs, "missing='indicator'")
+        if inputs.column_scales is None:
+            inputs = replace(inputs, column_scales=self._column_scales)
+        return Recipe.of(
+            schedule,
+            inputs,
             hidden=hidden,
             activation=self.activation,
             loss=self._loss,
             l2=l2,
-            solver=self.solver,
             max_epochs=self.max_epochs,
-            batch_size=self.batch_size,
-            learning_rate=self.learning_rate,
-            tol=self.tol,
-            early_stopping=self.early_stopping,
-            validation_fraction=self.validation_fraction,
             encoding=encoding,
-            bins=self.bins,
-            missing=self.missing,
-            column_scales=self.column_scales,
-            standardize=self.standardize,
             balance=balance,
         )
+
+    @property
+    def takes_missing(self) -> bool:
+        """Whether a fit takes rows with missing cells."""
+        return getattr(self.inputs, "missing", None) == "indicator"
 
     def __sklearn_tags__(self) -> Any:
         """Binary for now."""
         tags = super().__sklearn_tags__()
         tags.classifier_tags.multi_class = False
-        tags.input_tags.allow_nan = self.missing == "indicator"
+        tags.input_tags.allow_nan = self.takes_missing
         tags.input_tags.sparse = True  # made dense inside, within a bound
         return tags
 

@@ -124,7 +124,7 @@ class FittedEnsemble:
         natural, weighted = self.ensemble_.logits(check_rows(self, X, reset=False))
         if not np.isfinite(weighted).all():
             raise InvalidInput(
-                "X holds values too large for this network: its output overflows; standardize=True helps."
+                "X holds values too large for this network: its output overflows; Inputs(standardize=True) helps."
             )
         return natural, weighted
 

@@ -1,34 +1,72 @@
-"""Parameters that scikit-learn's networks have under other names: refused with a sentence that says ours."""
+"""Parameters under another name or in another place than ours: refused with a sentence that says what to write."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import fields, is_dataclass
 from functools import wraps
-from typing import Any, ParamSpec
+from inspect import Parameter, signature
+from typing import Any, ParamSpec, get_args
 
-__all__ = ["OURS", "says_our_names"]
+from sklearn.base import BaseEstimator
+
+__all__ = ["OURS", "OurNames", "says_our_names"]
 
 _Given = ParamSpec("_Given")
 
-# Their name → what to write instead.
+# Name of scikit-learn's networks → what to write instead.
 OURS = {
     "alpha": "l2; MLPClassifier's alpha = l2 * batch_size is the same penalty",
     "class_weight": "weighting, as 'balanced', Budget(5) or {label: weight}",
     "hidden_layer_sizes": "hidden",
-    "learning_rate_init": "learning_rate",
+    "learning_rate_init": "schedule=Schedule(learning_rate=…)",
     "max_iter": "max_epochs",
-    "n_iter_no_change": "early_stopping=True, which keeps the best epoch",
+    "n_iter_no_change": "schedule=Schedule(early_stopping=True), which keeps the best epoch",
     "n_jobs": "nothing: one fit trains its networks together; see Notes",
     "warm_start": "partial_fit",
 }
 
 
 def says_our_names(initialise: Callable[_Given, None]) -> Callable[_Given, None]:
-    """Make an ``__init__`` refuse names of other libraries by ours; its signature stays."""
+    """Make an ``__init__`` refuse names of other libraries, and parameters of a group; its signature stays."""
 
     @wraps(initialise)
     def told(*args: _Given.args, **kwargs: _Given.kwargs) -> None:
-        foreign: list[Any] = [name for name in kwargs if name in OURS]
-        if foreign:
-            raise TypeError(f"{type(args[0]).__name__} has no parameter {foreign[0]!r}: use {OURS[foreign[0]]}.")
+        _refuse_others(args[0], kwargs)
         initialise(*args, **kwargs)
 
     return told
+
+
+class OurNames(BaseEstimator):
+    """``set_params`` that refuses what the constructor refuses, in the same words."""
+
+    def set_params(self, **params: Any) -> Any:
+        """Set parameters of this estimator, as in scikit-learn.
+
+        Parameters
+        ----------
+        **params
+            Parameters by name; those of a group are given as one value, as ``schedule=Schedule(learning_rate=0.02)``.
+
+        Returns
+        -------
+        self
+        """
+        _refuse_others(self, params)
+        return super().set_params(**params)
+
+
+def _refuse_others(estimator: Any, given: Iterable[str]) -> None:
+    own = signature(type(estimator).__init__).parameters
+    for name in given:
+        instead = None if name in own else _places(own).get(name)
+        if instead:
+            raise TypeError(f"{type(estimator).__name__} has no parameter {name!r}: use {instead}.")
+
+
+def _places(own: Mapping[str, Parameter]) -> dict[str, str]:
+    """What to write instead of a name: ours, or the group among an estimator's ``own`` parameters that holds it."""
+    groups: list[tuple[str, Any]] = [
+        (name, kind) for name in own for kind in get_args(own[name].annotation) if is_dataclass(kind)
+    ]
+    held = {field.name: f"{name}={kind.__name__}({field.name}=…)" for name, kind in groups for field in fields(kind)}
+    return OURS | held

@@ -39,7 +39,7 @@ def _learns_in_parts(estimator: Any) -> bool:
     """Whether there is a `partial_fit`: not with L-BFGS or a fitted map, nor where a subclass fits in its own way."""
     kind = type(estimator)
     owner: Any = next(one for one in kind.__mro__ if IncrementalFit in one.__bases__)
-    is_plain = estimator.solver != "lbfgs" and estimator.probability in ("auto", "shift")
+    is_plain = not getattr(estimator.schedule, "needs_all_rows", False) and estimator.probability in ("auto", "shift")
     return is_plain and all(
         getattr(kind, name) is getattr(owner, name) for name in ("fit", "_fit", "training_weighting_at")
     )
@@ -57,8 +57,8 @@ class IncrementalFit:
         The loss is weighted as ``training_weighting`` says, decisions are at the price. There are no folds and no map,
         and the output bias is **not** solved for, so the key equation is not claimed: ``status_`` is
         ``"incremental_unbalanced"`` and there is no ``key_equation_``. (`crcen.balance_shift` gives the shift for any
-        rows; `crcen.fit_stream` streams and solves.) The learning rate starts at ``learning_rate`` and falls with the
-        square root of the rows seen. After `fit` it goes on from the fitted networks.
+        rows; `crcen.fit_stream` streams and solves.) The learning rate starts at that of ``schedule`` and falls with
+        the square root of the rows seen. After `fit` it goes on from the fitted networks.
 
         Parameters
         ----------
@@ -117,7 +117,7 @@ def _learn(model: Any, X: Any, y: Any, classes: Any, sample_weight: Any, class_c
     trainer = _trainer(model, state, recipe, encoding, weighting, before)
     _run(trainer, state, encoding, rows, labels, weighting.lam)
     if not trainer.is_finite:
-        raise TrainingFailed(f"no finite network is left: {Status.DIVERGED.value}, or set standardize=True.")
+        raise TrainingFailed(f"no finite network is left: {Status.DIVERGED.value}, or set Inputs(standardize=True).")
     layers, biases = trainer.parameters()
     group = NetworkGroup(encoding, tuple(layers), tuple(biases), recipe.activation)
     curve = np.append(model.loss_curve_ if going_on else [], trainer.take_objective())
@@ -216,13 +216,8 @@ def _trainer(
     n_members = model.n_members if before is None else len(_networks_of(before))
     shape = StreamShape(
         n_inputs=encoding.size,
-        hidden=recipe.hidden,
-        activation=recipe.activation,
-        loss=recipe.loss,
-        l2=recipe.l2,
+        recipe=recipe,
         seeds=tuple(member_seed(state["seed"], member) for member in range(n_members)),
-        learning_rate=recipe.learning_rate,
-        batch_size=recipe.batch_size,
         total_rows=0,
     )
     trainer = StreamTrainer(shape, find_device(model.device))
@@ -261,5 +256,5 @@ def _run(
         torch.from_numpy((rows.weights[order] / scale).astype(np.float32)),
     ).to(trainer.device)
     with reproducible_arithmetic():
-        for _ in trainer.run(batches[part] for part in cut_evenly(len(order), trainer.shape.batch_size)):
+        for _ in trainer.run(batches[part] for part in cut_evenly(len(order), trainer.shape.recipe.batch_rows)):
             pass

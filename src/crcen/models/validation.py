@@ -88,7 +88,7 @@ def _is_as_fitted(estimator: Any, X: Any) -> bool:
 def check_rows(estimator: Any, X: Any, y: Any = "no_validation", *, reset: bool) -> Any:
     """Rows as a float64 array (with y: also y), feature names kept or compared, every value finite.
 
-    NaN passes where the estimator has ``missing="indicator"``, or where its networks were fitted so.
+    NaN passes where the estimator has ``Inputs(missing="indicator")``, or where its networks were fitted so.
     """
     try:
         checked = X
@@ -121,8 +121,8 @@ def check_rows(estimator: Any, X: Any, y: Any = "no_validation", *, reset: bool)
     rows = checked[0] if isinstance(checked, tuple) else checked
     members = () if reset else getattr(getattr(estimator, "ensemble_", None), "members", ())
     encodings = [member.encoding for member in members if hasattr(member, "encoding")]
-    missing = getattr(estimator, "missing", None)
-    takes_nan = missing == "indicator"
+    takes_missing = getattr(estimator, "takes_missing", None)
+    takes_nan = bool(takes_missing)
     if encodings and len(encodings) == len(members):
         takes_nan = all(encoding.indicators is not None for encoding in encodings)
     is_bad = np.isinf(rows) if takes_nan else ~np.isfinite(rows)
@@ -132,7 +132,7 @@ def check_rows(estimator: Any, X: Any, y: Any = "no_validation", *, reset: bool)
         bad = [names[i] for i in np.flatnonzero(is_bad.any(axis=0))]
         cure = "replace or drop them first"
         if "NaN" in kinds:
-            told = "fit with missing='indicator', or " if missing is not None else ""
+            told = "fit with inputs=Inputs(missing='indicator'), or " if takes_missing is not None else ""
             cure = f"{told}impute or drop them first, for example with sklearn.impute.SimpleImputer"
         raise InvalidInput(
             f"Input X contains {' and '.join(kinds)} in column {_listed(bad)}; {type(estimator).__name__} needs finite "

@@ -146,21 +146,22 @@ class StreamPlan:
 
 def check_streamable(model: CRCENClassifier) -> None:
     """Refuse settings that have no meaning, or none for rows in passing."""
-    model.recipe()
-    for name, allowed, instead in (
-        ("probability", ("shift", "auto"), "a fitted map needs folds of rows in memory"),
-        ("balance", (True, False, "auto"), "a stream has no folds; its bias is solved for on all rows"),
-        ("solver", ("adam",), "L-BFGS needs all rows at each step"),
-        ("missing", ("error",), "a stream has no indicators; fill NaN in your source, or use fit"),
-        ("column_scales", (False, "auto"), "scales are learned by fit, with all rows in memory"),
+    recipe = model.recipe()
+    for name, value, allowed, instead in (
+        ("probability", model.probability, ("shift", "auto"), "a fitted map needs folds of rows in memory"),
+        ("balance", model.balance, (True, False, "auto"), "a stream has no folds; its bias is solved for on all rows"),
+        ("solver", recipe.solver, ("adam", "auto"), "L-BFGS needs all rows at each step"),
+        ("missing", recipe.missing, ("error",), "a stream has no indicators; fill NaN in your source, or use fit"),
+        ("column_scales", recipe.column_scales, (False, "auto"), "scales are learned by fit, with all rows in memory"),
     ):
-        if getattr(model, name) not in allowed:
-            raise InvalidParameter(f"{name} must be {allowed[0]!r} here, got {getattr(model, name)!r}: {instead}.")
+        if value not in allowed:
+            raise InvalidParameter(f"{name} must be {allowed[0]!r} here, got {value!r}: {instead}.")
 
 
 def streamed_encoding(model: CRCENClassifier) -> str:
     """The input encoding of a streamed fit; ``"auto"`` is the standard one here, which all rows have part in."""
-    return "standard" if model.encoding == "auto" or not model.standardize else model.encoding
+    recipe = model.recipe()
+    return "standard" if recipe.encoding == "auto" or not recipe.standardize else recipe.encoding
 
 
 def make_plan(model: CRCENClassifier, statistics: StreamStatistics, seed: int) -> StreamPlan:
@@ -196,13 +197,8 @@ def make_plan(model: CRCENClassifier, statistics: StreamStatistics, seed: int) -
     encoding = statistics.encoding(recipe.encoding, recipe.bins, pos_label, standardize=recipe.standardize)
     shape = StreamShape(
         n_inputs=encoding.size,
-        hidden=recipe.hidden,
-        activation=recipe.activation,
-        loss=recipe.loss,
-        l2=recipe.l2,
+        recipe=recipe,
         seeds=tuple(member_seed(seed, member) for member in range(model.n_members)),
-        learning_rate=recipe.learning_rate,
-        batch_size=recipe.batch_size,
         total_rows=int(model.max_epochs or 1) * n_train,
     )
     return StreamPlan(

@@ -94,5 +94,5 @@ def balance_on(
     key = on_rows(sums.key_equation(plan.weighting), "all rows of the stream")
     write_fit(model, ensemble, plan.recipe, Course(model.n_iter_, model.loss_curve_, model.status_), key)
     if is_balanced and not key.residual <= _BALANCED:
-        message = f"the key equation holds to {key.residual:.1e} only; set standardize=True."
+        message = f"the key equation holds to {key.residual:.1e} only; set Inputs(standardize=True)."
         warnings.warn(message, ConvergenceWarning, stacklevel=3)

@@ -6,6 +6,7 @@ import shutil
 import tempfile
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -27,6 +28,8 @@ from crcen.scale.sources import BatchSource, RowBlocks, RowSource, open_source, 
 from crcen.scale.statistics import StreamStatistics
 from crcen.training.engine import find_device
 from crcen.training.jobs import Status
+from crcen.training.parameters import group
+from crcen.training.recipe import Schedule
 from crcen.training.stream import AllReduce, Batch, StreamTrainer, cut_evenly
 from crcen.training.threads import reproducible_arithmetic
 
@@ -44,7 +47,8 @@ __all__ = [
 _PATIENCE = 10
 # With very many rows a network needs little penalty and no company.
 _MOST_L2, _L2_ROWS = 1e-4, 100.0
-_DEFAULTS = {"hidden": (64,), "l2": _MOST_L2, "n_members": 1, "batch_size": 1024, "encoding": "standard"}
+_DEFAULTS = {"hidden": (64,), "l2": _MOST_L2, "n_members": 1, "encoding": "standard"}
+_BATCH_SIZE = 1024
 # Rows that an encoding other than the standard one is fitted on.
 SAMPLE_ROWS = 65_536
 
@@ -97,7 +101,8 @@ def fit_stream(
         Leave out files that cannot be read or do not fit the others, with a warning that names them.
     **parameters
         Any other parameter of `CRCENClassifier`. Defaults differ, for many rows: ``hidden=(64,)``, ``n_members=1``,
-        ``batch_size=1024``, an ``l2`` of 100 divided by the number of rows, at most 1e-4, and ``encoding="standard"``,
+        ``Schedule(batch_size=1024)``, an ``l2`` of 100 divided by the number of rows, at most 1e-4, and
+        ``encoding="standard"``,
         which is fitted on all rows; other encodings are fitted on a random sample of 65,536. ``solver`` is always Adam
         and ``probability`` the shift.
 
@@ -202,7 +207,9 @@ def _scratch_folder(checkpoint: Path | None) -> Iterator[Path]:
 
 def streamed_model(weighting: Any, epochs: int, parameters: dict[str, Any], **counts: Any) -> CRCENClassifier:
     """A classifier with the settings of a streamed fit, checked, and so are the ``counts`` of rows and workers."""
-    model = CRCENClassifier(weighting, **{"solver": "adam", "max_epochs": epochs, **_DEFAULTS, **parameters})
+    model = CRCENClassifier(weighting, **{"max_epochs": epochs, **_DEFAULTS, **parameters})
+    schedule = group("schedule", model.schedule, Schedule, "learning_rate=0.02")
+    model.schedule = replace(schedule, batch_size=schedule.batch_size or _BATCH_SIZE)
     check_streamable(model)
     for name, value in counts.items():
         if value is None and name == "buffer_rows":
@@ -220,7 +227,8 @@ def settle_penalty(model: CRCENClassifier, parameters: dict[str, Any], statistic
 
 def survey_terms(model: CRCENClassifier) -> tuple[float, int]:
     """The share of rows that a survey holds out, and how many it keeps as a sample."""
-    fraction = float(model.validation_fraction) if model.early_stopping else 0.0
+    recipe = model.recipe()
+    fraction = recipe.validation_fraction if recipe.early_stopping else 0.0
     return fraction, 0 if streamed_encoding(model) == "standard" else SAMPLE_ROWS
 
 
@@ -269,7 +277,7 @@ class StreamRun:
         self._model, self._rows, self._plan, self._progress = model, rows, plan, progress
         self._buffer_rows, self._device = buffer_rows, device
         self.trainer: StreamTrainer = plan.trainer(device, all_reduce)
-        self._n_workers, self._batch_size = n_workers, max(1, plan.shape.batch_size // n_workers)
+        self._n_workers, self._batch_size = n_workers, max(1, plan.recipe.batch_rows // n_workers)
         if progress.arrays:
             self.trainer.restore({k: v for k, v in progress.arrays.items() if not k.startswith("best_")})
         self._keep: Callable[[Progress], object] = lambda _: None
@@ -288,7 +296,7 @@ class StreamRun:
         """Run the epochs that are left; ``show`` is called after each block of rows."""
         at = self._progress
         while at.epoch < int(self._model.max_epochs or 1):
-            if self._model.early_stopping and at.since_best >= _PATIENCE:
+            if self._plan.recipe.early_stopping and at.since_best >= _PATIENCE:
                 return Status.EARLY_STOPPED
             for block, batch, rows in self._batches():
                 if not self.trainer.step(rows):
@@ -300,7 +308,7 @@ class StreamRun:
                     self._save()
             self._check_finite()
             at.loss_curve.append(self.trainer.take_objective())
-            if self._model.early_stopping:
+            if self._plan.recipe.early_stopping:
                 self._watch()
             at.epoch, at.block, at.batch = at.epoch + 1, 0, 0
             if self._save_rows:
@@ -358,4 +366,6 @@ class StreamRun:
 
     def _check_finite(self) -> None:
         if not self.trainer.is_finite:
-            raise TrainingFailed(f"no finite network is left: {Status.DIVERGED.value}, or set standardize=True.")
+            raise TrainingFailed(
+                f"no finite network is left: {Status.DIVERGED.value}, or set Inputs(standardize=True)."
+            )

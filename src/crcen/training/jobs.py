@@ -82,6 +82,7 @@ class TrainingJob(Recipe):
     balance_rows: NDArray[np.int64] | None = None
     solver: str = "adam"
     max_epochs: int = 30
+    batch_size: int = 128
     tol: float = 1e-6
     encoding: str = "standard"
     column_scales: bool = False
@@ -95,7 +96,8 @@ class TrainingJob(Recipe):
     def __post_init__(self) -> None:
         """Refuse what has no meaning, by name."""
         super().__post_init__()
-        if self.solver not in SOLVERS or self.max_epochs is None or "auto" in (self.encoding, self.column_scales):
+        open_ends = (self.max_epochs, self.batch_size, self.column_scales)
+        if self.solver not in SOLVERS or None in open_ends or "auto" in (self.encoding, self.column_scales):
             raise InvalidParameter("a training job leaves nothing to the data: settle its recipe first.")
         if not 0.0 < self.lam < 1.0:
             raise InvalidParameter(f"lam must lie strictly between 0 and 1: got {self.lam!r}.")

@@ -2,13 +2,42 @@
 
 import numbers
 from collections.abc import Iterable
-from typing import Any
+from dataclasses import fields
+from typing import Any, TypeVar
 
 import numpy as np
 
 from crcen.exceptions import InvalidParameter
 
-__all__ = ["choice", "flag", "layer_sizes", "number"]
+__all__ = ["Checked", "choice", "flag", "group", "layer_sizes", "number"]
+
+_Group = TypeVar("_Group")
+
+
+class Checked:
+    """A frozen dataclass whose fields are replaced by their checked, plain forms; shown by what was set in it."""
+
+    def _set(self, **values: Any) -> None:
+        for name, value in values.items():
+            object.__setattr__(self, name, value)
+
+    def __repr__(self) -> str:
+        own: Any = self
+        told = [(field.name, getattr(self, field.name), field.default) for field in fields(own)]
+        return (
+            f"{type(self).__name__}({', '.join(f'{name}={value!r}' for name, value, usual in told if value != usual)})"
+        )
+
+
+def group(name: str, value: Any, kind: type[_Group], example: str) -> _Group:
+    """Parameters that go together, as one value; ``None`` is all of their defaults."""
+    if value is None:
+        return kind()
+    if type(value) is not kind:
+        raise InvalidParameter(
+            f"{name} must be None or a {kind.__name__} as {kind.__name__}({example}): got {value!r}."
+        )
+    return value
 
 
 def number(

@@ -10,7 +10,7 @@ from typing import Any
 from crcen.exceptions import InvalidParameter
 from crcen.training.encoding import ENCODINGS, MISSING
 from crcen.training.names import ACTIVATIONS, LOSSES, SOLVERS
-from crcen.training.parameters import choice, flag, layer_sizes, number
+from crcen.training.parameters import Checked, choice, flag, layer_sizes, number
 from crcen.training.schedule import n_batches
 
 __all__ = ["Inputs", "Recipe", "Schedule"]
@@ -22,25 +22,17 @@ _DEFAULT_EPOCHS = {_ADAM: 30, _LBFGS: 500}
 _ENOUGH_STEPS, _FEWEST_EPOCHS = 4000, 5
 
 
-class _Checked:
-    """A frozen value whose fields are replaced by their checked, plain forms."""
-
-    def _set(self, **values: Any) -> None:
-        for name, value in values.items():
-            object.__setattr__(self, name, value)
-
-
-@dataclass(frozen=True, kw_only=True)
-class Schedule(_Checked):
-    """By which steps networks are trained.
+@dataclass(frozen=True, kw_only=True, repr=False)
+class Schedule(Checked):
+    """By which steps networks are trained: ``CRCENClassifier(schedule=Schedule(learning_rate=0.02))``.
 
     Parameters
     ----------
     solver : {"auto", "adam", "lbfgs"}, default="auto"
         Mini-batch Adam with a one-cycle rate in float32, or full-batch L-BFGS in float64. ``"auto"`` is L-BFGS where
         there is no hidden layer, since a convex objective has one optimum and L-BFGS finds it, else Adam.
-    batch_size : int, default=128
-        Rows of a mini-batch.
+    batch_size : int, default=None
+        Rows of a mini-batch; ``None`` is 128, and 1,024 where rows come in a stream.
     learning_rate : float, default=0.01
         Peak of the one-cycle rate.
     tol : float, default=1e-5
@@ -52,7 +44,7 @@ class Schedule(_Checked):
     """
 
     solver: str = "auto"
-    batch_size: int = _BATCH_SIZE
+    batch_size: int | None = None
     learning_rate: float = 0.01
     tol: float = 1e-5
     early_stopping: bool = False
@@ -60,9 +52,10 @@ class Schedule(_Checked):
 
     def __post_init__(self) -> None:
         """Refuse what has no meaning."""
+        size = self.batch_size
         self._set(
             solver=choice("solver", self.solver, ("auto", *SOLVERS)),
-            batch_size=number("batch_size", self.batch_size, low=1, integer=True),
+            batch_size=None if size is None else number("batch_size", size, low=1, integer=True),
             learning_rate=number("learning_rate", self.learning_rate, low=0, high=1e30, open_low=True),
             tol=number("tol", self.tol, low=0),
             early_stopping=flag("early_stopping", self.early_stopping),
@@ -75,9 +68,9 @@ class Schedule(_Checked):
         return self.solver == _LBFGS
 
 
-@dataclass(frozen=True, kw_only=True)
-class Inputs(_Checked):
-    """What is made of columns before the first layer, beside their encoding.
+@dataclass(frozen=True, kw_only=True, repr=False)
+class Inputs(Checked):
+    """What is made of columns before the first layer, beside their encoding: ``inputs=Inputs(missing="indicator")``.
 
     Parameters
     ----------
@@ -88,18 +81,18 @@ class Inputs(_Checked):
         column made of it (the mean of the cells that are there; for ``"robust"`` and ``"quantile"`` their middle; the
         number 0 with ``standardize=False``), and for each column of the training table that lacks cells there is a
         further one that says where, of zeros and ones, standardised as any other. New rows may lack any cell.
-    column_scales : "auto" or bool, default=False
+    column_scales : "auto", bool or None, default=None
         Give every encoded column a learnable scale, penalised as weights are, by which its weights are multiplied. At
         an optimum that is a penalty l2·Σ‖W_j‖ on the columns' weights W_j, a group lasso, instead of ½·l2·‖W‖² on the
         first layer, so that columns of no use are left out. It needs Adam and wants a searched ``l2``. ``"auto"`` is
-        for ``"steps"`` trained by Adam, and the default of a search.
+        for ``"steps"`` trained by Adam. ``None`` is ``"auto"`` in a search, and False elsewhere.
     standardize : bool, default=True
         ``False`` takes inputs as they are, whatever the encoding.
     """
 
     bins: int = 12
     missing: str = "error"
-    column_scales: bool | str = False
+    column_scales: bool | str | None = None
     standardize: bool = True
 
     def __post_init__(self) -> None:
@@ -107,7 +100,7 @@ class Inputs(_Checked):
         self._set(
             bins=number("bins", self.bins, low=2, integer=True),
             missing=choice("missing", self.missing, MISSING),
-            column_scales=choice("column_scales", self.column_scales, ("auto", True, False)),
+            column_scales=choice("column_scales", self.column_scales, ("auto", True, False, None)),
             standardize=flag("standardize", self.standardize),
         )
 
@@ -144,6 +137,11 @@ class Recipe(Schedule, Inputs):
     encoding: str = "auto"
     balance: bool = True
 
+    @classmethod
+    def of(cls, schedule: Schedule, inputs: Inputs, **own: Any) -> "Recipe":
+        """A recipe with the parameters of both groups; ``own`` are the others."""
+        return cls(**_fields_of(schedule), **_fields_of(inputs), **own)
+
     def __post_init__(self) -> None:
         """Refuse what has no meaning, here and in both groups."""
         Schedule.__post_init__(self)
@@ -160,6 +158,11 @@ class Recipe(Schedule, Inputs):
         )
 
     @property
+    def batch_rows(self) -> int:
+        """Rows of a mini-batch, also where none were named."""
+        return self.batch_size or _BATCH_SIZE
+
+    @property
     def draws_batches(self) -> bool:
         """Whether training goes by mini-batches: it then has a rate, can stop and go on, and may learn scales."""
         return self.solver == _ADAM or (self.solver == "auto" and bool(self.hidden))
@@ -174,7 +177,7 @@ class Recipe(Schedule, Inputs):
         encoding = self.encoding
         if encoding == "auto":
             encoding = "steps" if self.hidden else "standard"
-        scales = self.column_scales
+        scales = self.column_scales or False
         if scales == "auto":  # steps are many columns, most of them of little use
             scales = self.standardize and encoding == "steps" and self.draws_batches
         if scales and not self.draws_batches:
@@ -183,10 +186,16 @@ class Recipe(Schedule, Inputs):
         if epochs is None:
             epochs = _DEFAULT_EPOCHS[solver]
             if self.draws_batches:
-                enough = _ENOUGH_STEPS // n_batches(n_rows, self.batch_size)
+                enough = _ENOUGH_STEPS // n_batches(n_rows, self.batch_rows)
                 epochs = min(epochs, max(enough, _FEWEST_EPOCHS))
-        return replace(self, solver=solver, encoding=encoding, column_scales=scales, max_epochs=epochs)
+        return replace(
+            self, solver=solver, encoding=encoding, column_scales=scales, batch_size=self.batch_rows, max_epochs=epochs
+        )
 
     def settings(self) -> dict[str, Any]:
         """The parameters by name, those of a recipe alone."""
         return {field.name: getattr(self, field.name) for field in fields(Recipe)}
+
+
+def _fields_of(value: Schedule | Inputs) -> dict[str, Any]:
+    return {field.name: getattr(value, field.name) for field in fields(value)}

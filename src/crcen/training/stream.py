@@ -20,6 +20,7 @@ from torch import Tensor
 
 from crcen.training.encoding import InputEncoding
 from crcen.training.network import Network
+from crcen.training.recipe import Recipe
 from crcen.training.schedule import n_batches, one_cycle
 from crcen.training.solvers.adam_step import STEPS_TO_DUST, AdamState, drop_dust, has_one_pass, take_step
 from crcen.training.stack import Stack
@@ -72,33 +73,26 @@ class StreamShape:
     ----------
     n_inputs
         Encoded columns, without the column of ones.
-    hidden, activation, loss, l2
-        The networks and their objective, as in `TrainingJob`.
+    recipe
+        The networks, their objective and their schedule. A batch is that of all workers together; only the rate of an
+        endless schedule depends on its size here.
     seeds
         One a member; a member starts from the same numbers as a `TrainingJob` of that seed.
-    learning_rate
-        Peak of the one-cycle rate.
-    batch_size
-        Rows of a batch of all workers together; only the rate of an endless schedule depends on it here.
     total_rows
         Rows of the whole schedule (epochs × training rows); 0 for one without an end.
     """
 
     n_inputs: int
-    hidden: tuple[int, ...]
-    activation: str
-    loss: str
-    l2: float
+    recipe: Recipe
     seeds: tuple[int, ...]
-    learning_rate: float
-    batch_size: int
     total_rows: int
 
     def rate(self, rows_seen: int, n_rows: int) -> float:
         """The rate of a step of ``n_rows`` rows after ``rows_seen``."""
+        peak = self.recipe.learning_rate
         if self.total_rows:
-            return self.learning_rate * one_cycle((rows_seen + n_rows) / (self.total_rows + n_rows))
-        return self.learning_rate / (1.0 + rows_seen / (self.batch_size * _STEPS_AT_PEAK)) ** 0.5
+            return peak * one_cycle((rows_seen + n_rows) / (self.total_rows + n_rows))
+        return peak / (1.0 + rows_seen / (self.recipe.batch_rows * _STEPS_AT_PEAK)) ** 0.5
 
 
 class StreamTrainer:
@@ -116,9 +110,9 @@ class StreamTrainer:
 
     def __init__(self, shape: StreamShape, device: torch.device | str = "cpu", all_reduce: AllReduce | None = None):
         self.shape, self.device, self._all_reduce = shape, torch.device(device), all_reduce
-        hidden = [shape.hidden] * len(shape.seeds)
-        self._stack = Stack(1, shape.n_inputs, hidden, shape.activation, shape.loss, torch.float32, self.device)
-        penalty = self._stack.spread(torch.full((1, len(hidden)), shape.l2, device=self.device))
+        recipe, hidden = shape.recipe, [shape.recipe.hidden] * len(shape.seeds)
+        self._stack = Stack(1, shape.n_inputs, hidden, recipe.activation, recipe.loss, torch.float32, self.device)
+        penalty = self._stack.spread(torch.full((1, len(hidden)), recipe.l2, device=self.device))
         self._adam = AdamState.start(self._stack.flat, self._stack.grad, penalty)
         self._first, self._second = self._adam.first_moment[0], self._adam.second_moment[0]
         self._in_one_pass = self.device.type == "cpu" and has_one_pass()
@@ -232,7 +226,7 @@ class StreamTrainer:
         """The members as fitted networks."""
         weights, biases = self.parameters()
         return [
-            Network(encoding, tuple(w[m] for w in weights), tuple(b[m] for b in biases), self.shape.activation)
+            Network(encoding, tuple(w[m] for w in weights), tuple(b[m] for b in biases), self.shape.recipe.activation)
             for m in range(len(self.shape.seeds))
         ]
 

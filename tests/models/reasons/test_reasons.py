@@ -13,6 +13,7 @@ from crcen.models.reasons import shapley
 from crcen.models.reasons.background import typical_rows
 from crcen.models.reasons.shapley import shapley_of_ensemble, shapley_of_function
 from crcen.models.reasons.tree_values import tree_values
+from grouped_settings import grouped
 
 RNG = np.random.default_rng(0)
 X = RNG.normal(size=(600, 5))
@@ -49,7 +50,7 @@ def committee():
 
 
 def networks(**options):
-    return CRCENClassifier(Budget(5), **{**QUICK, **options}).fit(X, Y)
+    return CRCENClassifier(Budget(5), **grouped(**{**QUICK, **options})).fit(X, Y)
 
 
 @pytest.mark.parametrize(
@@ -76,7 +77,7 @@ def test_four_columns_are_exact(options):
 
 
 def test_missing_cells_have_reasons_too():
-    model = CRCENClassifier(Budget(5), missing="indicator", encoding="steps", **QUICK).fit(GAPS, Y)
+    model = CRCENClassifier(Budget(5), **grouped(missing="indicator", encoding="steps", **QUICK)).fit(GAPS, Y)
     found = shapley_of_ensemble(model.ensemble_, GAPS[:7], GAPS[50:56], BLOCKS, 0, 1)
     truth = brute_force(lambda rows: model.ensemble_.logits(rows)[0], GAPS[:7], GAPS[50:56], BLOCKS)
     assert np.abs(found.values - truth).max() < 1e-5
@@ -172,7 +173,7 @@ def test_typical_rows_have_the_distributions_of_columns_and_none_of_the_rows():
 def test_reasons_in_words():
     model = networks()
     frame = pd.DataFrame({"balance": [2310.0, -0.25], "year": [2019.0, 2020.0], "c": 1e-7, "d": np.pi, "e": 1e20})
-    model = CRCENClassifier(Budget(5), **QUICK).fit(pd.DataFrame(X, columns=frame.columns), Y)
+    model = CRCENClassifier(Budget(5), **grouped(**QUICK)).fit(pd.DataFrame(X, columns=frame.columns), Y)
     found = model.reasons(frame, background=pd.DataFrame(X, columns=frame.columns))
     assert found.cells[0].tolist() == ["2,310", "2019", "1e-07", "3.142", "1e+20"]
     assert found.cells[1, 0] == "-0.25"
@@ -191,7 +192,7 @@ def test_reasons_in_words():
 
 def test_html_is_escaped():
     names = ["<b>a</b>", "b", "c", "d", "e"]
-    model = CRCENClassifier(Budget(5), **QUICK).fit(pd.DataFrame(X, columns=names), Y)
+    model = CRCENClassifier(Budget(5), **grouped(**QUICK)).fit(pd.DataFrame(X, columns=names), Y)
     html = model.reasons(pd.DataFrame(X[:3], columns=names), background=pd.DataFrame(X, columns=names))._repr_html_()
     assert "<b>" not in html
     assert "&lt;b&gt;" in html

@@ -7,6 +7,7 @@ from sklearn.utils.validation import check_is_fitted
 
 from crcen import Budget, CRCENClassifierCV, InvalidInput, InvalidParameter
 from crcen.training.engine import Trainer
+from grouped_settings import grouped
 
 LIGHT = {"hidden": [(2,), (4,)], "l2": [1e-3, 0.1], "cv": 3, "solver": "adam", "max_epochs": 5, "batch_size": 32,
          "random_state": 0}  # fmt: skip
@@ -16,7 +17,7 @@ class TestParameters:
     @pytest.mark.parametrize("name", ["hidden", "l2", "weighting"])
     def test_an_empty_list(self, rare_rows, name):
         with pytest.raises(InvalidParameter, match=f"{name} of CRCENClassifierCV must not be an empty list"):
-            CRCENClassifierCV(**(LIGHT | {name: []})).fit(*rare_rows())
+            CRCENClassifierCV(**grouped(**(LIGHT | {name: []}))).fit(*rare_rows())
 
     @pytest.mark.parametrize(
         ("given", "sentence"),
@@ -56,12 +57,12 @@ class TestParameters:
     )
     def test_a_bad_value_is_named(self, rare_rows, given, sentence):
         with pytest.raises(InvalidParameter, match=sentence):
-            CRCENClassifierCV(**(LIGHT | given)).fit(*rare_rows())
+            CRCENClassifierCV(**grouped(**(LIGHT | given))).fit(*rare_rows())
 
     def test_bad_scoring_is_found_before_training(self, rare_rows, monkeypatch):
         monkeypatch.setattr(Trainer, "__call__", lambda *_, **__: pytest.fail("trained"))
         with pytest.raises(InvalidParameter, match="beauty"):
-            CRCENClassifierCV(scoring="beauty", **LIGHT).fit(*rare_rows())
+            CRCENClassifierCV(**grouped(scoring="beauty", **LIGHT)).fit(*rare_rows())
 
 
 class TestRows:
@@ -69,24 +70,24 @@ class TestRows:
         X, y = rare_rows()
         X[3, 1] = np.nan
         with pytest.raises(InvalidInput, match="NaN in column 1"):
-            CRCENClassifierCV(**LIGHT).fit(X, y)
+            CRCENClassifierCV(**grouped(**LIGHT)).fit(X, y)
 
     def test_one_class(self, rare_rows):
         X, y = rare_rows()
         with pytest.raises(InvalidInput, match="one class only"):
-            CRCENClassifierCV(**LIGHT).fit(X, np.zeros_like(y))
+            CRCENClassifierCV(**grouped(**LIGHT)).fit(X, np.zeros_like(y))
         with pytest.raises(InvalidInput, match="both classes need weight"):
-            CRCENClassifierCV(**LIGHT).fit(X, y, sample_weight=1.0 - y)
+            CRCENClassifierCV(**grouped(**LIGHT)).fit(X, y, sample_weight=1.0 - y)
 
     def test_three_classes(self, rare_rows):
         X, y = rare_rows()
         with pytest.raises(InvalidInput, match="binary"):
-            CRCENClassifierCV(**LIGHT).fit(X, np.arange(len(y)) % 3)
+            CRCENClassifierCV(**grouped(**LIGHT)).fit(X, np.arange(len(y)) % 3)
 
     @pytest.mark.parametrize("weights", [-np.ones(150), np.full(150, np.nan), np.ones(3), np.zeros(150)])
     def test_bad_weights(self, rare_rows, weights):
         with pytest.raises(InvalidInput, match=r"sample_weight|weight"):
-            CRCENClassifierCV(**LIGHT).fit(*rare_rows(), sample_weight=weights)
+            CRCENClassifierCV(**grouped(**LIGHT)).fit(*rare_rows(), sample_weight=weights)
 
 
 def interrupted_at(part):
@@ -108,7 +109,7 @@ class TestInterruption:
     @pytest.mark.parametrize("part", [1, 2, "refit"])
     def test_what_was_not_fitted_stays_so(self, rare_rows, monkeypatch, part):
         X, y = rare_rows()
-        clf = CRCENClassifierCV(**LIGHT)
+        clf = CRCENClassifierCV(**grouped(**LIGHT))
         before = dict(vars(clf))
         monkeypatch.setattr(Trainer, "__call__", interrupted_at(part))
         with pytest.raises(KeyboardInterrupt):
@@ -122,7 +123,7 @@ class TestInterruption:
     @pytest.mark.parametrize("part", [1, 2, "refit"])
     def test_what_was_fitted_keeps_its_fit(self, rare_rows, monkeypatch, part):
         X, y = rare_rows()
-        clf = CRCENClassifierCV(**LIGHT).fit(X, y)
+        clf = CRCENClassifierCV(**grouped(**LIGHT)).fit(X, y)
         before, logits = dict(vars(clf)), clf.decision_function(X)
         monkeypatch.setattr(Trainer, "__call__", interrupted_at(part))
         other = np.where(y == 1, "b", "a")
@@ -142,7 +143,7 @@ class TestInterruption:
                 raise KeyboardInterrupt
             return 0.0
 
-        clf = CRCENClassifierCV(scoring=interrupting, **LIGHT)
+        clf = CRCENClassifierCV(**grouped(scoring=interrupting, **LIGHT))
         with pytest.raises(KeyboardInterrupt):
             clf.fit(X, y)
         with pytest.raises(NotFittedError):
@@ -150,7 +151,7 @@ class TestInterruption:
 
     def test_a_refused_fit_leaves_nothing(self, rare_rows):
         X, y = rare_rows()
-        clf = CRCENClassifierCV(**(LIGHT | {"cv": 200}))
+        clf = CRCENClassifierCV(**grouped(**(LIGHT | {"cv": 200})))
         with pytest.raises(InvalidInput):
             clf.fit(X, y)
         with pytest.raises(NotFittedError):
@@ -167,24 +168,25 @@ class TestRepetition:
 
     def test_same_seed_same_result(self, rare_rows):
         X, y = rare_rows()
-        clf = CRCENClassifierCV(n_members=2, **LIGHT)
-        one = CRCENClassifierCV(n_members=2, **LIGHT).fit(X, y)
+        clf = CRCENClassifierCV(**grouped(n_members=2, **LIGHT))
+        one = CRCENClassifierCV(**grouped(n_members=2, **LIGHT)).fit(X, y)
         self.assert_same(one, clf.fit(X, y), X)
         logits = clf.decision_function(X)
         np.testing.assert_array_equal(clf.fit(X, y).decision_function(X), logits)
 
     def test_another_seed_another_result(self, rare_rows):
         X, y = rare_rows()
-        one, other = (CRCENClassifierCV(**(LIGHT | {"random_state": seed})).fit(X, y) for seed in (0, 1))
+        one, other = (CRCENClassifierCV(**grouped(**(LIGHT | {"random_state": seed}))).fit(X, y) for seed in (0, 1))
         assert (one.decision_function(X) != other.decision_function(X)).all()
 
     def test_random_state_instances(self, rare_rows):
         X, y = rare_rows()
         one, other = (
-            CRCENClassifierCV(**(LIGHT | {"random_state": np.random.RandomState(3)})).fit(X, y) for _ in range(2)
+            CRCENClassifierCV(**grouped(**(LIGHT | {"random_state": np.random.RandomState(3)}))).fit(X, y)
+            for _ in range(2)
         )
         self.assert_same(one, other, X)
-        whole = CRCENClassifierCV(**(LIGHT | {"random_state": 3})).fit(X, y)
+        whole = CRCENClassifierCV(**grouped(**(LIGHT | {"random_state": 3}))).fit(X, y)
         self.assert_same(one, whole, X)
         logits = one.decision_function(X)
         assert (one.fit(X, y).decision_function(X) != logits).any()  # the stream went on
@@ -192,11 +194,11 @@ class TestRepetition:
     def test_the_global_state_is_not_touched_with_a_seed(self, rare_rows):
         X, y = rare_rows()
         before = np.random.get_state()[1].copy()  # noqa: NPY002
-        CRCENClassifierCV(**LIGHT).fit(X, y)
+        CRCENClassifierCV(**grouped(**LIGHT)).fit(X, y)
         np.testing.assert_array_equal(np.random.get_state()[1], before)  # noqa: NPY002
 
     def test_y_and_x_are_not_written_to(self, rare_rows):
         X, y = rare_rows()
         X.setflags(write=False)
         y.setflags(write=False)
-        CRCENClassifierCV(**LIGHT).fit(X, y)
+        CRCENClassifierCV(**grouped(**LIGHT)).fit(X, y)

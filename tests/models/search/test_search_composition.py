@@ -12,6 +12,7 @@ from sklearn.pipeline import Pipeline, make_pipeline
 from sklearn.preprocessing import StandardScaler
 
 from crcen import Budget, CRCENClassifier, CRCENClassifierCV
+from grouped_settings import grouped
 
 TRAINING = {
     "solver": "adam", "max_epochs": 12, "batch_size": 32, "learning_rate": 0.03, "encoding": "standard", "n_members": 1,
@@ -33,9 +34,11 @@ class TestTheSameWinner:
         X, y = rare_rows(n=240, shift=0.8, seed=seed)
         folds = StratifiedKFold(3, shuffle=True, random_state=seed)
         penalties = [30.0, 1e-3, 3.0]
-        plain = CRCENClassifier(hidden=(8,), random_state=seed, **TRAINING)
+        plain = CRCENClassifier(**grouped(hidden=(8,), random_state=seed, **TRAINING))
         loop = GridSearchCV(plain, {"l2": penalties}, cv=folds, scoring=theirs).fit(X, y)
-        search = CRCENClassifierCV(hidden=(8,), l2=penalties, cv=folds, scoring=mine, random_state=seed, **TRAINING)
+        search = CRCENClassifierCV(
+            **grouped(hidden=(8,), l2=penalties, cv=folds, scoring=mine, random_state=seed, **TRAINING)
+        )
         search.fit(X, y)
         assert search.best_params_["l2"] == loop.best_params_["l2"] == 1e-3
         assert search.best_index_ == loop.best_index_
@@ -49,17 +52,21 @@ class TestTheSameWinner:
         folds = StratifiedKFold(3, shuffle=True, random_state=0)
         settings = TRAINING | {"max_epochs": 25, "random_state": 0, "l2": 1e-4}
         networks = [(1,), (16,)]
-        loop = GridSearchCV(CRCENClassifier(**settings), {"hidden": networks}, cv=folds, scoring="neg_log_loss")
-        search = CRCENClassifierCV(hidden=networks, cv=folds, scoring="neg_log_loss", **settings)
+        loop = GridSearchCV(
+            CRCENClassifier(**grouped(**settings)), {"hidden": networks}, cv=folds, scoring="neg_log_loss"
+        )
+        search = CRCENClassifierCV(**grouped(hidden=networks, cv=folds, scoring="neg_log_loss", **settings))
         assert search.fit(X, y).best_params_["hidden"] == loop.fit(X, y).best_params_["hidden"] == (16,)
 
     def test_of_weightings(self, rare_rows):
         X, y = rare_rows(n=240)
         folds = StratifiedKFold(3, shuffle=True, random_state=0)
         weightings = [1e-3, Budget(3), 0.999]
-        plain = CRCENClassifier(hidden=(4,), l2=1e-3, random_state=0, **TRAINING)
+        plain = CRCENClassifier(**grouped(hidden=(4,), l2=1e-3, random_state=0, **TRAINING))
         loop = GridSearchCV(plain, {"weighting": weightings}, cv=folds, scoring="f1").fit(X, y)
-        search = CRCENClassifierCV(weightings, hidden=(4,), l2=1e-3, cv=folds, scoring="f1", random_state=0, **TRAINING)
+        search = CRCENClassifierCV(
+            weightings, **grouped(hidden=(4,), l2=1e-3, cv=folds, scoring="f1", random_state=0, **TRAINING)
+        )
         assert search.fit(X, y).best_params_["weighting"] == loop.best_params_["weighting"] == Budget(3)
 
 
@@ -67,24 +74,24 @@ class TestTools:
     def test_grid_search_over_the_search(self, rare_rows):
         X, y = rare_rows()
         grid = {"hidden": [[(2,), (4,)], (3,)], "balance": [True, "oof"], "n_members": [1, 2]}
-        found = GridSearchCV(CRCENClassifierCV(**LIGHT), grid, cv=2, scoring="roc_auc").fit(X, y)
+        found = GridSearchCV(CRCENClassifierCV(**grouped(**LIGHT)), grid, cv=2, scoring="roc_auc").fit(X, y)
         assert found.best_estimator_.best_params_["l2"] in LIGHT["l2"]
         assert np.isfinite(found.cv_results_["mean_test_score"]).all()
 
     def test_cross_val_score(self, rare_rows):
         X, y = rare_rows()
-        scores = cross_val_score(CRCENClassifierCV(**LIGHT), X, y, cv=3, scoring="average_precision")
+        scores = cross_val_score(CRCENClassifierCV(**grouped(**LIGHT)), X, y, cv=3, scoring="average_precision")
         assert np.isfinite(scores).all()
         np.testing.assert_array_equal(
-            scores, cross_val_score(CRCENClassifierCV(**LIGHT), X, y, cv=3, scoring="average_precision")
+            scores, cross_val_score(CRCENClassifierCV(**grouped(**LIGHT)), X, y, cv=3, scoring="average_precision")
         )
 
     def test_pipeline(self, rare_rows):
         X, y = rare_rows()
         weights = np.random.default_rng(0).exponential(size=len(y))
-        pipe = Pipeline([("scale", StandardScaler()), ("search", CRCENClassifierCV(**LIGHT))])
+        pipe = Pipeline([("scale", StandardScaler()), ("search", CRCENClassifierCV(**grouped(**LIGHT)))])
         pipe.fit(X, y, search__sample_weight=weights)
-        alone = CRCENClassifierCV(**LIGHT).fit(StandardScaler().fit_transform(X), y, sample_weight=weights)
+        alone = CRCENClassifierCV(**grouped(**LIGHT)).fit(StandardScaler().fit_transform(X), y, sample_weight=weights)
         np.testing.assert_array_equal(
             pipe.decision_function(X), alone.decision_function(StandardScaler().fit_transform(X))
         )
@@ -98,13 +105,13 @@ class TestTools:
 
     def test_calibration(self, rare_rows):
         X, y = rare_rows()
-        clf = CalibratedClassifierCV(CRCENClassifierCV(**LIGHT), cv=2).fit(X, y)
+        clf = CalibratedClassifierCV(CRCENClassifierCV(**grouped(**LIGHT)), cv=2).fit(X, y)
         assert clf.predict_proba(X).shape == (len(y), 2)
 
     def test_frames_and_pickles(self, rare_rows):
         X, y = rare_rows()
         frame = pd.DataFrame(X, columns=["a", "b", "c"])
-        clf = CRCENClassifierCV(**LIGHT).fit(frame, pd.Series(y).map({0: "no", 1: "yes"}))
+        clf = CRCENClassifierCV(**grouped(**LIGHT)).fit(frame, pd.Series(y).map({0: "no", 1: "yes"}))
         assert clf.feature_names_in_.tolist() == ["a", "b", "c"]
         copy = pickle.loads(pickle.dumps(clf))
         np.testing.assert_array_equal(copy.decision_function(frame), clf.decision_function(frame))
@@ -125,7 +132,9 @@ class TestRouting:
                 return super().fit(X, y, sample_weight=sample_weight, groups=groups)
 
         with config_context(enable_metadata_routing=True):
-            clf = Recorder(**(LIGHT | {"cv": GroupKFold(2)})).set_fit_request(sample_weight=True, groups=True)
+            clf = Recorder(**grouped(**(LIGHT | {"cv": GroupKFold(2)}))).set_fit_request(
+                sample_weight=True, groups=True
+            )
             clf.set_score_request(sample_weight=False)
             found = cross_validate(
                 clf, X, y, cv=GroupKFold(2), params={"sample_weight": weights, "groups": groups}, error_score="raise"
@@ -141,9 +150,9 @@ class TestRouting:
         groups = np.arange(len(y)) % 10
         settings = LIGHT | {"cv": GroupKFold(2)}
         with config_context(enable_metadata_routing=True):
-            clf = CRCENClassifierCV(**settings).set_fit_request(sample_weight=True, groups=True)
+            clf = CRCENClassifierCV(**grouped(**settings)).set_fit_request(sample_weight=True, groups=True)
             scaler = StandardScaler().set_fit_request(sample_weight=False)
             pipe = make_pipeline(scaler, clf).fit(X, y, sample_weight=weights, groups=groups)
         Z = StandardScaler().fit_transform(X)
-        alone = CRCENClassifierCV(**settings).fit(Z, y, sample_weight=weights, groups=groups)
+        alone = CRCENClassifierCV(**grouped(**settings)).fit(Z, y, sample_weight=weights, groups=groups)
         np.testing.assert_array_equal(pipe[-1].oof_decision_function_, alone.oof_decision_function_)

@@ -9,8 +9,9 @@ from sklearn.base import clone
 from sklearn.model_selection import GridSearchCV
 
 import crcen.models.search.run
-from crcen import Alpha, Budget, CRCENClassifier, CRCENClassifierCV, InvalidInput
+from crcen import Alpha, Budget, CRCENClassifier, CRCENClassifierCV, InvalidInput, Schedule
 from crcen.training.engine import Trainer
+from grouped_settings import grouped
 
 QUICK = {
     "solver": "adam", "max_epochs": 8, "batch_size": 32, "learning_rate": 0.05, "random_state": 0, "cv": 3,
@@ -38,7 +39,7 @@ def searched(monkeypatch):
 def clf(rare_rows):
     X, y = rare_rows()
     weighting = [Budget(1), Alpha(1.0), {0: 1.0, 1: 4.0}]
-    return CRCENClassifierCV(weighting, hidden=[(2,), (3, 2)], l2=[1e-3, 10.0], **QUICK).fit(X, y)
+    return CRCENClassifierCV(weighting, **grouped(hidden=[(2,), (3, 2)], l2=[1e-3, 10.0], **QUICK)).fit(X, y)
 
 
 class TestGrid:
@@ -62,7 +63,7 @@ class TestGrid:
     )
     def test_lists_are_searched_and_scalars_fixed(self, rare_rows, given, hidden, l2):
         X, y = rare_rows()
-        clf = CRCENClassifierCV(**(QUICK | given | {"max_epochs": 2})).fit(X, y)
+        clf = CRCENClassifierCV(**grouped(**(QUICK | given | {"max_epochs": 2}))).fit(X, y)
         expected = [{"weighting": "balanced", "hidden": h, "l2": p, "encoding": "standard"} for h in hidden for p in l2]
         assert clf.cv_results_["params"] == expected
         assert clf.best_params_ in expected
@@ -70,20 +71,22 @@ class TestGrid:
 
     def test_default_grid(self, rare_rows):
         X, y = rare_rows()
-        clf = CRCENClassifierCV(solver="adam", max_epochs=2, random_state=0).fit(X, y)
+        clf = CRCENClassifierCV(schedule=Schedule(solver="adam"), max_epochs=2, random_state=0).fit(X, y)
         assert len(clf.cv_results_["params"]) == 16
         assert clf.n_splits_ == 4
 
     def test_the_order_is_weighting_then_hidden_then_penalty(self, rare_rows):
         X, y = rare_rows()
-        clf = CRCENClassifierCV([Budget(1), Budget(2)], hidden=[(2,), (3,)], l2=[1.0, 0.1], **QUICK).fit(X, y)
+        clf = CRCENClassifierCV([Budget(1), Budget(2)], **grouped(hidden=[(2,), (3,)], l2=[1.0, 0.1], **QUICK)).fit(
+            X, y
+        )
         found = [(p["weighting"], p["hidden"], p["l2"]) for p in clf.cv_results_["params"]]
         assert found == [(Budget(b), h, p) for b in (1, 2) for h in ((2,), (3,)) for p in (1.0, 0.1)]
 
     def test_one_stack_for_the_search_and_one_for_the_refit(self, rare_rows, searched):
         X, y = rare_rows()
         grid = {"hidden": [(2,), (4,)], "l2": [1e-3, 0.1], "halving": False}
-        clf = CRCENClassifierCV(**grid, **(QUICK | {"n_members": 2})).fit(X, y)
+        clf = CRCENClassifierCV(**grouped(**grid, **(QUICK | {"n_members": 2}))).fit(X, y)
         # The first member's networks on the folds are those of the search.
         assert [len(jobs) for jobs in searched] == [4 * 3, 2 + 3]
         assert {job.stop_epoch for job in searched[1]} == {clf.best_epochs_}
@@ -92,9 +95,9 @@ class TestGrid:
 
     def test_the_best_parameters_are_those_of_a_plain_classifier(self, rare_rows):
         X, y = rare_rows()
-        clf = CRCENClassifierCV(hidden=[(2,), (4,)], l2=[1e-3, 0.1], balance=True, **QUICK).fit(X, y)
+        clf = CRCENClassifierCV(**grouped(hidden=[(2,), (4,)], l2=[1e-3, 0.1], balance=True, **QUICK)).fit(X, y)
         own = {k: v for k, v in QUICK.items() if k not in ("cv", "encoding")}
-        plain = CRCENClassifier(**clf.best_params_, **own).fit(X, y)
+        plain = CRCENClassifier(**grouped(**clf.best_params_, **own)).fit(X, y)
         if clf.best_epochs_ == 8:
             np.testing.assert_allclose(plain.decision_function(X), clf.decision_function(X), rtol=1e-3, atol=1e-3)
         assert plain.coefs_[0].shape == clf.coefs_[0].shape
@@ -102,7 +105,7 @@ class TestGrid:
     def test_parameters_are_never_overwritten(self, rare_rows):
         X, y = rare_rows()
         hidden, l2, weighting = [(2,), (4,)], [1e-3, 0.1], [Budget(1), {0: 1, 1: 3}]
-        clf = CRCENClassifierCV(weighting, hidden=hidden, l2=l2, **QUICK)
+        clf = CRCENClassifierCV(weighting, **grouped(hidden=hidden, l2=l2, **QUICK))
         before = clf.get_params()
         clf.fit(X, y)
         assert clf.get_params() == before
@@ -118,14 +121,13 @@ class TestGrid:
 
     def test_every_parameter_is_one_of_the_constructor(self):
         names = set(CRCENClassifierCV().get_params())
-        assert {"cv", "scoring", "one_standard_error", "halving", "hidden", "l2", "weighting"} <= names
-        assert not {"early_stopping", "validation_fraction"} & names
+        assert {"cv", "scoring", "search", "schedule", "inputs", "hidden", "l2", "weighting"} <= names
 
 
 class TestTable:
     def test_form_of_grid_search(self, clf, rare_rows):
         X, y = rare_rows()
-        plain = CRCENClassifier(solver="adam", max_epochs=1)
+        plain = CRCENClassifier(schedule=Schedule(solver="adam"), max_epochs=1)
         points = {"hidden": [(2,)], "l2": [1e-3], "weighting": [None], "encoding": ["standard"]}
         grid = GridSearchCV(plain, points, cv=3).fit(X, y)
         times = {"mean_fit_time", "std_fit_time", "mean_score_time", "std_score_time"}  # a stack has no time a setting
@@ -169,10 +171,12 @@ class TestTable:
 
     def test_ties_share_a_rank_and_the_first_wins(self, rare_rows):
         X, y = rare_rows()
-        clf = CRCENClassifierCV(hidden=[(3,), (2,), (2,), (2,)], l2=1e-2, scoring=lambda e, X, y: 0.5, **QUICK)
+        clf = CRCENClassifierCV(
+            **grouped(hidden=[(3,), (2,), (2,), (2,)], l2=1e-2, scoring=lambda e, X, y: 0.5, **QUICK)
+        )
         assert clf.fit(X, y).cv_results_["rank_test_score"].tolist() == [1, 1, 1, 1]
         assert clf.best_index_ == 0
-        clf = CRCENClassifierCV(hidden=[(2,), (4,), (4,)], l2=1e-2, **QUICK).fit(X, y)
+        clf = CRCENClassifierCV(**grouped(hidden=[(2,), (4,), (4,)], l2=1e-2, **QUICK)).fit(X, y)
         ranks = clf.cv_results_["rank_test_score"].tolist()
         assert ranks[1] == ranks[2]
         assert ranks in ([1, 2, 2], [3, 1, 1])
@@ -181,7 +185,7 @@ class TestTable:
         X, y = rare_rows()
         calls = iter([np.nan, 0.2, 0.2, 0.1, 0.1, 0.1, 0.3, 0.3, 0.3])
         grid = {"hidden": [(2,), (3,), (4,)], "l2": 1e-2, "halving": False}
-        clf = CRCENClassifierCV(scoring=lambda e, X, y: next(calls), **grid, **QUICK).fit(X, y)
+        clf = CRCENClassifierCV(**grouped(scoring=lambda e, X, y: next(calls), **grid, **QUICK)).fit(X, y)
         assert clf.cv_results_["rank_test_score"].tolist() == [3, 2, 1]
         assert clf.best_params_["hidden"] == (4,)
 
@@ -197,18 +201,18 @@ class TestTable:
             return results
 
         monkeypatch.setattr(Trainer, "__call__", first_diverges)
-        clf = CRCENClassifierCV(hidden=[(4,), (2,)], l2=1e-2, **QUICK).fit(X, y)
+        clf = CRCENClassifierCV(**grouped(hidden=[(4,), (2,)], l2=1e-2, **QUICK)).fit(X, y)
         assert clf.best_params_["hidden"] == (2,)
         assert clf.cv_results_["rank_test_score"].tolist() == [2, 1]
         assert clf.cv_results_["mean_test_score"][0] == -np.inf
         with pytest.raises(InvalidInput, match="no setting has a finite score"):
-            CRCENClassifierCV(hidden=(4,), l2=1e-2, **QUICK).fit(X, y)
+            CRCENClassifierCV(**grouped(hidden=(4,), l2=1e-2, **QUICK)).fit(X, y)
 
 
 class TestChoice:
     def grid(self, X, y, **more):
         settings = QUICK | {"max_epochs": 10, "halving": False} | more
-        return CRCENClassifierCV(hidden=[(8,), (2,), (4,)], l2=[1e-4, 1e-2, 1e-1], **settings).fit(X, y)
+        return CRCENClassifierCV(**grouped(hidden=[(8,), (2,), (4,)], l2=[1e-4, 1e-2, 1e-1], **settings)).fit(X, y)
 
     @pytest.mark.parametrize("seed", range(4))
     def test_one_standard_error(self, rare_rows, seed):
@@ -243,11 +247,11 @@ class TestHalving:
     def test_same_winner_on_an_easy_problem(self, rare_rows, searched):
         X, y = rare_rows(n=200, shift=0.8)
         settings = EIGHT | QUICK | {"max_epochs": 18}
-        full = CRCENClassifierCV(halving=False, **settings).fit(X, y)
+        full = CRCENClassifierCV(**grouped(halving=False, **settings)).fit(X, y)
         in_full = epochs_of(searched[:-1])
         assert in_full == 8 * 3 * 18
         searched.clear()
-        fast = CRCENClassifierCV(**settings).fit(X, y)
+        fast = CRCENClassifierCV(**grouped(**settings)).fit(X, y)
         assert full.best_params_["l2"] == 1e-3
         assert fast.best_params_ == full.best_params_
         assert fast.best_epochs_ == full.best_epochs_
@@ -269,7 +273,7 @@ class TestHalving:
 
     def test_parts_of_one_schedule(self, rare_rows, searched):
         X, y = rare_rows()
-        clf = CRCENClassifierCV(**EIGHT, **(QUICK | {"max_epochs": 12, "learning_rate": 0.005})).fit(X, y)
+        clf = CRCENClassifierCV(**grouped(**EIGHT, **(QUICK | {"max_epochs": 12, "learning_rate": 0.005}))).fit(X, y)
         assert clf.best_epochs_ == 12  # with small steps, so none is done before
         search = [(len(jobs) // 3, jobs[0].stop_epoch, jobs[0].max_epochs) for jobs in searched[:-1]]
         assert search == [(8, 2, 12), (6, 4, 12), (4, 6, 12), (2, 8, 12), (2, 12, 12)]
@@ -283,7 +287,7 @@ class TestHalving:
             calls.append(1)
             return 10.0 + len(calls) if len(calls) <= 24 else 1.0 + len(calls) / 100
 
-        clf = CRCENClassifierCV([Budget(1)], scoring=higher_in_the_first_part, **EIGHT, **QUICK).fit(X, y)
+        clf = CRCENClassifierCV([Budget(1)], **grouped(scoring=higher_in_the_first_part, **EIGHT, **QUICK)).fit(X, y)
         table = clf.cv_results_
         # Two were dropped after the first part, when scores were high.
         assert (table["mean_test_score"][table["is_dropped"]] > clf.best_score_).sum() == 2
@@ -294,12 +298,12 @@ class TestHalving:
 
     def test_one_standard_error_wants_all_settings(self, rare_rows):
         X, y = rare_rows()
-        clf = CRCENClassifierCV(one_standard_error=True, **EIGHT, **QUICK).fit(X, y)
+        clf = CRCENClassifierCV(**grouped(one_standard_error=True, **EIGHT, **QUICK)).fit(X, y)
         assert not clf.cv_results_["is_dropped"].any()
 
     def test_equal_scores_are_told_apart_by_the_loss(self, rare_rows):
         X, y = rare_rows(n=200, shift=0.8)
-        clf = CRCENClassifierCV([Budget(1)], scoring=lambda *_: 0.0, **EIGHT, **QUICK).fit(X, y)
+        clf = CRCENClassifierCV([Budget(1)], **grouped(scoring=lambda *_: 0.0, **EIGHT, **QUICK)).fit(X, y)
         table = clf.cv_results_
         kept = [table["params"][i]["l2"] for i in np.flatnonzero(~table["is_dropped"])]
         assert kept == [1e-3, 1e-3]
@@ -307,17 +311,19 @@ class TestHalving:
     def test_few_settings_are_not_dropped(self, rare_rows):
         X, y = rare_rows()
         grid = {"hidden": [(2,), (4,)], "l2": [1e-3, 0.1]}
-        plain, halved = (CRCENClassifierCV(halving=flag, **grid, **QUICK).fit(X, y) for flag in (False, True))
+        plain, halved = (
+            CRCENClassifierCV(**grouped(halving=flag, **grid, **QUICK)).fit(X, y) for flag in (False, True)
+        )
         assert not halved.cv_results_["is_dropped"].any()
         np.testing.assert_array_equal(halved.decision_function(X), plain.decision_function(X))
 
     def test_weightings_do_not_drop_each_others_settings(self, rare_rows):
         X, y = rare_rows()
         weightings = [Budget(1), Budget(3), Budget(9), Budget(30)]
-        few = CRCENClassifierCV(weightings, hidden=[(2,), (4,)], l2=1e-2, **QUICK).fit(X, y)
+        few = CRCENClassifierCV(weightings, **grouped(hidden=[(2,), (4,)], l2=1e-2, **QUICK)).fit(X, y)
         assert not few.cv_results_["is_dropped"].any()
         assert [c.tp + c.fp + c.fn + c.tn for c in few.oof_counts_] == [len(y)] * 4
-        many = CRCENClassifierCV(weightings[1:3], **EIGHT, **QUICK).fit(X, y)
+        many = CRCENClassifierCV(weightings[1:3], **grouped(**EIGHT, **QUICK)).fit(X, y)
         kept = [p["weighting"] for p, d in zip(many.cv_results_["params"], many.cv_results_["is_dropped"], strict=True)
                 if not d]  # fmt: skip
         assert kept.count(Budget(3)) >= 2
@@ -333,7 +339,9 @@ class TestHalving:
     def test_jobs_of_the_refit(self, rare_rows, searched, n_members, balance, expected, halving):
         X, y = rare_rows()
         own = QUICK | {"n_members": n_members, "cv": 4, "max_epochs": 6}
-        clf = CRCENClassifierCV(hidden=(3,), l2=[1e-3, 0.1], balance=balance, halving=halving, **own).fit(X, y)
+        clf = CRCENClassifierCV(**grouped(hidden=(3,), l2=[1e-3, 0.1], balance=balance, halving=halving, **own)).fit(
+            X, y
+        )
         assert len(searched[-1]) == expected
         assert sum(job.pool is None for job in searched[-1]) == n_members
         assert {job.stop_epoch for job in searched[-1]} == {clf.best_epochs_}
@@ -344,11 +352,11 @@ class TestMemory:
     def test_records_are_thinned(self, rare_rows, searched, monkeypatch):
         X, y = rare_rows()
         settings = QUICK | {"hidden": [(2,), (4,)], "l2": [1e-3, 0.1], "max_epochs": 10, "halving": False}
-        full = CRCENClassifierCV(**settings).fit(X, y)
+        full = CRCENClassifierCV(**grouped(**settings)).fit(X, y)
         assert {job.record_every for job in searched[0]} == {1}
         # 4 settings, every row once, 10 epochs of float32; a third of that is room for every third epoch.
         monkeypatch.setattr(crcen.models.search.run, "_RECORD_BYTES", 4 * 4 * len(y) * 10 // 3 + 1)
-        thin = CRCENClassifierCV(**settings).fit(X, y)
+        thin = CRCENClassifierCV(**grouped(**settings)).fit(X, y)
         assert {job.record_every for job in searched[2]} == {3}
         assert set(thin.cv_results_["epochs"]) <= {3, 6, 9, 10}
         assert thin.best_epochs_ in {3, 6, 9, 10}
@@ -364,7 +372,7 @@ class TestMemory:
     def test_no_room_at_all_leaves_the_last_epoch(self, rare_rows, monkeypatch):
         X, y = rare_rows()
         monkeypatch.setattr(crcen.models.search.run, "_RECORD_BYTES", 1)
-        clf = CRCENClassifierCV(hidden=[(2,), (4,)], l2=1e-2, halving=False, **QUICK).fit(X, y)
+        clf = CRCENClassifierCV(**grouped(hidden=[(2,), (4,)], l2=1e-2, halving=False, **QUICK)).fit(X, y)
         assert clf.cv_results_["epochs"].tolist() == [8, 8]
 
     def test_parts_end_with_a_record(self, rare_rows, monkeypatch):
@@ -379,7 +387,7 @@ class TestMemory:
             return results
 
         monkeypatch.setattr(Trainer, "__call__", spy)
-        clf = CRCENClassifierCV(hidden=[(2,), (4,)], l2=1e-2, **(QUICK | {"max_epochs": 12})).fit(X, y)
+        clf = CRCENClassifierCV(**grouped(hidden=[(2,), (4,)], l2=1e-2, **(QUICK | {"max_epochs": 12}))).fit(X, y)
         assert all(len(epochs) == 1 for epochs in seen)
         assert {epochs[0] for epochs in seen[:18]} == {2, 4, 6}
         assert set(clf.cv_results_["epochs"]) <= {2, 4, 6, 8, 12}

@@ -4,8 +4,9 @@ import numpy as np
 import pytest
 from sklearn.metrics import average_precision_score, roc_auc_score
 
-from crcen import CRCENClassifier, CRCENClassifierCV
+from crcen import CRCENClassifier, CRCENClassifierCV, Schedule, Search
 from crcen.training.engine import Trainer
+from grouped_settings import grouped
 
 SEEDS = range(12)
 NOISE = {"max_epochs": 25, "batch_size": 32, "learning_rate": 0.03, "solver": "adam"}
@@ -18,7 +19,9 @@ def of_noise():
     for seed in SEEDS:
         rng = np.random.default_rng(seed)
         X, y = rng.normal(size=(160, 5)), rng.permutation(np.arange(160) < 40).astype(int)
-        clf = CRCENClassifierCV(hidden=[(4,), (16,)], l2=[1e-4, 1e-2], cv=4, random_state=seed, **NOISE).fit(X, y)
+        clf = CRCENClassifierCV(**grouped(hidden=[(4,), (16,)], l2=[1e-4, 1e-2], cv=4, random_state=seed, **NOISE)).fit(
+            X, y
+        )
         fits.append((X, y, clf))
     return fits
 
@@ -43,13 +46,15 @@ class TestShuffledLabels:
 
     def test_the_same_networks_do_learn_their_own_rows(self, of_noise):
         X, y, _ = of_noise[0]
-        clf = CRCENClassifier(hidden=(16,), l2=1e-4, random_state=0, **NOISE).fit(X, y)
+        clf = CRCENClassifier(**grouped(hidden=(16,), l2=1e-4, random_state=0, **NOISE)).fit(X, y)
         assert roc_auc_score(y, clf.decision_function(X)) > 0.7  # chance is .5 ± .05
 
     def test_scores_of_other_names_are_chance_too(self, of_noise):
         areas = []
         for X, y, clf in of_noise[:6]:
-            own = CRCENClassifierCV(hidden=(16,), l2=1e-4, scoring="roc_auc", random_state=clf.random_state, **NOISE)
+            own = CRCENClassifierCV(
+                **grouped(hidden=(16,), l2=1e-4, scoring="roc_auc", random_state=clf.random_state, **NOISE)
+            )
             areas.append(own.fit(X, y).best_score_)
         one = np.sqrt((160 + 1) / (12 * 40 * 120))
         assert abs(np.mean(areas) - 0.5) < 4 * one / np.sqrt(6)
@@ -105,7 +110,15 @@ class TestGarbage:
             trained.clear()
             # balance=True, so that the refit trains networks on the fold too.
             CRCENClassifierCV(
-                l2=[1e-3, 0.1], cv=folds, random_state=0, balance=True, halving=halving, encoding="standard", **settings
+                **grouped(
+                    l2=[1e-3, 0.1],
+                    cv=folds,
+                    random_state=0,
+                    balance=True,
+                    halving=halving,
+                    encoding="standard",
+                    **settings,
+                )
             ).fit(rows, y)
             calls.append(list(trained))
         clean, dirty = calls
@@ -137,7 +150,13 @@ class TestGarbage:
     def test_no_job_watches_the_rows_that_it_is_scored_on(self, rare_rows, trained, halving):
         X, y = rare_rows()
         CRCENClassifierCV(
-            hidden=(4,), l2=[1e-3, 0.1], cv=3, solver="adam", max_epochs=12, random_state=0, halving=halving
+            hidden=(4,),
+            l2=[1e-3, 0.1],
+            cv=3,
+            schedule=Schedule(solver="adam"),
+            max_epochs=12,
+            random_state=0,
+            search=Search(halving=halving),
         ).fit(X, y)
         *searched, (refitted, _) = trained
         assert len(searched) > 1 if halving else len(searched) == 1
@@ -156,15 +175,17 @@ class TestGarbage:
 
     def test_all_networks_run_the_whole_schedule(self, rare_rows, trained):
         X, y = rare_rows()
-        CRCENClassifierCV(hidden=[(4,), (32,)], l2=0.0, cv=3, solver="adam", max_epochs=30, random_state=0,
-                          learning_rate=0.1, halving=False).fit(X, y)  # fmt: skip
+        CRCENClassifierCV(hidden=[(4,), (32,)], l2=0.0, cv=3, max_epochs=30, random_state=0,
+                          schedule=Schedule(solver="adam", learning_rate=0.1),
+                          search=Search(halving=False)).fit(X, y)  # fmt: skip
         assert len(trained) == 2
         assert {result.state.epoch for result in trained[0][1]} == {30}
 
     def test_all_folds_of_a_setting_stop_together(self, rare_rows, trained):
         X, y = rare_rows()
-        clf = CRCENClassifierCV(hidden=[(2,), (4,), (32,)], l2=[0.0, 1e-2, 10.0], cv=3, solver="adam", max_epochs=30,
-                                random_state=0, learning_rate=0.1, encoding="standard").fit(X, y)  # fmt: skip
+        clf = CRCENClassifierCV(hidden=[(2,), (4,), (32,)], l2=[0.0, 1e-2, 10.0], cv=3, max_epochs=30,
+                                schedule=Schedule(solver="adam", learning_rate=0.1), random_state=0,
+                                encoding="standard").fit(X, y)  # fmt: skip
         folds = None
         last = dict.fromkeys(by_setting(trained[0][0]), 0)
         for jobs, results in trained[:-1]:

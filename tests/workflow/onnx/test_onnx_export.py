@@ -16,6 +16,7 @@ from crcen.tables.column_kinds import learn_column
 from crcen.workflow.onnx import export as onnx_export
 from crcen.workflow.onnx.dates import date_parts
 from crcen.workflow.onnx.graph import Graph, check_columns
+from grouped_settings import grouped
 
 RNG = np.random.default_rng(0)
 X = RNG.normal(size=(300, 3)) * [1, 20, 0.1]
@@ -44,7 +45,9 @@ def answers(path, feeds):
     ids=lambda options: "-".join(map(str, options.values())) or "plain",
 )
 def test_a_classifier_of_numbers(tmp_path, options):
-    model = CRCENClassifier(Budget(4), **{"hidden": (4,), "max_epochs": 3, "random_state": 0, **options}).fit(X, Y)
+    model = CRCENClassifier(
+        Budget(4), **grouped(**{"hidden": (4,), "max_epochs": 3, "random_state": 0, **options})
+    ).fit(X, Y)
     done = export_onnx(model, tmp_path / "m.onnx")
     probabilities, decision = answers(done.path, {"X": NEW})
     np.testing.assert_allclose(probabilities, model.predict_proba(NEW), atol=1e-9)
@@ -60,7 +63,7 @@ def test_missing_cells(tmp_path, encoding, lacking):
         gaps[column::5, column] = np.nan
     new[RNG.random(new.shape) < 0.3] = np.nan
     how = {"encoding": encoding, "missing": "indicator", "hidden": (4,), "max_epochs": 3, "random_state": 0}
-    model = CRCENClassifier(Budget(4), **how).fit(gaps, Y)
+    model = CRCENClassifier(Budget(4), **grouped(**how)).fit(gaps, Y)
     probabilities, decision = answers(export_onnx(model, tmp_path / "m.onnx").path, {"X": new})
     np.testing.assert_allclose(probabilities, model.predict_proba(new), atol=1e-12)
     assert decision.tolist() == model.predict(new).tolist()

@@ -32,15 +32,17 @@ from crcen.models.probability import PROBABILITIES
 from crcen.models.search.best_settings import Refitted, best_few, refit_settings
 from crcen.models.search.folds import checked_folds
 from crcen.models.search.grid import SEARCHED, Outcome, SearchRows, Setting, is_list_of_networks, operating_points
+from crcen.models.search.options import Search
 from crcen.models.search.run import SearchRun, choose, held_out_shift
 from crcen.models.search.scoring import check_scoring, score_table
-from crcen.models.validation import check_choice, check_flag, check_labels, check_number, check_rows, check_weights
+from crcen.models.validation import check_labels, check_number, check_rows, check_weights
 from crcen.models.wished import before_wish, move_to_wish
 from crcen.theory.key_equation import key_equation_of_logits, on_rows, without_test
 from crcen.theory.labels import Labels
 from crcen.theory.wishes import Wish
-from crcen.training.engines import ENGINES, trainer_on
-from crcen.training.recipe import Recipe
+from crcen.training.engines import trainer_on
+from crcen.training.parameters import group
+from crcen.training.recipe import Inputs, Recipe, Schedule
 
 __all__ = ["CRCENClassifierCV"]
 
@@ -76,24 +78,17 @@ class CRCENClassifierCV(CRCENClassifier):
         How many of the best settings are kept and averaged, each with ``n_members`` networks; they share one weighting.
         The search is the same, the refit takes as many times longer. One where ``one_standard_error`` wants the
         simplest.
-    one_standard_error : bool, default=False
-        Take the simplest setting (fewest hidden units, then largest l2) within one standard error of the best.
-    halving : bool, default=True
-        Where a weighting has eight settings or more, look at four points of the schedule which of them are far behind,
-        and end them there; and end those that gain no more. On the benchmark the winner is the same within noise. Not
-        with ``one_standard_error``, which wants all settings, nor where ``memory_bytes`` has no room for it.
-    engine : {"local", "ray"}, default="local"
-        Where the stacks are trained: in this process, or as tasks of a Ray cluster. The result is the same.
-    memory_bytes : int, default=None
-        Bound on the memory of the search beside the rows themselves; a stack that would exceed it is split, and what
-        cannot be split is refused. ``None`` is half of what is free.
+    search : Search, default=None
+        The rule of choice, halving, where stacks are trained and their memory, as in ``Search(halving=False)``; see
+        `crcen.Search`.
     balance : "oof", True or False, default="oof"
         Solve the output bias on the out-of-fold logits, on the training rows as `CRCENClassifier` does, or not at all.
         On new rows of the benchmark the first had the best probabilities. Where folds leave rows out, as those over
         time do, the shift is shrunk by how far the folds disagree about it beyond sampling: a drift is no bias.
-    n_members, activation, solver, max_epochs, batch_size, learning_rate, tol, bins, missing, column_scales,
-    standardize, pos_label, device, probability, random_state, verbose
-        As in `CRCENClassifier`. ``max_epochs`` is the length of the schedule of which a cut is chosen.
+    n_members, activation, max_epochs, schedule, inputs, pos_label, device, probability, training_weighting,
+    random_state, verbose
+        As in `CRCENClassifier`. ``max_epochs`` is the length of the schedule of which a cut is chosen, so there is no
+        early stopping; columns have scales as ``Inputs(column_scales="auto")`` says.
 
     Attributes
     ----------
@@ -121,6 +116,8 @@ class CRCENClassifierCV(CRCENClassifier):
         Folds, the scoring used, seconds of search and refit.
     """
 
+    _column_scales = "auto"
+
     @says_our_names
     def __init__(
         self,
@@ -132,21 +129,12 @@ class CRCENClassifierCV(CRCENClassifier):
         n_settings: int = 1,
         cv: Any = 4,
         scoring: Any = None,
-        one_standard_error: bool = False,
-        halving: bool = True,
-        engine: str = "local",
-        memory_bytes: int | None = None,
+        search: Search | None = None,
         activation: str = "relu",
-        solver: str = "auto",
         max_epochs: int | None = None,
-        batch_size: int = 128,
-        learning_rate: float = 0.01,
-        tol: float = 1e-5,
+        schedule: Schedule | None = None,
         encoding: Any = ("standard", "steps"),
-        bins: int = 12,
-        missing: str = "error",
-        column_scales: Any = "auto",
-        standardize: bool = True,
+        inputs: Inputs | None = None,
         balance: Any = "oof",
         probability: str = "shift",
         training_weighting: Any = "price",
@@ -161,16 +149,10 @@ class CRCENClassifierCV(CRCENClassifier):
             activation=activation,
             l2=l2,
             n_members=n_members,
-            solver=solver,
             max_epochs=max_epochs,
-            batch_size=batch_size,
-            learning_rate=learning_rate,
-            tol=tol,
+            schedule=schedule,
             encoding=encoding,
-            bins=bins,
-            missing=missing,
-            column_scales=column_scales,
-            standardize=standardize,
+            inputs=inputs,
             balance=balance,
             probability=probability,
             training_weighting=training_weighting,
@@ -182,10 +164,7 @@ class CRCENClassifierCV(CRCENClassifier):
         self.n_settings = n_settings
         self.cv = cv
         self.scoring = scoring
-        self.one_standard_error = one_standard_error
-        self.engine = engine
-        self.memory_bytes = memory_bytes
-        self.halving = halving
+        self.search = search
 
     def fit(self, X: Any, y: Any, sample_weight: Any = None, groups: Any = None) -> "CRCENClassifierCV":
         """Search, choose and refit.
@@ -203,7 +182,7 @@ class CRCENClassifierCV(CRCENClassifier):
 
     def _search_and_refit(self, X: Any, y: Any, sample_weight: Any, groups: Any) -> None:
         start = time.perf_counter()
-        settings = self._settings()
+        settings, search = self._settings(), self._search()
         scoring = self._scoring(settings)
         X, y = check_rows(self, X, y, reset=True)
         classes = check_labels(y)
@@ -211,18 +190,17 @@ class CRCENClassifierCV(CRCENClassifier):
         labels = Labels.from_rows(classes, y, weights, self.pos_label)
         target, seed = labels.encode(y), base_seed(self.random_state)
         folds = checked_folds(self.cv, X, y, target, weights, groups, seed)
-        if len(folds) < 2 and self.one_standard_error:
+        if len(folds) < 2 and search.one_standard_error:
             raise InvalidParameter("one_standard_error needs at least two folds: got 1.")
         rows = SearchRows(X, target, weights, y, labels, folds)
         settings = [replace(setting, recipe=setting.recipe.settled(len(X))) for setting in settings]
-        bound = None if self.memory_bytes is None else self.memory_bytes // 2
+        bound = None if search.memory_bytes is None else search.memory_bytes // 2
         with progress_bar(type(self).__name__, visible=bool(self.verbose)) as progress:
-            train = trainer_on(self.engine, X, target, sample_weight=weights, device=self.device, memory_bytes=bound)
-            run = SearchRun(rows, scoring, seed, train, self.memory_bytes)
-            halving = self.halving and not self.one_standard_error
-            outcomes = run.outcomes(settings, halving=halving, progress=lambda share: progress(0.7 * share))
-            best = choose(outcomes, one_standard_error=self.one_standard_error)
-            n_kept = 1 if self.one_standard_error else self.n_settings
+            train = trainer_on(search.engine, X, target, sample_weight=weights, device=self.device, memory_bytes=bound)
+            run = SearchRun(rows, scoring, seed, train, search.memory_bytes)
+            outcomes = run.outcomes(settings, halving=search.drops_settings, progress=part_of(progress, 0.0, 0.7))
+            best = choose(outcomes, one_standard_error=search.one_standard_error)
+            n_kept = 1 if search.one_standard_error else self.n_settings
             kept = refit_settings(run, best_few(outcomes, best, n_kept), self.n_members, part_of(progress, 0.7, 1.0))
         self._keep(kept, rows)
         move_to_wish(self, target, weights)
@@ -264,13 +242,13 @@ class CRCENClassifierCV(CRCENClassifier):
                 "several weightings are searched by training at each: training_weighting must be 'price', got "
                 f"{self.training_weighting!r}."
             )
-        check_flag(self, "one_standard_error")
-        check_flag(self, "halving")
-        check_choice(self, "engine", tuple(ENGINES))
+        self._search()
         check_number(self, "n_settings", low=1, integer=True)
-        if self.memory_bytes is not None:
-            check_number(self, "memory_bytes", low=1, integer=True)
         recipe = self._recipe(hidden[0], l2[0], encodings[0], self.balance is True)
+        if recipe.early_stopping:
+            raise InvalidParameter(
+                f"{type(self).__name__} chooses the number of epochs by its folds: early_stopping must be False."
+            )
         return [
             Setting(
                 index,
@@ -280,6 +258,9 @@ class CRCENClassifierCV(CRCENClassifier):
             )
             for (index, weighting), *point in product(enumerate(weightings), hidden, l2, encodings)
         ]
+
+    def _search(self) -> Search:
+        return group("search", self.search, Search, "halving=False")
 
     def _scoring(self, settings: list[Setting]) -> Any:
         several = len({s.weighting_index for s in settings}) > 1

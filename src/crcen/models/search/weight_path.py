@@ -88,7 +88,7 @@ def path_logits(
         getattr(kind, step) is getattr(CRCENClassifier, step) for step in ("fit", "training_weighting_at")
     )
     if is_stack:
-        probe = CRCENClassifier(missing=estimator.missing)  # takes note of the columns, so that the estimator need not
+        probe = CRCENClassifier(inputs=estimator.inputs)  # takes note of the columns, so that the estimator need not
         X, y = check_rows(probe, X, y, reset=True)
         X_test = None if X_test is None else check_rows(probe, X_test, reset=False)
     y = np.asarray(y)

@@ -1,0 +1,48 @@
+"""Search: how a search goes about its settings."""
+
+from dataclasses import dataclass
+
+from crcen.training.engines import ENGINES
+from crcen.training.parameters import Checked, choice, flag, number
+
+__all__ = ["Search"]
+
+
+@dataclass(frozen=True, kw_only=True, repr=False)
+class Search(Checked):
+    """How a search goes about its settings: ``CRCENClassifierCV(search=Search(halving=False))``.
+
+    Parameters
+    ----------
+    one_standard_error : bool, default=False
+        Take the simplest setting (fewest hidden units, then largest l2) within one standard error of the best.
+    halving : bool, default=True
+        Where a weighting has eight settings or more, look at four points of the schedule which of them are far behind,
+        and end them there; and end those that gain no more. On the benchmark the winner is the same within noise. Not
+        with ``one_standard_error``, which wants all settings, nor where ``memory_bytes`` has no room for it.
+    engine : {"local", "ray"}, default="local"
+        Where the stacks are trained: in this process, or as tasks of a Ray cluster. The result is the same.
+    memory_bytes : int, default=None
+        Bound on the memory of the search beside the rows themselves; a stack that would exceed it is split, and what
+        cannot be split is refused. ``None`` is half of what is free.
+    """
+
+    one_standard_error: bool = False
+    halving: bool = True
+    engine: str = "local"
+    memory_bytes: int | None = None
+
+    def __post_init__(self) -> None:
+        """Refuse what has no meaning."""
+        bound = self.memory_bytes
+        self._set(
+            one_standard_error=flag("one_standard_error", self.one_standard_error),
+            halving=flag("halving", self.halving),
+            engine=choice("engine", self.engine, tuple(ENGINES)),
+            memory_bytes=None if bound is None else number("memory_bytes", bound, low=1, integer=True),
+        )
+
+    @property
+    def drops_settings(self) -> bool:
+        """Whether settings may end early."""
+        return self.halving and not self.one_standard_error
