@@ -66,6 +66,7 @@ NAMED_MODULES = {
     "crcen.baselines.methods",
     "crcen.decisions.choose",
     "crcen.decisions.wishes",
+    "crcen.report.checks",
     "crcen.tables.number_notation",
     "crcen.tables.reading",
     "crcen.tables.writing",

@@ -82,3 +82,33 @@ def test_a_guarantee_from_a_file_of_labelled_rows(predict, folder):
     code, _, err = predict("--recall", 0.99, "--confidence", 0.95, "--held-out", folder / "test.csv")
     assert code == 1
     assert "needs at least 299 positive rows" in err
+
+
+def test_a_fit_takes_a_wish_and_writes_its_report(crcen_command, folder, tmp_path):
+    out = (tmp_path / "m.crcen", tmp_path / "r.html")
+    code, said, err = crcen_command(
+        *("fit", folder / "train.csv", "--target", "bad", "--drop", "day", "--quick", "--recall", 0.8),
+        *("--out", out[0], "--report", out[1], "--json"),
+    )
+    assert (code, err) == (0, "")
+    assert json.loads(said)["wish"] == "recall of at least 0.8"
+    assert json.loads(said)["out_of_fold"]["recall"] >= 0.8
+    assert "out of fold" in out[1].read_text()
+    code, _, err = crcen_command(
+        "fit", folder / "train.csv", "--target", "bad", "--engine", "stream", "--recall", 0.8, "--out", out[0]
+    )
+    assert code == 2
+    assert "--recall is for tables in memory" in " ".join(err.replace("│", " ").split())
+
+
+def test_an_evaluation_fails_with_3(crcen_command, folder):
+    asked = ("evaluate", folder / "model.crcen", folder / "test.csv", "--resamples", 0)
+    code, out, _ = crcen_command(*asked, "--min-recall", 0.999)
+    assert code == 3
+    assert "Failed: recall is" in out
+    assert crcen_command(*asked, "--min-recall", 0.01, "--fail-on", "CRC008")[0] == 0
+    code, _, err = crcen_command(*asked, "--fail-on", "CRC99")
+    assert (code, err) == (
+        1,
+        "crcen: --fail-on must name checks of the report, CRC001 to CRC009, or any: got CRC99.\n",
+    )

@@ -17,14 +17,28 @@ from crcen.cli.options import (
     Target,
     interruptible,
     is_watched,
-    price,
     show,
+)
+from crcen.cli.wishes import (
+    AlarmCost,
+    Capacity,
+    Confidence,
+    CostColumn,
+    Precision,
+    Recall,
+    ReviewPrices,
+    Weight,
+    price_or_wish,
+    two_prices,
 )
 
 __all__ = ["evaluate", "report"]
 
 
-@app.command(epilog="Example:  crcen evaluate model.crcen test.csv --budget 10 --json")
+@app.command(
+    epilog="Examples:  crcen evaluate model.crcen test.csv --budget 10 --json   |   "
+    "crcen evaluate model.crcen test.csv --fail-on CRC003,CRC007 --min-recall 0.7"
+)
 def evaluate(
     model: Model,
     data: Data,
@@ -34,18 +48,54 @@ def evaluate(
     alpha: Alpha = None,
     lam: Lam = None,
     balanced: Balanced = False,
+    capacity: Capacity = None,
+    recall: Recall = None,
+    precision: Precision = None,
+    confidence: Confidence = None,
+    review: ReviewPrices = None,
+    cost_column: CostColumn = None,
+    alarm_cost: AlarmCost = 1.0,
+    weight: Weight = None,
+    fail_on: Annotated[
+        str | None,
+        typer.Option(
+            help="Checks of the report that must not warn, such as CRC003,CRC007, or any: else exit with 3.",
+            rich_help_panel="For pipelines",
+        ),
+    ] = None,
+    min_recall: Annotated[
+        float | None, typer.Option(help="Recall to reach, else exit with 3.", rich_help_panel="For pipelines")
+    ] = None,
+    min_precision: Annotated[
+        float | None, typer.Option(help="Precision to reach, else exit with 3.", rich_help_panel="For pipelines")
+    ] = None,
     resamples: Annotated[int, typer.Option(min=0, help="Resamples behind the intervals.")] = 500,
     as_json: Json = False,
 ) -> None:
     """Judge a model on labelled rows it has not seen: metrics with intervals, key equation, price of catches."""
     with interruptible():
-        weighting = price(budget, cost_ratio, alpha, lam, balanced)
+        stated = (budget, cost_ratio, alpha, lam, balanced, capacity, recall, precision, confidence)
+        weighting = price_or_wish(*stated)
         import crcen
 
         result = crcen.evaluate_table(
-            model, data, target=target, weighting=weighting, n_resamples=resamples, verbose=is_watched()
+            model,
+            data,
+            target=target,
+            weighting=weighting,
+            weight=weight,
+            review=two_prices(review),
+            cost_column=cost_column,
+            alarm_cost=alarm_cost,
+            fail_on=fail_on or (),
+            min_recall=min_recall,
+            min_precision=min_precision,
+            n_resamples=resamples,
+            verbose=is_watched(),
         )
     show(result, as_json)
+    if result.failures:
+        raise typer.Exit(3)
 
 
 @app.command(epilog="Example:  crcen report model.crcen test.csv --out report.html")
@@ -54,6 +104,7 @@ def report(
     data: Data,
     out: Annotated[Path, typer.Option(help="The HTML file to write.")] = Path("report.html"),
     target: Target = None,
+    weight: Weight = None,
     title: Annotated[str | None, typer.Option(help="Title of the page.")] = None,
     as_json: Json = False,
 ) -> None:
@@ -61,5 +112,7 @@ def report(
     with interruptible():
         import crcen
 
-        result = crcen.report_table(model, data, out=out, target=target, title=title, verbose=is_watched())
+        result = crcen.report_table(
+            model, data, out=out, target=target, weight=weight, title=title, verbose=is_watched()
+        )
     show(result, as_json, out)

@@ -7,7 +7,17 @@ import typer
 
 from crcen.cli.app import Json, app
 from crcen.cli.options import Alpha, Balanced, Budget, Data, Lam, Model, Ratio, interruptible, is_watched, show
-from crcen.cli.wishes import Capacity, Confidence, Precision, Recall, price_or_wish, two_prices
+from crcen.cli.wishes import (
+    AlarmCost,
+    Capacity,
+    Confidence,
+    CostColumn,
+    Precision,
+    Recall,
+    ReviewPrices,
+    price_or_wish,
+    two_prices,
+)
 
 __all__ = ["predict"]
 
@@ -40,18 +50,9 @@ def predict(
     time: Annotated[
         str | None, typer.Option(help="Column of dates, for --capacity 20/day.", rich_help_panel="Instead of a price")
     ] = None,
-    review: Annotated[
-        str | None,
-        typer.Option(
-            help="Two prices, such as 2,30: between them a person looks.", metavar="LOW,HIGH", rich_help_panel="Price"
-        ),
-    ] = None,
-    cost_column: Annotated[
-        str | None, typer.Option(help="Column with what a miss of that row costs.", rich_help_panel="Price")
-    ] = None,
-    alarm_cost: Annotated[
-        float, typer.Option(help="What a false alarm costs, in the unit of --cost-column.", rich_help_panel="Price")
-    ] = 1.0,
+    review: ReviewPrices = None,
+    cost_column: CostColumn = None,
+    alarm_cost: AlarmCost = 1.0,
     prevalence: Annotated[
         float | None, typer.Option(help="Share of positives here, where it is known to differ from training.")
     ] = None,

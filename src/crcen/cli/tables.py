@@ -7,7 +7,8 @@ from typing import Annotated, Any
 import typer
 
 from crcen.cli.app import Json, app
-from crcen.cli.options import Alpha, Balanced, Budget, Data, Lam, Ratio, interruptible, is_watched, price, show
+from crcen.cli.options import Alpha, Balanced, Budget, Data, Lam, Ratio, interruptible, is_watched, show
+from crcen.cli.wishes import Capacity, Precision, Recall, Weight, price_or_wish
 
 __all__ = ["fit", "split"]
 
@@ -80,6 +81,7 @@ def split(
 @app.command(
     epilog="Examples:  crcen fit train.csv --target fraud --budget 20 --out model.crcen   |   "
     "crcen fit visits.parquet --target readmitted --positive yes --groups patient --drop name   |   "
+    "crcen fit calls.xlsx --target sold --capacity 20/day --time called --report calls.html   |   "
     "crcen fit 'days/*.parquet' --target y --engine ray --workers 4"
 )
 def fit(
@@ -90,14 +92,19 @@ def fit(
     ] = None,
     out: Annotated[Path, typer.Option(help="Where to save the model.")] = Path("model.crcen"),
     onnx: Annotated[Path | None, typer.Option(help="Where to write it as an ONNX graph too.")] = None,
+    report: Annotated[Path | None, typer.Option(help="Where to write the HTML report on rows held out.")] = None,
     budget: Budget = None,
     cost_ratio: Ratio = None,
     alpha: Alpha = None,
     lam: Lam = None,
     balanced: Balanced = False,
+    capacity: Capacity = None,
+    recall: Recall = None,
+    precision: Precision = None,
     drop: Annotated[list[str] | None, typer.Option(help="Column to leave out; may be repeated.")] = None,
     keep: Annotated[list[str] | None, typer.Option(help="Column to use although it looks like an identifier.")] = None,
     category: Annotated[list[str] | None, typer.Option(help="Column of categories although it holds numbers.")] = None,
+    weight: Weight = None,
     groups: Annotated[str | None, typer.Option(help="Validate with equal values of this column together.")] = None,
     time: Annotated[str | None, typer.Option(help="Validate on rows that are later by this column.")] = None,
     learner: Annotated[
@@ -127,7 +134,7 @@ def fit(
 ) -> None:
     """Learn from a table, say how well it went on rows held out, and save the model. Without a price: --balanced."""
     with interruptible():
-        weighting = price(budget, cost_ratio, alpha, lam, balanced)
+        weighting = price_or_wish(budget, cost_ratio, alpha, lam, balanced, capacity, recall, precision)
         if groups is not None and time is not None:
             raise typer.BadParameter("--groups and --time are two ways to validate: give one of them.")
         import crcen
@@ -135,7 +142,8 @@ def fit(
         if quick and learner is not None:
             raise typer.BadParameter("--quick is one network, and --learner a search: give one of them.")
         in_memory: dict[str, Any] = {"--groups": groups, "--time": time, "--quick": quick or None, "--onnx": onnx}
-        in_memory |= {"--learner": learner, "--time-limit": time_limit}
+        in_memory |= {"--learner": learner, "--time-limit": time_limit, "--weight": weight, "--report": report}
+        in_memory |= {"--capacity": capacity, "--recall": recall, "--precision": precision}
         check_engine(engine, in_memory, {"--workers": workers}, {"--epochs": epochs, "--storage": storage})
         if engine is not Engine.table:
             files = crcen.fit_files(
@@ -164,6 +172,7 @@ def fit(
             drop=drop or (),
             keep=keep or (),
             categorical=category or (),
+            weight=weight,
             groups=groups,
             time=time,
             learner="networks" if learner is None else learner.value,
@@ -173,5 +182,6 @@ def fit(
             verbose=is_watched(),
             out=out,
             onnx=onnx,
+            report=report,
         )
-    show(result, as_json, out, onnx)
+    show(result, as_json, out, onnx, report)

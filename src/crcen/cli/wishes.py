@@ -6,7 +6,18 @@ import typer
 
 from crcen.cli.options import price
 
-__all__ = ["Capacity", "Confidence", "Precision", "Recall", "price_or_wish", "two_prices"]
+__all__ = [
+    "AlarmCost",
+    "Capacity",
+    "Confidence",
+    "CostColumn",
+    "Precision",
+    "Recall",
+    "ReviewPrices",
+    "Weight",
+    "price_or_wish",
+    "two_prices",
+]
 
 _PANEL = "Instead of a price"
 Capacity = Annotated[
@@ -29,6 +40,19 @@ Confidence = Annotated[
     float | None,
     typer.Option(help="Guarantee --recall with this probability, such as 0.95.", rich_help_panel=_PANEL),
 ]
+ReviewPrices = Annotated[
+    str | None,
+    typer.Option(
+        help="Two prices, such as 2,30: between them a person looks.", metavar="LOW,HIGH", rich_help_panel="Price"
+    ),
+]
+CostColumn = Annotated[
+    str | None, typer.Option(help="Column with what a miss of that row costs.", rich_help_panel="Price")
+]
+AlarmCost = Annotated[
+    float, typer.Option(help="What a false alarm costs, in the unit of --cost-column.", rich_help_panel="Price")
+]
+Weight = Annotated[str | None, typer.Option(help="Column that says how much each row counts, as survey weights do.")]
 
 
 def price_or_wish(

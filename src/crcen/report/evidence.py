@@ -1,6 +1,6 @@
 """What a report looks at: a fitted model's answers on labelled rows, checked once."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -8,6 +8,7 @@ from numpy.typing import NDArray
 
 from crcen.exceptions import InvalidInput, InvalidParameter
 from crcen.report.encoded_rows import EncodedRows, encoded_rows
+from crcen.theory.decision import weighted_probability
 from crcen.theory.judgements import fitted_model_noise
 from crcen.theory.labels import Labels
 from crcen.theory.rows import check_probabilities, check_row_weights, class_totals
@@ -48,6 +49,8 @@ class Evidence:
         Whether the model names a price itself.
     encoded : EncodedRows or None
         The rows as the network of a table classifier sees them; None for other models.
+    is_out_of_fold : bool
+        Whether p and q are those of models which did not see these rows, where the model itself did.
     """
 
     model: Any
@@ -63,6 +66,7 @@ class Evidence:
     weighting: ClassWeighting
     has_price: bool
     encoded: EncodedRows | None = None
+    is_out_of_fold: bool = False
 
     @property
     def n_rows(self) -> int:
@@ -95,7 +99,7 @@ def kept_by(model: Any, name: str) -> Any:
     return getattr(model, name, getattr(getattr(model, "estimator_", None), name, None))
 
 
-def gather(model: Any, X: Any, y: Any, sample_weight: Any = None) -> Evidence:
+def gather(model: Any, X: Any, y: Any, sample_weight: Any = None, out_of_fold: Any = None) -> Evidence:
     """Ask the model about the rows and check the answers.
 
     Parameters
@@ -109,6 +113,8 @@ def gather(model: Any, X: Any, y: Any, sample_weight: Any = None) -> Evidence:
         Their labels, of ``classes_``; both classes must be there.
     sample_weight : array of shape (n,), optional
         Finite and not negative.
+    out_of_fold : array of shape (n,), optional
+        Natural probabilities of the positive class by models that did not see these rows, where the model did.
 
     Returns
     -------
@@ -133,7 +139,7 @@ def gather(model: Any, X: Any, y: Any, sample_weight: Any = None) -> Evidence:
     encoded = encoded_rows(model, X)
     asked, rows = (model, X) if encoded is None else (encoded.estimator, encoded.X)
     has_price = isinstance(getattr(model, "weighting_", None), ClassWeighting)
-    return Evidence(
+    evidence = Evidence(
         model=model,
         X=X,
         columns=columns,
@@ -150,6 +156,13 @@ def gather(model: Any, X: Any, y: Any, sample_weight: Any = None) -> Evidence:
         has_price=has_price,
         encoded=encoded,
     )
+    if out_of_fold is None:
+        return evidence
+    p = check_probabilities(out_of_fold, "out_of_fold")
+    if p.shape != target.shape:
+        raise InvalidInput(f"out_of_fold must have one probability for each of {target.size} rows, got {p.shape}")
+    q = None if evidence.q is None else weighted_probability(p, evidence.weighting)
+    return replace(evidence, p=p, q=q, is_out_of_fold=True)
 
 
 def _classes(model: Any) -> NDArray[Any]:

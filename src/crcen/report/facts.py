@@ -39,6 +39,7 @@ def facts_of(
         ("columns", f"{len(evidence.columns):,}"),
         ("positive label", str(evidence.pos_label)),
         ("negative label", str(evidence.neg_label)),
+        ("judged", "out of fold, by models that did not see the row" if evidence.is_out_of_fold else "by this model"),
         ("sample weights", "yes" if evidence.is_weighted else "no"),
         ("seed of this report", str(random_state)),
     ]

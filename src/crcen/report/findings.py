@@ -298,6 +298,8 @@ def _leaks(evidence: Evidence, separations: Sequence[tuple[str, float]]) -> Find
 
 def _equation_off(evidence: Evidence, equation: KeyEquation) -> Finding:
     title, limit = "The key equation fails on these rows", f"a p-value below {EQUATION_P:g}"
+    if evidence.is_out_of_fold:
+        return _finding("CRC007", title, None, "the output bias was solved on these out-of-fold rows", limit, "")
     n_pos = int(evidence.target.sum())
     test = judge_equation(equation, evidence.noise_factor, min(n_pos, evidence.n_rows - n_pos))
     if test.reason:
@@ -314,6 +316,10 @@ def _equation_off(evidence: Evidence, equation: KeyEquation) -> Finding:
 
 
 def _training_rows(evidence: Evidence, equation: KeyEquation) -> Finding:
+    title = "These look like the training rows"
+    if evidence.is_out_of_fold:
+        said = "every row was judged by models that did not see it, though the saved model did"
+        return _finding("CRC008", title, False, said, "answers of a model on its own training rows", "")
     is_balanced = "balanced" in equation.z_reason
     measured = f"residual {equation.residual:.2g}" + (
         ", as only a solve on these rows leaves it" if is_balanced else ""
@@ -326,7 +332,7 @@ def _training_rows(evidence: Evidence, equation: KeyEquation) -> Finding:
         is_seen = is_balanced or {"seen": True, "new": False}.get(known.status)
     return _finding(
         "CRC008",
-        "These look like the training rows",
+        title,
         is_seen,
         measured,
         "more rows of training than chance allows where rows repeat, or a key equation that holds to the last digits",

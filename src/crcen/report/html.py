@@ -76,6 +76,7 @@ def write_report(
     title: str | None = None,
     data_name: str | None = None,
     model_path: str | os.PathLike[str] | None = None,
+    out_of_fold: Any = None,
     random_state: int = 0,
 ) -> Report:
     """Write what a model does on labelled rows as one self-contained HTML file.
@@ -101,6 +102,9 @@ def write_report(
         Heading of the page.
     data_name, model_path : str, optional
         Names of the files the rows and the model come from; of a path only the last part is shown.
+    out_of_fold : array of shape (n,), optional
+        Natural probabilities by models that did not see these rows, where this one was trained on them, as the folds of
+        a search have. The page is then about those; the importance of columns is that of the model itself.
     random_state : int, default=0
         Seed of the permutations.
 
@@ -123,7 +127,7 @@ def write_report(
     place, environment = check_place(Path(path)), _environment()
     if isinstance(random_state, bool) or not isinstance(random_state, int) or random_state < 0:
         raise InvalidParameter(f"random_state must be a whole number from 0, got {random_state!r}")
-    evidence = gather(model, X, y, sample_weight)
+    evidence = gather(model, X, y, sample_weight, out_of_fold)
     points = operating_points(evidence.target, evidence.p, evidence.weights)
     groups = reliability_groups(evidence.target, evidence.p, evidence.q, evidence.weights)
     equations = key_equations(evidence)

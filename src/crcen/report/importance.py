@@ -93,6 +93,9 @@ def permutation_importance(evidence: Evidence, random_state: int = 0) -> Importa
     target, p = evidence.target[rows], evidence.p[rows]
     column = positive_column(evidence.model, evidence.pos_label)
     before = log_losses(target, p)
+    if evidence.is_out_of_fold:  # what is shuffled is the model itself, so it is compared with its own answers
+        own = answers_shuffled(0, np.arange(rows.size))
+        before = log_losses(target, np.asarray(own, dtype=np.float64)[:, column])
     n_columns = len(evidence.columns)
     n_repeats = max(1, min(MOST_REPEATS, MOST_PASSES // max(n_columns, 1)))
     orders = [rng.permutation(rows.size) for _ in range(n_repeats)]

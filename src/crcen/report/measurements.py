@@ -105,6 +105,7 @@ def _rows(evidence: Evidence) -> dict[str, Any]:
         "n_neg": n_neg,
         "share": n_pos / (n_pos + n_neg),
         "is_weighted": evidence.is_weighted,
+        "is_out_of_fold": evidence.is_out_of_fold,
         "pos_label": str(evidence.pos_label),
         "neg_label": str(evidence.neg_label),
     }

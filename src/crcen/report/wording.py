@@ -53,9 +53,14 @@ def sentences(measured: Mapping[str, Any], findings: Sequence[Finding]) -> list[
     """
     rows, quality = measured["rows"], measured["quality"]
     by_weight = " by weight" if rows["is_weighted"] else ""
+    held_out = (
+        " All figures are out of fold: each row was judged by models trained without it. The saved model was trained "
+        "on all of them, and the importance of columns is its own."
+    )
     return [
         f"Of {count(rows['n_rows'])} rows, {count(rows['n_positive_rows'])} are “{rows['pos_label']}” "
-        f"({percent(rows['share'])}{by_weight}); that is what the model looks for.",
+        f"({percent(rows['share'])}{by_weight}); that is what the model looks for."
+        + (held_out if rows["is_out_of_fold"] else ""),
         _price(quality),
         _outcome(quality, by_weight),
         _worth(rows, quality),

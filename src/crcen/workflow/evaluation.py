@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 
 from crcen import ClassWeighting, ConfusionCounts, ExpenseCurve, InvalidInput, key_equation, weighted_probability
 from crcen._support.progress import counted
+from crcen.report.checks import check_model
 from crcen.theory.judgements import (
     FEWEST_OF_A_CLASS,
     EquationTest,
@@ -17,9 +18,13 @@ from crcen.theory.judgements import (
     judge_equation,
     judge_share,
 )
-from crcen.workflow.inputs import Source, labels_as, model_of, plain, price_of, source_of, target_of
+from crcen.workflow.conditions import broken_conditions, codes_of
+from crcen.workflow.decided_rows import JudgedReview, RowCosts, chosen_price, collected_amounts, judge_review
+from crcen.workflow.inputs import Source, check_column, labels_as, model_of, plain, price_of, source_of, target_of
 from crcen.workflow.prices import plain_price, prices_around, step_lines, step_values
 from crcen.workflow.quality import METRICS, Measured, ScoredRows, count_sentence, count_values, too_good
+from crcen.workflow.reporting import labelled_rows
+from crcen.workflow.row_rules import review_of
 from crcen.workflow.row_watch import RowWatch, unlike_lines
 from crcen.workflow.scored_chunks import CHUNK_ROWS, Oddities, scored_chunks
 
@@ -58,6 +63,16 @@ class TableEvaluation:
         In what the rows differ from training rows beyond chance.
     recognition : Recognition or None
         Whether they are training rows; None where the model cannot know.
+    findings : tuple of Finding
+        Every check of the report with its outcome, where some must not warn.
+    failures : tuple of str
+        Conditions that are not kept, a sentence each.
+    chosen : ChosenWeighting or None
+        Where a wish stood in place of a price: the price that meets it here.
+    review : JudgedReview or None
+        Where a review was asked for: rows in three, and what that saved.
+    row_costs : RowCosts or None
+        Where rows have costs of their own: what decisions came to.
     """
 
     data: str
@@ -74,6 +89,11 @@ class TableEvaluation:
     notes: tuple[str, ...] = ()
     unlike: tuple[Any, ...] = ()
     recognition: Any = None
+    findings: tuple[Any, ...] = ()
+    failures: tuple[str, ...] = ()
+    chosen: Any = None
+    review: JudgedReview | None = None
+    row_costs: RowCosts | None = None
 
     def to_dict(self) -> dict[str, Any]:
         """Plain values, ready for JSON."""
@@ -92,6 +112,11 @@ class TableEvaluation:
             "notes": list(self.notes),
             "unlike": [one.to_dict() for one in self.unlike],
             "training_rows": None if self.recognition is None else self.recognition.to_dict(),
+            "findings": [one.to_dict() for one in self.findings],
+            "failures": list(self.failures),
+            "chosen": None if self.chosen is None else self.chosen.to_dict(),
+            "review": None if self.review is None else self.review.to_dict(),
+            "row_costs": None if self.row_costs is None else self.row_costs.to_dict(),
         }
 
     def __str__(self) -> str:
@@ -100,6 +125,7 @@ class TableEvaluation:
             f"Price {self.price.cost_ratio:.6g} false alarms per catch: an alarm above probability "
             f"{self.price.threshold:.6g}",
             f"At that price: {count_sentence(self.counts)}",
+            *(str(one) for one in (self.chosen, self.review, self.row_costs) if one is not None),
             "",
             "Metrics (95 % bootstrap interval)" if self._has_intervals else "Metrics",
             *(f"  {METRICS[name]:<24} {one}" for name, one in self.quality.items()),
@@ -110,6 +136,7 @@ class TableEvaluation:
             *step_lines(self.expense, self.noise),
             *(f"Note: {note}." for note in self.notes),
             *unlike_lines(self.unlike),
+            *(f"Failed: {one}." for one in self.failures),
         ]
         return "\n".join(lines)
 
@@ -128,16 +155,22 @@ class TableEvaluation:
 
 
 def scored_rows(
-    model: Any, source: Source, target: str, verbose: int = 0
+    model: Any, source: Source, target: str, verbose: int = 0, kept: dict[str, list[Any]] | None = None
 ) -> tuple[NDArray[np.bool_], Array, list[str], RowWatch]:
-    """Labels and posteriors of the rows with a label, what was odd about the table, and how it is beside training."""
+    """Labels and posteriors of the rows with a label, what was odd about the table, and how it is beside training.
+
+    Columns named in ``kept`` are collected there, chunk by chunk, for the same rows.
+    """
+    kept = {} if kept is None else kept
     odd, labels, scores, unlabelled = Oddities.none(model, recognises=True), [], [], 0
     with counted("rows", source.n_rows, visible=bool(verbose)) as done:
-        for chunk, p in scored_chunks(model, source, odd, {target}, CHUNK_ROWS):
+        for chunk, p in scored_chunks(model, source, odd, {target, *kept}, CHUNK_ROWS):
             known = chunk[target].notna().to_numpy()
             unlabelled += int((~known).sum())
             labels.append(labels_as(chunk[target][known], model.classes_, target))
             scores.append(p[known])
+            for name, cells in kept.items():
+                cells.append(chunk[name][known])
             done(len(p))
     y, p = model.classes_[np.concatenate(labels)] == model.pos_label_, np.concatenate(scores)
     if not len(y):
@@ -159,6 +192,13 @@ def evaluate_table(
     *,
     target: str | None = None,
     weighting: Any = None,
+    weight: str | None = None,
+    review: Any = None,
+    cost_column: str | None = None,
+    alarm_cost: float = 1.0,
+    fail_on: Any = (),
+    min_recall: float | None = None,
+    min_precision: float | None = None,
     n_resamples: int = 500,
     random_state: int = 0,
     verbose: int = 0,
@@ -173,8 +213,23 @@ def evaluate_table(
         Rows at the natural class ratio.
     target : str, optional
         Column with the labels; by default that of training.
-    weighting : Budget, CostRatio, Lam, Alpha, "balanced" or float, optional
-        Another price of decisions than that of training.
+    weighting : Budget, CostRatio, Lam, Alpha, "balanced", float, or a wish, optional
+        Another price of decisions than that of training. ``RecallAtLeast``, ``PrecisionAtLeast`` or ``Capacity`` is met
+        on these rows, in ``.chosen``: with a confidence a recall is guaranteed for this model on new rows.
+    weight : str, optional
+        Column that says how much each row counts; figures are then sums of weights.
+    review : Review or (low, high), optional
+        Two prices between which rows go to review: how many, and what that saves, in ``.review``.
+    cost_column : str, optional
+        Column with what a miss of that row costs, in the unit of ``alarm_cost``; what decisions by these costs came to
+        is in ``.row_costs``.
+    alarm_cost : float, default=1
+        What a false alarm costs, with ``cost_column``.
+    fail_on : str or sequence of str, optional
+        Codes of the report's checks that must not warn, such as ``"CRC003,CRC007"``, or ``"any"``. All rows are then in
+        memory; what every check found is in ``.findings``.
+    min_recall, min_precision : float, optional
+        What must be reached at the price. Conditions that are not kept are in ``.failures``.
     n_resamples : int, default=500
         Resamples of the bootstrap; 0 for no intervals of the metrics.
     random_state : int, default=0
@@ -187,17 +242,29 @@ def evaluate_table(
     TableEvaluation
         Metrics with intervals, the key equation tested, the expense around the price with verdicts.
     """
-    model = model_of(model)
-    price = price_of(weighting, model)
+    model, codes = model_of(model), codes_of(fail_on)
     source = source_of(data)
     target = target_of(target, model, source)
-    y, p, notes, watch = scored_rows(model, source, target, verbose)
+    kept: dict[str, list[Any]] = {}
+    for name, what in ((weight, "weight"), (cost_column, "cost_column")):
+        if name is not None:
+            kept[check_column(name, source.columns, what, source.name)] = []
+    y, p, notes, watch = scored_rows(model, source, target, verbose, kept)
+    weights = None if weight is None else collected_amounts(kept[weight], "weight")
     recognition = watch.recognition()
-    rows = ScoredRows(y, p, price.threshold)
+    chosen = chosen_price(weighting, y, p, weights, recognition, source.name)
+    price = price_of(weighting if chosen is None else chosen.weighting, model)
+    rows = ScoredRows(y, p, price.threshold, weights)
     with counted("resamples", n_resamples, visible=bool(verbose)) as done:
         quality = rows.measured(n_resamples, random_state, done)
     trained = model.weighting_
     noise = fitted_model_noise(len(y), trained)
+    q = weighted_probability(p, trained)
+    findings: tuple[Any, ...] = ()
+    if codes:
+        X, labels, row_weights, _ = labelled_rows(model, source, target, weight)
+        findings = check_model(model, X, labels, row_weights)
+    costs = None if cost_column is None else collected_amounts(kept[cost_column], "cost_column")
     return TableEvaluation(
         data=source.name,
         target=target,
@@ -207,14 +274,21 @@ def evaluate_table(
         price=price,
         counts=rows.counts,
         quality=quality,
-        equation=judge_equation(key_equation(y, weighted_probability(p, trained), trained), noise, _n_rarer(y)),
-        expense=ExpenseCurve.from_predictions(y, p, prices_around(price), random_state=random_state),
+        equation=judge_equation(key_equation(y, q, trained, weights), noise, _n_rarer(y)),
+        expense=ExpenseCurve.from_predictions(
+            y, p, prices_around(price), sample_weight=weights, random_state=random_state
+        ),
         noise=noise,
         notes=tuple(
             [*(recognition.notes if recognition else ()), *notes, *_warnings(y, quality["roc_auc"].value, trained)]
         ),
         unlike=watch.unlike(int((p > price.threshold).sum()), len(p), price),
         recognition=recognition,
+        findings=findings,
+        failures=broken_conditions(findings, codes, quality, min_recall, min_precision),
+        chosen=chosen,
+        review=judge_review(y, p, review_of(review), price.cost_ratio, weights),
+        row_costs=None if costs is None else RowCosts.of(y, p, costs, alarm_cost, price, weights),
     )
 
 

@@ -11,30 +11,29 @@ import numpy as np
 from numpy.typing import NDArray
 from sklearn.base import clone
 from sklearn.exceptions import ConvergenceWarning
-from sklearn.model_selection import StratifiedGroupKFold
 
 from crcen import (
     CommitteeClassifier,
     ConfusionCounts,
     CRCENClassifierCV,
     ExpenseCurve,
-    InvalidInput,
     InvalidParameter,
     TableClassifier,
-    TimeSplit,
-    decision_summary,
     export_onnx,
     save,
+    write_report,
 )
 from crcen._support.progress import busy
 from crcen._support.whole_files import check_place
+from crcen.theory.wishes import Wish
 from crcen.workflow.alarm_shares import AlarmShares
+from crcen.workflow.amounts import amounts_of
 from crcen.workflow.inputs import Rows, check_column, plain, rows_of, source_of
 from crcen.workflow.learners import Learner, learner_lines, learner_values, unfitted_learner
 from crcen.workflow.onnx.export import check_exportable
 from crcen.workflow.prices import plain_price, prices_around, step_lines, step_values
 from crcen.workflow.quality import METRICS, Measured, ScoredRows, count_sentence, count_values, too_good
-from crcen.workflow.row_order import times_of
+from crcen.workflow.validation import folds_of, times_or_groups, wish_in_rows
 
 __all__ = ["TableFit", "fit_table"]
 
@@ -73,8 +72,8 @@ class TableFit:
         Time of reading, encoding and fitting.
     notes : tuple of str
         What a person should know.
-    path, onnx : Path or None
-        Where the model was saved, and where its ONNX graph is.
+    path, onnx, report : Path or None
+        Where the model was saved, where its ONNX graph is, and where the report.
     """
 
     model: TableClassifier
@@ -92,6 +91,7 @@ class TableFit:
     notes: tuple[str, ...] = ()
     path: Path | None = None
     onnx: Path | None = None
+    report: Path | None = None
 
     def to_dict(self) -> dict[str, Any]:
         """Plain values, ready for JSON."""
@@ -112,6 +112,7 @@ class TableFit:
             "columns": [column.describe() for column in model.columns_],
             "dropped": [{"name": one.name, "reason": one.reason} for one in model.dropped_],
             "n_encoded": len(model.encoded_names_),
+            "wish": None if self.wish is None else str(self.wish),
             "weighting": {
                 "lam": weighting.lam,
                 "alpha": weighting.alpha,
@@ -137,6 +138,7 @@ class TableFit:
             "notes": list(self.notes),
             "path": None if self.path is None else str(self.path),
             "onnx": None if self.onnx is None else str(self.onnx),
+            "report": None if self.report is None else str(self.report),
         }
 
     def __str__(self) -> str:
@@ -147,8 +149,10 @@ class TableFit:
         kinds = [column.kind for column in model.columns_]
         counted = ", ".join(f"{kinds.count(kind)} {kind}" for kind in dict.fromkeys(kinds))
         equation = estimator.oof_key_equation_
+        by_weight = "" if math.isclose(weighting.n_pos + weighting.n_neg, self.n_rows) else " by weight"
         lines = [
-            f"{self.data}: {self.n_rows:,} rows, {weighting.n_pos:,.0f} with {self.target} = {model.pos_label_} "
+            f"{self.data}: {self.n_rows:,} rows, {weighting.n_pos:,.0f}{by_weight} with {self.target} = "
+            f"{model.pos_label_} "
             f"(1 in {1 + weighting.imbalance_ratio:,.0f}; {weighting.imbalance_ratio:.3g} negatives per positive)",
             "",
             f"Columns   {len(model.columns_)} used ({counted}; {len(model.encoded_names_)} inputs), "
@@ -156,13 +160,14 @@ class TableFit:
             *(f"  {one.name:<20} left out: {one.reason}" for one in model.dropped_),
             *learner_lines(estimator, self.validation),
             "",
+            *([] if self.wish is None else [f"Wish      {self.wish}, met out of fold at the price below"]),
             "Price, one number under four names",
             f"  budget, cost ratio  {price:<10} a miss is worth so many false alarms; the last catch may cost so many",
             f"  λ                   {weighting.lam:<10.6g} weight of a positive row at this price",
             f"  α                   {weighting.alpha:<10.6g} 1 is balanced",
             f"  threshold           {weighting.threshold:<10.6g} an alarm above this probability",
             "",
-            f"On {self.n_validated:,} rows held out of training: {count_sentence(self.counts)}",
+            f"On {self.n_validated:,} rows held out of training{by_weight}: {count_sentence(self.counts)}",
             *(f"  {METRICS[name]:<24} {one}" for name, one in self.quality.items() if name not in plainly_said),
             f"  {self.alarms}",
             f"  {METRICS[average]:<24} {self._average()}{price} for the last catch",
@@ -174,9 +179,16 @@ class TableFit:
             *(f"Note: {note}." for note in self.notes),
             f"{self.seconds:.1f} s"
             + ("" if self.path is None else f", saved to {self.path}")
-            + ("" if self.onnx is None else f", as ONNX to {self.onnx}"),
+            + ("" if self.onnx is None else f", as ONNX to {self.onnx}")
+            + ("" if self.report is None else f", the report on rows held out to {self.report}"),
         ]
         return "\n".join(lines)
+
+    @property
+    def wish(self) -> Wish | None:
+        """What was asked for in place of a price, if anything was."""
+        stated = self.model.estimator_.weighting
+        return stated if isinstance(stated, Wish) else None
 
     def _average(self) -> str:
         """What the average catch cost, where there was one."""
@@ -196,6 +208,7 @@ def fit_table(
     drop: Any = (),
     keep: Any = (),
     categorical: Any = (),
+    weight: str | None = None,
     groups: str | None = None,
     time: str | None = None,
     n_splits: int = 4,
@@ -206,6 +219,7 @@ def fit_table(
     verbose: int = 0,
     out: str | Path | None = None,
     onnx: str | Path | None = None,
+    report: str | Path | None = None,
 ) -> TableFit:
     """Fit a table of mixed columns: what `crcen fit` does.
 
@@ -218,9 +232,14 @@ def fit_table(
     positive : label, optional
         The value to find; by default the rarer one. All others are then ``"not …"``, where there are several.
     weighting : as in CRCENClassifier, default="balanced"
-        What a miss is worth.
+        What a miss is worth, or a wish that out-of-fold rows turn into a price: ``RecallAtLeast(0.9)``,
+        ``PrecisionAtLeast(0.5)``, ``Capacity(200)`` for as many rows as there are here, ``Capacity(20, per="day")``
+        with ``time``.
     drop, keep, categorical : sequence of str
         Columns to leave out, to use although they look like identifiers, to take as categories; see `TableClassifier`.
+    weight : str, optional
+        Column that says how much each row counts, such as survey weights. Not used as an input; figures out of fold are
+        then sums of weights.
     groups : str, optional
         Column whose equal values are never on both sides of a validation split. Not used as an input.
     time : str, optional
@@ -244,6 +263,8 @@ def fit_table(
         Where to save the model.
     onnx : str or Path, optional
         Where to write it as an ONNX graph too. Columns that ONNX cannot carry are refused before the fit.
+    report : str or Path, optional
+        Where to write the report of `write_report` on the out-of-fold rows.
 
     Returns
     -------
@@ -263,11 +284,13 @@ def fit_table(
     start = clock.perf_counter()
     if groups is not None and time is not None:
         raise InvalidParameter("groups and time are two ways to validate: give one of them.")
-    if out is not None:
-        check_place(out, data)
+    for place in (out, report):
+        if place is not None:
+            check_place(place, data)
     source = source_of(data)
     role = {}
-    for name, option, reason in ((groups, "groups", "keeps groups together"), (time, "time", "orders rows in time")):
+    uses = ((groups, "groups", "keeps groups together"), (time, "time", "orders rows in time"))
+    for name, option, reason in (*uses, (weight, "weight", "says what rows count")):
         if name is not None:
             role[check_column(name, source.columns, option, source.name)] = reason
             if name == target:
@@ -276,7 +299,9 @@ def fit_table(
         rows = rows_of(source, target, positive, tuple(role))
     reasons = {**dict.fromkeys([drop] if isinstance(drop, str) else drop, "asked for"), **role}
     reasons.pop(target, None)
-    folds, how = _folds(rows, groups, time, n_splits, random_state)
+    weights = None if weight is None else amounts_of(rows.frame[weight], "weight")
+    weighting = wish_in_rows(weighting, rows, time)
+    folds, how = folds_of(rows, groups, time, n_splits, random_state)
     search = unfitted_learner(learner, estimator, time_limit, len(rows.y), is_over_time=time is not None)
     search.set_params(
         weighting=weighting, pos_label=rows.positive, cv=folds, random_state=random_state, verbose=verbose
@@ -286,19 +311,20 @@ def fit_table(
         check_exportable(clone(model).learn_columns(rows.frame), onnx, data)
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always", ConvergenceWarning)
-        model.fit(rows.frame, rows.y, groups=_times_or_groups(rows, groups, time))
+        model.fit(rows.frame, rows.y, weights, groups=times_or_groups(rows, groups, time))
     notes = [*rows.notes, *model.notes_, *dict.fromkeys(str(one.message).rstrip(".") for one in caught)]
     positives = int(model.weighting_.n_pos)
     if positives < _FEW:
         notes.append(f"{positives} rows of {model.pos_label_} are too few to trust any figure here")
-    expense = ExpenseCurve.from_cv(model.estimator_, rows.y.to_numpy(), prices_around(model.weighting_))
+    around = prices_around(model.weighting_)
+    expense = ExpenseCurve.from_cv(model.estimator_, rows.y.to_numpy(), around, sample_weight=weights)
     held_out = expense.rows
     assert held_out is not None  # a curve of moved thresholds has its rows
     is_alarm = np.asarray(model.predict(rows.frame) == model.pos_label_)
     was_held_out = np.isfinite(model.estimator_.oof_decision_function_)
     by_folds = held_out.p > model.weighting_.threshold
     alarms = AlarmShares.of(by_folds, is_alarm, was_held_out)
-    scored = ScoredRows(held_out.target, held_out.p, model.weighting_.threshold)
+    scored = ScoredRows(held_out.target, held_out.p, model.weighting_.threshold, held_out.weights)
     quality = scored.measured()
     notes += [*alarms.notes, *too_good(quality["roc_auc"].value)]
     return TableFit(
@@ -310,14 +336,37 @@ def fit_table(
         n_validated=len(held_out.p),
         counts=scored.counts,
         quality=quality,
-        average_price=decision_summary(held_out.p, model.weighting_).average_price,
+        average_price=_average_price(held_out.p[by_folds], held_out.weights[by_folds]),
         expense=expense,
         alarms=alarms,
         seconds=clock.perf_counter() - start,
         notes=tuple(notes),
         path=None if out is None else save(model, out),
         onnx=None if onnx is None else export_onnx(model, onnx).path,
+        report=None if report is None else _reported(model, rows, was_held_out, held_out, report, source.name, weight),
     )
+
+
+def _average_price(p: Array, weights: Array) -> float:
+    """False alarms that an average catch is expected to cost among alarms of these probabilities."""
+    catches = float(p @ weights)
+    return float((1.0 - p) @ weights) / catches if catches > 0.0 else math.nan
+
+
+def _reported(
+    model: TableClassifier,
+    rows: Rows,
+    was_held_out: NDArray[np.bool_],
+    held_out: Any,
+    path: str | Path,
+    data_name: str,
+    weight: str | None,
+) -> Path:
+    """The report on the rows that were held out, by the answers of the models that did not see them."""
+    frame = rows.frame[[column.name for column in model.columns_]][was_held_out].reset_index(drop=True)
+    weights = None if weight is None else held_out.weights
+    options: dict[str, Any] = {"data_name": data_name, "out_of_fold": held_out.p, "sample_weight": weights}
+    return write_report(model, frame, rows.y.to_numpy()[was_held_out], path, **options).path
 
 
 def _moved(estimator: Learner) -> str:
@@ -325,28 +374,3 @@ def _moved(estimator: Learner) -> str:
     if getattr(estimator, "balance", "oof") in ("auto", "oof") and estimator.oof_shift_ == 0.0:
         return "log-odds not moved to close it: later rows differ in both directions"
     return f"log-odds then moved by {estimator.oof_shift_:+.3f} to close it"
-
-
-def _folds(rows: Rows, groups: str | None, time: str | None, n_splits: int, seed: int) -> tuple[Any, str]:
-    """The splitter of the search, and what to call it."""
-    if isinstance(n_splits, bool) or not isinstance(n_splits, int) or n_splits < 2:
-        raise InvalidParameter(f"n_splits must be a whole number of at least 2: got {n_splits!r}.")
-    rarest = int(np.unique(rows.y, return_counts=True)[1].min())
-    if time is not None:
-        count = max(1, min(n_splits, rarest - 1))
-        return TimeSplit(count), f"{count} folds of later rows by {time}"
-    if groups is None:
-        count = min(n_splits, rarest)
-        return count, f"{count} stratified folds"
-    count = min(n_splits, rarest, rows.frame[groups].nunique())
-    if count < 2:
-        raise InvalidInput(f"groups must have at least two different values: {groups} has one.")
-    return StratifiedGroupKFold(count, shuffle=True, random_state=seed), f"{count} folds that keep {groups} together"
-
-
-def _times_or_groups(rows: Rows, groups: str | None, time: str | None) -> NDArray[Any] | None:
-    import pandas as pd
-
-    if groups is not None:
-        return pd.factorize(rows.frame[groups])[0]
-    return None if time is None else times_of(rows.frame[time], time)

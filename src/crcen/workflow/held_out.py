@@ -2,11 +2,9 @@
 
 from typing import Any
 
-import numpy as np
-
-from crcen import ChosenWeighting, InvalidInput, InvalidParameter
-from crcen.decisions.choose import choose_on
+from crcen import ChosenWeighting, InvalidParameter
 from crcen.theory.wishes import Capacity, Wish
+from crcen.workflow.decided_rows import chosen_price
 from crcen.workflow.evaluation import scored_rows
 from crcen.workflow.inputs import Source, target_of
 
@@ -39,9 +37,6 @@ def chosen_on(model: Any, source: Source, wish: Any, *, target: str | None = Non
     if isinstance(wish, Capacity) and isinstance(wish.per, str):
         raise InvalidParameter(f"{wish} is counted among the rows to score: leave held_out out.")
     y, p, _, watch = scored_rows(model, source, target_of(target, model, source), verbose)
-    recognition = watch.recognition()
-    if getattr(wish, "confidence", None) is not None and recognition is not None and recognition.status == "seen":
-        raise InvalidInput(
-            f"a guarantee needs rows that the model did not see, and of {source.name} {recognition.measured}."
-        )
-    return choose_on(y, p, np.ones(len(y)), wish)
+    chosen = chosen_price(wish, y, p, None, watch.recognition(), source.name)
+    assert chosen is not None  # it is a wish
+    return chosen

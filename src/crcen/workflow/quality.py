@@ -76,9 +76,12 @@ class ScoredRows:
         Natural posterior of the positive class.
     threshold : float
         Rows above it are alarms.
+    weights : float64 array of shape (n,), optional
+        What each row counts; 1 by default.
     """
 
-    def __init__(self, target: NDArray[np.bool_], p: Array, threshold: float) -> None:
+    def __init__(self, target: NDArray[np.bool_], p: Array, threshold: float, weights: Array | None = None) -> None:
+        self._weights = np.ones(len(p)) if weights is None else weights
         self._curve = ThresholdCurve(target, p)
         self._n_cuts = self._curve.n_cuts_above(threshold)
         self._log_losses, self._squares = log_losses(target, p), (p - target) ** 2
@@ -86,7 +89,7 @@ class ScoredRows:
     @property
     def counts(self) -> ConfusionCounts:
         """Found, missed, false alarms and the rest, at the threshold."""
-        return self._counts(*self._curve.totals(np.ones(len(self._squares))))
+        return self._counts(*self._curve.totals(self._weights))
 
     def _counts(self, tp: Array, fp: Array) -> ConfusionCounts:
         caught, alarmed = (tp[self._n_cuts - 1], fp[self._n_cuts - 1]) if self._n_cuts else (0.0, 0.0)
@@ -94,7 +97,7 @@ class ScoredRows:
 
     def metrics(self, copies: Array | None = None) -> dict[str, float]:
         """Every metric of `METRICS`, with each row counted as often as ``copies`` says."""
-        weights = np.ones(len(self._squares)) if copies is None else copies
+        weights = self._weights if copies is None else copies * self._weights
         tp, fp = self._curve.totals(weights)
         counts, n = self._counts(tp, fp), float(tp[-1] + fp[-1])
         caught, alarms = float(counts.tp), float(counts.tp + counts.fp)

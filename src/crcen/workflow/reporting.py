@@ -5,14 +5,18 @@ from html import escape
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+from numpy.typing import NDArray
+
 import crcen
 from crcen import InvalidInput
 from crcen._support.progress import busy
 from crcen._support.whole_files import check_place
-from crcen.workflow.inputs import labels_as, model_of, source_of, target_of
+from crcen.workflow.amounts import amounts_of
+from crcen.workflow.inputs import Source, check_column, labels_as, model_of, source_of, target_of
 from crcen.workflow.model_rows import model_rows
 
-__all__ = ["TableReport", "report_table"]
+__all__ = ["TableReport", "labelled_rows", "report_table"]
 
 
 @dataclass(frozen=True)
@@ -81,6 +85,7 @@ def report_table(
     *,
     out: str | Path,
     target: str | None = None,
+    weight: str | None = None,
     title: str | None = None,
     verbose: int = 0,
 ) -> TableReport:
@@ -96,6 +101,8 @@ def report_table(
         The HTML file to write.
     target : str, optional
         Column with the labels; by default that of training.
+    weight : str, optional
+        Column that says how much each row counts, such as survey weights.
     title : str, optional
         Of the page.
     verbose : int, default=0
@@ -114,7 +121,31 @@ def report_table(
     check_place(out, model, data)
     model_path = str(model) if isinstance(model, str | Path) else None
     model, source = model_of(model), source_of(data)
-    target = target_of(target, model, source)
+    X, y, weights, notes = labelled_rows(model, source, target_of(target, model, source), weight)
+    options: dict[str, Any] = {"title": title, "data_name": source.name, "model_path": model_path}
+    with busy("writing the report", visible=bool(verbose)):
+        written = crcen.write_report(model, X, y, out, sample_weight=weights, **options)
+    return TableReport(Path(out), len(y), written.findings, tuple(notes))
+
+
+def labelled_rows(
+    model: Any, source: Source, target: str, weight: str | None = None
+) -> tuple[Any, NDArray[Any], NDArray[np.float64] | None, list[str]]:
+    """The rows of a table that have a label, as a model takes them; labels, what rows count, and notes.
+
+    Parameters
+    ----------
+    model : fitted classifier
+        Whose columns and labels are taken.
+    source : Source
+        The table.
+    target : str
+        Column with the labels.
+    weight : str, optional
+        Column that says how much each row counts.
+    """
+    if weight is not None:
+        check_column(weight, source.columns, "weight", source.name)
     frame, notes = source.read(), source.notes
     known = frame[target].notna()
     if not known.all():
@@ -125,8 +156,5 @@ def report_table(
     y = model.classes_[labels_as(frame[target], model.classes_, target)]
     if len(set(y.tolist())) < 2:
         raise InvalidInput(f"a report needs rows of both classes: {source.name} has only {y[0]} in {target}.")
-    X = model_rows(model, frame, {target})
-    options: dict[str, Any] = {"title": title, "data_name": source.name, "model_path": model_path}
-    with busy("writing the report", visible=bool(verbose)):
-        written = crcen.write_report(model, X, y, out, **options)
-    return TableReport(Path(out), len(frame), written.findings, tuple(notes))
+    weights = None if weight is None else amounts_of(frame[weight], "weight")
+    return model_rows(model, frame, {target} if weight is None else {target, weight}), y, weights, notes

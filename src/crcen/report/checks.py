@@ -1,0 +1,29 @@
+"""Every check of the report on a model and labelled rows, without the page."""
+
+from typing import Any
+
+from crcen.report.evidence import gather
+from crcen.report.findings import Finding, examine
+from crcen.report.importance import permutation_importance
+from crcen.report.measurements import key_equations
+from crcen.report.operating_points import operating_points
+from crcen.report.reliability_groups import reliability_groups
+from crcen.report.single_columns import separations
+
+__all__ = ["check_model"]
+
+
+def check_model(model: Any, X: Any, y: Any, sample_weight: Any = None, random_state: int = 0) -> tuple[Finding, ...]:
+    """The outcome of every check, as `crcen.write_report` shows them.
+
+    Parameters
+    ----------
+    model, X, y, sample_weight, random_state
+        As `crcen.write_report` takes them.
+    """
+    evidence = gather(model, X, y, sample_weight)
+    points = operating_points(evidence.target, evidence.p, evidence.weights)
+    groups = reliability_groups(evidence.target, evidence.p, evidence.q, evidence.weights)
+    importances = permutation_importance(evidence, random_state)
+    found = separations(evidence, random_state)
+    return examine(evidence, points, groups, key_equations(evidence), found, importances)
