@@ -16,6 +16,8 @@ class Half(StrEnum):
 
     development = "development"
     confirmation = "confirmation"
+    large_development = "large-development"
+    large_confirmation = "large-confirmation"
     all = "all"
 
 
@@ -26,7 +28,9 @@ class Half(StrEnum):
 def benchmark(
     peers: Annotated[str, typer.Option(help="core, all (the costly ones too), or names with commas.")] = "core",
     sets: Annotated[str, typer.Option(help="Names of sets with commas; default all of the half.")] = "",
-    half: Annotated[Half, typer.Option(help="Half of the benchmark; see docs/benchmark.md.")] = Half.all,
+    half: Annotated[
+        Half, typer.Option(help="Half of the benchmark, or of its large tables; see docs/benchmark.md.")
+    ] = Half.all,
     splits: Annotated[int | None, typer.Option(help="Stratified 75/25 splits of each set; default 4.", min=1)] = None,
     settings: Annotated[int | None, typer.Option(help="Settings tried for each peer; default 16.", min=1)] = None,
     jobs: Annotated[int | None, typer.Option(help="Processes; default one a processor.", min=1)] = None,

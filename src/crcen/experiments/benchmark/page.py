@@ -51,7 +51,8 @@ _MEANS = (*COSTS, "log_loss", "calibration_error", "average_precision", "roc_auc
 def write_page(run: RunFolder, protocol: Mapping[str, Any]) -> list[str]:
     """Write every table and diagram into the run's folder; the texts that are worth printing are returned."""
     tables: dict[str, Table] = {}
-    for half in (*HALVES, "all"):
+    halves = [half for half in HALVES if Results(run.rows, half).rows]
+    for half in halves if len(halves) == 1 else (*halves, "all"):
         results = Results(run.rows, half)
         if not results.rows:
             continue
@@ -101,7 +102,7 @@ def _write_diagrams(run: RunFolder, results: Results, half: str) -> None:
 
 
 def _title(half: str) -> str:
-    return "both halves" if half == "all" else f"{half} half"
+    return "all sets" if half == "all" else f"{half} half"
 
 
 def ranks(results: Results, half: str) -> Table:

