@@ -84,10 +84,12 @@ if TYPE_CHECKING:
     from crcen.workflow.environment import EnvironmentInfo, environment_info
     from crcen.workflow.evaluation import TableEvaluation, evaluate_table
     from crcen.workflow.fitting import TableFit, fit_table
+    from crcen.workflow.looking import look_at_table
     from crcen.workflow.onnx.export import OnnxExport, export_onnx
     from crcen.workflow.prediction import TablePredictions, predict_table
     from crcen.workflow.reporting import TableReport, report_table
     from crcen.workflow.splitting import TableSplit, split_table
+    from crcen.workflow.watching import monitor_table
 
 # Where each public name lives.
 _HOMES = {
@@ -179,10 +181,12 @@ _HOMES = {
     "crcen.workflow.environment": ("EnvironmentInfo", "environment_info"),
     "crcen.workflow.evaluation": ("TableEvaluation", "evaluate_table"),
     "crcen.workflow.fitting": ("TableFit", "fit_table"),
+    "crcen.workflow.looking": ("look_at_table",),
     "crcen.workflow.onnx.export": ("OnnxExport", "export_onnx"),
     "crcen.workflow.prediction": ("TablePredictions", "predict_table"),
     "crcen.workflow.reporting": ("TableReport", "report_table"),
     "crcen.workflow.splitting": ("TableSplit", "split_table"),
+    "crcen.workflow.watching": ("monitor_table",),
 }
 _HOME_OF = {name: home for home, names in _HOMES.items() for name in names}
 
@@ -280,6 +284,7 @@ __all__ = [
     "list_datasets",
     "load",
     "load_dataset",
+    "look_at_table",
     "make_method",
     "make_rare_events",
     "make_sim1",
@@ -288,6 +293,7 @@ __all__ = [
     "mean_neg_given",
     "mean_pos_given",
     "model_info",
+    "monitor_table",
     "open_table",
     "posterior",
     "predict_table",

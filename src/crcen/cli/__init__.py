@@ -1,6 +1,9 @@
 """The command line: each command parses, calls one public function, prints. One module a family of commands."""
 
 # The order of `crcen --help`: what most people came for first.
+from crcen.cli import look
+
+# isort: split
 from crcen.cli import tables
 
 # isort: split
@@ -8,6 +11,9 @@ from crcen.cli import predict
 
 # isort: split
 from crcen.cli import judging
+
+# isort: split
+from crcen.cli import monitor
 
 # isort: split
 from crcen.cli import export
@@ -20,4 +26,17 @@ from crcen.cli import benchmark
 from crcen.cli.app import app
 from crcen.cli.app import run as main
 
-__all__ = ["app", "benchmark", "export", "info", "judging", "listings", "main", "predict", "reproduction", "tables"]
+__all__ = [
+    "app",
+    "benchmark",
+    "export",
+    "info",
+    "judging",
+    "listings",
+    "look",
+    "main",
+    "monitor",
+    "predict",
+    "reproduction",
+    "tables",
+]

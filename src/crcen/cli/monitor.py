@@ -1,0 +1,73 @@
+"""`crcen monitor`: new rows against those of training, with labels and without."""
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from crcen.cli.app import Json, app
+from crcen.cli.options import (
+    Alpha,
+    Balanced,
+    Budget,
+    Data,
+    Lam,
+    Model,
+    Ratio,
+    interruptible,
+    is_watched,
+    price,
+    show,
+)
+
+__all__ = ["ALARM", "monitor"]
+
+# Exit code of an alarm, which is neither a refusal (1) nor a mistake in the options (2).
+ALARM = 3
+
+
+@app.command(
+    epilog="Examples:  crcen monitor model.crcen today.csv --state watch.json   |   "
+    "crcen monitor model.crcen may.parquet --state watch.json --when 2024-05 --page watch.html"
+)
+def monitor(
+    model: Model,
+    data: Data,
+    state: Annotated[
+        Path | None,
+        typer.Option(help="JSON file that carries the watch from call to call; made where it is not there."),
+    ] = None,
+    target: Annotated[
+        str | None, typer.Option(help="Column with labels, where there are any; default that of training.")
+    ] = None,
+    when: Annotated[str | None, typer.Option(help="What to call these rows; default the name of the file.")] = None,
+    page: Annotated[Path | None, typer.Option(help="HTML page to write, with the running evidence.")] = None,
+    error_rate: Annotated[
+        float, typer.Option(help="Chance of any false alarm over all calls of a new watch; half for the columns.")
+    ] = 0.05,
+    budget: Budget = None,
+    cost_ratio: Ratio = None,
+    alpha: Alpha = None,
+    lam: Lam = None,
+    balanced: Balanced = False,
+    as_json: Json = False,
+) -> None:
+    """Watch a model at work: exit code 0 when quiet, 3 on an alarm. Labels are used where there are any."""
+    with interruptible():
+        weighting = price(budget, cost_ratio, alpha, lam, balanced)
+        import crcen
+
+        result = crcen.monitor_table(
+            model,
+            data,
+            state=state,
+            target=target,
+            weighting=weighting,
+            when=when,
+            error_rate=error_rate,
+            page=page,
+            verbose=is_watched(),
+        )
+    show(result, as_json, state, page)
+    if result.is_alarm:
+        raise typer.Exit(ALARM)

@@ -1,0 +1,319 @@
+"""monitor_table: whether new rows are still like those of training, and the model still right."""
+
+import hashlib
+import math
+import warnings
+from dataclasses import asdict, dataclass
+from html import escape
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from crcen import ClassWeighting, InvalidInput, InvalidParameter, decide, weighted_probability
+from crcen._support.progress import counted
+from crcen._support.whole_files import check_place, write_whole
+from crcen.theory.decision import sigmoid
+from crcen.theory.expected import ExpectedCounts, expected_counts
+from crcen.workflow.inputs import labels_as, model_of, price_of, source_of, target_of
+from crcen.workflow.scored_chunks import CHUNK_ROWS, Oddities, scored_chunks
+from crcen.workflow.watch_page import watch_page
+from crcen.workflow.watch_state import WatchState, new_state, read_state
+
+__all__ = ["TableWatch", "monitor_table"]
+
+Array = NDArray[np.float64]
+
+
+@dataclass(frozen=True, eq=False)
+class TableWatch:
+    """What one call of a watch found; prints itself as a paragraph.
+
+    Parameters
+    ----------
+    data : str
+        The rows.
+    call : int
+        Which call of this watch it is, from 1.
+    n_rows, n_labelled : int
+        Rows, and those with a label.
+    expected, before : ExpectedCounts
+        What decisions are expected to come to by the probabilities, and what they were expected to on training rows.
+    price : ClassWeighting
+        The price of decisions.
+    unlike : tuple of Difference
+        In what these rows differ from training rows beyond chance.
+    alarms : tuple of DriftAlarm
+        What labels said so far: the first alarm stays.
+    reading : MonitorReading or None
+        Where the test of labels stands; None before any label.
+    error_rate : float
+        Chance of any false alarm over all calls, where nothing changes.
+    notes : tuple of str
+        What was odd about the table.
+    path, page : Path or None
+        Where the state and the page were written.
+    """
+
+    data: str
+    call: int
+    n_rows: int
+    n_labelled: int
+    expected: ExpectedCounts
+    before: ExpectedCounts | None
+    price: ClassWeighting
+    unlike: tuple[Any, ...]
+    alarms: tuple[Any, ...]
+    reading: Any
+    error_rate: float
+    notes: tuple[str, ...] = ()
+    path: Path | None = None
+    page: Path | None = None
+
+    @property
+    def is_alarm(self) -> bool:
+        """Whether somebody should look: these rows are unlike those of training, or labels have raised an alarm."""
+        return bool(self.unlike or self.alarms)
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain values, ready for JSON."""
+        ratio = self.price.cost_ratio
+        before = None if self.before is None else _figures(self.before, ratio)
+        return {
+            "data": self.data,
+            "call": self.call,
+            "is_alarm": self.is_alarm,
+            "rows": self.n_rows,
+            "labelled": self.n_labelled,
+            "alarm_share": self.expected.alarm_share,
+            "expected": _figures(self.expected, ratio),
+            "expected_in_training": before,
+            "unlike": [one.to_dict() for one in self.unlike],
+            "drift_alarms": [_plain(asdict(one)) for one in self.alarms],
+            "labels": None if self.reading is None else _plain(asdict(self.reading)),
+            "error_rate": self.error_rate,
+            "notes": list(self.notes),
+            "state": None if self.path is None else str(self.path),
+            "page": None if self.page is None else str(self.page),
+        }
+
+    def __repr__(self) -> str:
+        word = "alarm" if self.is_alarm else "quiet"
+        return f"<TableWatch {word}: call {self.call}, {self.n_rows:,} rows, {self.n_labelled:,} with labels>"
+
+    def _repr_html_(self) -> str:
+        return f"<pre>{escape(str(self))}</pre>"
+
+    def __str__(self) -> str:
+        lines = ["ALARM" if self.is_alarm else "Quiet", self._sentences()]
+        lines += [f"Note: {note}." for note in self.notes]
+        lines += [f"State in {self.path}"] if self.path is not None else []
+        lines += [f"Page in {self.page}"] if self.page is not None else []
+        return "\n".join(lines)
+
+    def _sentences(self) -> str:
+        """The paragraph."""
+        share = f"{self.expected.n_alarms:,} alarms ({100 * self.expected.alarm_share:.3g} %)"
+        said = [f"{self.data}, call {self.call}: {self.n_rows:,} rows, {share}."]
+        said.append(self._inputs())
+        said.append(self._expected())
+        said.append(self._labels())
+        said.append(
+            f"All calls of this watch together raise a false alarm with a chance of at most {self.error_rate:g}."
+        )
+        return " ".join(filter(None, said))
+
+    def _inputs(self) -> str:
+        if not self.unlike:
+            return "The columns are like those of training as far as chance can tell."
+        return f"Unlike training: {'; '.join(one.sentence for one in self.unlike)}."
+
+    def _expected(self) -> str:
+        words = []
+        figures = {"precision": "precision", "recall": "recall"}
+        for name, word in figures.items():
+            here = getattr(self.expected, name)
+            if math.isnan(here.value):
+                continue
+            there = getattr(self.before, name).value if self.before is not None else math.nan
+            beside = "" if math.isnan(there) else f", {there:.2f} in training"
+            words.append(f"{word} {here.value:.2f} ({max(here.low, 0):.2f} to {min(here.high, 1):.2f}{beside})")
+        here, there = self.expected.cost(self.price.cost_ratio), None
+        if self.before is not None:
+            there = self.before.cost(self.price.cost_ratio).value
+        beside = "" if there is None else f", {there:.3g} in training"
+        ends = f"{max(here.low, 0):.3g} to {here.high:.3g}"
+        words.append(f"a cost of {here.value:.3g} false alarms per 1,000 rows ({ends}{beside})")
+        return (
+            f"If the probabilities are still right, which no column can tell, expect {', '.join(words[:-1])}"
+            f"{' and ' if len(words) > 1 else ''}{words[-1]}."
+        )
+
+    def _labels(self) -> str:
+        if self.reading is None:
+            return "No label has come yet."
+        evidence = math.exp(min(self.reading.log_evidence, 700.0))
+        so_far = f"{self.reading.n_rows:,} labels so far, {self.reading.n_pos:,} of them positive"
+        if self.alarms:
+            return f"Of the labels ({so_far}): {'; '.join(map(str, self.alarms))}."
+        return (
+            f"{so_far}: the model's log-odds are off by {self.reading.drift:+.2f}, which is no alarm (evidence "
+            f"{evidence:.3g} : 1)."
+        )
+
+
+def monitor_table(
+    model: Any,
+    data: Any,
+    *,
+    state: str | Path | None = None,
+    target: str | None = None,
+    weighting: Any = None,
+    when: str | None = None,
+    error_rate: float = 0.05,
+    page: str | Path | None = None,
+    verbose: int = 0,
+) -> TableWatch:
+    """Watch a model at work: compare new rows with those of training, with labels and without: `crcen monitor`.
+
+    Parameters
+    ----------
+    model : fitted classifier, str or Path
+        The model, or its file.
+    data : data frame, str or Path
+        Rows since the last call. Those with a value in the target column are counted as labelled.
+    state : str or Path, optional
+        JSON file that carries the watch from call to call: read where it is there, and written whole. Without it this
+        call stands alone.
+    target : str, optional
+        Column with the labels, where there is one; by default that of training, which need not be there.
+    weighting : Budget, CostRatio, Lam, Alpha, "balanced" or float, optional
+        Another price than that of training for the expected figures.
+    when : str, optional
+        What to call these rows in the record, such as "2024-05"; by default the name of the file.
+    error_rate : float, default=0.05
+        Chance of any false alarm over all calls of a watch, where nothing changes: half of it for the columns, half
+        for the labels. A state that is there brings its own.
+    page : str or Path, optional
+        HTML file to write, with the running evidence.
+    verbose : int, default=0
+        1 shows progress on a terminal.
+
+    Returns
+    -------
+    TableWatch
+        ``is_alarm``, and why.
+    """
+    if isinstance(error_rate, bool) or not isinstance(error_rate, int | float) or not 0.0 < error_rate < 1.0:
+        raise InvalidParameter(f"error_rate must lie between 0 and 1: got {error_rate!r}.")
+    for place in (state, page):
+        if place is not None:
+            check_place(place, model, data)
+    fitted = model_of(model)
+    if len(fitted.classes_) != 2:
+        raise InvalidParameter(f"a watch is for two classes, and this model has {len(fitted.classes_)}.")
+    price, source = price_of(weighting, fitted), source_of(data)
+    kept = read_state(Path(state), fitted) if state is not None and Path(state).exists() else None
+    kept = new_state(fitted, float(error_rate)) if kept is None else kept
+    named = str(getattr(fitted, "target_name_", "") or "")
+    label = target_of(target, fitted, source) if target is not None or named in source.columns else None
+    found = _looked_at(fitted, source, price, label, kept.input_error_rate, verbose)
+    _count_labels(kept, found, fitted, when or source.name)
+    readings = kept.monitor.history[None]
+    watch = TableWatch(
+        data=source.name,
+        call=kept.n_calls + 1,
+        n_rows=found.expected.n_rows,
+        n_labelled=len(found.y),
+        expected=found.expected,
+        before=_before(fitted, price),
+        price=price,
+        unlike=found.unlike,
+        alarms=tuple(kept.monitor.alarms),
+        reading=readings[-1] if readings else None,
+        error_rate=kept.error_rate,
+        notes=tuple([*source.notes, *found.notes]),
+        path=None if state is None else Path(state),
+        page=None if page is None else Path(page),
+    )
+    kept.add({"when": when or source.name, "digest": found.digest, **watch.to_dict()})
+    if page is not None:
+        write_whole(page, watch_page(watch, kept))
+    if state is not None:
+        write_whole(state, kept.text())
+    return watch
+
+
+@dataclass(frozen=True, eq=False)
+class _Looked:
+    """Rows scored: expected figures, labels and probabilities of those that have one, differences, a digest."""
+
+    expected: ExpectedCounts
+    y: NDArray[np.bool_]
+    p: Array
+    unlike: tuple[Any, ...]
+    notes: list[str]
+    digest: str
+
+
+def _looked_at(
+    model: Any, source: Any, price: ClassWeighting, label: str | None, error_rate: float, verbose: int
+) -> _Looked:
+    odd, total = Oddities.none(model), ExpectedCounts()
+    labels, scores, digest = [np.empty(0, dtype=bool)], [np.empty(0)], hashlib.blake2b(digest_size=16)
+    ignored = set() if label is None else {label}
+    with counted("rows", source.n_rows, visible=bool(verbose)) as done:
+        for chunk, p in scored_chunks(model, source, odd, ignored, CHUNK_ROWS):
+            total = total + expected_counts(p, decide(p, price))
+            if label is not None:
+                known = chunk[label].notna().to_numpy()
+                labels.append(model.classes_[labels_as(chunk[label][known], model.classes_, label)] == model.pos_label_)
+                scores.append(p[known])
+                digest.update(np.packbits(labels[-1]).tobytes() + scores[-1].tobytes())
+            done(len(p))
+    unlike = odd.watch.unlike(total.n_alarms, total.n_rows, price, error_rate)
+    return _Looked(total, np.concatenate(labels), np.concatenate(scores), unlike, odd.notes, digest.hexdigest())
+
+
+def _count_labels(kept: WatchState, found: _Looked, model: Any, when: str) -> None:
+    """Give labelled rows to the test; those that were given before are refused."""
+    if not len(found.y):
+        return
+    for call in kept.history:
+        if call.get("digest") == found.digest and call.get("labelled"):
+            raise InvalidInput(
+                f"these labelled rows were counted before, in call {call.get('call')} ({call.get('when')}): counted "
+                "twice they would pass for new evidence."
+            )
+    q = weighted_probability(found.p, model.weighting_)
+    with warnings.catch_warnings(record=True) as said:
+        warnings.simplefilter("always")
+        kept.monitor.update(q=q, y=_as_model_labels(found.y, model), when=when)
+    found.notes.extend(str(one.message).rstrip(".") for one in said)
+
+
+def _as_model_labels(y: NDArray[np.bool_], model: Any) -> NDArray[Any]:
+    negative = next(label for label in model.classes_ if label != model.pos_label_)
+    return np.array([negative, model.pos_label_], dtype=model.classes_.dtype)[y.astype(int)]
+
+
+def _before(model: Any, price: ClassWeighting) -> ExpectedCounts | None:
+    """Expected figures of training rows, by the quantiles of their scores: out of fold where the model has those."""
+    profile = getattr(model, "profile_", None)
+    if profile is None or not profile.scores:
+        return None
+    p = sigmoid(profile.scores[-1])
+    return expected_counts(p, p > price.threshold)
+
+
+def _figures(counts: ExpectedCounts, cost_ratio: float) -> dict[str, Any]:
+    return {
+        "precision": counts.precision.to_dict(),
+        "recall": counts.recall.to_dict(),
+        "cost_per_1000": counts.cost(cost_ratio).to_dict(),
+    }
+
+
+def _plain(values: dict[str, Any]) -> dict[str, Any]:
+    return {name: None if isinstance(one, float) and not math.isfinite(one) else one for name, one in values.items()}

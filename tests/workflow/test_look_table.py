@@ -1,0 +1,95 @@
+"""A look at a table before a fit: the same columns as a fit, with gaps, ids and leaks named."""
+
+import numpy as np
+import pandas as pd
+import pytest
+from sklearn.metrics import roc_auc_score
+from typer.testing import CliRunner
+
+from crcen import InvalidInput, TableClassifier, look_at_table
+from crcen.cli import app
+
+RNG = np.random.default_rng(0)
+N = 800
+Y = RNG.random(N) < 0.15
+FRAME = pd.DataFrame(
+    {
+        "id": [f"C{i:05d}" for i in range(N)],
+        "amount": RNG.normal(size=N) + Y,
+        "price": [f"${cell:,.2f}" for cell in RNG.gamma(2.0, 900.0, N)],
+        "country": RNG.choice(["NL", "NO", "SE"], N),
+        "joined": pd.Timestamp("2020-01-01") + pd.to_timedelta(RNG.integers(0, 900, N), "D"),
+        "age": np.where(RNG.random(N) < 0.25, np.nan, RNG.integers(18, 90, N)),
+        "collected": np.where(Y, RNG.gamma(2.0, 50.0, N), 0.0),
+        "same": 1,
+        "late": np.where(Y, "yes", "no"),
+    }
+)
+
+
+@pytest.fixture(scope="module")
+def look():
+    return look_at_table(FRAME, target="late")
+
+
+def test_kinds_gaps_and_reasons_are_those_of_a_fit(look):
+    reader = TableClassifier(random_state=0).learn_columns(FRAME.drop(columns="late"))
+    kinds = {one.name: one.kind for one in look.columns}
+    assert kinds == {column.name: column.kind for column in reader.columns_} | dict.fromkeys(["id", "same"], "left out")
+    assert {one.name: one.plan for one in look.columns if one.kind == "left out"} == {
+        one.name: one.reason for one in reader.dropped_
+    }
+    found = {one.name: one for one in look.columns}
+    assert found["age"].n_missing == FRAME.age.isna().sum()
+    assert "a column says where" in found["age"].plan
+    assert "$" in found["price"].note  # money as text
+    assert found["country"].n_values == 3
+    assert look.counts == {"yes": int(Y.sum()), "no": int((~Y).sum())}
+
+
+def test_areas_are_those_of_scikit_learn_and_leaks_are_named(look):
+    found = {one.name: one for one in look.columns}
+    assert found["amount"].area == pytest.approx(roc_auc_score(Y, FRAME.amount), abs=1e-12)
+    assert found["collected"].is_suspect
+    assert [one.name for one in look.columns if one.is_suspect] == ["collected"]
+    assert look.to_dict()["suspects"] == ["collected"]
+    assert any("collected alone nearly separates the classes" in note for note in look.notes)
+    assert found["country"].area < 0.65
+
+
+def test_it_prints_and_shows_itself_escaped():
+    frame = FRAME.rename(columns={"country": "<b>country</b>"})
+    look = look_at_table(frame, target="late")
+    assert "<b>" not in look._repr_html_()
+    assert "\n" not in repr(look)
+    lines = str(look).splitlines()
+    assert lines[0].startswith(f"the data frame: {N} rows, 8 columns; late: {Y.sum()} yes")
+    assert sum(line.split("  ")[0] in frame.columns for line in lines) == 8
+
+
+def test_without_a_target_and_with_many_values():
+    plain = look_at_table(FRAME)
+    assert len(plain.columns) == 9
+    assert all(np.isnan(one.area) for one in plain.columns)
+    many = look_at_table(FRAME, target="country")
+    assert any("country has 3 values" in note for note in many.notes)
+    one = look_at_table(FRAME, target="country", positive="NO")
+    assert set(one.counts) == {"NO", "not NO"}
+    with pytest.raises(InvalidInput, match="must be a column"):
+        look_at_table(FRAME, target="nothing")
+
+
+def test_a_table_of_nothing_useful_is_an_answer():
+    look = look_at_table(pd.DataFrame({"a": [1, 1, 1], "b": [None, None, None]}))
+    assert [one.kind for one in look.columns] == ["left out", "left out"]
+
+
+def test_the_command_reads_a_file_of_text(tmp_path):
+    FRAME.to_csv(tmp_path / "data.csv", index=False)
+    answer = CliRunner().invoke(app, ["look", str(tmp_path / "data.csv"), "--target", "late", "--drop", "collected"])
+    assert answer.exit_code == 0, answer.output
+    assert "collected" in answer.output
+    assert "asked for" in answer.output
+    assert "nearly separate" not in answer.output
+    answer = CliRunner().invoke(app, ["look", str(tmp_path / "data.csv"), "--target", "lat"])
+    assert answer.exit_code != 0

@@ -1,0 +1,239 @@
+"""A watch of a model: planted faults are found, quiet rows stay quiet, states belong to their model."""
+
+import json
+
+import numpy as np
+import pandas as pd
+import pytest
+from typer.testing import CliRunner
+
+from crcen import (
+    Budget,
+    CRCENClassifier,
+    CRCENClassifierCV,
+    InvalidInput,
+    InvalidParameter,
+    TableClassifier,
+    load,
+    monitor_table,
+    save,
+)
+from crcen.cli import app
+from crcen.theory.expected import ExpectedCounts, expected_counts
+
+QUICK = {"hidden": (), "max_epochs": 10, "random_state": 0, "l2": 1e-3, "encoding": "standard", "n_members": 1}
+
+
+def table(n, seed, shift=0.0):
+    """Mixed rows whose labels follow known log-odds, all of them moved by ``shift``."""
+    rng = np.random.default_rng(seed)
+    frame = pd.DataFrame(
+        {
+            "balance": rng.gamma(2.0, 900.0, n).round(2),
+            "region": rng.choice(["north", "south", "east"], n, p=[0.5, 0.3, 0.2]),
+            "age": np.where(rng.random(n) < 0.05, np.nan, rng.integers(18, 90, n)),
+        }
+    )
+    log_odds = -3.5 + frame.balance / 1000 + (frame.region == "north") + shift
+    labels = np.where(rng.random(n) < 1 / (1 + np.exp(-log_odds)), "bad", "good")
+    return frame, pd.Series(labels, name="state")
+
+
+@pytest.fixture(scope="module")
+def model():
+    frame, y = table(3000, 0)
+    return TableClassifier(CRCENClassifierCV(Budget(4), cv=3, **QUICK), random_state=0).fit(frame, y)
+
+
+def rows(n, seed, labelled=True, **options):
+    frame, y = table(n, seed, **options)
+    return frame.assign(state=y) if labelled else frame
+
+
+def test_rows_like_those_of_training_are_quiet(model, tmp_path):
+    state = tmp_path / "watch.json"
+    for call in range(1, 5):
+        watch = monitor_table(model, rows(500, 10 + call), state=state, when=f"day {call}")
+        assert not watch.is_alarm
+        assert watch.call == call
+        assert watch.n_labelled == 500
+    kept = json.loads(state.read_text())
+    assert kept["n_calls"] == 4
+    assert [call["when"] for call in kept["history"]] == [f"day {call}" for call in range(1, 5)]
+    assert watch.reading.n_rows == 2000
+    assert "Quiet" in str(watch)
+    assert len(str(watch).splitlines()) == 3  # a word, one paragraph, where the state is
+    assert "balance" not in state.read_text()  # nothing of the rows
+
+
+FAULTS = {
+    "missing": lambda frame: frame.assign(age=np.where(np.arange(len(frame)) % 3 == 0, np.nan, frame.age)),
+    "unseen": lambda frame: frame.assign(region=frame.region.where(np.arange(len(frame)) % 8 > 0, "west")),
+    "scale": lambda frame: frame.assign(balance=frame.balance * 100),
+    "distribution": lambda frame: frame.assign(age=frame.age.clip(lower=50)),
+    "categories": lambda frame: frame.assign(region=frame.region.replace("south", "east")),
+}
+
+
+@pytest.mark.parametrize("fault", FAULTS)
+def test_planted_faults_are_found_without_labels(model, tmp_path, fault):
+    state = tmp_path / "watch.json"
+    monitor_table(model, rows(600, 50, labelled=False), state=state)
+    watch = monitor_table(model, FAULTS[fault](rows(600, 51, labelled=False)), state=state)
+    assert fault in {one.kind for one in watch.unlike}
+    assert watch.is_alarm
+    assert "Unlike training: " in str(watch)
+    assert watch.n_labelled == 0
+    assert "No label has come yet" in str(watch)
+    assert not monitor_table(model, rows(600, 52, labelled=False), state=state).is_alarm  # it was about those rows
+
+
+def test_labels_that_moved_raise_an_alarm_which_stays(model, tmp_path):
+    state = tmp_path / "watch.json"
+    for call in range(12):
+        watch = monitor_table(model, rows(800, 100 + call, shift=1.0), state=state)
+        if watch.is_alarm:
+            break
+    assert watch.alarms
+    assert not watch.unlike  # columns are what they were
+    assert watch.alarms[0].drift == pytest.approx(1.0, abs=0.5)
+    again = monitor_table(model, rows(300, 1, labelled=False), state=state)
+    assert again.is_alarm
+    assert again.alarms[0].batch == watch.alarms[0].batch
+
+
+def test_rows_held_out_of_training_are_the_reference(model):
+    """The sums that the model keeps are those of a monitor made with labels and out-of-fold probabilities."""
+    from crcen import KeyEquationMonitor
+
+    _frame, y = table(3000, 0)
+    direct = KeyEquationMonitor(model.estimator_, y_reference=y.to_numpy(), false_alarm_rate=0.025)
+    new = rows(1000, 7)
+    direct.update(model.encode(new).X, new.state.to_numpy())
+    watch = monitor_table(model, new)
+    assert watch.reading.drift == pytest.approx(direct.history[None][-1].drift, rel=1e-9)
+    assert watch.reading.log_evidence == pytest.approx(direct.history[None][-1].log_evidence, rel=1e-9)
+
+
+def test_expected_figures_are_right_where_probabilities_are():
+    """Over many draws of labels, precision, recall and cost lie about their expected values as the errors say."""
+    rng = np.random.default_rng(0)
+    p = rng.beta(1, 6, 4000)
+    alarms = p > 0.2
+    counts = expected_counts(p, alarms)
+    y = rng.random((3000, len(p))) < p
+    caught, missed = (y & alarms).sum(axis=1), (y & ~alarms).sum(axis=1)
+    cost = 1000 * (alarms.sum() - caught + 4 * missed) / len(p)
+    drawn = {"precision": caught / alarms.sum(), "recall": caught / (caught + missed), "cost": cost}
+    for name, values in drawn.items():
+        one = counts.cost(4) if name == "cost" else getattr(counts, name)
+        assert values.mean() == pytest.approx(one.value, abs=5 * one.error / np.sqrt(3000) + 1e-4)
+        assert values.std() == pytest.approx(one.error, rel=0.07)
+        assert np.mean((values > one.low) & (values < one.high)) == pytest.approx(0.95, abs=0.015)
+
+
+def test_expected_counts_add():
+    rng = np.random.default_rng(1)
+    p = rng.random(100)
+    whole = expected_counts(p, p > 0.5)
+    parts = expected_counts(p[:30], p[:30] > 0.5) + expected_counts(p[30:], p[30:] > 0.5)
+    assert parts.recall.value == pytest.approx(whole.recall.value)
+    assert parts.n_rows == 100
+    assert np.isnan(ExpectedCounts().precision.value)
+    assert np.isnan(ExpectedCounts().recall.value)
+    assert np.isnan(ExpectedCounts().cost(3).value)
+
+
+def test_expected_figures_of_training_stand_beside(model):
+    watch = monitor_table(model, rows(20_000, 5))
+    said = watch.to_dict()
+    here, there = said["expected"]["recall"]["value"], said["expected_in_training"]["recall"]["value"]
+    assert here == pytest.approx(there, abs=0.05)
+    labels = rows(20_000, 5).state == "bad"
+    alarms = model.predict(rows(20_000, 5)) == "bad"
+    assert here == pytest.approx((labels & alarms).sum() / labels.sum(), abs=0.06)
+
+
+def test_another_models_state_is_refused(model, tmp_path):
+    state = tmp_path / "watch.json"
+    monitor_table(model, rows(200, 3), state=state)
+    before = state.read_text()
+    frame, y = table(600, 9)
+    other = TableClassifier(CRCENClassifier(Budget(4), **QUICK), random_state=0).fit(frame, y)
+    with pytest.raises(InvalidInput, match="the watch of another model"):
+        monitor_table(other, rows(200, 4), state=state)
+    assert state.read_text() == before
+    back = load(save(model, tmp_path / "model.crcen"))
+    assert monitor_table(back, rows(200, 4), state=state).call == 2
+
+
+def test_the_same_labelled_rows_do_not_count_twice(model, tmp_path):
+    state = tmp_path / "watch.json"
+    monitor_table(model, rows(200, 3), state=state, when="May")
+    with pytest.raises(InvalidInput, match=r"counted before, in call 1 \(May\)"):
+        monitor_table(model, rows(200, 3), state=state)
+    assert monitor_table(model, rows(200, 3, labelled=False), state=state).call == 2
+
+
+@pytest.mark.parametrize("content", ["", "[]", "{}", '{"format": "crcen watch", "version": 9}', "\x00", "nonsense"])
+def test_a_file_that_is_no_state_is_refused_and_stays(model, tmp_path, content):
+    state = tmp_path / "watch.json"
+    state.write_text(content)
+    with pytest.raises(InvalidInput, match=r"watch\.json is"):
+        monitor_table(model, rows(50, 3), state=state)
+    assert state.read_text() == content
+
+
+def test_damaged_states_end_in_a_sentence(model, tmp_path):
+    state = tmp_path / "watch.json"
+    monitor_table(model, rows(200, 3), state=state)
+    whole = json.loads(state.read_text())
+    for name in ("error_rate", "n_calls", "history", "labels"):
+        state.write_text(json.dumps({**whole, name: None}))
+        with pytest.raises(InvalidInput):
+            monitor_table(model, rows(50, 4), state=state)
+
+
+def test_a_streamed_or_plain_model_is_watched_too(tmp_path):
+    frame, y = table(800, 1)
+    plain = CRCENClassifier(Budget(4), **QUICK).fit(frame[["balance"]].to_numpy(), y)
+    new = rows(300, 2)[["balance", "state"]]
+    watch = monitor_table(plain, new, target="state", state=tmp_path / "watch.json")
+    assert watch.n_labelled == 300
+    assert watch.to_dict()["expected_in_training"] is None
+
+
+def test_bad_rates_are_refused(model):
+    for rate in (0, 1.5, True, "a"):
+        with pytest.raises(InvalidParameter, match="error_rate must lie between 0 and 1"):
+            monitor_table(model, rows(50, 3), error_rate=rate)
+
+
+def test_the_page_shows_all_calls_and_is_escaped(model, tmp_path):
+    state, page = tmp_path / "watch.json", tmp_path / "watch.html"
+    for call in range(3):
+        monitor_table(model, rows(300, 20 + call), state=state, page=page, when=f"<b>day {call}</b>")
+    text = page.read_text()
+    assert text.count("day ") >= 3
+    assert "<b>" not in text
+    assert "<script" not in text
+    assert "http://" not in text.replace("http-equiv", "")
+    assert "https://" not in text
+    assert len(text) < 100_000
+
+
+def test_the_command_ends_with_0_when_quiet_and_3_on_an_alarm(model, tmp_path):
+    save(model, tmp_path / "model.crcen")
+    rows(500, 30).to_csv(tmp_path / "new.csv", index=False)
+    FAULTS["scale"](rows(500, 31, labelled=False)).to_csv(tmp_path / "bad.csv", index=False)
+    common = ["--state", str(tmp_path / "watch.json"), "--page", str(tmp_path / "watch.html")]
+    quiet = CliRunner().invoke(app, ["monitor", str(tmp_path / "model.crcen"), str(tmp_path / "new.csv"), *common])
+    assert (quiet.exit_code, quiet.output.splitlines()[0]) == (0, "Quiet")
+    loud = CliRunner().invoke(
+        app, ["monitor", str(tmp_path / "model.crcen"), str(tmp_path / "bad.csv"), *common, "--json"]
+    )
+    assert loud.exit_code == 3
+    said = json.loads(loud.output)
+    assert said["is_alarm"]
+    assert said["unlike"][0]["column"] == "balance"
+    assert said["call"] == 2
