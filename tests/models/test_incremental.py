@@ -162,7 +162,7 @@ def test_every_encoding_is_fitted_by_the_first_call(encoding):
     [
         ({"early_stopping": True}, {}, InvalidParameter, "early_stopping"),
         ({"learning_rate": 1e25}, {}, TrainingFailed, "no finite network"),
-        ({}, {"classes": [0, 1, 2]}, InvalidInput, "binary"),
+        ({}, {"classes": [0, 1, 2]}, InvalidParameter, "binary"),
         ({}, {"classes": [0, 2]}, InvalidInput, "only: got 1"),
         ({}, {"class_counts": {0: 1}}, InvalidParameter, "class_counts"),
         ({}, {"class_counts": {0: 5, 1: 0}}, InvalidParameter, "above 0"),

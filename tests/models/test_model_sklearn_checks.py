@@ -22,7 +22,7 @@ LIGHT = [
 def expected_failures(estimator):
     """What is not promised, and why."""
     failures = {}
-    if getattr(estimator.schedule, "solver", None) == "adam":
+    if estimator.recipe().draws_batches:
         for form in ("dense", "sparse"):
             failures[f"check_sample_weight_equivalence_on_{form}_data"] = (
                 "copies and weights fill other mini-batches, so Adam takes another path; the equality is claimed for "

@@ -10,6 +10,7 @@ from sklearn.base import ClassifierMixin
 from crcen._support.progress import progress_bar
 from crcen.exceptions import InvalidInput, InvalidParameter
 from crcen.models.atomic import all_or_nothing
+from crcen.models.classes.fitting import fit_classes
 from crcen.models.fitted import Course, FittedNetworks, write_fit
 from crcen.models.fitting import (
     AT_PRICE,
@@ -29,8 +30,9 @@ from crcen.models.fitting import (
 from crcen.models.foreign_names import OurNames, says_our_names
 from crcen.models.incremental import IncrementalFit
 from crcen.models.probability import PROBABILITIES, held_out_logits, probability_folds
-from crcen.models.validation import check_choice, check_labels, check_number, check_rows, check_weights
+from crcen.models.validation import check_choice, check_classes, check_number, check_rows, check_weights
 from crcen.models.wished import at_wish, before_wish
+from crcen.theory.classes.class_labels import is_for_classes, is_price_of_two
 from crcen.theory.key_equation import on_rows
 from crcen.theory.labels import Labels
 from crcen.theory.weighting import ClassWeighting
@@ -57,11 +59,12 @@ class CRCENClassifier(IncrementalFit, FittedNetworks, ClassifierMixin, OurNames)
 
     Parameters
     ----------
-    weighting : "balanced", None, float, Lam, Alpha, CostRatio, Budget, dict, or a wish, default="balanced"
+    weighting : "balanced", None, float, Lam, Alpha, CostRatio, Budget, dict, CostMatrix, or a wish, default="balanced"
         What a miss is worth: a float is λ in (0, 1), ``None`` is λ = ½, ``"balanced"`` is α = 1, ``Budget(5)`` pays up
         to five false alarms for one more catch, a dict gives a weight a label. A wish, as ``RecallAtLeast(0.9)``,
         ``PrecisionAtLeast(0.5)`` or ``Capacity(20, per=1000)``, trains at λ = ½; ``weighting_`` is then the price that
-        meets it on out-of-fold rows, where the output bias is solved too.
+        meets it on out-of-fold rows, where the output bias is solved too. More than two classes take ``"balanced"``,
+        ``None``, a dict or an array of class weights, or a `CostMatrix`.
     hidden : tuple of int, default=(64, 32)
         Hidden layer sizes; ``()`` is weighted logistic regression.
     activation : {"relu", "tanh", "sigmoid", "gelu", "silu"}, default="relu"
@@ -112,11 +115,11 @@ class CRCENClassifier(IncrementalFit, FittedNetworks, ClassifierMixin, OurNames)
 
     Attributes
     ----------
-    classes_ : ndarray of shape (2,)
+    classes_ : ndarray of shape (K,)
         Sorted labels.
     pos_label_ : label
-        The positive class.
-    weighting_ : ClassWeighting
+        The positive class, of two.
+    weighting_ : ClassWeighting, or ClassWeights for more than two classes
         The resolved weighting: ``.lam .alpha .cost_ratio .threshold .logit_shift .n_pos .n_neg``.
     key_equation_ : KeyEquation
         The key equation on the rows that the bias was solved on; its ``rows`` says which these are.
@@ -210,7 +213,7 @@ class CRCENClassifier(IncrementalFit, FittedNetworks, ClassifierMixin, OurNames)
         X : array, data frame or sparse matrix of shape (n, n_features)
             Finite numbers; NaN where ``inputs`` allows it. A sparse matrix is made dense, up to 1 GiB.
         y : array of shape (n,)
-            Two classes.
+            Two classes or more.
         sample_weight : array of shape (n,), optional
             Row weights; weight k is k copies of the row.
 
@@ -227,8 +230,11 @@ class CRCENClassifier(IncrementalFit, FittedNetworks, ClassifierMixin, OurNames)
 
         recipe = self.recipe()
         X, y = check_rows(self, X, y, reset=True)
-        classes = check_labels(y)
+        classes = check_classes(y)
         weights = check_weights(sample_weight, X)
+        if is_for_classes(self.weighting, classes):
+            fit_classes(self, recipe, X, y, classes, weights)
+            return
         labels = Labels.from_rows(classes, y, weights, self.pos_label)
         rows = FitRows(X, labels.encode(y), weights)
         price = labels.resolve(before_wish(self.weighting), *rows.totals)
@@ -331,9 +337,9 @@ class CRCENClassifier(IncrementalFit, FittedNetworks, ClassifierMixin, OurNames)
         return getattr(self.inputs, "missing", None) == "indicator"
 
     def __sklearn_tags__(self) -> Any:
-        """Binary for now."""
+        """Any number of classes, unless the weighting is a price of two."""
         tags = super().__sklearn_tags__()
-        tags.classifier_tags.multi_class = False
+        tags.classifier_tags.multi_class = not is_price_of_two(self.weighting)
         tags.input_tags.allow_nan = self.takes_missing
         tags.input_tags.sparse = True  # made dense inside, within a bound
         return tags

@@ -78,6 +78,10 @@ class Ensemble:
         """Weighted logit of ``classes[1]``."""
         return self.labels.signed(weighted)
 
+    def decided(self, weighted: Array) -> NDArray[np.generic]:
+        """Labels of decisions: positive above 0."""
+        return self.labels.decode(weighted > 0)
+
     def posterior(self, natural: Array, weighted: Array) -> Array:
         """Natural probabilities, (n, 2) in the order of the classes."""
         return self.labels.in_order(posterior_at_price(natural, weighted, self.weighting))

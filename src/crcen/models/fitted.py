@@ -9,9 +9,13 @@ from numpy.typing import NDArray
 from sklearn.utils.validation import check_is_fitted
 
 from crcen.exceptions import InvalidInput
+from crcen.models.classes.ensemble import ClassEnsemble
 from crcen.models.ensemble import Ensemble
 from crcen.models.reasons.reasons import Reasons, explain_rows, spelled
 from crcen.models.validation import check_rows
+from crcen.theory.classes.class_weights import ClassWeights
+from crcen.theory.classes.cost_matrix import CostMatrix
+from crcen.theory.classes.key_equations import ClassKeyEquations
 from crcen.theory.key_equation import KeyEquation
 from crcen.theory.weighting import ClassWeighting
 from crcen.training.jobs import Status, TrainingResult
@@ -40,7 +44,9 @@ class Course:
         return cls(n_iter, np.mean(curves, axis=0), worst.status.name.lower())
 
 
-def write_ensemble(model: Any, ensemble: Ensemble, key_equation: KeyEquation | None) -> None:
+def write_ensemble(
+    model: Any, ensemble: Ensemble | ClassEnsemble, key_equation: KeyEquation | ClassKeyEquations | None
+) -> None:
     """Give an estimator its ensemble; no other code writes it, whatever the fit was."""
     model.ensemble_ = ensemble
     if key_equation is not None:
@@ -50,7 +56,11 @@ def write_ensemble(model: Any, ensemble: Ensemble, key_equation: KeyEquation | N
 
 
 def write_fit(
-    model: Any, ensemble: Ensemble, recipe: Recipe, course: Course, key_equation: KeyEquation | None = None
+    model: Any,
+    ensemble: Ensemble | ClassEnsemble,
+    recipe: Recipe,
+    course: Course,
+    key_equation: KeyEquation | ClassKeyEquations | None = None,
 ) -> None:
     """The same for networks, with how they were trained and how that went."""
     write_ensemble(model, ensemble, key_equation)
@@ -61,24 +71,29 @@ def write_fit(
 class FittedEnsemble:
     """The answers of an estimator that has its ensemble, and that state by its everyday names."""
 
-    ensemble_: Ensemble
-    key_equation_: KeyEquation
+    ensemble_: Ensemble | ClassEnsemble
+    key_equation_: KeyEquation | ClassKeyEquations
 
     def decision_function(self, X: Any) -> Array:
-        """Weighted logit of ``classes_[1]``, float64: above 0 exactly where `predict` gives ``classes_[1]``."""
+        """Weighted logit of ``classes_[1]``, float64: above 0 exactly where `predict` gives ``classes_[1]``.
+
+        With more classes a column for each, (n, K), of which the largest is `predict`: weighted logits with the mean 0,
+        or minus the expected cost of every action, where the weighting is a `CostMatrix`.
+        """
         _, weighted = self._logits(X)
         return self.ensemble_.decision(weighted)
 
     def predict(self, X: Any) -> NDArray[Any]:
         """Decide at the stated price c: positive where `predict_proba` is above 1/(1 + c), not at a tie.
 
-        This need not be the larger of both probabilities.
+        This need not be the larger of both probabilities. With more classes it is the one with the largest w_k p_k, or
+        the cheapest action of a `CostMatrix`.
         """
         _, weighted = self._logits(X)
-        return self.ensemble_.labels.decode(weighted > 0)
+        return self.ensemble_.decided(weighted)
 
     def predict_proba(self, X: Any) -> Array:
-        """Natural posterior, (n, 2) in the order of ``classes_``: the weighting is taken out again."""
+        """Natural posterior, (n, K) in the order of ``classes_``: the weighting is taken out again."""
         natural, weighted = self._logits(X)
         return self.ensemble_.posterior(natural, weighted)
 
@@ -119,7 +134,7 @@ class FittedEnsemble:
         return explain_rows(self, rows, others, blocks, names, cells, random_state)
 
     def _logits(self, X: Any) -> tuple[Array, Array]:
-        """Natural and weighted logit of the positive class."""
+        """Natural and weighted logit of the positive class, or of every class, (n, K)."""
         check_is_fitted(self)
         natural, weighted = self.ensemble_.logits(check_rows(self, X, reset=False))
         if not np.isfinite(weighted).all():
@@ -135,17 +150,24 @@ class FittedEnsemble:
 
     @property
     def pos_label_(self) -> Any:
-        """The positive class."""
+        """The positive class; of more than two there is none."""
+        if isinstance(self.ensemble_, ClassEnsemble):
+            raise AttributeError(f"none of {self.ensemble_.labels.n_classes} classes is the positive one.")
         return self.ensemble_.labels.positive
 
     @property
-    def weighting_(self) -> ClassWeighting:
+    def weighting_(self) -> ClassWeighting | ClassWeights:
         """The resolved weighting: the price of decisions."""
         return self.ensemble_.weighting
 
     @property
-    def shift_(self) -> float:
-        """What is added to the averaged logit."""
+    def costs_(self) -> CostMatrix | None:
+        """The costs that are decided by, in the order of the classes, where the weighting is a `CostMatrix`."""
+        return self.ensemble_.costs if isinstance(self.ensemble_, ClassEnsemble) else None
+
+    @property
+    def shift_(self) -> float | Array:
+        """What is added to the averaged logit, or to that of each class."""
         return self.ensemble_.shift
 
     @property

@@ -11,10 +11,12 @@ from sklearn.utils.metaestimators import available_if
 
 from crcen.exceptions import InvalidInput, InvalidParameter, TrainingFailed
 from crcen.models.atomic import all_or_nothing
+from crcen.models.classes.ensemble import ClassEnsemble
 from crcen.models.ensemble import Ensemble
 from crcen.models.fitted import Course, write_fit
 from crcen.models.fitting import FitRows, base_seed, member_seed
-from crcen.models.validation import check_labels, check_rows, check_weights
+from crcen.models.validation import check_classes, check_rows, check_weights
+from crcen.theory.classes.class_labels import is_for_classes
 from crcen.theory.labels import Labels
 from crcen.theory.rows import check_not_negative
 from crcen.theory.specs import Alpha, as_spec
@@ -27,7 +29,16 @@ from crcen.training.recipe import Recipe
 if TYPE_CHECKING:  # torch is for fitting alone
     from crcen.training.stream import StreamTrainer
 
-__all__ = ["IncrementalFit", "UNBALANCED"]
+__all__ = [
+    "UNBALANCED",
+    "IncrementalFit",
+    "carried",
+    "continued",
+    "kept_networks",
+    "networks_of",
+    "one_pass",
+    "started_trainer",
+]
 
 # `status_` after partial_fit.
 UNBALANCED = "incremental_unbalanced"
@@ -67,10 +78,10 @@ class IncrementalFit:
             that lack cells only later have no indicator.
         y : array of shape (n,)
             Labels.
-        classes : array of shape (2,), optional
-            Both labels; needed at the first call if its rows hold one class only. The class rarer there is the
-            positive one from then on (the absent one, if one is absent) unless ``pos_label`` or ``class_counts`` says
-            otherwise.
+        classes : array of shape (K,), optional
+            All labels; needed at the first call if its rows do not hold every class. Of two classes the one rarer there
+            is the positive one from then on (the absent one, if one is absent) unless ``pos_label`` or ``class_counts``
+            says otherwise.
         sample_weight : array of shape (n,), optional
             Row weights.
         class_counts : dict of label to count, optional
@@ -90,20 +101,25 @@ def _learn(model: Any, X: Any, y: Any, classes: Any, sample_weight: Any, class_c
     recipe = model.recipe()
     if recipe.early_stopping:
         raise InvalidParameter("partial_fit has no rows to hold out: set early_stopping=False, or use fit.")
-    before: Ensemble | None = getattr(model, "ensemble_", None)
+    before: Any = getattr(model, "ensemble_", None)
     X, y = check_rows(model, X, y, reset=before is None)
     weights = check_weights(sample_weight, X)
-    known = check_labels(y if classes is None else np.asarray(classes)) if before is None else before.labels.classes
+    known = check_classes(y if classes is None else np.asarray(classes)) if before is None else before.labels.classes
     if before is not None and classes is not None and not np.array_equal(np.unique(classes), known):
         raise InvalidInput(f"classes must stay {known.tolist()}: got {np.unique(classes).tolist()}.")
     _check_known(y, known)
     going_on = getattr(model, "status_", None) == UNBALANCED
-    state = dict(model._partial) if going_on else _fresh_state(model, before)
+    state = dict(model._partial) if going_on else _fresh_state(model, before, len(known))
     if class_counts is not None:
         state["class_counts"] = _counts(class_counts, known)
     state["totals"] = state["totals"] + [weights[y == label].sum() for label in known]
     state["n_rows"] += len(X)
     counts = state["totals"] if state["class_counts"] is None else state["class_counts"]
+    if is_for_classes(model.weighting, known):
+        from crcen.models.classes.incremental import learn_classes  # which builds on this module
+
+        learn_classes(model, recipe, X, y, weights, known, state, counts)
+        return
     if before is None:
         # An absent class is the rarer one.
         totals = np.maximum(counts, 1e-300)
@@ -113,17 +129,24 @@ def _learn(model: Any, X: Any, y: Any, classes: Any, sample_weight: Any, class_c
     price = _weighting(model.weighting, labels, counts)
     weighting = model.training_weighting_at(price, labels)
     rows = FitRows(X, labels.encode(y), weights)
-    recipe, encoding = _carried(recipe, rows) if before is None else _continued(recipe, before)
-    trainer = _trainer(model, state, recipe, encoding, weighting, before)
-    _run(trainer, state, encoding, rows, labels, weighting.lam)
+    recipe, encoding = carried(recipe, rows) if before is None else continued(recipe, before)
+    fitted = None if before is None else _at_training_weight(before, weighting)
+    trainer = started_trainer(model, state, recipe, encoding, math.log(weighting.alpha), fitted)
+    pos, neg = labels.pair(state["totals"])
+    trainer.weigh(weighting.lam, (weighting.lam * pos + (1.0 - weighting.lam) * neg) / (pos + neg))
+    one_pass(trainer, state, encoding, rows)
+    ensemble = Ensemble(labels, weighting, weighting, (kept_networks(trainer, encoding, recipe),)).at_price(price)
+    curve = np.append(model.loss_curve_ if going_on else [], trainer.take_objective())
+    write_fit(model, ensemble, recipe, Course(len(curve), curve, UNBALANCED))
+    model._partial = state | {"trainer": trainer.state()}
+
+
+def kept_networks(trainer: "StreamTrainer", encoding: InputEncoding, recipe: Recipe) -> NetworkGroup:
+    """The networks as they are now."""
     if not trainer.is_finite:
         raise TrainingFailed(f"no finite network is left: {Status.DIVERGED.value}, or set Inputs(standardize=True).")
     layers, biases = trainer.parameters()
-    group = NetworkGroup(encoding, tuple(layers), tuple(biases), recipe.activation)
-    curve = np.append(model.loss_curve_ if going_on else [], trainer.take_objective())
-    ensemble = Ensemble(labels, weighting, weighting, (group,)).at_price(price)
-    write_fit(model, ensemble, recipe, Course(len(curve), curve, UNBALANCED))
-    model._partial = state | {"trainer": trainer.state()}
+    return NetworkGroup(encoding, tuple(layers), tuple(biases), recipe.activation)
 
 
 def _check_known(y: NDArray[Any], classes: NDArray[Any]) -> None:
@@ -132,10 +155,12 @@ def _check_known(y: NDArray[Any], classes: NDArray[Any]) -> None:
         raise InvalidInput(f"y must hold the labels {classes.tolist()} only: got {y[unknown].tolist()[0]!r}.")
 
 
-def _fresh_state(model: Any, before: Ensemble | None) -> dict[str, Any]:
+def _fresh_state(model: Any, before: Any, n_classes: int) -> dict[str, Any]:
     """What is remembered between calls; after `fit`, its counts."""
-    totals = np.zeros(2)
-    if before is not None:
+    totals = np.zeros(n_classes)
+    if isinstance(before, ClassEnsemble):
+        totals = np.array(before.weighting.counts)
+    elif before is not None:
         pair = np.array([[before.weighting.n_neg, before.weighting.n_pos]])
         totals = before.labels.in_order(pair)[0]
     seed = base_seed(model.random_state)
@@ -165,7 +190,7 @@ def _weighting(asked: Any, labels: Labels, counts: Array) -> ClassWeighting:
     return labels.resolve(asked, *labels.pair(counts))
 
 
-def _carried(recipe: Recipe, rows: FitRows) -> tuple[Recipe, InputEncoding]:
+def carried(recipe: Recipe, rows: Any) -> tuple[Recipe, InputEncoding]:
     """The recipe of networks that start here, and their input layer, fitted on the first rows."""
     if recipe.column_scales is True:
         raise InvalidParameter("column_scales=True needs all rows at once: use fit, or column_scales='auto'.")
@@ -178,15 +203,16 @@ def _carried(recipe: Recipe, rows: FitRows) -> tuple[Recipe, InputEncoding]:
     return recipe.settled(len(rows.X)), encoding
 
 
-def _continued(recipe: Recipe, before: Ensemble) -> tuple[Recipe, InputEncoding]:
+def continued(recipe: Recipe, before: Any) -> tuple[Recipe, InputEncoding]:
     """The recipe of networks that are there already: their shape is theirs, and what is learned has no scales."""
-    group = _networks_of(before)
+    group = networks_of(before)
     hidden = tuple(layer.shape[2] for layer in group.weights[:-1])
     recipe = replace(recipe.in_batches(), hidden=hidden, activation=group.activation)
     return replace(recipe, column_scales=False, balance=False).settled(1), group.encoding
 
 
-def _networks_of(ensemble: Ensemble) -> NetworkGroup:
+def networks_of(ensemble: Any) -> NetworkGroup:
+    """The group of networks of a fitted model."""
     (group,) = ensemble.members
     if not isinstance(group, NetworkGroup):
         raise InvalidInput(f"partial_fit goes on with networks: this model holds a {type(group).__name__}.")
@@ -195,61 +221,53 @@ def _networks_of(ensemble: Ensemble) -> NetworkGroup:
 
 def _at_training_weight(before: Ensemble, weighting: ClassWeighting) -> NetworkGroup:
     """Fitted networks with their shift and map in the output layer, as they are under the weight of training."""
-    group, state = _networks_of(before), before.probability_map
+    group, state = networks_of(before), before.probability_map
     slope, intercept = (float(state[0]), float(state[1])) if state.ndim == 1 else (1.0, 0.0)
     moved = weighting.logit_shift - slope * before.weighting.logit_shift
     return group.scaled(slope).shifted(slope * before.shift + intercept + moved)
 
 
-def _trainer(
+def started_trainer(
     model: Any,
     state: dict[str, Any],
     recipe: Recipe,
     encoding: InputEncoding,
-    weighting: ClassWeighting,
-    before: Ensemble | None,
+    output_bias: Any,
+    fitted: NetworkGroup | None,
 ) -> "StreamTrainer":
     """The networks where they stand: at their start, as fitted, or as the last call left them."""
     from crcen.training.engine import find_device
     from crcen.training.stream import StreamShape, StreamTrainer
 
-    n_members = model.n_members if before is None else len(_networks_of(before))
+    n_members = model.n_members if fitted is None else len(fitted)
     shape = StreamShape(
         n_inputs=encoding.size,
         recipe=recipe,
         seeds=tuple(member_seed(state["seed"], member) for member in range(n_members)),
         total_rows=0,
+        n_outputs=np.size(output_bias),
     )
     trainer = StreamTrainer(shape, find_device(model.device))
     if "trainer" in state:
         trainer.restore(state["trainer"])
-    elif before is None:
-        trainer.initialise(math.log(weighting.alpha))
+    elif fitted is None:
+        trainer.initialise(output_bias)
     else:
-        group = _at_training_weight(before, weighting)
-        trainer.start_from(list(group.weights), list(group.biases))
+        trainer.start_from(list(fitted.weights), list(fitted.biases))
     return trainer
 
 
-def _run(
-    trainer: "StreamTrainer",
-    state: dict[str, Any],
-    encoding: InputEncoding,
-    rows: FitRows,
-    labels: Labels,
-    lam: float,
-) -> None:
-    """One pass over the rows."""
+def one_pass(trainer: "StreamTrainer", state: dict[str, Any], encoding: InputEncoding, rows: Any) -> None:
+    """Learn from the rows, whose targets are bools or class numbers."""
     import torch
 
-    from crcen.training.stream import Batch, cut_evenly, encoded_rows, spread_order
+    from crcen.training.stream import Batch, class_order, cut_evenly, encoded_rows, spread_order
     from crcen.training.threads import reproducible_arithmetic
 
-    pos, neg = labels.pair(state["totals"])
-    scale = (pos + neg) / state["n_rows"]
-    trainer.weigh(lam, (lam * pos + (1.0 - lam) * neg) / (pos + neg))
-    key = [state["seed"], 5, trainer.rows_seen]
-    order = spread_order(rows.target, np.random.Generator(np.random.Philox(np.random.SeedSequence(key))))
+    scale = state["totals"].sum() / state["n_rows"]
+    rng = np.random.Generator(np.random.Philox(np.random.SeedSequence([state["seed"], 5, trainer.rows_seen])))
+    spread = spread_order if rows.target.dtype == np.bool_ else class_order
+    order = spread(rows.target, rng)
     batches = Batch(
         torch.from_numpy(encoded_rows(encoding, rows.X)[order]),
         torch.from_numpy(rows.target[order].astype(np.float32)),

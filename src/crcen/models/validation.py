@@ -17,6 +17,7 @@ DENSE_BYTES = 2**30
 
 __all__ = [
     "check_choice",
+    "check_classes",
     "check_flag",
     "check_labels",
     "check_number",
@@ -153,15 +154,21 @@ def _dense(X: Any) -> NDArray[np.float64]:
     return np.asarray(X.toarray(), dtype=np.float64)
 
 
-def check_labels(y: NDArray[Any]) -> NDArray[Any]:
-    """The two sorted classes of y."""
+def check_classes(y: NDArray[Any]) -> NDArray[Any]:
+    """The sorted classes of y, two or more."""
     try:
         check_classification_targets(y)
         classes = np.unique(y)
     except (TypeError, ValueError) as error:
-        raise InvalidInput(f"y must hold labels of two classes, all of one kind: {error}") from error
+        raise InvalidInput(f"y must hold labels of classes, all of one kind: {error}") from error
     if classes.size == 1:
         raise InvalidInput(f"y must hold two classes: got one class only, {classes.tolist()[0]!r}.")
+    return np.asarray(classes)
+
+
+def check_labels(y: NDArray[Any]) -> NDArray[Any]:
+    """The two sorted classes of y."""
+    classes = check_classes(y)
     if classes.size > 2:
         raise InvalidInput(
             f"Only binary classification is supported. The type of the target is {type_of_target(y)}: "

@@ -5,6 +5,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from itertools import chain
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -77,7 +78,8 @@ def balance_on(
     gather, gather_sums
         Bring tensors and sums of all workers together.
     """
-    ensemble, is_balanced = model.ensemble_, plan.recipe.balance
+    ensemble: Any = model.ensemble_
+    is_balanced = plan.recipe.balance
     with reproducible_arithmetic(), LogitFile(folder, is_weighted=is_weighted) as logits:
         for chunk in read_ahead(chain.from_iterable(blocks), depth=_CHUNKS_AHEAD):
             logits.add(ensemble.mean_logits(chunk.X) + ensemble.shift, plan.target(chunk), chunk.weight)

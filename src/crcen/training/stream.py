@@ -30,6 +30,7 @@ __all__ = [
     "Batch",
     "StreamShape",
     "StreamTrainer",
+    "class_order",
     "cut_evenly",
     "encode_into",
     "encoded_rows",
@@ -48,7 +49,10 @@ AllReduce: TypeAlias = Callable[[Tensor], object]
 
 @dataclass(frozen=True)
 class Batch:
-    """Encoded rows with ones in the last column (B, F+1), labels 0/1 (B,) and sample weights (B,), one dtype."""
+    """Encoded rows with ones in the last column (B, F+1), labels (B,) and sample weights (B,), one dtype.
+
+    Labels are 0/1, or class numbers.
+    """
 
     x: Tensor
     y: Tensor
@@ -80,12 +84,15 @@ class StreamShape:
         One a member; a member starts from the same numbers as a `TrainingJob` of that seed.
     total_rows
         Rows of the whole schedule (epochs × training rows); 0 for one without an end.
+    n_outputs
+        1 for two classes, else one for each.
     """
 
     n_inputs: int
     recipe: Recipe
     seeds: tuple[int, ...]
     total_rows: int
+    n_outputs: int = 1
 
     def rate(self, rows_seen: int, n_rows: int) -> float:
         """The rate of a step of ``n_rows`` rows after ``rows_seen``."""
@@ -111,22 +118,24 @@ class StreamTrainer:
     def __init__(self, shape: StreamShape, device: torch.device | str = "cpu", all_reduce: AllReduce | None = None):
         self.shape, self.device, self._all_reduce = shape, torch.device(device), all_reduce
         recipe, hidden = shape.recipe, [shape.recipe.hidden] * len(shape.seeds)
-        self._stack = Stack(1, shape.n_inputs, hidden, recipe.activation, recipe.loss, torch.float32, self.device)
+        network = (recipe.activation, recipe.loss, torch.float32, self.device)
+        self._stack = Stack(1, shape.n_inputs, hidden, *network, n_outputs=shape.n_outputs)
         penalty = self._stack.spread(torch.full((1, len(hidden)), recipe.l2, device=self.device))
         self._adam = AdamState.start(self._stack.flat, self._stack.grad, penalty)
         self._first, self._second = self._adam.first_moment[0], self._adam.second_moment[0]
         self._in_one_pass = self.device.type == "cpu" and has_one_pass()
-        self._class_weights = torch.zeros(2, device=self.device)
+        self._class_weights = torch.zeros(max(2, shape.n_outputs), device=self.device)
         self._loss = torch.zeros(len(hidden), dtype=torch.float64, device=self.device)
         self._loss_rows = 0
         self.rows_seen = self.n_steps = 0
 
     # -- before the first batch ----------------------------------------------------------------------------------------
 
-    def initialise(self, output_bias: float) -> None:
-        """Random weights from the members' seeds, and an output bias, best log(Σ_pos w / Σ_neg w)."""
+    def initialise(self, output_bias: float | Array) -> None:
+        """Random weights from the members' seeds, and an output bias, best log(Σ_pos w / Σ_neg w), or one a class."""
         seeds = torch.tensor([[seed & (2**63 - 1) for seed in self.shape.seeds]], device=self.device)
-        self._stack.initialise(seeds, torch.full(seeds.shape, output_bias, device=self.device))
+        biases = torch.tensor(output_bias, dtype=torch.float32, device=self.device)
+        self._stack.initialise(seeds, biases.expand(*seeds.shape, self.shape.n_outputs))
 
     def start_from(self, weights: list[Array], biases: list[Array]) -> None:
         """Take over fitted parameters: (M, in, out) and (M, out) a layer."""
@@ -135,8 +144,11 @@ class StreamTrainer:
 
     def weigh(self, lam: float, mean_weight: float) -> None:
         """Set λ and w̄, the mean over all training rows of sample weight times λ or 1 − λ."""
-        weights = torch.tensor([(1.0 - lam) / mean_weight, lam / mean_weight], dtype=torch.float64)
-        self._class_weights = weights.to(self.device, torch.float32)
+        self.weigh_classes(np.array([1.0 - lam, lam]), mean_weight)
+
+    def weigh_classes(self, weights: Array, mean_weight: float) -> None:
+        """Set the weight of every class, and the mean over all training rows of sample weight times it."""
+        self._class_weights = torch.from_numpy(weights / mean_weight).to(self.device, torch.float32)
 
     # -- batches -------------------------------------------------------------------------------------------------------
 
@@ -178,6 +190,9 @@ class StreamTrainer:
     def _with_axes(self, batch: Batch) -> tuple[Tensor, Tensor, Tensor]:
         """Rows, labels and weights with the axes of a stack: (1, B, F+1), (1, B, 1) and (1, B, M)."""
         y = batch.y[None, :, None]
+        if self.shape.n_outputs > 1:
+            weight = (batch.weight * self._class_weights[batch.y.long()])[None, :, None]
+            return batch.x[None], y, weight.expand(-1, -1, len(self.shape.seeds))
         negative, positive = self._class_weights
         weight = batch.weight[None, :, None] * (negative + y * (positive - negative))
         return batch.x[None], y, weight.expand(-1, -1, len(self.shape.seeds))
@@ -287,6 +302,15 @@ def spread_order(y: NDArray[np.bool_], rng: np.random.Generator) -> NDArray[np.i
     order = np.empty(len(y), dtype=np.int64)
     order[is_positive], order[~is_positive] = rng.permutation(positives), rng.permutation(negatives)
     return order
+
+
+def class_order(y: NDArray[np.int64], rng: np.random.Generator) -> NDArray[np.int64]:
+    """A random order of rows in which each class is spread evenly."""
+    keys = np.empty(len(y))
+    for label in np.unique(y):
+        own = np.flatnonzero(y == label)
+        keys[own] = (rng.permutation(len(own)) + rng.random()) / len(own)
+    return np.argsort(keys, kind="stable")
 
 
 def cut_evenly(n_rows: int, batch_size: int) -> list[slice]:

@@ -207,6 +207,12 @@ class CRCENClassifierCV(CRCENClassifier):
         self._keep_table(outcomes, best, scoring, rows)
         self.search_time_ = time.perf_counter() - start
 
+    def __sklearn_tags__(self) -> Any:
+        """Binary for now."""
+        tags = super().__sklearn_tags__()
+        tags.classifier_tags.multi_class = False
+        return tags
+
     def grid(self, n_rows: int) -> list[Setting]:
         """The points of the search, with what is left to the number of rows settled."""
         return [replace(setting, recipe=setting.recipe.settled(n_rows)) for setting in self._settings()]

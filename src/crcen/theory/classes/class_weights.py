@@ -106,14 +106,23 @@ def resolve_classes(weighting: Any, counts: ArrayLike) -> ClassWeights:
         return ClassWeights(sizes.sum() / (n_classes * sizes), sizes)
     if isinstance(weighting, Lam | Alpha | CostRatio | Budget | float | int | np.number):
         raise InvalidParameter(
-            f"{weighting!r} is a price for two classes, and there are {n_classes}: give a weight for each class as a "
-            f"dict or an array, 'balanced', or a CostMatrix."
+            f"Only binary classification is supported by {weighting!r}, a price for two classes, and there are "
+            f"{n_classes}: give a weight for each class as a dict or an array, 'balanced', or a CostMatrix."
         )
     if isinstance(weighting, Mapping):
         if set(weighting) != set(range(n_classes)):
             raise InvalidParameter(f"weights must be given for the classes 0 to {n_classes - 1}: got {weighting!r}.")
         weighting = [weighting[k] for k in range(n_classes)]
-    return ClassWeights(np.asarray(weighting, dtype=np.float64), sizes)
+    try:
+        weights = np.asarray(weighting, dtype=np.float64)
+    except (TypeError, ValueError):
+        weights = np.empty((0, 0))
+    if weights.shape != sizes.shape:
+        raise InvalidParameter(
+            f"a weighting of {n_classes} classes must be 'balanced', None, a dict or an array of {n_classes} weights, "
+            f"or a CostMatrix: got {weighting!r}."
+        )
+    return ClassWeights(weights, sizes)
 
 
 def check_class_numbers(y: ArrayLike, n_classes: int) -> NDArray[np.int64]:

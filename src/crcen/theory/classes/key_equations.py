@@ -60,12 +60,15 @@ class ClassKeyEquations:
         The K−1 key equations, which training enforces.
     pairs : JointTest
         All K(K−1)/2 pairwise equations E F_jk = E F_kj. True posteriors satisfy them, training does not enforce them.
+    rows : str
+        Which rows these are, where the model that was fitted on them says so.
     """
 
     weighting: ClassWeights
     flows: Array
     equations: JointTest
     pairs: JointTest
+    rows: str = ""
 
     @property
     def lhs(self) -> Array:
@@ -129,7 +132,8 @@ class ClassKeyEquations:
                 f"{name:<{width}}  {self.lhs[k]:>12.6g}  {self.rhs[k]:>12.6g}  {self.residuals[k]:>10.2e}  "
                 f"{self.confusion[k, k]:>11.4f}  {self.discrimination[k]:.4f}"
             )
-        return "\n".join([*lines, f"equations  {self.equations}", f"pairs      {self.pairs}"])
+        of_rows = [f"of {self.rows}"] if self.rows else []
+        return "\n".join([*of_rows, *lines, f"equations  {self.equations}", f"pairs      {self.pairs}"])
 
     def __str__(self) -> str:
         return self.table()

@@ -1,0 +1,1 @@
+"""Fits and answers of models that tell K classes apart."""
