@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from crcen.decisions.monitor.monitor import KeyEquationMonitor
     from crcen.decisions.monitor.track import DriftAlarm, MonitorReading
     from crcen.decisions.posterior_correction import PosteriorCorrection
+    from crcen.decisions.scorer import cost_scorer
     from crcen.decisions.training_error import training_error
     from crcen.exceptions import (
         CrcenError,
@@ -45,6 +46,7 @@ if TYPE_CHECKING:
     from crcen.models.search.time_split import TimeSplit
     from crcen.models.stationarity import Stationarity, stationarity
     from crcen.report.displays.correction import CorrectionDisplay
+    from crcen.report.displays.decision_curve import DecisionCurveDisplay
     from crcen.report.displays.expense_curve import ExpenseCurveDisplay
     from crcen.report.displays.key_equation import KeyEquationDisplay
     from crcen.report.displays.weight_path import WeightPathDisplay
@@ -110,6 +112,7 @@ _HOMES = {
     "crcen.decisions.monitor.monitor": ("KeyEquationMonitor",),
     "crcen.decisions.monitor.track": ("DriftAlarm", "MonitorReading"),
     "crcen.decisions.posterior_correction": ("PosteriorCorrection",),
+    "crcen.decisions.scorer": ("cost_scorer",),
     "crcen.decisions.training_error": ("training_error",),
     "crcen.exceptions": (
         "CrcenError",
@@ -127,6 +130,7 @@ _HOMES = {
     "crcen.models.search.time_split": ("TimeSplit",),
     "crcen.models.stationarity": ("Stationarity", "stationarity"),
     "crcen.report.displays.correction": ("CorrectionDisplay",),
+    "crcen.report.displays.decision_curve": ("DecisionCurveDisplay",),
     "crcen.report.displays.expense_curve": ("ExpenseCurveDisplay",),
     "crcen.report.displays.key_equation": ("KeyEquationDisplay",),
     "crcen.report.displays.weight_path": ("WeightPathDisplay",),
@@ -210,6 +214,7 @@ __all__ = [
     "DataUnavailable",
     "Dataset",
     "DatasetListing",
+    "DecisionCurveDisplay",
     "DecisionSummary",
     "Demo",
     "DeviceMissing",
@@ -266,6 +271,7 @@ __all__ = [
     "confusion_counts",
     "copies_per_positive",
     "correct_proba",
+    "cost_scorer",
     "decide",
     "decision_summary",
     "demo",

@@ -10,6 +10,7 @@ from crcen import (
     CorrectionDisplay,
     CostRatio,
     CRCENClassifier,
+    DecisionCurveDisplay,
     ExpenseCurve,
     InvalidInput,
     InvalidParameter,
@@ -204,3 +205,23 @@ def test_without_matplotlib_the_extra_is_named(curve, monkeypatch):
     monkeypatch.setitem(sys.modules, "matplotlib.pyplot", None)
     with pytest.raises(MissingExtra, match=r"crcen\[plots\]"):
         curve.plot()
+
+
+@pytest.mark.parametrize("kind", ["net_benefit", "cost", "brier", "gains", "lift"])
+def test_curves_of_decisions_draw_models_beside_no_model(kind, model, new):
+    p = model.predict_proba(new.X)[:, 1]
+    display = drawn(DecisionCurveDisplay.from_predictions(new.y, {"ours": p, "squared": p**2}, kind=kind))
+    labels = legend(display)
+    assert any(label.startswith("ours") for label in labels)
+    assert any(label.startswith("squared") for label in labels)
+    one = drawn(DecisionCurveDisplay.from_estimator(model, new.X, new.y, kind=kind))
+    (line,) = [line for line in one.ax_.lines if line.get_label() in ("model", "model, as stated")]
+    (same,) = [line for line in display.ax_.lines if line.get_label() in ("ours", "ours, as stated")]
+    np.testing.assert_allclose(line.get_ydata(), same.get_ydata())
+
+
+def test_curves_of_decisions_refuse_what_they_do_not_know(model, new):
+    with pytest.raises(InvalidParameter, match="kind must be one of net_benefit"):
+        DecisionCurveDisplay.from_estimator(model, new.X, new.y, kind="roc")
+    with pytest.raises(InvalidParameter, match="at least one model"):
+        DecisionCurveDisplay({})

@@ -1,0 +1,164 @@
+"""Curves that people judge decisions by: net benefit, cost, Brier, gains and lift, all from one `ThresholdCurve`."""
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from crcen.exceptions import InvalidParameter
+from crcen.theory.rows import check_binary_target, check_probabilities, check_row_weights, class_totals
+from crcen.theory.threshold_curve import ThresholdCurve
+
+__all__ = ["BrierCurve", "CostCurve", "DecisionCurves", "Gains", "NetBenefit"]
+
+Array = NDArray[np.float64]
+
+
+@dataclass(frozen=True, eq=False)
+class NetBenefit:
+    """Net benefit (Vickers and Elkin, 2006) along prices: catches a row, less false alarms at what they are worth.
+
+    Parameters
+    ----------
+    price : float64 array of shape (k,)
+        False alarms that a catch may cost.
+    model, alarm_on_all : float64 array of shape (k,)
+        Of alarms where p > 1/(1 + price), and of an alarm on every row. No alarm at all has 0.
+    """
+
+    price: Array
+    model: Array
+    alarm_on_all: Array
+
+    @property
+    def threshold(self) -> Array:
+        """The probability above which a row gets an alarm, 1/(1 + price)."""
+        return 1.0 / (1.0 + self.price)
+
+
+@dataclass(frozen=True, eq=False)
+class CostCurve:
+    """Cost curve (Drummond and Holte, 2006): expected cost over that of always being wrong.
+
+    Parameters
+    ----------
+    share : float64 array of shape (k,)
+        Probability cost: what all misses would cost, over that and what an alarm on every row would.
+    model : float64 array of shape (k,)
+        The lowest over all thresholds: what the ranking allows.
+    trivial : float64 array of shape (k,)
+        Of the better of no alarm and an alarm on every row.
+    """
+
+    share: Array
+    model: Array
+    trivial: Array
+
+
+@dataclass(frozen=True, eq=False)
+class BrierCurve:
+    """Brier curve (Hernández-Orallo, Flach and Ferri, 2011): the loss at every price, with thresholds as stated.
+
+    Parameters
+    ----------
+    share : float64 array of shape (k,)
+        Cost of a false alarm over that of a false alarm and a miss, which is the threshold.
+    model : float64 array of shape (k,)
+        Loss a row, 2·(share·false alarms + (1 − share)·misses): its area is the Brier score.
+    lowest : float64 array of shape (k,)
+        With the best threshold for that share: what right probabilities with this ranking would lose.
+    trivial : float64 array of shape (k,)
+        Of the better of no alarm and an alarm on every row.
+    """
+
+    share: Array
+    model: Array
+    lowest: Array
+    trivial: Array
+
+
+@dataclass(frozen=True, eq=False)
+class Gains:
+    """Gains and lift: what is found among the riskiest rows.
+
+    Parameters
+    ----------
+    rows : float64 array of shape (cuts + 1,)
+        Share of rows with an alarm, from 0 to 1.
+    found : float64 array of shape (cuts + 1,)
+        Share of the positives among them.
+    """
+
+    rows: Array
+    found: Array
+
+    @property
+    def lift(self) -> Array:
+        """How many times more positives there are among those rows than among all; NaN at no row."""
+        return np.divide(self.found, self.rows, out=np.full_like(self.rows, np.nan), where=self.rows > 0.0)
+
+
+class DecisionCurves:
+    """Labelled rows with natural probabilities, and every curve of them.
+
+    Parameters
+    ----------
+    y : array of shape (n,)
+        0/1 or bool, 1 is positive; both classes must be there.
+    p : array of shape (n,)
+        Natural posteriors.
+    sample_weight : array of shape (n,), optional
+        Finite and not negative.
+    """
+
+    def __init__(self, y: ArrayLike, p: ArrayLike, sample_weight: ArrayLike | None = None) -> None:
+        target, chance = check_binary_target(y), check_probabilities(p, "p")
+        if chance.shape != target.shape:
+            raise InvalidParameter(f"p must have one value for each of {target.size} rows, got shape {chance.shape}")
+        weights = check_row_weights(sample_weight, target.size)
+        self.n_pos, self.n_neg = class_totals(target, weights)
+        curve = ThresholdCurve(target, chance)
+        tp, fp = curve.totals(weights)
+        self._score, self._tp, self._fp = curve.score, np.append(0.0, tp), np.append(0.0, fp)
+
+    @property
+    def n_rows(self) -> float:
+        """Rows, or their weight."""
+        return self.n_pos + self.n_neg
+
+    def counts_above(self, threshold: Array) -> tuple[Array, Array]:
+        """Catches and false alarms with an alarm where p > threshold."""
+        cuts = np.searchsorted(-self._score, -threshold, side="left")
+        return self._tp[cuts], self._fp[cuts]
+
+    def net_benefit(self, price: ArrayLike) -> NetBenefit:
+        """Net benefit at prices above 0."""
+        prices = np.asarray(price, dtype=np.float64)
+        if not (np.isfinite(prices).all() and (prices > 0.0).all()):
+            raise InvalidParameter("prices of a net benefit must be finite numbers above 0")
+        tp, fp = self.counts_above(1.0 / (1.0 + prices))
+        return NetBenefit(prices, (tp - fp / prices) / self.n_rows, (self.n_pos - self.n_neg / prices) / self.n_rows)
+
+    def cost_curve(self, n_points: int = 201) -> CostCurve:
+        """Normalised expected cost, of the best threshold at each share."""
+        share = np.linspace(0.0, 1.0, n_points)
+        missed, false = 1.0 - self._tp / self.n_pos, self._fp / self.n_neg
+        lowest = np.array([np.min(missed * x + false * (1.0 - x)) for x in share])
+        return CostCurve(share, lowest, np.minimum(share, 1.0 - share))
+
+    def brier_curve(self, n_points: int = 201) -> BrierCurve:
+        """Loss at each share of costs."""
+        share = np.linspace(0.0, 1.0, n_points)
+        tp, fp = self.counts_above(share)
+        n = self.n_rows
+        lowest = [np.min(c * self._fp + (1.0 - c) * (self.n_pos - self._tp)) for c in share]
+        return BrierCurve(
+            share,
+            2.0 * (share * fp + (1.0 - share) * (self.n_pos - tp)) / n,
+            2.0 * np.array(lowest) / n,
+            2.0 * np.minimum(share * self.n_neg, (1.0 - share) * self.n_pos) / n,
+        )
+
+    def gains(self) -> Gains:
+        """Shares of rows and of positives at every cut."""
+        return Gains((self._tp + self._fp) / self.n_rows, self._tp / self.n_pos)

@@ -1,0 +1,69 @@
+"""Curves of decisions against brute force and against the scores they are known to add up to."""
+
+import numpy as np
+import pytest
+from sklearn.metrics import brier_score_loss, roc_auc_score
+
+from crcen import InvalidParameter
+from crcen.theory.decision_curves import DecisionCurves
+
+
+@pytest.fixture(params=[False, True], ids=["plain", "tied"])
+def rows(request):
+    rng = np.random.default_rng(3)
+    p = 1 / (1 + np.exp(-rng.normal(-2, 1.5, 600)))
+    p = np.round(p, 1) if request.param else p
+    return rng.random(600) < p, p, rng.integers(0, 4, 600).astype(float)
+
+
+def test_net_benefit_is_catches_less_false_alarms(rows):
+    y, p, weights = rows
+    prices = np.array([0.5, 3.0, 9.0, 40.0])
+    found = DecisionCurves(y, p, weights).net_benefit(prices)
+    for price, model, everybody in zip(prices, found.model, found.alarm_on_all, strict=True):
+        alarms = p > 1 / (1 + price)
+        worth = np.where(y, 1.0, -1.0 / price)
+        assert model == pytest.approx(np.average(worth * alarms, weights=weights))
+        assert everybody == pytest.approx(np.average(worth, weights=weights))
+    np.testing.assert_allclose(found.threshold, 1 / (1 + prices))
+
+
+def test_the_area_under_the_brier_curve_is_the_brier_score(rows):
+    y, p, weights = rows
+    found = DecisionCurves(y, p, weights).brier_curve(20_001)
+    area = float(np.mean(found.model[1:] + found.model[:-1]) / 2)
+    assert area == pytest.approx(brier_score_loss(y, p, sample_weight=weights), abs=2e-4)
+    assert (found.lowest <= found.model + 1e-12).all()
+    assert (found.lowest <= found.trivial + 1e-12).all()
+
+
+def test_the_cost_curve_is_the_lowest_line_of_all_thresholds(rows):
+    y, p, _ = rows
+    found = DecisionCurves(y, p).cost_curve(11)
+    thresholds = [-1.0, *np.unique(p)]
+    for share, lowest in zip(found.share, found.model, strict=True):
+        lines = [share * (p[y] <= t).mean() + (1 - share) * (p[~y] > t).mean() for t in thresholds]
+        assert lowest == pytest.approx(min(lines))
+    assert (found.model <= found.trivial + 1e-12).all()
+
+
+def test_gains_are_shares_of_rows_in_order_and_have_the_area_of_the_roc_curve(rows):
+    y, p, _ = rows
+    found = DecisionCurves(y, p).gains()
+    for rows_taken, positives in zip(found.rows[1:4], found.found[1:4], strict=True):
+        threshold = np.sort(p)[::-1][round(rows_taken * len(p)) - 1]
+        assert positives == pytest.approx((p[y] >= threshold).mean())
+        assert rows_taken == pytest.approx((p >= threshold).mean())
+    area = float(np.sum(np.diff(found.rows) * (found.found[1:] + found.found[:-1]) / 2))
+    share = y.mean()
+    assert (area - share / 2) / (1 - share) == pytest.approx(roc_auc_score(y, p))
+    assert np.isnan(found.lift[0])
+    assert found.lift[-1] == pytest.approx(1.0)
+
+
+def test_prices_must_be_prices(rows):
+    y, p, _ = rows
+    with pytest.raises(InvalidParameter, match="above 0"):
+        DecisionCurves(y, p).net_benefit([0.0, 1.0])
+    with pytest.raises(InvalidParameter, match="one value for each"):
+        DecisionCurves(y, p[:5])
