@@ -24,7 +24,7 @@ TRAINED = resolve(Budget(5), 100, 900)
 
 
 def test_the_noise_of_a_fitted_model():
-    assert fitted_model_noise(1000, TRAINED) == pytest.approx(2.0)
+    assert fitted_model_noise(1000, TRAINED) == pytest.approx(3.0)
     assert fitted_model_noise(0, TRAINED) == 1.0
 
 

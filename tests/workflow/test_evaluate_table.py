@@ -11,7 +11,15 @@ from scipy import stats
 from sklearn.metrics import average_precision_score, brier_score_loss, log_loss, precision_score, roc_auc_score
 
 import crcen
-from crcen import Budget, CRCENClassifier, InvalidInput, InvalidParameter, evaluate_table, key_equation
+from crcen import (
+    Budget,
+    CRCENClassifier,
+    InvalidInput,
+    InvalidParameter,
+    evaluate_table,
+    key_equation,
+    weighted_probability,
+)
 from crcen.workflow.quality import METRICS, ScoredRows
 
 
@@ -69,7 +77,11 @@ def test_an_evaluation_is_of_the_models_answers(evaluation, fitted, mixed_table)
         assert one.low <= one.value <= one.high
     equation = key_equation(y, fitted.model.weighted_proba(new)[:, 1], fitted.model.weighting_)
     assert evaluation.equation.equation.lhs == pytest.approx(equation.lhs)
-    assert evaluation.equation.z == pytest.approx(equation.z / math.sqrt(1 + 800 / 600))
+    # The model's own error, as the fit measured it: by hand, in units of the residual.
+    q, lam = weighted_probability(p, fitted.model.weighting_), fitted.model.weighting_.lam
+    variance = np.sum(lam**2 * p * (1 - q) ** 2 + (1 - lam) ** 2 * (1 - p) * q**2)
+    own = fitted.own_error.log_odds * np.sum(lam * (1 - q) * p)
+    assert evaluation.equation.z == pytest.approx(equation.z / math.sqrt(1 + own**2 / variance), rel=1e-6)
     assert [one.step.bracket_low for one in evaluation.expense.steps] == pytest.approx([2.5, 5])
 
 

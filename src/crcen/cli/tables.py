@@ -178,6 +178,7 @@ def fit(
             learner="networks" if learner is None else learner.value,
             time_limit=time_limit,
             estimator=crcen.CRCENClassifierCV(**QUICK) if quick else None,
+            n_refits=0 if quick else 6,
             random_state=seed,
             verbose=is_watched(),
             out=out,

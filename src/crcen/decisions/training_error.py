@@ -1,23 +1,31 @@
-"""How far off a fitted model may be by the chance of its training rows: refits on random halves of them."""
+"""How far off a fitted model may be by the chance of its training rows: refits on random parts of them."""
 
+import warnings
 from itertools import combinations
 from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from sklearn.base import clone
+from sklearn.exceptions import ConvergenceWarning
 from sklearn.utils import _safe_indexing
 from sklearn.utils.validation import _num_samples, check_is_fitted
 
 from crcen.exceptions import InvalidInput, InvalidParameter
+from crcen.models.classifier import CRCENClassifier
 from crcen.models.search.classifier_cv import CRCENClassifierCV
 from crcen.models.validation import check_weights
-from crcen.theory.residual_test import TrainingError
+from crcen.theory.decision import weighted_probability
+from crcen.theory.residual_test import TrainingError, residual_sums
+from crcen.theory.specs import CostRatio
 from crcen.theory.weighting import WeightingLike, cost_ratio_of
 
 __all__ = ["training_error"]
 
 Array = NDArray[np.float64]
+
+# Networks of a refit: what an average of more is spared is little beside the chance of rows.
+_MOST_MEMBERS = 2
 
 
 def training_error(
@@ -28,6 +36,7 @@ def training_error(
     weighting: WeightingLike = None,
     sample_weight: ArrayLike | None = None,
     n_fits: int = 8,
+    max_rows: int = 5000,
     random_state: int = 0,
 ) -> TrainingError:
     """Estimate the standard error of a fitted model's mean log-odds from refits on random halves of its rows.
@@ -37,13 +46,17 @@ def training_error(
     Parameters
     ----------
     model : fitted binary classifier with ``predict_proba``
-        One of ours, or any other. Of a `CRCENClassifierCV` the chosen setting is refitted, not the search.
+        One of ours, or any other. Of a `CRCENClassifierCV` the chosen setting is refitted, not the search, with two
+        networks at most.
     X, y, sample_weight
         The training rows, labels and weights of `fit`.
     weighting : Lam, CostRatio, Budget, float or None
         The weighting at which the equation will be tested, where the model has no ``weighting_``; None is λ = ½.
     n_fits : int, default=8
         Refits, at least 3: together they cost about n_fits / 2 fits.
+    max_rows : int, default=5000
+        The most rows of a refit. Where half of the rows are more, refits are on so many, and the variance is taken to
+        fall with the number of rows, as it does for large samples.
     random_state : int, default=0
         Seed of the halves.
 
@@ -57,7 +70,9 @@ def training_error(
     Halves are drawn at random and not stratified: the number of positives is a large part of the chance. Given the
     rows, an estimate from a random half varies about as much as one from all rows does over training sets (delete-half
     jackknife; Shao and Wu 1989). Two refits are compared on the rows that neither has seen, by the difference of their
-    mean log-odds. Networks know less from half of their rows, so the estimate is, if anything, too large.
+    mean log-odds. m rows of n vary by (n − m)/m times what all n do, which is once for halves. Networks know less from
+    fewer rows, so the estimate is, if anything, too large. It is never below what the labels of the training rows alone
+    leave of an intercept.
     docs/theory.md measures it.
 
     Examples
@@ -83,39 +98,61 @@ def training_error(
     column = int(classes[1] == getattr(model, "pos_label_", classes[1]))
     cost = model.weighting_.cost_ratio if hasattr(model, "weighting_") else cost_ratio_of(weighting)
     weights = None if sample_weight is None else check_weights(sample_weight, labels[:, None])
+    if isinstance(max_rows, bool) or not isinstance(max_rows, int | np.integer) or max_rows < 10:
+        raise InvalidParameter(f"max_rows must be a whole number of at least 10, got {max_rows!r}")
     rng = np.random.default_rng(random_state)
-    halves, chances = [], []
+    size = min(len(labels) // 2, int(max_rows))
+    parts, chances = [], []
     for _ in range(int(n_fits)):
-        half = _half_with_both(labels, rng)
-        halves.append(half)
-        chances.append(_refitted(model, X, labels, weights, half).predict_proba(X)[:, column])
+        part = _part_with_both(labels, size, rng)
+        parts.append(part)
+        chances.append(_refitted(model, X, labels, weights, part).predict_proba(X)[:, column])
     sizes = np.ones(len(labels)) if weights is None else weights
     squares = [
-        _difference(chances[i], chances[j], np.where(halves[i] | halves[j], 0.0, sizes), cost) ** 2
+        _difference(chances[i], chances[j], np.where(parts[i] | parts[j], 0.0, sizes), cost) ** 2
         for i, j in combinations(range(int(n_fits)), 2)
     ]
-    return TrainingError(float(np.sqrt(np.mean(squares) / 2.0)), float(n_fits - 1))
+    of_all = size / (len(labels) - size)
+    variance = of_all * float(np.mean(squares)) / 2.0
+    least = _label_noise(np.array(chances), np.array(parts), labels == classes[column], sizes, cost)
+    return TrainingError(float(np.sqrt(max(variance, least))), float(n_fits - 1))
 
 
-def _half_with_both(labels: NDArray[Any], rng: np.random.Generator) -> NDArray[np.bool_]:
-    """A random half of the rows that holds both classes."""
+def _label_noise(
+    chances: Array, parts: NDArray[np.bool_], target: NDArray[np.bool_], sizes: Array, cost: float
+) -> float:
+    """The variance that labels of the training rows alone leave: no intercept is known better than from these."""
+    unseen = np.where(parts.all(axis=0), True, ~parts)
+    p = (chances * unseen).sum(axis=0) / unseen.sum(axis=0)
+    sums = residual_sums(target, weighted_probability(p, CostRatio(cost)), CostRatio(cost), sizes)
+    return sums.variance / sums.slope**2 if sums.slope > 0.0 else 0.0
+
+
+def _part_with_both(labels: NDArray[Any], size: int, rng: np.random.Generator) -> NDArray[np.bool_]:
+    """So many rows at random, with two of each class at least: a refit may hold some out."""
     for _ in range(100):
-        half = np.zeros(len(labels), dtype=bool)
-        half[rng.permutation(len(labels))[: len(labels) // 2]] = True
-        if np.unique(labels[half]).size == 2:
-            return half
+        part = np.zeros(len(labels), dtype=bool)
+        part[rng.permutation(len(labels))[:size]] = True
+        if (np.unique(labels[part], return_counts=True)[1] >= 2).sum() == 2:
+            return part
     raise InvalidInput("half of the training rows must hold both classes, got too few of one of them")
 
 
-def _refitted(model: Any, X: Any, y: NDArray[Any], weights: Array | None, half: NDArray[np.bool_]) -> Any:
-    """A clone fitted on half of the rows, at the setting that a search of ours chose."""
-    fresh = clone(model)
+def _refitted(model: Any, X: Any, y: NDArray[Any], weights: Array | None, part: NDArray[np.bool_]) -> Any:
+    """A clone fitted on some of the rows, at the setting that a search of ours chose."""
+    fresh, rows = clone(model), np.flatnonzero(part)
+    if isinstance(model, CRCENClassifier):
+        # At the price itself: a list of prices, or a wish, was settled by the whole model.
+        price = CostRatio(model.weighting_.cost_ratio)
+        fresh.set_params(n_members=min(model.n_members, _MOST_MEMBERS), weighting=price)
     if isinstance(model, CRCENClassifierCV):
         fresh.set_params(**{name: [value] for name, value in model.best_params_.items() if name != "weighting"})
-        fresh.set_params(weighting=model.best_params_.get("weighting", model.weighting))
-    rows = np.flatnonzero(half)
+        # Other folds, which may know all rows by number, do not fit some of them.
+        fresh.set_params(cv=int(min(4, np.unique(y[rows], return_counts=True)[1].min())))
     given = {} if weights is None else {"sample_weight": weights[rows]}
-    return fresh.fit(_safe_indexing(X, rows), y[rows], **given)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", ConvergenceWarning)  # said of the model itself, if there is need
+        return fresh.fit(_safe_indexing(X, rows), y[rows], **given)
 
 
 def _difference(one: Array, other: Array, sizes: Array, cost: float) -> float:

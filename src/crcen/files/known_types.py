@@ -42,6 +42,7 @@ TYPES: dict[str, tuple[str, ...]] = {
     "crcen.theory.key_equation": ("KeyEquation",),
     "crcen.theory.labels": ("Labels",),
     "crcen.theory.metrics": ("ConfusionCounts",),
+    "crcen.theory.residual_test": ("TrainingError",),
     "crcen.theory.specs": ("Alpha", "Budget", "CostRatio", "Lam"),
     "crcen.theory.wishes": ("Capacity", "PrecisionAtLeast", "RecallAtLeast"),
     "crcen.theory.residual_test": ("ResidualSums",),
@@ -219,6 +220,7 @@ RULES: dict[str, Mapping[str, Check]] = {
         "held_out_sums_": _a("ResidualSums"),
         "background_": lambda value: isinstance(value, np.ndarray) and value.dtype == np.float64 and value.ndim == 2,
         "fingerprint_": _a("Fingerprint"),
+        "training_error_": _a("TrainingError"),
     },
 }
 

@@ -9,8 +9,10 @@ from numpy.typing import NDArray
 from crcen.exceptions import InvalidInput, InvalidParameter
 from crcen.report.encoded_rows import EncodedRows, encoded_rows
 from crcen.theory.decision import weighted_probability
-from crcen.theory.judgements import fitted_model_noise
+from crcen.theory.judgements import EquationTest, fitted_model_noise, judge_equation
+from crcen.theory.key_equation import KeyEquation
 from crcen.theory.labels import Labels
+from crcen.theory.residual_test import TrainingError, residual_sums
 from crcen.theory.rows import check_probabilities, check_row_weights, class_totals
 from crcen.theory.weighting import Budget, ClassWeighting, resolve
 
@@ -80,13 +82,29 @@ class Evidence:
 
     @property
     def noise_factor(self) -> float:
-        """By how much a residual on new rows varies more than under the true posterior: 1 + n_new / n_train.
+        """By how much a residual on new rows varies more than under the true posterior.
 
-        A fitted model brings the error of its own rows; 1 where the model does not say how many these were.
+        A fitted model brings the error of its own rows: as it was measured, or as models of its kind have it; 1 where
+        the model does not say how many these were.
         """
         if not self.has_price:
             return 1.0
+        if self.training_error is not None:
+            q = weighted_probability(self.p, self.weighting)
+            return self.training_error.noise(residual_sums(self.target, q, self.weighting, self.weights))
         return fitted_model_noise(float(self.weights.sum()), self.weighting)
+
+    @property
+    def training_error(self) -> TrainingError | None:
+        """The model's own error, where it was measured."""
+        kept = kept_by(self.model, "training_error_")
+        return kept if isinstance(kept, TrainingError) else None
+
+    def tested(self, equation: KeyEquation) -> EquationTest:
+        """A key equation of these rows, judged with the model's own error; a measured one is in it already."""
+        n_pos = int(self.target.sum())
+        noise = 1.0 if self.training_error is not None else self.noise_factor
+        return judge_equation(equation, noise, min(n_pos, self.n_rows - n_pos))
 
 
 def positive_column(model: Any, pos_label: Any) -> int:

@@ -29,7 +29,6 @@ from crcen.theory.judgements import (
     count_chance,
     is_dominated,
     is_nearly_separated,
-    judge_equation,
     judge_share,
 )
 from crcen.theory.key_equation import KeyEquation
@@ -300,8 +299,7 @@ def _equation_off(evidence: Evidence, equation: KeyEquation) -> Finding:
     title, limit = "The key equation fails on these rows", f"a p-value below {EQUATION_P:g}"
     if evidence.is_out_of_fold:
         return _finding("CRC007", title, None, "the output bias was solved on these out-of-fold rows", limit, "")
-    n_pos = int(evidence.target.sum())
-    test = judge_equation(equation, evidence.noise_factor, min(n_pos, evidence.n_rows - n_pos))
+    test = evidence.tested(equation)
     if test.reason:
         return _finding("CRC007", title, None, test.reason, limit, "")
     return _finding(

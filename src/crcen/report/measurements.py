@@ -22,7 +22,7 @@ from crcen.report.operating_points import (
 from crcen.report.reliability_groups import ReliabilityGroup
 from crcen.theory.class_means import means_by_law
 from crcen.theory.decision import weighted_probability
-from crcen.theory.judgements import EXPENSE_Z, LEAST_VARIANCE, judge_equation
+from crcen.theory.judgements import EXPENSE_Z, LEAST_VARIANCE
 from crcen.theory.key_equation import KeyEquation, key_equation
 from crcen.theory.metrics import log_losses, wilson_interval
 from crcen.theory.weighting import CostRatio
@@ -91,7 +91,9 @@ def key_equations(evidence: Evidence) -> dict[str, KeyEquation]:
             found[name] = kept
     # From the natural probabilities, on which decisions are made, as an evaluation has them.
     q = weighted_probability(evidence.p, evidence.weighting)
-    found["these_rows"] = key_equation(evidence.target, q, evidence.weighting, evidence.weights)
+    found["these_rows"] = key_equation(
+        evidence.target, q, evidence.weighting, evidence.weights, training_error=evidence.training_error
+    )
     return found
 
 
@@ -211,9 +213,7 @@ def _histogram(evidence: Evidence) -> dict[str, Any]:
 def _equation(name: str, one: KeyEquation, evidence: Evidence) -> dict[str, Any]:
     """Both sides; the test only on these rows, where it is one, and with the model's own error counted in."""
     found = {side: getattr(one, side) for side in ("lhs", "rhs", "residual", "imbalance", "mean_pos", "mean_neg")}
-    n_pos = int(evidence.target.sum())
-    n_rarer = min(n_pos, evidence.n_rows - n_pos)
-    test = judge_equation(one, evidence.noise_factor, n_rarer) if name == "these_rows" else None
+    test = evidence.tested(one) if name == "these_rows" else None
     return {
         **found,
         "z": test.z if test else math.nan,

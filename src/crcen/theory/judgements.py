@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from crcen.theory.expense import ExpenseStep
 from crcen.theory.key_equation import KeyEquation
-from crcen.theory.residual_test import two_sided
+from crcen.theory.residual_test import FEWEST_TO_TEST, two_sided
 from crcen.theory.weighting import ClassWeighting
 
 __all__ = [
@@ -56,6 +56,8 @@ SCORE_DISTANCE, SCORE_P = 0.1, 0.001
 _SMALLEST_P = 1e-15
 # The key equation fails where chance explains the residual in fewer than so many cases.
 EQUATION_P = 0.001
+# The variance of a fitted model's mean log-odds, over what that many labels alone would leave, where not measured.
+_UNMEASURED = 2.0
 # Area under the ROC curve from which a column alone, and the whole model, are too good to be true unasked.
 LEAK_AREA, NEAR_PERFECT_AREA = 0.99, 0.999
 # One column's part in what all columns add when shuffled, where the log loss fell by this part of what it is without
@@ -64,7 +66,11 @@ DOMINANT_SHARE, DOMINANT_SKILL = 0.8, 0.6
 
 
 def fitted_model_noise(n_new: float, weighting: ClassWeighting) -> float:
-    """By how much a residual on new rows varies more than under the true posterior: 1 + n_new / n_train.
+    """By how much a residual on new rows may vary more than under the true posterior: 1 + 2 · n_new / n_train.
+
+    For models whose own error was not measured (`crcen.training_error`, which `crcen fit` keeps in the file). The
+    error of a logistic regression makes it 1 + n_new / n_train; searched networks and trees were seen between 1.5 and
+    2.6 times that.
 
     Parameters
     ----------
@@ -73,7 +79,7 @@ def fitted_model_noise(n_new: float, weighting: ClassWeighting) -> float:
     weighting : ClassWeighting
         With the counts of the training rows.
     """
-    return 1.0 + n_new / (weighting.n_pos + weighting.n_neg)
+    return 1.0 + _UNMEASURED * n_new / (weighting.n_pos + weighting.n_neg)
 
 
 @dataclass(frozen=True)
@@ -85,7 +91,7 @@ class EquationTest:
     equation : KeyEquation
         Both sides and Z, as if probabilities were known without error.
     z, p_value : float
-        The same for a fitted model: Z over the root of `fitted_model_noise`. NaN where there is no test.
+        The same for a fitted model, with its own error in the variance. NaN where there is no test.
     reason : str
         Why there is no test; empty where there is one.
     """
@@ -125,15 +131,18 @@ def judge_equation(equation: KeyEquation, noise: float = 1.0, n_rarer: float = m
     equation : KeyEquation
         On rows that the model did not see.
     noise : float
-        As `fitted_model_noise` gives it; 1 for the true posterior.
+        As `fitted_model_noise` gives it; 1 for the true posterior, or where the equation was tested with a measured
+        `TrainingError`.
     n_rarer : float
-        Rows of the rarer class; with fewer than `FEWEST_OF_A_CLASS` the residual is far from normal.
+        Rows of the rarer class; with fewer than `FEWEST_TO_TEST` the residual is far from normal.
     """
     if equation.z_reason:
         return EquationTest(equation, math.nan, math.nan, equation.z_reason)
-    if n_rarer < FEWEST_OF_A_CLASS:
-        few = f"fewer than {FEWEST_OF_A_CLASS} rows of a class are too few to test"
+    if n_rarer < FEWEST_TO_TEST:
+        few = f"fewer than {FEWEST_TO_TEST} rows of a class are too few to test"
         return EquationTest(equation, math.nan, math.nan, few)
+    if noise == 1.0:
+        return EquationTest(equation, equation.z, equation.p_value)
     z = equation.z / math.sqrt(noise)
     return EquationTest(equation, z, two_sided(z))
 

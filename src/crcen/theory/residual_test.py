@@ -11,12 +11,20 @@ from crcen.theory.decision import posterior
 from crcen.theory.rows import check_binary_target, check_probabilities, check_row_weights
 from crcen.theory.weighting import WeightingLike, cost_ratio_of
 
-__all__ = ["ResidualSums", "TrainingError", "residual_sums", "residual_variance", "two_sided", "z_test"]
+__all__ = [
+    "FEWEST_TO_TEST",
+    "ResidualSums",
+    "TrainingError",
+    "residual_sums",
+    "residual_variance",
+    "two_sided",
+    "z_test",
+]
 
 # Of Σ w|y−q|: a residual below this share was solved for.
 _BALANCED = 1e-10
 # Fewer positives than this among new rows, and the residual is not nearly normal.
-_MIN_POSITIVES = 20
+FEWEST_TO_TEST = 20
 
 
 def residual_variance(miss: NDArray[np.float64], alarm: NDArray[np.float64], p: NDArray[np.float64]) -> float:
@@ -66,6 +74,13 @@ class TrainingError:
         if not 0.0 <= self.log_odds < math.inf or not self.degrees > 0.0:
             raise InvalidInput(f"a training error needs log_odds from 0 and degrees above 0, got {self!r}")
 
+    def __str__(self) -> str:
+        return f"log-odds in the mean off by {self.log_odds:.2g} (standard deviation), by the chance of training rows"
+
+    def noise(self, sums: "ResidualSums") -> float:
+        """By how much a residual on rows with these sums varies more than under the true posterior."""
+        return 1.0 + (sums.slope * self.log_odds) ** 2 / sums.variance if sums.variance > 0.0 else 1.0
+
     def test(
         self, missed: float, alarmed: float, variance: float, slope: float, n_pos: int
     ) -> tuple[float, float, str]:
@@ -81,8 +96,8 @@ class TrainingError:
             Positives among the rows.
         """
         z, p_value, reason = z_test(missed, alarmed, variance)
-        if not reason and n_pos < _MIN_POSITIVES:
-            return math.nan, math.nan, f"too few: {n_pos} positives, and the test needs {_MIN_POSITIVES}"
+        if not reason and n_pos < FEWEST_TO_TEST:
+            return math.nan, math.nan, f"too few: {n_pos} positives, and the test needs {FEWEST_TO_TEST}"
         share = (slope * self.log_odds) ** 2 / variance if variance > 0.0 else 0.0
         if reason or share == 0.0:
             return z, p_value, reason

@@ -8,7 +8,15 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from crcen import ClassWeighting, ConfusionCounts, ExpenseCurve, InvalidInput, key_equation, weighted_probability
+from crcen import (
+    ClassWeighting,
+    ConfusionCounts,
+    ExpenseCurve,
+    InvalidInput,
+    TrainingError,
+    key_equation,
+    weighted_probability,
+)
 from crcen._support.progress import counted
 from crcen.report.checks import check_model
 from crcen.theory.judgements import (
@@ -18,6 +26,7 @@ from crcen.theory.judgements import (
     judge_equation,
     judge_share,
 )
+from crcen.theory.residual_test import residual_sums
 from crcen.workflow.conditions import broken_conditions, codes_of
 from crcen.workflow.decided_rows import JudgedReview, RowCosts, chosen_price, collected_amounts, judge_review
 from crcen.workflow.inputs import Source, check_column, labels_as, model_of, plain, price_of, source_of, target_of
@@ -56,7 +65,8 @@ class TableEvaluation:
     expense : ExpenseCurve
         What catches cost between half the price, the price and twice the price.
     noise : float
-        As `crcen.theory.judgements.fitted_model_noise` gives it: how much more new rows vary than under the truth.
+        How much more new rows vary than under the truth, by the model's own error: measured, or as
+        `crcen.theory.judgements.fitted_model_noise` has it.
     notes : tuple of str
         What was odd about the table.
     unlike : tuple of Difference
@@ -258,8 +268,12 @@ def evaluate_table(
     with counted("resamples", n_resamples, visible=bool(verbose)) as done:
         quality = rows.measured(n_resamples, random_state, done)
     trained = model.weighting_
-    noise = fitted_model_noise(len(y), trained)
     q = weighted_probability(p, trained)
+    error: TrainingError | None = getattr(model, "training_error_", None)
+    if error is not None:
+        noise, left = error.noise(residual_sums(y, q, trained, weights)), 1.0
+    else:
+        noise = left = fitted_model_noise(len(y), trained)
     findings: tuple[Any, ...] = ()
     if codes:
         X, labels, row_weights, _ = labelled_rows(model, source, target, weight)
@@ -274,7 +288,7 @@ def evaluate_table(
         price=price,
         counts=rows.counts,
         quality=quality,
-        equation=judge_equation(key_equation(y, q, trained, weights), noise, _n_rarer(y)),
+        equation=judge_equation(key_equation(y, q, trained, weights, training_error=error), left, _n_rarer(y)),
         expense=ExpenseCurve.from_predictions(
             y, p, prices_around(price), sample_weight=weights, random_state=random_state
         ),

@@ -19,6 +19,7 @@ from crcen import (
     ExpenseCurve,
     InvalidParameter,
     TableClassifier,
+    TrainingError,
     export_onnx,
     save,
     write_report,
@@ -31,6 +32,7 @@ from crcen.workflow.amounts import amounts_of
 from crcen.workflow.inputs import Rows, check_column, plain, rows_of, source_of
 from crcen.workflow.learners import Learner, learner_lines, learner_values, unfitted_learner
 from crcen.workflow.onnx.export import check_exportable
+from crcen.workflow.own_error import measure_own_error
 from crcen.workflow.prices import plain_price, prices_around, step_lines, step_values
 from crcen.workflow.quality import METRICS, Measured, ScoredRows, count_sentence, count_values, too_good
 from crcen.workflow.validation import folds_of, times_or_groups, wish_in_rows
@@ -70,6 +72,8 @@ class TableFit:
         How often the model alarms on its own rows, beside the models of the folds.
     seconds : float
         Time of reading, encoding and fitting.
+    own_error : TrainingError or None
+        How far off the model may be by the chance of its rows, where that was measured.
     notes : tuple of str
         What a person should know.
     path, onnx, report : Path or None
@@ -88,6 +92,7 @@ class TableFit:
     expense: ExpenseCurve
     alarms: AlarmShares
     seconds: float
+    own_error: TrainingError | None = None
     notes: tuple[str, ...] = ()
     path: Path | None = None
     onnx: Path | None = None
@@ -129,6 +134,7 @@ class TableFit:
                 "shift": model.estimator_.oof_shift_,
             },
             "counts": count_values(self.counts),
+            "training_error": None if self.own_error is None else plain(self.own_error.log_odds),
             "out_of_fold": {name: plain(one.value) for name, one in self.quality.items()},
             "alarm_shares": self.alarms.to_dict(),
             "marginal_price": plain_price(weighting.cost_ratio),
@@ -173,6 +179,7 @@ class TableFit:
             f"  {METRICS[average]:<24} {self._average()}{price} for the last catch",
             f"  key equation             left side {equation.lhs:.4g}, right side {equation.rhs:.4g} "
             f"({_moved(estimator)})",
+            *([] if self.own_error is None else [f"  own error                {self.own_error}"]),
             "What one more catch costs there, beside what right probabilities would make it cost",
             *step_lines(self.expense),
             "",
@@ -215,6 +222,7 @@ def fit_table(
     learner: str = "networks",
     time_limit: float | None = None,
     estimator: CRCENClassifierCV | CommitteeClassifier | None = None,
+    n_refits: int = 6,
     random_state: int = 0,
     verbose: int = 0,
     out: str | Path | None = None,
@@ -255,6 +263,9 @@ def fit_table(
         ``CRCENClassifierCV(training_weighting=None, probability="temperature")``: networks learn without a weight, and
         the price decides. For more than 10,000 rows it has six settings with two networks; over time it has no map.
         Figures out of fold are those after its ``probability`` map, two numbers of which were fitted on these rows.
+    n_refits : int, default=6
+        Refits of the chosen networks on halves of the rows, of 5,000 rows at most: how far off the model may be by the
+        chance of its rows (`crcen.training_error`), kept with it for later evaluations. 0 for none.
     random_state : int, default=0
         Seed.
     verbose : int, default=0
@@ -312,6 +323,7 @@ def fit_table(
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always", ConvergenceWarning)
         model.fit(rows.frame, rows.y, weights, groups=times_or_groups(rows, groups, time))
+    own_error = measure_own_error(model, rows, weights, n_refits, random_state, verbose)
     notes = [*rows.notes, *model.notes_, *dict.fromkeys(str(one.message).rstrip(".") for one in caught)]
     positives = int(model.weighting_.n_pos)
     if positives < _FEW:
@@ -339,6 +351,7 @@ def fit_table(
         average_price=_average_price(held_out.p[by_folds], held_out.weights[by_folds]),
         expense=expense,
         alarms=alarms,
+        own_error=own_error,
         seconds=clock.perf_counter() - start,
         notes=tuple(notes),
         path=None if out is None else save(model, out),

@@ -1,0 +1,57 @@
+"""How far off a fitted table model may be by the chance of its rows, measured once and kept with the model."""
+
+import numpy as np
+from numpy.typing import NDArray
+
+from crcen import CRCENClassifierCV, InvalidInput, InvalidParameter, TableClassifier, TrainingError, training_error
+from crcen._support.progress import busy
+from crcen.workflow.inputs import Rows
+
+__all__ = ["measure_own_error"]
+
+# With fewer positives, halves of the rows say nothing that an evaluation could use.
+_FEWEST_POSITIVES = 10
+
+
+def measure_own_error(
+    model: TableClassifier, rows: Rows, weights: NDArray[np.float64] | None, n_refits: int, seed: int, verbose: int
+) -> TrainingError | None:
+    """Measure the error of a fitted model's mean log-odds from refits, and keep it as ``training_error_``.
+
+    Parameters
+    ----------
+    model : TableClassifier
+        Fitted on these rows. Of searches over networks alone: a committee would be searched anew with every refit.
+    rows, weights
+        Training rows with their labels, and their weights, if they have any.
+    n_refits : int
+        Refits on random parts of the rows; 0 for none.
+    seed : int
+        Of these parts.
+    verbose : int
+        1 says what takes the time.
+
+    Returns
+    -------
+    TrainingError or None
+        None where it was not measured: evaluations then allow for what models of this kind have.
+    """
+    if isinstance(n_refits, bool) or not isinstance(n_refits, int) or n_refits < 0 or n_refits in (1, 2):
+        raise InvalidParameter(f"n_refits must be 0, or a whole number of at least 3: got {n_refits!r}.")
+    is_measured = isinstance(model.estimator_, CRCENClassifierCV) and model.weighting_.n_pos >= _FEWEST_POSITIVES
+    if not n_refits or not is_measured:
+        return None
+    with busy("measuring the model's own error", visible=bool(verbose)):
+        try:
+            found = training_error(
+                model.estimator_,
+                model.encode(rows.frame).X,
+                rows.y.to_numpy(),
+                sample_weight=weights,
+                n_fits=n_refits,
+                random_state=seed,
+            )
+        except InvalidInput:  # a part of the rows lacks one class
+            return None
+    model.training_error_ = found
+    return found
