@@ -30,6 +30,7 @@ __all__ = [
     "own_decisions",
     "partial_ranks",
     "ranks",
+    "relative_gap",
     "scores",
     "versus",
     "write_page",
@@ -37,8 +38,8 @@ __all__ = [
 
 Array = NDArray[np.float64]
 
-# Differences below this are no difference.
-ROPE = 0.005
+# Differences below this share of the mean of both are no difference: a loss of .05 and one of .5 are not alike.
+ROPE = 0.01
 _LEVEL = 0.05
 _SURE = 0.95
 _OWN = ("committee", "crcen_cv", "crcen")
@@ -212,10 +213,10 @@ def versus(results: Results, half: str, protocol: Mapping[str, Any]) -> Table:
         lines.append(line)
     note = (
         f"On the sets and splits for which both have scores. P: probabilities that ours is better / both are "
-        f"equivalent (within {ROPE:g}) / the peer is better, by Bayesian signed ranks over sets; in bold where the "
-        f"peer is better with probability above {_SURE:g}. Sets: won / tied / lost by more than {ROPE:g}, in brackets "
-        f"how many of those won and lost differ by a t-test over splits corrected for their overlap (p < {_LEVEL:g}, "
-        f"not corrected for many tests)."
+        f"equivalent (within {ROPE:.0%} of the mean of both) / the peer is better, by Bayesian signed ranks over sets; "
+        f"in bold where the peer is better with probability above {_SURE:g}. Sets: won / tied / lost by more than "
+        f"{ROPE:.0%}, in brackets how many of those won and lost differ by a t-test over splits corrected for their "
+        f"overlap (p < {_LEVEL:g}, not corrected for many tests)."
     )
     return Table(f"{PEERS[OURS].label} against each peer, {_title(half)}", lines, note)
 
@@ -224,23 +225,28 @@ def _duel(
     results: Results, peer: str, metric: str, names: Sequence[str], protocol: Mapping[str, Any]
 ) -> dict[str, str]:
     sign, title = METRICS[metric].sign, METRICS[metric].title
-    ours, theirs, sure = [], [], {1: 0, -1: 0}
+    relative, sure = [], {1: 0, -1: 0}
     for name in names:
         splits = results.splits(name, OURS, peer)
         left, right = (sign * results.values(who, name, metric, splits) for who in (OURS, peer))
-        ours.append(left.mean())
-        theirs.append(right.mean())
-        gap = ours[-1] - theirs[-1]
+        gap = relative_gap(float(left.mean()), float(right.mean()))
+        relative.append(gap)
         if len(splits) > 1 and abs(gap) > ROPE:
             sure[int(np.sign(gap))] += corrected_t_test(left, right, protocol["test_size"])[1] < _LEVEL
-    gaps = np.array(ours) - np.array(theirs)
+    gaps = np.array(relative)
     won, lost = int((gaps > ROPE).sum()), int((gaps < -ROPE).sum())
-    found = bayesian_signed_ranks(ours, theirs, ROPE)
+    found = bayesian_signed_ranks(gaps, np.zeros_like(gaps), ROPE)
     text = f"{found.left:.2f} / {found.rope:.2f} / {found.right:.2f}"
     return {
         f"{title}: P": f"**{text}**" if found.right > _SURE else text,
         f"{title}: sets": f"{won} / {len(gaps) - won - lost} / {lost} ({sure[1]}, {sure[-1]})",
     }
+
+
+def relative_gap(left: float, right: float) -> float:
+    """By how much the left score is above the right one, as a share of the mean of both; 0 where both are 0."""
+    size = (abs(left) + abs(right)) / 2.0
+    return (left - right) / size if size > 0.0 else 0.0
 
 
 def own_decisions(results: Results) -> Table:

@@ -105,7 +105,7 @@ class Comparison:
 
 
 def bayesian_signed_ranks(
-    left: ArrayLike, right: ArrayLike, rope: float = 0.005, *, samples: int = 20_000, seed: int = 0
+    left: ArrayLike, right: ArrayLike, rope: float = 0.01, *, samples: int = 20_000, seed: int = 0
 ) -> Comparison:
     """The Bayesian signed-rank test of two methods over data sets.
 
