@@ -19,6 +19,7 @@ from crcen.training.activations import activate_in_place, before_activation, may
 from crcen.training.classes.losses import class_row_derivative, class_row_loss, class_row_weights
 from crcen.training.classes.outputs import class_output, class_output_gradient
 from crcen.training.losses import row_derivative, row_loss
+from crcen.training.ramp_lookup import RampLookup, add_ramps, ramps_gradient
 from crcen.training.rows import EpochRows, fill_batch
 from crcen.training.solvers.adam_step import AdamState, take_step
 
@@ -140,8 +141,12 @@ def outputs(blocks: list[BlockShape], out_weight: Tensor, n_outputs: int) -> lis
     return found
 
 
-def forward(design: Design, own: Layers, buffers: Buffers, x: Tensor) -> tuple[Tensor, list[list[Tensor]]]:
+def forward(
+    design: Design, own: Layers, buffers: Buffers, x: Tensor, ramps: RampLookup, batch: int
+) -> tuple[Tensor, list[list[Tensor]]]:
     """Logits (G, B, M·C) of encoded rows (G, B, F+1), whose last column is ones, and what the inner layers keep.
+
+    Where ramps are looked up, x is without them, and they are those of this batch of the lookup.
 
     The first layer's units, or where the backward pass needs them its pre-activations, are in the buffer ``hidden``;
     so are the logits of a linear network.
@@ -151,7 +156,10 @@ def forward(design: Design, own: Layers, buffers: Buffers, x: Tensor) -> tuple[T
         torch.mul(own.scales, design.scale_speed, out=buffers.scale_values)
         scale_columns(design.blocks, own.first, buffers.scale_values, buffers.effective)
         first = buffers.effective
-    torch.bmm(x, first, out=buffers.hidden)
+    if ramps.n_ramps > 0:
+        add_ramps(ramps, batch, first, x, buffers.hidden)
+    else:
+        torch.bmm(x, first, out=buffers.hidden)
     kept: list[list[Tensor]] = []
     if design.is_linear:
         return buffers.hidden, kept
@@ -194,20 +202,30 @@ def _inner_forward(activation: str, units: Tensor, layers: list[Tensor]) -> list
 
 
 def gradient(
-    design: Design, own: Layers, grads: Layers, buffers: Buffers, x: Tensor, y: Tensor, row_weight: Tensor, add: bool
+    design: Design,
+    own: Layers,
+    grads: Layers,
+    buffers: Buffers,
+    x: Tensor,
+    ramps: RampLookup,
+    batch: int,
+    y: Tensor,
+    row_weight: Tensor,
+    add: bool,
 ) -> Tensor:
     """Put the gradient of Σ_B w ℓ into ``grads``, or add it; return the logits.
 
     Shape
     -----
-    x (G, B, F+1); y (G or 1, B, 1); row_weight (G, B, M), already divided by each network's weight sum.
+    x (G, B, F+1), or without the ramps that are looked up; y (G or 1, B, 1); row_weight (G, B, M), already divided by
+    each network's weight sum.
     """
-    logits, kept = forward(design, own, buffers, x)
+    logits, kept = forward(design, own, buffers, x, ramps, batch)
     error = _weighted_error(design, logits, y, row_weight)
     if not add:
         grads.tail.zero_()
     if design.is_linear:
-        _take_first_gradient(design, own, grads, buffers, x, error, add)
+        _take_first_gradient(design, own, grads, buffers, x, ramps, batch, error, add)
         return logits
     h, back = buffers.hidden, buffers.back
     if not may_write_over(design.activation):
@@ -242,7 +260,7 @@ def gradient(
                 out_grads[i].add_(torch.mul(units, error_here.unsqueeze(3), out=target).sum(1))
             torch.mul(error_here.unsqueeze(3), out_weights[i].unsqueeze(1), out=target)
     before_activation(design.activation, back, buffers.hidden)
-    _take_first_gradient(design, own, grads, buffers, x, back, add)
+    _take_first_gradient(design, own, grads, buffers, x, ramps, batch, back, add)
     return logits
 
 
@@ -292,13 +310,32 @@ def _inner_backward(
 
 
 def _take_first_gradient(
-    design: Design, own: Layers, grads: Layers, buffers: Buffers, x: Tensor, back: Tensor, add: bool
+    design: Design,
+    own: Layers,
+    grads: Layers,
+    buffers: Buffers,
+    x: Tensor,
+    ramps: RampLookup,
+    batch: int,
+    back: Tensor,
+    add: bool,
 ) -> None:
     """Put, or add, the gradient of the first layer, from that at its outputs."""
     if not design.is_scaled:
-        grads.first.baddbmm_(x.transpose(1, 2), back, beta=1.0 if add else 0.0)
+        if ramps.n_ramps == 0:
+            grads.first.baddbmm_(x.transpose(1, 2), back, beta=1.0 if add else 0.0)
+        elif add:
+            own_part = torch.empty_like(grads.first)
+            ramps_gradient(ramps, batch, x, back, own_part)
+            grads.first.add_(own_part)
+        else:
+            ramps_gradient(ramps, batch, x, back, grads.first)
         return
-    found = torch.bmm(x.transpose(1, 2), back, out=buffers.effective)
+    found = buffers.effective
+    if ramps.n_ramps > 0:
+        ramps_gradient(ramps, batch, x, back, found)
+    else:
+        torch.bmm(x.transpose(1, 2), back, out=found)
     for block in design.blocks:
         products = (_columns(block, found) * _columns(block, own.first)).sum(-1)
         grads.scales.narrow(2, block.first_model, block.size).add_(products, alpha=design.scale_speed)
@@ -315,6 +352,7 @@ def adam_epoch(
     grads: Layers,
     buffers: Buffers,
     rows: EpochRows,
+    ramps: RampLookup,
     weights: ClassWeights,
     state: AdamState,
     losses: Tensor | None,
@@ -325,13 +363,14 @@ def adam_epoch(
 ) -> None:
     """Steps of Adam on an epoch's batches from ``first`` on, as many as there are rates, after ``taken`` steps in all.
 
-    Each batch's losses are added to ``losses`` (G, M), if somebody asks for them.
+    ``ramps`` are the lookups of these batches alone. Each batch's losses are added to ``losses`` (G, M), if somebody
+    asks for them.
     """
     for i in range(len(rates)):
         fill_batch(rows, first + i)
         y = rows.y.select(1, first + i).unsqueeze(2)
         row_weight = row_weights(weights, y, rows.weights.select(1, first + i).unsqueeze(2))
-        logits = gradient(design, own, grads, buffers, rows.batch, y, row_weight, False)
+        logits = gradient(design, own, grads, buffers, rows.batch, ramps, i, y, row_weight, False)
         if losses is not None:
             losses.add_((row_weight * loss_of_rows(design, logits, y)).sum(1))
         take_step(state, rates[i], taken + i, in_one_pass)

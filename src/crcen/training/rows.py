@@ -26,6 +26,7 @@ from crcen.training.encoding import (
     standardization,
 )
 from crcen.training.jobs import TrainingJob
+from crcen.training.ramp_lookup import NO_RAMPS, CodedRows, RampFeed, RampLookup, RampTables, has_ramps
 from crcen.training.schedule import n_batches
 
 __all__ = ["VALIDATION_ROWS", "BatchIndex", "EpochRows", "RowFeed", "TrainingData", "digest", "fill_batch"]
@@ -65,6 +66,7 @@ class TrainingData:
         self._layouts: dict[tuple[str, int], Index | None] = {}
         self._encodings: dict[tuple[object, ...], InputEncoding] = {}
         self._encoded: WeakValueDictionary[tuple[int, torch.dtype], Tensor] = WeakValueDictionary()
+        self._coded: WeakValueDictionary[int, CodedRows] = WeakValueDictionary()
         self._lock = Lock()
 
     @property
@@ -125,6 +127,14 @@ class TrainingData:
                     found[part] = torch.from_numpy(encoding(self.X[part])).to(self.device, dtype)
         return found
 
+    def coded(self, encoding: InputEncoding) -> CodedRows:
+        """All rows in an encoding with ramps, as lookups have them; kept as long as somebody else keeps it."""
+        with self._lock:
+            found = self._coded.get(id(encoding))
+            if found is None:
+                found = self._coded[id(encoding)] = RampTables(encoding).code(self.X)
+        return found
+
     def n_inputs(self, job: TrainingJob) -> int:
         """Number of a job's encoded columns."""
         layout = self.layout(job.encoding, job.bins) if job.standardize else None
@@ -169,6 +179,8 @@ class RowFeed:
         The input encodings of the groups; one object may serve several groups.
     dtype
         Of encoded rows.
+    looks_up
+        Whether ramps are left out of batches, to be looked up (see `ramp_lookup`).
     """
 
     def __init__(
@@ -178,11 +190,21 @@ class RowFeed:
         row_weights: Sequence[Array],
         encodings: Sequence[InputEncoding],
         dtype: torch.dtype,
+        *,
+        looks_up: bool = False,
     ) -> None:
         self.data, self.dtype = data, dtype
         self._y = data.labels(dtype)
         self._width = encodings[0].size
-        self._own = None if self._share_a_copy(encodings) else self._encoded(encodings)
+        self._ramps: RampFeed | None = None
+        self._encodings = encodings
+        if looks_up and all(map(has_ramps, encodings)):
+            coded = [data.coded(encoding) for encoding in encodings]
+            self._ramps = RampFeed([RampTables(encoding) for encoding in encodings], coded, pools)
+            self._own: list[Tensor] | None = [rows.plain for rows in coded]
+            self._width = self._own[0].shape[1]
+        else:
+            self._own = None if self._share_a_copy(encodings) else self._encoded(encodings)
         keys = [digest(pool) for pool in pools]
         self.pool_keys = keys
         self._pools = pools
@@ -226,10 +248,14 @@ class RowFeed:
 
     def in_order(self, rows_at_once: int) -> Iterator[tuple[Tensor, Tensor, Tensor]]:
         """All rows once, as they stand."""
+        yield from self.batches(self.index_in_order(rows_at_once))
+
+    def index_in_order(self, rows_at_once: int) -> "BatchIndex":
+        """Batches of all rows once, as they stand."""
         shared = len(set(self.pool_keys)) == 1
         pools = self._pools[:1] if shared else self._pools
         longest = max(len(pool) for pool in pools)
-        yield from self.batches(self._index([np.arange(len(pool)) for pool in pools], -(-longest // rows_at_once)))
+        return self._index([np.arange(len(pool)) for pool in pools], -(-longest // rows_at_once))
 
     def _spread_order(self, pool: Index, seed: int, epoch: int) -> Index:
         """A random order in which each class is spread evenly over the batches, from (seed, epoch) and the pool.
@@ -260,11 +286,20 @@ class RowFeed:
         return BatchIndex(torch.from_numpy(rows).to(device), torch.from_numpy(positions).to(device))
 
     def batches(self, index: "BatchIndex") -> Iterator[tuple[Tensor, Tensor, Tensor]]:
-        """Encoded rows (G, B, F+1), labels (G or 1, B, 1) and row weights (G, B, 1) of each batch, in one buffer."""
+        """Encoded rows (G, B, F+1), labels (G or 1, B, 1) and row weights (G, B, 1) of each batch, in one buffer.
+
+        Without the ramps, where those are looked up.
+        """
         rows = self.epoch_rows(index)
         for i in range(index.rows.shape[1]):
             fill_batch(rows, i)
             yield rows.batch, rows.y[:, i, :, None], rows.weights[:, i, :, None]
+
+    def ramps(self, index: "BatchIndex", batches: slice = slice(None), *, with_readers: bool = True) -> RampLookup:
+        """What `batches` leaves out of some batches: inputs that are looked up, if there are such."""
+        if self._ramps is None:
+            return NO_RAMPS
+        return self._ramps.lookup(index.rows[:, batches].numpy(), with_readers=with_readers)
 
     def epoch_rows(self, index: "BatchIndex") -> "EpochRows":
         """What `fill_batch` makes the batches of."""
@@ -281,13 +316,14 @@ class RowFeed:
         Encoded rows (G, batches, rows, columns), labels (G or 1, batches, rows) and row weights (G, batches, rows).
         """
         groups, (orders, count, size) = self._weights.shape[0], index.rows.shape
+        width = self._encodings[0].size
         x = torch.zeros(groups, count, rows, columns, dtype=self.dtype, device=self.data.device)
-        x[..., self._width] = 1.0
-        encoded = x[:, :, :size, : self._width]
+        x[..., width] = 1.0
+        encoded = x[:, :, :size, :width]
         if self._own is None:
             torch.addcmul(self._offset[:, None], self._x[index.rows], self._slope[:, None], out=encoded)
         else:
-            for group, own in enumerate(self._own):
+            for group, own in enumerate(self._encoded(self._encodings) if self._ramps else self._own):
                 encoded[group] = own[index.rows[min(group, orders - 1)]]
         y, weights = (pad(part, (0, rows - size)) for part in self._labels_and_weights(index))
         return x, y, weights

@@ -33,6 +33,7 @@ from crcen.training.passes import (
     outputs,
     scale_columns,
 )
+from crcen.training.ramp_lookup import NO_RAMPS, RampLookup
 
 __all__ = ["Stack"]
 
@@ -321,14 +322,14 @@ class Stack:
             self._buffers[rows] = Buffers(*self._common_buffers, hidden, torch.empty_like(hidden))
         return self._buffers[rows]
 
-    def logits(self, x: Tensor) -> Tensor:
-        """Logits (G, B, M·C) of a batch of encoded rows (G, B, F+1), the caller's to keep."""
-        logits = forward(self.design, self.own, self.buffers(x.shape[1]), x)[0]
+    def logits(self, x: Tensor, ramps: RampLookup = NO_RAMPS, batch: int = 0) -> Tensor:
+        """Logits (G, B, M·C) of a batch of encoded rows (G, B, F+1), the caller's to keep; ramps may be looked up."""
+        logits = forward(self.design, self.own, self.buffers(x.shape[1]), x, ramps, batch)[0]
         return logits.clone() if self.is_linear else logits  # a linear network's are a buffer of the next call
 
-    def logits_by_network(self, x: Tensor) -> Tensor:
+    def logits_by_network(self, x: Tensor, ramps: RampLookup = NO_RAMPS, batch: int = 0) -> Tensor:
         """The same as (G, M, B), or (G, M, B, C) for C > 1 outputs."""
-        logits = self.logits(x)
+        logits = self.logits(x, ramps, batch)
         if self.n_outputs == 1:
             return logits.transpose(1, 2)
         return logits.view(*logits.shape[:2], self.n_models, self.n_outputs).transpose(1, 2)
@@ -345,7 +346,7 @@ class Stack:
 
     def gradient(self, x: Tensor, y: Tensor, row_weight: Tensor, *, add: bool = False) -> Tensor:
         """As `loss_and_gradient`, but return the logits."""
-        return gradient(self.design, self.own, self.grads, self.buffers(x.shape[1]), x, y, row_weight, add)
+        return gradient(self.design, self.own, self.grads, self.buffers(x.shape[1]), x, NO_RAMPS, 0, y, row_weight, add)
 
     def row_loss(self, logits: Tensor, y: Tensor) -> Tensor:
         """The loss of every row and network."""

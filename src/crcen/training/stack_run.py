@@ -104,7 +104,9 @@ class StackRun:
         return Objective(*torch.from_numpy(table).to(self.data.device, self.dtype))
 
     def _feed(self, pools: list[NDArray[np.int64]], weights: list[Array]) -> RowFeed:
-        return RowFeed(self.data, pools, weights, self.encodings, self.dtype)
+        # Lookups pay in float32 on a CPU; a GPU is better at products.
+        looks_up = self.dtype == torch.float32 and self.data.device.type == "cpu"
+        return RowFeed(self.data, pools, weights, self.encodings, self.dtype, looks_up=looks_up)
 
     def _solver(self) -> Solver:
         s, job = self.data.sample_weight, self.example
@@ -325,21 +327,24 @@ class _Validation:
 
     def __init__(self, feed: RowFeed, sizes: list[int]) -> None:
         self.sizes = sizes
-        self.batches = [(x.clone(), y, base) for x, y, base in feed.in_order(VALIDATION_ROWS)]
+        index = feed.index_in_order(VALIDATION_ROWS)
+        self.batches = [(x.clone(), y, base) for x, y, base in feed.batches(index)]
+        self.ramps = feed.ramps(index, with_readers=False)
 
     def loss(self, stack: Stack, objective: Objective) -> Tensor:
         """Weighted loss of every network, (G, M)."""
         total = torch.zeros_like(objective.l2)
         weight = torch.zeros_like(total)
-        for x, y, base in self.batches:
+        for i, (x, y, base) in enumerate(self.batches):
             row_weights = objective.row_weights(y, base)
-            total += (row_weights * stack.row_loss(stack.logits(x), y)).sum(1)
+            total += (row_weights * stack.row_loss(stack.logits(x, self.ramps, i), y)).sum(1)
             weight += row_weights.sum(1)
         return total / weight
 
     def logits(self, stack: Stack) -> list[Tensor]:
         """Logits of every network on its group's rows: for each group (M, rows[, C]), float32 on the host."""
-        chunks = torch.stack([stack.logits_by_network(x) for x, _, _ in self.batches], dim=2)
+        logits = [stack.logits_by_network(x, self.ramps, i) for i, (x, _, _) in enumerate(self.batches)]
+        chunks = torch.stack(logits, dim=2)
         found = []
         for chunk, size in zip(chunks.to("cpu", torch.float32), self.sizes, strict=True):  # (M, chunks, rows[, C])
             own = -(-size // chunk.shape[1])  # each group's rows are cut evenly, then filled up

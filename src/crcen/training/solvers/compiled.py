@@ -18,7 +18,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from crcen.training.encoding import raw
+from crcen.training.encoding import column_layout, fit_encoding
 from crcen.training.passes import ClassWeights, adam_epoch
 from crcen.training.rows import RowFeed, TrainingData
 from crcen.training.solvers.adam_step import AdamState, has_one_pass
@@ -69,20 +69,23 @@ def _trained_with(epoch: Epoch, n_outputs: int) -> Tensor:
     X = np.random.default_rng(0).normal(size=(n, n_features))
     y = X[:, 0] > 0 if n_outputs == 1 else np.arange(n) % n_outputs
     data = TrainingData(X, y, np.ones(n), torch.device("cpu"))
-    feed = RowFeed(data, [np.arange(n)], [np.ones(n)], [raw(n_features)], torch.float32)
+    encoding = fit_encoding("steps", column_layout(X, "steps", 3), X, X[:, 0] > 0, np.ones(n))
+    feed = RowFeed(data, [np.arange(n)], [np.ones(n)], [encoding], torch.float32, looks_up=True)
     shapes = [(2,), (3, 2)]
-    size = (1, n_features, shapes)
+    size = (1, encoding.size, shapes)
     stack = Stack(*size, "relu", "cross_entropy", torch.float32, data.device, scaled=True, n_outputs=n_outputs)
     values = stack.flat.new_full((1, 2), 0.1)
     by_class = stack.flat.new_full((1, 0 if n_outputs == 1 else n_outputs, 2), 0.1)
     stack.initialise(torch.tensor([[0, 1]], device=data.device), stack.flat.new_full((1, 2, n_outputs), 0.1))
-    rows = feed.epoch_rows(feed.epoch_index([0], 0, n // 2))
+    index = feed.epoch_index([0], 0, n // 2)
+    rows = feed.epoch_rows(index)
     state = AdamState.start(stack.flat, stack.grad, stack.penalties(values))
     views = (stack.design, stack.own, stack.grads, stack.buffers(rows.batch.shape[1]))
     losses = torch.zeros_like(values)
     epoch(
         *views,
         rows,
+        feed.ramps(index),
         ClassWeights(values[:, None], values[:, None] / 2, by_class),
         state,
         losses,

@@ -92,14 +92,15 @@ class HostEpochs:
         rows = work.feed.epoch_rows(index)
         losses = torch.zeros_like(work.objective.l2)
         views = (stack.design, stack.own, stack.grads, stack.buffers(rows.batch.shape[1]))
-        what = (rows, work.objective.class_weights, work.state, losses if work.with_loss else None)
+        what = (work.objective.class_weights, work.state, losses if work.with_loss else None)
         # Ctrl-C is heard between calls.
         most = _OPERATIONS_A_CALL // (stack.own.first.numel() * rows.batch.shape[1])
         at_once = max(1, min(most, STEPS_TO_DUST))
         for start in range(0, work.n_batches, at_once):
             taken = first_step + start
             rates = [work.rate(taken + i) for i in range(min(at_once, work.n_batches - start))]
-            epoch(*views, *what, start, rates, taken, has_one_pass())
+            ramps = work.feed.ramps(index, slice(start, start + len(rates)))
+            epoch(*views, rows, ramps, *what, start, rates, taken, has_one_pass())
             drop_dust(work.state)
         return work.mean_objective(losses)
 
