@@ -338,6 +338,7 @@ def fit_table(
     alarms = AlarmShares.of(by_folds, is_alarm, was_held_out)
     scored = ScoredRows(held_out.target, held_out.p, model.weighting_.threshold, held_out.weights)
     quality = scored.measured()
+    notes += getattr(model.estimator_, "search_notes_", [])
     notes += [*alarms.notes, *too_good(quality["roc_auc"].value)]
     return TableFit(
         model=model,

@@ -5,7 +5,7 @@ from typing import Any
 
 from sklearn.base import clone
 
-from crcen import CommitteeClassifier, CRCENClassifierCV, Inputs, InvalidParameter
+from crcen import CommitteeClassifier, CRCENClassifierCV, Inputs, InvalidParameter, Search
 from crcen.workflow.inputs import plain
 
 __all__ = ["LEARNERS", "Learner", "learner_lines", "learner_values", "unfitted_learner"]
@@ -63,7 +63,8 @@ def _networks(n_rows: int, is_over_time: bool) -> CRCENClassifierCV:
     how: dict[str, Any] = {"training_weighting": None, "probability": "shift" if is_over_time else "temperature"}
     if n_rows <= _MANY:
         return CRCENClassifierCV(**how)
-    return CRCENClassifierCV(hidden=(64,), l2=(1e-3, 1e-2, 1e-1), n_members=2, inputs=Inputs(bins=8), **how)
+    how |= {"inputs": Inputs(bins=8), "search": Search(widen=True)}
+    return CRCENClassifierCV(hidden=(64,), l2=(1e-3, 1e-2, 1e-1), n_members=2, **how)
 
 
 def learner_lines(fitted: Any, validation: str) -> list[str]:

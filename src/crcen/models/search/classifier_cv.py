@@ -30,6 +30,7 @@ from crcen.models.fitting import (
 from crcen.models.foreign_names import says_our_names
 from crcen.models.probability import PROBABILITIES
 from crcen.models.search.best_settings import Refitted, best_few, refit_settings
+from crcen.models.search.borders import border_notes, widened
 from crcen.models.search.folds import checked_folds
 from crcen.models.search.grid import SEARCHED, Outcome, SearchRows, Setting, is_list_of_networks, operating_points
 from crcen.models.search.options import Search
@@ -47,6 +48,8 @@ from crcen.training.recipe import Inputs, Recipe, Schedule
 __all__ = ["CRCENClassifierCV"]
 
 Array = NDArray[np.float64]
+
+_L2 = (1e-4, 1e-3, 1e-2, 1e-1)
 
 
 class CRCENClassifierCV(CRCENClassifier):
@@ -112,6 +115,8 @@ class CRCENClassifierCV(CRCENClassifier):
         before the balance solve, so that those of the chosen one may differ a little from `oof_decision_function_`).
     oof_expense_ : ExpenseTable or None
         Expense along the weightings searched, where there are several of increasing price.
+    search_notes_ : list of str
+        What of the chosen setting is the last of its kind that was tried, so that others might serve better.
     n_splits_, scorer_, search_time_
         Folds, the scoring used, seconds of search and refit.
     """
@@ -124,7 +129,7 @@ class CRCENClassifierCV(CRCENClassifier):
         weighting: Any = "balanced",
         *,
         hidden: Any = ((64,), (64, 32)),
-        l2: Any = (1e-4, 1e-3, 1e-2, 1e-1),
+        l2: Any = _L2,
         n_members: int = 4,
         n_settings: int = 1,
         cv: Any = 4,
@@ -198,7 +203,9 @@ class CRCENClassifierCV(CRCENClassifier):
         with progress_bar(type(self).__name__, visible=bool(self.verbose)) as progress:
             train = trainer_on(search.engine, X, target, sample_weight=weights, device=self.device, memory_bytes=bound)
             run = SearchRun(rows, scoring, seed, train, search.memory_bytes)
-            outcomes = run.outcomes(settings, halving=search.drops_settings, progress=part_of(progress, 0.0, 0.7))
+            outcomes = run.outcomes(settings, halving=search.drops_settings, progress=part_of(progress, 0.0, 0.5))
+            if not search.one_standard_error:
+                outcomes = widened(run, outcomes, self._borders(), progress=part_of(progress, 0.5, 0.7))
             best = choose(outcomes, one_standard_error=search.one_standard_error)
             n_kept = 1 if search.one_standard_error else self.n_settings
             kept = refit_settings(run, best_few(outcomes, best, n_kept), self.n_members, part_of(progress, 0.7, 1.0))
@@ -331,4 +338,5 @@ class CRCENClassifierCV(CRCENClassifier):
             np.array([outcome.is_dropped for outcome in outcomes]),
             np.array([outcome.scores for outcome in outcomes]),
         )
+        self.search_notes_ = border_notes(chosen, outcomes)
         self.oof_counts_, self.oof_expense_ = operating_points(outcomes, rows)

@@ -20,6 +20,11 @@ class Search(Checked):
         Where a weighting has eight settings or more, look at four points of the schedule which of them are far behind,
         and end them there; and end those that gain no more. On the benchmark the winner is the same within noise. Not
         with ``one_standard_error``, which wants all settings, nor where ``memory_bytes`` has no room for it.
+    widen : {"auto", True, False}, default="auto"
+        Where the best setting is on a border of the grid, try the next ``l2`` beyond it and a schedule of twice the
+        length, up to three steps, as long as each is an improvement. ``"auto"`` does so for what was left at its
+        default: an ``l2`` or ``max_epochs`` that was given stays as it is. On few rows the schedule has its full length
+        from the start. ``search_notes_`` says what is still on a border. Not with ``one_standard_error``.
     engine : {"local", "ray"}, default="local"
         Where the stacks are trained: in this process, or as tasks of a Ray cluster. The result is the same.
     memory_bytes : int, default=None
@@ -29,6 +34,7 @@ class Search(Checked):
 
     one_standard_error: bool = False
     halving: bool = True
+    widen: bool | str = "auto"
     engine: str = "local"
     memory_bytes: int | None = None
 
@@ -38,6 +44,7 @@ class Search(Checked):
         self._set(
             one_standard_error=flag("one_standard_error", self.one_standard_error),
             halving=flag("halving", self.halving),
+            widen=choice("widen", self.widen, ("auto", True, False)),
             engine=choice("engine", self.engine, tuple(ENGINES)),
             memory_bytes=None if bound is None else number("memory_bytes", bound, low=1, integer=True),
         )
