@@ -1,6 +1,6 @@
 """TableClassifier: a network for tables of numbers, categories, dates, texts and gaps."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from inspect import signature
 from typing import Any
@@ -24,6 +24,7 @@ from crcen.tables.frames import as_frame
 from crcen.tables.held_out import held_out_sums
 from crcen.tables.priced import PricedClassifier, check_priceable
 from crcen.tables.profile import profile_of, training_scores
+from crcen.tables.row_cells import as_dicts, encode_dicts
 from crcen.tables.typical import blocks_of, cell_texts, typical_table
 
 __all__ = ["EncodedTable", "TableClassifier"]
@@ -256,8 +257,8 @@ class TableClassifier(ClassifierMixin, BaseEstimator):
 
         Parameters
         ----------
-        X : data frame or array
-            With at least the columns of ``columns_``, in any order.
+        X : data frame, array, dict or list of dicts
+            With at least the columns of ``columns_``, in any order. A dict is one row, by names of columns.
 
         Returns
         -------
@@ -270,6 +271,8 @@ class TableClassifier(ClassifierMixin, BaseEstimator):
             If columns are missing, by name.
         """
         check_is_fitted(self, "columns_")
+        if (rows := as_dicts(X)) is not None:
+            return self._encode_dicts(rows)
         frame = as_frame(X, self.feature_names_in_)
         absent = [column.name for column in self.columns_ if column.name not in frame.columns]
         if absent:
@@ -286,6 +289,16 @@ class TableClassifier(ClassifierMixin, BaseEstimator):
         known = set(self.feature_names_in_)
         extra = tuple(name for name in frame.columns if name not in known)
         return EncodedTable(np.column_stack(parts).astype(np.float64), extra=extra, **odd)
+
+    def _encode_dicts(self, rows: Sequence[Mapping[str, Any]]) -> EncodedTable:
+        """The same of a few rows as dicts, without a data frame."""
+        names = dict.fromkeys(str(name) for row in rows for name in row)
+        absent = [column.name for column in self.columns_ if column.name not in names]
+        if absent:
+            raise lacking(absent, len(self.columns_), list(names))
+        values, odd = encode_dicts(self.columns_, rows)
+        known = set(self.feature_names_in_)
+        return EncodedTable(values, extra=tuple(name for name in names if name not in known), **odd)
 
     def recognise(self, X: Any) -> Recognition | None:
         """Find out whether rows are those of training.

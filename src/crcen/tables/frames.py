@@ -1,5 +1,6 @@
 """Any table as a pandas data frame with text names."""
 
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
@@ -18,6 +19,10 @@ def as_frame(X: Any, names: Any = None) -> DataFrame:
     pd = need("pandas", "tables")
     if hasattr(X, "to_pandas"):  # polars
         X = X.to_pandas()
+    if isinstance(X, Mapping):  # one row, by names of columns
+        X = [X]
+    if isinstance(X, list | tuple) and X and all(isinstance(row, Mapping) for row in X):
+        X = pd.DataFrame(list(X))
     if not isinstance(X, pd.DataFrame):
         X = np.asarray(X)
         if X.ndim != 2:
