@@ -6,11 +6,12 @@ import sys
 from itertools import pairwise
 
 import numpy as np
+import pandas as pd
 import pytest
 import torch
 from torch.nn.functional import gelu, silu
 
-from crcen import CRCENClassifier, save
+from crcen import CRCENClassifier, TableClassifier, save
 from crcen.training.encoding import column_layout, fit_encoding
 from crcen.training.names import ACTIVATIONS
 from crcen.training.network import Network, stacked_logits
@@ -125,6 +126,44 @@ CRCENClassifierCV().get_params()
 print("torch" in sys.modules)
 """
     assert run_python(code) == "False\n"
+
+
+WITHOUT_TORCH = """
+import sys
+class Blocked:
+    def find_spec(self, name, path=None, target=None):
+        if name.split(".")[0] == "torch":
+            raise ModuleNotFoundError("No module named 'torch'", name="torch")
+sys.meta_path.insert(0, Blocked())
+"""
+
+LEAN = """
+table = crcen.load(f"{folder}/table.crcen")
+print(len(table.predict({"amount": 1.5, "country": "NL"})), len(table.predict_proba([{"amount": 2, "country": "NO"}])))
+crcen.predict_table(f"{folder}/table.crcen", f"{folder}/new.csv", out=f"{folder}/scored.csv")
+for fit in (
+    lambda: crcen.CRCENClassifier().fit(X, X[:, 0] > 0),
+    lambda: crcen.CRCENClassifierCV().fit(X, X[:, 0] > 0),
+    lambda: crcen.CRCENClassifier().partial_fit(X, X[:, 0] > 0, classes=[False, True]),
+):
+    try:
+        fit()
+    except crcen.MissingExtra as error:
+        print(error)
+"""
+
+
+def test_an_installation_without_torch_loads_and_predicts_and_says_what_fits_need(files):
+    frame = pd.DataFrame({"amount": np.arange(60) % 7 + 0.5, "country": ["NL", "NO", "DE"] * 20})
+    table = TableClassifier(CRCENClassifier(hidden=(), random_state=0)).fit(frame, np.arange(60) % 4 == 0)
+    save(table, files / "table.crcen")
+    frame.to_csv(files / "new.csv", index=False)
+    code = WITHOUT_TORCH + PREDICT + "assert (model.predict_proba(X) == expected).all()\n" + LEAN
+    lines = run_python(code, files).splitlines()
+    assert lines[0] == "1 1"
+    assert len(pd.read_csv(files / "scored.csv")) == 60
+    assert len(lines[1:]) == 3
+    assert all("pip install torch" in line for line in lines[1:])
 
 
 FORK = """

@@ -7,6 +7,7 @@ import numpy as np
 from numpy.typing import NDArray
 from sklearn.base import ClassifierMixin
 
+from crcen._support.extras import need_torch
 from crcen._support.progress import progress_bar
 from crcen.exceptions import InvalidInput, InvalidParameter
 from crcen.models.atomic import all_or_nothing
@@ -226,6 +227,7 @@ class CRCENClassifier(IncrementalFit, FittedNetworks, ClassifierMixin, OurNames)
         return self
 
     def _fit(self, X: Any, y: Any, sample_weight: Any) -> None:
+        need_torch()
         from crcen.training.engine import train  # torch is for fitting alone
 
         recipe = self.recipe()

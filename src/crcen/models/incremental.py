@@ -9,6 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 from sklearn.utils.metaestimators import available_if
 
+from crcen._support.extras import need_torch
 from crcen.exceptions import InvalidInput, InvalidParameter, TrainingFailed
 from crcen.models.atomic import all_or_nothing
 from crcen.models.classes.ensemble import ClassEnsemble
@@ -236,6 +237,7 @@ def started_trainer(
     fitted: NetworkGroup | None,
 ) -> "StreamTrainer":
     """The networks where they stand: at their start, as fitted, or as the last call left them."""
+    need_torch()
     from crcen.training.engine import find_device
     from crcen.training.stream import StreamShape, StreamTrainer
 

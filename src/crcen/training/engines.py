@@ -5,6 +5,7 @@ from functools import partial
 from importlib import import_module
 from typing import Any
 
+from crcen._support.extras import need_torch
 from crcen.exceptions import InvalidParameter
 from crcen.training.jobs import TrainingResult
 
@@ -27,6 +28,7 @@ def find_engine(name: str) -> Engine:
 
 def trainer_on(name: str, X: Any, y: Any, **how: Any) -> Engine:
     """A function of a list of jobs, and of ``progress``, that trains them on these rows; for several lists."""
+    need_torch()
     if name == "local":
         from crcen.training.engine import Trainer
 

@@ -30,7 +30,7 @@ from crcen.models.fitting import (
 from crcen.models.foreign_names import says_our_names
 from crcen.models.probability import PROBABILITIES
 from crcen.models.search.best_settings import Refitted, best_few, refit_settings
-from crcen.models.search.borders import border_notes, widened
+from crcen.models.search.borders import Borders, border_notes, widened
 from crcen.models.search.folds import checked_folds
 from crcen.models.search.grid import SEARCHED, Outcome, SearchRows, Setting, is_list_of_networks, operating_points
 from crcen.models.search.options import Search
@@ -274,6 +274,14 @@ class CRCENClassifierCV(CRCENClassifier):
 
     def _search(self) -> Search:
         return group("search", self.search, Search, "halving=False")
+
+    def _borders(self) -> Borders:
+        """Which borders of the grid may be crossed; what was given is taken at its word."""
+        widen, is_default = self._search().widen, isinstance(self.l2, tuple) and self.l2 == _L2
+        return Borders(
+            l2=widen is True or (widen == "auto" and is_default),
+            epochs=bool(widen) and self.max_epochs is None,
+        )
 
     def _scoring(self, settings: list[Setting]) -> Any:
         several = len({s.weighting_index for s in settings}) > 1
