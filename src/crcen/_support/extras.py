@@ -5,7 +5,7 @@ from types import ModuleType
 
 from crcen.exceptions import MissingExtra
 
-__all__ = ["need", "need_torch"]
+__all__ = ["need"]
 
 
 def need(module: str, extra: str) -> ModuleType:
@@ -19,14 +19,4 @@ def need(module: str, extra: str) -> ModuleType:
         # It is there, and something that it needs is not, or is of another version.
         raise MissingExtra(
             f"{package} is installed but cannot be imported ({error}); mend it with: pip install -U 'crcen[{extra}]'"
-        ) from error
-
-
-def need_torch() -> None:
-    """Refuse to fit where torch is left out, as it may be where models only predict."""
-    try:
-        import_module("torch")
-    except ModuleNotFoundError as error:
-        raise MissingExtra(
-            "fitting needs torch, which is not installed; get it with: pip install torch. Saved models predict without."
         ) from error

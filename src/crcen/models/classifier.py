@@ -7,7 +7,6 @@ import numpy as np
 from numpy.typing import NDArray
 from sklearn.base import ClassifierMixin
 
-from crcen._support.extras import need_torch
 from crcen._support.progress import progress_bar
 from crcen.exceptions import InvalidInput, InvalidParameter
 from crcen.models.atomic import all_or_nothing
@@ -38,6 +37,7 @@ from crcen.theory.key_equation import on_rows
 from crcen.theory.labels import Labels
 from crcen.theory.weighting import ClassWeighting
 from crcen.theory.wishes import Wish
+from crcen.training.engines import need_torch
 from crcen.training.jobs import TrainingJob
 from crcen.training.parameters import group
 from crcen.training.recipe import Inputs, Recipe, Schedule

@@ -9,7 +9,6 @@ import numpy as np
 from numpy.typing import NDArray
 from sklearn.utils.metaestimators import available_if
 
-from crcen._support.extras import need_torch
 from crcen.exceptions import InvalidInput, InvalidParameter, TrainingFailed
 from crcen.models.atomic import all_or_nothing
 from crcen.models.classes.ensemble import ClassEnsemble
@@ -23,6 +22,7 @@ from crcen.theory.rows import check_not_negative
 from crcen.theory.specs import Alpha, as_spec
 from crcen.theory.weighting import ClassWeighting
 from crcen.training.encoding import InputEncoding, column_layout, fit_encoding, incomplete_columns
+from crcen.training.engines import need_torch
 from crcen.training.jobs import Status
 from crcen.training.members import NetworkGroup
 from crcen.training.recipe import Recipe

@@ -3,18 +3,30 @@
 from collections.abc import Callable
 from functools import partial
 from importlib import import_module
+from importlib.util import find_spec
 from typing import Any
 
-from crcen._support.extras import need_torch
-from crcen.exceptions import InvalidParameter
+from crcen.exceptions import InvalidParameter, MissingExtra
 from crcen.training.jobs import TrainingResult
 
-__all__ = ["ENGINES", "Engine", "find_engine", "trainer_on"]
+__all__ = ["ENGINES", "Engine", "find_engine", "need_torch", "trainer_on"]
 
 Engine = Callable[..., list[TrainingResult]]
 
 # Engines and where their function is; torch is loaded with it. All take what `train` takes and give what it gives.
 ENGINES = {"local": "crcen.training.engine:train", "ray": "crcen.scale.ray.jobs:train_on_ray"}
+
+
+def need_torch() -> None:
+    """Refuse to fit where torch is left out, as it may be where models only predict."""
+    try:
+        is_there = find_spec("torch") is not None
+    except ModuleNotFoundError:
+        is_there = False
+    if not is_there:
+        raise MissingExtra(
+            "fitting needs torch, which is not installed; get it with: pip install torch. Saved models predict without."
+        )
 
 
 def find_engine(name: str) -> Engine:
