@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from sklearn.base import BaseEstimator, ClassifierMixin
 
 from crcen._support.progress import part_of, progress_bar
-from crcen.committee.members import Candidate, How, fit_candidate, kind_of
+from crcen.committee.members import Candidate, How, fit_candidate, grid_of_networks, kind_of
 from crcen.committee.stacking import Stacking, cross_fitted_logits, fit_stacking
 from crcen.exceptions import InvalidParameter
 from crcen.models.atomic import all_or_nothing
@@ -190,7 +190,8 @@ class CommitteeClassifier(FittedEnsemble, ClassifierMixin, BaseEstimator):
         price = rows.resolve(before_wish(self.weighting))
         has_gaps = bool(np.isnan(X).any())
         inputs = Inputs(missing="indicator" if has_gaps else "error")
-        grid = CRCENClassifierCV(None, inputs=inputs).grid(len(X))
+        few = grid_of_networks(len(X))
+        grid = CRCENClassifierCV(None, inputs=inputs, **few).grid(len(X))
         how = How(seed, self.device, self._threads(), self._seconds_each(len(members)))
         candidates = []
         with progress_bar(type(self).__name__, visible=bool(self.verbose)) as progress:

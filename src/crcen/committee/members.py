@@ -18,7 +18,7 @@ from crcen.models.trees.search import TREE_SETTINGS, fit_trees, search_trees
 from crcen.training.members import Member
 from crcen.training.recipe import Recipe
 
-__all__ = ["KINDS", "Candidate", "ForeignMember", "How", "fit_candidate", "kind_of"]
+__all__ = ["KINDS", "Candidate", "ForeignMember", "How", "fit_candidate", "grid_of_networks", "kind_of"]
 
 Array = NDArray[np.float64]
 Progress = Callable[[float], None]
@@ -26,6 +26,8 @@ Progress = Callable[[float], None]
 KINDS = ("networks", "trees")
 _SETTINGS_KEPT = 3
 _NETWORKS_A_SETTING = 3
+# On many rows fewer settings of networks are tried and kept: they differ less there, and cost more.
+_MANY_ROWS, _MANY_KEPT = 60_000, 2
 _CLIP = 1e-7  # a probability of exactly 0 or 1, as forests give it, has no logit
 
 
@@ -125,6 +127,11 @@ def fit_candidate(member: Any, rows: SearchRows, networks: list[Any], how: How, 
     return Candidate(name, parts, logits, settings, n_tried, time.perf_counter() - start)
 
 
+def grid_of_networks(n_rows: int) -> dict[str, Any]:
+    """What is searched of networks, as parameters of `CRCENClassifierCV`; nothing is its own grid."""
+    return {"l2": (1e-3,)} if n_rows > _MANY_ROWS else {}
+
+
 def _networks(
     rows: SearchRows, grid: list[Any], how: How, progress: Progress
 ) -> tuple[tuple[Member, ...], Array, tuple[str, ...]]:
@@ -136,8 +143,8 @@ def _networks(
     found = best_settings(
         run,
         grid,
-        n_settings=_SETTINGS_KEPT,
-        n_members=_NETWORKS_A_SETTING,
+        n_settings=_MANY_KEPT if len(rows.X) > _MANY_ROWS else _SETTINGS_KEPT,
+        n_members=_MANY_KEPT if len(rows.X) > _MANY_ROWS else _NETWORKS_A_SETTING,
         progress=progress,
         is_late=lambda: how.time_limit is not None and time.perf_counter() - begun > how.time_limit,
     )

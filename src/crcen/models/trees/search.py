@@ -49,10 +49,12 @@ TREE_SETTINGS = (
     TreeSetting(16, 50, 0.0, 1.0),
     TreeSetting(64, 50, 10.0, 0.3),
 )
+# On many rows: the larger ones, and one larger still.
+_MANY_SETTINGS = (*(one for one in TREE_SETTINGS if one.leaves >= 16), TreeSetting(128, 20, 5.0, 0.5))
 # Trees after which settings are compared, and the share of them that goes on.
 _PARTS = ((40, 0.5), (100, 0.34), (200, 0.34), (400, 0.0))
-# The same on a sample, and then on all of many rows.
-_SAMPLE_PARTS, _MANY_PARTS = ((40, 0.5), (100, 0.0)), ((100, 1.0), (200, 1.0), (400, 0.0))
+# The same on a sample, and then on all of many rows, where so many settings at most grow.
+_SAMPLE_PARTS, _MANY_PARTS, _MANY_BEST = ((40, 0.5), (100, 0.0)), ((100, 1.0), (250, 0.0)), 2
 # A sample has this many rows and, if there are so many, this many of the rarer class.
 _SAMPLE_ROWS, _SAMPLE_RARE = 30_000, 1_000
 _WITHOUT_GAIN = 0.3  # a setting whose loss was least before this last share of its trees is done
@@ -148,8 +150,10 @@ def search_trees(
     sampled = _sampled(folds, target, weights, seed)
     parts: Sequence[tuple[int, float]] = _PARTS
     if sampled is not None and len(tried) > n_best:
+        tried = list(_MANY_SETTINGS) if settings is None else tried
         first = _race([_Trial(setting, sampled, seed) for setting in tried], _SAMPLE_PARTS, rows, is_late, progress)
-        tried, parts = [trial.setting for trial in first[: 1 if is_late() else n_best]], _MANY_PARTS
+        n_kept = 1 if is_late() else min(n_best, _MANY_BEST)
+        tried, parts = [trial.setting for trial in first[:n_kept]], _MANY_PARTS
     done = _race([_Trial(setting, folds, seed) for setting in tried], parts, rows, is_late, progress)
     outcomes = [_outcome(trial, rows) for trial in done[:n_best]]
     progress(1.0)
