@@ -153,7 +153,7 @@ class CommitteeClassifier(FittedEnsemble, ClassifierMixin, BaseEstimator):
         self.random_state = random_state
         self.verbose = verbose
 
-    missing = "indicator"  # trees and networks both learn from gaps
+    takes_missing = True  # trees and networks both learn from gaps
 
     def fit(self, X: Any, y: Any, sample_weight: Any = None, groups: Any = None) -> "CommitteeClassifier":
         """Search every member, combine them, solve at the price.
