@@ -41,7 +41,9 @@ RULES = {
     "committee": rule("_support exceptions theory training models committee", "joblib numpy scipy sklearn"),
     "baselines": rule("_support exceptions theory training models baselines", "numpy torch sklearn scipy", "imblearn"),
     "tables": rule(
-        "_support exceptions theory models tables", "numpy scipy sklearn", "narwhals skrub pandas polars pyarrow"
+        "_support exceptions theory models tables",
+        "numpy scipy sklearn",
+        "narwhals skrub pandas polars pyarrow openpyxl",
     ),
     "decisions": rule("_support exceptions theory models decisions report", "numpy sklearn scipy", "matplotlib"),
     "files": rule(

@@ -27,7 +27,9 @@ __all__ = [
     "show",
 ]
 
-Data = Annotated[Path, typer.Argument(help="CSV, TSV or Parquet file, also with .gz or .zst.", show_default=False)]
+Data = Annotated[
+    Path, typer.Argument(help="CSV, TSV or Parquet file, also with .gz or .zst; or Excel.", show_default=False)
+]
 Model = Annotated[Path, typer.Argument(help="File that `crcen fit` wrote.", show_default=False)]
 Target = Annotated[str | None, typer.Option(help="Column with the label; default that of training.")]
 Budget = Annotated[

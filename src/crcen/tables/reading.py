@@ -1,4 +1,4 @@
-"""Tables of mixed columns from CSV, TSV and Parquet files, whole or in chunks of constant memory."""
+"""Tables of mixed columns from CSV, TSV, Parquet and Excel files, whole or in chunks of constant memory."""
 
 import io
 import os
@@ -16,6 +16,8 @@ from typing import Any, BinaryIO
 
 from crcen._support.extras import need
 from crcen.exceptions import DataUnavailable, InvalidInput
+from crcen.tables.excel import ENDINGS as EXCEL
+from crcen.tables.excel import Workbook, open_workbook
 from crcen.tables.text_format import TextFormat, detect_format
 
 __all__ = ["CHUNK_ROWS", "COMPRESSIONS", "TableFile", "format_of_name", "is_pipe", "open_table"]
@@ -86,6 +88,8 @@ class TableFile:
         What it was read from where that is no file: standard input, or the name of a pipe.
     spooled : object
         The temporary file that holds such a table, deleted when nobody needs it any more.
+    workbook : Workbook or None
+        The rows of an Excel file, which is read whole.
     """
 
     path: Path
@@ -95,6 +99,7 @@ class TableFile:
     text: TextFormat | None = None
     came_from: str = ""
     spooled: Any = field(default=None, repr=False, compare=False)
+    workbook: Workbook | None = field(default=None, repr=False, compare=False)
 
     @property
     def name(self) -> str:
@@ -104,6 +109,8 @@ class TableFile:
     @property
     def notes(self) -> tuple[str, ...]:
         """What a person should know about how it is read."""
+        if self.workbook is not None:
+            return self.workbook.notes
         if self.text is None:
             return ()
         said = []
@@ -122,6 +129,9 @@ class TableFile:
 
     def chunks(self, n_rows: int = CHUNK_ROWS) -> Iterator[DataFrame]:
         """The table in pieces of at most ``n_rows`` rows, in order; at least one, which may be empty."""
+        if self.workbook is not None:
+            yield from self.workbook.chunks(n_rows)
+            return
         with _one_sentence(self.came_from or str(self.path)):
             yield from self._parquet(n_rows) if self.text is None else self._text(self.text, n_rows)
 
@@ -180,14 +190,15 @@ def _next_chunk(reader: Any) -> DataFrame | None:
 
 
 def open_table(path: str | Path) -> TableFile:
-    """Look at a CSV, TSV or Parquet file, plain or in gzip or zstd: what its columns are and how it is written.
+    """Look at a CSV, TSV, Parquet or Excel file: what its columns are and how it is written.
 
     Parameters
     ----------
     path : str or Path
-        The file. Encoding (UTF-8, UTF-16, else Latin-1), separator (comma, semicolon, tabulator, bar) and decimal mark
-        of a text table are found out; its first line holds the column names. A pipe, or ``-`` for standard input, is
-        copied to a private temporary file first, since a table is looked at before it is read.
+        The file; text and Parquet also in gzip or zstd, of a workbook the first sheet. Encoding (UTF-8, UTF-16, else
+        Latin-1), separator (comma, semicolon, tabulator, bar) and decimal mark of a text table are found out; its
+        first line holds the column names. A pipe, or ``-`` for standard input, is copied to a private temporary file
+        first, since a table is looked at before it is read.
 
     Returns
     -------
@@ -213,11 +224,14 @@ def open_table(path: str | Path) -> TableFile:
     place = path if spooled is None else Path(spooled.name)
     first = _first_bytes(place, name)
     suffix, _ = format_of_name(path)
+    if suffix in EXCEL and spooled is None:
+        workbook = open_workbook(path)
+        return TableFile(path, workbook.columns, len(workbook.frame), workbook=workbook)
     compression = next((kind for start, kind in _COMPRESSED.items() if first.startswith(start)), None)
     if suffix and suffix not in _TEXT + _PARQUET and spooled is None:
         raise InvalidInput(
             f"{path} must be a table: got the ending {suffix}; .csv, .tsv, .txt and .parquet can be read, each also "
-            f"with .gz or .zst behind it."
+            f"with .gz or .zst behind it, and .xlsx."
         )
     with _one_sentence(name):
         if suffix in _PARQUET or first == b"PAR1":

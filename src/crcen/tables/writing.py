@@ -1,4 +1,4 @@
-"""Write a table to CSV, TSV or Parquet in chunks; the file appears when all of them are in it."""
+"""Write a table to CSV, TSV, Parquet or Excel in chunks; the file appears when all of them are in it."""
 
 import io
 from contextlib import ExitStack
@@ -8,6 +8,7 @@ from typing import Any
 
 from crcen._support.whole_files import is_device, whole_file
 from crcen.exceptions import InvalidParameter
+from crcen.tables.excel import SheetWriter
 from crcen.tables.reading import format_of_name
 
 __all__ = ["TableWriter", "neutralised"]
@@ -52,7 +53,7 @@ class TableWriter:
     Parameters
     ----------
     path : str or Path
-        Ends in .csv, .tsv or .parquet; a text table may have .gz or .zst behind that. A device such as
+        Ends in .csv, .tsv, .parquet or .xlsx; a text table may have .gz or .zst behind that. A device such as
         ``/dev/stdout`` gets CSV.
     safe_csv : bool, default=False
         Put an apostrophe before texts that a spreadsheet would take for a formula, see `neutralised`. Whoever reads
@@ -76,8 +77,10 @@ class TableWriter:
         self.path = Path(path)
         name = Path("stream.csv") if is_device(self.path) else self.path  # /dev/stdout has no ending
         self._suffix, self._compression = format_of_name(name)
-        if self._suffix not in _SEPARATORS and self._suffix not in (".parquet", ".pq"):
-            raise InvalidParameter(f"a table is written to .csv, .tsv or .parquet: got {self.path.name!r}.")
+        if self._suffix not in _SEPARATORS and self._suffix not in (".parquet", ".pq", ".xlsx"):
+            raise InvalidParameter(f"a table is written to .csv, .tsv, .parquet or .xlsx: got {self.path.name!r}.")
+        if self._suffix == ".xlsx" and self._compression:
+            raise InvalidParameter(f"Excel is compressed inside: got {self.path.name!r}; leave the last ending out.")
         if self._suffix in (".parquet", ".pq") and self._compression:
             raise InvalidParameter(f"Parquet is compressed inside: got {self.path.name!r}; leave the last ending out.")
         if safe_csv and self._suffix not in _SEPARATORS:
@@ -98,6 +101,8 @@ class TableWriter:
             self._binary = binary
             if self._suffix in _SEPARATORS:
                 self._file = opened.enter_context(io.TextIOWrapper(binary, encoding="utf-8", newline=""))
+            elif self._suffix == ".xlsx":
+                self._file = SheetWriter(binary, self.path.name)
             self._open = opened.pop_all()
         return self
 
@@ -107,6 +112,9 @@ class TableWriter:
             chunk = neutralised(chunk) if self._is_safe else chunk
             chunk.to_csv(self._file, sep=_SEPARATORS[self._suffix], index=False, header=not self._has_header)
             self._has_header = True
+            return
+        if self._suffix == ".xlsx":
+            self._file.write(chunk)
             return
         import pyarrow as pa
         import pyarrow.parquet as pq
@@ -121,4 +129,6 @@ class TableWriter:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> bool | None:
+        if kind is None and isinstance(self._file, SheetWriter):
+            self._file.close()
         return self._open.__exit__(kind, error, trace)
