@@ -143,7 +143,8 @@ def _refitted(model: Any, X: Any, y: NDArray[Any], weights: Array | None, part: 
     fresh, rows = clone(model), np.flatnonzero(part)
     if isinstance(model, CRCENClassifier):
         # At the price itself: a list of prices, or a wish, was settled by the whole model.
-        price = CostRatio(model.weighting_.cost_ratio)
+        weighting: Any = model.weighting_  # of two classes, which the labels were checked for
+        price = CostRatio(weighting.cost_ratio)
         fresh.set_params(n_members=min(model.n_members, _MOST_MEMBERS), weighting=price)
     if isinstance(model, CRCENClassifierCV):
         fresh.set_params(**{name: [value] for name, value in model.best_params_.items() if name != "weighting"})
