@@ -1,6 +1,7 @@
 """Time of fits, searches and predictions on 20,000 rows and more, beside LightGBM and MLPClassifier, in one run.
 
-    python benchmarks/bench_size.py [--rows 20000 100000] [--cores 1 2] [--parts prediction fit search command]
+    python benchmarks/bench_size.py [--rows 20000 100000] [--cores 1 2] [--rival-cores 2]
+        [--parts prediction fit search command]
 
 30 numeric columns, 5 % positives. Every line is a process of its own, bound to so many cores, each of ours followed by
 its rival on the same ones:
@@ -249,6 +250,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--rows", type=int, nargs="+", default=[20_000])
     parser.add_argument("--cores", type=int, nargs="+", default=[1, 2])
+    parser.add_argument("--rival-cores", type=int, nargs="+", help="cores of the rivals, where those are fewer counts")
     parser.add_argument("--parts", nargs="+", choices=PARTS, default=PARTS)
     parser.add_argument("--one", nargs=2, metavar=("PART", "NAME"), help="one measurement, in this process")
     options = parser.parse_args()
@@ -269,7 +271,8 @@ def main() -> None:
     for part in [part for part in MEASURED if part in options.parts]:
         for rows in options.rows if part != "command" else [COMMAND_ROWS]:
             for name, _ in MEASURED[part]:
-                for cores in options.cores:
+                is_ours = name.startswith(("ours", "crcen"))
+                for cores in options.cores if is_ours or not options.rival_cores else options.rival_cores:
                     label = f"{part}, {rows:,} rows, {cores} {'core' if cores == 1 else 'cores'}"
                     print(f"{label:32} {name:30} {in_own_process(part, name, rows, cores)}", flush=True)
     if "prediction" in options.parts:

@@ -159,7 +159,7 @@ def step_operations(groups: Groups, jobs: Sequence[TrainingJob], n_inputs: Input
 _OPERATIONS_OF_A_HALF = {"lbfgs": 1e7, "adam": 2e6}
 # Further pieces are for those who have more than two cores, and must cost the others nothing. Pieces of Adam that are
 # groups of their own do so from here on, those that share the rows of a group from there on.
-_OPERATIONS_OF_GROUPS, _OPERATIONS_OF_NETWORKS = 4e7, 2e8
+_OPERATIONS_OF_GROUPS, _OPERATIONS_OF_NETWORKS = 1e7, 2e7
 _MOST_PIECES = 16
 
 

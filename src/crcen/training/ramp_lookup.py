@@ -206,6 +206,22 @@ class RampTables:
         shares[knots == self.n_knots - 1] = 0.0
         return CodedRows(torch.from_numpy(plain).to(torch.float32), knots, shares if shares.any() else None)
 
+    def written_out(self, coded: CodedRows, device: torch.device) -> Tensor:
+        """Coded rows with all their encoded columns, float32 (n, E), on a device."""
+        after = self.n_plain + self.n_ramps
+        found = torch.empty(len(coded.knots), self.encoding.size, device=device)
+        plain = coded.plain.to(device)
+        found[:, : self.n_plain], found[:, after:] = plain[:, : self.n_plain], plain[:, self.n_plain :]
+        values, knots = torch.from_numpy(self.values()).to(device), torch.from_numpy(coded.knots).to(device)
+        shares = None if coded.shares is None else torch.from_numpy(coded.shares).to(device)
+        for i, (first, count) in enumerate(zip(self.first.tolist(), self.counts.tolist(), strict=True)):
+            at = knots[:, i].long()
+            own = values[i, at, :count]
+            if shares is not None:
+                own = torch.lerp(own, values[i, (at + 1).clamp_(max=self.n_knots - 1), :count], shares[:, i, None])
+            found[:, first : first + count] = own
+        return found
+
     def _place(self, cells: Array, ramps: slice) -> tuple[Index, Array]:
         """The knot at or before each cell, and how far it is to the next one."""
         encoding = self.encoding

@@ -66,7 +66,7 @@ class TrainingData:
         self._layouts: dict[tuple[str, int], Index | None] = {}
         self._encodings: dict[tuple[object, ...], InputEncoding] = {}
         self._encoded: WeakValueDictionary[tuple[int, torch.dtype], Tensor] = WeakValueDictionary()
-        self._coded: WeakValueDictionary[int, CodedRows] = WeakValueDictionary()
+        self._coded: dict[int, CodedRows] = {}
         self._lock = Lock()
 
     @property
@@ -117,9 +117,14 @@ class TrainingData:
     def encoded(self, encoding: InputEncoding, dtype: torch.dtype) -> Tensor:
         """All rows in an encoding, on the device; kept as long as somebody else keeps it."""
         key = (id(encoding), dtype)
+        # A GPU writes ramps out itself: on the host that takes longer than the training.
+        is_written_there = self.device.type == "cuda" and dtype == torch.float32 and has_ramps(encoding)
+        coded = self.coded(encoding) if is_written_there else None
         with self._lock:
             found = self._encoded.get(key)
-            if found is None:
+            if found is None and coded is not None:
+                found = self._encoded[key] = RampTables(encoding).written_out(coded, self.device)
+            elif found is None:
                 found = self._encoded[key] = _fresh(self.n_rows, encoding.size, dtype, self.device)
                 at_once = max(64, _NUMBERS_AT_ONCE // encoding.size)
                 for start in range(0, self.n_rows, at_once):
@@ -128,12 +133,11 @@ class TrainingData:
         return found
 
     def coded(self, encoding: InputEncoding) -> CodedRows:
-        """All rows in an encoding with ramps, as lookups have them; kept as long as somebody else keeps it."""
+        """All rows in an encoding with ramps, as lookups have them: a tenth of the encoded rows, so they are kept."""
         with self._lock:
-            found = self._coded.get(id(encoding))
-            if found is None:
-                found = self._coded[id(encoding)] = RampTables(encoding).code(self.X)
-        return found
+            if id(encoding) not in self._coded:
+                self._coded[id(encoding)] = RampTables(encoding).code(self.X)
+            return self._coded[id(encoding)]
 
     def n_inputs(self, job: TrainingJob) -> int:
         """Number of a job's encoded columns."""

@@ -1,5 +1,6 @@
 """Which settings go on, which are left behind and which are done: made-up loss curves, counted by hand."""
 
+from dataclasses import replace
 from itertools import pairwise
 
 import numpy as np
@@ -138,6 +139,15 @@ class TestDropped:
         outcomes = trials.run()
         assert [len(settings) for _, settings in trials.trained()] == expected
         assert len(dropped(outcomes)) == count - expected[-1]
+
+    @pytest.mark.parametrize(("n_rows", "expected"), [(9_999, [6]), (10_000, [6, 5, 3, 2, 2])])
+    def test_fewer_settings_on_many_rows(self, n_rows, expected):
+        trials = Trials([gaining(level) for level in range(6)])
+        for trial in trials.trials:
+            trial.jobs = [replace(job, pool=np.arange(n_rows)) for job in trial.jobs]
+        trials.run()
+        counts = [len(settings) for _, settings in trials.trained()]
+        assert counts == (expected if len(expected) > 1 else [6] * len(counts))
 
     def test_the_order_of_the_settings_means_nothing(self):
         order = np.random.default_rng(0).permutation(16)

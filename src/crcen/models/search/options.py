@@ -17,9 +17,10 @@ class Search(Checked):
     one_standard_error : bool, default=False
         Take the simplest setting (fewest hidden units, then largest l2) within one standard error of the best.
     halving : bool, default=True
-        Where a weighting has eight settings or more, look at four points of the schedule which of them are far behind,
-        and end them there; and end those that gain no more. On the benchmark the winner is the same within noise. Not
-        with ``one_standard_error``, which wants all settings, nor where ``memory_bytes`` has no room for it.
+        Where a weighting has eight settings or more (four, if folds train on 10,000 rows or more), look at four points
+        of the schedule which of them are far behind, and end them there; and end those that gain no more. On the
+        benchmark the winner is the same within noise. Not with ``one_standard_error``, which wants all settings, nor
+        where ``memory_bytes`` has no room for it.
     widen : {"auto", True, False}, default="auto"
         Where the best setting is on a border of the grid, try the next ``l2`` beyond it and a schedule of twice the
         length, up to three steps, as long as each is an improvement. ``"auto"`` does so for what was left at its

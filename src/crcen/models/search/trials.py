@@ -23,8 +23,10 @@ Progress = Callable[[float], None]
 # After these shares of the schedule, these shares of the settings go on. Chosen on the benchmark's development half.
 _RUNGS = ((1 / 6, 0.75), (1 / 3, 0.5), (1 / 2, 0.25), (2 / 3, 0.125))
 _FEWEST = 2
-# Fewer settings than this are all run in full.
-_WORTH_HALVING = 8
+# Fewer settings than this are all run in full; on many rows, where scores tell settings apart early and training is
+# dear, fewer than that.
+_WORTH_HALVING, _WORTH_HALVING_MANY_ROWS = 8, 4
+_MANY_ROWS = 10_000
 _SHORTEST_SCHEDULE = 5
 # From half of the schedule on, a setting that has not gained in this last share of its epochs is done.
 _FINISHED_FROM, _WITHOUT_GAIN = 1 / 2, 1 / 2
@@ -51,6 +53,11 @@ class Trial:
     def schedule(self) -> int:
         """Epochs of the whole schedule."""
         return self.jobs[0].max_epochs
+
+    @property
+    def n_rows(self) -> int:
+        """Rows that the smallest fold trains on; 0 where the jobs do not say."""
+        return min(0 if job.pool is None else len(job.pool) for job in self.jobs)
 
     @property
     def goes_in_parts(self) -> bool:
@@ -153,7 +160,8 @@ def _going_on(
         if trials[i].goes_in_parts:  # a setting that is through would be compared with one at a sixth of its way
             by_weighting.setdefault(outcome.setting.weighting_index, []).append(i)
     for rivals in by_weighting.values():
-        if len(rivals) < _WORTH_HALVING:
+        has_many_rows = min(trials[i].n_rows for i in rivals) >= _MANY_ROWS
+        if len(rivals) < (_WORTH_HALVING_MANY_ROWS if has_many_rows else _WORTH_HALVING):
             continue
         left = (i for i in rivals if not outcomes[i].is_dropped)
         # Scores of decisions are often equal early on; the loss, by which the epoch is chosen, then decides.
