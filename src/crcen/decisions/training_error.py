@@ -18,7 +18,7 @@ from crcen.models.validation import check_weights
 from crcen.theory.decision import weighted_probability
 from crcen.theory.residual_test import TrainingError, residual_sums
 from crcen.theory.specs import CostRatio
-from crcen.theory.weighting import WeightingLike, cost_ratio_of
+from crcen.theory.weighting import ClassWeighting, WeightingLike, cost_ratio_of
 
 __all__ = ["training_error"]
 
@@ -141,7 +141,7 @@ def _part_with_both(labels: NDArray[Any], size: int, rng: np.random.Generator) -
 def _refitted(model: Any, X: Any, y: NDArray[Any], weights: Array | None, part: NDArray[np.bool_]) -> Any:
     """A clone fitted on some of the rows, at the setting that a search of ours chose."""
     fresh, rows = clone(model), np.flatnonzero(part)
-    if isinstance(model, CRCENClassifier):
+    if isinstance(model, CRCENClassifier) and isinstance(model.weighting_, ClassWeighting):
         # At the price itself: a list of prices, or a wish, was settled by the whole model.
         weighting: Any = model.weighting_  # of two classes, which the labels were checked for
         price = CostRatio(weighting.cost_ratio)
