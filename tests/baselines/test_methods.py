@@ -25,6 +25,7 @@ LIGHT = {
     "balance_cascade": {"n_rounds": 2, "n_estimators": 3},
     "gsvm_ru": {"max_granules": 2},
     "eusboost": {"n_estimators": 2, "population": 6, "evaluations": 12},
+    "s2s": {"hidden": (4,), "max_epochs": 2, "max_pairs": 200, "n_references": 3},
 }
 NETWORK = {"hidden": (4,), "max_epochs": 5, "batch_size": 32}
 # The methods are those of the paper: single networks on standardised columns.
@@ -141,6 +142,8 @@ def test_the_price_of_each_network(rows):
         assert model.get_params().get("sampler") == training.sampler
         if training.sampler is None:
             weighting = model.fit(X, y).weighting_
+            if name == "msfe":  # which finds a weight of its own
+                continue
             assert weighting.lam == pytest.approx(crcen.resolve(training.price, y.sum(), (y == 0).sum()).lam)
             assert model._loss == training.loss
 
@@ -192,7 +195,11 @@ def test_a_moved_threshold_takes_any_price(rows):
 
 
 @parametrize_with_checks(
-    [MovedThresholdClassifier(hidden=(4,), max_epochs=30, schedule=Schedule(batch_size=32, learning_rate=0.05))]
+    [MovedThresholdClassifier(hidden=(4,), max_epochs=30, schedule=Schedule(batch_size=32, learning_rate=0.05))],
+    expected_failed_checks=lambda _: {
+        f"check_sample_weight_equivalence_on_{form}_data": "copies and weights fill other mini-batches of Adam"
+        for form in ("dense", "sparse")
+    },
 )
 def test_scikit_learn_contract_of_the_moved_threshold(estimator, check):
     check(estimator)

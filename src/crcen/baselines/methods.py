@@ -11,7 +11,9 @@ from crcen.baselines.balance_cascade import BalanceCascadeClassifier
 from crcen.baselines.calibrated_boosting import CalibratedBoostingClassifier
 from crcen.baselines.csmlp import CSMLPClassifier
 from crcen.baselines.eusboost import EUSBoostClassifier
+from crcen.baselines.false_error import MeanFalseErrorClassifier
 from crcen.baselines.granular_svm import GranularSVMClassifier
+from crcen.baselines.paired import PairedClassifier
 from crcen.baselines.resampled import ResampledClassifier
 from crcen.baselines.threshold import MovedThresholdClassifier
 from crcen.exceptions import InvalidParameter
@@ -84,9 +86,11 @@ def _adaboost(**params: Any) -> Any:
     return AdaBoostClassifier(**params)
 
 
-def _related(label: str, summary: str, source: str, make: Callable[..., Any]) -> Method:
+def _related(
+    label: str, summary: str, source: str, make: Callable[..., Any], training: NetworkTraining | None = None
+) -> Method:
     """A system that the paper names and does not compare, or the control of one."""
-    return Method(label, summary, source, make, in_paper=False, in_table3=False)
+    return Method(label, summary, source, make, training, in_paper=False, in_table3=False)
 
 
 # The paper's network, which the package's defaults have left behind.
@@ -206,6 +210,26 @@ METHODS: dict[str, Method] = {
         "boosting on negatives that evolution picks in each round, from 1,000 rows at most",
         "this package, after Galar and others 2013",
         lambda **params: EUSBoostClassifier(**params),
+    ),
+    "mfe": _related(
+        "MFE",
+        "network with the mean squared errors of both classes added",
+        "this package, after Wang and others 2016",
+        partial(MeanFalseErrorClassifier, False),
+        training=NetworkTraining(weighting="balanced", price="balanced", loss="squared_error"),
+    ),
+    "msfe": _related(
+        "MSFE",
+        "the same with both errors squared: the class with the larger one counts more; settings chosen as for mfe",
+        "this package, after Wang and others 2016",
+        partial(MeanFalseErrorClassifier, True),
+        training=NetworkTraining(weighting="balanced", price="balanced", loss="squared_error"),
+    ),
+    "s2s": _related(
+        "s2s",
+        "network that reads two rows at once, decided by a vote over references",
+        "this package, after Dumpala and others 2018",
+        lambda **params: PairedClassifier(**params),
     ),
 }
 
