@@ -110,5 +110,5 @@ def test_an_evaluation_fails_with_3(crcen_command, folder):
     code, _, err = crcen_command(*asked, "--fail-on", "CRC99")
     assert (code, err) == (
         1,
-        "crcen: --fail-on must name checks of the report, CRC001 to CRC009, or any: got CRC99.\n",
+        "crcen: --fail-on must name checks of the report, CRC001 to CRC010, or any: got CRC99.\n",
     )

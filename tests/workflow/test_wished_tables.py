@@ -114,7 +114,7 @@ def test_conditions_of_a_pipeline(fitted, test_rows, mixed_table):
     assert any(one.startswith("CRC008 warns") for one in seen.failures)
     assert {one.code for one in seen.findings} == {f"CRC00{i}" for i in range(1, 10)}
     assert not any(one.startswith("CRC008") for one in evaluate_table(fitted.model, test_rows, fail_on="any").failures)
-    with pytest.raises(InvalidParameter, match="fail_on must name checks of the report, CRC001 to CRC009"):
+    with pytest.raises(InvalidParameter, match="fail_on must name checks of the report, CRC001 to CRC010"):
         evaluate_table(fitted.model, test_rows, fail_on="CRC3")
     with pytest.raises(InvalidParameter, match="min_recall must be a share"):
         evaluate_table(fitted.model, test_rows, min_recall=70)

@@ -34,6 +34,8 @@ from crcen.cli.wishes import (
 
 __all__ = ["evaluate", "report"]
 
+Groups = Annotated[list[str] | None, typer.Option(help="Column whose values are groups to compare; may be repeated.")]
+
 
 @app.command(
     epilog="Examples:  crcen evaluate model.crcen test.csv --budget 10 --json   |   "
@@ -56,6 +58,7 @@ def evaluate(
     cost_column: CostColumn = None,
     alarm_cost: AlarmCost = 1.0,
     weight: Weight = None,
+    groups: Groups = None,
     fail_on: Annotated[
         str | None,
         typer.Option(
@@ -84,6 +87,7 @@ def evaluate(
             target=target,
             weighting=weighting,
             weight=weight,
+            groups=groups or (),
             review=two_prices(review),
             cost_column=cost_column,
             alarm_cost=alarm_cost,
@@ -98,13 +102,14 @@ def evaluate(
         raise typer.Exit(3)
 
 
-@app.command(epilog="Example:  crcen report model.crcen test.csv --out report.html")
+@app.command(epilog="Example:  crcen report model.crcen test.csv --out report.html --groups sex --groups region")
 def report(
     model: Model,
     data: Data,
     out: Annotated[Path, typer.Option(help="The HTML file to write.")] = Path("report.html"),
     target: Target = None,
     weight: Weight = None,
+    groups: Groups = None,
     title: Annotated[str | None, typer.Option(help="Title of the page.")] = None,
     as_json: Json = False,
 ) -> None:
@@ -113,6 +118,13 @@ def report(
         import crcen
 
         result = crcen.report_table(
-            model, data, out=out, target=target, weight=weight, title=title, verbose=is_watched()
+            model,
+            data,
+            out=out,
+            target=target,
+            weight=weight,
+            groups=groups or (),
+            title=title,
+            verbose=is_watched(),
         )
     show(result, as_json, out)

@@ -13,11 +13,15 @@ from pathlib import Path
 from typing import Any
 
 from crcen._support.extras import need
+from crcen._support.plain_values import plain
 from crcen._support.whole_files import check_place, write_whole
 from crcen.exceptions import InvalidParameter
+from crcen.report.effect_charts import effect_charts
+from crcen.report.effects import column_effects
 from crcen.report.evidence import gather
 from crcen.report.facts import facts_of
 from crcen.report.findings import Finding, examine
+from crcen.report.group_panel import check_groups, group_finding, group_tables
 from crcen.report.importance import permutation_importance
 from crcen.report.measurements import key_equations, measure
 from crcen.report.operating_points import operating_points
@@ -77,12 +81,14 @@ def write_report(
     data_name: str | None = None,
     model_path: str | os.PathLike[str] | None = None,
     out_of_fold: Any = None,
+    groups: Any = None,
     random_state: int = 0,
 ) -> Report:
     """Write what a model does on labelled rows as one self-contained HTML file.
 
     The page has a summary in words, an explorer in which the price of a catch is moved and every count follows, curves,
-    permutation importance, warnings with stable codes, and the versions used. It loads nothing and sends nothing.
+    permutation importance, the shape of each column's effect, groups where some are named, warnings with stable codes,
+    and the versions used. It loads nothing and sends nothing.
 
     Parameters
     ----------
@@ -105,6 +111,9 @@ def write_report(
     out_of_fold : array of shape (n,), optional
         Natural probabilities by models that did not see these rows, where this one was trained on them, as the folds of
         a search have. The page is then about those; the importance of columns is that of the model itself.
+    groups : dict of str to array of shape (n,), optional
+        Groups to compare, by column: recall, precision, calibration and key equation of each, and whether they differ
+        beyond noise (CRC010).
     random_state : int, default=0
         Seed of the permutations.
 
@@ -129,13 +138,19 @@ def write_report(
         raise InvalidParameter(f"random_state must be a whole number from 0, got {random_state!r}")
     evidence = gather(model, X, y, sample_weight, out_of_fold)
     points = operating_points(evidence.target, evidence.p, evidence.weights)
-    groups = reliability_groups(evidence.target, evidence.p, evidence.q, evidence.weights)
+    reliability = reliability_groups(evidence.target, evidence.p, evidence.q, evidence.weights)
     equations = key_equations(evidence)
     importances = permutation_importance(evidence, random_state)
-    findings = examine(evidence, points, groups, equations, separations(evidence, random_state), importances)
-    measured = measure(evidence, points, groups, importances, equations)
+    compared = check_groups(evidence, groups)
+    findings = examine(evidence, points, reliability, equations, separations(evidence, random_state), importances)
+    findings = (*findings, group_finding(compared)) if compared else findings
+    measured = measure(evidence, points, reliability, importances, equations)
     names = _names(title, data_name, model_path)
-    page = _render(environment, measured, findings, names, facts_of(evidence, names, random_state))
+    panels = {
+        "effects": effect_charts(column_effects(evidence, importances, random_state)),
+        "groups": plain(group_tables(compared, evidence.weighting.cost_ratio)),
+    }
+    page = _render(environment, measured, findings, names, facts_of(evidence, names, random_state), panels)
     content = page.encode("utf-8")
     write_whole(place, content)
     return Report(place, len(content), findings)
@@ -171,6 +186,7 @@ def _render(
     findings: Sequence[Finding],
     names: Mapping[str, str | None],
     facts: Mapping[str, list[tuple[str, str]]],
+    panels: Mapping[str, list[dict[str, Any]]],
 ) -> str:
     from jinja2.utils import markupsafe
 
@@ -186,6 +202,7 @@ def _render(
         facts=facts,
         sentences=sentences(measured, findings),
         columns=_bars(measured["importance"]),
+        **panels,
         policy=_policy(style, script),
         style=markupsafe.Markup(style),
         script=markupsafe.Markup(script),

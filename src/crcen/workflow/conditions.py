@@ -9,7 +9,7 @@ from crcen.workflow.quality import Measured
 __all__ = ["CODES", "broken_conditions", "codes_of"]
 
 # Those of the report.
-CODES = tuple(f"CRC{number:03d}" for number in range(1, 10))
+CODES = tuple(f"CRC{number:03d}" for number in range(1, 11))
 _ANY = "any"
 
 

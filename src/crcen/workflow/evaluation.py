@@ -19,6 +19,7 @@ from crcen import (
 )
 from crcen._support.progress import counted
 from crcen.report.checks import check_model
+from crcen.theory.groups import GroupComparison, compare_groups
 from crcen.theory.judgements import (
     FEWEST_OF_A_CLASS,
     EquationTest,
@@ -29,6 +30,7 @@ from crcen.theory.judgements import (
 from crcen.theory.residual_test import residual_sums
 from crcen.workflow.conditions import broken_conditions, codes_of
 from crcen.workflow.decided_rows import JudgedReview, RowCosts, chosen_price, collected_amounts, judge_review
+from crcen.workflow.group_columns import group_columns, group_lines, group_values, unequal_groups
 from crcen.workflow.inputs import Source, check_column, labels_as, model_of, plain, price_of, source_of, target_of
 from crcen.workflow.prices import plain_price, prices_around, step_lines, step_values
 from crcen.workflow.quality import METRICS, Measured, ScoredRows, count_sentence, count_values, too_good
@@ -75,6 +77,8 @@ class TableEvaluation:
         Whether they are training rows; None where the model cannot know.
     findings : tuple of Finding
         Every check of the report with its outcome, where some must not warn.
+    groups : tuple of GroupComparison
+        Figures of groups and whether they differ beyond noise, by column.
     failures : tuple of str
         Conditions that are not kept, a sentence each.
     chosen : ChosenWeighting or None
@@ -104,6 +108,7 @@ class TableEvaluation:
     chosen: Any = None
     review: JudgedReview | None = None
     row_costs: RowCosts | None = None
+    groups: tuple[GroupComparison, ...] = ()
 
     def to_dict(self) -> dict[str, Any]:
         """Plain values, ready for JSON."""
@@ -123,6 +128,7 @@ class TableEvaluation:
             "unlike": [one.to_dict() for one in self.unlike],
             "training_rows": None if self.recognition is None else self.recognition.to_dict(),
             "findings": [one.to_dict() for one in self.findings],
+            "groups": [one.to_dict() for one in self.groups],
             "failures": list(self.failures),
             "chosen": None if self.chosen is None else self.chosen.to_dict(),
             "review": None if self.review is None else self.review.to_dict(),
@@ -144,6 +150,7 @@ class TableEvaluation:
             "",
             "What one more catch costs, beside what right probabilities would make it cost",
             *step_lines(self.expense, self.noise),
+            *group_lines(self.groups),
             *(f"Note: {note}." for note in self.notes),
             *unlike_lines(self.unlike),
             *(f"Failed: {one}." for one in self.failures),
@@ -206,6 +213,7 @@ def evaluate_table(
     review: Any = None,
     cost_column: str | None = None,
     alarm_cost: float = 1.0,
+    groups: Any = (),
     fail_on: Any = (),
     min_recall: float | None = None,
     min_precision: float | None = None,
@@ -235,6 +243,9 @@ def evaluate_table(
         is in ``.row_costs``.
     alarm_cost : float, default=1
         What a false alarm costs, with ``cost_column``.
+    groups : str or sequence of str, optional
+        Columns whose values are groups to compare: recall, precision, calibration and key equation of each, in
+        ``.groups``. A model need not decide by them.
     fail_on : str or sequence of str, optional
         Codes of the report's checks that must not warn, such as ``"CRC003,CRC007"``, or ``"any"``. All rows are then in
         memory; what every check found is in ``.findings``.
@@ -256,7 +267,8 @@ def evaluate_table(
     source = source_of(data)
     target = target_of(target, model, source)
     kept: dict[str, list[Any]] = {}
-    for name, what in ((weight, "weight"), (cost_column, "cost_column")):
+    group_names = group_columns(groups, source, target)
+    for name, what in ((weight, "weight"), (cost_column, "cost_column"), *((one, "groups") for one in group_names)):
         if name is not None:
             kept[check_column(name, source.columns, what, source.name)] = []
     y, p, notes, watch = scored_rows(model, source, target, verbose, kept)
@@ -279,6 +291,10 @@ def evaluate_table(
         X, labels, row_weights, _ = labelled_rows(model, source, target, weight)
         findings = check_model(model, X, labels, row_weights)
     costs = None if cost_column is None else collected_amounts(kept[cost_column], "cost_column")
+    compared = compare_groups(
+        {name: group_values(kept[name]) for name in group_names}, y, p, price, trained, noise=noise
+    )
+    broken = broken_conditions(findings, codes, quality, min_recall, min_precision)
     return TableEvaluation(
         data=source.name,
         target=target,
@@ -299,7 +315,8 @@ def evaluate_table(
         unlike=watch.unlike(int((p > price.threshold).sum()), len(p), price),
         recognition=recognition,
         findings=findings,
-        failures=broken_conditions(findings, codes, quality, min_recall, min_precision),
+        failures=(*broken, *unequal_groups(compared, codes, fail_on)),
+        groups=compared,
         chosen=chosen,
         review=judge_review(y, p, review_of(review), price.cost_ratio, weights),
         row_costs=None if costs is None else RowCosts.of(y, p, costs, alarm_cost, price, weights),

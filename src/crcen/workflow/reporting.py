@@ -1,5 +1,6 @@
 """report_table: the HTML report of a model on labelled rows of a table, and the outcome of its checks."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from html import escape
 from pathlib import Path
@@ -13,6 +14,7 @@ from crcen import InvalidInput
 from crcen._support.progress import busy
 from crcen._support.whole_files import check_place
 from crcen.workflow.amounts import amounts_of
+from crcen.workflow.group_columns import group_columns, group_values
 from crcen.workflow.inputs import Source, check_column, labels_as, model_of, source_of, target_of
 from crcen.workflow.model_rows import model_rows
 
@@ -86,6 +88,7 @@ def report_table(
     out: str | Path,
     target: str | None = None,
     weight: str | None = None,
+    groups: Any = (),
     title: str | None = None,
     verbose: int = 0,
 ) -> TableReport:
@@ -103,6 +106,8 @@ def report_table(
         Column with the labels; by default that of training.
     weight : str, optional
         Column that says how much each row counts, such as survey weights.
+    groups : str or sequence of str, optional
+        Columns whose values are groups to compare. A model need not decide by them.
     title : str, optional
         Of the page.
     verbose : int, default=0
@@ -121,15 +126,18 @@ def report_table(
     check_place(out, model, data)
     model_path = str(model) if isinstance(model, str | Path) else None
     model, source = model_of(model), source_of(data)
-    X, y, weights, notes = labelled_rows(model, source, target_of(target, model, source), weight)
+    target = target_of(target, model, source)
+    names = group_columns(groups, source, target)
+    X, y, weights, notes = labelled_rows(model, source, target, weight, names)
+    parted = {name: group_values([cells]) for name, cells in _labelled(source, target, names).items()}
     options: dict[str, Any] = {"title": title, "data_name": source.name, "model_path": model_path}
     with busy("writing the report", visible=bool(verbose)):
-        written = crcen.write_report(model, X, y, out, sample_weight=weights, **options)
+        written = crcen.write_report(model, X, y, out, sample_weight=weights, groups=parted, **options)
     return TableReport(Path(out), len(y), written.findings, tuple(notes))
 
 
 def labelled_rows(
-    model: Any, source: Source, target: str, weight: str | None = None
+    model: Any, source: Source, target: str, weight: str | None = None, groups: Sequence[str] = ()
 ) -> tuple[Any, NDArray[Any], NDArray[np.float64] | None, list[str]]:
     """The rows of a table that have a label, as a model takes them; labels, what rows count, and notes.
 
@@ -143,6 +151,8 @@ def labelled_rows(
         Column with the labels.
     weight : str, optional
         Column that says how much each row counts.
+    groups : sequence of str
+        Columns of groups, which a model without names of its own does not take for inputs.
     """
     if weight is not None:
         check_column(weight, source.columns, "weight", source.name)
@@ -157,4 +167,14 @@ def labelled_rows(
     if len(set(y.tolist())) < 2:
         raise InvalidInput(f"a report needs rows of both classes: {source.name} has only {y[0]} in {target}.")
     weights = None if weight is None else amounts_of(frame[weight], "weight")
-    return model_rows(model, frame, {target} if weight is None else {target, weight}), y, weights, notes
+    ignored = {target, *groups} if weight is None else {target, weight, *groups}
+    return model_rows(model, frame, ignored), y, weights, notes
+
+
+def _labelled(source: Source, target: str, names: Sequence[str]) -> dict[str, Any]:
+    """Columns of the rows that have a label."""
+    if not names:
+        return {}
+    frame = source.read()
+    known = frame[target].notna()
+    return {name: frame[name][known] for name in names}

@@ -15,7 +15,7 @@ _WIDTH, _HEIGHT, _LEFT, _BOTTOM = 640.0, 220.0, 52.0, 30.0
 _SHOWN_CALLS = 60
 
 _STYLE = """
-svg { width: 100%; height: auto; display: block; }
+svg { width: 100%; max-width: 720px; height: auto; display: block; }
 svg text { font-size: 12px; fill: var(--quiet); }
 svg .axis { stroke: var(--line); }
 svg .bar { stroke: var(--warn); stroke-dasharray: 5 4; }

@@ -1,0 +1,102 @@
+"""Groups under one price: figures by hand, differences that are there found, and none invented."""
+
+import math
+
+import numpy as np
+import pytest
+from scipy.stats import fisher_exact
+
+from crcen import Budget, InvalidInput, resolve
+from crcen.theory.groups import MISSING, MOST_GROUPS, OTHERS, compare_groups
+
+PRICE = resolve(Budget(4.0), 100, 900)
+
+
+def rows(n, seed):
+    rng = np.random.default_rng(seed)
+    p = rng.beta(1, 5, n)
+    return rng, p, rng.random(n) < p
+
+
+def test_figures_are_counts_of_the_group():
+    rng, p, y = rows(800, 0)
+    group = rng.choice(["a", "b", None], 800, p=[0.6, 0.3, 0.1])
+    (found,) = compare_groups({"sex": group}, y, p, PRICE, PRICE)
+    assert [one.name for one in found.groups] == ["a", "b", MISSING]
+    for one in found.groups:
+        mine = group == (None if one.name == MISSING else one.name)
+        alarms = p[mine] > 0.2
+        assert one.n_rows == mine.sum()
+        assert one.recall.value == pytest.approx(alarms[y[mine]].mean())
+        assert one.precision.value == pytest.approx(y[mine][alarms].mean())
+        assert one.recall.low < one.recall.value < one.recall.high
+        assert one.found_over_expected.value == pytest.approx(y[mine].sum() / p[mine].sum())
+        misses, false = (y[mine] & ~alarms).sum(), (~y[mine] & alarms).sum()
+        assert one.cost_per_1000 == pytest.approx(1000 * (4 * misses + false) / mine.sum())
+        q = 4 * p[mine] / (4 * p[mine] + 1 - p[mine])
+        assert one.equation.lhs == pytest.approx((1 - q[y[mine]].mean()) / q[~y[mine]].mean())
+        assert one.equation.rhs == pytest.approx((~y[mine]).sum() / (4 * y[mine].sum()))
+
+
+def test_equal_recall_is_reached_at_the_named_price():
+    rng, p, y = rows(3000, 1)
+    group = rng.choice(["a", "b"], 3000)
+    (found,) = compare_groups({"sex": group}, y, p, PRICE, PRICE)
+    for one in found.groups:
+        mine = group == one.name
+        alarms = p[mine] >= 1 / (1 + one.equal_recall_price) * (1 - 1e-12)
+        recall = alarms[y[mine]].mean()
+        assert recall >= found.overall_recall
+        assert recall - found.overall_recall < 1.5 / y[mine].sum()
+        assert one.equal_recall_alarms == pytest.approx(1000 * alarms.mean())
+
+
+def test_a_recall_that_differs_is_found_and_agrees_with_fishers_test():
+    y = np.ones(400, dtype=bool)
+    caught = np.r_[np.arange(200) < 150, np.arange(200) < 118]
+    p = np.where(caught, 0.9, 0.05)
+    group = np.repeat(["a", "b"], 200)
+    labels, scores = np.r_[y, ~y], np.r_[p, np.full(400, 0.05)]
+    (found,) = compare_groups({"g": np.r_[group, group]}, labels, scores, PRICE, PRICE)
+    exact = fisher_exact([[150, 50], [118, 82]]).pvalue
+    recall = next(test for test in found.tests if test.figure == "recall")
+    assert recall.p_value == pytest.approx(exact, abs=4 * math.sqrt(exact / 10000) + 2e-4)
+    assert recall.differs == (recall.p_value < 0.01 / 3)
+
+
+def test_probabilities_that_are_wrong_for_a_group_are_found():
+    rng, p, y = rows(6000, 3)
+    group = rng.choice(["a", "b", "c"], 6000)
+    odds = p / (1 - p) * np.exp(0.8)
+    y = np.where(group == "c", rng.random(6000) < odds / (1 + odds), y)
+    (found,) = compare_groups({"g": group}, y, p, PRICE, PRICE)
+    assert "calibration" in found.differing
+    assert "(c)" in found.sentence
+    c = next(one for one in found.groups if one.name == "c")
+    assert c.found_over_expected.low > 1
+
+
+def test_groups_that_are_alike_are_seldom_called_different():
+    """The chance of any warning over three columns and all figures is at most .01: 120 tables."""
+    warned = 0
+    for seed in range(120):
+        rng, p, y = rows(600, 100 + seed)
+        columns = {name: rng.choice(list("abcd"), 600, p=[0.5, 0.3, 0.15, 0.05]) for name in ("x", "y", "z")}
+        warned += any(one.differing for one in compare_groups(columns, y, p, PRICE, PRICE))
+    assert warned <= 6  # more has a chance of .0003 at a rate of .01
+
+
+def test_many_values_and_groups_of_one_class():
+    rng, p, y = rows(900, 5)
+    group = rng.integers(0, 60, 900).astype(str)
+    (found,) = compare_groups({"g": group}, y, p, PRICE, PRICE)
+    assert len(found.groups) == MOST_GROUPS
+    assert found.groups[-1].name == OTHERS
+    assert sum(one.n_rows for one in found.groups) == 900
+    none = np.where(y, "a", "b")
+    (found,) = compare_groups({"g": none}, y, p, PRICE, PRICE)
+    assert found.groups[0].equation is None
+    assert found.to_dict()["groups"][0]["key_equation"]["left"] is None
+    assert all("nan" not in line for line in found.lines())
+    with pytest.raises(InvalidInput, match="one value for each"):
+        compare_groups({"g": none[:5]}, y, p, PRICE, PRICE)
