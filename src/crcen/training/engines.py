@@ -38,11 +38,14 @@ def find_engine(name: str) -> Engine:
     return found
 
 
-def trainer_on(name: str, X: Any, y: Any, **how: Any) -> Engine:
-    """A function of a list of jobs, and of ``progress``, that trains them on these rows; for several lists."""
+def trainer_on(name: str, X: Any, y: Any, n_classes: int | None = None, **how: Any) -> Engine:
+    """A function of a list of jobs, and of ``progress``, that trains them on these rows; for several lists.
+
+    With ``n_classes`` the jobs have class weights for so many, and y holds class numbers.
+    """
     need_torch()
     if name == "local":
         from crcen.training.engine import Trainer
 
-        return Trainer(X, y, **how)
+        return Trainer(X, y, n_classes=n_classes, **how)
     return partial(find_engine(name), X, y, **how)

@@ -116,17 +116,22 @@ def _watched_rows(rows: ClassRows, used: Index, validation_fraction: float, seed
 
 
 def assemble_classes(
-    weighting: ClassWeights, results: Sequence[TrainingResult], rows: ClassRows, *, is_balanced: bool
+    weighting: ClassWeights,
+    results: Sequence[TrainingResult],
+    rows: ClassRows,
+    *more: Sequence[TrainingResult],
+    is_balanced: bool,
 ) -> tuple[ClassEnsemble, Array]:
     """Networks as an ensemble at the weighting they were trained with, and its weighted logits of the training rows.
 
-    A single network was balanced by the engine; the average of several is balanced here, if it is to be.
+    A single network was balanced by the engine; the average of several is balanced here, if it is to be. ``more`` are
+    networks of other settings: each setting is one member, and all count alike.
     """
-    group = NetworkGroup.of([result.network for result in results if result.network is not None])
-    ensemble = ClassEnsemble.of(rows.labels, weighting, (group,))
+    groups = [NetworkGroup.of([one.network for one in own if one.network is not None]) for own in (results, *more)]
+    ensemble = ClassEnsemble.of(rows.labels, weighting, tuple(groups))
     logits = ensemble.mean_logits(rows.X)
     if is_balanced:
-        if len(group) > 1:
+        if len(groups) > 1 or len(groups[0]) > 1:
             ensemble = ensemble.shifted(solved_shifts(rows.target, logits, weighting.weights, rows.weights))
             logits = logits + ensemble.shift
         residual = class_key_equations_of_logits(rows.target, logits, weighting, rows.weights).residual

@@ -11,6 +11,8 @@ from numpy.typing import NDArray
 from crcen._support.progress import part_of, progress_bar
 from crcen.exceptions import InvalidParameter
 from crcen.models.atomic import all_or_nothing
+from crcen.models.classes.fitting import check_no_positive
+from crcen.models.classes.search import ClassSearchRows, ClassSearchRun, class_operating_points, keep_classes
 from crcen.models.classifier import CRCENClassifier
 from crcen.models.fitted import Course, write_fit
 from crcen.models.fitting import (
@@ -36,8 +38,9 @@ from crcen.models.search.grid import SEARCHED, Outcome, SearchRows, Setting, is_
 from crcen.models.search.options import Search
 from crcen.models.search.run import SearchRun, choose, held_out_shift
 from crcen.models.search.scoring import check_scoring, score_table
-from crcen.models.validation import check_labels, check_number, check_rows, check_weights
+from crcen.models.validation import check_classes, check_number, check_rows, check_weights
 from crcen.models.wished import before_wish, move_to_wish
+from crcen.theory.classes.class_labels import ClassLabels, is_for_classes
 from crcen.theory.key_equation import key_equation_of_logits, on_rows, without_test
 from crcen.theory.labels import Labels
 from crcen.theory.wishes import Wish
@@ -110,11 +113,11 @@ class CRCENClassifierCV(CRCENClassifier):
     oof_shift_ : float
         What the solve on out-of-fold rows then added to the logit: how far off, in log-odds, the networks were on rows
         they did not see, as far as folds over time agree. 0 without that solve.
-    oof_counts_ : list of ConfusionCounts
+    oof_counts_ : list of ConfusionCounts, or of arrays of shape (K, actions) for more than two classes
         Out-of-fold decisions of the search for every weighting, each at its own best setting (one network a fold,
         before the balance solve, so that those of the chosen one may differ a little from `oof_decision_function_`).
     oof_expense_ : ExpenseTable or None
-        Expense along the weightings searched, where there are several of increasing price.
+        Expense along the weightings searched, where there are several of increasing price of two classes.
     search_notes_ : list of str
         What of the chosen setting is the last of its kind that was tried, so that others might serve better.
     n_splits_, scorer_, search_time_
@@ -190,35 +193,45 @@ class CRCENClassifierCV(CRCENClassifier):
         settings, search = self._settings(), self._search()
         scoring = self._scoring(settings)
         X, y = check_rows(self, X, y, reset=True)
-        classes = check_labels(y)
+        classes = check_classes(y)
         weights = check_weights(sample_weight, X)
-        labels = Labels.from_rows(classes, y, weights, self.pos_label)
+        of_classes = any(is_for_classes(setting.weighting, classes) for setting in settings)
+        if of_classes:
+            check_no_positive(self, classes)
+            labels: Any = ClassLabels(classes)
+        else:
+            labels = Labels.from_rows(classes, y, weights, self.pos_label)
         target, seed = labels.encode(y), base_seed(self.random_state)
         folds = checked_folds(self.cv, X, y, target, weights, groups, seed)
         if len(folds) < 2 and search.one_standard_error:
             raise InvalidParameter("one_standard_error needs at least two folds: got 1.")
-        rows = SearchRows(X, target, weights, y, labels, folds)
+        kind: Any = ClassSearchRows if of_classes else SearchRows
+        rows = kind(X=X, target=target, weights=weights, y=y, labels=labels, folds=folds)
         settings = [replace(setting, recipe=setting.recipe.settled(len(X))) for setting in settings]
         bound = None if search.memory_bytes is None else search.memory_bytes // 2
         with progress_bar(type(self).__name__, visible=bool(self.verbose)) as progress:
-            train = trainer_on(search.engine, X, target, sample_weight=weights, device=self.device, memory_bytes=bound)
-            run = SearchRun(rows, scoring, seed, train, search.memory_bytes)
+            how = {"sample_weight": weights, "device": self.device, "memory_bytes": bound}
+            train = trainer_on(search.engine, X, target, len(classes) if of_classes else None, **how)
+            run = (ClassSearchRun if of_classes else SearchRun)(rows, scoring, seed, train, search.memory_bytes)
             outcomes = run.outcomes(settings, halving=search.drops_settings, progress=part_of(progress, 0.0, 0.5))
             if not search.one_standard_error:
                 outcomes = widened(run, outcomes, self._borders(), progress=part_of(progress, 0.5, 0.7))
             best = choose(outcomes, one_standard_error=search.one_standard_error)
             n_kept = 1 if search.one_standard_error else self.n_settings
             kept = refit_settings(run, best_few(outcomes, best, n_kept), self.n_members, part_of(progress, 0.7, 1.0))
-        self._keep(kept, rows)
-        move_to_wish(self, target, weights)
-        self._keep_table(outcomes, best, scoring, rows)
+        if of_classes:
+            keep_classes(self, kept, rows)
+            counts: Any = (class_operating_points(outcomes, rows), None)
+        else:
+            self._keep(kept, rows)
+            move_to_wish(self, target, weights)
+            counts = operating_points(outcomes, rows)
+        self.best_settings_ = [
+            one.outcome.setting.params() | {"epochs": one.outcome.epochs, "score": one.outcome.merit} for one in kept
+        ]
+        self._keep_table(outcomes, best, scoring)
+        self.n_splits_, (self.oof_counts_, self.oof_expense_) = len(folds), counts
         self.search_time_ = time.perf_counter() - start
-
-    def __sklearn_tags__(self) -> Any:
-        """Binary for now."""
-        tags = super().__sklearn_tags__()
-        tags.classifier_tags.multi_class = False
-        return tags
 
     def grid(self, n_rows: int) -> list[Setting]:
         """The points of the search, with what is left to the number of rows settled."""
@@ -329,15 +342,12 @@ class CRCENClassifierCV(CRCENClassifier):
         else:
             key = on_rows(solved.key_equation(logits + added, rows.target, rows.weights), TRAINING_ROWS)
         write_fit(self, solved, recipe, Course.of(sum(others, members)), key)
-        self.best_settings_ = [
-            one.outcome.setting.params() | {"epochs": one.outcome.epochs, "score": one.outcome.merit} for one in kept
-        ]
         self.oof_decision_function_ = solved.decision(solved.priced(oof + added)[1])
 
-    def _keep_table(self, outcomes: list[Outcome], best: int, scoring: Any, rows: SearchRows) -> None:
+    def _keep_table(self, outcomes: list[Outcome], best: int, scoring: Any) -> None:
         """How the settings did."""
         chosen = outcomes[best]
-        self.best_index_, self.scorer_, self.n_splits_ = best, scoring, len(rows.folds)
+        self.best_index_, self.scorer_ = best, scoring
         self.best_params_, self.best_epochs_ = chosen.setting.params(), chosen.epochs
         self.best_score_ = float(chosen.scores.mean())
         self.cv_results_ = score_table(
@@ -347,4 +357,3 @@ class CRCENClassifierCV(CRCENClassifier):
             np.array([outcome.scores for outcome in outcomes]),
         )
         self.search_notes_ = border_notes(chosen, outcomes)
-        self.oof_counts_, self.oof_expense_ = operating_points(outcomes, rows)

@@ -15,7 +15,7 @@ Index = NDArray[np.int64]
 
 
 def checked_folds(
-    cv: Any, X: Array, y: NDArray[Any], target: NDArray[np.bool_], weights: Array, groups: Any, seed: int
+    cv: Any, X: Array, y: NDArray[Any], target: NDArray[Any], weights: Array, groups: Any, seed: int
 ) -> list[tuple[Index, Index]]:
     """Row numbers of each fold's training and held-out rows; an int is stratified folds shuffled by ``seed``."""
     try:
@@ -28,7 +28,13 @@ def checked_folds(
     for train_rows, held_out in folds:
         if not weights[held_out].any():
             raise InvalidInput("a test fold holds no row with weight; use fewer folds or drop rows of weight 0.")
-        if not weights[train_rows][target[train_rows]].any() or not weights[train_rows][~target[train_rows]].any():
+        if target.dtype != np.bool_:
+            if not np.bincount(target[train_rows], weights[train_rows], target.max() + 1).all():
+                raise InvalidInput(
+                    f"a training fold holds no row of a class: got {int(np.bincount(target).min())} rows of the rarest "
+                    f"class for {len(folds)} folds; use fewer folds or stratified ones."
+                )
+        elif not weights[train_rows][target[train_rows]].any() or not weights[train_rows][~target[train_rows]].any():
             raise InvalidInput(
                 f"a training fold holds one class only: got {int(target.sum())} positive rows for {len(folds)} "
                 f"folds; use fewer folds or stratified ones."

@@ -17,11 +17,11 @@ from crcen.theory.weighting import ClassWeighting
 from crcen.training.balance import solve_shifts
 from crcen.training.engines import Engine
 from crcen.training.jobs import TrainingJob, TrainingResult
-from crcen.training.recipe import Recipe
 
 __all__ = ["SearchRun", "choose", "held_out_shift"]
 
 Array = NDArray[np.float64]
+Index = NDArray[np.int64]
 Progress = Callable[[float], None]
 
 # Held-out logits of a search are kept for every epoch while they take no more than this, or than a quarter of the bound
@@ -36,7 +36,7 @@ class SearchRun:
     Parameters
     ----------
     rows
-        Rows and folds.
+        Rows and folds: `SearchRows`, or those of several classes.
     scoring
         What `check_scoring` lets pass.
     seed
@@ -47,7 +47,7 @@ class SearchRun:
         Bound on memory, or ``None``.
     """
 
-    rows: SearchRows
+    rows: Any
     scoring: Any
     seed: int
     train: Engine
@@ -67,10 +67,9 @@ class SearchRun:
         for setting in settings:
             jobs = []
             for train_rows, held_out in rows.folds:
-                lam = rows.resolve(setting.trained_at, train_rows).lam
-                job = replace(self._job(setting.recipe, lam, 0), pool=train_rows, balance=False)
+                job = replace(self._job(setting, train_rows, 0), pool=train_rows, balance=False)
                 if job.draws_batches:
-                    size = 4 * len(settings) * n_held_out * job.max_epochs
+                    size = 4 * len(settings) * n_held_out * job.max_epochs * job.n_outputs
                     job = replace(job, val_rows=held_out, record_every=-(-size // self._record_bytes()))
                 jobs.append(job)
             trials.append(Trial(setting, jobs))
@@ -89,12 +88,12 @@ class SearchRun:
             for fold in (None, *(train_rows for train_rows, _ in rows.folds)):
                 if fold is not None and member < known:
                     continue
-                job = self._job(recipe, rows.resolve(chosen.setting.trained_at, fold).lam, member)
+                job = self._job(chosen.setting, fold, member)
                 jobs.append(replace(job, pool=fold, stop_epoch=chosen.epochs))
         results = self.train(jobs, progress=progress)
         members = [result for job, result in zip(jobs, results, strict=True) if job.pool is None]
         on_folds = [result.network for job, result in zip(jobs, results, strict=True) if job.pool is not None]
-        oof = np.full(len(rows.X), np.nan)
+        oof = self._no_logits()
         for i, (train_rows, held_out) in enumerate(rows.folds):
             networks = [network for network in on_folds[i :: len(rows.folds)] if network is not None]
             to_price = rows.to_price(chosen.setting, train_rows)
@@ -102,8 +101,21 @@ class SearchRun:
             oof[held_out] = np.mean([*logits, chosen.logits[held_out]] if known else logits, axis=0)
         return members, oof
 
-    def _job(self, recipe: Recipe, lam: float, member: int) -> TrainingJob:
-        return TrainingJob.by(recipe, lam=lam, seed=member_seed(self.seed, member), shuffle_seed=self.seed)
+    def _job(self, setting: Setting, own: Index | None, member: int) -> TrainingJob:
+        """The job of a setting at its training weight, as rows of a fold or all rows resolve it."""
+        seeds = {"seed": member_seed(self.seed, member), "shuffle_seed": self.seed}
+        return TrainingJob.by(setting.recipe, lam=self.rows.resolve(setting.trained_at, own).lam, **seeds)
+
+    def _no_logits(self) -> Array:
+        return np.full(len(self.rows.X), np.nan)
+
+    def _losses(self, logits: Array, test: Index, weighting: Any, *, natural: bool) -> Array:
+        """Log loss of each record of held-out logits."""
+        rows = self.rows
+        return log_losses(logits, rows.target[test], rows.weights[test], weighting, natural=natural)
+
+    def _score(self, logits: Array, test: Index, weighting: Any) -> float:
+        return held_out_score(self.scoring, logits, self.rows, test, weighting)
 
     def _outcome(self, trial: Trial) -> Outcome:
         """Choose the epoch by the folds' mean log loss, then score there."""
@@ -114,18 +126,16 @@ class SearchRun:
         losses = []
         for fold, (weighting, (_, test)) in enumerate(zip(weightings, rows.folds, strict=True)):
             latest = trial.latest(fold, rows.X[test]) + to_price[fold]
-            curve = log_losses(latest, rows.target[test], rows.weights[test], weighting, natural=natural)
+            curve = self._losses(latest, test, weighting, natural=natural)
             losses.append(np.where(np.isfinite(curve), curve, np.inf))
         trial.losses += np.mean(losses, axis=0).tolist()
         record = int(np.argmin(trial.losses))
-        logits = np.full(len(rows.X), np.nan)
+        logits = self._no_logits()
         scores = []
         for fold, (weighting, (_, held_out)) in enumerate(zip(weightings, rows.folds, strict=True)):
             own = trial.record(fold, record, rows.X[held_out]) + to_price[fold]
             logits[held_out] = own
-            scores.append(
-                held_out_score(scoring, own, rows, held_out, weighting) if np.isfinite(own).all() else -np.inf
-            )
+            scores.append(self._score(own, held_out, weighting) if np.isfinite(own).all() else -np.inf)
         return Outcome(trial.setting, trial.epochs[record] if trial.epochs else None, np.array(scores), logits)
 
     def _has_room_for_states(self, trials: list[Trial]) -> bool:

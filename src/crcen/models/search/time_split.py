@@ -40,7 +40,7 @@ class TimeSplit:
         ----------
         X : ignored
         y : array of shape (n,)
-            Labels, two classes.
+            Labels, two classes or more; the rarest one sets the cuts.
         groups : array of shape (n,)
             When each row was: numbers or times, not missing.
         """

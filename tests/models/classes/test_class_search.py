@@ -1,0 +1,148 @@
+"""The search for K classes: chosen by hand-made scores, its out-of-fold evidence, its answers."""
+
+import numpy as np
+import pytest
+from scipy.special import log_softmax, softmax
+from sklearn.metrics import confusion_matrix, f1_score, log_loss, recall_score
+
+from crcen import CostMatrix, CRCENClassifierCV, TimeSplit
+from crcen.exceptions import InvalidInput, InvalidParameter
+from crcen.models.classes.search import CLASS_SCORES
+
+LABELS = np.array(["ash", "birch", "oak"])
+WEIGHTS = {"ash": 1.0, "birch": 4.0, "oak": 12.0}
+W = np.array(list(WEIGHTS.values()))
+
+
+@pytest.fixture(scope="module")
+def data():
+    rng = np.random.default_rng(0)
+    y = np.concatenate([np.repeat(np.arange(3), 5), rng.choice(3, 285, p=[0.75, 0.17, 0.08])])
+    centres = np.array([[0.0, 0.0], [1.5, 0.0], [0.0, 2.0]])
+    order = rng.permutation(300)
+    return (centres[y] + rng.normal(size=(300, 2)))[order], LABELS[y][order]
+
+
+def search(weighting=WEIGHTS, **settings):
+    light = {"hidden": [(), (4,)], "l2": [1e-3, 1e-1], "encoding": "standard", "n_members": 2, "max_epochs": 6, "cv": 3}
+    return CRCENClassifierCV(weighting, random_state=0, **light | settings)
+
+
+@pytest.fixture(scope="module")
+def fitted(data):
+    return search(training_weighting="price", balance="oof", probability="shift").fit(*data)
+
+
+def test_the_solve_is_exact_on_out_of_fold_rows(data, fitted):
+    _, y = data
+    assert fitted.key_equation_.residual <= 1e-12
+    assert "out-of-fold" in fitted.key_equation_.rows
+    assert fitted.oof_key_equation_.residual > 1e-6
+    assert "no test" in fitted.oof_key_equation_.equations.reason
+    numbers = np.searchsorted(LABELS, y)
+    q = softmax(fitted.oof_decision_function_, axis=1)
+    flows = W[numbers] @ (np.eye(3)[numbers] - q)
+    assert np.abs(flows).max() / W[numbers].sum() <= 1e-12
+    assert fitted.oof_shift_.shape == (3,)
+
+
+def test_answers_of_the_refit(data, fitted):
+    X, y = data
+    p = fitted.predict_proba(X)
+    np.testing.assert_array_equal(fitted.predict(X), LABELS[(W * p).argmax(axis=1)])
+    assert log_loss(y, p) < 0.6
+    assert fitted.best_params_["hidden"] in [(), (4,)]
+    assert len(fitted.cv_results_["params"]) == 4
+
+
+def test_counts_are_those_of_the_best_setting(data, fitted):
+    """One network a fold, before the solve: close to the decisions of the chosen setting, and every row once."""
+    (counts,) = fitted.oof_counts_
+    assert counts.shape == (3, 3)
+    np.testing.assert_array_equal(counts.sum(axis=1), np.unique(data[1], return_counts=True)[1])
+    assert fitted.oof_expense_ is None
+
+
+def test_scores_are_scikit_learns():
+    rng = np.random.default_rng(1)
+    target, logits = rng.integers(0, 4, 200), rng.normal(size=(200, 4))
+    weights, chosen = rng.uniform(0.5, 2.0, 200), logits.argmax(axis=1)
+    f1 = f1_score(target, chosen, average="macro", sample_weight=weights)
+    recalls = recall_score(target, chosen, average=None, sample_weight=weights)
+    assert CLASS_SCORES["f1"](logits, target, weights) == pytest.approx(f1)
+    assert CLASS_SCORES["g_mean"](logits, target, weights) == pytest.approx(np.prod(recalls) ** 0.25)
+
+
+@pytest.mark.parametrize("natural", [True, False])
+def test_log_losses_are_those_of_the_posterior(natural):
+    from crcen.models.classes.search import ClassSearchRows, ClassSearchRun
+    from crcen.theory.classes.class_labels import ClassLabels
+
+    rng = np.random.default_rng(2)
+    target, logits, s = rng.integers(0, 3, 40), rng.normal(size=(2, 40, 3)), rng.uniform(0.5, 2.0, 40)
+    rows = ClassSearchRows(np.zeros((40, 1)), target, s, ClassLabels(LABELS), LABELS[target], [])
+    run = ClassSearchRun(rows, None, 0, None, None)
+    found = run._losses(logits, np.arange(40), rows.resolve(WEIGHTS), natural=natural)
+    log_p = log_softmax(logits - np.log(W) if natural else logits, axis=2)[:, np.arange(40), target]
+    weights = s if natural else s * W[target]
+    np.testing.assert_allclose(found, -(log_p * weights).sum(axis=1) / weights.sum())
+
+
+@pytest.mark.parametrize("scoring", ["g_mean", "f1", "average_precision", "balanced_accuracy", "neg_log_loss"])
+def test_any_scoring_chooses(data, scoring):
+    model = search(scoring=scoring, hidden=(), l2=[1e-3, 10.0], n_members=1).fit(*data)
+    assert model.best_score_ == model.cv_results_["mean_test_score"].max()
+
+
+def test_a_temperature_and_a_training_weight_of_its_own(data):
+    X, y = data
+    model = search(training_weighting=None, balance="oof", probability="temperature", hidden=(4,)).fit(X, y)
+    assert model.scorer_ == "neg_log_loss"
+    assert model.probability_map_[0] != 1.0
+    assert model.key_equation_.residual <= 1e-12
+    np.testing.assert_allclose(model.ensemble_.training_weighting.weights, 1.0)
+
+
+def test_weightings_are_searched(data):
+    model = search(["balanced", None], hidden=(), l2=1e-2, training_weighting="price").fit(*data)
+    assert len(model.oof_counts_) == 2
+    # Balanced weights find more of the rarest class.
+    assert model.oof_counts_[0][2, 2] >= model.oof_counts_[1][2, 2]
+
+
+def test_costs_and_actions(data):
+    X, y = data
+    costs = CostMatrix(np.column_stack([10.0 * (1 - np.eye(3)), np.ones(3)]), actions=["review"])
+    model = search(costs, hidden=(), l2=1e-2).fit(X, y)
+    expected = model.predict_proba(X) @ costs.costs
+    np.testing.assert_array_equal(model.predict(X), np.append(LABELS.astype(object), "review")[expected.argmin(axis=1)])
+    assert model.oof_counts_[0].shape == (3, 4)
+    assert model.oof_decision_function_.shape == (300, 4)
+
+
+def test_folds_over_time_leave_the_first_rows_out(data):
+    X, y = data
+    model = search(hidden=(), l2=1e-2, cv=TimeSplit(2)).fit(X, y, groups=np.arange(300))
+    unseen = np.isnan(model.oof_decision_function_).all(axis=1)
+    assert 0 < unseen.sum() < 250
+    assert not np.isnan(model.oof_decision_function_[~unseen]).any()
+    assert "as far as folds agree" in model.key_equation_.rows
+
+
+def test_balanced_on_the_training_rows(data):
+    X, y = data
+    model = search(hidden=(), l2=1e-2, balance=True, probability="shift").fit(X, y)
+    numbers, q = np.searchsorted(LABELS, y), model.weighted_proba(X)
+    assert np.abs(W[numbers] @ (np.eye(3)[numbers] - q)).max() / W[numbers].sum() <= 1e-12
+    assert confusion_matrix(y, model.predict(X)).trace() > 200
+
+
+def test_what_cannot_be_searched_is_refused(data):
+    X, y = data
+    with pytest.raises(InvalidParameter, match="pos_label"):
+        search(pos_label="oak").fit(X, y)
+    with pytest.raises(InvalidParameter, match="price for two classes"):
+        search([0.5, 0.9]).fit(X, y)
+    alone = np.where((y == "oak") & (np.cumsum(y == "oak") > 1), "ash", y)
+    with pytest.raises(InvalidInput, match=r"rows of the rarest class|cannot split"):
+        search(cv=[(np.arange(150), np.arange(150, 300)), (np.arange(150, 300), np.arange(150))]).fit(X, alone)
