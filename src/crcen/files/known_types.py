@@ -23,6 +23,7 @@ __all__ = ["PLAIN_TYPES", "TYPES", "Unfit", "check_state", "find_type", "is_know
 # Module → classes. Names are unique: files say the name alone, so that a class may move.
 TYPES: dict[str, tuple[str, ...]] = {
     "crcen.committee.classifier": ("CommitteeClassifier", "MemberScore"),
+    "crcen.models.classes.ensemble": ("ClassEnsemble",),
     "crcen.models.classifier": ("CRCENClassifier",),
     "crcen.models.ensemble": ("Ensemble",),
     "crcen.models.search.classifier_cv": ("CRCENClassifierCV",),
@@ -38,6 +39,10 @@ TYPES: dict[str, tuple[str, ...]] = {
     "crcen.tables.columns": ("BooleanColumn", "CategoryColumn", "DateColumn", "NumberColumn", "TextColumn"),
     "crcen.tables.fingerprint": ("Fingerprint",),
     "crcen.tables.profile": ("ColumnProfile", "TrainingProfile"),
+    "crcen.theory.classes.class_labels": ("ClassLabels",),
+    "crcen.theory.classes.class_weights": ("ClassWeights",),
+    "crcen.theory.classes.cost_matrix": ("CostMatrix",),
+    "crcen.theory.classes.key_equations": ("ClassKeyEquations", "JointTest"),
     "crcen.theory.expense": ("ExpenseStep", "ExpenseTable"),
     "crcen.theory.key_equation": ("KeyEquation",),
     "crcen.theory.labels": ("Labels",),

@@ -9,10 +9,11 @@ from crcen._support.plain_values import plain
 from crcen._support.terminal import printable
 from crcen._support.versions import installed_versions
 
-__all__ = ["ModelInfo", "check_manifest", "manifest_of"]
+__all__ = ["ModelInfo", "check_manifest", "manifest_of", "innermost"]
 
 _PACKAGES = ("crcen", "numpy", "scikit-learn", "torch", "skrub", "pandas")
 _WEIGHTING = ("lam", "alpha", "cost_ratio", "threshold", "n_pos", "n_neg")
+_CLASS_WEIGHTING = ("class_weights", "class_counts")
 
 
 @dataclass(frozen=True)
@@ -34,12 +35,13 @@ class ModelInfo:
     classes : list
         Labels in sorted order.
     positive : label
-        The positive class.
+        The positive class; None where there are more than two.
     target : str or None
         Name of the target column, where there was one.
     weighting : dict or None
         ``lam``, ``alpha``, ``cost_ratio``, ``threshold``, ``n_pos`` and ``n_neg``: the price of decisions and the
-        rows of training; None for a pipeline that knows no price.
+        rows of training; ``class_weights`` and ``class_counts`` in the order of the classes where there are more than
+        two; None for a pipeline that knows no price.
     columns : list of dict
         Input columns: name, kind, and whether training rows lacked cells.
     dropped : list of dict
@@ -54,7 +56,7 @@ class ModelInfo:
     classes: list[Any]
     positive: Any
     target: str | None
-    weighting: dict[str, float] | None
+    weighting: dict[str, Any] | None
     columns: list[dict[str, Any]]
     dropped: list[dict[str, str]]
 
@@ -68,8 +70,7 @@ class ModelInfo:
         libraries = ", ".join(f"{name} {version}" for name, version in self.versions.items())
         lines = [
             f"{self.model}, written {self.created} (format {self.format})",
-            f"  positive class  {self.positive}   (target {self.target or 'not named'}, classes "
-            f"{', '.join(map(str, self.classes))})",
+            *self._target(),
             *self._price(),
             f"  columns         {len(self.columns)}: {counted}",
             *(
@@ -81,9 +82,18 @@ class ModelInfo:
         ]
         return "\n".join(map(printable, lines))
 
+    def _target(self) -> list[str]:
+        target, classes = self.target or "not named", ", ".join(map(str, self.classes))
+        if len(self.classes) > 2:
+            return [f"  classes         {classes}   (target {target})"]
+        return [f"  positive class  {self.positive}   (target {target}, classes {classes})"]
+
     def _price(self) -> list[str]:
         if self.weighting is None:
             return ["  price           none: an alarm above probability 0.5"]
+        if "class_weights" in self.weighting:
+            table = zip(self.classes, *(self.weighting[name] for name in _CLASS_WEIGHTING), strict=True)
+            return [f"    {label!s:24s} weight {weight:.6g}, {count:.12g} rows" for label, weight, count in table]
         said = {name: f"{value:.6g}" for name, value in self.weighting.items()}
         return [
             f"  trained on      {said['n_pos']} positive and {said['n_neg']} negative rows",
@@ -96,15 +106,16 @@ def manifest_of(model: Any) -> dict[str, Any]:
     """What the header says: all of `ModelInfo` but the format."""
     weighting = _weighting_of(model)
     columns, dropped = _columns_of(model)
+    of_classes = len(model.classes_) > 2 or hasattr(weighting, "counts")
     return {
         "model": type(model).__name__,
         "created": datetime.now(UTC).strftime("%Y-%m-%d %H:%M:%S"),
         "python": platform.python_version(),
         "versions": installed_versions(_PACKAGES),
         "classes": plain(model.classes_),
-        "positive": plain(_innermost(model, "pos_label_", model.classes_[1])),
-        "target": _innermost(model, "target_name_", None),
-        "weighting": None if weighting is None else {name: getattr(weighting, name) for name in _WEIGHTING},
+        "positive": None if of_classes else plain(innermost(model, "pos_label_", model.classes_[1])),
+        "target": innermost(model, "target_name_", None),
+        "weighting": None if weighting is None else _numbers(weighting),
         "columns": columns,
         "dropped": dropped,
     }
@@ -116,7 +127,7 @@ def _last(model: Any) -> Any:
     return steps[-1][1] if steps else getattr(model, "estimator_", None)
 
 
-def _innermost(model: Any, name: str, otherwise: Any) -> Any:
+def innermost(model: Any, name: str, otherwise: Any) -> Any:
     """An attribute of a model, or of the classifier in it."""
     while model is not None:
         if hasattr(model, name):
@@ -125,9 +136,16 @@ def _innermost(model: Any, name: str, otherwise: Any) -> Any:
     return otherwise
 
 
+def _numbers(weighting: Any) -> dict[str, Any]:
+    """A resolved weighting in plain numbers."""
+    if hasattr(weighting, "counts"):
+        return dict(zip(_CLASS_WEIGHTING, (weighting.weights.tolist(), weighting.counts.tolist()), strict=True))
+    return {name: getattr(weighting, name) for name in _WEIGHTING}
+
+
 def _weighting_of(model: Any) -> Any:
     price = getattr(model, "price_", None)
-    return _innermost(model, "weighting_", None) if price is None else price
+    return innermost(model, "weighting_", None) if price is None else price
 
 
 def _columns_of(model: Any) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
@@ -165,5 +183,14 @@ def check_manifest(manifest: Any) -> None:
     if not all(isinstance(label, kinds) for label in [*manifest["classes"], manifest["positive"]]):
         raise TypeError("a label that is none")
     weighting = manifest["weighting"]
-    if weighting is not None and not all(isinstance(weighting[name], int | float) for name in _WEIGHTING):
+    if weighting is None:
+        return
+    if set(weighting) == set(_CLASS_WEIGHTING):
+        lists = [weighting[name] for name in _CLASS_WEIGHTING]
+        if not all(isinstance(one, list) and len(one) == len(manifest["classes"]) for one in lists):
+            raise TypeError("weights that are not of the classes")
+        numbers = [number for one in lists for number in one]
+    else:
+        numbers = [weighting[name] for name in _WEIGHTING]
+    if not all(isinstance(number, int | float) for number in numbers):
         raise TypeError("a number that is none")

@@ -23,7 +23,7 @@ from crcen._support.terminal import printable
 from crcen._support.whole_files import check_place, write_whole
 from crcen.exceptions import DataUnavailable, InvalidInput, InvalidParameter
 from crcen.files.known_types import TYPES, Unfit, find_type, is_known
-from crcen.files.manifest import ModelInfo, check_manifest, manifest_of
+from crcen.files.manifest import ModelInfo, check_manifest, innermost, manifest_of
 from crcen.files.packing import Unpackable, pack, unpack
 from crcen.files.trial import answers_a_row
 
@@ -74,8 +74,9 @@ def save(model: Any, path: str | Path) -> Path:
         )
     if not _is_fitted(model):
         raise InvalidParameter(f"this {name} is not fitted yet; call fit first.")
-    if len(getattr(model, "classes_", ())) != 2:
-        raise InvalidParameter(f"save takes classifiers of two classes: this {name} is none.")
+    n_classes = len(getattr(model, "classes_", ()))
+    if n_classes != 2 and (n_classes < 2 or innermost(model, "ensemble_", None) is None):
+        raise InvalidParameter(f"save takes classifiers of two classes, or ours of more: this {name} is none.")
     _check_members(model)
     check_place(path)
     try:

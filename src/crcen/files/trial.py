@@ -28,13 +28,14 @@ def answers_a_row(model: Any) -> None:
             typical = np.asarray(model.estimator_.predict_proba(model.background_))
             if not len(typical) or not np.isfinite(typical).all():
                 raise ValueError("its typical rows are none")
-    if probabilities.shape != (_ROWS, 2) or not ((probabilities >= 0) & (probabilities <= 1)).all():
+    if probabilities.shape != (_ROWS, len(model.classes_)) or not ((probabilities >= 0) & (probabilities <= 1)).all():
         raise ValueError("its probabilities are none")
     for part in (model, getattr(model, "estimator_", model)):
         labels = list(part.classes_)
-        if len(labels) != 2 or getattr(part, "pos_label_", labels[0]) not in labels:
-            raise ValueError("its labels are not two")
-    if decisions.shape != (_ROWS,) or not np.isin(decisions, model.classes_).all():
+        if len(labels) < 2 or getattr(part, "pos_label_", labels[0]) not in labels:
+            raise ValueError("its labels are not two or more")
+    allowed = [*model.classes_, *getattr(getattr(model, "costs_", None), "actions", ())]
+    if decisions.shape != (_ROWS,) or not all(one in allowed for one in decisions.tolist()):
         raise ValueError("its decisions are no labels")
 
 
