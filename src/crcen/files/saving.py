@@ -75,7 +75,7 @@ def save(model: Any, path: str | Path) -> Path:
     if not _is_fitted(model):
         raise InvalidParameter(f"this {name} is not fitted yet; call fit first.")
     n_classes = len(getattr(model, "classes_", ()))
-    if n_classes != 2 and (n_classes < 2 or innermost(model, "ensemble_", None) is None):
+    if n_classes != 2 and (n_classes < 2 or innermost(model, "weighting_", None) is None):
         raise InvalidParameter(f"save takes classifiers of two classes, or ours of more: this {name} is none.")
     _check_members(model)
     check_place(path)

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 from sklearn.base import BaseEstimator, ClassifierMixin, clone
-from sklearn.utils import check_random_state
+from sklearn.utils import check_random_state, get_tags
 from sklearn.utils.validation import check_is_fitted
 
 from crcen._support.closest import closest, lacking
@@ -26,6 +26,7 @@ from crcen.tables.priced import PricedClassifier, check_priceable
 from crcen.tables.profile import profile_of, training_scores
 from crcen.tables.row_cells import as_dicts, encode_dicts
 from crcen.tables.typical import blocks_of, cell_texts, typical_table
+from crcen.theory.classes.class_labels import is_price_of_two
 
 __all__ = ["EncodedTable", "TableClassifier"]
 
@@ -91,8 +92,8 @@ class TableClassifier(ClassifierMixin, BaseEstimator):
         Columns left out: ``.name .reason``.
     estimator_ : classifier
         Fitted on the encoded columns.
-    classes_, pos_label_, weighting_, key_equation_
-        Of ``estimator_``.
+    classes_, pos_label_, weighting_, costs_, key_equation_
+        Of ``estimator_``; no class is the positive one of more than two.
     profile_ : TrainingProfile
         What the training rows were like: ranges, quantiles, shares. `crcen.predict_table` compares new rows with it.
     background_ : ndarray of shape (32, n_encoded)
@@ -149,7 +150,7 @@ class TableClassifier(ClassifierMixin, BaseEstimator):
         X : pandas or polars data frame, or array, of shape (n, n_columns)
             Any kinds of columns.
         y : array of shape (n,)
-            Two classes.
+            Two classes or more.
         sample_weight : array of shape (n,), optional
             Row weights; they do not touch the encoding.
         groups : array of shape (n,), optional
@@ -217,7 +218,10 @@ class TableClassifier(ClassifierMixin, BaseEstimator):
         """Have this fitted estimator answer for the encoded columns."""
         self.estimator_ = estimator
         self.target_name_ = None if target is None else str(target)
-        self.classes_, self.pos_label_ = self.estimator_.classes_, self.estimator_.pos_label_
+        self.classes_ = self.estimator_.classes_
+        self.__dict__.pop("pos_label_", None)
+        if hasattr(self.estimator_, "pos_label_"):
+            self.pos_label_ = self.estimator_.pos_label_
         self.weighting_, self.key_equation_ = self.estimator_.weighting_, self.estimator_.key_equation_
 
     def _learn(self, frame: DataFrame) -> None:
@@ -325,6 +329,11 @@ class TableClassifier(ClassifierMixin, BaseEstimator):
         return row_hashes(self.columns_, frame, encoded.X, self.fingerprint_.salt)
 
     @property
+    def costs_(self) -> Any:
+        """The `CostMatrix` that is decided by, where there is one."""
+        return getattr(self.estimator_, "costs_", None)
+
+    @property
     def notes_(self) -> list[str]:
         """What a person should know about how columns were read."""
         check_is_fitted(self, "columns_")
@@ -341,7 +350,7 @@ class TableClassifier(ClassifierMixin, BaseEstimator):
         return self.estimator_.predict(self.encode(X).X)
 
     def predict_proba(self, X: Any) -> Array:
-        """Natural posterior, (n, 2) in the order of ``classes_``."""
+        """Natural posterior, (n, K) in the order of ``classes_``."""
         return self.estimator_.predict_proba(self.encode(X).X)
 
     def weighted_proba(self, X: Any) -> Array:
@@ -349,7 +358,7 @@ class TableClassifier(ClassifierMixin, BaseEstimator):
         return self.estimator_.weighted_proba(self.encode(X).X)
 
     def decision_function(self, X: Any) -> Array:
-        """Weighted logit of ``classes_[1]``."""
+        """Weighted logit of ``classes_[1]``; a column for each class, or action, where there are more than two."""
         return self.estimator_.decision_function(self.encode(X).X)
 
     def reasons(self, X: Any, *, background: Any = None, random_state: int = 0) -> Reasons:
@@ -383,9 +392,11 @@ class TableClassifier(ClassifierMixin, BaseEstimator):
         return hasattr(self, "estimator_")
 
     def __sklearn_tags__(self) -> Any:
-        """Two classes; strings, categories and gaps are welcome."""
+        """Strings, categories and gaps are welcome; any number of classes, unless the price is one of two."""
         tags = super().__sklearn_tags__()
-        tags.classifier_tags.multi_class = False
+        weighting = getattr(self.estimator, "weighting", None) if self.weighting is None else self.weighting
+        is_binary = self.estimator is not None and not get_tags(self.estimator).classifier_tags.multi_class
+        tags.classifier_tags.multi_class = not is_binary and not is_price_of_two(weighting)
         tags.input_tags.allow_nan = tags.input_tags.string = tags.input_tags.categorical = True
         return tags
 

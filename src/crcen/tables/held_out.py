@@ -24,7 +24,7 @@ def held_out_sums(estimator: Any, y: Any, sample_weight: Any) -> ResidualSums:
         As they were given to its fit.
     """
     logits: NDArray[np.float64] | None = getattr(estimator, "oof_decision_function_", None)
-    if logits is None or len(estimator.classes_) != 2:
+    if logits is None or logits.ndim != 1:
         return ResidualSums()
     labels = Labels.of_model(estimator)
     positive, known = labels.encode(np.asarray(y)), np.isfinite(logits)

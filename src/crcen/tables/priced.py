@@ -8,10 +8,14 @@ from numpy.typing import NDArray
 from sklearn.base import BaseEstimator, ClassifierMixin, clone
 
 from crcen.exceptions import InvalidInput, InvalidParameter
+from crcen.theory.classes.class_labels import ClassLabels, is_for_classes
+from crcen.theory.classes.class_weights import ClassWeights
+from crcen.theory.classes.cost_matrix import CostMatrix
+from crcen.theory.classes.key_equations import class_key_equations
 from crcen.theory.decision import weighted_probability
 from crcen.theory.key_equation import key_equation
 from crcen.theory.rows import check_row_weights, class_totals
-from crcen.theory.weighting import resolve
+from crcen.theory.weighting import ClassWeighting, resolve
 from crcen.theory.wishes import Wish
 
 __all__ = ["PricedClassifier", "check_priceable"]
@@ -33,6 +37,9 @@ class PricedClassifier(ClassifierMixin, BaseEstimator):
         What a miss is worth.
     """
 
+    weighting_: ClassWeighting | ClassWeights
+    costs_: CostMatrix | None = None  # of models saved before there were such
+
     def __init__(self, estimator: Any, weighting: Any = "balanced") -> None:
         self.estimator = estimator
         self.weighting = weighting
@@ -42,7 +49,7 @@ class PricedClassifier(ClassifierMixin, BaseEstimator):
         check_priceable(self.estimator)
         labels = np.asarray(y)
         self.classes_ = np.unique(labels)
-        if len(self.classes_) != 2:
+        if len(self.classes_) < 2:
             raise InvalidInput(f"y must hold two classes: got {len(self.classes_)}.")
         weights = check_row_weights(sample_weight, labels.size)
         options = {}
@@ -50,6 +57,10 @@ class PricedClassifier(ClassifierMixin, BaseEstimator):
             if "sample_weight" not in signature(self.estimator.fit).parameters:
                 raise InvalidParameter(f"{type(self.estimator).__name__} takes no sample weights.")
             options["sample_weight"] = weights
+        self.__dict__.pop("pos_label_", None)
+        self.costs_ = None
+        if is_for_classes(self.weighting, self.classes_):
+            return self._fit_classes(X, labels, weights, options)
         first, second = (float(weights[labels == label].sum()) for label in self.classes_)
         self.pos_label_ = self.classes_[0] if first < second else self.classes_[1]
         target = labels == self.pos_label_
@@ -65,23 +76,47 @@ class PricedClassifier(ClassifierMixin, BaseEstimator):
         )
         return self
 
+    def _fit_classes(self, X: Any, labels: NDArray[Any], weights: Array, options: dict[str, Any]) -> "PricedClassifier":
+        classes = ClassLabels(self.classes_)
+        numbers = classes.encode(labels)
+        price = classes.resolve(self.weighting, classes.counts(numbers, weights))
+        self.weighting_, self.costs_ = price.weights, price.costs
+        self.estimator_ = clone(self.estimator).fit(X, labels, **options)
+        self.key_equation_ = class_key_equations(numbers, self.weighted_proba(X), self.weighting_, weights)
+        return self
+
     def predict_proba(self, X: Any) -> Array:
-        """The classifier's own probabilities, (n, 2) in the order of ``classes_``."""
+        """The classifier's own probabilities, (n, K) in the order of ``classes_``."""
         return np.asarray(self.estimator_.predict_proba(X), dtype=np.float64)
 
     def weighted_proba(self, X: Any) -> Array:
         """Probabilities under the weighting, in the shape of `predict_proba`."""
+        if isinstance(self.weighting_, ClassWeights):
+            return self.weighting_.weighted(self.predict_proba(X))
         q = weighted_probability(self._p(X), self.weighting_)
         return np.column_stack([1.0 - q, q] if self._positive_is_last() else [q, 1.0 - q])
 
     def decision_function(self, X: Any) -> Array:
-        """Weighted logit of ``classes_[1]``: above 0 exactly where `predict` gives ``classes_[1]``."""
+        """Weighted logit of ``classes_[1]``: above 0 exactly where `predict` gives ``classes_[1]``.
+
+        With more classes a column for each, of which the largest is `predict`: weighted logits with the mean 0, or
+        minus the expected cost of every action.
+        """
+        if self.costs_ is not None:
+            return -self.costs_.expected(self.predict_proba(X))
+        if isinstance(self.weighting_, ClassWeights):
+            logits = np.log(np.clip(self.predict_proba(X), 1e-300, 1.0)) + self.weighting_.log_weights
+            return np.asarray(logits - logits.mean(axis=1, keepdims=True))
         p = np.clip(self._p(X), 1e-300, 1.0 - 1e-16)
         logit = np.log(p) - np.log1p(-p) + self.weighting_.logit_shift
         return logit if self._positive_is_last() else -logit
 
     def predict(self, X: Any) -> NDArray[Any]:
         """Decide at the price."""
+        if self.costs_ is not None:
+            return self.costs_.decide(self.predict_proba(X))
+        if isinstance(self.weighting_, ClassWeights):
+            return np.asarray(self.classes_[self.decision_function(X).argmax(axis=1)])
         return self.classes_[(self.decision_function(X) > 0).astype(int)]
 
     def _p(self, X: Any) -> Array:

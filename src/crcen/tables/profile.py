@@ -151,7 +151,12 @@ def profile_of(columns: list[Column], frame: DataFrame, encoded: Any, scores: li
 
 
 def training_scores(estimator: Any, X: Array) -> list[Array]:
-    """Natural log-odds of the positive class: of training rows, and out of fold where the estimator keeps them."""
+    """Natural log-odds of the positive class: of training rows, and out of fold where the estimator keeps them.
+
+    Nothing where none of several classes is the positive one.
+    """
+    if not hasattr(estimator, "pos_label_"):
+        return []
     is_last = bool(estimator.classes_[1] == estimator.pos_label_)
     p = np.clip(estimator.predict_proba(X)[:, int(is_last)], 1e-300, 1.0 - 1e-16)
     scores = [np.log(p) - np.log1p(-p)]
@@ -242,6 +247,8 @@ class NewRows:
 
     def _alarms(self, n_alarms: int, logit_threshold: float, level: float) -> list[Difference]:
         shares, n, here = self.profile.alarm_shares(logit_threshold), self.profile.n_rows, n_alarms / self.n_rows
+        if not shares:
+            return []
         # The model on rows it has learnt from and networks on rows they have not: new rows may be like either.
         share = min(shares, key=lambda one: abs(one - here))
         if min(shares) <= here <= max(shares) or max(here, share) < RATIO * min(here, share) + SHARE:
