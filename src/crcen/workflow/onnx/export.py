@@ -11,6 +11,7 @@ from crcen import CommitteeClassifier, CrcenError, InvalidInput, TableClassifier
 from crcen._support.extras import need
 from crcen._support.whole_files import check_place, write_whole
 from crcen.workflow.inputs import model_of, plain
+from crcen.workflow.onnx.classes import close_calls, is_of_classes
 from crcen.workflow.onnx.graph import build_graph, check_columns, is_networks
 from crcen.workflow.onnx.trees import is_trees
 
@@ -91,24 +92,15 @@ def export_onnx(model: Any, out: str | Path) -> OnnxExport:
     _check_members(model, estimator)
     check_columns(getattr(model, "columns_", ()))
     proto = build_graph(model)
-    weighting = model.weighting_
-    onnx.helper.set_model_props(
-        proto,
-        {
-            "crcen": __version__,
-            "classes": json.dumps([plain(label) for label in model.classes_]),
-            "positive": json.dumps(plain(model.pos_label_)),
-            "cost_ratio": repr(weighting.cost_ratio),
-            "threshold": repr(weighting.threshold),
-        },
-    )
+    classes = {"crcen": __version__, "classes": json.dumps([plain(label) for label in model.classes_])}
+    onnx.helper.set_model_props(proto, classes | _price(estimator))
     onnx.checker.check_model(proto)
     content = proto.SerializeToString()
     rows, feeds = _trial_rows(model)
     session = runtime.InferenceSession(content, providers=["CPUExecutionProvider"])
     probabilities, decisions = session.run(["probabilities", "decision"], feeds)
     largest = float(np.abs(probabilities - model.predict_proba(rows)).max())
-    close = np.abs(model.decision_function(rows)) < _TOLERANCE  # a tie may fall either way
+    close = close_calls(model.decision_function(rows), _TOLERANCE)  # a tie may fall either way
     same = (decisions.astype(str) == _texts(model.predict(rows))) | close
     if not largest <= _TOLERANCE or not same.all():
         raise CrcenError(
@@ -119,6 +111,19 @@ def export_onnx(model: Any, out: str | Path) -> OnnxExport:
     inputs = {one.name: "text" if one.type == "tensor(string)" else "number" for one in session.get_inputs()}
     inputs |= {one.name: "seconds" for one in getattr(model, "columns_", ()) if one.kind == "date"}
     return OnnxExport(Path(out), inputs, len(probabilities), largest)
+
+
+def _price(estimator: Any) -> dict[str, str]:
+    """What decisions are made by, as texts."""
+    weighting = estimator.weighting_
+    if not is_of_classes(estimator):
+        numbers = {"cost_ratio": repr(weighting.cost_ratio), "threshold": repr(weighting.threshold)}
+        return {"positive": json.dumps(plain(estimator.pos_label_))} | numbers
+    found = {"class_weights": json.dumps(weighting.weights.tolist())}
+    if estimator.costs_ is not None:
+        found["costs"] = json.dumps(estimator.costs_.costs.tolist())
+        found["actions"] = json.dumps([plain(action) for action in estimator.costs_.actions])
+    return found
 
 
 def check_exportable(model: Any, out: str | Path, *read: Any) -> None:

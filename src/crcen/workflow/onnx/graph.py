@@ -10,6 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from crcen import InvalidInput, TableClassifier
+from crcen.workflow.onnx.classes import class_answers, is_of_classes
 from crcen.workflow.onnx.dates import date_parts
 from crcen.workflow.onnx.trees import is_trees, tree_logit
 
@@ -111,10 +112,8 @@ def build_graph(model: Any) -> Any:
     onnx.ModelProto
         Inputs: ``X`` (rows, features), or one (rows, 1) a column of the table: doubles (NaN where missing), for
         dates the seconds since 1970-01-01 UTC, strings for categories ("" where missing). Outputs: ``probabilities``
-        (rows, 2) in the order of the classes, and ``decision`` (rows,), the label at the price of training.
+        (rows, K) in the order of the classes, and ``decision`` (rows,), the label at the price of training.
     """
-    import onnx
-
     check_columns(getattr(model, "columns_", ()))
     graph = Graph()
     if isinstance(model, TableClassifier):
@@ -124,6 +123,9 @@ def build_graph(model: Any) -> Any:
         estimator = model
         X = graph.input("X", is_text=False, width=model.n_features_in_)
     weighted = _weighted_logit(graph, estimator, X)
+    if is_of_classes(estimator):
+        names = class_answers(graph, estimator.ensemble_, weighted)
+        return _finished(graph, len(estimator.classes_), has_text=any(isinstance(name, str) for name in names))
     shift, state = graph.constant(estimator.weighting_.logit_shift), estimator.probability_map_
     natural = graph.apply("Sub", weighted, shift)
     is_mapped = state.tolist() != [1.0, 0.0]
@@ -131,9 +133,16 @@ def build_graph(model: Any) -> Any:
         natural = _probability_map(graph, state, natural)
         weighted = graph.apply("Add", natural, shift)
     _answers(graph, estimator, graph.apply("Greater", weighted, graph.constant(_TIE if is_mapped else 0.0)), natural)
-    labels = onnx.TensorProto.STRING if _has_text_labels(estimator) else onnx.TensorProto.INT64
+    return _finished(graph, 2, has_text=_has_text_labels(estimator))
+
+
+def _finished(graph: Graph, n_classes: int, *, has_text: bool) -> Any:
+    """The model, with its outputs declared."""
+    import onnx
+
+    labels = onnx.TensorProto.STRING if has_text else onnx.TensorProto.INT64
     outputs = [
-        onnx.helper.make_tensor_value_info("probabilities", onnx.TensorProto.DOUBLE, ["rows", 2]),
+        onnx.helper.make_tensor_value_info("probabilities", onnx.TensorProto.DOUBLE, ["rows", n_classes]),
         onnx.helper.make_tensor_value_info("decision", labels, ["rows"]),
     ]
     proto = onnx.helper.make_graph(graph.nodes, "crcen", graph.inputs, outputs, graph.constants)
@@ -176,7 +185,7 @@ def _category(graph: Graph, column: Any) -> str:
 
 
 def _weighted_logit(graph: Graph, estimator: Any, X: str) -> str:
-    """The members' mean or weighted sum with the shift of the balance solve, (rows,)."""
+    """The members' mean or weighted sum with the shift of the balance solve, (rows,), or (rows, K)."""
     ensemble = estimator.ensemble_
     weights = ensemble.member_weights
     if weights is None:
@@ -195,14 +204,14 @@ def is_networks(member: Any) -> bool:
 
 
 def _network_logit(graph: Graph, group: Any, X: str) -> str:
-    """The mean logit of networks of one shape, (rows,)."""
+    """The mean logit of networks of one shape, (rows,), or (rows, K)."""
     hidden = _input_encoding(graph, group.encoding, X)
     for layer, (weights, biases) in enumerate(zip(group.weights, group.biases, strict=True)):  # (networks, in, out)
         product = graph.apply("MatMul", hidden, graph.constant(weights))
         hidden = graph.apply("Add", product, graph.constant(biases[:, None, :]))
         if layer < len(group.weights) - 1:
             hidden = _activation(graph, group.activation, hidden)
-    return graph.apply("ReduceMean", hidden, axes=[0, 2], keepdims=0)
+    return graph.apply("ReduceMean", hidden, axes=[0, 2] if group.biases[-1].shape[1] == 1 else [0], keepdims=0)
 
 
 def _activation(graph: Graph, name: str, x: str) -> str:
