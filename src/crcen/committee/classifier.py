@@ -10,10 +10,13 @@ from numpy.typing import NDArray
 from sklearn.base import BaseEstimator, ClassifierMixin
 
 from crcen._support.progress import part_of, progress_bar
+from crcen.committee.classes import combine_classes
 from crcen.committee.members import Candidate, How, fit_candidate, grid_of_networks, kind_of
 from crcen.committee.stacking import Stacking, cross_fitted_logits, fit_stacking
 from crcen.exceptions import InvalidParameter
 from crcen.models.atomic import all_or_nothing
+from crcen.models.classes.fitting import check_no_positive
+from crcen.models.classes.search import ClassSearchRows
 from crcen.models.ensemble import Ensemble
 from crcen.models.fitted import FittedEnsemble, write_ensemble
 from crcen.models.fitting import OUT_OF_FOLD_ROWS, base_seed
@@ -21,8 +24,9 @@ from crcen.models.search.classifier_cv import CRCENClassifierCV
 from crcen.models.search.folds import checked_folds
 from crcen.models.search.grid import SearchRows
 from crcen.models.search.run import held_out_shift
-from crcen.models.validation import check_labels, check_number, check_rows, check_weights
+from crcen.models.validation import check_classes, check_number, check_rows, check_weights
 from crcen.models.wished import before_wish, move_to_wish
+from crcen.theory.classes.class_labels import ClassLabels, is_for_classes, is_price_of_two
 from crcen.theory.key_equation import key_equation_of_logits, on_rows
 from crcen.theory.labels import Labels
 from crcen.theory.weighting import ClassWeighting
@@ -163,7 +167,7 @@ class CommitteeClassifier(FittedEnsemble, ClassifierMixin, BaseEstimator):
         X : array or data frame of shape (n, n_features)
             Numbers; NaN where a cell is missing.
         y : array of shape (n,)
-            Two classes.
+            Two classes or more.
         sample_weight : array of shape (n,), optional
             Row weights.
         groups : array of shape (n,), optional
@@ -181,13 +185,19 @@ class CommitteeClassifier(FittedEnsemble, ClassifierMixin, BaseEstimator):
         start = time.perf_counter()
         members = self._checked_members()
         X, y = check_rows(self, X, y, reset=True)
-        classes = check_labels(y)
+        classes = check_classes(y)
         weights = check_weights(sample_weight, X)
-        labels = Labels.from_rows(classes, y, weights, self.pos_label)
-        target, seed = labels.encode(y), base_seed(self.random_state)
+        of_classes, seed = is_for_classes(self.weighting, classes), base_seed(self.random_state)
+        if of_classes:
+            check_no_positive(self, classes)
+            labels: Any = ClassLabels(classes)
+        else:
+            labels = Labels.from_rows(classes, y, weights, self.pos_label)
+        target = labels.encode(y)
         folds = checked_folds(self.cv, X, y, target, weights, groups, seed)
-        rows = SearchRows(X, target, weights, y, labels, folds)
-        price = rows.resolve(before_wish(self.weighting))
+        kind: Any = ClassSearchRows if of_classes else SearchRows
+        rows = kind(X=X, target=target, weights=weights, y=y, labels=labels, folds=folds)
+        price = rows.price(self.weighting) if of_classes else rows.resolve(before_wish(self.weighting))
         has_gaps = bool(np.isnan(X).any())
         inputs = Inputs(missing="indicator" if has_gaps else "error")
         few = grid_of_networks(len(X))
@@ -198,8 +208,11 @@ class CommitteeClassifier(FittedEnsemble, ClassifierMixin, BaseEstimator):
             for i, member in enumerate(members):
                 own = part_of(progress, i / len(members), (i + 1) / len(members))
                 candidates.append(fit_candidate(member, rows, grid, how, own))
-        self._combine(candidates, rows, price)
-        move_to_wish(self, target, weights)
+        if of_classes:
+            combine_classes(self, candidates, rows, price)
+        else:
+            self._combine(candidates, rows, price)
+            move_to_wish(self, target, weights)
         self.n_splits_, self.fit_time_ = len(folds), time.perf_counter() - start
 
     def _checked_members(self) -> list[Any]:
@@ -249,9 +262,9 @@ class CommitteeClassifier(FittedEnsemble, ClassifierMixin, BaseEstimator):
         self.leaderboard_ = _leaderboard(candidates, stacking, crossed, rows)
 
     def __sklearn_tags__(self) -> Any:
-        """Binary for now; missing cells are learned from."""
+        """Any number of classes, unless the weighting is a price of two; missing cells are learned from."""
         tags = super().__sklearn_tags__()
-        tags.classifier_tags.multi_class = False
+        tags.classifier_tags.multi_class = not is_price_of_two(self.weighting)
         tags.input_tags.allow_nan = True
         tags.input_tags.sparse = True  # made dense inside, within a bound
         return tags

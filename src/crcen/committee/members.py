@@ -11,6 +11,7 @@ from sklearn.base import clone
 
 from crcen._support.progress import part_of
 from crcen.exceptions import InvalidParameter
+from crcen.models.classes.search import ClassSearchRows, ClassSearchRun
 from crcen.models.search.best_settings import best_settings
 from crcen.models.search.grid import SearchRows
 from crcen.models.search.run import SearchRun
@@ -22,6 +23,7 @@ __all__ = ["KINDS", "Candidate", "ForeignMember", "How", "fit_candidate", "grid_
 
 Array = NDArray[np.float64]
 Progress = Callable[[float], None]
+Rows = SearchRows | ClassSearchRows
 
 KINDS = ("networks", "trees")
 _SETTINGS_KEPT = 3
@@ -71,13 +73,18 @@ class Candidate:
 
 @dataclass(frozen=True, eq=False)
 class ForeignMember:
-    """Another library's fitted classifier behind natural logits; it cannot be saved or exported."""
+    """Another library's fitted classifier behind natural logits; it cannot be saved or exported.
+
+    ``column`` is that of the positive class, or None for a logit of each.
+    """
 
     model: Any
-    column: int
+    column: int | None
 
     def logits(self, X: Array) -> Array:
-        """Log-odds of its probability of the positive class, (n, 1)."""
+        """Log-odds of its probability of the positive class, (n, 1), or logarithms of all, (n, K)."""
+        if self.column is None:
+            return np.asarray(np.log(np.clip(self.model.predict_proba(X), _CLIP, 1.0)))
         return _log_odds(self.model.predict_proba(X)[:, self.column])[:, None]
 
     def arrays(self) -> dict[str, Any]:
@@ -100,7 +107,7 @@ def kind_of(member: Any) -> str:
     return type(member).__name__
 
 
-def fit_candidate(member: Any, rows: SearchRows, networks: list[Any], how: How, progress: Progress) -> Candidate:
+def fit_candidate(member: Any, rows: Rows, networks: list[Any], how: How, progress: Progress) -> Candidate:
     """Search and refit one member.
 
     Parameters
@@ -133,12 +140,15 @@ def grid_of_networks(n_rows: int) -> dict[str, Any]:
 
 
 def _networks(
-    rows: SearchRows, grid: list[Any], how: How, progress: Progress
+    rows: Rows, grid: list[Any], how: How, progress: Progress
 ) -> tuple[tuple[Member, ...], Array, tuple[str, ...]]:
     from crcen.training.engines import trainer_on
 
-    train = trainer_on("local", rows.X, rows.target, sample_weight=rows.weights, device=how.device, memory_bytes=None)
-    run = SearchRun(rows, "neg_log_loss", how.seed, train, None)
+    is_of_classes = isinstance(rows, ClassSearchRows)
+    n_classes = rows.labels.n_classes if isinstance(rows, ClassSearchRows) else None
+    own: dict[str, Any] = {"sample_weight": rows.weights, "device": how.device, "memory_bytes": None}
+    train = trainer_on("local", rows.X, rows.target, n_classes, **own)
+    run = (ClassSearchRun if is_of_classes else SearchRun)(rows, "neg_log_loss", how.seed, train, None)
     begun = time.perf_counter()
     found = best_settings(
         run,
@@ -158,7 +168,7 @@ def _network_line(recipe: Recipe, epochs: int | None, loss: float) -> str:
     return f"hidden units {hidden}, {recipe.encoding} inputs, l2 {recipe.l2:g}{length}: log loss {loss:.4g}"
 
 
-def _trees(rows: SearchRows, how: How, progress: Progress) -> tuple[tuple[Member, ...], Array, tuple[str, ...]]:
+def _trees(rows: Rows, how: How, progress: Progress) -> tuple[tuple[Member, ...], Array, tuple[str, ...]]:
     outcomes = search_trees(
         rows.X,
         rows.target,
@@ -181,19 +191,23 @@ def _trees(rows: SearchRows, how: How, progress: Progress) -> tuple[tuple[Member
     return tuple(trees), np.mean([one.logits for one in outcomes], axis=0), lines
 
 
-def _foreign(member: Any, rows: SearchRows, progress: Progress) -> tuple[tuple[Member, ...], Array, tuple[str, ...]]:
-    logits = np.full(len(rows.X), np.nan)
+def _foreign(member: Any, rows: Rows, progress: Progress) -> tuple[tuple[Member, ...], Array, tuple[str, ...]]:
+    is_of_classes = isinstance(rows, ClassSearchRows)
+    logits = np.full((len(rows.X), len(rows.labels.classes)) if is_of_classes else len(rows.X), np.nan)
     for i, (train, held_out) in enumerate(rows.folds):
         fitted = _fitted(member, rows, train)
-        logits[held_out] = fitted.logits(rows.X[held_out])[:, 0]
+        found = fitted.logits(rows.X[held_out])
+        logits[held_out] = found if is_of_classes else found[:, 0]
         progress((i + 1) / (len(rows.folds) + 1))
     return (_fitted(member, rows, np.arange(len(rows.X))),), logits, ("as it was given",)
 
 
-def _fitted(member: Any, rows: SearchRows, own: NDArray[np.int64]) -> ForeignMember:
+def _fitted(member: Any, rows: Rows, own: NDArray[np.int64]) -> ForeignMember:
     weights = rows.weights[own]
     options = {} if np.all(weights == weights[0]) else {"sample_weight": weights}
     model = clone(member).fit(rows.X[own], rows.y[own], **options)
+    if isinstance(rows, ClassSearchRows):
+        return ForeignMember(model, None)
     return ForeignMember(model, list(model.classes_).index(rows.labels.positive))
 
 

@@ -30,6 +30,7 @@ TYPES: dict[str, tuple[str, ...]] = {
     "crcen.models.search.options": ("Search",),
     "crcen.models.search.time_split": ("TimeSplit",),
     "crcen.models.trees.boosted_trees": ("BoostedTrees",),
+    "crcen.models.trees.class_trees": ("ClassTrees",),
     "crcen.baselines.csmlp": ("CSMLPClassifier",),
     "crcen.baselines.threshold": ("MovedThresholdClassifier",),
     "crcen.decisions.posterior_correction": ("PosteriorCorrection",),

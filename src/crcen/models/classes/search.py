@@ -38,7 +38,15 @@ from crcen.theory.classes.key_equations import ClassKeyEquations, JointTest, cla
 from crcen.theory.classes.log_sums import log_sum_exp, softmax
 from crcen.training.jobs import TrainingJob
 
-__all__ = ["CLASS_SCORES", "ClassSearchRows", "ClassSearchRun", "class_operating_points", "keep_classes"]
+__all__ = [
+    "CLASS_SCORES",
+    "ClassSearchRows",
+    "ClassSearchRun",
+    "class_operating_points",
+    "held_out_shifts",
+    "keep_classes",
+    "without_tests",
+]
 
 Array = NDArray[np.float64]
 Index = NDArray[np.int64]
@@ -169,7 +177,7 @@ def keep_classes(model: Any, kept: list[Refitted], rows: ClassSearchRows) -> Non
     seen: NDArray[np.bool_] = np.asarray(np.isfinite(oof).all(axis=1))
     held_out = oof[seen], rows.target[seen], rows.weights[seen]
     equation = class_key_equations_of_logits(held_out[1], held_out[0], price.weights, held_out[2])
-    model.oof_key_equation_ = replace(_without_tests(equation), rows=OUT_OF_FOLD_ROWS)
+    model.oof_key_equation_ = replace(without_tests(equation), rows=OUT_OF_FOLD_ROWS)
     balance, probability = settled_answers(model.balance, model.probability)
     leaves_out = not seen[rows.weights > 0].all()
     if model.probability == AUTO and leaves_out:
@@ -177,11 +185,11 @@ def keep_classes(model: Any, kept: list[Refitted], rows: ClassSearchRows) -> Non
     ensemble = ensemble.mapped(fitted_class_map(probability, oof, rows, price.weights))
     model.oof_shift_, solved = np.zeros(rows.labels.n_classes), ensemble
     if balance == OUT_OF_FOLD:
-        model.oof_shift_ = _held_out_shifts(ensemble.priced(oof)[1], rows, price.weights)
+        model.oof_shift_ = held_out_shifts(ensemble.priced(oof)[1], rows, price.weights)
         solved = ensemble.moved(model.oof_shift_)
         key = replace(solved.key_equation(*held_out), rows=OUT_OF_FOLD_ROWS)
         if leaves_out:
-            key = replace(_without_tests(key), rows=f"{OUT_OF_FOLD_ROWS}, as far as folds agree")
+            key = replace(without_tests(key), rows=f"{OUT_OF_FOLD_ROWS}, as far as folds agree")
     else:
         if recipe.balance and setting.trained_at is not setting.weighting:
             solved = solved_at_class_price(ensemble, logits, rows.target, rows.weights)
@@ -192,13 +200,14 @@ def keep_classes(model: Any, kept: list[Refitted], rows: ClassSearchRows) -> Non
     model.oof_decision_function_[seen] = solved.decision(solved.priced(oof[seen])[1])
 
 
-def _without_tests(equation: ClassKeyEquations) -> ClassKeyEquations:
+def without_tests(equation: ClassKeyEquations) -> ClassKeyEquations:
+    """The same equations without tests, for rows on which they have no law that is known."""
     tests = (equation.equations, equation.pairs)
     none = [JointTest(np.nan, test.degrees, np.nan, _NO_TEST) for test in tests]
     return replace(equation, equations=none[0], pairs=none[1])
 
 
-def _held_out_shifts(logits: Array, rows: ClassSearchRows, weighting: ClassWeights) -> Array:
+def held_out_shifts(logits: Array, rows: ClassSearchRows, weighting: ClassWeights) -> Array:
     """The solve on out-of-fold rows; where folds leave rows out, as those over time do, what they agree on by class."""
     seen, w = np.isfinite(logits).all(axis=1), weighting.weights
     shifts = solved_shifts(rows.target[seen], logits[seen], w, rows.weights[seen])

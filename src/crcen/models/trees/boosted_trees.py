@@ -50,12 +50,12 @@ class BoostedTrees:
     n_features: int
 
     @classmethod
-    def from_histogram_boosting(cls, model: Any) -> "BoostedTrees":
-        """The trees of a fitted binary `HistGradientBoostingClassifier` of numeric columns.
+    def from_histogram_boosting(cls, model: Any, number: int = 0) -> "BoostedTrees":
+        """The trees of a fitted `HistGradientBoostingClassifier` of numeric columns; those of one class of several.
 
         scikit-learn keeps them in private attributes; they are read here and nowhere else.
         """
-        nodes = [trees[0].nodes for trees in model._predictors]
+        nodes = [trees[number].nodes for trees in model._predictors]
         sizes = [len(one) for one in nodes]
         starts = np.concatenate([[0], np.cumsum(sizes)[:-1]]).astype(np.int64)
         whole = np.concatenate(nodes)
@@ -72,7 +72,7 @@ class BoostedTrees:
             value=np.where(is_leaf, whole["value"], 0.0),
             roots=starts.astype(np.int32),
             depth=int(whole["depth"].max()),
-            baseline=float(np.ravel(model._baseline_prediction)[0]),
+            baseline=float(np.ravel(model._baseline_prediction)[number]),
             n_features=int(model.n_features_in_),
         )
 

@@ -14,6 +14,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from crcen.models.trees.boosted_trees import BoostedTrees
+from crcen.models.trees.class_trees import ClassTrees
+from crcen.theory.classes.log_sums import log_sum_exp
 
 __all__ = ["TREE_SETTINGS", "TreeOutcome", "TreeSetting", "fit_trees", "search_trees"]
 
@@ -72,10 +74,10 @@ class TreeOutcome:
 
 @dataclass(frozen=True, eq=False)
 class _Rows:
-    """All rows, which are positive, their weights, and how many processors there are for them."""
+    """All rows, which are positive (or class numbers), their weights, and how many processors there are for them."""
 
     X: Array
-    target: Bools
+    target: NDArray[Any]
     weights: Array
     threads: int
 
@@ -105,7 +107,7 @@ class _Trial:
 
 def search_trees(
     X: Array,
-    target: Bools,
+    target: NDArray[Any],
     weights: Array,
     folds: Folds,
     *,
@@ -124,7 +126,7 @@ def search_trees(
     Parameters
     ----------
     X, target, weights
-        All rows, which are positive, their weights.
+        All rows, which are positive (or class numbers from 0 where there are more than two), their weights.
     folds
         Training and held-out rows.
     seed
@@ -181,18 +183,19 @@ def _race(
     return sorted([*done, *running], key=lambda trial: trial.loss)
 
 
-def _sampled(folds: Folds, target: Bools, weights: Array, seed: int) -> Folds | None:
+def _sampled(folds: Folds, target: NDArray[Any], weights: Array, seed: int) -> Folds | None:
     """The folds with a sample of their training rows, as rare as they are; nothing where that would save little."""
     rng = np.random.default_rng([seed, len(target)])
     found = []
     for rows, held_out in folds:
         own = rows[weights[rows] > 0]
-        positive, negative = own[target[own]], own[~target[own]]
-        rarer = max(1, min(len(positive), len(negative)))
+        labels = (True, False) if target.dtype == np.bool_ else range(int(target.max()) + 1)
+        classes = [own[target[own] == label] for label in labels]
+        rarer = max(1, min(map(len, classes)))
         share = max(_SAMPLE_ROWS / max(1, len(own)), _SAMPLE_RARE / rarer)
         if share > 0.5:
             return None
-        kept = [rng.choice(one, max(1, round(share * len(one))), replace=False) for one in (positive, negative)]
+        kept = [rng.choice(one, max(1, round(share * len(one))), replace=False) for one in classes]
         judged = held_out
         if len(held_out) > _SAMPLE_ROWS:
             judged = rng.choice(held_out, max(_SAMPLE_ROWS, round(share * len(held_out))), replace=False)
@@ -201,17 +204,23 @@ def _sampled(folds: Folds, target: Bools, weights: Array, seed: int) -> Folds | 
 
 
 def fit_trees(
-    X: Array, target: Bools, weights: Array, settings: Sequence[tuple[TreeSetting, int]], *, seed: int, threads: int = 1
-) -> list[BoostedTrees]:
+    X: Array,
+    target: NDArray[Any],
+    weights: Array,
+    settings: Sequence[tuple[TreeSetting, int]],
+    *,
+    seed: int,
+    threads: int = 1,
+) -> list[BoostedTrees | ClassTrees]:
     """The trees of each (setting, number of trees) on all rows."""
     each = max(1, threads // max(1, len(settings)))
 
-    def fit(one: tuple[int, tuple[TreeSetting, int]]) -> BoostedTrees:
+    def fit(one: tuple[int, tuple[TreeSetting, int]]) -> BoostedTrees | ClassTrees:
         number, (setting, n_trees) = one
         model = _model(setting, seed + number)
         model.set_params(max_iter=n_trees)
         _fit(model, X, target, weights, each)
-        return BoostedTrees.from_histogram_boosting(model)
+        return _trees_of(model, target)
 
     return _side_by_side(fit, list(enumerate(settings)), threads)
 
@@ -232,7 +241,7 @@ def _model(setting: TreeSetting, seed: int) -> Any:
     )
 
 
-def _fit(model: Any, X: Array, target: Bools, weights: Array, threads: int) -> None:
+def _fit(model: Any, X: Array, target: NDArray[Any], weights: Array, threads: int) -> None:
     from threadpoolctl import threadpool_limits
 
     with threadpool_limits(threads, user_api="openmp"):
@@ -262,8 +271,19 @@ def _grow(trials: Sequence[_Trial], n_trees: int, rows: _Rows) -> None:
         trial.losses = np.mean(losses[i * n_folds : (i + 1) * n_folds], axis=0)
 
 
-def _log_losses(staged: Any, target: Bools, weights: Array) -> Array:
+def _trees_of(model: Any, target: NDArray[Any]) -> BoostedTrees | ClassTrees:
+    """A fitted model as plain arrays; a logit for each class where targets are class numbers."""
+    kind = BoostedTrees if target.dtype == np.bool_ else ClassTrees
+    return kind.from_histogram_boosting(model)
+
+
+def _log_losses(staged: Any, target: NDArray[Any], weights: Array) -> Array:
     """Log loss after each tree; single precision is far finer than what settings differ by."""
+    if target.dtype != np.bool_:
+        rows = np.arange(len(target))
+        by_class = (np.column_stack([0.0 * one, one]) if one.ndim == 1 else one for one in staged)
+        found = ((log_sum_exp(logits, 1) - logits[rows, target]) @ weights for logits in by_class)
+        return np.array([float(one) for one in found]) / weights.sum()
     sign = np.where(target, np.float32(-1.0), np.float32(1.0))
     share = (weights / weights.sum()).astype(np.float32)
     losses = []
@@ -274,11 +294,13 @@ def _log_losses(staged: Any, target: Bools, weights: Array) -> Array:
 
 
 def _outcome(trial: _Trial, rows: _Rows) -> TreeOutcome:
-    logits = np.full(len(rows.X), np.nan)
+    columns = () if rows.target.dtype == np.bool_ else (int(rows.target.max()) + 1,)
+    logits = np.full((len(rows.X), *columns), np.nan)
 
     def held_out_logits(fold: int) -> Array:
-        trees = BoostedTrees.from_histogram_boosting(trial.models[fold]).first(trial.n_trees)
-        return trees.logits(rows.X[trial.folds[fold][1]])[:, 0]
+        trees = _trees_of(trial.models[fold], rows.target).first(trial.n_trees)
+        found = trees.logits(rows.X[trial.folds[fold][1]])
+        return found if columns else found[:, 0]
 
     found = _side_by_side(held_out_logits, range(len(trial.folds)), rows.threads)
     for (_, held_out), own in zip(trial.folds, found, strict=True):

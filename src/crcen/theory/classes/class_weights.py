@@ -59,6 +59,11 @@ class ClassWeights:
         """What the weights add to the natural logits."""
         return np.asarray(np.log(self.weights))
 
+    @property
+    def logit_shift(self) -> Array:
+        """The same, by the name that it has for two classes."""
+        return self.log_weights
+
     def row_weights(self, y: ArrayLike, sample_weight: ArrayLike | None = None) -> Array:
         """Weigh rows as the loss does: the weight of the row's class times its sample weight."""
         numbers = check_class_numbers(y, self.n_classes)

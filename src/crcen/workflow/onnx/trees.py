@@ -8,12 +8,12 @@ __all__ = ["is_trees", "tree_logit"]
 
 
 def is_trees(member: Any) -> bool:
-    """Whether a member is boosted trees."""
-    return hasattr(member, "roots")
+    """Whether a member is boosted trees, of two classes or of more."""
+    return hasattr(member, "roots") or hasattr(member, "by_class")
 
 
 def tree_logit(graph: Any, trees: Any, X: str) -> str:
-    """The logit of boosted trees, (rows,).
+    """The logit of boosted trees, (rows,), or (rows, K).
 
     The tree operator compares in double precision, but its answers are single. So it is asked for the number of the
     leaf that a row ends in, one answer a tree, which single precision holds exactly; the leaves' values are looked up
@@ -33,6 +33,12 @@ def tree_logit(graph: Any, trees: Any, X: str) -> str:
     str
         Name of the result.
     """
+    if hasattr(trees, "by_class"):
+        columns = [tree_logit(graph, one, X) for one in trees.by_class]
+        if len(columns) == 1:
+            columns.insert(0, graph.apply("Mul", columns[0], graph.constant(0.0)))
+        axis = graph.constant([1], np.int64)
+        return graph.apply("Concat", *(graph.apply("Unsqueeze", one, axis) for one in columns), axis=1)
     if not trees.n_trees:
         zero = graph.apply("Mul", graph.apply("ReduceMax", X, axes=[1], keepdims=0), graph.constant(0.0))
         return graph.apply("Add", zero, graph.constant(trees.baseline))
