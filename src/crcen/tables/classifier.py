@@ -218,7 +218,7 @@ class TableClassifier(ClassifierMixin, BaseEstimator):
         """Have this fitted estimator answer for the encoded columns."""
         self.estimator_ = estimator
         self.target_name_ = None if target is None else str(target)
-        self.classes_ = self.estimator_.classes_
+        self.classes_, self.costs_ = self.estimator_.classes_, getattr(self.estimator_, "costs_", None)
         self.__dict__.pop("pos_label_", None)
         if hasattr(self.estimator_, "pos_label_"):
             self.pos_label_ = self.estimator_.pos_label_
@@ -327,11 +327,6 @@ class TableClassifier(ClassifierMixin, BaseEstimator):
     def row_hashes(self, frame: DataFrame, encoded: EncodedTable) -> NDArray[np.uint64]:
         """One hash a row, to compare with ``fingerprint_``; ``encoded`` is what `encode` makes of the frame."""
         return row_hashes(self.columns_, frame, encoded.X, self.fingerprint_.salt)
-
-    @property
-    def costs_(self) -> Any:
-        """The `CostMatrix` that is decided by, where there is one."""
-        return getattr(self.estimator_, "costs_", None)
 
     @property
     def notes_(self) -> list[str]:
