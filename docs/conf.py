@@ -29,7 +29,7 @@ html_title = f"crcen {release}"
 
 # The order of the pages; those that are not named here come last.
 PAGES = [
-    *("guide", "report", "probabilities", "when-to-weight", "monitor", "torch", "scale", "committee"),
+    *("guide", "decide", "report", "probabilities", "when-to-weight", "monitor", "torch", "scale", "committee"),
     *("comparison", "theory", "methods", "reproduction", "benchmark", "performance", "architecture", "api"),
 ]
 

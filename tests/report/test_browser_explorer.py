@@ -170,7 +170,7 @@ def test_curves_are_drawn_and_their_marks_move(opened):
         "[...document.querySelectorAll('.chart > svg')].map((svg) => svg.querySelectorAll('path, circle, rect').length)"
     )
     assert all(count > 0 for count in opened.run(drawn))
-    assert len(opened.run(drawn)) == 7
+    assert len(opened.run(drawn)) == 11
     ring = "document.querySelector('#chart-roc .mark').getAttribute('cx')"
     before = float(opened.run(ring))
     move_slider(opened, 299)

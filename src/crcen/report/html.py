@@ -34,7 +34,7 @@ __all__ = ["Report", "write_report"]
 _SHOWN_COLUMNS = 40
 _LONGEST_NAME = 80
 # What the script draws; the rest of the measurements is in the text already.
-_DRAWN = ("explorer", "reliability", "histogram", "key_equations", "path")
+_DRAWN = ("explorer", "reliability", "histogram", "key_equations", "path", "decisions")
 
 
 @dataclass(frozen=True)

@@ -9,6 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from crcen._support.plain_values import plain
+from crcen.report.decision_numbers import decision_numbers
 from crcen.report.evidence import Evidence, kept_by
 from crcen.report.importance import Importances
 from crcen.report.operating_points import (
@@ -76,6 +77,7 @@ def measure(
             "histogram": _histogram(evidence),
             "key_equations": {name: _equation(name, one, evidence) for name, one in equations.items()},
             "path": _weight_path(evidence, points, price),
+            "decisions": decision_numbers(evidence, price),
             "importance": asdict(importances),
         },
         shorten=True,

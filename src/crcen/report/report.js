@@ -338,6 +338,118 @@
     });
   }
 
+  function netBenefit() {
+    const { price, model, everybody } = data.decisions.net_benefit;
+    const top = Math.max(...model, explorer.n_pos / total) * 1.05;
+    const low = Math.max(Math.min(...model, 0), -0.4 * top) - 0.08 * top;
+    const ends = [price[0], price[price.length - 1]];
+    const shown = price.map((c, i) => [c, everybody[i]]).filter((point) => point[1] >= low);
+    chart("chart-benefit", {
+      label: "Net benefit against price",
+      key: [["line", "neg", "model"], ["line", "quiet dashed", "alarm on every row"], ["line", "quiet dotted", "no alarm"]],
+      x: { kind: "log", domain: ends, ticks: powers(...ends), text: priceText, name: "price" },
+      y: { kind: "linear", domain: [low, top], ticks: rounds(top), text: (v) => digits(v), name: "catches per row" },
+      paint(svg, x, y) {
+        line(svg, [[x(ends[0]), y(0)], [x(ends[1]), y(0)]], "quiet dotted");
+        if (shown.length > 1) line(svg, shown.map(([c, v]) => [x(c), y(v)]), "quiet dashed");
+        line(svg, price.map((c, i) => [x(c), y(model[i])]), "neg");
+      },
+      moved(g, x, y, box, now) {
+        const benefit = (now.tp - now.fp / now.price) / total;
+        if (now.price >= ends[0] && now.price <= ends[1] && benefit >= low) ring(g, x(now.price), y(benefit));
+      },
+    });
+  }
+
+  function gains() {
+    const { rows, found } = data.decisions.gains;
+    chart("chart-gains", {
+      label: "Share of positives found against share of rows with an alarm",
+      x: { ...share, name: "share of rows, riskiest first" }, y: { ...share, name: "share of positives found" },
+      paint(svg, x, y) {
+        line(svg, [[x(0), y(0)], [x(1), y(1)]], "quiet dashed");
+        line(svg, rows.map((r, i) => [x(r), y(found[i])]), "neg");
+      },
+      moved: (g, x, y, box, now) => ring(g, x((now.tp + now.fp) / total), y(now.recall)),
+    });
+  }
+
+  function brierCurve() {
+    const { share: at_, model, lowest, trivial } = data.decisions.brier;
+    const top = Math.max(...model, ...trivial) * 1.05 || 1;
+    chart("chart-brier", {
+      label: "Brier curve",
+      key: [["line", "neg", "as stated"], ["line", "neg dotted", "best threshold"], ["line", "quiet dashed", "no model"]],
+      x: { ...share, name: "threshold" }, y: { kind: "linear", domain: [0, top], ticks: rounds(top), text: (v) => digits(v), name: "loss per row" },
+      paint(svg, x, y) {
+        for (const [values, style] of [[trivial, "quiet dashed"], [lowest, "neg dotted"], [model, "neg"]]) {
+          line(svg, at_.map((c, i) => [x(c), y(values[i])]), style);
+        }
+      },
+      moved: (g, x, y, box, now) => upright(g, x(now.threshold), box),
+    });
+  }
+
+  function costLines() {
+    const { share: at_, model, trivial } = data.decisions.cost;
+    chart("chart-costcurve", {
+      label: "Cost curve", x: { ...share, name: "probability cost of a positive" },
+      y: { kind: "linear", domain: [0, 0.55], ticks: [0, 0.1, 0.2, 0.3, 0.4, 0.5], text: (v) => String(v), name: "normalised cost" },
+      paint(svg, x, y) {
+        line(svg, at_.map((c, i) => [x(c), y(trivial[i])]), "quiet dashed");
+        line(svg, at_.map((c, i) => [x(c), y(model[i])]), "neg");
+      },
+      moved(g, x, y, box, now) {
+        const all = explorer.n_pos * now.price;
+        upright(g, x(all / (all + explorer.n_neg)), box);
+      },
+    });
+  }
+
+  // -- wishes: the price that meets one on these rows ---------------------------------------------------------------
+  /** The cut that meets a wish, or -1: the first with the recall, the last with the precision or the alarms. */
+  function cutFor(kind, value) {
+    if (kind === "recall") return tp.findIndex((caught) => caught >= value * explorer.n_pos * (1 - 1e-12));
+    const isMet = (i) => (kind === "precision" ? tp[i] / (tp[i] + fp[i]) >= value : tp[i] + fp[i] <= value * (1 + 1e-12));
+    for (let i = tp.length - 1; i >= 0; i -= 1) if (isMet(i)) return i;
+    return -1;
+  }
+
+  /** A short price whose threshold lies between the last row with an alarm and the next. */
+  function priceOfCut(k) {
+    const inside = 1 / score[k] - 1;
+    const next = explorer.below ? explorer.below[k] : k + 1 < score.length ? score[k + 1] : 0;
+    const outside = next > 0 ? 1 / next - 1 : inside * 4 + 4;
+    const middle = inside > 0 ? Math.sqrt(inside * outside) : outside / 2;
+    for (let places = 3; places < 16; places += 1) {
+      const short = Number(middle.toPrecision(places));
+      if (short > inside && short <= outside) return short;
+    }
+    return middle;
+  }
+
+  const WISHES = {
+    capacity: { says: (v) => `At most ${count(v)} alarms`, isFine: (v) => v >= 1, allowed: "a number of at least 1" },
+    recall: { says: (v) => `Recall of at least ${v}`, isFine: (v) => v > 0 && v <= 1, allowed: "a share above 0 and at most 1" },
+    precision: { says: (v) => `Precision of at least ${v}`, isFine: (v) => v > 0 && v < 1, allowed: "a share between 0 and 1" },
+  };
+
+  function readWish(kind) {
+    const input = at(`wish-${kind}`);
+    const { says, isFine, allowed } = WISHES[kind];
+    const value = Number(input.value);
+    const isGiven = input.value.trim() !== "";
+    input.setCustomValidity(!isGiven || (Number.isFinite(value) && isFine(value)) ? "" : allowed);
+    if (!isGiven) return;
+    for (const other of Object.keys(WISHES)) if (other !== kind) at(`wish-${other}`).value = "";
+    if (!input.checkValidity() && input.validationMessage === allowed) { show("wish-help", `That must be ${allowed}.`); return; }
+    const cut = cutFor(kind, value);
+    if (cut < 0 || score[cut] <= 0) { show("wish-help", `${says(value)}: no price has that on these rows.`); return; }
+    const price = priceOfCut(cut);
+    moveTo(price);
+    show("wish-help", `${says(value)}: a price of ${price}, with ${count(tp[cut])} of ${count(explorer.n_pos)} found and ${count(tp[cut] + fp[cut])} alarms.`);
+  }
+
   // -- the cost curve follows the costs that are typed --------------------------------------------------------------
   const costs = { miss: explorer.start, alarm: 1 };
   const costAt = (counts) => counts.fn * costs.miss + counts.fp * costs.alarm;
@@ -390,6 +502,8 @@
     show("out-alarms", digits((1000 * alarms) / total), (1000 * alarms) / total);
     showBar("bar-positives", counts.tp, counts.fn);
     showBar("bar-alarms", counts.tp, counts.fp);
+    const lift = ratio(recall, alarms / total);
+    show("lift-text", alarms ? `At this price the alarms hold ${digits(lift)} times as many positives as rows at random (lift).` : "", lift);
     showMarginal(price);
     showCost();
     showCommand(`${data.command} ${price} --out scored.csv`);
@@ -516,13 +630,14 @@
     at("controls").addEventListener("submit", (event) => event.preventDefault());
     at("cost-miss").addEventListener("input", readCosts);
     at("cost-alarm").addEventListener("input", readCosts);
+    for (const kind of Object.keys(WISHES)) at(`wish-${kind}`).addEventListener("input", () => readWish(kind));
     at("reset").addEventListener("click", () => moveTo(explorer.start));
     at("copy").addEventListener("click", copyCommand);
     window.addEventListener("beforeprint", () => document.querySelectorAll("details").forEach((one) => { one.open = true; }));
   }
 
   connect();
-  for (const paint of [precisionRecall, roc, reliability, histogram, keyEquation, weightPath]) paint();
+  for (const paint of [precisionRecall, roc, reliability, histogram, keyEquation, weightPath, netBenefit, gains, brierCurve, costLines]) paint();
   const costChart = costCurve();
   if (window.ResizeObserver) new ResizeObserver(() => charts.forEach(draw)).observe(costChart.place);
   moveTo(explorer.start);
