@@ -13,6 +13,7 @@ from sklearn.utils.estimator_checks import parametrize_with_checks
 import crcen
 from crcen import METHODS, MovedThresholdClassifier, ResampledClassifier, Schedule, make_method
 from grouped_settings import grouped
+from papers_training import CRCENClassifier
 
 LIGHT = {
     "rusboost": {"n_estimators": 5},
@@ -150,7 +151,7 @@ def test_the_price_of_each_network(rows):
 
 def test_crcen_is_the_classifier_itself(rows):
     X, y = rows
-    direct = crcen.CRCENClassifier("balanced", **grouped(random_state=0, **PAPER, **NETWORK)).fit(X, y)
+    direct = CRCENClassifier("balanced", **grouped(random_state=0, **PAPER, **NETWORK)).fit(X, y)
     np.testing.assert_array_equal(light("crcen").fit(X, y).weighted_proba(X), direct.weighted_proba(X))
 
 
@@ -223,9 +224,7 @@ def test_the_network_is_the_plain_one_on_the_resampled_rows(rows, sampler):
     X, y = rows
     model = ResampledClassifier(sampler, **grouped(random_state=0, **NETWORK)).fit(X, y)
     resampled, labels = model.resample(X, y)
-    plain = crcen.CRCENClassifier(None, **grouped(pos_label=1, random_state=0, **PAPER, **NETWORK)).fit(
-        resampled, labels
-    )
+    plain = CRCENClassifier(None, **grouped(pos_label=1, random_state=0, **PAPER, **NETWORK)).fit(resampled, labels)
     np.testing.assert_array_equal(model.predict_proba(X), plain.predict_proba(X))
     assert model.network_.weighting_.n_pos == labels.sum()
     np.testing.assert_array_equal(model.predict(X) == 1, model.predict_proba(X)[:, 1] > 0.5)

@@ -8,8 +8,6 @@ import crcen
 from crcen import (
     Budget,
     Capacity,
-    CRCENClassifier,
-    CRCENClassifierCV,
     ExpenseCurve,
     InvalidInput,
     InvalidParameter,
@@ -17,6 +15,7 @@ from crcen import (
     RecallAtLeast,
 )
 from crcen import choose_weighting as choose
+from papers_training import CRCENClassifier, CRCENClassifierCV
 
 
 def draw(n, seed, tied=False):

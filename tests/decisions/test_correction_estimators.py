@@ -26,7 +26,6 @@ from crcen import (
     Alpha,
     Budget,
     CostRatio,
-    CRCENClassifier,
     InvalidInput,
     InvalidParameter,
     Lam,
@@ -37,6 +36,7 @@ from crcen import (
     sigmoid,
     sim2_posterior,
 )
+from papers_training import CRCENClassifier
 
 lightgbm = pytest.importorskip("lightgbm")
 xgboost = pytest.importorskip("xgboost")

@@ -5,8 +5,9 @@ import pytest
 from sklearn.linear_model import LogisticRegression
 
 import crcen
-from crcen import Alpha, Budget, CRCENClassifier, InvalidInput, InvalidParameter, equivalence_report
+from crcen import Alpha, Budget, InvalidInput, InvalidParameter, equivalence_report
 from grouped_settings import grouped
+from papers_training import CRCENClassifier
 
 LINEAR = {"hidden": (), "tol": 1e-8, "random_state": 0}
 

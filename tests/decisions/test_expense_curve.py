@@ -11,10 +11,11 @@ from sklearn.model_selection import StratifiedKFold
 from sklearn.tree import DecisionTreeClassifier
 
 import crcen
-from crcen import Alpha, Budget, CostRatio, CRCENClassifier, ExpenseCurve, InvalidInput, InvalidParameter, Lam, Schedule
+from crcen import Alpha, Budget, CostRatio, ExpenseCurve, InvalidInput, InvalidParameter, Lam, Schedule
 from crcen.decisions.curve_step import CurveStep
 from crcen.models.search.weight_path import path_logits
 from grouped_settings import grouped
+from papers_training import CRCENClassifier, CRCENClassifierCV
 
 PATH = [CostRatio(c) for c in (2.0, 5.0, 10.0, 20.0)]
 LINEAR = {"hidden": (), "solver": "lbfgs", "tol": 1e-8, "random_state": 3}
@@ -192,7 +193,7 @@ def test_other_estimators_are_refitted_by_their_class_weight(rows):
 
 def test_other_classifiers_of_ours_keep_their_own_way(rows):
     X, y = rows
-    moved = crcen.MovedThresholdClassifier(**grouped(**LINEAR))
+    moved = crcen.MovedThresholdClassifier(**grouped(l2=1e-2, **LINEAR))
     curve = ExpenseCurve.from_estimator(moved, X[:400], y[:400], PATH, X_test=X[400:], y_test=y[400:])
     p = CRCENClassifier(None, **grouped(**LINEAR)).fit(X[:400], y[:400]).predict_proba(X[400:])[:, 1]
     assert curve.counts == ExpenseCurve.from_predictions(y[400:], p, PATH).counts
@@ -202,7 +203,7 @@ def test_other_classifiers_of_ours_keep_their_own_way(rows):
 def search(rows):
     X, y = rows
     path = [Alpha(0.5), Alpha(1), Alpha(2)]
-    return crcen.CRCENClassifierCV(path, hidden=(4,), l2=1e-3, max_epochs=5, random_state=0).fit(X, y)
+    return CRCENClassifierCV(path, hidden=(4,), l2=1e-3, max_epochs=5, random_state=0).fit(X, y)
 
 
 def test_from_cv_is_the_search_own_table(search):
@@ -224,7 +225,7 @@ def test_from_cv_with_labels_moves_the_threshold_out_of_fold(search, rows):
     assert curve.kind == "threshold"
     named = np.where(y == 1, "fraud", "ok")
     params = {"hidden": (4,), "l2": 1e-3, "max_epochs": 5, "random_state": 0}
-    other = crcen.CRCENClassifierCV([Alpha(0.5), Alpha(1), Alpha(2)], **grouped(**params)).fit(rows[0], named)
+    other = CRCENClassifierCV([Alpha(0.5), Alpha(1), Alpha(2)], **grouped(**params)).fit(rows[0], named)
     assert ExpenseCurve.from_cv(other, named, PATH).counts == curve.counts
 
 
@@ -311,6 +312,6 @@ class DecisionStump(DecisionTreeClassifier):
 
 def test_a_search_of_one_weighting_has_no_steps(rows):
     X, y = rows
-    one = crcen.CRCENClassifierCV(hidden=(), l2=1e-2, cv=2, random_state=0).fit(X, y)
+    one = CRCENClassifierCV(hidden=(), l2=1e-2, cv=2, random_state=0).fit(X, y)
     with pytest.raises(InvalidParameter, match="tried one weighting"):
         ExpenseCurve.from_cv(one)

@@ -10,8 +10,6 @@ from crcen import (
     Alpha,
     Budget,
     CostRatio,
-    CRCENClassifier,
-    CRCENClassifierCV,
     CSMLPClassifier,
     Lam,
     MovedThresholdClassifier,
@@ -22,6 +20,7 @@ from crcen import (
 )
 from crcen.exceptions import InvalidInput, InvalidParameter, TrainingFailed
 from grouped_settings import grouped
+from papers_training import CRCENClassifier, CRCENClassifierCV
 
 EVENTS = make_rare_events(1000, n_features=4, imbalance_ratio=9)
 X, Y = EVENTS.sample(6000)

@@ -9,20 +9,12 @@ from sklearn.metrics import log_loss
 from sklearn.pipeline import make_pipeline
 
 import crcen
-from crcen import (
-    Budget,
-    CostRatio,
-    CRCENClassifier,
-    CRCENClassifierCV,
-    CSMLPClassifier,
-    Inputs,
-    InvalidInput,
-    stationarity,
-)
+from crcen import Budget, CostRatio, CSMLPClassifier, Inputs, InvalidInput, stationarity
 from crcen.baselines.threshold import MovedThresholdClassifier
 from crcen.report.evidence import gather
 from crcen.report.importance import permutation_importance
 from grouped_settings import grouped
+from papers_training import CRCENClassifier, CRCENClassifierCV
 
 EXACT = {"solver": "lbfgs", "tol": 1e-10, "max_epochs": 2000, "random_state": 0}
 WAY_OUT = r"NaN in column 0, 1;.*fit with inputs=Inputs\(missing='indicator'\), or impute"

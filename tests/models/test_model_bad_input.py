@@ -9,7 +9,6 @@ from sklearn.exceptions import ConvergenceWarning, NotFittedError
 
 from crcen import (
     Budget,
-    CRCENClassifier,
     CrcenError,
     CSMLPClassifier,
     DeviceMissing,
@@ -21,6 +20,7 @@ from crcen import (
 )
 from crcen.training.recipe import Recipe
 from grouped_settings import grouped
+from papers_training import CRCENClassifier
 
 QUICK = {"hidden": (3,), "max_epochs": 5, "random_state": 0}
 

@@ -14,8 +14,9 @@ from sklearn.model_selection import GridSearchCV, cross_val_score
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 
-from crcen import Alpha, Budget, CRCENClassifier, CSMLPClassifier, Lam
+from crcen import Alpha, Budget, CSMLPClassifier, Lam
 from grouped_settings import grouped
+from papers_training import CRCENClassifier
 
 QUICK = {"max_epochs": 8, "random_state": 0}
 KINDS = [

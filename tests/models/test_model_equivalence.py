@@ -4,8 +4,9 @@ import numpy as np
 import pytest
 from sklearn.linear_model import LogisticRegression
 
-from crcen import Alpha, CostRatio, CRCENClassifier, CSMLPClassifier, Lam, Schedule
+from crcen import Alpha, CostRatio, CSMLPClassifier, Lam, Schedule
 from grouped_settings import grouped
+from papers_training import CRCENClassifier
 
 EXACT = {"solver": "lbfgs", "tol": 1e-10, "max_epochs": 2000, "random_state": 0}
 

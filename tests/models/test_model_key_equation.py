@@ -4,8 +4,9 @@ import numpy as np
 import pytest
 from scipy.special import expit
 
-from crcen import Alpha, Budget, CRCENClassifier, CSMLPClassifier, Lam, Schedule, key_equation
+from crcen import Alpha, Budget, CSMLPClassifier, Lam, Schedule, key_equation
 from grouped_settings import grouped
+from papers_training import CRCENClassifier
 
 LAMS = [0.01, 0.1, 0.5, 0.9, 0.99, 0.999]
 SOLVERS = {

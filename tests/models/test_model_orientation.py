@@ -5,7 +5,8 @@ import pytest
 from scipy.special import logit
 from sklearn.metrics import get_scorer
 
-from crcen import Budget, CRCENClassifier, CSMLPClassifier, InvalidParameter, Schedule, posterior
+from crcen import Budget, CSMLPClassifier, InvalidParameter, Schedule, posterior
+from papers_training import CRCENClassifier
 
 # labels of (common, rare) rows
 LABELS = {

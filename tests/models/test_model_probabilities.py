@@ -4,8 +4,9 @@ import numpy as np
 import pytest
 from sklearn.metrics import log_loss
 
-from crcen import Alpha, CRCENClassifier, CSMLPClassifier, make_sim2, sim2_posterior
+from crcen import Alpha, CSMLPClassifier, make_sim2, sim2_posterior
 from grouped_settings import grouped
+from papers_training import CRCENClassifier
 
 SETTINGS = {"hidden": (8,), "activation": "tanh", "max_epochs": 30, "l2": 1e-3, "random_state": 0,
             "encoding": "standard", "n_members": 1}  # fmt: skip

@@ -3,8 +3,9 @@
 import numpy as np
 import pytest
 
-from crcen import CRCENClassifier, Schedule
+from crcen import Schedule
 from crcen.training.recipe import Recipe
+from papers_training import CRCENClassifier
 
 
 @pytest.mark.parametrize(("n_rows", "epochs"), [(1_000, 30), (17_000, 30), (64_000, 8), (1_000_000, 5)])

@@ -5,9 +5,10 @@ import pytest
 from scipy.special import expit
 from sklearn.exceptions import NotFittedError
 
-from crcen import Budget, CRCENClassifier, CSMLPClassifier, InvalidInput, Lam, Schedule, stationarity
+from crcen import Budget, CSMLPClassifier, InvalidInput, Lam, Schedule, stationarity
 from crcen.training.encoding import ENCODINGS
 from grouped_settings import grouped
+from papers_training import CRCENClassifier
 
 EXACT = {
     "solver": "lbfgs", "activation": "tanh", "tol": 1e-9, "max_epochs": 4000, "l2": 1e-2, "random_state": 0,

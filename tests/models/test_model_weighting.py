@@ -4,8 +4,9 @@ import numpy as np
 import pytest
 from sklearn.base import clone
 
-from crcen import Alpha, Budget, ClassWeighting, CostRatio, CRCENClassifier, InvalidParameter, Lam, Schedule
+from crcen import Alpha, Budget, ClassWeighting, CostRatio, InvalidParameter, Lam, Schedule
 from grouped_settings import grouped
+from papers_training import CRCENClassifier
 
 QUICK = {"hidden": (3,), "solver": "adam", "max_epochs": 4, "batch_size": 32, "random_state": 0}
 

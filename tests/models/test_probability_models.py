@@ -10,8 +10,6 @@ from sklearn.model_selection import StratifiedKFold
 
 from crcen import (
     Budget,
-    CRCENClassifier,
-    CRCENClassifierCV,
     CSMLPClassifier,
     InvalidInput,
     InvalidParameter,
@@ -24,6 +22,7 @@ from crcen import (
 )
 from crcen.models.probability import PROBABILITIES, apply_map, fit_map
 from grouped_settings import grouped
+from papers_training import CRCENClassifier, CRCENClassifierCV
 
 FITTED = PROBABILITIES[1:]
 QUICK = {"hidden": (4,), "solver": "lbfgs", "max_epochs": 40, "random_state": 0}

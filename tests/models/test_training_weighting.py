@@ -3,16 +3,8 @@
 import numpy as np
 import pytest
 
-from crcen import (
-    Budget,
-    CostRatio,
-    CRCENClassifier,
-    CRCENClassifierCV,
-    InvalidParameter,
-    MovedThresholdClassifier,
-    balance_shift,
-    key_equation,
-)
+from crcen import Budget, CostRatio, InvalidParameter, MovedThresholdClassifier, balance_shift, key_equation
+from papers_training import CRCENClassifier, CRCENClassifierCV
 
 KEPT = {"training_weighting": None, "balance": "oof", "probability": "temperature"}
 

@@ -80,7 +80,8 @@ def test_it_learns_what_a_fit_in_memory_learns(folder, table):
     X, y, _ = table
     streamed = fit(folder, Budget(4), epochs=30)
     settings = {"hidden": (4,), "l2": 1e-4, "n_members": 1, "batch_size": 32, "encoding": "standard"}
-    plain = CRCENClassifier(Budget(4), **grouped(learning_rate=0.05, random_state=0, solver="adam", **settings))
+    settings |= {"balance": True, "learning_rate": 0.05, "solver": "adam"}  # on all rows, as a stream
+    plain = CRCENClassifier(Budget(4), **grouped(random_state=0, **settings))
     plain.fit(frame(X), y)
     losses = []
     for model in (streamed, plain):

@@ -38,7 +38,7 @@ fits = {
     "default": crcen.CRCENClassifier(max_epochs=2, random_state=0).fit(*rows(12000, 10)),
     "search": crcen.CRCENClassifierCV(max_epochs=4, cv=3, random_state=0).fit(*rows(700, 8)),
     "search by F1": crcen.CRCENClassifierCV(max_epochs=2, cv=2, scoring="f1", weighting=["balanced", None],
-                                            random_state=0).fit(*rows(300, 4)),
+                                            training_weighting="price", random_state=0).fit(*rows(300, 4)),
     "wide": crcen.CRCENClassifier(max_epochs=2, random_state=0, encoding="standard").fit(*rows(400, 1200)),
     "large": crcen.CRCENClassifier(hidden=(700,), n_members=1, max_epochs=1, random_state=0).fit(*rows(400, 60)),
     "linear": crcen.CRCENClassifier(hidden=(), random_state=0).fit(*rows(21000, 12)),

@@ -181,7 +181,8 @@ class TestClassifier:
 
     def test_default(self):
         quick = {**self.quick, "l2": 0.01, "encoding": "steps"}
-        assert not crcen.CRCENClassifier(**grouped(**quick)).fit(X, Y).column_scales_
+        assert crcen.CRCENClassifier(**grouped(**quick)).fit(X, Y).column_scales_
+        assert not crcen.CSMLPClassifier(**grouped(**quick)).fit(X, Y).column_scales_
         assert crcen.CRCENClassifierCV(**grouped(**quick)).fit(X, Y).column_scales_
 
     def test_partial_fit_refuses(self):

@@ -94,7 +94,15 @@ def _related(
 
 
 # The paper's network, which the package's defaults have left behind.
-_PAPER = {"hidden": (32,), "l2": 1e-4, "n_members": 1, "encoding": "standard"}
+_PAPER = {
+    "hidden": (32,),
+    "l2": 1e-4,
+    "n_members": 1,
+    "encoding": "standard",
+    "training_weighting": "price",
+    "balance": True,
+    "probability": "shift",
+}
 
 METHODS: dict[str, Method] = {
     "mlp": Method(

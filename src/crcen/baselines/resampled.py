@@ -88,6 +88,7 @@ class ResampledClassifier(ClassifierMixin, OurNames):
             schedule=self.schedule,
             n_members=self.n_members,
             encoding="standard",
+            balance=True,
             pos_label=self.classes_[int(np.argmin(counts))],
             device=self.device,
             random_state=self.random_state,

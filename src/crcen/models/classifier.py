@@ -51,12 +51,15 @@ _FEWEST_FOR_FOLDS = 3
 
 
 class CRCENClassifier(IncrementalFit, FittedNetworks, ClassifierMixin, OurNames):
-    """Neural networks for rare events, trained and decided at a stated price.
+    """Neural networks for rare events, decided at a stated price that new rows keep.
 
     The objective is class-wise reweighted cross entropy,
     ``−Σ w [y log q + (1−y) log(1−q)] / Σ w + ½·l2·‖W‖²`` with ``w`` = λ for a positive and 1−λ for a negative row
-    (times the sample weight) and no penalty on biases. After training, the output bias is solved for so that the key
-    equation Σ_pos (1−q) / Σ_neg q = (1−λ)/λ holds on the training rows to machine precision.
+    (times the sample weight) and no penalty on biases. By default it is trained without a weight (λ = ½), and the price
+    enters where it decides: probabilities are fitted on rows that their networks did not see, and the output bias is
+    then solved for, so that the key equation Σ_pos (1−q) / Σ_neg q = (1−λ)/λ holds on those rows at the price. The
+    paper's own training is ``training_weighting="price", balance=True, probability="shift"``: weighted by the price and
+    exact on the training rows, whose networks learn by heart and so alarm too seldom on new ones.
 
     Parameters
     ----------
@@ -70,7 +73,7 @@ class CRCENClassifier(IncrementalFit, FittedNetworks, ClassifierMixin, OurNames)
         Hidden layer sizes; ``()`` is weighted logistic regression.
     activation : {"relu", "tanh", "sigmoid", "gelu", "silu"}, default="relu"
         Hidden activation.
-    l2 : float, default=0.01
+    l2 : float, default=0.001
         Penalty on weights, never on biases. (scikit-learn's MLP calls its penalty ``alpha`` and divides it by the
         batch's weight; ``alpha = l2 * batch_size`` there is the same penalty.)
     n_members : int, default=4
@@ -91,20 +94,21 @@ class CRCENClassifier(IncrementalFit, FittedNetworks, ClassifierMixin, OurNames)
     inputs : Inputs, default=None
         Bins, missing cells, scales of columns and standardisation, as in ``Inputs(missing="indicator")``; see
         `crcen.Inputs`.
-    balance : True, "oof", "auto" or False, default=True
+    balance : "auto", "oof", True or False, default="auto"
         Solve the output bias for the key equation at the price after training: on all rows given to ``fit``, on
         out-of-fold logits (four stratified folds, trained in the same stack), or not at all. ``"auto"`` is out of fold,
         or on all rows where a class has fewer than three rows; ``key_equation_.rows`` says which.
-    probability : {"shift", "balance", "temperature", "isotonic", "auto"}, default="shift"
+    probability : {"auto", "shift", "balance", "temperature", "isotonic"}, default="auto"
         How ``predict_proba`` comes from the natural logit: as it is, or through a map fitted on out-of-fold logits
         (four stratified folds, trained in the same stack): an intercept, a slope and an intercept, or any rising
         function. ``"auto"`` is ``"temperature"`` where the bias is solved for out of fold, else ``"shift"``. `predict`
         is p > 1/(1 + c) on that same probability, and the weighted logit is the mapped natural logit + log c, so that
         all answers agree. Under a map the key equation is not exact on the training rows; with ``balance="oof"`` it is
         exact on the out-of-fold rows, since the bias is solved for after the map.
-    training_weighting : "price", None, float, Lam, Alpha, CostRatio, Budget, dict, default="price"
-        What the loss is weighted by: the price itself, as in the paper, or another weight (``None`` is λ = ½, plain
-        cross entropy). Decisions, ``weighting_``, ``weighted_proba`` and ``key_equation_`` are at the price either way.
+    training_weighting : None, "price", float, Lam, Alpha, CostRatio, Budget, dict, default=None
+        What the loss is weighted by: nothing (``None`` is λ = ½, plain cross entropy), the price itself, as in the
+        paper, or another weight. Decisions, ``weighting_``, ``weighted_proba`` and ``key_equation_`` are at the price
+        either way.
     pos_label : default=None
         The positive class; ``None`` is the rarer one, ``classes_[1]`` on a tie.
     device : {"auto", "cpu", "cuda"}, default="auto"
@@ -146,9 +150,11 @@ class CRCENClassifier(IncrementalFit, FittedNetworks, ClassifierMixin, OurNames)
 
     Notes
     -----
-    ``predict_proba`` is the natural posterior as far as the network reached the optimum of its weighted loss: a network
-    that overfits is overconfident whatever its weight. The exact key equation on training rows is no evidence of
-    anything, since it is solved for; look at `crcen.key_equation` on rows the network did not see.
+    A network that overfits is overconfident whatever its weight, which the map of ``probability`` mends as far as a
+    slope can. The exact key equation on the rows it was solved on is no evidence of anything; look at
+    `crcen.key_equation` on rows the network did not see. A fit trains five times ``n_members`` networks in one stack,
+    those of the folds included; with ``balance=True`` and no map there are no folds. ``partial_fit`` and streams have
+    none either.
 
     There is no ``n_jobs``: one fit trains its networks together, on two threads at most. Where an outer loop fits in
     parallel (``GridSearchCV(n_jobs=…)``, joblib), as many workers as cores serve best; `CRCENClassifierCV` needs no
@@ -166,7 +172,7 @@ class CRCENClassifier(IncrementalFit, FittedNetworks, ClassifierMixin, OurNames)
 
     _loss = "cross_entropy"
     is_control = False  # whether the training weight stays what it is after training, too
-    _column_scales: Any = False  # unless told
+    _column_scales: Any = "auto"  # unless told
 
     @says_our_names
     def __init__(
@@ -175,15 +181,15 @@ class CRCENClassifier(IncrementalFit, FittedNetworks, ClassifierMixin, OurNames)
         *,
         hidden: Any = (64, 32),
         activation: str = "relu",
-        l2: float = 1e-2,
+        l2: float = 1e-3,
         n_members: int = 4,
         max_epochs: int | None = None,
         schedule: Schedule | None = None,
         encoding: str = "auto",
         inputs: Inputs | None = None,
-        balance: Any = True,
-        probability: str = "shift",
-        training_weighting: Any = "price",
+        balance: Any = "auto",
+        probability: str = "auto",
+        training_weighting: Any = None,
         pos_label: Any = None,
         device: str = "auto",
         random_state: Any = None,

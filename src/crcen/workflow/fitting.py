@@ -260,8 +260,8 @@ def fit_table(
         Seconds for trees or a committee; what was begun is finished.
     estimator : CRCENClassifierCV or CommitteeClassifier, optional
         Another search than the default one; its weighting, positive class, folds and seed are set here. The default is
-        ``CRCENClassifierCV(training_weighting=None, probability="temperature")``: networks learn without a weight, and
-        the price decides. For more than 10,000 rows it has six settings with two networks; over time it has no map.
+        ``CRCENClassifierCV()``: networks learn without a weight, and the price decides. For more than 10,000 rows it
+        has six settings with two networks; over time it has no map.
         Figures out of fold are those after its ``probability`` map, two numbers of which were fitted on these rows.
     n_refits : int, default=6
         Refits of the chosen networks on halves of the rows, of 5,000 rows at most: how far off the model may be by the
@@ -313,7 +313,7 @@ def fit_table(
     weights = None if weight is None else amounts_of(rows.frame[weight], "weight")
     weighting = wish_in_rows(weighting, rows, time)
     folds, how = folds_of(rows, groups, time, n_splits, random_state)
-    search = unfitted_learner(learner, estimator, time_limit, len(rows.y), is_over_time=time is not None)
+    search = unfitted_learner(learner, estimator, time_limit, len(rows.y))
     search.set_params(
         weighting=weighting, pos_label=rows.positive, cv=folds, random_state=random_state, verbose=verbose
     )

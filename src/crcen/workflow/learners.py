@@ -16,9 +16,7 @@ Learner = CRCENClassifierCV | CommitteeClassifier
 _MANY = 10_000
 
 
-def unfitted_learner(
-    learner: str, estimator: Any, time_limit: float | None, n_rows: int, *, is_over_time: bool
-) -> Learner:
+def unfitted_learner(learner: str, estimator: Any, time_limit: float | None, n_rows: int) -> Learner:
     """The estimator that a name stands for, or a copy of the one that was given.
 
     Parameters
@@ -31,8 +29,6 @@ def unfitted_learner(
         Seconds for trees or a committee.
     n_rows : int
         Rows of training; over many, networks are searched with fewer settings.
-    is_over_time : bool
-        Whether validation rows come later.
     """
     if learner not in LEARNERS:
         raise InvalidParameter(f"learner must be one of {', '.join(LEARNERS)}: got {learner!r}.")
@@ -49,21 +45,16 @@ def unfitted_learner(
             )
         return clone(estimator)
     if learner == "networks":
-        return _networks(n_rows, is_over_time)
+        return _networks(n_rows)
     members = ("networks", "trees") if learner == "committee" else ("trees",)
     return CommitteeClassifier(members=members, time_limit=time_limit)
 
 
-def _networks(n_rows: int, is_over_time: bool) -> CRCENClassifierCV:
-    """The search of the command: trained without a weight, its probabilities fitted out of fold, decided at the price.
-
-    On many rows, where settings differ less and cost more, it has fewer settings. Folds over time leave early rows out
-    and drift: what a map of probabilities would learn from them is that drift, so there is none.
-    """
-    how: dict[str, Any] = {"training_weighting": None, "probability": "shift" if is_over_time else "temperature"}
+def _networks(n_rows: int) -> CRCENClassifierCV:
+    """The search of the command: that of the class. On many rows, where settings differ less and cost more, fewer."""
     if n_rows <= _MANY:
-        return CRCENClassifierCV(**how)
-    how |= {"inputs": Inputs(bins=8), "search": Search(widen=True)}
+        return CRCENClassifierCV()
+    how = {"inputs": Inputs(bins=8), "search": Search(widen=True)}
     return CRCENClassifierCV(hidden=(64,), l2=(1e-3, 1e-2, 1e-1), n_members=2, **how)
 
 

@@ -9,6 +9,7 @@ import pytest
 import crcen
 from crcen.experiments.paper.protocol import splits
 from crcen.experiments.paper.table3 import run_table3
+from papers_training import CRCENClassifier
 
 OURS = ["mlp", "crcen", "mlp_threshold", "crcen_ensemble"]
 
@@ -47,7 +48,7 @@ def test_the_row_is_the_method_fitted_on_training_rows_and_scored_on_test_rows(
     data = toy("toy", seed=sum(map(ord, "toy")))
     row = run.rows[1]
     split = splits(data, protocol)[1]
-    model = crcen.CRCENClassifier(
+    model = CRCENClassifier(
         hidden=(row["hidden"],),
         l2=row["l2"],
         max_epochs=protocol["epochs"],

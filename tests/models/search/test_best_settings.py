@@ -4,10 +4,11 @@ import numpy as np
 import pytest
 
 import crcen
-from crcen import Budget, CRCENClassifierCV
+from crcen import Budget
 from crcen.models.search.best_settings import best_few
 from crcen.models.search.grid import Outcome, Setting
 from grouped_settings import grouped
+from papers_training import CRCENClassifierCV
 
 GRID = {"hidden": [(4,), (8,)], "l2": [1e-3, 1e-1], "encoding": "standard", "n_members": 2, "max_epochs": 4, "cv": 3}
 

@@ -4,8 +4,9 @@ import numpy as np
 import pytest
 from scipy.special import expit
 
-from crcen import Budget, CRCENClassifierCV, TimeSplit, balance_shift
+from crcen import Budget, TimeSplit, balance_shift
 from crcen.models.search.fold_shift import agreed_shift, shifts_of_folds
+from papers_training import CRCENClassifierCV
 
 SEARCH = {"hidden": (8,), "l2": 1e-3, "encoding": "standard", "n_members": 1, "max_epochs": 8, "random_state": 0}
 

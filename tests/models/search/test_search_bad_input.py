@@ -5,9 +5,10 @@ import pytest
 from sklearn.exceptions import NotFittedError
 from sklearn.utils.validation import check_is_fitted
 
-from crcen import Budget, CRCENClassifierCV, InvalidInput, InvalidParameter
+from crcen import Budget, InvalidInput, InvalidParameter
 from crcen.training.engine import Trainer
 from grouped_settings import grouped
+from papers_training import CRCENClassifierCV
 
 LIGHT = {"hidden": [(2,), (4,)], "l2": [1e-3, 0.1], "cv": 3, "solver": "adam", "max_epochs": 5, "batch_size": 32,
          "random_state": 0}  # fmt: skip

@@ -18,9 +18,10 @@ from sklearn.metrics import (
 )
 from sklearn.model_selection import ShuffleSplit, StratifiedKFold
 
-from crcen import Budget, CRCENClassifierCV, TrainingJob, confusion_counts, key_equation, resolve, train
+from crcen import Budget, TrainingJob, confusion_counts, key_equation, resolve, train
 from crcen.training.engine import Trainer
 from grouped_settings import grouped
+from papers_training import CRCENClassifierCV
 
 EPOCHS = 14
 SEED = 3
@@ -310,9 +311,10 @@ class TestOutOfFold:
         np.testing.assert_allclose(shifts, shifts[0], rtol=0, atol=1e-10)
         np.testing.assert_allclose(moved, shifts[0], rtol=0, atol=1e-10)
         assert fits["oof"].shift_ == pytest.approx(sign * shifts[0])
-        assert fits["oof"].key_equation_.residual > 1e-6
+        # It is exact on these rows, not on the training rows.
+        assert fits["oof"].key_equation_.residual < 1e-12
         own = key_equation(positive, expit(sign * fits["oof"].decision_function(X)), fits["oof"].weighting_, weights)
-        assert fits["oof"].key_equation_.residual == pytest.approx(own.residual, rel=1e-6)
+        assert own.residual > 1e-6
 
     @pytest.mark.parametrize("n_members", [1, 3])
     def test_balance_on_training_rows_or_not_at_all(self, data, n_members):

@@ -11,8 +11,10 @@ from sklearn.model_selection import GridSearchCV, GroupKFold, StratifiedKFold, c
 from sklearn.pipeline import Pipeline, make_pipeline
 from sklearn.preprocessing import StandardScaler
 
-from crcen import Budget, CRCENClassifier, CRCENClassifierCV
+import crcen
+from crcen import Budget
 from grouped_settings import grouped
+from papers_training import CRCENClassifier, CRCENClassifierCV
 
 TRAINING = {
     "solver": "adam", "max_epochs": 12, "batch_size": 32, "learning_rate": 0.03, "encoding": "standard", "n_members": 1,
@@ -126,7 +128,7 @@ class TestRouting:
         groups = np.arange(len(y)) % 10
         seen = []
 
-        class Recorder(CRCENClassifierCV):
+        class Recorder(crcen.CRCENClassifierCV):
             def fit(self, X, y, sample_weight=None, groups=None):
                 seen.append((sample_weight, groups))
                 return super().fit(X, y, sample_weight=sample_weight, groups=groups)

@@ -9,9 +9,10 @@ from sklearn.base import clone
 from sklearn.model_selection import GridSearchCV
 
 import crcen.models.search.run
-from crcen import Alpha, Budget, CRCENClassifier, CRCENClassifierCV, InvalidInput, Schedule
+from crcen import Alpha, Budget, InvalidInput, Schedule
 from crcen.training.engine import Trainer
 from grouped_settings import grouped
+from papers_training import CRCENClassifier, CRCENClassifierCV
 
 QUICK = {
     "solver": "adam", "max_epochs": 8, "batch_size": 32, "learning_rate": 0.05, "random_state": 0, "cv": 3,

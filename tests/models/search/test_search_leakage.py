@@ -4,9 +4,10 @@ import numpy as np
 import pytest
 from sklearn.metrics import average_precision_score, roc_auc_score
 
-from crcen import CRCENClassifier, CRCENClassifierCV, Schedule, Search
+from crcen import Schedule, Search
 from crcen.training.engine import Trainer
 from grouped_settings import grouped
+from papers_training import CRCENClassifier, CRCENClassifierCV
 
 SEEDS = range(12)
 NOISE = {"max_epochs": 25, "batch_size": 32, "learning_rate": 0.03, "solver": "adam"}

@@ -17,7 +17,9 @@ LIGHT = [
         hidden=(), l2=1e-2, cv=2, schedule=Schedule(solver="lbfgs"), max_epochs=50, inputs=Inputs(missing="indicator")
     ),
     CRCENClassifierCV(
-        [None, Budget(3)], **grouped(hidden=(4,), l2=(1e-2, 1.0), cv=2, scoring="f1", n_members=2, **QUICK_ADAM)
+        [None, Budget(3)],
+        training_weighting="price",
+        **grouped(hidden=(4,), l2=(1e-2, 1.0), cv=2, scoring="f1", n_members=2, **QUICK_ADAM),
     ),
 ]
 

@@ -12,8 +12,9 @@ from sklearn.model_selection import (
     StratifiedKFold,
 )
 
-from crcen import CRCENClassifierCV, InvalidInput, TrainingJob, resolve, train
+from crcen import InvalidInput, TrainingJob, resolve, train
 from grouped_settings import grouped
+from papers_training import CRCENClassifierCV
 
 GRID = {"hidden": (3,), "l2": [1e-3, 0.3], "solver": "adam", "max_epochs": 5, "batch_size": 32, "random_state": 0,
         "encoding": "standard", "n_members": 1}  # fmt: skip

@@ -3,8 +3,9 @@
 import numpy as np
 import pytest
 
-from crcen import Budget, CostRatio, CRCENClassifierCV, InvalidParameter, Lam, expense_table, resolve
+from crcen import Budget, CostRatio, InvalidParameter, Lam, expense_table, resolve
 from grouped_settings import grouped
+from papers_training import CRCENClassifierCV
 
 LIGHT = {"hidden": (4,), "l2": [1e-3, 0.1], "cv": 3, "solver": "adam", "max_epochs": 8, "batch_size": 32,
          "learning_rate": 0.05, "random_state": 0}  # fmt: skip

@@ -49,7 +49,9 @@ def committee(setting: Setting, seed: int) -> Any:
 def plain_network_search(setting: Setting, seed: int) -> Any:
     """Single plain networks on standardised columns, λ = ½, searched over widths and penalties."""
     grid = [(8,), (16,), (32,), (64,)], [1e-4, 1e-3, 1e-2, 1e-1]
-    plain = crcen.CRCENClassifierCV(None, hidden=grid[0], l2=grid[1], n_members=1, encoding="standard")
+    plain = crcen.CRCENClassifierCV(
+        None, hidden=grid[0], l2=grid[1], n_members=1, encoding="standard", probability="shift"
+    )
     return plain.set_params(**setting, pos_label=1, device="cpu", random_state=seed)
 
 

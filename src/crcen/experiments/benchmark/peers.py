@@ -85,7 +85,9 @@ def _network_peers() -> list[Peer]:
                 make=estimators.crcen_search(None, n_settings=3)),
         plain,
         replace(plain, name="crcen_cv_balanced", label="CRCEN, searched, balanced",
-                make=estimators.crcen_search("balanced", n_settings=1)),
+                make=estimators.crcen_search(
+                    "balanced", n_settings=1, training_weighting="price", probability="shift"
+                )),
         replace(plain, name="crcen", label="CRCEN, defaults", make=estimators.crcen_default, search=cross_validated,
                 note=""),
         replace(plain, name="mlp_threshold", label="MLP (ours, plain)", make=estimators.plain_network_search,

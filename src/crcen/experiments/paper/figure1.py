@@ -74,7 +74,7 @@ def _counts(
     rows = []
     for weight, resolved in path.items():
         decisions = {
-            "retrained": crcen.CRCENClassifier(resolved, **params).fit(X, y).predict(X_test),
+            "retrained": crcen.make_method("crcen", weighting=resolved, **params).fit(X, y).predict(X_test),
             "threshold": natural + resolved.logit_shift > 0,
         }
         for curve, predicted in decisions.items():

@@ -87,11 +87,16 @@ class CRCENClassifierCV(CRCENClassifier):
     search : Search, default=None
         The rule of choice, halving, where stacks are trained and their memory, as in ``Search(halving=False)``; see
         `crcen.Search`.
-    balance : "oof", True or False, default="oof"
-        Solve the output bias on the out-of-fold logits, on the training rows as `CRCENClassifier` does, or not at all.
-        On new rows of the benchmark the first had the best probabilities. Where folds leave rows out, as those over
-        time do, the shift is shrunk by how far the folds disagree about it beyond sampling: a drift is no bias.
-    n_members, activation, max_epochs, schedule, inputs, pos_label, device, probability, training_weighting,
+    balance : "auto", "oof", True or False, default="auto"
+        Solve the output bias at the price on the out-of-fold logits (``"auto"`` and ``"oof"``), on the training rows as
+        the paper does, or not at all. Where folds leave rows out, as those over time do, the shift is shrunk by how far
+        the folds disagree about it beyond sampling: a drift is no bias.
+    probability : {"auto", "shift", "balance", "temperature", "isotonic"}, default="auto"
+        As in `CRCENClassifier`. ``"auto"`` is ``"temperature"`` where the bias is solved for on out-of-fold logits of
+        all rows; where folds leave rows out it is ``"shift"``, since a map would learn their drift.
+    training_weighting : as in CRCENClassifier, default=None
+        Several weightings are searched by training at each, with ``training_weighting="price"``.
+    n_members, activation, max_epochs, schedule, inputs, pos_label, device,
     random_state, verbose
         As in `CRCENClassifier`. ``max_epochs`` is the length of the schedule of which a cut is chosen, so there is no
         early stopping; columns have scales as ``Inputs(column_scales="auto")`` says.
@@ -124,8 +129,6 @@ class CRCENClassifierCV(CRCENClassifier):
         Folds, the scoring used, seconds of search and refit.
     """
 
-    _column_scales = "auto"
-
     @says_our_names
     def __init__(
         self,
@@ -143,9 +146,9 @@ class CRCENClassifierCV(CRCENClassifier):
         schedule: Schedule | None = None,
         encoding: Any = ("standard", "steps"),
         inputs: Inputs | None = None,
-        balance: Any = "oof",
-        probability: str = "shift",
-        training_weighting: Any = "price",
+        balance: Any = "auto",
+        probability: str = "auto",
+        training_weighting: Any = None,
         pos_label: Any = None,
         device: str = "auto",
         random_state: Any = None,

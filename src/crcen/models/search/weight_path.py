@@ -204,6 +204,8 @@ def _looped(
     for weighting in path:
         if "weighting" in params:
             setting: dict[str, Any] = {"weighting": weighting}
+            if "training_weighting" in params:  # what is asked for are networks trained at each weight
+                setting["training_weighting"] = "price"
         elif "class_weight" in params:
             setting = {"class_weight": {pos: weighting.cost_ratio, neg: 1.0}}
         else:
