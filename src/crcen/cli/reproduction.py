@@ -34,6 +34,14 @@ class Scoring(StrEnum):
     f1 = "f1"
     g_mean = "g_mean"
     weighted_log_loss = "weighted_log_loss"
+    own_metric = "own_metric"
+
+
+class Reading(StrEnum):
+    """How the paper is read where it leaves things open."""
+
+    today = "today"
+    then = "2019"
 
 
 class Engine(StrEnum):
@@ -67,6 +75,9 @@ def reproduce(
         str | None,
         typer.Option(help="Methods of table3, with commas between them, or all; `crcen methods` lists them."),
     ] = None,
+    reading: Annotated[
+        Reading, typer.Option(help="Of table3: networks and libraries as they are, or as a study of 2019 had them.")
+    ] = Reading.today,
     as_json: Json = False,
 ) -> None:
     """Rebuild the paper's tables and figure, published numbers beside ours; interrupted runs resume."""
@@ -83,6 +94,7 @@ def reproduce(
             config=config,
             engine=engine.value,
             methods=methods,
+            reading=reading.value,
         )
     except KeyboardInterrupt:  # here and not in `main`: typer would answer first, without a word about resuming
         typer.echo("crcen: interrupted; the same command goes on where it stopped.", err=True)

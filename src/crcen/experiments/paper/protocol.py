@@ -13,7 +13,11 @@ from crcen.baselines.methods import NetworkTraining
 from crcen.experiments.run_folder import RunFolder
 from crcen.training.engines import find_engine
 
-__all__ = ["Split", "network_params", "select", "splits"]
+__all__ = ["OWN_METRIC", "Split", "network_params", "select", "splits"]
+
+# Of `scoring`: a cell of F1 is of the setting with the best F1, a cell of G-mean of that with the best G-mean.
+OWN_METRIC = "own_metric"
+_OWN_METRICS = ("f1", "g_mean")
 
 Array = NDArray[np.float64]
 Index = NDArray[np.int64]
@@ -87,22 +91,27 @@ def _search(
         for pool in pools
         for network in range(count)
     ]
-    every = np.full((len(grid), len(fold_rows), count), -np.inf)
+    metrics = _OWN_METRICS if settings["scoring"] == OWN_METRIC else (settings["scoring"],)
+    every = np.full((len(metrics), len(grid), len(fold_rows), count), -np.inf)
     for position, result in enumerate(find_engine(engine)(rows, labels, jobs)):
-        setting, fold, network = np.unravel_index(position, every.shape)
+        setting, fold, network = np.unravel_index(position, every.shape[1:])
         if result.network is not None:
             train, held_out = fold_rows[fold]
             logits = result.network.logits(X[held_out])
-            every[setting, fold, network] = _score(training, logits, y[held_out], y[train], settings["scoring"])
-    scores = every.mean(axis=2)
-    means = scores.mean(axis=1)
-    if np.isneginf(means).all():
-        return {"error": f"TrainingFailed: every setting lost a network: {crcen.Status.DIVERGED.value}"}
-    best = int(np.argmax(means))
-    table = [
-        setting | {"score": float(m), "folds": s.tolist()} for setting, m, s in zip(grid, means, scores, strict=True)
-    ]
-    return grid[best] | {"score": float(means[best]), "grid": table}
+            for i, metric in enumerate(metrics):
+                every[i, setting, fold, network] = _score(training, logits, y[held_out], y[train], metric)
+    found: list[dict[str, Any]] = []
+    for scores in every.mean(axis=3):
+        means = scores.mean(axis=1)
+        if np.isneginf(means).all():
+            return {"error": f"TrainingFailed: every setting lost a network: {crcen.Status.DIVERGED.value}"}
+        best = int(np.argmax(means))
+        table = [
+            setting | {"score": float(m), "folds": s.tolist()}
+            for setting, m, s in zip(grid, means, scores, strict=True)
+        ]
+        found.append(grid[best] | {"score": float(means[best]), "grid": table})
+    return found[0] | {metric: one for metric, one in zip(metrics[1:], found[1:], strict=True)}
 
 
 def _training_rows(

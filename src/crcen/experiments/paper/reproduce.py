@@ -14,6 +14,7 @@ from crcen._support.locks import sole_use
 from crcen._support.whole_files import write_whole
 from crcen.experiments.paper.claims import claims
 from crcen.experiments.paper.figure1 import figure1_tables, run_figure1
+from crcen.experiments.paper.protocol import OWN_METRIC
 from crcen.experiments.paper.table1 import run_table1, table1
 from crcen.experiments.paper.table2 import run_table2, table2
 from crcen.experiments.paper.table3 import run_table3, table3, table3_ranks
@@ -24,7 +25,8 @@ from crcen.training.engines import find_engine
 __all__ = ["Reproduction", "reproduce"]
 
 ARTEFACTS = ("table1", "table2", "table3", "figure1")
-_CHOICES = {"selection": ("first_split", "per_split"), "scoring": ("f1", "g_mean", "weighted_log_loss")}
+_CHOICES = {"selection": ("first_split", "per_split"), "scoring": ("f1", "g_mean", "weighted_log_loss", OWN_METRIC)}
+_READINGS = ("today", "2019")
 
 _STYLE = """
 body { font: 15px/1.5 system-ui, sans-serif; margin: 2rem auto; max-width: 75rem; padding: 0 1rem; }
@@ -45,9 +47,13 @@ class Reproduction:
     texts: list[str]
 
 
-def read_settings(quick: bool, config: str | os.PathLike[str] | None = None) -> dict[str, Any]:
-    """The packaged settings, full or quick, with what a TOML file of one's own puts in their place."""
-    settings = _packaged_settings(quick)
+def read_settings(quick: bool, config: str | os.PathLike[str] | None = None, reading: str = "today") -> dict[str, Any]:
+    """The packaged settings, full or quick, with what a reading and a TOML file of one's own put in their place."""
+    settings = _packaged_settings("quick" if quick else "full")
+    if reading != "today":
+        for section, values in _packaged_settings(f"reading_{reading}").items():
+            settings[section] |= values
+        settings["protocol"]["reading"] = reading
     if config is None:
         return settings
     try:
@@ -67,9 +73,9 @@ def read_settings(quick: bool, config: str | os.PathLike[str] | None = None) -> 
     return settings
 
 
-def _packaged_settings(quick: bool) -> dict[str, Any]:
-    name = "quick.toml" if quick else "full.toml"
-    return tomllib.loads(resources.files("crcen.experiments").joinpath("configs", name).read_text(encoding="utf-8"))
+def _packaged_settings(name: str) -> dict[str, Any]:
+    file = resources.files("crcen.experiments").joinpath("configs", f"{name}.toml")
+    return tomllib.loads(file.read_text(encoding="utf-8"))
 
 
 def reproduce(
@@ -83,6 +89,7 @@ def reproduce(
     config: str | os.PathLike[str] | None = None,
     engine: str = "local",
     methods: str | None = None,
+    reading: str = "today",
 ) -> Reproduction:
     """Rebuild tables and figure of the paper, going on where an interrupted run stopped.
 
@@ -104,6 +111,9 @@ def reproduce(
         Where the networks of searches and simulations are trained; the rows do not depend on it.
     methods : str, optional
         Methods of Table 3, with commas between them, in place of the settings' own. ``"all"`` are those of `METHODS`.
+    reading : {"today", "2019"}
+        How the paper is read where it leaves things open. ``"2019"`` has 200 epochs, weak penalties, each cell selected
+        by its own metric, and RUSBoost and balanced random forest as their libraries had them then; Table 3 alone.
 
     Returns
     -------
@@ -113,7 +123,11 @@ def reproduce(
     if artefact not in (*ARTEFACTS, "all"):
         raise crcen.InvalidParameter(f"there is no artefact {artefact!r}: choose one of {', '.join(ARTEFACTS)}, all.")
     find_engine(engine)
-    settings = read_settings(quick, config)
+    if reading not in _READINGS:
+        raise crcen.InvalidParameter(f"reading must be one of {', '.join(_READINGS)}: got {reading!r}.")
+    if reading == "2019" and artefact not in ("table3", "figure1"):
+        raise crcen.InvalidParameter(f"the reading 2019 is of table3 and figure1: got {artefact}.")
+    settings = read_settings(quick, config, reading)
     protocol = settings["protocol"]
     for name, given in (("selection", selection), ("scoring", scoring)):
         protocol |= {name: given} if given is not None else {}

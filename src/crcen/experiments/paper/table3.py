@@ -3,6 +3,7 @@
 import time
 import warnings
 from collections.abc import Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -11,8 +12,9 @@ from sklearn.metrics import average_precision_score, log_loss
 
 import crcen
 from crcen._support.progress import steps
-from crcen.experiments.paper.protocol import Split, network_params, select, splits
+from crcen.experiments.paper.protocol import OWN_METRIC, Split, network_params, select, splits
 from crcen.experiments.paper.published import published
+from crcen.experiments.paper.stand_ins import STAND_INS
 from crcen.experiments.run_folder import RunFolder
 from crcen.experiments.tables import Table
 
@@ -60,6 +62,9 @@ def _evaluate(
     row: dict[str, Any] = {"dataset": data.name, "split": split.number, "method": method}
     seed = settings["seed"] + split.number
     params: dict[str, Any] = {"random_state": seed}
+    by_g_mean: dict[str, Any] | None = None
+    stand_ins = STAND_INS if settings.get("reading") == "2019" else {}
+    make = stand_ins.get(method, partial(crcen.make_method, method))
     start = time.perf_counter()
     try:
         if crcen.METHODS[method].training is not None:
@@ -68,15 +73,25 @@ def _evaluate(
                 return row | {"error": chosen["error"]}
             params = network_params(settings, chosen, seed)
             row |= {"hidden": chosen["hidden"], "l2": chosen["l2"], "cv_score": chosen["score"]}
+            if settings["scoring"] == OWN_METRIC:
+                other = chosen["g_mean"]
+                by_g_mean = network_params(settings, other, seed)
+                row |= {"g_mean_hidden": other["hidden"], "g_mean_l2": other["l2"]}
         if method == "crcen_ensemble":
             params["n_members"] = settings["members"]
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # imbalanced-learn's notices about its own defaults
-            model = crcen.make_method(method, **params).fit(data.X[split.train], data.y[split.train])
+            model = make(**params).fit(data.X[split.train], data.y[split.train])
+            if by_g_mean not in (None, params):
+                other_model = make(**by_g_mean).fit(data.X[split.train], data.y[split.train])
     except (ValueError, crcen.TrainingFailed) as error:
         return row | {"error": f"{type(error).__name__}: {' '.join(str(error).split())}"}
     row["seconds"] = time.perf_counter() - start
-    return row | _scores(model, data.X[split.test], data.y[split.test])
+    scores = _scores(model, data.X[split.test], data.y[split.test])
+    if by_g_mean not in (None, params):
+        counts = crcen.confusion_counts(data.y[split.test], other_model.predict(data.X[split.test]))
+        scores["g_mean"] = float(counts.g_mean)
+    return row | scores
 
 
 def _scores(model: Any, X: np.ndarray, y: np.ndarray) -> dict[str, Any]:
