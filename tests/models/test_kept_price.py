@@ -37,6 +37,12 @@ def small(kind=CRCENClassifier, **how):
 
 
 @pytest.mark.parametrize("kind", [CRCENClassifier, CRCENClassifierCV])
+def test_these_are_the_defaults(kind):
+    assert {name: value for name, value in kind().get_params().items() if name in KEPT} == KEPT
+    assert kind().recipe().column_scales == "auto"
+
+
+@pytest.mark.parametrize("kind", [CRCENClassifier, CRCENClassifierCV])
 def test_left_to_the_data_is_out_of_fold_and_by_temperature(kind):
     X, y = draw()
     auto = small(kind, **KEPT).fit(X, y)

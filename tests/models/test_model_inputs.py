@@ -99,7 +99,8 @@ def test_a_group_is_shown_by_what_was_set():
 
 def test_a_group_that_says_one_thing_leaves_the_others_as_they_were():
     search, single = CRCENClassifierCV(inputs=Inputs(bins=5)), CRCENClassifier(inputs=Inputs(bins=5))
-    assert (search.recipe().column_scales, single.recipe().column_scales) == ("auto", False)
+    assert (search.recipe().column_scales, single.recipe().column_scales) == ("auto", "auto")
+    assert CSMLPClassifier(inputs=Inputs(bins=5)).recipe().column_scales is False
     assert (search.recipe().bins, search.recipe().missing) == (5, "error")
 
 

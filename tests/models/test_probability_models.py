@@ -8,6 +8,7 @@ from scipy.optimize import brentq
 from sklearn.metrics import log_loss
 from sklearn.model_selection import StratifiedKFold
 
+import crcen
 from crcen import (
     Budget,
     CSMLPClassifier,
@@ -22,7 +23,7 @@ from crcen import (
 )
 from crcen.models.probability import PROBABILITIES, apply_map, fit_map
 from grouped_settings import grouped
-from papers_training import CRCENClassifier, CRCENClassifierCV
+from papers_training import PAPER, CRCENClassifier, CRCENClassifierCV
 
 FITTED = PROBABILITIES[1:]
 QUICK = {"hidden": (4,), "solver": "lbfgs", "max_epochs": 40, "random_state": 0}
@@ -117,7 +118,8 @@ def test_out_of_fold_the_bias_is_solved_for_after_the_map(rare_rows, kind):
 def test_the_price_of_a_moved_threshold_counts(rare_rows):
     """Trained at λ = ½, decided at the price on the mapped probability."""
     X, y = rare_rows(300)
-    plain = CRCENClassifier(None, **grouped(probability="balance", **QUICK)).fit(X, y)
+    how = PAPER | {"probability": "balance"}
+    plain = crcen.CRCENClassifier(None, **grouped(**how, **QUICK)).fit(X, y)
     moved = MovedThresholdClassifier(Budget(9), **grouped(probability="balance", **QUICK)).fit(X, y)
     np.testing.assert_allclose(moved.probability_map_, plain.probability_map_)
     np.testing.assert_allclose(moved.predict_proba(X), plain.predict_proba(X))

@@ -3,8 +3,9 @@
 import numpy as np
 import pytest
 
+import crcen
 from crcen import Budget, CostRatio, InvalidParameter, MovedThresholdClassifier, balance_shift, key_equation
-from papers_training import CRCENClassifier, CRCENClassifierCV
+from papers_training import PAPER, CRCENClassifier, CRCENClassifierCV
 
 KEPT = {"training_weighting": None, "balance": "oof", "probability": "temperature"}
 
@@ -94,9 +95,7 @@ def test_settings_are_compared_by_the_natural_loss():
 def test_the_control_stays_a_plain_network():
     X, y = draw(300)
     model = MovedThresholdClassifier(Budget(10), hidden=(8,), max_epochs=10, random_state=0).fit(X, y)
-    plain = CRCENClassifier(
-        None, hidden=(8,), max_epochs=10, random_state=0, training_weighting="price", balance=True, probability="shift"
-    ).fit(X, y)
+    plain = crcen.CRCENClassifier(None, hidden=(8,), max_epochs=10, random_state=0, **PAPER).fit(X, y)
     assert model.predict_proba(X) == pytest.approx(plain.predict_proba(X), abs=1e-12)
 
 
