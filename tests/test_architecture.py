@@ -66,6 +66,7 @@ OUTSIDERS = {"experiments", "workflow"}
 # Modules that they may import besides, for names that few people need.
 NAMED_MODULES = {
     "crcen.baselines.methods",
+    "crcen.baselines.real_rusboost",
     "crcen.decisions.choose",
     "crcen.decisions.wishes",
     "crcen.report.checks",
