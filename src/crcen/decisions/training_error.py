@@ -96,7 +96,8 @@ def training_error(
     if _num_samples(X) != len(labels):
         raise InvalidInput(f"X and y must be the same training rows, got {_num_samples(X)} and {len(labels)}")
     column = int(classes[1] == getattr(model, "pos_label_", classes[1]))
-    cost = model.weighting_.cost_ratio if hasattr(model, "weighting_") else cost_ratio_of(weighting)
+    price = getattr(model, "weighting_", None)
+    cost = price.cost_ratio if isinstance(price, ClassWeighting) else cost_ratio_of(weighting)
     weights = None if sample_weight is None else check_weights(sample_weight, labels[:, None])
     if isinstance(max_rows, bool) or not isinstance(max_rows, int | np.integer) or max_rows < 10:
         raise InvalidParameter(f"max_rows must be a whole number of at least 10, got {max_rows!r}")
@@ -106,7 +107,7 @@ def training_error(
     for _ in range(int(n_fits)):
         part = _part_with_both(labels, size, rng)
         parts.append(part)
-        chances.append(_refitted(model, X, labels, weights, part).predict_proba(X)[:, column])
+        chances.append(_refitted(model, X, labels, weights, part, cost).predict_proba(X)[:, column])
     sizes = np.ones(len(labels)) if weights is None else weights
     squares = [
         _difference(chances[i], chances[j], np.where(parts[i] | parts[j], 0.0, sizes), cost) ** 2
@@ -138,14 +139,12 @@ def _part_with_both(labels: NDArray[Any], size: int, rng: np.random.Generator) -
     raise InvalidInput("half of the training rows must hold both classes, got too few of one of them")
 
 
-def _refitted(model: Any, X: Any, y: NDArray[Any], weights: Array | None, part: NDArray[np.bool_]) -> Any:
+def _refitted(model: Any, X: Any, y: NDArray[Any], weights: Array | None, part: NDArray[np.bool_], cost: float) -> Any:
     """A clone fitted on some of the rows, at the setting that a search of ours chose."""
     fresh, rows = clone(model), np.flatnonzero(part)
     if isinstance(model, CRCENClassifier) and isinstance(model.weighting_, ClassWeighting):
         # At the price itself: a list of prices, or a wish, was settled by the whole model.
-        weighting: Any = model.weighting_  # of two classes, which the labels were checked for
-        price = CostRatio(weighting.cost_ratio)
-        fresh.set_params(n_members=min(model.n_members, _MOST_MEMBERS), weighting=price)
+        fresh.set_params(n_members=min(model.n_members, _MOST_MEMBERS), weighting=CostRatio(cost))
     if isinstance(model, CRCENClassifierCV):
         fresh.set_params(**{name: [value] for name, value in model.best_params_.items() if name != "weighting"})
         # Other folds, which may know all rows by number, do not fit some of them.

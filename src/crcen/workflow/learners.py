@@ -54,8 +54,8 @@ def _networks(n_rows: int) -> CRCENClassifierCV:
     """The search of the command: that of the class. On many rows, where settings differ less and cost more, fewer."""
     if n_rows <= _MANY:
         return CRCENClassifierCV()
-    how = {"inputs": Inputs(bins=8), "search": Search(widen=True)}
-    return CRCENClassifierCV(hidden=(64,), l2=(1e-3, 1e-2, 1e-1), n_members=2, **how)
+    l2, inputs, search = (1e-3, 1e-2, 1e-1), Inputs(bins=8), Search(widen=True)
+    return CRCENClassifierCV(hidden=(64,), l2=l2, n_members=2, inputs=inputs, search=search)
 
 
 def learner_lines(fitted: Any, validation: str) -> list[str]:

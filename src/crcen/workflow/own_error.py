@@ -3,7 +3,15 @@
 import numpy as np
 from numpy.typing import NDArray
 
-from crcen import CRCENClassifierCV, InvalidInput, InvalidParameter, TableClassifier, TrainingError, training_error
+from crcen import (
+    ClassWeighting,
+    CRCENClassifierCV,
+    InvalidInput,
+    InvalidParameter,
+    TableClassifier,
+    TrainingError,
+    training_error,
+)
 from crcen._support.progress import busy
 from crcen.workflow.inputs import Rows
 
@@ -38,8 +46,10 @@ def measure_own_error(
     """
     if isinstance(n_refits, bool) or not isinstance(n_refits, int) or n_refits < 0 or n_refits in (1, 2):
         raise InvalidParameter(f"n_refits must be 0, or a whole number of at least 3: got {n_refits!r}.")
-    is_measured = isinstance(model.estimator_, CRCENClassifierCV) and model.weighting_.n_pos >= _FEWEST_POSITIVES
-    if not n_refits or not is_measured:
+    price = model.weighting_
+    if not n_refits or not isinstance(model.estimator_, CRCENClassifierCV) or not isinstance(price, ClassWeighting):
+        return None
+    if price.n_pos < _FEWEST_POSITIVES:
         return None
     with busy("measuring the model's own error", visible=bool(verbose)):
         try:

@@ -1,5 +1,6 @@
 """What methods of today's libraries were in 2019."""
 
+from collections.abc import Callable
 from typing import Any
 
 from crcen.baselines.real_rusboost import RealRUSBoostClassifier
@@ -17,4 +18,4 @@ def _balanced_forest(**params: Any) -> Any:
 
 
 # What a method of today's libraries was then.
-STAND_INS = {"rusboost": RealRUSBoostClassifier, "balanced_rf": _balanced_forest}
+STAND_INS: dict[str, Callable[..., Any]] = {"rusboost": RealRUSBoostClassifier, "balanced_rf": _balanced_forest}

@@ -2,7 +2,7 @@
 
 import time
 import warnings
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -64,7 +64,7 @@ def _evaluate(
     params: dict[str, Any] = {"random_state": seed}
     by_g_mean: dict[str, Any] | None = None
     stand_ins = STAND_INS if settings.get("reading") == "2019" else {}
-    make = stand_ins.get(method, partial(crcen.make_method, method))
+    make: Callable[..., Any] = stand_ins.get(method, partial(crcen.make_method, method))
     start = time.perf_counter()
     try:
         if crcen.METHODS[method].training is not None:
