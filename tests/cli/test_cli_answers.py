@@ -118,7 +118,7 @@ def test_choices_reach_the_run(crcen_command, tmp_path, monkeypatch):
 
     monkeypatch.setattr("crcen.experiments.paper.reproduce.reproduce", record)
     options = ["--quick", "--out", tmp_path, "--data-home", tmp_path, "--selection", "per_split", "--scoring", "f1"]
-    options += ["--engine", "ray", "--methods", "crcen,mlp"]
+    options += ["--engine", "ray", "--methods", "crcen,mlp", "--reading", "2019"]
     code, _, err = crcen_command("reproduce", "figure1", *options)
     assert (code, err) == (1, "crcen: enough seen.\n")
     assert {name: str(value) for name, value in given.items()} == {
@@ -131,6 +131,7 @@ def test_choices_reach_the_run(crcen_command, tmp_path, monkeypatch):
         "config": "None",
         "engine": "ray",
         "methods": "crcen,mlp",
+        "reading": "2019",
     }
 
 
