@@ -41,20 +41,17 @@ TREE_SETTINGS = (
     TreeSetting(31, 20, 0.0, 1.0),
     TreeSetting(8, 20, 1.0, 0.5),
     TreeSetting(16, 10, 5.0, 0.5),
+    TreeSetting(31, 5, 0.1, 0.8),
     TreeSetting(4, 20, 1.0, 1.0),
     TreeSetting(64, 20, 5.0, 0.5),
     TreeSetting(31, 5, 10.0, 0.3),
-    TreeSetting(8, 5, 10.0, 1.0),
-    TreeSetting(31, 50, 1.0, 0.5),
-    TreeSetting(4, 5, 1.0, 0.3),
-    TreeSetting(16, 20, 1.0, 0.3),
     TreeSetting(16, 50, 0.0, 1.0),
-    TreeSetting(64, 50, 10.0, 0.3),
+    TreeSetting(16, 20, 1.0, 0.3),
 )
 # On many rows: the larger ones, and one larger still.
 _MANY_SETTINGS = (*(one for one in TREE_SETTINGS if one.leaves >= 16), TreeSetting(128, 20, 5.0, 0.5))
 # Trees after which settings are compared, and the share of them that goes on.
-_PARTS = ((40, 0.5), (100, 0.34), (200, 0.34), (400, 0.0))
+_PARTS = ((30, 0.5), (80, 0.34), (200, 0.22), (400, 0.0))
 # The same on a sample, and then on all of many rows, where so many settings at most grow.
 _SAMPLE_PARTS, _MANY_PARTS, _MANY_BEST = ((40, 0.5), (100, 0.0)), ((100, 1.0), (250, 0.0)), 2
 # A sample has this many rows and, if there are so many, this many of the rarer class.
