@@ -3,5 +3,6 @@
 from crcen.torch.balance import balance_
 from crcen.torch.loss import ClassWeightedLoss
 from crcen.torch.natural import NaturalLogits
+from crcen.torch.stationarity import Cause, Stationarity, stationarity
 
-__all__ = ["ClassWeightedLoss", "NaturalLogits", "balance_"]
+__all__ = ["Cause", "ClassWeightedLoss", "NaturalLogits", "Stationarity", "balance_", "stationarity"]
