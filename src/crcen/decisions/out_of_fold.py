@@ -12,6 +12,7 @@ from crcen.models.fitted import FittedEnsemble
 from crcen.models.search.classifier_cv import CRCENClassifierCV
 from crcen.theory.decision import sigmoid
 from crcen.theory.labels import Labels
+from crcen.theory.tensors import as_numpy
 
 __all__ = ["check_search", "has_held_out_rows", "out_of_fold_posterior", "stratified_splits"]
 
@@ -20,7 +21,7 @@ def stratified_splits(cv: Any, X: Any, y: Any, random_state: int) -> list[tuple[
     """Split rows: an int is that many stratified folds, shuffled; anything else is as in scikit-learn."""
     try:
         if isinstance(cv, int | np.integer):
-            rarest = int(np.unique(np.asarray(y), return_counts=True)[1].min())
+            rarest = int(np.unique(np.asarray(as_numpy(y)), return_counts=True)[1].min())
             if rarest < cv:
                 raise ValueError(f"the rarer class has {rarest} rows, fewer than the {cv} folds")
             splitter: Any = StratifiedKFold(int(cv), shuffle=True, random_state=random_state)
@@ -68,7 +69,7 @@ def out_of_fold_posterior(model: Any, y: Any) -> tuple[NDArray[np.bool_], NDArra
         Which rows they are.
     """
     check_search(model)
-    labels = np.asarray(y)
+    labels = np.asarray(as_numpy(y))
     logits = model.oof_decision_function_
     if labels.shape != logits.shape:
         raise InvalidInput(f"y must be the {len(logits)} labels the model was fitted on, got shape {labels.shape}")

@@ -23,6 +23,7 @@ from crcen.models.validation import check_choice, check_labels, check_weights
 from crcen.theory.decision import sigmoid
 from crcen.theory.labels import Labels
 from crcen.theory.specs import CostRatio, positive_number
+from crcen.theory.tensors import as_numpy
 from crcen.theory.weighting import resolve
 
 __all__ = ["PosteriorCorrection"]
@@ -124,7 +125,7 @@ class PosteriorCorrection(ClassifierMixin, MetaEstimatorMixin, BaseEstimator):
         return self
 
     def _fit(self, X: Any, y: Any, sample_weight: Any) -> None:
-        X, y, sample_weight = indexable(X, y, sample_weight)
+        X, y, sample_weight = indexable(as_numpy(X), as_numpy(y), as_numpy(sample_weight))
         labels = _check_y(y, estimator=self)
         self.classes_ = check_labels(labels)
         weights = check_weights(sample_weight, labels[:, None])
@@ -154,6 +155,7 @@ class PosteriorCorrection(ClassifierMixin, MetaEstimatorMixin, BaseEstimator):
     def predict_proba(self, X: Any) -> Array:
         """Natural probabilities, (n, 2) in the order of ``classes_``."""
         check_is_fitted(self)
+        X = as_numpy(X)
         fitted = _Fitted(self.estimator_, self.odds_factor_ if self._positive_is_last() else 1 / self.odds_factor_)
         if np.isinf(self._limit):
             return divide_odds(fitted.weighted(X), fitted.factor)

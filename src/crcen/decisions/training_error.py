@@ -18,6 +18,7 @@ from crcen.models.validation import check_weights
 from crcen.theory.decision import weighted_probability
 from crcen.theory.residual_test import TrainingError, residual_sums
 from crcen.theory.specs import CostRatio
+from crcen.theory.tensors import as_numpy
 from crcen.theory.weighting import ClassWeighting, WeightingLike, cost_ratio_of
 
 __all__ = ["training_error"]
@@ -90,7 +91,7 @@ def training_error(
         raise InvalidInput(f"model must be a fitted classifier of two classes, got {type(model).__name__}")
     if isinstance(n_fits, bool) or not isinstance(n_fits, int | np.integer) or n_fits < 3:
         raise InvalidParameter(f"n_fits must be a whole number of at least 3, got {n_fits!r}")
-    labels = np.asarray(y)
+    labels = np.asarray(as_numpy(y))
     if labels.ndim != 1 or not np.isin(labels, classes).all():
         raise InvalidInput(f"y must hold the model's labels {classes.tolist()}, one for each training row")
     if _num_samples(X) != len(labels):

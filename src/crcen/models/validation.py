@@ -10,6 +10,7 @@ from sklearn.utils.multiclass import check_classification_targets, type_of_targe
 from sklearn.utils.validation import _check_sample_weight, validate_data
 
 from crcen.exceptions import InvalidInput
+from crcen.theory.tensors import as_numpy
 from crcen.training.parameters import choice, flag, number
 
 # What a sparse matrix may take once it is dense.
@@ -91,6 +92,7 @@ def check_rows(estimator: Any, X: Any, y: Any = "no_validation", *, reset: bool)
 
     NaN passes where the estimator has ``Inputs(missing="indicator")``, or where its networks were fitted so.
     """
+    X, y = as_numpy(X), as_numpy(y)
     try:
         checked = X
         if not (isinstance(y, str) and not reset and _is_as_fitted(estimator, X)):
@@ -180,7 +182,7 @@ def check_labels(y: NDArray[Any]) -> NDArray[Any]:
 def check_weights(sample_weight: Any, X: NDArray[np.float64]) -> NDArray[np.float64]:
     """Row weights as float64: finite and not negative."""
     try:
-        weights = _check_sample_weight(sample_weight, X, dtype=np.float64)
+        weights = _check_sample_weight(as_numpy(sample_weight), X, dtype=np.float64)
     except (TypeError, ValueError) as error:
         raise InvalidInput(f"sample_weight must hold one finite number a row, not all 0: {error}") from error
     if (weights < 0).any():

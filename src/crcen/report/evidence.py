@@ -14,6 +14,7 @@ from crcen.theory.key_equation import KeyEquation
 from crcen.theory.labels import Labels
 from crcen.theory.residual_test import TrainingError, residual_sums
 from crcen.theory.rows import check_probabilities, check_row_weights, class_totals
+from crcen.theory.tensors import as_numpy
 from crcen.theory.weighting import Budget, ClassWeighting, resolve
 
 __all__ = ["Evidence", "gather", "kept_by", "positive_column"]
@@ -203,7 +204,7 @@ def _rows(X: Any, model: Any) -> tuple[Any, tuple[str, ...]]:
         X = X.to_pandas()
     if hasattr(X, "iloc") and hasattr(X, "columns"):
         return X, tuple(str(name) for name in X.columns)
-    X = np.asarray(X)
+    X = np.asarray(as_numpy(X))
     if X.ndim != 2:
         raise InvalidInput(f"X must be a table of rows and columns, got an array of shape {X.shape}")
     names = getattr(model, "feature_names_in_", ())
@@ -213,7 +214,7 @@ def _rows(X: Any, model: Any) -> tuple[Any, tuple[str, ...]]:
 
 
 def _labels(y: Any, n: int, classes: NDArray[Any]) -> NDArray[Any]:
-    labels = np.asarray(y)
+    labels = np.asarray(as_numpy(y))
     if labels.shape != (n,):
         raise InvalidInput(f"y must have one label for each of the {n} rows, got shape {labels.shape}")
     strange = ~np.isin(labels, classes)

@@ -13,6 +13,7 @@ from crcen.theory.classes.key_equations import class_key_equations
 from crcen.theory.decision import posterior, sigmoid
 from crcen.theory.residual_test import TrainingError, residual_variance, z_test
 from crcen.theory.rows import check_binary_target, check_probabilities, check_row_weights, class_totals
+from crcen.theory.tensors import as_numpy
 from crcen.theory.weighting import Alpha, Budget, ClassWeighting, CostRatio, Lam, WeightingLike, resolve
 
 __all__ = [
@@ -182,7 +183,7 @@ def key_equation_of_logits(
     KeyEquation
         As `key_equation` gives.
     """
-    outputs = np.asarray(logits, dtype=np.float64)
+    outputs = np.asarray(as_numpy(logits), dtype=np.float64)
     return _evaluate(y, check_probabilities(sigmoid(outputs)), sigmoid(-outputs), weighting, sample_weight)
 
 

@@ -9,6 +9,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from crcen.exceptions import InvalidInput, InvalidParameter
 from crcen.theory.specs import CostRatio, Lam, positive_number
+from crcen.theory.tensors import as_numpy
 from crcen.theory.weighting import ClassWeighting, resolve
 
 __all__ = ["Labels"]
@@ -97,11 +98,11 @@ class Labels:
 
     def encode(self, y: Any) -> Bools:
         """Where labels are positive; every other label counts as negative."""
-        return np.asarray(np.asarray(y) == self.positive, dtype=np.bool_)
+        return np.asarray(np.asarray(as_numpy(y)) == self.positive, dtype=np.bool_)
 
     def checked(self, y: Any, name: str = "y") -> Bools:
         """`encode`, and refuse a label that is neither class."""
-        labels = np.asarray(y)
+        labels = np.asarray(as_numpy(y))
         known = np.asarray((labels == self.classes[0]) | (labels == self.classes[1]))  # isin would take "1" for 1
         if not known.all():
             raise InvalidInput(

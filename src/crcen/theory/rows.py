@@ -7,6 +7,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from crcen.exceptions import InvalidInput
+from crcen.theory.tensors import as_numpy
 
 __all__ = ["check_binary_target", "check_not_negative", "check_probabilities", "check_row_weights", "class_totals"]
 
@@ -14,7 +15,7 @@ __all__ = ["check_binary_target", "check_not_negative", "check_probabilities", "
 def _as_array(values: ArrayLike, name: str) -> NDArray[np.generic]:
     """Return `values` as a rectangular array of numbers or truth values."""
     try:
-        array = np.asarray(values)
+        array = np.asarray(as_numpy(values))
     except (TypeError, ValueError) as error:
         raise InvalidInput(f"{name} must be a rectangular array of numbers, got one that is not: {error}") from error
     if array.dtype.kind == "O":

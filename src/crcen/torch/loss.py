@@ -113,7 +113,7 @@ class ClassWeightedLoss(nn.Module):
             of their batches add up to the loss of one large batch.
         """
         outputs = _checked_logits(getattr(logits, "logits", logits), len(self.class_weights))
-        weights = self.class_weights.to(outputs.dtype)
+        weights = self.class_weights.to(outputs)  # trainers move modules, and not always the loss
         shares, used = self._shares(outputs, target)
         row_weights = shares * weights
         # Where a share is 0 so is the term, and its gradient: log-probabilities of finite logits are finite.

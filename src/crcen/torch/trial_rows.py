@@ -16,8 +16,9 @@ from crcen.theory.classes.class_weights import check_class_numbers
 from crcen.torch.collected import Collected, answer, as_answering, collect, split_batch
 from crcen.torch.natural import NaturalLogits
 from crcen.torch.output_bias import bias_of, check_moves_logits, last_layer, named_bias
+from crcen.torch.processes import n_processes
 
-__all__ = ["TrialRows", "row_by_row", "trial_rows"]
+__all__ = ["TrialRows", "every_row", "row_by_row", "trial_rows"]
 
 _NORMS = (nn.modules.batchnorm._BatchNorm,)
 _DROPOUTS = (nn.modules.dropout._DropoutNd,)
@@ -130,6 +131,11 @@ def row_by_row(batches: Iterable[Any]) -> tuple[Iterable[Any], Any, NDArray[np.i
         isinstance(batches.sampler, RandomSampler) and not batches.sampler.replacement
     )
     return loader, "none" if is_plain else batches.sampler, order
+
+
+def every_row(batches: Any) -> Iterable[Any]:
+    """Every row of a loader's data set once, whatever its sampler; on several processes the loader as it is."""
+    return batches if n_processes() > 1 else row_by_row(batches)[0]
 
 
 def _bias_found(module: nn.Module, inputs: Any, name: str | None) -> tuple[Tensor | None, str]:

@@ -13,7 +13,7 @@ from crcen.theory.classes.cost_matrix import CostMatrix
 from crcen.theory.specs import Alpha, CostRatio, as_spec
 from crcen.theory.weighting import ClassWeighting, resolve
 
-__all__ = ["binary_price", "stated_weights", "weights_of_classes"]
+__all__ = ["binary_price", "stated_weights", "weighting_of", "weights_of_classes"]
 
 Array = NDArray[np.float64]
 
@@ -39,6 +39,17 @@ def stated_weights(weighting: Any) -> Any:
             )
         return weights
     return weighting
+
+
+def weighting_of(holder: torch.nn.Module) -> torch.nn.Module:
+    """The one loss with class weights that a module is or holds, for callbacks that are not told a weighting."""
+    kept = [part for part in holder.modules() if isinstance(getattr(part, "class_weights", None), torch.Tensor)]
+    if len(kept) != 1:
+        raise InvalidParameter(
+            f"{type(holder).__name__} must hold one ClassWeightedLoss to read the weighting off: got {len(kept)}; give "
+            f"BalanceCallback its weighting."
+        )
+    return kept[0]
 
 
 def weights_of_classes(weighting: Any, counts: Any = None) -> Array:

@@ -12,6 +12,7 @@ from crcen.theory.labels import Labels
 from crcen.theory.residual_test import ResidualSums, residual_sums
 from crcen.theory.rows import check_binary_target, check_row_weights
 from crcen.theory.specs import Lam
+from crcen.theory.tensors import as_numpy
 from crcen.theory.weighting import WeightingLike, cost_ratio_of
 
 __all__ = [
@@ -46,7 +47,7 @@ def positive_rows(model: Any, y: ArrayLike) -> NDArray[np.bool_]:
     """Where labels are positive; without a model they must be 0/1."""
     if model is None:
         return check_binary_target(y)
-    labels = np.asarray(y)
+    labels = np.asarray(as_numpy(y))
     if labels.ndim != 1 or labels.size == 0:
         raise InvalidInput(f"y must be 1-D with at least one row, got an array of shape {labels.shape}")
     return Labels.of_model(model).checked(labels)
@@ -122,7 +123,7 @@ def sums_by_segment(
     rows: NDArray[np.bool_] | None = None,
 ) -> dict[str | None, ResidualSums]:
     """Sums over all rows (or those given), under None, and over the rows of each segment."""
-    outputs, weights = np.asarray(q), sample_weight
+    outputs, weights = np.asarray(as_numpy(q)), sample_weight
     if rows is not None:
         if outputs.shape != positive.shape:
             raise InvalidInput(f"q must have one value for each of the {positive.size} rows, got shape {outputs.shape}")

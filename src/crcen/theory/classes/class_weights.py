@@ -10,6 +10,7 @@ from numpy.typing import ArrayLike, NDArray
 from crcen.exceptions import InvalidInput, InvalidParameter
 from crcen.theory.rows import check_row_weights
 from crcen.theory.specs import Alpha, Budget, CostRatio, Lam
+from crcen.theory.tensors import as_numpy
 
 __all__ = ["ClassWeights", "check_class_numbers", "resolve_classes"]
 
@@ -132,7 +133,7 @@ def resolve_classes(weighting: Any, counts: ArrayLike) -> ClassWeights:
 
 def check_class_numbers(y: ArrayLike, n_classes: int) -> NDArray[np.int64]:
     """Class numbers 0 … K−1 of rows."""
-    numbers = np.asarray(y)
+    numbers = np.asarray(as_numpy(y))
     if numbers.ndim != 1 or numbers.dtype.kind not in "iub":
         raise InvalidInput(f"y must hold class numbers, one a row: got {numbers.dtype} of shape {numbers.shape}.")
     if numbers.size and not (numbers.min() >= 0 and numbers.max() < n_classes):
@@ -143,7 +144,7 @@ def check_class_numbers(y: ArrayLike, n_classes: int) -> NDArray[np.int64]:
 
 
 def _check_columns(q: ArrayLike, n_classes: int) -> Array:
-    values = np.asarray(q, dtype=np.float64)
+    values = np.asarray(as_numpy(q), dtype=np.float64)
     if values.ndim != 2 or values.shape[1] != n_classes:
         raise InvalidInput(f"probabilities must have a column for each of {n_classes} classes: got {values.shape}.")
     if not np.isfinite(values).all() or (values < 0.0).any() or (values > 1.0).any():

@@ -8,6 +8,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from crcen.exceptions import InvalidInput, InvalidParameter
+from crcen.theory.tensors import as_numpy
 
 __all__ = ["CostMatrix"]
 
@@ -123,7 +124,7 @@ class CostMatrix:
 
     def realised(self, y: ArrayLike, chosen: ArrayLike) -> Array:
         """What the chosen actions (numbers) cost rows of the true classes y (numbers)."""
-        truth, action = np.asarray(y, dtype=np.int64), np.asarray(chosen, dtype=np.int64)
+        truth, action = np.asarray(as_numpy(y), dtype=np.int64), np.asarray(as_numpy(chosen), dtype=np.int64)
         if self.costs.ndim == 3:
             return np.asarray(self.costs[np.arange(len(truth)), truth, action])
         return np.asarray(self.costs[truth, action])
@@ -142,7 +143,7 @@ class CostMatrix:
         return np.asarray(weights) if same and (weights > 0.0).all() else None
 
     def _checked(self, p: ArrayLike) -> Array:
-        chances = np.asarray(p, dtype=np.float64)
+        chances = np.asarray(as_numpy(p), dtype=np.float64)
         if chances.ndim == 1 and self.n_classes == 2:
             chances = np.column_stack([1.0 - chances, chances])
         if chances.ndim != 2 or chances.shape[1] != self.n_classes:

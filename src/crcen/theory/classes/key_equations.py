@@ -12,6 +12,7 @@ from crcen.theory.classes.chi_square import chi_square_tail
 from crcen.theory.classes.class_weights import ClassWeights, check_class_numbers, resolve_classes
 from crcen.theory.classes.log_sums import softmax
 from crcen.theory.rows import check_row_weights
+from crcen.theory.tensors import as_numpy, rounding_of
 
 __all__ = ["ClassKeyEquations", "JointTest", "class_key_equations", "class_key_equations_of_logits"]
 
@@ -178,11 +179,14 @@ def class_key_equations(
     leave the means of K classes free. Li, Li, Pan and Zhu (2020) call softmax "indeterministic" for this, and
     one-against-all logistic outputs "deterministic"; their equations are these, one pair of classes at a time.
     """
-    outputs = np.asarray(q, dtype=np.float64)
+    outputs = np.asarray(as_numpy(q), dtype=np.float64)
     if outputs.ndim != 2 or outputs.shape[1] < 2:
         raise InvalidInput(f"q must have a column for each class: got shape {outputs.shape}.")
-    if not np.isfinite(outputs).all() or (outputs < 0.0).any() or np.abs(outputs.sum(axis=1) - 1.0).max() > 1e-6:
+    slack = max(1e-6, outputs.shape[1] * rounding_of(q))
+    if not np.isfinite(outputs).all() or (outputs < 0.0).any() or np.abs(outputs.sum(axis=1) - 1.0).max() > slack:
         raise InvalidInput("q must hold probabilities, each row with the sum 1.")
+    if slack > 1e-6:  # rounded by half precision
+        outputs = outputs / outputs.sum(axis=1, keepdims=True)
     numbers = check_class_numbers(y, outputs.shape[1])
     if len(numbers) != len(outputs):
         raise InvalidInput(f"q must have one row a label: got {len(outputs)} for {len(numbers)}.")

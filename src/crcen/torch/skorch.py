@@ -1,0 +1,71 @@
+"""skorch: the output bias balanced when training ends, and natural probabilities of a net."""
+
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from skorch.callbacks import Callback
+from torch import Tensor, nn
+
+from crcen.torch.balance import balance_
+from crcen.torch.natural import NaturalLogits
+from crcen.torch.weights import weighting_of
+
+__all__ = ["BalanceCallback", "natural_probabilities"]
+
+
+class BalanceCallback(Callback):
+    """Solves for the output bias over the rows given to ``fit``, when training ends; keep it last among callbacks.
+
+    Parameters
+    ----------
+    weighting : optional
+        What the net is trained under, as in `crcen.torch.balance_`; by default its criterion, a `ClassWeightedLoss`.
+    bias : str, optional
+        Name of the output bias, as in `crcen.torch.balance_`.
+
+    Attributes
+    ----------
+    key_equation_ : KeyEquation or ClassKeyEquations
+        On these rows, after the solve. It was solved for, so it is no evidence: test on new rows.
+
+    Examples
+    --------
+    ``NeuralNetClassifier(Net, criterion=ClassWeightedLoss, criterion__weighting=CostRatio(20),
+    callbacks=[BalanceCallback()], predict_nonlinearity=natural_probabilities(CostRatio(20)))``
+    """
+
+    def __init__(self, weighting: Any = None, bias: str | None = None) -> None:
+        self.weighting = weighting
+        self.bias = bias
+
+    def on_train_end(self, net: Any, X: Any = None, y: Any = None, **kwargs: Any) -> None:
+        """Balance ``net.module_`` over all rows of ``fit``."""
+        weighting = weighting_of(net.criterion_) if self.weighting is None else self.weighting
+        batches = net.get_iterator(net.get_dataset(X, y), training=False)
+        self.key_equation_ = balance_(net.module_, batches, weighting, bias=self.bias)
+
+
+def natural_probabilities(weighting: Any, counts: Any = None) -> Callable[[Tensor], Tensor]:
+    """For ``predict_nonlinearity``: natural probabilities, a column a class, from weighted logits.
+
+    Parameters
+    ----------
+    weighting, counts
+        As in `crcen.torch.ClassWeightedLoss`.
+    """
+    return _Natural(NaturalLogits(nn.Identity(), weighting, counts))
+
+
+class _Natural:
+    """A class and no function inside one: nets are pickled."""
+
+    def __init__(self, natural: NaturalLogits) -> None:
+        self.natural = natural
+
+    def __call__(self, logits: Tensor) -> Tensor:
+        found = self.natural.to(logits.device)(logits)
+        if found.ndim == 1 or found.shape[1] == 1:
+            positive = torch.sigmoid(found.reshape(-1))
+            return torch.stack([1.0 - positive, positive], 1)
+        return torch.softmax(found, 1)

@@ -1,0 +1,37 @@
+"""Transformers: the output bias of a model balanced when its ``Trainer`` ends."""
+
+from typing import Any
+
+from transformers import TrainerCallback
+
+from crcen.torch.balance import balance_
+
+__all__ = ["BalanceCallback"]
+
+
+class BalanceCallback(TrainerCallback):
+    """Solves for the output bias over the training rows when training ends; save the model after that.
+
+    Parameters
+    ----------
+    weighting
+        What the model is trained under, as in `crcen.torch.balance_`: the `ClassWeightedLoss` that is the trainer's
+        ``compute_loss_func``.
+    batches : optional
+        Rows to solve on; by default those of the training loader.
+    bias : str, optional
+        Name of the output bias, as in `crcen.torch.balance_`.
+
+    Attributes
+    ----------
+    key_equation_ : KeyEquation or ClassKeyEquations
+        On these rows, after the solve. It was solved for, so it is no evidence: test on new rows.
+    """
+
+    def __init__(self, weighting: Any, *, batches: Any = None, bias: str | None = None) -> None:
+        self.weighting, self.batches, self.bias = weighting, batches, bias
+
+    def on_train_end(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
+        """Balance the model, on every process with its own share of the rows."""
+        batches = kwargs["train_dataloader"] if self.batches is None else self.batches
+        self.key_equation_ = balance_(kwargs["model"], batches, self.weighting, bias=self.bias)

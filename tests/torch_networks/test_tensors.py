@@ -1,0 +1,120 @@
+"""Tensors go wherever arrays go: with a gradient, in half precision, on another device."""
+
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+import torch
+from sklearn.linear_model import LogisticRegression
+
+import crcen
+from crcen import Budget, CostMatrix, CostRatio
+
+
+class OnDevice:
+    """A tensor that NumPy cannot see until it is brought to the CPU."""
+
+    def __init__(self, values):
+        self.values = values
+        self.dtype, self.shape, self.ndim = values.dtype, values.shape, values.ndim
+
+    def __len__(self):
+        return len(self.values)
+
+    def __array__(self, *arguments, **named):
+        raise TypeError("can't convert a tensor of another device")
+
+    def detach(self):
+        return self
+
+    def cpu(self):
+        return self.values.detach()
+
+
+def with_gradient(values):
+    return values.requires_grad_() if values.is_floating_point() else values
+
+
+def half(values):
+    return values.to(torch.bfloat16) if values.is_floating_point() else values
+
+
+KINDS = {"gradient": with_gradient, "bfloat16": half, "device": OnDevice}
+
+
+@pytest.fixture(params=KINDS)
+def kind(request):
+    return KINDS[request.param]
+
+
+@pytest.fixture
+def rows():
+    generator = torch.Generator().manual_seed(0)
+    y = (torch.arange(400) % 8 == 0).long()
+    X = (torch.randn(400, 3, generator=generator) + y[:, None]).to(torch.bfloat16).float()
+    p = torch.sigmoid(X.sum(1) - 3.0).to(torch.bfloat16).float()  # every kind holds the same numbers
+    return X, y, p
+
+
+def test_key_equation(kind, rows):
+    _, y, p = rows
+    sizes = torch.arange(400) % 3 + 1.0
+    expected = crcen.key_equation(y.numpy(), p.numpy(), CostRatio(6), sizes.numpy())
+    assert crcen.key_equation(kind(y), kind(p.clone()), CostRatio(6), kind(sizes)).lhs == expected.lhs
+
+
+def test_key_equations_of_more_classes(kind):
+    y = torch.arange(60) % 3
+    q = torch.softmax(torch.randn(60, 3, generator=torch.Generator().manual_seed(1)), 1)
+    expected = crcen.key_equation(y.numpy(), q.numpy(), [1.0, 2.0, 5.0])
+    found = crcen.key_equation(kind(y), kind(q.clone()), [1.0, 2.0, 5.0])
+    assert np.allclose(found.lhs, expected.lhs, rtol=0.02)
+
+
+def test_decide(kind, rows):
+    p = rows[2]
+    assert crcen.decide(kind(p.clone()), Budget(5)).tolist() == crcen.decide(p.numpy(), Budget(5)).tolist()
+    costs = CostMatrix([[0, 1], [7, 0]])
+    assert costs.choose(kind(p.clone())).tolist() == costs.choose(p.numpy()).tolist()
+
+
+def test_posterior_correction(kind, rows):
+    X, y, _ = rows
+    plain = crcen.PosteriorCorrection(LogisticRegression(class_weight="balanced")).fit(X.numpy(), y.numpy())
+    found = crcen.PosteriorCorrection(LogisticRegression(class_weight="balanced")).fit(kind(X.clone()), kind(y))
+    assert np.array_equal(found.predict_proba(kind(X.clone())), plain.predict_proba(X.numpy()))
+    assert np.array_equal(found.predict(kind(X.clone())), plain.predict(X.numpy()))
+
+
+def test_expense_curve(kind, rows):
+    _, y, p = rows
+    path = [1.0, 3.0, 9.0]
+    expected = crcen.ExpenseCurve.from_predictions(y.numpy(), p.numpy(), [CostRatio(c) for c in path])
+    found = crcen.ExpenseCurve.from_predictions(kind(y), kind(p.clone()), [CostRatio(c) for c in path])
+    assert str(found) == str(expected)
+
+
+def test_monitor(kind, rows):
+    _, y, p = rows
+    one = crcen.KeyEquationMonitor(weighting=CostRatio(6), y_reference=y.numpy(), q_reference=p.numpy())
+    other = crcen.KeyEquationMonitor(weighting=CostRatio(6), y_reference=kind(y), q_reference=kind(p.clone()))
+    one.update(y=y.numpy(), q=p.numpy())
+    other.update(y=kind(y), q=kind(p.clone()))
+    assert other.state() == one.state()
+
+
+def test_report_and_estimators(kind, rows, tmp_path):
+    pytest.importorskip("jinja2")
+    X, y, _ = rows
+    one = crcen.CRCENClassifier(CostRatio(6), hidden=(), random_state=0).fit(X.numpy(), y.numpy())
+    other = crcen.CRCENClassifier(CostRatio(6), hidden=(), random_state=0).fit(kind(X.clone()), kind(y))
+    assert np.array_equal(one.predict_proba(X.numpy()), other.predict_proba(kind(X.clone())))
+    crcen.write_report(one, X.numpy(), y.numpy(), tmp_path / "one.html")
+    crcen.write_report(one, kind(X.clone()), kind(y), tmp_path / "other.html")
+    assert (tmp_path / "one.html").stat().st_size == (tmp_path / "other.html").stat().st_size
+
+
+def test_torch_is_not_imported_for_arrays():
+    code = "import crcen, sys; crcen.key_equation([0, 1, 1], [.2, .3, .4], .5); sys.exit('torch' in sys.modules)"
+    assert subprocess.run([sys.executable, "-c", code], timeout=120).returncode == 0
