@@ -41,6 +41,7 @@ if TYPE_CHECKING:
     )
     from crcen.files.saving import ModelInfo, load, model_info, save
     from crcen.models.classifier import CRCENClassifier
+    from crcen.models.module_classifier import ModuleClassifier
     from crcen.models.search.classifier_cv import CRCENClassifierCV
     from crcen.models.search.options import Search
     from crcen.models.search.time_split import TimeSplit
@@ -125,6 +126,7 @@ _HOMES = {
     ),
     "crcen.files.saving": ("ModelInfo", "load", "model_info", "save"),
     "crcen.models.classifier": ("CRCENClassifier",),
+    "crcen.models.module_classifier": ("ModuleClassifier",),
     "crcen.models.search.classifier_cv": ("CRCENClassifierCV",),
     "crcen.models.search.options": ("Search",),
     "crcen.models.search.time_split": ("TimeSplit",),
@@ -238,6 +240,7 @@ __all__ = [
     "Method",
     "MissingExtra",
     "ModelInfo",
+    "ModuleClassifier",
     "MonitorReading",
     "MovedThresholdClassifier",
     "Network",

@@ -26,6 +26,7 @@ TYPES: dict[str, tuple[str, ...]] = {
     "crcen.models.classes.ensemble": ("ClassEnsemble",),
     "crcen.models.classifier": ("CRCENClassifier",),
     "crcen.models.ensemble": ("Ensemble",),
+    "crcen.models.module_classifier": ("ModuleClassifier",),
     "crcen.models.search.classifier_cv": ("CRCENClassifierCV",),
     "crcen.models.search.options": ("Search",),
     "crcen.models.search.time_split": ("TimeSplit",),
@@ -54,6 +55,7 @@ TYPES: dict[str, tuple[str, ...]] = {
     "crcen.theory.weighting": ("ClassWeighting",),
     "crcen.training.encoding": ("InputEncoding",),
     "crcen.training.members": ("NetworkGroup",),
+    "crcen.training.module_member": ("FittedModule", "ModuleGroup"),
     "crcen.training.recipe": ("Inputs", "Recipe", "Schedule"),
     "sklearn.compose": ("ColumnTransformer",),
     "sklearn.decomposition": ("TruncatedSVD",),
@@ -120,6 +122,11 @@ def _numbered_words(value: Any) -> bool:
     )
 
 
+def _is_row_shape(value: Any) -> bool:
+    """A shape of rows that a few can be made of."""
+    return isinstance(value, tuple) and all(map(_whole(1, _WIDTH_LIMIT), value)) and math.prod(value) <= _WIDTH_LIMIT
+
+
 def _is_float(value: Any) -> bool:
     return value in (np.float32, np.float64)
 
@@ -181,6 +188,7 @@ _STOP_WORDS = _one_of(None, "english")
 
 # Type → attribute → what it may be. Attributes that are not named are free, as far as `check_state` goes.
 RULES: dict[str, Mapping[str, Check]] = {
+    "ModuleClassifier": {"module": _one_of(None), "optimizer": _one_of(None), "row_shape_": _is_row_shape},
     "TfidfVectorizer": {
         "input": _one_of("content"),  # "filename" would open files that the rows name
         "encoding": _one_of("utf-8"),

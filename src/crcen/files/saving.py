@@ -38,7 +38,7 @@ _GROWTH, _SPARE = 4, 1 << 20
 # What a file may hold as its model; the other listed types may be parts of it.
 _MODELS = (
     *("TableClassifier", "CRCENClassifier", "CRCENClassifierCV", "CommitteeClassifier", "CSMLPClassifier"),
-    "MovedThresholdClassifier",
+    *("ModuleClassifier", "MovedThresholdClassifier"),
 )
 _AROUND = ("PosteriorCorrection", "Pipeline")
 
@@ -79,6 +79,8 @@ def save(model: Any, path: str | Path) -> Path:
         raise InvalidParameter(f"save takes classifiers of two classes, or ours of more: this {name} is none.")
     _check_members(model)
     check_place(path)
+    if hasattr(model, "without_code"):
+        model = model.without_code()
     try:
         tree, data = pack(model)
         unpack(tree, data)
@@ -94,13 +96,15 @@ def save(model: Any, path: str | Path) -> Path:
     return Path(path)
 
 
-def load(path: str | Path) -> Any:
+def load(path: str | Path, *, module: Any = None) -> Any:
     """Read a model that `save` wrote; nothing in the file is executed.
 
     Parameters
     ----------
     path : str or Path
         The file.
+    module : nn.Module, or what makes one
+        For a saved `ModuleClassifier`, of which the file holds arrays alone.
 
     Returns
     -------
@@ -123,9 +127,19 @@ def load(path: str | Path) -> Any:
         raise DataUnavailable(f"{path} is altered: its payload cannot be read ({_reason(error)}).") from error
     if not _is_model(model):
         raise InvalidInput(f"{path} was not loaded: it holds a {type(model).__name__}, not a model of crcen.")
+    if (module is None) is hasattr(model, "around"):
+        raise InvalidParameter(
+            f"{path} holds the arrays of a module, not its code: give load the module or what makes it, module=..."
+            if module is None
+            else f"module is for a saved ModuleClassifier: {path} holds a {type(model).__name__}."
+        )
     try:
+        if module is not None:
+            model.around(module)
         answers_a_row(model)
         manifest_of(model)
+    except InvalidParameter:
+        raise
     except Exception as error:
         raise InvalidInput(
             f"{path} was not loaded: its parts do not fit together or are of another version ({_reason(error)}); "

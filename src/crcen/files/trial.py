@@ -49,6 +49,8 @@ def made_up_rows(model: Any) -> Any:
     inside = getattr(model, "estimator_", None)
     if type(model).__name__ == "PosteriorCorrection" and hasattr(inside, "columns_"):
         return made_up_rows(inside)
+    if hasattr(model, "row_shape_"):
+        return np.zeros((_ROWS, *model.row_shape_), dtype=np.int64 if model.has_whole_rows_ else np.float64)
     rows = np.zeros((_ROWS, model.n_features_in_))
     names = getattr(model, "feature_names_in_", None)
     labels = dict(_categories(model, names if names is not None else range(model.n_features_in_)))

@@ -38,7 +38,7 @@ from crcen.theory.labels import Labels
 from crcen.theory.weighting import ClassWeighting
 from crcen.theory.wishes import Wish
 from crcen.training.engines import need_torch
-from crcen.training.jobs import TrainingJob
+from crcen.training.jobs import TrainingJob, TrainingResult
 from crcen.training.parameters import group
 from crcen.training.recipe import Inputs, Recipe, Schedule
 
@@ -234,8 +234,6 @@ class CRCENClassifier(IncrementalFit, FittedNetworks, ClassifierMixin, OurNames)
 
     def _fit(self, X: Any, y: Any, sample_weight: Any) -> None:
         need_torch()
-        from crcen.training.engine import train  # torch is for fitting alone
-
         recipe = self.recipe()
         X, y = check_rows(self, X, y, reset=True)
         classes = check_classes(y)
@@ -251,9 +249,7 @@ class CRCENClassifier(IncrementalFit, FittedNetworks, ClassifierMixin, OurNames)
         jobs = member_jobs(recipe, trained.lam, self.n_members, seed, rows)
         balance, probability, folds, fold_jobs, rows_of_key = self._on_folds(recipe, trained.lam, seed, rows)
         with progress_bar(f"{type(self).__name__}", visible=bool(self.verbose)) as progress:
-            results = train(
-                X, rows.target, jobs + fold_jobs, sample_weight=weights, device=self.device, progress=progress
-            )
+            results = self.train_jobs(X, rows.target, jobs + fold_jobs, weights, progress)
         members = usable(results[: self.n_members], type(self).__name__)
         ensemble, logits = assemble(labels, trained, members, rows, is_balanced=recipe.balance)
         row_weights = trained.row_weights(rows.target, weights) if recipe.balance else None
@@ -280,6 +276,14 @@ class CRCENClassifier(IncrementalFit, FittedNetworks, ClassifierMixin, OurNames)
             ensemble = at_wish(ensemble, self.weighting, natural, rows.target, weights)
         key = ensemble.key_equation(own[0] + (ensemble.shift - before), *own[1:])
         write_fit(self, ensemble, recipe, Course.of(members), on_rows(key, rows_of_key))
+
+    def train_jobs(
+        self, X: NDArray[Any], target: NDArray[Any], jobs: list[TrainingJob], weights: Any, progress: Any
+    ) -> list[TrainingResult]:
+        """Train every job on its rows; subclasses may have networks of another kind."""
+        from crcen.training.engine import train  # torch is for fitting alone
+
+        return train(X, target, jobs, sample_weight=weights, device=self.device, progress=progress)
 
     def _on_folds(
         self, recipe: Recipe, lam: float, seed: int, rows: FitRows

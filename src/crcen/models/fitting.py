@@ -19,7 +19,7 @@ from crcen.theory.labels import Labels
 from crcen.theory.weighting import ClassWeighting
 from crcen.training.balance import solve_shifts
 from crcen.training.jobs import Status, TrainingJob, TrainingResult
-from crcen.training.members import NetworkGroup
+from crcen.training.members import grouped
 from crcen.training.recipe import Recipe
 
 __all__ = [
@@ -149,7 +149,7 @@ def assemble(
     A single network was balanced by the engine; the average of several is balanced here, if it is to be. ``more`` are
     networks of other settings: each setting is one member, and all count alike.
     """
-    groups = [NetworkGroup.of([one.network for one in own if one.network is not None]) for own in (results, *more)]
+    groups = [grouped([one.network for one in own if one.network is not None]) for own in (results, *more)]
     ensemble = Ensemble(labels, weighting, weighting, tuple(groups))
     logits = ensemble.mean_logits(rows.X)
     if is_balanced:

@@ -7,7 +7,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.sparse import issparse
 from sklearn.utils.multiclass import check_classification_targets, type_of_target
-from sklearn.utils.validation import _check_sample_weight, validate_data
+from sklearn.utils.validation import _check_sample_weight, column_or_1d, validate_data
 
 from crcen.exceptions import InvalidInput
 from crcen.theory.tensors import as_numpy
@@ -93,6 +93,9 @@ def check_rows(estimator: Any, X: Any, y: Any = "no_validation", *, reset: bool)
     NaN passes where the estimator has ``Inputs(missing="indicator")``, or where its networks were fitted so.
     """
     X, y = as_numpy(X), as_numpy(y)
+    takes_any = getattr(estimator, "takes_any_shape", False)
+    if takes_any and not (_is_table(X) and (reset or len(getattr(estimator, "row_shape_", (0,))) == 1)):
+        return _rows_of_any_shape(estimator, X, y, reset)
     try:
         checked = X
         if not (isinstance(y, str) and not reset and _is_as_fitted(estimator, X)):
@@ -122,6 +125,8 @@ def check_rows(estimator: Any, X: Any, y: Any = "no_validation", *, reset: bool)
     if issparse(checked[0] if isinstance(checked, tuple) else checked):
         checked = (_dense(checked[0]), checked[1]) if isinstance(checked, tuple) else _dense(checked)
     rows = checked[0] if isinstance(checked, tuple) else checked
+    if takes_any and reset:
+        estimator.row_shape_, estimator.has_whole_rows_ = rows.shape[1:], False
     members = () if reset else getattr(getattr(estimator, "ensemble_", None), "members", ())
     encodings = [member.encoding for member in members if hasattr(member, "encoding")]
     takes_missing = getattr(estimator, "takes_missing", None)
@@ -142,6 +147,35 @@ def check_rows(estimator: Any, X: Any, y: Any = "no_validation", *, reset: bool)
             f"numbers, so {cure}."
         )
     return checked
+
+
+def _is_table(X: Any) -> bool:
+    """Whether rows are real numbers in columns, which the checks of tables are for."""
+    if issparse(X) or hasattr(X, "columns"):
+        return True
+    array = np.asarray(X)
+    return array.ndim < 3 and array.dtype.kind not in "iub"
+
+
+def _rows_of_any_shape(estimator: Any, X: Any, y: Any, reset: bool) -> Any:
+    """Images, series or whole numbers (n, ...) as they are, all finite and of one shape."""
+    rows = np.asarray(X)
+    if rows.dtype.kind not in "biuf" or rows.ndim < 2 or not len(rows):
+        raise InvalidInput(f"X must hold numbers, one row or more: got {rows.dtype} of shape {rows.shape}.")
+    if rows.dtype.kind == "f" and not np.isfinite(rows).all():
+        raise InvalidInput(f"Input X contains NaN or infinity; {type(estimator).__name__} needs finite numbers.")
+    if reset:
+        estimator.row_shape_, estimator.has_whole_rows_ = rows.shape[1:], rows.dtype.kind in "iu"
+        estimator.n_features_in_ = rows.shape[1]
+        vars(estimator).pop("feature_names_in_", None)
+    elif rows.shape[1:] != estimator.row_shape_:
+        raise InvalidInput(f"rows must have the shape {estimator.row_shape_} of those of fit: got {rows.shape[1:]}.")
+    if isinstance(y, str) and y == "no_validation":
+        return rows
+    labels = column_or_1d(y, warn=True)
+    if len(labels) != len(rows):
+        raise InvalidInput(f"X and y must have the same number of rows: got {len(rows)} and {len(labels)}.")
+    return rows, labels
 
 
 def _dense(X: Any) -> NDArray[np.float64]:

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from crcen.training.encoding import InputEncoding
 from crcen.training.network import Network, stacked_logits
 
-__all__ = ["Member", "NetworkGroup"]
+__all__ = ["Member", "NetworkGroup", "grouped"]
 
 Array = NDArray[np.float64]
 
@@ -92,3 +92,12 @@ class NetworkGroup:
             return self
         weights = (*self.weights[:-1], slope * self.weights[-1])
         return replace(self, weights=weights, biases=(*self.biases[:-1], slope * self.biases[-1]))
+
+
+def grouped(networks: Sequence[Any]) -> Any:
+    """Trained networks of one kind as a member: stacked ones as arrays, modules of the caller's own as they are."""
+    if isinstance(networks[0], Network):
+        return NetworkGroup.of(networks)
+    from crcen.training.module_member import ModuleGroup  # with torch, which arrays do not need
+
+    return ModuleGroup(tuple(networks))

@@ -31,7 +31,7 @@ from crcen.theory.classes.class_labels import ClassLabels, ClassPrice
 from crcen.theory.classes.class_weights import ClassWeights
 from crcen.theory.classes.key_equations import class_key_equations_of_logits
 from crcen.training.jobs import TrainingJob, TrainingResult
-from crcen.training.members import NetworkGroup
+from crcen.training.members import grouped
 from crcen.training.recipe import Recipe
 
 __all__ = [
@@ -127,7 +127,7 @@ def assemble_classes(
     A single network was balanced by the engine; the average of several is balanced here, if it is to be. ``more`` are
     networks of other settings: each setting is one member, and all count alike.
     """
-    groups = [NetworkGroup.of([one.network for one in own if one.network is not None]) for own in (results, *more)]
+    groups = [grouped([one.network for one in own if one.network is not None]) for own in (results, *more)]
     ensemble = ClassEnsemble.of(rows.labels, weighting, tuple(groups))
     logits = ensemble.mean_logits(rows.X)
     if is_balanced:
@@ -186,8 +186,6 @@ def check_no_positive(model: Any, classes: NDArray[Any]) -> None:
 
 def fit_classes(model: Any, recipe: Recipe, X: Array, y: NDArray[Any], classes: NDArray[Any], weights: Array) -> None:
     """Fit a `CRCENClassifier` on checked rows of K classes."""
-    from crcen.training.engine import train  # torch is for fitting alone
-
     check_no_positive(model, classes)
     labels = ClassLabels(classes)
     rows = ClassRows(X, labels.encode(y), weights, labels)
@@ -197,7 +195,7 @@ def fit_classes(model: Any, recipe: Recipe, X: Array, y: NDArray[Any], classes: 
     jobs = class_member_jobs(recipe, trained, model.n_members, seed, rows)
     balance, probability, folds, fold_jobs, rows_of_key = _on_folds(model, recipe, trained, seed, rows)
     with progress_bar(type(model).__name__, visible=bool(model.verbose)) as progress:
-        results = train(X, rows.target, jobs + fold_jobs, sample_weight=weights, device=model.device, progress=progress)
+        results = model.train_jobs(X, rows.target, jobs + fold_jobs, weights, progress)
     members = usable(results[: model.n_members], type(model).__name__)
     ensemble, logits = assemble_classes(trained, members, rows, is_balanced=recipe.balance)
     oof = held_out_class_logits(folds, results[model.n_members :], rows, trained if recipe.balance else None)

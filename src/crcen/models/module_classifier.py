@@ -1,0 +1,181 @@
+"""ModuleClassifier: any PyTorch module behind scikit-learn's interface, trained and decided at a stated price."""
+
+import copy
+from dataclasses import replace
+from typing import Any
+
+from numpy.typing import NDArray
+
+from crcen.exceptions import InvalidParameter
+from crcen.models.classifier import CRCENClassifier
+from crcen.training.jobs import TrainingJob, TrainingResult
+from crcen.training.parameters import group
+from crcen.training.recipe import Inputs, Recipe, Schedule
+
+__all__ = ["ModuleClassifier"]
+
+
+class ModuleClassifier(CRCENClassifier):
+    """A PyTorch module as a classifier for rare events: rows of any shape, two classes or more.
+
+    Everything but the network is that of `CRCENClassifier`: the price, the weighted loss, members averaged as logits,
+    early stopping, the balance solve on the training rows or out of fold, natural probabilities, decisions. An epoch
+    goes by autograd.
+
+    Parameters
+    ----------
+    module : nn.Module, or what makes one
+        A function or class without arguments makes each member from its own seed. An instance is copied as it is, a
+        pre-trained one too; members then differ by batches and dropout alone. It answers logits (rows,), (rows, 1) or
+        (rows, 2) for two classes, the last column for the positive one, and (rows, K) for K.
+    weighting
+        The price, as in `CRCENClassifier`.
+    optimizer : class of ``torch.optim`` or callable, optional
+        A class is given the parameters and the schedule's learning rate; anything else the parameters alone, such as
+        ``lambda p: torch.optim.SGD(p, lr=0.1, momentum=0.9)``. Its rates are the peaks of one cycle. Default: Adam.
+    l2 : float, default=0
+        Penalty on parameters with two dimensions or more.
+    n_members : int, default=1
+        Modules trained and averaged as logits.
+    max_epochs : int, optional
+        Passes over the rows, as in `CRCENClassifier`.
+    schedule : Schedule, optional
+        Batch size, learning rate, early stopping.
+    balance : True, "oof" or False, default=True
+        Solve for the output bias on the rows of ``fit``, out of fold (four more trainings of each member), or not.
+    probability, training_weighting, pos_label, device, random_state, verbose
+        As in `CRCENClassifier`.
+
+    Attributes
+    ----------
+    ensemble_, classes_, weighting_, key_equation_, n_iter_, loss_curve_, status_
+        As in `CRCENClassifier`; the bias that was solved for is kept beside the modules, in float64.
+    row_shape_ : tuple of int
+        Shape of one row.
+
+    Notes
+    -----
+    X may be an array or a tensor of any shape (rows, …). Real numbers reach the module in single precision and as they
+    are: scale them first. Whole numbers stay whole, for embeddings. The global generators of torch are left alone.
+
+    `crcen.save` stores arrays alone. ``crcen.load(path, module=...)`` needs the module or what makes it: no file can
+    bring code.
+
+    Examples
+    --------
+    >>> from sklearn.datasets import make_classification
+    >>> from torch import nn
+    >>> from crcen import Budget, ModuleClassifier
+    >>> X, y = make_classification(400, weights=[0.9], random_state=0)
+    >>> net = lambda: nn.Sequential(nn.Linear(20, 8), nn.ReLU(), nn.Linear(8, 1))
+    >>> clf = ModuleClassifier(net, Budget(5), max_epochs=3, random_state=0).fit(X, y)
+    >>> clf.key_equation_.residual < 1e-12
+    True
+    """
+
+    takes_any_shape = True  # of rows
+
+    def __init__(
+        self,
+        module: Any = None,
+        weighting: Any = "balanced",
+        *,
+        optimizer: Any = None,
+        l2: float = 0.0,
+        n_members: int = 1,
+        max_epochs: int | None = None,
+        schedule: Schedule | None = None,
+        balance: Any = True,
+        probability: str = "shift",
+        training_weighting: Any = "price",
+        pos_label: Any = None,
+        device: str = "auto",
+        random_state: Any = None,
+        verbose: int = 0,
+    ) -> None:
+        self.module = module
+        self.weighting = weighting
+        self.optimizer = optimizer
+        self.l2 = l2
+        self.n_members = n_members
+        self.max_epochs = max_epochs
+        self.schedule = schedule
+        self.balance = balance
+        self.probability = probability
+        self.training_weighting = training_weighting
+        self.pos_label = pos_label
+        self.device = device
+        self.random_state = random_state
+        self.verbose = verbose
+
+    def recipe(self) -> Recipe:
+        """How modules are trained by these parameters, all of which are checked."""
+        if self.module is None:
+            raise InvalidParameter("module must be an nn.Module or what makes one: got None.")
+        self._check_parameters()
+        schedule = group("schedule", self.schedule, Schedule, "learning_rate=0.02")
+        if schedule.solver == "lbfgs":
+            raise InvalidParameter("modules are trained in batches: leave solver out, and give optimizer.")
+        return Recipe.of(
+            replace(schedule, solver="adam"),
+            Inputs(standardize=False),
+            hidden=(),
+            l2=self.l2,
+            max_epochs=self.max_epochs,
+            encoding="standard",
+            balance=True if isinstance(self.balance, str) else self.balance,
+        )
+
+    def train_jobs(
+        self,
+        X: NDArray[Any],
+        target: NDArray[Any],
+        jobs: list[TrainingJob],
+        weights: Any,
+        progress: Any,
+    ) -> list[TrainingResult]:
+        """Train every job by autograd."""
+        from crcen.training.module_training import train_modules  # torch is for fitting alone
+
+        return train_modules(
+            X,
+            target,
+            jobs,
+            module=self.module,
+            optimizer=self.optimizer,
+            sample_weight=weights,
+            device=self.device,
+            progress=progress,
+        )
+
+    @property
+    def takes_missing(self) -> bool:
+        """Whether a fit takes rows with missing cells: modules do not."""
+        return False
+
+    @property
+    def partial_fit(self) -> Any:
+        """Not there: a module of one's own is trained on as one likes."""
+        raise AttributeError("a ModuleClassifier is not fitted in parts; train the module itself, then fit around it.")
+
+    def without_code(self) -> "ModuleClassifier":
+        """The same with arrays instead of modules, for files."""
+        bare = copy.copy(self)
+        bare.module = bare.optimizer = None
+        own: Any = self.ensemble_.members
+        bare.ensemble_ = replace(self.ensemble_, members=tuple(one.without_code() for one in own))
+        return bare
+
+    def around(self, module: Any) -> "ModuleClassifier":
+        """A loaded classifier with the module that its arrays belong to."""
+        self.module = module
+        own: Any = self.ensemble_.members
+        self.ensemble_ = replace(self.ensemble_, members=tuple(one.filled(module) for one in own))
+        return self
+
+    def __sklearn_tags__(self) -> Any:
+        """Rows of any shape; sparse ones are made dense."""
+        tags = super().__sklearn_tags__()
+        tags.input_tags.three_d_array = True
+        tags.input_tags.allow_nan = False
+        return tags

@@ -1,0 +1,231 @@
+"""ModuleClassifier: modules of one's own behind the same price, loss, solve and answers."""
+
+import pickle
+from functools import partial
+
+import numpy as np
+import pytest
+import torch
+from sklearn.base import clone
+from sklearn.linear_model import LogisticRegression
+from torch import nn
+
+import crcen
+from crcen import Budget, CostRatio, ModuleClassifier, Schedule
+from crcen.exceptions import InvalidInput, InvalidParameter
+from crcen.training.jobs import TrainingJob
+from crcen.training.module_training import AutogradEpochs, ModuleRows
+
+
+@pytest.fixture(autouse=True)
+def one_thread():
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(before)
+
+
+def linear(columns=1):
+    return lambda: nn.Linear(4, columns)
+
+
+class Images(nn.Module):
+    """A small convolutional network with batch norm and dropout; its classes decide its columns."""
+
+    def __init__(self, columns=1):
+        super().__init__()
+        self.body = nn.Sequential(nn.Conv2d(1, 4, 3), nn.BatchNorm2d(4), nn.ReLU(), nn.Dropout(0.2))
+        self.head = nn.Linear(4, columns)
+
+    def forward(self, x):
+        return self.head(self.body(x).mean((2, 3)))
+
+
+class Words(nn.Module):
+    """Word numbers in, mean of embeddings out."""
+
+    def __init__(self):
+        super().__init__()
+        self.words, self.head = nn.Embedding(20, 4), nn.Linear(4, 2)
+
+    def forward(self, x):
+        return self.head(self.words(x).mean(1))
+
+
+def rows(n=300, n_classes=2, seed=0):
+    rng = np.random.default_rng(seed)
+    y = (rng.random(n) ** 2.5 * n_classes).astype(int)
+    return rng.normal(size=(n, 4)) + 0.9 * y[:, None], y
+
+
+def fast(module, weighting="balanced", **named):
+    named.setdefault("max_epochs", 4)
+    return ModuleClassifier(module, weighting, random_state=0, device="cpu", **named)
+
+
+@pytest.mark.parametrize("columns", [1, 2])
+@pytest.mark.parametrize("n_members", [1, 2])
+def test_the_key_equation_is_exact_on_the_rows_of_fit(columns, n_members):
+    X, y = rows()
+    clf = fast(linear(columns), CostRatio(7), n_members=n_members).fit(X, y)
+    q = clf.weighted_proba(X)[:, 1]
+    assert crcen.key_equation(y, q, clf.weighting_).residual < 1e-12
+    assert clf.key_equation_.residual < 1e-12
+    p = clf.predict_proba(X)[:, 1]
+    assert np.allclose(p, crcen.posterior(q, CostRatio(7)), atol=1e-12)
+    assert np.array_equal(clf.predict(X) == 1, p > 1 / 8)
+    assert np.array_equal(clf.decision_function(X) > 0, clf.predict(X) == clf.classes_[1])
+
+
+def test_a_linear_module_is_weighted_logistic_regression():
+    X, y = rows(600)
+    weights = np.where(y == 1, 5.0, 1.0)
+    clf = fast(linear(), CostRatio(5), max_epochs=150, l2=1e-3, schedule=Schedule(learning_rate=0.05)).fit(X, y)
+    # Σ w ℓ / Σ w + ½ l2 ‖W‖² is scikit-learn's objective with C = 1 / (l2 · Σ w).
+    exact = LogisticRegression(C=1 / (1e-3 * weights.sum()), tol=1e-10).fit(X, y, sample_weight=weights)
+    assert np.allclose(clf.decision_function(X), exact.decision_function(X), atol=0.02)
+
+
+def test_sample_weights_are_copies():
+    X, y = rows()
+    sizes = np.arange(len(y)) % 3
+    job = TrainingJob(0.8, max_epochs=2, batch_size=1000)
+    losses = []
+    for x, t, s in ((X, y, sizes.astype(float)), (np.repeat(X, sizes, 0), np.repeat(y, sizes), None)):
+        torch.manual_seed(0)
+        net = nn.Linear(4, 1)
+        data = ModuleRows.of(x, t, np.ones(len(t)) if s is None else s, np.arange(len(t)), job, torch.device("cpu"))
+        losses.append(data.loss(net, torch.arange(len(t)), 1).item())
+    assert losses[0] == pytest.approx(losses[1], rel=1e-5)
+
+
+def test_an_epoch_is_in_the_protocol_of_solvers():
+    X, y = rows()
+    job = TrainingJob(0.8, max_epochs=5, batch_size=50, learning_rate=0.05)
+    torch.manual_seed(0)
+    net = nn.Linear(4, 1)
+    data = ModuleRows.of(X, y, np.ones(len(y)), np.arange(len(y)), job, torch.device("cpu"))
+    solver = AutogradEpochs(net, data, job, None)
+    start = solver.state()
+    values = [float(solver.step()) for _ in range(5)]
+    assert values[-1] < values[0]
+    assert not bool(solver.converged())
+    solver.restore(start)
+    assert torch.equal(solver.state()[0], start[0])
+
+
+def test_images_of_three_classes():
+    rng = np.random.default_rng(0)
+    y = np.repeat([0, 1, 2], [60, 30, 10])
+    X = rng.normal(size=(100, 1, 6, 6)).astype(np.float32) + y[:, None, None, None]
+    names = np.array(["bag", "coat", "shirt"])[y]
+    clf = fast(lambda: Images(3), "balanced", n_members=2, max_epochs=30).fit(X, names)
+    assert clf.predict_proba(X).shape == (100, 3)
+    assert np.allclose(clf.predict_proba(X).sum(1), 1.0)
+    assert clf.key_equation_.residual < 1e-12
+    assert set(clf.predict(X)) <= set(names)
+    tensors = clf.predict_proba(torch.from_numpy(X))
+    assert np.array_equal(tensors, clf.predict_proba(X))
+    with pytest.raises(InvalidInput, match=r"the shape \(1, 6, 6\) of those of fit: got \(1, 5, 5\)"):
+        clf.predict(X[:, :, :5, :5])
+    assert (clf.predict(X) == names).mean() > 0.6
+
+
+def test_whole_numbers_reach_embeddings():
+    rng = np.random.default_rng(0)
+    y = (np.arange(120) % 5 == 0).astype(int)
+    X = rng.integers(0, 10, (120, 7)) + 10 * y[:, None] * (rng.random((120, 7)) < 0.7)
+    clf = fast(Words, Budget(4), max_epochs=40, schedule=Schedule(learning_rate=0.1)).fit(
+        torch.from_numpy(X), torch.from_numpy(y)
+    )
+    assert ((clf.predict(X) == 1) == (y == 1)).mean() > 0.8
+
+
+def test_out_of_fold_balance_members_and_early_stopping():
+    X, y = rows()
+    clf = fast(linear(), Budget(6), balance="oof", probability="temperature", n_members=2).fit(X, y)
+    assert clf.key_equation_.residual < 1e-12
+    assert "out-of-fold" in clf.key_equation_.rows
+    stopped = fast(linear(), Budget(6), max_epochs=200, schedule=Schedule(early_stopping=True, learning_rate=0.5))
+    assert stopped.fit(X, y).n_iter_ < 200
+    assert stopped.status_ == "early_stopped"
+
+
+def test_the_same_seed_gives_the_same_bits_and_leaves_torch_alone():
+    X, y = rows()
+    state = torch.get_rng_state()
+    one, other = (
+        fast(lambda: Images(1), max_epochs=2).fit(X.reshape(-1, 1, 2, 2).repeat(2, 2).repeat(2, 3), y) for _ in "ab"
+    )
+    images = X.reshape(-1, 1, 2, 2).repeat(2, 2).repeat(2, 3)
+    assert np.array_equal(one.predict_proba(images), other.predict_proba(images))
+    assert torch.equal(state, torch.get_rng_state())
+
+
+def test_an_instance_is_copied_as_it_is():
+    X, y = rows()
+    net = nn.Linear(4, 1)
+    before = net.weight.detach().clone()
+    clf = fast(net, max_epochs=2, optimizer=partial(torch.optim.SGD, lr=0.0)).fit(X, y)
+    assert torch.equal(net.weight, before)
+    member = clf.ensemble_.members[0].modules[0]
+    assert np.array_equal(member.state["weight"], before.numpy())
+    assert np.array_equal(clone(clf).fit(X, y).predict_proba(X), clf.predict_proba(X))
+    assert np.array_equal(pickle.loads(pickle.dumps(clf)).predict_proba(X), clf.predict_proba(X))
+
+
+def test_a_lazy_module_learns_its_shape_from_the_rows():
+    X, y = rows()
+    clf = fast(lambda: nn.Sequential(nn.LazyLinear(3), nn.Tanh(), nn.LazyLinear(1))).fit(X, y)
+    assert clf.ensemble_.members[0].modules[0].state["0.weight"].shape == (3, 4)
+    assert clf.key_equation_.residual < 1e-12
+
+
+def test_files_hold_arrays_and_loading_asks_for_the_module(tmp_path):
+    X, y = rows()
+    clf = fast(linear(), Budget(6), n_members=2).fit(X, y)
+    crcen.save(clf, tmp_path / "net.crcen")
+    with pytest.raises(InvalidParameter, match="holds the arrays of a module, not its code"):
+        crcen.load(tmp_path / "net.crcen")
+    again = crcen.load(tmp_path / "net.crcen", module=linear())
+    assert np.array_equal(again.predict_proba(X), clf.predict_proba(X))
+    with pytest.raises(InvalidParameter, match="does not fit the stored arrays"):
+        crcen.load(tmp_path / "net.crcen", module=lambda: nn.Linear(5, 1))
+    plain = crcen.CRCENClassifier(hidden=(), random_state=0).fit(X, y)
+    crcen.save(plain, tmp_path / "plain.crcen")
+    with pytest.raises(InvalidParameter, match="module is for a saved ModuleClassifier"):
+        crcen.load(tmp_path / "plain.crcen", module=linear())
+
+
+def test_it_sits_on_a_committee():
+    X, y = rows(200)
+    committee = crcen.CommitteeClassifier(
+        Budget(5), members=(fast(linear()), LogisticRegression()), cv=2, random_state=0
+    ).fit(X, y)
+    assert {row.name for row in committee.leaderboard_} >= {"ModuleClassifier"}
+
+
+@pytest.mark.parametrize(
+    ("make", "sentence"),
+    [
+        (lambda: ModuleClassifier(), "module must be an nn.Module or what makes one: got None"),
+        (lambda: fast("net"), "module must be an nn.Module or what makes one: got str"),
+        (lambda: fast(dict), "must give an nn.Module: got dict"),
+        (lambda: fast(linear(), optimizer="sgd"), "optimizer must be a class such as torch.optim.SGD"),
+        (lambda: fast(linear(), schedule=Schedule(solver="lbfgs")), "trained in batches"),
+        (lambda: fast(nn.Identity()), "no parameter that can be trained"),
+        (lambda: fast(linear(), n_members=0), "n_members"),
+    ],
+)
+def test_parameters_that_mean_nothing(make, sentence):
+    with pytest.raises(InvalidParameter, match=sentence):
+        make().fit(*rows())
+
+
+def test_modules_that_answer_something_else():
+    X, y = rows()
+    with pytest.raises(InvalidInput, match=r"logits of shape \(rows,\), \(rows, 1\) or \(rows, 2\)"):
+        fast(linear(3)).fit(X, y)
+    with pytest.raises(InvalidInput, match="contains NaN or infinity"):
+        fast(lambda: Images(1)).fit(np.full((300, 1, 6, 6), np.nan), y)
+    assert not hasattr(fast(linear()), "partial_fit")
