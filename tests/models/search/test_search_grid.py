@@ -9,7 +9,7 @@ from sklearn.base import clone
 from sklearn.model_selection import GridSearchCV
 
 import crcen.models.search.run
-from crcen import Alpha, Budget, InvalidInput, Schedule
+from crcen import Alpha, Budget, InvalidInput, Schedule, Search
 from crcen.training.engine import Trainer
 from grouped_settings import grouped
 from papers_training import CRCENClassifier, CRCENClassifierCV
@@ -72,7 +72,9 @@ class TestGrid:
 
     def test_default_grid(self, rare_rows):
         X, y = rare_rows()
-        clf = CRCENClassifierCV(schedule=Schedule(solver="adam"), max_epochs=2, random_state=0).fit(X, y)
+        clf = CRCENClassifierCV(
+            schedule=Schedule(solver="adam"), max_epochs=2, random_state=0, search=Search(widen=False)
+        ).fit(X, y)
         assert len(clf.cv_results_["params"]) == 16
         assert clf.n_splits_ == 4
 
