@@ -1,6 +1,7 @@
 """Sphinx: the pages of this folder and the reference from docstrings, built offline by ``make docs``."""
 
 import re
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
@@ -59,26 +60,30 @@ def _pages() -> str:
     return "\n".join(["```{toctree}", ":maxdepth: 2", "", *order, "```"])
 
 
-def _entry(name: str) -> list[str]:
-    value = getattr(crcen, name)
+def _entry(home: str, name: str) -> list[str]:
+    value = getattr(import_module(home), name)
     if isinstance(value, type):
-        return [f".. autoclass:: crcen.{name}", "   :members:", "   :inherited-members: Exception, tuple, dict", ""]
+        return [f".. autoclass:: {home}.{name}", "   :members:", "   :inherited-members: Exception, tuple, dict", ""]
     if callable(value):
-        return [f".. autofunction:: crcen.{name}", ""]
-    return [f".. py:data:: crcen.{name}", f"   :type: {type(value).__name__}", ""]
+        return [f".. autofunction:: {home}.{name}", ""]
+    return [f".. py:data:: {home}.{name}", f"   :type: {type(value).__name__}", ""]
 
 
 def _reference() -> str:
-    """One section for each folder of the package, with its public names."""
-    names: dict[str, list[str]] = {}
+    """One section for each folder of the package: its public names, then what its modules give beside them."""
+    names: dict[str, list[tuple[str, str]]] = {}
     for home, own in crcen._HOMES.items():
-        names.setdefault(home.split(".")[1], []).extend(own)
+        names.setdefault(home.split(".")[1], []).extend(("crcen", name) for name in sorted(own))
+    for part in names.values():
+        part.sort()
+    for home, own in crcen._ELSEWHERE.items():
+        names.setdefault(home.split(".")[1], []).extend((home, name) for name in own)
     if missing := sorted(set(names) - set(PARTS)):
         raise ValueError(f"PARTS of docs/conf.py must name every folder with public names, {missing} are missing")
     sections = []
     for part, title in PARTS.items():
         if part in names:
-            lines = [line for name in sorted(names[part]) for line in _entry(name)]
+            lines = [line for home, name in names[part] for line in _entry(home, name)]
             sections.append("\n".join([f"## {title}", "", "```{eval-rst}", *lines, "```", ""]))
     return "\n".join(sections)
 

@@ -36,6 +36,12 @@ def test_every_public_name_is_in_the_reference(conf):
     assert sorted([*listed, "__version__"]) == sorted(crcen.__all__)
 
 
+def test_every_name_of_a_module_is_in_the_reference_by_its_place(conf):
+    listed = re.findall(r"^\.\. auto(?:class|function):: (crcen\.[\w.]+\.\w+)$", filled(conf, "api"), re.M)
+    elsewhere = [f"{home}.{name}" for home, names in crcen._ELSEWHERE.items() for name in names]
+    assert sorted(name for name in listed if not name.startswith("crcen.torch.")) == sorted(elsewhere)
+
+
 def test_every_name_of_crcen_torch_is_in_the_reference(conf):
     listed = re.findall(r"^\.\. auto(?:class|function):: crcen\.torch\.(\w+)$", filled(conf, "api"), re.M)
     assert listed == crcen.torch.__all__ == sorted(crcen.torch.__all__)

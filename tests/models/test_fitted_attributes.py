@@ -38,7 +38,7 @@ WAYS = {
     "fit_stream": lambda: fit_stream(batches(), weighting=Budget(5), epochs=2, random_state=0),
 }
 # What a search keeps besides, and what partial_fit says it has not: it solves for no key equation.
-OF_A_SEARCH = ("best_", "cv_", "oof_", "n_splits_", "scorer_", "search_time_")
+OF_A_SEARCH = ("best_", "cv_", "oof_", "n_splits_", "scorer_", "search_time_", "search_notes_")
 
 
 def written(model):
