@@ -112,3 +112,16 @@ def test_an_evaluation_fails_with_3(crcen_command, folder):
         1,
         "crcen: --fail-on must name checks of the report, CRC001 to CRC010, or any: got CRC99.\n",
     )
+
+
+def test_models_side_by_side(crcen_command, folder, tmp_path):
+    page = tmp_path / "r.html"
+    model = folder / "model.crcen"
+    code, _, err = crcen_command("report", model, model, folder / "test.csv", "--out", page)
+    assert (code, err) == (0, "")
+    assert page.read_text().count('<th scope="row">model.crcen</th>') == 2
+    code, _, err = crcen_command("report", model, "--out", page)
+    assert code == 2
+    assert "needs a model and a table" in " ".join(err.replace("│", " ").split())
+    code, _, err = crcen_command("report", model, model, folder / "test.csv", "--out", model)
+    assert code == 1

@@ -104,8 +104,12 @@ def evaluate(
 
 @app.command(epilog="Example:  crcen report model.crcen test.csv --out report.html --groups sex --groups region")
 def report(
-    model: Model,
-    data: Data,
+    files: Annotated[
+        list[Path],
+        typer.Argument(
+            help="A model, or several side by side, and then the table.", metavar="MODEL... DATA", show_default=False
+        ),
+    ],
     out: Annotated[Path, typer.Option(help="The HTML file to write.")] = Path("report.html"),
     target: Target = None,
     weight: Weight = None,
@@ -113,13 +117,17 @@ def report(
     title: Annotated[str | None, typer.Option(help="Title of the page.")] = None,
     as_json: Json = False,
 ) -> None:
-    """Write one HTML page about a model on labelled rows, with a slider for the price."""
+    """Write one HTML page about a model on labelled rows, with a slider for the price, or about several."""
     with interruptible():
+        if len(files) < 2:
+            raise typer.BadParameter(f"a report needs a model and a table: got {files[0]} alone.")
         import crcen
 
+        model, *others, data = files
         result = crcen.report_table(
             model,
             data,
+            others=others,
             out=out,
             target=target,
             weight=weight,

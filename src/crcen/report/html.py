@@ -16,6 +16,7 @@ from crcen._support.extras import need
 from crcen._support.plain_values import plain
 from crcen._support.whole_files import check_place, write_whole
 from crcen.exceptions import InvalidParameter
+from crcen.report.comparison import compare
 from crcen.report.effect_charts import effect_charts
 from crcen.report.effects import column_effects
 from crcen.report.evidence import gather
@@ -34,7 +35,7 @@ __all__ = ["Report", "write_report"]
 _SHOWN_COLUMNS = 40
 _LONGEST_NAME = 80
 # What the script draws; the rest of the measurements is in the text already.
-_DRAWN = ("explorer", "reliability", "histogram", "key_equations", "path", "decisions")
+_DRAWN = ("explorer", "reliability", "histogram", "key_equations", "path", "decisions", "models")
 
 
 @dataclass(frozen=True)
@@ -82,6 +83,7 @@ def write_report(
     model_path: str | os.PathLike[str] | None = None,
     out_of_fold: Any = None,
     groups: Any = None,
+    others: Mapping[str, Any] | None = None,
     random_state: int = 0,
 ) -> Report:
     """Write what a model does on labelled rows as one self-contained HTML file.
@@ -114,6 +116,8 @@ def write_report(
     groups : dict of str to array of shape (n,), optional
         Groups to compare, by column: recall, precision, calibration and key equation of each, and whether they differ
         beyond noise (CRC010).
+    others : dict of str to array of shape (n,), optional
+        Natural probabilities of the positive class by other models on these rows: they stand beside this one.
     random_state : int, default=0
         Seed of the permutations.
 
@@ -144,8 +148,9 @@ def write_report(
     compared = check_groups(evidence, groups)
     findings = examine(evidence, points, reliability, equations, separations(evidence, random_state), importances)
     findings = (*findings, group_finding(compared)) if compared else findings
-    measured = measure(evidence, points, reliability, importances, equations)
     names = _names(title, data_name, model_path)
+    models = compare(evidence, others or {}, names["model"] or "this model")
+    measured = measure(evidence, points, reliability, importances, equations, models)
     panels = {
         "effects": effect_charts(column_effects(evidence, importances, random_state)),
         "groups": plain(group_tables(compared, evidence.weighting.cost_ratio)),

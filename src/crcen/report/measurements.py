@@ -45,6 +45,7 @@ def measure(
     groups: Sequence[ReliabilityGroup],
     importances: Importances,
     equations: Mapping[str, KeyEquation],
+    models: Sequence[Mapping[str, Any]] = (),
 ) -> dict[str, Any]:
     """Put together what the page shows.
 
@@ -60,6 +61,8 @@ def measure(
         What each column is worth.
     equations : dict of KeyEquation
         As `key_equations` gives them.
+    models : sequence of dict
+        As `crcen.report.comparison.compare` gives them.
 
     Returns
     -------
@@ -78,6 +81,7 @@ def measure(
             "key_equations": {name: _equation(name, one, evidence) for name, one in equations.items()},
             "path": _weight_path(evidence, points, price),
             "decisions": decision_numbers(evidence, price),
+            "models": list(models),
             "importance": asdict(importances),
         },
         shorten=True,

@@ -406,6 +406,22 @@
     });
   }
 
+  function modelsBeside() {
+    const styles = ["neg", "pos", "neg dashed", "pos dashed", "neg dotted", "pos dotted", "quiet"];
+    const models = data.models.map((one, i) => ({ ...one, style: styles[i % styles.length] }));
+    const { price } = models[0].net_benefit;
+    const ends = [price[0], price[price.length - 1]];
+    const top = Math.max(...models.flatMap((one) => one.net_benefit.model), explorer.n_pos / total) * 1.05;
+    const low = Math.max(Math.min(0, ...models.flatMap((one) => one.net_benefit.model)), -0.4 * top) - 0.05 * top;
+    chart("chart-models", {
+      label: "Net benefit of every model against price", key: models.map((one) => ["line", one.style, one.name]),
+      x: { kind: "log", domain: ends, ticks: powers(...ends), text: priceText, name: "price" },
+      y: { kind: "linear", domain: [low, top], ticks: rounds(top), text: (v) => digits(v), name: "catches per row" },
+      paint: (svg, x, y) => models.forEach((one) => line(svg, price.map((c, i) => [x(c), y(one.net_benefit.model[i])]), one.style)),
+      moved: (g, x, y, box, now) => now.price >= ends[0] && now.price <= ends[1] && upright(g, x(now.price), box),
+    });
+  }
+
   // -- wishes: the price that meets one on these rows ---------------------------------------------------------------
   /** The cut that meets a wish, or -1: the first with the recall, the last with the precision or the alarms. */
   function cutFor(kind, value) {
@@ -638,6 +654,7 @@
 
   connect();
   for (const paint of [precisionRecall, roc, reliability, histogram, keyEquation, weightPath, netBenefit, gains, brierCurve, costLines]) paint();
+  if (data.models.length) modelsBeside();
   const costChart = costCurve();
   if (window.ResizeObserver) new ResizeObserver(() => charts.forEach(draw)).observe(costChart.place);
   moveTo(explorer.start);

@@ -89,6 +89,7 @@ def report_table(
     target: str | None = None,
     weight: str | None = None,
     groups: Any = (),
+    others: Any = (),
     title: str | None = None,
     verbose: int = 0,
 ) -> TableReport:
@@ -108,6 +109,8 @@ def report_table(
         Column that says how much each row counts, such as survey weights.
     groups : str or sequence of str, optional
         Columns whose values are groups to compare. A model need not decide by them.
+    others : sequence of models or of their files, optional
+        Models to stand beside this one on the same rows; they must tell the same labels apart.
     title : str, optional
         Of the page.
     verbose : int, default=0
@@ -123,7 +126,7 @@ def report_table(
     InvalidInput, InvalidParameter, DataUnavailable
         With one sentence.
     """
-    check_place(out, model, data)
+    check_place(out, model, data, *others)
     model_path = str(model) if isinstance(model, str | Path) else None
     model, source = model_of(model), source_of(data)
     target = target_of(target, model, source)
@@ -132,8 +135,27 @@ def report_table(
     parted = {name: group_values([cells]) for name, cells in _labelled(source, target, names).items()}
     options: dict[str, Any] = {"title": title, "data_name": source.name, "model_path": model_path}
     with busy("writing the report", visible=bool(verbose)):
+        options["others"] = _beside(others, model, source, target)
         written = crcen.write_report(model, X, y, out, sample_weight=weights, groups=parted, **options)
     return TableReport(Path(out), len(y), written.findings, tuple(notes))
+
+
+def _beside(others: Any, model: Any, source: Source, target: str) -> dict[str, NDArray[np.float64]]:
+    """Probabilities of the same rows by other models, each by a name of its own."""
+    found: dict[str, NDArray[np.float64]] = {}
+    for number, other in enumerate(others, 2):
+        name = Path(other).name if isinstance(other, str | Path) else f"model {number}"
+        name = name if name not in found else f"{name} ({number})"
+        fitted = model_of(other)
+        if set(fitted.classes_.tolist()) != set(model.classes_.tolist()) or fitted.pos_label_ != model.pos_label_:
+            raise InvalidInput(
+                f"models side by side must look for the same label: the first looks for {model.pos_label_}, and {name} "
+                f"for {fitted.pos_label_} among {', '.join(map(str, fitted.classes_.tolist()))}."
+            )
+        X, *_ = labelled_rows(fitted, source, target)
+        column = int(np.flatnonzero(fitted.classes_ == fitted.pos_label_)[0])
+        found[name] = fitted.predict_proba(X)[:, column]
+    return found
 
 
 def labelled_rows(
