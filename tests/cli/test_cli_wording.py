@@ -57,7 +57,7 @@ def places(tmp_path_factory):
         ("split a.csv --target bad --groups bad", "--groups must be another"),
         ("predict m.crcen a.csv --out {home}/s.csv --id nothing", "--id must be"),
         ("predict m.crcen lacks.csv --out {home}/s.csv", "lacks"),
-        ("predict m.crcen a.csv --out {home}/s.xlsx", ".csv, .tsv or .parquet"),
+        ("predict m.crcen a.csv --out {home}/s.ods", ".csv, .tsv, .parquet or .xlsx"),
         ("evaluate n.crcen a.csv", "--target"),
         ("report n.crcen a.csv --out {home}/r.html", "--target"),
         ("evaluate m.crcen a.csv --target kind", "that of training was bad"),

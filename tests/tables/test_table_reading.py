@@ -108,7 +108,7 @@ def test_a_header_alone_is_a_table_without_rows(tmp_path):
         ("a.csv.gz", gzip.compress(b"a,b\n" + b"1,2\n" * 999, mtime=0)[:40], DataUnavailable, "truncated"),
         ("a.csv.zst", zstd(b"a,b\n" + b"1,2\n" * 999)[:20], DataUnavailable, "truncated"),
         ("a.parquet", b"PAR1 and then nothing", DataUnavailable, "truncated or altered"),
-        ("a.xlsx", b"PK", InvalidInput, "got the ending .xlsx"),
+        ("a.ods", b"PK", InvalidInput, "got the ending .ods"),
     ],
 )
 def test_what_is_no_table_gets_one_sentence(tmp_path, name, content, error, sentence):
