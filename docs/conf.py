@@ -31,6 +31,7 @@ html_title = f"crcen {release}"
 # The order of the pages; those that are not named here come last.
 PAGES = [
     *("guide", "decide", "report", "probabilities", "when-to-weight", "monitor", "torch", "scale", "committee"),
+    "classes",
     *("comparison", "theory", "methods", "reproduction", "benchmark", "performance", "architecture", "api"),
 ]
 
@@ -38,6 +39,7 @@ PAGES = [
 PARTS = {
     "models": "Classifiers",
     "committee": "Networks and trees together",
+    "classes": "More than two classes",
     "tables": "Mixed tables",
     "baselines": "Methods to compare with",
     "files": "Saved models",

@@ -410,8 +410,6 @@ def test_bad_rows(few):
         sampled.fit(X, y, sample_weight=np.ones(len(y)))
     with pytest.raises(InvalidInput, match="one class only"):
         PosteriorCorrection().fit(X, np.zeros(len(y)))
-    with pytest.raises(InvalidInput, match="Only binary classification"):
-        PosteriorCorrection().fit(X, np.arange(len(y)) % 3)
     with pytest.raises(InvalidInput, match="sample_weight must not be negative"):
         PosteriorCorrection().fit(X, y, sample_weight=-np.ones(len(y)))
     with pytest.raises(InvalidInput, match="every row of class 1 has sample_weight 0"):

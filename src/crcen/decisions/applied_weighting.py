@@ -7,7 +7,7 @@ from numpy.typing import NDArray
 
 from crcen.exceptions import InvalidParameter
 
-__all__ = ["balancing_counts", "final_step", "samplers_of", "weight_ratio", "why_no_shift"]
+__all__ = ["balancing_counts", "class_weight_factors", "final_step", "samplers_of", "weight_ratio", "why_no_shift"]
 
 Array = NDArray[np.float64]
 
@@ -152,6 +152,51 @@ def weight_ratio(estimator: Any, classes: NDArray[Any], rows: Array, totals: Arr
         return 1.0
     if set(own) == {"class_weight"} and name in _WEIGHTED_LOG_LOSS | _TREES:
         return _class_weight(name, own["class_weight"], classes, rows, totals)
+    raise _unreadable(name, f"what {', '.join(sorted(own))} does to its probabilities is not certain")
+
+
+def class_weight_factors(estimator: Any, classes: NDArray[Any], rows: Array, totals: Array) -> Array:
+    """The weight of each of K classes, as the classifier's settings say; up to a common factor.
+
+    Parameters
+    ----------
+    estimator
+        Fitted.
+    classes, rows, totals
+        Labels, and the rows and the sample weight of each that the classifier was trained on.
+
+    Raises
+    ------
+    InvalidParameter
+        Where the settings do not say for certain.
+    """
+    last = final_step(estimator)
+    name, library = type(last).__name__, type(last).__module__.partition(".")[0]
+    none = np.ones(len(classes))
+    if library not in _KNOWN_LIBRARIES:
+        raise _unreadable(name, "it comes from a library that is not known here")
+    if library == "crcen" or name == "CalibratedClassifierCV":
+        return none
+    if name == "BalancedBaggingClassifier":
+        return class_weight_factors(last.estimators_[0].steps[-1][1], classes, rows, totals)
+    own = {key: value for key, value in last.get_params().items() if _says_something(key, value)}
+    own = {key: value for key, value in own.items() if key != "scale_pos_weight"}  # of two classes alone
+    if not own:
+        return none
+    if library == "catboost" and set(own) == {"class_weights"}:
+        return np.asarray(own["class_weights"], dtype=np.float64)
+    if library == "catboost" and set(own) == {"auto_class_weights"}:
+        power = {"Balanced": 1.0, "SqrtBalanced": 0.5}.get(own["auto_class_weights"], 0.0)
+        return np.asarray((totals.max() / totals) ** power)
+    if set(own) == {"class_weight"} and (name in _WEIGHTED_LOG_LOSS | _TREES or library == "lightgbm"):
+        given = own["class_weight"]
+        if isinstance(given, dict):
+            return np.array([float(given.get(label, 1.0)) for label in classes.tolist()])
+        if not np.allclose(rows / rows.sum(), totals / totals.sum(), rtol=1e-9, atol=0.0):
+            raise _unreadable(
+                name, f"some libraries count rows and some sum weights for {given!r}, which differ; a dict is clear"
+            )
+        return np.asarray(rows.sum() / rows)
     raise _unreadable(name, f"what {', '.join(sorted(own))} does to its probabilities is not certain")
 
 

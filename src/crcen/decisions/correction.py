@@ -1,12 +1,16 @@
 """Undo a known class weighting or resampling in probabilities: exact algebra on the odds."""
 
+from typing import Any
+
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from crcen.decisions.class_correction import correct_class_proba
 from crcen.exceptions import InvalidInput, InvalidParameter
+from crcen.theory.classes.class_weights import ClassWeights
 from crcen.theory.rows import check_probabilities
 from crcen.theory.specs import positive_number
-from crcen.theory.weighting import WeightingLike, cost_ratio_of, resolve
+from crcen.theory.weighting import cost_ratio_of, resolve
 
 __all__ = ["correct_proba", "divide_odds"]
 
@@ -16,9 +20,9 @@ _SUMS_TO_ONE = 1e-4  # float32 probabilities, and those rounded to a few digits
 def correct_proba(
     q: ArrayLike,
     *,
-    weighting: WeightingLike = None,
-    sampled_prior: float | None = None,
-    natural_prior: float | None = None,
+    weighting: Any = None,
+    sampled_prior: Any = None,
+    natural_prior: Any = None,
 ) -> NDArray[np.float64]:
     """Natural probabilities from those of a classifier that was trained under class weights or on resampled rows.
 
@@ -29,16 +33,17 @@ def correct_proba(
 
     Parameters
     ----------
-    q : array of shape (n,) or (n, 2)
-        Probabilities of the positive class, or of (negative, positive).
+    q : array of shape (n,), (n, 2) or (n, K)
+        Probabilities of the positive class, of (negative, positive), or of K classes.
     weighting : ClassWeighting, Lam, CostRatio, Budget, Alpha, float, "balanced" or None
         The weighting of the training loss. An α, which "balanced" is too, needs the share of positives among the rows
         it was resolved on: give ``natural_prior`` (``sampled_prior`` where the rows were resampled first), or the
-        ``weighting_`` of a fitted model.
+        ``weighting_`` of a fitted model. For K classes an array of class weights, a dict by class numbers, a
+        ``ClassWeights``, or ``"balanced"``.
     sampled_prior : float, optional
-        Share of positives among the rows trained on, where it is not the natural one.
+        Share of positives among the rows trained on, where it is not the natural one; of K classes all shares.
     natural_prior : float, optional
-        Share of positives in the population; needed with ``sampled_prior``.
+        Share of positives in the population, or the shares of K classes; needed with ``sampled_prior``.
 
     Returns
     -------
@@ -56,6 +61,8 @@ def correct_proba(
     """
     if weighting is None and sampled_prior is None:
         raise InvalidParameter("nothing to correct for: give weighting=, or sampled_prior= with natural_prior=.")
+    if np.ndim(q) == 2 and (np.shape(q)[1] > 2 or isinstance(weighting, ClassWeights)):
+        return correct_class_proba(q, weighting, sampled_prior, natural_prior)
     priors = {"sampled_prior": sampled_prior, "natural_prior": natural_prior}
     odds = {name: _odds(value, name) for name, value in priors.items() if value is not None}
     if "sampled_prior" in odds and "natural_prior" not in odds:

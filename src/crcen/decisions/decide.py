@@ -7,8 +7,10 @@ from typing import Any, TypeAlias
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from crcen.decisions.class_summary import ClassDecisionSummary, costs_of, summarise_classes
 from crcen.decisions.wishes import ANSWERS, meet_wish, review_rows
 from crcen.exceptions import InvalidInput, InvalidParameter
+from crcen.theory.classes.class_weights import ClassWeights
 from crcen.theory.classes.cost_matrix import CostMatrix
 from crcen.theory.costs import Costs, expected_cost
 from crcen.theory.metrics import ConfusionCounts, FloatOrArray, confusion_counts
@@ -56,7 +58,7 @@ def _threshold(price: Price, costs: Costs) -> FloatOrArray:
 
 def decide(
     p: ArrayLike,
-    price: Price | CostMatrix | Wish | Review,
+    price: Price | CostMatrix | ClassWeights | Wish | Review,
     *,
     n_pos: float | None = None,
     n_neg: float | None = None,
@@ -67,7 +69,8 @@ def decide(
     Parameters
     ----------
     p : array of shape (n,)
-        Natural posterior of the positive class, of any model; (n, K) for a `CostMatrix`. A model trained with class
+        Natural posterior of the positive class, of any model; (n, K) for a `CostMatrix`, or for the ``weighting_`` of a
+        model of K classes. A model trained with class
         weights or on resampled rows gives other numbers: correct them first.
     price : Budget, CostRatio, Lam, Alpha, ClassWeighting, Costs, CostMatrix, float, "balanced", None, or a wish
         What a miss is worth. A wish is met as the probabilities expect it: ``Capacity(200)`` takes the 200 riskiest
@@ -100,6 +103,8 @@ def decide(
     """
     if isinstance(price, CostMatrix):
         return price.decide(p)
+    if isinstance(price, ClassWeights):
+        return costs_of(price).decide(p)
     if isinstance(price, Review):
         return np.array(ANSWERS)[review_rows(_positive_column(p), price).answers]
     if isinstance(price, Wish):
@@ -178,12 +183,12 @@ class DecisionSummary:
 
 def decision_summary(
     p: ArrayLike,
-    price: Price | Wish,
+    price: Price | CostMatrix | ClassWeights | Wish,
     y: ArrayLike | None = None,
     *,
     n_pos: float | None = None,
     n_neg: float | None = None,
-) -> DecisionSummary:
+) -> DecisionSummary | ClassDecisionSummary:
     """Say what the decisions of `decide` cost, the last catch beside the average one.
 
     Parameters
@@ -191,13 +196,16 @@ def decision_summary(
     p, price, n_pos, n_neg
         As in `decide`.
     y : array of shape (n,), optional
-        0/1 or bool, 1 is positive; where labels are known, what happened stands beside what was expected.
+        0/1 or bool, 1 is positive; where labels are known, what happened stands beside what was expected. With a
+        `CostMatrix`, its labels, or class numbers where it has none.
 
     Returns
     -------
-    DecisionSummary
+    DecisionSummary, or ClassDecisionSummary for a `CostMatrix` and for class weights
         Prints itself.
     """
+    if isinstance(price, CostMatrix | ClassWeights):
+        return summarise_classes(p, price, y)
     chance = _positive_column(p)
     if isinstance(price, Wish):
         met = meet_wish(chance, price)

@@ -14,24 +14,26 @@ from sklearn.utils import _safe_indexing, get_tags, indexable
 from sklearn.utils.validation import _check_y, check_is_fitted, has_fit_parameter
 
 from crcen.decisions.applied_weighting import balancing_counts, final_step, samplers_of, weight_ratio, why_no_shift
+from crcen.decisions.class_posterior import ClassPosterior
 from crcen.decisions.correction import check_columns, divide_odds
 from crcen.decisions.recorded_sampling import unwatch_samplers, watch_samplers
 from crcen.exceptions import InvalidInput, InvalidParameter
 from crcen.models.atomic import all_or_nothing
 from crcen.models.probability import PROBABILITIES, apply_map, fit_map
-from crcen.models.validation import check_choice, check_labels, check_weights
+from crcen.models.validation import check_choice, check_classes, check_weights
+from crcen.theory.classes.class_labels import is_for_classes, is_price_of_two
 from crcen.theory.decision import sigmoid
 from crcen.theory.labels import Labels
 from crcen.theory.specs import CostRatio, positive_number
 from crcen.theory.tensors import as_numpy
 from crcen.theory.weighting import resolve
 
-__all__ = ["PosteriorCorrection"]
+__all__ = ["PosteriorCorrection", "weight_argument"]
 
 Array = NDArray[np.float64]
 
 
-class PosteriorCorrection(ClassifierMixin, MetaEstimatorMixin, BaseEstimator):
+class PosteriorCorrection(ClassPosterior, ClassifierMixin, MetaEstimatorMixin, BaseEstimator):
     """Natural probabilities from a classifier that is trained under class weights or on resampled rows.
 
     Class weights and random sampling within a class multiply the odds that a right classifier learns by a known
@@ -73,9 +75,10 @@ class PosteriorCorrection(ClassifierMixin, MetaEstimatorMixin, BaseEstimator):
     estimator_ : classifier
         Fitted on all rows.
     odds_factor_ : float
-        What the training multiplied the odds of the positive class by: taken out again.
-    price_ : ClassWeighting
-        The price of `predict`; ``price_.threshold`` is its threshold.
+        What the training multiplied the odds of the positive class by: taken out again. Of more than two classes
+        ``class_factors_``, an array.
+    price_ : ClassWeighting, or ClassWeights for more than two classes
+        The price of `predict`; ``price_.threshold`` is its threshold. ``costs_`` is a `CostMatrix` where it is one.
     probability_map_ : ndarray
         The map of ``method`` (see `crcen.models.probability`), identity for ``"shift"``.
 
@@ -89,6 +92,9 @@ class PosteriorCorrection(ClassifierMixin, MetaEstimatorMixin, BaseEstimator):
     >>> bool(abs(model.predict_proba(X)[:, 1].mean() - y.mean()) < 0.01)
     True
     """
+
+    price_: Any
+    probability_map_: Any
 
     def __init__(
         self,
@@ -116,7 +122,7 @@ class PosteriorCorrection(ClassifierMixin, MetaEstimatorMixin, BaseEstimator):
         ----------
         X : rows as the estimator takes them
         y : array of shape (n,)
-            Two classes.
+            Two classes or more.
         sample_weight : array of shape (n,), optional
             Passed on to the estimator (to the last step of a pipeline); refused where rows are resampled.
         """
@@ -127,8 +133,14 @@ class PosteriorCorrection(ClassifierMixin, MetaEstimatorMixin, BaseEstimator):
     def _fit(self, X: Any, y: Any, sample_weight: Any) -> None:
         X, y, sample_weight = indexable(as_numpy(X), as_numpy(y), as_numpy(sample_weight))
         labels = _check_y(y, estimator=self)
-        self.classes_ = check_labels(labels)
+        self.classes_ = check_classes(labels)
         weights = check_weights(sample_weight, labels[:, None])
+        for name in ("pos_label_", "odds_factor_", "class_factors_"):
+            self.__dict__.pop(name, None)
+        if is_for_classes(self.price, self.classes_):
+            self._check_parameters_of_both()
+            self._fit_classes(X, labels, weights, None if sample_weight is None else weights)
+            return
         self.pos_label_ = Labels.from_rows(self.classes_, labels, weights, self.pos_label).positive
         self._check_parameters()
         order = 1 if self._positive_is_last() else -1
@@ -153,9 +165,11 @@ class PosteriorCorrection(ClassifierMixin, MetaEstimatorMixin, BaseEstimator):
             )
 
     def predict_proba(self, X: Any) -> Array:
-        """Natural probabilities, (n, 2) in the order of ``classes_``."""
+        """Natural probabilities, (n, K) in the order of ``classes_``."""
         check_is_fitted(self)
         X = as_numpy(X)
+        if hasattr(self, "class_factors_"):
+            return self._class_proba(X)
         fitted = _Fitted(self.estimator_, self.odds_factor_ if self._positive_is_last() else 1 / self.odds_factor_)
         if np.isinf(self._limit):
             return divide_odds(fitted.weighted(X), fitted.factor)
@@ -163,19 +177,26 @@ class PosteriorCorrection(ClassifierMixin, MetaEstimatorMixin, BaseEstimator):
         return np.column_stack([sigmoid(-logits), sigmoid(logits)])
 
     def predict(self, X: Any) -> NDArray[Any]:
-        """Decide at ``price``: the positive class where its natural probability is above ``price_.threshold``."""
+        """Decide at ``price``: the positive class where its natural probability is above ``price_.threshold``.
+
+        Of more classes the one with the largest weight times probability, or the cheapest action of a `CostMatrix`.
+        """
         check_is_fitted(self)
+        if hasattr(self, "class_factors_"):
+            return self._class_decisions(X)
         last = int(self._positive_is_last())
         is_positive = self.predict_proba(X)[:, last] > self.price_.threshold
         return self.classes_[np.where(is_positive, last, 1 - last)]
 
     def __sklearn_tags__(self) -> Any:
-        """Those of the estimator; binary."""
+        """Those of the estimator; of more than two classes where the parameters are not of two."""
         tags = super().__sklearn_tags__()
         inner = get_tags(self._given_estimator())
         tags.input_tags.sparse, tags.input_tags.allow_nan = inner.input_tags.sparse, inner.input_tags.allow_nan
         tags.input_tags.pairwise, tags.non_deterministic = inner.input_tags.pairwise, inner.non_deterministic
-        tags.classifier_tags.multi_class = False
+        of_two = any(map(is_price_of_two, (self.weighting, self.price))) or isinstance(self.sampling, int | float)
+        of_two = of_two or self.method == "isotonic"
+        tags.classifier_tags.multi_class = inner.classifier_tags.multi_class and not of_two
         return tags
 
     # -- fitting -------------------------------------------------------------------------------------------------
@@ -184,9 +205,7 @@ class PosteriorCorrection(ClassifierMixin, MetaEstimatorMixin, BaseEstimator):
         """Refuse what has no meaning before anything is fitted."""
         if not _is_training(self.price):
             resolve(self.price, 1.0, 1.0)
-        check_choice(self, "method", PROBABILITIES)
-        if not hasattr(self._given_estimator(), "predict_proba"):
-            raise InvalidParameter(f"estimator must have predict_proba: got {type(self.estimator).__name__}.")
+        self._check_parameters_of_both()
         if isinstance(self.sampling, str) and self.sampling != "auto":
             raise InvalidParameter(
                 f"sampling must be 'auto', None, a share of positives or a sampler: got {self.sampling!r}."
@@ -201,6 +220,12 @@ class PosteriorCorrection(ClassifierMixin, MetaEstimatorMixin, BaseEstimator):
             raise InvalidParameter(
                 f"a weighting dict needs one weight for each of {listed}: got {dict(self.weighting)!r}."
             )
+
+    def _check_parameters_of_both(self) -> None:
+        """Those that mean the same for any number of classes."""
+        check_choice(self, "method", PROBABILITIES)
+        if not hasattr(self._given_estimator(), "predict_proba"):
+            raise InvalidParameter(f"estimator must have predict_proba: got {type(self.estimator).__name__}.")
 
     def _price_of_training(self) -> CostRatio:
         """The price at which the fitted classifier decides by itself."""
@@ -233,7 +258,7 @@ class PosteriorCorrection(ClassifierMixin, MetaEstimatorMixin, BaseEstimator):
         if own_sampler is not None:
             X, y = own_sampler.fit_resample(X, y)
         watch_samplers(estimator)
-        estimator.fit(X, y, **_weight_argument(estimator, weights))
+        estimator.fit(X, y, **weight_argument(estimator, weights))
         recorded = unwatch_samplers(estimator)
         seen = self._seen(estimator, self._counts(y), recorded) if self.sampling is not None else natural
         if not (seen > 0).all():
@@ -326,7 +351,7 @@ def _is_training(price: Any) -> bool:
     return isinstance(price, str) and price == "training"
 
 
-def _weight_argument(estimator: Any, weights: Array | None) -> dict[str, Array]:
+def weight_argument(estimator: Any, weights: Array | None) -> dict[str, Array]:
     """Sample weights under the name that the estimator, or the last step of a pipeline, takes them by."""
     if weights is None:
         return {}

@@ -351,7 +351,7 @@ class CRCENClassifier(IncrementalFit, FittedNetworks, ClassifierMixin, OurNames)
     def __sklearn_tags__(self) -> Any:
         """Any number of classes, unless the weighting is a price of two."""
         tags = super().__sklearn_tags__()
-        tags.classifier_tags.multi_class = not is_price_of_two(self.weighting)
+        tags.classifier_tags.multi_class = not is_price_of_two(self.weighting) and self.probability != "isotonic"
         tags.input_tags.allow_nan = self.takes_missing
         tags.input_tags.sparse = True  # made dense inside, within a bound
         return tags

@@ -121,14 +121,14 @@ def confusion_counts(y: ArrayLike, y_pred: ArrayLike, sample_weight: ArrayLike |
 
 
 def g_mean(y: ArrayLike, y_pred: ArrayLike, sample_weight: ArrayLike | None = None) -> FloatOrArray:
-    """Geometric mean of recall and specificity.
+    """Geometric mean of recall and specificity; of the recalls of all classes where there are more than two.
 
     Parameters
     ----------
     y : array of shape (n,)
-        0/1 or bool, 1 is positive.
+        0/1 or bool, 1 is positive; or class numbers from 0.
     y_pred : array of shape (n,) or (models, n)
-        Decisions, 0/1 or bool.
+        Decisions, 0/1 or bool; or class numbers, of shape (n,).
     sample_weight : array of shape (n,), optional
         Finite and not negative.
 
@@ -137,6 +137,12 @@ def g_mean(y: ArrayLike, y_pred: ArrayLike, sample_weight: ArrayLike | None = No
     float or array of shape (models,)
         In [0, 1]; NaN where a class is absent.
     """
+    numbers = np.asarray(y)
+    if numbers.dtype.kind in "iu" and numbers.ndim == 1 and numbers.size and numbers.max() > 1:
+        from crcen.theory.classes.class_counts import class_counts  # which is for more than two
+
+        width = int(max(numbers.max(), np.max(y_pred))) + 1
+        return class_counts(numbers, y_pred, width, sample_weight).g_mean
     return confusion_counts(y, y_pred, sample_weight).g_mean
 
 

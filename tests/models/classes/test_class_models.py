@@ -261,7 +261,7 @@ def test_partial_fit_needs_counts_for_balanced_weights(data):
         (linear(CostMatrix(np.ones((3, 3)))), InvalidParameter, "for 3 classes, and there are 4"),
         (linear(CostMatrix(np.ones((800, 4, 4)))), InvalidParameter, "differ by row"),
         (linear(pos_label="oak"), InvalidParameter, "pos_label is for two classes"),
-        (linear(probability="isotonic"), InvalidParameter, "isotonic.*two classes"),
+        (linear(probability="isotonic"), InvalidParameter, "isotonic.*use 'temperature'"),
         (linear(training_weighting=Budget(5)), InvalidParameter, "price for two classes"),
     ],
 )

@@ -45,7 +45,7 @@ def fit_class_map(kind: str, target: Index, logits: Array, weights: Array) -> Ar
     """
     n_classes = logits.shape[1]
     if kind == "isotonic":
-        raise InvalidParameter("probability='isotonic' is for two classes: use 'temperature' or 'shift' for more.")
+        raise InvalidParameter("Only binary classification is supported by probability='isotonic': use 'temperature'.")
     if kind == "shift":
         return no_class_map(n_classes)
     used = weights > 0
