@@ -141,3 +141,32 @@ def test_what_cannot_be_is_refused():
         PosteriorCorrection(LogisticRegression(), method="isotonic", price=None).fit(X, Y)
     with pytest.raises(crcen.InvalidInput, match="column for each of 2"):
         correct_proba(p_of(5), weighting=ClassWeights(np.ones(2), np.ones(2)))
+
+
+class TestRecallsOfClasses:
+    model = LogisticRegression(C=1e6).fit(X, LABELS[Y])
+
+    @pytest.mark.parametrize("asked", [{"high": 0.9}, {"high": 0.8, "middle": 0.7}, {"high": 0.3, "low": 0.5}])
+    def test_the_least_weights_with_these_recalls(self, asked):
+        found = crcen.choose_weighting(self.model, asked, NEW, LABELS[TRUTH])
+        p, classes = self.model.predict_proba(NEW), self.model.classes_
+        w = np.array([found.weighting[label] for label in classes])
+        truth = np.searchsorted(classes, LABELS[TRUTH])
+        recalls = class_counts(truth, (p * w).argmax(axis=1), 3).recalls
+        np.testing.assert_allclose(found.counts.recalls, recalls)
+        for label, recall in asked.items():
+            k = classes.tolist().index(label)
+            assert recalls[k] >= recall
+            if w[k] > 1.0:  # with any less it would not be reached
+                less = w * np.where(np.arange(3) == k, 1.0 - 1e-6, 1.0)
+                assert class_counts(truth, (p * less).argmax(axis=1), 3).recalls[k] < recall
+        assert all(found.weighting[label] == 1.0 for label in set(LABELS) - set(asked))
+        assert "recall" in str(found)
+
+    def test_what_cannot_be_met_is_refused(self):
+        with pytest.raises(crcen.InvalidParameter, match="cannot be had together"):
+            crcen.choose_weighting(self.model, dict.fromkeys(LABELS, 0.97), NEW, LABELS[TRUTH])
+        with pytest.raises(crcen.InvalidParameter, match="of the classes"):
+            crcen.choose_weighting(self.model, {"tall": 0.9}, NEW, LABELS[TRUTH])
+        with pytest.raises(crcen.InvalidParameter, match="at most 1"):
+            crcen.choose_weighting(self.model, {"high": 90}, NEW, LABELS[TRUTH])

@@ -1,6 +1,7 @@
 """From a target to a price: which weighting reaches a recall, a precision or a number of alarms."""
 
 import math
+from collections.abc import Mapping
 from dataclasses import dataclass
 from statistics import NormalDist
 from typing import Any
@@ -8,6 +9,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from crcen.decisions.class_choice import ChosenClassWeights, choose_class_weights
 from crcen.decisions.curve_step import CurveRows
 from crcen.decisions.expense_curve import ExpenseCurve
 from crcen.decisions.out_of_fold import has_held_out_rows, out_of_fold_posterior
@@ -116,7 +118,7 @@ class ChosenWeighting:
 
 def choose_weighting(
     source: Any,
-    wish: Wish,
+    wish: Wish | Mapping[Any, float],
     X: Any = None,
     y: Any = None,
     *,
@@ -125,7 +127,7 @@ def choose_weighting(
     level: float = 0.95,
     n_resamples: int = 500,
     random_state: int = 0,
-) -> ChosenWeighting:
+) -> ChosenWeighting | ChosenClassWeights:
     """Find the price that meets a wish, by moving the threshold of a model on rows it did not see.
 
     Parameters
@@ -133,9 +135,10 @@ def choose_weighting(
     source : ExpenseCurve, CRCENClassifierCV, CommitteeClassifier, or any fitted classifier with ``predict_proba``
         A curve from predictions brings its rows. A search is judged on its out-of-fold rows and needs the ``y`` it was
         fitted on. Any other model needs ``X`` and ``y``: rows it did **not** see, at the natural class ratio.
-    wish : RecallAtLeast, PrecisionAtLeast or Capacity
+    wish : RecallAtLeast, PrecisionAtLeast, Capacity, or a dict of label to recall
         The smallest price with at least that recall; the largest price with at least that precision, or with at most so
-        many alarms. A recall with a confidence is guaranteed, see Notes.
+        many alarms. A recall with a confidence is guaranteed, see Notes. A dict, for any number of classes, finds the
+        least class weights with at least these recalls.
     X, y : optional
         As the source needs them.
     rate : float, optional
@@ -147,7 +150,7 @@ def choose_weighting(
 
     Returns
     -------
-    ChosenWeighting
+    ChosenWeighting, or ChosenClassWeights for a dict
         A spec, expected counts with intervals; prints itself.
 
     Raises
@@ -166,6 +169,8 @@ def choose_weighting(
     P(Bin(n, 1 − r) ≥ k) ≥ γ. This is exact at any n. It assumes that new positives are like those held out, and it is
     for the very model that was judged: a refit, out-of-fold rows or rows of training void it.
     """
+    if isinstance(wish, Mapping):
+        return choose_class_weights(source, wish, X, y, sample_weight)
     rows = _rows(source, X, y, sample_weight)
     if getattr(wish, "confidence", None) is not None and has_held_out_rows(source) and X is None:
         raise InvalidParameter(
