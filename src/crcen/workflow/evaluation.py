@@ -31,7 +31,17 @@ from crcen.theory.residual_test import residual_sums
 from crcen.workflow.conditions import broken_conditions, codes_of
 from crcen.workflow.decided_rows import JudgedReview, RowCosts, chosen_price, collected_amounts, judge_review
 from crcen.workflow.group_columns import group_columns, group_lines, group_values, unequal_groups
-from crcen.workflow.inputs import Source, check_column, labels_as, model_of, plain, price_of, source_of, target_of
+from crcen.workflow.inputs import (
+    Source,
+    check_column,
+    check_two_classes,
+    labels_as,
+    model_of,
+    plain,
+    price_of,
+    source_of,
+    target_of,
+)
 from crcen.workflow.prices import plain_price, prices_around, step_lines, step_values
 from crcen.workflow.quality import METRICS, Measured, ScoredRows, count_sentence, count_values, too_good
 from crcen.workflow.reporting import labelled_rows
@@ -264,6 +274,7 @@ def evaluate_table(
         Metrics with intervals, the key equation tested, the expense around the price with verdicts.
     """
     model, codes = model_of(model), codes_of(fail_on)
+    check_two_classes(model, "an evaluation")
     source = source_of(data)
     target = target_of(target, model, source)
     kept: dict[str, list[Any]] = {}

@@ -13,6 +13,7 @@ from crcen._support.progress import counted
 from crcen._support.whole_files import check_place
 from crcen.tables.writing import TableWriter
 from crcen.workflow.alarm_reasons import AlarmReasons
+from crcen.workflow.class_prediction import ClassPredictions, class_columns, predict_classes
 from crcen.workflow.held_out import chosen_on
 from crcen.workflow.inputs import Source, check_column, model_of, plain, source_of
 from crcen.workflow.prices import plain_price
@@ -145,7 +146,7 @@ def predict_table(
     background: Any = None,
     chunk_rows: int = CHUNK_ROWS,
     verbose: int = 0,
-) -> TablePredictions:
+) -> TablePredictions | ClassPredictions:
     """Score and decide every row of a table: what `crcen predict` does.
 
     Parameters
@@ -194,8 +195,9 @@ def predict_table(
 
     Returns
     -------
-    TablePredictions
-        Counts and notes, and the rows or where they are: ``probability`` of the positive class and ``decision``.
+    TablePredictions, or ClassPredictions for a model of more than two classes
+        Counts and notes, and the rows or where they are: ``probability`` of the positive class and ``decision``. Of
+        more classes ``probability_LABEL`` for each; options that need a positive class are refused.
     """
     if isinstance(chunk_rows, bool) or not isinstance(chunk_rows, int) or chunk_rows < 1:
         raise InvalidParameter(f"chunk_rows must be a whole number of at least 1: got {chunk_rows!r}.")
@@ -203,6 +205,12 @@ def predict_table(
         check_place(out, model, data)
     model = model_of(model)
     source = source_of(data)
+    if len(model.classes_) > 2:
+        ids = _carried(id, all_columns, source, ("decision", *class_columns(model)))
+        two = {"weighting": weighting, "held_out": held_out, "review": review, "cost_column": cost_column}
+        two |= {"time": time, "prevalence": prevalence, "sort": sort, "reasons": reasons, "background": background}
+        how_many: dict[str, Any] = {"safe_csv": safe_csv, "chunk_rows": chunk_rows, "verbose": verbose}
+        return predict_classes(model, source, ids, out=out, **how_many, **two)
     if held_out is not None and prevalence is not None:
         raise InvalidParameter("held_out and prevalence do not go together: held-out rows have a share of their own.")
     chosen = None if held_out is None else chosen_on(model, source_of(held_out), weighting, verbose=verbose)

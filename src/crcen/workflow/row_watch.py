@@ -50,12 +50,12 @@ class RowWatch:
         return ["this model keeps no profile of its training rows, so that these were not compared with them"]
 
     def unlike(
-        self, n_alarms: int, n_rows: int, price: ClassWeighting, error_rate: float | None = None
+        self, n_alarms: int, n_rows: int, price: ClassWeighting | None, error_rate: float | None = None
     ) -> tuple[Any, ...]:
-        """Differences from training beyond chance; of alarms where they were counted on all these rows."""
+        """Differences from training beyond chance; of alarms where they were counted on all these rows, at a price."""
         if self._rows is None:
             return ()
-        threshold = math.log(price.threshold) - math.log1p(-price.threshold)
+        threshold = 0.0 if price is None else math.log(price.threshold) - math.log1p(-price.threshold)
         options = {} if error_rate is None else {"error_rate": error_rate}
         return tuple(self._rows.differences(n_alarms if n_rows == self._rows.n_rows else None, threshold, **options))
 

@@ -16,7 +16,7 @@ from crcen._support.progress import counted
 from crcen._support.whole_files import check_place, write_whole
 from crcen.theory.decision import sigmoid
 from crcen.theory.expected import ExpectedCounts, expected_counts
-from crcen.workflow.inputs import labels_as, model_of, price_of, source_of, target_of
+from crcen.workflow.inputs import check_two_classes, labels_as, model_of, price_of, source_of, target_of
 from crcen.workflow.scored_chunks import CHUNK_ROWS, Oddities, scored_chunks
 from crcen.workflow.watch_page import watch_page
 from crcen.workflow.watch_state import WatchState, new_state, read_state
@@ -211,6 +211,7 @@ def monitor_table(
         if place is not None:
             check_place(place, model, data)
     fitted = model_of(model)
+    check_two_classes(fitted, "a monitor of a table")
     if len(fitted.classes_) != 2:
         raise InvalidParameter(f"a watch is for two classes, and this model has {len(fitted.classes_)}.")
     price, source = price_of(weighting, fitted), source_of(data)
