@@ -29,6 +29,7 @@ from crcen.models.wished import before_wish, move_to_wish
 from crcen.theory.classes.class_labels import ClassLabels, is_for_classes, is_price_of_two
 from crcen.theory.key_equation import key_equation_of_logits, on_rows
 from crcen.theory.labels import Labels
+from crcen.theory.shown import Shown
 from crcen.theory.weighting import ClassWeighting
 from crcen.training.recipe import Inputs
 
@@ -38,7 +39,7 @@ Array = NDArray[np.float64]
 
 
 @dataclass(frozen=True)
-class MemberScore:
+class MemberScore(Shown):
     """A line of the leaderboard.
 
     Parameters

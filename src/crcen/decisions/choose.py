@@ -19,6 +19,7 @@ from crcen.theory.labels import Labels
 from crcen.theory.metrics import ConfusionCounts, confusion_counts, wilson_interval
 from crcen.theory.moved_threshold import MovedThreshold, goal_of, price_of_threshold
 from crcen.theory.rows import check_probabilities, check_row_weights, class_totals
+from crcen.theory.shown import Shown, in_one_line
 from crcen.theory.specs import CostRatio, positive_number
 from crcen.theory.tensors import as_numpy
 from crcen.theory.wishes import Wish
@@ -30,7 +31,7 @@ Interval = tuple[float, float]
 
 
 @dataclass(frozen=True)
-class ChosenWeighting:
+class ChosenWeighting(Shown):
     """The price that meets a target, with what to expect of it.
 
     Parameters
@@ -89,6 +90,8 @@ class ChosenWeighting:
             for name, three in values.items()
         }
         return {"wish": self.target, "confidence": self.confidence, "threshold": self.threshold, **plain}
+
+    __repr__ = in_one_line
 
     def __str__(self) -> str:
         def line(name: str, value: float, interval: Interval) -> str:

@@ -15,6 +15,7 @@ from crcen.theory.classes.cost_matrix import CostMatrix
 from crcen.theory.costs import Costs, expected_cost
 from crcen.theory.metrics import ConfusionCounts, FloatOrArray, confusion_counts
 from crcen.theory.rows import check_probabilities
+from crcen.theory.shown import Shown, in_one_line
 from crcen.theory.specs import Alpha, CostRatio, as_spec
 from crcen.theory.weighting import ClassWeighting, WeightingLike, resolve
 from crcen.theory.wishes import Review, Wish
@@ -116,7 +117,7 @@ def decide(
 
 
 @dataclass(frozen=True)
-class DecisionSummary:
+class DecisionSummary(Shown):
     """Decisions at a price, as the probabilities see them and, where labels are known, as they were.
 
     Parameters
@@ -156,6 +157,8 @@ class DecisionSummary:
         if self.counts is None or not self.counts.tp:
             return math.nan
         return float(self.counts.fp / self.counts.tp)
+
+    __repr__ = in_one_line
 
     def __str__(self) -> str:
         low, high = self.marginal_price

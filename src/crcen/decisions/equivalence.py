@@ -12,13 +12,14 @@ from crcen.exceptions import InvalidParameter
 from crcen.models.search.weight_path import WeightPath, path_logits
 from crcen.theory.bootstrap import bootstrap_sums, percentile_interval
 from crcen.theory.costs import Costs, realised_cost
+from crcen.theory.shown import Shown, in_one_line
 from crcen.theory.weighting import ClassWeighting
 
 __all__ = ["EquivalenceReport", "equivalence_report"]
 
 
 @dataclass(frozen=True)
-class EquivalenceReport:
+class EquivalenceReport(Shown):
     """Two ways to decide at one price, on the same rows that neither was trained on.
 
     Costs are false alarms plus cost ratio times misses, for 1,000 rows. Differences are trained minus cut: below 0
@@ -61,6 +62,8 @@ class EquivalenceReport:
         if high < 0.0:
             return "trained cheaper"
         return "cut cheaper" if low > 0.0 else "no difference told"
+
+    __repr__ = in_one_line
 
     def __str__(self) -> str:
         low, high = self.difference_interval

@@ -19,6 +19,7 @@ from crcen.theory.expense import ExpenseTable, expense_table
 from crcen.theory.key_equation import KeyEquation, key_equation, key_equation_of_logits
 from crcen.theory.metrics import ConfusionCounts, confusion_counts
 from crcen.theory.rows import check_binary_target, check_probabilities, check_row_weights, class_totals
+from crcen.theory.shown import Shown, in_one_line
 from crcen.theory.weighting import Alpha, ClassWeighting, WeightingLike, resolve
 
 if TYPE_CHECKING:
@@ -37,7 +38,7 @@ _DEFAULT_PATH = (Alpha(0.25), Alpha(0.5), Alpha(1.0), Alpha(2.0), Alpha(4.0))
 
 
 @dataclass(frozen=True, eq=False)
-class ExpenseCurve:
+class ExpenseCurve(Shown):
     """Counts along a path of weights, the expense of every step, its bracket, its interval and a verdict.
 
     Make one with `from_predictions` (one model's threshold moves: decisions are nested, and a step outside its bracket
@@ -322,6 +323,8 @@ class ExpenseCurve:
         from crcen.report.displays.expense_curve import ExpenseCurveDisplay
 
         return ExpenseCurveDisplay.from_curve(self).plot(ax=ax)
+
+    __repr__ = in_one_line
 
     def __str__(self) -> str:
         lines = [f"Expense: {KINDS[self.kind]} ({self.source})"]

@@ -9,6 +9,7 @@ from numpy.typing import NDArray
 
 from crcen.exceptions import InvalidInput, InvalidParameter
 from crcen.theory.moved_threshold import MovedThreshold, goal_of, price_of_threshold
+from crcen.theory.shown import Shown, in_one_line
 from crcen.theory.wishes import PERIODS, Capacity, RecallAtLeast, Review, Wish
 
 __all__ = ["ANSWERS", "MetWish", "ReviewedRows", "meet_wish", "review_rows"]
@@ -21,7 +22,7 @@ ANSWERS = ("no alarm", "review", "alarm")
 
 
 @dataclass(frozen=True, eq=False)
-class MetWish:
+class MetWish(Shown):
     """A wish met on rows, as their probabilities see it; prints itself.
 
     Parameters
@@ -101,6 +102,8 @@ class MetWish:
             "periods": self.n_periods,
             "ties": {"rows": tied, "alarms": taken},
         }
+
+    __repr__ = in_one_line
 
     def __str__(self) -> str:
         over = f" over {self.n_periods:,} {getattr(self.wish, 'per', '')}s" if self.n_periods > 1 else ""
@@ -208,7 +211,7 @@ def _periods(times: Any, per: str, n_rows: int) -> NDArray[np.int64]:
 
 
 @dataclass(frozen=True, eq=False)
-class ReviewedRows:
+class ReviewedRows(Shown):
     """Rows in three: alarm, review, no alarm; what a review saves, as probabilities see it; prints itself.
 
     Parameters
@@ -266,6 +269,8 @@ class ReviewedRows:
             "saved": self.saved,
             "break_even": None if math.isnan(self.break_even) else self.break_even,
         }
+
+    __repr__ = in_one_line
 
     def __str__(self) -> str:
         counts = self.counts

@@ -8,6 +8,7 @@ from typing import Any
 from crcen._support.plain_values import plain
 from crcen._support.terminal import printable
 from crcen._support.versions import installed_versions
+from crcen.theory.shown import Shown, in_one_line
 
 __all__ = ["ModelInfo", "check_manifest", "manifest_of", "innermost"]
 
@@ -17,7 +18,7 @@ _CLASS_WEIGHTING = ("class_weights", "class_counts")
 
 
 @dataclass(frozen=True)
-class ModelInfo:
+class ModelInfo(Shown):
     """What the header of a model file says; reading it makes no object of the file.
 
     Parameters
@@ -63,6 +64,8 @@ class ModelInfo:
     def to_dict(self) -> dict[str, Any]:
         """Plain values, ready for JSON."""
         return asdict(self)
+
+    __repr__ = in_one_line
 
     def __str__(self) -> str:
         kinds = [one["kind"] for one in self.columns]

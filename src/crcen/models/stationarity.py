@@ -10,13 +10,14 @@ from sklearn.utils.validation import check_is_fitted
 from crcen.exceptions import InvalidInput
 from crcen.models.classifier import CRCENClassifier
 from crcen.models.validation import check_rows, check_weights
+from crcen.theory.shown import Shown
 from crcen.training.members import NetworkGroup
 
 __all__ = ["Stationarity", "stationarity"]
 
 
 @dataclass(frozen=True, eq=False)
-class Stationarity:
+class Stationarity(Shown):
     """Gradient of the training objective at a fitted model; zero everywhere at a stationary point.
 
     Parameters

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from crcen._support.extras import need
+from crcen._support.notebook import page_in_frame
 from crcen._support.plain_values import plain
 from crcen._support.whole_files import check_place, write_whole
 from crcen.exceptions import InvalidParameter
@@ -66,6 +67,9 @@ class Report:
 
     def __str__(self) -> str:
         return str(self.path)
+
+    def _repr_html_(self) -> str:
+        return page_in_frame(self.path)
 
     def __repr__(self) -> str:
         return f"<Report {self.path}: {self.n_bytes:,} bytes, {len(self.warnings)} of {len(self.findings)} checks warn>"

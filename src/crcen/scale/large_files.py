@@ -33,6 +33,7 @@ from crcen.tables.column_kinds import DroppedColumn
 from crcen.tables.columns import BooleanColumn, Column, NumberColumn
 from crcen.tables.profile import profile_of, training_scores
 from crcen.tables.typical import typical_table
+from crcen.theory.shown import Shown, in_one_line
 
 __all__ = ["FilesFit", "fit_files"]
 
@@ -41,7 +42,7 @@ _FINGERPRINT_ROWS = 65_536
 
 
 @dataclass(frozen=True, eq=False)
-class FilesFit:
+class FilesFit(Shown):
     """A model fitted to files; prints itself.
 
     Parameters
@@ -88,6 +89,8 @@ class FilesFit:
             "notes": list(self.notes),
             "path": None if self.path is None else str(self.path),
         }
+
+    __repr__ = in_one_line
 
     def __str__(self) -> str:
         model, weighting, network = self.model, self.model.weighting_, self.model.estimator_

@@ -10,6 +10,7 @@ from numpy.typing import ArrayLike
 
 from crcen.exceptions import InvalidInput, InvalidParameter
 from crcen.theory.rows import check_not_negative
+from crcen.theory.shown import Shown, in_one_line
 from crcen.theory.specs import Budget, CostRatio, Lam, as_spec
 from crcen.theory.weighting import ClassWeighting, WeightingLike, cost_ratio_of
 
@@ -82,7 +83,7 @@ class ExpenseStep:
 
 
 @dataclass(frozen=True)
-class ExpenseTable:
+class ExpenseTable(Shown):
     """The steps of a path of weights, in order.
 
     Parameters
@@ -132,6 +133,8 @@ class ExpenseTable:
             }
             for step in self.steps
         ]
+
+    __repr__ = in_one_line
 
     def __str__(self) -> str:
         lines = [f"{'cost ratio':>21}  {'FN':>15}  {'FP':>15}  {'expense':>9}  verdict"]

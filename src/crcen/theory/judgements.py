@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from crcen.theory.expense import ExpenseStep
 from crcen.theory.key_equation import KeyEquation
 from crcen.theory.residual_test import FEWEST_TO_TEST, two_sided
+from crcen.theory.shown import Shown
 from crcen.theory.weighting import ClassWeighting
 
 __all__ = [
@@ -83,7 +84,7 @@ def fitted_model_noise(n_new: float, weighting: ClassWeighting) -> float:
 
 
 @dataclass(frozen=True)
-class EquationTest:
+class EquationTest(Shown):
     """The key equation on new rows, tested.
 
     Parameters

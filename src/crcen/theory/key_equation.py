@@ -13,6 +13,7 @@ from crcen.theory.classes.key_equations import class_key_equations
 from crcen.theory.decision import posterior, sigmoid
 from crcen.theory.residual_test import TrainingError, residual_variance, z_test
 from crcen.theory.rows import check_binary_target, check_probabilities, check_row_weights, class_totals
+from crcen.theory.shown import Shown
 from crcen.theory.tensors import as_numpy
 from crcen.theory.weighting import Alpha, Budget, ClassWeighting, CostRatio, Lam, WeightingLike, resolve
 
@@ -29,7 +30,7 @@ _OUT_OF_FOLD = "folds share their training rows, so errors cancel out of fold; t
 
 
 @dataclass(frozen=True)
-class KeyEquation:
+class KeyEquation(Shown):
     """Both sides of the key equation on some rows, with what belongs to them.
 
     Parameters

@@ -10,6 +10,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from crcen.exceptions import InvalidParameter
 from crcen.theory.rows import check_binary_target, check_row_weights, class_totals
+from crcen.theory.shown import Shown
 from crcen.theory.specs import Alpha, Budget, CostRatio, Lam, Spec, as_spec, positive_number
 
 __all__ = [
@@ -32,7 +33,7 @@ def _is_normal(value: float) -> bool:
 
 
 @dataclass(frozen=True)
-class ClassWeighting:
+class ClassWeighting(Shown):
     """A weighting together with the class counts that give it all its names.
 
     λ is what is stored and everything else derives from it, so that the names always agree with each other to the last

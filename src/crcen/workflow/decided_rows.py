@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 from crcen import ChosenWeighting, ClassWeighting, Costs, InvalidInput, Review, decide, realised_cost
 from crcen.decisions.choose import choose_on
 from crcen.decisions.wishes import ANSWERS, review_rows
+from crcen.theory.shown import Shown, in_one_line
 from crcen.theory.wishes import Wish
 from crcen.workflow.amounts import amounts_of
 
@@ -51,7 +52,7 @@ def chosen_price(
 
 
 @dataclass(frozen=True)
-class JudgedReview:
+class JudgedReview(Shown):
     """Rows in three, with their labels; prints itself.
 
     Parameters
@@ -95,6 +96,8 @@ class JudgedReview:
             "break_even": None if math.isnan(self.break_even) else self.break_even,
         }
 
+    __repr__ = in_one_line
+
     def __str__(self) -> str:
         rows, found = self.rows, self.positives
         worth = "" if math.isnan(self.break_even) else f"; a review pays while it costs less than {self.break_even:.3g}"
@@ -122,7 +125,7 @@ def judge_review(y: Bools, p: Array, review: Review | None, price: float, weight
 
 
 @dataclass(frozen=True)
-class RowCosts:
+class RowCosts(Shown):
     """What decisions cost where each row has a cost of its own; prints itself.
 
     Parameters
@@ -158,6 +161,8 @@ class RowCosts:
             "cost_of_silence": self.silence,
             "cost_of_alarms": self.alarms,
         }
+
+    __repr__ = in_one_line
 
     def __str__(self) -> str:
         return (

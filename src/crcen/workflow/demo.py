@@ -6,6 +6,7 @@ from typing import Any
 
 from crcen import Budget, CRCENClassifierCV, load_dataset
 from crcen._support.whole_files import check_place
+from crcen.theory.shown import Shown, in_one_line
 from crcen.workflow.evaluation import TableEvaluation, evaluate_table
 from crcen.workflow.fitting import TableFit, fit_table
 from crcen.workflow.reporting import TableReport, report_table
@@ -16,7 +17,7 @@ _BUDGET = 10
 
 
 @dataclass(frozen=True, eq=False)
-class Demo:
+class Demo(Shown):
     """What the demonstration did; prints itself.
 
     Parameters
@@ -40,6 +41,8 @@ class Demo:
             "evaluation": self.evaluation.to_dict(),
             "report": self.report.to_dict(),
         }
+
+    __repr__ = in_one_line
 
     def __str__(self) -> str:
         return "\n".join(

@@ -7,6 +7,7 @@ from typing import Any
 
 from crcen import __version__
 from crcen._support.versions import installed_version
+from crcen.theory.shown import Shown, in_one_line
 
 __all__ = ["EnvironmentInfo", "environment_info"]
 
@@ -29,7 +30,7 @@ _PACKAGES = {
 
 
 @dataclass(frozen=True)
-class EnvironmentInfo:
+class EnvironmentInfo(Shown):
     """Versions and machine; prints itself.
 
     Parameters
@@ -54,6 +55,8 @@ class EnvironmentInfo:
     def to_dict(self) -> dict[str, Any]:
         """Plain values, ready for JSON."""
         return asdict(self)
+
+    __repr__ = in_one_line
 
     def __str__(self) -> str:
         lines = [

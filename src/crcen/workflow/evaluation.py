@@ -2,7 +2,6 @@
 
 import math
 from dataclasses import dataclass
-from html import escape
 from typing import Any
 
 import numpy as np
@@ -17,6 +16,7 @@ from crcen import (
     key_equation,
     weighted_probability,
 )
+from crcen._support.logs import logged
 from crcen._support.progress import counted
 from crcen.report.checks import check_model
 from crcen.theory.groups import GroupComparison, compare_groups
@@ -28,6 +28,7 @@ from crcen.theory.judgements import (
     judge_share,
 )
 from crcen.theory.residual_test import residual_sums
+from crcen.theory.shown import Shown
 from crcen.workflow.conditions import broken_conditions, codes_of
 from crcen.workflow.decided_rows import JudgedReview, RowCosts, chosen_price, collected_amounts, judge_review
 from crcen.workflow.group_columns import group_columns, group_lines, group_values, unequal_groups
@@ -55,7 +56,7 @@ Array = NDArray[np.float64]
 
 
 @dataclass(frozen=True, eq=False)
-class TableEvaluation:
+class TableEvaluation(Shown):
     """A model on labelled rows; prints itself.
 
     Parameters
@@ -177,9 +178,6 @@ class TableEvaluation:
             f"{self.equation.verdict}>"
         )
 
-    def _repr_html_(self) -> str:
-        return f"<pre>{escape(str(self))}</pre>"
-
 
 def scored_rows(
     model: Any, source: Source, target: str, verbose: int = 0, kept: dict[str, list[Any]] | None = None
@@ -213,6 +211,7 @@ def scored_rows(
     return y, p, notes, odd.watch
 
 
+@logged
 def evaluate_table(
     model: Any,
     data: Any,

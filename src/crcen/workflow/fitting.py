@@ -24,8 +24,10 @@ from crcen import (
     save,
     write_report,
 )
+from crcen._support.logs import logged
 from crcen._support.progress import busy
 from crcen._support.whole_files import check_place
+from crcen.theory.shown import Shown, in_one_line
 from crcen.theory.wishes import Wish
 from crcen.workflow.alarm_shares import AlarmShares
 from crcen.workflow.amounts import amounts_of
@@ -45,7 +47,7 @@ _FEW = 10
 
 
 @dataclass(frozen=True, eq=False)
-class TableFit:
+class TableFit(Shown):
     """A fitted table, with its out-of-fold evidence; prints itself.
 
     Parameters
@@ -147,6 +149,8 @@ class TableFit:
             "report": None if self.report is None else str(self.report),
         }
 
+    __repr__ = in_one_line
+
     def __str__(self) -> str:
         model, weighting = self.model, self.model.weighting_
         estimator = model.estimator_
@@ -206,6 +210,7 @@ class TableFit:
         return f"{found} on average{expected}, "
 
 
+@logged
 def fit_table(
     data: Any,
     *,

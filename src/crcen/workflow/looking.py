@@ -2,15 +2,16 @@
 
 import math
 from dataclasses import dataclass
-from html import escape
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from crcen import InvalidInput, TableClassifier
+from crcen._support.logs import logged
 from crcen._support.progress import busy
 from crcen.theory.judgements import FEWEST_OF_A_CLASS, FEWEST_POSITIVES, LEAK_AREA
+from crcen.theory.shown import Shown
 from crcen.theory.threshold_curve import ThresholdCurve, roc_area
 from crcen.workflow.inputs import Source, check_column, plain, rows_of, source_of
 
@@ -66,7 +67,7 @@ class ColumnLook:
 
 
 @dataclass(frozen=True, eq=False)
-class TableLook:
+class TableLook(Shown):
     """A table before a fit; prints itself.
 
     Parameters
@@ -109,9 +110,6 @@ class TableLook:
         left_out = sum(one.kind == "left out" for one in self.columns)
         return f"<TableLook of {self.data}: {self.n_rows:,} rows, {len(self.columns)} columns, {left_out} left out>"
 
-    def _repr_html_(self) -> str:
-        return f"<pre>{escape(str(self))}</pre>"
-
     def __str__(self) -> str:
         lines = [f"{self.data}: {self.n_rows:,} rows, {len(self.columns)} columns" + self._labels(), ""]
         width = min(32, max([6, *(len(one.name) for one in self.columns)]))
@@ -146,6 +144,7 @@ class TableLook:
         return f"; {self.target}: {listed}{more} (1 in {1 + ratio:,.0f} is {rare})"
 
 
+@logged
 def look_at_table(
     data: Any,
     *,

@@ -9,9 +9,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from crcen import ClassWeighting, InvalidParameter
+from crcen._support.logs import logged
 from crcen._support.progress import counted
 from crcen._support.whole_files import check_place
 from crcen.tables.writing import TableWriter
+from crcen.theory.shown import Shown, in_one_line
 from crcen.workflow.alarm_reasons import AlarmReasons
 from crcen.workflow.class_prediction import ClassPredictions, class_columns, predict_classes
 from crcen.workflow.held_out import chosen_on
@@ -34,7 +36,7 @@ _NAMES = ("probability", "decision")
 
 
 @dataclass(frozen=True, eq=False)
-class TablePredictions:
+class TablePredictions(Shown):
     """What was decided; prints itself.
 
     Parameters
@@ -99,6 +101,8 @@ class TablePredictions:
             "path": None if self.path is None else str(self.path),
         }
 
+    __repr__ = in_one_line
+
     def __str__(self) -> str:
         false_alarms = self.n_alarms - self.expected_catches
         if self.met is not None or self.review is not None:
@@ -126,6 +130,7 @@ class TablePredictions:
         return "\n".join([*lines, *([] if self.path is None else [f"Written to {self.path}"])])
 
 
+@logged
 def predict_table(
     model: Any,
     data: Any,

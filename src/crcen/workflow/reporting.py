@@ -11,6 +11,8 @@ from numpy.typing import NDArray
 
 import crcen
 from crcen import InvalidInput
+from crcen._support.logs import logged
+from crcen._support.notebook import page_in_frame
 from crcen._support.progress import busy
 from crcen._support.whole_files import check_place
 from crcen.workflow.amounts import amounts_of
@@ -63,7 +65,7 @@ class TableReport:
         )
 
     def _repr_html_(self) -> str:
-        return f"<pre>{escape(str(self))}</pre>"
+        return f"<pre>{escape(str(self))}</pre>{page_in_frame(self.path)}"
 
     def __str__(self) -> str:
         lines = [f"Note: {note}." for note in self.notes]
@@ -81,6 +83,7 @@ class TableReport:
         return "\n".join([*lines, f"Written to {self.path}"])
 
 
+@logged
 def report_table(
     model: Any,
     data: Any,

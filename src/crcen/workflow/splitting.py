@@ -10,10 +10,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from crcen import InvalidInput, InvalidParameter, open_table
+from crcen._support.logs import logged
 from crcen._support.progress import busy
 from crcen._support.whole_files import whole_file
 from crcen.tables.reading import TableFile
 from crcen.tables.writing import TableWriter
+from crcen.theory.shown import Shown, in_one_line
 from crcen.workflow.inputs import check_column
 from crcen.workflow.row_order import times_of
 
@@ -30,7 +32,7 @@ _MOST_LABELS = 50
 
 
 @dataclass(frozen=True)
-class TableSplit:
+class TableSplit(Shown):
     """Two files from one; prints itself.
 
     Parameters
@@ -73,6 +75,8 @@ class TableSplit:
             },
         }
 
+    __repr__ = in_one_line
+
     def __str__(self) -> str:
         def line(path: Path, n: int, which: int) -> str:
             shown = ", ".join(f"{two[which]:,} {label}" for label, two in list(self.counts.items())[:6])
@@ -90,6 +94,7 @@ class TableSplit:
         )
 
 
+@logged
 def split_table(
     data: str | Path,
     *,

@@ -4,7 +4,6 @@ import hashlib
 import math
 import warnings
 from dataclasses import asdict, dataclass
-from html import escape
 from pathlib import Path
 from typing import Any
 
@@ -12,10 +11,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from crcen import ClassWeighting, InvalidInput, InvalidParameter, decide, weighted_probability
+from crcen._support.logs import logged
 from crcen._support.progress import counted
 from crcen._support.whole_files import check_place, write_whole
 from crcen.theory.decision import sigmoid
 from crcen.theory.expected import ExpectedCounts, expected_counts
+from crcen.theory.shown import Shown
 from crcen.workflow.inputs import check_two_classes, labels_as, model_of, price_of, source_of, target_of
 from crcen.workflow.scored_chunks import CHUNK_ROWS, Oddities, scored_chunks
 from crcen.workflow.watch_page import watch_page
@@ -27,7 +28,7 @@ Array = NDArray[np.float64]
 
 
 @dataclass(frozen=True, eq=False)
-class TableWatch:
+class TableWatch(Shown):
     """What one call of a watch found; prints itself as a paragraph.
 
     Parameters
@@ -102,9 +103,6 @@ class TableWatch:
         word = "alarm" if self.is_alarm else "quiet"
         return f"<TableWatch {word}: call {self.call}, {self.n_rows:,} rows, {self.n_labelled:,} with labels>"
 
-    def _repr_html_(self) -> str:
-        return f"<pre>{escape(str(self))}</pre>"
-
     def __str__(self) -> str:
         lines = ["ALARM" if self.is_alarm else "Quiet", self._sentences()]
         lines += [f"Note: {note}." for note in self.notes]
@@ -163,6 +161,7 @@ class TableWatch:
         )
 
 
+@logged
 def monitor_table(
     model: Any,
     data: Any,

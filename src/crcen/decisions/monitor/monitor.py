@@ -38,6 +38,7 @@ from crcen.decisions.monitor.sequential_test import dispersion_of
 from crcen.decisions.monitor.track import DriftAlarm, MonitorReading, Track
 from crcen.exceptions import InvalidInput, InvalidParameter
 from crcen.theory.residual_test import ResidualSums
+from crcen.theory.shown import ShownInOneLine
 from crcen.theory.specs import positive_number
 from crcen.theory.weighting import WeightingLike
 
@@ -46,7 +47,7 @@ __all__ = ["KeyEquationMonitor"]
 _FORMAT, _VERSION, _READABLE = "crcen monitor", 2, (1, 2)  # version 1 had neither cohorts nor the order of arrival
 
 
-class KeyEquationMonitor:
+class KeyEquationMonitor(ShownInOneLine):
     """Watch the key equation on new rows as their labels arrive, and raise an alarm when the model has gone wrong.
 
     After every batch the residual Σ w(y−q) of new rows is compared with that of reference rows, both with their own

@@ -9,6 +9,7 @@ import numpy as np
 from crcen.decisions.monitor.plain_state import count_of, from_plain, list_of, numbers_of, plain, plain_sums, sums_from
 from crcen.decisions.monitor.sequential_test import DriftTest, Tally
 from crcen.theory.residual_test import ResidualSums
+from crcen.theory.shown import Shown
 
 __all__ = ["DriftAlarm", "MonitorReading", "Track"]
 
@@ -50,7 +51,7 @@ class MonitorReading:
 
 
 @dataclass(frozen=True)
-class DriftAlarm:
+class DriftAlarm(Shown):
     """The first time that the evidence of a test passed its bar.
 
     Parameters

@@ -9,6 +9,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from crcen.exceptions import InvalidInput, InvalidParameter
 from crcen.theory.rows import check_row_weights
+from crcen.theory.shown import Shown
 from crcen.theory.specs import Alpha, Budget, CostRatio, Lam
 from crcen.theory.tensors import as_numpy
 
@@ -18,7 +19,7 @@ Array = NDArray[np.float64]
 
 
 @dataclass(frozen=True, eq=False)
-class ClassWeights:
+class ClassWeights(Shown):
     """One weight for each class, with the (weighted) counts of the training rows.
 
     Only ratios of weights count: w_j / w_k is how many rows of class k one row of class j is worth.

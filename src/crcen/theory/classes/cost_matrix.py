@@ -8,6 +8,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from crcen.exceptions import InvalidInput, InvalidParameter
+from crcen.theory.shown import Shown
 from crcen.theory.tensors import as_numpy
 
 __all__ = ["CostMatrix"]
@@ -16,7 +17,7 @@ Array = NDArray[np.float64]
 
 
 @dataclass(frozen=True, eq=False)
-class CostMatrix:
+class CostMatrix(Shown):
     """What each action costs for each true class: rows are the truth, columns what is decided.
 
     Parameters

@@ -12,6 +12,7 @@ from crcen.theory.classes.chi_square import chi_square_tail
 from crcen.theory.classes.class_weights import ClassWeights, check_class_numbers, resolve_classes
 from crcen.theory.classes.log_sums import softmax
 from crcen.theory.rows import check_row_weights
+from crcen.theory.shown import Shown, in_one_line
 from crcen.theory.tensors import as_numpy, rounding_of
 
 __all__ = ["ClassKeyEquations", "JointTest", "class_key_equations", "class_key_equations_of_logits"]
@@ -23,7 +24,7 @@ _BALANCED = 1e-10  # of all flows: a residual below this share was solved for
 
 
 @dataclass(frozen=True)
-class JointTest:
+class JointTest(Shown):
     """One χ² statistic for several equations at once.
 
     Parameters
@@ -48,7 +49,7 @@ class JointTest:
 
 
 @dataclass(frozen=True, eq=False)
-class ClassKeyEquations:
+class ClassKeyEquations(Shown):
     """Every class's equation on some rows.
 
     Parameters
@@ -135,6 +136,8 @@ class ClassKeyEquations:
             )
         of_rows = [f"of {self.rows}"] if self.rows else []
         return "\n".join([*of_rows, *lines, f"equations  {self.equations}", f"pairs      {self.pairs}"])
+
+    __repr__ = in_one_line
 
     def __str__(self) -> str:
         return self.table()

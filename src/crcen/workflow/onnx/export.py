@@ -10,6 +10,7 @@ import numpy as np
 from crcen import CommitteeClassifier, CrcenError, InvalidInput, TableClassifier, __version__
 from crcen._support.extras import need
 from crcen._support.whole_files import check_place, write_whole
+from crcen.theory.shown import Shown, in_one_line
 from crcen.workflow.inputs import model_of, plain
 from crcen.workflow.onnx.classes import close_calls, is_of_classes
 from crcen.workflow.onnx.graph import build_graph, check_columns, is_networks
@@ -23,7 +24,7 @@ _YEARS_1900_TO_2200 = (-2_208_988_800, 7_258_118_400)  # in seconds since 1970
 
 
 @dataclass(frozen=True)
-class OnnxExport:
+class OnnxExport(Shown):
     """A graph that was written; prints itself.
 
     Parameters
@@ -51,6 +52,8 @@ class OnnxExport:
             "checked_rows": self.n_checked,
             "largest_difference": self.largest_difference,
         }
+
+    __repr__ = in_one_line
 
     def __str__(self) -> str:
         return (

@@ -1,0 +1,119 @@
+"""What a notebook shows: results as they print themselves, escaped, pages in a frame; logs; and the tutorial."""
+
+import ast
+import json
+import logging
+import os
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pytest
+
+import crcen
+from crcen.theory.shown import Shown, in_one_line
+
+DOCS = Path(__file__).resolve().parent.parent / "docs"
+RNG = np.random.default_rng(0)
+X = RNG.normal(size=(400, 3))
+Y = (RNG.random(400) < 1 / (1 + np.exp(1.5 - 2 * X[:, 0]))).astype(int)
+P = np.clip(RNG.random(400), 0.01, 0.99)
+FRAME = pd.DataFrame(X, columns=["<b>a</b>", "b", "c"]).assign(y=Y)
+QUICK = {"hidden": (), "l2": 1e-2, "encoding": "standard", "n_members": 1, "max_epochs": 5, "cv": 2}
+
+
+@pytest.fixture(scope="module")
+def results(tmp_path_factory):
+    """One of every result that people meet."""
+    folder = tmp_path_factory.mktemp("results")
+    fit = crcen.fit_table(FRAME, target="y", weighting=crcen.Budget(3), estimator=crcen.CRCENClassifierCV(**QUICK))
+    monitor = crcen.KeyEquationMonitor(y_reference=Y, q_reference=P)
+    FRAME.to_csv(folder / "rows.csv", index=False)
+    return {
+        "KeyEquation": fit.model.key_equation_,
+        "ExpenseCurve": crcen.ExpenseCurve.from_predictions(Y, P, [crcen.Budget(1), crcen.Budget(3), crcen.Budget(9)]),
+        "DecisionSummary": crcen.decision_summary(P, crcen.Budget(3), Y),
+        "TableFit": fit,
+        "TablePredictions": crcen.predict_table(fit.model, FRAME),
+        "TableEvaluation": crcen.evaluate_table(fit.model, FRAME, n_resamples=0),
+        "TableLook": crcen.look_at_table(FRAME, target="y"),
+        "TableWatch": crcen.monitor_table(fit.model, FRAME),
+        "TableSplit": crcen.split_table(folder / "rows.csv", target="y"),
+        "Reasons": fit.model.reasons(FRAME[:20]),
+        "KeyEquationMonitor": monitor,
+        "ModelInfo": crcen.model_info(crcen.save(fit.model, folder / "model.crcen")),
+        "EnvironmentInfo": crcen.environment_info(),
+        "Report": crcen.write_report(fit.model, FRAME.drop(columns="y"), Y, folder / "report.html"),
+        "TableReport": crcen.report_table(fit.model, FRAME, out=folder / "report2.html"),
+    }
+
+
+def test_every_result_shows_itself_escaped_and_in_one_line(results):
+    for name, result in results.items():
+        assert "\n" not in repr(result), name
+        assert len(repr(result)) < 700, name
+        html = result._repr_html_()
+        assert "<b>a</b>" not in html, name
+        assert html.startswith("<"), name
+
+
+def test_a_report_is_shown_in_a_frame_that_reaches_nothing(results, tmp_path):
+    html = results["Report"]._repr_html_()
+    assert html.startswith('<iframe sandbox="allow-scripts"')
+    assert "allow-same-origin" not in html
+    gone = crcen.write_report(results["TableFit"].model, FRAME.drop(columns="y"), Y, tmp_path / "gone.html")
+    gone.path.unlink()
+    assert "is not there any more" in gone._repr_html_()
+
+
+def test_one_line_is_the_first_that_is_printed():
+    class Long(Shown):
+        def __str__(self):
+            return "\n  " + "a" * 500 + "\nmore"
+
+    assert in_one_line(Long()).startswith("<Long: aaa")
+    assert len(in_one_line(Long())) < 180
+    assert in_one_line(Long()).endswith("…>")
+
+
+def test_functions_log_one_line_and_an_alarm_is_a_warning(results, caplog):
+    model = results["TableFit"].model
+    with caplog.at_level(logging.INFO, logger="crcen"):
+        crcen.predict_table(model, FRAME)
+        crcen.monitor_table(model, FRAME.assign(b=FRAME.b * 1000))
+    first, second = caplog.records
+    assert (first.levelname, second.levelname) == ("INFO", "WARNING")
+    assert first.name.startswith("crcen.")
+    assert first.getMessage().startswith("predict_table: <TablePredictions")
+    assert "\n" not in second.getMessage()
+
+
+def code_cells():
+    cells = json.loads((DOCS / "tutorial.ipynb").read_text(encoding="utf-8"))["cells"]
+    return ["".join(cell["source"]) for cell in cells if cell["cell_type"] == "code"]
+
+
+def test_the_tutorial_runs_from_top_to_bottom(tmp_path, monkeypatch):
+    """Every cell in one namespace; what a cell ends with can be shown."""
+    pytest.importorskip("matplotlib").use("Agg")
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setitem(os.environ, "MPLBACKEND", "Agg")
+    names: dict = {}
+    shown = 0
+    for cell in code_cells():
+        tree = ast.parse(cell)
+        last = tree.body.pop() if tree.body and isinstance(tree.body[-1], ast.Expr) else None
+        exec(compile(tree, "tutorial", "exec"), names)
+        if last is not None:
+            value = eval(compile(ast.Expression(last.value), "tutorial", "eval"), names)
+            shown += hasattr(value, "_repr_html_")
+    assert shown >= 6
+
+
+def test_the_tutorial_is_a_notebook_with_its_answers():
+    notebook = json.loads((DOCS / "tutorial.ipynb").read_text(encoding="utf-8"))
+    assert (notebook["nbformat"], notebook["nbformat_minor"]) == (4, 5)
+    assert len({cell["id"] for cell in notebook["cells"]}) == len(notebook["cells"])
+    for cell in notebook["cells"]:
+        if cell["cell_type"] == "code":
+            assert not any(output["output_type"] == "error" for output in cell["outputs"])
