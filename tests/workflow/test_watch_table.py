@@ -142,6 +142,7 @@ def test_expected_counts_add():
     assert np.isnan(ExpectedCounts().precision.value)
     assert np.isnan(ExpectedCounts().recall.value)
     assert np.isnan(ExpectedCounts().cost(3).value)
+    assert np.isnan(expected_counts(np.full(9, 1e-200), np.zeros(9, dtype=bool)).recall.value)
 
 
 def test_expected_figures_of_training_stand_beside(model):

@@ -8,6 +8,9 @@ from numpy.typing import NDArray
 
 __all__ = ["Expected", "ExpectedCounts", "expected_counts"]
 
+# Fewer expected positives than this, and there is nothing to have a share of.
+_NONE = 1e-9
+
 
 @dataclass(frozen=True)
 class Expected:
@@ -81,10 +84,11 @@ class ExpectedCounts:
     def recall(self) -> Expected:
         """Share of positives that are caught; its error to first order."""
         total = self.catches + self.misses
-        if total <= 0.0:
+        if total <= _NONE:
             return Expected(math.nan, math.nan)
-        variance = self.misses**2 * self.catch_variance + self.catches**2 * self.miss_variance
-        return Expected(self.catches / total, math.sqrt(variance) / total**2)
+        caught, missed = self.catches / total, self.misses / total
+        variance = missed**2 * self.catch_variance + caught**2 * self.miss_variance
+        return Expected(caught, math.sqrt(variance) / total)
 
     def cost(self, cost_ratio: float) -> Expected:
         """Cost of 1,000 rows in false alarms: one for a false alarm, the cost ratio for a miss."""
