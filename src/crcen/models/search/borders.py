@@ -16,8 +16,11 @@ __all__ = ["Borders", "border_notes", "widened"]
 
 Progress = Callable[[float], None]
 
-# Steps beyond the grid that are taken at most; each must be an improvement.
+# Steps beyond the grid that are taken at most; each but the last must be an improvement.
 _STEPS = 3
+# A step that gains less than this share of the score is the last: on many rows a longer schedule is always a little
+# better, and its folds cost as much as the whole search.
+_WORTH_A_FURTHER_STEP = 0.005
 # A schedule is doubled up to this many epochs: what tables of few rows have from the start.
 _LONGEST_SCHEDULE = 30
 # One that can grow by less than this is left as it is.
@@ -74,7 +77,7 @@ def widened(
             candidates, halving=False, progress=part_of(progress, step / _STEPS, (step + 1) / _STEPS)
         )
         found += further
-        if _best(found) is before:
+        if not _best(found).merit - before.merit >= _WORTH_A_FURTHER_STEP * abs(before.merit):
             break
     progress(1.0)
     return found

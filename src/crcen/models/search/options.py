@@ -23,7 +23,7 @@ class Search(Checked):
         where ``memory_bytes`` has no room for it.
     widen : {"auto", True, False}, default="auto"
         Where the best setting is on a border of the grid, try the next ``l2`` beyond it and a schedule of twice the
-        length, up to three steps, as long as each is an improvement. ``"auto"`` does so for what was left at its
+        length, up to three steps, as long as each gains half a percent. ``"auto"`` does so for what was left at its
         default: an ``l2`` or ``max_epochs`` that was given stays as it is. On few rows the schedule has its full length
         from the start. ``search_notes_`` says what is still on a border. Not with ``one_standard_error``.
     engine : {"local", "ray"}, default="local"
