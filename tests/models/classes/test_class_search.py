@@ -142,7 +142,7 @@ def test_what_cannot_be_searched_is_refused(data):
     with pytest.raises(InvalidParameter, match="pos_label"):
         search(pos_label="oak").fit(X, y)
     with pytest.raises(InvalidParameter, match="price for two classes"):
-        search([0.5, 0.9]).fit(X, y)
+        search([0.5, 0.9], training_weighting="price").fit(X, y)
     alone = np.where((y == "oak") & (np.cumsum(y == "oak") > 1), "ash", y)
     with pytest.raises(InvalidInput, match=r"rows of the rarest class|cannot split"):
         search(cv=[(np.arange(150), np.arange(150, 300)), (np.arange(150, 300), np.arange(150))]).fit(X, alone)
