@@ -26,7 +26,7 @@ LIGHT = [
 
 def expected_failures(estimator):
     """What is not promised, and why."""
-    if getattr(estimator.schedule, "solver", None) != "adam":
+    if not estimator.recipe().draws_batches:
         return {}
     why = "copies and weights fill other mini-batches, so Adam takes another path; the equality is claimed for L-BFGS"
     return {f"check_sample_weight_equivalence_on_{form}_data": why for form in ("dense", "sparse")}

@@ -40,7 +40,7 @@ from crcen.models.search.run import SearchRun, choose, held_out_shift
 from crcen.models.search.scoring import check_scoring, score_table
 from crcen.models.validation import check_classes, check_number, check_rows, check_weights
 from crcen.models.wished import before_wish, move_to_wish
-from crcen.theory.classes.class_labels import ClassLabels, is_for_classes
+from crcen.theory.classes.class_labels import ClassLabels, is_for_classes, is_price_of_two
 from crcen.theory.key_equation import key_equation_of_logits, on_rows, without_test
 from crcen.theory.labels import Labels
 from crcen.theory.wishes import Wish
@@ -235,6 +235,13 @@ class CRCENClassifierCV(CRCENClassifier):
         self._keep_table(outcomes, best, scoring)
         self.n_splits_, (self.oof_counts_, self.oof_expense_) = len(folds), counts
         self.search_time_ = time.perf_counter() - start
+
+    def __sklearn_tags__(self) -> Any:
+        """Any number of classes, unless one of the weightings is a price of two."""
+        tags = super().__sklearn_tags__()
+        if isinstance(self.weighting, list) and any(map(is_price_of_two, self.weighting)):
+            tags.classifier_tags.multi_class = False
+        return tags
 
     def grid(self, n_rows: int) -> list[Setting]:
         """The points of the search, with what is left to the number of rows settled."""
