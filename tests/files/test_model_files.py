@@ -78,7 +78,11 @@ def saved(table_model, tmp_path):
     [
         CRCENClassifier(Budget(5), **grouped(n_members=2, **SMALL)),
         CRCENClassifier({"yes": 3, "no": 1}, **grouped(encoding="piecewise", probability="isotonic", **SMALL)),
-        CRCENClassifierCV([crcen.Alpha(1), crcen.Alpha(2)], **grouped(encoding=["standard", "quantile"], **SMALL)),
+        CRCENClassifierCV(
+            [crcen.Alpha(1), crcen.Alpha(2)],
+            training_weighting="price",
+            **grouped(encoding=["standard", "quantile"], **SMALL),
+        ),
         CRCENClassifierCV(crcen.Lam(0.8), **grouped(cv=StratifiedGroupKFold(2), scoring="f1", **SMALL)),
         CRCENClassifierCV(crcen.CostRatio(4), **grouped(cv=TimeSplit(2), **SMALL)),
         CSMLPClassifier(None, **grouped(**SMALL)),
