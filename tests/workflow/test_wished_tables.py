@@ -108,7 +108,8 @@ def test_costs_of_rows_add_up(fitted, test_rows):
 def test_conditions_of_a_pipeline(fitted, test_rows, mixed_table):
     kept = evaluate_table(fitted.model, test_rows, min_recall=0.01, n_resamples=0)
     assert kept.failures == ()
-    broken = evaluate_table(fitted.model, test_rows, min_recall=0.999, min_precision=0.999, n_resamples=0)
+    wanted = {"min_recall": 0.999, "min_precision": 0.999}
+    broken = evaluate_table(fitted.model, test_rows, weighting=Capacity(100), **wanted, n_resamples=0)
     assert [one.split()[0] for one in broken.failures] == ["recall", "precision"]
     seen = evaluate_table(fitted.model, mixed_table(600, seed=0), fail_on="CRC001, crc008", n_resamples=0)
     assert any(one.startswith("CRC008 warns") for one in seen.failures)
