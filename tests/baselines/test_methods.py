@@ -26,6 +26,11 @@ LIGHT = {
     "balance_cascade": {"n_rounds": 2, "n_estimators": 3},
     "gsvm_ru": {"max_granules": 2},
     "eusboost": {"n_estimators": 2, "population": 6, "evaluations": 12},
+    **{
+        name: {"hidden": (4,), "max_epochs": 20}
+        for name in ("sosr", "cosen", "crl", "logit_adjustment", "ldam", "focal", "class_balanced")
+    },
+    "lmle": {"hidden": (4,), "max_epochs": 3, "n_dimensions": 3},
     "s2s": {"hidden": (4,), "max_epochs": 2, "max_pairs": 200, "n_references": 3},
 }
 NETWORK = {"hidden": (4,), "max_epochs": 5, "batch_size": 32}

@@ -10,11 +10,21 @@ from crcen.baselines.adac import AdaCClassifier
 from crcen.baselines.balance_cascade import BalanceCascadeClassifier
 from crcen.baselines.calibrated_boosting import CalibratedBoostingClassifier
 from crcen.baselines.csmlp import CSMLPClassifier
+from crcen.baselines.embedded_neighbours import EmbeddedNeighboursClassifier
 from crcen.baselines.eusboost import EUSBoostClassifier
 from crcen.baselines.false_error import MeanFalseErrorClassifier
 from crcen.baselines.granular_svm import GranularSVMClassifier
 from crcen.baselines.paired import PairedClassifier
 from crcen.baselines.resampled import ResampledClassifier
+from crcen.baselines.rival_losses import (
+    ClassBalancedClassifier,
+    ClassRectificationClassifier,
+    FocalClassifier,
+    LDAMClassifier,
+    LearnedCostClassifier,
+    LogitAdjustedClassifier,
+    OneSidedRegressionClassifier,
+)
 from crcen.baselines.threshold import MovedThresholdClassifier
 from crcen.exceptions import InvalidParameter
 from crcen.models.classifier import CRCENClassifier
@@ -238,6 +248,54 @@ METHODS: dict[str, Method] = {
         "network that reads two rows at once, decided by a vote over references",
         "this package, after Dumpala and others 2018",
         lambda **params: PairedClassifier(**params),
+    ),
+    "sosr": _related(
+        "SOSR",
+        "network that answers what decisions cost, decided by the cheapest",
+        "this package, after Chung, Lin and Yang 2016",
+        lambda **params: OneSidedRegressionClassifier(**params),
+    ),
+    "cosen": _related(
+        "CoSen",
+        "network with learned costs in its softmax, dropped in prediction",
+        "this package, after Khan and others 2018",
+        lambda **params: LearnedCostClassifier(**params),
+    ),
+    "crl": _related(
+        "CRL",
+        "network with hard triplets of the rare class beside cross entropy",
+        "this package, after Dong, Gong and Zhu 2017",
+        lambda **params: ClassRectificationClassifier(**params),
+    ),
+    "lmle": _related(
+        "LMLE",
+        "embedding from quintuplets over clusters, decided by neighbours",
+        "this package, after Huang and others 2016",
+        lambda **params: EmbeddedNeighboursClassifier(**params),
+    ),
+    "logit_adjustment": _related(
+        "Logit adj.",
+        "network with log shares added to its outputs in the loss: balanced softmax",
+        "this package, after Menon 2021 and Ren 2020",
+        lambda **params: LogitAdjustedClassifier(**params),
+    ),
+    "ldam": _related(
+        "LDAM",
+        "network with margins by the fourth root of the classes' sizes",
+        "this package, after Cao and others 2019",
+        lambda **params: LDAMClassifier(**params),
+    ),
+    "focal": _related(
+        "Focal",
+        "network with focal loss, decided at 1/2",
+        "this package, after Lin and others 2017",
+        lambda **params: FocalClassifier(**params),
+    ),
+    "class_balanced": _related(
+        "CB",
+        "network weighted by the effective number of rows",
+        "this package, after Cui and others 2019",
+        lambda **params: ClassBalancedClassifier(**params),
     ),
 }
 
