@@ -38,7 +38,9 @@ def test_the_price_is_kept_on_rows_that_no_member_saw(rows):
     new, labels = draw(20_000, seed=5)
     equation = crcen.key_equation(labels, committee.weighted_proba(new)[:, 1], committee.weighting_)
     assert abs(np.log(equation.lhs / equation.rhs)) < 0.35
-    assert committee.key_equation_.lhs < equation.lhs  # training rows flatter: they are no evidence
+    assert (committee.key_equation_.rows, committee.oof_key_equation_.rows) == ("out-of-fold rows",) * 2
+    assert committee.key_equation_.residual < 1e-12 < committee.oof_key_equation_.residual
+    assert np.isnan(committee.oof_key_equation_.z)  # errors of folds cancel, so there is no test
 
 
 def test_it_is_at_least_as_good_as_its_parts_on_new_rows(rows):

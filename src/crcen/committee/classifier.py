@@ -27,7 +27,7 @@ from crcen.models.search.run import held_out_shift
 from crcen.models.validation import check_classes, check_number, check_rows, check_weights
 from crcen.models.wished import before_wish, move_to_wish
 from crcen.theory.classes.class_labels import ClassLabels, is_for_classes, is_price_of_two
-from crcen.theory.key_equation import key_equation_of_logits, on_rows
+from crcen.theory.key_equation import key_equation_of_logits, on_rows, without_test
 from crcen.theory.labels import Labels
 from crcen.theory.shown import Shown
 from crcen.theory.weighting import ClassWeighting
@@ -244,7 +244,8 @@ class CommitteeClassifier(FittedEnsemble, ClassifierMixin, BaseEstimator):
         crossed = cross_fitted_logits(logits, rows.target, rows.weights, held_out)
         weighted = crossed + price.logit_shift
         known = np.isfinite(weighted)
-        self.oof_key_equation_ = key_equation_of_logits(rows.target[known], weighted[known], price, rows.weights[known])
+        equation = key_equation_of_logits(rows.target[known], weighted[known], price, rows.weights[known])
+        self.oof_key_equation_ = on_rows(without_test(equation), OUT_OF_FOLD_ROWS)
         self.oof_shift_ = held_out_shift(weighted, rows, price)
         pairs = zip(candidates, stacking.weights, strict=True)
         parts = [(part, weight / len(one.parts)) for one, weight in pairs for part in one.parts]
