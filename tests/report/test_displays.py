@@ -39,7 +39,7 @@ def rows():
 
 @pytest.fixture(scope="module")
 def model(rows):
-    return CRCENClassifier(hidden=(), random_state=0).fit(rows.X, rows.y)
+    return CRCENClassifier(hidden=(), training_weighting="price", balance=True, random_state=0).fit(rows.X, rows.y)
 
 
 @pytest.fixture(scope="module")
@@ -106,7 +106,8 @@ def test_expense_curve_says_what_is_undefined_or_free():
 
 def test_expense_curve_of_counts_alone_has_no_bars(rows):
     path = [crcen.Alpha(0.5), crcen.Alpha(1), crcen.Alpha(2)]
-    search = crcen.CRCENClassifierCV(path, hidden=(), l2=1e-2, cv=2, random_state=0).fit(rows.X, rows.y)
+    how = {"hidden": (), "l2": 1e-2, "cv": 2, "training_weighting": "price", "random_state": 0}
+    search = crcen.CRCENClassifierCV(path, **how).fit(rows.X, rows.y)
     display = drawn(ExpenseCurve.from_cv(search).plot())
     assert all("interval" not in label for label in legend(display))
     with pytest.raises(InvalidParameter, match="counts only"):
