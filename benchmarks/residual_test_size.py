@@ -146,6 +146,8 @@ def table(rows: list[dict[str, Any]]) -> str:
 
 def _cells(known: np.ndarray, own: list[dict[str, Any]]) -> str:
     means, errors = known.mean(axis=0), known.std(axis=0, ddof=1) / math.sqrt(len(known))
+    if not any(row["measured"] is not None for row in own):
+        means[-1] = np.nan
     best = -2 if np.isnan(means[-1, 0]) else -1
     text = f"{len(known):>5}"
     for way in range(len(WAYS)):
