@@ -7,6 +7,7 @@ import pandas as pd
 import pytest
 
 import crcen
+import papers_training
 
 CODES = [f"CRC00{number}" for number in range(1, 10)]
 
@@ -36,7 +37,8 @@ def home(tmp_path_factory):
         fit = crcen.fit_table(rows, target="bad", weighting=crcen.Budget(5), estimator=search)
         crcen.save(fit.model, folder / f"{name}.crcen")
     train = draw(500, 3)[["x", "z", "bad"]]
-    own = crcen.CRCENClassifier(crcen.Budget(5), hidden=(), random_state=0).fit(train[["x", "z"]], train["bad"])
+    own = papers_training.CRCENClassifier(crcen.Budget(5), hidden=(), random_state=0)
+    own.fit(train[["x", "z"]], train["bad"])
     crcen.save(own, folder / "balanced.crcen")
     return folder
 

@@ -9,6 +9,7 @@ from known_models import KnownPosterior, PricedPosterior, draw
 from scipy.stats import ks_2samp
 
 import crcen
+import papers_training
 from crcen.report.evidence import gather
 from crcen.report.findings import _score_distance, examine
 from crcen.report.importance import permutation_importance
@@ -136,12 +137,21 @@ def test_separated_classes_and_the_column_that_does_it():
 
 def test_rows_the_network_was_balanced_on_are_recognised(rare_rows):
     X, y = rare_rows(400)
-    model = crcen.CRCENClassifier(crcen.Budget(5), hidden=(), random_state=0).fit(X, y)
+    model = papers_training.CRCENClassifier(crcen.Budget(5), hidden=(), random_state=0).fit(X, y)
     found = findings(model, X, y)
     assert found["CRC008"].status == "warning"
     assert found["CRC007"].status == "unknown"
     new = findings(model, *rare_rows(400, seed=1))
     assert new["CRC008"].status == "passed"
+
+
+def test_a_model_solved_out_of_fold_cannot_tell_its_training_rows(rare_rows):
+    X, y = rare_rows(400)
+    model = crcen.CRCENClassifier(crcen.Budget(5), hidden=(), random_state=0).fit(X, y)
+    for rows in ((X, y), rare_rows(400, seed=1)):
+        found = findings(model, *rows)["CRC008"]
+        assert found.status == "unknown"
+        assert "keeps no hashes" in found.measured
 
 
 def test_the_models_own_error_is_counted_in():

@@ -101,7 +101,7 @@ def test_the_histogram_and_the_path_are_shares_and_means(tmp_path, priced):
         assert (data["path"]["law_pos"][i], data["path"]["law_neg"][i]) == pytest.approx(law)
     equation = crcen.key_equation(y, model.weighted_proba(X)[:, 1], model.weighting_)
     assert data["key_equations"]["these_rows"]["lhs"] == pytest.approx(equation.lhs)
-    noise = 1 + len(y) / (model.weighting_.n_pos + model.weighting_.n_neg)  # the model's own error
+    noise = 1 + 2 * len(y) / (model.weighting_.n_pos + model.weighting_.n_neg)  # the model's own error
     assert data["key_equations"]["these_rows"]["z"] == pytest.approx(equation.z / noise**0.5)
 
 

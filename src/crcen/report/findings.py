@@ -328,6 +328,9 @@ def _training_rows(evidence: Evidence, equation: KeyEquation) -> Finding:
     if known is not None:
         measured = f"{known.measured}; {measured}"
         is_seen = is_balanced or {"seen": True, "new": False}.get(known.status)
+    elif not is_balanced and "out-of-fold" in getattr(getattr(evidence.model, "key_equation_", None), "rows", ""):
+        # Solved on rows it had not seen, such a model leaves no trace on those it has.
+        measured, is_seen = f"the model keeps no hashes of its training rows; {measured}", None
     return _finding(
         "CRC008",
         title,

@@ -68,7 +68,7 @@ def test_a_run_gives_a_row_for_each_set_split_and_peer(tmp_path, monkeypatch):
         assert row["seconds_predict"] > 0
         assert row["settings"] == (2 if row["peer"] == "logistic" else 1)
     assert done.folder == tmp_path
-    assert "Mean ranks, both halves" in "".join(done.texts)
+    assert "Mean ranks, all sets" in "".join(done.texts)
     names = {path.name for path in tmp_path.iterdir()}
     assert {"settings.json", "environment.json", "g_mean.csv", "ranks_development.md", "ranks_confirmation.svg",
             "budgets.md", "own_decisions.md", "log_loss.md"} <= names  # fmt: skip
