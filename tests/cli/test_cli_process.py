@@ -38,7 +38,7 @@ from crcen.experiments import run_folder
 from crcen.experiments.paper import reproduce
 small = {"runs": 3, "runs_at_once": 1, "n_pos": 50, "n_neg": 500, "n_test": 50, "seed": 0, "hidden": [3], "epochs": 2,
          "learning_rate": 0.01}
-reproduce.read_settings = lambda quick, config=None: {"table1": small, "protocol": {"sets": []}}
+reproduce.read_settings = lambda quick, config=None, reading=None: {"table1": small, "protocol": {"sets": []}}
 pause, write = float(sys.argv.pop(1)), run_folder.RunFolder.add
 def write_and_wait(self, rows):
     write(self, rows)

@@ -83,7 +83,6 @@ def test_one_number_under_every_name(same):
         ([0.2, np.nan], "NaN"),
         ([0.2, 1.2], "lie in"),
         ([[0.2, 0.2]], "sum to 1"),
-        ([[0.2, 0.3, 0.5]], "shape"),
         (0.5, "shape"),
         (["a"], "q"),
     ],
@@ -91,6 +90,11 @@ def test_one_number_under_every_name(same):
 def test_what_is_no_probability_is_refused(q, error):
     with pytest.raises(InvalidInput, match=error):
         correct_proba(q, weighting=CostRatio(2))
+
+
+def test_a_price_of_two_classes_says_nothing_about_three():
+    with pytest.raises(InvalidParameter, match="a price for two classes, and there are 3"):
+        correct_proba([[0.2, 0.3, 0.5]], weighting=CostRatio(2))
 
 
 @pytest.mark.parametrize(

@@ -127,5 +127,5 @@ def test_few_positives_make_fewer_folds(n_pos):
 
 
 def test_one_positive_is_refused():
-    with pytest.raises(InvalidInput, match="two rows of each class"):
+    with pytest.raises(InvalidInput, match="folds need 2 rows of each class"):
         probability_folds(np.arange(50) < 1, np.ones(50), seed=0)

@@ -138,7 +138,8 @@ def g_mean(y: ArrayLike, y_pred: ArrayLike, sample_weight: ArrayLike | None = No
         In [0, 1]; NaN where a class is absent.
     """
     numbers = np.asarray(y)
-    if numbers.dtype.kind in "iu" and numbers.ndim == 1 and numbers.size and numbers.max() > 1:
+    # Labels such as 1 and 2 are no class numbers from 0: they are refused below.
+    if numbers.dtype.kind in "iu" and numbers.ndim == 1 and numbers.size and numbers.min() == 0 and numbers.max() > 1:
         from crcen.theory.classes.class_counts import class_counts  # which is for more than two
 
         width = int(max(numbers.max(), np.max(y_pred))) + 1

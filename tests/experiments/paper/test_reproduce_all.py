@@ -16,7 +16,7 @@ BUNDLED = {"abalone", "satimage"}
 def tiny(monkeypatch, protocol, toy_sets):
     """Settings that take seconds, on toy sets with the names of bundled ones."""
 
-    def settings(quick, config=None):
+    def settings(quick, config=None, reading=None):
         return {
             "table1": {
                 "runs": 2,

@@ -80,10 +80,10 @@ class TestRows:
         with pytest.raises(InvalidInput, match="both classes need weight"):
             CRCENClassifierCV(**grouped(**LIGHT)).fit(X, y, sample_weight=1.0 - y)
 
-    def test_three_classes(self, rare_rows):
+    def test_a_price_of_two_classes_for_three(self, rare_rows):
         X, y = rare_rows()
-        with pytest.raises(InvalidInput, match="binary"):
-            CRCENClassifierCV(**grouped(**LIGHT)).fit(X, np.arange(len(y)) % 3)
+        with pytest.raises(InvalidParameter, match="a price for two classes, and there are 3"):
+            CRCENClassifierCV(Budget(3), **grouped(**LIGHT)).fit(X, np.arange(len(y)) % 3)
 
     @pytest.mark.parametrize("weights", [-np.ones(150), np.full(150, np.nan), np.ones(3), np.zeros(150)])
     def test_bad_weights(self, rare_rows, weights):
