@@ -99,8 +99,9 @@ def at_prices(make):
 
 
 def single(weighting, folds, seed):
-    """Today's default."""
-    return crcen.CRCENClassifier(weighting, pos_label=1, device="cpu", random_state=seed)
+    """Trained at the price and solved on the training rows, as the paper does."""
+    how = {"training_weighting": "price", "balance": True, "probability": "shift", "l2": 1e-2}
+    return crcen.CRCENClassifier(weighting, pos_label=1, device="cpu", random_state=seed, **how)
 
 
 def single_kept(weighting, folds, seed):
@@ -110,8 +111,9 @@ def single_kept(weighting, folds, seed):
 
 
 def searched(weighting, folds, seed):
-    """Today's default search."""
-    return crcen.CRCENClassifierCV(weighting, cv=folds, pos_label=1, device="cpu", random_state=seed)
+    """Searched and trained at the price."""
+    how = {"training_weighting": "price", "balance": "oof", "probability": "shift"}
+    return crcen.CRCENClassifierCV(weighting, cv=folds, pos_label=1, device="cpu", random_state=seed, **how)
 
 
 MODELS = {

@@ -45,7 +45,9 @@ def network(seed: int) -> tuple[float, float]:
     (X, y), (X_new, y_new) = draw(rng, N), draw(rng, N)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        model = crcen.CRCENClassifierCV(hidden=[(8,)], l2=[1e-3, 1e-2, 1e-1], cv=4, random_state=seed).fit(X, y)
+        at_price = {"training_weighting": "price", "balance": "oof", "probability": "shift"}
+        model = crcen.CRCENClassifierCV(hidden=[(8,)], l2=[1e-3, 1e-2, 1e-1], cv=4, random_state=seed, **at_price)
+        model.fit(X, y)
     held_out = crcen.sigmoid(model.oof_decision_function_ - model.oof_shift_)
     new = model.weighted_proba(X_new)[:, 1]
     w = model.weighting_
