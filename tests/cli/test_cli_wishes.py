@@ -125,3 +125,11 @@ def test_models_side_by_side(crcen_command, folder, tmp_path):
     assert "needs a model and a table" in " ".join(err.replace("│", " ").split())
     code, _, err = crcen_command("report", model, model, folder / "test.csv", "--out", model)
     assert code == 1
+
+
+def test_a_fit_at_a_wish_says_why_its_equation_was_not_closed(crcen_command, folder, tmp_path):
+    asked = ("fit", folder / "train.csv", "--target", "bad", "--drop", "day", "--quick", "--capacity", 30)
+    code, said, _ = crcen_command(*asked, "--out", tmp_path / "m.crcen")
+    assert code == 0
+    assert "the price is where the wish is met" in " ".join(said.split())
+    assert "later rows" not in said

@@ -390,6 +390,8 @@ def _reported(
 
 def _moved(estimator: Learner) -> str:
     """What was done about a key equation that does not hold out of fold."""
+    if isinstance(getattr(estimator, "weighting", None), Wish):
+        return "log-odds not moved to close it: the price is where the wish is met"
     if getattr(estimator, "balance", "oof") in ("auto", "oof") and estimator.oof_shift_ == 0.0:
         return "log-odds not moved to close it: later rows differ in both directions"
     return f"log-odds then moved by {estimator.oof_shift_:+.3f} to close it"
