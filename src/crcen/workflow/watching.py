@@ -155,6 +155,11 @@ class TableWatch(Shown):
         so_far = f"{self.reading.n_rows:,} labels so far, {self.reading.n_pos:,} of them positive"
         if self.alarms:
             return f"Of the labels ({so_far}): {'; '.join(map(str, self.alarms))}."
+        if self.reading.log_evidence == 0.0:  # exactly: the test has not been opened
+            return (
+                f"{so_far}: the model's log-odds are off by {self.reading.drift:+.2f}, which was not tested: the rows "
+                "held out of training tell too little to compare with, so later labels are compared with these."
+            )
         return (
             f"{so_far}: the model's log-odds are off by {self.reading.drift:+.2f}, which is no alarm (evidence "
             f"{evidence:.3g} : 1)."
