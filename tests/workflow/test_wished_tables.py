@@ -1,6 +1,7 @@
 """Wishes, row weights, conditions and the report of a fit, from tables."""
 
 import numpy as np
+import pandas as pd
 import pytest
 
 from crcen import (
@@ -60,6 +61,16 @@ def test_row_weights_are_copies(mixed_table, small_search, fitted, test_rows):
     for name, one in by_weight.quality.items():
         assert one.value == pytest.approx(by_copies.quality[name].value, rel=1e-9), name
     assert by_weight.equation.to_dict()["left"] == pytest.approx(by_copies.equation.to_dict()["left"])
+
+
+def test_the_share_of_positives_is_judged_by_weight(fitted, test_rows):
+    """Many times the positives, each of as much less weight: the share by weight is that of training."""
+    is_bad = test_rows["bad"] == "yes"
+    many = pd.concat([test_rows] + [test_rows[is_bad]] * 7, ignore_index=True)
+    weighted = many.assign(weight=np.where(many["bad"] == "yes", 1 / 8, 1.0))
+    assert any("CRC004" in note for note in evaluate_table(fitted.model, many, n_resamples=0).notes)
+    by_weight = evaluate_table(fitted.model, weighted, weight="weight", n_resamples=0)
+    assert not any("CRC004" in note for note in by_weight.notes)
 
 
 def test_weights_must_be_numbers_of_another_column(mixed_table, fitted, test_rows, tmp_path):

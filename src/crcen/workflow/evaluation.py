@@ -320,7 +320,11 @@ def evaluate_table(
         ),
         noise=noise,
         notes=tuple(
-            [*(recognition.notes if recognition else ()), *notes, *_warnings(y, quality["roc_auc"].value, trained)]
+            [
+                *(recognition.notes if recognition else ()),
+                *notes,
+                *_warnings(y, weights, quality["roc_auc"].value, trained),
+            ]
         ),
         unlike=watch.unlike(int((p > price.threshold).sum()), len(p), price),
         recognition=recognition,
@@ -337,10 +341,15 @@ def _n_rarer(y: NDArray[np.bool_]) -> int:
     return min(int(y.sum()), int((~y).sum()))
 
 
-def _warnings(y: NDArray[np.bool_], roc_auc: float, trained: ClassWeighting) -> list[str]:
+def _warnings(
+    y: NDArray[np.bool_], weights: NDArray[np.float64] | None, roc_auc: float, trained: ClassWeighting
+) -> list[str]:
     """Notes for what the report warns of under CRC004 and CRC005."""
-    said, n_pos = [], float(y.sum())
-    share = judge_share(n_pos, len(y) - n_pos, trained)
+    said, n_rows, n_pos = [], float(len(y)), float(y.sum())
+    if weights is not None:  # rows of unequal weight tell as much as fewer equal ones
+        n_rows = float(weights.sum() ** 2 / (weights**2).sum())
+        n_pos = n_rows * float(weights[y].sum() / weights.sum())
+    share = judge_share(n_pos, n_rows - n_pos, trained)
     if share.has_moved:
         said.append(
             f"the share of positives is {share.share:.3g} here and was {share.before:.3g} in training, more than "
