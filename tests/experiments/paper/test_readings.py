@@ -1,11 +1,15 @@
 """The reading 2019 of Table 3: each cell by its own metric, methods as they were, both readings beside each other."""
 
+import runpy
+import sys
+from pathlib import Path
+
 import numpy as np
 import pytest
 
 import crcen
 from crcen.experiments.paper.published import published
-from crcen.experiments.paper.readings import compare_readings
+from crcen.experiments.paper.readings import compare_cells, compare_claims, compare_readings
 from crcen.experiments.paper.reproduce import read_settings, reproduce
 from crcen.experiments.paper.stand_ins import STAND_INS
 
@@ -77,3 +81,50 @@ def test_what_it_refuses(tmp_path):
     with pytest.raises(crcen.InvalidParameter, match="the reading 2019 is of table3 and figure1: got all"):
         reproduce("all", reading="2019", out=tmp_path)
     assert np.min(read_settings(False, None, "2019")["protocol"]["l2"]) == 1e-5
+
+
+def rows_at(gap, sets=("abalone", "scene"), methods=("crcen", "csmlp", "mlp")):
+    return [
+        {"method": method, "dataset": name, "split": 0, "recall": 0.5, "specificity": 0.5}
+        | {metric: published("table3", method, name, metric)[0] + gap for metric in ("f1", "g_mean")}
+        for name in sets
+        for method in methods
+    ]
+
+
+def test_cells_of_both_readings_are_beside_the_published_one():
+    table = compare_cells({"today": rows_at(0.02, methods=("crcen",)), "2019": rows_at(-0.01, sets=("scene",))})
+    lines = {(line["method"], line["cell"]): line for line in table.rows}
+    paper = published("table3", "crcen", "scene", "f1")[0]
+    both = lines["CRCEN", "scene F1"]
+    assert (both["paper"], both["nearer"]) == (f"{paper:.3f}", "2019")
+    assert both["today"] == f"{paper + 0.02:.3f} (+0.020)"
+    one = lines["CRCEN", "abalone Gm"]
+    assert (one["2019"], one["nearer"]) == ("–", "today")
+
+
+def test_claims_are_judged_by_each_reading():
+    table = compare_claims({"today": rows_at(0.0), "2019": rows_at(0.0, methods=("csmlp", "mlp"))}, {})
+    lines = {line["claim of the paper"]: line for line in table.rows}
+    wins = lines["CRCEN has an overall better performance than the others"]
+    # Among these three, by the published numbers themselves; without CRCEN's rows nothing is won.
+    assert wins["today"].startswith("holds: best in 4 of 4 columns of Table 3, 4 in the paper")
+    assert "best in 0 of 4" in wins["2019"]
+    assert lines["CRCEN is slightly better than CSMLP and comparable"]["2019"] == "–"
+
+
+def test_parts_of_a_run_are_joined(run, tmp_path, monkeypatch, capsys):
+    root = Path(__file__).parents[3]
+
+    def said(script, *arguments):
+        monkeypatch.setattr(sys, "argv", [script, *map(str, arguments)])
+        runpy.run_path(str(root / "scripts" / script), run_name="__main__")
+        return capsys.readouterr().out
+
+    lines = said("join_runs.py", run.folder, run.folder, "--out", tmp_path).splitlines()
+    assert lines[0].startswith("2 of 192 rows of Table 3")
+    assert "missing: abalone, split 1, crcen" in lines
+    assert "missing: abalone, split 0, crcen" not in lines
+    assert (tmp_path / "table3" / "table3.md").exists()
+    assert not (tmp_path / "table3" / "DONE").exists()
+    assert "### Table 3, cell by cell" in said("reading_table.py", root / "results" / "full", tmp_path)

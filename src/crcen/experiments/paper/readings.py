@@ -1,4 +1,4 @@
-"""Two readings of the paper beside each other: how far each is from the published cells."""
+"""Two readings of the paper beside each other: how far each is from the published cells, and its claims under each."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -6,14 +6,17 @@ from typing import Any
 import numpy as np
 
 import crcen
+from crcen.experiments.paper.claims import expense_claims, performance_claims
 from crcen.experiments.paper.published import published
 from crcen.experiments.paper.table3 import METRICS, cells
 from crcen.experiments.tables import Table
 
-__all__ = ["compare_readings"]
+__all__ = ["compare_cells", "compare_claims", "compare_readings"]
+
+Readings = Mapping[str, Sequence[Mapping[str, Any]]]
 
 
-def compare_readings(readings: Mapping[str, Sequence[Mapping[str, Any]]]) -> Table:
+def compare_readings(readings: Readings) -> Table:
     """Mean absolute difference to the published cells, a line for each method, a column for each reading.
 
     Parameters
@@ -45,3 +48,54 @@ def compare_readings(readings: Mapping[str, Sequence[Mapping[str, Any]]]) -> Tab
         lines.append(line)
     note = f"Cells are {', '.join(METRICS.values())} of each set, means over splits, less the published value."
     return Table("Table 3, two readings of the paper", lines, note)
+
+
+def compare_cells(readings: Readings) -> Table:
+    """Every published cell beside that of each reading, and the difference; a dash where a reading has no row.
+
+    Parameters
+    ----------
+    readings
+        Rows of Table 3 by the name of their reading.
+    """
+    found = {name: cells(rows) for name, rows in readings.items()}
+    sets = list(dict.fromkeys(row["dataset"] for rows in readings.values() for row in rows))
+    lines = []
+    for method in (name for name, one in crcen.METHODS.items() if one.in_paper):
+        for dataset in sets:
+            for metric, title in METRICS.items():
+                paper = published("table3", method, dataset, metric)
+                if not paper:
+                    continue
+                line = {"method": crcen.METHODS[method].label, "cell": f"{dataset} {title}", "paper": f"{paper[0]:.3f}"}
+                gaps = {}
+                for name, table in found.items():
+                    value = table.get((method, dataset, metric))
+                    line[name] = f"{value[0]:.3f} ({value[0] - paper[0]:+.3f})" if value else "–"
+                    gaps[name] = abs(value[0] - paper[0]) if value else np.inf
+                nearest = min(gaps, key=lambda name: gaps[name])
+                line["nearer"] = nearest if len(set(gaps.values())) > 1 else "–"
+                lines.append(line)
+    return Table(
+        "Table 3, cell by cell", lines, "Means over splits, in brackets the difference to the published value."
+    )
+
+
+def compare_claims(readings: Readings, figures: Readings) -> Table:
+    """The paper's claims about Table 3 and Figure 1, judged by the rows of each reading.
+
+    Parameters
+    ----------
+    readings, figures
+        Rows of Table 3, and of Figure 1 where a reading has them, by the name of their reading.
+    """
+    lines: dict[str, dict[str, str]] = {}
+    for name, rows in readings.items():
+        found = [*performance_claims(rows), *(expense_claims(figures[name]) if figures.get(name) else ())]
+        for claim, verdict, number in found:
+            line = lines.setdefault(claim, {"claim of the paper": claim})
+            line[name] = f"{verdict}: {number}"
+    for line in lines.values():
+        for name in readings:
+            line.setdefault(name, "–")
+    return Table("The paper's claims under both readings", list(lines.values()))
