@@ -1,13 +1,17 @@
 """Whether new rows keep the price: the defaults of both estimators beside the paper's training, at c = 5, 10 and IR.
 
 Every model is fitted at the price. Drift is what new rows ask to add to its logit there: 0 is a price kept, +.7 is a
-price that acts like half of it. A set is outside where the residual test on its new rows rejects at .05, with the
-chance of its own training rows allowed for by 1 + κ · n_new/n_train, κ = 1 and 2; of 12 sets chance takes 0.6, and
-more than 2 in one of 50 cases. Cost is c · misses + false alarms, over that of the cheaper of always and never.
+price that acts like half of it. Where few new rows are in doubt, the drift of right probabilities is below 0 in the
+mean, too: the logarithm of a sum of few rare terms is (see --simulate). "Of right ones" is what the same new rows would
+ask for in the mean if their labels were drawn from the model's own probabilities, 400 times; "beyond" is drift less
+that, and "by precision" the mean drift of sets and splits weighted by 1 / variance. A set is outside where the residual
+test on its new rows rejects at .05, with the chance of its own training rows allowed for by 1 + κ · n_new/n_train,
+κ = 1 and 2; of 12 sets chance takes 0.6, and more than 2 in one of 50 cases. Cost is c · misses + false alarms, over
+that of the cheaper of always and never.
 
     python benchmarks/kept_price.py --half confirmation --splits 8 --processes 12 --rows kept_price.jsonl
 
-A run that was cut goes on from its rows.
+A run that was cut goes on from its rows. --simulate has true posteriors, and no model at all.
 """
 
 import argparse
@@ -22,12 +26,16 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from scipy.optimize import brentq
 from sklearn.model_selection import StratifiedShuffleSplit
 from threadpoolctl import threadpool_limits
 
 import crcen
 from crcen.experiments.benchmark.plan import all_sets
+from crcen.theory.residual_test import residual_sums
+from crcen.training.balance import balance_shift
 
+DRAWS = 400  # of labels from a model's own probabilities
 PRICES = (5.0, 10.0, "IR")
 PAPER = {"training_weighting": "price", "balance": True, "probability": "shift"}
 MODELS: dict[str, Callable[..., Any]] = {
@@ -67,7 +75,7 @@ def run(task: tuple[str, int, str]) -> list[dict[str, Any]]:
         model = MODELS[label](crcen.CostRatio(price), split).fit(X, y)
         seconds = time.process_time() - start
         logits = model.decision_function(X_new)
-        equation = crcen.key_equation(y_new, crcen.sigmoid(logits), crcen.CostRatio(price))
+        sums = residual_sums(y_new, crcen.sigmoid(logits), crcen.CostRatio(price))
         alarms = logits > 0
         cost = price * np.sum((y_new == 1) & ~alarms) + np.sum((y_new == 0) & alarms)
         p = model.predict_proba(X_new)[:, 1]
@@ -78,8 +86,10 @@ def run(task: tuple[str, int, str]) -> list[dict[str, Any]]:
                 "model": label,
                 "price": str(asked),
                 "positives": int(y_new.sum()),
-                "drift": float(crcen.balance_shift(y_new, logits, crcen.CostRatio(price))),
-                "z": float(equation.z),
+                "drift": float(balance_shift(y_new, logits, crcen.CostRatio(price))),
+                "of_right_ones": of_right_ones(p, logits, price),
+                "variance": sums.variance / sums.slope**2,
+                "z": sums.z,
                 "cost": float(cost / min(price * (y_new == 1).sum(), (y_new == 0).sum())),
                 "log_loss": float(-np.mean(np.log(np.where(y_new == 1, p, 1 - p)))),
                 "seconds": seconds,
@@ -88,13 +98,51 @@ def run(task: tuple[str, int, str]) -> list[dict[str, Any]]:
     return found
 
 
+def of_right_ones(p: np.ndarray, logits: np.ndarray, price: float, seed: int = 0) -> float:
+    """Mean drift over labels drawn from the model's own probabilities: what its drift would be if they were right."""
+    rng = np.random.default_rng(seed)
+    found = []
+    for _ in range(DRAWS):
+        y = rng.random(p.size) < p
+        if y.any() and not y.all():
+            found.append(balance_shift(y, logits, crcen.CostRatio(price)))
+    return float(np.mean(found)) if found else math.nan
+
+
+def simulate(n_rows: int = 2000, draws: int = 2000) -> str:
+    """Mean drift of the true posterior σ(b + s·x): the steeper, the fewer rows are in doubt, and the lower it is."""
+    lines = [
+        f"The true posterior σ(b + s·x) on {n_rows:,} new rows with 2 % positives, {draws} draws of labels a cell.",
+        "",
+        "| slope s | positives a draw | price | sd of drift | mean drift ± standard error | median |",
+        "|---|---|---|---|---|---|",
+    ]
+    rng = np.random.default_rng(0)
+    for slope in (1.0, 3.0, 10.0, 30.0):
+        x = rng.standard_normal(200_000)
+        bias = brentq(lambda b, s=slope, x=x: float(crcen.sigmoid(b + s * x).mean()) - 0.02, -100.0, 10.0)
+        for price in (5.0, 10.0, 49.0):
+            found, positives = [], []
+            for _ in range(draws):
+                logits = bias + slope * rng.standard_normal(n_rows)
+                y = rng.random(n_rows) < crcen.sigmoid(logits)
+                positives.append(y.sum())
+                found.append(balance_shift(y, logits + math.log(price), crcen.CostRatio(price)))
+            lines.append(
+                f"| {slope:g} | {np.mean(positives):.0f} | {price:g} | {np.std(found):.2f} | "
+                f"{np.mean(found):+.3f} ± {np.std(found) / math.sqrt(draws):.3f} | {np.median(found):+.3f} |"
+            )
+    return "\n".join(lines)
+
+
 def table(rows: list[dict[str, Any]], n_sets: int, n_splits: int) -> str:
     """Means over sets and splits; sets outside their interval, a split."""
     lines = [
         f"{n_sets} sets × {n_splits} splits; ± is the standard error over sets. Outside: sets of {n_sets}, a split.",
         "",
-        "| model | price | drift | median drift | outside, κ = 1 | κ = 2 | cost | log loss | seconds |",
-        "|---|---|---|---|---|---|---|---|---|",
+        "| model | price | drift | of right ones | beyond | by precision | median drift | outside, κ = 1 | κ = 2 "
+        "| cost | log loss | seconds |",
+        "|---|---|---|---|---|---|---|---|---|---|---|---|",
     ]
     for label in MODELS:
         for price in map(str, PRICES):
@@ -102,13 +150,20 @@ def table(rows: list[dict[str, Any]], n_sets: int, n_splits: int) -> str:
             if not own:
                 continue
             names = sorted({row["set"] for row in own})
-            means = np.array([np.mean([row["drift"] for row in own if row["set"] == name]) for name in names])
+            means, right = (
+                np.array([np.mean([row[field] for row in own if row["set"] == name]) for name in names])
+                for field in ("drift", "of_right_ones")
+            )
+            precision = np.array([1.0 / row["variance"] for row in own])
             z = np.abs([row["z"] for row in own])
             splits = len({row["split"] for row in own})
             outside = [(z > 1.96 * math.sqrt(1 + kappa / 3)).sum() / splits for kappa in (1, 2)]
-            error = means.std(ddof=1) / math.sqrt(len(means)) if len(means) > 1 else math.nan
+            beyond = means - right
+            error, own_error = (v.std(ddof=1) / math.sqrt(len(v)) if len(v) > 1 else math.nan for v in (means, beyond))
             lines.append(
-                f"| {label} | {price} | {means.mean():+.3f} ± {error:.3f} | "
+                f"| {label} | {price} | {means.mean():+.3f} ± {error:.3f} | {right.mean():+.3f} | "
+                f"{beyond.mean():+.3f} ± {own_error:.3f} | "
+                f"{precision @ [row['drift'] for row in own] / precision.sum():+.3f} | "
                 f"{np.median([row['drift'] for row in own]):+.3f} | {outside[0]:.2f} | {outside[1]:.2f} | "
                 + " | ".join(f"{np.mean([row[c] for row in own]):.4f}" for c in ("cost", "log_loss"))
                 + f" | {np.mean([row['seconds'] for row in own]):.1f} |"
@@ -125,7 +180,11 @@ def main() -> None:
     parser.add_argument("--models", type=int, default=len(MODELS), help="the first so many models")
     parser.add_argument("--processes", type=int, default=2)
     parser.add_argument("--rows", type=Path, default=Path("kept_price.jsonl"))
+    parser.add_argument("--simulate", action="store_true", help="true posteriors instead of models")
     options = parser.parse_args()
+    if options.simulate:
+        print(simulate())
+        return
     sets = options.sets or [one for one in all_sets()[options.half] if one not in ("isolet", "webpage")]
     size = {name: crcen.load_dataset(name).X.size for name in sets}
     rows = [json.loads(line) for line in options.rows.read_text().splitlines()] if options.rows.exists() else []
