@@ -69,6 +69,7 @@ RULES = {
 OUTSIDERS = {"experiments", "workflow"}
 # Modules that they may import besides, for names that few people need.
 NAMED_MODULES = {
+    "crcen.baselines.loss_network",
     "crcen.baselines.methods",
     "crcen.baselines.real_rusboost",
     "crcen.decisions.choose",

@@ -8,6 +8,7 @@ from sklearn.base import clone
 
 import crcen
 from crcen.baselines.embedded_neighbours import EmbeddedNeighboursClassifier
+from crcen.baselines.loss_network import fit_together
 from crcen.baselines.rival_losses import (
     ClassBalancedClassifier,
     ClassRectificationClassifier,
@@ -54,6 +55,39 @@ def test_it_learns_repeats_and_travels(model, n_classes):
     np.testing.assert_array_equal(again.predict_proba(X), p)
     np.testing.assert_array_equal(pickle.loads(pickle.dumps(fitted)).predict_proba(X), p)
     assert fitted.decision_function(X).shape == ((400,) if n_classes == 2 else (400, 3))
+
+
+@pytest.mark.parametrize(
+    "model",
+    [OneSidedRegressionClassifier(), LearnedCostClassifier(), ClassRectificationClassifier(), FocalClassifier()],
+    ids=lambda m: type(m).__name__,
+)
+def test_a_network_of_a_stack_ends_as_it_does_alone(model):
+    X, y = table(2)
+    light = {**LIGHT, "max_epochs": 4}
+    stack = [clone(model).set_params(**light | {"hidden": (h,), "l2": l2}) for h in (4, 8) for l2 in (1e-4, 0.3)]
+    fit_together(stack, X, y)
+    for fitted in stack:
+        alone = clone(fitted).fit(X, y)
+        np.testing.assert_allclose(fitted.decision_function(X), alone.decision_function(X), atol=2e-4)
+    assert len({fitted.decision_function(X[:1]).tobytes() for fitted in stack}) == 4
+
+
+def test_embeddings_are_trained_one_by_one():
+    X, y = table(2)
+    stack = [EmbeddedNeighboursClassifier(**{**LIGHT, "max_epochs": 2, "l2": l2}) for l2 in (1e-4, 0.3)]
+    fit_together(stack, X, y)
+    for fitted in stack:
+        np.testing.assert_array_equal(fitted.predict_proba(X), clone(fitted).fit(X, y).predict_proba(X))
+
+
+def test_a_fit_that_fails_leaves_the_last_one_whole():
+    X, y = table(2)
+    model = FocalClassifier(**{**LIGHT, "max_epochs": 2}).fit(X, y)
+    before = model.predict_proba(X)
+    with pytest.raises(crcen.InvalidInput, match="two classes"):
+        model.fit(X[:, :2], np.zeros(len(X)))
+    np.testing.assert_array_equal(model.predict_proba(X), before)
 
 
 def test_one_sided_regression_decides_the_cheaper_action_and_follows_the_costs():

@@ -40,6 +40,8 @@ class EmbeddedNeighboursClassifier(LossNetwork):
     """
 
     _KEPT = 100
+    _loss_is_of_rows = False
+    _stacks = False  # the clusters of each network are its own
 
     def __init__(
         self,

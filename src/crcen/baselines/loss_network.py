@@ -1,6 +1,6 @@
 """What the systems share that train one network by a loss of their own: rows in, an epoch by autograd, answers out."""
 
-from dataclasses import replace
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -10,12 +10,12 @@ from sklearn.utils import check_random_state
 from sklearn.utils.validation import check_is_fitted
 
 from crcen.exceptions import InvalidInput
+from crcen.models.atomic import all_or_nothing
 from crcen.models.validation import check_rows
-from crcen.training.jobs import TrainingJob
-from crcen.training.parameters import group, layer_sizes
-from crcen.training.recipe import Inputs, Recipe, Schedule
+from crcen.training.parameters import layer_sizes
+from crcen.training.recipe import Schedule
 
-__all__ = ["LossNetwork"]
+__all__ = ["LossNetwork", "fit_together"]
 
 Array = NDArray[np.float64]
 
@@ -56,6 +56,11 @@ class LossNetwork(ClassifierMixin, BaseEstimator):
         self.device = device
         self.random_state = random_state
 
+    # Whether the loss is a mean over rows that asks each for itself alone: then one call serves a stack of networks.
+    _loss_is_of_rows = True
+    # Whether networks of a stack may share their targets.
+    _stacks = True
+
     # -- what a subclass says ------------------------------------------------------------------------------------------
 
     def _n_outputs(self) -> int:
@@ -81,6 +86,13 @@ class LossNetwork(ClassifierMixin, BaseEstimator):
 
     def fit(self, X: Any, y: Any) -> "LossNetwork":
         """Train on rows X with labels y of two classes or more."""
+        with all_or_nothing(self):
+            self._train(*self._begun(X, y))
+            del self._rng
+        return self
+
+    def _begun(self, X: Any, y: Any) -> tuple[NDArray[np.float32], NDArray[np.int64], int]:
+        """Checked rows as inputs, class numbers, and a seed; what is known before training is written."""
         X, y = check_rows(self, X, y, reset=True)
         self.classes_, target = np.unique(y, return_inverse=True)
         if len(self.classes_) < 2:
@@ -90,44 +102,15 @@ class LossNetwork(ClassifierMixin, BaseEstimator):
         spread = X.std(axis=0)
         self.scale_ = np.where(spread > 0, spread, 1.0)
         self._rng = check_random_state(self.random_state)
-        self._train(self._inputs(X), target.astype(np.int64), int(self._rng.randint(2**31 - 1)))
-        del self._rng
-        return self
+        return self._inputs(X), target.astype(np.int64), int(self._rng.randint(2**31 - 1))
 
     def _inputs(self, X: Array) -> NDArray[np.float32]:
         return np.asarray((X - self.mean_) / self.scale_, dtype=np.float32)
 
     def _train(self, X: NDArray[np.float32], target: NDArray[np.int64], seed: int) -> None:
-        import torch  # for fitting and for these networks' answers alone
+        from crcen.baselines.loss_stack import train_stack  # torch is for fitting and for these networks' answers alone
 
-        from crcen.training.engine import find_device
-        from crcen.training.module_training import AutogradEpochs
-
-        schedule = group("schedule", self.schedule, Schedule, "learning_rate=0.02")
-        recipe = Recipe.of(
-            replace(schedule, solver="adam"),
-            Inputs(standardize=False),
-            hidden=(),
-            l2=self.l2,
-            max_epochs=self.max_epochs,
-            encoding="standard",
-            balance=False,
-        )
-        job = TrainingJob.by(recipe.settled(len(X)), lam=0.5, seed=seed, shuffle_seed=seed)
-        device = find_device(self.device)
-        with torch.random.fork_rng(devices=[device] if device.type == "cuda" else []):
-            torch.manual_seed(seed)
-            net = _network(X.shape[1], layer_sizes("hidden", self.hidden), self._n_outputs()).to(device)
-            loss = self._loss(self.counts_).to(device)
-            rows = _LossRows(torch.from_numpy(X).to(device), torch.from_numpy(target).to(device), loss)
-            solver = AutogradEpochs(net, rows, job, None)  # type: ignore[arg-type]  # rows with a loss of their own
-            self.loss_curve_ = np.empty(job.max_epochs)
-            for epoch in range(job.max_epochs):
-                self.loss_curve_[epoch] = float(solver.step())
-                net.eval()
-                with torch.no_grad():
-                    self._after_epoch(net, loss, rows.inputs, rows.target)
-        self.module_ = net.cpu().eval()
+        train_stack([self], X, target, [seed])
 
     def _outputs(self, X: Any) -> Array:
         import torch
@@ -153,23 +136,21 @@ class LossNetwork(ClassifierMixin, BaseEstimator):
         return parts / parts.sum(axis=1, keepdims=True)
 
 
-class _LossRows:
-    """Rows of a network with a loss of its own, as `AutogradEpochs` asks for them."""
+def fit_together(models: Sequence[LossNetwork], X: Any, y: Any) -> None:
+    """Fit networks of one class on the same rows, those with the same hidden units as one stack.
 
-    def __init__(self, inputs: Any, target: Any, loss: Any) -> None:
-        self.inputs, self.target, self._of = inputs, target, loss
+    They may differ in ``hidden``, ``l2`` and ``random_state``. A stack draws its batches by the seed of its first
+    network; with that seed a network ends as it does alone, rounding aside.
+    """
+    from crcen.baselines.loss_stack import train_stack
 
-    def loss(self, module: Any, part: Any, _: int) -> Any:
-        """What a batch adds to the epoch's loss."""
-        return self._of(module(self.inputs[part]), self.target[part]) * (len(part) / len(self.target))
-
-
-def _network(n_inputs: int, hidden: tuple[int, ...], n_outputs: int) -> Any:
-    """A body of relu layers, and a linear head as the last module."""
-    from torch import nn
-
-    layers: list[Any] = []
-    for size in hidden:
-        layers += [nn.Linear(n_inputs, size), nn.ReLU()]
-        n_inputs = size
-    return nn.Sequential(nn.Sequential(*layers), nn.Linear(n_inputs, n_outputs))
+    if not models[0]._stacks:
+        for model in models:
+            model.fit(X, y)
+        return
+    for hidden in dict.fromkeys(layer_sizes("hidden", model.hidden) for model in models):
+        stack = [model for model in models if layer_sizes("hidden", model.hidden) == hidden]
+        begun = [model._begun(X, y) for model in stack]
+        train_stack(stack, begun[0][0], begun[0][1], [seed for _, _, seed in begun])
+        for model in stack:
+            del model._rng

@@ -1,7 +1,7 @@
 """The methods of the comparison: one name, one factory of a scikit-learn estimator."""
 
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
 
@@ -29,7 +29,7 @@ from crcen.baselines.threshold import MovedThresholdClassifier
 from crcen.exceptions import InvalidParameter
 from crcen.models.classifier import CRCENClassifier
 
-__all__ = ["METHODS", "Method", "NetworkTraining", "make_method"]
+__all__ = ["METHODS", "Method", "NetworkTraining", "Tuning", "make_method"]
 
 
 @dataclass(frozen=True)
@@ -53,6 +53,29 @@ class NetworkTraining:
 
 
 @dataclass(frozen=True)
+class Tuning:
+    """What a comparison tunes in a method that our stacks do not train: on the same folds, as many settings, by cost.
+
+    Parameters
+    ----------
+    what
+        ``"network"`` is the grid over ``hidden`` and ``l2``; ``"cost"`` as many cost ratios.
+    is_natural
+        Whether ``predict_proba`` is natural. Else settings are compared by the score that the method decides by, at
+        the scale that suits its rows best.
+    networks
+        Networks that a setting is judged by at most: the budget of a costly method.
+    lighter
+        Parameters of the trials that are not those of the fit, for the same reason.
+    """
+
+    what: str = "network"
+    is_natural: bool = False
+    networks: int | None = None
+    lighter: Mapping[str, Any] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
 class Method:
     """A named method.
 
@@ -66,6 +89,8 @@ class Method:
         Keyword arguments → unfitted estimator.
     training
         Of the methods with a network of ours, which share a grid over ``hidden`` and ``l2``; else ``None``.
+    tuning
+        Of the others that have something to tune; else ``None``.
     in_paper
         Whether the paper compares it.
     in_table3
@@ -77,6 +102,7 @@ class Method:
     source: str
     make: Callable[..., Any]
     training: NetworkTraining | None = None
+    tuning: Tuning | None = None
     in_paper: bool = True
     in_table3: bool = True
 
@@ -97,10 +123,15 @@ def _adaboost(**params: Any) -> Any:
 
 
 def _related(
-    label: str, summary: str, source: str, make: Callable[..., Any], training: NetworkTraining | None = None
+    label: str,
+    summary: str,
+    source: str,
+    make: Callable[..., Any],
+    training: NetworkTraining | None = None,
+    tuning: Tuning | None = None,
 ) -> Method:
     """A system that the paper names and does not compare, or the control of one."""
-    return Method(label, summary, source, make, training, in_paper=False, in_table3=False)
+    return Method(label, summary, source, make, training, tuning, in_paper=False, in_table3=False)
 
 
 # The paper's network, which the package's defaults have left behind.
@@ -208,6 +239,7 @@ METHODS: dict[str, Method] = {
             f"boosting with costs {where} the exponent of its row weights",
             "this package, after Sun and others 2007",
             partial(AdaCClassifier, f"adac{number}"),
+            tuning=Tuning("cost", networks=1),
         )
         for number, where in ((1, "inside"), (2, "outside"), (3, "inside and outside"))
     },
@@ -238,64 +270,73 @@ METHODS: dict[str, Method] = {
     ),
     "msfe": _related(
         "MSFE",
-        "the same with both errors squared: the class with the larger one counts more; settings chosen as for mfe",
+        "the same with both errors squared: the class with the larger one counts more",
         "this package, after Wang and others 2016",
         partial(MeanFalseErrorClassifier, True),
-        training=NetworkTraining(weighting="balanced", price="balanced", loss="squared_error"),
+        tuning=Tuning(is_natural=True, networks=1),
     ),
     "s2s": _related(
         "s2s",
         "network that reads two rows at once, decided by a vote over references",
         "this package, after Dumpala and others 2018",
         lambda **params: PairedClassifier(**params),
+        tuning=Tuning(is_natural=True, networks=1, lighter={"max_pairs": 2000}),
     ),
     "sosr": _related(
         "SOSR",
         "network that answers what decisions cost, decided by the cheapest",
         "this package, after Chung, Lin and Yang 2016",
         lambda **params: OneSidedRegressionClassifier(**params),
+        tuning=Tuning(),
     ),
     "cosen": _related(
         "CoSen",
         "network with learned costs in its softmax, dropped in prediction",
         "this package, after Khan and others 2018",
         lambda **params: LearnedCostClassifier(**params),
+        tuning=Tuning(networks=1),
     ),
     "crl": _related(
         "CRL",
         "network with hard triplets of the rare class beside cross entropy",
         "this package, after Dong, Gong and Zhu 2017",
         lambda **params: ClassRectificationClassifier(**params),
+        tuning=Tuning(networks=1),
     ),
     "lmle": _related(
         "LMLE",
         "embedding from quintuplets over clusters, decided by neighbours",
         "this package, after Huang and others 2016",
         lambda **params: EmbeddedNeighboursClassifier(**params),
+        tuning=Tuning(networks=1),
     ),
     "logit_adjustment": _related(
         "Logit adj.",
         "network with log shares added to its outputs in the loss: balanced softmax",
         "this package, after Menon 2021 and Ren 2020",
         lambda **params: LogitAdjustedClassifier(**params),
+        tuning=Tuning(is_natural=True),
     ),
     "ldam": _related(
         "LDAM",
         "network with margins by the fourth root of the classes' sizes",
         "this package, after Cao and others 2019",
         lambda **params: LDAMClassifier(**params),
+        tuning=Tuning(),
     ),
     "focal": _related(
         "Focal",
         "network with focal loss, decided at 1/2",
         "this package, after Lin and others 2017",
         lambda **params: FocalClassifier(**params),
+        tuning=Tuning(),
     ),
     "class_balanced": _related(
         "CB",
         "network weighted by the effective number of rows",
         "this package, after Cui and others 2019",
         lambda **params: ClassBalancedClassifier(**params),
+        tuning=Tuning(is_natural=True),
     ),
 }
 

@@ -128,6 +128,8 @@ class LearnedCostClassifier(LossNetwork):
         )
         self.learn = learn
 
+    _loss_is_of_rows = False  # each network learns costs of its own
+
     def _loss(self, counts: Array) -> Any:
         from crcen.torch.other_losses import LearnedCostLoss
 
@@ -169,6 +171,8 @@ class ClassRectificationClassifier(LossNetwork):
 
     See `crcen.torch.other_losses.ClassRectificationLoss`. The outputs are no posterior: calibrate them.
     """
+
+    _loss_is_of_rows = False  # triplets are of one network
 
     def _loss(self, counts: Array) -> Any:
         from crcen.torch.other_losses import ClassRectificationLoss

@@ -134,7 +134,7 @@ def test_a_moved_threshold_is_scored_at_its_price():
     assert _score(crcen.METHODS["smote"].training, logits, y, y_train, "g_mean") == 0.0
 
 
-def test_a_method_without_network_has_nothing_to_search(toy, protocol):
+def test_a_method_at_its_defaults_has_nothing_to_search(toy, protocol):
     data = toy()
-    with pytest.raises(crcen.InvalidParameter, match="rusboost has no network"):
+    with pytest.raises(crcen.InvalidParameter, match="rusboost has nothing to search over"):
         _search("rusboost", data.X, data.y, protocol)

@@ -10,7 +10,9 @@ import numpy as np
 import crcen
 from crcen._support.extras import need
 from crcen._support.progress import steps
-from crcen.experiments.paper.protocol import Split, network_params, select, splits
+from crcen.baselines.methods import Tuning
+from crcen.experiments.paper.protocol import Split, select, splits
+from crcen.experiments.paper.tuning import params_of
 from crcen.experiments.run_folder import RunFolder
 from crcen.experiments.tables import Table
 
@@ -63,7 +65,7 @@ def _counts(
 ) -> list[dict[str, Any]]:
     """(FN, FP) on a split's test rows for every weight, by retraining and by moving the plain network's threshold."""
     chosen = select(selection, data, split, "crcen", settings, engine)
-    params = network_params(settings, chosen, settings["seed"] + split.number)
+    params = params_of(Tuning(), chosen, settings, settings["seed"] + split.number)
     X, y = data.X[split.train], data.y[split.train]
     X_test, y_test = data.X[split.test], data.y[split.test]
     n_pos = int(y.sum())

@@ -9,11 +9,12 @@ from numpy.typing import NDArray
 from sklearn.model_selection import StratifiedKFold, StratifiedShuffleSplit
 
 import crcen
-from crcen.baselines.methods import NetworkTraining
+from crcen.baselines.methods import NetworkTraining, Tuning
+from crcen.experiments.paper.tuning import candidates, fold_scores
 from crcen.experiments.run_folder import RunFolder
 from crcen.training.engines import find_engine
 
-__all__ = ["OWN_METRIC", "Split", "network_params", "select", "splits"]
+__all__ = ["OWN_METRIC", "Split", "select", "splits"]
 
 # Of `scoring`: a cell of F1 is of the setting with the best F1, a cell of G-mean of that with the best G-mean.
 OWN_METRIC = "own_metric"
@@ -40,20 +41,10 @@ def splits(data: crcen.Dataset, settings: Mapping[str, Any]) -> list[Split]:
     return [Split(i, np.sort(a), np.sort(b)) for i, (a, b) in enumerate(splitter.split(data.X, data.y))]
 
 
-def network_params(settings: Mapping[str, Any], chosen: Mapping[str, Any], seed: int) -> dict[str, Any]:
-    """Keyword arguments of a method with a network."""
-    return {
-        "hidden": (int(chosen["hidden"]),),
-        "l2": float(chosen["l2"]),
-        "max_epochs": int(settings["epochs"]),
-        "random_state": seed,
-    }
-
-
 def select(
     run: RunFolder, data: crcen.Dataset, split: Split, name: str, settings: Mapping[str, Any], engine: str = "local"
 ) -> Mapping[str, Any]:
-    """Hidden units and l2 of a method, by cross-validation on the training rows of a split (or of the first split).
+    """What is tuned in a method, by cross-validation on the training rows of a split (or of the first split).
 
     What was chosen is kept in the run's rows, so that it is computed once.
     """
@@ -70,41 +61,31 @@ def select(
 def _search(
     name: str, X: Array, y: NDArray[np.int64], settings: Mapping[str, Any], engine: str = "local"
 ) -> dict[str, Any]:
-    """Train grid × folds × networks as stacks; return the best setting, its mean score and every setting's.
+    """Train grid × folds × networks; return the best setting, its mean score and every setting's.
 
     A fold's score is the mean over several networks that differ in their seed: one alone says little on small sets.
     """
-    training = crcen.METHODS[name].training
-    if training is None:
-        raise crcen.InvalidParameter(f"{name} has no network to search over.")
+    method = crcen.METHODS[name]
+    tuning = Tuning() if method.training is not None else method.tuning
+    if tuning is None:
+        raise crcen.InvalidParameter(f"{name} has nothing to search over.")
     folds = StratifiedKFold(settings["folds"], shuffle=True, random_state=settings["seed"])
     fold_rows = list(folds.split(X, y))
-    grid = [{"hidden": h, "l2": l2} for h in settings["hidden"] for l2 in settings["l2"]]
+    metrics = _OWN_METRICS if settings["scoring"] == OWN_METRIC else (settings["scoring"],)
+    grid = candidates(tuning, y, settings)
     try:
-        pools, rows, labels = _training_rows(training, name, X, y, [train for train, _ in fold_rows], settings)
+        if method.training is not None:
+            every = _stacked_scores(name, X, y, fold_rows, grid, metrics, settings, engine)
+        else:
+            every = fold_scores(name, X, y, fold_rows, grid, metrics, settings)
     except ValueError as error:
         return {"error": _sentence(error)}
-    count = settings["search_networks"]
-    jobs = [
-        _job(training, setting, pool, labels, settings, settings["seed"] + network)
-        for setting in grid
-        for pool in pools
-        for network in range(count)
-    ]
-    metrics = _OWN_METRICS if settings["scoring"] == OWN_METRIC else (settings["scoring"],)
-    every = np.full((len(metrics), len(grid), len(fold_rows), count), -np.inf)
-    for position, result in enumerate(find_engine(engine)(rows, labels, jobs)):
-        setting, fold, network = np.unravel_index(position, every.shape[1:])
-        if result.network is not None:
-            train, held_out = fold_rows[fold]
-            logits = result.network.logits(X[held_out])
-            for i, metric in enumerate(metrics):
-                every[i, setting, fold, network] = _score(training, logits, y[held_out], y[train], metric)
     found: list[dict[str, Any]] = []
     for scores in every.mean(axis=3):
         means = scores.mean(axis=1)
         if np.isneginf(means).all():
-            return {"error": f"TrainingFailed: every setting lost a network: {crcen.Status.DIVERGED.value}"}
+            lost = f"a network: {crcen.Status.DIVERGED.value}" if tuning.what == "network" else "a fit"
+            return {"error": f"TrainingFailed: every setting lost {lost}"}
         best = int(np.argmax(means))
         table = [
             setting | {"score": float(m), "folds": s.tolist()}
@@ -112,6 +93,37 @@ def _search(
         ]
         found.append(grid[best] | {"score": float(means[best]), "grid": table})
     return found[0] | {metric: one for metric, one in zip(metrics[1:], found[1:], strict=True)}
+
+
+def _stacked_scores(
+    name: str,
+    X: Array,
+    y: NDArray[np.int64],
+    fold_rows: Sequence[tuple[Index, Index]],
+    grid: Sequence[Mapping[str, Any]],
+    metrics: Sequence[str],
+    settings: Mapping[str, Any],
+    engine: str,
+) -> Array:
+    """Scores of a method of our networks, of shape (metrics, settings, folds, networks); −∞ where one is lost."""
+    training = crcen.METHODS[name].training or NetworkTraining(None, None)
+    pools, rows, labels = _training_rows(training, name, X, y, [train for train, _ in fold_rows], settings)
+    count = settings["search_networks"]
+    jobs = [
+        _job(training, setting, pool, labels, settings, settings["seed"] + network)
+        for setting in grid
+        for pool in pools
+        for network in range(count)
+    ]
+    every = np.full((len(metrics), len(grid), len(fold_rows), count), -np.inf)
+    for position, result in enumerate(find_engine(engine)(rows, labels, jobs)):
+        setting, fold, network = map(int, np.unravel_index(position, every.shape[1:]))
+        if result.network is not None:
+            train, held_out = fold_rows[fold]
+            logits = result.network.logits(X[held_out])
+            for i, metric in enumerate(metrics):
+                every[i, setting, fold, network] = _score(training, logits, y[held_out], y[train], metric)
+    return every
 
 
 def _training_rows(

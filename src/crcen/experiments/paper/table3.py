@@ -12,9 +12,11 @@ from sklearn.metrics import average_precision_score, log_loss
 
 import crcen
 from crcen._support.progress import steps
-from crcen.experiments.paper.protocol import OWN_METRIC, Split, network_params, select, splits
+from crcen.baselines.methods import Tuning
+from crcen.experiments.paper.protocol import OWN_METRIC, Split, select, splits
 from crcen.experiments.paper.published import published
 from crcen.experiments.paper.stand_ins import STAND_INS
+from crcen.experiments.paper.tuning import params_of
 from crcen.experiments.run_folder import RunFolder
 from crcen.experiments.tables import Table
 
@@ -67,16 +69,18 @@ def _evaluate(
     make: Callable[..., Any] = stand_ins.get(method, partial(crcen.make_method, method))
     start = time.perf_counter()
     try:
-        if crcen.METHODS[method].training is not None:
+        tuning = Tuning() if crcen.METHODS[method].training is not None else crcen.METHODS[method].tuning
+        if tuning is not None:
             chosen = select(selection, data, split, method, settings, engine)
             if "error" in chosen:
                 return row | {"error": chosen["error"]}
-            params = network_params(settings, chosen, seed)
-            row |= {"hidden": chosen["hidden"], "l2": chosen["l2"], "cv_score": chosen["score"]}
+            params = params_of(tuning, chosen, settings, seed)
+            tuned = [key for key in ("hidden", "l2", "cost_ratio") if key in chosen]
+            row |= {key: chosen[key] for key in tuned} | {"cv_score": chosen["score"]}
             if settings["scoring"] == OWN_METRIC:
                 other = chosen["g_mean"]
-                by_g_mean = network_params(settings, other, seed)
-                row |= {"g_mean_hidden": other["hidden"], "g_mean_l2": other["l2"]}
+                by_g_mean = params_of(tuning, other, settings, seed)
+                row |= {f"g_mean_{key}": other[key] for key in tuned}
         if method == "crcen_ensemble":
             params["n_members"] = settings["members"]
         with warnings.catch_warnings():
