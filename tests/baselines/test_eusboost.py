@@ -78,6 +78,23 @@ def test_overlap_is_the_largest_q_statistic():
     # Both 2 (rows 0, 4), none 2 (2, 5), one alone 1 and 1: (4 − 1)/(4 + 1).
     assert overlap(a, [b]) == pytest.approx(0.6)
     assert overlap(a, [~a, b]) == pytest.approx(0.6)
+    assert overlap(np.zeros(6, bool), [a]) == 2  # worse than any: nothing is kept
+    assert overlap(np.zeros(6, bool), []) == 0
+
+
+def test_evolution_thins_out_choices():
+    """Where all choices are as fit, bits that are set go twice as often as they come: García and Herrera's rule."""
+    random = np.random.RandomState(0)
+    seen = []
+    evolve(
+        lambda bits: seen.append(bits.sum()) or float(len(seen)),
+        400,
+        200,
+        population=20,
+        evaluations=400,
+        random=random,
+    )
+    assert np.mean(seen[-20:]) < 150
 
 
 @pytest.fixture(scope="module")

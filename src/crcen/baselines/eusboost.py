@@ -33,9 +33,13 @@ class EUSBoostClassifier(SignedScoreClassifier):
     Source: M. Galar, A. Fernández, E. Barrenechea, F. Herrera, "EUSBoost: Enhancing ensembles for highly imbalanced
     data-sets by evolutionary undersampling", Pattern Recognition 46 (2013).
 
-    Chosen here: β = (T − t)/T with t from 0, which is never 0; Q is 0 in the first round; the first population keeps as
-    many negatives as there are positives; 300 evaluations a round where the literature spends 10,000; trees of depth 3
-    for C4.5; boosting ends before a tree of ε ≥ ½ (the first stays, alone) and after one without an error.
+    Checked against the authors' program in KEEL: β = (T − t)/T with t from 0, 10/IR, Q, P = 0.2, the rules of CHC and
+    of AdaBoost.M2 are the same. Their program has |1 − n₋/n₊| in place of the article's |1 − n₊/n₋|, which is kept
+    here, and votes with the probability of the decided class alone, where AdaBoost.M2 takes those of both.
+
+    Chosen here: 300 evaluations a round and a population of 30, where they have 10,000 and 50, so the first population
+    keeps as many negatives as there are positives (theirs keeps half of all, and evolution thins them out); trees of
+    depth 3 for C4.5; boosting ends before a tree of ε ≥ ½ (the first stays, alone) and after one without an error.
 
     **Bounded by rows.** One evaluation compares every row with every kept row. Above ``max_rows`` rows, evolution and
     trees see a random draw of that many (positives first, up to half of it), and a warning says so; the weights D still

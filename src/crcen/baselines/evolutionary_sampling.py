@@ -11,7 +11,8 @@ Array = NDArray[np.float64]
 Bools = NDArray[np.bool_]
 
 _BALANCE = 0.2  # P of García and Herrera
-_FLIPPED = 0.35  # bits that change where CHC starts again
+_REDRAWN = 0.35  # of the bits, where CHC starts again
+_SET = 0.25  # a bit that is not set becomes so, where the rules allow it: choices stay small
 
 
 def selection_fitness(distances: Array, is_pos: Bools, kept: Bools) -> float:
@@ -35,7 +36,12 @@ def selection_fitness(distances: Array, is_pos: Bools, kept: Bools) -> float:
 
 
 def overlap(kept: Bools, before: Sequence[Bools]) -> float:
-    """The largest Q-statistic with earlier choices: 1 for the same, −1 for the opposite, 0 where none was before."""
+    """The largest Q-statistic with earlier choices: 1 for the same, −1 for the opposite, 0 where none was before.
+
+    A choice that keeps nothing gets 2, as in the authors' program, so that it never lives on.
+    """
+    if before and not kept.any():
+        return 2.0
     largest = -1.0 if before else 0.0
     for other in before:
         same = float((kept & other).sum()) * float((~kept & ~other).sum())
@@ -58,9 +64,10 @@ def evolve(
 ) -> tuple[Bools, float]:
     """The fittest bits that CHC finds, and their fitness.
 
-    CHC (Eshelman 1991): parents pair at random and only if they differ enough; half of the bits in which they differ
-    change sides (HUX); the best of parents and children live on. Where no child does, parents may differ less; where
-    that is used up, all but the best are the best with 35 % of its bits flipped.
+    CHC (Eshelman 1991) as García and Herrera (2009) have it: parents pair at random and only if they differ enough;
+    of the bits in which they differ half change, a set one always and one that is not with probability ¼; the best of
+    parents and children live on. Where no child does, parents may differ less; where that is used up, all but the best
+    are the best with 35 % of its bits drawn again, each set with probability ¼.
 
     Parameters
     ----------
@@ -81,10 +88,10 @@ def evolve(
             differing = np.flatnonzero(a != b)
             if len(differing) // 2 <= apart or len(differing) == 0:
                 continue
-            swapped = random.permutation(differing)[: len(differing) // 2]
-            for bits, partner in ((a.copy(), b), (b.copy(), a)):
+            changing = differing[random.random_sample(len(differing)) < 0.5]
+            for bits in (a.copy(), b.copy()):
                 if left > 0:
-                    bits[swapped] = partner[swapped]
+                    bits[changing] = ~bits[changing] & (random.random_sample(len(changing)) < _SET)
                     children.append((fitness(bits), bits))
                     left -= 1
         worst = living[-1][0]
@@ -97,8 +104,13 @@ def evolve(
             n_new = min(len(living) - 1, left)
             if n_new < 1:
                 break
-            again = [best[1] ^ (random.random_sample(n_bits) < _FLIPPED) for _ in range(n_new)]
+            again = [_redrawn(best[1], random) for _ in range(n_new)]
             living = sorted([best, *((fitness(bits), bits) for bits in again)], key=lambda one: -one[0])
             left -= n_new
-            apart = n_bits // 4
+            apart = int(_REDRAWN * (1 - _REDRAWN) * n_bits)
     return living[0][1], living[0][0]
+
+
+def _redrawn(bits: Bools, random: np.random.RandomState) -> Bools:
+    drawn: Bools = np.where(random.random_sample(len(bits)) < _REDRAWN, random.random_sample(len(bits)) < _SET, bits)
+    return drawn

@@ -34,6 +34,10 @@ class GranularSVMClassifier(SignedScoreClassifier):
     Source: Y. Tang, Y.-Q. Zhang, N. V. Chawla, S. Krasser, "SVMs modeling for highly imbalanced classification", IEEE
     Transactions on Systems, Man, and Cybernetics B 39 (2009).
 
+    Checked against two programs of others (an undersampler in Python, one in MATLAB), which take the article the same
+    way: support vectors are extracted from what is left, and the first granule that does not raise the score on rows
+    held out ends it.
+
     Left open there, and chosen here: the G-mean is that on a quarter of the rows, held out in strata (on the training
     rows where a class has fewer than eight), and the number of granules found there is then used on all rows; the paper
     takes either aggregation by the data, here it is a parameter; columns are standardised; no class weights.
