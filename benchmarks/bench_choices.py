@@ -15,6 +15,7 @@ import numpy as np
 from sklearn.model_selection import train_test_split
 
 import crcen
+from crcen.theory.decision import sigmoid
 
 GRID = {
     "hidden": [(8,), (16,), (32,), (64,)], "l2": [1e-4, 1e-3, 1e-2, 1e-1], "encoding": "standard", "n_members": 1,
@@ -33,7 +34,7 @@ def scores(model: crcen.CRCENClassifierCV, X: np.ndarray, y: np.ndarray) -> list
     signed = np.where(y == 1, -logits, logits)
     weights = model.weighting_.row_weights(y)
     natural = np.where(y == 1, -1, 1) * (logits - model.weighting_.logit_shift)
-    equation = crcen.key_equation(y, crcen.sigmoid(logits), model.weighting_)
+    equation = crcen.key_equation(y, sigmoid(logits), model.weighting_)
     return [
         abs(np.log(equation.lhs / equation.rhs)),
         float(crcen.g_mean(y, logits > 0)),

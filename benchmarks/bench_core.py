@@ -21,6 +21,8 @@ from joblib import Parallel, delayed
 from sklearn.model_selection import StratifiedKFold
 
 import crcen
+from crcen.training.engine import train as train_jobs
+from crcen.training.jobs import TrainingJob
 
 HIDDEN = (8, 16, 32, 64)
 SHALLOW = tuple((h,) for h in HIDDEN)
@@ -42,10 +44,10 @@ def best_score(losses: np.ndarray) -> float:
     return float(losses.mean(axis=1).min())
 
 
-def jobs_for(folds: list, lam: float, shapes: tuple) -> list[crcen.TrainingJob]:
+def jobs_for(folds: list, lam: float, shapes: tuple) -> list[TrainingJob]:
     """The 64 jobs, setting by setting."""
     return [
-        crcen.TrainingJob(
+        TrainingJob(
             lam=lam, pool=train, hidden=hidden, l2=l2, max_epochs=EPOCHS, batch_size=BATCH, learning_rate=RATE, seed=7
         )
         for hidden in shapes
@@ -58,7 +60,7 @@ def ours(X: np.ndarray, y: np.ndarray, folds: list, lam: float, shapes: tuple) -
     """Seconds and best cross-validated weighted log loss of the stack."""
     w = np.where(y, lam, 1 - lam)
     start = time.perf_counter()
-    results = crcen.train(X, y, jobs_for(folds, lam, shapes), device="cpu")
+    results = train_jobs(X, y, jobs_for(folds, lam, shapes), device="cpu")
     losses = [
         weighted_log_loss(y[test], result.network.logits(X[test]), w[test])
         for result, (_, test) in zip(results, folds * (len(shapes) * len(L2)), strict=True)
@@ -124,11 +126,11 @@ def growth(data_home: str | None) -> None:
     print("networks  seconds  times the time of one (abalone, 32 hidden units, 30 epochs, median of 3)")
     one = 0.0
     for count in (1, 4, 16, 64, 256):
-        jobs = [crcen.TrainingJob(lam=lam, hidden=(32,), l2=1e-3, seed=seed) for seed in range(count)]
+        jobs = [TrainingJob(lam=lam, hidden=(32,), l2=1e-3, seed=seed) for seed in range(count)]
         times = []
         for _ in range(3):
             start = time.perf_counter()
-            crcen.train(data.X, data.y, jobs, device="cpu")
+            train_jobs(data.X, data.y, jobs, device="cpu")
             times.append(time.perf_counter() - start)
         seconds = statistics.median(times)
         one = one or seconds
@@ -144,7 +146,7 @@ def main() -> None:
     parser.add_argument("--growth-only", action="store_true")
     args = parser.parse_args()
     if not args.growth_only:
-        crcen.train(np.random.default_rng(0).normal(size=(64, 2)), np.arange(64) % 2, [crcen.TrainingJob(lam=0.5)])
+        train_jobs(np.random.default_rng(0).normal(size=(64, 2)), np.arange(64) % 2, [TrainingJob(lam=0.5)])
         ratios = [compare(name, args.data_home, tuple(args.kinds)) for name in args.sets]
         for kind in args.kinds:
             print(f"{kind}: geometric mean ratio {statistics.geometric_mean(r[kind] for r in ratios):.1f}x")

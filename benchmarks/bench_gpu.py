@@ -19,6 +19,9 @@ import numpy as np
 import torch
 
 import crcen
+from crcen.datasets.dataset import Dataset
+from crcen.training.engine import train
+from crcen.training.jobs import TrainingJob
 from crcen.training.rows import TrainingData
 from crcen.training.solvers import fused
 from crcen.training.stack_run import StackRun
@@ -68,26 +71,26 @@ def plain_loop(X: np.ndarray, y: np.ndarray, lam: float) -> None:
             optimiser.step()
 
 
-def growth(data: crcen.Dataset, lam: float) -> float:
+def growth(data: Dataset, lam: float) -> float:
     """Time against the number of networks; returns that of the most."""
     seconds = 0.0
     for count in (1, 8, 64, 512, 2048, MANY):
-        jobs = [crcen.TrainingJob(lam=lam, hidden=(HIDDEN,), l2=1e-3, seed=s, balance=False) for s in range(count)]
-        times = [seconds_of(lambda jobs=jobs: crcen.train(data.X, data.y, jobs, device="cuda")) for _ in range(3)]
+        jobs = [TrainingJob(lam=lam, hidden=(HIDDEN,), l2=1e-3, seed=s, balance=False) for s in range(count)]
+        times = [seconds_of(lambda jobs=jobs: train(data.X, data.y, jobs, device="cuda")) for _ in range(3)]
         seconds = min(times)
         print(f"{count:6d} networks  {seconds:7.3f} s  ({', '.join(f'{t:.3f}' for t in times)})", flush=True)
-    balanced = [crcen.TrainingJob(lam=lam, hidden=(HIDDEN,), l2=1e-3, seed=s) for s in range(MANY)]
-    times = [seconds_of(lambda: crcen.train(data.X, data.y, balanced, device="cuda")) for _ in range(3)]
+    balanced = [TrainingJob(lam=lam, hidden=(HIDDEN,), l2=1e-3, seed=s) for s in range(MANY)]
+    times = [seconds_of(lambda: train(data.X, data.y, balanced, device="cuda")) for _ in range(3)]
     print(f"  {MANY} networks, balance solve included  {min(times):.3f} s  ({', '.join(f'{t:.3f}' for t in times)})")
     with path("graph"):
-        print(f"  {MANY} networks, graph  {seconds_of(lambda: crcen.train(data.X, data.y, jobs, device='cuda')):.3f} s")
+        print(f"  {MANY} networks, graph  {seconds_of(lambda: train(data.X, data.y, jobs, device='cuda')):.3f} s")
     return seconds
 
 
-def epochs_alone(data: crcen.Dataset, lam: float) -> None:
+def epochs_alone(data: Dataset, lam: float) -> None:
     """What an epoch of many networks takes on the device, and which share of its arithmetic that is."""
     rows = TrainingData(data.X, data.y.astype(bool), np.ones(data.n_samples), torch.device("cuda"))
-    jobs = [crcen.TrainingJob(lam=lam, hidden=(HIDDEN,), l2=1e-3, seed=s) for s in range(MANY)]
+    jobs = [TrainingJob(lam=lam, hidden=(HIDDEN,), l2=1e-3, seed=s) for s in range(MANY)]
     run = StackRun((tuple(range(MANY)),), jobs, rows)
     # A row: the first layer's product and its gradient; the output's product, its gradient and the one behind it.
     flops = MANY * data.n_samples * HIDDEN * (4 * (data.X.shape[1] + 1) + 6)
@@ -118,11 +121,9 @@ def mixed(data_home: str | None) -> None:
     for data in sets:
         lam = data.n_neg / data.n_samples
         sizes = (8, 16, 32, 64)
-        jobs = [crcen.TrainingJob(lam=lam, hidden=(sizes[i % 4],), l2=1e-3, seed=i, balance=False) for i in range(each)]
-        crcen.train(data.X, data.y, jobs[:4], device="cuda")  # compiles the kernel for these sizes
-        taken = seconds_of(
-            lambda data=data, jobs=jobs: crcen.train(data.X, data.y, jobs, device="cuda", memory_bytes=bound)
-        )
+        jobs = [TrainingJob(lam=lam, hidden=(sizes[i % 4],), l2=1e-3, seed=i, balance=False) for i in range(each)]
+        train(data.X, data.y, jobs[:4], device="cuda")  # compiles the kernel for these sizes
+        taken = seconds_of(lambda data=data, jobs=jobs: train(data.X, data.y, jobs, device="cuda", memory_bytes=bound))
         total += taken
         print(f"  {data.name}: {each} networks {taken:.2f} s", flush=True)
     peak = torch.cuda.max_memory_allocated()
@@ -130,20 +131,20 @@ def mixed(data_home: str | None) -> None:
     print(f"peak {peak / 2**30:.2f} GiB, bound on a stack {bound / 2**30:.0f} GiB")
 
 
-def weighted_log_loss(data: crcen.Dataset, lam: float, logits: np.ndarray) -> float:
+def weighted_log_loss(data: Dataset, lam: float, logits: np.ndarray) -> float:
     """Of the training rows."""
     weights = np.where(data.y == 1, lam, 1 - lam)
     return float(np.average(np.logaddexp(0.0, np.where(data.y == 1, -logits, logits)), weights=weights))
 
 
-def agreement(data: crcen.Dataset, lam: float) -> None:
+def agreement(data: Dataset, lam: float) -> None:
     """Largest differences between CPU and GPU on the same seeds, of logits and, after a whole schedule, of losses."""
-    deep = [crcen.TrainingJob(lam=lam, hidden=h, seed=s, max_epochs=5) for h in ((16, 8), ()) for s in range(3)]
-    flat = [crcen.TrainingJob(lam=lam, hidden=(h,), seed=s, max_epochs=5) for h in (16, 32, HIDDEN) for s in range(3)]
-    whole = [crcen.TrainingJob(lam=lam, hidden=(HIDDEN,), l2=1e-3, seed=s, max_epochs=EPOCHS) for s in range(8)]
+    deep = [TrainingJob(lam=lam, hidden=h, seed=s, max_epochs=5) for h in ((16, 8), ()) for s in range(3)]
+    flat = [TrainingJob(lam=lam, hidden=(h,), seed=s, max_epochs=5) for h in (16, 32, HIDDEN) for s in range(3)]
+    whole = [TrainingJob(lam=lam, hidden=(HIDDEN,), l2=1e-3, seed=s, max_epochs=EPOCHS) for s in range(8)]
 
-    def logits(jobs: list[crcen.TrainingJob], device: str) -> list[np.ndarray]:
-        return [result.network.logits(data.X) for result in crcen.train(data.X, data.y, jobs, device=device)]
+    def logits(jobs: list[TrainingJob], device: str) -> list[np.ndarray]:
+        return [result.network.logits(data.X) for result in train(data.X, data.y, jobs, device=device)]
 
     on_cpu = {"deep": logits(deep, "cpu"), "flat": logits(flat, "cpu"), "whole": logits(whole, "cpu")}
     for name in PATHS:

@@ -27,6 +27,7 @@ from sklearn.linear_model import LogisticRegression
 from sklearn.metrics import log_loss
 
 import crcen
+from crcen.datasets.simulated import sim2_posterior
 from crcen.models.probability import PROBABILITIES
 
 IR, N_POS = 20, 1000
@@ -70,7 +71,7 @@ def main() -> None:
     def loss(p: np.ndarray) -> float:
         return float(log_loss(new.y, np.clip(np.asarray(p, dtype=np.float64), 1e-6, 1 - 1e-6)))
 
-    bayes = loss(crcen.sim2_posterior(new.X, IR))
+    bayes = loss(sim2_posterior(new.X, IR))
     print(f"Sim2, {IR} negatives a positive: log loss over that of the true posterior ({bayes:.4f})")
     print("| classifier | odds factor | as it is | " + " | ".join(PROBABILITIES) + " |")
     print("|---" * (len(PROBABILITIES) + 3) + "|")

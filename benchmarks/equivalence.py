@@ -4,7 +4,7 @@
                                      [--epochs 30] [--cases 5]
 
 Every benchmark set at hand, at most so many of its rows (a stratified draw), judged out of fold by
-`crcen.equivalence_report` for networks of 16 hidden units. A table of all sets at the price of α = 1, then a line for
+`equivalence_report` for networks of 16 hidden units. A table of all sets at the price of α = 1, then a line for
 each penalty and price: the geometric mean of the ratio of costs, trained over cut, with a 95 % interval over the sets,
 on how many sets the interval over rows tells a difference, and medians of the share of rows decided differently. The
 last line gives each way its own best penalty.
@@ -18,6 +18,7 @@ import numpy as np
 from sklearn.model_selection import train_test_split
 
 import crcen
+from crcen.decisions.equivalence import EquivalenceReport, equivalence_report
 
 BASE = {"hidden": (16,), "encoding": "standard", "n_members": 1, "random_state": 0, "device": "cpu"}
 # The first is printed in full.
@@ -38,7 +39,7 @@ def over_sets(trained: list[float], cut: list[float]) -> str:
     return f"{np.exp(logs.mean()):>6.3f}  [{np.exp(logs.mean() - error):.3f}, {np.exp(logs.mean() + error):.3f}]"
 
 
-def summary(reports: list[crcen.EquivalenceReport]) -> str:
+def summary(reports: list[EquivalenceReport]) -> str:
     """Ratio of costs over the sets, verdicts, and medians of the shares of rows decided differently."""
     verdicts = [report.verdict for report in reports]
     shares = [(100 * report.share_differing, 100 * report.share_differing_by_seed) for report in reports]
@@ -50,7 +51,7 @@ def summary(reports: list[crcen.EquivalenceReport]) -> str:
     )
 
 
-def line(name: str, report: crcen.EquivalenceReport) -> str:
+def line(name: str, report: EquivalenceReport) -> str:
     """One set of the full table."""
     low, high = report.difference_interval
     return (
@@ -72,7 +73,7 @@ def main() -> None:
     args = parser.parse_args()
     names = args.sets or [row.name for row in crcen.list_datasets(args.data_home) if row.available != "download"]
     cases = dict(list(CASES.items())[: args.cases])
-    found: dict[str, list[crcen.EquivalenceReport]] = {case: [] for case in cases}
+    found: dict[str, list[EquivalenceReport]] = {case: [] for case in cases}
     start = time.perf_counter()
     full = next(iter(CASES))
     print(f"{full}; costs for 1,000 rows, in false alarms; difference is trained minus cut")
@@ -87,7 +88,7 @@ def main() -> None:
             X, _, y, _ = train_test_split(X, y, train_size=args.max_rows, stratify=y, random_state=0)
         for case, (params, price) in cases.items():
             estimator = crcen.CRCENClassifier(**BASE, **params, max_epochs=args.epochs)
-            found[case].append(crcen.equivalence_report(estimator, X, y, price, cv=args.folds))
+            found[case].append(equivalence_report(estimator, X, y, price, cv=args.folds))
         print(line(name, found[full][-1]), flush=True)
     print(
         f"\nall {len(names)} sets, {args.folds} folds, at most {args.max_rows} rows: cost trained / cost cut, "

@@ -12,6 +12,7 @@ from itertools import pairwise
 import numpy as np
 
 import crcen
+from crcen.theory.decision import sigmoid
 
 PRICES = (2.0, 5.0, 10.0, 20.0)
 
@@ -23,7 +24,7 @@ def main() -> None:
     parser.add_argument("--rows", type=int, default=3000)
     args = parser.parse_args()
     rng = np.random.default_rng(0)
-    population = crcen.sigmoid(rng.normal(-3.0, 1.6, 1_000_000))
+    population = sigmoid(rng.normal(-3.0, 1.6, 1_000_000))
     cuts = [1 / (1 + price) for price in PRICES]
     flips = [population[(population > low) & (population <= high)] for high, low in pairwise(cuts)]
     truth = np.array([(1 - p).sum() / p.sum() for p in flips])

@@ -32,6 +32,7 @@ from threadpoolctl import threadpool_limits
 
 import crcen
 from crcen.experiments.benchmark.plan import all_sets
+from crcen.theory.decision import sigmoid
 from crcen.theory.residual_test import residual_sums
 from crcen.training.balance import balance_shift
 
@@ -75,7 +76,7 @@ def run(task: tuple[str, int, str]) -> list[dict[str, Any]]:
         model = MODELS[label](crcen.CostRatio(price), split).fit(X, y)
         seconds = time.process_time() - start
         logits = model.decision_function(X_new)
-        sums = residual_sums(y_new, crcen.sigmoid(logits), crcen.CostRatio(price))
+        sums = residual_sums(y_new, sigmoid(logits), crcen.CostRatio(price))
         alarms = logits > 0
         cost = price * np.sum((y_new == 1) & ~alarms) + np.sum((y_new == 0) & alarms)
         p = model.predict_proba(X_new)[:, 1]
@@ -120,12 +121,12 @@ def simulate(n_rows: int = 2000, draws: int = 2000) -> str:
     rng = np.random.default_rng(0)
     for slope in (1.0, 3.0, 10.0, 30.0):
         x = rng.standard_normal(200_000)
-        bias = brentq(lambda b, s=slope, x=x: float(crcen.sigmoid(b + s * x).mean()) - 0.02, -100.0, 10.0)
+        bias = brentq(lambda b, s=slope, x=x: float(sigmoid(b + s * x).mean()) - 0.02, -100.0, 10.0)
         for price in (5.0, 10.0, 49.0):
             found, positives = [], []
             for _ in range(draws):
                 logits = bias + slope * rng.standard_normal(n_rows)
-                y = rng.random(n_rows) < crcen.sigmoid(logits)
+                y = rng.random(n_rows) < sigmoid(logits)
                 positives.append(y.sum())
                 found.append(balance_shift(y, logits + math.log(price), crcen.CostRatio(price)))
             lines.append(

@@ -24,6 +24,7 @@ from numpy.typing import ArrayLike
 import crcen
 from crcen._support.whole_files import write_whole
 from crcen.decisions.monitor.sequential_test import DriftTest, Tally, dispersion_of, log_evidence
+from crcen.theory.decision import sigmoid
 from crcen.theory.residual_test import ResidualSums, residual_sums
 
 RATES = (0.05, 0.01)
@@ -38,7 +39,7 @@ def draw_training(rng: np.random.Generator, n_models: int, n: int, bias: float) 
     """(models, rows, 1 + features) and labels, with at least a few positives in every fold."""
     X = np.ones((n_models, n, 1 + COEF.size))
     X[..., 1:] = rng.standard_normal((n_models, n, COEF.size))
-    y = rng.random((n_models, n)) < crcen.sigmoid(bias + X[..., 1:] @ COEF)
+    y = rng.random((n_models, n)) < sigmoid(bias + X[..., 1:] @ COEF)
     return X, y
 
 
@@ -119,7 +120,7 @@ def models(rng: np.random.Generator, n_models: int, n: int, bias: float) -> Iter
 
 def drift_test(y: Array, logits: Array, lam: float) -> tuple[DriftTest, float]:
     """The monitor's test with its out-of-fold reference, and the dispersion found there."""
-    sums = residual_sums(y, crcen.sigmoid(logits), float(lam))
+    sums = residual_sums(y, sigmoid(logits), float(lam))
     dispersion = dispersion_of(sums)
     return DriftTest(Tally.of(sums, dispersion), SCALE, 0.0), dispersion
 
@@ -182,7 +183,7 @@ def network_false_alarms(seed: int, n_fits: int, n: int, bias: float) -> list[in
     alarms = [0, 0]
     for trial in range(n_fits):
         X = rng.standard_normal((11 * n, COEF.size))
-        y = (rng.random(11 * n) < crcen.sigmoid(bias + X @ COEF)).astype(int)
+        y = (rng.random(11 * n) < sigmoid(bias + X @ COEF)).astype(int)
         model = crcen.CRCENClassifierCV(hidden=[(8,)], l2=[1e-3, 1e-2], random_state=trial, device="cpu")
         model.fit(X[:n], y[:n])
         monitors = [crcen.KeyEquationMonitor(model, y_reference=y[:n], false_alarm_rate=rate) for rate in RATES]

@@ -19,6 +19,7 @@ import numpy as np
 
 import crcen
 from crcen._support.whole_files import write_whole
+from crcen.theory.decision import sigmoid
 
 COEF, BIAS = np.array([1.0, -0.8, 0.5, 0.0, 0.3]), -2.874
 DAYS, ROWS, LAG = 60, 200, 10
@@ -50,7 +51,7 @@ def late_positives(n_streams: int) -> dict[str, int]:
 def draw(rng: np.random.Generator, n: int, shift: float) -> tuple[np.ndarray, np.ndarray]:
     """Rows whose first two features have moved, with labels by the same P(y | x)."""
     X = rng.standard_normal((n, COEF.size)) + shift * np.array([1.0, -1.0, 0, 0, 0])
-    return X, (rng.random(n) < crcen.sigmoid(BIAS + X @ COEF)).astype(int)
+    return X, (rng.random(n) < sigmoid(BIAS + X @ COEF)).astype(int)
 
 
 def overfitted(seed: int) -> crcen.CRCENClassifier:

@@ -14,18 +14,21 @@ import numpy as np
 from sklearn.model_selection import StratifiedShuffleSplit
 
 import crcen
+from crcen.datasets.dataset import Dataset
 from crcen.experiments.paper.published import published
 from crcen.experiments.paper.reproduce import read_settings
+from crcen.training.engine import train as train_jobs
+from crcen.training.jobs import TrainingJob
 
 
-def scores_of(data: crcen.Dataset, splits: list, setting: tuple[int, float], epochs: int) -> np.ndarray:
+def scores_of(data: Dataset, splits: list, setting: tuple[int, float], epochs: int) -> np.ndarray:
     """F1 and G-mean on the test rows of every split, (splits, 2)."""
     jobs = []
     for train, _ in splits:
         n_pos = int(data.y[train].sum())
         lam = crcen.resolve("balanced", n_pos, len(train) - n_pos).lam
-        jobs.append(crcen.TrainingJob(lam=lam, pool=train, hidden=(setting[0],), l2=setting[1], max_epochs=epochs))
-    results = crcen.train(data.X, data.y, jobs)
+        jobs.append(TrainingJob(lam=lam, pool=train, hidden=(setting[0],), l2=setting[1], max_epochs=epochs))
+    results = train_jobs(data.X, data.y, jobs)
     rows = []
     for result, (_, test) in zip(results, splits, strict=True):
         counts = crcen.confusion_counts(data.y[test], result.network.logits(data.X[test]) > 0)
@@ -33,7 +36,7 @@ def scores_of(data: crcen.Dataset, splits: list, setting: tuple[int, float], epo
     return np.array(rows)
 
 
-def more_splits(data: crcen.Dataset, n_splits: int, protocol: dict) -> None:
+def more_splits(data: Dataset, n_splits: int, protocol: dict) -> None:
     """Print what many splits say of one set."""
     splitter = StratifiedShuffleSplit(n_splits, test_size=protocol["test_size"], random_state=1)
     splits = list(splitter.split(data.X, data.y))

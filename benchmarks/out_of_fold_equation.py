@@ -18,6 +18,7 @@ from sklearn.model_selection import StratifiedKFold, cross_val_predict
 
 import crcen
 from crcen._support.whole_files import write_whole
+from crcen.theory.decision import sigmoid
 
 COEF, BIAS, N = np.array([1.0, -0.8, 0.5, 0.0, 0.3]), -2.874, 1000
 
@@ -25,7 +26,7 @@ COEF, BIAS, N = np.array([1.0, -0.8, 0.5, 0.0, 0.3]), -2.874, 1000
 def draw(rng: np.random.Generator, n: int) -> tuple[np.ndarray, np.ndarray]:
     """Rows and labels."""
     X = rng.standard_normal((n, COEF.size))
-    return X, (rng.random(n) < crcen.sigmoid(BIAS + X @ COEF)).astype(int)
+    return X, (rng.random(n) < sigmoid(BIAS + X @ COEF)).astype(int)
 
 
 def logistic(seed: int) -> tuple[float, float]:
@@ -48,7 +49,7 @@ def network(seed: int) -> tuple[float, float]:
         at_price = {"training_weighting": "price", "balance": "oof", "probability": "shift"}
         model = crcen.CRCENClassifierCV(hidden=[(8,)], l2=[1e-3, 1e-2, 1e-1], cv=4, random_state=seed, **at_price)
         model.fit(X, y)
-    held_out = crcen.sigmoid(model.oof_decision_function_ - model.oof_shift_)
+    held_out = sigmoid(model.oof_decision_function_ - model.oof_shift_)
     new = model.weighted_proba(X_new)[:, 1]
     w = model.weighting_
     return crcen.key_equation(y, held_out, w).z, crcen.key_equation(y_new, new, w).z

@@ -24,10 +24,11 @@ from sklearn.metrics import brier_score_loss, log_loss
 from sklearn.model_selection import train_test_split
 
 import crcen
+from crcen.datasets.simulated import sim1_posterior, sim2_posterior
 from crcen.models.probability import PROBABILITIES, fit_map
 
 WEIGHTS = {"λ = ½": None, "α = ½": crcen.Alpha(0.5), "α = 1": crcen.Alpha(1), "α = 2": crcen.Alpha(2)}
-SIMULATED = {"Sim1": (crcen.make_sim1, crcen.sim1_posterior), "Sim2": (crcen.make_sim2, crcen.sim2_posterior)}
+SIMULATED = {"Sim1": (crcen.make_sim1, sim1_posterior), "Sim2": (crcen.make_sim2, sim2_posterior)}
 N_POS, N_NEG = 1000, 10000
 MOST_ROWS = 4000
 UNCORRECTED = "none: q itself"

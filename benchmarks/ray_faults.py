@@ -24,6 +24,7 @@ import numpy as np
 import pyarrow.parquet as pq
 
 import crcen
+from crcen.exceptions import DataUnavailable
 
 TESTS = str(Path(__file__).resolve().parents[1] / "tests" / "scale")
 sys.path.insert(0, TESTS)
@@ -156,7 +157,7 @@ class Faults:
         start, storage, file = time.monotonic(), self.folder / "gone", self.files[1]
         aside = file.with_suffix(".aside")
         with striking(storage, lambda: file.rename(aside)):
-            refused = refusal(crcen.DataUnavailable, lambda: self.fit(storage))
+            refused = refusal(DataUnavailable, lambda: self.fit(storage))
         aside.rename(file)
         self.say("file gone while training", file.name in refused, time.monotonic() - start, shortened(refused, file))
         start = time.monotonic()

@@ -15,6 +15,8 @@ import numpy as np
 from sklearn.model_selection import train_test_split
 
 import crcen
+from crcen.exceptions import DataUnavailable
+from crcen.theory.decision import sigmoid
 
 # What asks whether figures are too good to be true; the others judge the small network, not the table.
 TOO_GOOD = ("CRC005", "CRC006", "CRC009")
@@ -32,14 +34,14 @@ class TruePosterior:
 
     def predict_proba(self, X: np.ndarray) -> np.ndarray:
         """Two columns."""
-        p = crcen.sigmoid(-2.5 + 1.5 * X[:, 0])
+        p = sigmoid(-2.5 + 1.5 * X[:, 0])
         return np.column_stack([1.0 - p, p])
 
 
 def true_posterior(samples: int, rows: int, page: Path) -> None:
     """Print the number of warnings of each check."""
     many = np.random.default_rng(0).normal(size=1_000_000)
-    model = TruePosterior(float(crcen.sigmoid(-2.5 + 1.5 * many).mean()))
+    model = TruePosterior(float(sigmoid(-2.5 + 1.5 * many).mean()))
     warned: Counter[str] = Counter()
     for seed in range(samples):
         rng = np.random.default_rng(seed)
@@ -59,7 +61,7 @@ def honest_tables(page: Path) -> None:
     for name in (listing.name for listing in crcen.list_datasets()):
         try:
             data = crcen.load_dataset(name)
-        except crcen.DataUnavailable:
+        except DataUnavailable:
             continue
         if data.X.shape[1] > MOST_COLUMNS:
             continue

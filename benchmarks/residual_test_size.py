@@ -26,6 +26,7 @@ import numpy as np
 from threadpoolctl import threadpool_limits
 
 import crcen
+from crcen.theory.decision import sigmoid
 from crcen.theory.residual_test import TrainingError, residual_sums, two_sided
 
 COEF, BIAS = np.array([1.0, -0.8, 0.5, 0.0, 0.3]), {0.10: -2.874, 0.03: -4.332}
@@ -40,7 +41,7 @@ JUDGED_ON = 20_000  # rows on which the true error of a model is found
 def draw(rng: np.random.Generator, n: int, share: float) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """Rows, labels and true probabilities."""
     X = rng.standard_normal((n, COEF.size))
-    p = crcen.sigmoid(BIAS[share] + X @ COEF)
+    p = sigmoid(BIAS[share] + X @ COEF)
     return X, (rng.random(n) < p).astype(int), p
 
 

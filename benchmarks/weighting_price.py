@@ -14,8 +14,8 @@ from pathlib import Path
 
 import numpy as np
 
-import crcen
 from crcen._support.whole_files import write_whole
+from crcen.theory.decision import sigmoid
 
 N_LARGE, N_TRAIN = 400_000, 2_000
 CASES = ((1, 1.0, 0.05), (1, 2.0, 0.05), (5, 1.0, 0.05), (5, 2.0, 0.05), (5, 1.0, 0.20), (5, 2.0, 0.02))
@@ -28,13 +28,13 @@ def sample(rng: np.random.Generator, n: int, k: int, size: float, share: float) 
     low, high = -20.0, 5.0
     for _ in range(60):
         beta[0] = (low + high) / 2
-        low, high = (beta[0], high) if crcen.sigmoid(X @ beta).mean() < share else (low, beta[0])
+        low, high = (beta[0], high) if sigmoid(X @ beta).mean() < share else (low, beta[0])
     return X, beta
 
 
 def excess(X: np.ndarray, beta: np.ndarray, weight: float, price: float) -> float:
     """Expected excess cost of a row at a price, times the number of training rows, under a training weight."""
-    p = crcen.sigmoid(X @ beta)
+    p = sigmoid(X @ beta)
     q = weight * p / (weight * p + 1 - p)
     heft = weight / (weight * p + 1 - p)  # the row's residual is heft · (y − p)
     # The derivative of Σ w(y − q)x in β is w̄ q(1 − q), w̄ the mean weight of a row: heft · p(1 − p) again.
@@ -54,17 +54,17 @@ def excess(X: np.ndarray, beta: np.ndarray, weight: float, price: float) -> floa
 def fitted(rng: np.random.Generator, X: np.ndarray, beta: np.ndarray, weight: float, price: float) -> float:
     """The same for one model fitted on N_TRAIN rows, by its decisions on X."""
     rows = X[rng.integers(len(X), size=N_TRAIN)]
-    y = rng.random(N_TRAIN) < crcen.sigmoid(rows @ beta)
+    y = rng.random(N_TRAIN) < sigmoid(rows @ beta)
     w = np.where(y, weight, 1.0)
     own = beta + np.r_[np.log(weight), np.zeros(len(beta) - 1)]
     for _ in range(25):
-        q = crcen.sigmoid(rows @ own)
+        q = sigmoid(rows @ own)
         step = np.linalg.solve((rows * (w * q * (1 - q))[:, None]).T @ rows, rows.T @ (w * (y - q)))
         own = own + step
         if np.abs(step).max() < 1e-8:
             break
     own[0] -= np.log(weight)
-    p, cut = crcen.sigmoid(X @ beta), -np.log(price)
+    p, cut = sigmoid(X @ beta), -np.log(price)
     wrong = (X @ own > cut) != (X @ beta > cut)
     return float(np.sum(np.abs(1 - p - price * p)[wrong]) / len(X) * N_TRAIN)
 

@@ -9,6 +9,7 @@ from torch.utils.data import DataLoader, TensorDataset
 
 import crcen
 from crcen import CostRatio
+from crcen.theory.decision import weighted_probability
 from crcen.torch import ClassWeightedLoss, NaturalLogits, balance_, stationarity
 
 torch.manual_seed(0)
@@ -40,6 +41,6 @@ with torch.no_grad():
     p = torch.sigmoid(natural(x[test])[:, 0])
 alarms = crcen.decide(p, price)
 counts = crcen.confusion_counts(y[test].numpy(), alarms)
-new = crcen.key_equation(y[test], crcen.weighted_probability(p.double().numpy(), price), price)
+new = crcen.key_equation(y[test], weighted_probability(p.double().numpy(), price), price)
 print(f"on {len(p)} new rows: caught {counts.tp:.0f}, missed {counts.fn:.0f}, false alarms {counts.fp:.0f}")
 print(f"key equation there: left side {new.lhs:.2f}, right side {new.rhs:.2f}")

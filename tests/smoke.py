@@ -16,6 +16,8 @@ from pathlib import Path
 
 import numpy as np
 
+from crcen.baselines.methods import make_method
+
 
 def versions() -> None:
     """Print every installed version that the package states a bound for."""
@@ -102,7 +104,7 @@ def baselines(folder: Path) -> None:
     import crcen
 
     dataset = crcen.load_dataset("abalone")
-    crcen.make_method("adasyn").fit(dataset.X[:1500], dataset.y[:1500])
+    make_method("adasyn").fit(dataset.X[:1500], dataset.y[:1500])
 
 
 def main() -> None:

@@ -80,8 +80,6 @@ NAMED_MODULES = {
     "crcen.tables.writing",
     "crcen.training.engines",
 }
-# What crcen gives by name: public names, and those that are imported from their modules.
-EXPORTED = {*crcen.__all__, *(name for names in crcen._ELSEWHERE.values() for name in names)}
 # The ends of the arrows: only they may import what parses the command line.
 ENDS = {"cli", "__main__"}
 # In the order of the arrows; a folder that is not here is a leaf beside them.
@@ -150,7 +148,7 @@ def forbidden(one, part):
             return None
         if target in {part, "exceptions", "_support", "theory"} and one.module != "crcen":
             return None
-        is_public = one.module == "crcen" and (one.name is None or one.name in EXPORTED)
+        is_public = one.module == "crcen" and (one.name is None or one.name in crcen.__all__)
         is_public = is_public or one.name in crcen._ELSEWHERE.get(one.module, ())
         return None if is_public else f"{part} uses only names exported from crcen"
     if target in RULES[part].own:
@@ -189,7 +187,7 @@ def violations(package):
             if why:
                 found.append(f"{inner}:{one.line}: {why}")
         if part in OUTSIDERS:
-            hidden = [(name, line) for name, line in attributes_of_crcen(tree) if name not in {*EXPORTED, part}]
+            hidden = [(name, line) for name, line in attributes_of_crcen(tree) if name not in {*crcen.__all__, part}]
             found.extend(f"{inner}:{line}: crcen.{name} is not exported" for name, line in hidden)
     return found
 

@@ -12,6 +12,7 @@ import pytest
 
 import crcen
 from crcen.theory.shown import Shown, in_one_line
+from crcen.workflow.environment import environment_info
 
 DOCS = Path(__file__).resolve().parent.parent / "docs"
 RNG = np.random.default_rng(0)
@@ -42,7 +43,7 @@ def results(tmp_path_factory):
         "Reasons": fit.model.reasons(FRAME[:20]),
         "KeyEquationMonitor": monitor,
         "ModelInfo": crcen.model_info(crcen.save(fit.model, folder / "model.crcen")),
-        "EnvironmentInfo": crcen.environment_info(),
+        "EnvironmentInfo": environment_info(),
         "Report": crcen.write_report(fit.model, FRAME.drop(columns="y"), Y, folder / "report.html"),
         "TableReport": crcen.report_table(fit.model, FRAME, out=folder / "report2.html"),
     }

@@ -23,6 +23,8 @@ class NoExtras:
             raise ModuleNotFoundError(f"No module named {name!r}")
 sys.meta_path.insert(0, NoExtras)
 import crcen
+from crcen.baselines.methods import make_method
+from crcen.exceptions import MissingExtra
 print(crcen.__file__)
 data = crcen.load_dataset("abalone")
 model = crcen.CRCENClassifier(crcen.Budget(5), hidden=(), max_epochs=5, random_state=0)
@@ -34,10 +36,10 @@ from crcen.experiments.paper.published import published
 from crcen.experiments.paper.reproduce import read_settings
 assert published("table3", "crcen", "abalone", "f1") == (0.4, None)
 assert read_settings(True) and read_settings(False)
-for call in (lambda: crcen.make_method("smote").fit(data.X, data.y), lambda: crcen.make_method("balanced_rf")):
+for call in (lambda: make_method("smote").fit(data.X, data.y), lambda: make_method("balanced_rf")):
     try:
         call()
-    except crcen.MissingExtra as error:
+    except MissingExtra as error:
         assert "crcen[baselines]" in str(error)
     else:
         raise AssertionError("an extra was found")

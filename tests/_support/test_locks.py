@@ -9,8 +9,8 @@ import time
 
 import pytest
 
-from crcen import DataUnavailable
 from crcen._support.locks import sole_use
+from crcen.exceptions import DataUnavailable
 
 HOLD = """
 import sys, time

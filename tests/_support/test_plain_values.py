@@ -7,11 +7,11 @@ import numpy as np
 import pytest
 
 import crcen
-from crcen import MissingExtra
 from crcen._support.extras import need
 from crcen._support.plain_values import plain
 from crcen._support.terminal import printable
 from crcen._support.versions import installed_version, installed_versions
+from crcen.exceptions import MissingExtra
 
 
 @dataclass

@@ -13,9 +13,9 @@ import time
 import pandas as pd
 import pytest
 
-from crcen import DataUnavailable
 from crcen._support import whole_files
 from crcen._support.whole_files import check_place, is_device, whole_file, write_whole
+from crcen.exceptions import DataUnavailable
 from crcen.tables.writing import TableWriter
 
 posix = pytest.mark.skipif(os.name == "nt", reason="Windows has other kinds of files")

@@ -11,7 +11,12 @@ from sklearn.base import clone, is_classifier
 from sklearn.utils.estimator_checks import parametrize_with_checks
 
 import crcen
-from crcen import METHODS, MovedThresholdClassifier, ResampledClassifier, Schedule, make_method
+from crcen import METHODS, Schedule
+from crcen.baselines.methods import make_method
+from crcen.baselines.resampled import ResampledClassifier
+from crcen.baselines.threshold import MovedThresholdClassifier
+from crcen.exceptions import MissingExtra
+from crcen.theory.decision import weighted_probability
 from grouped_settings import grouped
 from papers_training import CRCENClassifier
 
@@ -177,7 +182,7 @@ def test_a_moved_threshold_decides_at_its_price_on_the_plain_networks_probabilit
     np.testing.assert_array_equal(moved.predict(X) == 1, p > 1 - lam)
     assert moved.predict(X).sum() > plain.predict(X).sum()
     # The weighted probability is what the posterior becomes at this price.
-    q = crcen.weighted_probability(p, moved.weighting_)
+    q = weighted_probability(p, moved.weighting_)
     np.testing.assert_allclose(moved.weighted_proba(X)[:, 1], q, rtol=1e-9)
     assert moved.key_equation_.residual <= 1e-12
 
@@ -299,7 +304,7 @@ def test_a_missing_package_names_its_extra(rows, monkeypatch, name):
     for module in [module for module in sys.modules if module.split(".")[0] == "imblearn"]:
         monkeypatch.setitem(sys.modules, module, None)
     monkeypatch.setitem(sys.modules, "imblearn", None)
-    with pytest.raises(crcen.MissingExtra, match=r"imblearn is not installed.*'crcen\[baselines\]'"):
+    with pytest.raises(MissingExtra, match=r"imblearn is not installed.*'crcen\[baselines\]'"):
         light(name).fit(*rows)
 
 

@@ -9,6 +9,7 @@ import pandas as pd
 import pytest
 
 import crcen
+from crcen.workflow.demo import demo
 
 
 def draw(n, seed):
@@ -275,9 +276,9 @@ def test_a_disk_that_takes_no_more_is_one_line(crcen_command, folder, tmp_path):
 
 def test_the_demonstration(crcen_command, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    original = crcen.demo
+    original = demo
     small = crcen.CRCENClassifierCV(hidden=(3,), l2=1e-2, max_epochs=2)
-    monkeypatch.setattr(crcen, "demo", lambda out, verbose: original(out, estimator=small))
+    monkeypatch.setattr("crcen.workflow.demo.demo", lambda out, verbose: original(out, estimator=small))
     code, out, err = crcen_command("demo")
     assert (code, err) == (0, "")
     assert "3. Report" in out

@@ -15,12 +15,13 @@ from crcen import (
     RecallAtLeast,
 )
 from crcen import choose_weighting as choose
+from crcen.theory.decision import sigmoid
 from papers_training import CRCENClassifier, CRCENClassifierCV
 
 
 def draw(n, seed, tied=False):
     rng = np.random.default_rng(seed)
-    p = crcen.sigmoid(rng.normal(-2.5, 1.5, n))
+    p = sigmoid(rng.normal(-2.5, 1.5, n))
     p = np.round(p, 2) if tied else p
     return rng.uniform(size=n) < p, p
 
@@ -115,7 +116,7 @@ def test_a_model_is_asked_about_rows_it_did_not_see(rare_rows):
 def test_a_search_is_judged_out_of_fold(rare_rows):
     X, y = rare_rows(500, seed=3)
     search = CRCENClassifierCV(hidden=(), l2=1e-2, cv=3, random_state=0).fit(X, y)
-    p = crcen.sigmoid(search.oof_decision_function_ - search.weighting_.logit_shift)
+    p = sigmoid(search.oof_decision_function_ - search.weighting_.logit_shift)
     chosen = choose(search, RecallAtLeast(0.8), y=y, n_resamples=5)
     assert chosen == choose(curve(y, p), RecallAtLeast(0.8), n_resamples=5)
     with pytest.raises(InvalidParameter, match="a search needs y"):

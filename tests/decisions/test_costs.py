@@ -3,7 +3,8 @@
 import numpy as np
 import pytest
 
-from crcen import Budget, CostRatio, Costs, InvalidInput, InvalidParameter, Lam, decide, expected_cost, realised_cost
+from crcen import Budget, CostRatio, Costs, InvalidInput, InvalidParameter, Lam, decide
+from crcen.theory.costs import expected_cost, realised_cost
 
 
 def cheaper_by_hand(p, tp, fp, fn, tn):

@@ -5,6 +5,8 @@ import pytest
 
 import crcen
 from crcen import Alpha, Budget, CostRatio, Costs, CRCENClassifier, InvalidInput, InvalidParameter, Lam, decide
+from crcen.datasets.simulated import sim2_posterior
+from crcen.theory.costs import realised_cost
 
 P = np.linspace(0, 1, 1001)
 
@@ -63,7 +65,7 @@ def test_what_is_no_price_is_refused(price):
 def many():
     """Rows of Sim2 with labels drawn anew from their true posterior."""
     rows = crcen.make_sim2(20000, 200000, seed=5)
-    p = crcen.sim2_posterior(rows.X, imbalance_ratio=10)
+    p = sim2_posterior(rows.X, imbalance_ratio=10)
     return p, np.random.default_rng(5).uniform(size=len(p)) < p
 
 
@@ -71,10 +73,10 @@ def many():
 def test_decisions_at_a_budget_cost_least_of_all_thresholds(many, b):
     p, y = many
     costs = Costs.of_price(Budget(b))
-    own = crcen.realised_cost(y, decide(p, Budget(b)), costs)
+    own = realised_cost(y, decide(p, Budget(b)), costs)
     ratios = []
     for threshold in np.concatenate([np.geomspace(0.003, 0.5, 60), np.linspace(0.5, 1, 15)]):
-        excess = crcen.realised_cost(y, p > threshold, costs) - own
+        excess = realised_cost(y, p > threshold, costs) - own
         error = excess.std() * np.sqrt(len(y))
         ratios.append(excess.sum() / error if error > 0 else 0.0)
     assert min(ratios) > -3.5  # never cheaper beyond noise ...

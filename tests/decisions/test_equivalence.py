@@ -5,7 +5,8 @@ import pytest
 from sklearn.linear_model import LogisticRegression
 
 import crcen
-from crcen import Alpha, Budget, InvalidInput, InvalidParameter, equivalence_report
+from crcen import Alpha, Budget, InvalidInput, InvalidParameter
+from crcen.decisions.equivalence import equivalence_report
 from grouped_settings import grouped
 from papers_training import CRCENClassifier
 

@@ -12,8 +12,10 @@ from sklearn.tree import DecisionTreeClassifier
 
 import crcen
 from crcen import Alpha, Budget, CostRatio, ExpenseCurve, InvalidInput, InvalidParameter, Lam, Schedule
+from crcen.baselines.threshold import MovedThresholdClassifier
 from crcen.decisions.curve_step import CurveStep
 from crcen.models.search.weight_path import path_logits
+from crcen.theory.decision import sigmoid, weighted_probability
 from grouped_settings import grouped
 from papers_training import CRCENClassifier, CRCENClassifierCV
 
@@ -24,7 +26,7 @@ LINEAR = {"hidden": (), "solver": "lbfgs", "tol": 1e-8, "random_state": 3}
 @pytest.fixture(scope="module")
 def population():
     """Posteriors of a large population; a sample draws rows of it and their labels."""
-    return crcen.sigmoid(np.random.default_rng(0).normal(-3.0, 1.6, 100_000))
+    return sigmoid(np.random.default_rng(0).normal(-3.0, 1.6, 100_000))
 
 
 def draw(population, n, rng):
@@ -71,7 +73,7 @@ def test_brackets_hold_and_intervals_cover_as_stated(population):
 
 def test_wrong_probabilities_leave_their_brackets_beyond_noise(population):
     y, p = draw(population, 20_000, np.random.default_rng(3))
-    too_high = ExpenseCurve.from_predictions(y, crcen.weighted_probability(p, CostRatio(10)), PATH)
+    too_high = ExpenseCurve.from_predictions(y, weighted_probability(p, CostRatio(10)), PATH)
     too_low = ExpenseCurve.from_predictions(y, crcen.posterior(p, CostRatio(10)), PATH)
     right = ExpenseCurve.from_predictions(y, p, PATH)
     assert [(s.verdict, s.is_beyond_noise) for s in too_high.steps] == [("above", True)] * 3
@@ -84,7 +86,7 @@ def test_wrong_probabilities_leave_their_brackets_beyond_noise(population):
 
 def test_verdict_names_its_curve(population):
     y, p = draw(population, 20_000, np.random.default_rng(3))
-    step = ExpenseCurve.from_predictions(y, crcen.weighted_probability(p, CostRatio(10)), PATH).steps[0]
+    step = ExpenseCurve.from_predictions(y, weighted_probability(p, CostRatio(10)), PATH).steps[0]
     retrained = CurveStep(step.step, step.low, step.high, "retrained")
     assert retrained.reason == f"{step.reason}, or the ranking changed from one network to the next"
 
@@ -193,7 +195,7 @@ def test_other_estimators_are_refitted_by_their_class_weight(rows):
 
 def test_other_classifiers_of_ours_keep_their_own_way(rows):
     X, y = rows
-    moved = crcen.MovedThresholdClassifier(**grouped(l2=1e-2, **LINEAR))
+    moved = MovedThresholdClassifier(**grouped(l2=1e-2, **LINEAR))
     curve = ExpenseCurve.from_estimator(moved, X[:400], y[:400], PATH, X_test=X[400:], y_test=y[400:])
     p = CRCENClassifier(None, **grouped(**LINEAR)).fit(X[:400], y[:400]).predict_proba(X[400:])[:, 1]
     assert curve.counts == ExpenseCurve.from_predictions(y[400:], p, PATH).counts
@@ -220,7 +222,7 @@ def test_from_cv_is_the_search_own_table(search):
 def test_from_cv_with_labels_moves_the_threshold_out_of_fold(search, rows):
     y = rows[1]
     curve = ExpenseCurve.from_cv(search, y, PATH)
-    p = crcen.sigmoid(search.oof_decision_function_ - search.weighting_.logit_shift)
+    p = sigmoid(search.oof_decision_function_ - search.weighting_.logit_shift)
     assert curve.counts == ExpenseCurve.from_predictions(y, p, PATH).counts
     assert curve.kind == "threshold"
     named = np.where(y == 1, "fraud", "ok")

@@ -8,15 +8,16 @@ from scipy import stats
 from sklearn.linear_model import LogisticRegression
 
 import crcen
-from crcen import Budget, CRCENClassifier, CRCENClassifierCV, InvalidInput, InvalidParameter, TrainingError
-from crcen.theory.residual_test import _normal_of_t
+from crcen import Budget, CRCENClassifier, CRCENClassifierCV, InvalidInput, InvalidParameter
+from crcen.theory.decision import sigmoid
+from crcen.theory.residual_test import TrainingError, _normal_of_t
 
 COEF, BIAS = np.array([1.0, -0.8, 0.5]), -2.0
 
 
 def draw(rng, n):
     X = rng.standard_normal((n, 3))
-    p = crcen.sigmoid(BIAS + X @ COEF)
+    p = sigmoid(BIAS + X @ COEF)
     return X, (rng.random(n) < p).astype(int), p
 
 

@@ -19,11 +19,12 @@ from crcen import (
     decision_summary,
 )
 from crcen.decisions.wishes import meet_wish, review_rows
+from crcen.theory.decision import sigmoid
 from crcen.theory.moved_threshold import fewest_positives, n_lost_allowed
 
 
 def probabilities(n, seed=0):
-    return crcen.sigmoid(np.random.default_rng(seed).normal(-2.5, 1.5, n))
+    return sigmoid(np.random.default_rng(seed).normal(-2.5, 1.5, n))
 
 
 @pytest.mark.parametrize("n", [1, 7, 400])

@@ -1,6 +1,7 @@
 import pytest
 
 import crcen
+from crcen.datasets.dataset import Dataset
 from crcen.experiments.run_folder import RunFolder
 
 
@@ -34,7 +35,7 @@ def toy(rare_rows):
 
     def make(name="toy", seed=0):
         X, y = rare_rows(n=240, seed=seed)
-        return crcen.Dataset(name, X, y, tuple(f"x{j}" for j in range(X.shape[1])), "drawn in a test")
+        return Dataset(name, X, y, tuple(f"x{j}" for j in range(X.shape[1])), "drawn in a test")
 
     return make
 

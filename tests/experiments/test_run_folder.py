@@ -7,6 +7,7 @@ import pytest
 
 import crcen
 from crcen._support.whole_files import write_whole
+from crcen.exceptions import DataUnavailable
 from crcen.experiments import run_folder
 from crcen.experiments.run_folder import RunFolder, settings_hash
 
@@ -156,7 +157,7 @@ def test_a_full_disk_keeps_whole_rows_and_says_so(full_disk):
     run = opened(full_disk)
     run.add(ROWS)
     whole = (full_disk / "rows.jsonl").read_bytes()
-    with pytest.raises(crcen.DataUnavailable, match=r"rows\.jsonl was not written: No space left on device"):
+    with pytest.raises(DataUnavailable, match=r"rows\.jsonl was not written: No space left on device"):
         run.add([{"dataset": "b", "split": split, "x": "y" * 5_000} for split in range(20)])
     assert (full_disk / "rows.jsonl").read_bytes() == whole
     assert opened(full_disk).rows == run.rows == ROWS

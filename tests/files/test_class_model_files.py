@@ -7,7 +7,9 @@ import numpy as np
 import pytest
 
 import crcen
-from crcen import CostMatrix, CRCENClassifier, CRCENClassifierCV, CSMLPClassifier, MovedThresholdClassifier
+from crcen import CostMatrix, CRCENClassifier, CRCENClassifierCV, CSMLPClassifier
+from crcen.baselines.threshold import MovedThresholdClassifier
+from crcen.exceptions import DataUnavailable
 
 RNG = np.random.default_rng(0)
 Y = np.concatenate([np.arange(3), RNG.choice(3, 197, p=[0.7, 0.2, 0.1])])
@@ -62,5 +64,5 @@ def test_an_altered_weight_is_refused(tmp_path):
     path = crcen.save(CRCENClassifier(WEIGHTS, **LIGHT).fit(X, LABELS), tmp_path / "model.crcen")
     content = path.read_bytes()
     path.write_bytes(content.replace(b"[10.0, 1.0, 3.0]", b"[90.0, 1.0, 3.0]"))
-    with pytest.raises(crcen.DataUnavailable, match="altered"):
+    with pytest.raises(DataUnavailable, match="altered"):
         crcen.load(path)

@@ -22,7 +22,6 @@ from crcen import (
     Budget,
     CRCENClassifier,
     CrcenError,
-    DataUnavailable,
     InvalidInput,
     PosteriorCorrection,
     TableClassifier,
@@ -30,6 +29,7 @@ from crcen import (
     model_info,
     save,
 )
+from crcen.exceptions import DataUnavailable
 
 RNG = np.random.default_rng(0)
 N = 300

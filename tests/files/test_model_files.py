@@ -31,10 +31,8 @@ from crcen import (
     CRCENClassifier,
     CRCENClassifierCV,
     CSMLPClassifier,
-    DataUnavailable,
     InvalidInput,
     InvalidParameter,
-    MovedThresholdClassifier,
     PosteriorCorrection,
     TableClassifier,
     TimeSplit,
@@ -42,6 +40,8 @@ from crcen import (
     model_info,
     save,
 )
+from crcen.baselines.threshold import MovedThresholdClassifier
+from crcen.exceptions import DataUnavailable
 from crcen.files import saving
 from grouped_settings import grouped
 

@@ -12,12 +12,12 @@ from crcen import (
     CostRatio,
     CSMLPClassifier,
     Lam,
-    MovedThresholdClassifier,
     Schedule,
     balance_shift,
     key_equation,
     make_rare_events,
 )
+from crcen.baselines.threshold import MovedThresholdClassifier
 from crcen.exceptions import InvalidInput, InvalidParameter, TrainingFailed
 from grouped_settings import grouped
 from papers_training import CRCENClassifier, CRCENClassifierCV

@@ -9,7 +9,6 @@ from crcen import (
     CRCENClassifierCV,
     InvalidInput,
     InvalidParameter,
-    MovedThresholdClassifier,
     Schedule,
     TimeSplit,
     fit_stream,
@@ -17,6 +16,7 @@ from crcen import (
     load,
     save,
 )
+from crcen.baselines.threshold import MovedThresholdClassifier
 from grouped_settings import grouped
 
 KEPT = {"training_weighting": None, "balance": "auto", "probability": "auto"}

@@ -7,17 +7,8 @@ import pytest
 import torch
 from sklearn.exceptions import ConvergenceWarning, NotFittedError
 
-from crcen import (
-    Budget,
-    CrcenError,
-    CSMLPClassifier,
-    DeviceMissing,
-    Inputs,
-    InvalidInput,
-    InvalidParameter,
-    Schedule,
-    TrainingFailed,
-)
+from crcen import Budget, CrcenError, CSMLPClassifier, Inputs, InvalidInput, InvalidParameter, Schedule
+from crcen.exceptions import DeviceMissing, TrainingFailed
 from crcen.training.recipe import Recipe
 from grouped_settings import grouped
 from papers_training import CRCENClassifier

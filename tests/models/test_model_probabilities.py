@@ -4,7 +4,8 @@ import numpy as np
 import pytest
 from sklearn.metrics import log_loss
 
-from crcen import Alpha, CSMLPClassifier, make_sim2, sim2_posterior
+from crcen import Alpha, CSMLPClassifier, make_sim2
+from crcen.datasets.simulated import sim2_posterior
 from grouped_settings import grouped
 from papers_training import CRCENClassifier
 

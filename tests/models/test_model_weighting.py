@@ -4,7 +4,8 @@ import numpy as np
 import pytest
 from sklearn.base import clone
 
-from crcen import Alpha, Budget, ClassWeighting, CostRatio, InvalidParameter, Lam, Schedule
+from crcen import Alpha, Budget, CostRatio, InvalidParameter, Lam, Schedule
+from crcen.theory.weighting import ClassWeighting
 from grouped_settings import grouped
 from papers_training import CRCENClassifier
 

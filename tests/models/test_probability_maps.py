@@ -6,8 +6,9 @@ from scipy.optimize import brentq
 from sklearn.isotonic import IsotonicRegression
 from sklearn.linear_model import LogisticRegression
 
-from crcen import InvalidInput, sigmoid
+from crcen import InvalidInput
 from crcen.models.probability import PROBABILITIES, apply_map, fit_map, probability_folds
+from crcen.theory.decision import sigmoid
 
 FITTED = PROBABILITIES[1:]
 

@@ -9,19 +9,10 @@ from sklearn.metrics import log_loss
 from sklearn.model_selection import StratifiedKFold
 
 import crcen
-from crcen import (
-    Budget,
-    CSMLPClassifier,
-    InvalidInput,
-    InvalidParameter,
-    Lam,
-    MovedThresholdClassifier,
-    Schedule,
-    key_equation,
-    make_sim2,
-    sigmoid,
-)
+from crcen import Budget, CSMLPClassifier, InvalidInput, InvalidParameter, Lam, Schedule, key_equation, make_sim2
+from crcen.baselines.threshold import MovedThresholdClassifier
 from crcen.models.probability import PROBABILITIES, apply_map, fit_map
+from crcen.theory.decision import sigmoid
 from grouped_settings import grouped
 from papers_training import PAPER, CRCENClassifier, CRCENClassifierCV
 

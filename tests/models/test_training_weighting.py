@@ -4,7 +4,8 @@ import numpy as np
 import pytest
 
 import crcen
-from crcen import Budget, CostRatio, InvalidParameter, MovedThresholdClassifier, balance_shift, key_equation
+from crcen import Budget, CostRatio, InvalidParameter, balance_shift, key_equation
+from crcen.baselines.threshold import MovedThresholdClassifier
 from papers_training import PAPER, CRCENClassifier, CRCENClassifierCV
 
 KEPT = {"training_weighting": None, "balance": "oof", "probability": "temperature"}

@@ -2,7 +2,8 @@
 
 import numpy as np
 
-from crcen import Budget, posterior, resolve, sigmoid, weighted_probability
+from crcen import Budget, posterior, resolve
+from crcen.theory.decision import sigmoid, weighted_probability
 
 
 class KnownPosterior:

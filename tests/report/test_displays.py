@@ -6,18 +6,12 @@ import numpy as np
 import pytest
 
 import crcen
-from crcen import (
-    CorrectionDisplay,
-    CostRatio,
-    CRCENClassifier,
-    DecisionCurveDisplay,
-    ExpenseCurve,
-    InvalidInput,
-    InvalidParameter,
-    KeyEquationDisplay,
-    MissingExtra,
-    WeightPathDisplay,
-)
+from crcen import CostRatio, CRCENClassifier, ExpenseCurve, InvalidInput, InvalidParameter
+from crcen.exceptions import MissingExtra
+from crcen.report.displays.correction import CorrectionDisplay
+from crcen.report.displays.decision_curve import DecisionCurveDisplay
+from crcen.report.displays.key_equation import KeyEquationDisplay
+from crcen.report.displays.weight_path import WeightPathDisplay
 
 matplotlib = pytest.importorskip("matplotlib")
 matplotlib.use("Agg")

@@ -17,6 +17,8 @@ from crcen.report.measurements import key_equations
 from crcen.report.operating_points import operating_points
 from crcen.report.reliability_groups import reliability_groups
 from crcen.report.single_columns import separations
+from crcen.theory.decision import weighted_probability
+from crcen.theory.residual_test import TrainingError
 
 CODES = [f"CRC00{number}" for number in range(1, 10)]
 
@@ -159,10 +161,10 @@ def test_the_models_own_error_is_counted_in():
     evidence = gather(PricedPosterior(n_train=2000), *draw(PricedPosterior(), 2000))
     assert evidence.noise_factor == pytest.approx(3.0)
     model = PricedPosterior(n_train=2000)
-    model.training_error_ = crcen.TrainingError(0.1)
+    model.training_error_ = TrainingError(0.1)
     X, y = draw(PricedPosterior(), 2000)
     p = model.predict_proba(X)[:, 1]
-    q = crcen.weighted_probability(p, model.weighting_)
+    q = weighted_probability(p, model.weighting_)
     lam = model.weighting_.lam
     variance = np.sum(lam**2 * p * (1 - q) ** 2 + (1 - lam) ** 2 * (1 - p) * q**2)
     slope = np.sum(lam * (1 - q) * p)

@@ -15,6 +15,8 @@ from sklearn.linear_model import LogisticRegression
 from sklearn.svm import LinearSVC
 
 import crcen
+from crcen.exceptions import DataUnavailable, MissingExtra
+from crcen.theory.class_means import class_means
 
 HOSTILE = '</script><script>window.hacked=1</script><img src=x onerror="window.hacked=2">'
 
@@ -97,7 +99,7 @@ def test_the_histogram_and_the_path_are_shares_and_means(tmp_path, priced):
         q = c * p / (c * p + 1 - p)
         means = q[y == 1].mean(), q[y == 0].mean()
         assert (data["path"]["mean_pos"][i], data["path"]["mean_neg"][i]) == pytest.approx(means)
-        law = crcen.class_means(means[0] - means[1], crcen.Alpha(c * (y == 1).sum() / (y == 0).sum()))
+        law = class_means(means[0] - means[1], crcen.Alpha(c * (y == 1).sum() / (y == 0).sum()))
         assert (data["path"]["law_pos"][i], data["path"]["law_neg"][i]) == pytest.approx(law)
     equation = crcen.key_equation(y, model.weighted_proba(X)[:, 1], model.weighting_)
     assert data["key_equations"]["these_rows"]["lhs"] == pytest.approx(equation.lhs)
@@ -224,8 +226,8 @@ def test_no_alarm_at_all_is_said(tmp_path):
         ({"model": KnownPosterior(classes=(0, 1, 2))}, crcen.InvalidParameter, "a binary classifier"),
         ({"model": KnownPosterior(a=np.nan)}, crcen.InvalidInput, "got 60 NaN"),
         ({"random_state": -1}, crcen.InvalidParameter, "random_state must be a whole number"),
-        ({"path": "."}, crcen.DataUnavailable, "it is a folder"),
-        ({"path": "nowhere/report.html"}, crcen.DataUnavailable, "is not there"),
+        ({"path": "."}, DataUnavailable, "it is a folder"),
+        ({"path": "nowhere/report.html"}, DataUnavailable, "is not there"),
     ],
 )
 def test_what_cannot_be_used_is_refused_in_a_sentence(tmp_path, monkeypatch, change, error, sentence):
@@ -246,7 +248,7 @@ def test_a_failed_write_leaves_the_old_file(tmp_path, priced, monkeypatch):
         raise OSError(28, "No space left on device")
 
     monkeypatch.setattr(os, "replace", full)
-    with pytest.raises(crcen.DataUnavailable, match="No space left"):
+    with pytest.raises(DataUnavailable, match="No space left"):
         crcen.write_report(*priced, place)
     assert [one.name for one in tmp_path.iterdir()] == ["report.html"]
     assert place.read_text() == "old"
@@ -264,8 +266,6 @@ def test_what_comes_back_is_a_path_with_the_warnings(tmp_path, priced):
 
 def test_jinja2_is_an_extra(tmp_path, priced, monkeypatch):
     monkeypatch.setitem(sys.modules, "jinja2", None)
-    with pytest.raises(
-        crcen.MissingExtra, match=r"jinja2 is not installed; get it with: pip install 'crcen\[tables\]'"
-    ):
+    with pytest.raises(MissingExtra, match=r"jinja2 is not installed; get it with: pip install 'crcen\[tables\]'"):
         crcen.write_report(*priced, tmp_path / "report.html")
     assert list(tmp_path.iterdir()) == []

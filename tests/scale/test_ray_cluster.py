@@ -31,6 +31,7 @@ from ray_striking import (  # noqa: E402
     write_files,
 )
 
+from crcen.exceptions import DataUnavailable, DeviceMissing  # noqa: E402
 from crcen.scale.arrow_source import ArrowSource  # noqa: E402
 from crcen.scale.ray import jobs as ray_jobs  # noqa: E402
 from crcen.scale.ray.fit import _survey  # noqa: E402
@@ -144,7 +145,7 @@ def test_a_bad_file_is_named_before_training_or_left_out(cluster, files, tmp_pat
     content = bytearray(copies[2].read_bytes())
     content[200:2200] = np.random.default_rng(0).bytes(2000)  # a page; the footer is whole, so that only reading tells
     copies[2].write_bytes(content)
-    with pytest.raises(crcen.DataUnavailable, match=r"2\.parquet cannot be read"):
+    with pytest.raises(DataUnavailable, match=r"2\.parquet cannot be read"):
         crcen.fit_ray(copies, "kind", **grouped(**SETTINGS))
     source = ArrowSource(copies, "kind", skip_bad_files=True)
     with pytest.warns(UserWarning, match=r"1 of 6 files left out: .*2\.parquet"):
@@ -157,9 +158,9 @@ def test_a_bad_file_is_named_before_training_or_left_out(cluster, files, tmp_pat
 def test_what_the_cluster_cannot_hold_is_refused(cluster, files):
     with pytest.raises(crcen.InvalidParameter, match=r"leave none of the cluster's 3 CPUs .* use num_workers=2"):
         crcen.fit_ray(files, "kind", **grouped(num_workers=3, **SETTINGS))
-    with pytest.raises(crcen.DeviceMissing, match="got 2 workers and 0 GPUs"):
+    with pytest.raises(DeviceMissing, match="got 2 workers and 0 GPUs"):
         crcen.fit_ray(files, "kind", **grouped(use_gpu=True, **SETTINGS))
-    with pytest.raises(crcen.DeviceMissing, match="no machine of the cluster has a GPU"):
+    with pytest.raises(DeviceMissing, match="no machine of the cluster has a GPU"):
         find_engine("ray")(np.zeros((2, 1)), [0, 1], [TrainingJob(lam=0.5)], device="cuda")
 
 

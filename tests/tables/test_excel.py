@@ -7,8 +7,10 @@ import openpyxl
 import pandas as pd
 import pytest
 
-from crcen import DataUnavailable, InvalidInput, InvalidParameter, TableClassifier, open_table
+from crcen import InvalidInput, InvalidParameter, TableClassifier
+from crcen.exceptions import DataUnavailable
 from crcen.tables import excel
+from crcen.tables.reading import open_table
 from crcen.tables.writing import TableWriter
 
 

@@ -10,6 +10,7 @@ import crcen
 from crcen import Budget, CRCENClassifier, TableClassifier
 from crcen.tables.column_kinds import learn_column
 from crcen.tables.fingerprint import MOST_HASHES, fingerprint_of, row_hashes
+from crcen.tables.reading import open_table
 
 LINEAR = CRCENClassifier(Budget(3), hidden=(), max_epochs=3, random_state=0)
 
@@ -57,7 +58,7 @@ def test_training_rows_are_known_in_every_form(trained, tmp_path):
     spelt = pd.read_csv(tmp_path / "a.csv", dtype=str)
     spelt["amount"] = [f"{float(cell):.6e}" for cell in spelt["amount"]]
     forms = [frame, frame.iloc[::-1, ::-1], spelt]
-    forms += [crcen.open_table(tmp_path / name).read() for name in ("a.csv", "a.parquet")]
+    forms += [open_table(tmp_path / name).read() for name in ("a.csv", "a.parquet")]
     for form in forms:
         found = model.recognise(form)
         assert (found.status, found.n_seen, found.n_rows) == ("seen", 400, 400)

@@ -4,9 +4,10 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from crcen import TableClassifier, open_table
+from crcen import TableClassifier
 from crcen.tables.column_kinds import DroppedColumn, learn_column
 from crcen.tables.identifiers import is_nameless_index
+from crcen.tables.reading import open_table
 
 RNG = np.random.default_rng(5)
 N = 400

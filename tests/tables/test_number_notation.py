@@ -6,9 +6,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from crcen import CRCENClassifier, TableClassifier, fit_table, load, open_table, predict_table, save
+from crcen import CRCENClassifier, TableClassifier, fit_table, load, predict_table, save
 from crcen.tables.column_kinds import learn_column
 from crcen.tables.number_notation import read_numbers
+from crcen.tables.reading import open_table
 
 N = 60
 SIZES = np.round(np.random.default_rng(0).lognormal(8, 2, N), 2)

@@ -11,7 +11,9 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from crcen import CRCENClassifier, DataUnavailable, TableClassifier, open_table, predict_table, save
+from crcen import CRCENClassifier, TableClassifier, predict_table, save
+from crcen.exceptions import DataUnavailable
+from crcen.tables.reading import open_table
 
 RNG = np.random.default_rng(0)
 ROWS = pd.DataFrame({"x": RNG.normal(size=300), "c": RNG.choice(["a", "b"], 300)})

@@ -10,8 +10,10 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from crcen import DataUnavailable, InvalidInput, open_table
+from crcen import InvalidInput
+from crcen.exceptions import DataUnavailable
 from crcen.tables import text_format
+from crcen.tables.reading import open_table
 
 ROWS = "name;amount\nZoë;1,5\nÅse;-2,25\nJosé;3\n"
 

@@ -5,8 +5,10 @@ import os
 import pandas as pd
 import pytest
 
-from crcen import DataUnavailable, InvalidParameter, open_table
+from crcen import InvalidParameter
 from crcen._support.whole_files import check_place, whole_file
+from crcen.exceptions import DataUnavailable
+from crcen.tables.reading import open_table
 from crcen.tables.writing import TableWriter
 
 CHUNKS = [

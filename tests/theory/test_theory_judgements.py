@@ -6,7 +6,8 @@ import numpy as np
 import pytest
 from scipy.stats import binom, norm
 
-from crcen import Budget, CostRatio, expense_table, key_equation, resolve, weighted_probability
+from crcen import Budget, CostRatio, expense_table, key_equation, resolve
+from crcen.theory.decision import weighted_probability
 from crcen.theory.judgements import (
     EQUATION_P,
     EXPENSE_Z,

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from crcen import sigmoid
+from crcen.theory.decision import sigmoid
 
 BETA = np.array([-3.0, 1.4, -1.0])
 

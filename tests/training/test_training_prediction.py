@@ -138,6 +138,7 @@ sys.meta_path.insert(0, Blocked())
 """
 
 LEAN = """
+from crcen.exceptions import MissingExtra
 table = crcen.load(f"{folder}/table.crcen")
 print(len(table.predict({"amount": 1.5, "country": "NL"})), len(table.predict_proba([{"amount": 2, "country": "NO"}])))
 crcen.predict_table(f"{folder}/table.crcen", f"{folder}/new.csv", out=f"{folder}/scored.csv")
@@ -148,7 +149,7 @@ for fit in (
 ):
     try:
         fit()
-    except crcen.MissingExtra as error:
+    except MissingExtra as error:
         print(error)
 """
 

@@ -5,7 +5,8 @@ from dataclasses import FrozenInstanceError, fields, replace
 import numpy as np
 import pytest
 
-from crcen import InvalidParameter, TrainingJob
+from crcen import InvalidParameter
+from crcen.training.jobs import TrainingJob
 from crcen.training.recipe import Inputs, Recipe, Schedule
 
 WRONG = [

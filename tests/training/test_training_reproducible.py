@@ -9,8 +9,10 @@ import numpy as np
 import pytest
 import torch
 
-from crcen import CRCENClassifier, Schedule, TrainingJob, train
+from crcen import CRCENClassifier, Schedule
 from crcen.training import engine
+from crcen.training.engine import train
+from crcen.training.jobs import TrainingJob
 from crcen.training.recipe import Recipe
 from crcen.training.stream import Batch, StreamShape, StreamTrainer
 from crcen.training.threads import _container_cores, reproducible_arithmetic, usable_cores

@@ -8,7 +8,9 @@ import pytest
 import torch
 
 import crcen.training.engine
-from crcen import CRCENClassifierCV, Schedule, TrainingJob, balance_shift, train
+from crcen import CRCENClassifierCV, Schedule, balance_shift
+from crcen.training.engine import train
+from crcen.training.jobs import TrainingJob
 from crcen.training.threads import THREADS, reproducible_arithmetic
 
 

@@ -7,7 +7,10 @@ import numpy as np
 import pytest
 
 import crcen
-from crcen import DataUnavailable, InvalidInput
+from crcen import InvalidInput
+from crcen.exceptions import DataUnavailable
+from crcen.workflow.demo import demo
+from crcen.workflow.environment import environment_info
 
 
 def test_a_report_is_one_html_file(model_file, mixed_table, tmp_path):
@@ -32,7 +35,7 @@ def test_a_report_is_refused_early(fitted, mixed_table, tmp_path):
 
 
 def test_the_demonstration_tells_the_whole_story(tmp_path, small_search):
-    done = crcen.demo(tmp_path / "report.html", estimator=small_search)
+    done = demo(tmp_path / "report.html", estimator=small_search)
     assert os.listdir(tmp_path) == ["report.html"]
     assert done.fit.n_rows + done.evaluation.n_rows == 4177
     assert done.fit.model.weighting_.cost_ratio == pytest.approx(10)
@@ -42,7 +45,7 @@ def test_the_demonstration_tells_the_whole_story(tmp_path, small_search):
 
 
 def test_what_is_installed():
-    info = crcen.environment_info()
+    info = environment_info()
     assert info.packages["numpy"] == np.__version__
     assert (info.crcen, info.to_dict()["crcen"]) == (crcen.__version__, crcen.__version__)
     assert "networks are trained on" in str(info)

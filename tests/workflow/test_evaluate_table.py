@@ -11,15 +11,8 @@ from scipy import stats
 from sklearn.metrics import average_precision_score, brier_score_loss, log_loss, precision_score, roc_auc_score
 
 import crcen
-from crcen import (
-    Budget,
-    CRCENClassifier,
-    InvalidInput,
-    InvalidParameter,
-    evaluate_table,
-    key_equation,
-    weighted_probability,
-)
+from crcen import Budget, CRCENClassifier, InvalidInput, InvalidParameter, evaluate_table, key_equation
+from crcen.theory.decision import weighted_probability
 from crcen.workflow.quality import METRICS, ScoredRows
 
 

@@ -9,22 +9,15 @@ import pytest
 from sklearn.metrics import average_precision_score, f1_score, log_loss, recall_score, roc_auc_score
 
 import crcen
-from crcen import (
-    Alpha,
-    Budget,
-    CRCENClassifier,
-    CRCENClassifierCV,
-    DataUnavailable,
-    InvalidInput,
-    InvalidParameter,
-    fit_table,
-)
+from crcen import Alpha, Budget, CRCENClassifier, CRCENClassifierCV, InvalidInput, InvalidParameter, fit_table
+from crcen.exceptions import DataUnavailable
+from crcen.theory.decision import sigmoid
 from crcen.workflow.alarm_shares import AlarmShares
 
 
 def test_out_of_fold_figures_are_those_of_scikit_learn(fitted, mixed_table):
     search, y = fitted.model.estimator_, (mixed_table()["bad"] == "yes").to_numpy()
-    p = crcen.sigmoid(search.oof_decision_function_ - np.log(5))
+    p = sigmoid(search.oof_decision_function_ - np.log(5))
     alarms = p > 1 / 6
     found = {name: one.value for name, one in fitted.quality.items()}
     assert found["recall"] == pytest.approx(recall_score(y, alarms))
@@ -226,7 +219,7 @@ class TestAlarmsOfTheSavedModel:
         day = np.sort(rng.integers(0, 400, 3000))
         x = rng.normal(size=3000)
         season = np.select([day < 120, day < 180], [0.0, 0.8], -0.7)
-        bad = rng.random(3000) < crcen.sigmoid(-2.2 + 0.3 * x + season)
+        bad = rng.random(3000) < sigmoid(-2.2 + 0.3 * x + season)
         frame = pd.DataFrame({"x": x, "day": day, "bad": bad})
         fit = fit_table(frame, target="bad", time="day", weighting=Budget(5), estimator=small_search)
         assert fit.model.estimator_.oof_shift_ == 0.0

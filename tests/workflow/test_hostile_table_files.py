@@ -20,11 +20,11 @@ from crcen import (
     InvalidInput,
     evaluate_table,
     fit_table,
-    open_table,
     predict_table,
     report_table,
     save,
 )
+from crcen.tables.reading import open_table
 
 QUICK = CRCENClassifierCV(hidden=(), l2=1e-2, encoding="standard", n_members=1, max_epochs=2)
 NUMBERS = [

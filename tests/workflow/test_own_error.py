@@ -6,7 +6,9 @@ import numpy as np
 import pytest
 
 import crcen
-from crcen import Budget, CRCENClassifierCV, InvalidParameter, TrainingError, evaluate_table, fit_table, load
+from crcen import Budget, CRCENClassifierCV, InvalidParameter, evaluate_table, fit_table, load
+from crcen.theory.decision import sigmoid
+from crcen.theory.residual_test import TrainingError
 
 SMALL = {"hidden": [()], "l2": 1e-3, "encoding": "standard", "n_members": 1}
 
@@ -17,7 +19,7 @@ def table():
 
     rng = np.random.default_rng(0)
     X = rng.standard_normal((1600, 3))
-    y = rng.random(1600) < crcen.sigmoid(-2.2 + X @ [1.0, -0.7, 0.4])
+    y = rng.random(1600) < sigmoid(-2.2 + X @ [1.0, -0.7, 0.4])
     return pd.DataFrame(X, columns=["a", "b", "c"]).assign(bad=np.where(y, "yes", "no"))
 
 
@@ -74,7 +76,7 @@ def test_an_error_of_few_rows_is_that_of_all_scaled_and_never_below_the_labels()
 
     rng = np.random.default_rng(1)
     X = rng.standard_normal((2000, 2))
-    p = crcen.sigmoid(-1.0 + X @ [1.0, 0.5])
+    p = sigmoid(-1.0 + X @ [1.0, 0.5])
     y = (rng.random(2000) < p).astype(int)
     model = LogisticRegression(C=1e6).fit(X, y)
     halves = crcen.training_error(model, X, y, n_fits=30)

@@ -12,9 +12,9 @@ from crcen import (
     PrecisionAtLeast,
     RecallAtLeast,
     Review,
-    open_table,
     predict_table,
 )
+from crcen.tables.reading import open_table
 
 
 @pytest.fixture(scope="module")

@@ -7,8 +7,9 @@ import weakref
 import numpy as np
 import pytest
 
-from crcen import Budget, CRCENClassifier, DataUnavailable, InvalidInput, InvalidParameter, open_table, predict_table
-from crcen.tables.reading import TableFile
+from crcen import Budget, CRCENClassifier, InvalidInput, InvalidParameter, predict_table
+from crcen.exceptions import DataUnavailable
+from crcen.tables.reading import TableFile, open_table
 
 
 @pytest.fixture(scope="module")

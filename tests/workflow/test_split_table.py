@@ -8,8 +8,8 @@ import pandas as pd
 import pandas.testing
 import pytest
 
-import crcen
 from crcen import InvalidInput, InvalidParameter, split_table
+from crcen.tables.reading import open_table
 from crcen.workflow import splitting
 
 
@@ -30,8 +30,8 @@ def test_every_row_is_in_one_file_as_it_was(visits, tmp_path, monkeypatch, endin
         visits.to_csv(path, index=False, sep="\t" if ending == "tsv" else ",")
     done = split_table(path, target="bad")
     assert (done.train.name, done.test.name) == (f"visits_train.{ending}", f"visits_test.{ending}")
-    whole = crcen.open_table(path).read()
-    parts = [crcen.open_table(place).read() for place in (done.train, done.test)]
+    whole = open_table(path).read()
+    parts = [open_table(place).read() for place in (done.train, done.test)]
     both = pd.concat(parts).set_index("id", drop=False).loc[whole["id"]].reset_index(drop=True)
     pandas.testing.assert_frame_equal(both, whole)
     # In the order of the file, and in the same shares.
@@ -69,7 +69,7 @@ def test_the_latest_rows_are_kept_apart(visits, tmp_path, ending):
     path = tmp_path / f"a.{ending}"
     visits.to_csv(path, index=False) if ending == "csv" else visits.to_parquet(path)
     done = split_table(path, target="bad", time="when", test=0.3)
-    train, test = (crcen.open_table(place).read() for place in (done.train, done.test))
+    train, test = (open_table(place).read() for place in (done.train, done.test))
     assert train["when"].max() < test["when"].min()
     assert len(test) == pytest.approx(300, abs=10)
 

@@ -17,9 +17,10 @@ def info(
     as_json: Json = False,
 ) -> None:
     """Say what is installed, or what a saved model is; a model is not loaded for that."""
-    import crcen
+    from crcen.files.saving import model_info
+    from crcen.workflow.environment import environment_info
 
-    show(crcen.environment_info() if model is None else crcen.model_info(model), as_json)
+    show(environment_info() if model is None else model_info(model), as_json)
 
 
 @app.command(epilog="Example:  crcen demo --out report.html")
@@ -29,7 +30,7 @@ def demo(
 ) -> None:
     """Fit, evaluate and report on a bundled set; writes the report and nothing else."""
     with interruptible():
-        import crcen
+        from crcen.workflow.demo import demo
 
-        result = crcen.demo(out, verbose=is_watched())
+        result = demo(out, verbose=is_watched())
     show(result, as_json)

@@ -14,9 +14,10 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
-from crcen import DataUnavailable, InvalidParameter, __version__
+from crcen import InvalidParameter, __version__
 from crcen._support.versions import installed_version
 from crcen._support.whole_files import write_whole
+from crcen.exceptions import DataUnavailable
 
 __all__ = ["RunFolder", "settings_hash"]
 

@@ -7,10 +7,12 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from crcen import ChosenWeighting, ClassWeighting, Costs, InvalidInput, Review, decide, realised_cost
-from crcen.decisions.choose import choose_on
+from crcen import Costs, InvalidInput, Review, decide
+from crcen.decisions.choose import ChosenWeighting, choose_on
 from crcen.decisions.wishes import ANSWERS, review_rows
+from crcen.theory.costs import realised_cost
 from crcen.theory.shown import Shown, in_one_line
+from crcen.theory.weighting import ClassWeighting
 from crcen.theory.wishes import Wish
 from crcen.workflow.amounts import amounts_of
 

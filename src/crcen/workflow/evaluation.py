@@ -7,18 +7,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from crcen import (
-    ClassWeighting,
-    ConfusionCounts,
-    ExpenseCurve,
-    InvalidInput,
-    TrainingError,
-    key_equation,
-    weighted_probability,
-)
+from crcen import ExpenseCurve, InvalidInput, key_equation
 from crcen._support.logs import logged
 from crcen._support.progress import counted
 from crcen.report.checks import check_model
+from crcen.theory.decision import weighted_probability
 from crcen.theory.groups import GroupComparison, compare_groups
 from crcen.theory.judgements import (
     FEWEST_OF_A_CLASS,
@@ -27,8 +20,10 @@ from crcen.theory.judgements import (
     judge_equation,
     judge_share,
 )
-from crcen.theory.residual_test import residual_sums
+from crcen.theory.metrics import ConfusionCounts
+from crcen.theory.residual_test import TrainingError, residual_sums
 from crcen.theory.shown import Shown
+from crcen.theory.weighting import ClassWeighting
 from crcen.workflow.conditions import broken_conditions, codes_of
 from crcen.workflow.decided_rows import JudgedReview, RowCosts, chosen_price, collected_amounts, judge_review
 from crcen.workflow.group_columns import group_columns, group_lines, group_values, unequal_groups

@@ -14,12 +14,10 @@ from sklearn.exceptions import ConvergenceWarning
 
 from crcen import (
     CommitteeClassifier,
-    ConfusionCounts,
     CRCENClassifierCV,
     ExpenseCurve,
     InvalidParameter,
     TableClassifier,
-    TrainingError,
     export_onnx,
     save,
     write_report,
@@ -27,6 +25,8 @@ from crcen import (
 from crcen._support.logs import logged
 from crcen._support.progress import busy
 from crcen._support.whole_files import check_place
+from crcen.theory.metrics import ConfusionCounts
+from crcen.theory.residual_test import TrainingError
 from crcen.theory.shown import Shown, in_one_line
 from crcen.theory.wishes import Wish
 from crcen.workflow.alarm_shares import AlarmShares

@@ -2,7 +2,8 @@
 
 from typing import Any
 
-from crcen import ChosenWeighting, InvalidParameter
+from crcen import InvalidParameter
+from crcen.decisions.choose import ChosenWeighting
 from crcen.theory.wishes import Capacity, Wish
 from crcen.workflow.decided_rows import chosen_price
 from crcen.workflow.evaluation import scored_rows

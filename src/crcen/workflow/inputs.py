@@ -7,11 +7,12 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from crcen import ClassWeighting, InvalidInput, InvalidParameter, load, open_table, resolve
+from crcen import InvalidInput, InvalidParameter, load, resolve
 from crcen._support.closest import closest
 from crcen._support.labels import label_key, plain_labels, rest_of
 from crcen._support.plain_values import plain
-from crcen.tables.reading import TableFile
+from crcen.tables.reading import TableFile, open_table
+from crcen.theory.weighting import ClassWeighting
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

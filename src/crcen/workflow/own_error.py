@@ -3,16 +3,10 @@
 import numpy as np
 from numpy.typing import NDArray
 
-from crcen import (
-    ClassWeighting,
-    CRCENClassifierCV,
-    InvalidInput,
-    InvalidParameter,
-    TableClassifier,
-    TrainingError,
-    training_error,
-)
+from crcen import CRCENClassifierCV, InvalidInput, InvalidParameter, TableClassifier, training_error
 from crcen._support.progress import busy
+from crcen.theory.residual_test import TrainingError
+from crcen.theory.weighting import ClassWeighting
 from crcen.workflow.inputs import Rows
 
 __all__ = ["measure_own_error"]

@@ -8,12 +8,13 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from crcen import ClassWeighting, InvalidParameter
+from crcen import InvalidParameter
 from crcen._support.logs import logged
 from crcen._support.progress import counted
 from crcen._support.whole_files import check_place
 from crcen.tables.writing import TableWriter
 from crcen.theory.shown import Shown, in_one_line
+from crcen.theory.weighting import ClassWeighting
 from crcen.workflow.alarm_reasons import AlarmReasons
 from crcen.workflow.class_prediction import ClassPredictions, class_columns, predict_classes
 from crcen.workflow.held_out import chosen_on

@@ -3,8 +3,9 @@
 import math
 from typing import Any
 
-from crcen import ClassWeighting, CostRatio, ExpenseCurve
+from crcen import CostRatio, ExpenseCurve
 from crcen.theory.judgements import judge_step
+from crcen.theory.weighting import ClassWeighting
 from crcen.workflow.inputs import plain
 
 __all__ = ["plain_price", "prices_around", "step_lines", "step_values"]

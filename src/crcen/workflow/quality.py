@@ -8,10 +8,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from crcen import ConfusionCounts
 from crcen.theory.bootstrap import percentile_interval, row_draws
 from crcen.theory.judgements import is_nearly_separated
-from crcen.theory.metrics import log_losses
+from crcen.theory.metrics import ConfusionCounts, log_losses
 from crcen.theory.threshold_curve import ThresholdCurve, average_precision, roc_area
 from crcen.workflow.inputs import plain
 

@@ -6,18 +6,11 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from crcen import (
-    ClassWeighting,
-    CostRatio,
-    Costs,
-    InvalidParameter,
-    Review,
-    decide,
-    resolve,
-    weighted_probability,
-)
+from crcen import CostRatio, Costs, InvalidParameter, Review, decide, resolve
 from crcen.decisions.wishes import MetWish, ReviewedRows, meet_wish, review_rows
+from crcen.theory.decision import weighted_probability
 from crcen.theory.specs import positive_number
+from crcen.theory.weighting import ClassWeighting
 from crcen.theory.wishes import Capacity, RecallAtLeast, Wish
 from crcen.workflow.amounts import amounts_of
 from crcen.workflow.inputs import Source, check_column, price_of

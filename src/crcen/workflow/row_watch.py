@@ -3,7 +3,7 @@
 import math
 from typing import Any
 
-from crcen import ClassWeighting
+from crcen.theory.weighting import ClassWeighting
 
 __all__ = ["RowWatch", "unlike_lines"]
 

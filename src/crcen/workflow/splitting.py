@@ -9,11 +9,11 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from crcen import InvalidInput, InvalidParameter, open_table
+from crcen import InvalidInput, InvalidParameter
 from crcen._support.logs import logged
 from crcen._support.progress import busy
 from crcen._support.whole_files import whole_file
-from crcen.tables.reading import TableFile
+from crcen.tables.reading import TableFile, open_table
 from crcen.tables.writing import TableWriter
 from crcen.theory.shown import Shown, in_one_line
 from crcen.workflow.inputs import check_column

@@ -10,13 +10,14 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from crcen import ClassWeighting, InvalidInput, InvalidParameter, decide, weighted_probability
+from crcen import InvalidInput, InvalidParameter, decide
 from crcen._support.logs import logged
 from crcen._support.progress import counted
 from crcen._support.whole_files import check_place, write_whole
-from crcen.theory.decision import sigmoid
+from crcen.theory.decision import sigmoid, weighted_probability
 from crcen.theory.expected import ExpectedCounts, expected_counts
 from crcen.theory.shown import Shown
+from crcen.theory.weighting import ClassWeighting
 from crcen.workflow.inputs import check_two_classes, labels_as, model_of, price_of, source_of, target_of
 from crcen.workflow.scored_chunks import CHUNK_ROWS, Oddities, scored_chunks
 from crcen.workflow.watch_page import watch_page

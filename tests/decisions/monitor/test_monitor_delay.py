@@ -9,6 +9,7 @@ import pytest
 
 import crcen
 from crcen import InvalidInput, InvalidParameter, KeyEquationMonitor
+from crcen.theory.decision import sigmoid
 from crcen.theory.residual_test import residual_sums
 
 
@@ -17,7 +18,7 @@ def days_of_rows(n_days, rows_a_day=200, seed=0, drift=0.0, from_day=0):
     rng = np.random.default_rng(seed)
     day = np.repeat(np.arange(n_days), rows_a_day)
     p = rng.beta(1, 9, day.size)
-    shifted = crcen.sigmoid(np.log(p / (1 - p)) + np.where(day >= from_day, drift, 0.0))
+    shifted = sigmoid(np.log(p / (1 - p)) + np.where(day >= from_day, drift, 0.0))
     return day, p, (rng.random(day.size) < shifted).astype(int)
 
 

@@ -10,7 +10,10 @@ from scipy.stats import binom
 from sklearn.linear_model import LogisticRegression
 
 import crcen
-from crcen import CRCENClassifier, CRCENClassifierCV, DriftAlarm, KeyEquationMonitor, MissingExtra
+from crcen import CRCENClassifier, CRCENClassifierCV, KeyEquationMonitor
+from crcen.decisions.monitor.track import DriftAlarm
+from crcen.exceptions import MissingExtra
+from crcen.theory.decision import sigmoid, weighted_probability
 
 
 def stream(n, seed, drift=0.0):
@@ -26,7 +29,7 @@ def monitor_of(n=4000, seed=0, weighting=None, **params):
 
 
 def weighted(p, weighting):
-    return crcen.weighted_probability(p, weighting)
+    return weighted_probability(p, weighting)
 
 
 def feed(monitor, p, y, batches, weighting=None, **columns):
@@ -238,7 +241,7 @@ def search(rare_rows):
 def test_out_of_fold_rows_are_the_reference(search, rare_rows):
     model, labels = search
     monitor = KeyEquationMonitor(model, y_reference=labels)
-    q = crcen.sigmoid(-model.oof_decision_function_)
+    q = sigmoid(-model.oof_decision_function_)
     by_hand = KeyEquationMonitor(model, y_reference=labels, q_reference=q)
     assert monitor.state() == by_hand.state()
     sums = monitor._tracks[None].reference

@@ -7,7 +7,8 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from crcen import DataUnavailable, InvalidParameter, MissingExtra
+from crcen import InvalidParameter
+from crcen.exceptions import DataUnavailable, MissingExtra
 from crcen.experiments.benchmark import large_tables
 from crcen.experiments.benchmark.large_tables import LARGE_TABLES, LargeTable, load_large_table
 

@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 import crcen
+from crcen.exceptions import MissingExtra
 from crcen.experiments.benchmark import page
 from crcen.experiments.benchmark import run as run_module
 from crcen.experiments.benchmark.__main__ import main
@@ -35,7 +36,7 @@ def no_diagrams(monkeypatch):
     """Diagrams take longer than toy runs: they are drawn in the one test that asks for them."""
 
     def missing(rankings, suffix):
-        raise crcen.MissingExtra("matplotlib is not installed")
+        raise MissingExtra("matplotlib is not installed")
 
     monkeypatch.setattr(page, "draw_ranks", missing)
 

@@ -9,7 +9,7 @@ import xml.etree.ElementTree as ElementTree
 import numpy as np
 import pytest
 
-import crcen
+from crcen.exceptions import MissingExtra
 from crcen.experiments.paper.figure1 import draw_figure1, expenses, figure1_tables, run_figure1
 from crcen.experiments.paper.protocol import splits
 
@@ -133,7 +133,7 @@ def test_the_same_rows_give_the_same_picture(six_sets, suffix):
 def test_missing_matplotlib_names_its_extra(six_sets, monkeypatch):
     for name in [name for name in sys.modules if name.split(".")[0] == "matplotlib"]:
         monkeypatch.setitem(sys.modules, name, None)
-    with pytest.raises(crcen.MissingExtra, match=r"crcen\[plots\]"):
+    with pytest.raises(MissingExtra, match=r"crcen\[plots\]"):
         draw_figure1(six_sets, "svg")
 
 

@@ -8,9 +8,10 @@ from sklearn.model_selection import StratifiedKFold
 
 import crcen
 from crcen.experiments.paper.protocol import _search, _training_rows
+from crcen.training import engine
 
 SAMPLERS = ["smote", "adasyn"]
-REAL_TRAIN = crcen.train
+REAL_TRAIN = engine.train
 
 
 @pytest.fixture

@@ -4,8 +4,11 @@ import numpy as np
 import pytest
 
 import crcen
+from crcen.datasets.dataset import Dataset
 from crcen.experiments.paper import protocol as module
 from crcen.experiments.paper.protocol import _score, _search, select, splits
+from crcen.training import engine
+from crcen.training.jobs import TrainingJob
 
 
 @pytest.fixture
@@ -78,7 +81,7 @@ def test_test_rows_take_no_part(toy, protocol, tmp_path, method, where):
     garbage[split.test] = 1e6 * np.random.default_rng(1).normal(size=garbage[split.test].shape)
     rows = []
     for name, X in (("clean", data.X), ("garbage", garbage)):
-        other = crcen.Dataset(data.name, X, data.y, data.feature_names, data.source)
+        other = Dataset(data.name, X, data.y, data.feature_names, data.source)
         run = module.RunFolder(tmp_path / name, settings, key=("dataset", "split", "method"))
         rows.append(select(run, other, split, method, settings))
     assert rows[0] == rows[1]
@@ -103,26 +106,26 @@ def test_a_grid_point_scores_as_networks_trained_alone(toy, protocol):
     folds = list(module.StratifiedKFold(2, shuffle=True, random_state=0).split(data.X, data.y))
     found = _search("crcen", data.X, data.y, protocol | {"scoring": "g_mean"})
     for i, (train, held_out) in enumerate(folds):
-        job = crcen.TrainingJob(
+        job = TrainingJob(
             lam=float((data.y[train] == 0).mean()), pool=train, hidden=(4,), l2=0.1, max_epochs=protocol["epochs"]
         )
-        network = crcen.train(data.X, data.y, [job])[0].network
+        network = engine.train(data.X, data.y, [job])[0].network
         alone = crcen.g_mean(data.y[held_out], network.logits(data.X[held_out]) > 0)
         assert found["grid"][3]["folds"][i] == pytest.approx(alone, abs=0.02)
 
 
 def test_scores_by_hand():
-    crcen_training = crcen.METHODS["crcen"].training
+    engine.training = crcen.METHODS["crcen"].training
     y, y_train = np.array([1, 1, 0, 0, 0, 0]), np.array([1, 0, 0, 0])  # trained at 3 : 1, so λ = ¾
     logits = np.array([2.0, -1.0, 0.5, -3.0, -3.0, -3.0])
     tp, fp, fn, tn = 1, 1, 1, 3
-    assert _score(crcen_training, logits, y, y_train, "f1") == pytest.approx(2 * tp / (2 * tp + fp + fn))
-    assert _score(crcen_training, logits, y, y_train, "g_mean") == pytest.approx(
+    assert _score(engine.training, logits, y, y_train, "f1") == pytest.approx(2 * tp / (2 * tp + fp + fn))
+    assert _score(engine.training, logits, y, y_train, "g_mean") == pytest.approx(
         np.sqrt(tp / (tp + fn) * tn / (tn + fp))
     )
     q = 1 / (1 + np.exp(-logits))
     loss = -(0.75 * np.log(q[:2]).sum() + 0.25 * np.log(1 - q[2:]).sum()) / (2 * 0.75 + 4 * 0.25)
-    assert _score(crcen_training, logits, y, y_train, "weighted_log_loss") == pytest.approx(-loss)
+    assert _score(engine.training, logits, y, y_train, "weighted_log_loss") == pytest.approx(-loss)
 
 
 def test_a_moved_threshold_is_scored_at_its_price():

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 import crcen
+from crcen.baselines.methods import make_method
 from crcen.experiments.paper.published import published
 from crcen.experiments.paper.readings import compare_cells, compare_claims, compare_readings
 from crcen.experiments.paper.reproduce import read_settings, reproduce
@@ -46,7 +47,7 @@ def test_every_cell_is_selected_by_its_own_metric(run):
 
     split = splits(data, settings)[0]
     for metric, one in best.items():
-        model = crcen.make_method("crcen", hidden=(one["hidden"],), l2=one["l2"], max_epochs=4, random_state=0)
+        model = make_method("crcen", hidden=(one["hidden"],), l2=one["l2"], max_epochs=4, random_state=0)
         model.fit(data.X[split.train], data.y[split.train])
         counts = crcen.confusion_counts(data.y[split.test], model.predict(data.X[split.test]))
         assert row[metric] == pytest.approx(float(getattr(counts, metric)))

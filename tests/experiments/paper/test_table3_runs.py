@@ -7,8 +7,11 @@ import numpy as np
 import pytest
 
 import crcen
+from crcen.datasets.dataset import Dataset
+from crcen.exceptions import MissingExtra, TrainingFailed
 from crcen.experiments.paper.protocol import splits
 from crcen.experiments.paper.table3 import run_table3
+from crcen.training.jobs import Status, TrainingResult
 from papers_training import CRCENClassifier
 
 OURS = ["mlp", "crcen", "mlp_threshold", "crcen_ensemble"]
@@ -61,7 +64,7 @@ def test_the_row_is_the_method_fitted_on_training_rows_and_scored_on_test_rows(
     assert row["f1"] == counts.f1
 
 
-@pytest.mark.parametrize("error", [ValueError("BaseClassifier is worse\n than random"), crcen.TrainingFailed("lost")])
+@pytest.mark.parametrize("error", [ValueError("BaseClassifier is worse\n than random"), TrainingFailed("lost")])
 def test_a_method_that_raises_becomes_a_row_that_says_so(tmp_path, protocol, selection, toy_sets, monkeypatch, error):
     def broken(**params):
         raise error
@@ -80,10 +83,10 @@ def test_a_method_that_raises_becomes_a_row_that_says_so(tmp_path, protocol, sel
 
 def test_a_missing_extra_is_no_failure_of_the_method(tmp_path, protocol, selection, toy_sets, monkeypatch):
     def missing(**params):
-        raise crcen.MissingExtra("imblearn is not installed; get it with: pip install 'crcen[baselines]'")
+        raise MissingExtra("imblearn is not installed; get it with: pip install 'crcen[baselines]'")
 
     replace_make(monkeypatch, "balanced_rf", missing)
-    with pytest.raises(crcen.MissingExtra, match="baselines"):
+    with pytest.raises(MissingExtra, match="baselines"):
         run_table3(protocol, ["mlp", "balanced_rf"], tmp_path / "t3", selection, None)
     rows = (tmp_path / "t3" / "rows.jsonl").read_text().splitlines()
     assert [json.loads(line)["method"] for line in rows] == ["mlp"]  # what was done is kept
@@ -95,7 +98,7 @@ def test_adasyn_with_nothing_to_generate_is_a_row_that_says_so(tmp_path, protoco
     rng = np.random.default_rng(0)
     y = (np.arange(200) < 40).astype(int)
     X = rng.normal(size=(200, 2)) + 100 * y[:, None]
-    monkeypatch.setattr(crcen, "load_dataset", lambda *_: crcen.Dataset("toy", X, y, ("a", "b"), "separable"))
+    monkeypatch.setattr(crcen, "load_dataset", lambda *_: Dataset("toy", X, y, ("a", "b"), "separable"))
     run = run_table3(protocol, ["adasyn", "smote"], tmp_path / "t3", selection, None)
     by_method = {m: [row for row in run.rows if row["method"] == m] for m in ("adasyn", "smote")}
     assert all("adasyn cannot rebalance these rows" in row["error"] for row in by_method["adasyn"])
@@ -105,7 +108,7 @@ def test_adasyn_with_nothing_to_generate_is_a_row_that_says_so(tmp_path, protoco
 
 def test_networks_that_all_diverge_are_a_row_that_says_so(tmp_path, protocol, selection, toy_sets, monkeypatch):
     def diverged(X, y, jobs):
-        lost = crcen.TrainingResult(network=None, status=crcen.Status.DIVERGED, n_iter=1, loss_curve=np.array([np.nan]))
+        lost = TrainingResult(network=None, status=Status.DIVERGED, n_iter=1, loss_curve=np.array([np.nan]))
         return [lost for _ in jobs]
 
     monkeypatch.setattr("crcen.experiments.paper.protocol.find_engine", lambda _: diverged)

@@ -7,6 +7,7 @@ import crcen
 from crcen import Budget
 from crcen.models.search.best_settings import best_few
 from crcen.models.search.grid import Outcome, Setting
+from crcen.theory.decision import sigmoid
 from grouped_settings import grouped
 from papers_training import CRCENClassifierCV
 
@@ -54,7 +55,7 @@ def test_settings_are_the_best_of_the_table_in_their_order(three):
 
 def test_the_key_equation_is_exact_where_it_was_solved(rows, three):
     _, y = rows
-    oof = crcen.key_equation(y, crcen.sigmoid(three.oof_decision_function_), Budget(6))
+    oof = crcen.key_equation(y, sigmoid(three.oof_decision_function_), Budget(6))
     assert oof.residual < 1e-12
     assert three.oof_key_equation_.residual > 1e-6  # before the solve
     balanced = CRCENClassifierCV(Budget(6), **grouped(n_settings=2, balance=True, random_state=0, **GRID)).fit(*rows)

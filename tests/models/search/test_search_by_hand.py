@@ -1,4 +1,4 @@
-"""Every number of a search, recomputed from fold networks trained one by one with `crcen.train`."""
+"""Every number of a search, recomputed from fold networks trained one by one with `train`."""
 
 from dataclasses import replace
 
@@ -18,8 +18,9 @@ from sklearn.metrics import (
 )
 from sklearn.model_selection import ShuffleSplit, StratifiedKFold
 
-from crcen import Budget, TrainingJob, confusion_counts, key_equation, resolve, train
-from crcen.training.engine import Trainer
+from crcen import Budget, confusion_counts, key_equation, resolve
+from crcen.training.engine import Trainer, train
+from crcen.training.jobs import TrainingJob
 from grouped_settings import grouped
 from papers_training import CRCENClassifierCV
 

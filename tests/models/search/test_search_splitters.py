@@ -12,7 +12,9 @@ from sklearn.model_selection import (
     StratifiedKFold,
 )
 
-from crcen import InvalidInput, TrainingJob, resolve, train
+from crcen import InvalidInput, resolve
+from crcen.training.engine import train
+from crcen.training.jobs import TrainingJob
 from grouped_settings import grouped
 from papers_training import CRCENClassifierCV
 

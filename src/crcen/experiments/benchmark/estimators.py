@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from typing import Any
 
 import crcen
+from crcen.baselines.resampled import ResampledClassifier
 
 __all__ = [
     "balance_cascade",
@@ -64,7 +65,7 @@ def resampled(sampler: str) -> Any:
     """Of a sampler: a factory of networks on rows that it rebalanced."""
 
     def make(setting: Setting, seed: int) -> Any:
-        return crcen.ResampledClassifier(sampler, **setting, device="cpu", random_state=seed)
+        return ResampledClassifier(sampler, **setting, device="cpu", random_state=seed)
 
     return make
 

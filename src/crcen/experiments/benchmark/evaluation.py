@@ -12,11 +12,14 @@ from sklearn.metrics import average_precision_score, brier_score_loss, log_loss,
 from sklearn.model_selection import StratifiedKFold
 
 import crcen
+from crcen.datasets.dataset import Dataset
 from crcen.experiments.benchmark.budget import Deadline, TimeUp
 from crcen.experiments.benchmark.peer import Peer
 from crcen.experiments.benchmark.prices import calibration_error, costs
 from crcen.experiments.benchmark.search import CLIP, Searched, SearchRows, log_odds
 from crcen.experiments.paper.protocol import Split
+from crcen.theory.decision import sigmoid
+from crcen.theory.metrics import ConfusionCounts
 from crcen.theory.threshold_curve import ThresholdCurve
 
 __all__ = ["best_threshold", "evaluate"]
@@ -28,9 +31,7 @@ _FINE = 1e-15
 _TIMED_ROWS = 1000
 
 
-def evaluate(
-    peer: Peer, data: crcen.Dataset, split: Split, protocol: Mapping[str, Any], time_limit: float
-) -> dict[str, Any]:
+def evaluate(peer: Peer, data: Dataset, split: Split, protocol: Mapping[str, Any], time_limit: float) -> dict[str, Any]:
     """Search, refit and score; what fails or takes too long is a row that says so."""
     row: dict[str, Any] = {"dataset": data.name, "split": split.number, "peer": peer.name}
     row |= {"version": peer.version(), "processors": os.cpu_count(), "time_limit": time_limit}
@@ -70,7 +71,7 @@ def _scores(found: Searched, y_train: NDArray[np.int64], X: Array, y: NDArray[np
     for metric in ("g_mean", "f1"):
         threshold = best_threshold(y_train, found.oof, metric)
         counts = crcen.confusion_counts(y, log_odds(p, _FINE) > threshold)
-        scores |= {metric: float(getattr(counts, metric)), f"threshold_{metric}": float(crcen.sigmoid(threshold))}
+        scores |= {metric: float(getattr(counts, metric)), f"threshold_{metric}": float(sigmoid(threshold))}
     own = crcen.confusion_counts(y, np.asarray(found.model.predict(X)).reshape(-1).astype(int))
     inside = np.clip(p, CLIP, 1.0 - CLIP)
     return scores | {
@@ -92,7 +93,7 @@ def best_threshold(y: NDArray[np.int64], p: Array, metric: str) -> float:
     """
     curve = ThresholdCurve(y == 1, log_odds(p, _FINE))
     tp, fp = curve.totals(np.ones(len(y)))
-    counts = crcen.ConfusionCounts(tp=tp, fp=fp, fn=tp[-1] - tp, tn=fp[-1] - fp)
+    counts = ConfusionCounts(tp=tp, fp=fp, fn=tp[-1] - tp, tn=fp[-1] - fp)
     best = int(np.argmax(getattr(counts, metric)))
     is_last = best == len(curve.score) - 1
     return float("-inf") if is_last else float((curve.score[best] + curve.score[best + 1]) / 2)

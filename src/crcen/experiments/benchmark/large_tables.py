@@ -13,8 +13,10 @@ from typing import Any
 
 import numpy as np
 
-from crcen import Dataset, DataUnavailable, InvalidParameter
+from crcen import InvalidParameter
 from crcen._support.extras import need
+from crcen.datasets.dataset import Dataset
+from crcen.exceptions import DataUnavailable
 
 __all__ = ["LARGE_TABLES", "LargeTable", "load_large_table"]
 

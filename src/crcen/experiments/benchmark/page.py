@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-import crcen
+from crcen.exceptions import MissingExtra
 from crcen.experiments.benchmark.diagram import Ranking, draw_ranks
 from crcen.experiments.benchmark.peer import Peer
 from crcen.experiments.benchmark.peers import OURS, PEERS
@@ -98,7 +98,7 @@ def _write_diagrams(run: RunFolder, results: Results, half: str) -> None:
     try:
         for suffix in ("svg", "png"):
             run.write(f"ranks_{half}.{suffix}", draw_ranks(rankings, suffix))
-    except crcen.MissingExtra:
+    except MissingExtra:
         pass  # tables need no matplotlib, and can be made again where there is one
 
 

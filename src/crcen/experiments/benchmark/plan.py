@@ -7,6 +7,7 @@ from importlib import resources
 from typing import Any
 
 import crcen
+from crcen.datasets.dataset import Dataset
 from crcen.experiments.benchmark.large_tables import LARGE_TABLES, load_large_table
 
 __all__ = ["HALVES", "all_sets", "choose_sets", "half_of", "load_set", "packaged_settings", "set_sizes"]
@@ -55,6 +56,6 @@ def set_sizes() -> dict[str, int]:
     return sizes | {name: table.n_samples * table.n_features for name, table in LARGE_TABLES.items()}
 
 
-def load_set(name: str, data_home: str | os.PathLike[str] | None = None) -> crcen.Dataset:
+def load_set(name: str, data_home: str | os.PathLike[str] | None = None) -> Dataset:
     """A set of the benchmark, from wherever it is."""
     return load_large_table(name, data_home) if name in LARGE_TABLES else crcen.load_dataset(name, data_home)

@@ -13,6 +13,8 @@ import crcen
 from crcen._support.locks import sole_use
 from crcen._support.progress import steps
 from crcen._support.whole_files import write_whole
+from crcen.datasets.dataset import Dataset
+from crcen.exceptions import TrainingFailed
 from crcen.experiments.benchmark.evaluation import evaluate
 from crcen.experiments.benchmark.large_tables import LARGE_TABLES
 from crcen.experiments.benchmark.page import write_page
@@ -203,7 +205,7 @@ def _side_by_side(work: Any, tasks: Sequence[Task], n_jobs: int) -> Iterator[dic
         try:
             yield from parallel(delayed(work)(task) for task in tasks)
         except TerminatedWorkerError as error:
-            raise crcen.TrainingFailed(
+            raise TrainingFailed(
                 "a process of the benchmark was ended from outside, most likely for want of memory; the same command "
                 "goes on where it stopped, try fewer jobs."
             ) from error
@@ -217,7 +219,7 @@ def _run_task(task: Task, protocol: Mapping[str, Any], limit: float, data_home: 
 
 
 @functools.lru_cache(maxsize=2)
-def _loaded(name: str, data_home: Any) -> crcen.Dataset:
+def _loaded(name: str, data_home: Any) -> Dataset:
     return load_set(name, data_home)
 
 

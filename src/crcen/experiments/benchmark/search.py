@@ -15,8 +15,13 @@ from sklearn.pipeline import Pipeline
 from sklearn.utils.class_weight import compute_sample_weight
 
 import crcen
+from crcen.exceptions import TrainingFailed
 from crcen.experiments.benchmark.budget import Deadline, TimeUp
 from crcen.experiments.benchmark.peer import Peer
+from crcen.theory.decision import sigmoid
+from crcen.training.engine import train as train_jobs
+from crcen.training.jobs import TrainingJob
+from crcen.training.network import Network
 
 __all__ = [
     "CLIP",
@@ -127,18 +132,18 @@ def by_itself(peer: Peer, rows: SearchRows, count: int, deadline: Deadline) -> S
     natural = model.oof_decision_function_ - model.weighting_.logit_shift
     if isinstance(model, crcen.CommitteeClassifier):
         found = {one.name: "; ".join([f"weight {one.weight:.3g}", *one.settings]) for one in model.leaderboard_[:-1]}
-        return Searched(model, crcen.sigmoid(natural), found, model.leaderboard_[-1].n_tried)
-    return Searched(model, crcen.sigmoid(natural), model.best_params_, len(model.cv_results_["params"]))
+        return Searched(model, sigmoid(natural), found, model.leaderboard_[-1].n_tried)
+    return Searched(model, sigmoid(natural), model.best_params_, len(model.cv_results_["params"]))
 
 
 @dataclass(frozen=True, eq=False)
 class _PlainNetwork:
     """A fitted network behind ``predict_proba`` and ``predict``."""
 
-    network: crcen.Network
+    network: Network
 
     def predict_proba(self, X: Array) -> Array:
-        p = crcen.sigmoid(self.network.logits(X))
+        p = sigmoid(self.network.logits(X))
         return np.stack([1.0 - p, p], axis=1)
 
     def predict(self, X: Array) -> NDArray[np.int64]:
@@ -155,17 +160,17 @@ def resampled_stack(peer: Peer, rows: SearchRows, count: int, deadline: Deadline
             for i, network in enumerate(networks):
                 if network is not None:
                     oof[i, held_out] = network.logits(rows.X[held_out])
-        p = crcen.sigmoid(oof)
+        p = sigmoid(oof)
         best = int(np.argmin([selection_loss(rows.y, one) for one in p]))
         network = _networks(peer, rows.X, rows.y, [settings[best]], rows.seed)[0]
     if network is None or not np.isfinite(p[best]).all():
-        raise crcen.TrainingFailed(f"no setting of {peer.label} has a finite network on every fold.")
+        raise TrainingFailed(f"no setting of {peer.label} has a finite network on every fold.")
     return Searched(_PlainNetwork(network), p[best], settings[best], len(settings))
 
 
 def _networks(
     peer: Peer, X: Array, y: NDArray[np.int64], settings: Sequence[Mapping[str, Any]], seed: int
-) -> list[crcen.Network | None]:
+) -> list[Network | None]:
     rows, labels = peer.make({}, seed).resample(X, y)
-    jobs = [crcen.TrainingJob(lam=0.5, hidden=s["hidden"], l2=s["l2"], seed=seed, shuffle_seed=seed) for s in settings]
-    return [result.network for result in crcen.train(rows, labels, jobs, device="cpu")]
+    jobs = [TrainingJob(lam=0.5, hidden=s["hidden"], l2=s["l2"], seed=seed, shuffle_seed=seed) for s in settings]
+    return [result.network for result in train_jobs(rows, labels, jobs, device="cpu")]

@@ -10,11 +10,13 @@ import numpy as np
 import crcen
 from crcen._support.extras import need
 from crcen._support.progress import steps
-from crcen.baselines.methods import Tuning
+from crcen.baselines.methods import Tuning, make_method
+from crcen.datasets.dataset import Dataset
 from crcen.experiments.paper.protocol import Split, select, splits
 from crcen.experiments.paper.tuning import params_of
 from crcen.experiments.run_folder import RunFolder
 from crcen.experiments.tables import Table
+from crcen.theory.expense import ExpenseTable
 
 __all__ = ["draw_figure1", "expenses", "figure1_tables", "run_figure1"]
 
@@ -39,7 +41,7 @@ def run_figure1(
     todo = [
         (d, s) for d in settings["sets"] for s in range(settings["splits"]) if not run.has(dataset=d, split=s, **last)
     ]
-    data: crcen.Dataset | None = None
+    data: Dataset | None = None
     with steps("figure 1", len(todo)) as advance:
         for name, number in todo:
             if data is None or data.name != name:
@@ -56,7 +58,7 @@ def run_figure1(
 
 
 def _counts(
-    data: crcen.Dataset,
+    data: Dataset,
     split: Split,
     alphas: Sequence[float],
     settings: Mapping[str, Any],
@@ -71,12 +73,12 @@ def _counts(
     n_pos = int(y.sum())
     path = {"½": crcen.resolve(None, n_pos, len(y) - n_pos)}
     path |= {f"{alpha:g}": crcen.resolve(crcen.Alpha(alpha), n_pos, len(y) - n_pos) for alpha in alphas}
-    plain = crcen.make_method("mlp", **params).fit(X, y)
+    plain = make_method("mlp", **params).fit(X, y)
     natural = plain.decision_function(X_test)  # λ = ½: the natural logit
     rows = []
     for weight, resolved in path.items():
         decisions = {
-            "retrained": crcen.make_method("crcen", weighting=resolved, **params).fit(X, y).predict(X_test),
+            "retrained": make_method("crcen", weighting=resolved, **params).fit(X, y).predict(X_test),
             "threshold": natural + resolved.logit_shift > 0,
         }
         for curve, predicted in decisions.items():
@@ -138,7 +140,7 @@ def expenses(rows: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
     return entries
 
 
-def _table(points: Sequence[Mapping[str, Any]]) -> crcen.ExpenseTable:
+def _table(points: Sequence[Mapping[str, Any]]) -> ExpenseTable:
     return crcen.expense_table(
         [crcen.CostRatio(p["cost_ratio"]) for p in points], [p["fn"] for p in points], [p["fp"] for p in points]
     )

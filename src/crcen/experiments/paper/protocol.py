@@ -9,10 +9,12 @@ from numpy.typing import NDArray
 from sklearn.model_selection import StratifiedKFold, StratifiedShuffleSplit
 
 import crcen
-from crcen.baselines.methods import NetworkTraining, Tuning
+from crcen.baselines.methods import NetworkTraining, Tuning, make_method
+from crcen.datasets.dataset import Dataset
 from crcen.experiments.paper.tuning import candidates, fold_scores
 from crcen.experiments.run_folder import RunFolder
 from crcen.training.engines import find_engine
+from crcen.training.jobs import Status, TrainingJob
 
 __all__ = ["OWN_METRIC", "Split", "select", "splits"]
 
@@ -33,7 +35,7 @@ class Split:
     test: Index
 
 
-def splits(data: crcen.Dataset, settings: Mapping[str, Any]) -> list[Split]:
+def splits(data: Dataset, settings: Mapping[str, Any]) -> list[Split]:
     """The repeated stratified splits of a set."""
     splitter = StratifiedShuffleSplit(
         settings["splits"], test_size=settings["test_size"], random_state=settings["seed"]
@@ -42,7 +44,7 @@ def splits(data: crcen.Dataset, settings: Mapping[str, Any]) -> list[Split]:
 
 
 def select(
-    run: RunFolder, data: crcen.Dataset, split: Split, name: str, settings: Mapping[str, Any], engine: str = "local"
+    run: RunFolder, data: Dataset, split: Split, name: str, settings: Mapping[str, Any], engine: str = "local"
 ) -> Mapping[str, Any]:
     """What is tuned in a method, by cross-validation on the training rows of a split (or of the first split).
 
@@ -84,7 +86,7 @@ def _search(
     for scores in every.mean(axis=3):
         means = scores.mean(axis=1)
         if np.isneginf(means).all():
-            lost = f"a network: {crcen.Status.DIVERGED.value}" if tuning.what == "network" else "a fit"
+            lost = f"a network: {Status.DIVERGED.value}" if tuning.what == "network" else "a fit"
             return {"error": f"TrainingFailed: every setting lost {lost}"}
         best = int(np.argmax(means))
         table = [
@@ -137,7 +139,7 @@ def _training_rows(
     """Rows of each fold, and what they index: resampled inside the fold where the method resamples."""
     if training.sampler is None:
         return list(folds), X, y
-    sampled = [crcen.make_method(name, random_state=settings["seed"]).resample(X[train], y[train]) for train in folds]
+    sampled = [make_method(name, random_state=settings["seed"]).resample(X[train], y[train]) for train in folds]
     ends = np.cumsum([len(labels) for _, labels in sampled])
     pools = [np.arange(end - len(labels), end) for end, (_, labels) in zip(ends, sampled, strict=True)]
     rows, labels = (np.concatenate(part) for part in zip(*sampled, strict=True))
@@ -151,9 +153,9 @@ def _job(
     y: NDArray[np.int64],
     settings: Mapping[str, Any],
     seed: int,
-) -> crcen.TrainingJob:
+) -> TrainingJob:
     n_pos = int(y[pool].sum())
-    return crcen.TrainingJob(
+    return TrainingJob(
         lam=crcen.resolve(training.weighting, n_pos, len(pool) - n_pos).lam,
         pool=pool,
         hidden=(int(setting["hidden"]),),

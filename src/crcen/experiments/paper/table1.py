@@ -8,10 +8,13 @@ import numpy as np
 
 import crcen
 from crcen._support.progress import steps
+from crcen.exceptions import TrainingFailed
 from crcen.experiments.paper.published import published
 from crcen.experiments.run_folder import RunFolder
 from crcen.experiments.tables import Table
+from crcen.theory.decision import sigmoid
 from crcen.training.engines import find_engine
+from crcen.training.jobs import TrainingJob
 
 __all__ = ["run_table1", "table1"]
 
@@ -62,9 +65,9 @@ def _simulate(name: str, runs: Sequence[int], settings: Mapping[str, Any], engin
     rows = []
     for (run, label, resolved), result in zip(owners, find_engine(engine)(X, y, jobs), strict=True):
         if result.network is None:
-            raise crcen.TrainingFailed(f"table 1, {name}, run {run}: {result.status.value}.")
+            raise TrainingFailed(f"table 1, {name}, run {run}: {result.status.value}.")
         test = tests[run]
-        equation = crcen.key_equation(test.y, crcen.sigmoid(result.network.logits(test.X)), resolved)
+        equation = crcen.key_equation(test.y, sigmoid(result.network.logits(test.X)), resolved)
         rows.append(
             {
                 "simulation": name,
@@ -82,12 +85,10 @@ def _simulate(name: str, runs: Sequence[int], settings: Mapping[str, Any], engin
     return rows
 
 
-def _job(name: str, lam: float, pool: np.ndarray, run: int, settings: Mapping[str, Any]) -> crcen.TrainingJob:
+def _job(name: str, lam: float, pool: np.ndarray, run: int, settings: Mapping[str, Any]) -> TrainingJob:
     if name == "sim1":  # logistic regression, to its optimum
-        return crcen.TrainingJob(
-            lam=lam, pool=pool, rows=pool, hidden=(), l2=0.0, solver="lbfgs", max_epochs=200, tol=1e-8
-        )
-    return crcen.TrainingJob(
+        return TrainingJob(lam=lam, pool=pool, rows=pool, hidden=(), l2=0.0, solver="lbfgs", max_epochs=200, tol=1e-8)
+    return TrainingJob(
         lam=lam,
         pool=pool,
         rows=pool,

@@ -12,7 +12,9 @@ from sklearn.metrics import average_precision_score, log_loss
 
 import crcen
 from crcen._support.progress import steps
-from crcen.baselines.methods import Tuning
+from crcen.baselines.methods import Tuning, make_method
+from crcen.datasets.dataset import Dataset
+from crcen.exceptions import TrainingFailed
 from crcen.experiments.paper.protocol import OWN_METRIC, Split, select, splits
 from crcen.experiments.paper.published import published
 from crcen.experiments.paper.stand_ins import STAND_INS
@@ -42,7 +44,7 @@ def run_table3(
         for method in methods
         if not run.has(dataset=name, split=number, method=method)
     ]
-    data: crcen.Dataset | None = None
+    data: Dataset | None = None
     with steps("table 3", len(todo)) as advance:
         for name, number, method in todo:
             if data is None or data.name != name:
@@ -58,7 +60,7 @@ def run_table3(
 
 
 def _evaluate(
-    data: crcen.Dataset, split: Split, method: str, settings: Mapping[str, Any], selection: RunFolder, engine: str
+    data: Dataset, split: Split, method: str, settings: Mapping[str, Any], selection: RunFolder, engine: str
 ) -> dict[str, Any]:
     """One row: a method fitted on a split's training rows and scored on its test rows; a failure is a row too."""
     row: dict[str, Any] = {"dataset": data.name, "split": split.number, "method": method}
@@ -66,7 +68,7 @@ def _evaluate(
     params: dict[str, Any] = {"random_state": seed}
     by_g_mean: dict[str, Any] | None = None
     stand_ins = STAND_INS if settings.get("reading") == "2019" else {}
-    make: Callable[..., Any] = stand_ins.get(method, partial(crcen.make_method, method))
+    make: Callable[..., Any] = stand_ins.get(method, partial(make_method, method))
     start = time.perf_counter()
     try:
         tuning = Tuning() if crcen.METHODS[method].training is not None else crcen.METHODS[method].tuning
@@ -88,7 +90,7 @@ def _evaluate(
             model = make(**params).fit(data.X[split.train], data.y[split.train])
             if by_g_mean not in (None, params):
                 other_model = make(**by_g_mean).fit(data.X[split.train], data.y[split.train])
-    except (ValueError, crcen.TrainingFailed) as error:
+    except (ValueError, TrainingFailed) as error:
         return row | {"error": f"{type(error).__name__}: {' '.join(str(error).split())}"}
     row["seconds"] = time.perf_counter() - start
     scores = _scores(model, data.X[split.test], data.y[split.test])

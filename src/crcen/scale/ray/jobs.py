@@ -30,7 +30,7 @@ def train_on_ray(
     memory_bytes: int | None = None,
     progress: Callable[[float], None] | None = None,
 ) -> list[TrainingResult]:
-    """As `crcen.train`, on the cluster that is connected, that of ``RAY_ADDRESS``, or a local one, which stays.
+    """As `train`, on the cluster that is connected, that of ``RAY_ADDRESS``, or a local one, which stays.
 
     Jobs that share work go together, up to 16 a task. How they are put together does not depend on the cluster, so that
     results do not either. A task whose machine dies is run again.
@@ -38,7 +38,7 @@ def train_on_ray(
     Parameters
     ----------
     X, y, jobs, sample_weight, progress
-        As in `crcen.train`.
+        As in `train`.
     device
         As there; a task on CUDA takes a GPU of the cluster, and ``"auto"`` is CUDA if the cluster has one.
     memory_bytes
