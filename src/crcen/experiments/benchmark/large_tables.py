@@ -180,7 +180,8 @@ def load_large_table(name: str, data_home: str | os.PathLike[str] | None = None)
     file = None if home is None else Path(os.path.expanduser(home)) / _FOLDER / f"{name}.npz"
     if file is not None and file.exists():
         with np.load(file, allow_pickle=False) as stored:
-            X, y, names = stored["X"], stored["y"], tuple(stored["names"].tolist())
+            X, y = stored["X"].astype(np.float64), stored["y"].astype(np.int64)  # a file may hold them in fewer bytes
+            names = tuple(stored["names"].tolist())
     else:
         X, y, names = _from_package(table)
     found = (len(X), X.shape[1], int(y.sum()))
