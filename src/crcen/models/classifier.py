@@ -1,6 +1,7 @@
 """CRCENClassifier: stacked networks with class-wise reweighted cross entropy behind scikit-learn's interface."""
 
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -30,6 +31,8 @@ from crcen.models.fitting import (
 from crcen.models.foreign_names import OurNames, says_our_names
 from crcen.models.incremental import IncrementalFit
 from crcen.models.probability import PROBABILITIES, held_out_logits, probability_folds
+from crcen.models.schedule_cut import is_cut, train_to_cut
+from crcen.models.search.scoring import log_losses
 from crcen.models.validation import check_choice, check_classes, check_number, check_rows, check_weights
 from crcen.models.wished import at_wish, before_wish
 from crcen.theory.classes.class_labels import is_for_classes, is_price_of_two
@@ -80,7 +83,8 @@ class CRCENClassifier(IncrementalFit, FittedNetworks, ClassifierMixin, OurNames)
         Networks trained in one stack and averaged as logits.
     max_epochs : int, default=None
         Passes over the rows; ``None`` is 30 for Adam (fewer from 17,000 rows on, where 4,000 steps are enough, but at
-        least 5) and 500 (iterations) for L-BFGS.
+        least 5) and 500 (iterations) for L-BFGS. Where folds are trained anyway and it is ``None``, Adam's schedule is
+        cut off after the epoch that had the least log loss on rows held out.
     schedule : Schedule, default=None
         Solver, batch size, learning rate, tolerance and early stopping, as in
         ``Schedule(learning_rate=0.02, early_stopping=True)``; see `crcen.Schedule`.
@@ -152,9 +156,9 @@ class CRCENClassifier(IncrementalFit, FittedNetworks, ClassifierMixin, OurNames)
     -----
     A network that overfits is overconfident whatever its weight, which the map of ``probability`` mends as far as a
     slope can. The exact key equation on the rows it was solved on is no evidence of anything; look at
-    `crcen.key_equation` on rows the network did not see. A fit trains five times ``n_members`` networks in one stack,
-    those of the folds included; with ``balance=True`` and no map there are no folds. ``partial_fit`` and streams have
-    none either.
+    `crcen.key_equation` on rows the network did not see. A fit trains five times ``n_members`` networks, those of the
+    folds first, which say for how many epochs; with ``balance=True`` and no map there are no folds. ``partial_fit``
+    and streams have none either.
 
     There is no ``n_jobs``: one fit trains its networks together, on two threads at most. Where an outer loop fits in
     parallel (``GridSearchCV(n_jobs=…)``, joblib), as many workers as cores serve best; `CRCENClassifierCV` needs no
@@ -172,6 +176,7 @@ class CRCENClassifier(IncrementalFit, FittedNetworks, ClassifierMixin, OurNames)
 
     _loss = "cross_entropy"
     is_control = False  # whether the training weight stays what it is after training, too
+    can_cut = True  # whether folds may choose the number of epochs
     _column_scales: Any = "auto"  # unless told
 
     @says_our_names
@@ -248,12 +253,26 @@ class CRCENClassifier(IncrementalFit, FittedNetworks, ClassifierMixin, OurNames)
         recipe, seed = recipe.settled(len(X)), base_seed(self.random_state)
         jobs = member_jobs(recipe, trained.lam, self.n_members, seed, rows)
         balance, probability, folds, fold_jobs, rows_of_key = self._on_folds(recipe, trained.lam, seed, rows)
+        oof = np.full(len(X), np.nan)
         with progress_bar(f"{type(self).__name__}", visible=bool(self.verbose)) as progress:
-            results = self.train_jobs(X, rows.target, jobs + fold_jobs, weights, progress)
+            train = partial(self.train_jobs, X, rows.target, weights=weights)
+            if is_cut(self, recipe, folds, balance):
+                recipe = replace(recipe, balance=False)  # folds and all rows alike: the solve out of fold comes last
+                results = train_to_cut(
+                    train,
+                    jobs,
+                    fold_jobs,
+                    folds,
+                    lambda logits, own: log_losses(logits, rows.target[own], weights[own], trained, natural=True),
+                    oof,
+                    progress,
+                )
+            else:
+                results = train(jobs + fold_jobs, progress)
+                row_weights = trained.row_weights(rows.target, weights) if recipe.balance else None
+                oof = held_out_logits(folds, results[self.n_members :], X, rows.target, row_weights)
         members = usable(results[: self.n_members], type(self).__name__)
         ensemble, logits = assemble(labels, trained, members, rows, is_balanced=recipe.balance)
-        row_weights = trained.row_weights(rows.target, weights) if recipe.balance else None
-        oof = held_out_logits(folds, results[self.n_members :], X, rows.target, row_weights)
         ensemble = ensemble.mapped(fitted_map(probability, rows.target, oof, weights, trained))
         if self.is_control:
             key = on_rows(ensemble.key_equation(logits, rows.target, weights), TRAINING_ROWS)
@@ -278,7 +297,7 @@ class CRCENClassifier(IncrementalFit, FittedNetworks, ClassifierMixin, OurNames)
         write_fit(self, ensemble, recipe, Course.of(members), on_rows(key, rows_of_key))
 
     def train_jobs(
-        self, X: NDArray[Any], target: NDArray[Any], jobs: list[TrainingJob], weights: Any, progress: Any
+        self, X: NDArray[Any], target: NDArray[Any], jobs: list[TrainingJob], progress: Any, *, weights: Any
     ) -> list[TrainingResult]:
         """Train every job on its rows; subclasses may have networks of another kind."""
         from crcen.training.engine import train  # torch is for fitting alone

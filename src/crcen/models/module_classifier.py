@@ -74,6 +74,7 @@ class ModuleClassifier(CRCENClassifier):
     """
 
     takes_any_shape = True  # of rows
+    can_cut = False  # an optimizer of their own has no schedule to cut
 
     def __init__(
         self,
@@ -131,8 +132,9 @@ class ModuleClassifier(CRCENClassifier):
         X: NDArray[Any],
         target: NDArray[Any],
         jobs: list[TrainingJob],
-        weights: Any,
         progress: Any,
+        *,
+        weights: Any,
     ) -> list[TrainingResult]:
         """Train every job by autograd."""
         from crcen.training.module_training import train_modules  # torch is for fitting alone

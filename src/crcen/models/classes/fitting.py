@@ -3,6 +3,7 @@
 import warnings
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -27,9 +28,11 @@ from crcen.models.fitting import (
     usable,
 )
 from crcen.models.probability import PROBABILITIES
+from crcen.models.schedule_cut import is_cut, train_to_cut
 from crcen.theory.classes.class_labels import ClassLabels, ClassPrice
 from crcen.theory.classes.class_weights import ClassWeights
 from crcen.theory.classes.key_equations import class_key_equations_of_logits
+from crcen.theory.classes.log_sums import log_sum_exp
 from crcen.training.jobs import TrainingJob, TrainingResult
 from crcen.training.members import grouped
 from crcen.training.recipe import Recipe
@@ -194,11 +197,18 @@ def fit_classes(model: Any, recipe: Recipe, X: Array, y: NDArray[Any], classes: 
     recipe, seed = recipe.settled(len(X)), base_seed(model.random_state)
     jobs = class_member_jobs(recipe, trained, model.n_members, seed, rows)
     balance, probability, folds, fold_jobs, rows_of_key = _on_folds(model, recipe, trained, seed, rows)
+    oof = np.full((len(X), labels.n_classes), np.nan)
     with progress_bar(type(model).__name__, visible=bool(model.verbose)) as progress:
-        results = model.train_jobs(X, rows.target, jobs + fold_jobs, weights, progress)
+        train = partial(model.train_jobs, X, rows.target, weights=weights)
+        if is_cut(model, recipe, folds, balance):
+            recipe = replace(recipe, balance=False)  # folds and all rows alike: the solve out of fold comes last
+            losses = partial(_natural_losses, rows, trained)
+            results = train_to_cut(train, jobs, fold_jobs, folds, losses, oof, progress)
+        else:
+            results = train(jobs + fold_jobs, progress)
+            oof = held_out_class_logits(folds, results[model.n_members :], rows, trained if recipe.balance else None)
     members = usable(results[: model.n_members], type(model).__name__)
     ensemble, logits = assemble_classes(trained, members, rows, is_balanced=recipe.balance)
-    oof = held_out_class_logits(folds, results[model.n_members :], rows, trained if recipe.balance else None)
     ensemble = ensemble.mapped(fitted_class_map(probability, oof, rows, trained))
     if model.is_control:
         key = ensemble.key_equation(logits, rows.target, weights)
@@ -214,6 +224,15 @@ def fit_classes(model: Any, recipe: Recipe, X: Array, y: NDArray[Any], classes: 
         ensemble = solved_at_class_price(ensemble, *own_rows)
     key = replace(ensemble.key_equation(*own_rows), rows=rows_of_key)
     write_fit(model, ensemble, recipe, Course.of(members), key)
+
+
+def _natural_losses(rows: ClassRows, trained: ClassWeights, logits: Array, own: Index) -> Array:
+    """Log loss of each record of logits (records, n, K) of some rows, under their training weight."""
+    target, weights = rows.target[own], rows.weights[own]
+    natural = logits - trained.log_weights
+    of_own = natural[:, np.arange(len(own)), target]
+    with np.errstate(invalid="ignore"):  # a diverged network's logits are NaN, and so is its loss
+        return np.asarray((log_sum_exp(natural, 2) - of_own) @ weights / weights.sum())
 
 
 def _on_folds(

@@ -1,0 +1,68 @@
+"""Folds choose the number of epochs of a default fit; checked against networks trained to every epoch by hand."""
+
+import numpy as np
+import pytest
+from sklearn.datasets import make_classification
+
+from crcen import CRCENClassifier, Schedule
+from crcen.models.fitting import base_seed, member_seed
+from crcen.models.probability import probability_folds
+from crcen.training.engine import train
+from crcen.training.jobs import TrainingJob
+
+SMALL = {"hidden": (8,), "l2": 1e-4, "n_members": 2, "random_state": 3, "device": "cpu"}
+
+
+def noisy_rows(n_classes=2, n=240):
+    """Rows that a network soon learns by heart: a fifth of the labels is wrong."""
+    return make_classification(
+        n, 12, n_informative=4, n_classes=n_classes, n_clusters_per_class=1, flip_y=0.4, random_state=0
+    )
+
+
+def test_the_schedule_ends_where_held_out_rows_are_predicted_best():
+    X, y = noisy_rows()
+    fitted = CRCENClassifier(None, **SMALL).fit(X, y)
+    target, weights, seed = y == fitted.pos_label_, np.ones(len(y)), base_seed(3)
+    jobs = [
+        TrainingJob.by(
+            fitted.recipe_, lam=0.5, pool=own, rows=own, stop_epoch=epoch, seed=member_seed(seed, k), shuffle_seed=seed
+        )
+        for epoch in range(1, 31)
+        for own, _ in probability_folds(target, weights, seed, 2)
+        for k in range(2)
+    ]
+    networks = iter([one.network for one in train(X, target, jobs, device="cpu")])
+    losses = []
+    for _ in range(30):
+        of_folds = []
+        for _, held_out in probability_folds(target, weights, seed, 2):
+            logit = np.mean([next(networks).logits(X[held_out]) for _ in range(2)], axis=0)
+            of_folds.append(np.mean(np.logaddexp(0.0, np.where(target[held_out], -logit, logit))))
+        losses.append(np.mean(of_folds))
+    assert fitted.n_iter_ == 1 + int(np.argmin(losses))
+    assert 1 < fitted.n_iter_ < 30
+    assert fitted.key_equation_.residual < 1e-12
+
+
+@pytest.mark.parametrize("n_classes", [2, 3])
+def test_what_was_asked_for_is_not_cut(n_classes):
+    X, y = noisy_rows(n_classes)
+    assert CRCENClassifier(None, **SMALL).fit(X, y).n_iter_ < 30
+    assert CRCENClassifier(None, max_epochs=9, **SMALL).fit(X, y).n_iter_ == 9
+    assert CRCENClassifier(None, balance=True, **SMALL).fit(X, y).n_iter_ == 30  # no folds to choose by
+
+
+def test_early_stopping_holds_out_rows_of_its_own():
+    X, y = noisy_rows()
+    stopped = CRCENClassifier(None, schedule=Schedule(early_stopping=True), **SMALL).fit(X, y)
+    assert stopped.recipe_.balance
+
+
+def test_cut_networks_predict_new_rows_better():
+    X, y = noisy_rows(n=1200)
+    loss = {}
+    for epochs in (None, 30):
+        p = CRCENClassifier(None, max_epochs=epochs, **SMALL).fit(X[:300], y[:300]).predict_proba(X[300:])
+        loss[epochs] = -np.log(p[np.arange(900), y[300:]]).mean()
+    assert loss[None] < loss[30]
