@@ -135,6 +135,7 @@ class AdaCClassifier(SignedScoreClassifier):
     def _boost(self, X: Array, is_pos: Bools, costs: Array, weights: Array) -> None:
         """Rounds from given weights of rows; none where the first learner is worth nothing."""
         random = check_random_state(self.random_state)
+        X = np.asarray(X, dtype=np.float32)  # as trees have it, once instead of in every round
         self.estimators_: list[DecisionTreeClassifier] = []
         votes: list[float] = []
         for _ in range(self.n_estimators):
@@ -152,7 +153,7 @@ class AdaCClassifier(SignedScoreClassifier):
         self.votes_ = np.array(votes)
 
     def _score(self, X: Array) -> Array:
-        score = np.zeros(len(X))
+        score, X = np.zeros(len(X)), np.asarray(X, dtype=np.float32)
         for tree, vote in zip(self.estimators_, self.votes_, strict=True):
             score += np.where(tree.predict(X), vote, -vote)
         return score

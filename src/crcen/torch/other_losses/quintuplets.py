@@ -36,7 +36,7 @@ class QuintupletLoss(nn.Module):
     def forward(self, embedding: Tensor, target: Tensor, cluster: Tensor) -> Tensor:
         """Mean over the anchors of a batch; clusters are numbered across classes, so that each is of one class."""
         z = nn.functional.normalize(embedding, dim=1)
-        distances = (z[:, None, :] - z[None, :, :]).square().sum(dim=2)
+        distances = (2.0 - 2.0 * z @ z.T).clamp(min=0.0)  # of vectors of length 1
         is_self = torch.eye(len(z), dtype=torch.bool, device=z.device)
         in_class = target[:, None] == target[None, :]
         in_cluster = in_class & (cluster[:, None] == cluster[None, :])
