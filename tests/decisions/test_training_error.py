@@ -107,7 +107,20 @@ def test_what_it_cannot_use():
         crcen.training_error(LogisticRegression().fit(X, np.arange(100) % 3), X, y)
     with pytest.raises(InvalidInput, match="both classes"):
         crcen.training_error(model, X, np.arange(100) < 0)
-    with pytest.raises(InvalidInput, match="log_odds from 0"):
+    with pytest.raises(InvalidInput, match="log_odds and least from 0"):
         TrainingError(-1.0)
     with pytest.raises(InvalidInput, match="two classes"):
         crcen.key_equation(y, np.column_stack([1 - p, p]), None, training_error=TrainingError(0.1))
+
+
+def test_the_least_error_is_known_and_what_was_measured_is_an_estimate():
+    given = (30.0, 15.0, 25.0, 40.0, 100)  # Z of 3 before any allowance
+    assert TrainingError(0.0, 5.0, 0.2).test(*given) == TrainingError(0.2).test(*given)
+    z, p_value, _ = TrainingError(0.25, 5.0, 0.2).test(*given)
+    share = (40 * 0.25) ** 2 / 25
+    assert z == pytest.approx(3 / np.sqrt(1 + share))
+    # Satterthwaite's degrees: only the model's part of the variance was estimated.
+    assert p_value == pytest.approx(2 * stats.t.sf(z, 5 * ((1 + share) / share) ** 2), rel=0.02)
+    # Refits that happened to agree do not make a model surer than its labels allow.
+    assert TrainingError(0.01, 5.0, 0.2).test(*given) == TrainingError(0.0, 5.0, 0.2).test(*given)
+    assert TrainingError(0.01, 5.0, 0.2).size == 0.2

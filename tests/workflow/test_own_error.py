@@ -33,8 +33,8 @@ def test_a_fit_measures_its_error_and_its_file_keeps_it(table, tmp_path):
     assert again.training_error_ == fit.own_error == fit.model.training_error_
     assert fit.own_error.degrees == 5.0
     # Logistic regression with 100 positives: about one over the root of the information at this price.
-    assert 0.07 < fit.own_error.log_odds < 0.3
-    assert fit.to_dict()["training_error"] == fit.own_error.log_odds
+    assert 0.07 < fit.own_error.size < 0.3
+    assert fit.to_dict()["training_error"] == fit.own_error.size
     assert "own error" in str(fit)
     # An evaluation by the file and the report's check have the test of key_equation with this error.
     new = table[800:]
@@ -82,8 +82,8 @@ def test_an_error_of_few_rows_is_that_of_all_scaled_and_never_below_the_labels()
     halves = crcen.training_error(model, X, y, n_fits=30)
     small = crcen.training_error(model, X, y, n_fits=30, max_rows=200)
     least = 1 / math.sqrt(np.sum(p * (1 - p)))
-    assert small.log_odds == pytest.approx(halves.log_odds, rel=0.4)
-    assert min(small.log_odds, halves.log_odds) > 0.97 * least
+    assert small.size == pytest.approx(halves.size, rel=0.4)
+    assert min(small.size, halves.size) > 0.97 * least
     with pytest.raises(InvalidParameter, match="max_rows must be a whole number of at least 10"):
         crcen.training_error(model, X, y, max_rows=3)
     assert TrainingError(0.1).noise(crcen.theory.residual_test.ResidualSums()) == 1.0

@@ -1,19 +1,20 @@
 """CommitteeClassifier: networks and boosted trees, combined out of fold and decided at one price."""
 
 import time
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import joblib
 import numpy as np
 from numpy.typing import NDArray
-from sklearn.base import BaseEstimator, ClassifierMixin
+from sklearn.base import BaseEstimator, ClassifierMixin, clone
 
 from crcen._support.progress import part_of, progress_bar
 from crcen.committee.classes import combine_classes
 from crcen.committee.members import Candidate, How, fit_candidate, grid_of_networks, kind_of
+from crcen.committee.refitting import refitted_parts
 from crcen.committee.stacking import Stacking, cross_fitted_logits, fit_stacking
-from crcen.exceptions import InvalidParameter
+from crcen.exceptions import InvalidInput, InvalidParameter
 from crcen.models.atomic import all_or_nothing
 from crcen.models.classes.fitting import check_no_positive
 from crcen.models.classes.search import ClassSearchRows
@@ -115,6 +116,8 @@ class CommitteeClassifier(FittedEnsemble, ClassifierMixin, BaseEstimator):
         The members and the committee, out of fold.
     member_weights_ : ndarray of shape (n_members,)
         What each member's natural logit is multiplied by.
+    chosen_settings_ : list
+        What each member's search chose, to train by again (`refit_on`).
     weighting_, key_equation_, classes_, pos_label_
         As in `CRCENClassifier`, all at the price.
     oof_decision_function_ : ndarray of shape (n,)
@@ -216,6 +219,42 @@ class CommitteeClassifier(FittedEnsemble, ClassifierMixin, BaseEstimator):
             move_to_wish(self, target, weights)
         self.n_splits_, self.fit_time_ = len(folds), time.perf_counter() - start
 
+    def refit_on(self, X: Any, y: Any, sample_weight: Any = None, *, n_networks: int = 2) -> "CommitteeClassifier":
+        """Train the members on other rows at the settings that were chosen, without a search.
+
+        What each member counts for, the intercept and the price stay as they are; `crcen.training_error` compares such
+        committees of random halves of the rows. Two classes only.
+
+        Parameters
+        ----------
+        X, y, sample_weight
+            Rows, labels and weights, as in `fit`.
+        n_networks : int, default=2
+            Networks of each setting, at most as many as `fit` trains.
+
+        Returns
+        -------
+        CommitteeClassifier
+            Another one; it has answers, and neither a leaderboard nor out-of-fold rows.
+        """
+        ensemble, settings = self.ensemble_, getattr(self, "chosen_settings_", None)
+        if settings is None or not isinstance(ensemble, Ensemble):
+            raise InvalidInput("refit_on needs a committee of two classes that was fitted with this version.")
+        fresh = clone(self)
+        X, y = check_rows(fresh, X, y, reset=True)
+        weights, seed = check_weights(sample_weight, X), base_seed(self.random_state)
+        how: dict[str, Any] = {
+            "n_networks": n_networks,
+            "seed": seed,
+            "device": self.device,
+            "threads": self._threads(),
+        }
+        parts: list[Any] = []
+        for member, chosen in zip(self._checked_members(), settings, strict=True):
+            parts += refitted_parts(member, chosen, ensemble.labels, X, y, weights, **how)
+        write_ensemble(fresh, replace(ensemble, members=tuple(parts)), None)
+        return fresh
+
     def _checked_members(self) -> list[Any]:
         members = [self.members] if isinstance(self.members, str) else list(self.members)
         if not members:
@@ -260,6 +299,7 @@ class CommitteeClassifier(FittedEnsemble, ClassifierMixin, BaseEstimator):
         solved = ensemble.key_equation(weighted[known] + self.oof_shift_, rows.target[known], rows.weights[known])
         write_ensemble(self, ensemble, on_rows(solved, OUT_OF_FOLD_ROWS))
         self.member_weights_ = stacking.weights
+        self.chosen_settings_ = [one.chosen for one in candidates]
         self.oof_decision_function_ = ensemble.decision(ensemble.priced(weighted + self.oof_shift_)[1])
         self.leaderboard_ = _leaderboard(candidates, stacking, crossed, rows)
 

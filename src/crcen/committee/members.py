@@ -16,10 +16,11 @@ from crcen.models.search.best_settings import best_settings
 from crcen.models.search.grid import SearchRows
 from crcen.models.search.run import SearchRun
 from crcen.models.trees.search import TREE_SETTINGS, fit_trees, search_trees
+from crcen.theory.labels import Labels
 from crcen.training.members import Member
 from crcen.training.recipe import Recipe
 
-__all__ = ["KINDS", "Candidate", "ForeignMember", "How", "fit_candidate", "grid_of_networks", "kind_of"]
+__all__ = ["KINDS", "Candidate", "ForeignMember", "How", "fit_candidate", "fit_foreign", "grid_of_networks", "kind_of"]
 
 Array = NDArray[np.float64]
 Progress = Callable[[float], None]
@@ -61,6 +62,8 @@ class Candidate:
         How many settings the search looked at.
     seconds
         Time of search and refit.
+    chosen
+        The same settings to train by again: recipes with their epochs, or settings of trees with their number.
     """
 
     name: str
@@ -69,6 +72,7 @@ class Candidate:
     settings: tuple[str, ...]
     n_tried: int
     seconds: float
+    chosen: tuple[Any, ...] = ()
 
 
 @dataclass(frozen=True, eq=False)
@@ -126,12 +130,12 @@ def fit_candidate(member: Any, rows: Rows, networks: list[Any], how: How, progre
     start = time.perf_counter()
     name = kind_of(member)
     if name == "networks":
-        parts, logits, settings, n_tried = *_networks(rows, networks, how, progress), len(networks)
+        parts, logits, settings, chosen, n_tried = *_networks(rows, networks, how, progress), len(networks)
     elif name == "trees":
-        parts, logits, settings, n_tried = *_trees(rows, how, progress), len(TREE_SETTINGS)
+        parts, logits, settings, chosen, n_tried = *_trees(rows, how, progress), len(TREE_SETTINGS)
     else:
-        parts, logits, settings, n_tried = *_foreign(member, rows, progress), 1
-    return Candidate(name, parts, logits, settings, n_tried, time.perf_counter() - start)
+        parts, logits, settings, chosen, n_tried = *_foreign(member, rows, progress), [], 1
+    return Candidate(name, parts, logits, settings, n_tried, time.perf_counter() - start, tuple(chosen))
 
 
 def grid_of_networks(n_rows: int) -> dict[str, Any]:
@@ -141,7 +145,7 @@ def grid_of_networks(n_rows: int) -> dict[str, Any]:
 
 def _networks(
     rows: Rows, grid: list[Any], how: How, progress: Progress
-) -> tuple[tuple[Member, ...], Array, tuple[str, ...]]:
+) -> tuple[tuple[Member, ...], Array, tuple[str, ...], list[Any]]:
     from crcen.training.engines import trainer_on
 
     is_of_classes = isinstance(rows, ClassSearchRows)
@@ -159,7 +163,7 @@ def _networks(
         is_late=lambda: how.time_limit is not None and time.perf_counter() - begun > how.time_limit,
     )
     lines = tuple(_network_line(one.setting.recipe, one.epochs, -one.merit) for one in found.outcomes)
-    return tuple(found.groups), found.logits, lines
+    return tuple(found.groups), found.logits, lines, [(one.setting.recipe, one.epochs) for one in found.outcomes]
 
 
 def _network_line(recipe: Recipe, epochs: int | None, loss: float) -> str:
@@ -168,7 +172,7 @@ def _network_line(recipe: Recipe, epochs: int | None, loss: float) -> str:
     return f"hidden units {hidden}, {recipe.encoding} inputs, l2 {recipe.l2:g}{length}: log loss {loss:.4g}"
 
 
-def _trees(rows: Rows, how: How, progress: Progress) -> tuple[tuple[Member, ...], Array, tuple[str, ...]]:
+def _trees(rows: Rows, how: How, progress: Progress) -> tuple[tuple[Member, ...], Array, tuple[str, ...], list[Any]]:
     outcomes = search_trees(
         rows.X,
         rows.target,
@@ -188,7 +192,7 @@ def _trees(rows: Rows, how: How, progress: Progress) -> tuple[tuple[Member, ...]
         f"l2 {one.setting.l2:g}: log loss {one.loss:.4g}"
         for one in outcomes
     )
-    return tuple(trees), np.mean([one.logits for one in outcomes], axis=0), lines
+    return tuple(trees), np.mean([one.logits for one in outcomes], axis=0), lines, chosen
 
 
 def _foreign(member: Any, rows: Rows, progress: Progress) -> tuple[tuple[Member, ...], Array, tuple[str, ...]]:
@@ -203,12 +207,17 @@ def _foreign(member: Any, rows: Rows, progress: Progress) -> tuple[tuple[Member,
 
 
 def _fitted(member: Any, rows: Rows, own: NDArray[np.int64]) -> ForeignMember:
-    weights = rows.weights[own]
+    labels = None if isinstance(rows, ClassSearchRows) else rows.labels
+    return ForeignMember(*fit_foreign(member, rows.X[own], rows.y[own], rows.weights[own], labels))
+
+
+def fit_foreign(
+    member: Any, X: Array, y: NDArray[Any], weights: Array, labels: Labels | None
+) -> tuple[Any, int | None]:
+    """Another library's classifier fitted on rows, and the column of the positive class, where there is one."""
     options = {} if np.all(weights == weights[0]) else {"sample_weight": weights}
-    model = clone(member).fit(rows.X[own], rows.y[own], **options)
-    if isinstance(rows, ClassSearchRows):
-        return ForeignMember(model, None)
-    return ForeignMember(model, list(model.classes_).index(rows.labels.positive))
+    model = clone(member).fit(X, y, **options)
+    return model, None if labels is None else list(model.classes_).index(labels.positive)
 
 
 def _log_odds(p: Array) -> Array:

@@ -27,6 +27,7 @@ Array = NDArray[np.float64]
 
 # Networks of a refit: what an average of more is spared is little beside the chance of rows.
 _MOST_MEMBERS = 2
+_SHARE = 0.5  # of the rows, in a refit
 
 
 def training_error(
@@ -47,8 +48,8 @@ def training_error(
     Parameters
     ----------
     model : fitted binary classifier with ``predict_proba``
-        One of ours, or any other. Of a `CRCENClassifierCV` the chosen setting is refitted, not the search, with two
-        networks at most.
+        One of ours, or any other. Of a `CRCENClassifierCV` or a committee the chosen settings are refitted, not the
+        search, with two networks of each at most.
     X, y, sample_weight
         The training rows, labels and weights of `fit`.
     weighting : Lam, CostRatio, Budget, float or None
@@ -103,7 +104,7 @@ def training_error(
     if isinstance(max_rows, bool) or not isinstance(max_rows, int | np.integer) or max_rows < 10:
         raise InvalidParameter(f"max_rows must be a whole number of at least 10, got {max_rows!r}")
     rng = np.random.default_rng(random_state)
-    size = min(len(labels) // 2, int(max_rows))
+    size = min(int(_SHARE * len(labels)), int(max_rows))
     parts, chances = [], []
     for _ in range(int(n_fits)):
         part = _part_with_both(labels, size, rng)
@@ -117,7 +118,7 @@ def training_error(
     of_all = size / (len(labels) - size)
     variance = of_all * float(np.mean(squares)) / 2.0
     least = _label_noise(np.array(chances), np.array(parts), labels == classes[column], sizes, cost)
-    return TrainingError(float(np.sqrt(max(variance, least))), float(n_fits - 1))
+    return TrainingError(float(np.sqrt(variance)), float(n_fits - 1), float(np.sqrt(least)))
 
 
 def _label_noise(
@@ -142,7 +143,11 @@ def _part_with_both(labels: NDArray[Any], size: int, rng: np.random.Generator) -
 
 def _refitted(model: Any, X: Any, y: NDArray[Any], weights: Array | None, part: NDArray[np.bool_], cost: float) -> Any:
     """A clone fitted on some of the rows, at the setting that a search of ours chose."""
-    fresh, rows = clone(model), np.flatnonzero(part)
+    rows = np.flatnonzero(part)
+    given = {} if weights is None else {"sample_weight": weights[rows]}
+    if hasattr(model, "refit_on"):  # a committee, at the settings that it found
+        return model.refit_on(_safe_indexing(X, rows), y[rows], **given)
+    fresh = clone(model)
     if isinstance(model, CRCENClassifier) and isinstance(model.weighting_, ClassWeighting):
         # At the price itself: a list of prices, or a wish, was settled by the whole model.
         fresh.set_params(n_members=min(model.n_members, _MOST_MEMBERS), weighting=CostRatio(cost))
@@ -150,7 +155,6 @@ def _refitted(model: Any, X: Any, y: NDArray[Any], weights: Array | None, part: 
         fresh.set_params(**{name: [value] for name, value in model.best_params_.items() if name != "weighting"})
         # Other folds, which may know all rows by number, do not fit some of them.
         fresh.set_params(cv=int(min(4, np.unique(y[rows], return_counts=True)[1].min())))
-    given = {} if weights is None else {"sample_weight": weights[rows]}
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", ConvergenceWarning)  # said of the model itself, if there is need
         return fresh.fit(_safe_indexing(X, rows), y[rows], **given)

@@ -65,26 +65,37 @@ class TrainingError:
         Standard deviation over training sets, of the mean over rows as the residual weighs them.
     degrees : float
         Degrees of freedom of its square as an estimate; infinite where it is known.
+    least : float
+        What it cannot be below, whatever was estimated.
     """
 
     log_odds: float
     degrees: float = math.inf
+    least: float = 0.0
 
     def __post_init__(self) -> None:
-        if not 0.0 <= self.log_odds < math.inf or not self.degrees > 0.0:
-            raise InvalidInput(f"a training error needs log_odds from 0 and degrees above 0, got {self!r}")
+        if not (0.0 <= self.log_odds < math.inf and 0.0 <= self.least < math.inf and self.degrees > 0.0):
+            raise InvalidInput(f"a training error needs log_odds and least from 0 and degrees above 0, got {self!r}")
 
     def __str__(self) -> str:
-        return f"log-odds in the mean off by {self.log_odds:.2g} (standard deviation), by the chance of training rows"
+        return f"log-odds in the mean off by {self.size:.2g} (standard deviation), by the chance of training rows"
+
+    @property
+    def size(self) -> float:
+        """The standard deviation, as far as it is known."""
+        return max(self.log_odds, self.least)
 
     def noise(self, sums: "ResidualSums") -> float:
         """By how much a residual on rows with these sums varies more than under the true posterior."""
-        return 1.0 + (sums.slope * self.log_odds) ** 2 / sums.variance if sums.variance > 0.0 else 1.0
+        return 1.0 + (sums.slope * self.size) ** 2 / sums.variance if sums.variance > 0.0 else 1.0
 
     def test(
         self, missed: float, alarmed: float, variance: float, slope: float, n_pos: int
     ) -> tuple[float, float, str]:
         """As `z_test`, with the model's own error in the variance of the residual and its estimate in the p-value.
+
+        A p-value is the larger of two: with what was estimated, by Student's t, and with the least there is, which is
+        no estimate.
 
         Parameters
         ----------
@@ -98,12 +109,15 @@ class TrainingError:
         z, p_value, reason = z_test(missed, alarmed, variance)
         if not reason and n_pos < FEWEST_TO_TEST:
             return math.nan, math.nan, f"too few: {n_pos} positives, and the test needs {FEWEST_TO_TEST}"
-        share = (slope * self.log_odds) ** 2 / variance if variance > 0.0 else 0.0
-        if reason or share == 0.0:
+        if reason or self.size == 0.0:
             return z, p_value, reason
-        z /= math.sqrt(1.0 + share)
-        # Satterthwaite: only the part of the variance that is the model's was estimated.
-        return z, two_sided(_normal_of_t(z, self.degrees * ((1.0 + share) / share) ** 2)), ""
+        share, surely = ((slope * error) ** 2 / variance for error in (self.log_odds, self.least))
+        p_value = two_sided(z / math.sqrt(1.0 + surely))
+        if share > 0.0:
+            # Satterthwaite: only the part of the variance that is the model's was estimated.
+            degrees = self.degrees * ((1.0 + share) / share) ** 2
+            p_value = max(p_value, two_sided(_normal_of_t(z / math.sqrt(1.0 + share), degrees)))
+        return z / math.sqrt(1.0 + max(share, surely)), p_value, ""
 
 
 def _normal_of_t(t: float, degrees: float) -> float:

@@ -136,7 +136,7 @@ class TableFit(Shown):
                 "shift": model.estimator_.oof_shift_,
             },
             "counts": count_values(self.counts),
-            "training_error": None if self.own_error is None else plain(self.own_error.log_odds),
+            "training_error": None if self.own_error is None else plain(self.own_error.size),
             "out_of_fold": {name: plain(one.value) for name, one in self.quality.items()},
             "alarm_shares": self.alarms.to_dict(),
             "marginal_price": plain_price(weighting.cost_ratio),

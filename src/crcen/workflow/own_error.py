@@ -3,8 +3,16 @@
 import numpy as np
 from numpy.typing import NDArray
 
-from crcen import CRCENClassifierCV, InvalidInput, InvalidParameter, TableClassifier, training_error
+from crcen import (
+    CommitteeClassifier,
+    CRCENClassifierCV,
+    InvalidInput,
+    InvalidParameter,
+    TableClassifier,
+    training_error,
+)
 from crcen._support.progress import busy
+from crcen.exceptions import TrainingFailed
 from crcen.theory.residual_test import TrainingError
 from crcen.theory.weighting import ClassWeighting
 from crcen.workflow.inputs import Rows
@@ -23,7 +31,7 @@ def measure_own_error(
     Parameters
     ----------
     model : TableClassifier
-        Fitted on these rows. Of searches over networks alone: a committee would be searched anew with every refit.
+        Fitted on these rows. Of searches and committees of two classes, at the settings that they chose.
     rows, weights
         Training rows with their labels, and their weights, if they have any.
     n_refits : int
@@ -41,7 +49,8 @@ def measure_own_error(
     if isinstance(n_refits, bool) or not isinstance(n_refits, int) or n_refits < 0 or n_refits in (1, 2):
         raise InvalidParameter(f"n_refits must be 0, or a whole number of at least 3: got {n_refits!r}.")
     price = model.weighting_
-    if not n_refits or not isinstance(model.estimator_, CRCENClassifierCV) or not isinstance(price, ClassWeighting):
+    is_searched = isinstance(model.estimator_, CRCENClassifierCV | CommitteeClassifier)
+    if not n_refits or not is_searched or not isinstance(price, ClassWeighting):
         return None
     if price.n_pos < _FEWEST_POSITIVES:
         return None
@@ -55,7 +64,7 @@ def measure_own_error(
                 n_fits=n_refits,
                 random_state=seed,
             )
-        except InvalidInput:  # a part of the rows lacks one class
+        except (InvalidInput, TrainingFailed):  # a part of the rows lacks one class, or leaves no network
             return None
     model.training_error_ = found
     return found
