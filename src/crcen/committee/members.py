@@ -13,6 +13,7 @@ from crcen._support.progress import part_of
 from crcen.exceptions import InvalidParameter
 from crcen.models.classes.search import ClassSearchRows, ClassSearchRun
 from crcen.models.search.best_settings import best_settings
+from crcen.models.search.borders import Borders
 from crcen.models.search.grid import SearchRows
 from crcen.models.search.run import SearchRun
 from crcen.models.trees.search import TREE_SETTINGS, fit_trees, search_trees
@@ -161,6 +162,7 @@ def _networks(
         n_members=_MANY_KEPT if len(rows.X) > _MANY_ROWS else _NETWORKS_A_SETTING,
         progress=progress,
         is_late=lambda: how.time_limit is not None and time.perf_counter() - begun > how.time_limit,
+        borders=Borders(l2=True, epochs=len(rows.X) <= _MANY_ROWS),
     )
     lines = tuple(_network_line(one.setting.recipe, one.epochs, -one.merit) for one in found.outcomes)
     return tuple(found.groups), found.logits, lines, [(one.setting.recipe, one.epochs) for one in found.outcomes]

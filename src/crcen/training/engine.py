@@ -160,6 +160,18 @@ class Trainer:
                     results |= _train_or_split(groups, jobs, data, meter.reporter(i))
         return [results[position] for position in range(len(jobs))]
 
+    def on(self, rows: NDArray[np.int64]) -> "Trainer":
+        """A trainer on some of the rows, within the same bound."""
+        data = self.data
+        return Trainer(
+            data.X[rows],
+            data.y[rows],
+            n_classes=self.n_classes,
+            sample_weight=data.sample_weight[rows],
+            device=str(data.device),
+            memory_bytes=self.bound if self.is_bound_given else None,
+        )
+
     def _stacks(self, jobs: Sequence[TrainingJob]) -> list[Groups]:
         """Stacks of which two, or if need be one, keep the bound."""
         data = self.data

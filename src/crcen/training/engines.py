@@ -9,7 +9,7 @@ from typing import Any
 from crcen.exceptions import InvalidParameter, MissingExtra
 from crcen.training.jobs import TrainingResult
 
-__all__ = ["ENGINES", "Engine", "find_engine", "need_torch", "trainer_on"]
+__all__ = ["ENGINES", "Engine", "find_engine", "need_torch", "trainer_on", "trainer_on_some"]
 
 Engine = Callable[..., list[TrainingResult]]
 
@@ -49,3 +49,14 @@ def trainer_on(name: str, X: Any, y: Any, n_classes: int | None = None, **how: A
 
         return Trainer(X, y, n_classes=n_classes, **how)
     return partial(find_engine(name), X, y, **how)
+
+
+def trainer_on_some(train: Any, rows: Any) -> Engine:
+    """The same for some of the rows of what `trainer_on` gave."""
+    if not isinstance(train, partial):
+        found: Engine = train.on(rows)
+        return found
+    (X, y), how = train.args, dict(train.keywords)
+    if how.get("sample_weight") is not None:
+        how["sample_weight"] = how["sample_weight"][rows]
+    return partial(train.func, X[rows], y[rows], **how)

@@ -8,6 +8,7 @@ from numpy.typing import NDArray
 
 from crcen._support.progress import part_of
 from crcen.exceptions import TrainingFailed
+from crcen.models.search.borders import Borders, widened
 from crcen.models.search.grid import Outcome, Setting
 from crcen.models.search.run import SearchRun, choose
 from crcen.training.jobs import Status, TrainingResult
@@ -89,6 +90,7 @@ def best_settings(
     n_members: int,
     progress: Progress,
     is_late: Callable[[], bool] = lambda: False,
+    borders: Borders | None = None,
 ) -> BestSettings:
     """Search, and refit the best few settings with some networks each.
 
@@ -104,8 +106,12 @@ def best_settings(
         Called with the share of the work that is done.
     is_late
         Whether nothing further should begin that is not needed for one setting.
+    borders
+        Which borders of the grid may be crossed where the best setting is on one; ``None`` for none.
     """
-    outcomes = run.outcomes(settings, halving=True, progress=part_of(progress, 0.0, 0.6), is_late=is_late)
+    outcomes = run.raced(settings, progress=part_of(progress, 0.0, 0.5), is_late=is_late)
+    if borders is not None:
+        outcomes = widened(run, outcomes, borders, progress=part_of(progress, 0.5, 0.6), is_late=is_late)
     ranked = best_few(outcomes, choose(outcomes, one_standard_error=False), n_settings)
     kept: list[Outcome] = []
     groups: list[NetworkGroup] = []

@@ -216,7 +216,11 @@ class CRCENClassifierCV(CRCENClassifier):
             how = {"sample_weight": weights, "device": self.device, "memory_bytes": bound}
             train = trainer_on(search.engine, X, target, len(classes) if of_classes else None, **how)
             run = (ClassSearchRun if of_classes else SearchRun)(rows, scoring, seed, train, search.memory_bytes)
-            outcomes = run.outcomes(settings, halving=search.drops_settings, progress=part_of(progress, 0.0, 0.5))
+            first = part_of(progress, 0.0, 0.5)
+            if search.drops_settings:
+                outcomes = run.raced(settings, progress=first)
+            else:
+                outcomes = run.outcomes(settings, halving=False, progress=first)
             if not search.one_standard_error:
                 outcomes = widened(run, outcomes, self._borders(), progress=part_of(progress, 0.5, 0.7))
             best = choose(outcomes, one_standard_error=search.one_standard_error)

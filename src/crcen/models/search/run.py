@@ -7,12 +7,14 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from crcen._support.progress import part_of
 from crcen.exceptions import InvalidInput
 from crcen.models.fitting import member_seed
 from crcen.models.search.fold_shift import agreed_shift, shifts_of_folds
 from crcen.models.search.grid import Outcome, SearchRows, Setting
+from crcen.models.search.row_race import race_on_some_rows
 from crcen.models.search.scoring import LOG_LOSSES, held_out_score, log_losses
-from crcen.models.search.trials import Trial, run_trials
+from crcen.models.search.trials import RUNGS, Rungs, Trial, run_trials
 from crcen.theory.weighting import ClassWeighting
 from crcen.training.balance import solve_shifts
 from crcen.training.engines import Engine
@@ -53,6 +55,17 @@ class SearchRun:
     train: Engine
     memory_bytes: int | None
 
+    def raced(
+        self, settings: list[Setting], *, progress: Progress, is_late: Callable[[], bool] = lambda: False
+    ) -> list[Outcome]:
+        """`outcomes` with settings left behind on the way: where rows are many, first on some of them."""
+        how: dict[str, Any] = {"progress": part_of(progress, 0.0, 0.3), "is_late": is_late}
+        behind = race_on_some_rows(self, settings, **how)
+        ahead = [setting for i, setting in enumerate(settings) if i not in behind]
+        rest = part_of(progress, 0.3, 1.0) if behind else progress
+        found = iter(self.outcomes(ahead, halving=True, progress=rest, is_late=is_late))
+        return [behind[i] if i in behind else next(found) for i in range(len(settings))]
+
     def outcomes(
         self,
         settings: list[Setting],
@@ -60,6 +73,7 @@ class SearchRun:
         halving: bool,
         progress: Progress,
         is_late: Callable[[], bool] = lambda: False,
+        rungs: Rungs = RUNGS,
     ) -> list[Outcome]:
         """Every setting's outcome at its best epoch (L-BFGS: where it ended); no part begins once it is late."""
         rows, trials = self.rows, []
@@ -74,7 +88,8 @@ class SearchRun:
                 jobs.append(job)
             trials.append(Trial(setting, jobs))
         halving = halving and self._has_room_for_states(trials)
-        return run_trials(trials, self.train, self._outcome, halving=halving, progress=progress, is_late=is_late)
+        how: dict[str, Any] = {"halving": halving, "progress": progress, "is_late": is_late, "rungs": rungs}
+        return run_trials(trials, self.train, self._outcome, **how)
 
     def refit(self, chosen: Outcome, n_members: int, progress: Progress) -> tuple[list[TrainingResult], Array]:
         """The members on all rows, and their out-of-fold logits at the price, by networks on each fold, in one stack.

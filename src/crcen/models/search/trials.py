@@ -15,13 +15,15 @@ from crcen._support.progress import part_of
 from crcen.models.search.grid import Outcome, Setting
 from crcen.training.jobs import TrainingJob, TrainingResult, TrainingState
 
-__all__ = ["Trial", "run_trials"]
+__all__ = ["RUNGS", "Rungs", "Trial", "run_trials"]
+
+Rungs = Sequence[tuple[float, float]]
 
 Array = NDArray[np.float64]
 Progress = Callable[[float], None]
 
 # After these shares of the schedule, these shares of the settings go on. Chosen on the benchmark's development half.
-_RUNGS = ((1 / 6, 0.75), (1 / 3, 0.5), (1 / 2, 0.25), (2 / 3, 0.125))
+RUNGS = ((1 / 6, 0.75), (1 / 3, 0.5), (1 / 2, 0.25), (2 / 3, 0.125))
 _FEWEST = 2
 # Fewer settings than this are all run in full; on many rows, where scores tell settings apart early and training is
 # dear, fewer than that.
@@ -104,6 +106,7 @@ def run_trials(
     halving: bool,
     progress: Progress,
     is_late: Callable[[], bool] = lambda: False,
+    rungs: Rungs = RUNGS,
 ) -> list[Outcome]:
     """The outcome of every trial; those that were left behind are marked as dropped.
 
@@ -121,10 +124,12 @@ def run_trials(
         Called with the share of the work that is done.
     is_late
         Whether no further part should begin; those still running then count as they are.
+    rungs
+        After which shares of the schedule which shares of the settings go on.
     """
     schedule = max((trial.schedule for trial in trials if trial.goes_in_parts), default=1)
     in_parts = halving and schedule >= _SHORTEST_SCHEDULE
-    stops = {round(share * schedule): keep for share, keep in _RUNGS} if in_parts else {}
+    stops = {round(share * schedule): keep for share, keep in rungs} if in_parts else {}
     outcomes: dict[int, Outcome] = {}
     running, begun = list(range(len(trials))), 0
     for stop, keep in [*stops.items(), (schedule, 1.0)]:
