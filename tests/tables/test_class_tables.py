@@ -45,6 +45,10 @@ def test_a_table_of_three_classes(estimator, weighting, tmp_path):
     again = crcen.load(crcen.save(model, tmp_path / "model.crcen"))
     np.testing.assert_array_equal(again.predict_proba(TABLE), p)
     np.testing.assert_array_equal(again.predict(TABLE), model.predict(TABLE))
+    if estimator is SEARCH:  # solved on these rows: no residual is left
+        sums = again.held_out_sums_
+        assert sums.counts.tolist() == np.unique(LABELS, return_counts=True)[1].tolist()
+        assert np.abs(sums.residuals).max() < 1e-9 * sums.flows.sum()
 
 
 def test_the_probabilities_of_another_classifier_stay_its_own():

@@ -11,7 +11,7 @@ from scipy.optimize import minimize
 from crcen.committee.members import Candidate
 from crcen.committee.stacking import RIDGE
 from crcen.models.classes.ensemble import ClassEnsemble
-from crcen.models.classes.search import ClassSearchRows, held_out_shifts, without_tests
+from crcen.models.classes.search import ClassSearchRows, held_out_shifts, keep_out_of_fold, without_tests
 from crcen.models.fitted import write_ensemble
 from crcen.models.fitting import OUT_OF_FOLD_ROWS
 from crcen.theory.classes.class_labels import ClassPrice
@@ -108,9 +108,7 @@ def combine_classes(model: Any, candidates: list[Candidate], rows: ClassSearchRo
     ensemble = ensemble.moved(model.oof_shift_)
     write_ensemble(model, ensemble, replace(ensemble.key_equation(*held_out), rows=OUT_OF_FOLD_ROWS))
     model.member_weights_ = stacking.weights
-    decided = ensemble.decision(ensemble.priced(weighted[known])[1])
-    model.oof_decision_function_ = np.full((len(weighted), decided.shape[1]), np.nan)
-    model.oof_decision_function_[known] = decided
+    keep_out_of_fold(model, ensemble, weighted, known)
     lines = [
         _score(one.name, float(weight), one.logits, rows, one)
         for one, weight in zip(candidates, stacking.weights, strict=True)

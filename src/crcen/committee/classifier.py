@@ -121,7 +121,8 @@ class CommitteeClassifier(FittedEnsemble, ClassifierMixin, BaseEstimator):
     weighting_, key_equation_, classes_, pos_label_
         As in `CRCENClassifier`, all at the price.
     oof_decision_function_ : ndarray of shape (n,)
-        Out-of-fold `decision_function`, by weights of the other folds; NaN for rows in no test fold.
+        Out-of-fold `decision_function`, by weights of the other folds; NaN for rows in no test fold. For more
+        than two classes ``oof_proba_`` has the probabilities, (n, K).
     oof_key_equation_ : KeyEquation
         The key equation on these before the solve.
     oof_shift_ : float

@@ -50,6 +50,7 @@ TYPES: dict[str, tuple[str, ...]] = {
     "crcen.theory.key_equation": ("KeyEquation",),
     "crcen.theory.labels": ("Labels",),
     "crcen.theory.metrics": ("ConfusionCounts",),
+    "crcen.theory.classes.residual_sums": ("ClassResidualSums",),
     "crcen.theory.residual_test": ("ResidualSums", "TrainingError"),
     "crcen.theory.specs": ("Alpha", "Budget", "CostRatio", "Lam"),
     "crcen.theory.wishes": ("Capacity", "PrecisionAtLeast", "RecallAtLeast"),
@@ -231,7 +232,7 @@ RULES: dict[str, Mapping[str, Check]] = {
     "TableClassifier": {
         "columns_": lambda value: isinstance(value, list) and all(_is_column(one) for one in value),
         "profile_": _a("TrainingProfile"),
-        "held_out_sums_": _a("ResidualSums"),
+        "held_out_sums_": lambda value: _a("ResidualSums")(value) or _a("ClassResidualSums")(value),
         "background_": lambda value: isinstance(value, np.ndarray) and value.dtype == np.float64 and value.ndim == 2,
         "fingerprint_": _a("Fingerprint"),
         "training_error_": _a("TrainingError"),

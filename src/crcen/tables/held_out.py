@@ -5,6 +5,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from crcen.theory.classes.class_labels import ClassLabels
+from crcen.theory.classes.residual_sums import ClassResidualSums, class_residual_sums
 from crcen.theory.decision import sigmoid
 from crcen.theory.labels import Labels
 from crcen.theory.residual_test import ResidualSums, residual_sums
@@ -13,8 +15,10 @@ from crcen.theory.rows import check_row_weights
 __all__ = ["held_out_sums"]
 
 
-def held_out_sums(estimator: Any, y: Any, sample_weight: Any) -> ResidualSums:
+def held_out_sums(estimator: Any, y: Any, sample_weight: Any) -> ResidualSums | ClassResidualSums:
     """Residual sums of the out-of-fold rows of a fitted estimator; empty where it held none out.
+
+    Those of a model of K classes are `ClassResidualSums`.
 
     Parameters
     ----------
@@ -23,6 +27,12 @@ def held_out_sums(estimator: Any, y: Any, sample_weight: Any) -> ResidualSums:
     y, sample_weight : arrays of shape (n,)
         As they were given to its fit.
     """
+    chances: NDArray[np.float64] | None = getattr(estimator, "oof_proba_", None)
+    if chances is not None:
+        seen = np.isfinite(chances).all(axis=1)
+        numbers = ClassLabels(estimator.classes_).encode(y)[seen]
+        sizes, weighting = check_row_weights(sample_weight, len(chances))[seen], estimator.weighting_
+        return class_residual_sums(numbers, weighting.weighted(chances[seen]), weighting, sizes)
     logits: NDArray[np.float64] | None = getattr(estimator, "oof_decision_function_", None)
     if logits is None or logits.ndim != 1:
         return ResidualSums()

@@ -117,6 +117,8 @@ def test_costs_and_actions(data):
     expected = model.predict_proba(X) @ costs.costs
     np.testing.assert_array_equal(model.predict(X), np.append(LABELS.astype(object), "review")[expected.argmin(axis=1)])
     assert model.oof_counts_[0].shape == (3, 4)
+    expected = -model.costs_.expected(model.oof_proba_)
+    np.testing.assert_allclose(model.oof_decision_function_, expected, rtol=1e-9, atol=1e-12)
     assert model.oof_decision_function_.shape == (300, 4)
 
 

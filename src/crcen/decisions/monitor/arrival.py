@@ -17,16 +17,24 @@ _FAR = 3.0
 _TURNS = 3
 
 _WORDS = (
-    "positives and negatives seem to arrive at different times: {turns} times a piece of the stream with far more "
-    "positives than the model expects stood beside one with far fewer; evidence is only valid where a label's arrival "
+    "{kinds} seem to arrive at different times: {turns} times a piece of the stream with far more "
+    "{one} than the model expects stood beside one with far fewer; evidence is only valid where a label's arrival "
     "does not depend on what it is, so feed cohorts that are complete (delay= holds rows back until theirs is)"
 )
 
 
 @dataclass
 class ArrivalOrder:
-    """Counts how often the residual of neighbouring pieces turns from far above to far below what chance allows."""
+    """Counts how often the residual of neighbouring pieces turns from far above to far below what chance allows.
 
+    Parameters
+    ----------
+    one, kinds : str
+        What the sums' positives are called, alone and beside the others.
+    """
+
+    one: str = "positives"
+    kinds: str = "positives and negatives"
     pending: ResidualSums = field(default_factory=ResidualSums)
     last_z: float = 0.0
     turns: int = 0
@@ -44,13 +52,15 @@ class ArrivalOrder:
         turned = min(abs(z), abs(self.last_z)) > _FAR and (z > 0.0) != (self.last_z > 0.0)
         self.last_z = z
         self.turns += turned
-        return _WORDS.format(turns=self.turns) if turned and self.turns == _TURNS else ""
+        return (
+            _WORDS.format(turns=self.turns, one=self.one, kinds=self.kinds) if turned and self.turns == _TURNS else ""
+        )
 
     def state(self) -> dict[str, Any]:
         """Everything, as JSON can hold it."""
         return {"pending": plain_sums(self.pending), "last_z": self.last_z, "turns": self.turns}
 
-    @classmethod
-    def from_state(cls, state: Any) -> "ArrivalOrder":
-        """The inverse of `state`, checked."""
-        return cls(sums_from(state, "pending"), number_of(state, "last_z"), count_of(state, "turns"))
+    def restore(self, state: Any) -> None:
+        """Take what `state` gave, checked."""
+        self.pending = sums_from(state, "pending")
+        self.last_z, self.turns = number_of(state, "last_z"), count_of(state, "turns")

@@ -1,5 +1,6 @@
 """Rows held back until the labels of their whole cohort are known."""
 
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from datetime import date
 from typing import Any
@@ -7,13 +8,14 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from crcen.decisions.monitor.plain_state import count_of, item_of, list_of, plain_sums, short, sums_from
+from crcen.decisions.monitor.plain_state import count_of, item_of, list_of, plain_sums, short
 from crcen.exceptions import InvalidInput, InvalidParameter
+from crcen.theory.classes.residual_sums import ClassResidualSums
 from crcen.theory.residual_test import ResidualSums
 
 __all__ = ["Cohorts", "check_delay", "cohort_numbers"]
 
-Sums = dict[str | None, ResidualSums]
+Sums = dict[str | None, ResidualSums | ClassResidualSums]
 
 
 def check_delay(delay: Any) -> int:
@@ -94,15 +96,15 @@ class Cohorts:
         """Add sums of rows to a cohort that is open."""
         mine = self.held.setdefault(cohort, {})
         for name, piece in sums.items():
-            mine[name] = mine.get(name, ResidualSums()) + piece
+            mine[name] = mine[name] + piece if name in mine else piece  # type: ignore[operator]  # of one kind
 
-    def leave_out(self, positive: NDArray[np.bool_]) -> str:
-        """Count rows that came too late, and say so."""
-        self.n_late += positive.size
-        self.n_late_pos += int(positive.sum())
+    def leave_out(self, n_rows: int, n_pos: int, kinds: str) -> str:
+        """Count rows that came too late, and say so, with what kinds of rows they are."""
+        self.n_late += n_rows
+        self.n_late_pos += n_pos
         return (
-            f"{positive.size} rows ({int(positive.sum())} positive) came after their cohort was complete and are left "
-            f"out: a delay of {self.delay} is too short for them"
+            f"{n_rows} rows ({kinds}) came after their cohort was complete and are left out: a delay of {self.delay} "
+            f"is too short for them"
         )
 
     def release(self, present: int, are_dates: bool) -> list[tuple[str, Sums]]:
@@ -136,8 +138,8 @@ class Cohorts:
         }
 
     @classmethod
-    def from_state(cls, state: Any, segments: list[str]) -> "Cohorts":
-        """The inverse of `state`, checked."""
+    def from_state(cls, state: Any, segments: list[str], read_sums: Callable[[Any, str], Any]) -> "Cohorts":
+        """The inverse of `state`, checked; `read_sums` reads the sums stored under a key."""
         present, are_dates = item_of(state, "present"), item_of(state, "are_dates")
         if are_dates not in (None, True, False) or (present is None) != (are_dates is None):
             raise InvalidInput(f"the monitor's state must say whether cohorts are dates, got {are_dates!r}")
@@ -153,6 +155,6 @@ class Cohorts:
             names = [item_of(piece, "segment") for piece in pieces]
             if None not in names or not all(name in (None, *segments) for name in names):
                 raise InvalidInput(f"the monitor's state must hold cohorts of its own segments, got {short(names)}")
-            sums = {name: sums_from(piece, "sums") for name, piece in zip(names, pieces, strict=True)}
+            sums = {name: read_sums(piece, "sums") for name, piece in zip(names, pieces, strict=True)}
             made.held[count_of(entry, "cohort", -(2.0**53))] = sums
         return made

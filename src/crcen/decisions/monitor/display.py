@@ -4,12 +4,13 @@ import math
 from typing import Any
 
 from crcen._support.extras import need
-from crcen.decisions.monitor.track import DriftAlarm, Track
+from crcen.decisions.monitor.class_track import ClassTrack
+from crcen.decisions.monitor.track import Track
 from crcen.exceptions import InvalidParameter
 
 __all__ = ["draw_readings", "table_of_readings"]
 
-Tracks = dict[str | None, Track]
+Tracks = dict[str | None, Track | ClassTrack]
 
 _QUANTITIES = {
     "evidence": "evidence, powers of ten over the bar",
@@ -19,7 +20,9 @@ _QUANTITIES = {
 
 
 def table_of_readings(tracks: Tracks) -> list[str]:
-    """One line for each test, below a line of heads."""
+    """One line for each test, below a line of heads; for more than two classes one for each of them, too."""
+    if isinstance(tracks[None], ClassTrack):
+        return [line for name, track in tracks.items() for line in _lines_of_classes(name, track)]
     heads = (("rows", 10), ("positive", 10), ("Z", 8), ("Z (ref.)", 10), ("drift", 8), ("evidence", 12), ("bar", 9))
     lines = [f"  {'rows of':<16}" + "".join(f"{head:>{width}}" for head, width in heads)]
     for name, track in tracks.items():
@@ -27,7 +30,7 @@ def table_of_readings(tracks: Tracks) -> list[str]:
         if not track.history:
             lines.append(f"  {label:<16}{'no rows yet':>10}")
             continue
-        last = track.history[-1]
+        last: Any = track.history[-1]
         evidence = math.exp(min(last.log_evidence, 700.0))
         lines.append(
             f"  {label:<16}{last.n_rows:>10,}{last.n_pos:>10,}{last.z:>8.2f}{last.z_reference:>10.2f}"
@@ -36,21 +39,43 @@ def table_of_readings(tracks: Tracks) -> list[str]:
     return lines
 
 
-def draw_readings(tracks: Tracks, alarms: list[DriftAlarm], ax: Any, quantity: str) -> Any:
+def _lines_of_classes(name: str | None, track: Any) -> list[str]:
+    label = "all rows" if name is None else f"segment {name}"
+    if not track.history:
+        return [f"  {label}: none yet"]
+    last = track.history[-1]
+    evidence = math.exp(min(last.log_evidence, 700.0))
+    lines = [f"  {label}: {last.n_rows:,}, evidence {evidence:.3g} (bar {1.0 / track.level:.4g})"]
+    lines.append(f"    {'class':<16}{'rows':>10}{'Z':>8}{'drift':>8}")
+    for one, count, z, drift in zip(track.classes, last.counts, last.z, last.drift, strict=True):
+        lines.append(f"    {one!s:<16}{count:>10,}{z:>8.2f}{drift:>+8.2f}")
+    return lines
+
+
+def _curves(tracks: Tracks, quantity: str) -> list[tuple[str | None, str, list[int], list[float]]]:
+    """What is drawn: the test it belongs to, its name, batches and values."""
+    curves = []
+    for name, track in tracks.items():
+        label, batches = "all rows" if name is None else name, [r.batch for r in track.history]
+        if quantity == "evidence":
+            bar = math.log(track.level)
+            curves.append((name, label, batches, [(r.log_evidence + bar) / math.log(10.0) for r in track.history]))
+        elif isinstance(track, Track):
+            curves.append((name, label, batches, [getattr(r, quantity) for r in track.history]))
+        elif name is None:  # of segments a line for each class would be too many
+            for k, one in enumerate(track.classes):
+                curves.append((name, str(one), batches, [getattr(r, quantity)[k] for r in track.history]))
+    return curves
+
+
+def draw_readings(tracks: Tracks, alarms: list[Any], ax: Any, quantity: str) -> Any:
     """Draw a quantity of every test over batches, with its alarms."""
     if quantity not in _QUANTITIES:
         raise InvalidParameter(f"quantity must be one of {', '.join(_QUANTITIES)}, got {quantity!r}")
     if ax is None:
         _, ax = need("matplotlib.pyplot", "plots").subplots()
-    for name, track in tracks.items():
-        values = [
-            (r.log_evidence + math.log(track.level)) / math.log(10.0)
-            if quantity == "evidence"
-            else getattr(r, quantity)
-            for r in track.history
-        ]
-        label, width = ("all rows", 2.0) if name is None else (name, 1.0)
-        (line,) = ax.plot([r.batch for r in track.history], values, marker=".", linewidth=width, label=label)
+    for name, label, batches, values in _curves(tracks, quantity):
+        (line,) = ax.plot(batches, values, marker=".", linewidth=2.0 if name is None else 1.0, label=label)
         for alarm in alarms:
             if alarm.segment == name:
                 ax.axvline(alarm.batch, color=line.get_color(), linestyle=":")

@@ -1,7 +1,6 @@
 """KeyEquationMonitor: is the model still right, as labels arrive? One false-alarm rate for a stream's whole life."""
 
 import json
-import math
 import warnings
 from collections.abc import Iterable
 from pathlib import Path
@@ -11,40 +10,26 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from crcen._support.whole_files import write_whole
-from crcen.decisions.monitor.arrival import ArrivalOrder
+from crcen.decisions.monitor.class_track import ClassTrack
 from crcen.decisions.monitor.cohorts import Cohorts, Sums, check_delay, cohort_numbers
 from crcen.decisions.monitor.display import draw_readings, table_of_readings
-from crcen.decisions.monitor.plain_state import (
-    count_of,
-    from_plain,
-    item_of,
-    list_of,
-    number_of,
-    plain,
-    short,
-    sums_from,
-)
-from crcen.decisions.monitor.rows import (
-    has_weighting,
-    lam_of,
-    outputs_of,
-    positive_rows,
-    reference_sums,
-    row_segments,
-    segment_names,
-    sums_by_segment,
-)
-from crcen.decisions.monitor.sequential_test import dispersion_of
-from crcen.decisions.monitor.track import DriftAlarm, MonitorReading, Track
+from crcen.decisions.monitor.plain_state import count_of, item_of, list_of, number_of, plain, short
+from crcen.decisions.monitor.rows import reference_sums, row_segments, segment_names, sums_by_segment
+from crcen.decisions.monitor.several_classes import SeveralClasses, n_classes_of
+from crcen.decisions.monitor.track import Track
+from crcen.decisions.monitor.two_classes import TwoClasses
 from crcen.exceptions import InvalidInput, InvalidParameter
-from crcen.theory.residual_test import ResidualSums
+from crcen.theory.classes.class_weights import ClassWeights
 from crcen.theory.shown import ShownInOneLine
 from crcen.theory.specs import positive_number
 from crcen.theory.weighting import WeightingLike
 
 __all__ = ["KeyEquationMonitor"]
 
-_FORMAT, _VERSION, _READABLE = "crcen monitor", 2, (1, 2)  # version 1 had neither cohorts nor the order of arrival
+# Version 1 had neither cohorts nor the order of arrival; 3 is of several classes.
+_FORMAT, _READABLE = "crcen monitor", (1, 2, 3)
+
+Kind = TwoClasses | SeveralClasses
 
 
 class KeyEquationMonitor(ShownInOneLine):
@@ -57,16 +42,18 @@ class KeyEquationMonitor(ShownInOneLine):
     Parameters
     ----------
     model : fitted classifier, optional
-        One of ours, whose weighted probabilities q are used with their weighting, or any binary classifier with
-        ``predict_proba``. Without a model pass ``q`` to `update`, and 0/1 labels.
-    weighting : Lam, CostRatio, Budget, float or None
-        What q was trained under, where no model of ours says it; None (λ = ½) for natural probabilities.
+        One of ours, whose weighted probabilities q are used with their weighting, or any classifier with
+        ``predict_proba``, of two classes or more. Without a model pass ``q`` to `update`, and 0/1 labels or class
+        numbers.
+    weighting : Lam, CostRatio, Budget, float, class weights or None
+        What q was trained under, where no model of ours says it; None (λ = ½) for natural probabilities. For more than
+        two classes a weight for each, as an array or a dict; without a model it says how many classes there are.
     y_reference : array of shape (n,), optional
         Labels of rows that the model was not fitted on. With a `CRCENClassifierCV` and no ``q_reference`` they are its
         training labels in the order of `fit`, used with its out-of-fold probabilities. Without them each stream is
         compared with its own past alone: a model that is wrong from the first row on is not found then.
-    q_reference : array of shape (n,), optional
-        Weighted probabilities of the reference rows.
+    q_reference : array of shape (n,), or (n, K), optional
+        Weighted probabilities of the reference rows, of the positive class or of every class.
     segment_reference, sample_weight_reference : arrays of shape (n,), optional
         Segments and weights of the reference rows.
     segments : sequence of str, optional
@@ -85,9 +72,9 @@ class KeyEquationMonitor(ShownInOneLine):
 
     Attributes
     ----------
-    alarms : list of DriftAlarm
-        The first alarm of every test that had one.
-    history : dict of lists of MonitorReading
+    alarms : list of DriftAlarm, or of ClassDriftAlarm for more than two classes
+        The first alarm of every test that had one. With more than two classes it names the class that moved.
+    history : dict of lists of MonitorReading, or of ClassReading
         Readings by segment, None for all rows: the latest 256, and at most as many of the time before.
     n_batches : int
         Batches so far; with ``delay`` the cohorts that were complete.
@@ -116,7 +103,7 @@ class KeyEquationMonitor(ShownInOneLine):
         self,
         model: Any = None,
         *,
-        weighting: WeightingLike = None,
+        weighting: WeightingLike | ClassWeights | ArrayLike = None,
         y_reference: ArrayLike | None = None,
         q_reference: ArrayLike | None = None,
         segment_reference: ArrayLike | None = None,
@@ -128,7 +115,7 @@ class KeyEquationMonitor(ShownInOneLine):
         delay: int | None = None,
     ) -> None:
         self.model = model
-        self._lam = lam_of(model, weighting)
+        self._kind = _kind_of(model, weighting, q_reference)
         self.false_alarm_rate = positive_number(false_alarm_rate, "false_alarm_rate")
         if self.false_alarm_rate >= 1.0:
             raise InvalidParameter(f"false_alarm_rate must lie between 0 and 1, got {self.false_alarm_rate:g}")
@@ -138,16 +125,14 @@ class KeyEquationMonitor(ShownInOneLine):
             raise InvalidParameter(
                 f"tolerance must be at most 3 log-odds, got {self.tolerance:g}: did you mean a share?"
             )
-        references = reference_sums(
-            model, self._lam, y_reference, q_reference, segment_reference, sample_weight_reference
-        )
+        references = reference_sums(self._kind, y_reference, q_reference, segment_reference, sample_weight_reference)
         named = [name for name in references if name is not None]
         self.segments = named if segments is None else segment_names(segments)
-        self.dispersion = dispersion_of(references[None])
+        self.dispersion = self._kind.dispersion(references[None])
         self._tracks = self._make_tracks(references)
         self._cohorts = None if delay is None else Cohorts(check_delay(delay))
-        self._arrival = ArrivalOrder()
-        self.alarms: list[DriftAlarm] = []
+        self._arrivals = self._kind.arrivals()
+        self.alarms: list[Any] = []
         self.n_batches = 0
 
     # -- rows in ---------------------------------------------------------------------------------------------------
@@ -163,7 +148,7 @@ class KeyEquationMonitor(ShownInOneLine):
         when: str | None = None,
         cohort: Any = None,
         now: Any = None,
-    ) -> list[DriftAlarm]:
+    ) -> list[Any]:
         """Take a batch of rows whose labels are known.
 
         Parameters
@@ -171,9 +156,9 @@ class KeyEquationMonitor(ShownInOneLine):
         X : rows as the model takes them, or use q
             New rows.
         y : array of shape (n,)
-            Their labels, as the model knows them; 0/1 without a model. One class alone is fine.
-        q : array of shape (n,), optional
-            Weighted probabilities of the positive class instead of X.
+            Their labels, as the model knows them; 0/1 or class numbers without a model. One class alone is fine.
+        q : array of shape (n,), or (n, K), optional
+            Weighted probabilities of the positive class, or of every class, instead of X.
         segment : str or array of shape (n,), optional
             Segment of each row, or of all of them.
         sample_weight : array of shape (n,), optional
@@ -187,7 +172,7 @@ class KeyEquationMonitor(ShownInOneLine):
 
         Returns
         -------
-        list of DriftAlarm
+        list of DriftAlarm, or of ClassDriftAlarm
             New alarms, empty where there are none.
 
         Raises
@@ -201,8 +186,8 @@ class KeyEquationMonitor(ShownInOneLine):
             raise InvalidInput("update needs either the rows X or their weighted probabilities q, and not both")
         if when is not None and (self._cohorts is not None or not isinstance(when, str)):
             raise InvalidInput(f"when must be text such as '2024-05', and is not given with delay=, got {when!r}")
-        positive = positive_rows(self.model, y)
-        names = None if segment is None else row_segments(segment, positive.size)
+        encoded = self._kind.encode(y)
+        names = None if segment is None else row_segments(segment, encoded.size)
         unknown = [] if names is None else sorted(set(names.tolist()) - set(self.segments))
         if unknown:
             raise InvalidInput(
@@ -211,24 +196,24 @@ class KeyEquationMonitor(ShownInOneLine):
             )
         if self._cohorts is None and (cohort is not None or now is not None):
             raise InvalidInput("cohort and now need a monitor that holds rows back: make it with delay=")
-        outputs = outputs_of(self.model, X) if q is None else q
+        outputs = self._kind.outputs(X) if q is None else q
         if self._cohorts is None:
-            return self._take([(when, sums_by_segment(positive, outputs, self._lam, sample_weight, names))])
+            return self._take([(when, sums_by_segment(self._kind, encoded, outputs, sample_weight, names))])
         if cohort is None:
             raise InvalidInput("a monitor with delay= needs the cohort of the rows, such as the date of their scoring")
-        cohorts, are_dates = cohort_numbers(cohort, positive.size)
+        cohorts, are_dates = cohort_numbers(cohort, encoded.size)
         present, late = self._cohorts.present_of(now, cohorts, are_dates), self._cohorts.is_closed(cohorts)
         pieces = {
-            int(one): sums_by_segment(positive, outputs, self._lam, sample_weight, names, cohorts == one)
+            int(one): sums_by_segment(self._kind, encoded, outputs, sample_weight, names, cohorts == one)
             for one in np.unique(cohorts[~late])
         }
         # From here on nothing can fail.
         for one, sums in pieces.items():
             self._cohorts.hold(one, sums)
-        words = self._cohorts.leave_out(positive[late]) if late.any() else ""
+        words = self._cohorts.leave_out(int(late.sum()), *self._kind.kinds(encoded[late])) if late.any() else ""
         return self._take(self._cohorts.release(present, are_dates), words)
 
-    def release(self, now: Any) -> list[DriftAlarm]:
+    def release(self, now: Any) -> list[Any]:
         """With ``delay``: move on to the present cohort ``now`` without new rows; new alarms, as of `update`."""
         if self._cohorts is None:
             raise InvalidInput("release needs a monitor that holds rows back: make it with delay=")
@@ -236,31 +221,29 @@ class KeyEquationMonitor(ShownInOneLine):
         present = self._cohorts.present_of(None, number, are_dates)
         return self._take(self._cohorts.release(present, are_dates))
 
-    def _take(self, batches: Iterable[tuple[str | None, Sums]], words: str = "") -> list[DriftAlarm]:
+    def _take(self, batches: Iterable[tuple[str | None, Sums]], words: str = "") -> list[Any]:
         """Count named batches, look at every test that has rows in them, and warn last: nothing can fail before."""
         new, sentences = [], [words]
         for when, pieces in batches:
             self.n_batches += 1
             for name, sums in pieces.items():
-                track = self._tracks[name]
+                track: Any = self._tracks[name]
                 track.add(sums, self.n_batches)
                 if track.is_over and not any(alarm.segment == name for alarm in self.alarms):
                     new.append(track.alarm(when))
                     self.alarms.append(new[-1])
-            sentences.append(self._arrival.add(pieces[None]))
+            sentences += [order.add(part(pieces[None])) for order, part in self._arrivals]
         for sentence in filter(None, sentences):
             warnings.warn(sentence, UserWarning, stacklevel=3)
         return new
 
-    def _make_tracks(self, references: dict[str | None, ResidualSums]) -> dict[str | None, Track]:
+    def _make_tracks(self, references: dict[str | None, Any]) -> dict[str | None, Track | ClassTrack]:
         share = self.false_alarm_rate / 2.0 if self.segments else self.false_alarm_rate
         levels: dict[str | None, float] = {None: share}
         levels |= {name: share / len(self.segments) for name in self.segments}
+        none, settings = self._kind.no_sums(), (self.dispersion, self.drift_scale, self.tolerance)
         return {
-            name: Track(
-                name, level, references.get(name, ResidualSums()), self.dispersion, self.drift_scale, self.tolerance
-            )
-            for name, level in levels.items()
+            name: self._kind.track(name, level, references.get(name, none), *settings) for name, level in levels.items()
         }
 
     # -- what it says ----------------------------------------------------------------------------------------------
@@ -276,24 +259,25 @@ class KeyEquationMonitor(ShownInOneLine):
         return 0 if self._cohorts is None else self._cohorts.n_late
 
     @property
-    def history(self) -> dict[str | None, list[MonitorReading]]:
+    def history(self) -> dict[str | None, list[Any]]:
         """Readings by segment, None for all rows; old ones more coarsely."""
         return {name: list(track.history) for name, track in self._tracks.items()}
 
     @property
-    def reference_error(self) -> float:
+    def reference_error(self) -> Any:
         """Standard error, in log-odds, of what reference rows say about the model: infinite without such rows.
 
-        A drift from the first row on that is not several times as large cannot be found, however long the stream.
+        A drift from the first row on that is not several times as large cannot be found, however long the stream. With
+        more than two classes it is an array: of each class against all others.
         """
-        information = self._tracks[None].test.reference.information
-        return 1.0 / math.sqrt(information) if information > 0.0 else math.inf
+        return self._tracks[None].reference_error
 
     def __str__(self) -> str:
         n_reference = self._tracks[None].reference.n_rows
         against = "the stream's own past"
         if n_reference:
-            against = f"{n_reference:,} reference rows, which know the model to ± {self.reference_error:.2g} log-odds"
+            known = self._tracks[None].known_to
+            against = f"{n_reference:,} reference rows, which know the model to {known} log-odds"
         tolerated = f", tolerance {self.tolerance:g} log-odds" if self.tolerance else ""
         lines = [
             f"Key equation monitor: {self.n_batches} batches against {against}",
@@ -328,15 +312,15 @@ class KeyEquationMonitor(ShownInOneLine):
         """Everything but the model, as JSON can hold it; its size does not grow with the number of batches."""
         return {
             "format": _FORMAT,
-            "version": _VERSION,
-            "lam": self._lam,
+            "version": self._kind.version,
+            **self._kind.state(),
             "false_alarm_rate": self.false_alarm_rate,
             "tolerance": self.tolerance,
             "drift_scale": self.drift_scale,
             "segments": list(self.segments),
             "n_batches": self.n_batches,
             "cohorts": None if self._cohorts is None else self._cohorts.state(),
-            "arrival": self._arrival.state(),
+            "arrival": self._kind.arrival_state(self._arrivals),
             "tracks": [track.state() for track in self._tracks.values()],
             "alarms": [plain(alarm) for alarm in self.alarms],
         }
@@ -368,33 +352,39 @@ class KeyEquationMonitor(ShownInOneLine):
         """Resume from what `state` gave: the next update gives the same as if there had been no break."""
         if item_of(state, "format") != _FORMAT or item_of(state, "version") not in _READABLE:
             raise InvalidInput(
-                f"the state must be of the format {_FORMAT!r}, version {_VERSION} or before, got "
+                f"the state must be of the format {_FORMAT!r}, version {max(_READABLE)} or before, got "
                 f"{short(state['format'])}, version {short(state['version'])}"
             )
-        lam = number_of(state, "lam")
+        of = SeveralClasses if state["version"] == SeveralClasses.version else TwoClasses
+        kind = of.from_state(state, model)
         made = cls(
-            model,
-            weighting=None if has_weighting(model) else lam,
             segments=list_of(state, "segments"),
             false_alarm_rate=number_of(state, "false_alarm_rate"),
             tolerance=number_of(state, "tolerance"),
             drift_scale=number_of(state, "drift_scale"),
         )
-        if made._lam != lam:
-            raise InvalidInput(f"the state belongs to a model with λ = {lam!r}, got one with λ = {made._lam!r}")
+        made.model, made._kind, made._arrivals = model, kind, kind.arrivals()
         stored = list_of(state, "tracks")
         names = [item_of(track, "segment") for track in stored]
         if names != list(made._tracks):
             raise InvalidInput(f"the state must have one track for all rows and for each segment, got {short(names)}")
-        references = {name: sums_from(track, "reference") for name, track in zip(names, stored, strict=True)}
-        made.dispersion = dispersion_of(references[None])
+        references = {name: kind.read_sums(track, "reference") for name, track in zip(names, stored, strict=True)}
+        made.dispersion = kind.dispersion(references[None])
         made._tracks = made._make_tracks(references)
         for name, track in zip(names, stored, strict=True):
             made._tracks[name].restore(track)
-        made.alarms = [from_plain(DriftAlarm, alarm) for alarm in list_of(state, "alarms")]
+        made.alarms = [kind.read_alarm(alarm) for alarm in list_of(state, "alarms")]
         made.n_batches = count_of(state, "n_batches")
         if state["version"] > 1:
             held = item_of(state, "cohorts")
-            made._cohorts = None if held is None else Cohorts.from_state(held, made.segments)
-            made._arrival = ArrivalOrder.from_state(item_of(state, "arrival"))
+            made._cohorts = None if held is None else Cohorts.from_state(held, made.segments, kind.read_sums)
+            kind.restore_arrivals(made._arrivals, state)
         return made
+
+
+def _kind_of(model: Any, weighting: Any, q_reference: Any) -> Kind:
+    n_classes = n_classes_of(model, weighting, q_reference)
+    is_of_classes = isinstance(getattr(model, "weighting_", weighting), ClassWeights)
+    if n_classes > 2 or is_of_classes:
+        return SeveralClasses(model, weighting, n_classes)
+    return TwoClasses(model, weighting)

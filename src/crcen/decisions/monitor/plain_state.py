@@ -1,13 +1,17 @@
 """A monitor's state as JSON can hold it, and back, every entry checked: a damaged file ends in one sentence."""
 
 import math
-from dataclasses import asdict, astuple, fields
+from dataclasses import asdict, fields
 from typing import Any, TypeVar
 
+import numpy as np
+
 from crcen.exceptions import InvalidInput
+from crcen.theory.classes.residual_sums import ClassResidualSums
 from crcen.theory.residual_test import ResidualSums
 
 __all__ = [
+    "class_sums_from",
     "count_of",
     "from_plain",
     "item_of",
@@ -18,6 +22,7 @@ __all__ = [
     "plain_sums",
     "short",
     "sums_from",
+    "text_or_none",
 ]
 
 Value = TypeVar("Value")
@@ -66,9 +71,17 @@ def numbers_of(state: Any, key: str, count: int) -> list[float]:
     return [number_of({key: value}, key) for value in values]
 
 
-def plain_sums(sums: ResidualSums) -> list[float]:
+def text_or_none(state: Any, key: str) -> str | None:
+    """Read a name, or null."""
+    value = item_of(state, key)
+    if value is not None and not isinstance(value, str):
+        raise InvalidInput(f"the monitor's state must hold text or null as {key!r}, got {short(value)}")
+    return value
+
+
+def plain_sums(sums: ResidualSums | ClassResidualSums) -> list[float]:
     """Sums as a list of numbers."""
-    return list(astuple(sums))
+    return [number for one in fields(sums) for number in np.ravel(getattr(sums, one.name)).tolist()]
 
 
 def sums_from(state: Any, key: str) -> ResidualSums:
@@ -81,9 +94,26 @@ def sums_from(state: Any, key: str) -> ResidualSums:
     return ResidualSums(int(n_rows), int(n_pos), *rest)
 
 
+def class_sums_from(state: Any, key: str, n_classes: int) -> ClassResidualSums:
+    """Read the sums of K classes stored under a key of a state."""
+    sizes = [1, n_classes, *[n_classes**2] * 3, n_classes]
+    values = np.array(numbers_of(state, key, sum(sizes)))
+    n_rows, counts, *squares, last = np.split(values, np.cumsum(sizes)[:-1])
+    if n_rows[0] < 0.0 or min(counts.min(), squares[0].min(), last.min()) < 0.0:
+        raise InvalidInput(f"the monitor's state must hold numbers that are not negative as {key!r}")
+    flows, slope, variance = (one.reshape(n_classes, n_classes) for one in squares)
+    return ClassResidualSums(int(n_rows[0]), counts.astype(np.int64), flows, slope, variance, last)
+
+
 def plain(value: Any) -> dict[str, Any]:
     """A reading or an alarm as JSON can hold it; null stands for NaN."""
-    return {k: None if isinstance(v, float) and not math.isfinite(v) else v for k, v in asdict(value).items()}
+    return {key: _finite(one) for key, one in asdict(value).items()}
+
+
+def _finite(value: Any) -> Any:
+    if isinstance(value, tuple):
+        return [_finite(one) for one in value]
+    return None if isinstance(value, float) and not math.isfinite(value) else value
 
 
 def from_plain(kind: type[Value], stored: Any) -> Value:
@@ -95,10 +125,8 @@ def from_plain(kind: type[Value], stored: Any) -> Value:
             values[field.name] = math.nan if value is None else number_of(stored, field.name)
         elif field.type is int:
             values[field.name] = count_of(stored, field.name)
-        elif value is None or isinstance(value, str):
-            values[field.name] = value
         else:
-            raise InvalidInput(f"the monitor's state must hold text or null as {field.name!r}, got {short(value)}")
+            values[field.name] = text_or_none(stored, field.name)
     return kind(**values)
 
 

@@ -11,7 +11,7 @@ from crcen.decisions.monitor.sequential_test import DriftTest, Tally
 from crcen.theory.residual_test import ResidualSums
 from crcen.theory.shown import Shown
 
-__all__ = ["DriftAlarm", "MonitorReading", "Track"]
+__all__ = ["DriftAlarm", "MAX_READINGS", "MonitorReading", "Track", "thinned"]
 
 # Readings kept: the latest, and a quarter of all spread evenly over the time before them.
 MAX_READINGS = 512
@@ -136,13 +136,24 @@ class Track:
             self.pending = ResidualSums()
         self.history.append(self._reading(batch))
         if len(self.history) > MAX_READINGS:
-            self.history = _thinned(self.history)
+            self.history = thinned(self.history)
         return self.history[-1]
 
     @property
     def is_over(self) -> bool:
         """Whether the evidence is at the bar now."""
         return bool(self.history) and self.history[-1].log_evidence >= -math.log(self.level)
+
+    @property
+    def reference_error(self) -> float:
+        """Standard error, in log-odds, of what reference rows say about the model: infinite without such rows."""
+        information = self.test.reference.information
+        return 1.0 / math.sqrt(information) if information > 0.0 else math.inf
+
+    @property
+    def known_to(self) -> str:
+        """The same in words."""
+        return f"± {self.reference_error:.2g}"
 
     def alarm(self, when: str | None) -> DriftAlarm:
         """Describe an alarm at the last reading."""
@@ -204,7 +215,7 @@ class Track:
         self.history = [from_plain(MonitorReading, reading) for reading in list_of(state, "history")]
 
 
-def _thinned(history: list[MonitorReading]) -> list[MonitorReading]:
+def thinned(history: list[Any]) -> list[Any]:
     """The latest half, and half of the rest: those nearest to evenly spread batches, the first one among them."""
     old, latest = history[: -MAX_READINGS // 2], history[-MAX_READINGS // 2 :]
     batches = np.array([reading.batch for reading in old])

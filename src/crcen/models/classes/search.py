@@ -9,6 +9,7 @@ from numpy.typing import NDArray
 from sklearn.base import BaseEstimator, ClassifierMixin
 from sklearn.metrics import average_precision_score, get_scorer
 
+from crcen.models.classes.ensemble import ClassEnsemble
 from crcen.models.classes.fitting import (
     ClassRows,
     assemble_classes,
@@ -45,6 +46,7 @@ __all__ = [
     "class_operating_points",
     "held_out_shifts",
     "keep_classes",
+    "keep_out_of_fold",
     "without_tests",
 ]
 
@@ -195,9 +197,19 @@ def keep_classes(model: Any, kept: list[Refitted], rows: ClassSearchRows) -> Non
             solved = solved_at_class_price(ensemble, logits, rows.target, rows.weights)
         key = replace(solved.key_equation(logits, rows.target, rows.weights), rows=TRAINING_ROWS)
     write_fit(model, solved, recipe, Course.of(sum(others, members)), key)
-    width = solved.labels.n_classes if solved.costs is None else solved.costs.costs.shape[1]
-    model.oof_decision_function_ = np.full((len(oof), width), np.nan)
-    model.oof_decision_function_[seen] = solved.decision(solved.priced(oof[seen])[1])
+    keep_out_of_fold(model, solved, oof, seen)
+
+
+def keep_out_of_fold(model: Any, ensemble: ClassEnsemble, logits: Array, seen: NDArray[np.bool_]) -> None:
+    """Write what an ensemble says of averages held out of fold: decisions and natural probabilities; NaN elsewhere."""
+    natural, weighted = ensemble.priced(logits[seen])
+    for name, answers in (
+        ("oof_decision_function_", ensemble.decision(weighted)),
+        ("oof_proba_", ensemble.posterior(natural, weighted)),
+    ):
+        table = np.full((len(logits), answers.shape[1]), np.nan)
+        table[seen] = answers
+        setattr(model, name, table)
 
 
 def without_tests(equation: ClassKeyEquations) -> ClassKeyEquations:

@@ -112,6 +112,8 @@ class CRCENClassifierCV(CRCENClassifier):
     oof_decision_function_ : ndarray of shape (n,)
         Out-of-fold `decision_function` of the kept settings, members averaged and under the probability map; NaN for
         rows in no test fold, and that of the last fold for rows in several.
+    oof_proba_ : ndarray of shape (n, K)
+        For more than two classes: out-of-fold `predict_proba`, in the same way.
     oof_key_equation_ : KeyEquation
         The key equation on out-of-fold rows, before any solve on them. It shows overfitting, which training rows hide,
         not whether probabilities are right in the mean: errors of folds cancel, so it has no Z and no p-value.
