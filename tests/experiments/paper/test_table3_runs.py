@@ -22,7 +22,7 @@ def replace_make(monkeypatch, name, make):
 
 
 def without_seconds(rows):
-    return [{k: v for k, v in row.items() if k != "seconds"} for row in rows]
+    return [{k: v for k, v in row.items() if k not in ("seconds", "search_seconds")} for row in rows]
 
 
 def test_rows_hold_counts_metrics_and_what_was_chosen(tmp_path, protocol, selection, toy_sets, toy):

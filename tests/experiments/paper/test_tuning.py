@@ -131,3 +131,6 @@ def test_the_row_of_a_fit_says_what_was_chosen(toy, protocol, selection):
         assert keys <= set(row)
         assert row["cv_score"] == next(r["score"] for r in selection.rows if r["method"] == name)
         assert 0 <= row["g_mean"] <= 1
+        assert row["search_seconds"] > row["seconds"] > 0  # a search fits many, and is told apart from the fit
+        again = _evaluate(data, splits(data, protocol)[1], name, protocol, selection, "local")
+        assert "search_seconds" not in again
