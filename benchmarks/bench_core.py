@@ -23,6 +23,7 @@ from sklearn.model_selection import StratifiedKFold
 import crcen
 from crcen.training.engine import train as train_jobs
 from crcen.training.jobs import TrainingJob
+from crcen.training.row_sets import RowSets
 
 HIDDEN = (8, 16, 32, 64)
 SHALLOW = tuple((h,) for h in HIDDEN)
@@ -48,7 +49,14 @@ def jobs_for(folds: list, lam: float, shapes: tuple) -> list[TrainingJob]:
     """The 64 jobs, setting by setting."""
     return [
         TrainingJob(
-            lam=lam, pool=train, hidden=hidden, l2=l2, max_epochs=EPOCHS, batch_size=BATCH, learning_rate=RATE, seed=7
+            lam=lam,
+            rows=RowSets(pool=train),
+            hidden=hidden,
+            l2=l2,
+            max_epochs=EPOCHS,
+            batch_size=BATCH,
+            learning_rate=RATE,
+            seed=7,
         )
         for hidden in shapes
         for l2 in L2

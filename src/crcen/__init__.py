@@ -224,6 +224,7 @@ _ELSEWHERE = {
         "TrainingState",
     ),
     "crcen.training.network": ("Network",),
+    "crcen.training.row_sets": ("RowSets",),
     "crcen.workflow.demo": (
         "Demo",
         "demo",

@@ -9,6 +9,7 @@ from crcen.models.fitting import base_seed, member_seed
 from crcen.models.probability import probability_folds
 from crcen.training.engine import train
 from crcen.training.jobs import TrainingJob
+from crcen.training.row_sets import RowSets
 
 SMALL = {"hidden": (8,), "l2": 1e-4, "n_members": 2, "random_state": 3, "device": "cpu"}
 
@@ -26,7 +27,12 @@ def test_the_schedule_ends_where_held_out_rows_are_predicted_best():
     target, weights, seed = y == fitted.pos_label_, np.ones(len(y)), base_seed(3)
     jobs = [
         TrainingJob.by(
-            fitted.recipe_, lam=0.5, pool=own, rows=own, stop_epoch=epoch, seed=member_seed(seed, k), shuffle_seed=seed
+            fitted.recipe_,
+            lam=0.5,
+            rows=RowSets.fold(own),
+            stop_epoch=epoch,
+            seed=member_seed(seed, k),
+            shuffle_seed=seed,
         )
         for epoch in range(1, 31)
         for own, _ in probability_folds(target, weights, seed, 2)

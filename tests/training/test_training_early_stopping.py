@@ -5,6 +5,7 @@ from training_reference import assert_same_result, flat, plain_logits, plain_los
 from crcen.exceptions import InvalidInput
 from crcen.training.engine import train
 from crcen.training.jobs import Status, TrainingJob
+from crcen.training.row_sets import RowSets
 
 PATIENCE = 10
 
@@ -20,7 +21,7 @@ def noisy(n=120, seed=0):
 
 X, Y = noisy()
 ROWS, VAL = np.arange(0, 60), np.arange(60, 120)
-WATCHED = {"rows": ROWS, "val_rows": VAL, "max_epochs": 60, "batch_size": 16, "balance": False}
+WATCHED = {"rows": RowSets(own=ROWS, watched=VAL), "max_epochs": 60, "batch_size": 16, "balance": False}
 JOBS = [
     TrainingJob(0.5, hidden=(32,), learning_rate=0.05, l2=0.0, **WATCHED),
     TrainingJob(0.5, hidden=(32,), learning_rate=0.05, l2=0.0, seed=3, **WATCHED),
@@ -88,7 +89,10 @@ def test_validation_loss_is_weighted_by_class_and_sample():
 
 def test_each_fold_watches_its_own_rows():
     val_sets = [np.arange(60, 80), np.arange(80, 115), np.arange(60, 120)]
-    jobs = [TrainingJob(0.7, hidden=(8,), **(WATCHED | {"max_epochs": 6, "val_rows": rows})) for rows in val_sets]
+    jobs = [
+        TrainingJob(0.7, hidden=(8,), **(WATCHED | {"max_epochs": 6, "rows": RowSets(own=ROWS, watched=rows)}))
+        for rows in val_sets
+    ]
     for rows, result in zip(val_sets, train(X, Y, jobs, device="cpu"), strict=True):
         assert val_loss(result.network, 0.7, rows=rows) == pytest.approx(result.val_loss_curve.min(), rel=1e-5)
 
@@ -106,7 +110,9 @@ def test_full_batch_networks_stop_too():
 
 
 def test_without_validation_rows_nothing_is_watched():
-    job = TrainingJob(0.5, hidden=(32,), learning_rate=0.05, l2=0.0, rows=ROWS, max_epochs=30, batch_size=16)
+    job = TrainingJob(
+        0.5, hidden=(32,), learning_rate=0.05, l2=0.0, rows=RowSets(own=ROWS), max_epochs=30, batch_size=16
+    )
     result = train(X, Y, [job], device="cpu")[0]
     assert result.status is Status.COMPLETED
     assert result.n_iter == 30
@@ -114,8 +120,15 @@ def test_without_validation_rows_nothing_is_watched():
 
 
 def test_watched_and_unwatched_networks_do_not_mix():
-    common = {"hidden": (32,), "l2": 0.0, "learning_rate": 0.05, "rows": ROWS, "max_epochs": 20, "batch_size": 16}
-    watched, plain = TrainingJob(0.5, val_rows=VAL, **common), TrainingJob(0.5, **common)
+    common = {
+        "hidden": (32,),
+        "l2": 0.0,
+        "learning_rate": 0.05,
+        "max_epochs": 20,
+        "batch_size": 16,
+    }
+    watched = TrainingJob(0.5, rows=RowSets(own=ROWS, watched=VAL), **common)
+    plain = TrainingJob(0.5, rows=RowSets(own=ROWS), **common)
     together = train(X, Y, [watched, plain], device="cpu")
     assert together[1].val_loss_curve.size == 0
     assert np.abs(flat(together[0].network) - flat(together[1].network)).max() > 1e-3

@@ -18,6 +18,7 @@ from training_reference import (
 from crcen.exceptions import DeviceMissing, InvalidInput, InvalidParameter
 from crcen.training.engine import find_device, train
 from crcen.training.jobs import Status, TrainingJob
+from crcen.training.row_sets import RowSets
 
 X, Y = problem(n=80)
 FAST = {"max_epochs": 4, "hidden": (4,), "batch_size": 20}
@@ -68,13 +69,13 @@ def test_targets_other_than_zero_and_one_are_refused(y):
 
 @pytest.mark.parametrize("solver", ["adam", "lbfgs"])
 @pytest.mark.parametrize(
-    "rows", [{"rows": np.flatnonzero(Y == 1)}, {"rows": np.flatnonzero(Y == 0)}, {"pool": np.flatnonzero(Y == 1)},
-             {"rows": np.empty(0, dtype=np.int64)}],
+    "rows", [{"own": np.flatnonzero(Y == 1)}, {"own": np.flatnonzero(Y == 0)}, {"pool": np.flatnonzero(Y == 1)},
+             {"own": np.empty(0, dtype=np.int64)}],
     ids=["positive rows", "negative rows", "positive pool", "no rows"],
 )  # fmt: skip
 def test_a_job_with_rows_of_one_class_is_refused(rows, solver):
     with pytest.raises(InvalidInput, match="both classes"):
-        train(X, Y, [TrainingJob(0.5, solver=solver, **rows)], device="cpu")
+        train(X, Y, [TrainingJob(0.5, solver=solver, rows=RowSets(**rows))], device="cpu")
 
 
 def test_a_target_of_one_class_is_refused():
@@ -89,7 +90,7 @@ def test_a_class_without_weight_in_a_jobs_rows_is_refused(label, rows):
     own[rows if rows is not None else slice(None)] = True
     s = np.where(own & (label == Y), 0.0, 1.0)
     with pytest.raises(InvalidInput, match="both classes"):
-        train(X, Y, [TrainingJob(0.5, rows=rows)], sample_weight=s, device="cpu")
+        train(X, Y, [TrainingJob(0.5, rows=RowSets(own=rows))], sample_weight=s, device="cpu")
 
 
 @pytest.mark.parametrize("s", [np.ones(79), -np.ones(80), np.full(80, np.nan)], ids=["short", "negative", "NaN"])
@@ -107,7 +108,7 @@ def test_no_jobs_no_results():
 
 @pytest.mark.parametrize("solver", ["adam", "lbfgs"])
 def test_global_generators_are_neither_read_nor_moved(solver):
-    jobs = [TrainingJob(0.5, solver=solver, val_rows=np.arange(20), rows=np.arange(20, 80), **FAST)]
+    jobs = [TrainingJob(0.5, solver=solver, rows=RowSets(watched=np.arange(20), own=np.arange(20, 80)), **FAST)]
     results = []
     for seed in (0, 1):
         np.random.seed(seed)  # noqa: NPY002 - the global generator is what is watched here
@@ -123,7 +124,11 @@ def test_global_generators_are_neither_read_nor_moved(solver):
 
 @pytest.mark.parametrize("solver", ["adam", "lbfgs"])
 def test_one_seed_one_result_to_the_bit(solver):
-    jobs = [TrainingJob(lam, solver=solver, rows=rows, **FAST) for lam in (0.3, 0.8) for rows in (None, np.arange(60))]
+    jobs = [
+        TrainingJob(lam, solver=solver, rows=RowSets(own=rows), **FAST)
+        for lam in (0.3, 0.8)
+        for rows in (None, np.arange(60))
+    ]
     first, second = (train(X, Y, jobs, device="cpu") for _ in range(2))
     for one, other in zip(first, second, strict=True):
         np.testing.assert_array_equal(flat(one.network), flat(other.network))
@@ -210,7 +215,7 @@ def test_an_absurd_rate_diverges_and_says_so(hidden):
 @pytest.mark.parametrize("watched", [False, True], ids=["plain", "early stopping"])
 @pytest.mark.parametrize("hidden", [(), (4,), (4, 3)])
 def test_a_network_that_diverges_leaves_its_stack_alone(hidden, watched):
-    rows = {"rows": np.arange(60), "val_rows": np.arange(60, 80)} if watched else {}
+    rows = {"rows": RowSets(own=np.arange(60), watched=np.arange(60, 80))} if watched else {}
     common = {"hidden": hidden, "max_epochs": 15, "batch_size": 20, **rows}
     jobs = [TrainingJob(lam, l2=l2, **common) for lam, l2 in ((0.2, 1e-4), (0.5, 1e39), (0.9, 1e-4))]  # inf in float32
     results = train(X, Y, jobs, device="cpu")
@@ -301,7 +306,7 @@ def test_unstandardised_overflow_is_divergence_and_never_silent():
 @pytest.mark.parametrize("solver", ["adam", "lbfgs"])
 def test_two_rows_are_enough(solver):
     pair = np.array([np.flatnonzero(Y == 0)[0], np.flatnonzero(Y == 1)[0]])
-    result = train(X, Y, [TrainingJob(0.5, rows=pair, pool=pair, solver=solver)], device="cpu")[0]
+    result = train(X, Y, [TrainingJob(0.5, rows=RowSets(own=pair, pool=pair), solver=solver)], device="cpu")[0]
     assert result.network.logits(X[pair])[1] > result.network.logits(X[pair])[0]
 
 
@@ -331,7 +336,7 @@ def test_training_learns():
 def test_progress_rises_to_one(is_tight):
     jobs = [TrainingJob(0.5, **FAST), TrainingJob(0.9, **FAST), TrainingJob(0.5, solver="lbfgs", **FAST)]
     jobs += [
-        TrainingJob(0.5, val_rows=np.arange(20), **FAST),
+        TrainingJob(0.5, rows=RowSets(watched=np.arange(20)), **FAST),
         TrainingJob(0.5, hidden=(), solver="lbfgs", max_epochs=99),
     ]
     shares = []
@@ -365,10 +370,15 @@ def test_only_ratios_of_sample_weights_count(scale):
     np.testing.assert_allclose(scaled.network.logits(X), plain.network.logits(X), rtol=1e-4, atol=1e-5)
 
 
-@pytest.mark.parametrize("name", ["rows", "pool", "val_rows", "balance_rows"])
+@pytest.mark.parametrize("name", ["own", "pool", "watched", "balanced"])
 def test_a_mask_is_not_a_list_of_rows(name):
     with pytest.raises(InvalidParameter, match=f"{name} must hold row numbers: got bool values"):
-        TrainingJob(0.5, **{name: np.ones(len(Y), dtype=bool)})
+        RowSets(**{name: np.ones(len(Y), dtype=bool)})
+
+
+def test_rows_are_named_by_what_they_are_for():
+    with pytest.raises(InvalidParameter, match=r"rows must be RowSets.*: got ndarray"):
+        TrainingJob(0.5, rows=np.arange(9))
 
 
 def test_a_bound_that_one_network_exceeds_is_refused():

@@ -22,6 +22,7 @@ from training_reference import (
 from crcen.theory.weighting import resolve
 from crcen.training.engine import train
 from crcen.training.jobs import Status, TrainingJob
+from crcen.training.row_sets import RowSets
 from crcen.training.solvers.adam_step import BETAS
 
 X, Y = problem(n=96, n_features=3)
@@ -37,12 +38,12 @@ AXES = {
     "l2": [{"l2": l2} for l2 in (0.0, 1e-3, 0.1)],
     "hidden": [{"hidden": hidden} for hidden in ((4,), (7,), (3, 2), (2, 2, 2), ())],
     "seed": [{"seed": seed} for seed in range(4)],
-    "rows": [{"rows": rows} for rows in folds(96)],
-    "pool": [{"pool": np.setdiff1d(np.arange(96), np.arange(drop))} for drop in (0, 1, 3, 4)],
+    "own": [{"rows": RowSets(own=rows)} for rows in folds(96)],
+    "pool": [{"rows": RowSets(pool=np.setdiff1d(np.arange(96), np.arange(drop)))} for drop in (0, 1, 3, 4)],
     "shuffle_seed": [{"shuffle_seed": seed} for seed in range(3)],
-    "val_rows": [{"rows": rows, "val_rows": np.setdiff1d(np.arange(96), rows)} for rows in folds(96)],
+    "watched": [{"rows": RowSets(own=rows, watched=np.setdiff1d(np.arange(96), rows))} for rows in folds(96)],
     "all": [
-        {"lam": lam, "l2": l2, "hidden": hidden, "seed": seed, "rows": rows}
+        {"lam": lam, "l2": l2, "hidden": hidden, "seed": seed, "rows": RowSets(own=rows)}
         for (lam, l2, hidden), (seed, rows) in itertools.product(
             [(0.1, 1e-3, (3,)), (0.8, 1e-2, (5,))], list(enumerate(folds(96)))[:2]
         )
@@ -76,7 +77,7 @@ def test_stacked_equals_alone_in_any_order(axis, solver, weighted):
 
 def test_networks_that_converge_early_wait_for_nobody():
     jobs = [
-        TrainingJob(lam, l2=l2, hidden=(), solver="lbfgs", rows=rows, max_epochs=300)
+        TrainingJob(lam, l2=l2, hidden=(), solver="lbfgs", rows=RowSets(own=rows), max_epochs=300)
         for lam, l2 in ((0.5, 10.0), (0.5, 0.1), (0.9, 1e-3), (0.999, 0.0))
         for rows in (None, folds(96)[0])
     ]
@@ -90,7 +91,7 @@ def test_networks_that_converge_early_wait_for_nobody():
 def test_linear_networks_on_one_batch_do_not_depend_on_company_either():
     # Their start is stationary in the bias, so the first Adam steps there are made of rounding.
     jobs = [
-        TrainingJob(lam, hidden=(), rows=rows, max_epochs=6, batch_size=1000)
+        TrainingJob(lam, hidden=(), rows=RowSets(own=rows), max_epochs=6, batch_size=1000)
         for lam in (0.05, 0.5, 0.9)
         for rows in (None, *folds(96))
     ]

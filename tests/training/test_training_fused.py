@@ -13,6 +13,7 @@ from training_reference import flat, problem
 
 from crcen.training.engine import Trainer, find_device, train
 from crcen.training.jobs import Status, TrainingJob
+from crcen.training.row_sets import RowSets
 from crcen.training.rows import RowFeed, TrainingData
 from crcen.training.solvers import adam, fused
 from crcen.training.solvers.fused import covers, is_fusable, shape_of
@@ -72,12 +73,14 @@ CASES = {
     "penalties and weights": [
         replace(JOB, l2=l2, lam=lam, seed=s) for s, (l2, lam) in enumerate([(0.0, 0.2), (0.1, 0.9)])
     ],
-    "uneven groups": [replace(JOB, pool=np.arange(n), hidden=(h,), shuffle_seed=n) for n in (89, 73) for h in (4, 16)],
-    "rows of a pool": [replace(JOB, rows=fold) for fold in FOLDS],
-    "encoded for each group": [replace(JOB, rows=fold, encoding="piecewise", bins=3) for fold in FOLDS],
+    "uneven groups": [
+        replace(JOB, rows=RowSets(pool=np.arange(n)), hidden=(h,), shuffle_seed=n) for n in (89, 73) for h in (4, 16)
+    ],
+    "rows of a pool": [replace(JOB, rows=RowSets(own=fold)) for fold in FOLDS],
+    "encoded for each group": [replace(JOB, rows=RowSets(own=fold), encoding="piecewise", bins=3) for fold in FOLDS],
     "two shuffles": [replace(JOB, shuffle_seed=seed) for seed in (3, 4)],
     "one batch, not filled": [replace(JOB, batch_size=200)],
-    "batches of one row": [replace(JOB, batch_size=1, max_epochs=1, pool=np.arange(30))],
+    "batches of one row": [replace(JOB, batch_size=1, max_epochs=1, rows=RowSets(pool=np.arange(30)))],
     "as they are": [replace(JOB, standardize=False)],
 }
 
@@ -111,7 +114,10 @@ def test_a_network_that_stops_and_goes_on(fuses):
 
 
 def test_the_best_epoch_is_kept(fuses):
-    job = replace(JOB, rows=FOLDS[0], pool=FOLDS[0], val_rows=np.flatnonzero(np.arange(90) % 3 == 0))
+    job = replace(
+        JOB,
+        rows=RowSets(own=FOLDS[0], pool=FOLDS[0], watched=np.flatnonzero(np.arange(90) % 3 == 0)),
+    )
     (found,), (expected,) = train(X, Y, [job], device=DEVICE), stepwise([job])
     assert fuses
     np.testing.assert_allclose(flat(found.network), flat(expected.network), **ROUNDING)

@@ -9,6 +9,7 @@ from training_reference import ACTIVATION_NAMES, plain_logits, plain_residual, p
 
 from crcen.training.engine import train
 from crcen.training.jobs import Status, TrainingJob
+from crcen.training.row_sets import RowSets
 
 LAMS = (0.01, 0.1, 0.5, 0.9, 0.99, 0.999)
 DEPTHS = ((), (4,), (4, 3), (3, 3, 2), (3, 2, 3, 2))
@@ -46,7 +47,7 @@ def test_residual_with_sample_weights_on_training_and_validation_rows(solver):
     X, y = DATA["overlapping"]
     s = np.random.default_rng(0).exponential(size=len(y))
     rows, val_rows = np.flatnonzero(np.arange(80) % 4), np.flatnonzero(np.arange(80) % 4 == 0)
-    jobs = [TrainingJob(lam, rows=rows, val_rows=val_rows, solver=solver, max_epochs=12) for lam in LAMS]
+    jobs = [TrainingJob(lam, rows=RowSets(own=rows, watched=val_rows), solver=solver, max_epochs=12) for lam in LAMS]
     for job, result in zip(jobs, train(X, y, jobs, sample_weight=s, device="cpu"), strict=True):
         assert plain_residual(y, result.network.logits(X), row_weights(y, job.lam, s)) <= 1e-12
 
@@ -54,8 +55,8 @@ def test_residual_with_sample_weights_on_training_and_validation_rows(solver):
 def test_balance_rows_are_what_is_balanced():
     X, y = DATA["overlapping"]
     rows, chosen = np.arange(0, 50), np.arange(30, 80)
-    jobs = [TrainingJob(lam, rows=rows, balance_rows=chosen, max_epochs=5) for lam in LAMS]
-    jobs += [TrainingJob(lam, rows=rows, max_epochs=5) for lam in LAMS]
+    jobs = [TrainingJob(lam, rows=RowSets(own=rows, balanced=chosen), max_epochs=5) for lam in LAMS]
+    jobs += [TrainingJob(lam, rows=RowSets(own=rows), max_epochs=5) for lam in LAMS]
     results = train(X, y, jobs, device="cpu")
     for job, chose, own in zip(jobs, results[:6], results[6:], strict=False):
         for result, balanced, other in ((chose, chosen, rows), (own, rows, chosen)):
@@ -102,7 +103,9 @@ def test_saturated_float32_networks_are_balanced():
 
 def test_balance_rows_of_one_class_leave_the_network_and_say_so():
     X, y = DATA["overlapping"]
-    result = train(X, y, [TrainingJob(0.5, balance_rows=np.flatnonzero(y == 1), max_epochs=3)], device="cpu")[0]
+    result = train(X, y, [TrainingJob(0.5, rows=RowSets(balanced=np.flatnonzero(y == 1)), max_epochs=3)], device="cpu")[
+        0
+    ]
     assert np.isnan(result.residual)
     assert result.shift == 0.0
     assert np.isfinite(result.network.logits(X)).all()

@@ -6,6 +6,7 @@ from training_reference import flat, problem
 
 from crcen.training.engine import train
 from crcen.training.jobs import Status, TrainingJob
+from crcen.training.row_sets import RowSets
 
 X, Y = problem(n=100)
 FOLDS = [np.flatnonzero(np.arange(100) % 4 != fold) for fold in range(4)]
@@ -16,9 +17,11 @@ S = np.random.default_rng(0).exponential(size=100)
 @pytest.mark.parametrize("solver", ["adam", "lbfgs"])
 def test_each_fold_is_standardised_by_its_own_rows(solver, weighted):
     s = S if weighted else np.ones(100)
-    jobs = [TrainingJob(lam, rows=rows, solver=solver, max_epochs=2) for rows in FOLDS for lam in (0.2, 0.9)]
+    jobs = [
+        TrainingJob(lam, rows=RowSets(own=rows), solver=solver, max_epochs=2) for rows in FOLDS for lam in (0.2, 0.9)
+    ]
     for job, result in zip(jobs, train(X, Y, jobs, sample_weight=s, device="cpu"), strict=True):
-        own, weight = X[job.rows], s[job.rows]  # sample weights, never class weights
+        own, weight = X[job.rows.own], s[job.rows.own]  # sample weights, never class weights
         mean = np.average(own, axis=0, weights=weight)
         np.testing.assert_allclose(result.network.encoding.mean, mean, rtol=1e-12)
         scale = np.sqrt(np.average((own - mean) ** 2, axis=0, weights=weight))
@@ -27,7 +30,7 @@ def test_each_fold_is_standardised_by_its_own_rows(solver, weighted):
 
 
 def test_validation_rows_do_not_enter_the_standardisation():
-    job = TrainingJob(0.5, rows=FOLDS[0], val_rows=np.setdiff1d(np.arange(100), FOLDS[0]), max_epochs=2)
+    job = TrainingJob(0.5, rows=RowSets(own=FOLDS[0], watched=np.setdiff1d(np.arange(100), FOLDS[0])), max_epochs=2)
     np.testing.assert_allclose(
         train(X, Y, [job], device="cpu")[0].network.encoding.mean, X[FOLDS[0]].mean(0), rtol=1e-12
     )
@@ -54,7 +57,9 @@ def test_held_out_rows_do_not_change_a_folds_network(solver, hidden, kind):
     # the batches (classes are spread evenly over the pool), so only X is changed here.
     tolerance = {"rtol": 2e-3, "atol": 2e-4} if solver == "adam" else {"rtol": 1e-6, "atol": 1e-8}
     other = change(np.random.default_rng(1), kind, FOLDS[0])
-    job = TrainingJob(0.7, rows=FOLDS[0], hidden=hidden, solver=solver, activation="tanh", max_epochs=10, batch_size=32)
+    job = TrainingJob(
+        0.7, rows=RowSets(own=FOLDS[0]), hidden=hidden, solver=solver, activation="tanh", max_epochs=10, batch_size=32
+    )
     before, after = (train(rows, Y, [job], device="cpu")[0] for rows in (X, other))
     assert after.status is before.status
     assert after.status is not Status.DIVERGED
@@ -68,7 +73,7 @@ def test_full_batch_networks_ignore_held_out_labels_too(hidden):
     other = Y.copy()
     out = np.setdiff1d(np.arange(100), FOLDS[0])
     other[out] = 1 - other[out]
-    job = TrainingJob(0.7, rows=FOLDS[0], hidden=hidden, solver="lbfgs", activation="tanh", max_epochs=10)
+    job = TrainingJob(0.7, rows=RowSets(own=FOLDS[0]), hidden=hidden, solver="lbfgs", activation="tanh", max_epochs=10)
     before, after = (train(X, labels, [job], device="cpu")[0] for labels in (Y, other))
     np.testing.assert_array_equal(flat(after.network), flat(before.network))
 
@@ -77,14 +82,17 @@ def test_a_pool_without_held_out_rows_ignores_their_labels_with_adam_too():
     other = Y.copy()
     out = np.setdiff1d(np.arange(100), FOLDS[0])
     other[out] = 1 - other[out]
-    job = TrainingJob(0.7, rows=FOLDS[0], pool=FOLDS[0], max_epochs=5, batch_size=32)
+    job = TrainingJob(0.7, rows=RowSets(own=FOLDS[0], pool=FOLDS[0]), max_epochs=5, batch_size=32)
     before, after = (train(X, labels, [job], device="cpu")[0] for labels in (Y, other))
     np.testing.assert_array_equal(flat(after.network), flat(before.network))
 
 
 def test_validation_rows_choose_the_epoch_but_not_the_path():
     out = np.setdiff1d(np.arange(100), FOLDS[0])
-    jobs = [TrainingJob(0.7, rows=FOLDS[0], val_rows=val, max_epochs=12, batch_size=32) for val in (None, out, out[:9])]
+    jobs = [
+        TrainingJob(0.7, rows=RowSets(own=FOLDS[0], watched=val), max_epochs=12, batch_size=32)
+        for val in (None, out, out[:9])
+    ]
     plain, watched, other = train(X, Y, jobs, device="cpu")
     for result in (watched, other):
         np.testing.assert_allclose(result.loss_curve, plain.loss_curve[: result.n_iter], rtol=1e-4)

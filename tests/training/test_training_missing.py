@@ -11,6 +11,7 @@ from crcen.exceptions import InvalidInput, InvalidParameter
 from crcen.training.encoding import ENCODINGS, column_layout, fit_encoding, incomplete_columns
 from crcen.training.engine import train
 from crcen.training.jobs import TrainingJob
+from crcen.training.row_sets import RowSets
 from crcen.training.rows import TrainingData
 
 N = 300
@@ -128,10 +129,10 @@ def test_inputs_as_they_are_have_zeros_and_plain_indicators():
 def test_a_stack_of_folds_encodes_each_by_its_own_rows_and_equals_them_alone(kind, solver):
     folds = [np.flatnonzero(np.arange(N) % 3 != fold) for fold in range(3)]
     how = {"encoding": kind, "bins": 4, "missing": "indicator", "solver": solver, "max_epochs": 3}
-    jobs = [TrainingJob(0.8, hidden=(5,), seed=3, pool=rows, **how) for rows in folds]
+    jobs = [TrainingJob(0.8, hidden=(5,), seed=3, rows=RowSets(pool=rows), **how) for rows in folds]
     for job, result in zip(jobs, train(X, Y, jobs, device="cpu"), strict=True):
         assert_same_result(train(X, Y, [job], device="cpu")[0], result, rtol=1e-4, atol=1e-5)
-        rows, columns, indicators = job.pool, column_layout(X, kind, 4), incomplete_columns(X)
+        rows, columns, indicators = job.rows.pool, column_layout(X, kind, 4), incomplete_columns(X)
         expected = fitted(kind, X[rows], Y[rows], None, columns, indicators=indicators)
         np.testing.assert_array_equal(result.network.encoding(X), expected(X))
         assert result.residual < 1e-14
@@ -140,7 +141,7 @@ def test_a_stack_of_folds_encodes_each_by_its_own_rows_and_equals_them_alone(kin
 @pytest.mark.parametrize("kind", ENCODINGS)
 def test_values_and_labels_of_other_rows_do_not_reach_a_fold(kind):
     how = {"encoding": kind, "missing": "indicator", "max_epochs": 2}
-    job = TrainingJob(0.5, hidden=(4,), pool=np.arange(200), **how)
+    job = TrainingJob(0.5, hidden=(4,), rows=RowSets(pool=np.arange(200)), **how)
     before = train(X, Y, [job], device="cpu")[0].network
     other, labels = X.copy(), Y.copy()
     other[200:, [1, 4]] *= -3.0  # as many different values, and no other column lacks cells

@@ -11,6 +11,7 @@ from crcen.training.encoding import raw
 from crcen.training.engine import train
 from crcen.training.jobs import TrainingJob
 from crcen.training.planner import free_memory, halves, plan
+from crcen.training.row_sets import RowSets
 from crcen.training.rows import RowFeed, TrainingData
 from crcen.training.solvers.adam_step import BETAS
 from crcen.training.solvers.fused import FusedEpochs, epoch_numbers
@@ -29,7 +30,7 @@ FOLDS = [np.flatnonzero(np.arange(N) % 4 != fold) for fold in range(4)]
 
 def grid(**common):
     return [
-        TrainingJob(lam, l2=l2, hidden=hidden, seed=seed, rows=rows, **common)
+        TrainingJob(lam, l2=l2, hidden=hidden, seed=seed, rows=RowSets(own=rows), **common)
         for lam, l2, hidden, (seed, rows) in itertools.product(
             (0.1, 0.9), (1e-4, 1e-2), ((4,), (8,), (6, 3)), enumerate(FOLDS)
         )
@@ -46,8 +47,8 @@ MIXED = [
     *grid(activation="tanh")[:7],
     *grid(max_epochs=5)[:3],
     *(TrainingJob(lam, hidden=()) for lam in (0.1, 0.5)),
-    *(TrainingJob(0.5, hidden=(), solver="lbfgs", pool=rows) for rows in FOLDS),
-    TrainingJob(0.5, val_rows=FOLDS[1]),
+    *(TrainingJob(0.5, hidden=(), solver="lbfgs", rows=RowSets(pool=rows)) for rows in FOLDS),
+    TrainingJob(0.5, rows=RowSets(watched=FOLDS[1])),
     TrainingJob(0.5, loss="squared_error"),
     TrainingJob(0.5, standardize=False),
 ]
@@ -110,16 +111,16 @@ def test_bytes_cover_an_epoch_as_the_kernel_of_cuda_wants_it(n, batch_size):
 def test_bytes_of_full_batch_networks_cover_the_largest_of_their_row_lists():
     # All groups of a stack are filled up to the longest list of rows, whichever comes first.
     n = 1_000_000
-    short, long = (TrainingJob(0.5, hidden=(4,), solver="lbfgs", rows=np.arange(k)) for k in (10, n))
+    short, long = (TrainingJob(0.5, hidden=(4,), solver="lbfgs", rows=RowSets(own=np.arange(k))) for k in (10, n))
     for jobs in ([short, long], [long, short]):
         for stack in plan(jobs, n, inputs, 2**50):
-            longest = max(len(jobs[p].rows) for group in stack.groups for p in group)
+            longest = max(len(jobs[p].rows.own) for group in stack.groups for p in group)
             assert stack.n_bytes >= 8 * len(stack.groups) * longest * (F + 1)
 
 
 def test_jobs_that_differ_in_weight_penalty_or_seed_share_a_group():
     jobs = [
-        TrainingJob(lam, l2=l2, seed=seed, rows=FOLDS[0].copy())
+        TrainingJob(lam, l2=l2, seed=seed, rows=RowSets(own=FOLDS[0].copy()))
         for lam, l2, seed in itertools.product((0.1, 0.9), (0.0, 0.1), (0, 1))
     ]
     (stack,) = plan(jobs, N, inputs, 2**40)
@@ -132,7 +133,7 @@ def test_hidden_sizes_and_folds_share_a_stack():
     assert len(stack.groups) == 4
     jobs = grid()
     for group in stack.groups:
-        assert len({tuple(jobs[p].rows) for p in group}) == 1
+        assert len({tuple(jobs[p].rows.own) for p in group}) == 1
         assert [jobs[p].hidden for p in group] == [jobs[p].hidden for p in stack.groups[0]]
         shapes = [shape for shape, _ in itertools.groupby(jobs[p].hidden for p in group)]
         assert len(shapes) == len(set(shapes)) == 3  # equal shapes stand together
@@ -150,7 +151,7 @@ def test_full_batch_stacks_hold_one_shape():
     "other",
     [
         {"solver": "lbfgs"}, {"activation": "tanh"}, {"loss": "squared_error"}, {"max_epochs": 7}, {"batch_size": 10},
-        {"learning_rate": 0.5}, {"standardize": False}, {"val_rows": FOLDS[1]}, {"hidden": ()},
+        {"learning_rate": 0.5}, {"standardize": False}, {"rows": RowSets(watched=FOLDS[1])}, {"hidden": ()},
     ],
     ids=str,
 )  # fmt: skip
@@ -161,7 +162,14 @@ def test_what_a_stack_has_in_common_separates_stacks(other):
 
 
 @pytest.mark.parametrize(
-    "other", [{"rows": FOLDS[0]}, {"pool": np.arange(N - 1)}, {"shuffle_seed": 1}, {"balance_rows": FOLDS[2]}], ids=str
+    "other",
+    [
+        {"rows": RowSets(own=FOLDS[0])},
+        {"rows": RowSets(pool=np.arange(N - 1))},
+        {"shuffle_seed": 1},
+        {"rows": RowSets(balanced=FOLDS[2])},
+    ],
+    ids=str,
 )
 def test_what_a_group_has_in_common_separates_groups(other):
     job = TrainingJob(0.5)
@@ -182,7 +190,7 @@ def test_free_memory_is_a_sane_number_of_bytes():
 
 X, Y = problem(n=80)
 SMALL = [
-    TrainingJob(lam, hidden=hidden, rows=rows, max_epochs=3, batch_size=20)
+    TrainingJob(lam, hidden=hidden, rows=RowSets(own=rows), max_epochs=3, batch_size=20)
     for lam in (0.2, 0.8)
     for hidden in ((3,), (5,))
     for rows in (None, np.arange(60), np.arange(10, 80))

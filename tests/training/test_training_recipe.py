@@ -8,6 +8,7 @@ import pytest
 from crcen import InvalidParameter
 from crcen.training.jobs import TrainingJob
 from crcen.training.recipe import Inputs, Recipe, Schedule
+from crcen.training.row_sets import RowSets
 
 WRONG = [
     (Schedule, "solver", "sgd"),
@@ -89,8 +90,8 @@ def test_scales_need_mini_batches():
 
 def test_a_job_carries_a_settled_recipe():
     recipe = Recipe(hidden=(3,), l2=0.5).settled(100)
-    job = TrainingJob.by(recipe, lam=0.7, pool=np.arange(5))
+    job = TrainingJob.by(recipe, lam=0.7, rows=RowSets(pool=np.arange(5)))
     assert job.settings() == recipe.settings()
-    assert job != TrainingJob.by(recipe, lam=0.7, pool=np.arange(5))  # a job is itself alone
+    assert job != TrainingJob.by(recipe, lam=0.7, rows=RowSets(pool=np.arange(5)))  # a job is itself alone
     with pytest.raises(InvalidParameter, match="settle its recipe first"):
         TrainingJob.by(Recipe(), lam=0.7)

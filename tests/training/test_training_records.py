@@ -9,12 +9,15 @@ from training_reference import flat, plain_logits, plain_residual, problem, row_
 
 from crcen.training.engine import train
 from crcen.training.jobs import Status, TrainingJob
+from crcen.training.row_sets import RowSets
 
 X, Y = problem(n=140, n_features=4)
 ROWS, VAL = np.arange(0, 90), np.arange(90, 140)
 EPOCHS = 7
-JOB = TrainingJob(0.7, rows=ROWS, hidden=(6,), l2=1e-3, max_epochs=EPOCHS, batch_size=32, learning_rate=0.05)
-RECORDED = replace(JOB, val_rows=VAL, record_every=1)
+JOB = TrainingJob(
+    0.7, rows=RowSets(own=ROWS), hidden=(6,), l2=1e-3, max_epochs=EPOCHS, batch_size=32, learning_rate=0.05
+)
+RECORDED = replace(JOB, rows=replace(JOB.rows, watched=VAL), record_every=1)
 CLOSE = {"rtol": 1e-4, "atol": 1e-4}  # float32 on the way
 
 
@@ -139,17 +142,18 @@ class TestRecords:
             for hidden in ((3,), (5,)):
                 jobs.append(
                     replace(
-                        RECORDED, hidden=hidden, rows=np.setdiff1d(np.arange(n), test), val_rows=test, max_epochs=2,
+                        RECORDED, hidden=hidden, max_epochs=2,
+                        rows=RowSets(own=np.setdiff1d(np.arange(n), test), watched=test),
                         batch_size=2048, balance=False,
                     )
                 )  # fmt: skip
         for job, result in zip(jobs, train(big, label, jobs, device="cpu"), strict=True):
-            assert result.val_logits.shape == (2, len(job.val_rows))
-            expected = plain_logits(result.network, big[job.val_rows])
+            assert result.val_logits.shape == (2, len(job.rows.watched))
+            expected = plain_logits(result.network, big[job.rows.watched])
             np.testing.assert_allclose(result.val_logits[-1], expected, **CLOSE)
 
     def test_order_of_validation_rows_is_kept(self):
-        turned = one(replace(RECORDED, val_rows=VAL[::-1].copy()))
+        turned = one(replace(RECORDED, rows=replace(RECORDED.rows, watched=VAL[::-1].copy())))
         np.testing.assert_allclose(turned.val_logits[:, ::-1], one(RECORDED).val_logits, **CLOSE)
 
     def test_held_out_rows_are_not_trained_on(self, recorded):
@@ -192,8 +196,7 @@ def test_more_rows_than_are_worked_on_at_a_time(hidden):
     rows, labels = problem(n=1500, n_features=3)
     job = TrainingJob(
         0.5,
-        pool=np.arange(200),
-        val_rows=np.arange(200, 1500),
+        rows=RowSets(pool=np.arange(200), watched=np.arange(200, 1500)),
         hidden=hidden,
         max_epochs=3,
         record_every=1,

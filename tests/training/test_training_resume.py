@@ -10,6 +10,7 @@ from crcen.exceptions import InvalidInput, InvalidParameter
 from crcen.training.encoding import ENCODINGS
 from crcen.training.engine import Trainer, train
 from crcen.training.jobs import Status, TrainingJob, TrainingState
+from crcen.training.row_sets import RowSets
 from crcen.training.solvers.adam_step import BETAS
 
 X, Y = problem(n=130, n_features=3)
@@ -54,8 +55,12 @@ STACKS = {
     "penalties and weights": [
         replace(JOB, l2=l2, lam=lam, seed=seed) for l2 in (0.0, 0.1) for lam in (0.2, 0.9) for seed in (0, 1)
     ],
-    "uneven folds": [replace(JOB, pool=fold, hidden=hidden) for fold in FOLDS[:2] for hidden in ((4,), (6,))],
-    "rows of a pool": [replace(JOB, rows=fold, hidden=hidden) for fold in FOLDS for hidden in ((4,), (3, 2))],
+    "uneven folds": [
+        replace(JOB, rows=RowSets(pool=fold), hidden=hidden) for fold in FOLDS[:2] for hidden in ((4,), (6,))
+    ],
+    "rows of a pool": [
+        replace(JOB, rows=RowSets(own=fold), hidden=hidden) for fold in FOLDS for hidden in ((4,), (3, 2))
+    ],
     "two shuffles": [replace(JOB, shuffle_seed=seed) for seed in (3, 4)],
 }
 
@@ -87,7 +92,9 @@ class TestGoesOn:
     @pytest.mark.parametrize("standardize", [True, False])
     @pytest.mark.parametrize("encoding", sorted(ENCODINGS))
     def test_every_encoding(self, encoding, standardize):
-        jobs = [replace(JOB, pool=fold, encoding=encoding, bins=5, standardize=standardize) for fold in FOLDS]
+        jobs = [
+            replace(JOB, rows=RowSets(pool=fold), encoding=encoding, bins=5, standardize=standardize) for fold in FOLDS
+        ]
         for result, whole in zip(gone_on(jobs, 3)[-1], train(X, Y, jobs, device="cpu"), strict=True):
             assert_bitwise(result, whole)
 
@@ -108,7 +115,7 @@ class TestGoesOn:
     def test_a_trainer_has_no_memory_of_jobs(self):
         trainer = Trainer(X, Y, device="cpu")
         one = trainer([JOB])[0]
-        trainer([replace(JOB, lam=0.1), replace(JOB, encoding="steps"), replace(JOB, pool=FOLDS[0])])
+        trainer([replace(JOB, lam=0.1), replace(JOB, encoding="steps"), replace(JOB, rows=RowSets(pool=FOLDS[0]))])
         np.testing.assert_array_equal(flat(trainer([JOB])[0].network), flat(one.network))
         np.testing.assert_array_equal(flat(train(X, Y, [JOB], device="cpu")[0].network), flat(one.network))
         assert trainer([]) == []
@@ -149,7 +156,11 @@ class TestGoesOn:
     def test_early_stopping_does_not_go_on(self):
         state = gone_on([JOB], 4)[0][0].state
         with pytest.raises(InvalidParameter, match="cannot stop early"):
-            replace(JOB, start=state, pool=np.arange(90), val_rows=np.arange(90, 130))
+            replace(
+                JOB,
+                start=state,
+                rows=RowSets(pool=np.arange(90), watched=np.arange(90, 130)),
+            )
 
     @pytest.mark.parametrize("networks", [1, 3])
     def test_split_for_memory(self, networks):
@@ -170,7 +181,12 @@ class TestRecords:
     )
     def test_are_those_of_the_whole_schedule(self, every, first, second):
         jobs = [
-            replace(JOB, pool=fold, val_rows=np.setdiff1d(np.arange(130), fold), record_every=every, hidden=hidden)
+            replace(
+                JOB,
+                rows=RowSets(pool=fold, watched=np.setdiff1d(np.arange(130), fold)),
+                record_every=every,
+                hidden=hidden,
+            )
             for fold in FOLDS[:2]
             for hidden in ((4,), (6,))
         ]
@@ -182,11 +198,11 @@ class TestRecords:
             assert_bitwise(parts[-1], one)
 
     def test_held_out_rows_do_not_reach_the_state(self):
-        job = replace(JOB, pool=FOLDS[0], val_rows=np.setdiff1d(np.arange(130), FOLDS[0]), record_every=1,
+        job = replace(JOB, rows=RowSets(pool=FOLDS[0], watched=np.setdiff1d(np.arange(130), FOLDS[0])), record_every=1,
                       stop_epoch=4, leaves_state=True)  # fmt: skip
         spoiled, labels = X.copy(), Y.copy()
-        spoiled[job.val_rows] = 1e3
-        labels[job.val_rows] = 1 - labels[job.val_rows]
+        spoiled[job.rows.watched] = 1e3
+        labels[job.rows.watched] = 1 - labels[job.rows.watched]
         clean, dirty = train(X, Y, [job], device="cpu")[0], train(spoiled, labels, [job], device="cpu")[0]
         # All rows together say about which place float32 columns are held, so their last digits may differ.
         np.testing.assert_allclose(clean.state.values, dirty.state.values, rtol=1e-3, atol=1e-6)
@@ -261,8 +277,8 @@ class TestRefusals:
 
     def test_early_stopping_leaves_no_state(self):
         with pytest.raises(InvalidParameter, match="stops and goes on cannot stop early; use record_every"):
-            replace(JOB, val_rows=np.arange(9), leaves_state=True)
-        replace(JOB, val_rows=np.arange(9), leaves_state=True, record_every=1)
+            replace(JOB, rows=RowSets(watched=np.arange(9)), leaves_state=True)
+        replace(JOB, rows=RowSets(watched=np.arange(9)), leaves_state=True, record_every=1)
 
     @pytest.mark.parametrize(
         ("epoch", "stop_epoch", "last"),
@@ -278,5 +294,5 @@ class TestRefusals:
             Trainer(np.where(np.arange(130)[:, None] == 3, np.inf, X), Y, device="cpu")
         trainer = Trainer(X, Y, device="cpu")
         with pytest.raises(InvalidInput, match="rows of both classes"):
-            trainer([JOB, replace(JOB, pool=np.flatnonzero(Y == 0))])
+            trainer([JOB, replace(JOB, rows=RowSets(pool=np.flatnonzero(Y == 0)))])
         assert trainer([JOB])[0].network is not None

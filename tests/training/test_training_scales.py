@@ -14,6 +14,7 @@ from crcen import Inputs
 from crcen.exceptions import InvalidParameter
 from crcen.training.engine import train
 from crcen.training.jobs import TrainingJob
+from crcen.training.row_sets import RowSets
 from crcen.training.stack import Stack
 from crcen.training.stationarity import gradient_of
 from grouped_settings import grouped
@@ -148,11 +149,14 @@ def test_going_on_is_bit_by_bit(name):
 
 def test_early_stopping_keeps_the_scales_of_the_best_epoch():
     job = replace(
-        JOB, rows=np.arange(90), pool=np.arange(90), val_rows=np.arange(90, 130), max_epochs=60, balance=False
+        JOB,
+        rows=RowSets(own=np.arange(90), pool=np.arange(90), watched=np.arange(90, 130)),
+        max_epochs=60,
+        balance=False,
     )
     result = train(X, Y, [job], device="cpu")[0]
     best = int(np.argmin(result.val_loss_curve)) + 1
-    cut = replace(job, val_rows=None, stop_epoch=best)
+    cut = replace(job, rows=replace(job.rows, watched=None), stop_epoch=best)
     np.testing.assert_array_equal(flat(result.network), flat(train(X, Y, [cut], device="cpu")[0].network))
 
 

@@ -15,16 +15,25 @@ from crcen.training.engine import train
 from crcen.training.jobs import Status, TrainingJob
 from crcen.training.losses import LOSSES
 from crcen.training.passes import adam_epoch
+from crcen.training.row_sets import RowSets
 from crcen.training.solvers import adam_step, compiled, epochs
 
 X, Y = problem(n=130, n_features=3)
 SHAPES = ((4,), (6,), (3, 2), ())
 
 
-def jobs(**settings):
+def jobs(watched=None, **settings):
     folds = [np.arange(130) % 3 != fold for fold in range(2)]
     return [
-        TrainingJob(0.7, hidden=hidden, l2=0.01, max_epochs=5, batch_size=32, pool=np.flatnonzero(fold), **settings)
+        TrainingJob(
+            0.7,
+            hidden=hidden,
+            l2=0.01,
+            max_epochs=5,
+            batch_size=32,
+            rows=RowSets(pool=np.flatnonzero(fold), watched=watched),
+            **settings,
+        )
         for hidden in SHAPES
         for fold in folds
     ]
@@ -49,7 +58,7 @@ VARIANTS = [
     *({"loss": name} for name in LOSSES),
     *({"encoding": "steps", "column_scales": scales} for scales in (False, True)),
     {"standardize": False},
-    {"shuffle_seed": 3, "val_rows": np.arange(0, 130, 3)},
+    {"shuffle_seed": 3, "watched": np.arange(0, 130, 3)},
     {"stop_epoch": 3, "leaves_state": True},
 ]
 

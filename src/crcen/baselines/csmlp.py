@@ -21,7 +21,6 @@ class CSMLPClassifier(CRCENClassifier):
 
     _loss = "squared_error"
     _column_scales = False
-    _column_scales = False
 
     @says_our_names
     def __init__(

@@ -133,7 +133,7 @@ class MeanFalseErrorClassifier(CSMLPClassifier):
                         start=state,
                         stop_epoch=epoch + 1,
                         leaves_state=not is_last,
-                        val_rows=None if is_last else everyone,
+                        rows=replace(job.rows, watched=None if is_last else everyone),
                         record_every=0 if is_last else 1,
                     )
                     for job, state, alpha in zip(jobs, states, alphas[epoch], strict=True)

@@ -21,6 +21,7 @@ from crcen.training.balance import solve_shifts
 from crcen.training.jobs import Status, TrainingJob, TrainingResult
 from crcen.training.members import grouped
 from crcen.training.recipe import Recipe
+from crcen.training.row_sets import RowSets
 
 __all__ = [
     "AT_PRICE",
@@ -101,20 +102,18 @@ def member_jobs(
     recipe: Recipe, lam: float, n_members: int, seed: int, rows: FitRows, own: Index | None = None
 ) -> list[TrainingJob]:
     """One job a member, by a settled recipe, on all rows or on some of them; a share is held out for early stopping."""
-    pool, val_rows = own, None
+    rows_of_job = RowSets.fold(own)
     if recipe.early_stopping:
         weights = rows.weights
         if own is not None:
             weights = np.zeros_like(rows.weights)
             weights[own] = rows.weights[own]
-        pool, val_rows = early_stopping_split(rows.target, weights, recipe.validation_fraction, seed)
+        rows_of_job = RowSets.fold(*early_stopping_split(rows.target, weights, recipe.validation_fraction, seed))
     return [
         TrainingJob.by(
             recipe,
             lam=lam,
-            rows=pool,
-            pool=pool,
-            val_rows=val_rows,
+            rows=rows_of_job,
             seed=member_seed(seed, member),
             shuffle_seed=seed,
         )

@@ -57,7 +57,7 @@ def train_to_cut(
     size = 4 * members * jobs[0].n_outputs * jobs[0].max_epochs * sum(len(held_out) for _, held_out in folds)
     every = -(-size // _RECORD_BYTES)
     watched = [
-        replace(job, val_rows=folds[i // members][1], record_every=every, balance=False)
+        replace(job, rows=replace(job.rows, watched=folds[i // members][1]), record_every=every, balance=False)
         for i, job in enumerate(fold_jobs)
     ]
     found = train(watched, part_of(progress, 0.0, _SHARE_OF_FOLDS))

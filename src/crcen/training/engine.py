@@ -141,7 +141,7 @@ class Trainer:
             raise InvalidInput("X must be finite: got NaN; jobs with missing='indicator' take it.")
         checked = set()
         for job in jobs:  # many jobs name the same rows
-            key = (id(job.rows), id(job.pool), id(job.val_rows))
+            key = (id(job.rows.own), id(job.rows.pool), id(job.rows.watched))
             if key not in checked:
                 checked.add(key)
                 _check(job, data.y, data.sample_weight)
@@ -207,14 +207,14 @@ class Trainer:
 
 
 def _check(job: TrainingJob, y: NDArray[np.bool_] | NDArray[np.int64], sample_weight: NDArray[np.float64]) -> None:
-    own = job.rows if job.rows is not None else job.pool
-    labels, weights = (y, sample_weight) if own is None else (y[own], sample_weight[own])
+    own = slice(None) if job.rows.is_whole_table else job.rows.trained(len(y))
+    labels, weights = y[own], sample_weight[own]
     if job.class_weights is not None:
         if not np.bincount(labels, weights, job.n_outputs).all():
             raise InvalidInput("a training job needs rows of every class with weight.")
     elif not weights[labels].any() or not weights[~labels].any():
         raise InvalidInput("a training job needs rows of both classes with weight.")
-    if job.val_rows is not None and not sample_weight[job.val_rows].any():
+    if job.rows.watched is not None and not sample_weight[job.rows.watched].any():
         raise InvalidInput("validation rows must have weight.")
 
 

@@ -12,6 +12,7 @@ from crcen.exceptions import InvalidParameter
 from crcen.training.names import SOLVERS
 from crcen.training.network import Network
 from crcen.training.recipe import Recipe
+from crcen.training.row_sets import RowSets
 
 __all__ = ["Status", "TrainingJob", "TrainingResult", "TrainingState"]
 
@@ -50,14 +51,7 @@ class TrainingJob(Recipe):
     class_weights
         A weight for each class, for networks with as many outputs, instead of ``lam``; ``None`` for one output.
     rows
-        Indices of the training rows; ``None`` for all rows of ``pool``.
-    pool
-        The rows that mini-batches are drawn from; rows of the pool that are not in ``rows`` weigh nothing. Jobs with
-        one pool and one ``shuffle_seed`` share their batches. ``None`` for all.
-    val_rows
-        Rows watched for early stopping; ``None`` for no early stopping.
-    balance_rows
-        Rows on which the balance solve makes the key equation exact; ``None`` for ``rows`` and ``val_rows`` together.
+        Which rows it trains on, draws batches from, watches and is balanced on; by default all rows of the table.
     seed, shuffle_seed
         Initial parameters and batch order. Both belong to the job, so its result depends on no other job.
     stop_epoch
@@ -70,16 +64,13 @@ class TrainingJob(Recipe):
         Hand out where training ended instead of the network, so that a later job can go on; for Adam.
     hidden, activation, loss, l2, solver, max_epochs, batch_size, learning_rate, tol, encoding, bins, missing,
     column_scales, standardize, balance
-        As in `crcen.training.recipe.Recipe`; whether it stops early is said by ``val_rows``.
+        As in `crcen.training.recipe.Recipe`; whether it stops early is said by ``rows.watched`` and ``record_every``.
     """
 
     lam: float
     _: KW_ONLY
     class_weights: tuple[float, ...] | None = None
-    rows: NDArray[np.int64] | None = None
-    pool: NDArray[np.int64] | None = None
-    val_rows: NDArray[np.int64] | None = None
-    balance_rows: NDArray[np.int64] | None = None
+    rows: RowSets = RowSets()  # noqa: RUF009  -- frozen
     solver: str = "adam"
     max_epochs: int = 30
     batch_size: int = 128
@@ -104,20 +95,16 @@ class TrainingJob(Recipe):
         weights = self.class_weights
         if weights is not None and (len(weights) < 2 or not all(0.0 < w < np.inf for w in weights)):
             raise InvalidParameter(f"class_weights must be two or more numbers above 0: got {weights!r}.")
-        for name in ("rows", "pool", "val_rows", "balance_rows"):
-            given = getattr(self, name)
-            if given is not None and np.asarray(given).dtype.kind not in "iu":
-                raise InvalidParameter(f"{name} must hold row numbers: got {np.asarray(given).dtype} values.")
+        if not isinstance(self.rows, RowSets):
+            raise InvalidParameter(f"rows must be RowSets(own=…, pool=…): got {type(self.rows).__name__}.")
         if not self.draws_batches and (self.start is not None or self.leaves_state):
             raise InvalidParameter(f"only solver='adam' can stop and go on: got {self.solver!r}.")
         if not self.draws_batches and self.column_scales:
             raise InvalidParameter("column_scales needs Adam: use solver='adam', or column_scales='auto'.")
-        is_watched = self.val_rows is not None and not self.record_every
-        if is_watched and (self.leaves_state or self.start is not None):
+        if self.stops_early and (self.leaves_state or self.start is not None):
             raise InvalidParameter("a job that stops and goes on cannot stop early; use record_every.")
-        last = min(self.max_epochs, self.stop_epoch or self.max_epochs)
-        if self.start is not None and not 0 < self.start.epoch < last:
-            raise InvalidParameter(f"start must be before the last epoch, {last}: got {self.start.epoch}.")
+        if self.start is not None and not 0 < self.start.epoch < self.last_epoch:
+            raise InvalidParameter(f"start must be before the last epoch, {self.last_epoch}: got {self.start.epoch}.")
 
     @classmethod
     def by(cls, recipe: Recipe, *, lam: float, **own: Any) -> "TrainingJob":
@@ -133,6 +120,16 @@ class TrainingJob(Recipe):
     def n_outputs(self) -> int:
         """Of the network."""
         return 1 if self.class_weights is None else len(self.class_weights)
+
+    @property
+    def stops_early(self) -> bool:
+        """Whether the best epoch on the watched rows is kept; else they are recorded, or there are none."""
+        return self.rows.watched is not None and not self.record_every
+
+    @property
+    def last_epoch(self) -> int:
+        """The epoch that the schedule is cut off after."""
+        return min(self.max_epochs, self.stop_epoch or self.max_epochs)
 
     # Two jobs are never the same one, also where their recipes are.
     __eq__ = object.__eq__

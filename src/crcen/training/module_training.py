@@ -187,12 +187,12 @@ def _trained(
     progress: Progress | None,
 ) -> TrainingResult:
     net = built(module).to(device)
-    own = np.arange(len(y)) if job.rows is None else job.rows
+    own = job.rows.trained(len(y))
     rows = ModuleRows.of(X, y, sizes, own, job, device)
     if any(isinstance(p, nn.parameter.UninitializedParameter) for p in net.parameters()):
         with torch.no_grad():
             net.eval()(rows.inputs[:2])  # lazy layers take their shapes from rows
-    watched = None if job.val_rows is None else ModuleRows.of(X, y, sizes, job.val_rows, job, device)
+    watched = None if job.rows.watched is None else ModuleRows.of(X, y, sizes, job.rows.watched, job, device)
     solver = AutogradEpochs(net, rows, job, optimizer)
     losses: list[float] = []
     val_losses: list[float] = []
@@ -221,7 +221,7 @@ def _trained(
         return TrainingResult(None, Status.DIVERGED, len(losses), np.array(losses), np.array(val_losses))
     shift = np.zeros(job.n_outputs)
     if job.balance:
-        balanced_on = own if job.val_rows is None else np.concatenate([own, job.val_rows])
+        balanced_on = job.rows.solved(len(y), stops_early=job.stops_early)
         shift = _solved(fitted, X[balanced_on], y[balanced_on], sizes[balanced_on], job)
     return TrainingResult(
         fitted.shifted(shift),  # type: ignore[arg-type]  # answers as a Network does

@@ -10,7 +10,7 @@ from math import inf, prod
 import torch
 
 from crcen.training.jobs import TrainingJob
-from crcen.training.rows import VALIDATION_ROWS, digest
+from crcen.training.rows import VALIDATION_ROWS
 from crcen.training.schedule import n_batches
 
 __all__ = [
@@ -112,20 +112,18 @@ def plan(
 
 def _common_key(job: TrainingJob, n_rows: int) -> tuple[object, ...]:
     """What all networks of a stack have in common; L-BFGS also needs one shape."""
-    n_pool = n_rows if job.pool is None else len(job.pool)
-    batches = n_batches(n_pool, job.batch_size) if job.solver == "adam" else 0
+    batches = n_batches(job.rows.n_drawn(n_rows), job.batch_size) if job.solver == "adam" else 0
     shape = job.hidden if job.solver == "lbfgs" else (len(job.hidden) == 0,)
     rate = job.learning_rate if job.solver == "adam" else job.tol
     encoded = (job.standardize, job.encoding, job.bins, job.missing, job.column_scales)
-    watched = (job.val_rows is not None, job.stop_epoch, job.record_every)
+    watched = (job.rows.watched is not None, job.stop_epoch, job.record_every)
     resumed = (job.start.epoch if job.start else 0, job.leaves_state)
     network = (shape, job.activation, job.loss, job.n_outputs)
     return (job.solver, *network, job.max_epochs, batches, rate, *watched, *resumed, *encoded)
 
 
 def _group_key(job: TrainingJob) -> tuple[object, ...]:
-    rows = (job.rows, job.pool, job.val_rows, job.balance_rows)
-    return (*(digest(part) for part in rows), job.shuffle_seed if job.solver == "adam" else 0)
+    return (*job.rows.key, job.shuffle_seed if job.solver == "adam" else 0)
 
 
 def _bounded(groups: Groups, n_bytes: Callable[[Groups], int], limit: int) -> list[PlannedStack]:
@@ -217,14 +215,13 @@ def stack_bytes(
     itemsize = 4 if is_adam else 8
     n_pool = 0  # groups are filled up to the longest
     for group in groups:
-        lead = jobs[group[0]]
-        owned = lead.rows if not is_adam and lead.rows is not None else lead.pool
-        n_pool = max(n_pool, n_rows if owned is None else len(owned))
-    rows = min(example.batch_size, n_pool) if is_adam else min(_LBFGS_ROWS, n_pool)
+        rows = jobs[group[0]].rows
+        n_pool = max(n_pool, rows.n_drawn(n_rows) if is_adam else rows.n_trained(n_rows))
+    at_once = min(example.batch_size, n_pool) if is_adam else min(_LBFGS_ROWS, n_pool)
     n_watched = 0
-    if example.val_rows is not None:
-        rows += VALIDATION_ROWS
-        n_watched = max(len(found) for group in groups if (found := jobs[group[0]].val_rows) is not None)
+    if example.rows.watched is not None:
+        at_once += VALIDATION_ROWS
+        n_watched = max(len(found) for group in groups if (found := jobs[group[0]].rows.watched) is not None)
     parameters = units = 0
     width = n_inputs(example)
     for position in groups[0]:
@@ -236,4 +233,4 @@ def stack_bytes(
     held = n_held * width + n_pool * (4 + (0 if is_adam else len(groups[0]))) + n_watched * (width + 4)
     if is_adam and padded_numbers:
         held += padded_numbers(n_pool, example.batch_size, width)
-    return len(groups) * itemsize * (copies * parameters + _ACTIVATION_COPIES * rows * units + held)
+    return len(groups) * itemsize * (copies * parameters + _ACTIVATION_COPIES * at_once * units + held)

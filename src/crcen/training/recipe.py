@@ -85,7 +85,8 @@ class Inputs(Checked):
         Give every encoded column a learnable scale, penalised as weights are, by which its weights are multiplied. At
         an optimum that is a penalty l2·Σ‖W_j‖ on the columns' weights W_j, a group lasso, instead of ½·l2·‖W‖² on the
         first layer, so that columns of no use are left out. It needs Adam and wants a searched ``l2``. ``"auto"`` is
-        for ``"steps"`` trained by Adam. ``None`` is ``"auto"`` in a search, and False elsewhere.
+        for ``"steps"`` trained by Adam. ``None`` is ``"auto"`` in `CRCENClassifier` and the search,
+        else False.
     standardize : bool, default=True
         ``False`` takes inputs as they are, whatever the encoding.
     """

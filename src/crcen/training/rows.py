@@ -1,6 +1,5 @@
 """How rows reach a stack: encoded, weighted, in batches."""
 
-import hashlib
 import os
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -27,9 +26,10 @@ from crcen.training.encoding import (
 )
 from crcen.training.jobs import TrainingJob
 from crcen.training.ramp_lookup import NO_RAMPS, CodedRows, RampFeed, RampLookup, RampTables, has_ramps
+from crcen.training.row_sets import Index, digest
 from crcen.training.schedule import n_batches
 
-__all__ = ["VALIDATION_ROWS", "BatchIndex", "EpochRows", "RowFeed", "TrainingData", "digest", "fill_batch"]
+__all__ = ["VALIDATION_ROWS", "BatchIndex", "EpochRows", "RowFeed", "TrainingData", "fill_batch"]
 
 # Validation rows that pass through a stack at a time.
 VALIDATION_ROWS = 512
@@ -38,15 +38,7 @@ _LARGEST_SLOPE = 100.0
 # Encoded numbers that are worked out at a time, in float64.
 _NUMBERS_AT_ONCE = 2**19
 
-Index = NDArray[np.int64]
 Array = NDArray[np.float64]
-
-
-def digest(rows: Index | None) -> bytes:
-    """A key that is equal exactly for equal row lists."""
-    if rows is None:
-        return b"all"
-    return hashlib.blake2b(np.ascontiguousarray(rows).tobytes(), digest_size=16).digest()
 
 
 class TrainingData:

@@ -58,14 +58,11 @@ class StackRun:
         self.example = self.jobs[0][0]
         self.leads = [group[0] for group in self.jobs]  # rows and encoding are common to a group
         self.dtype = torch.float32 if self.example.solver == "adam" else torch.float64
-        self.rows = [self._or_all(job.rows if job.rows is not None else job.pool) for job in self.leads]
+        self.rows = [job.rows.trained(data.n_rows) for job in self.leads]
         self.encodings = [data.encoding(self.example, rows) for rows in self.rows]
         self._weigh()
         self.stack = self._initial_stack()
         self.objective = self._objective()
-
-    def _or_all(self, rows: NDArray[np.int64] | None) -> NDArray[np.int64]:
-        return np.arange(self.data.n_rows) if rows is None else rows
 
     def _weigh(self) -> None:
         """Weight of each class in every network, (G, M)."""
@@ -113,11 +110,11 @@ class StackRun:
         if job.solver == "lbfgs":
             feed = self._feed(self.rows, [s[rows] for rows in self.rows])
             return LBFGS(self.stack, feed, self.objective, tol=job.tol)
-        pools = [self._or_all(lead.pool) for lead in self.leads]
+        pools = [lead.rows.drawn(self.data.n_rows) for lead in self.leads]
         weights = []
         for pool, rows, lead in zip(pools, self.rows, self.leads, strict=True):
             is_own = np.isin(pool, rows)
-            if lead.rows is not None and is_own.sum() != len(rows):
+            if lead.rows.own is not None and is_own.sum() != len(rows):
                 raise InvalidInput("the rows of a training job must be distinct rows of its pool.")
             weights.append(np.where(is_own, s[pool], 0.0))
         return Adam(
@@ -137,7 +134,7 @@ class StackRun:
     def run(self, report: Report) -> dict[int, TrainingResult]:
         """Train, keep each network's best epoch where validation rows are watched, balance, and hand over."""
         job = self.example
-        epochs = min(job.max_epochs, job.stop_epoch or job.max_epochs)
+        epochs = job.last_epoch
         solver, validation = self._solver(), self._validation()
         if job.start:
             self._load_states(solver)
@@ -216,9 +213,9 @@ class StackRun:
         return results
 
     def _validation(self) -> "_Validation | None":
-        if self.example.val_rows is None:
+        if self.example.rows.watched is None:
             return None
-        rows = [lead.val_rows for lead in self.leads if lead.val_rows is not None]
+        rows = [lead.rows.watched for lead in self.leads if lead.rows.watched is not None]
         return _Validation(self._feed(rows, [self.data.sample_weight[part] for part in rows]), [len(r) for r in rows])
 
     def _keep_best(self, watch: _Watch, value: Tensor, epoch: int) -> Tensor:
@@ -280,17 +277,14 @@ class StackRun:
             return Status.DIVERGED
         if converged_at <= n_iter:
             return Status.CONVERGED
-        if job.val_rows is not None and stopped_at < min(job.max_epochs, job.stop_epoch or job.max_epochs):
+        if job.rows.watched is not None and stopped_at < job.last_epoch:
             return Status.EARLY_STOPPED
         return Status.COMPLETED if job.solver == "adam" else Status.MAX_EPOCHS
 
     def _balance_rows(self, g: int) -> NDArray[np.int64]:
         """Rows of a group that the solve is for."""
         lead = self.leads[g]
-        if lead.balance_rows is not None:
-            return lead.balance_rows
-        is_watched = lead.val_rows is not None and not lead.record_every
-        return np.concatenate([self.rows[g], lead.val_rows]) if is_watched else self.rows[g]
+        return lead.rows.solved(self.data.n_rows, stops_early=lead.stops_early)
 
     def _balance(
         self, g: int, models: slice, weights: list[Array], biases: list[Array], finite: NDArray[np.bool_]

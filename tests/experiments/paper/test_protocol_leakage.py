@@ -43,8 +43,8 @@ def check_scaling(monkeypatch, name, data, folds, protocol, train):
             np.testing.assert_allclose(network.encoding.mean, own.mean(axis=0), rtol=1e-9)
             np.testing.assert_allclose(network.encoding.scale, own.std(axis=0), rtol=1e-9)
         else:  # the fold's rows and those made from them
-            np.testing.assert_allclose(X[job.pool][: len(own)], own, rtol=1e-9, atol=1e-9)
-            np.testing.assert_allclose(network.encoding.mean, X[job.pool].mean(axis=0), rtol=1e-9)
+            np.testing.assert_allclose(X[job.rows.pool][: len(own)], own, rtol=1e-9, atol=1e-9)
+            np.testing.assert_allclose(network.encoding.mean, X[job.rows.pool].mean(axis=0), rtol=1e-9)
 
 
 @pytest.mark.parametrize("name", ["crcen", "smote"])

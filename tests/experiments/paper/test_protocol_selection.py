@@ -9,6 +9,7 @@ from crcen.experiments.paper import protocol as module
 from crcen.experiments.paper.protocol import _score, _search, select, splits
 from crcen.training import engine
 from crcen.training.jobs import TrainingJob
+from crcen.training.row_sets import RowSets
 
 
 @pytest.fixture
@@ -107,7 +108,11 @@ def test_a_grid_point_scores_as_networks_trained_alone(toy, protocol):
     found = _search("crcen", data.X, data.y, protocol | {"scoring": "g_mean"})
     for i, (train, held_out) in enumerate(folds):
         job = TrainingJob(
-            lam=float((data.y[train] == 0).mean()), pool=train, hidden=(4,), l2=0.1, max_epochs=protocol["epochs"]
+            lam=float((data.y[train] == 0).mean()),
+            rows=RowSets(pool=train),
+            hidden=(4,),
+            l2=0.1,
+            max_epochs=protocol["epochs"],
         )
         network = engine.train(data.X, data.y, [job])[0].network
         alone = crcen.g_mean(data.y[held_out], network.logits(data.X[held_out]) > 0)

@@ -21,6 +21,7 @@ from sklearn.model_selection import ShuffleSplit, StratifiedKFold
 from crcen import Budget, confusion_counts, key_equation, resolve
 from crcen.training.engine import Trainer, train
 from crcen.training.jobs import TrainingJob
+from crcen.training.row_sets import RowSets
 from grouped_settings import grouped
 from papers_training import CRCENClassifierCV
 
@@ -36,7 +37,7 @@ FIXED = {"hidden": (8,), "l2": 1e-3, "cv": 3}
 
 @pytest.fixture(scope="module")
 def owned_by():
-    """Whether the search draws a fold's batches from its own rows (``pool``) or from all (``rows``)."""
+    """Whether the search draws a fold's batches from its own rows (``pool``) or from all (``own``)."""
     seen = []
     original = Trainer.__call__
 
@@ -48,7 +49,7 @@ def owned_by():
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(Trainer, "__call__", spy)
         CRCENClassifierCV(**grouped(**(QUICK | FIXED | {"max_epochs": 1}))).fit(X, y)
-    return "rows" if seen[0].rows is not None else "pool"
+    return "own" if seen[0].rows.own is not None else "pool"
 
 
 @pytest.fixture(scope="module")
@@ -83,7 +84,7 @@ class ByHand:
             job = TrainingJob(
                 weighting.lam, hidden=self.hidden, l2=self.l2, solver=solver, seed=seed, shuffle_seed=BASE,
                 batch_size=32, learning_rate=0.1, max_epochs=EPOCHS if solver == "adam" else 500, tol=1e-5,
-                stop_epoch=epochs, balance=balance, **{self.owned_by: np.sort(rows)},
+                stop_epoch=epochs, balance=balance, rows=RowSets(**{self.owned_by: np.sort(rows)}),
             )  # fmt: skip
             result = train(self.X, self.target, [job], sample_weight=self.weights, device="cpu")[0]
             found.append(result.network)
@@ -175,7 +176,7 @@ class TestScores:
             for i, (job, result) in enumerate(zip(jobs, results, strict=True)):
                 if job.record_every:
                     own = constant[np.array(result.recorded_epochs) - 1, None]
-                    logits = np.repeat(own, len(job.val_rows), axis=1).astype(np.float32)
+                    logits = np.repeat(own, len(job.rows.watched), axis=1).astype(np.float32)
                     results[i] = replace(result, val_logits=logits)
             return results
 

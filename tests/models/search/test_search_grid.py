@@ -346,7 +346,7 @@ class TestHalving:
             X, y
         )
         assert len(searched[-1]) == expected
-        assert sum(job.pool is None for job in searched[-1]) == n_members
+        assert sum(job.rows.is_whole_table for job in searched[-1]) == n_members
         assert {job.stop_epoch for job in searched[-1]} == {clf.best_epochs_}
         assert np.isfinite(clf.oof_decision_function_).all()
 

@@ -139,7 +139,7 @@ class TestGarbage:
                     assert np.abs(one.val_logits - other.val_logits).max() > 1.0
         assert pairs >= (6 if halving and settings["solver"] == "adam" else 2)  # up to half of the schedule at least
         fold_networks = [
-            [(job.l2, result) for job, result in zip(*refit, strict=True) if job.pool is not None]
+            [(job.l2, result) for job, result in zip(*refit, strict=True) if not job.rows.is_whole_table]
             for refit in (clean[-1], dirty[-1])
         ]
         assert [len(found) for found in fold_networks] == [4, 4]
@@ -163,15 +163,15 @@ class TestGarbage:
         assert len(searched) > 1 if halving else len(searched) == 1
         for jobs, results in searched:
             for job, result in zip(jobs, results, strict=True):
-                own = job.rows if job.rows is not None else job.pool
-                assert not np.isin(job.val_rows, own).any()
-                assert len(own) + len(job.val_rows) == len(y)
+                own = job.rows.trained(len(y))
+                assert not np.isin(job.rows.watched, own).any()
+                assert len(own) + len(job.rows.watched) == len(y)
                 assert job.record_every == 1  # recorded, so not stopped by them
                 assert job.max_epochs == 12  # one schedule
                 assert result.val_loss_curve.size == 0
                 assert result.state.epoch == job.stop_epoch
             assert len({job.stop_epoch for job in jobs}) == 1
-        assert all(job.val_rows is None for job in refitted)
+        assert all(job.rows.watched is None for job in refitted)
         assert len({job.stop_epoch for job in refitted}) == 1
 
     def test_all_networks_run_the_whole_schedule(self, rare_rows, trained):
@@ -191,7 +191,7 @@ class TestGarbage:
         last = dict.fromkeys(by_setting(trained[0][0]), 0)
         for jobs, results in trained[:-1]:
             for setting, own in by_setting(jobs).items():
-                pools = [job.pool.tolist() for job in own]
+                pools = [job.rows.pool.tolist() for job in own]
                 folds = folds or pools
                 assert pools == folds  # all of them, each once
                 assert len({job.stop_epoch for job in own}) == 1

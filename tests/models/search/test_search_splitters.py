@@ -15,6 +15,7 @@ from sklearn.model_selection import (
 from crcen import InvalidInput, resolve
 from crcen.training.engine import train
 from crcen.training.jobs import TrainingJob
+from crcen.training.row_sets import RowSets
 from grouped_settings import grouped
 from papers_training import CRCENClassifierCV
 
@@ -125,7 +126,8 @@ class TestSplitters:
             rows = np.sort(rows)
             jobs = [
                 TrainingJob(
-                    resolve("balanced", y[rows].sum(), (y[rows] == 0).sum()).lam, pool=rows, hidden=(3,), l2=1e-3,
+                    resolve("balanced", y[rows].sum(), (y[rows] == 0).sum()).lam, hidden=(3,), l2=1e-3,
+                    rows=RowSets(pool=rows),
                     max_epochs=12, batch_size=32, learning_rate=0.05, seed=seed, shuffle_seed=base, balance=False,
                     stop_epoch=clf.best_epochs_,
                 )

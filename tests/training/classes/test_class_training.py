@@ -13,6 +13,7 @@ from crcen.training.encoding import column_layout, fit_encoding
 from crcen.training.engine import train
 from crcen.training.jobs import Status, TrainingJob
 from crcen.training.losses import LOSSES, row_derivative, row_loss
+from crcen.training.row_sets import RowSets
 from crcen.training.solvers.fused import covers
 from crcen.training.stack import Stack
 from crcen.training.stationarity import gradient_of
@@ -145,7 +146,7 @@ def test_without_the_solve_biases_are_left_alone(rows):
 def test_stacked_equals_alone(rows):
     X, y, s = rows
     jobs = [
-        job(hidden=hidden, seed=i, max_epochs=4, l2=l2, pool=pool)
+        job(hidden=hidden, seed=i, max_epochs=4, l2=l2, rows=RowSets(pool=pool))
         for i, (hidden, l2, pool) in enumerate(
             [((8,), 1e-3, None), ((8,), 1e-2, None), ((5,), 1e-3, None), ((8,), 1e-3, np.arange(300))]
         )
@@ -172,7 +173,7 @@ def test_best_epoch_of_the_watched_rows_is_kept(rows):
     own, watched = np.arange(0, 400, 2), np.arange(1, 400, 2)
     assert set(y[watched]) == set(range(N_CLASSES))
     settings = {"hidden": (32,), "max_epochs": 40, "l2": 0.0, "learning_rate": 0.05, "balance": False}
-    (result,) = train(X, y, [job(rows=own, pool=own, val_rows=watched, **settings)], sample_weight=s)
+    (result,) = train(X, y, [job(rows=RowSets(own=own, pool=own, watched=watched), **settings)], sample_weight=s)
     weights = s[watched] * np.array(WEIGHTS)[y[watched]]
     loss = reference_loss("cross_entropy", result.network.logits(X[watched]), y[watched])
     assert result.val_loss_curve.argmin() < len(result.val_loss_curve) - 1  # it did overfit
@@ -182,7 +183,7 @@ def test_best_epoch_of_the_watched_rows_is_kept(rows):
 def test_parts_of_a_schedule_are_the_whole(rows):
     X, y, s = rows
     own, held_out = np.arange(0, 300), np.arange(300, 400)
-    settings = {"hidden": (6,), "max_epochs": 6, "pool": own, "val_rows": held_out, "record_every": 1}
+    settings = {"hidden": (6,), "max_epochs": 6, "rows": RowSets(pool=own, watched=held_out), "record_every": 1}
     (whole,) = train(X, y, [job(balance=False, **settings)], sample_weight=s)
     (begun,) = train(X, y, [job(balance=False, stop_epoch=2, leaves_state=True, **settings)], sample_weight=s)
     (ended,) = train(X, y, [job(balance=False, start=begun.state, **settings)], sample_weight=s)

@@ -15,6 +15,7 @@ from crcen.experiments.paper.tuning import candidates, fold_scores
 from crcen.experiments.run_folder import RunFolder
 from crcen.training.engines import find_engine
 from crcen.training.jobs import Status, TrainingJob
+from crcen.training.row_sets import RowSets
 
 __all__ = ["OWN_METRIC", "Split", "select", "splits"]
 
@@ -157,7 +158,7 @@ def _job(
     n_pos = int(y[pool].sum())
     return TrainingJob(
         lam=crcen.resolve(training.weighting, n_pos, len(pool) - n_pos).lam,
-        pool=pool,
+        rows=RowSets(pool=pool),
         hidden=(int(setting["hidden"]),),
         l2=float(setting["l2"]),
         loss=training.loss,

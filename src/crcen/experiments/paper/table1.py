@@ -15,6 +15,7 @@ from crcen.experiments.tables import Table
 from crcen.theory.decision import sigmoid
 from crcen.training.engines import find_engine
 from crcen.training.jobs import TrainingJob
+from crcen.training.row_sets import RowSets
 
 __all__ = ["run_table1", "table1"]
 
@@ -87,11 +88,12 @@ def _simulate(name: str, runs: Sequence[int], settings: Mapping[str, Any], engin
 
 def _job(name: str, lam: float, pool: np.ndarray, run: int, settings: Mapping[str, Any]) -> TrainingJob:
     if name == "sim1":  # logistic regression, to its optimum
-        return TrainingJob(lam=lam, pool=pool, rows=pool, hidden=(), l2=0.0, solver="lbfgs", max_epochs=200, tol=1e-8)
+        return TrainingJob(
+            lam=lam, rows=RowSets.fold(pool), hidden=(), l2=0.0, solver="lbfgs", max_epochs=200, tol=1e-8
+        )
     return TrainingJob(
         lam=lam,
-        pool=pool,
-        rows=pool,
+        rows=RowSets.fold(pool),
         hidden=tuple(settings["hidden"]),
         activation="sigmoid",
         l2=0.0,

@@ -36,6 +36,7 @@ from crcen.theory.classes.log_sums import log_sum_exp
 from crcen.training.jobs import TrainingJob, TrainingResult
 from crcen.training.members import grouped
 from crcen.training.recipe import Recipe
+from crcen.training.row_sets import RowSets
 
 __all__ = [
     "ClassRows",
@@ -84,17 +85,15 @@ def class_member_jobs(
     recipe: Recipe, weighting: ClassWeights, n_members: int, seed: int, rows: ClassRows, own: Index | None = None
 ) -> list[TrainingJob]:
     """One job a member, by a settled recipe, on all rows or on some of them; a share is held out for early stopping."""
-    pool, val_rows = own, None
+    rows_of_job = RowSets.fold(own)
     if recipe.early_stopping:
         used = np.flatnonzero(rows.weights > 0) if own is None else own[rows.weights[own] > 0]
-        pool, val_rows = _watched_rows(rows, used, recipe.validation_fraction, seed)
+        rows_of_job = RowSets.fold(*_watched_rows(rows, used, recipe.validation_fraction, seed))
     return [
         TrainingJob.of_classes(
             recipe,
             weighting.weights,
-            rows=pool,
-            pool=pool,
-            val_rows=val_rows,
+            rows=rows_of_job,
             seed=member_seed(seed, member),
             shuffle_seed=seed,
         )

@@ -19,6 +19,7 @@ from crcen.theory.weighting import ClassWeighting
 from crcen.training.balance import solve_shifts
 from crcen.training.engines import Engine
 from crcen.training.jobs import TrainingJob, TrainingResult
+from crcen.training.row_sets import RowSets
 
 __all__ = ["SearchRun", "choose", "held_out_shift"]
 
@@ -81,10 +82,11 @@ class SearchRun:
         for setting in settings:
             jobs = []
             for train_rows, held_out in rows.folds:
-                job = replace(self._job(setting, train_rows, 0), pool=train_rows, balance=False)
+                job = replace(self._job(setting, train_rows, 0), rows=RowSets(pool=train_rows), balance=False)
                 if job.draws_batches:
                     size = 4 * len(settings) * n_held_out * job.max_epochs * job.n_outputs
-                    job = replace(job, val_rows=held_out, record_every=-(-size // self._record_bytes()))
+                    both = replace(job.rows, watched=held_out)
+                    job = replace(job, rows=both, record_every=-(-size // self._record_bytes()))
                 jobs.append(job)
             trials.append(Trial(setting, jobs))
         halving = halving and self._has_room_for_states(trials)
@@ -104,10 +106,10 @@ class SearchRun:
                 if fold is not None and member < known:
                     continue
                 job = self._job(chosen.setting, fold, member)
-                jobs.append(replace(job, pool=fold, stop_epoch=chosen.epochs))
+                jobs.append(replace(job, rows=RowSets(pool=fold), stop_epoch=chosen.epochs))
         results = self.train(jobs, progress=progress)
-        members = [result for job, result in zip(jobs, results, strict=True) if job.pool is None]
-        on_folds = [result.network for job, result in zip(jobs, results, strict=True) if job.pool is not None]
+        members = [result for job, result in zip(jobs, results, strict=True) if job.rows.is_whole_table]
+        on_folds = [result.network for job, result in zip(jobs, results, strict=True) if not job.rows.is_whole_table]
         oof = self._no_logits()
         for i, (train_rows, held_out) in enumerate(rows.folds):
             networks = [network for network in on_folds[i :: len(rows.folds)] if network is not None]

@@ -167,7 +167,7 @@ def _stacked(
             rows = all_rows.take(own)
             lam = labels.resolve(weighting, *rows.totals).lam
             recipe = estimator.recipe().settled(len(own))
-            jobs += [_among_all(job, own) for job in member_jobs(recipe, lam, n_members, seed, rows)]
+            jobs += [replace(job, rows=job.rows.among(own)) for job in member_jobs(recipe, lam, n_members, seed, rows)]
     results = train(X, target, jobs, sample_weight=weights, device=estimator.device)
     answers, name = [], type(estimator).__name__
     for i, weighting in enumerate(path):
@@ -180,12 +180,6 @@ def _stacked(
             logits.append(ensemble.mean_logits(asked) + ensemble.shift)
         answers.append(logits)
     return answers
-
-
-def _among_all(job: TrainingJob, rows: Index) -> TrainingJob:
-    """A job written for some rows, renumbered for the whole table."""
-    own = rows if job.rows is None else rows[job.rows]
-    return replace(job, rows=own, pool=own, val_rows=None if job.val_rows is None else rows[job.val_rows])
 
 
 def _looped(
