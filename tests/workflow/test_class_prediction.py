@@ -6,6 +6,7 @@ import pytest
 
 import crcen
 from crcen import CostMatrix, CRCENClassifier, TableClassifier
+from crcen.workflow.classes.prediction import class_columns
 
 RNG = np.random.default_rng(0)
 NUMBERS = np.concatenate([np.arange(3), RNG.choice(3, 197, p=[0.7, 0.2, 0.1])])
@@ -50,9 +51,35 @@ def test_rows_in_a_file_by_a_saved_model(model, tmp_path):
 
 
 def test_what_needs_a_positive_class_is_refused(model):
-    with pytest.raises(crcen.InvalidParameter, match="another price is for two classes, and this model has 3"):
+    with pytest.raises(crcen.InvalidParameter, match=r"Budget\(5.0\) is for two classes, and kind has 3"):
         crcen.predict_table(model, TABLE, weighting=crcen.Budget(5))
-    with pytest.raises(crcen.InvalidParameter, match="reasons is for two classes"):
+    with pytest.raises(crcen.InvalidParameter, match="reasons must be left out: it is for a model that finds one"):
         crcen.predict_table(model, TABLE, reasons=2)
+    with pytest.raises(crcen.InvalidParameter, match=r"sort must be left out.*by the column of a class"):
+        crcen.predict_table(model, TABLE, sort=True)
+
+
+def test_other_costs_than_those_of_training(model):
+    p, ones = model.predict_proba(TABLE), np.ones((3, 3)) - np.eye(3)
+    found = crcen.predict_table(model, TABLE, costs=CostMatrix(ones, labels=["broken", "fine", "worn"]))
+    np.testing.assert_array_equal(found.frame["decision"], model.classes_[p.argmax(axis=1)])
+    assert found.expected_cost == pytest.approx((1 - p.max(axis=1)).sum())
+    plain = crcen.predict_table(model, TABLE, weighting="none")
+    np.testing.assert_array_equal(plain.frame["decision"], found.frame["decision"])
+    dear = crcen.predict_table(model, TABLE, weighting={"broken": 100, "fine": 1, "worn": 1})
+    np.testing.assert_array_equal(dear.frame["decision"], model.classes_[(p * [100, 1, 1]).argmax(axis=1)])
+    counts = model.weighting_.counts
+    balanced = crcen.predict_table(model, TABLE, weighting="balanced")
+    np.testing.assert_array_equal(balanced.frame["decision"], model.classes_[(p / counts).argmax(axis=1)])
+
+
+def test_names_of_columns_are_safe_and_unique():
+    assert class_columns(["a\nb", "a b", 3]) == ["probability_a b", "probability_a b_2", "probability_3"]
+    long = class_columns(["x" * 100 + "1", "x" * 100 + "2"])
+    assert len(set(long)) == 2
+    assert max(map(len, long)) < 80
+
+
+def test_an_evaluation_is_refused_so_far(model):
     with pytest.raises(crcen.InvalidInput, match="evaluation is for two classes so far"):
         crcen.evaluate_table(model, TABLE)

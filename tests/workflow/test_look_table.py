@@ -71,8 +71,11 @@ def test_without_a_target_and_with_many_values():
     plain = look_at_table(FRAME)
     assert len(plain.columns) == 9
     assert all(np.isnan(one.area) for one in plain.columns)
-    many = look_at_table(FRAME, target="country")
-    assert any("country has 3 values" in note for note in many.notes)
+    several = look_at_table(FRAME.assign(copy=FRAME["country"]), target="country")
+    assert set(several.counts) == set(FRAME["country"])
+    assert [one.name for one in several.columns if one.is_suspect] == ["copy"]
+    many = look_at_table(FRAME.assign(number=np.arange(N)), target="number")
+    assert any(f"number has {N} values, and classes are 2 to 50" in note for note in many.notes)
     one = look_at_table(FRAME, target="country", positive="NO")
     assert set(one.counts) == {"NO", "not NO"}
     with pytest.raises(InvalidInput, match="must be a column"):

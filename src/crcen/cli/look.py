@@ -17,7 +17,7 @@ def look(
         str | None, typer.Option(help="Column with the label: columns that tell it by themselves are named.")
     ] = None,
     positive: Annotated[
-        str | None, typer.Option(help="The value to find, among two or more; default the rarer one.")
+        str | None, typer.Option(help="The value to find: default the rarer one of two, and every class of more.")
     ] = None,
     drop: Annotated[list[str] | None, typer.Option(help="Column to leave out; may be repeated.")] = None,
     keep: Annotated[list[str] | None, typer.Option(help="Column to use although it looks like an identifier.")] = None,

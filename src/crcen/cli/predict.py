@@ -6,6 +6,7 @@ from typing import Annotated
 import typer
 
 from crcen.cli.app import Json, app
+from crcen.cli.class_prices import CostsFile, Weighting, with_classes
 from crcen.cli.options import Alpha, Balanced, Budget, Data, Lam, Model, Ratio, interruptible, is_watched, show
 from crcen.cli.wishes import (
     AlarmCost,
@@ -25,6 +26,7 @@ __all__ = ["predict"]
 @app.command(
     epilog="Examples:  crcen predict model.crcen new.csv --out scored.parquet --id customer   |   "
     "crcen predict model.crcen new.csv.gz --out scored.csv --budget 10 --reasons 3   |   "
+    "crcen predict model.crcen new.csv --out scored.csv --costs costs.csv   |   "
     "crcen predict model.crcen new.xlsx --out calls.xlsx --top 200 --all-columns --sort"
 )
 def predict(
@@ -40,6 +42,8 @@ def predict(
     recall: Recall = None,
     precision: Precision = None,
     confidence: Confidence = None,
+    weighting: Weighting = None,
+    costs: CostsFile = None,
     held_out: Annotated[
         Path | None,
         typer.Option(
@@ -73,14 +77,15 @@ def predict(
     """Write a probability and a decision for every row, in constant memory; a price here needs no new training."""
     with interruptible():
         stated = (budget, cost_ratio, alpha, lam, balanced, capacity, recall, precision, confidence)
-        weighting = price_or_wish(*stated)
+        worth = with_classes(price_or_wish(*stated), weighting, costs)
         import crcen
 
         result = crcen.predict_table(
             model,
             data,
             out=out,
-            weighting=weighting,
+            weighting=worth,
+            costs=costs,
             held_out=held_out,
             review=two_prices(review),
             cost_column=cost_column,

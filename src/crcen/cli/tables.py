@@ -7,6 +7,7 @@ from typing import Annotated, Any
 import typer
 
 from crcen.cli.app import Json, app
+from crcen.cli.class_prices import CostsFile, Weighting, with_classes
 from crcen.cli.options import Alpha, Balanced, Budget, Data, Lam, Ratio, interruptible, is_watched, show
 from crcen.cli.wishes import Capacity, Precision, Recall, Weight, price_or_wish
 
@@ -81,6 +82,7 @@ def split(
 @app.command(
     epilog="Examples:  crcen fit train.csv --target fraud --budget 20 --out model.crcen   |   "
     "crcen fit visits.parquet --target readmitted --positive yes --groups patient --drop name   |   "
+    "crcen fit machines.csv --target state --costs costs.csv   |   "
     "crcen fit calls.xlsx --target sold --capacity 20/day --time called --report calls.html   |   "
     "crcen fit 'days/*.parquet' --target y --engine ray --workers 4"
 )
@@ -88,7 +90,7 @@ def fit(
     data: Data,
     target: Annotated[str, typer.Option(help="Column with the label.")],
     positive: Annotated[
-        str | None, typer.Option(help="The value to find, among two or more; default the rarer one.")
+        str | None, typer.Option(help="The value to find: default the rarer one of two, and every class of more.")
     ] = None,
     out: Annotated[Path, typer.Option(help="Where to save the model.")] = Path("model.crcen"),
     onnx: Annotated[Path | None, typer.Option(help="Where to write it as an ONNX graph too.")] = None,
@@ -101,6 +103,8 @@ def fit(
     capacity: Capacity = None,
     recall: Recall = None,
     precision: Precision = None,
+    weighting: Weighting = None,
+    costs: CostsFile = None,
     drop: Annotated[list[str] | None, typer.Option(help="Column to leave out; may be repeated.")] = None,
     keep: Annotated[list[str] | None, typer.Option(help="Column to use although it looks like an identifier.")] = None,
     category: Annotated[list[str] | None, typer.Option(help="Column of categories although it holds numbers.")] = None,
@@ -132,9 +136,13 @@ def fit(
     ] = None,
     as_json: Json = False,
 ) -> None:
-    """Learn from a table, say how well it went on rows held out, and save the model. Without a price: --balanced."""
+    """Learn from a table, say how well it went on rows held out, and save the model. Without a price: --balanced.
+
+    A target of 3 to 50 values is learnt as it is; --positive then finds one value among all others.
+    """
     with interruptible():
-        weighting = price_or_wish(budget, cost_ratio, alpha, lam, balanced, capacity, recall, precision)
+        price = price_or_wish(budget, cost_ratio, alpha, lam, balanced, capacity, recall, precision)
+        stated = with_classes(price, weighting, costs)
         if groups is not None and time is not None:
             raise typer.BadParameter("--groups and --time are two ways to validate: give one of them.")
         import crcen
@@ -143,7 +151,13 @@ def fit(
             raise typer.BadParameter("--quick is one network, and --learner a search: give one of them.")
         in_memory: dict[str, Any] = {"--groups": groups, "--time": time, "--quick": quick or None, "--onnx": onnx}
         in_memory |= {"--learner": learner, "--time-limit": time_limit, "--weight": weight, "--report": report}
-        in_memory |= {"--capacity": capacity, "--recall": recall, "--precision": precision}
+        in_memory |= {
+            "--costs": costs,
+            "--weighting": weighting or None,
+            "--capacity": capacity,
+            "--recall": recall,
+            "--precision": precision,
+        }
         check_engine(engine, in_memory, {"--workers": workers}, {"--epochs": epochs, "--storage": storage})
         if engine is not Engine.table:
             files = crcen.fit_files(
@@ -151,7 +165,7 @@ def fit(
                 target=target,
                 engine=engine.value,
                 positive=positive,
-                weighting="balanced" if weighting is None else weighting,
+                weighting="balanced" if stated is None else stated,
                 drop=drop or (),
                 keep=keep or (),
                 categorical=category or (),
@@ -168,7 +182,8 @@ def fit(
             data,
             target=target,
             positive=positive,
-            weighting="balanced" if weighting is None else weighting,
+            weighting="balanced" if stated is None else stated,
+            costs=costs,
             drop=drop or (),
             keep=keep or (),
             categorical=category or (),

@@ -28,6 +28,7 @@ _OPTIONS = {
     "alarm_cost": "--alarm-cost",
     "prevalence": "--prevalence",
     "weight": "--weight",
+    "costs": "--costs",
     "fail_on": "--fail-on",
     "min_recall": "--min-recall",
     "min_precision": "--min-precision",

@@ -89,6 +89,7 @@ def demo(out: str | Path = "report.html", *, estimator: CRCENClassifierCV | None
     frame = pd.DataFrame(data.X, columns=data.feature_names).assign(seven_rings=data.y)
     train, test = train_test_split(frame, test_size=0.25, stratify=data.y, random_state=0)
     fit = fit_table(train, target="seven_rings", weighting=Budget(_BUDGET), estimator=estimator, verbose=verbose)
+    assert isinstance(fit, TableFit)  # of two classes
     evaluation = evaluate_table(fit.model, test, verbose=verbose)
     report = report_table(fit.model, test, out=out, title="Demonstration on abalone", verbose=verbose)
     return Demo(fit, evaluation, report)

@@ -31,11 +31,13 @@ from crcen.theory.shown import Shown, in_one_line
 from crcen.theory.wishes import Wish
 from crcen.workflow.alarm_shares import AlarmShares
 from crcen.workflow.amounts import amounts_of
+from crcen.workflow.classes.fitting import MOST_CLASSES, ClassTableFit, judged_class_fit
+from crcen.workflow.classes.stated import has_class_price, stated_weighting
 from crcen.workflow.inputs import Rows, check_column, plain, rows_of, source_of
-from crcen.workflow.learners import Learner, learner_lines, learner_values, unfitted_learner
+from crcen.workflow.learners import closing_move, learner_lines, learner_values, unfitted_learner
 from crcen.workflow.onnx.export import check_exportable
 from crcen.workflow.own_error import measure_own_error
-from crcen.workflow.prices import plain_price, prices_around, step_lines, step_values
+from crcen.workflow.prices import average_price, plain_price, prices_around, step_lines, step_values
 from crcen.workflow.quality import METRICS, Measured, ScoredRows, count_sentence, count_values, too_good
 from crcen.workflow.validation import folds_of, times_or_groups, wish_in_rows
 
@@ -182,7 +184,7 @@ class TableFit(Shown):
             f"  {self.alarms}",
             f"  {METRICS[average]:<24} {self._average()}{price} for the last catch",
             f"  key equation             left side {equation.lhs:.4g}, right side {equation.rhs:.4g} "
-            f"({_moved(estimator)})",
+            f"({closing_move(estimator)})",
             *([] if self.own_error is None else [f"  own error                {self.own_error}"]),
             "What one more catch costs there, beside what right probabilities would make it cost",
             *step_lines(self.expense),
@@ -217,6 +219,7 @@ def fit_table(
     target: str,
     positive: Any = None,
     weighting: Any = "balanced",
+    costs: Any = None,
     drop: Any = (),
     keep: Any = (),
     categorical: Any = (),
@@ -233,7 +236,7 @@ def fit_table(
     out: str | Path | None = None,
     onnx: str | Path | None = None,
     report: str | Path | None = None,
-) -> TableFit:
+) -> TableFit | ClassTableFit:
     """Fit a table of mixed columns: what `crcen fit` does.
 
     Parameters
@@ -241,13 +244,17 @@ def fit_table(
     data : data frame, str or Path
         Training rows, or the CSV, TSV or Parquet file that holds them.
     target : str
-        Column with the label, of two values, or of more with ``positive``; rows without one are left out.
+        Column with the label, of two to fifty values; rows without one are left out.
     positive : label, optional
-        The value to find; by default the rarer one. All others are then ``"not …"``, where there are several.
+        The value to find; by default the rarer one of two, and all classes where there are more. With it all others
+        are ``"not …"``, where there are several.
     weighting : as in CRCENClassifier, default="balanced"
         What a miss is worth, or a wish that out-of-fold rows turn into a price: ``RecallAtLeast(0.9)``,
         ``PrecisionAtLeast(0.5)``, ``Capacity(200)`` for as many rows as there are here, ``Capacity(20, per="day")``
-        with ``time``.
+        with ``time``. Of more than two values ``"balanced"``, ``None``, or a dict with a weight for each.
+    costs : CostMatrix, data frame, str or Path, optional
+        What each decision costs for each truth, in place of a weighting: also a file made in a spreadsheet, with a row
+        for each true class, a column for each decision; columns that are no class, such as "review", are actions.
     drop, keep, categorical : sequence of str
         Columns to leave out, to use although they look like identifiers, to take as categories; see `TableClassifier`.
     weight : str, optional
@@ -284,7 +291,7 @@ def fit_table(
 
     Returns
     -------
-    TableFit
+    TableFit, or ClassTableFit for more than two classes
         ``.model``, and evidence on rows held out; print it.
 
     Raises
@@ -312,11 +319,14 @@ def fit_table(
             if name == target:
                 raise InvalidParameter(f"{option} must be another column than the target: got {name!r} for both.")
     with busy("reading the table", visible=bool(verbose)):
-        rows = rows_of(source, target, positive, tuple(role))
+        rows = rows_of(source, target, positive, tuple(role), most_labels=MOST_CLASSES)
     reasons = {**dict.fromkeys([drop] if isinstance(drop, str) else drop, "asked for"), **role}
     reasons.pop(target, None)
     weights = None if weight is None else amounts_of(rows.frame[weight], "weight")
+    weighting = stated_weighting(weighting, costs, np.unique(rows.y.to_numpy()).tolist(), target)
     weighting = wish_in_rows(weighting, rows, time)
+    if report is not None and len(set(rows.y)) > 2:
+        raise InvalidParameter("report must be left out: it is for two classes so far.")
     folds, how = folds_of(rows, groups, time, n_splits, random_state)
     search = unfitted_learner(learner, estimator, time_limit, len(rows.y))
     search.set_params(
@@ -330,6 +340,9 @@ def fit_table(
         model.fit(rows.frame, rows.y, weights, groups=times_or_groups(rows, groups, time))
     own_error = measure_own_error(model, rows, weights, n_refits, random_state, verbose)
     notes = [*rows.notes, *model.notes_, *dict.fromkeys(str(one.message).rstrip(".") for one in caught)]
+    if has_class_price(model):
+        how_judged: dict[str, Any] = {"data": source.name, "validation": how, "notes": notes, "start": start}
+        return judged_class_fit(model, rows, weights, **how_judged, out=out, onnx=onnx, report=report)
     positives = int(model.weighting_.n_pos)
     if positives < _FEW:
         notes.append(f"{positives} rows of {model.pos_label_} are too few to trust any figure here")
@@ -354,7 +367,7 @@ def fit_table(
         n_validated=len(held_out.p),
         counts=scored.counts,
         quality=quality,
-        average_price=_average_price(held_out.p[by_folds], held_out.weights[by_folds]),
+        average_price=average_price(held_out.p[by_folds], held_out.weights[by_folds]),
         expense=expense,
         alarms=alarms,
         own_error=own_error,
@@ -364,12 +377,6 @@ def fit_table(
         onnx=None if onnx is None else export_onnx(model, onnx).path,
         report=None if report is None else _reported(model, rows, was_held_out, held_out, report, source.name, weight),
     )
-
-
-def _average_price(p: Array, weights: Array) -> float:
-    """False alarms that an average catch is expected to cost among alarms of these probabilities."""
-    catches = float(p @ weights)
-    return float((1.0 - p) @ weights) / catches if catches > 0.0 else math.nan
 
 
 def _reported(
@@ -386,12 +393,3 @@ def _reported(
     weights = None if weight is None else held_out.weights
     options: dict[str, Any] = {"data_name": data_name, "out_of_fold": held_out.p, "sample_weight": weights}
     return write_report(model, frame, rows.y.to_numpy()[was_held_out], path, **options).path
-
-
-def _moved(estimator: Learner) -> str:
-    """What was done about a key equation that does not hold out of fold."""
-    if isinstance(getattr(estimator, "weighting", None), Wish):
-        return "log-odds not moved to close it: the price is where the wish is met"
-    if getattr(estimator, "balance", "oof") in ("auto", "oof") and estimator.oof_shift_ == 0.0:
-        return "log-odds not moved to close it: later rows differ in both directions"
-    return f"log-odds then moved by {estimator.oof_shift_:+.3f} to close it"

@@ -127,7 +127,7 @@ class Rows:
     frame : DataFrame
         Every column but the target; its index says where each row stood, see `Source.numbered`.
     y : Series
-        Two labels, named as the target.
+        Two labels or more, named as the target.
     positive : label
         The positive one; None where it was not stated.
     notes : list of str
@@ -140,14 +140,16 @@ class Rows:
     notes: list[str]
 
 
-def rows_of(source: Source, target: str, positive: Any = None, required: tuple[str, ...] = ()) -> Rows:
+def rows_of(
+    source: Source, target: str, positive: Any = None, required: tuple[str, ...] = (), *, most_labels: int = 2
+) -> Rows:
     """Rows with a label, and with a value in each ``required`` column.
 
     Raises
     ------
     InvalidInput
-        If the target is not a column with two labels, or ``positive`` is none of them. With ``positive`` it may have
-        more: all others become one.
+        If the target is not a column with two labels, or up to ``most_labels``, or ``positive`` is none of them. With
+        ``positive`` it may have more: all others become one.
     """
     import pandas as pd
 
@@ -163,6 +165,7 @@ def rows_of(source: Source, target: str, positive: Any = None, required: tuple[s
         raise InvalidInput(f"{source.name} has no row with a value of {target}.")
     y = _labels(frame[target], target)
     classes = np.unique(y)
+    _check_spelling(classes.tolist(), target)
     if positive is not None:
         found = [label for label in classes if label_key(label) == label_key(positive)]
         if not found:
@@ -173,17 +176,36 @@ def rows_of(source: Source, target: str, positive: Any = None, required: tuple[s
             others = [label for label in classes.tolist() if str(label) != positive]
             notes.append(f"{target} has {len(classes)} values: {positive} is told from all others ({_listed(others)})")
     classes, counts = np.unique(y, return_counts=True)
-    if len(classes) != 2:
+    if len(classes) > most_labels > 2:
+        raise InvalidInput(
+            f"the target {target} must have at most {most_labels} different values: got {len(classes):,}, "
+            f"{_listed(classes.tolist())}; name the one to find with positive=, or put them into fewer "
+            f"classes, numbers into bands."
+        )
+    if len(classes) < 2 or len(classes) > most_labels:
         got = f"one, {classes[0]}" if len(classes) == 1 else f"{len(classes)}, {_listed(classes.tolist())}"
         advice = "rows of the other one are needed." if len(classes) == 1 else "name the one to find with positive=."
         raise InvalidInput(f"the target {target} must have two different values: got {got}; {advice}")
     if counts.min() < 2:
         rare = classes[np.argmin(counts)]
+        advice = "" if len(classes) == 2 else "; join it with another value, or leave its rows out"
         raise InvalidInput(
             f"the target {target} needs at least 2 rows of each value, one to learn from and one to check with: got 1 "
-            f"of {rare}."
+            f"of {_listed([rare])}{advice}."
         )
     return Rows(frame.drop(columns=target), pd.Series(y, name=target), positive, notes)
+
+
+def _check_spelling(labels: list[Any], target: str) -> None:
+    """Refuse labels that later tables could not tell apart."""
+    seen: dict[str, Any] = {}
+    for label in labels:
+        other = seen.setdefault(label_key(label), label)
+        if other != label:
+            raise InvalidInput(
+                f"the target {target} has {_listed([other])} and {_listed([label])}, which differ in capital letters "
+                f"alone: write them alike."
+            )
 
 
 def _distinct(cells: "pd.Series", target: str) -> Any:
@@ -196,9 +218,9 @@ def _distinct(cells: "pd.Series", target: str) -> Any:
 def _labels(cells: "pd.Series", target: str) -> NDArray[Any]:
     """Labels as one array of bool, int or str."""
     found = plain_labels(_distinct(cells, target))
-    # More than two become two or are refused; as strings they would be as wide as the longest, for every row.
-    is_many = len(set(found.values())) > 2
-    return np.array([found[cell] for cell in cells], dtype=object if is_many else None)
+    # Of more than two each row holds its own string: as an array of strings all would be as wide as the longest.
+    is_many_texts = len(set(found.values())) > 2 and any(isinstance(label, str) for label in found.values())
+    return np.array([found[cell] for cell in cells], dtype=object if is_many_texts else None)
 
 
 def labels_as(cells: "pd.Series", classes: NDArray[Any], target: str) -> NDArray[np.int64]:

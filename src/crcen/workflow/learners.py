@@ -6,9 +6,10 @@ from typing import Any
 from sklearn.base import clone
 
 from crcen import CommitteeClassifier, CRCENClassifierCV, Inputs, InvalidParameter, Search
+from crcen.theory.wishes import Wish
 from crcen.workflow.inputs import plain
 
-__all__ = ["LEARNERS", "Learner", "learner_lines", "learner_values", "unfitted_learner"]
+__all__ = ["LEARNERS", "Learner", "closing_move", "learner_lines", "learner_values", "unfitted_learner"]
 
 LEARNERS = ("networks", "trees", "committee")
 Learner = CRCENClassifierCV | CommitteeClassifier
@@ -100,3 +101,12 @@ def learner_values(fitted: Any) -> dict[str, Any]:
         for chosen in fitted.best_settings_
     ]
     return {"learner": "networks", "network": networks[0], "networks": networks, "leaderboard": []}
+
+
+def closing_move(estimator: Learner) -> str:
+    """What was done about a key equation that does not hold out of fold."""
+    if isinstance(getattr(estimator, "weighting", None), Wish):
+        return "log-odds not moved to close it: the price is where the wish is met"
+    if getattr(estimator, "balance", "oof") in ("auto", "oof") and estimator.oof_shift_ == 0.0:
+        return "log-odds not moved to close it: later rows differ in both directions"
+    return f"log-odds then moved by {estimator.oof_shift_:+.3f} to close it"

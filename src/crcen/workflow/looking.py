@@ -13,6 +13,7 @@ from crcen._support.progress import busy
 from crcen.theory.judgements import FEWEST_OF_A_CLASS, FEWEST_POSITIVES, LEAK_AREA
 from crcen.theory.shown import Shown
 from crcen.theory.threshold_curve import ThresholdCurve, roc_area
+from crcen.workflow.classes.fitting import MOST_CLASSES
 from crcen.workflow.inputs import Source, check_column, plain, rows_of, source_of
 
 __all__ = ["ColumnLook", "TableLook", "look_at_table"]
@@ -21,6 +22,8 @@ Array = NDArray[np.float64]
 
 # Rows that single columns are ranked on, and examples of cells that are shown.
 _MOST_ROWS, _EXAMPLES, _LONGEST = 50_000, 3, 24
+# Of several classes, the commonest that columns are compared with.
+_MOST_RANKED = 10
 
 
 @dataclass(frozen=True)
@@ -130,7 +133,8 @@ class TableLook(Shown):
                 + (f" ({one.note})" if one.note else "")
             )
         if has_area:
-            lines += ["", "area: how often the column alone ranks a positive above a negative; ½ says nothing"]
+            best = ", for the class it tells best" if len(self.counts) > 2 else ""
+            lines += ["", f"area: how often the column alone ranks a positive above a negative{best}; ½ says nothing"]
         lines += [f"Note: {note}." for note in self.notes]
         return "\n".join(lines)
 
@@ -165,7 +169,7 @@ def look_at_table(
     target : str, optional
         Column with the labels; with it, columns that nearly tell the classes apart by themselves are named.
     positive : label, optional
-        The one to find; with it the target may have more than two values.
+        The one to find; without it the target may have up to fifty, and each is compared with the rest.
     drop, keep, categorical : sequences of str
         As in `crcen.fit_table`.
     random_state : int, default=0
@@ -183,7 +187,10 @@ def look_at_table(
         frame, y, counts, notes = _rows(source, target, positive)
         reader = TableClassifier(drop=drop, keep=keep, categorical=categorical, random_state=random_state)
         _learn(reader, frame)
-        areas = {} if y is None else _areas(reader, frame, y, random_state)
+        areas: dict[str, float] = {}
+        for is_own in y or ():  # of several classes the one that a column tells best
+            for name, area in _areas(reader, frame, is_own, random_state).items():
+                areas[name] = max(area, areas.get(name, 0.0))
         columns = _columns(reader, frame, areas)
     suspects = [one.name for one in columns if one.is_suspect]
     if suspects:
@@ -196,7 +203,7 @@ def look_at_table(
 
 
 def _rows(source: Source, target: str | None, positive: Any) -> Any:
-    """Rows without the target, whether each is positive, rows of each label, and notes."""
+    """Rows without the target, whether each is of a class, for one or several, rows of each label, and notes."""
     if target is None:
         frame, notes = source.read(), source.notes
         if not len(frame):
@@ -205,25 +212,31 @@ def _rows(source: Source, target: str | None, positive: Any) -> Any:
     check_column(target, source.columns, "the target", source.name)
     labels = source.read()[target]
     values = labels.dropna().astype(str).value_counts()
-    if len(values) != 2 and positive is None:
+    if len(values) != 2 and positive is None and not 3 <= len(values) <= MOST_CLASSES:
         frame, notes = source.read(), source.notes
         n_values = len(values)
         notes.append(
-            f"{target} has {n_values:,} value{'s' if n_values != 1 else ''}: say which one is to be found, so that "
-            "columns can be compared with it"
+            f"{target} has {n_values:,} value{'s' if n_values != 1 else ''}, and classes are 2 to {MOST_CLASSES}: say "
+            "which one is to be found, so that columns can be compared with it"
         )
         known = frame[target].notna()
         return frame[known].drop(columns=target), None, dict(values.sort_values(kind="stable").items()), notes
-    rows = rows_of(source, target, positive)
+    rows = rows_of(source, target, positive, most_labels=MOST_CLASSES)
     y = rows.y.to_numpy()
     names, numbers = np.unique(y, return_counts=True)
     order = np.argsort(numbers, kind="stable")
     counts = {names[i]: int(numbers[i]) for i in order}
+    if len(names) > 2:
+        few = [str(names[i]) for i in order if numbers[i] < FEWEST_POSITIVES]
+        if few:
+            rows.notes.append(f"{', '.join(few[:8])}: fewer than {FEWEST_POSITIVES} rows, so recall is known poorly")
+        wanted_first = [names[i] for i in order[::-1][:_MOST_RANKED]]
+        return rows.frame, [y == label for label in wanted_first], counts, rows.notes
     wanted = names[order[0]] if rows.positive is None else rows.positive
     n_pos = counts[wanted]
     if n_pos < FEWEST_POSITIVES:
         rows.notes.append(f"{n_pos} rows of {wanted} are few: recall is then known to no better than about ±14 points")
-    return rows.frame, y == wanted, counts, rows.notes
+    return rows.frame, [y == wanted], counts, rows.notes
 
 
 def _learn(reader: TableClassifier, frame: Any) -> None:

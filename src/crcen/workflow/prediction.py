@@ -16,7 +16,8 @@ from crcen.tables.writing import TableWriter
 from crcen.theory.shown import Shown, in_one_line
 from crcen.theory.weighting import ClassWeighting
 from crcen.workflow.alarm_reasons import AlarmReasons
-from crcen.workflow.class_prediction import ClassPredictions, class_columns, predict_classes
+from crcen.workflow.classes.prediction import ClassPredictions, class_columns, predict_classes
+from crcen.workflow.classes.stated import has_class_price, price_of_two
 from crcen.workflow.held_out import chosen_on
 from crcen.workflow.inputs import Source, check_column, model_of, plain, source_of
 from crcen.workflow.prices import plain_price
@@ -138,6 +139,7 @@ def predict_table(
     *,
     out: str | Path | None = None,
     weighting: Any = None,
+    costs: Any = None,
     held_out: Any = None,
     review: Any = None,
     cost_column: str | None = None,
@@ -167,6 +169,8 @@ def predict_table(
     weighting : Budget, CostRatio, Lam, Alpha, "balanced", float, Capacity, RecallAtLeast or PrecisionAtLeast, optional
         Another price than that of training, or a wish; probabilities stay what they are. A wish is met on these rows as
         their probabilities expect it, or on ``held_out``.
+    costs : CostMatrix, data frame, str or Path, optional
+        Other costs of decisions than those of training, as `fit_table` takes them.
     held_out : data frame, str or Path, optional
         Labelled rows that the model did not see, on which the price of a wish is chosen instead; a guaranteed recall
         needs them.
@@ -211,12 +215,14 @@ def predict_table(
         check_place(out, model, data)
     model = model_of(model)
     source = source_of(data)
-    if len(model.classes_) > 2:
-        ids = _carried(id, all_columns, source, ("decision", *class_columns(model)))
-        two = {"weighting": weighting, "held_out": held_out, "review": review, "cost_column": cost_column}
-        two |= {"time": time, "prevalence": prevalence, "sort": sort, "reasons": reasons, "background": background}
+    if has_class_price(model):
+        ids = _carried(id, all_columns, source, ("decision", *class_columns(model.classes_.tolist())))
+        two = {"held_out": held_out, "review": review, "cost_column": cost_column, "background": background}
+        two |= {"time": time, "prevalence": prevalence, "sort": sort, "reasons": reasons}
         how_many: dict[str, Any] = {"safe_csv": safe_csv, "chunk_rows": chunk_rows, "verbose": verbose}
-        return predict_classes(model, source, ids, out=out, **how_many, **two)
+        stated = {"weighting": weighting, "costs": costs}
+        return predict_classes(model, source, ids, out=out, others=two, **stated, **how_many)
+    weighting = price_of_two(weighting, costs, model)
     if held_out is not None and prevalence is not None:
         raise InvalidParameter("held_out and prevalence do not go together: held-out rows have a share of their own.")
     chosen = None if held_out is None else chosen_on(model, source_of(held_out), weighting, verbose=verbose)

@@ -3,17 +3,28 @@
 import math
 from typing import Any
 
+import numpy as np
+from numpy.typing import NDArray
+
 from crcen import CostRatio, ExpenseCurve
 from crcen.theory.judgements import judge_step
 from crcen.theory.weighting import ClassWeighting
 from crcen.workflow.inputs import plain
 
-__all__ = ["plain_price", "prices_around", "step_lines", "step_values"]
+__all__ = ["average_price", "plain_price", "prices_around", "step_lines", "step_values"]
+
+Array = NDArray[np.float64]
 
 
 def plain_price(price: float) -> float:
     """A price without the last digits that a way through λ leaves: 10, not 9.999999999999996."""
     return float(f"{price:.12g}")
+
+
+def average_price(p: Array, weights: Array) -> float:
+    """False alarms that an average catch is expected to cost among alarms of these probabilities."""
+    catches = float(p @ weights)
+    return float((1.0 - p) @ weights) / catches if catches > 0.0 else math.nan
 
 
 def prices_around(price: ClassWeighting) -> list[CostRatio]:

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
     import pandas as pd
 
-__all__ = ["CHUNK_ROWS", "Oddities", "scored_chunks"]
+__all__ = ["CHUNK_ROWS", "Oddities", "class_chunks", "scored_chunks"]
 
 Array = NDArray[np.float64]
 
@@ -67,24 +67,32 @@ class Oddities:
         return said
 
 
-def _positive_probabilities(model: Any, frame: "pd.DataFrame", odd: Oddities, ignored: set[str]) -> Array:
-    """Posterior of the positive class for a chunk, its oddities counted."""
-    column = int(np.flatnonzero(model.classes_ == model.pos_label_)[0])
+def _probabilities(model: Any, frame: "pd.DataFrame", odd: Oddities, ignored: set[str]) -> Array:
+    """Posteriors (n, K) of a chunk, its oddities counted."""
     if not isinstance(model, TableClassifier):
-        return model.predict_proba(model_rows(model, frame, ignored))[:, column]
+        return model.predict_proba(model_rows(model, frame, ignored))
     encoded = model.encode(frame)
     odd.add(frame, encoded, ignored)
-    return model.estimator_.predict_proba(encoded.X)[:, column]
+    return model.estimator_.predict_proba(encoded.X)
+
+
+def class_chunks(
+    model: Any, source: Source, odd: Oddities, ignored: set[str], chunk_rows: int
+) -> "Iterator[tuple[pd.DataFrame, Array]]":
+    """Yield each chunk of a source with the probability of every class; a source without rows is refused."""
+    is_empty = True
+    for chunk in source.chunks(chunk_rows):
+        if len(chunk):
+            is_empty = False
+            yield chunk, _probabilities(model, chunk, odd, ignored)
+    if is_empty:
+        raise InvalidInput(f"{source.name} has no rows.")
 
 
 def scored_chunks(
     model: Any, source: Source, odd: Oddities, ignored: set[str], chunk_rows: int
 ) -> "Iterator[tuple[pd.DataFrame, Array]]":
-    """Yield each chunk of a source with its probabilities; a source without rows is refused."""
-    is_empty = True
-    for chunk in source.chunks(chunk_rows):
-        if len(chunk):
-            is_empty = False
-            yield chunk, _positive_probabilities(model, chunk, odd, ignored)
-    if is_empty:
-        raise InvalidInput(f"{source.name} has no rows.")
+    """The same with the probability of the positive class alone."""
+    column = int(np.flatnonzero(model.classes_ == model.pos_label_)[0])
+    for chunk, p in class_chunks(model, source, odd, ignored, chunk_rows):
+        yield chunk, p[:, column]

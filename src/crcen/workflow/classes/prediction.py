@@ -1,24 +1,25 @@
 """predict_table for models of more than two classes: the decision and the probability of every class."""
 
+from collections.abc import Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
-from crcen import InvalidInput, InvalidParameter, TableClassifier
+from crcen import CostMatrix
 from crcen._support.progress import counted
 from crcen.tables.writing import TableWriter
+from crcen.workflow.classes.stated import refuse_two_class_options, stated_costs
 from crcen.workflow.inputs import Source, plain
-from crcen.workflow.model_rows import model_rows
 from crcen.workflow.row_watch import unlike_lines
-from crcen.workflow.scored_chunks import Oddities
-
-if TYPE_CHECKING:
-    import pandas as pd
+from crcen.workflow.scored_chunks import Oddities, class_chunks
 
 __all__ = ["ClassPredictions", "class_columns", "predict_classes"]
+
+# Characters of a label in the name of its column.
+_LONGEST = 60
 
 
 @dataclass(frozen=True, eq=False)
@@ -33,6 +34,10 @@ class ClassPredictions:
         How many rows got each decision.
     expected : dict of label to float
         Sum of the probabilities of each class: how many of them to expect among these rows.
+    expected_cost : float
+        What these decisions are expected to cost.
+    costs : CostMatrix
+        What they were made by.
     notes : tuple of str
         What was odd about the table.
     unlike : tuple of Difference
@@ -46,6 +51,8 @@ class ClassPredictions:
     n_rows: int
     decided: dict[Any, int]
     expected: dict[Any, float]
+    expected_cost: float
+    costs: CostMatrix
     notes: tuple[str, ...] = ()
     unlike: tuple[Any, ...] = ()
     frame: Any = None
@@ -57,23 +64,39 @@ class ClassPredictions:
             "rows": self.n_rows,
             "decided": {str(plain(label)): count for label, count in self.decided.items()},
             "expected": {str(plain(label)): total for label, total in self.expected.items()},
+            "expected_cost": self.expected_cost,
+            "costs": {"decisions": [str(plain(name)) for name in self.decided], "matrix": self.costs.costs.tolist()},
             "notes": list(self.notes),
             "unlike": [one.to_dict() for one in self.unlike],
             "path": None if self.path is None else str(self.path),
         }
 
     def __str__(self) -> str:
-        lines = [f"{self.n_rows:,} rows"]
+        lines = [
+            f"{self.n_rows:,} rows, decided between {len(self.expected)} classes",
+            f"  {'':24}   decided  expected",
+        ]
         for label, count in self.decided.items():
-            share = f", {self.expected[label]:,.1f} expected" if label in self.expected else ""
-            lines.append(f"  {label!s:24s} {count:,} decided{share}")
+            share = f"{self.expected[label]:>10,.1f}" if label in self.expected else f"{'–':>10}"
+            lines.append(f"  {label!s:24.24s} {count:>9,}{share}")
+        mean = self.expected_cost / max(self.n_rows, 1)
+        lines.append(f"expected cost {self.expected_cost:,.6g}, {mean:.4g} a row")
         lines += [*(f"Note: {note}." for note in self.notes), *unlike_lines(self.unlike)]
         return "\n".join([*lines, *([] if self.path is None else [f"Written to {self.path}"])])
 
 
-def class_columns(model: Any) -> list[str]:
-    """Names of the columns with the probability of every class."""
-    return [f"probability_{label}" for label in model.classes_.tolist()]
+def class_columns(labels: Sequence[Any]) -> list[str]:
+    """Names of the columns with the probability of every class: without line breaks, each its own."""
+    names: list[str] = []
+    for label in labels:
+        text = " ".join("".join(c if c.isprintable() else " " for c in str(label)).split())
+        name = base = f"probability_{text[:_LONGEST]}"
+        number = 1
+        while name in names:
+            number += 1
+            name = f"{base}_{number}"
+        names.append(name)
+    return names
 
 
 def predict_classes(
@@ -81,45 +104,47 @@ def predict_classes(
     source: Source,
     ids: list[str],
     *,
+    weighting: Any,
+    costs: Any,
     out: str | Path | None,
     safe_csv: bool,
     chunk_rows: int,
     verbose: int,
-    **others: Any,
+    others: dict[str, Any],
 ) -> ClassPredictions:
-    """Score and decide every row; ``others`` are options of two classes, refused where they are set."""
-    given = [name for name, value in others.items() if value is not None and value is not False and value != 0]
-    if given:
-        what = "another price" if given[0] == "weighting" else given[0]
-        raise InvalidParameter(
-            f"{what} is for two classes, and this model has {len(model.classes_)}: leave it out; costs belong to "
-            f"the fit, as a CostMatrix."
-        )
+    """Score and decide every row, at the model's costs or at others; ``others`` are options of two classes."""
+    refuse_two_class_options(model, others)
+    rule = stated_costs(weighting, costs, model)
     odd, pieces, target = Oddities.none(model), [], str(getattr(model, "target_name_", ""))
-    n_rows, expected = 0, np.zeros(len(model.classes_))
-    names = [*model.classes_.tolist(), *getattr(model.costs_, "actions", ())]
-    decided: dict[Any, int] = dict.fromkeys(names, 0)
+    labels = model.classes_.tolist()
+    n_rows, expected, cost = 0, np.zeros(len(labels)), 0.0
+    names = np.empty(rule.costs.shape[1], dtype=object)
+    names[:] = [*labels, *rule.actions]
+    decided, columns = np.zeros(len(names), dtype=np.int64), class_columns(labels)
     with ExitStack() as opened:
         writer = None if out is None else opened.enter_context(TableWriter(out, safe_csv=safe_csv))
         done = opened.enter_context(counted("rows", source.n_rows, visible=bool(verbose)))
-        for chunk in source.chunks(chunk_rows):
-            if not len(chunk):
-                continue
-            piece, p = _answered(model, chunk, odd, {*ids, target}, ids, n_rows)
+        for chunk, p in class_chunks(model, source, odd, {*ids, target}, chunk_rows):
+            by_decision = rule.expected(p)
+            chosen = by_decision.argmin(axis=1)
+            first = {name: chunk[name].to_numpy() for name in ids}
+            first = first or {"row": np.arange(n_rows + 1, n_rows + len(p) + 1)}
+            answers = names[chosen] if rule.actions else model.classes_[chosen]
+            piece = _framed({**first, "decision": answers, **dict(zip(columns, p.T, strict=True))})
             n_rows, expected = n_rows + len(p), expected + p.sum(axis=0)
-            for label, count in piece["decision"].value_counts().items():
-                decided[label] += int(count)
+            decided += np.bincount(chosen, minlength=len(names))
+            cost += float(by_decision.min(axis=1).sum())
             if writer is None:
                 pieces.append(piece)
             else:
                 writer.write(piece)
             done(len(p))
-    if not n_rows:
-        raise InvalidInput(f"{source.name} has no rows.")
     return ClassPredictions(
         n_rows,
-        decided,
-        dict(zip(model.classes_.tolist(), expected.tolist(), strict=True)),
+        dict(zip(names.tolist(), decided.tolist(), strict=True)),
+        dict(zip(labels, expected.tolist(), strict=True)),
+        cost,
+        rule,
         tuple([*source.notes, *odd.notes]),
         odd.watch.unlike(0, -1, None),
         _joined(pieces) if pieces else None,
@@ -127,22 +152,10 @@ def predict_classes(
     )
 
 
-def _answered(
-    model: Any, chunk: "pd.DataFrame", odd: Oddities, ignored: set[str], ids: list[str], n_before: int
-) -> tuple[Any, Any]:
+def _framed(columns: dict[str, Any]) -> Any:
     import pandas as pd
 
-    if isinstance(model, TableClassifier):
-        encoded = model.encode(chunk)
-        odd.add(chunk, encoded, ignored)
-        p, chosen = model.estimator_.predict_proba(encoded.X), model.estimator_.predict(encoded.X)
-    else:
-        rows = model_rows(model, chunk, ignored)
-        p, chosen = model.predict_proba(rows), model.predict(rows)
-    first = {name: chunk[name].to_numpy() for name in ids}
-    first = first or {"row": np.arange(n_before + 1, n_before + len(p) + 1)}
-    columns = dict(zip(class_columns(model), p.T, strict=True))
-    return pd.DataFrame({**first, "decision": chosen, **columns}), p
+    return pd.DataFrame(columns)
 
 
 def _joined(pieces: list[Any]) -> Any:

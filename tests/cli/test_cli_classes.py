@@ -1,0 +1,79 @@
+"""Several classes through the command, as a person in a hurry would: fit, predict, and what is refused."""
+
+import json
+
+import numpy as np
+import pandas as pd
+import pytest
+
+COSTS = ";fine;worn out;3;look\nfine;;1;1;0,2\nworn out;5;;1;0,2\n3;40;9;;0,2\n"
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    """train.csv with labels of text and a number, numbers with a currency, and costs.csv."""
+    home, rng = tmp_path_factory.mktemp("classes"), np.random.default_rng(0)
+    kind = np.concatenate([np.arange(3).repeat(4), rng.choice(3, 288, p=[0.7, 0.2, 0.1])])
+    amount = [f"€ {10 + value:.2f}" for value in kind + rng.normal(size=300)]
+    frame = pd.DataFrame(
+        {"amount": amount, "b": rng.normal(size=300), "state": np.array(["fine", "worn out", "3"])[kind]}
+    )
+    frame.to_csv(home / "train.csv", index=False)
+    (home / "costs.csv").write_text(COSTS)
+    return home
+
+
+def test_fit_then_predict(crcen_command, folder):
+    code, out, err = crcen_command(
+        "fit", folder / "train.csv", "--target", "state", "--quick", "--costs", folder / "costs.csv", "--out",
+        folder / "model.crcen", "--json",
+    )  # fmt: skip
+    assert (code, err) == (0, "")
+    fitted = json.loads(out)
+    assert fitted["classes"] == ["3", "fine", "worn out"]
+    assert fitted["out_of_fold"]["decisions"] == ["3", "fine", "worn out", "look"]
+    assert fitted["out_of_fold"]["cost_per_row"]["value"] <= fitted["out_of_fold"]["habit"]["cost_per_row"]
+    assert np.sum(fitted["out_of_fold"]["confusion"]) == 300
+    code, out, _ = crcen_command(
+        "predict", folder / "model.crcen", folder / "train.csv", "--out", folder / "out.csv", "--id", "state", "--json"
+    )
+    written = pd.read_csv(folder / "out.csv")
+    assert code == 0
+    assert list(written) == ["state", "decision", "probability_3", "probability_fine", "probability_worn out"]
+    p = written.iloc[:, 2:].to_numpy()
+    np.testing.assert_allclose(p.sum(axis=1), 1)
+    costs = np.array([[0, 40, 9, 0.2], [1, 0, 1, 0.2], [1, 5, 0, 0.2]])
+    names = np.array(["3", "fine", "worn out", "look"])
+    assert written["decision"].astype(str).tolist() == names[(p @ costs).argmin(axis=1)].tolist()
+    assert json.loads(out)["expected_cost"] == pytest.approx((p @ costs).min(axis=1).sum())
+    code, out, _ = crcen_command(
+        "predict", folder / "model.crcen", folder / "train.csv", "--out", folder / "out.csv", "--weighting",
+        "fine=1,worn out=2,3=9",
+    )  # fmt: skip
+    chosen = names[(p * [9, 1, 2]).argmax(axis=1)]
+    assert pd.read_csv(folder / "out.csv")["decision"].astype(str).tolist() == chosen.tolist()
+
+
+@pytest.mark.parametrize(
+    ("options", "code", "sentence"),
+    [
+        (("--budget", 5), 1, "--budget 5.0 is for two classes, and state has 3: state --costs, or weights"),
+        (("--capacity", 9), 1, "--capacity 9 is for two classes, and state has 3"),
+        (("--recall", 0.9), 1, "--recall 0.9 is for two classes"),
+        (("--weighting", "fine=1"), 1, "every value of state needs a weight: 3, worn out has none"),
+        (("--weighting", "much"), 2, "--weighting must be balanced, none, or"),
+        (("--weighting", "none", "--budget", 3), 2, "both say what mistakes are worth"),
+        (("--costs", "nothing.csv"), 1, "nothing.csv cannot be read"),
+    ],
+)
+def test_what_fit_refuses(crcen_command, folder, options, code, sentence):
+    found, _, err = crcen_command("fit", folder / "train.csv", "--target", "state", "--quick", *options)
+    assert found == code
+    assert sentence in " ".join(err.replace("│", " ").split())
+
+
+def test_a_target_of_many_numbers(crcen_command, folder):
+    code, _, err = crcen_command("fit", folder / "train.csv", "--target", "b", "--quick")
+    assert code == 1
+    assert "must have at most 50 different values: got 300" in err
+    assert "name the one to find with --positive" in err
