@@ -78,8 +78,3 @@ def test_names_of_columns_are_safe_and_unique():
     long = class_columns(["x" * 100 + "1", "x" * 100 + "2"])
     assert len(set(long)) == 2
     assert max(map(len, long)) < 80
-
-
-def test_an_evaluation_is_refused_so_far(model):
-    with pytest.raises(crcen.InvalidInput, match="evaluation is for two classes so far"):
-        crcen.evaluate_table(model, TABLE)

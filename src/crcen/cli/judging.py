@@ -6,6 +6,7 @@ from typing import Annotated
 import typer
 
 from crcen.cli.app import Json, app
+from crcen.cli.class_prices import CostsFile, Weighting, with_classes
 from crcen.cli.options import (
     Alpha,
     Balanced,
@@ -54,6 +55,8 @@ def evaluate(
     recall: Recall = None,
     precision: Precision = None,
     confidence: Confidence = None,
+    weighting: Weighting = None,
+    costs: CostsFile = None,
     review: ReviewPrices = None,
     cost_column: CostColumn = None,
     alarm_cost: AlarmCost = 1.0,
@@ -78,14 +81,15 @@ def evaluate(
     """Judge a model on labelled rows it has not seen: metrics with intervals, key equation, price of catches."""
     with interruptible():
         stated = (budget, cost_ratio, alpha, lam, balanced, capacity, recall, precision, confidence)
-        weighting = price_or_wish(*stated)
+        worth = with_classes(price_or_wish(*stated), weighting, costs)
         import crcen
 
         result = crcen.evaluate_table(
             model,
             data,
             target=target,
-            weighting=weighting,
+            weighting=worth,
+            costs=costs,
             weight=weight,
             groups=groups or (),
             review=two_prices(review),

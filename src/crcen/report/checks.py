@@ -2,6 +2,8 @@
 
 from typing import Any
 
+from crcen.report.classes.findings import ClassRows, examine_classes
+from crcen.report.classes.one_class import class_separations
 from crcen.report.evidence import gather
 from crcen.report.findings import Finding, examine
 from crcen.report.importance import permutation_importance
@@ -10,7 +12,7 @@ from crcen.report.operating_points import operating_points
 from crcen.report.reliability_groups import reliability_groups
 from crcen.report.single_columns import separations
 
-__all__ = ["check_model"]
+__all__ = ["ClassRows", "check_model", "class_separations", "examine_classes"]
 
 
 def check_model(model: Any, X: Any, y: Any, sample_weight: Any = None, random_state: int = 0) -> tuple[Finding, ...]:

@@ -32,9 +32,11 @@ __all__ = [
     "ShareTest",
     "StepTest",
     "fitted_model_noise",
+    "fitted_noise",
     "is_dominated",
     "is_nearly_separated",
     "count_chance",
+    "judge_class_share",
     "judge_equation",
     "judge_share",
     "judge_step",
@@ -80,7 +82,12 @@ def fitted_model_noise(n_new: float, weighting: ClassWeighting) -> float:
     weighting : ClassWeighting
         With the counts of the training rows.
     """
-    return 1.0 + _UNMEASURED * n_new / (weighting.n_pos + weighting.n_neg)
+    return fitted_noise(n_new, weighting.n_pos + weighting.n_neg)
+
+
+def fitted_noise(n_new: float, n_train: float) -> float:
+    """The same from the numbers of new rows and of training rows."""
+    return 1.0 + _UNMEASURED * n_new / n_train
 
 
 @dataclass(frozen=True)
@@ -213,9 +220,13 @@ def judge_share(n_pos: float, n_neg: float, trained: ClassWeighting) -> ShareTes
     trained : ClassWeighting
         With the counts of the training rows.
     """
-    here, there = n_pos + n_neg, trained.n_pos + trained.n_neg
-    share, before = n_pos / here, trained.n_pos / there
-    pooled = (n_pos + trained.n_pos) / (here + there)
+    return judge_class_share(n_pos, n_pos + n_neg, trained.n_pos, trained.n_pos + trained.n_neg)
+
+
+def judge_class_share(n_own: float, here: float, n_own_before: float, there: float) -> ShareTest:
+    """Compare the share of a class with that of training, from its rows and all rows here, and there."""
+    share, before = n_own / here, n_own_before / there
+    pooled = (n_own + n_own_before) / (here + there)
     deviation = math.sqrt(pooled * (1.0 - pooled) * (1.0 / here + 1.0 / there))
     return ShareTest(share, before, (share - before) / deviation, here)
 

@@ -91,5 +91,6 @@ def demo(out: str | Path = "report.html", *, estimator: CRCENClassifierCV | None
     fit = fit_table(train, target="seven_rings", weighting=Budget(_BUDGET), estimator=estimator, verbose=verbose)
     assert isinstance(fit, TableFit)  # of two classes
     evaluation = evaluate_table(fit.model, test, verbose=verbose)
+    assert isinstance(evaluation, TableEvaluation)
     report = report_table(fit.model, test, out=out, title="Demonstration on abalone", verbose=verbose)
     return Demo(fit, evaluation, report)

@@ -24,13 +24,14 @@ from crcen.theory.metrics import ConfusionCounts
 from crcen.theory.residual_test import TrainingError, residual_sums
 from crcen.theory.shown import Shown
 from crcen.theory.weighting import ClassWeighting
+from crcen.workflow.classes.evaluation import ClassEvaluation, evaluate_classes
+from crcen.workflow.classes.stated import has_class_price, price_of_two
 from crcen.workflow.conditions import broken_conditions, codes_of
 from crcen.workflow.decided_rows import JudgedReview, RowCosts, chosen_price, collected_amounts, judge_review
 from crcen.workflow.group_columns import group_columns, group_lines, group_values, unequal_groups
 from crcen.workflow.inputs import (
     Source,
     check_column,
-    check_two_classes,
     labels_as,
     model_of,
     plain,
@@ -213,6 +214,7 @@ def evaluate_table(
     *,
     target: str | None = None,
     weighting: Any = None,
+    costs: Any = None,
     weight: str | None = None,
     review: Any = None,
     cost_column: str | None = None,
@@ -224,7 +226,7 @@ def evaluate_table(
     n_resamples: int = 500,
     random_state: int = 0,
     verbose: int = 0,
-) -> TableEvaluation:
+) -> TableEvaluation | ClassEvaluation:
     """Judge a model on labelled rows that it was not trained on: what `crcen evaluate` does.
 
     Parameters
@@ -238,6 +240,8 @@ def evaluate_table(
     weighting : Budget, CostRatio, Lam, Alpha, "balanced", float, or a wish, optional
         Another price of decisions than that of training. ``RecallAtLeast``, ``PrecisionAtLeast`` or ``Capacity`` is met
         on these rows, in ``.chosen``: with a confidence a recall is guaranteed for this model on new rows.
+    costs : CostMatrix, data frame, str or Path, optional
+        Other costs of decisions than those of training, as `crcen.fit_table` takes them.
     weight : str, optional
         Column that says how much each row counts; figures are then sums of weights.
     review : Review or (low, high), optional
@@ -254,7 +258,8 @@ def evaluate_table(
         Codes of the report's checks that must not warn, such as ``"CRC003,CRC007"``, or ``"any"``. All rows are then in
         memory; what every check found is in ``.findings``.
     min_recall, min_precision : float, optional
-        What must be reached at the price. Conditions that are not kept are in ``.failures``.
+        What must be reached at the price, by every class where there are several. Conditions that are not kept are in
+        ``.failures``.
     n_resamples : int, default=500
         Resamples of the bootstrap; 0 for no intervals of the metrics.
     random_state : int, default=0
@@ -264,13 +269,18 @@ def evaluate_table(
 
     Returns
     -------
-    TableEvaluation
+    TableEvaluation, or ClassEvaluation for several classes
         Metrics with intervals, the key equation tested, the expense around the price with verdicts.
     """
     model, codes = model_of(model), codes_of(fail_on)
-    check_two_classes(model, "an evaluation")
     source = source_of(data)
     target = target_of(target, model, source)
+    if has_class_price(model):
+        two = {"review": review, "cost_column": cost_column, "groups": groups}
+        how: dict[str, Any] = {"codes": codes, "fail_on": fail_on, "min_recall": min_recall}
+        how |= {"min_precision": min_precision, "weight": weight, "verbose": verbose, "others": two}
+        return evaluate_classes(model, source, target, weighting=weighting, costs=costs, **how)
+    weighting = price_of_two(weighting, costs, model)
     kept: dict[str, list[Any]] = {}
     group_names = group_columns(groups, source, target)
     for name, what in ((weight, "weight"), (cost_column, "cost_column"), *((one, "groups") for one in group_names)):

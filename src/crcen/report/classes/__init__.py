@@ -1,0 +1,1 @@
+"""The report of several classes: its numbers, its checks, one class against the rest."""

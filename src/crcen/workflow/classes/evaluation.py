@@ -1,0 +1,219 @@
+"""evaluate_table for several classes: decisions and what they cost, key equations by class and pair, the checks."""
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from crcen import InvalidInput, InvalidParameter
+from crcen._support.progress import counted
+from crcen.report.checks import ClassRows, class_separations, examine_classes
+from crcen.theory.classes.class_quality import ClassQuality, class_quality
+from crcen.theory.classes.judged_equations import JudgedEquations, judge_class_equations
+from crcen.theory.shown import Shown
+from crcen.workflow.classes.stated import own_costs, refuse_two_class_options, stated_costs
+from crcen.workflow.decided_rows import collected_amounts
+from crcen.workflow.inputs import Source, check_column, labels_as, plain
+from crcen.workflow.model_rows import model_rows
+from crcen.workflow.row_watch import RowWatch, unlike_lines
+from crcen.workflow.scored_chunks import CHUNK_ROWS, Oddities, class_chunks
+
+__all__ = ["ClassEvaluation", "evaluate_classes", "scored_classes"]
+
+# Checks that are for two classes.
+_NOT_FOR_CLASSES = ("CRC002", "CRC009", "CRC010")
+
+
+@dataclass(frozen=True, eq=False)
+class ClassEvaluation(Shown):
+    """A model of several classes on labelled rows; prints itself.
+
+    Parameters
+    ----------
+    data, target : str
+        The rows.
+    n_rows : int
+        Rows with a label.
+    quality : ClassQuality
+        Decisions at the costs, what they cost, recall and precision of each class.
+    equations : JudgedEquations
+        The key equations at the weights of training, by class, together and in pairs.
+    findings : tuple of Finding
+        Every check with its outcome.
+    notes : tuple of str
+        What was odd about the table.
+    unlike : tuple of Difference
+        In what the rows differ from training rows beyond chance.
+    recognition : Recognition or None
+        Whether they are training rows; None where the model cannot know.
+    failures : tuple of str
+        Conditions that are not kept, a sentence each.
+    """
+
+    data: str
+    target: str
+    n_rows: int
+    quality: ClassQuality
+    equations: JudgedEquations
+    findings: tuple[Any, ...] = ()
+    notes: tuple[str, ...] = ()
+    unlike: tuple[Any, ...] = ()
+    recognition: Any = None
+    failures: tuple[str, ...] = ()
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain values, ready for JSON."""
+        return {
+            "data": self.data,
+            "target": self.target,
+            "rows": self.n_rows,
+            "labels": [plain(label) for label in self.quality.labels],
+            **self.quality.to_dict(),
+            "key_equations": self.equations.to_dict(),
+            "findings": [one.to_dict() for one in self.findings],
+            "notes": list(self.notes),
+            "unlike": [one.to_dict() for one in self.unlike],
+            "training_rows": None if self.recognition is None else self.recognition.to_dict(),
+            "failures": list(self.failures),
+        }
+
+    def __str__(self) -> str:
+        warned = [one for one in self.findings if one.status == "warning"]
+        lines = [
+            f"{self.data}: {self.n_rows:,} rows, {len(self.quality.labels)} classes of {self.target}",
+            "",
+            *self.quality.lines(),
+            "",
+            *self.equations.lines(),
+            "",
+            *(f"{one.code}  {one.title}: {one.measured}." for one in warned),
+            *(f"Note: {note}." for note in self.notes),
+            *unlike_lines(self.unlike),
+            *(f"Failed: {one}." for one in self.failures),
+        ]
+        return "\n".join(lines).rstrip()
+
+    def __repr__(self) -> str:
+        return (
+            f"<ClassEvaluation of {self.n_rows:,} rows: cost a row {self.quality.cost.value:.4g}, key equations "
+            f"{self.equations.verdict}>"
+        )
+
+
+def scored_classes(
+    model: Any, source: Source, target: str, verbose: int = 0, kept: dict[str, list[Any]] | None = None
+) -> tuple[NDArray[np.int64], NDArray[np.float64], list[str], RowWatch]:
+    """Class numbers and posteriors (n, K) of the rows with a label, what was odd, and how they are beside training."""
+    kept = {} if kept is None else kept
+    odd, labels, scores, unlabelled = Oddities.none(model, recognises=True), [], [], 0
+    with counted("rows", source.n_rows, visible=bool(verbose)) as done:
+        for chunk, p in class_chunks(model, source, odd, {target, *kept}, CHUNK_ROWS):
+            known = chunk[target].notna().to_numpy()
+            unlabelled += int((~known).sum())
+            labels.append(labels_as(chunk[target][known], model.classes_, target))
+            scores.append(p[known])
+            for name, cells in kept.items():
+                cells.append(chunk[name][known])
+            done(len(p))
+    y, p = np.concatenate(labels), np.concatenate(scores)
+    if not len(y):
+        raise InvalidInput(f"{source.name} has no row with a value of {target}.")
+    if len(np.unique(y)) < 2:
+        raise InvalidInput(
+            f"an evaluation needs rows of several classes: {source.name} has only {model.classes_[y[0]]} in {target}."
+        )
+    notes = [*source.notes, *odd.notes]
+    if unlabelled:
+        notes.insert(0, f"{unlabelled} rows without a value of {target} were left out")
+    absent = [str(label) for k, label in enumerate(model.classes_.tolist()) if not (y == k).any()]
+    if absent:
+        notes.append(f"{', '.join(absent[:8])} {'has' if len(absent) == 1 else 'have'} no row here")
+    return y, p, notes, odd.watch
+
+
+def evaluate_classes(
+    model: Any,
+    source: Source,
+    target: str,
+    *,
+    weighting: Any,
+    costs: Any,
+    weight: str | None,
+    codes: tuple[str, ...],
+    fail_on: Any,
+    min_recall: float | None,
+    min_precision: float | None,
+    verbose: int,
+    others: dict[str, Any],
+) -> ClassEvaluation:
+    """Judge a model of several classes; ``others`` are options of two classes, refused where they are set."""
+    refuse_two_class_options(model, others)
+    named = [code for code in codes if code in _NOT_FOR_CLASSES]
+    if named and str(fail_on).strip().lower() != "any":
+        raise InvalidParameter(f"fail_on must name checks that several classes have: {', '.join(named)} is for two.")
+    rule = stated_costs(weighting, costs, model)
+    kept: dict[str, list[Any]] = {}
+    if weight is not None:
+        kept[check_column(weight, source.columns, "weight", source.name)] = []
+    y, p, notes, watch = scored_classes(model, source, target, verbose, kept)
+    weights = np.ones(len(y)) if weight is None else collected_amounts(kept[weight], "weight")
+    labels = tuple(model.classes_.tolist())
+    quality = class_quality(y, p, rule, weights)
+    equations = judge_class_equations(y, p, model.weighting_, labels, weights)
+    recognition = watch.recognition()
+    rows = ClassRows(labels, y, p, weights, model.weighting_, equations.noise)
+    separations = _separations(model, source, target, rows) if "CRC006" in codes else None
+    findings = examine_classes(rows, quality, equations, recognition, separations)
+    return ClassEvaluation(
+        data=source.name,
+        target=target,
+        n_rows=len(y),
+        quality=quality,
+        equations=equations,
+        findings=findings,
+        notes=tuple([*(recognition.notes if recognition else ()), *notes]),
+        unlike=watch.unlike(0, -1, None),
+        recognition=recognition,
+        failures=_failures(findings, codes, quality, min_recall, min_precision),
+    )
+
+
+def _separations(model: Any, source: Source, target: str, rows: ClassRows) -> Any:
+    """How well each column alone tells a class; of a model of a table, as it sees the columns."""
+    frame = source.read()
+    known = frame[frame[target].notna()].reset_index(drop=True)
+    return class_separations(model, _named(model_rows(model, known, {target})), rows, own_costs(model))
+
+
+def _named(X: Any) -> Any:
+    import pandas as pd
+
+    return X if hasattr(X, "columns") else pd.DataFrame(X, columns=[f"column {i}" for i in range(1, X.shape[1] + 1)])
+
+
+def _failures(
+    findings: tuple[Any, ...],
+    codes: tuple[str, ...],
+    quality: ClassQuality,
+    min_recall: float | None,
+    min_precision: float | None,
+) -> tuple[str, ...]:
+    """A sentence for each condition that is not kept; recall and precision are those of every class."""
+    broken = [
+        f"{one.code} warns: {one.title[0].lower()}{one.title[1:]}, {one.measured}"
+        for one in findings
+        if one.status == "warning" and one.code in codes
+    ]
+    for name, least, shares in (
+        ("recall", min_recall, quality.recalls),
+        ("precision", min_precision, quality.precisions),
+    ):
+        if least is None:
+            continue
+        if not 0.0 < least <= 1.0:
+            raise InvalidParameter(f"min_{name} must be a share above 0 and at most 1: got {least:g}.")
+        for label, share in zip(quality.labels, shares, strict=True):
+            if share.value < least:  # a class without rows or decisions breaks nothing
+                broken.append(f"{name} of {label} is {share.value:.4g}, below {least:g}")
+    return tuple(broken)
