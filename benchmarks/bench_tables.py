@@ -67,7 +67,8 @@ def main() -> None:
         mixed_table(rows, 0).to_csv(train, index=False)
         piece = mixed_table(50_000, 1)
         run("crcen --help", "--help")
-        run(f"crcen fit, {rows:,} × 25", "fit", train, "--target", "fraud", "--budget", 20, "--out", model)
+        how = ("--target", "fraud", "--budget", 20, "--learner", "networks", "--out", model)
+        run(f"crcen fit, {rows:,} × 25", "fit", train, *how)
         for copies in (1, 10):
             new = folder / "new.csv"
             with open(new, "w", encoding="utf-8") as file:

@@ -124,6 +124,7 @@ def test_options_of_fit_reach_it(crcen_command, folder, tmp_path, monkeypatch, o
     assert (code, err) == (0, "")
     for name, value in expected.items():
         assert getattr(crcen.resolve(seen["weighting"], 50, 350), name) == pytest.approx(value)
+    assert seen["learner"] is None
     for name, given in (("time", "day"), ("groups", "who"), ("positive", "no")):
         assert seen[name] == (given if f"--{name}" in options else None)
     if "--keep" in options:

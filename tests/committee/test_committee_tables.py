@@ -14,6 +14,7 @@ from crcen import (
     Budget,
     CommitteeClassifier,
     CRCENClassifier,
+    CRCENClassifierCV,
     ExpenseCurve,
     InvalidInput,
     InvalidParameter,
@@ -25,6 +26,7 @@ from crcen import (
     report_table,
 )
 from crcen.cli.app import app
+from crcen.workflow.learners import unfitted_learner
 
 
 def table(n=900, seed=0):
@@ -78,11 +80,18 @@ def test_the_command_takes_a_learner_and_a_time(file, tmp_path):
     assert refused.exit_code == 2
 
 
+def test_a_committee_is_searched_unless_another_learner_is_named():
+    assert tuple(unfitted_learner(None, None, None, 100).members) == ("networks", "trees")
+    assert unfitted_learner("committee", None, 5.0, 100).time_limit == 5.0
+    assert tuple(unfitted_learner("trees", None, None, 100).members) == ("trees",)
+    assert isinstance(unfitted_learner("networks", None, None, 100), CRCENClassifierCV)
+
+
 @pytest.mark.parametrize(
     ("how", "sentence"),
     [
-        ({"learner": "forest"}, "learner must be one of networks, trees, committee: got 'forest'"),
-        ({"time_limit": 5}, "time_limit must go with the learner trees or committee"),
+        ({"learner": "forest"}, "learner must be one of committee, networks, trees: got 'forest'"),
+        ({"learner": "networks", "time_limit": 5}, "time_limit must go with the learner trees or committee"),
         ({"learner": "trees", "time_limit": 0}, "time_limit must be a number of seconds above 0"),
         ({"learner": "trees", "estimator": CommitteeClassifier()}, "learner must be left out"),
         ({"estimator": CRCENClassifier()}, "estimator must be a CRCENClassifierCV or a CommitteeClassifier"),

@@ -25,9 +25,9 @@ class Engine(StrEnum):
 class LearnerName(StrEnum):
     """What is searched in memory."""
 
+    committee = "committee"
     networks = "networks"
     trees = "trees"
-    committee = "committee"
 
 
 # One setting instead of a search.
@@ -112,10 +112,10 @@ def fit(
     groups: Annotated[str | None, typer.Option(help="Validate with equal values of this column together.")] = None,
     time: Annotated[str | None, typer.Option(help="Validate on rows that are later by this column.")] = None,
     learner: Annotated[
-        LearnerName | None, typer.Option(help="What is searched; default networks. A committee combines both.")
+        LearnerName | None, typer.Option(help="What is searched; default a committee of networks and trees.")
     ] = None,
     time_limit: Annotated[
-        float | None, typer.Option(help="Seconds for --learner trees or committee; what was begun is finished.")
+        float | None, typer.Option(help="Seconds for a committee or trees; what was begun is finished.")
     ] = None,
     quick: Annotated[bool, typer.Option("--quick", help="One network, no search: a first look.")] = False,
     seed: Annotated[int, typer.Option(min=0, max=2**32 - 1, help="Seed of everything that is random.")] = 0,
@@ -190,7 +190,7 @@ def fit(
             weight=weight,
             groups=groups,
             time=time,
-            learner="networks" if learner is None else learner.value,
+            learner=None if learner is None else learner.value,
             time_limit=time_limit,
             estimator=crcen.CRCENClassifierCV(**QUICK) if quick else None,
             n_refits=0 if quick else 6,

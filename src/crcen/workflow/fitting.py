@@ -227,7 +227,7 @@ def fit_table(
     groups: str | None = None,
     time: str | None = None,
     n_splits: int = 4,
-    learner: str = "networks",
+    learner: str | None = None,
     time_limit: float | None = None,
     estimator: CRCENClassifierCV | CommitteeClassifier | None = None,
     n_refits: int = 6,
@@ -266,14 +266,13 @@ def fit_table(
         Column of dates or numbers by which validation rows come later than training rows. Not used as an input.
     n_splits : int, default=4
         Validation folds; fewer where there are fewer rows of a class.
-    learner : {"networks", "trees", "committee"}, default="networks"
-        What is searched: networks, boosted trees, or a `CommitteeClassifier` of both.
+    learner : {"committee", "networks", "trees"}, optional
+        What is searched: by default a `CommitteeClassifier` of networks and boosted trees, or one of these alone.
+        Networks alone are ``CRCENClassifierCV()``; for more than 10,000 rows with six settings and two networks.
     time_limit : float, optional
         Seconds for trees or a committee; what was begun is finished.
     estimator : CRCENClassifierCV or CommitteeClassifier, optional
-        Another search than the default one; its weighting, positive class, folds and seed are set here. The default is
-        ``CRCENClassifierCV()``: networks learn without a weight, and the price decides. For more than 10,000 rows it
-        has six settings with two networks; over time it has no map.
+        A search of one's own; its weighting, positive class, folds and seed are set here.
         Figures out of fold are those after its ``probability`` map, two numbers of which were fitted on these rows.
     n_refits : int, default=6
         Refits of the chosen networks on halves of the rows, of 5,000 rows at most: how far off the model may be by the

@@ -11,19 +11,19 @@ from crcen.workflow.inputs import plain
 
 __all__ = ["LEARNERS", "Learner", "closing_move", "learner_lines", "learner_values", "unfitted_learner"]
 
-LEARNERS = ("networks", "trees", "committee")
+LEARNERS = ("committee", "networks", "trees")
 Learner = CRCENClassifierCV | CommitteeClassifier
 
 _MANY = 10_000
 
 
-def unfitted_learner(learner: str, estimator: Any, time_limit: float | None, n_rows: int) -> Learner:
+def unfitted_learner(learner: str | None, estimator: Any, time_limit: float | None, n_rows: int) -> Learner:
     """The estimator that a name stands for, or a copy of the one that was given.
 
     Parameters
     ----------
-    learner : {"networks", "trees", "committee"}
-        What to fit.
+    learner : {"committee", "networks", "trees"} or None
+        What to fit; by default a committee.
     estimator : CRCENClassifierCV, CommitteeClassifier or None
         What to fit instead.
     time_limit : float or None
@@ -31,14 +31,14 @@ def unfitted_learner(learner: str, estimator: Any, time_limit: float | None, n_r
     n_rows : int
         Rows of training; over many, networks are searched with fewer settings.
     """
-    if learner not in LEARNERS:
+    if learner is not None and learner not in LEARNERS:
         raise InvalidParameter(f"learner must be one of {', '.join(LEARNERS)}: got {learner!r}.")
     if time_limit is not None and (estimator is not None or learner == "networks"):
         raise InvalidParameter("time_limit must go with the learner trees or committee: a search of networks has none.")
     if time_limit is not None and not time_limit > 0:
         raise InvalidParameter(f"time_limit must be a number of seconds above 0: got {time_limit!r}.")
     if estimator is not None:
-        if learner != "networks":
+        if learner is not None:
             raise InvalidParameter(f"learner must be left out where an estimator is given: got {learner!r}.")
         if not isinstance(estimator, Learner):
             raise InvalidParameter(
@@ -47,7 +47,7 @@ def unfitted_learner(learner: str, estimator: Any, time_limit: float | None, n_r
         return clone(estimator)
     if learner == "networks":
         return _networks(n_rows)
-    members = ("networks", "trees") if learner == "committee" else ("trees",)
+    members = ("trees",) if learner == "trees" else ("networks", "trees")
     return CommitteeClassifier(members=members, time_limit=time_limit)
 
 
