@@ -1,10 +1,11 @@
-"""Two readings of Table 3 beside each other, from the rows of their runs: by method, the claims, cell by cell.
+"""Readings of Table 3 beside each other, from the rows of their runs: by method and claim by claim, or cell by cell.
 
-python scripts/reading_table.py results/full results/reading_2019 > results/readings.md
+python scripts/reading_table.py today=results/full 2019=results/reading_2019 > results/readings.md
+python scripts/reading_table.py --cells today=results/full 2019=results/reading_2019 > results/reading_cells.md
 """
 
+import argparse
 import json
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -19,10 +20,14 @@ def rows_of(folder: str, artefact: str) -> list[dict[str, Any]]:
 
 def main() -> None:
     """Print the tables."""
-    folders = dict(zip(("today", "2019"), sys.argv[1:], strict=True))
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("readings", nargs="+", metavar="NAME=FOLDER")
+    parser.add_argument("--cells", action="store_true")
+    options = parser.parse_args()
+    folders = dict(one.split("=", 1) for one in options.readings)
     rows = {name: rows_of(folder, "table3") for name, folder in folders.items()}
     figures = {name: rows_of(folder, "figure1") for name, folder in folders.items()}
-    tables = (compare_readings(rows), compare_claims(rows, figures), compare_cells(rows))
+    tables = [compare_cells(rows)] if options.cells else [compare_readings(rows), compare_claims(rows, figures)]
     print("\n".join(table.markdown().replace("## ", "### ", 1) for table in tables).rstrip())
 
 

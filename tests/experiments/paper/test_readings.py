@@ -128,4 +128,6 @@ def test_parts_of_a_run_are_joined(run, tmp_path, monkeypatch, capsys):
     assert "missing: abalone, split 0, crcen" not in lines
     assert (tmp_path / "table3" / "table3.md").exists()
     assert not (tmp_path / "table3" / "DONE").exists()
-    assert "### Table 3, cell by cell" in said("reading_table.py", root / "results" / "full", tmp_path)
+    readings = f"today={root / 'results' / 'full'}", f"2019={tmp_path}"
+    assert "### The paper's claims under each reading" in said("reading_table.py", *readings)
+    assert "### Table 3, cell by cell" in said("reading_table.py", "--cells", *readings)

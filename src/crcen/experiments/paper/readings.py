@@ -1,4 +1,4 @@
-"""Two readings of the paper beside each other: how far each is from the published cells, and its claims under each."""
+"""Readings of the paper beside each other: how far each is from the published cells, and its claims under each."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -47,7 +47,7 @@ def compare_readings(readings: Readings) -> Table:
             line[f"{reading}: within .03"] = f"{int((np.abs(values) <= 0.03).sum())} of {len(values)}"
         lines.append(line)
     note = f"Cells are {', '.join(METRICS.values())} of each set, means over splits, less the published value."
-    return Table("Table 3, two readings of the paper", lines, note)
+    return Table("Table 3, readings of the paper", lines, note)
 
 
 def compare_cells(readings: Readings) -> Table:
@@ -98,4 +98,4 @@ def compare_claims(readings: Readings, figures: Readings) -> Table:
     for line in lines.values():
         for name in readings:
             line.setdefault(name, "–")
-    return Table("The paper's claims under both readings", list(lines.values()))
+    return Table("The paper's claims under each reading", list(lines.values()))
