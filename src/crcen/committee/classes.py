@@ -79,7 +79,10 @@ def _cross_fitted(logits: Array, rows: ClassSearchRows, held_out: Sequence[Index
         own = fold[seen[fold]]
         if len(held_out) == 1:  # one fold of later rows: nothing is left to fit on but equal weights
             combined[own] = logits[own].mean(axis=1)
-        elif np.bincount(rows.target[others], rows.weights[others], n_classes).all():
+            continue
+        counts = np.bincount(rows.target[others], rows.weights[others], n_classes)
+        others |= seen & np.isin(rows.target, np.flatnonzero(counts == 0))  # one row of a class cannot be left out
+        if np.bincount(rows.target[others], rows.weights[others], n_classes).all():
             stacking = fit_class_stacking(logits[others], rows.target[others], rows.weights[others])
             combined[own] = stacking(logits[own])
     return combined

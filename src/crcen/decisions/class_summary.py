@@ -11,9 +11,9 @@ from crcen.exceptions import InvalidParameter
 from crcen.theory.classes.class_counts import ClassCounts, class_counts
 from crcen.theory.classes.class_labels import ClassLabels
 from crcen.theory.classes.class_weights import ClassWeights
-from crcen.theory.classes.cost_matrix import CostMatrix
+from crcen.theory.classes.cost_matrix import CostMatrix, costs_of
 
-__all__ = ["ClassDecisionSummary", "costs_of", "summarise_classes"]
+__all__ = ["ClassDecisionSummary", "summarise_classes"]
 
 Array = NDArray[np.float64]
 
@@ -62,13 +62,6 @@ class ClassDecisionSummary:
             f"every row"
         )
         return "\n".join(lines)
-
-
-def costs_of(price: CostMatrix | ClassWeights) -> CostMatrix:
-    """Class weights as the costs that they state: every mistake on a class costs its weight."""
-    if isinstance(price, CostMatrix):
-        return price
-    return CostMatrix(price.weights[:, None] * (1.0 - np.eye(price.n_classes)))
 
 
 def summarise_classes(

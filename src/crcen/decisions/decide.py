@@ -7,11 +7,11 @@ from typing import Any, TypeAlias
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from crcen.decisions.class_summary import ClassDecisionSummary, costs_of, summarise_classes
+from crcen.decisions.class_summary import ClassDecisionSummary, summarise_classes
 from crcen.decisions.wishes import ANSWERS, meet_wish, review_rows
 from crcen.exceptions import InvalidInput, InvalidParameter
 from crcen.theory.classes.class_weights import ClassWeights
-from crcen.theory.classes.cost_matrix import CostMatrix
+from crcen.theory.classes.cost_matrix import CostMatrix, costs_of
 from crcen.theory.costs import Costs, expected_cost
 from crcen.theory.metrics import ConfusionCounts, FloatOrArray, confusion_counts
 from crcen.theory.rows import check_probabilities

@@ -25,7 +25,7 @@ from crcen.experiments.benchmark.schedule import Task, longest_first
 from crcen.experiments.paper.protocol import splits as splits_of
 from crcen.experiments.run_folder import RunFolder, settings_hash
 
-__all__ = ["Benchmark", "benchmark"]
+__all__ = ["Benchmark", "benchmark", "make_folder", "one_thread", "side_by_side"]
 
 _KEY = ("dataset", "split", "peer")
 
@@ -99,7 +99,7 @@ def benchmark(
     if not limit > 0:
         raise crcen.InvalidParameter(f"time_limit must be above 0 seconds: got {limit:g}.")
     folder = Path(out) if out is not None else Path("runs") / f"benchmark-{settings_hash(protocol)}"
-    _make_folder(folder)
+    make_folder(folder)
     with sole_use(folder, instead="give another --out"):
         _forget(folder, redo)
         run = RunFolder(folder, protocol, key=_KEY)
@@ -112,7 +112,8 @@ def benchmark(
         return Benchmark(folder, write_page(run, protocol))
 
 
-def _make_folder(folder: Path) -> None:
+def make_folder(folder: Path) -> None:
+    """Make a run folder, or say in a sentence why it cannot be one."""
     try:
         folder.mkdir(parents=True, exist_ok=True)
     except OSError as error:
@@ -190,13 +191,14 @@ def _run_tasks(run: RunFolder, tasks: Sequence[Task], n_splits: int, limit: floa
     protocol = json.loads((run.folder / "settings.json").read_text()) | {"splits": n_splits}
     work = functools.partial(_run_task, protocol=protocol, limit=limit, data_home=data_home)
     with steps("benchmark", len(tasks)) as advance:
-        for row in map(work, tasks) if n_jobs == 1 else _side_by_side(work, tasks, n_jobs):
+        for row in map(work, tasks) if n_jobs == 1 else side_by_side(work, tasks, n_jobs):
             run.add([row])
             outcome = row.get("error") or f"{row['seconds_fit']:.1f} s"
             advance(f"{row['dataset']} split {row['split']} {row['peer']}: {outcome}")
 
 
-def _side_by_side(work: Any, tasks: Sequence[Task], n_jobs: int) -> Iterator[dict[str, Any]]:
+def side_by_side(work: Any, tasks: Sequence[Any], n_jobs: int) -> Iterator[dict[str, Any]]:
+    """Rows of tasks as they are done, in processes of one thread each."""
     from joblib import Parallel, delayed, parallel_config
     from joblib.externals.loky.process_executor import TerminatedWorkerError
 
@@ -214,7 +216,7 @@ def _side_by_side(work: Any, tasks: Sequence[Task], n_jobs: int) -> Iterator[dic
 def _run_task(task: Task, protocol: Mapping[str, Any], limit: float, data_home: Any) -> dict[str, Any]:
     """One row, on one thread."""
     data = _loaded(task.dataset, data_home)
-    with _one_thread():
+    with one_thread():
         return evaluate(PEERS[task.peer], data, splits_of(data, protocol)[task.split], protocol, limit)
 
 
@@ -224,7 +226,8 @@ def _loaded(name: str, data_home: Any) -> Dataset:
 
 
 @contextmanager
-def _one_thread() -> Iterator[None]:
+def one_thread() -> Iterator[None]:
+    """One thread of torch and of everything below NumPy meanwhile."""
     import torch
     from threadpoolctl import threadpool_limits
 

@@ -30,6 +30,7 @@ __all__ = [
     "Searched",
     "by_itself",
     "cross_validated",
+    "fit_peer",
     "log_odds",
     "resampled_stack",
     "selection_loss",
@@ -105,19 +106,20 @@ def cross_validated(peer: Peer, rows: SearchRows, count: int, deadline: Deadline
         raise failure if failure is not None else TimeUp
     _, oof, chosen = best
     with deadline.within():
-        model = _fit(peer, chosen, rows.X, rows.y, rows.seed)
+        model = fit_peer(peer, chosen, rows.X, rows.y, rows.seed)
     return Searched(model, oof, chosen, tried)
 
 
 def _out_of_fold(peer: Peer, rows: SearchRows, setting: Mapping[str, Any]) -> Array:
     oof = np.full(len(rows.y), np.nan)
     for train, held_out in rows.folds:
-        model = _fit(peer, setting, rows.X[train], rows.y[train], rows.seed)
+        model = fit_peer(peer, setting, rows.X[train], rows.y[train], rows.seed)
         oof[held_out] = model.predict_proba(rows.X[held_out])[:, 1]
     return oof
 
 
-def _fit(peer: Peer, setting: Mapping[str, Any], X: Array, y: NDArray[np.int64], seed: int) -> Any:
+def fit_peer(peer: Peer, setting: Mapping[str, Any], X: Array, y: NDArray[np.int64], seed: int) -> Any:
+    """A peer of a setting fitted to rows, all classes weighing the same where it is a weighted one."""
     model = peer.make(setting, seed)
     if not peer.is_weighted:
         return model.fit(X, y)

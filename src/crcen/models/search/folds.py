@@ -1,5 +1,6 @@
 """Rows that are held out: the folds of a search, and a share for early stopping, each checked to hold what it must."""
 
+import warnings
 from typing import Any
 
 import numpy as np
@@ -22,9 +23,13 @@ def checked_folds(
         splitter = check_cv(cv, y, classifier=True)
         if isinstance(cv, int | np.integer):
             splitter.shuffle, splitter.random_state = True, seed
-        folds = [(_positions(a), _positions(b)) for a, b in splitter.split(X, y, groups)]
+        with warnings.catch_warnings():
+            warnings.filterwarnings("ignore", "The least populated class", UserWarning)  # said below, with what is done
+            folds = [(_positions(a), _positions(b)) for a, b in splitter.split(X, y, groups)]
     except ValueError as error:
         raise InvalidInput(f"cv={cv!r} cannot split these rows: {error}") from error
+    if isinstance(cv, int | np.integer) and target.dtype != np.bool_:
+        folds = _with_every_class(folds, target, weights)
     for train_rows, held_out in folds:
         if not weights[held_out].any():
             raise InvalidInput("a test fold holds no row with weight; use fewer folds or drop rows of weight 0.")
@@ -40,6 +45,28 @@ def checked_folds(
                 f"folds; use fewer folds or stratified ones."
             )
     return folds
+
+
+def _with_every_class(folds: list[tuple[Index, Index]], target: Index, weights: Array) -> list[tuple[Index, Index]]:
+    """Training folds without a row of some class get that class's rows back, though they are held out there, too.
+
+    A class with one row cannot be trained on and held out at once: refused, a table with one such class among many
+    could not be searched at all.
+    """
+    found, lone = [], set()
+    for train_rows, held_out in folds:
+        absent = np.flatnonzero(np.bincount(target[train_rows], weights[train_rows], target.max() + 1) == 0)
+        back = held_out[np.isin(target[held_out], absent) & (weights[held_out] > 0)]
+        lone |= {*target[back].tolist()}
+        found.append((np.sort(np.concatenate([train_rows, back])), held_out))
+    if lone:
+        warnings.warn(
+            f"{len(lone)} classes have too few rows to be trained on and held out: their rows are trained on in every "
+            f"fold, and what is said of these rows out of fold is too good.",
+            UserWarning,
+            stacklevel=2,
+        )
+    return found
 
 
 def early_stopping_split(

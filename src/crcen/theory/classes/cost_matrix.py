@@ -8,10 +8,11 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from crcen.exceptions import InvalidInput, InvalidParameter
+from crcen.theory.classes.class_weights import ClassWeights
 from crcen.theory.shown import Shown
 from crcen.theory.tensors import as_numpy
 
-__all__ = ["CostMatrix"]
+__all__ = ["CostMatrix", "costs_of"]
 
 Array = NDArray[np.float64]
 
@@ -180,6 +181,13 @@ class CostMatrix(Shown):
 
     def __hash__(self) -> int:
         return hash((self.costs.tobytes(), self.labels, self.actions))
+
+
+def costs_of(price: CostMatrix | ClassWeights) -> CostMatrix:
+    """Class weights as the costs that they state: every mistake on a class costs its weight."""
+    if isinstance(price, CostMatrix):
+        return price
+    return CostMatrix(price.weights[:, None] * (1.0 - np.eye(price.n_classes)))
 
 
 def _plain(value: Any) -> Any:

@@ -1,0 +1,1 @@
+"""The benchmark for more than two classes."""
