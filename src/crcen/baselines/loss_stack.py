@@ -1,7 +1,6 @@
 """Networks with a loss of their own, trained in stacks: an epoch by autograd moves all of them."""
 
 from collections.abc import Sequence
-from dataclasses import replace
 
 import numpy as np
 import torch
@@ -29,7 +28,7 @@ def train_stack(
     schedule = group("schedule", first.schedule, Schedule, "learning_rate=0.02")
     recipes = [
         Recipe.of(
-            replace(schedule, solver="adam"),
+            schedule.in_batches(),
             Inputs(standardize=False),
             hidden=(),
             l2=model.l2,

@@ -115,10 +115,10 @@ class ModuleClassifier(CRCENClassifier):
             raise InvalidParameter("module must be an nn.Module or what makes one: got None.")
         self._check_parameters()
         schedule = group("schedule", self.schedule, Schedule, "learning_rate=0.02")
-        if schedule.solver == "lbfgs":
+        if schedule.needs_all_rows:
             raise InvalidParameter("modules are trained in batches: leave solver out, and give optimizer.")
         return Recipe.of(
-            replace(schedule, solver="adam"),
+            schedule.in_batches(),
             Inputs(standardize=False),
             hidden=(),
             l2=self.l2,

@@ -18,6 +18,7 @@ from crcen.theory.labels import Labels
 from crcen.theory.weighting import ClassWeighting
 from crcen.training.encoding import InputEncoding
 from crcen.training.recipe import Recipe
+from crcen.training.solvers.kinds import ADAM
 from crcen.training.stream import AllReduce, Batch, StreamShape, StreamTrainer, encode_into, spread_order
 
 __all__ = ["StreamPlan", "check_streamable", "make_plan", "streamed_encoding"]
@@ -150,7 +151,7 @@ def check_streamable(model: CRCENClassifier) -> None:
     for name, value, allowed, instead in (
         ("probability", model.probability, ("shift", "auto"), "a fitted map needs folds of rows in memory"),
         ("balance", model.balance, (True, False, "auto"), "a stream has no folds; its bias is solved for on all rows"),
-        ("solver", recipe.solver, ("adam", "auto"), "L-BFGS needs all rows at each step"),
+        ("solver", recipe.solver, (ADAM.name, "auto"), "L-BFGS needs all rows at each step"),
         ("missing", recipe.missing, ("error",), "a stream has no indicators; fill NaN in your source, or use fit"),
         ("column_scales", recipe.column_scales, (False, "auto"), "scales are learned by fit, with all rows in memory"),
     ):

@@ -9,10 +9,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from crcen.exceptions import InvalidParameter
-from crcen.training.names import SOLVERS
 from crcen.training.network import Network
 from crcen.training.recipe import Recipe
 from crcen.training.row_sets import RowSets
+from crcen.training.solvers.kinds import ADAM, SOLVERS
 
 __all__ = ["Status", "TrainingJob", "TrainingResult", "TrainingState"]
 
@@ -71,7 +71,7 @@ class TrainingJob(Recipe):
     _: KW_ONLY
     class_weights: tuple[float, ...] | None = None
     rows: RowSets = RowSets()  # noqa: RUF009  -- frozen
-    solver: str = "adam"
+    solver: str = ADAM.name
     max_epochs: int = 30
     batch_size: int = 128
     tol: float = 1e-6
@@ -98,7 +98,7 @@ class TrainingJob(Recipe):
         if not isinstance(self.rows, RowSets):
             raise InvalidParameter(f"rows must be RowSets(own=…, pool=…): got {type(self.rows).__name__}.")
         if not self.draws_batches and (self.start is not None or self.leaves_state):
-            raise InvalidParameter(f"only solver='adam' can stop and go on: got {self.solver!r}.")
+            raise InvalidParameter(f"only solver={ADAM.name!r} can stop and go on: got {self.solver!r}.")
         if not self.draws_batches and self.column_scales:
             raise InvalidParameter("column_scales needs Adam: use solver='adam', or column_scales='auto'.")
         if self.stops_early and (self.leaves_state or self.start is not None):

@@ -1,7 +1,6 @@
-"""What losses, activations and solvers are called; apart from torch, so that prediction does not load it."""
+"""What losses and activations are called; apart from torch, so that prediction does not load it."""
 
-__all__ = ["ACTIVATIONS", "LOSSES", "SOLVERS"]
+__all__ = ["ACTIVATIONS", "LOSSES"]
 
 ACTIVATIONS = ("relu", "tanh", "sigmoid", "gelu", "silu")
 LOSSES = ("cross_entropy", "squared_error")
-SOLVERS = ("adam", "lbfgs")

@@ -37,15 +37,11 @@ PaddedNumbers = Callable[[int, int, int], int]
 # Positions in a job list, one row a group.
 Groups = tuple[tuple[int, ...], ...]
 
-# Adam keeps parameters, gradient, two moments, penalties and scratch, and hands networks out in float64, which counts
-# twice; L-BFGS has history pairs, points and directions besides.
-_ADAM_COPIES = 10
-_LBFGS_COPIES = 36
 # Beside stacks: rows that are worked on at a time in float64, and labels, weights and indices of every row.
 _WORK_BYTES = 2**23
 _BYTES_A_ROW = 64
 _ACTIVATION_COPIES = 4
-_LBFGS_ROWS = 2048
+_ROWS_AT_ONCE = 2048  # of a solver that takes all rows
 
 
 @dataclass(frozen=True)
@@ -112,9 +108,9 @@ def plan(
 
 def _common_key(job: TrainingJob, n_rows: int) -> tuple[object, ...]:
     """What all networks of a stack have in common; L-BFGS also needs one shape."""
-    batches = n_batches(job.rows.n_drawn(n_rows), job.batch_size) if job.solver == "adam" else 0
-    shape = job.hidden if job.solver == "lbfgs" else (len(job.hidden) == 0,)
-    rate = job.learning_rate if job.solver == "adam" else job.tol
+    batches = n_batches(job.rows.n_drawn(n_rows), job.batch_size) if job.draws_batches else 0
+    shape = (len(job.hidden) == 0,) if job.solver_kind.mixes_shapes else job.hidden
+    rate = job.learning_rate if job.draws_batches else job.tol
     encoded = (job.standardize, job.encoding, job.bins, job.missing, job.column_scales)
     watched = (job.rows.watched is not None, job.stop_epoch, job.record_every)
     resumed = (job.start.epoch if job.start else 0, job.leaves_state)
@@ -123,7 +119,7 @@ def _common_key(job: TrainingJob, n_rows: int) -> tuple[object, ...]:
 
 
 def _group_key(job: TrainingJob) -> tuple[object, ...]:
-    return (*job.rows.key, job.shuffle_seed if job.solver == "adam" else 0)
+    return (*job.rows.key, job.shuffle_seed if job.draws_batches else 0)
 
 
 def _bounded(groups: Groups, n_bytes: Callable[[Groups], int], limit: int) -> list[PlannedStack]:
@@ -149,12 +145,9 @@ def step_operations(groups: Groups, jobs: Sequence[TrainingJob], n_inputs: Input
         sizes = (n_inputs(jobs[position]), *jobs[position].hidden, jobs[position].n_outputs)
         total += sum(prod(pair) for pair in pairwise(sizes))
     example = jobs[groups[0][0]]
-    return 3.0 * total * len(groups) * (example.batch_size if example.solver == "adam" else _LBFGS_ROWS)
+    return 3.0 * total * len(groups) * (example.batch_size if example.draws_batches else _ROWS_AT_ONCE)
 
 
-# Below this many operations a step a piece is not worth a thread: the time goes into calls, which L-BFGS makes from the
-# interpreter, where threads queue, and Adam from compiled code.
-_OPERATIONS_OF_A_HALF = {"lbfgs": 1e7, "adam": 2e6}
 # Further pieces are for those who have more than two cores, and must cost the others nothing. Pieces of Adam that are
 # groups of their own do so from here on, those that share the rows of a group from there on.
 _OPERATIONS_OF_GROUPS, _OPERATIONS_OF_NETWORKS = 1e7, 2e7
@@ -182,10 +175,10 @@ def _least(groups: Groups, jobs: Sequence[TrainingJob], n_parts: int) -> float:
     """Operations that the halves of a part must have, where there are so many parts."""
     if sum(map(len, groups)) == 1:
         return inf
-    solver = jobs[groups[0][0]].solver
+    solver = jobs[groups[0][0]].solver_kind
     if n_parts == 1:
-        return _OPERATIONS_OF_A_HALF[solver]
-    if solver != "adam":
+        return solver.cut_operations
+    if not solver.draws_batches:
         return inf
     return _OPERATIONS_OF_GROUPS if len(groups) > 1 else _OPERATIONS_OF_NETWORKS
 
@@ -198,7 +191,7 @@ def n_parameters(job: TrainingJob, n_inputs: Inputs) -> int:
 
 def shared_bytes(jobs: Sequence[TrainingJob], n_rows: int, n_features: int) -> int:
     """What all stacks read, beside the rows themselves."""
-    copies = {(4 if job.solver == "adam" else 8, job.standardize) for job in jobs if job.has_affine_inputs}
+    copies = {(job.solver_kind.itemsize, job.standardize) for job in jobs if job.has_affine_inputs}
     return n_rows * (_BYTES_A_ROW + n_features * sum(size for size, _ in copies)) + _WORK_BYTES
 
 
@@ -211,13 +204,12 @@ def stack_bytes(
 ) -> int:
     """Bytes that a stack takes while it is trained."""
     example = jobs[groups[0][0]]
-    is_adam = example.solver == "adam"
-    itemsize = 4 if is_adam else 8
+    solver, in_batches = example.solver_kind, example.draws_batches
     n_pool = 0  # groups are filled up to the longest
     for group in groups:
         rows = jobs[group[0]].rows
-        n_pool = max(n_pool, rows.n_drawn(n_rows) if is_adam else rows.n_trained(n_rows))
-    at_once = min(example.batch_size, n_pool) if is_adam else min(_LBFGS_ROWS, n_pool)
+        n_pool = max(n_pool, rows.n_drawn(n_rows) if in_batches else rows.n_trained(n_rows))
+    at_once = min(example.batch_size, n_pool) if in_batches else min(_ROWS_AT_ONCE, n_pool)
     n_watched = 0
     if example.rows.watched is not None:
         at_once += VALIDATION_ROWS
@@ -227,10 +219,10 @@ def stack_bytes(
     for position in groups[0]:
         parameters += n_parameters(jobs[position], n_inputs)
         units += sum((*jobs[position].hidden, jobs[position].n_outputs))
-    copies = (_ADAM_COPIES if is_adam else _LBFGS_COPIES) + example.column_scales
+    copies = solver.copies + example.column_scales
     # L-BFGS keeps the weights of every row and network; Adam gathers an epoch's rows at once, or all rows are encoded.
     n_held = n_pool if example.has_affine_inputs else n_rows
-    held = n_held * width + n_pool * (4 + (0 if is_adam else len(groups[0]))) + n_watched * (width + 4)
-    if is_adam and padded_numbers:
+    held = n_held * width + n_pool * (4 + (0 if in_batches else len(groups[0]))) + n_watched * (width + 4)
+    if in_batches and padded_numbers:
         held += padded_numbers(n_pool, example.batch_size, width)
-    return len(groups) * itemsize * (copies * parameters + _ACTIVATION_COPIES * at_once * units + held)
+    return len(groups) * solver.itemsize * (copies * parameters + _ACTIVATION_COPIES * at_once * units + held)

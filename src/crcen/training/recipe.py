@@ -5,19 +5,18 @@ and workers carry it. What is left to the data (``"auto"``, ``None``) is settled
 """
 
 from dataclasses import dataclass, fields, replace
-from typing import Any
+from typing import Any, Self
 
 from crcen.exceptions import InvalidParameter
 from crcen.training.encoding import ENCODINGS, MISSING
-from crcen.training.names import ACTIVATIONS, LOSSES, SOLVERS
+from crcen.training.names import ACTIVATIONS, LOSSES
 from crcen.training.parameters import Checked, choice, flag, layer_sizes, number
 from crcen.training.schedule import n_batches
+from crcen.training.solvers.kinds import ADAM, LBFGS, SOLVERS, SolverKind
 
 __all__ = ["Inputs", "Recipe", "Schedule"]
 
 _BATCH_SIZE = 128
-_ADAM, _LBFGS = SOLVERS
-_DEFAULT_EPOCHS = {_ADAM: 30, _LBFGS: 500}
 # Adam needs steps rather than passes: many rows get fewer of the default passes, down to five.
 _ENOUGH_STEPS, _FEWEST_EPOCHS = 4000, 5
 
@@ -65,7 +64,11 @@ class Schedule(Checked):
     @property
     def needs_all_rows(self) -> bool:
         """Whether a solver was asked for that reads all rows at each step."""
-        return self.solver == _LBFGS
+        return self.solver in SOLVERS and not SOLVERS[self.solver].draws_batches
+
+    def in_batches(self) -> Self:
+        """The same by mini-batches, for rows that come in parts and for networks that only they can train."""
+        return replace(self, solver=ADAM.name)
 
 
 @dataclass(frozen=True, kw_only=True, repr=False)
@@ -166,15 +169,16 @@ class Recipe(Schedule, Inputs):
     @property
     def draws_batches(self) -> bool:
         """Whether training goes by mini-batches: it then has a rate, can stop and go on, and may learn scales."""
-        return self.solver == _ADAM or (self.solver == "auto" and bool(self.hidden))
+        return self.solver_kind.draws_batches
 
-    def in_batches(self) -> "Recipe":
-        """The same by mini-batches, for rows that come in parts."""
-        return replace(self, solver=_ADAM)
+    @property
+    def solver_kind(self) -> SolverKind:
+        """What is known of the solver, also where none was named."""
+        return SOLVERS.get(self.solver) or (ADAM if self.hidden else LBFGS)
 
     def settled(self, n_rows: int) -> "Recipe":
         """The same with everything decided that was left to the data."""
-        solver = _ADAM if self.draws_batches else _LBFGS
+        solver = self.solver_kind
         encoding = self.encoding
         if encoding == "auto":
             encoding = "steps" if self.hidden else "standard"
@@ -185,12 +189,17 @@ class Recipe(Schedule, Inputs):
             raise InvalidParameter("column_scales needs Adam: use solver='adam', or column_scales='auto'.")
         epochs = self.max_epochs
         if epochs is None:
-            epochs = _DEFAULT_EPOCHS[solver]
-            if self.draws_batches:
+            epochs = solver.default_epochs
+            if solver.draws_batches:
                 enough = _ENOUGH_STEPS // n_batches(n_rows, self.batch_rows)
                 epochs = min(epochs, max(enough, _FEWEST_EPOCHS))
         return replace(
-            self, solver=solver, encoding=encoding, column_scales=scales, batch_size=self.batch_rows, max_epochs=epochs
+            self,
+            solver=solver.name,
+            encoding=encoding,
+            column_scales=scales,
+            batch_size=self.batch_rows,
+            max_epochs=epochs,
         )
 
     def settings(self) -> dict[str, Any]:

@@ -28,8 +28,9 @@ from crcen.training.jobs import TrainingJob
 from crcen.training.ramp_lookup import NO_RAMPS, CodedRows, RampFeed, RampLookup, RampTables, has_ramps
 from crcen.training.row_sets import Index, digest
 from crcen.training.schedule import n_batches
+from crcen.training.solvers.kinds import SolverKind
 
-__all__ = ["VALIDATION_ROWS", "BatchIndex", "EpochRows", "RowFeed", "TrainingData", "fill_batch"]
+__all__ = ["VALIDATION_ROWS", "BatchIndex", "EpochRows", "RowFeed", "TrainingData", "fill_batch", "float_type"]
 
 # Validation rows that pass through a stack at a time.
 VALIDATION_ROWS = 512
@@ -39,6 +40,11 @@ _LARGEST_SLOPE = 100.0
 _NUMBERS_AT_ONCE = 2**19
 
 Array = NDArray[np.float64]
+
+
+def float_type(solver: SolverKind) -> torch.dtype:
+    """The numbers that a solver trains in."""
+    return torch.float32 if solver.itemsize == torch.float32.itemsize else torch.float64
 
 
 class TrainingData:
@@ -69,7 +75,7 @@ class TrainingData:
     def prepare(self, jobs: Sequence[TrainingJob]) -> None:
         """Make the device copies that these jobs will read, before several threads ask for them."""
         for job in jobs:
-            dtype = torch.float32 if job.solver == "adam" else torch.float64
+            dtype = float_type(job.solver_kind)
             if job.has_affine_inputs:
                 self.on_device(dtype, job.standardize)
             self.layout(job.encoding, job.bins)

@@ -13,7 +13,7 @@ from crcen.training.balance_solve import relative_residual, solve_shifts
 from crcen.training.device_logits import device_logits
 from crcen.training.jobs import Status, TrainingJob, TrainingResult, TrainingState
 from crcen.training.network import Network
-from crcen.training.rows import VALIDATION_ROWS, RowFeed, TrainingData
+from crcen.training.rows import VALIDATION_ROWS, RowFeed, TrainingData, float_type
 from crcen.training.solvers.adam import Adam
 from crcen.training.solvers.lbfgs import LBFGS
 from crcen.training.solvers.objective import Objective, Solver
@@ -57,7 +57,7 @@ class StackRun:
         self.jobs = [[jobs[p] for p in group] for group in groups]
         self.example = self.jobs[0][0]
         self.leads = [group[0] for group in self.jobs]  # rows and encoding are common to a group
-        self.dtype = torch.float32 if self.example.solver == "adam" else torch.float64
+        self.dtype = float_type(self.example.solver_kind)
         self.rows = [job.rows.trained(data.n_rows) for job in self.leads]
         self.encodings = [data.encoding(self.example, rows) for rows in self.rows]
         self._weigh()
@@ -107,7 +107,7 @@ class StackRun:
 
     def _solver(self) -> Solver:
         s, job = self.data.sample_weight, self.example
-        if job.solver == "lbfgs":
+        if not job.draws_batches:
             feed = self._feed(self.rows, [s[rows] for rows in self.rows])
             return LBFGS(self.stack, feed, self.objective, tol=job.tol)
         pools = [lead.rows.drawn(self.data.n_rows) for lead in self.leads]
@@ -160,7 +160,7 @@ class StackRun:
                 val_losses.append(validation.loss(self.stack, self.objective))
                 done = done | self._keep_best(watch, val_losses[-1], epoch)
             report((epoch + 1 - first) / (epochs - first))
-            if (watched or job.solver == "lbfgs") and bool((done | ~losses[-1].isfinite()).all()):
+            if (watched or not job.draws_batches) and bool((done | ~losses[-1].isfinite()).all()):
                 break
         if records and first + len(losses) not in records.epochs:
             records.take(first + len(losses), self.stack, is_last=True)  # L-BFGS may converge before it is time
@@ -279,7 +279,7 @@ class StackRun:
             return Status.CONVERGED
         if job.rows.watched is not None and stopped_at < job.last_epoch:
             return Status.EARLY_STOPPED
-        return Status.COMPLETED if job.solver == "adam" else Status.MAX_EPOCHS
+        return Status.COMPLETED if job.draws_batches else Status.MAX_EPOCHS
 
     def _balance_rows(self, g: int) -> NDArray[np.int64]:
         """Rows of a group that the solve is for."""

@@ -1,4 +1,7 @@
-"""Adam's arithmetic on flat vectors.
+"""Adam's arithmetic on flat vectors: the one step, in the forms that an epoch of it needs.
+
+`take_step` is that of a CPU, by the formula or in torch's one pass, `take_captured_step` that of a graph on CUDA. The
+kernel's `_step` (see `solvers.fused_kernel`) is the same in Triton. Tests hold each to the formula.
 
 `take_step` is compiled by TorchScript as part of an epoch (see `solvers.compiled`), so it takes its constants
 from the state: TorchScript knows no global ones.
@@ -19,6 +22,7 @@ __all__ = [
     "drop_dust",
     "has_one_pass",
     "move_moments",
+    "take_captured_step",
     "take_step",
 ]
 
@@ -82,6 +86,14 @@ def take_step(state: AdamState, rate: float, step: int, in_one_pass: bool) -> No
         length, small = adam_factors(rate, step, state.beta1, state.beta2, state.epsilon)
         torch.sqrt(state.second_moment[0], out=state.scratch).add_(small)
         state.flat[0].addcdiv_(state.first_moment[0], state.scratch, value=-length)
+
+
+def take_captured_step(state: AdamState, factors: Tensor) -> None:
+    """The same from the step's `adam_factors` as a tensor (2,): a captured graph cannot take rates as numbers."""
+    move_moments(state)
+    length, small = factors
+    torch.sqrt(state.second_moment[0], out=state.scratch).add_(small)
+    state.flat[0].sub_(torch.div(state.first_moment[0], state.scratch, out=state.scratch).mul_(length))
 
 
 def drop_dust(state: AdamState) -> None:

@@ -20,7 +20,7 @@ from crcen.training.solvers.adam_step import (
     adam_factors,
     drop_dust,
     has_one_pass,
-    move_moments,
+    take_captured_step,
 )
 from crcen.training.solvers.compiled import compiled_adam_epoch
 from crcen.training.solvers.objective import Objective
@@ -139,9 +139,6 @@ class GraphEpochs:
                 total += stack.loss_and_gradient(x, y, weights)
             else:
                 stack.gradient(x, y, weights)
-            move_moments(state)
-            length, epsilon = self._factors[i]
-            torch.sqrt(state.second_moment[0], out=state.scratch).add_(epsilon)
-            stack.flat.sub_(torch.div(state.first_moment[0], state.scratch, out=state.scratch).mul_(length))
+            take_captured_step(state, self._factors[i])
         drop_dust(state)
         return work.mean_objective(total)
