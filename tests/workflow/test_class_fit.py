@@ -61,8 +61,14 @@ def test_costs_with_an_action_decide_and_are_kept_in_the_file(tmp_path):
         ";fine;worn out;brøken;look\nfine;;1;1;0,2\nworn out;5;;1;0,2\nbrøken;40;9;;0,2\n"
     )
     fit = crcen.fit_table(
-        table(), target="state", costs=tmp_path / "costs.csv", estimator=SEARCH, out=tmp_path / "model.crcen"
+        table(),
+        target="state",
+        costs=tmp_path / "costs.csv",
+        estimator=SEARCH,
+        out=tmp_path / "model.crcen",
+        report=tmp_path / "report.html",
     )
+    assert "All figures are out of fold" in fit.report.read_text(encoding="utf-8")
     costs = crcen.load(fit.path).costs_
     np.testing.assert_array_equal(costs.costs[0], [0, 40, 9, 0.2])
     assert costs.actions == ("look",)

@@ -105,3 +105,14 @@ def test_rows_without_a_class_and_what_is_refused(model):
     ):
         with pytest.raises(InvalidParameter, match=sentence):
             crcen.evaluate_table(model, frame, **options)
+
+
+def test_the_report_has_the_checks_of_the_evaluation(model, tmp_path):
+    frame = table(400, 8)
+    report = crcen.report_table(model, frame, out=tmp_path / "r.html")
+    judged = crcen.evaluate_table(model, frame, fail_on="CRC006")
+    assert [one.to_dict() for one in report.findings] == [one.to_dict() for one in judged.findings]
+    with pytest.raises(InvalidParameter, match="groups must be left out"):
+        crcen.report_table(model, frame, out=tmp_path / "r.html", groups="load")
+    with pytest.raises(InvalidParameter, match="others must be left out"):
+        crcen.report_table(model, frame, out=tmp_path / "r.html", others=[model])

@@ -17,7 +17,7 @@ from crcen.theory.rows import check_probabilities, check_row_weights, class_tota
 from crcen.theory.tensors import as_numpy
 from crcen.theory.weighting import Budget, ClassWeighting, resolve
 
-__all__ = ["Evidence", "gather", "kept_by", "positive_column"]
+__all__ = ["Evidence", "answered_rows", "gather", "kept_by", "positive_column"]
 
 Array = NDArray[np.float64]
 
@@ -184,7 +184,30 @@ def gather(model: Any, X: Any, y: Any, sample_weight: Any = None, out_of_fold: A
     return replace(evidence, p=p, q=q, is_out_of_fold=True)
 
 
+def answered_rows(model: Any, X: Any, y: Any) -> tuple[Any, Any, NDArray[np.int64]]:
+    """Rows for a model of several classes: as it takes them, as a data frame, and the numbers of their classes."""
+    classes = _known_classes(model)
+    X, columns = _rows(X, model)
+    labels = _labels(y, len(X), classes)
+    place = {label: k for k, label in enumerate(classes.tolist())}
+    numbers = np.array([place[label] for label in labels.tolist()], dtype=np.int64)
+    if len(np.unique(numbers)) < 2:
+        raise InvalidInput(f"a report needs rows of several classes: y holds only {labels[0]!r}")
+    if hasattr(X, "iloc"):
+        return X, X, numbers
+    import pandas as pd
+
+    return X, pd.DataFrame(X, columns=list(columns)), numbers
+
+
 def _classes(model: Any) -> NDArray[Any]:
+    classes = _known_classes(model)
+    if classes.shape != (2,):
+        raise InvalidParameter(f"a report needs a binary classifier, got one with classes {classes.tolist()}")
+    return classes
+
+
+def _known_classes(model: Any) -> NDArray[Any]:
     if not hasattr(model, "predict_proba"):
         raise InvalidParameter(
             f"a report needs a classifier with predict_proba, got {type(model).__name__}: wrap it in "
@@ -192,10 +215,7 @@ def _classes(model: Any) -> NDArray[Any]:
         )
     if not hasattr(model, "classes_"):
         raise InvalidParameter(f"a report needs a fitted classifier, got {type(model).__name__} without classes_")
-    classes = np.asarray(model.classes_)
-    if classes.shape != (2,):
-        raise InvalidParameter(f"a report needs a binary classifier, got one with classes {classes.tolist()}")
-    return classes
+    return np.asarray(model.classes_)
 
 
 def _rows(X: Any, model: Any) -> tuple[Any, tuple[str, ...]]:

@@ -1,22 +1,16 @@
 """write_report: one fitted model and labelled rows → one HTML file that needs nothing else."""
 
-import base64
-import hashlib
-import json
 import os
-import re
-import shlex
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from importlib import resources
 from pathlib import Path
 from typing import Any
 
-from crcen._support.extras import need
 from crcen._support.notebook import page_in_frame
 from crcen._support.plain_values import plain
 from crcen._support.whole_files import check_place, write_whole
 from crcen.exceptions import InvalidParameter
+from crcen.report.classes.page import class_page, has_several_classes
 from crcen.report.comparison import compare
 from crcen.report.effect_charts import effect_charts
 from crcen.report.effects import column_effects
@@ -25,18 +19,16 @@ from crcen.report.facts import facts_of
 from crcen.report.findings import Finding, examine
 from crcen.report.group_panel import check_groups, group_finding, group_tables
 from crcen.report.importance import permutation_importance
-from crcen.report.measurements import key_equations, measure
+from crcen.report.measurements import DRAWN, key_equations, measure
 from crcen.report.operating_points import operating_points
 from crcen.report.reliability_groups import reliability_groups
+from crcen.report.rendering import asset, embedded, environment, page_names, policy
 from crcen.report.single_columns import separations
-from crcen.report.wording import count, digits, percent, sentences
+from crcen.report.wording import sentences
 
 __all__ = ["Report", "write_report"]
 
 _SHOWN_COLUMNS = 40
-_LONGEST_NAME = 80
-# What the script draws; the rest of the measurements is in the text already.
-_DRAWN = ("explorer", "reliability", "histogram", "key_equations", "path", "decisions", "models")
 
 
 @dataclass(frozen=True)
@@ -99,13 +91,14 @@ def write_report(
     Parameters
     ----------
     model : object
-        A fitted binary classifier with ``predict_proba`` and ``classes_``. ``weighting_``, ``pos_label_``,
+        A fitted classifier with ``predict_proba`` and ``classes_``; of more than two classes the page is about costs of
+        decisions, its classes and their key equations, and each against the rest. ``weighting_``, ``pos_label_``,
         ``weighted_proba``, ``key_equation_``, ``oof_key_equation_`` and ``oof_decision_function_`` are used where it
         has them.
     X : DataFrame or array of shape (n, columns)
         Rows that took no part in training.
     y : array of shape (n,)
-        Their labels; both classes must be there.
+        Their labels; both classes must be there, or several of more.
     path : str or path
         Where to write; an existing file is replaced, whole or not at all.
     sample_weight : array of shape (n,), optional
@@ -114,7 +107,7 @@ def write_report(
         Heading of the page.
     data_name, model_path : str, optional
         Names of the files the rows and the model come from; of a path only the last part is shown.
-    out_of_fold : array of shape (n,), optional
+    out_of_fold : array of shape (n,), or (n, K) for more than two classes, optional
         Natural probabilities by models that did not see these rows, where this one was trained on them, as the folds of
         a search have. The page is then about those; the importance of columns is that of the model itself.
     groups : dict of str to array of shape (n,), optional
@@ -141,9 +134,17 @@ def write_report(
     MissingExtra
         If jinja2 is not installed.
     """
-    place, environment = check_place(Path(path)), _environment()
+    place, jinja = check_place(Path(path)), environment()
     if isinstance(random_state, bool) or not isinstance(random_state, int) or random_state < 0:
         raise InvalidParameter(f"random_state must be a whole number from 0, got {random_state!r}")
+    if has_several_classes(model):
+        if groups or others:
+            what = "groups" if groups else "others"
+            raise InvalidParameter(f"{what} must be left out: they are for two classes, and this model has several.")
+        own: dict[str, Any] = {"sample_weight": sample_weight, "out_of_fold": out_of_fold, "random_state": random_state}
+        named = page_names(title, data_name, model_path, "--costs costs.csv --out scored.csv")
+        page, findings = class_page(jinja, model, X, y, names=named, **own)
+        return _written(place, page, findings)
     evidence = gather(model, X, y, sample_weight, out_of_fold)
     points = operating_points(evidence.target, evidence.p, evidence.weights)
     reliability = reliability_groups(evidence.target, evidence.p, evidence.q, evidence.weights)
@@ -152,45 +153,25 @@ def write_report(
     compared = check_groups(evidence, groups)
     findings = examine(evidence, points, reliability, equations, separations(evidence, random_state), importances)
     findings = (*findings, group_finding(compared)) if compared else findings
-    names = _names(title, data_name, model_path)
+    names = page_names(title, data_name, model_path)
     models = compare(evidence, others or {}, names["model"] or "this model")
     measured = measure(evidence, points, reliability, importances, equations, models)
     panels = {
         "effects": effect_charts(column_effects(evidence, importances, random_state)),
         "groups": plain(group_tables(compared, evidence.weighting.cost_ratio)),
     }
-    page = _render(environment, measured, findings, names, facts_of(evidence, names, random_state), panels)
+    page = _render(jinja, measured, findings, names, facts_of(evidence, names, random_state), panels)
+    return _written(place, page, findings)
+
+
+def _written(place: Path, page: str, findings: tuple[Finding, ...]) -> Report:
     content = page.encode("utf-8")
     write_whole(place, content)
     return Report(place, len(content), findings)
 
 
-def _last_part(name: Any) -> str | None:
-    return re.split(r"[\\/]", str(name).rstrip("\\/"))[-1] if name else None
-
-
-def _names(title: str | None, data_name: Any, model_path: Any) -> dict[str, str | None]:
-    data, model = _last_part(data_name), _last_part(model_path)
-    return {
-        "title": title or (f"Report on {data}" if data else "Report on a rare-event model"),
-        "data": data,
-        "model": model,
-        "command": f"crcen predict {shlex.quote(model or 'model.crcen')} new.csv --budget",
-    }
-
-
-def _environment() -> Any:
-    """Jinja2 with everything escaped that is not trusted by name."""
-    jinja2 = need("jinja2", "tables")
-    environment = jinja2.Environment(
-        autoescape=True, undefined=jinja2.StrictUndefined, trim_blocks=True, lstrip_blocks=True
-    )
-    environment.filters.update(count=count, digits=digits, percent=percent, shortened=_shortened)
-    return environment
-
-
 def _render(
-    environment: Any,
+    jinja: Any,
     measured: Mapping[str, Any],
     findings: Sequence[Finding],
     names: Mapping[str, str | None],
@@ -199,43 +180,23 @@ def _render(
 ) -> str:
     from jinja2.utils import markupsafe
 
-    folder = resources.files("crcen.report")
-    template, style, script = (
-        folder.joinpath(name).read_text(encoding="utf-8") for name in ("template.html.j2", "report.css", "report.js")
-    )
-    data = {**{name: measured[name] for name in _DRAWN}, "command": names["command"], "rows": measured["rows"]}
-    page: str = environment.from_string(template).render(
+    template, style, script = (asset(name) for name in ("template.html.j2", "report.css", "report.js"))
+    data = {**{name: measured[name] for name in DRAWN}, "command": names["command"], "rows": measured["rows"]}
+    page: str = jinja.from_string(template).render(
         measured=measured,
+        is_part=False,
         findings=findings,
         names=names,
         facts=facts,
         sentences=sentences(measured, findings),
         columns=_bars(measured["importance"]),
         **panels,
-        policy=_policy(style, script),
+        policy=policy(style, script),
         style=markupsafe.Markup(style),
         script=markupsafe.Markup(script),
-        data=markupsafe.Markup(_embedded(data)),
+        data=markupsafe.Markup(embedded(data)),
     )
     return page
-
-
-def _policy(style: str, script: str) -> str:
-    """A content security policy under which nothing but these two texts runs, and nothing is fetched."""
-    digests = [base64.b64encode(hashlib.sha256(text.encode()).digest()).decode() for text in (style, script)]
-    return f"default-src 'none'; style-src 'sha256-{digests[0]}'; script-src 'sha256-{digests[1]}'; img-src data:"
-
-
-def _embedded(data: Mapping[str, Any]) -> str:
-    """JSON that no HTML parser can mistake for markup."""
-    text = json.dumps(data, allow_nan=False, separators=(",", ":"))
-    for character in "<>&":
-        text = text.replace(character, f"\\u{ord(character):04x}")
-    return text
-
-
-def _shortened(name: str) -> str:
-    return name if len(name) <= _LONGEST_NAME else name[: _LONGEST_NAME - 1] + "…"
 
 
 def _bars(importance: Mapping[str, Any]) -> list[dict[str, Any]]:

@@ -28,11 +28,13 @@ from crcen.theory.key_equation import KeyEquation, key_equation
 from crcen.theory.metrics import log_losses, wilson_interval
 from crcen.theory.weighting import CostRatio
 
-__all__ = ["key_equations", "measure"]
+__all__ = ["DRAWN", "key_equations", "measure"]
 
 Array = NDArray[np.float64]
 
 MOST_POINTS = 2000
+# What the script draws; the rest of the measurements is in the text already.
+DRAWN = ("explorer", "reliability", "histogram", "key_equations", "path", "decisions", "models")
 _HISTOGRAM_BINS = 36
 _PATH_POINTS = 61
 # Probabilities are drawn on the log-odds scale between these ends.
@@ -46,6 +48,7 @@ def measure(
     importances: Importances,
     equations: Mapping[str, KeyEquation],
     models: Sequence[Mapping[str, Any]] = (),
+    most_points: int = MOST_POINTS,
 ) -> dict[str, Any]:
     """Put together what the page shows.
 
@@ -63,6 +66,8 @@ def measure(
         As `key_equations` gives them.
     models : sequence of dict
         As `crcen.report.comparison.compare` gives them.
+    most_points : int
+        Of the explorer.
 
     Returns
     -------
@@ -74,7 +79,7 @@ def measure(
         {
             "rows": _rows(evidence),
             "quality": _quality(evidence, points, price),
-            "explorer": _explorer(evidence, points, price),
+            "explorer": _explorer(evidence, points, price, most_points),
             "ladder": _ladder(evidence, points, price),
             "reliability": [asdict(group) for group in groups],
             "histogram": _histogram(evidence),
@@ -152,10 +157,10 @@ def _quality(evidence: Evidence, points: OperatingPoints, price: float) -> dict[
     }
 
 
-def _explorer(evidence: Evidence, points: OperatingPoints, price: float) -> dict[str, Any]:
+def _explorer(evidence: Evidence, points: OperatingPoints, price: float, most_points: int) -> dict[str, Any]:
     grid = price_grid(price, points.n_neg / points.n_pos)
     start = rounded(price)
-    kept = points.thinned([*grid, *typed_prices(grid), start], MOST_POINTS)
+    kept = points.thinned([*grid, *typed_prices(grid), start], most_points)
     below = np.append(points.score[1:], 0.0)
     is_exact = kept.size == points.score.size
     return {

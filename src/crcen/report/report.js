@@ -522,7 +522,7 @@
     show("lift-text", alarms ? `At this price the alarms hold ${digits(lift)} times as many positives as rows at random (lift).` : "", lift);
     showMarginal(price);
     showCost();
-    showCommand(`${data.command} ${price} --out scored.csv`);
+    showCommand(`${data.command} ${price} ${data.command_end ?? "--out scored.csv"}`);
     show("copy-status", "");
     show("exactness", counts.isExact ? "" : "These rows have more distinct probabilities than the page holds. At this price its counts are those of the nearest lower price it knows; prices of two digits and those of the slider are exact.");
     charts.forEach((state) => state.marks && mark(state));

@@ -5,7 +5,7 @@ from typing import Any
 
 from crcen.report.findings import Finding
 
-__all__ = ["count", "digits", "percent", "sentences"]
+__all__ = ["check_sentence", "count", "digits", "percent", "sentences"]
 
 
 def count(value: float | None) -> str:
@@ -64,7 +64,7 @@ def sentences(measured: Mapping[str, Any], findings: Sequence[Finding]) -> list[
         _price(quality),
         _outcome(quality, by_weight),
         _worth(rows, quality),
-        _warnings(findings),
+        check_sentence(findings),
     ]
 
 
@@ -119,7 +119,8 @@ def _worth(rows: Mapping[str, Any], quality: Mapping[str, Any]) -> str:
     )
 
 
-def _warnings(findings: Sequence[Finding]) -> str:
+def check_sentence(findings: Sequence[Finding]) -> str:
+    """How many checks warn, and which could not be made."""
     codes = [finding.code for finding in findings if finding.status == "warning"]
     unknown = [finding.code for finding in findings if finding.status == "unknown"]
     looked = len(findings) - len(unknown)

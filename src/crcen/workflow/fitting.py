@@ -324,8 +324,6 @@ def fit_table(
     weights = None if weight is None else amounts_of(rows.frame[weight], "weight")
     weighting = stated_weighting(weighting, costs, np.unique(rows.y.to_numpy()).tolist(), target)
     weighting = wish_in_rows(weighting, rows, time)
-    if report is not None and len(set(rows.y)) > 2:
-        raise InvalidParameter("report must be left out: it is for two classes so far.")
     folds, how = folds_of(rows, groups, time, n_splits, random_state)
     search = unfitted_learner(learner, estimator, time_limit, len(rows.y))
     search.set_params(

@@ -16,6 +16,7 @@ from crcen._support.notebook import page_in_frame
 from crcen._support.progress import busy
 from crcen._support.whole_files import check_place
 from crcen.workflow.amounts import amounts_of
+from crcen.workflow.classes.stated import has_class_price, refuse_two_class_options
 from crcen.workflow.group_columns import group_columns, group_values
 from crcen.workflow.inputs import Source, check_column, labels_as, model_of, source_of, target_of
 from crcen.workflow.model_rows import model_rows
@@ -133,6 +134,8 @@ def report_table(
     model_path = str(model) if isinstance(model, str | Path) else None
     model, source = model_of(model), source_of(data)
     target = target_of(target, model, source)
+    if has_class_price(model):
+        refuse_two_class_options(model, {"groups": groups, "others": others})
     names = group_columns(groups, source, target)
     X, y, weights, notes = labelled_rows(model, source, target, weight, names)
     parted = {name: group_values([cells]) for name, cells in _labelled(source, target, names).items()}
@@ -190,7 +193,8 @@ def labelled_rows(
         raise InvalidInput(f"{source.name} has no row with a value of {target}.")
     y = model.classes_[labels_as(frame[target], model.classes_, target)]
     if len(set(y.tolist())) < 2:
-        raise InvalidInput(f"a report needs rows of both classes: {source.name} has only {y[0]} in {target}.")
+        needed = "both" if len(model.classes_) == 2 else "several"
+        raise InvalidInput(f"a report needs rows of {needed} classes: {source.name} has only {y[0]} in {target}.")
     weights = None if weight is None else amounts_of(frame[weight], "weight")
     ignored = {target, *groups} if weight is None else {target, weight, *groups}
     return model_rows(model, frame, ignored), y, weights, notes

@@ -20,6 +20,8 @@ __all__ = ["ClassQuality", "MeasuredShare", "class_quality", "costs_at"]
 Array = NDArray[np.float64]
 _SMALLEST = 1e-15
 _Z = 1.96
+# Characters of a line of the table of counts, from where on its columns are numbered.
+_WIDEST = 110
 
 
 @dataclass(frozen=True)
@@ -132,11 +134,18 @@ class ClassQuality:
         """The counts, what they cost, and a line for each class."""
         names = [_short(name) for name in self.names]
         width = max(9, *(len(name) + 2 for name in names))
-        head = " " * width + "".join(f"{name:>{width}}" for name in names)
+        heads, cell_width = names, width
+        if width * (len(names) + 1) > _WIDEST:  # columns by number, rows with their number before the name
+            heads = [str(number) for number in range(1, len(names) + 1)]
+            names = [f"{head} {name}" for head, name in zip(heads, names, strict=True)]
+            width, cell_width = max(len(name) + 2 for name in names), 9
+        head = " " * width + "".join(f"{name:>{cell_width}}" for name in heads)
         table = [
-            f"{name:<{width}}" + "".join(f"{_count(cell):>{width}}" for cell in row)
+            f"{name:<{width}}" + "".join(f"{_count(cell):>{cell_width}}" for cell in row)
             for name, row in zip(names, self.counts.table.tolist(), strict=False)
         ]
+        if heads != names:
+            table += [f"{name:<{width}}(no class)" for name in names[len(self.labels) :]]
         columns = ("rows", "recall", "precision", "avg. precision", "cost a row")
         by_class = [f"{'':<{width}} {columns[0]:>9}  {columns[1]:<24}{columns[2]:<24}{columns[3]:>14}{columns[4]:>12}"]
         for k, name in enumerate(names[: len(self.labels)]):

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from crcen import TableClassifier, export_onnx, save
+from crcen import TableClassifier, export_onnx, save, write_report
 from crcen.theory.classes.class_quality import ClassQuality, class_quality
 from crcen.theory.judgements import is_nearly_separated
 from crcen.theory.shown import Shown, in_one_line
@@ -189,4 +189,13 @@ def judged_class_fit(
         notes=tuple(notes),
         path=None if out is None else save(model, out),
         onnx=None if onnx is None else export_onnx(model, onnx).path,
+        report=None if report is None else _reported(model, rows, seen, held_out, report, data),
     )
+
+
+def _reported(model: TableClassifier, rows: Rows, seen: Any, weights: Any, path: Any, data: str) -> Path:
+    """The report on the rows that were held out, by the answers of the models that did not see them."""
+    frame = rows.frame[[column.name for column in model.columns_]][seen].reset_index(drop=True)
+    held_out = model.estimator_.oof_proba_[seen]
+    options: dict[str, Any] = {"data_name": data, "out_of_fold": held_out, "sample_weight": weights}
+    return write_report(model, frame, rows.y.to_numpy()[seen], path, **options).path

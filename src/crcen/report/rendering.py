@@ -1,0 +1,68 @@
+"""What every page is made with: templates that escape, names without folders, a policy, embedded data."""
+
+import base64
+import hashlib
+import json
+import re
+import shlex
+from collections.abc import Mapping
+from importlib import resources
+from typing import Any
+
+from crcen._support.extras import need
+from crcen.report.wording import count, digits, percent
+
+__all__ = ["asset", "embedded", "environment", "page_names", "policy"]
+
+_LONGEST_NAME = 80
+
+
+def asset(name: str) -> str:
+    """The text of a template, a style or a script of this package."""
+    return resources.files("crcen.report").joinpath(name).read_text(encoding="utf-8")
+
+
+def environment() -> Any:
+    """Jinja2 with everything escaped that is not trusted by name."""
+    jinja2 = need("jinja2", "tables")
+    made = jinja2.Environment(autoescape=True, undefined=jinja2.StrictUndefined, trim_blocks=True, lstrip_blocks=True)
+    made.filters.update(count=count, digits=digits, percent=percent, shortened=_shortened)
+    return made
+
+
+def page_names(title: str | None, data_name: Any, model_path: Any, end: str = "--budget") -> dict[str, str | None]:
+    """What the page calls itself, its rows and its model, and the command that it shows."""
+    data, model = _last_part(data_name), _last_part(model_path)
+    return {
+        "title": title or (f"Report on {data}" if data else "Report on a rare-event model"),
+        "data": data,
+        "model": model,
+        "command": f"crcen predict {shlex.quote(model or 'model.crcen')} new.csv {end}",
+    }
+
+
+def policy(style: str, *scripts: str) -> str:
+    """A content security policy under which nothing but these texts runs, and nothing is fetched."""
+
+    def digest(text: str) -> str:
+        return f"'sha256-{base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()}'"
+
+    allowed = " ".join(digest(text) for text in scripts)
+    return f"default-src 'none'; style-src {digest(style)}; script-src {allowed}; img-src data:"
+
+
+def embedded(data: Mapping[str, Any]) -> str:
+    """JSON that no HTML parser can mistake for markup."""
+    text = json.dumps(data, allow_nan=False, separators=(",", ":"))
+    for character in "<>&":
+        text = text.replace(character, f"\\u{ord(character):04x}")
+    return text
+
+
+def _last_part(name: Any) -> str | None:
+    return re.split(r"[\\/]", str(name).rstrip("\\/"))[-1] if name else None
+
+
+def _shortened(name: Any) -> str:
+    text = str(name)
+    return text if len(text) <= _LONGEST_NAME else text[: _LONGEST_NAME - 1] + "…"

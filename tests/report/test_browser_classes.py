@@ -1,0 +1,177 @@
+"""The page of several classes in a real browser: decisions and costs move as Python decides them."""
+
+import numpy as np
+import pandas as pd
+import pytest
+
+import crcen
+from crcen import CostMatrix
+from crcen.report.classes.findings import ClassRows
+from crcen.report.classes.page import MOST_NUMBERS, explored_rows
+from crcen.theory.classes.class_quality import class_quality
+from crcen.theory.classes.class_weights import ClassWeights
+
+LABELS = ["brøken", "fine", "</script><b>worn"]
+HOSTILE = LABELS[2]
+
+
+class KnownClasses:
+    """States the softmax of −1 + x, 1 and x₁; with class weights, as crcen's own estimators have them."""
+
+    def __init__(self, error=0.0):
+        self.classes_ = np.array(LABELS, dtype=object)
+        self.weighting_ = ClassWeights(np.array([12.0, 1.0, 3.0]), np.array([11_000.0, 60_000.0, 29_000.0]))
+        self.error = error
+
+    def predict_proba(self, X, error=None):
+        X = np.asarray(X, dtype=float)
+        logits = np.column_stack([X[:, 0] - 1.5 + (self.error if error is None else error), np.ones(len(X)), X[:, 1]])
+        p = np.exp(logits - logits.max(axis=1, keepdims=True))
+        return p / p.sum(axis=1, keepdims=True)
+
+
+def draw(model, n, seed=0):
+    rng = np.random.default_rng(seed)
+    X = pd.DataFrame(rng.normal(size=(n, 2)), columns=["a", "b"])
+    p = model.predict_proba(X, error=0.0)
+    return X, model.classes_[(rng.random(n)[:, None] > p.cumsum(axis=1)).sum(axis=1)], p
+
+
+@pytest.fixture(scope="module")
+def rows():
+    model = KnownClasses()
+    return model, *draw(model, 1500, seed=3)
+
+
+@pytest.fixture(scope="module")
+def page(rows, tmp_path_factory):
+    model, X, y, _ = rows
+    path = tmp_path_factory.mktemp("page") / "report.html"
+    return crcen.write_report(model, X, y, path, model_path="some where/model.crcen", data_name="x/test.csv").path
+
+
+@pytest.fixture
+def opened(chromium, page):
+    chromium.open(page)
+    yield chromium
+    assert chromium.troubles() == []
+    assert [address for address in chromium.requests() if not address.startswith(("file:", "about:"))] == []
+    assert not chromium.run("'hacked' in window")
+
+
+def shown(browser):
+    """Cost, habit, saving, changed rows and the table of counts, as the page has them."""
+    return browser.run(
+        "({...Object.fromEntries([...document.querySelectorAll('#figures [data-value]')]"
+        ".map((e) => [e.id, Number(e.dataset.value)])),"
+        " table: [...document.querySelectorAll('#count-table tbody tr')]"
+        ".map((r) => [...r.querySelectorAll('td[data-value]')].map((c) => Number(c.dataset.value)))})"
+    )
+
+
+def type_cost(browser, where, value):
+    browser.run(
+        f"{{ const c = document.querySelector('#{where}'); c.value = '{value}';"
+        " c.dispatchEvent(new Event('input', {bubbles: true})); }"
+    )
+
+
+def check(found, y, p, costs):
+    numbers = np.array([LABELS.index(one) for one in y])
+    wanted = class_quality(numbers, p, costs)
+    np.testing.assert_array_equal(found["table"], wanted.counts.table)
+    assert found["out-cost"] == pytest.approx(wanted.cost.value)
+    assert found["out-habit"] == pytest.approx(wanted.habit_cost)
+    assert found["out-saved"] == pytest.approx(wanted.saved.value)
+
+
+def test_the_costs_of_the_model_and_others_that_are_typed(opened, rows):
+    model, _, y, p = rows
+    start = model.weighting_.weights[:, None] * (1 - np.eye(3))
+    check(shown(opened), y, p, CostMatrix(start, labels=LABELS))
+    assert shown(opened)["out-changed"] == 0
+    typed = start.copy()
+    typed[0, 1], typed[1, 2] = 55.5, 0.25
+    type_cost(opened, "cost-0-1", 55.5)
+    type_cost(opened, "cost-1-2", 0.25)
+    costs = CostMatrix(typed, labels=LABELS)
+    check(shown(opened), y, p, costs)
+    by_model = CostMatrix(start, labels=LABELS).choose(p)
+    assert shown(opened)["out-changed"] == (costs.choose(p) != by_model).sum() > 0
+    type_cost(opened, "look-cost", 0.4)
+    check(shown(opened), y, p, costs.with_review(0.4, "look"))
+    opened.run("document.querySelector('#reset').click()")
+    check(shown(opened), y, p, CostMatrix(start, labels=LABELS))
+
+
+def test_the_file_of_costs_is_one_that_the_command_reads(opened, tmp_path):
+    from crcen.workflow.classes.cost_file import costs_from
+
+    type_cost(opened, "cost-0-1", 17)
+    type_cost(opened, "look-cost", 0.5)
+    (tmp_path / "costs.csv").write_text(opened.run("document.querySelector('#costs-file').value"), encoding="utf-8")
+    costs = costs_from(tmp_path / "costs.csv", LABELS)
+    assert costs.costs[0].tolist() == [0, 17, 12, 0.5]
+    assert costs.actions == ("look",)
+    assert "--costs costs.csv" in opened.run("document.querySelector('#command').textContent")
+
+
+def test_a_cell_that_is_no_cost_moves_nothing_and_is_said(opened):
+    before = shown(opened)
+    for value in ("-3", ""):
+        type_cost(opened, "cost-0-1", value)
+        assert "must be a number from 0" in opened.run("document.querySelector('#cost-help').textContent")
+        assert shown(opened) == before
+
+
+def test_a_class_turns_into_its_own_explorer(opened, rows):
+    _, _, y, p = rows
+    opened.run(
+        "{ const c = document.querySelector('#class-choice'); c.value = '0'; c.dispatchEvent(new Event('change')); }"
+    )
+    inside = "document.querySelector('#one-class-frame').contentDocument"
+    for _ in range(100):
+        if opened.run(
+            f"Boolean({inside} && {inside}.querySelector('#out-tp') && {inside}.querySelector('#out-tp').dataset.value)"
+        ):
+            break
+        opened.run("new Promise((done) => setTimeout(done, 50))")
+    price = opened.run(f"{inside}.querySelector('#price-number').valueAsNumber")
+    found = opened.run(f"Number({inside}.querySelector('#out-tp').dataset.value)")
+    alarms = p[:, 0] > 1 / (1 + price)
+    assert found == (alarms & (y == "brøken")).sum()
+    assert opened.run(f"{inside}.querySelectorAll('#chart-pr path').length") >= 1
+    assert opened.run(f"{inside}.querySelector('#warnings')") is None
+    assert "--positive" in opened.run(f"{inside}.querySelector('#command').textContent")
+
+
+def test_no_number_is_lost_in_the_page(page, rows):
+    text = page.read_text(encoding="utf-8")
+    assert HOSTILE not in text
+    assert "<b>worn" not in text
+    assert page.stat().st_size < 700_000
+
+
+def test_many_rows_stay_small_and_the_sample_counts_for_all(tmp_path):
+    model = KnownClasses()
+    X, y, p = draw(model, 90_000)
+    path = crcen.write_report(model, X, y, tmp_path / "r.html").path
+    assert path.stat().st_size < 1_000_000
+    numbers = np.array([LABELS.index(one) for one in y])
+    rows = ClassRows(tuple(LABELS), numbers, p, np.ones(len(y)), model.weighting_)
+    chosen, weights = explored_rows(rows, 0)
+    assert len(chosen) * 3 <= MOST_NUMBERS
+    np.testing.assert_allclose(np.bincount(numbers[chosen], weights), np.bincount(numbers))
+    costs = CostMatrix(model.weighting_.weights[:, None] * (1 - np.eye(3)), labels=LABELS)
+    whole, part = class_quality(numbers, p, costs), class_quality(numbers[chosen], p[chosen], costs, weights)
+    assert part.cost.value == pytest.approx(whole.cost.value, rel=0.05)
+
+
+def test_checks_of_the_page_find_a_planted_error(tmp_path):
+    model = KnownClasses(error=1.0)
+    X, y, _ = draw(model, 4000, seed=5)
+    report = crcen.write_report(model, X, y, tmp_path / "r.html")
+    assert {"CRC003", "CRC007"} <= {one.code for one in report.warnings}
+    text = report.path.read_text(encoding="utf-8")
+    assert "CRC007" in text
+    assert "Key equations" in text
