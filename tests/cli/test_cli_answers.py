@@ -71,6 +71,10 @@ def test_methods_are_all_listed_with_their_source(crcen_command):
     for line, method in zip(lines, crcen.METHODS.values(), strict=True):
         assert method.summary in line
         assert line.endswith(f"[{method.source}]")
+    assert "changes rows, vote; probabilities by a known factor" in next(
+        line for line in lines if "BalancedBagging" in line
+    )
+    assert "changes nothing; probabilities natural" in lines[0]
 
 
 def test_datasets_are_all_listed(crcen_command):

@@ -100,6 +100,8 @@ class AdaCClassifier(SignedScoreClassifier):
         The price with the class counts.
     """
 
+    _why_no_posterior = "boosts with costs in its row weights, and its votes are no probabilities under any prior"
+
     def __init__(
         self,
         variant: str = "adac2",

@@ -51,6 +51,8 @@ class BalanceCascadeClassifier(SignedScoreClassifier):
         Negatives that each round draws from.
     """
 
+    _why_no_posterior = "picks rows by their score and adds up boosted votes, which are no probabilities"
+
     def __init__(
         self, n_rounds: int = 4, *, n_estimators: int = 10, max_depth: int = 3, random_state: Any = None
     ) -> None:

@@ -39,6 +39,7 @@ class EmbeddedNeighboursClassifier(LossNetwork):
         As in `LossNetwork`.
     """
 
+    _why_no_posterior = "decides by distances to neighbours, which are no probabilities"
     _KEPT = 100
     _loss_is_of_rows = False
     _stacks = False  # the clusters of each network are its own

@@ -67,6 +67,8 @@ class EUSBoostClassifier(SignedScoreClassifier):
         Rows that evolution and trees saw.
     """
 
+    _why_no_posterior = "picks rows by where they lie and adds up boosted votes, which are no probabilities"
+
     def __init__(
         self,
         n_estimators: int = 10,

@@ -67,6 +67,8 @@ class GranularSVMClassifier(SignedScoreClassifier):
     Support vector machines take time and memory with the square of the rows, and the first one sees them all.
     """
 
+    _why_no_posterior = "picks rows by where they lie, and its distances to a boundary are no probabilities"
+
     def __init__(
         self,
         aggregation: str = "discard",

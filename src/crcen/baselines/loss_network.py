@@ -9,9 +9,11 @@ from sklearn.base import BaseEstimator, ClassifierMixin
 from sklearn.utils import check_random_state
 from sklearn.utils.validation import check_is_fitted
 
-from crcen.exceptions import InvalidInput
 from crcen.models.atomic import all_or_nothing
-from crcen.models.validation import check_rows
+from crcen.models.validation import check_classes, check_rows
+from crcen.theory.classes.class_weights import ClassWeights
+from crcen.theory.specs import CostRatio
+from crcen.theory.weighting import resolve
 from crcen.training.parameters import layer_sizes
 from crcen.training.recipe import Schedule
 
@@ -37,6 +39,11 @@ class LossNetwork(ClassifierMixin, BaseEstimator):
         Where it is trained.
     random_state : int, RandomState or None
         Seed.
+
+    Attributes
+    ----------
+    weighting_ : ClassWeighting, or ClassWeights of more than two classes
+        The price that ``predict`` decides at, of those that decide at one; ``pos_label_`` is the rarer of two classes.
     """
 
     def __init__(
@@ -82,27 +89,42 @@ class LossNetwork(ClassifierMixin, BaseEstimator):
         """Logits of the probabilities, (n, K)."""
         return self._scores(outputs)
 
+    def _decides_at(self) -> Array | None:
+        """What a row of each class is worth where the largest score decides, up to a factor; None where unknown."""
+        return None
+
     # -- scikit-learn's side -------------------------------------------------------------------------------------------
 
     def fit(self, X: Any, y: Any) -> "LossNetwork":
         """Train on rows X with labels y of two classes or more."""
         with all_or_nothing(self):
             self._train(*self._begun(X, y))
-            del self._rng
+            self._end()
         return self
 
     def _begun(self, X: Any, y: Any) -> tuple[NDArray[np.float32], NDArray[np.int64], int]:
         """Checked rows as inputs, class numbers, and a seed; what is known before training is written."""
         X, y = check_rows(self, X, y, reset=True)
-        self.classes_, target = np.unique(y, return_inverse=True)
-        if len(self.classes_) < 2:
-            raise InvalidInput(f"y must have two classes at least: got {self.classes_.tolist()}.")
+        self.classes_ = check_classes(y)
+        target = np.searchsorted(self.classes_, y)
         self.counts_ = np.bincount(target).astype(np.float64)
         self.mean_ = X.mean(axis=0)
         spread = X.std(axis=0)
         self.scale_ = np.where(spread > 0, spread, 1.0)
         self._rng = check_random_state(self.random_state)
         return self._inputs(X), target.astype(np.int64), int(self._rng.randint(2**31 - 1))
+
+    def _end(self) -> None:
+        del self._rng
+        worth, counts = self._decides_at(), self.counts_
+        if worth is None:
+            return
+        if len(counts) > 2:
+            self.weighting_: Any = ClassWeights(worth, counts)
+            return
+        rare = int(counts[1] <= counts[0])
+        self.pos_label_ = self.classes_[rare]
+        self.weighting_ = resolve(CostRatio(worth[rare] / worth[1 - rare]), counts[rare], counts[1 - rare])
 
     def _inputs(self, X: Array) -> NDArray[np.float32]:
         return np.asarray((X - self.mean_) / self.scale_, dtype=np.float32)
@@ -153,4 +175,4 @@ def fit_together(models: Sequence[LossNetwork], X: Any, y: Any) -> None:
         begun = [model._begun(X, y) for model in stack]
         train_stack(stack, begun[0][0], begun[0][1], [seed for _, _, seed in begun])
         for model in stack:
-            del model._rng
+            model._end()

@@ -1,7 +1,6 @@
 """The methods of the comparison: one name, one factory of a scikit-learn estimator."""
 
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Callable
 from functools import partial
 from typing import Any
 
@@ -14,6 +13,7 @@ from crcen.baselines.embedded_neighbours import EmbeddedNeighboursClassifier
 from crcen.baselines.eusboost import EUSBoostClassifier
 from crcen.baselines.false_error import MeanFalseErrorClassifier
 from crcen.baselines.granular_svm import GranularSVMClassifier
+from crcen.baselines.method import Method, NetworkTraining, Tuning
 from crcen.baselines.paired import PairedClassifier
 from crcen.baselines.resampled import ResampledClassifier
 from crcen.baselines.rival_losses import (
@@ -32,81 +32,6 @@ from crcen.models.classifier import CRCENClassifier
 __all__ = ["METHODS", "Method", "NetworkTraining", "Tuning", "make_method"]
 
 
-@dataclass(frozen=True)
-class NetworkTraining:
-    """How a method trains its network, for a search that stacks many of them.
-
-    Parameters
-    ----------
-    weighting, loss
-        The training objective.
-    price
-        The weighting of the decision.
-    sampler
-        Name of the sampler that rebalances the training rows first, or ``None``.
-    """
-
-    weighting: Any
-    price: Any
-    loss: str = "cross_entropy"
-    sampler: str | None = None
-
-
-@dataclass(frozen=True)
-class Tuning:
-    """What a comparison tunes in a method that our stacks do not train: on the same folds, as many settings, by cost.
-
-    Parameters
-    ----------
-    what
-        ``"network"`` is the grid over ``hidden`` and ``l2``; ``"cost"`` as many cost ratios.
-    is_natural
-        Whether ``predict_proba`` is natural. Else settings are compared by the score that the method decides by, at
-        the scale that suits its rows best.
-    networks
-        Networks that a setting is judged by at most: the budget of a costly method.
-    lighter
-        Parameters of the trials that are not those of the fit, for the same reason.
-    """
-
-    what: str = "network"
-    is_natural: bool = False
-    networks: int | None = None
-    lighter: Mapping[str, Any] = field(default_factory=dict)
-
-
-@dataclass(frozen=True)
-class Method:
-    """A named method.
-
-    Parameters
-    ----------
-    label
-        Short name for tables; the paper's where it has one.
-    summary, source
-        What it is and where it comes from.
-    make
-        Keyword arguments → unfitted estimator.
-    training
-        Of the methods with a network of ours, which share a grid over ``hidden`` and ``l2``; else ``None``.
-    tuning
-        Of the others that have something to tune; else ``None``.
-    in_paper
-        Whether the paper compares it.
-    in_table3
-        Whether our Table 3 runs it unless told otherwise. The systems that the paper's related work names do not.
-    """
-
-    label: str
-    summary: str
-    source: str
-    make: Callable[..., Any]
-    training: NetworkTraining | None = None
-    tuning: Tuning | None = None
-    in_paper: bool = True
-    in_table3: bool = True
-
-
 def _ensemble(name: str) -> Callable[..., Any]:
     """An ensemble of imbalanced-learn with its defaults."""
 
@@ -122,16 +47,9 @@ def _adaboost(**params: Any) -> Any:
     return AdaBoostClassifier(**params)
 
 
-def _related(
-    label: str,
-    summary: str,
-    source: str,
-    make: Callable[..., Any],
-    training: NetworkTraining | None = None,
-    tuning: Tuning | None = None,
-) -> Method:
+def _related(label: str, summary: str, source: str, make: Callable[..., Any], **more: Any) -> Method:
     """A system that the paper names and does not compare, or the control of one."""
-    return Method(label, summary, source, make, training, tuning, in_paper=False, in_table3=False)
+    return Method(label, summary, source, make, **more, in_paper=False, in_table3=False)
 
 
 # The paper's network, which the package's defaults have left behind.
@@ -159,6 +77,7 @@ METHODS: dict[str, Method] = {
         "this package, after Castro and Braga 2013",
         lambda **params: CSMLPClassifier(**params),
         training=NetworkTraining(weighting="balanced", price="balanced", loss="squared_error"),
+        changes="loss",
     ),
     "crcen": Method(
         "CRCEN",
@@ -166,6 +85,7 @@ METHODS: dict[str, Method] = {
         "this package, after Li and Zhu",
         lambda **params: CRCENClassifier(**{**_PAPER, **params}),
         training=NetworkTraining(weighting="balanced", price="balanced"),
+        changes="loss",
     ),
     "adasyn": Method(
         "ADASYN",
@@ -173,6 +93,8 @@ METHODS: dict[str, Method] = {
         "imbalanced-learn's ADASYN, this package's network",
         lambda **params: ResampledClassifier("adasyn", **params),
         training=NetworkTraining(weighting=None, price="balanced", sampler="adasyn"),
+        changes="rows",
+        probabilities="calibrate",
     ),
     "smote": Method(
         "SMOTE",
@@ -180,24 +102,32 @@ METHODS: dict[str, Method] = {
         "imbalanced-learn's SMOTE, this package's network",
         lambda **params: ResampledClassifier("smote", **params),
         training=NetworkTraining(weighting=None, price="balanced", sampler="smote"),
+        changes="rows",
+        probabilities="calibrate",
     ),
     "rusboost": Method(
         "RUSB",
         "RUSBoost with default base classifier",
         "imbalanced-learn's RUSBoostClassifier",
         _ensemble("RUSBoostClassifier"),
+        changes="rows vote",
+        probabilities="calibrate",
     ),
     "easyensemble": Method(
         "EE",
         "EasyEnsemble with default base classifier",
         "imbalanced-learn's EasyEnsembleClassifier",
         _ensemble("EasyEnsembleClassifier"),
+        changes="rows vote",
+        probabilities="calibrate",
     ),
     "balanced_rf": Method(
         "BRF",
         "balanced random forest with defaults",
         "imbalanced-learn's BalancedRandomForestClassifier",
         _ensemble("BalancedRandomForestClassifier"),
+        changes="rows vote",
+        probabilities="factor",
     ),
     "mlp_threshold": Method(
         "MLP, threshold",
@@ -206,6 +136,7 @@ METHODS: dict[str, Method] = {
         lambda **params: MovedThresholdClassifier(**{**_PAPER, **params}),
         training=NetworkTraining(weighting=None, price="balanced"),
         in_paper=False,
+        changes="threshold",
     ),
     "crcen_ensemble": Method(
         "CRCEN, averaged",
@@ -214,24 +145,30 @@ METHODS: dict[str, Method] = {
         lambda **params: CRCENClassifier(**{**_PAPER, "n_members": 8, **params}),
         training=NetworkTraining(weighting="balanced", price="balanced"),
         in_paper=False,
+        changes="loss vote",
     ),
     "adaboost": _related(
         "AdaBoost",
         "AdaBoost with stumps",
         "scikit-learn's AdaBoostClassifier, after Freund and Schapire 1997",
         _adaboost,
+        changes="loss vote",
+        probabilities="calibrate",
     ),
     "adaboost_threshold": _related(
         "AdaBoost, threshold",
         "plain AdaBoost, calibrated out of fold, decided at 1−λ: the control of adac1 to adac3",
         "this package, after Nikolaou and others 2016",
         lambda **params: CalibratedBoostingClassifier(**params),
+        changes="threshold",
     ),
     "balanced_bagging": _related(
         "BBag",
         "trees on balanced draws of the rows, averaged",
         "imbalanced-learn's BalancedBaggingClassifier",
         _ensemble("BalancedBaggingClassifier"),
+        changes="rows vote",
+        probabilities="factor",
     ),
     **{
         f"adac{number}": _related(
@@ -240,6 +177,8 @@ METHODS: dict[str, Method] = {
             "this package, after Sun and others 2007",
             partial(AdaCClassifier, f"adac{number}"),
             tuning=Tuning("cost", networks=1),
+            changes="loss vote",
+            probabilities="calibrate",
         )
         for number, where in ((1, "inside"), (2, "outside"), (3, "inside and outside"))
     },
@@ -248,18 +187,24 @@ METHODS: dict[str, Method] = {
         "boosters on balanced draws, each dropping the negatives it is sure of",
         "this package, after Liu, Wu and Zhou 2009",
         lambda **params: BalanceCascadeClassifier(**params),
+        changes="rows threshold vote",
+        probabilities="calibrate",
     ),
     "gsvm_ru": _related(
         "GSVM-RU",
         "support vector machine on positives and granules of negative support vectors",
         "this package, after Tang and others 2009",
         lambda **params: GranularSVMClassifier(**params),
+        changes="rows",
+        probabilities="calibrate",
     ),
     "eusboost": _related(
         "EUSBoost",
         "boosting on negatives that evolution picks in each round, from 1,000 rows at most",
         "this package, after Galar and others 2013",
         lambda **params: EUSBoostClassifier(**params),
+        changes="rows vote",
+        probabilities="calibrate",
     ),
     "mfe": _related(
         "MFE",
@@ -267,6 +212,7 @@ METHODS: dict[str, Method] = {
         "this package, after Wang and others 2016",
         partial(MeanFalseErrorClassifier, False),
         training=NetworkTraining(weighting="balanced", price="balanced", loss="squared_error"),
+        changes="loss",
     ),
     "msfe": _related(
         "MSFE",
@@ -274,6 +220,7 @@ METHODS: dict[str, Method] = {
         "this package, after Wang and others 2016",
         partial(MeanFalseErrorClassifier, True),
         tuning=Tuning(is_natural=True, networks=1),
+        changes="loss",
     ),
     "s2s": _related(
         "s2s",
@@ -281,6 +228,7 @@ METHODS: dict[str, Method] = {
         "this package, after Dumpala and others 2018",
         lambda **params: PairedClassifier(**params),
         tuning=Tuning(is_natural=True, networks=1, lighter={"max_pairs": 2000}),
+        changes="rows vote",
     ),
     "sosr": _related(
         "SOSR",
@@ -288,6 +236,8 @@ METHODS: dict[str, Method] = {
         "this package, after Chung, Lin and Yang 2016",
         lambda **params: OneSidedRegressionClassifier(**params),
         tuning=Tuning(),
+        changes="loss",
+        probabilities="calibrate",
     ),
     "cosen": _related(
         "CoSen",
@@ -295,6 +245,8 @@ METHODS: dict[str, Method] = {
         "this package, after Khan and others 2018",
         lambda **params: LearnedCostClassifier(**params),
         tuning=Tuning(networks=1),
+        changes="loss",
+        probabilities="calibrate",
     ),
     "crl": _related(
         "CRL",
@@ -302,6 +254,8 @@ METHODS: dict[str, Method] = {
         "this package, after Dong, Gong and Zhu 2017",
         lambda **params: ClassRectificationClassifier(**params),
         tuning=Tuning(networks=1),
+        changes="loss",
+        probabilities="calibrate",
     ),
     "lmle": _related(
         "LMLE",
@@ -309,6 +263,8 @@ METHODS: dict[str, Method] = {
         "this package, after Huang and others 2016",
         lambda **params: EmbeddedNeighboursClassifier(**params),
         tuning=Tuning(networks=1),
+        changes="loss vote",
+        probabilities="calibrate",
     ),
     "logit_adjustment": _related(
         "Logit adj.",
@@ -316,6 +272,7 @@ METHODS: dict[str, Method] = {
         "this package, after Menon 2021 and Ren 2020",
         lambda **params: LogitAdjustedClassifier(**params),
         tuning=Tuning(is_natural=True),
+        changes="margin",
     ),
     "ldam": _related(
         "LDAM",
@@ -323,6 +280,8 @@ METHODS: dict[str, Method] = {
         "this package, after Cao and others 2019",
         lambda **params: LDAMClassifier(**params),
         tuning=Tuning(),
+        changes="margin",
+        probabilities="calibrate",
     ),
     "focal": _related(
         "Focal",
@@ -330,6 +289,8 @@ METHODS: dict[str, Method] = {
         "this package, after Lin and others 2017",
         lambda **params: FocalClassifier(**params),
         tuning=Tuning(),
+        changes="loss",
+        probabilities="calibrate",
     ),
     "class_balanced": _related(
         "CB",
@@ -337,6 +298,7 @@ METHODS: dict[str, Method] = {
         "this package, after Cui and others 2019",
         lambda **params: ClassBalancedClassifier(**params),
         tuning=Tuning(is_natural=True),
+        changes="loss",
     ),
 }
 

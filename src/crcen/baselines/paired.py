@@ -11,6 +11,8 @@ from sklearn.utils.validation import check_is_fitted
 from crcen.models.classifier import CRCENClassifier
 from crcen.models.validation import check_labels, check_number, check_rows
 from crcen.theory.labels import Labels
+from crcen.theory.specs import CostRatio
+from crcen.theory.weighting import resolve
 
 __all__ = ["PairedClassifier"]
 
@@ -53,6 +55,8 @@ class PairedClassifier(ClassifierMixin, BaseEstimator):
     ----------
     pair_counts_ : dict
         Pairs of each kind that were trained on: "00" are common ones, "01" a common and then a rare row.
+    weighting_ : ClassWeighting
+        The price of ``predict``, which follows from the share of rare rows among the pairs.
 
     References
     ----------
@@ -112,6 +116,8 @@ class PairedClassifier(ClassifierMixin, BaseEstimator):
         in_pairs = target[first]
         among_pairs = in_pairs.sum() / (~in_pairs).sum()
         self.factor_ = float(among_pairs / (target.sum() / (~target).sum()))
+        self.pos_label_ = self.labels_.positive
+        self.weighting_ = resolve(CostRatio(self.factor_), target.sum(), (~target).sum())
         return self
 
     def _pairs(self, target: NDArray[np.bool_], rng: Any) -> tuple[Index, Index, NDArray[np.str_]]:

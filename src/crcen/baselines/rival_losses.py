@@ -40,6 +40,8 @@ class OneSidedRegressionClassifier(LossNetwork):
         As in `LossNetwork`.
     """
 
+    _why_no_posterior = "answers costs, each estimated from one side, which are no probabilities"
+
     def __init__(
         self,
         weighting: Any = "balanced",
@@ -84,6 +86,10 @@ class OneSidedRegressionClassifier(LossNetwork):
 
     def _scores(self, outputs: Array) -> Array:
         return -outputs
+
+    def _decides_at(self) -> Array | None:
+        is_of_classes = len(self.classes_) > 2 and isinstance(self.weighting, CostMatrix)
+        return None if is_of_classes else self.costs_.sum(axis=1)
 
 
 class LearnedCostClassifier(LossNetwork):
@@ -130,6 +136,13 @@ class LearnedCostClassifier(LossNetwork):
 
     _loss_is_of_rows = False  # each network learns costs of its own
 
+    @property
+    def _why_no_posterior(self) -> str:
+        return "learns costs inside its softmax, which no known map takes out" if self.learn else ""
+
+    def _decides_at(self) -> Array | None:
+        return None if self.learn else 1.0 / self.counts_
+
     def _loss(self, counts: Array) -> Any:
         from crcen.torch.other_losses import LearnedCostLoss
 
@@ -173,6 +186,7 @@ class ClassRectificationClassifier(LossNetwork):
     """
 
     _loss_is_of_rows = False  # triplets are of one network
+    _why_no_posterior = "adds triplets to cross entropy, which no known map takes out"
 
     def _loss(self, counts: Array) -> Any:
         from crcen.torch.other_losses import ClassRectificationLoss
@@ -186,6 +200,9 @@ class LogitAdjustedClassifier(LossNetwork):
     ``predict_proba`` adds log π and is natural.
     """
 
+    def _decides_at(self) -> Array:
+        return 1.0 / self.counts_
+
     def _loss(self, counts: Array) -> Any:
         from crcen.torch.other_losses import LogitAdjustedLoss
 
@@ -198,6 +215,8 @@ class LogitAdjustedClassifier(LossNetwork):
 class LDAMClassifier(LossNetwork):
     """Margins by the fourth root of the classes' sizes; see `crcen.torch.other_losses.LDAMLoss`. Calibrate it."""
 
+    _why_no_posterior = "trains with margins, which no known map takes out"
+
     def _loss(self, counts: Array) -> Any:
         from crcen.torch.other_losses import LDAMLoss
 
@@ -206,6 +225,8 @@ class LDAMClassifier(LossNetwork):
 
 class FocalClassifier(LossNetwork):
     """Focal loss at γ = 2 without weights; see `crcen.torch.other_losses.FocalLoss`. Calibrate it."""
+
+    _why_no_posterior = "is trained by focal loss, whose probabilities lie too close to ½"
 
     def _loss(self, counts: Array) -> Any:
         from crcen.torch.other_losses import FocalLoss
@@ -220,6 +241,9 @@ class ClassBalancedClassifier(LossNetwork):
         from crcen.torch.other_losses import effective_number_weights
 
         return effective_number_weights(self.counts_)
+
+    def _decides_at(self) -> Array:
+        return self._weights()
 
     def _loss(self, counts: Array) -> Any:
         from crcen.torch import ClassWeightedLoss

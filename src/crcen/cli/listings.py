@@ -33,11 +33,17 @@ def datasets(
 
 @app.command(rich_help_panel=RESEARCH, epilog="Example:  crcen methods")
 def methods(as_json: Json = False) -> None:
-    """List the methods of the comparison with their source."""
+    """List the methods of the comparison: what each changes, whether that can be undone, and its source."""
     from crcen.baselines.methods import METHODS
 
     if as_json:
-        print_json([{"name": n, "summary": m.summary, "source": m.source} for n, m in METHODS.items()])
+        fields = ("summary", "changes", "probabilities", "source")
+        print_json([{"name": name} | {key: getattr(method, key) for key in fields} for name, method in METHODS.items()])
         return
+    undone = {"natural": "natural", "factor": "by a known factor", "calibrate": "by calibration out of fold"}
     for name, method in METHODS.items():
-        typer.echo(f"{name:19s} {method.summary} [{method.source}]")
+        changes = ", ".join(method.changes.split()) or "nothing"
+        typer.echo(
+            f"{name:19s} {method.summary}; changes {changes}; probabilities {undone[method.probabilities]} "
+            f"[{method.source}]"
+        )

@@ -20,14 +20,7 @@ _TREES = {
 _BALANCED_ENSEMBLES = {
     *("BalancedRandomForestClassifier", "BalancedBaggingClassifier", "EasyEnsembleClassifier", "RUSBoostClassifier"),
 }
-_BOOSTED_VOTES = {"EasyEnsembleClassifier", "RUSBoostClassifier"}
-# Methods of crcen.baselines whose scores follow no prior.
-_SCORES = {
-    "BalanceCascadeClassifier": "picks rows by their score and adds up boosted votes, which are no probabilities",
-    "GranularSVMClassifier": "picks rows by where they lie, and its distances to a boundary are no probabilities",
-    "EUSBoostClassifier": "picks rows by where they lie and adds up boosted votes, which are no probabilities",
-    "AdaCClassifier": "boosts with costs in its row weights, and its votes are no probabilities under any prior",
-}
+_BOOSTED_VOTES = {"AdaBoostClassifier", "EasyEnsembleClassifier", "RUSBoostClassifier"}
 _RANDOM_SAMPLERS = {"RandomUnderSampler", "RandomOverSampler"}
 _KNOWN_LIBRARIES = {"sklearn", "imblearn", "lightgbm", "xgboost", "catboost", "skorch", "crcen"}
 # Parameters that weigh classes.
@@ -70,8 +63,9 @@ def why_no_shift(estimator: Any, samplers: list[Any]) -> str:
         samplers = [*samplers, last.sampler]
     if name in _BOOSTED_VOTES:
         return f"{name} averages boosted votes, which are no probabilities under any prior"
-    if name in _SCORES:
-        return f"{name} {_SCORES[name]}"
+    own = getattr(last, "_why_no_posterior", "")  # the methods of crcen.baselines say so themselves
+    if own:
+        return f"{name} {own}"
     for sampler in samplers:
         kind = type(sampler).__name__
         if kind not in _RANDOM_SAMPLERS:
