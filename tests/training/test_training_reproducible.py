@@ -14,6 +14,7 @@ from crcen.training import engine
 from crcen.training.engine import train
 from crcen.training.jobs import TrainingJob
 from crcen.training.recipe import Recipe
+from crcen.training.row_sets import RowSets
 from crcen.training.stream import Batch, StreamShape, StreamTrainer
 from crcen.training.threads import _container_cores, reproducible_arithmetic, usable_cores
 
@@ -89,6 +90,26 @@ def test_pieces_that_run_side_by_side_are_those_that_run_in_turn(monkeypatch):
                 a.network.weights + a.network.biases, b.network.weights + b.network.biases, strict=True
             ):
                 np.testing.assert_array_equal(mine, theirs)
+
+
+def test_encodings_fitted_side_by_side_are_those_fitted_in_turn(monkeypatch):
+    rng = np.random.default_rng(0)
+    X, y = rng.normal(size=(120, 4)), rng.random(120) < 0.4
+    X[:, 1] *= 1e-310  # denormal, which is zero in threads that train
+    pools = [np.arange(120) % 3 != fold for fold in range(3)]
+    jobs = [
+        TrainingJob(0.5, hidden=(3,), encoding=encoding, max_epochs=2, rows=RowSets.fold(np.flatnonzero(pool)))
+        for encoding in ("standard", "steps", "piecewise")
+        for pool in pools
+    ]
+    monkeypatch.setattr(engine, "_WORTH_THREADS", 1)
+    monkeypatch.setattr(engine, "usable_cores", lambda: 8)
+    found = []
+    for threads in (1, 6):
+        monkeypatch.setattr(engine.THREADS, "get", lambda threads=threads: threads)
+        found.append(train(X, y, jobs, device="cpu"))
+    for a, b in zip(*found, strict=True):
+        np.testing.assert_array_equal(a.network.logits(X), b.network.logits(X))
 
 
 def n_denormal(values):

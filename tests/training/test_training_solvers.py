@@ -96,6 +96,37 @@ def test_the_steps_that_are_captured_on_cuda_are_those_of_the_cpu(settings, monk
         np.testing.assert_allclose(one.loss_curve, other.loss_curve, rtol=2e-4)
 
 
+class Replayed:
+    """What a recorded graph does, without CUDA: nothing when it is made, and the same function at each call."""
+
+    made = calls = 0
+
+    def __init__(self, function):
+        self.function, Replayed.made = function, Replayed.made + 1
+
+    def __call__(self):
+        Replayed.calls += 1
+        return self.function()
+
+
+@pytest.mark.parametrize("settings", [VARIANTS[0], VARIANTS[-1]], ids=str)
+def test_steps_replayed_a_few_at_a_time_are_those_one_by_one(settings, monkeypatch):
+    monkeypatch.setattr("crcen.training.rows.has_ramps", lambda encoding: False)
+    monkeypatch.setattr("crcen.training.solvers.adam.HostEpochs", epochs.GraphEpochs)
+    monkeypatch.setattr(epochs, "Recorded", Replayed)
+    expected = results(**settings)
+    Replayed.made = Replayed.calls = 0
+    monkeypatch.setattr(epochs, "_FEWEST_AT_ONCE", 2)
+    monkeypatch.setattr(epochs, "_MOST_AT_ONCE", 2)
+    assert_same(results(**settings), expected)
+    assert 0 < Replayed.made < Replayed.calls  # some were replayed
+
+
+@pytest.mark.parametrize(("n_batches", "size"), [(1, 1), (48, 48), (96, 48), (586, 45), (4000, 40)])
+def test_few_steps_are_left_over(n_batches, size):
+    assert epochs.steps_at_once(n_batches) == size
+
+
 def test_an_epoch_in_several_calls_is_that_in_one(monkeypatch):
     found = results()
     monkeypatch.setattr(epochs, "_OPERATIONS_A_CALL", 1)

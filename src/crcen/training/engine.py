@@ -33,6 +33,7 @@ from crcen.training.planner import (
     shared_bytes,
     stack_bytes,
 )
+from crcen.training.ramp_lookup import has_ramps
 from crcen.training.rows import TrainingData
 from crcen.training.solvers.compiled import compiled_adam_epoch
 from crcen.training.solvers.fused import epoch_numbers
@@ -46,6 +47,8 @@ Progress = Callable[[float], None]
 _SHARE_OF_FREE_MEMORY = 0.5
 # A stack is planned to take half the bound where networks are small enough for that: then two run at a time.
 _AT_A_TIME = 2
+# Encodings of so many rows are worth a thread each.
+_WORTH_THREADS = 5_000
 
 
 def find_device(name: str) -> torch.device:
@@ -148,6 +151,8 @@ class Trainer:
         stacks = self._stacks(jobs)
         if not stacks:
             return []
+        data.prepare(jobs)
+        _fit_encodings(data, jobs, min(THREADS.get(), usable_cores()))
         work = pieces(stacks, jobs, data.n_inputs) if data.device.type == "cpu" else stacks
         meter = _Meter([_cost(groups, jobs) for groups in work], progress)
         workers = self._workers(work, jobs)
@@ -206,6 +211,25 @@ class Trainer:
         return 12 * n_parameters(job, self.data.n_inputs)
 
 
+def _fit_encodings(data: TrainingData, jobs: Sequence[TrainingJob], threads: int) -> None:
+    """Fit the encodings that these jobs will read, several at a time: on many rows that takes a while."""
+    if threads < 2 or data.n_rows < _WORTH_THREADS:
+        return
+    leads: dict[tuple[object, ...], TrainingJob] = {}
+    for job in jobs:
+        rows = id(job.rows.own), id(job.rows.pool)
+        leads.setdefault((*rows, job.encoding, job.bins, job.missing, job.standardize), job)
+
+    def fit(job: TrainingJob) -> None:
+        encoding = data.encoding(job, job.rows.trained(data.n_rows))
+        if job.draws_batches and has_ramps(encoding):
+            data.coded(encoding)
+
+    if len(leads) > 1:
+        with ThreadPoolExecutor(min(threads, len(leads)), initializer=THREADS.keep_one) as pool:
+            list(pool.map(fit, leads.values()))
+
+
 def _check(job: TrainingJob, y: NDArray[np.bool_] | NDArray[np.int64], sample_weight: NDArray[np.float64]) -> None:
     own = slice(None) if job.rows.is_whole_table else job.rows.trained(len(y))
     labels, weights = y[own], sample_weight[own]
@@ -253,7 +277,6 @@ def _run_apart(
 ) -> dict[int, TrainingResult]:
     """Run the pieces side by side, each on one thread."""
     results: dict[int, TrainingResult] = {}
-    data.prepare(jobs)
     with reproducible_arithmetic():
         compiled_adam_epoch()  # once, before several threads ask for it
     with (

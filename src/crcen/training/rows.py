@@ -66,6 +66,7 @@ class TrainingData:
         self._encoded: WeakValueDictionary[tuple[int, torch.dtype], Tensor] = WeakValueDictionary()
         self._coded: dict[int, CodedRows] = {}
         self._lock = Lock()
+        self._own_locks: dict[object, Lock] = {}  # of what several threads may make at a time
 
     @property
     def n_rows(self) -> int:
@@ -104,7 +105,7 @@ class TrainingData:
         key = (digest(rows), job.encoding, job.bins, job.missing, job.standardize)
         layout = self.layout(job.encoding, job.bins)
         indicators = self._incomplete if job.missing == "indicator" else None
-        with self._lock:
+        with self._lock_of(key):
             if key not in self._encodings:
                 own = self.X[rows], self.y[rows], self.sample_weight[rows]
                 self._encodings[key] = fit_encoding(
@@ -132,10 +133,14 @@ class TrainingData:
 
     def coded(self, encoding: InputEncoding) -> CodedRows:
         """All rows in an encoding with ramps, as lookups have them: a tenth of the encoded rows, so they are kept."""
-        with self._lock:
+        with self._lock_of(id(encoding)):
             if id(encoding) not in self._coded:
                 self._coded[id(encoding)] = RampTables(encoding).code(self.X)
             return self._coded[id(encoding)]
+
+    def _lock_of(self, key: object) -> Lock:
+        with self._lock:
+            return self._own_locks.setdefault(key, Lock())
 
     def n_inputs(self, job: TrainingJob) -> int:
         """Number of a job's encoded columns."""
@@ -372,6 +377,14 @@ class BatchIndex:
 
     rows: Tensor
     positions: Tensor
+
+    def part(self, batches: slice) -> "BatchIndex":
+        """Some of the batches, as views."""
+        return BatchIndex(self.rows[:, batches], self.positions[:, batches])
+
+    def copy(self) -> "BatchIndex":
+        """The same in memory of its own."""
+        return BatchIndex(self.rows.clone(), self.positions.clone())
 
     def copy_(self, other: "BatchIndex") -> None:
         """Take over another index of the same shape, in place."""

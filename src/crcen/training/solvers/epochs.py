@@ -1,9 +1,8 @@
 """The forms of an epoch of Adam that are made of single operations: in one call on a CPU, or as a graph on CUDA.
 
-On a CPU the epoch is compiled, or the same function runs as it is (`crcen.training.solvers.compiled`). On CUDA the
-first epoch runs step by step and warms the kernels up, and later ones replay it as one graph: launching its many small
-kernels one by one takes most of the time. Small networks have a kernel of their own there
-(`crcen.training.solvers.fused`).
+On a CPU the epoch is compiled, or the same function runs as it is (`crcen.training.solvers.compiled`). On CUDA some
+steps are recorded as a graph, which the others replay: launching their many small kernels one by one takes most of the
+time. Small networks have a kernel of their own there (`crcen.training.solvers.fused`).
 """
 
 from collections.abc import Callable
@@ -30,6 +29,8 @@ __all__ = ["Epochs", "EpochWork", "GraphEpochs", "HostEpochs"]
 
 # Multiplications forward in one call of compiled code, a fraction of a second.
 _OPERATIONS_A_CALL = 2**31
+# Steps of a graph on CUDA.
+_FEWEST_AT_ONCE, _MOST_AT_ONCE = 16, 48
 
 
 @dataclass(frozen=True)
@@ -105,32 +106,59 @@ class HostEpochs:
         return work.mean_objective(losses)
 
 
+class Recorded:
+    """A function of no arguments recorded on CUDA: to call it is to run all its kernels by one launch."""
+
+    def __init__(self, function: Callable[[], Tensor]) -> None:
+        self._graph = torch.cuda.CUDAGraph()
+        with torch.cuda.graph(self._graph):
+            self._result = function()
+
+    def __call__(self) -> Tensor:
+        """Run it; the result is written over by the next call."""
+        self._graph.replay()
+        return self._result
+
+
 class GraphEpochs:
-    """On CUDA, captured as one graph: batch order and rates are copied into its buffers."""
+    """On CUDA, some steps at a time as one graph: batch order and rates are copied into its buffers.
+
+    The first few steps run one by one and warm the kernels up, the next few are recorded, and all others replay them.
+    A search trains most settings for an epoch at a time, so a graph of a whole epoch would never be replayed.
+    """
 
     def __init__(self, work: EpochWork) -> None:
         self.work = work
-        self._factors = torch.zeros(work.n_batches, 2, dtype=work.stack.dtype, device=work.stack.device)
+        self.steps_at_once = steps_at_once(work.n_batches)
+        self._factors = torch.zeros(self.steps_at_once, 2, dtype=work.stack.dtype, device=work.stack.device)
         self._index: BatchIndex | None = None
-        self._graph: torch.cuda.CUDAGraph | None = None
-        self._captured = torch.empty(0)
+        self._recorded: Recorded | None = None
 
     def run(self, index: BatchIndex, first_step: int) -> Tensor:
         """One epoch."""
-        self._factors.copy_(self.work.factors(first_step))
-        if self._index is None:
-            self._index = index
-            return self.run_eagerly(index)
-        self._index.copy_(index)
-        if self._graph is None:
-            self._graph = torch.cuda.CUDAGraph()
-            with torch.cuda.graph(self._graph):
-                self._captured = self.run_eagerly(self._index)
-        self._graph.replay()
-        return self._captured.clone()
+        work = self.work
+        factors, total = work.factors(first_step), torch.zeros_like(work.objective.l2)
+        for start in range(0, work.n_batches, self.steps_at_once):
+            steps = slice(start, start + self.steps_at_once)
+            total += self._some(index.part(steps), factors[steps])
+        return work.mean_objective(total)
 
-    def run_eagerly(self, index: BatchIndex) -> Tensor:
-        """Step by step; a captured graph cannot take rates as numbers."""
+    def _some(self, index: BatchIndex, factors: Tensor) -> Tensor:
+        """Some steps: as they are, recorded, or replayed."""
+        if len(factors) < self.steps_at_once:
+            return self.run_eagerly(index, factors)
+        self._factors.copy_(factors)
+        if self._index is None:
+            self._index = index.copy()
+            return self.run_eagerly(self._index, self._factors)
+        self._index.copy_(index)
+        if self._recorded is None:
+            own = self._index
+            self._recorded = Recorded(lambda: self.run_eagerly(own, self._factors))
+        return self._recorded()
+
+    def run_eagerly(self, index: BatchIndex, factors: Tensor) -> Tensor:
+        """Step by step, the sum of the losses; a recorded graph cannot take rates as numbers."""
         work, stack, state = self.work, self.work.stack, self.work.state
         total = torch.zeros_like(work.objective.l2)
         for i, (x, y, base) in enumerate(work.feed.batches(index)):
@@ -139,6 +167,13 @@ class GraphEpochs:
                 total += stack.loss_and_gradient(x, y, weights)
             else:
                 stack.gradient(x, y, weights)
-            take_captured_step(state, self._factors[i])
+            take_captured_step(state, factors[i])
         drop_dust(state)
-        return work.mean_objective(total)
+        return total
+
+
+def steps_at_once(n_batches: int) -> int:
+    """Steps of a graph: between 16 and 48, so that as few as can be are left over at the end of an epoch."""
+    if n_batches <= _MOST_AT_ONCE:
+        return n_batches
+    return min(range(_MOST_AT_ONCE, _FEWEST_AT_ONCE - 1, -1), key=lambda size: n_batches % size)
