@@ -22,6 +22,8 @@ from grouped_settings import grouped
 ray = pytest.importorskip("ray", reason="ray is not installed")
 pytest.importorskip("pyarrow")
 
+import pyarrow as pa  # noqa: E402
+import pyarrow.parquet as pq  # noqa: E402
 from ray_striking import (  # noqa: E402
     checkpoints,
     events_of,
@@ -102,6 +104,26 @@ def test_a_worker_out_of_memory_is_replaced_and_the_fit_ends_as_one_without(calm
     assert time.monotonic() - start < 600  # of two workers one would wait for the other, for hours
     assert checkpoints(tmp_path)[-1]["started_at"] > 0  # it did fail, and nothing that was saved was lost
     assert_same_networks(struck, calm)
+
+
+def test_three_classes_are_fitted_by_two_workers(cluster, events, tmp_path):
+    X, y = (np.concatenate(parts) for parts in zip(*events, strict=True))
+    X, y = X[:3000], y[:3000].astype(int)
+    y[(y == 0) & (X[:, 0] > 1.0)] = 2
+    labels = np.array(["none", "event", "high"])[y]
+    for number, own in enumerate(np.array_split(np.arange(3000), 3)):
+        columns = {name: X[own, j] for j, name in enumerate(events.feature_names)}
+        pq.write_table(pa.table({**columns, "kind": pa.array(labels[own])}), tmp_path / f"{number}.parquet")
+    settings = grouped(epochs=4, hidden=(), random_state=0, batch_size=128, buffer_rows=1024)
+    files = sorted(tmp_path.glob("*.parquet"))
+    model = crcen.fit_ray(files, "kind", {"none": 1, "event": 5, "high": 2}, num_workers=2, **settings)
+    assert model.classes_.tolist() == ["event", "high", "none"]
+    q, numbers = model.weighted_proba(frame(X)), np.searchsorted(model.classes_, labels)
+    assert crcen.key_equation(numbers, q, model.weighting_).residual < 1e-10
+    assert model.key_equation_.residual < 1e-10
+    alone = crcen.fit_stream(files, "kind", {"none": 1, "event": 5, "high": 2}, **settings)
+    apart = np.abs(alone.predict_proba(frame(X)) - model.predict_proba(frame(X)))
+    assert apart.mean() < 0.03  # batches are others, and Adam has not come to rest
 
 
 def test_a_fit_with_a_killed_worker_ends_as_one_without(calm, events, files, tmp_path, monkeypatch):

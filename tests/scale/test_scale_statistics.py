@@ -24,7 +24,7 @@ def statistics_of(X, y, w, cuts, **settings):
 @pytest.mark.parametrize("cuts", [[], [1], [1, 2, 3, 599], list(range(10, 600, 7))])
 def test_streamed_standardisation_is_that_of_all_rows(table, cuts):
     X, y, w = table
-    encoding = statistics_of(X, y, w, cuts).encoding("standard", 12, 1, standardize=True)
+    encoding = statistics_of(X, y, w, cuts).encoding("standard", 12, np.asarray, standardize=True)
     mean, scale = standardization(X, w)
     np.testing.assert_allclose(encoding.mean, mean, rtol=1e-13)
     np.testing.assert_allclose(encoding.scale, scale, rtol=1e-10)
@@ -49,15 +49,15 @@ def test_held_out_rows_count_but_do_not_standardise(table):
     assert found.totals.n_rows == 600
     assert found.train_totals.n_rows == int((~out).sum()) < 500
     mean, scale = standardization(X[~out], w[~out])
-    np.testing.assert_allclose(found.encoding("standard", 12, 1, standardize=True).mean, mean, rtol=1e-13)
-    np.testing.assert_allclose(found.encoding("standard", 12, 1, standardize=True).scale, scale, rtol=1e-10)
+    np.testing.assert_allclose(found.encoding("standard", 12, np.asarray, standardize=True).mean, mean, rtol=1e-13)
+    np.testing.assert_allclose(found.encoding("standard", 12, np.asarray, standardize=True).scale, scale, rtol=1e-10)
 
 
 def test_constant_columns_and_rows_without_weight(table):
     _, y, w = table
     X = np.column_stack([np.full(600, 1e30), np.full(600, 0.1), np.where(np.arange(600) < 20, 50.0, 7.0)])
     w = np.where(np.arange(600) < 20, 0.0, w)
-    encoding = statistics_of(X, y, w, [5, 30]).encoding("standard", 12, 1, standardize=True)
+    encoding = statistics_of(X, y, w, [5, 30]).encoding("standard", 12, np.asarray, standardize=True)
     np.testing.assert_array_equal(encoding.mean, [1e30, 0.1, 7.0])
     np.testing.assert_array_equal(encoding.scale, [1.0, 1.0, 1.0])
 
@@ -66,7 +66,7 @@ def test_a_survey_of_files_finds_what_is_in_them(folder, table):
     X, y, w = table
     found = survey_source(open_source(str(folder), "y", "w"), 0.0, 0)
     mean, scale = standardization(X, w)
-    encoding = found.encoding("standard", 12, 1, standardize=True)
+    encoding = found.encoding("standard", 12, np.asarray, standardize=True)
     np.testing.assert_allclose(encoding.mean, mean, rtol=1e-13)
     np.testing.assert_allclose(encoding.scale, scale, rtol=1e-10)
     assert found.names == ("a", "b", "c")
@@ -74,16 +74,17 @@ def test_a_survey_of_files_finds_what_is_in_them(folder, table):
     assert found.is_weighted
 
 
-def test_a_third_label_is_refused(table):
+def test_a_third_label_is_a_third_class(table):
     X, y, w = table
-    with pytest.raises(InvalidInput, match="binary"):
-        statistics_of(X, np.where(np.arange(600) == 550, 2, y), w, [500])
+    found = statistics_of(X, np.where(np.arange(600) == 550, 2, y), w, [500])
+    assert found.classes().tolist() == [0, 1, 2]
+    assert found.totals.weight[2] == w[550]
 
 
 def test_values_too_large_to_square_are_refused(table):
     X, y, w = table
     with pytest.raises(InvalidInput, match="too large"):
-        statistics_of(X * 1e200, y, w, []).encoding("standard", 12, 1, standardize=True)
+        statistics_of(X * 1e200, y, w, []).encoding("standard", 12, np.asarray, standardize=True)
 
 
 def test_the_sample_is_random_bounded_and_the_same_each_time():

@@ -14,14 +14,14 @@ from crcen.models.classifier import CRCENClassifier
 from crcen.models.fitting import member_seed
 from crcen.scale.chunks import Chunk, held_out
 from crcen.scale.statistics import StreamStatistics
+from crcen.theory.classes.class_labels import is_for_classes
 from crcen.theory.labels import Labels
-from crcen.theory.weighting import ClassWeighting
 from crcen.training.encoding import InputEncoding
 from crcen.training.recipe import Recipe
 from crcen.training.solvers.kinds import ADAM
 from crcen.training.stream import AllReduce, Batch, StreamShape, StreamTrainer, encode_into, spread_order
 
-__all__ = ["StreamPlan", "check_streamable", "make_plan", "streamed_encoding"]
+__all__ = ["StreamPlan", "check_streamable", "make_plan", "stream_recipe", "streamed_encoding"]
 
 _Rows: TypeAlias = tuple[NDArray[np.float64], NDArray[np.bool_], NDArray[np.float64]]
 _Single: TypeAlias = NDArray[np.float32]
@@ -75,8 +75,8 @@ class StreamPlan:
 
     classes: NDArray[Any]
     pos_label: Any
-    weighting: ClassWeighting
-    training_weighting: ClassWeighting
+    weighting: Any
+    training_weighting: Any
     recipe: Recipe
     encoding: InputEncoding
     shape: StreamShape
@@ -84,7 +84,7 @@ class StreamPlan:
     validation_fraction: float
     weight_scale: float
     mean_weight: float
-    output_bias: float
+    output_bias: Any
     n_train_rows: int
     n_features: int
 
@@ -96,15 +96,23 @@ class StreamPlan:
         return made
 
     @property
-    def labels(self) -> Labels:
+    def labels(self) -> Any:
         """Both classes, and the positive one."""
         return Labels(self.classes, self.pos_label)
+
+    def by_number(self) -> "StreamPlan":
+        """The same for rows that say whether they are positive instead of their label."""
+        return replace(self, classes=np.array([False, True]), pos_label=True)
+
+    def order(self, target: Any, rng: np.random.Generator) -> NDArray[np.int64]:
+        """A random order of rows with the classes spread evenly."""
+        return spread_order(target > 0, rng)
 
     def buffer_rows(self, asked: int | None) -> int:
         """Rows that are shuffled together: as many as were asked for, or as take a bounded memory once encoded."""
         return asked or max(1, min(_BUFFER_ROWS, _BUFFER_BYTES // (4 * (self.encoding.size + 1))))
 
-    def target(self, chunk: Chunk) -> NDArray[np.bool_]:
+    def target(self, chunk: Chunk) -> Any:
         """Which rows of a chunk are positive; a label that is neither class is refused."""
         positive = chunk.labels == self.pos_label
         if not (positive | (chunk.labels == self.labels.negative)).all():
@@ -115,7 +123,7 @@ class StreamPlan:
         """The rows of a block that are trained on, shuffled by (seed, key) with the classes spread evenly."""
         parts = self._collected(block, room or self.room(), held=False)
         rng = np.random.Generator(np.random.Philox(np.random.SeedSequence([self.seed, 4, *key])))
-        order = spread_order(parts[1] > 0, rng)
+        order = self.order(parts[1], rng)
         return Batch(*(torch.from_numpy(part.take(order, axis=0)) for part in parts))
 
     def validation_rows(self, block: Iterable[Chunk]) -> Batch:
@@ -165,6 +173,12 @@ def streamed_encoding(model: CRCENClassifier) -> str:
     return "standard" if recipe.encoding == "auto" or not recipe.standardize else recipe.encoding
 
 
+def stream_recipe(model: CRCENClassifier, n_train: int) -> Recipe:
+    """How the networks of a stream of so many rows are trained."""
+    recipe = replace(model.recipe().in_batches(), encoding=streamed_encoding(model), column_scales=False)
+    return recipe.settled(n_train)
+
+
 def make_plan(model: CRCENClassifier, statistics: StreamStatistics, seed: int) -> StreamPlan:
     """Settle everything with the counts and moments of the rows.
 
@@ -178,6 +192,10 @@ def make_plan(model: CRCENClassifier, statistics: StreamStatistics, seed: int) -
         What `crcen.models.fitting.base_seed` gave.
     """
     classes = statistics.classes()
+    if is_for_classes(model.weighting, classes):
+        from crcen.scale.class_plan import make_class_plan  # which builds on this module
+
+        return make_class_plan(model, statistics, classes, seed)
     totals = statistics.totals
     weights, rows = (np.array([of[label] for label in classes.tolist()], float) for of in (totals.weight, totals.rows))
     labels = Labels.from_totals(classes, weights, rows, model.pos_label)
@@ -193,9 +211,8 @@ def make_plan(model: CRCENClassifier, statistics: StreamStatistics, seed: int) -
     trained = model.training_weighting_at(weighting, labels)
     lam, scale = trained.lam, (train_pos + train_neg) / n_train
     pos_sum, neg_sum = lam * train_pos, (1.0 - lam) * train_neg
-    recipe = replace(model.recipe().in_batches(), encoding=streamed_encoding(model), column_scales=False)
-    recipe = recipe.settled(n_train)
-    encoding = statistics.encoding(recipe.encoding, recipe.bins, pos_label, standardize=recipe.standardize)
+    recipe = stream_recipe(model, n_train)
+    encoding = statistics.encoding(recipe.encoding, recipe.bins, labels.encode, standardize=recipe.standardize)
     shape = StreamShape(
         n_inputs=encoding.size,
         recipe=recipe,

@@ -11,11 +11,14 @@ import numpy as np
 from numpy.typing import NDArray
 from sklearn.exceptions import ConvergenceWarning
 
+from crcen.models.classes.ensemble import ClassEnsemble
 from crcen.models.classifier import CRCENClassifier
 from crcen.models.ensemble import Ensemble
 from crcen.models.fitted import Course, write_fit
 from crcen.scale.balance import Gather, KeySums, LogitFile, alone, key_sums, solve_shift
 from crcen.scale.chunks import Chunk
+from crcen.scale.class_balance import ClassLogitFile, class_sums_of_file, solve_class_shifts
+from crcen.scale.class_plan import ClassStreamPlan
 from crcen.scale.plan import StreamPlan
 from crcen.scale.sources import read_ahead
 from crcen.theory.key_equation import on_rows
@@ -27,10 +30,11 @@ __all__ = ["balance_on", "store_networks"]
 
 Array = NDArray[np.float64]
 # The sums of all workers, in the order of ranks.
-GatherSums = Callable[[KeySums], Sequence[KeySums]]
+GatherSums = Callable[[Any], Sequence[Any]]
 
 _BALANCED = 1e-10
 _CHUNKS_AHEAD = 4
+_ALL_ROWS = "all rows of the stream"
 
 
 def store_networks(
@@ -46,7 +50,11 @@ def store_networks(
     weights, biases = parameters
     group = NetworkGroup(plan.encoding, tuple(weights), tuple(biases), plan.recipe.activation)
     trained = plan.training_weighting
-    ensemble = Ensemble(plan.labels, trained, trained, (group,)).at_price(plan.weighting)
+    ensemble: Any
+    if isinstance(plan, ClassStreamPlan):
+        ensemble = ClassEnsemble.of(plan.labels, trained, (group,)).at_price(plan.price)
+    else:
+        ensemble = Ensemble(plan.labels, trained, trained, (group,)).at_price(plan.weighting)
     write_fit(model, ensemble, plan.recipe, Course(len(loss_curve), np.array(loss_curve), status.name.lower()))
     model.n_features_in_ = plan.n_features
     if names is not None:
@@ -80,21 +88,42 @@ def balance_on(
     """
     ensemble: Any = model.ensemble_
     is_balanced = plan.recipe.balance
-    with reproducible_arithmetic(), LogitFile(folder, is_weighted=is_weighted) as logits:
+    with reproducible_arithmetic(), _logit_file(plan, folder, is_weighted=is_weighted) as logits:
         for chunk in read_ahead(chain.from_iterable(blocks), depth=_CHUNKS_AHEAD):
             logits.add(ensemble.mean_logits(chunk.X) + ensemble.shift, plan.target(chunk), chunk.weight)
-        shift = solve_shift(logits, plan.weighting, gather) if is_balanced else 0.0
-        own = key_sums(logits, shift, plan.weighting)
-    sums = KeySums()
-    for part in [own] if gather_sums is None else gather_sums(own):
-        sums.merge(part)
+        shift, own = _solved(logits, plan, gather, is_balanced=is_balanced)
+    parts = [own] if gather_sums is None else gather_sums(own)
+    if isinstance(plan, ClassStreamPlan):
+        found = [part for part in parts if part is not None]
+        key = replace(sum(found[1:], found[0]).key_equations(plan.weighting), rows=_ALL_ROWS)
+    else:
+        sums = KeySums()
+        for part in parts:
+            sums.merge(part)
+        key = on_rows(sums.key_equation(plan.weighting), _ALL_ROWS)
     (group,) = ensemble.members
     if isinstance(group, NetworkGroup) and len(group) == 1:  # its own bias carries the shift
         ensemble = replace(ensemble, members=(group.shifted(shift),))
     else:
         ensemble = ensemble.shifted(shift)
-    key = on_rows(sums.key_equation(plan.weighting), "all rows of the stream")
     write_fit(model, ensemble, plan.recipe, Course(model.n_iter_, model.loss_curve_, model.status_), key)
     if is_balanced and not key.residual <= _BALANCED:
         message = f"the key equation holds to {key.residual:.1e} only; set Inputs(standardize=True)."
         warnings.warn(message, ConvergenceWarning, stacklevel=3)
+
+
+def _logit_file(plan: StreamPlan, folder: Path, *, is_weighted: bool) -> Any:
+    if isinstance(plan, ClassStreamPlan):
+        return ClassLogitFile(folder, len(plan.classes), is_weighted=is_weighted)
+    return LogitFile(folder, is_weighted=is_weighted)
+
+
+def _solved(logits: Any, plan: StreamPlan, gather: Gather, *, is_balanced: bool) -> tuple[Any, Any]:
+    """What is added to the output biases, and the sums of this worker's rows with it."""
+    if isinstance(plan, ClassStreamPlan):
+        shifts = np.zeros(len(plan.classes))
+        if is_balanced:
+            shifts = solve_class_shifts(logits, plan.weighting, gather)
+        return shifts, class_sums_of_file(logits, shifts, plan.weighting)
+    shift = solve_shift(logits, plan.weighting, gather) if is_balanced else 0.0
+    return shift, key_sums(logits, shift, plan.weighting)

@@ -1,6 +1,7 @@
 """Counts and column moments of rows in passing: added up chunk by chunk, merged over workers."""
 
 import zlib
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -9,13 +10,15 @@ import numpy as np
 from numpy.typing import NDArray
 
 from crcen.exceptions import InvalidInput, InvalidParameter
-from crcen.models.validation import check_labels
+from crcen.models.validation import check_classes
 from crcen.scale.chunks import Chunk, held_out
 from crcen.training.encoding import INPUT_LIMIT, InputEncoding, column_layout, fit_encoding, raw
 
 __all__ = ["ColumnMoments", "LabelTotals", "RowSample", "StreamStatistics"]
 
 Array = NDArray[np.float64]
+
+_MOST_CLASSES = 1000
 
 
 class ColumnMoments:
@@ -93,8 +96,11 @@ class LabelTotals:
         for label in other.rows:
             self.rows[label] = self.rows.get(label, 0) + other.rows[label]
             self.weight[label] = self.weight.get(label, 0.0) + other.weight[label]
-        if len(self.rows) > 2:
-            check_labels(np.array(sorted(self.rows, key=repr)))  # raises, in words
+        if len(self.rows) > _MOST_CLASSES:
+            raise InvalidInput(
+                f"the target must hold classes, at most {_MOST_CLASSES} of them: got {len(self.rows)} values; is it a "
+                f"number to be predicted?"
+            )
 
     @property
     def n_rows(self) -> int:
@@ -200,10 +206,10 @@ class StreamStatistics:
         return repr((self.totals, moments))
 
     def classes(self) -> NDArray[Any]:
-        """The two labels, sorted."""
+        """The labels, sorted."""
         if not self.totals.rows:
             raise InvalidInput("the source holds no rows.")
-        return check_labels(np.array(list(self.totals.rows)))
+        return check_classes(np.array(list(self.totals.rows)))
 
     def class_totals(self, pos_label: Any, *, train: bool = False) -> tuple[float, float]:
         """Weight of the positive and of the other class, in all rows or in those that are trained on."""
@@ -211,8 +217,13 @@ class StreamStatistics:
         pos = totals.weight.get(pos_label, 0.0)
         return pos, sum(totals.weight.values()) - pos
 
-    def encoding(self, kind: str, bins: int, pos_label: Any, *, standardize: bool) -> InputEncoding:
-        """The input encoding that these rows give: the standard one from all of them, any other from the sample."""
+    def encoding(
+        self, kind: str, bins: int, encode: Callable[[NDArray[Any]], NDArray[Any]], *, standardize: bool
+    ) -> InputEncoding:
+        """The input encoding that these rows give: the standard one from all of them, any other from the sample.
+
+        ``encode`` gives what labels are to training: whether they are positive, or class numbers.
+        """
         if not standardize:
             return raw(len(self.names))
         if kind == "standard":
@@ -220,4 +231,4 @@ class StreamStatistics:
         rows = self.sample
         if not len(rows.X):
             raise InvalidParameter(f"encoding must be 'standard' here, got {kind!r}: no sample of rows was kept.")
-        return fit_encoding(kind, column_layout(rows.X, kind, bins), rows.X, rows.labels == pos_label, rows.weight)
+        return fit_encoding(kind, column_layout(rows.X, kind, bins), rows.X, encode(rows.labels), rows.weight)

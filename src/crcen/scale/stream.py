@@ -80,7 +80,7 @@ def fit_stream(
         is iterated, such as a list.
     target : str
         Column of labels, for files and datasets.
-    weighting : "balanced", None, float, Lam, Alpha, CostRatio, Budget, dict, default="balanced"
+    weighting : "balanced", None, float, Lam, Alpha, CostRatio, Budget, dict, array, CostMatrix, default="balanced"
         As in `CRCENClassifier`.
     epochs : int, default=5
         Passes over the rows; the one-cycle rate follows the rows seen of all of them.

@@ -62,7 +62,7 @@ def fit_ray(
         Parquet files that every machine can open.
     target : str
         Column of labels.
-    weighting : "balanced", None, float, Lam, Alpha, CostRatio, Budget, dict, default="balanced"
+    weighting : "balanced", None, float, Lam, Alpha, CostRatio, Budget, dict, array, CostMatrix, default="balanced"
         As in `CRCENClassifier`.
     num_workers, cpus_per_worker : int
         Workers, and CPUs of each. The cluster must have at least one CPU more, for reading.

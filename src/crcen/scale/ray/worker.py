@@ -2,7 +2,7 @@
 
 import tempfile
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +14,6 @@ from torch import Tensor
 from crcen.exceptions import CrcenError, InvalidParameter, TrainingFailed
 from crcen.models.classifier import CRCENClassifier
 from crcen.scale.arrow_source import ArrowSource
-from crcen.scale.balance import KeySums
 from crcen.scale.checkpoint import Progress, read_checkpoint, write_checkpoint
 from crcen.scale.chunks import Chunk
 from crcen.scale.plan import StreamPlan
@@ -102,8 +101,7 @@ def train_worker(told: Assignment, show: Callable[[float], None] | None = None) 
         progress = _agreed_start(told, rank, count)
     except CrcenError as error:
         return error
-    # Readers send whether a row is positive, not its label.
-    plan = replace(told.plan, classes=np.array([False, True]), pos_label=True)
+    plan = told.plan.by_number()  # readers send whether a row is positive, or its class number, not its label
     watch = Watch(told.worker_timeout)
     watch.moved()
     rows = _Shard(ray.train.get_dataset_shard("rows"), watch.moved)
@@ -218,7 +216,7 @@ class _Gather:
             dist.all_gather(found, own)
         return torch.stack(found).to(tensor.device)
 
-    def sums(self, own: KeySums) -> list[KeySums]:
+    def sums(self, own: Any) -> list[Any]:
         """Sums of all workers."""
         found: list[Any] = [None] * self._count
         with self._watch.paused():

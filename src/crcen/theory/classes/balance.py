@@ -8,6 +8,7 @@ class against the rest, then each set of classes that exchange rows among themse
 would move too slowly.
 """
 
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
 import numpy as np
@@ -18,7 +19,7 @@ from crcen.theory.classes.class_weights import check_class_numbers
 from crcen.theory.classes.log_sums import log_softmax, log_sum_exp
 from crcen.theory.rows import check_row_weights
 
-__all__ = ["ClassBalance", "class_balance_shifts"]
+__all__ = ["BalanceRows", "ClassBalance", "class_balance_shifts", "solve_class_balance"]
 
 Array = NDArray[np.float64]
 Index = NDArray[np.int64]
@@ -72,20 +73,72 @@ def class_balance_shifts(
     if absent.size:
         raise InvalidInput(f"the balance solve needs rows of every class with weight: class {absent[0]} has none.")
     log_weights = np.log(sizes[used]) + np.log(np.asarray(class_weights, dtype=np.float64))[numbers]
-    return _solve(outputs, numbers, log_weights)
+    return solve_class_balance(BalanceRows(lambda: [(outputs, numbers, log_weights)], outputs.shape[1]))
 
 
-def _solve(outputs: Array, y: Index, log_weights: Array) -> ClassBalance:
-    shifts = np.zeros(outputs.shape[1])
-    flows = _Flows(outputs, y, log_weights)
+@dataclass(frozen=True, eq=False)
+class BalanceRows:
+    """Rows that a solve goes over again and again, in parts, and those of other workers.
+
+    Parameters
+    ----------
+    parts
+        Gives (logits (n, K), class numbers, logarithms of row weights) of every part, anew each time it is called.
+    n_classes
+        K.
+    gather
+        Brings the arrays of all workers together, stacked; each worker then finds the same shifts.
+    """
+
+    parts: Callable[[], Iterable[tuple[Array, Index, Array]]]
+    n_classes: int
+    gather: Callable[[Array], Array] = lambda array: array[None]
+
+    def flows(self, shifts: Array) -> "_Flows":
+        """What flows between classes with these shifts."""
+        found = [_part_flows(logits + shifts, y, weights) for logits, y, weights in self.parts()]
+        found = found or [_no_flows(self.n_classes)]
+        own = _merged(np.stack(found)) if len(found) > 1 else found[0]
+        everyone = self.gather(own)
+        return _Flows(_merged(everyone) if len(everyone) > 1 else everyone[0])
+
+    def sides(self, shifts: Array, inside: NDArray[np.bool_], extra: float) -> Array:
+        """Log of what is missed and alarmed with a set of classes as one, and both slopes (see `_part_sides`)."""
+        found = [_part_sides(*_margin(logits + shifts, y, inside), extra, w) for logits, y, w in self.parts()]
+        found = found or [np.array([-np.inf, -np.inf, 0.0, 0.0])]
+        return _merged_sides(self.gather(_merged_sides(np.stack(found))))
+
+    def ends(self, shifts: Array, inside: NDArray[np.bool_]) -> Array:
+        """Lowest and highest margin of a set of classes, and the log weights of its rows and of the others."""
+        found = [np.array([np.inf, -np.inf, -np.inf, -np.inf])]
+        for logits, y, weights in self.parts():
+            margin, is_own = _margin(logits + shifts, y, inside)
+            logs = [float(log_sum_exp(weights[own], 0)) for own in (is_own, ~is_own)]
+            found.append(np.array([margin.min(initial=np.inf), margin.max(initial=-np.inf), *logs]))
+        everyone = self.gather(_merged_ends(np.stack(found)))
+        return _merged_ends(everyone)
+
+
+def solve_class_balance(rows: BalanceRows, closed: float = _CLOSED) -> ClassBalance:
+    """`class_balance_shifts` of rows in parts; every class must have a row.
+
+    Parameters
+    ----------
+    rows : BalanceRows
+        What to solve for.
+    closed : float
+        Largest gap of log flows at which the solve is over.
+    """
+    shifts = np.zeros(rows.n_classes)
+    flows = rows.flows(shifts)
     for _ in range(_MOST_ROUNDS):
-        if flows.gap <= _CLOSED:
+        if flows.gap <= closed:
             break
-        better = _newton(outputs, y, log_weights, shifts, flows)
+        better = _newton(rows, shifts, flows)
         if better is None:
-            swept = _sweep(outputs, y, log_weights, shifts, flows.jacobian())
+            swept = _sweep(rows, shifts, flows.jacobian())
             moved = np.abs((swept - swept[0]) - (shifts - shifts[0])).max()
-            shifts, flows = swept, _Flows(outputs + swept, y, log_weights)
+            shifts, flows = swept, rows.flows(swept)
             if moved <= 1e-15 * max(1.0, np.abs(swept).max()):
                 break
         else:
@@ -93,43 +146,57 @@ def _solve(outputs: Array, y: Index, log_weights: Array) -> ClassBalance:
     return ClassBalance(shifts - shifts[0], flows.gap)
 
 
-class _Flows:
-    """What flows out of and into each class, as logarithms, at given logits."""
+def _part_flows(logits: Array, y: Index, log_weights: Array) -> Array:
+    """Flows of a part of the rows, (2 + 2K, K): log out, log in, and how both change, as shares of themselves."""
+    n, n_classes = logits.shape
+    rows = np.arange(n)
+    log_q = log_softmax(logits)
+    others = logits.copy()
+    others[rows, y] = -np.inf
+    rest = log_sum_exp(others, 1)
+    log_miss = rest - np.logaddexp(logits[rows, y], rest)  # log(1 − q) of the row's own class
+    own = np.arange(n_classes)[None] == y[:, None]
+    log_in = log_sum_exp(np.where(own, -np.inf, log_weights[:, None] + log_q), 0)
+    log_out = np.array([log_sum_exp((log_weights + log_miss)[y == k], 0) for k in range(n_classes)], dtype=np.float64)
+    # Out of class k: shares of its misses, split over where they go. No factor exceeds 1.
+    share = np.exp(log_weights + log_q[rows, y] + log_miss - log_out[y])
+    went = np.where(own, 0.0, np.exp(np.minimum(log_q - log_miss[:, None], 0.0)))
+    out = (own * share[:, None]).T @ went
+    # Into class k: shares of what comes in, times where else those rows might have gone.
+    came = np.exp(np.where(own, -np.inf, log_weights[:, None] + log_q - log_in[None]))
+    return np.vstack([log_out, log_in, out, came.T @ np.exp(log_q)])
 
-    def __init__(self, logits: Array, y: Index, log_weights: Array) -> None:
-        n, n_classes = logits.shape
-        rows = np.arange(n)
-        self.log_q = log_softmax(logits)
-        others = logits.copy()
-        others[rows, y] = -np.inf
-        rest = log_sum_exp(others, 1)
-        self.log_q_own = self.log_q[rows, y]
-        self.log_miss = rest - np.logaddexp(logits[rows, y], rest)  # log(1 − q) of the row's own class
-        self.y, self.log_weights = y, log_weights
-        terms = np.where(np.arange(n_classes)[None] == y[:, None], -np.inf, log_weights[:, None] + self.log_q)
-        self.log_in = log_sum_exp(terms, 0)
-        self.log_out = np.array(
-            [log_sum_exp((log_weights + self.log_miss)[y == k], 0) for k in range(n_classes)], dtype=np.float64
-        )
-        self.gaps = self.log_out - self.log_in
+
+def _no_flows(n_classes: int) -> Array:
+    return np.vstack([np.full((2, n_classes), -np.inf), np.zeros((2 * n_classes, n_classes))])
+
+
+def _merged(parts: Array) -> Array:
+    """Flows of several parts (m, 2 + 2K, K) as those of one."""
+    n_classes = parts.shape[2]
+    totals = log_sum_exp(parts[:, :2], 0)
+    shares = np.exp(parts[:, :2] - np.where(np.isfinite(totals), totals, 0.0))  # (m, 2, K): of each part in each flow
+    changes = parts[:, 2:].reshape(len(parts), 2, n_classes, n_classes)
+    return np.vstack([totals, *np.einsum("msk,mskj->skj", shares, changes)])
+
+
+class _Flows:
+    """What flows out of and into each class, as logarithms."""
+
+    def __init__(self, table: Array) -> None:
+        self._table, self.n_classes = table, table.shape[1]
+        self.gaps = table[0] - table[1]
         self.gap = float(np.abs(self.gaps).max())
 
     def jacobian(self) -> Array:
         """Derivatives of the gaps in the shifts; every row sums to zero."""
-        own = np.arange(self.log_q.shape[1])[None] == self.y[:, None]
-        # Out of class k: shares of its misses, split over where they go. No factor exceeds 1.
-        share = np.exp(self.log_weights + self.log_q_own + self.log_miss - self.log_out[self.y])
-        went = np.where(own, 0.0, np.exp(np.minimum(self.log_q - self.log_miss[:, None], 0.0)))
-        out = (own * share[:, None]).T @ went
-        # Into class k: shares of what comes in, times where else those rows might have gone.
-        came = np.exp(np.where(own, -np.inf, self.log_weights[:, None] + self.log_q - self.log_in[None]))
-        matrix = out + came.T @ np.exp(self.log_q)
+        matrix = self._table[2 : 2 + self.n_classes] + self._table[2 + self.n_classes :]
         np.fill_diagonal(matrix, 0.0)
         np.fill_diagonal(matrix, -matrix.sum(axis=1))
         return np.asarray(matrix)
 
 
-def _newton(outputs: Array, y: Index, log_weights: Array, shifts: Array, flows: _Flows) -> tuple[Array, _Flows] | None:
+def _newton(rows: BalanceRows, shifts: Array, flows: _Flows) -> tuple[Array, _Flows] | None:
     """The first of a few halved steps that lowers the largest gap."""
     n_classes = len(shifts)
     bordered = np.ones((n_classes + 1, n_classes + 1))
@@ -143,19 +210,17 @@ def _newton(outputs: Array, y: Index, log_weights: Array, shifts: Array, flows: 
     for halving in range(_HALVINGS):
         part = 0.5**halving
         trial = shifts + part * step
-        found = _Flows(outputs + trial, y, log_weights)
+        found = rows.flows(trial)
         if found.gap < flows.gap * (1.0 - 1e-4 * part):
             return trial, found
     return None
 
 
-def _sweep(outputs: Array, y: Index, log_weights: Array, shifts: Array, jacobian: Array) -> Array:
+def _sweep(rows: BalanceRows, shifts: Array, jacobian: Array) -> Array:
     """Each class, then each set of classes that hang together, in turn against the rest: binary solves."""
     new = shifts.copy()
     for inside in _sets(jacobian):
-        logits = outputs + new
-        margin = log_sum_exp(logits[:, inside], 1) - log_sum_exp(logits[:, ~inside], 1)
-        new[inside] += _binary_root(margin, inside[y], log_weights)
+        new[inside] += _binary_root(rows, new, inside)
     return new
 
 
@@ -172,19 +237,41 @@ def _sets(jacobian: Array) -> list[NDArray[np.bool_]]:
     return [np.array(one) for one in sorted(found, key=lambda one: (sum(one), one))]
 
 
-def _binary_root(margin: Array, is_own: NDArray[np.bool_], log_weights: Array) -> float:
-    """Where log Σ_own w σ(−(m+d)) = log Σ_rest w σ(m+d), by Newton steps kept in a bracket."""
+def _margin(logits: Array, y: Index, inside: NDArray[np.bool_]) -> tuple[Array, NDArray[np.bool_]]:
+    """Log-odds of a set of classes against the others, and which rows are of it."""
+    return log_sum_exp(logits[:, inside], 1) - log_sum_exp(logits[:, ~inside], 1), inside[y]
+
+
+def _part_sides(margin: Array, is_own: NDArray[np.bool_], shift: float, log_weights: Array) -> Array:
+    """log Σ_own w σ(−(m+d)), log Σ_rest w σ(m+d), and the falls of both in d, as shares of themselves."""
     own, rest, log_own, log_rest = margin[is_own], margin[~is_own], log_weights[is_own], log_weights[~is_own]
-    spread = abs(float(log_sum_exp(log_own, 0)) - float(log_sum_exp(log_rest, 0))) + 40.0
-    low, high = -float(margin.max()) - spread, -float(margin.min()) + spread
+    missed = log_own - np.logaddexp(0.0, own + shift)
+    alarmed = log_rest - np.logaddexp(0.0, -(rest + shift))
+    total_missed, total_alarmed = float(log_sum_exp(missed, 0)), float(log_sum_exp(alarmed, 0))
+    falls = float(np.exp(missed - total_missed) @ np.exp(-np.logaddexp(0.0, -(own + shift)))) if len(own) else 0.0
+    rises = float(np.exp(alarmed - total_alarmed) @ np.exp(-np.logaddexp(0.0, rest + shift))) if len(rest) else 0.0
+    return np.array([total_missed, total_alarmed, falls, rises])
+
+
+def _merged_sides(parts: Array) -> Array:
+    totals = log_sum_exp(parts[:, :2], 0)
+    shares = np.exp(parts[:, :2] - np.where(np.isfinite(totals), totals, 0.0))
+    return np.concatenate([totals, (shares * parts[:, 2:]).sum(axis=0)])
+
+
+def _merged_ends(parts: Array) -> Array:
+    return np.array([parts[:, 0].min(), parts[:, 1].max(), *log_sum_exp(parts[:, 2:], 0)])
+
+
+def _binary_root(rows: BalanceRows, shifts: Array, inside: NDArray[np.bool_]) -> float:
+    """Where log Σ_own w σ(−(m+d)) = log Σ_rest w σ(m+d), by Newton steps kept in a bracket."""
+    lowest, highest, log_own, log_rest = rows.ends(shifts, inside).tolist()
+    spread = abs(log_own - log_rest) + 40.0
+    low, high = -highest - spread, -lowest + spread
     shift = min(max(0.0, low), high)
     for _ in range(200):
-        missed = log_own - np.logaddexp(0.0, own + shift)
-        alarmed = log_rest - np.logaddexp(0.0, -(rest + shift))
-        total_missed, total_alarmed = float(log_sum_exp(missed, 0)), float(log_sum_exp(alarmed, 0))
-        gap = total_missed - total_alarmed
-        slope = -float(np.exp(missed - total_missed) @ np.exp(-np.logaddexp(0.0, -(own + shift))))
-        slope -= float(np.exp(alarmed - total_alarmed) @ np.exp(-np.logaddexp(0.0, rest + shift)))
+        missed, alarmed, falls, rises = rows.sides(shifts, inside, shift).tolist()
+        gap, slope = missed - alarmed, -falls - rises
         if gap >= 0.0:
             low = shift
         if gap <= 0.0:

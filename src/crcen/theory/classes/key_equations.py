@@ -15,7 +15,14 @@ from crcen.theory.rows import check_row_weights
 from crcen.theory.shown import Shown, in_one_line
 from crcen.theory.tensors import as_numpy, rounding_of
 
-__all__ = ["ClassKeyEquations", "JointTest", "class_key_equations", "class_key_equations_of_logits"]
+__all__ = [
+    "ClassKeyEquations",
+    "ClassKeySums",
+    "JointTest",
+    "class_key_equations",
+    "class_key_equations_of_logits",
+    "class_key_sums",
+]
 
 Array = NDArray[np.float64]
 Index = NDArray[np.int64]
@@ -198,8 +205,9 @@ def class_key_equations(
     if not counts.all():
         raise InvalidInput(f"every class must have a row with weight: class {int(np.argmin(counts))} has none.")
     resolved = resolve_classes(weighting, counts)
-    flows = resolved.weights[:, None] * _class_sums(numbers, sizes[:, None] * outputs)
-    return ClassKeyEquations(resolved, flows, *_tests(numbers, outputs, sizes, resolved, variance_factor))
+    scale = float(sizes.max())  # so that squares of weights do not overflow
+    sums = class_key_sums(numbers, outputs, sizes / scale, resolved.weights)
+    return sums.key_equations(resolved, variance_factor, scale)
 
 
 def class_key_equations_of_logits(
@@ -209,40 +217,75 @@ def class_key_equations_of_logits(
     return class_key_equations(y, softmax(np.asarray(logits, dtype=np.float64)), weighting, sample_weight, **how)
 
 
-def _class_sums(y: Index, values: Array) -> Array:
-    """Sums of rows by class, (K, columns)."""
-    sums = np.zeros((values.shape[1], values.shape[1]))
-    np.add.at(sums, y, values)
-    return sums
+@dataclass(frozen=True, eq=False)
+class ClassKeySums:
+    """What the key equations of rows are made of; sums of parts of the rows add up.
+
+    Parameters
+    ----------
+    flows : float64 array of shape (K, K)
+        F_jk = w_j Σ_{y=j} s q_k.
+    variance : float64 array of shape (K, K)
+        Of the residuals under the model.
+    pairs : float64 array of shape (P,)
+        Σ s (w_j 1{y=j} q_k − w_k 1{y=k} q_j) of every pair j < k.
+    pair_variance : float64 array of shape (P, P)
+        Of these, under the model.
+    """
+
+    flows: Array
+    variance: Array
+    pairs: Array
+    pair_variance: Array
+
+    def __add__(self, other: "ClassKeySums") -> "ClassKeySums":
+        return ClassKeySums(
+            self.flows + other.flows,
+            self.variance + other.variance,
+            self.pairs + other.pairs,
+            self.pair_variance + other.pair_variance,
+        )
+
+    def key_equations(self, weighting: ClassWeights, factor: float = 1.0, scale: float = 1.0) -> ClassKeyEquations:
+        """The equations of these rows.
+
+        Parameters
+        ----------
+        weighting : ClassWeights
+            What q is at.
+        factor : float
+            By how much a fitted model's own error raises the variances.
+        scale : float
+            What sample weights were divided by.
+        """
+        residual = self.flows.sum(axis=1) - self.flows.sum(axis=0)
+        pairs = _joint(self.pairs, factor * self.pair_variance)
+        if np.abs(residual).max() <= _BALANCED * self.flows.sum():
+            nothing = "these rows were balanced, so the key equations hold on them by construction"
+            equations = JointTest(np.nan, len(residual) - 1, np.nan, nothing)
+        else:  # the equations sum to zero: drop the first
+            equations = _joint(residual[1:], factor * self.variance[1:, 1:])
+        return ClassKeyEquations(weighting, scale * self.flows, equations, pairs)
 
 
-def _tests(y: Index, q: Array, sizes: Array, weighting: ClassWeights, factor: float) -> tuple[JointTest, JointTest]:
-    n_classes, w = weighting.n_classes, weighting.weights
-    p = weighting.posterior(q)
-    unit = sizes / sizes.max()
-    mass = w[y] * unit
-    residual = np.bincount(y, weights=mass, minlength=n_classes) - mass @ q
-    degrees = n_classes - 1
-    if np.abs(residual).max() <= _BALANCED * mass.sum():
-        nothing = "these rows were balanced, so the key equations hold on them by construction"
-        return JointTest(np.nan, degrees, np.nan, nothing), _pair_test(y, p, q, unit, w, factor)
-    second = unit[:, None] ** 2 * p * w**2
+def class_key_sums(y: Index, q: Array, sizes: Array, w: Array) -> ClassKeySums:
+    """Sum rows of class numbers y, weighted probabilities q (n, K) and sample weights, at class weights w."""
+    n_classes = len(w)
+    p = q / w
+    p = p / p.sum(axis=1, keepdims=True)
+    flows = np.zeros((n_classes, n_classes))
+    np.add.at(flows, y, sizes[:, None] * q)
+    second = sizes[:, None] ** 2 * p * w**2
     variance = np.diag(second.sum(axis=0)) - second.T @ q - q.T @ second + (q * second.sum(axis=1)[:, None]).T @ q
-    # The equations sum to zero: drop the first.
-    return _joint(residual[1:], factor * variance[1:, 1:]), _pair_test(y, p, q, unit, w, factor)
-
-
-def _pair_test(y: Index, p: Array, q: Array, unit: Array, w: Array, factor: float) -> JointTest:
-    """Σ s (w_j 1{y=j} q_k − w_k 1{y=k} q_j) for every pair, each of mean 0 for the true posterior."""
-    first, second = np.triu_indices(len(w), 1)
-    sums, variance = np.zeros(len(first)), np.zeros((len(first), len(first)))
-    for label in range(len(w)):
-        value = np.where(first == label, w[label] * q[:, second], 0.0)
-        value -= np.where(second == label, w[label] * q[:, first], 0.0)
-        value *= unit[:, None]
+    one, other = np.triu_indices(n_classes, 1)
+    sums, pair_variance = np.zeros(len(one)), np.zeros((len(one), len(one)))
+    for label in range(n_classes):
+        value = np.where(one == label, w[label] * q[:, other], 0.0)
+        value -= np.where(other == label, w[label] * q[:, one], 0.0)
+        value *= sizes[:, None]
         sums += value[y == label].sum(axis=0)
-        variance += (value * p[:, [label]]).T @ value
-    return _joint(sums, factor * variance)
+        pair_variance += (value * p[:, [label]]).T @ value
+    return ClassKeySums(w[:, None] * flows, variance, sums, pair_variance)
 
 
 def _joint(sums: Array, variance: Array) -> JointTest:
