@@ -1,10 +1,13 @@
 """Labels: one rule for the positive class, and signs, columns and targets that follow from it."""
 
+import re
+from pathlib import Path
 from types import SimpleNamespace
 
 import numpy as np
 import pytest
 
+import crcen
 from crcen import Budget, InvalidInput, InvalidParameter, Lam, resolve
 from crcen.theory.labels import Labels
 
@@ -75,3 +78,26 @@ def test_weightings_by_label():
     assert LAST.resolve(resolve(Lam(0.8), 1, 1), 10, 90) == resolve(Lam(0.8), 10, 90)
     with pytest.raises(InvalidParameter, match="one weight for each of 'no', 'yes'"):
         LAST.resolve({"yes": 1}, 10, 90)
+
+
+def test_factors_of_odds_turn_with_the_class():
+    assert LAST.odds(4.0) == 4.0
+    assert FIRST.odds(4.0) == 0.25
+    assert FIRST.odds(FIRST.odds(8.0)) == 8.0
+
+
+def test_rows_decide_where_weights_tie_also_for_a_model():
+    model = SimpleNamespace(classes_=np.array(["fraud", "ok"]))
+    rows = np.array(["fraud", "ok", "ok"])
+    assert Labels.of_model(model, rows, np.array([2.0, 1.0, 1.0])).positive == "fraud"
+    assert Labels.from_rows(model.classes_, rows, np.array([2.0, 1.0, 1.0])).positive == "fraud"
+
+
+def test_nobody_else_asks_which_class_is_last():
+    package = Path(crcen.__file__).parent
+    asking = [
+        path.relative_to(package).as_posix()
+        for path in package.rglob("*.py")
+        if re.search(r"classes_?\[[01]\]\s*==", path.read_text(encoding="utf-8"))
+    ]
+    assert asking == []

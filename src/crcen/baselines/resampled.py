@@ -15,6 +15,7 @@ from crcen.models.atomic import all_or_nothing
 from crcen.models.classifier import CRCENClassifier
 from crcen.models.foreign_names import OurNames, says_our_names
 from crcen.models.validation import check_choice, check_labels, check_rows
+from crcen.theory.labels import Labels
 from crcen.training.recipe import Schedule
 
 __all__ = ["ResampledClassifier"]
@@ -79,7 +80,6 @@ class ResampledClassifier(ClassifierMixin, OurNames):
         X, y = check_rows(self, X, y, reset=True)
         self.classes_ = check_labels(y)
         rows, labels = self.resample(X, y)
-        counts = [(y == label).sum() for label in self.classes_]
         self.network_ = CRCENClassifier(
             None,
             hidden=self.hidden,
@@ -89,7 +89,7 @@ class ResampledClassifier(ClassifierMixin, OurNames):
             n_members=self.n_members,
             encoding="standard",
             balance=True,
-            pos_label=self.classes_[int(np.argmin(counts))],
+            pos_label=Labels.from_rows(self.classes_, y, np.ones(len(y))).positive,
             device=self.device,
             random_state=self.random_state,
         ).fit(rows, labels)

@@ -143,13 +143,13 @@ class PosteriorCorrection(ClassPosterior, ClassifierMixin, MetaEstimatorMixin, B
             return
         self.pos_label_ = Labels.from_rows(self.classes_, labels, weights, self.pos_label).positive
         self._check_parameters()
-        order = 1 if self._positive_is_last() else -1
+        both = self._labels()
         given = None if sample_weight is None else weights
         fitted = self._fit_one(X, labels, given)
         self.estimator_ = fitted.estimator
-        self.odds_factor_ = float(fitted.factor**order)
+        self.odds_factor_ = float(both.odds(fitted.factor))
         price = self._price_of_training() if _is_training(self.price) else self.price
-        self.price_ = resolve(price, *self._counts(labels, weights)[::-order])
+        self.price_ = resolve(price, *both.pair(self._counts(labels, weights)))
         for name in ("n_features_in_", "feature_names_in_"):
             if hasattr(fitted.estimator, name):
                 setattr(self, name, getattr(fitted.estimator, name))
@@ -170,7 +170,7 @@ class PosteriorCorrection(ClassPosterior, ClassifierMixin, MetaEstimatorMixin, B
         X = as_numpy(X)
         if hasattr(self, "class_factors_"):
             return self._class_proba(X)
-        fitted = _Fitted(self.estimator_, self.odds_factor_ if self._positive_is_last() else 1 / self.odds_factor_)
+        fitted = _Fitted(self.estimator_, self._labels().odds(self.odds_factor_))
         if np.isinf(self._limit):
             return divide_odds(fitted.weighted(X), fitted.factor)
         logits = apply_map(self.probability_map_, fitted.natural_logits(X, self._limit))
@@ -184,9 +184,8 @@ class PosteriorCorrection(ClassPosterior, ClassifierMixin, MetaEstimatorMixin, B
         check_is_fitted(self)
         if hasattr(self, "class_factors_"):
             return self._class_decisions(X)
-        last = int(self._positive_is_last())
-        is_positive = self.predict_proba(X)[:, last] > self.price_.threshold
-        return self.classes_[np.where(is_positive, last, 1 - last)]
+        labels = self._labels()
+        return labels.decode(self.predict_proba(X)[:, labels.column] > self.price_.threshold)
 
     def __sklearn_tags__(self) -> Any:
         """Those of the estimator; of more than two classes where the parameters are not of two."""
@@ -245,8 +244,8 @@ class PosteriorCorrection(ClassPosterior, ClassifierMixin, MetaEstimatorMixin, B
     def _given_estimator(self) -> Any:
         return LogisticRegression() if self.estimator is None else self.estimator
 
-    def _positive_is_last(self) -> bool:
-        return bool(self.classes_[1] == self.pos_label_)
+    def _labels(self) -> Labels:
+        return Labels(self.classes_, self.pos_label_)
 
     def _fit_one(self, X: Any, y: NDArray[Any], weights: Array | None) -> "_Fitted":
         """A clone fitted on rows, and what its training did to the odds of the last class."""
@@ -290,7 +289,7 @@ class PosteriorCorrection(ClassPosterior, ClassifierMixin, MetaEstimatorMixin, B
         share = positive_number(self.sampling, "sampling")
         if share >= 1.0:
             raise InvalidParameter(f"sampling must be a share of positives strictly between 0 and 1: got {share:g}.")
-        return np.array([1.0 - share, share] if self._positive_is_last() else [share, 1.0 - share])
+        return np.array(self._labels().pair([1.0 - share, share])[::-1])
 
     def _ratio(self, estimator: Any, rows: Array, totals: Array) -> float:
         """The weight of the last class over that of the first."""
@@ -301,9 +300,8 @@ class PosteriorCorrection(ClassPosterior, ClassifierMixin, MetaEstimatorMixin, B
                 positive_number(self.weighting[c], f"the weight of class {c}") for c in self.classes_.tolist()
             )
             return last / first
-        is_last = self._positive_is_last()
-        cost = resolve(self.weighting, *(totals[::-1] if is_last else totals)).cost_ratio
-        return cost if is_last else 1.0 / cost
+        labels = self._labels()
+        return labels.odds(resolve(self.weighting, *labels.pair(totals)).cost_ratio)
 
     def _calibrate(self, X: Any, y: NDArray[Any], weights: Array | None) -> None:
         """Fit the map of ``method`` on the natural logits of rows that their estimator did not see."""

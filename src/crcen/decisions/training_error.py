@@ -16,6 +16,7 @@ from crcen.models.classifier import CRCENClassifier
 from crcen.models.search.classifier_cv import CRCENClassifierCV
 from crcen.models.validation import check_weights
 from crcen.theory.decision import weighted_probability
+from crcen.theory.labels import Labels
 from crcen.theory.residual_test import TrainingError, residual_sums
 from crcen.theory.specs import CostRatio
 from crcen.theory.tensors import as_numpy
@@ -97,7 +98,7 @@ def training_error(
         raise InvalidInput(f"y must hold the model's labels {classes.tolist()}, one for each training row")
     if _num_samples(X) != len(labels):
         raise InvalidInput(f"X and y must be the same training rows, got {_num_samples(X)} and {len(labels)}")
-    column = int(classes[1] == getattr(model, "pos_label_", classes[1]))
+    column = Labels.of_model(model).column
     price = getattr(model, "weighting_", None)
     cost = price.cost_ratio if isinstance(price, ClassWeighting) else cost_ratio_of(weighting)
     weights = None if sample_weight is None else check_weights(sample_weight, labels[:, None])

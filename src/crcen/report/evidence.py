@@ -110,7 +110,7 @@ class Evidence:
 
 def positive_column(model: Any, pos_label: Any) -> int:
     """Which column of ``predict_proba`` belongs to the positive class."""
-    return int(np.flatnonzero(np.asarray(model.classes_) == pos_label)[0])
+    return Labels(np.asarray(model.classes_), pos_label).column
 
 
 def kept_by(model: Any, name: str) -> Any:

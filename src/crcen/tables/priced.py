@@ -14,6 +14,7 @@ from crcen.theory.classes.cost_matrix import CostMatrix
 from crcen.theory.classes.key_equations import class_key_equations
 from crcen.theory.decision import weighted_probability
 from crcen.theory.key_equation import key_equation
+from crcen.theory.labels import Labels
 from crcen.theory.rows import check_row_weights, class_totals
 from crcen.theory.weighting import ClassWeighting, resolve
 from crcen.theory.wishes import Wish
@@ -61,9 +62,8 @@ class PricedClassifier(ClassifierMixin, BaseEstimator):
         self.costs_ = None
         if is_for_classes(self.weighting, self.classes_):
             return self._fit_classes(X, labels, weights, options)
-        first, second = (float(weights[labels == label].sum()) for label in self.classes_)
-        self.pos_label_ = self.classes_[0] if first < second else self.classes_[1]
-        target = labels == self.pos_label_
+        both = Labels.from_rows(self.classes_, labels, weights)
+        self.pos_label_, target = both.positive, both.encode(labels)
         if isinstance(self.weighting, Wish):
             raise InvalidParameter(
                 f"{self.weighting!r} is met on out-of-fold rows, and {type(self.estimator).__name__} has none: fit at "
@@ -94,7 +94,7 @@ class PricedClassifier(ClassifierMixin, BaseEstimator):
         if isinstance(self.weighting_, ClassWeights):
             return self.weighting_.weighted(self.predict_proba(X))
         q = weighted_probability(self._p(X), self.weighting_)
-        return np.column_stack([1.0 - q, q] if self._positive_is_last() else [q, 1.0 - q])
+        return Labels.of_model(self).in_order(np.column_stack([1.0 - q, q]))
 
     def decision_function(self, X: Any) -> Array:
         """Weighted logit of ``classes_[1]``: above 0 exactly where `predict` gives ``classes_[1]``.
@@ -109,7 +109,7 @@ class PricedClassifier(ClassifierMixin, BaseEstimator):
             return np.asarray(logits - logits.mean(axis=1, keepdims=True))
         p = np.clip(self._p(X), 1e-300, 1.0 - 1e-16)
         logit = np.log(p) - np.log1p(-p) + self.weighting_.logit_shift
-        return logit if self._positive_is_last() else -logit
+        return Labels.of_model(self).signed(logit)
 
     def predict(self, X: Any) -> NDArray[Any]:
         """Decide at the price."""
@@ -120,10 +120,7 @@ class PricedClassifier(ClassifierMixin, BaseEstimator):
         return self.classes_[(self.decision_function(X) > 0).astype(int)]
 
     def _p(self, X: Any) -> Array:
-        return self.predict_proba(X)[:, int(self._positive_is_last())]
-
-    def _positive_is_last(self) -> bool:
-        return bool(self.classes_[1] == self.pos_label_)
+        return self.predict_proba(X)[:, Labels.of_model(self).column]
 
 
 def check_priceable(estimator: Any) -> None:

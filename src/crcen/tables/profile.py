@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 
 from crcen.tables.columns import Column, as_text
 from crcen.tables.rare_counts import beyond_extreme, chance_of_more, kolmogorov_smirnov
+from crcen.theory.labels import Labels
 
 __all__ = ["ColumnProfile", "Difference", "NewRows", "TrainingProfile", "profile_of", "training_scores"]
 
@@ -157,13 +158,13 @@ def training_scores(estimator: Any, X: Array) -> list[Array]:
     """
     if not hasattr(estimator, "pos_label_"):
         return []
-    is_last = bool(estimator.classes_[1] == estimator.pos_label_)
-    p = np.clip(estimator.predict_proba(X)[:, int(is_last)], 1e-300, 1.0 - 1e-16)
+    labels = Labels.of_model(estimator)
+    p = np.clip(estimator.predict_proba(X)[:, labels.column], 1e-300, 1.0 - 1e-16)
     scores = [np.log(p) - np.log1p(-p)]
     held_out = getattr(estimator, "oof_decision_function_", None)
     if held_out is not None and getattr(estimator, "probability", "shift") == "shift":
         known = held_out[np.isfinite(held_out)]
-        scores.append((known if is_last else -known) - estimator.weighting_.logit_shift)
+        scores.append(labels.signed(known) - estimator.weighting_.logit_shift)
     return scores
 
 

@@ -47,8 +47,7 @@ class Labels:
             if not weight > 0:
                 raise InvalidInput(f"both classes need weight: every row of class {label} has sample_weight 0.")
         if pos_label is None:
-            decides = count if abs(total[0] - total[1]) <= _TIE * total.sum() else total
-            return cls(classes, classes[0] if decides[0] < decides[1] else classes[1])
+            return cls(classes, _rarer(classes, total, count))
         if np.ndim(pos_label) or pos_label not in classes.tolist():
             listed = ", ".join(repr(c) for c in classes.tolist())
             raise InvalidParameter(f"pos_label must be one of the classes {listed}: got {pos_label!r}.")
@@ -72,14 +71,14 @@ class Labels:
             return cls(classes, model.pos_label_)
         if y is None:
             return cls(classes, classes[1])
-        rows = [y == label for label in classes]
-        totals = [float(own.sum() if weights is None else weights[own].sum()) for own in rows]
-        return cls(classes, classes[0] if totals[0] < totals[1] else classes[1])
+        rows = np.array([y == label for label in classes])
+        count = rows.sum(axis=1, dtype=np.float64)
+        return cls(classes, _rarer(classes, count if weights is None else rows @ weights, count))
 
     @property
     def is_last(self) -> bool:
         """Whether the positive class is ``classes[1]``, whose sign scikit-learn's decision functions have."""
-        return bool(self.classes[1] == self.positive)
+        return bool(self.positive == self.classes[1])
 
     @property
     def negative(self) -> Any:
@@ -126,6 +125,10 @@ class Labels:
         """The positive class's number and the negative one's, of numbers in the order of the classes."""
         return float(by_class[self.column]), float(by_class[1 - self.column])
 
+    def odds(self, factor: float) -> float:
+        """A factor on the odds of the positive class from one on those of ``classes[1]``, and back."""
+        return factor if self.is_last else 1.0 / factor
+
     def resolve(self, weighting: Any, n_pos: float, n_neg: float) -> ClassWeighting:
         """A weighting with its class counts; a dict gives a weight a label, and a resolved one keeps its λ alone."""
         if isinstance(weighting, Mapping):
@@ -142,3 +145,9 @@ class Labels:
         elif isinstance(weighting, ClassWeighting):
             weighting = Lam(weighting.lam)  # the counts are those of the rows given here
         return resolve(weighting, n_pos, n_neg)
+
+
+def _rarer(classes: NDArray[Any], weights: Array, rows: Array) -> Any:
+    """The class with less weight, or fewer rows where weights tie; the last one where these do too."""
+    decides = rows if abs(weights[0] - weights[1]) <= _TIE * weights.sum() else weights
+    return classes[0] if decides[0] < decides[1] else classes[1]

@@ -20,6 +20,7 @@ from crcen.theory.judgements import (
     judge_equation,
     judge_share,
 )
+from crcen.theory.labels import Labels
 from crcen.theory.metrics import ConfusionCounts
 from crcen.theory.residual_test import TrainingError, residual_sums
 from crcen.theory.shown import Shown
@@ -193,7 +194,7 @@ def scored_rows(
             for name, cells in kept.items():
                 cells.append(chunk[name][known])
             done(len(p))
-    y, p = model.classes_[np.concatenate(labels)] == model.pos_label_, np.concatenate(scores)
+    y, p = Labels.of_model(model).encode(model.classes_[np.concatenate(labels)]), np.concatenate(scores)
     if not len(y):
         raise InvalidInput(f"{source.name} has no row with a value of {target}.")
     if not y.any() or y.all():

@@ -13,6 +13,7 @@ from crcen._support.logs import logged
 from crcen._support.progress import counted
 from crcen._support.whole_files import check_place
 from crcen.tables.writing import TableWriter
+from crcen.theory.labels import Labels
 from crcen.theory.shown import Shown, in_one_line
 from crcen.theory.weighting import ClassWeighting
 from crcen.workflow.alarm_reasons import AlarmReasons
@@ -334,11 +335,9 @@ def _answer(
 ) -> "pd.DataFrame":
     import pandas as pd
 
-    negative = next(label for label in model.classes_ if label != model.pos_label_)
     first = {name: chunk[name].to_numpy() for name in ids}
     first = first or {"row": np.arange(n_before + 1, n_before + len(p) + 1)}
-    labels = np.array([negative, model.pos_label_], dtype=model.classes_.dtype)
-    decisions = labels[alarms.astype(int)]
+    decisions = Labels.of_model(model).decode(alarms)
     if to_review is not None:
         decisions = np.where(to_review, "review", decisions.astype(str)).astype(object)
     return pd.DataFrame({**first, "probability": p, "decision": decisions})

@@ -15,6 +15,7 @@ from crcen._support.logs import logged
 from crcen._support.notebook import page_in_frame
 from crcen._support.progress import busy
 from crcen._support.whole_files import check_place
+from crcen.theory.labels import Labels
 from crcen.workflow.amounts import amounts_of
 from crcen.workflow.classes.stated import has_class_price, refuse_two_class_options
 from crcen.workflow.group_columns import group_columns, group_values
@@ -159,8 +160,7 @@ def _beside(others: Any, model: Any, source: Source, target: str) -> dict[str, N
                 f"for {fitted.pos_label_} among {', '.join(map(str, fitted.classes_.tolist()))}."
             )
         X, *_ = labelled_rows(fitted, source, target)
-        column = int(np.flatnonzero(fitted.classes_ == fitted.pos_label_)[0])
-        found[name] = fitted.predict_proba(X)[:, column]
+        found[name] = fitted.predict_proba(X)[:, Labels.of_model(fitted).column]
     return found
 
 

@@ -7,6 +7,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from crcen import InvalidInput, TableClassifier
+from crcen.theory.labels import Labels
 from crcen.workflow.inputs import Source
 from crcen.workflow.model_rows import model_rows
 from crcen.workflow.row_watch import RowWatch
@@ -93,6 +94,6 @@ def scored_chunks(
     model: Any, source: Source, odd: Oddities, ignored: set[str], chunk_rows: int
 ) -> "Iterator[tuple[pd.DataFrame, Array]]":
     """The same with the probability of the positive class alone."""
-    column = int(np.flatnonzero(model.classes_ == model.pos_label_)[0])
+    column = Labels.of_model(model).column
     for chunk, p in class_chunks(model, source, odd, ignored, chunk_rows):
         yield chunk, p[:, column]

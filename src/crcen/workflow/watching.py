@@ -16,6 +16,7 @@ from crcen._support.progress import counted
 from crcen._support.whole_files import check_place, write_whole
 from crcen.theory.decision import sigmoid, weighted_probability
 from crcen.theory.expected import ExpectedCounts, expected_counts
+from crcen.theory.labels import Labels
 from crcen.theory.shown import Shown
 from crcen.theory.weighting import ClassWeighting
 from crcen.workflow.inputs import check_two_classes, labels_as, model_of, price_of, source_of, target_of
@@ -274,7 +275,8 @@ def _looked_at(
             total = total + expected_counts(p, decide(p, price))
             if label is not None:
                 known = chunk[label].notna().to_numpy()
-                labels.append(model.classes_[labels_as(chunk[label][known], model.classes_, label)] == model.pos_label_)
+                found = model.classes_[labels_as(chunk[label][known], model.classes_, label)]
+                labels.append(Labels.of_model(model).encode(found))
                 scores.append(p[known])
                 digest.update(np.packbits(labels[-1]).tobytes() + scores[-1].tobytes())
             done(len(p))
@@ -295,13 +297,8 @@ def _count_labels(kept: WatchState, found: _Looked, model: Any, when: str) -> No
     q = weighted_probability(found.p, model.weighting_)
     with warnings.catch_warnings(record=True) as said:
         warnings.simplefilter("always")
-        kept.monitor.update(q=q, y=_as_model_labels(found.y, model), when=when)
+        kept.monitor.update(q=q, y=Labels.of_model(model).decode(found.y), when=when)
     found.notes.extend(str(one.message).rstrip(".") for one in said)
-
-
-def _as_model_labels(y: NDArray[np.bool_], model: Any) -> NDArray[Any]:
-    negative = next(label for label in model.classes_ if label != model.pos_label_)
-    return np.array([negative, model.pos_label_], dtype=model.classes_.dtype)[y.astype(int)]
 
 
 def _before(model: Any, price: ClassWeighting) -> ExpectedCounts | None:

@@ -13,6 +13,7 @@ from crcen.exceptions import InvalidInput, InvalidParameter
 from crcen.models.reasons.background import chosen_rows
 from crcen.models.reasons.shapley import ShapleyValues, shapley_of_ensemble, shapley_of_function
 from crcen.theory.decision import sigmoid
+from crcen.theory.labels import Labels
 
 __all__ = ["Reasons", "explain_rows", "shortened", "spelled"]
 
@@ -180,7 +181,7 @@ def _reasons(found: ShapleyValues, columns: Sequence[str], cells: NDArray[np.obj
 
 
 def _log_odds_of(model: Any) -> Callable[[Array], Array]:
-    column = list(model.classes_).index(model.pos_label_)
+    column = Labels.of_model(model).column
 
     def log_odds(X: Array) -> Array:
         p = np.clip(np.asarray(model.predict_proba(X), dtype=np.float64)[:, column], 1e-7, 1.0 - 1e-7)

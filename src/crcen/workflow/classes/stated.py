@@ -10,6 +10,7 @@ from crcen._support.labels import label_key
 from crcen.theory.classes.class_labels import is_price_of_two
 from crcen.theory.classes.class_quality import costs_at
 from crcen.theory.classes.class_weights import ClassWeights
+from crcen.theory.labels import Labels
 from crcen.theory.wishes import Wish
 from crcen.workflow.classes.cost_file import costs_from
 
@@ -113,8 +114,8 @@ def price_of_two(weighting: Any, costs: Any, model: Any) -> Any:
         )
     if not isinstance(found, Mapping):
         return found
-    negative = next(label for label in model.classes_.tolist() if label != model.pos_label_)
-    return CostRatio(found[model.pos_label_] / found[negative])
+    labels = Labels.of_model(model)
+    return CostRatio(found[labels.positive] / found[labels.negative])
 
 
 def refuse_two_class_options(model: Any, others: Mapping[str, Any]) -> None:
