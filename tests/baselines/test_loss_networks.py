@@ -148,3 +148,14 @@ def test_the_margin_of_embedded_neighbours_by_hand():
     scores = model._scores(7.0 * np.array([[np.cos(q), np.sin(q)]]))
     by_hand = [d(2.0) - max(d(0.0), d(0.1)), min(d(0.0), d(0.1)) - d(2.2)]
     assert scores[0] == pytest.approx(by_hand)
+
+
+def test_rows_that_fall_on_one_point_make_one_cluster():
+    """A strong penalty maps every row to the same place: fewer clusters than asked for, and answers all the same."""
+    X, y = table(2)
+    model = EmbeddedNeighboursClassifier(cluster_size=20, **{**LIGHT, "l2": 1e4, "max_epochs": 3}).fit(X, y)
+    assert len(model.cluster_rows_) == len(model.cluster_classes_)
+    assert min(map(len, model.cluster_rows_)) > 0
+    assert np.isfinite(model.predict_proba(X)).all()
+    same = EmbeddedNeighboursClassifier(cluster_size=20, **{**LIGHT, "max_epochs": 2}).fit(np.zeros_like(X), y)
+    assert len(same.cluster_rows_) == 2

@@ -1,5 +1,6 @@
 """EmbeddedNeighboursClassifier: the large margin local embedding (LMLE) of Huang and others (2016)."""
 
+import warnings
 from typing import Any
 
 import numpy as np
@@ -81,15 +82,20 @@ class EmbeddedNeighboursClassifier(LossNetwork):
     def _clusters(self, rows: NDArray[Any]) -> NDArray[np.int64]:
         """The number of every row's cluster; clusters are numbered across classes."""
         from sklearn.cluster import KMeans
+        from sklearn.exceptions import ConvergenceWarning
 
         found = np.empty(len(rows), dtype=np.int64)
         class_of: list[int] = []
         for k in range(len(self.classes_)):
             own = np.flatnonzero(self._of_row == k)
             count = int(np.clip(len(own) // self.cluster_size, 1, min(10, len(own))))
-            parts = KMeans(count, n_init=1, random_state=self._seed % 2**31).fit_predict(rows[own])
+            # Rows that the network maps to fewer points than that make fewer clusters, which is no one's concern here.
+            with warnings.catch_warnings():
+                warnings.simplefilter("ignore", ConvergenceWarning)
+                parts = KMeans(count, n_init=1, random_state=self._seed % 2**31).fit_predict(rows[own])
+            numbers, parts = np.unique(parts, return_inverse=True)
             found[own] = parts + len(class_of)
-            class_of += [k] * count
+            class_of += [k] * len(numbers)
         self._class_of = np.array(class_of, dtype=np.int64)
         return found
 
