@@ -204,6 +204,26 @@ def test_a_block_is_broken_off_and_the_alarm_put_back():
     assert signal.getitimer(signal.ITIMER_PROF) == (0, 0)
 
 
+def test_nothing_is_raised_where_c_code_of_xgboost_calls_back():
+    """What is raised there is swallowed and leaves its memory broken; the alarm rings again after it."""
+    inside = []
+
+    def _next_wrapper():
+        try:
+            work(0.7)
+            inside.append("ran to its end")
+        except TimeUp:
+            inside.append("broken off")
+
+    def fit():
+        _next_wrapper()
+        work(30)
+
+    with pytest.raises(TimeUp), Deadline(0.1).within():
+        fit()
+    assert inside == ["ran to its end"]
+
+
 def test_our_search_hands_out_natural_out_of_fold_probabilities(rows):
     """Their mean is the share of positives, which is what the solve on out-of-fold rows gives at λ = ½."""
     ours = PEERS["mlp_threshold"].search(PEERS["mlp_threshold"], rows, 16, Deadline(120))

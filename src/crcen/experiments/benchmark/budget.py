@@ -14,6 +14,8 @@ __all__ = ["Deadline", "TimeUp"]
 
 
 _RING_AGAIN = 0.5
+# Functions of XGBoost that its C++ code calls back: what is raised in them is swallowed and leaves its memory broken.
+_CALLED_FROM_C = {"_next_wrapper", "_reset_wrapper"}
 
 
 class TimeUp(BaseException):
@@ -53,8 +55,12 @@ class Deadline:
             return
         rang = False
 
-        def ring(*_: Any) -> None:
+        def ring(_: int, frame: Any) -> None:
             nonlocal rang
+            while frame is not None:
+                if frame.f_code.co_name in _CALLED_FROM_C:
+                    return  # it rings again
+                frame = frame.f_back
             rang = True
             raise TimeUp
 
