@@ -6,6 +6,7 @@ from typing import Annotated
 import typer
 
 from crcen.cli.app import Json, app
+from crcen.cli.class_prices import CostsFile, Weighting, with_classes
 from crcen.cli.options import (
     Alpha,
     Balanced,
@@ -50,11 +51,13 @@ def monitor(
     alpha: Alpha = None,
     lam: Lam = None,
     balanced: Balanced = False,
+    weighting: Weighting = None,
+    costs: CostsFile = None,
     as_json: Json = False,
 ) -> None:
     """Watch a model at work: exit code 0 when quiet, 3 on an alarm. Labels are used where there are any."""
     with interruptible():
-        weighting = price(budget, cost_ratio, alpha, lam, balanced)
+        worth = with_classes(price(budget, cost_ratio, alpha, lam, balanced), weighting, costs)
         import crcen
 
         result = crcen.monitor_table(
@@ -62,7 +65,8 @@ def monitor(
             data,
             state=state,
             target=target,
-            weighting=weighting,
+            weighting=worth,
+            costs=costs,
             when=when,
             error_rate=error_rate,
             page=page,

@@ -23,7 +23,6 @@ __all__ = [
     "Rows",
     "Source",
     "check_column",
-    "check_two_classes",
     "labels_as",
     "model_of",
     "plain",
@@ -247,13 +246,6 @@ def model_of(model: Any) -> Any:
     if not hasattr(model, "weighting_"):
         raise InvalidParameter(f"model must be fitted, or the path of a saved one: got {type(model).__name__}.")
     return model
-
-
-def check_two_classes(model: Any, what: str) -> None:
-    """Refuse a model of more than two classes where there is no answer for it yet."""
-    if len(model.classes_) != 2:
-        listed = ", ".join(str(label) for label in model.classes_.tolist())
-        raise InvalidInput(f"{what} is for two classes so far: this model tells {listed} apart.")
 
 
 def target_of(target: str | None, model: Any, source: Source) -> str:

@@ -46,7 +46,7 @@ def watch_page(watch: Any, state: WatchState) -> str:
     lead = f"{state.n_calls} calls, the last one {escape(watch.data)}"
     parts = [
         _section("now", "The last call", f"<p>{escape(watch._sentences())}</p>" + _notes(watch.notes)),
-        _section("labels", "What labels say", _labels(state)),
+        _section("labels", "What labels say", _labels(watch, state)),
         _section("columns", "What the columns say", _differences(state)),
         _section("expected", "What is expected without labels", _expected(state)),
         _section("calls", "All calls", _table(state.history[-_SHOWN_CALLS:])),
@@ -70,17 +70,20 @@ def _notes(notes: tuple[str, ...]) -> str:
     return "".join(f'<p class="help">Note: {escape(note)}.</p>' for note in notes)
 
 
-def _labels(state: WatchState) -> str:
+def _labels(watch: Any, state: WatchState) -> str:
     readings = state.monitor.history[None]
     if not readings:
         return "<p>No label has come yet.</p>"
     bar = -math.log(state.monitor.false_alarm_rate)
     points = [(float(reading.batch), reading.log_evidence / math.log(10.0)) for reading in readings]
     last = readings[-1]
+    so_far = getattr(watch, "label_sentence", None)  # of several classes
+    if so_far is None:
+        so_far = f"{last.n_rows:,} labels so far, {last.n_pos:,} of them positive. "
+        so_far += f"The model's log-odds are off by {last.drift:+.2f}."
     said = (
-        f"{last.n_rows:,} labels so far, {last.n_pos:,} of them positive. The model's log-odds are off by "
-        f"{last.drift:+.2f}. Evidence above the dashed line is an alarm; the chance that it ever gets there without "
-        f"a change is at most {state.monitor.false_alarm_rate:g}."
+        f"{so_far} Evidence above the dashed line is an alarm; the chance that it ever gets there without a change is "
+        f"at most {state.monitor.false_alarm_rate:g}."
     )
     alarms = "".join(f"<p><strong>Alarm:</strong> {escape(str(alarm))}.</p>" for alarm in state.monitor.alarms)
     chart = _chart(points, bar / math.log(10.0), "evidence of a change, powers of ten", "calls with labels")

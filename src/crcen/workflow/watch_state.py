@@ -10,6 +10,8 @@ from typing import Any
 import numpy as np
 
 from crcen import InvalidInput, KeyEquationMonitor, TableClassifier
+from crcen.theory.classes.class_weights import ClassWeights
+from crcen.theory.classes.residual_sums import ClassResidualSums
 
 __all__ = ["WatchState", "model_digest", "new_state", "read_state"]
 
@@ -73,11 +75,19 @@ def new_state(model: Any, error_rate: float) -> WatchState:
     """The state before any row: labels will be compared with rows held out of training, where the model knows such."""
     monitor = KeyEquationMonitor(model, false_alarm_rate=(1.0 - INPUT_SHARE) * error_rate)
     sums = getattr(model, "held_out_sums_", None)
-    if sums is not None and sums.n_rows and 0 < sums.n_pos < sums.n_rows:
+    if sums is not None and sums.n_rows and _has_two_classes(sums):
         state = monitor.state()
-        state["tracks"][0]["reference"] = [float(getattr(sums, name)) for name in sums.__dataclass_fields__]
+        parts = [np.ravel(getattr(sums, name)).tolist() for name in sums.__dataclass_fields__]
+        state["tracks"][0]["reference"] = [float(number) for part in parts for number in part]
         monitor = KeyEquationMonitor.from_state(state, model)
     return WatchState(model_digest(model), error_rate, monitor)
+
+
+def _has_two_classes(sums: Any) -> bool:
+    """Whether rows of two classes at least were summed."""
+    if isinstance(sums, ClassResidualSums):
+        return int((sums.counts > 0).sum()) > 1
+    return bool(0 < sums.n_pos < sums.n_rows)
 
 
 def read_state(path: Path, model: Any) -> WatchState:
@@ -108,7 +118,9 @@ def model_digest(model: Any) -> str:
     digest = hashlib.blake2b(digest_size=16)
     inner = model.estimator_ if isinstance(model, TableClassifier) else model
     names = [column.name for column in model.columns_] if isinstance(model, TableClassifier) else []
-    digest.update(json.dumps([type(inner).__name__, names, model.weighting_.lam], ensure_ascii=False).encode())
+    price = model.weighting_
+    weight = price.weights.tolist() if isinstance(price, ClassWeights) else price.lam
+    digest.update(json.dumps([type(inner).__name__, names, weight], ensure_ascii=False).encode())
     ensemble = getattr(inner, "ensemble_", None)
     if ensemble is None:
         rows = getattr(model, "background_", None)

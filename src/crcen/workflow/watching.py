@@ -19,7 +19,9 @@ from crcen.theory.expected import ExpectedCounts, expected_counts
 from crcen.theory.labels import Labels
 from crcen.theory.shown import Shown
 from crcen.theory.weighting import ClassWeighting
-from crcen.workflow.inputs import check_two_classes, labels_as, model_of, price_of, source_of, target_of
+from crcen.workflow.classes.stated import has_class_price, price_of_two
+from crcen.workflow.classes.watching import ClassTableWatch, watch_classes
+from crcen.workflow.inputs import labels_as, model_of, price_of, source_of, target_of
 from crcen.workflow.scored_chunks import CHUNK_ROWS, Oddities, scored_chunks
 from crcen.workflow.watch_page import watch_page
 from crcen.workflow.watch_state import WatchState, new_state, read_state
@@ -176,11 +178,12 @@ def monitor_table(
     state: str | Path | None = None,
     target: str | None = None,
     weighting: Any = None,
+    costs: Any = None,
     when: str | None = None,
     error_rate: float = 0.05,
     page: str | Path | None = None,
     verbose: int = 0,
-) -> TableWatch:
+) -> TableWatch | ClassTableWatch:
     """Watch a model at work: compare new rows with those of training, with labels and without: `crcen monitor`.
 
     Parameters
@@ -196,6 +199,8 @@ def monitor_table(
         Column with the labels, where there is one; by default that of training, which need not be there.
     weighting : Budget, CostRatio, Lam, Alpha, "balanced" or float, optional
         Another price than that of training for the expected figures.
+    costs : CostMatrix, data frame, str or Path, optional
+        Other costs of decisions than those of training, as `crcen.fit_table` takes them.
     when : str, optional
         What to call these rows in the record, such as "2024-05"; by default the name of the file.
     error_rate : float, default=0.05
@@ -208,7 +213,7 @@ def monitor_table(
 
     Returns
     -------
-    TableWatch
+    TableWatch, or ClassTableWatch for several classes
         ``is_alarm``, and why.
     """
     if isinstance(error_rate, bool) or not isinstance(error_rate, int | float) or not 0.0 < error_rate < 1.0:
@@ -217,14 +222,16 @@ def monitor_table(
         if place is not None:
             check_place(place, model, data)
     fitted = model_of(model)
-    check_two_classes(fitted, "a monitor of a table")
-    if len(fitted.classes_) != 2:
-        raise InvalidParameter(f"a watch is for two classes, and this model has {len(fitted.classes_)}.")
-    price, source = price_of(weighting, fitted), source_of(data)
+    source = source_of(data)
     kept = read_state(Path(state), fitted) if state is not None and Path(state).exists() else None
     kept = new_state(fitted, float(error_rate)) if kept is None else kept
     named = str(getattr(fitted, "target_name_", "") or "")
     label = target_of(target, fitted, source) if target is not None or named in source.columns else None
+    if has_class_price(fitted):
+        named_rows: dict[str, Any] = {"label": label, "when": when or source.name, "verbose": verbose}
+        named_rows |= {"state": state, "page": page, "weighting": weighting, "costs": costs}
+        return watch_classes(fitted, source, kept, **named_rows)
+    price = price_of(price_of_two(weighting, costs, fitted), fitted)
     found = _looked_at(fitted, source, price, label, kept.input_error_rate, verbose)
     _count_labels(kept, found, fitted, when or source.name)
     readings = kept.monitor.history[None]
