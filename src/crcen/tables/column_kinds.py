@@ -1,5 +1,6 @@
 """What a column of a mixed table holds, found out from the training rows: its kind, or why it is left out."""
 
+import re
 from dataclasses import dataclass
 from typing import Any
 
@@ -35,6 +36,12 @@ FEWEST_ROWS = 5
 TEXT_COMPONENTS = 30
 # Fewer rows tell nothing about whether a column numbers them.
 _FEWEST_FOR_IDS = 20
+# Words that dates may hold: letters of ISO 8601 and of clocks, endings of ordinals, months and days.
+_DATE_WORD = re.compile(
+    r"[tzhmsdwap]|am|pm|st|nd|rd|th|of|the|at|utc|gmt"
+    r"|jan(uary)?|feb(ruary)?|mar(ch)?|apr(il)?|may|june?|july?|aug(ust)?|sept?(ember)?|oct(ober)?|nov(ember)?"
+    r"|dec(ember)?|mon(day)?|tue(s(day)?)?|wed(nesday)?|thu(rs?(day)?)?|fri(day)?|sat(urday)?|sun(day)?"
+)
 _WORDS = [{"true", "false"}, {"yes", "no"}, {"t", "f"}, {"y", "n"}]
 
 
@@ -116,7 +123,7 @@ def _by_content(
     import pandas as pd
 
     dtype = series.dtype
-    if pd.api.types.is_bool_dtype(dtype) or any(set(present.str.lower().unique()) <= words for words in _WORDS):
+    if pd.api.types.is_bool_dtype(dtype) or _is_yes_or_no(present):
         values = present.str.lower().map(BOOLEAN_WORDS).to_numpy(dtype=np.float64)
         return BooleanColumn(name, float(values.mean() > 0.5), has_missing)
     if pd.api.types.is_datetime64_any_dtype(dtype):
@@ -136,6 +143,14 @@ def _by_content(
     is_free = n_values > MOST_CATEGORIES
     note = "" if reading is None else _why_no_number(name, series, reading, "text" if is_free else "categories")
     return _text(name, present, has_missing, seed, note) if is_free else _category(name, present, has_missing, note)
+
+
+def _is_yes_or_no(present: Series) -> bool:
+    """Whether all cells are one of two words for it; the first cell alone tells most columns apart."""
+    if str(present.iloc[0]).lower() not in BOOLEAN_WORDS:
+        return False
+    words = set(present.str.lower().unique())
+    return any(words <= pair for pair in _WORDS)
 
 
 def _written_number(name: str, series: Series, reading: NumberReading) -> Column:
@@ -197,10 +212,21 @@ def _why_identifier(name: str, series: Series, present: Series, n_values: int, r
     return "" if reason and _date_format(present) else reason
 
 
+def _may_be_date(cell: str) -> bool:
+    """Whether a cell has a digit and no word that dates do not have: where one cell is no date, the column holds none.
+
+    Short words in capitals may be a time zone.
+    """
+    words = re.findall(r"[^\W\d_]+", cell)
+    return any(map(str.isdigit, cell)) and all(
+        _DATE_WORD.fullmatch(word.lower()) or (word.isupper() and len(word) < 6) for word in words
+    )
+
+
 def _date_format(present: Series) -> str | None:
     """The format in which all values are dates, by skrub."""
-    if not present.str.contains(r"\d", regex=True).all():
-        return None  # spares skrub the columns of plain words
+    if not _may_be_date(str(present.iloc[0])) or not present.str.contains(r"\d", regex=True).all():
+        return None  # spares most tables skrub, which takes seconds to load
     skrub = need("skrub", "tables")
     finder = skrub.ToDatetime()
     try:

@@ -1,0 +1,53 @@
+"""What a column holds is told without loading what only dates and free text need."""
+
+import pandas as pd
+import pytest
+
+from crcen.tables import column_kinds
+from crcen.tables.column_kinds import _may_be_date, learn_column
+from crcen.tables.columns import BooleanColumn, CategoryColumn, DateColumn
+
+
+def learned(cells, **how):
+    series = pd.Series(cells, name="x", dtype="string")
+    return learn_column(series, **({"is_kept": True, "is_category": False, "seed": 0} | how))
+
+
+@pytest.fixture
+def without_skrub(monkeypatch):
+    def refuse(*_):
+        raise AssertionError("skrub was asked for")
+
+    monkeypatch.setattr(column_kinds, "need", refuse)
+
+
+@pytest.mark.parametrize("cells", [["word3", "word11"], ["grade 2", "grade 7"], ["x1", "2024"]])
+def test_codes_with_digits_need_no_skrub(cells, without_skrub):
+    assert isinstance(learned(cells * 20), CategoryColumn)
+
+
+@pytest.mark.parametrize(
+    "cells",
+    [
+        ["2024-01-31", "2023-12-01"],
+        ["2024-01-31T10:00:00Z", "2023-12-01T11:30:00Z"],
+        ["31 January 2024", "01 December 2023"],
+        ["Mon, 01 Jan 2024", "Tue, 02 Jan 2024"],
+        ["31.01.2024", "01.12.2023"],
+        ["2024-01-31 10:00:00+0100", "2023-12-01 11:00:00+0100"],
+    ],
+)
+def test_dates_are_still_dates(cells):
+    assert _may_be_date(cells[0])
+    assert isinstance(learned(cells * 20), DateColumn)
+
+
+@pytest.mark.parametrize("cell", ["10:15 p.m. 3 May", "01/31/2024 10:15 PM", "2024-01-31 10:00 CEST", "20240131"])
+def test_what_may_be_a_date_is_left_to_skrub(cell):
+    assert _may_be_date(cell)
+
+
+def test_words_for_yes_and_no_in_any_spelling():
+    assert isinstance(learned(["Yes", "no", "YES", "No"] * 10), BooleanColumn)
+    assert isinstance(learned(["yes", "no", "maybe"] * 10), CategoryColumn)
+    assert isinstance(learned(["maybe", "yes", "no"] * 10), CategoryColumn)
