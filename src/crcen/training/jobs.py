@@ -9,6 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from crcen.exceptions import InvalidParameter
+from crcen.training.names import ONE_AGAINST_ALL
 from crcen.training.network import Network
 from crcen.training.recipe import Recipe
 from crcen.training.row_sets import RowSets
@@ -95,6 +96,8 @@ class TrainingJob(Recipe):
         weights = self.class_weights
         if weights is not None and (len(weights) < 2 or not all(0.0 < w < np.inf for w in weights)):
             raise InvalidParameter(f"class_weights must be two or more numbers above 0: got {weights!r}.")
+        if weights is None and self.loss == ONE_AGAINST_ALL:
+            raise InvalidParameter(f"loss={self.loss!r} needs an output for each class: give class_weights.")
         if not isinstance(self.rows, RowSets):
             raise InvalidParameter(f"rows must be RowSets(own=…, pool=…): got {type(self.rows).__name__}.")
         if not self.draws_batches and (self.start is not None or self.leaves_state):

@@ -9,7 +9,7 @@ from typing import Any, Self
 
 from crcen.exceptions import InvalidParameter
 from crcen.training.encoding import ENCODINGS, MISSING
-from crcen.training.names import ACTIVATIONS, LOSSES
+from crcen.training.names import ACTIVATIONS, CLASS_LOSSES
 from crcen.training.parameters import Checked, choice, flag, layer_sizes, number
 from crcen.training.schedule import n_batches
 from crcen.training.solvers.kinds import ADAM, LBFGS, SOLVERS, SolverKind
@@ -154,7 +154,7 @@ class Recipe(Schedule, Inputs):
         self._set(
             hidden=layer_sizes("hidden", self.hidden),
             activation=choice("activation", self.activation, ACTIVATIONS),
-            loss=choice("loss", self.loss, LOSSES),
+            loss=choice("loss", self.loss, CLASS_LOSSES),
             l2=number("l2", self.l2, low=0),
             max_epochs=None if epochs is None else number("max_epochs", epochs, low=1, integer=True),
             encoding=choice("encoding", self.encoding, ("auto", *ENCODINGS)),

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 import torch
-from scipy.special import log_softmax, softmax
+from scipy.special import expit, log_expit, log_softmax, softmax
 from sklearn.linear_model import LogisticRegression
 
 from crcen.exceptions import InvalidInput, InvalidParameter
@@ -13,6 +13,7 @@ from crcen.training.encoding import column_layout, fit_encoding
 from crcen.training.engine import train
 from crcen.training.jobs import Status, TrainingJob
 from crcen.training.losses import LOSSES, row_derivative, row_loss
+from crcen.training.names import CLASS_LOSSES
 from crcen.training.row_sets import RowSets
 from crcen.training.solvers.fused import covers
 from crcen.training.stack import Stack
@@ -39,12 +40,14 @@ def job(**settings):
 def reference_loss(name, logits, y):
     """Row losses in NumPy, from probabilities."""
     own = np.eye(logits.shape[-1])[y]
+    if name == "one_against_all":
+        return -np.where(own, log_expit(logits), log_expit(-logits)).sum(-1)
     if name == "cross_entropy":
         return -(log_softmax(logits, axis=-1) * own).sum(-1)
     return 2.0 * ((own - softmax(logits, axis=-1)) ** 2).sum(-1)
 
 
-@pytest.mark.parametrize("name", LOSSES)
+@pytest.mark.parametrize("name", CLASS_LOSSES)
 def test_row_loss_and_its_derivative(name):
     rng = np.random.default_rng(1)
     logits = torch.from_numpy(rng.normal(0.0, 2.0, (2, 5, 3, 4))).requires_grad_()
@@ -234,3 +237,50 @@ def test_jobs_that_do_not_fit_the_classes_are_refused(rows):
         train(X, y, [job(), TrainingJob(0.5)])
     with pytest.raises(InvalidParameter, match="above 0"):
         TrainingJob(0.5, class_weights=(1.0, 0.0))
+
+
+def test_one_against_all_is_a_binary_network_for_each_class(rows):
+    """Without hidden units the outputs share nothing: each is the weighted logistic regression of its class."""
+    X, y, s = rows
+    # Row weights would have part in the columns' scales.
+    settings = {"hidden": (), "l2": 1e-2, "solver": "lbfgs", "max_epochs": 500, "tol": 1e-10, "standardize": False}
+    (found,) = train(X, y, [job(loss="one_against_all", **settings)], sample_weight=s)
+    w = np.array(WEIGHTS)[y] * s
+    for k in range(N_CLASSES):
+        (alone,) = train(X, y == k, [TrainingJob(0.5, **settings)], sample_weight=w)
+        np.testing.assert_allclose(found.network.logits(X)[:, k], alone.network.logits(X), atol=2e-5)
+
+
+@pytest.mark.parametrize("hidden", [(), (6,)])
+def test_one_against_all_has_the_deterministic_equations_of_each_class(rows, hidden):
+    """Li, Li, Pan and Zhu (2020): each class has the key equation of two classes by itself, which fixes a ratio of
+    class means; softmax has K − 1 equations between the classes and fixes none."""
+    X, y, s = rows
+    (found,) = train(X, y, [job(loss="one_against_all", hidden=hidden, l2=1e-3, seed=1)], sample_weight=s)
+    assert found.residual <= 1e-12
+    q, w = expit(found.network.logits(X)), np.array(WEIGHTS)
+    mass = w[y] * s
+    for k in range(N_CLASSES):
+        own, rest = y == k, y != k
+        missed, alarmed = mass[own] @ (1 - q[own, k]), mass[rest] @ q[rest, k]
+        assert missed == pytest.approx(alarmed, rel=1e-9)
+        # The ratio of the means of errors is that of the weights of both sides.
+        means = np.average(1 - q[own, k], weights=mass[own]), np.average(q[rest, k], weights=mass[rest])
+        assert means[0] / means[1] == pytest.approx(mass[rest].sum() / mass[own].sum(), rel=1e-9)
+    # Softmax keeps what flows out equal to what flows in, and its q sum to one; sigmoids come near that by themselves.
+    assert np.abs(q.sum(axis=1) - 1).mean() < 0.5
+
+
+def test_one_against_all_needs_an_output_for_each_class():
+    with pytest.raises(InvalidParameter, match="needs an output for each class"):
+        TrainingJob(0.5, loss="one_against_all")
+
+
+def test_one_against_all_trains_in_stacks_and_streams_of_adam(rows):
+    X, y, s = rows
+    jobs = [job(loss="one_against_all", hidden=(5,), seed=seed) for seed in range(2)] + [job(hidden=(5,), seed=0)]
+    together = train(X, y, jobs, sample_weight=s)
+    for one, result in zip(jobs, together, strict=True):
+        (alone,) = train(X, y, [one], sample_weight=s)
+        np.testing.assert_allclose(alone.network.logits(X), result.network.logits(X), rtol=1e-4, atol=1e-4)
+    assert np.abs(together[0].network.logits(X) - together[2].network.logits(X)).max() > 0.1

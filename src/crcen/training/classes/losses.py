@@ -1,8 +1,12 @@
 """The losses of K classes, per row and per model, from K logits.
 
-The objective is that of `crcen.training.losses` with wᵢ = sᵢ · (the weight of the row's class). Of the two losses only
-cross entropy has ∂ℓ/∂o_k = q_k − 1{y=k}, with q the softmax, so that stationary output biases imply the key equations.
-For two classes both equal the losses of one logit.
+The objective is that of `crcen.training.losses` with wᵢ = sᵢ · (the weight of the row's class). Cross entropy has
+∂ℓ/∂o_k = q_k − 1{y=k}, with q the softmax, so that stationary output biases imply the key equations. For two classes it
+and the squared error equal the losses of one logit.
+
+One against all is the sum of K binary cross entropies of sigmoids, each class against all others by the same row
+weights. Its derivative has the same form with q_k the sigmoid, so that each class has the binary key equation by
+itself: the "deterministic" case of Li, Li, Pan and Zhu (2020). Its best sigmoids are the weighted posterior, too.
 
 These are functions of a name, not a table of functions: TorchScript compiles them (see `solvers.compiled`).
 
@@ -29,12 +33,16 @@ def class_row_loss(name: str, logits: Tensor, y: Tensor) -> Tensor:
         return torch.nn.functional.softplus(others.logsumexp(3))
     if name == "squared_error":
         return 2.0 * ((own.to(logits.dtype) - logits.softmax(3)) ** 2).sum(3)
+    if name == "one_against_all":
+        return torch.nn.functional.softplus((1.0 - 2.0 * own.to(logits.dtype)) * logits).sum(3)
     raise ValueError("no such loss: " + name)
 
 
 def class_row_derivative(name: str, logits: Tensor, y: Tensor) -> Tensor:
     """∂ℓ/∂o of every logit, (G, B, M, C)."""
     own = _is_own(logits, y).to(logits.dtype)
+    if name == "one_against_all":
+        return torch.sigmoid(logits).sub_(own)
     q = logits.softmax(3)
     if name == "cross_entropy":
         return q.sub_(own)

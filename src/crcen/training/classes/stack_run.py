@@ -6,11 +6,15 @@ from numpy.typing import NDArray
 
 from crcen.theory.classes.balance import class_balance_shifts
 from crcen.theory.classes.log_sums import softmax
+from crcen.theory.decision import sigmoid
+from crcen.theory.specs import Lam
+from crcen.training.balance import balance_shift
 from crcen.training.device_logits import device_logits
+from crcen.training.names import ONE_AGAINST_ALL
 from crcen.training.solvers.objective import ClassObjective, Objective
 from crcen.training.stack_run import LOGITS_AT_ONCE, StackRun
 
-__all__ = ["ClassStackRun", "class_residual"]
+__all__ = ["ClassStackRun", "class_residual", "one_against_all_shifts"]
 
 Array = NDArray[np.float64]
 
@@ -27,8 +31,13 @@ class ClassStackRun(StackRun):
         self.class_sums = self.class_weights * counts[:, None]
 
     def _prior(self) -> Array:
-        """Output biases that networks start from, (G, M, C): logarithms of the weighted shares, their mean 0."""
+        """Output biases that networks start from, (G, M, C): logarithms of the weighted shares, their mean 0.
+
+        Of one against all they are the log-odds of these shares.
+        """
         logs = np.log(self.class_sums)
+        if self.is_one_against_all:
+            return np.asarray(logs - np.log(self.class_sums.sum(axis=2, keepdims=True) - self.class_sums))
         return np.asarray(logs - logs.mean(axis=2, keepdims=True))
 
     def _objective(self) -> Objective:
@@ -56,15 +65,29 @@ class ClassStackRun(StackRun):
             found = device_logits(self.data.X[rows], self.encodings[g], *parameters, lead.activation, self.data.device)
             for k, logits in zip(own, found.cpu().numpy(), strict=True):
                 own_weights = self.class_weights[g, models.start + k]
-                # A shift that all classes share changes nothing: none of them is moved on the whole.
-                solved = class_balance_shifts(y, logits, own_weights, s).shifts
-                shifts[k] = solved - solved.mean()
-                residuals[k] = class_residual(y, logits + shifts[k], own_weights[y] * s)
+                if self.is_one_against_all:
+                    shifts[k] = one_against_all_shifts(y, logits, own_weights[y] * s)
+                else:  # a shift that all classes share changes nothing: none of them is moved on the whole
+                    solved = class_balance_shifts(y, logits, own_weights, s).shifts
+                    shifts[k] = solved - solved.mean()
+                how = {"one_against_all": self.is_one_against_all}
+                residuals[k] = class_residual(y, logits + shifts[k], own_weights[y] * s, **how)
         return shifts, residuals
 
+    @property
+    def is_one_against_all(self) -> bool:
+        """Whether each output is a class against all others."""
+        return self.jobs[0][0].loss == ONE_AGAINST_ALL
 
-def class_residual(y: NDArray[np.int64], logits: Array, row_weights: Array) -> float:
-    """The largest |Σ w (1{y=k} − q_k)| / Σ w of the classes, from logits (n, C)."""
-    errors = -softmax(logits)
+
+def one_against_all_shifts(y: NDArray[np.int64], logits: Array, row_weights: Array) -> Array:
+    """Shifts (C,) with which Σ w (1{y=k} − σ(o_k)) = 0 for each class by itself: K binary solves."""
+    columns = enumerate(logits.T)
+    return np.array([balance_shift(y == k, column, Lam(0.5), row_weights) for k, column in columns])
+
+
+def class_residual(y: NDArray[np.int64], logits: Array, row_weights: Array, *, one_against_all: bool = False) -> float:
+    """The largest |Σ w (1{y=k} − q_k)| / Σ w of the classes, from logits (n, C), q by softmax or by sigmoids."""
+    errors = -(sigmoid(logits) if one_against_all else softmax(logits))
     errors[np.arange(len(y)), y] += 1.0
     return float(np.abs(row_weights @ errors).max() / row_weights.sum())
