@@ -20,8 +20,8 @@ def folds_of(rows: Rows, groups: str | None, time: str | None, n_splits: int, se
         raise InvalidParameter(f"n_splits must be a whole number of at least 2: got {n_splits!r}.")
     rarest = int(np.unique(rows.y, return_counts=True)[1].min())
     if time is not None:
-        count = max(1, min(n_splits, rarest - 1))
-        return TimeSplit(count), f"{count} folds of later rows by {time}"
+        count = _folds_over_time(rows, time, max(1, min(n_splits, rarest - 1)))
+        return TimeSplit(count), f"{count} fold{'s' * (count > 1)} of later rows by {time}"
     if groups is None:
         count = min(n_splits, rarest)
         return count, f"{count} stratified folds"
@@ -29,6 +29,18 @@ def folds_of(rows: Rows, groups: str | None, time: str | None, n_splits: int, se
     if count < 2:
         raise InvalidInput(f"groups must have at least two different values: {groups} has one.")
     return StratifiedGroupKFold(count, shuffle=True, random_state=seed), f"{count} folds that keep {groups} together"
+
+
+def _folds_over_time(rows: Rows, time: str, most: int) -> int:
+    """As many folds as the moments of the rows allow: there may be few, as with a column of years."""
+    when = times_of(rows.frame[time], time)
+    for count in range(most, 1, -1):
+        try:
+            list(TimeSplit(count).split(None, rows.y, when))
+        except InvalidInput:
+            continue
+        return count
+    return 1
 
 
 def times_or_groups(rows: Rows, groups: str | None, time: str | None) -> NDArray[Any] | None:
