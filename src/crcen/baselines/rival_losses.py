@@ -28,7 +28,9 @@ _MOST_ROWS_COMPARED = 1000
 class OneSidedRegressionClassifier(LossNetwork):
     """SOSR: the network answers what each decision would cost; the cheapest is taken.
 
-    The loss is `crcen.torch.other_losses.OneSidedRegressionLoss`. Its outputs estimate costs from one side each and are
+    The loss is `crcen.torch.other_losses.OneSidedRegressionLoss`. A row pulls at an output with a slope of 1 at most,
+    whatever it costs, so that costs move decisions far less than weights do: expect few alarms where positives are
+    rare. Its outputs estimate costs from one side each and are
     no posterior: ``predict_proba`` is the softmax of their negatives, an order of rows; calibrate it for more.
 
     Parameters
