@@ -100,3 +100,36 @@ def test_many_values_and_groups_of_one_class():
     assert all("nan" not in line for line in found.lines())
     with pytest.raises(InvalidInput, match="one value for each"):
         compare_groups({"g": none[:5]}, y, p, PRICE, PRICE)
+
+
+def test_a_row_of_weight_k_counts_as_k_rows():
+    rng, p, y = rows(600, 5)
+    group = rng.choice(["a", "b"], 600, p=[0.7, 0.3])
+    k = rng.integers(0, 4, 600)
+    (weighted,) = compare_groups({"sex": group}, y, p, PRICE, PRICE, 10.0 * k)
+    (copied,) = compare_groups({"sex": np.repeat(group, k)}, np.repeat(y, k), np.repeat(p, k), PRICE, PRICE)
+    assert weighted.overall_recall == pytest.approx(copied.overall_recall)
+    for one, other in zip(weighted.groups, copied.groups, strict=True):
+        assert one.name == other.name
+        assert one.n_rows == (group == one.name).sum()
+        for figure in ("alarm_share", "recall", "precision", "found_over_expected"):
+            assert getattr(one, figure).value == pytest.approx(getattr(other, figure).value)
+            # Copies look like more rows than there are.
+            assert getattr(one, figure).high > getattr(other, figure).high
+        assert one.equation.lhs == pytest.approx(other.equation.lhs)
+        assert one.cost_per_1000 == pytest.approx(other.cost_per_1000)
+        assert one.equal_recall_price == pytest.approx(other.equal_recall_price)
+        assert one.equal_recall_alarms == pytest.approx(other.equal_recall_alarms)
+        assert one.equal_recall_cost == pytest.approx(other.equal_recall_cost)
+
+
+def test_tests_by_weight_reject_as_often_as_they_say():
+    rejected = np.zeros(3)
+    for seed in range(400):
+        rng, p, y = rows(600, seed)
+        group = rng.choice(["a", "b", "c"], 600)
+        (found,) = compare_groups({"g": group}, y, p, PRICE, PRICE, rng.gamma(2.0, 3.0, 600), error_rate=0.3)
+        rejected += [test.differs for test in found.tests]
+    # At .1 each: 40 of 400, with a standard deviation of 6.
+    assert np.all(rejected > 20)
+    assert np.all(rejected < 62)

@@ -118,6 +118,7 @@ def report(
     target: Target = None,
     weight: Weight = None,
     groups: Groups = None,
+    review: ReviewPrices = None,
     title: Annotated[str | None, typer.Option(help="Title of the page.")] = None,
     as_json: Json = False,
 ) -> None:
@@ -136,6 +137,7 @@ def report(
             target=target,
             weight=weight,
             groups=groups or (),
+            review=two_prices(review),
             title=title,
             verbose=is_watched(),
         )

@@ -20,6 +20,7 @@ from crcen.cli.options import (
     price,
     show,
 )
+from crcen.cli.wishes import Weight
 
 __all__ = ["ALARM", "monitor"]
 
@@ -29,7 +30,8 @@ ALARM = 3
 
 @app.command(
     epilog="Examples:  crcen monitor model.crcen today.csv --state watch.json   |   "
-    "crcen monitor model.crcen may.parquet --state watch.json --when 2024-05 --page watch.html"
+    "crcen monitor model.crcen may.parquet --state watch.json --when 2024-05 --page watch.html   |   "
+    "crcen monitor model.crcen week.csv --state watch.json --delay 30 --cohort scored_on"
 )
 def monitor(
     model: Model,
@@ -43,6 +45,22 @@ def monitor(
     ] = None,
     when: Annotated[str | None, typer.Option(help="What to call these rows; default the name of the file.")] = None,
     page: Annotated[Path | None, typer.Option(help="HTML page to write, with the running evidence.")] = None,
+    weight: Weight = None,
+    delay: Annotated[
+        int | None,
+        typer.Option(
+            min=0,
+            help="Of a new watch: hold labels back until so many cohorts have passed, where positives are known later "
+            "than negatives, or the other way round. Needs --cohort.",
+        ),
+    ] = None,
+    cohort: Annotated[
+        str | None,
+        typer.Option(help="Column with the day (a date) or the number of the week in which rows were scored."),
+    ] = None,
+    now: Annotated[
+        str | None, typer.Option(help="The present cohort, a date or a number; default the latest in the table.")
+    ] = None,
     error_rate: Annotated[
         float, typer.Option(help="Chance of any false alarm over all calls of a new watch; half for the columns.")
     ] = 0.05,
@@ -68,6 +86,10 @@ def monitor(
             weighting=worth,
             costs=costs,
             when=when,
+            weight=weight,
+            delay=delay,
+            cohort=cohort,
+            now=now,
             error_rate=error_rate,
             page=page,
             verbose=is_watched(),

@@ -32,6 +32,7 @@ from crcen.theory.judgements import (
     judge_share,
 )
 from crcen.theory.key_equation import KeyEquation
+from crcen.theory.rows import effective_totals
 
 __all__ = ["Finding", "examine"]
 
@@ -205,7 +206,7 @@ def _drift(evidence: Evidence) -> Finding:
     )
     if not evidence.has_price:
         return _finding("CRC004", title, None, "the model keeps nothing of its training rows", limit, "")
-    share = judge_share(*evidence.totals, evidence.weighting)
+    share = judge_share(*effective_totals(evidence.target, evidence.weights), evidence.weighting)
     is_off = share.has_moved
     measured = (
         f"{100 * share.share:.3g} % positive here, {100 * share.before:.3g} % in training "

@@ -27,9 +27,9 @@ def check_groups(evidence: Evidence, groups: Mapping[str, ArrayLike] | None) -> 
     for name, values in columns.items():
         if values.shape != (evidence.n_rows,):
             raise InvalidInput(f"groups of {name} must have one value for each of the {evidence.n_rows} rows.")
-    return compare_groups(
-        columns, evidence.target, evidence.p, evidence.weighting, evidence.weighting, noise=evidence.noise_factor
-    )
+    weights = evidence.weights if evidence.is_weighted else None
+    price = evidence.weighting
+    return compare_groups(columns, evidence.target, evidence.p, price, price, weights, noise=evidence.noise_factor)
 
 
 def group_finding(comparisons: Sequence[GroupComparison]) -> Finding:

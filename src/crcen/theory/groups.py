@@ -1,13 +1,10 @@
 """How one model and one price serve different groups of rows: figures of each, and whether they differ beyond chance.
 
-Recall and precision are compared exactly: given how many positives (or alarms) a group has and how many were right in
-all, the right ones of each group follow the multivariate hypergeometric distribution where groups are alike. Residuals
-of probabilities are compared by χ², with the error of the fitted model allowed for. One error rate holds for all of it
-together.
+One error rate holds for all tests of `crcen.theory.group_tests` together.
 """
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -15,8 +12,8 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from crcen.exceptions import InvalidInput
-from crcen.theory.classes.chi_square import chi_square_tail
 from crcen.theory.decision import weighted_probability
+from crcen.theory.group_tests import GroupTest, group_tests
 from crcen.theory.key_equation import KeyEquation, key_equation
 from crcen.theory.metrics import wilson_interval
 from crcen.theory.specs import Lam
@@ -29,10 +26,8 @@ Bools = NDArray[np.bool_]
 
 # Chance of calling any of the groups different, over all columns and figures, where none is.
 GROUP_ERROR_RATE = 0.01
-# Values of a column that are shown; the rest are one group. Rows with which a group counts in tests.
-MOST_GROUPS, FEWEST_ROWS = 20, 5
+MOST_GROUPS = 20  # values of a column that are shown; the rest are one group
 OTHERS, MISSING = "all others", "missing"
-_DRAWS = 9_999
 
 
 @dataclass(frozen=True)
@@ -119,30 +114,6 @@ class GroupFigures:
 
 
 @dataclass(frozen=True)
-class GroupTest:
-    """Whether groups differ in a figure.
-
-    Parameters
-    ----------
-    figure : str
-        "recall", "precision" or "calibration".
-    p_value : float
-        NaN where too little is known of all groups but one.
-    level : float
-        Below this they differ beyond noise.
-    """
-
-    figure: str
-    p_value: float
-    level: float
-
-    @property
-    def differs(self) -> bool:
-        """Whether groups differ more than chance allows."""
-        return self.p_value < self.level
-
-
-@dataclass(frozen=True)
 class GroupComparison:
     """The groups of one column.
 
@@ -220,6 +191,7 @@ def compare_groups(
     p: Array,
     price: ClassWeighting,
     trained: ClassWeighting,
+    sample_weight: Array | None = None,
     *,
     noise: float = 1.0,
     error_rate: float = GROUP_ERROR_RATE,
@@ -234,14 +206,19 @@ def compare_groups(
         Whether rows are positive, and their natural probabilities.
     price, trained : ClassWeighting
         The price of decisions, and the weighting that the key equation is of.
+    sample_weight : array of shape (n,), optional
+        What rows count, checked. Rows, positives and alarms are counted all the same; every share, cost and key
+        equation is then of weights.
     noise : float
         How much more a residual varies than under the truth (`crcen.theory.judgements.fitted_model_noise`).
     error_rate : float
         Chance of any difference being named where there is none, over all columns and figures.
     """
     alarms = p > price.threshold
-    n_pos = int(target.sum())
-    overall = float((target & alarms).sum() / n_pos) if n_pos else math.nan
+    # Their scale does not matter: the mean is 1.
+    w = np.ones(len(p)) if sample_weight is None else sample_weight / sample_weight.mean()
+    n_pos = float(w[target].sum())
+    overall = float(w[target & alarms].sum() / n_pos) if n_pos else math.nan
     level = error_rate / (3 * max(len(columns), 1))
     found = []
     for column, values in columns.items():
@@ -249,8 +226,9 @@ def compare_groups(
         groups = []
         for i, name in enumerate(names):
             rows = which == i
-            groups.append(_figures(name, target[rows], p[rows], price, trained, overall, noise))
-        found.append(GroupComparison(column, tuple(groups), _tests(groups, which, target, p, noise, level), overall))
+            groups.append(_figures(name, target[rows], p[rows], w[rows], price, trained, overall, noise))
+        tests = group_tests(which, len(names), target, alarms, p, None if sample_weight is None else w, noise, level)
+        found.append(GroupComparison(column, tuple(groups), tests, overall))
     return tuple(found)
 
 
@@ -273,102 +251,73 @@ def _named(column: str, values: ArrayLike, n: int) -> tuple[list[str], NDArray[n
 
 
 def _figures(
-    name: str, y: Bools, p: Array, price: ClassWeighting, trained: ClassWeighting, overall: float, noise: float
+    name: str,
+    y: Bools,
+    p: Array,
+    w: Array,
+    price: ClassWeighting,
+    trained: ClassWeighting,
+    overall: float,
+    noise: float,
 ) -> GroupFigures:
     alarms = p > price.threshold
     n, n_pos, n_alarms, caught = len(y), int(y.sum()), int(alarms.sum()), int((y & alarms).sum())
-    expected, variance = float(p.sum()), float((p * (1.0 - p)).sum()) * noise
-    half = 1.96 * math.sqrt(variance)
+    expected, found = float((w * p).sum()), float(w[y].sum())
+    half = 1.96 * math.sqrt(float((w**2 * p * (1.0 - p)).sum()) * noise)
     ratio = Interval(math.nan, math.nan, math.nan)
     if expected > 0.0:
-        ratio = Interval(n_pos / expected, max(n_pos - half, 0.0) / expected, (n_pos + half) / expected)
-    own_price, own_alarms, own_cost = _at_recall(y, p, overall, price.cost_ratio)
+        ratio = Interval(found / expected, max(found - half, 0.0) / expected, (found + half) / expected)
+    own_price, own_alarms, own_cost = _at_recall(y, p, w, overall, price.cost_ratio)
+    wrong = np.where(y, price.cost_ratio * ~alarms, alarms)
     return GroupFigures(
         name,
         n,
         n_pos,
         n_alarms,
         caught,
-        _share(n_alarms, n),
-        _share(caught, n_pos),
-        _share(caught, n_alarms),
+        _share(alarms, w),
+        _share(alarms[y], w[y]),
+        _share(y[alarms], w[alarms]),
         ratio,
-        _equation(y, p, trained),
-        1000.0 * (n_alarms - caught + price.cost_ratio * (n_pos - caught)) / n,
+        _equation(y, p, w, trained),
+        1000.0 * float((w * wrong).sum() / w.sum()) if w.any() else math.nan,
         own_price,
         own_alarms,
         own_cost,
     )
 
 
-def _equation(y: Bools, p: Array, trained: ClassWeighting) -> KeyEquation | None:
+def _equation(y: Bools, p: Array, w: Array, trained: ClassWeighting) -> KeyEquation | None:
     """The key equation with the group's own counts; None where it has rows of one class alone."""
-    if not 0 < int(y.sum()) < len(y):
+    if not (w[y].any() and w[~y].any()):
         return None
-    return key_equation(y, weighted_probability(p, trained), Lam(trained.lam))
+    weights = None if (w == 1.0).all() else w
+    return key_equation(y, weighted_probability(p, trained), Lam(trained.lam), weights)
 
 
-def _share(part: int, whole: int) -> Interval:
-    if not whole:
+def _share(hit: Bools, w: Array) -> Interval:
+    """The share of weight with a hit, its interval by as many rows as tell as much where all weigh the same."""
+    if not w.any():
         return Interval(math.nan, math.nan, math.nan)
-    return Interval(part / whole, *wilson_interval(part / whole, float(whole)))
+    share = float(w[hit].sum() / w.sum())
+    return Interval(share, *wilson_interval(share, float(w.sum() ** 2 / (w**2).sum())))
 
 
-def _at_recall(y: Bools, p: Array, recall: float, cost_ratio: float) -> tuple[float, float, float]:
+def _at_recall(y: Bools, p: Array, w: Array, recall: float, cost_ratio: float) -> tuple[float, float, float]:
     """Price, alarms and cost per 1,000 rows where a group has at least this recall, with as few alarms as can be."""
-    n_pos = int(y.sum())
-    if not n_pos or math.isnan(recall):
-        return math.nan, math.nan, math.nan
-    wanted = math.ceil(recall * n_pos - 1e-9)
-    if wanted == 0:
-        return math.nan, math.nan, math.nan
-    threshold = float(np.sort(p[y])[::-1][wanted - 1])
+    nothing = math.nan, math.nan, math.nan
+    n_pos = float(w[y].sum())
+    if not n_pos or math.isnan(recall) or recall * n_pos <= 1e-9:
+        return nothing
+    order = np.argsort(-p[y], kind="stable")
+    enough = int(np.searchsorted(np.cumsum(w[y][order]), recall * n_pos - 1e-9))
+    threshold = float(p[y][order][min(enough, len(order) - 1)])
     if not 0.0 < threshold < 1.0:
-        return math.nan, math.nan, math.nan
+        return nothing
     alarms = p >= threshold
-    caught = int((y & alarms).sum())
-    cost = 1000.0 * (int(alarms.sum()) - caught + cost_ratio * (n_pos - caught)) / len(y)
-    return (1.0 - threshold) / threshold, 1000.0 * float(alarms.mean()), cost
-
-
-def _tests(
-    groups: Sequence[GroupFigures], which: NDArray[np.int64], y: Bools, p: Array, noise: float, level: float
-) -> tuple[GroupTest, ...]:
-    caught = np.array([one.n_caught for one in groups])
-    recall = _homogeneous(caught, np.array([one.n_pos for one in groups]))
-    precision = _homogeneous(caught, np.array([one.n_alarms for one in groups]))
-    return (
-        GroupTest("recall", recall, level),
-        GroupTest("precision", precision, level),
-        GroupTest("calibration", _residuals_alike(which, len(groups), y, p, noise), level),
-    )
-
-
-def _homogeneous(right: NDArray[np.int64], sizes: NDArray[np.int64]) -> float:
-    """Exact chance, up to its draws, of shares so different where all groups have one."""
-    known = sizes >= FEWEST_ROWS
-    right, sizes = right[known], sizes[known]
-    total, n = int(right.sum()), int(sizes.sum())
-    if len(sizes) < 2 or total in (0, n):
-        return math.nan
-    expected = sizes * (total / n)
-    spread = expected * (1.0 - total / n)
-    drawn = np.random.default_rng(0).multivariate_hypergeometric(sizes, total, _DRAWS, method="marginals")
-    far = ((drawn - expected) ** 2 / spread).sum(axis=1)
-    seen = float(((right - expected) ** 2 / spread).sum())
-    return float((1 + int((far >= seen * (1.0 - 1e-12)).sum())) / (_DRAWS + 1))
-
-
-def _residuals_alike(which: NDArray[np.int64], n_groups: int, y: Bools, p: Array, noise: float) -> float:
-    """χ² of the groups' residuals about their common one."""
-    residual = np.bincount(which, y - p, minlength=n_groups)
-    variance = np.bincount(which, p * (1.0 - p), minlength=n_groups) * noise
-    known = variance >= FEWEST_ROWS
-    residual, variance = residual[known], variance[known]
-    if len(residual) < 2:
-        return math.nan
-    value = float((residual**2 / variance).sum() - residual.sum() ** 2 / variance.sum())
-    return chi_square_tail(value, len(residual) - 1)
+    wrong = np.where(y, cost_ratio * ~alarms, alarms)
+    n_alarms, cost = (1000.0 * float((w * one).sum() / w.sum()) for one in (alarms, wrong))
+    return (1.0 - threshold) / threshold, n_alarms, cost
 
 
 def _plain(value: float) -> float | None:

@@ -9,7 +9,14 @@ from numpy.typing import ArrayLike, NDArray
 from crcen.exceptions import InvalidInput
 from crcen.theory.tensors import as_numpy
 
-__all__ = ["check_binary_target", "check_not_negative", "check_probabilities", "check_row_weights", "class_totals"]
+__all__ = [
+    "check_binary_target",
+    "check_not_negative",
+    "check_probabilities",
+    "check_row_weights",
+    "class_totals",
+    "effective_totals",
+]
 
 
 def _as_array(values: ArrayLike, name: str) -> NDArray[np.generic]:
@@ -125,6 +132,21 @@ def check_row_weights(sample_weight: ArrayLike | None, n: int) -> NDArray[np.flo
     if weights.shape != (n,):
         raise InvalidInput(f"sample_weight must have one weight for each of the {n} rows, got shape {weights.shape}")
     return weights
+
+
+def effective_totals(positive: NDArray[np.bool_], weights: NDArray[np.float64]) -> tuple[float, float]:
+    """As many positive and negative rows of equal weight as tell as much as these (Kish 1965), in the same shares.
+
+    Parameters
+    ----------
+    positive : bool array of shape (n,)
+        True for the positive rows.
+    weights : float64 array of shape (n,)
+        Checked sample weights, not all 0.
+    """
+    n_rows = float(weights.sum() ** 2 / (weights**2).sum())
+    n_pos = n_rows * float(weights[positive].sum() / weights.sum())
+    return n_pos, n_rows - n_pos
 
 
 def class_totals(positive: NDArray[np.bool_], weights: NDArray[np.float64]) -> tuple[float, float]:

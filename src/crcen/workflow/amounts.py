@@ -1,6 +1,6 @@
 """Columns that say how much a row counts or costs: numbers, none of them missing or negative."""
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -11,7 +11,7 @@ from crcen.tables.number_notation import read_numbers
 if TYPE_CHECKING:
     import pandas as pd
 
-__all__ = ["amounts_of"]
+__all__ = ["amounts_of", "weight_notes"]
 
 
 def amounts_of(cells: "pd.Series", what: str) -> NDArray[np.float64]:
@@ -43,3 +43,14 @@ def amounts_of(cells: "pd.Series", what: str) -> NDArray[np.float64]:
             f"{what} must name a column of numbers from 0 on: {cells.name} holds {shown} in {int(wrong.sum())} rows."
         )
     return numbers
+
+
+def weight_notes(model: Any, weight: str | None) -> list[str]:
+    """What to say where a model learnt from rows of unequal weight and these count once each."""
+    name = getattr(model, "weight_name_", None)
+    if weight is not None or name is None:
+        return []
+    return [
+        f"the model learnt from rows counted by {name}, and these count once each, so that its probabilities are of "
+        f"other rows: name the column {name} as their weight"
+    ]

@@ -23,8 +23,10 @@ from crcen.theory.judgements import (
 from crcen.theory.labels import Labels
 from crcen.theory.metrics import ConfusionCounts
 from crcen.theory.residual_test import TrainingError, residual_sums
+from crcen.theory.rows import effective_totals
 from crcen.theory.shown import Shown
 from crcen.theory.weighting import ClassWeighting
+from crcen.workflow.amounts import weight_notes
 from crcen.workflow.classes.evaluation import ClassEvaluation, evaluate_classes
 from crcen.workflow.classes.stated import has_class_price, price_of_two
 from crcen.workflow.conditions import broken_conditions, codes_of
@@ -308,7 +310,7 @@ def evaluate_table(
         findings = check_model(model, X, labels, row_weights)
     costs = None if cost_column is None else collected_amounts(kept[cost_column], "cost_column")
     compared = compare_groups(
-        {name: group_values(kept[name]) for name in group_names}, y, p, price, trained, noise=noise
+        {name: group_values(kept[name]) for name in group_names}, y, p, price, trained, weights, noise=noise
     )
     broken = broken_conditions(findings, codes, quality, min_recall, min_precision)
     return TableEvaluation(
@@ -329,6 +331,7 @@ def evaluate_table(
             [
                 *(recognition.notes if recognition else ()),
                 *notes,
+                *weight_notes(model, weight),
                 *_warnings(y, weights, quality["roc_auc"].value, trained),
             ]
         ),
@@ -351,11 +354,8 @@ def _warnings(
     y: NDArray[np.bool_], weights: NDArray[np.float64] | None, roc_auc: float, trained: ClassWeighting
 ) -> list[str]:
     """Notes for what the report warns of under CRC004 and CRC005."""
-    said, n_rows, n_pos = [], float(len(y)), float(y.sum())
-    if weights is not None:  # rows of unequal weight tell as much as fewer equal ones
-        n_rows = float(weights.sum() ** 2 / (weights**2).sum())
-        n_pos = n_rows * float(weights[y].sum() / weights.sum())
-    share = judge_share(n_pos, n_rows - n_pos, trained)
+    said = []
+    share = judge_share(*effective_totals(y, np.ones(len(y)) if weights is None else weights), trained)
     if share.has_moved:
         said.append(
             f"the share of positives is {share.share:.3g} here and was {share.before:.3g} in training, more than "

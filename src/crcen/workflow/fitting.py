@@ -335,6 +335,8 @@ def fit_table(
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always", ConvergenceWarning)
         model.fit(rows.frame, rows.y, weights, groups=times_or_groups(rows, groups, time))
+    if weight is not None:
+        model.weight_name_ = weight
     own_error = measure_own_error(model, rows, weights, n_refits, random_state, verbose)
     notes = [*rows.notes, *model.notes_, *dict.fromkeys(str(one.message).rstrip(".") for one in caught)]
     if has_class_price(model):

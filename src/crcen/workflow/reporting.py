@@ -16,11 +16,13 @@ from crcen._support.notebook import page_in_frame
 from crcen._support.progress import busy
 from crcen._support.whole_files import check_place
 from crcen.theory.labels import Labels
-from crcen.workflow.amounts import amounts_of
+from crcen.workflow.amounts import amounts_of, weight_notes
 from crcen.workflow.classes.stated import has_class_price, refuse_two_class_options
+from crcen.workflow.decided_rows import JudgedReview, judge_review
 from crcen.workflow.group_columns import group_columns, group_values
-from crcen.workflow.inputs import Source, check_column, labels_as, model_of, source_of, target_of
+from crcen.workflow.inputs import Source, check_column, labels_as, model_of, price_of, source_of, target_of
 from crcen.workflow.model_rows import model_rows
+from crcen.workflow.row_rules import review_of
 
 __all__ = ["TableReport", "labelled_rows", "report_table"]
 
@@ -39,12 +41,15 @@ class TableReport:
         Every check with its outcome, by code.
     notes : tuple of str
         What was odd about the table.
+    review : JudgedReview or None
+        What sending the rows between two prices to a person came to.
     """
 
     path: Path
     n_rows: int
     findings: tuple[Any, ...] = ()
     notes: tuple[str, ...] = ()
+    review: JudgedReview | None = None
 
     @property
     def warnings(self) -> tuple[Any, ...]:
@@ -59,6 +64,7 @@ class TableReport:
             "warnings": [finding.code for finding in self.warnings],
             "findings": [finding.to_dict() for finding in self.findings],
             "notes": list(self.notes),
+            **({} if self.review is None else {"review": self.review.to_dict()}),
         }
 
     def __repr__(self) -> str:
@@ -81,6 +87,8 @@ class TableReport:
             f"{sum(finding.status == status for finding in self.findings)} {word}"
             for status, word in (("warning", "warn"), ("passed", "passed"), ("unknown", "unknown"))
         )
+        if self.review is not None:
+            lines.append(str(self.review))
         lines.append(f"{self.n_rows:,} rows, {len(self.findings)} checks: {counts}")
         return "\n".join([*lines, f"Written to {self.path}"])
 
@@ -95,6 +103,7 @@ def report_table(
     weight: str | None = None,
     groups: Any = (),
     others: Any = (),
+    review: Any = None,
     title: str | None = None,
     verbose: int = 0,
 ) -> TableReport:
@@ -116,6 +125,8 @@ def report_table(
         Columns whose values are groups to compare. A model need not decide by them.
     others : sequence of models or of their files, optional
         Models to stand beside this one on the same rows; they must tell the same labels apart.
+    review : Review or (low, high), optional
+        Two prices between which rows go to review: how many, and what that saves, in ``.review``.
     title : str, optional
         Of the page.
     verbose : int, default=0
@@ -136,15 +147,21 @@ def report_table(
     model, source = model_of(model), source_of(data)
     target = target_of(target, model, source)
     if has_class_price(model):
-        refuse_two_class_options(model, {"groups": groups, "others": others})
-    names = group_columns(groups, source, target)
+        refuse_two_class_options(model, {"groups": groups, "others": others, "review": review})
+    names, between = group_columns(groups, source, target), review_of(review)
     X, y, weights, notes = labelled_rows(model, source, target, weight, names)
     parted = {name: group_values([cells]) for name, cells in _labelled(source, target, names).items()}
     options: dict[str, Any] = {"title": title, "data_name": source.name, "model_path": model_path}
     with busy("writing the report", visible=bool(verbose)):
         options["others"] = _beside(others, model, source, target)
         written = crcen.write_report(model, X, y, out, sample_weight=weights, groups=parted, **options)
-    return TableReport(Path(out), len(y), written.findings, tuple(notes))
+    judged = None
+    if between is not None:
+        labels, price = Labels.of_model(model), price_of(None, model)
+        p = model.predict_proba(X)[:, labels.column]
+        judged = judge_review(labels.encode(y), p, between, price.cost_ratio, weights)
+    notes += weight_notes(model, weight)
+    return TableReport(Path(out), len(y), written.findings, tuple(notes), judged)
 
 
 def _beside(others: Any, model: Any, source: Source, target: str) -> dict[str, NDArray[np.float64]]:

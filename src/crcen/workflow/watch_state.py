@@ -71,9 +71,9 @@ class WatchState:
         return json.dumps(state, indent=1, allow_nan=False, ensure_ascii=False) + "\n"
 
 
-def new_state(model: Any, error_rate: float) -> WatchState:
+def new_state(model: Any, error_rate: float, delay: int | None = None) -> WatchState:
     """The state before any row: labels will be compared with rows held out of training, where the model knows such."""
-    monitor = KeyEquationMonitor(model, false_alarm_rate=(1.0 - INPUT_SHARE) * error_rate)
+    monitor = KeyEquationMonitor(model, false_alarm_rate=(1.0 - INPUT_SHARE) * error_rate, delay=delay)
     sums = getattr(model, "held_out_sums_", None)
     if sums is not None and sums.n_rows and _has_two_classes(sums):
         state = monitor.state()

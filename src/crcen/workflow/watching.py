@@ -19,10 +19,13 @@ from crcen.theory.expected import ExpectedCounts, expected_counts
 from crcen.theory.labels import Labels
 from crcen.theory.shown import Shown
 from crcen.theory.weighting import ClassWeighting
-from crcen.workflow.classes.stated import has_class_price, price_of_two
+from crcen.workflow.amounts import weight_notes
+from crcen.workflow.classes.stated import has_class_price, price_of_two, refuse_two_class_options
 from crcen.workflow.classes.watching import ClassTableWatch, watch_classes
-from crcen.workflow.inputs import labels_as, model_of, price_of, source_of, target_of
+from crcen.workflow.decided_rows import collected_amounts
+from crcen.workflow.inputs import check_column, labels_as, model_of, price_of, source_of, target_of
 from crcen.workflow.scored_chunks import CHUNK_ROWS, Oddities, scored_chunks
+from crcen.workflow.watch_cohorts import check_cohorts, cohorts_of, present_cohort
 from crcen.workflow.watch_page import watch_page
 from crcen.workflow.watch_state import WatchState, new_state, read_state
 
@@ -59,6 +62,8 @@ class TableWatch(Shown):
         What was odd about the table.
     path, page : Path or None
         Where the state and the page were written.
+    n_held : int
+        Labelled rows that wait until their cohort is complete.
     """
 
     data: str
@@ -75,6 +80,7 @@ class TableWatch(Shown):
     notes: tuple[str, ...] = ()
     path: Path | None = None
     page: Path | None = None
+    n_held: int = 0
 
     @property
     def is_alarm(self) -> bool:
@@ -91,6 +97,7 @@ class TableWatch(Shown):
             "is_alarm": self.is_alarm,
             "rows": self.n_rows,
             "labelled": self.n_labelled,
+            "held": self.n_held,
             "alarm_share": self.expected.alarm_share,
             "expected": _figures(self.expected, ratio),
             "expected_in_training": before,
@@ -153,8 +160,12 @@ class TableWatch(Shown):
         )
 
     def _labels(self) -> str:
+        waiting = f" {self.n_held:,} labelled rows wait until their cohort is complete." if self.n_held else ""
+        return self._tested_labels() + waiting
+
+    def _tested_labels(self) -> str:
         if self.reading is None:
-            return "No label has come yet."
+            return "No label has been counted yet." if self.n_held else "No label has come yet."
         evidence = math.exp(min(self.reading.log_evidence, 700.0))
         so_far = f"{self.reading.n_rows:,} labels so far, {self.reading.n_pos:,} of them positive"
         if self.alarms:
@@ -180,6 +191,10 @@ def monitor_table(
     weighting: Any = None,
     costs: Any = None,
     when: str | None = None,
+    weight: str | None = None,
+    delay: int | None = None,
+    cohort: str | None = None,
+    now: Any = None,
     error_rate: float = 0.05,
     page: str | Path | None = None,
     verbose: int = 0,
@@ -203,6 +218,17 @@ def monitor_table(
         Other costs of decisions than those of training, as `crcen.fit_table` takes them.
     when : str, optional
         What to call these rows in the record, such as "2024-05"; by default the name of the file.
+    weight : str, optional
+        Column that says how much each labelled row counts, for models that were fitted by weights. Figures that are
+        expected without labels are of rows.
+    delay : int, optional
+        Cohorts that must pass before the labels of one are counted, for a new watch: where positives are known later
+        than negatives, or the other way round, labels that come early are not like the others. Needs ``cohort``; a
+        state that is there brings its own.
+    cohort : str, optional
+        With ``delay``: column with the day in which each row was scored, as a date, or the number of its week.
+    now : date, int or str, optional
+        With ``delay``: the present cohort; by default the latest in the table.
     error_rate : float, default=0.05
         Chance of any false alarm over all calls of a watch, where nothing changes: half of it for the columns, half
         for the labels. A state that is there brings its own.
@@ -224,16 +250,25 @@ def monitor_table(
     fitted = model_of(model)
     source = source_of(data)
     kept = read_state(Path(state), fitted) if state is not None and Path(state).exists() else None
-    kept = new_state(fitted, float(error_rate)) if kept is None else kept
+    kept = new_state(fitted, float(error_rate), delay) if kept is None else kept
+    check_cohorts(kept, delay, cohort, now)
     named = str(getattr(fitted, "target_name_", "") or "")
     label = target_of(target, fitted, source) if target is not None or named in source.columns else None
     if has_class_price(fitted):
+        refuse_two_class_options(fitted, {"weight": weight, "delay": delay, "cohort": cohort})
         named_rows: dict[str, Any] = {"label": label, "when": when or source.name, "verbose": verbose}
         named_rows |= {"state": state, "page": page, "weighting": weighting, "costs": costs}
         return watch_classes(fitted, source, kept, **named_rows)
     price = price_of(price_of_two(weighting, costs, fitted), fitted)
-    found = _looked_at(fitted, source, price, label, kept.input_error_rate, verbose)
-    _count_labels(kept, found, fitted, when or source.name)
+    columns = {
+        name: check_column(column, source.columns, name, source.name)
+        for name, column in (("weight", weight), ("cohort", cohort))
+        if column is not None
+    }
+    found = _looked_at(fitted, source, price, label, columns, kept.input_error_rate, verbose)
+    if len(found.y):
+        found.notes.extend(weight_notes(fitted, weight))
+    _count_labels(kept, found, fitted, when or source.name, now)
     readings = kept.monitor.history[None]
     watch = TableWatch(
         data=source.name,
@@ -250,6 +285,7 @@ def monitor_table(
         notes=tuple([*source.notes, *found.notes]),
         path=None if state is None else Path(state),
         page=None if page is None else Path(page),
+        n_held=kept.monitor.n_held,
     )
     kept.add({"when": when or source.name, "digest": found.digest, **watch.to_dict()})
     if page is not None:
@@ -269,14 +305,23 @@ class _Looked:
     unlike: tuple[Any, ...]
     notes: list[str]
     digest: str
+    weights: Array | None
+    cohorts: Any
 
 
 def _looked_at(
-    model: Any, source: Any, price: ClassWeighting, label: str | None, error_rate: float, verbose: int
+    model: Any,
+    source: Any,
+    price: ClassWeighting,
+    label: str | None,
+    columns: dict[str, str],
+    error_rate: float,
+    verbose: int,
 ) -> _Looked:
     odd, total = Oddities.none(model), ExpectedCounts()
     labels, scores, digest = [np.empty(0, dtype=bool)], [np.empty(0)], hashlib.blake2b(digest_size=16)
-    ignored = set() if label is None else {label}
+    ignored = {*columns.values()} if label is None else {label, *columns.values()}
+    cells: dict[str, list[Any]] = {name: [] for name in columns}
     with counted("rows", source.n_rows, visible=bool(verbose)) as done:
         for chunk, p in scored_chunks(model, source, odd, ignored, CHUNK_ROWS):
             total = total + expected_counts(p, decide(p, price))
@@ -285,13 +330,18 @@ def _looked_at(
                 found = model.classes_[labels_as(chunk[label][known], model.classes_, label)]
                 labels.append(Labels.of_model(model).encode(found))
                 scores.append(p[known])
+                for name, column in columns.items():
+                    cells[name].append(chunk[column][known])
                 digest.update(np.packbits(labels[-1]).tobytes() + scores[-1].tobytes())
             done(len(p))
     unlike = odd.watch.unlike(total.n_alarms, total.n_rows, price, error_rate)
-    return _Looked(total, np.concatenate(labels), np.concatenate(scores), unlike, odd.notes, digest.hexdigest())
+    weights = collected_amounts(cells["weight"], "weight") if cells.get("weight") else None
+    cohorts = cohorts_of(cells["cohort"]) if cells.get("cohort") else None
+    y, p = np.concatenate(labels), np.concatenate(scores)
+    return _Looked(total, y, p, unlike, odd.notes, digest.hexdigest(), weights, cohorts)
 
 
-def _count_labels(kept: WatchState, found: _Looked, model: Any, when: str) -> None:
+def _count_labels(kept: WatchState, found: _Looked, model: Any, when: str, now: Any) -> None:
     """Give labelled rows to the test; those that were given before are refused."""
     if not len(found.y):
         return
@@ -304,7 +354,10 @@ def _count_labels(kept: WatchState, found: _Looked, model: Any, when: str) -> No
     q = weighted_probability(found.p, model.weighting_)
     with warnings.catch_warnings(record=True) as said:
         warnings.simplefilter("always")
-        kept.monitor.update(q=q, y=Labels.of_model(model).decode(found.y), when=when)
+        own: dict[str, Any] = (
+            {"when": when} if found.cohorts is None else {"cohort": found.cohorts, "now": present_cohort(now)}
+        )
+        kept.monitor.update(q=q, y=Labels.of_model(model).decode(found.y), sample_weight=found.weights, **own)
     found.notes.extend(str(one.message).rstrip(".") for one in said)
 
 

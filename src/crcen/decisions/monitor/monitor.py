@@ -249,6 +249,11 @@ class KeyEquationMonitor(ShownInOneLine):
     # -- what it says ----------------------------------------------------------------------------------------------
 
     @property
+    def delay(self) -> int | None:
+        """Cohorts that labels are held back for, or None."""
+        return None if self._cohorts is None else self._cohorts.delay
+
+    @property
     def n_held(self) -> int:
         """Rows that wait for their cohort to be complete."""
         return 0 if self._cohorts is None else self._cohorts.n_held

@@ -1,0 +1,143 @@
+"""Rows that count by weight: models that learnt from such, judged and watched with the weights and without."""
+
+import json
+
+import numpy as np
+import pandas as pd
+import pytest
+from typer.testing import CliRunner
+
+from crcen import Budget, CRCENClassifierCV, KeyEquationMonitor, evaluate_table, fit_table, monitor_table, report_table
+from crcen.cli import app
+from crcen.cli.wording import in_options
+from crcen.theory.decision import weighted_probability
+from crcen.theory.judgements import judge_share
+
+QUICK = {"hidden": (), "max_epochs": 10, "l2": 1e-3, "encoding": "standard", "n_members": 1}
+
+
+def table(n, seed):
+    """Rows of which the positive ones were drawn four times as often as they should, which weights undo."""
+    rng = np.random.default_rng(seed)
+    x = rng.standard_normal(6 * n)
+    y = rng.random(6 * n) < 1 / (1 + np.exp(3.0 - 1.5 * x))
+    drawn = np.flatnonzero(rng.random(6 * n) < np.where(y, 0.8, 0.2))[:n]
+    return pd.DataFrame(
+        {
+            "x": x[drawn],
+            "other": rng.standard_normal(n),
+            "people": np.where(y[drawn], "125", "500"),
+            "state": np.where(y[drawn], "ill", "well"),
+            "scored": pd.Timestamp("2024-05-01") + pd.to_timedelta(np.arange(n) * 10 // n, unit="D"),
+        }
+    )
+
+
+@pytest.fixture(scope="module")
+def model(tmp_path_factory):
+    path = tmp_path_factory.mktemp("weighted") / "model.crcen"
+    search = CRCENClassifierCV(cv=3, **QUICK)
+    options = {"target": "state", "positive": "ill", "weighting": Budget(4), "weight": "people", "drop": ["scored"]}
+    fit_table(table(1500, 0), **options, estimator=search, n_refits=0, out=path)
+    return path
+
+
+def test_an_evaluation_without_the_weights_says_what_is_lacking(model):
+    without = evaluate_table(model, table(1500, 1), n_resamples=0)
+    assert any("name the column people as their weight" in note for note in without.notes)
+    with_them = evaluate_table(model, table(1500, 1), weight="people", n_resamples=0)
+    assert not any("as their weight" in note for note in with_them.notes)
+    assert abs(with_them.equation.z) < 3 < abs(without.equation.z)
+
+
+def test_the_report_judges_the_share_by_weight(model, tmp_path):
+    new = table(1500, 2)
+    found = {}
+    for times in (1, 1000):
+        own = new.assign(people=new.people.astype(float) * times)
+        report = report_table(model, own, weight="people", out=tmp_path / "r.html", review=(2, 20))
+        found[times] = next(one for one in report.findings if one.code == "CRC004")
+    # Weights in another unit are the same weights.
+    assert found[1].measured == found[1000].measured
+    assert found[1].status == "passed"
+    assert str(report.review) in str(report)
+    assert report.to_dict()["review"] == report.review.to_dict()
+    assert (
+        report.review.to_dict()
+        == evaluate_table(model, own, weight="people", review=(2, 20), n_resamples=0).review.to_dict()
+    )
+
+
+def test_shares_of_equal_weights_are_those_of_counts():
+    from crcen import load_dataset, resolve
+    from crcen.theory.rows import effective_totals
+
+    y = load_dataset("abalone").y == 1
+    trained = resolve(Budget(2), 100, 900)
+    plain = judge_share(float(y.sum()), float((~y).sum()), trained)
+    assert judge_share(*effective_totals(y, np.full(len(y), 7.0)), trained).z == pytest.approx(plain.z)
+
+
+def test_a_watch_counts_labels_by_weight(model, tmp_path):
+    rows = table(1200, 3)
+    watch = monitor_table(model, rows, weight="people", state=tmp_path / "a.json")
+    assert not watch.is_alarm
+    assert not any("as their weight" in note for note in watch.notes)
+    without = monitor_table(model, rows)
+    assert without.is_alarm
+    assert any("name the column people as their weight" in note for note in without.notes)
+    assert abs(watch.reading.drift) < 0.5 < abs(without.reading.drift)
+
+
+def test_a_watch_holds_labels_back_until_their_cohort_is_complete(model, tmp_path):
+    rows, state = table(1000, 4), tmp_path / "watch.json"
+    options = {"weight": "people", "state": state, "cohort": "scored"}
+    # Positives of the last five days are known, and none of the negatives.
+    first = rows[(rows.scored < "2024-05-06") | (rows.state == "ill")]
+    watch = monitor_table(model, first, delay=4, **options)
+    is_complete = (first.scored < "2024-05-06").sum()
+    assert watch.n_labelled == len(first)
+    assert watch.n_held == len(first) - is_complete
+    assert watch.reading.n_rows == is_complete
+    assert "labelled rows wait until their cohort is complete" in str(watch)
+    late = rows[~rows.index.isin(first.index)]
+    watch = monitor_table(model, late.assign(scored=late.scored.astype(str)), now="2024-05-20", **options)
+    assert (watch.n_held, watch.reading.n_rows) == (0, len(rows))
+    assert not watch.alarms  # the columns of rows that came first are another matter
+    # The same evidence as that of the monitor itself.
+    from crcen import load
+
+    own = load(model)
+    p = own.predict_proba(rows[["x", "other"]])[:, list(own.classes_).index("ill")]
+    direct = KeyEquationMonitor(own, delay=0)
+    q, weights = weighted_probability(p, own.weighting_), rows.people.astype(float)
+    direct.update(q=q, y=rows.state, cohort=rows.scored.to_numpy(), now="2024-05-20", sample_weight=weights)
+    assert direct.history[None][-1].drift == pytest.approx(watch.reading.drift, abs=1e-9)
+
+
+def test_the_command_has_these_options_and_refuses_what_does_not_fit(model, tmp_path):
+    rows, state = tmp_path / "rows.csv", tmp_path / "watch.json"
+    table(600, 5).to_csv(rows, index=False)
+
+    def said(*options):
+        given = ["monitor", str(model), str(rows), "--state", str(state), "--weight", "people", *options]
+        done = CliRunner().invoke(app, given)
+        return done.exit_code, done.output or in_options(str(done.exception))
+
+    code, text = said("--delay", "2", "--cohort", "scored", "--json")
+    assert code in (0, 3)
+    assert json.loads(text)["held"] > 0
+    for options, sentence in (
+        (
+            ("--delay", "3", "--cohort", "scored"),
+            "--delay must be left as it is in a watch that was begun with a delay of 2",
+        ),
+        ((), "--cohort must name the column of days or weeks"),
+        (("--cohort", "state"), "--cohort must be dates such as 2024-05-01 or whole numbers"),
+    ):
+        code, text = said(*options)
+        assert code == 1
+        assert sentence in " ".join(text.split())
+    state.unlink()
+    code, text = said("--cohort", "scored")
+    assert (code, "--cohort and --now need --delay, which" in " ".join(text.split())) == (1, True)
