@@ -1,5 +1,7 @@
 """Folds choose the number of epochs of a default fit; checked against networks trained to every epoch by hand."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from sklearn.datasets import make_classification
@@ -27,7 +29,7 @@ def test_the_schedule_ends_where_held_out_rows_are_predicted_best():
     target, weights, seed = y == fitted.pos_label_, np.ones(len(y)), base_seed(3)
     jobs = [
         TrainingJob.by(
-            fitted.recipe_,
+            replace(fitted.recipe_, balance=False),
             lam=0.5,
             rows=RowSets.fold(own),
             stop_epoch=epoch,
@@ -72,3 +74,18 @@ def test_cut_networks_predict_new_rows_better():
         p = CRCENClassifier(None, max_epochs=epochs, **SMALL).fit(X[:300], y[:300]).predict_proba(X[300:])
         loss[epochs] = -np.log(p[np.arange(900), y[300:]]).mean()
     assert loss[None] < loss[30]
+
+
+def test_all_rows_take_as_many_steps_as_a_fold():
+    X, y = noisy_rows(n=300)  # three batches an epoch, and a fold has two
+    fitted = CRCENClassifier(None, **SMALL).fit(X, y)
+    own = {"lam": 0.5, "rows": RowSets(), "stop_epoch": fitted.n_iter_, "shuffle_seed": base_seed(3)}
+    jobs = [TrainingJob.by(fitted.recipe_, seed=member_seed(base_seed(3), k), **own) for k in range(2)]
+    logits = {}
+    for epochs in (20, 30):
+        results = train(X, y == fitted.pos_label_, [replace(job, max_epochs=epochs) for job in jobs], device="cpu")
+        logits[epochs] = np.mean([one.network.logits(X) for one in results], axis=0)
+    found = fitted.ensemble_.mean_logits(X)
+    # Two thirds of the schedule, and as far along the cycle of its rate.
+    assert 1 < fitted.n_iter_ < 20
+    assert np.abs(found - logits[20]).max() < 1e-3 < 0.05 < np.abs(found - logits[30]).max()

@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 from sklearn.base import ClassifierMixin
 
-from crcen._support.progress import progress_bar
+from crcen._support.progress import part_of, progress_bar
 from crcen.exceptions import InvalidInput, InvalidParameter
 from crcen.models.atomic import all_or_nothing
 from crcen.models.classes.fitting import fit_classes
@@ -31,7 +31,7 @@ from crcen.models.fitting import (
 from crcen.models.foreign_names import OurNames, says_our_names
 from crcen.models.incremental import IncrementalFit
 from crcen.models.probability import PROBABILITIES, held_out_logits, probability_folds
-from crcen.models.schedule_cut import is_cut, train_to_cut
+from crcen.models.schedule_cut import SHARE_OF_CHOICE, chosen_epochs, cut_after, is_cut
 from crcen.models.search.scoring import log_losses
 from crcen.models.validation import check_choice, check_classes, check_number, check_rows, check_weights
 from crcen.models.wished import at_wish, before_wish
@@ -253,24 +253,21 @@ class CRCENClassifier(IncrementalFit, FittedNetworks, ClassifierMixin, OurNames)
         recipe, seed = recipe.settled(len(X)), base_seed(self.random_state)
         jobs = member_jobs(recipe, trained.lam, self.n_members, seed, rows)
         balance, probability, folds, fold_jobs, rows_of_key = self._on_folds(recipe, trained.lam, seed, rows)
-        oof = np.full(len(X), np.nan)
         with progress_bar(f"{type(self).__name__}", visible=bool(self.verbose)) as progress:
             train = partial(self.train_jobs, X, rows.target, weights=weights)
             if is_cut(self, recipe, folds, balance):
-                recipe = replace(recipe, balance=False)  # folds and all rows alike: the solve out of fold comes last
-                results = train_to_cut(
+                epochs = chosen_epochs(
                     train,
-                    jobs,
                     fold_jobs,
                     folds,
                     lambda logits, own: log_losses(logits, rows.target[own], weights[own], trained, natural=True),
-                    oof,
-                    progress,
+                    part_of(progress, 0.0, SHARE_OF_CHOICE),
                 )
-            else:
-                results = train(jobs + fold_jobs, progress)
-                row_weights = trained.row_weights(rows.target, weights) if recipe.balance else None
-                oof = held_out_logits(folds, results[self.n_members :], X, rows.target, row_weights)
+                jobs, fold_jobs = cut_after(epochs, jobs, fold_jobs, folds, recipe, len(X))
+                progress = part_of(progress, SHARE_OF_CHOICE, 1.0)
+            results = train(jobs + fold_jobs, progress)
+        row_weights = trained.row_weights(rows.target, weights) if recipe.balance else None
+        oof = held_out_logits(folds, results[self.n_members :], X, rows.target, row_weights)
         members = usable(results[: self.n_members], type(self).__name__)
         ensemble, logits = assemble(labels, trained, members, rows, is_balanced=recipe.balance)
         ensemble = ensemble.mapped(fitted_map(probability, rows.target, oof, weights, trained))

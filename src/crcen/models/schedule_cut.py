@@ -1,4 +1,10 @@
-"""How many epochs of a schedule: as many as predict rows best that were held out, one number for all folds."""
+"""How many epochs of a schedule: as many as predict rows best that were held out, one number for all folds.
+
+The networks of the folds are then trained again so far, and balanced on their own rows as those on all rows are. After
+few epochs a network's level, and how sure it is, depend on how many steps it took. So those on all rows take as many
+steps as those of the folds: else what held-out rows say about the folds' networks is wrong for the others, by several
+log-odds on small tables.
+"""
 
 from collections.abc import Callable, Sequence
 from dataclasses import replace
@@ -7,18 +13,18 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from crcen._support.progress import part_of
 from crcen.training.jobs import TrainingJob, TrainingResult
 from crcen.training.recipe import Recipe
+from crcen.training.schedule import n_batches
 
-__all__ = ["is_cut", "train_to_cut"]
+__all__ = ["SHARE_OF_CHOICE", "chosen_epochs", "cut_after", "is_cut"]
 
 Array = NDArray[np.float64]
 Index = NDArray[np.int64]
 Progress = Callable[[float], None]
 
 _RECORD_BYTES = 2**28  # held-out logits are kept for every epoch while they take no more than this
-_SHARE_OF_FOLDS = 0.8  # of the time, about
+SHARE_OF_CHOICE = 0.6  # of the time of a fit, about
 
 
 def is_cut(model: Any, recipe: Recipe, folds: Sequence[Any], balance: Any) -> bool:
@@ -27,51 +33,66 @@ def is_cut(model: Any, recipe: Recipe, folds: Sequence[Any], balance: Any) -> bo
     return bool(folds) and left_open and isinstance(balance, str) and model.can_cut and not model.is_control
 
 
-def train_to_cut(
+def chosen_epochs(
     train: Callable[[list[TrainingJob], Progress], list[TrainingResult]],
-    jobs: list[TrainingJob],
     fold_jobs: list[TrainingJob],
     folds: Sequence[tuple[Index, Index]],
     losses: Callable[[Array, Index], Array],
-    oof: Array,
     progress: Progress,
-) -> list[TrainingResult]:
-    """Networks on all rows, cut where those of the folds had the least loss; fills in the held-out logits there.
+) -> int | None:
+    """After how many epochs networks on folds have the least loss on rows held out; None where all diverge.
 
     Parameters
     ----------
     train
         Trains jobs, and says how far it is.
-    jobs, fold_jobs
-        One a member on all rows, and as many on each fold, fold by fold.
+    fold_jobs
+        As many on each fold as there are members, fold by fold.
     folds
         Training and held-out rows.
     losses
         From the members' mean logits (records, held-out rows[, classes]) and these rows to a loss of each record.
-    oof
-        Filled with logits of held-out rows; those of a fold whose networks all diverged stay as they are.
     progress
         Called with the share of the work that is done.
     """
-    members = len(jobs)
-    size = 4 * members * jobs[0].n_outputs * jobs[0].max_epochs * sum(len(held_out) for _, held_out in folds)
+    members = len(fold_jobs) // len(folds)
+    first = fold_jobs[0]
+    size = 4 * members * first.n_outputs * first.max_epochs * sum(len(held_out) for _, held_out in folds)
     every = -(-size // _RECORD_BYTES)
     watched = [
         replace(job, rows=replace(job.rows, watched=folds[i // members][1]), record_every=every, balance=False)
         for i, job in enumerate(fold_jobs)
     ]
-    found = train(watched, part_of(progress, 0.0, _SHARE_OF_FOLDS))
-    records: list[tuple[Index, Array]] = []
+    found = train(watched, progress)
+    curves = []
     for i, (_, held_out) in enumerate(folds):
         own = [one.val_logits for one in found[i * members : (i + 1) * members] if one.network is not None]
         if own:
-            records.append((held_out, np.mean(own, axis=0, dtype=np.float64)))
-    stop = None
-    if records:
-        curve = np.mean([losses(logits, held_out) for held_out, logits in records], axis=0)
-        best = int(np.argmin(np.where(np.isfinite(curve), curve, np.inf)))
-        stop = next(one.recorded_epochs[best] for one in found if one.network is not None)
-        for held_out, logits in records:
-            oof[held_out] = logits[best]
-    cut = [replace(job, stop_epoch=stop, balance=False) for job in jobs]
-    return train(cut, part_of(progress, _SHARE_OF_FOLDS, 1.0))
+            curves.append(losses(np.mean(own, axis=0, dtype=np.float64), held_out))
+    if not curves:
+        return None
+    curve = np.mean(curves, axis=0)
+    best = int(np.argmin(np.where(np.isfinite(curve), curve, np.inf)))
+    return next(one.recorded_epochs[best] for one in found if one.network is not None)
+
+
+def cut_after(
+    epochs: int | None,
+    jobs: list[TrainingJob],
+    fold_jobs: list[TrainingJob],
+    folds: Sequence[tuple[Index, Index]],
+    recipe: Recipe,
+    n_rows: int,
+) -> tuple[list[TrainingJob], list[TrainingJob]]:
+    """Jobs on all rows and on folds, cut where the folds said.
+
+    An epoch over all rows has more steps than one over a fold, on small tables up to twice as many. So those on all
+    rows get as many steps, not epochs, and the rate is as far along its cycle.
+    """
+    if epochs is None:
+        return jobs, fold_jobs
+    of_fold = sum(n_batches(len(own), recipe.batch_rows) for own, _ in folds) / len(folds)
+    share = min(1.0, of_fold / n_batches(n_rows, recipe.batch_rows))
+    whole, stop = (max(1, round(share * count)) for count in (jobs[0].max_epochs, epochs))
+    on_all = [replace(job, max_epochs=whole, stop_epoch=min(stop, whole)) for job in jobs]
+    return on_all, [replace(job, stop_epoch=epochs) for job in fold_jobs]
