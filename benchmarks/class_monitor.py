@@ -1,6 +1,6 @@
 """False alarms and delays of `KeyEquationMonitor` for K classes, on simulated streams with a known posterior.
 
-    python benchmarks/class_monitor.py [--streams 2000] [--drifted 500] [--out results/class_monitor.txt]
+    python benchmarks/class_monitor.py [--streams 2000] [--drifted 500] [--classes 4 8] [--out FILE]
 
 Normal features in four dimensions around a centre for each class, so that the posterior is known and softmax regression
 is of the right form. Every stream is 12,000 rows, looked at 60 times, against 3,000 reference rows. The model is the
@@ -30,6 +30,7 @@ WEIGHTS = {"natural": {k: np.ones(k) for k in SHARES}}
 WEIGHTS["1 to 40"] = {4: np.array([1.0, 5, 12, 40]), 8: np.array([1.0, 2, 3, 5, 8, 12, 20, 40])}
 LOOKS, ROWS, REFERENCE, SCALE, DRIFT = 60, 200, 3000, 0.3, 0.5
 RATE = 0.05
+MODELS = ("posterior", "softmax regression")
 Array = np.ndarray
 
 
@@ -144,6 +145,8 @@ def main() -> None:
     options.add_argument("--streams", type=int, default=2000)
     options.add_argument("--drifted", type=int, default=500)
     options.add_argument("--processes", type=int, default=2)
+    options.add_argument("--classes", type=int, nargs="*", choices=SHARES, default=list(SHARES))
+    options.add_argument("--models", nargs="*", choices=MODELS, default=MODELS)
     options.add_argument("--out", type=Path)
     chosen = options.parse_args()
     began = time.perf_counter()
@@ -152,7 +155,7 @@ def main() -> None:
         f"{chosen.streams} streams each",
         f"{'classes':>8}  {'weights':<8}  {'model':<18}  {'monitor':>16}  {'plain mixture':>16}",
     ]
-    cells = [(k, kind, w) for k in SHARES for kind in ("posterior", "softmax regression") for w in WEIGHTS]
+    cells = [(k, kind, w) for kind in chosen.models for k in chosen.classes for w in WEIGHTS]
     with ProcessPoolExecutor(chosen.processes) as pool:
 
         def measured(count: int, k: int, kind: str, w: str, drift: float, start: int) -> Array:
@@ -177,7 +180,7 @@ def main() -> None:
         )
         for start in (0, LOOKS // 2):
             for k, kind, w in cells:
-                if kind != "posterior":
+                if kind != MODELS[0]:
                     continue
                 found = measured(chosen.drifted, k, kind, w, DRIFT, start)
                 true = found[:, 0] > start  # an alarm before the drift is a false one
