@@ -120,13 +120,22 @@ def test_what_is_for_two_classes_is_refused(change, sentence):
     assert sentence in str(error.value)
 
 
+@pytest.mark.filterwarnings("ignore:1 classes have too few rows")
+def test_a_class_of_one_row_is_learnt_and_pointed_out():
+    frame = table().assign(state=lambda one: one["state"].mask(one.index == 100, "lost"))
+    fit = crcen.fit_table(frame, target="state", estimator=SEARCH)
+    assert fit.validation == "4 stratified folds"
+    assert fit.quality.counts.table.sum() == 240
+    assert any("lost has fewer than 10 rows" in note for note in fit.notes)
+    assert any("one row of lost counts as much as" in note for note in fit.notes)
+    plain = crcen.fit_table(frame, target="state", weighting="none", estimator=SEARCH)
+    assert not any("counts as much as" in note for note in plain.notes)
+
+
 def test_targets_that_are_no_classes():
     frame = table().assign(price=np.linspace(0, 1, 240).round(3))
     with pytest.raises(InvalidInput, match=r"at most 50 different values: got 240, .*numbers into bands"):
         crcen.fit_table(frame, target="price", estimator=SEARCH)
-    frame["state"] = frame["state"].mask(frame.index == 7, "lost")
-    with pytest.raises(InvalidInput, match="got 1 of lost; join it with another value"):
-        crcen.fit_table(frame, target="state", estimator=SEARCH)
     frame = table().assign(state=lambda one: one["state"].mask(one.index % 7 == 0, one["state"].str.upper()))
     with pytest.raises(InvalidInput, match="differ in capital letters alone"):
         crcen.fit_table(frame, target="state", estimator=SEARCH)

@@ -185,12 +185,11 @@ def rows_of(
         got = f"one, {classes[0]}" if len(classes) == 1 else f"{len(classes)}, {_listed(classes.tolist())}"
         advice = "rows of the other one are needed." if len(classes) == 1 else "name the one to find with positive=."
         raise InvalidInput(f"the target {target} must have two different values: got {got}; {advice}")
-    if counts.min() < 2:
+    if counts.min() < 2 and len(classes) == 2:  # of more classes one with a single row is trained on in every fold
         rare = classes[np.argmin(counts)]
-        advice = "" if len(classes) == 2 else "; join it with another value, or leave its rows out"
         raise InvalidInput(
             f"the target {target} needs at least 2 rows of each value, one to learn from and one to check with: got 1 "
-            f"of {_listed([rare])}{advice}."
+            f"of {_listed([rare])}."
         )
     return Rows(frame.drop(columns=target), pd.Series(y, name=target), positive, notes)
 

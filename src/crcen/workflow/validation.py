@@ -18,14 +18,16 @@ def folds_of(rows: Rows, groups: str | None, time: str | None, n_splits: int, se
     """The splitter of the search, and what to call it."""
     if isinstance(n_splits, bool) or not isinstance(n_splits, int) or n_splits < 2:
         raise InvalidParameter(f"n_splits must be a whole number of at least 2: got {n_splits!r}.")
-    rarest = int(np.unique(rows.y, return_counts=True)[1].min())
+    sizes = np.unique(rows.y, return_counts=True)[1]
+    # Of several classes those with fewer rows than folds are held out in some of them.
+    rarest = int(sizes.min() if len(sizes) == 2 or groups is not None or time is not None else sizes.max())
     if time is not None:
         count = _folds_over_time(rows, time, max(1, min(n_splits, rarest - 1)))
         return TimeSplit(count), f"{count} fold{'s' * (count > 1)} of later rows by {time}"
     if groups is None:
         count = min(n_splits, rarest)
         return count, f"{count} stratified folds"
-    count = min(n_splits, rarest, rows.frame[groups].nunique())
+    count = min(n_splits, max(rarest, 2), rows.frame[groups].nunique())
     if count < 2:
         raise InvalidInput(f"groups must have at least two different values: {groups} has one.")
     return StratifiedGroupKFold(count, shuffle=True, random_state=seed), f"{count} folds that keep {groups} together"

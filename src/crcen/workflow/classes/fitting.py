@@ -20,6 +20,8 @@ __all__ = ["ClassTableFit", "MOST_CLASSES", "judged_class_fit"]
 # A target with more values is rather a number or a name than a class.
 MOST_CLASSES = 50
 _FEW = 10
+# From where on balanced weights are pointed out.
+_MOST_UNEVEN = 100.0
 
 
 @dataclass(frozen=True, eq=False)
@@ -167,6 +169,7 @@ def judged_class_fit(
         have = "has" if len(rare) == 1 else "have"
         notes.append(f"{', '.join(rare[:8])} {have} fewer than {_FEW} rows, too few to trust any figure of it")
     notes += getattr(model.estimator_, "search_notes_", [])
+    notes += _uneven(model)
     known = quality.areas[np.isfinite(quality.areas)]
     if len(known) and is_nearly_separated(float(known.min())):
         notes.append(
@@ -191,6 +194,20 @@ def judged_class_fit(
         onnx=None if onnx is None else export_onnx(model, onnx).path,
         report=None if report is None else _reported(model, rows, seen, held_out, report, data),
     )
+
+
+def _uneven(model: TableClassifier) -> list[str]:
+    """A note where balanced weights make a row of a rare class worth very many of another."""
+    weights = model.weighting_.weights
+    dear, cheap = int(np.argmax(weights)), int(np.argmin(weights))
+    is_stated = model.costs_ is not None or getattr(model.estimator_, "weighting", None) != "balanced"
+    if is_stated or weights[dear] < _MOST_UNEVEN * weights[cheap]:
+        return []
+    ratio = f"{weights[dear] / weights[cheap]:,.0f} of {model.classes_[cheap]}"
+    return [
+        f"by balanced weights one row of {model.classes_[dear]} counts as much as {ratio}; where mistakes do not cost "
+        f"that, state costs or weights of the classes"
+    ]
 
 
 def _reported(model: TableClassifier, rows: Rows, seen: Any, weights: Any, path: Any, data: str) -> Path:
