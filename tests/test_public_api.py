@@ -3,6 +3,7 @@
 import ast
 import importlib.metadata
 import importlib.resources
+import inspect
 import json
 import subprocess
 import sys
@@ -89,6 +90,36 @@ def test_a_name_that_lives_elsewhere_says_where(home, name):
     with pytest.raises(ImportError, match=sentence):
         exec(f"from crcen import {name}", {})
     assert not hasattr(crcen, name)
+
+
+def public_callables():
+    """Everything that people call: functions, classes, and the methods that crcen gives these."""
+    for home, names in [*crcen._HOMES.items(), *crcen._ELSEWHERE.items()]:
+        for name in names:
+            value = getattr(import_module(home), name)
+            if not callable(value):
+                continue
+            yield name, value
+            for method in dir(value) if isinstance(value, type) else ():
+                own = getattr(value, method)
+                if (
+                    not method.startswith("_")
+                    and callable(own)
+                    and str(getattr(own, "__module__", "")).startswith("crcen")
+                ):
+                    yield f"{name}.{method}", own
+
+
+def test_signatures_read_as_they_were_written():
+    expanded = []
+    for name, value in public_callables():
+        try:
+            text = str(inspect.signature(value))
+        except ValueError:  # an error has none
+            continue
+        expanded += [name for part in ("_typing", "ndarray[", "Union[", "ForwardRef") if part in text]
+    assert expanded == []
+    assert "sample_weight: 'ArrayLike | None' = None" in str(inspect.signature(crcen.key_equation))
 
 
 def test_star_import_gives_every_name():

@@ -7,6 +7,7 @@ from crcen.training.activations import (
     ACTIVATIONS,
     activate_in_place,
     before_activation,
+    gain,
     may_write_over,
 )
 from crcen.training.losses import LOSSES, row_derivative, row_loss
@@ -106,6 +107,7 @@ def test_names_that_are_not_listed_are_errors():
         lambda: row_derivative("hinge", values, values),
         lambda: activate_in_place("swish", values),
         lambda: before_activation("swish", values, values),
+        lambda: gain("swish"),
     ):
         with pytest.raises(ValueError, match="no such"):
             call()

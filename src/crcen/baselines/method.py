@@ -1,5 +1,7 @@
 """Method: what the comparison knows of one method."""
 
+from __future__ import annotations
+
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any

@@ -1,5 +1,7 @@
 """A plain network on rows that SMOTE or ADASYN rebalanced."""
 
+from __future__ import annotations
+
 from typing import Any
 
 import numpy as np
@@ -70,7 +72,7 @@ class ResampledClassifier(ClassifierMixin, OurNames):
             raise InvalidInput(f"{self.sampler} cannot rebalance these rows: {error}") from error
         return scaler.inverse_transform(rows), labels
 
-    def fit(self, X: Any, y: Any) -> "ResampledClassifier":
+    def fit(self, X: Any, y: Any) -> ResampledClassifier:
         """Rebalance and train."""
         with all_or_nothing(self):
             self._fit(X, y)

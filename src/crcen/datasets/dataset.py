@@ -1,5 +1,7 @@
 """A data set for rare-event classification: rows, labels and where they came from."""
 
+from __future__ import annotations
+
 from dataclasses import dataclass
 
 import numpy as np

@@ -10,6 +10,8 @@ Labels are drawn from that posterior. Rows are made in chunks, each from (seed, 
 in any order, in memory or on disk.
 """
 
+from __future__ import annotations
+
 import math
 import os
 from collections.abc import Callable, Iterator

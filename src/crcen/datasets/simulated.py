@@ -4,6 +4,8 @@ Sim1, one feature: a positive is N(−1.5, 1) + U(0, 0.5), a negative N(1.5, 1) 
 Sim2, three features: a positive is N((0, 0, 0), 1.2² I), a negative N((1, 1, 1), I).
 """
 
+from __future__ import annotations
+
 import math
 import operator
 

@@ -1,5 +1,7 @@
 """From a target to a price: which weighting reaches a recall, a precision or a number of alarms."""
 
+from __future__ import annotations
+
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass

@@ -1,5 +1,7 @@
 """Undo a known class weighting or resampling in probabilities: exact algebra on the odds."""
 
+from __future__ import annotations
+
 from typing import Any
 
 import numpy as np

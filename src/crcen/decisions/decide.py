@@ -1,5 +1,7 @@
 """Decisions of any probability model at a price, and what they are expected to cost."""
 
+from __future__ import annotations
+
 import math
 from dataclasses import dataclass
 from typing import Any, TypeAlias

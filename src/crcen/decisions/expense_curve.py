@@ -1,5 +1,7 @@
 """ExpenseCurve: what one more catch costs along a path of weights, beside what the price says it should cost."""
 
+from __future__ import annotations
+
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -92,7 +94,7 @@ class ExpenseCurve(Shown):
         level: float = 0.95,
         n_resamples: int = 1000,
         random_state: int = 0,
-    ) -> "ExpenseCurve":
+    ) -> ExpenseCurve:
         """Move the threshold of one model.
 
         Parameters
@@ -149,7 +151,7 @@ class ExpenseCurve(Shown):
         level: float = 0.95,
         n_resamples: int = 1000,
         random_state: int = 0,
-    ) -> "ExpenseCurve":
+    ) -> ExpenseCurve:
         """Train a copy of an estimator for each weight, all networks in one stack, and judge it on other rows.
 
         Parameters
@@ -211,7 +213,7 @@ class ExpenseCurve(Shown):
         level: float = 0.95,
         n_resamples: int = 1000,
         random_state: int = 0,
-    ) -> "ExpenseCurve":
+    ) -> ExpenseCurve:
         """Take the out-of-fold evidence of a cross-validated search.
 
         Parameters
@@ -307,7 +309,7 @@ class ExpenseCurve(Shown):
             )
         return pandas.DataFrame(rows)
 
-    def plot(self, ax: Any = None) -> "ExpenseCurveDisplay":
+    def plot(self, ax: Any = None) -> ExpenseCurveDisplay:
         """Draw the steps on their brackets.
 
         Parameters

@@ -1,5 +1,7 @@
 """PosteriorCorrection: any classifier that was weighted or resampled, with natural probabilities."""
 
+from __future__ import annotations
+
 import warnings
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -115,7 +117,7 @@ class PosteriorCorrection(ClassPosterior, ClassifierMixin, MetaEstimatorMixin, B
         self.cv = cv
         self.pos_label = pos_label
 
-    def fit(self, X: Any, y: Any, sample_weight: Any = None) -> "PosteriorCorrection":
+    def fit(self, X: Any, y: Any, sample_weight: Any = None) -> PosteriorCorrection:
         """Fit the estimator and find what its training did to the odds.
 
         Parameters
@@ -247,7 +249,7 @@ class PosteriorCorrection(ClassPosterior, ClassifierMixin, MetaEstimatorMixin, B
     def _labels(self) -> Labels:
         return Labels(self.classes_, self.pos_label_)
 
-    def _fit_one(self, X: Any, y: NDArray[Any], weights: Array | None) -> "_Fitted":
+    def _fit_one(self, X: Any, y: NDArray[Any], weights: Array | None) -> _Fitted:
         """A clone fitted on rows, and what its training did to the odds of the last class."""
         estimator = clone(self._given_estimator())
         own_sampler = clone(self.sampling) if hasattr(self.sampling, "fit_resample") else None

@@ -1,5 +1,7 @@
 """How far off a fitted model may be by the chance of its training rows: refits on random parts of them."""
 
+from __future__ import annotations
+
 import warnings
 from itertools import combinations
 from typing import Any

@@ -1,5 +1,7 @@
 """What the header of a model file says about the model: anyone can read it, and no model is made for it."""
 
+from __future__ import annotations
+
 import platform
 from dataclasses import asdict, dataclass, fields
 from datetime import UTC, datetime

@@ -1,5 +1,7 @@
 """CRCENClassifier: stacked networks with class-wise reweighted cross entropy behind scikit-learn's interface."""
 
+from __future__ import annotations
+
 from dataclasses import replace
 from functools import partial
 from typing import Any
@@ -217,7 +219,7 @@ class CRCENClassifier(IncrementalFit, FittedNetworks, ClassifierMixin, OurNames)
         self.random_state = random_state
         self.verbose = verbose
 
-    def fit(self, X: Any, y: Any, sample_weight: Any = None) -> "CRCENClassifier":
+    def fit(self, X: Any, y: Any, sample_weight: Any = None) -> CRCENClassifier:
         """Train on rows X with labels y.
 
         Parameters

@@ -1,5 +1,7 @@
 """What a fitted estimator answers, all of it from its ensemble, and the one writer of fitted attributes."""
 
+from __future__ import annotations
+
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -36,7 +38,7 @@ class Course:
     status: str
 
     @classmethod
-    def of(cls, results: Sequence[TrainingResult]) -> "Course":
+    def of(cls, results: Sequence[TrainingResult]) -> Course:
         """That of finished jobs."""
         n_iter = max(result.n_iter for result in results)
         curves = [np.pad(r.loss_curve, (0, n_iter - r.n_iter), mode="edge") for r in results]

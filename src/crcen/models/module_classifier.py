@@ -1,5 +1,7 @@
 """ModuleClassifier: any PyTorch module behind scikit-learn's interface, trained and decided at a stated price."""
 
+from __future__ import annotations
+
 import copy
 from dataclasses import replace
 from typing import Any
@@ -160,7 +162,7 @@ class ModuleClassifier(CRCENClassifier):
         """Not there: a module of one's own is trained on as one likes."""
         raise AttributeError("a ModuleClassifier is not fitted in parts; train the module itself, then fit around it.")
 
-    def without_code(self) -> "ModuleClassifier":
+    def without_code(self) -> ModuleClassifier:
         """The same with arrays instead of modules, for files."""
         bare = copy.copy(self)
         bare.module = bare.optimizer = None
@@ -168,7 +170,7 @@ class ModuleClassifier(CRCENClassifier):
         bare.ensemble_ = replace(self.ensemble_, members=tuple(one.without_code() for one in own))
         return bare
 
-    def around(self, module: Any) -> "ModuleClassifier":
+    def around(self, module: Any) -> ModuleClassifier:
         """A loaded classifier with the module that its arrays belong to."""
         self.module = module
         own: Any = self.ensemble_.members

@@ -1,5 +1,7 @@
 """The stationarity of a fitted classifier's loss in every one of its parameters."""
 
+from __future__ import annotations
+
 from dataclasses import dataclass
 from typing import Any
 

@@ -1,5 +1,7 @@
 """write_report: one fitted model and labelled rows → one HTML file that needs nothing else."""
 
+from __future__ import annotations
+
 import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass

@@ -1,5 +1,7 @@
 """fit_files: from a table larger than memory to a saved model, in this process or on a Ray cluster."""
 
+from __future__ import annotations
+
 import shutil
 import tempfile
 import time

@@ -1,5 +1,7 @@
 """TableClassifier: a network for tables of numbers, categories, dates, texts and gaps."""
 
+from __future__ import annotations
+
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from inspect import signature
@@ -30,9 +32,7 @@ from crcen.theory.classes.class_labels import is_price_of_two
 
 __all__ = ["EncodedTable", "TableClassifier"]
 
-# pandas is optional, and no type checker sees it.
-DataFrame = Any
-
+DataFrame = Any  # pandas is optional, and no type checker sees it
 Array = NDArray[np.float64]
 
 
@@ -142,7 +142,7 @@ class TableClassifier(ClassifierMixin, BaseEstimator):
         self.categorical = categorical
         self.random_state = random_state
 
-    def fit(self, X: Any, y: Any, sample_weight: Any = None, groups: Any = None) -> "TableClassifier":
+    def fit(self, X: Any, y: Any, sample_weight: Any = None, groups: Any = None) -> TableClassifier:
         """Learn the columns, then fit the estimator.
 
         Parameters
@@ -182,7 +182,7 @@ class TableClassifier(ClassifierMixin, BaseEstimator):
         self.profile_ = profile_of(self.columns_, frame, encoded, training_scores(self.estimator_, encoded.X))
         self.fingerprint_ = fingerprint_of(self.columns_, frame, encoded.X)
 
-    def learn_columns(self, X: Any) -> "TableClassifier":
+    def learn_columns(self, X: Any) -> TableClassifier:
         """Find out what each column holds, without a fit: ``columns_`` and ``dropped_``, and `encode` then works.
 
         Parameters

@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 
 from crcen.tables.columns import Column, as_text
 from crcen.tables.rare_counts import beyond_extreme, chance_of_more, kolmogorov_smirnov
+from crcen.theory.judgements import UNLIKE_DISTANCE, UNLIKE_P, UNLIKE_RATIO, UNLIKE_SCALE, UNLIKE_SHARE
 from crcen.theory.labels import Labels
 
 __all__ = ["ColumnProfile", "Difference", "NewRows", "TrainingProfile", "profile_of", "training_scores"]
@@ -24,10 +25,6 @@ DataFrame = Any
 Array = NDArray[np.float64]
 Counts = NDArray[np.int64]
 
-# Of all comparisons together, when new rows are like training rows.
-ERROR_RATE = 0.001
-# What matters: shares of rows, the distance of two distributions, the ratio of two alarm shares or scales.
-SHARE, DISTANCE, RATIO, SCALE = 0.01, 0.1, 1.5, 5.0
 _EDGES, _SCORES = 33, 2049
 
 
@@ -222,7 +219,7 @@ class NewRows:
                 tally.at_most = tally.at_most + _at_most(values, before.edges)
 
     def differences(
-        self, n_alarms: int | None = None, logit_threshold: float = 0.0, error_rate: float = ERROR_RATE
+        self, n_alarms: int | None = None, logit_threshold: float = 0.0, error_rate: float = UNLIKE_P
     ) -> list[Difference]:
         """How these rows differ from training rows; empty where they do not beyond chance.
 
@@ -252,7 +249,7 @@ class NewRows:
             return []
         # The model on rows it has learnt from and networks on rows they have not: new rows may be like either.
         share = min(shares, key=lambda one: abs(one - here))
-        if min(shares) <= here <= max(shares) or max(here, share) < RATIO * min(here, share) + SHARE:
+        if min(shares) <= here <= max(shares) or max(here, share) < UNLIKE_RATIO * min(here, share) + UNLIKE_SHARE:
             return []
         if _chance_apart(n_alarms, self.n_rows, round(share * n), n) > level:
             return []
@@ -277,11 +274,11 @@ def _numbers(before: ColumnProfile, tally: _Tally, level: float) -> Difference |
     if not n:
         return None
     outside = (tally.n_below + tally.n_above) / n
-    is_outside = outside >= SHARE and any(
+    is_outside = outside >= UNLIKE_SHARE and any(
         beyond_extreme(count, n, n_before) < level for count in (tally.n_below, tally.n_above)
     )
     distance = float(np.abs(tally.at_most / n - before.below / n_before).max())
-    is_far = distance >= DISTANCE and kolmogorov_smirnov(distance, n, n_before) < level
+    is_far = distance >= UNLIKE_DISTANCE and kolmogorov_smirnov(distance, n, n_before) < level
     mean, name = tally.total / n, before.name
     if (is_outside or is_far) and before.kind == "number" and _scale(mean, before.mean):
         ratio = _scale(mean, before.mean)
@@ -303,7 +300,7 @@ def _numbers(before: ColumnProfile, tally: _Tally, level: float) -> Difference |
 def _categories(before: ColumnProfile, tally: _Tally, labels: list[str], level: float) -> Difference | None:
     name = before.name
     # A fresh row has a value that no other row has about as often as training rows do.
-    if tally.n_unseen / tally.n >= SHARE and (
+    if tally.n_unseen / tally.n >= UNLIKE_SHARE and (
         chance_of_more(tally.n_unseen, tally.n, before.n_singles + 1, before.n_known + 1) < level
     ):
         share = tally.n_unseen / tally.n
@@ -314,7 +311,7 @@ def _categories(before: ColumnProfile, tally: _Tally, labels: list[str], level: 
         return None
     here, there = tally.counts / n, before.counts / n_before
     at = int(np.argmax(np.abs(here - there)))
-    if abs(here[at] - there[at]) < DISTANCE:
+    if abs(here[at] - there[at]) < UNLIKE_DISTANCE:
         return None
     if _chance_apart(int(tally.counts[at]), n, int(before.counts[at]), n_before) > level:
         return None
@@ -329,7 +326,11 @@ def _share(
     n_before = before.n_known + before.n_missing + before.n_unreadable
     here, there = count / n, count_before / n_before
     low, high = sorted((here, there))
-    if high - low < SHARE or high < RATIO * low or _chance_apart(count, n, count_before, n_before) > level:
+    if (
+        high - low < UNLIKE_SHARE
+        or high < UNLIKE_RATIO * low
+        or _chance_apart(count, n, count_before, n_before) > level
+    ):
         return None
     said = sentence.format(here=_percent(here), training=_percent(there), kind=before.kind)
     return Difference(before.name, kind, here, there, f"{before.name}: {said}")
@@ -345,7 +346,7 @@ def _chance_apart(count: int, n: int, count_before: int, n_before: int) -> float
 def _scale(mean: float, mean_before: float) -> float | None:
     """How many times larger, where it is another scale."""
     ratio = mean / mean_before if mean_before else math.nan
-    return ratio if ratio >= SCALE or 0.0 < ratio <= 1.0 / SCALE else None
+    return ratio if ratio >= UNLIKE_SCALE or 0.0 < ratio <= 1.0 / UNLIKE_SCALE else None
 
 
 def _n_comparisons(before: ColumnProfile) -> int:

@@ -1,5 +1,7 @@
 """Tables of mixed columns from CSV, TSV, Parquet and Excel files, whole or in chunks of constant memory."""
 
+from __future__ import annotations
+
 import io
 import os
 import shutil

@@ -1,5 +1,7 @@
 """The paper's analysis: what the key equation says about class means, and with variances about recall."""
 
+from __future__ import annotations
+
 from dataclasses import dataclass
 
 import numpy as np

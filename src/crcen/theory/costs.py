@@ -1,5 +1,7 @@
 """A cost matrix with all four entries, reduced to the one threshold that it means."""
 
+from __future__ import annotations
+
 from dataclasses import dataclass, fields
 
 import numpy as np
@@ -90,7 +92,7 @@ class Costs:
             )
 
     @classmethod
-    def of_price(cls, weighting: WeightingLike) -> "Costs":
+    def of_price(cls, weighting: WeightingLike) -> Costs:
         """Write a price as costs, counted in false alarms.
 
         Parameters

@@ -1,5 +1,7 @@
 """From the weighted probability to the natural one and back: logit p = logit q − log c."""
 
+from __future__ import annotations
+
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 

@@ -1,5 +1,7 @@
 """Expense: what one more catch costs in false alarms between consecutive weights, beside what it should cost."""
 
+from __future__ import annotations
+
 import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass

@@ -13,21 +13,32 @@ from crcen.theory.shown import Shown
 from crcen.theory.weighting import ClassWeighting
 
 __all__ = [
+    "ARRIVAL_TURNS",
+    "ARRIVAL_Z",
     "CALIBRATION_P",
     "CALIBRATION_RATIO",
     "DOMINANT_SHARE",
     "DOMINANT_SKILL",
+    "DRIFT_SCALE",
     "EQUATION_P",
     "EXPENSE_Z",
+    "FALSE_ALARM_RATE",
     "FEWEST_OF_A_CLASS",
     "FEWEST_POSITIVES",
     "LEAK_AREA",
+    "LEAST_INFORMATION",
     "LEAST_VARIANCE",
     "NEAR_PERFECT_AREA",
     "SCORE_DISTANCE",
     "SCORE_P",
     "SHARE_RATIO",
     "SHARE_Z",
+    "UNLIKE_DISTANCE",
+    "UNLIKE_P",
+    "UNLIKE_RATIO",
+    "UNLIKE_SCALE",
+    "UNLIKE_SHARE",
+    "WATCHED_COLUMNS_PART",
     "EquationTest",
     "ShareTest",
     "StepTest",
@@ -66,6 +77,18 @@ LEAK_AREA, NEAR_PERFECT_AREA = 0.99, 0.999
 # One column's part in what all columns add when shuffled, where the log loss fell by this part of what it is without
 # columns. Both: a strong honest column (a balance for default, age for death) has the first and not the second.
 DOMINANT_SHARE, DOMINANT_SKILL = 0.8, 0.6
+# A monitor alarms falsely with this chance over the whole life of a stream, and looks for drifts of this size in
+# log-odds first. Where columns are watched too, this part of the chance is theirs.
+FALSE_ALARM_RATE, DRIFT_SCALE, WATCHED_COLUMNS_PART = 0.05, 0.3, 0.5
+# It compares from this much information on, about as many expected positives: with fewer a score is not nearly normal.
+LEAST_INFORMATION = 10.0
+# Labels arrive by what they are where a piece of the stream is off by so many standard deviations, so many times far
+# too many beside far too few: a change of the world turns once, not again and again.
+ARRIVAL_Z, ARRIVAL_TURNS = 3.0, 3
+# New rows are unlike training rows, by chance in fewer than so many cases over all comparisons, where it matters: by
+# shares of rows, the distance of two distributions, the ratio of two alarm shares, and of two scales.
+UNLIKE_P = 0.001
+UNLIKE_SHARE, UNLIKE_DISTANCE, UNLIKE_RATIO, UNLIKE_SCALE = 0.01, SCORE_DISTANCE, 1.5, 5.0
 
 
 def fitted_model_noise(n_new: float, weighting: ClassWeighting) -> float:

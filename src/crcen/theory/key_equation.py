@@ -1,5 +1,7 @@
 """The key equation on any rows: (1 − mean_pos) / mean_neg = 1/α, how far off it is, and whether that is chance."""
 
+from __future__ import annotations
+
 import math
 from dataclasses import dataclass, replace
 from typing import Any

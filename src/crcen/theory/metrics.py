@@ -1,5 +1,7 @@
 """Recall, specificity, precision, F1 and G-mean from confusion counts, intervals of shares, log loss of rows."""
 
+from __future__ import annotations
+
 import math
 from dataclasses import dataclass, fields
 from typing import TypeAlias

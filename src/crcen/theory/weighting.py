@@ -1,5 +1,7 @@
 """One number under four names: λ, α, cost ratio and budget, resolved with the class counts."""
 
+from __future__ import annotations
+
 import math
 import sys
 from dataclasses import dataclass

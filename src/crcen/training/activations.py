@@ -14,6 +14,8 @@ __all__ = ["ACTIVATIONS", "activate_in_place", "before_activation", "gain", "may
 
 def gain(name: str) -> float:
     """Numerator of the uniform initialisation bound sqrt(gain / (fan_in + fan_out))."""
+    if name not in ACTIVATIONS:
+        raise ValueError("no such activation: " + name)
     return 24.0 if name == "sigmoid" else 6.0
 
 

@@ -1,5 +1,7 @@
 """The balance solve, for callers that may never fit: torch is loaded with the first solve."""
 
+from __future__ import annotations
+
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 

@@ -9,6 +9,8 @@ on a busy one, where one of them keeps waiting for the other. The number of thre
 never how they are cut, so it does not change a result by a single bit.
 """
 
+from __future__ import annotations
+
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor, as_completed
 from math import ceil
@@ -165,7 +167,7 @@ class Trainer:
                     results |= _train_or_split(groups, jobs, data, meter.reporter(i))
         return [results[position] for position in range(len(jobs))]
 
-    def on(self, rows: NDArray[np.int64]) -> "Trainer":
+    def on(self, rows: NDArray[np.int64]) -> Trainer:
         """A trainer on some of the rows, within the same bound."""
         data = self.data
         return Trainer(

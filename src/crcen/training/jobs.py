@@ -1,5 +1,7 @@
 """What the engine is asked for and what it gives back."""
 
+from __future__ import annotations
+
 from collections.abc import Iterable
 from dataclasses import KW_ONLY, dataclass, field
 from enum import Enum
@@ -110,12 +112,12 @@ class TrainingJob(Recipe):
             raise InvalidParameter(f"start must be before the last epoch, {self.last_epoch}: got {self.start.epoch}.")
 
     @classmethod
-    def by(cls, recipe: Recipe, *, lam: float, **own: Any) -> "TrainingJob":
+    def by(cls, recipe: Recipe, *, lam: float, **own: Any) -> TrainingJob:
         """A job by a settled recipe; ``own`` are its rows, seeds and the rest that a recipe does not say."""
         return cls(lam=lam, **recipe.settings(), **own)
 
     @classmethod
-    def of_classes(cls, recipe: Recipe, class_weights: Iterable[float], **own: Any) -> "TrainingJob":
+    def of_classes(cls, recipe: Recipe, class_weights: Iterable[float], **own: Any) -> TrainingJob:
         """The same for a network with an output for each class."""
         return cls(lam=0.5, class_weights=tuple(map(float, class_weights)), **recipe.settings(), **own)
 

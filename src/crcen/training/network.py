@@ -5,6 +5,8 @@ BLAS does not give that by itself, since its way of adding up depends on the num
 product has the same shape, 16 rows with zeros where there are fewer, and is small enough that BLAS takes one thread.
 """
 
+from __future__ import annotations
+
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any

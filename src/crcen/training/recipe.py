@@ -4,6 +4,8 @@ Estimators build a recipe from their parameters, a search makes others of it by 
 and workers carry it. What is left to the data (``"auto"``, ``None``) is settled once the rows are known.
 """
 
+from __future__ import annotations
+
 from dataclasses import dataclass, fields, replace
 from typing import Any, Self
 
@@ -142,7 +144,7 @@ class Recipe(Schedule, Inputs):
     balance: bool = True
 
     @classmethod
-    def of(cls, schedule: Schedule, inputs: Inputs, **own: Any) -> "Recipe":
+    def of(cls, schedule: Schedule, inputs: Inputs, **own: Any) -> Recipe:
         """A recipe with the parameters of both groups; ``own`` are the others."""
         return cls(**_fields_of(schedule), **_fields_of(inputs), **own)
 
@@ -176,7 +178,7 @@ class Recipe(Schedule, Inputs):
         """What is known of the solver, also where none was named."""
         return SOLVERS.get(self.solver) or (ADAM if self.hidden else LBFGS)
 
-    def settled(self, n_rows: int) -> "Recipe":
+    def settled(self, n_rows: int) -> Recipe:
         """The same with everything decided that was left to the data."""
         solver = self.solver_kind
         encoding = self.encoding

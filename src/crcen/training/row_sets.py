@@ -1,5 +1,7 @@
 """Which rows of a table a training job reads, and what each are for."""
 
+from __future__ import annotations
+
 import hashlib
 from dataclasses import dataclass
 
@@ -51,7 +53,7 @@ class RowSets:
                 raise InvalidParameter(f"{name} must hold row numbers: got {np.asarray(given).dtype} values.")
 
     @classmethod
-    def fold(cls, rows: Index | None, watched: Index | None = None) -> "RowSets":
+    def fold(cls, rows: Index | None, watched: Index | None = None) -> RowSets:
         """Training on some rows, of which alone batches are drawn; ``None`` is the whole table."""
         return cls(own=rows, pool=rows, watched=watched)
 
@@ -83,7 +85,7 @@ class RowSets:
         own = self.trained(n_rows)
         return np.concatenate([own, self.watched]) if stops_early and self.watched is not None else own
 
-    def among(self, rows: Index) -> "RowSets":
+    def among(self, rows: Index) -> RowSets:
         """The same rows as numbers of a larger table, of which these sets knew ``rows`` alone."""
         own = rows[self.trained(len(rows))]
         watched, balanced = (None if part is None else rows[part] for part in (self.watched, self.balanced))

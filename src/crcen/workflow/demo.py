@@ -1,5 +1,7 @@
 """demo: the whole story on a bundled set, from rows to a report."""
 
+from __future__ import annotations
+
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any

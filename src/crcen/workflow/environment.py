@@ -1,5 +1,7 @@
 """environment_info: what is installed, and what crcen would run on."""
 
+from __future__ import annotations
+
 import os
 import platform
 from dataclasses import asdict, dataclass

@@ -1,5 +1,7 @@
 """evaluate_table: metrics with intervals, the key equation and the expense of a model on rows it has not seen."""
 
+from __future__ import annotations
+
 import math
 from dataclasses import dataclass
 from typing import Any

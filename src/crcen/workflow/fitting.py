@@ -1,5 +1,7 @@
 """fit_table: from a table with a target column to a validated model, and what there is to say about it."""
 
+from __future__ import annotations
+
 import math
 import time as clock
 import warnings

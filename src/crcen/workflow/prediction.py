@@ -1,5 +1,7 @@
 """predict_table: a probability and a decision for every row, in chunks of constant memory."""
 
+from __future__ import annotations
+
 from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
@@ -293,7 +295,7 @@ def _carried(id: Any, all_columns: bool, source: Source, taken: tuple[str, ...])
 
 def _moved_chunks(
     model: Any, source: Source, odd: Oddities, ignored: set[str], chunk_rows: int, prevalence: float | None
-) -> "Iterator[tuple[pd.DataFrame, Array]]":
+) -> Iterator[tuple[pd.DataFrame, Array]]:
     for chunk, p in scored_chunks(model, source, odd, ignored, chunk_rows):
         yield chunk, at_prevalence(p, prevalence, model.weighting_)
 
@@ -308,7 +310,7 @@ def _all_rows(chunks: Any, rule: RowRule, done: Any) -> tuple[Array, Any]:
     return np.concatenate(scores), None if rule.time is None else np.concatenate(times)
 
 
-def _again(source: Source, p: Array, chunk_rows: int) -> "Iterator[tuple[pd.DataFrame, Array]]":
+def _again(source: Source, p: Array, chunk_rows: int) -> Iterator[tuple[pd.DataFrame, Array]]:
     """The chunks of a table once more, with the probabilities that they got."""
     start = 0
     for chunk in source.chunks(chunk_rows):
@@ -317,7 +319,7 @@ def _again(source: Source, p: Array, chunk_rows: int) -> "Iterator[tuple[pd.Data
             start += len(chunk)
 
 
-def _joined(pieces: "list[pd.DataFrame]", sort: bool) -> "pd.DataFrame":
+def _joined(pieces: list[pd.DataFrame], sort: bool) -> pd.DataFrame:
     import pandas as pd
 
     frame = pd.concat(pieces, ignore_index=True)
@@ -326,13 +328,13 @@ def _joined(pieces: "list[pd.DataFrame]", sort: bool) -> "pd.DataFrame":
 
 def _answer(
     model: Any,
-    chunk: "pd.DataFrame",
+    chunk: pd.DataFrame,
     p: Array,
     alarms: NDArray[np.bool_],
     to_review: NDArray[np.bool_] | None,
     ids: list[str],
     n_before: int,
-) -> "pd.DataFrame":
+) -> pd.DataFrame:
     import pandas as pd
 
     first = {name: chunk[name].to_numpy() for name in ids}

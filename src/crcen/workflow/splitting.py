@@ -1,5 +1,7 @@
 """split_table: a file in two, one to learn from and one kept apart."""
 
+from __future__ import annotations
+
 from collections.abc import Iterator
 from contextlib import ExitStack
 from dataclasses import dataclass
@@ -222,7 +224,7 @@ def _survey(table: TableFile, target: str, other: str | None) -> tuple[Index, li
     return code, list(found), pd.concat(others, ignore_index=True) if other else None
 
 
-def _columns(table: TableFile, names: list[str]) -> "Iterator[pd.DataFrame]":
+def _columns(table: TableFile, names: list[str]) -> Iterator[pd.DataFrame]:
     """Chunks of some columns; of Parquet only these are read."""
     if table.text is not None:
         for chunk in table.chunks(_CHUNK_ROWS):

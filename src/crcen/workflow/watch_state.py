@@ -12,14 +12,13 @@ import numpy as np
 from crcen import InvalidInput, KeyEquationMonitor, TableClassifier
 from crcen.theory.classes.class_weights import ClassWeights
 from crcen.theory.classes.residual_sums import ClassResidualSums
+from crcen.theory.judgements import WATCHED_COLUMNS_PART
 
 __all__ = ["WatchState", "model_digest", "new_state", "read_state"]
 
 _FORMAT, _VERSION = "crcen watch", 1
 # Calls that are kept in words; the evidence itself needs no more than sums.
 _MOST_CALLS = 400
-# Of the chance of a false alarm, this part is for the columns and the rest for labels.
-INPUT_SHARE = 0.5
 
 
 @dataclass
@@ -50,7 +49,7 @@ class WatchState:
     def input_error_rate(self) -> float:
         """What the columns of the next call may spend: 1/(k(k + 1)) of their part at call k, which sums to 1."""
         k = self.n_calls + 1
-        return INPUT_SHARE * self.error_rate / (k * (k + 1))
+        return WATCHED_COLUMNS_PART * self.error_rate / (k * (k + 1))
 
     def add(self, call: dict[str, Any]) -> None:
         """Take in what a call found."""
@@ -73,7 +72,7 @@ class WatchState:
 
 def new_state(model: Any, error_rate: float, delay: int | None = None) -> WatchState:
     """The state before any row: labels will be compared with rows held out of training, where the model knows such."""
-    monitor = KeyEquationMonitor(model, false_alarm_rate=(1.0 - INPUT_SHARE) * error_rate, delay=delay)
+    monitor = KeyEquationMonitor(model, false_alarm_rate=(1.0 - WATCHED_COLUMNS_PART) * error_rate, delay=delay)
     sums = getattr(model, "held_out_sums_", None)
     if sums is not None and sums.n_rows and _has_two_classes(sums):
         state = monitor.state()

@@ -16,6 +16,7 @@ from crcen._support.progress import counted
 from crcen._support.whole_files import check_place, write_whole
 from crcen.theory.decision import sigmoid, weighted_probability
 from crcen.theory.expected import ExpectedCounts, expected_counts
+from crcen.theory.judgements import FALSE_ALARM_RATE
 from crcen.theory.labels import Labels
 from crcen.theory.shown import Shown
 from crcen.theory.weighting import ClassWeighting
@@ -195,7 +196,7 @@ def monitor_table(
     delay: int | None = None,
     cohort: str | None = None,
     now: Any = None,
-    error_rate: float = 0.05,
+    error_rate: float = FALSE_ALARM_RATE,
     page: str | Path | None = None,
     verbose: int = 0,
 ) -> TableWatch | ClassTableWatch:

@@ -11,12 +11,12 @@ from scipy.stats import binom
 
 from crcen.decisions.monitor.sequential_test import (
     GROWTH,
-    MIN_INFORMATION,
     DriftTest,
     Tally,
     dispersion_of,
     log_evidence,
 )
+from crcen.theory.judgements import LEAST_INFORMATION
 from crcen.theory.residual_test import ResidualSums, residual_sums
 
 
@@ -98,7 +98,7 @@ def test_starting_points_open_as_the_past_grows():
     for batch in range(1, 101):
         test.add(Tally(0.0, 1.0, 0.5, 0.5), batch)
     opened = [start.information for start in test.starts]
-    assert opened[0] == MIN_INFORMATION
+    assert opened[0] == LEAST_INFORMATION
     assert all(later >= GROWTH * earlier for earlier, later in pairwise(opened))
     assert len(opened) == pytest.approx(1 + math.log(99 / 10) / math.log(GROWTH), abs=2)
     # Nothing happened: the evidence is below 1, and what is not opened yet keeps its weight.

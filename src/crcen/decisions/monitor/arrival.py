@@ -4,6 +4,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from crcen.decisions.monitor.plain_state import count_of, number_of, plain_sums, sums_from
+from crcen.theory.judgements import ARRIVAL_TURNS, ARRIVAL_Z
 from crcen.theory.residual_test import ResidualSums
 
 __all__ = ["ArrivalOrder"]
@@ -11,10 +12,6 @@ __all__ = ["ArrivalOrder"]
 # Batches are pooled until they should hold this many positives: with fewer, no positive at all is not yet odd. A piece
 # with far too many ends as soon as it holds a few.
 _ENOUGH, _FEW = 10.0, 5
-# Standard deviations that a piece must be off by, in the model's own error and the labels'.
-_FAR = 3.0
-# So many times far too many beside far too few: a change of the world turns once, not again and again.
-_TURNS = 3
 
 _WORDS = (
     "{kinds} seem to arrive at different times: {turns} times a piece of the stream with far more "
@@ -45,15 +42,17 @@ class ArrivalOrder:
         if self.pending.variance <= 0.0:
             return ""
         z = self.pending.z
-        is_crowded = z > _FAR and self.pending.n_pos >= _FEW
+        is_crowded = z > ARRIVAL_Z and self.pending.n_pos >= _FEW
         if not is_crowded and self.pending.slope**2 < _ENOUGH * self.pending.variance:
             return ""
         self.pending = ResidualSums()
-        turned = min(abs(z), abs(self.last_z)) > _FAR and (z > 0.0) != (self.last_z > 0.0)
+        turned = min(abs(z), abs(self.last_z)) > ARRIVAL_Z and (z > 0.0) != (self.last_z > 0.0)
         self.last_z = z
         self.turns += turned
         return (
-            _WORDS.format(turns=self.turns, one=self.one, kinds=self.kinds) if turned and self.turns == _TURNS else ""
+            _WORDS.format(turns=self.turns, one=self.one, kinds=self.kinds)
+            if turned and self.turns == ARRIVAL_TURNS
+            else ""
         )
 
     def state(self) -> dict[str, Any]:

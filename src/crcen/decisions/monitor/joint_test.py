@@ -10,8 +10,9 @@ from dataclasses import dataclass, fields
 import numpy as np
 from numpy.typing import NDArray
 
-from crcen.decisions.monitor.sequential_test import GROWTH, MIN_INFORMATION, log_evidence
+from crcen.decisions.monitor.sequential_test import GROWTH, log_evidence
 from crcen.theory.classes.residual_sums import ClassResidualSums
+from crcen.theory.judgements import LEAST_INFORMATION
 
 __all__ = ["JointDriftTest", "JointTally", "comparison"]
 
@@ -181,11 +182,11 @@ class JointDriftTest:
         self.total = self.total + tally
 
     def _is_time(self, before: Floats) -> bool:
-        known = before >= MIN_INFORMATION
+        known = before >= LEAST_INFORMATION
         if not self.starts:
             return bool(known.any())
         last = self.reference.by_class + self.starts[-1].by_class
-        return bool((known & (last < MIN_INFORMATION)).any()) or before.sum() >= GROWTH * last.sum()
+        return bool((known & (last < LEAST_INFORMATION)).any()) or before.sum() >= GROWTH * last.sum()
 
     def log_evidence_by_part(self) -> Floats:
         """Weighted log evidence of each comparison, (starts, K + 1): of each class alone, and of all together.
@@ -198,7 +199,7 @@ class JointDriftTest:
         seen = stacked(self.starts)
         before = stacked([self.reference + start for start in self.starts])
         since = stacked([self.total - start for start in self.starts])
-        known: Bools = before.by_class >= MIN_INFORMATION
+        known: Bools = before.by_class >= LEAST_INFORMATION
         moved, clock, reach = comparison(before, since, seen.reach)
         own = np.maximum(np.diagonal(clock, axis1=-2, axis2=-1), 0.0)
         safe = np.where(own > 0.0, own, 1.0)

@@ -1,5 +1,7 @@
 """KeyEquationMonitor: is the model still right, as labels arrive? One false-alarm rate for a stream's whole life."""
 
+from __future__ import annotations
+
 import json
 import warnings
 from collections.abc import Iterable
@@ -20,6 +22,7 @@ from crcen.decisions.monitor.track import Track
 from crcen.decisions.monitor.two_classes import TwoClasses
 from crcen.exceptions import InvalidInput, InvalidParameter
 from crcen.theory.classes.class_weights import ClassWeights
+from crcen.theory.judgements import DRIFT_SCALE, FALSE_ALARM_RATE
 from crcen.theory.shown import ShownInOneLine
 from crcen.theory.specs import positive_number
 from crcen.theory.weighting import WeightingLike
@@ -109,9 +112,9 @@ class KeyEquationMonitor(ShownInOneLine):
         segment_reference: ArrayLike | None = None,
         sample_weight_reference: ArrayLike | None = None,
         segments: Any = None,
-        false_alarm_rate: float = 0.05,
+        false_alarm_rate: float = FALSE_ALARM_RATE,
         tolerance: float = 0.0,
-        drift_scale: float = 0.3,
+        drift_scale: float = DRIFT_SCALE,
         delay: int | None = None,
     ) -> None:
         self.model = model
@@ -336,7 +339,7 @@ class KeyEquationMonitor(ShownInOneLine):
         write_whole(path, content)
 
     @classmethod
-    def from_json(cls, path: str | Path, model: Any = None) -> "KeyEquationMonitor":
+    def from_json(cls, path: str | Path, model: Any = None) -> KeyEquationMonitor:
         """Resume from a file that `to_json` wrote; the model is not in it.
 
         Raises
@@ -353,7 +356,7 @@ class KeyEquationMonitor(ShownInOneLine):
         return cls.from_state(state, model)
 
     @classmethod
-    def from_state(cls, state: Any, model: Any = None) -> "KeyEquationMonitor":
+    def from_state(cls, state: Any, model: Any = None) -> KeyEquationMonitor:
         """Resume from what `state` gave: the next update gives the same as if there had been no break."""
         if item_of(state, "format") != _FORMAT or item_of(state, "version") not in _READABLE:
             raise InvalidInput(

@@ -13,15 +13,13 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.special import log_ndtr
 
+from crcen.theory.judgements import LEAST_INFORMATION
 from crcen.theory.residual_test import ResidualSums
 
 __all__ = ["DriftTest", "Tally", "dispersion_of", "log_evidence"]
 
 Floats = NDArray[np.float64]
 
-# A comparison begins only when the rows before it hold this much information, about as many expected positives: with
-# fewer their score is not nearly normal.
-MIN_INFORMATION = 10.0
 # A new starting point is opened when the information before it has grown by this factor since the last one.
 GROWTH = 1.2
 
@@ -124,7 +122,7 @@ class DriftTest:
     def add(self, tally: Tally, batch: int) -> None:
         """Take the next rows, of the batch of this number."""
         before = self.reference.information + self.total.information
-        enough = MIN_INFORMATION
+        enough = LEAST_INFORMATION
         if self.starts:
             enough = GROWTH * (self.reference.information + self.starts[-1].information)
         if before >= enough:  # decided before the labels of this batch are looked at

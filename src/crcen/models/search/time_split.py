@@ -1,5 +1,7 @@
 """Folds in time: train on earlier rows, judge on later ones."""
 
+from __future__ import annotations
+
 from collections.abc import Iterator
 from itertools import pairwise
 from typing import Any

@@ -1,5 +1,7 @@
 """Reliability before and after the weighting is taken out of probabilities."""
 
+from __future__ import annotations
+
 from dataclasses import dataclass
 from typing import Any
 
@@ -47,7 +49,7 @@ class CorrectionDisplay:
         *,
         sample_weight: ArrayLike | None = None,
         ax: Any = None,
-    ) -> "CorrectionDisplay":
+    ) -> CorrectionDisplay:
         """Draw the probabilities of any model.
 
         Parameters
@@ -71,7 +73,7 @@ class CorrectionDisplay:
         return cls(reliability_groups(target, p, q, weights)).plot(ax=ax)
 
     @classmethod
-    def from_estimator(cls, model: Any, X: Any, y: Any, *, ax: Any = None) -> "CorrectionDisplay":
+    def from_estimator(cls, model: Any, X: Any, y: Any, *, ax: Any = None) -> CorrectionDisplay:
         """Draw ``weighted_proba`` and ``predict_proba`` of a fitted model on rows it did not see.
 
         Parameters
@@ -91,7 +93,7 @@ class CorrectionDisplay:
             )
         return cls.from_predictions(evidence.target, evidence.q, evidence.p, ax=ax)
 
-    def plot(self, ax: Any = None) -> "CorrectionDisplay":
+    def plot(self, ax: Any = None) -> CorrectionDisplay:
         """Draw.
 
         Parameters

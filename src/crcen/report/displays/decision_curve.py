@@ -1,5 +1,7 @@
 """Net benefit, cost, Brier, gains and lift of one or several models, as matplotlib draws them."""
 
+from __future__ import annotations
+
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -60,7 +62,7 @@ class DecisionCurveDisplay:
         kind: str = "net_benefit",
         sample_weight: ArrayLike | None = None,
         ax: Any = None,
-    ) -> "DecisionCurveDisplay":
+    ) -> DecisionCurveDisplay:
         """Draw from labels (1 is positive) and natural probabilities: an array, or a dict of them by model.
 
         Parameters
@@ -90,14 +92,14 @@ class DecisionCurveDisplay:
         kind: str = "net_benefit",
         sample_weight: ArrayLike | None = None,
         ax: Any = None,
-    ) -> "DecisionCurveDisplay":
+    ) -> DecisionCurveDisplay:
         """Draw a fitted classifier with ``predict_proba`` on rows that it did not see."""
         labels = np.asarray(y)
         own = Labels.of_model(model, labels)
         p = np.asarray(model.predict_proba(X))[:, own.column]
         return cls.from_predictions(own.checked(labels), p, kind=kind, sample_weight=sample_weight, ax=ax)
 
-    def plot(self, ax: Any = None) -> "DecisionCurveDisplay":
+    def plot(self, ax: Any = None) -> DecisionCurveDisplay:
         """Draw.
 
         Parameters

@@ -1,5 +1,7 @@
 """The drawing of an expense curve: each step's price on the bracket it should lie in."""
 
+from __future__ import annotations
+
 from dataclasses import dataclass
 from typing import Any
 
@@ -53,7 +55,7 @@ class ExpenseCurveDisplay:
     level: float
 
     @classmethod
-    def from_curve(cls, curve: Any) -> "ExpenseCurveDisplay":
+    def from_curve(cls, curve: Any) -> ExpenseCurveDisplay:
         """Take what is drawn from an `ExpenseCurve`."""
         steps = curve.steps
         return cls(
@@ -67,7 +69,7 @@ class ExpenseCurveDisplay:
             level=curve.level,
         )
 
-    def plot(self, ax: Any = None) -> "ExpenseCurveDisplay":
+    def plot(self, ax: Any = None) -> ExpenseCurveDisplay:
         """Draw.
 
         Parameters

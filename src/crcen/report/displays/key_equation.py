@@ -1,5 +1,7 @@
 """The key equation drawn: outputs of both classes with their means, and where the law puts these means."""
 
+from __future__ import annotations
+
 from dataclasses import dataclass
 from typing import Any
 
@@ -45,7 +47,7 @@ class KeyEquationDisplay:
     @classmethod
     def from_predictions(
         cls, y: ArrayLike, q: ArrayLike, weighting: WeightingLike, *, ax: Any = None
-    ) -> "KeyEquationDisplay":
+    ) -> KeyEquationDisplay:
         """Draw the output of any model.
 
         Parameters
@@ -64,7 +66,7 @@ class KeyEquationDisplay:
         return cls(outputs[positive], outputs[~positive], equation).plot(ax=ax)
 
     @classmethod
-    def from_estimator(cls, model: Any, X: Any, y: Any, *, ax: Any = None) -> "KeyEquationDisplay":
+    def from_estimator(cls, model: Any, X: Any, y: Any, *, ax: Any = None) -> KeyEquationDisplay:
         """Draw a fitted model on rows, best on those it did not see.
 
         Parameters
@@ -84,7 +86,7 @@ class KeyEquationDisplay:
             )
         return cls.from_predictions(evidence.target, evidence.q, evidence.weighting, ax=ax)
 
-    def plot(self, ax: Any = None) -> "KeyEquationDisplay":
+    def plot(self, ax: Any = None) -> KeyEquationDisplay:
         """Draw.
 
         Parameters

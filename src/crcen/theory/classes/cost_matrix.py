@@ -1,5 +1,7 @@
 """Costs of every decision for every truth, and the cheapest decision for given probabilities."""
 
+from __future__ import annotations
+
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -66,7 +68,7 @@ class CostMatrix(Shown):
         for name, value in (("costs", values), ("labels", names), ("actions", tuple(_plain(a) for a in actions))):
             object.__setattr__(self, name, value)
 
-    def with_review(self, cost: float, name: str = "review") -> "CostMatrix":
+    def with_review(self, cost: float, name: str = "review") -> CostMatrix:
         """The same costs with one more action that costs the same whatever is true: a person looks and finds out.
 
         Parameters
@@ -89,7 +91,7 @@ class CostMatrix(Shown):
         """Rows that the costs are for; None where they are the same for all."""
         return int(self.costs.shape[0]) if self.costs.ndim == 3 else None
 
-    def for_classes(self, classes: Sequence[Any]) -> "CostMatrix":
+    def for_classes(self, classes: Sequence[Any]) -> CostMatrix:
         """The same costs with rows and columns in the order of ``classes``."""
         wanted = [_plain(label) for label in classes]
         if len(wanted) != self.n_classes:

@@ -1,5 +1,7 @@
 """The key equations of K classes: what flows out of a class equals what flows in, and whether a gap is chance."""
 
+from __future__ import annotations
+
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -238,7 +240,7 @@ class ClassKeySums:
     pairs: Array
     pair_variance: Array
 
-    def __add__(self, other: "ClassKeySums") -> "ClassKeySums":
+    def __add__(self, other: ClassKeySums) -> ClassKeySums:
         return ClassKeySums(
             self.flows + other.flows,
             self.variance + other.variance,

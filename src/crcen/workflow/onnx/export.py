@@ -1,5 +1,7 @@
 """export_onnx: a model as one ONNX graph, written only if it answers as the model does."""
 
+from __future__ import annotations
+
 import json
 from dataclasses import dataclass
 from pathlib import Path
