@@ -1,5 +1,6 @@
 """Every method of the comparison makes an estimator that scikit-learn knows how to use."""
 
+import csv
 import pickle
 import re
 import sys
@@ -299,3 +300,21 @@ def test_the_page_of_methods_names_them_all():
     table = first_cells[: next(i for i, cell in enumerate(first_cells) if cell in first_cells[:i])]
     named = [name for cell in table for name in re.findall(r"`(\w+)`", cell)]
     assert sorted(named) == sorted(METHODS)
+
+
+def test_the_page_of_methods_has_the_ranks_and_changes_of_its_source():
+    root = Path(__file__).parents[2]
+    with (root / "results/extended/table3/table3_ranks.csv").open(encoding="utf-8") as file:
+        ranks = {row["method"]: row["ours"] for row in csv.DictReader(file)}
+    page = (root / "docs" / "methods.md").read_text(encoding="utf-8")
+    seen = 0
+    for line in page.splitlines():
+        cells = [cell.strip() for cell in line.split("|")]
+        if len(cells) == 7 and cells[1].startswith("`"):
+            names = re.findall(r"`(\w+)`", cells[1])
+            assert cells[5].split(", ") == [ranks[METHODS[name].label] for name in names]
+            for name in names:
+                assert all(word in cells[3] for word in METHODS[name].changes.replace("loss vote", "loss").split())
+                assert ("alibrate" in cells[4] or "factor" in cells[4]) or METHODS[name].probabilities == "natural"
+            seen += len(names)
+    assert seen == len(METHODS)
