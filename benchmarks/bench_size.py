@@ -1,6 +1,6 @@
 """Time of fits, searches and predictions on 20,000 rows and more, beside LightGBM and MLPClassifier, in one run.
 
-    python benchmarks/bench_size.py [--rows 20000 100000] [--cores 1 2] [--rival-cores 2]
+    python benchmarks/bench_size.py [--rows 20000 100000] [--cores 1 2] [--rival-cores 2] [--who ours rivals]
         [--parts prediction fit search command]
 
 30 numeric columns, 5 % positives. Every line is a process of its own, bound to so many cores, each of ours followed by
@@ -13,7 +13,7 @@ its rival on the same ones:
 - prediction: one row as an array (best of several, wall clock) and rows a processor second of a large batch, on one
   core; a row as a dict to a TableClassifier; what loading a model and one prediction take in a fresh process.
 
-Only ratios within one run mean anything.
+Only ratios within one run mean anything, and on a machine with other work only those of processor seconds.
 """
 
 import argparse
@@ -26,6 +26,7 @@ import time
 import warnings
 from collections.abc import Callable
 from pathlib import Path
+from typing import NamedTuple
 
 import numpy as np
 from sklearn.datasets import make_classification
@@ -60,7 +61,7 @@ def fit_ours(n: int) -> str:
 
     X, y = rows_of(n)
     crcen.CRCENClassifier(None, max_epochs=1, random_state=0).fit(X[:500], y[:500])  # torch loaded, an epoch compiled
-    return f"{seconds(lambda: crcen.CRCENClassifier(random_state=0).fit(X, y)):.2f} s"
+    return str(seconds(lambda: crcen.CRCENClassifier(None, random_state=0).fit(X, y)))
 
 
 def fit_lightgbm(n: int) -> str:
@@ -72,7 +73,7 @@ def fit_lightgbm(n: int) -> str:
     model = LGBMClassifier(n_estimators=200, n_jobs=own_cores(), verbose=-1, random_state=0)
     alone = seconds(lambda: model.fit(X, y))
     folds = seconds(lambda: cross_val_predict(model, X, y, cv=4, method="predict_proba"))
-    return f"{alone + folds:.2f} s ({alone:.2f} the fit, {folds:.2f} its cross_val_predict)"
+    return f"{alone + folds} ({alone.wall:.2f} s the fit, {folds.wall:.2f} s its cross_val_predict)"
 
 
 def fit_mlp(n: int) -> str:
@@ -80,7 +81,7 @@ def fit_mlp(n: int) -> str:
     from sklearn.neural_network import MLPClassifier
 
     X, y = rows_of(n)
-    return f"{seconds(lambda: MLPClassifier(random_state=0).fit(X, y)):.2f} s"
+    return str(seconds(lambda: MLPClassifier(random_state=0).fit(X, y)))
 
 
 def search_ours(n: int) -> str:
@@ -92,7 +93,7 @@ def search_ours(n: int) -> str:
     model = crcen.CRCENClassifierCV(None, random_state=0)
     taken = seconds(lambda: model.fit(X, y))
     chosen = ", ".join(f"{name} {model.best_params_[name]}" for name in ("hidden", "l2", "encoding"))
-    return f"{taken:.2f} s, log loss {-model.best_score_:.5f} ({chosen}, {model.best_epochs_} epochs)"
+    return f"{taken}, log loss {-model.best_score_:.5f} ({chosen}, {model.best_epochs_} epochs)"
 
 
 def search_lightgbm(n: int) -> str:
@@ -105,7 +106,7 @@ def search_lightgbm(n: int) -> str:
     grid = {"num_leaves": [7, 15, 31, 63], "learning_rate": [0.02, 0.05, 0.1, 0.2]}
     search = GridSearchCV(model, grid, scoring="neg_log_loss", cv=4)
     taken = seconds(lambda: search.fit(X, y))
-    return f"{taken:.2f} s, log loss {-search.best_score_:.5f} ({search.best_params_})"
+    return f"{taken}, log loss {-search.best_score_:.5f} ({search.best_params_})"
 
 
 def command_ours(n: int) -> str:
@@ -122,7 +123,7 @@ def command_ours(n: int) -> str:
                 file.write(",".join([*cells, "yes" if label else "no"]) + "\n")
         arguments = ["fit", str(path), "--target", "label", "--budget", "10", "--learner", "networks"]
         run = [sys.executable, "-m", "crcen", *arguments, "--out", str(Path(folder) / "model.crcen")]
-        return f"{seconds(lambda: subprocess.run(run, check=True, capture_output=True)):.1f} s"
+        return str(seconds(lambda: subprocess.run(run, check=True, capture_output=True)))
 
 
 MEASURED: dict[str, tuple[tuple[str, Callable[[int], str]], ...]] = {
@@ -132,13 +133,26 @@ MEASURED: dict[str, tuple[tuple[str, Callable[[int], str]], ...]] = {
 }
 
 
-def seconds(run: Callable[[], object]) -> float:
-    """Wall clock of a call."""
-    start = time.perf_counter()
+class Seconds(NamedTuple):
+    """Of the wall clock, and of all processors."""
+
+    wall: float
+    processor: float
+
+    def __add__(self, other: "Seconds") -> "Seconds":
+        return Seconds(self.wall + other.wall, self.processor + other.processor)
+
+    def __str__(self) -> str:
+        return f"{self.wall:.2f} s, {self.processor:.1f} s of processors"
+
+
+def seconds(run: Callable[[], object]) -> Seconds:
+    """What a call takes, processes that it started included."""
+    start = time.perf_counter(), sum(os.times()[:4])
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         run()
-    return time.perf_counter() - start
+    return Seconds(time.perf_counter() - start[0], sum(os.times()[:4]) - start[1])
 
 
 def own_cores() -> int:
@@ -253,6 +267,7 @@ def main() -> None:
     parser.add_argument("--rows", type=int, nargs="+", default=[20_000])
     parser.add_argument("--cores", type=int, nargs="+", default=[1, 2])
     parser.add_argument("--rival-cores", type=int, nargs="+", help="cores of the rivals, where those are fewer counts")
+    parser.add_argument("--who", nargs="+", choices=("ours", "rivals"), default=("ours", "rivals"))
     parser.add_argument("--parts", nargs="+", choices=PARTS, default=PARTS)
     parser.add_argument("--one", nargs=2, metavar=("PART", "NAME"), help="one measurement, in this process")
     options = parser.parse_args()
@@ -274,6 +289,8 @@ def main() -> None:
         for rows in options.rows if part != "command" else [COMMAND_ROWS]:
             for name, _ in MEASURED[part]:
                 is_ours = name.startswith(("ours", "crcen"))
+                if ("ours" if is_ours else "rivals") not in options.who:
+                    continue
                 for cores in options.cores if is_ours or not options.rival_cores else options.rival_cores:
                     label = f"{part}, {rows:,} rows, {cores} {'core' if cores == 1 else 'cores'}"
                     print(f"{label:32} {name:30} {in_own_process(part, name, rows, cores)}", flush=True)
