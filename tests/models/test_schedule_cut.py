@@ -89,3 +89,23 @@ def test_all_rows_take_as_many_steps_as_a_fold():
     # Two thirds of the schedule, and as far along the cycle of its rate.
     assert 1 < fitted.n_iter_ < 20
     assert np.abs(found - logits[20]).max() < 1e-3 < 0.05 < np.abs(found - logits[30]).max()
+
+
+@pytest.mark.parametrize("n_classes", [2, 3])
+def test_folds_of_many_rows_have_two_networks_each(n_classes, monkeypatch):
+    X, y = noisy_rows(n_classes)
+    trained, own = [], SMALL | {"n_members": 3}
+    original = CRCENClassifier.train_jobs
+
+    def watched(self, X, target, jobs, *rest, **how):
+        trained.append([job.rows.is_whole_table for job in jobs])
+        return original(self, X, target, jobs, *rest, **how)
+
+    monkeypatch.setattr(CRCENClassifier, "train_jobs", watched)
+    CRCENClassifier(None, **own).fit(X, y)
+    assert [len(part) for part in trained] == [12, 3]
+    monkeypatch.setattr("crcen.models.fitting._MANY_ROWS", len(X))
+    fitted = CRCENClassifier(None, **own).fit(X, y)
+    assert [len(part) for part in trained[2:]] == [8, 3]
+    assert np.isfinite(fitted.predict_proba(X)).all()
+    assert [sum(part) for part in trained] == [0, 3, 0, 3]

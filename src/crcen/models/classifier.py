@@ -25,6 +25,7 @@ from crcen.models.fitting import (
     assemble,
     base_seed,
     fitted_map,
+    fold_members,
     member_jobs,
     settled_answers,
     solved_at_price,
@@ -158,9 +159,9 @@ class CRCENClassifier(IncrementalFit, FittedNetworks, ClassifierMixin, OurNames)
     -----
     A network that overfits is overconfident whatever its weight, which the map of ``probability`` mends as far as a
     slope can. The exact key equation on the rows it was solved on is no evidence of anything; look at
-    `crcen.key_equation` on rows the network did not see. A fit trains five times ``n_members`` networks, those of the
-    folds first, which say for how many epochs; with ``balance=True`` and no map there are no folds. ``partial_fit``
-    and streams have none either.
+    `crcen.key_equation` on rows the network did not see. A fit trains five times ``n_members`` networks (from 17,000
+    rows on, two on each fold at most), those of the folds first, which say for how many epochs; with ``balance=True``
+    and no map there are no folds. ``partial_fit`` and streams have none either.
 
     There is no ``n_jobs``: one fit trains its networks together, on two threads at most. Where an outer loop fits in
     parallel (``GridSearchCV(n_jobs=…)``, joblib), as many workers as cores serve best; `CRCENClassifierCV` needs no
@@ -321,7 +322,8 @@ class CRCENClassifier(IncrementalFit, FittedNetworks, ClassifierMixin, OurNames)
         try:
             folds = probability_folds(rows.target, rows.weights, seed, _FEWEST_FOR_FOLDS if is_open else 2)
             for own, _ in folds:
-                jobs += member_jobs(recipe, lam, self.n_members, seed, rows, own)
+                n_members = fold_members(self.n_members, len(rows.X))
+                jobs += member_jobs(recipe, lam, n_members, seed, rows, own)
         except InvalidInput as error:
             if not is_open:
                 raise

@@ -33,6 +33,7 @@ __all__ = [
     "assemble",
     "base_seed",
     "fitted_map",
+    "fold_members",
     "member_jobs",
     "member_seed",
     "moved_after_map",
@@ -51,6 +52,9 @@ AT_PRICE, OUT_OF_FOLD = "price", "oof"
 AUTO = "auto"
 # Which rows a key equation is of.
 TRAINING_ROWS, OUT_OF_FOLD_ROWS = "the training rows", "out-of-fold rows"
+# From so many rows on, where the schedule is shorter too, folds have this many networks each at most: members differ
+# less there, and folds are most of the time of a fit.
+_MANY_ROWS, _MOST_ON_A_FOLD = 17_000, 2
 _BALANCED = 1e-12  # what the solve leaves of the key equation, unless no shift can be added to logits so large
 
 
@@ -96,6 +100,11 @@ def base_seed(random_state: Any) -> int:
 def member_seed(base: int, member: int) -> int:
     """Seed of a member's initial weights."""
     return int(np.random.SeedSequence([base, member]).generate_state(1)[0])
+
+
+def fold_members(n_members: int, n_rows: int) -> int:
+    """Networks on each fold, for out-of-fold logits of a model that averages so many."""
+    return min(n_members, _MOST_ON_A_FOLD) if n_rows >= _MANY_ROWS else n_members
 
 
 def member_jobs(

@@ -47,7 +47,7 @@ def chosen_epochs(
     train
         Trains jobs, and says how far it is.
     fold_jobs
-        As many on each fold as there are members, fold by fold.
+        As many on each fold, fold by fold.
     folds
         Training and held-out rows.
     losses

@@ -23,6 +23,7 @@ from crcen.models.fitting import (
     OUT_OF_FOLD_ROWS,
     TRAINING_ROWS,
     base_seed,
+    fold_members,
     member_seed,
     settled_answers,
     usable,
@@ -249,7 +250,8 @@ def _on_folds(
     try:
         folds = class_folds(rows.target, rows.weights, seed, _FEWEST_FOR_FOLDS if is_open else 2)
         for own, _ in folds:
-            jobs += class_member_jobs(recipe, trained, model.n_members, seed, rows, own)
+            n_members = fold_members(model.n_members, len(rows.X))
+            jobs += class_member_jobs(recipe, trained, n_members, seed, rows, own)
     except InvalidInput as error:
         if not is_open:
             raise

@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 
 from crcen._support.progress import part_of
 from crcen.exceptions import InvalidInput
-from crcen.models.fitting import member_seed
+from crcen.models.fitting import fold_members, member_seed
 from crcen.models.search.fold_shift import agreed_shift, shifts_of_folds
 from crcen.models.search.grid import Outcome, SearchRows, Setting
 from crcen.models.search.row_race import race_on_some_rows
@@ -96,14 +96,15 @@ class SearchRun:
     def refit(self, chosen: Outcome, n_members: int, progress: Progress) -> tuple[list[TrainingResult], Array]:
         """The members on all rows, and their out-of-fold logits at the price, by networks on each fold, in one stack.
 
-        The first member's networks on the folds are those of the search, unless they are to be balanced.
+        The first member's networks on the folds are those of the search, unless they are to be balanced. On many rows
+        not all members have networks there.
         """
         rows, recipe = self.rows, chosen.setting.recipe
-        known = 0 if recipe.balance else 1
+        known, most = 0 if recipe.balance else 1, fold_members(n_members, len(rows.X))
         jobs = []
         for member in range(n_members):
             for fold in (None, *(train_rows for train_rows, _ in rows.folds)):
-                if fold is not None and member < known:
+                if fold is not None and not known <= member < most:
                     continue
                 job = self._job(chosen.setting, fold, member)
                 jobs.append(replace(job, rows=RowSets(pool=fold), stop_epoch=chosen.epochs))
