@@ -103,9 +103,9 @@ def test_folds_of_many_rows_have_two_networks_each(n_classes, monkeypatch):
 
     monkeypatch.setattr(CRCENClassifier, "train_jobs", watched)
     CRCENClassifier(None, **own).fit(X, y)
-    assert [len(part) for part in trained] == [12, 3]
+    assert [len(part) for part in trained] == [12, 12 + 3]
     monkeypatch.setattr("crcen.models.fitting._MANY_ROWS", len(X))
     fitted = CRCENClassifier(None, **own).fit(X, y)
-    assert [len(part) for part in trained[2:]] == [8, 3]
+    assert [len(part) for part in trained[2:]] == [8, 8 + 3]
     assert np.isfinite(fitted.predict_proba(X)).all()
     assert [sum(part) for part in trained] == [0, 3, 0, 3]
