@@ -1,9 +1,10 @@
 """How often the report's checks warn about a model that is right, and about honest tables.
 
-300 samples of 2,000 rows from a known posterior, which the model states; then every set of the benchmark that is here,
-half of its rows to fit a small network and half to judge it.
+300 samples of 2,000 rows from a known posterior, which the model states; then models that were fitted on as many rows
+of it, with their own error measured as `crcen fit` does; then every set of the benchmark that is here, half of its rows
+to fit a small network and half to judge it.
 
-python benchmarks/report_false_alarms.py [--samples 300] [--rows 2000]
+python benchmarks/report_false_alarms.py [--samples 300] [--rows 2000] [--fits 100] [--only-fitted]
 """
 
 import argparse
@@ -16,6 +17,7 @@ from sklearn.model_selection import train_test_split
 
 import crcen
 from crcen.exceptions import DataUnavailable
+from crcen.report.checks import check_model
 from crcen.theory.decision import sigmoid
 
 # What asks whether figures are too good to be true; the others judge the small network, not the table.
@@ -54,6 +56,30 @@ def true_posterior(samples: int, rows: int, page: Path) -> None:
         print(f"{finding.code}  {warned[finding.code]:>3}  {finding.title}")
 
 
+def fitted_models(fits: int, rows: int) -> None:
+    """Print the number of warnings of each check about searched networks and boosted trees, on rows like theirs."""
+    makers = {
+        "searched networks": lambda seed: crcen.CRCENClassifierCV(
+            crcen.Budget(5), hidden=[(16,)], l2=[1e-3, 1e-2, 1e-1], n_members=2, random_state=seed
+        ),
+        "boosted trees": lambda seed: crcen.CommitteeClassifier(
+            crcen.Budget(5), members="trees", n_jobs=1, random_state=seed
+        ),
+    }
+    for name, make in makers.items():
+        warned: Counter[str] = Counter()
+        for seed in range(fits):
+            rng = np.random.default_rng([seed, rows])
+            X = rng.normal(size=(2 * rows, 3))
+            y = (rng.random(2 * rows) < sigmoid(-2.5 + 1.5 * X[:, 0])).astype(int)
+            model = make(seed).fit(X[:rows], y[:rows])
+            model.training_error_ = crcen.training_error(model, X[:rows], y[:rows], n_fits=6, random_state=seed)
+            findings = check_model(model, X[rows:], y[rows:])
+            warned.update(finding.code for finding in findings if finding.status == "warning")
+        print(f"\n{fits} {name} fitted on {rows:,} rows and judged on as many: {sum(warned.values())} warnings")
+        print("\n".join(f"{one.code}  {warned[one.code]:>3}  {one.title}" for one in findings), flush=True)
+
+
 def honest_tables(page: Path) -> None:
     """Print on which sets of the benchmark the checks for leaks warn."""
     warned: dict[str, list[str]] = {code: [] for code in TOO_GOOD}
@@ -82,10 +108,16 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--samples", type=int, default=300)
     parser.add_argument("--rows", type=int, default=2000)
+    parser.add_argument("--fits", type=int, default=100)
+    parser.add_argument("--only-fitted", action="store_true")
     options = parser.parse_args()
+    if options.only_fitted:
+        fitted_models(options.fits, options.rows)
+        return
     with tempfile.TemporaryDirectory() as folder:
         page = Path(folder) / "report.html"
         true_posterior(options.samples, options.rows, page)
+        fitted_models(options.fits, options.rows)
         honest_tables(page)
 
 
