@@ -267,3 +267,14 @@ def test_what_is_allowed_passes(tmp_path, file, code):
     (tmp_path / file).parent.mkdir(exist_ok=True)
     (tmp_path / file).write_text(code)
     assert violations(tmp_path) == []
+
+
+def test_one_module_alone_imports_private_names_of_scikit_learn():
+    found = set()
+    for path in PACKAGE.rglob("*.py"):
+        for node in ast.walk(ast.parse(path.read_text())):
+            if isinstance(node, ast.ImportFrom) and (node.module or "").partition(".")[0] == "sklearn":
+                parts = [*node.module.split("."), *(alias.name for alias in node.names)]
+                if any(part.startswith("_") for part in parts):
+                    found.add(path.relative_to(PACKAGE).as_posix())
+    assert found == {"models/private_scikit_learn.py"}

@@ -7,13 +7,13 @@ import numpy as np
 from numpy.typing import NDArray
 from sklearn.base import clone
 from sklearn.model_selection import check_cv
-from sklearn.utils import _safe_indexing
 
 from crcen.decisions.applied_weighting import final_step, samplers_of, why_no_shift
 from crcen.decisions.class_correction import class_factors, divide_columns
 from crcen.decisions.recorded_sampling import unwatch_samplers, watch_samplers
 from crcen.exceptions import InvalidInput, InvalidParameter
 from crcen.models.classes.probability import apply_class_map, fit_class_map
+from crcen.models.private_scikit_learn import take_rows
 from crcen.theory.classes.class_labels import ClassLabels
 from crcen.theory.classes.class_weights import ClassWeights
 from crcen.theory.classes.log_sums import softmax
@@ -114,9 +114,9 @@ class ClassPosterior:
         logits = np.full((len(y), labels.n_classes), np.nan)
         for own, held_out in folds:
             fitted, factors = self._fit_one_of_classes(
-                _safe_indexing(X, own), y[own], None if weights is None else weights[own]
+                take_rows(X, own), y[own], None if weights is None else weights[own]
             )
-            logits[held_out] = _logits(divide_columns(fitted.predict_proba(_safe_indexing(X, held_out)), factors))
+            logits[held_out] = _logits(divide_columns(fitted.predict_proba(take_rows(X, held_out)), factors))
         seen = np.isfinite(logits).all(axis=1)
         rows = np.ones(len(y)) if weights is None else weights
         self.probability_map_ = fit_class_map(self.method, labels.encode(y)[seen], logits[seen], rows[seen])

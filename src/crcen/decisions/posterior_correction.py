@@ -12,8 +12,8 @@ from numpy.typing import NDArray
 from sklearn.base import BaseEstimator, ClassifierMixin, MetaEstimatorMixin, clone
 from sklearn.linear_model import LogisticRegression
 from sklearn.model_selection import check_cv
-from sklearn.utils import _safe_indexing, get_tags, indexable
-from sklearn.utils.validation import _check_y, check_is_fitted, has_fit_parameter
+from sklearn.utils import get_tags, indexable
+from sklearn.utils.validation import check_is_fitted, has_fit_parameter
 
 from crcen.decisions.applied_weighting import balancing_counts, final_step, samplers_of, weight_ratio, why_no_shift
 from crcen.decisions.class_posterior import ClassPosterior
@@ -21,6 +21,7 @@ from crcen.decisions.correction import check_columns, divide_odds
 from crcen.decisions.recorded_sampling import unwatch_samplers, watch_samplers
 from crcen.exceptions import InvalidInput, InvalidParameter
 from crcen.models.atomic import all_or_nothing
+from crcen.models.private_scikit_learn import check_y, take_rows
 from crcen.models.probability import PROBABILITIES, apply_map, fit_map
 from crcen.models.validation import check_choice, check_classes, check_weights
 from crcen.theory.classes.class_labels import is_for_classes, is_price_of_two
@@ -134,7 +135,7 @@ class PosteriorCorrection(ClassPosterior, ClassifierMixin, MetaEstimatorMixin, B
 
     def _fit(self, X: Any, y: Any, sample_weight: Any) -> None:
         X, y, sample_weight = indexable(as_numpy(X), as_numpy(y), as_numpy(sample_weight))
-        labels = _check_y(y, estimator=self)
+        labels = check_y(y, estimator=self)
         self.classes_ = check_classes(labels)
         weights = check_weights(sample_weight, labels[:, None])
         for name in ("pos_label_", "odds_factor_", "class_factors_"):
@@ -314,8 +315,8 @@ class PosteriorCorrection(ClassPosterior, ClassifierMixin, MetaEstimatorMixin, B
         logits, shift = np.full(len(y), np.nan), np.zeros(len(y))
         for train_rows, held_out in folds:
             own = None if weights is None else weights[train_rows]
-            fitted = self._fit_one(_safe_indexing(X, train_rows), y[train_rows], own)
-            logits[held_out] = fitted.weighted_logits(_safe_indexing(X, held_out))
+            fitted = self._fit_one(take_rows(X, train_rows), y[train_rows], own)
+            logits[held_out] = fitted.weighted_logits(take_rows(X, held_out))
             shift[held_out] = np.log(fitted.factor)
         seen = ~np.isnan(logits)
         logits, finite = logits[seen], np.isfinite(logits[seen])

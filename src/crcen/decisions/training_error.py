@@ -10,11 +10,11 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from sklearn.base import clone
 from sklearn.exceptions import ConvergenceWarning
-from sklearn.utils import _safe_indexing
-from sklearn.utils.validation import _num_samples, check_is_fitted
+from sklearn.utils.validation import check_is_fitted
 
 from crcen.exceptions import InvalidInput, InvalidParameter
 from crcen.models.classifier import CRCENClassifier
+from crcen.models.private_scikit_learn import count_rows, take_rows
 from crcen.models.search.classifier_cv import CRCENClassifierCV
 from crcen.models.validation import check_weights
 from crcen.theory.decision import weighted_probability
@@ -98,8 +98,8 @@ def training_error(
     labels = np.asarray(as_numpy(y))
     if labels.ndim != 1 or not np.isin(labels, classes).all():
         raise InvalidInput(f"y must hold the model's labels {classes.tolist()}, one for each training row")
-    if _num_samples(X) != len(labels):
-        raise InvalidInput(f"X and y must be the same training rows, got {_num_samples(X)} and {len(labels)}")
+    if count_rows(X) != len(labels):
+        raise InvalidInput(f"X and y must be the same training rows, got {count_rows(X)} and {len(labels)}")
     column = Labels.of_model(model).column
     price = getattr(model, "weighting_", None)
     cost = price.cost_ratio if isinstance(price, ClassWeighting) else cost_ratio_of(weighting)
@@ -149,7 +149,7 @@ def _refitted(model: Any, X: Any, y: NDArray[Any], weights: Array | None, part: 
     rows = np.flatnonzero(part)
     given = {} if weights is None else {"sample_weight": weights[rows]}
     if hasattr(model, "refit_on"):  # a committee, at the settings that it found
-        return model.refit_on(_safe_indexing(X, rows), y[rows], **given)
+        return model.refit_on(take_rows(X, rows), y[rows], **given)
     fresh = clone(model)
     if isinstance(model, CRCENClassifier) and isinstance(model.weighting_, ClassWeighting):
         # At the price itself: a list of prices, or a wish, was settled by the whole model.
@@ -160,7 +160,7 @@ def _refitted(model: Any, X: Any, y: NDArray[Any], weights: Array | None, part: 
         fresh.set_params(cv=int(min(4, np.unique(y[rows], return_counts=True)[1].min())))
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", ConvergenceWarning)  # said of the model itself, if there is need
-        return fresh.fit(_safe_indexing(X, rows), y[rows], **given)
+        return fresh.fit(take_rows(X, rows), y[rows], **given)
 
 
 def _difference(one: Array, other: Array, sizes: Array, cost: float) -> float:

@@ -7,9 +7,10 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.sparse import issparse
 from sklearn.utils.multiclass import check_classification_targets, type_of_target
-from sklearn.utils.validation import _check_sample_weight, column_or_1d, validate_data
+from sklearn.utils.validation import column_or_1d, validate_data
 
 from crcen.exceptions import InvalidInput
+from crcen.models.private_scikit_learn import check_sample_weight
 from crcen.theory.tensors import as_numpy
 from crcen.training.parameters import choice, flag, number
 
@@ -216,7 +217,7 @@ def check_labels(y: NDArray[Any]) -> NDArray[Any]:
 def check_weights(sample_weight: Any, X: NDArray[np.float64]) -> NDArray[np.float64]:
     """Row weights as float64: finite and not negative."""
     try:
-        weights = _check_sample_weight(as_numpy(sample_weight), X, dtype=np.float64)
+        weights = check_sample_weight(as_numpy(sample_weight), X, dtype=np.float64)
     except (TypeError, ValueError) as error:
         raise InvalidInput(f"sample_weight must hold one finite number a row, not all 0: {error}") from error
     if (weights < 0).any():

@@ -18,7 +18,8 @@ from crcen.experiments.benchmark.budget import Deadline, TimeUp
 from crcen.experiments.benchmark.evaluation import best_threshold
 from crcen.experiments.benchmark.peer import Peer
 from crcen.experiments.benchmark.peers import PEERS
-from crcen.experiments.benchmark.search import SearchRows, cross_validated, log_odds, selection_loss
+from crcen.experiments.benchmark.search import cross_validated, log_odds, selection_loss
+from crcen.experiments.benchmark.searched import SearchRows
 from crcen.experiments.benchmark.spaces import Pick, Range, candidates
 
 

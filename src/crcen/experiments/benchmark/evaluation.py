@@ -16,7 +16,8 @@ from crcen.datasets.dataset import Dataset
 from crcen.experiments.benchmark.budget import Deadline, TimeUp
 from crcen.experiments.benchmark.peer import Peer
 from crcen.experiments.benchmark.prices import calibration_error, costs
-from crcen.experiments.benchmark.search import CLIP, Searched, SearchRows, log_odds
+from crcen.experiments.benchmark.search import CLIP, log_odds
+from crcen.experiments.benchmark.searched import Searched, SearchRows
 from crcen.experiments.paper.protocol import Split
 from crcen.theory.decision import sigmoid
 from crcen.theory.metrics import ConfusionCounts

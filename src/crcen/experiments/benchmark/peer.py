@@ -3,15 +3,14 @@
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from importlib import import_module
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from crcen._support.versions import installed_version
+from crcen.experiments.benchmark.budget import Deadline
+from crcen.experiments.benchmark.searched import Searched, SearchRows
 from crcen.experiments.benchmark.spaces import Pick, Range, candidates
 
-if TYPE_CHECKING:
-    from crcen.experiments.benchmark.search import Search
-
-__all__ = ["FAMILIES", "Peer"]
+__all__ = ["FAMILIES", "Peer", "Search"]
 
 FAMILIES = ("committee", "neural", "tree", "linear", "ensemble")
 
@@ -89,3 +88,7 @@ class Peer:
         """Package and version."""
         found = installed_version(self.package)
         return self.package if found is None else f"{self.package} {found}"
+
+
+# Peer, rows, how many settings, until when.
+Search = Callable[[Peer, SearchRows, int, Deadline], Searched]

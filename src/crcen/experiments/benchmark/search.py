@@ -5,7 +5,7 @@ one number that makes their mean the share of positives. A peer with right proba
 that was weighted or rebalanced is not judged by the shift that its weighting made on purpose.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -18,6 +18,7 @@ import crcen
 from crcen.exceptions import TrainingFailed
 from crcen.experiments.benchmark.budget import Deadline, TimeUp
 from crcen.experiments.benchmark.peer import Peer
+from crcen.experiments.benchmark.searched import Searched, SearchRows
 from crcen.theory.decision import sigmoid
 from crcen.training.engine import train as train_jobs
 from crcen.training.jobs import TrainingJob
@@ -25,9 +26,6 @@ from crcen.training.network import Network
 
 __all__ = [
     "CLIP",
-    "Search",
-    "SearchRows",
-    "Searched",
     "by_itself",
     "cross_validated",
     "fit_peer",
@@ -37,35 +35,11 @@ __all__ = [
 ]
 
 Array = NDArray[np.float64]
-Index = NDArray[np.int64]
 
 # Probabilities of exactly 0 or 1, as forests give them, would make one row's loss infinite.
 CLIP = 1e-6
 # What is left of the time after this share is the refit's.
 _SEARCH_SHARE = 0.8
-
-
-@dataclass(frozen=True, eq=False)
-class SearchRows:
-    """Training rows, their folds (training and held-out positions) and the seed."""
-
-    X: Array
-    y: NDArray[np.int64]
-    folds: Sequence[tuple[Index, Index]]
-    seed: int
-
-
-@dataclass(frozen=True, eq=False)
-class Searched:
-    """The best setting refitted on all rows, its out-of-fold probabilities, and how many settings were tried."""
-
-    model: Any
-    oof: Array
-    setting: Mapping[str, Any]
-    n_settings: int
-
-
-Search = Callable[[Peer, SearchRows, int, Deadline], Searched]
 
 
 def log_odds(p: Array, clip: float = CLIP) -> Array:
