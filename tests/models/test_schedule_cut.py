@@ -109,3 +109,23 @@ def test_folds_of_many_rows_have_two_networks_each(n_classes, monkeypatch):
     assert [len(part) for part in trained[2:]] == [8, 8 + 3]
     assert np.isfinite(fitted.predict_proba(X)).all()
     assert [sum(part) for part in trained] == [0, 3, 0, 3]
+
+
+@pytest.mark.parametrize("n_classes", [2, 3])
+def test_folds_are_trained_once_where_the_whole_schedule_is_best(n_classes, monkeypatch):
+    X, y = make_classification(
+        400, 6, n_informative=4, n_redundant=0, n_classes=n_classes, n_clusters_per_class=1, class_sep=2, random_state=1
+    )
+    trained, own = [], SMALL | {"l2": 1e-2}
+    original = CRCENClassifier.train_jobs
+
+    def watched(self, X, target, jobs, *rest, **how):
+        trained.append(len(jobs))
+        return original(self, X, target, jobs, *rest, **how)
+
+    monkeypatch.setattr(CRCENClassifier, "train_jobs", watched)
+    once = CRCENClassifier(None, **own).fit(X, y)
+    monkeypatch.setattr("crcen.models.schedule_cut._are_ready", lambda *_: False)
+    twice = CRCENClassifier(None, **own).fit(X, y)
+    assert trained == [8, 2, 8, 8 + 2]
+    np.testing.assert_allclose(once.predict_proba(X), twice.predict_proba(X), rtol=1e-7)

@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 from sklearn.base import ClassifierMixin
 
-from crcen._support.progress import part_of, progress_bar
+from crcen._support.progress import progress_bar
 from crcen.exceptions import InvalidInput, InvalidParameter
 from crcen.models.atomic import all_or_nothing
 from crcen.models.classes.fitting import fit_classes
@@ -34,7 +34,7 @@ from crcen.models.fitting import (
 from crcen.models.foreign_names import OurNames, says_our_names
 from crcen.models.incremental import IncrementalFit
 from crcen.models.probability import PROBABILITIES, held_out_logits, probability_folds
-from crcen.models.schedule_cut import SHARE_OF_CHOICE, chosen_epochs, cut_after, is_cut
+from crcen.models.schedule_cut import is_cut, train_to_cut
 from crcen.models.search.scoring import log_losses
 from crcen.models.validation import check_choice, check_classes, check_number, check_rows, check_weights
 from crcen.models.wished import at_wish, before_wish
@@ -160,8 +160,9 @@ class CRCENClassifier(IncrementalFit, FittedNetworks, ClassifierMixin, OurNames)
     A network that overfits is overconfident whatever its weight, which the map of ``probability`` mends as far as a
     slope can. The exact key equation on the rows it was solved on is no evidence of anything; look at
     `crcen.key_equation` on rows the network did not see. A fit trains five times ``n_members`` networks (from 17,000
-    rows on, two on each fold at most), those of the folds first, which say for how many epochs; with ``balance=True``
-    and no map there are no folds. ``partial_fit`` and streams have none either.
+    rows on, two on each fold at most). Those of the folds come first and say for how many epochs; where these are fewer
+    than the schedule has, they are trained again so far. With ``balance=True`` and no map there are no folds.
+    ``partial_fit`` and streams have none either.
 
     There is no ``n_jobs``: one fit trains its networks together, on two threads at most. Where an outer loop fits in
     parallel (``GridSearchCV(n_jobs=…)``, joblib), as many workers as cores serve best; `CRCENClassifierCV` needs no
@@ -259,16 +260,18 @@ class CRCENClassifier(IncrementalFit, FittedNetworks, ClassifierMixin, OurNames)
         with progress_bar(f"{type(self).__name__}", visible=bool(self.verbose)) as progress:
             train = partial(self.train_jobs, X, rows.target, weights=weights)
             if is_cut(self, recipe, folds, balance):
-                epochs = chosen_epochs(
+                results = train_to_cut(
                     train,
+                    jobs,
                     fold_jobs,
                     folds,
                     lambda logits, own: log_losses(logits, rows.target[own], weights[own], trained, natural=True),
-                    part_of(progress, 0.0, SHARE_OF_CHOICE),
+                    recipe,
+                    len(X),
+                    progress,
                 )
-                jobs, fold_jobs = cut_after(epochs, jobs, fold_jobs, folds, recipe, len(X))
-                progress = part_of(progress, SHARE_OF_CHOICE, 1.0)
-            results = train(jobs + fold_jobs, progress)
+            else:
+                results = train(jobs + fold_jobs, progress)
         row_weights = trained.row_weights(rows.target, weights) if recipe.balance else None
         oof = held_out_logits(folds, results[self.n_members :], X, rows.target, row_weights)
         members = usable(results[: self.n_members], type(self).__name__)

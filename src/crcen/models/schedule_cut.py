@@ -1,9 +1,11 @@
 """How many epochs of a schedule: as many as predict rows best that were held out, one number for all folds.
 
-The networks of the folds are then trained again so far, and balanced on their own rows as those on all rows are. After
-few epochs a network's level, and how sure it is, depend on how many steps it took. So those on all rows take as many
-steps as those of the folds: else what held-out rows say about the folds' networks is wrong for the others, by several
-log-odds on small tables.
+The networks of the folds are then trained again so far, and balanced on their own rows as those on all rows are. Where
+the whole schedule is best, as it is on many rows, they are there already.
+
+After few epochs a network's level, and how sure it is, depend on how many steps it took. So those on all rows take as
+many steps as those of the folds: else what held-out rows say about the folds' networks is wrong for the others, by
+several log-odds on small tables.
 """
 
 from collections.abc import Callable, Sequence
@@ -13,18 +15,20 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from crcen._support.progress import part_of
 from crcen.training.jobs import TrainingJob, TrainingResult
 from crcen.training.recipe import Recipe
 from crcen.training.schedule import n_batches
 
-__all__ = ["SHARE_OF_CHOICE", "chosen_epochs", "cut_after", "is_cut"]
+__all__ = ["is_cut", "train_to_cut"]
 
 Array = NDArray[np.float64]
 Index = NDArray[np.int64]
 Progress = Callable[[float], None]
+Train = Callable[[list[TrainingJob], Progress], list[TrainingResult]]
 
 _RECORD_BYTES = 2**28  # held-out logits are kept for every epoch while they take no more than this
-SHARE_OF_CHOICE = 0.6  # of the time of a fit, about
+_SHARE_OF_CHOICE = 0.6  # of the time of a fit, about
 
 
 def is_cut(model: Any, recipe: Recipe, folds: Sequence[Any], balance: Any) -> bool:
@@ -33,27 +37,59 @@ def is_cut(model: Any, recipe: Recipe, folds: Sequence[Any], balance: Any) -> bo
     return bool(folds) and left_open and isinstance(balance, str) and model.can_cut and not model.is_control
 
 
-def chosen_epochs(
-    train: Callable[[list[TrainingJob], Progress], list[TrainingResult]],
+def train_to_cut(
+    train: Train,
+    jobs: list[TrainingJob],
     fold_jobs: list[TrainingJob],
     folds: Sequence[tuple[Index, Index]],
     losses: Callable[[Array, Index], Array],
+    recipe: Recipe,
+    n_rows: int,
     progress: Progress,
-) -> int | None:
-    """After how many epochs networks on folds have the least loss on rows held out; None where all diverge.
+) -> list[TrainingResult]:
+    """Results of the jobs on all rows and of those on folds, cut where rows held out are predicted best.
 
     Parameters
     ----------
     train
         Trains jobs, and says how far it is.
-    fold_jobs
-        As many on each fold, fold by fold.
+    jobs, fold_jobs
+        On all rows, and as many on each fold, fold by fold.
     folds
         Training and held-out rows.
     losses
         From the members' mean logits (records, held-out rows[, classes]) and these rows to a loss of each record.
+    recipe, n_rows
+        How all of them are trained, and how many rows there are.
     progress
         Called with the share of the work that is done.
+    """
+    epochs, found = _chosen_epochs(train, fold_jobs, folds, losses, part_of(progress, 0.0, _SHARE_OF_CHOICE))
+    on_all, on_folds = _cut_after(epochs, jobs, fold_jobs, folds, recipe, n_rows)
+    rest = part_of(progress, _SHARE_OF_CHOICE, 1.0)
+    if _are_ready(found, epochs == fold_jobs[0].max_epochs, len(folds)):
+        return [*train(on_all, rest), *found]
+    return train(on_all + on_folds, rest)
+
+
+def _are_ready(found: Sequence[TrainingResult], is_whole: bool, n_folds: int) -> bool:
+    """Whether the networks that chose, after the whole schedule or not, can stand for those of the folds.
+
+    They are not balanced on their own rows. The average of several is, as a whole, and its parts' biases cancel there.
+    """
+    return is_whole and len(found) > n_folds and all(one.network is not None for one in found)
+
+
+def _chosen_epochs(
+    train: Train,
+    fold_jobs: list[TrainingJob],
+    folds: Sequence[tuple[Index, Index]],
+    losses: Callable[[Array, Index], Array],
+    progress: Progress,
+) -> tuple[int | None, list[TrainingResult]]:
+    """After how many epochs networks on folds have the least loss on rows held out, and these networks.
+
+    ``None`` where all diverge.
     """
     members = len(fold_jobs) // len(folds)
     first = fold_jobs[0]
@@ -70,13 +106,13 @@ def chosen_epochs(
         if own:
             curves.append(losses(np.mean(own, axis=0, dtype=np.float64), held_out))
     if not curves:
-        return None
+        return None, found
     curve = np.mean(curves, axis=0)
     best = int(np.argmin(np.where(np.isfinite(curve), curve, np.inf)))
-    return next(one.recorded_epochs[best] for one in found if one.network is not None)
+    return next(one.recorded_epochs[best] for one in found if one.network is not None), found
 
 
-def cut_after(
+def _cut_after(
     epochs: int | None,
     jobs: list[TrainingJob],
     fold_jobs: list[TrainingJob],

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.model_selection import train_test_split
 
-from crcen._support.progress import part_of, progress_bar
+from crcen._support.progress import progress_bar
 from crcen.exceptions import InvalidInput, InvalidParameter
 from crcen.models.classes.ensemble import ClassEnsemble
 from crcen.models.classes.probability import class_folds, fit_class_map, solved_shifts
@@ -29,7 +29,7 @@ from crcen.models.fitting import (
     usable,
 )
 from crcen.models.probability import PROBABILITIES
-from crcen.models.schedule_cut import SHARE_OF_CHOICE, chosen_epochs, cut_after, is_cut
+from crcen.models.schedule_cut import is_cut, train_to_cut
 from crcen.theory.classes.class_labels import ClassLabels, ClassPrice
 from crcen.theory.classes.class_weights import ClassWeights
 from crcen.theory.classes.key_equations import class_key_equations_of_logits
@@ -201,10 +201,9 @@ def fit_classes(model: Any, recipe: Recipe, X: Array, y: NDArray[Any], classes: 
         train = partial(model.train_jobs, X, rows.target, weights=weights)
         if is_cut(model, recipe, folds, balance):
             losses = partial(_natural_losses, rows, trained)
-            epochs = chosen_epochs(train, fold_jobs, folds, losses, part_of(progress, 0.0, SHARE_OF_CHOICE))
-            jobs, fold_jobs = cut_after(epochs, jobs, fold_jobs, folds, recipe, len(X))
-            progress = part_of(progress, SHARE_OF_CHOICE, 1.0)
-        results = train(jobs + fold_jobs, progress)
+            results = train_to_cut(train, jobs, fold_jobs, folds, losses, recipe, len(X), progress)
+        else:
+            results = train(jobs + fold_jobs, progress)
     oof = held_out_class_logits(folds, results[model.n_members :], rows, trained if recipe.balance else None)
     members = usable(results[: model.n_members], type(model).__name__)
     ensemble, logits = assemble_classes(trained, members, rows, is_balanced=recipe.balance)
