@@ -1,9 +1,9 @@
 """Parameters under another name or in another place than ours: refused with a sentence that says what to write."""
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable
 from dataclasses import fields, is_dataclass
 from functools import wraps
-from inspect import Parameter, signature
+from inspect import get_annotations, signature, unwrap
 from typing import Any, ParamSpec, get_args
 
 from sklearn.base import BaseEstimator
@@ -58,15 +58,26 @@ class OurNames(BaseEstimator):
 def _refuse_others(estimator: Any, given: Iterable[str]) -> None:
     own = signature(type(estimator).__init__).parameters
     for name in given:
-        instead = None if name in own else _places(own).get(name)
+        instead = None if name in own else _places(type(estimator).__init__).get(name)
         if instead:
             raise TypeError(f"{type(estimator).__name__} has no parameter {name!r}: use {instead}.")
 
 
-def _places(own: Mapping[str, Parameter]) -> dict[str, str]:
-    """What to write instead of a name: ours, or the group among an estimator's ``own`` parameters that holds it."""
+def _places(initialise: Callable[..., None]) -> dict[str, str]:
+    """What to write instead of a name: ours, or the group among a constructor's parameters that holds it."""
     groups: list[tuple[str, Any]] = [
-        (name, kind) for name in own for kind in get_args(own[name].annotation) if is_dataclass(kind)
+        (name, kind)
+        for name, annotation in _annotations(initialise).items()
+        for kind in get_args(annotation)
+        if is_dataclass(kind)
     ]
     held = {field.name: f"{name}={kind.__name__}({field.name}=…)" for name, kind in groups for field in fields(kind)}
     return OURS | held
+
+
+def _annotations(initialise: Callable[..., None]) -> dict[str, Any]:
+    """Annotations as types, also where a module keeps them as text; none where a subclass names types it lacks."""
+    try:
+        return get_annotations(unwrap(initialise), eval_str=True)
+    except NameError:
+        return {}
