@@ -24,7 +24,8 @@ def checked_folds(
         if isinstance(cv, int | np.integer):
             splitter.shuffle, splitter.random_state = True, seed
         with warnings.catch_warnings():
-            warnings.filterwarnings("ignore", "The least populated class", UserWarning)  # said below, with what is done
+            if target.dtype != np.bool_:  # said below, with what is done
+                warnings.filterwarnings("ignore", "The least populated class", UserWarning)
             folds = [(_positions(a), _positions(b)) for a, b in splitter.split(X, y, groups)]
     except ValueError as error:
         raise InvalidInput(f"cv={cv!r} cannot split these rows: {error}") from error
