@@ -134,7 +134,7 @@ def test_numbers_that_decay_become_denormal_where_nothing_is_done_about_it():
 
 def test_no_parameter_of_a_fit_is_denormal(flushing):
     X, y = many_steps()
-    model = CRCENClassifier(None, schedule=Schedule(batch_size=16), random_state=0).fit(X, y)
+    model = CRCENClassifier(None, max_epochs=30, schedule=Schedule(batch_size=16), random_state=0).fit(X, y)
     assert sum(n_denormal(layer) for layer in (*model.coefs_, *model.intercepts_)) == 0
     assert sum(n_denormal(layer.astype(np.float32)) for layer in model.coefs_) == 0
     assert (model.coefs_[0] == 0).mean() > 0.1
