@@ -15,11 +15,9 @@ from crcen.decisions.monitor.plain_state import (
     list_of,
     number_of,
     numbers_of,
-    plain,
-    plain_sums,
     text_or_none,
 )
-from crcen.decisions.monitor.track import MAX_READINGS, thinned
+from crcen.decisions.monitor.running_test import RunningTest
 from crcen.theory.classes.residual_sums import ClassResidualSums
 from crcen.theory.shown import Shown
 
@@ -114,50 +112,51 @@ def class_dispersion(reference: ClassResidualSums) -> float:
     return max(1.0, float(np.mean(reference.squares[known] / own[known]))) if known.any() else 1.0
 
 
-class ClassTrack:
-    """The running test of all rows or of one segment.
+class ClassTrack(RunningTest[ClassResidualSums, ClassReading]):
+    """The running test of K classes, of all rows or of one segment.
 
     Parameters
     ----------
     classes : tuple of labels
         In the order of the columns of q.
-    segment, level, reference, dispersion, scale, tolerance
-        As in `Track`.
+    *settings
+        As in `RunningTest`.
     """
 
-    def __init__(
-        self,
-        classes: tuple[Any, ...],
-        segment: str | None,
-        level: float,
-        reference: ClassResidualSums,
-        dispersion: float,
-        scale: float,
-        tolerance: float,
-    ) -> None:
-        self.classes, self.segment, self.level, self.reference = classes, segment, level, reference
-        self.dispersion = dispersion * math.exp(tolerance)  # within the tolerance a label's variance may be larger
-        self.test = JointDriftTest(JointTally.of(reference, self.dispersion), scale, tolerance)
-        self.sums = self.pending = ClassResidualSums.none(len(classes))
-        self.history: list[ClassReading] = []
+    def __init__(self, classes: tuple[Any, ...], *settings: Any) -> None:
+        self.classes = classes
+        super().__init__(*settings)
 
-    def add(self, sums: ClassResidualSums, batch: int) -> ClassReading:
-        """Take the rows of a batch and say where the test stands."""
-        self.sums = self.sums + sums
-        # Rows whose q are all 0 or 1 have no variance under the model; they wait for rows that have.
-        self.pending = self.pending + sums
-        if np.diag(self.pending.variance).any():
-            self.test.add(JointTally.of(self.pending, self.dispersion), batch)
-            self.pending = ClassResidualSums.none(len(self.classes))
-        self.history.append(self._reading(batch))
-        if len(self.history) > MAX_READINGS:
-            self.history = thinned(self.history)
-        return self.history[-1]
+    def _begin(self, scale: float, tolerance: float) -> JointDriftTest:
+        return JointDriftTest(JointTally.of(self.reference, self.dispersion), scale, tolerance)
 
-    @property
-    def is_over(self) -> bool:
-        """Whether the evidence is at the bar now."""
-        return bool(self.history) and self.history[-1].log_evidence >= -math.log(self.level)
+    def _none(self) -> ClassResidualSums:
+        return ClassResidualSums.none(len(self.classes))
+
+    def _tally(self, sums: ClassResidualSums) -> JointTally | None:
+        return JointTally.of(sums, self.dispersion) if np.diag(sums.variance).any() else None
+
+    def _plain_tally(self, tally: Any) -> list[float]:
+        return list(tally.plain())
+
+    def _tally_from(self, stored: Any) -> JointTally:
+        n_classes = len(self.classes)
+        return JointTally.from_plain(numbers_of(stored, "total", JointTally.n_numbers(n_classes)), n_classes)
+
+    def _sums_from(self, state: dict[str, Any], key: str) -> ClassResidualSums:
+        return class_sums_from(state, key, len(self.classes))
+
+    def _reading_from(self, stored: Any) -> ClassReading:
+        n_classes = len(self.classes)
+        return ClassReading(
+            segment=text_or_none(stored, "segment"),
+            batch=count_of(stored, "batch"),
+            n_rows=count_of(stored, "n_rows"),
+            counts=tuple(int(count) for count in numbers_of(stored, "counts", n_classes)),
+            z=_with_gaps(stored, "z", n_classes),
+            drift=_with_gaps(stored, "drift", n_classes),
+            log_evidence=number_of(stored, "log_evidence"),
+        )
 
     @property
     def reference_error(self) -> Floats:
@@ -203,48 +202,6 @@ class ClassTrack:
             drift=tuple((drift - np.where(np.isnan(before), 0.0, before)).tolist()),
             log_evidence=self.test.log_evidence(),
         )
-
-    def state(self) -> dict[str, Any]:
-        """Everything that changes, as JSON can hold it; the settings are the monitor's."""
-        return {
-            "segment": self.segment,
-            "reference": plain_sums(self.reference),
-            "sums": plain_sums(self.sums),
-            "pending": plain_sums(self.pending),
-            "total": self.test.total.plain(),
-            "starts": [
-                {"batch": batch, "total": start.plain()}
-                for batch, start in zip(self.test.start_batches, self.test.starts, strict=True)
-            ],
-            "history": [plain(reading) for reading in self.history],
-        }
-
-    def restore(self, state: dict[str, Any]) -> None:
-        """Take what `state` gave, checked; the reference is given to the constructor."""
-        n_classes = len(self.classes)
-
-        def tally(stored: Any) -> JointTally:
-            return JointTally.from_plain(numbers_of(stored, "total", JointTally.n_numbers(n_classes)), n_classes)
-
-        self.sums = class_sums_from(state, "sums", n_classes)
-        self.pending = class_sums_from(state, "pending", n_classes)
-        self.test.total = tally(state)
-        starts = list_of(state, "starts")
-        self.test.starts = [tally(start) for start in starts]
-        self.test.start_batches = [count_of(start, "batch") for start in starts]
-        self.history = [_reading_from(stored, n_classes) for stored in list_of(state, "history")]
-
-
-def _reading_from(stored: Any, n_classes: int) -> ClassReading:
-    return ClassReading(
-        segment=text_or_none(stored, "segment"),
-        batch=count_of(stored, "batch"),
-        n_rows=count_of(stored, "n_rows"),
-        counts=tuple(int(count) for count in numbers_of(stored, "counts", n_classes)),
-        z=_with_gaps(stored, "z", n_classes),
-        drift=_with_gaps(stored, "drift", n_classes),
-        log_evidence=number_of(stored, "log_evidence"),
-    )
 
 
 def class_alarm_from(stored: Any, n_classes: int) -> ClassDriftAlarm:

@@ -4,17 +4,13 @@ import math
 from dataclasses import astuple, dataclass
 from typing import Any
 
-import numpy as np
-
-from crcen.decisions.monitor.plain_state import count_of, from_plain, list_of, numbers_of, plain, plain_sums, sums_from
+from crcen.decisions.monitor.plain_state import from_plain, numbers_of, sums_from
+from crcen.decisions.monitor.running_test import RunningTest
 from crcen.decisions.monitor.sequential_test import DriftTest, Tally
 from crcen.theory.residual_test import ResidualSums
 from crcen.theory.shown import Shown
 
-__all__ = ["DriftAlarm", "MAX_READINGS", "MonitorReading", "Track", "thinned"]
-
-# Readings kept: the latest, and a quarter of all spread evenly over the time before them.
-MAX_READINGS = 512
+__all__ = ["DriftAlarm", "MonitorReading", "Track"]
 
 
 @dataclass(frozen=True)
@@ -92,57 +88,29 @@ class DriftAlarm(Shown):
         )
 
 
-class Track:
-    """The running test of all rows or of one segment.
+class Track(RunningTest[ResidualSums, MonitorReading]):
+    """The running test of two classes, of all rows or of one segment."""
 
-    Parameters
-    ----------
-    segment : str or None
-        None for all rows.
-    level : float
-        False-alarm rate that this test may spend.
-    reference : ResidualSums
-        Sums of its reference rows, empty where there are none.
-    dispersion : float
-        How much larger the residual's variance is than the model says.
-    scale, tolerance : float
-        As in `DriftTest`.
-    """
+    def _begin(self, scale: float, tolerance: float) -> DriftTest:
+        return DriftTest(Tally.of(self.reference, self.dispersion), scale, tolerance)
 
-    def __init__(
-        self,
-        segment: str | None,
-        level: float,
-        reference: ResidualSums,
-        dispersion: float,
-        scale: float,
-        tolerance: float,
-    ) -> None:
-        self.segment, self.level, self.reference = segment, level, reference
-        # Within the tolerance the variance of a label may be larger by this factor, p(1−p) at other log-odds.
-        self.dispersion = dispersion * math.exp(tolerance)
-        self.test = DriftTest(Tally.of(reference, self.dispersion), scale, tolerance)
-        self.sums = ResidualSums()
-        self.pending = ResidualSums()
-        self.history: list[MonitorReading] = []
+    def _none(self) -> ResidualSums:
+        return ResidualSums()
 
-    def add(self, sums: ResidualSums, batch: int) -> MonitorReading:
-        """Take the rows of a batch and say where the test stands."""
-        self.sums = self.sums + sums
-        # Rows whose q are all 0 or 1 have no variance under the model; they wait for rows that have.
-        self.pending = self.pending + sums
-        if self.pending.variance > 0.0:
-            self.test.add(Tally.of(self.pending, self.dispersion), batch)
-            self.pending = ResidualSums()
-        self.history.append(self._reading(batch))
-        if len(self.history) > MAX_READINGS:
-            self.history = thinned(self.history)
-        return self.history[-1]
+    def _tally(self, sums: ResidualSums) -> Tally | None:
+        return Tally.of(sums, self.dispersion) if sums.variance > 0.0 else None
 
-    @property
-    def is_over(self) -> bool:
-        """Whether the evidence is at the bar now."""
-        return bool(self.history) and self.history[-1].log_evidence >= -math.log(self.level)
+    def _plain_tally(self, tally: Any) -> list[float]:
+        return list(astuple(tally))
+
+    def _tally_from(self, stored: Any) -> Tally:
+        return Tally(*numbers_of(stored, "total", 4))
+
+    def _sums_from(self, state: dict[str, Any], key: str) -> ResidualSums:
+        return sums_from(state, key)
+
+    def _reading_from(self, stored: Any) -> MonitorReading:
+        return from_plain(MonitorReading, stored)
 
     @property
     def reference_error(self) -> float:
@@ -188,36 +156,3 @@ class Track:
             drift=stream.drift - before.drift,
             log_evidence=self.test.log_evidence(),
         )
-
-    def state(self) -> dict[str, Any]:
-        """Everything that changes, as JSON can hold it; the settings are the monitor's."""
-        return {
-            "segment": self.segment,
-            "reference": plain_sums(self.reference),
-            "sums": plain_sums(self.sums),
-            "pending": plain_sums(self.pending),
-            "total": list(astuple(self.test.total)),
-            "starts": [
-                {"batch": batch, "total": list(astuple(start))}
-                for batch, start in zip(self.test.start_batches, self.test.starts, strict=True)
-            ],
-            "history": [plain(reading) for reading in self.history],
-        }
-
-    def restore(self, state: dict[str, Any]) -> None:
-        """Take what `state` gave, checked; the reference is given to the constructor."""
-        self.sums = sums_from(state, "sums")
-        self.pending = sums_from(state, "pending")
-        self.test.total = Tally(*numbers_of(state, "total", 4))
-        starts = list_of(state, "starts")
-        self.test.starts = [Tally(*numbers_of(start, "total", 4)) for start in starts]
-        self.test.start_batches = [count_of(start, "batch") for start in starts]
-        self.history = [from_plain(MonitorReading, reading) for reading in list_of(state, "history")]
-
-
-def thinned(history: list[Any]) -> list[Any]:
-    """The latest half, and half of the rest: those nearest to evenly spread batches, the first one among them."""
-    old, latest = history[: -MAX_READINGS // 2], history[-MAX_READINGS // 2 :]
-    batches = np.array([reading.batch for reading in old])
-    wanted = np.unique(np.searchsorted(batches, np.linspace(batches[0], batches[-1], MAX_READINGS // 4)))
-    return [old[place] for place in wanted] + latest
