@@ -1,6 +1,7 @@
 """The benchmark of several classes: files parsed, costs by hand, rows, pages and the command."""
 
 import json
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -8,11 +9,14 @@ from typer.testing import CliRunner
 
 from crcen.cli.app import app
 from crcen.exceptions import DataUnavailable, InvalidParameter
+from crcen.experiments.benchmark.budget import Deadline
 from crcen.experiments.benchmark.classes import tables
 from crcen.experiments.benchmark.classes.costs import cost_matrices
 from crcen.experiments.benchmark.classes.page import class_page
+from crcen.experiments.benchmark.classes.peers import CLASS_PEERS, ClassPeer, search_classes
 from crcen.experiments.benchmark.classes.run import _scores
 from crcen.experiments.benchmark.classes.tables import CLASS_TABLES, ClassTable, load_class_table
+from crcen.experiments.benchmark.spaces import Pick
 
 KEEL = """@relation tiny
 @attribute size real [0.0, 9.0]
@@ -85,13 +89,43 @@ def test_costs_and_scores_by_hand():
     assert costs["dear"].costs.tolist() == [[0, 1, 1], [1, 0, 1], [20, 20, 0]]
     p = np.array([[0.90, 0.07, 0.03], [0.5, 0.4, 0.1], [0.6, 0.2, 0.2], [0.97, 0.02, 0.01]])
     y = np.array([0, 1, 2, 0])
-    found = _scores(p, y, np.array([80, 15, 5]), is_weighted=False)
+    found = _scores(p, y, np.array([80, 15, 5]), is_balanced=False)
     # dear: 20 · p_2 against the others gives 0/2/2/0; habits cost 21, 22 and 3 in all.
     assert found["cost_dear"] == pytest.approx(1 / 3)
     assert found["log_loss"] == pytest.approx(-np.log([0.9, 0.4, 0.2, 0.97]).mean())
-    weighted = _scores(p, y, np.array([80, 15, 5]), is_weighted=True)  # decides for 0 always
+    weighted = _scores(p, y, np.array([80, 15, 5]), is_balanced=True)  # decides for 0 always
     assert weighted["cost_dear"] == pytest.approx(21 / 3)
     assert weighted["g_mean"] == 0
+
+
+class _Shares:
+    """Answers with the same probabilities for every row, which a setting names."""
+
+    def __init__(self, shares):
+        self.shares = shares
+
+    def fit(self, X, y):
+        return self
+
+    def predict_proba(self, X):
+        return np.tile(self.shares, (len(X), 1))
+
+
+def test_balanced_peers_are_searched_by_their_natural_probabilities():
+    y = np.repeat(np.arange(3), [80, 16, 4])
+    equal, natural = np.full(3, 1 / 3), np.array([0.8, 0.16, 0.04])
+    peer = replace(CLASS_PEERS["lightgbm"].peer, make=lambda setting, seed: _Shares(setting["shares"]))
+    found = {}
+    for is_balanced in (False, True):
+        one = ClassPeer(
+            replace(peer, default={"shares": equal}, space={"shares": Pick([natural])}), is_balanced=is_balanced
+        )
+        found[is_balanced] = search_classes(one, np.zeros((100, 1)), y, 4, 2, 0, Deadline(60.0))
+    # Of equal classes equal shares say all there is; without the balance they are the worse of both.
+    assert found[True].setting["shares"] is equal
+    assert found[False].setting["shares"] is natural
+    assert {name for name, one in CLASS_PEERS.items() if one.is_balanced} >= {"balanced_rf", "catboost_weighted"}
+    assert not CLASS_PEERS["lightgbm"].is_balanced
 
 
 def test_pages_rank_those_that_have_every_split():

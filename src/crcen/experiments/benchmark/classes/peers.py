@@ -1,11 +1,11 @@
 """Who is compared on tables of several classes, and how each is searched: one rule for all.
 
-Peers with class weights decide by the largest of their probabilities, as people use them. All others decide by the
-costs, from their probabilities: the same rule for every one of them.
+Peers whose classes were made to weigh the same, by class weights or by drawing rows, decide by the largest of their
+probabilities, as people use them. All others decide by the costs, from their probabilities: the same rule for each.
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -17,6 +17,7 @@ from crcen.experiments.benchmark.budget import Deadline, TimeUp
 from crcen.experiments.benchmark.peer import Peer
 from crcen.experiments.benchmark.peers import PEERS
 from crcen.experiments.benchmark.search import fit_peer
+from crcen.experiments.benchmark.spaces import Range
 from crcen.theory.classes.class_scores import class_log_losses
 
 __all__ = ["CLASS_PEERS", "Found", "choose_class_peers", "search_classes"]
@@ -41,10 +42,14 @@ def _defaults(setting: Mapping[str, Any], seed: int) -> Any:
 
 @dataclass(frozen=True)
 class ClassPeer:
-    """A peer of the benchmark on several classes: ours search by themselves."""
+    """A peer of the benchmark on several classes: ours search by themselves.
+
+    ``is_balanced`` is whether its probabilities are those of classes that weigh the same.
+    """
 
     peer: Peer
     is_ours: bool = False
+    is_balanced: bool = False
 
     @property
     def name(self) -> str:
@@ -70,10 +75,18 @@ def _ours() -> list[ClassPeer]:
 
 _OTHERS = ("lightgbm", "xgboost", "catboost", "hist_gb", "balanced_rf", "sklearn_mlp")
 _WITH_WEIGHTS = tuple(f"{name}_weighted" for name in _OTHERS if f"{name}_weighted" in PEERS)
+# Some tables have so few rows that epochs of few steps each would leave scikit-learn's network untrained.
+_MLP_EPOCHS = Range(20, 400, log=True, integer=True)
 
-CLASS_PEERS: dict[str, ClassPeer] = {
-    one.name: one for one in [*_ours(), *(ClassPeer(PEERS[name]) for name in (*_OTHERS, *_WITH_WEIGHTS))]
-}
+
+def _other(name: str) -> ClassPeer:
+    peer = PEERS[name]
+    if name.startswith("sklearn_mlp"):
+        peer = replace(peer, default={**peer.default, "max_iter": 200}, space={**peer.space, "max_iter": _MLP_EPOCHS})
+    return ClassPeer(peer, is_balanced=peer.is_weighted or name == "balanced_rf")
+
+
+CLASS_PEERS: dict[str, ClassPeer] = {one.name: one for one in [*_ours(), *map(_other, (*_OTHERS, *_WITH_WEIGHTS))]}
 
 
 def choose_class_peers(which: str | Sequence[str] = "core") -> list[ClassPeer]:
@@ -120,7 +133,7 @@ def search_classes(one: ClassPeer, X: Array, y: Index, folds: int, count: int, s
             model = peer.make({}, seed)
             if "cv" in model.get_params() and not isinstance(model, crcen.CRCENClassifier):
                 model.set_params(cv=folds)
-            return Found(model.fit(X, y), {}, 1)
+            return Found(model.fit(X, y), getattr(model, "best_params_", {}), _n_tried(model))
     pairs = _folds(y, folds, seed)
     best: tuple[float, Mapping[str, Any]] | None = None
     tried, failure = 0, None
@@ -129,7 +142,7 @@ def search_classes(one: ClassPeer, X: Array, y: Index, folds: int, count: int, s
             for setting in peer.settings(count):
                 deadline.check(_SEARCH_SHARE)
                 try:
-                    loss = _held_out_loss(peer, setting, X, y, pairs, seed)
+                    loss = _held_out_loss(one, setting, X, y, pairs, seed)
                     best = (loss, setting) if best is None or loss < best[0] else best
                 except Exception as error:  # what a package refuses is no setting
                     failure = error
@@ -140,6 +153,13 @@ def search_classes(one: ClassPeer, X: Array, y: Index, folds: int, count: int, s
         raise failure if failure is not None else TimeUp
     with deadline.within():
         return Found(fit_peer(peer, best[1], X, y, seed), best[1], tried)
+
+
+def _n_tried(model: Any) -> int:
+    """How many settings one of ours tried by itself."""
+    if hasattr(model, "leaderboard_"):
+        return int(model.leaderboard_[-1].n_tried)
+    return len(model.cv_results_["params"]) if hasattr(model, "cv_results_") else 1
 
 
 def _folds(y: Index, folds: int, seed: int) -> list[tuple[Index, Index]]:
@@ -153,13 +173,13 @@ def _folds(y: Index, folds: int, seed: int) -> list[tuple[Index, Index]]:
 
 
 def _held_out_loss(
-    peer: Peer, setting: Mapping[str, Any], X: Array, y: Index, folds: Sequence[tuple[Index, Index]], seed: int
+    one: ClassPeer, setting: Mapping[str, Any], X: Array, y: Index, folds: Sequence[tuple[Index, Index]], seed: int
 ) -> float:
     losses = []
     for train, test in folds:
-        model = fit_peer(peer, setting, X[train], y[train], seed)
+        model = fit_peer(one.peer, setting, X[train], y[train], seed)
         p = np.asarray(model.predict_proba(X[test]), dtype=np.float64)
-        if peer.is_weighted:  # judged without the weights, which were put in on purpose
+        if one.is_balanced:  # judged by natural probabilities: all classes weigh the same on purpose
             p = p * np.bincount(y[train])
             p = p / p.sum(axis=1, keepdims=True)
         losses.append(class_log_losses(y[test], np.clip(p, 1e-6, 1.0)))

@@ -166,11 +166,12 @@ def evaluate_classes(
         return row | {"error": f"over budget: nothing was fitted within {limit:g} processor seconds"}
     except Exception as error:  # whatever a package raises is that peer's result here
         return row | {"error": f"{type(error).__name__}: {' '.join(str(error).split())}"}
-    scores = _scores(p, rows.y[test], np.bincount(y, minlength=n_classes), one.peer.is_weighted)
-    return row | {"seconds_fit": seconds, "settings": found.n_settings} | scores
+    scores = _scores(p, rows.y[test], np.bincount(y, minlength=n_classes), one.is_balanced)
+    chosen = {name: str(value) for name, value in found.setting.items()}
+    return row | {"seconds_fit": seconds, "settings": found.n_settings, "chosen": chosen} | scores
 
 
-def _scores(p: Array, y: Index, counts: Index, is_weighted: bool) -> dict[str, float]:
+def _scores(p: Array, y: Index, counts: Index, is_balanced: bool) -> dict[str, float]:
     n_classes = len(counts)
     inside = np.clip(p, _CLIP, 1.0)
     scores = {
@@ -178,7 +179,7 @@ def _scores(p: Array, y: Index, counts: Index, is_weighted: bool) -> dict[str, f
         "macro_ap": float(np.nanmean(class_average_precisions(y, p))),
     }
     for name, costs in cost_matrices(counts).items():
-        chosen = p.argmax(axis=1) if is_weighted else costs.choose(p)
+        chosen = p.argmax(axis=1) if is_balanced else costs.choose(p)
         habit = min(costs.costs[y, action].sum() for action in range(n_classes))
         scores[f"cost_{name}"] = float(costs.costs[y, chosen].sum() / habit)
         if name == "inverse":
