@@ -2,12 +2,14 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 from scipy.optimize import minimize
 
+from crcen.committee.leaderboard import leaderboard
 from crcen.committee.members import Candidate
 from crcen.committee.stacking import RIDGE
 from crcen.models.classes.ensemble import ClassEnsemble
@@ -112,29 +114,18 @@ def combine_classes(model: Any, candidates: list[Candidate], rows: ClassSearchRo
     write_ensemble(model, ensemble, replace(ensemble.key_equation(*held_out), rows=OUT_OF_FOLD_ROWS))
     model.member_weights_ = stacking.weights
     keep_out_of_fold(model, ensemble, weighted, known)
-    lines = [
-        _score(one.name, float(weight), one.logits, rows, one)
-        for one, weight in zip(candidates, stacking.weights, strict=True)
-    ]
-    model.leaderboard_ = [*lines, _score("committee", np.nan, crossed, rows, *candidates)]
+    model.leaderboard_ = leaderboard(candidates, stacking.weights, crossed, partial(_judged, rows=rows))
 
 
-def _score(name: str, weight: float, logits: Array, rows: ClassSearchRows, *parts: Candidate) -> Any:
-    """The line of a member, or of a committee of several; precision and area are means over the classes."""
+def _judged(logits: Array, rows: ClassSearchRows) -> tuple[float, float, float]:
+    """Log loss, and means over the classes of average precision and area under the curve, of out-of-fold logits."""
     from sklearn.metrics import average_precision_score, roc_auc_score
-
-    from crcen.committee.classifier import MemberScore  # which imports this module
 
     known = np.isfinite(logits).all(axis=1) & (rows.weights > 0)
     target, weights, own = rows.target[known], rows.weights[known], logits[known]
     p, log_p, classes = softmax(own), log_softmax(own), np.unique(target)
-    return MemberScore(
-        name,
-        weight,
+    return (
         float(-(weights @ log_p[np.arange(len(own)), target]) / weights.sum()),
         float(np.mean([average_precision_score(target == k, p[:, k], sample_weight=weights) for k in classes])),
         float(np.mean([roc_auc_score(target == k, p[:, k], sample_weight=weights) for k in classes])),
-        sum(one.seconds for one in parts),
-        parts[0].settings if len(parts) == 1 and name == parts[0].name else (),
-        sum(one.n_tried for one in parts),
     )

@@ -1,7 +1,8 @@
 """CommitteeClassifier: networks and boosted trees, combined out of fold and decided at one price."""
 
 import time
-from dataclasses import dataclass, replace
+from dataclasses import replace
+from functools import partial
 from typing import Any
 
 import joblib
@@ -11,9 +12,10 @@ from sklearn.base import BaseEstimator, ClassifierMixin, clone
 
 from crcen._support.progress import part_of, progress_bar
 from crcen.committee.classes import combine_classes
+from crcen.committee.leaderboard import leaderboard
 from crcen.committee.members import Candidate, How, fit_candidate, grid_of_networks, kind_of
 from crcen.committee.refitting import refitted_parts
-from crcen.committee.stacking import Stacking, cross_fitted_logits, fit_stacking
+from crcen.committee.stacking import cross_fitted_logits, fit_stacking
 from crcen.exceptions import InvalidInput, InvalidParameter
 from crcen.models.atomic import all_or_nothing
 from crcen.models.classes.fitting import check_no_positive
@@ -30,50 +32,12 @@ from crcen.models.wished import before_wish, move_to_wish
 from crcen.theory.classes.class_labels import ClassLabels, is_for_classes, is_price_of_two
 from crcen.theory.key_equation import key_equation_of_logits, on_rows, without_test
 from crcen.theory.labels import Labels
-from crcen.theory.shown import Shown
 from crcen.theory.weighting import ClassWeighting
 from crcen.training.recipe import Inputs
 
-__all__ = ["CommitteeClassifier", "MemberScore"]
+__all__ = ["CommitteeClassifier"]
 
 Array = NDArray[np.float64]
-
-
-@dataclass(frozen=True)
-class MemberScore(Shown):
-    """A line of the leaderboard.
-
-    Parameters
-    ----------
-    name : str
-        The member, or ``"committee"``.
-    weight : float
-        What its natural logit is multiplied by; NaN for the committee.
-    log_loss, average_precision, roc_auc : float
-        Out of fold, by natural probabilities. The committee's are by weights fitted on other folds.
-    seconds : float
-        Time of search and refit.
-    settings : tuple of str
-        What its search chose.
-    n_tried : int
-        How many settings its search looked at.
-    """
-
-    name: str
-    weight: float
-    log_loss: float
-    average_precision: float
-    roc_auc: float
-    seconds: float
-    settings: tuple[str, ...] = ()
-    n_tried: int = 0
-
-    def __str__(self) -> str:
-        weight = "" if np.isnan(self.weight) else f"{self.weight:.2f}"
-        return (
-            f"{self.name:<20} {weight:>6}  {self.log_loss:>9.4g}  {self.average_precision:>17.4g}  "
-            f"{self.roc_auc:>8.4g}  {self.seconds:>7.1f} s"
-        )
 
 
 class CommitteeClassifier(FittedEnsemble, ClassifierMixin, BaseEstimator):
@@ -302,7 +266,7 @@ class CommitteeClassifier(FittedEnsemble, ClassifierMixin, BaseEstimator):
         self.member_weights_ = stacking.weights
         self.chosen_settings_ = [one.chosen for one in candidates]
         self.oof_decision_function_ = ensemble.decision(ensemble.priced(weighted + self.oof_shift_)[1])
-        self.leaderboard_ = _leaderboard(candidates, stacking, crossed, rows)
+        self.leaderboard_ = leaderboard(candidates, stacking.weights, crossed, partial(_judged, rows=rows))
 
     def __sklearn_tags__(self) -> Any:
         """Any number of classes, unless the weighting is a price of two; missing cells are learned from."""
@@ -313,30 +277,15 @@ class CommitteeClassifier(FittedEnsemble, ClassifierMixin, BaseEstimator):
         return tags
 
 
-def _leaderboard(
-    candidates: list[Candidate], stacking: Stacking, crossed: Array, rows: SearchRows
-) -> list[MemberScore]:
-    lines = [
-        _score(one.name, float(weight), one.logits, rows, one)
-        for one, weight in zip(candidates, stacking.weights, strict=True)
-    ]
-    return [*lines, _score("committee", np.nan, crossed, rows, *candidates)]
-
-
-def _score(name: str, weight: float, logits: Array, rows: SearchRows, *parts: Candidate) -> MemberScore:
-    """The line of a member, or of a committee of several."""
+def _judged(logits: Array, rows: SearchRows) -> tuple[float, float, float]:
+    """Log loss, average precision and area under the curve of out-of-fold logits."""
     from sklearn.metrics import average_precision_score, roc_auc_score
 
     known = np.isfinite(logits) & (rows.weights > 0)
     target, own, weights = rows.target[known], logits[known], rows.weights[known]
     losses = np.logaddexp(0.0, np.where(target, -own, own))
-    return MemberScore(
-        name,
-        weight,
+    return (
         float(weights @ losses / weights.sum()),
         float(average_precision_score(target, own, sample_weight=weights)),
         float(roc_auc_score(target, own, sample_weight=weights)),
-        sum(one.seconds for one in parts),
-        parts[0].settings if len(parts) == 1 and name == parts[0].name else (),
-        sum(one.n_tried for one in parts),
     )

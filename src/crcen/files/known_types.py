@@ -22,7 +22,8 @@ __all__ = ["PLAIN_TYPES", "TYPES", "Unfit", "check_state", "find_type", "is_know
 
 # Module → classes. Names are unique: files say the name alone, so that a class may move.
 TYPES: dict[str, tuple[str, ...]] = {
-    "crcen.committee.classifier": ("CommitteeClassifier", "MemberScore"),
+    "crcen.committee.classifier": ("CommitteeClassifier",),
+    "crcen.committee.leaderboard": ("MemberScore",),
     "crcen.models.classes.ensemble": ("ClassEnsemble",),
     "crcen.models.classifier": ("CRCENClassifier",),
     "crcen.models.ensemble": ("Ensemble",),
