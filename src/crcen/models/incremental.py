@@ -2,44 +2,33 @@
 
 import math
 from collections.abc import Mapping
-from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
 from sklearn.utils.metaestimators import available_if
 
-from crcen.exceptions import InvalidInput, InvalidParameter, TrainingFailed
+from crcen.exceptions import InvalidInput, InvalidParameter
 from crcen.models.atomic import all_or_nothing
 from crcen.models.classes.ensemble import ClassEnsemble
+from crcen.models.classes.incremental import learn_classes
 from crcen.models.ensemble import Ensemble
 from crcen.models.fitted import Course, write_fit
-from crcen.models.fitting import FitRows, base_seed, member_seed
+from crcen.models.fitting import FitRows, base_seed
+from crcen.models.one_pass import carried, continued, kept_networks, networks_of, one_pass, started_trainer
 from crcen.models.validation import check_classes, check_rows, check_weights
 from crcen.theory.classes.class_labels import is_for_classes
 from crcen.theory.labels import Labels
 from crcen.theory.rows import check_not_negative
 from crcen.theory.specs import Alpha, as_spec
 from crcen.theory.weighting import ClassWeighting
-from crcen.training.encoding import InputEncoding, column_layout, fit_encoding, incomplete_columns
-from crcen.training.engines import need_torch
-from crcen.training.jobs import Status
 from crcen.training.members import NetworkGroup
 from crcen.training.recipe import Recipe
 
 if TYPE_CHECKING:  # torch is for fitting alone
     from crcen.training.stream import StreamTrainer
 
-__all__ = [
-    "UNBALANCED",
-    "IncrementalFit",
-    "carried",
-    "continued",
-    "kept_networks",
-    "networks_of",
-    "one_pass",
-    "started_trainer",
-]
+__all__ = ["IncrementalFit"]
 
 # `status_` after partial_fit.
 UNBALANCED = "incremental_unbalanced"
@@ -94,11 +83,14 @@ class IncrementalFit:
         self
         """
         with all_or_nothing(self):
-            _learn(self, X, y, classes, sample_weight, class_counts)
+            self._partial = _learn(self, getattr(self, "_partial", {}), X, y, classes, sample_weight, class_counts)
         return self
 
 
-def _learn(model: Any, X: Any, y: Any, classes: Any, sample_weight: Any, class_counts: Any) -> None:
+def _learn(
+    model: Any, kept: dict[str, Any], X: Any, y: Any, classes: Any, sample_weight: Any, class_counts: Any
+) -> dict[str, Any]:
+    """One pass over rows. ``kept`` is what the last call gave for the next one to know, as this one does."""
     recipe = model.recipe()
     if recipe.early_stopping:
         raise InvalidParameter("partial_fit has no rows to hold out: set early_stopping=False, or use fit.")
@@ -110,21 +102,35 @@ def _learn(model: Any, X: Any, y: Any, classes: Any, sample_weight: Any, class_c
         raise InvalidInput(f"classes must stay {known.tolist()}: got {np.unique(classes).tolist()}.")
     _check_known(y, known)
     going_on = getattr(model, "status_", None) == UNBALANCED
-    state = dict(model._partial) if going_on else _fresh_state(model, before, len(known))
+    state = dict(kept) if going_on else _fresh_state(model, before, len(known))
     if class_counts is not None:
         state["class_counts"] = _counts(class_counts, known)
     state["totals"] = state["totals"] + [weights[y == label].sum() for label in known]
     state["n_rows"] += len(X)
     counts = state["totals"] if state["class_counts"] is None else state["class_counts"]
-    if is_for_classes(model.weighting, known):
-        from crcen.models.classes.incremental import learn_classes  # which builds on this module
+    learn = learn_classes if is_for_classes(model.weighting, known) else _learn_two_classes
+    ensemble, recipe, trainer = learn(model, recipe, X, y, weights, known, state, counts)
+    curve = np.append(model.loss_curve_ if going_on else [], trainer.take_objective())
+    write_fit(model, ensemble, recipe, Course(len(curve), curve, UNBALANCED))
+    return state | {"trainer": trainer.state()}
 
-        learn_classes(model, recipe, X, y, weights, known, state, counts)
-        return
+
+def _learn_two_classes(
+    model: Any,
+    recipe: Recipe,
+    X: Array,
+    y: NDArray[Any],
+    weights: Array,
+    classes: NDArray[Any],
+    state: dict[str, Any],
+    counts: Array,
+) -> "tuple[Ensemble, Recipe, StreamTrainer]":
+    """One pass over checked rows, as `crcen.models.classes.incremental.learn_classes`."""
+    before: Ensemble | None = getattr(model, "ensemble_", None)
     if before is None:
         # An absent class is the rarer one.
         totals = np.maximum(counts, 1e-300)
-        labels = Labels.from_totals(known, totals, np.ones(2), model.pos_label)
+        labels = Labels.from_totals(classes, totals, np.ones(2), model.pos_label)
     else:
         labels = before.labels
     price = _weighting(model.weighting, labels, counts)
@@ -136,18 +142,8 @@ def _learn(model: Any, X: Any, y: Any, classes: Any, sample_weight: Any, class_c
     pos, neg = labels.pair(state["totals"])
     trainer.weigh(weighting.lam, (weighting.lam * pos + (1.0 - weighting.lam) * neg) / (pos + neg))
     one_pass(trainer, state, encoding, rows)
-    ensemble = Ensemble(labels, weighting, weighting, (kept_networks(trainer, encoding, recipe),)).at_price(price)
-    curve = np.append(model.loss_curve_ if going_on else [], trainer.take_objective())
-    write_fit(model, ensemble, recipe, Course(len(curve), curve, UNBALANCED))
-    model._partial = state | {"trainer": trainer.state()}
-
-
-def kept_networks(trainer: "StreamTrainer", encoding: InputEncoding, recipe: Recipe) -> NetworkGroup:
-    """The networks as they are now."""
-    if not trainer.is_finite:
-        raise TrainingFailed(f"no finite network is left: {Status.DIVERGED.value}, or set Inputs(standardize=True).")
-    layers, biases = trainer.parameters()
-    return NetworkGroup(encoding, tuple(layers), tuple(biases), recipe.activation)
+    ensemble = Ensemble(labels, weighting, weighting, (kept_networks(trainer, encoding, recipe),))
+    return ensemble.at_price(price), recipe, trainer
 
 
 def _check_known(y: NDArray[Any], classes: NDArray[Any]) -> None:
@@ -191,90 +187,9 @@ def _weighting(asked: Any, labels: Labels, counts: Array) -> ClassWeighting:
     return labels.resolve(asked, *labels.pair(counts))
 
 
-def carried(recipe: Recipe, rows: Any) -> tuple[Recipe, InputEncoding]:
-    """The recipe of networks that start here, and their input layer, fitted on the first rows."""
-    if recipe.column_scales is True:
-        raise InvalidParameter("column_scales=True needs all rows at once: use fit, or column_scales='auto'.")
-    kind = "standard" if recipe.encoding == "auto" else recipe.encoding  # the first rows may be few
-    layout = column_layout(rows.X, kind, recipe.bins)
-    indicators = incomplete_columns(rows.X) if recipe.missing == "indicator" else None
-    own = rows.X, rows.target, rows.weights
-    encoding = fit_encoding(kind, layout, *own, standardize=recipe.standardize, indicators=indicators)
-    recipe = replace(recipe.in_batches(), encoding=kind, column_scales=False, balance=False)
-    return recipe.settled(len(rows.X)), encoding
-
-
-def continued(recipe: Recipe, before: Any) -> tuple[Recipe, InputEncoding]:
-    """The recipe of networks that are there already: their shape is theirs, and what is learned has no scales."""
-    group = networks_of(before)
-    hidden = tuple(layer.shape[2] for layer in group.weights[:-1])
-    recipe = replace(recipe.in_batches(), hidden=hidden, activation=group.activation)
-    return replace(recipe, column_scales=False, balance=False).settled(1), group.encoding
-
-
-def networks_of(ensemble: Any) -> NetworkGroup:
-    """The group of networks of a fitted model."""
-    (group,) = ensemble.members
-    if not isinstance(group, NetworkGroup):
-        raise InvalidInput(f"partial_fit goes on with networks: this model holds a {type(group).__name__}.")
-    return group
-
-
 def _at_training_weight(before: Ensemble, weighting: ClassWeighting) -> NetworkGroup:
     """Fitted networks with their shift and map in the output layer, as they are under the weight of training."""
     group, state = networks_of(before), before.probability_map
     slope, intercept = (float(state[0]), float(state[1])) if state.ndim == 1 else (1.0, 0.0)
     moved = weighting.logit_shift - slope * before.weighting.logit_shift
     return group.scaled(slope).shifted(slope * before.shift + intercept + moved)
-
-
-def started_trainer(
-    model: Any,
-    state: dict[str, Any],
-    recipe: Recipe,
-    encoding: InputEncoding,
-    output_bias: Any,
-    fitted: NetworkGroup | None,
-) -> "StreamTrainer":
-    """The networks where they stand: at their start, as fitted, or as the last call left them."""
-    need_torch()
-    from crcen.training.engine import find_device
-    from crcen.training.stream import StreamShape, StreamTrainer
-
-    n_members = model.n_members if fitted is None else len(fitted)
-    shape = StreamShape(
-        n_inputs=encoding.size,
-        recipe=recipe,
-        seeds=tuple(member_seed(state["seed"], member) for member in range(n_members)),
-        total_rows=0,
-        n_outputs=np.size(output_bias),
-    )
-    trainer = StreamTrainer(shape, find_device(model.device))
-    if "trainer" in state:
-        trainer.restore(state["trainer"])
-    elif fitted is None:
-        trainer.initialise(output_bias)
-    else:
-        trainer.start_from(list(fitted.weights), list(fitted.biases))
-    return trainer
-
-
-def one_pass(trainer: "StreamTrainer", state: dict[str, Any], encoding: InputEncoding, rows: Any) -> None:
-    """Learn from the rows, whose targets are bools or class numbers."""
-    import torch
-
-    from crcen.training.stream import Batch, class_order, cut_evenly, encoded_rows, spread_order
-    from crcen.training.threads import reproducible_arithmetic
-
-    scale = state["totals"].sum() / state["n_rows"]
-    rng = np.random.Generator(np.random.Philox(np.random.SeedSequence([state["seed"], 5, trainer.rows_seen])))
-    spread = spread_order if rows.target.dtype == np.bool_ else class_order
-    order = spread(rows.target, rng)
-    batches = Batch(
-        torch.from_numpy(encoded_rows(encoding, rows.X)[order]),
-        torch.from_numpy(rows.target[order].astype(np.float32)),
-        torch.from_numpy((rows.weights[order] / scale).astype(np.float32)),
-    ).to(trainer.device)
-    with reproducible_arithmetic():
-        for _ in trainer.run(batches[part] for part in cut_evenly(len(order), trainer.shape.recipe.batch_rows)):
-            pass

@@ -1,6 +1,6 @@
 """partial_fit of K classes."""
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -8,20 +8,14 @@ from numpy.typing import NDArray
 from crcen.exceptions import InvalidInput
 from crcen.models.classes.ensemble import ClassEnsemble
 from crcen.models.classes.fitting import ClassRows, check_no_positive, trained_at
-from crcen.models.fitted import Course, write_fit
-from crcen.models.incremental import (
-    UNBALANCED,
-    carried,
-    continued,
-    kept_networks,
-    networks_of,
-    one_pass,
-    started_trainer,
-)
+from crcen.models.one_pass import carried, continued, kept_networks, networks_of, one_pass, started_trainer
 from crcen.theory.classes.class_labels import ClassLabels, ClassPrice
 from crcen.theory.classes.class_weights import ClassWeights
 from crcen.training.members import NetworkGroup
 from crcen.training.recipe import Recipe
+
+if TYPE_CHECKING:  # torch is for fitting alone
+    from crcen.training.stream import StreamTrainer
 
 __all__ = ["learn_classes"]
 
@@ -37,7 +31,7 @@ def learn_classes(
     classes: NDArray[Any],
     state: dict[str, Any],
     counts: Array,
-) -> None:
+) -> "tuple[ClassEnsemble, Recipe, StreamTrainer]":
     """One pass over checked rows; ``state`` is what calls remember, ``counts`` those of the classes so far."""
     check_no_positive(model, classes)
     before: ClassEnsemble | None = getattr(model, "ensemble_", None)
@@ -53,11 +47,8 @@ def learn_classes(
     trainer = started_trainer(model, state, recipe, encoding, bias - bias.mean(), fitted)
     trainer.weigh_classes(trained.weights, float(trained.weights @ state["totals"] / state["totals"].sum()))
     one_pass(trainer, state, encoding, rows)
-    ensemble = ClassEnsemble.of(labels, trained, (kept_networks(trainer, encoding, recipe),)).at_price(price)
-    is_going_on = getattr(model, "status_", None) == UNBALANCED
-    curve = np.append(model.loss_curve_ if is_going_on else [], trainer.take_objective())
-    write_fit(model, ensemble, recipe, Course(len(curve), curve, UNBALANCED))
-    model._partial = state | {"trainer": trainer.state()}
+    ensemble = ClassEnsemble.of(labels, trained, (kept_networks(trainer, encoding, recipe),))
+    return ensemble.at_price(price), recipe, trainer
 
 
 def _price(asked: Any, labels: ClassLabels, counts: Array) -> ClassPrice:
