@@ -12,8 +12,8 @@ from crcen.models.classes.fitting import check_no_positive, trained_at
 from crcen.models.classifier import CRCENClassifier
 from crcen.models.fitting import member_seed
 from crcen.scale.chunks import Chunk
-from crcen.scale.plan import StreamPlan, stream_recipe
 from crcen.scale.statistics import StreamStatistics
+from crcen.scale.stream_plan import StreamPlan, stream_recipe
 from crcen.theory.classes.class_labels import ClassLabels, ClassPrice
 from crcen.theory.classes.class_weights import ClassWeights
 from crcen.training.stream import AllReduce, StreamShape, StreamTrainer, class_order

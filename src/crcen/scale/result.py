@@ -19,8 +19,8 @@ from crcen.scale.balance import Gather, KeySums, LogitFile, alone, key_sums, sol
 from crcen.scale.chunks import Chunk
 from crcen.scale.class_balance import ClassLogitFile, class_sums_of_file, solve_class_shifts
 from crcen.scale.class_plan import ClassStreamPlan
-from crcen.scale.plan import StreamPlan
 from crcen.scale.sources import read_ahead
+from crcen.scale.stream_plan import StreamPlan
 from crcen.theory.key_equation import on_rows
 from crcen.training.jobs import Status
 from crcen.training.members import NetworkGroup

@@ -22,10 +22,11 @@ from crcen.models.classifier import CRCENClassifier
 from crcen.models.fitting import base_seed
 from crcen.scale.checkpoint import Progress, read_checkpoint, write_checkpoint
 from crcen.scale.chunks import Chunk
-from crcen.scale.plan import StreamPlan, check_streamable, make_plan, streamed_encoding
+from crcen.scale.plan import check_streamable, make_plan
 from crcen.scale.result import balance_on, store_networks
 from crcen.scale.sources import BatchSource, RowBlocks, RowSource, open_source, read_ahead
 from crcen.scale.statistics import StreamStatistics
+from crcen.scale.stream_plan import StreamPlan, streamed_encoding
 from crcen.training.engine import find_device
 from crcen.training.jobs import Status
 from crcen.training.parameters import group

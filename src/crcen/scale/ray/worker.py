@@ -16,11 +16,11 @@ from crcen.models.classifier import CRCENClassifier
 from crcen.scale.arrow_source import ArrowSource
 from crcen.scale.checkpoint import Progress, read_checkpoint, write_checkpoint
 from crcen.scale.chunks import Chunk
-from crcen.scale.plan import StreamPlan
 from crcen.scale.ray.watch import Watch
 from crcen.scale.result import balance_on, store_networks
 from crcen.scale.statistics import StreamStatistics
 from crcen.scale.stream import StreamRun, survey_source
+from crcen.scale.stream_plan import StreamPlan
 from crcen.training.threads import reproducible_arithmetic
 
 __all__ = ["Assignment", "read_groups", "survey_part", "train_worker"]
