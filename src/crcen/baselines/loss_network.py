@@ -78,8 +78,8 @@ class LossNetwork(ClassifierMixin, BaseEstimator):
         """The loss, a module of (outputs, class numbers)."""
         raise NotImplementedError
 
-    def _after_epoch(self, net: Any, loss: Any, inputs: Any, target: Any) -> None:
-        """What is learned between epochs, beside the network."""
+    # Where something is learned between epochs, beside the network: a method of (net, loss, inputs, target).
+    _after_epoch: Any = None
 
     def _scores(self, outputs: Array) -> Array:
         """A number a class, (n, K); the largest is decided."""

@@ -1,24 +1,43 @@
 """Networks with a loss of their own, trained in stacks: an epoch by autograd moves all of them."""
 
 from collections.abc import Sequence
+from typing import Any, Protocol
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from crcen.baselines.loss_network import LossNetwork
 from crcen.training.engine import find_device
 from crcen.training.jobs import TrainingJob
 from crcen.training.module_training import AutogradEpochs
 from crcen.training.parameters import group, layer_sizes
 from crcen.training.recipe import Inputs, Recipe, Schedule
 
-__all__ = ["train_stack"]
+__all__ = ["StackedNetwork", "train_stack"]
+
+
+class StackedNetwork(Protocol):
+    """What a stack asks of each network: its settings, its loss, and what it learns between epochs."""
+
+    hidden: Any
+    l2: float
+    max_epochs: int | None
+    schedule: Any
+    device: str
+    counts_: NDArray[np.float64]
+    module_: nn.Module
+    loss_curve_: NDArray[np.float64]
+    _loss_is_of_rows: bool
+    _after_epoch: Any  # a method of (net, loss, inputs, target), or None
+
+    def _n_outputs(self) -> int: ...
+
+    def _loss(self, counts: NDArray[np.float64]) -> Any: ...
 
 
 def train_stack(
-    models: Sequence[LossNetwork], X: NDArray[np.float32], target: NDArray[np.int64], seeds: Sequence[int]
+    models: Sequence[StackedNetwork], X: NDArray[np.float32], target: NDArray[np.int64], seeds: Sequence[int]
 ) -> None:
     """Train networks of one shape on the same rows, and write each one's ``module_`` and ``loss_curve_``.
 
@@ -53,10 +72,9 @@ def train_stack(
         )
         solver = _StackEpochs(stack, rows, job, None)  # type: ignore[arg-type]  # rows with losses of their own
         curve = np.empty(job.max_epochs)
-        learns_between = type(first)._after_epoch is not LossNetwork._after_epoch
         for epoch in range(job.max_epochs):
             curve[epoch] = float(solver.step()) / len(models)
-            if learns_between:
+            if first._after_epoch is not None:
                 stack.hand_back(nets)
                 for model, net, loss in zip(models, nets, losses, strict=True):
                     with torch.no_grad():

@@ -22,18 +22,7 @@ from crcen.torch.trial_rows import TrialRows, row_by_row
 from crcen.torch.weights import binary_price, stated_weights
 from crcen.training.balance import balance_shift
 
-__all__ = [
-    "Effect",
-    "batch_norm",
-    "dropout",
-    "early_stopping",
-    "label_smoothing",
-    "mean_by_batch",
-    "other_weights",
-    "solved",
-    "weight_decay",
-    "weighted_sampler",
-]
+__all__ = ["Effect", "solved", "tried"]
 
 Array = NDArray[np.float64]
 
@@ -77,6 +66,20 @@ def solved(rows: TrialRows, weighting: Any, logits: Array, row_weights: Array | 
     weights = resolve_classes(stated_weights(weighting), rows.counts).weights
     shifts = class_balance_shifts(kept.y, logits, weights, sizes).shifts
     return np.asarray(shifts - shifts.mean())
+
+
+def tried(rows: TrialRows, weighting: Any, loss: nn.Module | None, optimizer: Any, sampler: Any) -> dict[str, Effect]:
+    """The effect of every cause that is known, by its name."""
+    return {
+        "weight decay on biases": _weight_decay(rows, weighting, loss, optimizer),
+        "label smoothing": _label_smoothing(rows, loss),
+        "weights divided by batch": _mean_by_batch(rows, loss),
+        "other weights than stated": _other_weights(rows, weighting, loss),
+        "weighted sampler": _weighted_sampler(rows, weighting, sampler),
+        "batch normalisation": _batch_norm(rows, weighting),
+        "dropout": _dropout(rows, weighting),
+        "early stopping": _early_stopping(rows, weighting, loss, optimizer),
+    }
 
 
 def _minimised(columns: int, objective: Callable[[Tensor], Tensor]) -> Array:
@@ -123,7 +126,7 @@ def _solution(rows: TrialRows, loss: nn.Module, decay: Callable[[Tensor], Tensor
     return _minimised(rows.outputs.shape[1], objective)
 
 
-def weight_decay(rows: TrialRows, weighting: Any, loss: nn.Module | None, optimizer: Any) -> Effect:
+def _weight_decay(rows: TrialRows, weighting: Any, loss: nn.Module | None, optimizer: Any) -> Effect:
     """The penalty that an optimizer puts on the output bias."""
     if optimizer is None:
         return _unseen("give optimizer= to see it")
@@ -150,7 +153,7 @@ def weight_decay(rows: TrialRows, weighting: Any, loss: nn.Module | None, optimi
     return Effect(decayed - plain, f"weight_decay={rate:g} in the equation of the output bias")
 
 
-def label_smoothing(rows: TrialRows, loss: nn.Module | None) -> Effect:
+def _label_smoothing(rows: TrialRows, loss: nn.Module | None) -> Effect:
     """Labels that a loss smooths."""
     if loss is None:
         return _unseen("give loss= to see it")
@@ -162,7 +165,7 @@ def label_smoothing(rows: TrialRows, loss: nn.Module | None) -> Effect:
     return Effect(_solution(rows, loss) - _solution(rows, sharp), f"label_smoothing={share:g} in the loss")
 
 
-def mean_by_batch(rows: TrialRows, loss: nn.Module | None) -> Effect:
+def _mean_by_batch(rows: TrialRows, loss: nn.Module | None) -> Effect:
     """The same loss over drawn batches, and over their rows at once."""
     if loss is None:
         return _unseen("give loss= to see it")
@@ -189,7 +192,7 @@ def mean_by_batch(rows: TrialRows, loss: nn.Module | None) -> Effect:
     return Effect(moved, f"the loss of {len(parts)} batches of {size} rows against that of the same rows at once")
 
 
-def other_weights(rows: TrialRows, weighting: Any, loss: nn.Module | None) -> Effect:
+def _other_weights(rows: TrialRows, weighting: Any, loss: nn.Module | None) -> Effect:
     """What a loss without smoothing weighs, over all rows at once, against the weighting that was stated."""
     if loss is None:
         return _unseen("give loss= to see it")
@@ -200,7 +203,7 @@ def other_weights(rows: TrialRows, weighting: Any, loss: nn.Module | None) -> Ef
     return Effect(_solution(rows, sharp) - stated, "the loss over all rows at once against the stated weights")
 
 
-def weighted_sampler(rows: TrialRows, weighting: Any, sampler: Any) -> Effect:
+def _weighted_sampler(rows: TrialRows, weighting: Any, sampler: Any) -> Effect:
     """Rows that were drawn more often than others."""
     used = rows.sampler if sampler is None else sampler
     if used is None:
@@ -233,12 +236,12 @@ def _drawing_weights(sampler: Any, n: int) -> Array | None:
     return weights
 
 
-def batch_norm(rows: TrialRows, weighting: Any) -> Effect:
+def _batch_norm(rows: TrialRows, weighting: Any) -> Effect:
     """Batch norm by the batch, as in training, against its running statistics."""
     return _in_mode(rows, weighting, "batch norm", "statistics of each batch instead of the running ones")
 
 
-def dropout(rows: TrialRows, weighting: Any) -> Effect:
+def _dropout(rows: TrialRows, weighting: Any) -> Effect:
     """Dropout as in training."""
     return _in_mode(rows, weighting, "dropout", "answers with dropout as in training")
 
@@ -250,7 +253,7 @@ def _in_mode(rows: TrialRows, weighting: Any, name: str, sentence: str) -> Effec
     return Effect(moved, sentence)
 
 
-def early_stopping(rows: TrialRows, weighting: Any, loss: nn.Module | None, optimizer: Any) -> Effect:
+def _early_stopping(rows: TrialRows, weighting: Any, loss: nn.Module | None, optimizer: Any) -> Effect:
     """Whether the equation is nearer after training has gone on for a pass, on a copy."""
     if loss is None or optimizer is None:
         return _unseen("give loss= and optimizer= to see it")

@@ -13,8 +13,7 @@ from crcen.theory.classes.class_weights import resolve_classes
 from crcen.theory.classes.key_equations import ClassKeyEquations, class_key_equations_of_logits
 from crcen.theory.key_equation import KeyEquation, key_equation_of_logits
 from crcen.theory.weighting import resolve
-from crcen.torch import experiments
-from crcen.torch.experiments import Effect
+from crcen.torch.experiments import Effect, solved, tried
 from crcen.torch.trial_rows import TrialRows, trial_rows
 from crcen.torch.weights import binary_price, stated_weights
 
@@ -147,17 +146,8 @@ def stationarity(
         raise InvalidParameter(f"loss must be called with logits and targets: got {type(loss).__name__}.")
     rows = trial_rows(module, batches, bias)
     equation, shifts = _equation(rows, weighting)
-    found = [
-        ("weight decay on biases", experiments.weight_decay(rows, weighting, loss, optimizer)),
-        ("label smoothing", experiments.label_smoothing(rows, loss)),
-        ("weights divided by batch", experiments.mean_by_batch(rows, loss)),
-        ("other weights than stated", experiments.other_weights(rows, weighting, loss)),
-        ("weighted sampler", experiments.weighted_sampler(rows, weighting, sampler)),
-        ("batch normalisation", experiments.batch_norm(rows, weighting)),
-        ("dropout", experiments.dropout(rows, weighting)),
-        ("early stopping", experiments.early_stopping(rows, weighting, loss, optimizer)),
-    ]
-    return Stationarity(equation, shifts, tuple(_cause(name, effect, shifts) for name, effect in found))
+    found = tried(rows, weighting, loss, optimizer, sampler)
+    return Stationarity(equation, shifts, tuple(_cause(name, effect, shifts) for name, effect in found.items()))
 
 
 def _cause(name: str, effect: Effect, shifts: NDArray[np.float64]) -> Cause:
@@ -176,7 +166,7 @@ def _cause(name: str, effect: Effect, shifts: NDArray[np.float64]) -> Cause:
 
 def _equation(rows: TrialRows, weighting: Any) -> tuple[KeyEquation | ClassKeyEquations, NDArray[np.float64]]:
     kept = rows.collected
-    shifts = experiments.solved(rows, weighting, kept.logits)
+    shifts = solved(rows, weighting, kept.logits)
     if kept.logits.shape[1] <= 2:
         margin = kept.logits[:, -1] - (kept.logits[:, 0] if kept.logits.shape[1] == 2 else 0.0)
         resolved = resolve(binary_price(weighting), float(rows.counts[1]), float(rows.counts[0]))
