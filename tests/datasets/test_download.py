@@ -1,4 +1,3 @@
-import builtins
 import io
 import os
 import sys
@@ -8,12 +7,14 @@ import pytest
 from imblearn.datasets import _zenodo
 
 from crcen.datasets import benchmark, download, list_datasets, load_dataset
+from crcen.datasets.catalog import catalog
 from crcen.exceptions import DataUnavailable, MissingExtra
 
 
 @pytest.fixture
 def without_package(no_places, monkeypatch, tmp_path):
     """No place on this machine has anything; the cache's folder is returned."""
+    catalog()  # the table of the sets is in the package too, and is read once
     monkeypatch.setattr(benchmark.resources, "files", lambda package: tmp_path / "no-package")
     return no_places / "zenodo"
 
@@ -139,15 +140,9 @@ def test_cache_that_cannot_be_written(no_places, serve):
 
 
 def test_missing_imbalanced_learn_names_the_extra(no_places, monkeypatch):
-    real_import = builtins.__import__
-
-    def without_imblearn(name, *args, **kwargs):
-        if name.split(".")[0] == "imblearn":
-            raise ImportError("No module named 'imblearn'")
-        return real_import(name, *args, **kwargs)
-
-    monkeypatch.setattr(builtins, "__import__", without_imblearn)
-    with pytest.raises(MissingExtra, match=r"'scene' is not in .*crcen\[baselines\]"):
+    for name in ("imblearn", "imblearn.datasets"):
+        monkeypatch.setitem(sys.modules, name, None)
+    with pytest.raises(MissingExtra, match=r"'scene' is not in .*CRCEN_DATA_HOME.*not installed.*crcen\[baselines\]"):
         load_dataset("scene")
 
 

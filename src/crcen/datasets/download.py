@@ -9,9 +9,10 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+from crcen._support.extras import need
 from crcen.datasets.catalog import CatalogEntry, catalog
 from crcen.datasets.verification import read_verified
-from crcen.exceptions import DataUnavailable, MissingExtra
+from crcen.exceptions import DataUnavailable
 
 __all__ = ["download"]
 
@@ -37,14 +38,12 @@ def download(entry: CatalogEntry, folder: Path, tried: str) -> None:
     DataUnavailable
         If the folder cannot be written, the download fails, or what came is not the benchmark.
     """
-    try:
-        from imblearn.datasets import fetch_datasets
-    except ImportError as error:
-        raise MissingExtra(
-            f"The data set {entry.name!r} is not in {tried}, and a download needs imbalanced-learn, which cannot be "
-            f"imported ({error}); try pip install 'crcen[baselines]', or set CRCEN_DATA_HOME to a folder that holds "
-            f"zenodo/{entry.filename}."
-        ) from error
+    imblearn = need(
+        "imblearn.datasets",
+        "baselines",
+        f"The data set {entry.name!r} is not in {tried}; set CRCEN_DATA_HOME to a folder that holds "
+        f"zenodo/{entry.filename}, or download it with imbalanced-learn",
+    )
     try:
         folder.mkdir(parents=True, exist_ok=True)
         temporary = tempfile.TemporaryDirectory(prefix=".download-", dir=folder, ignore_cleanup_errors=True)
@@ -59,7 +58,7 @@ def download(entry: CatalogEntry, folder: Path, tried: str) -> None:
             with _spinner(entry.name), warnings.catch_warnings():
                 warnings.simplefilter("ignore")  # imbalanced-learn leaves its files open for the collector
                 try:
-                    fetch_datasets(data_home=home, filter_data=(entry.name,), download_if_missing=True)
+                    imblearn.fetch_datasets(data_home=home, filter_data=(entry.name,), download_if_missing=True)
                 except Exception as error:
                     traceback.clear_frames(error.__traceback__)  # which closes them, so that they can be removed
                     raise
