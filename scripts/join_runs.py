@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from crcen.experiments.paper.figure1 import figure1_tables
-from crcen.experiments.paper.reproduce import read_settings
+from crcen.experiments.paper.reproduce import method_names, read_settings
 from crcen.experiments.paper.table3 import table3, table3_ranks
 from crcen.experiments.run_folder import RunFolder
 
@@ -44,9 +44,12 @@ def main() -> None:
     parser.add_argument("parts", nargs="+", type=Path, help="run folders")
     parser.add_argument("--out", type=Path, required=True)
     parser.add_argument("--reading", default="2019")
+    parser.add_argument("--methods", help="as `crcen reproduce table3 --methods`")
     options = parser.parse_args()
     settings = read_settings(False, None, options.reading)
     protocol, methods = settings["protocol"], settings["table3"]["methods"]
+    if options.methods:
+        methods = method_names(options.methods)
     joined(options.parts, "selection", protocol, options.out)
     run = joined(options.parts, "table3", {**protocol, "methods": methods}, options.out)
     for name, table in (("table3", table3(run.rows, protocol)), ("table3_ranks", table3_ranks(run.rows))):

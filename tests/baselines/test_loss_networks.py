@@ -5,6 +5,7 @@ import pickle
 import numpy as np
 import pytest
 from sklearn.base import clone
+from sklearn.datasets import make_classification
 
 import crcen
 from crcen.baselines.embedded_neighbours import EmbeddedNeighboursClassifier
@@ -159,3 +160,14 @@ def test_rows_that_fall_on_one_point_make_one_cluster():
     assert np.isfinite(model.predict_proba(X)).all()
     same = EmbeddedNeighboursClassifier(cluster_size=20, **{**LIGHT, "max_epochs": 2}).fit(np.zeros_like(X), y)
     assert len(same.cluster_rows_) == 2
+
+
+def test_lmle_keeps_to_its_budget_of_neighbours_and_says_it():
+    X, y = make_classification(300, 4, random_state=0)
+    model = EmbeddedNeighboursClassifier(cluster_size=2, max_neighbors=3, **{**LIGHT, "max_epochs": 1}).fit(X, y)
+    assert max(np.bincount(model.cluster_classes_)) == 10
+    assert max(map(len, model.cluster_rows_)) == 3
+    assert model.n_kept_ == sum(map(len, model.cluster_rows_)) <= 60
+    assert model.n_rows_ == 300
+    with pytest.raises(crcen.InvalidParameter, match="max_neighbors"):
+        EmbeddedNeighboursClassifier(max_neighbors=0).fit(X, y)

@@ -294,6 +294,15 @@ def test_our_own_methods_need_no_extra(rows, monkeypatch):
         light(name).fit(*rows)
 
 
+def test_a_budget_states_the_defaults_that_bound_it():
+    bounded = {name: method for name, method in METHODS.items() if method.budget}
+    assert {"eusboost", "s2s", "lmle"} <= set(bounded)
+    for name, method in bounded.items():
+        stated = {int(number.replace(",", "")) for number in re.findall(r"[\d,]*\d", method.budget)}
+        clusters = {10} if name == "lmle" else set()  # seen in the test of its clusters
+        assert stated - clusters <= {value for value in method.make().get_params().values() if isinstance(value, int)}
+
+
 def test_the_page_of_methods_names_them_all():
     page = (Path(__file__).parents[2] / "docs" / "methods.md").read_text(encoding="utf-8")
     first_cells = [line.split("|")[1] for line in page.splitlines() if line.startswith("| `")]

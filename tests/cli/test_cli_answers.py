@@ -75,6 +75,8 @@ def test_methods_are_all_listed_with_their_source(crcen_command):
         line for line in lines if "BalancedBagging" in line
     )
     assert "changes nothing; probabilities natural" in lines[0]
+    assert "; at most 1,000 rows" in next(line for line in lines if line.startswith("eusboost"))
+    assert all(("; at most" in line) == bool(crcen.METHODS[line.split()[0]].budget) for line in lines)
 
 
 def test_datasets_are_all_listed(crcen_command):

@@ -25,8 +25,8 @@ class EmbeddedNeighboursClassifier(LossNetwork):
     cluster whose centre is nearest.
 
     Made for images, where it starts from a trained network. Here it starts from random weights, draws quintuplets
-    within ordinary batches, and keeps at most 100 rows of a cluster. ``predict_proba`` is the softmax of the margins:
-    an order of rows, no posterior; calibrate it.
+    within ordinary batches, and keeps at most ``max_neighbors`` rows of a cluster. ``predict_proba`` is the softmax of
+    the margins: an order of rows, no posterior; calibrate it.
 
     Parameters
     ----------
@@ -36,12 +36,18 @@ class EmbeddedNeighboursClassifier(LossNetwork):
         Rows a cluster should have; a class has one to ten of them.
     n_neighbors : int, default=5
         k.
+    max_neighbors : int, default=100
+        Rows kept of a cluster, which neighbours are looked for among.
     hidden, l2, max_epochs, schedule, device, random_state
         As in `LossNetwork`.
+
+    Attributes
+    ----------
+    n_kept_, n_rows_ : int
+        Rows that decisions compare with, of those it was fitted on.
     """
 
     _why_no_posterior = "decides by distances to neighbours, which are no probabilities"
-    _KEPT = 100
     _loss_is_of_rows = False
     _stacks = False  # the clusters of each network are its own
 
@@ -51,6 +57,7 @@ class EmbeddedNeighboursClassifier(LossNetwork):
         n_dimensions: int = 16,
         cluster_size: int = 200,
         n_neighbors: int = 5,
+        max_neighbors: int = 100,
         hidden: Any = (32,),
         l2: float = 1e-4,
         max_epochs: int | None = None,
@@ -64,9 +71,10 @@ class EmbeddedNeighboursClassifier(LossNetwork):
         self.n_dimensions = n_dimensions
         self.cluster_size = cluster_size
         self.n_neighbors = n_neighbors
+        self.max_neighbors = max_neighbors
 
     def _n_outputs(self) -> int:
-        for name in ("n_dimensions", "cluster_size", "n_neighbors"):
+        for name in ("n_dimensions", "cluster_size", "n_neighbors", "max_neighbors"):
             check_number(self, name, low=1, integer=True)
         return int(self.n_dimensions)
 
@@ -139,7 +147,8 @@ class EmbeddedNeighboursClassifier(LossNetwork):
         self.cluster_classes_ = self._class_of
         numbers = range(len(self.cluster_classes_))
         self.centres_ = np.stack([embedded[clusters == c].mean(axis=0) for c in numbers])
-        self.cluster_rows_ = [embedded[np.flatnonzero(clusters == c)[: self._KEPT]] for c in numbers]
+        self.cluster_rows_ = [embedded[np.flatnonzero(clusters == c)[: int(self.max_neighbors)]] for c in numbers]
+        self.n_kept_, self.n_rows_ = sum(map(len, self.cluster_rows_)), len(embedded)
 
     def _scores(self, outputs: Array) -> Array:
         """The margin of every class, from embeddings that are not yet scaled."""
@@ -164,4 +173,6 @@ class EmbeddedNeighboursClassifier(LossNetwork):
 
 
 def _squared_distances(a: Array, b: Array) -> Array:
-    return np.asarray(((a[:, None, :] - b[None, :, :]) ** 2).sum(axis=2))
+    from scipy.spatial.distance import cdist  # holds no array of differences, which 250,000 rows have no memory for
+
+    return np.asarray(cdist(a, b, "sqeuclidean"))

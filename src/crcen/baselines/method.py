@@ -73,6 +73,8 @@ class Method:
     probabilities
         What its ``predict_proba`` is: ``"natural"``; natural after ``"factor"``, a known one, is taken out; or
         ``"calibrate"``: no known map makes it natural. `crcen.PosteriorCorrection` does what is said here.
+    budget
+        What bounds its time at the defaults, where the method of the paper would take too long; else empty.
     in_paper
         Whether the paper compares it.
     in_table3
@@ -87,5 +89,6 @@ class Method:
     tuning: Tuning | None = None
     changes: str = ""
     probabilities: str = "natural"
+    budget: str = ""
     in_paper: bool = True
     in_table3: bool = True

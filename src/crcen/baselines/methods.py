@@ -200,11 +200,12 @@ METHODS: dict[str, Method] = {
     ),
     "eusboost": _related(
         "EUSBoost",
-        "boosting on negatives that evolution picks in each round, from 1,000 rows at most",
+        "boosting on negatives that evolution picks in each round",
         "this package, after Galar and others 2013",
         lambda **params: EUSBoostClassifier(**params),
         changes="rows vote",
         probabilities="calibrate",
+        budget="1,000 rows, 300 choices tried a round",
     ),
     "mfe": _related(
         "MFE",
@@ -229,6 +230,7 @@ METHODS: dict[str, Method] = {
         lambda **params: PairedClassifier(**params),
         tuning=Tuning(is_natural=True, networks=1, lighter={"max_pairs": 2000}),
         changes="rows vote",
+        budget="20,000 pairs of a kind, 25 references of a class",
     ),
     "sosr": _related(
         "SOSR",
@@ -265,6 +267,7 @@ METHODS: dict[str, Method] = {
         tuning=Tuning(networks=1),
         changes="loss vote",
         probabilities="calibrate",
+        budget="10 clusters of a class, 100 rows of each kept as neighbours",
     ),
     "logit_adjustment": _related(
         "Logit adj.",

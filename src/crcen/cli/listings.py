@@ -37,13 +37,14 @@ def methods(as_json: Json = False) -> None:
     from crcen.baselines.methods import METHODS
 
     if as_json:
-        fields = ("summary", "changes", "probabilities", "source")
+        fields = ("summary", "changes", "probabilities", "budget", "source")
         print_json([{"name": name} | {key: getattr(method, key) for key in fields} for name, method in METHODS.items()])
         return
     undone = {"natural": "natural", "factor": "by a known factor", "calibrate": "by calibration out of fold"}
     for name, method in METHODS.items():
         changes = ", ".join(method.changes.split()) or "nothing"
+        budget = f"; at most {method.budget}" if method.budget else ""
         typer.echo(
-            f"{name:19s} {method.summary}; changes {changes}; probabilities {undone[method.probabilities]} "
+            f"{name:19s} {method.summary}; changes {changes}; probabilities {undone[method.probabilities]}{budget} "
             f"[{method.source}]"
         )

@@ -219,6 +219,7 @@ def test_methods_are_chosen_by_name_and_the_extended_table_says_what_a_fit_takes
     assert "AdaBoost" in ranks
     assert "RUSB" not in ranks
     assert "seconds a fit" in ranks
+    assert "At most" not in ranks
 
 
 @pytest.mark.parametrize("text", ["crcn", "", "crcen;mlp"])

@@ -158,3 +158,9 @@ def test_no_alarm_at_all_scores_zero_as_in_the_paper():
     y = np.array([1, 0, 0, 0])
     scores = _scores(Fixed(np.zeros(4, int), np.full(4, 0.1)), np.zeros((4, 1)), y)
     assert (scores["f1"], scores["g_mean"], scores["precision"]) == (0, 0, 0)
+
+
+def test_the_ranks_say_what_a_costly_method_was_allowed():
+    rows = [{"dataset": "a", "split": 0, "method": method, "f1": 0.5, "g_mean": 0.5} for method in ("mlp", "lmle")]
+    assert "At most: LMLE 10 clusters of a class" in table3_ranks(rows).note
+    assert "At most" not in table3_ranks(rows[:1]).note

@@ -134,7 +134,7 @@ def reproduce(
         if name in protocol and protocol[name] not in _CHOICES[name]:
             raise crcen.InvalidParameter(f"{name} must be one of {', '.join(_CHOICES[name])}: got {protocol[name]!r}.")
     if methods is not None:
-        settings["table3"]["methods"] = _method_names(methods)
+        settings["table3"]["methods"] = method_names(methods)
     default = Path("runs") / f"{'quick' if quick else 'full'}-{settings_hash(settings)}"
     folder = Path(out) if out is not None else default
     try:
@@ -148,7 +148,7 @@ def reproduce(
         return _rebuild(artefact, settings, folder, home, engine)
 
 
-def _method_names(text: str) -> list[str]:
+def method_names(text: str) -> list[str]:
     """Names of methods, from what a person wrote."""
     if text.strip() == "all":
         return list(crcen.METHODS)

@@ -198,9 +198,11 @@ def table3_ranks(rows: Sequence[Mapping[str, Any]]) -> Table:
             searches = [row["search_seconds"] for row in rows if row["method"] == method and "search_seconds" in row]
             line["seconds a search"] = f"{np.mean(searches):.0f}" if searches else ""
         lines.append(line)
-    return Table(
-        "Table 3, mean ranks", lines, "Mean rank over the columns of Table 3; a method that failed ranks last there."
-    )
+    note = "Mean rank over the columns of Table 3; a method that failed ranks last there."
+    bounded = [crcen.METHODS[method] for method in methods if crcen.METHODS[method].budget]
+    if bounded:
+        note += " At most: " + "; ".join(f"{method.label} {method.budget}" for method in bounded) + "."
+    return Table("Table 3, mean ranks", lines, note)
 
 
 def _rank(
