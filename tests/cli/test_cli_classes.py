@@ -60,7 +60,8 @@ def test_fit_then_predict(crcen_command, folder):
         (("--budget", 5), 1, "--budget 5.0 is for two classes, and state has 3: state --costs, or weights"),
         (("--capacity", 9), 1, "--capacity 9 is for two classes, and state has 3"),
         (("--recall", 0.9), 1, "--recall 0.9 is for two classes"),
-        (("--weighting", "fine=1"), 1, "every value of state needs a weight: 3, worn out has none"),
+        (("--weighting", "fine=1"), 1, "every value of state needs a weight: 3, worn out have none"),
+        (("--weighting", "fien=1"), 1, "values of state, 3, fine, worn out: got 'fien'; did you mean fine?"),
         (("--weighting", "much"), 2, "--weighting must be balanced, none, or"),
         (("--weighting", "none", "--budget", 3), 2, "both say what mistakes are worth"),
         (("--costs", "nothing.csv"), 1, "nothing.csv cannot be read"),
@@ -75,5 +76,5 @@ def test_what_fit_refuses(crcen_command, folder, options, code, sentence):
 def test_a_target_of_many_numbers(crcen_command, folder):
     code, _, err = crcen_command("fit", folder / "train.csv", "--target", "b", "--quick")
     assert code == 1
-    assert "must have at most 50 different values: got 300" in err
-    assert "name the one to find with --positive" in err
+    assert "must have at most 50 different values: got 300 (" in err
+    assert " and 292 more); name the one to find with --positive" in err

@@ -114,5 +114,8 @@ def test_the_report_has_the_checks_of_the_evaluation(model, tmp_path):
     assert [one.to_dict() for one in report.findings] == [one.to_dict() for one in judged.findings]
     with pytest.raises(InvalidParameter, match="groups must be left out"):
         crcen.report_table(model, frame, out=tmp_path / "r.html", groups="load")
-    with pytest.raises(InvalidParameter, match="others must be left out"):
+    with pytest.raises(InvalidInput, match="models side by side must each find one class: the first tells 3 apart"):
         crcen.report_table(model, frame, out=tmp_path / "r.html", others=[model])
+    two = crcen.fit_table(table(300, 9), target="state", positive="brøken", estimator=model.estimator).model
+    with pytest.raises(InvalidInput, match="each find one class: model 2 tells 3 apart"):
+        crcen.report_table(two, frame, out=tmp_path / "r.html", others=[model])

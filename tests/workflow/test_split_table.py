@@ -2,6 +2,7 @@
 
 import gzip
 import json
+import shlex
 
 import numpy as np
 import pandas as pd
@@ -132,3 +133,13 @@ def test_nothing_is_replaced(visits, tmp_path):
         split_table(tmp_path / "a.csv", target="bad")
     assert (tmp_path / "a_test.csv").read_text() == "mine"
     assert not (tmp_path / "a_train.csv").exists()
+
+
+def test_what_is_printed_hides_no_class_and_can_be_typed(tmp_path):
+    place = tmp_path / "my rows.csv"
+    kinds = [f"kind {k:02}" for k in range(15)]
+    pd.DataFrame({"x": range(150), "my kind": kinds * 10}).to_csv(place, index=False)
+    lines = str(split_table(place, target="my kind")).split("\n")
+    assert lines[1].endswith(" and 3 more)")
+    assert sum(kind in lines[1] for kind in kinds) == 12
+    assert shlex.split(lines[4])[2:5] == [str(tmp_path / "my rows_train.csv"), "--target", "my kind"]

@@ -63,3 +63,9 @@ def test_the_command_ends_with_3_on_an_alarm(model, crcen_command, tmp_path):
     code, out, _ = crcen_command("monitor", tmp_path / "m.crcen", tmp_path / "a.csv", "--json")
     assert code == 3
     assert "brøken" in json.loads(out)["alarms"][0]
+
+
+def test_no_decision_is_left_out_in_silence(model):
+    costs = crcen.CostMatrix(np.ones((3, 16)) - np.eye(3, 16), actions=[f"call {i}" for i in range(13)])
+    said = str(crcen.monitor_table(model, table(100, 40), costs=costs))
+    assert "0 call 8 and 4 more." in said

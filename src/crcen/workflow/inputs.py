@@ -1,5 +1,6 @@
 """What the workflow takes: a data frame or a file, a target column of two labels, a model or its file, a price."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -10,6 +11,7 @@ from numpy.typing import NDArray
 from crcen import InvalidInput, InvalidParameter, load, resolve
 from crcen._support.closest import closest
 from crcen._support.labels import label_key, plain_labels, rest_of
+from crcen._support.listing import listed
 from crcen._support.plain_values import plain
 from crcen.tables.reading import TableFile, open_table
 from crcen.theory.weighting import ClassWeighting
@@ -108,13 +110,12 @@ def check_column(name: str, columns: tuple[str, ...], what: str, where: str) -> 
     if name in columns:
         return name
     close = closest(name, columns)
-    meant = f"did you mean {close}?" if close else f"it has {_listed(list(columns))}."
+    meant = f"did you mean {close}?" if close else f"it has {_listed(columns)}."
     raise InvalidInput(f"{what} must be a column of {where}: got {name!r}; {meant}")
 
 
-def _listed(names: list[Any]) -> str:
-    shown = [text if len(text) <= _LONGEST else f"{text[:_LONGEST]}…" for text in map(str, names[:8])]
-    return ", ".join(shown) + (f" and {len(names) - 8} more" if len(names) > 8 else "")
+def _listed(names: Sequence[Any]) -> str:
+    return listed(names, longest=_LONGEST)
 
 
 @dataclass(frozen=True, eq=False)
@@ -177,8 +178,8 @@ def rows_of(
     classes, counts = np.unique(y, return_counts=True)
     if len(classes) > most_labels > 2:
         raise InvalidInput(
-            f"the target {target} must have at most {most_labels} different values: got {len(classes):,}, "
-            f"{_listed(classes.tolist())}; name the one to find with positive=, or put them into fewer "
+            f"the target {target} must have at most {most_labels} different values: got {len(classes):,} "
+            f"({_listed(classes.tolist())}); name the one to find with positive=, or put them into fewer "
             f"classes, numbers into bands."
         )
     if len(classes) < 2 or len(classes) > most_labels:

@@ -8,6 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from crcen import InvalidInput, TableClassifier
+from crcen._support.listing import listed
 from crcen._support.logs import logged
 from crcen._support.progress import busy
 from crcen.theory.judgements import FEWEST_OF_A_CLASS, FEWEST_POSITIVES, LEAK_AREA
@@ -143,9 +144,8 @@ class TableLook(Shown):
             return ""
         (rare, few), *_ = self.counts.items()
         ratio = (self.n_rows - few) / few
-        listed = ", ".join(f"{n:,} {label}" for label, n in list(self.counts.items())[:6])
-        more = f" and {len(self.counts) - 6} more" if len(self.counts) > 6 else ""
-        return f"; {self.target}: {listed}{more} (1 in {1 + ratio:,.0f} is {rare})"
+        shown = listed((f"{n:,} {label}" for label, n in self.counts.items()), most=6)
+        return f"; {self.target}: {shown} (1 in {1 + ratio:,.0f} is {rare})"
 
 
 @logged
@@ -229,7 +229,7 @@ def _rows(source: Source, target: str | None, positive: Any) -> Any:
     if len(names) > 2:
         few = [str(names[i]) for i in order if numbers[i] < FEWEST_POSITIVES]
         if few:
-            rows.notes.append(f"{', '.join(few[:8])}: fewer than {FEWEST_POSITIVES} rows, so recall is known poorly")
+            rows.notes.append(f"{listed(few)}: fewer than {FEWEST_POSITIVES} rows, so recall is known poorly")
         wanted_first = [names[i] for i in order[::-1][:_MOST_RANKED]]
         return rows.frame, [y == label for label in wanted_first], counts, rows.notes
     wanted = names[order[0]] if rows.positive is None else rows.positive

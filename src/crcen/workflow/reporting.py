@@ -149,7 +149,12 @@ def report_table(
     model, source = model_of(model), source_of(data)
     target = target_of(target, model, source)
     if has_class_price(model):
-        refuse_two_class_options(model, {"groups": groups, "others": others, "review": review})
+        refuse_two_class_options(model, {"groups": groups, "review": review})
+        if others:
+            raise InvalidInput(
+                f"models side by side must each find one class: the first tells {len(model.classes_)} apart; write a "
+                "report for each of them."
+            )
     names, between = group_columns(groups, source, target), review_of(review)
     X, y, weights, notes = labelled_rows(model, source, target, weight, names)
     parted = {name: group_values([cells]) for name, cells in _labelled(source, target, names).items()}
@@ -173,6 +178,11 @@ def _beside(others: Any, model: Any, source: Source, target: str) -> dict[str, N
         name = Path(other).name if isinstance(other, str | Path) else f"model {number}"
         name = name if name not in found else f"{name} ({number})"
         fitted = model_of(other)
+        if has_class_price(fitted):
+            raise InvalidInput(
+                f"models side by side must each find one class: {name} tells {len(fitted.classes_)} apart; write a "
+                "report of its own for it."
+            )
         if set(fitted.classes_.tolist()) != set(model.classes_.tolist()) or fitted.pos_label_ != model.pos_label_:
             raise InvalidInput(
                 f"models side by side must look for the same label: the first looks for {model.pos_label_}, and {name} "

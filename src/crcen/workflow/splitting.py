@@ -6,12 +6,14 @@ from collections.abc import Iterator
 from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
+from shlex import quote
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from crcen import InvalidInput, InvalidParameter
+from crcen._support.listing import listed
 from crcen._support.logs import logged
 from crcen._support.progress import busy
 from crcen._support.whole_files import whole_file
@@ -81,7 +83,7 @@ class TableSplit(Shown):
 
     def __str__(self) -> str:
         def line(path: Path, n: int, which: int) -> str:
-            shown = ", ".join(f"{two[which]:,} {label}" for label, two in list(self.counts.items())[:6])
+            shown = listed((f"{two[which]:,} {label}" for label, two in self.counts.items()), most=12)
             return f"  {path}: {n:,} rows ({self.target}: {shown})"
 
         return "\n".join(
@@ -90,8 +92,8 @@ class TableSplit(Shown):
                 line(self.train, self.n_train, 0),
                 line(self.test, self.n_test, 1),
                 "Next:",
-                f"  crcen fit {self.train} --target {self.target} --out model.crcen",
-                f"  crcen evaluate model.crcen {self.test}",
+                f"  crcen fit {quote(str(self.train))} --target {quote(self.target)} --out model.crcen",
+                f"  crcen evaluate model.crcen {quote(str(self.test))}",
             ]
         )
 

@@ -15,6 +15,7 @@ from crcen import CostMatrix
 from crcen._support.closest import closest
 from crcen._support.extras import need
 from crcen._support.labels import label_key
+from crcen._support.listing import listed
 from crcen.exceptions import DataUnavailable, InvalidInput, InvalidParameter
 from crcen.tables.number_notation import is_missing_mark, read_numbers
 
@@ -58,7 +59,7 @@ class CostTable:
         for i, side in enumerate(sides, 1):
             if label_key(side) not in by_key:
                 meant = closest(side, [str(label) for label in classes])
-                hint = f"did you mean {meant}?" if meant else f"the classes are {_listed(classes)}."
+                hint = f"did you mean {meant}?" if meant else f"the classes are {listed(classes)}."
                 raise InvalidInput(f"{self._at(i, 0)} must name a class: got {side!r}; {hint}")
         actions = [j for j, head in enumerate(heads, 1) if label_key(head) not in by_key]
         order = [*(columns[key] for key in by_key), *actions]
@@ -83,7 +84,7 @@ class CostTable:
         if absent:
             strange = [name for name in names if label_key(name) not in by_key]
             meant = closest(str(absent[0]), strange)
-            hint = f"; did you mean the {what} {meant}?" if meant else f"; it has {_listed(names)}."
+            hint = f"; did you mean the {what} {meant}?" if meant else f"; it has {listed(names)}."
             raise InvalidInput(f"{self.name} must have a {what} for every class: none is called {absent[0]}{hint}")
         return found
 
@@ -221,8 +222,3 @@ def _letters(j: int) -> str:
         j, rest = divmod(j - 1, 26)
         found = chr(ord("A") + rest) + found
     return found
-
-
-def _listed(names: Sequence[Any]) -> str:
-    shown = ", ".join(str(name) for name in names[:8])
-    return shown + (f" and {len(names) - 8} more" if len(names) > 8 else "")

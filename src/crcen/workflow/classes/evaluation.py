@@ -7,6 +7,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from crcen import InvalidInput, InvalidParameter
+from crcen._support.listing import listed
 from crcen._support.progress import counted
 from crcen.report.checks import ClassRows, class_separations, examine_classes
 from crcen.theory.classes.class_quality import ClassQuality, class_quality
@@ -128,7 +129,7 @@ def scored_classes(
         notes.insert(0, f"{unlabelled} rows without a value of {target} were left out")
     absent = [str(label) for k, label in enumerate(model.classes_.tolist()) if not (y == k).any()]
     if absent:
-        notes.append(f"{', '.join(absent[:8])} {'has' if len(absent) == 1 else 'have'} no row here")
+        notes.append(f"{listed(absent)} {'has' if len(absent) == 1 else 'have'} no row here")
     return y, p, notes, odd.watch
 
 

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 from crcen import TableClassifier, export_onnx, save, write_report
+from crcen._support.listing import listed
 from crcen.theory.classes.class_quality import ClassQuality, class_quality
 from crcen.theory.judgements import is_nearly_separated
 from crcen.theory.shown import Shown, in_one_line
@@ -167,7 +168,7 @@ def judged_class_fit(
     rare = [str(model.classes_[k]) for k in np.flatnonzero(counts < _FEW)]
     if rare:
         have = "has" if len(rare) == 1 else "have"
-        notes.append(f"{', '.join(rare[:8])} {have} fewer than {_FEW} rows, too few to trust any figure of it")
+        notes.append(f"{listed(rare)} {have} fewer than {_FEW} rows, too few to trust any figure of it")
     notes += getattr(model.estimator_, "search_notes_", [])
     notes += _uneven(model)
     known = quality.areas[np.isfinite(quality.areas)]

@@ -6,7 +6,9 @@ from typing import Any
 import numpy as np
 
 from crcen import CostMatrix, CostRatio, InvalidParameter, Lam
+from crcen._support.closest import closest
 from crcen._support.labels import label_key
+from crcen._support.listing import listed
 from crcen.theory.classes.class_labels import is_price_of_two
 from crcen.theory.classes.class_quality import costs_at
 from crcen.theory.classes.class_weights import ClassWeights
@@ -134,15 +136,17 @@ def _by_label(weighting: Mapping[Any, Any], classes: Sequence[Any], target: str)
     found = {}
     for label, weight in weighting.items():
         if label_key(label) not in by_key:
-            raise InvalidParameter(
-                f"weights must be for values of {target}, {', '.join(map(str, classes))}: got {label!r}."
-            )
+            meant = closest(str(label), [str(one) for one in classes])
+            hint = f"; did you mean {meant}?" if meant else "."
+            raise InvalidParameter(f"weights must be for values of {target}, {listed(classes)}: got {label!r}{hint}")
         if isinstance(weight, bool) or not weight > 0.0 or not np.isfinite(weight):
             raise InvalidParameter(f"the weight of {label} must be a number above 0: got {weight!r}.")
         found[by_key[label_key(label)]] = float(weight)
     absent = [str(label) for label in classes if label not in found]
     if absent:
-        raise InvalidParameter(f"every value of {target} needs a weight: {', '.join(absent)} has none.")
+        raise InvalidParameter(
+            f"every value of {target} needs a weight: {listed(absent)} {'has' if len(absent) == 1 else 'have'} none."
+        )
     return found
 
 

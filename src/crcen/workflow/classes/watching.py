@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 
 from crcen import CostMatrix, InvalidInput
+from crcen._support.listing import listed
 from crcen._support.progress import counted
 from crcen._support.whole_files import write_whole
 from crcen.theory.shown import Shown
@@ -115,7 +116,7 @@ class ClassTableWatch(Shown):
 
     def _sentences(self) -> str:
         """The paragraph."""
-        decided = ", ".join(f"{n:,} {label}" for label, n in list(self.decided.items())[:8])
+        decided = listed((f"{n:,} {label}" for label, n in self.decided.items()), most=12)
         columns = "The columns are like those of training as far as chance can tell."
         if self.unlike:
             columns = f"Unlike training: {'; '.join(one.sentence for one in self.unlike)}."
