@@ -138,3 +138,23 @@ def test_categories_are_refused(rows):
     model = HistGradientBoostingClassifier(max_iter=3, categorical_features=[0, 1, 2, 3, 4, 5]).fit(X, y)
     with pytest.raises(ValueError, match="categories"):
         BoostedTrees.from_histogram_boosting(model)
+
+
+@pytest.mark.parametrize("where", ["everywhere", "in the training rows of a fold", "in rows that count"])
+def test_a_column_without_a_number_is_left_alone(where):
+    rng = np.random.default_rng(0)
+    X = np.column_stack([rng.normal(size=200), np.full(200, np.nan)])
+    target, weights = rng.random(200) < 1 / (1 + np.exp(-3 * X[:, 0])), np.ones(200)
+    if where == "in the training rows of a fold":
+        X[:50, 1] = rng.normal(size=50)
+    if where == "in rows that count":
+        X[::4, 1], weights[::4] = 1.0, 0.0
+    rows = np.arange(200)
+    folds = [(rows[50:], rows[:50]), (rows[:150], rows[150:])]
+    settings = [TreeSetting(4, 10, 1.0, 1.0)]
+    found, alone = (search_trees(part, target, weights, folds, seed=0, settings=settings)[0] for part in (X, X[:, :1]))
+    if where == "everywhere":
+        assert np.array_equal(found.logits, alone.logits, equal_nan=True)
+    assert found.loss == pytest.approx(alone.loss, rel=0.1)
+    (trees,) = fit_trees(X, target, weights, [(settings[0], 5)], seed=0)
+    assert np.isfinite(trees.logits(X)).all()

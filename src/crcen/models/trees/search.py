@@ -56,6 +56,7 @@ _PARTS = ((30, 0.5), (80, 0.34), (200, 0.22), (400, 0.0))
 _SAMPLE_PARTS, _MANY_PARTS, _MANY_BEST = ((40, 0.5), (100, 0.0)), ((100, 1.0), (250, 0.0)), 2
 # A sample has this many rows and, if there are so many, this many of the rarer class.
 _SAMPLE_ROWS, _SAMPLE_RARE = 30_000, 1_000
+_ROWS_CUT = 200_000  # scikit-learn looks for the cuts of columns in so many rows at most
 _WITHOUT_GAIN = 0.3  # a setting whose loss was least before this last share of its trees is done
 
 
@@ -242,7 +243,20 @@ def _fit(model: Any, X: Array, target: NDArray[Any], weights: Array, threads: in
     from threadpoolctl import threadpool_limits
 
     with threadpool_limits(threads, user_api="openmp"):
-        model.fit(X, target, sample_weight=None if np.all(weights == 1.0) else weights)
+        model.fit(_without_empty_columns(X, weights), target, sample_weight=None if np.all(weights == 1.0) else weights)
+
+
+def _without_empty_columns(X: Array, weights: Array) -> Array:
+    """The rows with zeros in columns that hold next to no number: scikit-learn fails on them, and no tree needs them.
+
+    It looks for a column's cuts in a sample of many rows, which must hold a number too.
+    """
+    gaps = np.isnan(X)
+    if not gaps.any():
+        return X
+    present = np.count_nonzero(~gaps & (weights > 0)[:, None], axis=0)
+    fewest = 1 if len(X) <= _ROWS_CUT else 20 * len(X) // _ROWS_CUT
+    return np.where(present < fewest, 0.0, X)
 
 
 def _grow(trials: Sequence[_Trial], n_trees: int, rows: _Rows) -> None:
