@@ -4,7 +4,7 @@
 of it, with their own error measured as `crcen fit` does; then every set of the benchmark that is here, half of its rows
 to fit a small network and half to judge it.
 
-python benchmarks/report_false_alarms.py [--samples 300] [--rows 2000] [--fits 100] [--only-fitted]
+python benchmarks/report_false_alarms.py [--samples 300] [--rows 2000] [--fits 100] [--only-fitted] [--models trees]
 """
 
 import argparse
@@ -56,17 +56,23 @@ def true_posterior(samples: int, rows: int, page: Path) -> None:
         print(f"{finding.code}  {warned[finding.code]:>3}  {finding.title}")
 
 
-def fitted_models(fits: int, rows: int) -> None:
-    """Print the number of warnings of each check about searched networks and boosted trees, on rows like theirs."""
-    makers = {
-        "searched networks": lambda seed: crcen.CRCENClassifierCV(
+FITTED = {
+    "networks": (
+        "searched networks",
+        lambda seed: crcen.CRCENClassifierCV(
             crcen.Budget(5), hidden=[(16,)], l2=[1e-3, 1e-2, 1e-1], n_members=2, random_state=seed
         ),
-        "boosted trees": lambda seed: crcen.CommitteeClassifier(
-            crcen.Budget(5), members="trees", n_jobs=1, random_state=seed
-        ),
-    }
-    for name, make in makers.items():
+    ),
+    "trees": (
+        "boosted trees",
+        lambda seed: crcen.CommitteeClassifier(crcen.Budget(5), members="trees", n_jobs=1, random_state=seed),
+    ),
+}
+
+
+def fitted_models(fits: int, rows: int, models: list[str]) -> None:
+    """Print the number of warnings of each check about fitted models, on rows like theirs."""
+    for name, make in map(FITTED.__getitem__, models):
         warned: Counter[str] = Counter()
         for seed in range(fits):
             rng = np.random.default_rng([seed, rows])
@@ -110,14 +116,15 @@ def main() -> None:
     parser.add_argument("--rows", type=int, default=2000)
     parser.add_argument("--fits", type=int, default=100)
     parser.add_argument("--only-fitted", action="store_true")
+    parser.add_argument("--models", nargs="*", choices=list(FITTED), default=list(FITTED))
     options = parser.parse_args()
     if options.only_fitted:
-        fitted_models(options.fits, options.rows)
+        fitted_models(options.fits, options.rows, options.models)
         return
     with tempfile.TemporaryDirectory() as folder:
         page = Path(folder) / "report.html"
         true_posterior(options.samples, options.rows, page)
-        fitted_models(options.fits, options.rows)
+        fitted_models(options.fits, options.rows, options.models)
         honest_tables(page)
 
 

@@ -127,6 +127,33 @@ def test_the_distance_of_scores_is_kolmogorovs(shift):
     assert by_chance == pytest.approx(wanted.pvalue, rel=0.1, abs=1e-4)
 
 
+@pytest.mark.parametrize("slack", [0.05, 0.3])
+def test_scores_within_a_slack_are_one(slack):
+    """Moved by less than the slack is no distance; by more, that of what is left of the move."""
+    rng = np.random.default_rng(0)
+    one = rng.normal(size=400)
+    for moved in (-0.9 * slack, 0.0, slack):
+        assert _score_distance(one, one + moved, slack * 1.0001) == (0.0, 1.0)
+    other = rng.normal(0.6, 0.1, size=300)
+    assert _score_distance(one, other, slack)[0] == pytest.approx(ks_2samp(one, other - slack).statistic)
+    assert _score_distance(other, one, slack)[0] == pytest.approx(ks_2samp(one, other - slack).statistic)
+
+
+def test_scores_of_few_values_that_folds_place_a_little_elsewhere_are_no_drift():
+    """As boosted trees give them: every step of the distribution is moved by less than the model's own error."""
+    model = PricedPosterior(n_train=2000)
+    X, y = draw(model, 3000)
+    model.decision_function = lambda rows: np.round(np.asarray(rows)[:, 0])
+    scores = np.round(np.random.default_rng(8).normal(size=3000))
+    model.oof_decision_function_ = scores + 0.02
+    assert ks_2samp(scores, model.oof_decision_function_).statistic > 0.3
+    assert findings(model, X, y)["CRC004"].status == "passed"
+    model.training_error_ = TrainingError(0.005)
+    assert findings(model, X, y)["CRC004"].status == "warning"
+    model.training_error_ = TrainingError(0.02)
+    assert findings(model, X, y)["CRC004"].status == "passed"
+
+
 def test_separated_classes_and_the_column_that_does_it():
     rng = np.random.default_rng(0)
     y = (rng.random(1500) < 0.1).astype(int)

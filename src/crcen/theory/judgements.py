@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from crcen.theory.expense import ExpenseStep
 from crcen.theory.key_equation import KeyEquation
-from crcen.theory.residual_test import FEWEST_TO_TEST, two_sided
+from crcen.theory.residual_test import FEWEST_TO_TEST, TrainingError, two_sided
 from crcen.theory.shown import Shown
 from crcen.theory.weighting import ClassWeighting
 
@@ -51,6 +51,7 @@ __all__ = [
     "judge_equation",
     "judge_share",
     "judge_step",
+    "score_slack",
 ]
 
 # Fewer positive rows leave recall uncertain by more than 14 percentage points.
@@ -67,6 +68,9 @@ CALIBRATION_P, CALIBRATION_RATIO = 0.0001, 1.25
 SHARE_Z, SHARE_RATIO = 4.0, 1.25
 # Distributions of scores this far apart (Kolmogorov and Smirnov), by chance in fewer than so many cases.
 SCORE_DISTANCE, SCORE_P = 0.1, 0.001
+# Scores out of fold are of models that saw other rows than the whole one: moved by so many times its own error they are
+# still the same.
+_SCORE_ERRORS = 2.0
 _SMALLEST_P = 1e-15
 # The key equation fails where chance explains the residual in fewer than so many cases.
 EQUATION_P = 0.001
@@ -111,6 +115,20 @@ def fitted_model_noise(n_new: float, weighting: ClassWeighting) -> float:
 def fitted_noise(n_new: float, n_train: float) -> float:
     """The same from the numbers of new rows and of training rows."""
     return 1.0 + _UNMEASURED * n_new / n_train
+
+
+def score_slack(weighting: ClassWeighting, error: TrainingError | None) -> float:
+    """Log-odds by which scores of the same rows differ between models of one kind that were trained on others.
+
+    Parameters
+    ----------
+    weighting : ClassWeighting
+        With the counts of the training rows.
+    error : TrainingError or None
+        The model's own error, where it was measured; else what so many labels leave, as in `fitted_model_noise`.
+    """
+    own = math.sqrt(_UNMEASURED / min(weighting.n_pos, weighting.n_neg)) if error is None else error.size
+    return _SCORE_ERRORS * own
 
 
 @dataclass(frozen=True)
