@@ -80,16 +80,6 @@ def test_rows_that_steps_were_fitted_on_are_at_a_knot():
     np.testing.assert_array_equal(coded.knots, passed)
 
 
-@pytest.mark.parametrize("has_gaps", [False, True])
-def test_written_out_they_are_the_encoded_rows(kind, has_gaps):
-    rng = np.random.default_rng(3)
-    X, y = table(rng, has_gaps=has_gaps, columns="uneven"), rng.random(N_ROWS) < 0.4
-    (encoding,) = fitted(kind, X, y, [np.arange(100)])
-    tables = RampTables(encoding)
-    written = tables.written_out(tables.code(X), torch.device("cpu"))
-    np.testing.assert_allclose(written, encoding(X), atol=2e-6)
-
-
 def test_values_far_outside_and_next_to_each_other():
     """Knots of numbers near the end of float64, and of numbers that share most of their digits."""
     x = np.array([-1e308, -1.0, 1.0, 1.0 + 1e-9, 1e308] * 20)

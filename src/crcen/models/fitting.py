@@ -21,6 +21,7 @@ from crcen.training.balance import solve_shifts
 from crcen.training.jobs import Status, TrainingJob, TrainingResult
 from crcen.training.members import grouped
 from crcen.training.recipe import Recipe
+from crcen.training.row_blocks import by_blocks
 from crcen.training.row_sets import RowSets
 
 __all__ = [
@@ -159,7 +160,7 @@ def assemble(
     """
     groups = [grouped([one.network for one in own if one.network is not None]) for own in (results, *more)]
     ensemble = Ensemble(labels, weighting, weighting, tuple(groups))
-    logits = ensemble.mean_logits(rows.X)
+    logits = by_blocks(ensemble.mean_logits, groups, rows.X)
     if is_balanced:
         if len(groups) > 1 or len(groups[0]) > 1:
             row_weights = weighting.row_weights(rows.target, rows.weights)

@@ -15,6 +15,7 @@ from crcen.theory.decision import sigmoid
 from crcen.theory.weighting import ClassWeighting
 from crcen.training.balance import solve_shifts
 from crcen.training.jobs import TrainingResult
+from crcen.training.row_blocks import mean_logits
 
 __all__ = [
     "PROBABILITIES",
@@ -152,9 +153,9 @@ def held_out_logits(
         networks = [result.network for result in own if result.network is not None]
         if not networks:
             continue
-        logits[held_out] = np.mean([network.logits(X[held_out]) for network in networks], axis=0)
+        logits[held_out] = mean_logits(networks, X[held_out])[:, 0]
         if row_weights is not None and len(networks) > 1:
-            average = np.mean([network.logits(X[rows]) for network in networks], axis=0)
+            average = mean_logits(networks, X[rows])[:, 0]
             logits[held_out] += _intercept(target[rows], average, row_weights[rows])
     return logits
 

@@ -10,6 +10,7 @@ from torch import Tensor
 from crcen.training.activations import activate_in_place
 from crcen.training.encoding import InputEncoding
 from crcen.training.network import stacked_logits
+from crcen.training.transfers import encoded_on
 
 __all__ = ["device_logits"]
 
@@ -43,8 +44,7 @@ def device_logits(
     logits = torch.empty(models, X.shape[0], n_outputs, dtype=torch.float64, device=device)
     with torch.inference_mode():
         for start in range(0, X.shape[0], at_once):
-            chunk = np.ascontiguousarray(X[start : start + at_once], dtype=np.float64)
-            h = torch.from_numpy(encoding(chunk)).to(device)[None]
+            h = encoded_on(device, encoding, X[start : start + at_once])[None]
             for weight, bias in layers[:-1]:
                 h = activate_in_place(activation, (h @ weight).add_(bias))
             weight, bias = layers[-1]

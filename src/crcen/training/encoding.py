@@ -9,14 +9,18 @@ encoded column made of it, and columns that say which cells are missing stand be
 """
 
 from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
+
+from crcen.training.column_orders import OrderOf
 
 __all__ = [
     "ENCODINGS",
     "INPUT_LIMIT",
     "MISSING",
+    "SMOOTH_LIMIT",
     "InputEncoding",
     "column_layout",
     "fit_encoding",
@@ -31,7 +35,8 @@ MISSING = ("error", "indicator")
 
 # Standardised inputs are cut off here, far outside any training row, so that a wild new value cannot give a NaN.
 INPUT_LIMIT = 1e6
-_SMOOTH_LIMIT = 3.0
+# Where the robust encoding bends values to.
+SMOOTH_LIMIT = 3.0
 # Statistics of columns are taken of so many cells at a time, for the sake of memory.
 _NUMBERS_AT_ONCE = 2**17
 _QUANTILE_KNOTS = 100
@@ -102,7 +107,7 @@ class InputEncoding:
         if self.low is not None:
             np.clip(z, self.low, self.high, out=z)
         if self.is_smooth:
-            z /= np.sqrt(1.0 + (z / _SMOOTH_LIMIT) ** 2)
+            z /= np.sqrt(1.0 + (z / SMOOTH_LIMIT) ** 2)
         if self.indicators is not None:
             z[np.isnan(z)] = 0.0
         return z
@@ -142,16 +147,19 @@ def fit_encoding(
     *,
     standardize: bool = True,
     indicators: Index | None = None,
+    orders: OrderOf | None = None,
 ) -> InputEncoding:
     """Fit an encoding of `ENCODINGS` on rows that have weight.
 
     ``columns`` is what `column_layout` gave, ``indicators`` what `incomplete_columns` gave, or ``None`` where no cell
-    may be missing.
+    may be missing. ``orders`` gives the rows in the order of a column; without it columns are sorted here.
     """
     used = sample_weight > 0
     if not used.all():
-        X, y, sample_weight = X[used], y[used], sample_weight[used]
-    encoding = _fitted(kind, columns, X, y, sample_weight) if standardize else raw(X.shape[1])  # whatever the kind
+        X, y, sample_weight, orders = X[used], y[used], sample_weight[used], None
+    encoding = raw(X.shape[1])  # whatever the kind
+    if standardize:
+        encoding = _fitted(kind, columns, X, y, sample_weight, orders)
     return encoding if indicators is None else _with_indicators(encoding, indicators, X, sample_weight, standardize)
 
 
@@ -181,7 +189,12 @@ def _with_indicators(
 
 
 def _fitted(
-    kind: str, columns: Index | None, X: Array, y: NDArray[np.bool_] | Index, sample_weight: Array
+    kind: str,
+    columns: Index | None,
+    X: Array,
+    y: NDArray[np.bool_] | Index,
+    sample_weight: Array,
+    orders: OrderOf | None,
 ) -> InputEncoding:
     """The encoding of cells that are there; a column without any is a column of zeros."""
     if kind == "quantile":
@@ -196,7 +209,7 @@ def _fitted(
         mean, scale = np.where(usable, middle, mean), np.where(usable, spread, scale)
         return InputEncoding(mean, scale, None, -limit, limit, is_smooth=True)
     assert columns is not None
-    return _ramps(kind, columns, X, y, sample_weight, InputEncoding(mean, scale, None, -limit, limit))
+    return _ramps(kind, columns, X, y, sample_weight, InputEncoding(mean, scale, None, -limit, limit), orders)
 
 
 def standardization(X: Array, sample_weight: Array) -> tuple[Array, Array]:
@@ -243,9 +256,13 @@ def _quantiles(sorted_values: Array, cumulative: Array, shares: Array) -> Array:
     return sorted_values[np.minimum(at, len(sorted_values) - 1)]
 
 
-def _sorted(column: Array, sample_weight: Array) -> tuple[Index, Array, Array]:
-    """The order of the cells that are there, these cells, and the weight up to each."""
-    order = np.argsort(column, kind="stable")[: np.count_nonzero(~np.isnan(column))]
+def _sorted(
+    column: Array, sample_weight: Array, order: NDArray[np.integer[Any]] | None = None
+) -> tuple[NDArray[np.integer[Any]], Array, Array]:
+    """The order of the cells that are there, these cells, and the weight up to each; the order of all may be known."""
+    if order is None:
+        order = np.argsort(column, kind="stable")
+    order = order[: np.count_nonzero(~np.isnan(column))]
     return order, column[order], np.cumsum(sample_weight[order])
 
 
@@ -274,7 +291,13 @@ def _quantile(X: Array, sample_weight: Array) -> InputEncoding:
 
 
 def _ramps(
-    kind: str, columns: Index, X: Array, y: NDArray[np.bool_] | Index, sample_weight: Array, plain: InputEncoding
+    kind: str,
+    columns: Index,
+    X: Array,
+    y: NDArray[np.bool_] | Index,
+    sample_weight: Array,
+    plain: InputEncoding,
+    orders: OrderOf | None,
 ) -> InputEncoding:
     """The standardised columns, then for each bin (x − left)/(right − left) between 0 and 1, less its mean.
 
@@ -283,48 +306,53 @@ def _ramps(
     n_features = X.shape[1]
     assert plain.high is not None
     mean, scale, high = plain.mean[columns], plain.scale[columns], plain.high[columns]
-    low = -high
+    low, labels = -high, np.flatnonzero(np.bincount(y))
     for column in range(n_features):
         places = n_features + np.flatnonzero(columns[n_features:] == column)
         if not len(places):
             continue
-        order, values, cumulative = _sorted(X[:, column], sample_weight)
+        cells = np.ascontiguousarray(X[:, column])
+        order, values, cumulative = _sorted(cells, sample_weight, None if orders is None else orders(column))
         if kind == "piecewise":
             edges = np.unique(_quantiles(values, cumulative, np.linspace(0.0, 1.0, len(places) + 1)))
             ramps = np.column_stack([edges[:-1], edges[1:]])
         else:
-            gaps = _tree_gaps(values, y[order], sample_weight[order], len(places) + (kind == "steps"))
+            gaps = _tree_gaps(values, y[order], sample_weight[order], labels, len(places) + (kind == "steps"))
             ramps = gaps
             if kind == "tree":
                 edges = np.unique(np.concatenate([values[:1], gaps.mean(axis=1), values[-1:]]))
                 ramps = np.column_stack([edges[:-1], edges[1:]])
-        is_there = ~np.isnan(X[:, column])
-        present, share = X[is_there, column], sample_weight[is_there] / sample_weight[is_there].sum()
         low[places], high[places], mean[places], scale[places] = 0.0, 0.0, 0.0, 1.0
         for place, (left, right) in zip(places, ramps, strict=False):
             with np.errstate(over="ignore"):  # values near the end of float64
                 width = min(right - left, np.finfo(np.float64).max)
-                # Not a product of BLAS, which adds up by the number of threads.
-                centre = float((share * np.clip((present - left) / width, 0.0, 1.0)).sum())
+                if kind == "steps":  # no cell of these rows is inside of one
+                    centre = 1.0 - cumulative[np.searchsorted(values, right) - 1] / cumulative[-1]
+                else:
+                    # Not a product of BLAS, which adds up by the number of threads.
+                    shares = sample_weight[order] * np.clip((values - left) / width, 0.0, 1.0)
+                    centre = float(shares.sum()) / cumulative[-1]
             mean[place], scale[place] = left + centre * width, width
             low[place], high[place] = -centre, 1.0 - centre
     return InputEncoding(mean, scale, columns, low, high)
 
 
-def _tree_gaps(values: Array, y: NDArray[np.bool_] | Index, weights: Array, leaves_at_most: int) -> Array:
+def _tree_gaps(
+    values: Array, y: NDArray[np.bool_] | Index, weights: Array, labels: Index, leaves_at_most: int
+) -> Array:
     """The gaps between neighbouring values in which a small tree on this column alone splits, (splits, 2) in order.
 
     The split with the largest gain in Gini impurity goes first; the classes weigh the same.
     """
-    masks = [y == label for label in np.unique(y).tolist()]  # of a class that is not there all cells are missing
-    total = np.array([weights[own].sum() for own in masks])
-    if len(masks) < 2 or not total.all():
+    cumulative = np.array([np.cumsum(weights * (y == label)) for label in labels]).reshape(len(labels), len(values))
+    cumulative = cumulative[cumulative.any(axis=1)]  # of a class that is not there all cells are missing
+    if len(cumulative) < 2:
         return np.empty((0, 2))
-    ends = np.flatnonzero(np.append(np.diff(values) > 0, True))  # the last row of each distinct value
-    shares = np.stack([np.cumsum(weights * own) for own in masks], axis=1)[ends] / total
+    ends = np.flatnonzero(np.append(values[1:] > values[:-1], True))  # the last row of each distinct value
+    shares = cumulative[:, ends].T / cumulative[:, -1]
     distinct = values[ends]
     if len(ends) > _TREE_CANDIDATES:
-        mass = shares.sum(axis=1) / len(masks)
+        mass = shares.mean(axis=1)
         kept = np.unique(np.searchsorted(mass, np.linspace(0, 1, _TREE_CANDIDATES + 1)[1:] * mass[-1] * (1 - 1e-12)))
         shares, distinct_at = shares[kept], kept
     else:

@@ -224,7 +224,7 @@ def _fit_encodings(data: TrainingData, jobs: Sequence[TrainingJob], threads: int
 
     def fit(job: TrainingJob) -> None:
         encoding = data.encoding(job, job.rows.trained(data.n_rows))
-        if job.draws_batches and has_ramps(encoding):
+        if data.device.type == "cpu" and job.draws_batches and has_ramps(encoding):
             data.coded(encoding)
 
     if len(leads) > 1:

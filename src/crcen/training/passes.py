@@ -339,11 +339,11 @@ def _take_first_gradient(
     for block in design.blocks:
         products = (_columns(block, found) * _columns(block, own.first)).sum(-1)
         grads.scales.narrow(2, block.first_model, block.size).add_(products, alpha=design.scale_speed)
-    scale_columns(design.blocks, found, buffers.scale_values, found)
     if add:
+        scale_columns(design.blocks, found, buffers.scale_values, found)
         grads.first.add_(found)
     else:
-        grads.first.copy_(found)
+        scale_columns(design.blocks, found, buffers.scale_values, grads.first)
 
 
 def adam_epoch(

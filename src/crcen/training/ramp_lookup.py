@@ -109,10 +109,16 @@ def ramps_gradient(lookup: RampLookup, batch: int, x: Tensor, back: Tensor, foun
     starts, readers = lookup.reader_starts.select(0, batch), lookup.readers.select(0, batch)
     table = _summed(back.view([-1, width]), readers, starts, weights)
     table = table.view([lookup.values.size(0), lookup.values.size(1), width])
-    own = torch.bmm(lookup.values.transpose(1, 2), table).view([-1, width])
+    by_column = lookup.values.transpose(1, 2)
     if lookup.filled.numel() > 0:
-        own = own.index_select(0, lookup.filled)
-    found.narrow(1, lookup.n_plain, lookup.n_ramps).copy_(own.view([n_groups, lookup.n_ramps, width]))
+        own = torch.bmm(by_column, table).view([-1, width]).index_select(0, lookup.filled)
+        found.narrow(1, lookup.n_plain, lookup.n_ramps).copy_(own.view([n_groups, lookup.n_ramps, width]))
+        return
+    columns = table.size(0) // n_groups
+    for group in range(n_groups):
+        place = found.select(0, group).narrow(0, lookup.n_plain, lookup.n_ramps).view([columns, -1, width])
+        here = group * columns
+        torch.bmm(by_column.narrow(0, here, columns), table.narrow(0, here, columns), out=place)
 
 
 def has_ramps(encoding: InputEncoding) -> bool:
@@ -200,27 +206,11 @@ class RampTables:
         shares = np.zeros((len(X), len(self.columns)), dtype=np.float32)
         for i, (column, first, count) in enumerate(zip(self.columns, self.first, self.counts, strict=True)):
             is_used = self.high[first : first + count] > self.low[first : first + count]  # the first few
-            cells = X[:, column]
+            cells = np.ascontiguousarray(X[:, column])
             knots[:, i], shares[:, i] = self._place(cells, slice(first, first + int(is_used.sum())))
             knots[np.isnan(cells), i] = self.n_knots - 1
         shares[knots == self.n_knots - 1] = 0.0
         return CodedRows(torch.from_numpy(plain).to(torch.float32), knots, shares if shares.any() else None)
-
-    def written_out(self, coded: CodedRows, device: torch.device) -> Tensor:
-        """Coded rows with all their encoded columns, float32 (n, E), on a device."""
-        after = self.n_plain + self.n_ramps
-        found = torch.empty(len(coded.knots), self.encoding.size, device=device)
-        plain = coded.plain.to(device)
-        found[:, : self.n_plain], found[:, after:] = plain[:, : self.n_plain], plain[:, self.n_plain :]
-        values, knots = torch.from_numpy(self.values()).to(device), torch.from_numpy(coded.knots).to(device)
-        shares = None if coded.shares is None else torch.from_numpy(coded.shares).to(device)
-        for i, (first, count) in enumerate(zip(self.first.tolist(), self.counts.tolist(), strict=True)):
-            at = knots[:, i].long()
-            own = values[i, at, :count]
-            if shares is not None:
-                own = torch.lerp(own, values[i, (at + 1).clamp_(max=self.n_knots - 1), :count], shares[:, i, None])
-            found[:, first : first + count] = own
-        return found
 
     def _place(self, cells: Array, ramps: slice) -> tuple[Index, Array]:
         """The knot at or before each cell, and how far it is to the next one."""
@@ -228,12 +218,16 @@ class RampTables:
         mean, scale, low, high = (part[ramps] for part in (encoding.mean, encoding.scale, self.low, self.high))
         if not len(mean):
             return np.zeros(len(cells), dtype=np.int64), np.zeros(len(cells))
-        ramp = np.maximum(np.searchsorted(mean + low * scale, cells) - 1, 0)
+        knots, shares = np.searchsorted(mean + high * scale, cells, side="right"), np.zeros(len(cells))
+        # Of steps, few cells are inside of one: rows that were held out.
+        inside = np.flatnonzero(np.searchsorted(mean + low * scale, cells) != knots)
+        ramp = np.minimum(knots[inside], len(mean) - 1)
         with np.errstate(over="ignore", invalid="ignore"):  # values near the end of float64, missing ones
-            share = np.clip((cells - mean[ramp]) / scale[ramp], low[ramp], high[ramp]) - low[ramp]
-        share = np.where(share < _AT_A_KNOT, 0.0, share)
+            share = np.clip((cells[inside] - mean[ramp]) / scale[ramp], low[ramp], high[ramp]) - low[ramp]
         is_through = share > 1.0 - _AT_A_KNOT
-        return ramp + is_through, np.where(is_through | np.isnan(share), 0.0, share)
+        knots[inside] = ramp + is_through
+        shares[inside] = np.where(is_through | np.isnan(share) | (share < _AT_A_KNOT), 0.0, share)
+        return knots, shares
 
 
 class RampFeed:

@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 from torch.nn.functional import pad
 
+from crcen.training.column_orders import ColumnOrders
 from crcen.training.encoding import (
     INPUT_LIMIT,
     InputEncoding,
@@ -29,6 +30,7 @@ from crcen.training.ramp_lookup import NO_RAMPS, CodedRows, RampFeed, RampLookup
 from crcen.training.row_sets import Index, digest
 from crcen.training.schedule import n_batches
 from crcen.training.solvers.kinds import SolverKind
+from crcen.training.transfers import encoded_on, sent
 
 __all__ = ["VALIDATION_ROWS", "BatchIndex", "EpochRows", "RowFeed", "TrainingData", "fill_batch", "float_type"]
 
@@ -37,7 +39,7 @@ VALIDATION_ROWS = 512
 
 _LARGEST_SLOPE = 100.0
 # Encoded numbers that are worked out at a time, in float64.
-_NUMBERS_AT_ONCE = 2**19
+_NUMBERS_AT_ONCE, _NUMBERS_ON_A_GPU = 2**19, 2**24
 
 Array = NDArray[np.float64]
 
@@ -65,6 +67,7 @@ class TrainingData:
         self._encodings: dict[tuple[object, ...], InputEncoding] = {}
         self._encoded: WeakValueDictionary[tuple[int, torch.dtype], Tensor] = WeakValueDictionary()
         self._coded: dict[int, CodedRows] = {}
+        self._orders = ColumnOrders(X)
         self._lock = Lock()
         self._own_locks: dict[object, Lock] = {}  # of what several threads may make at a time
 
@@ -108,27 +111,24 @@ class TrainingData:
         with self._lock_of(key):
             if key not in self._encodings:
                 own = self.X[rows], self.y[rows], self.sample_weight[rows]
+                orders = self._orders.within(rows)
                 self._encodings[key] = fit_encoding(
-                    job.encoding, layout, *own, standardize=job.standardize, indicators=indicators
+                    job.encoding, layout, *own, standardize=job.standardize, indicators=indicators, orders=orders
                 )
             return self._encodings[key]
 
     def encoded(self, encoding: InputEncoding, dtype: torch.dtype) -> Tensor:
         """All rows in an encoding, on the device; kept as long as somebody else keeps it."""
         key = (id(encoding), dtype)
-        # A GPU writes ramps out itself: on the host that takes longer than the training.
-        is_written_there = self.device.type == "cuda" and dtype == torch.float32 and has_ramps(encoding)
-        coded = self.coded(encoding) if is_written_there else None
         with self._lock:
             found = self._encoded.get(key)
-            if found is None and coded is not None:
-                found = self._encoded[key] = RampTables(encoding).written_out(coded, self.device)
-            elif found is None:
+            if found is None:
                 found = self._encoded[key] = _fresh(self.n_rows, encoding.size, dtype, self.device)
-                at_once = max(64, _NUMBERS_AT_ONCE // encoding.size)
+                numbers = _NUMBERS_AT_ONCE if self.device.type == "cpu" else _NUMBERS_ON_A_GPU
+                at_once = max(64, numbers // encoding.size)
                 for start in range(0, self.n_rows, at_once):
                     part = slice(start, start + at_once)
-                    found[part] = torch.from_numpy(encoding(self.X[part])).to(self.device, dtype)
+                    found[part] = encoded_on(self.device, encoding, self.X[part])
         return found
 
     def coded(self, encoding: InputEncoding) -> CodedRows:
@@ -271,12 +271,15 @@ class RowFeed:
         """
         rng = np.random.Generator(np.random.Philox(np.random.SeedSequence([seed, 2, epoch])))
         labels = self.data.y[pool]
-        keys = np.empty(len(pool))
+        order, keys = np.empty(len(pool), dtype=np.int64), np.empty(len(pool))
+        start = 0
         for label in self.data.classes:
-            members = labels == label
-            count = int(members.sum())
-            keys[members] = (rng.permutation(count) + rng.random()) / max(count, 1)
-        return np.argsort(keys, kind="stable")
+            members = np.flatnonzero(labels == label)
+            part = slice(start, start + len(members))
+            order[part][rng.permutation(len(members))] = members
+            keys[part] = (np.arange(len(members)) + rng.random()) / max(len(members), 1)
+            start = part.stop
+        return order[np.argsort(keys, kind="stable")]  # one rising run a class, which is fast to sort
 
     def _index(self, orders: Sequence[Index], count: int) -> "BatchIndex":
         """Cut each order into ``count`` batches of its own even size, filled up to the longest of them."""
@@ -289,8 +292,7 @@ class RowFeed:
             positions[group, :, :size] = padded.reshape(count, size)
             pool_and_filler = np.append(self._pools[group], self._pools[group][0])
             rows[group, :, :size] = pool_and_filler[np.minimum(positions[group, :, :size], len(order))]
-        device = self.data.device
-        return BatchIndex(torch.from_numpy(rows).to(device), torch.from_numpy(positions).to(device))
+        return BatchIndex(*(sent(torch.from_numpy(part), self.data.device) for part in (rows, positions)))
 
     def batches(self, index: "BatchIndex") -> Iterator[tuple[Tensor, Tensor, Tensor]]:
         """Encoded rows (G, B, F+1), labels (G or 1, B, 1) and row weights (G, B, 1) of each batch, in one buffer.

@@ -26,6 +26,8 @@ Report = Callable[[float], None]
 
 # Epochs without a lower validation loss before a network is stopped.
 _PATIENCE = 10
+# Validation rows that a GPU takes at a time, and first hidden units of all of them.
+_ROWS_ON_A_GPU, _UNITS_AT_ONCE = 2**13, 2**24
 # The balance solve holds some ten times as many numbers as this, on the device.
 LOGITS_AT_ONCE = 2**24
 
@@ -216,7 +218,11 @@ class StackRun:
         if self.example.rows.watched is None:
             return None
         rows = [lead.rows.watched for lead in self.leads if lead.rows.watched is not None]
-        return _Validation(self._feed(rows, [self.data.sample_weight[part] for part in rows]), [len(r) for r in rows])
+        feed = self._feed(rows, [self.data.sample_weight[part] for part in rows])
+        at_once = VALIDATION_ROWS
+        if self.data.device.type == "cuda":  # few large products, while they are not too large
+            at_once = max(at_once, min(_ROWS_ON_A_GPU, _UNITS_AT_ONCE // (len(self.groups) * self.stack.width)))
+        return _Validation(feed, [len(part) for part in rows], at_once)
 
     def _keep_best(self, watch: _Watch, value: Tensor, epoch: int) -> Tensor:
         """Update the watch with this epoch's validation losses; return the networks that are stopped."""
@@ -319,9 +325,9 @@ class StackRun:
 class _Validation:
     """Rows that networks are watched on but not trained on, encoded once."""
 
-    def __init__(self, feed: RowFeed, sizes: list[int]) -> None:
+    def __init__(self, feed: RowFeed, sizes: list[int], rows_at_once: int) -> None:
         self.sizes = sizes
-        index = feed.index_in_order(VALIDATION_ROWS)
+        index = feed.index_in_order(rows_at_once)
         self.batches = [(x.clone(), y, base) for x, y, base in feed.batches(index)]
         self.ramps = feed.ramps(index, with_readers=False)
 
@@ -335,15 +341,16 @@ class _Validation:
             weight += row_weights.sum(1)
         return total / weight
 
-    def logits(self, stack: Stack) -> list[Tensor]:
-        """Logits of every network on its group's rows: for each group (M, rows[, C]), float32 on the host."""
+    def logits(self, stack: Stack) -> Tensor:
+        """Logits of every network, (G, M, chunks, rows[, C]), float32 on their way to the host."""
         logits = [stack.logits_by_network(x, self.ramps, i) for i, (x, _, _) in enumerate(self.batches)]
-        chunks = torch.stack(logits, dim=2)
-        found = []
-        for chunk, size in zip(chunks.to("cpu", torch.float32), self.sizes, strict=True):  # (M, chunks, rows[, C])
-            own = -(-size // chunk.shape[1])  # each group's rows are cut evenly, then filled up
-            found.append(chunk[:, :, :own].flatten(1, 2)[:, :size].clone())
-        return found
+        return torch.stack(logits, dim=2).to("cpu", torch.float32, non_blocking=True)
+
+    def of_rows(self, logits: Tensor, group: int) -> Tensor:
+        """Of what `logits` gave, once it is there, that of a group's own rows, (M, rows[, C])."""
+        chunk, size = logits[group], self.sizes[group]
+        own = -(-size // chunk.shape[1])  # each group's rows are cut evenly, then filled up
+        return chunk[:, :, :own].flatten(1, 2)[:, :size]
 
 
 class _Records:
@@ -352,7 +359,7 @@ class _Records:
     def __init__(self, validation: _Validation, every: int, last: int) -> None:
         self.validation, self.every, self.last = validation, every, last
         self.epochs: list[int] = []
-        self.logits: list[list[Tensor]] = []
+        self.logits: list[Tensor] = []
 
     def take(self, epoch: int, stack: Stack, *, is_last: bool = False) -> None:
         """Record where it is time to."""
@@ -363,9 +370,10 @@ class _Records:
     def added_to(
         self, results: dict[int, TrainingResult], groups: tuple[tuple[int, ...], ...]
     ) -> dict[int, TrainingResult]:
-        """The results with each network's records."""
+        """The results, for which the device was waited for, with each network's records."""
         for g, group in enumerate(groups):
-            logits = np.stack([record[g].numpy() for record in self.logits], axis=1)  # (M, records, rows[, C])
+            own = [self.validation.of_rows(record, g).numpy() for record in self.logits]
+            logits = np.stack(own, axis=1)  # (M, records, rows[, C])
             for m, p in enumerate(group):
                 results[p] = replace(results[p], recorded_epochs=tuple(self.epochs), val_logits=logits[m])
         return results

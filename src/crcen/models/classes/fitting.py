@@ -37,6 +37,7 @@ from crcen.theory.classes.log_sums import log_sum_exp
 from crcen.training.jobs import TrainingJob, TrainingResult
 from crcen.training.members import grouped
 from crcen.training.recipe import Recipe
+from crcen.training.row_blocks import by_blocks, mean_logits
 from crcen.training.row_sets import RowSets
 
 __all__ = [
@@ -132,7 +133,7 @@ def assemble_classes(
     """
     groups = [grouped([one.network for one in own if one.network is not None]) for own in (results, *more)]
     ensemble = ClassEnsemble.of(rows.labels, weighting, tuple(groups))
-    logits = ensemble.mean_logits(rows.X)
+    logits = by_blocks(ensemble.mean_logits, groups, rows.X)
     if is_balanced:
         if len(groups) > 1 or len(groups[0]) > 1:
             ensemble = ensemble.shifted(solved_shifts(rows.target, logits, weighting.weights, rows.weights))
@@ -159,9 +160,9 @@ def held_out_class_logits(
         networks = [network for network in found if network is not None]
         if not networks:
             continue
-        logits[held_out] = np.mean([network.logits(rows.X[held_out]) for network in networks], axis=0)
+        logits[held_out] = mean_logits(networks, rows.X[held_out])
         if weighting is not None and len(networks) > 1:
-            average = np.mean([network.logits(rows.X[own]) for network in networks], axis=0)
+            average = mean_logits(networks, rows.X[own])
             logits[held_out] += solved_shifts(rows.target[own], average, weighting.weights, rows.weights[own])
     return logits
 

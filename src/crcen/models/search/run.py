@@ -19,6 +19,7 @@ from crcen.theory.weighting import ClassWeighting
 from crcen.training.balance import solve_shifts
 from crcen.training.engines import Engine
 from crcen.training.jobs import TrainingJob, TrainingResult
+from crcen.training.row_blocks import mean_logits
 from crcen.training.row_sets import RowSets
 
 __all__ = ["SearchRun", "choose", "held_out_shift"]
@@ -115,7 +116,7 @@ class SearchRun:
         for i, (train_rows, held_out) in enumerate(rows.folds):
             networks = [network for network in on_folds[i :: len(rows.folds)] if network is not None]
             to_price = rows.to_price(chosen.setting, train_rows)
-            logits = [network.logits(rows.X[held_out]) + to_price for network in networks]
+            logits = [self._logits(network, held_out) + to_price for network in networks]
             oof[held_out] = np.mean([*logits, chosen.logits[held_out]] if known else logits, axis=0)
         return members, oof
 
@@ -123,6 +124,11 @@ class SearchRun:
         """The job of a setting at its training weight, as rows of a fold or all rows resolve it."""
         seeds = {"seed": member_seed(self.seed, member), "shuffle_seed": self.seed}
         return TrainingJob.by(setting.recipe, lam=self.rows.resolve(setting.trained_at, own).lam, **seeds)
+
+    def _logits(self, network: Any, own: Index) -> Array:
+        """A network's logits of some rows, (n,), or (n, C) for C classes."""
+        logits = mean_logits([network], self.rows.X[own])
+        return logits[:, 0] if logits.shape[1] == 1 else logits
 
     def _no_logits(self) -> Array:
         return np.full(len(self.rows.X), np.nan)

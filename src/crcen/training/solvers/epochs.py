@@ -24,6 +24,7 @@ from crcen.training.solvers.adam_step import (
 from crcen.training.solvers.compiled import compiled_adam_epoch
 from crcen.training.solvers.objective import Objective
 from crcen.training.stack import Stack
+from crcen.training.transfers import sent
 
 __all__ = ["Epochs", "EpochWork", "GraphEpochs", "HostEpochs"]
 
@@ -64,7 +65,7 @@ class EpochWork:
         betas = self.state.beta1, self.state.beta2, self.state.epsilon
         steps = range(first_step, first_step + self.n_batches)
         table = [adam_factors(self.rate(step), step, *betas) for step in steps]
-        return torch.tensor(table, dtype=self.stack.dtype, device=self.stack.device)
+        return sent(torch.tensor(table, dtype=self.stack.dtype), self.stack.device)
 
     def mean_objective(self, total: Tensor) -> Tensor:
         """The mean loss of an epoch's batches plus the penalty at its end, from their sum; or the zeros it is."""
