@@ -95,3 +95,23 @@ def test_a_job_carries_a_settled_recipe():
     assert job != TrainingJob.by(recipe, lam=0.7, rows=RowSets(pool=np.arange(5)))  # a job is itself alone
     with pytest.raises(InvalidParameter, match="settle its recipe first"):
         TrainingJob.by(Recipe(), lam=0.7)
+
+
+def test_batches_grow_with_the_rows_and_the_rate_by_the_root():
+    few, many = (Recipe(hidden=(4,), learning_rate=0.02).settled(n) for n in (16_999, 17_000))
+    assert (few.batch_size, few.learning_rate) == (128, 0.02)
+    assert many.batch_size == 256
+    assert many.learning_rate == pytest.approx(0.02 * 2**0.5)
+    assert Recipe(hidden=(4,)).settled(20_000).max_epochs == 4000 // 157  # passes are counted in batches of 128
+    named = Recipe(hidden=(4,), batch_size=128).settled(17_000)
+    assert (named.batch_size, named.learning_rate) == (128, 0.01)
+    assert Recipe(hidden=()).settled(17_000).learning_rate == 0.01
+    assert many.settled(17_000) == many
+
+
+def test_a_race_on_fewer_rows_takes_steps_as_few_rows_have_them():
+    race = Recipe(hidden=(4,), l2=1e-3).settled(20_000).on_fewer_rows(4.0)
+    assert (race.batch_size, race.l2) == (128, 4e-3)
+    assert race.learning_rate == pytest.approx(0.01)
+    small = Recipe(batch_size=32).on_fewer_rows(2.0)
+    assert (small.batch_size, small.learning_rate) == (32, 0.01)

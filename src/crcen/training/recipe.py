@@ -6,6 +6,7 @@ and workers carry it. What is left to the data (``"auto"``, ``None``) is settled
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, fields, replace
 from typing import Any, Self
 
@@ -19,6 +20,9 @@ from crcen.training.solvers.kinds import ADAM, LBFGS, SOLVERS, SolverKind
 __all__ = ["Inputs", "Recipe", "Schedule"]
 
 _BATCH_SIZE = 128
+# From so many rows on, batches that nobody named are twice as large: steps on twice the rows take less than 1.5 times
+# as long, and held-out rows are predicted as well where the rate grows by the root.
+_MANY_ROWS, _TIMES = 17_000, 2
 # Adam needs steps rather than passes: many rows get fewer of the default passes, down to five.
 _ENOUGH_STEPS, _FEWEST_EPOCHS = 4000, 5
 
@@ -33,9 +37,9 @@ class Schedule(Checked):
         Mini-batch Adam with a one-cycle rate in float32, or full-batch L-BFGS in float64. ``"auto"`` is L-BFGS where
         there is no hidden layer, since a convex objective has one optimum and L-BFGS finds it, else Adam.
     batch_size : int, default=None
-        Rows of a mini-batch; ``None`` is 128, and 1,024 where rows come in a stream.
+        Rows of a mini-batch; ``None`` is 128, from 17,000 rows on 256, and 1,024 where rows come in a stream.
     learning_rate : float, default=0.01
-        Peak of the one-cycle rate.
+        Peak of the one-cycle rate; times √2 where ``batch_size=None`` is 256.
     tol : float, default=1e-5
         L-BFGS stops when no gradient component is larger.
     early_stopping : bool, default=False
@@ -195,14 +199,25 @@ class Recipe(Schedule, Inputs):
             if solver.draws_batches:
                 enough = _ENOUGH_STEPS // n_batches(n_rows, self.batch_rows)
                 epochs = min(epochs, max(enough, _FEWEST_EPOCHS))
+        times = _TIMES if self.batch_size is None and solver.draws_batches and n_rows >= _MANY_ROWS else 1
         return replace(
             self,
             solver=solver.name,
             encoding=encoding,
             column_scales=scales,
-            batch_size=self.batch_rows,
+            batch_size=times * self.batch_rows,
+            learning_rate=math.sqrt(times) * self.learning_rate,
             max_epochs=epochs,
         )
+
+    def on_fewer_rows(self, times: float) -> Recipe:
+        """The same for so many times fewer rows, by steps as small as few rows have.
+
+        A penalty stands for a number of rows, so it is as many times larger.
+        """
+        batch = min(self.batch_rows, _BATCH_SIZE)
+        rate = self.learning_rate * math.sqrt(batch / self.batch_rows)
+        return replace(self, l2=self.l2 * times, batch_size=batch, learning_rate=rate)
 
     def settings(self) -> dict[str, Any]:
         """The parameters by name, those of a recipe alone."""

@@ -1,8 +1,7 @@
 """A first race on some of the rows: on many rows, settings that cannot win need not see them all.
 
 Every setting is trained for a short schedule on a sample of each fold's rows and scored on a sample of those held out.
-The best quarter goes on, from the start and on all rows; nothing of the sample is left in what they give. A penalty
-stands for a number of rows, so on a sample it is as many times larger as the rows are fewer.
+The best quarter goes on, from the start and on all rows; nothing of the sample is left in what they give.
 """
 
 import math
@@ -82,7 +81,7 @@ def _on_fewer_rows(setting: Setting, times: float) -> Setting:
     """A setting as a race has it, on so many times fewer rows."""
     recipe = setting.recipe
     epochs = min(_EPOCHS, int((recipe.max_epochs or _EPOCHS) * times))
-    return replace(setting, recipe=replace(recipe, l2=recipe.l2 * times, max_epochs=epochs))
+    return replace(setting, recipe=replace(recipe.on_fewer_rows(times), max_epochs=epochs))
 
 
 def sampled_rows(target: NDArray[Any], weights: NDArray[np.float64], seed: int) -> Index | None:
