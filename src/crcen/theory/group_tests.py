@@ -7,6 +7,7 @@ Residuals of probabilities are compared by χ², with the error of the fitted mo
 """
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -14,7 +15,7 @@ from numpy.typing import NDArray
 
 from crcen.theory.classes.chi_square import chi_square_tail
 
-__all__ = ["GroupTest", "group_tests"]
+__all__ = ["FEWEST_ROWS", "GroupTest", "group_tests", "shares_alike"]
 
 Array = NDArray[np.float64]
 Bools = NDArray[np.bool_]
@@ -67,44 +68,51 @@ def group_tests(
         Below this p-value groups differ.
     """
     shares = (("recall", y, alarms), ("precision", alarms, y))
-    found = [
-        (figure, _alike(which[rows], n_groups, hit[rows], None if w is None else w[rows]))
-        for figure, rows, hit in shares
-    ]
+    found = [(figure, shares_alike(which, n_groups, [rows], hit, w)) for figure, rows, hit in shares]
     found.append(("calibration", _residuals_alike(which, n_groups, y, p, np.ones(len(p)) if w is None else w, noise)))
     return tuple(GroupTest(figure, p_value, level) for figure, p_value in found)
 
 
-def _alike(which: Index, n_groups: int, hit: Bools, w: Array | None) -> float:
-    """Chance of shares so different where all groups have one."""
+def shares_alike(which: Index, n_groups: int, strata: Sequence[Bools], hit: Bools, w: Array | None) -> float:
+    """Chance of shares of hits so different where in each of the strata, which are rows, all groups have one share."""
     if w is None:
-        counts = np.bincount(which[hit], minlength=n_groups), np.bincount(which, minlength=n_groups)
-        return _homogeneous(*counts)
+        return _exact_chance(which, n_groups, strata, hit)
+    parts = [_distance(which[rows], n_groups, hit[rows], w[rows]) for rows in strata]
+    degrees = sum(part[1] for part in parts)
+    return chi_square_tail(sum(part[0] for part in parts), degrees) if degrees else math.nan
+
+
+def _distance(which: Index, n_groups: int, hit: Bools, w: Array) -> tuple[float, int]:
+    """χ² of shares of weight, and its degrees of freedom: none where nothing can be told."""
     weight, squares = (np.bincount(which, one, minlength=n_groups) for one in (w, w**2))
     known = weight**2 >= FEWEST_ROWS * np.maximum(squares, np.finfo(float).tiny)
     share = (np.bincount(which, w * hit, minlength=n_groups)[known]) / weight[known]
     sizes = weight[known] ** 2 / squares[known]
     if len(sizes) < 2:
-        return math.nan
+        return 0.0, 0
     pooled = float(sizes @ share / sizes.sum())
     if not 0.0 < pooled < 1.0:
-        return math.nan
-    return chi_square_tail(float(sizes @ (share - pooled) ** 2) / (pooled * (1.0 - pooled)), len(sizes) - 1)
+        return 0.0, 0
+    return float(sizes @ (share - pooled) ** 2) / (pooled * (1.0 - pooled)), len(sizes) - 1
 
 
-def _homogeneous(right: Index, sizes: Index) -> float:
-    """Exact chance, up to its draws, of shares so different where all groups have one."""
-    known = sizes >= FEWEST_ROWS
-    right, sizes = right[known], sizes[known]
-    total, n = int(right.sum()), int(sizes.sum())
-    if len(sizes) < 2 or total in (0, n):
-        return math.nan
-    expected = sizes * (total / n)
-    spread = expected * (1.0 - total / n)
-    drawn = np.random.default_rng(0).multivariate_hypergeometric(sizes, total, _DRAWS, method="marginals")
-    far = ((drawn - expected) ** 2 / spread).sum(axis=1)
-    seen = float(((right - expected) ** 2 / spread).sum())
-    return float((1 + int((far >= seen * (1.0 - 1e-12)).sum())) / (_DRAWS + 1))
+def _exact_chance(which: Index, n_groups: int, strata: Sequence[Bools], hit: Bools) -> float:
+    """Exact chance, up to its draws, of such counts of hits: those of each stratum are drawn given their number."""
+    rng, far, seen, is_known = np.random.default_rng(0), np.zeros(_DRAWS), 0.0, False
+    for rows in strata:
+        right, sizes = (np.bincount(which[some], minlength=n_groups) for some in (rows & hit, rows))
+        known = sizes >= FEWEST_ROWS
+        right, sizes = right[known], sizes[known]
+        total, n = int(right.sum()), int(sizes.sum())
+        if len(sizes) < 2 or total in (0, n):
+            continue
+        expected = sizes * (total / n)
+        spread = expected * (1.0 - total / n)
+        drawn = rng.multivariate_hypergeometric(sizes, total, _DRAWS, method="marginals")
+        far += ((drawn - expected) ** 2 / spread).sum(axis=1)
+        seen += float(((right - expected) ** 2 / spread).sum())
+        is_known = True
+    return float((1 + int((far >= seen * (1.0 - 1e-12)).sum())) / (_DRAWS + 1)) if is_known else math.nan
 
 
 def _residuals_alike(which: Index, n_groups: int, y: Bools, p: Array, w: Array, noise: float) -> float:

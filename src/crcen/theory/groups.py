@@ -19,7 +19,15 @@ from crcen.theory.metrics import wilson_interval
 from crcen.theory.specs import Lam
 from crcen.theory.weighting import ClassWeighting
 
-__all__ = ["GROUP_ERROR_RATE", "GroupComparison", "GroupFigures", "GroupTest", "Interval", "compare_groups"]
+__all__ = [
+    "GROUP_ERROR_RATE",
+    "GroupComparison",
+    "GroupFigures",
+    "GroupTest",
+    "Interval",
+    "compare_groups",
+    "named_groups",
+]
 
 Array = NDArray[np.float64]
 Bools = NDArray[np.bool_]
@@ -222,7 +230,7 @@ def compare_groups(
     level = error_rate / (3 * max(len(columns), 1))
     found = []
     for column, values in columns.items():
-        names, which = _named(column, values, len(target))
+        names, which = named_groups(column, values, len(target))
         groups = []
         for i, name in enumerate(names):
             rows = which == i
@@ -232,7 +240,7 @@ def compare_groups(
     return tuple(found)
 
 
-def _named(column: str, values: ArrayLike, n: int) -> tuple[list[str], NDArray[np.int64]]:
+def named_groups(column: str, values: ArrayLike, n: int) -> tuple[list[str], NDArray[np.int64]]:
     """Names of groups, the largest first, and the group of each row."""
     cells = np.asarray(values, dtype=object)
     if cells.shape != (n,):

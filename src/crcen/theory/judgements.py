@@ -21,6 +21,7 @@ __all__ = [
     "DOMINANT_SKILL",
     "DRIFT_SCALE",
     "EQUATION_P",
+    "EXPENSE_P",
     "EXPENSE_Z",
     "FALSE_ALARM_RATE",
     "FEWEST_OF_A_CLASS",
@@ -60,6 +61,8 @@ FEWEST_POSITIVES = 50
 FEWEST_OF_A_CLASS = 10
 # An expense so many standard deviations outside its bracket is not chance.
 EXPENSE_Z = 3.0
+# With several classes there are many steps: any of them is so far outside in fewer than so many cases.
+EXPENSE_P = 0.003
 # Below this variance of the number of catches a normal distribution says nothing about them.
 LEAST_VARIANCE = 5.0
 # A group of probabilities is off by this factor, by chance in fewer than so many cases.
