@@ -1,10 +1,14 @@
 """Several classes through the command, as a person in a hurry would: fit, predict, and what is refused."""
 
 import json
+import re
 
 import numpy as np
 import pandas as pd
 import pytest
+
+import crcen
+from crcen.cli.tables import QUICK
 
 COSTS = ";fine;worn out;3;look\nfine;;1;1;0,2\nworn out;5;;1;0,2\n3;40;9;;0,2\n"
 
@@ -21,6 +25,14 @@ def folder(tmp_path_factory):
     frame.to_csv(home / "train.csv", index=False)
     (home / "costs.csv").write_text(COSTS)
     return home
+
+
+@pytest.fixture(scope="module")
+def model_file(folder):
+    """A model of these rows at these costs."""
+    options = {"costs": folder / "costs.csv", "estimator": crcen.CRCENClassifierCV(**QUICK)}
+    crcen.fit_table(folder / "train.csv", target="state", **options, out=folder / "own.crcen")
+    return folder / "own.crcen"
 
 
 def test_fit_then_predict(crcen_command, folder):
@@ -78,3 +90,27 @@ def test_a_target_of_many_numbers(crcen_command, folder):
     assert code == 1
     assert "must have at most 50 different values: got 300 (" in err
     assert " and 292 more); name the one to find with --positive" in err
+
+
+def test_a_report_at_other_costs(crcen_command, folder, model_file):
+    """The page decides as `evaluate` does at these costs, and says that they are not the model's own."""
+    test = ("report", model_file, folder / "train.csv", "--out", folder / "report.html")
+    own = crcen_command(*test)
+    assert own[0] == 0
+    before = (folder / "report.html").read_text(encoding="utf-8")
+    (folder / "other.csv").write_text(";fine;worn out;3\nfine;0;2;2\nworn out;1;0;1\n3;1;1;0\n")
+    code, _, err = crcen_command(*test, "--costs", folder / "other.csv")
+    assert (code, err) == (0, "")
+    page = (folder / "report.html").read_text(encoding="utf-8")
+    judged = json.loads(
+        crcen_command("evaluate", model_file, folder / "train.csv", "--costs", folder / "other.csv", "--json")[1]
+    )
+    for text, whose in ((before, "the model’s costs"), (page, "the stated costs")):
+        assert f"Decisions at {whose}" in text
+    cells = re.findall(r"<td class=\"(?:right)?\">([\d,]+)</td>", page)
+    assert [int(cell.replace(",", "")) for cell in cells] == [int(n) for row in judged["confusion"] for n in row]
+    code, _, err = crcen_command(*test, "--weighting", "fine=1,worn out=2")
+    assert (code, err) == (1, "crcen: every value of state needs a weight: 3 has none.\n")
+    code, _, err = crcen_command(*test, "--weighting", "none", "--costs", folder / "other.csv")
+    assert code == 2
+    assert "both say what mistakes are worth" in err

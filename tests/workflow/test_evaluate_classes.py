@@ -98,9 +98,8 @@ def test_rows_without_a_class_and_what_is_refused(model):
         crcen.evaluate_table(model, frame.replace("fine", "fien"))
     for options, sentence in (
         ({"weighting": crcen.Budget(3)}, "is for two classes, and state has 3"),
-        ({"groups": "load"}, "groups must be left out"),
         ({"review": (2, 30)}, "make review a column of costs="),
-        ({"fail_on": "CRC002"}, "CRC002 is for two"),
+        ({"fail_on": "CRC010"}, "compares groups: name their columns"),
         ({"min_recall": 3}, "min_recall must be a share"),
     ):
         with pytest.raises(InvalidParameter, match=sentence):
@@ -110,12 +109,15 @@ def test_rows_without_a_class_and_what_is_refused(model):
 def test_the_report_has_the_checks_of_the_evaluation(model, tmp_path):
     frame = table(400, 8)
     report = crcen.report_table(model, frame, out=tmp_path / "r.html")
-    judged = crcen.evaluate_table(model, frame, fail_on="CRC006")
+    judged = crcen.evaluate_table(model, frame, fail_on="any")
     assert [one.to_dict() for one in report.findings] == [one.to_dict() for one in judged.findings]
-    with pytest.raises(InvalidParameter, match="groups must be left out"):
-        crcen.report_table(model, frame, out=tmp_path / "r.html", groups="load")
     with pytest.raises(InvalidInput, match="models side by side must each find one class: the first tells 3 apart"):
         crcen.report_table(model, frame, out=tmp_path / "r.html", others=[model])
     two = crcen.fit_table(table(300, 9), target="state", positive="brøken", estimator=model.estimator).model
+    for own in ({"costs": CostMatrix([[0, 1], [1, 0]])}, {"weighting": "none"}):
+        with pytest.raises(
+            InvalidParameter, match="must be left out: this model finds brøken, and its page has a price"
+        ):
+            crcen.report_table(two, frame, out=tmp_path / "r.html", **own)
     with pytest.raises(InvalidInput, match="each find one class: model 2 tells 3 apart"):
         crcen.report_table(two, frame, out=tmp_path / "r.html", others=[model])

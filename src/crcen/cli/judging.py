@@ -106,7 +106,10 @@ def evaluate(
         raise typer.Exit(3)
 
 
-@app.command(epilog="Example:  crcen report model.crcen test.csv --out report.html --groups sex --groups region")
+@app.command(
+    epilog="Examples:  crcen report model.crcen test.csv --out report.html --groups sex --groups region   |   "
+    "crcen report model.crcen test.csv --costs costs.csv"
+)
 def report(
     files: Annotated[
         list[Path],
@@ -116,6 +119,8 @@ def report(
     ],
     out: Annotated[Path, typer.Option(help="The HTML file to write.")] = Path("report.html"),
     target: Target = None,
+    weighting: Weighting = None,
+    costs: CostsFile = None,
     weight: Weight = None,
     groups: Groups = None,
     review: ReviewPrices = None,
@@ -126,6 +131,7 @@ def report(
     with interruptible():
         if len(files) < 2:
             raise typer.BadParameter(f"a report needs a model and a table: got {files[0]} alone.")
+        worth = with_classes(None, weighting, costs)
         import crcen
 
         model, *others, data = files
@@ -135,6 +141,8 @@ def report(
             others=others,
             out=out,
             target=target,
+            weighting=worth,
+            costs=costs,
             weight=weight,
             groups=groups or (),
             review=two_prices(review),

@@ -31,6 +31,7 @@ _OPTIONS = {
     "alarm_cost": "--alarm-cost",
     "prevalence": "--prevalence",
     "weight": "--weight",
+    "weighting": "--weighting",
     "costs": "--costs",
     "fail_on": "--fail-on",
     "min_recall": "--min-recall",

@@ -2,32 +2,26 @@
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
 
 import numpy as np
 from numpy.typing import NDArray
 
 from crcen.report.evidence import Evidence, kept_by
+from crcen.report.finding import Finding, finding
 from crcen.report.importance import Importances
 from crcen.report.operating_points import OperatingPoints, price_ladder
 from crcen.report.reliability_groups import ReliabilityGroup
+from crcen.report.shared_checks import dominated, leaks, not_calibrated
 from crcen.theory.judgements import (
-    CALIBRATION_P,
-    CALIBRATION_RATIO,
-    DOMINANT_SHARE,
-    DOMINANT_SKILL,
     EQUATION_P,
     EXPENSE_Z,
     FEWEST_OF_A_CLASS,
     FEWEST_POSITIVES,
-    LEAK_AREA,
     NEAR_PERFECT_AREA,
     SCORE_DISTANCE,
     SCORE_P,
     SHARE_RATIO,
     SHARE_Z,
-    count_chance,
-    is_dominated,
     is_nearly_separated,
     judge_share,
     score_slack,
@@ -35,49 +29,9 @@ from crcen.theory.judgements import (
 from crcen.theory.key_equation import KeyEquation
 from crcen.theory.rows import effective_totals
 
-__all__ = ["Finding", "examine"]
+__all__ = ["examine"]
 
 Array = NDArray[np.float64]
-
-
-@dataclass(frozen=True)
-class Finding:
-    """The outcome of one check.
-
-    Parameters
-    ----------
-    code : str
-        Stable: CRC001 and so on.
-    title : str
-        What would be wrong.
-    status : str
-        "warning", "passed", or "unknown" where the check cannot be made.
-    measured : str
-        What was found; where it is unknown, why.
-    limit : str
-        From where on it is a warning.
-    advice : str
-        What to try.
-    """
-
-    code: str
-    title: str
-    status: str
-    measured: str
-    limit: str
-    advice: str
-
-    @property
-    def sentence(self) -> str:
-        """The outcome in words: what is wrong and what to try, what was measured, or why nobody can say."""
-        if self.status == "warning":
-            return f"{self.title}: {self.measured}. {self.advice}"
-        answer = "No" if self.status == "passed" else "Cannot be told"
-        return f"{self.title}? {answer}: {self.measured}."
-
-    def to_dict(self) -> dict[str, str]:
-        """Plain values, ready for JSON."""
-        return {**asdict(self), "sentence": self.sentence}
 
 
 def examine(
@@ -113,19 +67,14 @@ def examine(
     return (
         _too_few_positives(evidence),
         _expense_outside(evidence, points),
-        _not_calibrated(evidence, groups),
+        not_calibrated([(None, group) for group in groups], evidence.noise_factor, _RECALIBRATE),
         _drift(evidence),
         _separable(evidence, points),
         _leaks(evidence, separations),
         _equation_off(evidence, equations["these_rows"]),
         _training_rows(evidence, equations["these_rows"]),
-        _dominated(evidence, importances),
+        dominated(importances, _TOO_FEW if _too_few_to_rank(evidence) else None),
     )
-
-
-def _finding(code: str, title: str, is_warning: bool | None, measured: str, limit: str, advice: str) -> Finding:
-    status = {True: "warning", False: "passed", None: "unknown"}[is_warning]
-    return Finding(code, title, status, measured, limit, advice)
 
 
 def _too_few_positives(evidence: Evidence) -> Finding:
@@ -136,7 +85,7 @@ def _too_few_positives(evidence: Evidence) -> Finding:
         trained = evidence.weighting.n_pos
         measured += f", {trained:,.6g} in training"
         few = few or trained < FEWEST_POSITIVES
-    return _finding(
+    return finding(
         "CRC001",
         "Too few positive rows",
         few,
@@ -157,7 +106,7 @@ def _expense_outside(evidence: Evidence, points: OperatingPoints) -> Finding:
         "the probabilities on fresh labelled rows, before relying on a price."
     )
     if not judged:
-        return _finding(
+        return finding(
             "CRC002", "Expense outside its bracket", None, "too few decisions change with the price to tell", limit, ""
         )
     worst = max(judged, key=lambda one: abs(one.z))
@@ -170,33 +119,7 @@ def _expense_outside(evidence: Evidence, points: OperatingPoints) -> Finding:
     measured = f"{found}; that is {abs(worst.z):.1f} standard deviations outside of the bracket"
     if worst.z == 0.0:
         measured = f"all {len(judged)} steps between round prices that can be judged lie in their brackets"
-    return _finding("CRC002", "Expense outside its bracket", worst.is_beyond_chance, measured, limit, advice)
-
-
-def _not_calibrated(evidence: Evidence, groups: Sequence[ReliabilityGroup]) -> Finding:
-    def by_chance(group: ReliabilityGroup) -> float:
-        found, expected = group.observed_positives, group.expected_positives
-        variance = ((found - expected) / group.z) ** 2 if group.z else 0.0
-        return min(1.0, len(groups) * count_chance(found, expected, variance, evidence.noise_factor))
-
-    def is_large(group: ReliabilityGroup) -> bool:
-        low, high = sorted((group.observed_positives, group.expected_positives))
-        return high > CALIBRATION_RATIO * low
-
-    large = [group for group in groups if is_large(group)]
-    worst = min(large or groups, key=by_chance)
-    # The probability that decides, not a z: one positive where 0.001 were expected has a z of 30 and proves little.
-    chance = f"by chance in at most {max(by_chance(worst), 1e-15):.1g} of cases, {len(groups)} groups compared"
-    return _finding(
-        "CRC003",
-        "Probabilities are not calibrated",
-        bool(large) and by_chance(worst) < CALIBRATION_P,
-        f"where the model says {worst.mean_p:.3g} on average, {worst.observed_positives:.4g} positives were found and "
-        f"{worst.expected_positives:.4g} expected ({chance if large else 'the largest difference, and a small one'})",
-        f"a group off by a factor of {CALIBRATION_RATIO:g} or more, by chance in fewer than {CALIBRATION_P:g} of cases",
-        "Recalibrate on rows that were not used for training; check that these rows have the class ratio of daily use. "
-        "A stronger penalty or an average of more networks often helps.",
-    )
+    return finding("CRC002", "Expense outside its bracket", worst.is_beyond_chance, measured, limit, advice)
 
 
 def _drift(evidence: Evidence) -> Finding:
@@ -206,7 +129,7 @@ def _drift(evidence: Evidence) -> Finding:
         f"distributions are {SCORE_DISTANCE:g} apart (Kolmogorov–Smirnov), beyond the model's own error"
     )
     if not evidence.has_price:
-        return _finding("CRC004", title, None, "the model keeps nothing of its training rows", limit, "")
+        return finding("CRC004", title, None, "the model keeps nothing of its training rows", limit, "")
     share = judge_share(*effective_totals(evidence.target, evidence.weights), evidence.weighting)
     is_off = share.has_moved
     measured = (
@@ -218,7 +141,7 @@ def _drift(evidence: Evidence) -> Finding:
         distance, by_chance = _score_distance(*kept, score_slack(evidence.weighting, evidence.training_error))
         measured += f"; scores are {distance:.3f} apart from those out of fold, beyond the model's own error"
         is_off = is_off or (distance >= SCORE_DISTANCE and by_chance < SCORE_P)
-    return _finding(
+    return finding(
         "CRC004",
         title,
         is_off,
@@ -267,17 +190,21 @@ def _too_few_to_rank(evidence: Evidence) -> bool:
     return min(n_pos, evidence.n_rows - n_pos) < FEWEST_OF_A_CLASS
 
 
+_RECALIBRATE = (
+    "Recalibrate on rows that were not used for training; check that these rows have the class ratio of daily use. "
+    "A stronger penalty or an average of more networks often helps."
+)
 _SEPARABLE = ("CRC005", "The classes are separated almost without an error")
-_LEAK = ("CRC006", "A single column nearly separates the classes")
+_LEAK = "A single column nearly separates the classes"
 _TOO_FEW = f"fewer than {FEWEST_OF_A_CLASS} rows of a class are too few to tell"
 
 
 def _separable(evidence: Evidence, points: OperatingPoints) -> Finding:
     area = points.roc_auc
     if _too_few_to_rank(evidence):
-        return _finding(*_SEPARABLE, None, _TOO_FEW, f"an area of {NEAR_PERFECT_AREA:g} or more", "")
+        return finding(*_SEPARABLE, None, _TOO_FEW, f"an area of {NEAR_PERFECT_AREA:g} or more", "")
     without = "without a single error" if area == 1.0 else f"in all but {1.0 - area:.1g} of the pairs"
-    return _finding(
+    return finding(
         *_SEPARABLE,
         is_nearly_separated(area),
         f"area under the ROC curve {area:.5g}" + (f", positive above negative {without}" if area > 0.99 else ""),
@@ -288,31 +215,25 @@ def _separable(evidence: Evidence, points: OperatingPoints) -> Finding:
 
 
 def _leaks(evidence: Evidence, separations: Sequence[tuple[str, float]]) -> Finding:
-    limit = f"an area of {LEAK_AREA:g} or more for one column alone"
     if _too_few_to_rank(evidence):
-        return _finding(*_LEAK, None, _TOO_FEW, limit, "")
-    suspects = [(name, area) for name, area in separations if area >= LEAK_AREA]
-    shown = suspects or [max(separations, key=lambda one: one[1])]
-    listed = ", ".join(f"“{name}” ({area:.4f})" for name, area in shown[:5])
-    more = f" and {len(shown) - 5} more" if len(shown) > 5 else ""
-    return _finding(
-        *_LEAK,
-        bool(suspects),
-        f"{'suspects' if suspects else 'the strongest column'} by area under the ROC curve: {listed}{more}",
-        limit,
-        "Ask when that column is known. If it is written after or because of the event, or is an id in order of the "
-        "outcome, drop it (crcen fit --drop) and train again.",
+        return leaks(_LEAK, [], _TOO_FEW, "")
+    return leaks(
+        _LEAK,
+        [(f"“{name}”", area) for name, area in separations],
+        "",
+        "If it is written after or because of the event, or is an id in order of the outcome, drop it (crcen fit "
+        "--drop) and train again.",
     )
 
 
 def _equation_off(evidence: Evidence, equation: KeyEquation) -> Finding:
     title, limit = "The key equation fails on these rows", f"a p-value below {EQUATION_P:g}"
     if evidence.is_out_of_fold:
-        return _finding("CRC007", title, None, "the output bias was solved on these out-of-fold rows", limit, "")
+        return finding("CRC007", title, None, "the output bias was solved on these out-of-fold rows", limit, "")
     test = evidence.tested(equation)
     if test.reason:
-        return _finding("CRC007", title, None, test.reason, limit, "")
-    return _finding(
+        return finding("CRC007", title, None, test.reason, limit, "")
+    return finding(
         "CRC007",
         title,
         test.verdict == "does not hold",
@@ -327,7 +248,7 @@ def _training_rows(evidence: Evidence, equation: KeyEquation) -> Finding:
     title = "These look like the training rows"
     if evidence.is_out_of_fold:
         said = "every row was judged by models that did not see it, though the saved model did"
-        return _finding("CRC008", title, False, said, "answers of a model on its own training rows", "")
+        return finding("CRC008", title, False, said, "answers of a model on its own training rows", "")
     is_balanced = "balanced" in equation.z_reason
     measured = f"residual {equation.residual:.2g}" + (
         ", as only a solve on these rows leaves it" if is_balanced else ""
@@ -341,7 +262,7 @@ def _training_rows(evidence: Evidence, equation: KeyEquation) -> Finding:
     elif not is_balanced and "out-of-fold" in getattr(getattr(evidence.model, "key_equation_", None), "rows", ""):
         # Solved on rows it had not seen, such a model leaves no trace on those it has.
         measured, is_seen = f"the model keeps no hashes of its training rows; {measured}", None
-    return _finding(
+    return finding(
         "CRC008",
         title,
         is_seen,
@@ -349,29 +270,4 @@ def _training_rows(evidence: Evidence, equation: KeyEquation) -> Finding:
         "more rows of training than chance allows where rows repeat, or a key equation that holds to the last digits",
         "Write the report on rows that took no part in training (crcen split keeps some apart); nothing on this page "
         "is evidence otherwise.",
-    )
-
-
-def _dominated(evidence: Evidence, importances: Importances) -> Finding:
-    title = "One column carries nearly everything"
-    limit = (
-        f"{100 * DOMINANT_SHARE:g} % or more of what all columns add, where the log loss is {100 * DOMINANT_SKILL:g} % "
-        "or more below that without columns"
-    )
-    if _too_few_to_rank(evidence):
-        return _finding("CRC009", title, None, _TOO_FEW, limit, "")
-    if len(importances.columns) < 2:
-        return _finding("CRC009", title, None, "the model has one column", limit, "")
-    first, share = importances.columns[0], importances.share_of_first
-    fall = 100.0 * (1.0 - importances.log_loss / importances.base_log_loss)
-    where = f"{fall:.0f} % below" if fall >= 0.0 else "above"
-    return _finding(
-        "CRC009",
-        title,
-        is_dominated(share, importances.log_loss, importances.base_log_loss),
-        f"“{first.name}” has {100 * share:.0f} % of what all columns add when shuffled ({first.increase:.3g} of log "
-        f"loss), and the log loss is {where} that without columns",
-        limit,
-        "Ask when that column is known, and fit again without it (crcen fit --drop): if the rest is far weaker, the "
-        "column may be written after or because of the event.",
     )

@@ -5,36 +5,66 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
-from numpy.typing import ArrayLike
+from numpy.typing import ArrayLike, NDArray
 
 from crcen.exceptions import InvalidInput, InvalidParameter
 from crcen.report.evidence import Evidence
-from crcen.report.findings import Finding
+from crcen.report.finding import Finding
+from crcen.theory.classes.class_groups import ClassGroupComparison
 from crcen.theory.groups import GROUP_ERROR_RATE, GroupComparison, compare_groups
 
-__all__ = ["check_groups", "group_finding", "group_tables"]
+__all__ = ["check_groups", "class_group_finding", "group_arrays", "group_finding", "group_tables"]
 
 CODE = "CRC010"
 
 
-def check_groups(evidence: Evidence, groups: Mapping[str, ArrayLike] | None) -> tuple[GroupComparison, ...]:
-    """Compare the groups that were named; none where none was."""
+def group_arrays(groups: Any, n_rows: int) -> dict[str, NDArray[np.object_]]:
+    """The group of every row, by column; none where no groups were named."""
     if not groups:
-        return ()
+        return {}
     if not isinstance(groups, Mapping):
         raise InvalidParameter(f"groups must be a dict of names and arrays: got {type(groups).__name__}.")
     columns = {str(name): np.asarray(values, dtype=object) for name, values in groups.items()}
     for name, values in columns.items():
-        if values.shape != (evidence.n_rows,):
-            raise InvalidInput(f"groups of {name} must have one value for each of the {evidence.n_rows} rows.")
+        if values.shape != (n_rows,):
+            raise InvalidInput(f"groups of {name} must have one value for each of the {n_rows} rows.")
+    return columns
+
+
+def check_groups(evidence: Evidence, groups: Mapping[str, ArrayLike] | None) -> tuple[GroupComparison, ...]:
+    """Compare the groups that were named; none where none was."""
+    columns, price = group_arrays(groups, evidence.n_rows), evidence.weighting
     weights = evidence.weights if evidence.is_weighted else None
-    price = evidence.weighting
     return compare_groups(columns, evidence.target, evidence.p, price, price, weights, noise=evidence.noise_factor)
 
 
 def group_finding(comparisons: Sequence[GroupComparison]) -> Finding:
     """Whether groups differ in recall, precision or calibration beyond noise."""
-    title = "One price serves groups differently"
+    return _finding(
+        "One price serves groups differently",
+        comparisons,
+        "Look at the panel of groups: where positives found over expected differ, the probabilities are wrong for a "
+        "group, and columns or rows for it are lacking. Where they do not, the groups differ in how rare or how hard "
+        "to find positives are, and one price finds them at the same cost each. Other prices for groups are a choice "
+        "that people must make and may have to answer for; none is made here.",
+    )
+
+
+def class_group_finding(comparisons: Sequence[ClassGroupComparison]) -> Finding:
+    """The same for several classes."""
+    return _finding(
+        "The same costs serve groups differently",
+        comparisons,
+        "Look at the panel of groups: where rows found over expected differ, or the key equations fail for a group, "
+        "the probabilities are wrong for it, and columns or rows for it are lacking. Where they do not, the groups "
+        "differ in how common or how hard to tell the classes are. Other costs for groups are a choice that people "
+        "must make and may have to answer for; none is made here.",
+    )
+
+
+def _finding(
+    title: str, comparisons: Sequence[GroupComparison] | Sequence[ClassGroupComparison], advice: str
+) -> Finding:
     limit = (
         f"a difference that chance gives in fewer than {GROUP_ERROR_RATE:g} of cases, over all groups, columns and "
         "figures together"
@@ -45,12 +75,6 @@ def group_finding(comparisons: Sequence[GroupComparison]) -> Finding:
     if not known:
         measured = "too few rows of all groups but one to tell"
     status = "warning" if differing else ("passed" if known else "unknown")
-    advice = (
-        "Look at the panel of groups: where positives found over expected differ, the probabilities are wrong for a "
-        "group, and columns or rows for it are lacking. Where they do not, the groups differ in how rare or how hard "
-        "to find positives are, and one price finds them at the same cost each. Other prices for groups are a choice "
-        "that people must make and may have to answer for; none is made here."
-    )
     return Finding(CODE, title, status, measured, limit, advice if differing else "")
 
 

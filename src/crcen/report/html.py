@@ -18,9 +18,11 @@ from crcen.report.effect_charts import effect_charts
 from crcen.report.effects import column_effects
 from crcen.report.evidence import gather
 from crcen.report.facts import facts_of
-from crcen.report.findings import Finding, examine
+from crcen.report.finding import Finding
+from crcen.report.findings import examine
 from crcen.report.group_panel import check_groups, group_finding, group_tables
 from crcen.report.importance import permutation_importance
+from crcen.report.importance_bars import importance_bars
 from crcen.report.measurements import DRAWN, key_equations, measure
 from crcen.report.operating_points import operating_points
 from crcen.report.reliability_groups import reliability_groups
@@ -29,8 +31,6 @@ from crcen.report.single_columns import separations
 from crcen.report.wording import sentences
 
 __all__ = ["Report", "write_report"]
-
-_SHOWN_COLUMNS = 40
 
 
 @dataclass(frozen=True)
@@ -82,6 +82,7 @@ def write_report(
     out_of_fold: Any = None,
     groups: Any = None,
     others: Mapping[str, Any] | None = None,
+    costs: Any = None,
     random_state: int = 0,
 ) -> Report:
     """Write what a model does on labelled rows as one self-contained HTML file.
@@ -117,6 +118,8 @@ def write_report(
         beyond noise (CRC010).
     others : dict of str to array of shape (n,), optional
         Natural probabilities of the positive class by other models on these rows: they stand beside this one.
+    costs : CostMatrix, optional
+        Of a model of several classes: other costs of decisions than its own.
     random_state : int, default=0
         Seed of the permutations.
 
@@ -140,13 +143,17 @@ def write_report(
     if isinstance(random_state, bool) or not isinstance(random_state, int) or random_state < 0:
         raise InvalidParameter(f"random_state must be a whole number from 0, got {random_state!r}")
     if has_several_classes(model):
-        if groups or others:
-            what = "groups" if groups else "others"
-            raise InvalidParameter(f"{what} must be left out: they are for two classes, and this model has several.")
+        if others:
+            raise InvalidParameter("others must be left out: they are for two classes, and this model has several.")
         own: dict[str, Any] = {"sample_weight": sample_weight, "out_of_fold": out_of_fold, "random_state": random_state}
+        own |= {"stated_costs": costs, "groups": groups}
         named = page_names(title, data_name, model_path, "--costs costs.csv --out scored.csv")
         page, findings = class_page(jinja, model, X, y, names=named, **own)
         return _written(place, page, findings)
+    if costs is not None:
+        raise InvalidParameter(
+            "costs must be left out: they are for several classes, and this page has a price to move."
+        )
     evidence = gather(model, X, y, sample_weight, out_of_fold)
     points = operating_points(evidence.target, evidence.p, evidence.weights)
     reliability = reliability_groups(evidence.target, evidence.p, evidence.q, evidence.weights)
@@ -191,7 +198,7 @@ def _render(
         names=names,
         facts=facts,
         sentences=sentences(measured, findings),
-        columns=_bars(measured["importance"]),
+        columns=importance_bars(measured["importance"]),
         **panels,
         policy=policy(style, script),
         style=markupsafe.Markup(style),
@@ -199,27 +206,3 @@ def _render(
         data=markupsafe.Markup(embedded(data)),
     )
     return page
-
-
-def _bars(importance: Mapping[str, Any]) -> list[dict[str, Any]]:
-    """The first columns with where bar and whiskers begin and end, on a scale from 0 to 100."""
-    shown = importance["columns"][:_SHOWN_COLUMNS]
-    low = min([0.0, *(one["low"] for one in shown)])
-    high = max([0.0, *(one["high"] for one in shown)])
-    span = (high - low) or 1.0
-
-    def place(value: float) -> float:
-        return round(100.0 * (value - low) / span, 2)
-
-    return [
-        {
-            **one,
-            "zero": place(0.0),
-            "left": min(place(0.0), place(one["increase"])),
-            "width": round(abs(place(one["increase"]) - place(0.0)), 2),
-            "from": place(one["low"]),
-            "to": place(one["high"]),
-            "is_clear": one["low"] > 0.0,
-        }
-        for one in shown
-    ]

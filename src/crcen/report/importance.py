@@ -1,16 +1,17 @@
 """Which columns matter: how much worse the probabilities get when a column is shuffled, with intervals."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from crcen.report.encoded_rows import EncodedRows
 from crcen.report.evidence import Evidence, positive_column
 from crcen.theory.metrics import log_losses
 
-__all__ = ["ColumnImportance", "Importances", "permutation_importance"]
+__all__ = ["ColumnImportance", "Importances", "importances_by", "permutation_importance", "shuffled_answers"]
 
 Array = NDArray[np.float64]
 
@@ -89,32 +90,55 @@ def permutation_importance(evidence: Evidence, random_state: int = 0) -> Importa
     """
     rng = np.random.default_rng(random_state)
     rows, weights = _chosen_rows(evidence, rng)
-    answers_shuffled = _by_table(evidence, rows) if evidence.encoded is None else _by_encoding(evidence, rows)
+    answers = shuffled_answers(evidence.model, evidence.X, evidence.columns, evidence.encoded, rows)
     target, p = evidence.target[rows], evidence.p[rows]
     column = positive_column(evidence.model, evidence.pos_label)
-    before = log_losses(target, p)
-    if evidence.is_out_of_fold:  # what is shuffled is the model itself, so it is compared with its own answers
-        own = answers_shuffled(0, np.arange(rows.size))
-        before = log_losses(target, np.asarray(own, dtype=np.float64)[:, column])
-    n_columns = len(evidence.columns)
-    n_repeats = max(1, min(MOST_REPEATS, MOST_PASSES // max(n_columns, 1)))
-    orders = [rng.permutation(rows.size) for _ in range(n_repeats)]
+
+    def losses(answer: Any) -> Array:
+        return log_losses(target, np.asarray(answer, dtype=np.float64)[:, column])
+
+    # What is shuffled is the model itself, so it is compared with its own answers.
+    before = losses(answers(0, np.arange(rows.size))) if evidence.is_out_of_fold else log_losses(target, p)
+    share = float(weights[target].sum() / weights.sum())
+    base = float(np.average(log_losses(target, np.full(rows.size, share)), weights=weights))
+    return importances_by(evidence.columns, answers, losses, before, base, weights, rng)
+
+
+def importances_by(
+    columns: Sequence[str],
+    answers: Callable[[int, NDArray[np.int64]], Any],
+    losses: Callable[[Any], Array],
+    before: Array,
+    base_log_loss: float,
+    weights: Array,
+    rng: np.random.Generator,
+) -> Importances:
+    """The importance of every column, by what it costs to shuffle it.
+
+    Parameters
+    ----------
+    columns : sequence of str
+        Their names.
+    answers : callable
+        As `shuffled_answers` gives it.
+    losses : callable
+        The log loss of each row by such an answer.
+    before, weights : float64 arrays of shape (n,)
+        The log loss of each row as it is, and what it counts.
+    base_log_loss : float
+        That of saying the shares of the classes to everybody.
+    rng : Generator
+        Of the permutations.
+    """
+    n_repeats = max(1, min(MOST_REPEATS, MOST_PASSES // max(len(columns), 1)))
+    orders = [rng.permutation(len(before)) for _ in range(n_repeats)]
     found = []
-    for number, name in enumerate(evidence.columns):
-        increases = []
-        for order in orders:
-            after = np.asarray(answers_shuffled(number, order), dtype=np.float64)[:, column]
-            increases.append(log_losses(target, after) - before)
+    for number, name in enumerate(columns):
+        increases = [losses(answers(number, order)) - before for order in orders]
         found.append(_importance(name, np.mean(increases, axis=0), weights))
     found.sort(key=lambda one: -one.increase)
-    share = float(weights[target].sum() / weights.sum())
-    return Importances(
-        columns=tuple(found),
-        n_rows=int(rows.size),
-        n_repeats=n_repeats,
-        log_loss=float(np.average(before, weights=weights)),
-        base_log_loss=float(np.average(log_losses(target, np.full(rows.size, share)), weights=weights)),
-    )
+    log_loss = float(np.average(before, weights=weights))
+    return Importances(tuple(found), len(before), n_repeats, log_loss, base_log_loss)
 
 
 def _chosen_rows(evidence: Evidence, rng: np.random.Generator) -> tuple[NDArray[np.int64], Array]:
@@ -130,18 +154,22 @@ def _chosen_rows(evidence: Evidence, rng: np.random.Generator) -> tuple[NDArray[
     return np.concatenate(parts), np.concatenate(weights)
 
 
-def _by_table(evidence: Evidence, rows: NDArray[np.int64]) -> Callable[[int, NDArray[np.int64]], Any]:
-    """A function that gives the model's answers after a column of the table was put into another order."""
-    X = evidence.X.iloc[rows] if hasattr(evidence.X, "iloc") else evidence.X[rows]
-    return lambda number, order: evidence.model.predict_proba(_shuffled(X, number, order))
+def shuffled_answers(
+    model: Any, X: Any, columns: Sequence[str], encoded: EncodedRows | None, rows: NDArray[np.int64]
+) -> Callable[[int, NDArray[np.int64]], Any]:
+    """A function that gives the model's answers for these rows after a column was put into another order."""
+    if encoded is None:
+        some = X.iloc[rows] if hasattr(X, "iloc") else X[rows]
+        return lambda number, order: model.predict_proba(_shuffled(some, number, order))
+    return _by_encoding(columns, encoded, rows)
 
 
-def _by_encoding(evidence: Evidence, rows: NDArray[np.int64]) -> Callable[[int, NDArray[np.int64]], Any]:
+def _by_encoding(
+    columns: Sequence[str], encoded: EncodedRows, rows: NDArray[np.int64]
+) -> Callable[[int, NDArray[np.int64]], Any]:
     """The same where columns are encoded one by one: to shuffle what comes of a column is the same, and quicker."""
-    encoded = evidence.encoded
-    assert encoded is not None
     X, unused = encoded.X[rows], slice(0, 0)
-    blocks = [encoded.columns[name].block if name in encoded.columns else unused for name in evidence.columns]
+    blocks = [encoded.columns[name].block if name in encoded.columns else unused for name in columns]
 
     def answer(number: int, order: NDArray[np.int64]) -> Any:
         shuffled = X.copy()

@@ -3,7 +3,7 @@
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from crcen.report.findings import Finding
+from crcen.report.finding import Finding
 
 __all__ = ["check_sentence", "count", "digits", "percent", "sentences"]
 

@@ -281,9 +281,10 @@ def evaluate_table(
     source = source_of(data)
     target = target_of(target, model, source)
     if has_class_price(model):
-        two = {"review": review, "cost_column": cost_column, "groups": groups}
+        two = {"review": review, "cost_column": cost_column}
         how: dict[str, Any] = {"codes": codes, "fail_on": fail_on, "min_recall": min_recall}
         how |= {"min_precision": min_precision, "weight": weight, "verbose": verbose, "others": two}
+        how["groups"] = groups
         return evaluate_classes(model, source, target, weighting=weighting, costs=costs, **how)
     weighting = price_of_two(weighting, costs, model)
     kept: dict[str, list[Any]] = {}

@@ -7,10 +7,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from crcen import InvalidInput, InvalidParameter
+from crcen.theory.classes.class_groups import ClassGroupComparison
 from crcen.theory.groups import GroupComparison
 from crcen.workflow.inputs import Source, check_column
 
 __all__ = ["CODE", "group_columns", "group_lines", "group_values", "unequal_groups"]
+
+Comparisons = Sequence[GroupComparison] | Sequence[ClassGroupComparison]
 
 # The check of the report that compares groups.
 CODE = "CRC010"
@@ -46,10 +49,12 @@ def group_values(cells: list[Any]) -> NDArray[np.object_]:
 
 
 def _number(value: float) -> str:
-    return f"{value:,.0f}" if abs(value) >= 1000 else f"{value:.4g}"
+    if abs(value) < 1000:
+        return f"{value:.4g}"
+    return f"{value:,.0f}" if abs(value) >= 10_000 else f"{value:.0f}"  # years are written without a comma
 
 
-def unequal_groups(comparisons: Sequence[GroupComparison], codes: tuple[str, ...], fail_on: Any) -> list[str]:
+def unequal_groups(comparisons: Comparisons, codes: tuple[str, ...], fail_on: Any) -> list[str]:
     """A sentence for each column whose groups differ, where they must not; refused where no groups were named."""
     asked = fail_on.upper() if isinstance(fail_on, str) else " ".join(map(str, fail_on or ())).upper()
     if CODE in asked and not comparisons:
@@ -57,7 +62,7 @@ def unequal_groups(comparisons: Sequence[GroupComparison], codes: tuple[str, ...
     return [f"{CODE} warns: {one.sentence}" for one in comparisons if one.differing and CODE in codes]
 
 
-def group_lines(comparisons: Sequence[GroupComparison]) -> list[str]:
+def group_lines(comparisons: Comparisons) -> list[str]:
     """Comparisons as lines of text."""
     lines: list[str] = []
     for one in comparisons:

@@ -12,14 +12,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 import crcen
-from crcen import InvalidInput
+from crcen import InvalidInput, InvalidParameter
 from crcen._support.logs import logged
 from crcen._support.notebook import page_in_frame
 from crcen._support.progress import busy
 from crcen._support.whole_files import check_place
 from crcen.theory.labels import Labels
 from crcen.workflow.amounts import amounts_of, weight_notes
-from crcen.workflow.classes.stated import has_class_price, refuse_two_class_options
+from crcen.workflow.classes.stated import has_class_price, refuse_two_class_options, stated_costs
 from crcen.workflow.decided_rows import JudgedReview, judge_review
 from crcen.workflow.group_columns import group_columns, group_values
 from crcen.workflow.inputs import Source, check_column, labels_as, model_of, price_of, source_of, target_of
@@ -102,6 +102,8 @@ def report_table(
     *,
     out: str | Path,
     target: str | None = None,
+    weighting: Any = None,
+    costs: Any = None,
     weight: str | None = None,
     groups: Any = (),
     others: Any = (),
@@ -121,6 +123,10 @@ def report_table(
         The HTML file to write.
     target : str, optional
         Column with the labels; by default that of training.
+    weighting : "balanced", "none" or dict of label to weight, optional
+        Of a model of several classes: what a mistake on each is worth, where it is other than in training.
+    costs : CostMatrix, data frame, str or Path, optional
+        Of a model of several classes: other costs of decisions than those of training, as `fit_table` takes them.
     weight : str, optional
         Column that says how much each row counts, such as survey weights.
     groups : str or sequence of str, optional
@@ -148,17 +154,24 @@ def report_table(
     model_path = str(model) if isinstance(model, str | Path) else None
     model, source = model_of(model), source_of(data)
     target = target_of(target, model, source)
+    options: dict[str, Any] = {"title": title, "data_name": source.name, "model_path": model_path}
     if has_class_price(model):
-        refuse_two_class_options(model, {"groups": groups, "review": review})
+        refuse_two_class_options(model, {"review": review})
         if others:
             raise InvalidInput(
                 f"models side by side must each find one class: the first tells {len(model.classes_)} apart; write a "
                 "report for each of them."
             )
+        if weighting is not None or costs is not None:
+            options["costs"] = stated_costs(weighting, costs, model)
+    elif weighting is not None or costs is not None:
+        raise InvalidParameter(
+            f"{'weighting' if costs is None else 'costs'} must be left out: this model finds "
+            f"{Labels.of_model(model).positive}, and its page has a price to move; crcen evaluate judges it at another."
+        )
     names, between = group_columns(groups, source, target), review_of(review)
     X, y, weights, notes = labelled_rows(model, source, target, weight, names)
     parted = {name: group_values([cells]) for name, cells in _labelled(source, target, names).items()}
-    options: dict[str, Any] = {"title": title, "data_name": source.name, "model_path": model_path}
     with busy("writing the report", visible=bool(verbose)):
         options["others"] = _beside(others, model, source, target)
         written = crcen.write_report(model, X, y, out, sample_weight=weights, groups=parted, **options)

@@ -7,27 +7,30 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from crcen.report.findings import Finding
+from crcen.report.finding import Finding, finding
+from crcen.report.group_panel import group_arrays
+from crcen.report.importance import Importances
 from crcen.report.reliability_groups import ReliabilityGroup, reliability_groups
+from crcen.report.shared_checks import dominated, leaks, not_calibrated
+from crcen.theory.classes.class_groups import ClassGroupComparison, compare_class_groups
 from crcen.theory.classes.class_quality import ClassQuality
 from crcen.theory.classes.class_weights import ClassWeights
+from crcen.theory.classes.cost_matrix import CostMatrix
+from crcen.theory.classes.expense_steps import judge_class_steps, outside_chance
 from crcen.theory.classes.judged_equations import JudgedEquations
 from crcen.theory.judgements import (
-    CALIBRATION_P,
-    CALIBRATION_RATIO,
     EQUATION_P,
+    EXPENSE_P,
     FEWEST_OF_A_CLASS,
     FEWEST_POSITIVES,
-    LEAK_AREA,
     NEAR_PERFECT_AREA,
     SHARE_RATIO,
     SHARE_Z,
-    count_chance,
     is_nearly_separated,
     judge_class_share,
 )
 
-__all__ = ["ClassRows", "class_reliability", "examine_classes"]
+__all__ = ["ClassRows", "class_reliability", "compared_groups", "examine_classes"]
 
 Array = NDArray[np.float64]
 
@@ -73,12 +76,20 @@ def class_reliability(rows: ClassRows) -> tuple[tuple[ReliabilityGroup, ...], ..
     return tuple(reliability_groups(rows.y == k, rows.p[:, k], None, rows.weights) for k in range(len(rows.labels)))
 
 
+def compared_groups(rows: ClassRows, costs: CostMatrix, groups: Any) -> tuple[ClassGroupComparison, ...]:
+    """Groups under these costs, by column; none where none was named."""
+    columns = group_arrays(groups, len(rows.y))
+    weights = None if (rows.weights == 1.0).all() else rows.weights
+    return compare_class_groups(columns, rows.y, rows.p, costs, rows.trained, weights, noise=rows.noise)
+
+
 def examine_classes(
     rows: ClassRows,
     quality: ClassQuality,
     equations: JudgedEquations,
     recognition: Any = None,
     separations: Sequence[tuple[str, Any, float]] | None = None,
+    importances: Importances | None = None,
 ) -> tuple[Finding, ...]:
     """Run the checks that several classes have.
 
@@ -94,27 +105,38 @@ def examine_classes(
         Whether these are training rows; None where the model cannot know.
     separations : sequence of (column, class, area), optional
         How well each column alone tells the class that it tells best; without it CRC006 is left out.
+    importances : Importances, optional
+        What each column is worth; without it CRC009 is left out.
 
     Returns
     -------
     tuple of Finding
-        In the order of the codes. CRC002, CRC009 and CRC010 are for two classes.
+        In the order of the codes, CRC001 to CRC009.
     """
     found = [
         _too_few(rows),
-        _not_calibrated(rows),
+        _expense_outside(rows),
+        not_calibrated(_by_label(rows), rows.noise, _RECALIBRATE),
         _drift(rows),
         _separable(rows, quality),
         *([] if separations is None else [_leaks(separations)]),
         _equations_off(rows, equations),
         _training_rows(rows, recognition),
+        *([] if importances is None else [dominated(importances, None if _can_be_ranked(rows) else _TOO_FEW)]),
     ]
     return tuple(found)
 
 
-def _finding(code: str, title: str, is_warning: bool | None, measured: str, limit: str, advice: str) -> Finding:
-    status = {True: "warning", False: "passed", None: "unknown"}[is_warning]
-    return Finding(code, title, status, measured, limit, advice)
+def _by_label(rows: ClassRows) -> list[tuple[str | None, ReliabilityGroup]]:
+    pairs = zip(rows.labels, class_reliability(rows), strict=True)
+    return [(str(label), group) for label, groups in pairs for group in groups]
+
+
+_TOO_FEW = f"fewer than {FEWEST_OF_A_CLASS} rows of all classes but one are too few to tell"
+
+
+def _can_be_ranked(rows: ClassRows) -> bool:
+    return int((rows.counts >= FEWEST_OF_A_CLASS).sum()) > 1
 
 
 def _too_few(rows: ClassRows) -> Finding:
@@ -123,7 +145,7 @@ def _too_few(rows: ClassRows) -> Finding:
     shown = few or [int(np.argmin(here))]
     listed = ", ".join(f"{here[k]:,} of {rows.labels[k]} here, {trained[k]:,.6g} in training" for k in shown[:4])
     more = f", and {len(shown) - 4} more classes" if len(shown) > 4 else ""
-    return _finding(
+    return finding(
         "CRC001",
         "Too few rows of a class",
         bool(few),
@@ -134,34 +156,41 @@ def _too_few(rows: ClassRows) -> Finding:
     )
 
 
-def _not_calibrated(rows: ClassRows) -> Finding:
-    groups = [(k, group) for k, some in enumerate(class_reliability(rows)) for group in some]
-
-    def by_chance(one: tuple[int, ReliabilityGroup]) -> float:
-        group = one[1]
-        found, expected = group.observed_positives, group.expected_positives
-        variance = ((found - expected) / group.z) ** 2 if group.z else 0.0
-        return min(1.0, len(groups) * count_chance(found, expected, variance, rows.noise))
-
-    def is_large(one: tuple[int, ReliabilityGroup]) -> bool:
-        low, high = sorted((one[1].observed_positives, one[1].expected_positives))
-        return high > CALIBRATION_RATIO * low
-
-    large = [one for one in groups if is_large(one)]
-    worst = min(large or groups, key=by_chance)
-    k, group = worst
-    chance = f"by chance in at most {max(by_chance(worst), 1e-15):.1g} of cases, {len(groups)} groups compared"
-    return _finding(
-        "CRC003",
-        "Probabilities are not calibrated",
-        bool(large) and by_chance(worst) < CALIBRATION_P,
-        f"where the model says {group.mean_p:.3g} for {rows.labels[k]} on average, {group.observed_positives:.4g} were "
-        f"found and {group.expected_positives:.4g} expected "
-        f"({chance if large else 'the largest difference, and a small one'})",
-        f"a group off by a factor of {CALIBRATION_RATIO:g} or more, by chance in fewer than {CALIBRATION_P:g} of cases",
-        "Recalibrate on rows that were not used for training; check that these rows have the shares of daily use. A "
-        "stronger penalty or an average of more networks often helps.",
+def _expense_outside(rows: ClassRows) -> Finding:
+    title = "Expense outside its bracket"
+    limit = (
+        f"outside by so much in fewer than {EXPENSE_P:g} of cases by chance, for any step that doubles the weight of a "
+        "class"
     )
+    steps = judge_class_steps(rows.y, rows.p, rows.trained, rows.weights, rows.noise)
+    if not steps:
+        return finding("CRC002", title, None, "too few decisions change with the weights to tell", limit, "")
+    worst = max(steps, key=lambda one: abs(one.z))
+    chance = outside_chance(steps)
+    label = rows.labels[worst.number]
+    cost = f"{worst.price:.3g} in weight of others" if worst.gained else "others and found none"
+    measured = (
+        f"where the weight of {label} rises from {worst.low:.3g} to {worst.high:.3g}, one more row of it cost {cost}; "
+        f"that is {abs(worst.z):.1f} standard deviations outside (by chance in at most {max(chance, 1e-15):.1g} of "
+        f"cases, {len(steps)} steps compared)"
+    )
+    if worst.z == 0.0:
+        measured = f"all {len(steps)} steps of the weights of classes that can be judged lie in their brackets"
+    return finding(
+        "CRC002",
+        title,
+        chance < EXPENSE_P,
+        measured,
+        limit,
+        "A row found did not cost what the probabilities say. Fit again with more rows or a stronger penalty, or "
+        "correct the probabilities on fresh labelled rows, before relying on costs or weights.",
+    )
+
+
+_RECALIBRATE = (
+    "Recalibrate on rows that were not used for training; check that these rows have the shares of daily use. A "
+    "stronger penalty or an average of more networks often helps."
+)
 
 
 def _drift(rows: ClassRows) -> Finding:
@@ -178,7 +207,7 @@ def _drift(rows: ClassRows) -> Finding:
         f"({abs(tests[k].z):.1f} standard deviations)"
         for k in shown[:4]
     )
-    return _finding(
+    return finding(
         "CRC004",
         "These rows differ from the training rows",
         bool(moved),
@@ -193,10 +222,10 @@ def _separable(rows: ClassRows, quality: ClassQuality) -> Finding:
     title, limit = "The classes are separated almost without an error", f"areas of {NEAR_PERFECT_AREA:g} or more"
     ranked = [k for k, n in enumerate(rows.counts) if n >= FEWEST_OF_A_CLASS]
     if not ranked:
-        return _finding("CRC005", title, None, f"no class has {FEWEST_OF_A_CLASS} rows", limit, "")
+        return finding("CRC005", title, None, f"no class has {FEWEST_OF_A_CLASS} rows", limit, "")
     worst = min(ranked, key=lambda k: float(quality.areas[k]))
     area = float(quality.areas[worst])
-    return _finding(
+    return finding(
         "CRC005",
         title,
         is_nearly_separated(area),
@@ -208,32 +237,24 @@ def _separable(rows: ClassRows, quality: ClassQuality) -> Finding:
 
 
 def _leaks(separations: Sequence[tuple[str, Any, float]]) -> Finding:
-    suspects = [one for one in separations if one[2] >= LEAK_AREA]
-    shown = suspects or sorted(separations, key=lambda one: -one[2])[:1]
-    listed = ", ".join(f"“{name}” for {label} ({area:.4f})" for name, label, area in shown[:5])
-    return _finding(
-        "CRC006",
+    return leaks(
         "A single column nearly separates a class",
-        bool(suspects) if separations else None,
-        f"{'suspects' if suspects else 'the strongest column'} by area under the ROC curve: {listed}"
-        if separations
-        else "no column can be ranked",
-        f"an area of {LEAK_AREA:g} or more for one column alone",
-        "Ask when that column is known. If it is written after or because of the event, drop it (crcen fit --drop) and "
-        "train again.",
+        [(f"“{name}” for {label}", area) for name, label, area in separations],
+        "no column can be ranked",
+        "If it is written after or because of the event, drop it (crcen fit --drop) and train again.",
     )
 
 
 def _equations_off(rows: ClassRows, equations: JudgedEquations) -> Finding:
     title, limit = "The key equations fail on these rows", f"a joint p-value below {EQUATION_P:g}"
     if rows.is_out_of_fold:
-        return _finding("CRC007", title, None, "the output biases were solved on these out-of-fold rows", limit, "")
+        return finding("CRC007", title, None, "the output biases were solved on these out-of-fold rows", limit, "")
     joint = equations.joint
     if joint.reason:
-        return _finding("CRC007", title, None, joint.reason, limit, "")
+        return finding("CRC007", title, None, joint.reason, limit, "")
     worst = max((one for one in equations.classes if one.is_tested), key=lambda one: abs(one.z))
     more = "more" if worst.z > 0.0 else "less"
-    return _finding(
+    return finding(
         "CRC007",
         title,
         equations.verdict == "do not hold",
@@ -249,10 +270,10 @@ def _training_rows(rows: ClassRows, recognition: Any) -> Finding:
     limit = "more rows of training than chance allows where rows repeat"
     if rows.is_out_of_fold:
         said = "every row was judged by models that did not see it, though the saved model did"
-        return _finding("CRC008", title, False, said, limit, "")
+        return finding("CRC008", title, False, said, limit, "")
     if recognition is None:
-        return _finding("CRC008", title, None, "the model keeps no hashes of its training rows", limit, "")
-    return _finding(
+        return finding("CRC008", title, None, "the model keeps no hashes of its training rows", limit, "")
+    return finding(
         "CRC008",
         title,
         {"seen": True, "new": False}.get(recognition.status),

@@ -3,6 +3,7 @@
 import platform
 import shlex
 from collections.abc import Mapping, Sequence
+from dataclasses import asdict
 from datetime import UTC, datetime
 from typing import Any
 
@@ -13,20 +14,25 @@ from crcen._support.plain_values import plain
 from crcen._support.versions import installed_versions
 from crcen._version import __version__
 from crcen.exceptions import InvalidInput
-from crcen.report.classes.findings import ClassRows, class_reliability, examine_classes
+from crcen.report.classes.class_importance import class_importance, rows_of_each_class
+from crcen.report.classes.findings import ClassRows, class_reliability, compared_groups, examine_classes
 from crcen.report.classes.one_class import class_separations, one_against_rest
 from crcen.report.classes.reliability_charts import reliability_charts
 from crcen.report.encoded_rows import EncodedRows, encoded_rows
 from crcen.report.evidence import Evidence, answered_rows
-from crcen.report.findings import Finding
+from crcen.report.finding import Finding
+from crcen.report.group_panel import class_group_finding
 from crcen.report.importance import Importances
+from crcen.report.importance_bars import importance_bars
 from crcen.report.measurements import DRAWN, key_equations, measure
 from crcen.report.operating_points import operating_points
 from crcen.report.reliability_groups import reliability_groups
 from crcen.report.rendering import asset, embedded, policy
 from crcen.report.wording import check_sentence, count, digits, percent
+from crcen.theory.classes.class_groups import ClassGroupComparison
 from crcen.theory.classes.class_quality import ClassQuality, class_quality, costs_at
 from crcen.theory.classes.class_weights import ClassWeights
+from crcen.theory.classes.cost_matrix import CostMatrix
 from crcen.theory.classes.judged_equations import JudgedEquations, judge_class_equations
 from crcen.theory.judgements import fitted_noise
 from crcen.theory.rows import check_row_weights
@@ -59,8 +65,13 @@ def class_page(
     sample_weight: Any,
     out_of_fold: Any,
     random_state: int,
+    stated_costs: CostMatrix | None = None,
+    groups: Any = None,
 ) -> tuple[str, tuple[Finding, ...]]:
-    """The HTML of a model of several classes on labelled rows, and the outcome of its checks."""
+    """The HTML of a model of several classes on labelled rows, and the outcome of its checks.
+
+    Decisions are at the model's own costs, unless others are stated.
+    """
     X, frame, numbers = answered_rows(model, X, y)
     weights = check_row_weights(sample_weight, numbers.size)
     encoded = encoded_rows(model, frame)
@@ -73,14 +84,18 @@ def class_page(
     else:
         counts = np.bincount(numbers, weights, len(labels))
         trained = ClassWeights(np.ones(len(labels)), np.maximum(counts, 1e-9))
-    kept = getattr(model, "costs_", None)
+    kept = getattr(model, "costs_", None) if stated_costs is None else stated_costs
     costs = costs_at(trained if kept is None else kept, list(labels))
     rows = ClassRows(labels, numbers, p, weights, trained, noise, out_of_fold is not None)
     quality = class_quality(numbers, p, costs, weights)
     equations = judge_class_equations(numbers, p, trained, labels, weights, noise=noise)
     recognises = hasattr(model, "recognise") and out_of_fold is None
     recognition = model.recognise(frame) if recognises else None
-    findings = examine_classes(rows, quality, equations, recognition, class_separations(model, frame, rows, costs))
+    importances = class_importance(model, frame, encoded, rows, random_state)
+    separations = class_separations(model, frame, rows, costs)
+    findings = examine_classes(rows, quality, equations, recognition, separations, importances)
+    compared = compared_groups(rows, costs, groups)
+    findings = (*findings, class_group_finding(compared)) if compared else findings
     picked = _picked(rows, quality)
     pages = [
         _one_page(environment, one_against_rest(model, frame, encoded, rows, k, costs), model, picked) for k in picked
@@ -93,12 +108,16 @@ def class_page(
     data["pages"] = [{"label": str(labels[k]), "html": page} for k, page in zip(picked, pages, strict=True)]
     page: str = environment.from_string(asset("class_template.html.j2")).render(
         measured=measured,
+        whose="the model’s costs" if stated_costs is None else "the stated costs",
         findings=findings,
         names=names,
         facts=_facts(model, rows, names, random_state),
         sentences=_sentences(rows, quality, findings),
         equations=_equations(equations, rows.is_out_of_fold),
         reliability=reliability_charts(class_reliability(rows), labels, rows.counts, MOST_CHARTS),
+        importance=plain(asdict(importances)),
+        columns=importance_bars(asdict(importances)),
+        groups=_groups(compared),
         picks=[str(labels[k]) for k in picked],
         policy=policy(style, script, one_script),
         style=markupsafe.Markup(style),
@@ -164,18 +183,7 @@ def _measured(rows: ClassRows, quality: ClassQuality, seed: int) -> tuple[dict[s
 def explored_rows(rows: ClassRows, seed: int) -> tuple[NDArray[np.int64], Array]:
     """Rows for the explorer and what each counts: all, or of many some of each class that count for all of it."""
     most = max(MOST_NUMBERS // len(rows.labels), len(rows.labels))
-    if len(rows.y) <= most:
-        return np.arange(len(rows.y)), rows.weights
-    rng, chosen, weights = np.random.default_rng(seed), [], []
-    # Half by the size of a class, half for each class alike: rare ones are few, and often dear.
-    for k, size in enumerate(rows.counts):
-        own = np.flatnonzero(rows.y == k)
-        wanted = min(int(size), max(1, int(0.5 * most * size / len(rows.y) + 0.5 * most / len(rows.labels))))
-        some = np.sort(rng.choice(own, wanted, replace=False))
-        if wanted:
-            chosen.append(some)
-            weights.append(rows.weights[some] * (rows.weights[own].sum() / rows.weights[some].sum()))
-    return np.concatenate(chosen), np.concatenate(weights)
+    return rows_of_each_class(rows, most, np.random.default_rng(seed))
 
 
 def _one_page(environment: Any, evidence: Evidence, model: Any, picked: Sequence[int]) -> str:
@@ -219,6 +227,23 @@ def _equations(equations: JudgedEquations, is_out_of_fold: bool) -> dict[str, An
     pairs = next(line for line in lines if line.startswith("Pairs of classes")).split(": ", 1)[1]
     deviant = [str(one) for one in equations.deviant_pairs[:8]]
     return {**plain(equations.to_dict()), "said": said, "pairs_said": pairs, "deviant": deviant}
+
+
+def _groups(compared: Sequence[ClassGroupComparison]) -> list[dict[str, Any]]:
+    """What the page shows of each column of groups; bars of costs from 0 to 100."""
+    shown = []
+    for one in compared:
+        top = max([group.quality.cost.value for group in one.groups] + [group.expected_cost for group in one.groups])
+        rows = [
+            {
+                **group.to_dict(),
+                "bar": round(100.0 * group.quality.cost.value / (top or 1.0), 1),
+                "equations": group.equations_said,
+            }
+            for group in one.groups
+        ]
+        shown.append({"column": one.column, "sentence": one.sentence, "differs": bool(one.differing), "groups": rows})
+    return shown if not shown else list(plain(shown))
 
 
 def _sentences(rows: ClassRows, quality: ClassQuality, findings: Sequence[Finding]) -> list[str]:

@@ -9,21 +9,27 @@ from numpy.typing import NDArray
 from crcen import InvalidInput, InvalidParameter
 from crcen._support.listing import listed
 from crcen._support.progress import counted
-from crcen.report.checks import ClassRows, class_separations, examine_classes
+from crcen.report.checks import (
+    ClassRows,
+    class_importance,
+    class_separations,
+    compared_groups,
+    encoded_rows,
+    examine_classes,
+)
+from crcen.theory.classes.class_groups import ClassGroupComparison
 from crcen.theory.classes.class_quality import ClassQuality, class_quality
 from crcen.theory.classes.judged_equations import JudgedEquations, judge_class_equations
 from crcen.theory.shown import Shown
 from crcen.workflow.classes.stated import own_costs, refuse_two_class_options, stated_costs
 from crcen.workflow.decided_rows import collected_amounts
+from crcen.workflow.group_columns import group_columns, group_lines, group_values, unequal_groups
 from crcen.workflow.inputs import Source, check_column, labels_as, plain
 from crcen.workflow.model_rows import model_rows
 from crcen.workflow.row_watch import RowWatch, unlike_lines
 from crcen.workflow.scored_chunks import CHUNK_ROWS, Oddities, class_chunks
 
 __all__ = ["ClassEvaluation", "evaluate_classes", "scored_classes"]
-
-# Checks that are for two classes.
-_NOT_FOR_CLASSES = ("CRC002", "CRC009", "CRC010")
 
 
 @dataclass(frozen=True, eq=False)
@@ -48,6 +54,8 @@ class ClassEvaluation(Shown):
         In what the rows differ from training rows beyond chance.
     recognition : Recognition or None
         Whether they are training rows; None where the model cannot know.
+    groups : tuple of ClassGroupComparison
+        Costs and key equations of groups and whether they differ beyond noise, by column.
     failures : tuple of str
         Conditions that are not kept, a sentence each.
     """
@@ -61,6 +69,7 @@ class ClassEvaluation(Shown):
     notes: tuple[str, ...] = ()
     unlike: tuple[Any, ...] = ()
     recognition: Any = None
+    groups: tuple[ClassGroupComparison, ...] = ()
     failures: tuple[str, ...] = ()
 
     def to_dict(self) -> dict[str, Any]:
@@ -76,6 +85,7 @@ class ClassEvaluation(Shown):
             "notes": list(self.notes),
             "unlike": [one.to_dict() for one in self.unlike],
             "training_rows": None if self.recognition is None else self.recognition.to_dict(),
+            "groups": [one.to_dict() for one in self.groups],
             "failures": list(self.failures),
         }
 
@@ -89,6 +99,7 @@ class ClassEvaluation(Shown):
             *self.equations.lines(),
             "",
             *(f"{one.code}  {one.title}: {one.measured}." for one in warned),
+            *group_lines(self.groups),
             *(f"Note: {note}." for note in self.notes),
             *unlike_lines(self.unlike),
             *(f"Failed: {one}." for one in self.failures),
@@ -141,6 +152,7 @@ def evaluate_classes(
     weighting: Any,
     costs: Any,
     weight: str | None,
+    groups: Any,
     codes: tuple[str, ...],
     fail_on: Any,
     min_recall: float | None,
@@ -150,11 +162,9 @@ def evaluate_classes(
 ) -> ClassEvaluation:
     """Judge a model of several classes; ``others`` are options of two classes, refused where they are set."""
     refuse_two_class_options(model, others)
-    named = [code for code in codes if code in _NOT_FOR_CLASSES]
-    if named and str(fail_on).strip().lower() != "any":
-        raise InvalidParameter(f"fail_on must name checks that several classes have: {', '.join(named)} is for two.")
     rule = stated_costs(weighting, costs, model)
-    kept: dict[str, list[Any]] = {}
+    names = group_columns(groups, source, target)
+    kept: dict[str, list[Any]] = {name: [] for name in names}
     if weight is not None:
         kept[check_column(weight, source.columns, "weight", source.name)] = []
     y, p, notes, watch = scored_classes(model, source, target, verbose, kept)
@@ -164,8 +174,10 @@ def evaluate_classes(
     equations = judge_class_equations(y, p, model.weighting_, labels, weights)
     recognition = watch.recognition()
     rows = ClassRows(labels, y, p, weights, model.weighting_, equations.noise)
-    separations = _separations(model, source, target, rows) if "CRC006" in codes else None
-    findings = examine_classes(rows, quality, equations, recognition, separations)
+    by_column = _by_column(model, source, target, rows, codes)
+    findings = examine_classes(rows, quality, equations, recognition, *by_column)
+    compared = compared_groups(rows, rule, {name: group_values(kept[name]) for name in names})
+    broken = _failures(findings, codes, quality, min_recall, min_precision)
     return ClassEvaluation(
         data=source.name,
         target=target,
@@ -176,15 +188,22 @@ def evaluate_classes(
         notes=tuple([*(recognition.notes if recognition else ()), *notes]),
         unlike=watch.unlike(0, -1, None),
         recognition=recognition,
-        failures=_failures(findings, codes, quality, min_recall, min_precision),
+        groups=compared,
+        failures=(*broken, *unequal_groups(compared, codes, fail_on)),
     )
 
 
-def _separations(model: Any, source: Source, target: str, rows: ClassRows) -> Any:
-    """How well each column alone tells a class; of a model of a table, as it sees the columns."""
+def _by_column(model: Any, source: Source, target: str, rows: ClassRows, codes: tuple[str, ...]) -> tuple[Any, Any]:
+    """For CRC006 and CRC009, where they are asked for: what each column alone tells, and what each is worth."""
+    if not {"CRC006", "CRC009"} & {*codes}:
+        return None, None
     frame = source.read()
     known = frame[frame[target].notna()].reset_index(drop=True)
-    return class_separations(model, _named(model_rows(model, known, {target})), rows, own_costs(model))
+    X = _named(model_rows(model, known, {target}))
+    return (
+        class_separations(model, X, rows, own_costs(model)) if "CRC006" in codes else None,
+        class_importance(model, X, encoded_rows(model, X), rows) if "CRC009" in codes else None,
+    )
 
 
 def _named(X: Any) -> Any:
