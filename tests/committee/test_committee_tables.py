@@ -1,13 +1,17 @@
 """Committees from a file to decisions: `fit --learner`, evidence out of fold, and what page and JSON say of members."""
 
 import json
+from dataclasses import replace
+from types import SimpleNamespace
 
 import numpy as np
 import pandas as pd
 import pytest
 from rows_of_a_committee import draw
+from sklearn.dummy import DummyClassifier
 from sklearn.linear_model import LogisticRegression
 from sklearn.metrics import log_loss, roc_auc_score
+from sklearn.naive_bayes import GaussianNB
 from typer.testing import CliRunner
 
 from crcen import (
@@ -26,6 +30,7 @@ from crcen import (
     report_table,
 )
 from crcen.cli.app import app
+from crcen.committee import classifier as module
 from crcen.workflow.learners import unfitted_learner
 
 
@@ -127,3 +132,21 @@ def test_a_committee_out_of_time_still_answers(rows):
     settings = [one.settings for one in committee.leaderboard_[:-1]]
     assert len(settings[0]) == 1  # one setting of networks is needed, no second one is refitted
     assert np.isfinite(committee.decision_function(rows[0])).all()
+
+
+def test_a_member_that_takes_too_long_leaves_less_to_the_next(rows, monkeypatch):
+    """Of 10 seconds the first of three members has a third; it takes 7, and the others share the other three."""
+    now, given = [0.0], []
+    searched = module.fit_candidate
+
+    def slow(member, rows, networks, how, progress):
+        given.append(how.time_limit)
+        found = searched(member, rows, networks, replace(how, time_limit=None), progress)
+        now[0] += 7.0
+        return found
+
+    monkeypatch.setattr(module, "fit_candidate", slow)
+    monkeypatch.setattr(module, "time", SimpleNamespace(perf_counter=lambda: now[0]))
+    members = (LogisticRegression(), GaussianNB(), DummyClassifier(strategy="prior"))
+    CommitteeClassifier(members=members, cv=2, time_limit=10.0, random_state=0).fit(*rows)
+    assert given == pytest.approx([10 / 3, 1.5, 0.0])

@@ -59,7 +59,8 @@ class CommitteeClassifier(FittedEnsemble, ClassifierMixin, BaseEstimator):
     cv : int, splitter or iterable, default=4
         As in scikit-learn; an int is stratified folds, shuffled by ``random_state``.
     time_limit : float, default=None
-        Seconds, in equal shares; a member past its share begins no further part. What was begun is finished.
+        Seconds. Each member has an equal share of what is left; past most of it, it begins nothing that a first
+        answer does not need, and ends with one setting. What was begun is finished.
     n_jobs : int, default=None
         Tree fits at a time; ``None`` is the number of processors this process may use. The result does not depend on
         it.
@@ -171,11 +172,12 @@ class CommitteeClassifier(FittedEnsemble, ClassifierMixin, BaseEstimator):
         inputs = Inputs(missing="indicator" if has_gaps else "error")
         few = grid_of_networks(len(X))
         grid = CRCENClassifierCV(None, inputs=inputs, **few).grid(len(X))
-        how = How(seed, self.device, self._threads(), self._seconds_each(len(members)))
         candidates = []
         with progress_bar(type(self).__name__, visible=bool(self.verbose)) as progress:
             for i, member in enumerate(members):
                 own = part_of(progress, i / len(members), (i + 1) / len(members))
+                seconds = self._share_of_time(start, len(members) - i)
+                how = How(seed, self.device, self._threads(), seconds)
                 candidates.append(fit_candidate(member, rows, grid, how, own))
         if of_classes:
             combine_classes(self, candidates, rows, price)
@@ -236,8 +238,11 @@ class CommitteeClassifier(FittedEnsemble, ClassifierMixin, BaseEstimator):
     def _threads(self) -> int:
         return joblib.cpu_count() if self.n_jobs is None else int(self.n_jobs)
 
-    def _seconds_each(self, n_members: int) -> float | None:
-        return None if self.time_limit is None else float(self.time_limit) / n_members
+    def _share_of_time(self, start: float, n_members: int) -> float | None:
+        """What each of the members that are left may take of the seconds that are left."""
+        if self.time_limit is None:
+            return None
+        return max(0.0, float(self.time_limit) - (time.perf_counter() - start)) / n_members
 
     def _combine(self, candidates: list[Candidate], rows: SearchRows, price: ClassWeighting) -> None:
         """Weights, the solve at the price, and everything that is kept."""

@@ -16,7 +16,7 @@ from crcen.models.search.best_settings import best_settings
 from crcen.models.search.borders import Borders
 from crcen.models.search.grid import SearchRows
 from crcen.models.search.run import SearchRun
-from crcen.models.trees.search import TREE_SETTINGS, fit_trees, search_trees
+from crcen.models.trees.search import SEARCH_SHARE, TREE_SETTINGS, fit_trees, search_trees
 from crcen.theory.labels import Labels
 from crcen.training.members import Member
 from crcen.training.recipe import Recipe
@@ -37,7 +37,7 @@ _CLIP = 1e-7  # a probability of exactly 0 or 1, as forests give it, has no logi
 
 @dataclass(frozen=True)
 class How:
-    """What the members' searches share: the seed, where networks train, fits at a time, and seconds for each member."""
+    """What the members' searches share: the seed, where networks train, fits at a time, and the member's seconds."""
 
     seed: int
     device: str
@@ -161,7 +161,7 @@ def _networks(
         n_settings=_MANY_KEPT if len(rows.X) > _MANY_ROWS else _SETTINGS_KEPT,
         n_members=_MANY_KEPT if len(rows.X) > _MANY_ROWS else _NETWORKS_A_SETTING,
         progress=progress,
-        is_late=lambda: how.time_limit is not None and time.perf_counter() - begun > how.time_limit,
+        is_late=lambda: how.time_limit is not None and time.perf_counter() - begun > SEARCH_SHARE * how.time_limit,
         borders=Borders(l2=True, epochs=len(rows.X) <= _MANY_ROWS),
     )
     lines = tuple(_network_line(one.setting.recipe, one.epochs, -one.merit) for one in found.outcomes)

@@ -158,3 +158,24 @@ def test_a_column_without_a_number_is_left_alone(where):
     assert found.loss == pytest.approx(alone.loss, rel=0.1)
     (trees,) = fit_trees(X, target, weights, [(settings[0], 5)], seed=0)
     assert np.isfinite(trees.logits(X)).all()
+
+
+def test_out_of_time_one_setting_grows_and_no_more(rows, monkeypatch):
+    X, y = np.nan_to_num(rows[0]), rows[1]
+    folds = list(StratifiedKFold(3).split(X, y))
+    fits = []
+    fit = search._fit
+    monkeypatch.setattr(search, "_fit", lambda model, *how: (fits.append(model.max_leaf_nodes), fit(model, *how)))
+    settings = [TreeSetting(leaves, 20, 1.0, 1.0) for leaves in (4, 8, 16)]
+    how = {"seed": 0, "settings": settings, "n_best": 2}
+    (found,) = search_trees(X, y, np.ones(len(y)), folds, time_limit=1e-9, **how)
+    assert fits == [4, 4, 4]
+    assert found.setting.leaves == 4
+    assert np.isfinite(found.logits).all()
+    # Time that runs out after two settings of the first part: both count, the third is never begun.
+    clock = iter([0.0, *[1.0] * 6, *[99.0] * 100])
+    monkeypatch.setattr(search.time, "perf_counter", lambda: next(clock))
+    fits.clear()
+    (found,) = search_trees(X, y, np.ones(len(y)), folds, time_limit=10.0, **how)
+    assert fits == [4, 4, 4, 8, 8, 8]
+    assert found.setting.leaves in (4, 8)

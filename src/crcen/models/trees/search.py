@@ -17,7 +17,7 @@ from crcen.models.trees.boosted_trees import BoostedTrees
 from crcen.models.trees.class_trees import ClassTrees
 from crcen.theory.classes.log_sums import log_sum_exp
 
-__all__ = ["TREE_SETTINGS", "TreeOutcome", "TreeSetting", "fit_trees", "search_trees"]
+__all__ = ["SEARCH_SHARE", "TREE_SETTINGS", "TreeOutcome", "TreeSetting", "fit_trees", "search_trees"]
 
 Array = NDArray[np.float64]
 Bools = NDArray[np.bool_]
@@ -56,6 +56,7 @@ _PARTS = ((30, 0.5), (80, 0.34), (200, 0.22), (400, 0.0))
 _SAMPLE_PARTS, _MANY_PARTS, _MANY_BEST = ((40, 0.5), (100, 0.0)), ((100, 1.0), (250, 0.0)), 2
 # A sample has this many rows and, if there are so many, this many of the rarer class.
 _SAMPLE_ROWS, _SAMPLE_RARE = 30_000, 1_000
+SEARCH_SHARE = 0.7  # of a time limit: what is left is for the fit on all rows
 _ROWS_CUT = 200_000  # scikit-learn looks for the cuts of columns in so many rows at most
 _WITHOUT_GAIN = 0.3  # a setting whose loss was least before this last share of its trees is done
 
@@ -136,14 +137,15 @@ def search_trees(
     threads
         Processors to use.
     time_limit
-        Seconds after which no part is begun that is not needed for a first outcome.
+        Seconds; once most of them are gone no fit begins that is not needed for a first outcome, and one outcome alone
+        is given, so that a fit on all rows is in time too.
     progress
         Called with the share of the parts that are done.
     """
     begun = time.perf_counter()
 
     def is_late() -> bool:
-        return time_limit is not None and time.perf_counter() - begun > time_limit
+        return time_limit is not None and time.perf_counter() - begun > SEARCH_SHARE * time_limit
 
     rows = _Rows(X, target, weights, threads)
     tried = list(TREE_SETTINGS if settings is None else settings)
@@ -155,7 +157,7 @@ def search_trees(
         n_kept = 1 if is_late() else min(n_best, _MANY_BEST)
         tried, parts = [trial.setting for trial in first[:n_kept]], _MANY_PARTS
     done = _race([_Trial(setting, folds, seed) for setting in tried], parts, rows, is_late, progress)
-    outcomes = [_outcome(trial, rows) for trial in done[:n_best]]
+    outcomes = [_outcome(trial, rows) for trial in done[: 1 if is_late() else n_best]]
     progress(1.0)
     return outcomes
 
@@ -170,10 +172,11 @@ def _race(
     """The trials that were run to their end, best first: in every part the others grow, and the worse half stops."""
     running, done = list(trials), list[_Trial]()
     for part, (n_trees, keep) in enumerate(parts):
-        _grow(running, n_trees, rows)
+        _grow(running, n_trees, rows, is_late)
         progress((part + 1) / (len(parts) + 1))
+        running = [trial for trial in running if len(trial.losses)]
         done += [trial for trial in running if trial.is_done or keep == 0.0]
-        ranked = sorted(trials, key=lambda trial: trial.loss)
+        ranked = sorted((trial for trial in trials if len(trial.losses)), key=lambda trial: trial.loss)
         ahead = ranked[: max(2, round(keep * len(trials)))]
         running = [trial for trial in running if trial in ahead and trial not in done]
         if not running or is_late():
@@ -259,15 +262,20 @@ def _without_empty_columns(X: Array, weights: Array) -> Array:
     return np.where(present < fewest, 0.0, X)
 
 
-def _grow(trials: Sequence[_Trial], n_trees: int, rows: _Rows) -> None:
-    """Bring trials to so many trees, and their losses on held-out rows with them."""
+def _grow(trials: Sequence[_Trial], n_trees: int, rows: _Rows, is_late: Callable[[], bool]) -> None:
+    """Bring trials to so many trees, and their losses on held-out rows with them.
+
+    Once it is late a trial stays where it is; the first of all grows anyhow, where it has no trees yet.
+    """
     work = [(trial, fold) for trial in trials for fold in range(len(trial.folds))]
     each = max(1, rows.threads // max(1, len(work)))
 
-    def grow(one: tuple[_Trial, int]) -> Array:
+    def grow(one: tuple[_Trial, int]) -> Array | None:
         from threadpoolctl import threadpool_limits
 
         trial, fold = one
+        if is_late() and (trial is not trials[0] or len(trial.losses)):
+            return None
         own, held_out = trial.folds[fold]
         model = trial.models[fold].set_params(max_iter=n_trees)
         _fit(model, rows.X[own], rows.target[own], rows.weights[own], each)
@@ -279,7 +287,9 @@ def _grow(trials: Sequence[_Trial], n_trees: int, rows: _Rows) -> None:
     losses = _side_by_side(grow, work, rows.threads)
     for i, trial in enumerate(trials):
         n_folds = len(trial.folds)
-        trial.losses = np.mean(losses[i * n_folds : (i + 1) * n_folds], axis=0)
+        found = losses[i * n_folds : (i + 1) * n_folds]
+        if all(one is not None for one in found):
+            trial.losses = np.mean(found, axis=0)
 
 
 def _trees_of(model: Any, target: NDArray[Any]) -> BoostedTrees | ClassTrees:
