@@ -79,6 +79,7 @@ def test_the_command_takes_a_learner_and_a_time(file, tmp_path):
     said = json.loads(done.stdout)
     assert said["learner"] == "trees"
     assert said["network"] is None
+    assert said["training_error"] is None  # refits would take longer than the limit
     refused = CliRunner().invoke(app, [*how, "--quick", "--learner", "trees"])
     assert refused.exit_code == 2
     refused = CliRunner().invoke(app, [*how, "--engine", "stream", "--learner", "trees"])

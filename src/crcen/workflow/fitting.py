@@ -272,7 +272,7 @@ def fit_table(
         What is searched: by default a `CommitteeClassifier` of networks and boosted trees, or one of these alone.
         Networks alone are ``CRCENClassifierCV()``; for more than 10,000 rows with six settings and two networks.
     time_limit : float, optional
-        Seconds for trees or a committee; what was begun is finished.
+        Seconds for trees or a committee; what was begun is finished. Past half of them nothing is refitted either.
     estimator : CRCENClassifierCV or CommitteeClassifier, optional
         A search of one's own; its weighting, positive class, folds and seed are set here.
         Figures out of fold are those after its ``probability`` map, two numbers of which were fitted on these rows.
@@ -339,7 +339,8 @@ def fit_table(
         model.fit(rows.frame, rows.y, weights, groups=times_or_groups(rows, groups, time))
     if weight is not None:
         model.weight_name_ = weight
-    own_error = measure_own_error(model, rows, weights, n_refits, random_state, verbose)
+    until = None if time_limit is None else start + time_limit / 2  # refits may take as long as the search did
+    own_error = measure_own_error(model, rows, weights, n_refits, random_state, verbose, until)
     notes = [*rows.notes, *model.notes_, *dict.fromkeys(str(one.message).rstrip(".") for one in caught)]
     if has_class_price(model):
         how_judged: dict[str, Any] = {"data": source.name, "validation": how, "notes": notes, "start": start}

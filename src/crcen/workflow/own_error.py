@@ -1,5 +1,7 @@
 """How far off a fitted table model may be by the chance of its rows, measured once and kept with the model."""
 
+import time
+
 import numpy as np
 from numpy.typing import NDArray
 
@@ -24,7 +26,13 @@ _FEWEST_POSITIVES = 10
 
 
 def measure_own_error(
-    model: TableClassifier, rows: Rows, weights: NDArray[np.float64] | None, n_refits: int, seed: int, verbose: int
+    model: TableClassifier,
+    rows: Rows,
+    weights: NDArray[np.float64] | None,
+    n_refits: int,
+    seed: int,
+    verbose: int,
+    until: float | None = None,
 ) -> TrainingError | None:
     """Measure the error of a fitted model's mean log-odds from refits, and keep it as ``training_error_``.
 
@@ -40,6 +48,8 @@ def measure_own_error(
         Of these parts.
     verbose : int
         1 says what takes the time.
+    until : float, optional
+        Seconds of `time.perf_counter` after which nothing is measured.
 
     Returns
     -------
@@ -51,6 +61,8 @@ def measure_own_error(
     price = model.weighting_
     is_searched = isinstance(model.estimator_, CRCENClassifierCV | CommitteeClassifier)
     if not n_refits or not is_searched or not isinstance(price, ClassWeighting):
+        return None
+    if until is not None and time.perf_counter() > until:
         return None
     if price.n_pos < _FEWEST_POSITIVES:
         return None
