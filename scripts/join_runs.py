@@ -2,8 +2,8 @@
 
     python scripts/join_runs.py PART... --out results/reading_2019
 
-A row that several parts have is taken from the first of them. What no part has yet is printed, and is absent in the
-tables.
+A row that several parts have is taken from the first of them; the environment is that of the first part. What no part
+has yet is printed, and is absent in the tables.
 """
 
 import argparse
@@ -33,6 +33,8 @@ def joined(parts: list[Path], name: str, settings: dict[str, Any], out: Path) ->
     """The rows of all parts in one run folder, in the order of sets, splits and methods."""
     order = {one: place for place, one in enumerate((*settings["sets"], *settings.get("methods", ())))}
     run = RunFolder(out / name, settings, KEYS[name])
+    measured = json.loads((parts[0] / name / "environment.json").read_text(encoding="utf-8"))
+    run.write("environment.json", json.dumps(measured | {"command": ["crcen", "reproduce", "in parts"]}, indent=1))
     rows = [row for part in parts for row in whole_lines(part / name / "rows.jsonl")]
     run.add(sorted(rows, key=lambda row: (order[row["dataset"]], row["split"], order.get(row.get("method"), 0))))
     return run
