@@ -38,7 +38,7 @@ def digest(model):
     return hashlib.sha256(b"".join(np.ascontiguousarray(a).tobytes() for a in arrays)).hexdigest()
 
 fits = {
-    "default": crcen.CRCENClassifier(max_epochs=2, random_state=0).fit(*rows(12000, 10)),
+    "default": crcen.CRCENClassifier(max_epochs=2, n_members=2, random_state=0).fit(*rows(12000, 4)),
     "search": crcen.CRCENClassifierCV(max_epochs=4, cv=3, random_state=0).fit(*rows(700, 8)),
     "search by F1": crcen.CRCENClassifierCV(max_epochs=2, cv=2, scoring="f1", weighting=["balanced", None],
                                             training_weighting="price", random_state=0).fit(*rows(300, 4)),
@@ -66,7 +66,6 @@ def fitted(threads, *arguments):
 def test_the_number_of_threads_changes_no_bit():
     alone = fitted("1")
     assert len(alone) == 9
-    assert fitted("2") == alone
     assert fitted("3", "8") == alone  # torch is told to have more threads than there are cores
 
 
@@ -118,10 +117,10 @@ def n_denormal(values):
 
 
 def many_steps():
-    """Rows on which the penalty drives most weights to zero, in enough steps: 3,750 here."""
+    """Rows on which the penalty drives most weights to zero, in enough steps: 3,000 in 30 epochs of batches of 4."""
     rng = np.random.default_rng(0)
-    X = rng.normal(size=(2000, 10))
-    return X, X[:, 0] + rng.normal(size=2000) > 1.5
+    X = rng.normal(size=(400, 4))
+    return X, X[:, 0] + rng.normal(size=400) > 1.5
 
 
 def test_numbers_that_decay_become_denormal_where_nothing_is_done_about_it():
@@ -134,7 +133,9 @@ def test_numbers_that_decay_become_denormal_where_nothing_is_done_about_it():
 
 def test_no_parameter_of_a_fit_is_denormal(flushing):
     X, y = many_steps()
-    model = CRCENClassifier(None, max_epochs=30, schedule=Schedule(batch_size=16), random_state=0).fit(X, y)
+    model = CRCENClassifier(
+        None, l2=1e-2, max_epochs=30, n_members=2, balance=False, schedule=Schedule(batch_size=4), random_state=0
+    ).fit(X, y)
     assert sum(n_denormal(layer) for layer in (*model.coefs_, *model.intercepts_)) == 0
     assert sum(n_denormal(layer.astype(np.float32)) for layer in model.coefs_) == 0
     assert (model.coefs_[0] == 0).mean() > 0.1
@@ -147,8 +148,7 @@ def flushing(request, monkeypatch):
         monkeypatch.setattr(torch, "set_flush_denormal", lambda mode: False)
 
 
-@pytest.mark.parametrize("jit", [True, False])
-@pytest.mark.parametrize("threads", [1, 2])
+@pytest.mark.parametrize(("jit", "threads"), [(True, 1), (True, 2), (False, 1)])
 def test_no_parameter_or_moment_is_denormal_after_30_epochs(jit, threads, monkeypatch, flushing):
     from crcen.training.passes import adam_epoch
     from crcen.training.solvers import epochs
@@ -157,9 +157,9 @@ def test_no_parameter_or_moment_is_denormal_after_30_epochs(jit, threads, monkey
         monkeypatch.setattr(epochs, "compiled_adam_epoch", lambda: adam_epoch)
     monkeypatch.setattr(engine.THREADS, "get", lambda: threads)
     X, y = many_steps()
-    network = {"hidden": (64, 32), "l2": 1e-2, "encoding": "steps", "batch_size": 16}
+    network = {"hidden": (16, 8), "l2": 1e-2, "encoding": "steps", "batch_size": 4}
     parts = {"max_epochs": 31, "stop_epoch": 30, "leaves_state": True}
-    jobs = [TrainingJob(0.5, seed=seed, **network, **parts) for seed in range(4)]
+    jobs = [TrainingJob(0.5, seed=seed, **network, **parts) for seed in range(2)]
     for result in train(X, y, jobs, device="cpu"):
         assert result.state.epoch == 30
         assert [n_denormal(part) for part in result.state.values] == [0, 0, 0]
