@@ -6,6 +6,7 @@ import signal
 import subprocess
 import sys
 import time
+from contextlib import contextmanager
 
 import pytest
 
@@ -30,19 +31,21 @@ heavy = [name for name in packages if name in sys.modules]
 print(json.dumps({"codes": codes, "heavy": heavy}))
 """
 
-# A run of a few seconds that says when it is under way; a shell may have told its children to ignore Ctrl-C.
-SMALL = """
+SMALL = {
+    **{"runs": 3, "runs_at_once": 1, "n_pos": 50, "n_neg": 500, "n_test": 50, "seed": 0, "hidden": [3], "epochs": 2},
+    "learning_rate": 0.01,
+}
+# A run that waits once its first rows are written; a shell may have told its children to ignore Ctrl-C.
+WAITING = f"""
 import signal, sys, time
 signal.signal(signal.SIGINT, signal.default_int_handler)
 from crcen.experiments import run_folder
 from crcen.experiments.paper import reproduce
-small = {"runs": 3, "runs_at_once": 1, "n_pos": 50, "n_neg": 500, "n_test": 50, "seed": 0, "hidden": [3], "epochs": 2,
-         "learning_rate": 0.01}
-reproduce.read_settings = lambda quick, config=None, reading=None: {"table1": small, "protocol": {"sets": []}}
-pause, write = float(sys.argv.pop(1)), run_folder.RunFolder.add
+reproduce.read_settings = lambda quick, config=None, reading=None: {{"table1": {SMALL}, "protocol": {{"sets": []}}}}
+write = run_folder.RunFolder.add
 def write_and_wait(self, rows):
     write(self, rows)
-    time.sleep(pause)
+    time.sleep(60)
 run_folder.RunFolder.add = write_and_wait
 from crcen.cli import main
 sys.argv[0] = "crcen"
@@ -53,6 +56,35 @@ main()
 def python(*arguments, **options):
     command = [sys.executable, *map(str, arguments)]
     return subprocess.run(command, env=ENVIRONMENT, capture_output=True, text=True, timeout=120, **options)
+
+
+@pytest.fixture
+def small_run(monkeypatch, crcen_command):
+    """The same run here, from beginning to end."""
+    from crcen.experiments.paper import reproduce
+
+    settings = {"table1": SMALL, "protocol": {"sets": []}}
+    monkeypatch.setattr(reproduce, "read_settings", lambda quick, config=None, reading=None: settings)
+    return lambda folder: crcen_command("reproduce", "table1", "--out", folder)
+
+
+@contextmanager
+def waiting_run(folder):
+    """The same run as a process, when its first rows are there."""
+    rows = folder / "table1" / "rows.jsonl"
+    command = [sys.executable, "-c", WAITING, "reproduce", "table1", "--out", str(folder)]
+    with subprocess.Popen(
+        command, env=ENVIRONMENT, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    ) as process:
+        deadline = time.monotonic() + 120
+        while not rows.exists() or not rows.stat().st_size:
+            assert process.poll() is None, process.communicate()[1]
+            assert time.monotonic() < deadline
+            time.sleep(0.01)
+        try:
+            yield process
+        finally:
+            process.kill()
 
 
 def test_the_module_is_the_command(tmp_path):
@@ -96,61 +128,39 @@ def test_listing_the_sets_needs_neither_torch_nor_scikit_learn():
 
 
 @pytest.mark.skipif(os.name == "nt", reason="Windows sends Ctrl-C another way")
-def test_ctrl_c_says_one_line_and_the_run_can_be_resumed(tmp_path):
-    def command(folder, pause):
-        return ["-c", SMALL, str(pause), "reproduce", "table1", "--out", str(folder)]
-
+def test_ctrl_c_says_one_line_and_the_run_can_be_resumed(small_run, tmp_path):
     rows = tmp_path / "run" / "table1" / "rows.jsonl"
-    process = subprocess.Popen(
-        [sys.executable, *command(tmp_path / "run", 20)],
-        env=ENVIRONMENT,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-    )
-    deadline = time.monotonic() + 120
-    while not rows.exists() or not rows.stat().st_size:
-        assert process.poll() is None, process.communicate()[1]
-        assert time.monotonic() < deadline
-        time.sleep(0.01)
-    process.send_signal(signal.SIGINT)
-    out, err = process.communicate(timeout=60)
+    with waiting_run(tmp_path / "run") as process:
+        process.send_signal(signal.SIGINT)
+        out, err = process.communicate(timeout=60)
     assert process.returncode == 130
     assert out == ""
     assert err == "crcen: interrupted; the same command goes on where it stopped.\n"
     assert not (rows.parent / "DONE").exists()
     first = rows.read_bytes()
 
-    resumed, calm = (python(*command(tmp_path / name, 0)) for name in ("run", "calm"))
-    assert (resumed.returncode, calm.returncode) == (0, 0)
-    assert "table 1: 1/5 " in resumed.stderr  # one of six pieces was done
-    assert "table 1: 1/6 " in calm.stderr
+    resumed, calm = (small_run(tmp_path / name) for name in ("run", "calm"))
+    assert (resumed[0], calm[0]) == (0, 0)
+    assert "table 1: 1/5 " in resumed[2]  # one of six pieces was done
+    assert "table 1: 1/6 " in calm[2]
     assert rows.read_bytes().startswith(first)
-    assert resumed.stdout.replace(str(tmp_path / "run"), "") == calm.stdout.replace(str(tmp_path / "calm"), "")
+    assert resumed[1].replace(str(tmp_path / "run"), "") == calm[1].replace(str(tmp_path / "calm"), "")
 
 
-def test_a_second_run_in_the_same_folder_is_refused(tmp_path):
-    def command(pause):
-        return ["-c", SMALL, str(pause), "reproduce", "table1", "--out", str(tmp_path / "run")]
-
+def test_a_second_run_in_the_same_folder_is_refused(small_run, tmp_path):
     rows = tmp_path / "run" / "table1" / "rows.jsonl"
-    first = subprocess.Popen(
-        [sys.executable, *command(60)], env=ENVIRONMENT, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
-    )
-    while not rows.exists():
-        assert first.poll() is None, first.communicate()[1]
-        time.sleep(0.01)
-    second = python(*command(0))
-    assert second.returncode == 1
-    assert f"run is in use by process {first.pid} on " in second.stderr
-    assert "give another --out" in second.stderr
-    first.terminate()
-    out, err = first.communicate(timeout=60)
+    with waiting_run(tmp_path / "run") as first:
+        code, _, words = small_run(tmp_path / "run")
+        assert code == 1
+        assert f"run is in use by process {first.pid} on " in words
+        assert "give another --out" in words
+        first.terminate()
+        out, err = first.communicate(timeout=60)
     assert (first.returncode, out) == (143, "")
     assert "Traceback" not in err
-    third = python(*command(0))
-    assert third.returncode == 0, third.stderr
+    code, _, words = small_run(tmp_path / "run")
+    assert code == 0, words
     found = [json.loads(line) for line in rows.read_text().splitlines()]
     keys = {(row["simulation"], row["run"], row["weighting"]) for row in found}
     assert len(keys) == len(found) > 0
-    assert not list(tmp_path.rglob(".*"))
+    assert not list((tmp_path / "run").rglob(".*"))

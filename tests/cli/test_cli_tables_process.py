@@ -51,14 +51,12 @@ def test_ctrl_c_in_the_middle_of_a_fit_is_one_line_and_leaves_nothing(train, tmp
 
 
 @pytest.mark.skipif(os.name == "nt", reason="Windows has no /dev/stdout")
-@pytest.mark.parametrize("options", [(), ("--json",)])
-def test_standard_output_holds_the_answers_alone(train, tmp_path, options):
-    def crcen(*arguments):
-        command = [sys.executable, "-m", "crcen", *map(str, arguments)]
-        return subprocess.run(command, env=ENVIRONMENT, capture_output=True, text=True, cwd=tmp_path, check=True)
-
-    crcen("fit", train, "--target", "y", "--drop", "text", "--quick", "--out", "m.crcen")
-    crcen("predict", "m.crcen", train, "--out", "scored.csv")
-    done = crcen("predict", "m.crcen", train, "--out", "/dev/stdout", *options)
-    assert done.stdout == (tmp_path / "scored.csv").read_text()
-    assert ('"rows": 200' if options else "200 rows") in done.stderr
+def test_standard_output_holds_the_answers_alone(train, tmp_path, crcen_command):
+    model, scored = tmp_path / "m.crcen", tmp_path / "scored.csv"
+    assert crcen_command("fit", train, "--target", "y", "--drop", "text", "--quick", "--out", model)[0] == 0
+    assert crcen_command("predict", model, train, "--out", scored)[0] == 0
+    for options, words in (((), "200 rows"), (("--json",), '"rows": 200')):
+        command = [sys.executable, "-m", "crcen", "predict", model, train, "--out", "/dev/stdout", *options]
+        done = subprocess.run(command, env=ENVIRONMENT, capture_output=True, text=True, cwd=tmp_path, check=True)
+        assert done.stdout == scored.read_text()
+        assert words in done.stderr
