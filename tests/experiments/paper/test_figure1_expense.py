@@ -106,7 +106,7 @@ def titles(svg):
     return [text for text in re.findall(r"<!-- (.*?) -->", svg) if text.startswith("set ")]
 
 
-@pytest.mark.parametrize("n_sets", [1, 2, 4, 6])
+@pytest.mark.parametrize("n_sets", [1, 4])
 def test_the_svg_has_a_panel_for_each_set(six_sets, n_sets):
     names = [f"set {i}" for i in range(n_sets)]
     svg = draw_figure1([row for row in six_sets if row["dataset"] in names], "svg").decode()
@@ -186,7 +186,7 @@ def test_everything_is_written(run):
     assert names >= {"figure1_pairs.md", "figure1_pairs.csv", "rows.jsonl", "settings.json", "environment.json"}
 
 
-@pytest.mark.parametrize("lines", [3, 10, 13])
+@pytest.mark.parametrize("lines", [3, 13])
 def test_a_split_whose_rows_were_cut_short_is_completed(run, protocol, selection, lines):
     names = ("figure1.csv", "figure1_pairs.csv", "rows.jsonl", "figure1.svg")
     before = {name: (run.folder / name).read_bytes() for name in names}
