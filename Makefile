@@ -16,9 +16,10 @@ help:
 	@echo "make docs        the documentation as a site in docs/_build"
 	@echo "make build       wheel and source archive in dist/"
 
+# Modules are compiled when they are first imported, which most of them never are: half of pip's time.
 $(STAMP): pyproject.toml constraints.txt
 	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
-	$(BIN)/python -m pip install --quiet -c constraints.txt -e '.[dev]'
+	$(BIN)/python -m pip install --quiet --no-compile -c constraints.txt -e '.[dev]'
 	@touch $@
 
 setup: $(STAMP)
@@ -31,7 +32,7 @@ test: $(STAMP)
 
 test-lowest:
 	@test -x $(LOWEST)/bin/python || $(PYTHON) -m venv $(LOWEST)
-	$(LOWEST)/bin/python -m pip install --quiet -c constraints-lowest.txt -e '.[baselines,onnx,plots,tables]'
+	$(LOWEST)/bin/python -m pip install --quiet --no-compile -c constraints-lowest.txt -e '.[baselines,onnx,plots,tables]'
 	MPLBACKEND=agg $(LOWEST)/bin/python tests/smoke.py
 
 check: $(STAMP)
