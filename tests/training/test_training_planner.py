@@ -10,7 +10,7 @@ from crcen.training import engine
 from crcen.training.encoding import raw
 from crcen.training.engine import train
 from crcen.training.jobs import TrainingJob
-from crcen.training.planner import free_memory, halves, plan
+from crcen.training.planner import free_memory, halves, pieces, plan
 from crcen.training.row_sets import RowSets
 from crcen.training.rows import RowFeed, TrainingData
 from crcen.training.solvers.adam_step import BETAS
@@ -270,3 +270,19 @@ def test_other_errors_are_not_taken_for_lack_of_memory(monkeypatch):
     with pytest.raises(RuntimeError, match="something else"):
         train(X, Y, SMALL, device="cpu")
     assert len(calls) == 1
+
+
+def test_larger_batches_are_cut_into_the_same_pieces():
+    """Four folds of two networks on 390 columns: what two networks of a fold share is worth more in larger batches."""
+    folds = [np.arange(start, start + 600) for start in range(4)]
+    found = []
+    for batch_size in (128, 256):
+        jobs = [
+            TrainingJob(0.5, hidden=(64, 32), batch_size=batch_size, rows=RowSets(pool=fold), seed=seed)
+            for fold in folds
+            for seed in range(2)
+        ]
+        stacks = [stack.groups for stack in plan(jobs, 1000, lambda job: 390, 2**40)]
+        found.append(pieces(stacks, jobs, lambda job: 390))
+    assert found[0] == found[1]
+    assert [list(map(len, piece)) for piece in found[1]] == [[2]] * 4

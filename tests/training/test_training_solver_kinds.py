@@ -75,14 +75,21 @@ def in_one_pass(state, rate, step):
     take_step(state, rate, step, True)
 
 
-def captured(state, rate, step):
+def captured(state, rate, step, *, at_once=False):
     factors = adam_factors(rate, step, state.beta1, state.beta2, state.epsilon)
-    take_captured_step(state, torch.tensor(factors, dtype=torch.float64))
+    take_captured_step(state, torch.tensor((*factors, rate, step + 1), dtype=torch.float64), at_once)
 
 
-@pytest.mark.parametrize("form", [by_formula, in_one_pass, captured], ids=lambda form: form.__name__)
+def captured_in_one_pass(state, rate, step):
+    captured(state, rate, step, at_once=True)
+
+
+FORMS = [by_formula, in_one_pass, captured, captured_in_one_pass]
+
+
+@pytest.mark.parametrize("form", FORMS, ids=lambda form: form.__name__)
 def test_every_form_of_adams_step_is_that_of_the_paper(form):
-    if form is in_one_pass and not has_one_pass():
+    if form in (in_one_pass, captured_in_one_pass) and not has_one_pass():
         pytest.skip("this torch has no such pass")
     rng = np.random.default_rng(0)
     value, penalty = rng.normal(size=6), np.array([0.0, 0.0, 0.1, 0.1, 2.0, 2.0])

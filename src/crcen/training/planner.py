@@ -149,8 +149,9 @@ def step_operations(groups: Groups, jobs: Sequence[TrainingJob], n_inputs: Input
 
 
 # Further pieces are for those who have more than two cores, and must cost the others nothing. Pieces of Adam that are
-# groups of their own do so from here on, those that share the rows of a group from there on.
-_OPERATIONS_OF_GROUPS, _OPERATIONS_OF_NETWORKS = 1e7, 2e7
+# groups of their own do so from here on, those that share the rows of a group from there on, in batches of 128 rows:
+# what these share, the lookups of a batch, grows with its rows.
+_OPERATIONS_OF_GROUPS, _OPERATIONS_OF_NETWORKS, _ROWS_OF_A_BATCH = 1e7, 2e7, 128
 _MOST_PIECES = 16
 
 
@@ -175,12 +176,14 @@ def _least(groups: Groups, jobs: Sequence[TrainingJob], n_parts: int) -> float:
     """Operations that the halves of a part must have, where there are so many parts."""
     if sum(map(len, groups)) == 1:
         return inf
-    solver = jobs[groups[0][0]].solver_kind
+    example = jobs[groups[0][0]]
     if n_parts == 1:
-        return solver.cut_operations
-    if not solver.draws_batches:
+        return example.solver_kind.cut_operations
+    if not example.draws_batches:
         return inf
-    return _OPERATIONS_OF_GROUPS if len(groups) > 1 else _OPERATIONS_OF_NETWORKS
+    if len(groups) > 1:
+        return _OPERATIONS_OF_GROUPS
+    return _OPERATIONS_OF_NETWORKS * max(1.0, example.batch_size / _ROWS_OF_A_BATCH)
 
 
 def n_parameters(job: TrainingJob, n_inputs: Inputs) -> int:

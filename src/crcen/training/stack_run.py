@@ -242,6 +242,11 @@ class StackRun:
     ) -> dict[int, TrainingResult]:
         results: dict[int, TrainingResult] = {}
         first = self.example.start.epoch if self.example.start else 0
+        n_iters = np.minimum(np.minimum(stopped_at - first, converged_at), curves.shape[2]).astype(np.int64)
+        # Whether all losses, or any one of validation rows, are finite up to an epoch; before the first none is.
+        shape = (*curves.shape[:2], 1)
+        all_fine = np.concatenate([np.ones(shape, bool), np.logical_and.accumulate(np.isfinite(curves), axis=2)], 2)
+        any_fine = np.concatenate([np.zeros(shape, bool), np.logical_or.accumulate(np.isfinite(val_curves), axis=2)], 2)
         for models, (weights, biases) in zip(self.stack.models, self.stack.arrays(flat), strict=True):
             parameters = [*weights, *biases]
             finite = np.all([np.isfinite(p).reshape(*p.shape[:2], -1).all(axis=2) for p in parameters], axis=0)
@@ -255,23 +260,17 @@ class StackRun:
                 for k, (own_weights, own_biases) in enumerate(layers):
                     m = models.start + k
                     job = self.jobs[g][m]
-                    n_iter = int(min(stopped_at[g, m] - first, converged_at[g, m], curves.shape[2]))
-                    curve = curves[g, m, :n_iter]
+                    n_iter = int(n_iters[g, m])
                     # Where validation rows are watched, the best epoch is kept, whatever came after it.
-                    has_best = bool(np.isfinite(val_curves[g, m, :n_iter]).any())
-                    status = self._status(
-                        job,
-                        bool(finite[g, k] and (np.isfinite(curve).all() or has_best)),
-                        converged_at[g, m],
-                        stopped_at[g, m],
-                        n_iter,
-                    )
+                    has_best = any_fine[g, m, min(n_iter, val_curves.shape[2])]
+                    is_finite = bool(finite[g, k] and (all_fine[g, m, n_iter] or has_best))
+                    status = self._status(job, is_finite, converged_at[g, m], stopped_at[g, m], n_iter)
                     network = Network(self.encodings[g], own_weights, own_biases, job.activation)
                     results[self.groups[g][m]] = TrainingResult(
                         network if status.is_finite else None,
                         status,
                         n_iter,
-                        curve,
+                        curves[g, m, :n_iter],
                         val_curves[g, m, :n_iter],
                         float(shifts[k]) if shifts.ndim == 1 else shifts[k],
                         float(residuals[k]),

@@ -88,12 +88,26 @@ def take_step(state: AdamState, rate: float, step: int, in_one_pass: bool) -> No
         state.flat[0].addcdiv_(state.first_moment[0], state.scratch, value=-length)
 
 
-def take_captured_step(state: AdamState, factors: Tensor) -> None:
-    """The same from the step's `adam_factors` as a tensor (2,): a captured graph cannot take rates as numbers."""
+def take_captured_step(state: AdamState, numbers: Tensor, in_one_pass: bool) -> None:
+    """The same from a step's numbers as a tensor (4,): a captured graph cannot take rates as numbers.
+
+    They are its `adam_factors`, its rate, and how many steps there are with it.
+    """
+    length, small, rate, count = numbers
+    if in_one_pass:
+        state.grad[0].addcmul_(state.penalty, state.flat[0])
+        _in_one_pass(state, rate, count)
+        return
     move_moments(state)
-    length, small = factors
     torch.sqrt(state.second_moment[0], out=state.scratch).add_(small)
     state.flat[0].sub_(torch.div(state.first_moment[0], state.scratch, out=state.scratch).mul_(length))
+
+
+def _in_one_pass(state: AdamState, rate: Tensor, count: Tensor) -> None:
+    torch._fused_adam_(
+        state.flat, state.grad, state.first_moment, state.second_moment, state.none, [count], lr=rate,
+        beta1=state.beta1, beta2=state.beta2, weight_decay=0.0, eps=state.epsilon, amsgrad=False, maximize=False,
+    )  # fmt: skip
 
 
 def drop_dust(state: AdamState) -> None:
@@ -112,16 +126,20 @@ def drop_dust(state: AdamState) -> None:
 
 
 @cache
-def has_one_pass() -> bool:
-    """Whether torch has that pass on a CPU, and it gives what the formula does: it is not part of torch's interface."""
+def has_one_pass(device: str = "cpu") -> bool:
+    """Whether torch has that pass on a device, and it gives what the formula does: it is not part of its interface."""
     found = []
     for in_one_pass in (True, False):
-        vectors = (torch.tensor([value], device="cpu") for value in (1.0, 0.5, 0.1))
+        vectors = (torch.tensor([value], device=device) for value in (1.0, 0.5, 0.1))
         state = AdamState.start(*vectors)
         state.first_moment[0].fill_(0.25)
         state.second_moment[0].fill_(0.125)
         try:
-            take_step(state, 0.1, 2, in_one_pass)
+            if device == "cpu":
+                take_step(state, 0.1, 2, in_one_pass)
+            else:
+                numbers = (*adam_factors(0.1, 2, state.beta1, state.beta2, state.epsilon), 0.1, 3.0)
+                take_captured_step(state, torch.tensor(numbers, device=device), in_one_pass)
         except (AttributeError, NotImplementedError, RuntimeError, TypeError):
             return False
         found.append(torch.cat(state.flat + state.first_moment + state.second_moment))
