@@ -230,6 +230,22 @@ class RampTables:
         return knots, shares
 
 
+def _stable_order(values: NDArray[np.unsignedinteger]) -> NDArray[np.int32]:
+    """The stable order of short integers along the last axis: a sort of values that end in their places.
+
+    Processors sort integers of 32 bits many at a time; an `argsort` goes one by one.
+    """
+    n_bits = max(1, (values.shape[-1] - 1).bit_length())
+    if 8 * values.itemsize + n_bits > 31:
+        return np.argsort(values, axis=-1, kind="stable").astype(np.int32)
+    keys = values.astype(np.int32)
+    keys <<= np.int32(n_bits)
+    keys |= np.arange(values.shape[-1], dtype=np.int32)
+    keys.sort(axis=-1)
+    keys &= np.int32(2**n_bits - 1)
+    return keys
+
+
 class RampFeed:
     """Lookups for the batches of a stack's groups.
 
@@ -274,12 +290,12 @@ class RampFeed:
         readers = reader_starts = reader_weights = np.empty((0, 0), dtype=np.float32)
         if with_readers:
             by_column = np.ascontiguousarray(np.moveaxis(knots, 4, 2)).reshape(n_batches, n_groups, n_columns, -1)
-            order = np.argsort(by_column, axis=3, kind="stable")  # which row, and which of its two knots
+            order = _stable_order(by_column)  # which row, and which of its two knots
             if self.has_shares:
                 ordered = np.moveaxis(weights, 4, 2).reshape(by_column.shape)
                 reader_weights = np.take_along_axis(ordered, order, axis=3).reshape(n_batches, -1)
-            first_row = np.arange(n_groups).reshape(n_groups, 1, 1) * size
-            readers = (order // parts + first_row).astype(np.int32).reshape(n_batches, -1)
+            first_row = np.arange(n_groups, dtype=np.int32).reshape(n_groups, 1, 1) * np.int32(size)
+            readers = ((order if parts == 1 else order // parts) + first_row).reshape(n_batches, -1)
             batches = np.arange(n_batches)[:, None] * (n_groups * n_columns * n_knots)
             counts = np.bincount(np.ravel(codes + batches), minlength=n_batches * n_groups * n_columns * n_knots)
             counts = counts.reshape(n_batches, -1)
