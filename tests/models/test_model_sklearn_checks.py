@@ -9,14 +9,12 @@ from papers_training import PAPER
 QUICK_ADAM = {"solver": "adam", "batch_size": 32, "learning_rate": 0.05, "max_epochs": 15}
 LIGHT = [
     CRCENClassifier(hidden=(4,), max_epochs=30, schedule=Schedule(batch_size=32, learning_rate=0.05)),
-    CRCENClassifier(hidden=(), max_epochs=50),
     CRCENClassifier(
         None, hidden=(4,), activation="tanh", schedule=Schedule(solver="lbfgs"), max_epochs=20, n_members=2, **PAPER
     ),
     CRCENClassifier(Budget(3), **grouped(hidden=(4,), n_members=1, encoding="standard", **QUICK_ADAM)),
     CRCENClassifier(hidden=(4,), schedule=Schedule(solver="lbfgs"), max_epochs=20, inputs=Inputs(missing="indicator")),
-    CSMLPClassifier(hidden=(4,), schedule=Schedule(solver="lbfgs"), max_epochs=20),
-    CSMLPClassifier(**grouped(hidden=(), n_members=2, **QUICK_ADAM)),
+    CSMLPClassifier(hidden=(4,), n_members=2, schedule=Schedule(solver="lbfgs"), max_epochs=20),
 ]
 
 

@@ -8,13 +8,15 @@ from grouped_settings import grouped
 QUICK_ADAM = {"solver": "adam", "batch_size": 32, "learning_rate": 0.05, "max_epochs": 12}
 GRID = {"hidden": [(2,), (4,)], "l2": [1e-3, 1e-1]}
 LIGHT = [
-    CRCENClassifierCV(**grouped(cv=3, max_epochs=10, **GRID)),
     CRCENClassifierCV(**grouped(cv=2, **GRID, **QUICK_ADAM)),
     CRCENClassifierCV(
-        hidden=(), l2=[1e-3, 1e-1], cv=3, schedule=Schedule(solver="lbfgs"), max_epochs=50, balance="oof"
-    ),
-    CRCENClassifierCV(
-        hidden=(), l2=1e-2, cv=2, schedule=Schedule(solver="lbfgs"), max_epochs=50, inputs=Inputs(missing="indicator")
+        hidden=(),
+        l2=[1e-3, 1e-1],
+        cv=3,
+        schedule=Schedule(solver="lbfgs"),
+        max_epochs=50,
+        balance="oof",
+        inputs=Inputs(missing="indicator"),
     ),
     CRCENClassifierCV(
         [None, Budget(3)],
