@@ -76,19 +76,27 @@ def test_cut_networks_predict_new_rows_better():
     assert loss[None] < loss[30]
 
 
-def test_all_rows_take_as_many_steps_as_a_fold():
-    X, y = noisy_rows(n=300)  # three batches an epoch, and a fold has two
+@pytest.mark.parametrize(
+    ("n", "schedule"),
+    [
+        (300, 20),  # three batches an epoch where a fold has two: as many steps
+        (450, 30),  # four where a fold has three: as many epochs
+        (780, 29),  # seven where a fold has five: a third more steps, not two fifths
+    ],
+)
+def test_steps_on_all_rows_grow_as_rows_do_unless_they_are_few(n, schedule):
+    X, y = noisy_rows(n=n)
     fitted = CRCENClassifier(None, **SMALL).fit(X, y)
     own = {"lam": 0.5, "rows": RowSets(), "stop_epoch": fitted.n_iter_, "shuffle_seed": base_seed(3)}
     jobs = [TrainingJob.by(fitted.recipe_, seed=member_seed(base_seed(3), k), **own) for k in range(2)]
-    logits = {}
-    for epochs in (20, 30):
+    off = {}
+    for epochs in (schedule, 25):
         results = train(X, y == fitted.pos_label_, [replace(job, max_epochs=epochs) for job in jobs], device="cpu")
-        logits[epochs] = np.mean([one.network.logits(X) for one in results], axis=0)
-    found = fitted.ensemble_.mean_logits(X)
-    # Two thirds of the schedule, and as far along the cycle of its rate.
+        logits = np.mean([one.network.logits(X) for one in results], axis=0)
+        off[epochs] = float(np.abs(fitted.ensemble_.mean_logits(X) - logits).max())
+    # As far along the cycle of the rate as the folds were, too.
     assert 1 < fitted.n_iter_ < 20
-    assert np.abs(found - logits[20]).max() < 1e-3 < 0.05 < np.abs(found - logits[30]).max()
+    assert off[schedule] < 1e-3 < 0.01 < off[25]
 
 
 @pytest.mark.parametrize("n_classes", [2, 3])

@@ -3,9 +3,10 @@
 The networks of the folds are then trained again so far, and balanced on their own rows as those on all rows are. Where
 the whole schedule is best, as it is on many rows, they are there already.
 
-After few epochs a network's level, and how sure it is, depend on how many steps it took. So those on all rows take as
-many steps as those of the folds: else what held-out rows say about the folds' networks is wrong for the others, by
-several log-odds on small tables.
+Networks on all rows take as many epochs, which is as many more steps as they have rows more. After few steps a
+network's level, and how sure it is, depend on their number. So where an epoch of a fold is but one or two batches, and
+one more is half as many steps more or twice as many, all take as many *steps*: else what held-out rows say about the
+folds' networks is wrong for the others, by several log-odds.
 """
 
 from collections.abc import Callable, Sequence
@@ -29,6 +30,7 @@ Train = Callable[[list[TrainingJob], Progress], list[TrainingResult]]
 
 _RECORD_BYTES = 2**28  # held-out logits are kept for every epoch while they take no more than this
 _SHARE_OF_CHOICE = 0.6  # of the time of a fit, about
+_FEW_BATCHES = 2  # of an epoch on a fold
 
 
 def is_cut(model: Any, recipe: Recipe, folds: Sequence[Any], balance: Any) -> bool:
@@ -122,13 +124,15 @@ def _cut_after(
 ) -> tuple[list[TrainingJob], list[TrainingJob]]:
     """Jobs on all rows and on folds, cut where the folds said.
 
-    An epoch over all rows has more steps than one over a fold, on small tables up to twice as many. So those on all
-    rows get as many steps, not epochs, and the rate is as far along its cycle.
+    Steps grow as rows do, or not at all where batches are few. Where as many epochs would be more, as a small last
+    batch makes them, those on all rows get fewer, and the rate is as far along its cycle.
     """
     if epochs is None:
         return jobs, fold_jobs
-    of_fold = sum(n_batches(len(own), recipe.batch_rows) for own, _ in folds) / len(folds)
-    share = min(1.0, of_fold / n_batches(n_rows, recipe.batch_rows))
+    rows_of_fold = sum(len(own) for own, _ in folds) / len(folds)
+    steps_of_fold = sum(n_batches(len(own), recipe.batch_rows) for own, _ in folds) / len(folds)
+    growth = n_rows / rows_of_fold if steps_of_fold > _FEW_BATCHES else 1.0
+    share = min(1.0, growth * steps_of_fold / n_batches(n_rows, recipe.batch_rows))
     whole, stop = (max(1, round(share * count)) for count in (jobs[0].max_epochs, epochs))
     on_all = [replace(job, max_epochs=whole, stop_epoch=min(stop, whole)) for job in jobs]
     return on_all, [replace(job, stop_epoch=epochs) for job in fold_jobs]
