@@ -19,7 +19,7 @@ class CSMLPClassifier(CRCENClassifier):
     Parameters, attributes and methods are those of `CRCENClassifier`.
     """
 
-    _loss = "squared_error"
+    losses = ("squared_error",)
     _column_scales = False
 
     @says_our_names
@@ -56,6 +56,7 @@ class CSMLPClassifier(CRCENClassifier):
             balance=balance,
             probability=probability,
             training_weighting=training_weighting,
+            loss=self.losses[0],
             pos_label=pos_label,
             device=device,
             random_state=random_state,

@@ -13,7 +13,7 @@ from sklearn.base import ClassifierMixin
 from crcen._support.progress import progress_bar
 from crcen.exceptions import InvalidInput, InvalidParameter
 from crcen.models.atomic import all_or_nothing
-from crcen.models.classes.fitting import fit_classes
+from crcen.models.classes.fitting import check_loss_of_two, fit_classes
 from crcen.models.fitted import Course, FittedNetworks, write_fit
 from crcen.models.fitting import (
     AT_PRICE,
@@ -45,11 +45,13 @@ from crcen.theory.weighting import ClassWeighting
 from crcen.theory.wishes import Wish
 from crcen.training.engines import need_torch
 from crcen.training.jobs import TrainingJob, TrainingResult
+from crcen.training.names import ONE_AGAINST_ALL
 from crcen.training.parameters import group
 from crcen.training.recipe import Inputs, Recipe, Schedule
 
 __all__ = ["CRCENClassifier"]
 
+Array = NDArray[np.float64]
 Fold = tuple[NDArray[np.int64], NDArray[np.int64]]
 
 # With fewer rows of a class than this nothing is fitted out of fold, unless it was asked for.
@@ -116,6 +118,10 @@ class CRCENClassifier(IncrementalFit, FittedNetworks, ClassifierMixin, OurNames)
         What the loss is weighted by: nothing (``None`` is λ = ½, plain cross entropy), the price itself, as in the
         paper, or another weight. Decisions, ``weighting_``, ``weighted_proba`` and ``key_equation_`` are at the price
         either way.
+    loss : {"cross_entropy", "one_against_all"}, default="cross_entropy"
+        Of more than two classes: one softmax, or a sigmoid for each class against all others. A network's sigmoids then
+        have the key equation for every class by itself, at the training weights; probabilities are natural, from the
+        sigmoids over their sum.
     pos_label : default=None
         The positive class; ``None`` is the rarer one, ``classes_[1]`` on a tie.
     device : {"auto", "cpu", "cuda"}, default="auto"
@@ -165,8 +171,7 @@ class CRCENClassifier(IncrementalFit, FittedNetworks, ClassifierMixin, OurNames)
     ``partial_fit`` and streams have none either.
 
     There is no ``n_jobs``: one fit trains its networks together, on two threads at most. Where an outer loop fits in
-    parallel (``GridSearchCV(n_jobs=…)``, joblib), as many workers as cores serve best; `CRCENClassifierCV` needs no
-    such loop.
+    parallel (``GridSearchCV(n_jobs=…)``), as many workers as cores serve best; `CRCENClassifierCV` needs no such loop.
 
     Examples
     --------
@@ -178,7 +183,8 @@ class CRCENClassifier(IncrementalFit, FittedNetworks, ClassifierMixin, OurNames)
     True
     """
 
-    _loss = "cross_entropy"
+    loss = "cross_entropy"  # of models that were saved without one
+    losses: tuple[str, ...] = ("cross_entropy", ONE_AGAINST_ALL)
     is_control = False  # whether the training weight stays what it is after training, too
     can_cut = True  # whether folds may choose the number of epochs
     _column_scales: Any = "auto"  # unless told
@@ -199,6 +205,7 @@ class CRCENClassifier(IncrementalFit, FittedNetworks, ClassifierMixin, OurNames)
         balance: Any = "auto",
         probability: str = "auto",
         training_weighting: Any = None,
+        loss: str = "cross_entropy",
         pos_label: Any = None,
         device: str = "auto",
         random_state: Any = None,
@@ -216,6 +223,7 @@ class CRCENClassifier(IncrementalFit, FittedNetworks, ClassifierMixin, OurNames)
         self.balance = balance
         self.probability = probability
         self.training_weighting = training_weighting
+        self.loss = loss
         self.pos_label = pos_label
         self.device = device
         self.random_state = random_state
@@ -250,6 +258,7 @@ class CRCENClassifier(IncrementalFit, FittedNetworks, ClassifierMixin, OurNames)
         if is_for_classes(self.weighting, classes):
             fit_classes(self, recipe, X, y, classes, weights)
             return
+        check_loss_of_two(recipe)
         labels = Labels.from_rows(classes, y, weights, self.pos_label)
         rows = FitRows(X, labels.encode(y), weights)
         price = labels.resolve(before_wish(self.weighting), *rows.totals)
@@ -257,19 +266,11 @@ class CRCENClassifier(IncrementalFit, FittedNetworks, ClassifierMixin, OurNames)
         recipe, seed = recipe.settled(len(X)), base_seed(self.random_state)
         jobs = member_jobs(recipe, trained.lam, self.n_members, seed, rows)
         balance, probability, folds, fold_jobs, rows_of_key = self._on_folds(recipe, trained.lam, seed, rows)
-        with progress_bar(f"{type(self).__name__}", visible=bool(self.verbose)) as progress:
+        with progress_bar(type(self).__name__, visible=bool(self.verbose)) as progress:
             train = partial(self.train_jobs, X, rows.target, weights=weights)
             if is_cut(self, recipe, folds, balance):
-                results = train_to_cut(
-                    train,
-                    jobs,
-                    fold_jobs,
-                    folds,
-                    lambda logits, own: log_losses(logits, rows.target[own], weights[own], trained, natural=True),
-                    recipe,
-                    len(X),
-                    progress,
-                )
+                losses = partial(_natural_losses, rows, trained)
+                results = train_to_cut(train, jobs, fold_jobs, folds, losses, recipe, len(X), progress)
             else:
                 results = train(jobs + fold_jobs, progress)
         row_weights = trained.row_weights(rows.target, weights) if recipe.balance else None
@@ -315,8 +316,7 @@ class CRCENClassifier(IncrementalFit, FittedNetworks, ClassifierMixin, OurNames)
         Where it was left to the data and the data have no folds, all is as without them.
         """
         is_open = isinstance(self.balance, str) and self.balance == AUTO and self.probability in (AUTO, "shift")
-        has_folds = not self.is_control
-        balance, probability = settled_answers(self.balance, self.probability, has_folds=has_folds)
+        balance, probability = settled_answers(self.balance, self.probability, has_folds=not self.is_control)
         if isinstance(self.weighting, Wish):  # met out of fold
             balance, is_open = OUT_OF_FOLD, False
         if balance != OUT_OF_FOLD and probability == PROBABILITIES[0]:
@@ -330,18 +330,14 @@ class CRCENClassifier(IncrementalFit, FittedNetworks, ClassifierMixin, OurNames)
         except InvalidInput as error:
             if not is_open:
                 raise
-            balance, probability = settled_answers(self.balance, self.probability, has_folds=False)
-            reason = str(error).partition(";")[0]
-            return balance, probability, [], [], f"{TRAINING_ROWS}, not out of fold: {reason}"
+            reason = f"{TRAINING_ROWS}, not out of fold: {str(error).partition(';')[0]}"
+            return *settled_answers(self.balance, self.probability, has_folds=False), [], [], reason
         return balance, probability, folds, jobs, OUT_OF_FOLD_ROWS if balance == OUT_OF_FOLD else TRAINING_ROWS
 
     def recipe(self) -> Recipe:
         """How networks are trained by these parameters, all of which are checked.
 
-        Returns
-        -------
-        Recipe
-            What was left to the data is settled in ``fit``; ``recipe_`` is that of the fitted networks.
+        What was left to the data is settled in ``fit``; ``recipe_`` is that of the fitted networks.
         """
         # What is solved out of fold was balanced on its own rows first.
         balance = True if isinstance(self.balance, str) else self.balance
@@ -359,7 +355,7 @@ class CRCENClassifier(IncrementalFit, FittedNetworks, ClassifierMixin, OurNames)
             inputs,
             hidden=hidden,
             activation=self.activation,
-            loss=self._loss,
+            loss=self.loss,
             l2=l2,
             max_epochs=self.max_epochs,
             encoding=encoding,
@@ -383,6 +379,7 @@ class CRCENClassifier(IncrementalFit, FittedNetworks, ClassifierMixin, OurNames)
         """Those that are not of the recipe."""
         check_number(self, "n_members", low=1, integer=True)
         check_choice(self, "probability", (AUTO, *PROBABILITIES))
+        check_choice(self, "loss", self.losses)
         if not isinstance(self.balance, np.bool_):
             check_choice(self, "balance", (AUTO, OUT_OF_FOLD, True, False))
         if not isinstance(self.verbose, bool | np.bool_):
@@ -395,3 +392,8 @@ class CRCENClassifier(IncrementalFit, FittedNetworks, ClassifierMixin, OurNames)
         if isinstance(self.training_weighting, str) and self.training_weighting == AT_PRICE:
             return price
         return labels.resolve(self.training_weighting, price.n_pos, price.n_neg)
+
+
+def _natural_losses(rows: FitRows, trained: ClassWeighting, logits: Array, own: NDArray[np.int64]) -> Array:
+    """Log loss of each record of logits (records, n) of some rows, under their training weight."""
+    return log_losses(logits, rows.target[own], rows.weights[own], trained, natural=True)

@@ -23,6 +23,7 @@ from crcen.theory.rows import check_not_negative
 from crcen.theory.specs import Alpha, as_spec
 from crcen.theory.weighting import ClassWeighting
 from crcen.training.members import NetworkGroup
+from crcen.training.names import ONE_AGAINST_ALL
 from crcen.training.recipe import Recipe
 
 if TYPE_CHECKING:  # torch is for fitting alone
@@ -94,6 +95,10 @@ def _learn(
     recipe = model.recipe()
     if recipe.early_stopping:
         raise InvalidParameter("partial_fit has no rows to hold out: set early_stopping=False, or use fit.")
+    if recipe.loss == ONE_AGAINST_ALL:
+        raise InvalidParameter(
+            f"partial_fit learns one softmax: got loss={recipe.loss!r}; use 'cross_entropy', or fit."
+        )
     before: Any = getattr(model, "ensemble_", None)
     X, y = check_rows(model, X, y, reset=before is None)
     weights = check_weights(sample_weight, X)

@@ -25,6 +25,7 @@ def check_streamable(model: CRCENClassifier) -> None:
         ("probability", model.probability, ("shift", "auto"), "a fitted map needs folds of rows in memory"),
         ("balance", model.balance, (True, False, "auto"), "a stream has no folds; its bias is solved for on all rows"),
         ("solver", recipe.solver, (ADAM.name, "auto"), "L-BFGS needs all rows at each step"),
+        ("loss", recipe.loss, ("cross_entropy", "squared_error"), "a stream learns one softmax; use fit"),
         ("missing", recipe.missing, ("error",), "a stream has no indicators; fill NaN in your source, or use fit"),
         ("column_scales", recipe.column_scales, (False, "auto"), "scales are learned by fit, with all rows in memory"),
     ):

@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from crcen.training.encoding import InputEncoding
-from crcen.training.network import Network, stacked_logits
+from crcen.training.network import Network, log_sigmoid, stacked_logits
 
 __all__ = ["Member", "NetworkGroup", "grouped"]
 
@@ -38,12 +38,15 @@ class NetworkGroup:
         (networks, in, out) and (networks, out) a layer.
     activation
         Name of the hidden activation.
+    is_one_against_all
+        As in `crcen.training.network.Network`.
     """
 
     encoding: InputEncoding
     weights: tuple[Array, ...]
     biases: tuple[Array, ...]
     activation: str
+    is_one_against_all: bool = False
 
     @classmethod
     def of(cls, networks: Sequence[Network]) -> "NetworkGroup":
@@ -53,6 +56,7 @@ class NetworkGroup:
             tuple(np.stack(layer) for layer in zip(*(n.weights for n in networks), strict=True)),
             tuple(np.stack(layer) for layer in zip(*(n.biases for n in networks), strict=True)),
             networks[0].activation,
+            networks[0].is_one_against_all,
         )
 
     def __len__(self) -> int:
@@ -61,24 +65,33 @@ class NetworkGroup:
     def logits(self, X: Array) -> Array:
         """The networks' mean logits, (n, 1), or (n, C) for C classes."""
         logits = stacked_logits(X, self.encoding, self.weights, self.biases, self.activation)
+        if self.is_one_against_all:
+            logits = log_sigmoid(logits)
         with np.errstate(over="ignore", invalid="ignore"):  # what overflows is refused by the caller, in words
             mean: Array = logits.mean(axis=0)
         return mean[:, None] if mean.ndim == 1 else mean
 
     def arrays(self) -> dict[str, Any]:
-        """Encoding, weights and biases; what an encoding leaves out is not listed."""
+        """Encoding, weights and biases; what is not there is not listed."""
         encoding = {name: value for name, value in vars(self.encoding).items() if value is not None}
         return {
             "encoding": encoding,
             "weights": list(self.weights),
             "biases": list(self.biases),
             "activation": self.activation,
+            **({"is_one_against_all": True} if self.is_one_against_all else {}),
         }
 
     def networks(self) -> list[Network]:
         """The networks one by one."""
         return [
-            Network(self.encoding, tuple(w[m] for w in self.weights), tuple(b[m] for b in self.biases), self.activation)
+            Network(
+                self.encoding,
+                tuple(w[m] for w in self.weights),
+                tuple(b[m] for b in self.biases),
+                self.activation,
+                self.is_one_against_all,
+            )
             for m in range(len(self))
         ]
 

@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from crcen.training.encoding import InputEncoding
 from crcen.training.names import ACTIVATIONS
 
-__all__ = ["Network", "activate", "stacked_logits"]
+__all__ = ["Network", "activate", "log_sigmoid", "stacked_logits"]
 
 # Rows of one product, and its largest inner dimension: up to there BLAS adds up in one go.
 _ROWS = 16
@@ -42,15 +42,26 @@ class Network:
         One (in, out) matrix and one (out,) vector a layer; the last has the outputs.
     activation
         Name of the hidden activation.
+    is_one_against_all
+        Whether each output is the logit of a class against all others, and not one that softmax makes a probability of.
     """
 
     encoding: InputEncoding
     weights: tuple[Array, ...]
     biases: tuple[Array, ...]
     activation: str
+    is_one_against_all: bool = False
 
     def logits(self, X: Array) -> Array:
-        """Weighted logits of the rows of X, float64 (n,), or (n, C) for C classes."""
+        """Weighted logits of the rows of X, float64 (n,), or (n, C) for C classes, of which softmax is the probability.
+
+        Of one against all these are log σ(o): softmax then divides the sigmoids by their sum.
+        """
+        outputs = self.outputs(X)
+        return log_sigmoid(outputs) if self.is_one_against_all else outputs
+
+    def outputs(self, X: Array) -> Array:
+        """What the output layer gives, before `logits` makes anything of it."""
         return stacked_logits(
             X,
             self.encoding,
@@ -58,6 +69,11 @@ class Network:
             [bias[None] for bias in self.biases],
             self.activation,
         )[0]
+
+
+def log_sigmoid(outputs: NDArray[np.floating[Any]]) -> Any:
+    """log σ(o), in the precision of o."""
+    return -np.logaddexp(outputs.dtype.type(0.0), -outputs)
 
 
 def stacked_logits(

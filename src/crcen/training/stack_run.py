@@ -12,6 +12,7 @@ from crcen.exceptions import InvalidInput, InvalidParameter
 from crcen.training.balance_solve import relative_residual, solve_shifts
 from crcen.training.device_logits import device_logits
 from crcen.training.jobs import Status, TrainingJob, TrainingResult, TrainingState
+from crcen.training.names import ONE_AGAINST_ALL
 from crcen.training.network import Network
 from crcen.training.rows import VALIDATION_ROWS, RowFeed, TrainingData, float_type
 from crcen.training.solvers.adam import Adam
@@ -96,6 +97,10 @@ class StackRun:
         stack.initialise(seeds, torch.from_numpy(self._prior()).to(device, self.dtype))
         return stack
 
+    def _as_logits(self, outputs: NDArray[np.float32]) -> NDArray[np.float32]:
+        """What `Network.logits` makes of outputs."""
+        return outputs
+
     def _objective(self) -> Objective:
         total = self.pos_sum + self.neg_sum
         l2 = np.array([[job.l2 for job in group] for group in self.jobs])
@@ -177,7 +182,7 @@ class StackRun:
         else:
             ends = watch.stopped_at.cpu().numpy(), converged_at.cpu().numpy()
             results = self._results(flat, curves, val_curves, *ends)
-        return records.added_to(results, self.groups) if records else results
+        return records.added_to(results, self.groups, self._as_logits) if records else results
 
     def _load_states(self, solver: Solver) -> None:
         """Put the states that the jobs start from into the stack and its solver."""
@@ -265,7 +270,8 @@ class StackRun:
                     has_best = any_fine[g, m, min(n_iter, val_curves.shape[2])]
                     is_finite = bool(finite[g, k] and (all_fine[g, m, n_iter] or has_best))
                     status = self._status(job, is_finite, converged_at[g, m], stopped_at[g, m], n_iter)
-                    network = Network(self.encodings[g], own_weights, own_biases, job.activation)
+                    is_apart = job.loss == ONE_AGAINST_ALL
+                    network = Network(self.encodings[g], own_weights, own_biases, job.activation, is_apart)
                     results[self.groups[g][m]] = TrainingResult(
                         network if status.is_finite else None,
                         status,
@@ -367,12 +373,15 @@ class _Records:
             self.logits.append(self.validation.logits(stack))
 
     def added_to(
-        self, results: dict[int, TrainingResult], groups: tuple[tuple[int, ...], ...]
+        self,
+        results: dict[int, TrainingResult],
+        groups: tuple[tuple[int, ...], ...],
+        as_logits: Callable[[NDArray[np.float32]], NDArray[np.float32]],
     ) -> dict[int, TrainingResult]:
         """The results, for which the device was waited for, with each network's records."""
         for g, group in enumerate(groups):
             own = [self.validation.of_rows(record, g).numpy() for record in self.logits]
-            logits = np.stack(own, axis=1)  # (M, records, rows[, C])
+            logits = as_logits(np.stack(own, axis=1))  # (M, records, rows[, C])
             for m, p in enumerate(group):
                 results[p] = replace(results[p], recorded_epochs=tuple(self.epochs), val_logits=logits[m])
         return results

@@ -84,11 +84,25 @@ def test_two_columns_are_the_test_of_two_classes():
         assert (b.score[0], b.information[0, 0]) == pytest.approx((a.score, a.information), rel=1e-9)
         assert b.drift[1] == pytest.approx(a.drift, rel=1e-9)
         assert b.reach[0] == pytest.approx(a.information, rel=1e-9)
-    binary, joint = DriftTest(one[0], 0.3, 0.1), JointDriftTest(both[0], 0.3, 0.1)
+    binary, joint = DriftTest(one[0], 0.3, 0.1), JointDriftTest(both[0], 0.15, 0.1)
     for number in (1, 2):
         binary.add(one[number], number)
         joint.add(both[number], number)
-    assert joint.log_evidence() == pytest.approx(binary.log_evidence(), rel=1e-9)
+    # The evidence of a comparison is the same; of K classes other drifts are likely beforehand, and other beginnings.
+    alike = np.logaddexp.reduce(joint.log_evidence_by_part(), axis=1) - np.log([0.7, 0.15][: len(joint.starts)])
+    apart = binary.log_evidence_by_start() - np.log([1 / 2, 1 / 6][: len(binary.starts)])
+    np.testing.assert_allclose(alike, apart, rtol=1e-9)
+
+
+def test_shares_of_all_comparisons_that_may_come_sum_to_one():
+    """Else a false alarm could come more often than stated: without rows it is 1, however many points are open."""
+    p, y = stream(3000, 3)
+    sums = class_residual_sums(y, weighted(p), ClassWeights(WEIGHTS, np.ones(4)))
+    test, quiet = JointDriftTest(JointTally.of(sums), 0.3, 0.0), JointTally.none(4)
+    for _ in range(7):
+        assert test.log_evidence() == pytest.approx(0.0, abs=1e-12)
+        test.starts.append(quiet)
+        test.start_batches.append(0)
 
 
 def test_evidence_of_all_classes_is_the_mixture_over_their_drifts():
@@ -107,9 +121,9 @@ def test_evidence_of_all_classes_is_the_mixture_over_their_drifts():
     x = u @ (np.linalg.solve(c, g) - np.linalg.solve(b, g0))
     m = np.eye(3) / 0.3**2 + u
     expected = 0.5 * x @ np.linalg.solve(m, x) - 0.5 * np.linalg.slogdet(np.eye(3) + 0.3**2 * u)[1]
-    test = JointDriftTest(tallies[0], 0.3, 0.0)
+    test = JointDriftTest(tallies[0], 0.15, 0.0)  # drifts of twice that size are mixed
     test.add(tallies[1], 1)
-    assert test.log_evidence_by_part()[0, -1] == pytest.approx(expected - math.log(4), rel=1e-8)
+    assert test.log_evidence_by_part()[0, -1] == pytest.approx(expected + math.log(0.7 * 0.2), rel=1e-8)
     moved, clock, _ = comparison(stacked(tallies[:1]), stacked(tallies[1:]), np.zeros((1, 3)))
     assert moved[0] == pytest.approx(basis.T @ x, rel=1e-7, abs=1e-9)
     assert clock[0] == pytest.approx(basis.T @ u @ basis, rel=1e-7, abs=1e-7)

@@ -248,7 +248,7 @@ def test_one_against_all_is_a_binary_network_for_each_class(rows):
     w = np.array(WEIGHTS)[y] * s
     for k in range(N_CLASSES):
         (alone,) = train(X, y == k, [TrainingJob(0.5, **settings)], sample_weight=w)
-        np.testing.assert_allclose(found.network.logits(X)[:, k], alone.network.logits(X), atol=2e-5)
+        np.testing.assert_allclose(found.network.outputs(X)[:, k], alone.network.logits(X), atol=2e-5)
 
 
 @pytest.mark.parametrize("hidden", [(), (6,)])
@@ -258,7 +258,7 @@ def test_one_against_all_has_the_deterministic_equations_of_each_class(rows, hid
     X, y, s = rows
     (found,) = train(X, y, [job(loss="one_against_all", hidden=hidden, l2=1e-3, seed=1)], sample_weight=s)
     assert found.residual <= 1e-12
-    q, w = expit(found.network.logits(X)), np.array(WEIGHTS)
+    q, w = expit(found.network.outputs(X)), np.array(WEIGHTS)
     mass = w[y] * s
     for k in range(N_CLASSES):
         own, rest = y == k, y != k

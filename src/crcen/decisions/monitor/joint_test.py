@@ -10,7 +10,7 @@ from dataclasses import dataclass, fields
 import numpy as np
 from numpy.typing import NDArray
 
-from crcen.decisions.monitor.sequential_test import GROWTH, log_evidence
+from crcen.decisions.monitor.sequential_test import log_evidence
 from crcen.theory.classes.residual_sums import ClassResidualSums
 from crcen.theory.judgements import LEAST_INFORMATION
 
@@ -20,6 +20,10 @@ Floats = NDArray[np.float64]
 Bools = NDArray[np.bool_]
 
 _ROUNDING = 1e-12  # of a correlation matrix: what is below it is no direction
+# What is likely beforehand, on which the guarantee does not depend: shares of the evidence for a change that begins
+# with the stream, and for one of all classes at once; how many times the scale of the test drifts have; how much the
+# information must have grown for another starting point: each of many would have little of the evidence.
+_FROM_THE_START, _OF_ALL, _WIDE, _GROWTH = 0.7, 0.2, 2.0, 1.45
 
 
 @dataclass(frozen=True, eq=False)
@@ -154,8 +158,14 @@ def _log_mixture_of_all(moved: Floats, clock: Floats, scale: float) -> Floats:
     return np.asarray(0.5 * scale**2 * gain - 0.5 * np.linalg.slogdet(spread)[1])
 
 
+def _log_share(k: Floats) -> Floats:
+    """Log of the k-th starting point's share of the evidence: the first most, others 1/2, 1/6, … of the rest."""
+    rest = (1.0 - _FROM_THE_START) / (np.maximum(k - 1.0, 1.0) * k)
+    return np.asarray(np.log(np.where(k == 1.0, _FROM_THE_START, rest)))
+
+
 class JointDriftTest:
-    """`DriftTest` for K classes: half of the mixture for a drift of one class, half for drifts of all at once.
+    """`DriftTest` for K classes: most of the mixture for a drift of one class, a part for drifts of all at once.
 
     Parameters
     ----------
@@ -186,7 +196,7 @@ class JointDriftTest:
         if not self.starts:
             return bool(known.any())
         last = self.reference.by_class + self.starts[-1].by_class
-        return bool((known & (last < LEAST_INFORMATION)).any()) or before.sum() >= GROWTH * last.sum()
+        return bool((known & (last < LEAST_INFORMATION)).any()) or before.sum() >= _GROWTH * last.sum()
 
     def log_evidence_by_part(self) -> Floats:
         """Weighted log evidence of each comparison, (starts, K + 1): of each class alone, and of all together.
@@ -204,21 +214,22 @@ class JointDriftTest:
         own = np.maximum(np.diagonal(clock, axis1=-2, axis2=-1), 0.0)
         safe = np.where(own > 0.0, own, 1.0)
         allowance = math.expm1(self.tolerance) * reach / safe
-        alone = np.where(known & (own > 0.0), log_evidence(moved / safe, own, allowance, self.scale), 0.0)
-        share_of_all = 0.0 if self.tolerance else 0.5
+        scale = _WIDE * self.scale
+        alone = np.where(known & (own > 0.0), log_evidence(moved / safe, own, allowance, scale), 0.0)
+        share_of_all = 0.0 if self.tolerance else _OF_ALL
         parts = [alone + math.log((1.0 - share_of_all) / n_classes)]
         if share_of_all:
-            together = np.where(known.all(axis=1), _log_mixture_of_all(moved, clock, self.scale), 0.0)
+            together = np.where(known.all(axis=1), _log_mixture_of_all(moved, clock, scale), 0.0)
             parts.append(together[:, None] + math.log(share_of_all))
         else:
             parts.append(np.full((len(self.starts), 1), -np.inf))
-        k = np.arange(1, len(self.starts) + 1)[:, None]
-        return np.hstack(parts) - np.log(k * (k + 1.0))
+        return np.hstack(parts) + _log_share(np.arange(1.0, len(self.starts) + 1.0))[:, None]
 
     def log_evidence(self) -> float:
         """Log of the evidence; an alarm at rate a belongs where it reaches log(1/a) for the first time."""
         parts = self.log_evidence_by_part()
-        return float(np.logaddexp.reduce(parts.ravel(), initial=-math.log(len(parts) + 1.0)))  # that: not yet opened
+        unopened = math.log((1.0 - _FROM_THE_START) / len(parts)) if len(parts) else 0.0
+        return float(np.logaddexp.reduce(parts.ravel(), initial=unopened))
 
     def change(self) -> tuple[int, int, JointTally, JointTally] | None:
         """The class and the starting point with most evidence: both numbers, the rows before and the rows since."""

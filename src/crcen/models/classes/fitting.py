@@ -36,6 +36,7 @@ from crcen.theory.classes.key_equations import class_key_equations_of_logits
 from crcen.theory.classes.log_sums import log_sum_exp
 from crcen.training.jobs import TrainingJob, TrainingResult
 from crcen.training.members import grouped
+from crcen.training.names import ONE_AGAINST_ALL
 from crcen.training.recipe import Recipe
 from crcen.training.row_blocks import by_blocks, mean_logits
 from crcen.training.row_sets import RowSets
@@ -43,6 +44,7 @@ from crcen.training.row_sets import RowSets
 __all__ = [
     "ClassRows",
     "assemble_classes",
+    "check_loss_of_two",
     "check_no_positive",
     "class_member_jobs",
     "fit_classes",
@@ -128,14 +130,15 @@ def assemble_classes(
 ) -> tuple[ClassEnsemble, Array]:
     """Networks as an ensemble at the weighting they were trained with, and its weighted logits of the training rows.
 
-    A single network was balanced by the engine; the average of several is balanced here, if it is to be. ``more`` are
-    networks of other settings: each setting is one member, and all count alike.
+    A single network was balanced by the engine; the average of several is balanced here, if it is to be, and one
+    against all, whose networks were balanced class by class, before they are made to sum to 1. ``more`` are networks of
+    other settings: each setting is one member, and all count alike.
     """
     groups = [grouped([one.network for one in own if one.network is not None]) for own in (results, *more)]
     ensemble = ClassEnsemble.of(rows.labels, weighting, tuple(groups))
     logits = by_blocks(ensemble.mean_logits, groups, rows.X)
     if is_balanced:
-        if len(groups) > 1 or len(groups[0]) > 1:
+        if len(groups) > 1 or len(groups[0]) > 1 or _is_one_against_all(groups[0]):
             ensemble = ensemble.shifted(solved_shifts(rows.target, logits, weighting.weights, rows.weights))
             logits = logits + ensemble.shift
         residual = class_key_equations_of_logits(rows.target, logits, weighting, rows.weights).residual
@@ -161,10 +164,14 @@ def held_out_class_logits(
         if not networks:
             continue
         logits[held_out] = mean_logits(networks, rows.X[held_out])
-        if weighting is not None and len(networks) > 1:
+        if weighting is not None and (len(networks) > 1 or _is_one_against_all(networks[0])):
             average = mean_logits(networks, rows.X[own])
             logits[held_out] += solved_shifts(rows.target[own], average, weighting.weights, rows.weights[own])
     return logits
+
+
+def _is_one_against_all(networks: Any) -> bool:
+    return bool(getattr(networks, "is_one_against_all", False))
 
 
 def fitted_class_map(kind: str, oof: Array, rows: ClassRows, weighting: ClassWeights) -> Array:
@@ -188,9 +195,20 @@ def check_no_positive(model: Any, classes: NDArray[Any]) -> None:
         )
 
 
+def check_loss_of_two(recipe: Recipe) -> None:
+    """Refuse a loss that is for more than two classes."""
+    if recipe.loss == ONE_AGAINST_ALL:
+        raise InvalidParameter(
+            f"loss={ONE_AGAINST_ALL!r} is for more than two classes: with two, each is against the other already, "
+            f"which is loss='cross_entropy'."
+        )
+
+
 def fit_classes(model: Any, recipe: Recipe, X: Array, y: NDArray[Any], classes: NDArray[Any], weights: Array) -> None:
     """Fit a `CRCENClassifier` on checked rows of K classes."""
     check_no_positive(model, classes)
+    if len(classes) == 2:
+        check_loss_of_two(recipe)
     labels = ClassLabels(classes)
     rows = ClassRows(X, labels.encode(y), weights, labels)
     price = labels.resolve(model.weighting, rows.counts)

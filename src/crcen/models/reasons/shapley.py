@@ -112,7 +112,7 @@ def shapley_of_function(
 
 
 def _walks_of(member: Any, blocks: Sequence[Index], weight: float) -> MakeWalks:
-    if isinstance(member, NetworkGroup):
+    if isinstance(member, NetworkGroup) and not member.is_one_against_all:
         return lambda: NetworkWalks(member, blocks, weight)
     return lambda: FunctionWalks(lambda X: member.logits(X)[:, 0], blocks, weight)
 

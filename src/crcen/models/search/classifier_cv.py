@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from crcen._support.progress import part_of, progress_bar
 from crcen.exceptions import InvalidParameter
 from crcen.models.atomic import all_or_nothing
-from crcen.models.classes.fitting import check_no_positive
+from crcen.models.classes.fitting import check_loss_of_two, check_no_positive
 from crcen.models.classes.search import ClassSearchRows, ClassSearchRun, class_operating_points, keep_classes
 from crcen.models.classifier import CRCENClassifier
 from crcen.models.fitted import Course, write_fit
@@ -96,7 +96,7 @@ class CRCENClassifierCV(CRCENClassifier):
         all rows; where folds leave rows out it is ``"shift"``, since a map would learn their drift.
     training_weighting : as in CRCENClassifier, default=None
         Several weightings are searched by training at each, with ``training_weighting="price"``.
-    n_members, activation, max_epochs, schedule, inputs, pos_label, device,
+    n_members, activation, max_epochs, schedule, inputs, loss, pos_label, device,
     random_state, verbose
         As in `CRCENClassifier`. ``max_epochs`` is the length of the schedule of which a cut is chosen, so there is no
         early stopping; columns have scales as ``Inputs(column_scales="auto")`` says.
@@ -151,6 +151,7 @@ class CRCENClassifierCV(CRCENClassifier):
         balance: Any = "auto",
         probability: str = "auto",
         training_weighting: Any = None,
+        loss: str = "cross_entropy",
         pos_label: Any = None,
         device: str = "auto",
         random_state: Any = None,
@@ -169,6 +170,7 @@ class CRCENClassifierCV(CRCENClassifier):
             balance=balance,
             probability=probability,
             training_weighting=training_weighting,
+            loss=loss,
             pos_label=pos_label,
             device=device,
             random_state=random_state,
@@ -201,6 +203,8 @@ class CRCENClassifierCV(CRCENClassifier):
         classes = check_classes(y)
         weights = check_weights(sample_weight, X)
         of_classes = any(is_for_classes(setting.weighting, classes) for setting in settings)
+        if len(classes) == 2:
+            check_loss_of_two(settings[0].recipe)
         if of_classes:
             check_no_positive(self, classes)
             labels: Any = ClassLabels(classes)

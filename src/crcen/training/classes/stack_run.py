@@ -11,6 +11,7 @@ from crcen.theory.specs import Lam
 from crcen.training.balance import balance_shift
 from crcen.training.device_logits import device_logits
 from crcen.training.names import ONE_AGAINST_ALL
+from crcen.training.network import log_sigmoid
 from crcen.training.solvers.objective import ClassObjective, Objective
 from crcen.training.stack_run import LOGITS_AT_ONCE, StackRun
 
@@ -73,6 +74,9 @@ class ClassStackRun(StackRun):
                 how = {"one_against_all": self.is_one_against_all}
                 residuals[k] = class_residual(y, logits + shifts[k], own_weights[y] * s, **how)
         return shifts, residuals
+
+    def _as_logits(self, outputs: NDArray[np.float32]) -> NDArray[np.float32]:
+        return np.asarray(log_sigmoid(outputs)) if self.is_one_against_all else outputs
 
     @property
     def is_one_against_all(self) -> bool:

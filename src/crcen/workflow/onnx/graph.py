@@ -211,6 +211,10 @@ def _network_logit(graph: Graph, group: Any, X: str) -> str:
         hidden = graph.apply("Add", product, graph.constant(biases[:, None, :]))
         if layer < len(group.weights) - 1:
             hidden = _activation(graph, group.activation, hidden)
+    if getattr(group, "is_one_against_all", False):  # log σ(o) = min(o, 0) − log(1 + e^−|o|)
+        small = graph.apply("Exp", graph.apply("Neg", graph.apply("Abs", hidden)))
+        rest = graph.apply("Log", graph.apply("Add", small, graph.constant(1.0)))
+        hidden = graph.apply("Sub", graph.apply("Min", hidden, graph.constant(0.0)), rest)
     return graph.apply("ReduceMean", hidden, axes=[0, 2] if group.biases[-1].shape[1] == 1 else [0], keepdims=0)
 
 
