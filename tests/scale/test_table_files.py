@@ -254,9 +254,9 @@ def test_a_target_of_several_values_with_a_positive_one(rows, tmp_path, crcen_co
 @pytest.mark.parametrize(
     ("change", "words"),
     [
-        (lambda rows: rows.assign(label="ok"), "must have two different values: got one, ok"),
-        (lambda rows: rows.assign(label=np.arange(N) % 3), "must have two different values: got 3, 0, 1, 2"),
-        (lambda rows: rows.assign(label=np.arange(N) + 0.5), "must have two different values: got 900"),
+        (lambda rows: rows.assign(label="ok"), "must have 2 to 50 different values: got one, ok"),
+        (lambda rows: rows.assign(label=np.arange(N) % 51), "must have 2 to 50 different values: got 51, 0, 1, 2"),
+        (lambda rows: rows.assign(label=np.arange(N) + 0.5), "must have 2 to 50 different values: got 900"),
         (lambda rows: rows[["row", "constant", "label"]], "no column is left to learn from"),
         (lambda rows: rows[["label"]], "no column but label"),
     ],

@@ -151,21 +151,18 @@ def fit(
             raise typer.BadParameter("--quick is one network, and --learner a search: give one of them.")
         in_memory: dict[str, Any] = {"--groups": groups, "--time": time, "--quick": quick or None, "--onnx": onnx}
         in_memory |= {"--learner": learner, "--time-limit": time_limit, "--weight": weight, "--report": report}
-        in_memory |= {
-            "--costs": costs,
-            "--weighting": weighting or None,
-            "--capacity": capacity,
-            "--recall": recall,
-            "--precision": precision,
-        }
+        in_memory |= {"--capacity": capacity, "--recall": recall, "--precision": precision}
         check_engine(engine, in_memory, {"--workers": workers}, {"--epochs": epochs, "--storage": storage})
         if engine is not Engine.table:
+            from crcen.workflow.classes.stated import stated_weighting
+
+            price = "balanced" if stated is None else stated
             files = crcen.fit_files(
                 str(data),
                 target=target,
                 engine=engine.value,
                 positive=positive,
-                weighting="balanced" if stated is None else stated,
+                weighting=lambda classes: stated_weighting(price, costs, classes, target),
                 drop=drop or (),
                 keep=keep or (),
                 categorical=category or (),

@@ -24,6 +24,7 @@ from crcen.files.saving import save
 from crcen.models.classifier import CRCENClassifier
 from crcen.scale.arrow_source import ArrowSource
 from crcen.scale.encoded_rows import EncodedRows, write_encoded
+from crcen.scale.files_summary import of_several_classes, price_lines, price_values, row_line
 from crcen.scale.ray.fit import fit_ray
 from crcen.scale.stream import fit_stream
 from crcen.scale.table_columns import LearnedColumns, learn_columns, survey_table
@@ -41,6 +42,7 @@ __all__ = ["FilesFit", "fit_files"]
 
 ENGINES = ("stream", "ray")
 _FINGERPRINT_ROWS = 65_536
+_MOST_CLASSES = 50  # a target with more values is rather a number or a name than a class
 
 
 @dataclass(frozen=True, eq=False)
@@ -73,16 +75,14 @@ class FilesFit(Shown):
 
     def to_dict(self) -> dict[str, Any]:
         """Plain values, ready for JSON."""
-        model, weighting, network = self.model, self.model.weighting_, self.model.estimator_
+        model, network = self.model, self.model.estimator_
         return {
             "data": self.data,
             "target": self.target,
-            "positive": model.pos_label_.item() if hasattr(model.pos_label_, "item") else model.pos_label_,
-            "rows": {"positive": weighting.n_pos, "negative": weighting.n_neg},
+            **price_values(model),
             "columns": [column.describe() for column in model.columns_],
             "dropped": [{"name": one.name, "reason": one.reason} for one in model.dropped_],
             "n_encoded": len(model.encoded_names_),
-            "weighting": {"lam": weighting.lam, "alpha": weighting.alpha, "cost_ratio": weighting.cost_ratio},
             "network": {"hidden": list(network.hidden), "l2": network.l2, "epochs": network.n_iter_},
             "key_equation": {"residual": model.key_equation_.residual},
             "loss_curve": network.loss_curve_.tolist(),
@@ -95,19 +95,19 @@ class FilesFit(Shown):
     __repr__ = in_one_line
 
     def __str__(self) -> str:
-        model, weighting, network = self.model, self.model.weighting_, self.model.estimator_
+        model, network = self.model, self.model.estimator_
+        equation = "Key equations" if of_several_classes(model) else "Key equation"
         kinds = [column.kind for column in model.columns_]
         counted = ", ".join(f"{kinds.count(kind)} {kind}" for kind in dict.fromkeys(kinds))
         lines = [
-            f"{self.data}: {weighting.n_pos + weighting.n_neg:,.0f} rows, {weighting.n_pos:,.0f} with {self.target} = "
-            f"{model.pos_label_} ({weighting.imbalance_ratio:.3g} negatives per positive)",
+            f"{self.data}: {row_line(model, self.target)}",
             f"Columns   {len(model.columns_)} used ({counted}; {len(model.encoded_names_)} inputs), "
             f"{len(model.dropped_)} left out",
             *(f"  {one.name:<20} left out: {one.reason}" for one in model.dropped_),
-            f"Price     a miss is worth {weighting.cost_ratio:.6g} false alarms",
+            *price_lines(model),
             f"Trained   {network.n_iter_} epochs by {self.engine} in {self.seconds:.0f} s; last loss "
             f"{network.loss_curve_[-1]:.5f}",
-            f"Key equation on these rows: residual {model.key_equation_.residual:.1e}, by construction.",
+            f"{equation} on these rows: residual {model.key_equation_.residual:.1e}, by construction.",
             *(f"Note: {note}." for note in self.notes),
             "No row was held out, so nothing here says how good it is: crcen evaluate on other rows does.",
         ]
@@ -150,9 +150,10 @@ def fit_files(
         In this process (`crcen.fit_stream`), or on a Ray cluster (`crcen.fit_ray`). Columns are learned and encoded in
         this process either way.
     positive : label, optional
-        The label to find; default the rarer one. All others are then ``"not …"``, where there are several.
+        The label to find; default the rarer of two. All others are then ``"not …"``, where there are several. Without
+        it 3 to 50 labels are told apart as they are.
     weighting
-        As in `crcen.CRCENClassifier`.
+        As in `crcen.CRCENClassifier`, or a function that makes one of the list of labels.
     drop, keep, categorical : list of str
         Columns to leave out, to use although they look like identifiers, to take as categories.
     epochs : int
@@ -188,6 +189,8 @@ def fit_files(
     with progress_bar("reading the table", visible=bool(verbose)) as show:
         survey_table(files, survey, show)
     labels, positive, notes = _labels(survey, data, positive)
+    if callable(weighting):
+        weighting = weighting(sorted(set(labels.values())))
     learned = learn_columns(
         survey, keep=keep, categorical=categorical, declared=files.categories, seed=int(random_state or 0)
     )
@@ -243,7 +246,7 @@ def _left_out(
 
 
 def _labels(survey: TableSurvey, data: str | Path, positive: Any) -> tuple[dict[Any, Any], Any, list[str]]:
-    """What cells of the target stand for, two labels; the positive one where it was named; what was done to them."""
+    """What cells of the target stand for; the positive one of two where it was named; what was done to them."""
     target, labels = survey.target, plain_labels(survey.labels)
     classes, notes = sorted(set(labels.values())), []
     if not classes:
@@ -258,10 +261,10 @@ def _labels(survey: TableSurvey, data: str | Path, positive: Any) -> tuple[dict[
         labels = {cell: str(label) if label == positive else rest_of(positive) for cell, label in labels.items()}
         positive = str(positive)
         notes.append(f"{target} has {len(classes)} values ({listed}): {positive} is told from all others")
-    elif len(classes) != 2:
+    elif not 2 <= len(classes) <= _MOST_CLASSES:
         got = f"one, {classes[0]}" if len(classes) == 1 else f"{len(classes)}, {listed}"
-        advice = "rows of the other one are needed." if len(classes) == 1 else "name the one to find with positive=."
-        raise InvalidInput(f"the target {target} must have two different values: got {got}; {advice}")
+        advice = "rows of another one are needed." if len(classes) == 1 else "name the one to find with positive=."
+        raise InvalidInput(f"the target {target} must have 2 to {_MOST_CLASSES} different values: got {got}; {advice}")
     return labels, positive, notes
 
 

@@ -266,6 +266,6 @@ class TableSurvey:
             self.labels[label] = self.labels.get(label, 0) + int(number)
         if len(self.labels) > _MOST_LABELS:
             raise InvalidInput(
-                f"the target {self.target} must have two different values: got more than {_MOST_LABELS}; make it a yes "
-                f"or no first."
+                f"the target {self.target} must have 2 to 50 different values: got more than {_MOST_LABELS}; make them "
+                f"fewer first."
             )
