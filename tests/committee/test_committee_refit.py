@@ -55,7 +55,7 @@ def test_a_file_keeps_what_a_refit_needs(rows, tmp_path):
         loaded.refit_on(X[:200], y[:200]).predict_proba(X), model.refit_on(X[:200], y[:200]).predict_proba(X)
     )
     del loaded.chosen_settings_
-    with pytest.raises(crcen.InvalidInput, match="a committee of two classes that was fitted with this version"):
+    with pytest.raises(crcen.InvalidInput, match="a committee that was fitted with this version"):
         loaded.refit_on(X, y)
 
 
@@ -68,3 +68,14 @@ def test_a_fit_of_a_table_measures_it(rows, tmp_path):
     assert fit.own_error is fit.model.training_error_
     assert fit.own_error.degrees == 2
     assert not isinstance(fit.model.estimator_, crcen.CRCENClassifierCV)
+
+
+def test_several_classes_are_refitted_alike():
+    rng = np.random.default_rng(2)
+    X = rng.standard_normal((300, 2))
+    y = np.array(["a", "b", "c"])[(np.column_stack([np.ones(300), X]) + rng.gumbel(size=(300, 3))).argmax(axis=1)]
+    model = crcen.CommitteeClassifier(cv=2, n_jobs=1, random_state=0, time_limit=5.0).fit(X, y)
+    again = model.refit_on(X[:150], y[:150])
+    assert again.predict_proba(X).shape == (300, 3)
+    assert 0.005 < np.abs(again.predict_proba(X) - model.predict_proba(X)).max() < 0.6
+    np.testing.assert_array_equal(again.weighting_.weights, model.weighting_.weights)

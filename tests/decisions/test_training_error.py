@@ -103,13 +103,13 @@ def test_what_it_cannot_use():
         crcen.training_error(model, X, y + 1)
     with pytest.raises(InvalidInput, match="the same training rows, got 10 and 100"):
         crcen.training_error(model, X[:10], y)
-    with pytest.raises(InvalidInput, match="two classes"):
-        crcen.training_error(LogisticRegression().fit(X, np.arange(100) % 3), X, y)
-    with pytest.raises(InvalidInput, match="both classes"):
+    with pytest.raises(InvalidInput, match=r"labels \[0, 1, 2\]"):
+        crcen.training_error(LogisticRegression().fit(X, np.arange(100) % 3), X, y + 2)
+    with pytest.raises(InvalidInput, match="every class"):
         crcen.training_error(model, X, np.arange(100) < 0)
     with pytest.raises(InvalidInput, match="log_odds and least from 0"):
         TrainingError(-1.0)
-    with pytest.raises(InvalidInput, match="two classes"):
+    with pytest.raises(InvalidInput, match="is of two classes"):
         crcen.key_equation(y, np.column_stack([1 - p, p]), None, training_error=TrainingError(0.1))
 
 

@@ -87,3 +87,31 @@ def test_an_error_of_few_rows_is_that_of_all_scaled_and_never_below_the_labels()
     with pytest.raises(InvalidParameter, match="max_rows must be a whole number of at least 10"):
         crcen.training_error(model, X, y, max_rows=3)
     assert TrainingError(0.1).noise(crcen.theory.residual_test.ResidualSums()) == 1.0
+
+
+def test_several_classes_have_their_error_measured_and_kept(tmp_path):
+    import pandas as pd
+
+    rng = np.random.default_rng(1)
+    X = rng.standard_normal((1200, 2))
+    logits = np.column_stack([np.full(1200, 1.5), X[:, 0], X[:, 1] - 0.5])
+    state = np.array(["fine", "worn", "broken"])[(logits + rng.gumbel(size=(1200, 3))).argmax(axis=1)]
+    frame = pd.DataFrame(X, columns=["a", "b"]).assign(state=state)
+    fit = fit_table(frame[:600], target="state", estimator=CRCENClassifierCV(**SMALL), out=tmp_path / "m.crcen")
+    again, new = load(tmp_path / "m.crcen"), frame[600:]
+    error = again.training_error_
+    np.testing.assert_array_equal(error.covariance, fit.model.training_error_.covariance)
+    assert fit.to_dict()["training_error"] == error.sizes.tolist()
+    assert "own error" in str(fit)
+    assert ((error.sizes > 0.02) & (error.sizes < 0.4)).all()
+    q, numbers = again.weighted_proba(new), np.searchsorted(again.classes_, new["state"])
+    want = crcen.key_equation(numbers, q, again.weighting_, training_error=error).equations
+    plain = crcen.key_equation(numbers, q, again.weighting_).equations
+    assert want.p_value > plain.p_value
+    seen = evaluate_table(tmp_path / "m.crcen", new).equations
+    assert (seen.joint.statistic, seen.joint.p_value) == pytest.approx((want.statistic, want.p_value), rel=1e-6)
+    page = crcen.write_report(again, new.drop(columns="state"), new["state"], tmp_path / "r.html")
+    crc007 = next(one for one in page.findings if one.code == "CRC007")
+    assert f"p-value {want.p_value:.3g}" in crc007.measured
+    with pytest.raises(crcen.InvalidInput, match="is of several classes"):
+        crcen.key_equation(numbers == 0, q[:, 0], None, training_error=error)

@@ -179,6 +179,7 @@ class CommitteeClassifier(FittedEnsemble, ClassifierMixin, BaseEstimator):
                 seconds = self._share_of_time(start, len(members) - i)
                 how = How(seed, self.device, self._threads(), seconds)
                 candidates.append(fit_candidate(member, rows, grid, how, own))
+        self.chosen_settings_ = [one.chosen for one in candidates]
         if of_classes:
             combine_classes(self, candidates, rows, price)
         else:
@@ -190,7 +191,7 @@ class CommitteeClassifier(FittedEnsemble, ClassifierMixin, BaseEstimator):
         """Train the members on other rows at the settings that were chosen, without a search.
 
         What each member counts for, the intercept and the price stay as they are; `crcen.training_error` compares such
-        committees of random halves of the rows. Two classes only.
+        committees of random halves of the rows.
 
         Parameters
         ----------
@@ -205,8 +206,8 @@ class CommitteeClassifier(FittedEnsemble, ClassifierMixin, BaseEstimator):
             Another one; it has answers, and neither a leaderboard nor out-of-fold rows.
         """
         ensemble, settings = self.ensemble_, getattr(self, "chosen_settings_", None)
-        if settings is None or not isinstance(ensemble, Ensemble):
-            raise InvalidInput("refit_on needs a committee of two classes that was fitted with this version.")
+        if settings is None:
+            raise InvalidInput("refit_on needs a committee that was fitted with this version.")
         fresh = clone(self)
         X, y = check_rows(fresh, X, y, reset=True)
         weights, seed = check_weights(sample_weight, X), base_seed(self.random_state)
@@ -269,7 +270,6 @@ class CommitteeClassifier(FittedEnsemble, ClassifierMixin, BaseEstimator):
         solved = ensemble.key_equation(weighted[known] + self.oof_shift_, rows.target[known], rows.weights[known])
         write_ensemble(self, ensemble, on_rows(solved, OUT_OF_FOLD_ROWS))
         self.member_weights_ = stacking.weights
-        self.chosen_settings_ = [one.chosen for one in candidates]
         self.oof_decision_function_ = ensemble.decision(ensemble.priced(weighted + self.oof_shift_)[1])
         self.leaderboard_ = leaderboard(candidates, stacking.weights, crossed, partial(_judged, rows=rows))
 

@@ -11,9 +11,11 @@ from crcen.committee.members import ForeignMember, fit_foreign
 from crcen.exceptions import TrainingFailed
 from crcen.models.fitting import member_seed
 from crcen.models.trees.search import fit_trees
+from crcen.theory.classes.class_labels import ClassLabels
 from crcen.theory.labels import Labels
 from crcen.training.jobs import Status, TrainingJob
 from crcen.training.members import Member, NetworkGroup
+from crcen.training.recipe import Recipe
 
 __all__ = ["refitted_parts"]
 
@@ -23,7 +25,7 @@ Array = NDArray[np.float64]
 def refitted_parts(
     member: Any,
     chosen: Sequence[Any],
-    labels: Labels,
+    labels: Labels | ClassLabels,
     X: Array,
     y: NDArray[Any],
     weights: Array,
@@ -33,7 +35,7 @@ def refitted_parts(
     device: str,
     threads: int,
 ) -> tuple[Member, ...]:
-    """The parts of one member of two classes, trained on these rows.
+    """The parts of one member, trained on these rows.
 
     Parameters
     ----------
@@ -54,16 +56,17 @@ def refitted_parts(
     if member == "trees":
         return tuple(fit_trees(X, target, weights, list(chosen), seed=seed, threads=threads))
     if member != "networks":
-        return (ForeignMember(*fit_foreign(member, X, y, weights, labels)),)
+        return (ForeignMember(*fit_foreign(member, X, y, weights, labels if isinstance(labels, Labels) else None)),)
     from crcen.training.engine import train  # torch is for fitting alone
 
+    def job(recipe: Recipe, number: int) -> TrainingJob:
+        seeds = {"seed": member_seed(seed, number), "shuffle_seed": seed}
+        if isinstance(labels, Labels):
+            return TrainingJob.by(recipe, lam=0.5, **seeds)
+        return TrainingJob.of_classes(recipe, np.ones(labels.n_classes), **seeds)
+
     jobs = [
-        replace(
-            TrainingJob.by(recipe, lam=0.5, seed=member_seed(seed, number), shuffle_seed=seed),
-            stop_epoch=epochs,
-        )
-        for recipe, epochs in chosen
-        for number in range(n_networks)
+        replace(job(recipe, number), stop_epoch=epochs) for recipe, epochs in chosen for number in range(n_networks)
     ]
     results = train(X, target, jobs, sample_weight=weights, device=device)
     groups = []

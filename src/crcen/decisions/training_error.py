@@ -12,11 +12,14 @@ from sklearn.base import clone
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.utils.validation import check_is_fitted
 
+from crcen.decisions.class_training_error import class_error_of_refits
 from crcen.exceptions import InvalidInput, InvalidParameter
 from crcen.models.classifier import CRCENClassifier
 from crcen.models.private_scikit_learn import count_rows, take_rows
 from crcen.models.search.classifier_cv import CRCENClassifierCV
 from crcen.models.validation import check_weights
+from crcen.theory.classes.class_training_error import ClassTrainingError
+from crcen.theory.classes.class_weights import ClassWeights, resolve_classes
 from crcen.theory.decision import weighted_probability
 from crcen.theory.labels import Labels
 from crcen.theory.residual_test import TrainingError, residual_sums
@@ -43,19 +46,19 @@ def training_error(
     n_fits: int = 8,
     max_rows: int = 5000,
     random_state: int = 0,
-) -> TrainingError:
+) -> TrainingError | ClassTrainingError:
     """Estimate the standard error of a fitted model's mean log-odds from refits on random halves of its rows.
 
     The residual test of `crcen.key_equation` needs it: new rows see the model's own error besides the noise of labels.
 
     Parameters
     ----------
-    model : fitted binary classifier with ``predict_proba``
+    model : fitted classifier with ``predict_proba``
         One of ours, or any other. Of a `CRCENClassifierCV` or a committee the chosen settings are refitted, not the
         search, with two networks of each at most.
     X, y, sample_weight
         The training rows, labels and weights of `fit`.
-    weighting : Lam, CostRatio, Budget, float or None
+    weighting : Lam, CostRatio, Budget, float or None; of more classes "balanced", None or an array of class weights
         The weighting at which the equation will be tested, where the model has no ``weighting_``; None is λ = ½.
     n_fits : int, default=8
         Refits, at least 3: together they cost about n_fits / 2 fits.
@@ -67,7 +70,7 @@ def training_error(
 
     Returns
     -------
-    TrainingError
+    TrainingError, or ClassTrainingError for more than two classes
         For ``key_equation(..., training_error=)``.
 
     Notes
@@ -91,8 +94,8 @@ def training_error(
     """
     check_is_fitted(model)
     classes = np.asarray(getattr(model, "classes_", ()))
-    if classes.shape != (2,):
-        raise InvalidInput(f"model must be a fitted classifier of two classes, got {type(model).__name__}")
+    if classes.ndim != 1 or len(classes) < 2:
+        raise InvalidInput(f"model must be a fitted classifier of two classes or more, got {type(model).__name__}")
     if isinstance(n_fits, bool) or not isinstance(n_fits, int | np.integer) or n_fits < 3:
         raise InvalidParameter(f"n_fits must be a whole number of at least 3, got {n_fits!r}")
     labels = np.asarray(as_numpy(y))
@@ -100,25 +103,33 @@ def training_error(
         raise InvalidInput(f"y must hold the model's labels {classes.tolist()}, one for each training row")
     if count_rows(X) != len(labels):
         raise InvalidInput(f"X and y must be the same training rows, got {count_rows(X)} and {len(labels)}")
-    column = Labels.of_model(model).column
     price = getattr(model, "weighting_", None)
-    cost = price.cost_ratio if isinstance(price, ClassWeighting) else cost_ratio_of(weighting)
+    of_classes = len(classes) > 2 or isinstance(price, ClassWeights)
     weights = None if sample_weight is None else check_weights(sample_weight, labels[:, None])
     if isinstance(max_rows, bool) or not isinstance(max_rows, int | np.integer) or max_rows < 10:
         raise InvalidParameter(f"max_rows must be a whole number of at least 10, got {max_rows!r}")
     rng = np.random.default_rng(random_state)
     size = min(int(_SHARE * len(labels)), int(max_rows))
-    parts, chances = [], []
-    for _ in range(int(n_fits)):
-        part = _part_with_both(labels, size, rng)
-        parts.append(part)
-        chances.append(_refitted(model, X, labels, weights, part, cost).predict_proba(X)[:, column])
     sizes = np.ones(len(labels)) if weights is None else weights
+    of_all = size / (len(labels) - size)
+    parts, chances = [], []
+    if of_classes:
+        numbers = np.searchsorted(classes, labels)
+        counts = np.bincount(numbers, sizes, len(classes))
+        weighted = price if isinstance(price, ClassWeights) else resolve_classes(weighting, counts)
+        for _ in range(int(n_fits)):
+            parts.append(_part_with_all(labels, size, rng, len(classes)))
+            chances.append(_refitted(model, X, labels, weights, parts[-1], None).predict_proba(X))
+        return class_error_of_refits(np.array(chances), np.array(parts), numbers, sizes, weighted, of_all)
+    column = Labels.of_model(model).column
+    cost = price.cost_ratio if isinstance(price, ClassWeighting) else cost_ratio_of(weighting)
+    for _ in range(int(n_fits)):
+        parts.append(_part_with_all(labels, size, rng, 2))
+        chances.append(_refitted(model, X, labels, weights, parts[-1], cost).predict_proba(X)[:, column])
     squares = [
         _difference(chances[i], chances[j], np.where(parts[i] | parts[j], 0.0, sizes), cost) ** 2
         for i, j in combinations(range(int(n_fits)), 2)
     ]
-    of_all = size / (len(labels) - size)
     variance = of_all * float(np.mean(squares)) / 2.0
     least = _label_noise(np.array(chances), np.array(parts), labels == classes[column], sizes, cost)
     return TrainingError(float(np.sqrt(variance)), float(n_fits - 1), float(np.sqrt(least)))
@@ -134,26 +145,29 @@ def _label_noise(
     return sums.variance / sums.slope**2 if sums.slope > 0.0 else 0.0
 
 
-def _part_with_both(labels: NDArray[Any], size: int, rng: np.random.Generator) -> NDArray[np.bool_]:
+def _part_with_all(labels: NDArray[Any], size: int, rng: np.random.Generator, n_classes: int) -> NDArray[np.bool_]:
     """So many rows at random, with two of each class at least: a refit may hold some out."""
     for _ in range(100):
         part = np.zeros(len(labels), dtype=bool)
         part[rng.permutation(len(labels))[:size]] = True
-        if (np.unique(labels[part], return_counts=True)[1] >= 2).sum() == 2:
+        if (np.unique(labels[part], return_counts=True)[1] >= 2).sum() == n_classes:
             return part
-    raise InvalidInput("half of the training rows must hold both classes, got too few of one of them")
+    raise InvalidInput("half of the training rows must hold every class, got too few of one of them")
 
 
-def _refitted(model: Any, X: Any, y: NDArray[Any], weights: Array | None, part: NDArray[np.bool_], cost: float) -> Any:
+def _refitted(
+    model: Any, X: Any, y: NDArray[Any], weights: Array | None, part: NDArray[np.bool_], cost: float | None
+) -> Any:
     """A clone fitted on some of the rows, at the setting that a search of ours chose."""
     rows = np.flatnonzero(part)
     given = {} if weights is None else {"sample_weight": weights[rows]}
     if hasattr(model, "refit_on"):  # a committee, at the settings that it found
         return model.refit_on(take_rows(X, rows), y[rows], **given)
     fresh = clone(model)
-    if isinstance(model, CRCENClassifier) and isinstance(model.weighting_, ClassWeighting):
+    if isinstance(model, CRCENClassifier):
         # At the price itself: a list of prices, or a wish, was settled by the whole model.
-        fresh.set_params(n_members=min(model.n_members, _MOST_MEMBERS), weighting=CostRatio(cost))
+        settled = _class_price(model) if cost is None else CostRatio(cost)
+        fresh.set_params(n_members=min(model.n_members, _MOST_MEMBERS), weighting=settled)
     if isinstance(model, CRCENClassifierCV):
         fresh.set_params(**{name: [value] for name, value in model.best_params_.items() if name != "weighting"})
         # Other folds, which may know all rows by number, do not fit some of them.
@@ -161,6 +175,10 @@ def _refitted(model: Any, X: Any, y: NDArray[Any], weights: Array | None, part: 
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", ConvergenceWarning)  # said of the model itself, if there is need
         return fresh.fit(take_rows(X, rows), y[rows], **given)
+
+
+def _class_price(model: Any) -> Any:
+    return model.weighting_.weights if model.costs_ is None else model.costs_
 
 
 def _difference(one: Array, other: Array, sizes: Array, cost: float) -> float:

@@ -51,6 +51,7 @@ TYPES: dict[str, tuple[str, ...]] = {
     "crcen.theory.key_equation": ("KeyEquation",),
     "crcen.theory.labels": ("Labels",),
     "crcen.theory.metrics": ("ConfusionCounts",),
+    "crcen.theory.classes.class_training_error": ("ClassTrainingError",),
     "crcen.theory.classes.residual_sums": ("ClassResidualSums",),
     "crcen.theory.residual_test": ("ResidualSums", "TrainingError"),
     "crcen.theory.specs": ("Alpha", "Budget", "CostRatio", "Lam"),
@@ -236,7 +237,7 @@ RULES: dict[str, Mapping[str, Check]] = {
         "held_out_sums_": lambda value: _a("ResidualSums")(value) or _a("ClassResidualSums")(value),
         "background_": lambda value: isinstance(value, np.ndarray) and value.dtype == np.float64 and value.ndim == 2,
         "fingerprint_": _a("Fingerprint"),
-        "training_error_": _a("TrainingError"),
+        "training_error_": lambda value: _a("TrainingError")(value) or _a("ClassTrainingError")(value),
     },
 }
 

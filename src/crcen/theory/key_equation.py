@@ -11,6 +11,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from crcen.exceptions import InvalidInput
 from crcen.theory.class_means import means_by_law
+from crcen.theory.classes.class_training_error import ClassTrainingError
 from crcen.theory.classes.key_equations import class_key_equations
 from crcen.theory.decision import posterior, sigmoid
 from crcen.theory.residual_test import TrainingError, residual_variance, z_test
@@ -119,7 +120,7 @@ def key_equation(
     weighting: Any,
     sample_weight: ArrayLike | None = None,
     *,
-    training_error: TrainingError | None = None,
+    training_error: TrainingError | ClassTrainingError | None = None,
 ) -> Any:
     """Evaluate the key equation on any rows, for the output of any model.
 
@@ -162,9 +163,11 @@ def key_equation(
     On rows that were balanced (|Σ w(y−q)| ≤ 1e-10 · Σ w|y−q|) the equation holds by construction and Z is NaN.
     """
     if np.ndim(q) == 2 and not isinstance(weighting, ClassWeighting | Lam | Alpha | CostRatio | Budget | float):
-        if training_error is not None:
-            raise InvalidInput("training_error is for two classes: give q of the positive class, shape (n,)")
-        return class_key_equations(y, q, weighting, sample_weight)
+        if isinstance(training_error, TrainingError):
+            raise InvalidInput("this training_error is of two classes: give q of the positive class, shape (n,)")
+        return class_key_equations(y, q, weighting, sample_weight, training_error=training_error)
+    if isinstance(training_error, ClassTrainingError):
+        raise InvalidInput("this training_error is of several classes: give q with a column for each, shape (n, K)")
     outputs = check_probabilities(q)
     return _evaluate(y, outputs, 1.0 - outputs, weighting, sample_weight, training_error)
 

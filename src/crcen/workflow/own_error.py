@@ -15,13 +15,14 @@ from crcen import (
 )
 from crcen._support.progress import busy
 from crcen.exceptions import TrainingFailed
+from crcen.theory.classes.class_training_error import ClassTrainingError
 from crcen.theory.residual_test import TrainingError
 from crcen.theory.weighting import ClassWeighting
 from crcen.workflow.inputs import Rows
 
 __all__ = ["measure_own_error"]
 
-# With fewer positives, halves of the rows say nothing that an evaluation could use.
+# With fewer positives, or rows of the rarest class, halves of the rows say nothing that an evaluation could use.
 _FEWEST_POSITIVES = 10
 
 
@@ -33,13 +34,13 @@ def measure_own_error(
     seed: int,
     verbose: int,
     until: float | None = None,
-) -> TrainingError | None:
+) -> TrainingError | ClassTrainingError | None:
     """Measure the error of a fitted model's mean log-odds from refits, and keep it as ``training_error_``.
 
     Parameters
     ----------
     model : TableClassifier
-        Fitted on these rows. Of searches and committees of two classes, at the settings that they chose.
+        Fitted on these rows. Of searches and committees, at the settings that they chose.
     rows, weights
         Training rows with their labels, and their weights, if they have any.
     n_refits : int
@@ -53,18 +54,19 @@ def measure_own_error(
 
     Returns
     -------
-    TrainingError or None
+    TrainingError, ClassTrainingError or None
         None where it was not measured: evaluations then allow for what models of this kind have.
     """
     if isinstance(n_refits, bool) or not isinstance(n_refits, int) or n_refits < 0 or n_refits in (1, 2):
         raise InvalidParameter(f"n_refits must be 0, or a whole number of at least 3: got {n_refits!r}.")
     price = model.weighting_
     is_searched = isinstance(model.estimator_, CRCENClassifierCV | CommitteeClassifier)
-    if not n_refits or not is_searched or not isinstance(price, ClassWeighting):
+    if not n_refits or not is_searched:
         return None
     if until is not None and time.perf_counter() > until:
         return None
-    if price.n_pos < _FEWEST_POSITIVES:
+    fewest = price.n_pos if isinstance(price, ClassWeighting) else float(np.min(price.counts))
+    if fewest < _FEWEST_POSITIVES:
         return None
     with busy("measuring the model's own error", visible=bool(verbose)):
         try:

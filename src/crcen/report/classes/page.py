@@ -19,7 +19,7 @@ from crcen.report.classes.findings import ClassRows, class_reliability, compared
 from crcen.report.classes.one_class import class_separations, one_against_rest
 from crcen.report.classes.reliability_charts import reliability_charts
 from crcen.report.encoded_rows import EncodedRows, encoded_rows
-from crcen.report.evidence import Evidence, answered_rows
+from crcen.report.evidence import Evidence, answered_rows, kept_by
 from crcen.report.finding import Finding
 from crcen.report.group_panel import class_group_finding
 from crcen.report.importance import Importances
@@ -86,9 +86,10 @@ def class_page(
         trained = ClassWeights(np.ones(len(labels)), np.maximum(counts, 1e-9))
     kept = getattr(model, "costs_", None) if stated_costs is None else stated_costs
     costs = costs_at(trained if kept is None else kept, list(labels))
-    rows = ClassRows(labels, numbers, p, weights, trained, noise, out_of_fold is not None)
+    error = kept_by(model, "training_error_") if out_of_fold is None else None
+    equations = judge_class_equations(numbers, p, trained, labels, weights, noise=noise, error=error)
+    rows = ClassRows(labels, numbers, p, weights, trained, equations.noise, out_of_fold is not None)
     quality = class_quality(numbers, p, costs, weights)
-    equations = judge_class_equations(numbers, p, trained, labels, weights, noise=noise)
     recognises = hasattr(model, "recognise") and out_of_fold is None
     recognition = model.recognise(frame) if recognises else None
     importances = class_importance(model, frame, encoded, rows, random_state)

@@ -1,7 +1,9 @@
 """The key equations of K classes on new rows, tested class by class, together and in pairs, for a fitted model."""
 
 import math
+from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -9,6 +11,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from crcen.exceptions import InvalidInput
 from crcen.theory.classes.chi_square import chi_square_tail
+from crcen.theory.classes.class_training_error import ClassTrainingError, quadratic_form
 from crcen.theory.classes.class_weights import ClassWeights, check_class_numbers
 from crcen.theory.classes.key_equations import JointTest
 from crcen.theory.judgements import EQUATION_P, fitted_noise
@@ -18,6 +21,7 @@ from crcen.theory.rows import check_row_weights
 __all__ = ["ClassEquation", "JudgedEquations", "PairEquation", "judge_class_equations"]
 
 Array = NDArray[np.float64]
+Test = Callable[[Array, Array], tuple[float, int, float]]
 _SMALLEST_P = 1e-15
 _PAIRS_SHOWN = 5
 
@@ -162,6 +166,7 @@ def judge_class_equations(
     sample_weight: ArrayLike | None = None,
     *,
     noise: float | None = None,
+    error: ClassTrainingError | None = None,
 ) -> JudgedEquations:
     """Test the key equations of natural probabilities on rows that the model did not see.
 
@@ -180,6 +185,8 @@ def judge_class_equations(
     noise : float, optional
         By how much a fitted model's own error raises the variance; by default 1 + 2 · new rows / training rows, see
         `crcen.theory.judgements.fitted_model_noise`. 1 is for the true posterior.
+    error : ClassTrainingError, optional
+        That error as refits measured it, instead of such a factor.
 
     Notes
     -----
@@ -191,7 +198,8 @@ def judge_class_equations(
     if len(numbers) != len(outputs):
         raise InvalidInput(f"p must have one row a label: got {len(outputs)} for {len(numbers)}.")
     sizes = check_row_weights(sample_weight, numbers.size)
-    factor = fitted_noise(float(sizes.sum()), float(trained.counts.sum())) if noise is None else noise
+    unmeasured = fitted_noise(float(sizes.sum()), float(trained.counts.sum())) if noise is None else noise
+    factor = unmeasured if error is None else 1.0
     w, unit = trained.weights / trained.weights.max(), sizes / sizes.max()
     n_rows = np.bincount(numbers, minlength=trained.n_classes)
     flows = np.zeros((trained.n_classes,) * 2)
@@ -206,8 +214,11 @@ def judge_class_equations(
     variance *= factor
     tested = n_rows >= FEWEST_TO_TEST
     chosen = np.flatnonzero(tested)[1:] if tested.all() else np.flatnonzero(tested)
+    weight = (unit * (natural @ w))[:, None] * outputs
+    slope = np.diag(weight.sum(axis=0)) - weight.T @ outputs
+    spread = np.diag(variance) if error is None else error.variances(variance, slope)
     with np.errstate(divide="ignore", invalid="ignore"):
-        z = residual / np.sqrt(np.diag(variance))
+        z = residual / np.sqrt(spread)
         drift = np.log(flows) - np.log(flows.T)
     drift = np.where(np.isfinite(drift), drift, np.nan)
     known = np.isfinite(drift).any(axis=1)
@@ -219,8 +230,13 @@ def judge_class_equations(
         )
         for k, label in enumerate(labels)
     )
-    pairs, joint_pairs = _pairs(numbers, natural, outputs, unit, w, factor, np.flatnonzero(tested), drift, labels)
-    joint = _joint(residual[chosen], variance[np.ix_(chosen, chosen)])
+    rows = (numbers, natural, outputs, unit, w)
+    pairs, joint_pairs = _pairs(*rows, factor, unmeasured, np.flatnonzero(tested), drift, labels, error)
+    test = None if error is None else partial(error.test, jacobian=slope[chosen])
+    joint = _joint(residual[chosen], variance[np.ix_(chosen, chosen)], test)
+    if error is not None:
+        known = (np.diag(variance) > 0.0) & tested
+        factor = float(np.mean(spread[known] / np.diag(variance)[known])) if known.any() else 1.0
     return JudgedEquations(classes, joint, pairs, joint_pairs, factor)
 
 
@@ -231,9 +247,11 @@ def _pairs(
     unit: Array,
     w: Array,
     factor: float,
+    unmeasured: float,
     tested: Any,
     drift: Array,
     labels: Any,
+    error: ClassTrainingError | None,
 ) -> tuple[tuple[PairEquation, ...], JointTest]:
     """Σ s (w_j 1{y=j} q_k − w_k 1{y=k} q_j) for every pair, each of mean 0 for the true posterior."""
     first, second = (tested[side] for side in np.triu_indices(len(tested), 1))
@@ -249,30 +267,31 @@ def _pairs(
         sums[mine] += value[y == label].sum(axis=0)
         variance[np.ix_(mine, mine)] += (value * p[:, [label]]).T @ value
     variance *= factor
+    # Refits say how errors between two classes vary, not how far off they all are: allow no less than without them.
+    share = 0.0 if error is None else max(error.pairs * float(unit.sum()), unmeasured - 1.0)
     with np.errstate(divide="ignore", invalid="ignore"):
-        z = sums / np.sqrt(np.diag(variance))
+        z = sums / np.sqrt((1.0 + share) * np.diag(variance))
     found = [
         PairEquation(labels[j], labels[k], float(drift[j, k]), float(one))
         for j, k, one in zip(first, second, z, strict=True)
         if np.isfinite(one) and np.isfinite(drift[j, k])
     ]
     found.sort(key=lambda one: -abs(one.z))
-    return tuple(found), _joint(sums, variance)
+    test = None if error is None else partial(error.test_pairs, share=share)
+    return tuple(found), _joint(sums, variance, test)
 
 
-def _joint(sums: Array, variance: Array) -> JointTest:
+def _joint(sums: Array, variance: Array, test: Test | None) -> JointTest:
     if not len(sums):
         return JointTest(math.nan, 0, math.nan, f"fewer than {FEWEST_TO_TEST} rows of a class are too few to test")
     scale = np.sqrt(np.diag(variance))
     if not (scale > 0.0).all():
         return JointTest(math.nan, len(sums), math.nan, "an output is 0 or 1 on every row, so it has no variance")
-    normed = variance / scale[:, None] / scale[None]
-    values, vectors = np.linalg.eigh(normed)
-    kept = values > 1e-10 * values.max()  # equations that depend on others say nothing more
-    along = (vectors.T @ (sums / scale))[kept]
-    statistic, degrees = float((along**2 / values[kept]).sum()), int(kept.sum())
+    statistic, degrees = quadratic_form(sums, variance)
     if np.abs(sums).max() <= 1e-10 * scale.max():
         return JointTest(math.nan, degrees, math.nan, "these rows were balanced, so the equations hold on them")
+    if test is not None:
+        return JointTest(*test(sums, variance))
     return JointTest(statistic, degrees, chi_square_tail(statistic, degrees))
 
 

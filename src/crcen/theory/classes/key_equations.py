@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -11,6 +11,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from crcen.exceptions import InvalidInput
 from crcen.theory.classes.chi_square import chi_square_tail
+from crcen.theory.classes.class_training_error import ClassTrainingError
 from crcen.theory.classes.class_weights import ClassWeights, check_class_numbers, resolve_classes
 from crcen.theory.classes.log_sums import softmax
 from crcen.theory.rows import check_row_weights
@@ -164,6 +165,7 @@ def class_key_equations(
     sample_weight: ArrayLike | None = None,
     *,
     variance_factor: float = 1.0,
+    training_error: ClassTrainingError | None = None,
 ) -> ClassKeyEquations:
     """Evaluate the key equations of K classes on any rows, for the output of any model.
 
@@ -179,6 +181,8 @@ def class_key_equations(
         Finite and not negative.
     variance_factor : float, default=1
         By how much a fitted model's own error raises the variance of the residuals; 1 is for the true posterior.
+    training_error : ClassTrainingError, optional
+        That error as `crcen.training_error` measures it, instead of a factor.
 
     Raises
     ------
@@ -209,7 +213,20 @@ def class_key_equations(
     resolved = resolve_classes(weighting, counts)
     scale = float(sizes.max())  # so that squares of weights do not overflow
     sums = class_key_sums(numbers, outputs, sizes / scale, resolved.weights)
-    return sums.key_equations(resolved, variance_factor, scale)
+    found = sums.key_equations(resolved, variance_factor, scale)
+    if training_error is None:
+        return found
+    p = resolved.posterior(outputs)
+    weight = (sizes / scale * (p @ resolved.weights))[:, None] * outputs
+    slope = np.diag(weight.sum(axis=0)) - weight.T @ outputs
+    residual = sums.flows.sum(axis=1) - sums.flows.sum(axis=0)
+    tests = {}
+    if not found.equations.reason:
+        tests["equations"] = JointTest(*training_error.test(residual[1:], sums.variance[1:, 1:], slope[1:]))
+    if not found.pairs.reason:
+        share = training_error.pairs * float(sizes.sum() / scale)
+        tests["pairs"] = JointTest(*training_error.test_pairs(sums.pairs, sums.pair_variance, share))
+    return replace(found, **tests)
 
 
 def class_key_equations_of_logits(

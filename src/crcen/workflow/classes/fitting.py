@@ -68,6 +68,7 @@ class ClassTableFit(Shown):
         """Plain values, ready for JSON."""
         model, equation = self.model, self.model.estimator_.oof_key_equation_
         labels = [plain(label) for label in model.classes_.tolist()]
+        error = getattr(model, "training_error_", None)
         return {
             "data": self.data,
             "target": self.target,
@@ -88,6 +89,7 @@ class ClassTableFit(Shown):
                 "shifts": np.asarray(model.estimator_.oof_shift_).tolist(),
             },
             "out_of_fold": self.quality.to_dict(),
+            "training_error": None if error is None else error.sizes.tolist(),
             "seconds": self.seconds,
             "notes": list(self.notes),
             "path": None if self.path is None else str(self.path),
@@ -98,7 +100,7 @@ class ClassTableFit(Shown):
     __repr__ = in_one_line
 
     def __str__(self) -> str:
-        model = self.model
+        model, error = self.model, getattr(self.model, "training_error_", None)
         kinds = [column.kind for column in model.columns_]
         counted = ", ".join(f"{kinds.count(kind)} {kind}" for kind in dict.fromkeys(kinds))
         lines = [
@@ -113,6 +115,7 @@ class ClassTableFit(Shown):
             "",
             f"On {self.n_validated:,} rows held out of training",
             *(f"  {line}" if line else "" for line in self.quality.lines()),
+            *([] if error is None else [f"  own error: {error}"]),
             "",
             *(f"Note: {note}." for note in self.notes),
             f"{self.seconds:.1f} s"
