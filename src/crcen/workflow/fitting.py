@@ -372,7 +372,7 @@ def fit_table(
         average_price=average_price(held_out.p[by_folds], held_out.weights[by_folds]),
         expense=expense,
         alarms=alarms,
-        own_error=own_error,
+        own_error=own_error if isinstance(own_error, TrainingError) else None,
         seconds=clock.perf_counter() - start,
         notes=tuple(notes),
         path=None if out is None else save(model, out),

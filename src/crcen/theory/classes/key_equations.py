@@ -220,13 +220,13 @@ def class_key_equations(
     weight = (sizes / scale * (p @ resolved.weights))[:, None] * outputs
     slope = np.diag(weight.sum(axis=0)) - weight.T @ outputs
     residual = sums.flows.sum(axis=1) - sums.flows.sum(axis=0)
-    tests = {}
-    if not found.equations.reason:
-        tests["equations"] = JointTest(*training_error.test(residual[1:], sums.variance[1:, 1:], slope[1:]))
-    if not found.pairs.reason:
+    equations, pairs = found.equations, found.pairs
+    if not equations.reason:
+        equations = JointTest(*training_error.test(residual[1:], sums.variance[1:, 1:], slope[1:]))
+    if not pairs.reason:
         share = training_error.pairs * float(sizes.sum() / scale)
-        tests["pairs"] = JointTest(*training_error.test_pairs(sums.pairs, sums.pair_variance, share))
-    return replace(found, **tests)
+        pairs = JointTest(*training_error.test_pairs(sums.pairs, sums.pair_variance, share))
+    return replace(found, equations=equations, pairs=pairs)
 
 
 def class_key_equations_of_logits(
