@@ -114,3 +114,24 @@ def test_a_report_at_other_costs(crcen_command, folder, model_file):
     code, _, err = crcen_command(*test, "--weighting", "none", "--costs", folder / "other.csv")
     assert code == 2
     assert "both say what mistakes are worth" in err
+
+
+def test_reasons_for_a_class(crcen_command, folder, model_file):
+    out = folder / "why.csv"
+    code, text, err = crcen_command("predict", model_file, folder / "train.csv", "--reasons", 2, "--out", out)
+    assert (code, err) == (0, "")
+    assert "Reasons of 300 rows, in log-odds of a class against the likeliest other one" in text
+    written = pd.read_csv(out, dtype={"decision": str})
+    p = written[["probability_3", "probability_fine", "probability_worn out"]].to_numpy()
+    names = np.array(["3", "fine", "worn out"])
+    classes, rivals = written["reasons_for"].str.split(" rather than ", n=1, expand=True).to_numpy().T
+    is_class = (written["decision"] != "look").to_numpy()
+    assert 0 < is_class.sum() < 300
+    np.testing.assert_array_equal(classes, np.where(is_class, written["decision"], names[p.argmax(axis=1)]))
+    others = np.where(names == classes[:, None], -1, p)
+    np.testing.assert_array_equal(rivals, names[others.argmax(axis=1)])
+    assert written["reason_1"].str.contains(r"^(?:amount|b) .*: [+-][0-9.]+ log-odds$").all()
+    code, _, err = crcen_command(
+        "predict", model_file, folder / "train.csv", "--background", folder / "train.csv", "--out", out
+    )
+    assert (code, err) == (1, "crcen: --background is for reasons: say how many with --reasons.\n")

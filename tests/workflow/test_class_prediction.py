@@ -53,8 +53,8 @@ def test_rows_in_a_file_by_a_saved_model(model, tmp_path):
 def test_what_needs_a_positive_class_is_refused(model):
     with pytest.raises(crcen.InvalidParameter, match=r"Budget\(5.0\) is for two classes, and kind has 3"):
         crcen.predict_table(model, TABLE, weighting=crcen.Budget(5))
-    with pytest.raises(crcen.InvalidParameter, match="reasons must be left out: it is for a model that finds one"):
-        crcen.predict_table(model, TABLE, reasons=2)
+    with pytest.raises(crcen.InvalidParameter, match="prevalence must be left out: it is for a model that finds one"):
+        crcen.predict_table(model, TABLE, prevalence=0.2)
     with pytest.raises(crcen.InvalidParameter, match=r"sort must be left out.*by the column of a class"):
         crcen.predict_table(model, TABLE, sort=True)
 

@@ -13,7 +13,8 @@ from sklearn.utils.validation import check_is_fitted
 from crcen.exceptions import InvalidInput
 from crcen.models.classes.ensemble import ClassEnsemble
 from crcen.models.ensemble import Ensemble
-from crcen.models.reasons.reasons import Reasons, explain_rows, spelled
+from crcen.models.reasons.explaining import explain_rows
+from crcen.models.reasons.reasons import Reasons, spelled
 from crcen.models.validation import check_rows
 from crcen.theory.classes.class_weights import ClassWeights
 from crcen.theory.classes.cost_matrix import CostMatrix
@@ -109,7 +110,7 @@ class FittedEnsemble:
         _, weighted = self._logits(X)
         return self.ensemble_.weighted_posterior(weighted)
 
-    def reasons(self, X: Any, *, background: Any = None, random_state: int = 0) -> Reasons:
+    def reasons(self, X: Any, *, background: Any = None, classes: Any = None, random_state: int = 0) -> Reasons:
         """What each column adds to the natural log-odds of each row, against other rows: Shapley values.
 
         Parameters
@@ -118,12 +119,15 @@ class FittedEnsemble:
             Rows to explain, such as alarms.
         background : array or data frame of shape (m, n_features)
             Rows to compare with, such as those of training; of many a random part is used.
+        classes : label or array of shape (n,), optional
+            Of a model of several classes: which one is explained, against the likeliest other one; by default what is
+            decided, and for an action the likeliest class.
         random_state : int, default=0
             Seed; the values are the same for the same rows.
 
         Returns
         -------
-        Reasons
+        Reasons, or ClassReasons of several classes
             ``values``, their ``errors``, and the strongest ones in words by ``sentences(3)``.
         """
         check_is_fitted(self)
@@ -133,7 +137,7 @@ class FittedEnsemble:
         names = [f"column {j}" for j in range(rows.shape[1])] if names is None else [str(name) for name in names]
         blocks = [np.array([j]) for j in range(rows.shape[1])]
         cells = np.column_stack([spelled(column) for column in rows.T])
-        return explain_rows(self, rows, others, blocks, names, cells, random_state)
+        return explain_rows(self, rows, others, blocks, names, cells, random_state, classes=classes)
 
     def _logits(self, X: Any) -> tuple[Array, Array]:
         """Natural and weighted logit of the positive class, or of every class, (n, K)."""

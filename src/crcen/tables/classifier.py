@@ -17,7 +17,8 @@ from crcen._support.closest import closest, lacking
 from crcen.exceptions import InvalidInput, InvalidParameter
 from crcen.models.atomic import all_or_nothing
 from crcen.models.fitted import FittedEnsemble
-from crcen.models.reasons.reasons import Reasons, explain_rows
+from crcen.models.reasons.explaining import explain_rows
+from crcen.models.reasons.reasons import Reasons
 from crcen.models.search.classifier_cv import CRCENClassifierCV
 from crcen.tables.column_kinds import DroppedColumn, learn_column
 from crcen.tables.columns import Column
@@ -356,7 +357,7 @@ class TableClassifier(ClassifierMixin, BaseEstimator):
         """Weighted logit of ``classes_[1]``; a column for each class, or action, where there are more than two."""
         return self.estimator_.decision_function(self.encode(X).X)
 
-    def reasons(self, X: Any, *, background: Any = None, random_state: int = 0) -> Reasons:
+    def reasons(self, X: Any, *, background: Any = None, classes: Any = None, random_state: int = 0) -> Reasons:
         """What each column adds to the natural log-odds of each row, against typical rows: Shapley values.
 
         Parameters
@@ -364,24 +365,23 @@ class TableClassifier(ClassifierMixin, BaseEstimator):
         X : data frame or array
             Rows to explain, such as alarms.
         background : data frame or array, optional
-            Rows to compare with, of which a random part is used where there are many. By default the model's own
-            typical rows: made up from the distributions of the columns, drawn independently of each other.
+            Rows to compare with, some of many. By default the model's own typical rows, made up column by column.
+        classes : label or array of shape (n,), optional
+            Of several classes: which is explained, against the likeliest other one; by default what is decided.
         random_state : int, default=0
             Seed; the values are the same for the same rows.
 
         Returns
         -------
-        Reasons
+        Reasons, or ClassReasons of several classes
             ``values``, their ``errors``, and the strongest ones in words by ``sentences(3)``.
         """
         check_is_fitted(self)
         frame = as_frame(X, self.feature_names_in_)
-        rows = self.encode(frame).X
         others = getattr(self, "background_", None) if background is None else self.encode(background).X
-        names, blocks = [column.name for column in self.columns_], blocks_of(self.columns_)
-        cells = cell_texts(self.columns_, frame)
-        own = {"is_made_up": background is None}
-        return explain_rows(self.estimator_, rows, others, blocks, names, cells, random_state, **own)
+        table = (blocks_of(self.columns_), [one.name for one in self.columns_], cell_texts(self.columns_, frame))
+        own = {"is_made_up": background is None, "classes": classes}
+        return explain_rows(self.estimator_, self.encode(frame).X, others, *table, random_state, **own)
 
     def __sklearn_is_fitted__(self) -> bool:
         return hasattr(self, "estimator_")

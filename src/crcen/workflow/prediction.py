@@ -198,7 +198,9 @@ def predict_table(
         Put an apostrophe before ids and labels that a spreadsheet would take for formulas, as in ``=1+1``; for text
         tables that people open in one.
     reasons : int, default=0
-        Columns ``reason_1`` and so on: for each alarm the columns that raised or lowered its log-odds most.
+        Columns ``reason_1`` and so on: for each alarm the columns that raised or lowered its log-odds most. Of several
+        classes for every row, with what they are for in ``reasons_for``: the class that is decided, rather than the
+        likeliest other one.
     background : data frame, str or Path, optional
         Rows that reasons compare alarms with; by default the model's own typical rows.
     chunk_rows : int, default=50,000
@@ -219,12 +221,13 @@ def predict_table(
     model = model_of(model)
     source = source_of(data)
     if has_class_price(model):
-        ids = _carried(id, all_columns, source, ("decision", *class_columns(model.classes_.tolist())))
-        two = {"held_out": held_out, "review": review, "cost_column": cost_column, "background": background}
-        two |= {"time": time, "prevalence": prevalence, "sort": sort, "reasons": reasons}
+        why = AlarmReasons(model, reasons, background)
+        ids = _carried(id, all_columns, source, ("decision", *class_columns(model.classes_.tolist()), *why.class_names))
+        two = {"held_out": held_out, "review": review, "cost_column": cost_column}
+        two |= {"time": time, "prevalence": prevalence, "sort": sort}
         how_many: dict[str, Any] = {"safe_csv": safe_csv, "chunk_rows": chunk_rows, "verbose": verbose}
         stated = {"weighting": weighting, "costs": costs}
-        return predict_classes(model, source, ids, out=out, others=two, **stated, **how_many)
+        return predict_classes(model, source, ids, out=out, why=why, others=two, **stated, **how_many)
     weighting = price_of_two(weighting, costs, model)
     if held_out is not None and prevalence is not None:
         raise InvalidParameter("held_out and prevalence do not go together: held-out rows have a share of their own.")

@@ -1,8 +1,6 @@
 """Reasons against brute force over all coalitions, against models whose Shapley values are known, and their error."""
 
 import pickle
-from itertools import combinations
-from math import factorial
 
 import numpy as np
 import pandas as pd
@@ -14,6 +12,7 @@ from crcen.models.reasons.background import typical_rows
 from crcen.models.reasons.shapley import shapley_of_ensemble, shapley_of_function
 from crcen.models.reasons.tree_values import tree_values
 from grouped_settings import grouped
+from shapley_by_hand import brute_force
 
 RNG = np.random.default_rng(0)
 X = RNG.normal(size=(600, 5))
@@ -22,26 +21,6 @@ GAPS = np.where(RNG.random(X.shape) < 0.1, np.nan, X)
 QUICK = {"hidden": (8, 4), "max_epochs": 12, "random_state": 0}
 BLOCKS = [np.array([0]), np.array([1, 2]), np.array([3]), np.array([4])]
 SINGLE = [np.array([j]) for j in range(5)]
-
-
-def brute_force(logits, rows, background, blocks):
-    """Shapley values by their definition: every coalition of columns, every background row."""
-    worth = {}
-    for size in range(len(blocks) + 1):
-        for coalition in combinations(range(len(blocks)), size):
-            mixed = np.repeat(background[:, None], len(rows), axis=1)
-            for j in coalition:
-                mixed[:, :, blocks[j]] = rows[None][:, :, blocks[j]]
-            flat = logits(mixed.reshape(-1, rows.shape[1]))
-            worth[coalition] = flat.reshape(len(background), len(rows)).mean(axis=0)
-    found = np.zeros((len(rows), len(blocks)))
-    for j in range(len(blocks)):
-        for coalition, value in worth.items():
-            if j not in coalition:
-                weight = factorial(len(coalition)) * factorial(len(blocks) - len(coalition) - 1)
-                gain = worth[tuple(sorted((*coalition, j)))] - value
-                found[:, j] += weight / factorial(len(blocks)) * gain
-    return found
 
 
 @pytest.fixture(scope="module")

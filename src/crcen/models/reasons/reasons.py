@@ -1,7 +1,5 @@
 """Reasons: for every row what its columns add to the natural log-odds, and the same in words."""
 
-import os
-from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from html import escape
 from typing import Any
@@ -9,13 +7,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from crcen.exceptions import InvalidInput, InvalidParameter
-from crcen.models.reasons.background import chosen_rows
-from crcen.models.reasons.shapley import ShapleyValues, shapley_of_ensemble, shapley_of_function
+from crcen.exceptions import InvalidParameter
 from crcen.theory.decision import sigmoid
-from crcen.theory.labels import Labels
 
-__all__ = ["Reasons", "explain_rows", "shortened", "spelled"]
+__all__ = ["Reasons", "shortened", "spelled"]
 
 Array = NDArray[np.float64]
 Index = NDArray[np.int64]
@@ -41,7 +36,7 @@ class Reasons:
     log_odds : float64 array of shape (n,)
         Natural log-odds of the positive class.
     base : float
-        The mean of the rows that these are compared with.
+        The mean of the rows that these are compared with; for each row its own where there are several classes.
     cells : object array of shape (n, columns)
         The cells as text.
     """
@@ -50,7 +45,7 @@ class Reasons:
     values: Array
     errors: Array
     log_odds: Array
-    base: float
+    base: Any
     cells: NDArray[np.object_]
 
     def __len__(self) -> int:
@@ -73,6 +68,11 @@ class Reasons:
             raise InvalidParameter(f"number must be a whole number of at least 1: got {number!r}.")
         order = np.argsort(-np.abs(self.values), axis=1, kind="stable")[:, :number]
         return [[self._sentence(i, int(j)) for j in row] for i, row in enumerate(order)]
+
+    def columns_of(self, number: int = 3) -> list[list[str]]:
+        """The same by rank: the strongest reason of every row, then the second one, and so on; "" for none."""
+        found = self.sentences(number)
+        return [[one[i] if i < len(one) else "" for one in found] for i in range(number)]
 
     def _sentence(self, row: int, column: int) -> str:
         return f"{self.columns[column]} {self.cells[row, column]}: {_signed(self.values[row, column])} log-odds"
@@ -113,8 +113,11 @@ class Reasons:
     def __str__(self) -> str:
         lines = [f"Reasons of {len(self):,} rows {self.about}"]
         shown = self._some(_SHOWN_ROWS)
-        lines += [f"  {i + 1}: {'; '.join(one)}" for i, one in enumerate(shown.sentences())]
+        lines += [f"  {i + 1}: {shown._line(i, one)}" for i, one in enumerate(shown.sentences())]
         return "\n".join([*lines, *(["  …"] if len(self) > len(shown) else [])])
+
+    def _line(self, row: int, reasons: list[str]) -> str:
+        return "; ".join(reasons)
 
     def _some(self, n: int) -> "Reasons":
         arrays = (self.values[:n], self.errors[:n], self.log_odds[:n])
@@ -128,70 +131,6 @@ class Reasons:
         )
         head = "<tr><th>row</th><th>log-odds</th><th>reasons, the strongest first</th></tr>"
         return f"<table>{head}{rows}</table><p>{escape(f'{len(self):,} rows, {self.about}')}</p>"
-
-
-def explain_rows(
-    model: Any,
-    X: Array,
-    background: Array | None,
-    blocks: Sequence[Index],
-    columns: Sequence[str],
-    cells: NDArray[np.object_],
-    random_state: Any,
-    *,
-    is_made_up: bool = False,
-) -> Reasons:
-    """Reasons of rows as a model's inner estimator takes them.
-
-    Parameters
-    ----------
-    model
-        One with an ``ensemble_``, or any classifier with ``predict_proba``, ``classes_`` and ``pos_label_``.
-    X, background
-        Rows to explain, and rows to compare with.
-    blocks, columns, cells
-        Which columns of X are one column of the table, what those are called, and their cells as text.
-    random_state
-        Seed of the orders in which columns change over.
-    is_made_up
-        Whether the background are typical rows, all of which are used.
-    """
-    if len(model.classes_) != 2:
-        raise InvalidParameter(f"reasons are for two classes, and this model has {len(model.classes_)}.")
-    if isinstance(random_state, bool) or not isinstance(random_state, int | np.integer) or random_state < 0:
-        raise InvalidParameter(f"random_state must be a whole number from 0: got {random_state!r}.")
-    if background is None or not len(background):
-        raise InvalidParameter(
-            "reasons compare rows with others, and this model keeps none: give some as background=, such as those of "
-            "training."
-        )
-    seed = int(random_state)
-    Z = background if is_made_up else chosen_rows(background, seed)
-    if hasattr(model, "ensemble_"):
-        found = shapley_of_ensemble(model.ensemble_, X, Z, blocks, seed, _cores())
-    else:
-        found = shapley_of_function(_log_odds_of(model), X, Z, blocks, seed)
-    return _reasons(found, columns, cells)
-
-
-def _reasons(found: ShapleyValues, columns: Sequence[str], cells: NDArray[np.object_]) -> Reasons:
-    if not np.isfinite(found.values).all():
-        raise InvalidInput("X holds values too large for this model: its output overflows.")
-    return Reasons(tuple(columns), found.values, found.errors, found.logits, found.base, cells)
-
-
-def _log_odds_of(model: Any) -> Callable[[Array], Array]:
-    column = Labels.of_model(model).column
-
-    def log_odds(X: Array) -> Array:
-        p = np.clip(np.asarray(model.predict_proba(X), dtype=np.float64)[:, column], 1e-7, 1.0 - 1e-7)
-        return np.asarray(np.log(p) - np.log1p(-p))
-
-    return log_odds
-
-
-def _cores() -> int:
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
 def spelled(values: Array) -> NDArray[np.object_]:

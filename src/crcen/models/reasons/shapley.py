@@ -22,7 +22,16 @@ from crcen.models.reasons.walks import FunctionWalks, NetworkWalks, Walks
 from crcen.models.trees.boosted_trees import BoostedTrees
 from crcen.training.members import NetworkGroup
 
-__all__ = ["STANDARD_ERROR", "ShapleyValues", "shapley_of_ensemble", "shapley_of_function"]
+__all__ = [
+    "STANDARD_ERROR",
+    "ShapleyValues",
+    "adding_up",
+    "sampled_values",
+    "shapley_of_ensemble",
+    "shapley_of_function",
+    "values_of_trees",
+    "walks_of",
+]
 
 Array = NDArray[np.float64]
 Index = NDArray[np.int64]
@@ -49,14 +58,14 @@ class ShapleyValues:
         Shapley values and their standard errors.
     logits : float64 array of shape (n,)
         What the values of a row and the base add up to.
-    base : float
-        The mean logit of the background rows.
+    base : float, or float64 array of shape (n,)
+        The mean logit of the background rows; for each row its own where rows are explained by logits of their own.
     """
 
     values: Array
     errors: Array
     logits: Array
-    base: float
+    base: float | Array
 
 
 def shapley_of_ensemble(
@@ -87,37 +96,49 @@ def shapley_of_ensemble(
         if isinstance(member, BoostedTrees) and is_affine:
             exact.append((member, float(weight)))
         else:
-            makers.append(_walks_of(member, blocks, float(weight)))
+            makers.append(walks_of(member, blocks, float(weight)))
     shift = ensemble.shift - ensemble.weighting.logit_shift
     outer = None if is_affine else lambda logits: apply_map(state, logits + shift)
-    values, errors = _sampled(makers, X, background, len(blocks), seed, threads, outer)
+    values, errors = sampled_values(makers, X, background, len(blocks), seed, threads, outer)
+    values += values_of_trees(exact, X, background, blocks, threads)
+    base = float(ensemble.logits(background)[0].mean())
+    return adding_up(ShapleyValues(values, errors, ensemble.logits(X)[0], base))
+
+
+def values_of_trees(
+    trees: Sequence[tuple[BoostedTrees, float]], X: Array, background: Array, blocks: Sequence[Index], threads: int
+) -> Array:
+    """Exact values (n, blocks) of trees, each multiplied by its weight."""
+    values = np.zeros((len(X), len(blocks)))
     with ThreadPoolExecutor(threads) as pool:
 
         def explain(start: int) -> None:
             rows = slice(start, start + _TREE_ROWS)
-            for trees, weight in exact:
-                values[rows] += weight * tree_values(trees, X[rows], background, blocks)
+            for one, weight in trees:
+                values[rows] += weight * tree_values(one, X[rows], background, blocks)
 
         list(pool.map(explain, range(0, len(X), _TREE_ROWS)))
-    base = float(ensemble.logits(background)[0].mean())
-    return _adding_up(ShapleyValues(values, errors, ensemble.logits(X)[0], base))
+    return values
 
 
 def shapley_of_function(
     logits: Logits, X: Array, background: Array, blocks: Sequence[Index], seed: int
 ) -> ShapleyValues:
     """Shapley values of any function of rows, which is asked for every step of every walk: this takes its time."""
-    values, errors = _sampled([lambda: FunctionWalks(logits, blocks, 1.0)], X, background, len(blocks), seed, 1, None)
-    return _adding_up(ShapleyValues(values, errors, logits(X), float(logits(background).mean())))
+    values, errors = sampled_values(
+        [lambda: FunctionWalks(logits, blocks, 1.0)], X, background, len(blocks), seed, 1, None
+    )
+    return adding_up(ShapleyValues(values, errors, logits(X), float(logits(background).mean())))
 
 
-def _walks_of(member: Any, blocks: Sequence[Index], weight: float) -> MakeWalks:
+def walks_of(member: Any, blocks: Sequence[Index], weight: float) -> MakeWalks:
+    """What makes the walks of a member with one logit."""
     if isinstance(member, NetworkGroup) and not member.is_one_against_all:
         return lambda: NetworkWalks(member, blocks, weight)
     return lambda: FunctionWalks(lambda X: member.logits(X)[:, 0], blocks, weight)
 
 
-def _adding_up(found: ShapleyValues) -> ShapleyValues:
+def adding_up(found: ShapleyValues) -> ShapleyValues:
     """Values that add up to the last digits: what single precision lost goes to columns by their variances."""
     missing = found.logits - found.base - found.values.sum(axis=1)
     variance = found.errors**2 + 1e-30
@@ -127,7 +148,7 @@ def _adding_up(found: ShapleyValues) -> ShapleyValues:
 # -- walks ---------------------------------------------------------------------------------------------------------
 
 
-def _sampled(
+def sampled_values(
     makers: Sequence[MakeWalks],
     X: Array,
     background: Array,

@@ -14,6 +14,8 @@ __all__ = ["class_importance", "rows_of_each_class"]
 Array = NDArray[np.float64]
 
 _SMALLEST = 1e-15
+# An answer for K classes takes K trees where one for two takes one: with more classes fewer rows are shuffled.
+_FEWEST_ROWS = 1000
 
 
 def class_importance(
@@ -35,7 +37,8 @@ def class_importance(
         Seed of rows and permutations.
     """
     rng = np.random.default_rng(random_state)
-    chosen, weights = rows_of_each_class(rows, MOST_ROWS, rng)
+    most = max(_FEWEST_ROWS, 2 * MOST_ROWS // len(rows.labels))
+    chosen, weights = rows_of_each_class(rows, most, rng)
     y = rows.y[chosen]
     columns = [str(name) for name in X.columns]
     answers = shuffled_answers(model, X, columns, encoded, chosen)

@@ -11,6 +11,7 @@ import numpy as np
 from crcen import CostMatrix
 from crcen._support.progress import counted
 from crcen.tables.writing import TableWriter
+from crcen.workflow.alarm_reasons import AlarmReasons
 from crcen.workflow.classes.stated import refuse_two_class_options, stated_costs
 from crcen.workflow.inputs import Source, plain
 from crcen.workflow.row_watch import unlike_lines
@@ -46,6 +47,8 @@ class ClassPredictions:
         The rows, where they were not written to a file.
     path : Path or None
         The file.
+    reasons : AlarmReasons or None
+        Of how many rows there are reasons, and how exact they are.
     """
 
     n_rows: int
@@ -57,6 +60,7 @@ class ClassPredictions:
     unlike: tuple[Any, ...] = ()
     frame: Any = None
     path: Path | None = None
+    reasons: AlarmReasons | None = None
 
     def to_dict(self) -> dict[str, Any]:
         """Plain values, ready for JSON; without the rows."""
@@ -68,6 +72,7 @@ class ClassPredictions:
             "costs": {"decisions": [str(plain(name)) for name in self.decided], "matrix": self.costs.costs.tolist()},
             "notes": list(self.notes),
             "unlike": [one.to_dict() for one in self.unlike],
+            "reasons": None if self.reasons is None else self.reasons.class_summary,
             "path": None if self.path is None else str(self.path),
         }
 
@@ -81,6 +86,7 @@ class ClassPredictions:
             lines.append(f"  {label!s:24.24s} {count:>9,}{share}")
         mean = self.expected_cost / max(self.n_rows, 1)
         lines.append(f"expected cost {self.expected_cost:,.6g}, {mean:.4g} a row")
+        lines += [self.reasons.class_line] if self.reasons is not None and self.reasons.number else []
         lines += [*(f"Note: {note}." for note in self.notes), *unlike_lines(self.unlike)]
         return "\n".join([*lines, *([] if self.path is None else [f"Written to {self.path}"])])
 
@@ -110,6 +116,7 @@ def predict_classes(
     safe_csv: bool,
     chunk_rows: int,
     verbose: int,
+    why: AlarmReasons,
     others: dict[str, Any],
 ) -> ClassPredictions:
     """Score and decide every row, at the model's costs or at others; ``others`` are options of two classes."""
@@ -130,7 +137,9 @@ def predict_classes(
             first = {name: chunk[name].to_numpy() for name in ids}
             first = first or {"row": np.arange(n_rows + 1, n_rows + len(p) + 1)}
             answers = names[chosen] if rule.actions else model.classes_[chosen]
-            piece = _framed({**first, "decision": answers, **dict(zip(columns, p.T, strict=True))})
+            explained = np.where(chosen < len(labels), chosen, p.argmax(axis=1))  # of an action the likeliest class
+            reasons = why.of_classes(chunk, model.classes_[explained], {*ids, target})
+            piece = _framed({**first, "decision": answers, **dict(zip(columns, p.T, strict=True)), **reasons})
             n_rows, expected = n_rows + len(p), expected + p.sum(axis=0)
             decided += np.bincount(chosen, minlength=len(names))
             cost += float(by_decision.min(axis=1).sum())
@@ -149,6 +158,7 @@ def predict_classes(
         odd.watch.unlike(0, -1, None),
         _joined(pieces) if pieces else None,
         None if out is None else Path(out),
+        why,
     )
 
 
