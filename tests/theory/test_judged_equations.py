@@ -47,7 +47,7 @@ def test_drift_is_found_with_its_size_and_its_class():
     first = judged.pairs[0]
     assert "c" in (first.first, first.second)
     assert abs(first.drift) == pytest.approx(0.6, abs=0.1)
-    assert judged.classes[2].drift > 0.3
+    assert judged.classes[2].drift == pytest.approx(0.6, abs=0.1)
     assert "c against" in "\n".join(judged.lines())
 
 
@@ -71,3 +71,16 @@ def test_weight_two_is_two_copies_in_the_flows():
     copied = judge_class_equations(y[again], p[again], WEIGHTS, LABELS)
     np.testing.assert_allclose([one.flows_out for one in weighted.classes], [one.flows_out for one in copied.classes])
     assert weighted.noise == copied.noise == pytest.approx(1 + 2 * len(again) / 1000)
+
+
+def test_the_drift_of_a_class_is_that_of_its_own_equation():
+    """Also where flows between some pairs are next to nothing: sign and size are those of both sides that are shown."""
+    rng = np.random.default_rng(0)
+    logits = 4 * rng.normal(size=(400, 3)) + [0.0, 2.0, -1.0]
+    p = np.exp(logits)
+    p /= p.sum(axis=1, keepdims=True)
+    y = np.argmax(logits + rng.gumbel(size=logits.shape), axis=1)
+    judged = judge_class_equations(y, p, WEIGHTS, LABELS, noise=1.0)
+    for one in judged.classes:
+        assert one.drift == pytest.approx(np.log(one.flows_out / one.flows_in))
+        assert np.sign(one.drift) == np.sign(one.z)

@@ -41,7 +41,8 @@ class ClassEquation:
     z : float
         Their difference in standard deviations, the model's own error in them; NaN where there is no variance.
     drift : float
-        Log-odds by which the class is more frequent than the model says, against the mean of all classes.
+        Log-odds by which the class is more frequent than the model says, against all others: the logarithm of what
+        flows out over what flows in, as the monitor has it.
     is_tested : bool
         Whether it has rows enough to take part in the joint test.
     """
@@ -220,13 +221,11 @@ def judge_class_equations(
     with np.errstate(divide="ignore", invalid="ignore"):
         z = residual / np.sqrt(spread)
         drift = np.log(flows) - np.log(flows.T)
-    drift = np.where(np.isfinite(drift), drift, np.nan)
-    known = np.isfinite(drift).any(axis=1)
-    mean = np.full(len(drift), np.nan)
-    mean[known] = np.nanmean(drift[known], axis=1)
+        against_all = np.log(out) - np.log(into)
+    drift, against_all = (np.where(np.isfinite(one), one, np.nan) for one in (drift, against_all))
     classes = tuple(
         ClassEquation(
-            label, int(n_rows[k]), float(out[k]), float(into[k]), float(z[k]), float(mean[k]), bool(tested[k])
+            label, int(n_rows[k]), float(out[k]), float(into[k]), float(z[k]), float(against_all[k]), bool(tested[k])
         )
         for k, label in enumerate(labels)
     )
