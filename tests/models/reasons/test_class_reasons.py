@@ -42,9 +42,10 @@ def by_hand(model, rows, background, found):
     [
         network,
         lambda: network(hidden=(), probability="temperature"),
+        lambda: network(loss="one_against_all"),
         lambda: CommitteeClassifier(WEIGHTS, members=("trees",), cv=2, random_state=0, time_limit=0.5).fit(X, Y),
     ],
-    ids=["network", "no hidden layer, temperature", "trees"],
+    ids=["network", "no hidden layer, temperature", "one against all", "trees"],
 )
 def test_values_are_those_of_the_definition(make):
     model = make()
