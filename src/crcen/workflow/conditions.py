@@ -37,17 +37,28 @@ def broken_conditions(
     min_precision: float | None,
 ) -> tuple[str, ...]:
     """A sentence for each condition that is not kept; a check that cannot be made breaks none."""
-    broken = [
-        f"{one.code} warns: {one.title[0].lower()}{one.title[1:]}, {one.measured}"
-        for one in findings
-        if one.status == "warning" and one.code in codes
-    ]
-    for name, least in (("recall", min_recall), ("precision", min_precision)):
-        if least is None:
-            continue
-        if not 0.0 < least <= 1.0:
-            raise InvalidParameter(f"min_{name} must be a share above 0 and at most 1: got {least:g}.")
+    broken = warned_codes(findings, codes)
+    for name, least in least_shares(min_recall, min_precision).items():
         found = quality[name].value
         if not found >= least:
             broken.append(f"{name} is {found:.4g}, below {least:g}")
     return tuple(broken)
+
+
+def warned_codes(findings: Sequence[Any], codes: tuple[str, ...]) -> list[str]:
+    """A sentence for each check among these codes that warns."""
+    return [
+        f"{one.code} warns: {one.title[0].lower()}{one.title[1:]}, {one.measured}"
+        for one in findings
+        if one.status == "warning" and one.code in codes
+    ]
+
+
+def least_shares(min_recall: float | None, min_precision: float | None) -> dict[str, float]:
+    """What must be reached, by name, where anything was asked for."""
+    asked = {"recall": min_recall, "precision": min_precision}
+    found = {name: least for name, least in asked.items() if least is not None}
+    for name, least in found.items():
+        if not 0.0 < least <= 1.0:
+            raise InvalidParameter(f"min_{name} must be a share above 0 and at most 1: got {least:g}.")
+    return found

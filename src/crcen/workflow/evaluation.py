@@ -37,7 +37,6 @@ from crcen.workflow.group_columns import group_columns, group_lines, group_value
 from crcen.workflow.inputs import (
     Source,
     check_column,
-    labels_as,
     model_of,
     plain,
     price_of,
@@ -49,7 +48,7 @@ from crcen.workflow.quality import METRICS, Measured, ScoredRows, count_sentence
 from crcen.workflow.reporting import labelled_rows
 from crcen.workflow.row_rules import review_of
 from crcen.workflow.row_watch import RowWatch, unlike_lines
-from crcen.workflow.scored_chunks import CHUNK_ROWS, Oddities, scored_chunks
+from crcen.workflow.scored_chunks import labelled_scores, scored_chunks
 
 __all__ = ["TableEvaluation", "evaluate_table", "scored_rows"]
 
@@ -187,18 +186,8 @@ def scored_rows(
 
     Columns named in ``kept`` are collected there, chunk by chunk, for the same rows.
     """
-    kept = {} if kept is None else kept
-    odd, labels, scores, unlabelled = Oddities.none(model, recognises=True), [], [], 0
-    with counted("rows", source.n_rows, visible=bool(verbose)) as done:
-        for chunk, p in scored_chunks(model, source, odd, {target, *kept}, CHUNK_ROWS):
-            known = chunk[target].notna().to_numpy()
-            unlabelled += int((~known).sum())
-            labels.append(labels_as(chunk[target][known], model.classes_, target))
-            scores.append(p[known])
-            for name, cells in kept.items():
-                cells.append(chunk[name][known])
-            done(len(p))
-    y, p = Labels.of_model(model).encode(model.classes_[np.concatenate(labels)]), np.concatenate(scores)
+    numbers, p, odd, unlabelled = labelled_scores(scored_chunks, model, source, target, verbose, kept)
+    y = Labels.of_model(model).encode(model.classes_[numbers])
     if not len(y):
         raise InvalidInput(f"{source.name} has no row with a value of {target}.")
     if not y.any() or y.all():

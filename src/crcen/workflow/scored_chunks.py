@@ -7,17 +7,18 @@ import numpy as np
 from numpy.typing import NDArray
 
 from crcen import InvalidInput, TableClassifier
+from crcen._support.progress import counted
 from crcen.theory.labels import Labels
-from crcen.workflow.inputs import Source
+from crcen.workflow.inputs import Source, labels_as
 from crcen.workflow.model_rows import model_rows
 from crcen.workflow.row_watch import RowWatch
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
 
     import pandas as pd
 
-__all__ = ["CHUNK_ROWS", "Oddities", "class_chunks", "scored_chunks"]
+__all__ = ["CHUNK_ROWS", "Oddities", "class_chunks", "labelled_scores", "scored_chunks"]
 
 Array = NDArray[np.float64]
 
@@ -97,3 +98,38 @@ def scored_chunks(
     column = Labels.of_model(model).column
     for chunk, p in class_chunks(model, source, odd, ignored, chunk_rows):
         yield chunk, p[:, column]
+
+
+def labelled_scores(
+    chunks: "Callable[..., Iterator[tuple[pd.DataFrame, Array]]]",
+    model: Any,
+    source: Source,
+    target: str,
+    verbose: int = 0,
+    kept: dict[str, list[Any]] | None = None,
+) -> tuple[NDArray[np.int64], Array, Oddities, int]:
+    """Class numbers and probabilities of the rows with a label, what was odd, and how many rows have no label.
+
+    Parameters
+    ----------
+    chunks : callable
+        `class_chunks` or `scored_chunks`.
+    model, source, target
+        What is asked, of which rows, and the column with their labels.
+    verbose : int
+        1 shows progress on a terminal.
+    kept : dict, optional
+        Columns named here are collected, chunk by chunk, for the same rows.
+    """
+    kept = {} if kept is None else kept
+    odd, labels, scores, unlabelled = Oddities.none(model, recognises=True), [], [], 0
+    with counted("rows", source.n_rows, visible=bool(verbose)) as done:
+        for chunk, p in chunks(model, source, odd, {target, *kept}, CHUNK_ROWS):
+            known = chunk[target].notna().to_numpy()
+            unlabelled += int((~known).sum())
+            labels.append(labels_as(chunk[target][known], model.classes_, target))
+            scores.append(p[known])
+            for name, cells in kept.items():
+                cells.append(chunk[name][known])
+            done(len(p))
+    return np.concatenate(labels), np.concatenate(scores), odd, unlabelled

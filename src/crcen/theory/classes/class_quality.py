@@ -214,7 +214,7 @@ def class_quality(
     return ClassQuality(
         costs=costs,
         counts=counts,
-        cost=_mean(paid, weights),
+        cost=_mean(paid, weights, least=0.0),
         habit=(*costs.labels, *costs.actions)[habit],
         habit_cost=float(by_habit[habit]),
         saved=_mean(costs.costs[truth, habit] - paid, weights),
@@ -236,11 +236,11 @@ def _share(among: NDArray[np.bool_], are: NDArray[np.bool_], weights: Array) -> 
     return MeasuredShare(share, *wilson_interval(share, float(total**2 / (some**2).sum())))
 
 
-def _mean(values: Array, weights: Array) -> MeasuredShare:
+def _mean(values: Array, weights: Array, least: float = -math.inf) -> MeasuredShare:
     total = weights.sum()
     mean = float(weights @ values / total)
     deviation = math.sqrt(float(weights**2 @ (values - mean) ** 2)) / float(total)
-    return MeasuredShare(mean, mean - _Z * deviation, mean + _Z * deviation)
+    return MeasuredShare(mean, max(mean - _Z * deviation, least), mean + _Z * deviation)
 
 
 def _rankings(truth: NDArray[np.int64], p: Array, weights: Array) -> tuple[Array, Array]:

@@ -6,9 +6,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from crcen import InvalidInput, InvalidParameter
+from crcen import InvalidInput
 from crcen._support.listing import listed
-from crcen._support.progress import counted
 from crcen.report.checks import (
     ClassRows,
     class_importance,
@@ -22,12 +21,13 @@ from crcen.theory.classes.class_quality import ClassQuality, class_quality
 from crcen.theory.classes.judged_equations import JudgedEquations, judge_class_equations
 from crcen.theory.shown import Shown
 from crcen.workflow.classes.stated import own_costs, refuse_two_class_options, stated_costs
+from crcen.workflow.conditions import least_shares, warned_codes
 from crcen.workflow.decided_rows import collected_amounts
 from crcen.workflow.group_columns import group_columns, group_lines, group_values, unequal_groups
-from crcen.workflow.inputs import Source, check_column, labels_as, plain
+from crcen.workflow.inputs import Source, check_column, plain
 from crcen.workflow.model_rows import model_rows
 from crcen.workflow.row_watch import RowWatch, unlike_lines
-from crcen.workflow.scored_chunks import CHUNK_ROWS, Oddities, class_chunks
+from crcen.workflow.scored_chunks import class_chunks, labelled_scores
 
 __all__ = ["ClassEvaluation", "evaluate_classes", "scored_classes"]
 
@@ -117,18 +117,7 @@ def scored_classes(
     model: Any, source: Source, target: str, verbose: int = 0, kept: dict[str, list[Any]] | None = None
 ) -> tuple[NDArray[np.int64], NDArray[np.float64], list[str], RowWatch]:
     """Class numbers and posteriors (n, K) of the rows with a label, what was odd, and how they are beside training."""
-    kept = {} if kept is None else kept
-    odd, labels, scores, unlabelled = Oddities.none(model, recognises=True), [], [], 0
-    with counted("rows", source.n_rows, visible=bool(verbose)) as done:
-        for chunk, p in class_chunks(model, source, odd, {target, *kept}, CHUNK_ROWS):
-            known = chunk[target].notna().to_numpy()
-            unlabelled += int((~known).sum())
-            labels.append(labels_as(chunk[target][known], model.classes_, target))
-            scores.append(p[known])
-            for name, cells in kept.items():
-                cells.append(chunk[name][known])
-            done(len(p))
-    y, p = np.concatenate(labels), np.concatenate(scores)
+    y, p, odd, unlabelled = labelled_scores(class_chunks, model, source, target, verbose, kept)
     if not len(y):
         raise InvalidInput(f"{source.name} has no row with a value of {target}.")
     if len(np.unique(y)) < 2:
@@ -221,20 +210,10 @@ def _failures(
     min_precision: float | None,
 ) -> tuple[str, ...]:
     """A sentence for each condition that is not kept; recall and precision are those of every class."""
-    broken = [
-        f"{one.code} warns: {one.title[0].lower()}{one.title[1:]}, {one.measured}"
-        for one in findings
-        if one.status == "warning" and one.code in codes
-    ]
-    for name, least, shares in (
-        ("recall", min_recall, quality.recalls),
-        ("precision", min_precision, quality.precisions),
-    ):
-        if least is None:
-            continue
-        if not 0.0 < least <= 1.0:
-            raise InvalidParameter(f"min_{name} must be a share above 0 and at most 1: got {least:g}.")
-        for label, share in zip(quality.labels, shares, strict=True):
+    broken = warned_codes(findings, codes)
+    by_name = {"recall": quality.recalls, "precision": quality.precisions}
+    for name, least in least_shares(min_recall, min_precision).items():
+        for label, share in zip(quality.labels, by_name[name], strict=True):
             if share.value < least:  # a class without rows or decisions breaks nothing
                 broken.append(f"{name} of {label} is {share.value:.4g}, below {least:g}")
     return tuple(broken)
