@@ -128,20 +128,23 @@ def test_balanced_peers_are_searched_by_their_natural_probabilities():
     assert not CLASS_PEERS["lightgbm"].is_balanced
 
 
-def test_pages_rank_those_that_have_every_split():
+def test_pages_rank_on_tables_that_every_peer_has():
     names = ["g_mean", "macro_ap", "log_loss", "cost_inverse", "cost_ordinal", "cost_dear", "seconds_fit"]
     rows = [
         {"dataset": name, "split": 0, "peer": peer} | dict.fromkeys(names, value)
         for peer, value in (("crcen_cv", 0.25), ("lightgbm", 0.5))
         for name in ("car", "balance")
     ]
-    rows.append(rows[0] | {"peer": "xgboost"})
+    rows.append(rows[0] | {"peer": "xgboost"} | dict.fromkeys(names, 0.75))
     rows.append({"dataset": "car", "split": 0, "peer": "catboost", "error": "catboost is not installed here"})
     text = class_page(rows)
-    assert "| CRCEN, searched | 0.250 (2.0) | 0.250 (2.0) | 0.250 (1.0) |" in text
-    assert "XGBoost (1 of 2)" in text
+    assert "Means over the tables that every peer has (car)" in text
+    assert "| CRCEN, searched | 0.250 (3.0) | 0.250 (3.0) | 0.250 (1.0) |" in text
+    assert "| XGBoost | – | 0.750 |" in text
     assert "catboost on car: catboost is not installed here" in text
     assert class_page([]).startswith("No row")
+    only = [row for row in rows if (row["peer"], row["dataset"]) in (("xgboost", "car"), ("lightgbm", "balance"))]
+    assert "nobody is ranked" in class_page(only)
 
 
 def test_the_command_runs_and_resumes(tmp_path, monkeypatch):
