@@ -168,15 +168,15 @@ def test_a_sample_is_uniform_and_keeps_rows_whole(rows, tmp_path):
     rows = rows.assign(twice=rows["row"] * 2)
     rows.to_parquet(tmp_path / "rows.parquet", row_group_size=100)
     drawn = np.zeros(N)
-    for seed in range(60):
+    for seed in range(20):
         frame = surveyed(tmp_path / "rows.parquet", seed, sample_rows=90).sample.frame
         assert len(frame) == 90
         assert frame["row"].is_monotonic_increasing
         assert (frame["twice"] == 2 * frame["row"]).all()
         drawn[frame["row"] - 1000] += 1
-    # 60 draws of a tenth each: the rows of any third of the file are drawn 1800 times, give or take a few of √1200.
+    # 20 draws of a tenth each: the rows of any third of the file are drawn 600 times, give or take a few of √400.
     for third in np.split(drawn, 3):
-        assert abs(third.sum() - 1800) < 5 * np.sqrt(1200)
+        assert abs(third.sum() - 600) < 5 * np.sqrt(400)
 
 
 def test_what_is_rare_in_all_rows_is_seen_though_no_sample_has_it(tmp_path):

@@ -196,17 +196,17 @@ def test_the_state_does_not_grow_with_batches():
     pieces = [residual_sums(y[i : i + 50], p[i : i + 50], None) for i in range(0, 50000, 50)]
     monitor = with_reference()
     sizes = []
-    for batch in range(100_000):
+    for batch in range(20_000):
         monitor._take([(None, {None: pieces[batch % 1000]})])
-        if batch + 1 in (1_000, 100_000):
+        if batch + 1 in (1_000, 20_000):
             sizes.append(len(json.dumps(monitor.state())))
     assert sizes[1] < 1.3 * sizes[0] < 200_000
     batches = [reading.batch for reading in monitor.history[None]]
     assert len(batches) <= 512
-    assert batches[-256:] == list(range(100_000 - 255, 100_001))  # the latest are all there
+    assert batches[-256:] == list(range(20_000 - 255, 20_001))  # the latest are all there
     assert batches == sorted(set(batches))
     assert batches[0] == 1  # and so is the beginning
-    assert max(np.diff(batches)) < 5_000  # old times are kept coarsely, none is left out
+    assert max(np.diff(batches)) < 1_000  # old times are kept coarsely, none is left out
 
 
 # -- damaged states ----------------------------------------------------------------------------------------------
