@@ -3,6 +3,7 @@
 import ast
 import sys
 from dataclasses import dataclass
+from graphlib import CycleError, TopologicalSorter
 from pathlib import Path
 
 import pytest
@@ -194,6 +195,33 @@ def violations(package):
 
 def test_the_house_is_in_order():
     assert violations(PACKAGE) == []
+
+
+def named_modules(package):
+    """Module of a package → those of the same package that it names, at the top, in functions or for types."""
+    paths = {path.with_suffix("").relative_to(package.parent): path for path in package.rglob("*.py")}
+    modules = {".".join(one.parts).removesuffix(".__init__"): path for one, path in paths.items()}
+    named = {}
+    for module, path in modules.items():
+        imports = imports_of(ast.parse(path.read_text(encoding="utf-8")))
+        both = ((f"{one.module}.{one.name}", one.module) for one in imports)
+        found = {whole if whole in modules else part for whole, part in both}
+        named[module] = found & set(modules) - {module}
+    return named
+
+
+def test_no_modules_name_each_other():
+    named = named_modules(PACKAGE)
+    del named["crcen"]  # which loads names on first use, and is what commands and experiments import
+    TopologicalSorter({module: found - {"crcen"} for module, found in named.items()}).prepare()
+
+
+def test_modules_that_name_each_other_inside_functions_are_seen(tmp_path):
+    (tmp_path / "p").mkdir()
+    (tmp_path / "p" / "a.py").write_text("from p.b import f")
+    (tmp_path / "p" / "b.py").write_text("def f():\n    from p import a")
+    with pytest.raises(CycleError, match="p"):
+        TopologicalSorter(named_modules(tmp_path / "p")).prepare()
 
 
 def test_the_rules_themselves_point_left_only():

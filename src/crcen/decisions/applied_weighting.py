@@ -1,13 +1,25 @@
-"""What a classifier's own settings did to the odds of its training rows, read off where that is certain."""
+"""What a classifier's own settings did to the odds of its training rows, read off where that is certain.
+
+And by which name it takes sample weights.
+"""
 
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
+from sklearn.utils.validation import has_fit_parameter
 
 from crcen.exceptions import InvalidParameter
 
-__all__ = ["balancing_counts", "class_weight_factors", "final_step", "samplers_of", "weight_ratio", "why_no_shift"]
+__all__ = [
+    "balancing_counts",
+    "class_weight_factors",
+    "final_step",
+    "samplers_of",
+    "weight_argument",
+    "weight_ratio",
+    "why_no_shift",
+]
 
 Array = NDArray[np.float64]
 
@@ -282,3 +294,15 @@ def _skorch(last: Any, classes: NDArray[Any], rows: Array, totals: Array) -> flo
             f"{kind} divides by each batch's weights, so it trains at another weight; use crcen.torch.ClassWeightedLoss"
         )
     raise _unreadable(name, why)
+
+
+def weight_argument(estimator: Any, weights: Array | None) -> dict[str, Array]:
+    """Sample weights under the name that the estimator, or the last step of a pipeline, takes them by."""
+    if weights is None:
+        return {}
+    last, prefix = (
+        (estimator.steps[-1][1], f"{estimator.steps[-1][0]}__") if hasattr(estimator, "steps") else (estimator, "")
+    )
+    if not has_fit_parameter(last, "sample_weight"):
+        raise InvalidParameter(f"{type(last).__name__} takes no sample_weight: fit without it.")
+    return {f"{prefix}sample_weight": weights}

@@ -8,7 +8,7 @@ from numpy.typing import NDArray
 from sklearn.base import clone
 from sklearn.model_selection import check_cv
 
-from crcen.decisions.applied_weighting import final_step, samplers_of, why_no_shift
+from crcen.decisions.applied_weighting import final_step, samplers_of, weight_argument, why_no_shift
 from crcen.decisions.class_correction import class_factors, divide_columns
 from crcen.decisions.recorded_sampling import unwatch_samplers, watch_samplers
 from crcen.exceptions import InvalidInput, InvalidParameter
@@ -61,8 +61,6 @@ class ClassPosterior:
 
     def _fit_one_of_classes(self: Any, X: Any, y: NDArray[Any], weights: Array | None) -> tuple[Any, Array]:
         """A clone fitted on rows, and what its training did to the odds of each class."""
-        from crcen.decisions.posterior_correction import weight_argument  # which builds on this module
-
         estimator, labels = clone(self._given_estimator()), ClassLabels(self.classes_)
         sampler = clone(self.sampling) if hasattr(self.sampling, "fit_resample") else None
         if weights is not None and (sampler is not None or samplers_of(estimator)):

@@ -13,9 +13,16 @@ from sklearn.base import BaseEstimator, ClassifierMixin, MetaEstimatorMixin, clo
 from sklearn.linear_model import LogisticRegression
 from sklearn.model_selection import check_cv
 from sklearn.utils import get_tags, indexable
-from sklearn.utils.validation import check_is_fitted, has_fit_parameter
+from sklearn.utils.validation import check_is_fitted
 
-from crcen.decisions.applied_weighting import balancing_counts, final_step, samplers_of, weight_ratio, why_no_shift
+from crcen.decisions.applied_weighting import (
+    balancing_counts,
+    final_step,
+    samplers_of,
+    weight_argument,
+    weight_ratio,
+    why_no_shift,
+)
 from crcen.decisions.class_posterior import ClassPosterior
 from crcen.decisions.correction import check_columns, divide_odds
 from crcen.decisions.recorded_sampling import unwatch_samplers, watch_samplers
@@ -31,7 +38,7 @@ from crcen.theory.specs import CostRatio, positive_number
 from crcen.theory.tensors import as_numpy
 from crcen.theory.weighting import resolve
 
-__all__ = ["PosteriorCorrection", "weight_argument"]
+__all__ = ["PosteriorCorrection"]
 
 Array = NDArray[np.float64]
 
@@ -350,15 +357,3 @@ class _Fitted:
 
 def _is_training(price: Any) -> bool:
     return isinstance(price, str) and price == "training"
-
-
-def weight_argument(estimator: Any, weights: Array | None) -> dict[str, Array]:
-    """Sample weights under the name that the estimator, or the last step of a pipeline, takes them by."""
-    if weights is None:
-        return {}
-    last, prefix = (
-        (estimator.steps[-1][1], f"{estimator.steps[-1][0]}__") if hasattr(estimator, "steps") else (estimator, "")
-    )
-    if not has_fit_parameter(last, "sample_weight"):
-        raise InvalidParameter(f"{type(last).__name__} takes no sample_weight: fit without it.")
-    return {f"{prefix}sample_weight": weights}
