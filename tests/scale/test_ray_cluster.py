@@ -94,19 +94,7 @@ def assert_same_networks(model, other):
         np.testing.assert_array_equal(one, two)
 
 
-def test_a_worker_out_of_memory_is_replaced_and_the_fit_ends_as_one_without(calm, files, tmp_path):
-    start = time.monotonic()
-    with one_worker(tmp_path, "starved") as starved:
-        struck = crcen.fit_ray(
-            files, "kind", **grouped(checkpoint_rows=4000, storage_path=tmp_path, worker_timeout=20, **SETTINGS)
-        )
-    assert starved.exists()
-    assert time.monotonic() - start < 600  # of two workers one would wait for the other, for hours
-    assert checkpoints(tmp_path)[-1]["started_at"] > 0  # it did fail, and nothing that was saved was lost
-    assert_same_networks(struck, calm)
-
-
-def test_three_classes_are_fitted_by_two_workers(cluster, events, tmp_path):
+def test_three_classes_are_fitted_by_two_workers_of_which_one_runs_out_of_memory(cluster, events, tmp_path):
     X, y = (np.concatenate(parts) for parts in zip(*events, strict=True))
     X, y = X[:3000], y[:3000].astype(int)
     y[(y == 0) & (X[:, 0] > 1.0)] = 2
@@ -115,13 +103,19 @@ def test_three_classes_are_fitted_by_two_workers(cluster, events, tmp_path):
         columns = {name: X[own, j] for j, name in enumerate(events.feature_names)}
         pq.write_table(pa.table({**columns, "kind": pa.array(labels[own])}), tmp_path / f"{number}.parquet")
     settings = grouped(epochs=4, hidden=(), random_state=0, batch_size=128, buffer_rows=1024)
-    files = sorted(tmp_path.glob("*.parquet"))
-    model = crcen.fit_ray(files, "kind", {"none": 1, "event": 5, "high": 2}, num_workers=2, **settings)
+    weights, files, storage = {"none": 1, "event": 5, "high": 2}, sorted(tmp_path.glob("*.parquet")), tmp_path / "kept"
+    start, kept = time.monotonic(), grouped(checkpoint_rows=1000, storage_path=storage, worker_timeout=20)
+    with one_worker(storage, "starved") as starved:
+        model = crcen.fit_ray(files, "kind", weights, num_workers=2, **settings, **kept)
+    assert starved.exists()
+    assert time.monotonic() - start < 600  # of two workers one would wait for the other, for hours
+    assert checkpoints(storage)[-1]["started_at"] > 0  # it did fail, and nothing that was saved was lost
     assert model.classes_.tolist() == ["event", "high", "none"]
+    assert model.weighting_.counts.tolist() == np.bincount(np.searchsorted(model.classes_, labels)).tolist()
     q, numbers = model.weighted_proba(frame(X)), np.searchsorted(model.classes_, labels)
     assert crcen.key_equation(numbers, q, model.weighting_).residual < 1e-10
     assert model.key_equation_.residual < 1e-10
-    alone = crcen.fit_stream(files, "kind", {"none": 1, "event": 5, "high": 2}, **settings)
+    alone = crcen.fit_stream(files, "kind", weights, **settings)
     apart = np.abs(alone.predict_proba(frame(X)) - model.predict_proba(frame(X)))
     assert apart.mean() < 0.03  # batches are others, and Adam has not come to rest
 
