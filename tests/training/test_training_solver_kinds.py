@@ -1,6 +1,8 @@
 """What is known of solvers before one is made, in one place."""
 
 import ast
+import gc
+from contextlib import nullcontext
 from pathlib import Path
 
 import numpy as np
@@ -14,6 +16,7 @@ from crcen.training.jobs import TrainingJob
 from crcen.training.recipe import Recipe, Schedule
 from crcen.training.rows import TrainingData, float_type
 from crcen.training.solvers.adam_step import AdamState, adam_factors, has_one_pass, take_captured_step, take_step
+from crcen.training.solvers.epochs import Recorded
 from crcen.training.solvers.kinds import ADAM, LBFGS, SOLVERS
 from crcen.training.stack_run import StackRun
 
@@ -105,3 +108,16 @@ def test_every_form_of_adams_step_is_that_of_the_paper(form):
         np.testing.assert_allclose(state.flat[0].numpy(), value, rtol=1e-9)
         np.testing.assert_allclose(state.first_moment[0].numpy(), m, rtol=1e-9)
         np.testing.assert_allclose(state.second_moment[0].numpy(), v, rtol=1e-9)
+
+
+@pytest.mark.parametrize("was_collecting", [True, False])
+def test_no_garbage_is_collected_while_a_graph_is_recorded(monkeypatch, was_collecting):
+    """On CUDA an older graph that is freed meanwhile ends the recording."""
+    monkeypatch.setattr(torch.cuda, "CUDAGraph", lambda: None)
+    monkeypatch.setattr(torch.cuda, "graph", lambda graph: nullcontext())
+    monkeypatch.setattr(gc, "isenabled", lambda: was_collecting)
+    calls = []
+    monkeypatch.setattr(gc, "disable", lambda: calls.append("off"))
+    monkeypatch.setattr(gc, "enable", lambda: calls.append("on"))
+    Recorded(lambda: calls.append("recorded"))
+    assert calls == ["off", "recorded", "on"][: 3 if was_collecting else 2]

@@ -5,6 +5,7 @@ steps are recorded as a graph, which the others replay: launching their many sma
 time. Small networks have a kernel of their own there (`crcen.training.solvers.fused`).
 """
 
+import gc
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Protocol
@@ -116,8 +117,14 @@ class Recorded:
 
     def __init__(self, function: Callable[[], Tensor]) -> None:
         self._graph = torch.cuda.CUDAGraph()
-        with torch.cuda.graph(self._graph):
-            self._result = function()
+        was_collecting = gc.isenabled()
+        gc.disable()  # an older graph that is freed meanwhile would end the recording
+        try:
+            with torch.cuda.graph(self._graph):
+                self._result = function()
+        finally:
+            if was_collecting:
+                gc.enable()
 
     def __call__(self) -> Tensor:
         """Run it; the result is written over by the next call."""
