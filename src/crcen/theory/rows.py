@@ -15,6 +15,7 @@ __all__ = [
     "check_probabilities",
     "check_row_weights",
     "class_totals",
+    "effective_rows",
     "effective_totals",
 ]
 
@@ -134,6 +135,11 @@ def check_row_weights(sample_weight: ArrayLike | None, n: int) -> NDArray[np.flo
     return weights
 
 
+def effective_rows(weights: NDArray[np.float64]) -> float:
+    """As many rows of equal weight as tell as much as these (Kish 1965), whatever the unit of weights, not all 0."""
+    return float(weights.sum() ** 2 / (weights**2).sum())
+
+
 def effective_totals(positive: NDArray[np.bool_], weights: NDArray[np.float64]) -> tuple[float, float]:
     """As many positive and negative rows of equal weight as tell as much as these (Kish 1965), in the same shares.
 
@@ -144,7 +150,7 @@ def effective_totals(positive: NDArray[np.bool_], weights: NDArray[np.float64]) 
     weights : float64 array of shape (n,)
         Checked sample weights, not all 0.
     """
-    n_rows = float(weights.sum() ** 2 / (weights**2).sum())
+    n_rows = effective_rows(weights)
     n_pos = n_rows * float(weights[positive].sum() / weights.sum())
     return n_pos, n_rows - n_pos
 

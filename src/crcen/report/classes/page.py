@@ -35,7 +35,7 @@ from crcen.theory.classes.class_weights import ClassWeights
 from crcen.theory.classes.cost_matrix import CostMatrix
 from crcen.theory.classes.judged_equations import JudgedEquations, judge_class_equations
 from crcen.theory.judgements import fitted_noise
-from crcen.theory.rows import check_row_weights
+from crcen.theory.rows import check_row_weights, effective_rows
 
 __all__ = ["class_page", "has_several_classes"]
 
@@ -80,7 +80,7 @@ def class_page(
     labels = tuple(model.classes_.tolist())
     noise = 1.0
     if isinstance(trained, ClassWeights):
-        noise = fitted_noise(float(weights.sum()), float(trained.counts.sum()))
+        noise = fitted_noise(effective_rows(weights), float(trained.counts.sum()))
     else:
         counts = np.bincount(numbers, weights, len(labels))
         trained = ClassWeights(np.ones(len(labels)), np.maximum(counts, 1e-9))

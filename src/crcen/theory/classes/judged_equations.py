@@ -16,7 +16,7 @@ from crcen.theory.classes.class_weights import ClassWeights, check_class_numbers
 from crcen.theory.classes.key_equations import JointTest
 from crcen.theory.judgements import EQUATION_P, fitted_noise
 from crcen.theory.residual_test import FEWEST_TO_TEST, two_sided
-from crcen.theory.rows import check_row_weights
+from crcen.theory.rows import check_row_weights, effective_rows
 
 __all__ = ["ClassEquation", "JudgedEquations", "PairEquation", "judge_class_equations"]
 
@@ -199,7 +199,7 @@ def judge_class_equations(
     if len(numbers) != len(outputs):
         raise InvalidInput(f"p must have one row a label: got {len(outputs)} for {len(numbers)}.")
     sizes = check_row_weights(sample_weight, numbers.size)
-    unmeasured = fitted_noise(float(sizes.sum()), float(trained.counts.sum())) if noise is None else noise
+    unmeasured = fitted_noise(effective_rows(sizes), float(trained.counts.sum())) if noise is None else noise
     factor = unmeasured if error is None else 1.0
     w, unit = trained.weights / trained.weights.max(), sizes / sizes.max()
     n_rows = np.bincount(numbers, minlength=trained.n_classes)
