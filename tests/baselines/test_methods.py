@@ -135,7 +135,7 @@ def test_the_price_of_each_network(rows):
             if name == "msfe":  # which finds a weight of its own
                 continue
             assert weighting.lam == pytest.approx(crcen.resolve(training.price, y.sum(), (y == 0).sum()).lam)
-            assert model._loss == training.loss
+            assert model.recipe().loss == training.loss
 
 
 def test_crcen_is_the_classifier_itself(rows):
