@@ -7,6 +7,7 @@ import pickle
 import numpy as np
 import pandas as pd
 import pytest
+from forging import forged, parts, places
 from sklearn.base import clone
 from sklearn.compose import ColumnTransformer
 from sklearn.ensemble import RandomForestClassifier
@@ -172,6 +173,20 @@ def test_a_table_model_comes_back_whole(table_model, saved):
     np.testing.assert_array_equal(found.predict_proba(FRAME), table_model.predict_proba(FRAME))
     assert found.dropped_ == table_model.dropped_
     assert found.target_name_ == "bad"
+
+
+def test_a_file_from_before_a_parameter_came_has_its_default(tmp_path):
+    model = CRCENClassifier(Budget(4), max_epochs=2, n_members=1, random_state=0).fit(X, Y)
+    save(model, tmp_path / "new.crcen")
+    manifest, tree, data = parts((tmp_path / "new.crcen").read_bytes())
+    state = next(one for one, key in places({"top": tree}) if key == "is" and one["is"] == "CRCENClassifier")["state"]
+    for name in ("loss", "device"):
+        del state[name]
+    (tmp_path / "old.crcen").write_bytes(forged(manifest, tree, data))
+    old = load(tmp_path / "old.crcen")
+    assert old.get_params()["loss"] == CRCENClassifier().loss
+    assert old.get_params()["device"] == CRCENClassifier().device
+    assert np.array_equal(old.predict_proba(X), model.predict_proba(X))
 
 
 def test_the_header_says_what_is_inside_without_loading_it(saved, table_model, monkeypatch):

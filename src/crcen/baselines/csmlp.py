@@ -20,6 +20,7 @@ class CSMLPClassifier(CRCENClassifier):
     """
 
     losses = ("squared_error",)
+    loss = losses[0]  # of models that were saved without one
     _column_scales = False
 
     @says_our_names

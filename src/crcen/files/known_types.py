@@ -286,8 +286,21 @@ def made(kind: type, state: dict[str, Any]) -> Any:
     if is_dataclass(kind):
         return kind(**state)
     found: Any = object.__new__(kind)
-    vars(found).update(state)
+    vars(found).update(_later_parameters(kind), **state)
     return found
+
+
+@cache
+def _later_parameters(kind: type) -> dict[str, Any]:
+    """Parameters of an estimator that have a default: a file from before they came leaves them out."""
+    if not hasattr(kind, "_get_param_names"):
+        return {}
+    given = inspect.signature(kind).parameters
+    return {
+        name: given[name].default
+        for name in kind._get_param_names()
+        if given[name].default is not inspect.Parameter.empty
+    }
 
 
 def check_state(kind: type, state: Mapping[str, Any]) -> None:
@@ -333,7 +346,7 @@ def _check_attributes(kind: type, state: Mapping[str, Any]) -> None:
         own = inspect.getattr_static(kind, name, None)
         if name not in parameters and (callable(own) or hasattr(own, "__get__")):  # it would hide a method
             raise Unfit(f"{kind.__name__} with an attribute in the place of {name[:40]}")
-    lacking = sorted(parameters - set(state))
+    lacking = sorted(parameters - set(state) - set(_later_parameters(kind)))
     if lacking:
         raise Unfit(f"{kind.__name__} without {', '.join(lacking[:3])}")
 
