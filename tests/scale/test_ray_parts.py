@@ -2,6 +2,8 @@
 
 import copy
 import pickle
+import subprocess
+import sys
 import threading
 from dataclasses import replace
 from types import SimpleNamespace
@@ -20,8 +22,10 @@ from crcen.scale.plan import make_plan  # noqa: E402
 from crcen.scale.ray import worker as ray_worker  # noqa: E402
 from crcen.scale.ray.cluster import check_room  # noqa: E402
 from crcen.scale.ray.fit import _groups, fit_ray  # noqa: E402
-from crcen.scale.ray.worker import Assignment, _agreed_start, _Shard, read_groups, survey_part  # noqa: E402
-from crcen.scale.stream import StreamRun, streamed_model, survey_source  # noqa: E402
+from crcen.scale.ray.reader import read_groups, survey_part  # noqa: E402
+from crcen.scale.ray.worker import Assignment, _agreed_start, _Shard  # noqa: E402
+from crcen.scale.stream import StreamRun, streamed_model  # noqa: E402
+from crcen.scale.survey import survey_source  # noqa: E402
 from crcen.training.engine import train  # noqa: E402
 from crcen.training.engines import find_engine  # noqa: E402
 
@@ -55,13 +59,29 @@ def rows_of(blocks):
 
 def test_what_readers_send_is_what_the_files_hold(told, table):
     X, y, w = table
-    again = pickle.loads(pickle.dumps(told))  # as a reader on another machine has it
+    again = pickle.loads(pickle.dumps(told.reading))  # as a reader on another machine has it
     tables = list(read_groups(again, [[3, 0], [1, 2]]))
     found = rows_of(shard_of(tables).blocks(130))
     expected = np.column_stack([X, y, w])
     np.testing.assert_array_equal(found, expected[np.lexsort(expected.T)])
     late = list(shard_of(tables).blocks(130, start=2))
     np.testing.assert_array_equal(rows_of(late), rows_of(list(shard_of(tables).blocks(130))[2:]))
+
+
+def test_a_reader_loads_no_torch(told, tmp_path):
+    # Ray stops readers whenever it likes; one that was loading torch could never load it again.
+    (tmp_path / "reading").write_bytes(pickle.dumps(told.reading))
+    text = (
+        "import pickle, sys\n"
+        "from crcen.scale.ray.reader import read_groups, survey_part\n"
+        "told = pickle.loads(open(sys.argv[1], 'rb').read())\n"
+        "rows = sum(len(table) for table in read_groups(told, [[0, 1]]))\n"
+        "survey_part(told.source, 0.0, 0, 0)\n"
+        "print(rows, 'torch' in sys.modules)\n"
+    )
+    command = [sys.executable, "-c", text, tmp_path / "reading"]
+    done = subprocess.run(command, capture_output=True, text=True, check=True)
+    assert done.stdout.split() == [str(told.source.part([0, 1]).n_rows), "False"]
 
 
 def test_part_of_an_arrow_dataset_travels(folder, table):
@@ -177,7 +197,7 @@ def plan_of(told):
 
 @pytest.mark.parametrize("stop_after", [1, 3, 5])
 def test_uneven_workers_stay_equal_and_go_on_exactly(told, stop_after):
-    tables = list(read_groups(told, [[0, 1, 2, 3]]))
+    tables = list(read_groups(told.reading, [[0, 1, 2, 3]]))
     shards = [shard_of(tables[:1]), shard_of(tables[1:])]  # 100 rows and 500
     anew = [Progress("this", 0), Progress("this", 0)]
     (one, other), _ = run_workers(told, shards, copy.deepcopy(anew))
@@ -196,7 +216,7 @@ def test_uneven_workers_watch_the_same_held_out_rows(told):
     )
     plan = make_plan(model, survey_source(told.source, 0.1, 0), 0)
     told = replace(told, model=model, plan=plan)
-    tables = list(read_groups(told, [[0, 1, 2, 3]]))
+    tables = list(read_groups(told.reading, [[0, 1, 2, 3]]))
     shards = [shard_of(tables[:2]), shard_of(tables[2:])]
     _, kept = run_workers(told, shards, [Progress("this", 0), Progress("this", 0)])
     one, other = (parts[-1] for parts in kept)

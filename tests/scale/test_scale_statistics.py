@@ -7,7 +7,7 @@ from crcen.exceptions import InvalidInput, InvalidParameter
 from crcen.scale.chunks import Chunk, held_out
 from crcen.scale.sources import open_source
 from crcen.scale.statistics import StreamStatistics
-from crcen.scale.stream import survey_source
+from crcen.scale.survey import survey_source
 from crcen.training.encoding import standardization
 
 NAMES = ("a", "b", "c")

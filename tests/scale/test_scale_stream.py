@@ -19,7 +19,8 @@ from crcen import Alpha, Budget, CRCENClassifier, Schedule, fit_stream, key_equa
 from crcen.exceptions import DataUnavailable, InvalidInput, InvalidParameter, TrainingFailed
 from crcen.scale.plan import make_plan
 from crcen.scale.sources import open_source
-from crcen.scale.stream import settle_penalty, streamed_model, survey_source
+from crcen.scale.stream import settle_penalty, streamed_model
+from crcen.scale.survey import survey_source
 from crcen.training.encoding import raw, standardization
 from grouped_settings import grouped
 

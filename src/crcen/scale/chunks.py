@@ -49,6 +49,15 @@ class Chunk:
                 f"negative."
             )
 
+    def target(self, labels: Any) -> NDArray[Any]:
+        """Which rows are positive by `Labels`, or class numbers by `ClassLabels`; a label that is new is refused."""
+        try:
+            return np.asarray(labels.checked(self.labels))
+        except InvalidInput as error:
+            raise InvalidInput(
+                f"{self.origin} now holds a label that was not there at first; labels must not change."
+            ) from error
+
 
 def held_out(X: Array, fraction: float, seed: int) -> NDArray[np.bool_]:
     """Which rows are held out, by a hash of their values alone.

@@ -11,7 +11,6 @@ from crcen.exceptions import InvalidInput
 from crcen.models.classes.fitting import check_no_positive, trained_at
 from crcen.models.classifier import CRCENClassifier
 from crcen.models.fitting import member_seed
-from crcen.scale.chunks import Chunk
 from crcen.scale.statistics import StreamStatistics
 from crcen.scale.stream_plan import StreamPlan, stream_recipe
 from crcen.theory.classes.class_labels import ClassLabels, ClassPrice
@@ -49,15 +48,6 @@ class ClassStreamPlan(StreamPlan):
     def labels(self) -> Any:
         """All classes."""
         return ClassLabels(self.classes)
-
-    def target(self, chunk: Chunk) -> Any:
-        """Class numbers of the rows of a chunk; a label that is no class is refused."""
-        try:
-            return self.labels.encode(chunk.labels)
-        except InvalidInput as error:
-            raise InvalidInput(
-                f"{chunk.origin} now holds a label that was not there at first; labels must not change."
-            ) from error
 
     def order(self, target: Any, rng: np.random.Generator) -> Index:
         """A random order in which each class is spread evenly."""

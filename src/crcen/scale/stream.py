@@ -21,12 +21,12 @@ from crcen.exceptions import DataUnavailable, InvalidParameter, TrainingFailed
 from crcen.models.classifier import CRCENClassifier
 from crcen.models.fitting import base_seed
 from crcen.scale.checkpoint import Progress, read_checkpoint, write_checkpoint
-from crcen.scale.chunks import Chunk
 from crcen.scale.plan import check_streamable, make_plan
 from crcen.scale.result import balance_on, store_networks
 from crcen.scale.sources import BatchSource, RowBlocks, RowSource, open_source, read_ahead
 from crcen.scale.statistics import StreamStatistics
 from crcen.scale.stream_plan import StreamPlan, streamed_encoding
+from crcen.scale.survey import survey_source
 from crcen.training.engine import find_device
 from crcen.training.jobs import Status
 from crcen.training.parameters import group
@@ -40,7 +40,6 @@ __all__ = [
     "fit_stream",
     "settle_penalty",
     "streamed_model",
-    "survey_source",
     "survey_terms",
 ]
 
@@ -231,28 +230,6 @@ def survey_terms(model: CRCENClassifier) -> tuple[float, int]:
     recipe = model.recipe()
     fraction = recipe.validation_fraction if recipe.early_stopping else 0.0
     return fraction, 0 if streamed_encoding(model) == "standard" else SAMPLE_ROWS
-
-
-def survey_source(rows: RowSource, validation_fraction: float, seed: int, sample_rows: int = 0) -> StreamStatistics:
-    """Counts and moments of all rows, which are all checked on the way, and a sample of them."""
-    whole: list[StreamStatistics] = []
-
-    def use(chunks: Iterator[Chunk]) -> Callable[[], None]:
-        part: StreamStatistics | None = None
-        for chunk in read_ahead(chunks, depth=4):
-            part = part or StreamStatistics(rows.names, validation_fraction, seed, sample_rows=sample_rows)
-            part.add(chunk)
-
-        def keep() -> None:
-            if part is not None and whole:
-                whole[0].merge(part)
-            elif part is not None:
-                whole.append(part)
-
-        return keep
-
-    rows.survey(use)
-    return whole[0] if whole else StreamStatistics(rows.names, validation_fraction, seed)
 
 
 def fingerprint_of(model: CRCENClassifier, *about: object) -> str:

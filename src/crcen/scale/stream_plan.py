@@ -8,7 +8,6 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from crcen.exceptions import InvalidInput
 from crcen.models.classifier import CRCENClassifier
 from crcen.scale.chunks import Chunk, held_out
 from crcen.theory.labels import Labels
@@ -108,11 +107,8 @@ class StreamPlan:
         return asked or max(1, min(_BUFFER_ROWS, _BUFFER_BYTES // (4 * (self.encoding.size + 1))))
 
     def target(self, chunk: Chunk) -> Any:
-        """Which rows of a chunk are positive; a label that is neither class is refused."""
-        positive = chunk.labels == self.pos_label
-        if not (positive | (chunk.labels == self.labels.negative)).all():
-            raise InvalidInput(f"{chunk.origin} now holds a label that was not there at first; labels must not change.")
-        return np.asarray(positive, dtype=np.bool_)
+        """Which rows of a chunk are positive, or their class numbers; a label that is no class is refused."""
+        return chunk.target(self.labels)
 
     def training_rows(self, block: Iterable[Chunk], *key: int, room: RowRoom | None = None) -> Batch:
         """The rows of a block that are trained on, shuffled by (seed, key) with the classes spread evenly."""

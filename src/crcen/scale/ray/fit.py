@@ -2,6 +2,7 @@
 
 import numbers
 import pickle
+import re
 import tempfile
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, nullcontext
@@ -19,7 +20,8 @@ from crcen.scale.chunks import reading_order
 from crcen.scale.plan import make_plan
 from crcen.scale.ray.cluster import check_room, connected
 from crcen.scale.ray.progress import cluster_progress
-from crcen.scale.ray.worker import Assignment, survey_part
+from crcen.scale.ray.reader import survey_part
+from crcen.scale.ray.worker import Assignment
 from crcen.scale.statistics import StreamStatistics
 from crcen.scale.stream import fingerprint_of, settle_penalty, streamed_model, survey_terms
 
@@ -29,6 +31,8 @@ __all__ = ["fit_ray"]
 _MOST_FILES, _GROUPS_A_WORKER = 8, 4
 # Seconds that workers may wait for each other: one of few rows waits while others go through theirs.
 _LONGEST_WAIT = 86_400
+# The line of a traceback that says what happened.
+_ERROR_LINE = re.compile(r"[\w.]+(Error|Exception)\b: ")
 
 
 def fit_ray(
@@ -209,13 +213,13 @@ def _trainer(
             return [{"rows": share} for share in shares]
 
     # Ray's own processes pass these on, and need not load what the workers need: functions of functions travel whole.
-    packed = pickle.dumps(told)
+    packed, reading = pickle.dumps(told), pickle.dumps(told.reading)
     groups = _groups(told.source.n_files, num_workers, told.plan.seed)
 
     def read(numbers: dict[str, Any]) -> Iterator[Any]:
-        from crcen.scale.ray.worker import read_groups
+        from crcen.scale.ray.reader import read_groups
 
-        return read_groups(pickle.loads(packed), [groups[number] for number in numbers["group"].tolist()])
+        return read_groups(pickle.loads(reading), [groups[number] for number in numbers["group"].tolist()])
 
     def work() -> Any:
         from crcen.scale.ray.worker import train_worker
@@ -253,7 +257,8 @@ def _answer(trainer: Any, files: ArrowSource, storage_path: str | Path | None) -
         answer = trainer.fit().return_value
     except TrainingFailedError as error:
         files.check_unchanged()  # where the cause is a file, it is named
-        said = str(error).strip().splitlines()
+        lines = str(error).strip().splitlines()
+        said = [line for line in lines if _ERROR_LINE.match(line)] or lines  # Ray's advice on retries comes last
         where = "; call again with the same storage_path to go on" if storage_path is not None else ""
         raise TrainingFailed(
             f"training on Ray failed for good{where}: {said[-1][:300] if said else error!r}"

@@ -1,7 +1,7 @@
-"""What runs on the machines of a Ray cluster: the survey of a file, the readers, and the workers of a fit."""
+"""The workers of a fit on a Ray cluster."""
 
 import tempfile
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -16,27 +16,16 @@ from crcen.models.classifier import CRCENClassifier
 from crcen.scale.arrow_source import ArrowSource
 from crcen.scale.checkpoint import Progress, read_checkpoint, write_checkpoint
 from crcen.scale.chunks import Chunk
+from crcen.scale.ray.reader import TARGET, WEIGHT, Reading
 from crcen.scale.ray.watch import Watch
 from crcen.scale.result import balance_on, store_networks
-from crcen.scale.statistics import StreamStatistics
-from crcen.scale.stream import StreamRun, survey_source
+from crcen.scale.stream import StreamRun
 from crcen.scale.stream_plan import StreamPlan
 from crcen.training.threads import reproducible_arithmetic
 
-__all__ = ["Assignment", "read_groups", "survey_part", "train_worker"]
+__all__ = ["Assignment", "train_worker"]
 
 _ROWS_AT_ONCE = 8192
-_TARGET, _WEIGHT = "target", "weight"
-
-
-def survey_part(
-    part: ArrowSource, validation_fraction: float, seed: int, sample_rows: int
-) -> StreamStatistics | CrcenError:
-    """Counts and moments of some files, or why they cannot be used: a value, since Ray would try an error again."""
-    try:
-        return survey_source(part, validation_fraction, seed, sample_rows)
-    except CrcenError as error:
-        return error
 
 
 @dataclass(frozen=True, eq=False)
@@ -66,18 +55,10 @@ class Assignment:
     is_weighted: bool
     worker_timeout: float
 
-
-def read_groups(told: Assignment, groups: Sequence[Sequence[int]]) -> Iterator[Any]:
-    """Rows of groups of files as Arrow tables, for Ray Data: a column a feature, then target and weight."""
-    import pyarrow as pa
-
-    for group in groups:
-        for block in told.source.part(group).blocks(told.buffer_rows, told.plan.seed, group[0]):
-            tables = []
-            for chunk in block:
-                columns = {str(j): column for j, column in enumerate(chunk.X.T)}
-                tables.append(pa.table({**columns, _TARGET: told.plan.target(chunk), _WEIGHT: chunk.weight}))
-            yield pa.concat_tables(tables)
+    @property
+    def reading(self) -> Reading:
+        """What the readers of its rows are told."""
+        return Reading(self.source, self.plan.labels, self.buffer_rows, self.plan.seed)
 
 
 def train_worker(told: Assignment, show: Callable[[float], None] | None = None) -> CRCENClassifier | CrcenError:
@@ -194,7 +175,7 @@ class _Shard:
 
 def _chunk(batch: Any) -> Chunk:
     columns = {name: batch.column(name).to_numpy(zero_copy_only=False) for name in batch.schema.names}
-    target, weight = columns.pop(_TARGET), columns.pop(_WEIGHT)
+    target, weight = columns.pop(TARGET), columns.pop(WEIGHT)
     X = np.empty((len(columns), batch.num_rows))
     for j in range(len(columns)):
         X[j] = columns[str(j)]

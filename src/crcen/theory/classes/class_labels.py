@@ -74,6 +74,10 @@ class ClassLabels:
             )
         return numbers
 
+    def checked(self, y: Any, name: str = "y") -> Index:
+        """`encode`, by the name that `crcen.theory.labels.Labels` has for it."""
+        return self.encode(y, name)
+
     def decode(self, numbers: Index) -> NDArray[Any]:
         """Labels of class numbers."""
         return np.asarray(self.classes[numbers])
