@@ -16,10 +16,9 @@ help:
 	@echo "make docs        the documentation as a site in docs/_build"
 	@echo "make build       wheel and source archive in dist/"
 
-# Modules are compiled when they are first imported, which most of them never are: half of pip's time.
 $(STAMP): pyproject.toml constraints.txt
 	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
-	$(BIN)/python -m pip install --quiet --no-compile -c constraints.txt -e '.[dev]'
+	$(BIN)/python -m pip install --quiet -c constraints.txt -e '.[dev]'
 	@touch $@
 
 setup: $(STAMP)
