@@ -144,7 +144,7 @@ def test_one_in_five_thousand():
     [
         (lambda f: f.head(3).assign(bad=["yes", "no", "no"]), {}, "at least 2 rows of each value"),
         (lambda f: f.assign(bad="no"), {}, "must have two different values: got one, no"),
-        (lambda f: f.assign(bad=np.arange(len(f)) % 60), {}, "at most 50 different values: got 60, 0, 1, 2, 3"),
+        (lambda f: f.assign(bad=np.arange(len(f)) % 60), {}, "at most 50 different values: got 60 (0, 1, 2, 3"),
         (lambda f: f.assign(bad=None), {}, "no row with a value of bad"),
         (lambda f: f, {"target": "Bad"}, "got 'Bad'; did you mean bad?"),
         (lambda f: f, {"target": "nowhere"}, "it has id, amount"),

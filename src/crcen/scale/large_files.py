@@ -262,7 +262,7 @@ def _labels(survey: TableSurvey, data: str | Path, positive: Any) -> tuple[dict[
         positive = str(positive)
         notes.append(f"{target} has {len(classes)} values ({listed}): {positive} is told from all others")
     elif not 2 <= len(classes) <= _MOST_CLASSES:
-        got = f"one, {classes[0]}" if len(classes) == 1 else f"{len(classes)}, {listed}"
+        got = f"one, {classes[0]}" if len(classes) == 1 else f"{len(classes)} ({listed})"
         advice = "rows of another one are needed." if len(classes) == 1 else "name the one to find with positive=."
         raise InvalidInput(f"the target {target} must have 2 to {_MOST_CLASSES} different values: got {got}; {advice}")
     return labels, positive, notes
