@@ -139,7 +139,7 @@ def _drift(evidence: Evidence) -> Finding:
     kept = _kept_scores(evidence)
     if kept is not None:
         distance, by_chance = _score_distance(*kept, score_slack(evidence.weighting, evidence.training_error))
-        measured += f"; scores are {distance:.3f} apart from those out of fold, beyond the model's own error"
+        measured += f"; scores are {distance:.3f} apart from those out of fold, the model's own error allowed for"
         is_off = is_off or (distance >= SCORE_DISTANCE and by_chance < SCORE_P)
     return finding(
         "CRC004",
