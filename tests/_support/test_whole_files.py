@@ -287,7 +287,9 @@ main()
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP])
 def test_a_signal_leaves_no_hidden_files(tmp_path, number):
     pd.DataFrame({"x": range(60), "y": [0, 1] * 30}).to_csv(tmp_path / "in.csv", index=False)
-    command = [sys.executable, "-c", STUCK, "split", "in.csv", "--target", "y"]
+    # Under nohup the tests ignore SIGHUP, and so would the command, as it should.
+    heard = f"import signal\nsignal.signal({int(number)}, signal.SIG_DFL)\n"
+    command = [sys.executable, "-c", heard + STUCK, "split", "in.csv", "--target", "y"]
     process = subprocess.Popen(command, cwd=tmp_path, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
     assert process.stdout.readline() == "under way\n", process.communicate()[1]
     assert len(os.listdir(tmp_path)) > 1  # hidden files
