@@ -121,6 +121,12 @@ def test_what_is_no_table_gets_one_sentence(tmp_path, name, content, error, sent
     assert "\n" not in str(caught.value)
 
 
+def test_a_column_without_a_name_takes_none_that_is_there(tmp_path):
+    frame = open_table(written(tmp_path / "a.csv", ",column_1,x,\n0,7,1,a\n1,8,2,b\n")).read()
+    assert frame.columns.tolist() == ["column_1_", "column_1", "x", "column_4"]
+    assert frame["column_1"].tolist() == ["7", "8"]
+
+
 def test_header_lines_of_any_length(tmp_path):
     names = [f"a gene with a long name {i}" for i in range(20_000)]  # half a megabyte
     rows = [",".join(names), ",".join(["1"] * 20_000), ",".join(["2"] * 20_000)]

@@ -160,7 +160,13 @@ def _marks(rows: list[list[str]], separator: str) -> tuple[str, str]:
 
 
 def _column_names(header: list[str], name: str) -> tuple[str, ...]:
-    columns = [cell.strip() or f"column_{i + 1}" for i, cell in enumerate(header)]
+    columns = [cell.strip() for cell in header]
+    named = set(columns)
+    for place, column in enumerate(columns):
+        if not column:
+            columns[place] = f"column_{place + 1}"
+            while columns[place] in named:  # as in a table that was written with its index twice
+                columns[place] += "_"
     if all(_NUMBER.fullmatch(cell.strip()) for cell in header):
         raise InvalidInput(
             f"the first line of {name} must hold column names: got the numbers {', '.join(columns[:4])}; put a line "
