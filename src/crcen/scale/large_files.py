@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 from sklearn.base import clone
 
 from crcen._support.labels import label_key, plain_labels, rest_of
+from crcen._support.listing import listed
 from crcen._support.locks import sole_use
 from crcen._support.progress import progress_bar
 from crcen._support.whole_files import check_place
@@ -251,18 +252,17 @@ def _labels(survey: TableSurvey, data: str | Path, positive: Any) -> tuple[dict[
     classes, notes = sorted(set(labels.values())), []
     if not classes:
         raise InvalidInput(f"{data} has no row with a value of {target}.")
-    listed = ", ".join(map(str, classes[:8])) + (" and more" if len(classes) > 8 else "")
     if positive is not None:
         found = [label for label in classes if label_key(label) == label_key(positive)]
         if not found:
-            raise InvalidInput(f"positive must be a value of {target}, {listed}: got {positive!r}.")
+            raise InvalidInput(f"positive must be a value of {target}, {listed(classes)}: got {positive!r}.")
         positive = found[0]
     if len(classes) > 2 and positive is not None:
         labels = {cell: str(label) if label == positive else rest_of(positive) for cell, label in labels.items()}
         positive = str(positive)
-        notes.append(f"{target} has {len(classes)} values ({listed}): {positive} is told from all others")
+        notes.append(f"{target} has {len(classes)} values ({listed(classes)}): {positive} is told from all others")
     elif not 2 <= len(classes) <= _MOST_CLASSES:
-        got = f"one, {classes[0]}" if len(classes) == 1 else f"{len(classes)} ({listed})"
+        got = f"one, {classes[0]}" if len(classes) == 1 else f"{len(classes)} ({listed(classes)})"
         advice = "rows of another one are needed." if len(classes) == 1 else "name the one to find with positive=."
         raise InvalidInput(f"the target {target} must have 2 to {_MOST_CLASSES} different values: got {got}; {advice}")
     return labels, positive, notes
