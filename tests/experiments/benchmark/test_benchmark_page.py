@@ -9,6 +9,7 @@ from crcen.experiments.benchmark.page import (
     failures,
     means,
     own_decisions,
+    partial_means,
     partial_ranks,
     ranks,
     relative_gap,
@@ -90,6 +91,34 @@ def test_a_peer_that_ran_in_part_is_ranked_where_it_ran(rows):
     assert OURS_LABEL in table.note
     without = partial_ranks(Results([r for r in [*rows, tabm] if r["peer"] != OURS], "confirmation"), "confirmation")
     assert column(without, "peer", "F1") == {"TabM": "1.00"}
+
+
+def test_a_peer_that_ran_in_part_stands_beside_the_committee_on_the_same_splits(rows):
+    committee = [r | {"peer": "committee", "cost_5": r["cost_5"] - 0.05} for r in rows if r["peer"] == OURS]
+    ran = [row("tabm", "oil", 0, 0.85), row("tabm", "scene", 1, 0.6), failed("tabm", "scene", 0)]
+    results = Results([*rows, *committee, *ran, failed("rusboost", "oil")], "confirmation")
+    table = partial_means(results, "confirmation")
+    # Split 0 of oil and split 1 of scene alone; costs have their sign turned in these rows.
+    ours = -(0.9 + 0.05 + 0.71 + 0.05) / 2
+    assert column(table, "peer", "cost at 5") == {
+        "TabM": f"{-(0.85 + 0.6) / 2:.4f} ({ours:.4f})", "RUSBoost": "nan (nan)",
+    }  # fmt: skip
+    assert PEERS["committee"].label in table.note
+    assert "(1.00)" in column(partial_ranks(results, "confirmation"), "peer", "cost at 5")["TabM"]
+
+
+def test_searches_that_the_time_limit_cut_short_are_named(rows):
+    hasty = [r | {"settings": 7, "time_limit": 90.0} if r["peer"] == "lightgbm" and r["split"] else r for r in rows]
+    ours = [r | {"settings": 12} if r["peer"] == OURS else r for r in hasty]  # its grid is its own
+    results = Results(ours, "confirmation")
+    said = "Searches cut short by the time limit: LightGBM on 2 of 4 splits (7 of 16 settings in 90 seconds)."
+    for table in (ranks(results, "confirmation", 16), means(results, "confirmation", 16)):
+        assert table.note.endswith(said)
+    assert "cut short" not in ranks(Results(rows, "confirmation"), "confirmation", 16).note
+    tabled = [*ours, row("catboost", "oil", 0, 0.5, settings=3, time_limit=100.0)]
+    for table in (partial_ranks, partial_means):
+        note = table(Results(tabled, "confirmation"), "confirmation", 16).note
+        assert note.endswith("CatBoost on 1 of 1 splits (3 of 16 settings in 100 seconds).")
 
 
 def test_scores_are_means_over_splits_with_the_best_in_bold(rows):

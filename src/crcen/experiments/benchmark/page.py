@@ -28,6 +28,7 @@ __all__ = [
     "failures",
     "means",
     "own_decisions",
+    "partial_means",
     "partial_ranks",
     "ranks",
     "relative_gap",
@@ -57,11 +58,15 @@ def write_page(run: RunFolder, protocol: Mapping[str, Any]) -> list[str]:
         results = Results(run.rows, half)
         if not results.rows:
             continue
-        tables[f"ranks_{half}"] = ranks(results, half)
-        if results.complete and set(COSTS) <= set(results.metrics):
-            tables[f"means_{half}"] = means(results, half)
+        asked = int(protocol["settings"])
+        tables[f"ranks_{half}"] = ranks(results, half, asked)
+        has_costs = bool(results.complete) and set(COSTS) <= set(results.metrics)
+        if has_costs:
+            tables[f"means_{half}"] = means(results, half, asked)
         if results.complete and len(results.complete) < len(results.peers):
-            tables[f"partial_{half}"] = partial_ranks(results, half)
+            tables[f"partial_{half}"] = partial_ranks(results, half, asked)
+            if has_costs:
+                tables[f"partial_means_{half}"] = partial_means(results, half, asked)
         if OURS in results.peers and len(results.peers) > 1:
             tables[f"versus_{half}"] = versus(results, half, protocol)
         _write_diagrams(run, results, half)
@@ -106,8 +111,8 @@ def _title(half: str) -> str:
     return "all sets" if half == "all" else f"{half} half"
 
 
-def ranks(results: Results, half: str) -> Table:
-    """Mean rank of every peer that ran everywhere, for each metric."""
+def ranks(results: Results, half: str, asked: int | None = None) -> Table:
+    """Mean rank of every peer that ran everywhere, for each metric; ``asked`` is how many settings a search has."""
     peers = results.complete
     by_metric = _mean_ranks(results, peers) if peers else {}
     lines = []
@@ -126,6 +131,7 @@ def ranks(results: Results, half: str) -> Table:
         note += f" Nemenyi's critical difference at {_LEVEL:g}: {distance:.2f}. Friedman's p: {p}."
     if partial := [PEERS[peer].label for peer in results.peers if peer not in peers]:
         note += f" Not ranked here, since run on some sets or splits only: {', '.join(partial)}."
+    note += _cut_short(results, peers, asked)
     return Table(f"Mean ranks, {_title(half)}", lines, note)
 
 
@@ -137,7 +143,21 @@ def _mean_ranks(results: Results, peers: Sequence[str]) -> dict[str, Array]:
     return found
 
 
-def means(results: Results, half: str) -> Table:
+def _cut_short(results: Results, peers: Sequence[str], asked: int | None) -> str:
+    """A sentence on searches that the time limit ended before they had tried as many settings as were asked for."""
+    found = []
+    for peer in peers:
+        cut = [] if asked is None or not PEERS[peer].space else results.cut_short(peer, asked)
+        if cut:
+            limits = sorted({f"{row['time_limit']:g}" for row in cut if "time_limit" in row}, key=float)
+            found.append(
+                f"{PEERS[peer].label} on {len(cut)} of {len(results.places(peer))} splits "
+                f"({span([row['settings'] for row in cut])} of {asked} settings in {' or '.join(limits)} seconds)"
+            )
+    return f" Searches cut short by the time limit: {', '.join(found)}." if found else ""
+
+
+def means(results: Results, half: str, asked: int | None = None) -> Table:
     """Mean scores over sets of every peer that ran everywhere, cheapest decisions first."""
     peers = results.complete
     columns = {metric: results.table(metric, peers) * METRICS[metric].sign for metric in results.metrics}
@@ -154,32 +174,60 @@ def means(results: Results, half: str) -> Table:
         f"always and never; p is as the peer gives it. Calibration error is by how many positives probabilities are "
         f"off, over ten groups of rows, as a share of all positives."
     )
+    note += _cut_short(results, peers, asked)
     return Table(f"What decisions cost at a price, {_title(half)}", lines, note)
 
 
-def partial_ranks(results: Results, half: str) -> Table:
+def partial_ranks(results: Results, half: str, asked: int | None = None) -> Table:
     """Each peer that ran in part, ranked among those that ran everywhere where it ran."""
-    lines = []
-    for peer in results.peers:
-        if peer in results.complete:
-            continue
+    reference, lines = _reference(results), []
+    for peer in _in_part(results):
         there, field = results.within(results.places(peer)), [*results.complete, peer]
-        line = {
-            "peer": PEERS[peer].label,
-            "family": PEERS[peer].family,
-            "run on": results.coverage(peer, len(results.sets)),
-        }
+        line = {**_who(results, peer), "family": PEERS[peer].family}
         for metric in results.metrics:
             found = dict(zip(field, mean_ranks(there.table(metric, field)), strict=True))
-            ours = f" ({found[OURS]:.2f})" if OURS in results.complete else ""
+            ours = f" ({found[reference]:.2f})" if reference else ""
             line[METRICS[metric].title] = f"{found[peer]:.2f}{ours}"
         lines.append(line)
     note = (
         f"Mean rank of each of these peers among the {len(results.complete)} of the table above and itself, on the "
         f"sets and splits it was run on alone"
     )
-    note += f"; in brackets the rank of {PEERS[OURS].label} there." if OURS in results.complete else "."
+    note += f"; in brackets the rank of {PEERS[reference].label} there." if reference else "."
+    note += _cut_short(results, _in_part(results), asked)
     return Table(f"Peers run on some sets or splits only, {_title(half)}", lines, note)
+
+
+def partial_means(results: Results, half: str, asked: int | None = None) -> Table:
+    """Mean scores of each peer that ran in part, beside those of ours on the same sets and splits."""
+    reference, lines = _reference(results), []
+    for peer in _in_part(results):
+        done = {(row["dataset"], row["split"]) for row in results.rows if row["peer"] == peer and "error" not in row}
+        there, line = results.within(done), _who(results, peer)
+        for metric in (m for m in _MEANS if m in results.metrics):
+            own, ours = (
+                np.nanmean([there.mean(one, name, metric) for name in there.sets]) if done and one else np.nan
+                for one in (peer, reference)
+            )
+            line[METRICS[metric].title] = f"{own:.4f}" + (f" ({ours:.4f})" if reference else "")
+        lines.append(line)
+    note = "Mean over the sets that each of these peers gave scores on, over the splits it was run on alone"
+    note += f"; in brackets {PEERS[reference].label} on the same sets and splits." if reference else "."
+    note += _cut_short(results, _in_part(results), asked)
+    return Table(f"What their decisions cost there, {_title(half)}", lines, note)
+
+
+def _in_part(results: Results) -> list[str]:
+    return [peer for peer in results.peers if peer not in results.complete]
+
+
+def _reference(results: Results) -> str:
+    """Ours to compare with: the committee where it ran everywhere, else the searched network, else nobody."""
+    return next((peer for peer in ("committee", OURS) if peer in results.complete), "")
+
+
+def _who(results: Results, peer: str) -> dict[str, str]:
+    return {"peer": PEERS[peer].label, "run on": results.coverage(peer, len(results.sets))}
 
 
 def scores(results: Results, metric: str) -> Table:

@@ -100,6 +100,10 @@ class Results:
         splits = f" × {span(counts)} split{'s' * (max(counts) > 1)}" if counts else ""
         return f"{len(counts)} of {n_sets} sets{splits}"
 
+    def cut_short(self, peer: str, asked: int) -> Rows:
+        """Rows of a peer whose search tried fewer settings than were asked for: the time limit came first."""
+        return [row for row in self.rows if row["peer"] == peer and row.get("settings", asked) < asked]
+
     @cached_property
     def complete(self) -> list[str]:
         """Peers that were tried wherever any peer was: only they can be ranked."""
