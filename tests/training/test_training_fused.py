@@ -198,7 +198,7 @@ def test_a_cpu_is_never_fused():
 
 @pytest.mark.skipif(DEVICE == "cpu", reason="needs CUDA")
 def test_the_switch_turns_the_kernel_off(monkeypatch):
-    stack = Stack(1, 3, [(5,)], "relu", "cross_entropy", torch.float32, find_device("cuda"))
+    stack = Stack(1, 3, [(5,)] * 16, "relu", "cross_entropy", torch.float32, find_device("cuda"))
     assert is_fusable(stack, with_loss=True)
     monkeypatch.setenv(fused.SWITCH, "0")
     assert not is_fusable(stack, with_loss=True)

@@ -5,9 +5,10 @@ import pytest
 import torch
 
 from crcen.training.encoding import column_layout, fit_encoding, incomplete_columns
+from crcen.training.epoch_rows import fill_batch
 from crcen.training.passes import gradient
 from crcen.training.ramp_lookup import NO_RAMPS, RampTables, _stable_order, has_ramps
-from crcen.training.rows import RowFeed, TrainingData, fill_batch
+from crcen.training.rows import RowFeed, TrainingData
 from crcen.training.stack import Stack
 
 N_ROWS = 300

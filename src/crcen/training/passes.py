@@ -18,9 +18,9 @@ from torch import Tensor
 from crcen.training.activations import activate_in_place, before_activation, may_write_over
 from crcen.training.classes.losses import class_row_derivative, class_row_loss, class_row_weights
 from crcen.training.classes.outputs import class_output, class_output_gradient
+from crcen.training.epoch_rows import EpochRows, fill_batch
 from crcen.training.losses import row_derivative, row_loss
 from crcen.training.ramp_lookup import RampLookup, add_ramps, ramps_gradient
-from crcen.training.rows import EpochRows, fill_batch
 from crcen.training.solvers.adam_step import AdamState, take_step
 
 __all__ = [

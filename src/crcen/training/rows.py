@@ -2,11 +2,10 @@
 
 import os
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from functools import cached_property
 from mmap import ACCESS_COPY, mmap
 from threading import Lock
-from typing import Any, NamedTuple
+from typing import Any
 from weakref import WeakValueDictionary
 
 import numpy as np
@@ -25,6 +24,7 @@ from crcen.training.encoding import (
     raw,
     standardization,
 )
+from crcen.training.epoch_rows import BatchIndex, EpochRows, fill_batch
 from crcen.training.jobs import TrainingJob
 from crcen.training.ramp_lookup import NO_RAMPS, CodedRows, RampFeed, RampLookup, RampTables, has_ramps
 from crcen.training.row_sets import Index, digest
@@ -32,7 +32,7 @@ from crcen.training.schedule import n_batches
 from crcen.training.solvers.kinds import SolverKind
 from crcen.training.transfers import encoded_on, sent
 
-__all__ = ["VALIDATION_ROWS", "BatchIndex", "EpochRows", "RowFeed", "TrainingData", "fill_batch", "float_type"]
+__all__ = ["VALIDATION_ROWS", "RowFeed", "TrainingData", "float_type"]
 
 # Validation rows that pass through a stack at a time.
 VALIDATION_ROWS = 512
@@ -40,6 +40,8 @@ VALIDATION_ROWS = 512
 _LARGEST_SLOPE = 100.0
 # Encoded numbers that are worked out at a time, in float64.
 _NUMBERS_AT_ONCE, _NUMBERS_ON_A_GPU = 2**19, 2**24
+# Encoded numbers of several batches that a GPU gathers at a time.
+_NUMBERS_GATHERED = 2**26
 
 Array = NDArray[np.float64]
 
@@ -243,7 +245,7 @@ class RowFeed:
         """Rows encoded for each group; groups with one encoding share theirs, and so do feeds."""
         return [self.data.encoded(encoding, self.dtype) for encoding in encodings]
 
-    def epoch_index(self, seeds: Sequence[int], epoch: int, batch_size: int) -> "BatchIndex":
+    def epoch_index(self, seeds: Sequence[int], epoch: int, batch_size: int) -> BatchIndex:
         """Batches of one epoch, the classes spread evenly over them; groups with one pool and seed share theirs."""
         orders: dict[tuple[bytes, int], Index] = {}
         for key, pool, seed in zip(self.pool_keys, self._pools, seeds, strict=True):
@@ -257,7 +259,7 @@ class RowFeed:
         """All rows once, as they stand."""
         yield from self.batches(self.index_in_order(rows_at_once))
 
-    def index_in_order(self, rows_at_once: int) -> "BatchIndex":
+    def index_in_order(self, rows_at_once: int) -> BatchIndex:
         """Batches of all rows once, as they stand."""
         shared = len(set(self.pool_keys)) == 1
         pools = self._pools[:1] if shared else self._pools
@@ -281,7 +283,7 @@ class RowFeed:
             start = part.stop
         return order[np.argsort(keys, kind="stable")]  # one rising run a class, which is fast to sort
 
-    def _index(self, orders: Sequence[Index], count: int) -> "BatchIndex":
+    def _index(self, orders: Sequence[Index], count: int) -> BatchIndex:
         """Cut each order into ``count`` batches of its own even size, filled up to the longest of them."""
         sizes = [-(-len(order) // count) for order in orders]
         positions = np.full((len(orders), count, max(sizes)), self._filler)
@@ -294,23 +296,35 @@ class RowFeed:
             rows[group, :, :size] = pool_and_filler[np.minimum(positions[group, :, :size], len(order))]
         return BatchIndex(*(sent(torch.from_numpy(part), self.data.device) for part in (rows, positions)))
 
-    def batches(self, index: "BatchIndex") -> Iterator[tuple[Tensor, Tensor, Tensor]]:
+    def batches(self, index: BatchIndex) -> Iterator[tuple[Tensor, Tensor, Tensor]]:
         """Encoded rows (G, B, F+1), labels (G or 1, B, 1) and row weights (G, B, 1) of each batch, in one buffer.
 
         Without the ramps, where those are looked up.
         """
         rows = self.epoch_rows(index)
+        gathered = self._gathered(rows)
         for i in range(index.rows.shape[1]):
-            fill_batch(rows, i)
-            yield rows.batch, rows.y[:, i, :, None], rows.weights[:, i, :, None]
+            if gathered is None:
+                fill_batch(rows, i)
+            yield rows.batch if gathered is None else gathered[i], rows.y[:, i, :, None], rows.weights[:, i, :, None]
 
-    def ramps(self, index: "BatchIndex", batches: slice = slice(None), *, with_readers: bool = True) -> RampLookup:
+    def _gathered(self, rows: EpochRows) -> Tensor | None:
+        """All batches at once, (batches, G, B, F+1), where that pays: for few rows a GPU takes as long."""
+        count, (groups, size, width) = rows.places.shape[1], rows.batch.shape
+        if not rows.own or not rows.batch.is_cuda or count * rows.batch.numel() > _NUMBERS_GATHERED:
+            return None
+        found = rows.batch.new_ones(count, groups, size, width)
+        for group, own in enumerate(rows.own):
+            found[:, group, :, :-1] = own[rows.places[min(group, len(rows.places) - 1)]]
+        return found
+
+    def ramps(self, index: BatchIndex, batches: slice = slice(None), *, with_readers: bool = True) -> RampLookup:
         """What `batches` leaves out of some batches: inputs that are looked up, if there are such."""
         if self._ramps is None:
             return NO_RAMPS
         return self._ramps.lookup(index.rows[:, batches].numpy(), with_readers=with_readers)
 
-    def epoch_rows(self, index: "BatchIndex") -> "EpochRows":
+    def epoch_rows(self, index: BatchIndex) -> EpochRows:
         """What `fill_batch` makes the batches of."""
         y, weights = self._labels_and_weights(index)
         batch = self._weights.new_ones(len(weights), y.shape[2], self._width + 1)
@@ -319,7 +333,7 @@ class RowFeed:
             return EpochRows(none, none, none, self._own, index.rows, y, weights, batch)
         return EpochRows(self._x[index.rows], self._slope, self._offset, [], index.rows, y, weights, batch)
 
-    def epoch(self, index: "BatchIndex", *, columns: int, rows: int) -> tuple[Tensor, Tensor, Tensor]:
+    def epoch(self, index: BatchIndex, *, columns: int, rows: int) -> tuple[Tensor, Tensor, Tensor]:
         """All of `batches` at once, filled up with zeros to so many columns (the ones are one of them) and rows.
 
         Encoded rows (G, batches, rows, columns), labels (G or 1, batches, rows) and row weights (G, batches, rows).
@@ -337,7 +351,7 @@ class RowFeed:
         y, weights = (pad(part, (0, rows - size)) for part in self._labels_and_weights(index))
         return x, y, weights
 
-    def _labels_and_weights(self, index: "BatchIndex") -> tuple[Tensor, Tensor]:
+    def _labels_and_weights(self, index: BatchIndex) -> tuple[Tensor, Tensor]:
         """Of the rows of all batches: labels (G or 1, batches, rows) and row weights (G, batches, rows)."""
         groups, (orders, count, _) = self._weights.shape[0], index.rows.shape
         if orders == 1:
@@ -345,53 +359,3 @@ class RowFeed:
         else:
             weights = self._weights.gather(1, index.positions.view(groups, -1)).view(groups, count, -1)
         return self._y[index.rows], weights
-
-
-class EpochRows(NamedTuple):
-    """The rows of an epoch, in batches."""
-
-    shared: Tensor  # (G or 1, batches, B, F): rows of the one copy, of which each group's are an affine map; or nothing
-    slope: Tensor  # (G, 1, F)
-    offset: Tensor  # (G, 1, F)
-    own: list[Tensor]  # all rows as each group encodes them, or nothing
-    places: Tensor  # (G or 1, batches, B): which of them
-    y: Tensor  # (G or 1, batches, B)
-    weights: Tensor  # (G, batches, B)
-    batch: Tensor  # (G, B, F+1): where a batch is made; the last column is ones
-
-
-def fill_batch(rows: EpochRows, i: int) -> None:
-    """Put the encoded rows of batch ``i`` into ``rows.batch``; for TorchScript too (see `solvers.compiled`)."""
-    encoded = rows.batch.narrow(2, 0, rows.batch.size(2) - 1)
-    if len(rows.own) == 0:
-        torch.addcmul(rows.offset, rows.shared.select(1, i), rows.slope, out=encoded)
-    for group in range(len(rows.own)):
-        places = rows.places[min(group, rows.places.size(0) - 1), i]
-        if rows.batch.is_cuda:  # one kernel instead of two
-            torch.index_select(rows.own[group], 0, places, out=encoded.select(0, group))
-        else:
-            encoded.select(0, group).copy_(rows.own[group].index_select(0, places))
-
-
-@dataclass(frozen=True)
-class BatchIndex:
-    """Which rows make up the batches of an epoch: (groups or 1, batches, rows of a batch) each.
-
-    ``rows`` counts in the data, ``positions`` in the pool (one past its end for rows that only fill up a batch).
-    """
-
-    rows: Tensor
-    positions: Tensor
-
-    def part(self, batches: slice) -> "BatchIndex":
-        """Some of the batches, as views."""
-        return BatchIndex(self.rows[:, batches], self.positions[:, batches])
-
-    def copy(self) -> "BatchIndex":
-        """The same in memory of its own."""
-        return BatchIndex(self.rows.clone(), self.positions.clone())
-
-    def copy_(self, other: "BatchIndex") -> None:
-        """Take over another index of the same shape, in place."""
-        self.rows.copy_(other.rows)
-        self.positions.copy_(other.positions)

@@ -32,6 +32,9 @@ _EPSILON = 1e-8
 STEPS_TO_DUST = 64
 _DUST_PARAMETER, _DUST_MOMENT, _DUST_ALONE, _DUST_SQUARE = 1e-10, 1e-14, 1e-25, 1e-30
 
+# Parts of a vector that one launch of a GPU's step takes, and the fewest numbers of each; they begin at whole lines.
+_VECTORS, _FEWEST_NUMBERS, _ALIGNED = 28, 2048, 64
+
 
 class AdamState(NamedTuple):
     """Vectors over the flat parameters, each the only one of its list: torch's own step takes lists.
@@ -104,8 +107,12 @@ def take_captured_step(state: AdamState, numbers: Tensor, in_one_pass: bool) -> 
 
 
 def _in_one_pass(state: AdamState, rate: Tensor, count: Tensor) -> None:
+    """One kernel on a GPU. It gives a block of threads up to 65,536 numbers of a vector, so vectors are cut for it."""
+    vectors = state.flat[0], state.grad[0], state.first_moment[0], state.second_moment[0]
+    size = max(_FEWEST_NUMBERS, -(-vectors[0].numel() // _VECTORS // _ALIGNED) * _ALIGNED)
+    flat, grad, first, second = (list(torch.split(vector, size)) for vector in vectors)
     torch._fused_adam_(
-        state.flat, state.grad, state.first_moment, state.second_moment, state.none, [count], lr=rate,
+        flat, grad, first, second, state.none, [count] * len(flat), lr=rate,
         beta1=state.beta1, beta2=state.beta2, weight_decay=0.0, eps=state.epsilon, amsgrad=False, maximize=False,
     )  # fmt: skip
 

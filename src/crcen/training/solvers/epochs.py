@@ -13,7 +13,8 @@ from typing import Protocol
 import torch
 from torch import Tensor
 
-from crcen.training.rows import BatchIndex, RowFeed
+from crcen.training.epoch_rows import BatchIndex
+from crcen.training.rows import RowFeed
 from crcen.training.solvers.adam_step import (
     STEPS_TO_DUST,
     AdamState,

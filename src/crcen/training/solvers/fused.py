@@ -20,8 +20,9 @@ import torch
 from torch import Tensor
 
 from crcen.training.encoding import raw
+from crcen.training.epoch_rows import BatchIndex
 from crcen.training.passes import BlockShape
-from crcen.training.rows import BatchIndex, RowFeed, TrainingData
+from crcen.training.rows import RowFeed, TrainingData
 from crcen.training.schedule import n_batches
 from crcen.training.solvers.adam_step import BETAS, AdamState
 from crcen.training.solvers.epochs import EpochWork, HostEpochs
@@ -44,6 +45,8 @@ _WEIGHTS_A_WARP = 512
 _MOST_WARPS = 8
 _MOST_UNITS = 512
 _LEAST = 16  # of a product's sides
+# Networks of a stack for which a kernel is worth its compilation, which takes seconds where Triton's cache has none.
+_FEWEST_NETWORKS = 16
 # Adam's rate where the kernel is compared with the CPU.
 _CHECK_RATE = 0.01
 
@@ -98,10 +101,11 @@ def covers(stack: Stack) -> bool:
 
 
 def is_fusable(stack: Stack, *, with_loss: bool) -> bool:
-    """Whether `FusedEpochs` can train this stack here."""
+    """Whether `FusedEpochs` can train this stack here, and pays."""
     return (
         stack.device.type == "cuda"
         and os.environ.get(SWITCH) != "0"
+        and stack.n_groups * stack.n_models >= _FEWEST_NETWORKS
         and find_spec("triton") is not None
         and covers(stack)
         and all(
