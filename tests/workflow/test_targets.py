@@ -11,6 +11,7 @@ from crcen import (
     evaluate_table,
     fit_table,
     load,
+    look_at_table,
     predict_table,
     report_table,
 )
@@ -93,3 +94,42 @@ def test_a_target_of_lists_or_records(cell):
     frame["Kind"] = [cell] * N
     with pytest.raises(InvalidInput, match="the target Kind must hold single values: it holds lists or records"):
         fit(frame)
+
+
+@pytest.mark.parametrize("ending", [".csv", ".parquet", ".xlsx", "frame"])
+def test_cells_of_spaces_are_missing_and_no_class(tmp_path, ending):
+    frame = pd.DataFrame(
+        {
+            "x": range(60),
+            "when": [f"2024-01-{i % 28 + 1:02}" for i in range(60)],
+            "kind": pd.Categorical(["  ", "a", "b"] * 20),
+            "y": ["yes", "no", "no"] * 20,
+        }
+    )
+    frame.loc[::4, ["when", "y"]] = ["\t", " "]
+    source = frame if ending == "frame" else tmp_path / f"a{ending}"
+    if ending != "frame":
+        getattr(frame, {".csv": "to_csv", ".parquet": "to_parquet", ".xlsx": "to_excel"}[ending])(source, index=False)
+    look = look_at_table(source, target="y")
+    assert look.counts == {"yes": 15, "no": 30}
+    when, kind = look.columns[1:]
+    assert (when.kind, when.n_missing) == ("date", 0)  # the rows that lack it lack a label too
+    assert (kind.n_missing, kind.n_values) == (15, 2)
+    assert all(example.strip() for column in look.columns for example in column.examples)
+
+
+def test_whole_numbers_beyond_those_of_floats_are_labels_of_their_own(tmp_path):
+    frame = pd.DataFrame({"x": range(40), "y": [2**53, 2**53 + 1, 2**53 + 1, 2**53 + 1] * 10})
+    for source in (frame, tmp_path / "a.csv"):
+        if source is not frame:
+            frame.to_csv(source, index=False)
+        assert look_at_table(source, target="y").counts == {2**53: 10, 2**53 + 1: 30}
+
+
+def test_codes_that_are_one_number_are_said_to_be_one_value():
+    frame = pd.DataFrame({"x": range(40), "y": ["01", "1", "2", "2.0"] * 10})
+    look = look_at_table(frame, target="y")
+    assert look.counts == {1: 20, 2: 20}
+    assert [note for note in look.notes if "one number" in note] == [
+        "y has 01 and 1, taken as one value since they are one number"
+    ]

@@ -12,13 +12,25 @@ def plain_label(cell: Any) -> Any:
     cell = cell.item() if hasattr(cell, "item") else cell  # of NumPy
     if isinstance(cell, bool):
         return cell
+    if isinstance(cell, numbers.Integral):
+        return int(cell)  # not by way of a float, which ends at 2**53
     if isinstance(cell, numbers.Real) and float(cell).is_integer():
         return int(float(cell))
     text = str(cell).strip()
-    try:
-        return int(float(text)) if float(text).is_integer() else text
-    except (ValueError, OverflowError):
-        return text
+    for whole in (int, _whole):
+        try:
+            return whole(text)
+        except (ValueError, OverflowError):
+            continue
+    return text
+
+
+def _whole(text: str) -> int:
+    """The whole number in a text such as ``1.0``; ValueError where there is none."""
+    value = float(text)
+    if not value.is_integer():
+        raise ValueError(text)
+    return int(value)
 
 
 def label_key(label: Any) -> str:

@@ -10,7 +10,7 @@ from crcen._support.extras import need
 from crcen.exceptions import DataUnavailable, InvalidInput, InvalidParameter
 from crcen.scale.arrow_columns import index_columns
 from crcen.scale.arrow_source import ArrowSource
-from crcen.tables.reading import TableFile, format_of_name, open_table
+from crcen.tables.reading import TableFile, format_of_name, open_table, without_blanks
 
 __all__ = ["TableFiles", "open_files"]
 
@@ -150,7 +150,7 @@ class _ParquetFiles(TableFiles):
                 for column in batch.columns
             ]
             rows = pa.RecordBatch.from_arrays(decoded, names=batch.schema.names)
-            yield rows.to_pandas(date_as_object=False)
+            yield without_blanks(rows.to_pandas(date_as_object=False))
 
     def are_numbers(self, columns: Sequence[str]) -> bool:
         return all(self._source.kind(name) == "number" for name in columns)

@@ -22,7 +22,7 @@ from crcen.tables.excel import ENDINGS as EXCEL
 from crcen.tables.excel import Workbook, open_workbook
 from crcen.tables.text_format import TextFormat, detect_format
 
-__all__ = ["CHUNK_ROWS", "COMPRESSIONS", "TableFile", "format_of_name", "is_pipe", "open_table"]
+__all__ = ["CHUNK_ROWS", "COMPRESSIONS", "TableFile", "format_of_name", "is_pipe", "open_table", "without_blanks"]
 
 # pandas is optional, and no type checker sees it.
 DataFrame = Any
@@ -59,7 +59,7 @@ def _one_sentence(path: str) -> Iterator[None]:
         raise InvalidInput(f"{path} cannot be read as a table: {said}; repair that line.") from error
     except pa.ArrowException as error:
         said = " ".join(str(error).split())[:160]
-        raise DataUnavailable(f"{path} is truncated or altered, or no Parquet file: {said}.") from error
+        raise DataUnavailable(f"{path} is truncated or altered, or no Parquet file: {said.rstrip('.')}.") from error
     except (EOFError, UnicodeError) as error:
         raise DataUnavailable(f"{path} is truncated or altered: {error}.") from error
     except OSError as error:
@@ -132,10 +132,11 @@ class TableFile:
     def chunks(self, n_rows: int = CHUNK_ROWS) -> Iterator[DataFrame]:
         """The table in pieces of at most ``n_rows`` rows, in order; at least one, which may be empty."""
         if self.workbook is not None:
-            yield from self.workbook.chunks(n_rows)
+            yield from map(without_blanks, self.workbook.chunks(n_rows))
             return
         with _one_sentence(self.came_from or str(self.path)):
-            yield from self._parquet(n_rows) if self.text is None else self._text(self.text, n_rows)
+            found = self._parquet(n_rows) if self.text is None else self._text(self.text, n_rows)
+            yield from map(without_blanks, found)
 
     def _text(self, text: TextFormat, n_rows: int) -> Iterator[DataFrame]:
         import pandas as pd
@@ -327,3 +328,24 @@ def _seekable(path: Path, compression: str | None) -> Iterator[BinaryIO]:
             shutil.copyfileobj(file, unpacked)
             unpacked.seek(0)
             yield unpacked
+
+
+def without_blanks(frame: DataFrame) -> DataFrame:
+    """The table with missing cells in place of empty strings and of cells that hold nothing but spaces."""
+    import pandas as pd
+
+    found: dict[str, Any] = {}
+    for name, cells in frame.items():
+        is_category = isinstance(cells.dtype, pd.CategoricalDtype)
+        texts = pd.Series(cells.cat.categories) if is_category else cells
+        if isinstance(texts.dtype, pd.StringDtype):
+            is_blank = (texts.str.strip() == "").fillna(False).astype(bool)
+        elif texts.dtype == object:
+            is_blank = texts.map(lambda cell: isinstance(cell, str) and not cell.strip()).astype(bool)
+        else:
+            continue
+        if is_blank.any():
+            found[name] = cells.cat.remove_categories(texts[is_blank]) if is_category else cells.mask(is_blank)
+    if not found:
+        return frame
+    return pd.DataFrame({name: found.get(name, cells) for name, cells in frame.items()}, index=frame.index)

@@ -13,7 +13,7 @@ from crcen._support.closest import closest
 from crcen._support.labels import label_key, plain_labels, rest_of
 from crcen._support.listing import listed
 from crcen._support.plain_values import plain
-from crcen.tables.reading import TableFile, open_table
+from crcen.tables.reading import TableFile, open_table, without_blanks
 from crcen.theory.weighting import ClassWeighting
 
 if TYPE_CHECKING:
@@ -102,7 +102,7 @@ def source_of(data: Any) -> Source:
     twice = sorted(set(frame.columns[frame.columns.duplicated()]))
     if twice:
         raise InvalidInput(f"columns must have names of their own: {', '.join(twice[:5])} is there more than once.")
-    return Source("the data frame", tuple(frame.columns), len(frame), frame)
+    return Source("the data frame", tuple(frame.columns), len(frame), without_blanks(frame))
 
 
 def check_column(name: str, columns: tuple[str, ...], what: str, where: str) -> str:
@@ -164,6 +164,7 @@ def rows_of(
     if not len(frame):
         raise InvalidInput(f"{source.name} has no row with a value of {target}.")
     y = _labels(frame[target], target)
+    notes += _merged_codes(frame[target], target)
     classes = np.unique(y)
     _check_spelling(classes.tolist(), target)
     if positive is not None:
@@ -205,6 +206,16 @@ def _check_spelling(labels: list[Any], target: str) -> None:
                 f"the target {target} has {_listed([other])} and {_listed([label])}, which differ in capital letters "
                 f"alone: write them alike."
             )
+
+
+def _merged_codes(cells: "pd.Series", target: str) -> list[str]:
+    """A note on values such as 01 and 1, which may be two codes and are one number."""
+    spelt: dict[Any, str] = {}
+    for cell in _distinct(cells, target):
+        text = str(cell).strip()
+        if text.isdecimal() and spelt.setdefault(label_key(text), text) != text:
+            return [f"{target} has {spelt[label_key(text)]} and {text}, taken as one value since they are one number"]
+    return []
 
 
 def _distinct(cells: "pd.Series", target: str) -> Any:

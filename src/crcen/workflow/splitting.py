@@ -17,7 +17,7 @@ from crcen._support.listing import listed
 from crcen._support.logs import logged
 from crcen._support.progress import busy
 from crcen._support.whole_files import whole_file
-from crcen.tables.reading import TableFile, open_table
+from crcen.tables.reading import TableFile, open_table, without_blanks
 from crcen.tables.writing import TableWriter
 from crcen.theory.shown import Shown, in_one_line
 from crcen.workflow.inputs import check_column
@@ -236,7 +236,7 @@ def _columns(table: TableFile, names: list[str]) -> Iterator[pd.DataFrame]:
 
     with pq.ParquetFile(table.path) as parquet:
         for batch in parquet.iter_batches(_CHUNK_ROWS, columns=names):
-            yield batch.to_pandas()
+            yield without_blanks(batch.to_pandas())
 
 
 def _by_label(codes: Index, labels: list[str], test: float, seed: int, target: str) -> tuple[Bools, str]:
