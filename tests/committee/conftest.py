@@ -7,7 +7,7 @@ from rows_of_a_committee import draw
 import crcen
 from crcen import Budget, CommitteeClassifier
 from crcen.committee import classifier as module
-from crcen.models.trees.search import TreeSetting
+from crcen.models.trees.setting import TreeSetting
 
 
 def _shrink(patch):

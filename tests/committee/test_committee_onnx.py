@@ -74,7 +74,9 @@ def test_infinite_cells_and_trees_that_never_split():
     X[1::9, 1], X[2::9, 1], X[::31] = np.inf, -np.inf, np.nan
     for model in (deep, flat):
         graph = Graph()
-        logit = tree_logit(graph, BoostedTrees.from_histogram_boosting(model), graph.input("X", is_text=False, width=5))
+        nodes = [trees[0].nodes for trees in model._predictors]
+        trees = BoostedTrees.from_nodes(nodes, float(model._baseline_prediction[0, 0]), 5)
+        logit = tree_logit(graph, trees, graph.input("X", is_text=False, width=5))
         graph.rename(logit, "logit")
         output = onnx.helper.make_tensor_value_info("logit", onnx.TensorProto.DOUBLE, ["rows"])
         proto = onnx.helper.make_graph(graph.nodes, "trees", graph.inputs, [output], graph.constants)

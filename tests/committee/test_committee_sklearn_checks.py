@@ -9,7 +9,7 @@ from sklearn.utils.estimator_checks import parametrize_with_checks
 import crcen
 from crcen import Budget, CommitteeClassifier
 from crcen.committee import classifier, members
-from crcen.models.trees.search import TreeSetting
+from crcen.models.trees.setting import TreeSetting
 
 LIGHT = [CommitteeClassifier(members=("networks", "trees"), cv=2, n_jobs=1)]
 

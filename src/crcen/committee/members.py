@@ -16,7 +16,8 @@ from crcen.models.search.best_settings import best_settings
 from crcen.models.search.borders import Borders
 from crcen.models.search.grid import SearchRows
 from crcen.models.search.run import SearchRun
-from crcen.models.trees.search import SEARCH_SHARE, TREE_SETTINGS, fit_trees, search_trees
+from crcen.models.trees.search import SEARCH_SHARE, fit_trees, search_trees
+from crcen.models.trees.setting import TREE_SETTINGS
 from crcen.theory.labels import Labels
 from crcen.training.members import Member
 from crcen.training.recipe import Recipe

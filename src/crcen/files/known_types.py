@@ -33,7 +33,7 @@ TYPES: dict[str, tuple[str, ...]] = {
     "crcen.models.search.time_split": ("TimeSplit",),
     "crcen.models.trees.boosted_trees": ("BoostedTrees",),
     "crcen.models.trees.class_trees": ("ClassTrees",),
-    "crcen.models.trees.search": ("TreeSetting",),
+    "crcen.models.trees.setting": ("TreeSetting",),
     "crcen.baselines.csmlp": ("CSMLPClassifier",),
     "crcen.baselines.threshold": ("MovedThresholdClassifier",),
     "crcen.decisions.posterior_correction": ("PosteriorCorrection",),

@@ -7,7 +7,8 @@ from sklearn.model_selection import StratifiedKFold
 
 from crcen.models.trees import search
 from crcen.models.trees.boosted_trees import BoostedTrees
-from crcen.models.trees.search import TreeSetting, fit_trees, search_trees
+from crcen.models.trees.search import fit_trees, search_trees
+from crcen.models.trees.setting import TreeSetting
 
 
 @pytest.fixture(scope="module")
@@ -25,18 +26,23 @@ def model(rows):
     return HistGradientBoostingClassifier(max_iter=30, max_features=0.5, random_state=1).fit(*rows)
 
 
+def trees_of(model):
+    nodes = [trees[0].nodes for trees in model._predictors]
+    return BoostedTrees.from_nodes(nodes, float(model._baseline_prediction[0, 0]), model.n_features_in_)
+
+
 def test_logits_are_those_of_the_model_with_gaps_and_infinities(rows, model):
     X, _ = rows
     new = np.random.default_rng(2).normal(scale=3.0, size=(500, 6))
     new[:20, 0], new[20:40, 1], new[40:60] = np.inf, -np.inf, np.nan
-    trees = BoostedTrees.from_histogram_boosting(model)
+    trees = trees_of(model)
     for part in (X, new, new[:1]):
         assert trees.logits(part)[:, 0] == pytest.approx(model.decision_function(part), abs=1e-12)
 
 
 def test_a_row_alone_gets_what_it_gets_in_company(rows, model):
     X, _ = rows
-    trees = BoostedTrees.from_histogram_boosting(model)
+    trees = trees_of(model)
     together = trees.logits(X[:50])[:, 0]
     assert [trees.logits(X[i : i + 1])[0, 0] for i in range(50)] == together.tolist()
 
@@ -44,20 +50,10 @@ def test_a_row_alone_gets_what_it_gets_in_company(rows, model):
 def test_many_rows_get_the_bits_that_each_gets_alone(model):
     X = np.random.default_rng(3).normal(scale=2.0, size=(2500, 6))
     X[::7, 0], X[::11, 3], X[::13] = np.nan, np.inf, -np.inf
-    trees = BoostedTrees.from_histogram_boosting(model)
+    trees = trees_of(model)
     X[:200, 0] = np.resize(trees.threshold[trees.feature == 0][:20], 200)  # rows exactly at a threshold go left
     few = np.concatenate([trees.logits(X[start : start + 100]) for start in range(0, len(X), 100)])
     assert np.array_equal(trees.logits(X), few)
-
-
-def test_fewer_trees_are_an_earlier_stage(rows, model):
-    X, y = rows
-    trees = BoostedTrees.from_histogram_boosting(model)
-    staged = list(model.staged_decision_function(X))
-    for count, reference in ((1, 0), (10, 9), (30, 29)):
-        assert trees.first(count).logits(X)[:, 0] == pytest.approx(staged[reference], abs=1e-12)
-    short = HistGradientBoostingClassifier(max_iter=10, max_features=0.5, random_state=1).fit(X, y)
-    assert trees.first(10).logits(X)[:, 0] == pytest.approx(short.decision_function(X), abs=1e-12)
 
 
 def test_the_search_counts_trees_by_held_out_rows_and_its_logits_are_theirs(rows):
@@ -108,12 +104,11 @@ def test_many_rows_are_first_compared_on_samples(monkeypatch):
     outcomes = search_trees(X, y, np.ones(len(y)), folds, seed=1, settings=settings, n_best=2)
     sampled, whole = seen
     assert [trial.setting for trial in sampled] == settings
-    assert [len(train) for train, _ in sampled[0].folds] == [300, 300]
-    shares = [y[train].mean() for train, _ in sampled[0].folds]
+    assert [len(booster.rows.cells) for booster in sampled[0].boosters] == [300, 300]
+    shares = [booster.rows.target.mean() for booster in sampled[0].boosters]
     assert shares == pytest.approx([y.mean()] * 2, abs=0.003)
-    assert all(set(few) <= set(train) for (few, _), (train, _) in zip(sampled[0].folds, folds, strict=True))
     assert len(whole) == len(outcomes) == 2
-    assert [len(train) for train, _ in whole[0].folds] == [1500, 1500]
+    assert [len(booster.rows.cells) for booster in whole[0].boosters] == [1500, 1500]
     assert np.isfinite(outcomes[0].logits).all()
     assert outcomes[0].loss <= outcomes[1].loss
 
@@ -127,6 +122,8 @@ def test_rare_rows_are_kept_in_samples():
     (rows, held_out), *_ = search._sampled(folds, y, np.ones(len(y)), 0)
     assert len(rows) == 30_000
     assert len(held_out) == 30_000
+    assert set(rows) <= set(folds[0][0])
+    assert set(held_out) <= set(folds[0][1])
     weights = np.ones(len(y))
     weights[1000:] = 0.0
     assert search._sampled(folds, y, weights, 0) is None
@@ -137,7 +134,7 @@ def test_categories_are_refused(rows):
     X = np.abs(np.round(np.nan_to_num(X)))
     model = HistGradientBoostingClassifier(max_iter=3, categorical_features=[0, 1, 2, 3, 4, 5]).fit(X, y)
     with pytest.raises(ValueError, match="categories"):
-        BoostedTrees.from_histogram_boosting(model)
+        trees_of(model)
 
 
 @pytest.mark.parametrize("where", ["everywhere", "in the training rows of a fold", "in rows that count"])
@@ -164,8 +161,13 @@ def test_out_of_time_one_setting_grows_and_no_more(rows, monkeypatch):
     X, y = np.nan_to_num(rows[0]), rows[1]
     folds = list(StratifiedKFold(3).split(X, y))
     fits = []
-    fit = search._fit
-    monkeypatch.setattr(search, "_fit", lambda model, *how: (fits.append(model.max_leaf_nodes), fit(model, *how)))
+    grow = search.Booster.grow
+
+    def counted(self, n_rounds, threads):
+        fits.append(self.setting.leaves)
+        grow(self, n_rounds, threads)
+
+    monkeypatch.setattr(search.Booster, "grow", counted)
     settings = [TreeSetting(leaves, 20, 1.0, 1.0) for leaves in (4, 8, 16)]
     how = {"seed": 0, "settings": settings, "n_best": 2}
     (found,) = search_trees(X, y, np.ones(len(y)), folds, time_limit=1e-9, **how)

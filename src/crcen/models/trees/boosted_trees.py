@@ -1,6 +1,7 @@
 """Boosted trees as plain arrays: read off scikit-learn's histogram boosting once, answered by NumPy alone."""
 
-from dataclasses import dataclass, replace
+from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -50,12 +51,8 @@ class BoostedTrees:
     n_features: int
 
     @classmethod
-    def from_histogram_boosting(cls, model: Any, number: int = 0) -> "BoostedTrees":
-        """The trees of a fitted `HistGradientBoostingClassifier` of numeric columns; those of one class of several.
-
-        scikit-learn keeps them in private attributes; they are read here and nowhere else.
-        """
-        nodes = [trees[number].nodes for trees in model._predictors]
+    def from_nodes(cls, nodes: Sequence[NDArray[Any]], baseline: float, n_features: int) -> "BoostedTrees":
+        """The trees whose nodes scikit-learn's histogram boosting has, one array a tree; their columns are numeric."""
         sizes = [len(one) for one in nodes]
         starts = np.concatenate([[0], np.cumsum(sizes)[:-1]]).astype(np.int64)
         whole = np.concatenate(nodes)
@@ -72,8 +69,8 @@ class BoostedTrees:
             value=np.where(is_leaf, whole["value"], 0.0),
             roots=starts.astype(np.int32),
             depth=int(whole["depth"].max()),
-            baseline=float(np.ravel(model._baseline_prediction)[number]),
-            n_features=int(model.n_features_in_),
+            baseline=baseline,
+            n_features=n_features,
         )
 
     @property
@@ -91,13 +88,6 @@ class BoostedTrees:
     def arrays(self) -> dict[str, Any]:
         """Its state as plain values and arrays."""
         return dict(vars(self))
-
-    def first(self, n_trees: int) -> "BoostedTrees":
-        """The model that boosting had after so many trees."""
-        end = len(self.value) if n_trees >= self.n_trees else int(self.roots[n_trees])
-        nodes = ("feature", "threshold", "missing_left", "left", "right", "value")
-        parts: dict[str, Any] = {name: getattr(self, name)[:end] for name in nodes}
-        return replace(self, roots=self.roots[:n_trees], **parts)
 
     def _leaf_values(self, X: Array) -> Any:
         """(first row, leaf values (rows, trees)) of one piece of rows after another."""

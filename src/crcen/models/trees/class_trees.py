@@ -25,12 +25,6 @@ class ClassTrees:
 
     by_class: tuple[BoostedTrees, ...]
 
-    @classmethod
-    def from_histogram_boosting(cls, model: Any) -> "ClassTrees":
-        """The trees of a fitted `HistGradientBoostingClassifier`."""
-        n_logits = len(model.classes_) if len(model.classes_) > 2 else 1
-        return cls(tuple(BoostedTrees.from_histogram_boosting(model, k) for k in range(n_logits)))
-
     def logits(self, X: Array) -> Array:
         """Natural logits of the rows of X, float64 (n, K)."""
         columns = [trees.logits(X)[:, 0] for trees in self.by_class]
@@ -39,7 +33,3 @@ class ClassTrees:
     def arrays(self) -> dict[str, Any]:
         """The state of each class's trees."""
         return {"by_class": [trees.arrays() for trees in self.by_class]}
-
-    def first(self, n_trees: int) -> "ClassTrees":
-        """The model that boosting had after so many trees a class."""
-        return ClassTrees(tuple(trees.first(n_trees) for trees in self.by_class))
