@@ -16,6 +16,7 @@ import torch
 from torch import Tensor
 
 from crcen.training.activations import activate_in_place, before_activation, may_write_over
+from crcen.training.block_views import BlockBuffers, BlockLayers, BlockShape, units_of
 from crcen.training.classes.losses import class_row_derivative, class_row_loss, class_row_weights
 from crcen.training.classes.outputs import class_output, class_output_gradient
 from crcen.training.epoch_rows import EpochRows, fill_batch
@@ -24,7 +25,6 @@ from crcen.training.ramp_lookup import RampLookup, add_ramps, ramps_gradient
 from crcen.training.solvers.adam_step import AdamState, take_step
 
 __all__ = [
-    "BlockShape",
     "Buffers",
     "ClassWeights",
     "Design",
@@ -33,23 +33,8 @@ __all__ = [
     "forward",
     "gradient",
     "loss_of_rows",
-    "outputs",
     "row_weights",
-    "scale_columns",
 ]
-
-
-class BlockShape(NamedTuple):
-    """The networks of one shape: their first among a group's M, how many, their first column, their hidden sizes.
-
-    ``units`` are the columns that each of them has in the first layer.
-    """
-
-    first_model: int
-    size: int
-    first_column: int
-    hidden: list[int]
-    units: int
 
 
 class Design(NamedTuple):
@@ -75,6 +60,7 @@ class Layers(NamedTuple):
     out_bias: Tensor  # (G, M·C)
     scales: Tensor  # (G, F, M); empty where there are none
     tail: Tensor  # all that follows the first layer, flat
+    blocks: list[BlockLayers]  # the same, block by block
 
 
 class Buffers(NamedTuple):
@@ -87,6 +73,7 @@ class Buffers(NamedTuple):
     joint_models: Tensor
     hidden: Tensor  # (G, B, all first hidden units)
     back: Tensor  # the same
+    blocks: list[BlockBuffers]  # these, block by block
 
 
 class ClassWeights(NamedTuple):
@@ -107,40 +94,6 @@ def row_weights(weights: ClassWeights, y: Tensor, base: Tensor) -> Tensor:
     return torch.addcmul(weights.negative, y, weights.positive_extra).mul_(base)
 
 
-def scale_columns(blocks: list[BlockShape], first: Tensor, scales: Tensor, out: Tensor) -> None:
-    """Weights (G, F+1, …) times scales (G, F, M) into ``out``; the last row, of biases, is copied."""
-    out.select(1, -1).copy_(first.select(1, -1))
-    for block in blocks:
-        own = scales.narrow(2, block.first_model, block.size).unsqueeze(3)
-        torch.mul(_columns(block, first), own, out=_columns(block, out))
-
-
-def _columns(block: BlockShape, first: Tensor) -> Tensor:
-    """A block's first weights, without biases, as (G, F, K, H)."""
-    n_features = first.size(1) - 1
-    own = first.narrow(1, 0, n_features).narrow(2, block.first_column, block.size * block.units)
-    return own.view(first.size(0), n_features, block.size, block.units)
-
-
-def _units(block: BlockShape, h: Tensor) -> Tensor:
-    """A block's first hidden units as (G, B, K, H)."""
-    own = h.narrow(2, block.first_column, block.size * block.hidden[0])
-    return own.view(h.size(0), h.size(1), block.size, block.hidden[0])
-
-
-def outputs(blocks: list[BlockShape], out_weight: Tensor, n_outputs: int) -> list[Tensor]:
-    """For each block the weights of its outputs as (G, K, H), or (G, K, H, C) where there are several."""
-    found: list[Tensor] = []
-    start = 0
-    for block in blocks:
-        width = block.size * block.hidden[-1] * n_outputs
-        own = out_weight.narrow(1, start, width)
-        shape = [out_weight.size(0), block.size, block.hidden[-1]]
-        found.append(own.view(shape + [n_outputs]) if n_outputs > 1 else own.view(shape))  # noqa: RUF005
-        start += width
-    return found
-
-
 def forward(
     design: Design, own: Layers, buffers: Buffers, x: Tensor, ramps: RampLookup, batch: int
 ) -> tuple[Tensor, list[list[Tensor]]]:
@@ -154,7 +107,9 @@ def forward(
     first = own.first
     if design.is_scaled:
         torch.mul(own.scales, design.scale_speed, out=buffers.scale_values)
-        scale_columns(design.blocks, own.first, buffers.scale_values, buffers.effective)
+        buffers.effective.select(1, -1).copy_(own.first.select(1, -1))
+        for layers, place in zip(own.blocks, buffers.blocks):  # noqa: B905
+            torch.mul(layers.columns, place.scale_values, out=place.effective)
         first = buffers.effective
     if ramps.n_ramps > 0:
         add_ramps(ramps, batch, first, x, buffers.hidden)
@@ -168,33 +123,35 @@ def forward(
         buffers.joint[:, buffers.joint_units, buffers.joint_models] = own.out_weight
         return torch.baddbmm(own.out_bias.unsqueeze(1), h, buffers.joint), kept
     logits = torch.empty([h.size(0), h.size(1), own.out_bias.size(1)], dtype=h.dtype, device=h.device)
-    out_weights, n_outputs = outputs(design.blocks, own.out_weight, design.n_outputs), design.n_outputs
-    for i, (block, out_weight) in enumerate(zip(design.blocks, out_weights)):  # noqa: B905
-        units = _units(block, h)
+    n_outputs, in_place = design.n_outputs, may_write_over(design.activation)
+    for block, layers, place in zip(design.blocks, own.blocks, buffers.blocks):  # noqa: B905
+        units = place.hidden if in_place else units_of(block, h)
         inner: list[Tensor] = []
         if len(block.hidden) > 1:
-            inner = _inner_forward(design.activation, units, own.inner[i])
+            inner = _inner_forward(design.activation, units, layers.inner)
         if n_outputs > 1:
-            out = class_output(inner[-1] if len(block.hidden) > 1 else units.transpose(1, 2), out_weight)
+            last = units.transpose(1, 2)
+            if len(block.hidden) > 1:
+                last = inner[-1].view([last.size(0), last.size(1), last.size(2), -1])
+            out = class_output(last, layers.out_weight)
         elif len(block.hidden) > 1:
-            out = torch.matmul(inner[-1], out_weight.unsqueeze(3)).squeeze(3).transpose(1, 2)
+            out = torch.bmm(inner[-1], layers.out_weight.reshape([-1, layers.out_weight.size(2), 1]))
+            out = out.view([h.size(0), block.size, h.size(1)]).transpose(1, 2)
         elif design.by_products:
-            out = torch.matmul(units.transpose(1, 2), out_weight.unsqueeze(3)).squeeze(3).transpose(1, 2)
+            out = torch.matmul(units.transpose(1, 2), layers.out_weight.unsqueeze(3)).squeeze(3).transpose(1, 2)
         else:
-            out = torch.mul(units, out_weight.unsqueeze(1), out=_units(block, buffers.back)).sum(-1)
+            out = torch.mul(units, layers.out_weight.unsqueeze(1), out=place.back).sum(-1)
         kept.append(inner)
-        place, width = block.first_model * n_outputs, block.size * n_outputs
-        bias = own.out_bias.narrow(1, place, width).unsqueeze(1)
-        torch.add(out, bias, out=logits.narrow(2, place, width))
+        torch.add(out, layers.out_bias, out=logits.narrow(2, block.first_model * n_outputs, block.size * n_outputs))
     return logits, kept
 
 
 def _inner_forward(activation: str, units: Tensor, layers: list[Tensor]) -> list[Tensor]:
-    """Hidden layers after the first: their inputs (G, K, B, H), then what each layer wrote to and its units."""
-    h = units.transpose(1, 2).contiguous()
+    """Hidden layers after the first: their inputs (G·K, B, H), then what each layer wrote to and its units."""
+    h = units.transpose(1, 2).contiguous().flatten(0, 1)
     kept = [h]
     for i in range(0, len(layers), 2):
-        pre = torch.matmul(h, layers[i]).add_(layers[i + 1])
+        pre = torch.bmm(h, layers[i]).add_(layers[i + 1])
         h = activate_in_place(activation, pre)
         kept.append(pre)
         kept.append(h)
@@ -228,7 +185,8 @@ def gradient(
         _take_first_gradient(design, own, grads, buffers, x, ramps, batch, error, add)
         return logits
     h, back = buffers.hidden, buffers.back
-    if not may_write_over(design.activation):
+    in_place = may_write_over(design.activation)
+    if not in_place:
         h = activate_in_place(design.activation, h)  # which leaves what it is given
     grads.out_bias.add_(error.sum(1))
     if design.is_joint:
@@ -237,28 +195,26 @@ def gradient(
         torch.bmm(error, buffers.joint.transpose(1, 2), out=back)
     else:
         n_outputs = design.n_outputs
-        out_weights = outputs(design.blocks, own.out_weight, n_outputs)
-        out_grads = outputs(design.blocks, grads.out_weight, n_outputs)
-        for i, block in enumerate(design.blocks):
+        for i, (block, place) in enumerate(zip(design.blocks, buffers.blocks)):  # noqa: B905
             error_here = error.narrow(2, block.first_model * n_outputs, block.size * n_outputs)  # (G, B, K·C)
-            target = _units(block, back)
+            layers, layer_grads, target = own.blocks[i], grads.blocks[i], place.back
             if len(block.hidden) > 1:
-                found = _inner_backward(
-                    design.activation, error_here, kept[i], own.inner[i], grads.inner[i], out_weights[i], out_grads[i]
-                )
+                found = _inner_backward(design.activation, error_here, kept[i], layers, layer_grads)
                 target.copy_(found.transpose(1, 2))
                 continue
-            units = _units(block, h)
+            units = place.hidden if in_place else units_of(block, h)
             if n_outputs > 1:
-                found = class_output_gradient(error_here, units.transpose(1, 2), out_weights[i], out_grads[i])
+                found = class_output_gradient(
+                    error_here, units.transpose(1, 2), layers.out_weight, layer_grads.out_weight
+                )
                 target.copy_(found.transpose(1, 2))
                 continue
             if design.by_products:
                 products = torch.matmul(error_here.transpose(1, 2).unsqueeze(2), units.transpose(1, 2))
-                out_grads[i].add_(products.squeeze(2))
+                layer_grads.out_weight.add_(products.squeeze(2))
             else:
-                out_grads[i].add_(torch.mul(units, error_here.unsqueeze(3), out=target).sum(1))
-            torch.mul(error_here.unsqueeze(3), out_weights[i].unsqueeze(1), out=target)
+                layer_grads.out_weight.add_(torch.mul(units, error_here.unsqueeze(3), out=target).sum(1))
+            torch.mul(error_here.unsqueeze(3), layers.out_weight.unsqueeze(1), out=target)
     before_activation(design.activation, back, buffers.hidden)
     _take_first_gradient(design, own, grads, buffers, x, ramps, batch, back, add)
     return logits
@@ -285,28 +241,25 @@ def _by_class(design: Design, logits: Tensor) -> Tensor:
 
 
 def _inner_backward(
-    activation: str,
-    error: Tensor,
-    kept: list[Tensor],
-    layers: list[Tensor],
-    grads: list[Tensor],
-    out_weight: Tensor,
-    out_grad: Tensor,
+    activation: str, error: Tensor, kept: list[Tensor], layers: BlockLayers, grads: BlockLayers
 ) -> Tensor:
     """Gradient at the first hidden layer's units, (G, K, B, H)."""
+    out_weight = layers.out_weight
+    n_groups, size, n_rows = out_weight.size(0), out_weight.size(1), kept[0].size(1)
     if out_weight.dim() == 4:
-        back = class_output_gradient(error, kept[-1], out_weight, out_grad)
+        units = kept[-1].view([n_groups, size, n_rows, -1])
+        back = class_output_gradient(error, units, out_weight, grads.out_weight).flatten(0, 1)
     else:
-        error = error.transpose(1, 2).unsqueeze(3)  # (G, K, B, 1)
-        out_grad.add_(torch.matmul(kept[-1].transpose(2, 3), error).squeeze(3))
-        back = error * out_weight.unsqueeze(2)
-    for i in range(len(layers) - 2, -1, -2):
+        own = error.transpose(1, 2).reshape([-1, n_rows, 1])  # (G·K, B, 1)
+        grads.out_weight.add_(torch.bmm(kept[-1].transpose(1, 2), own).view(out_weight.size()))
+        back = own * out_weight.reshape([-1, 1, out_weight.size(2)])
+    for i in range(len(layers.inner) - 2, -1, -2):
         below, written = kept[i], kept[i + 1]
         before_activation(activation, back, written)
-        grads[i].add_(torch.matmul(below.transpose(2, 3), back))
-        grads[i + 1].add_(back.sum(2, keepdim=True))
-        back = torch.matmul(back, layers[i].transpose(2, 3))
-    return back
+        grads.inner[i].add_(torch.bmm(below.transpose(1, 2), back))
+        grads.inner[i + 1].add_(back.sum(1, keepdim=True))
+        back = torch.bmm(back, layers.inner[i].transpose(1, 2))
+    return back.view([n_groups, size, n_rows, -1])
 
 
 def _take_first_gradient(
@@ -336,14 +289,14 @@ def _take_first_gradient(
         ramps_gradient(ramps, batch, x, back, found)
     else:
         torch.bmm(x.transpose(1, 2), back, out=found)
-    for block in design.blocks:
-        products = (_columns(block, found) * _columns(block, own.first)).sum(-1)
-        grads.scales.narrow(2, block.first_model, block.size).add_(products, alpha=design.scale_speed)
+    for layers, layer_grads, place in zip(own.blocks, grads.blocks, buffers.blocks):  # noqa: B905
+        products = (place.effective * layers.columns).sum(-1, keepdim=True)
+        layer_grads.scales.add_(products, alpha=design.scale_speed)
+        torch.mul(place.effective, place.scale_values, out=place.effective if add else layer_grads.columns)
     if add:
-        scale_columns(design.blocks, found, buffers.scale_values, found)
         grads.first.add_(found)
     else:
-        scale_columns(design.blocks, found, buffers.scale_values, grads.first)
+        grads.first.select(1, -1).copy_(found.select(1, -1))
 
 
 def adam_epoch(

@@ -21,18 +21,9 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from crcen.training.activations import gain
+from crcen.training.block_views import BlockShape, buffers_of_blocks, layers_of_blocks, outputs
 from crcen.training.initial_numbers import uniform
-from crcen.training.passes import (
-    BlockShape,
-    Buffers,
-    Design,
-    Layers,
-    forward,
-    gradient,
-    loss_of_rows,
-    outputs,
-    scale_columns,
-)
+from crcen.training.passes import Buffers, Design, Layers, forward, gradient, loss_of_rows
 from crcen.training.ramp_lookup import NO_RAMPS, RampLookup
 
 __all__ = ["Stack"]
@@ -133,7 +124,7 @@ class Stack:
         n_parameters = sum(prod(shape) for shape in self._shapes())
         self.flat = torch.zeros(n_parameters, dtype=dtype, device=device)
         self.grad = torch.zeros_like(self.flat)
-        self.own, self.grads = self.views(self.flat), self.views(self.grad)
+        self.own, self.grads = (self._with_blocks(self.views(own)) for own in (self.flat, self.grad))
         # A unit's weights stand side by side, one for each output of its network.
         joined = shapes if self.is_joint else []
         owners = [m * n_outputs + c for m, h in enumerate(joined) for _ in range(h[0]) for c in range(n_outputs)]
@@ -178,10 +169,15 @@ class Stack:
         scales = views.pop() if self.is_scaled else flat[:0].view(self.n_groups, 0, self.n_models)
         first, tail = views[0], flat[views[0].numel() :]
         if self.is_linear:
-            return Layers(first, [], tail[:0], tail[:0], scales, tail)
+            return Layers(first, [], tail[:0], tail[:0], scales, tail, [])
         tensors, (out_weight, out_bias) = iter(views[1:-2]), views[-2:]
         inner = [[next(tensors) for _ in block.hidden[1:] for _ in ("weight", "bias")] for block in self._blocks]
-        return Layers(first, inner, out_weight, out_bias, scales, tail)
+        return Layers(first, inner, out_weight, out_bias, scales, tail, [])
+
+    def _with_blocks(self, layers: Layers) -> Layers:
+        """The same with what a step reads of every block."""
+        own = (layers.first, layers.scales, layers.inner, layers.out_weight, layers.out_bias)
+        return layers._replace(blocks=layers_of_blocks(self.design.blocks, *own, self.n_outputs))
 
     def _block_outputs(self, layers: Layers) -> Iterator[tuple[_Block, list[Tensor], Tensor, Tensor]]:
         """Of each block with hidden layers: inner layers, output weights (G, K, H, C) and biases (G, K, C)."""
@@ -246,7 +242,8 @@ class Stack:
         host = flat.detach().to("cpu", torch.float64, copy=True)
         if self.is_scaled:
             layers = self.views(host)
-            scale_columns(self.design.blocks, layers.first, layers.scales * _SCALE_SPEED, layers.first)
+            for block in self._with_blocks(layers).blocks:
+                block.columns.mul_(block.scales * _SCALE_SPEED)
         return [
             ([w.contiguous().numpy() for w in weights], [b.contiguous().numpy() for b in biases])
             for weights, biases in self.layers(host)
@@ -319,7 +316,9 @@ class Stack:
             if len(self._buffers) == _KEPT_BUFFERS:
                 self._buffers.popitem()  # the latest: earlier ones may be part of a captured graph
             hidden = torch.empty(self.n_groups, rows, self.width, dtype=self.dtype, device=self.device)
-            self._buffers[rows] = Buffers(*self._common_buffers, hidden, torch.empty_like(hidden))
+            back = torch.empty_like(hidden)
+            blocks = buffers_of_blocks(self.design.blocks, *self._common_buffers[:2], hidden, back)
+            self._buffers[rows] = Buffers(*self._common_buffers, hidden, back, blocks)
         return self._buffers[rows]
 
     def logits(self, x: Tensor, ramps: RampLookup = NO_RAMPS, batch: int = 0) -> Tensor:

@@ -19,9 +19,9 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from crcen.training.block_views import BlockShape
 from crcen.training.encoding import raw
 from crcen.training.epoch_rows import BatchIndex
-from crcen.training.passes import BlockShape
 from crcen.training.rows import RowFeed, TrainingData
 from crcen.training.schedule import n_batches
 from crcen.training.solvers.adam_step import BETAS, AdamState
