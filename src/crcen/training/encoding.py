@@ -8,6 +8,7 @@ Where cells may be missing (NaN), all of this is fitted on those that are there.
 encoded column made of it, and columns that say which cells are missing stand beside the others.
 """
 
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -15,23 +16,30 @@ import numpy as np
 from numpy.typing import NDArray
 
 from crcen.training.column_orders import OrderOf
+from crcen.training.column_trees import Candidates, candidates_of, tree_splits
 
 __all__ = [
     "ENCODINGS",
     "INPUT_LIMIT",
     "MISSING",
     "SMOOTH_LIMIT",
+    "WITH_RAMPS",
     "InputEncoding",
     "column_layout",
     "fit_encoding",
     "incomplete_columns",
+    "layout_of",
+    "ramp_places",
     "raw",
     "standardization",
+    "steps",
+    "with_indicators",
 ]
 
 # What `TrainingJob.encoding` and `TrainingJob.missing` may be.
 ENCODINGS = ("standard", "robust", "quantile", "piecewise", "tree", "steps")
 MISSING = ("error", "indicator")
+WITH_RAMPS = ("piecewise", "tree", "steps")
 
 # Standardised inputs are cut off here, far outside any training row, so that a wild new value cannot give a NaN.
 INPUT_LIMIT = 1e6
@@ -40,12 +48,6 @@ SMOOTH_LIMIT = 3.0
 # Statistics of columns are taken of so many cells at a time, for the sake of memory.
 _NUMBERS_AT_ONCE = 2**17
 _QUANTILE_KNOTS = 100
-# Candidate edges of the trees that place bins: finer ones cost time and follow single rows.
-_TREE_CANDIDATES = 128
-_TREE_LEAF_SHARE = 0.005
-# Splits as good as each other to this precision are a tie, which the first one wins. Rounding must not decide: it is
-# another one for a row of weight 3 than for three rows.
-_TIE = 1e-10
 # Steps cost as much as columns.
 _MOST_RAMPS = 2048
 
@@ -125,12 +127,18 @@ def column_layout(X: Array, kind: str, bins: int) -> Index | None:
     number of inputs of every network trained on X, so it looks at all rows, but at nothing except how many values a
     column has. Tables of many columns get fewer bins for each, so that there are about 2,000 in all.
     """
-    if kind not in ("piecewise", "tree", "steps"):
+    if kind not in WITH_RAMPS:
         return None
-    values = np.array([len(np.unique(column[~np.isnan(column)])) for column in X.T])
+    return layout_of(np.array([len(np.unique(column[~np.isnan(column)])) for column in X.T]), kind, bins)
+
+
+def layout_of(values: Index, kind: str, bins: int) -> Index | None:
+    """The same from how many values each column has."""
+    if kind not in WITH_RAMPS:
+        return None
     bins = max(2, min(bins, _MOST_RAMPS // max(1, int((values > 2).sum()))))
     counts = np.where(values > 2, np.minimum(values - 1, bins), 0)
-    return np.concatenate([np.arange(X.shape[1]), np.repeat(np.arange(X.shape[1]), counts)])
+    return np.concatenate([np.arange(len(values)), np.repeat(np.arange(len(values)), counts)])
 
 
 def incomplete_columns(X: Array) -> Index:
@@ -166,22 +174,31 @@ def fit_encoding(
 def _with_indicators(
     encoding: InputEncoding, indicators: Index, X: Array, sample_weight: Array, standardize: bool
 ) -> InputEncoding:
-    """An encoding that takes missing cells, its indicators standardised as any column of zeros and ones would be.
-
-    Where these rows lack no cell of a column, or all of them, its indicator is a column of zeros.
-    """
     is_missing = np.isnan(X[:, indicators])
     mean, scale = np.zeros(len(indicators)), np.ones(len(indicators))
     if standardize:
         mean, scale = standardization(is_missing.astype(np.float64), sample_weight)
-    limit = np.where(is_missing.any(axis=0) & ~is_missing.all(axis=0), INPUT_LIMIT, 0.0)
+    is_used = np.asarray(is_missing.any(axis=0) & ~is_missing.all(axis=0))
+    return with_indicators(encoding, indicators, InputEncoding(mean, scale), is_used)
+
+
+def with_indicators(
+    encoding: InputEncoding, indicators: Index, own: InputEncoding, is_used: NDArray[np.bool_]
+) -> InputEncoding:
+    """An encoding that takes missing cells, its indicators standardised as any column of zeros and ones would be.
+
+    ``own`` is how they are. Where rows lack no cell of a column, or all of them, its indicator is a column of zeros.
+    """
+    limit = np.where(is_used, INPUT_LIMIT, 0.0)
     unlimited = np.full(encoding.size, np.inf)
-    own = X.shape[1] + np.arange(len(indicators))
+    columns = encoding.columns
+    if columns is not None:
+        columns = np.append(columns, int(columns.max()) + 1 + np.arange(len(indicators)))
     return replace(
         encoding,
-        mean=np.append(encoding.mean, mean),
-        scale=np.append(encoding.scale, scale),
-        columns=None if encoding.columns is None else np.append(encoding.columns, own),
+        mean=np.append(encoding.mean, own.mean),
+        scale=np.append(encoding.scale, own.scale),
+        columns=columns,
         low=np.append(-unlimited if encoding.low is None else encoding.low, -limit),
         high=np.append(unlimited if encoding.high is None else encoding.high, limit),
         indicators=indicators,
@@ -222,29 +239,32 @@ def standardization(X: Array, sample_weight: Array) -> tuple[Array, Array]:
         X, sample_weight = X[used], sample_weight[used]
     share = sample_weight / sample_weight.sum()
     mean, scale = np.empty((2, X.shape[1]))
-    at_once = max(2, _NUMBERS_AT_ONCE // max(len(X), 1))
+    at_once = max(1, _NUMBERS_AT_ONCE // max(len(X), 1))
     for start in range(0, X.shape[1], at_once):
         part = slice(start, start + at_once)
-        mean[part], scale[part] = _standardization(X[:, part], share[:, None])
+        mean[part], scale[part] = _standardization(np.ascontiguousarray(X[:, part].T), share)
     return mean, scale
 
 
-def _standardization(X: Array, share: Array) -> tuple[Array, Array]:
-    """Of a few columns: it needs several times their memory."""
-    is_missing = np.isnan(X)
+def _standardization(columns: Array, share: Array) -> tuple[Array, Array]:
+    """Of a few columns, side by side: it needs several times their memory."""
+    is_missing = np.isnan(columns)
     if is_missing.any():
-        X, share = np.where(is_missing, 0.0, X), np.where(is_missing, 0.0, share)
-        total = share.sum(axis=0)
+        columns, share = np.where(is_missing, 0.0, columns), np.where(is_missing, 0.0, share)
+        total = share.sum(axis=1, keepdims=True)
         share /= np.where(total > 0, total, 1.0)
-    size = np.abs(X).max(axis=0)
+    size = np.maximum(columns.max(axis=1), -columns.min(axis=1))
     size[size == 0] = 1.0
-    unit = X / size
-    mean = (share * unit).sum(axis=0)
-    std = np.sqrt((share * (unit - mean) ** 2).sum(axis=0))
+    unit = columns / size[:, None]
+    mean = (share * unit).sum(axis=1)
+    unit -= mean[:, None]
+    unit *= unit
+    unit *= share
+    std = np.sqrt(unit.sum(axis=1))
     is_constant = std <= 1e-12 * np.maximum(np.abs(mean), 1e-12)
     scale = np.where(is_constant, 1.0, std * size)
     # A constant column's own value, to the last digit: at 1e30 the rounding of a mean is itself huge.
-    first = X[is_missing.argmin(axis=0), np.arange(X.shape[1])]
+    first = columns[np.arange(len(columns)), is_missing.argmin(axis=1)]
     return np.where(is_constant, first, mean * size), np.where(scale == 0, 1.0, scale)
 
 
@@ -303,96 +323,72 @@ def _ramps(
 
     A bin that these rows do not fill is a column of zeros.
     """
-    n_features = X.shape[1]
-    assert plain.high is not None
-    mean, scale, high = plain.mean[columns], plain.scale[columns], plain.high[columns]
-    low, labels = -high, np.flatnonzero(np.bincount(y))
-    for column in range(n_features):
-        places = n_features + np.flatnonzero(columns[n_features:] == column)
-        if not len(places):
-            continue
-        cells = np.ascontiguousarray(X[:, column])
-        order, values, cumulative = _sorted(cells, sample_weight, None if orders is None else orders(column))
+    n_features, labels = X.shape[1], np.flatnonzero(np.bincount(y))
+    places = ramp_places(columns, n_features)
+
+    def cells(column: int) -> tuple[NDArray[np.integer[Any]], Array, Array]:
+        known = None if orders is None else orders(column)
+        return _sorted(np.ascontiguousarray(X[:, column]), sample_weight, known)
+
+    def candidates(order: NDArray[np.integer[Any]], values: Array, cumulative: Array) -> Candidates:
+        return candidates_of(values, y[order], sample_weight[order], cumulative, labels)
+
+    if kind == "steps":
+        return steps(columns, plain, {column: candidates(*cells(column)) for column in places})
+    encoding = _without_ramps(columns, plain)
+    for column, own in places.items():
+        order, values, cumulative = cells(column)
         if kind == "piecewise":
-            edges = np.unique(_quantiles(values, cumulative, np.linspace(0.0, 1.0, len(places) + 1)))
-            ramps = np.column_stack([edges[:-1], edges[1:]])
+            edges = np.unique(_quantiles(values, cumulative, np.linspace(0.0, 1.0, len(own) + 1)))
         else:
-            gaps = _tree_gaps(values, y[order], sample_weight[order], labels, len(places) + (kind == "steps"))
-            ramps = gaps
-            if kind == "tree":
-                edges = np.unique(np.concatenate([values[:1], gaps.mean(axis=1), values[-1:]]))
-                ramps = np.column_stack([edges[:-1], edges[1:]])
-        low[places], high[places], mean[places], scale[places] = 0.0, 0.0, 0.0, 1.0
-        for place, (left, right) in zip(places, ramps, strict=False):
+            found = candidates(order, values, cumulative)
+            at = tree_splits([found], [len(own)])[0]
+            middle = np.column_stack([found.left[at], found.right[at]]).mean(axis=1)
+            edges = np.unique(np.concatenate([values[:1], middle, values[-1:]]))
+        for place, left, right in zip(own, edges[:-1], edges[1:], strict=False):
             with np.errstate(over="ignore"):  # values near the end of float64
                 width = min(right - left, np.finfo(np.float64).max)
-                if kind == "steps":  # no cell of these rows is inside of one
-                    centre = 1.0 - cumulative[np.searchsorted(values, right) - 1] / cumulative[-1]
-                else:
-                    # Not a product of BLAS, which adds up by the number of threads.
-                    shares = sample_weight[order] * np.clip((values - left) / width, 0.0, 1.0)
-                    centre = float(shares.sum()) / cumulative[-1]
-            mean[place], scale[place] = left + centre * width, width
-            low[place], high[place] = -centre, 1.0 - centre
+                # Not a product of BLAS, which adds up by the number of threads.
+                shares = sample_weight[order] * np.clip((values - left) / width, 0.0, 1.0)
+            _set_ramp(encoding, place, left, width, float(shares.sum()) / cumulative[-1])
+    return encoding
+
+
+def ramp_places(columns: Index, n_features: int) -> dict[int, Index]:
+    """Of each column that has ramps, by a layout: where they stand."""
+    own = columns[n_features:]
+    return {int(column): n_features + np.flatnonzero(own == column) for column in np.unique(own)}
+
+
+def steps(columns: Index, plain: InputEncoding, candidates: Mapping[int, Candidates]) -> InputEncoding:
+    """The standardised columns, then ramps in gaps between neighbouring values: no cell of these rows is inside of one.
+
+    ``candidates`` are those of every column that has ramps, by a layout.
+    """
+    encoding, places = _without_ramps(columns, plain), ramp_places(columns, len(plain.mean))
+    splits = tree_splits([candidates[column] for column in places], [len(own) + 1 for own in places.values()])
+    for (column, own), at in zip(places.items(), splits, strict=True):
+        found = candidates[column]
+        for place, left, right, below in zip(own, found.left[at], found.right[at], found.below[at], strict=False):
+            with np.errstate(over="ignore"):  # values near the end of float64
+                width = min(right - left, np.finfo(np.float64).max)
+            _set_ramp(encoding, place, left, width, 1.0 - below)
+    return encoding
+
+
+def _without_ramps(columns: Index, plain: InputEncoding) -> InputEncoding:
+    """The standardised columns, and zeros where ramps will stand."""
+    assert plain.high is not None
+    mean, scale, high = plain.mean[columns], plain.scale[columns], plain.high[columns]
+    low, ramps = -high, slice(len(plain.mean), None)
+    low[ramps], high[ramps], mean[ramps], scale[ramps] = 0.0, 0.0, 0.0, 1.0
     return InputEncoding(mean, scale, columns, low, high)
 
 
-def _tree_gaps(
-    values: Array, y: NDArray[np.bool_] | Index, weights: Array, labels: Index, leaves_at_most: int
-) -> Array:
-    """The gaps between neighbouring values in which a small tree on this column alone splits, (splits, 2) in order.
-
-    The split with the largest gain in Gini impurity goes first; the classes weigh the same.
-    """
-    cumulative = np.array([np.cumsum(weights * (y == label)) for label in labels]).reshape(len(labels), len(values))
-    cumulative = cumulative[cumulative.any(axis=1)]  # of a class that is not there all cells are missing
-    if len(cumulative) < 2:
-        return np.empty((0, 2))
-    ends = np.flatnonzero(np.append(values[1:] > values[:-1], True))  # the last row of each distinct value
-    shares = cumulative[:, ends].T / cumulative[:, -1]
-    distinct = values[ends]
-    if len(ends) > _TREE_CANDIDATES:
-        mass = shares.mean(axis=1)
-        kept = np.unique(np.searchsorted(mass, np.linspace(0, 1, _TREE_CANDIDATES + 1)[1:] * mass[-1] * (1 - 1e-12)))
-        shares, distinct_at = shares[kept], kept
-    else:
-        distinct_at = np.arange(len(ends))
-    leaves = [(0, len(shares))]  # candidates (start, stop): rows after `start − 1` up to `stop − 1`
-    splits: list[int] = []
-    gains = [_best_split(shares, 0, len(shares))]
-    while len(leaves) < leaves_at_most:
-        most = max(gain for gain, _ in gains)
-        if most <= 0:
-            break
-        ties = [i for i, (gain, _) in enumerate(gains) if gain >= most - _TIE]
-        best = min(ties, key=lambda i: leaves[i])
-        _, at = gains[best]
-        start, stop = leaves.pop(best)
-        gains.pop(best)
-        splits.append(at)
-        for leaf in ((start, at), (at, stop)):
-            leaves.append(leaf)
-            gains.append(_best_split(shares, *leaf))
-    last = distinct_at[np.array(sorted(splits), dtype=np.int64) - 1]
-    return np.column_stack([distinct[last], distinct[last + 1]])
-
-
-def _best_split(shares: Array, start: int, stop: int) -> tuple[float, int]:
-    """Gain in Gini impurity of the best cut of candidates start…stop−1, and the cut's position."""
-    if stop - start < 2:
-        return 0.0, start
-    n_classes = shares.shape[1]
-    before = shares[start - 1] if start else np.zeros(n_classes)
-    inside = shares[stop - 1] - before
-    left = shares[start : stop - 1] - before
-    right = inside - left
-    left_mass, right_mass = left.sum(axis=1), right.sum(axis=1)
-    fine = np.minimum(left_mass, right_mass) >= _TREE_LEAF_SHARE * (n_classes / 2) - _TIE
-    if not fine.any():
-        return 0.0, start
-    with np.errstate(invalid="ignore", divide="ignore"):
-        purity = (left**2).sum(axis=1) / left_mass + (right**2).sum(axis=1) / right_mass
-    purity = np.where(fine, purity, -np.inf)
-    at = int(np.argmax(purity >= purity.max() - _TIE))
-    gain = float(purity[at] - (inside**2).sum() / inside.sum())
-    return (gain if gain > 1e-9 else 0.0), start + at + 1
+def _set_ramp(encoding: InputEncoding, place: int, left: float, width: float, centre: float) -> None:
+    """Put a ramp from ``left`` on, less its mean, at a place."""
+    assert encoding.low is not None
+    assert encoding.high is not None
+    with np.errstate(over="ignore"):
+        encoding.mean[place], encoding.scale[place] = left + centre * width, width
+    encoding.low[place], encoding.high[place] = -centre, 1.0 - centre

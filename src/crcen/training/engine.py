@@ -182,7 +182,7 @@ class Trainer:
     def _stacks(self, jobs: Sequence[TrainingJob]) -> list[Groups]:
         """Stacks of which two, or if need be one, keep the bound."""
         data = self.data
-        shared = shared_bytes(jobs, data.n_rows, data.X.shape[1])
+        shared = shared_bytes(jobs, data.n_rows, data.X.shape[1], on_gpu=data.device.type == "cuda")
         padded_numbers = epoch_numbers if data.device.type == "cuda" else None
         for count in range(_AT_A_TIME if data.device.type == "cpu" else 1, 0, -1):
             limit = max(self.bound - shared, 0) // count
@@ -215,7 +215,7 @@ class Trainer:
 
 def _fit_encodings(data: TrainingData, jobs: Sequence[TrainingJob], threads: int) -> None:
     """Fit the encodings that these jobs will read, several at a time: on many rows that takes a while."""
-    if threads < 2 or data.n_rows < _WORTH_THREADS:
+    if threads < 2 or data.n_rows < _WORTH_THREADS or data.device.type != "cpu":
         return
     leads: dict[tuple[object, ...], TrainingJob] = {}
     for job in jobs:
@@ -224,7 +224,7 @@ def _fit_encodings(data: TrainingData, jobs: Sequence[TrainingJob], threads: int
 
     def fit(job: TrainingJob) -> None:
         encoding = data.encoding(job, job.rows.trained(data.n_rows))
-        if data.device.type == "cpu" and job.draws_batches and has_ramps(encoding):
+        if job.draws_batches and has_ramps(encoding):
             data.coded(encoding)
 
     if len(leads) > 1:

@@ -39,7 +39,7 @@ Groups = tuple[tuple[int, ...], ...]
 
 # Beside stacks: rows that are worked on at a time in float64, and labels, weights and indices of every row.
 _WORK_BYTES = 2**23
-_BYTES_A_ROW = 64
+_BYTES_A_ROW, _CELL_BYTES = 64, 8
 _ACTIVATION_COPIES = 4
 _ROWS_AT_ONCE = 2048  # of a solver that takes all rows
 
@@ -192,10 +192,11 @@ def n_parameters(job: TrainingJob, n_inputs: Inputs) -> int:
     return sum(prod(pair) + pair[1] for pair in pairwise(sizes)) + (sizes[0] if job.column_scales else 0)
 
 
-def shared_bytes(jobs: Sequence[TrainingJob], n_rows: int, n_features: int) -> int:
-    """What all stacks read, beside the rows themselves."""
+def shared_bytes(jobs: Sequence[TrainingJob], n_rows: int, n_features: int, *, on_gpu: bool = False) -> int:
+    """What all stacks read, beside the rows themselves, of which a GPU has a copy."""
     copies = {(job.solver_kind.itemsize, job.standardize) for job in jobs if job.has_affine_inputs}
-    return n_rows * (_BYTES_A_ROW + n_features * sum(size for size, _ in copies)) + _WORK_BYTES
+    a_cell = sum(size for size, _ in copies) + (_CELL_BYTES if on_gpu else 0)
+    return n_rows * (_BYTES_A_ROW + n_features * a_cell) + _WORK_BYTES
 
 
 def stack_bytes(

@@ -15,12 +15,15 @@ from torch import Tensor
 from torch.nn.functional import pad
 
 from crcen.training.column_orders import ColumnOrders
+from crcen.training.device_encoding import ON_DEVICE, encoding_there, n_values
 from crcen.training.encoding import (
     INPUT_LIMIT,
+    WITH_RAMPS,
     InputEncoding,
     column_layout,
     fit_encoding,
     incomplete_columns,
+    layout_of,
     raw,
     standardization,
 )
@@ -92,17 +95,33 @@ class TrainingData:
         key = (dtype, standardize)
         if key not in self._on_device:
             encoding = raw(self.X.shape[1])
-            if standardize:
+            if standardize and self._counts_there:
+                encoding = encoding_there("standard", None, self._x_there, self.labels(dtype), len(self.classes), None)
+            elif standardize:
                 limit = np.full(self.X.shape[1], INPUT_LIMIT)
                 encoding = InputEncoding(*standardization(self.X, np.ones(self.n_rows)), None, -limit, limit)
-            device_x = torch.from_numpy(encoding(self.X)).to(self.device, dtype)
+            source = self.X if self.device.type == "cpu" else self._x_there
+            device_x = encoded_on(self.device, encoding, source).to(dtype)
             self._on_device[key] = (device_x, encoding.mean, encoding.scale)
         return self._on_device[key]
+
+    @cached_property
+    def _x_there(self) -> Tensor:
+        """X in float64 on a GPU."""
+        return sent(torch.from_numpy(self.X), self.device)
+
+    @cached_property
+    def _counts_there(self) -> bool:
+        """Whether columns are sorted and counted on the device: on a GPU, where rows weigh the same."""
+        return self.device.type == "cuda" and bool((self.sample_weight == 1.0).all())
 
     def layout(self, kind: str, bins: int) -> Index | None:
         """What `column_layout` says of these rows."""
         if (kind, bins) not in self._layouts:
-            self._layouts[kind, bins] = column_layout(self.X[self.sample_weight > 0], kind, bins)
+            if self._counts_there and kind in WITH_RAMPS:
+                self._layouts[kind, bins] = layout_of(n_values(self._x_there), kind, bins)
+            else:
+                self._layouts[kind, bins] = column_layout(self.X[self.sample_weight > 0], kind, bins)
         return self._layouts[kind, bins]
 
     def encoding(self, job: TrainingJob, rows: Index) -> InputEncoding:
@@ -112,12 +131,25 @@ class TrainingData:
         indicators = self._incomplete if job.missing == "indicator" else None
         with self._lock_of(key):
             if key not in self._encodings:
-                own = self.X[rows], self.y[rows], self.sample_weight[rows]
-                orders = self._orders.within(rows)
-                self._encodings[key] = fit_encoding(
-                    job.encoding, layout, *own, standardize=job.standardize, indicators=indicators, orders=orders
-                )
+                there = self._counts_there and job.standardize and job.encoding in ON_DEVICE
+                fit = self._encoding_there if there else self._encoding_here
+                self._encodings[key] = fit(job, rows, layout, indicators)
             return self._encodings[key]
+
+    def _encoding_here(
+        self, job: TrainingJob, rows: Index, layout: Index | None, indicators: Index | None
+    ) -> InputEncoding:
+        own = self.X[rows], self.y[rows], self.sample_weight[rows]
+        orders = self._orders.within(rows)
+        how: dict[str, Any] = {"standardize": job.standardize, "indicators": indicators, "orders": orders}
+        return fit_encoding(job.encoding, layout, *own, **how)
+
+    def _encoding_there(
+        self, job: TrainingJob, rows: Index, layout: Index | None, indicators: Index | None
+    ) -> InputEncoding:
+        own = sent(torch.from_numpy(rows), self.device)
+        labels = self.labels(torch.float32)[own].long()
+        return encoding_there(job.encoding, layout, self._x_there[own], labels, len(self.classes), indicators)
 
     def encoded(self, encoding: InputEncoding, dtype: torch.dtype) -> Tensor:
         """All rows in an encoding, on the device; kept as long as somebody else keeps it."""
@@ -130,7 +162,8 @@ class TrainingData:
                 at_once = max(64, numbers // encoding.size)
                 for start in range(0, self.n_rows, at_once):
                     part = slice(start, start + at_once)
-                    found[part] = encoded_on(self.device, encoding, self.X[part])
+                    source = self.X if self.device.type == "cpu" else self._x_there
+                    found[part] = encoded_on(self.device, encoding, source[part])
         return found
 
     def coded(self, encoding: InputEncoding) -> CodedRows:

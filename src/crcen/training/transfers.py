@@ -17,15 +17,18 @@ def sent(values: Tensor, device: torch.device) -> Tensor:
     return values.pin_memory().to(device, non_blocking=True)
 
 
-def encoded_on(device: torch.device, encoding: InputEncoding, X: NDArray[np.float64]) -> Tensor:
-    """What ``encoding(X)`` is, float64 (n, E), on a device; a GPU works it out, by the same operations."""
+def encoded_on(device: torch.device, encoding: InputEncoding, X: NDArray[np.float64] | Tensor) -> Tensor:
+    """What ``encoding(X)`` is, float64 (n, E), on a device; a GPU works it out, by the same operations.
+
+    X may be there already.
+    """
     if device.type == "cpu" or encoding.knots is not None:
-        return torch.from_numpy(encoding(X)).to(device)
+        return torch.from_numpy(encoding(X.cpu().numpy() if isinstance(X, Tensor) else X)).to(device)
     return _worked_out(device, encoding, X)
 
 
-def _worked_out(device: torch.device, encoding: InputEncoding, X: NDArray[np.float64]) -> Tensor:
-    x = sent(torch.from_numpy(np.ascontiguousarray(X, dtype=np.float64)), device)
+def _worked_out(device: torch.device, encoding: InputEncoding, X: NDArray[np.float64] | Tensor) -> Tensor:
+    x = X if isinstance(X, Tensor) else sent(torch.from_numpy(np.ascontiguousarray(X, dtype=np.float64)), device)
     if encoding.indicators is not None:
         x = torch.cat([x, x[:, sent(torch.from_numpy(encoding.indicators), device)].isnan().double()], 1)
     if encoding.columns is not None:
