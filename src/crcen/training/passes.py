@@ -32,6 +32,7 @@ __all__ = [
     "adam_epoch",
     "forward",
     "gradient",
+    "logits_of_batches",
     "loss_of_rows",
     "row_weights",
 ]
@@ -144,6 +145,17 @@ def forward(
         kept.append(inner)
         torch.add(out, layers.out_bias, out=logits.narrow(2, block.first_model * n_outputs, block.size * n_outputs))
     return logits, kept
+
+
+def logits_of_batches(
+    design: Design, own: Layers, buffers: Buffers, batches: list[Tensor], ramps: RampLookup
+) -> Tensor:
+    """Logits (batches, G, B, M·C) of batches of one size; ``ramps`` are those of all of them."""
+    found: list[Tensor] = []
+    for i in range(len(batches)):
+        logits = forward(design, own, buffers, batches[i], ramps, i)[0]
+        found.append(logits.clone() if design.is_linear else logits)  # a linear network's are a buffer of the next
+    return torch.stack(found)
 
 
 def _inner_forward(activation: str, units: Tensor, layers: list[Tensor]) -> list[Tensor]:

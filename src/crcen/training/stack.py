@@ -326,9 +326,8 @@ class Stack:
         logits = forward(self.design, self.own, self.buffers(x.shape[1]), x, ramps, batch)[0]
         return logits.clone() if self.is_linear else logits  # a linear network's are a buffer of the next call
 
-    def logits_by_network(self, x: Tensor, ramps: RampLookup = NO_RAMPS, batch: int = 0) -> Tensor:
-        """The same as (G, M, B), or (G, M, B, C) for C > 1 outputs."""
-        logits = self.logits(x, ramps, batch)
+    def by_network(self, logits: Tensor) -> Tensor:
+        """Logits (G, B, M·C) as (G, M, B), or (G, M, B, C) for C > 1 outputs."""
         if self.n_outputs == 1:
             return logits.transpose(1, 2)
         return logits.view(*logits.shape[:2], self.n_models, self.n_outputs).transpose(1, 2)

@@ -14,8 +14,10 @@ from crcen.training.device_logits import device_logits
 from crcen.training.jobs import Status, TrainingJob, TrainingResult, TrainingState
 from crcen.training.names import ONE_AGAINST_ALL
 from crcen.training.network import Network
+from crcen.training.passes import logits_of_batches
 from crcen.training.rows import VALIDATION_ROWS, RowFeed, TrainingData, float_type
 from crcen.training.solvers.adam import Adam
+from crcen.training.solvers.compiled import compiled_logits
 from crcen.training.solvers.lbfgs import LBFGS
 from crcen.training.solvers.objective import Objective, Solver
 from crcen.training.stack import Stack
@@ -340,16 +342,22 @@ class _Validation:
         """Weighted loss of every network, (G, M)."""
         total = torch.zeros_like(objective.l2)
         weight = torch.zeros_like(total)
-        for i, (x, y, base) in enumerate(self.batches):
+        for logits, (_, y, base) in zip(self._outputs(stack), self.batches, strict=True):
             row_weights = objective.row_weights(y, base)
-            total += (row_weights * stack.row_loss(stack.logits(x, self.ramps, i), y)).sum(1)
+            total += (row_weights * stack.row_loss(logits, y)).sum(1)
             weight += row_weights.sum(1)
         return total / weight
 
     def logits(self, stack: Stack) -> Tensor:
         """Logits of every network, (G, M, chunks, rows[, C]), float32 on their way to the host."""
-        logits = [stack.logits_by_network(x, self.ramps, i) for i, (x, _, _) in enumerate(self.batches)]
-        return torch.stack(logits, dim=2).to("cpu", torch.float32, non_blocking=True)
+        logits = torch.stack([stack.by_network(own) for own in self._outputs(stack)], dim=2)
+        return logits.to("cpu", torch.float32, non_blocking=True)
+
+    def _outputs(self, stack: Stack) -> Tensor:
+        """Logits (chunks, G, rows, M·C)."""
+        chunks = [x for x, _, _ in self.batches]
+        logits = compiled_logits() if stack.device.type == "cpu" else logits_of_batches
+        return logits(stack.design, stack.own, stack.buffers(chunks[0].shape[1]), chunks, self.ramps)
 
     def of_rows(self, logits: Tensor, group: int) -> Tensor:
         """Of what `logits` gave, once it is there, that of a group's own rows, (M, rows[, C])."""

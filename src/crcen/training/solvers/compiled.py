@@ -1,4 +1,4 @@
-"""An epoch of Adam on the CPU as one call that needs no interpreter.
+"""An epoch of Adam on the CPU, and logits of held-out rows, each as one call that needs no interpreter.
 
 A step of small networks is some twenty short operations, and in Python each of them waits for the interpreter: two
 threads at it wait for each other more than they work. TorchScript compiles the epoch, to the same operations in the
@@ -19,52 +19,68 @@ import torch
 from torch import Tensor
 
 from crcen.training.encoding import column_layout, fit_encoding
-from crcen.training.passes import ClassWeights, adam_epoch
+from crcen.training.passes import ClassWeights, adam_epoch, logits_of_batches
 from crcen.training.rows import RowFeed, TrainingData
 from crcen.training.solvers.adam_step import AdamState, has_one_pass
 from crcen.training.stack import Stack
 
-__all__ = ["compiled_adam_epoch"]
+__all__ = ["compiled_adam_epoch", "compiled_logits"]
 
 Epoch = Callable[..., None]
+Logits = Callable[..., Tensor]
 
 _LOCK = Lock()
 
 
 def compiled_adam_epoch() -> Epoch:
     """`adam_epoch`, compiled where that gives the same numbers."""
+    return _both()[0]
+
+
+def compiled_logits() -> Logits:
+    """`logits_of_batches`, likewise."""
+    return _both()[1]
+
+
+def _both() -> tuple[Epoch, Logits]:
     with _LOCK:  # warnings are ignored for all threads at a time, and compiling twice is waste
         return _compiled()
 
 
 @cache
-def _compiled() -> Epoch:
+def _compiled() -> tuple[Epoch, Logits]:
+    as_they_are: tuple[Epoch, Logits] = (adam_epoch, logits_of_batches)
     if sys.version_info >= (3, 14):  # TorchScript does not support it
-        return adam_epoch
+        return as_they_are
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", DeprecationWarning)
-            script: Any = torch.jit.script(adam_epoch)
-
-        def run(*arguments: Any) -> None:
-            # Looking for something to optimise takes longer than a small fit, and finds nothing.
-            with torch.jit.optimized_execution(False):
-                script(*arguments)
-
-        if script is not adam_epoch and torch.equal(_trained_by(run), _trained_by(adam_epoch)):
-            return run
+            scripts: list[Any] = [torch.jit.script(function) for function in as_they_are]
+        epoch, logits = (_unoptimised(script) for script in scripts)
+        is_compiled = all(script is not function for script, function in zip(scripts, as_they_are, strict=True))
+        if is_compiled and torch.equal(_trained_by(epoch, logits), _trained_by(*as_they_are)):
+            return epoch, logits
     except Exception:  # whatever a later torch raises: the other path needs nothing of it
         logging.getLogger(__name__).debug("no compiled epoch", exc_info=True)
-    return adam_epoch
+    return as_they_are
+
+
+def _unoptimised(script: Any) -> Callable[..., Any]:
+    def run(*arguments: Any) -> Any:
+        # Looking for something to optimise takes longer than a small fit, and finds nothing.
+        with torch.jit.optimized_execution(False):
+            return script(*arguments)
+
+    return run
 
 
 @torch.no_grad()
-def _trained_by(epoch: Epoch) -> Tensor:
-    """Parameters of small networks after two steps, and their losses: with one output, then with three."""
-    return torch.cat([_trained_with(epoch, 1), _trained_with(epoch, 3)])
+def _trained_by(epoch: Epoch, logits: Logits) -> Tensor:
+    """Parameters of small networks after two steps, losses and logits: with one output, then with three."""
+    return torch.cat([_trained_with(epoch, logits, 1), _trained_with(epoch, logits, 3)])
 
 
-def _trained_with(epoch: Epoch, n_outputs: int) -> Tensor:
+def _trained_with(epoch: Epoch, logits: Logits, n_outputs: int) -> Tensor:
     n, n_features = 12, 2
     X = np.random.default_rng(0).normal(size=(n, n_features))
     y = X[:, 0] > 0 if n_outputs == 1 else np.arange(n) % n_outputs
@@ -94,4 +110,5 @@ def _trained_with(epoch: Epoch, n_outputs: int) -> Tensor:
         0,
         has_one_pass(),
     )
-    return torch.cat([stack.flat, losses[0]])
+    found = logits(stack.design, stack.own, views[-1], [rows.batch, rows.batch], feed.ramps(index, with_readers=False))
+    return torch.cat([stack.flat, losses[0], found.flatten()])
