@@ -41,7 +41,7 @@ PRECISION = "ieee"
 _ROWS = 16
 # First weights, filled up, that a program can hold in registers, and those of one of its warps of 32 threads.
 _MOST_WEIGHTS = 8192
-_WEIGHTS_A_WARP = 512
+_WEIGHTS_A_WARP = 1024
 _MOST_WARPS = 8
 _MOST_UNITS = 512
 _LEAST = 16  # of a product's sides

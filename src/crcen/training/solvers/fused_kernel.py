@@ -1,8 +1,7 @@
 """The Triton kernel of `crcen.training.fused`; only that module imports it, where there is a GPU.
 
-One program trains one network for one epoch. Its parameters stay in registers, and so do the hidden units of a batch.
-What is read at each step are encoded rows, the same for all networks of a group, and Adam's moments, which the second
-level of cache holds.
+One program trains one network for one epoch. Its parameters and their moments stay in registers, and so do the hidden
+units of some rows. What is read at each step are encoded rows, the same for all networks of a group.
 
 Shape letters: NP rows of a batch, FP inputs (the ones of the bias among them) and HP hidden units, each filled up with
 zeros, which neither the loss nor the gradient sees: FP and HP to a power of two, NP to whole pieces of ROWS.
@@ -15,14 +14,11 @@ __all__ = ["train_epoch"]
 
 
 @triton.jit
-def _step(value, grad, first, second, is_own, length, epsilon, BETA1: tl.constexpr, BETA2: tl.constexpr):
-    """The value after a step of Adam; the moments are moved where they lie."""
-    first_moment, second_moment = tl.load(first, is_own, 0.0), tl.load(second, is_own, 0.0)
+def _step(value, grad, first_moment, second_moment, length, epsilon, BETA1: tl.constexpr, BETA2: tl.constexpr):
+    """The value and its moments after a step of Adam."""
     first_moment += (1 - BETA1) * (grad - first_moment)
     second_moment = BETA2 * second_moment + (1 - BETA2) * grad * grad
-    tl.store(first, first_moment, is_own)
-    tl.store(second, second_moment, is_own)
-    return value - length * (first_moment / (tl.sqrt(second_moment) + epsilon))
+    return value - length * (first_moment / (tl.sqrt(second_moment) + epsilon)), first_moment, second_moment
 
 
 # Numbers of networks and columns are no reason to compile again.
@@ -83,6 +79,12 @@ def train_epoch(
     bias_at += group * bias_group + network
     bias = tl.load(flat + bias_at)
 
+    weight_1 = tl.load(first_moment + first_at + at, is_own, 0.0)  # and both moments of each
+    weight_2 = tl.load(second_moment + first_at + at, is_own, 0.0)
+    out_1 = tl.load(first_moment + out_at + hidden, is_unit, 0.0)
+    out_2 = tl.load(second_moment + out_at + hidden, is_unit, 0.0)
+    bias_1, bias_2 = tl.load(first_moment + bias_at), tl.load(second_moment + bias_at)
+
     model_at += group * model_group + network
     neg = tl.load(neg_weight + model_at)
     between = tl.load(pos_weight + model_at) - neg
@@ -92,7 +94,7 @@ def train_epoch(
     total = tl.zeros([ROWS], tl.float32)
     for batch in range(n_batches):
         weight_grad = tl.zeros([FP, HP], tl.float32)
-        out_grad = tl.zeros([HP], tl.float32)
+        out_parts = tl.zeros([ROWS, HP], tl.float32)  # added up over rows once a batch
         bias_grad = tl.zeros([ROWS], tl.float32)
         for start in range(0, n_rows, ROWS):
             own_base = (group * n_batches + batch) * n_rows + start
@@ -109,18 +111,22 @@ def train_epoch(
                 total += row_weight * (tl.maximum(signed, 0.0) + tl.log(1.0 + tl.exp(-tl.abs(signed))))
             error = row_weight * (tl.sigmoid(logit) - label)
             bias_grad += error
-            out_grad += tl.sum(units * error[:, None], 0)
+            out_parts += units * error[:, None]
             back = tl.where(units > 0.0, error[:, None] * out[None, :], 0.0)
             weight_grad = tl.dot(tl.trans(batch_x), back, weight_grad, input_precision=PRECISION)
+        out_grad = tl.sum(out_parts, 0)
         length, epsilon = tl.load(factors + 2 * batch), tl.load(factors + 2 * batch + 1)
-        first, second = first_moment + first_at + at, second_moment + first_at + at
-        weight = _step(weight, weight_grad + decay * weight, first, second, is_own, length, epsilon, BETA1, BETA2)
-        first, second = first_moment + out_at + hidden, second_moment + out_at + hidden
-        out = _step(out, out_grad + penalty * out, first, second, is_unit, length, epsilon, BETA1, BETA2)
-        first, second = first_moment + bias_at, second_moment + bias_at
-        bias = _step(bias, tl.sum(bias_grad, 0), first, second, True, length, epsilon, BETA1, BETA2)
-        tl.debug_barrier()  # another thread of the program may read the moments next
+        grad = weight_grad + decay * weight
+        weight, weight_1, weight_2 = _step(weight, grad, weight_1, weight_2, length, epsilon, BETA1, BETA2)
+        out, out_1, out_2 = _step(out, out_grad + penalty * out, out_1, out_2, length, epsilon, BETA1, BETA2)
+        bias, bias_1, bias_2 = _step(bias, tl.sum(bias_grad, 0), bias_1, bias_2, length, epsilon, BETA1, BETA2)
 
+    tl.store(first_moment + first_at + at, weight_1, is_own)
+    tl.store(second_moment + first_at + at, weight_2, is_own)
+    tl.store(first_moment + out_at + hidden, out_1, is_unit)
+    tl.store(second_moment + out_at + hidden, out_2, is_unit)
+    tl.store(first_moment + bias_at, bias_1)
+    tl.store(second_moment + bias_at, bias_2)
     tl.store(flat + first_at + at, weight, is_own)
     tl.store(flat + out_at + hidden, out, is_unit)
     tl.store(flat + bias_at, bias)
