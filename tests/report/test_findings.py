@@ -117,6 +117,18 @@ def test_other_scores_are_drift():
     assert findings(model, X, y)["CRC004"].status == "warning"
 
 
+def test_scores_that_are_sure_of_the_same_rows_are_no_drift():
+    """Classes told apart without an error: by log-odds of ±9 or of ±14, no decision is another."""
+    model = PricedPosterior(n_train=2000)
+    X, y = draw(model, 3000)
+    scores = np.random.default_rng(8).normal(size=3000)
+    model.decision_function = lambda rows: 14.0 * np.sign(np.asarray(rows)[:, 0])
+    model.oof_decision_function_ = 9.0 * np.sign(scores)
+    assert findings(model, X, y)["CRC004"].status == "passed"
+    model.oof_decision_function_ = 9.0 * np.sign(scores + 0.5)
+    assert findings(model, X, y)["CRC004"].status == "warning"
+
+
 @pytest.mark.parametrize("shift", [0.0, 0.1, 0.5])
 def test_the_distance_of_scores_is_kolmogorovs(shift):
     rng = np.random.default_rng(0)

@@ -45,6 +45,29 @@ def test_the_equation_is_tested_with_the_models_own_error():
     assert off.to_dict()["verdict"] == off.verdict
 
 
+def test_what_fails_says_in_which_direction_also_where_the_sides_agree():
+    """Half of the negatives left out: class means stay as they are, and there are more positives than stated."""
+    rng = np.random.default_rng(0)
+    p = rng.beta(1, 9, 8000)
+    y = rng.random(8000) < p
+    kept = y | (rng.random(8000) < 0.5)
+    test = judge_equation(key_equation(y[kept], weighted_probability(p[kept], TRAINED), TRAINED))
+    assert test.equation.lhs == pytest.approx(test.equation.rhs, rel=0.1)
+    assert str(test).endswith(
+        ": more positives than the probabilities say, which the sides do not show, as they take the share of positives "
+        "from training"
+    )
+    test = judge_equation(key_equation(y, weighted_probability(np.sqrt(p), TRAINED), TRAINED))
+    assert str(test).endswith(": fewer positives than the probabilities say")
+
+
+def test_the_bound_of_a_lopsided_residual_outlives_the_allowance():
+    p = np.append(np.full(300, 0.001), np.full(100, 1 - 1e-9))
+    y = np.arange(400) >= 298
+    equation = key_equation(y, p, None)
+    assert judge_equation(equation, 1.1).p_value == equation.p_value > 100 * 2 * norm.sf(equation.z)
+
+
 def test_without_a_test_there_is_no_verdict():
     test = judge_equation(key_equation([0, 1], [0.0, 1.0], TRAINED))
     assert test.verdict == "not tested"

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy.optimize import brentq
 from scipy.special import expit
-from scipy.stats import norm
+from scipy.stats import binom, norm
 
 from crcen.exceptions import InvalidInput, InvalidParameter
 from crcen.theory.class_means import class_means
@@ -121,7 +121,9 @@ def test_z_by_hand():
     variance += 3 * 0.64 * p[0] * 0.16 + 3 * 0.04 * (1 - p[0]) * 0.36
     result = key_equation(y, q, CostRatio(4), s)
     assert result.z == pytest.approx((total + 0.32) / math.sqrt(variance))
-    assert result.p_value == pytest.approx(2 * norm.sf(abs(result.z)))
+    many = key_equation(np.tile(y, 50), np.tile(q, 50), CostRatio(4), np.tile(s, 50))  # three rows alone are lopsided
+    assert many.z == pytest.approx(math.sqrt(50) * result.z)
+    assert many.p_value == pytest.approx(2 * norm.sf(abs(many.z)))
     assert result.z_reason == ""
     for scale in (1e-200, 1e200):
         assert key_equation(y, q, CostRatio(4), s * scale).z == pytest.approx(result.z)
@@ -210,3 +212,17 @@ def test_rows_refused(y, q, s, words):
 def test_weighting_refused():
     with pytest.raises(InvalidParameter, match="did you mean Alpha"):
         key_equation([1, 0], [0.5, 0.5], 3.0)
+
+
+@pytest.mark.parametrize("n_surprises", range(1, 9))
+def test_a_few_surprises_of_a_sure_model_are_judged_by_their_count(n_surprises):
+    """300 rows at a probability of .001: the count of positives among them is binomial, and far from normal."""
+    p = np.append(np.full(300, 0.001), np.full(100, 1 - 1e-9))
+    y = np.arange(400) >= 300
+    y[:n_surprises] = True
+    found = key_equation(y, p, None)
+    exact = binom.sf(n_surprises - 1, 300, 0.001)
+    assert found.p_value >= exact * 0.99
+    if n_surprises > 2:
+        assert 2 * norm.sf(found.z) < exact / 100  # what the normal tail would have said
+    assert (found.p_value < 0.001) == (n_surprises >= 5)  # and a wrong model is still found out

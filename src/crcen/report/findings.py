@@ -20,6 +20,7 @@ from crcen.theory.judgements import (
     NEAR_PERFECT_AREA,
     SCORE_DISTANCE,
     SCORE_P,
+    SCORE_RANGE,
     SHARE_RATIO,
     SHARE_Z,
     is_nearly_separated,
@@ -28,6 +29,7 @@ from crcen.theory.judgements import (
 )
 from crcen.theory.key_equation import KeyEquation
 from crcen.theory.rows import effective_totals
+from crcen.theory.weighting import ClassWeighting
 
 __all__ = ["examine"]
 
@@ -138,7 +140,8 @@ def _drift(evidence: Evidence) -> Finding:
     )
     kept = _kept_scores(evidence)
     if kept is not None:
-        distance, by_chance = _score_distance(*kept, score_slack(evidence.weighting, evidence.training_error))
+        before, here = (_where_it_matters(scores, evidence.weighting) for scores in kept)
+        distance, by_chance = _score_distance(before, here, score_slack(evidence.weighting, evidence.training_error))
         measured += f"; scores are {distance:.3f} apart from those out of fold, the model's own error allowed for"
         is_off = is_off or (distance >= SCORE_DISTANCE and by_chance < SCORE_P)
     return finding(
@@ -162,6 +165,16 @@ def _kept_scores(evidence: Evidence) -> tuple[Array, Array] | None:
     before = np.asarray(kept, dtype=np.float64)
     before = before[np.isfinite(before)]
     return (before, np.asarray(asked.decision_function(rows), dtype=np.float64)) if before.size else None
+
+
+def _where_it_matters(scores: Array, weighting: ClassWeighting) -> Array:
+    """Scores cut off far beyond the price and the share of positives.
+
+    Of classes that a model separates nearly without an error, two models are sure of the same rows by log-odds of their
+    own: at −6 or −9 no decision and hardly a probability is another.
+    """
+    limit = SCORE_RANGE + abs(math.log(weighting.alpha))
+    return np.clip(scores, -limit, limit)
 
 
 def _score_distance(one: Array, other: Array, slack: float = 0.0) -> tuple[float, float]:

@@ -32,6 +32,7 @@ __all__ = [
     "NEAR_PERFECT_AREA",
     "SCORE_DISTANCE",
     "SCORE_P",
+    "SCORE_RANGE",
     "SHARE_RATIO",
     "SHARE_Z",
     "UNLIKE_DISTANCE",
@@ -71,9 +72,13 @@ CALIBRATION_P, CALIBRATION_RATIO = 0.0001, 1.25
 SHARE_Z, SHARE_RATIO = 4.0, 1.25
 # Distributions of scores this far apart (Kolmogorov and Smirnov), by chance in fewer than so many cases.
 SCORE_DISTANCE, SCORE_P = 0.1, 0.001
+# Further in log-odds than this beyond the price and the share of positives, scores are as good as equal.
+SCORE_RANGE = 4.0
 # Scores out of fold are of models that saw other rows than the whole one: moved by so many times its own error they are
 # still the same.
 _SCORE_ERRORS = 2.0
+# Sides of a key equation whose logarithms differ by less look alike.
+_SIDES_ALIKE = 0.2
 _SMALLEST_P = 1e-15
 # The key equation fails where chance explains the residual in fewer than so many cases.
 EQUATION_P = 0.001
@@ -158,7 +163,18 @@ class EquationTest(Shown):
         if self.reason:
             return f"{both} ({self.reason})"
         p_value = f"{self.p_value:.2g}" if self.p_value >= _SMALLEST_P else f"below {_SMALLEST_P:g}"
-        return f"{both}; z = {self.z:.2f}, p-value {p_value}"
+        return f"{both}; z = {self.z:.2f}, p-value {p_value}{self._direction}"
+
+    @property
+    def _direction(self) -> str:
+        """Where the equation does not hold: what is off, also where both sides look alike."""
+        if self.verdict != "does not hold":
+            return ""
+        one = self.equation
+        said = f": {'more' if self.z > 0.0 else 'fewer'} positives than the probabilities say"
+        if 0.0 < one.lhs < math.inf and math.log(one.lhs / one.rhs) * math.copysign(1.0, self.z) < _SIDES_ALIKE:
+            said += ", which the sides do not show, as they take the share of positives from training"
+        return said
 
     @property
     def verdict(self) -> str:
@@ -196,7 +212,9 @@ def judge_equation(equation: KeyEquation, noise: float = 1.0, n_rarer: float = m
     if noise == 1.0:
         return EquationTest(equation, equation.z, equation.p_value)
     z = equation.z / math.sqrt(noise)
-    return EquationTest(equation, z, two_sided(z))
+    # Where the residual is too lopsided for the normal tail, its bound stands.
+    bound = equation.p_value if equation.p_value > two_sided(equation.z) else 0.0
+    return EquationTest(equation, z, max(two_sided(z), bound))
 
 
 def count_chance(observed: float, expected: float, variance: float | None = None, noise: float = 1.0) -> float:

@@ -14,7 +14,7 @@ from crcen.theory.class_means import means_by_law
 from crcen.theory.classes.class_training_error import ClassTrainingError
 from crcen.theory.classes.key_equations import class_key_equations
 from crcen.theory.decision import posterior, sigmoid
-from crcen.theory.residual_test import TrainingError, residual_variance, z_test
+from crcen.theory.residual_test import TrainingError, residual_variance, tail_bound, z_test
 from crcen.theory.rows import check_binary_target, check_probabilities, check_row_weights, class_totals
 from crcen.theory.shown import Shown
 from crcen.theory.tensors import as_numpy
@@ -153,7 +153,9 @@ def key_equation(
     Notes
     -----
     The residual test is Z = Σ w(y−q) / sqrt(Σ s²[λ² p(1−q)² + (1−λ)²(1−p)q²]) on the rows given, with p the natural
-    posterior of q, s the sample weight and w = s·λ or s·(1−λ); its two-sided p-value is that of N(0, 1). It assumes
+    posterior of q, s the sample weight and w = s·λ or s·(1−λ); its two-sided p-value is that of N(0, 1). Where Σ w(y−q)
+    has a skewness above ½ under the model, as where it is sure of nearly all rows, Bennett's bound stands for it where
+    that is larger. The test assumes
 
     - that p is the **true** posterior, fixed before these rows were seen. A fitted model has an error of its own and
       the variance grows to 1 + n_new/n_train and more: on as many new rows as training rows a nominal .05 is .17.
@@ -218,6 +220,11 @@ def _evaluate(
     mean_pos, mean_neg = float(np.sum(s_pos * q_pos)) / totals[0], float(np.sum(s_neg * q_neg)) / totals[1]
     p = posterior(q, resolved)
     sums = float(miss[positive].sum()), float(alarm[~positive].sum()), residual_variance(miss, alarm, p)
+    slope = float(np.sum(miss * p))
+    own = 0.0 if training_error is None else (slope * training_error.size) ** 2
+    z, p_value, reason = (
+        z_test(*sums) if training_error is None else training_error.test(*sums, slope=slope, n_pos=int(positive.sum()))
+    )
     return key_equation_of_moments(
         resolved,
         means=(mean_pos, mean_neg),
@@ -227,9 +234,7 @@ def _evaluate(
         ),
         # From 1 − q itself: 1 − mean_pos would lose the digits of a small miss.
         miss_pos=float(np.sum(s_pos * complement[positive])) / totals[0],
-        test=z_test(*sums)
-        if training_error is None
-        else training_error.test(*sums, slope=float(np.sum(miss * p)), n_pos=int(positive.sum())),
+        test=(z, p_value if reason else max(p_value, tail_bound(sums[0] - sums[1], miss, alarm, p, own)), reason),
     )
 
 

@@ -17,6 +17,7 @@ __all__ = [
     "TrainingError",
     "residual_sums",
     "residual_variance",
+    "tail_bound",
     "two_sided",
     "z_test",
 ]
@@ -25,6 +26,8 @@ __all__ = [
 _BALANCED = 1e-10
 # Fewer positives than this among new rows, and the residual is not nearly normal.
 FEWEST_TO_TEST = 20
+# The skewness from which on the tail of a residual is no longer taken for normal. A count of 4 expected events has it.
+_LOPSIDED = 0.5
 
 
 def residual_variance(miss: NDArray[np.float64], alarm: NDArray[np.float64], p: NDArray[np.float64]) -> float:
@@ -38,6 +41,32 @@ def residual_variance(miss: NDArray[np.float64], alarm: NDArray[np.float64], p: 
         Natural posterior under the model.
     """
     return float(np.sum(miss**2 * p + alarm**2 * (1.0 - p)))
+
+
+def tail_bound(
+    residual: float, miss: NDArray[np.float64], alarm: NDArray[np.float64], p: NDArray[np.float64], own: float = 0.0
+) -> float:
+    """Above which the two-sided p-value of a lopsided residual cannot be, by Bennett's inequality; 0 for others.
+
+    Where a model is sure of nearly all rows, the residual is a count of a few surprises. One of them may lie many
+    standard deviations out and still be nothing rare.
+
+    Parameters
+    ----------
+    residual : float
+        Σ w(y−q).
+    miss, alarm, p : float64 array of shape (n,)
+        As in `residual_variance`.
+    own : float
+        Variance that the model's own error adds.
+    """
+    variance = residual_variance(miss, alarm, p) + own
+    third = abs(float(np.sum(miss**3 * p - alarm**3 * (1.0 - p))))
+    largest = float(np.max(miss if residual > 0.0 else alarm, initial=0.0))
+    if not (variance > 0.0 and largest > 0.0) or third <= _LOPSIDED * variance**1.5:
+        return 0.0
+    far = largest * abs(residual) / variance
+    return min(1.0, 2.0 * math.exp(-variance / largest**2 * ((1.0 + far) * math.log1p(far) - far)))
 
 
 def two_sided(z: float) -> float:
