@@ -297,10 +297,14 @@ def _run_apart(
     return results
 
 
+@torch.inference_mode()
 def _train_or_split(
     groups: Groups, jobs: Sequence[TrainingJob], data: TrainingData, report: Report
 ) -> dict[int, TrainingResult]:
-    """Train a stack; where the memory does not suffice after all, train its halves."""
+    """Train a stack; where the memory does not suffice after all, train its halves.
+
+    Outside of autograd altogether: what torch keeps of a view for it takes as long as a small operation.
+    """
     try:
         stack_run = StackRun if data.y.dtype == np.bool_ else ClassStackRun
         run = stack_run(groups, jobs, data)
