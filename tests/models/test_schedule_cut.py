@@ -9,7 +9,7 @@ from sklearn.datasets import make_classification
 from crcen import CRCENClassifier, Schedule
 from crcen.models.fitting import base_seed, member_seed
 from crcen.models.probability import probability_folds
-from crcen.training.engine import train
+from crcen.training.engine import Trainer, train
 from crcen.training.jobs import TrainingJob
 from crcen.training.row_sets import RowSets
 
@@ -99,41 +99,74 @@ def test_steps_on_all_rows_grow_as_rows_do_unless_they_are_few(n, schedule):
     assert off[schedule] < 1e-3 < 0.01 < off[25]
 
 
+@pytest.fixture
+def trained(monkeypatch):
+    """The lists of jobs that are trained, one after another."""
+    lists, original = [], Trainer.__call__
+
+    def watched(self, jobs, **how):
+        lists.append(jobs)
+        return original(self, jobs, **how)
+
+    monkeypatch.setattr(Trainer, "__call__", watched)
+    return lists
+
+
 @pytest.mark.parametrize("n_classes", [2, 3])
-def test_folds_of_many_rows_have_two_networks_each(n_classes, monkeypatch):
+def test_folds_of_many_rows_have_two_networks_each(n_classes, trained, monkeypatch):
     X, y = noisy_rows(n_classes)
-    trained, own = [], SMALL | {"n_members": 3}
-    original = CRCENClassifier.train_jobs
-
-    def watched(self, X, target, jobs, *rest, **how):
-        trained.append([job.rows.is_whole_table for job in jobs])
-        return original(self, X, target, jobs, *rest, **how)
-
-    monkeypatch.setattr(CRCENClassifier, "train_jobs", watched)
+    own = SMALL | {"n_members": 3}
     CRCENClassifier(None, **own).fit(X, y)
-    assert [len(part) for part in trained] == [12, 12 + 3]
+    assert {len(jobs) for jobs in trained[:-1]} == {12}
+    assert len(trained[-1]) == 12 + 3
+    trained.clear()
     monkeypatch.setattr("crcen.models.fitting._MANY_ROWS", len(X))
     fitted = CRCENClassifier(None, **own).fit(X, y)
-    assert [len(part) for part in trained[2:]] == [8, 8 + 3]
+    assert {len(jobs) for jobs in trained[:-1]} == {8}
+    assert len(trained[-1]) == 8 + 3
     assert np.isfinite(fitted.predict_proba(X)).all()
-    assert [sum(part) for part in trained] == [0, 3, 0, 3]
+    assert [sum(job.rows.is_whole_table for job in jobs) for jobs in trained] == [0] * (len(trained) - 1) + [3]
 
 
 @pytest.mark.parametrize("n_classes", [2, 3])
-def test_folds_are_trained_once_where_the_whole_schedule_is_best(n_classes, monkeypatch):
+def test_folds_are_trained_once_where_the_whole_schedule_is_best(n_classes, trained, monkeypatch):
     X, y = make_classification(
         400, 6, n_informative=4, n_redundant=0, n_classes=n_classes, n_clusters_per_class=1, class_sep=2, random_state=1
     )
-    trained, own = [], SMALL | {"l2": 1e-2}
-    original = CRCENClassifier.train_jobs
-
-    def watched(self, X, target, jobs, *rest, **how):
-        trained.append(len(jobs))
-        return original(self, X, target, jobs, *rest, **how)
-
-    monkeypatch.setattr(CRCENClassifier, "train_jobs", watched)
+    own = SMALL | {"l2": 1e-2}
     once = CRCENClassifier(None, **own).fit(X, y)
+    counts = [len(jobs) for jobs in trained]
+    assert [jobs[0].last_epoch for jobs in trained] == [10, 15, 20, 25, 30, 30]
     monkeypatch.setattr("crcen.models.schedule_cut._are_ready", lambda *_: False)
     twice = CRCENClassifier(None, **own).fit(X, y)
-    assert trained == [8, 2, 8, 8 + 2]
+    assert counts == [8] * 5 + [2]
+    assert [len(jobs) for jobs in trained[6:]] == [8] * 5 + [8 + 2]
     np.testing.assert_allclose(once.predict_proba(X), twice.predict_proba(X), rtol=1e-7)
+
+
+@pytest.mark.parametrize("n_classes", [2, 3])
+def test_parts_of_the_schedule_give_what_the_whole_of_it_gives(n_classes, trained, monkeypatch):
+    X, y = noisy_rows(n_classes)
+    monkeypatch.setattr("crcen.models.schedule_cut._STOPS", ((0.1, 0.0), (0.2, 0.0), (0.5, 0.0)))
+    in_parts = CRCENClassifier(None, **SMALL).fit(X, y)
+    starts = {job.start.epoch if job.start else 0 for job in trained[-1]}
+    best = trained[-1][-1].last_epoch
+    before_best = max(epoch for epoch in (0, 3, 6, 15) if epoch < best)
+    assert starts == {0, before_best}  # on all rows from the start, on folds from the stop before
+    monkeypatch.setattr("crcen.models.schedule_cut._STOPS", ())
+    at_once = CRCENClassifier(None, **SMALL).fit(X, y)
+    assert in_parts.n_iter_ == at_once.n_iter_
+    assert before_best > 0
+    np.testing.assert_allclose(in_parts.predict_proba(X), at_once.predict_proba(X), rtol=1e-6)
+
+
+@pytest.mark.parametrize(("curve", "epochs"), [((3, 1, 2), 15), ((4, 2, 1, 3), 30), ((4, 3, 2, 1), 30)])
+def test_folds_end_where_held_out_rows_gained_nothing_for_long(curve, epochs, trained, monkeypatch):
+    X, y = noisy_rows()
+    # A loss by hand, at a few epochs: the lowest one within the first third of fifteen, between, or at the end.
+    at = np.interp(np.arange(1, 31), np.linspace(1, 30 if len(curve) > 3 else 8, len(curve)), curve)
+    monkeypatch.setattr(
+        "crcen.models.schedule_cut._curve", lambda found, *_: at[np.array(found[0].recorded_epochs) - 1]
+    )
+    CRCENClassifier(None, **SMALL).fit(X, y)
+    assert trained[-2][0].last_epoch == epochs

@@ -34,7 +34,7 @@ from crcen.models.fitting import (
 from crcen.models.foreign_names import OurNames, says_our_names
 from crcen.models.incremental import IncrementalFit
 from crcen.models.probability import PROBABILITIES, held_out_logits, probability_folds
-from crcen.models.schedule_cut import is_cut, train_to_cut
+from crcen.models.schedule_cut import Train, is_cut, train_to_cut
 from crcen.models.search.scoring import log_losses
 from crcen.models.validation import check_choice, check_classes, check_number, check_rows, check_weights
 from crcen.models.wished import at_wish, before_wish
@@ -44,7 +44,7 @@ from crcen.theory.labels import Labels
 from crcen.theory.weighting import ClassWeighting
 from crcen.theory.wishes import Wish
 from crcen.training.engines import need_torch
-from crcen.training.jobs import TrainingJob, TrainingResult
+from crcen.training.jobs import TrainingJob
 from crcen.training.names import ONE_AGAINST_ALL
 from crcen.training.parameters import group
 from crcen.training.recipe import Inputs, Recipe, Schedule
@@ -166,9 +166,9 @@ class CRCENClassifier(IncrementalFit, FittedNetworks, ClassifierMixin, OurNames)
     A network that overfits is overconfident whatever its weight, which the map of ``probability`` mends as far as a
     slope can. The exact key equation on the rows it was solved on is no evidence of anything; look at
     `crcen.key_equation` on rows the network did not see. A fit trains five times ``n_members`` networks (from 17,000
-    rows on, two on each fold at most). Those of the folds come first and say for how many epochs; where these are fewer
-    than the schedule has, they are trained again so far. With ``balance=True`` and no map there are no folds.
-    ``partial_fit`` and streams have none either.
+    rows on, two on each fold at most). Those of the folds come first and say for how many epochs: in parts of the
+    schedule, which end where rows held out have gained nothing for long. With ``balance=True`` and no map there are no
+    folds. ``partial_fit`` and streams have none either.
 
     There is no ``n_jobs``: one fit trains its networks together, on two threads at most. Where an outer loop fits in
     parallel (``GridSearchCV(n_jobs=…)``), as many workers as cores serve best; `CRCENClassifierCV` needs no such loop.
@@ -267,7 +267,7 @@ class CRCENClassifier(IncrementalFit, FittedNetworks, ClassifierMixin, OurNames)
         jobs = member_jobs(recipe, trained.lam, self.n_members, seed, rows)
         balance, probability, folds, fold_jobs, rows_of_key = self._on_folds(recipe, trained.lam, seed, rows)
         with progress_bar(type(self).__name__, visible=bool(self.verbose)) as progress:
-            train = partial(self.train_jobs, X, rows.target, weights=weights)
+            train = self.training_on(X, rows.target, weights)
             if is_cut(self, recipe, folds, balance):
                 losses = partial(_natural_losses, rows, trained)
                 results = train_to_cut(train, jobs, fold_jobs, folds, losses, recipe, len(X), progress)
@@ -300,13 +300,12 @@ class CRCENClassifier(IncrementalFit, FittedNetworks, ClassifierMixin, OurNames)
         key = ensemble.key_equation(own[0] + (ensemble.shift - before), *own[1:])
         write_fit(self, ensemble, recipe, Course.of(members), on_rows(key, rows_of_key))
 
-    def train_jobs(
-        self, X: NDArray[Any], target: NDArray[Any], jobs: list[TrainingJob], progress: Any, *, weights: Any
-    ) -> list[TrainingResult]:
-        """Train every job on its rows; subclasses may have networks of another kind."""
-        from crcen.training.engine import train  # torch is for fitting alone
+    def training_on(self, X: NDArray[Any], target: NDArray[Any], weights: Array, n_classes: int | None = None) -> Train:
+        """What trains jobs on these rows, list by list; subclasses may have networks of another kind."""
+        from crcen.training.engine import Trainer  # torch is for fitting alone
 
-        return train(X, target, jobs, sample_weight=weights, device=self.device, progress=progress)
+        trainer = Trainer(X, target, n_classes=n_classes, sample_weight=weights, device=self.device)
+        return lambda jobs, progress: trainer(jobs, progress=progress)
 
     def _on_folds(
         self, recipe: Recipe, lam: float, seed: int, rows: FitRows

@@ -35,6 +35,7 @@ __all__ = [
     "base_seed",
     "fitted_map",
     "fold_members",
+    "has_many_rows",
     "member_jobs",
     "member_seed",
     "moved_after_map",
@@ -105,7 +106,12 @@ def member_seed(base: int, member: int) -> int:
 
 def fold_members(n_members: int, n_rows: int) -> int:
     """Networks on each fold, for out-of-fold logits of a model that averages so many."""
-    return min(n_members, _MOST_ON_A_FOLD) if n_rows >= _MANY_ROWS else n_members
+    return min(n_members, _MOST_ON_A_FOLD) if has_many_rows(n_rows) else n_members
+
+
+def has_many_rows(n_rows: int) -> bool:
+    """Whether rows are so many that a whole schedule, which is shorter then, serves best as a rule."""
+    return n_rows >= _MANY_ROWS
 
 
 def member_jobs(

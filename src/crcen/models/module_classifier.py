@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from crcen.exceptions import InvalidParameter
 from crcen.models.classifier import CRCENClassifier
-from crcen.training.jobs import TrainingJob, TrainingResult
+from crcen.models.schedule_cut import Train
 from crcen.training.parameters import group
 from crcen.training.recipe import Inputs, Recipe, Schedule
 
@@ -129,28 +129,12 @@ class ModuleClassifier(CRCENClassifier):
             balance=True if isinstance(self.balance, str) else self.balance,
         )
 
-    def train_jobs(
-        self,
-        X: NDArray[Any],
-        target: NDArray[Any],
-        jobs: list[TrainingJob],
-        progress: Any,
-        *,
-        weights: Any,
-    ) -> list[TrainingResult]:
-        """Train every job by autograd."""
+    def training_on(self, X: NDArray[Any], target: NDArray[Any], weights: Any, n_classes: int | None = None) -> Train:
+        """Train jobs by autograd."""
         from crcen.training.module_training import train_modules  # torch is for fitting alone
 
-        return train_modules(
-            X,
-            target,
-            jobs,
-            module=self.module,
-            optimizer=self.optimizer,
-            sample_weight=weights,
-            device=self.device,
-            progress=progress,
-        )
+        how = {"module": self.module, "optimizer": self.optimizer, "sample_weight": weights, "device": self.device}
+        return lambda jobs, progress: train_modules(X, target, jobs, **how, progress=progress)
 
     @property
     def takes_missing(self) -> bool:

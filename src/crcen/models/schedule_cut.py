@@ -1,7 +1,8 @@
 """How many epochs of a schedule: as many as predict rows best that were held out, one number for all folds.
 
-The networks of the folds are then trained again so far, and balanced on their own rows as those on all rows are. Where
-the whole schedule is best, as it is on many rows, they are there already.
+Folds are trained in parts of the schedule, and end where held-out rows have gained nothing for long. Their networks are
+then trained so far from the last part before, and balanced on their own rows as those on all rows are. Where the whole
+schedule is best, as it is on many rows, they are there already.
 
 Networks on all rows take as many epochs, which is as many more steps as they have rows more. After few steps a
 network's level, and how sure it is, depend on their number. So where an epoch of a fold is but one or two batches, and
@@ -17,20 +18,27 @@ import numpy as np
 from numpy.typing import NDArray
 
 from crcen._support.progress import part_of
-from crcen.training.jobs import TrainingJob, TrainingResult
+from crcen.models.fitting import has_many_rows
+from crcen.training.jobs import TrainingJob, TrainingResult, TrainingState
 from crcen.training.recipe import Recipe
 from crcen.training.schedule import n_batches
 
-__all__ = ["is_cut", "train_to_cut"]
+__all__ = ["Train", "is_cut", "train_to_cut"]
 
 Array = NDArray[np.float64]
 Index = NDArray[np.int64]
 Progress = Callable[[float], None]
 Train = Callable[[list[TrainingJob], Progress], list[TrainingResult]]
+States = list[TrainingState | None]
 
 _RECORD_BYTES = 2**28  # held-out logits are kept for every epoch while they take no more than this
 _SHARE_OF_CHOICE = 0.6  # of the time of a fit, about
 _FEW_BATCHES = 2  # of an epoch on a fold
+# Shares of the schedule after which folds stop, and end where the best epoch is in this first share of those so far.
+# Before the half the loss may rise with the rate, by a third and more, and then fall below all that was before.
+_STOPS = ((1 / 3, 0.0), (1 / 2, 1 / 3), (2 / 3, 2 / 3), (5 / 6, 2 / 3))
+_STOPS_OF_MANY_ROWS = ((2 / 3, 2 / 3),)  # the end is best there as a rule, and a stop takes time
+_SHORTEST_SCHEDULE = 12  # that goes in parts
 
 
 def is_cut(model: Any, recipe: Recipe, folds: Sequence[Any], balance: Any) -> bool:
@@ -66,8 +74,11 @@ def train_to_cut(
     progress
         Called with the share of the work that is done.
     """
-    epochs, found = _chosen_epochs(train, fold_jobs, folds, losses, part_of(progress, 0.0, _SHARE_OF_CHOICE))
+    share = part_of(progress, 0.0, _SHARE_OF_CHOICE)
+    stops = _STOPS_OF_MANY_ROWS if has_many_rows(n_rows) else _STOPS
+    epochs, found, states = _chosen_epochs(train, fold_jobs, folds, losses, stops, share)
     on_all, on_folds = _cut_after(epochs, jobs, fold_jobs, folds, recipe, n_rows)
+    on_folds = [replace(job, start=state) for job, state in zip(on_folds, states, strict=True)]
     rest = part_of(progress, _SHARE_OF_CHOICE, 1.0)
     if _are_ready(found, epochs == fold_jobs[0].max_epochs, len(folds)):
         return [*train(on_all, rest), *found]
@@ -87,31 +98,57 @@ def _chosen_epochs(
     fold_jobs: list[TrainingJob],
     folds: Sequence[tuple[Index, Index]],
     losses: Callable[[Array, Index], Array],
+    shares: Sequence[tuple[float, float]],
     progress: Progress,
-) -> tuple[int | None, list[TrainingResult]]:
-    """After how many epochs networks on folds have the least loss on rows held out, and these networks.
+) -> tuple[int | None, list[TrainingResult], States]:
+    """After how many epochs networks on folds have the least loss on rows held out, these networks, and states before.
 
-    ``None`` where all diverge.
+    The networks are those of the whole schedule, where it was not ended before. States are of the last stop before the
+    best epoch, ``None`` where that is the start. The number is ``None`` where all diverge.
     """
     members = len(fold_jobs) // len(folds)
     first = fold_jobs[0]
-    size = 4 * members * first.n_outputs * first.max_epochs * sum(len(held_out) for _, held_out in folds)
+    schedule = first.max_epochs
+    size = 4 * members * first.n_outputs * schedule * sum(len(held_out) for _, held_out in folds)
     every = -(-size // _RECORD_BYTES)
     watched = [
         replace(job, rows=replace(job.rows, watched=folds[i // members][1]), record_every=every, balance=False)
         for i, job in enumerate(fold_jobs)
     ]
-    found = train(watched, progress)
+    states: States = [None] * len(watched)
+    best, least, before_best = None, np.inf, states
+    stops = [(round(share * schedule), limit) for share, limit in shares if schedule >= _SHORTEST_SCHEDULE]
+    begun = 0
+    for stop, limit in [*stops, (schedule, 0.0)]:
+        goes_on = stop < schedule
+        part = [
+            replace(job, start=state, stop_epoch=stop, leaves_state=goes_on)
+            for job, state in zip(watched, states, strict=True)
+        ]
+        found = train(part, part_of(progress, begun / schedule, stop / schedule))
+        curve = _curve(found, folds, losses)
+        lowest = int(np.argmin(curve)) if len(curve) else 0
+        if len(curve) and curve[lowest] < least:
+            recorded = next(one.recorded_epochs for one in found if one.status.is_finite)
+            best, least, before_best = recorded[lowest], curve[lowest], states
+        states, begun = [one.state for one in found], stop
+        if goes_on and best is not None and best <= limit * stop:
+            break
+    return best, found, before_best
+
+
+def _curve(
+    found: Sequence[TrainingResult], folds: Sequence[tuple[Index, Index]], losses: Callable[[Array, Index], Array]
+) -> Array:
+    """The folds' mean loss on rows held out at each record; empty where all networks diverged, infinite where none."""
+    members = len(found) // len(folds)
     curves = []
     for i, (_, held_out) in enumerate(folds):
-        own = [one.val_logits for one in found[i * members : (i + 1) * members] if one.network is not None]
+        own = [one.val_logits for one in found[i * members : (i + 1) * members] if one.status.is_finite]
         if own:
             curves.append(losses(np.mean(own, axis=0, dtype=np.float64), held_out))
-    if not curves:
-        return None, found
-    curve = np.mean(curves, axis=0)
-    best = int(np.argmin(np.where(np.isfinite(curve), curve, np.inf)))
-    return next(one.recorded_epochs[best] for one in found if one.network is not None), found
+    curve = np.mean(curves, axis=0) if curves else np.empty(0)
+    return np.where(np.isfinite(curve), curve, np.inf)
 
 
 def _cut_after(

@@ -217,7 +217,7 @@ def fit_classes(model: Any, recipe: Recipe, X: Array, y: NDArray[Any], classes: 
     jobs = class_member_jobs(recipe, trained, model.n_members, seed, rows)
     balance, probability, folds, fold_jobs, rows_of_key = _on_folds(model, recipe, trained, seed, rows)
     with progress_bar(type(model).__name__, visible=bool(model.verbose)) as progress:
-        train = partial(model.train_jobs, X, rows.target, weights=weights)
+        train = model.training_on(X, rows.target, weights, labels.n_classes)
         if is_cut(model, recipe, folds, balance):
             losses = partial(_natural_losses, rows, trained)
             results = train_to_cut(train, jobs, fold_jobs, folds, losses, recipe, len(X), progress)
