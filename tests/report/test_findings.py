@@ -2,6 +2,7 @@
 
 import re
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -126,6 +127,20 @@ def test_scores_that_are_sure_of_the_same_rows_are_no_drift():
     model.oof_decision_function_ = 9.0 * np.sign(scores)
     assert findings(model, X, y)["CRC004"].status == "passed"
     model.oof_decision_function_ = 9.0 * np.sign(scores + 0.5)
+    assert findings(model, X, y)["CRC004"].status == "warning"
+
+
+def test_scores_like_those_of_the_whole_model_in_training_are_no_drift():
+    """Networks of folds train on fewer rows: where few epochs are not enough, they are less sure than the whole one."""
+    model = PricedPosterior(n_train=2000)
+    X, y = draw(model, 3000)
+    model.decision_function = lambda rows: np.asarray(rows)[:, 0]
+    model.oof_decision_function_ = np.random.default_rng(8).normal(size=3000) / 2
+    assert findings(model, X, y)["CRC004"].status == "warning"
+    p = model.predict_proba(X)[:, 1]
+    model.profile_ = SimpleNamespace(scores=[np.log(p) - np.log1p(-p)])
+    assert findings(model, X, y)["CRC004"].status == "passed"
+    model.profile_.scores[0] += 1.5
     assert findings(model, X, y)["CRC004"].status == "warning"
 
 

@@ -184,7 +184,7 @@ def test_a_table_classifier_brings_what_its_network_keeps(tmp_path, rare_rows):
     model = crcen.TableClassifier(inner, random_state=0).fit(frame[:300], y[:300])
     page = written(tmp_path, model, frame[300:], y[300:])
     assert page.data["key_equations"]["out_of_fold"]["lhs"] == pytest.approx(model.estimator_.oof_key_equation_.lhs)
-    assert "apart from those out of fold" in page.text
+    assert "apart from those of training rows" in page.text
     assert "TableClassifier" in page.text
     assert "(4,)" in page.text
     assert "kind" in page.text

@@ -257,6 +257,18 @@ class TestPlainWords:
         longer = small_search.__class__(**{**small_search.get_params(), "max_epochs": 30})
         fit = fit_table(frame, target="bad", estimator=longer)
         assert any("separated almost without an error" in note for note in fit.notes)
+        assert not any("of no use" in note for note in fit.notes)
+
+    def test_columns_that_tell_nothing_are_a_note(self, mixed_table, small_search):
+        frame = mixed_table(400)
+        frame["bad"] = np.random.default_rng(5).permutation(frame["bad"])
+        fit = fit_table(frame, target="bad", estimator=small_search, n_refits=0)
+        share = (frame["bad"] == "yes").mean()
+        turned = frame.assign(bad=frame["bad"].map({"yes": "no", "no": "yes"}))
+        alone = log_loss(frame["bad"], np.full(400, share), labels=["no", "yes"])
+        assert fit.quality["log_loss"].value >= alone
+        assert f"and {alone:.4g} by the share of positives alone" in " ".join(fit.notes)
+        assert "of no use" in " ".join(crcen.evaluate_table(fit.model, turned).notes)
 
     def test_others_are_not(self, fitted):
         assert not any("separated" in note for note in fitted.notes)

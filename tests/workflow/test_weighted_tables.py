@@ -7,7 +7,16 @@ import pandas as pd
 import pytest
 from typer.testing import CliRunner
 
-from crcen import Budget, CRCENClassifierCV, KeyEquationMonitor, evaluate_table, fit_table, monitor_table, report_table
+from crcen import (
+    Budget,
+    CRCENClassifierCV,
+    InvalidInput,
+    KeyEquationMonitor,
+    evaluate_table,
+    fit_table,
+    monitor_table,
+    report_table,
+)
 from crcen.cli import app
 from crcen.cli.wording import in_options
 from crcen.theory.decision import weighted_probability
@@ -141,3 +150,15 @@ def test_the_command_has_these_options_and_refuses_what_does_not_fit(model, tmp_
     state.unlink()
     code, text = said("--cohort", "scored")
     assert (code, "--cohort and --now need --delay, which" in " ".join(text.split())) == (1, True)
+
+
+def test_weights_that_turn_the_rarer_class_around_are_said(tmp_path):
+    rows = table(400, 3).drop(columns="scored")
+    rows["people"] = np.where(rows["state"] == "ill", 50, 1)
+    options = {"target": "state", "weight": "people", "estimator": CRCENClassifierCV(cv=2, **QUICK), "n_refits": 0}
+    found = fit_table(rows, **options)
+    assert found.model.pos_label_ == "well"
+    assert "well is what is looked for, since it is rarer by people" in " ".join(found.notes)
+    assert "looked for" not in " ".join(fit_table(rows, positive="well", **options).notes)
+    with pytest.raises(InvalidInput, match=r"^weight must name .* above 0: people is 0 in every row"):
+        fit_table(rows.assign(people=0), **options)

@@ -11,7 +11,7 @@ from crcen.tables.number_notation import read_numbers
 if TYPE_CHECKING:
     import pandas as pd
 
-__all__ = ["amounts_of", "weight_notes"]
+__all__ = ["amounts_of", "rarer_by_weight", "weight_notes", "weights_of"]
 
 
 def amounts_of(cells: "pd.Series", what: str) -> NDArray[np.float64]:
@@ -43,6 +43,25 @@ def amounts_of(cells: "pd.Series", what: str) -> NDArray[np.float64]:
             f"{what} must name a column of numbers from 0 on: {cells.name} holds {shown} in {int(wrong.sum())} rows."
         )
     return numbers
+
+
+def weights_of(cells: "pd.Series", what: str) -> NDArray[np.float64]:
+    """What rows count, by a column of amounts; not all of them nothing."""
+    weights = amounts_of(cells, what)
+    if not weights.any():
+        raise InvalidInput(f"{what} must name a column with numbers above 0: {cells.name} is 0 in every row.")
+    return weights
+
+
+def rarer_by_weight(y: "pd.Series", positive: Any, weight: str | None) -> list[str]:
+    """What to say where nobody named the positive class, and the one that is rarer by weight is not so by rows."""
+    counts = y.value_counts()
+    if weight is None or len(counts) != 2 or counts.iloc[0] == counts.iloc[1] or counts.index[1] == positive:
+        return []
+    return [
+        f"{positive} is what is looked for, since it is rarer by {weight}; by rows {counts.index[1]} is rarer: name "
+        f"the value to find where that was meant"
+    ]
 
 
 def weight_notes(model: Any, weight: str | None) -> list[str]:

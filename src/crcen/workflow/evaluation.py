@@ -44,7 +44,7 @@ from crcen.workflow.inputs import (
     target_of,
 )
 from crcen.workflow.prices import plain_price, prices_around, step_lines, step_values
-from crcen.workflow.quality import METRICS, Measured, ScoredRows, count_sentence, count_values, too_good
+from crcen.workflow.quality import METRICS, Measured, ScoredRows, count_sentence, count_values, of_no_use, too_good
 from crcen.workflow.reporting import labelled_rows
 from crcen.workflow.row_rules import review_of
 from crcen.workflow.row_watch import RowWatch, unlike_lines
@@ -325,6 +325,7 @@ def evaluate_table(
                 *notes,
                 *weight_notes(model, weight),
                 *_warnings(y, weights, quality["roc_auc"].value, trained),
+                *(of_no_use(quality["log_loss"].value, rows.counts) if _n_rarer(y) >= FEWEST_OF_A_CLASS else ()),
             ]
         ),
         unlike=watch.unlike(int((p > price.threshold).sum()), len(p), price),

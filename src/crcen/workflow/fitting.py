@@ -32,7 +32,7 @@ from crcen.theory.residual_test import TrainingError
 from crcen.theory.shown import Shown, in_one_line
 from crcen.theory.wishes import Wish
 from crcen.workflow.alarm_shares import AlarmShares
-from crcen.workflow.amounts import amounts_of
+from crcen.workflow.amounts import rarer_by_weight, weights_of
 from crcen.workflow.classes.fitting import MOST_CLASSES, ClassTableFit, judged_class_fit
 from crcen.workflow.classes.stated import has_class_price, stated_weighting
 from crcen.workflow.inputs import Rows, check_column, plain, rows_of, source_of
@@ -40,7 +40,7 @@ from crcen.workflow.learners import closing_move, learner_lines, learner_values,
 from crcen.workflow.onnx.export import check_exportable
 from crcen.workflow.own_error import measure_own_error
 from crcen.workflow.prices import average_price, plain_price, prices_around, step_lines, step_values
-from crcen.workflow.quality import METRICS, Measured, ScoredRows, count_sentence, count_values, too_good
+from crcen.workflow.quality import METRICS, Measured, ScoredRows, count_sentence, count_values, of_no_use, too_good
 from crcen.workflow.validation import folds_of, times_or_groups, wish_in_rows
 
 __all__ = ["TableFit", "fit_table"]
@@ -323,7 +323,7 @@ def fit_table(
         rows = rows_of(source, target, positive, tuple(role), most_labels=MOST_CLASSES)
     reasons = {**dict.fromkeys([drop] if isinstance(drop, str) else drop, "asked for"), **role}
     reasons.pop(target, None)
-    weights = None if weight is None else amounts_of(rows.frame[weight], "weight")
+    weights = None if weight is None else weights_of(rows.frame[weight], "weight")
     weighting = stated_weighting(weighting, costs, np.unique(rows.y.to_numpy()).tolist(), target)
     weighting = wish_in_rows(weighting, rows, time)
     folds, how = folds_of(rows, groups, time, n_splits, random_state)
@@ -359,7 +359,8 @@ def fit_table(
     scored = ScoredRows(held_out.target, held_out.p, model.weighting_.threshold, held_out.weights)
     quality = scored.measured()
     notes += getattr(model.estimator_, "search_notes_", [])
-    notes += [*alarms.notes, *too_good(quality["roc_auc"].value)]
+    notes += [*alarms.notes, *too_good(quality["roc_auc"].value), *of_no_use(quality["log_loss"].value, scored.counts)]
+    notes += rarer_by_weight(rows.y, model.pos_label_, weight) if rows.positive is None else []
     return TableFit(
         model=model,
         data=source.name,

@@ -14,7 +14,7 @@ from crcen.theory.metrics import ConfusionCounts, log_losses
 from crcen.theory.threshold_curve import ThresholdCurve, average_precision, roc_area
 from crcen.workflow.inputs import plain
 
-__all__ = ["METRICS", "Measured", "ScoredRows", "count_sentence", "count_values", "too_good"]
+__all__ = ["METRICS", "Measured", "ScoredRows", "count_sentence", "count_values", "of_no_use", "too_good"]
 
 Array = NDArray[np.float64]
 
@@ -167,3 +167,15 @@ def too_good(roc_auc: float, suspects: str = "a column that is filled in after t
     if not is_nearly_separated(roc_auc):
         return []
     return [f"the classes are separated almost without an error (ROC AUC {roc_auc:.5g}): look for {suspects} (CRC005)"]
+
+
+def of_no_use(log_loss: float, counts: ConfusionCounts) -> list[str]:
+    """A note where probabilities are no better than the share of positives, said of every row."""
+    n_pos, n = float(counts.tp + counts.fn), float(counts.tp + counts.fn + counts.fp + counts.tn)
+    by_share = -sum(part / n * math.log(part / n) for part in (n_pos, n - n_pos) if part > 0.0)
+    if not log_loss >= by_share:
+        return []
+    return [
+        f"the model is of no use here: its log loss is {log_loss:.4g}, and {by_share:.4g} by the share of positives "
+        f"alone, without any column"
+    ]

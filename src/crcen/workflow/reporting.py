@@ -18,7 +18,7 @@ from crcen._support.notebook import page_in_frame
 from crcen._support.progress import busy
 from crcen._support.whole_files import check_place
 from crcen.theory.labels import Labels
-from crcen.workflow.amounts import amounts_of, weight_notes
+from crcen.workflow.amounts import weight_notes, weights_of
 from crcen.workflow.classes.stated import has_class_price, refuse_two_class_options, stated_costs
 from crcen.workflow.decided_rows import JudgedReview, judge_review
 from crcen.workflow.group_columns import group_columns, group_values
@@ -237,7 +237,7 @@ def labelled_rows(
     if len(set(y.tolist())) < 2:
         needed = "both" if len(model.classes_) == 2 else "several"
         raise InvalidInput(f"a report needs rows of {needed} classes: {source.name} has only {y[0]} in {target}.")
-    weights = None if weight is None else amounts_of(frame[weight], "weight")
+    weights = None if weight is None else weights_of(frame[weight], "weight")
     ignored = {target, *groups} if weight is None else {target, weight, *groups}
     return model_rows(model, frame, ignored), y, weights, notes
 
