@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Mapping, Sequence
+from functools import partial
 
 import numpy as np
 from numpy.typing import NDArray
@@ -141,9 +142,9 @@ def _drift(evidence: Evidence) -> Finding:
     kept = _kept_scores(evidence)
     if kept is not None:
         slack = score_slack(evidence.weighting, evidence.training_error)
-        pairs = [[_where_it_matters(scores, evidence.weighting) for scores in pair] for pair in kept]
+        cut = partial(_where_it_matters, weighting=evidence.weighting)
         # Folds train on fewer rows, and a model has learnt its own: what differs from both is these rows.
-        distance, by_chance = min(_score_distance(*pair, slack) for pair in pairs)
+        distance, by_chance = min(_score_distance(cut(before), cut(here), slack) for before, here in kept)
         measured += f"; scores are {distance:.3f} apart from those of training rows, the model's own error allowed for"
         is_off = is_off or (distance >= SCORE_DISTANCE and by_chance < SCORE_P)
     return finding(

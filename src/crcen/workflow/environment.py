@@ -66,7 +66,8 @@ class EnvironmentInfo(Shown):
             f"networks are trained on: {self.device}",
         ]
         for name, version in self.packages.items():
-            missing = f"not installed (pip install 'crcen[{_PACKAGES[name]}]')"
+            source = f"'crcen[{_PACKAGES[name]}]'" if _PACKAGES[name] else name
+            missing = f"not installed (pip install {source})"
             lines.append(f"  {name:<18} {version or missing}")
         return "\n".join(lines)
 
@@ -79,13 +80,19 @@ def environment_info() -> EnvironmentInfo:
     EnvironmentInfo
         Versions and machine.
     """
-    import torch
-
     return EnvironmentInfo(
         crcen=__version__,
         python=platform.python_version(),
         system=f"{platform.system()} {platform.machine()}",
         processors=os.cpu_count() or 1,
-        device=torch.cuda.get_device_name() if torch.cuda.is_available() else "cpu",
+        device=_device(),
         packages={package: installed_version(package) for package in _PACKAGES},
     )
+
+
+def _device() -> str:
+    try:
+        import torch
+    except ModuleNotFoundError:
+        return "nothing, since torch is not installed; saved models predict without it"
+    return torch.cuda.get_device_name() if torch.cuda.is_available() else "cpu"
