@@ -25,8 +25,8 @@ def test_its_logit_is_the_weighted_sum_of_its_members(rows):
     natural = np.log(committee.predict_proba(new)[:, 1] / committee.predict_proba(new)[:, 0])
     assert natural == pytest.approx(total + ensemble.shift - np.log(8), abs=1e-9)
     assert ((committee.predict_proba(new)[:, 1] > 1 / 9) == (committee.predict(new) == 1)).all()
-    assert [line.name for line in committee.leaderboard_] == ["networks", "trees", "committee"]
-    assert committee.member_weights_.shape == (2,)
+    assert [line.name for line in committee.leaderboard_] == ["networks", "trees", "forest", "committee"]
+    assert committee.member_weights_.shape == (3,)
 
 
 def test_the_price_is_kept_on_rows_that_no_member_saw(rows):
@@ -68,7 +68,7 @@ def test_gaps_are_learned_from_and_labels_may_be_text():
 
 
 def test_the_seed_decides_and_threads_do_not(rows):
-    one, same = (fitted(rows, members=("trees",), n_jobs=jobs) for jobs in (1, 2))
+    one, same = (fitted(rows, members=("trees", "forest"), n_jobs=jobs) for jobs in (1, 2))
     assert np.array_equal(one.oof_decision_function_, same.oof_decision_function_)
     assert np.array_equal(one.decision_function(rows[0]), same.decision_function(rows[0]))
 
@@ -85,7 +85,7 @@ def test_another_classifier_may_sit_in_it(rows):
     ("how", "sentence"),
     [
         ({"members": ()}, "must not be empty"),
-        ({"members": ("forest",)}, r"members must be of \['networks', 'trees'\] or classifiers: got 'forest'"),
+        ({"members": ("woods",)}, r"members must be of \['networks', 'trees', 'forest'\] or classifiers: got 'woods'"),
         ({"members": ("trees", "trees")}, "must differ"),
         ({"members": (3,)}, "predict_proba"),
         ({"time_limit": 0}, "time_limit"),

@@ -11,7 +11,6 @@ from scipy.optimize import minimize
 
 from crcen.committee.leaderboard import leaderboard
 from crcen.committee.members import Candidate
-from crcen.committee.stacking import RIDGE
 from crcen.models.classes.ensemble import ClassEnsemble
 from crcen.models.classes.search import ClassSearchRows, held_out_shifts, keep_out_of_fold, without_tests
 from crcen.models.fitted import write_ensemble
@@ -23,6 +22,8 @@ __all__ = ["ClassStacking", "combine_classes", "fit_class_stacking"]
 
 Array = NDArray[np.float64]
 Index = NDArray[np.int64]
+
+_RIDGE = 20.0  # as in `crcen.committee.stacking`, where two classes were measured to want less
 
 
 @dataclass(frozen=True, eq=False)
@@ -37,7 +38,7 @@ class ClassStacking:
         return np.asarray(np.einsum("nmk,m->nk", logits, self.weights) + self.intercepts)
 
 
-def fit_class_stacking(logits: Array, target: Index, row_weights: Array, ridge: float = RIDGE) -> ClassStacking:
+def fit_class_stacking(logits: Array, target: Index, row_weights: Array, ridge: float = _RIDGE) -> ClassStacking:
     """Weights ≥ 0 and intercepts of least log loss, with ``ridge``·Σ (w − 1/M)² against leaving equal weights.
 
     Parameters

@@ -13,7 +13,16 @@ from sklearn.base import BaseEstimator, ClassifierMixin, clone
 from crcen._support.progress import part_of, progress_bar
 from crcen.committee.classes import combine_classes
 from crcen.committee.leaderboard import leaderboard
-from crcen.committee.members import Candidate, How, fit_candidate, grid_of_networks, kind_of
+from crcen.committee.members import (
+    KINDS,
+    QUICK,
+    Candidate,
+    How,
+    fit_candidate,
+    grid_of_networks,
+    kind_of,
+    usual_members,
+)
 from crcen.committee.refitting import refitted_parts
 from crcen.committee.stacking import cross_fitted_logits, fit_stacking
 from crcen.exceptions import InvalidInput, InvalidParameter
@@ -52,10 +61,11 @@ class CommitteeClassifier(FittedEnsemble, ClassifierMixin, BaseEstimator):
     weighting : "balanced", None, float, Lam, Alpha, CostRatio, Budget, dict, or a wish, default="balanced"
         What a miss is worth, as in `CRCENClassifier`; a wish is met out of fold. It decides, and does not weigh the
         training.
-    members : sequence, default=("networks", "trees")
-        ``"networks"`` (the best settings of `CRCENClassifierCV`), ``"trees"`` (scikit-learn's histogram boosting), or
-        classifiers with ``predict_proba``; the latter cannot be saved or exported. Their probabilities must be natural:
-        wrap what was weighted or resampled in `PosteriorCorrection`.
+    members : sequence, default=None
+        ``"networks"`` (the best settings of `CRCENClassifierCV`), ``"trees"`` (scikit-learn's histogram boosting),
+        ``"forest"`` (trees cut at random), or classifiers with ``predict_proba``; the latter cannot be saved or
+        exported. Their probabilities must be natural: wrap what was weighted or resampled in `PosteriorCorrection`.
+        ``None`` is networks and trees, with a forest for two classes and up to 60,000 rows.
     cv : int, splitter or iterable, default=4
         As in scikit-learn; an int is stratified folds, shuffled by ``random_state``.
     time_limit : float, default=None
@@ -108,7 +118,7 @@ class CommitteeClassifier(FittedEnsemble, ClassifierMixin, BaseEstimator):
         self,
         weighting: Any = "balanced",
         *,
-        members: Any = ("networks", "trees"),
+        members: Any = None,
         cv: Any = 4,
         time_limit: float | None = None,
         n_jobs: int | None = None,
@@ -153,11 +163,12 @@ class CommitteeClassifier(FittedEnsemble, ClassifierMixin, BaseEstimator):
 
     def _fit(self, X: Any, y: Any, sample_weight: Any, groups: Any) -> None:
         start = time.perf_counter()
-        members = self._checked_members()
+        self._check_parameters()
         X, y = check_rows(self, X, y, reset=True)
         classes = check_classes(y)
         weights = check_weights(sample_weight, X)
         of_classes, seed = is_for_classes(self.weighting, classes), base_seed(self.random_state)
+        members = self._given_members() or usual_members(len(X), of_classes=of_classes)
         if of_classes:
             check_no_positive(self, classes)
             labels: Any = ClassLabels(classes)
@@ -172,13 +183,15 @@ class CommitteeClassifier(FittedEnsemble, ClassifierMixin, BaseEstimator):
         inputs = Inputs(missing="indicator" if has_gaps else "error")
         few = grid_of_networks(len(X))
         grid = CRCENClassifierCV(None, inputs=inputs, **few).grid(len(X))
-        candidates = []
+        found: dict[int, Candidate] = {}
         with progress_bar(type(self).__name__, visible=bool(self.verbose)) as progress:
-            for i, member in enumerate(members):
-                own = part_of(progress, i / len(members), (i + 1) / len(members))
-                seconds = self._share_of_time(start, len(members) - i)
+            for place in sorted(range(len(members)), key=lambda i: kind_of(members[i]) != QUICK):
+                done = len(found) / len(members)
+                own = part_of(progress, done, done + 1 / len(members))
+                seconds = self._share_of_time(start, len(members) - len(found))
                 how = How(seed, self.device, self._threads(), seconds)
-                candidates.append(fit_candidate(member, rows, grid, how, own))
+                found[place] = fit_candidate(members[place], rows, grid, how, own)
+        candidates = [found[place] for place in range(len(members))]
         self.chosen_settings_ = [one.chosen for one in candidates]
         if of_classes:
             combine_classes(self, candidates, rows, price)
@@ -218,23 +231,28 @@ class CommitteeClassifier(FittedEnsemble, ClassifierMixin, BaseEstimator):
             "threads": self._threads(),
         }
         parts: list[Any] = []
-        for member, chosen in zip(self._checked_members(), settings, strict=True):
+        members = self._given_members() or KINDS[: len(settings)]
+        for member, chosen in zip(members, settings, strict=True):
             parts += refitted_parts(member, chosen, ensemble.labels, X, y, weights, **how)
         write_ensemble(fresh, replace(ensemble, members=tuple(parts)), None)
         return fresh
 
-    def _checked_members(self) -> list[Any]:
-        members = [self.members] if isinstance(self.members, str) else list(self.members)
-        if not members:
+    def _given_members(self) -> list[Any]:
+        """The members that were asked for; none where that is left to `fit`."""
+        if self.members is None:
+            return []
+        return [self.members] if isinstance(self.members, str) else list(self.members)
+
+    def _check_parameters(self) -> None:
+        names = [kind_of(member) for member in self._given_members()]
+        if not names and self.members is not None:
             raise InvalidParameter("members of CommitteeClassifier must not be empty.")
-        names = [kind_of(member) for member in members]
         if len(set(names)) < len(names):
             raise InvalidParameter(f"members of CommitteeClassifier must differ from each other: got {names}.")
         if self.time_limit is not None:
             check_number(self, "time_limit", low=0, open_low=True)
         if self.n_jobs is not None:
             check_number(self, "n_jobs", low=1, integer=True)
-        return members
 
     def _threads(self) -> int:
         return joblib.cpu_count() if self.n_jobs is None else int(self.n_jobs)

@@ -1,7 +1,7 @@
 """Kinds of members: each is searched on the committee's folds and gives natural logits, also for new rows."""
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -16,19 +16,32 @@ from crcen.models.search.best_settings import best_settings
 from crcen.models.search.borders import Borders
 from crcen.models.search.grid import SearchRows
 from crcen.models.search.run import SearchRun
+from crcen.models.trees.forest import fit_forest, forest_out_of_fold
 from crcen.models.trees.search import SEARCH_SHARE, fit_trees, search_trees
 from crcen.models.trees.setting import TREE_SETTINGS
 from crcen.theory.labels import Labels
 from crcen.training.members import Member
 from crcen.training.recipe import Recipe
 
-__all__ = ["KINDS", "Candidate", "ForeignMember", "How", "fit_candidate", "fit_foreign", "grid_of_networks", "kind_of"]
+__all__ = [
+    "KINDS",
+    "QUICK",
+    "Candidate",
+    "ForeignMember",
+    "How",
+    "fit_candidate",
+    "fit_foreign",
+    "grid_of_networks",
+    "kind_of",
+    "usual_members",
+]
 
 Array = NDArray[np.float64]
 Progress = Callable[[float], None]
 Rows = SearchRows | ClassSearchRows
 
-KINDS = ("networks", "trees")
+KINDS = ("networks", "trees", "forest")
+QUICK = "forest"  # the first to be fitted: what it leaves of its share of a time limit is the others'
 _SETTINGS_KEPT = 3
 _NETWORKS_A_SETTING = 3
 # On many rows fewer settings of networks are tried and kept: they differ less there, and cost more.
@@ -135,9 +148,20 @@ def fit_candidate(member: Any, rows: Rows, networks: list[Any], how: How, progre
         parts, logits, settings, chosen, n_tried = *_networks(rows, networks, how, progress), len(networks)
     elif name == "trees":
         parts, logits, settings, chosen, n_tried = *_trees(rows, how, progress), len(TREE_SETTINGS)
+    elif name == "forest":
+        parts, logits, settings, chosen, n_tried = *_forest(rows, how, progress), 1
     else:
         parts, logits, settings, chosen, n_tried = *_foreign(member, rows, progress), [], 1
     return Candidate(name, parts, logits, settings, n_tried, time.perf_counter() - start, tuple(chosen))
+
+
+def usual_members(n_rows: int, *, of_classes: bool) -> Sequence[str]:
+    """Who sits in a committee where nobody was asked for: the first of `KINDS`.
+
+    On many rows a forest takes as long as boosted trees, which are better there; for more than two classes it was not
+    measured.
+    """
+    return KINDS[: 2 if of_classes or n_rows > _MANY_ROWS else 3]
 
 
 def grid_of_networks(n_rows: int) -> dict[str, Any]:
@@ -196,6 +220,23 @@ def _trees(rows: Rows, how: How, progress: Progress) -> tuple[tuple[Member, ...]
         for one in outcomes
     )
     return tuple(trees), np.mean([one.logits for one in outcomes], axis=0), lines, chosen
+
+
+def _forest(rows: Rows, how: How, progress: Progress) -> tuple[tuple[Member, ...], Array, tuple[str, ...], list[Any]]:
+    begun = time.perf_counter()
+    own: dict[str, Any] = {"seed": how.seed, "threads": how.threads}
+    logits, n_trees = forest_out_of_fold(
+        rows.X,
+        rows.target,
+        rows.weights,
+        rows.folds,
+        progress=part_of(progress, 0.0, 0.8),
+        is_late=lambda: how.time_limit is not None and time.perf_counter() - begun > SEARCH_SHARE * how.time_limit,
+        **own,
+    )
+    forest = fit_forest(rows.X, rows.target, rows.weights, n_trees, **own)
+    progress(1.0)
+    return (forest,), logits, (f"{n_trees} trees, cut at random",), [n_trees]
 
 
 def _foreign(member: Any, rows: Rows, progress: Progress) -> tuple[tuple[Member, ...], Array, tuple[str, ...]]:

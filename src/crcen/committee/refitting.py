@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 from crcen.committee.members import ForeignMember, fit_foreign
 from crcen.exceptions import TrainingFailed
 from crcen.models.fitting import member_seed
+from crcen.models.trees.forest import fit_forest
 from crcen.models.trees.search import fit_trees
 from crcen.theory.classes.class_labels import ClassLabels
 from crcen.theory.labels import Labels
@@ -55,6 +56,8 @@ def refitted_parts(
     target = labels.encode(y)
     if member == "trees":
         return tuple(fit_trees(X, target, weights, list(chosen), seed=seed, threads=threads))
+    if member == "forest":
+        return (fit_forest(X, target, weights, chosen[0], seed=seed, threads=threads),)
     if member != "networks":
         return (ForeignMember(*fit_foreign(member, X, y, weights, labels if isinstance(labels, Labels) else None)),)
     from crcen.training.engine import train  # torch is for fitting alone

@@ -47,8 +47,7 @@ def unfitted_learner(learner: str | None, estimator: Any, time_limit: float | No
         return clone(estimator)
     if learner == "networks":
         return _networks(n_rows)
-    members = ("trees",) if learner == "trees" else ("networks", "trees")
-    return CommitteeClassifier(members=members, time_limit=time_limit)
+    return CommitteeClassifier(members=("trees",) if learner == "trees" else None, time_limit=time_limit)
 
 
 def _networks(n_rows: int) -> CRCENClassifierCV:

@@ -153,7 +153,7 @@ def check_exportable(model: Any, out: str | Path, *read: Any) -> None:
 def _refuse_foreign_members(estimator: Any) -> None:
     """Before the fit: what a committee will hold."""
     if isinstance(estimator, CommitteeClassifier):
-        members = [estimator.members] if isinstance(estimator.members, str) else list(estimator.members)
+        members = [estimator.members] if isinstance(estimator.members, str) else list(estimator.members or ())
         _refuse([type(member).__name__ for member in members if not isinstance(member, str)])
 
 
