@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import warnings
+from functools import partial
 from itertools import combinations
 from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from sklearn.base import clone
-from sklearn.exceptions import ConvergenceWarning
 from sklearn.utils.validation import check_is_fitted
 
 from crcen.decisions.class_training_error import class_error_of_refits
@@ -17,6 +16,7 @@ from crcen.exceptions import InvalidInput, InvalidParameter
 from crcen.models.classifier import CRCENClassifier
 from crcen.models.private_scikit_learn import count_rows, take_rows
 from crcen.models.search.classifier_cv import CRCENClassifierCV
+from crcen.models.side_by_side import side_by_side
 from crcen.models.validation import check_weights
 from crcen.theory.classes.class_training_error import ClassTrainingError
 from crcen.theory.classes.class_weights import ClassWeights, resolve_classes
@@ -112,26 +112,23 @@ def training_error(
     size = min(int(_SHARE * len(labels)), int(max_rows))
     sizes = np.ones(len(labels)) if weights is None else weights
     of_all = size / (len(labels) - size)
-    parts, chances = [], []
+    parts = [_part_with_all(labels, size, rng, len(classes)) for _ in range(int(n_fits))]
+    refit = partial(_refitted_chances, model, X, labels, weights)
     if of_classes:
         numbers = np.searchsorted(classes, labels)
         counts = np.bincount(numbers, sizes, len(classes))
         weighted = price if isinstance(price, ClassWeights) else resolve_classes(weighting, counts)
-        for _ in range(int(n_fits)):
-            parts.append(_part_with_all(labels, size, rng, len(classes)))
-            chances.append(_refitted(model, X, labels, weights, parts[-1], None).predict_proba(X))
-        return class_error_of_refits(np.array(chances), np.array(parts), numbers, sizes, weighted, of_all)
+        chances = np.array(side_by_side(model, partial(refit, None), parts))
+        return class_error_of_refits(chances, np.array(parts), numbers, sizes, weighted, of_all)
     column = Labels.of_model(model).column
     cost = price.cost_ratio if isinstance(price, ClassWeighting) else cost_ratio_of(weighting)
-    for _ in range(int(n_fits)):
-        parts.append(_part_with_all(labels, size, rng, 2))
-        chances.append(_refitted(model, X, labels, weights, parts[-1], cost).predict_proba(X)[:, column])
+    chances = np.array(side_by_side(model, partial(refit, cost), parts))[:, :, column]
     squares = [
         _difference(chances[i], chances[j], np.where(parts[i] | parts[j], 0.0, sizes), cost) ** 2
         for i, j in combinations(range(int(n_fits)), 2)
     ]
     variance = of_all * float(np.mean(squares)) / 2.0
-    least = _label_noise(np.array(chances), np.array(parts), labels == classes[column], sizes, cost)
+    least = _label_noise(chances, np.array(parts), labels == classes[column], sizes, cost)
     return TrainingError(float(np.sqrt(variance)), float(n_fits - 1), float(np.sqrt(least)))
 
 
@@ -155,6 +152,13 @@ def _part_with_all(labels: NDArray[Any], size: int, rng: np.random.Generator, n_
     raise InvalidInput("half of the training rows must hold every class, got too few of one of them")
 
 
+def _refitted_chances(
+    model: Any, X: Any, y: NDArray[Any], weights: Array | None, cost: float | None, part: NDArray[np.bool_]
+) -> Array:
+    """Probabilities of all rows by a clone fitted on some of them."""
+    return np.asarray(_refitted(model, X, y, weights, part, cost).predict_proba(X))
+
+
 def _refitted(
     model: Any, X: Any, y: NDArray[Any], weights: Array | None, part: NDArray[np.bool_], cost: float | None
 ) -> Any:
@@ -172,9 +176,7 @@ def _refitted(
         fresh.set_params(**{name: [value] for name, value in model.best_params_.items() if name != "weighting"})
         # Other folds, which may know all rows by number, do not fit some of them.
         fresh.set_params(cv=int(min(4, np.unique(y[rows], return_counts=True)[1].min())))
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", ConvergenceWarning)  # said of the model itself, if there is need
-        return fresh.fit(take_rows(X, rows), y[rows], **given)
+    return fresh.fit(take_rows(X, rows), y[rows], **given)
 
 
 def _class_price(model: Any) -> Any:

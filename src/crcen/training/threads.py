@@ -32,7 +32,9 @@ class ThreadCount:
         self._own = local()
 
     def get(self) -> int:
-        """The number before any fit changed it."""
+        """The number before any fit changed it; one in a thread that is one of several that train."""
+        if getattr(self._own, "is_one_of_several", False):
+            return 1
         with self._lock:
             return self._before if self._users else torch.get_num_threads()
 
@@ -40,7 +42,7 @@ class ThreadCount:
         """Let the calling thread train: one thread of torch and no denormal numbers as long as it lives."""
         torch.set_num_threads(1)
         torch.set_flush_denormal(True)
-        self._own.count = 1
+        self._own.count, self._own.is_one_of_several = 1, True
 
     @contextmanager
     def set(self, count: int) -> Iterator[None]:

@@ -1,0 +1,41 @@
+"""Fits side by side, each on one thread: a small one cannot use several cores by itself.
+
+Pieces of a fit are cut by size, never by the number of threads, so each has the bits that it would have alone.
+"""
+
+import warnings
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+from sklearn.exceptions import ConvergenceWarning
+
+from crcen.models.classifier import CRCENClassifier
+from crcen.models.module_classifier import ModuleClassifier
+
+__all__ = ["side_by_side"]
+
+
+def side_by_side(model: Any, fit: Callable[[Any], Any], parts: Sequence[Any]) -> list[Any]:
+    """``fit(part)`` of every part, on as many cores as training may use where these are fits of our networks on a CPU.
+
+    Other classifiers have threads of their own, or none that they can share. No fit warns of its convergence.
+    """
+    with warnings.catch_warnings():  # once for all: filters are common to threads
+        warnings.simplefilter("ignore", ConvergenceWarning)
+        workers = min(_threads_of(model), len(parts))
+        if workers < 2:
+            return [fit(part) for part in parts]
+        from crcen.training.threads import THREADS
+
+        with ThreadPoolExecutor(workers, initializer=THREADS.keep_one) as pool:
+            return list(pool.map(fit, parts))
+
+
+def _threads_of(model: Any) -> int:
+    if not isinstance(model, CRCENClassifier) or isinstance(model, ModuleClassifier):
+        return 1
+    from crcen.training.engine import find_device  # torch, which the refits load
+    from crcen.training.threads import THREADS, usable_cores
+
+    return min(THREADS.get(), usable_cores()) if find_device(model.device).type == "cpu" else 1

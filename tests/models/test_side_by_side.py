@@ -1,0 +1,55 @@
+"""Fits side by side: at the same time, each on one thread, with the bits of one after another."""
+
+import warnings
+from threading import Barrier
+
+import numpy as np
+import pytest
+from sklearn.datasets import make_classification
+from sklearn.exceptions import ConvergenceWarning
+from sklearn.linear_model import LogisticRegression
+
+import crcen
+from crcen import CRCENClassifier, CRCENClassifierCV
+from crcen.models import side_by_side as module
+from crcen.models.side_by_side import side_by_side
+from crcen.training.threads import THREADS
+
+
+def with_threads(monkeypatch, count):
+    monkeypatch.setattr(module, "_threads_of", lambda model: count)
+
+
+def test_two_run_at_a_time_and_each_trains_on_one_thread(monkeypatch):
+    with_threads(monkeypatch, 2)
+    both = Barrier(2)
+
+    def fit(part):
+        both.wait(timeout=30)  # breaks where one comes after the other
+        warnings.warn("not converged", ConvergenceWarning, stacklevel=2)
+        return part, THREADS.get()
+
+    before = THREADS.get()
+    assert side_by_side(CRCENClassifier(), fit, [3, 4]) == [(3, 1), (4, 1)]
+    assert THREADS.get() == before
+
+
+def test_only_our_networks_share_cores():
+    with THREADS.set(4):
+        assert module._threads_of(LogisticRegression()) == 1
+    assert module._threads_of(CRCENClassifier(device="cpu")) >= 1
+
+
+@pytest.mark.parametrize("search", [False, True])
+def test_the_models_own_error_has_the_same_bits(search, monkeypatch):
+    X, y = make_classification(400, 5, weights=[0.8], random_state=0)
+    model = CRCENClassifier(None, hidden=(4,), n_members=2, max_epochs=3, random_state=0, device="cpu")
+    if search:
+        model = CRCENClassifierCV(None, hidden=[(4,)], l2=[1e-3], max_epochs=3, random_state=0, device="cpu")
+    model.fit(X, y)
+    found = []
+    for count in (1, 3):
+        with_threads(monkeypatch, count)
+        found.append(crcen.training_error(model, X, y, n_fits=3).log_odds)
+    assert found[0] == found[1] > 0
+    assert np.isfinite(found).all()
