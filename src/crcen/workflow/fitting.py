@@ -340,7 +340,8 @@ def fit_table(
     if weight is not None:
         model.weight_name_ = weight
     until = None if time_limit is None else start + time_limit / 2  # refits may take as long as the search did
-    own_error = measure_own_error(model, rows, weights, n_refits, random_state, verbose, until)
+    encoded = model.encode(rows.frame).X  # once for all that follows: cells of text take their time
+    own_error = measure_own_error(model, encoded, rows.y.to_numpy(), weights, n_refits, random_state, verbose, until)
     notes = [*rows.notes, *model.notes_, *dict.fromkeys(str(one.message).rstrip(".") for one in caught)]
     if has_class_price(model):
         how_judged: dict[str, Any] = {"data": source.name, "validation": how, "notes": notes, "start": start}
@@ -352,7 +353,7 @@ def fit_table(
     expense = ExpenseCurve.from_cv(model.estimator_, rows.y.to_numpy(), around, sample_weight=weights)
     held_out = expense.rows
     assert held_out is not None  # a curve of moved thresholds has its rows
-    is_alarm = np.asarray(model.predict(rows.frame) == model.pos_label_)
+    is_alarm = np.asarray(model.estimator_.predict(encoded) == model.pos_label_)
     was_held_out = np.isfinite(model.estimator_.oof_decision_function_)
     by_folds = held_out.p > model.weighting_.threshold
     alarms = AlarmShares.of(by_folds, is_alarm, was_held_out)

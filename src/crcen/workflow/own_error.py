@@ -1,6 +1,7 @@
 """How far off a fitted table model may be by the chance of its rows, measured once and kept with the model."""
 
 import time
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -18,7 +19,6 @@ from crcen.exceptions import TrainingFailed
 from crcen.theory.classes.class_training_error import ClassTrainingError
 from crcen.theory.residual_test import TrainingError
 from crcen.theory.weighting import ClassWeighting
-from crcen.workflow.inputs import Rows
 
 __all__ = ["measure_own_error"]
 
@@ -28,7 +28,8 @@ _FEWEST_POSITIVES = 10
 
 def measure_own_error(
     model: TableClassifier,
-    rows: Rows,
+    encoded: NDArray[np.float64],
+    labels: NDArray[Any],
     weights: NDArray[np.float64] | None,
     n_refits: int,
     seed: int,
@@ -41,8 +42,8 @@ def measure_own_error(
     ----------
     model : TableClassifier
         Fitted on these rows. Of searches and committees, at the settings that they chose.
-    rows, weights
-        Training rows with their labels, and their weights, if they have any.
+    encoded, labels, weights
+        Training rows as it encodes them, their labels, and their weights, if they have any.
     n_refits : int
         Refits on random parts of the rows; 0 for none.
     seed : int
@@ -72,8 +73,8 @@ def measure_own_error(
         try:
             found = training_error(
                 model.estimator_,
-                model.encode(rows.frame).X,
-                rows.y.to_numpy(),
+                encoded,
+                labels,
                 sample_weight=weights,
                 n_fits=n_refits,
                 random_state=seed,
