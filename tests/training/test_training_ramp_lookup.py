@@ -84,7 +84,8 @@ def test_rows_that_steps_were_fitted_on_are_at_a_knot():
 @pytest.mark.parametrize(("dtype", "size"), [(np.uint8, 1), (np.uint8, 200), (np.uint8, 256), (np.uint16, 2**16)])
 def test_the_order_of_short_integers_is_the_stable_one(dtype, size):
     values = np.random.default_rng(4).integers(0, 14, (3, 2, size)).astype(dtype)
-    np.testing.assert_array_equal(_stable_order(values), np.argsort(values, axis=2, kind="stable"))
+    keys = np.empty(values.shape, dtype=np.int32)
+    np.testing.assert_array_equal(_stable_order(values, keys), np.argsort(values, axis=2, kind="stable"))
 
 
 def test_values_far_outside_and_next_to_each_other():

@@ -14,7 +14,8 @@ W first hidden units of all networks.
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import NamedTuple
+from math import prod
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
@@ -230,15 +231,16 @@ class RampTables:
         return knots, shares
 
 
-def _stable_order(values: NDArray[np.unsignedinteger]) -> NDArray[np.int32]:
-    """The stable order of short integers along the last axis: a sort of values that end in their places.
+def _stable_order(values: NDArray[np.unsignedinteger], keys: NDArray[np.int32]) -> NDArray[np.int32]:
+    """The stable order of short integers along the last axis, in ``keys``: a sort of values that end in their places.
 
     Processors sort integers of 32 bits many at a time; an `argsort` goes one by one.
     """
     n_bits = max(1, (values.shape[-1] - 1).bit_length())
     if 8 * values.itemsize + n_bits > 31:
-        return np.argsort(values, axis=-1, kind="stable").astype(np.int32)
-    keys = values.astype(np.int32)
+        keys[:] = np.argsort(values, axis=-1, kind="stable")
+        return keys
+    keys[:] = values
     keys <<= np.int32(n_bits)
     keys |= np.arange(values.shape[-1], dtype=np.int32)
     keys.sort(axis=-1)
@@ -267,15 +269,27 @@ class RampFeed:
         self._values = torch.from_numpy(np.concatenate([own.values() for own in tables]))
         if len(padded) == len(filled):
             groups = groups[:0]  # every column has as many ramps, so there is nothing to rearrange
+        self._memory: dict[str, NDArray[Any]] = {}
         self._padded = torch.from_numpy(np.ravel(groups * self.example.n_ramps + padded))
         self._filled = torch.from_numpy(np.ravel(groups * len(padded) + filled))
 
+    def _kept(self, name: str, shape: tuple[int, ...], dtype: Any) -> NDArray[Any]:
+        """Memory that every lookup writes over: pages that are new cost more than what is put into them."""
+        size = prod(shape)
+        if name not in self._memory or self._memory[name].size < size:
+            self._memory[name] = np.empty(size, dtype=dtype)
+        return self._memory[name][:size].reshape(shape)
+
     def lookup(self, rows: Index, *, with_readers: bool) -> RampLookup:
-        """Of batches: ``rows`` is (groups or 1, batches, B); ``with_readers`` is for the gradient."""
+        """Of batches: ``rows`` is (groups or 1, batches, B); ``with_readers`` is for the gradient.
+
+        It holds until the next one.
+        """
         n_batches, size = rows.shape[1:]
         example, n_columns, n_groups = self.example, len(self.example.columns), len(self.coded)
         n_knots, parts = example.n_knots, 2 if self.has_shares else 1
-        knots = np.empty((n_batches, n_groups, size, parts, n_columns), dtype=self.coded[0].knots.dtype)
+        shape = (n_batches, n_groups, size, parts, n_columns)
+        knots = self._kept("knots", shape, self.coded[0].knots.dtype)
         weights = np.empty(knots.shape if self.has_shares else (0, 0), dtype=np.float32)
         for group, coded in enumerate(self.coded):
             own = rows[min(group, len(rows) - 1)]
@@ -285,19 +299,25 @@ class RampFeed:
                 weights[:, group, :, 0], weights[:, group, :, 1] = 1.0 - shares, shares
                 knots[:, group, :, 1] = np.minimum(knots[:, group, :, 0] + 1, n_knots - 1)
         tables = np.arange(n_groups * n_columns, dtype=np.int32).reshape(n_groups, 1, 1, n_columns) * n_knots
-        codes = (knots + tables).reshape(n_batches, -1)
+        codes = np.add(knots, tables, out=self._kept("codes", shape, np.int32)).reshape(n_batches, -1)
         starts = np.arange(n_groups * size, dtype=np.int32) * (parts * n_columns)
         readers = reader_starts = reader_weights = np.empty((0, 0), dtype=np.float32)
         if with_readers:
-            by_column = np.ascontiguousarray(np.moveaxis(knots, 4, 2)).reshape(n_batches, n_groups, n_columns, -1)
-            order = _stable_order(by_column)  # which row, and which of its two knots
+            by_column = self._kept("columns", (n_batches, n_groups, n_columns, size, parts), knots.dtype)
+            by_column[:] = np.moveaxis(knots, 4, 2)
+            by_column = by_column.reshape(n_batches, n_groups, n_columns, -1)
+            # Which row, and which of its two knots.
+            order = _stable_order(by_column, self._kept("order", by_column.shape, np.int32))
             if self.has_shares:
                 ordered = np.moveaxis(weights, 4, 2).reshape(by_column.shape)
                 reader_weights = np.take_along_axis(ordered, order, axis=3).reshape(n_batches, -1)
             first_row = np.arange(n_groups, dtype=np.int32).reshape(n_groups, 1, 1) * np.int32(size)
-            readers = ((order if parts == 1 else order // parts) + first_row).reshape(n_batches, -1)
+            if parts > 1:
+                order //= np.int32(parts)
+            readers = np.add(order, first_row, out=order).reshape(n_batches, -1)
             batches = np.arange(n_batches)[:, None] * (n_groups * n_columns * n_knots)
-            counts = np.bincount(np.ravel(codes + batches), minlength=n_batches * n_groups * n_columns * n_knots)
+            places = np.add(codes, batches, out=self._kept("places", codes.shape, np.int64))
+            counts = np.bincount(places.ravel(), minlength=n_batches * n_groups * n_columns * n_knots)
             counts = counts.reshape(n_batches, -1)
             reader_starts = (np.cumsum(counts, axis=1) - counts).astype(np.int32)
         return RampLookup(
