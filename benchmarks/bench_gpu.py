@@ -96,7 +96,7 @@ def epochs_alone(data: Dataset, lam: float) -> None:
     flops = MANY * data.n_samples * HIDDEN * (4 * (data.X.shape[1] + 1) + 6)
     for name in PATHS:
         with path(name), torch.no_grad():
-            solver = run._solver()
+            solver = run.solver()
             assert isinstance(solver.epochs, fused.KernelEpochs) == (name != "graph"), (
                 "the fused kernel does not start here"
             )

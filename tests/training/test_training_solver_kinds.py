@@ -39,7 +39,7 @@ def test_a_solver_is_what_its_kind_says(kind):
     data = TrainingData(X, Y, np.ones(len(Y)), torch.device("cpu"))
     jobs = [TrainingJob(0.6, solver=kind.name, hidden=(3,), max_epochs=4, batch_size=20)]
     run = StackRun(((0,),), jobs, data)
-    solver = run._solver()
+    solver = run.solver()
     before = [part.clone() for part in solver.state()]
     assert all(part.dtype == float_type(kind) and part.element_size() == kind.itemsize for part in before)
     assert before[0] is not run.stack.flat

@@ -5,8 +5,9 @@ or raises for slow convergence.
 
 On a CPU the stacks are cut into pieces, and each runs on one thread of its own. The steps of small networks are too
 short to be shared out: threads that meet after every operation gain little on an idle machine and lose tenfold and more
-on a busy one, where one of them keeps waiting for the other. The number of threads says how many pieces run at a time,
-never how they are cut, so it does not change a result by a single bit.
+on a busy one, where one of them keeps waiting for the other. The number of threads says how many pieces run at a time.
+It says how they are cut only where a network has the same bits alone as beside others, which is tried. So it does not
+change a result by a single bit.
 """
 
 from __future__ import annotations
@@ -24,9 +25,11 @@ from crcen.exceptions import DeviceMissing, InvalidInput, InvalidParameter
 from crcen.theory.classes.class_weights import check_class_numbers
 from crcen.theory.rows import check_binary_target, check_row_weights
 from crcen.training.classes.stack_run import ClassStackRun
+from crcen.training.company import has_own_bits
 from crcen.training.jobs import TrainingJob, TrainingResult
 from crcen.training.planner import (
     Groups,
+    finer,
     free_memory,
     halves,
     n_parameters,
@@ -155,7 +158,7 @@ class Trainer:
             return []
         data.prepare(jobs)
         _fit_encodings(data, jobs, min(THREADS.get(), usable_cores()))
-        work = pieces(stacks, jobs, data.n_inputs) if data.device.type == "cpu" else stacks
+        work = self._pieces(stacks, jobs) if data.device.type == "cpu" else stacks
         meter = _Meter([_cost(groups, jobs) for groups in work], progress)
         workers = self._workers(work, jobs)
         if workers > 1:
@@ -197,6 +200,12 @@ class Trainer:
                 f"smaller network, fewer bins or the standard encoding."
             )
         return [stack.groups for stack in stacks]
+
+    def _pieces(self, stacks: list[Groups], jobs: Sequence[TrainingJob]) -> list[Groups]:
+        """Pieces by size, and more of them for cores that would have nothing to do, where that changes no bit."""
+        data, cores = self.data, min(THREADS.get(), usable_cores())
+        work = pieces(stacks, jobs, data.n_inputs)
+        return finer(work, jobs, data.n_inputs, cores, lambda groups: has_own_bits(groups, jobs, data))
 
     def _workers(self, work: Sequence[Groups], jobs: Sequence[TrainingJob]) -> int:
         """How many pieces run at a time: as many as there are threads and cores, while the largest keep the bound."""

@@ -136,7 +136,11 @@ def forward(
                 last = inner[-1].view([last.size(0), last.size(1), last.size(2), -1])
             out = class_output(last, layers.out_weight)
         elif len(block.hidden) > 1:
-            out = torch.bmm(inner[-1], layers.out_weight.reshape([-1, layers.out_weight.size(2), 1]))
+            out_weight = layers.out_weight.reshape([-1, 1, layers.out_weight.size(2)])
+            if design.by_products:
+                out = torch.bmm(inner[-1], out_weight.transpose(1, 2))
+            else:
+                out = (inner[-1] * out_weight).sum(-1)
             out = out.view([h.size(0), block.size, h.size(1)]).transpose(1, 2)
         elif design.by_products:
             out = torch.matmul(units.transpose(1, 2), layers.out_weight.unsqueeze(3)).squeeze(3).transpose(1, 2)
@@ -200,7 +204,7 @@ def gradient(
     in_place = may_write_over(design.activation)
     if not in_place:
         h = activate_in_place(design.activation, h)  # which leaves what it is given
-    grads.out_bias.add_(error.sum(1))
+    grads.out_bias.add_(sum_of_rows(error))
     if design.is_joint:
         products = torch.bmm(h.transpose(1, 2), error)
         grads.out_weight.add_(products[:, buffers.joint_units, buffers.joint_models])
@@ -230,6 +234,13 @@ def gradient(
     before_activation(design.activation, back, buffers.hidden)
     _take_first_gradient(design, own, grads, buffers, x, ramps, batch, back, add)
     return logits
+
+
+def sum_of_rows(values: Tensor) -> Tensor:
+    """Sums (G, M) of values (G, B, M); on a CPU in an order that does not depend on how many networks there are."""
+    if values.is_cuda:
+        return values.sum(1)
+    return values.transpose(1, 2).contiguous().sum(-1)
 
 
 def _weighted_error(design: Design, logits: Tensor, y: Tensor, row_weight: Tensor) -> Tensor:
@@ -303,7 +314,7 @@ def _take_first_gradient(
         torch.bmm(x.transpose(1, 2), back, out=found)
     for layers, layer_grads, place in zip(own.blocks, grads.blocks, buffers.blocks):  # noqa: B905
         products = (place.effective * layers.columns).sum(-1, keepdim=True)
-        layer_grads.scales.add_(products, alpha=design.scale_speed)
+        layer_grads.scales.add_(products.mul_(design.scale_speed))
         torch.mul(place.effective, place.scale_values, out=place.effective if add else layer_grads.columns)
     if add:
         grads.first.add_(found)
@@ -337,5 +348,5 @@ def adam_epoch(
         row_weight = row_weights(weights, y, rows.weights.select(1, first + i).unsqueeze(2))
         logits = gradient(design, own, grads, buffers, rows.batch, ramps, i, y, row_weight, False)
         if losses is not None:
-            losses.add_((row_weight * loss_of_rows(design, logits, y)).sum(1))
+            losses.add_(sum_of_rows(row_weight * loss_of_rows(design, logits, y)))
         take_step(state, rates[i], taken + i, in_one_pass)

@@ -18,6 +18,7 @@ __all__ = [
     "Groups",
     "Inputs",
     "PlannedStack",
+    "finer",
     "free_memory",
     "halves",
     "n_parameters",
@@ -153,12 +154,14 @@ def step_operations(groups: Groups, jobs: Sequence[TrainingJob], n_inputs: Input
 # what these share, the lookups of a batch, grows with its rows.
 _OPERATIONS_OF_GROUPS, _OPERATIONS_OF_NETWORKS, _ROWS_OF_A_BATCH = 1e7, 2e7, 128
 _MOST_PIECES = 16
+# Cores that would have nothing to do take smaller pieces.
+_OPERATIONS_ON_A_FREE_CORE = 4e6
 
 
 def pieces(stacks: Sequence[Groups], jobs: Sequence[TrainingJob], n_inputs: Inputs) -> list[Groups]:
     """Cut stacks into pieces that can run side by side, largest first, by their size alone.
 
-    How many threads there are has no part in it: a network's last digits depend on what it is stacked with.
+    How many threads there are has no part in it: a network's last digits may depend on what it is stacked with.
     """
     parts = [(step_operations(groups, jobs, n_inputs), groups) for groups in stacks]
     while 0 < len(parts) < _MOST_PIECES:
@@ -170,6 +173,31 @@ def pieces(stacks: Sequence[Groups], jobs: Sequence[TrainingJob], n_inputs: Inpu
         largest = parts.pop(position)[1]
         parts += [(step_operations(half, jobs, n_inputs), half) for half in halves(largest)]
     return [groups for _, groups in sorted(parts, key=lambda part: -part[0])]
+
+
+def finer(
+    parts: Sequence[Groups],
+    jobs: Sequence[TrainingJob],
+    n_inputs: Inputs,
+    count: int,
+    may_cut: Callable[[Groups], bool],
+) -> list[Groups]:
+    """Pieces cut further until there are as many as cores, the largest first: networks of one group, where they may.
+
+    ``may_cut`` says whether the networks of a piece have the same bits alone as together.
+    """
+    found, left = list(parts), list(parts)
+    while left and len(found) < count:
+        left.sort(key=lambda groups: step_operations(groups, jobs, n_inputs))
+        largest = left.pop()
+        if len(largest) > 1 or len(largest[0]) == 1 or not jobs[largest[0][0]].draws_batches:
+            continue
+        if step_operations(largest, jobs, n_inputs) < 2 * _OPERATIONS_ON_A_FREE_CORE or not may_cut(largest):
+            continue
+        found.remove(largest)
+        found += halves(largest)
+        left += halves(largest)
+    return sorted(found, key=lambda groups: -step_operations(groups, jobs, n_inputs))
 
 
 def _least(groups: Groups, jobs: Sequence[TrainingJob], n_parts: int) -> float:

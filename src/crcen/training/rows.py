@@ -43,6 +43,8 @@ VALIDATION_ROWS = 512
 _LARGEST_SLOPE = 100.0
 # Encoded numbers that are worked out at a time, in float64.
 _NUMBERS_AT_ONCE, _NUMBERS_ON_A_GPU = 2**19, 2**24
+# A function is worked out for so many numbers at a time, and for what is left over in another way; vectors leave none.
+_ROWS_OF_A_VECTOR, _HARDLY_MORE = 32, 1.05
 # Encoded numbers of several batches that a GPU gathers at a time.
 _NUMBERS_GATHERED = 2**26
 
@@ -108,7 +110,7 @@ class TrainingData:
     @cached_property
     def _x_there(self) -> Tensor:
         """X in float64 on a GPU."""
-        return sent(torch.from_numpy(self.X), self.device)
+        return sent(torch.from_numpy(np.require(self.X, requirements="W")), self.device)  # torch warns of others
 
     @cached_property
     def _counts_there(self) -> bool:
@@ -140,9 +142,8 @@ class TrainingData:
         self, job: TrainingJob, rows: Index, layout: Index | None, indicators: Index | None
     ) -> InputEncoding:
         own = self.X[rows], self.y[rows], self.sample_weight[rows]
-        orders = self._orders.within(rows)
-        how: dict[str, Any] = {"standardize": job.standardize, "indicators": indicators, "orders": orders}
-        return fit_encoding(job.encoding, layout, *own, **how)
+        how: dict[str, Any] = {"standardize": job.standardize, "orders": self._orders.within(rows)}
+        return fit_encoding(job.encoding, layout, *own, indicators=indicators, **how)
 
     def _encoding_there(
         self, job: TrainingJob, rows: Index, layout: Index | None, indicators: Index | None
@@ -319,8 +320,8 @@ class RowFeed:
     def _index(self, orders: Sequence[Index], count: int) -> BatchIndex:
         """Cut each order into ``count`` batches of its own even size, filled up to the longest of them."""
         sizes = [-(-len(order) // count) for order in orders]
-        positions = np.full((len(orders), count, max(sizes)), self._filler)
-        rows = np.zeros((len(orders), count, max(sizes)), dtype=np.int64)
+        shape = (len(orders), count, self._filled_up(max(sizes)))
+        positions, rows = np.full(shape, self._filler), np.zeros(shape, dtype=np.int64)
         for group, (order, size) in enumerate(zip(orders, sizes, strict=True)):
             padded = np.full(count * size, self._filler)
             padded[: len(order)] = order
@@ -328,6 +329,11 @@ class RowFeed:
             pool_and_filler = np.append(self._pools[group], self._pools[group][0])
             rows[group, :, :size] = pool_and_filler[np.minimum(positions[group, :, :size], len(order))]
         return BatchIndex(*(sent(torch.from_numpy(part), self.data.device) for part in (rows, positions)))
+
+    def _filled_up(self, size: int) -> int:
+        """Rows of a batch: whole vectors of a processor, where that is hardly more (see `company`)."""
+        filled = -(-size // _ROWS_OF_A_VECTOR) * _ROWS_OF_A_VECTOR
+        return filled if self.data.device.type == "cpu" and filled <= _HARDLY_MORE * size else size
 
     def batches(self, index: BatchIndex) -> Iterator[tuple[Tensor, Tensor, Tensor]]:
         """Encoded rows (G, B, F+1), labels (G or 1, B, 1) and row weights (G, B, 1) of each batch, in one buffer.

@@ -26,13 +26,15 @@ from crcen.training.initial_numbers import uniform
 from crcen.training.passes import Buffers, Design, Layers, forward, gradient, loss_of_rows
 from crcen.training.ramp_lookup import NO_RAMPS, RampLookup
 
-__all__ = ["Stack"]
+__all__ = ["Stack", "filled_up"]
 
 # A scale moves this many times as fast as a weight, as in RealMLP. Adam's steps have a length of their own, so a stored
 # number that counts this many times does that.
 _SCALE_SPEED = 6.0
 # Up to so many networks of a group one output product, most of it zeros, beats a product for each of several widths.
 _JOINT_MODELS = 32
+# Numbers that any processor's vectors divide.
+_VECTOR = 32
 # Sizes of batches whose buffers are kept: a step's and validation rows', and one of a stream whose batches differ.
 _KEPT_BUFFERS = 3
 
@@ -63,6 +65,11 @@ def _blocks_of(shapes: Sequence[tuple[int, ...]], n_outputs: int) -> list[_Block
         blocks.append(_Block(hidden, slice(model, model + size), slice(column, column + width), units))
         model, column = model + size, column + width
     return blocks
+
+
+def filled_up(n_parameters: int, device: torch.device) -> int:
+    """Numbers of a flat vector: on a CPU whole vectors, since what they leave over is computed in another way."""
+    return -(-n_parameters // _VECTOR) * _VECTOR if device.type == "cpu" else n_parameters
 
 
 class Stack:
@@ -122,7 +129,7 @@ class Stack:
             n_outputs,
         )
         n_parameters = sum(prod(shape) for shape in self._shapes())
-        self.flat = torch.zeros(n_parameters, dtype=dtype, device=device)
+        self.flat = torch.zeros(filled_up(n_parameters, device), dtype=dtype, device=device)
         self.grad = torch.zeros_like(self.flat)
         self.own, self.grads = (self._with_blocks(self.views(own)) for own in (self.flat, self.grad))
         # A unit's weights stand side by side, one for each output of its network.

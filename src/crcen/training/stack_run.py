@@ -114,7 +114,8 @@ class StackRun:
         looks_up = self.dtype == torch.float32 and self.data.device.type == "cpu"
         return RowFeed(self.data, pools, weights, self.encodings, self.dtype, looks_up=looks_up)
 
-    def _solver(self) -> Solver:
+    def solver(self) -> Solver:
+        """What moves the parameters, from its first step or from where the jobs start."""
         s, job = self.data.sample_weight, self.example
         if not job.draws_batches:
             feed = self._feed(self.rows, [s[rows] for rows in self.rows])
@@ -144,7 +145,7 @@ class StackRun:
         """Train, keep each network's best epoch where validation rows are watched, balance, and hand over."""
         job = self.example
         epochs = job.last_epoch
-        solver, validation = self._solver(), self._validation()
+        solver, validation = self.solver(), self.validation()
         if job.start:
             self._load_states(solver)
         records = _Records(validation, job.record_every, epochs) if validation and job.record_every else None
@@ -221,7 +222,8 @@ class StackRun:
                     )
         return results
 
-    def _validation(self) -> "_Validation | None":
+    def validation(self) -> "_Validation | None":
+        """Rows that networks are watched on, if there are such."""
         if self.example.rows.watched is None:
             return None
         rows = [lead.rows.watched for lead in self.leads if lead.rows.watched is not None]

@@ -27,7 +27,7 @@ from crcen.training.schedule import n_batches
 from crcen.training.solvers.adam_step import BETAS, AdamState
 from crcen.training.solvers.epochs import EpochWork, HostEpochs
 from crcen.training.solvers.objective import Objective
-from crcen.training.stack import Stack
+from crcen.training.stack import Stack, filled_up
 
 __all__ = ["SWITCH", "FusedEpochs", "covers", "epoch_numbers", "is_fusable"]
 
@@ -93,7 +93,7 @@ def covers(stack: Stack) -> bool:
         and stack.n_outputs == 1
         and stack.design.activation == "relu"
         and stack.design.loss == "cross_entropy"
-        and stack.flat.numel() == n_first + n_outputs  # no parameters but these
+        and stack.flat.numel() == filled_up(n_first + n_outputs, stack.device)  # no parameters but these
         and max(sizes) <= _MOST_UNITS
         and _filled(max(sizes)) * _filled(stack.n_features + 1) <= _MOST_WEIGHTS
         and _filled(stack.n_features + 1) * stack.width < 2**31  # what a group's weights are numbered by
