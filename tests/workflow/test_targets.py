@@ -133,3 +133,14 @@ def test_codes_that_are_one_number_are_said_to_be_one_value():
     assert [note for note in look.notes if "one number" in note] == [
         "y has 01 and 1, taken as one value since they are one number"
     ]
+
+
+def test_a_class_called_none_is_not_lost_without_a_word(tmp_path):
+    rows = ["x;y"] + [f"{i};{['None', 'stop', 'land', ''][i % 4]}" for i in range(40)]
+    (tmp_path / "a.csv").write_text("\n".join(rows))
+    look = look_at_table(tmp_path / "a.csv", target="y")
+    assert look.counts == {"land": 10, "stop": 10}
+    assert "20 rows without a value of target were left out" in look.notes
+    assert '"None" stands in 10 cells of y and is read as missing: write another word if it is a class' in look.notes
+    (tmp_path / "b.csv").write_text("\n".join(rows).replace("None", "NA"))
+    assert not any("None" in note for note in look_at_table(tmp_path / "b.csv", target="y").notes)

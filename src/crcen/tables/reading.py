@@ -157,6 +157,26 @@ class TableFile:
             while (chunk := _next_chunk(reader)) is not None:
                 yield _with_points(chunk, text) if text.decimal == "," else chunk
 
+    def n_cells_of(self, column: str, word: str) -> int:
+        """In how many cells of a text table's column a word stands, also one that is read as missing; 0 for others."""
+        import pandas as pd
+
+        if self.text is None:
+            return 0
+        with _one_sentence(self.came_from or str(self.path)), _opened(self.path, self.compression) as file:
+            reader = pd.read_csv(
+                io.TextIOWrapper(file, encoding=self.text.encoding, newline=""),
+                sep=self.text.separator,
+                names=list(self.text.columns),
+                header=0,
+                index_col=False,
+                usecols=[column],
+                dtype=str,
+                keep_default_na=False,
+                chunksize=CHUNK_ROWS,
+            )
+            return sum(int((chunk[column] == word).sum()) for chunk in reader)
+
     def _parquet(self, n_rows: int) -> Iterator[DataFrame]:
         import pyarrow as pa
         import pyarrow.parquet as pq

@@ -160,6 +160,8 @@ def rows_of(
         if not known.all():
             what = "target" if name == target else name
             notes.append(f"{int((~known).sum())} rows without a value of {what} were left out")
+            if name == target:
+                notes += _lost_class(source, target)
             frame = frame[known]
     if not len(frame):
         raise InvalidInput(f"{source.name} has no row with a value of {target}.")
@@ -206,6 +208,13 @@ def _check_spelling(labels: list[Any], target: str) -> None:
                 f"the target {target} has {_listed([other])} and {_listed([label])}, which differ in capital letters "
                 f"alone: write them alike."
             )
+
+
+def _lost_class(source: Source, target: str) -> list[str]:
+    """A note where the word None stands in the target of a text file: it may be a class, and is read as missing."""
+    n = source.table.n_cells_of(target, "None") if isinstance(source.table, TableFile) else 0
+    said = f'"None" stands in {n} cells of {target} and is read as missing: write another word if it is a class'
+    return [said] if n else []
 
 
 def _merged_codes(cells: "pd.Series", target: str) -> list[str]:
