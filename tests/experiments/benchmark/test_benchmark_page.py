@@ -103,6 +103,8 @@ def test_a_peer_that_ran_in_part_stands_beside_the_committee_on_the_same_splits(
     assert column(table, "peer", "cost at 5") == {
         "TabM": f"{-(0.85 + 0.6) / 2:.4f} ({ours:.4f})", "RUSBoost": "nan (nan)",
     }  # fmt: skip
+    runs = {"TabM": "2 of 2 sets × 1 to 2 splits, failed on 1", "RUSBoost": "1 of 2 sets × 1 split, failed on 1"}
+    assert column(table, "peer", "run on") == runs
     assert PEERS["committee"].label in table.note
     assert "(1.00)" in column(partial_ranks(results, "confirmation"), "peer", "cost at 5")["TabM"]
 

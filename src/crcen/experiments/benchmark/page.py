@@ -204,6 +204,8 @@ def partial_means(results: Results, half: str, asked: int | None = None) -> Tabl
     for peer in _in_part(results):
         done = {(row["dataset"], row["split"]) for row in results.rows if row["peer"] == peer and "error" not in row}
         there, line = results.within(done), _who(results, peer)
+        if n_failed := len(results.places(peer)) - len(done):
+            line["run on"] += f", failed on {n_failed}"
         for metric in (m for m in _MEANS if m in results.metrics):
             own, ours = (
                 np.nanmean([there.mean(one, name, metric) for name in there.sets]) if done and one else np.nan
