@@ -1,6 +1,7 @@
 """Columns as numbers of bins, cut once for all trees that grow on the same rows."""
 
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -36,15 +37,23 @@ class Bins:
         is_weighted = bool(len(weights)) and not np.all(weights == weights[0])
         return cls(tuple(_cuts(X[:, j], weights if is_weighted else None, most) for j in range(X.shape[1])))
 
-    @property
+    @cached_property
     def counts(self) -> NDArray[np.uint32]:
         """Bins of each column."""
         return np.array([len(cuts) + 1 for cuts in self.cuts], dtype=np.uint32)
 
-    @property
+    @cached_property
     def gaps(self) -> int:
         """The bin of missing values, after those of any column."""
         return max((len(cuts) for cuts in self.cuts), default=0) + 1
+
+    @cached_property
+    def above(self) -> Array:
+        """The largest value of each column's bins, (columns, bins): infinite for the last one and those not there."""
+        table = np.full((len(self.cuts), self.gaps), np.inf)
+        for own, cuts in zip(table, self.cuts, strict=True):
+            own[: len(cuts)] = cuts
+        return table
 
     def __call__(self, X: Array, order: Any = "F") -> Bytes:
         """The bin of every cell."""

@@ -18,7 +18,7 @@ from crcen.models.trees.setting import TreeSetting
 from crcen.theory.classes.log_sums import log_softmax, softmax
 from crcen.theory.decision import sigmoid
 
-__all__ = ["BinnedRows", "Booster"]
+__all__ = ["BinnedRows", "Booster", "log_loss"]
 
 Array = NDArray[np.float64]
 Bytes = NDArray[np.uint8]
@@ -124,7 +124,7 @@ class Booster:
             self._nodes.append(found)
             if len(rows.held_out):
                 self._held += self._predicted(self.n_rounds - 1, threads)
-                self.losses.append(_log_loss(self._held, rows))
+                self.losses.append(log_loss(self._held, rows.held_target, rows.held_weights))
 
     def held_out_logits(self, n_rounds: int) -> Array:
         """Natural logits of the rows held out after so many rounds: (n,), or a column for each class."""
@@ -175,11 +175,10 @@ def _derivatives(logits: Array, rows: BinnedRows) -> list[tuple[NDArray[np.float
     return found
 
 
-def _log_loss(logits: Array, rows: BinnedRows) -> float:
-    """Mean log loss of the rows held out; single precision is far finer than what settings differ by."""
-    target, weights = rows.held_target, rows.held_weights
+def log_loss(logits: Array, target: NDArray[Any], weights: Array) -> float:
+    """Mean log loss of rows by logits (n, 1) or (n, K); single precision is far finer than what settings differ by."""
     if logits.shape[1] > 1:
-        own = log_softmax(logits)[np.arange(len(target)), target]
+        own = log_softmax(logits)[np.arange(len(target)), target.astype(np.int64)]
         return float(-(own @ weights) / weights.sum())
     away = np.where(target, -1.0, 1.0).astype(np.float32) * logits[:, 0].astype(np.float32)
     losses = np.maximum(away, 0.0) + np.log1p(np.exp(-np.abs(away)))
@@ -209,8 +208,5 @@ def _nodes(tree: Any, kind: Any, bins: Bins) -> NDArray[Any]:
     nodes["value"], nodes["depth"], nodes["left"], nodes["right"] = values, depths, lefts, rights
     nodes["feature_idx"], nodes["bin_threshold"], nodes["missing_go_to_left"] = columns, places, gaps_left
     nodes["is_leaf"] = nodes["left"] == 0
-    nodes["num_threshold"] = [
-        bins.cuts[column][place] if place < len(bins.cuts[column]) else np.inf
-        for column, place in zip(columns, places, strict=True)
-    ]
+    nodes["num_threshold"] = bins.above[nodes["feature_idx"], nodes["bin_threshold"]]
     return nodes

@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from crcen.models.trees.boosted_trees import BoostedTrees
-from crcen.models.trees.boosting import BinnedRows, Booster
+from crcen.models.trees.boosting import BinnedRows, Booster, log_loss
 from crcen.models.trees.class_trees import ClassTrees
 from crcen.models.trees.setting import MANY_SETTINGS, TREE_SETTINGS, TreeSetting
 
@@ -88,7 +88,7 @@ def search_trees(
     time_limit: float | None = None,
     progress: Callable[[float], None] = lambda share: None,
 ) -> list[TreeOutcome]:
-    """Outcomes of the best settings among those that were run to their end, best first.
+    """Outcomes of the best settings among those that were run to their end, best first, to be averaged.
 
     Columns are cut into bins once a fold, for all settings. Fits run side by side, each on its share of the threads.
     What comes out does not depend on their number: histogram boosting adds up the rows of each column in one order,
@@ -105,7 +105,7 @@ def search_trees(
     settings
         What to try, the likeliest first; `TREE_SETTINGS` by default.
     n_best
-        How many outcomes are given at most.
+        How many outcomes are given at most; fewer where the mean of their logits is better out of fold.
     threads
         Processors to use.
     time_limit
@@ -137,7 +137,19 @@ def search_trees(
     done = _race(trials(folds), parts, pool, is_late, progress)
     outcomes = [_outcome(trial, folds, len(X), pool) for trial in done[: 1 if is_late() else n_best]]
     progress(1.0)
-    return outcomes
+    return outcomes[: _how_many(outcomes, target, weights)]
+
+
+def _how_many(outcomes: Sequence[TreeOutcome], target: NDArray[Any], weights: Array) -> int:
+    """As many of the best settings as serve best together: the mean of their out-of-fold logits has the least loss.
+
+    Where one setting is far ahead, the mean with others would be worse than it is alone.
+    """
+    logits = np.array([one.logits for one in outcomes])
+    known = np.isfinite(logits[0].reshape(len(target), -1)).all(axis=1)
+    means = np.cumsum(logits[:, known], axis=0) / np.arange(1, len(outcomes) + 1).reshape(-1, *[1] * (logits.ndim - 1))
+    losses = [log_loss(mean.reshape(len(mean), -1), target[known], weights[known]) for mean in means]
+    return int(np.argmin(losses)) + 1
 
 
 def _race(
