@@ -64,6 +64,17 @@ def test_quantile_agrees_with_scikit_learn_and_keeps_the_order():
     assert np.abs(ours[:, 3]).max() < 1.5
 
 
+@pytest.mark.parametrize("kind", ["standard", "steps"])
+def test_cells_are_clipped_to_bounds_shared_or_not(kind):
+    X, y = mixed_columns()
+    encoding = fitted(kind, X, y)
+    X[0], X[1], X[2, 0] = 1e12, -1e12, np.inf
+    columns = slice(None) if encoding.columns is None else encoding.columns
+    by_hand = np.minimum(np.maximum((X[:, columns] - encoding.mean) / encoding.scale, encoding.low), encoding.high)
+    np.testing.assert_array_equal(encoding(X), by_hand)
+    assert (len({*encoding.low, *encoding.high}) == 2) == (kind == "standard")
+
+
 def test_piecewise_ramps_between_quantiles_add_up_to_the_clipped_column():
     X, y = mixed_columns(400)
     encoding = fitted("piecewise", X, y)

@@ -10,6 +10,7 @@ encoded column made of it, and columns that say which cells are missing stand be
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -96,6 +97,11 @@ class InputEncoding:
         """Whether this is standardisation (or nothing) and can be an affine map of another standardisation."""
         return self.columns is None and not self.is_smooth and self.knots is None and self.indicators is None
 
+    @cached_property
+    def _bounds(self) -> tuple[Any, ...]:
+        """Low and high, each a single number where all columns share it: to clip is then several times as fast."""
+        return tuple(part[0] if (part == part[0]).all() else part for part in (self.low, self.high) if part is not None)
+
     def __call__(self, X: Array) -> Array:
         """Encoded rows, float64 (n, E)."""
         if self.knots is not None and self.scores is not None:
@@ -107,7 +113,7 @@ class InputEncoding:
             z -= self.mean
             z /= self.scale
         if self.low is not None:
-            np.clip(z, self.low, self.high, out=z)
+            np.clip(z, *self._bounds, out=z)
         if self.is_smooth:
             z /= np.sqrt(1.0 + (z / SMOOTH_LIMIT) ** 2)
         if self.indicators is not None:

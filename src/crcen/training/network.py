@@ -25,7 +25,7 @@ _INNER = 256
 # Multiplications up to which OpenBLAS takes one thread: of two matrices, of a matrix and a vector.
 _ONE_THREAD, _ONE_THREAD_VECTOR = 2**18, 2**13
 # Numbers of a layer that are worked on at a time, so that they stay in the cache.
-_NUMBERS_AT_ONCE = 2**18
+_NUMBERS_AT_ONCE = 2**17
 
 Array = NDArray[np.float64]
 
@@ -100,9 +100,11 @@ def stacked_logits(
         for start in range(0, n, at_once):
             encoded = encoding(X[start : start + at_once])
             rows = len(encoded)
-            filled = np.zeros((-(-rows // _ROWS) * _ROWS, encoding.size))
-            filled[:rows] = encoded
-            h: Array = filled.reshape(1, -1, _ROWS, encoding.size)
+            if rows % _ROWS or not encoded.flags.c_contiguous:
+                filled = np.zeros((-(-rows // _ROWS) * _ROWS, encoding.size))
+                filled[:rows] = encoded
+                encoded = filled
+            h: Array = encoded.reshape(1, -1, _ROWS, encoding.size)
             for weight, bias in layers[:-1]:
                 h = _product(h, weight)
                 h += bias
