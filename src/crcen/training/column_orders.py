@@ -1,6 +1,7 @@
 """Rows in the order of every column, sorted once: the encodings of folds need not sort their rows anew."""
 
 from collections.abc import Callable
+from concurrent.futures import Executor
 from threading import Lock
 from typing import Any
 
@@ -32,8 +33,8 @@ class ColumnOrders:
 
     def within(self, rows: NDArray[np.int64]) -> OrderOf | None:
         """The orders of some rows, counted among them; ``None`` where a sort of these rows is as good."""
-        n_rows, n_columns = self._X.shape
-        if n_rows < _WORTH_ORDERS or 4 * n_rows * n_columns > _MOST_BYTES:
+        n_rows = len(self._X)
+        if not self._pays:
             return None
         place = np.full(n_rows, -1, dtype=np.int32)
         place[rows] = np.arange(len(rows), dtype=np.int32)
@@ -43,6 +44,16 @@ class ColumnOrders:
             return found[found >= 0]
 
         return order
+
+    @property
+    def _pays(self) -> bool:
+        n_rows, n_columns = self._X.shape
+        return n_rows >= _WORTH_ORDERS and 4 * n_rows * n_columns <= _MOST_BYTES
+
+    def find(self, pool: Executor) -> None:
+        """Find the orders of all columns, several at a time: folds that ask for the same one wait for each other."""
+        if self._pays:
+            list(pool.map(self._of_all, range(self._X.shape[1])))
 
     def _of_all(self, column: int) -> NDArray[np.int32]:
         with self._locks[column]:

@@ -26,6 +26,7 @@ from crcen.theory.classes.class_weights import check_class_numbers
 from crcen.theory.rows import check_binary_target, check_row_weights
 from crcen.training.classes.stack_run import ClassStackRun
 from crcen.training.company import has_own_bits
+from crcen.training.encoding import WITH_RAMPS
 from crcen.training.jobs import TrainingJob, TrainingResult
 from crcen.training.planner import (
     Groups,
@@ -237,7 +238,9 @@ def _fit_encodings(data: TrainingData, jobs: Sequence[TrainingJob], threads: int
             data.coded(encoding)
 
     if len(leads) > 1:
-        with ThreadPoolExecutor(min(threads, len(leads)), initializer=THREADS.keep_one) as pool:
+        with ThreadPoolExecutor(threads, initializer=THREADS.keep_one) as pool:
+            if any(job.encoding in WITH_RAMPS for job in leads.values()):
+                data.orders.find(pool)
             list(pool.map(fit, leads.values()))
 
 

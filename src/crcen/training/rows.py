@@ -74,7 +74,7 @@ class TrainingData:
         self._encodings: dict[tuple[object, ...], InputEncoding] = {}
         self._encoded: WeakValueDictionary[tuple[int, torch.dtype], Tensor] = WeakValueDictionary()
         self._coded: dict[int, CodedRows] = {}
-        self._orders = ColumnOrders(X)
+        self.orders = ColumnOrders(X)
         self._lock = Lock()
         self._own_locks: dict[object, Lock] = {}  # of what several threads may make at a time
 
@@ -142,7 +142,7 @@ class TrainingData:
         self, job: TrainingJob, rows: Index, layout: Index | None, indicators: Index | None
     ) -> InputEncoding:
         own = self.X[rows], self.y[rows], self.sample_weight[rows]
-        how: dict[str, Any] = {"standardize": job.standardize, "orders": self._orders.within(rows)}
+        how: dict[str, Any] = {"standardize": job.standardize, "orders": self.orders.within(rows)}
         return fit_encoding(job.encoding, layout, *own, indicators=indicators, **how)
 
     def _encoding_there(
