@@ -193,3 +193,14 @@ def test_a_file_and_a_folder_without_permission(closed_folder):
     for path in (closed_folder / "open" / "closed.csv", closed_folder / "closed" / "open.csv"):
         with pytest.raises(DataUnavailable, match="no permission; ask its owner"):
             open_table(path)
+
+
+@pytest.mark.parametrize("remark", ["sep=;", "# made by export 3.1, unit: EUR"])
+def test_remarks_above_the_names_are_refused_as_such(tmp_path, remark):
+    with pytest.raises(InvalidInput, match="a remark to another program; delete such lines above the names"):
+        open_table(written(tmp_path / "a.csv", f"{remark}\na;b;c\n1;2;3\n"))
+
+
+def test_a_first_name_may_begin_with_a_hash(tmp_path):
+    assert open_table(written(tmp_path / "a.csv", "#,b,c\n1,2,3\n")).columns == ("#", "b", "c")
+    assert open_table(written(tmp_path / "b.csv", "#chrom\tpos\n1\t2\n")).columns == ("#chrom", "pos")

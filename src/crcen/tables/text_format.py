@@ -233,6 +233,12 @@ def detect_format(file: BinaryIO, name: str, suffix: str) -> TextFormat:
         raise InvalidInput(f"{name} is not a text table: no line of it can be read; try CSV, TSV or Parquet.")
     if any("\0" in cell for cell in rows[0]):
         raise InvalidInput(f"{name} is not a text table: it holds zero bytes; try CSV, TSV or Parquet.")
+    is_comment = text.startswith("#") and len(rows[-1]) != len(rows[0])  # "#" alone may be a name
+    if is_comment or re.match(r"sep=.[\r\n]", text):
+        raise InvalidInput(
+            f"the first line of {name} must hold column names: got {text.splitlines()[0][:40]!r}, a remark to another "
+            f"program; delete such lines above the names."
+        )
     columns = _column_names(rows[0], name)
     if len(rows) > 1 and all(len(row) > len(columns) for row in rows[1:]):
         raise InvalidInput(
