@@ -36,13 +36,14 @@ PATHS = {"fused kernel": ("1", "ieee"), "fused, tf32x3": ("1", "tf32x3"), "graph
 @contextmanager
 def path(name: str) -> Iterator[None]:
     """Train stacks that the fused kernel covers along one of the paths."""
-    before = fused.PRECISION
+    before = fused.PRECISION, fused.FEWEST_NETWORKS
     os.environ[fused.SWITCH], fused.PRECISION = PATHS[name]
+    fused.FEWEST_NETWORKS = 1
     try:
         yield
     finally:
         del os.environ[fused.SWITCH]
-        fused.PRECISION = before
+        fused.PRECISION, fused.FEWEST_NETWORKS = before
 
 
 def seconds_of(run: Callable[[], object]) -> float:

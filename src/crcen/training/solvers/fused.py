@@ -29,7 +29,7 @@ from crcen.training.solvers.epochs import EpochWork, HostEpochs
 from crcen.training.solvers.objective import Objective
 from crcen.training.stack import Stack, filled_up
 
-__all__ = ["SWITCH", "FusedEpochs", "covers", "epoch_numbers", "is_fusable"]
+__all__ = ["FEWEST_NETWORKS", "SWITCH", "FusedEpochs", "covers", "epoch_numbers", "is_fusable"]
 
 # Set to 0 in the environment, this turns the kernel off.
 SWITCH = "CRCEN_FUSED"
@@ -46,7 +46,7 @@ _MOST_WARPS = 8
 _MOST_UNITS = 512
 _LEAST = 16  # of a product's sides
 # Networks of a stack for which a kernel is worth its compilation, which takes seconds where Triton's cache has none.
-_FEWEST_NETWORKS = 16
+FEWEST_NETWORKS = 16
 # Adam's rate where the kernel is compared with the CPU.
 _CHECK_RATE = 0.01
 
@@ -105,7 +105,7 @@ def is_fusable(stack: Stack, *, with_loss: bool) -> bool:
     return (
         stack.device.type == "cuda"
         and os.environ.get(SWITCH) != "0"
-        and stack.n_groups * stack.n_models >= _FEWEST_NETWORKS
+        and stack.n_groups * stack.n_models >= FEWEST_NETWORKS
         and find_spec("triton") is not None
         and covers(stack)
         and all(
