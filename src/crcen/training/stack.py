@@ -128,8 +128,8 @@ class Stack:
             _SCALE_SPEED,
             n_outputs,
         )
-        n_parameters = sum(prod(shape) for shape in self._shapes())
-        self.flat = torch.zeros(filled_up(n_parameters, device), dtype=dtype, device=device)
+        self.n_parameters = sum(prod(shape) for shape in self._shapes())
+        self.flat = torch.zeros(filled_up(self.n_parameters, device), dtype=dtype, device=device)
         self.grad = torch.zeros_like(self.flat)
         self.own, self.grads = (self._with_blocks(self.views(own)) for own in (self.flat, self.grad))
         # A unit's weights stand side by side, one for each output of its network.

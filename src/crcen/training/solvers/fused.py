@@ -93,7 +93,8 @@ def covers(stack: Stack) -> bool:
         and stack.n_outputs == 1
         and stack.design.activation == "relu"
         and stack.design.loss == "cross_entropy"
-        and stack.flat.numel() == filled_up(n_first + n_outputs, stack.device)  # no parameters but these
+        and stack.n_parameters == n_first + n_outputs  # no parameters but these
+        and stack.flat.numel() == filled_up(stack.n_parameters, stack.device)
         and max(sizes) <= _MOST_UNITS
         and _filled(max(sizes)) * _filled(stack.n_features + 1) <= _MOST_WEIGHTS
         and _filled(stack.n_features + 1) * stack.width < 2**31  # what a group's weights are numbered by
