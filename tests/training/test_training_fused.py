@@ -11,12 +11,16 @@ import pytest
 import torch
 from training_reference import flat, problem
 
+from crcen.training import stack as stack_module
 from crcen.training.engine import Trainer, find_device, train
 from crcen.training.jobs import Status, TrainingJob
 from crcen.training.row_sets import RowSets
 from crcen.training.rows import RowFeed, TrainingData
 from crcen.training.solvers import adam, fused
+from crcen.training.solvers.adam_step import AdamState
+from crcen.training.solvers.epochs import EpochWork, HostEpochs
 from crcen.training.solvers.fused import covers, is_fusable, shape_of
+from crcen.training.solvers.objective import Objective
 from crcen.training.stack import Stack
 
 DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
@@ -155,6 +159,31 @@ def test_the_first_trial_finds_a_kernel_that_is_wrong(kernel, monkeypatch, name)
 
     monkeypatch.setattr(kernel, "train_epoch", Wrong())
     assert not fused._agrees(shape_of(3, 5), torch.device(DEVICE), True)
+
+
+def test_the_first_trial_compares_vectors_that_are_filled_up_with_others(monkeypatch):
+    """A CPU's flat vector is longer than a GPU's; here steps on a second, shorter stack stand for the kernel."""
+    more = []
+    monkeypatch.setattr(stack_module, "filled_up", lambda n_parameters, device: n_parameters + more.pop())
+
+    class Steps:
+        def __init__(self, stack, moments, objective, betas):
+            self.stack, self.moments, self.objective = stack, moments, Objective(*objective)
+
+        def run(self, feed, index, factors, *, with_loss):
+            stack = self.stack
+            state = AdamState.start(stack.flat, stack.grad, stack.penalties(self.objective.l2))
+            work = EpochWork(stack, feed, state, self.objective, 2, lambda step: 0.01 / (step + 1), with_loss)
+            loss = HostEpochs(work).run(index, 0)
+            self.moments[0].copy_(state.first_moment[0] * self.share)
+            self.moments[1].copy_(state.second_moment[0])
+            return loss
+
+    for share in (1.0, 1.1):
+        more[:] = [0, 30]
+        monkeypatch.setattr(Steps, "share", share, raising=False)
+        monkeypatch.setattr(fused, "FusedEpochs", Steps)
+        assert fused._agrees(shape_of(3, 5), torch.device("cpu"), True) == (share == 1.0)
 
 
 def test_a_kernel_that_does_not_start_is_not_used(kernel, monkeypatch):
