@@ -306,3 +306,9 @@ def test_one_module_alone_imports_private_names_of_scikit_learn():
                 if any(part.startswith("_") for part in parts):
                     found.add(path.relative_to(PACKAGE).as_posix())
     assert found == {"models/private_scikit_learn.py"}
+
+
+def test_no_two_test_files_have_one_name():
+    """The folders of tests are no packages, so pytest takes a second file of a name for the first and stops."""
+    names = [path.name for path in Path(__file__).parent.rglob("test_*.py")]
+    assert sorted(names) == sorted(set(names))
