@@ -92,6 +92,13 @@ def test_output_layers_that_are_one_product_are_not_cut(monkeypatch):
     assert not has_own_bits(((0, 2, 1, 3),), some, trainer.data)
 
 
+def test_many_networks_whose_halves_are_one_product_are_not_cut():
+    trainer = Trainer(X, Y, device="cpu")
+    some = [replace(one, hidden=(8 * (1 + i // 12),), l2=1e-3) for i, one in enumerate(jobs(36))]
+    trainer.data.prepare(some)
+    assert not has_own_bits((tuple(range(36)),), some, trainer.data)
+
+
 def test_whole_epochs_agree_where_a_few_steps_do(monkeypatch):
     trainer, some = Trainer(X, Y, device="cpu"), jobs()
     trainer.data.prepare(some)

@@ -52,7 +52,10 @@ def _are_alike(groups: Groups, jobs: Sequence[TrainingJob], data: TrainingData) 
     for parts in (halves(groups), [((position,),) for position in groups[0]]):
         apart: dict[int, list[Tensor]] = {}
         for part in parts:
-            apart |= _after_steps(part, jobs, data) or {}
+            found = _after_steps(part, jobs, data)
+            if found is None:
+                return False
+            apart |= found
         for position, values in together.items():
             if not all(map(torch.equal, values, apart[position])):
                 return False
