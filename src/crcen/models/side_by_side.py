@@ -1,6 +1,6 @@
 """Fits side by side, each on one thread: a small one cannot use several cores by itself.
 
-Pieces of a fit are cut by size, never by the number of threads, so each has the bits that it would have alone.
+A fit has the same bits on any number of threads (see `crcen.training.engine`), so each has those of a fit alone.
 """
 
 import warnings
