@@ -12,7 +12,7 @@ from crcen.cli.wording import in_options
 # What a person at the command line has never heard of.
 PYTHON = re.compile(
     r"(?<!-)\b\w+=|\b(n_splits|random_state|pos_label|weighting|categorical|sample_weight|standardize|learning_rate|scoring|"
-    r"n_resamples|Alpha\(|CostRatio\(|Budget\(|Lam\(|None\b|True\b|False\b)"
+    r"n_resamples|\bAlpha\b|\bCostRatio\b|\bBudget\b|\bLam\b|None\b|True\b|False\b)"
 )
 
 
@@ -50,8 +50,12 @@ def places(tmp_path_factory):
         ("fit a.csv --target bad --lam 3", "--alpha 3 or --cost-ratio 3"),
         ("fit a.csv --target bad --lam 1", "--balanced"),
         ("fit a.csv --target bad --lam 0", "--lam 0.5"),
-        ("fit a.csv --target bad --budget -5", "did you mean 5"),
-        ("fit a.csv --target bad --alpha 0", "small number"),
+        ("fit a.csv --target bad --budget -5", "--budget must be a finite number above 0, got -5: did you mean 5"),
+        ("fit a.csv --target bad --cost-ratio nan", "--cost-ratio must be a finite number"),
+        (
+            "fit a.csv --target bad --alpha 0",
+            "--alpha must be a finite number above 0, got 0: did you mean a small",
+        ),
         ("split a.csv --target bad --test 2", "--test must be"),
         ("split a.csv --target bad --folder nowhere", "--folder must be"),
         ("split a.csv --target bad --groups bad", "--groups must be another"),

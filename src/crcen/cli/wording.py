@@ -57,9 +57,6 @@ _HINTS = [
     (r'did you mean None \(λ = ½\) or "balanced" \(Alpha\(1\)\)\?', "did you mean --lam 0.5 or --balanced?"),
     (r"did you mean None, plain cross entropy, which is λ = ½\?", "did you mean --lam 0.5?"),
     (r"^λ must", "--lam must"),
-    (r"^a cost ratio must", "--cost-ratio must"),
-    (r"^an α must", "--alpha must"),
-    (r"^a budget must", "--budget must"),
     (r"(; |, or )(set )?Inputs\(standardize=True\)( helps)?", "; look for extreme numbers in the table"),
     (r"^cv=.* cannot split these rows", "these rows cannot be split for validation"),
     (r"check scoring, or lower learning_rate", "look for extreme numbers in the table"),
@@ -87,9 +84,9 @@ def in_options(sentence: str) -> str:
     """A sentence of the library, as a person at the command line would say it."""
     for pattern, said in _HINTS:
         sentence = re.sub(pattern, said, sentence)
-    sentence = re.sub(
-        r"\b(Alpha|CostRatio|Budget|Lam)\(([^()]*)\)", lambda found: f"{_PRICES[found[1]]} {found[2]}", sentence
-    )
+    prices = "|".join(_PRICES)
+    sentence = re.sub(rf"^({prices})(?= must\b)", lambda found: _PRICES[found[1]], sentence)
+    sentence = re.sub(rf"\b({prices})\(([^()]*)\)", lambda found: f"{_PRICES[found[1]]} {found[2]}", sentence)
     for pattern, said in _WISHES:
         sentence = re.sub(pattern, said, sentence)
     sentence = re.sub(rf"^({_NAMES})(?= (must|names|leaves|and|is|has)\b)", lambda found: _OPTIONS[found[1]], sentence)
