@@ -15,10 +15,10 @@ from sklearn.metrics import average_precision_score, roc_auc_score
 from sklearn.model_selection import StratifiedKFold, StratifiedShuffleSplit
 
 import crcen
-from crcen.experiments.benchmark.peers import PEERS
-from crcen.experiments.benchmark.plan import load_set
-from crcen.experiments.benchmark.prices import costs
-from crcen.experiments.benchmark.search import log_odds, selection_loss
+from crcen.paper.rivals.peers import PEERS
+from crcen.paper.rivals.plan import load_set
+from crcen.paper.rivals.prices import costs
+from crcen.paper.rivals.search import log_odds, selection_loss
 
 
 def committee(X, y, new, folds, processors):

@@ -20,10 +20,10 @@ from sklearn.model_selection import StratifiedKFold, StratifiedShuffleSplit
 from threadpoolctl import threadpool_limits
 
 import crcen
-from crcen.experiments.benchmark.peers import PEERS
-from crcen.experiments.benchmark.plan import all_sets
-from crcen.experiments.benchmark.search import log_odds, selection_loss
 from crcen.models.probability import apply_map, fit_map
+from crcen.paper.rivals.peers import PEERS
+from crcen.paper.rivals.plan import all_sets
+from crcen.paper.rivals.search import log_odds, selection_loss
 
 PRICES = (2.0, 5.0, 20.0, "IR")
 COLUMNS = ("log loss", "AP", "ROC AUC", *(f"cost {c}" for c in PRICES), *(f"drift {c}" for c in PRICES[1:]), "seconds")

@@ -17,9 +17,9 @@ from sklearn.metrics import average_precision_score, roc_auc_score
 from sklearn.model_selection import StratifiedShuffleSplit
 
 from crcen import CommitteeClassifier, balance_shift
-from crcen.committee.stacking import cross_fitted_logits, fit_stacking
-from crcen.experiments.benchmark.plan import load_set
-from crcen.experiments.benchmark.prices import costs
+from crcen.models.committee.stacking import cross_fitted_logits, fit_stacking
+from crcen.paper.rivals.plan import load_set
+from crcen.paper.rivals.prices import costs
 from crcen.theory.decision import sigmoid
 
 MEMBERS = ("networks", "trees", "forest")

@@ -22,8 +22,8 @@ from threadpoolctl import threadpool_limits
 
 from crcen import CRCENClassifier, CRCENClassifierCV, Inputs
 from crcen.datasets.benchmark import load_dataset
-from crcen.experiments.benchmark.prices import costs
 from crcen.models.probability import apply_map, fit_map
+from crcen.paper.rivals.prices import costs
 from crcen.theory.decision import sigmoid
 from crcen.training.balance import balance_shift
 

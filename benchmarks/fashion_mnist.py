@@ -26,10 +26,10 @@ import torch
 from torch import Tensor, nn
 
 from crcen._support.whole_files import write_whole
+from crcen.paper.losses import FocalLoss, LDAMLoss, LogitAdjustedLoss, effective_number_weights
 from crcen.theory.classes.cost_matrix import CostMatrix
 from crcen.theory.classes.key_equations import class_key_equations_of_logits
 from crcen.torch import ClassWeightedLoss, balance_
-from crcen.torch.other_losses import FocalLoss, LDAMLoss, LogitAdjustedLoss, effective_number_weights
 
 DEFAULT = Path("/usr/share/datasets/fashion-mnist")
 TASKS = ("tail 100", "rare", "tail 50", "tail 10")

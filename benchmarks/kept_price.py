@@ -31,7 +31,7 @@ from sklearn.model_selection import StratifiedShuffleSplit
 from threadpoolctl import threadpool_limits
 
 import crcen
-from crcen.experiments.benchmark.plan import all_sets
+from crcen.paper.rivals.plan import all_sets
 from crcen.theory.decision import sigmoid
 from crcen.theory.residual_test import residual_sums
 from crcen.training.balance import balance_shift

@@ -61,7 +61,7 @@ VARIANTS = {
 
 def development() -> list[str]:
     """Names of the development half."""
-    text = files("crcen.experiments").joinpath("configs/benchmark.toml").read_text(encoding="utf-8")
+    text = files("crcen.paper").joinpath("configs/benchmark.toml").read_text(encoding="utf-8")
     return tomllib.loads(text)["halves"]["development"]
 
 

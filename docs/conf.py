@@ -38,19 +38,16 @@ PAGES = [
 # The folders of the package, in the order of the reference.
 PARTS = {
     "models": "Classifiers",
-    "committee": "Networks and trees together",
-    "classes": "More than two classes",
     "tables": "Mixed tables",
-    "baselines": "Methods to compare with",
     "files": "Saved models",
     "theory": "Theory: weights, key equation, expense, costs",
     "decisions": "Decisions, correction, monitoring",
     "report": "Reports and displays",
-    "workflow": "From a table to decisions",
+    "commands": "Tables and commands",
     "scale": "More rows than memory",
     "datasets": "Data",
     "training": "Training many networks",
-    "experiments": "Experiments",
+    "paper": "Paper: reproduction and compared methods",
     "exceptions": "Errors",
 }
 
@@ -74,12 +71,12 @@ def _entry(home: str, name: str) -> list[str]:
 def _reference() -> str:
     """One section for each folder of the package: its public names, then what its modules give beside them."""
     names: dict[str, list[tuple[str, str]]] = {}
-    for home, own in crcen._HOMES.items():
-        names.setdefault(home.split(".")[1], []).extend(("crcen", name) for name in sorted(own))
+    for home, own in crcen._PUBLIC_NAMES.items():
+        names.setdefault(home.split(".")[1], []).extend(("crcen", name) for name in own.split())
     for part in names.values():
         part.sort()
-    for home, own in crcen._ELSEWHERE.items():
-        names.setdefault(home.split(".")[1], []).extend((home, name) for name in own)
+    for home, own in crcen._SUBMODULE_NAMES.items():
+        names.setdefault(home.split(".")[1], []).extend((home, name) for name in own.split())
     if missing := sorted(set(names) - set(PARTS)):
         raise ValueError(f"PARTS of docs/conf.py must name every folder with public names, {missing} are missing")
     sections = []

@@ -14,7 +14,7 @@ from pathlib import Path
 
 import numpy as np
 
-from crcen.experiments.benchmark.classes.tables import CLASS_TABLES
+from crcen.paper.rivals.classes.tables import CLASS_TABLES
 
 _NIL, _SYMBOL, _PAIRS, _TEXT, _INTEGERS, _DOUBLES, _TEXTS, _LIST, _REFERENCE = 254, 1, 2, 9, 13, 14, 16, 19, 255
 

@@ -1,6 +1,6 @@
 """Every method of the comparison at parameters that a test can afford."""
 
-from crcen.baselines.methods import make_method
+from crcen.paper.methods.methods import make_method
 from grouped_settings import grouped
 
 LIGHT = {

@@ -11,8 +11,8 @@ import pandas as pd
 import pytest
 
 import crcen
+from crcen.commands.environment import environment_info
 from crcen.theory.shown import Shown, in_one_line
-from crcen.workflow.environment import environment_info
 
 DOCS = Path(__file__).resolve().parent.parent / "docs"
 RNG = np.random.default_rng(0)

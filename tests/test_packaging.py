@@ -23,7 +23,7 @@ class NoExtras:
             raise ModuleNotFoundError(f"No module named {name!r}")
 sys.meta_path.insert(0, NoExtras)
 import crcen
-from crcen.baselines.methods import make_method
+from crcen.paper.methods.methods import make_method
 from crcen.exceptions import MissingExtra
 print(crcen.__file__)
 data = crcen.load_dataset("abalone")
@@ -32,8 +32,8 @@ import warnings
 warnings.simplefilter("ignore")  # five iterations are few
 model.fit(data.X, data.y)
 assert model.key_equation_.residual < 1e-12
-from crcen.experiments.paper.published import published
-from crcen.experiments.paper.reproduce import read_settings
+from crcen.paper.reproduction.published import published
+from crcen.paper.reproduction.reproduce import read_settings
 assert published("table3", "crcen", "abalone", "f1") == (0.4, None)
 assert read_settings(True) and read_settings(False)
 for call in (lambda: make_method("smote").fit(data.X, data.y), lambda: make_method("balanced_rf")):
@@ -99,9 +99,9 @@ def test_the_wheel_holds_the_package_with_its_data(wheel):
     assert packaged >= {
         "crcen/py.typed",
         "crcen/datasets/benchmark.csv",
-        "crcen/experiments/paper/published.csv",
-        "crcen/experiments/configs/full.toml",
-        "crcen/experiments/configs/quick.toml",
+        "crcen/paper/reproduction/published.csv",
+        "crcen/paper/configs/full.toml",
+        "crcen/paper/configs/quick.toml",
     }
     assert packaged >= {f"crcen/datasets/bundled/x{number}data.npz" for number in (3, 5)}
     assert any(name.endswith("licenses/LICENSE") for name in names)

@@ -122,7 +122,7 @@ def test_choices_reach_the_run(crcen_command, tmp_path, monkeypatch):
         given.update(options, artefact=artefact)
         raise crcen.InvalidParameter("enough\nseen.")
 
-    monkeypatch.setattr("crcen.experiments.paper.reproduce.reproduce", record)
+    monkeypatch.setattr("crcen.paper.reproduction.reproduce.reproduce", record)
     options = ["--quick", "--out", tmp_path, "--data-home", tmp_path, "--selection", "per_split", "--scoring", "f1"]
     options += ["--engine", "ray", "--methods", "crcen,mlp", "--reading", "2019"]
     code, _, err = crcen_command("reproduce", "figure1", *options)
@@ -142,7 +142,7 @@ def test_choices_reach_the_run(crcen_command, tmp_path, monkeypatch):
 
 
 def test_the_commands_choices_are_the_functions(tmp_path):
-    from crcen.experiments.paper import reproduce
+    from crcen.paper.reproduction import reproduce
     from crcen.training.engines import ENGINES
 
     assert [one.value for one in cli.reproduction.Artefact] == [*reproduce.ARTEFACTS, "all"]
@@ -174,7 +174,7 @@ def test_a_full_disk_is_one_line(crcen_command, tmp_path, monkeypatch):
     def full(path, content):
         raise OSError(28, "No space left on device", str(path))
 
-    monkeypatch.setattr("crcen.experiments.run_folder.write_whole", full)
+    monkeypatch.setattr("crcen.paper.run_folder.write_whole", full)
     code, _, err = crcen_command("reproduce", "table2", "--quick", "--out", tmp_path)
     assert code == 1
     assert "No space left on device" in sentence(err)
@@ -214,8 +214,8 @@ def test_listings_as_json(crcen_command, command):
 @pytest.mark.parametrize(
     ("command", "home"),
     [
-        ("reproduce", "crcen.experiments.paper.reproduce.reproduce"),
-        ("benchmark", "crcen.experiments.benchmark.run.benchmark"),
+        ("reproduce", "crcen.paper.reproduction.reproduce.reproduce"),
+        ("benchmark", "crcen.paper.rivals.run.benchmark"),
     ],
 )
 def test_runs_as_json(crcen_command, monkeypatch, tmp_path, command, home):

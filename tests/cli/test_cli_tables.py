@@ -9,7 +9,7 @@ import pandas as pd
 import pytest
 
 import crcen
-from crcen.workflow.demo import demo
+from crcen.commands.demo import demo
 
 
 def draw(n, seed):
@@ -279,7 +279,7 @@ def test_the_demonstration(crcen_command, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     original = demo
     small = crcen.CRCENClassifierCV(hidden=(3,), l2=1e-2, max_epochs=2)
-    monkeypatch.setattr("crcen.workflow.demo.demo", lambda out, verbose: original(out, estimator=small))
+    monkeypatch.setattr("crcen.commands.demo.demo", lambda out, verbose: original(out, estimator=small))
     code, out, err = crcen_command("demo")
     assert (code, err) == (0, "")
     assert "3. Report" in out

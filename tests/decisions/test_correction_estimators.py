@@ -21,8 +21,8 @@ from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 
 from crcen import Alpha, Budget, CostRatio, InvalidParameter, Lam, PosteriorCorrection, correct_proba, make_sim2
-from crcen.baselines.methods import make_method
 from crcen.datasets.simulated import sim2_posterior
+from crcen.paper.methods.methods import make_method
 from crcen.theory.decision import sigmoid
 from papers_training import CRCENClassifier
 

@@ -8,8 +8,8 @@ import pytest
 
 import crcen
 from crcen import CostMatrix, CRCENClassifier, CRCENClassifierCV, CSMLPClassifier
-from crcen.baselines.threshold import MovedThresholdClassifier
 from crcen.exceptions import DataUnavailable
+from crcen.paper.methods.threshold import MovedThresholdClassifier
 
 RNG = np.random.default_rng(0)
 Y = np.concatenate([np.arange(3), RNG.choice(3, 197, p=[0.7, 0.2, 0.1])])

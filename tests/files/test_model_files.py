@@ -41,9 +41,9 @@ from crcen import (
     model_info,
     save,
 )
-from crcen.baselines.threshold import MovedThresholdClassifier
 from crcen.exceptions import DataUnavailable
 from crcen.files import saving
+from crcen.paper.methods.threshold import MovedThresholdClassifier
 from grouped_settings import grouped
 
 RNG = np.random.default_rng(0)

@@ -17,8 +17,8 @@ from crcen import (
     key_equation,
     make_rare_events,
 )
-from crcen.baselines.threshold import MovedThresholdClassifier
 from crcen.exceptions import InvalidInput, InvalidParameter, TrainingFailed
+from crcen.paper.methods.threshold import MovedThresholdClassifier
 from grouped_settings import grouped
 from papers_training import CRCENClassifier, CRCENClassifierCV
 

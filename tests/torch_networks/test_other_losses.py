@@ -9,8 +9,7 @@ import torch
 from torch.nn.functional import cross_entropy
 
 from crcen.exceptions import InvalidInput, InvalidParameter
-from crcen.torch import ClassWeightedLoss
-from crcen.torch.other_losses import (
+from crcen.paper.losses import (
     ClassRectificationLoss,
     FocalLoss,
     LDAMLoss,
@@ -22,6 +21,7 @@ from crcen.torch.other_losses import (
     effective_number_weights,
     target_costs,
 )
+from crcen.torch import ClassWeightedLoss
 
 LOGITS = torch.tensor([[0.3, -1.2, 0.5], [2.0, 0.1, -0.4], [-0.7, 0.9, 0.2], [0.0, 0.0, 1.5]], dtype=torch.float64)
 TARGET = torch.tensor([0, 1, 2, 2])

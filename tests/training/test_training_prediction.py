@@ -138,12 +138,12 @@ sys.meta_path.insert(0, Blocked())
 """
 
 LEAN = """
-import crcen.workflow.environment
+import crcen.commands.environment
 from crcen.exceptions import MissingExtra
 table = crcen.load(f"{folder}/table.crcen")
 print(len(table.predict({"amount": 1.5, "country": "NL"})), len(table.predict_proba([{"amount": 2, "country": "NO"}])))
 crcen.predict_table(f"{folder}/table.crcen", f"{folder}/new.csv", out=f"{folder}/scored.csv")
-print(crcen.workflow.environment.environment_info().device)
+print(crcen.commands.environment.environment_info().device)
 for fit in (
     lambda: crcen.CRCENClassifier().fit(X, X[:, 0] > 0),
     lambda: crcen.CRCENClassifierCV().fit(X, X[:, 0] > 0),

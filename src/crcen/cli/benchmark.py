@@ -83,13 +83,13 @@ def benchmark(
             "tables_only": tables_only,
         }
         if kind is Kind.multiclass:
-            from crcen.experiments.benchmark.classes.run import benchmark_classes
+            from crcen.paper.rivals.classes.run import benchmark_classes
 
             if half is not Half.all or redo or rows_from:
                 raise InvalidParameter("--half, --redo and --rows-from are for --kind binary.")
             done = benchmark_classes(peers, **common)
         else:
-            from crcen.experiments.benchmark.run import benchmark as run
+            from crcen.paper.rivals.run import benchmark as run
 
             done = run(peers, half=half.value, redo=redo, rows_from=rows_from or (), **common)
     except KeyboardInterrupt:

@@ -17,8 +17,8 @@ def info(
     as_json: Json = False,
 ) -> None:
     """Say what is installed, or what a saved model is; a model is not loaded for that."""
+    from crcen.commands.environment import environment_info
     from crcen.files.saving import model_info
-    from crcen.workflow.environment import environment_info
 
     show(environment_info() if model is None else model_info(model), as_json)
 
@@ -30,7 +30,7 @@ def demo(
 ) -> None:
     """Fit, evaluate and report on a bundled set; writes the report and nothing else."""
     with interruptible():
-        from crcen.workflow.demo import demo
+        from crcen.commands.demo import demo
 
         result = demo(out, verbose=is_watched())
     show(result, as_json)

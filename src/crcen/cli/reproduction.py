@@ -82,7 +82,7 @@ def reproduce(
 ) -> None:
     """Rebuild the paper's tables and figure, published numbers beside ours; interrupted runs resume."""
     try:
-        from crcen.experiments.paper.reproduce import reproduce as run
+        from crcen.paper.reproduction.reproduce import reproduce as run
 
         report = run(
             artefact.value,

@@ -154,7 +154,7 @@ def fit(
         in_memory |= {"--capacity": capacity, "--recall": recall, "--precision": precision}
         check_engine(engine, in_memory, {"--workers": workers}, {"--epochs": epochs, "--storage": storage})
         if engine is not Engine.table:
-            from crcen.workflow.classes.stated import stated_weighting
+            from crcen.commands.classes.stated import stated_weighting
 
             price = "balanced" if stated is None else stated
             files = crcen.fit_files(

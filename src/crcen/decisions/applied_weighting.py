@@ -75,7 +75,7 @@ def why_no_shift(estimator: Any, samplers: list[Any]) -> str:
         samplers = [*samplers, last.sampler]
     if name in _BOOSTED_VOTES:
         return f"{name} averages boosted votes, which are no probabilities under any prior"
-    own = getattr(last, "_why_no_posterior", "")  # the methods of crcen.baselines say so themselves
+    own = getattr(last, "_why_no_posterior", "")  # the methods of crcen.paper.methods say so themselves
     if own:
         return f"{name} {own}"
     for sampler in samplers:

@@ -22,8 +22,8 @@ __all__ = ["PLAIN_TYPES", "TYPES", "Unfit", "check_state", "find_type", "is_know
 
 # Module → classes. Names are unique: files say the name alone, so that a class may move.
 TYPES: dict[str, tuple[str, ...]] = {
-    "crcen.committee.classifier": ("CommitteeClassifier",),
-    "crcen.committee.leaderboard": ("MemberScore",),
+    "crcen.models.committee.classifier": ("CommitteeClassifier",),
+    "crcen.models.committee.leaderboard": ("MemberScore",),
     "crcen.models.classes.ensemble": ("ClassEnsemble",),
     "crcen.models.classifier": ("CRCENClassifier",),
     "crcen.models.ensemble": ("Ensemble",),
@@ -34,8 +34,8 @@ TYPES: dict[str, tuple[str, ...]] = {
     "crcen.models.trees.boosted_trees": ("BoostedTrees",),
     "crcen.models.trees.class_trees": ("ClassTrees",),
     "crcen.models.trees.setting": ("TreeSetting",),
-    "crcen.baselines.csmlp": ("CSMLPClassifier",),
-    "crcen.baselines.threshold": ("MovedThresholdClassifier",),
+    "crcen.paper.methods.csmlp": ("CSMLPClassifier",),
+    "crcen.paper.methods.threshold": ("MovedThresholdClassifier",),
     "crcen.decisions.posterior_correction": ("PosteriorCorrection",),
     "crcen.tables.priced": ("PricedClassifier",),
     "crcen.tables.classifier": ("TableClassifier",),

@@ -11,8 +11,8 @@ from sklearn.metrics import log_loss
 from sklearn.model_selection import cross_val_score
 
 from crcen import Budget, CostMatrix, CRCENClassifier, CSMLPClassifier, Inputs, Schedule, decide, key_equation
-from crcen.baselines.threshold import MovedThresholdClassifier
 from crcen.exceptions import InvalidInput, InvalidParameter
+from crcen.paper.methods.threshold import MovedThresholdClassifier
 from crcen.theory.classes.key_equations import class_key_equations
 
 LABELS = np.array(["ash", "birch", "cedar", "oak"])

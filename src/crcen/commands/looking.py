@@ -1,0 +1,334 @@
+"""look_at_table: what is in a table before anything is fitted, and what would be done with each column."""
+
+import math
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from crcen import InvalidInput, TableClassifier
+from crcen._support.listing import listed
+from crcen._support.logs import logged
+from crcen._support.progress import busy
+from crcen.commands.classes.fitting import MOST_CLASSES
+from crcen.commands.inputs import Source, check_column, plain, rows_of, source_of
+from crcen.theory.judgements import FEWEST_OF_A_CLASS, FEWEST_POSITIVES, LEAK_AREA
+from crcen.theory.shown import Shown
+from crcen.theory.threshold_curve import ThresholdCurve, roc_area
+
+__all__ = ["ColumnLook", "TableLook", "look_at_table"]
+
+Array = NDArray[np.float64]
+
+# Rows that single columns are ranked on, and examples of cells that are shown.
+_MOST_ROWS, _EXAMPLES, _LONGEST = 50_000, 3, 24
+# Of several classes, the commonest that columns are compared with.
+_MOST_RANKED = 10
+
+
+@dataclass(frozen=True)
+class ColumnLook:
+    """One column.
+
+    Parameters
+    ----------
+    name : str
+        Its name.
+    kind : str
+        "number", "boolean", "category", "date", "text", or "left out".
+    n_missing, n_values : int
+        Cells that are missing, and different values.
+    examples : tuple of str
+        Its commonest values; of numbers the smallest, the middle and the largest.
+    plan : str
+        What a fit would do with it.
+    note : str
+        How it was read, where that is not plain: money as text, another decimal mark.
+    area : float
+        Area under the ROC curve of the column alone; NaN without a target, for texts and for columns left out.
+    """
+
+    name: str
+    kind: str
+    n_missing: int
+    n_values: int
+    examples: tuple[str, ...]
+    plan: str
+    note: str = ""
+    area: float = math.nan
+
+    @property
+    def is_suspect(self) -> bool:
+        """Whether it nearly separates the classes by itself, as what is written after the event does."""
+        return self.area >= LEAK_AREA
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain values, ready for JSON."""
+        found = {name: getattr(self, name) for name in ("name", "kind", "n_missing", "n_values", "plan", "note")}
+        area = None if math.isnan(self.area) else self.area
+        return {**found, "examples": list(self.examples), "area": area, "suspect": self.is_suspect}
+
+
+@dataclass(frozen=True, eq=False)
+class TableLook(Shown):
+    """A table before a fit; prints itself.
+
+    Parameters
+    ----------
+    data : str
+        The table.
+    n_rows : int
+        Rows; with a target those that have a label.
+    columns : tuple of ColumnLook
+        In the order of the table, without the target.
+    target : str or None
+        Column with the labels.
+    counts : dict of label to int
+        Rows of each label, the rarest first; empty without a target.
+    notes : tuple of str
+        What a person should know.
+    """
+
+    data: str
+    n_rows: int
+    columns: tuple[ColumnLook, ...]
+    target: str | None = None
+    counts: Any = None
+    notes: tuple[str, ...] = ()
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain values, ready for JSON."""
+        counts = [{"label": plain(label), "rows": n} for label, n in (self.counts or {}).items()]
+        return {
+            "data": self.data,
+            "rows": self.n_rows,
+            "target": self.target,
+            "labels": counts,
+            "columns": [one.to_dict() for one in self.columns],
+            "suspects": [one.name for one in self.columns if one.is_suspect],
+            "notes": list(self.notes),
+        }
+
+    def __repr__(self) -> str:
+        left_out = sum(one.kind == "left out" for one in self.columns)
+        return f"<TableLook of {self.data}: {self.n_rows:,} rows, {len(self.columns)} columns, {left_out} left out>"
+
+    def __str__(self) -> str:
+        lines = [f"{self.data}: {self.n_rows:,} rows, {len(self.columns)} columns" + self._labels(), ""]
+        width = min(32, max([6, *(len(one.name) for one in self.columns)]))
+        has_area = any(not math.isnan(one.area) for one in self.columns)
+        head = f"{'column':<{width}}  {'kind':<9} {'missing':>8} {'values':>8}" + (f" {'area':>6}" if has_area else "")
+        lines.append(f"{head}  what a fit does with it")
+        for one in self.columns:
+            missing = f"{100 * one.n_missing / max(self.n_rows, 1):.3g} %" if one.n_missing else "–"
+            area = "" if not has_area else f" {'–' if math.isnan(one.area) else f'{one.area:.3f}':>6}"
+            name = one.name if len(one.name) <= width else f"{one.name[: width - 1]}…"
+            shown = ""
+            if one.kind == "number" and one.examples:
+                shown = f"; from {one.examples[0]} to {one.examples[2]}, the middle at {one.examples[1]}"
+            elif one.examples and one.kind != "left out":
+                shown = f"; such as {', '.join(one.examples)}"
+            lines.append(
+                f"{name:<{width}}  {one.kind:<9} {missing:>8} {one.n_values:>8,}{area}  {one.plan}{shown}"
+                + (f" ({one.note})" if one.note else "")
+            )
+        if has_area:
+            best = ", for the class it tells best" if len(self.counts) > 2 else ""
+            lines += ["", f"area: how often the column alone ranks a positive above a negative{best}; ½ says nothing"]
+        lines += [f"Note: {note}." for note in self.notes]
+        return "\n".join(lines)
+
+    def _labels(self) -> str:
+        if not self.counts:
+            return ""
+        (rare, few), *_ = self.counts.items()
+        ratio = (self.n_rows - few) / few
+        shown = listed((f"{n:,} {label}" for label, n in self.counts.items()), most=6)
+        return f"; {self.target}: {shown} (1 in {1 + ratio:,.0f} is {rare})"
+
+
+@logged
+def look_at_table(
+    data: Any,
+    *,
+    target: str | None = None,
+    positive: Any = None,
+    drop: Any = (),
+    keep: Any = (),
+    categorical: Any = (),
+    random_state: int = 0,
+    verbose: int = 0,
+) -> TableLook:
+    """Look at a table before a fit: what `crcen look` does.
+
+    Parameters
+    ----------
+    data : data frame, str or Path
+        The rows.
+    target : str, optional
+        Column with the labels; with it, columns that nearly tell the classes apart by themselves are named.
+    positive : label, optional
+        The one to find; without it the target may have up to fifty, and each is compared with the rest.
+    drop, keep, categorical : sequences of str
+        As in `crcen.fit_table`.
+    random_state : int, default=0
+        Seed of rows and halves, where single columns are ranked.
+    verbose : int, default=0
+        1 shows on a terminal that work goes on.
+
+    Returns
+    -------
+    TableLook
+        Kinds, gaps, suspects, and what would be done with each column.
+    """
+    source = source_of(data)
+    with busy("looking at the table", visible=bool(verbose)):
+        frame, y, counts, notes = _rows(source, target, positive)
+        reader = TableClassifier(drop=drop, keep=keep, categorical=categorical, random_state=random_state)
+        _learn(reader, frame)
+        areas: dict[str, float] = {}
+        for is_own in y or ():  # of several classes the one that a column tells best
+            for name, area in _areas(reader, frame, is_own, random_state).items():
+                areas[name] = max(area, areas.get(name, 0.0))
+        columns = _columns(reader, frame, areas)
+    suspects = [one.name for one in columns if one.is_suspect]
+    if suspects:
+        notes.append(
+            f"{', '.join(suspects[:5])}{' and more' if len(suspects) > 5 else ''} alone nearly separate"
+            f"{'s' if len(suspects) == 1 else ''} the classes: ask when that is known, and leave it out where it is "
+            "written after the event"
+        )
+    return TableLook(source.name, len(frame), columns, target, counts, tuple(notes))
+
+
+def _rows(source: Source, target: str | None, positive: Any) -> Any:
+    """Rows without the target, whether each is of a class, for one or several, rows of each label, and notes."""
+    if target is None:
+        frame, notes = source.read(), source.notes
+        if not len(frame):
+            raise InvalidInput(f"{source.name} has no rows.")
+        return frame, None, {}, notes
+    check_column(target, source.columns, "the target", source.name)
+    labels = source.read()[target]
+    values = labels.dropna().astype(str).value_counts()
+    if len(values) != 2 and positive is None and not 3 <= len(values) <= MOST_CLASSES:
+        frame, notes = source.read(), source.notes
+        n_values = len(values)
+        notes.append(
+            f"{target} has {n_values:,} value{'s' if n_values != 1 else ''}, and classes are 2 to {MOST_CLASSES}: say "
+            "which one is to be found, so that columns can be compared with it"
+        )
+        known = frame[target].notna()
+        return frame[known].drop(columns=target), None, dict(values.sort_values(kind="stable").items()), notes
+    rows = rows_of(source, target, positive, most_labels=MOST_CLASSES)
+    y = rows.y.to_numpy()
+    names, numbers = np.unique(y, return_counts=True)
+    order = np.argsort(numbers, kind="stable")
+    counts = {names[i]: int(numbers[i]) for i in order}
+    if len(names) > 2:
+        few = [str(names[i]) for i in order if numbers[i] < FEWEST_POSITIVES]
+        if few:
+            rows.notes.append(f"{listed(few)}: fewer than {FEWEST_POSITIVES} rows, so recall is known poorly")
+        wanted_first = [names[i] for i in order[::-1][:_MOST_RANKED]]
+        return rows.frame, [y == label for label in wanted_first], counts, rows.notes
+    wanted = names[order[0]] if rows.positive is None else rows.positive
+    n_pos = counts[wanted]
+    if n_pos < FEWEST_POSITIVES:
+        rows.notes.append(f"{n_pos} rows of {wanted} are few: recall is then known to no better than about ±14 points")
+    return rows.frame, [y == wanted], counts, rows.notes
+
+
+def _learn(reader: TableClassifier, frame: Any) -> None:
+    """Columns as a fit would learn them; that none is left is an answer here, and no error."""
+    try:
+        reader.learn_columns(frame)
+    except InvalidInput:
+        if not getattr(reader, "dropped_", []):
+            raise
+
+
+def _columns(reader: TableClassifier, frame: Any, areas: dict[str, float]) -> tuple[ColumnLook, ...]:
+    used = {column.name: column for column in reader.columns_}
+    reasons = {one.name: one.reason for one in reader.dropped_}
+    found = []
+    for name in map(str, frame.columns):
+        cells = frame[name]
+        n_missing = int(cells.isna().sum())
+        try:
+            values = cells.dropna().astype(str).value_counts()
+        except TypeError:  # lists or records
+            values = cells.iloc[:0].astype(str).value_counts()
+        examples = tuple(_short(str(one)) for one in values.index[:_EXAMPLES])
+        if name in reasons:
+            found.append(ColumnLook(name, "left out", n_missing, len(values), examples, reasons[name]))
+            continue
+        column = used[name]
+        if column.kind == "number":
+            examples = _spread(column, cells)
+        plan = _plan(column, n_missing)
+        area = areas.get(name, math.nan)
+        found.append(ColumnLook(name, column.kind, n_missing, len(values), examples, plan, column.note, area))
+    return tuple(found)
+
+
+def _plan(column: Any, n_missing: int) -> str:
+    n_inputs = len(column.encoded_names)
+    plans = {
+        "number": "taken as it is",
+        "boolean": "taken as 0 and 1",
+        "category": f"{n_inputs} columns of zeros and ones",
+        "date": f"{n_inputs} parts, such as days and weekday",
+        "text": f"{n_inputs} components of its letters",
+    }
+    gaps = "; gaps are filled, and a column says where" if n_missing and column.kind != "category" else ""
+    return f"{plans[column.kind]}{gaps}"
+
+
+def _spread(column: Any, cells: Any) -> tuple[str, ...]:
+    """Smallest, middle and largest number, read as the column reads its cells; gaps are filled with the middle."""
+    values = column.encode(cells).values[:, 0]
+    return tuple(f"{value:,.4g}" if abs(value) < 1e4 else f"{value:,.0f}" for value in np.quantile(values, [0, 0.5, 1]))
+
+
+def _short(text: str) -> str:
+    text = " ".join(text.split())
+    return text if len(text) <= _LONGEST else f"{text[: _LONGEST - 1]}…"
+
+
+def _areas(reader: TableClassifier, frame: Any, y: NDArray[np.bool_], seed: int) -> dict[str, float]:
+    """Area under the ROC curve of each used column alone, in whichever direction is better."""
+    if not reader.columns_ or min(int(y.sum()), int((~y).sum())) < FEWEST_OF_A_CLASS:
+        return {}
+    rng = np.random.default_rng(seed)
+    if len(frame) > _MOST_ROWS:
+        # All positives as far as there is room, since they are few.
+        positives, negatives = np.flatnonzero(y), np.flatnonzero(~y)
+        few = min(len(positives), _MOST_ROWS // 2)
+        chosen = [rng.choice(positives, few, replace=False), rng.choice(negatives, _MOST_ROWS - few, replace=False)]
+        rows = np.sort(np.concatenate(chosen))
+        frame, y = frame.iloc[rows], y[rows]
+    X, start, found = reader.encode(frame).X, 0, {}
+    halves = rng.permutation(len(y)) % 2 == 0
+    for column in reader.columns_:
+        part = X[:, start : start + len(column.encoded_names)]
+        start += len(column.encoded_names)
+        rankings = [_shares(part.argmax(axis=1), y, halves)] if column.kind == "category" else list(part.T)
+        areas = [_area(y, scores) for scores in rankings]
+        found[column.name] = max(max(area, 1.0 - area) for area in areas)
+    return found
+
+
+def _shares(codes: NDArray[np.int64], y: NDArray[np.bool_], halves: NDArray[np.bool_]) -> Array:
+    """Each row's share of positives among the rows of the other half with the same value."""
+    scores = np.empty(len(y))
+    for half in (halves, ~halves):
+        size = np.bincount(codes[~half], minlength=codes.max() + 1)
+        positive = np.bincount(codes[~half], y[~half], minlength=codes.max() + 1)
+        shares = np.divide(positive, size, out=np.full(len(size), y.mean()), where=size > 0)
+        scores[half] = shares[codes[half]]
+    return scores
+
+
+def _area(y: NDArray[np.bool_], scores: Array) -> float:
+    return float(roc_area(*ThresholdCurve(y, scores).totals(np.ones(len(y)))))

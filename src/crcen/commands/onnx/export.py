@@ -1,0 +1,233 @@
+"""export_onnx: a model as one ONNX graph, written only if it answers as the model does."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from crcen import CommitteeClassifier, CrcenError, InvalidInput, TableClassifier, __version__
+from crcen._support.extras import need
+from crcen._support.whole_files import check_place, write_whole
+from crcen.commands.inputs import model_of, plain
+from crcen.commands.onnx.classes import close_calls, is_of_classes
+from crcen.commands.onnx.graph import build_graph, check_columns, is_networks
+from crcen.commands.onnx.trees import is_trees
+from crcen.theory.shown import Shown, in_one_line
+
+__all__ = ["OnnxExport", "check_exportable", "export_onnx"]
+
+_ROWS = 512
+_TOLERANCE = 1e-9
+_YEARS_1900_TO_2200 = (-2_208_988_800, 7_258_118_400)  # in seconds since 1970
+
+
+@dataclass(frozen=True)
+class OnnxExport(Shown):
+    """A graph that was written; prints itself.
+
+    Parameters
+    ----------
+    path : Path
+        The file.
+    inputs : dict of str to str
+        Names of the inputs, and what they take: "number", "text", or "seconds" since 1970-01-01 UTC for dates.
+    n_checked : int
+        Rows on which both were compared.
+    largest_difference : float
+        Between the graph's probabilities and `predict_proba`.
+    """
+
+    path: Path
+    inputs: dict[str, str]
+    n_checked: int
+    largest_difference: float
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain values, ready for JSON."""
+        return {
+            "path": str(self.path),
+            "inputs": self.inputs,
+            "checked_rows": self.n_checked,
+            "largest_difference": self.largest_difference,
+        }
+
+    __repr__ = in_one_line
+
+    def __str__(self) -> str:
+        return (
+            f"{len(self.inputs)} inputs, outputs probabilities and decision; on {self.n_checked} rows no probability "
+            f"is more than {self.largest_difference:.1e} from predict_proba\nWritten to {self.path}"
+        )
+
+
+def export_onnx(model: Any, out: str | Path) -> OnnxExport:
+    """Write a model as one ONNX graph: what `crcen export --onnx` does.
+
+    Preprocessing, networks, trees, balance and posterior correction are in it, in double precision. Before the file is
+    written, onnxruntime runs it on made-up rows (ordinary and wild numbers, gaps, known, rare and unseen categories)
+    and it must answer as `predict_proba` and `predict` do.
+
+    Parameters
+    ----------
+    model : fitted classifier, str or Path
+        The model, or its file.
+    out : str or Path
+        The ONNX file to write.
+
+    Returns
+    -------
+    OnnxExport
+        Inputs, and how close the graph is.
+
+    Raises
+    ------
+    InvalidInput
+        If a column, setting or member has no ONNX form: free text, another library's classifier in a committee.
+    CrcenError
+        If the graph does not answer as the model does.
+    """
+    onnx, runtime = need("onnx", "onnx"), need("onnxruntime", "onnx")
+    check_place(out, model)
+    model = model_of(model)
+    estimator = getattr(model, "estimator_", model)
+    _check_members(model, estimator)
+    check_columns(getattr(model, "columns_", ()))
+    proto = build_graph(model)
+    classes = {"crcen": __version__, "classes": json.dumps([plain(label) for label in model.classes_])}
+    onnx.helper.set_model_props(proto, classes | _price(estimator))
+    onnx.checker.check_model(proto)
+    content = proto.SerializeToString()
+    rows, feeds = _trial_rows(model)
+    session = runtime.InferenceSession(content, providers=["CPUExecutionProvider"])
+    probabilities, decisions = session.run(["probabilities", "decision"], feeds)
+    largest = float(np.abs(probabilities - model.predict_proba(rows)).max())
+    close = close_calls(model.decision_function(rows), _TOLERANCE)  # a tie may fall either way
+    same = (decisions.astype(str) == _texts(model.predict(rows))) | close
+    if not largest <= _TOLERANCE or not same.all():
+        raise CrcenError(
+            f"the graph does not answer as the model does (probabilities differ by up to {largest:.1e}), so nothing "
+            f"was written; please report this."
+        )
+    write_whole(out, content)
+    inputs = {one.name: "text" if one.type == "tensor(string)" else "number" for one in session.get_inputs()}
+    inputs |= {one.name: "seconds" for one in getattr(model, "columns_", ()) if one.kind == "date"}
+    return OnnxExport(Path(out), inputs, len(probabilities), largest)
+
+
+def _price(estimator: Any) -> dict[str, str]:
+    """What decisions are made by, as texts."""
+    weighting = estimator.weighting_
+    if not is_of_classes(estimator):
+        numbers = {"cost_ratio": repr(weighting.cost_ratio), "threshold": repr(weighting.threshold)}
+        return {"positive": json.dumps(plain(estimator.pos_label_))} | numbers
+    found = {"class_weights": json.dumps(weighting.weights.tolist())}
+    if estimator.costs_ is not None:
+        found["costs"] = json.dumps(estimator.costs_.costs.tolist())
+        found["actions"] = json.dumps([plain(action) for action in estimator.costs_.actions])
+    return found
+
+
+def check_exportable(model: Any, out: str | Path, *read: Any) -> None:
+    """Refuse before a fit what `export_onnx` would refuse after it: packages, place, kinds of columns.
+
+    Parameters
+    ----------
+    model : TableClassifier
+        That has learnt its columns.
+    out : str or Path
+        The ONNX file to write.
+    *read
+        Files that are read, and must not be written over.
+    """
+    for module in ("onnx", "onnxruntime"):
+        need(module, "onnx")
+    _refuse_foreign_members(getattr(model, "estimator", model))
+    check_place(out, *read)
+    check_columns(getattr(model, "columns_", ()))
+
+
+def _refuse_foreign_members(estimator: Any) -> None:
+    """Before the fit: what a committee will hold."""
+    if isinstance(estimator, CommitteeClassifier):
+        members = [estimator.members] if isinstance(estimator.members, str) else list(estimator.members or ())
+        _refuse([type(member).__name__ for member in members if not isinstance(member, str)])
+
+
+def _check_members(model: Any, estimator: Any) -> None:
+    """After the fit: what the model holds."""
+    members = getattr(getattr(estimator, "ensemble_", None), "members", None)
+    if members is None:
+        raise InvalidInput(f"only models of crcen are exported: got {type(model).__name__}.")
+    _refuse([type(getattr(one, "model", one)).__name__ for one in members if not (is_networks(one) or is_trees(one))])
+
+
+def _refuse(names: list[str]) -> None:
+    if names:
+        raise InvalidInput(
+            f"a committee with a {names[0]} has no ONNX form here; leave it out of members, or predict in Python."
+        )
+
+
+def _texts(labels: Any) -> Any:
+    return (labels.astype(np.int64) if labels.dtype.kind == "b" else labels).astype(str)
+
+
+def _trial_rows(model: Any) -> tuple[Any, dict[str, Any]]:
+    """Made-up rows for the model, and the same for the graph."""
+    rng = np.random.default_rng(0)
+    estimator = getattr(model, "estimator_", model)
+    members = estimator.ensemble_.members
+    encoded = _encoded_rows(members, estimator.n_features_in_, rng)
+    if not isinstance(model, TableClassifier):
+        X = encoded
+        if all(member.encoding.indicators is not None for member in members if is_networks(member)):
+            X[rng.random(X.shape) < 0.1] = np.nan
+        names = getattr(model, "feature_names_in_", None)
+        return (X if names is None else _frame(X, names)), {"X": X}
+    columns, feeds, at = {}, {}, 0
+    used: list[Any] = list(model.columns_)
+    for column in used:
+        if column.kind == "category":
+            known = [*column.categories, *column.rare, "a category nobody has seen", None]
+            cells = rng.permutation(np.resize(np.array(known, dtype=object), _ROWS))
+            feeds[column.name] = np.array([cell or "" for cell in cells], dtype=object)[:, None]
+        elif column.kind == "date":
+            moments = rng.integers(*_YEARS_1900_TO_2200, size=_ROWS) * 1_000_000 + rng.integers(1_000_000, size=_ROWS)
+            moments[::4] -= moments[::4] % 86_400_000_000  # midnights
+            is_missing = rng.random(_ROWS) < 0.1
+            cells = np.where(is_missing, np.datetime64("NaT"), moments.astype("datetime64[us]"))
+            feeds[column.name] = np.where(is_missing, np.nan, moments / 1e6)[:, None]
+        else:
+            cells = rng.integers(2, size=_ROWS).astype(float) if column.kind == "boolean" else encoded[:, at].copy()
+            cells[rng.random(_ROWS) < 0.1] = np.nan
+            feeds[column.name] = cells[:, None]
+        columns[column.name] = cells
+        at += len(column.encoded_names)
+    return _frame(columns, None), feeds
+
+
+def _encoded_rows(members: Any, n_columns: int, rng: np.random.Generator) -> Any:
+    """Numbers about where training rows lay, ordinary and wild, some exactly at thresholds of trees."""
+    wild = rng.standard_t(2, size=(_ROWS, n_columns))
+    for group in (member for member in members if is_networks(member)):
+        encoding = group.encoding
+        wild = encoding.mean[:n_columns] + encoding.scale[:n_columns] * wild
+        break
+    trees = (member for member in members if is_trees(member))
+    for one in (part for member in trees for part in getattr(member, "by_class", (member,))):
+        inner = (one.left != np.arange(len(one.left))) & np.isfinite(one.threshold)
+        for column in np.unique(one.feature[inner]):
+            known = np.unique(one.threshold[inner & (one.feature == column)])
+            at_threshold = rng.random(_ROWS) < 0.3
+            wild[at_threshold, column] = rng.choice(known, int(at_threshold.sum()))
+    return wild
+
+
+def _frame(values: Any, names: Any) -> Any:
+    import pandas as pd
+
+    return pd.DataFrame(values, columns=names)

@@ -1,0 +1,292 @@
+"""A fitted model as an ONNX graph in double precision: columns, input encoding, members, balance, posterior.
+
+One function a part; `_input_encoding` and `_probability_map` follow `InputEncoding` and ``probability_map_``.
+"""
+
+from collections.abc import Iterable
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from crcen import InvalidInput, TableClassifier
+from crcen.commands.onnx.classes import class_answers, is_of_classes
+from crcen.commands.onnx.dates import date_parts
+from crcen.commands.onnx.trees import is_trees, tree_logit
+
+__all__ = ["build_graph", "check_columns", "is_networks"]
+
+_OPSET, _ML_OPSET, _IR = 17, 3, 8
+_SMOOTH_LIMIT = 3.0
+_TIE = 1e-12  # of mapped logits, as in the model: a whole step of an isotonic map can lie on the threshold
+_CARRIED = ("number", "boolean", "category", "date")
+
+Array = NDArray[np.float64]
+
+
+class Graph:
+    """Nodes and constants of a graph that grows; every method gives the name of a result."""
+
+    def __init__(self) -> None:
+        self.nodes: list[Any] = []
+        self.constants: list[Any] = []
+        self.inputs: list[Any] = []
+
+    def input(self, name: str, *, is_text: bool, width: int = 1) -> str:
+        """An input of shape (rows, width)."""
+        import onnx
+
+        kind = onnx.TensorProto.STRING if is_text else onnx.TensorProto.DOUBLE
+        self.inputs.append(onnx.helper.make_tensor_value_info(name, kind, ["rows", width]))
+        return name
+
+    def constant(self, value: Any, dtype: Any = np.float64) -> str:
+        """A constant array."""
+        import onnx
+
+        name = f"crcen/constant_{len(self.constants)}"
+        array = np.asarray(value, dtype=object if dtype is str else dtype)
+        self.constants.append(onnx.numpy_helper.from_array(array, name))
+        return name
+
+    def apply(self, operation: str, *inputs: str, domain: str = "", **attributes: Any) -> str:
+        """The result of an operation."""
+        import onnx
+
+        name = f"crcen/{operation}_{len(self.nodes)}"
+        self.nodes.append(onnx.helper.make_node(operation, list(inputs), [name], domain=domain, **attributes))
+        return name
+
+    def as_double(self, value: str) -> str:
+        """Truth values as 0 and 1."""
+        import onnx
+
+        return self.apply("Cast", value, to=onnx.TensorProto.DOUBLE)
+
+    def as_int(self, value: str) -> str:
+        """Numbers or truth values as whole numbers."""
+        import onnx
+
+        return self.apply("Cast", value, to=onnx.TensorProto.INT64)
+
+    def rename(self, value: str, name: str) -> None:
+        """Give a result the name of an output."""
+        import onnx
+
+        self.nodes.append(onnx.helper.make_node("Identity", [value], [name]))
+
+
+def check_columns(columns: Iterable[Any]) -> None:
+    """Refuse columns that ONNX has no operations for, by name and kind; it needs no fitted network.
+
+    Parameters
+    ----------
+    columns : iterable of Column
+        Such as ``columns_`` of a `TableClassifier`, or what `learn_column` finds before the fit.
+
+    Raises
+    ------
+    InvalidInput
+        If one of them is free text.
+    """
+    bad = [one for one in columns if one.kind not in _CARRIED]
+    if bad:
+        listed = ", ".join(f"the {one.kind} column {one.name}" for one in bad)
+        drops = " ".join(f"--drop {one.name}" for one in bad)
+        raise InvalidInput(
+            f"ONNX cannot carry {listed}: only numbers, truth values, categories and dates; fit with {drops}, or turn "
+            f"them into numbers before."
+        )
+
+
+def build_graph(model: Any) -> Any:
+    """The ONNX model of a fitted classifier.
+
+    Parameters
+    ----------
+    model : TableClassifier, CRCENClassifier, CRCENClassifierCV, CSMLPClassifier or CommitteeClassifier
+        With columns of numbers, truth values, categories and dates only.
+
+    Returns
+    -------
+    onnx.ModelProto
+        Inputs: ``X`` (rows, features), or one (rows, 1) a column of the table: doubles (NaN where missing), for
+        dates the seconds since 1970-01-01 UTC, strings for categories ("" where missing). Outputs: ``probabilities``
+        (rows, K) in the order of the classes, and ``decision`` (rows,), the label at the price of training.
+    """
+    check_columns(getattr(model, "columns_", ()))
+    graph = Graph()
+    if isinstance(model, TableClassifier):
+        estimator = model.estimator_
+        X = graph.apply("Concat", *(_column(graph, column) for column in model.columns_), axis=1)
+    else:
+        estimator = model
+        X = graph.input("X", is_text=False, width=model.n_features_in_)
+    weighted = _weighted_logit(graph, estimator, X)
+    if is_of_classes(estimator):
+        names = class_answers(graph, estimator.ensemble_, weighted)
+        return _finished(graph, len(estimator.classes_), has_text=any(isinstance(name, str) for name in names))
+    shift, state = graph.constant(estimator.weighting_.logit_shift), estimator.probability_map_
+    natural = graph.apply("Sub", weighted, shift)
+    is_mapped = state.tolist() != [1.0, 0.0]
+    if is_mapped:
+        natural = _probability_map(graph, state, natural)
+        weighted = graph.apply("Add", natural, shift)
+    _answers(graph, estimator, graph.apply("Greater", weighted, graph.constant(_TIE if is_mapped else 0.0)), natural)
+    return _finished(graph, 2, has_text=_has_text_labels(estimator))
+
+
+def _finished(graph: Graph, n_classes: int, *, has_text: bool) -> Any:
+    """The model, with its outputs declared."""
+    import onnx
+
+    labels = onnx.TensorProto.STRING if has_text else onnx.TensorProto.INT64
+    outputs = [
+        onnx.helper.make_tensor_value_info("probabilities", onnx.TensorProto.DOUBLE, ["rows", n_classes]),
+        onnx.helper.make_tensor_value_info("decision", labels, ["rows"]),
+    ]
+    proto = onnx.helper.make_graph(graph.nodes, "crcen", graph.inputs, outputs, graph.constants)
+    opsets = [onnx.helper.make_opsetid("", _OPSET), onnx.helper.make_opsetid("ai.onnx.ml", _ML_OPSET)]
+    return onnx.helper.make_model(proto, opset_imports=opsets, ir_version=_IR, producer_name="crcen")
+
+
+def _column(graph: Graph, column: Any) -> str:
+    """A column of the table, encoded as its `encode` does."""
+    if column.kind == "category":
+        return _category(graph, column)
+    cells = graph.input(column.name, is_text=False)
+    is_missing = graph.apply("Or", graph.apply("IsNaN", cells), graph.apply("IsInf", cells))
+    if column.kind == "date":
+        parts = date_parts(graph, graph.apply("Where", is_missing, graph.constant(0.0), cells))
+        cells = graph.apply("Concat", *(parts[name] for name in column.parts), axis=1)
+    filled = graph.apply("Where", is_missing, graph.constant(column.fill), cells)
+    return graph.apply("Concat", filled, graph.as_double(is_missing), axis=1) if column.has_missing else filled
+
+
+def _category(graph: Graph, column: Any) -> str:
+    """Zeros and ones by looking up a row: one for each category, one for rare and unseen ones, one for missing."""
+    width, n_own = len(column.encoded_names), len(column.categories)
+    rows = np.zeros((n_own + 2, width))
+    rows[:n_own, :n_own] = np.eye(n_own)
+    if column.rare:
+        rows[n_own, n_own] = 1.0
+    if column.has_missing:
+        rows[n_own + 1, -1] = 1.0
+    cells = graph.apply("Reshape", graph.input(column.name, is_text=True), graph.constant([-1], np.int64))
+    code = graph.apply(
+        "LabelEncoder",
+        cells,
+        domain="ai.onnx.ml",
+        keys_strings=[*column.categories, ""],
+        values_int64s=[*range(n_own), n_own + 1],
+        default_int64=n_own,
+    )
+    return graph.apply("Gather", graph.constant(rows), code, axis=0)
+
+
+def _weighted_logit(graph: Graph, estimator: Any, X: str) -> str:
+    """The members' mean or weighted sum with the shift of the balance solve, (rows,), or (rows, K)."""
+    ensemble = estimator.ensemble_
+    weights = ensemble.member_weights
+    if weights is None:
+        weights = np.full(len(ensemble.members), 1.0 / len(ensemble.members))
+    total = ""
+    for member, weight in zip(ensemble.members, weights.tolist(), strict=True):
+        logit = tree_logit(graph, member, X) if is_trees(member) else _network_logit(graph, member, X)
+        part = logit if weight == 1.0 else graph.apply("Mul", logit, graph.constant(weight))
+        total = graph.apply("Add", total, part) if total else part
+    return graph.apply("Add", total, graph.constant(estimator.shift_))
+
+
+def is_networks(member: Any) -> bool:
+    """Whether a member is a group of networks."""
+    return hasattr(member, "encoding")
+
+
+def _network_logit(graph: Graph, group: Any, X: str) -> str:
+    """The mean logit of networks of one shape, (rows,), or (rows, K)."""
+    hidden = _input_encoding(graph, group.encoding, X)
+    for layer, (weights, biases) in enumerate(zip(group.weights, group.biases, strict=True)):  # (networks, in, out)
+        product = graph.apply("MatMul", hidden, graph.constant(weights))
+        hidden = graph.apply("Add", product, graph.constant(biases[:, None, :]))
+        if layer < len(group.weights) - 1:
+            hidden = _activation(graph, group.activation, hidden)
+    if getattr(group, "is_one_against_all", False):  # log σ(o) = min(o, 0) − log(1 + e^−|o|)
+        small = graph.apply("Exp", graph.apply("Neg", graph.apply("Abs", hidden)))
+        rest = graph.apply("Log", graph.apply("Add", small, graph.constant(1.0)))
+        hidden = graph.apply("Sub", graph.apply("Min", hidden, graph.constant(0.0)), rest)
+    return graph.apply("ReduceMean", hidden, axes=[0, 2] if group.biases[-1].shape[1] == 1 else [0], keepdims=0)
+
+
+def _activation(graph: Graph, name: str, x: str) -> str:
+    if name in ("relu", "tanh", "sigmoid"):
+        return graph.apply(name.capitalize(), x)
+    if name == "silu":
+        return graph.apply("Mul", x, graph.apply("Sigmoid", x))
+    if name == "gelu":
+        raise InvalidInput("ONNX runtimes have no error function in double precision, which gelu needs; fit with relu.")
+    raise InvalidInput(f"the activation {name} has no ONNX form here.")
+
+
+def _input_encoding(graph: Graph, encoding: Any, X: str) -> str:
+    """The network's frozen input layer: squash(clip((r(x[columns]) − mean)/scale, low, high)), (rows, encoded).
+
+    Where cells may be missing: 0 for them, and their indicators beside the columns.
+    """
+    is_missing = graph.apply("IsNaN", X) if encoding.indicators is not None else ""
+    if encoding.knots is not None:
+        X = _piecewise_linear(graph, X, encoding.knots, encoding.scores)
+    if encoding.indicators is not None:
+        indicators = graph.apply("Gather", is_missing, graph.constant(encoding.indicators, np.int64), axis=1)
+        X = graph.apply("Concat", X, graph.as_double(indicators), axis=1)
+        never = graph.apply("And", indicators, graph.constant(False, np.bool_))
+        is_missing = graph.apply("Concat", is_missing, never, axis=1)
+    if encoding.columns is not None:
+        columns = graph.constant(encoding.columns, np.int64)
+        X = graph.apply("Gather", X, columns, axis=1)
+        is_missing = is_missing and graph.apply("Gather", is_missing, columns, axis=1)
+    z = graph.apply("Div", graph.apply("Sub", X, graph.constant(encoding.mean)), graph.constant(encoding.scale))
+    if encoding.low is not None:
+        z = graph.apply("Min", graph.apply("Max", z, graph.constant(encoding.low)), graph.constant(encoding.high))
+    if encoding.is_smooth:
+        ratio = graph.apply("Div", z, graph.constant(_SMOOTH_LIMIT))
+        square = graph.apply("Add", graph.apply("Mul", ratio, ratio), graph.constant(1.0))
+        z = graph.apply("Div", z, graph.apply("Sqrt", square))
+    # Not left to NaN itself: runtimes differ in what their Min and Max make of it.
+    return graph.apply("Where", is_missing, graph.constant(0.0), z) if is_missing else z
+
+
+def _piecewise_linear(graph: Graph, X: str, knots: Array, scores: Array) -> str:
+    """What `numpy.interp` gives: columns (rows, F) through corners (F, T), as a sum of ramps."""
+    widths, rises = np.diff(knots, axis=1), np.diff(scores, axis=1)
+    slopes = np.divide(rises, widths, out=np.zeros_like(rises), where=widths > 0)
+    deep = graph.apply("Unsqueeze", X, graph.constant([2], np.int64))
+    above = graph.apply("Max", graph.apply("Sub", deep, graph.constant(knots[:, :-1])), graph.constant(0.0))
+    ramps = graph.apply("Mul", graph.apply("Min", above, graph.constant(widths)), graph.constant(slopes))
+    total = graph.apply("ReduceSum", ramps, graph.constant([2], np.int64), keepdims=0)
+    return graph.apply("Add", total, graph.constant(scores[:, 0]))
+
+
+def _probability_map(graph: Graph, state: Array, logit: str) -> str:
+    """The fitted map of natural logits: slope and intercept, or corners."""
+    if state.ndim == 1:
+        return graph.apply("Add", graph.apply("Mul", logit, graph.constant(state[0])), graph.constant(state[1]))
+    column = graph.apply("Unsqueeze", logit, graph.constant([1], np.int64))
+    mapped = _piecewise_linear(graph, column, state[:1], state[1:])
+    return graph.apply("Reshape", mapped, graph.constant([-1], np.int64))
+
+
+def _answers(graph: Graph, estimator: Any, is_alarm: str, natural: str) -> None:
+    """Both probabilities in the order of the classes, and the decision's label."""
+    axis = graph.constant([1], np.int64)
+    p = graph.apply("Unsqueeze", graph.apply("Sigmoid", natural), axis)
+    rest = graph.apply("Unsqueeze", graph.apply("Sigmoid", graph.apply("Neg", natural)), axis)
+    own = estimator.ensemble_.labels
+    columns = (rest, p) if own.is_last else (p, rest)
+    graph.rename(graph.apply("Concat", *columns, axis=1), "probabilities")
+    labels = graph.constant([own.negative, own.positive], str if _has_text_labels(estimator) else np.int64)
+    graph.rename(graph.apply("Gather", labels, graph.as_int(is_alarm), axis=0), "decision")
+
+
+def _has_text_labels(estimator: Any) -> bool:
+    return isinstance(estimator.classes_[0], str)

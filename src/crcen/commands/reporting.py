@@ -1,0 +1,251 @@
+"""report_table: the HTML report of a model on labelled rows of a table, and the outcome of its checks."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from html import escape
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+import crcen
+from crcen import InvalidInput, InvalidParameter
+from crcen._support.logs import logged
+from crcen._support.notebook import page_in_frame
+from crcen._support.progress import busy
+from crcen._support.whole_files import check_place
+from crcen.commands.amounts import weight_notes, weights_of
+from crcen.commands.classes.stated import has_class_price, refuse_two_class_options, stated_costs
+from crcen.commands.decided_rows import JudgedReview, judge_review
+from crcen.commands.group_columns import group_columns, group_values
+from crcen.commands.inputs import Source, check_column, labels_as, model_of, price_of, source_of, target_of
+from crcen.commands.model_rows import model_rows
+from crcen.commands.row_rules import review_of
+from crcen.theory.labels import Labels
+
+__all__ = ["TableReport", "labelled_rows", "report_table"]
+
+
+@dataclass(frozen=True)
+class TableReport:
+    """Where a report was written and what its checks found; prints itself.
+
+    Parameters
+    ----------
+    path : Path
+        The HTML file.
+    n_rows : int
+        Rows it is about.
+    findings : tuple of Finding
+        Every check with its outcome, by code.
+    notes : tuple of str
+        What was odd about the table.
+    review : JudgedReview or None
+        What sending the rows between two prices to a person came to.
+    """
+
+    path: Path
+    n_rows: int
+    findings: tuple[Any, ...] = ()
+    notes: tuple[str, ...] = ()
+    review: JudgedReview | None = None
+
+    @property
+    def warnings(self) -> tuple[Any, ...]:
+        """The checks that warn."""
+        return tuple(finding for finding in self.findings if finding.status == "warning")
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain values, ready for JSON."""
+        return {
+            "path": str(self.path),
+            "rows": self.n_rows,
+            "warnings": [finding.code for finding in self.warnings],
+            "findings": [finding.to_dict() for finding in self.findings],
+            "notes": list(self.notes),
+            **({} if self.review is None else {"review": self.review.to_dict()}),
+        }
+
+    def __repr__(self) -> str:
+        return (
+            f"<TableReport {self.path}: {self.n_rows:,} rows, {len(self.warnings)} of {len(self.findings)} checks warn>"
+        )
+
+    def _repr_html_(self) -> str:
+        return f"<pre>{escape(str(self))}</pre>{page_in_frame(self.path)}"
+
+    def __str__(self) -> str:
+        lines = [f"Note: {note}." for note in self.notes]
+        for finding in self.findings:
+            if finding.status == "warning":
+                lines.append(f"{finding.code}  warning  {finding.title}: {finding.measured}.")
+                lines.append(f"{'':17}{finding.advice}")
+            else:
+                lines.append(f"{finding.code}  {finding.status:<8} {finding.sentence}")
+        counts = ", ".join(
+            f"{sum(finding.status == status for finding in self.findings)} {word}"
+            for status, word in (("warning", "warn"), ("passed", "passed"), ("unknown", "unknown"))
+        )
+        if self.review is not None:
+            lines.append(str(self.review))
+        lines.append(f"{self.n_rows:,} rows, {len(self.findings)} checks: {counts}")
+        return "\n".join([*lines, f"Written to {self.path}"])
+
+
+@logged
+def report_table(
+    model: Any,
+    data: Any,
+    *,
+    out: str | Path,
+    target: str | None = None,
+    weighting: Any = None,
+    costs: Any = None,
+    weight: str | None = None,
+    groups: Any = (),
+    others: Any = (),
+    review: Any = None,
+    title: str | None = None,
+    verbose: int = 0,
+) -> TableReport:
+    """Write one self-contained HTML page about a model on labelled rows: what `crcen report` does.
+
+    Parameters
+    ----------
+    model : fitted classifier, str or Path
+        The model, or its file.
+    data : data frame, str or Path
+        Rows that it was not trained on.
+    out : str or Path
+        The HTML file to write.
+    target : str, optional
+        Column with the labels; by default that of training.
+    weighting : "balanced", "none" or dict of label to weight, optional
+        Of a model of several classes: what a mistake on each is worth, where it is other than in training.
+    costs : CostMatrix, data frame, str or Path, optional
+        Of a model of several classes: other costs of decisions than those of training, as `fit_table` takes them.
+    weight : str, optional
+        Column that says how much each row counts, such as survey weights.
+    groups : str or sequence of str, optional
+        Columns whose values are groups to compare. A model need not decide by them.
+    others : sequence of models or of their files, optional
+        Models to stand beside this one on the same rows; they must tell the same labels apart.
+    review : Review or (low, high), optional
+        Two prices between which rows go to review: how many, and what that saves, in ``.review``.
+    title : str, optional
+        Of the page.
+    verbose : int, default=0
+        1 shows on a terminal that work goes on.
+
+    Returns
+    -------
+    TableReport
+        Where it is, and what every check found.
+
+    Raises
+    ------
+    InvalidInput, InvalidParameter, DataUnavailable
+        With one sentence.
+    """
+    check_place(out, model, data, *others)
+    model_path = str(model) if isinstance(model, str | Path) else None
+    model, source = model_of(model), source_of(data)
+    target = target_of(target, model, source)
+    options: dict[str, Any] = {"title": title, "data_name": source.name, "model_path": model_path}
+    if has_class_price(model):
+        refuse_two_class_options(model, {"review": review})
+        if others:
+            raise InvalidInput(
+                f"models side by side must each find one class: the first tells {len(model.classes_)} apart; write a "
+                "report for each of them."
+            )
+        if weighting is not None or costs is not None:
+            options["costs"] = stated_costs(weighting, costs, model)
+    elif weighting is not None or costs is not None:
+        raise InvalidParameter(
+            f"{'weighting' if costs is None else 'costs'} must be left out: this model finds "
+            f"{Labels.of_model(model).positive}, and its page has a price to move; crcen evaluate judges it at another."
+        )
+    names, between = group_columns(groups, source, target), review_of(review)
+    X, y, weights, notes = labelled_rows(model, source, target, weight, names)
+    parted = {name: group_values([cells]) for name, cells in _labelled(source, target, names).items()}
+    with busy("writing the report", visible=bool(verbose)):
+        options["others"] = _beside(others, model, source, target)
+        written = crcen.write_report(model, X, y, out, sample_weight=weights, groups=parted, **options)
+    judged = None
+    if between is not None:
+        labels, price = Labels.of_model(model), price_of(None, model)
+        p = model.predict_proba(X)[:, labels.column]
+        judged = judge_review(labels.encode(y), p, between, price.cost_ratio, weights)
+    notes += weight_notes(model, weight)
+    return TableReport(Path(out), len(y), written.findings, tuple(notes), judged)
+
+
+def _beside(others: Any, model: Any, source: Source, target: str) -> dict[str, NDArray[np.float64]]:
+    """Probabilities of the same rows by other models, each by a name of its own."""
+    found: dict[str, NDArray[np.float64]] = {}
+    for number, other in enumerate(others, 2):
+        name = Path(other).name if isinstance(other, str | Path) else f"model {number}"
+        name = name if name not in found else f"{name} ({number})"
+        fitted = model_of(other)
+        if has_class_price(fitted):
+            raise InvalidInput(
+                f"models side by side must each find one class: {name} tells {len(fitted.classes_)} apart; write a "
+                "report of its own for it."
+            )
+        if set(fitted.classes_.tolist()) != set(model.classes_.tolist()) or fitted.pos_label_ != model.pos_label_:
+            raise InvalidInput(
+                f"models side by side must look for the same label: the first looks for {model.pos_label_}, and {name} "
+                f"for {fitted.pos_label_} among {', '.join(map(str, fitted.classes_.tolist()))}."
+            )
+        X, *_ = labelled_rows(fitted, source, target)
+        found[name] = fitted.predict_proba(X)[:, Labels.of_model(fitted).column]
+    return found
+
+
+def labelled_rows(
+    model: Any, source: Source, target: str, weight: str | None = None, groups: Sequence[str] = ()
+) -> tuple[Any, NDArray[Any], NDArray[np.float64] | None, list[str]]:
+    """The rows of a table that have a label, as a model takes them; labels, what rows count, and notes.
+
+    Parameters
+    ----------
+    model : fitted classifier
+        Whose columns and labels are taken.
+    source : Source
+        The table.
+    target : str
+        Column with the labels.
+    weight : str, optional
+        Column that says how much each row counts.
+    groups : sequence of str
+        Columns of groups, which a model without names of its own does not take for inputs.
+    """
+    if weight is not None:
+        check_column(weight, source.columns, "weight", source.name)
+    frame, notes = source.read(), source.notes
+    known = frame[target].notna()
+    if not known.all():
+        notes.insert(0, f"{int((~known).sum())} rows without a value of {target} were left out")
+    frame = frame[known].reset_index(drop=True)
+    if not len(frame):
+        raise InvalidInput(f"{source.name} has no row with a value of {target}.")
+    y = model.classes_[labels_as(frame[target], model.classes_, target)]
+    if len(set(y.tolist())) < 2:
+        needed = "both" if len(model.classes_) == 2 else "several"
+        raise InvalidInput(f"a report needs rows of {needed} classes: {source.name} has only {y[0]} in {target}.")
+    weights = None if weight is None else weights_of(frame[weight], "weight")
+    ignored = {target, *groups} if weight is None else {target, weight, *groups}
+    return model_rows(model, frame, ignored), y, weights, notes
+
+
+def _labelled(source: Source, target: str, names: Sequence[str]) -> dict[str, Any]:
+    """Columns of the rows that have a label."""
+    if not names:
+        return {}
+    frame = source.read()
+    known = frame[target].notna()
+    return {name: frame[name][known] for name in names}

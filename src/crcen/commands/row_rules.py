@@ -1,0 +1,156 @@
+"""How the rows of a table are decided: at a price, by a wish, with a review between prices, by costs of their own."""
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from crcen import CostRatio, Costs, InvalidParameter, Review, decide, resolve
+from crcen.commands.amounts import amounts_of
+from crcen.commands.inputs import Source, check_column, price_of
+from crcen.commands.row_order import dates_of
+from crcen.decisions.wishes import MetWish, ReviewedRows, meet_wish, review_rows
+from crcen.theory.decision import weighted_probability
+from crcen.theory.specs import positive_number
+from crcen.theory.weighting import ClassWeighting
+from crcen.theory.wishes import Capacity, RecallAtLeast, Wish
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+__all__ = ["RowRule", "at_prevalence", "implied_price", "review_of", "rule_of"]
+
+Array = NDArray[np.float64]
+
+
+@dataclass(frozen=True, eq=False)
+class RowRule:
+    """What turns probabilities of rows into answers.
+
+    Parameters
+    ----------
+    price : ClassWeighting
+        The price, where there is no wish; with a review, that of the comparison.
+    wish : Wish or None
+        To be met on all rows at hand.
+    review : Review or None
+        Two prices between which rows go to review.
+    cost_column : str or None
+        Column with what a miss of each row costs.
+    alarm_cost : float
+        What a false alarm costs, in the same unit.
+    time : str or None
+        Column of dates, for a capacity of a day or a week.
+    """
+
+    price: ClassWeighting
+    wish: Wish | None = None
+    review: Review | None = None
+    cost_column: str | None = None
+    alarm_cost: float = 1.0
+    time: str | None = None
+
+    def when(self, chunk: "pd.DataFrame") -> Any:
+        """Dates of a chunk's rows, where the rule goes by them."""
+        return None if self.time is None else dates_of(chunk[self.time], self.time)
+
+    def meet(self, p: Array, times: Any) -> MetWish | None:
+        """The wish met on all rows."""
+        return None if self.wish is None else meet_wish(p, self.wish, times)
+
+    def reviewed(self, p: Array) -> ReviewedRows | None:
+        """All rows in three."""
+        return None if self.review is None else review_rows(p, self.review, self.price.cost_ratio)
+
+    def costs(self, chunk: "pd.DataFrame") -> Costs | None:
+        """What outcomes cost on each row of a chunk, where the rule goes by that."""
+        if self.cost_column is None:
+            return None
+        return Costs(fp=self.alarm_cost, fn=amounts_of(chunk[self.cost_column], "cost_column"))
+
+    def decide(self, p: Array, chunk: "pd.DataFrame") -> NDArray[np.bool_]:
+        """Alarms of a chunk, where no wish is to be met."""
+        costs = self.costs(chunk)
+        return decide(p, self.price if costs is None else costs)
+
+
+def rule_of(
+    model: Any,
+    source: Source,
+    weighting: Any = None,
+    *,
+    review: Any = None,
+    cost_column: str | None = None,
+    alarm_cost: float = 1.0,
+    time: str | None = None,
+) -> RowRule:
+    """The rule that parameters state; those that contradict each other are refused."""
+    wish = weighting if isinstance(weighting, Wish) else None
+    if isinstance(wish, RecallAtLeast) and wish.confidence is not None:
+        raise InvalidParameter(
+            "a guaranteed recall needs labelled rows that the model did not see: name their file with held_out=."
+        )
+    is_by_time = isinstance(wish, Capacity) and isinstance(wish.per, str)
+    if is_by_time and time is None:
+        raise InvalidParameter(f"{wish} needs time=, the column that says when rows came in.")
+    if time is not None and not is_by_time:
+        raise InvalidParameter("time must go with a capacity for a day or a week: here nothing depends on it.")
+    given = [name for name, value in (("review", review), ("cost_column", cost_column)) if value is not None]
+    if len(given) > 1 or (given and wish is not None):
+        told = given if wish is None else [*given, str(wish)]
+        raise InvalidParameter(f"{' and '.join(told)} both decide: give one of them.")
+    if cost_column is not None and weighting is not None:
+        raise InvalidParameter("cost_column is a price for each row: leave the other price out.")
+    if alarm_cost != 1.0 and cost_column is None:
+        raise InvalidParameter("alarm_cost must go with cost_column=, whose unit it is in.")
+    for name, what in ((cost_column, "cost_column"), (time, "time")):
+        if name is not None:
+            check_column(name, source.columns, what, source.name)
+    price = price_of(None if wish is not None else weighting, model)
+    return RowRule(
+        price,
+        wish,
+        review_of(review),
+        cost_column,
+        positive_number(alarm_cost, "alarm_cost"),
+        time if is_by_time else None,
+    )
+
+
+def review_of(review: Any) -> Review | None:
+    """A review from two prices."""
+    if review is None or isinstance(review, Review):
+        return review
+    try:
+        low, high = review
+    except (TypeError, ValueError) as error:
+        raise InvalidParameter(f"review must be two prices, such as Review(2, 30): got {review!r}.") from error
+    return Review(low, high)
+
+
+def at_prevalence(p: Array, prevalence: float | None, trained: ClassWeighting) -> Array:
+    """Probabilities where positives have another share than in training, all else being the same.
+
+    Parameters
+    ----------
+    p : float64 array of shape (n,)
+        Natural posteriors at the share of training.
+    prevalence : float or None
+        Share of positives among the rows at hand; None leaves p as it is.
+    trained : ClassWeighting
+        With the class counts of training.
+    """
+    if prevalence is None:
+        return p
+    share = positive_number(prevalence, "prevalence")
+    if share >= 1.0:
+        hint = f": did you mean {share / 100:g}?" if 1.0 < share < 100.0 else "."
+        raise InvalidParameter(f"prevalence must be a share between 0 and 1: got {share:g}{hint}")
+    return weighted_probability(p, CostRatio(share / (1.0 - share) * trained.imbalance_ratio))
+
+
+def implied_price(met: MetWish, model: Any) -> ClassWeighting | None:
+    """The price of a met wish at the class counts of training; None where every row got an alarm."""
+    trained, (low, _) = model.weighting_, met.price
+    return resolve(CostRatio(low), trained.n_pos, trained.n_neg) if np.isfinite(low) and low > 0.0 else None

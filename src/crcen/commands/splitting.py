@@ -1,0 +1,330 @@
+"""split_table: a file in two, one to learn from and one kept apart."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import ExitStack
+from dataclasses import dataclass
+from pathlib import Path
+from shlex import quote
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from crcen import InvalidInput, InvalidParameter
+from crcen._support.listing import listed
+from crcen._support.logs import logged
+from crcen._support.progress import busy
+from crcen._support.whole_files import whole_file
+from crcen.commands.inputs import check_column
+from crcen.commands.row_order import times_of
+from crcen.tables.reading import TableFile, open_table, without_blanks
+from crcen.tables.writing import TableWriter
+from crcen.theory.shown import Shown, in_one_line
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+__all__ = ["TableSplit", "split_table"]
+
+Bools = NDArray[np.bool_]
+Index = NDArray[np.int8]
+
+_CHUNK_ROWS = 50_000
+_MOST_LABELS = 50
+
+
+@dataclass(frozen=True)
+class TableSplit(Shown):
+    """Two files from one; prints itself.
+
+    Parameters
+    ----------
+    train, test : Path
+        The files.
+    target : str
+        The column whose shares are alike in both, unless groups or times decide.
+    how : str
+        How rows were chosen.
+    counts : dict of str to (int, int)
+        Rows of each value of the target in the two files; "no value" for rows without one.
+    """
+
+    train: Path
+    test: Path
+    target: str
+    how: str
+    counts: dict[str, tuple[int, int]]
+
+    @property
+    def n_train(self) -> int:
+        """Rows of the first file."""
+        return sum(one for one, _ in self.counts.values())
+
+    @property
+    def n_test(self) -> int:
+        """Rows of the second file."""
+        return sum(one for _, one in self.counts.values())
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain values, ready for JSON."""
+        files = (("train", self.train, self.n_train, 0), ("test", self.test, self.n_test, 1))
+        return {
+            "target": self.target,
+            "how": self.how,
+            **{
+                name: {"path": str(path), "rows": n, "labels": {label: two[i] for label, two in self.counts.items()}}
+                for name, path, n, i in files
+            },
+        }
+
+    __repr__ = in_one_line
+
+    def __str__(self) -> str:
+        def line(path: Path, n: int, which: int) -> str:
+            shown = listed((f"{two[which]:,} {label}" for label, two in self.counts.items()), most=12)
+            return f"  {path}: {n:,} rows ({self.target}: {shown})"
+
+        return "\n".join(
+            [
+                f"Split {self.how}",
+                line(self.train, self.n_train, 0),
+                line(self.test, self.n_test, 1),
+                "Next:",
+                f"  crcen fit {quote(str(self.train))} --target {quote(self.target)} --out model.crcen",
+                f"  crcen evaluate model.crcen {quote(str(self.test))}",
+            ]
+        )
+
+
+@logged
+def split_table(
+    data: str | Path,
+    *,
+    target: str,
+    test: float = 0.25,
+    groups: str | None = None,
+    time: str | None = None,
+    random_state: int = 0,
+    folder: str | Path | None = None,
+    verbose: int = 0,
+) -> TableSplit:
+    """Split a file into rows to learn from and rows kept apart: what `crcen split` does.
+
+    Rows stay in their order. They are read twice, in chunks. A few bytes of each row stay in memory; with ``time`` also
+    the cell of that column.
+
+    Parameters
+    ----------
+    data : str or Path
+        CSV, TSV or Parquet. Text tables are written anew: the cells as they are, missing ones empty.
+    target : str
+        Column with the label; each of its values has the same share in both files.
+    test : float, default=0.25
+        Share of rows kept apart, between 0 and 1.
+    groups : str, optional
+        Column whose equal values stay in one file. Shares are then met as nearly as whole groups allow.
+    time : str, optional
+        Column of dates or numbers: the latest rows are kept apart.
+    random_state : int, default=0
+        Seed.
+    folder : str or Path, optional
+        Where to write; by default beside ``data``. Files that are there are not replaced.
+    verbose : int, default=0
+        1 shows on a terminal that work goes on.
+
+    Returns
+    -------
+    TableSplit
+        The two files, named as ``data`` with ``_train`` and ``_test`` behind, and what is in them.
+
+    Raises
+    ------
+    InvalidInput, InvalidParameter, DataUnavailable
+        With one sentence.
+
+    Examples
+    --------
+    >>> print(split_table("visits.csv", target="readmitted", groups="patient"))  # doctest: +SKIP
+    """
+    if isinstance(test, bool) or not isinstance(test, float | int) or not 0.0 < test < 1.0:
+        raise InvalidParameter(f"test must be a share between 0 and 1: got {test!r}.")
+    if groups is not None and time is not None:
+        raise InvalidParameter("groups and time are two ways to split: give one of them.")
+    table = open_table(data)
+    check_column(target, table.columns, "the target", table.path.name)
+    for name, option in ((groups, "groups"), (time, "time")):
+        if name is not None:
+            check_column(name, table.columns, option, table.path.name)
+            if name == target:
+                raise InvalidParameter(f"{option} must be another column than the target: got {name!r} for both.")
+    train, kept = _places(table, None if folder is None else Path(folder))
+    with busy("reading the table", visible=bool(verbose)):
+        codes, labels, key = _survey(table, target, groups or time)
+    if groups is not None:
+        is_test, how = _by_groups(codes, labels, key, test, random_state, groups, target)
+    elif time is not None:
+        is_test, how = _by_time(codes, labels, key, test, time, target)
+    else:
+        is_test, how = _by_label(codes, labels, test, random_state, target)
+    with busy("writing both files", visible=bool(verbose)):
+        _write(table, is_test, train, kept)
+    counts = {
+        label: (int(((codes == i) & ~is_test).sum()), int(((codes == i) & is_test).sum()))
+        for i, label in enumerate([*labels, "no value"])
+    }
+    return TableSplit(train, kept, target, how, {label: two for label, two in counts.items() if any(two)})
+
+
+def _places(table: TableFile, folder: Path | None) -> tuple[Path, Path]:
+    """Where the two files go: both free."""
+    path = table.path
+    endings = "".join(path.suffixes[-2:] if table.compression and len(path.suffixes) > 1 else path.suffixes[-1:])
+    stem = path.name.removesuffix(endings) if endings else path.name
+    if table.text is None:
+        if table.compression:
+            raise InvalidInput(f"{path} is a Parquet file that is compressed as a whole: unpack it first.")
+        endings = endings or ".parquet"
+    elif not endings.lower().startswith((".csv", ".tsv", ".tab")):
+        endings = ".csv"
+    folder = path.parent if folder is None else folder
+    if not folder.is_dir():
+        raise InvalidParameter(f"folder must be a folder that is there: got {folder}.")
+    places = folder / f"{stem}_train{endings}", folder / f"{stem}_test{endings}"
+    for place in places:
+        if place.exists():
+            raise InvalidParameter(f"{place} is there already, and split replaces nothing: move it, or use folder=.")
+    return places
+
+
+def _survey(table: TableFile, target: str, other: str | None) -> tuple[Index, list[str], Any]:
+    """A code for the label of each row (the last one: no value), the labels, and the cells of another column."""
+    import pandas as pd
+
+    found: dict[str, int] = {}
+    codes, others = [], []
+    for chunk in _columns(table, [target, *([other] if other else [])]):
+        cells = chunk[target].astype("string").str.strip()
+        for label in cells.dropna().unique():
+            found.setdefault(str(label), len(found))
+        if len(found) > _MOST_LABELS:
+            raise InvalidInput(
+                f"the target {target} must have a few different values: got more than {_MOST_LABELS}; is it the label?"
+            )
+        codes.append(cells.map(found).fillna(-1).to_numpy(dtype=np.int8))
+        if other:
+            others.append(chunk[other])
+    code = np.concatenate(codes) if codes else np.empty(0, dtype=np.int8)
+    if not (code >= 0).any():
+        raise InvalidInput(f"{table.path.name} has no row with a value of {target}.")
+    if len(found) < 2:
+        raise InvalidInput(
+            f"the target {target} must have at least two different values: got one, {next(iter(found))}."
+        )
+    code = np.where(code < 0, len(found), code).astype(np.int8)
+    return code, list(found), pd.concat(others, ignore_index=True) if other else None
+
+
+def _columns(table: TableFile, names: list[str]) -> Iterator[pd.DataFrame]:
+    """Chunks of some columns; of Parquet only these are read."""
+    if table.text is not None:
+        for chunk in table.chunks(_CHUNK_ROWS):
+            yield chunk[names]
+        return
+    import pyarrow.parquet as pq
+
+    with pq.ParquetFile(table.path) as parquet:
+        for batch in parquet.iter_batches(_CHUNK_ROWS, columns=names):
+            yield without_blanks(batch.to_pandas())
+
+
+def _by_label(codes: Index, labels: list[str], test: float, seed: int, target: str) -> tuple[Bools, str]:
+    rng, is_test = np.random.default_rng(seed), np.zeros(len(codes), dtype=bool)
+    for code in range(len(labels) + 1):
+        rows = np.flatnonzero(codes == code)
+        if code < len(labels) and len(rows) < 2:
+            raise InvalidInput(
+                f"the target {target} needs at least 2 rows of each value, one for each file: got 1 of {labels[code]}."
+            )
+        n = round(test * len(rows))
+        n = min(max(n, 1), len(rows) - 1) if code < len(labels) else n
+        is_test[rng.choice(rows, n, replace=False)] = True
+    return is_test, f"at random, {_percent(is_test)} of rows kept apart, each value of {target} in the same share"
+
+
+def _by_groups(
+    codes: Index, labels: list[str], cells: Any, test: float, seed: int, groups: str, target: str
+) -> tuple[Bools, str]:
+    import pandas as pd
+    from sklearn.model_selection import StratifiedGroupKFold
+
+    members, names = pd.factorize(cells, use_na_sentinel=False)
+    parts = max(2, round(1.0 / min(test, 1.0 - test)))
+    if len(names) < 2:
+        raise InvalidInput(f"groups must have at least two different values: {groups} has one.")
+    splitter = StratifiedGroupKFold(min(parts, len(names)), shuffle=True, random_state=seed)
+    is_test = np.zeros(len(codes), dtype=bool)
+    is_test[next(splitter.split(codes, codes, members))[1]] = True
+    is_test = ~is_test if test > 0.5 else is_test
+    _check_labels(codes, labels, is_test, target, "groups")
+    return is_test, f"by {groups}, each of its values in one file, {_percent(is_test)} of rows kept apart"
+
+
+def _by_time(codes: Index, labels: list[str], cells: Any, test: float, time: str, target: str) -> tuple[Bools, str]:
+    if cells.isna().any():
+        raise InvalidInput(
+            f"time must have a value in each row: {time} lacks {int(cells.isna().sum())}; fill them or drop these rows."
+        )
+    when = times_of(cells, time)
+    order = np.sort(when)
+    first = order[min(len(order) - 1, round((1.0 - test) * len(order)))]
+    is_test = when >= first
+    if is_test.all():
+        raise InvalidInput(f"time must have different values: {time} puts all these rows at one moment.")
+    _check_labels(codes, labels, is_test, target, "time")
+    return is_test, f"by {time}, the latest {_percent(is_test)} of rows kept apart"
+
+
+def _check_labels(codes: Index, labels: list[str], is_test: Bools, target: str, option: str) -> None:
+    for part, name in ((~is_test, "learn from"), (is_test, "check with")):
+        absent = [label for i, label in enumerate(labels) if not (codes[part] == i).any()]
+        if absent:
+            raise InvalidInput(
+                f"{option} leaves no row of {target} = {absent[0]} to {name}: try another share with test=, or another "
+                f"column."
+            )
+
+
+def _percent(is_test: Bools) -> str:
+    return f"{100.0 * is_test.mean():.3g} %"
+
+
+def _write(table: TableFile, is_test: Bools, train: Path, test: Path) -> None:
+    """Both files in one pass, in the format of the table."""
+    with ExitStack() as opened:
+        if table.text is None:
+            _write_parquet(table.path, is_test, train, test, opened)
+            return
+        writers = [opened.enter_context(TableWriter(place)) for place in (train, test)]
+        start = 0
+        for chunk in table.chunks(_CHUNK_ROWS):
+            chosen = is_test[start : start + len(chunk)]
+            start += len(chunk)
+            for writer, rows in zip(writers, (~chosen, chosen), strict=True):
+                writer.write(chunk[rows])
+
+
+def _write_parquet(path: Path, is_test: Bools, train: Path, test: Path, opened: ExitStack) -> None:
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    parquet = opened.enter_context(pq.ParquetFile(path))
+    places = [opened.enter_context(whole_file(place)) for place in (train, test)]
+    writers = [opened.enter_context(pq.ParquetWriter(place, parquet.schema_arrow)) for place in places]
+    start = 0
+    for batch in parquet.iter_batches(_CHUNK_ROWS):
+        chosen = is_test[start : start + len(batch)]
+        start += len(batch)
+        for writer, rows in zip(writers, (~chosen, chosen), strict=True):
+            writer.write_batch(batch.filter(pa.array(rows)))

@@ -1,0 +1,183 @@
+"""The exported graph answers as the model does, by onnxruntime, and refuses what it cannot carry."""
+
+import json
+import os
+from datetime import UTC, datetime, timedelta
+
+import numpy as np
+import onnx
+import onnxruntime
+import pandas as pd
+import pytest
+
+import crcen
+from crcen import Budget, CRCENClassifier, CrcenError, CSMLPClassifier, InvalidInput, TableClassifier, export_onnx
+from crcen.commands.onnx import export as onnx_export
+from crcen.commands.onnx.dates import date_parts
+from crcen.commands.onnx.graph import Graph, check_columns
+from crcen.tables.column_kinds import learn_column
+from grouped_settings import grouped
+
+RNG = np.random.default_rng(0)
+X = RNG.normal(size=(300, 3)) * [1, 20, 0.1]
+Y = np.where(X[:, 0] + X[:, 1] / 40 + 0.5 * RNG.normal(size=300) > 1.1, "bad", "good")
+NEW = RNG.normal(size=(100, 3)) * [2, 50, 1]
+
+
+def answers(path, feeds):
+    session = onnxruntime.InferenceSession(str(path), providers=["CPUExecutionProvider"])
+    return session.run(["probabilities", "decision"], feeds)
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {},
+        {"hidden": ()},
+        {"hidden": (4, 3), "n_members": 3, "activation": "tanh"},
+        {"activation": "sigmoid", "standardize": False},
+        {"activation": "silu", "pos_label": "good"},
+        {"encoding": "robust"},
+        {"encoding": "piecewise"},
+        {"encoding": "tree", "probability": "temperature"},
+        {"encoding": "quantile", "probability": "isotonic"},
+    ],
+    ids=lambda options: "-".join(map(str, options.values())) or "plain",
+)
+def test_a_classifier_of_numbers(tmp_path, options):
+    model = CRCENClassifier(
+        Budget(4), **grouped(**{"hidden": (4,), "max_epochs": 3, "random_state": 0, **options})
+    ).fit(X, Y)
+    done = export_onnx(model, tmp_path / "m.onnx")
+    probabilities, decision = answers(done.path, {"X": NEW})
+    np.testing.assert_allclose(probabilities, model.predict_proba(NEW), atol=1e-9)
+    assert decision.tolist() == model.predict(NEW).tolist()
+    assert done.largest_difference <= 1e-9
+
+
+@pytest.mark.parametrize("encoding", ["standard", "robust", "quantile", "piecewise", "tree", "steps"])
+@pytest.mark.parametrize("lacking", [[0, 2], []], ids=str)
+def test_missing_cells(tmp_path, encoding, lacking):
+    gaps, new = X.copy(), NEW.copy()
+    for column in lacking:
+        gaps[column::5, column] = np.nan
+    new[RNG.random(new.shape) < 0.3] = np.nan
+    how = {"encoding": encoding, "missing": "indicator", "hidden": (4,), "max_epochs": 3, "random_state": 0}
+    model = CRCENClassifier(Budget(4), **grouped(**how)).fit(gaps, Y)
+    probabilities, decision = answers(export_onnx(model, tmp_path / "m.onnx").path, {"X": new})
+    np.testing.assert_allclose(probabilities, model.predict_proba(new), atol=1e-12)
+    assert decision.tolist() == model.predict(new).tolist()
+
+
+@pytest.mark.parametrize("labels", [[0, 1], [False, True]])
+def test_labels_that_are_no_text(tmp_path, labels):
+    y = np.array(labels)[(Y == "bad").astype(int)]
+    model = CSMLPClassifier(hidden=(3,), max_epochs=2, random_state=0).fit(X, y)
+    _, decision = answers(export_onnx(model, tmp_path / "m.onnx").path, {"X": NEW})
+    np.testing.assert_array_equal(decision, model.predict(NEW).astype(int))
+
+
+@pytest.fixture(scope="module")
+def table():
+    frame = pd.DataFrame(
+        {
+            "x": np.where(RNG.random(300) < 0.1, np.nan, X[:, 0]),
+            "size": X[:, 1],
+            "new": RNG.random(300) < 0.4,
+            "country": RNG.choice(["NL", "NO", "Österreich", None], 300),
+            "shop": [f"s{i % 3}" if i < 290 else f"rare{i}" for i in range(300)],
+        }
+    )
+    model = TableClassifier(CRCENClassifier(Budget(4), hidden=(4,), n_members=2, max_epochs=3, random_state=0))
+    return model.fit(frame, Y), frame
+
+
+def test_a_table_with_gaps_and_categories(tmp_path, table):
+    model, frame = table
+    done = export_onnx(crcen.save(model, tmp_path / "m.crcen"), tmp_path / "m.onnx")
+    assert done.inputs == {"x": "number", "size": "number", "new": "number", "country": "text", "shop": "text"}
+    new = frame.assign(shop=np.where(np.arange(300) % 7 == 0, "never seen", frame["shop"]))
+    feeds = {name: new[name].to_numpy(dtype=np.float64)[:, None] for name in ("x", "size", "new")}
+    feeds |= {name: new[name].astype(object).fillna("").to_numpy(dtype=object)[:, None] for name in ("country", "shop")}
+    probabilities, decision = answers(done.path, feeds)
+    np.testing.assert_allclose(probabilities, model.predict_proba(new), atol=1e-9)
+    assert decision.tolist() == model.predict(new).tolist()
+    properties = {one.key: one.value for one in onnx.load(done.path).metadata_props}
+    assert json.loads(properties["classes"]) == ["bad", "good"]
+    assert float(properties["cost_ratio"]) == pytest.approx(4)
+    assert "5 inputs" in str(done)
+    assert done.to_dict()["checked_rows"] == 512
+
+
+def test_the_parts_of_a_date_are_those_of_the_calendar():
+    graph = Graph()
+    parts = date_parts(graph, graph.input("seconds", is_text=False))
+    outputs = []
+    for name, value in parts.items():
+        graph.rename(value, name)
+        outputs.append(onnx.helper.make_tensor_value_info(name, onnx.TensorProto.DOUBLE, ["rows", 1]))
+    proto = onnx.helper.make_graph(graph.nodes, "dates", graph.inputs, outputs, graph.constants)
+    model = onnx.helper.make_model(proto, opset_imports=[onnx.helper.make_opsetid("", 17)], ir_version=8)
+    session = onnxruntime.InferenceSession(model.SerializeToString(), providers=["CPUExecutionProvider"])
+    start, end = datetime(1600, 1, 1, tzinfo=UTC), datetime(2500, 1, 1, tzinfo=UTC)
+    moments = [start + timedelta(days=day, seconds=day * 7919 % 86_400) for day in range((end - start).days)]
+    seconds = np.array([moment.timestamp() for moment in moments])
+    found = dict(zip(parts, session.run(list(parts), {"seconds": seconds[:, None]}), strict=True))
+    assert found["month"].ravel().tolist() == [moment.month for moment in moments]
+    assert found["day"].ravel().tolist() == [moment.day for moment in moments]
+    assert found["weekday"].ravel().tolist() == [moment.weekday() for moment in moments]
+    assert found["hour"].ravel().tolist() == [moment.hour + moment.minute / 60 for moment in moments]
+    assert found["days"].ravel().tolist() == (seconds / 86_400).tolist()
+
+
+@pytest.mark.parametrize("lacks", [False, True])
+def test_a_table_with_dates(tmp_path, table, lacks):
+    _, frame = table
+    when = pd.Series(pd.date_range("2023-12-30 22:15", periods=300, freq="7h13min"))
+    y = np.where((when.dt.month % 3 == 0) ^ (when.dt.hour > 20), "bad", "good")
+    more = frame[["x", "country"]].assign(when=when.mask(np.arange(300) % 9 == 4) if lacks else when)
+    model = TableClassifier(CRCENClassifier(Budget(4), hidden=(4,), max_epochs=3, random_state=0)).fit(more, y)
+    done = export_onnx(crcen.save(model, tmp_path / "m.crcen"), tmp_path / "m.onnx")
+    assert done.inputs == {"x": "number", "country": "text", "when": "seconds"}
+    new = more.assign(when=more["when"] + pd.Timedelta("400 days 5 h 31 min 12.25 s"))
+    seconds = (new["when"] - pd.Timestamp("1970-01-01")).dt.total_seconds()
+    feeds = {"x": new["x"].to_numpy()[:, None], "when": seconds.to_numpy()[:, None]}
+    feeds["country"] = new["country"].astype(object).fillna("").to_numpy(dtype=object)[:, None]
+    probabilities, decision = answers(done.path, feeds)
+    np.testing.assert_allclose(probabilities, model.predict_proba(new), atol=1e-9)
+    assert decision.tolist() == model.predict(new).tolist()
+    assert model.predict_proba(new.assign(when=pd.NaT))[0, 0] != pytest.approx(probabilities[0, 0])
+
+
+def test_texts_are_refused_by_name(tmp_path, table):
+    _, frame = table
+    more = frame.assign(when=pd.date_range("2024-01-01", periods=300), note=[f"words {i} and more" for i in range(300)])
+    model = TableClassifier(CRCENClassifier(hidden=(), random_state=0)).fit(more, Y)
+    with pytest.raises(InvalidInput, match=r"cannot carry the text column note: .*fit with --drop note"):
+        export_onnx(model, tmp_path / "m.onnx")
+    learnt = [learn_column(more[name], is_kept=False, is_category=False, seed=0) for name in ("note", "when")]
+    with pytest.raises(InvalidInput, match="text column note"):
+        check_columns(learnt)
+    check_columns(learnt[1:])
+    gelu = CRCENClassifier(hidden=(2,), activation="gelu", max_epochs=1).fit(X, Y)
+    with pytest.raises(InvalidInput, match="gelu"):
+        export_onnx(gelu, tmp_path / "m.onnx")
+    assert os.listdir(tmp_path) == []
+
+
+def test_a_graph_that_answers_otherwise_is_not_written(tmp_path, table, monkeypatch):
+    model, _ = table
+
+    def other(given):
+        before = model.estimator_.ensemble_
+        model.estimator_.ensemble_ = before.shifted(1e-6)
+        try:
+            return build(given)
+        finally:
+            model.estimator_.ensemble_ = before
+
+    build = onnx_export.build_graph
+    monkeypatch.setattr(onnx_export, "build_graph", other)
+    with pytest.raises(CrcenError, match="does not answer as the model does"):
+        export_onnx(model, tmp_path / "m.onnx")
+    assert os.listdir(tmp_path) == []

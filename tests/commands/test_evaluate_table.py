@@ -1,0 +1,187 @@
+"""evaluate_table: metrics against scikit-learn, intervals that cover, the key equation tested, verdicts on prices."""
+
+import json
+import math
+import re
+
+import numpy as np
+import pandas as pd
+import pytest
+from scipy import stats
+from sklearn.metrics import average_precision_score, brier_score_loss, log_loss, precision_score, roc_auc_score
+
+import crcen
+from crcen import Budget, CRCENClassifier, InvalidInput, InvalidParameter, evaluate_table, key_equation
+from crcen.commands.quality import METRICS, ScoredRows
+from crcen.theory.decision import weighted_probability
+
+
+def test_metrics_are_those_of_scikit_learn_with_ties_and_copies():
+    rng = np.random.default_rng(0)
+    y, p = rng.random(300) < 0.2, rng.choice(np.linspace(0.05, 0.9, 12), 300)
+    rows = ScoredRows(y, p, 0.3)
+    copies = rng.integers(0, 4, 300).astype(float)
+    for weights in (np.ones(300), copies):
+        found = rows.metrics(weights)
+        options = {"sample_weight": weights}
+        assert found["average_precision"] == pytest.approx(average_precision_score(y, p, **options))
+        assert found["roc_auc"] == pytest.approx(roc_auc_score(y, p, **options))
+        assert found["log_loss"] == pytest.approx(log_loss(y, p, **options))
+        assert found["brier"] == pytest.approx(brier_score_loss(y, p, **options))
+        assert found["precision"] == pytest.approx(precision_score(y, p > 0.3, **options))
+        assert found["alarms_per_1000"] == pytest.approx(1000 * np.average(p > 0.3, weights=weights))
+
+
+def test_edges_of_the_metrics():
+    silent = ScoredRows(np.array([True, False]), np.array([0.2, 0.1]), 0.5).metrics()
+    assert (silent["recall"], silent["f1"]) == (0.0, 0.0)
+    assert math.isnan(silent["false_alarms_per_catch"])
+    assert math.isnan(silent["precision"])  # of no alarm none is right and none is wrong
+    certain = ScoredRows(np.array([True, False]), np.array([0.0, 1.0]), 0.5).metrics()
+    assert math.isfinite(certain["log_loss"])
+
+
+def test_intervals_cover_the_truth_about_as_often_as_they_say():
+    """Recall 0.7 and AUC Φ(√½) are known; 60 tables of 400 rows."""
+    rng, covered = np.random.default_rng(1), {"recall": 0, "roc_auc": 0}
+    truth = {"recall": 0.7, "roc_auc": stats.norm.cdf(math.sqrt(0.5))}
+    cut = 1.0 - stats.norm.ppf(0.7)  # scores of positives are N(1, 1), of negatives N(0, 1)
+    for _ in range(60):
+        y = rng.random(400) < 0.25
+        p = stats.norm.cdf(rng.normal(size=400) + y)
+        found = ScoredRows(y, p, stats.norm.cdf(cut)).measured(100, 0)
+        for name in covered:
+            covered[name] += found[name].low <= truth[name] <= found[name].high
+    for name, count in covered.items():
+        assert 50 <= count <= 60, name  # 95 % of 60 is 57; below 50 has a chance under 1e-3 even at 92 %
+
+
+@pytest.fixture(scope="module")
+def evaluation(fitted, mixed_table):
+    return evaluate_table(fitted.model, mixed_table(800, seed=5), n_resamples=50)
+
+
+def test_an_evaluation_is_of_the_models_answers(evaluation, fitted, mixed_table):
+    new = mixed_table(800, seed=5)
+    y, p = (new["bad"] == "yes").to_numpy(), fitted.model.predict_proba(new)[:, 1]
+    assert evaluation.quality["log_loss"].value == pytest.approx(log_loss(y, p))
+    for name in METRICS:
+        one = evaluation.quality[name]
+        assert one.low <= one.value <= one.high
+    equation = key_equation(y, fitted.model.weighted_proba(new)[:, 1], fitted.model.weighting_)
+    assert evaluation.equation.equation.lhs == pytest.approx(equation.lhs)
+    # The model's own error, as the fit measured it: by hand, in units of the residual.
+    q, lam = weighted_probability(p, fitted.model.weighting_), fitted.model.weighting_.lam
+    variance = np.sum(lam**2 * p * (1 - q) ** 2 + (1 - lam) ** 2 * (1 - p) * q**2)
+    own = fitted.own_error.log_odds * np.sum(lam * (1 - q) * p)
+    assert evaluation.equation.z == pytest.approx(equation.z / math.sqrt(1 + own**2 / variance), rel=1e-6)
+    assert [one.step.bracket_low for one in evaluation.expense.steps] == pytest.approx([2.5, 5])
+
+
+def test_a_model_that_lies_is_told(fitted, mixed_table):
+    new = mixed_table(3000, seed=6)
+    liar = CRCENClassifier(Budget(5), hidden=(), random_state=0).fit(new[["is_new"]], new["bad"])
+    liar.ensemble_ = liar.ensemble_.shifted(1.5)
+    found = evaluate_table(liar, new[["is_new", "bad"]], target="bad", n_resamples=20)
+    assert found.equation.verdict == "does not hold"
+    assert "Key equation does not hold" in str(found)
+
+
+def test_words_and_plain_values(evaluation):
+    plain = json.loads(json.dumps(evaluation.to_dict(), allow_nan=False))
+    assert (plain["rows"], plain["target"], plain["positive"]) == (800, "bad", "yes")
+    assert set(plain["metrics"]) == set(METRICS)
+    assert plain["key_equation"]["verdict"] in ("holds", "does not hold")
+    assert all(step["verdict"] in ("inside", "below", "above", "undefined") for step in plain["expense"])
+    for label in METRICS.values():
+        assert label in str(evaluation)
+
+
+def test_another_price_and_no_intervals(fitted, mixed_table):
+    new = mixed_table(300, seed=5)
+    found = evaluate_table(fitted.model, new, weighting=Budget(20), n_resamples=0)
+    p, y = fitted.model.predict_proba(new)[:, 1], (new["bad"] == "yes").to_numpy()
+    assert found.quality["recall"].value == pytest.approx((p[y] > 1 / 21).mean())
+    assert math.isnan(found.quality["recall"].low)
+    assert found.to_dict()["metrics"]["recall"]["low"] is None
+
+
+def test_labels_are_matched_however_they_are_spelt(fitted, mixed_table, tmp_path):
+    new = mixed_table(300, seed=5)
+    found = evaluate_table(fitted.model, new, n_resamples=0)
+    shouted = new.assign(bad=new["bad"].str.upper() + " ")
+    assert evaluate_table(fitted.model, shouted, n_resamples=0).quality == found.quality
+    new.rename(columns={"bad": "outcome"}).to_csv(tmp_path / "a.csv", index=False)
+    assert evaluate_table(fitted.model, tmp_path / "a.csv", target="outcome", n_resamples=0).quality == found.quality
+
+
+def test_a_share_of_positives_that_moved_is_noted(fitted, mixed_table):
+    new = mixed_table(2000, seed=5)
+    few = pd.concat([new[new["bad"] == "no"], new[new["bad"] == "yes"].head(30)])
+    assert any("share of positives" in note for note in evaluate_table(fitted.model, few, n_resamples=0).notes)
+
+
+def test_unlabelled_rows_and_refusals(fitted, mixed_table):
+    new = mixed_table(200, seed=5)
+    gaps = new.copy()
+    gaps.loc[:49, "bad"] = None
+    found = evaluate_table(fitted.model, gaps, n_resamples=0)
+    assert (found.n_rows, found.notes[0]) == (150, "50 rows without a value of bad were left out")
+    with pytest.raises(InvalidInput, match="must hold the labels of training, no, yes: got maybe"):
+        evaluate_table(fitted.model, new.assign(bad="maybe"))
+    with pytest.raises(InvalidInput, match="needs rows of both classes"):
+        evaluate_table(fitted.model, new[new["bad"] == "no"])
+    with pytest.raises(InvalidInput, match="the target must be a column"):
+        evaluate_table(fitted.model, new.drop(columns="bad"))
+    with pytest.raises(InvalidParameter, match="does not know its target column"):
+        evaluate_table(CRCENClassifier(hidden=()).fit(new[["is_new"]], new["bad"]), new)
+
+
+class TestTrainingRows:
+    """The likeliest mistake: to judge a model on the rows it has learnt from."""
+
+    @pytest.mark.parametrize("ending", ["csv", "parquet"])
+    def test_they_are_known_again(self, model_file, mixed_table, tmp_path, ending):
+        frame = mixed_table()
+        path = tmp_path / f"train.{ending}"
+        frame.to_csv(path, index=False) if ending == "csv" else frame.to_parquet(path)
+        found = crcen.evaluate_table(model_file, path, n_resamples=0)
+        assert found.to_dict()["training_rows"] == {
+            "status": "seen",
+            "rows_compared": 600,
+            "rows_seen": 600,
+            "rows_expected": pytest.approx(found.recognition.n_expected),
+        }
+        assert "600 of 600 rows compared are rows of training" in str(found)
+        report = crcen.report_table(model_file, path, out=tmp_path / "r.html").to_dict()
+        assert {one["code"]: one["status"] for one in report["findings"]}["CRC008"] == "warning"
+
+    def test_new_rows_are_not_accused(self, model_file, mixed_table, tmp_path):
+        frame = mixed_table(400, seed=7)
+        found = crcen.evaluate_table(model_file, frame, n_resamples=0)
+        assert found.recognition.status == "new"
+        assert found.unlike == ()
+        assert "rows of training" not in str(found)
+        report = crcen.report_table(model_file, frame, out=tmp_path / "r.html").to_dict()
+        assert {one["code"]: one["status"] for one in report["findings"]}["CRC008"] == "passed"
+
+    def test_rows_unlike_training_are_said_to_be_so(self, model_file, mixed_table):
+        frame = mixed_table(400, seed=7)
+        frame["amount"] += 50
+        found = crcen.evaluate_table(model_file, frame, n_resamples=0)
+        assert [one["kind"] for one in found.to_dict()["unlike"] if one["column"] == "amount"] == ["range"]
+        assert "Unlike training" in str(found)
+
+    def test_a_network_on_plain_numbers_cannot_know(self, mixed_table):
+        frame = mixed_table(300)[["amount", "bad"]].dropna()
+        model = crcen.CRCENClassifier(hidden=(), max_epochs=3).fit(frame[["amount"]], frame["bad"])
+        found = crcen.evaluate_table(model, frame, target="bad", n_resamples=0)
+        assert (found.recognition, found.unlike) == (None, ())
+
+
+def test_results_show_themselves_in_one_line_and_in_a_notebook(evaluation):
+    assert re.fullmatch(
+        r"<TableEvaluation of 800 rows: found \d+ of \d+, \d+ false alarms, key equation .*>", repr(evaluation)
+    )
+    assert evaluation._repr_html_().startswith("<pre>")
+    assert "alarm above" in evaluation._repr_html_()

@@ -1,0 +1,287 @@
+"""fit_table: what is validated how, what is said about it, and what is refused."""
+
+import json
+import tracemalloc
+
+import numpy as np
+import pandas as pd
+import pytest
+from sklearn.metrics import average_precision_score, f1_score, log_loss, recall_score, roc_auc_score
+
+import crcen
+from crcen import Alpha, Budget, CRCENClassifier, CRCENClassifierCV, InvalidInput, InvalidParameter, fit_table
+from crcen.commands.alarm_shares import AlarmShares
+from crcen.exceptions import DataUnavailable
+from crcen.theory.decision import sigmoid
+
+
+def test_out_of_fold_figures_are_those_of_scikit_learn(fitted, mixed_table):
+    search, y = fitted.model.estimator_, (mixed_table()["bad"] == "yes").to_numpy()
+    p = sigmoid(search.oof_decision_function_ - np.log(5))
+    alarms = p > 1 / 6
+    found = {name: one.value for name, one in fitted.quality.items()}
+    assert found["recall"] == pytest.approx(recall_score(y, alarms))
+    assert found["f1"] == pytest.approx(f1_score(y, alarms))
+    assert found["g_mean"] == pytest.approx(crcen.g_mean(y, alarms))
+    assert found["average_precision"] == pytest.approx(average_precision_score(y, p))
+    assert found["roc_auc"] == pytest.approx(roc_auc_score(y, p))
+    assert found["log_loss"] == pytest.approx(log_loss(y, p))
+    assert found["false_alarms_per_catch"] == pytest.approx((alarms & ~y).sum() / (alarms & y).sum())
+    assert fitted.average_price == pytest.approx((1 - p[alarms]).sum() / p[alarms].sum())
+    assert fitted.n_validated == len(y)
+
+
+def test_it_says_what_a_person_asks(fitted):
+    text, plain = str(fitted), json.loads(json.dumps(fitted.to_dict(), allow_nan=False))
+    for part in ("600 rows", "bad = yes", "id", "numbers the rows", "nothing", "every value is missing"):
+        assert part in text
+    for name in ("recall", "precision", "F1", "G-mean", "average precision", "log loss", "key equation"):
+        assert name in text
+    assert plain["weighting"] == {
+        "lam": pytest.approx(5 / 6),
+        "alpha": pytest.approx(5 / plain["rows"]["negatives_per_positive"]),
+        "cost_ratio": pytest.approx(5),
+        "budget": pytest.approx(5),
+        "threshold": pytest.approx(1 / 6),
+    }
+    assert (plain["marginal_price"], plain["positive"]) == (pytest.approx(5), "yes")
+    assert [one["name"] for one in plain["columns"]] == ["amount", "country", "is_new", "when"]
+    assert len(plain["expense"]) == 2
+    assert plain["columns_read"] == ["id", "amount", "country", "is_new", "when", "nothing", "bad"]
+    assert plain["columns_used"] == ["amount", "country", "is_new", "when"]
+
+
+def test_a_file_and_a_frame_give_the_same_model(fitted, mixed_table, small_search, tmp_path):
+    frame = mixed_table()
+    frame.to_csv(tmp_path / "a.csv", index=False)
+    out = tmp_path / "model.crcen"
+    other = fit_table(tmp_path / "a.csv", target="bad", weighting=Budget(5), estimator=small_search, out=out)
+    new = mixed_table(50, seed=3)
+    np.testing.assert_array_equal(other.model.predict_proba(new), fitted.model.predict_proba(new))
+    np.testing.assert_array_equal(crcen.load(out).predict_proba(new), fitted.model.predict_proba(new))
+    assert other.path == out
+
+
+def test_groups_stay_together_and_are_no_input(mixed_table, small_search):
+    frame = mixed_table(300).assign(customer=np.arange(300) // 6)
+    fit = fit_table(frame, target="bad", groups="customer", estimator=small_search)
+    assert "keep customer together" in fit.validation
+    assert "customer" not in [column.name for column in fit.model.columns_]
+    splitter, y = fit.model.estimator_.cv, frame["bad"]
+    for train, test in splitter.split(frame, y, frame["customer"]):
+        assert not set(frame["customer"].iloc[train]) & set(frame["customer"].iloc[test])
+    np.testing.assert_array_equal(np.isfinite(fit.model.estimator_.oof_decision_function_), True)
+
+
+@pytest.mark.parametrize("kind", ["text", "date", "number"])
+def test_time_validates_on_later_rows(mixed_table, small_search, kind):
+    frame = mixed_table(300)
+    if kind != "text":
+        frame["when"] = pd.to_datetime(frame["when"])
+    if kind == "number":
+        frame["when"] = frame["when"].dt.day_of_year
+    fit = fit_table(frame, target="bad", time="when", estimator=small_search)
+    held_out = np.isfinite(fit.model.estimator_.oof_decision_function_)
+    assert fit.n_validated == held_out.sum() < 300
+    assert frame["when"][~held_out].max() < frame["when"][held_out].min()
+    assert "when" not in [column.name for column in fit.model.columns_]
+
+
+def test_rows_without_a_label_are_left_out_and_counted(mixed_table, small_search):
+    frame = mixed_table(300)
+    frame.loc[:9, "bad"] = None
+    fit = fit_table(frame, target="bad", estimator=small_search)
+    assert fit.n_rows == 290
+    assert "10 rows without a value of target were left out" in fit.notes
+
+
+@pytest.mark.parametrize(
+    ("labels", "positive", "found"),
+    [
+        (["0", "1"], None, 1),
+        (["0.0", "1.0"], "1", 1),
+        ([False, True], None, True),
+        ([False, True], "false", False),
+        (["no", "yes"], "NO", "no"),
+        ([1, 2], 2, 2),
+    ],
+)
+def test_labels_of_every_kind(mixed_table, small_search, labels, positive, found):
+    frame = mixed_table(200)
+    frame["bad"] = np.array(labels)[(frame["bad"] == "yes").astype(int)]
+    model = fit_table(frame, target="bad", positive=positive, estimator=small_search).model
+    assert model.pos_label_ == found
+    assert type(model.pos_label_.item() if hasattr(model.pos_label_, "item") else model.pos_label_) is type(found)
+
+
+@pytest.mark.parametrize("spelt", [lambda i: i, lambda i: f"case-{i:05d}"])
+def test_an_identifier_that_gives_the_answer_away_is_not_used(small_search, spelt):
+    """Bad cases were entered last, so their numbers are the highest; the other column is noise."""
+    rng = np.random.default_rng(0)
+    frame = pd.DataFrame({"case": [spelt(i) for i in range(400)], "noise": rng.normal(size=400)})
+    frame["bad"] = np.arange(400) >= 320
+    frame = frame.sample(frac=1, random_state=0)
+    fit = fit_table(frame, target="bad", estimator=small_search)
+    assert [column.name for column in fit.model.columns_] == ["noise"]
+    assert fit.quality["roc_auc"].value < 0.65
+    assert fit_table(frame, target="bad", keep=["case"], estimator=small_search).model.columns_[0].name == "case"
+
+
+def test_one_in_five_thousand():
+    rng = np.random.default_rng(0)
+    x = rng.normal(size=10_000)
+    y = np.zeros(10_000, dtype=int)
+    y[np.argsort(-x)[[0, 3]]] = 1
+    frame = pd.DataFrame({"x": x, "noise": rng.normal(size=10_000), "y": y})
+    fit = fit_table(frame, target="y", estimator=CRCENClassifierCV(hidden=(), l2=1e-2))
+    assert fit.validation == "2 stratified folds"
+    assert any("2 rows of 1 are too few" in note for note in fit.notes)
+    assert fit.quality["roc_auc"].value > 0.9
+
+
+@pytest.mark.parametrize(
+    ("change", "options", "sentence"),
+    [
+        (lambda f: f.head(3).assign(bad=["yes", "no", "no"]), {}, "at least 2 rows of each value"),
+        (lambda f: f.assign(bad="no"), {}, "must have two different values: got one, no"),
+        (lambda f: f.assign(bad=np.arange(len(f)) % 60), {}, "at most 50 different values: got 60 (0, 1, 2, 3"),
+        (lambda f: f.assign(bad=None), {}, "no row with a value of bad"),
+        (lambda f: f, {"target": "Bad"}, "got 'Bad'; did you mean bad?"),
+        (lambda f: f, {"target": "nowhere"}, "it has id, amount"),
+        (lambda f: f, {"positive": "maybe"}, "positive must be a value of bad, no, yes: got 'maybe'"),
+        (lambda f: f, {"groups": "no_such"}, "groups must be a column"),
+        (lambda f: f.assign(g=1), {"groups": "g"}, "g has one"),
+        (lambda f: f, {"time": "country"}, "numbers or dates of one format: country holds other values"),
+        (lambda f: f[["id", "bad"]], {}, "no column is left to learn from"),
+        (lambda f: f.set_axis([*f.columns[:-2], "id", "bad"], axis=1), {}, "id is there more than once"),
+        (lambda f: f.to_numpy(), {}, "must be a data frame or the path of a file"),
+    ],
+)
+def test_what_cannot_be_fitted_gets_one_sentence(mixed_table, small_search, change, options, sentence):
+    with pytest.raises(InvalidInput) as caught:
+        fit_table(change(mixed_table(60)), **{"target": "bad", "estimator": small_search, **options})
+    assert sentence in str(caught.value)
+
+
+def test_parameters_that_mean_nothing(mixed_table, tmp_path):
+    frame = mixed_table(60)
+    with pytest.raises(InvalidParameter, match="give one of them"):
+        fit_table(frame, target="bad", groups="country", time="when")
+    with pytest.raises(InvalidParameter, match="n_splits"):
+        fit_table(frame, target="bad", n_splits=1)
+    with pytest.raises(InvalidParameter, match="must be a CRCENClassifierCV"):
+        fit_table(frame, target="bad", estimator=CRCENClassifier())
+    with pytest.raises(DataUnavailable, match="make it first"):  # before any work
+        fit_table("not there either.csv", target="bad", out=tmp_path / "no" / "m.crcen")
+
+
+def test_every_name_of_the_price(mixed_table, small_search):
+    frame = mixed_table(200)
+    ratio = (frame["bad"] == "no").sum() / (frame["bad"] == "yes").sum()
+    prices = [
+        fit_table(frame, target="bad", weighting=w, estimator=small_search).model.weighting_.cost_ratio
+        for w in ("balanced", Alpha(2), Budget(7), 0.8)
+    ]
+    assert prices == pytest.approx([ratio, 2 * ratio, 7, 4])
+
+
+class TestAlarmsOfTheSavedModel:
+    """A model may alarm otherwise than the networks of the folds, which the figures are of."""
+
+    def test_shares_are_those_of_its_own_decisions(self, fitted, mixed_table):
+        alarms = fitted.model.predict(mixed_table()) == "yes"
+        held_out = fitted.model.estimator_.oof_decision_function_ > 0
+        found = json.loads(json.dumps(fitted.to_dict()))["alarm_shares"]
+        assert found == {
+            "folds": pytest.approx(held_out.mean()),
+            "saved_model": pytest.approx(alarms.mean()),
+            "training": pytest.approx(alarms.mean()),
+            "differ": False,
+        }
+        assert f"{1000 * alarms.mean():,.4g} by the saved model" in str(fitted)
+
+    def test_a_difference_beyond_noise_is_said(self):
+        by_model, held_out = np.zeros(5000, dtype=bool), np.ones(5000, dtype=bool)
+        by_folds = np.arange(5000) % 8 == 0
+        shares = AlarmShares.of(by_folds, by_model, held_out)
+        assert shares.differ
+        assert "raises 0 alarms per 1,000 of the rows held out" in shares.notes[0]
+        assert "raised 125" in shares.notes[0]
+
+    @pytest.mark.parametrize(("n", "n_more"), [(60, 9), (100_000, 300)])
+    def test_neither_few_rows_nor_a_small_share_is_said(self, n, n_more):
+        by_folds = np.arange(n) < 0.1 * n
+        by_model = np.arange(n) < 0.1 * n + n_more
+        assert not AlarmShares.of(by_folds, by_model, np.ones(n, dtype=bool)).notes
+
+    def test_a_drift_over_time_does_not_move_the_model(self, small_search):
+        rng = np.random.default_rng(1)
+        day = np.sort(rng.integers(0, 400, 3000))
+        x = rng.normal(size=3000)
+        season = np.select([day < 120, day < 180], [0.0, 0.8], -0.7)
+        bad = rng.random(3000) < sigmoid(-2.2 + 0.3 * x + season)
+        frame = pd.DataFrame({"x": x, "day": day, "bad": bad})
+        fit = fit_table(frame, target="bad", time="day", weighting=Budget(5), estimator=small_search)
+        assert fit.model.estimator_.oof_shift_ == 0.0
+        assert "log-odds not moved" in str(fit)
+        assert fit.model.predict_proba(frame)[:, 1].sum() == pytest.approx(bad.sum(), rel=0.1)
+
+
+class TestPlainWords:
+    def test_counts_are_those_of_the_decisions(self, fitted, mixed_table):
+        y = (mixed_table()["bad"] == "yes").to_numpy()
+        alarms = fitted.model.estimator_.oof_decision_function_ > 0
+        found, false = int((alarms & y).sum()), int((alarms & ~y).sum())
+        assert f"found {found} of {y.sum()}, {false} false alarms" in str(fitted)
+        counts = fitted.to_dict()["counts"]
+        named = {"positives": int(y.sum()), "found": found, "missed": int(y.sum()) - found, "alarms": found + false}
+        assert counts == {**named, "false_alarms": false, "rightly_left_alone": int((~alarms & ~y).sum())}
+
+    def test_a_price_is_what_was_stated(self, mixed_table, small_search):
+        for price in (10, 3, 7):
+            fit = fit_table(mixed_table(200), target="bad", weighting=Budget(price), estimator=small_search)
+            assert fit.to_dict()["weighting"]["cost_ratio"] == price
+            assert fit.to_dict()["expense"][0]["bracket"] == [price / 2, price]
+            assert crcen.predict_table(fit.model, mixed_table(20)).to_dict()["cost_ratio"] == price
+
+    def test_nothing_caught_is_said_without_nan(self, mixed_table, small_search):
+        fit = fit_table(mixed_table(200), target="bad", weighting=Budget(1e-6), estimator=small_search)
+        text = str(fit)
+        assert "no alarm: found 0 of" in text
+        assert "nan" not in text.replace("finance", "")
+        assert "FN" not in text
+
+    def test_classes_without_an_error_between_them_are_a_note(self, mixed_table, small_search):
+        frame = mixed_table(400)
+        frame["amount"] = np.where(frame["bad"] == "yes", 5.0, -5.0) + np.random.default_rng(0).normal(size=400) / 9
+        longer = small_search.__class__(**{**small_search.get_params(), "max_epochs": 30})
+        fit = fit_table(frame, target="bad", estimator=longer)
+        assert any("separated almost without an error" in note for note in fit.notes)
+        assert not any("of no use" in note for note in fit.notes)
+
+    def test_columns_that_tell_nothing_are_a_note(self, mixed_table, small_search):
+        frame = mixed_table(400)
+        frame["bad"] = np.random.default_rng(5).permutation(frame["bad"])
+        fit = fit_table(frame, target="bad", estimator=small_search, n_refits=0)
+        share = (frame["bad"] == "yes").mean()
+        turned = frame.assign(bad=frame["bad"].map({"yes": "no", "no": "yes"}))
+        alone = log_loss(frame["bad"], np.full(400, share), labels=["no", "yes"])
+        assert fit.quality["log_loss"].value >= alone
+        assert f"and {alone:.4g} by the share of positives alone" in " ".join(fit.notes)
+        assert "of no use" in " ".join(crcen.evaluate_table(fit.model, turned).notes)
+
+    def test_others_are_not(self, fitted):
+        assert not any("separated" in note for note in fitted.notes)
+
+
+def test_a_text_as_target_is_refused_without_an_array_of_its_longest_cell():
+    """20,000 rows and a cell of 20,000 characters: as an array of fixed width that is 1.6 GB."""
+    rows = pd.DataFrame({"x": np.arange(20_000.0), "note": [f"call {i}" for i in range(20_000)]})
+    rows.loc[3, "note"] = "x" * 20_000
+    tracemalloc.start()
+    with pytest.raises(InvalidInput, match="must have at most 50 different values: got 20,000") as refused:
+        crcen.fit_table(rows, target="note")
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert peak < 100e6
+    assert len(str(refused.value)) < 1000

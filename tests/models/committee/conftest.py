@@ -1,0 +1,40 @@
+"""Searches of a few settings, and one committee that tests share."""
+
+import numpy as np
+import pytest
+from rows_of_a_committee import draw
+
+import crcen
+from crcen import Budget, CommitteeClassifier
+from crcen.models.committee import classifier as module
+from crcen.models.trees.setting import TreeSetting
+
+
+def _shrink(patch):
+    settings = (TreeSetting(8, 20, 1.0, 1.0), TreeSetting(4, 10, 1.0, 0.5))
+    patch.setattr("crcen.models.trees.search.TREE_SETTINGS", settings)
+    search = crcen.CRCENClassifierCV
+    patch.setattr(
+        module, "CRCENClassifierCV", lambda weighting, **how: search(weighting, hidden=(8,), l2=(1e-3, 1e-2), **how)
+    )
+
+
+@pytest.fixture(autouse=True)
+def small_searches(monkeypatch):
+    """Two tree settings and two networks, so that a test takes seconds."""
+    _shrink(monkeypatch)
+
+
+@pytest.fixture(scope="session")
+def rows():
+    return draw()
+
+
+@pytest.fixture(scope="session")
+def with_gaps():
+    """A committee fitted on rows with gaps."""
+    X, y = draw()
+    X[::3, 0] = np.nan
+    with pytest.MonkeyPatch.context() as patch:
+        _shrink(patch)
+        return CommitteeClassifier(Budget(8), random_state=0, cv=3).fit(X, y)

@@ -1,0 +1,153 @@
+"""Committees from a file to decisions: `fit --learner`, evidence out of fold, and what page and JSON say of members."""
+
+import json
+from dataclasses import replace
+from types import SimpleNamespace
+
+import numpy as np
+import pandas as pd
+import pytest
+from rows_of_a_committee import draw
+from sklearn.dummy import DummyClassifier
+from sklearn.linear_model import LogisticRegression
+from sklearn.metrics import log_loss, roc_auc_score
+from sklearn.naive_bayes import GaussianNB
+from typer.testing import CliRunner
+
+from crcen import (
+    Budget,
+    CommitteeClassifier,
+    CRCENClassifier,
+    CRCENClassifierCV,
+    ExpenseCurve,
+    InvalidInput,
+    InvalidParameter,
+    RecallAtLeast,
+    choose_weighting,
+    evaluate_table,
+    export_onnx,
+    fit_table,
+    report_table,
+)
+from crcen.cli.app import app
+from crcen.commands.learners import unfitted_learner
+from crcen.models.committee import classifier as module
+
+
+def table(n=900, seed=0):
+    X, y = draw(n, seed)
+    frame = pd.DataFrame(X, columns=list("abcde")).assign(side=np.where(X[:, 3] > 0, "left", "right"))
+    frame.loc[::4, "b"] = np.nan
+    return frame.assign(bad=np.where(y == 1, "yes", "no"))
+
+
+@pytest.fixture(scope="module")
+def file(tmp_path_factory):
+    path = tmp_path_factory.mktemp("rows") / "train.csv"
+    table().to_csv(path, index=False)
+    return path
+
+
+def test_fit_says_what_each_member_brings_and_other_commands_take_the_model(file, tmp_path):
+    place = tmp_path / "m.crcen"
+    fit = fit_table(file, target="bad", weighting=Budget(8), learner="committee", n_splits=3, out=place)
+    values = json.loads(json.dumps(fit.to_dict()))
+    assert [one["name"] for one in values["leaderboard"]] == ["networks", "trees", "forest", "committee"]
+    assert values["learner"] == "committee"
+    assert values["leaderboard"][-1]["weight"] is None
+    # Out of fold: what the last line says is what the rows say.
+    model, y = fit.model, table()["bad"] == "yes"
+    natural = model.estimator_.oof_decision_function_ - np.log(8) - model.estimator_.oof_shift_
+    p = 1 / (1 + np.exp(-natural))
+    assert values["leaderboard"][-1]["roc_auc"] == pytest.approx(roc_auc_score(y, p))
+    assert values["leaderboard"][-1]["log_loss"] == pytest.approx(log_loss(y, p))
+    assert values["out_of_fold"]["roc_auc"] == pytest.approx(roc_auc_score(y, p))
+    weights = model.estimator_.member_weights_
+    assert f"networks {weights[0]:.3g}, trees {weights[1]:.3g}, forest {weights[2]:.3g}" in str(fit)
+    new = tmp_path / "new.csv"
+    table(400, seed=5).to_csv(new, index=False)
+    assert evaluate_table(place, new).to_dict()["rows"]
+    report_table(place, new, out=tmp_path / "r.html")
+    assert f"weight {weights[1]:.3g}, log loss" in (tmp_path / "r.html").read_text()
+    assert export_onnx(place, tmp_path / "m.onnx").largest_difference <= 1e-9
+
+
+def test_the_command_takes_a_learner_and_a_time(file, tmp_path):
+    how = ["fit", str(file), "--target", "bad", "--out", str(tmp_path / "m.crcen"), "--json"]
+    done = CliRunner().invoke(app, [*how, "--learner", "trees", "--time-limit", "0.01"])
+    assert done.exit_code == 0, done.output
+    said = json.loads(done.stdout)
+    assert said["learner"] == "trees"
+    assert said["network"] is None
+    assert said["training_error"] is None  # refits would take longer than the limit
+    refused = CliRunner().invoke(app, [*how, "--quick", "--learner", "trees"])
+    assert refused.exit_code == 2
+    refused = CliRunner().invoke(app, [*how, "--engine", "stream", "--learner", "trees"])
+    assert refused.exit_code == 2
+
+
+def test_a_committee_is_searched_unless_another_learner_is_named():
+    assert unfitted_learner(None, None, None, 100).members is None
+    assert unfitted_learner("committee", None, 5.0, 100).time_limit == 5.0
+    assert tuple(unfitted_learner("trees", None, None, 100).members) == ("trees",)
+    assert isinstance(unfitted_learner("networks", None, None, 100), CRCENClassifierCV)
+
+
+@pytest.mark.parametrize(
+    ("how", "sentence"),
+    [
+        ({"learner": "woods"}, "learner must be one of committee, networks, trees: got 'woods'"),
+        ({"learner": "networks", "time_limit": 5}, "time_limit must go with the learner trees or committee"),
+        ({"learner": "trees", "time_limit": 0}, "time_limit must be a number of seconds above 0"),
+        ({"learner": "trees", "estimator": CommitteeClassifier()}, "learner must be left out"),
+        ({"estimator": CRCENClassifier()}, "estimator must be a CRCENClassifierCV or a CommitteeClassifier"),
+    ],
+)
+def test_what_means_nothing_is_refused(file, how, sentence):
+    with pytest.raises(InvalidParameter, match=sentence):
+        fit_table(file, target="bad", **how)
+
+
+def test_onnx_of_other_members_is_refused_before_the_fit(file, tmp_path, monkeypatch):
+    monkeypatch.setattr(CommitteeClassifier, "fit", lambda *rows, **how: pytest.fail("it was fitted"))
+    mixed = CommitteeClassifier(members=("trees", LogisticRegression()))
+    with pytest.raises(InvalidInput, match="a committee with a LogisticRegression has no ONNX form"):
+        fit_table(file, target="bad", estimator=mixed, onnx=tmp_path / "m.onnx")
+
+
+def test_held_out_rows_of_a_committee_are_evidence(with_gaps):
+    _, y = draw()
+    curve = ExpenseCurve.from_cv(with_gaps, y, [Budget(4), Budget(8), Budget(16)])
+    alarms = with_gaps.oof_decision_function_ > 0
+    assert curve.counts.tp[1] == (alarms & (y == 1)).sum()
+    assert curve.counts.fp[1] == (alarms & (y == 0)).sum()
+    assert choose_weighting(with_gaps, RecallAtLeast(0.5), y=y).weighting.value > 0
+    with pytest.raises(InvalidParameter, match="pass y"):
+        ExpenseCurve.from_cv(with_gaps)
+    with pytest.raises(InvalidParameter, match="or CommitteeClassifier, got a CRCENClassifier"):
+        ExpenseCurve.from_cv(CRCENClassifier(), y)
+
+
+def test_a_committee_out_of_time_still_answers(rows):
+    committee = CommitteeClassifier(Budget(8), cv=3, time_limit=1e-6, random_state=0).fit(*rows)
+    settings = [one.settings for one in committee.leaderboard_[:-1]]
+    assert len(settings[0]) == 1  # one setting of networks is needed, no second one is refitted
+    assert np.isfinite(committee.decision_function(rows[0])).all()
+
+
+def test_a_member_that_takes_too_long_leaves_less_to_the_next(rows, monkeypatch):
+    """Of 10 seconds the first of three members has a third; it takes 7, and the others share the other three."""
+    now, given = [0.0], []
+    searched = module.fit_candidate
+
+    def slow(member, rows, networks, how, progress):
+        given.append(how.time_limit)
+        found = searched(member, rows, networks, replace(how, time_limit=None), progress)
+        now[0] += 7.0
+        return found
+
+    monkeypatch.setattr(module, "fit_candidate", slow)
+    monkeypatch.setattr(module, "time", SimpleNamespace(perf_counter=lambda: now[0]))
+    members = (LogisticRegression(), GaussianNB(), DummyClassifier(strategy="prior"))
+    CommitteeClassifier(members=members, cv=2, time_limit=10.0, random_state=0).fit(*rows)
+    assert given == pytest.approx([10 / 3, 1.5, 0.0])
