@@ -211,14 +211,8 @@ def test_listings_as_json(crcen_command, command):
     assert len(rows) == {"datasets": 27, "methods": len(crcen.METHODS)}[command]
 
 
-@pytest.mark.parametrize(
-    ("command", "home"),
-    [
-        ("reproduce", "crcen.paper.reproduction.reproduce.reproduce"),
-        ("benchmark", "crcen.paper.rivals.run.benchmark"),
-    ],
-)
-def test_runs_as_json(crcen_command, monkeypatch, tmp_path, command, home):
+def test_runs_as_json(crcen_command, monkeypatch, tmp_path):
+    home, command = "crcen.paper.reproduction.reproduce.reproduce", "reproduce"
     monkeypatch.setattr(home, lambda *_, **__: SimpleNamespace(folder=tmp_path, texts=["one table", "another"]))
     assert crcen_command(command)[1] == f"one table\nanother\nWritten to {tmp_path}\n"
     code, out, _ = crcen_command(command, "--json")

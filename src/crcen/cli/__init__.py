@@ -22,13 +22,11 @@ from crcen.cli import export
 from crcen.cli import info, listings, reproduction
 
 # isort: split
-from crcen.cli import benchmark
 from crcen.cli.app import app
 from crcen.cli.app import run as main
 
 __all__ = [
     "app",
-    "benchmark",
     "export",
     "info",
     "judging",

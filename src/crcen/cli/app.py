@@ -31,8 +31,8 @@ app = typer.Typer(
     context_settings={"help_option_names": ["-h", "--help"]},
 )
 
-# The panel of what concerns the paper and the benchmark, after what an analyst needs.
-RESEARCH = "Research: the paper and the benchmark"
+# The panel of what concerns the paper, after what an analyst needs.
+RESEARCH = "Research: the paper"
 # A path that must be there already; a mistyped one is a usage error.
 FOLDER: Any = {"exists": True, "file_okay": False}
 Json = Annotated[bool, typer.Option("--json", help="Print JSON instead of text.")]

@@ -1,0 +1,1 @@
+"""Which defaults and which ways of training serve new rows."""
