@@ -19,7 +19,7 @@ import numpy as np
 import pandas as pd
 from sklearn.datasets import make_classification
 
-from crcen._support.whole_files import write_whole
+from crcen._support.files import write_atomic
 
 COSTS = ";fine;worn;broken;inspect\nfine;;1;1;0,5\nworn;5;;2;1\nbroken;40;10;;3\n"
 COMMANDS = (
@@ -69,7 +69,7 @@ def main() -> None:
     text = "\n".join(line.rstrip() for line in lines) + "\n"
     print(text)
     if options.out:
-        write_whole(options.out, text)
+        write_atomic(options.out, text)
 
 
 if __name__ == "__main__":

@@ -64,7 +64,7 @@ def test_a_report_is_shown_in_a_frame_that_reaches_nothing(results, tmp_path):
     assert "allow-same-origin" not in html
     gone = crcen.write_report(results["TableFit"].model, FRAME.drop(columns="y"), Y, tmp_path / "gone.html")
     gone.path.unlink()
-    assert "is not there any more" in gone._repr_html_()
+    assert "no longer exists" in gone._repr_html_()
 
 
 def test_one_line_is_the_first_that_is_printed():

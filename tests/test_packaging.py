@@ -118,6 +118,7 @@ def test_the_metadata(wheel):
         assert f"Provides-Extra: {extra}\n" in metadata
     required = [line for line in metadata.splitlines() if line.startswith("Requires-Dist:") and "extra ==" not in line]
     assert sorted(line.split()[1].split(">")[0] for line in required) == [
+        "filelock",
         "numpy",
         "rich",
         "scikit-learn",

@@ -25,7 +25,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from crcen._support.whole_files import write_whole
+from crcen._support.files import write_atomic
 from crcen.paper.losses import FocalLoss, LDAMLoss, LogitAdjustedLoss, effective_number_weights
 from crcen.theory.classes.cost_matrix import CostMatrix
 from crcen.theory.classes.key_equations import class_key_equations_of_logits
@@ -365,7 +365,7 @@ def main(arguments: list[str] | None = None) -> None:
         text = table(load(settings.out))
         print(text)
         if settings.text is not None:
-            write_whole(settings.text, text + "\n")
+            write_atomic(settings.text, text + "\n")
 
 
 if __name__ == "__main__":

@@ -23,7 +23,7 @@ from torch import Tensor, nn
 
 import crcen
 from crcen import CostRatio, CRCENClassifier, Inputs, ModuleClassifier, Schedule
-from crcen._support.whole_files import write_whole
+from crcen._support.files import write_atomic
 
 DEFAULT = Path("/usr/share/doc/weka/examples")
 TOPICS = ("Corn", "Grain")
@@ -138,7 +138,7 @@ def main(arguments: list[str] | None = None) -> None:
         lines += ["", *measure(settings.data, topic, seeds, epochs)]
         print("\n".join(lines), flush=True)
     if settings.out is not None:
-        write_whole(settings.out, "\n".join(lines) + "\n")
+        write_atomic(settings.out, "\n".join(lines) + "\n")
 
 
 if __name__ == "__main__":

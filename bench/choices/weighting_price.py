@@ -14,7 +14,7 @@ from pathlib import Path
 
 import numpy as np
 
-from crcen._support.whole_files import write_whole
+from crcen._support.files import write_atomic
 from crcen.theory.decision import sigmoid
 
 N_LARGE, N_TRAIN = 400_000, 2_000
@@ -107,7 +107,7 @@ def main() -> None:
         print(lines[-1], flush=True)
     print(f"{time.perf_counter() - began:.0f} s")
     if args.out:
-        write_whole(args.out, "\n".join(lines) + "\n")
+        write_atomic(args.out, "\n".join(lines) + "\n")
 
 
 if __name__ == "__main__":

@@ -8,7 +8,7 @@ from typing import Any
 from bench.rivals.budget import Deadline
 from bench.rivals.searched import Searched, SearchRows
 from bench.rivals.spaces import Pick, Range, candidates
-from crcen._support.versions import installed_version
+from crcen._support.extras import installed_version
 
 __all__ = ["FAMILIES", "Peer", "Search"]
 

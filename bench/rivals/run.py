@@ -17,9 +17,8 @@ from bench.rivals.peer import Peer
 from bench.rivals.peers import PEERS, choose_peers
 from bench.rivals.plan import choose_sets, load_set, packaged_settings, set_sizes
 from bench.rivals.schedule import Task, longest_first
-from crcen._support.locks import sole_use
+from crcen._support.files import exclusive_lock, write_atomic
 from crcen._support.progress import steps
-from crcen._support.whole_files import write_whole
 from crcen.datasets.dataset import Dataset
 from crcen.exceptions import TrainingFailed
 from crcen.paper.reproduction.protocol import splits as splits_of
@@ -100,7 +99,7 @@ def benchmark(
         raise crcen.InvalidParameter(f"time_limit must be above 0 seconds: got {limit:g}.")
     folder = Path(out) if out is not None else Path("runs") / f"benchmark-{settings_hash(protocol)}"
     make_folder(folder)
-    with sole_use(folder, instead="give another --out"):
+    with exclusive_lock(folder, instead="give another --out"):
         _forget(folder, redo)
         run = RunFolder(folder, protocol, key=_KEY)
         for other in rows_from:
@@ -135,7 +134,7 @@ def _forget(folder: Path, redo: str | Sequence[str]) -> None:
         for line in path.read_text().splitlines(keepends=True)
         if (row := _row(line)) and row["peer"] not in names and not ("failed" in names and "error" in row)
     ]
-    write_whole(path, "".join(kept))
+    write_atomic(path, "".join(kept))
 
 
 def _row(line: str) -> dict[str, Any] | None:

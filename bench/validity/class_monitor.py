@@ -18,7 +18,7 @@ from pathlib import Path
 import numpy as np
 from scipy.special import softmax
 
-from crcen._support.whole_files import write_whole
+from crcen._support.files import write_atomic
 from crcen.decisions.monitor.class_track import class_dispersion
 from crcen.decisions.monitor.joint_test import JointDriftTest, JointTally, comparison, stacked
 from crcen.theory.classes.balance import class_balance_shifts
@@ -166,7 +166,7 @@ def main() -> None:
             lines.append(line)
             print(line, flush=True)
             if chosen.out is not None:
-                write_whole(chosen.out, "\n".join(lines) + "\n")
+                write_atomic(chosen.out, "\n".join(lines) + "\n")
 
         for k, kind, w in cells:
             found = measured(chosen.streams, k, kind, w, 0.0, 0)

@@ -12,7 +12,7 @@ from pathlib import Path
 import numpy as np
 
 import crcen
-from crcen._support.whole_files import write_whole
+from crcen._support.files import write_atomic
 from crcen.theory.classes.class_weights import ClassWeights
 from crcen.theory.classes.key_equations import class_key_equations
 
@@ -82,7 +82,7 @@ def main() -> None:
     text = "\n".join(lines) + "\n"
     print(text)
     if asked.out:
-        write_whole(asked.out, text.encode())
+        write_atomic(asked.out, text.encode())
 
 
 if __name__ == "__main__":

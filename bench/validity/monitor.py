@@ -22,7 +22,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 import crcen
-from crcen._support.whole_files import write_whole
+from crcen._support.files import write_atomic
 from crcen.decisions.monitor.sequential_test import DriftTest, Tally, dispersion_of, log_evidence
 from crcen.theory.decision import sigmoid
 from crcen.theory.residual_test import ResidualSums, residual_sums
@@ -249,7 +249,7 @@ def main() -> None:
         say(f"false alarms of KeyEquationMonitor {shares[0]} at nominal .05, {shares[1]} at nominal .01")
     print(f"{time.perf_counter() - began:.0f} s")
     if args.out:
-        write_whole(args.out, "\n".join(lines) + "\n")
+        write_atomic(args.out, "\n".join(lines) + "\n")
 
 
 if __name__ == "__main__":

@@ -18,7 +18,7 @@ from pathlib import Path
 import numpy as np
 
 import crcen
-from crcen._support.whole_files import write_whole
+from crcen._support.files import write_atomic
 from crcen.theory.decision import sigmoid
 
 COEF, BIAS = np.array([1.0, -0.8, 0.5, 0.0, 0.3]), -2.874
@@ -127,7 +127,7 @@ def main() -> None:
         say(f"  {name:<34}{cells}".rstrip())
     print(f"{time.perf_counter() - began:.0f} s")
     if args.out:
-        write_whole(args.out, "\n".join(lines) + "\n")
+        write_atomic(args.out, "\n".join(lines) + "\n")
 
 
 if __name__ == "__main__":

@@ -17,7 +17,7 @@ from sklearn.linear_model import LogisticRegression
 from sklearn.model_selection import StratifiedKFold, cross_val_predict
 
 import crcen
-from crcen._support.whole_files import write_whole
+from crcen._support.files import write_atomic
 from crcen.theory.decision import sigmoid
 
 COEF, BIAS, N = np.array([1.0, -0.8, 0.5, 0.0, 0.3]), -2.874, 1000
@@ -77,7 +77,7 @@ def main() -> None:
     print("\n".join(lines))
     print(f"{time.perf_counter() - began:.0f} s")
     if args.out:
-        write_whole(args.out, "\n".join(lines) + "\n")
+        write_atomic(args.out, "\n".join(lines) + "\n")
 
 
 if __name__ == "__main__":

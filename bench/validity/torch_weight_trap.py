@@ -18,7 +18,7 @@ import numpy as np
 import torch
 
 import crcen
-from crcen._support.whole_files import write_whole
+from crcen._support.files import write_atomic
 from crcen.torch import ClassWeightedLoss
 
 BATCHES = (8, 16, 32, 64, 128, 256, 512, 1024)
@@ -101,7 +101,7 @@ def main() -> None:
     text = tables(options.quick)
     print(text)
     if options.out:
-        write_whole(options.out, text + "\n")
+        write_atomic(options.out, text + "\n")
 
 
 if __name__ == "__main__":

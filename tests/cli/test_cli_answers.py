@@ -174,7 +174,7 @@ def test_a_full_disk_is_one_line(crcen_command, tmp_path, monkeypatch):
     def full(path, content):
         raise OSError(28, "No space left on device", str(path))
 
-    monkeypatch.setattr("crcen.paper.run_folder.write_whole", full)
+    monkeypatch.setattr("crcen.paper.run_folder.write_atomic", full)
     code, _, err = crcen_command("reproduce", "table2", "--quick", "--out", tmp_path)
     assert code == 1
     assert "No space left on device" in sentence(err)

@@ -192,7 +192,7 @@ def test_places_that_are_not_there(crcen_command, folder, tmp_path):
         (("fit", tmp_path / "no.csv", "--target", "y"), "is not there"),
         (("predict", tmp_path / "no.crcen", test, "--out", tmp_path / "a.csv"), "is not there"),
         (("predict", test, test, "--out", tmp_path / "a.csv"), "is no model that crcen saved"),
-        (("predict", model, test, "--out", tmp_path / "no" / "a.csv"), "make it first"),
+        (("predict", model, test, "--out", tmp_path / "no" / "a.csv"), "create it first"),
         (("predict", model, test, "--out", tmp_path / "a.ods"), ".csv, .tsv, .parquet or .xlsx"),
         (("predict", model, test, "--out", tmp_path / "a.csv", "--budget", -3), "did you mean 3?"),
         (("evaluate", model, test, "--target", "baad"), "did you mean bad?"),

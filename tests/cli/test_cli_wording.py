@@ -113,9 +113,9 @@ def test_translation(sentence, said):
 def test_what_an_analyst_needs_comes_first(crcen_command):
     code, out, _ = crcen_command("--help")
     assert code == 0
-    first, research = out.split("Research: the paper and the benchmark")
+    first, research = out.split("Research: the paper")
     for command in ("split", "fit", "predict", "evaluate", "report", "export", "info", "demo"):
         assert f" {command} " in first
-    for command in ("datasets", "methods", "reproduce", "benchmark"):
+    for command in ("datasets", "methods", "reproduce"):
         assert f" {command} " in research
         assert f" {command} " not in first

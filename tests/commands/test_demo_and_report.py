@@ -28,7 +28,7 @@ def test_a_report_is_one_html_file(model_file, mixed_table, tmp_path):
 
 
 def test_a_report_is_refused_early(fitted, mixed_table, tmp_path):
-    with pytest.raises(DataUnavailable, match="make it first"):
+    with pytest.raises(DataUnavailable, match="create it first"):
         crcen.report_table(fitted.model, mixed_table(50), out=tmp_path / "no" / "report.html")
     with pytest.raises(InvalidInput, match="the target must be a column"):
         crcen.report_table(fitted.model, mixed_table(50).drop(columns="bad"), out=tmp_path / "report.html")

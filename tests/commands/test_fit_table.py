@@ -171,7 +171,7 @@ def test_parameters_that_mean_nothing(mixed_table, tmp_path):
         fit_table(frame, target="bad", n_splits=1)
     with pytest.raises(InvalidParameter, match="must be a CRCENClassifierCV"):
         fit_table(frame, target="bad", estimator=CRCENClassifier())
-    with pytest.raises(DataUnavailable, match="make it first"):  # before any work
+    with pytest.raises(DataUnavailable, match="create it first"):  # before any work
         fit_table("not there either.csv", target="bad", out=tmp_path / "no" / "m.crcen")
 
 

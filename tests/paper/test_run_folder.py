@@ -6,7 +6,7 @@ import os
 import pytest
 
 import crcen
-from crcen._support.whole_files import write_whole
+from crcen._support.files import write_atomic
 from crcen.exceptions import DataUnavailable
 from crcen.paper import run_folder
 from crcen.paper.run_folder import RunFolder, settings_hash
@@ -134,10 +134,10 @@ def test_a_kill_between_the_first_two_files_leaves_a_folder_that_completes_itsel
         written.append(path.name)
         if len(written) == 2:
             raise KeyboardInterrupt
-        write_whole(path, content)
+        write_atomic(path, content)
 
     with monkeypatch.context() as patch:
-        patch.setattr(run_folder, "write_whole", killed)
+        patch.setattr(run_folder, "write_atomic", killed)
         with pytest.raises(KeyboardInterrupt):
             opened(tmp_path)
     opened(tmp_path)

@@ -123,8 +123,8 @@ def test_logits_that_find_no_room_end_in_a_sentence(full_disk):
 
 HOLD = """
 import sys
-from crcen._support.locks import sole_use
-with sole_use(sys.argv[1]):
+from crcen._support.files import exclusive_lock
+with exclusive_lock(sys.argv[1]):
     print("held", flush=True)
     sys.stdin.read()
 """

@@ -6,7 +6,7 @@ import pandas as pd
 import pytest
 
 from crcen import InvalidParameter
-from crcen._support.whole_files import check_place, whole_file
+from crcen._support.files import atomic_file, check_writable
 from crcen.exceptions import DataUnavailable
 from crcen.tables.reading import open_table
 from crcen.tables.writing import TableWriter
@@ -78,13 +78,13 @@ def test_other_endings_are_refused(tmp_path, name):
 
 def test_places_that_take_no_file(tmp_path):
     with pytest.raises(DataUnavailable, match="it is a folder"):
-        check_place(tmp_path)
-    with pytest.raises(DataUnavailable, match="is not there; make it first"):
-        check_place(tmp_path / "no" / "a.csv")
+        check_writable(tmp_path)
+    with pytest.raises(DataUnavailable, match="does not exist; create it first"):
+        check_writable(tmp_path / "no" / "a.csv")
 
 
 def test_an_error_about_another_file_is_not_ours(tmp_path):
-    with pytest.raises(FileNotFoundError), whole_file(tmp_path / "a"):
+    with pytest.raises(FileNotFoundError), atomic_file(tmp_path / "a"):
         (tmp_path / "another").read_bytes()
 
 

@@ -19,7 +19,7 @@ from bench.rivals.classes.page import class_page
 from bench.rivals.classes.peers import CLASS_PEERS, choose_class_peers, search_classes
 from bench.rivals.classes.tables import CLASS_TABLES, ClassTableRows, load_class_table
 from bench.rivals.run import Benchmark, make_folder, one_thread, side_by_side
-from crcen._support.locks import sole_use
+from crcen._support.files import exclusive_lock
 from crcen._support.progress import steps
 from crcen.paper.run_folder import RunFolder, settings_hash
 from crcen.theory.classes.class_counts import class_counts
@@ -93,7 +93,7 @@ def benchmark_classes(
         raise crcen.InvalidParameter(f"time_limit must be above 0 seconds: got {limit:g}.")
     folder = Path(out) if out is not None else Path("runs") / f"benchmark-{settings_hash(protocol)}"
     make_folder(folder)
-    with sole_use(folder, instead="give another --out"):
+    with exclusive_lock(folder, instead="give another --out"):
         run = RunFolder(folder, protocol, key=_KEY)
         if not tables_only:
             for name in names:

@@ -1,1 +1,1 @@
-"""What every layer needs and none of them is about."""
+"""Utilities without domain knowledge: atomic files, locks, progress, text, plain values, optional packages."""

@@ -1,15 +1,16 @@
-"""Optional dependencies, asked for where they are needed."""
+"""Optional packages: imports with a helpful error, and installed versions."""
 
-from importlib import import_module
+from collections.abc import Iterable
+from importlib import import_module, metadata
 from types import ModuleType
 
 from crcen.exceptions import MissingExtra
 
-__all__ = ["need"]
+__all__ = ["installed_version", "installed_versions", "need"]
 
 
 def need(module: str, extra: str, purpose: str = "") -> ModuleType:
-    """Import an optional module; where it is missing the error names the extra that brings it, behind ``purpose``."""
+    """Import an optional module; if it is missing, the error names the extra to install, after ``purpose``."""
     package = module.split(".")[0]
     before = purpose and f"{purpose}: "
     try:
@@ -19,8 +20,21 @@ def need(module: str, extra: str, purpose: str = "") -> ModuleType:
             raise MissingExtra(
                 f"{before}{package} is not installed; get it with: pip install 'crcen[{extra}]'"
             ) from error
-        # It is there, and something that it needs is not, or is of another version.
-        raise MissingExtra(
+        raise MissingExtra(  # one of its dependencies is missing or too old
             f"{before}{package} is installed but cannot be imported ({error}); "
-            f"mend it with: pip install -U 'crcen[{extra}]'"
+            f"repair it with: pip install -U 'crcen[{extra}]'"
         ) from error
+
+
+def installed_version(package: str) -> str | None:
+    """The version of a package by its name on PyPI; None if it is not installed."""
+    try:
+        return metadata.version(package)
+    except metadata.PackageNotFoundError:
+        return None
+
+
+def installed_versions(packages: Iterable[str]) -> dict[str, str]:
+    """The versions of those packages that are installed."""
+    found = {package: installed_version(package) for package in packages}
+    return {package: version for package, version in found.items() if version is not None}

@@ -1,18 +1,41 @@
-"""How far long work is: bars on a terminal, lines or nothing elsewhere. Everything goes to standard error."""
+"""Progress on standard error (bars on a terminal, lines or nothing elsewhere) and log lines of finished calls."""
 
+import logging
 import sys
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import Any
+from functools import wraps
+from typing import Any, ParamSpec, TypeVar
 
-__all__ = ["busy", "counted", "part_of", "progress_bar", "steps"]
+__all__ = ["busy", "counted", "logged", "part_of", "progress_bar", "steps"]
 
-_PATIENCE = 2.0
+P = ParamSpec("P")
+Result = TypeVar("Result")
+
+_SECONDS_TO_SHOW = 2.0
+
+logging.getLogger("crcen").addHandler(logging.NullHandler())
+
+
+def logged(function: Callable[P, Result]) -> Callable[P, Result]:
+    """Log a function's result (its one-line repr) and seconds to the logger "crcen…"; an alarm is a warning."""
+    logger = logging.getLogger(function.__module__)
+
+    @wraps(function)
+    def wrapper(*args: P.args, **options: P.kwargs) -> Result:
+        start = time.perf_counter()
+        result = function(*args, **options)
+        level = logging.WARNING if getattr(result, "is_alarm", False) else logging.INFO
+        if logger.isEnabledFor(level):
+            logger.log(level, "%s: %r, %.1f s", function.__name__, result, time.perf_counter() - start)
+        return result
+
+    return wrapper
 
 
 def _terminal() -> Any:
-    """A console, if standard error is a terminal and rich is installed; a bare machine may lack it."""
+    """A rich console if standard error is a terminal and rich is installed."""
     if not sys.stderr.isatty():
         return None
     try:
@@ -23,6 +46,24 @@ def _terminal() -> Any:
     return console if console.is_terminal else None
 
 
+def _bar(console: Any, *, counts: bool, remaining: bool, transient: bool = False) -> Any:
+    from rich.progress import (
+        BarColumn,
+        MofNCompleteColumn,
+        Progress,
+        ProgressColumn,
+        TextColumn,
+        TimeElapsedColumn,
+        TimeRemainingColumn,
+    )
+
+    columns: list[ProgressColumn] = [TextColumn("{task.description}"), BarColumn()]
+    columns += [MofNCompleteColumn()] if counts else []
+    columns += [TimeElapsedColumn()]
+    columns += [TextColumn("left"), TimeRemainingColumn()] if remaining else []
+    return Progress(*columns, console=console, transient=transient)
+
+
 @contextmanager
 def progress_bar(description: str, *, visible: bool) -> Iterator[Callable[[float], None]]:
     """Yield a function that takes the share of work done."""
@@ -30,17 +71,14 @@ def progress_bar(description: str, *, visible: bool) -> Iterator[Callable[[float
     if console is None:
         yield lambda share: None
         return
-    from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
-
-    columns = (TextColumn("{task.description}"), BarColumn(), TimeElapsedColumn(), TimeRemainingColumn())
-    with Progress(*columns, console=console) as bar:
+    with _bar(console, counts=False, remaining=True) as bar:
         task = bar.add_task(description, total=1.0)
         yield lambda share: bar.update(task, completed=share)
 
 
 @contextmanager
 def busy(title: str, *, visible: bool) -> Iterator[None]:
-    """Show that work of unknown length goes on."""
+    """Show that work of unknown length is running."""
     console = _terminal() if visible else None
     if console is None:
         yield
@@ -51,21 +89,18 @@ def busy(title: str, *, visible: bool) -> Iterator[None]:
 
 @contextmanager
 def counted(title: str, total: int | None, *, visible: bool) -> Iterator[Callable[[int], None]]:
-    """Yield a function to call with the number of things just done; a bar appears after two seconds."""
+    """Yield a function to call with the number of items just done; a bar appears after two seconds."""
     console = _terminal() if visible else None
     if console is None:
         yield lambda done: None
         return
-    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
-
-    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
-    bar: Any = Progress(*columns, console=console, transient=True)
+    bar = _bar(console, counts=True, remaining=False, transient=True)
     task, start = bar.add_task(title, total=total), time.monotonic()
     try:
 
         def advance(done: int) -> None:
             bar.update(task, advance=done)
-            if not bar.live.is_started and time.monotonic() - start > _PATIENCE:
+            if not bar.live.is_started and time.monotonic() - start > _SECONDS_TO_SHOW:
                 bar.start()
 
         yield advance
@@ -75,28 +110,13 @@ def counted(title: str, total: int | None, *, visible: bool) -> Iterator[Callabl
 
 @contextmanager
 def steps(title: str, total: int) -> Iterator[Callable[[str], None]]:
-    """Yield a function to call with a label after each of ``total`` pieces of work; without a terminal, a line each."""
+    """Yield a function to call with a label after each of ``total`` steps; without a terminal, a line each."""
     console = _terminal()
-    if console is None:
-        yield _lines(title, total)
+    if console is not None:
+        with _bar(console, counts=True, remaining=True) as bar:
+            task = bar.add_task(title, total=total)
+            yield lambda label: bar.update(task, advance=1, description=f"{title}: {label}")
         return
-    from rich.progress import (
-        BarColumn,
-        MofNCompleteColumn,
-        Progress,
-        TextColumn,
-        TimeElapsedColumn,
-        TimeRemainingColumn,
-    )
-
-    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
-    with Progress(*columns, TextColumn("left"), TimeRemainingColumn(), console=console) as bar:
-        task = bar.add_task(title, total=total)
-        yield lambda label: bar.update(task, advance=1, description=f"{title}: {label}")
-
-
-def _lines(title: str, total: int) -> Callable[[str], None]:
-    """A function that writes one line a call."""
     start, done = time.monotonic(), 0
 
     def line(label: str) -> None:
@@ -106,9 +126,9 @@ def _lines(title: str, total: int) -> Callable[[str], None]:
         left = passed / done * (total - done)
         sys.stderr.write(f"{title}: {done}/{total} {label} ({passed:.0f} s, about {left:.0f} s left)\n")
 
-    return line
+    yield line
 
 
 def part_of(progress: Callable[[float], None], begin: float, end: float) -> Callable[[float], None]:
-    """Progress of a part of the work as that of the whole."""
+    """Progress of one part of the work, mapped to that of the whole."""
     return lambda share: progress(begin + share * (end - begin))

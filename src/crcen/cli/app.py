@@ -15,7 +15,7 @@ from typing import Annotated, Any
 
 import typer
 
-from crcen._support.terminal import printable
+from crcen._support.text import printable
 from crcen._version import __version__
 from crcen.cli.wording import in_options
 from crcen.exceptions import CrcenError

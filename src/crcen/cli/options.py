@@ -8,8 +8,8 @@ from typing import Annotated, Any
 
 import typer
 
-from crcen._support.terminal import printable
-from crcen._support.whole_files import is_standard_output
+from crcen._support.files import is_standard_output
+from crcen._support.text import printable
 from crcen.cli.app import print_json
 
 __all__ = [

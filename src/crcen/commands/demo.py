@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from crcen import Budget, CRCENClassifierCV, load_dataset
-from crcen._support.whole_files import check_place
+from crcen._support.files import check_writable
 from crcen.commands.evaluation import TableEvaluation, evaluate_table
 from crcen.commands.fitting import TableFit, fit_table
 from crcen.commands.reporting import TableReport, report_table
@@ -86,7 +86,7 @@ def demo(out: str | Path = "report.html", *, estimator: CRCENClassifierCV | None
     import pandas as pd
     from sklearn.model_selection import train_test_split
 
-    check_place(out)
+    check_writable(out)
     data = load_dataset("abalone")
     frame = pd.DataFrame(data.X, columns=data.feature_names).assign(seven_rings=data.y)
     train, test = train_test_split(frame, test_size=0.25, stratify=data.y, random_state=0)

@@ -8,7 +8,7 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from crcen import __version__
-from crcen._support.versions import installed_version
+from crcen._support.extras import installed_version
 from crcen.theory.shown import Shown, in_one_line
 
 __all__ = ["EnvironmentInfo", "environment_info"]

@@ -10,8 +10,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from crcen import ExpenseCurve, InvalidInput, key_equation
-from crcen._support.logs import logged
-from crcen._support.progress import counted
+from crcen._support.progress import counted, logged
+from crcen._support.values import json_value
 from crcen.commands.amounts import weight_notes
 from crcen.commands.classes.evaluation import ClassEvaluation, evaluate_classes
 from crcen.commands.classes.stated import has_class_price, price_of_two
@@ -22,7 +22,6 @@ from crcen.commands.inputs import (
     Source,
     check_column,
     model_of,
-    plain,
     price_of,
     source_of,
     target_of,
@@ -128,7 +127,7 @@ class TableEvaluation(Shown):
             "target": self.target,
             "rows": self.n_rows,
             "positives": self.n_pos,
-            "positive": plain(self.positive),
+            "positive": json_value(self.positive),
             "cost_ratio": plain_price(self.price.cost_ratio),
             "threshold": plain_price(self.price.threshold),
             "counts": count_values(self.counts),

@@ -24,14 +24,14 @@ from crcen import (
     save,
     write_report,
 )
-from crcen._support.logs import logged
-from crcen._support.progress import busy
-from crcen._support.whole_files import check_place
+from crcen._support.files import check_writable
+from crcen._support.progress import busy, logged
+from crcen._support.values import json_value
 from crcen.commands.alarm_shares import AlarmShares
 from crcen.commands.amounts import rarer_by_weight, weights_of
 from crcen.commands.classes.fitting import MOST_CLASSES, ClassTableFit, judged_class_fit
 from crcen.commands.classes.stated import has_class_price, stated_weighting
-from crcen.commands.inputs import Rows, check_column, plain, rows_of, source_of
+from crcen.commands.inputs import Rows, check_column, rows_of, source_of
 from crcen.commands.learners import closing_move, learner_lines, learner_values, unfitted_learner
 from crcen.commands.onnx.export import check_exportable
 from crcen.commands.own_error import measure_own_error
@@ -111,7 +111,7 @@ class TableFit(Shown):
         return {
             "data": self.data,
             "target": self.target,
-            "positive": plain(model.pos_label_),
+            "positive": json_value(model.pos_label_),
             "rows": {
                 "all": self.n_rows,
                 "positive": int(weighting.n_pos),
@@ -134,17 +134,17 @@ class TableFit(Shown):
             **learner_values(model.estimator_),
             "validation": {"how": self.validation, "rows": self.n_validated},
             "key_equation": {
-                "left": plain(equation.lhs),
-                "right": plain(equation.rhs),
-                "residual": plain(equation.residual),
+                "left": json_value(equation.lhs),
+                "right": json_value(equation.rhs),
+                "residual": json_value(equation.residual),
                 "shift": model.estimator_.oof_shift_,
             },
             "counts": count_values(self.counts),
-            "training_error": None if self.own_error is None else plain(self.own_error.size),
-            "out_of_fold": {name: plain(one.value) for name, one in self.quality.items()},
+            "training_error": None if self.own_error is None else json_value(self.own_error.size),
+            "out_of_fold": {name: json_value(one.value) for name, one in self.quality.items()},
             "alarm_shares": self.alarms.to_dict(),
             "marginal_price": plain_price(weighting.cost_ratio),
-            "average_price": plain(self.average_price),
+            "average_price": json_value(self.average_price),
             "expense": step_values(self.expense),
             "seconds": self.seconds,
             "notes": list(self.notes),
@@ -310,7 +310,7 @@ def fit_table(
         raise InvalidParameter("groups and time are two ways to validate: give one of them.")
     for place in (out, report):
         if place is not None:
-            check_place(place, data)
+            check_writable(place, data)
     source = source_of(data)
     role = {}
     uses = ((groups, "groups", "keeps groups together"), (time, "time", "orders rows in time"))

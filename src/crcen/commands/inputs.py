@@ -9,10 +9,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from crcen import InvalidInput, InvalidParameter, load, resolve
-from crcen._support.closest import closest
-from crcen._support.labels import label_key, plain_labels, rest_of
-from crcen._support.listing import listed
-from crcen._support.plain_values import plain
+from crcen._support.text import closest, listed
+from crcen._support.values import label_key, plain_labels, rest_of
 from crcen.tables.reading import TableFile, open_table, without_blanks
 from crcen.theory.weighting import ClassWeighting
 
@@ -27,7 +25,6 @@ __all__ = [
     "check_column",
     "labels_as",
     "model_of",
-    "plain",
     "price_of",
     "rows_of",
     "source_of",

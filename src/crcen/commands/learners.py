@@ -6,7 +6,7 @@ from typing import Any
 from sklearn.base import clone
 
 from crcen import CommitteeClassifier, CRCENClassifierCV, Inputs, InvalidParameter, Search
-from crcen.commands.inputs import plain
+from crcen._support.values import json_value
 from crcen.theory.wishes import Wish
 
 __all__ = ["LEARNERS", "Learner", "closing_move", "learner_lines", "learner_values", "unfitted_learner"]
@@ -82,7 +82,7 @@ def learner_lines(fitted: Any, validation: str) -> list[str]:
 def learner_values(fitted: Any) -> dict[str, Any]:
     """The same as plain values; a committee has a ``leaderboard``, networks have ``network``, their best setting."""
     if isinstance(fitted, CommitteeClassifier):
-        lines = [{name: plain(value) for name, value in asdict(one).items()} for one in fitted.leaderboard_]
+        lines = [{name: json_value(value) for name, value in asdict(one).items()} for one in fitted.leaderboard_]
         return {
             "learner": "committee" if len(lines) > 2 else lines[0]["name"],
             "network": None,

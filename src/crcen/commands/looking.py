@@ -8,11 +8,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from crcen import InvalidInput, TableClassifier
-from crcen._support.listing import listed
-from crcen._support.logs import logged
-from crcen._support.progress import busy
+from crcen._support.progress import busy, logged
+from crcen._support.text import listed
+from crcen._support.values import json_value
 from crcen.commands.classes.fitting import MOST_CLASSES
-from crcen.commands.inputs import Source, check_column, plain, rows_of, source_of
+from crcen.commands.inputs import Source, check_column, rows_of, source_of
 from crcen.theory.judgements import FEWEST_OF_A_CLASS, FEWEST_POSITIVES, LEAK_AREA
 from crcen.theory.shown import Shown
 from crcen.theory.threshold_curve import ThresholdCurve, roc_area
@@ -99,7 +99,7 @@ class TableLook(Shown):
 
     def to_dict(self) -> dict[str, Any]:
         """Plain values, ready for JSON."""
-        counts = [{"label": plain(label), "rows": n} for label, n in (self.counts or {}).items()]
+        counts = [{"label": json_value(label), "rows": n} for label, n in (self.counts or {}).items()]
         return {
             "data": self.data,
             "rows": self.n_rows,

@@ -3,7 +3,7 @@
 from typing import TYPE_CHECKING, Any
 
 from crcen import InvalidInput, TableClassifier
-from crcen._support.closest import lacking
+from crcen._support.text import missing_columns
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -18,7 +18,7 @@ def model_rows(model: Any, frame: "pd.DataFrame", ignored: set[str]) -> Any:
     names = [name for name in frame.columns if name not in ignored] if names is None else list(names)
     absent = [name for name in names if name not in frame.columns]
     if absent:
-        raise lacking(absent, len(names), frame.columns)
+        raise missing_columns(absent, len(names), frame.columns)
     if is_table:
         return frame[names]
     numbers = frame[names].apply(_as_numbers)

@@ -11,14 +11,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from crcen import InvalidParameter
-from crcen._support.logs import logged
-from crcen._support.progress import counted
-from crcen._support.whole_files import check_place
+from crcen._support.files import check_writable
+from crcen._support.progress import counted, logged
+from crcen._support.values import json_value
 from crcen.commands.alarm_reasons import AlarmReasons
 from crcen.commands.classes.prediction import ClassPredictions, class_columns, predict_classes
 from crcen.commands.classes.stated import has_class_price, price_of_two
 from crcen.commands.held_out import chosen_on
-from crcen.commands.inputs import Source, check_column, model_of, plain, source_of
+from crcen.commands.inputs import Source, check_column, model_of, source_of
 from crcen.commands.prices import plain_price
 from crcen.commands.row_rules import RowRule, at_prevalence, implied_price, rule_of
 from crcen.commands.row_watch import unlike_lines
@@ -92,7 +92,7 @@ class TablePredictions(Shown):
         return {
             "rows": self.n_rows,
             "alarms": self.n_alarms,
-            "positive": plain(self.positive),
+            "positive": json_value(self.positive),
             "cost_ratio": None if self.price is None else plain_price(self.price.cost_ratio),
             "threshold": None if self.price is None else self.price.threshold,
             "wish": None if self.met is None else self.met.to_dict(),
@@ -217,7 +217,7 @@ def predict_table(
     if isinstance(chunk_rows, bool) or not isinstance(chunk_rows, int) or chunk_rows < 1:
         raise InvalidParameter(f"chunk_rows must be a whole number of at least 1: got {chunk_rows!r}.")
     if out is not None:
-        check_place(out, model, data)
+        check_writable(out, model, data)
     model = model_of(model)
     source = source_of(data)
     if has_class_price(model):

@@ -7,7 +7,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from crcen import CostRatio, ExpenseCurve
-from crcen.commands.inputs import plain
+from crcen._support.values import json_value
 from crcen.theory.judgements import judge_step
 from crcen.theory.weighting import ClassWeighting
 
@@ -42,10 +42,10 @@ def step_values(curve: ExpenseCurve, noise: float = 1.0) -> list[dict[str, Any]]
                 "bracket": [plain_price(one.step.bracket_low), plain_price(one.step.bracket_high)],
                 "catches": one.step.catches,
                 "false_alarms": one.step.delta_fp,
-                "expense": plain(one.step.expense),
-                "interval": [plain(one.low), plain(one.high)],
+                "expense": json_value(one.step.expense),
+                "interval": [json_value(one.low), json_value(one.high)],
                 "verdict": one.verdict,
-                "standard_deviations": plain(test.z),
+                "standard_deviations": json_value(test.z),
                 "is_beyond_noise": test.is_beyond_chance,
                 "reason": test.sentence,
             }

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from crcen.commands.inputs import plain
+from crcen._support.values import json_value
 from crcen.theory.bootstrap import percentile_interval, row_draws
 from crcen.theory.judgements import is_nearly_separated
 from crcen.theory.metrics import ConfusionCounts, log_losses
@@ -54,7 +54,7 @@ class Measured:
 
     def to_dict(self) -> dict[str, Any]:
         """Plain values, None for what does not exist."""
-        return {"value": plain(self.value), "low": plain(self.low), "high": plain(self.high)}
+        return {"value": json_value(self.value), "low": json_value(self.low), "high": json_value(self.high)}
 
     def __str__(self) -> str:
         if math.isnan(self.value):

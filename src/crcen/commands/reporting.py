@@ -13,10 +13,9 @@ from numpy.typing import NDArray
 
 import crcen
 from crcen import InvalidInput, InvalidParameter
-from crcen._support.logs import logged
-from crcen._support.notebook import page_in_frame
-from crcen._support.progress import busy
-from crcen._support.whole_files import check_place
+from crcen._support.files import check_writable
+from crcen._support.progress import busy, logged
+from crcen._support.text import page_in_frame
 from crcen.commands.amounts import weight_notes, weights_of
 from crcen.commands.classes.stated import has_class_price, refuse_two_class_options, stated_costs
 from crcen.commands.decided_rows import JudgedReview, judge_review
@@ -150,7 +149,7 @@ def report_table(
     InvalidInput, InvalidParameter, DataUnavailable
         With one sentence.
     """
-    check_place(out, model, data, *others)
+    check_writable(out, model, data, *others)
     model_path = str(model) if isinstance(model, str | Path) else None
     model, source = model_of(model), source_of(data)
     target = target_of(target, model, source)

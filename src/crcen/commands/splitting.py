@@ -13,10 +13,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from crcen import InvalidInput, InvalidParameter
-from crcen._support.listing import listed
-from crcen._support.logs import logged
-from crcen._support.progress import busy
-from crcen._support.whole_files import whole_file
+from crcen._support.files import atomic_file
+from crcen._support.progress import busy, logged
+from crcen._support.text import listed
 from crcen.commands.inputs import check_column
 from crcen.commands.row_order import times_of
 from crcen.tables.reading import TableFile, open_table, without_blanks
@@ -320,7 +319,7 @@ def _write_parquet(path: Path, is_test: Bools, train: Path, test: Path, opened: 
     import pyarrow.parquet as pq
 
     parquet = opened.enter_context(pq.ParquetFile(path))
-    places = [opened.enter_context(whole_file(place)) for place in (train, test)]
+    places = [opened.enter_context(atomic_file(place)) for place in (train, test)]
     writers = [opened.enter_context(pq.ParquetWriter(place, parquet.schema_arrow)) for place in places]
     start = 0
     for batch in parquet.iter_batches(_CHUNK_ROWS):

@@ -11,9 +11,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from crcen import InvalidInput, InvalidParameter, decide
-from crcen._support.logs import logged
-from crcen._support.progress import counted
-from crcen._support.whole_files import check_place, write_whole
+from crcen._support.files import check_writable, write_atomic
+from crcen._support.progress import counted, logged
 from crcen.commands.amounts import weight_notes
 from crcen.commands.classes.stated import has_class_price, price_of_two, refuse_two_class_options
 from crcen.commands.classes.watching import ClassTableWatch, watch_classes
@@ -247,7 +246,7 @@ def monitor_table(
         raise InvalidParameter(f"error_rate must lie between 0 and 1: got {error_rate!r}.")
     for place in (state, page):
         if place is not None:
-            check_place(place, model, data)
+            check_writable(place, model, data)
     fitted = model_of(model)
     source = source_of(data)
     kept = read_state(Path(state), fitted) if state is not None and Path(state).exists() else None
@@ -290,9 +289,9 @@ def monitor_table(
     )
     kept.add({"when": when or source.name, "digest": found.digest, **watch.to_dict()})
     if page is not None:
-        write_whole(page, watch_page(watch, kept))
+        write_atomic(page, watch_page(watch, kept))
     if state is not None:
-        write_whole(state, kept.text())
+        write_atomic(state, kept.text())
     return watch
 
 

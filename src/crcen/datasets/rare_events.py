@@ -23,7 +23,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from crcen._support.extras import need
-from crcen._support.whole_files import whole_file
+from crcen._support.files import atomic_file
 from crcen.datasets.simulated import _rows, _whole
 from crcen.exceptions import InvalidInput, InvalidParameter
 
@@ -199,7 +199,7 @@ def _write(events: RareEvents, folder: Path, rows_per_file: int) -> Iterator[Pat
     chunks = iter(events)
     for number in range(-(-events.n // rows_per_file)):
         final = folder / f"part-{number:05d}.parquet"
-        with whole_file(final) as file, pq.ParquetWriter(file, schema, use_dictionary=False) as writer:
+        with atomic_file(final) as file, pq.ParquetWriter(file, schema, use_dictionary=False) as writer:
             missing = min(rows_per_file, events.n - number * rows_per_file)
             while missing:
                 if not len(rest):

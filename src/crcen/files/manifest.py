@@ -7,9 +7,9 @@ from dataclasses import asdict, dataclass, fields
 from datetime import UTC, datetime
 from typing import Any
 
-from crcen._support.plain_values import plain
-from crcen._support.terminal import printable
-from crcen._support.versions import installed_versions
+from crcen._support.extras import installed_versions
+from crcen._support.text import printable
+from crcen._support.values import json_value
 from crcen.theory.shown import Shown, in_one_line
 
 __all__ = ["ModelInfo", "check_manifest", "manifest_of", "innermost"]
@@ -117,8 +117,8 @@ def manifest_of(model: Any) -> dict[str, Any]:
         "created": datetime.now(UTC).strftime("%Y-%m-%d %H:%M:%S"),
         "python": platform.python_version(),
         "versions": installed_versions(_PACKAGES),
-        "classes": plain(model.classes_),
-        "positive": None if of_classes else plain(innermost(model, "pos_label_", model.classes_[1])),
+        "classes": json_value(model.classes_),
+        "positive": None if of_classes else json_value(innermost(model, "pos_label_", model.classes_[1])),
         "target": innermost(model, "target_name_", None),
         "weighting": None if weighting is None else _numbers(weighting),
         "columns": columns,

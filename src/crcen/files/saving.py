@@ -19,8 +19,8 @@ import zlib
 from pathlib import Path
 from typing import Any
 
-from crcen._support.terminal import printable
-from crcen._support.whole_files import check_place, write_whole
+from crcen._support.files import check_writable, write_atomic
+from crcen._support.text import printable
 from crcen.exceptions import DataUnavailable, InvalidInput, InvalidParameter
 from crcen.files.known_types import TYPES, Unfit, find_type, is_known
 from crcen.files.manifest import ModelInfo, check_manifest, innermost, manifest_of
@@ -78,7 +78,7 @@ def save(model: Any, path: str | Path) -> Path:
     if n_classes != 2 and (n_classes < 2 or innermost(model, "weighting_", None) is None):
         raise InvalidParameter(f"save takes classifiers of two classes, or ours of more: this {name} is none.")
     _check_members(model)
-    check_place(path)
+    check_writable(path)
     if hasattr(model, "without_code"):
         model = model.without_code()
     try:
@@ -92,7 +92,7 @@ def save(model: Any, path: str | Path) -> Path:
         raise InvalidParameter(f"this {name} holds {error}, which a model file may not.") from error
     body = json.dumps(manifest_of(model)).encode() + b"\n" + _payload(tree, data)
     title = f"{_TITLE}{FORMAT}\n".encode()
-    write_whole(path, title + hashlib.sha256(title + body).hexdigest().encode() + b"\n" + body)
+    write_atomic(path, title + hashlib.sha256(title + body).hexdigest().encode() + b"\n" + body)
     return Path(path)
 
 

@@ -2,7 +2,7 @@
 
 A run can be stopped at any point, kill -9 included, and started again: rows are appended line by line and flushed to
 disk, a line that was cut off is dropped, and finished work is found by its key. One process at a time: whoever opens a
-folder holds `crcen._support.locks.sole_use` of it, or of the folder around it, meanwhile.
+folder holds `crcen._support.files.exclusive_lock` of it, or of the folder around it, meanwhile.
 """
 
 import hashlib
@@ -15,8 +15,8 @@ from pathlib import Path
 from typing import Any
 
 from crcen import InvalidParameter, __version__
-from crcen._support.versions import installed_version
-from crcen._support.whole_files import write_whole
+from crcen._support.extras import installed_version
+from crcen._support.files import write_atomic
 from crcen.exceptions import DataUnavailable
 
 __all__ = ["RunFolder", "settings_hash"]
@@ -78,8 +78,8 @@ class RunFolder:
             return
         self.folder.mkdir(parents=True, exist_ok=True)
         # Settings last: a folder that has them has the rest.
-        write_whole(self.folder / "environment.json", json.dumps(_environment(), indent=1) + "\n")
-        write_whole(path, json.dumps(wanted, indent=1, sort_keys=True) + "\n")
+        write_atomic(self.folder / "environment.json", json.dumps(_environment(), indent=1) + "\n")
+        write_atomic(path, json.dumps(wanted, indent=1, sort_keys=True) + "\n")
 
     def _read(self) -> None:
         path = self.folder / "rows.jsonl"
@@ -135,9 +135,9 @@ class RunFolder:
 
     def write(self, name: str, content: str | bytes) -> Path:
         """Write a derived file whole."""
-        write_whole(self.folder / name, content)
+        write_atomic(self.folder / name, content)
         return self.folder / name
 
     def finish(self) -> None:
         """Mark the run as done."""
-        write_whole(self.folder / "DONE", "")
+        write_atomic(self.folder / "DONE", "")

@@ -4,7 +4,7 @@ import platform
 from collections.abc import Mapping
 from datetime import UTC, datetime
 
-from crcen._support.versions import installed_versions
+from crcen._support.extras import installed_versions
 from crcen._version import __version__
 from crcen.report.evidence import Evidence, kept_by
 

@@ -8,9 +8,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from crcen._support.notebook import page_in_frame
-from crcen._support.plain_values import plain
-from crcen._support.whole_files import check_place, write_whole
+from crcen._support.files import check_writable, write_atomic
+from crcen._support.text import page_in_frame
+from crcen._support.values import json_value
 from crcen.exceptions import InvalidParameter
 from crcen.report.classes.page import class_page, has_several_classes
 from crcen.report.comparison import compare
@@ -139,7 +139,7 @@ def write_report(
     MissingExtra
         If jinja2 is not installed.
     """
-    place, jinja = check_place(Path(path)), environment()
+    place, jinja = check_writable(Path(path)), environment()
     if isinstance(random_state, bool) or not isinstance(random_state, int) or random_state < 0:
         raise InvalidParameter(f"random_state must be a whole number from 0, got {random_state!r}")
     if has_several_classes(model):
@@ -167,7 +167,7 @@ def write_report(
     measured = measure(evidence, points, reliability, importances, equations, models)
     panels = {
         "effects": effect_charts(column_effects(evidence, importances, random_state)),
-        "groups": plain(group_tables(compared, evidence.weighting.cost_ratio)),
+        "groups": json_value(group_tables(compared, evidence.weighting.cost_ratio)),
     }
     page = _render(jinja, measured, findings, names, facts_of(evidence, names, random_state), panels)
     return _written(place, page, findings)
@@ -175,7 +175,7 @@ def write_report(
 
 def _written(place: Path, page: str, findings: tuple[Finding, ...]) -> Report:
     content = page.encode("utf-8")
-    write_whole(place, content)
+    write_atomic(place, content)
     return Report(place, len(content), findings)
 
 

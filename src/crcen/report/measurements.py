@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from crcen._support.plain_values import plain
+from crcen._support.values import json_value
 from crcen.report.decision_numbers import decision_numbers
 from crcen.report.evidence import Evidence, kept_by
 from crcen.report.importance import Importances
@@ -75,7 +75,7 @@ def measure(
         Numbers, texts, lists and dicts only; None where a number does not exist.
     """
     price = evidence.weighting.cost_ratio
-    return plain(
+    return json_value(
         {
             "rows": _rows(evidence),
             "quality": _quality(evidence, points, price),

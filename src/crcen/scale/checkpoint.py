@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from crcen._support.whole_files import whole_file
+from crcen._support.files import atomic_file
 from crcen.exceptions import DataUnavailable
 
 __all__ = ["Progress", "read_checkpoint", "write_checkpoint"]
@@ -71,7 +71,7 @@ def write_checkpoint(path: Path, progress: Progress) -> None:
     about["digest"] = _digest(progress.arrays)
     header = np.frombuffer(json.dumps(about).encode(), dtype=np.uint8)
     try:
-        with whole_file(path) as file:
+        with atomic_file(path) as file:
             np.savez(file, allow_pickle=False, header=header, **progress.arrays)
             file.flush()
             _keep_previous(path)

@@ -15,11 +15,10 @@ import numpy as np
 from numpy.typing import NDArray
 from sklearn.base import clone
 
-from crcen._support.labels import label_key, plain_labels, rest_of
-from crcen._support.listing import listed
-from crcen._support.locks import sole_use
+from crcen._support.files import check_writable, exclusive_lock
 from crcen._support.progress import progress_bar
-from crcen._support.whole_files import check_place
+from crcen._support.text import listed
+from crcen._support.values import label_key, plain_labels, rest_of
 from crcen.exceptions import DataUnavailable, InvalidInput, InvalidParameter
 from crcen.files.saving import save
 from crcen.models.classifier import CRCENClassifier
@@ -179,7 +178,7 @@ def fit_files(
     if engine not in ENGINES:
         raise InvalidParameter(f"engine must be one of {', '.join(ENGINES)}: got {engine!r}.")
     if out is not None:
-        check_place(out, data)
+        check_writable(out, data)
     start = time.perf_counter()
     files = open_files(data, target)
     dropped = _left_out(files, target, drop, keep, categorical)
@@ -276,7 +275,7 @@ def _alone(storage: str | Path | None) -> AbstractContextManager[None]:
         Path(storage).mkdir(parents=True, exist_ok=True)
     except OSError as error:
         raise DataUnavailable(f"nothing can be kept in {storage}: {error.strerror}.") from error
-    return sole_use(storage, instead="give another storage folder")
+    return exclusive_lock(storage, instead="give another storage folder")
 
 
 @contextmanager

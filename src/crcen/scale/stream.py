@@ -14,9 +14,8 @@ from typing import Any
 import numpy as np
 import torch
 
-from crcen._support.locks import sole_use
+from crcen._support.files import check_writable, exclusive_lock
 from crcen._support.progress import progress_bar
-from crcen._support.whole_files import check_place
 from crcen.exceptions import DataUnavailable, InvalidParameter, TrainingFailed
 from crcen.models.classifier import CRCENClassifier
 from crcen.models.fitting import base_seed
@@ -143,8 +142,8 @@ def fit_stream(
         path.parent.mkdir(parents=True, exist_ok=True)
     except OSError as error:
         raise DataUnavailable(f"no checkpoint can be kept at {path}: {error.strerror}.") from error
-    check_place(path)
-    with sole_use(path, instead="give another checkpoint"):
+    check_writable(path)
+    with exclusive_lock(path, instead="give another checkpoint"):
         return _fitted(model, rows, path, *terms)
 
 

@@ -13,7 +13,7 @@ from sklearn.base import BaseEstimator, ClassifierMixin, clone
 from sklearn.utils import check_random_state, get_tags
 from sklearn.utils.validation import check_is_fitted
 
-from crcen._support.closest import closest, lacking
+from crcen._support.text import closest, missing_columns
 from crcen.exceptions import InvalidInput, InvalidParameter
 from crcen.models.atomic import all_or_nothing
 from crcen.models.fitted import FittedEnsemble
@@ -281,7 +281,7 @@ class TableClassifier(ClassifierMixin, BaseEstimator):
         frame = as_frame(X, self.feature_names_in_)
         absent = [column.name for column in self.columns_ if column.name not in frame.columns]
         if absent:
-            raise lacking(absent, len(self.columns_), frame.columns)
+            raise missing_columns(absent, len(self.columns_), frame.columns)
         if not len(frame):
             raise InvalidInput("Found array with 0 sample(s): a table needs rows.")
         parts, odd = [], _no_counts()
@@ -300,7 +300,7 @@ class TableClassifier(ClassifierMixin, BaseEstimator):
         names = dict.fromkeys(str(name) for row in rows for name in row)
         absent = [column.name for column in self.columns_ if column.name not in names]
         if absent:
-            raise lacking(absent, len(self.columns_), list(names))
+            raise missing_columns(absent, len(self.columns_), list(names))
         values, odd = encode_dicts(self.columns_, rows)
         known = set(self.feature_names_in_)
         return EncodedTable(values, extra=tuple(name for name in names if name not in known), **odd)

@@ -6,7 +6,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any
 
-from crcen._support.whole_files import is_device, whole_file
+from crcen._support.files import atomic_file, is_device
 from crcen.exceptions import InvalidParameter
 from crcen.tables.excel import SheetWriter
 from crcen.tables.reading import format_of_name
@@ -95,7 +95,7 @@ class TableWriter:
         import pyarrow as pa
 
         with ExitStack() as opened:  # closed in the other order: first the text, then the bytes, then the rename
-            binary: Any = opened.enter_context(whole_file(self.path))
+            binary: Any = opened.enter_context(atomic_file(self.path))
             if self._compression:
                 binary = opened.enter_context(pa.CompressedOutputStream(binary, self._compression))
             self._binary = binary

@@ -12,10 +12,9 @@ from typing import Any
 import numpy as np
 
 from crcen import CostMatrix
-from crcen._support.closest import closest
 from crcen._support.extras import need
-from crcen._support.labels import label_key
-from crcen._support.listing import listed
+from crcen._support.text import closest, listed
+from crcen._support.values import label_key
 from crcen.exceptions import DataUnavailable, InvalidInput, InvalidParameter
 from crcen.tables.number_notation import is_missing_mark, read_numbers
 

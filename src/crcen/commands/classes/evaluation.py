@@ -7,12 +7,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from crcen import InvalidInput
-from crcen._support.listing import listed
+from crcen._support.text import listed
+from crcen._support.values import json_value
 from crcen.commands.classes.stated import own_costs, refuse_two_class_options, stated_costs
 from crcen.commands.conditions import least_shares, warned_codes
 from crcen.commands.decided_rows import collected_amounts
 from crcen.commands.group_columns import group_columns, group_lines, group_values, unequal_groups
-from crcen.commands.inputs import Source, check_column, plain
+from crcen.commands.inputs import Source, check_column
 from crcen.commands.model_rows import model_rows
 from crcen.commands.row_watch import RowWatch, unlike_lines
 from crcen.commands.scored_chunks import class_chunks, labelled_scores
@@ -78,7 +79,7 @@ class ClassEvaluation(Shown):
             "data": self.data,
             "target": self.target,
             "rows": self.n_rows,
-            "labels": [plain(label) for label in self.quality.labels],
+            "labels": [json_value(label) for label in self.quality.labels],
             **self.quality.to_dict(),
             "key_equations": self.equations.to_dict(),
             "findings": [one.to_dict() for one in self.findings],

@@ -8,9 +8,10 @@ from typing import Any
 import numpy as np
 
 from crcen import TableClassifier, export_onnx, save, write_report
-from crcen._support.listing import listed
+from crcen._support.text import listed
+from crcen._support.values import json_value
 from crcen.commands.classes.stated import own_costs
-from crcen.commands.inputs import Rows, labels_as, plain
+from crcen.commands.inputs import Rows, labels_as
 from crcen.commands.learners import learner_lines, learner_values
 from crcen.theory.classes.class_quality import ClassQuality, class_quality
 from crcen.theory.judgements import is_nearly_separated
@@ -67,7 +68,7 @@ class ClassTableFit(Shown):
     def to_dict(self) -> dict[str, Any]:
         """Plain values, ready for JSON."""
         model, equation = self.model, self.model.estimator_.oof_key_equation_
-        labels = [plain(label) for label in model.classes_.tolist()]
+        labels = [json_value(label) for label in model.classes_.tolist()]
         error = getattr(model, "training_error_", None)
         return {
             "data": self.data,

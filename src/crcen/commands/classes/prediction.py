@@ -10,9 +10,10 @@ import numpy as np
 
 from crcen import CostMatrix
 from crcen._support.progress import counted
+from crcen._support.values import json_value
 from crcen.commands.alarm_reasons import AlarmReasons
 from crcen.commands.classes.stated import refuse_two_class_options, stated_costs
-from crcen.commands.inputs import Source, plain
+from crcen.commands.inputs import Source
 from crcen.commands.row_watch import unlike_lines
 from crcen.commands.scored_chunks import Oddities, class_chunks
 from crcen.tables.writing import TableWriter
@@ -66,10 +67,13 @@ class ClassPredictions:
         """Plain values, ready for JSON; without the rows."""
         return {
             "rows": self.n_rows,
-            "decided": {str(plain(label)): count for label, count in self.decided.items()},
-            "expected": {str(plain(label)): total for label, total in self.expected.items()},
+            "decided": {str(json_value(label)): count for label, count in self.decided.items()},
+            "expected": {str(json_value(label)): total for label, total in self.expected.items()},
             "expected_cost": self.expected_cost,
-            "costs": {"decisions": [str(plain(name)) for name in self.decided], "matrix": self.costs.costs.tolist()},
+            "costs": {
+                "decisions": [str(json_value(name)) for name in self.decided],
+                "matrix": self.costs.costs.tolist(),
+            },
             "notes": list(self.notes),
             "unlike": [one.to_dict() for one in self.unlike],
             "reasons": None if self.reasons is None else self.reasons.class_summary,

@@ -6,9 +6,8 @@ from typing import Any
 import numpy as np
 
 from crcen import CostMatrix, CostRatio, InvalidParameter, Lam
-from crcen._support.closest import closest
-from crcen._support.labels import label_key
-from crcen._support.listing import listed
+from crcen._support.text import closest, listed
+from crcen._support.values import label_key
 from crcen.commands.classes.cost_file import costs_from
 from crcen.theory.classes.class_labels import is_price_of_two
 from crcen.theory.classes.class_quality import costs_at

@@ -10,11 +10,12 @@ from typing import Any
 import numpy as np
 
 from crcen import CostMatrix, InvalidInput
-from crcen._support.listing import listed
+from crcen._support.files import write_atomic
 from crcen._support.progress import counted
-from crcen._support.whole_files import write_whole
+from crcen._support.text import listed
+from crcen._support.values import json_value
 from crcen.commands.classes.stated import stated_costs
-from crcen.commands.inputs import Source, labels_as, plain
+from crcen.commands.inputs import Source, labels_as
 from crcen.commands.scored_chunks import CHUNK_ROWS, Oddities, class_chunks
 from crcen.commands.watch_page import watch_page
 from crcen.commands.watch_state import WatchState
@@ -82,8 +83,8 @@ class ClassTableWatch(Shown):
             reading = {
                 "rows": self.reading.n_rows,
                 "by_class": list(self.reading.counts),
-                "drift": [plain(one) for one in self.reading.drift],
-                "log_evidence": plain(self.reading.log_evidence),
+                "drift": [json_value(one) for one in self.reading.drift],
+                "log_evidence": json_value(self.reading.log_evidence),
             }
         return {
             "data": self.data,
@@ -91,7 +92,7 @@ class ClassTableWatch(Shown):
             "is_alarm": self.is_alarm,
             "rows": self.n_rows,
             "labelled": self.n_labelled,
-            "decided": {str(plain(label)): n for label, n in self.decided.items()},
+            "decided": {str(json_value(label)): n for label, n in self.decided.items()},
             "expected_cost_per_row": self.expected_cost,
             "expected": {"cost_per_1000": dict.fromkeys(("value", "low", "high"), 1000.0 * self.expected_cost)},
             "unlike": [one.to_dict() for one in self.unlike],
@@ -200,9 +201,9 @@ def watch_classes(
     )
     kept.add({"when": when, "digest": digest.hexdigest(), **watch.to_dict()})
     if page is not None:
-        write_whole(page, watch_page(watch, kept))
+        write_atomic(page, watch_page(watch, kept))
     if state is not None:
-        write_whole(state, kept.text())
+        write_atomic(state, kept.text())
     return watch
 
 

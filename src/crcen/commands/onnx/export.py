@@ -11,8 +11,9 @@ import numpy as np
 
 from crcen import CommitteeClassifier, CrcenError, InvalidInput, TableClassifier, __version__
 from crcen._support.extras import need
-from crcen._support.whole_files import check_place, write_whole
-from crcen.commands.inputs import model_of, plain
+from crcen._support.files import check_writable, write_atomic
+from crcen._support.values import json_value
+from crcen.commands.inputs import model_of
 from crcen.commands.onnx.classes import close_calls, is_of_classes
 from crcen.commands.onnx.graph import build_graph, check_columns, is_networks
 from crcen.commands.onnx.trees import is_trees
@@ -91,13 +92,13 @@ def export_onnx(model: Any, out: str | Path) -> OnnxExport:
         If the graph does not answer as the model does.
     """
     onnx, runtime = need("onnx", "onnx"), need("onnxruntime", "onnx")
-    check_place(out, model)
+    check_writable(out, model)
     model = model_of(model)
     estimator = getattr(model, "estimator_", model)
     _check_members(model, estimator)
     check_columns(getattr(model, "columns_", ()))
     proto = build_graph(model)
-    classes = {"crcen": __version__, "classes": json.dumps([plain(label) for label in model.classes_])}
+    classes = {"crcen": __version__, "classes": json.dumps([json_value(label) for label in model.classes_])}
     onnx.helper.set_model_props(proto, classes | _price(estimator))
     onnx.checker.check_model(proto)
     content = proto.SerializeToString()
@@ -112,7 +113,7 @@ def export_onnx(model: Any, out: str | Path) -> OnnxExport:
             f"the graph does not answer as the model does (probabilities differ by up to {largest:.1e}), so nothing "
             f"was written; please report this."
         )
-    write_whole(out, content)
+    write_atomic(out, content)
     inputs = {one.name: "text" if one.type == "tensor(string)" else "number" for one in session.get_inputs()}
     inputs |= {one.name: "seconds" for one in getattr(model, "columns_", ()) if one.kind == "date"}
     return OnnxExport(Path(out), inputs, len(probabilities), largest)
@@ -123,11 +124,11 @@ def _price(estimator: Any) -> dict[str, str]:
     weighting = estimator.weighting_
     if not is_of_classes(estimator):
         numbers = {"cost_ratio": repr(weighting.cost_ratio), "threshold": repr(weighting.threshold)}
-        return {"positive": json.dumps(plain(estimator.pos_label_))} | numbers
+        return {"positive": json.dumps(json_value(estimator.pos_label_))} | numbers
     found = {"class_weights": json.dumps(weighting.weights.tolist())}
     if estimator.costs_ is not None:
         found["costs"] = json.dumps(estimator.costs_.costs.tolist())
-        found["actions"] = json.dumps([plain(action) for action in estimator.costs_.actions])
+        found["actions"] = json.dumps([json_value(action) for action in estimator.costs_.actions])
     return found
 
 
@@ -146,7 +147,7 @@ def check_exportable(model: Any, out: str | Path, *read: Any) -> None:
     for module in ("onnx", "onnxruntime"):
         need(module, "onnx")
     _refuse_foreign_members(getattr(model, "estimator", model))
-    check_place(out, *read)
+    check_writable(out, *read)
     check_columns(getattr(model, "columns_", ()))
 
 

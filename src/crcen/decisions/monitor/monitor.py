@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike
 
-from crcen._support.whole_files import write_whole
+from crcen._support.files import write_atomic
 from crcen.decisions.monitor.class_track import ClassTrack
 from crcen.decisions.monitor.cohorts import Cohorts, Sums, check_delay, cohort_numbers
 from crcen.decisions.monitor.display import draw_readings, table_of_readings
@@ -336,7 +336,7 @@ class KeyEquationMonitor(ShownInOneLine):
     def to_json(self, path: str | Path) -> None:
         """Write the state to a file, whole or not at all."""
         content = json.dumps(self.state(), indent=1, allow_nan=False) + "\n"
-        write_whole(path, content)
+        write_atomic(path, content)
 
     @classmethod
     def from_json(cls, path: str | Path, model: Any = None) -> KeyEquationMonitor:

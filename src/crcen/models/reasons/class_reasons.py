@@ -7,8 +7,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from crcen._support.labels import label_key
-from crcen._support.listing import listed
+from crcen._support.text import listed
+from crcen._support.values import label_key
 from crcen.exceptions import InvalidParameter
 from crcen.models.reasons.class_shapley import shapley_of_class_function, shapley_of_classes
 from crcen.models.reasons.reasons import Reasons

@@ -9,9 +9,8 @@ from pathlib import Path
 from typing import Any
 
 import crcen
-from crcen._support.closest import closest
-from crcen._support.locks import sole_use
-from crcen._support.whole_files import write_whole
+from crcen._support.files import exclusive_lock, write_atomic
+from crcen._support.text import closest
 from crcen.paper.reproduction.claims import claims
 from crcen.paper.reproduction.figure1 import figure1_tables, run_figure1
 from crcen.paper.reproduction.protocol import OWN_METRIC
@@ -144,7 +143,7 @@ def reproduce(
             f"{folder} cannot be a run folder ({error.strerror}); give another --out."
         ) from error
     home = Path(data_home) if data_home is not None else None
-    with sole_use(folder, instead="give another --out"):
+    with exclusive_lock(folder, instead="give another --out"):
         return _rebuild(artefact, settings, folder, home, engine)
 
 
@@ -188,9 +187,9 @@ def _rebuild(artefact: str, settings: dict[str, Any], folder: Path, home: Path |
         figure = (folder / "figure1" / "figure1.svg").read_text()
     if artefact == "all":
         tables.append(claims(rows["table1"], rows["table3"], rows["figure1"], protocol))
-        write_whole(folder / "claims.md", tables[-1].markdown())
+        write_atomic(folder / "claims.md", tables[-1].markdown())
     # A page of its own for a single artefact, so that it does not replace that of all.
-    write_whole(folder / ("report.html" if artefact == "all" else f"{artefact}.html"), _page(tables, figure))
+    write_atomic(folder / ("report.html" if artefact == "all" else f"{artefact}.html"), _page(tables, figure))
     return Reproduction(folder, [table.markdown() for table in tables])
 
 

@@ -10,8 +10,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from crcen._support.plain_values import plain
-from crcen._support.versions import installed_versions
+from crcen._support.extras import installed_versions
+from crcen._support.values import json_value
 from crcen._version import __version__
 from crcen.exceptions import InvalidInput
 from crcen.report.classes.class_importance import class_importance, rows_of_each_class
@@ -116,7 +116,7 @@ def class_page(
         sentences=_sentences(rows, quality, findings),
         equations=_equations(equations, rows.is_out_of_fold),
         reliability=reliability_charts(class_reliability(rows), labels, rows.counts, MOST_CHARTS),
-        importance=plain(asdict(importances)),
+        importance=json_value(asdict(importances)),
         columns=importance_bars(asdict(importances)),
         groups=_groups(compared),
         picks=[str(labels[k]) for k in picked],
@@ -178,7 +178,7 @@ def _measured(rows: ClassRows, quality: ClassQuality, seed: int) -> tuple[dict[s
         "habit_cost": quality.habit_cost,
     }
     shares = ("accuracy", "balanced_accuracy", "log_loss", "base_log_loss")
-    return plain({**measured, **{name: values[name] for name in shares}}), explored
+    return json_value({**measured, **{name: values[name] for name in shares}}), explored
 
 
 def explored_rows(rows: ClassRows, seed: int) -> tuple[NDArray[np.int64], Array]:
@@ -227,7 +227,7 @@ def _equations(equations: JudgedEquations, is_out_of_fold: bool) -> dict[str, An
         said = "here the output biases were solved on these out-of-fold rows, so that it is none"
     pairs = next(line for line in lines if line.startswith("Pairs of classes")).split(": ", 1)[1]
     deviant = [str(one) for one in equations.deviant_pairs[:8]]
-    return {**plain(equations.to_dict()), "said": said, "pairs_said": pairs, "deviant": deviant}
+    return {**json_value(equations.to_dict()), "said": said, "pairs_said": pairs, "deviant": deviant}
 
 
 def _groups(compared: Sequence[ClassGroupComparison]) -> list[dict[str, Any]]:
@@ -244,7 +244,7 @@ def _groups(compared: Sequence[ClassGroupComparison]) -> list[dict[str, Any]]:
             for group in one.groups
         ]
         shown.append({"column": one.column, "sentence": one.sentence, "differs": bool(one.differing), "groups": rows})
-    return shown if not shown else list(plain(shown))
+    return shown if not shown else list(json_value(shown))
 
 
 def _sentences(rows: ClassRows, quality: ClassQuality, findings: Sequence[Finding]) -> list[str]:

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from crcen._support.extras import need
-from crcen._support.locks import sole_use
+from crcen._support.files import exclusive_lock
 from crcen.exceptions import CrcenError, DataUnavailable, InvalidParameter, TrainingFailed
 from crcen.models.classifier import CRCENClassifier
 from crcen.models.fitting import base_seed
@@ -164,7 +164,7 @@ def _alone(storage: str, name: str) -> AbstractContextManager[None]:
         Path(storage).mkdir(parents=True, exist_ok=True)
     except OSError as error:
         raise DataUnavailable(f"no checkpoint can be kept in {storage}: {error.strerror}.") from error
-    return sole_use(Path(storage) / name, instead="give another storage_path")
+    return exclusive_lock(Path(storage) / name, instead="give another storage_path")
 
 
 def _survey(ray: Any, files: ArrowSource, model: CRCENClassifier, seed: int) -> StreamStatistics:

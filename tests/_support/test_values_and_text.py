@@ -1,4 +1,4 @@
-"""Values for JSON, versions, and text for terminals."""
+"""Values for JSON, installed versions, and text for terminals."""
 
 import json
 from dataclasses import dataclass
@@ -7,10 +7,9 @@ import numpy as np
 import pytest
 
 import crcen
-from crcen._support.extras import need
-from crcen._support.plain_values import plain
-from crcen._support.terminal import printable
-from crcen._support.versions import installed_version, installed_versions
+from crcen._support.extras import installed_version, installed_versions, need
+from crcen._support.text import printable
+from crcen._support.values import json_value
 from crcen.exceptions import MissingExtra
 
 
@@ -29,7 +28,7 @@ def test_every_value_becomes_one_that_json_takes():
         "yes": np.bool_(True),
         "point": Point(2.0, (np.int64(3), "text")),
     }
-    assert json.loads(json.dumps(plain(value), allow_nan=False)) == {
+    assert json.loads(json.dumps(json_value(value), allow_nan=False)) == {
         "1": 0.5,
         "nan": [None, None, None],
         "array": [[1, 2], [3, 4]],
@@ -40,8 +39,8 @@ def test_every_value_becomes_one_that_json_takes():
 
 
 def test_whole_numbers_are_shortened_on_request_where_nothing_is_lost():
-    assert json.dumps(plain([3.0, 0.5, 1e300], shorten=True)) == "[3, 0.5, 1e+300]"
-    assert json.dumps(plain(3.0)) == "3.0"
+    assert json.dumps(json_value([3.0, 0.5, 1e300], shorten=True)) == "[3, 0.5, 1e+300]"
+    assert json.dumps(json_value(3.0)) == "3.0"
 
 
 def test_what_is_not_installed_has_no_version():

@@ -1,0 +1,272 @@
+"""Atomic writes and exclusive locks.
+
+A file is written under an unpredictable name beside its destination, readable by its owner only. It is renamed when all
+of it is on disk, with the mode and owner of the file that it replaces. Symbolic links are followed. Devices such as
+``/dev/stdout`` receive the content when it is complete.
+"""
+
+import errno
+import os
+import re
+import secrets
+import shutil
+import socket
+import stat
+import sys
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import BinaryIO
+
+from crcen.exceptions import DataUnavailable
+
+__all__ = ["atomic_file", "check_writable", "exclusive_lock", "is_device", "is_standard_output", "write_atomic"]
+
+_OF_THIS_FILE = {errno.ENOSPC, errno.EFBIG, errno.EIO, getattr(errno, "EDQUOT", errno.ENOSPC)}
+_NOT_A_FILE = (
+    (stat.S_ISDIR, "it is a folder; give the name of a file"),
+    (stat.S_ISFIFO, "it is a FIFO, which cannot be replaced atomically; write a file, or use /dev/stdout and a pipe"),
+    (stat.S_ISSOCK, "it is a socket; give the name of a file"),
+    (stat.S_ISBLK, "it is a disk; give the name of a file"),
+)
+
+
+@contextmanager
+def exclusive_lock(path: str | Path, *, instead: str = "choose another path") -> Iterator[None]:
+    """Hold an exclusive lock on a folder or file; the operating system releases it if the process dies.
+
+    Parameters
+    ----------
+    path : str or Path
+        An existing folder, or a file in an existing folder. The lock is ``.lock`` in the folder, or ``.NAME.lock``
+        beside the file; it names its holder and is removed on release.
+    instead : str
+        What the user can do besides waiting.
+
+    Raises
+    ------
+    DataUnavailable
+        If another process or thread holds the lock, or it cannot be created. It does not wait.
+    """
+    from filelock import FileLock, Timeout
+
+    place = Path(os.path.realpath(path))
+    marker = place / ".lock" if place.is_dir() else place.with_name(f".{place.name}.lock")
+    if not marker.parent.is_dir():  # filelock would create it
+        raise DataUnavailable(f"{place} cannot be locked: the folder {marker.parent} does not exist; create it first.")
+    lock = FileLock(marker, timeout=0, mode=0o644)
+    try:
+        lock.acquire()
+    except Timeout as error:
+        raise DataUnavailable(f"{place} is in use by {_holder(marker)}; wait until it ends, or {instead}.") from error
+    except OSError as error:
+        raise DataUnavailable(f"{place} cannot be locked: {marker}: {error.strerror}.") from error
+    try:
+        with suppress(OSError):  # Windows does not let others read a locked file
+            marker.write_text(f"process {os.getpid()} on {socket.gethostname()}\n", encoding="utf-8")
+        yield
+    finally:
+        with suppress(OSError):  # before the release: filelock does not accept a lock on a removed file
+            marker.unlink()
+        lock.release()
+
+
+def _holder(marker: Path) -> str:
+    with suppress(OSError):
+        name = marker.read_text(encoding="utf-8", errors="replace")[:200].strip()
+        if name.startswith("process ") and name.isprintable():
+            return name
+    return "another process"
+
+
+def check_writable(path: str | Path, *read: object) -> Path:
+    """Check before long work that a file can be written here and is none of the files ``read``; returns the path.
+
+    Raises
+    ------
+    DataUnavailable
+        If it is a folder, FIFO, socket or disk, if it or its folder is missing or write-protected, or if it is read.
+    """
+    found = _stat_writable(_resolved(Path(path)), path)
+    if found is not None and stat.S_ISREG(found.st_mode):
+        for source in read:
+            if isinstance(source, str | Path) and Path(source).exists() and os.path.samestat(found, os.stat(source)):
+                raise _refusal(path, "it is the file that is read; give another name")
+    return Path(path)
+
+
+def is_device(path: str | Path) -> bool:
+    """Whether this is a device such as ``/dev/stdout`` or ``/dev/null``, which is written to directly."""
+    place = _resolved(Path(path))
+    return _descriptor(place) is not None or place.is_char_device()
+
+
+def is_standard_output(path: str | Path) -> bool:
+    """Whether this is a name of standard output, such as ``/dev/stdout``; nothing else may be printed there then."""
+    return _descriptor(_resolved(Path(path))) == 1
+
+
+def write_atomic(path: str | Path, content: str | bytes) -> None:
+    """Write a file completely or not at all, text as UTF-8; raises what `atomic_file` raises."""
+    with atomic_file(path) as file:
+        file.write(content.encode("utf-8") if isinstance(content, str) else content)
+
+
+@contextmanager
+def atomic_file(path: str | Path) -> Iterator[BinaryIO]:
+    """Yield a binary file that replaces ``path`` if the block succeeds; an existing file keeps its mode.
+
+    Raises
+    ------
+    DataUnavailable
+        If the file cannot be created here, or the disk is full.
+    """
+    check_writable(path)
+    place = _resolved(Path(path))
+    through = is_device(place)
+    try:
+        descriptor, temporary = tempfile.mkstemp() if through else _create_beside(place)
+    except OSError as error:
+        raise _failure(path, error) from error
+    owner = os.getpid()
+    try:
+        file = open(descriptor, "wb", closefd=False)  # noqa: SIM115  the block may close it, as text wrappers do
+        try:
+            yield file
+            if not file.closed:
+                file.flush()
+            os.fsync(descriptor)
+        except DataUnavailable:
+            raise
+        except OSError as error:
+            if error.errno in _OF_THIS_FILE and error.filename is None:
+                raise _failure(path, error) from error
+            raise
+        finally:
+            with suppress(OSError):  # a full disk fails here again
+                file.close()
+            os.close(descriptor)
+        try:
+            _copy_to_device(temporary, place) if through else _replace(temporary, place)
+        except BrokenPipeError:
+            raise
+        except OSError as error:
+            raise _failure(path, error) from error
+    finally:
+        if os.getpid() == owner:  # not in a forked child
+            with suppress(OSError):
+                os.unlink(temporary)
+
+
+def _failure(path: str | Path, error: OSError) -> DataUnavailable:
+    return DataUnavailable(f"{path} was not written: {error.strerror or error}.")
+
+
+def _refusal(path: str | Path, why: str) -> DataUnavailable:
+    return DataUnavailable(f"{path} cannot be written: {why}.")
+
+
+def _descriptor(place: Path) -> int | None:
+    """The open descriptor that a name such as /dev/stdout stands for."""
+    name = os.path.normpath(place)
+    if name in ("/dev/stdout", "/dev/stderr"):
+        return 1 if name == "/dev/stdout" else 2
+    found = re.fullmatch(r"/(?:dev|proc/self)/fd/(\d{1,6})", name)
+    return int(found[1]) if found else None
+
+
+def _resolved(path: Path) -> Path:
+    """The target of a symbolic link, except through names of open descriptors."""
+    place = path
+    for _ in range(40):
+        if _descriptor(place) is not None:
+            return place
+        try:
+            place = place.parent / os.readlink(place)
+        except (OSError, ValueError):  # not a link; other problems are reported by _stat_writable
+            return place
+    raise _refusal(path, "its symbolic links form a loop")
+
+
+def _stat_writable(place: Path, path: str | Path) -> os.stat_result | None:
+    """The status of what exists at ``place``, which must be replaceable or a device; None for a new file."""
+    number, found = _descriptor(place), None
+    try:
+        found = os.stat(place) if number is None else os.fstat(number)
+    except NotADirectoryError as error:
+        raise _refusal(path, f"{place.parent} is not a folder") from error
+    except FileNotFoundError:
+        pass
+    except (OSError, ValueError) as error:
+        raise _refusal(path, getattr(error, "strerror", None) or str(error)) from error
+    if number is not None:
+        return found
+    if found is not None:
+        for is_kind, why in _NOT_A_FILE:
+            if is_kind(found.st_mode):
+                raise _refusal(path, why)
+        if not _may(place, os.W_OK):
+            raise _refusal(path, "it is write-protected; give another name, or allow writing to it")
+        if stat.S_ISCHR(found.st_mode):
+            return found
+    if not place.parent.is_dir():
+        raise _refusal(path, f"the folder {place.parent} does not exist; create it first")
+    if not _may(place.parent, os.W_OK | os.X_OK):
+        raise _refusal(path, f"no permission to write in the folder {place.parent}")
+    return found
+
+
+def _may(place: Path, what: int) -> bool:
+    return os.access(place, what, effective_ids=os.access in os.supports_effective_ids)
+
+
+def _create_beside(place: Path) -> tuple[int, str]:
+    """A new file in the same folder: never an existing one, never through a link."""
+    temporary = place.parent / f".{place.name[:40]}.{secrets.token_hex(8)}.part"
+    flags = os.O_RDWR | os.O_CREAT | os.O_EXCL | getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_BINARY", 0)
+    return os.open(temporary, flags | getattr(os, "O_CLOEXEC", 0), 0o600), str(temporary)
+
+
+def _replace(temporary: str, place: Path) -> None:
+    """Give the finished file its mode, owner and name, and sync the folder."""
+    try:
+        found = os.stat(place)
+    except FileNotFoundError:
+        mode = 0o666 & ~_umask()
+    else:
+        mode = stat.S_IMODE(found.st_mode) & 0o777
+        if hasattr(os, "chown"):
+            try:
+                os.chown(temporary, found.st_uid, found.st_gid)
+            except OSError:  # only root may; do not grant the group's rights to another group
+                mode &= 0o777 if found.st_gid == os.stat(temporary).st_gid else 0o707
+    os.chmod(temporary, mode)
+    os.replace(temporary, place)
+    if os.name == "posix":
+        with suppress(OSError):  # some file systems cannot sync a folder
+            folder = os.open(place.parent, os.O_RDONLY)
+            try:
+                os.fsync(folder)
+            finally:
+                os.close(folder)
+
+
+def _umask() -> int:
+    """The process's umask, read without changing it where possible: a change would affect other threads."""
+    with suppress(OSError, StopIteration, ValueError), open("/proc/self/status") as lines:
+        return int(next(line for line in lines if line.startswith("Umask:")).split()[1], 8)
+    found = os.umask(0o077)
+    os.umask(found)
+    return found
+
+
+def _copy_to_device(temporary: str, place: Path) -> None:
+    number = _descriptor(place)
+    if number == 1:
+        sys.stdout.flush()
+    with (
+        open(temporary, "rb") as content,
+        open(place if number is None else number, "wb", closefd=number is None) as out,
+    ):
+        shutil.copyfileobj(content, out)
