@@ -37,9 +37,9 @@ if TYPE_CHECKING:
     from crcen.exceptions import CrcenError as CrcenError
     from crcen.exceptions import InvalidInput as InvalidInput
     from crcen.exceptions import InvalidParameter as InvalidParameter
-    from crcen.files.saving import load as load
-    from crcen.files.saving import model_info as model_info
-    from crcen.files.saving import save as save
+    from crcen.files.model_file import load as load
+    from crcen.files.model_file import model_info as model_info
+    from crcen.files.model_file import save as save
     from crcen.models.classifier import CRCENClassifier as CRCENClassifier
     from crcen.models.committee.classifier import CommitteeClassifier as CommitteeClassifier
     from crcen.models.module_classifier import ModuleClassifier as ModuleClassifier
@@ -96,7 +96,7 @@ _PUBLIC_NAMES = {
     "crcen.decisions.scorer": "cost_scorer",
     "crcen.decisions.training_error": "training_error",
     "crcen.exceptions": "CrcenError InvalidInput InvalidParameter",
-    "crcen.files.saving": "load model_info save",
+    "crcen.files.model_file": "load model_info save",
     "crcen.models.classifier": "CRCENClassifier",
     "crcen.models.committee.classifier": "CommitteeClassifier",
     "crcen.models.module_classifier": "ModuleClassifier",
@@ -142,7 +142,7 @@ _SUBMODULE_NAMES = {
     "crcen.decisions.equivalence": "EquivalenceReport equivalence_report",
     "crcen.decisions.monitor.track": "DriftAlarm MonitorReading",
     "crcen.exceptions": "DataUnavailable DeviceMissing MissingExtra TrainingFailed",
-    "crcen.files.saving": "ModelInfo",
+    "crcen.files.model_file": "ModelInfo",
     "crcen.models.stationarity": "Stationarity",
     "crcen.paper.methods.methods": "Method NetworkTraining make_method",
     "crcen.paper.methods.resampled": "ResampledClassifier",

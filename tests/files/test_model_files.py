@@ -1,13 +1,14 @@
-"""Saved models: the same answers, nothing executed, and a sentence for every file that is not what it says."""
+"""Saved models: the same answers for two and three classes, nothing executed, and one sentence for invalid files."""
 
 import json
 import os
 import pickle
+import subprocess
+import sys
 
 import numpy as np
 import pandas as pd
 import pytest
-from forging import forged, parts, places
 from sklearn.base import clone
 from sklearn.compose import ColumnTransformer
 from sklearn.ensemble import RandomForestClassifier
@@ -29,6 +30,7 @@ from sklearn.preprocessing import (
 import crcen
 from crcen import (
     Budget,
+    CostMatrix,
     CRCENClassifier,
     CRCENClassifierCV,
     CSMLPClassifier,
@@ -42,7 +44,7 @@ from crcen import (
     save,
 )
 from crcen.exceptions import DataUnavailable
-from crcen.files import saving
+from crcen.files import model_file
 from crcen.paper.methods.threshold import MovedThresholdClassifier
 from grouped_settings import grouped
 
@@ -60,6 +62,9 @@ FRAME = pd.DataFrame(
     }
 )
 SMALL = {"hidden": (3,), "l2": 1e-2, "max_epochs": 2, "random_state": 0}
+THREE = np.array(["low", "middle", "high"])[(X[:, 0] > 0).astype(int) + (X[:, 0] > 1.2)]
+WEIGHTS = {"low": 1.0, "middle": 3.0, "high": 10.0}
+REVIEW = CostMatrix(np.column_stack([10.0 * (1 - np.eye(3)), np.ones(3)]), actions=["review"])
 
 
 @pytest.fixture(scope="module")
@@ -74,37 +79,69 @@ def saved(table_model, tmp_path):
     return save(table_model, tmp_path / "model.crcen")
 
 
+BINARY = [
+    CRCENClassifier(Budget(5), **grouped(n_members=2, **SMALL)),
+    CRCENClassifier({"yes": 3, "no": 1}, **grouped(encoding="piecewise", probability="isotonic", **SMALL)),
+    CRCENClassifierCV(
+        [crcen.Alpha(1), crcen.Alpha(2)],
+        training_weighting="price",
+        **grouped(encoding=["standard", "quantile"], **SMALL),
+    ),
+    CRCENClassifierCV(crcen.Lam(0.8), **grouped(cv=StratifiedGroupKFold(2), scoring="f1", **SMALL)),
+    CRCENClassifierCV(crcen.CostRatio(4), **grouped(cv=TimeSplit(2), **SMALL)),
+    CSMLPClassifier(None, **grouped(**SMALL)),
+    MovedThresholdClassifier(Budget(5), **grouped(**SMALL)),
+    CRCENClassifier(Budget(5), **grouped(**{**SMALL, "random_state": np.random.RandomState(0)})),
+]
+MULTICLASS = [
+    CRCENClassifier(WEIGHTS, **SMALL),
+    CRCENClassifier(np.array([1.0, 2.0, 3.0]), **SMALL, balance="oof", probability="temperature"),
+    CRCENClassifier(REVIEW, **SMALL),
+    CRCENClassifierCV(WEIGHTS, encoding="standard", cv=2, n_members=1, **SMALL),
+    CSMLPClassifier(**SMALL),
+    MovedThresholdClassifier(WEIGHTS, **SMALL),
+]
+
+
 @pytest.mark.parametrize(
-    "model",
-    [
-        CRCENClassifier(Budget(5), **grouped(n_members=2, **SMALL)),
-        CRCENClassifier({"yes": 3, "no": 1}, **grouped(encoding="piecewise", probability="isotonic", **SMALL)),
-        CRCENClassifierCV(
-            [crcen.Alpha(1), crcen.Alpha(2)],
-            training_weighting="price",
-            **grouped(encoding=["standard", "quantile"], **SMALL),
-        ),
-        CRCENClassifierCV(crcen.Lam(0.8), **grouped(cv=StratifiedGroupKFold(2), scoring="f1", **SMALL)),
-        CRCENClassifierCV(crcen.CostRatio(4), **grouped(cv=TimeSplit(2), **SMALL)),
-        CSMLPClassifier(None, **grouped(**SMALL)),
-        MovedThresholdClassifier(Budget(5), **grouped(**SMALL)),
-        CRCENClassifier(Budget(5), **grouped(**{**SMALL, "random_state": np.random.RandomState(0)})),
-    ],
-    ids=lambda model: type(model).__name__,
+    ("model", "labels"),
+    [*((model, Y) for model in BINARY), *((model, THREE) for model in MULTICLASS)],
+    ids=lambda value: type(value).__name__,
 )
-def test_every_kind_of_model_comes_back_as_it_was(model, tmp_path):
+def test_loaded_models_equal_the_saved_ones(model, labels, tmp_path):
     has_groups = isinstance(getattr(model, "cv", None), TimeSplit | StratifiedGroupKFold)
     options = {"groups": np.arange(400) // 4} if has_groups else {}
-    model.fit(X, Y, **options)
+    model.fit(X, labels, **options)
     found = load(save(model, tmp_path / "m"))
     assert type(found) is type(model)
     for method in ("predict", "predict_proba", "weighted_proba", "decision_function"):
         np.testing.assert_array_equal(getattr(found, method)(X), getattr(model, method)(X))
-    assert found.weighting_ == model.weighting_
+    assert str(found.weighting_) == str(model.weighting_)
     assert str(found.key_equation_) == str(model.key_equation_)
     assert {name: type(value) for name, value in found.get_params().items()} == {
         name: type(value) for name, value in model.get_params().items()
     }
+    info = model_info(tmp_path / "m")
+    assert info.classes == sorted(set(labels))
+    assert info.positive == ("yes" if labels is Y else None)
+
+
+def test_header_names_weights_and_counts_of_every_class(tmp_path):
+    info = model_info(save(CRCENClassifier(WEIGHTS, **SMALL).fit(X, THREE), tmp_path / "m"))
+    assert info.weighting["class_weights"] == [10.0, 1.0, 3.0]
+    assert info.weighting["class_counts"] == [float((label == THREE).sum()) for label in info.classes]
+    assert "weight 10" in str(info)
+
+
+@pytest.mark.parametrize(("weighting", "labels"), [(Budget(5), Y), (REVIEW, THREE)], ids=["binary", "multiclass"])
+def test_prediction_does_not_import_torch(weighting, labels, tmp_path):
+    path = save(CRCENClassifier(weighting, **SMALL).fit(X, labels), tmp_path / "m")
+    code = (
+        f"import sys, crcen, numpy as np; m = crcen.load({str(path)!r}); "
+        "m.predict(np.zeros((2, 3))); print(len(m.predict_proba(np.zeros((2, 3)))), 'torch' in sys.modules)"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.split() == ["2", "False"]
 
 
 MIXED = FRAME[["x", "c"]].assign(z=X[:, 2])
@@ -175,25 +212,11 @@ def test_a_table_model_comes_back_whole(table_model, saved):
     assert found.target_name_ == "bad"
 
 
-def test_a_file_from_before_a_parameter_came_has_its_default(tmp_path):
-    model = CRCENClassifier(Budget(4), max_epochs=2, n_members=1, random_state=0).fit(X, Y)
-    save(model, tmp_path / "new.crcen")
-    manifest, tree, data = parts((tmp_path / "new.crcen").read_bytes())
-    state = next(one for one, key in places({"top": tree}) if key == "is" and one["is"] == "CRCENClassifier")["state"]
-    for name in ("loss", "device"):
-        del state[name]
-    (tmp_path / "old.crcen").write_bytes(forged(manifest, tree, data))
-    old = load(tmp_path / "old.crcen")
-    assert old.get_params()["loss"] == CRCENClassifier().loss
-    assert old.get_params()["device"] == CRCENClassifier().device
-    assert np.array_equal(old.predict_proba(X), model.predict_proba(X))
-
-
 def test_the_header_says_what_is_inside_without_loading_it(saved, table_model, monkeypatch):
-    monkeypatch.setattr(saving, "unpack", None)
+    monkeypatch.setattr(model_file, "unpack", None)
     info = model_info(saved)
     assert (info.format, info.model, info.positive, info.classes, info.target) == (
-        3,
+        4,
         "TableClassifier",
         "yes",
         ["no", "yes"],
@@ -204,12 +227,12 @@ def test_the_header_says_what_is_inside_without_loading_it(saved, table_model, m
     assert info.weighting["cost_ratio"] == pytest.approx(5)
     assert info.versions["numpy"] == np.__version__
     assert json.loads(json.dumps(info.to_dict()))["model"] == "TableClassifier"
-    assert "a miss is worth 5 false alarms" in str(info)
+    assert "one miss = 5 false alarms" in str(info)
 
 
 def test_the_first_lines_are_text(saved):
     title, checksum, manifest, _ = saved.read_bytes().split(b"\n", 3)
-    assert title == b"crcen model, format 3"
+    assert title == b"crcen model, format 4"
     assert len(checksum) == 64
     assert json.loads(manifest)["versions"]["crcen"] == crcen.__version__
 
@@ -231,10 +254,10 @@ def test_a_truncated_file_is_refused(saved, share):
 
 
 def test_another_format_is_refused_before_anything_else(saved):
-    for number, advice in ((4, "update crcen"), (2, "fit and save the model again")):
+    for number, advice in ((5, "update crcen"), (3, "fit and save the model again")):
         saved.write_bytes(b"crcen model, format %d\nwhatever comes" % number)
         for read in (load, model_info):
-            with pytest.raises(DataUnavailable, match=f"has format {number}, and this crcen reads format 3; {advice}"):
+            with pytest.raises(DataUnavailable, match=f"has format {number}, and this crcen reads format 4; {advice}"):
                 read(saved)
 
 

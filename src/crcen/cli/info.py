@@ -18,7 +18,7 @@ def info(
 ) -> None:
     """Say what is installed, or what a saved model is; a model is not loaded for that."""
     from crcen.commands.environment import environment_info
-    from crcen.files.saving import model_info
+    from crcen.files.model_file import model_info
 
     show(environment_info() if model is None else model_info(model), as_json)
 

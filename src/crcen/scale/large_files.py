@@ -20,7 +20,7 @@ from crcen._support.progress import progress_bar
 from crcen._support.text import listed
 from crcen._support.values import label_key, plain_labels, rest_of
 from crcen.exceptions import DataUnavailable, InvalidInput, InvalidParameter
-from crcen.files.saving import save
+from crcen.files.model_file import save
 from crcen.models.classifier import CRCENClassifier
 from crcen.scale.arrow_source import ArrowSource
 from crcen.scale.encoded_rows import EncodedRows, write_encoded

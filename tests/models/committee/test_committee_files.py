@@ -13,7 +13,7 @@ from rows_of_a_committee import draw
 from sklearn.linear_model import LogisticRegression
 
 from crcen import Budget, CommitteeClassifier, InvalidParameter, TableClassifier, load, model_info, save
-from crcen.files.known_types import Unfit, check_state, state_of
+from crcen.files.registry import InvalidState, check_state, state_of
 from crcen.models.trees.boosted_trees import BoostedTrees
 
 NEW = draw(200, seed=3)[0]
@@ -143,7 +143,7 @@ def test_sound_trees_pass():
     ],
 )
 def test_forged_trees_are_refused(forged):
-    with pytest.raises(Unfit):
+    with pytest.raises(InvalidState):
         check_state(BoostedTrees, state_of(SOUND) | forged)
 
 

@@ -1,0 +1,518 @@
+"""Model files: a readable header and a payload that cannot execute anything.
+
+::
+
+    crcen model, format 4
+    <SHA-256 of the first line and everything below, in hex>
+    <manifest: one line of JSON>
+    <sizes: one line of JSON>
+    <payload: a JSON tree and a run of bytes, compressed with zlib>
+
+Loading creates objects of the types listed in `registry` only; `payload` describes the encoding. The checksum detects
+damage, not forgery. So sizes are checked before anything is created, and a loaded model must answer artificial rows
+before it is returned. `docs/model-files.md` lists what a file reveals about its training rows.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import platform
+import warnings
+import zlib
+from collections.abc import Iterable, Iterator
+from dataclasses import asdict, dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any, get_type_hints
+
+import numpy as np
+
+from crcen._support.extras import installed_versions
+from crcen._support.files import check_writable, write_atomic
+from crcen._support.text import printable
+from crcen._support.values import json_value
+from crcen.exceptions import DataUnavailable, InvalidInput, InvalidParameter, MissingExtra
+from crcen.files.payload import NotStorable, pack, unpack
+from crcen.files.registry import TYPES, InvalidState, find_type, fits, is_known
+from crcen.theory.shown import Shown, in_one_line
+
+__all__ = ["FORMAT", "ModelInfo", "load", "model_info", "save"]
+
+FORMAT = 4
+_TITLE = "crcen model, format "
+
+# Limits the size of a decompressed payload. Content that compresses better is stored uncompressed.
+_GROWTH, _SPARE = 4, 1 << 20
+_TRIAL_ROWS = 3
+
+# Types that a file may hold as its model; the other listed types may only be parts.
+_MODELS = (
+    *("TableClassifier", "CRCENClassifier", "CRCENClassifierCV", "CommitteeClassifier", "CSMLPClassifier"),
+    *("ModuleClassifier", "MovedThresholdClassifier"),
+)
+_WRAPPERS = ("PosteriorCorrection", "Pipeline")
+_PACKAGES = ("crcen", "numpy", "scikit-learn", "torch", "pandas")
+_PRICE = ("lam", "alpha", "cost_ratio", "threshold", "n_pos", "n_neg")
+
+Label = str | int | float | bool | None
+
+
+@dataclass(frozen=True)
+class ModelInfo(Shown):
+    """The header of a model file; reading it creates no object of the file.
+
+    Parameters
+    ----------
+    format : int
+        Version of the file format.
+    model : str
+        Name of the estimator.
+    created : str
+        Time of writing, UTC.
+    python : str
+        Version of Python.
+    versions : dict of str to str
+        Versions of the libraries.
+    classes : list
+        Labels in sorted order.
+    positive : label
+        The positive class; None for more than two classes.
+    target : str or None
+        Name of the target column, if known.
+    weighting : dict or None
+        ``lam``, ``alpha``, ``cost_ratio``, ``threshold``, ``n_pos`` and ``n_neg``; for more than two classes
+        ``class_weights`` and ``class_counts`` in the order of the classes; None for a pipeline without a price.
+    columns : list of dict
+        Input columns: name, kind, and whether training rows had missing cells.
+    dropped : list of dict
+        Columns that are not used: name and reason.
+    """
+
+    format: int
+    model: str
+    created: str
+    python: str
+    versions: dict[str, str]
+    classes: list[Label]
+    positive: Label
+    target: str | None
+    weighting: dict[str, float | list[float]] | None
+    columns: list[dict[str, str | bool | int]]
+    dropped: list[dict[str, str]]
+
+    def to_dict(self) -> dict[str, object]:
+        """Plain values, ready for JSON."""
+        return asdict(self)
+
+    __repr__ = in_one_line
+
+    def __str__(self) -> str:
+        kinds = [str(one["kind"]) for one in self.columns]
+        counted = ", ".join(f"{kinds.count(kind)} {kind}" for kind in dict.fromkeys(kinds))
+        libraries = ", ".join(f"{name} {version}" for name, version in self.versions.items())
+        lines = [
+            f"{self.model}, written {self.created} (format {self.format})",
+            *self._target(),
+            *self._price(),
+            f"  columns         {len(self.columns)}: {counted}",
+            *(
+                f"    {one['name']:24s} {one['kind']}{', with missing cells' if one['has_missing'] else ''}"
+                for one in self.columns
+            ),
+            *(f"    {one['name']:24s} not used: {one['reason']}" for one in self.dropped),
+            f"  written with    python {self.python}, {libraries}",
+        ]
+        return "\n".join(map(printable, lines))
+
+    def _target(self) -> list[str]:
+        target, classes = self.target or "not named", ", ".join(map(str, self.classes))
+        if len(self.classes) > 2:
+            return [f"  classes         {classes}   (target {target})"]
+        return [f"  positive class  {self.positive}   (target {target}, classes {classes})"]
+
+    def _price(self) -> list[str]:
+        if self.weighting is None:
+            return ["  price           none: an alarm above probability 0.5"]
+        if "class_weights" in self.weighting:
+            weights, counts = self.weighting["class_weights"], self.weighting["class_counts"]
+            table = zip(self.classes, np.atleast_1d(weights), np.atleast_1d(counts), strict=True)
+            return [f"    {label!s:24s} weight {weight:.6g}, {count:.12g} rows" for label, weight, count in table]
+        said = {name: f"{self.weighting[name]:.6g}" for name in _PRICE}
+        return [
+            f"  trained on      {said['n_pos']} positive and {said['n_neg']} negative rows",
+            f"  price           one miss = {said['cost_ratio']} false alarms (λ = {said['lam']}, "
+            f"α = {said['alpha']}); an alarm above probability {said['threshold']}",
+        ]
+
+
+def save(model: Any, path: str | Path) -> Path:
+    """Write a fitted model to a file, completely or not at all.
+
+    Parameters
+    ----------
+    model : TableClassifier, CRCENClassifier and related classifiers, PosteriorCorrection, or scikit-learn Pipeline
+        Fitted. Parts of the last two must be classifiers of this package, logistic regression, scalers, imputers,
+        category encoders or column transformers.
+    path : str or Path
+        The file; an existing one is replaced.
+
+    Returns
+    -------
+    Path
+        The file.
+
+    Raises
+    ------
+    InvalidParameter
+        If it is no model of this package, not fitted, or holds something that a file may not, such as a function.
+    DataUnavailable
+        If the file cannot be written.
+    """
+    name = type(model).__name__
+    if not _is_model(model):
+        raise InvalidParameter(
+            f"save takes TableClassifier, CRCENClassifier and related classifiers, PosteriorCorrection and pipelines "
+            f"of scikit-learn: got {name}."
+        )
+    if not _is_fitted(model):
+        raise InvalidParameter(f"this {name} is not fitted yet; call fit first.")
+    n_classes = len(getattr(model, "classes_", ()))
+    if n_classes != 2 and (n_classes < 2 or _inner_attribute(model, "weighting_", None) is None):
+        raise InvalidParameter(
+            f"save takes pipelines that end in a classifier of two classes, or in one of this package: got a {name} "
+            f"of {n_classes} classes."
+        )
+    _check_members(model)
+    check_writable(path)
+    if hasattr(model, "without_code"):
+        model = model.without_code()
+    try:
+        tree, data = pack(model)
+        unpack(tree, data)
+    except NotStorable as error:
+        raise InvalidParameter(
+            f"this {name} holds {error}, which a model file may not; use {_advice(error)}."
+        ) from error
+    except InvalidState as error:
+        raise InvalidParameter(f"this {name} holds {error}, which a model file may not.") from error
+    body = json.dumps(_manifest(model)).encode() + b"\n" + _compress(tree, data)
+    title = f"{_TITLE}{FORMAT}\n".encode()
+    write_atomic(path, title + hashlib.sha256(title + body).hexdigest().encode() + b"\n" + body)
+    return Path(path)
+
+
+def load(path: str | Path, *, module: Any = None) -> Any:
+    """Read a model that `save` wrote; nothing in the file is executed.
+
+    Parameters
+    ----------
+    path : str or Path
+        The file.
+    module : nn.Module, or a callable that creates one
+        For a saved `ModuleClassifier`: its file holds arrays only.
+
+    Returns
+    -------
+    fitted classifier
+        As it was saved.
+
+    Raises
+    ------
+    DataUnavailable
+        If the file is missing, truncated, altered, or of another format.
+    InvalidInput
+        If it is no model file, or holds something that is not part of a model.
+    MissingExtra
+        If the model needs a package that is not installed.
+    """
+    _, body = _read(Path(path))
+    try:
+        model: Any = unpack(*_decompress(body.partition(b"\n")[2]))
+    except InvalidState as error:
+        raise InvalidInput(
+            f"{path} was not loaded: it holds {printable(str(error))}; it was altered, or written by another version "
+            f"of crcen."
+        ) from error
+    except MissingExtra:
+        raise
+    except Exception as error:  # whatever a forged file causes
+        raise DataUnavailable(f"{path} is altered: its payload cannot be read ({_reason(error)}).") from error
+    if not _is_model(model):
+        raise InvalidInput(f"{path} was not loaded: it holds a {type(model).__name__}, not a model of crcen.")
+    if (module is None) is hasattr(model, "around"):
+        raise InvalidParameter(
+            f"{path} holds the arrays of a module, not its code: give load the module, or what creates it, as "
+            f"module=..."
+            if module is None
+            else f"module is for a saved ModuleClassifier: {path} holds a {type(model).__name__}."
+        )
+    try:
+        if module is not None:
+            model.around(module)
+        _check_answers(model)
+        _manifest(model)
+    except (InvalidParameter, MissingExtra):
+        raise
+    except Exception as error:
+        raise InvalidInput(
+            f"{path} was not loaded: its parts do not fit together or are of another version ({_reason(error)}); "
+            f"`crcen info` shows the versions that wrote it."
+        ) from error
+    return model
+
+
+def model_info(path: str | Path) -> ModelInfo:
+    """Read the header of a model file without creating the model.
+
+    Parameters
+    ----------
+    path : str or Path
+        The file.
+
+    Returns
+    -------
+    ModelInfo
+        Versions, price, classes and columns.
+    """
+    version, body = _read(Path(path))
+    try:
+        manifest = {"format": version, **json.loads(body.partition(b"\n")[0])}
+        json.dumps(manifest, ensure_ascii=False).encode()  # rejects halves of surrogate pairs
+        info, hints = ModelInfo(**manifest), get_type_hints(ModelInfo)
+        if not all(fits(value, hints[name]) for name, value in manifest.items()) or not str(info):
+            raise ValueError
+        return info
+    except Exception as error:  # whatever a forged file causes
+        raise DataUnavailable(f"{path} is altered: its manifest cannot be read.") from error
+
+
+def _is_model(model: object) -> bool:
+    return any(type(model) is find_type(name) for name in (*_MODELS, *_WRAPPERS) if name == type(model).__name__)
+
+
+def _is_fitted(model: object) -> bool:
+    from sklearn.exceptions import NotFittedError
+    from sklearn.utils.validation import check_is_fitted
+
+    try:
+        check_is_fitted(model)
+    except NotFittedError:
+        return False
+    return True
+
+
+def _inner(model: Any) -> Any:
+    """The classifier inside a pipeline, table or correction, or None."""
+    steps = getattr(model, "steps", None)
+    return steps[-1][1] if steps else getattr(model, "estimator_", None)
+
+
+def _inner_attribute(model: Any, name: str, default: Any) -> Any:
+    """An attribute of a model, or of the classifier inside."""
+    while model is not None:
+        if hasattr(model, name):
+            return getattr(model, name)
+        model = _inner(model)
+    return default
+
+
+def _check_members(model: Any) -> None:
+    """Reject a committee with a member of another library: its `arrays` raises an error with the name."""
+    while model is not None:
+        for member in getattr(getattr(model, "ensemble_", None), "members", ()):
+            if not is_known(type(member)):
+                member.arrays()
+        model = _inner(model)
+
+
+def _advice(error: NotStorable) -> str:
+    """What to use instead of what was rejected."""
+    if error.what.startswith("sklearn.") and not error.what.startswith("sklearn.metrics"):
+        parts = [name for module, names in TYPES.items() if module.startswith("sklearn.") for name in names]
+        return f"parts of these kinds: {', '.join([*_MODELS[1:], *parts])}"
+    return "names of scores, integers as seeds and splitters of scikit-learn as parameters"
+
+
+def _reason(error: Exception) -> str:
+    return printable(" ".join(f"{type(error).__name__}: {error}".split()))[:160]
+
+
+def _most(length: int) -> int:
+    return _GROWTH * length + _SPARE
+
+
+def _compress(tree: bytes, data: bytes) -> bytes:
+    """Sizes and content, compressed if `_decompress` accepts the ratio."""
+    content, is_compressed = zlib.compress(tree + data, 6), True
+    if len(tree) + len(data) > _most(len(content)):
+        content, is_compressed = tree + data, False
+    sizes = {"tree": len(tree), "data": len(data), "is_compressed": is_compressed}
+    return json.dumps(sizes).encode() + b"\n" + content
+
+
+def _decompress(payload: bytes) -> tuple[bytes, bytes]:
+    """The tree and the bytes. Sizes out of proportion to the file are rejected before anything is allocated."""
+    line, _, content = payload.partition(b"\n")
+    sizes = json.loads(line) if len(line) < 200 else None
+    if not isinstance(sizes, dict) or set(sizes) != {"tree", "data", "is_compressed"}:
+        raise ValueError("no sizes")
+    n_tree, n_data = sizes["tree"], sizes["data"]
+    if any(type(size) is not int or size < 0 for size in (n_tree, n_data)) or n_tree + n_data > _most(len(content)):
+        raise ValueError("sizes out of proportion")
+    if sizes["is_compressed"]:
+        stream = zlib.decompressobj()
+        content = stream.decompress(content, n_tree + n_data + 1)
+        if not stream.eof or stream.unused_data:
+            raise ValueError("wrong size")
+    if len(content) != n_tree + n_data:
+        raise ValueError("wrong size")
+    return content[:n_tree], content[n_tree:]
+
+
+def _read(path: Path) -> tuple[int, bytes]:
+    """The format, and everything after the checksum, which is correct."""
+    if path.is_dir():
+        raise DataUnavailable(f"{path} is a folder; give a file that crcen saved.")
+    try:
+        with open(path, "rb") as file:
+            first = file.readline(80)
+            title = first.decode("ascii", errors="replace").strip()
+            if not title.startswith(_TITLE) or not title.removeprefix(_TITLE).isdecimal():
+                raise InvalidInput(f"{path} is no model that crcen saved: its first line is not {_TITLE.strip()!r}.")
+            version = int(title.removeprefix(_TITLE))
+            if version != FORMAT:
+                raise DataUnavailable(
+                    f"{path} has format {version}, and this crcen reads format {FORMAT}; "
+                    f"{'update crcen' if version > FORMAT else 'fit and save the model again'}."
+                )
+            checksum, body = file.readline(80).strip(), file.read()
+    except FileNotFoundError as error:
+        raise DataUnavailable(f"{path} is not there; check the name.") from error
+    except OSError as error:
+        if isinstance(error, DataUnavailable):
+            raise
+        raise DataUnavailable(f"{path} cannot be read: {error.strerror}.") from error
+    if hashlib.sha256(first + body).hexdigest().encode() != checksum:
+        raise DataUnavailable(f"{path} is truncated or altered: its checksum does not match; get it again.")
+    return version, body
+
+
+def _manifest(model: Any) -> dict[str, object]:
+    """All of `ModelInfo` but the format."""
+    price = getattr(model, "price_", None)
+    price = _inner_attribute(model, "weighting_", None) if price is None else price
+    columns, dropped = _columns(model)
+    has_positive = len(model.classes_) == 2 and not hasattr(price, "counts")
+    return {
+        "model": type(model).__name__,
+        "created": datetime.now(UTC).strftime("%Y-%m-%d %H:%M:%S"),
+        "python": platform.python_version(),
+        "versions": installed_versions(_PACKAGES),
+        "classes": json_value(model.classes_),
+        "positive": json_value(_inner_attribute(model, "pos_label_", model.classes_[1])) if has_positive else None,
+        "target": _inner_attribute(model, "target_name_", None),
+        "weighting": None if price is None else _price_values(price),
+        "columns": columns,
+        "dropped": dropped,
+    }
+
+
+def _price_values(price: Any) -> dict[str, object]:
+    if hasattr(price, "counts"):
+        return {"class_weights": price.weights.tolist(), "class_counts": price.counts.tolist()}
+    return {name: json_value(getattr(price, name)) for name in _PRICE}
+
+
+def _columns(model: Any) -> tuple[list[dict[str, object]], list[dict[str, object]]]:
+    """Input columns, and those that are not used."""
+    if hasattr(model, "columns_"):
+        return [column.describe() for column in model.columns_], [asdict(one) for one in model.dropped_]
+    if getattr(model, "steps", None) is None and hasattr(_inner(model), "columns_"):
+        return _columns(_inner(model))
+    names = getattr(model, "feature_names_in_", None)
+    names = range(int(model.n_features_in_)) if names is None else names
+    members = getattr(getattr(model, "ensemble_", None), "members", ())
+    indicators = [getattr(getattr(one, "encoding", None), "indicators", None) for one in members]
+    missing = {int(number) for numbers in indicators if numbers is not None for number in numbers}
+    kind = "number" if hasattr(model, "ensemble_") else "any"
+    return [{"name": str(name), "kind": kind, "has_missing": i in missing} for i, name in enumerate(names)], []
+
+
+def _check_answers(model: Any) -> None:
+    """Raise an error unless a model gives probabilities and decisions for artificial rows."""
+    with warnings.catch_warnings(), np.errstate(all="ignore"):
+        warnings.simplefilter("ignore")
+        rows = _artificial_rows(model)
+        probabilities = np.asarray(model.predict_proba(rows), dtype=np.float64)
+        decisions = np.asarray(model.predict(rows))
+        if hasattr(model, "profile_"):
+            new = model.profile_.new_rows(model.columns_)
+            new.add(model.encode(rows))
+            new.differences(n_alarms=1)
+        if hasattr(model, "fingerprint_"):
+            model.recognise(rows)
+        if hasattr(model, "background_"):
+            typical = np.asarray(model.estimator_.predict_proba(model.background_))
+            if not len(typical) or not np.isfinite(typical).all():
+                raise ValueError("invalid background rows")
+    is_probability = (probabilities >= 0) & (probabilities <= 1)
+    if probabilities.shape != (_TRIAL_ROWS, len(model.classes_)) or not is_probability.all():
+        raise ValueError("invalid probabilities")
+    for part in (model, getattr(model, "estimator_", model)):
+        labels = list(part.classes_)
+        if len(labels) < 2 or getattr(part, "pos_label_", labels[0]) not in labels:
+            raise ValueError("invalid labels")
+    allowed = [*model.classes_, *getattr(getattr(model, "costs_", None), "actions", ())]
+    if decisions.shape != (_TRIAL_ROWS,) or not all(one in allowed for one in decisions.tolist()):
+        raise ValueError("decisions that are no labels")
+
+
+def _artificial_rows(model: Any) -> Any:
+    """Rows like those of training, as far as the state of the model describes them."""
+    if hasattr(model, "columns_"):
+        import pandas as pd
+
+        return pd.DataFrame({one.name: [None, *_artificial_cells(one)] for one in model.columns_}, dtype=object)
+    inside = getattr(model, "estimator_", None)
+    if type(model).__name__ == "PosteriorCorrection" and hasattr(inside, "columns_"):
+        return _artificial_rows(inside)
+    if hasattr(model, "row_shape_"):
+        return np.zeros((_TRIAL_ROWS, *model.row_shape_), dtype=np.int64 if model.has_whole_rows_ else np.float64)
+    rows = np.zeros((_TRIAL_ROWS, model.n_features_in_))
+    names = getattr(model, "feature_names_in_", None)
+    labels = dict(_known_categories(model, names if names is not None else range(model.n_features_in_)))
+    if names is None:
+        if not labels:
+            return rows
+        cells = rows.astype(object)
+        for name, label in labels.items():
+            cells[:, name] = label
+        return cells
+    import pandas as pd
+
+    return pd.DataFrame(rows, columns=names).assign(**{str(name): label for name, label in labels.items()})
+
+
+def _known_categories(part: Any, columns: Iterable[Any]) -> Iterator[tuple[Any, object]]:
+    """A training category for each column whose first step, apart from imputers, is a category encoder."""
+    columns = list(columns)
+    if hasattr(part, "categories_"):
+        yield from ((column, found[0]) for column, found in zip(columns, part.categories_, strict=True) if len(found))
+    elif type(part).__name__ == "PosteriorCorrection":
+        yield from _known_categories(part.estimator_, columns)
+    elif hasattr(part, "transformers_"):
+        for _, inner, chosen in part.transformers_:
+            if not isinstance(inner, str) and isinstance(chosen, list):
+                yield from _known_categories(inner, [columns[one] if isinstance(one, int) else one for one in chosen])
+    elif hasattr(part, "steps"):
+        for _, step in part.steps:
+            yield from _known_categories(step, columns)
+            if not hasattr(step, "statistics_"):  # another step may change the columns
+                return
+
+
+def _artificial_cells(column: Any) -> tuple[object, object]:
+    if column.kind == "category":
+        return (*column.categories, "another")[0], "an unseen category"
+    return {"date": ("2024-02-29", "?"), "text": ("some words", "")}.get(column.kind, ("1", "0"))

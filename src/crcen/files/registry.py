@@ -1,0 +1,396 @@
+"""Types and attributes that a model file may hold.
+
+A file names a type and gives the state of an object. No other objects can be created from a file, and loading runs no
+code of the file. To store a new type, add it to `TYPES` with its fitted attributes. Dataclasses need no list: their
+fields are the state. Types whose settings could reach beyond the model are restricted by `RULES`.
+"""
+
+import math
+import types
+import typing
+from collections.abc import Callable, Mapping
+from dataclasses import fields, is_dataclass
+from functools import cache
+from importlib import import_module
+
+import numpy as np
+
+__all__ = ["PLAIN_TYPES", "TYPES", "InvalidState", "check_state", "create", "find_type", "fits", "is_known", "state_of"]
+
+_FITTED = "ensemble_ key_equation_ recipe_ n_iter_ loss_curve_ status_ n_features_in_ feature_names_in_"
+_SEARCHED = (
+    f"{_FITTED} best_epochs_ best_index_ best_params_ best_score_ best_settings_ cv_results_ n_splits_ oof_counts_ "
+    "oof_decision_function_ oof_expense_ oof_key_equation_ oof_proba_ oof_shift_ scorer_ search_notes_ search_time_"
+)
+_INPUTS = "n_features_in_ feature_names_in_"
+_SPLITTER = "n_splits shuffle random_state"
+_SHUFFLE = "n_splits test_size train_size random_state _default_test_size"
+
+# Module -> class -> fitted attributes. A file holds the class name alone, so names are unique.
+TYPES: dict[str, dict[str, str]] = {
+    "crcen.models.committee.classifier": {
+        "CommitteeClassifier": f"{_SEARCHED} chosen_settings_ fit_time_ leaderboard_ member_weights_"
+    },
+    "crcen.models.committee.leaderboard": {"MemberScore": ""},
+    "crcen.models.classes.ensemble": {"ClassEnsemble": ""},
+    "crcen.models.classifier": {"CRCENClassifier": _FITTED},
+    "crcen.models.ensemble": {"Ensemble": ""},
+    "crcen.models.module_classifier": {"ModuleClassifier": f"{_FITTED} row_shape_ has_whole_rows_"},
+    "crcen.models.search.classifier_cv": {"CRCENClassifierCV": _SEARCHED},
+    "crcen.models.search.options": {"Search": ""},
+    "crcen.models.search.time_split": {"TimeSplit": "n_splits"},
+    "crcen.models.trees.boosted_trees": {"BoostedTrees": ""},
+    "crcen.models.trees.class_trees": {"ClassTrees": ""},
+    "crcen.models.trees.setting": {"TreeSetting": ""},
+    "crcen.paper.methods.csmlp": {"CSMLPClassifier": f"{_FITTED} loss"},
+    "crcen.paper.methods.threshold": {"MovedThresholdClassifier": _FITTED},
+    "crcen.decisions.posterior_correction": {
+        "PosteriorCorrection": f"{_INPUTS} classes_ pos_label_ estimator_ odds_factor_ price_ probability_map_ _limit"
+    },
+    "crcen.tables.priced": {
+        "PricedClassifier": "classes_ pos_label_ weighting_ costs_ estimator_ key_equation_",
+    },
+    "crcen.tables.classifier": {
+        "TableClassifier": f"{_INPUTS} background_ classes_ columns_ costs_ dropped_ estimator_ fingerprint_ "
+        "held_out_sums_ key_equation_ pos_label_ profile_ target_name_ training_error_ weighting_"
+    },
+    "crcen.tables.column_kinds": {"DroppedColumn": ""},
+    "crcen.tables.columns": dict.fromkeys(
+        ("BooleanColumn", "CategoryColumn", "DateColumn", "NumberColumn", "TextColumn"), ""
+    ),
+    "crcen.tables.fingerprint": {"Fingerprint": ""},
+    "crcen.tables.profile": dict.fromkeys(("ColumnProfile", "TrainingProfile"), ""),
+    "crcen.theory.classes.class_labels": {"ClassLabels": ""},
+    "crcen.theory.classes.class_weights": {"ClassWeights": ""},
+    "crcen.theory.classes.cost_matrix": {"CostMatrix": ""},
+    "crcen.theory.classes.key_equations": dict.fromkeys(("ClassKeyEquations", "JointTest"), ""),
+    "crcen.theory.expense": dict.fromkeys(("ExpenseStep", "ExpenseTable"), ""),
+    "crcen.theory.key_equation": {"KeyEquation": ""},
+    "crcen.theory.labels": {"Labels": ""},
+    "crcen.theory.metrics": {"ConfusionCounts": ""},
+    "crcen.theory.classes.class_training_error": {"ClassTrainingError": ""},
+    "crcen.theory.classes.residual_sums": {"ClassResidualSums": ""},
+    "crcen.theory.residual_test": dict.fromkeys(("ResidualSums", "TrainingError"), ""),
+    "crcen.theory.specs": dict.fromkeys(("Alpha", "Budget", "CostRatio", "Lam"), ""),
+    "crcen.theory.wishes": dict.fromkeys(("Capacity", "PrecisionAtLeast", "RecallAtLeast"), ""),
+    "crcen.theory.weighting": {"ClassWeighting": ""},
+    "crcen.training.encoding": {"InputEncoding": ""},
+    "crcen.training.members": {"NetworkGroup": ""},
+    "crcen.training.module_member": dict.fromkeys(("FittedModule", "ModuleGroup"), ""),
+    "crcen.training.recipe": dict.fromkeys(("Inputs", "Recipe", "Schedule"), ""),
+    "sklearn.compose": {
+        "ColumnTransformer": f"{_INPUTS} _columns _remainder _transformer_to_input_indices output_indices_ "
+        "sparse_output_ transformers_ _n_features _name_to_fitted_passthrough force_int_remainder_cols"
+    },
+    "sklearn.decomposition": {
+        "TruncatedSVD": f"{_INPUTS} components_ explained_variance_ explained_variance_ratio_ singular_values_"
+    },
+    "sklearn.feature_extraction.text": {
+        "TfidfTransformer": f"{_INPUTS} idf_",
+        "TfidfVectorizer": "_tfidf fixed_vocabulary_ vocabulary_",
+    },
+    "sklearn.impute": {
+        "MissingIndicator": f"{_INPUTS} _n_features _precomputed features_",
+        "SimpleImputer": f"{_INPUTS} _fill_dtype _fit_dtype indicator_ statistics_",
+    },
+    "sklearn.linear_model": {"LogisticRegression": f"{_INPUTS} classes_ coef_ intercept_ n_iter_"},
+    "sklearn.model_selection": {
+        **dict.fromkeys(("GroupKFold", "KFold", "StratifiedGroupKFold", "StratifiedKFold"), _SPLITTER),
+        **dict.fromkeys(("ShuffleSplit", "StratifiedShuffleSplit"), _SHUFFLE),
+        "RepeatedStratifiedKFold": "cv n_repeats random_state cvargs",
+        "TimeSeriesSplit": f"{_SPLITTER} gap max_train_size test_size",
+    },
+    "sklearn.pipeline": {"Pipeline": ""},
+    "sklearn.preprocessing": {
+        "FunctionTransformer": f"{_INPUTS} _sklearn_output_config",
+        "MinMaxScaler": f"{_INPUTS} data_max_ data_min_ data_range_ min_ n_samples_seen_ scale_",
+        "OneHotEncoder": f"{_INPUTS} _drop_idx_after_grouping _infrequent_enabled _n_features_outs categories_ "
+        "drop_idx_",
+        "OrdinalEncoder": f"{_INPUTS} _infrequent_enabled _missing_indices categories_",
+        "RobustScaler": f"{_INPUTS} center_ scale_",
+        "StandardScaler": f"{_INPUTS} mean_ n_samples_seen_ scale_ var_",
+    },
+    "skrub": {"StringEncoder": "all_outputs_ input_name_ n_components_ scaling_factor_ to_str tsvd_ vectorizer_"},
+    "skrub._to_str": {"ToStr": "all_outputs_"},
+}
+
+# Types as values, such as the `dtype` of a vectorizer or the splitter that a repeated one repeats.
+PLAIN_TYPES: dict[str, type] = {
+    **{one.__name__: one for one in (str, int, float, bool)},
+    **{one.__name__: one for one in (np.float32, np.float64, np.int32, np.int64)},
+}
+
+_TEXT_LIMIT = 200
+_WIDTH_LIMIT = 10_000_000
+_DEPTH_LIMIT = 255  # of boosted trees: every row takes as many steps
+
+
+class InvalidState(ValueError):
+    """A state that no object of its type has; the message names the attribute."""
+
+
+Check = Callable[[typing.Any], bool]
+State = Mapping[str, typing.Any]
+
+
+def _one_of(*allowed: object) -> Check:
+    return lambda value: any(type(value) is type(one) and value == one for one in allowed)
+
+
+def _integer(low: int, high: int) -> Check:
+    return lambda value: isinstance(value, int) and not isinstance(value, bool) and low <= value <= high
+
+
+def _instance(*names: str) -> Check:
+    return lambda value: type(value).__name__ in names and is_known(type(value))
+
+
+def _is_short_text(value: object) -> bool:
+    return value is None or (isinstance(value, str) and len(value) <= _TEXT_LIMIT)
+
+
+def _is_ngram_range(value: object) -> bool:
+    return isinstance(value, tuple) and len(value) == 2 and all(map(_integer(1, 20), value)) and value[0] <= value[1]
+
+
+def _is_vocabulary(value: object) -> bool:
+    """Words with one column each; other numbers would point outside the matrix."""
+    return (
+        isinstance(value, dict)
+        and all(isinstance(word, str) for word in value)
+        and all(isinstance(number, int | np.integer) for number in value.values())
+        and sorted(value.values()) == list(range(len(value)))
+    )
+
+
+def _is_row_shape(value: object) -> bool:
+    return isinstance(value, tuple) and all(map(_integer(1, _WIDTH_LIMIT), value)) and math.prod(value) <= _WIDTH_LIMIT
+
+
+def _is_float_type(value: object) -> bool:
+    return value in (np.float32, np.float64)
+
+
+def _are_named_steps(value: object) -> bool:
+    return isinstance(value, list) and all(isinstance(one, tuple) and isinstance(one[0], str) for one in value)
+
+
+def _are_columns(value: object) -> bool:
+    return isinstance(value, list) and all(type(one).__module__ == "crcen.tables.columns" for one in value)
+
+
+def _is_matrix(value: object) -> bool:
+    return isinstance(value, np.ndarray) and value.dtype == np.float64 and value.ndim == 2
+
+
+def _categories_match(state: State) -> bool:
+    """Whether column numbers belong to the categories; others would point outside the matrix."""
+    if "categories_" not in state:
+        return True
+    categories = state["categories_"]
+    dropped = [None] * len(categories) if state["drop_idx_"] is None else list(state["drop_idx_"])
+    again = state["_drop_idx_after_grouping"]
+    pairs = list(zip(dropped, categories, strict=True))
+    return (
+        ([None] * len(categories) if again is None else list(again)) == dropped
+        and all(one is None or 0 <= one < len(found) for one, found in pairs)
+        and list(state["_n_features_outs"]) == [len(found) - (one is not None) for one, found in pairs]
+    )
+
+
+def _are_trees(state: State) -> bool:
+    """Whether arrays are trees: each node is a leaf or has two later nodes of its own. Other arrays could loop."""
+    nodes = ("feature", "left", "right", "threshold", "value", "missing_left")
+    n, n_features, depth = state["value"].size, state["n_features"], state["depth"]
+    kinds = (np.int32, np.int32, np.int32, np.float64, np.float64, np.bool_)
+    if any(state[name].dtype != kind or state[name].shape != (n,) for name, kind in zip(nodes, kinds, strict=True)):
+        return False
+    left, right, feature, own = state["left"], state["right"], state["feature"], np.arange(n)
+    roots, is_leaf = state["roots"], left == own
+    is_root = np.zeros(n, dtype=bool)
+    if roots.dtype != np.int32 or roots.ndim != 1 or not n or not len(roots) or roots[0] != 0 or roots[-1] >= n:
+        return False
+    is_root[roots] = True
+    inner = ~is_leaf
+    children = np.concatenate([left[inner], right[inner]])
+    is_valid = (
+        bool((np.diff(roots) > 0).all())
+        and bool((is_leaf == (right == own)).all() and (left >= own).all() and (right >= own).all())
+        and np.array_equal(np.sort(children), own[~is_root])
+        and _integer(1, _WIDTH_LIMIT)(n_features)
+        and bool((feature >= 0).all() and (feature < n_features).all())
+        and bool(np.isfinite(state["value"]).all() and not np.isnan(state["threshold"]).any())
+        and math.isfinite(state["baseline"])
+        and _integer(0, _DEPTH_LIMIT)(depth)
+    )
+    if not is_valid:
+        return False
+    for _ in range(depth):  # visits every node once
+        roots = roots[inner[roots]]
+        roots = np.concatenate([left[roots], right[roots]])
+    return not inner[roots].any()
+
+
+_ANALYZER = _one_of("char", "char_wb", "word")
+_STOP_WORDS = _one_of(None, "english")
+
+# Type -> attribute -> allowed values.
+RULES: dict[str, dict[str, Check]] = {
+    "ModuleClassifier": {"module": _one_of(None), "optimizer": _one_of(None), "row_shape_": _is_row_shape},
+    "TfidfVectorizer": {
+        "input": _one_of("content"),  # "filename" would open files that the rows name
+        "encoding": _one_of("utf-8"),
+        "decode_error": _one_of("strict", "ignore", "replace"),
+        "strip_accents": _one_of(None, "ascii", "unicode"),
+        "preprocessor": _one_of(None),
+        "tokenizer": _one_of(None),
+        "analyzer": _ANALYZER,
+        "token_pattern": _one_of(r"(?u)\b\w\w+\b"),  # another pattern may never terminate
+        "stop_words": _STOP_WORDS,
+        "ngram_range": _is_ngram_range,
+        "norm": _one_of("l1", "l2", None),
+        "dtype": _is_float_type,
+        "vocabulary_": _is_vocabulary,
+        "_tfidf": _instance("TfidfTransformer"),
+    },
+    "StringEncoder": {
+        "vectorizer": _one_of("tfidf"),
+        "analyzer": _ANALYZER,
+        "stop_words": _STOP_WORDS,
+        "ngram_range": _is_ngram_range,
+        "n_components": _integer(1, 10_000),
+        "n_components_": _integer(1, 10_000),
+        "to_str": _instance("ToStr"),
+        "vectorizer_": _instance("TfidfVectorizer"),
+        "tsvd_": _instance("TruncatedSVD"),
+    },
+    "Pipeline": {"memory": _one_of(None), "steps": _are_named_steps},  # a memory is a folder to write to
+    "ColumnTransformer": {"n_jobs": _one_of(None, 1), "transformers": _are_named_steps},
+    "FunctionTransformer": {"func": _one_of(None), "inverse_func": _one_of(None)},
+    "OneHotEncoder": {
+        "_infrequent_enabled": _one_of(False),
+        "dtype": _is_float_type,
+        "feature_name_combiner": _one_of("concat"),
+    },
+    "OrdinalEncoder": {"_infrequent_enabled": _one_of(False), "dtype": _is_float_type},
+    "TextColumn": {"encoder": _instance("StringEncoder"), "n_parts": _integer(1, 10_000)},
+    "DateColumn": {"date_format": _is_short_text},
+    "TableClassifier": {
+        "columns_": _are_columns,
+        "profile_": _instance("TrainingProfile"),
+        "held_out_sums_": _instance("ResidualSums", "ClassResidualSums"),
+        "background_": _is_matrix,
+        "fingerprint_": _instance("Fingerprint"),
+        "training_error_": _instance("TrainingError", "ClassTrainingError"),
+    },
+}
+
+# Type -> a check of all attributes together.
+STATE_RULES: dict[str, Callable[[State], bool]] = {"BoostedTrees": _are_trees, "OneHotEncoder": _categories_match}
+
+
+@cache
+def _modules() -> dict[str, str]:
+    modules = {name: module for module, names in TYPES.items() for name in names}
+    assert len(modules) == sum(map(len, TYPES.values()))
+    return modules
+
+
+def find_type(name: object) -> type | None:
+    """The listed type of this name, or None. Only modules of listed names are imported."""
+    module = _modules().get(name) if isinstance(name, str) else None
+    return None if module is None else typing.cast(type, getattr(import_module(module), str(name)))
+
+
+def is_known(kind: type) -> bool:
+    """Whether files may hold objects of exactly this type."""
+    name = kind.__name__
+    if name not in _modules() or kind.__module__.partition(".")[0] != _modules()[name].partition(".")[0]:
+        return False
+    return find_type(name) is kind
+
+
+def state_of(value: object) -> dict[str, object]:
+    """The attributes that define an object of a listed type."""
+    if is_dataclass(value):
+        return {field.name: getattr(value, field.name) for field in fields(value)}
+    return dict(vars(value))
+
+
+def create(kind: type, state: State) -> object:
+    """An object with this state, which passed `check_state`."""
+    if is_dataclass(kind):
+        return kind(**state)
+    found: object = object.__new__(kind)
+    vars(found).update(state)
+    return found
+
+
+def check_state(kind: type, state: State) -> None:
+    """Reject attributes that objects of a type do not have, and values that are not allowed.
+
+    Raises
+    ------
+    InvalidState
+        With the type and the attribute.
+    """
+    name = kind.__name__
+    hints: dict[str, object] = {}
+    if is_dataclass(kind):
+        needed = allowed = {field.name for field in fields(kind)}
+        hints = _hints(kind)
+    else:
+        needed = set(_parameters(kind))
+        allowed = needed | set(TYPES[_modules()[name]][name].split())
+    for attribute in [*sorted(needed - set(state)), *sorted(set(state) - allowed)]:
+        is_missing = attribute in needed
+        raise InvalidState(f"{name} with{'out' if is_missing else ' an unknown attribute'} {attribute[:40]!r}")
+    for attribute, value in state.items():
+        if not fits(value, hints.get(attribute, typing.Any)):
+            raise InvalidState(f"{name} with a {type(value).__name__} as {attribute}")
+        if attribute in RULES.get(name, {}) and not RULES[name][attribute](value):
+            raise InvalidState(f"{name} with {attribute} = {str(value)[:40]!r}")
+    if name in STATE_RULES and not STATE_RULES[name](state):
+        raise InvalidState(f"{name} with parts that contradict each other")
+
+
+@cache
+def _parameters(kind: type) -> tuple[str, ...]:
+    return tuple(kind._get_param_names()) if hasattr(kind, "_get_param_names") else ()
+
+
+@cache
+def _hints(kind: type) -> dict[str, object]:
+    try:
+        return dict(typing.get_type_hints(kind))
+    except NameError:  # a name that only a type checker sees
+        return {}
+
+
+def fits(value: object, hint: object) -> bool:
+    """Whether a value has an annotated type, as far as that can be checked."""
+    origin, arguments = typing.get_origin(hint), typing.get_args(hint)
+    if hint is typing.Any or isinstance(hint, typing.TypeVar):
+        return True
+    if origin in (typing.Union, types.UnionType):
+        return any(fits(value, one) for one in arguments)
+    if hint is None or hint is type(None):
+        return value is None
+    if hint is float:
+        return isinstance(value, int | float | np.number) and not isinstance(value, bool)
+    if hint is int:
+        return isinstance(value, int | np.integer) and not isinstance(value, bool)
+    if hint is bool:
+        return isinstance(value, bool | np.bool_)
+    if origin is tuple and len(arguments) == 2 and arguments[1] is Ellipsis:
+        return isinstance(value, tuple) and all(fits(one, arguments[0]) for one in value)
+    if origin is list:
+        return isinstance(value, list) and all(fits(one, arguments[0]) for one in value)
+    if origin is dict:
+        return isinstance(value, dict) and all(
+            fits(key, arguments[0]) and fits(one, arguments[1]) for key, one in value.items()
+        )
+    kind = origin if isinstance(origin, type) else hint
+    if not isinstance(kind, type) or getattr(kind, "_is_protocol", False):
+        return True
+    return isinstance(value, kind)
