@@ -230,7 +230,7 @@ def test_what_reads_a_model_takes_its_gaps(gappy, tmp_path):
     np.testing.assert_array_equal(found.predict_proba(new), model.predict_proba(new))
     told = crcen.model_info(tmp_path / "m")
     assert [one["has_missing"] for one in told.columns] == [True, True, False]
-    assert str(told).count("number, lacked cells") == 2
+    assert str(told).count("number, with missing cells") == 2
     assert np.isfinite(stationarity(model, X, y).largest_weight)
     monitor = crcen.KeyEquationMonitor(model)
     monitor.update(new, y[:100])

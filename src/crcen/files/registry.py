@@ -17,7 +17,7 @@ import numpy as np
 
 __all__ = ["PLAIN_TYPES", "TYPES", "InvalidState", "check_state", "create", "find_type", "fits", "is_known", "state_of"]
 
-_FITTED = "ensemble_ key_equation_ recipe_ n_iter_ loss_curve_ status_ n_features_in_ feature_names_in_"
+_FITTED = "ensemble_ key_equation_ recipe_ n_iter_ loss_curve_ status_ n_features_in_ feature_names_in_ _partial"
 _SEARCHED = (
     f"{_FITTED} best_epochs_ best_index_ best_params_ best_score_ best_settings_ cv_results_ n_splits_ oof_counts_ "
     "oof_decision_function_ oof_expense_ oof_key_equation_ oof_proba_ oof_shift_ scorer_ search_notes_ search_time_"
@@ -52,7 +52,7 @@ TYPES: dict[str, dict[str, str]] = {
     },
     "crcen.tables.classifier": {
         "TableClassifier": f"{_INPUTS} background_ classes_ columns_ costs_ dropped_ estimator_ fingerprint_ "
-        "held_out_sums_ key_equation_ pos_label_ profile_ target_name_ training_error_ weighting_"
+        "held_out_sums_ key_equation_ pos_label_ profile_ target_name_ training_error_ weight_name_ weighting_"
     },
     "crcen.tables.column_kinds": {"DroppedColumn": ""},
     "crcen.tables.columns": dict.fromkeys(
