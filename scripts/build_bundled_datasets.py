@@ -24,7 +24,7 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from crcen.datasets.catalog import arrays_sha256, find
+from crcen.datasets.benchmark import arrays_sha256, find
 
 BUNDLED = Path(__file__).resolve().parent.parent / "src" / "crcen" / "datasets" / "bundled"
 SEXES = ("F", "I", "M")

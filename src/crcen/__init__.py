@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from crcen.commands.watching import monitor_table as monitor_table
     from crcen.datasets.benchmark import list_datasets as list_datasets
     from crcen.datasets.benchmark import load_dataset as load_dataset
-    from crcen.datasets.rare_events import make_rare_events as make_rare_events
+    from crcen.datasets.simulated import make_rare_events as make_rare_events
     from crcen.datasets.simulated import make_sim1 as make_sim1
     from crcen.datasets.simulated import make_sim2 as make_sim2
     from crcen.decisions.choose import choose_weighting as choose_weighting
@@ -85,8 +85,7 @@ _PUBLIC_NAMES = {
     "crcen.commands.splitting": "split_table",
     "crcen.commands.watching": "monitor_table",
     "crcen.datasets.benchmark": "list_datasets load_dataset",
-    "crcen.datasets.rare_events": "make_rare_events",
-    "crcen.datasets.simulated": "make_sim1 make_sim2",
+    "crcen.datasets.simulated": "make_rare_events make_sim1 make_sim2",
     "crcen.decisions.choose": "choose_weighting",
     "crcen.decisions.correction": "correct_proba",
     "crcen.decisions.decide": "decide decision_summary",
@@ -134,8 +133,7 @@ _SUBMODULE_NAMES = {
     "crcen.commands.splitting": "TableSplit",
     "crcen.datasets.benchmark": "DatasetListing",
     "crcen.datasets.dataset": "Dataset",
-    "crcen.datasets.rare_events": "RareEvents",
-    "crcen.datasets.simulated": "sim1_posterior sim2_posterior",
+    "crcen.datasets.simulated": "RareEvents sim1_posterior sim2_posterior",
     "crcen.decisions.choose": "ChosenWeighting",
     "crcen.decisions.curve_step": "CurveStep",
     "crcen.decisions.decide": "DecisionSummary",

@@ -8,15 +8,9 @@ import pytest
 from crcen.datasets import benchmark
 
 
-@pytest.fixture(scope="session")
-def shared_home(data_home):
-    """The benchmark's files, from outside the repository."""
-    return data_home
-
-
 @pytest.fixture
 def no_places(monkeypatch, tmp_path):
-    """Take away the environment's places; the cache is an empty folder, which is returned."""
+    """Remove the environment's places; the cache is an empty folder, which is returned."""
     monkeypatch.delenv("CRCEN_DATA_HOME", raising=False)
     monkeypatch.delenv("XDG_CACHE_HOME", raising=False)
     cache = tmp_path / "cache"
@@ -35,28 +29,23 @@ def abalone_arrays(bundled_folder):
         return stored["data"], stored["label"]
 
 
-def npz_bytes(**arrays):
-    """An npz as NumPy writes it, from arrays or from the bytes of a member."""
-    buffer = io.BytesIO()
-    with zipfile.ZipFile(buffer, "w", zipfile.ZIP_DEFLATED) as archive:
-        for name, array in arrays.items():
-            content = array
-            if not isinstance(array, bytes):
-                member = io.BytesIO()
-                np.lib.format.write_array(member, np.asanyarray(array))
-                content = member.getvalue()
-            archive.writestr(f"{name}.npy", content)
-    return buffer.getvalue()
-
-
 @pytest.fixture
 def write_npz():
-    """Write an npz file into a data home under a benchmark file's name."""
+    """Write an npz file (arrays, or the bytes of members) into a data home under a benchmark file's name."""
 
     def write(home, filename, content=None, **arrays):
         path = home / "zenodo" / filename
         path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_bytes(npz_bytes(**arrays) if content is None else content)
+        if content is None:
+            buffer = io.BytesIO()
+            with zipfile.ZipFile(buffer, "w", zipfile.ZIP_DEFLATED) as archive:
+                for name, array in arrays.items():
+                    member = io.BytesIO()
+                    if not isinstance(array, bytes):
+                        np.lib.format.write_array(member, np.asanyarray(array))
+                    archive.writestr(f"{name}.npy", array if isinstance(array, bytes) else member.getvalue())
+            content = buffer.getvalue()
+        path.write_bytes(content)
         return path
 
     return write

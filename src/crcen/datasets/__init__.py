@@ -1,29 +1,25 @@
-"""Rows from somewhere, as a Dataset."""
+"""Benchmark and simulated data sets."""
 
 from crcen.datasets.benchmark import DatasetListing, list_datasets, load_dataset
-from crcen.datasets.catalog import CatalogEntry, catalog, find
 from crcen.datasets.dataset import Dataset
 from crcen.datasets.simulated import (
+    RareEvents,
+    make_rare_events,
     make_sim1,
     make_sim2,
-    sim1_log_ratio,
     sim1_posterior,
-    sim2_log_ratio,
     sim2_posterior,
 )
 
 __all__ = [
-    "CatalogEntry",
     "Dataset",
     "DatasetListing",
-    "catalog",
-    "find",
+    "RareEvents",
     "list_datasets",
     "load_dataset",
+    "make_rare_events",
     "make_sim1",
     "make_sim2",
-    "sim1_log_ratio",
     "sim1_posterior",
-    "sim2_log_ratio",
     "sim2_posterior",
 ]

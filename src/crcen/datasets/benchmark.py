@@ -1,37 +1,88 @@
-"""Load a set of imbalanced-learn's benchmark from the first place that has it."""
+"""The 27 sets of imbalanced-learn's benchmark: catalogue, lookup on this machine, download and verification.
 
+The catalogue is ``benchmark.csv`` beside this file. Files are checked against it and never unpickled.
+"""
+
+import csv
+import difflib
+import functools
+import hashlib
+import io
 import os
+import tempfile
+import traceback
+import warnings
+import zipfile
 from collections.abc import Iterator
 from dataclasses import dataclass
 from importlib import resources
 from pathlib import Path
+from typing import NamedTuple
 
 import numpy as np
+from numpy.typing import NDArray
 
-from crcen.datasets.catalog import CatalogEntry, catalog, find
+from crcen._support.extras import need
+from crcen._support.progress import busy
 from crcen.datasets.dataset import Dataset
-from crcen.datasets.download import download
-from crcen.datasets.verification import read_verified
+from crcen.exceptions import DataUnavailable, InvalidParameter
 
-__all__ = ["DatasetListing", "list_datasets", "load_dataset"]
+__all__ = [
+    "CatalogEntry",
+    "DatasetListing",
+    "arrays_sha256",
+    "catalog",
+    "find",
+    "list_datasets",
+    "load_dataset",
+    "read_verified",
+]
+
+_ZIP_BYTES = 65_536  # the zip's directory, and data that deflate cannot shrink
+
+
+@dataclass(frozen=True)
+class CatalogEntry:
+    """One row of the catalogue; ``n_pos`` counts the minority class.
+
+    ``verified`` says how ``arrays_sha256`` relates to the original file: "exact", or what is not known. It is None if
+    the original could not be read. ``original_blob_id`` is the Git blob id (SHA-1) of the original, uncompressed file.
+    """
+
+    id: int
+    name: str
+    n_samples: int
+    n_features: int
+    n_pos: int
+    paper_name: str | None
+    source: str
+    verified: str
+    arrays_sha256: str | None
+    original_blob_id: str
+    feature_names: tuple[str, ...]
+
+    @property
+    def filename(self) -> str:
+        """Name of the file in imbalanced-learn's cache layout."""
+        return f"x{self.id}data.npz"
+
+    @property
+    def n_neg(self) -> int:
+        """Rows of the majority class."""
+        return self.n_samples - self.n_pos
+
+    @property
+    def imbalance_ratio(self) -> float:
+        """Majority rows per minority row."""
+        return self.n_neg / self.n_pos
 
 
 @dataclass(frozen=True)
 class DatasetListing:
     """One benchmark set and where it would be loaded from.
 
-    Parameters
-    ----------
-    name : str
-        Name in imbalanced-learn.
-    n_samples, n_features, n_pos : int
-        Rows, columns, rows of the minority class.
-    imbalance_ratio : float
-        Majority rows per minority row.
-    paper_name : str or None
-        Name in the paper, for its six sets.
-    available : {"data_home", "bundled", "cache", "download"}
-        The first place that has the file; it is looked for, not read.
+    ``imbalance_ratio`` is majority rows per minority row. ``paper_name`` is the name in the paper, for its six sets.
+    ``available`` is the first place that has the file: "data_home", "bundled", "cache" or "download".
     """
 
     name: str
@@ -43,8 +94,45 @@ class DatasetListing:
     available: str
 
 
-@dataclass(frozen=True)
-class _Place:
+@functools.cache
+def catalog() -> tuple[CatalogEntry, ...]:
+    """The 27 sets of the benchmark in the order of their numbers."""
+    text = resources.files("crcen.datasets").joinpath("benchmark.csv").read_text(encoding="utf-8")
+    entries = []
+    for row in csv.DictReader(text.splitlines()):
+        numbers = {name: int(row[name]) for name in ("id", "n_samples", "n_features", "n_pos")}
+        texts = {name: row[name] for name in ("name", "source", "verified", "original_blob_id")}
+        names = tuple(row["feature_names"].split()) or tuple(f"x{j}" for j in range(numbers["n_features"]))
+        optional = {name: row[name] or None for name in ("paper_name", "arrays_sha256")}
+        entries.append(CatalogEntry(**numbers, **texts, **optional, feature_names=names))  # type: ignore[arg-type]
+    return tuple(entries)
+
+
+def find(name: str) -> CatalogEntry:
+    """The benchmark set of that name, imbalanced-learn's ("us_crime") or the paper's ("UScrime"), in any case.
+
+    Raises
+    ------
+    InvalidParameter
+        If there is no such set; the message names similar ones.
+    """
+    known = {entry.name.casefold(): entry for entry in catalog()}
+    known |= {entry.paper_name.casefold(): entry for entry in catalog() if entry.paper_name is not None}
+    wanted = name.strip().casefold() if isinstance(name, str) else ""
+    if wanted in known:
+        return known[wanted]
+    close = difflib.get_close_matches(wanted, known, n=3, cutoff=0.5)
+    names = dict.fromkeys(known[key].name for key in close)
+    raise InvalidParameter(
+        f"Got data set {name!r}, but only the {len(catalog())} names of imbalanced-learn's benchmark and the paper's "
+        f"six are allowed; try {' or '.join(repr(key) for key in names) or 'crcen.datasets.list_datasets()'}."
+    )
+
+
+# -- places on this machine --------------------------------------------------------------------------------------------
+
+
+class _Place(NamedTuple):
     kind: str
     label: str
     folder: Path
@@ -65,17 +153,12 @@ def load_dataset(name: str, data_home: str | os.PathLike[str] | None = None) -> 
     data_home : path-like, default=None
         A folder in imbalanced-learn's cache layout, ``<data_home>/zenodo/x{id}data.npz``.
 
-    Returns
-    -------
-    Dataset
-        Features in float64, labels 0 and 1 with 1 for the minority class.
-
     Raises
     ------
     InvalidParameter
         If there is no set of that name.
     DataUnavailable
-        If the set is nowhere and cannot be downloaded, or the first file found is truncated or altered.
+        If no place has the set and it cannot be downloaded, or the first file found is truncated or altered.
     MissingExtra
         If the set must be downloaded and imbalanced-learn is not installed.
 
@@ -91,76 +174,174 @@ def load_dataset(name: str, data_home: str | os.PathLike[str] | None = None) -> 
     place = _first_with(entry, places)
     if place is None:
         place = places[-1]  # the user's cache
-        tried = ", ".join(p.label for p in places)
-        download(entry, place.folder, tried)
+        _download(entry, place.folder, ", ".join(p.label for p in places))
     arrays = read_verified(place.folder / entry.filename, entry, place.advice)
-    return Dataset(
-        name=entry.name,
-        X=arrays.data,
-        y=(arrays.label == 1).astype(np.int64),
-        feature_names=entry.feature_names,
-        source=entry.source if arrays.original else f"{entry.source} ({entry.verified})",
-    )
+    source = entry.source if arrays.original else f"{entry.source} ({entry.verified})"
+    return Dataset(entry.name, arrays.data, (arrays.label == 1).astype(np.int64), entry.feature_names, source)
 
 
 def list_datasets(data_home: str | os.PathLike[str] | None = None) -> tuple[DatasetListing, ...]:
-    """List the benchmark's sets and where each would be loaded from.
-
-    Parameters
-    ----------
-    data_home : path-like, default=None
-        As in `load_dataset`.
-
-    Returns
-    -------
-    tuple of DatasetListing
-        27 rows in the benchmark's order.
-    """
-    places = tuple(_places(data_home))
-    rows = []
+    """List the 27 sets of the benchmark and where each would be loaded from; ``data_home`` as in `load_dataset`."""
+    places, rows = tuple(_places(data_home)), []
     for entry in catalog():
         place = _first_with(entry, places)
-        rows.append(
-            DatasetListing(
-                name=entry.name,
-                n_samples=entry.n_samples,
-                n_features=entry.n_features,
-                n_pos=entry.n_pos,
-                imbalance_ratio=entry.imbalance_ratio,
-                paper_name=entry.paper_name,
-                available="download" if place is None else place.kind,
-            )
-        )
+        sizes = entry.n_samples, entry.n_features, entry.n_pos, entry.imbalance_ratio
+        kind = "download" if place is None else place.kind
+        rows.append(DatasetListing(entry.name, *sizes, entry.paper_name, kind))
     return tuple(rows)
 
 
 def _places(data_home: str | os.PathLike[str] | None) -> Iterator[_Place]:
-    """Yield the places on this machine in the order they are tried; the user's cache is last."""
+    """The places on this machine in the order they are tried; the user's cache is last."""
     replace = "try replacing it with a fresh copy, or loading without this folder"
-    if data_home is not None:
-        home = _expanded(os.fspath(data_home))
-        yield _Place("data_home", f"data_home={home}", home / "zenodo", replace)
-    if from_environment := os.environ.get("CRCEN_DATA_HOME"):
-        home = _expanded(from_environment)
-        yield _Place("data_home", f"CRCEN_DATA_HOME={home}", home / "zenodo", replace)
+    homes = {"data_home": data_home, "CRCEN_DATA_HOME": os.environ.get("CRCEN_DATA_HOME") or None}
+    for name, home in homes.items():
+        if home is not None:
+            folder = Path(os.path.expanduser(home))
+            yield _Place("data_home", f"{name}={folder}", folder / "zenodo", replace)
     bundled = Path(str(resources.files("crcen.datasets"))) / "bundled"
     yield _Place("bundled", "the package", bundled, "try installing crcen again")
-    cache = _user_cache()
-    yield _Place("cache", f"the cache {cache}", cache / "zenodo", "try deleting it, it is then downloaded again")
+    cache = os.environ.get("CRCEN_CACHE")
+    if not cache:
+        base = os.environ.get("XDG_CACHE_HOME", "")  # XDG: a relative path is to be ignored
+        cache = os.path.join(base if os.path.isabs(base) else "~/.cache", "crcen")
+    folder = Path(os.path.expanduser(cache))
+    yield _Place("cache", f"the cache {folder}", folder / "zenodo", "try deleting it, it is then downloaded again")
 
 
 def _first_with(entry: CatalogEntry, places: tuple[_Place, ...]) -> _Place | None:
-    # A dangling link or a folder of that name counts as found: it is refused by name, not passed over.
+    # A dangling link or a folder of that name counts as found: it is refused by name, not skipped.
     return next((place for place in places if os.path.lexists(place.folder / entry.filename)), None)
 
 
-def _user_cache() -> Path:
-    if cache := os.environ.get("CRCEN_CACHE"):
-        return _expanded(cache)
-    base = os.environ.get("XDG_CACHE_HOME", "")
-    # The XDG rules say that a relative path is to be ignored.
-    return (Path(base) if os.path.isabs(base) else _expanded("~/.cache")) / "crcen"
+def _download(entry: CatalogEntry, folder: Path, tried: str) -> None:
+    """Download the benchmark and keep each verified set in a folder; ``tried`` names the places without the set."""
+    lost = f"The data set {entry.name!r} is not in {tried}"
+    home = f"CRCEN_DATA_HOME to a folder that holds zenodo/{entry.filename}"
+    imblearn = need("imblearn.datasets", "baselines", f"{lost}; set {home}, or download it with imbalanced-learn")
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        temporary = tempfile.TemporaryDirectory(prefix=".download-", dir=folder, ignore_cleanup_errors=True)
+    except OSError as error:
+        raise DataUnavailable(
+            f"{lost}, and the cache {folder} cannot be written ({error.strerror}); try setting CRCEN_CACHE to another "
+            f"folder."
+        ) from error
+    with temporary as place:
+        arrived = Path(place) / "zenodo"
+        title = f"Downloading the imbalanced-learn benchmark for {entry.name}"
+        try:
+            with busy(title, visible=True), warnings.catch_warnings():
+                warnings.simplefilter("ignore")  # imbalanced-learn leaves its files open for the collector
+                try:
+                    imblearn.fetch_datasets(data_home=place, filter_data=(entry.name,), download_if_missing=True)
+                except Exception as error:
+                    traceback.clear_frames(error.__traceback__)  # closes them, so that they can be removed
+                    raise
+        except Exception as error:  # no network, no such page, a damaged archive: each library has its own error
+            raise DataUnavailable(
+                f"{lost}, and the download failed ({type(error).__name__}: {' '.join(str(error).split())[:160]}); "
+                f"try again with a network, or set {home}."
+            ) from error
+        read_verified(arrived / entry.filename, entry, "it was not kept, try again later or use a copy in data_home")
+        try:
+            os.replace(arrived / entry.filename, folder / entry.filename)
+        except OSError as error:
+            raise DataUnavailable(
+                f"The data set {entry.name!r} was downloaded, but the cache {folder} cannot be written "
+                f"({error.strerror}); try setting CRCEN_CACHE to another folder."
+            ) from error
+        for other in catalog():  # the benchmark is one archive
+            if not os.path.lexists(folder / other.filename) and (arrived / other.filename).is_file():
+                try:
+                    read_verified(arrived / other.filename, other, "it was not kept")
+                    os.replace(arrived / other.filename, folder / other.filename)
+                except OSError:  # DataUnavailable is one
+                    continue
 
 
-def _expanded(path: str) -> Path:
-    return Path(os.path.expanduser(path))
+# -- verification ------------------------------------------------------------------------------------------------------
+
+
+class VerifiedArrays(NamedTuple):
+    """Arrays of a verified file: features, labels −1 and +1, and whether they are shown to be the original's."""
+
+    data: NDArray[np.float64]
+    label: NDArray[np.int64]
+    original: bool
+
+
+class _Refused(Exception):
+    """What is wrong with a file, as a clause."""
+
+
+def arrays_sha256(data: NDArray[np.float64], label: NDArray[np.int64]) -> str:
+    """Digest of the arrays of a benchmark file, for any form of the file.
+
+    SHA-256 over an ASCII line ``crcen-arrays-1 f8 {n} {p} i8 {n}`` with a newline, the features as little-endian
+    float64 in C order, and the labels (−1 and +1) as little-endian int64.
+    """
+    n_samples, n_features = data.shape
+    digest = hashlib.sha256(f"crcen-arrays-1 f8 {n_samples} {n_features} i8 {label.shape[0]}\n".encode("ascii"))
+    digest.update(np.ascontiguousarray(data, dtype="<f8").data)
+    digest.update(np.ascontiguousarray(label, dtype="<i8").data)
+    return digest.hexdigest()
+
+
+def read_verified(path: Path, entry: CatalogEntry, advice: str) -> VerifiedArrays:
+    """Read a benchmark file and check it against the catalogue; ``advice`` ends the message of a refusal.
+
+    A file is accepted if its shapes and class counts are the catalogue's and either its arrays have the catalogue's
+    digest or the file is, byte for byte, the original. Nothing in it is executed.
+
+    Raises
+    ------
+    DataUnavailable
+        If the file is truncated, altered or not such a file; the message names set, file and fault.
+    """
+    try:
+        return _read(path, entry)
+    except _Refused as refused:
+        reason = str(refused)
+    except OSError as error:
+        reason = f"it cannot be read ({error.strerror or type(error).__name__})"
+    except Exception as error:  # zipfile, zlib and NumPy raise a dozen kinds of error for a damaged file
+        reason = f"it is truncated or corrupt ({type(error).__name__}: {' '.join(str(error).split())[:120]})"
+    raise DataUnavailable(
+        f"The file {path} for the data set {entry.name!r} is refused because {reason}, "
+        f"and only the benchmark's own arrays are allowed; {advice}."
+    )
+
+
+def _read(path: Path, entry: CatalogEntry) -> VerifiedArrays:
+    n_bytes = 8 * entry.n_samples * (entry.n_features + 1)
+    most = n_bytes + n_bytes // 100 + _ZIP_BYTES
+    with path.open("rb") as file:
+        raw = file.read(most + 1)
+    too_large = len(raw) > most
+    if not too_large:
+        with zipfile.ZipFile(io.BytesIO(raw)) as archive:
+            too_large = sum(member.file_size for member in archive.infolist()) > most
+    if too_large:
+        raise _Refused(f"it is larger than its {entry.n_samples} × {entry.n_features} values can need")
+    with np.load(io.BytesIO(raw), allow_pickle=False) as stored:
+        if sorted(stored.files) != ["data", "label"]:
+            raise _Refused(f"it holds {', '.join(stored.files[:5]) or 'nothing'} instead of data and label")
+        data, label = stored["data"], stored["label"]
+    shapes = (entry.n_samples, entry.n_features), (entry.n_samples,)
+    for name, array, shape, dtype in zip(("data", "label"), (data, label), shapes, ("<f8", "<i8"), strict=True):
+        if array.dtype != dtype or array.shape != shape:
+            found = f"type {array.dtype} and shape {array.shape}"
+            raise _Refused(f"its array {name} has {found} instead of {np.dtype(dtype)} and {shape}")
+    if not np.isin(label, (-1, 1)).all():
+        raise _Refused("it has labels other than −1 and +1")
+    n_pos = int(np.count_nonzero(label == 1))
+    if n_pos != entry.n_pos:
+        raise _Refused(f"it has {n_pos} rows of the minority class instead of {entry.n_pos}")
+    data = np.ascontiguousarray(data)
+    if arrays_sha256(data, label) == entry.arrays_sha256:
+        return VerifiedArrays(data, label, original=entry.verified == "exact")
+    header = f"blob {len(raw)}\0".encode("ascii")
+    if hashlib.sha1(header + raw, usedforsecurity=False).hexdigest() == entry.original_blob_id:
+        return VerifiedArrays(data, label, original=True)
+    raise _Refused("its values differ from the benchmark's (the checksum does not match)")

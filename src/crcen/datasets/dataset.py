@@ -1,11 +1,11 @@
-"""A data set for rare-event classification: rows, labels and where they came from."""
+"""A data set for rare-event classification: rows, labels and their source."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import NDArray
 
 from crcen.exceptions import InvalidInput
 
@@ -14,14 +14,12 @@ __all__ = ["Dataset"]
 
 @dataclass(frozen=True, eq=False)
 class Dataset:
-    """Rows with labels 0 and 1, where 1 is the minority class.
-
-    Two data sets are equal only when they are the same object; compare their arrays.
+    """Rows with labels 0 and 1, where 1 is the minority class; compared by identity.
 
     Parameters
     ----------
     name : str
-        Name of the data set, as in the benchmark's catalogue or chosen by the caller.
+        Name of the data set.
     X : ndarray of shape (n_samples, n_features)
         Features, float64 in C order; other numeric arrays are converted.
     y : ndarray of shape (n_samples,)
@@ -44,9 +42,13 @@ class Dataset:
     source: str
 
     def __post_init__(self) -> None:
-        X = np.ascontiguousarray(self.X, dtype=np.float64)
-        y = _labels(self.name, self.y)
-        if np.ndim(self.X) != 2 or X.shape[0] != y.shape[0]:
+        X, y = np.ascontiguousarray(self.X, dtype=np.float64), np.asarray(self.y)
+        if y.ndim != 1 or not np.isin(y, (0, 1)).all():
+            raise InvalidInput(
+                f"The data set {self.name!r} got labels of shape {y.shape} with values {np.unique(y)[:5].tolist()}, "
+                "but only one dimension of 0 and 1 (1 = minority) is allowed; try (y == minority_label).astype(int)."
+            )
+        if np.ndim(self.X) != 2 or len(X) != len(y):
             raise InvalidInput(
                 f"The data set {self.name!r} got X of shape {np.shape(self.X)} and y of shape {y.shape}, "
                 "but X must have two dimensions and one row per label; try X.reshape(len(y), -1)."
@@ -57,7 +59,7 @@ class Dataset:
                 "but needs exactly one per column; try names x0, x1, …"
             )
         object.__setattr__(self, "X", X)
-        object.__setattr__(self, "y", y)
+        object.__setattr__(self, "y", np.ascontiguousarray(y, dtype=np.int64))
         object.__setattr__(self, "feature_names", tuple(self.feature_names))
 
     @property
@@ -82,15 +84,5 @@ class Dataset:
 
     @property
     def imbalance_ratio(self) -> float:
-        """Majority rows per minority row, infinite where there is no minority row."""
+        """Majority rows per minority row; infinite without minority rows."""
         return self.n_neg / self.n_pos if self.n_pos else float("inf")
-
-
-def _labels(name: str, y: ArrayLike) -> NDArray[np.int64]:
-    given = np.asarray(y)
-    if given.ndim != 1 or not np.isin(given, (0, 1)).all():
-        raise InvalidInput(
-            f"The data set {name!r} got labels of shape {given.shape} with values {np.unique(given)[:5].tolist()}, "
-            "but only one dimension of 0 and 1 (1 = minority) is allowed; try (y == minority_label).astype(int)."
-        )
-    return np.ascontiguousarray(given, dtype=np.int64)

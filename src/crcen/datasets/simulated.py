@@ -1,29 +1,55 @@
-"""The paper's two simulations, with the posterior that is known for them.
+"""Simulated rows with a known posterior: the paper's two simulations, and rare events in any number.
 
 Sim1, one feature: a positive is N(−1.5, 1) + U(0, 0.5), a negative N(1.5, 1) + U(−0.5, 0).
 Sim2, three features: a positive is N((0, 0, 0), 1.2² I), a negative N((1, 1, 1), I).
+
+Rare events have independent standard normal columns, rounded to float32. The logit of the positive class is an
+intercept plus one of two random functions, scaled to a standard deviation of 1.5: ``"smooth"``, a linear function of
+half the columns and eight ridges tanh(u·x + t), or ``"tree"``, twenty trees, each of four cuts of single columns.
 """
 
 from __future__ import annotations
 
 import math
 import operator
+import os
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from crcen._support.extras import need
+from crcen._support.files import atomic_file
 from crcen.datasets.dataset import Dataset
 from crcen.exceptions import InvalidInput, InvalidParameter
 
-__all__ = ["make_sim1", "make_sim2", "sim1_log_ratio", "sim1_posterior", "sim2_log_ratio", "sim2_posterior"]
+__all__ = [
+    "RareEvents",
+    "make_rare_events",
+    "make_sim1",
+    "make_sim2",
+    "sim1_log_ratio",
+    "sim1_posterior",
+    "sim2_log_ratio",
+    "sim2_posterior",
+]
+
+Floats = NDArray[np.float64]
 
 _SIM1_MEAN = 1.5  # of the negatives' normal part; the positives' is its negative
 _SIM1_WIDTH = 0.5  # of both uniform parts, each towards the other class
 _SIM2_SD_POS = 1.2  # a standard deviation: Table 1 agrees with this reading
-_SIM2_FEATURES = 3
 _NODES, _NODE_WEIGHTS = np.polynomial.legendre.leggauss(32)
 
-Floats = NDArray[np.float64]
+CHUNK_ROWS = 65_536
+_STRENGTH = 1.5
+_RIDGES = 8
+_TREES, _CUTS = 20, 4
+_CALIBRATION_CHUNKS = 4
+_FUNCTION, _CALIBRATION, _ROWS, _SAMPLES = range(4)  # independent streams of one seed
 
 
 def make_sim1(n_pos: int = 1000, n_neg: int = 10000, seed: int | np.random.SeedSequence = 0) -> Dataset:
@@ -47,114 +73,43 @@ def make_sim1(n_pos: int = 1000, n_neg: int = 10000, seed: int | np.random.SeedS
     >>> make_sim1(seed=1).imbalance_ratio
     10.0
     """
-    rng, n_pos, n_neg = _generator(seed), _count("n_pos", n_pos), _count("n_neg", n_neg)
+    rng, n_pos, n_neg = _rng(seed), _integer("n_pos", n_pos, 1), _integer("n_neg", n_neg, 1)
     pos = rng.normal(-_SIM1_MEAN, 1.0, (n_pos, 1)) + rng.uniform(0.0, _SIM1_WIDTH, (n_pos, 1))
     neg = rng.normal(_SIM1_MEAN, 1.0, (n_neg, 1)) + rng.uniform(-_SIM1_WIDTH, 0.0, (n_neg, 1))
     return _shuffled("sim1", pos, neg, rng, "simulated: N(-1.5, 1) + U(0, 0.5) against N(1.5, 1) + U(-0.5, 0)")
 
 
 def make_sim2(n_pos: int = 1000, n_neg: int = 10000, seed: int | np.random.SeedSequence = 0) -> Dataset:
-    """Draw rows of the paper's Sim2, in random order.
-
-    Parameters
-    ----------
-    n_pos, n_neg : int, default=1000 and 10000
-        Rows of each class; the defaults are the paper's training data.
-    seed : int or SeedSequence, default=0
-        The same seed and counts give the same rows.
-
-    Returns
-    -------
-    Dataset
-        Three features.
-    """
-    rng, n_pos, n_neg = _generator(seed), _count("n_pos", n_pos), _count("n_neg", n_neg)
-    pos = rng.normal(0.0, _SIM2_SD_POS, (n_pos, _SIM2_FEATURES))
-    neg = rng.normal(1.0, 1.0, (n_neg, _SIM2_FEATURES))
+    """Draw rows of the paper's Sim2 (three features), in random order; parameters as in `make_sim1`."""
+    rng, n_pos, n_neg = _rng(seed), _integer("n_pos", n_pos, 1), _integer("n_neg", n_neg, 1)
+    pos, neg = rng.normal(0.0, _SIM2_SD_POS, (n_pos, 3)), rng.normal(1.0, 1.0, (n_neg, 3))
     return _shuffled("sim2", pos, neg, rng, "simulated: N((0, 0, 0), 1.2² I) against N((1, 1, 1), I)")
 
 
+def _rng(seed: int | np.random.SeedSequence) -> np.random.Generator:
+    key = seed if isinstance(seed, np.random.SeedSequence) else _integer("seed", seed, 0)
+    return np.random.Generator(np.random.PCG64(key))
+
+
+def _shuffled(name: str, pos: Floats, neg: Floats, rng: np.random.Generator, source: str) -> Dataset:
+    order = rng.permutation(len(pos) + len(neg))
+    X, y = np.concatenate([pos, neg])[order], np.repeat([1, 0], [len(pos), len(neg)])[order]
+    return Dataset(name, X, y, tuple(f"x{j}" for j in range(X.shape[1])), source)
+
+
 def sim1_log_ratio(X: ArrayLike) -> Floats:
-    """Compute the logarithm of Sim1's density ratio, positive over negative.
+    """Log density ratio of Sim1, log f(x | y = 1) − log f(x | y = 0), of rows of shape (n_samples, 1).
 
     Each density is a normal's mass over an interval of width 0.5, divided by 0.5. The masses are integrated relative
     to the density at the interval's end nearer to zero, so the result stays exact far out in the tails.
-
-    Parameters
-    ----------
-    X : array-like of shape (n_samples, 1)
-        Rows.
-
-    Returns
-    -------
-    ndarray of shape (n_samples,)
-        log f(x | y = 1) − log f(x | y = 0).
     """
     x = _rows(X, 1, "Sim1")[:, 0]
-    near_pos = _nearer_end(x + _SIM1_MEAN - _SIM1_WIDTH)
-    near_neg = _nearer_end(x - _SIM1_MEAN)
+    near_pos, near_neg = _nearer_end(x + _SIM1_MEAN - _SIM1_WIDTH), _nearer_end(x - _SIM1_MEAN)
     # Outside ±1.25 both ends are on one side of zero and their distance is known; a subtraction would lose it.
     distance = 2.0 * _SIM1_MEAN - _SIM1_WIDTH
     apart = np.where(np.abs(x) < 0.5 * distance, near_neg - near_pos, -np.sign(x) * distance)
     log_density_ratio_at_ends = apart * (0.5 * near_neg + 0.5 * near_pos)
     return log_density_ratio_at_ends + _log_relative_mass(near_pos) - _log_relative_mass(near_neg)
-
-
-def sim2_log_ratio(X: ArrayLike) -> Floats:
-    """Compute the logarithm of Sim2's density ratio, positive over negative.
-
-    Parameters
-    ----------
-    X : array-like of shape (n_samples, 3)
-        Rows.
-
-    Returns
-    -------
-    ndarray of shape (n_samples,)
-        log f(x | y = 1) − log f(x | y = 0).
-    """
-    rows = _rows(X, _SIM2_FEATURES, "Sim2")
-    curvature = 0.5 - 0.5 / _SIM2_SD_POS**2
-    with np.errstate(over="ignore"):  # beyond 1e154 the ratio is infinite, as it should be
-        terms = rows * (curvature * rows - 1.0) + (0.5 - math.log(_SIM2_SD_POS))
-        log_ratio: Floats = np.sum(terms, axis=1)
-    return log_ratio
-
-
-def sim1_posterior(X: ArrayLike, imbalance_ratio: float) -> Floats:
-    """Compute Sim1's true probability of the positive class.
-
-    Parameters
-    ----------
-    X : array-like of shape (n_samples, 1)
-        Rows.
-    imbalance_ratio : float
-        Negatives per positive in the population, 10 for the paper's training data.
-
-    Returns
-    -------
-    ndarray of shape (n_samples,)
-        P(y = 1 | x).
-    """
-    return _posterior(sim1_log_ratio(X), imbalance_ratio)
-
-
-def sim2_posterior(X: ArrayLike, imbalance_ratio: float) -> Floats:
-    """Compute Sim2's true probability of the positive class.
-
-    Parameters
-    ----------
-    X : array-like of shape (n_samples, 3)
-        Rows.
-    imbalance_ratio : float
-        Negatives per positive in the population, 10 for the paper's training data.
-
-    Returns
-    -------
-    ndarray of shape (n_samples,)
-        P(y = 1 | x).
-    """
-    return _posterior(sim2_log_ratio(X), imbalance_ratio)
 
 
 def _nearer_end(low: Floats) -> Floats:
@@ -163,21 +118,258 @@ def _nearer_end(low: Floats) -> Floats:
 
 
 def _log_relative_mass(end: Floats) -> Floats:
-    """Compute log ∫₀ʷ exp(−end·t − t²/2) dt: a standard normal's mass over [end, end + w] over its density at end.
-
-    Where the integrand falls fast, the range stops at 40/end; what is left out is below e⁻⁴⁰ of the whole.
-    """
+    """log ∫₀ʷ exp(−end·t − t²/2) dt; the range stops at 40/end, which leaves out less than e⁻⁴⁰ of the whole."""
     width = np.minimum(_SIM1_WIDTH, 40.0 / np.maximum(end, 1.0))[:, None]
     t = 0.5 * width * (_NODES + 1.0)
     return np.log(0.5 * width[:, 0] * (np.exp(-end[:, None] * t - 0.5 * t * t) @ _NODE_WEIGHTS))
 
 
-def _posterior(log_ratio: Floats, imbalance_ratio: float) -> Floats:
-    if not (imbalance_ratio > 0 and math.isfinite(imbalance_ratio)):
-        raise InvalidParameter(
-            f"Got imbalance_ratio={imbalance_ratio!r}, but only a finite number above 0 is allowed; try n_neg / n_pos."
-        )
-    logit = log_ratio - math.log(imbalance_ratio)
+def sim2_log_ratio(X: ArrayLike) -> Floats:
+    """Log density ratio of Sim2, log f(x | y = 1) − log f(x | y = 0), of rows of shape (n_samples, 3)."""
+    rows = _rows(X, 3, "Sim2")
+    with np.errstate(over="ignore"):  # beyond 1e154 the ratio is infinite, as it should be
+        terms = rows * ((0.5 - 0.5 / _SIM2_SD_POS**2) * rows - 1.0) + (0.5 - math.log(_SIM2_SD_POS))
+        log_ratio: Floats = np.sum(terms, axis=1)
+    return log_ratio
+
+
+def sim1_posterior(X: ArrayLike, imbalance_ratio: float) -> Floats:
+    """True probability P(y = 1 | x) of Sim1.
+
+    Parameters
+    ----------
+    X : array-like of shape (n_samples, 1)
+        Rows.
+    imbalance_ratio : float
+        Negatives per positive in the population, 10 for the paper's training data.
+    """
+    return _sigmoid(sim1_log_ratio(X) - math.log(_ratio(imbalance_ratio)))
+
+
+def sim2_posterior(X: ArrayLike, imbalance_ratio: float) -> Floats:
+    """True probability P(y = 1 | x) of Sim2, for rows of shape (n_samples, 3); parameters as in `sim1_posterior`."""
+    return _sigmoid(sim2_log_ratio(X) - math.log(_ratio(imbalance_ratio)))
+
+
+@dataclass(frozen=True, eq=False)
+class RareEvents:
+    """A recipe for rows with a known posterior; iterating gives them as (X, y) chunks, any number of times.
+
+    Each chunk is drawn from (seed, chunk number) alone, so the rows do not depend on how they are read.
+
+    Parameters
+    ----------
+    n, n_features, imbalance_ratio, seed, family
+        As in `make_rare_events`.
+    files : tuple of Path
+        The Parquet files that hold the rows, if they were written.
+    """
+
+    n: int
+    n_features: int
+    imbalance_ratio: float
+    seed: int
+    family: str
+    files: tuple[Path, ...] = ()
+    _score: Callable[[Floats], Floats] = field(init=False, repr=False)
+    _slope: float = field(init=False, repr=False)
+    _intercept: float = field(init=False, repr=False)
+
+    def __post_init__(self) -> None:
+        score = _FAMILIES[self.family](_stream(self.seed, _FUNCTION), self.n_features)
+        draws = [
+            score(_columns(_stream(self.seed, _CALIBRATION, chunk), CHUNK_ROWS, self.n_features))
+            for chunk in range(_CALIBRATION_CHUNKS)
+        ]
+        scores = np.concatenate(draws)
+        slope = _STRENGTH / float(scores.std())
+        object.__setattr__(self, "_score", score)
+        object.__setattr__(self, "_slope", slope)
+        object.__setattr__(self, "_intercept", _intercept(slope * scores, 1.0 / (1.0 + self.imbalance_ratio)))
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return RareEvents, (self.n, self.n_features, self.imbalance_ratio, self.seed, self.family, self.files)
+
+    @property
+    def feature_names(self) -> tuple[str, ...]:
+        """Names of the columns; that of the labels is ``y``."""
+        return tuple(f"x{j}" for j in range(self.n_features))
+
+    def logit(self, X: ArrayLike) -> Floats:
+        """The true logit of the positive class of rows (n, n_features)."""
+        return self._intercept + self._slope * self._score(_rows(X, self.n_features, "logit"))
+
+    def posterior(self, X: ArrayLike) -> Floats:
+        """P(y = 1 | x) of rows (n, n_features)."""
+        return _sigmoid(self.logit(X))
+
+    def bayes_log_loss(self, X: ArrayLike) -> float:
+        """Expected log loss of the true posterior on rows, over their labels: no model can be better."""
+        logit = self.logit(X)
+        p = _sigmoid(logit)
+        return float(np.mean(p * np.logaddexp(0.0, -logit) + (1.0 - p) * np.logaddexp(0.0, logit)))
+
+    def excess_log_loss(self, X: ArrayLike, p: ArrayLike) -> float:
+        """Expected log loss of probabilities ``p`` on rows, less that of the true ones.
+
+        This is the mean Kullback-Leibler divergence: never negative, and free of the noise of labels.
+        """
+        given = np.asarray(p, dtype=np.float64)
+        logit = self.logit(X)
+        if given.shape != logit.shape or not ((given >= 0) & (given <= 1)).all():
+            raise InvalidInput(
+                f"p must hold a probability for each of the {len(logit)} rows, got shape {given.shape} or values "
+                f"outside [0, 1]; try predict_proba(X)[:, 1]."
+            )
+        truth = _sigmoid(logit)
+        with np.errstate(divide="ignore"):
+            pos = truth * (-np.logaddexp(0.0, -logit) - np.log(given))
+            neg = (1.0 - truth) * (-np.logaddexp(0.0, logit) - np.log1p(-given))
+        return float(np.mean(pos + neg))
+
+    def sample(self, n: int, seed: int = 0) -> tuple[Floats, NDArray[np.int64]]:
+        """Draw rows and labels that are not among those of the set; other seeds give other rows."""
+        rng = _stream(self.seed, _SAMPLES, _integer("seed", seed, 0))
+        X = _columns(rng, _integer("n", n, 1), self.n_features)
+        return X, self._labels(rng, X)
+
+    def __iter__(self) -> Iterator[tuple[Floats, NDArray[np.int64]]]:
+        for start in range(0, self.n, CHUNK_ROWS):
+            rng = _stream(self.seed, _ROWS, start // CHUNK_ROWS)
+            X = _columns(rng, min(CHUNK_ROWS, self.n - start), self.n_features)
+            yield X, self._labels(rng, X)
+
+    def _labels(self, rng: np.random.Generator, X: Floats) -> NDArray[np.int64]:
+        return (rng.random(len(X)) < self.posterior(X)).astype(np.int64)
+
+
+def make_rare_events(
+    n: int,
+    n_features: int = 30,
+    imbalance_ratio: float = 100.0,
+    seed: int = 0,
+    *,
+    family: str = "smooth",
+    path: str | os.PathLike[str] | None = None,
+    rows_per_file: int = 1_048_576,
+) -> RareEvents:
+    """Make any number of rows with a known posterior, as chunks in memory or as Parquet files.
+
+    Parameters
+    ----------
+    n : int
+        Rows.
+    n_features : int, default=30
+        Columns ``x0``, ``x1``, …; the labels 0/1 are the column ``y``.
+    imbalance_ratio : float, default=100
+        Expected negatives per positive. The intercept is solved for it on 262,144 rows, which leaves an error of about
+        one per cent, and the labels are random.
+    seed : int, default=0
+        The same seed and settings give the same function and the same rows.
+    family : {"smooth", "tree"}, default="smooth"
+        The true function.
+    path : folder, optional
+        Write the rows there as ``part-00000.parquet``, …, in row groups of 65,536. The folder is created; it must not
+        hold Parquet files already.
+    rows_per_file : int, default=1048576
+        Rows of a file.
+
+    Returns
+    -------
+    RareEvents
+        The recipe, with the true posterior. It holds no rows; iterating makes them again.
+
+    Examples
+    --------
+    >>> from crcen import make_rare_events
+    >>> events = make_rare_events(1000, n_features=5, imbalance_ratio=9)
+    >>> X, y = events.sample(1000)
+    >>> events.excess_log_loss(X, events.posterior(X))
+    0.0
+    """
+    if family not in _FAMILIES:
+        raise InvalidParameter(f"Got family={family!r}, but only {', '.join(map(repr, _FAMILIES))} are allowed.")
+    size = _integer("rows_per_file", rows_per_file, 1)
+    counts = _integer("n", n, 1), _integer("n_features", n_features, 1)
+    events = RareEvents(*counts, _ratio(imbalance_ratio), _integer("seed", seed, 0), family)
+    if path is not None:
+        object.__setattr__(events, "files", tuple(_write(events, Path(path), size)))
+    return events
+
+
+def _write(events: RareEvents, folder: Path, rows_per_file: int) -> Iterator[Path]:
+    pa, pq = need("pyarrow", "tables"), need("pyarrow.parquet", "tables")
+    folder.mkdir(parents=True, exist_ok=True)
+    if any(folder.glob("*.parquet")):
+        raise InvalidParameter(f"Got path={str(folder)!r}, which holds Parquet files already; try an empty folder.")
+    schema = pa.schema([*((name, pa.float32()) for name in events.feature_names), ("y", pa.int8())])
+    rest: Any = schema.empty_table()
+    chunks = iter(events)
+    for number in range(-(-events.n // rows_per_file)):
+        final = folder / f"part-{number:05d}.parquet"
+        with atomic_file(final) as file, pq.ParquetWriter(file, schema, use_dictionary=False) as writer:
+            missing = min(rows_per_file, events.n - number * rows_per_file)
+            while missing:
+                if not len(rest):
+                    X, y = next(chunks)
+                    columns = [*(pa.array(column) for column in X.astype(np.float32).T), pa.array(y.astype(np.int8))]
+                    rest = pa.table(columns, schema=schema)
+                part, rest = rest.slice(0, missing), rest.slice(missing)
+                writer.write_table(part, row_group_size=CHUNK_ROWS)
+                missing -= len(part)
+        yield final
+
+
+def _stream(*key: int) -> np.random.Generator:
+    return np.random.Generator(np.random.PCG64(np.random.SeedSequence(key)))
+
+
+def _columns(rng: np.random.Generator, n: int, n_features: int) -> Floats:
+    return rng.standard_normal((n, n_features), dtype=np.float32).astype(np.float64)
+
+
+def _intercept(scores: Floats, share: float) -> float:
+    """The intercept at which the mean posterior is ``share``, by bisection."""
+    low, high = -800.0 - float(scores.max()), 800.0 - float(scores.min())
+    for _ in range(100):
+        middle = 0.5 * (low + high)
+        if float(_sigmoid(scores + middle).mean()) < share:
+            low = middle
+        else:
+            high = middle
+    return 0.5 * (low + high)
+
+
+def _smooth(rng: np.random.Generator, n_features: int) -> Callable[[Floats], Floats]:
+    linear = rng.standard_normal(n_features) * (rng.permutation(n_features) < (n_features + 1) // 2)
+    linear /= np.linalg.norm(linear)
+    ridges = rng.standard_normal((n_features, _RIDGES))
+    ridges *= 1.5 / np.linalg.norm(ridges, axis=0)
+    offsets, heights = rng.standard_normal(_RIDGES), rng.choice([-1.0, 1.0], _RIDGES)
+    return lambda X: X @ linear + np.tanh(X @ ridges + offsets) @ heights
+
+
+def _tree(rng: np.random.Generator, n_features: int) -> Callable[[Floats], Floats]:
+    cut_columns = rng.integers(n_features, size=(_TREES, _CUTS))
+    thresholds = rng.standard_normal((_TREES, _CUTS)) * 0.7
+    leaves = rng.standard_normal((_TREES, 2**_CUTS))
+
+    def score(X: Floats) -> Floats:
+        total = np.zeros(len(X))
+        for columns, cuts, values in zip(cut_columns, thresholds, leaves, strict=True):
+            total += values[(X[:, columns] > cuts) @ (1 << np.arange(_CUTS))]
+        return total
+
+    return score
+
+
+_FAMILIES: dict[str, Callable[[np.random.Generator, int], Callable[[Floats], Floats]]] = {
+    "smooth": _smooth,
+    "tree": _tree,
+}
+
+
+def _sigmoid(logit: Floats) -> Floats:
     small = np.exp(-np.abs(logit))
     return np.where(logit >= 0, 1.0, small) / (1.0 + small)
 
@@ -193,17 +385,7 @@ def _rows(X: ArrayLike, n_features: int, name: str) -> Floats:
     return rows
 
 
-def _generator(seed: int | np.random.SeedSequence) -> np.random.Generator:
-    if not isinstance(seed, np.random.SeedSequence):
-        seed = _whole("seed", seed, 0)
-    return np.random.Generator(np.random.PCG64(seed))
-
-
-def _count(name: str, value: int) -> int:
-    return _whole(name, value, 1)
-
-
-def _whole(name: str, value: int, least: int) -> int:
+def _integer(name: str, value: int, least: int) -> int:
     try:
         number = operator.index(value)
     except TypeError:
@@ -215,8 +397,9 @@ def _whole(name: str, value: int, least: int) -> int:
     return number
 
 
-def _shuffled(name: str, pos: Floats, neg: Floats, rng: np.random.Generator, source: str) -> Dataset:
-    order = rng.permutation(len(pos) + len(neg))
-    X = np.concatenate([pos, neg])[order]
-    y = np.concatenate([np.ones(len(pos), dtype=np.int64), np.zeros(len(neg), dtype=np.int64)])[order]
-    return Dataset(name, X, y, tuple(f"x{j}" for j in range(X.shape[1])), source)
+def _ratio(value: float) -> float:
+    if not (value > 0 and math.isfinite(value)):
+        raise InvalidParameter(
+            f"Got imbalance_ratio={value!r}, but only a finite number above 0 is allowed; try n_neg / n_pos."
+        )
+    return float(value)

