@@ -1,6 +1,6 @@
 """Every method of the comparison at parameters that a test can afford."""
 
-from crcen.paper.methods.methods import make_method
+from crcen.paper.methods import make_method
 from grouped_settings import grouped
 
 LIGHT = {
@@ -16,7 +16,7 @@ LIGHT = {
     "eusboost": {"n_estimators": 2, "population": 6, "evaluations": 12},
     **{
         name: {"hidden": (4,), "max_epochs": 20}
-        for name in ("sosr", "cosen", "crl", "logit_adjustment", "ldam", "focal", "class_balanced")
+        for name in ("sosr", "cosen", "crl", "logit_adjustment", "ldam", "msfe", "focal", "class_balanced")
     },
     "lmle": {"hidden": (4,), "max_epochs": 3, "n_dimensions": 3},
     "s2s": {"hidden": (4,), "max_epochs": 2, "max_pairs": 200, "n_references": 3},

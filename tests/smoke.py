@@ -16,7 +16,7 @@ from pathlib import Path
 
 import numpy as np
 
-from crcen.paper.methods.methods import make_method
+from crcen.paper.methods import make_method
 
 
 def versions() -> None:

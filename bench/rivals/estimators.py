@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from typing import Any
 
 import crcen
-from crcen.paper.methods.resampled import ResampledClassifier
+from crcen.paper.networks import ResampledClassifier
 
 __all__ = [
     "balance_cascade",

@@ -47,8 +47,8 @@ if TYPE_CHECKING:
     from crcen.models.search.options import Search as Search
     from crcen.models.search.time_split import TimeSplit as TimeSplit
     from crcen.models.stationarity import stationarity as stationarity
-    from crcen.paper.methods.csmlp import CSMLPClassifier as CSMLPClassifier
-    from crcen.paper.methods.methods import METHODS as METHODS
+    from crcen.paper.methods import METHODS as METHODS
+    from crcen.paper.networks import CSMLPClassifier as CSMLPClassifier
     from crcen.report.html import write_report as write_report
     from crcen.scale.large_files import fit_files as fit_files
     from crcen.scale.ray.fit import fit_ray as fit_ray
@@ -103,8 +103,8 @@ _PUBLIC_NAMES = {
     "crcen.models.search.options": "Search",
     "crcen.models.search.time_split": "TimeSplit",
     "crcen.models.stationarity": "stationarity",
-    "crcen.paper.methods.csmlp": "CSMLPClassifier",
-    "crcen.paper.methods.methods": "METHODS",
+    "crcen.paper.methods": "METHODS",
+    "crcen.paper.networks": "CSMLPClassifier",
     "crcen.report.html": "write_report",
     "crcen.scale.large_files": "fit_files",
     "crcen.scale.ray.fit": "fit_ray",
@@ -142,9 +142,8 @@ _SUBMODULE_NAMES = {
     "crcen.exceptions": "DataUnavailable DeviceMissing MissingExtra TrainingFailed",
     "crcen.files.model_file": "ModelInfo",
     "crcen.models.stationarity": "Stationarity",
-    "crcen.paper.methods.methods": "Method NetworkTraining make_method",
-    "crcen.paper.methods.resampled": "ResampledClassifier",
-    "crcen.paper.methods.threshold": "MovedThresholdClassifier",
+    "crcen.paper.methods": "Method NetworkTraining make_method",
+    "crcen.paper.networks": "MovedThresholdClassifier ResampledClassifier",
     "crcen.report.displays.correction": "CorrectionDisplay",
     "crcen.report.displays.decision_curve": "DecisionCurveDisplay",
     "crcen.report.displays.expense_curve": "ExpenseCurveDisplay",

@@ -22,7 +22,7 @@ from sklearn.preprocessing import StandardScaler
 
 from crcen import Alpha, Budget, CostRatio, InvalidParameter, Lam, PosteriorCorrection, correct_proba, make_sim2
 from crcen.datasets.simulated import sim2_posterior
-from crcen.paper.methods.methods import make_method
+from crcen.paper.methods import make_method
 from crcen.theory.decision import sigmoid
 from papers_training import CRCENClassifier
 

@@ -14,7 +14,7 @@ import crcen
 from crcen import Alpha, Budget, CostRatio, ExpenseCurve, InvalidInput, InvalidParameter, Lam, Schedule
 from crcen.decisions.curve_step import CurveStep
 from crcen.models.search.weight_path import path_logits
-from crcen.paper.methods.threshold import MovedThresholdClassifier
+from crcen.paper.networks import MovedThresholdClassifier
 from crcen.theory.decision import sigmoid, weighted_probability
 from grouped_settings import grouped
 from papers_training import CRCENClassifier, CRCENClassifierCV

@@ -5,7 +5,7 @@ import pytest
 
 from crcen import Budget, CRCENClassifier, CRCENClassifierCV, CSMLPClassifier, fit_stream, load, make_sim2, save
 from crcen.models.fitted import FittedNetworks
-from crcen.paper.methods.threshold import MovedThresholdClassifier
+from crcen.paper.networks import MovedThresholdClassifier
 
 DATA = make_sim2(60, 300, seed=0)
 QUICK = {"hidden": (4,), "max_epochs": 3, "random_state": 0}

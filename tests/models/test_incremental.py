@@ -18,7 +18,7 @@ from crcen import (
     make_rare_events,
 )
 from crcen.exceptions import InvalidInput, InvalidParameter, TrainingFailed
-from crcen.paper.methods.threshold import MovedThresholdClassifier
+from crcen.paper.networks import MovedThresholdClassifier
 from grouped_settings import grouped
 from papers_training import CRCENClassifier, CRCENClassifierCV
 

@@ -16,7 +16,7 @@ from crcen import (
     load,
     save,
 )
-from crcen.paper.methods.threshold import MovedThresholdClassifier
+from crcen.paper.networks import MovedThresholdClassifier
 from grouped_settings import grouped
 
 KEPT = {"training_weighting": None, "balance": "auto", "probability": "auto"}

@@ -10,7 +10,7 @@ from sklearn.pipeline import make_pipeline
 
 import crcen
 from crcen import Budget, CostRatio, CSMLPClassifier, Inputs, InvalidInput, stationarity
-from crcen.paper.methods.threshold import MovedThresholdClassifier
+from crcen.paper.networks import MovedThresholdClassifier
 from crcen.report.evidence import gather
 from crcen.report.importance import permutation_importance
 from grouped_settings import grouped

@@ -11,7 +11,7 @@ from sklearn.model_selection import StratifiedKFold
 import crcen
 from crcen import Budget, CSMLPClassifier, InvalidInput, InvalidParameter, Lam, Schedule, key_equation, make_sim2
 from crcen.models.probability import PROBABILITIES, apply_map, fit_map
-from crcen.paper.methods.threshold import MovedThresholdClassifier
+from crcen.paper.networks import MovedThresholdClassifier
 from crcen.theory.decision import sigmoid
 from grouped_settings import grouped
 from papers_training import PAPER, CRCENClassifier, CRCENClassifierCV

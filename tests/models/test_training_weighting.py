@@ -5,7 +5,7 @@ import pytest
 
 import crcen
 from crcen import Budget, CostRatio, InvalidParameter, balance_shift, key_equation
-from crcen.paper.methods.threshold import MovedThresholdClassifier
+from crcen.paper.networks import MovedThresholdClassifier
 from papers_training import PAPER, CRCENClassifier, CRCENClassifierCV
 
 KEPT = {"training_weighting": None, "balance": "oof", "probability": "temperature"}

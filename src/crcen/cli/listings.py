@@ -34,7 +34,7 @@ def datasets(
 @app.command(rich_help_panel=RESEARCH, epilog="Example:  crcen methods")
 def methods(as_json: Json = False) -> None:
     """List the methods of the comparison: what each changes, whether that can be undone, and its source."""
-    from crcen.paper.methods.methods import METHODS
+    from crcen.paper.methods import METHODS
 
     if as_json:
         fields = ("summary", "changes", "probabilities", "budget", "source")

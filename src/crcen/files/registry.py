@@ -42,8 +42,7 @@ TYPES: dict[str, dict[str, str]] = {
     "crcen.models.trees.boosted_trees": {"BoostedTrees": ""},
     "crcen.models.trees.class_trees": {"ClassTrees": ""},
     "crcen.models.trees.setting": {"TreeSetting": ""},
-    "crcen.paper.methods.csmlp": {"CSMLPClassifier": f"{_FITTED} loss"},
-    "crcen.paper.methods.threshold": {"MovedThresholdClassifier": _FITTED},
+    "crcen.paper.networks": {"CSMLPClassifier": f"{_FITTED} loss", "MovedThresholdClassifier": _FITTED},
     "crcen.decisions.posterior_correction": {
         "PosteriorCorrection": f"{_INPUTS} classes_ pos_label_ estimator_ odds_factor_ price_ probability_map_ _limit"
     },

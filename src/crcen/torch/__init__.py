@@ -1,8 +1,35 @@
-"""The law for any PyTorch network: a loss that trains at the stated weight, a balanced bias, natural logits."""
+"""The law for any PyTorch network: a loss that trains at the stated weight, a balanced bias, natural logits.
+
+The losses of other papers (`crcen.paper.losses`) are available here by name and are imported on first use.
+"""
+
+from importlib import import_module
 
 from crcen.torch.balance import balance_
 from crcen.torch.loss import ClassWeightedLoss
 from crcen.torch.natural import NaturalLogits
 from crcen.torch.stationarity import Cause, Stationarity, stationarity
 
+_LOSSES = "crcen.paper.losses"
+_LOSS_NAMES = (
+    "ClassRectificationLoss",
+    "FocalLoss",
+    "LDAMLoss",
+    "LearnedCostLoss",
+    "LogitAdjustedLoss",
+    "OneSidedRegressionLoss",
+    "QuintupletLoss",
+    "effective_number_weights",
+)
+
 __all__ = ["Cause", "ClassWeightedLoss", "NaturalLogits", "Stationarity", "balance_", "stationarity"]
+
+
+def __getattr__(name: str) -> object:
+    if name not in _LOSS_NAMES:
+        raise AttributeError(f"module 'crcen.torch' has no attribute {name!r}")
+    return getattr(import_module(_LOSSES), name)
+
+
+def __dir__() -> list[str]:
+    return sorted([*__all__, *_LOSS_NAMES])

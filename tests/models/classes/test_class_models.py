@@ -12,7 +12,7 @@ from sklearn.model_selection import cross_val_score
 
 from crcen import Budget, CostMatrix, CRCENClassifier, CSMLPClassifier, Inputs, Schedule, decide, key_equation
 from crcen.exceptions import InvalidInput, InvalidParameter
-from crcen.paper.methods.threshold import MovedThresholdClassifier
+from crcen.paper.networks import MovedThresholdClassifier
 from crcen.theory.classes.key_equations import class_key_equations
 
 LABELS = np.array(["ash", "birch", "cedar", "oak"])

@@ -8,8 +8,7 @@ from sklearn.tree import DecisionTreeClassifier
 from sklearn.utils.estimator_checks import parametrize_with_checks
 
 import crcen
-from crcen.paper.methods.adac import AdaCClassifier, next_row_weights, vote_weight
-from crcen.paper.methods.calibrated_boosting import CalibratedBoostingClassifier
+from crcen.paper.boosting import AdaCClassifier, CalibratedBoostingClassifier, next_row_weights, vote_weight
 
 VARIANTS = ("adac1", "adac2", "adac3")
 

@@ -7,8 +7,7 @@ import numpy as np
 import pytest
 from sklearn.utils.estimator_checks import parametrize_with_checks
 
-from crcen.paper.methods.eusboost import EUSBoostClassifier
-from crcen.paper.methods.evolutionary_sampling import evolve, overlap, selection_fitness
+from crcen.paper.undersampling import EUSBoostClassifier, evolve, overlap, selection_fitness
 
 LIGHT = {"n_estimators": 3, "population": 6, "evaluations": 20, "max_rows": 60}
 

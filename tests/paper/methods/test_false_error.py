@@ -1,84 +1,45 @@
-"""The mean (squared) false error: MFE is weighted squared error at α = 1, MSFE follows the ratio of the errors."""
+"""MSFE: squared error whose class weights follow the class errors."""
 
 import numpy as np
 import pytest
 import torch
 
-import crcen
-from crcen.paper.methods.csmlp import CSMLPClassifier
-from crcen.paper.methods.false_error import MeanFalseErrorClassifier
+from crcen.paper.loss_networks import MeanSquaredFalseErrorClassifier, _WeightedSquaredError
 
 
-@pytest.fixture(scope="module")
-def rows():
-    rng = np.random.default_rng(0)
-    y = np.arange(300) % 10 == 0
-    return rng.normal(size=(300, 3)) + 1.2 * y[:, None], y.astype(int)
-
-
-def test_mfe_is_csmlp_at_level_weights(rows):
-    mfe = MeanFalseErrorClassifier(False, hidden=(4,), max_epochs=3, random_state=0).fit(*rows)
-    csmlp = CSMLPClassifier("balanced", hidden=(4,), max_epochs=3, random_state=0).fit(*rows)
-    np.testing.assert_array_equal(mfe.decision_function(rows[0]), csmlp.decision_function(rows[0]))
-
-
-def test_the_gradient_of_msfe_is_that_of_weights_at_the_ratio_of_the_errors():
-    """Against autograd on FPE² + FNE²: the same direction, and the derivative by finite differences."""
+@pytest.mark.parametrize("n_classes", [2, 3])
+def test_the_gradient_is_that_of_the_sum_of_squared_class_errors(n_classes):
     rng = np.random.default_rng(1)
-    o = torch.tensor(rng.normal(size=40), requires_grad=True)
-    y = torch.tensor(np.arange(40) % 8 == 0)
-
-    def errors(logits):
-        squares = (y.double() - torch.sigmoid(logits)) ** 2
-        return squares[y].mean(), squares[~y].mean()
-
-    fne, fpe = errors(o)
-    (fne**2 + fpe**2).backward()
-    alpha = float((fne / fpe).detach())
-    lam = crcen.resolve(crcen.Alpha(alpha), int(y.sum()), int((~y).sum())).lam
-    weights = torch.where(y, lam, 1 - lam)
-    q = torch.sigmoid(o.detach())
-    weighted = weights * -2 * (y.double() - q) * q * (1 - q)
-    ratio = o.grad / weighted
-    assert torch.allclose(ratio, ratio[0].expand_as(ratio), rtol=1e-9)
-    for i in range(3):
-        step = torch.zeros(40, dtype=torch.float64)
-        step[i] = 1e-6
-        up, down = (sum(e**2 for e in errors(o.detach() + s * step)) for s in (1, -1))
-        assert float(o.grad[i]) == pytest.approx(float((up - down) / 2e-6), rel=1e-5)
+    y = torch.tensor(rng.choice(n_classes, size=60, p=[0.7, 0.3] if n_classes == 2 else [0.6, 0.3, 0.1]))
+    logits = torch.tensor(rng.normal(size=(60, n_classes)), requires_grad=True)
+    q = logits.softmax(dim=1)
+    squares = ((torch.nn.functional.one_hot(y) - q) ** 2).sum(dim=1)
+    errors = torch.stack([squares[y == k].mean() for k in range(n_classes)])
+    expected = torch.autograd.grad((errors**2).sum(), logits)[0]
+    loss = _WeightedSquaredError(n_classes).double()
+    loss.set_errors(errors.detach(), torch.bincount(y).double().numpy())
+    found = torch.autograd.grad(loss(logits, y), logits)[0]
+    ratio = found / expected
+    assert torch.allclose(ratio, ratio[0, 0].expand_as(ratio), rtol=1e-9)
 
 
-def test_alpha_follows_the_ratio_of_the_errors_along_the_path(rows):
-    """What epoch e trains at is FNE/FPE of the network as epoch e left it: a shorter run ends there."""
-    X, y = rows
-    model = MeanFalseErrorClassifier(hidden=(4,), max_epochs=5, random_state=0).fit(X, y)
-    assert model.alphas_.shape == (5, 1)
-    assert model.alphas_[0] == 1.0
-    assert len(set(model.alphas_[:, 0])) == 5
-    assert model.weighting_.alpha == pytest.approx(model.alphas_[-1, 0])
-    q = model.weighted_proba(X)[:, 1]
-    fne, fpe = ((1 - q[y == 1]) ** 2).mean(), (q[y == 0] ** 2).mean()
+@pytest.mark.parametrize("n_classes", [2, 3])
+def test_weights_follow_the_class_errors_epoch_by_epoch(n_classes):
+    rng = np.random.default_rng(0)
+    y = np.minimum(np.arange(400) % 10, n_classes - 1)
+    X = rng.normal(size=(400, 3)) + 1.2 * y[:, None]
+    model = MeanSquaredFalseErrorClassifier(hidden=(8,), max_epochs=12, random_state=0).fit(X, y)
+    weights, counts = model.class_weights_, np.bincount(y)
+    assert weights.shape == (12, n_classes)
+    assert weights[0] == pytest.approx(400 / (n_classes * counts))
+    assert weights @ counts == pytest.approx(400)
+    logits = model._outputs(X)
+    q = np.exp(logits) / np.exp(logits).sum(axis=1, keepdims=True)
+    squares = ((np.eye(n_classes)[y] - q) ** 2).sum(axis=1)
+    errors = np.array([squares[y == k].mean() for k in range(n_classes)])
     # The last epoch moves the network once more, by a small step at the end of the one-cycle rate.
-    assert model.alphas_[-1, 0] == pytest.approx(fne / fpe, rel=0.1)
-
-
-def test_epochs_one_by_one_are_the_epochs_of_one_run_where_the_weights_stay(rows, monkeypatch):
-    monkeypatch.setattr("crcen.paper.methods.false_error._error_ratio", lambda logits, rows: 1.0)
-    X, y = rows
-    stepwise = MeanFalseErrorClassifier(hidden=(4,), max_epochs=3, random_state=0).fit(X, y)
-    at_once = MeanFalseErrorClassifier(False, hidden=(4,), max_epochs=3, random_state=0).fit(X, y)
-    np.testing.assert_allclose(stepwise.decision_function(X), at_once.decision_function(X), rtol=1e-6, atol=1e-7)
-
-
-def test_what_cannot_follow_is_refused(rows):
-    with pytest.raises(crcen.InvalidParameter, match="after every epoch"):
-        MeanFalseErrorClassifier(hidden=()).fit(*rows)
-
-
-def test_labels_of_any_kind_and_a_positive_class_of_ones_own(rows):
-    X, y = rows
-    words = np.where(y == 1, "bad", "fine")
-    model = MeanFalseErrorClassifier(hidden=(4,), max_epochs=3, n_members=2, random_state=0).fit(X, words)
-    assert set(model.predict(X)) <= {"bad", "fine"}
-    assert model.predict_proba(X).sum(axis=1) == pytest.approx(1.0)
-    assert model.alphas_.shape == (3, 2)
+    assert weights[-1] / weights[-1, 0] == pytest.approx(errors / counts / (errors[0] / counts[0]), rel=0.1)
+    p = model.predict_proba(X)
+    assert p * weights[-1] / (p * weights[-1]).sum(axis=1, keepdims=True) == pytest.approx(q)
+    if n_classes == 2:
+        assert model.weighting_.cost_ratio == pytest.approx(weights[-1, 0] / weights[-1, 1])  # class 0 is the rarer one

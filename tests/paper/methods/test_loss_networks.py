@@ -8,16 +8,16 @@ from sklearn.base import clone
 from sklearn.datasets import make_classification
 
 import crcen
-from crcen.paper.methods.embedded_neighbours import EmbeddedNeighboursClassifier
-from crcen.paper.methods.loss_network import fit_together
-from crcen.paper.methods.rival_losses import (
+from crcen.paper.loss_networks import (
     ClassBalancedClassifier,
     ClassRectificationClassifier,
+    EmbeddedNeighboursClassifier,
     FocalClassifier,
     LDAMClassifier,
     LearnedCostClassifier,
     LogitAdjustedClassifier,
     OneSidedRegressionClassifier,
+    fit_together,
 )
 
 ALL = [

@@ -7,7 +7,7 @@ import pandas as pd
 import pytest
 
 from crcen import METHODS, InvalidInput, PosteriorCorrection
-from crcen.paper.methods.resampled import ResampledClassifier
+from crcen.paper.networks import ResampledClassifier
 from method_parameters import light
 
 SYSTEMS = [
@@ -15,7 +15,7 @@ SYSTEMS = [
     *("mfe", "msfe", "sosr", "cosen", "s2s", "crl", "lmle", "logit_adjustment", "ldam", "focal", "class_balanced"),
 ]
 THEIRS = {"adaboost", "balanced_bagging"}  # checked by the libraries they come from
-OF_TWO_CLASSES = {"adac1", "adac2", "adac3", "balance_cascade", "eusboost", "gsvm_ru", "msfe", "s2s"}
+OF_TWO_CLASSES = {"adac1", "adac2", "adac3", "balance_cascade", "eusboost", "gsvm_ru", "s2s"}
 quiet = pytest.mark.filterwarnings("ignore::FutureWarning", "ignore::DeprecationWarning")
 
 
@@ -97,7 +97,9 @@ def test_posterior_correction_does_what_the_registry_says(frame, name):
         assert model.odds_factor_ == pytest.approx(13 / 3 if METHODS[name].probabilities == "factor" else 1.0)
 
 
-@pytest.mark.parametrize("name", ["logit_adjustment", "class_balanced", "s2s", "mlp_threshold", "sosr"])
+@pytest.mark.parametrize(
+    "name", ["logit_adjustment", "class_balanced", "s2s", "mlp_threshold", "sosr", "focal", "ldam", "msfe"]
+)
 def test_the_price_of_training_is_that_of_its_own_decisions(frame, name):
     X, y = frame
     with warnings.catch_warnings():

@@ -5,8 +5,8 @@ import pytest
 from sklearn.utils.estimator_checks import parametrize_with_checks
 
 import crcen
-from crcen.paper.methods.balance_cascade import BalanceCascadeClassifier
-from crcen.paper.methods.granular_svm import GranularSVMClassifier
+from crcen.paper.boosting import BalanceCascadeClassifier
+from crcen.paper.undersampling import GranularSVMClassifier
 
 
 @pytest.fixture(scope="module")

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from crcen.paper.methods.paired import PairedClassifier
+from crcen.paper.networks import PairedClassifier
 
 
 @pytest.fixture(scope="module")

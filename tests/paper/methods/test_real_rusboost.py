@@ -6,7 +6,7 @@ from sklearn.tree import DecisionTreeClassifier
 from sklearn.utils import check_random_state
 
 from crcen import InvalidParameter
-from crcen.paper.methods.real_rusboost import RealRUSBoostClassifier
+from crcen.paper.boosting import RealRUSBoostClassifier
 
 
 def draw(n=600, seed=0):

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 import crcen
-from crcen.paper.methods.methods import make_method
+from crcen.paper.methods import make_method
 from crcen.paper.reproduction.published import published
 from crcen.paper.reproduction.readings import compare_cells, compare_claims, compare_readings
 from crcen.paper.reproduction.reproduce import read_settings, reproduce

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 import crcen
-from crcen.paper.methods.methods import METHODS, Tuning
+from crcen.paper.methods import METHODS, Tuning
 from crcen.paper.reproduction import protocol as module
 from crcen.paper.reproduction import tuning as tuned
 from crcen.paper.reproduction.protocol import _search, splits

@@ -11,7 +11,7 @@ import crcen
 from crcen._support.extras import need
 from crcen._support.progress import steps
 from crcen.datasets.dataset import Dataset
-from crcen.paper.methods.methods import Tuning, make_method
+from crcen.paper.methods import Tuning, make_method
 from crcen.paper.reproduction.protocol import Split, select, splits
 from crcen.paper.reproduction.tuning import params_of
 from crcen.paper.run_folder import RunFolder

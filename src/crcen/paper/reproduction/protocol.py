@@ -10,7 +10,7 @@ from sklearn.model_selection import StratifiedKFold, StratifiedShuffleSplit
 
 import crcen
 from crcen.datasets.dataset import Dataset
-from crcen.paper.methods.methods import NetworkTraining, Tuning, make_method
+from crcen.paper.methods import NetworkTraining, Tuning, make_method
 from crcen.paper.reproduction.tuning import candidates, fold_scores
 from crcen.paper.run_folder import RunFolder
 from crcen.training.engines import find_engine

@@ -3,7 +3,7 @@
 from collections.abc import Callable
 from typing import Any
 
-from crcen.paper.methods.real_rusboost import RealRUSBoostClassifier
+from crcen.paper.boosting import RealRUSBoostClassifier
 
 __all__ = ["STAND_INS"]
 

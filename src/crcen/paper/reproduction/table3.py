@@ -14,7 +14,7 @@ import crcen
 from crcen._support.progress import steps
 from crcen.datasets.dataset import Dataset
 from crcen.exceptions import TrainingFailed
-from crcen.paper.methods.methods import Tuning, make_method
+from crcen.paper.methods import Tuning, make_method
 from crcen.paper.reproduction.protocol import OWN_METRIC, Split, select, splits
 from crcen.paper.reproduction.published import published
 from crcen.paper.reproduction.stand_ins import STAND_INS

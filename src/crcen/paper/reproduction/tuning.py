@@ -10,8 +10,8 @@ from scipy.optimize import minimize_scalar
 from scipy.special import logit
 
 from crcen.exceptions import TrainingFailed
-from crcen.paper.methods.loss_network import LossNetwork, fit_together
-from crcen.paper.methods.methods import METHODS, Tuning
+from crcen.paper.loss_networks import LossNetwork, fit_together
+from crcen.paper.methods import METHODS, Tuning
 from crcen.theory.metrics import confusion_counts
 from crcen.theory.specs import CostRatio
 from crcen.theory.weighting import resolve

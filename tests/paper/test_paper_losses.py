@@ -238,3 +238,73 @@ def test_targets_that_are_no_class_are_refused():
     for bad in (torch.tensor([0, 1, 2, 3]), torch.tensor([0.5, 0, 1, 2]), torch.tensor([0, 1])):
         with pytest.raises(InvalidInput, match="class number"):
             FocalLoss()(LOGITS, bad)
+
+
+# -- the exact inverse of focal loss and LDAM ------------------------------------------------------------------------
+
+
+def invertible(n_classes):
+    counts = [900, 90, 10, 30, 4][:n_classes]
+    weights = np.linspace(1.0, 3.0, n_classes)
+    return [
+        *(FocalLoss(gamma) for gamma in (0.0, 0.5, 2.0, 5.0)),
+        FocalLoss(2.0, weights=weights),
+        LDAMLoss(counts),
+        LDAMLoss(counts, max_margin=2.0, scale=3.0, weights=weights),
+    ]
+
+
+def gradients(loss, z):
+    """∂ℓ(z, k)/∂z for every class k, (K, K)."""
+    z = z[None].clone().requires_grad_()
+    return torch.stack([torch.autograd.grad(loss(z, torch.tensor([k])), z)[0][0] for k in range(z.shape[1])])
+
+
+@pytest.mark.parametrize("n_classes", [2, 3, 5])
+def test_outputs_are_stationary_for_the_posterior_of_natural_logits(n_classes):
+    outputs = torch.randn(30, n_classes, dtype=torch.float64, generator=torch.Generator().manual_seed(0))
+    for loss in invertible(n_classes):
+        p = loss.double().natural_logits(outputs).softmax(dim=1)
+        for row, own in zip(outputs, p, strict=True):
+            terms = own[:, None] * gradients(loss, row)
+            assert terms.sum(dim=0).abs().max() < 1e-9 * terms.abs().sum()
+
+
+@pytest.mark.parametrize("n_classes", [2, 3])
+def test_natural_logits_of_the_minimised_expected_loss_are_the_posterior(n_classes):
+    p = torch.tensor([[0.02, 0.98], [0.7, 0.3]] if n_classes == 2 else [[0.9, 0.08, 0.02], [0.2, 0.3, 0.5]]).double()
+    for loss in invertible(n_classes):
+        loss.double()
+        for own in p:
+            z = torch.zeros(1, n_classes, dtype=torch.float64, requires_grad=True)
+            solver = torch.optim.LBFGS([z], max_iter=500, tolerance_grad=1e-12, line_search_fn="strong_wolfe")
+
+            def expected(z=z, own=own, loss=loss, solver=solver):
+                solver.zero_grad()
+                total = sum(own[k] * loss(z, torch.tensor([k])) for k in range(n_classes))
+                total.backward()
+                return total
+
+            solver.step(expected)
+            assert loss.natural_logits(z.detach()).softmax(dim=1)[0].tolist() == pytest.approx(own.tolist(), rel=1e-3)
+
+
+def test_log_odds_of_two_classes_are_monotone_and_exact_at_both_ends():
+    o = torch.linspace(-300, 300, 1201, dtype=torch.float64)
+    for loss in invertible(2):
+        natural = loss.double().natural_logits(o)
+        log_odds = natural[:, 1] - natural[:, 0]
+        assert log_odds.isfinite().all()
+        assert (log_odds.diff() > 0).all()
+        shift = 0.0 if loss.weights is None else float(torch.log(loss.weights[1] / loss.weights[0]))
+        if isinstance(loss, FocalLoss):  # (1 + γ)o − log(1 + γ) as o → ∞, and its mirror
+            end = (1 + loss.gamma) * 300 - math.log1p(loss.gamma)
+            ends = [-end - shift, end - shift]
+        else:  # s(o − Δ₁) as o → ∞, s(o + Δ₀) as o → −∞
+            low, high = loss.margins.tolist()
+            ends = [loss.scale * (-300 + low) - shift, loss.scale * (300 - high) - shift]
+        assert log_odds[[0, -1]].tolist() == pytest.approx(ends, rel=1e-12)
+        for row in torch.tensor([-2.0, 0.5], dtype=torch.float64):  # p/(1−p) = −ℓ₀′/ℓ₁′
+            slope = gradients(loss, torch.stack([torch.zeros_like(row), row]))[:, 1]
+            found = loss.natural_logits(row[None])[0]
+            assert float(found[1] - found[0]) == pytest.approx(math.log(-slope[0] / slope[1]), rel=1e-9)

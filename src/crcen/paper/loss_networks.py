@@ -1,0 +1,751 @@
+"""Networks trained by the losses of other papers: SOSR, CoSen, CRL, LMLE, MSFE, focal, LDAM and others.
+
+`LossNetwork` prepares rows and answers; a subclass states its loss. `train_stack` is the only training loop: networks
+of one shape on the same rows are trained as one stack.
+"""
+
+import warnings
+from collections.abc import Sequence
+from typing import Any, Self
+
+import numpy as np
+import torch
+from numpy.typing import ArrayLike, NDArray
+from scipy.spatial.distance import cdist
+from sklearn.base import BaseEstimator, ClassifierMixin
+from sklearn.cluster import KMeans
+from sklearn.exceptions import ConvergenceWarning
+from sklearn.utils import check_random_state
+from sklearn.utils.validation import check_is_fitted
+from torch import Tensor, nn
+from torch.nn.functional import normalize, one_hot
+
+from crcen.exceptions import InvalidParameter
+from crcen.models.atomic import all_or_nothing
+from crcen.models.validation import check_classes, check_number, check_rows
+from crcen.paper import losses
+from crcen.theory.classes.class_weights import ClassWeights
+from crcen.theory.classes.cost_matrix import CostMatrix
+from crcen.theory.specs import CostRatio
+from crcen.theory.weighting import resolve
+from crcen.torch.loss import ClassWeightedLoss
+from crcen.training.engine import find_device
+from crcen.training.parameters import group, layer_sizes
+from crcen.training.recipe import Inputs, Recipe, Schedule
+from crcen.training.schedule import n_batches, one_cycle
+
+__all__ = [
+    "ClassBalancedClassifier",
+    "ClassRectificationClassifier",
+    "EmbeddedNeighboursClassifier",
+    "FocalClassifier",
+    "LDAMClassifier",
+    "LearnedCostClassifier",
+    "LogitAdjustedClassifier",
+    "LossNetwork",
+    "MeanSquaredFalseErrorClassifier",
+    "OneSidedRegressionClassifier",
+    "fit_together",
+    "train_stack",
+]
+
+Array = NDArray[np.float64]
+Index = NDArray[np.int64]
+_MAX_ROWS_COMPARED = 1000  # CoSen's separability
+_MAX_CLUSTERS = 10  # per class, of LMLE
+_LEAST_ERROR = 1e-3  # MSFE: the smaller class error relative to the larger one
+
+
+class LossNetwork(ClassifierMixin, BaseEstimator):
+    """One network on standardised columns, trained by the loss of a subclass.
+
+    Parameters
+    ----------
+    hidden : tuple of int, default=(32,)
+        Hidden layer sizes (relu).
+    l2 : float, default=1e-4
+        Penalty on weights.
+    max_epochs : int, default=None
+        Passes over the rows; None as in `CRCENClassifier`.
+    schedule : Schedule, default=None
+        Batch size and learning rate.
+    device : {"auto", "cpu", "cuda"}, default="auto"
+        Training device.
+    random_state : int, RandomState or None
+        Seed.
+
+    Attributes
+    ----------
+    weighting_ : ClassWeighting, or ClassWeights of more than two classes
+        The price that ``predict`` decides at, if there is one; ``pos_label_`` is the rarer of two classes.
+    """
+
+    _loss_is_of_rows = True  # the loss is a mean over independent rows: one call serves a whole stack
+    _can_stack = True
+
+    def __init__(
+        self,
+        *,
+        hidden: Any = (32,),
+        l2: float = 1e-4,
+        max_epochs: int | None = None,
+        schedule: Schedule | None = None,
+        device: str = "auto",
+        random_state: Any = None,
+    ) -> None:
+        self.hidden = hidden
+        self.l2 = l2
+        self.max_epochs = max_epochs
+        self.schedule = schedule
+        self.device = device
+        self.random_state = random_state
+
+    # -- for subclasses ------------------------------------------------------------------------------------------------
+
+    def _n_outputs(self) -> int:
+        return len(self.classes_)
+
+    def _loss(self) -> nn.Module:
+        """The loss, a module of (outputs, targets)."""
+        raise NotImplementedError
+
+    def _targets(self, inputs: NDArray[np.float32], classes: Index) -> Index:
+        """What the loss gets for every row; class numbers unless overridden."""
+        return classes
+
+    def _after_epoch(self, net: nn.Sequential, loss: Any, inputs: Tensor, target: Tensor) -> None:
+        """Learn something between epochs."""
+
+    def _finish(self, inputs: NDArray[np.float32], classes: Index) -> None:
+        """Learn something after training."""
+
+    def _scores(self, outputs: Array) -> Array:
+        """One number per class, (n, K); the largest is decided."""
+        return outputs
+
+    def _logits(self, outputs: Array) -> Array:
+        """Logits of the probabilities, (n, K)."""
+        return self._scores(outputs)
+
+    def _decides_at(self) -> ArrayLike | None:
+        """Class weights that the decision by the largest score corresponds to, up to a factor; None if unknown."""
+        return None
+
+    # -- scikit-learn's interface --------------------------------------------------------------------------------------
+
+    def fit(self, X: Any, y: Any) -> Self:
+        """Train on rows X with labels y of two classes or more."""
+        with all_or_nothing(self):
+            inputs, classes, seed = self._prepare(X, y)
+            train_stack([self], inputs, self._targets(inputs, classes), [seed])
+            self._complete(inputs, classes)
+        return self
+
+    def _prepare(self, X: Any, y: Any) -> tuple[NDArray[np.float32], Index, int]:
+        """Inputs, class numbers and a seed."""
+        X, y = check_rows(self, X, y, reset=True)
+        self.classes_ = check_classes(y)
+        classes = np.searchsorted(self.classes_, y).astype(np.int64)
+        self.counts_ = np.bincount(classes).astype(np.float64)
+        self.mean_, spread = X.mean(axis=0), X.std(axis=0)
+        self.scale_ = np.where(spread > 0, spread, 1.0)
+        self._rng = check_random_state(self.random_state)
+        self._seed = int(self._rng.randint(2**31 - 1))
+        return self._inputs(X), classes, self._seed
+
+    def _complete(self, inputs: NDArray[np.float32], classes: Index) -> None:
+        self._finish(inputs, classes)
+        del self._rng, self._seed
+        worth, counts = self._decides_at(), self.counts_
+        if worth is None:
+            return
+        worth = np.asarray(worth, dtype=np.float64)
+        if len(counts) > 2:
+            self.weighting_: Any = ClassWeights(worth, counts)
+            return
+        rare = int(counts[1] <= counts[0])
+        self.pos_label_ = self.classes_[rare]
+        self.weighting_ = resolve(CostRatio(worth[rare] / worth[1 - rare]), counts[rare], counts[1 - rare])
+
+    def _inputs(self, X: Array) -> NDArray[np.float32]:
+        return np.asarray((X - self.mean_) / self.scale_, dtype=np.float32)
+
+    @torch.no_grad()
+    def _outputs(self, X: Any) -> Array:
+        check_is_fitted(self)
+        inputs = self._inputs(check_rows(self, X, reset=False))
+        return np.asarray(self.module_(torch.from_numpy(inputs)).double().numpy())
+
+    def decision_function(self, X: Any) -> Array:
+        """Scores of the classes, (n, K); for two classes the second minus the first."""
+        scores = self._scores(self._outputs(X))
+        return scores[:, 1] - scores[:, 0] if len(self.classes_) == 2 else scores
+
+    def predict(self, X: Any) -> NDArray[Any]:
+        """The class with the largest score."""
+        scores = self._scores(self._outputs(X))
+        return np.asarray(self.classes_[scores.argmax(axis=1)])
+
+    def predict_proba(self, X: Any) -> Array:
+        """Probabilities; the class docstring says whether they are natural."""
+        logits = self._logits(self._outputs(X))
+        parts = np.exp(logits - logits.max(axis=1, keepdims=True))
+        return parts / parts.sum(axis=1, keepdims=True)
+
+
+# -- training --------------------------------------------------------------------------------------------------------
+
+
+def fit_together(models: Sequence[LossNetwork], X: Any, y: Any) -> None:
+    """Fit networks of one class on the same rows; those with the same hidden layers as one stack.
+
+    They may differ in ``hidden``, ``l2`` and ``random_state``. A stack draws its batches by the seed of its first
+    network; a network with that seed ends as it does alone, up to rounding.
+    """
+    if not models[0]._can_stack:
+        for model in models:
+            model.fit(X, y)
+        return
+    for hidden in dict.fromkeys(layer_sizes("hidden", model.hidden) for model in models):
+        stack = [model for model in models if layer_sizes("hidden", model.hidden) == hidden]
+        prepared = [model._prepare(X, y) for model in stack]
+        inputs, classes, _ = prepared[0]
+        train_stack(stack, inputs, classes, [seed for _, _, seed in prepared])
+        for model in stack:
+            model._complete(inputs, classes)
+
+
+def train_stack(models: Sequence[LossNetwork], X: NDArray[np.float32], target: Index, seeds: Sequence[int]) -> None:
+    """Train networks of one shape on the same rows; set ``module_`` and ``loss_curve_`` (mean over the stack)."""
+    first = models[0]
+    recipes = [_recipe(model).settled(len(X)) for model in models]
+    rate, epochs = recipes[0].learning_rate, int(recipes[0].max_epochs or 0)
+    device = find_device(first.device)
+    nets, own_losses = [], []
+    with torch.random.fork_rng(devices=[device] if device.type == "cuda" else []):
+        for model, seed in zip(models, seeds, strict=True):
+            torch.manual_seed(seed)
+            nets.append(_network(X.shape[1], layer_sizes("hidden", model.hidden), model._n_outputs()).to(device))
+            own_losses.append(model._loss().to(device))
+        torch.manual_seed(seeds[0])
+        stack = _Stack(nets, [recipe.l2 for recipe in recipes]).to(device)
+        inputs, targets = torch.from_numpy(X).to(device), torch.from_numpy(target).to(device)
+        optimizer = torch.optim.Adam(stack.parameters(), lr=rate)
+        shuffle = np.random.default_rng(np.random.SeedSequence([seeds[0], seeds[0]]))
+        count = n_batches(len(X), recipes[0].batch_rows)
+        curve = np.zeros(epochs)
+        for epoch in range(epochs):
+            for number, part in enumerate(np.array_split(shuffle.permutation(len(X)), count)):
+                optimizer.param_groups[0]["lr"] = rate * one_cycle((epoch * count + number + 1) / (count * epochs))
+                rows = torch.from_numpy(part).to(device)
+                outputs, own = stack(inputs[rows]), targets[rows]
+                if first._loss_is_of_rows:
+                    total = len(models) * own_losses[0](outputs.flatten(0, 1), own.repeat(len(models)))
+                else:
+                    total = sum(loss(out, own) for loss, out in zip(own_losses, outputs, strict=True))
+                objective = total * (count * len(part) / len(X)) + stack.penalty()
+                optimizer.zero_grad()
+                objective.backward()
+                optimizer.step()
+                curve[epoch] += float(objective.detach()) / (count * len(models))
+            stack.hand_back(nets)
+            for model, net, loss in zip(models, nets, own_losses, strict=True):
+                with torch.no_grad():
+                    model._after_epoch(net, loss, inputs, targets)
+    for model, net in zip(models, nets, strict=True):
+        model.module_, model.loss_curve_ = net.cpu().eval(), curve
+
+
+def _recipe(model: LossNetwork) -> Recipe:
+    """The checked settings of a network."""
+    schedule = group("schedule", model.schedule, Schedule, "learning_rate=0.02").in_batches()
+    own = {"l2": model.l2, "max_epochs": model.max_epochs, "encoding": "standard"}
+    return Recipe.of(schedule, Inputs(standardize=False), hidden=(), balance=False, **own)
+
+
+class _Stack(nn.Module):
+    """Networks of one shape as a few tensors; outputs are (network, row, output)."""
+
+    l2: Tensor
+
+    def __init__(self, nets: Sequence[nn.Module], penalties: Sequence[float]) -> None:
+        super().__init__()
+        layers = [_linear_layers(net) for net in nets]
+        self.weights = nn.ParameterList(
+            torch.stack([layer.weight.detach().T for layer in same]) for same in zip(*layers, strict=True)
+        )
+        self.biases = nn.ParameterList(
+            torch.stack([layer.bias.detach()[None] for layer in same]) for same in zip(*layers, strict=True)
+        )
+        self.register_buffer("l2", torch.tensor(penalties, dtype=torch.float32))
+
+    def forward(self, rows: Tensor) -> Tensor:
+        hidden = rows.expand(len(self.l2), *rows.shape)
+        for number, (weight, bias) in enumerate(zip(self.weights, self.biases, strict=True)):
+            hidden = torch.baddbmm(bias, hidden.relu() if number else hidden, weight)
+        return hidden
+
+    def penalty(self) -> Tensor:
+        """Σ ½·l2·‖W‖² over the networks."""
+        squares = torch.stack([weight.square().sum(dim=(1, 2)) for weight in self.weights]).sum(dim=0)
+        return 0.5 * (self.l2 * squares).sum()
+
+    @torch.no_grad()
+    def hand_back(self, nets: Sequence[nn.Module]) -> None:
+        """Copy the parameters into the modules that they came from."""
+        for number, net in enumerate(nets):
+            for layer, weight, bias in zip(_linear_layers(net), self.weights, self.biases, strict=True):
+                layer.weight.copy_(weight[number].T)
+                layer.bias.copy_(bias[number, 0])
+
+
+def _linear_layers(net: nn.Module) -> list[nn.Linear]:
+    return [layer for layer in net.modules() if isinstance(layer, nn.Linear)]
+
+
+def _network(n_inputs: int, hidden: tuple[int, ...], n_outputs: int) -> nn.Sequential:
+    """Relu layers as the first module, a linear head as the last."""
+    layers: list[nn.Module] = []
+    for size in hidden:
+        layers += [nn.Linear(n_inputs, size), nn.ReLU()]
+        n_inputs = size
+    return nn.Sequential(nn.Sequential(*layers), nn.Linear(n_inputs, n_outputs))
+
+
+# -- losses with natural probabilities ---------------------------------------------------------------------------------
+
+
+class LogitAdjustedClassifier(LossNetwork):
+    """Logit adjustment (τ = 1: balanced softmax), decided by the largest output: the decision at the costs 1/π_k.
+
+    ``predict_proba`` adds log π and is natural.
+    """
+
+    def _decides_at(self) -> Array:
+        return 1.0 / self.counts_
+
+    def _loss(self) -> nn.Module:
+        return losses.LogitAdjustedLoss(self.counts_)
+
+    def _logits(self, outputs: Array) -> Array:
+        return outputs + np.log(self.counts_ / self.counts_.sum())
+
+
+class ClassBalancedClassifier(LossNetwork):
+    """Class weights by the effective number of rows (Cui et al. 2019).
+
+    The decision is at these weights; ``predict_proba`` divides them out and is natural.
+    """
+
+    def _decides_at(self) -> Array:
+        return losses.effective_number_weights(self.counts_)
+
+    def _loss(self) -> nn.Module:
+        return ClassWeightedLoss(self._decides_at())
+
+    def _logits(self, outputs: Array) -> Array:
+        return outputs - np.log(self._decides_at())
+
+
+class FocalClassifier(LossNetwork):
+    """Focal loss at γ = 2 without class weights, decided by the largest output, which is the largest posterior.
+
+    ``predict_proba`` is the exact inverse of the loss and is natural; see `crcen.paper.losses.FocalLoss`.
+    """
+
+    def _decides_at(self) -> Array:
+        return np.ones(len(self.counts_))
+
+    def _loss(self) -> losses.FocalLoss:
+        return losses.FocalLoss()
+
+    def _logits(self, outputs: Array) -> Array:
+        return np.asarray(self._loss().natural_logits(torch.from_numpy(outputs)).numpy())
+
+
+class LDAMClassifier(LossNetwork):
+    """Margins by the fourth root of the class counts, decided by the largest output.
+
+    ``predict_proba`` is the exact inverse of the loss and is natural; see `crcen.paper.losses.LDAMLoss`. For two
+    classes the decision is at the cost ratio (1 + e^−Δ₀)/(1 + e^−Δ₁), which is near 1.
+    """
+
+    def _decides_at(self) -> Array | None:
+        if len(self.counts_) > 2:
+            return None
+        return 1.0 + np.exp(-self._loss().margins.double().numpy()[::-1])
+
+    def _loss(self) -> losses.LDAMLoss:
+        return losses.LDAMLoss(self.counts_)
+
+    def _logits(self, outputs: Array) -> Array:
+        return np.asarray(self._loss().natural_logits(torch.from_numpy(outputs)).numpy())
+
+
+class MeanSquaredFalseErrorClassifier(LossNetwork):
+    """MSFE: networks trained on Σ_k E_k², with E_k the mean squared error of the rows of class k.
+
+    The gradient Σ 2·E_k·∇E_k is that of squared error with class weights E_k/n_k: the class with the larger error
+    counts more. The errors are measured on all training rows after every epoch and give the weights of the next one;
+    the first epoch has balanced weights. The authors measure them per mini-batch, where a rare class has few rows or
+    none. (The plain sum Σ_k E_k, MFE, is `CSMLPClassifier` with balanced weights.)
+
+    The decision is by the weighted output, as the authors do. ``predict_proba`` divides out the weights of the last
+    epoch.
+
+    Attributes
+    ----------
+    class_weights_ : array of shape (epochs, K)
+        Weights of every epoch.
+
+    References
+    ----------
+    Wang, Liu, Wu, Cao, Meng, Kennedy, "Training deep neural networks on imbalanced data sets", IJCNN 2016.
+    """
+
+    _loss_is_of_rows = False  # each network has its own weights
+
+    def _loss(self) -> nn.Module:
+        loss = _WeightedSquaredError(len(self.counts_))
+        self._weight_path = [loss.set_errors(torch.ones(len(self.counts_)), self.counts_)]
+        return loss
+
+    def _after_epoch(self, net: nn.Sequential, loss: Any, inputs: Tensor, target: Tensor) -> None:
+        squares = loss.squares(net(inputs), target)
+        errors = torch.stack([squares[target == k].mean() for k in range(len(self.counts_))])
+        self._weight_path.append(loss.set_errors(errors, self.counts_))
+
+    def _finish(self, inputs: NDArray[np.float32], classes: Index) -> None:
+        self.class_weights_ = np.array(self._weight_path[:-1])
+        del self._weight_path
+
+    def _decides_at(self) -> Array:
+        return np.asarray(self.class_weights_[-1])
+
+    def _logits(self, outputs: Array) -> Array:
+        return outputs - np.log(self.class_weights_[-1])
+
+
+class _WeightedSquaredError(nn.Module):
+    """2·w_y·Σ_k (δ_yk − q_k)², for two classes CSMLP's 4·w_y·(y − q)²."""
+
+    weights: Tensor
+
+    def __init__(self, n_classes: int) -> None:
+        super().__init__()
+        self.register_buffer("weights", torch.ones(n_classes))
+
+    def squares(self, logits: Tensor, target: Tensor) -> Tensor:
+        return 2.0 * (one_hot(target, logits.shape[1]) - logits.softmax(dim=1)).square().sum(dim=1)
+
+    def set_errors(self, errors: Tensor, counts: Array) -> Array:
+        """Weights E_k/n_k with mean 1 over the rows."""
+        found = np.nan_to_num(errors.double().cpu().numpy(), nan=1.0)
+        found = np.maximum(found, max(found.max() * _LEAST_ERROR, np.finfo(float).tiny))
+        weights = np.asarray(counts.sum() * found / (counts * found.sum()))
+        self.weights.copy_(torch.from_numpy(weights))
+        return weights
+
+    def forward(self, logits: Tensor, target: Tensor) -> Tensor:
+        return (self.weights[target] * self.squares(logits, target)).mean()
+
+
+# -- losses without a known posterior ----------------------------------------------------------------------------------
+
+
+class OneSidedRegressionClassifier(LossNetwork):
+    """SOSR: the network estimates the cost of each decision; the cheapest is taken.
+
+    The slope of `crcen.paper.losses.OneSidedRegressionLoss` is at most 1 whatever a row costs, so costs move decisions
+    less than class weights do: expect few alarms if positives are rare. ``predict_proba`` is the softmax of the
+    negative costs, which ranks rows but is no posterior: calibrate it.
+
+    Parameters
+    ----------
+    weighting : CostMatrix, price or "balanced", default="balanced"
+        Cost of wrong decisions. For two classes a price of the rarer one; ``"balanced"`` charges a row the inverse
+        share of its class. Costs are divided by their mean over the rows, which changes no decision.
+    hidden, l2, max_epochs, schedule, device, random_state
+        As in `LossNetwork`.
+    """
+
+    _why_no_posterior = "answers costs, each estimated from one side, which are no probabilities"
+
+    def __init__(
+        self,
+        weighting: Any = "balanced",
+        *,
+        hidden: Any = (32,),
+        l2: float = 1e-4,
+        max_epochs: int | None = None,
+        schedule: Schedule | None = None,
+        device: str = "auto",
+        random_state: Any = None,
+    ) -> None:
+        super().__init__(
+            hidden=hidden, l2=l2, max_epochs=max_epochs, schedule=schedule, device=device, random_state=random_state
+        )
+        self.weighting = weighting
+
+    def _costs(self) -> Array:
+        counts, n_classes = self.counts_, len(self.classes_)
+        if isinstance(self.weighting, CostMatrix):
+            if self.weighting.actions or self.weighting.n_rows is not None:
+                raise InvalidParameter("these networks decide for classes: give a CostMatrix of classes alone.")
+            costs = self.weighting.for_classes(self.classes_.tolist()).costs
+        elif isinstance(self.weighting, str) and self.weighting == "balanced":
+            costs = (counts.sum() / (n_classes * counts))[:, None] * (1.0 - np.eye(n_classes))
+        elif n_classes > 2:
+            raise InvalidParameter('a price is for two classes: give weighting="balanced" or a CostMatrix.')
+        else:
+            rare = int(counts[1] <= counts[0])
+            price = resolve(self.weighting, counts[rare], counts[1 - rare])
+            costs = np.zeros((2, 2))
+            costs[rare, 1 - rare], costs[1 - rare, rare] = price.lam, 1.0 - price.lam
+        return np.asarray(costs * (counts.sum() / (counts @ costs.mean(axis=1))))
+
+    def _n_outputs(self) -> int:
+        self.costs_ = self._costs()
+        return int(self.costs_.shape[1])
+
+    def _loss(self) -> nn.Module:
+        return losses.OneSidedRegressionLoss(self.costs_)
+
+    def _scores(self, outputs: Array) -> Array:
+        return -outputs
+
+    def _decides_at(self) -> Array | None:
+        is_of_classes = len(self.classes_) > 2 and isinstance(self.weighting, CostMatrix)
+        return None if is_of_classes else self.costs_.sum(axis=1)
+
+
+class LearnedCostClassifier(LossNetwork):
+    """CoSen: costs inside the softmax, learned beside the network and dropped in prediction.
+
+    After every epoch the costs ξ move towards `crcen.paper.losses.target_costs`. The step is reduced to a hundredth
+    when the error on the rows grows; the paper measures that error on separate rows. With ``learn=False`` ξ is fixed at
+    the class shares: logit adjustment, with natural ``predict_proba``. Learned, ``predict_proba`` is the softmax of the
+    outputs and no posterior: calibrate it.
+
+    Not specified in the paper and chosen here: μ = 0 and σ = 1, a step of .1, at most 1,000 rows for separability.
+
+    Parameters
+    ----------
+    learn : bool, default=True
+        Whether the costs are learned.
+    hidden, l2, max_epochs, schedule, device, random_state
+        As in `LossNetwork`.
+
+    Attributes
+    ----------
+    costs_ : array of shape (K, K)
+        Final ξ.
+    """
+
+    _loss_is_of_rows = False  # each network learns its own costs
+
+    def __init__(
+        self,
+        learn: bool = True,
+        *,
+        hidden: Any = (32,),
+        l2: float = 1e-4,
+        max_epochs: int | None = None,
+        schedule: Schedule | None = None,
+        device: str = "auto",
+        random_state: Any = None,
+    ) -> None:
+        super().__init__(
+            hidden=hidden, l2=l2, max_epochs=max_epochs, schedule=schedule, device=device, random_state=random_state
+        )
+        self.learn = learn
+
+    @property
+    def _why_no_posterior(self) -> str:
+        return "learns costs inside its softmax, which no known map takes out" if self.learn else ""
+
+    def _decides_at(self) -> Array | None:
+        return None if self.learn else 1.0 / self.counts_
+
+    def _loss(self) -> nn.Module:
+        self._rate, self._error = 0.1, np.inf
+        n_classes = len(self.counts_)
+        fixed = np.tile(self.counts_ / self.counts_.sum(), (n_classes, 1))
+        loss = losses.LearnedCostLoss(n_classes, None if self.learn else fixed)
+        self.costs_ = loss.costs.double().numpy()
+        return loss
+
+    def _after_epoch(self, net: nn.Sequential, loss: Any, inputs: Tensor, target: Tensor) -> None:
+        if not self.learn:
+            return
+        n_classes = len(self.counts_)
+        decided = net(inputs).argmax(dim=1)
+        confusion = torch.zeros(n_classes, n_classes, dtype=torch.float64)
+        for k in range(n_classes):
+            confusion[k] = torch.bincount(decided[target == k], minlength=n_classes).cpu().double() / self.counts_[k]
+        some = torch.from_numpy(self._rng.permutation(len(target))[:_MAX_ROWS_COMPARED].astype(np.int64))
+        some = some.to(target.device)
+        separability = losses.class_separability(net[0](inputs[some]).cpu(), target[some].cpu(), n_classes)
+        error = float((decided != target).double().mean())
+        if error > self._error:
+            self._rate *= 0.01
+        self._error = error
+        wanted = losses.target_costs(self.counts_, separability, confusion)
+        loss.move_costs(wanted.to(loss.costs.device), self._rate)
+        self.costs_ = loss.costs.double().cpu().numpy()
+
+    def _logits(self, outputs: Array) -> Array:
+        return outputs if self.learn else outputs + np.log(self.counts_ / self.counts_.sum())
+
+
+class ClassRectificationClassifier(LossNetwork):
+    """CRL: cross entropy and hard triplets of the rare classes of each batch.
+
+    See `crcen.paper.losses.ClassRectificationLoss`. The outputs are no posterior: calibrate them.
+    """
+
+    _loss_is_of_rows = False  # triplets are of one network
+    _why_no_posterior = "adds triplets to cross entropy, which no known map takes out"
+
+    def _loss(self) -> nn.Module:
+        return losses.ClassRectificationLoss(self.counts_)
+
+
+class EmbeddedNeighboursClassifier(LossNetwork):
+    """LMLE: an embedding learned from quintuplets over clusters, decided by its neighbours.
+
+    Every class is divided into clusters (k-means, repeated on the embedded rows after each third of the epochs). Rows
+    of a cluster shall be closer than other rows of the class, and these closer than another class
+    (`crcen.paper.losses.QuintupletLoss`). A new row goes to the class with the largest margin
+    (distance to the nearest row of another class) − (distance to the k-th nearest row of the class), where the cluster
+    with the nearest centre represents a class.
+
+    Designed for images and pretrained networks. Here it starts from random weights, draws quintuplets within ordinary
+    batches, and keeps at most ``max_neighbors`` rows per cluster. ``predict_proba`` is the softmax of the margins,
+    which ranks rows but is no posterior: calibrate it.
+
+    Parameters
+    ----------
+    n_dimensions : int, default=16
+        Size of the embedding.
+    cluster_size : int, default=200
+        Intended rows per cluster; a class has one to ten clusters.
+    n_neighbors : int, default=5
+        k.
+    max_neighbors : int, default=100
+        Rows kept per cluster.
+    hidden, l2, max_epochs, schedule, device, random_state
+        As in `LossNetwork`.
+
+    Attributes
+    ----------
+    n_kept_, n_rows_ : int
+        Rows that decisions compare with, and rows it was fitted on.
+
+    References
+    ----------
+    Huang, Li, Loy, Tang, "Learning deep representation for imbalanced classification", CVPR 2016.
+    """
+
+    _why_no_posterior = "decides by distances to neighbours, which are no probabilities"
+    _loss_is_of_rows = False
+    _can_stack = False  # each network has its own clusters
+
+    def __init__(
+        self,
+        *,
+        n_dimensions: int = 16,
+        cluster_size: int = 200,
+        n_neighbors: int = 5,
+        max_neighbors: int = 100,
+        hidden: Any = (32,),
+        l2: float = 1e-4,
+        max_epochs: int | None = None,
+        schedule: Schedule | None = None,
+        device: str = "auto",
+        random_state: Any = None,
+    ) -> None:
+        super().__init__(
+            hidden=hidden, l2=l2, max_epochs=max_epochs, schedule=schedule, device=device, random_state=random_state
+        )
+        self.n_dimensions = n_dimensions
+        self.cluster_size = cluster_size
+        self.n_neighbors = n_neighbors
+        self.max_neighbors = max_neighbors
+
+    def _n_outputs(self) -> int:
+        return int(self.n_dimensions)
+
+    def _targets(self, inputs: NDArray[np.float32], classes: Index) -> Index:
+        """Cluster numbers, which determine the class."""
+        for name in ("n_dimensions", "cluster_size", "n_neighbors", "max_neighbors"):
+            check_number(self, name, low=1, integer=True)
+        self._epochs_done = 0
+        return self._clusters(inputs, classes)
+
+    def _clusters(self, rows: NDArray[Any], classes: Index) -> Index:
+        """The cluster of every row, numbered across classes; sets ``cluster_classes_``."""
+        found = np.empty(len(rows), dtype=np.int64)
+        class_of: list[int] = []
+        for k in range(len(self.classes_)):
+            own = np.flatnonzero(classes == k)
+            count = int(np.clip(len(own) // self.cluster_size, 1, min(_MAX_CLUSTERS, len(own))))
+            with warnings.catch_warnings():  # fewer distinct points than clusters give fewer clusters
+                warnings.simplefilter("ignore", ConvergenceWarning)
+                parts = KMeans(count, n_init=1, random_state=self._seed).fit_predict(rows[own])
+            numbers, parts = np.unique(parts, return_inverse=True)
+            found[own] = parts + len(class_of)
+            class_of += [k] * len(numbers)
+        self.cluster_classes_ = np.array(class_of, dtype=np.int64)
+        return found
+
+    def _loss(self) -> nn.Module:
+        return _ClusterQuintuplets(self.cluster_classes_)
+
+    def _after_epoch(self, net: nn.Sequential, loss: Any, inputs: Tensor, target: Tensor) -> None:
+        self._epochs_done += 1
+        if self._epochs_done % max(1, int(self.max_epochs or 30) // 3) == 0:
+            embedded = normalize(net(inputs), dim=1).double().cpu().numpy()
+            target.copy_(torch.from_numpy(self._clusters(embedded, loss.class_of[target].cpu().numpy())))
+            loss.class_of = torch.from_numpy(self.cluster_classes_).to(target.device)
+
+    @torch.no_grad()
+    def _finish(self, inputs: NDArray[np.float32], classes: Index) -> None:
+        """Keep the cluster centres and some rows per cluster."""
+        del self._epochs_done
+        embedded = normalize(self.module_(torch.from_numpy(inputs)), dim=1).double().numpy()
+        clusters = self._clusters(embedded, classes)
+        numbers = range(len(self.cluster_classes_))
+        self.centres_ = np.stack([embedded[clusters == c].mean(axis=0) for c in numbers])
+        self.cluster_rows_ = [embedded[np.flatnonzero(clusters == c)[: int(self.max_neighbors)]] for c in numbers]
+        self.n_kept_, self.n_rows_ = sum(map(len, self.cluster_rows_)), len(embedded)
+
+    def _scores(self, outputs: Array) -> Array:
+        """The margin of every class."""
+        q = outputs / np.maximum(np.linalg.norm(outputs, axis=1, keepdims=True), 1e-12)
+        to_centres = cdist(q, self.centres_, "sqeuclidean")
+        n_classes = len(self.classes_)
+        nearest, farthest = np.empty((len(q), n_classes)), np.empty((len(q), n_classes))
+        for k in range(n_classes):
+            own = np.flatnonzero(self.cluster_classes_ == k)
+            chosen = own[to_centres[:, own].argmin(axis=1)]
+            for cluster in own:
+                mine = chosen == cluster
+                distances = np.sort(cdist(q[mine], self.cluster_rows_[cluster], "sqeuclidean"), axis=1)
+                k_th = min(self.n_neighbors, distances.shape[1]) - 1
+                nearest[mine, k], farthest[mine, k] = distances[:, 0], distances[:, k_th]
+        others = [np.delete(nearest, k, axis=1).min(axis=1) for k in range(n_classes)]
+        return np.stack(others, axis=1) - farthest
+
+
+class _ClusterQuintuplets(losses.QuintupletLoss):
+    """The quintuplet loss of an embedding and cluster numbers."""
+
+    class_of: Tensor
+
+    def __init__(self, class_of: Index) -> None:
+        super().__init__()
+        self.register_buffer("class_of", torch.from_numpy(class_of))
+
+    def forward(self, embedding: Tensor, cluster: Tensor) -> Tensor:  # type: ignore[override]
+        return super().forward(embedding, self.class_of[cluster], cluster)

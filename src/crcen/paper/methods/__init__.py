@@ -1,1 +1,0 @@
-"""Methods to compare with, and the table that names them all."""

@@ -1,0 +1,331 @@
+"""Compared methods whose networks the training engine fits: CSMLP, moved threshold, resampled rows, pairs of rows."""
+
+from __future__ import annotations
+
+from typing import Any, Self
+
+import numpy as np
+from numpy.typing import NDArray
+from sklearn.base import BaseEstimator, ClassifierMixin
+from sklearn.preprocessing import StandardScaler
+from sklearn.utils import check_random_state
+from sklearn.utils.validation import check_is_fitted
+
+from crcen._support.extras import need
+from crcen.exceptions import InvalidInput
+from crcen.models.atomic import all_or_nothing
+from crcen.models.classifier import CRCENClassifier
+from crcen.models.foreign_names import OurNames, says_our_names
+from crcen.models.validation import check_choice, check_labels, check_number, check_rows
+from crcen.theory.labels import Labels
+from crcen.theory.specs import CostRatio
+from crcen.theory.weighting import ClassWeighting, resolve
+from crcen.training.recipe import Inputs, Schedule
+
+__all__ = ["PAPER", "CSMLPClassifier", "MovedThresholdClassifier", "PairedClassifier", "ResampledClassifier"]
+
+Array = NDArray[np.float64]
+Index = NDArray[np.int64]
+# The paper's network: one standardised hidden layer, trained at the price, balanced on the training rows.
+PAPER: dict[str, Any] = {
+    "hidden": (32,),
+    "l2": 1e-4,
+    "n_members": 1,
+    "encoding": "standard",
+    "training_weighting": "price",
+    "balance": True,
+    "probability": "shift",
+}
+_SAMPLERS = {"smote": "SMOTE", "adasyn": "ADASYN"}
+_MAX_PAIRS_AT_ONCE = 2**17  # in prediction
+
+
+class CSMLPClassifier(CRCENClassifier):
+    """Networks trained on class-weighted squared error with targets ±1 (Castro and Braga 2013).
+
+    The output is tanh(o/2), so the squared error on ±1 targets is 4 w (y − q)² with q = σ(o), and decisions,
+    probabilities and weights have the meaning of `CRCENClassifier`. Stationarity in the output bias is
+    Σ w (y − q) q (1 − q) = 0, not the key equation; ``balance`` is therefore off by default.
+
+    Parameters, attributes and methods are those of `CRCENClassifier`.
+    """
+
+    losses = ("squared_error",)
+    loss = losses[0]
+    _column_scales = False
+
+    @says_our_names
+    def __init__(
+        self,
+        weighting: Any = "balanced",
+        *,
+        hidden: Any = (32,),
+        activation: str = "relu",
+        l2: float = 1e-4,
+        n_members: int = 1,
+        max_epochs: int | None = None,
+        schedule: Schedule | None = None,
+        encoding: str = "standard",
+        inputs: Inputs | None = None,
+        balance: bool = False,
+        probability: str = "shift",
+        training_weighting: Any = "price",
+        pos_label: Any = None,
+        device: str = "auto",
+        random_state: Any = None,
+        verbose: int = 0,
+    ) -> None:
+        super().__init__(
+            weighting,
+            hidden=hidden,
+            activation=activation,
+            l2=l2,
+            n_members=n_members,
+            max_epochs=max_epochs,
+            schedule=schedule,
+            encoding=encoding,
+            inputs=inputs,
+            balance=balance,
+            probability=probability,
+            training_weighting=training_weighting,
+            loss=self.losses[0],
+            pos_label=pos_label,
+            device=device,
+            random_state=random_state,
+            verbose=verbose,
+        )
+
+
+class MovedThresholdClassifier(CRCENClassifier):
+    """Train with plain cross entropy (λ = ½), decide at the price of ``weighting``: positive where p > 1 − λ.
+
+    The control for every claim about weighting: in theory it nearly ties with training at λ, since both estimate the
+    same posterior. Parameters and attributes are those of `CRCENClassifier`; ``weighting_`` is the price of the
+    decision and ``key_equation_`` that of the plain network.
+    """
+
+    is_control = True
+
+    def training_weighting_at(self, price: ClassWeighting, labels: Labels) -> ClassWeighting:
+        """λ = ½ at every price."""
+        return resolve(None, price.n_pos, price.n_neg)
+
+
+class ResampledClassifier(ClassifierMixin, OurNames):
+    """Standardise, oversample the minority class to a ratio of 1:1, train a plain network (λ = ½), decide at ½.
+
+    Neighbours are searched among standardised rows.
+
+    Parameters
+    ----------
+    sampler : {"smote", "adasyn"}, default="smote"
+        imbalanced-learn's sampler with its defaults (extra ``baselines``).
+    hidden, l2, max_epochs, schedule, n_members, device, random_state
+        As in `CRCENClassifier`.
+    """
+
+    @says_our_names
+    def __init__(
+        self,
+        sampler: str = "smote",
+        *,
+        hidden: Any = (32,),
+        l2: float = 1e-4,
+        max_epochs: int | None = None,
+        schedule: Schedule | None = None,
+        n_members: int = 1,
+        device: str = "auto",
+        random_state: Any = None,
+    ) -> None:
+        self.sampler = sampler
+        self.hidden = hidden
+        self.l2 = l2
+        self.max_epochs = max_epochs
+        self.schedule = schedule
+        self.n_members = n_members
+        self.device = device
+        self.random_state = random_state
+
+    def resample(self, X: Array, y: NDArray[Any]) -> tuple[Array, NDArray[Any]]:
+        """Rows and labels after rebalancing, in the units of X."""
+        check_choice(self, "sampler", tuple(_SAMPLERS))
+        sampler = getattr(need("imblearn.over_sampling", "baselines"), _SAMPLERS[self.sampler])
+        scaler = StandardScaler().fit(X)
+        seed = int(check_random_state(self.random_state).randint(2**31 - 1))
+        try:
+            rows, labels = sampler(random_state=seed).fit_resample(scaler.transform(X), y)
+        except (RuntimeError, ValueError) as error:  # too few rows, or ADASYN finds nothing to generate
+            raise InvalidInput(f"{self.sampler} cannot rebalance these rows: {error}") from error
+        return scaler.inverse_transform(rows), labels
+
+    def fit(self, X: Any, y: Any) -> Self:
+        """Rebalance and train."""
+        with all_or_nothing(self):
+            X, y = check_rows(self, X, y, reset=True)
+            self.classes_ = check_labels(y)
+            names = ("hidden", "l2", "max_epochs", "schedule", "n_members", "device", "random_state")
+            given = {name: getattr(self, name) for name in names}
+            positive = Labels.from_rows(self.classes_, y, np.ones(len(y))).positive
+            rows, labels = self.resample(X, y)
+            self.network_ = CRCENClassifier(None, **{**PAPER, **given}, pos_label=positive).fit(rows, labels)
+        return self
+
+    def decision_function(self, X: Any) -> Array:
+        """Logit of ``classes_[1]`` among rebalanced rows."""
+        check_is_fitted(self)
+        return np.asarray(self.network_.decision_function(check_rows(self, X, reset=False)))
+
+    def predict(self, X: Any) -> NDArray[Any]:
+        """The class with probability above ½ among rebalanced rows."""
+        is_last = self.decision_function(X) > 0
+        return np.asarray(self.classes_[is_last.astype(int)])
+
+    def predict_proba(self, X: Any) -> Array:
+        """Probabilities among rebalanced rows, which are not natural."""
+        check_is_fitted(self)
+        return np.asarray(self.network_.predict_proba(check_rows(self, X, reset=False)))
+
+    def __sklearn_tags__(self) -> Any:
+        """Binary."""
+        tags = super().__sklearn_tags__()
+        tags.classifier_tags.multi_class = False
+        tags.input_tags.sparse = True
+        return tags
+
+
+class PairedClassifier(ClassifierMixin, BaseEstimator):
+    """s2s: a network that reads two rows at once and predicts both labels; references vote on new rows.
+
+    The network gets pairs of four kinds (common-common, common-rare, rare-common, rare-rare), drawn without
+    repetition, at most ``max_pairs`` of a kind; common pairs are limited to the number of mixed pairs of one order. It
+    has one class per kind; the probability that the first row is rare is the sum of two of them. A new row is paired
+    with each reference (training rows drawn equally from both classes), and the references vote.
+
+    ``predict`` is the vote. ``predict_proba`` is the mean probability with the share of rare rows among the pairs
+    divided out, a known factor: natural as far as the network's is.
+
+    Not specified in the paper and chosen here: one joint output for the two labels, 25 references per class, a tied
+    vote alarms.
+
+    Parameters
+    ----------
+    hidden, l2, n_members, max_epochs, encoding
+        The network, as in `CRCENClassifier`.
+    max_pairs : int, default=20000
+        Pairs of a kind.
+    n_references : int, default=25
+        References per class.
+    pos_label : label, default=None
+        The positive class; None is the rarer one.
+    random_state : int, RandomState or None
+        Seed of pairs, references and networks.
+
+    Attributes
+    ----------
+    pair_counts_ : dict
+        Training pairs of each kind: "00" are common ones, "01" a common and then a rare row.
+    weighting_ : ClassWeighting
+        The price of ``predict``, given by the share of rare rows among the pairs.
+
+    References
+    ----------
+    Dumpala, Chakraborty, Kopparapu, "A novel data representation for effective learning in class imbalanced
+    scenarios", IJCAI 2018.
+    """
+
+    def __init__(
+        self,
+        *,
+        hidden: Any = (32,),
+        l2: float = 1e-4,
+        n_members: int = 1,
+        max_epochs: int | None = None,
+        encoding: str = "standard",
+        max_pairs: int = 20_000,
+        n_references: int = 25,
+        pos_label: Any = None,
+        random_state: Any = None,
+    ) -> None:
+        self.hidden = hidden
+        self.l2 = l2
+        self.n_members = n_members
+        self.max_epochs = max_epochs
+        self.encoding = encoding
+        self.max_pairs = max_pairs
+        self.n_references = n_references
+        self.pos_label = pos_label
+        self.random_state = random_state
+
+    def fit(self, X: Any, y: Any) -> Self:
+        """Draw pairs and references, and train."""
+        for name in ("max_pairs", "n_references"):
+            check_number(self, name, low=1, integer=True)
+        X, y = check_rows(self, X, y, reset=True)
+        self.classes_ = check_labels(y)
+        self.labels_ = Labels.from_rows(self.classes_, y, np.ones(len(X)), self.pos_label)
+        target = self.labels_.encode(y)
+        rng = check_random_state(self.random_state)
+        first, second, kind = self._pairs(target, rng)
+        given = {name: getattr(self, name) for name in ("hidden", "l2", "n_members", "max_epochs", "encoding")}
+        model = CRCENClassifier(None, **{**PAPER, **given}, random_state=rng.randint(2**31 - 1))
+        self.model_ = model.set_params(balance=False).fit(np.hstack([X[first], X[second]]), kind)
+        own = [np.flatnonzero(target == is_rare) for is_rare in (False, True)]
+        drawn = [rng.choice(rows, min(len(rows), self.n_references), replace=False) for rows in own]
+        self.references_ = X[np.concatenate(drawn)]
+        # Odds of a rare row among the first rows of pairs, relative to the table.
+        n_pos, n_neg = int(target.sum()), int((~target).sum())
+        self.factor_ = float(target[first].sum() / (~target[first]).sum() * n_neg / n_pos)
+        self.pos_label_ = self.labels_.positive
+        self.weighting_ = resolve(CostRatio(self.factor_), n_pos, n_neg)
+        return self
+
+    def _pairs(self, target: NDArray[np.bool_], rng: Any) -> tuple[Index, Index, NDArray[np.str_]]:
+        rows = {"0": np.flatnonzero(~target), "1": np.flatnonzero(target)}
+        mixed = min(len(rows["0"]) * len(rows["1"]), int(self.max_pairs))
+        parts = []
+        self.pair_counts_ = {}
+        for kind in ("00", "01", "10", "11"):
+            a, b = rows[kind[0]], rows[kind[1]]
+            count = min(len(a) * len(b), mixed if kind == "00" else int(self.max_pairs))
+            numbers = _distinct(len(a) * len(b), count, rng)
+            parts.append((a[numbers // len(b)], b[numbers % len(b)], np.full(count, kind)))
+            self.pair_counts_[kind] = count
+        first, second, kinds = (np.concatenate(part) for part in zip(*parts, strict=True))
+        return first, second, kinds
+
+    def _votes(self, X: Any) -> tuple[Array, Array]:
+        """Share of references that take a row for rare, and their mean probability of it."""
+        check_is_fitted(self)
+        X = check_rows(self, X, reset=False)
+        is_rare = np.char.startswith(self.model_.classes_.astype(str), "1")
+        n_references = len(self.references_)
+        share, mean = np.empty(len(X)), np.empty(len(X))
+        step = max(1, _MAX_PAIRS_AT_ONCE // n_references)
+        for start in range(0, len(X), step):
+            block = X[start : start + step]
+            pairs = np.hstack([np.repeat(block, n_references, axis=0), np.tile(self.references_, (len(block), 1))])
+            p = self.model_.predict_proba(pairs)[:, is_rare].sum(axis=1).reshape(len(block), n_references)
+            share[start : start + step] = (p >= 0.5).mean(axis=1)
+            mean[start : start + step] = p.mean(axis=1)
+        return share, mean
+
+    def predict(self, X: Any) -> NDArray[Any]:
+        """The label that most references vote for."""
+        share, _ = self._votes(X)
+        return self.labels_.decode(share >= 0.5)
+
+    def predict_proba(self, X: Any) -> Array:
+        """Natural probabilities: the references' mean with the share of rare rows among the pairs divided out."""
+        _, mean = self._votes(X)
+        natural = mean / (mean + self.factor_ * (1.0 - mean))
+        return self.labels_.in_order(np.column_stack([1.0 - natural, natural]))
+
+
+def _distinct(n: int, count: int, rng: Any) -> Index:
+    """``count`` different numbers below n, without a list of all n."""
+    if count * 2 >= n:
+        return np.asarray(rng.permutation(n)[:count], dtype=np.int64)
+    found = np.unique(rng.randint(0, n, size=count + count // 4 + 16, dtype=np.int64))
+    while len(found) < count:
+        found = np.unique(np.concatenate([found, rng.randint(0, n, size=count, dtype=np.int64)]))
+    return np.asarray(rng.permutation(found)[:count], dtype=np.int64)
