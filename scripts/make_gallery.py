@@ -40,7 +40,9 @@ def main() -> int:
     train, test, y_train, y_test = train_test_split(table, data.y, stratify=data.y, test_size=0.4, random_state=0)
     settings = {"hidden": (16,), "l2": 1e-2, "encoding": "standard", "n_members": 1, "max_epochs": 15}
     estimator = crcen.CRCENClassifierCV(Budget(10), random_state=0, **settings)
-    model = crcen.TableClassifier(estimator, random_state=0).fit(train, pd.Series(y_train, name="seven_rings"))
+    model = crcen.TableClassifier(estimator=estimator, random_state=0).fit(
+        train, pd.Series(y_train, name="seven_rings")
+    )
     p = model.predict_proba(test)[:, 1]
 
     prices = [Budget(price) for price in (1, 2, 4, 8, 16, 32)]

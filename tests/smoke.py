@@ -95,7 +95,9 @@ def onnx(folder: Path) -> None:
     import crcen
 
     frame = mixed_table(800, 2).drop(columns=["day", "note"])  # type: ignore[attr-defined]
-    model = crcen.TableClassifier(crcen.CRCENClassifier(hidden=(8,), max_epochs=5, random_state=0), random_state=0)
+    model = crcen.TableClassifier(
+        estimator=crcen.CRCENClassifier(hidden=(8,), max_epochs=5, random_state=0), random_state=0
+    )
     crcen.export_onnx(model.fit(frame.drop(columns="fraud"), frame["fraud"]), folder / "model.onnx")
 
 

@@ -253,7 +253,7 @@ def prediction(n: int) -> None:
     words = np.random.default_rng(0).integers(0, 5, (2000, 3)).astype(str)
     frame[["w0", "w1", "w2"]] = np.char.add("word", words)
     network = crcen.CRCENClassifier(None, max_epochs=5, random_state=0)
-    table = crcen.TableClassifier(network).fit(frame, y[:2000])
+    table = crcen.TableClassifier(estimator=network).fit(frame, y[:2000])
     for name, row in (("a dict", frame.iloc[0].to_dict()), ("a one-row frame", frame.iloc[:1])):
         taken = seconds_a_row(table.predict_proba, row, calls=3)
         print(f"{'TableClassifier, 33 columns, one row as ' + name:55} {1e3 * taken:6.2f} ms", flush=True)

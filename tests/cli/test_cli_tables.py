@@ -107,7 +107,7 @@ def test_json_is_all_that_is_printed(crcen_command, folder, tmp_path):
         (["--cost-ratio", "7"], {"cost_ratio": 7}),
         (["--balanced"], {"alpha": 1}),
         (["--time", "day"], {}),
-        (["--groups", "who", "--keep", "ticket", "--category", "ticket", "--positive", "no", "--seed", "3"], {}),
+        (["--clusters", "who", "--keep", "ticket", "--category", "ticket", "--positive", "no", "--seed", "3"], {}),
     ],
 )
 def test_options_of_fit_reach_it(crcen_command, folder, tmp_path, monkeypatch, options, expected):
@@ -125,7 +125,7 @@ def test_options_of_fit_reach_it(crcen_command, folder, tmp_path, monkeypatch, o
     for name, value in expected.items():
         assert getattr(crcen.resolve(seen["weighting"], 50, 350), name) == pytest.approx(value)
     assert seen["learner"] is None
-    for name, given in (("time", "day"), ("groups", "who"), ("positive", "no")):
+    for name, given in (("time", "day"), ("clusters", "who"), ("positive", "no")):
         assert seen[name] == (given if f"--{name}" in options else None)
     if "--keep" in options:
         assert (seen["keep"], seen["categorical"], seen["random_state"]) == (["ticket"], ["ticket"], 3)
@@ -136,7 +136,9 @@ def test_options_of_fit_reach_it(crcen_command, folder, tmp_path, monkeypatch, o
     [
         (["fit", "a.csv"], "--target"),
         (["fit", "a.csv", "--target", "y", "--budget", "5", "--alpha", "1"], "names of one number"),
-        (["fit", "a.csv", "--target", "y", "--groups", "a", "--time", "b"], "two ways to validate"),
+        (["fit", "a.csv", "--target", "y", "--clusters", "a", "--time", "b"], "two ways to validate"),
+        (["fit", "a.csv", "--target", "y", "--groups", "a"], "use --clusters a"),
+        (["split", "a.csv", "--target", "y", "--groups", "a"], "use --clusters a"),
         (["fit", "a.csv", "--target", "y", "--budget", "five"], "--budget"),
         (["fit", "a.csv", "--target", "y", "--seed", "-1"], "--seed"),
         (["predict", "m.crcen", "a.csv"], "--out"),

@@ -62,9 +62,9 @@ def test_a_file_and_a_frame_give_the_same_model(fitted, mixed_table, small_searc
     assert other.path == out
 
 
-def test_groups_stay_together_and_are_no_input(mixed_table, small_search):
+def test_clusters_stay_together_and_are_no_input(mixed_table, small_search):
     frame = mixed_table(300).assign(customer=np.arange(300) // 6)
-    fit = fit_table(frame, target="bad", groups="customer", estimator=small_search)
+    fit = fit_table(frame, target="bad", clusters="customer", estimator=small_search)
     assert "keep customer together" in fit.validation
     assert "customer" not in [column.name for column in fit.model.columns_]
     splitter, y = fit.model.estimator_.cv, frame["bad"]
@@ -149,8 +149,8 @@ def test_one_in_five_thousand():
         (lambda f: f, {"target": "Bad"}, "got 'Bad'; did you mean bad?"),
         (lambda f: f, {"target": "nowhere"}, "it has id, amount"),
         (lambda f: f, {"positive": "maybe"}, "positive must be a value of bad, no, yes: got 'maybe'"),
-        (lambda f: f, {"groups": "no_such"}, "groups must be a column"),
-        (lambda f: f.assign(g=1), {"groups": "g"}, "g has one"),
+        (lambda f: f, {"clusters": "no_such"}, "clusters must be a column"),
+        (lambda f: f.assign(g=1), {"clusters": "g"}, "g has one"),
         (lambda f: f, {"time": "country"}, "numbers or dates of one format: country holds other values"),
         (lambda f: f[["id", "bad"]], {}, "no column is left to learn from"),
         (lambda f: f.set_axis([*f.columns[:-2], "id", "bad"], axis=1), {}, "id is there more than once"),
@@ -166,7 +166,9 @@ def test_what_cannot_be_fitted_gets_one_sentence(mixed_table, small_search, chan
 def test_parameters_that_mean_nothing(mixed_table, tmp_path):
     frame = mixed_table(60)
     with pytest.raises(InvalidParameter, match="give one of them"):
-        fit_table(frame, target="bad", groups="country", time="when")
+        fit_table(frame, target="bad", clusters="country", time="when")
+    with pytest.raises(InvalidParameter, match="groups was renamed: use clusters='country'"):
+        fit_table(frame, target="bad", groups="country")
     with pytest.raises(InvalidParameter, match="n_splits"):
         fit_table(frame, target="bad", n_splits=1)
     with pytest.raises(InvalidParameter, match="must be a CRCENClassifierCV"):

@@ -23,7 +23,7 @@ def table(n, seed, wrong=0.0):
 def model():
     rows = table(2500, 0)
     estimator = CRCENClassifier(Budget(4), hidden=(), random_state=0)
-    return TableClassifier(estimator, drop=["region"], random_state=0).fit(rows.drop(columns="y"), rows.y)
+    return TableClassifier(estimator=estimator, drop=["region"], random_state=0).fit(rows.drop(columns="y"), rows.y)
 
 
 def test_groups_that_are_alike_pass(model):

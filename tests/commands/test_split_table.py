@@ -1,4 +1,4 @@
-"""split_table: every row once, shares kept, groups and times respected, nothing replaced."""
+"""split_table: every row once, shares kept, clusters and times respected, nothing replaced."""
 
 import gzip
 import json
@@ -56,9 +56,9 @@ def test_a_seed_gives_the_same_files_and_another_gives_others(visits, tmp_path):
     assert found[0] == found[1] != found[2]
 
 
-def test_groups_stay_in_one_file(visits, tmp_path):
+def test_clusters_stay_in_one_file(visits, tmp_path):
     visits.to_csv(tmp_path / "a.csv", index=False)
-    done = split_table(tmp_path / "a.csv", target="bad", groups="patient", test=0.2)
+    done = split_table(tmp_path / "a.csv", target="bad", clusters="patient", test=0.2)
     train, test = (pd.read_csv(place) for place in (done.train, done.test))
     assert not set(train["patient"]) & set(test["patient"])
     assert len(test) == pytest.approx(200, abs=20)
@@ -109,12 +109,12 @@ def test_it_says_what_to_do_next(visits, tmp_path):
     [
         ({}, {"test": 1.0}, "between 0 and 1: got 1.0"),
         ({}, {"target": "Bad"}, "did you mean bad?"),
-        ({}, {"groups": "patient", "time": "when"}, "two ways to split"),
-        ({}, {"groups": "bad"}, "another column than the target"),
+        ({}, {"clusters": "patient", "time": "when"}, "two ways to split"),
+        ({}, {"clusters": "bad"}, "another column than the target"),
         ({}, {"time": "country"}, "numbers or dates of one format"),
         ({}, {"target": "amount"}, "more than 50; is it the label?"),
         ({"bad": "no"}, {}, "at least two different values: got one, no"),
-        ({"patient": 1}, {"groups": "patient"}, "at least two different values"),
+        ({"patient": 1}, {"clusters": "patient"}, "at least two different values"),
         ({"when": "2024-01-01"}, {"time": "when"}, "at one moment"),
         ({}, {"folder": "nowhere"}, "a folder that is there"),
     ],
@@ -143,3 +143,18 @@ def test_what_is_printed_hides_no_class_and_can_be_typed(tmp_path):
     assert lines[1].endswith(" and 3 more)")
     assert sum(kind in lines[1] for kind in kinds) == 12
     assert shlex.split(lines[4])[2:5] == [str(tmp_path / "my rows_train.csv"), "--target", "my kind"]
+
+
+@pytest.mark.parametrize(("option", "column"), [("clusters", "patient"), ("time", "when")])
+def test_next_command_validates_as_the_split_did(visits, tmp_path, crcen_command, monkeypatch, option, column):
+    monkeypatch.chdir(tmp_path)
+    visits.rename(columns={column: f"its {column}"}).to_csv("a.csv", index=False)
+    code, out, _ = crcen_command("split", "a.csv", "--target", "bad", f"--{option}", f"its {column}")
+    assert code == 0
+    command = shlex.split(next(line for line in out.splitlines() if "crcen fit" in line))[1:]
+    assert command[command.index(f"--{option}") + 1] == f"its {column}"
+    code, out, _ = crcen_command(*command, "--quick", "--json")
+    assert code == 0
+    assert f"its {column}" in json.loads(out)["validation"]["how"]
+    stored = json.loads(crcen_command("info", "model.crcen", "--json")[1])["clusters"]
+    assert stored == (f"its {column}" if option == "clusters" else None)

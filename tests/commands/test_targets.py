@@ -73,12 +73,12 @@ def test_two_values_are_not_renamed(one_thread):
     [
         ({"target": "KIND"}, "did you mean Kind?"),
         ({"target": "kidn"}, "did you mean Kind?"),
-        ({"groups": "REGION"}, "did you mean Region?"),
+        ({"clusters": "REGION"}, "did you mean Region?"),
         ({"drop": ["region"]}, "did you mean Region?"),
         ({"keep": ["REGION"]}, "did you mean Region?"),
         ({"categorical": ["regoin"]}, "did you mean Region?"),
         ({"target": "zzz"}, "it has x, Region, Kind"),
-        ({"groups": "Kind"}, "must be another column than the target: got 'Kind'"),
+        ({"clusters": "Kind"}, "must be another column than the target: got 'Kind'"),
         ({"time": "Kind"}, "must be another column than the target: got 'Kind'"),
     ],
 )

@@ -42,7 +42,7 @@ def table(n, seed, shift=0.0):
 @pytest.fixture(scope="module")
 def model():
     frame, y = table(3000, 0)
-    return TableClassifier(CRCENClassifierCV(Budget(4), cv=3, **QUICK), random_state=0).fit(frame, y)
+    return TableClassifier(estimator=CRCENClassifierCV(Budget(4), cv=3, **QUICK), random_state=0).fit(frame, y)
 
 
 def rows(n, seed, labelled=True, **options):
@@ -105,7 +105,7 @@ def test_labels_that_moved_raise_an_alarm_which_stays(model, tmp_path):
 def test_labels_that_nothing_can_be_compared_with_are_not_called_quiet(tmp_path):
     """Sixty rows held out tell nothing about log-odds: the first labels are the standard, and that is said."""
     frame, y = table(60, 0)
-    small = TableClassifier(CRCENClassifierCV(Budget(4), cv=3, **QUICK), random_state=0).fit(frame, y)
+    small = TableClassifier(estimator=CRCENClassifierCV(Budget(4), cv=3, **QUICK), random_state=0).fit(frame, y)
     state = tmp_path / "watch.json"
     first = str(monitor_table(small, rows(800, 100, shift=3.0), state=state))
     assert "which was not tested" in first
@@ -171,7 +171,7 @@ def test_another_models_state_is_refused(model, tmp_path):
     monitor_table(model, rows(200, 3), state=state)
     before = state.read_text()
     frame, y = table(600, 9)
-    other = TableClassifier(CRCENClassifier(Budget(4), **QUICK), random_state=0).fit(frame, y)
+    other = TableClassifier(estimator=CRCENClassifier(Budget(4), **QUICK), random_state=0).fit(frame, y)
     with pytest.raises(InvalidInput, match="the watch of another model"):
         monitor_table(other, rows(200, 4), state=state)
     assert state.read_text() == before

@@ -50,7 +50,7 @@ def whole(tmp_path_factory):
     """The content of an honest file."""
     y = np.where(ROWS["x"].fillna(0) + RNG.normal(size=N) > 1, "yes", "no")
     network = CRCENClassifier(Budget(5), hidden=(3,), n_members=2, max_epochs=2, random_state=0)
-    model = TableClassifier(network, random_state=0).fit(ROWS, pd.Series(y, name="bad"))
+    model = TableClassifier(estimator=network, random_state=0).fit(ROWS, pd.Series(y, name="bad"))
     return save(model, tmp_path_factory.mktemp("whole") / "m").read_bytes()
 
 

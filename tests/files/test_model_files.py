@@ -69,7 +69,7 @@ REVIEW = CostMatrix(np.column_stack([10.0 * (1 - np.eye(3)), np.ones(3)]), actio
 
 @pytest.fixture(scope="module")
 def table_model():
-    return TableClassifier(CRCENClassifierCV(Budget(5), **grouped(**SMALL)), random_state=0).fit(
+    return TableClassifier(estimator=CRCENClassifierCV(Budget(5), **grouped(**SMALL)), random_state=0).fit(
         FRAME, pd.Series(Y, name="bad")
     )
 
@@ -160,7 +160,12 @@ def prepared(last):
         (PosteriorCorrection(LogisticRegression(class_weight="balanced")), X),
         (PosteriorCorrection(CRCENClassifier(Budget(5), **grouped(**SMALL)), method="isotonic"), X),
         (PosteriorCorrection(prepared(LogisticRegression(class_weight={"yes": 5, "no": 1})), price=Budget(3)), MIXED),
-        (PosteriorCorrection(TableClassifier(CRCENClassifier(Budget(5), **grouped(**SMALL)), random_state=0)), FRAME),
+        (
+            PosteriorCorrection(
+                TableClassifier(estimator=CRCENClassifier(Budget(5), **grouped(**SMALL)), random_state=0)
+            ),
+            FRAME,
+        ),
         (prepared(LogisticRegression()), MIXED),
         (prepared(CRCENClassifier(Budget(5), **grouped(**SMALL))), MIXED),
         (make_pipeline(RobustScaler(), MinMaxScaler(), CRCENClassifier(Budget(5), **grouped(**SMALL))), X),

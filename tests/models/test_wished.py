@@ -60,7 +60,9 @@ def test_one_network_holds_rows_out_for_a_wish(rare_rows):
 
 def test_a_committee_and_a_table_meet_a_wish_and_are_saved(rare_rows, tmp_path):
     X, y = rare_rows(300, seed=7)
-    model = TableClassifier(CommitteeClassifier(RecallAtLeast(0.7), members=["trees"], cv=2, random_state=0)).fit(X, y)
+    model = TableClassifier(
+        estimator=CommitteeClassifier(RecallAtLeast(0.7), members=["trees"], cv=2, random_state=0)
+    ).fit(X, y)
     assert (model.estimator_.oof_decision_function_[y == 1] > 0).mean() >= 0.7
     again = crcen.load(crcen.save(model, tmp_path / "m.crcen"))
     np.testing.assert_array_equal(again.predict(X), model.predict(X))

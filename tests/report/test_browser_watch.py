@@ -20,7 +20,7 @@ def page(tmp_path_factory):
 
     training = rows(900)
     estimator = CRCENClassifier(Budget(4), hidden=(), random_state=0)
-    model = TableClassifier(estimator, random_state=0).fit(training.drop(columns="y"), training.y)
+    model = TableClassifier(estimator=estimator, random_state=0).fit(training.drop(columns="y"), training.y)
     options = {"state": folder / "watch.json", "page": folder / "watch.html"}
     for _ in range(3):
         monitor_table(model, rows(200), when=HOSTILE, **options)

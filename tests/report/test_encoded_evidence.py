@@ -36,7 +36,7 @@ def rows():
 @pytest.fixture(scope="module")
 def model(rows):
     frame, y = rows
-    return TableClassifier(CRCENClassifier(hidden=(), l2=1e-2, random_state=0), random_state=0).fit(frame, y)
+    return TableClassifier(estimator=CRCENClassifier(hidden=(), l2=1e-2, random_state=0), random_state=0).fit(frame, y)
 
 
 def test_text_and_typed_columns_have_the_same_areas(model, rows):
@@ -78,7 +78,7 @@ def test_importance_of_arrays_finds_their_columns(rows):
     frame, y = rows
     X = frame[["number"]].to_numpy()
     X = np.column_stack([X, np.random.default_rng(1).normal(size=len(X))])
-    model = TableClassifier(CRCENClassifier(hidden=(), random_state=0), random_state=0).fit(X, y)
+    model = TableClassifier(estimator=CRCENClassifier(hidden=(), random_state=0), random_state=0).fit(X, y)
     found = permutation_importance(gather(model, X, y))
     assert [one.name for one in found.columns] == ["0", "1"]
     assert found.columns[0].low > 0.0

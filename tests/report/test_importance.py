@@ -90,7 +90,7 @@ def test_a_table_that_is_encoded_once_gives_what_encoding_it_anew_gives(rare_row
     frame = pd.DataFrame({"id": np.arange(300), "kind": np.where(X[:, 1] > 0, "new", "old"), "amount": X[:, 0]})
     frame.loc[::7, "amount"] = np.nan
     inner = crcen.CRCENClassifier(crcen.Budget(4), hidden=(), random_state=0)
-    model = crcen.TableClassifier(inner, drop=["id"], random_state=0).fit(frame, y)
+    model = crcen.TableClassifier(estimator=inner, drop=["id"], random_state=0).fit(frame, y)
 
     class Plain:
         classes_, pos_label_ = model.classes_, model.pos_label_

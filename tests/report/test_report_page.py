@@ -181,7 +181,7 @@ def test_a_table_classifier_brings_what_its_network_keeps(tmp_path, rare_rows):
     X, y = rare_rows(500)
     frame = pd.DataFrame({"amount": X[:, 0], "kind": np.where(X[:, 1] > 0, "new", "old"), "rest": X[:, 2]})
     inner = crcen.CRCENClassifierCV(crcen.Budget(4), hidden=[(4,)], l2=[1e-2], max_epochs=5, cv=3, random_state=0)
-    model = crcen.TableClassifier(inner, random_state=0).fit(frame[:300], y[:300])
+    model = crcen.TableClassifier(estimator=inner, random_state=0).fit(frame[:300], y[:300])
     page = written(tmp_path, model, frame[300:], y[300:])
     assert page.data["key_equations"]["out_of_fold"]["lhs"] == pytest.approx(model.estimator_.oof_key_equation_.lhs)
     assert "apart from those of training rows" in page.text

@@ -57,7 +57,7 @@ def test_options_reach_ray(crcen_command, folder, tmp_path, monkeypatch):
         (("--target", "z"), "has no column 'z'"),
         (("--target", "y", "--drop", "q"), "there is no column q to leave out"),
         (("--target", "y", "--positive", "yes"), "positive must be a value of y, 0, 1: got 'yes'"),
-        (("--target", "y", "--groups", "a"), "--groups is for tables in memory"),
+        (("--target", "y", "--clusters", "a"), "--clusters is for tables in memory"),
         (("--target", "y", "--epochs", "0"), "max_epochs"),
     ],
 )

@@ -71,7 +71,7 @@ def described(model):
 
 def test_columns_are_those_of_the_table_in_memory(data, rows):
     streamed = crcen.fit_files(data, target="label", epochs=1, hidden=(4,)).model
-    memory = crcen.TableClassifier(crcen.CRCENClassifier(hidden=(), random_state=0), random_state=0)
+    memory = crcen.TableClassifier(estimator=crcen.CRCENClassifier(hidden=(), random_state=0), random_state=0)
     memory.fit(rows.drop(columns="label"), rows["label"])
     assert described(streamed) == described(memory)
     assert {one.name for one in streamed.dropped_} == {one.name for one in memory.dropped_} == {"constant", "row"}
@@ -362,7 +362,7 @@ def test_the_fingerprint_of_rows_in_passing_is_that_of_all_rows(rows, monkeypatc
 
     monkeypatch.setattr(table_memory, "MOST_HASHES", 40)
     table = pd.concat([rows, rows[:300]]).drop(columns=["label", "constant", "row"])
-    memory = crcen.TableClassifier(crcen.CRCENClassifier(hidden=(), random_state=0), random_state=0)
+    memory = crcen.TableClassifier(estimator=crcen.CRCENClassifier(hidden=(), random_state=0), random_state=0)
     memory.learn_columns(table)
     X = memory.encode(table).X
     found = table_memory.FingerprintOfAll(memory.columns_, table[:100], X[:100])

@@ -47,7 +47,7 @@ def _judge(columns, fingerprint, frame):
 def trained():
     frame = _table(400)
     y = np.arange(400) % 5 == 0
-    return frame, TableClassifier(LINEAR).fit(frame, y)
+    return frame, TableClassifier(estimator=LINEAR).fit(frame, y)
 
 
 def test_training_rows_are_known_in_every_form(trained, tmp_path):
@@ -123,7 +123,7 @@ def test_no_value_can_be_read_from_it(trained):
     assert fingerprint.hashes.dtype == np.uint64
     # Spread evenly: hashes, not numbers.
     assert np.ptp(np.histogram(fingerprint.hashes.astype(float), bins=4)[0]) < 80
-    other = TableClassifier(LINEAR).fit(frame[:399], np.arange(399) % 5 == 0).fingerprint_
+    other = TableClassifier(estimator=LINEAR).fit(frame[:399], np.arange(399) % 5 == 0).fingerprint_
     assert other.salt != fingerprint.salt
     assert not np.isin(other.hashes, fingerprint.hashes).any()
 

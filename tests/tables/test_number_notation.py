@@ -115,8 +115,8 @@ def test_a_saved_model_reads_new_rows_alike_in_chunks(tmp_path):
     written = plain.assign(price=[f"€ {v:,.2f}" for v in plain.price], rate=[f"{v:.1f} %" for v in plain.rate])
     written.to_csv(tmp_path / "w.csv", index=False)
     frame = open_table(tmp_path / "w.csv").read()
-    model = TableClassifier(SMALL).fit(frame.drop(columns="y"), frame["y"] == "True")
-    twin = TableClassifier(SMALL).fit(plain.drop(columns="y"), plain["y"])
+    model = TableClassifier(estimator=SMALL).fit(frame.drop(columns="y"), frame["y"] == "True")
+    twin = TableClassifier(estimator=SMALL).fit(plain.drop(columns="y"), plain["y"])
     save(model, tmp_path / "m.crcen")
     scored = predict_table(load(tmp_path / "m.crcen"), tmp_path / "w.csv", chunk_rows=7).frame
     np.testing.assert_array_equal(scored["probability"], twin.predict_proba(plain)[:, 1])

@@ -46,7 +46,7 @@ def test_a_named_pipe_is_read_whole_and_leaves_nothing(tmp_path, monkeypatch, ki
 
 @pytest.mark.parametrize("name", ["-", "/dev/stdin"])
 def test_the_command_predicts_from_standard_input(tmp_path, name):
-    model = TableClassifier(CRCENClassifier(hidden=(), random_state=0)).fit(ROWS, ROWS["x"] > 1)
+    model = TableClassifier(estimator=CRCENClassifier(hidden=(), random_state=0)).fit(ROWS, ROWS["x"] > 1)
     save(model, tmp_path / "m.crcen")
     command = [sys.executable, "-m", "crcen", "predict", tmp_path / "m.crcen", name, "--out", tmp_path / "s.csv"]
     done = subprocess.run(command, input=content("csv"), capture_output=True, check=False)

@@ -42,10 +42,10 @@ def test_a_logistic_regression_is_decided_at_the_price(labels):
 
 def test_a_classifier_may_stand_first_and_is_balanced():
     X, y = _rows()
-    model = TableClassifier(LogisticRegression()).fit(X, y)
+    model = TableClassifier(estimator=LogisticRegression()).fit(X, y)
     assert model.weighting_.alpha == pytest.approx(1)
     assert 0.1 < (model.predict(X) == "yes").mean() < 0.6
-    assert TableClassifier(LogisticRegression()).get_params(deep=False)["weighting"] is None
+    assert TableClassifier(estimator=LogisticRegression()).get_params(deep=False)["weighting"] is None
 
 
 def test_a_price_may_stand_first():
@@ -85,7 +85,7 @@ def test_any_classifier_goes_through_the_workflow(estimator, tmp_path):
 def test_sample_weights_reach_it():
     X, y = _rows()
     weights = np.where(y == "yes", 3.0, 1.0)
-    model = TableClassifier(LogisticRegression()).fit(X, y, sample_weight=weights)
+    model = TableClassifier(estimator=LogisticRegression()).fit(X, y, sample_weight=weights)
     own = LogisticRegression().fit(model.encode(X).X, y, sample_weight=weights)
     np.testing.assert_allclose(model.estimator_.estimator_.coef_, own.coef_)
     assert model.weighting_.n_pos == weights[y == "yes"].sum()
@@ -111,18 +111,18 @@ def test_others_are_refused_in_one_sentence(estimator, said):
 def test_what_it_cannot_do_is_said():
     X, y = _rows(60)
     with pytest.raises(InvalidParameter, match="KNeighborsClassifier takes no sample weights"):
-        TableClassifier(KNeighborsClassifier()).fit(X, y, sample_weight=np.ones(60))
+        TableClassifier(estimator=KNeighborsClassifier()).fit(X, y, sample_weight=np.ones(60))
     with pytest.raises(InvalidParameter, match="LogisticRegression does not cross-validate"):
-        TableClassifier(LogisticRegression()).fit(X, y, groups=np.arange(60))
+        TableClassifier(estimator=LogisticRegression()).fit(X, y, groups=np.arange(60))
     with pytest.raises(InvalidParameter, match="did you mean"):
         TableClassifier("balance", estimator=LogisticRegression()).fit(X, y)
     with pytest.raises(InvalidParameter, match="KNeighborsClassifier"):
-        crcen.save(TableClassifier(KNeighborsClassifier()).fit(X, y), "never.crcen")
+        crcen.save(TableClassifier(estimator=KNeighborsClassifier()).fit(X, y), "never.crcen")
 
 
 def test_one_of_known_parts_is_saved_and_answers_the_same(tmp_path):
     X, y = _rows(60)
-    model = TableClassifier(LogisticRegression()).fit(X, y)
+    model = TableClassifier(estimator=LogisticRegression()).fit(X, y)
     loaded = crcen.load(crcen.save(model, tmp_path / "model.crcen"))
     assert np.array_equal(loaded.predict_proba(X), model.predict_proba(X))
     assert np.array_equal(loaded.predict(X), model.predict(X))

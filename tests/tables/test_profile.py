@@ -33,7 +33,7 @@ def _table(n, seed):
 def model():
     frame = _table(1500, 0)
     y = np.random.default_rng(9).random(1500) < 1 / (1 + np.exp(-(frame["age"] - 80) / 8))
-    return TableClassifier(LINEAR).fit(frame, y)
+    return TableClassifier(estimator=LINEAR).fit(frame, y)
 
 
 def unlike(model, frame, n_chunks=1):

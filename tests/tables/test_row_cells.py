@@ -38,7 +38,7 @@ def made_up(has_gaps):
 def model(request):
     frame, y = made_up(request.param)
     network = CRCENClassifier(hidden=(), random_state=0)
-    return TableClassifier(network, categorical=["code"]).fit(frame, y)
+    return TableClassifier(estimator=network, categorical=["code"]).fit(frame, y)
 
 
 CELLS = {
@@ -96,7 +96,7 @@ def test_columns_of_a_dict_are_no_row(model):
 
 def test_no_data_frame_is_made(monkeypatch):
     frame, y = made_up(False)
-    model = TableClassifier(CRCENClassifier(hidden=(), random_state=0), drop=["price"]).fit(frame, y)
+    model = TableClassifier(estimator=CRCENClassifier(hidden=(), random_state=0), drop=["price"]).fit(frame, y)
     row = frame.drop(columns="price").iloc[0].to_dict()
     expected = model.predict_proba(row)
     monkeypatch.setattr(row_cells, "need", lambda *names: pytest.fail("pandas was asked for"))

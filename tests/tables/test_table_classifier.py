@@ -28,7 +28,7 @@ def labels(n=N):
 
 
 def fitted(n=N, **columns):
-    return TableClassifier(SMALL, random_state=0).fit(pd.DataFrame(columns), labels(n))
+    return TableClassifier(estimator=SMALL, random_state=0).fit(pd.DataFrame(columns), labels(n))
 
 
 def kinds(model):
@@ -117,14 +117,16 @@ def test_amounts_that_happen_to_differ_are_no_identifiers():
 
 def test_keep_drop_and_categorical():
     frame = pd.DataFrame({"row": np.arange(N), "x": NUMBERS, "zip": [1000, 2000, 3000] * 20})
-    model = TableClassifier(SMALL, keep=["row"], drop={"x": "a test"}, categorical=["zip"]).fit(frame, labels())
+    model = TableClassifier(estimator=SMALL, keep=["row"], drop={"x": "a test"}, categorical=["zip"]).fit(
+        frame, labels()
+    )
     assert kinds(model) == {"row": "number", "zip": "category"}
     assert reasons(model) == {"x": "a test"}
     for wrong in ({"drop": ["no"]}, {"keep": "row"}, {"categorical": 3}):
         with pytest.raises(InvalidParameter, match=next(iter(wrong))):
-            TableClassifier(SMALL, **wrong).fit(frame, labels())
+            TableClassifier(estimator=SMALL, **wrong).fit(frame, labels())
     with pytest.raises(InvalidInput, match="no column is left"):
-        TableClassifier(SMALL, drop=["x", "zip"]).fit(frame, labels())
+        TableClassifier(estimator=SMALL, drop=["x", "zip"]).fit(frame, labels())
 
 
 def test_missing_numbers_become_the_median_and_say_so():
@@ -148,14 +150,14 @@ def test_two_hundred_categories_fit_and_each_has_its_column():
     cells = np.array([f"shop {i % 200}" for i in range(2000)])
     frame = pd.DataFrame({"shop": cells})
     y = np.isin(np.arange(2000) % 200, [3, 77])
-    model = TableClassifier(CRCENClassifier(hidden=(), random_state=0)).fit(frame, y)
+    model = TableClassifier(estimator=CRCENClassifier(hidden=(), random_state=0)).fit(frame, y)
     assert len(model.encoded_names_) == 200
     np.testing.assert_array_equal(model.predict(frame), y)
 
 
 def test_new_rows_are_met_with_grace():
     frame = pd.DataFrame({"x": NUMBERS, "c": ["a", "b", "c"] * 20})
-    model = TableClassifier(SMALL).fit(frame, labels())
+    model = TableClassifier(estimator=SMALL).fit(frame, labels())
     new = pd.DataFrame({"more": 1, "c": ["a", "zz", "b"], "x": ["1.5", "high", "-3"]})
     found = model.encode(new)
     assert (found.unseen, found.unreadable, found.extra) == ({"c": 1}, {"x": 1}, ("more",))
@@ -179,14 +181,14 @@ def test_a_text_table_and_its_typed_twin_give_the_same_answers():
     )
     text = typed.astype(object).where(typed.notna(), None).map(lambda cell: None if cell is None else str(cell))
     for train in (typed, text):
-        model = TableClassifier(SMALL, random_state=0).fit(train, labels())
+        model = TableClassifier(estimator=SMALL, random_state=0).fit(train, labels())
         assert kinds(model) == {"x": "number", "b": "boolean", "c": "category", "when": "date"}
         np.testing.assert_allclose(model.predict_proba(typed), model.predict_proba(text), rtol=1e-12)
 
 
 def test_it_is_the_estimator_on_the_encoded_columns():
     frame = pd.DataFrame({"x": NUMBERS, "c": ["a", "b", "c"] * 20})
-    model = TableClassifier(SMALL).fit(frame, labels())
+    model = TableClassifier(estimator=SMALL).fit(frame, labels())
     encoded = np.column_stack([NUMBERS, np.tile(np.eye(3), (20, 1))])
     alone = clone(SMALL).fit(encoded, labels())
     for method in ("predict", "predict_proba", "weighted_proba", "decision_function"):
@@ -204,25 +206,25 @@ def test_the_same_seed_gives_the_same_model_with_texts():
 
 def test_arrays_and_polars_frames():
     X = np.column_stack([NUMBERS, NUMBERS**2])
-    model = TableClassifier(SMALL).fit(X, labels())
+    model = TableClassifier(estimator=SMALL).fit(X, labels())
     assert kinds(model) == {"0": "number", "1": "number"}
     with pytest.raises(InvalidInput, match="X has 1 features"):
         model.predict(X[:, :1])
     with pytest.raises(InvalidInput, match="rows and columns"):
         model.predict(NUMBERS)
     frame = pl.DataFrame({"x": NUMBERS, "c": ["a", "b", "c"] * 20})
-    other = TableClassifier(SMALL).fit(frame, labels())
+    other = TableClassifier(estimator=SMALL).fit(frame, labels())
     np.testing.assert_array_equal(other.predict(frame), other.predict(frame.to_pandas()))
 
 
 def test_double_names_are_refused():
     frame = pd.DataFrame(np.column_stack([NUMBERS, NUMBERS]), columns=["a", "a"])
     with pytest.raises(InvalidInput, match="a is there more than once"):
-        TableClassifier(SMALL).fit(frame, labels())
+        TableClassifier(estimator=SMALL).fit(frame, labels())
 
 
 def test_a_failed_fit_leaves_nothing_half_fitted():
-    model = TableClassifier(SMALL)
+    model = TableClassifier(estimator=SMALL)
     with pytest.raises(InvalidInput, match="one class"):
         model.fit(pd.DataFrame({"x": NUMBERS}), np.zeros(N))
     assert not hasattr(model, "columns_")
@@ -231,10 +233,10 @@ def test_a_failed_fit_leaves_nothing_half_fitted():
 def test_groups_reach_the_search():
     frame, groups = pd.DataFrame({"x": NUMBERS}), np.arange(N) // 10
     search = CRCENClassifierCV(Budget(3), hidden=(2,), l2=1e-2, max_epochs=2, cv=GroupKFold(3), random_state=0)
-    model = TableClassifier(search).fit(frame, labels(), groups=groups)
+    model = TableClassifier(estimator=search).fit(frame, labels(), groups=groups)
     assert np.isfinite(model.estimator_.oof_decision_function_).all()
     with pytest.raises(InvalidParameter, match="has no use for groups"):
-        TableClassifier(SMALL).fit(frame, labels(), groups=groups)
+        TableClassifier(estimator=SMALL).fit(frame, labels(), groups=groups)
 
 
 def test_later_rows_are_later_and_every_stretch_has_events():

@@ -28,7 +28,7 @@ QUICK = {"hidden": (6,), "max_epochs": 15, "random_state": 0}
 
 @pytest.fixture(scope="module")
 def model():
-    return TableClassifier(CRCENClassifier(Budget(2), **grouped(**QUICK)), random_state=0).fit(FRAME, Y)
+    return TableClassifier(estimator=CRCENClassifier(Budget(2), **grouped(**QUICK)), random_state=0).fit(FRAME, Y)
 
 
 def test_reasons_are_of_the_tables_columns_and_in_its_units(model):

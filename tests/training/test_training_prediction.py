@@ -158,7 +158,7 @@ for fit in (
 
 def test_an_installation_without_torch_loads_and_predicts_and_says_what_fits_need(files):
     frame = pd.DataFrame({"amount": np.arange(60) % 7 + 0.5, "country": ["NL", "NO", "DE"] * 20})
-    table = TableClassifier(CRCENClassifier(hidden=(), random_state=0)).fit(frame, np.arange(60) % 4 == 0)
+    table = TableClassifier(estimator=CRCENClassifier(hidden=(), random_state=0)).fit(frame, np.arange(60) % 4 == 0)
     save(table, files / "table.crcen")
     frame.to_csv(files / "new.csv", index=False)
     code = WITHOUT_TORCH + PREDICT + "assert (model.predict_proba(X) == expected).all()\n" + LEAN

@@ -1,12 +1,17 @@
-"""Optional packages: imports with a helpful error, and installed versions."""
+"""Optional packages and renamed parameters: errors that state what to install or write, and installed versions."""
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
+from functools import wraps
 from importlib import import_module, metadata
 from types import ModuleType
+from typing import ParamSpec, TypeVar
 
-from crcen.exceptions import MissingExtra
+from crcen.exceptions import InvalidParameter, MissingExtra
 
-__all__ = ["installed_version", "installed_versions", "need"]
+__all__ = ["installed_version", "installed_versions", "need", "renamed"]
+
+P = ParamSpec("P")
+Result = TypeVar("Result")
 
 
 def need(module: str, extra: str, purpose: str = "") -> ModuleType:
@@ -38,3 +43,18 @@ def installed_versions(packages: Iterable[str]) -> dict[str, str]:
     """The versions of those packages that are installed."""
     found = {package: installed_version(package) for package in packages}
     return {package: version for package, version in found.items() if version is not None}
+
+
+def renamed(**names: str) -> Callable[[Callable[P, Result]], Callable[P, Result]]:
+    """Decorate a function whose parameters were renamed (old name to new name): the old name raises an error."""
+
+    def decorate(function: Callable[P, Result]) -> Callable[P, Result]:
+        @wraps(function)
+        def wrapper(*args: P.args, **options: P.kwargs) -> Result:
+            for old in names.keys() & options.keys():
+                raise InvalidParameter(f"{old} was renamed: use {names[old]}={options[old]!r}.")
+            return function(*args, **options)
+
+        return wrapper
+
+    return decorate

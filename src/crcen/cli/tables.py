@@ -30,6 +30,13 @@ class LearnerName(StrEnum):
     trees = "trees"
 
 
+def _reject_groups(value: str | None) -> None:
+    if value is not None:
+        raise typer.BadParameter(f"it was renamed: use --clusters {value}; --groups compares groups in other commands.")
+
+
+RenamedGroups = Annotated[str | None, typer.Option("--groups", hidden=True, callback=_reject_groups)]
+
 # One setting instead of a search.
 QUICK: dict[str, Any] = {"hidden": (16,), "l2": 1e-2, "encoding": "standard", "n_members": 1, "max_epochs": 10}
 
@@ -48,13 +55,14 @@ def check_engine(engine: Engine, in_memory: dict[str, Any], on_ray: dict[str, An
 
 @app.command(
     epilog="Examples:  crcen split data.csv --target fraud   |   crcen split visits.parquet --target readmitted "
-    "--groups patient --test 0.3"
+    "--clusters patient --test 0.3"
 )
 def split(
     data: Data,
     target: Annotated[str, typer.Option(help="Column with the label; its values have the same share in both files.")],
     test: Annotated[float, typer.Option(help="Share of rows kept apart, between 0 and 1.")] = 0.25,
-    groups: Annotated[str | None, typer.Option(help="Keep equal values of this column in one file.")] = None,
+    clusters: Annotated[str | None, typer.Option(help="Keep equal values of this column in one file.")] = None,
+    groups: RenamedGroups = None,
     time: Annotated[str | None, typer.Option(help="Keep the latest rows by this column apart.")] = None,
     folder: Annotated[Path | None, typer.Option(help="Where to write; default beside the data.")] = None,
     seed: Annotated[int, typer.Option(min=0, max=2**32 - 1, help="Seed of the choice.")] = 0,
@@ -62,15 +70,15 @@ def split(
 ) -> None:
     """Split a file in two: rows to learn from, and rows kept apart to judge the model on."""
     with interruptible():
-        if groups is not None and time is not None:
-            raise typer.BadParameter("--groups and --time are two ways to split: give one of them.")
+        if clusters is not None and time is not None:
+            raise typer.BadParameter("--clusters and --time are two ways to split: give one of them.")
         import crcen
 
         result = crcen.split_table(
             data,
             target=target,
             test=test,
-            groups=groups,
+            clusters=clusters,
             time=time,
             folder=folder,
             random_state=seed,
@@ -81,7 +89,7 @@ def split(
 
 @app.command(
     epilog="Examples:  crcen fit train.csv --target fraud --budget 20 --out model.crcen   |   "
-    "crcen fit visits.parquet --target readmitted --positive yes --groups patient --drop name   |   "
+    "crcen fit visits.parquet --target readmitted --positive yes --clusters patient --drop name   |   "
     "crcen fit machines.csv --target state --costs costs.csv   |   "
     "crcen fit calls.xlsx --target sold --capacity 20/day --time called --report calls.html   |   "
     "crcen fit 'days/*.parquet' --target y --engine ray --workers 4"
@@ -109,7 +117,8 @@ def fit(
     keep: Annotated[list[str] | None, typer.Option(help="Column to use although it looks like an identifier.")] = None,
     category: Annotated[list[str] | None, typer.Option(help="Column of categories although it holds numbers.")] = None,
     weight: Weight = None,
-    groups: Annotated[str | None, typer.Option(help="Validate with equal values of this column together.")] = None,
+    clusters: Annotated[str | None, typer.Option(help="Validate with equal values of this column together.")] = None,
+    groups: RenamedGroups = None,
     time: Annotated[str | None, typer.Option(help="Validate on rows that are later by this column.")] = None,
     learner: Annotated[
         LearnerName | None, typer.Option(help="What is searched; default a committee of networks and trees.")
@@ -143,13 +152,13 @@ def fit(
     with interruptible():
         price = price_or_wish(budget, cost_ratio, alpha, lam, balanced, capacity, recall, precision)
         stated = with_classes(price, weighting, costs)
-        if groups is not None and time is not None:
-            raise typer.BadParameter("--groups and --time are two ways to validate: give one of them.")
+        if clusters is not None and time is not None:
+            raise typer.BadParameter("--clusters and --time are two ways to validate: give one of them.")
         import crcen
 
         if quick and learner is not None:
             raise typer.BadParameter("--quick is one network, and --learner a search: give one of them.")
-        in_memory: dict[str, Any] = {"--groups": groups, "--time": time, "--quick": quick or None, "--onnx": onnx}
+        in_memory: dict[str, Any] = {"--clusters": clusters, "--time": time, "--quick": quick or None, "--onnx": onnx}
         in_memory |= {"--learner": learner, "--time-limit": time_limit, "--weight": weight, "--report": report}
         in_memory |= {"--capacity": capacity, "--recall": recall, "--precision": precision}
         check_engine(engine, in_memory, {"--workers": workers}, {"--epochs": epochs, "--storage": storage})
@@ -185,7 +194,7 @@ def fit(
             keep=keep or (),
             categorical=category or (),
             weight=weight,
-            groups=groups,
+            clusters=clusters,
             time=time,
             learner=None if learner is None else learner.value,
             time_limit=time_limit,

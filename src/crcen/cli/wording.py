@@ -11,6 +11,7 @@ _OPTIONS = {
     "drop": "--drop",
     "keep": "--keep",
     "categorical": "--category",
+    "clusters": "--clusters",
     "groups": "--groups",
     "time": "--time",
     "time_limit": "--time-limit",

@@ -24,6 +24,7 @@ from crcen import (
     save,
     write_report,
 )
+from crcen._support.extras import renamed
 from crcen._support.files import check_writable
 from crcen._support.progress import busy, logged
 from crcen._support.values import json_value
@@ -37,7 +38,7 @@ from crcen.commands.onnx.export import check_exportable
 from crcen.commands.own_error import measure_own_error
 from crcen.commands.prices import average_price, plain_price, prices_around, step_lines, step_values
 from crcen.commands.quality import METRICS, Measured, ScoredRows, count_sentence, count_values, of_no_use, too_good
-from crcen.commands.validation import folds_of, times_or_groups, wish_in_rows
+from crcen.commands.validation import folds_of, times_or_clusters, wish_in_rows
 from crcen.theory.metrics import ConfusionCounts
 from crcen.theory.residual_test import TrainingError
 from crcen.theory.shown import Shown, in_one_line
@@ -215,6 +216,7 @@ class TableFit(Shown):
 
 
 @logged
+@renamed(groups="clusters")
 def fit_table(
     data: Any,
     *,
@@ -226,7 +228,7 @@ def fit_table(
     keep: Any = (),
     categorical: Any = (),
     weight: str | None = None,
-    groups: str | None = None,
+    clusters: str | None = None,
     time: str | None = None,
     n_splits: int = 4,
     learner: str | None = None,
@@ -262,8 +264,9 @@ def fit_table(
     weight : str, optional
         Column that says how much each row counts, such as survey weights. Not used as an input; figures out of fold are
         then sums of weights.
-    groups : str, optional
-        Column whose equal values are never on both sides of a validation split. Not used as an input.
+    clusters : str, optional
+        Column whose equal values (a customer, a patient) are never on both sides of a validation split. Not used as an
+        input; its name is stored with the model.
     time : str, optional
         Column of dates or numbers by which validation rows come later than training rows. Not used as an input.
     n_splits : int, default=4
@@ -306,14 +309,14 @@ def fit_table(
     >>> print(fit)  # doctest: +SKIP
     """
     start = clock.perf_counter()
-    if groups is not None and time is not None:
-        raise InvalidParameter("groups and time are two ways to validate: give one of them.")
+    if clusters is not None and time is not None:
+        raise InvalidParameter("clusters and time are two ways to validate: give one of them.")
     for place in (out, report):
         if place is not None:
             check_writable(place, data)
     source = source_of(data)
     role = {}
-    uses = ((groups, "groups", "keeps groups together"), (time, "time", "orders rows in time"))
+    uses = ((clusters, "clusters", "keeps rows of a cluster together"), (time, "time", "orders rows in time"))
     for name, option, reason in (*uses, (weight, "weight", "says what rows count")):
         if name is not None:
             role[check_column(name, source.columns, option, source.name)] = reason
@@ -326,19 +329,23 @@ def fit_table(
     weights = None if weight is None else weights_of(rows.frame[weight], "weight")
     weighting = stated_weighting(weighting, costs, np.unique(rows.y.to_numpy()).tolist(), target)
     weighting = wish_in_rows(weighting, rows, time)
-    folds, how = folds_of(rows, groups, time, n_splits, random_state)
+    folds, how = folds_of(rows, clusters, time, n_splits, random_state)
     search = unfitted_learner(learner, estimator, time_limit, len(rows.y))
     search.set_params(
         weighting=weighting, pos_label=rows.positive, cv=folds, random_state=random_state, verbose=verbose
     )
-    model = TableClassifier(search, drop=reasons, keep=keep, categorical=categorical, random_state=random_state)
+    model = TableClassifier(
+        estimator=search, drop=reasons, keep=keep, categorical=categorical, random_state=random_state
+    )
     if onnx is not None:
         check_exportable(clone(model).learn_columns(rows.frame), onnx, data)
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always", ConvergenceWarning)
-        model.fit(rows.frame, rows.y, weights, groups=times_or_groups(rows, groups, time))
+        model.fit(rows.frame, rows.y, weights, groups=times_or_clusters(rows, clusters, time))
     if weight is not None:
         model.weight_name_ = weight
+    if clusters is not None:
+        model.clusters_name_ = clusters
     until = None if time_limit is None else start + time_limit / 2  # refits may take as long as the search did
     encoded = model.encode(rows.frame).X  # once for all that follows: cells of text take their time
     own_error = measure_own_error(model, encoded, rows.y.to_numpy(), weights, n_refits, random_state, verbose, until)

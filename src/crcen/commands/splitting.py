@@ -13,6 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from crcen import InvalidInput, InvalidParameter
+from crcen._support.extras import renamed
 from crcen._support.files import atomic_file
 from crcen._support.progress import busy, logged
 from crcen._support.text import listed
@@ -43,9 +44,11 @@ class TableSplit(Shown):
     train, test : Path
         The files.
     target : str
-        The column whose shares are alike in both, unless groups or times decide.
+        The column whose shares are alike in both, unless clusters or times decide.
     how : str
         How rows were chosen.
+    option : str
+        The option of `crcen fit` that validates in the same way, or nothing.
     counts : dict of str to (int, int)
         Rows of each value of the target in the two files; "no value" for rows without one.
     """
@@ -55,6 +58,7 @@ class TableSplit(Shown):
     target: str
     how: str
     counts: dict[str, tuple[int, int]]
+    option: str = ""
 
     @property
     def n_train(self) -> int:
@@ -91,19 +95,20 @@ class TableSplit(Shown):
                 line(self.train, self.n_train, 0),
                 line(self.test, self.n_test, 1),
                 "Next:",
-                f"  crcen fit {quote(str(self.train))} --target {quote(self.target)} --out model.crcen",
+                f"  crcen fit {quote(str(self.train))} --target {quote(self.target)}{self.option} --out model.crcen",
                 f"  crcen evaluate model.crcen {quote(str(self.test))}",
             ]
         )
 
 
 @logged
+@renamed(groups="clusters")
 def split_table(
     data: str | Path,
     *,
     target: str,
     test: float = 0.25,
-    groups: str | None = None,
+    clusters: str | None = None,
     time: str | None = None,
     random_state: int = 0,
     folder: str | Path | None = None,
@@ -122,8 +127,8 @@ def split_table(
         Column with the label; each of its values has the same share in both files.
     test : float, default=0.25
         Share of rows kept apart, between 0 and 1.
-    groups : str, optional
-        Column whose equal values stay in one file. Shares are then met as nearly as whole groups allow.
+    clusters : str, optional
+        Column whose equal values stay in one file. Shares are then met as nearly as whole clusters allow.
     time : str, optional
         Column of dates or numbers: the latest rows are kept apart.
     random_state : int, default=0
@@ -145,24 +150,24 @@ def split_table(
 
     Examples
     --------
-    >>> print(split_table("visits.csv", target="readmitted", groups="patient"))  # doctest: +SKIP
+    >>> print(split_table("visits.csv", target="readmitted", clusters="patient"))  # doctest: +SKIP
     """
     if isinstance(test, bool) or not isinstance(test, float | int) or not 0.0 < test < 1.0:
         raise InvalidParameter(f"test must be a share between 0 and 1: got {test!r}.")
-    if groups is not None and time is not None:
-        raise InvalidParameter("groups and time are two ways to split: give one of them.")
+    if clusters is not None and time is not None:
+        raise InvalidParameter("clusters and time are two ways to split: give one of them.")
     table = open_table(data)
     check_column(target, table.columns, "the target", table.path.name)
-    for name, option in ((groups, "groups"), (time, "time")):
+    for name, option in ((clusters, "clusters"), (time, "time")):
         if name is not None:
             check_column(name, table.columns, option, table.path.name)
             if name == target:
                 raise InvalidParameter(f"{option} must be another column than the target: got {name!r} for both.")
     train, kept = _places(table, None if folder is None else Path(folder))
     with busy("reading the table", visible=bool(verbose)):
-        codes, labels, key = _survey(table, target, groups or time)
-    if groups is not None:
-        is_test, how = _by_groups(codes, labels, key, test, random_state, groups, target)
+        codes, labels, key = _survey(table, target, clusters or time)
+    if clusters is not None:
+        is_test, how = _by_clusters(codes, labels, key, test, random_state, clusters, target)
     elif time is not None:
         is_test, how = _by_time(codes, labels, key, test, time, target)
     else:
@@ -173,7 +178,9 @@ def split_table(
         label: (int(((codes == i) & ~is_test).sum()), int(((codes == i) & is_test).sum()))
         for i, label in enumerate([*labels, "no value"])
     }
-    return TableSplit(train, kept, target, how, {label: two for label, two in counts.items() if any(two)})
+    chosen = [f" --{option} {quote(name)}" for name, option in ((clusters, "clusters"), (time, "time")) if name]
+    found = {label: two for label, two in counts.items() if any(two)}
+    return TableSplit(train, kept, target, how, found, "".join(chosen))
 
 
 def _places(table: TableFile, folder: Path | None) -> tuple[Path, Path]:
@@ -252,8 +259,8 @@ def _by_label(codes: Index, labels: list[str], test: float, seed: int, target: s
     return is_test, f"at random, {_percent(is_test)} of rows kept apart, each value of {target} in the same share"
 
 
-def _by_groups(
-    codes: Index, labels: list[str], cells: Any, test: float, seed: int, groups: str, target: str
+def _by_clusters(
+    codes: Index, labels: list[str], cells: Any, test: float, seed: int, clusters: str, target: str
 ) -> tuple[Bools, str]:
     import pandas as pd
     from sklearn.model_selection import StratifiedGroupKFold
@@ -261,13 +268,13 @@ def _by_groups(
     members, names = pd.factorize(cells, use_na_sentinel=False)
     parts = max(2, round(1.0 / min(test, 1.0 - test)))
     if len(names) < 2:
-        raise InvalidInput(f"groups must have at least two different values: {groups} has one.")
+        raise InvalidInput(f"clusters must have at least two different values: {clusters} has one.")
     splitter = StratifiedGroupKFold(min(parts, len(names)), shuffle=True, random_state=seed)
     is_test = np.zeros(len(codes), dtype=bool)
     is_test[next(splitter.split(codes, codes, members))[1]] = True
     is_test = ~is_test if test > 0.5 else is_test
-    _check_labels(codes, labels, is_test, target, "groups")
-    return is_test, f"by {groups}, each of its values in one file, {_percent(is_test)} of rows kept apart"
+    _check_labels(codes, labels, is_test, target, "clusters")
+    return is_test, f"by {clusters}, each of its values in one file, {_percent(is_test)} of rows kept apart"
 
 
 def _by_time(codes: Index, labels: list[str], cells: Any, test: float, time: str, target: str) -> tuple[Bools, str]:

@@ -11,26 +11,26 @@ from crcen.commands.inputs import Rows
 from crcen.commands.row_order import dates_of, times_of
 from crcen.theory.wishes import PERIODS
 
-__all__ = ["folds_of", "times_or_groups", "wish_in_rows"]
+__all__ = ["folds_of", "times_or_clusters", "wish_in_rows"]
 
 
-def folds_of(rows: Rows, groups: str | None, time: str | None, n_splits: int, seed: int) -> tuple[Any, str]:
+def folds_of(rows: Rows, clusters: str | None, time: str | None, n_splits: int, seed: int) -> tuple[Any, str]:
     """The splitter of the search, and what to call it."""
     if isinstance(n_splits, bool) or not isinstance(n_splits, int) or n_splits < 2:
         raise InvalidParameter(f"n_splits must be a whole number of at least 2: got {n_splits!r}.")
     sizes = np.unique(rows.y, return_counts=True)[1]
     # Of several classes those with fewer rows than folds are held out in some of them.
-    rarest = int(sizes.min() if len(sizes) == 2 or groups is not None or time is not None else sizes.max())
+    rarest = int(sizes.min() if len(sizes) == 2 or clusters is not None or time is not None else sizes.max())
     if time is not None:
         count = _folds_over_time(rows, time, max(1, min(n_splits, rarest - 1)))
         return TimeSplit(count), f"{count} fold{'s' * (count > 1)} of later rows by {time}"
-    if groups is None:
+    if clusters is None:
         count = min(n_splits, rarest)
         return count, f"{count} stratified folds"
-    count = min(n_splits, max(rarest, 2), rows.frame[groups].nunique())
+    count = min(n_splits, max(rarest, 2), rows.frame[clusters].nunique())
     if count < 2:
-        raise InvalidInput(f"groups must have at least two different values: {groups} has one.")
-    return StratifiedGroupKFold(count, shuffle=True, random_state=seed), f"{count} folds that keep {groups} together"
+        raise InvalidInput(f"clusters must have at least two different values: {clusters} has one.")
+    return StratifiedGroupKFold(count, shuffle=True, random_state=seed), f"{count} folds that keep {clusters} together"
 
 
 def _folds_over_time(rows: Rows, time: str, most: int) -> int:
@@ -45,12 +45,12 @@ def _folds_over_time(rows: Rows, time: str, most: int) -> int:
     return 1
 
 
-def times_or_groups(rows: Rows, groups: str | None, time: str | None) -> NDArray[Any] | None:
+def times_or_clusters(rows: Rows, clusters: str | None, time: str | None) -> NDArray[Any] | None:
     """What keeps rows together or in order for the splitter, or None."""
     import pandas as pd
 
-    if groups is not None:
-        return pd.factorize(rows.frame[groups])[0]
+    if clusters is not None:
+        return pd.factorize(rows.frame[clusters])[0]
     return None if time is None else times_of(rows.frame[time], time)
 
 

@@ -78,8 +78,8 @@ class ModelInfo(Shown):
         Labels in sorted order.
     positive : label
         The positive class; None for more than two classes.
-    target : str or None
-        Name of the target column, if known.
+    target, clusters : str or None
+        Names of the target column and of the column that kept rows together in validation, if known.
     weighting : dict or None
         ``lam``, ``alpha``, ``cost_ratio``, ``threshold``, ``n_pos`` and ``n_neg``; for more than two classes
         ``class_weights`` and ``class_counts`` in the order of the classes; None for a pipeline without a price.
@@ -97,6 +97,7 @@ class ModelInfo(Shown):
     classes: list[Label]
     positive: Label
     target: str | None
+    clusters: str | None
     weighting: dict[str, float | list[float]] | None
     columns: list[dict[str, str | bool | int]]
     dropped: list[dict[str, str]]
@@ -115,6 +116,11 @@ class ModelInfo(Shown):
             f"{self.model}, written {self.created} (format {self.format})",
             *self._target(),
             *self._price(),
+            *(
+                []
+                if self.clusters is None
+                else [f"  clusters        {self.clusters}: rows with equal values belong together"]
+            ),
             f"  columns         {len(self.columns)}: {counted}",
             *(
                 f"    {one['name']:24s} {one['kind']}{', with missing cells' if one['has_missing'] else ''}"
@@ -412,6 +418,7 @@ def _manifest(model: Any) -> dict[str, object]:
         "classes": json_value(model.classes_),
         "positive": json_value(_inner_attribute(model, "pos_label_", model.classes_[1])) if has_positive else None,
         "target": _inner_attribute(model, "target_name_", None),
+        "clusters": _inner_attribute(model, "clusters_name_", None),
         "weighting": None if price is None else _price_values(price),
         "columns": columns,
         "dropped": dropped,

@@ -50,8 +50,9 @@ TYPES: dict[str, dict[str, str]] = {
         "PricedClassifier": "classes_ pos_label_ weighting_ costs_ estimator_ key_equation_",
     },
     "crcen.tables.classifier": {
-        "TableClassifier": f"{_INPUTS} background_ classes_ columns_ costs_ dropped_ estimator_ fingerprint_ "
-        "held_out_sums_ key_equation_ pos_label_ profile_ target_name_ training_error_ weight_name_ weighting_"
+        "TableClassifier": f"{_INPUTS} background_ classes_ clusters_name_ columns_ costs_ dropped_ estimator_ "
+        "fingerprint_ held_out_sums_ key_equation_ pos_label_ profile_ target_name_ training_error_ "
+        "weight_name_ weighting_"
     },
     "crcen.tables.column_kinds": {"DroppedColumn": ""},
     "crcen.tables.columns": dict.fromkeys(

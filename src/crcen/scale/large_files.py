@@ -335,7 +335,7 @@ def _table_model(
     """The network behind the columns that feed it."""
     if hasattr(network, "feature_names_in_"):
         del network.feature_names_in_  # it sees encoded columns, which come as an array
-    model = TableClassifier(clone(network), **how)
+    model = TableClassifier(estimator=clone(network), **how)
     model.feature_names_in_ = np.array([name for name in files.columns if name != target], dtype=object)
     model.n_features_in_ = len(model.feature_names_in_)
     model.columns_ = learned.used

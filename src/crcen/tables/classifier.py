@@ -69,9 +69,8 @@ class TableClassifier(ClassifierMixin, BaseEstimator):
 
     Parameters
     ----------
-    weighting : as in CRCENClassifier, or classifier, default=None
-        What a miss is worth; ``None`` leaves it to the estimator, which is ``"balanced"`` where it knows no price. A
-        classifier in this place is taken as ``estimator``.
+    weighting : as in CRCENClassifier, default=None
+        What a miss is worth; ``None`` uses the price of the estimator, or ``"balanced"`` if it has none.
     estimator : classifier, default=None
         What is fitted on the encoded columns; ``None`` is ``CRCENClassifierCV(weighting, random_state=random_state)``.
         Networks or a committee of this package, or any classifier with ``predict_proba`` and without class weights,
@@ -119,7 +118,7 @@ class TableClassifier(ClassifierMixin, BaseEstimator):
     >>> import pandas as pd
     >>> from crcen import CRCENClassifier, TableClassifier
     >>> table = pd.DataFrame({"amount": [5, 80, None, 7] * 10, "country": ["NL", "NO", "NL", "NL"] * 10})
-    >>> model = TableClassifier(CRCENClassifier(hidden=(), random_state=0)).fit(table, [0, 1, 0, 0] * 10)
+    >>> model = TableClassifier(estimator=CRCENClassifier(hidden=(), random_state=0)).fit(table, [0, 1, 0, 0] * 10)
     >>> [column.kind for column in model.columns_]
     ['number', 'category']
     """
@@ -134,10 +133,8 @@ class TableClassifier(ClassifierMixin, BaseEstimator):
         categorical: Any = (),
         random_state: Any = None,
     ) -> None:
-        # A classifier may stand first; what is stored is where it belongs, so that clones are alike.
-        is_classifier = estimator is None and hasattr(weighting, "fit")
-        self.weighting = None if is_classifier else weighting
-        self.estimator = weighting if is_classifier else estimator
+        self.weighting = weighting
+        self.estimator = estimator
         self.drop = drop
         self.keep = keep
         self.categorical = categorical
@@ -204,7 +201,12 @@ class TableClassifier(ClassifierMixin, BaseEstimator):
         return self
 
     def _unfitted(self) -> Any:
-        """What is to be fitted on the encoded columns, at the price."""
+        """The classifier to fit on the encoded columns, at the price."""
+        if hasattr(self.weighting, "fit"):
+            name = type(self.weighting).__name__
+            raise InvalidParameter(
+                f"weighting must be a price: got a {name}; write TableClassifier(estimator={name}(...))."
+            )
         if self.estimator is None:
             return CRCENClassifierCV(
                 "balanced" if self.weighting is None else self.weighting, random_state=self.random_state

@@ -88,7 +88,9 @@ def table():
             "shop": [f"s{i % 3}" if i < 290 else f"rare{i}" for i in range(300)],
         }
     )
-    model = TableClassifier(CRCENClassifier(Budget(4), hidden=(4,), n_members=2, max_epochs=3, random_state=0))
+    model = TableClassifier(
+        estimator=CRCENClassifier(Budget(4), hidden=(4,), n_members=2, max_epochs=3, random_state=0)
+    )
     return model.fit(frame, Y), frame
 
 
@@ -136,7 +138,9 @@ def test_a_table_with_dates(tmp_path, table, lacks):
     when = pd.Series(pd.date_range("2023-12-30 22:15", periods=300, freq="7h13min"))
     y = np.where((when.dt.month % 3 == 0) ^ (when.dt.hour > 20), "bad", "good")
     more = frame[["x", "country"]].assign(when=when.mask(np.arange(300) % 9 == 4) if lacks else when)
-    model = TableClassifier(CRCENClassifier(Budget(4), hidden=(4,), max_epochs=3, random_state=0)).fit(more, y)
+    model = TableClassifier(estimator=CRCENClassifier(Budget(4), hidden=(4,), max_epochs=3, random_state=0)).fit(
+        more, y
+    )
     done = export_onnx(crcen.save(model, tmp_path / "m.crcen"), tmp_path / "m.onnx")
     assert done.inputs == {"x": "number", "country": "text", "when": "seconds"}
     new = more.assign(when=more["when"] + pd.Timedelta("400 days 5 h 31 min 12.25 s"))
@@ -152,7 +156,7 @@ def test_a_table_with_dates(tmp_path, table, lacks):
 def test_texts_are_refused_by_name(tmp_path, table):
     _, frame = table
     more = frame.assign(when=pd.date_range("2024-01-01", periods=300), note=[f"words {i} and more" for i in range(300)])
-    model = TableClassifier(CRCENClassifier(hidden=(), random_state=0)).fit(more, Y)
+    model = TableClassifier(estimator=CRCENClassifier(hidden=(), random_state=0)).fit(more, Y)
     with pytest.raises(InvalidInput, match=r"cannot carry the text column note: .*fit with --drop note"):
         export_onnx(model, tmp_path / "m.onnx")
     learnt = [learn_column(more[name], is_kept=False, is_category=False, seed=0) for name in ("note", "when")]

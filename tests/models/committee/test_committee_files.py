@@ -35,7 +35,9 @@ def test_it_saves_inside_a_table(rows, tmp_path):
     X, y = rows
     table = pd.DataFrame(X, columns=list("abcde")).assign(kind=np.where(X[:, 0] > 0, "up", "down"))
     table.loc[::4, "b"] = np.nan
-    model = TableClassifier(CommitteeClassifier(Budget(8), members="trees", cv=3, random_state=0)).fit(table, y)
+    model = TableClassifier(estimator=CommitteeClassifier(Budget(8), members="trees", cv=3, random_state=0)).fit(
+        table, y
+    )
     assert isinstance(model.estimator_, CommitteeClassifier)
     again = load(save(model, tmp_path / "m.crcen"))
     np.testing.assert_array_equal(again.predict_proba(table), model.predict_proba(table))
