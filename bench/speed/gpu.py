@@ -3,17 +3,15 @@
     python -m bench.speed.gpu [--data-home DIR]
 
 Prints seconds for 1 to 8,192 networks of abalone's shape (64 hidden units, 30 epochs, batch 128), set-up and results
-included, with the fused kernel and with the graph of single operations that serves where the kernel does not; what an
-epoch alone takes on the device; a plain PyTorch loop that trains one network at a time; 10,000 networks of mixed sizes
-over the paper's sets that are at hand; the difference to the CPU on the same seeds; and peak memory against the bound.
+included; what an epoch alone takes on the device; a plain PyTorch loop that trains one network at a time; 10,000
+networks of mixed sizes over the paper's sets that are at hand; the difference to the CPU on the same seeds; and peak
+memory against the bound.
 """
 
 import argparse
-import logging
 import os
 import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 
 import numpy as np
 import torch
@@ -23,27 +21,12 @@ from crcen.datasets.dataset import Dataset
 from crcen.training.engine import train
 from crcen.training.jobs import TrainingJob
 from crcen.training.rows import TrainingData
-from crcen.training.solvers import fused
 from crcen.training.stack_run import StackRun
 
 PAPER_SETS = ("abalone", "coil_2000", "satimage", "scene", "solar_flare_m0", "us_crime")
 EPOCHS, BATCH, HIDDEN = 30, 128, 64
 MANY = 8192
 PEAK_FLOPS = 67e12  # of an H200 in float32, by its data sheet
-PATHS = {"fused kernel": ("1", "ieee"), "fused, tf32x3": ("1", "tf32x3"), "graph": ("0", "ieee")}
-
-
-@contextmanager
-def path(name: str) -> Iterator[None]:
-    """Train stacks that the fused kernel covers along one of the paths."""
-    before = fused.PRECISION, fused.FEWEST_NETWORKS
-    os.environ[fused.SWITCH], fused.PRECISION = PATHS[name]
-    fused.FEWEST_NETWORKS = 1
-    try:
-        yield
-    finally:
-        del os.environ[fused.SWITCH]
-        fused.PRECISION, fused.FEWEST_NETWORKS = before
 
 
 def seconds_of(run: Callable[[], object]) -> float:
@@ -83,8 +66,6 @@ def growth(data: Dataset, lam: float) -> float:
     balanced = [TrainingJob(lam=lam, hidden=(HIDDEN,), l2=1e-3, seed=s) for s in range(MANY)]
     times = [seconds_of(lambda: train(data.X, data.y, balanced, device="cuda")) for _ in range(3)]
     print(f"  {MANY} networks, balance solve included  {min(times):.3f} s  ({', '.join(f'{t:.3f}' for t in times)})")
-    with path("graph"):
-        print(f"  {MANY} networks, graph  {seconds_of(lambda: train(data.X, data.y, jobs, device='cuda')):.3f} s")
     return seconds
 
 
@@ -95,17 +76,13 @@ def epochs_alone(data: Dataset, lam: float) -> None:
     run = StackRun((tuple(range(MANY)),), jobs, rows)
     # A row: the first layer's product and its gradient; the output's product, its gradient and the one behind it.
     flops = MANY * data.n_samples * HIDDEN * (4 * (data.X.shape[1] + 1) + 6)
-    for name in PATHS:
-        with path(name), torch.no_grad():
-            solver = run.solver()
-            assert isinstance(solver.epochs, fused.KernelEpochs) == (name != "graph"), (
-                "the fused kernel does not start here"
-            )
-            for _ in range(2):
-                solver.step()
-            taken = seconds_of(lambda solver=solver: [solver.step() for _ in range(10)]) / 10
-        print(f"  an epoch of {MANY} networks, {name}: {1e3 * taken:.2f} ms, ", end="")
-        print(f"{flops / taken / 1e12:.1f} TFLOP/s, {flops / taken / PEAK_FLOPS:.0%} of the peak", flush=True)
+    with torch.no_grad():
+        solver = run.solver()
+        for _ in range(2):
+            solver.step()
+        taken = seconds_of(lambda: [solver.step() for _ in range(10)]) / 10
+    print(f"  an epoch of {MANY} networks: {1e3 * taken:.2f} ms, ", end="")
+    print(f"{flops / taken / 1e12:.1f} TFLOP/s, {flops / taken / PEAK_FLOPS:.0%} of the peak", flush=True)
 
 
 def mixed(data_home: str | None) -> None:
@@ -123,7 +100,6 @@ def mixed(data_home: str | None) -> None:
         lam = data.n_neg / data.n_samples
         sizes = (8, 16, 32, 64)
         jobs = [TrainingJob(lam=lam, hidden=(sizes[i % 4],), l2=1e-3, seed=i, balance=False) for i in range(each)]
-        train(data.X, data.y, jobs[:4], device="cuda")  # compiles the kernel for these sizes
         taken = seconds_of(lambda data=data, jobs=jobs: train(data.X, data.y, jobs, device="cuda", memory_bytes=bound))
         total += taken
         print(f"  {data.name}: {each} networks {taken:.2f} s", flush=True)
@@ -147,20 +123,15 @@ def agreement(data: Dataset, lam: float) -> None:
     def logits(jobs: list[TrainingJob], device: str) -> list[np.ndarray]:
         return [result.network.logits(data.X) for result in train(data.X, data.y, jobs, device=device)]
 
-    on_cpu = {"deep": logits(deep, "cpu"), "flat": logits(flat, "cpu"), "whole": logits(whole, "cpu")}
-    for name in PATHS:
-        with path(name):
-            found = {"flat": logits(flat, "cuda"), "whole": logits(whole, "cuda")}
-            if name == "graph":
-                found["deep"] = logits(deep, "cuda")
-        short = [np.abs(np.subtract(on_cpu[part], found[part])).max() for part in found if part != "whole"]
-        losses = [[weighted_log_loss(data, lam, o) for o in part["whole"]] for part in (on_cpu, found)]
-        print(f"CPU and GPU ({name}), same seeds and batches, 5 epochs: logits differ by at most {max(short):.1e}")
-        print(
-            f"  {EPOCHS} epochs: weighted log loss differs by at most {np.abs(np.subtract(*losses)).max():.1e}, ",
-            end="",
-        )
-        print(f"between seeds by {np.ptp(losses[0]):.1e}", flush=True)
+    on_cpu, found = (
+        {part: logits(jobs, device) for part, jobs in (("deep", deep), ("flat", flat), ("whole", whole))}
+        for device in ("cpu", "cuda")
+    )
+    short = [np.abs(np.subtract(on_cpu[part], found[part])).max() for part in ("deep", "flat")]
+    losses = [[weighted_log_loss(data, lam, o) for o in part["whole"]] for part in (on_cpu, found)]
+    print(f"CPU and GPU, same seeds and batches, 5 epochs: logits differ by at most {max(short):.1e}")
+    print(f"  {EPOCHS} epochs: weighted log loss differs by at most {np.abs(np.subtract(*losses)).max():.1e}, ", end="")
+    print(f"between seeds by {np.ptp(losses[0]):.1e}", flush=True)
 
 
 def main() -> None:
@@ -168,8 +139,6 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--data-home", default=os.environ.get("CRCEN_DATA_HOME") or None)
     args = parser.parse_args()
-    logging.basicConfig()
-    logging.getLogger("crcen").setLevel(logging.DEBUG)  # says why the fused kernel does not start, where it does not
     print(torch.cuda.get_device_name(), "torch", torch.__version__)
     data = crcen.load_dataset("abalone", args.data_home)
     lam = data.n_neg / data.n_samples

@@ -7,15 +7,10 @@ import torch
 from training_reference import assert_same_result, problem
 
 from crcen.training import engine
-from crcen.training.encoding import raw
 from crcen.training.engine import train
 from crcen.training.jobs import TrainingJob
 from crcen.training.planner import free_memory, halves, pieces, plan
 from crcen.training.row_sets import RowSets
-from crcen.training.rows import RowFeed, TrainingData
-from crcen.training.solvers.adam_step import BETAS
-from crcen.training.solvers.fused import FusedEpochs, epoch_numbers
-from crcen.training.stack import Stack
 
 N, F = 400, 6
 CPU = torch.device("cpu")
@@ -90,22 +85,6 @@ def test_bytes_cover_the_parameters_and_their_copies():
     assert stack.n_bytes >= 4 * 4 * parameters
     (exact,) = plan([TrainingJob(0.5, hidden=(64, 64), solver="lbfgs")] * 3, N, inputs, 2**40)
     assert exact.n_bytes >= 8 * 20 * parameters
-
-
-@pytest.mark.parametrize(("n", "batch_size"), [(N, 32), (N - 1, 50), (7, 128)])
-def test_bytes_cover_an_epoch_as_the_kernel_of_cuda_wants_it(n, batch_size):
-    # What the kernel reads, made on the CPU: rows and columns are filled up.
-    data = TrainingData(np.random.default_rng(0).normal(size=(n, F)), np.arange(n) % 2 == 0, np.ones(n), CPU)
-    feed = RowFeed(data, [np.arange(n)], [np.ones(n)], [raw(F)], torch.float32)
-    stack = Stack(1, F, [(8,)], "relu", "cross_entropy", torch.float32, CPU)
-    made = []
-    epochs = FusedEpochs(stack, (stack.flat, stack.flat), (torch.zeros(1, 1),) * 3, BETAS)
-    epochs.launch = lambda position, *tensors: made.extend(tensors[:3])
-    epochs.run(feed, feed.epoch_index([0], 0, batch_size), torch.zeros(1, 2), with_loss=False)
-    assert epoch_numbers(n, batch_size, F) == sum(tensor.numel() for tensor in made)
-    job = TrainingJob(0.5, hidden=(8,), batch_size=batch_size)
-    (plain,), (filled,) = plan([job], n, inputs, 2**40), plan([job], n, inputs, 2**40, epoch_numbers)
-    assert filled.n_bytes - plain.n_bytes == 4 * epoch_numbers(n, batch_size, F)
 
 
 def test_bytes_of_full_batch_networks_cover_the_largest_of_their_row_lists():

@@ -16,7 +16,7 @@ from crcen.training.jobs import Status, TrainingJob
 from crcen.training.losses import LOSSES
 from crcen.training.passes import adam_epoch
 from crcen.training.row_sets import RowSets
-from crcen.training.solvers import adam_step, compiled, epochs
+from crcen.training.solvers import compiled, epochs
 
 X, Y = problem(n=130, n_features=3)
 SHAPES = ((4,), (6,), (3, 2), ())
@@ -46,11 +46,9 @@ def results(**settings):
 @pytest.fixture
 def forgotten():
     """Nothing is known yet of what torch can do, before and after."""
-    for found in (adam_step.has_one_pass, compiled._compiled):
-        found.cache_clear()
+    compiled._compiled.cache_clear()
     yield
-    for found in (adam_step.has_one_pass, compiled._compiled):
-        found.cache_clear()
+    compiled._compiled.cache_clear()
 
 
 VARIANTS = [
@@ -166,21 +164,3 @@ def test_where_torch_compiles_nothing_or_something_else_the_function_runs_as_it_
 def test_a_python_that_torchscript_does_not_support(monkeypatch, forgotten):
     monkeypatch.setattr(sys, "version_info", (3, 14, 0))
     assert compiled.compiled_adam_epoch() is adam_epoch
-
-
-def absent(*arguments, **options):
-    raise AttributeError("_fused_adam_")
-
-
-def other_formula(flat, *rest, **options):
-    flat[0].add_(1.0)
-
-
-@pytest.mark.parametrize("replacement", [absent, other_formula])
-def test_without_the_one_pass_the_networks_are_the_same(replacement, monkeypatch, forgotten):
-    expected = [flat(result.network) for result in results()]
-    adam_step.has_one_pass.cache_clear()
-    monkeypatch.setattr(torch, "_fused_adam_", replacement)
-    assert not adam_step.has_one_pass()
-    for one, alone in zip(results(), expected, strict=True):
-        np.testing.assert_allclose(flat(one.network), alone, rtol=2e-4, atol=2e-5)

@@ -4,8 +4,7 @@ import numpy as np
 import pytest
 import torch
 
-from crcen.training import column_orders, row_blocks, transfers
-from crcen.training.column_orders import ColumnOrders
+from crcen.training import row_blocks, transfers
 from crcen.training.encoding import ENCODINGS, column_layout, fit_encoding, incomplete_columns
 from crcen.training.members import NetworkGroup
 from crcen.training.network import Network
@@ -32,28 +31,6 @@ def test_a_gpus_operations_give_the_same_numbers(kind, has_gaps):
     np.testing.assert_array_equal(encoded_on(device, encoding, X), encoding(X))
     if encoding.knots is None:  # the host alone interpolates
         np.testing.assert_allclose(transfers._worked_out(device, encoding, X), encoding(X), rtol=1e-15)
-
-
-@pytest.mark.parametrize("kind", ["steps", "tree", "piecewise"])
-def test_orders_of_all_rows_give_the_encoding_of_a_fold(monkeypatch, kind):
-    monkeypatch.setattr(column_orders, "_WORTH_ORDERS", 10)
-    rng = np.random.default_rng(1)
-    X, y = table(rng, has_gaps=True)
-    X[:, 1] = np.round(X[:, 1], 1)
-    rows = np.flatnonzero(rng.random(len(X)) < 0.6)
-    orders = ColumnOrders(X).within(rows)
-    np.testing.assert_array_equal(orders(1), np.argsort(X[rows, 1], kind="stable"))
-    own = X[rows], y[rows], rng.integers(1, 4, len(rows)).astype(float)
-    how = {"indicators": incomplete_columns(X)}
-    sorted_here, known = (fit_encoding(kind, column_layout(X, kind, 6), *own, orders=o, **how) for o in (None, orders))
-    for name in ("mean", "scale", "low", "high"):
-        np.testing.assert_array_equal(getattr(known, name), getattr(sorted_here, name))
-
-
-def test_few_rows_and_wide_tables_have_no_orders():
-    assert ColumnOrders(np.zeros((100, 3))).within(np.arange(50)) is None
-    wide = np.lib.stride_tricks.as_strided(np.zeros(1), (100_000, 100), (0, 0))
-    assert ColumnOrders(wide).within(np.arange(50)) is None
 
 
 @pytest.mark.parametrize("n_classes", [2, 4])

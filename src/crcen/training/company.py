@@ -66,7 +66,7 @@ def _after_steps(groups: Groups, jobs: Sequence[TrainingJob], data: TrainingData
     """Parameters, moments and held-out logits of every network after a few steps; None where that cannot be tried."""
     run = (StackRun if data.y.dtype == bool else ClassStackRun)(groups, jobs, data)
     solver = run.solver()
-    if run.stack.is_joint or not isinstance(solver, Adam) or not isinstance(solver.epochs, HostEpochs):
+    if not isinstance(solver, Adam) or not isinstance(solver.epochs, HostEpochs):
         return None
     index = solver.feed.epoch_index(solver.seeds, 0, solver.batch_size).part(slice(_STEPS))
     HostEpochs(replace(solver.work, n_batches=index.rows.shape[1])).run(index, 0)

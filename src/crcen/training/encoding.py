@@ -16,7 +16,6 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from crcen.training.column_orders import OrderOf
 from crcen.training.column_trees import Candidates, candidates_of, tree_splits
 
 __all__ = [
@@ -161,19 +160,18 @@ def fit_encoding(
     *,
     standardize: bool = True,
     indicators: Index | None = None,
-    orders: OrderOf | None = None,
 ) -> InputEncoding:
     """Fit an encoding of `ENCODINGS` on rows that have weight.
 
     ``columns`` is what `column_layout` gave, ``indicators`` what `incomplete_columns` gave, or ``None`` where no cell
-    may be missing. ``orders`` gives the rows in the order of a column; without it columns are sorted here.
+    may be missing.
     """
     used = sample_weight > 0
     if not used.all():
-        X, y, sample_weight, orders = X[used], y[used], sample_weight[used], None
+        X, y, sample_weight = X[used], y[used], sample_weight[used]
     encoding = raw(X.shape[1])  # whatever the kind
     if standardize:
-        encoding = _fitted(kind, columns, X, y, sample_weight, orders)
+        encoding = _fitted(kind, columns, X, y, sample_weight)
     return encoding if indicators is None else _with_indicators(encoding, indicators, X, sample_weight, standardize)
 
 
@@ -217,7 +215,6 @@ def _fitted(
     X: Array,
     y: NDArray[np.bool_] | Index,
     sample_weight: Array,
-    orders: OrderOf | None,
 ) -> InputEncoding:
     """The encoding of cells that are there; a column without any is a column of zeros."""
     if kind == "quantile":
@@ -232,7 +229,7 @@ def _fitted(
         mean, scale = np.where(usable, middle, mean), np.where(usable, spread, scale)
         return InputEncoding(mean, scale, None, -limit, limit, is_smooth=True)
     assert columns is not None
-    return _ramps(kind, columns, X, y, sample_weight, InputEncoding(mean, scale, None, -limit, limit), orders)
+    return _ramps(kind, columns, X, y, sample_weight, InputEncoding(mean, scale, None, -limit, limit))
 
 
 def standardization(X: Array, sample_weight: Array) -> tuple[Array, Array]:
@@ -282,13 +279,9 @@ def _quantiles(sorted_values: Array, cumulative: Array, shares: Array) -> Array:
     return sorted_values[np.minimum(at, len(sorted_values) - 1)]
 
 
-def _sorted(
-    column: Array, sample_weight: Array, order: NDArray[np.integer[Any]] | None = None
-) -> tuple[NDArray[np.integer[Any]], Array, Array]:
-    """The order of the cells that are there, these cells, and the weight up to each; the order of all may be known."""
-    if order is None:
-        order = np.argsort(column, kind="stable")
-    order = order[: np.count_nonzero(~np.isnan(column))]
+def _sorted(column: Array, sample_weight: Array) -> tuple[Index, Array, Array]:
+    """The order of the cells that are there, these cells, and the weight up to each."""
+    order = np.argsort(column, kind="stable")[: np.count_nonzero(~np.isnan(column))]
     return order, column[order], np.cumsum(sample_weight[order])
 
 
@@ -323,7 +316,6 @@ def _ramps(
     y: NDArray[np.bool_] | Index,
     sample_weight: Array,
     plain: InputEncoding,
-    orders: OrderOf | None,
 ) -> InputEncoding:
     """The standardised columns, then for each bin (x − left)/(right − left) between 0 and 1, less its mean.
 
@@ -332,11 +324,10 @@ def _ramps(
     n_features, labels = X.shape[1], np.flatnonzero(np.bincount(y))
     places = ramp_places(columns, n_features)
 
-    def cells(column: int) -> tuple[NDArray[np.integer[Any]], Array, Array]:
-        known = None if orders is None else orders(column)
-        return _sorted(np.ascontiguousarray(X[:, column]), sample_weight, known)
+    def cells(column: int) -> tuple[Index, Array, Array]:
+        return _sorted(np.ascontiguousarray(X[:, column]), sample_weight)
 
-    def candidates(order: NDArray[np.integer[Any]], values: Array, cumulative: Array) -> Candidates:
+    def candidates(order: Index, values: Array, cumulative: Array) -> Candidates:
         return candidates_of(values, y[order], sample_weight[order], cumulative, labels)
 
     if kind == "steps":

@@ -26,7 +26,6 @@ from crcen.theory.classes.class_weights import check_class_numbers
 from crcen.theory.rows import check_binary_target, check_row_weights
 from crcen.training.classes.stack_run import ClassStackRun
 from crcen.training.company import has_own_bits
-from crcen.training.encoding import WITH_RAMPS
 from crcen.training.jobs import TrainingJob, TrainingResult
 from crcen.training.planner import (
     Groups,
@@ -42,7 +41,6 @@ from crcen.training.planner import (
 from crcen.training.ramp_lookup import has_ramps
 from crcen.training.rows import TrainingData
 from crcen.training.solvers.compiled import compiled_adam_epoch
-from crcen.training.solvers.fused import epoch_numbers
 from crcen.training.stack_run import Report, StackRun
 from crcen.training.threads import THREADS, reproducible_arithmetic, usable_cores
 
@@ -187,10 +185,9 @@ class Trainer:
         """Stacks of which two, or if need be one, keep the bound."""
         data = self.data
         shared = shared_bytes(jobs, data.n_rows, data.X.shape[1], on_gpu=data.device.type == "cuda")
-        padded_numbers = epoch_numbers if data.device.type == "cuda" else None
         for count in range(_AT_A_TIME if data.device.type == "cpu" else 1, 0, -1):
             limit = max(self.bound - shared, 0) // count
-            stacks = plan(jobs, data.n_rows, data.n_inputs, limit, padded_numbers)
+            stacks = plan(jobs, data.n_rows, data.n_inputs, limit)
             largest = max((stack.n_bytes for stack in stacks), default=0)
             if largest <= limit:
                 break
@@ -239,8 +236,6 @@ def _fit_encodings(data: TrainingData, jobs: Sequence[TrainingJob], threads: int
 
     if len(leads) > 1:
         with ThreadPoolExecutor(threads, initializer=THREADS.keep_one) as pool:
-            if any(job.encoding in WITH_RAMPS for job in leads.values()):
-                data.orders.find(pool)
             list(pool.map(fit, leads.values()))
 
 
@@ -319,12 +314,7 @@ def _train_or_split(
     """
     try:
         stack_run = StackRun if data.y.dtype == np.bool_ else ClassStackRun
-        run = stack_run(groups, jobs, data)
-        results = run.run(report)
-        if run.stack.is_joint and not all(result.status.is_finite for result in results.values()):
-            # A network that overflowed may have spoilt its neighbours: train again with output layers apart.
-            results = stack_run(groups, jobs, data, joint=False).run(report)
-        return results
+        return stack_run(groups, jobs, data).run(report)
     except (MemoryError, RuntimeError) as error:  # torch's CPU allocator raises a plain RuntimeError
         is_memory = isinstance(error, MemoryError | torch.cuda.OutOfMemoryError) or "allocate memory" in str(error)
         if not is_memory or (len(groups) == 1 and len(groups[0]) == 1):

@@ -45,7 +45,6 @@ class Design(NamedTuple):
     activation: str
     loss: str
     is_linear: bool
-    is_joint: bool
     is_scaled: bool
     by_products: bool
     scale_speed: float
@@ -69,9 +68,6 @@ class Buffers(NamedTuple):
 
     effective: Tensor  # the first layer as it takes effect, and then its gradient; where there are scales
     scale_values: Tensor
-    joint: Tensor  # (G, all hidden units, M·C), zero where a unit is another network's
-    joint_units: Tensor
-    joint_models: Tensor
     hidden: Tensor  # (G, B, all first hidden units)
     back: Tensor  # the same
     blocks: list[BlockBuffers]  # these, block by block
@@ -120,9 +116,6 @@ def forward(
     if design.is_linear:
         return buffers.hidden, kept
     h = activate_in_place(design.activation, buffers.hidden)
-    if design.is_joint:
-        buffers.joint[:, buffers.joint_units, buffers.joint_models] = own.out_weight
-        return torch.baddbmm(own.out_bias.unsqueeze(1), h, buffers.joint), kept
     logits = torch.empty([h.size(0), h.size(1), own.out_bias.size(1)], dtype=h.dtype, device=h.device)
     n_outputs, in_place = design.n_outputs, may_write_over(design.activation)
     for block, layers, place in zip(design.blocks, own.blocks, buffers.blocks):  # noqa: B905
@@ -205,32 +198,25 @@ def gradient(
     if not in_place:
         h = activate_in_place(design.activation, h)  # which leaves what it is given
     grads.out_bias.add_(sum_of_rows(error))
-    if design.is_joint:
-        products = torch.bmm(h.transpose(1, 2), error)
-        grads.out_weight.add_(products[:, buffers.joint_units, buffers.joint_models])
-        torch.bmm(error, buffers.joint.transpose(1, 2), out=back)
-    else:
-        n_outputs = design.n_outputs
-        for i, (block, place) in enumerate(zip(design.blocks, buffers.blocks)):  # noqa: B905
-            error_here = error.narrow(2, block.first_model * n_outputs, block.size * n_outputs)  # (G, B, K·C)
-            layers, layer_grads, target = own.blocks[i], grads.blocks[i], place.back
-            if len(block.hidden) > 1:
-                found = _inner_backward(design.activation, error_here, kept[i], layers, layer_grads)
-                target.copy_(found.transpose(1, 2))
-                continue
-            units = place.hidden if in_place else units_of(block, h)
-            if n_outputs > 1:
-                found = class_output_gradient(
-                    error_here, units.transpose(1, 2), layers.out_weight, layer_grads.out_weight
-                )
-                target.copy_(found.transpose(1, 2))
-                continue
-            if design.by_products:
-                products = torch.matmul(error_here.transpose(1, 2).unsqueeze(2), units.transpose(1, 2))
-                layer_grads.out_weight.add_(products.squeeze(2))
-            else:
-                layer_grads.out_weight.add_(torch.mul(units, error_here.unsqueeze(3), out=target).sum(1))
-            torch.mul(error_here.unsqueeze(3), layers.out_weight.unsqueeze(1), out=target)
+    n_outputs = design.n_outputs
+    for i, (block, place) in enumerate(zip(design.blocks, buffers.blocks)):  # noqa: B905
+        error_here = error.narrow(2, block.first_model * n_outputs, block.size * n_outputs)  # (G, B, K·C)
+        layers, layer_grads, target = own.blocks[i], grads.blocks[i], place.back
+        if len(block.hidden) > 1:
+            found = _inner_backward(design.activation, error_here, kept[i], layers, layer_grads)
+            target.copy_(found.transpose(1, 2))
+            continue
+        units = place.hidden if in_place else units_of(block, h)
+        if n_outputs > 1:
+            found = class_output_gradient(error_here, units.transpose(1, 2), layers.out_weight, layer_grads.out_weight)
+            target.copy_(found.transpose(1, 2))
+            continue
+        if design.by_products:
+            products = torch.matmul(error_here.transpose(1, 2).unsqueeze(2), units.transpose(1, 2))
+            layer_grads.out_weight.add_(products.squeeze(2))
+        else:
+            layer_grads.out_weight.add_(torch.mul(units, error_here.unsqueeze(3), out=target).sum(1))
+        torch.mul(error_here.unsqueeze(3), layers.out_weight.unsqueeze(1), out=target)
     before_activation(design.activation, back, buffers.hidden)
     _take_first_gradient(design, own, grads, buffers, x, ramps, batch, back, add)
     return logits
@@ -335,7 +321,6 @@ def adam_epoch(
     first: int,
     rates: list[float],
     taken: int,
-    in_one_pass: bool,
 ) -> None:
     """Steps of Adam on an epoch's batches from ``first`` on, as many as there are rates, after ``taken`` steps in all.
 
@@ -349,4 +334,4 @@ def adam_epoch(
         logits = gradient(design, own, grads, buffers, rows.batch, ramps, i, y, row_weight, False)
         if losses is not None:
             losses.add_(sum_of_rows(row_weight * loss_of_rows(design, logits, y)))
-        take_step(state, rates[i], taken + i, in_one_pass)
+        take_step(state, rates[i], taken + i)

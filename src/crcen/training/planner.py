@@ -14,7 +14,6 @@ from crcen.training.rows import VALIDATION_ROWS
 from crcen.training.schedule import n_batches
 
 __all__ = [
-    "PaddedNumbers",
     "Groups",
     "Inputs",
     "PlannedStack",
@@ -31,9 +30,6 @@ __all__ = [
 
 # The number of encoded columns that a job's network reads.
 Inputs = Callable[[TrainingJob], int]
-
-# What a kernel's copy of a group's epoch holds, from the numbers of its rows, of a batch's, and of encoded columns.
-PaddedNumbers = Callable[[int, int, int], int]
 
 # Positions in a job list, one row a group.
 Groups = tuple[tuple[int, ...], ...]
@@ -83,7 +79,6 @@ def plan(
     n_rows: int,
     n_inputs: Inputs,
     memory_bytes: int,
-    padded_numbers: PaddedNumbers | None = None,
 ) -> list[PlannedStack]:
     """Stacks that together hold every job once.
 
@@ -102,7 +97,7 @@ def plan(
             ordered = tuple(sorted(positions, key=lambda p: jobs[p].hidden))
             by_shape.setdefault(tuple(jobs[p].hidden for p in ordered), []).append(ordered)
         for rows in by_shape.values():
-            n_bytes = partial(stack_bytes, jobs=jobs, n_rows=n_rows, n_inputs=n_inputs, padded_numbers=padded_numbers)
+            n_bytes = partial(stack_bytes, jobs=jobs, n_rows=n_rows, n_inputs=n_inputs)
             stacks += _bounded(tuple(rows), n_bytes, memory_bytes)
     return stacks
 
@@ -232,7 +227,6 @@ def stack_bytes(
     jobs: Sequence[TrainingJob],
     n_rows: int,
     n_inputs: Inputs,
-    padded_numbers: PaddedNumbers | None = None,
 ) -> int:
     """Bytes that a stack takes while it is trained."""
     example = jobs[groups[0][0]]
@@ -255,6 +249,4 @@ def stack_bytes(
     # L-BFGS keeps the weights of every row and network; Adam gathers an epoch's rows at once, or all rows are encoded.
     n_held = n_pool if example.has_affine_inputs else n_rows
     held = n_held * width + n_pool * (4 + (0 if in_batches else len(groups[0]))) + n_watched * (width + 4)
-    if in_batches and padded_numbers:
-        held += padded_numbers(n_pool, example.batch_size, width)
     return len(groups) * solver.itemsize * (copies * parameters + _ACTIVATION_COPIES * at_once * units + held)

@@ -12,9 +12,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor
-from torch.nn.functional import pad
 
-from crcen.training.column_orders import ColumnOrders
 from crcen.training.device_encoding import ON_DEVICE, encoding_there, n_values
 from crcen.training.encoding import (
     INPUT_LIMIT,
@@ -74,7 +72,6 @@ class TrainingData:
         self._encodings: dict[tuple[object, ...], InputEncoding] = {}
         self._encoded: WeakValueDictionary[tuple[int, torch.dtype], Tensor] = WeakValueDictionary()
         self._coded: dict[int, CodedRows] = {}
-        self.orders = ColumnOrders(X)
         self._lock = Lock()
         self._own_locks: dict[object, Lock] = {}  # of what several threads may make at a time
 
@@ -142,8 +139,7 @@ class TrainingData:
         self, job: TrainingJob, rows: Index, layout: Index | None, indicators: Index | None
     ) -> InputEncoding:
         own = self.X[rows], self.y[rows], self.sample_weight[rows]
-        how: dict[str, Any] = {"standardize": job.standardize, "orders": self.orders.within(rows)}
-        return fit_encoding(job.encoding, layout, *own, indicators=indicators, **how)
+        return fit_encoding(job.encoding, layout, *own, standardize=job.standardize, indicators=indicators)
 
     def _encoding_there(
         self, job: TrainingJob, rows: Index, layout: Index | None, indicators: Index | None
@@ -371,24 +367,6 @@ class RowFeed:
             none = batch.new_empty(0)
             return EpochRows(none, none, none, self._own, index.rows, y, weights, batch)
         return EpochRows(self._x[index.rows], self._slope, self._offset, [], index.rows, y, weights, batch)
-
-    def epoch(self, index: BatchIndex, *, columns: int, rows: int) -> tuple[Tensor, Tensor, Tensor]:
-        """All of `batches` at once, filled up with zeros to so many columns (the ones are one of them) and rows.
-
-        Encoded rows (G, batches, rows, columns), labels (G or 1, batches, rows) and row weights (G, batches, rows).
-        """
-        groups, (orders, count, size) = self._weights.shape[0], index.rows.shape
-        width = self._encodings[0].size
-        x = torch.zeros(groups, count, rows, columns, dtype=self.dtype, device=self.data.device)
-        x[..., width] = 1.0
-        encoded = x[:, :, :size, :width]
-        if self._own is None:
-            torch.addcmul(self._offset[:, None], self._x[index.rows], self._slope[:, None], out=encoded)
-        else:
-            for group, own in enumerate(self._encoded(self._encodings) if self._ramps else self._own):
-                encoded[group] = own[index.rows[min(group, orders - 1)]]
-        y, weights = (pad(part, (0, rows - size)) for part in self._labels_and_weights(index))
-        return x, y, weights
 
     def _labels_and_weights(self, index: BatchIndex) -> tuple[Tensor, Tensor]:
         """Of the rows of all batches: labels (G or 1, batches, rows) and row weights (G, batches, rows)."""

@@ -31,8 +31,6 @@ __all__ = ["Stack", "filled_up"]
 # A scale moves this many times as fast as a weight, as in RealMLP. Adam's steps have a length of their own, so a stored
 # number that counts this many times does that.
 _SCALE_SPEED = 6.0
-# Up to so many networks of a group one output product, most of it zeros, beats a product for each of several widths.
-_JOINT_MODELS = 32
 # Numbers that any processor's vectors divide.
 _VECTOR = 32
 # Sizes of batches whose buffers are kept: a step's and validation rows', and one of a stream whose batches differ.
@@ -85,9 +83,6 @@ class Stack:
         Names, common to the stack.
     dtype, device
         Of all tensors.
-    joint
-        Whether the output layers of a group's networks may be one matrix product, with zeros where a hidden unit is
-        another network's. That is faster, but where one network overflows, zero times infinity spoils its neighbours.
     scaled
         Whether every input of a network has a learnable scale, by which its first weights are multiplied.
     n_outputs
@@ -104,7 +99,6 @@ class Stack:
         dtype: torch.dtype,
         device: torch.device,
         *,
-        joint: bool = True,
         scaled: bool = False,
         n_outputs: int = 1,
     ) -> None:
@@ -114,14 +108,11 @@ class Stack:
         self.is_linear = not shapes[0]
         self.width = self._blocks[-1].columns.stop
         self.dtype, self.device, self.is_scaled = dtype, device, scaled
-        shallow = all(len(block.hidden) == 1 for block in self._blocks)
-        self.is_joint = joint and shallow and len(self._blocks) > 1 and len(shapes) <= _JOINT_MODELS
         self.design = Design(
             [BlockShape(b.models.start, b.size, b.columns.start, list(b.hidden), b.units) for b in self._blocks],
             activation,
             loss,
             self.is_linear,
-            self.is_joint,
             scaled,
             # A GPU is short of memory traffic, which a product of matrices has least of; a CPU of calls and cache.
             device.type == "cuda",
@@ -132,16 +123,9 @@ class Stack:
         self.flat = torch.zeros(filled_up(self.n_parameters, device), dtype=dtype, device=device)
         self.grad = torch.zeros_like(self.flat)
         self.own, self.grads = (self._with_blocks(self.views(own)) for own in (self.flat, self.grad))
-        # A unit's weights stand side by side, one for each output of its network.
-        joined = shapes if self.is_joint else []
-        owners = [m * n_outputs + c for m, h in enumerate(joined) for _ in range(h[0]) for c in range(n_outputs)]
-        joint_shape = (n_groups, self.width, len(shapes) * n_outputs) if self.is_joint else (0,)
         self._common_buffers = (
             torch.empty_like(self.own.first if scaled else self.flat[:0]),
             torch.empty_like(self.own.scales),
-            torch.zeros(joint_shape, dtype=dtype, device=device),
-            torch.arange(len(owners), device=device) // n_outputs,
-            torch.tensor(owners, dtype=torch.int64, device=device),
         )
         # For each number of rows of a batch: a step's and those of validation rows stay where they are.
         self._buffers: dict[int, Buffers] = {}
@@ -324,7 +308,7 @@ class Stack:
                 self._buffers.popitem()  # the latest: earlier ones may be part of a captured graph
             hidden = torch.empty(self.n_groups, rows, self.width, dtype=self.dtype, device=self.device)
             back = torch.empty_like(hidden)
-            blocks = buffers_of_blocks(self.design.blocks, *self._common_buffers[:2], hidden, back)
+            blocks = buffers_of_blocks(self.design.blocks, *self._common_buffers, hidden, back)
             self._buffers[rows] = Buffers(*self._common_buffers, hidden, back, blocks)
         return self._buffers[rows]
 

@@ -55,10 +55,8 @@ class StackRun:
         groups: tuple[tuple[int, ...], ...],
         jobs: Sequence[TrainingJob],
         data: TrainingData,
-        *,
-        joint: bool = True,
     ) -> None:
-        self.groups, self.data, self._may_join = groups, data, joint
+        self.groups, self.data = groups, data
         self.jobs = [[jobs[p] for p in group] for group in groups]
         self.example = self.jobs[0][0]
         self.leads = [group[0] for group in self.jobs]  # rows and encoding are common to a group
@@ -91,7 +89,6 @@ class StackRun:
             job.loss,
             self.dtype,
             device,
-            joint=self._may_join,
             scaled=bool(job.column_scales),
             n_outputs=job.n_outputs,
         )

@@ -22,7 +22,7 @@ from crcen.training.encoding import InputEncoding
 from crcen.training.network import Network
 from crcen.training.recipe import Recipe
 from crcen.training.schedule import n_batches, one_cycle
-from crcen.training.solvers.adam_step import STEPS_TO_DUST, AdamState, drop_dust, has_one_pass, take_step
+from crcen.training.solvers.adam_step import STEPS_TO_DUST, AdamState, drop_dust, take_step
 from crcen.training.stack import Stack
 
 __all__ = [
@@ -122,8 +122,7 @@ class StreamTrainer:
         self._stack = Stack(1, shape.n_inputs, hidden, *network, n_outputs=shape.n_outputs)
         penalty = self._stack.spread(torch.full((1, len(hidden)), recipe.l2, device=self.device))
         self._adam = AdamState.start(self._stack.flat, self._stack.grad, penalty)
-        self._first, self._second = self._adam.first_moment[0], self._adam.second_moment[0]
-        self._in_one_pass = self.device.type == "cpu" and has_one_pass()
+        self._first, self._second = self._adam.first_moment, self._adam.second_moment
         self._class_weights = torch.zeros(max(2, shape.n_outputs), device=self.device)
         self._loss = torch.zeros(len(hidden), dtype=torch.float64, device=self.device)
         self._loss_rows = 0
@@ -199,7 +198,7 @@ class StreamTrainer:
 
     def _update(self, rows: int) -> None:
         self._stack.grad.div_(rows)
-        take_step(self._adam, self.shape.rate(self.rows_seen, rows), self.n_steps, self._in_one_pass)
+        take_step(self._adam, self.shape.rate(self.rows_seen, rows), self.n_steps)
         self.rows_seen += rows
         self.n_steps += 1
         if self.n_steps % STEPS_TO_DUST == 0:

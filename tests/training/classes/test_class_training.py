@@ -15,7 +15,6 @@ from crcen.training.jobs import Status, TrainingJob
 from crcen.training.losses import LOSSES, row_derivative, row_loss
 from crcen.training.names import CLASS_LOSSES
 from crcen.training.row_sets import RowSets
-from crcen.training.solvers.fused import covers
 from crcen.training.stack import Stack
 from crcen.training.stationarity import gradient_of
 
@@ -220,11 +219,6 @@ def test_steps_are_placed_where_classes_change():
     inside = encoding(np.array([[0.5], [1.5], [2.5]]))[:, 1:]
     jumps = np.abs(np.diff(inside, axis=0)).sum(axis=1)
     assert np.allclose(jumps, 1.0)
-
-
-def test_the_kernel_of_one_logit_does_not_take_several_outputs():
-    kinds = [Stack(1, 3, [(5,)], "relu", "cross_entropy", torch.float32, CPU, n_outputs=c) for c in (1, 3)]
-    assert [covers(stack) for stack in kinds] == [True, False]
 
 
 def test_jobs_that_do_not_fit_the_classes_are_refused(rows):

@@ -9,7 +9,6 @@ from crcen.training.rows import RowFeed
 from crcen.training.schedule import n_batches, one_cycle
 from crcen.training.solvers.adam_step import AdamState
 from crcen.training.solvers.epochs import Epochs, EpochWork, GraphEpochs, HostEpochs
-from crcen.training.solvers.fused import KernelEpochs, is_fusable
 from crcen.training.solvers.objective import Objective
 from crcen.training.stack import Stack
 
@@ -74,7 +73,7 @@ class Adam:
 
     def state(self) -> tuple[Tensor, ...]:
         """Parameters and both moments."""
-        return self.vectors.flat[0], self.vectors.first_moment[0], self.vectors.second_moment[0]
+        return self.vectors.flat, self.vectors.first_moment, self.vectors.second_moment
 
     def restore(self, state: Sequence[Tensor]) -> None:
         """Go on from such vectors."""
@@ -83,7 +82,5 @@ class Adam:
 
 
 def epochs_for(work: EpochWork) -> Epochs:
-    """The fastest form of an epoch for this stack, here."""
-    if is_fusable(work.stack, with_loss=work.with_loss):
-        return KernelEpochs(work)
+    """The form of an epoch for this device."""
     return GraphEpochs(work) if work.stack.device.type == "cuda" else HostEpochs(work)

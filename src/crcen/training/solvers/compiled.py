@@ -21,7 +21,7 @@ from torch import Tensor
 from crcen.training.encoding import column_layout, fit_encoding
 from crcen.training.passes import ClassWeights, adam_epoch, logits_of_batches
 from crcen.training.rows import RowFeed, TrainingData
-from crcen.training.solvers.adam_step import AdamState, has_one_pass
+from crcen.training.solvers.adam_step import AdamState
 from crcen.training.stack import Stack
 
 __all__ = ["compiled_adam_epoch", "compiled_logits"]
@@ -108,7 +108,6 @@ def _trained_with(epoch: Epoch, logits: Logits, n_outputs: int) -> Tensor:
         0,
         [0.1, 0.1],
         0,
-        has_one_pass(),
     )
     found = logits(stack.design, stack.own, views[-1], [rows.batch, rows.batch], feed.ramps(index, with_readers=False))
     return torch.cat([stack.flat, losses[0], found.flatten()])

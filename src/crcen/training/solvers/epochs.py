@@ -2,7 +2,7 @@
 
 On a CPU the epoch is compiled, or the same function runs as it is (`crcen.training.solvers.compiled`). On CUDA some
 steps are recorded as a graph, which the others replay: launching their many small kernels one by one takes most of the
-time. Small networks have a kernel of their own there (`crcen.training.solvers.fused`).
+time.
 """
 
 import gc
@@ -20,7 +20,6 @@ from crcen.training.solvers.adam_step import (
     AdamState,
     adam_factors,
     drop_dust,
-    has_one_pass,
     take_captured_step,
 )
 from crcen.training.solvers.compiled import compiled_adam_epoch
@@ -62,16 +61,12 @@ class EpochWork:
     rate: Callable[[int], float]
     with_loss: bool
 
-    def numbers(self, first_step: int) -> Tensor:
-        """What `take_captured_step` has to know of an epoch's steps, (batches, 4)."""
-        betas = self.state.beta1, self.state.beta2, self.state.epsilon
-        rates = [(step, self.rate(step)) for step in range(first_step, first_step + self.n_batches)]
-        table = [(*adam_factors(rate, step, *betas), rate, step + 1) for step, rate in rates]
-        return sent(torch.tensor(table, dtype=self.stack.dtype), self.stack.device)
-
     def factors(self, first_step: int) -> Tensor:
         """Step length and ε of an epoch's steps, corrected for the moments' start at zero, (batches, 2)."""
-        return self.numbers(first_step)[:, :2].contiguous()
+        betas = self.state.beta1, self.state.beta2, self.state.epsilon
+        steps = range(first_step, first_step + self.n_batches)
+        table = [adam_factors(self.rate(step), step, *betas) for step in steps]
+        return sent(torch.tensor(table, dtype=self.stack.dtype), self.stack.device)
 
     def mean_objective(self, total: Tensor) -> Tensor:
         """The mean loss of an epoch's batches plus the penalty at its end, from their sum; or the zeros it is."""
@@ -108,7 +103,7 @@ class HostEpochs:
             taken = first_step + start
             rates = [work.rate(taken + i) for i in range(min(at_once, work.n_batches - start))]
             ramps = work.feed.ramps(index, slice(start, start + len(rates)))
-            epoch(*views, rows, ramps, *what, start, rates, taken, has_one_pass())
+            epoch(*views, rows, ramps, *what, start, rates, taken)
             drop_dust(work.state)
         return work.mean_objective(losses)
 
@@ -143,35 +138,34 @@ class GraphEpochs:
     def __init__(self, work: EpochWork) -> None:
         self.work = work
         self.steps_at_once = steps_at_once(work.n_batches)
-        self._numbers = torch.zeros(self.steps_at_once, 4, dtype=work.stack.dtype, device=work.stack.device)
-        self._in_one_pass = has_one_pass(str(work.stack.device))
+        self._factors = torch.zeros(self.steps_at_once, 2, dtype=work.stack.dtype, device=work.stack.device)
         self._index: BatchIndex | None = None
         self._recorded: Recorded | None = None
 
     def run(self, index: BatchIndex, first_step: int) -> Tensor:
         """One epoch."""
         work = self.work
-        numbers, total = work.numbers(first_step), torch.zeros_like(work.objective.l2)
+        factors, total = work.factors(first_step), torch.zeros_like(work.objective.l2)
         for start in range(0, work.n_batches, self.steps_at_once):
             steps = slice(start, start + self.steps_at_once)
-            total += self._some(index.part(steps), numbers[steps])
+            total += self._some(index.part(steps), factors[steps])
         return work.mean_objective(total)
 
-    def _some(self, index: BatchIndex, numbers: Tensor) -> Tensor:
+    def _some(self, index: BatchIndex, factors: Tensor) -> Tensor:
         """Some steps: as they are, recorded, or replayed."""
-        if len(numbers) < self.steps_at_once:
-            return self.run_eagerly(index, numbers)
-        self._numbers.copy_(numbers)
+        if len(factors) < self.steps_at_once:
+            return self.run_eagerly(index, factors)
+        self._factors.copy_(factors)
         if self._index is None:
             self._index = index.copy()
-            return self.run_eagerly(self._index, self._numbers)
+            return self.run_eagerly(self._index, self._factors)
         self._index.copy_(index)
         if self._recorded is None:
             own = self._index
-            self._recorded = Recorded(lambda: self.run_eagerly(own, self._numbers))
+            self._recorded = Recorded(lambda: self.run_eagerly(own, self._factors))
         return self._recorded()
 
-    def run_eagerly(self, index: BatchIndex, numbers: Tensor) -> Tensor:
+    def run_eagerly(self, index: BatchIndex, factors: Tensor) -> Tensor:
         """Step by step, the sum of the losses; a recorded graph cannot take rates as numbers."""
         work, stack, state = self.work, self.work.stack, self.work.state
         total = torch.zeros_like(work.objective.l2)
@@ -181,7 +175,7 @@ class GraphEpochs:
                 total += stack.loss_and_gradient(x, y, weights)
             else:
                 stack.gradient(x, y, weights)
-            take_captured_step(state, numbers[i], self._in_one_pass)
+            take_captured_step(state, factors[i])
         drop_dust(state)
         return total
 
