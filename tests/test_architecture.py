@@ -206,7 +206,7 @@ def test_rules_follow_the_arrows():
         ("models/a.py", "from crcen import decisions", "models may not import crcen.decisions"),
         ("models/a.py", "from crcen.datasets.dataset import Dataset", "models may not import crcen.datasets"),
         ("datasets/a.py", "import sklearn", "datasets may not import sklearn"),
-        ("datasets/a.py", "from crcen.theory.weighting import Lam", "datasets may not import crcen.theory"),
+        ("datasets/a.py", "from crcen.theory.price import Lam", "datasets may not import crcen.theory"),
         ("models/a.py", "def f():\n    from crcen import cli", "models may not import crcen.cli"),
         ("commands/a.py", "from crcen.paper.run_folder import RunFolder", "commands may not import crcen.paper"),
         ("paper/a.py", "from crcen.commands.fit import fit_table", "paper may not import crcen.commands"),
@@ -230,7 +230,7 @@ def test_a_planted_violation_is_caught(tmp_path, file, code, sentence):
     ("file", "code"),
     [
         ("theory/a.py", "import math\nimport numpy as np\nfrom crcen.exceptions import InvalidInput"),
-        ("training/a.py", "import torch.nn.functional\nfrom crcen.theory.weighting import Lam"),
+        ("training/a.py", "import torch.nn.functional\nfrom crcen.theory.price import Lam"),
         ("tables/a.py", "from sklearn.base import clone\ndef f():\n    import duckdb"),
         ("paper/a.py", "import pandas\nfrom crcen.models.classifier import CRCENClassifier"),
         ("cli/a.py", "import typer\nimport crcen\nfrom crcen.paper.reproduction.table1 import table1"),

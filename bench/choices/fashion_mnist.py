@@ -27,8 +27,8 @@ from torch import Tensor, nn
 
 from crcen._support.files import write_atomic
 from crcen.paper.losses import FocalLoss, LDAMLoss, LogitAdjustedLoss, effective_number_weights
-from crcen.theory.classes.cost_matrix import CostMatrix
 from crcen.theory.classes.key_equations import class_key_equations_of_logits
+from crcen.theory.cost_matrix import CostMatrix
 from crcen.torch import ClassWeightedLoss, balance_
 
 DEFAULT = Path("/usr/share/datasets/fashion-mnist")

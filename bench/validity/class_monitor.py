@@ -22,8 +22,8 @@ from crcen._support.files import write_atomic
 from crcen.decisions.monitor.class_track import class_dispersion
 from crcen.decisions.monitor.joint_test import JointDriftTest, JointTally, comparison, stacked
 from crcen.theory.classes.balance import class_balance_shifts
-from crcen.theory.classes.class_weights import ClassWeights
 from crcen.theory.classes.residual_sums import class_residual_sums
+from crcen.theory.price import Price
 
 SHARES = {4: np.array([0.75, 0.15, 0.07, 0.03]), 8: np.array([0.55, 0.15, 0.1, 0.06, 0.05, 0.03, 0.03, 0.03])}
 WEIGHTS = {"natural": {k: np.ones(k) for k in SHARES}}
@@ -90,7 +90,7 @@ def stream(task: tuple[int, int, str, str, float, int]) -> tuple[float, float, f
     """Looks until the monitor and the plain mixture alarm (NaN: never), the drift, whether the class is right."""
     seed, n_classes, kind, weights, drift, start = task
     rng, w = np.random.default_rng(seed), WEIGHTS[weights][n_classes]
-    weighting = ClassWeights(w, np.ones(n_classes))
+    weighting = Price(w, np.ones(n_classes))
     if kind == "posterior":
         _, y, logits = drawn(rng, REFERENCE, n_classes, np.zeros(n_classes))
         reference, beta = class_residual_sums(y, softmax(logits + np.log(w), axis=1), weighting), None

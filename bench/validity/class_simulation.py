@@ -13,8 +13,8 @@ import numpy as np
 
 import crcen
 from crcen._support.files import write_atomic
-from crcen.theory.classes.class_weights import ClassWeights
 from crcen.theory.classes.key_equations import class_key_equations
+from crcen.theory.price import Price
 
 SHARES = np.array([0.75, 0.15, 0.07, 0.03])
 WEIGHTS = np.array([1.0, 5.0, 12.0, 40.0])
@@ -43,7 +43,7 @@ def judged(p: np.ndarray, y: np.ndarray, truth: np.ndarray, factor: float) -> li
     """Log loss, cost a row of decisions at the weights, and the p-value of the key equations together."""
     chosen = (WEIGHTS * p).argmax(1)
     cost = (truth * WEIGHTS).sum(1) - (truth * WEIGHTS)[np.arange(len(y)), chosen]
-    weights = ClassWeights(WEIGHTS, np.bincount(y))
+    weights = Price(WEIGHTS, np.bincount(y))
     test = class_key_equations(y, weights.weighted(p), weights, variance_factor=factor).equations
     return [-np.log(p[np.arange(len(y)), y]).mean(), cost.mean(), test.p_value]
 

@@ -24,8 +24,8 @@ from scipy.special import log_softmax, softmax
 from threadpoolctl import threadpool_limits
 
 import crcen
-from crcen.theory.classes.class_weights import ClassWeights
 from crcen.theory.classes.judged_equations import judge_class_equations
+from crcen.theory.price import Price
 
 # Intercepts for shares of about .80 .15 .05 and .70 .17 .09 .04.
 COEF = np.random.default_rng(7).normal(0.0, 0.6, (5, 4))
@@ -66,7 +66,7 @@ def one_fit(task: tuple[str, int, int, int]) -> dict[str, Any]:
     model = made(name, seed).fit(X, y)
     error = crcen.training_error(model, X, y, n_fits=6, random_state=seed)
     counts = np.bincount(y, minlength=n_classes).astype(float)
-    trained = getattr(model, "weighting_", None) or ClassWeights(np.ones(n_classes), counts)
+    trained = getattr(model, "weighting_", None) or Price(np.ones(n_classes), counts)
     found = np.zeros((len(RATIOS), len(WAYS), 2))
     for place, ratio in enumerate(RATIOS):
         for _ in range(DRAWS):

@@ -29,8 +29,8 @@ from threadpoolctl import threadpool_limits
 
 import crcen
 from crcen.theory.decision import sigmoid
+from crcen.theory.price import resolve
 from crcen.theory.residual_test import FEWEST_TO_TEST, TrainingError, residual_sums, two_sided
-from crcen.theory.weighting import resolve
 
 COEF, BIAS = np.array([1.0, -0.8, 0.5, 0.0, 0.3]), {0.10: -2.874, 0.03: -4.332}
 RATIOS, DRAWS, LEVELS = (1 / 3, 1.0, 5.0), 50, (0.05, 0.01, 0.001)

@@ -54,18 +54,17 @@ if TYPE_CHECKING:
     from crcen.scale.ray.fit import fit_ray as fit_ray
     from crcen.scale.stream import fit_stream as fit_stream
     from crcen.tables.classifier import TableClassifier as TableClassifier
-    from crcen.theory.classes.cost_matrix import CostMatrix as CostMatrix
-    from crcen.theory.costs import Costs as Costs
+    from crcen.theory.cost_matrix import CostMatrix as CostMatrix
     from crcen.theory.decision import posterior as posterior
     from crcen.theory.expense import expense_table as expense_table
     from crcen.theory.key_equation import key_equation as key_equation
     from crcen.theory.metrics import confusion_counts as confusion_counts
     from crcen.theory.metrics import g_mean as g_mean
-    from crcen.theory.weighting import Alpha as Alpha
-    from crcen.theory.weighting import Budget as Budget
-    from crcen.theory.weighting import CostRatio as CostRatio
-    from crcen.theory.weighting import Lam as Lam
-    from crcen.theory.weighting import resolve as resolve
+    from crcen.theory.price import Alpha as Alpha
+    from crcen.theory.price import Budget as Budget
+    from crcen.theory.price import CostRatio as CostRatio
+    from crcen.theory.price import Lam as Lam
+    from crcen.theory.price import resolve as resolve
     from crcen.theory.wishes import Capacity as Capacity
     from crcen.theory.wishes import PrecisionAtLeast as PrecisionAtLeast
     from crcen.theory.wishes import RecallAtLeast as RecallAtLeast
@@ -110,13 +109,12 @@ _PUBLIC_NAMES = {
     "crcen.scale.ray.fit": "fit_ray",
     "crcen.scale.stream": "fit_stream",
     "crcen.tables.classifier": "TableClassifier",
-    "crcen.theory.classes.cost_matrix": "CostMatrix",
-    "crcen.theory.costs": "Costs",
+    "crcen.theory.cost_matrix": "CostMatrix",
     "crcen.theory.decision": "posterior",
     "crcen.theory.expense": "expense_table",
     "crcen.theory.key_equation": "key_equation",
     "crcen.theory.metrics": "confusion_counts g_mean",
-    "crcen.theory.weighting": "Alpha Budget CostRatio Lam resolve",
+    "crcen.theory.price": "Alpha Budget CostRatio Lam resolve",
     "crcen.theory.wishes": "Capacity PrecisionAtLeast RecallAtLeast Review",
     "crcen.training.balance": "balance_shift",
     "crcen.training.recipe": "Inputs Schedule",
@@ -156,14 +154,13 @@ _SUBMODULE_NAMES = {
     "crcen.theory.class_means": "MeanBounds class_means copies_per_positive mean_bounds mean_neg_given mean_pos_given "
     "recall_bound specificity_bound",
     "crcen.theory.classes.key_equations": "ClassKeyEquations",
-    "crcen.theory.costs": "expected_cost realised_cost",
     "crcen.theory.decision": "sigmoid weighted_probability",
     "crcen.theory.expense": "ExpenseStep ExpenseTable",
     "crcen.theory.judgements": "EquationTest",
     "crcen.theory.key_equation": "KeyEquation",
     "crcen.theory.metrics": "ConfusionCounts",
     "crcen.theory.residual_test": "TrainingError",
-    "crcen.theory.weighting": "ClassWeighting",
+    "crcen.theory.price": "Price",
     "crcen.training.engine": "train",
     "crcen.training.engines": "find_engine",
     "crcen.training.jobs": "Status TrainingJob TrainingResult TrainingState",
@@ -171,7 +168,10 @@ _SUBMODULE_NAMES = {
     "crcen.training.row_sets": "RowSets",
 }
 # Removed names, with what to use instead.
-_REMOVED: dict[str, str] = {}
+_REMOVED = {
+    "Costs": "use CostMatrix.binary(tp=0, fp=1, fn=1, tn=0)",
+    "ClassWeighting": "use crcen.theory.price.Price, which resolve returns",
+}
 _MODULE_OF = {name: module for module, names in _PUBLIC_NAMES.items() for name in names.split()}
 
 __all__ = sorted([*_MODULE_OF, "__version__"])

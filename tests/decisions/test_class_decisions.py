@@ -9,7 +9,7 @@ from sklearn.metrics import balanced_accuracy_score, f1_score, recall_score
 import crcen
 from crcen import CostMatrix, PosteriorCorrection, correct_proba, decide, decision_summary, g_mean
 from crcen.theory.classes.class_counts import class_counts
-from crcen.theory.classes.class_weights import ClassWeights
+from crcen.theory.price import Price
 
 RNG = np.random.default_rng(0)
 LABELS = np.array(["low", "middle", "high"])
@@ -44,7 +44,7 @@ def test_counts_are_scikit_learns():
 
 
 def test_weights_decide_as_their_costs():
-    p, weights = p_of(200), ClassWeights(WEIGHTS, np.ones(3))
+    p, weights = p_of(200), Price(WEIGHTS, np.ones(3))
     np.testing.assert_array_equal(decide(p, weights), (p * WEIGHTS).argmax(axis=1))
 
 
@@ -140,7 +140,7 @@ def test_what_cannot_be_is_refused():
     with pytest.raises(crcen.InvalidParameter, match="isotonic"):
         PosteriorCorrection(LogisticRegression(), method="isotonic", price=None).fit(X, Y)
     with pytest.raises(crcen.InvalidInput, match="column for each of 2"):
-        correct_proba(p_of(5), weighting=ClassWeights(np.ones(2), np.ones(2)))
+        correct_proba(p_of(5), weighting=Price(np.ones(2), np.ones(2)))
 
 
 class TestRecallsOfClasses:

@@ -4,9 +4,8 @@ import numpy as np
 import pytest
 
 import crcen
-from crcen import Alpha, Budget, CostRatio, Costs, CRCENClassifier, InvalidInput, InvalidParameter, Lam, decide
+from crcen import Alpha, Budget, CostMatrix, CostRatio, CRCENClassifier, InvalidInput, InvalidParameter, Lam, decide
 from crcen.datasets.simulated import sim2_posterior
-from crcen.theory.costs import realised_cost
 
 P = np.linspace(0, 1, 1001)
 
@@ -14,7 +13,7 @@ P = np.linspace(0, 1, 1001)
 @pytest.mark.parametrize("b", [0.2, 1.0, 5.0, 37.0])
 def test_a_budget_is_a_cost_ratio_is_a_weight_is_a_matrix(b):
     by_hand = np.greater(P, 1 / (1 + b))
-    for price in (Budget(b), CostRatio(b), Costs(fn=b)):
+    for price in (Budget(b), CostRatio(b), CostMatrix.binary(fn=b)):
         np.testing.assert_array_equal(decide(P, price), by_hand)
     off_the_threshold = np.abs(P - 1 / (1 + b)) > 1e-9  # λ = b / (1 + b) is rounded
     for price in (Lam(b / (1 + b)), b / (1 + b), crcen.resolve(Budget(b), 10, 90)):
@@ -72,11 +71,11 @@ def many():
 @pytest.mark.parametrize("b", [2.0, 8.0, 25.0])
 def test_decisions_at_a_budget_cost_least_of_all_thresholds(many, b):
     p, y = many
-    costs = Costs.of_price(Budget(b))
-    own = realised_cost(y, decide(p, Budget(b)), costs)
+    costs = CostMatrix.binary(fn=b)
+    own = costs.realised(y, decide(p, Budget(b)))
     ratios = []
     for threshold in np.concatenate([np.geomspace(0.003, 0.5, 60), np.linspace(0.5, 1, 15)]):
-        excess = realised_cost(y, p > threshold, costs) - own
+        excess = costs.realised(y, p > threshold) - own
         error = excess.std() * np.sqrt(len(y))
         ratios.append(excess.sum() / error if error > 0 else 0.0)
     assert min(ratios) > -3.5  # never cheaper beyond noise ...
@@ -111,12 +110,12 @@ def test_summary_without_labels_or_alarms():
 
 
 def test_summary_of_costs_by_row():
-    costs = Costs(tp=1.0, fp=1.0, fn=np.array([0.5, 5.0, 9.0]))
+    costs = CostMatrix.binary(tp=1.0, fp=1.0, fn=np.array([0.5, 5.0, 9.0]))
     summary = crcen.decision_summary([0.9, 0.9, 0.9], costs)
     assert summary.marginal_price == pytest.approx((4, 8))  # the first row decides nothing
     assert summary.n_alarms == 2
     assert "4 to 8, by row" in str(summary)
-    nothing = crcen.decision_summary([0.9], Costs(tp=np.array([3.0]), fn=2.0))
+    nothing = crcen.decision_summary([0.9], CostMatrix.binary(tp=np.array([3.0]), fn=2.0))
     assert np.isnan(nothing.marginal_price).all()
 
 

@@ -8,7 +8,7 @@ from sklearn.linear_model import LogisticRegression
 from sklearn.model_selection import GridSearchCV, cross_val_score
 from sklearn.svm import LinearSVC
 
-from crcen import Budget, Capacity, Costs, CRCENClassifier, InvalidParameter, cost_scorer
+from crcen import Budget, Capacity, CostMatrix, CRCENClassifier, InvalidParameter, cost_scorer
 
 
 def test_the_score_is_minus_the_cost_of_a_row(rare_rows):
@@ -18,7 +18,7 @@ def test_the_score_is_minus_the_cost_of_a_row(rare_rows):
     alarms = p > 1 / 11
     cost = (10 * (y == 1) * ~alarms + (y == 0) * alarms).mean()
     assert cost_scorer(Budget(10))(model, X, y) == pytest.approx(-cost)
-    assert cost_scorer(Costs(fp=3, fn=30))(model, X, y) == pytest.approx(-3 * cost)
+    assert cost_scorer(CostMatrix.binary(fp=3, fn=30))(model, X, y) == pytest.approx(-3 * cost)
     weights = np.random.default_rng(0).integers(0, 3, 400)
     copies = np.repeat(np.arange(400), weights)
     weighted = cost_scorer("balanced")(model, X, y, sample_weight=weights)
@@ -40,7 +40,7 @@ def test_what_is_no_price_is_refused_at_once(rare_rows):
     with pytest.raises(InvalidParameter, match="no price by itself"):
         cost_scorer(Capacity(5))
     with pytest.raises(InvalidParameter, match="one price"):
-        cost_scorer(Costs(fn=np.ones(3)))
+        cost_scorer(CostMatrix.binary(fn=np.ones(3)))
     with pytest.raises(InvalidParameter, match="LinearSVC has none"):
         cost_scorer(Budget(3))(LinearSVC().fit(X, y), X, y)
 

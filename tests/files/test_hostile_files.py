@@ -140,7 +140,7 @@ def test_another_object_of_known_types_is_no_model(whole, tmp_path):
         ("TableClassifier", "fingerprint", 1),
         ("Labels", "unknown", 1),
         ("CRCENClassifier", "classes_", {"objects": [[2], ["maybe", "perhaps"]]}),
-        ("ClassWeighting", "lam", 2.0),
+        ("Price", "positive", 2),
     ],
 )
 def test_states_that_no_model_has_are_refused(whole, tmp_path, name, attribute, value):

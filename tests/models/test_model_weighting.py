@@ -5,7 +5,7 @@ import pytest
 from sklearn.base import clone
 
 from crcen import Alpha, Budget, CostRatio, InvalidParameter, Lam, Schedule
-from crcen.theory.weighting import ClassWeighting
+from crcen.theory.price import Price
 from grouped_settings import grouped
 from papers_training import CRCENClassifier
 
@@ -85,9 +85,9 @@ def test_dict_weights_go_by_label_whichever_class_is_positive(rare_rows):
 def test_a_resolved_weighting_brings_its_weight_but_not_its_counts(rare_rows):
     """Counts of other rows would make the key equation of these rows wrong."""
     X, y = rare_rows()
-    elsewhere = ClassWeighting(0.8, n_pos=1, n_neg=1000)
+    elsewhere = Price.binary(0.8, n_pos=1, n_neg=1000)
     fitted = CRCENClassifier(elsewhere, hidden=()).fit(X, y)
-    assert fitted.weighting_ == ClassWeighting(0.8, y.sum(), (1 - y).sum())
+    assert fitted.weighting_ == Price.binary(0.8, y.sum(), (1 - y).sum())
     assert fitted.key_equation_.residual <= 1e-12
 
 

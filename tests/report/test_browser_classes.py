@@ -9,7 +9,7 @@ from crcen import CostMatrix
 from crcen.report.classes.findings import ClassRows
 from crcen.report.classes.page import MOST_NUMBERS, explored_rows
 from crcen.theory.classes.class_quality import class_quality
-from crcen.theory.classes.class_weights import ClassWeights
+from crcen.theory.price import Price
 
 LABELS = ["brøken", "fine", "</script><b>worn"]
 HOSTILE = LABELS[2]
@@ -20,7 +20,7 @@ class KnownClasses:
 
     def __init__(self, error=0.0):
         self.classes_ = np.array(LABELS, dtype=object)
-        self.weighting_ = ClassWeights(np.array([12.0, 1.0, 3.0]), np.array([11_000.0, 60_000.0, 29_000.0]))
+        self.weighting_ = Price(np.array([12.0, 1.0, 3.0]), np.array([11_000.0, 60_000.0, 29_000.0]))
         self.error = error
 
     def predict_proba(self, X, error=None):

@@ -8,9 +8,9 @@ from crcen import CostMatrix, CRCENClassifier, Schedule, fit_stream, key_equatio
 from crcen.exceptions import InvalidInput, InvalidParameter
 from crcen.scale.class_balance import ClassLogitFile, class_sums_of_file, solve_class_shifts
 from crcen.theory.classes.balance import class_balance_shifts
-from crcen.theory.classes.class_weights import ClassWeights
 from crcen.theory.classes.key_equations import class_key_equations
 from crcen.theory.classes.log_sums import softmax
+from crcen.theory.price import Price
 
 LABELS = np.array(["ash", "birch", "oak"])
 WEIGHTS = {"ash": 1.0, "birch": 3.0, "oak": 12.0}
@@ -105,7 +105,7 @@ def test_the_solve_over_parts_and_workers_is_that_of_all_rows(tmp_path):
     rng = np.random.default_rng(1)
     y = np.concatenate([np.arange(4), rng.choice(4, 996, p=[0.7, 0.2, 0.07, 0.03])])
     logits, weight = rng.normal(0, 3, (1000, 4)), rng.uniform(0.1, 3, 1000)
-    weighting = ClassWeights(np.array([1.0, 2.0, 10.0, 40.0]), np.ones(4))
+    weighting = Price(np.array([1.0, 2.0, 10.0, 40.0]), np.ones(4))
     whole = class_balance_shifts(y, logits, weighting.weights, weight).shifts
     files = []
     for name, own in (("a", slice(0, 300)), ("b", slice(300, 1000))):

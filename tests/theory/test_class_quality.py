@@ -6,7 +6,7 @@ from sklearn.metrics import average_precision_score, confusion_matrix, log_loss,
 
 from crcen import CostMatrix, InvalidInput
 from crcen.theory.classes.class_quality import class_quality, costs_at
-from crcen.theory.classes.class_weights import ClassWeights
+from crcen.theory.price import Price
 
 RNG = np.random.default_rng(0)
 P = RNG.dirichlet([2.0, 1.0, 0.5], size=400)
@@ -58,7 +58,7 @@ def test_an_action_that_is_no_class():
 
 
 def test_weights_are_the_costs_that_they_state():
-    costs = costs_at(ClassWeights(np.array([1.0, 5.0]), np.array([9.0, 3.0])), ["x", "y"])
+    costs = costs_at(Price(np.array([1.0, 5.0]), np.array([9.0, 3.0])), ["x", "y"])
     assert costs == CostMatrix([[0, 1], [5, 0]], labels=["x", "y"])
 
 

@@ -3,12 +3,12 @@
 import numpy as np
 import pytest
 
-from crcen.theory.classes.class_weights import ClassWeights
 from crcen.theory.classes.judged_equations import judge_class_equations
 from crcen.theory.classes.key_equations import class_key_equations
+from crcen.theory.price import Price
 
 LABELS = ["a", "b", "c"]
-WEIGHTS = ClassWeights(np.array([1.0, 4.0, 12.0]), np.array([700.0, 200.0, 100.0]))
+WEIGHTS = Price(np.array([1.0, 4.0, 12.0]), np.array([700.0, 200.0, 100.0]))
 
 
 def draw(n, seed, drift=(0.0, 0.0, 0.0)):

@@ -16,7 +16,7 @@ from crcen.theory.class_means import (
     recall_bound,
     specificity_bound,
 )
-from crcen.theory.weighting import Alpha, Budget, CostRatio, Lam, resolve
+from crcen.theory.price import Alpha, Budget, CostRatio, Lam, resolve
 
 PLAIN = resolve(None, 1000, 10000)
 alphas = st.floats(0.01, 100.0)

@@ -10,7 +10,7 @@ from scipy.special import expit, logit
 
 from crcen.exceptions import InvalidInput, InvalidParameter
 from crcen.theory.decision import posterior, sigmoid, weighted_probability
-from crcen.theory.weighting import Alpha, Budget, CostRatio, Lam, resolve
+from crcen.theory.price import Alpha, Budget, CostRatio, Lam, resolve
 
 prices = st.floats(1e-3, 1e3)
 inside = st.floats(1e-9, 1 - 1e-9)

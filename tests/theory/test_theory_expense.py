@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from crcen.exceptions import InvalidInput, InvalidParameter
 from crcen.theory.expense import expense_table
-from crcen.theory.weighting import Alpha, Budget, ClassWeighting, CostRatio, Lam, resolve
+from crcen.theory.price import Alpha, Budget, CostRatio, Lam, Price, resolve
 
 
 def test_the_abalone_example():
@@ -97,7 +97,7 @@ def test_undefined_steps_say_why(fn, reason):
 
 
 def test_a_table():
-    path = [None, CostRatio(3), Budget(5), 0.9, ClassWeighting(0.95, 10, 90)]
+    path = [None, CostRatio(3), Budget(5), 0.9, Price.binary(0.95, 10, 90)]
     table = expense_table(path, [40, 30, 20, 20, 15], [10, 30, 70, 90, 160])
     assert len(table) == 4
     assert list(table) == list(table.steps)

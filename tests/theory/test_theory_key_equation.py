@@ -16,7 +16,7 @@ from crcen.exceptions import InvalidInput, InvalidParameter
 from crcen.theory.class_means import class_means
 from crcen.theory.decision import weighted_probability
 from crcen.theory.key_equation import key_equation
-from crcen.theory.weighting import Alpha, CostRatio, Lam, resolve
+from crcen.theory.price import Alpha, CostRatio, Lam, resolve
 
 
 def rows(seed=0, n=400, weights=False):

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 import crcen
-from crcen import Budget, InvalidInput, InvalidParameter, Lam, resolve
+from crcen import Budget, CostMatrix, InvalidInput, InvalidParameter, Lam, resolve
 from crcen.theory.labels import Labels
 
 FIRST, LAST = Labels(np.array(["fraud", "ok"]), "fraud"), Labels(np.array(["no", "yes"]), "yes")
@@ -30,34 +30,48 @@ def test_the_positive_class():
 
 
 def test_what_has_no_positive_class():
-    with pytest.raises(InvalidInput, match="both classes need weight: every row of class b has sample_weight 0"):
+    with pytest.raises(InvalidInput, match="every class needs weight: every row of class b has sample_weight 0"):
         of(["a", "b"], [1, 0])
     for wrong in ("c", ["a"], np.array([1])):
         with pytest.raises(InvalidParameter, match="pos_label must be one of the classes 'a', 'b'"):
             of(["a", "b"], pos_label=wrong)
 
 
-@pytest.mark.parametrize(("labels", "column", "sign"), [(FIRST, 0, -1.0), (LAST, 1, 1.0)])
-def test_what_follows(labels, column, sign):
-    assert (labels.column, labels.sign) == (column, sign)
+@pytest.mark.parametrize(("labels", "column"), [(FIRST, 0), (LAST, 1)])
+def test_columns_signs_and_targets_follow_the_positive_class(labels, column):
+    assert labels.column == column
     assert {labels.positive, labels.negative} == set(labels.classes.tolist())
     y = np.array([labels.positive, labels.negative, labels.positive])
-    target = labels.encode(y)
-    assert target.tolist() == [True, False, True]
-    assert labels.decode(target).tolist() == y.tolist()
+    target = labels.target(y)
+    assert target.tolist() == labels.is_positive(y).tolist() == [True, False, True]
+    assert (labels.encode(y) == column).tolist() == target.tolist()
+    assert labels.decode(target).tolist() == labels.decode(labels.encode(y)).tolist() == y.tolist()
     logits = np.array([-1.0, 2.0])
-    np.testing.assert_array_equal(labels.signed(logits), sign * logits)
-    np.testing.assert_array_equal(labels.signed(labels.signed(logits)), logits)
+    np.testing.assert_array_equal(labels.signed(logits), logits if column else -logits)
     pair = np.array([[0.7, 0.3]])  # negative, positive
     assert labels.in_order(pair)[0, column] == 0.3
     np.testing.assert_array_equal(labels.in_order(labels.in_order(pair)), pair)
     assert labels.pair(labels.in_order(pair)[0]) == (0.3, 0.7)
+    assert labels.pair(labels.by_class(3.0, 4.0)) == (3.0, 4.0)
 
 
-def test_labels_that_are_neither():
-    assert LAST.checked(["yes", "no"]).tolist() == [True, False]
+def test_three_classes_have_numbers_and_no_positive_class():
+    y = np.array(["b", "c", "a", "c"])
+    labels = Labels.from_rows(np.unique(y), y, np.ones(4))
+    assert labels.positive is None
+    assert labels.encode(y).tolist() == labels.target(y).tolist() == [1, 2, 0, 2]
+    assert labels.decode(labels.encode(y)).tolist() == y.tolist()
+    assert labels.counts(labels.encode(y), [1, 2, 3, 4]).tolist() == [3, 1, 6]
+    with pytest.raises(InvalidInput, match="none of 3 classes is the positive one"):
+        _ = labels.column
+    with pytest.raises(InvalidInput, match="every row of class b has sample_weight 0"):
+        labels.counts(labels.encode(y), [0, 2, 3, 4])
+
+
+def test_unknown_labels_are_refused():
+    assert LAST.is_positive(["yes", "maybe"]).tolist() == [True, False]
     with pytest.raises(InvalidInput, match="y must hold the labels \\['no', 'yes'\\] only: got 'maybe'"):
-        LAST.checked(["yes", "maybe"])
+        LAST.encode(["yes", "maybe"])
 
 
 def test_those_of_a_model():
@@ -72,12 +86,20 @@ def test_those_of_a_model():
         Labels.of_model(SimpleNamespace())
 
 
-def test_weightings_by_label():
-    assert FIRST.resolve({"fraud": 6, "ok": 2}, 10, 90) == resolve(Budget(3), 10, 90)
-    assert LAST.resolve({"yes": 1, "no": 4}, 10, 90).cost_ratio == pytest.approx(1 / 4)
-    assert LAST.resolve(resolve(Lam(0.8), 1, 1), 10, 90) == resolve(Lam(0.8), 10, 90)
+def test_prices_are_resolved_in_the_order_of_the_classes():
+    first = FIRST.resolve({"fraud": 6, "ok": 2}, [10, 90])
+    assert (first.weights.tolist(), first.counts.tolist(), first.positive) == ([0.75, 0.25], [10, 90], 0)
+    assert (first.cost_ratio, first.n_pos, first.alpha) == (3, 10, pytest.approx(1 / 3))
+    assert FIRST.resolve(Budget(3), [10, 90]) == FIRST.resolve([3, 1], [10, 90]) == first
+    assert LAST.resolve({"yes": 1, "no": 4}, [90, 10]).cost_ratio == pytest.approx(1 / 4)
+    assert LAST.resolve(resolve(Lam(0.8), 1, 1), [90, 10]) == resolve(Lam(0.8), 10, 90)
+    assert FIRST.resolve(resolve(Lam(0.8), 1, 1), [10, 90]).lam == 0.8
+    three = Labels(np.array(["a", "b", "c"]))
+    assert three.resolve({"c": 3, "a": 1, "b": 2}, [1, 2, 3]).weights.tolist() == [1, 2, 3]
+    costs = CostMatrix([[0, 1, 2], [3, 0, 4], [5, 6, 0]], labels=["c", "b", "a"])
+    assert three.resolve(costs, [1, 1, 1]).costs.costs.tolist() == [[0, 6, 5], [4, 0, 3], [2, 1, 0]]
     with pytest.raises(InvalidParameter, match="one weight for each of 'no', 'yes'"):
-        LAST.resolve({"yes": 1}, 10, 90)
+        LAST.resolve({"yes": 1}, [90, 10])
 
 
 def test_factors_of_odds_turn_with_the_class():

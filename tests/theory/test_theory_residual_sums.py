@@ -6,8 +6,8 @@ import pytest
 from crcen.exceptions import InvalidInput, InvalidParameter
 from crcen.theory.decision import posterior, weighted_probability
 from crcen.theory.key_equation import key_equation
+from crcen.theory.price import Alpha, Budget, CostRatio, Lam, resolve
 from crcen.theory.residual_test import ResidualSums, residual_sums
-from crcen.theory.weighting import Alpha, Budget, CostRatio, Lam, resolve
 
 
 def rows(n=300, seed=0):

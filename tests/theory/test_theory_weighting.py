@@ -9,8 +9,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from crcen import CostMatrix
 from crcen.exceptions import InvalidInput, InvalidParameter
-from crcen.theory.weighting import Alpha, Budget, ClassWeighting, CostRatio, Lam, resolve, resolve_on
+from crcen.theory.labels import Labels
+from crcen.theory.price import Alpha, Budget, CostRatio, Lam, Price, resolve
 
 prices = st.floats(1e-3, 1e3)
 counts = st.integers(1, 10**6)
@@ -61,25 +63,16 @@ def test_names_of_the_paper():
 
 
 def test_enormous_counts_do_not_overflow():
-    assert resolve_on("balanced", [1, 0], [1e308, 1e308]).lam == pytest.approx(0.5)
+    assert resolve("balanced", 1e308, 1e308).lam == pytest.approx(0.5)
 
 
 def test_what_is_resolved_keeps_its_counts():
     made = resolve("balanced", 10, 90)
     assert resolve(made, 50, 50) is made
-    assert resolve_on(made, [0, 1]) is made
-
-
-def test_counts_are_weighted():
-    y = np.array([1, 0, 1, 0, 0])
-    assert (resolve_on(None, y).n_pos, resolve_on(None, y).n_neg) == (2.0, 3.0)
-    made = resolve_on("balanced", y, [0.5, 1, 2, 3, 6])
-    assert (made.n_pos, made.n_neg) == (2.5, 10.0)
-    assert made.cost_ratio == pytest.approx(4.0)
 
 
 def test_row_weights_by_hand():
-    made = ClassWeighting(0.8, 1, 4)
+    made = Price.binary(0.8, 1, 4)
     np.testing.assert_allclose(made.row_weights([1, 0, 0]), [0.8, 0.2, 0.2], rtol=1e-15)
     np.testing.assert_allclose(made.row_weights([True, False, True], [2, 3, 0]), [1.6, 0.6, 0.0], rtol=1e-15)
     assert made.row_weights([1, 0]).dtype == np.float64
@@ -90,21 +83,21 @@ def test_row_weights_by_hand():
 @given(st.floats(0.1, 50.0), st.integers(1, 40), st.integers(1, 40))
 def test_alpha_is_the_ratio_of_the_class_weights(alpha, n_pos, n_neg):
     y = np.r_[np.ones(n_pos), np.zeros(n_neg)]
-    weights = resolve_on(Alpha(alpha), y).row_weights(y)
+    weights = resolve(Alpha(alpha), n_pos, n_neg).row_weights(y)
     assert weights[:n_pos].sum() / weights[n_pos:].sum() == pytest.approx(alpha, rel=1e-11)
 
 
 def test_text_names_all_four():
-    text = str(ClassWeighting(0.9, 100, 1800))
+    text = str(Price.binary(0.9, 100, 1800))
     for part in ("λ = 0.9", "α = 0.5", "cost ratio = 9", "budget = 9", "0.1", "100 positive", "1800 negative"):
         assert part in text
 
 
 def test_value_object():
-    made = ClassWeighting(np.float64(0.5), np.int64(1), 2)
-    assert repr(made) == "ClassWeighting(lam=0.5, n_pos=1.0, n_neg=2.0)"
+    made = Price.binary(np.float64(0.5), np.int64(1), 2)
+    assert repr(made) == "Price(lam=0.5, n_pos=1.0, n_neg=2.0)"
     assert pickle.loads(pickle.dumps(made)) == made
-    assert hash(made) == hash(ClassWeighting(0.5, 1, 2))
+    assert hash(made) == hash(Price.binary(0.5, 1, 2))
     with pytest.raises(AttributeError):
         made.lam = 0.6
 
@@ -124,7 +117,7 @@ def test_value_object():
 )
 def test_class_weighting_refuses(arguments, words):
     with pytest.raises(InvalidParameter, match=words):
-        ClassWeighting(*arguments)
+        Price.binary(*arguments)
 
 
 @pytest.mark.parametrize("spec", [CostRatio(1e17), Alpha(1e300), Alpha(1e308), Budget(1e16), Alpha(5e-324)])
@@ -138,15 +131,40 @@ def test_the_largest_prices_still_work():
     assert resolve(CostRatio(1e-12), 1, 1).cost_ratio == pytest.approx(1e-12, rel=1e-14)
 
 
-@pytest.mark.parametrize(
-    ("y", "sample_weight", "words"),
-    [
-        ([1, 1], None, "got no negative row"),
-        ([0, 0], None, "got no positive row"),
-        ([1, 0, 1], [0, 1, 0], "got 2 positive rows, all of weight 0"),
-        ([1, 1, 0], [1.5e308, 1.5e308, 1], "finite sum"),
-    ],
-)
-def test_both_classes_must_be_there(y, sample_weight, words):
-    with pytest.raises(InvalidInput, match=words):
-        resolve_on(None, y, sample_weight)
+def test_weights_of_two_classes_are_a_cost_ratio():
+    for weighting in ([2, 6], np.array([0.5, 1.5]), {1: 3, 0: 1}, CostMatrix.binary(fn=3)):
+        assert resolve(weighting, 10, 90).lam == resolve(CostRatio(3), 10, 90).lam == 0.75
+        assert resolve(weighting, counts=[90, 10]).n_pos == 10
+
+
+def test_three_classes_have_weights_and_no_names_of_two():
+    made = resolve("balanced", counts=[50, 30, 20])
+    np.testing.assert_allclose(made.weights, 100 / (3 * np.array([50, 30, 20])))
+    np.testing.assert_allclose(made.shares, np.full(3, 1 / 3))
+    assert resolve(None, counts=[50, 30, 20]).weights.tolist() == [1, 1, 1]
+    assert made.row_weights([0, 2], [1, 3]).tolist() == [made.weights[0], 3 * made.weights[2]]
+    for name in ("lam", "alpha", "cost_ratio", "budget", "threshold", "logit_shift", "n_pos", "n_neg"):
+        with pytest.raises(AttributeError, match="a price of 3 classes has no"):
+            getattr(made, name)
+
+
+@pytest.mark.parametrize("weighting", [Budget(9), Lam(0.7), CostMatrix.binary(fn=9)])
+@pytest.mark.parametrize("positive", [0, 1])
+def test_decisions_of_two_classes_are_the_threshold_and_ties_are_no_alarm(weighting, positive):
+    labels = Labels(np.array(["a", "b"]), "ab"[positive])
+    made = labels.resolve(weighting, [50, 50])
+    p = np.array([0.0, 0.05, made.threshold, np.nextafter(made.threshold, 1), 0.5, 1.0])
+    assert made.decide(p).tolist() == [False, False, False, True, True, True]
+    columns = np.stack([1 - p, p] if positive else [p, 1 - p], axis=1)
+    assert (made.decide(columns) == positive).tolist() == made.decide(p).tolist()
+
+
+def test_decisions_take_the_cheapest_class_or_action():
+    p = np.random.default_rng(0).dirichlet(np.ones(3), 200)
+    weights = np.array([1.0, 4.0, 9.0])
+    expected = p @ (weights[:, None] * (1 - np.eye(3)))
+    assert resolve(weights, counts=[1, 1, 1]).decide(p).tolist() == expected.argmin(axis=1).tolist()
+    costs = CostMatrix([[0, 1, 2, 0.5], [3, 0, 4, 0.5], [5, 6, 0, 0.5]], actions=["review"])
+    made = resolve(costs, counts=[1, 1, 1])
+    assert made.decide(p).tolist() == (p @ costs.costs).argmin(axis=1).tolist()
+    assert set(made.decide(p)) == {0, 1, 2, 3}

@@ -10,7 +10,7 @@ from scipy.optimize import brentq
 from training_reference import plain_residual, row_weights
 
 from crcen.exceptions import InvalidInput
-from crcen.theory.weighting import Alpha, ClassWeighting, CostRatio, Lam
+from crcen.theory.price import Alpha, CostRatio, Lam, Price
 from crcen.training.balance import balance_shift
 from crcen.training.balance_solve import relative_residual, solve_shifts
 
@@ -123,7 +123,7 @@ def test_specs_are_resolved_on_the_rows_and_resolved_weightings_kept():
     assert balance_shift(y, logits, None) == balance_shift(y, logits, 0.5)
     # Weighted counts are 4 and 8, so α = 1 is a cost ratio of 2.
     assert balance_shift(y, logits, "balanced", s) == pytest.approx(balance_shift(y, logits, 2 / 3, s), abs=1e-14)
-    kept = ClassWeighting(0.2, 100.0, 100.0)
+    kept = Price.binary(0.2, 100.0, 100.0)
     assert balance_shift(y, logits, kept) == balance_shift(y, logits, 0.2)
 
 

@@ -19,7 +19,7 @@ from training_reference import (
     torch_row_loss,
 )
 
-from crcen.theory.weighting import resolve
+from crcen.theory.price import resolve
 from crcen.training.engine import train
 from crcen.training.jobs import Status, TrainingJob
 from crcen.training.row_sets import RowSets

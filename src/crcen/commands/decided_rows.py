@@ -7,13 +7,12 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from crcen import Costs, InvalidInput, Review, decide
+from crcen import CostMatrix, InvalidInput, Review, decide
 from crcen.commands.amounts import amounts_of
 from crcen.decisions.choose import ChosenWeighting, choose_on
 from crcen.decisions.wishes import ANSWERS, review_rows
-from crcen.theory.costs import realised_cost
+from crcen.theory.price import Price
 from crcen.theory.shown import Shown, in_one_line
-from crcen.theory.weighting import ClassWeighting
 from crcen.theory.wishes import Wish
 
 __all__ = ["JudgedReview", "RowCosts", "chosen_price", "collected_amounts", "judge_review"]
@@ -119,10 +118,10 @@ def judge_review(y: Bools, p: Array, review: Review | None, price: float, weight
     answers = review_rows(p, review).answers
     rows = {name: float(counted[answers == i].sum()) for i, name in enumerate(ANSWERS)}
     positives = {name: float(counted[(answers == i) & y].sum()) for i, name in enumerate(ANSWERS)}
-    cost = Costs(fp=1.0, fn=price)
-    two = float(realised_cost(y, p > 1.0 / (1.0 + price), cost) @ counted)
+    cost = CostMatrix.binary(fp=1.0, fn=price)
+    two = float(cost.realised(y, cost.choose(p)) @ counted)
     unreviewed = answers != 1
-    three = float(realised_cost(y, answers == 2, cost)[unreviewed] @ counted[unreviewed])
+    three = float(cost.realised(y, answers == 2)[unreviewed] @ counted[unreviewed])
     return JudgedReview(review, rows, positives, price, two - three)
 
 
@@ -146,13 +145,13 @@ class RowCosts(Shown):
 
     @classmethod
     def of(
-        cls, y: Bools, p: Array, misses: Array, alarm_cost: float, price: ClassWeighting, weights: Array | None
+        cls, y: Bools, p: Array, misses: Array, alarm_cost: float, price: Price, weights: Array | None
     ) -> "RowCosts":
         """Add up what misses and false alarms cost."""
-        costs, counted = Costs(fp=alarm_cost, fn=misses), np.ones(len(y)) if weights is None else weights
+        costs, counted = CostMatrix.binary(fp=alarm_cost, fn=misses), np.ones(len(y)) if weights is None else weights
         by_row = decide(p, costs)
-        ways = (by_row, p > price.threshold, np.zeros(len(y), dtype=bool), np.ones(len(y), dtype=bool))
-        return cls(int(by_row.sum()), *(float(realised_cost(y, way, costs) @ counted) for way in ways))
+        ways = (by_row, price.decide(p), np.zeros(len(y), dtype=bool), np.ones(len(y), dtype=bool))
+        return cls(int(by_row.sum()), *(float(costs.realised(y, way) @ counted) for way in ways))
 
     def to_dict(self) -> dict[str, Any]:
         """Plain values, ready for JSON."""

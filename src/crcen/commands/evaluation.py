@@ -44,10 +44,10 @@ from crcen.theory.judgements import (
 )
 from crcen.theory.labels import Labels
 from crcen.theory.metrics import ConfusionCounts
+from crcen.theory.price import Price
 from crcen.theory.residual_test import TrainingError, residual_sums
 from crcen.theory.rows import effective_totals
 from crcen.theory.shown import Shown
-from crcen.theory.weighting import ClassWeighting
 
 __all__ = ["TableEvaluation", "evaluate_table", "scored_rows"]
 
@@ -66,7 +66,7 @@ class TableEvaluation(Shown):
         Rows with a label, and positive ones.
     positive : label
         The positive class.
-    price : ClassWeighting
+    price : Price
         The price of the decisions.
     counts : ConfusionCounts
         What was found, missed and alarmed for nothing at that price.
@@ -104,7 +104,7 @@ class TableEvaluation(Shown):
     n_rows: int
     n_pos: int
     positive: Any
-    price: ClassWeighting
+    price: Price
     counts: ConfusionCounts
     quality: dict[str, Measured]
     equation: EquationTest
@@ -186,7 +186,7 @@ def scored_rows(
     Columns named in ``kept`` are collected there, chunk by chunk, for the same rows.
     """
     numbers, p, odd, unlabelled = labelled_scores(scored_chunks, model, source, target, verbose, kept)
-    y = Labels.of_model(model).encode(model.classes_[numbers])
+    y = Labels.of_model(model).is_positive(model.classes_[numbers])
     if not len(y):
         raise InvalidInput(f"{source.name} has no row with a value of {target}.")
     if not y.any() or y.all():
@@ -342,9 +342,7 @@ def _n_rarer(y: NDArray[np.bool_]) -> int:
     return min(int(y.sum()), int((~y).sum()))
 
 
-def _warnings(
-    y: NDArray[np.bool_], weights: NDArray[np.float64] | None, roc_auc: float, trained: ClassWeighting
-) -> list[str]:
+def _warnings(y: NDArray[np.bool_], weights: NDArray[np.float64] | None, roc_auc: float, trained: Price) -> list[str]:
     """Notes for what the report warns of under CRC004 and CRC005."""
     said = []
     share = judge_share(*effective_totals(y, np.ones(len(y)) if weights is None else weights), trained)

@@ -8,11 +8,11 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from crcen import InvalidInput, InvalidParameter, load, resolve
+from crcen import InvalidInput, InvalidParameter, load
 from crcen._support.text import closest, listed
 from crcen._support.values import label_key, plain_labels, rest_of
 from crcen.tables.reading import TableFile, open_table, without_blanks
-from crcen.theory.weighting import ClassWeighting
+from crcen.theory.price import Price
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -280,7 +280,7 @@ def target_of(target: str | None, model: Any, source: Source) -> str:
     return name
 
 
-def price_of(weighting: Any, model: Any) -> ClassWeighting:
+def price_of(weighting: Any, model: Any) -> Price:
     """The price of decisions: the model's own, or another at the class counts of its training."""
     trained = model.weighting_
-    return trained if weighting is None else resolve(weighting, trained.n_pos, trained.n_neg)
+    return trained if weighting is None else trained.replace(weighting)

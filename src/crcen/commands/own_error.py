@@ -18,7 +18,6 @@ from crcen._support.progress import busy
 from crcen.exceptions import TrainingFailed
 from crcen.theory.classes.class_training_error import ClassTrainingError
 from crcen.theory.residual_test import TrainingError
-from crcen.theory.weighting import ClassWeighting
 
 __all__ = ["measure_own_error"]
 
@@ -66,7 +65,7 @@ def measure_own_error(
         return None
     if until is not None and time.perf_counter() > until:
         return None
-    fewest = price.n_pos if isinstance(price, ClassWeighting) else float(np.min(price.counts))
+    fewest = float(price.counts.min() if price.positive is None else price.n_pos)
     if fewest < _FEWEST_POSITIVES:
         return None
     with busy("measuring the model's own error", visible=bool(verbose)):

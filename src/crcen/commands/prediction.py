@@ -25,8 +25,8 @@ from crcen.commands.row_watch import unlike_lines
 from crcen.commands.scored_chunks import CHUNK_ROWS, Oddities, scored_chunks
 from crcen.tables.writing import TableWriter
 from crcen.theory.labels import Labels
+from crcen.theory.price import Price
 from crcen.theory.shown import Shown, in_one_line
-from crcen.theory.weighting import ClassWeighting
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -50,7 +50,7 @@ class TablePredictions(Shown):
         Rows scored, and those decided positive.
     positive : label
         What an alarm says.
-    price : ClassWeighting or None
+    price : Price or None
         The price of the decisions, also that which a wish implies; None where rows have prices of their own, or where a
         capacity was for more rows than there are.
     expected_catches : float
@@ -76,7 +76,7 @@ class TablePredictions(Shown):
     n_rows: int
     n_alarms: int
     positive: Any
-    price: ClassWeighting | None
+    price: Price | None
     expected_catches: float
     notes: tuple[str, ...] = ()
     unlike: tuple[Any, ...] = ()

@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 from crcen import CostRatio, ExpenseCurve
 from crcen._support.values import json_value
 from crcen.theory.judgements import judge_step
-from crcen.theory.weighting import ClassWeighting
+from crcen.theory.price import Price
 
 __all__ = ["average_price", "plain_price", "prices_around", "step_lines", "step_values"]
 
@@ -27,7 +27,7 @@ def average_price(p: Array, weights: Array) -> float:
     return float((1.0 - p) @ weights) / catches if catches > 0.0 else math.nan
 
 
-def prices_around(price: ClassWeighting) -> list[CostRatio]:
+def prices_around(price: Price) -> list[CostRatio]:
     """Half the price, the price, twice the price."""
     return [CostRatio(plain_price(price.cost_ratio) * factor) for factor in (0.5, 1.0, 2.0)]
 

@@ -178,7 +178,7 @@ def report_table(
     if between is not None:
         labels, price = Labels.of_model(model), price_of(None, model)
         p = model.predict_proba(X)[:, labels.column]
-        judged = judge_review(labels.encode(y), p, between, price.cost_ratio, weights)
+        judged = judge_review(labels.is_positive(y), p, between, price.cost_ratio, weights)
     notes += weight_notes(model, weight)
     return TableReport(Path(out), len(y), written.findings, tuple(notes), judged)
 

@@ -6,14 +6,13 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from crcen import CostRatio, Costs, InvalidParameter, Review, decide, resolve
+from crcen import CostMatrix, CostRatio, InvalidParameter, Review, decide
 from crcen.commands.amounts import amounts_of
 from crcen.commands.inputs import Source, check_column, price_of
 from crcen.commands.row_order import dates_of
 from crcen.decisions.wishes import MetWish, ReviewedRows, meet_wish, review_rows
 from crcen.theory.decision import weighted_probability
-from crcen.theory.specs import positive_number
-from crcen.theory.weighting import ClassWeighting
+from crcen.theory.price import Price, positive_number
 from crcen.theory.wishes import Capacity, RecallAtLeast, Wish
 
 if TYPE_CHECKING:
@@ -30,7 +29,7 @@ class RowRule:
 
     Parameters
     ----------
-    price : ClassWeighting
+    price : Price
         The price, where there is no wish; with a review, that of the comparison.
     wish : Wish or None
         To be met on all rows at hand.
@@ -44,7 +43,7 @@ class RowRule:
         Column of dates, for a capacity of a day or a week.
     """
 
-    price: ClassWeighting
+    price: Price
     wish: Wish | None = None
     review: Review | None = None
     cost_column: str | None = None
@@ -63,11 +62,11 @@ class RowRule:
         """All rows in three."""
         return None if self.review is None else review_rows(p, self.review, self.price.cost_ratio)
 
-    def costs(self, chunk: "pd.DataFrame") -> Costs | None:
+    def costs(self, chunk: "pd.DataFrame") -> CostMatrix | None:
         """What outcomes cost on each row of a chunk, where the rule goes by that."""
         if self.cost_column is None:
             return None
-        return Costs(fp=self.alarm_cost, fn=amounts_of(chunk[self.cost_column], "cost_column"))
+        return CostMatrix.binary(fp=self.alarm_cost, fn=amounts_of(chunk[self.cost_column], "cost_column"))
 
     def decide(self, p: Array, chunk: "pd.DataFrame") -> NDArray[np.bool_]:
         """Alarms of a chunk, where no wish is to be met."""
@@ -129,7 +128,7 @@ def review_of(review: Any) -> Review | None:
     return Review(low, high)
 
 
-def at_prevalence(p: Array, prevalence: float | None, trained: ClassWeighting) -> Array:
+def at_prevalence(p: Array, prevalence: float | None, trained: Price) -> Array:
     """Probabilities where positives have another share than in training, all else being the same.
 
     Parameters
@@ -138,7 +137,7 @@ def at_prevalence(p: Array, prevalence: float | None, trained: ClassWeighting) -
         Natural posteriors at the share of training.
     prevalence : float or None
         Share of positives among the rows at hand; None leaves p as it is.
-    trained : ClassWeighting
+    trained : Price
         With the class counts of training.
     """
     if prevalence is None:
@@ -150,7 +149,7 @@ def at_prevalence(p: Array, prevalence: float | None, trained: ClassWeighting) -
     return weighted_probability(p, CostRatio(share / (1.0 - share) * trained.imbalance_ratio))
 
 
-def implied_price(met: MetWish, model: Any) -> ClassWeighting | None:
+def implied_price(met: MetWish, model: Any) -> Price | None:
     """The price of a met wish at the class counts of training; None where every row got an alarm."""
     trained, (low, _) = model.weighting_, met.price
-    return resolve(CostRatio(low), trained.n_pos, trained.n_neg) if np.isfinite(low) and low > 0.0 else None
+    return trained.replace(CostRatio(low)) if np.isfinite(low) and low > 0.0 else None

@@ -3,7 +3,7 @@
 import math
 from typing import Any
 
-from crcen.theory.weighting import ClassWeighting
+from crcen.theory.price import Price
 
 __all__ = ["RowWatch", "unlike_lines"]
 
@@ -50,7 +50,7 @@ class RowWatch:
         return ["this model keeps no profile of its training rows, so that these were not compared with them"]
 
     def unlike(
-        self, n_alarms: int, n_rows: int, price: ClassWeighting | None, error_rate: float | None = None
+        self, n_alarms: int, n_rows: int, price: Price | None, error_rate: float | None = None
     ) -> tuple[Any, ...]:
         """Differences from training beyond chance; of alarms where they were counted on all these rows, at a price."""
         if self._rows is None:

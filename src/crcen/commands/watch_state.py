@@ -10,7 +10,6 @@ from typing import Any
 import numpy as np
 
 from crcen import InvalidInput, KeyEquationMonitor, TableClassifier
-from crcen.theory.classes.class_weights import ClassWeights
 from crcen.theory.classes.residual_sums import ClassResidualSums
 from crcen.theory.judgements import WATCHED_COLUMNS_PART
 
@@ -118,7 +117,7 @@ def model_digest(model: Any) -> str:
     inner = model.estimator_ if isinstance(model, TableClassifier) else model
     names = [column.name for column in model.columns_] if isinstance(model, TableClassifier) else []
     price = model.weighting_
-    weight = price.weights.tolist() if isinstance(price, ClassWeights) else price.lam
+    weight = price.weights.tolist() if price.positive is None else price.lam
     digest.update(json.dumps([type(inner).__name__, names, weight], ensure_ascii=False).encode())
     ensemble = getattr(inner, "ensemble_", None)
     if ensemble is None:

@@ -26,8 +26,8 @@ from crcen.theory.decision import sigmoid, weighted_probability
 from crcen.theory.expected import ExpectedCounts, expected_counts
 from crcen.theory.judgements import FALSE_ALARM_RATE
 from crcen.theory.labels import Labels
+from crcen.theory.price import Price
 from crcen.theory.shown import Shown
-from crcen.theory.weighting import ClassWeighting
 
 __all__ = ["TableWatch", "monitor_table"]
 
@@ -48,7 +48,7 @@ class TableWatch(Shown):
         Rows, and those with a label.
     expected, before : ExpectedCounts
         What decisions are expected to come to by the probabilities, and what they were expected to on training rows.
-    price : ClassWeighting
+    price : Price
         The price of decisions.
     unlike : tuple of Difference
         In what these rows differ from training rows beyond chance.
@@ -72,7 +72,7 @@ class TableWatch(Shown):
     n_labelled: int
     expected: ExpectedCounts
     before: ExpectedCounts | None
-    price: ClassWeighting
+    price: Price
     unlike: tuple[Any, ...]
     alarms: tuple[Any, ...]
     reading: Any
@@ -312,7 +312,7 @@ class _Looked:
 def _looked_at(
     model: Any,
     source: Any,
-    price: ClassWeighting,
+    price: Price,
     label: str | None,
     columns: dict[str, str],
     error_rate: float,
@@ -328,7 +328,7 @@ def _looked_at(
             if label is not None:
                 known = chunk[label].notna().to_numpy()
                 found = model.classes_[labels_as(chunk[label][known], model.classes_, label)]
-                labels.append(Labels.of_model(model).encode(found))
+                labels.append(Labels.of_model(model).is_positive(found))
                 scores.append(p[known])
                 for name, column in columns.items():
                     cells[name].append(chunk[column][known])
@@ -361,7 +361,7 @@ def _count_labels(kept: WatchState, found: _Looked, model: Any, when: str, now: 
     found.notes.extend(str(one.message).rstrip(".") for one in said)
 
 
-def _before(model: Any, price: ClassWeighting) -> ExpectedCounts | None:
+def _before(model: Any, price: Price) -> ExpectedCounts | None:
     """Expected figures of training rows, by the quantiles of their scores: out of fold where the model has those."""
     profile = getattr(model, "profile_", None)
     if profile is None or not profile.scores:

@@ -20,9 +20,9 @@ from crcen.theory.bootstrap import percentile_interval
 from crcen.theory.labels import Labels
 from crcen.theory.metrics import ConfusionCounts, confusion_counts, wilson_interval
 from crcen.theory.moved_threshold import MovedThreshold, goal_of, price_of_threshold
+from crcen.theory.price import CostRatio, positive_number
 from crcen.theory.rows import check_probabilities, check_row_weights, class_totals
 from crcen.theory.shown import Shown, in_one_line
-from crcen.theory.specs import CostRatio, positive_number
 from crcen.theory.tensors import as_numpy
 from crcen.theory.wishes import Wish
 
@@ -281,7 +281,7 @@ def _rows(source: Any, X: Any, y: Any, sample_weight: Any) -> CurveRows:
     proba = np.asarray(source.predict_proba(X))
     if proba.shape != (len(labels), 2):
         raise InvalidInput(f"predict_proba must give two columns for each of {len(labels)} rows, got {proba.shape}")
-    return _checked(own.encode(labels), check_probabilities(proba[:, own.column], "predict_proba"), sample_weight)
+    return _checked(own.is_positive(labels), check_probabilities(proba[:, own.column], "predict_proba"), sample_weight)
 
 
 def _checked(target: NDArray[np.bool_], p: Array, sample_weight: Any) -> CurveRows:

@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 
 from crcen.exceptions import InvalidInput, InvalidParameter
 from crcen.theory.classes.class_counts import ClassCounts, class_counts
-from crcen.theory.classes.class_labels import ClassLabels
+from crcen.theory.labels import Labels
 from crcen.theory.rows import check_row_weights
 
 __all__ = ["ChosenClassWeights", "choose_class_weights"]
@@ -53,7 +53,7 @@ def choose_class_weights(
     from it. What a class needs only grows with the others' weights, so that this ends at the least weights that serve,
     or shows that there are none.
     """
-    classes = ClassLabels(np.asarray(getattr(source, "classes_", ())))
+    classes = Labels(np.asarray(getattr(source, "classes_", ())))
     if not hasattr(source, "predict_proba") or classes.n_classes < 2:
         raise InvalidParameter(f"choose_weighting takes a fitted classifier: got a {type(source).__name__}.")
     if X is None or y is None:

@@ -8,8 +8,8 @@ from numpy.typing import ArrayLike, NDArray
 
 from crcen.decisions.applied_weighting import class_weight_factors
 from crcen.exceptions import InvalidInput, InvalidParameter
-from crcen.theory.classes.class_labels import ClassLabels
-from crcen.theory.classes.class_weights import ClassWeights, resolve_classes
+from crcen.theory.labels import Labels
+from crcen.theory.price import Price, resolve
 
 __all__ = ["class_factors", "correct_class_proba", "divide_columns"]
 
@@ -43,7 +43,7 @@ def correct_class_proba(
         trained_on = shares.get("sampled_prior", shares.get("natural_prior"))
         if trained_on is None and isinstance(weighting, str):
             raise InvalidParameter(f"{weighting!r} needs the shares of the classes it was resolved on: natural_prior=.")
-        resolved = resolve_classes(weighting, np.ones(n_classes) if trained_on is None else trained_on)
+        resolved = resolve(weighting, counts=np.ones(n_classes) if trained_on is None else trained_on)
         if resolved.n_classes != n_classes:
             raise InvalidInput(f"q must have a column for each of {resolved.n_classes} classes: got {n_classes}.")
         factors = factors * resolved.weights
@@ -57,9 +57,7 @@ def _shares(given: ArrayLike, n_classes: int, name: str) -> Array:
     return np.asarray(values / values.sum())
 
 
-def class_factors(
-    weighting: Any, estimator: Any, labels: ClassLabels, natural: Array, seen: Array, totals: Array
-) -> Array:
+def class_factors(weighting: Any, estimator: Any, labels: Labels, natural: Array, seen: Array, totals: Array) -> Array:
     """What training multiplied the odds of each class by.
 
     Parameters
@@ -75,8 +73,8 @@ def class_factors(
     """
     if isinstance(weighting, str) and weighting == "auto":
         weights = class_weight_factors(estimator, labels.classes, seen, totals)
-    elif isinstance(weighting, Mapping | str | ClassWeights) or weighting is None or np.ndim(weighting) == 1:
-        weights = labels.resolve(weighting, totals).weights.weights
+    elif isinstance(weighting, Mapping | str | Price) or weighting is None or np.ndim(weighting) == 1:
+        weights = labels.resolve(weighting, totals).weights
     else:
-        weights = resolve_classes(weighting, totals).weights  # refuses, in words
+        weights = resolve(weighting, counts=totals).weights  # refuses, in words
     return np.asarray(weights * (seen / seen.sum()) / (natural / natural.sum()))

@@ -14,9 +14,9 @@ from crcen.decisions.recorded_sampling import unwatch_samplers, watch_samplers
 from crcen.exceptions import InvalidInput, InvalidParameter
 from crcen.models.classes.probability import apply_class_map, fit_class_map
 from crcen.models.private_scikit_learn import take_rows
-from crcen.theory.classes.class_labels import ClassLabels
-from crcen.theory.classes.class_weights import ClassWeights
 from crcen.theory.classes.log_sums import softmax
+from crcen.theory.labels import Labels
+from crcen.theory.price import Price
 
 __all__ = ["ClassPosterior"]
 
@@ -35,15 +35,15 @@ class ClassPosterior:
             raise InvalidParameter(f"pos_label is for two classes, and there are {len(self.classes_)}: leave it None.")
         if self.method == "isotonic":
             raise InvalidParameter("Only binary classification is supported by method='isotonic': use 'temperature'.")
-        labels = ClassLabels(self.classes_)
+        labels = Labels(self.classes_)
         counts = labels.counts(labels.encode(y), weights)
         self.estimator_, self.class_factors_ = self._fit_one_of_classes(X, y, given)
         price = self.price
         if isinstance(price, str) and price == "training":
             own = getattr(final_step(self.estimator_), "weighting_", None)
-            price = own if isinstance(own, ClassWeights) else ClassWeights(self.class_factors_, counts)
+            price = own if isinstance(own, Price) else Price(self.class_factors_, counts)
         found = labels.resolve(price, counts)
-        self.price_, self.costs_ = found.weights, found.costs
+        self.price_, self.costs_ = found, found.costs
         for name in ("n_features_in_", "feature_names_in_"):
             if hasattr(self.estimator_, name):
                 setattr(self, name, getattr(self.estimator_, name))
@@ -61,7 +61,7 @@ class ClassPosterior:
 
     def _fit_one_of_classes(self: Any, X: Any, y: NDArray[Any], weights: Array | None) -> tuple[Any, Array]:
         """A clone fitted on rows, and what its training did to the odds of each class."""
-        estimator, labels = clone(self._given_estimator()), ClassLabels(self.classes_)
+        estimator, labels = clone(self._given_estimator()), Labels(self.classes_)
         sampler = clone(self.sampling) if hasattr(self.sampling, "fit_resample") else None
         if weights is not None and (sampler is not None or samplers_of(estimator)):
             raise InvalidInput("sample_weight cannot follow rows through a sampler; resample or weigh, not both.")
@@ -103,7 +103,7 @@ class ClassPosterior:
             return np.full(len(given), given.min())
         return given
 
-    def _calibrate_classes(self: Any, X: Any, y: NDArray[Any], weights: Array | None, labels: ClassLabels) -> None:
+    def _calibrate_classes(self: Any, X: Any, y: NDArray[Any], weights: Array | None, labels: Labels) -> None:
         """Fit the map of ``method`` on the natural logits of rows that their estimator did not see."""
         try:
             folds = list(check_cv(self.cv, y, classifier=True).split(X, y))
@@ -128,7 +128,7 @@ class ClassPosterior:
         p = self._class_proba(X)
         if self.costs_ is not None:
             return np.asarray(self.costs_.decide(p))
-        return np.asarray(self.classes_[(p * self.price_.weights).argmax(axis=1)])
+        return np.asarray(self.classes_[self.price_.decide(p)])
 
 
 def _logits(p: Array) -> Array:

@@ -9,9 +9,9 @@ from numpy.typing import ArrayLike, NDArray
 
 from crcen.exceptions import InvalidParameter
 from crcen.theory.classes.class_counts import ClassCounts, class_counts
-from crcen.theory.classes.class_labels import ClassLabels
-from crcen.theory.classes.class_weights import ClassWeights
-from crcen.theory.classes.cost_matrix import CostMatrix, costs_of
+from crcen.theory.cost_matrix import CostMatrix
+from crcen.theory.labels import Labels
+from crcen.theory.price import Price
 
 __all__ = ["ClassDecisionSummary", "summarise_classes"]
 
@@ -64,11 +64,9 @@ class ClassDecisionSummary:
         return "\n".join(lines)
 
 
-def summarise_classes(
-    p: ArrayLike, price: CostMatrix | ClassWeights, y: ArrayLike | None = None
-) -> ClassDecisionSummary:
+def summarise_classes(p: ArrayLike, price: CostMatrix | Price, y: ArrayLike | None = None) -> ClassDecisionSummary:
     """`decision_summary` of probabilities (n, K); y holds labels of the costs, or class numbers."""
-    costs = costs_of(price)
+    costs = price.cost_matrix if isinstance(price, Price) else price
     chances, chosen, expected = np.asarray(p, dtype=np.float64), costs.choose(p), costs.expected(p)
     if chances.ndim == 1:
         chances = np.column_stack([1.0 - chances, chances])
@@ -81,7 +79,7 @@ def summarise_classes(
     if y is not None:
         if len(np.atleast_1d(y)) != len(chosen):
             raise InvalidParameter(f"y must have one label a row: got {len(np.atleast_1d(y))} for {len(chosen)}.")
-        truth = ClassLabels(np.array(names[: costs.n_classes])).encode(y)
+        truth = Labels(np.array(names[: costs.n_classes])).encode(y)
         counts = class_counts(truth, chosen, costs.n_classes, n_actions=n_actions)
         realised = float(costs.realised(truth, chosen).sum())
     return ClassDecisionSummary(

@@ -6,9 +6,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from crcen.theory.classes.class_training_error import ClassTrainingError, quadratic_form
-from crcen.theory.classes.class_weights import ClassWeights
 from crcen.theory.classes.key_equations import class_key_sums
 from crcen.theory.classes.residual_sums import class_residual_sums
+from crcen.theory.price import Price
 
 __all__ = ["class_error_of_refits"]
 
@@ -22,7 +22,7 @@ def class_error_of_refits(
     parts: NDArray[np.bool_],
     target: NDArray[np.int64],
     sizes: Array,
-    weighting: ClassWeights,
+    weighting: Price,
     of_all: float,
 ) -> ClassTrainingError:
     """Compare refits two by two on rows that neither has seen.
@@ -39,7 +39,7 @@ def class_error_of_refits(
         Which rows each refit was trained on.
     target, sizes : arrays of shape (n,)
         Class numbers and sample weights.
-    weighting : ClassWeights
+    weighting : Price
         What residuals are at.
     of_all : float
         What the variance of a refit is multiplied by to be that of a fit on all rows.
@@ -69,7 +69,7 @@ def class_error_of_refits(
     return ClassTrainingError(back @ stretched @ back, degrees, back @ whole.variance @ back, pairs)
 
 
-def _pair_noise(target: NDArray[np.int64], p: Array, apart: Array, sizes: Array, weighting: ClassWeights) -> float:
+def _pair_noise(target: NDArray[np.int64], p: Array, apart: Array, sizes: Array, weighting: Price) -> float:
     """How much a difference of weighted probabilities moves the pairwise equations, over their variance and rows."""
     w, unit = weighting.weights / weighting.weights.max(), sizes / sizes.max()
     variance = class_key_sums(target, weighting.weighted(p), unit, w).pair_variance

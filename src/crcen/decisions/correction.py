@@ -9,10 +9,8 @@ from numpy.typing import ArrayLike, NDArray
 
 from crcen.decisions.class_correction import correct_class_proba
 from crcen.exceptions import InvalidInput, InvalidParameter
-from crcen.theory.classes.class_weights import ClassWeights
+from crcen.theory.price import Price, cost_ratio_of, positive_number, resolve
 from crcen.theory.rows import check_probabilities
-from crcen.theory.specs import positive_number
-from crcen.theory.weighting import cost_ratio_of, resolve
 
 __all__ = ["correct_proba", "divide_odds"]
 
@@ -37,11 +35,11 @@ def correct_proba(
     ----------
     q : array of shape (n,), (n, 2) or (n, K)
         Probabilities of the positive class, of (negative, positive), or of K classes.
-    weighting : ClassWeighting, Lam, CostRatio, Budget, Alpha, float, "balanced" or None
+    weighting : Price, Lam, CostRatio, Budget, Alpha, float, "balanced" or None
         The weighting of the training loss. An α, which "balanced" is too, needs the share of positives among the rows
         it was resolved on: give ``natural_prior`` (``sampled_prior`` where the rows were resampled first), or the
         ``weighting_`` of a fitted model. For K classes an array of class weights, a dict by class numbers, a
-        ``ClassWeights``, or ``"balanced"``.
+        ``Price``, or ``"balanced"``.
     sampled_prior : float, optional
         Share of positives among the rows trained on, where it is not the natural one; of K classes all shares.
     natural_prior : float, optional
@@ -63,7 +61,7 @@ def correct_proba(
     """
     if weighting is None and sampled_prior is None:
         raise InvalidParameter("nothing to correct for: give weighting=, or sampled_prior= with natural_prior=.")
-    if np.ndim(q) == 2 and (np.shape(q)[1] > 2 or isinstance(weighting, ClassWeights)):
+    if np.ndim(q) == 2 and (np.shape(q)[1] > 2 or (isinstance(weighting, Price) and weighting.positive is None)):
         return correct_class_proba(q, weighting, sampled_prior, natural_prior)
     priors = {"sampled_prior": sampled_prior, "natural_prior": natural_prior}
     odds = {name: _odds(value, name) for name, value in priors.items() if value is not None}

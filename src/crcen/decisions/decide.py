@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import Any, TypeAlias
+from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -12,19 +12,14 @@ from numpy.typing import ArrayLike, NDArray
 from crcen.decisions.class_summary import ClassDecisionSummary, summarise_classes
 from crcen.decisions.wishes import ANSWERS, meet_wish, review_rows
 from crcen.exceptions import InvalidInput, InvalidParameter
-from crcen.theory.classes.class_weights import ClassWeights
-from crcen.theory.classes.cost_matrix import CostMatrix, costs_of
-from crcen.theory.costs import Costs, expected_cost
-from crcen.theory.metrics import ConfusionCounts, FloatOrArray, confusion_counts
+from crcen.theory.cost_matrix import CostMatrix
+from crcen.theory.metrics import ConfusionCounts, confusion_counts
+from crcen.theory.price import Alpha, CostRatio, Price, as_spec, cost_ratio_of, resolve
 from crcen.theory.rows import check_probabilities
 from crcen.theory.shown import Shown, in_one_line
-from crcen.theory.specs import Alpha, CostRatio, as_spec
-from crcen.theory.weighting import ClassWeighting, WeightingLike, resolve
 from crcen.theory.wishes import Review, Wish
 
-__all__ = ["DecisionSummary", "Price", "decide", "decision_summary"]
-
-Price: TypeAlias = WeightingLike | Costs
+__all__ = ["DecisionSummary", "decide", "decision_summary"]
 
 
 def _positive_column(p: ArrayLike) -> NDArray[np.float64]:
@@ -39,29 +34,35 @@ def _positive_column(p: ArrayLike) -> NDArray[np.float64]:
     return chance
 
 
-def _priced(price: Price, n_pos: float | None, n_neg: float | None) -> Costs:
-    """Turn any price into costs; α needs the class counts."""
-    if isinstance(price, Costs):
+def _priced(price: Any, n_pos: float | None, n_neg: float | None) -> CostMatrix | Price:
+    """A price that can decide; α needs the class counts."""
+    if isinstance(price, CostMatrix | Price):
         return price
     if (n_pos is None) != (n_neg is None):
         raise InvalidParameter("class counts come in pairs: pass both n_pos and n_neg, or neither")
-    if not isinstance(price, ClassWeighting) and isinstance(as_spec(price), Alpha):
+    if isinstance(as_spec(price), Alpha):
         if n_pos is None or n_neg is None:
             raise InvalidParameter(
                 f"{price!r} is a price only with class counts: pass n_pos and n_neg, or a fitted model's weighting_"
             )
         price = resolve(price, n_pos, n_neg)
-    return Costs.of_price(price)
+    return CostMatrix.binary(fn=cost_ratio_of(price))
 
 
-def _threshold(price: Price, costs: Costs) -> FloatOrArray:
-    """The posterior to exceed; 1 − λ where λ was stated, so that no digit is lost on the way."""
-    return price.threshold if isinstance(price, ClassWeighting) else costs.threshold
+def _is_for_columns(price: Any) -> bool:
+    """Whether decisions are classes or actions instead of alarms."""
+    if isinstance(price, CostMatrix):
+        return not price.is_binary or bool(price.actions)
+    return isinstance(price, Price) and price.positive is None
+
+
+def _costs(price: CostMatrix | Price) -> CostMatrix:
+    return price if isinstance(price, CostMatrix) else CostMatrix.binary(fn=price.cost_ratio)
 
 
 def decide(
     p: ArrayLike,
-    price: Price | CostMatrix | ClassWeights | Wish | Review,
+    price: Any,
     *,
     n_pos: float | None = None,
     n_neg: float | None = None,
@@ -75,11 +76,11 @@ def decide(
         Natural posterior of the positive class, of any model; (n, K) for a `CostMatrix`, or for the ``weighting_`` of a
         model of K classes. A model trained with class
         weights or on resampled rows gives other numbers: correct them first.
-    price : Budget, CostRatio, Lam, Alpha, ClassWeighting, Costs, CostMatrix, float, "balanced", None, or a wish
+    price : Budget, CostRatio, Lam, Alpha, Price, CostMatrix, float, "balanced", None, or a wish
         What a miss is worth. A wish is met as the probabilities expect it: ``Capacity(200)`` takes the 200 riskiest
         rows, ``RecallAtLeast(0.9)`` and ``PrecisionAtLeast(0.5)`` move the threshold, and ``Review(2, 30)`` answers
-        "alarm", "review" or "no alarm". A plain number is λ; ``Costs`` has all four entries, for each row if they are
-        arrays; ``CostMatrix`` takes the cheapest action, for any number of classes and actions.
+        "alarm", "review" or "no alarm". A plain number is λ; ``CostMatrix.binary`` has all four entries, for each row
+        if they are arrays; ``CostMatrix`` takes the cheapest action, for any number of classes and actions.
     n_pos, n_neg : float, optional
         Class counts at the natural ratio, which ``Alpha`` and ``"balanced"`` need.
     times : array of datetime64 of shape (n,), optional
@@ -104,18 +105,13 @@ def decide(
     >>> decide([0.1, 0.2, 0.9], Budget(5)).tolist()
     [False, True, True]
     """
-    if isinstance(price, CostMatrix):
-        return price.decide(p)
-    if isinstance(price, ClassWeights):
-        return costs_of(price).decide(p)
+    if _is_for_columns(price):
+        return price.cost_matrix.decide(p) if isinstance(price, Price) else price.decide(p)
     if isinstance(price, Review):
         return np.array(ANSWERS)[review_rows(_positive_column(p), price).answers]
     if isinstance(price, Wish):
         return meet_wish(_positive_column(p), price, times).alarms
-    chance, costs = _positive_column(p), _priced(price, n_pos, n_neg)
-    if costs.n_rows not in (None, chance.size):
-        raise InvalidInput(f"these costs are for {costs.n_rows} rows, got {chance.size} probabilities")
-    return np.asarray(chance > _threshold(price, costs))
+    return _priced(price, n_pos, n_neg).decide(_positive_column(p))
 
 
 @dataclass(frozen=True)
@@ -136,7 +132,7 @@ class DecisionSummary(Shown):
         Sums of p or 1 − p.
     expected_cost, cost_of_silence, cost_of_alarms : float
         Expected cost of these decisions, of no alarm at all and of an alarm on every row, in the units of the price
-        (false alarms, unless it was stated as ``Costs``).
+        (false alarms, unless it was stated as a `CostMatrix`).
     counts : ConfusionCounts or None
         What happened, where labels were given.
     """
@@ -188,7 +184,7 @@ class DecisionSummary(Shown):
 
 def decision_summary(
     p: ArrayLike,
-    price: Price | CostMatrix | ClassWeights | Wish,
+    price: Any,
     y: ArrayLike | None = None,
     *,
     n_pos: float | None = None,
@@ -209,7 +205,7 @@ def decision_summary(
     DecisionSummary, or ClassDecisionSummary for a `CostMatrix` and for class weights
         Prints itself.
     """
-    if isinstance(price, CostMatrix | ClassWeights):
+    if _is_for_columns(price):
         return summarise_classes(p, price, y)
     chance = _positive_column(p)
     if isinstance(price, Wish):
@@ -217,7 +213,8 @@ def decision_summary(
         alarms, price = met.alarms, CostRatio(met.price[0])  # the same for all rows: there are no periods here
     else:
         alarms = decide(p, price, n_pos=n_pos, n_neg=n_neg)
-    costs = _priced(price, n_pos, n_neg)
+    costs = _costs(_priced(price, n_pos, n_neg))
+    expected, rows = costs.expected(chance), np.arange(chance.size)
     catches, false_alarms = float(chance[alarms].sum()), float((1.0 - chance[alarms]).sum())
     return DecisionSummary(
         n_rows=chance.size,
@@ -227,14 +224,14 @@ def decision_summary(
         expected_catches=catches,
         expected_false_alarms=false_alarms,
         expected_misses=float(chance[~alarms].sum()),
-        expected_cost=float(expected_cost(chance, alarms, costs).sum()),
-        cost_of_silence=float(expected_cost(chance, np.zeros_like(alarms), costs).sum()),
-        cost_of_alarms=float(expected_cost(chance, np.ones_like(alarms), costs).sum()),
+        expected_cost=float(expected[rows, alarms.astype(np.int64)].sum()),
+        cost_of_silence=float(expected[:, 0].sum()),
+        cost_of_alarms=float(expected[:, 1].sum()),
         counts=None if y is None else confusion_counts(y, alarms),
     )
 
 
-def _marginal(costs: Costs) -> tuple[float, float]:
+def _marginal(costs: CostMatrix) -> tuple[float, float]:
     """Cost ratios of the rows on which the probability decides, smallest and largest."""
     added, saved = np.broadcast_arrays(costs.added_by_false_alarm, costs.saved_by_catch)
     open_rows = (added > 0.0) & (saved > 0.0)

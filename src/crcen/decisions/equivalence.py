@@ -11,9 +11,9 @@ from crcen.decisions.out_of_fold import stratified_splits
 from crcen.exceptions import InvalidParameter
 from crcen.models.search.weight_path import WeightPath, path_logits
 from crcen.theory.bootstrap import bootstrap_sums, percentile_interval
-from crcen.theory.costs import Costs, realised_cost
+from crcen.theory.cost_matrix import CostMatrix
+from crcen.theory.price import Price
 from crcen.theory.shown import Shown, in_one_line
-from crcen.theory.weighting import ClassWeighting
 
 __all__ = ["EquivalenceReport", "equivalence_report"]
 
@@ -22,12 +22,12 @@ __all__ = ["EquivalenceReport", "equivalence_report"]
 class EquivalenceReport(Shown):
     """Two ways to decide at one price, on the same rows that neither was trained on.
 
-    Costs are false alarms plus cost ratio times misses, for 1,000 rows. Differences are trained minus cut: below 0
+    CostMatrix are false alarms plus cost ratio times misses, for 1,000 rows. Differences are trained minus cut: below 0
     training with the weight was cheaper.
 
     Parameters
     ----------
-    weighting : ClassWeighting
+    weighting : Price
         The price.
     n_rows, n_pos : int
         Rows judged, and the positives among them.
@@ -44,7 +44,7 @@ class EquivalenceReport(Shown):
         Its level.
     """
 
-    weighting: ClassWeighting
+    weighting: Price
     n_rows: int
     n_pos: int
     share_differing: float
@@ -130,8 +130,8 @@ def equivalence_report(
         raise InvalidParameter("at λ = ½ training with the weight is plain training: give another weighting")
     trained = path.logits[1] > 0.0
     cut = path.logits[0] + price.logit_shift > 0.0
-    costs, weights = Costs.of_price(price), path.weights
-    own = [weights * realised_cost(path.target, alarms, costs) for alarms in (trained, cut)]
+    costs, weights = CostMatrix.binary(fn=price.cost_ratio), path.weights
+    own = [weights * costs.realised(path.target, alarms) for alarms in (trained, cut)]
     sums = bootstrap_sums(np.column_stack([own[0] - own[1], weights]), n_resamples, np.random.default_rng(random_state))
     low, high = percentile_interval(1000.0 * sums[:, 0] / sums[:, 1], level)
     total = float(weights.sum())

@@ -20,9 +20,9 @@ from crcen.theory.decision import weighted_probability
 from crcen.theory.expense import ExpenseTable, expense_table
 from crcen.theory.key_equation import KeyEquation, key_equation, key_equation_of_logits
 from crcen.theory.metrics import ConfusionCounts, confusion_counts
+from crcen.theory.price import Alpha, Price, WeightingLike, resolve
 from crcen.theory.rows import check_binary_target, check_probabilities, check_row_weights, class_totals
 from crcen.theory.shown import Shown, in_one_line
-from crcen.theory.weighting import Alpha, ClassWeighting, WeightingLike, resolve
 
 if TYPE_CHECKING:
     from crcen.report.displays.expense_curve import ExpenseCurveDisplay
@@ -51,7 +51,7 @@ class ExpenseCurve(Shown):
     ----------
     kind : {"threshold", "retrained"}
         Which curve it is.
-    weightings : tuple of ClassWeighting
+    weightings : tuple of Price
         In increasing order of price.
     counts : ConfusionCounts
         One entry for each weighting.
@@ -73,7 +73,7 @@ class ExpenseCurve(Shown):
     """
 
     kind: str
-    weightings: tuple[ClassWeighting, ...]
+    weightings: tuple[Price, ...]
     counts: ConfusionCounts
     intervals: Array
     level: float
@@ -237,7 +237,7 @@ class ExpenseCurve(Shown):
         if y is not None:
             target, p, seen = out_of_fold_posterior(model, y)
             weights = None if sample_weight is None else np.asarray(sample_weight)[seen]
-            path = [resolve(w, model.weighting_.n_pos, model.weighting_.n_neg) for w in _path(weightings)]
+            path = [model.weighting_.replace(w) for w in _path(weightings)]
             curve = cls.from_predictions(
                 target, p, path, sample_weight=weights, level=level, n_resamples=n_resamples, random_state=random_state
             )
@@ -252,7 +252,7 @@ class ExpenseCurve(Shown):
             )
         steps = model.oof_expense_.steps
         priced = (steps[0].start, *(step.end for step in steps))
-        searched = tuple(weighting for weighting in priced if isinstance(weighting, ClassWeighting))
+        searched = tuple(weighting for weighting in priced if isinstance(weighting, Price))
         fn, fp = ([getattr(steps[0], f"{x}_start"), *(getattr(s, f"{x}_end") for s in steps)] for x in ("fn", "fp"))
         first = model.oof_counts_[0]  # of the same rows, whatever the weighting
         counts = ConfusionCounts(

@@ -79,4 +79,4 @@ def out_of_fold_posterior(model: Any, y: Any) -> tuple[NDArray[np.bool_], NDArra
     seen = np.flatnonzero(np.isfinite(logits))
     own = Labels.of_model(model)
     natural = own.signed(logits[seen]) - model.weighting_.logit_shift
-    return own.encode(labels[seen]), sigmoid(natural), seen
+    return own.is_positive(labels[seen]), sigmoid(natural), seen

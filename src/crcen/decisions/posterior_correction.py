@@ -31,12 +31,10 @@ from crcen.models.atomic import all_or_nothing
 from crcen.models.private_scikit_learn import check_y, take_rows
 from crcen.models.probability import PROBABILITIES, apply_map, fit_map
 from crcen.models.validation import check_choice, check_classes, check_weights
-from crcen.theory.classes.class_labels import is_for_classes, is_price_of_two
 from crcen.theory.decision import sigmoid
-from crcen.theory.labels import Labels
-from crcen.theory.specs import CostRatio, positive_number
+from crcen.theory.labels import Labels, is_for_classes
+from crcen.theory.price import CostRatio, is_price_of_two, positive_number, resolve
 from crcen.theory.tensors import as_numpy
-from crcen.theory.weighting import resolve
 
 __all__ = ["PosteriorCorrection"]
 
@@ -87,7 +85,7 @@ class PosteriorCorrection(ClassPosterior, ClassifierMixin, MetaEstimatorMixin, B
     odds_factor_ : float
         What the training multiplied the odds of the positive class by: taken out again. Of more than two classes
         ``class_factors_``, an array.
-    price_ : ClassWeighting, or ClassWeights for more than two classes
+    price_ : Price
         The price of `predict`; ``price_.threshold`` is its threshold. ``costs_`` is a `CostMatrix` where it is one.
     probability_map_ : ndarray
         The map of ``method`` (see `crcen.models.probability`), identity for ``"shift"``.
@@ -159,7 +157,7 @@ class PosteriorCorrection(ClassPosterior, ClassifierMixin, MetaEstimatorMixin, B
         self.estimator_ = fitted.estimator
         self.odds_factor_ = float(both.odds(fitted.factor))
         price = self._price_of_training() if _is_training(self.price) else self.price
-        self.price_ = resolve(price, *both.pair(self._counts(labels, weights)))
+        self.price_ = both.resolve(price, self._counts(labels, weights))
         for name in ("n_features_in_", "feature_names_in_"):
             if hasattr(fitted.estimator, name):
                 setattr(self, name, getattr(fitted.estimator, name))

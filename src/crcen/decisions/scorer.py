@@ -7,10 +7,10 @@ import numpy as np
 
 from crcen.decisions.decide import decide
 from crcen.exceptions import InvalidParameter
-from crcen.theory.costs import Costs, realised_cost
+from crcen.theory.cost_matrix import CostMatrix
 from crcen.theory.labels import Labels
+from crcen.theory.price import Price, resolve
 from crcen.theory.rows import check_row_weights
-from crcen.theory.weighting import ClassWeighting, resolve
 
 __all__ = ["CostScorer", "cost_scorer"]
 
@@ -21,7 +21,7 @@ class CostScorer:
 
     Parameters
     ----------
-    price : Budget, CostRatio, Lam, Alpha, "balanced", float, None or Costs
+    price : Budget, CostRatio, Lam, Alpha, "balanced", float, None or CostMatrix.binary(...)
         What a miss is worth.
     """
 
@@ -33,14 +33,14 @@ class CostScorer:
             raise InvalidParameter(f"cost_scorer needs probabilities, and {type(estimator).__name__} has none.")
         labels = np.asarray(y)
         own = Labels.of_model(estimator, labels)
-        target, weights = own.checked(labels), check_row_weights(sample_weight, labels.size)
+        target, weights = own.target(labels), check_row_weights(sample_weight, labels.size)
         p = np.asarray(estimator.predict_proba(X), dtype=np.float64)[:, own.column]
         price = self.price
-        if not isinstance(price, Costs | ClassWeighting):
+        if not isinstance(price, CostMatrix | Price):
             n_pos, n_neg = float(weights[target].sum()), float(weights[~target].sum())
             price = resolve(price, n_pos or 1.0, n_neg or 1.0)
-        costs = price if isinstance(price, Costs) else Costs.of_price(price)
-        return -float(realised_cost(target, decide(p, price), costs) @ weights / weights.sum())
+        costs = price if isinstance(price, CostMatrix) else CostMatrix.binary(fn=price.cost_ratio)
+        return -float(costs.realised(target, decide(p, price)) @ weights / weights.sum())
 
     def __repr__(self) -> str:
         return f"cost_scorer({self.price!r})"
@@ -51,7 +51,7 @@ def cost_scorer(price: Any) -> CostScorer:
 
     Parameters
     ----------
-    price : Budget, CostRatio, Lam, Alpha, "balanced", float, None or Costs
+    price : Budget, CostRatio, Lam, Alpha, "balanced", float, None or CostMatrix.binary(...)
         What a miss is worth. Whatever price a model was trained for, its natural probabilities are decided at this one,
         so that models of any kind are compared by what they would cost there.
 
@@ -59,7 +59,7 @@ def cost_scorer(price: Any) -> CostScorer:
     -------
     CostScorer
         To be called with (estimator, X, y, sample_weight=None). It gives minus the mean cost a row, in false alarms, or
-        in the unit of ``Costs``.
+        in the unit of ``CostMatrix``.
 
     Examples
     --------
@@ -71,8 +71,8 @@ def cost_scorer(price: Any) -> CostScorer:
     >>> cross_val_score(LogisticRegression(), X, y, scoring=cost_scorer(Budget(10)), cv=3).mean() < 0
     True
     """
-    if isinstance(price, Costs) and price.is_per_row:
+    if isinstance(price, CostMatrix) and price.is_per_row:
         raise InvalidParameter("cost_scorer takes one price: costs that differ by row cannot be split with the rows.")
-    if not isinstance(price, Costs | ClassWeighting):
+    if not isinstance(price, CostMatrix | Price):
         resolve(price, 1.0, 1.0)  # says now what it would say in the middle of a search
     return CostScorer(price)

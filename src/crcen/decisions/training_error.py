@@ -19,13 +19,11 @@ from crcen.models.search.classifier_cv import CRCENClassifierCV
 from crcen.models.side_by_side import side_by_side
 from crcen.models.validation import check_weights
 from crcen.theory.classes.class_training_error import ClassTrainingError
-from crcen.theory.classes.class_weights import ClassWeights, resolve_classes
 from crcen.theory.decision import weighted_probability
 from crcen.theory.labels import Labels
+from crcen.theory.price import CostRatio, Price, WeightingLike, cost_ratio_of, resolve
 from crcen.theory.residual_test import TrainingError, residual_sums
-from crcen.theory.specs import CostRatio
 from crcen.theory.tensors import as_numpy
-from crcen.theory.weighting import ClassWeighting, WeightingLike, cost_ratio_of
 
 __all__ = ["training_error"]
 
@@ -104,7 +102,7 @@ def training_error(
     if count_rows(X) != len(labels):
         raise InvalidInput(f"X and y must be the same training rows, got {count_rows(X)} and {len(labels)}")
     price = getattr(model, "weighting_", None)
-    of_classes = len(classes) > 2 or isinstance(price, ClassWeights)
+    of_classes = len(classes) > 2 or (isinstance(price, Price) and price.positive is None)
     weights = None if sample_weight is None else check_weights(sample_weight, labels[:, None])
     if isinstance(max_rows, bool) or not isinstance(max_rows, int | np.integer) or max_rows < 10:
         raise InvalidParameter(f"max_rows must be a whole number of at least 10, got {max_rows!r}")
@@ -117,11 +115,11 @@ def training_error(
     if of_classes:
         numbers = np.searchsorted(classes, labels)
         counts = np.bincount(numbers, sizes, len(classes))
-        weighted = price if isinstance(price, ClassWeights) else resolve_classes(weighting, counts)
+        weighted = price if isinstance(price, Price) else resolve(weighting, counts=counts)
         chances = np.array(side_by_side(model, partial(refit, None), parts))
         return class_error_of_refits(chances, np.array(parts), numbers, sizes, weighted, of_all)
     column = Labels.of_model(model).column
-    cost = price.cost_ratio if isinstance(price, ClassWeighting) else cost_ratio_of(weighting)
+    cost = price.cost_ratio if isinstance(price, Price) else cost_ratio_of(weighting)
     chances = np.array(side_by_side(model, partial(refit, cost), parts))[:, :, column]
     squares = [
         _difference(chances[i], chances[j], np.where(parts[i] | parts[j], 0.0, sizes), cost) ** 2

@@ -409,7 +409,7 @@ def _manifest(model: Any) -> dict[str, object]:
     price = getattr(model, "price_", None)
     price = _inner_attribute(model, "weighting_", None) if price is None else price
     columns, dropped = _columns(model)
-    has_positive = len(model.classes_) == 2 and not hasattr(price, "counts")
+    has_positive = len(model.classes_) == 2 and getattr(price, "positive", 1) is not None
     return {
         "model": type(model).__name__,
         "created": datetime.now(UTC).strftime("%Y-%m-%d %H:%M:%S"),
@@ -426,7 +426,7 @@ def _manifest(model: Any) -> dict[str, object]:
 
 
 def _price_values(price: Any) -> dict[str, object]:
-    if hasattr(price, "counts"):
+    if price.positive is None:
         return {"class_weights": price.weights.tolist(), "class_counts": price.counts.tolist()}
     return {name: json_value(getattr(price, name)) for name in _PRICE}
 

@@ -38,10 +38,9 @@ from crcen.models.schedule_cut import Train, is_cut, train_to_cut
 from crcen.models.search.scoring import log_losses
 from crcen.models.validation import check_choice, check_classes, check_number, check_rows, check_weights
 from crcen.models.wished import at_wish, before_wish
-from crcen.theory.classes.class_labels import is_for_classes, is_price_of_two
 from crcen.theory.key_equation import on_rows
-from crcen.theory.labels import Labels
-from crcen.theory.weighting import ClassWeighting
+from crcen.theory.labels import Labels, is_for_classes
+from crcen.theory.price import Price, is_price_of_two
 from crcen.theory.wishes import Wish
 from crcen.training.engines import need_torch
 from crcen.training.jobs import TrainingJob
@@ -137,7 +136,7 @@ class CRCENClassifier(IncrementalFit, FittedNetworks, ClassifierMixin, OurNames)
         Sorted labels.
     pos_label_ : label
         The positive class, of two.
-    weighting_ : ClassWeighting, or ClassWeights for more than two classes
+    weighting_ : Price
         The resolved weighting: ``.lam .alpha .cost_ratio .threshold .logit_shift .n_pos .n_neg``.
     key_equation_ : KeyEquation
         The key equation on the rows that the bias was solved on; its ``rows`` says which these are.
@@ -260,8 +259,8 @@ class CRCENClassifier(IncrementalFit, FittedNetworks, ClassifierMixin, OurNames)
             return
         check_loss_of_two(recipe)
         labels = Labels.from_rows(classes, y, weights, self.pos_label)
-        rows = FitRows(X, labels.encode(y), weights)
-        price = labels.resolve(before_wish(self.weighting), *rows.totals)
+        rows = FitRows(X, labels.target(y), weights)
+        price = labels.resolve(before_wish(self.weighting), labels.by_class(*rows.totals))
         trained = self.training_weighting_at(price, labels)
         recipe, seed = recipe.settled(len(X)), base_seed(self.random_state)
         jobs = member_jobs(recipe, trained.lam, self.n_members, seed, rows)
@@ -386,13 +385,13 @@ class CRCENClassifier(IncrementalFit, FittedNetworks, ClassifierMixin, OurNames)
         if not isinstance(self.device, str):
             raise InvalidParameter(f"device must be 'auto', 'cpu' or 'cuda': got {self.device!r}.")
 
-    def training_weighting_at(self, price: ClassWeighting, labels: Labels) -> ClassWeighting:
+    def training_weighting_at(self, price: Price, labels: Labels) -> Price:
         """The weighting of the training loss of a model that decides at a price; subclasses may train at another."""
         if isinstance(self.training_weighting, str) and self.training_weighting == AT_PRICE:
             return price
-        return labels.resolve(self.training_weighting, price.n_pos, price.n_neg)
+        return labels.resolve(self.training_weighting, price.counts)
 
 
-def _natural_losses(rows: FitRows, trained: ClassWeighting, logits: Array, own: NDArray[np.int64]) -> Array:
+def _natural_losses(rows: FitRows, trained: Price, logits: Array, own: NDArray[np.int64]) -> Array:
     """Log loss of each record of logits (records, n) of some rows, under their training weight."""
     return log_losses(logits, rows.target[own], rows.weights[own], trained, natural=True)

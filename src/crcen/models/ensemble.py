@@ -9,7 +9,7 @@ from crcen.models.probability import logits_at_price, posterior_at_price
 from crcen.theory.decision import sigmoid
 from crcen.theory.key_equation import KeyEquation, key_equation_of_logits
 from crcen.theory.labels import Labels
-from crcen.theory.weighting import ClassWeighting
+from crcen.theory.price import Price
 from crcen.training.members import Member
 
 __all__ = ["Ensemble"]
@@ -33,9 +33,9 @@ class Ensemble:
     ----------
     labels : Labels
         Both classes, and the positive one.
-    weighting : ClassWeighting
+    weighting : Price
         The price of decisions, which weighted logits are at.
-    training_weighting : ClassWeighting
+    training_weighting : Price
         What the loss was weighted by.
     members : tuple of Member
         What is averaged.
@@ -48,8 +48,8 @@ class Ensemble:
     """
 
     labels: Labels
-    weighting: ClassWeighting
-    training_weighting: ClassWeighting
+    weighting: Price
+    training_weighting: Price
     members: tuple[Member, ...]
     shift: float = 0.0
     probability_map: Array = field(default_factory=_no_map)
@@ -109,7 +109,7 @@ class Ensemble:
         """The same with another map to probabilities."""
         return replace(self, probability_map=probability_map)
 
-    def at_price(self, price: ClassWeighting) -> "Ensemble":
+    def at_price(self, price: Price) -> "Ensemble":
         """The same natural probabilities, decided at another price."""
         if price is self.weighting:
             return self

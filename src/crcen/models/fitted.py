@@ -16,11 +16,10 @@ from crcen.models.ensemble import Ensemble
 from crcen.models.reasons.explaining import explain_rows
 from crcen.models.reasons.reasons import Reasons, spelled
 from crcen.models.validation import check_rows
-from crcen.theory.classes.class_weights import ClassWeights
-from crcen.theory.classes.cost_matrix import CostMatrix
 from crcen.theory.classes.key_equations import ClassKeyEquations
+from crcen.theory.cost_matrix import CostMatrix
 from crcen.theory.key_equation import KeyEquation
-from crcen.theory.weighting import ClassWeighting
+from crcen.theory.price import Price
 from crcen.training.jobs import Status, TrainingResult
 from crcen.training.members import NetworkGroup
 from crcen.training.recipe import Recipe
@@ -162,7 +161,7 @@ class FittedEnsemble:
         return self.ensemble_.labels.positive
 
     @property
-    def weighting_(self) -> ClassWeighting | ClassWeights:
+    def weighting_(self) -> Price:
         """The resolved weighting: the price of decisions."""
         return self.ensemble_.weighting
 

@@ -16,7 +16,7 @@ from crcen.models.probability import fit_map, is_identity, shifted_map
 from crcen.models.search.folds import early_stopping_split
 from crcen.theory.key_equation import key_equation_of_logits
 from crcen.theory.labels import Labels
-from crcen.theory.weighting import ClassWeighting
+from crcen.theory.price import Price
 from crcen.training.balance import solve_shifts
 from crcen.training.jobs import Status, TrainingJob, TrainingResult
 from crcen.training.members import grouped
@@ -153,7 +153,7 @@ def usable(results: Sequence[TrainingResult], name: str) -> list[TrainingResult]
 
 def assemble(
     labels: Labels,
-    weighting: ClassWeighting,
+    weighting: Price,
     results: Sequence[TrainingResult],
     rows: FitRows,
     *more: Sequence[TrainingResult],
@@ -179,7 +179,7 @@ def assemble(
     return ensemble, logits
 
 
-def fitted_map(kind: str, target: Bools, oof: Array, weights: Array, weighting: ClassWeighting) -> Array:
+def fitted_map(kind: str, target: Bools, oof: Array, weights: Array, weighting: Price) -> Array:
     """The probability map of a kind, fitted on out-of-fold weighted logits, NaN where there is none."""
     seen = np.isfinite(oof)
     return fit_map(kind, target[seen], oof[seen] - weighting.logit_shift, weights[seen])

@@ -17,11 +17,9 @@ from crcen.models.fitted import Course, write_fit
 from crcen.models.fitting import FitRows, base_seed
 from crcen.models.one_pass import carried, continued, kept_networks, networks_of, one_pass, started_trainer
 from crcen.models.validation import check_classes, check_rows, check_weights
-from crcen.theory.classes.class_labels import is_for_classes
-from crcen.theory.labels import Labels
+from crcen.theory.labels import Labels, is_for_classes
+from crcen.theory.price import Alpha, Price, as_spec
 from crcen.theory.rows import check_not_negative
-from crcen.theory.specs import Alpha, as_spec
-from crcen.theory.weighting import ClassWeighting
 from crcen.training.members import NetworkGroup
 from crcen.training.names import ONE_AGAINST_ALL
 from crcen.training.recipe import Recipe
@@ -140,7 +138,7 @@ def _learn_two_classes(
         labels = before.labels
     price = _weighting(model.weighting, labels, counts)
     weighting = model.training_weighting_at(price, labels)
-    rows = FitRows(X, labels.encode(y), weights)
+    rows = FitRows(X, labels.target(y), weights)
     recipe, encoding = carried(recipe, rows) if before is None else continued(recipe, before)
     fitted = None if before is None else _at_training_weight(before, weighting)
     trainer = started_trainer(model, state, recipe, encoding, math.log(weighting.alpha), fitted)
@@ -178,7 +176,7 @@ def _counts(class_counts: Any, classes: NDArray[Any]) -> Array:
     return counts
 
 
-def _weighting(asked: Any, labels: Labels, counts: Array) -> ClassWeighting:
+def _weighting(asked: Any, labels: Labels, counts: Array) -> Price:
     """The resolved weighting; a class without rows counts as one row where λ does not depend on it."""
     if not counts.all():
         needs_counts = not isinstance(asked, Mapping) and isinstance(as_spec(asked), Alpha)
@@ -189,10 +187,10 @@ def _weighting(asked: Any, labels: Labels, counts: Array) -> ClassWeighting:
                 f"pass class_counts={{label: count}}, or state the weighting as CostRatio, Budget or Lam."
             )
         counts = np.where(counts > 0, counts, 1.0)
-    return labels.resolve(asked, *labels.pair(counts))
+    return labels.resolve(asked, counts)
 
 
-def _at_training_weight(before: Ensemble, weighting: ClassWeighting) -> NetworkGroup:
+def _at_training_weight(before: Ensemble, weighting: Price) -> NetworkGroup:
     """Fitted networks with their shift and map in the output layer, as they are under the weight of training."""
     group, state = networks_of(before), before.probability_map
     slope, intercept = (float(state[0]), float(state[1])) if state.ndim == 1 else (1.0, 0.0)

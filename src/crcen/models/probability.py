@@ -12,7 +12,7 @@ from sklearn.model_selection import StratifiedKFold
 
 from crcen.exceptions import InvalidInput
 from crcen.theory.decision import sigmoid
-from crcen.theory.weighting import ClassWeighting
+from crcen.theory.price import Price
 from crcen.training.balance import solve_shifts
 from crcen.training.jobs import TrainingResult
 from crcen.training.row_blocks import mean_logits
@@ -88,7 +88,7 @@ def is_identity(state: Array) -> bool:
     return state.ndim == 1 and bool(state[0] == 1.0 and state[1] == 0.0)
 
 
-def logits_at_price(state: Array, weighted: Array, weighting: ClassWeighting) -> tuple[Array, Array]:
+def logits_at_price(state: Array, weighted: Array, weighting: Price) -> tuple[Array, Array]:
     """Natural and weighted logits under a map, of weighted logits without it.
 
     The weighted one, mapped natural logit + log c, decides: above 0 is an alarm. A tie is none, and its logit is the
@@ -102,7 +102,7 @@ def logits_at_price(state: Array, weighted: Array, weighting: ClassWeighting) ->
     return natural, np.where(weighted == 0.0, _NO_ALARM, weighted)
 
 
-def posterior_at_price(natural: Array, weighted: Array, weighting: ClassWeighting) -> Array:
+def posterior_at_price(natural: Array, weighted: Array, weighting: Price) -> Array:
     """Natural probabilities (n, 2), negative and positive: above the threshold exactly where the logits alarm.
 
     Next to the threshold a probability is rounded to the side that its logit is on, so that whoever compares it with

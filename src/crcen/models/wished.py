@@ -12,8 +12,7 @@ from crcen.models.fitting import OUT_OF_FOLD_ROWS
 from crcen.theory.decision import sigmoid
 from crcen.theory.key_equation import key_equation_of_logits, on_rows, without_test
 from crcen.theory.moved_threshold import MovedThreshold, goal_of, price_of_threshold
-from crcen.theory.specs import CostRatio
-from crcen.theory.weighting import resolve
+from crcen.theory.price import CostRatio
 from crcen.theory.wishes import RecallAtLeast, Wish
 
 __all__ = ["at_wish", "before_wish", "move_to_wish"]
@@ -52,7 +51,7 @@ def at_wish(ensemble: Ensemble, wish: Wish, natural: Array, target: NDArray[np.b
     curve = MovedThreshold(target[seen], sigmoid(natural[seen]), weights[seen])
     threshold = curve.meet(goal_of(wish, float(weights[seen].sum())))
     before = ensemble.weighting
-    return ensemble.at_price(resolve(CostRatio(price_of_threshold(threshold)), before.n_pos, before.n_neg))
+    return ensemble.at_price(before.replace(CostRatio(price_of_threshold(threshold))))
 
 
 def move_to_wish(model: Any, target: NDArray[np.bool_], weights: Array) -> None:

@@ -12,10 +12,10 @@ from crcen.theory.decision import weighted_probability
 from crcen.theory.judgements import EquationTest, fitted_model_noise, judge_equation
 from crcen.theory.key_equation import KeyEquation
 from crcen.theory.labels import Labels
+from crcen.theory.price import Budget, Price, resolve
 from crcen.theory.residual_test import TrainingError, residual_sums
 from crcen.theory.rows import check_probabilities, check_row_weights, class_totals
 from crcen.theory.tensors import as_numpy
-from crcen.theory.weighting import Budget, ClassWeighting, resolve
 
 __all__ = ["Evidence", "answered_rows", "gather", "kept_by", "positive_column"]
 
@@ -46,7 +46,7 @@ class Evidence:
         The model's natural probability of the positive class.
     q : float64 array of shape (n,) or None
         Its probability under the weighting; None where the model has none.
-    weighting : ClassWeighting
+    weighting : Price
         The price the model was trained or set for; cost ratio 1 where it names none, with the counts of these rows.
     has_price : bool
         Whether the model names a price itself.
@@ -66,7 +66,7 @@ class Evidence:
     is_weighted: bool
     p: Array
     q: Array | None
-    weighting: ClassWeighting
+    weighting: Price
     has_price: bool
     encoded: EncodedRows | None = None
     is_out_of_fold: bool = False
@@ -152,12 +152,12 @@ def gather(model: Any, X: Any, y: Any, sample_weight: Any = None, out_of_fold: A
     labels = _labels(y, len(X), classes)
     weights = check_row_weights(sample_weight, labels.size)
     own = Labels.of_model(model, labels, weights)
-    pos_label, target = own.positive, own.encode(labels)
+    pos_label, target = own.positive, own.is_positive(labels)
     n_pos, n_neg = class_totals(target, weights)
     column = positive_column(model, pos_label)
     encoded = encoded_rows(model, X)
     asked, rows = (model, X) if encoded is None else (encoded.estimator, encoded.X)
-    has_price = isinstance(getattr(model, "weighting_", None), ClassWeighting)
+    has_price = isinstance(getattr(model, "weighting_", None), Price)
     evidence = Evidence(
         model=model,
         X=X,

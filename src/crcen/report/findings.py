@@ -29,8 +29,8 @@ from crcen.theory.judgements import (
     score_slack,
 )
 from crcen.theory.key_equation import KeyEquation
+from crcen.theory.price import Price
 from crcen.theory.rows import effective_totals
-from crcen.theory.weighting import ClassWeighting
 
 __all__ = ["examine"]
 
@@ -181,7 +181,7 @@ def _kept_scores(evidence: Evidence) -> list[tuple[Array, Array]] | None:
     return found
 
 
-def _where_it_matters(scores: Array, weighting: ClassWeighting) -> Array:
+def _where_it_matters(scores: Array, weighting: Price) -> Array:
     """Scores cut off far beyond the price and the share of positives.
 
     Of classes that a model separates nearly without an error, two models are sure of the same rows by log-odds of their

@@ -26,7 +26,7 @@ from crcen.theory.decision import weighted_probability
 from crcen.theory.judgements import EXPENSE_Z, LEAST_VARIANCE
 from crcen.theory.key_equation import KeyEquation, key_equation
 from crcen.theory.metrics import log_losses, wilson_interval
-from crcen.theory.weighting import CostRatio
+from crcen.theory.price import CostRatio
 
 __all__ = ["DRAWN", "key_equations", "measure"]
 

@@ -10,8 +10,8 @@ from numpy.typing import NDArray
 from crcen.theory.expense import ExpenseStep, ExpenseTable, expense_table
 from crcen.theory.judgements import StepTest, judge_step
 from crcen.theory.metrics import ConfusionCounts
+from crcen.theory.price import CostRatio
 from crcen.theory.threshold_curve import ThresholdCurve, average_precision, roc_area
-from crcen.theory.weighting import CostRatio
 
 __all__ = ["OperatingPoints", "operating_points", "price_grid", "price_ladder", "threshold_of", "typed_prices"]
 

@@ -19,8 +19,8 @@ from crcen.exceptions import DataUnavailable, InvalidInput
 from crcen.scale.statistics import ColumnMoments
 from crcen.theory.decision import posterior, sigmoid
 from crcen.theory.key_equation import KeyEquation, key_equation_of_moments
+from crcen.theory.price import Price
 from crcen.theory.residual_test import residual_variance, z_test
-from crcen.theory.weighting import ClassWeighting
 from crcen.training.balance_solve import find_root, log_sums, log_sums_gap, merged_log_sums
 
 __all__ = ["Gather", "KeySums", "LogitFile", "alone", "key_sums", "solve_shift"]
@@ -106,7 +106,7 @@ class LogitFile:
             self._paths[label].unlink(missing_ok=True)
 
 
-def solve_shift(logits: LogitFile, weighting: ClassWeighting, gather: Gather = alone) -> float:
+def solve_shift(logits: LogitFile, weighting: Price, gather: Gather = alone) -> float:
     """The shift of the output bias with which the key equation holds on all rows of all workers.
 
     ``gather`` brings the tensors of all workers together; each worker then finds the same shift.
@@ -148,7 +148,7 @@ class KeySums:
         self._pos, self._neg = ColumnMoments(2), ColumnMoments(1)  # q and 1 − q, each with its own digits; q
         self._variance = 0.0
 
-    def add(self, logits: Array, weight: Array, weighting: ClassWeighting, *, label: bool) -> None:
+    def add(self, logits: Array, weight: Array, weighting: Price, *, label: bool) -> None:
         """Take in rows of one class with their final logits."""
         q, complement = sigmoid(logits), sigmoid(-logits)
         if label:
@@ -164,7 +164,7 @@ class KeySums:
         self._neg.merge(other._neg)
         self._variance += other._variance
 
-    def key_equation(self, weighting: ClassWeighting) -> KeyEquation:
+    def key_equation(self, weighting: Price) -> KeyEquation:
         """The key equation on the rows that were added up, as `crcen.key_equation` gives it on rows in memory."""
         (mean_pos, miss), (mean_neg,) = self._pos.mean.tolist(), self._neg.mean.tolist()
         missed, alarmed = weighting.lam * self._pos.weight * miss, weighting.threshold * self._neg.weight * mean_neg
@@ -180,7 +180,7 @@ class KeySums:
         )
 
 
-def key_sums(logits: LogitFile, shift: float, weighting: ClassWeighting) -> KeySums:
+def key_sums(logits: LogitFile, shift: float, weighting: Price) -> KeySums:
     """The sums of the rows of a file, with the shift added to their logits."""
     sums = KeySums()
     for label in (True, False):

@@ -50,9 +50,9 @@ class Chunk:
             )
 
     def target(self, labels: Any) -> NDArray[Any]:
-        """Which rows are positive by `Labels`, or class numbers by `ClassLabels`; a label that is new is refused."""
+        """Which rows are positive, or class numbers of more than two classes; a new label is refused."""
         try:
-            return np.asarray(labels.checked(self.labels))
+            return np.asarray(labels.target(self.labels))
         except InvalidInput as error:
             raise InvalidInput(
                 f"{self.origin} now holds a label that was not there at first; labels must not change."

@@ -16,9 +16,9 @@ from numpy.typing import NDArray
 from crcen.exceptions import DataUnavailable, InvalidInput
 from crcen.scale.balance import Gather, alone
 from crcen.theory.classes.balance import BalanceRows, solve_class_balance
-from crcen.theory.classes.class_weights import ClassWeights
 from crcen.theory.classes.key_equations import ClassKeySums, class_key_sums
 from crcen.theory.classes.log_sums import softmax
+from crcen.theory.price import Price
 
 __all__ = ["ClassLogitFile", "class_sums_of_file", "solve_class_shifts"]
 
@@ -93,14 +93,14 @@ class ClassLogitFile:
         self._path.unlink(missing_ok=True)
 
 
-def solve_class_shifts(logits: ClassLogitFile, weighting: ClassWeights, gather: Gather = alone) -> Array:
+def solve_class_shifts(logits: ClassLogitFile, weighting: Price, gather: Gather = alone) -> Array:
     """Shifts (K,), their mean 0, with which the key equations hold on all rows of all workers.
 
     Parameters
     ----------
     logits : ClassLogitFile
         This worker's rows.
-    weighting : ClassWeights
+    weighting : Price
         What the logits are at.
     gather : callable
         Brings tensors of all workers together; each worker then finds the same shifts.
@@ -124,7 +124,7 @@ def solve_class_shifts(logits: ClassLogitFile, weighting: ClassWeights, gather: 
     return np.asarray(shifts - shifts.mean())
 
 
-def class_sums_of_file(logits: ClassLogitFile, shifts: Array, weighting: ClassWeights) -> ClassKeySums | None:
+def class_sums_of_file(logits: ClassLogitFile, shifts: Array, weighting: Price) -> ClassKeySums | None:
     """The sums of the rows of a file, with the shifts added to their logits; None where there are no rows."""
     n_pairs = logits.n_classes * (logits.n_classes - 1) // 2
     total: ClassKeySums | None = None

@@ -13,8 +13,8 @@ from crcen.models.classifier import CRCENClassifier
 from crcen.models.fitting import member_seed
 from crcen.scale.statistics import StreamStatistics
 from crcen.scale.stream_plan import StreamPlan, stream_recipe
-from crcen.theory.classes.class_labels import ClassLabels, ClassPrice
-from crcen.theory.classes.class_weights import ClassWeights
+from crcen.theory.labels import Labels
+from crcen.theory.price import Price
 from crcen.training.stream import AllReduce, StreamShape, StreamTrainer, class_order
 
 __all__ = ["ClassStreamPlan", "make_class_plan"]
@@ -35,7 +35,7 @@ class ClassStreamPlan(StreamPlan):
         (K,): logarithms of the weighted class shares, their mean 0.
     """
 
-    price: ClassPrice
+    price: Price
 
     def trainer(self, device: torch.device | str = "cpu", all_reduce: AllReduce | None = None) -> StreamTrainer:
         """Networks at their start, the same for every worker."""
@@ -47,7 +47,7 @@ class ClassStreamPlan(StreamPlan):
     @property
     def labels(self) -> Any:
         """All classes."""
-        return ClassLabels(self.classes)
+        return Labels(self.classes)
 
     def order(self, target: Any, rng: np.random.Generator) -> Index:
         """A random order in which each class is spread evenly."""
@@ -63,7 +63,7 @@ def make_class_plan(
 ) -> ClassStreamPlan:
     """Settle everything with the counts and moments of the rows; as `crcen.scale.plan.make_plan`."""
     check_no_positive(model, classes)
-    labels = ClassLabels(classes)
+    labels = Labels(classes)
     counts, train_counts = (
         np.array([totals.weight.get(label, 0.0) for label in classes.tolist()])
         for totals in (statistics.totals, statistics.train_totals)
@@ -77,7 +77,7 @@ def make_class_plan(
             f"were held out; change validation_fraction or turn early_stopping off."
         )
     price = labels.resolve(model.weighting, counts)
-    trained: ClassWeights = trained_at(model.training_weighting, price, labels)
+    trained: Price = trained_at(model.training_weighting, price, labels)
     mass, scale = trained.weights * train_counts, float(train_counts.sum()) / n_train
     recipe = stream_recipe(model, n_train)
     encoding = statistics.encoding(recipe.encoding, recipe.bins, labels.encode, standardize=recipe.standardize)
@@ -85,7 +85,7 @@ def make_class_plan(
     return ClassStreamPlan(
         classes=classes,
         pos_label=None,
-        weighting=price.weights,
+        weighting=price,
         training_weighting=trained,
         recipe=recipe,
         encoding=encoding,

@@ -4,8 +4,6 @@ from typing import Any
 
 import numpy as np
 
-from crcen.theory.classes.class_weights import ClassWeights
-
 __all__ = ["of_several_classes", "price_lines", "price_values", "row_line"]
 
 _SHOWN = 12
@@ -13,7 +11,7 @@ _SHOWN = 12
 
 def of_several_classes(model: Any) -> bool:
     """Whether a fitted model tells more than two classes apart, or decides by costs of several actions."""
-    return isinstance(model.weighting_, ClassWeights)
+    return model.weighting_.positive is None
 
 
 def row_line(model: Any, target: str) -> str:

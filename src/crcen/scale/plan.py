@@ -10,8 +10,7 @@ from crcen.models.fitting import member_seed
 from crcen.scale.class_plan import make_class_plan
 from crcen.scale.statistics import StreamStatistics
 from crcen.scale.stream_plan import StreamPlan, stream_recipe
-from crcen.theory.classes.class_labels import is_for_classes
-from crcen.theory.labels import Labels
+from crcen.theory.labels import Labels, is_for_classes
 from crcen.training.solvers.kinds import ADAM
 from crcen.training.stream import StreamShape
 
@@ -52,7 +51,7 @@ def make_plan(model: CRCENClassifier, statistics: StreamStatistics, seed: int) -
     weights, rows = (np.array([of[label] for label in classes.tolist()], float) for of in (totals.weight, totals.rows))
     labels = Labels.from_totals(classes, weights, rows, model.pos_label)
     pos_label = labels.positive
-    weighting = labels.resolve(model.weighting, *statistics.class_totals(pos_label))
+    weighting = labels.resolve(model.weighting, labels.by_class(*statistics.class_totals(pos_label)))
     train_pos, train_neg = statistics.class_totals(pos_label, train=True)
     n_train = statistics.train_totals.n_rows
     if not train_pos or not train_neg or (statistics.validation_fraction and n_train == totals.n_rows):
@@ -64,7 +63,7 @@ def make_plan(model: CRCENClassifier, statistics: StreamStatistics, seed: int) -
     lam, scale = trained.lam, (train_pos + train_neg) / n_train
     pos_sum, neg_sum = lam * train_pos, (1.0 - lam) * train_neg
     recipe = stream_recipe(model, n_train)
-    encoding = statistics.encoding(recipe.encoding, recipe.bins, labels.encode, standardize=recipe.standardize)
+    encoding = statistics.encoding(recipe.encoding, recipe.bins, labels.target, standardize=recipe.standardize)
     shape = StreamShape(
         n_inputs=encoding.size,
         recipe=recipe,

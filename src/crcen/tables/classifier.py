@@ -29,7 +29,7 @@ from crcen.tables.priced import PricedClassifier, check_priceable
 from crcen.tables.profile import profile_of, training_scores
 from crcen.tables.row_cells import as_dicts, encode_dicts
 from crcen.tables.typical import blocks_of, cell_texts, typical_table
-from crcen.theory.classes.class_labels import is_price_of_two
+from crcen.theory.price import is_price_of_two
 
 __all__ = ["EncodedTable", "TableClassifier"]
 

@@ -5,7 +5,6 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from crcen.theory.classes.class_labels import ClassLabels
 from crcen.theory.classes.residual_sums import ClassResidualSums, class_residual_sums
 from crcen.theory.decision import sigmoid
 from crcen.theory.labels import Labels
@@ -30,14 +29,14 @@ def held_out_sums(estimator: Any, y: Any, sample_weight: Any) -> ResidualSums | 
     chances: NDArray[np.float64] | None = getattr(estimator, "oof_proba_", None)
     if chances is not None:
         seen = np.isfinite(chances).all(axis=1)
-        numbers = ClassLabels(estimator.classes_).encode(y)[seen]
+        numbers = Labels(estimator.classes_).encode(y)[seen]
         sizes, weighting = check_row_weights(sample_weight, len(chances))[seen], estimator.weighting_
         return class_residual_sums(numbers, weighting.weighted(chances[seen]), weighting, sizes)
     logits: NDArray[np.float64] | None = getattr(estimator, "oof_decision_function_", None)
     if logits is None or logits.ndim != 1:
         return ResidualSums()
     labels = Labels.of_model(estimator)
-    positive, known = labels.encode(np.asarray(y)), np.isfinite(logits)
+    positive, known = labels.is_positive(y), np.isfinite(logits)
     weights = check_row_weights(sample_weight, positive.size)[known]
     if not known.any():
         return ResidualSums()

@@ -8,15 +8,13 @@ from numpy.typing import NDArray
 from sklearn.base import BaseEstimator, ClassifierMixin, clone
 
 from crcen.exceptions import InvalidInput, InvalidParameter
-from crcen.theory.classes.class_labels import ClassLabels, is_for_classes
-from crcen.theory.classes.class_weights import ClassWeights
-from crcen.theory.classes.cost_matrix import CostMatrix
 from crcen.theory.classes.key_equations import class_key_equations
+from crcen.theory.cost_matrix import CostMatrix
 from crcen.theory.decision import weighted_probability
 from crcen.theory.key_equation import key_equation
-from crcen.theory.labels import Labels
+from crcen.theory.labels import Labels, is_for_classes
+from crcen.theory.price import Price
 from crcen.theory.rows import check_row_weights, class_totals
-from crcen.theory.weighting import ClassWeighting, resolve
 from crcen.theory.wishes import Wish
 
 __all__ = ["PricedClassifier", "check_priceable"]
@@ -38,7 +36,7 @@ class PricedClassifier(ClassifierMixin, BaseEstimator):
         What a miss is worth.
     """
 
-    weighting_: ClassWeighting | ClassWeights
+    weighting_: Price
     costs_: CostMatrix | None = None  # of models saved before there were such
 
     def __init__(self, estimator: Any, weighting: Any = "balanced") -> None:
@@ -63,13 +61,13 @@ class PricedClassifier(ClassifierMixin, BaseEstimator):
         if is_for_classes(self.weighting, self.classes_):
             return self._fit_classes(X, labels, weights, options)
         both = Labels.from_rows(self.classes_, labels, weights)
-        self.pos_label_, target = both.positive, both.encode(labels)
+        self.pos_label_, target = both.positive, both.is_positive(labels)
         if isinstance(self.weighting, Wish):
             raise InvalidParameter(
                 f"{self.weighting!r} is met on out-of-fold rows, and {type(self.estimator).__name__} has none: fit at "
                 f"a price, then choose_weighting(model, {self.weighting!r}, X, y) on rows that were held out"
             )
-        self.weighting_ = resolve(self.weighting, *class_totals(target, weights))
+        self.weighting_ = both.resolve(self.weighting, both.by_class(*class_totals(target, weights)))
         self.estimator_ = clone(self.estimator).fit(X, labels, **options)
         self.key_equation_ = key_equation(
             target, weighted_probability(self._p(X), self.weighting_), self.weighting_, sample_weight
@@ -77,10 +75,10 @@ class PricedClassifier(ClassifierMixin, BaseEstimator):
         return self
 
     def _fit_classes(self, X: Any, labels: NDArray[Any], weights: Array, options: dict[str, Any]) -> "PricedClassifier":
-        classes = ClassLabels(self.classes_)
+        classes = Labels(self.classes_)
         numbers = classes.encode(labels)
         price = classes.resolve(self.weighting, classes.counts(numbers, weights))
-        self.weighting_, self.costs_ = price.weights, price.costs
+        self.weighting_, self.costs_ = price, price.costs
         self.estimator_ = clone(self.estimator).fit(X, labels, **options)
         self.key_equation_ = class_key_equations(numbers, self.weighted_proba(X), self.weighting_, weights)
         return self
@@ -91,7 +89,7 @@ class PricedClassifier(ClassifierMixin, BaseEstimator):
 
     def weighted_proba(self, X: Any) -> Array:
         """Probabilities under the weighting, in the shape of `predict_proba`."""
-        if isinstance(self.weighting_, ClassWeights):
+        if self.weighting_.positive is None:
             return self.weighting_.weighted(self.predict_proba(X))
         q = weighted_probability(self._p(X), self.weighting_)
         return Labels.of_model(self).in_order(np.column_stack([1.0 - q, q]))
@@ -104,7 +102,7 @@ class PricedClassifier(ClassifierMixin, BaseEstimator):
         """
         if self.costs_ is not None:
             return -self.costs_.expected(self.predict_proba(X))
-        if isinstance(self.weighting_, ClassWeights):
+        if self.weighting_.positive is None:
             logits = np.log(np.clip(self.predict_proba(X), 1e-300, 1.0)) + self.weighting_.log_weights
             return np.asarray(logits - logits.mean(axis=1, keepdims=True))
         p = np.clip(self._p(X), 1e-300, 1.0 - 1e-16)
@@ -115,7 +113,7 @@ class PricedClassifier(ClassifierMixin, BaseEstimator):
         """Decide at the price."""
         if self.costs_ is not None:
             return self.costs_.decide(self.predict_proba(X))
-        if isinstance(self.weighting_, ClassWeights):
+        if self.weighting_.positive is None:
             return np.asarray(self.classes_[self.decision_function(X).argmax(axis=1)])
         return self.classes_[(self.decision_function(X) > 0).astype(int)]
 

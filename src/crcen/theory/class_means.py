@@ -9,8 +9,8 @@ from numpy.typing import ArrayLike, NDArray
 
 from crcen.exceptions import InvalidInput
 from crcen.theory.metrics import FloatOrArray
+from crcen.theory.price import WeightingLike, alpha_of, cost_ratio_of
 from crcen.theory.rows import check_not_negative, check_probabilities
-from crcen.theory.weighting import WeightingLike, alpha_of, cost_ratio_of
 
 __all__ = [
     "MeanBounds",
@@ -64,7 +64,7 @@ def class_means(discrimination: float, weighting: WeightingLike) -> tuple[float,
     ----------
     discrimination : float
         D = mean_pos − mean_neg, in [−1, 1].
-    weighting : ClassWeighting, Alpha or "balanced"
+    weighting : Price, Alpha or "balanced"
         What gives α.
 
     Returns
@@ -95,7 +95,7 @@ def mean_pos_given(mean_neg: ArrayLike, weighting: WeightingLike) -> FloatOrArra
     ----------
     mean_neg : float or array
         Mean weighted probability of the negatives, in [0, 1].
-    weighting : ClassWeighting, Alpha or "balanced"
+    weighting : Price, Alpha or "balanced"
         What gives α.
 
     Returns
@@ -122,7 +122,7 @@ def mean_neg_given(mean_pos: ArrayLike, weighting: WeightingLike) -> FloatOrArra
     ----------
     mean_pos : float or array
         Mean weighted probability of the positives, in [0, 1].
-    weighting : ClassWeighting, Alpha or "balanced"
+    weighting : Price, Alpha or "balanced"
         What gives α.
 
     Returns
@@ -161,7 +161,7 @@ def mean_bounds(weighting: WeightingLike) -> MeanBounds:
 
     Parameters
     ----------
-    weighting : ClassWeighting, Alpha or "balanced"
+    weighting : Price, Alpha or "balanced"
         What gives α.
 
     Returns
@@ -225,7 +225,7 @@ def copies_per_positive(weighting: WeightingLike) -> float:
 
     Parameters
     ----------
-    weighting : ClassWeighting, Lam, CostRatio, Budget, float or None
+    weighting : Price, Lam, CostRatio, Budget, float or None
         What gives the cost ratio.
 
     Returns

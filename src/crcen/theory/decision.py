@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from crcen.theory.price import WeightingLike, cost_ratio_of
 from crcen.theory.rows import check_probabilities
-from crcen.theory.weighting import WeightingLike, cost_ratio_of
 
 __all__ = ["posterior", "sigmoid", "weighted_probability"]
 
@@ -18,7 +18,7 @@ def posterior(q: ArrayLike, weighting: WeightingLike) -> NDArray[np.float64]:
     ----------
     q : array of any shape
         Weighted probabilities of the positive class, in [0, 1].
-    weighting : ClassWeighting, Lam, CostRatio, Budget, float or None
+    weighting : Price, Lam, CostRatio, Budget, float or None
         The weighting q was trained under; an unresolved α needs class counts first.
 
     Returns
@@ -40,7 +40,7 @@ def weighted_probability(p: ArrayLike, weighting: WeightingLike) -> NDArray[np.f
     ----------
     p : array of any shape
         Natural posteriors of the positive class, in [0, 1].
-    weighting : ClassWeighting, Lam, CostRatio, Budget, float or None
+    weighting : Price, Lam, CostRatio, Budget, float or None
         As in `posterior`, of which this is the inverse.
 
     Returns

@@ -11,14 +11,13 @@ from typing import TypeAlias
 from numpy.typing import ArrayLike
 
 from crcen.exceptions import InvalidInput, InvalidParameter
+from crcen.theory.price import Budget, CostRatio, Lam, Price, WeightingLike, as_spec, cost_ratio_of
 from crcen.theory.rows import check_not_negative
 from crcen.theory.shown import Shown, in_one_line
-from crcen.theory.specs import Budget, CostRatio, Lam, as_spec
-from crcen.theory.weighting import ClassWeighting, WeightingLike, cost_ratio_of
 
 __all__ = ["ExpenseStep", "ExpenseTable", "PricedWeighting", "expense_table"]
 
-PricedWeighting: TypeAlias = ClassWeighting | Lam | CostRatio | Budget
+PricedWeighting: TypeAlias = Price | Lam | CostRatio | Budget
 
 _ROUNDING = 1e-9
 
@@ -29,7 +28,7 @@ class ExpenseStep:
 
     Parameters
     ----------
-    start, end : ClassWeighting, Lam, CostRatio or Budget
+    start, end : Price, Lam, CostRatio or Budget
         The weightings the step goes between.
     fn_start, fn_end, fp_start, fp_end : float
         Misses and false alarms at both ends.
@@ -165,7 +164,7 @@ def _counts(values: ArrayLike, name: str, n: int) -> list[float]:
 def _priced(weighting: WeightingLike) -> PricedWeighting:
     """Keep what has a price without class counts; `cost_ratio_of` refuses the rest."""
     cost_ratio_of(weighting)
-    if isinstance(weighting, ClassWeighting):
+    if isinstance(weighting, Price):
         return weighting
     spec = as_spec(weighting)
     assert isinstance(spec, Lam | CostRatio | Budget)
@@ -182,7 +181,7 @@ def expense_table(weightings: Sequence[WeightingLike], fn: ArrayLike, fp: ArrayL
 
     Parameters
     ----------
-    weightings : sequence of ClassWeighting, Lam, CostRatio, Budget, float or None
+    weightings : sequence of Price, Lam, CostRatio, Budget, float or None
         In increasing order of cost ratio, at least two; a plain number is λ, so wrap a cost ratio as CostRatio(c).
     fn, fp : array of shape (len(weightings),)
         Misses and false alarms at each weighting; weighted counts allowed.

@@ -16,8 +16,7 @@ from crcen.theory.decision import weighted_probability
 from crcen.theory.group_tests import GroupTest, group_tests
 from crcen.theory.key_equation import KeyEquation, key_equation
 from crcen.theory.metrics import wilson_interval
-from crcen.theory.specs import Lam
-from crcen.theory.weighting import ClassWeighting
+from crcen.theory.price import Lam, Price
 
 __all__ = [
     "GROUP_ERROR_RATE",
@@ -197,8 +196,8 @@ def compare_groups(
     columns: Mapping[str, ArrayLike],
     target: Bools,
     p: Array,
-    price: ClassWeighting,
-    trained: ClassWeighting,
+    price: Price,
+    trained: Price,
     sample_weight: Array | None = None,
     *,
     noise: float = 1.0,
@@ -212,7 +211,7 @@ def compare_groups(
         The group of every row as text or None, by column.
     target, p : arrays of shape (n,)
         Whether rows are positive, and their natural probabilities.
-    price, trained : ClassWeighting
+    price, trained : Price
         The price of decisions, and the weighting that the key equation is of.
     sample_weight : array of shape (n,), optional
         What rows count, checked. Rows, positives and alarms are counted all the same; every share, cost and key
@@ -263,8 +262,8 @@ def _figures(
     y: Bools,
     p: Array,
     w: Array,
-    price: ClassWeighting,
-    trained: ClassWeighting,
+    price: Price,
+    trained: Price,
     overall: float,
     noise: float,
 ) -> GroupFigures:
@@ -295,7 +294,7 @@ def _figures(
     )
 
 
-def _equation(y: Bools, p: Array, w: Array, trained: ClassWeighting) -> KeyEquation | None:
+def _equation(y: Bools, p: Array, w: Array, trained: Price) -> KeyEquation | None:
     """The key equation with the group's own counts; None where it has rows of one class alone."""
     if not (w[y].any() and w[~y].any()):
         return None

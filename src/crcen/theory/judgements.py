@@ -8,9 +8,9 @@ from dataclasses import dataclass
 
 from crcen.theory.expense import ExpenseStep
 from crcen.theory.key_equation import KeyEquation
+from crcen.theory.price import Price
 from crcen.theory.residual_test import FEWEST_TO_TEST, TrainingError, two_sided
 from crcen.theory.shown import Shown
-from crcen.theory.weighting import ClassWeighting
 
 __all__ = [
     "ARRIVAL_TURNS",
@@ -103,7 +103,7 @@ UNLIKE_P = 0.001
 UNLIKE_SHARE, UNLIKE_DISTANCE, UNLIKE_RATIO, UNLIKE_SCALE = 0.01, SCORE_DISTANCE, 1.5, 5.0
 
 
-def fitted_model_noise(n_new: float, weighting: ClassWeighting) -> float:
+def fitted_model_noise(n_new: float, weighting: Price) -> float:
     """By how much a residual on new rows may vary more than under the true posterior: 1 + 2 · n_new / n_train.
 
     For models whose own error was not measured (`crcen.training_error`, which `crcen fit` keeps in the file). The
@@ -114,7 +114,7 @@ def fitted_model_noise(n_new: float, weighting: ClassWeighting) -> float:
     ----------
     n_new : float
         New rows, or the sum of their weights.
-    weighting : ClassWeighting
+    weighting : Price
         With the counts of the training rows.
     """
     return fitted_noise(n_new, weighting.n_pos + weighting.n_neg)
@@ -125,12 +125,12 @@ def fitted_noise(n_new: float, n_train: float) -> float:
     return 1.0 + _UNMEASURED * n_new / n_train
 
 
-def score_slack(weighting: ClassWeighting, error: TrainingError | None) -> float:
+def score_slack(weighting: Price, error: TrainingError | None) -> float:
     """Log-odds by which scores of the same rows differ between models of one kind that were trained on others.
 
     Parameters
     ----------
-    weighting : ClassWeighting
+    weighting : Price
         With the counts of the training rows.
     error : TrainingError or None
         The model's own error, where it was measured; else what so many labels leave, as in `fitted_model_noise`.
@@ -272,14 +272,14 @@ class ShareTest:
         return abs(self.z) > SHARE_Z and by_chance < 2.0 * two_sided(SHARE_Z) and high > SHARE_RATIO * low
 
 
-def judge_share(n_pos: float, n_neg: float, trained: ClassWeighting) -> ShareTest:
+def judge_share(n_pos: float, n_neg: float, trained: Price) -> ShareTest:
     """Compare the share of positives with that of training.
 
     Parameters
     ----------
     n_pos, n_neg : float
         Rows here, or sums of their weights.
-    trained : ClassWeighting
+    trained : Price
         With the counts of the training rows.
     """
     return judge_class_share(n_pos, n_pos + n_neg, trained.n_pos, trained.n_pos + trained.n_neg)

@@ -14,11 +14,11 @@ from crcen.theory.class_means import means_by_law
 from crcen.theory.classes.class_training_error import ClassTrainingError
 from crcen.theory.classes.key_equations import class_key_equations
 from crcen.theory.decision import posterior, sigmoid
+from crcen.theory.price import Alpha, Budget, CostRatio, Lam, Price, WeightingLike, resolve
 from crcen.theory.residual_test import TrainingError, residual_variance, tail_bound, z_test
 from crcen.theory.rows import check_binary_target, check_probabilities, check_row_weights, class_totals
 from crcen.theory.shown import Shown
 from crcen.theory.tensors import as_numpy
-from crcen.theory.weighting import Alpha, Budget, ClassWeighting, CostRatio, Lam, WeightingLike, resolve
 
 __all__ = [
     "KeyEquation",
@@ -38,7 +38,7 @@ class KeyEquation(Shown):
 
     Parameters
     ----------
-    weighting : ClassWeighting
+    weighting : Price
         The resolved weighting; its counts are those of the training rows where it came resolved.
     lhs : float
         (1 − mean_pos) / mean_neg; inf where mean_neg is 0, NaN for 0/0.
@@ -60,7 +60,7 @@ class KeyEquation(Shown):
         Which rows these are, in words, as far as whoever evaluated the equation says; empty elsewhere.
     """
 
-    weighting: ClassWeighting
+    weighting: Price
     lhs: float
     residual: float
     imbalance: float
@@ -131,7 +131,7 @@ def key_equation(
     q : array of shape (n,) or (n, K)
         Weighted probabilities of the positive class; with a column for each of K classes, y holds class numbers and the
         answer is a `ClassKeyEquations`.
-    weighting : ClassWeighting, Lam, Alpha, CostRatio, Budget, float, "balanced" or None
+    weighting : Price, Lam, Alpha, CostRatio, Budget, float, "balanced" or None
         What q was trained under; for K classes ``"balanced"``, None, or a weight for each class. A resolved weighting
         brings its training counts; a spec is resolved on these rows.
     sample_weight : array of shape (n,), optional
@@ -164,7 +164,7 @@ def key_equation(
 
     On rows that were balanced (|Σ w(y−q)| ≤ 1e-10 · Σ w|y−q|) the equation holds by construction and Z is NaN.
     """
-    if np.ndim(q) == 2 and not isinstance(weighting, ClassWeighting | Lam | Alpha | CostRatio | Budget | float):
+    if np.ndim(q) == 2 and not isinstance(weighting, Price | Lam | Alpha | CostRatio | Budget | float):
         if isinstance(training_error, TrainingError):
             raise InvalidInput("this training_error is of two classes: give q of the positive class, shape (n,)")
         return class_key_equations(y, q, weighting, sample_weight, training_error=training_error)
@@ -239,7 +239,7 @@ def _evaluate(
 
 
 def key_equation_of_moments(
-    weighting: ClassWeighting,
+    weighting: Price,
     *,
     means: tuple[float, float],
     variances: tuple[float, float],
@@ -250,7 +250,7 @@ def key_equation_of_moments(
 
     Parameters
     ----------
-    weighting : ClassWeighting
+    weighting : Price
         Resolved.
     means, variances : tuple of float
         Of q among positives and among negatives.

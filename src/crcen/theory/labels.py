@@ -1,4 +1,4 @@
-"""Labels: the two classes, which of them is positive, and what follows from that for targets, signs and columns."""
+"""Labels: the classes of a problem in sorted order and, for two classes, the positive one."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -8,50 +8,56 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from crcen.exceptions import InvalidInput, InvalidParameter
-from crcen.theory.specs import CostRatio, Lam, positive_number
+from crcen.theory.cost_matrix import CostMatrix
+from crcen.theory.price import Price, positive_number, resolved
 from crcen.theory.tensors import as_numpy
-from crcen.theory.weighting import ClassWeighting, resolve
 
-__all__ = ["Labels"]
+__all__ = ["Labels", "is_for_classes"]
 
 Array = NDArray[np.float64]
 Bools = NDArray[np.bool_]
+Index = NDArray[np.int64]
 
-# Weights that differ by less than this share balance the classes; rows then say which one is rarer.
+# Class weights that differ by less than this share are equal; then the number of rows decides which class is rarer.
 _TIE = 1e-9
+
+
+def is_for_classes(weighting: Any, classes: NDArray[Any]) -> bool:
+    """Whether a fit needs an output for each class: more than two, or costs of several actions."""
+    return len(classes) > 2 or isinstance(weighting, CostMatrix)
 
 
 @dataclass(frozen=True, eq=False)
 class Labels:
-    """Both classes in sorted order, and the positive one.
+    """K ≥ 2 classes; for a binary problem also the positive class.
 
-    The one rule for the positive class: the one that was asked for; else the class with less weight, or fewer rows
-    where weights tie; else the last one.
+    The positive class is the one that was asked for; otherwise the class with less weight, or fewer rows if weights
+    tie; otherwise the last one.
 
     Parameters
     ----------
-    classes : array of shape (2,)
+    classes : array of shape (K,)
         Sorted labels.
-    positive : label
-        One of them.
+    positive : label, optional
+        One of two classes; None for more.
     """
 
     classes: NDArray[Any]
-    positive: Any
+    positive: Any = None
 
     @classmethod
     def from_totals(cls, classes: NDArray[Any], weights: ArrayLike, rows: ArrayLike, pos_label: Any = None) -> "Labels":
-        """By the weight and the number of rows of each class; both must have weight."""
+        """By the weight and the number of rows of each class; every class must have weight."""
         total, count = np.asarray(weights, dtype=np.float64), np.asarray(rows, dtype=np.float64)
         for label, weight in zip(classes, total, strict=True):
             if not weight > 0:
-                raise InvalidInput(f"both classes need weight: every row of class {label} has sample_weight 0.")
-        if pos_label is None:
-            return cls(classes, _rarer(classes, total, count))
-        if np.ndim(pos_label) or pos_label not in classes.tolist():
+                raise InvalidInput(f"every class needs weight: every row of class {label} has sample_weight 0.")
+        if pos_label is not None and (np.ndim(pos_label) or pos_label not in classes.tolist()):
             listed = ", ".join(repr(c) for c in classes.tolist())
             raise InvalidParameter(f"pos_label must be one of the classes {listed}: got {pos_label!r}.")
-        return cls(classes, pos_label)
+        if len(classes) > 2:
+            return cls(classes)
+        return cls(classes, _rarer(classes, total, count) if pos_label is None else pos_label)
 
     @classmethod
     def from_rows(cls, classes: NDArray[Any], y: NDArray[Any], weights: Array, pos_label: Any = None) -> "Labels":
@@ -63,7 +69,7 @@ class Labels:
 
     @classmethod
     def of_model(cls, model: Any, y: NDArray[Any] | None = None, weights: Array | None = None) -> "Labels":
-        """Those of a fitted classifier: its ``pos_label_``, else by the rows at hand, else the last class."""
+        """Labels of a fitted classifier of two classes: its ``pos_label_``, else by these rows, else the last class."""
         classes = np.asarray(getattr(model, "classes_", ()))
         if classes.shape != (2,):
             raise InvalidInput(f"model must be a fitted classifier of two classes, got {type(model).__name__}")
@@ -76,42 +82,61 @@ class Labels:
         return cls(classes, _rarer(classes, count if weights is None else rows @ weights, count))
 
     @property
+    def n_classes(self) -> int:
+        """K."""
+        return len(self.classes)
+
+    @property
+    def column(self) -> int:
+        """Column of the positive class."""
+        if self.positive is None:
+            raise InvalidInput(f"none of {self.n_classes} classes is the positive one.")
+        return int(self.is_last)
+
+    @property
     def is_last(self) -> bool:
         """Whether the positive class is ``classes[1]``, whose sign scikit-learn's decision functions have."""
         return bool(self.positive == self.classes[1])
 
     @property
     def negative(self) -> Any:
-        """The other class."""
-        return self.classes[0] if self.is_last else self.classes[1]
+        """The other of two classes."""
+        return self.classes[1 - self.column]
 
-    @property
-    def column(self) -> int:
-        """The positive class's column of two."""
-        return int(self.is_last)
+    def encode(self, y: Any, name: str = "y") -> Index:
+        """Class numbers of labels; a label that is no class is refused."""
+        labels = np.asarray(as_numpy(y))
+        numbers = np.full(labels.shape, -1, dtype=np.int64)
+        for number, label in enumerate(self.classes.tolist()):  # isin would take "1" for 1
+            numbers[np.asarray(labels == label)] = number
+        if (numbers < 0).any():
+            raise InvalidInput(
+                f"{name} must hold the labels {self.classes.tolist()} only: got {labels[numbers < 0].tolist()[0]!r}."
+            )
+        return numbers
 
-    @property
-    def sign(self) -> float:
-        """What turns the positive class's logit into that of ``classes[1]``, and back."""
-        return 1.0 if self.is_last else -1.0
+    def target(self, y: Any, name: str = "y") -> NDArray[Any]:
+        """The target of training: whether rows are positive, or class numbers if there is no positive class."""
+        numbers = self.encode(y, name)
+        return numbers if self.positive is None else numbers == self.column
 
-    def encode(self, y: Any) -> Bools:
-        """Where labels are positive; every other label counts as negative."""
+    def is_positive(self, y: Any) -> Bools:
+        """Where labels are the positive class; every other label counts as negative."""
         return np.asarray(np.asarray(as_numpy(y)) == self.positive, dtype=np.bool_)
 
-    def checked(self, y: Any, name: str = "y") -> Bools:
-        """`encode`, and refuse a label that is neither class."""
-        labels = np.asarray(as_numpy(y))
-        known = np.asarray((labels == self.classes[0]) | (labels == self.classes[1]))  # isin would take "1" for 1
-        if not known.all():
-            raise InvalidInput(
-                f"{name} must hold the labels {self.classes.tolist()} only: got {labels[~known].tolist()[0]!r}."
-            )
-        return self.encode(labels)
+    def decode(self, decided: Index | Bools) -> NDArray[Any]:
+        """Labels of class numbers, or of truth values for the positive class."""
+        if decided.dtype == np.bool_:
+            decided = np.where(decided, self.column, 1 - self.column)
+        return np.asarray(self.classes[decided])
 
-    def decode(self, is_positive: Bools) -> NDArray[Any]:
-        """Labels of decisions."""
-        return self.classes[np.where(is_positive, self.column, 1 - self.column)]
+    def counts(self, numbers: Index, weights: ArrayLike) -> Array:
+        """Weight of the rows of each class, by class number; each class must have some."""
+        found = np.bincount(numbers, np.asarray(weights, dtype=np.float64), self.n_classes)
+        for label, count in zip(self.classes.tolist(), found, strict=True):
+            if not count > 0.0:
+                raise InvalidInput(f"every class needs weight: every row of class {label} has sample_weight 0.")
+        return np.asarray(found)
 
     def signed(self, logits: Array) -> Array:
         """Logits of ``classes[1]`` from those of the positive class, and back."""
@@ -122,32 +147,53 @@ class Labels:
         return columns if self.is_last else columns[:, ::-1]
 
     def pair(self, by_class: Sequence[float] | Array) -> tuple[float, float]:
-        """The positive class's number and the negative one's, of numbers in the order of the classes."""
+        """The numbers of the positive and the negative class, of numbers in the order of the classes."""
         return float(by_class[self.column]), float(by_class[1 - self.column])
+
+    def by_class(self, pos: float, neg: float) -> Array:
+        """The inverse of `pair`."""
+        return np.array([neg, pos] if self.is_last else [pos, neg], dtype=np.float64)
 
     def odds(self, factor: float) -> float:
         """A factor on the odds of the positive class from one on those of ``classes[1]``, and back."""
         return factor if self.is_last else 1.0 / factor
 
-    def resolve(self, weighting: Any, n_pos: float, n_neg: float) -> ClassWeighting:
-        """A weighting with its class counts; a dict gives a weight a label, and a resolved one keeps its λ alone."""
-        if isinstance(weighting, Mapping):
+    def resolve(self, weighting: Any, counts: ArrayLike) -> Price:
+        """Resolve a price with the class counts.
+
+        Parameters
+        ----------
+        weighting : as in `crcen.resolve`
+            A dict has a weight for each label, and a `CostMatrix` is brought into the order of the classes. A `Price`
+            keeps its weights and takes these counts.
+        counts : array of shape (K,)
+            In the order of the classes.
+
+        Raises
+        ------
+        InvalidParameter
+            For a price of two classes if there are more, weights of other labels, or costs that differ by row.
+        """
+        if isinstance(weighting, CostMatrix):
+            if weighting.is_per_row:
+                raise InvalidParameter(
+                    "costs that differ by row belong to the rows of a decision: use crcen.decide(proba, costs), and "
+                    "fit with weighting=None."
+                )
+            weighting = weighting.for_classes(self.classes.tolist(), self.positive)
+        elif isinstance(weighting, Mapping):
             if set(weighting) != set(self.classes.tolist()):
                 listed = ", ".join(repr(c) for c in self.classes.tolist())
                 raise InvalidParameter(
                     f"a weighting dict needs one weight for each of {listed}: got {dict(weighting)!r}."
                 )
-            pos, neg = (
-                positive_number(weighting[label], f"the weight of class {label}")
-                for label in (self.positive, self.negative)
-            )
-            weighting = CostRatio(pos / neg)
-        elif isinstance(weighting, ClassWeighting):
-            weighting = Lam(weighting.lam)  # the counts are those of the rows given here
-        return resolve(weighting, n_pos, n_neg)
+            weighting = [
+                positive_number(weighting[label], f"the weight of class {label}") for label in self.classes.tolist()
+            ]
+        return resolved(weighting, np.asarray(counts, dtype=np.float64), None if self.positive is None else self.column)
 
 
 def _rarer(classes: NDArray[Any], weights: Array, rows: Array) -> Any:
-    """The class with less weight, or fewer rows where weights tie; the last one where these do too."""
+    """The class with less weight, or fewer rows if weights tie; the last one if these tie too."""
     decides = rows if abs(weights[0] - weights[1]) <= _TIE * weights.sum() else weights
     return classes[0] if decides[0] < decides[1] else classes[1]

@@ -8,7 +8,7 @@ from numpy.typing import NDArray
 
 from crcen.exceptions import InvalidParameter
 from crcen.theory.bootstrap import row_draws
-from crcen.theory.specs import positive_number
+from crcen.theory.price import positive_number
 from crcen.theory.threshold_curve import ThresholdCurve
 from crcen.theory.wishes import PERIODS, Capacity, PrecisionAtLeast, RecallAtLeast, Wish
 

@@ -8,8 +8,8 @@ from numpy.typing import ArrayLike, NDArray
 
 from crcen.exceptions import InvalidInput
 from crcen.theory.decision import posterior
+from crcen.theory.price import WeightingLike, cost_ratio_of
 from crcen.theory.rows import check_binary_target, check_probabilities, check_row_weights
-from crcen.theory.weighting import WeightingLike, cost_ratio_of
 
 __all__ = [
     "FEWEST_TO_TEST",
@@ -218,7 +218,7 @@ def residual_sums(
         0/1 or bool, 1 is positive; one class alone is allowed.
     q : array of shape (n,)
         Weighted probabilities of the positive class.
-    weighting : ClassWeighting, Lam, CostRatio, Budget, float or None
+    weighting : Price, Lam, CostRatio, Budget, float or None
         What q was trained under.
     sample_weight : array of shape (n,), optional
         Finite and not negative.

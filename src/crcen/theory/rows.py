@@ -1,6 +1,6 @@
 """Rows as the theory takes them: a 0/1 target, weights that are not negative, probabilities in [0, 1]."""
 
-import numbers
+import numbers as number_types
 from collections.abc import Sequence
 
 import numpy as np
@@ -11,6 +11,7 @@ from crcen.theory.tensors import as_numpy
 
 __all__ = [
     "check_binary_target",
+    "check_class_numbers",
     "check_not_negative",
     "check_probabilities",
     "check_row_weights",
@@ -27,7 +28,7 @@ def _as_array(values: ArrayLike, name: str) -> NDArray[np.generic]:
     except (TypeError, ValueError) as error:
         raise InvalidInput(f"{name} must be a rectangular array of numbers, got one that is not: {error}") from error
     if array.dtype.kind == "O":
-        odd = [value for value in array.ravel() if not isinstance(value, numbers.Real | np.bool_)]
+        odd = [value for value in array.ravel() if not isinstance(value, number_types.Real | np.bool_)]
         if odd:
             raise InvalidInput(f"{name} must hold numbers, got values such as {odd[0]!r}")
         return array.astype(np.float64)
@@ -78,6 +79,18 @@ def check_binary_target(y: ArrayLike, name: str = "y", ndims: Sequence[int] = (1
             f"pass {name} == the label of the positive class"
         )
     return positive
+
+
+def check_class_numbers(y: ArrayLike, n_classes: int) -> NDArray[np.int64]:
+    """Class numbers 0 … K−1 of rows."""
+    numbers = np.asarray(as_numpy(y))
+    if numbers.ndim != 1 or numbers.dtype.kind not in "iub":
+        raise InvalidInput(f"y must hold class numbers, one a row: got {numbers.dtype} of shape {numbers.shape}.")
+    if numbers.size and not (numbers.min() >= 0 and numbers.max() < n_classes):
+        raise InvalidInput(
+            f"y must hold class numbers from 0 to {n_classes - 1}: got {numbers.min()} to {numbers.max()}."
+        )
+    return numbers.astype(np.int64)
 
 
 def check_not_negative(values: ArrayLike, name: str) -> NDArray[np.float64]:

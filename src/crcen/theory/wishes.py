@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from crcen.exceptions import InvalidParameter
-from crcen.theory.specs import NotYetAPrice, positive_number
+from crcen.theory.price import NotYetAPrice, positive_number
 
 __all__ = ["PERIODS", "Capacity", "PrecisionAtLeast", "RecallAtLeast", "Review", "Wish"]
 

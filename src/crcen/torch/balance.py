@@ -13,10 +13,10 @@ from torch import Tensor, nn
 
 from crcen.exceptions import InvalidInput, InvalidParameter
 from crcen.theory.classes.balance import class_balance_shifts
-from crcen.theory.classes.class_weights import check_class_numbers, resolve_classes
 from crcen.theory.classes.key_equations import ClassKeyEquations, JointTest, class_key_equations_of_logits
 from crcen.theory.key_equation import KeyEquation, key_equation_of_logits, without_test
-from crcen.theory.weighting import resolve
+from crcen.theory.price import resolve
+from crcen.theory.rows import check_class_numbers
 from crcen.torch.collected import Collected, answer, as_answering, collect, split_batch
 from crcen.torch.natural import NaturalLogits
 from crcen.torch.output_bias import bias_of, check_moves_logits, last_layer, named_bias
@@ -132,7 +132,7 @@ def _solve(rows: Collected, weighting: Any, bias: Tensor, taken_out: Tensor | No
         moved = _add(bias, np.array([0.0, shift])[-bias.numel() :])
         stored = float(moved[-1] - (moved[0] if moved.size == 2 else 0.0))
         return without_test(key_equation_of_logits(rows.y, margin + stored, resolved, sizes), _SOLVED)
-    weights = resolve_classes(stated_weights(weighting), counts)
+    weights = resolve(stated_weights(weighting), counts=counts)
     _check_same(taken_out, weights.weights)
     shifts = class_balance_shifts(rows.y, rows.logits, weights.weights, sizes).shifts
     # The mean stays where it is: softmax does not see it, and biases stay small.

@@ -13,8 +13,7 @@ from torch import Tensor, nn
 
 from crcen.exceptions import InvalidParameter
 from crcen.theory.classes.balance import class_balance_shifts
-from crcen.theory.classes.class_weights import resolve_classes
-from crcen.theory.weighting import resolve
+from crcen.theory.price import resolve
 from crcen.torch.collected import answer, as_answering, collect, split_batch
 from crcen.torch.loss import ClassWeightedLoss
 from crcen.torch.natural import NaturalLogits
@@ -63,7 +62,7 @@ def solved(rows: TrialRows, weighting: Any, logits: Array, row_weights: Array | 
         resolved = resolve(binary_price(weighting), float(rows.counts[1]), float(rows.counts[0]))
         shift = balance_shift(kept.y, logits[:, 1] - logits[:, 0], resolved, sizes)
         return np.array([-0.5 * shift, 0.5 * shift])
-    weights = resolve_classes(stated_weights(weighting), rows.counts).weights
+    weights = resolve(stated_weights(weighting), counts=rows.counts).weights
     shifts = class_balance_shifts(kept.y, logits, weights, sizes).shifts
     return np.asarray(shifts - shifts.mean())
 

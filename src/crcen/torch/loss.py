@@ -26,7 +26,7 @@ class ClassWeightedLoss(nn.Module):
 
     Parameters
     ----------
-    weighting : Lam, Alpha, CostRatio, Budget, float, "balanced", None, dict, list, array, tensor, ClassWeights, CostMatrix
+    weighting : Lam, Alpha, CostRatio, Budget, float, "balanced", None, dict, list, array, tensor, Price, CostMatrix
         A price for two classes, or a weight for each of K. A price gives weights with the mean 1 over the counted rows;
         weights stated one by one stay as they are.
     counts : sequence of int, optional
@@ -49,7 +49,7 @@ class ClassWeightedLoss(nn.Module):
     >>> loss = ClassWeightedLoss([1.0, 9.0])
     >>> round(float(loss(torch.zeros(4), torch.tensor([1, 0, 0, 0]))), 4)  # log 2 · (9 + 3) / 4
     2.0794
-    """  # noqa: E501
+    """
 
     class_weights: Tensor
 

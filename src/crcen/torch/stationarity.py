@@ -9,10 +9,9 @@ from numpy.typing import NDArray
 from torch import nn
 
 from crcen.exceptions import InvalidParameter
-from crcen.theory.classes.class_weights import resolve_classes
 from crcen.theory.classes.key_equations import ClassKeyEquations, class_key_equations_of_logits
 from crcen.theory.key_equation import KeyEquation, key_equation_of_logits
-from crcen.theory.weighting import resolve
+from crcen.theory.price import resolve
 from crcen.torch.experiments import Effect, solved, tried
 from crcen.torch.trial_rows import TrialRows, trial_rows
 from crcen.torch.weights import binary_price, stated_weights
@@ -171,5 +170,5 @@ def _equation(rows: TrialRows, weighting: Any) -> tuple[KeyEquation | ClassKeyEq
         margin = kept.logits[:, -1] - (kept.logits[:, 0] if kept.logits.shape[1] == 2 else 0.0)
         resolved = resolve(binary_price(weighting), float(rows.counts[1]), float(rows.counts[0]))
         return key_equation_of_logits(kept.y, margin, resolved, kept.sample_weight), shifts
-    weights = resolve_classes(stated_weights(weighting), rows.counts)
+    weights = resolve(stated_weights(weighting), counts=rows.counts)
     return class_key_equations_of_logits(kept.y, kept.logits, weights, kept.sample_weight), shifts

@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from torch.utils.data import DataLoader, IterableDataset, RandomSampler, SequentialSampler
 
 from crcen.exceptions import InvalidInput, InvalidParameter
-from crcen.theory.classes.class_weights import check_class_numbers
+from crcen.theory.rows import check_class_numbers
 from crcen.torch.collected import Collected, answer, as_answering, collect, split_batch
 from crcen.torch.natural import NaturalLogits
 from crcen.torch.output_bias import bias_of, check_moves_logits, last_layer, named_bias

@@ -8,10 +8,8 @@ import torch
 from numpy.typing import NDArray
 
 from crcen.exceptions import InvalidParameter
-from crcen.theory.classes.class_weights import ClassWeights, resolve_classes
-from crcen.theory.classes.cost_matrix import CostMatrix
-from crcen.theory.specs import Alpha, CostRatio, as_spec
-from crcen.theory.weighting import ClassWeighting, resolve
+from crcen.theory.cost_matrix import CostMatrix
+from crcen.theory.price import Alpha, CostRatio, Price, as_spec, resolve, resolved
 
 __all__ = ["binary_price", "stated_weights", "weighting_of", "weights_of_classes"]
 
@@ -67,13 +65,11 @@ def weights_of_classes(weighting: Any, counts: Any = None) -> Array:
         Rows of each class.
     """
     given = stated_weights(weighting)
-    if isinstance(given, ClassWeights):
-        return given.weights
-    if isinstance(given, ClassWeighting):
-        return _of_price(given)
+    if isinstance(given, Price):
+        return given.weights if given.positive is None else _of_price(given)
     if _is_list(given):
         n_classes = len(given) if counts is None else len(counts)
-        return resolve_classes(given, np.ones(n_classes) if counts is None else np.asarray(counts)).weights
+        return resolved(given, np.ones(n_classes) if counts is None else np.asarray(counts, dtype=np.float64)).weights
     if counts is None:
         if isinstance(as_spec(given), Alpha):
             raise InvalidParameter(
@@ -84,13 +80,13 @@ def weights_of_classes(weighting: Any, counts: Any = None) -> Array:
     sizes = np.asarray(counts, dtype=np.float64)
     if sizes.shape == (2,):
         return _of_price(resolve(given, sizes[1], sizes[0]))
-    return resolve_classes(given, sizes).weights
+    return resolve(given, counts=sizes).weights
 
 
 def binary_price(weighting: Any) -> Any:
     """A weighting of two classes as `crcen.resolve` takes it: two stated weights are a cost ratio."""
     given = stated_weights(weighting)
-    if not isinstance(given, ClassWeights) and not _is_list(given):
+    if not _is_list(given) and not (isinstance(given, Price) and given.positive is None):
         return given
     weights = weights_of_classes(given)
     if weights.size != 2:
@@ -102,7 +98,5 @@ def _is_list(given: Any) -> bool:
     return isinstance(given, Mapping | list | tuple) or (isinstance(given, np.ndarray) and given.ndim > 0)
 
 
-def _of_price(resolved: ClassWeighting) -> Array:
-    weights = np.array([resolved.threshold, resolved.lam])
-    sizes = np.array([resolved.n_neg, resolved.n_pos])
-    return np.asarray(weights * (sizes.sum() / (weights @ sizes)))
+def _of_price(price: Price) -> Array:
+    return np.asarray(price.weights * (price.counts.sum() / (price.weights @ price.counts)))

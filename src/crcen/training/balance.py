@@ -6,8 +6,8 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from crcen.exceptions import InvalidInput
-from crcen.theory.rows import check_binary_target, check_row_weights
-from crcen.theory.weighting import WeightingLike, resolve_on
+from crcen.theory.price import WeightingLike, resolve
+from crcen.theory.rows import check_binary_target, check_row_weights, class_totals
 
 __all__ = ["balance_shift", "solve_shifts"]
 
@@ -49,7 +49,7 @@ def balance_shift(
     if not np.isfinite(values).all():
         raise InvalidInput("logits must be finite: got NaN or infinity; check the network that made them.")
     rows = check_row_weights(sample_weight, target.size)
-    weights = resolve_on(weighting, target, rows).row_weights(target, rows)
+    weights = resolve(weighting, *class_totals(target, rows)).row_weights(target, rows)
     return float(solve_shifts(target, values[None], weights[None])[0])
 
 

@@ -22,8 +22,7 @@ import torch
 from numpy.typing import ArrayLike, NDArray
 
 from crcen.exceptions import DeviceMissing, InvalidInput, InvalidParameter
-from crcen.theory.classes.class_weights import check_class_numbers
-from crcen.theory.rows import check_binary_target, check_row_weights
+from crcen.theory.rows import check_binary_target, check_class_numbers, check_row_weights
 from crcen.training.classes.stack_run import ClassStackRun
 from crcen.training.company import has_own_bits
 from crcen.training.jobs import TrainingJob, TrainingResult

@@ -13,8 +13,8 @@ from crcen import CostMatrix, CRCENClassifier, CRCENClassifierCV, InvalidInput, 
 from crcen.decisions.monitor.class_track import ClassDriftAlarm
 from crcen.decisions.monitor.joint_test import JointDriftTest, JointTally, comparison, stacked
 from crcen.decisions.monitor.sequential_test import DriftTest, Tally
-from crcen.theory.classes.class_weights import ClassWeights
 from crcen.theory.classes.residual_sums import class_residual_sums
+from crcen.theory.price import Price
 from crcen.theory.residual_test import residual_sums
 
 WEIGHTS = np.array([1.0, 3.0, 8.0, 20.0])
@@ -52,7 +52,7 @@ def feed(monitor, p, y, batches, w=WEIGHTS, **columns):
 def test_sums_are_the_moments_of_the_residuals_over_all_labels_that_might_have_come():
     p, y = stream(30, 1)
     q, sizes = weighted(p), np.linspace(0.5, 2.0, 30)
-    weighting = ClassWeights(WEIGHTS, np.ones(4))
+    weighting = Price(WEIGHTS, np.ones(4))
     found = class_residual_sums(y, q, weighting, sizes)
     residual, variance = np.zeros(4), np.zeros((4, 4))
     for i in range(30):
@@ -77,7 +77,7 @@ def test_two_columns_are_the_test_of_two_classes():
     y, lam = (rng.random(3000) < p).astype(int), 0.8
     q = lam * p / (lam * p + (1 - lam) * (1 - p))
     pieces = [slice(0, 1000), slice(1000, 1600), slice(1600, 3000)]
-    weighting = ClassWeights(np.array([1 - lam, lam]), np.ones(2))
+    weighting = Price(np.array([1 - lam, lam]), np.ones(2))
     one = [Tally.of(residual_sums(y[r], q[r], lam)) for r in pieces]
     both = [JointTally.of(class_residual_sums(y[r], np.column_stack([1 - q[r], q[r]]), weighting)) for r in pieces]
     for a, b in zip(one, both, strict=True):
@@ -97,7 +97,7 @@ def test_two_columns_are_the_test_of_two_classes():
 def test_shares_of_all_comparisons_that_may_come_sum_to_one():
     """Else a false alarm could come more often than stated: without rows it is 1, however many points are open."""
     p, y = stream(3000, 3)
-    sums = class_residual_sums(y, weighted(p), ClassWeights(WEIGHTS, np.ones(4)))
+    sums = class_residual_sums(y, weighted(p), Price(WEIGHTS, np.ones(4)))
     test, quiet = JointDriftTest(JointTally.of(sums), 0.3, 0.0), JointTally.none(4)
     for _ in range(7):
         assert test.log_evidence() == pytest.approx(0.0, abs=1e-12)
@@ -107,7 +107,7 @@ def test_shares_of_all_comparisons_that_may_come_sum_to_one():
 
 def test_evidence_of_all_classes_is_the_mixture_over_their_drifts():
     """Mean of exp(d·X − d·u·d/2) over d ~ N(0, scale²), by inverses in coordinates that sum to zero."""
-    weighting = ClassWeights(WEIGHTS, np.ones(4))
+    weighting = Price(WEIGHTS, np.ones(4))
     tallies, parts = [], []
     basis = np.linalg.svd(np.ones((1, 4)))[2][1:]
     for n, seed in ((2000, 3), (700, 4)):

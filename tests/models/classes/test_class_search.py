@@ -76,11 +76,11 @@ def test_scores_are_scikit_learns():
 @pytest.mark.parametrize("natural", [True, False])
 def test_log_losses_are_those_of_the_posterior(natural):
     from crcen.models.classes.search import ClassSearchRows, ClassSearchRun
-    from crcen.theory.classes.class_labels import ClassLabels
+    from crcen.theory.labels import Labels
 
     rng = np.random.default_rng(2)
     target, logits, s = rng.integers(0, 3, 40), rng.normal(size=(2, 40, 3)), rng.uniform(0.5, 2.0, 40)
-    rows = ClassSearchRows(np.zeros((40, 1)), target, s, ClassLabels(LABELS), LABELS[target], [])
+    rows = ClassSearchRows(np.zeros((40, 1)), target, s, Labels(LABELS), LABELS[target], [])
     run = ClassSearchRun(rows, None, 0, None, None)
     found = run._losses(logits, np.arange(40), rows.resolve(WEIGHTS), natural=natural)
     log_p = log_softmax(logits - np.log(W) if natural else logits, axis=2)[:, np.arange(40), target]

@@ -6,14 +6,13 @@ from scipy.stats import fisher_exact
 
 from crcen import CostMatrix, resolve
 from crcen.theory.classes.class_groups import compare_class_groups
-from crcen.theory.classes.class_weights import ClassWeights
 from crcen.theory.classes.judged_equations import judge_class_equations
 from crcen.theory.group_tests import shares_alike
 from crcen.theory.groups import compare_groups
-from crcen.theory.specs import CostRatio
+from crcen.theory.price import CostRatio, Price
 
 COSTS = CostMatrix([[0, 12, 12], [1, 0, 1], [3, 3, 0]], labels=["x", "y", "z"])
-TRAINED = ClassWeights(np.array([12.0, 1.0, 3.0]), np.array([1100.0, 6000.0, 2900.0]))
+TRAINED = Price(np.array([12.0, 1.0, 3.0]), np.array([1100.0, 6000.0, 2900.0]))
 
 
 def rows(seed, n=2000, moved=0.0):
@@ -56,7 +55,7 @@ def test_two_classes_have_the_calibration_test_of_two_classes():
     price = resolve(CostRatio(4.0), 600, 2400)
     (two,) = compare_groups({"g": group}, y, p, price, price, noise=1.2)
     costs = CostMatrix([[0, 1], [4, 0]], labels=["no", "yes"])
-    weights = ClassWeights(np.array([1.0, 4.0]), np.array([2400.0, 600.0]))
+    weights = Price(np.array([1.0, 4.0]), np.array([2400.0, 600.0]))
     (same,) = compare_class_groups({"g": group}, y.astype(int), np.column_stack([1 - p, p]), costs, weights, noise=1.2)
     assert same.tests[2].figure == two.tests[2].figure == "calibration"
     assert same.tests[2].p_value == pytest.approx(two.tests[2].p_value, rel=1e-8)

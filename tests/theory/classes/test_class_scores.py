@@ -10,8 +10,8 @@ from sklearn import metrics
 from crcen import CostMatrix
 from crcen.exceptions import InvalidInput, InvalidParameter
 from crcen.theory.classes.class_scores import class_average_precisions, class_log_losses, class_scores
-from crcen.theory.classes.class_weights import ClassWeights
 from crcen.theory.classes.pair_expense import class_expense
+from crcen.theory.price import Price
 
 COSTS = CostMatrix([[0, 1, 2, 0.4], [5, 0, 3, 1], [20, 9, 0, 2]], actions=["look"])
 
@@ -27,7 +27,7 @@ def test_scores_are_those_of_scikit_learn(is_weighted):
     p, y = rows()
     sizes = np.random.default_rng(1).uniform(0.5, 2, len(y)) if is_weighted else np.ones(len(y))
     w = np.array([1.0, 4.0, 15.0])
-    found = class_scores(y, p, ClassWeights(w, np.ones(3)), sizes)
+    found = class_scores(y, p, Price(w, np.ones(3)), sizes)
     decided = (w * p).argmax(axis=1)
     recalls = metrics.recall_score(y, decided, average=None, sample_weight=sizes)
     assert found.balanced_accuracy == pytest.approx(recalls.mean())
@@ -76,7 +76,7 @@ def test_what_cannot_be_scored_is_refused(y, p, sentence):
 
 def test_expected_expenses_lie_inside_their_brackets_and_so_does_the_price_of_all_pairs():
     p, _ = rows(20_000)
-    start, end = (ClassWeights(np.array(w), np.ones(3)) for w in ([1.0, 4.0, 5.0], [1.0, 4.0, 30.0]))
+    start, end = (Price(np.array(w), np.ones(3)) for w in ([1.0, 4.0, 5.0], [1.0, 4.0, 30.0]))
     found = class_expense(p, start, end)
     assert {(pair.source, pair.target) for pair in found.pairs} == {(0, 2), (1, 2)}
     moved = (p * start.weights).argmax(axis=1) != (p * end.weights).argmax(axis=1)
@@ -92,13 +92,13 @@ def test_expected_expenses_lie_inside_their_brackets_and_so_does_the_price_of_al
     assert found.price == pytest.approx(lost / sum(pair.gained for pair in found.pairs))
     assert "all pairs" in str(found)
     # The same ratios in other units are the same change.
-    scaled = class_expense(p, start, ClassWeights(7 * end.weights, np.ones(3)))
+    scaled = class_expense(p, start, Price(7 * end.weights, np.ones(3)))
     assert (scaled.price, scaled.high) == pytest.approx((found.price, found.high))
 
 
 def test_counted_expenses_come_near_the_expected_ones():
     p, y = rows(100_000, 2)
-    start, end = (ClassWeights(np.array(w), np.ones(3)) for w in ([1.0, 4.0, 5.0], [1.0, 4.0, 30.0]))
+    start, end = (Price(np.array(w), np.ones(3)) for w in ([1.0, 4.0, 5.0], [1.0, 4.0, 30.0]))
     expected, counted = class_expense(p, start, end), class_expense(p, start, end, y)
     assert counted.price == pytest.approx(expected.price, rel=0.1)
     for a, b in zip(expected.pairs, counted.pairs, strict=True):
@@ -110,14 +110,14 @@ def test_counted_expenses_come_near_the_expected_ones():
 def test_a_change_of_several_weights_has_pairs_and_no_price_of_all():
     p, y = rows()
     one, other = (
-        ClassWeights(np.array([1.0, 2.0, 3.0]), np.ones(3)),
-        ClassWeights(np.array([1.0, 9.0, 20.0]), np.ones(3)),
+        Price(np.array([1.0, 2.0, 3.0]), np.ones(3)),
+        Price(np.array([1.0, 9.0, 20.0]), np.ones(3)),
     )
     found = class_expense(p, one, other, y)
     assert found.raised is None
     assert math.isnan(found.price)
     assert found.pairs
     with pytest.raises(InvalidParameter, match="as many classes"):
-        class_expense(p, one, ClassWeights(np.ones(2), np.ones(2)))
+        class_expense(p, one, Price(np.ones(2), np.ones(2)))
     with pytest.raises(InvalidInput, match="one row a label"):
         class_expense(p, one, other, y[:3])

@@ -10,9 +10,9 @@ from crcen import Budget, CostMatrix, CostRatio, balance_shift, decide, key_equa
 from crcen.exceptions import InvalidInput, InvalidParameter
 from crcen.theory.classes.balance import class_balance_shifts
 from crcen.theory.classes.chi_square import chi_square_tail
-from crcen.theory.classes.class_weights import ClassWeights, resolve_classes
 from crcen.theory.classes.key_equations import class_key_equations, class_key_equations_of_logits
 from crcen.theory.classes.log_sums import softmax
+from crcen.theory.price import Price, resolve
 
 PRIORS = np.array([0.75, 0.15, 0.07, 0.03])
 WEIGHTS = np.array([1.0, 5.0, 12.0, 40.0])
@@ -129,7 +129,7 @@ def test_one_against_all_is_a_special_case():
     """Li, Li, Pan and Zhu (2020): merging all classes but one gives that class's binary equation."""
     _, y, p = draw(2000, 1)
     w = np.array([1.0, 1.0, 1.0, 30.0])  # one weight for all of the rest
-    q = ClassWeights(w, np.bincount(y)).weighted(p)
+    q = Price(w, np.bincount(y)).weighted(p)
     found = class_key_equations(y, q, w)
     binary = key_equation((y == 3).astype(int), q[:, 3], CostRatio(30.0))
     assert found.lhs[3] / found.rhs[3] == pytest.approx(binary.lhs * binary.weighting.alpha, rel=1e-9)
@@ -139,7 +139,7 @@ def test_both_tests_have_their_size_for_the_true_posterior():
     ps = []
     for seed in range(400):
         _, y, p = draw(1500, seed)
-        q = ClassWeights(WEIGHTS, np.bincount(y)).weighted(p)
+        q = Price(WEIGHTS, np.bincount(y)).weighted(p)
         found = class_key_equations(y, q, WEIGHTS)
         assert (found.equations.degrees, found.pairs.degrees) == (3, 6)
         ps.append([found.equations.p_value, found.pairs.p_value])
@@ -153,16 +153,16 @@ def test_a_drift_is_found_and_read_off_the_pairs():
     drift = np.array([0.0, 0.4, -0.3, 0.8])
     truth = softmax(np.log(p) + drift)
     y = np.minimum((truth.cumsum(1) < np.random.default_rng(1).random((len(y), 1))).sum(1), 3)
-    q = ClassWeights(WEIGHTS, np.bincount(y)).weighted(p)
+    q = Price(WEIGHTS, np.bincount(y)).weighted(p)
     found = class_key_equations(y, q, WEIGHTS)
     assert found.equations.p_value < 1e-6
     assert found.drift == pytest.approx(drift - drift.mean(), abs=0.12)
-    assert class_key_equations(y, ClassWeights(WEIGHTS, np.bincount(y)).weighted(truth), WEIGHTS).pairs.p_value > 1e-3
+    assert class_key_equations(y, Price(WEIGHTS, np.bincount(y)).weighted(truth), WEIGHTS).pairs.p_value > 1e-3
 
 
 def test_weights_are_undone_exactly():
     _, y, p = draw(500, 2)
-    weights = ClassWeights(WEIGHTS, np.bincount(y))
+    weights = Price(WEIGHTS, np.bincount(y))
     assert weights.posterior(weights.weighted(p)) == pytest.approx(p, abs=1e-14)
 
 
@@ -214,11 +214,11 @@ def test_costs_by_row_and_what_they_came_to():
         (lambda: CostMatrix([[0, np.nan], [1, 0]]), "finite"),
         (lambda: CostMatrix([[0, 1, 2], [1, 0, 2]]), "1 columns of costs decide for no class"),
         (lambda: CostMatrix([[0, 1], [1, 0]], labels=["a", "a"]), "2 different classes"),
-        (lambda: CostMatrix([[0, 1, 2], [1, 0, 2]], labels=["a", "b"], actions=["a"]), "called as a class"),
-        (lambda: resolve_classes(CostRatio(3.0), [1, 2, 3]), "a price for two classes, and there are 3"),
-        (lambda: resolve_classes({0: 1.0, 1: 2.0}, [1, 2, 3]), "classes 0 to 2"),
-        (lambda: resolve_classes([1.0, 0.0, 2.0], [1, 2, 3]), "above 0"),
-        (lambda: resolve_classes("even", [1, 2, 3]), "balanced"),
+        (lambda: CostMatrix([[0, 1, 2], [1, 0, 2]], labels=["a", "b"], actions=["a"]), "the name of a class"),
+        (lambda: resolve(CostRatio(3.0), counts=[1, 2, 3]), "a price for two classes, and there are 3"),
+        (lambda: resolve({0: 1.0, 1: 2.0}, counts=[1, 2, 3]), "classes 0 to 2"),
+        (lambda: resolve([1.0, 0.0, 2.0], counts=[1, 2, 3]), "above 0"),
+        (lambda: resolve("even", counts=[1, 2, 3]), "balanced"),
         (lambda: class_key_equations([0, 1, 1], np.full((3, 3), 1 / 3), None), "class 2 has none"),
         (lambda: class_key_equations([0, 1], [[0.5, 0.6], [0.5, 0.5]], None), "sum 1"),
     ],

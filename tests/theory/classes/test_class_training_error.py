@@ -8,8 +8,8 @@ from sklearn.linear_model import LogisticRegression
 import crcen
 from crcen.exceptions import InvalidInput
 from crcen.theory.classes.class_training_error import ClassTrainingError, f_tail
-from crcen.theory.classes.class_weights import ClassWeights
 from crcen.theory.classes.judged_equations import judge_class_equations
+from crcen.theory.price import Price
 from crcen.theory.residual_test import TrainingError
 
 BIAS, COEF = np.array([2.0, 0.5, 0.0]), np.array([[0.8, 0.0, -0.5], [0.0, 0.7, 0.3]])
@@ -60,7 +60,7 @@ def test_refits_of_a_regression_find_its_error_and_the_test_keeps_its_size():
         X, y = draw(rng, 600)
         model = LogisticRegression(C=1e4).fit(X, y)
         error = crcen.training_error(model, X, y, n_fits=6, random_state=seed)
-        trained = ClassWeights(np.ones(3), np.bincount(y).astype(float))
+        trained = Price(np.ones(3), np.bincount(y).astype(float))
         sizes.append(error.sizes)
         judged_on, _ = draw(rng, 4000)
         p = model.predict_proba(judged_on)

@@ -3,9 +3,9 @@
 import numpy as np
 import pytest
 
-from crcen.theory.classes.class_weights import ClassWeights
 from crcen.theory.classes.expense_steps import judge_class_steps, outside_chance
 from crcen.theory.classes.pair_expense import class_expense
+from crcen.theory.price import Price
 
 
 def rows(seed, n=3000, n_classes=5, moved=0.0):
@@ -17,13 +17,13 @@ def rows(seed, n=3000, n_classes=5, moved=0.0):
     p /= p.sum(axis=1, keepdims=True)
     logits[:, -2] += moved
     y = np.argmax(logits + rng.gumbel(size=logits.shape), axis=1)
-    return y, p, ClassWeights(1 / p.mean(axis=0), 9000 * p.mean(axis=0))
+    return y, p, Price(1 / p.mean(axis=0), 9000 * p.mean(axis=0))
 
 
 def at(weights, k, value):
     moved = weights.weights.copy()
     moved[k] = value
-    return ClassWeights(moved, weights.counts)
+    return Price(moved, weights.counts)
 
 
 def test_a_step_costs_what_the_expense_of_all_pairs_says():

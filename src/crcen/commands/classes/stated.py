@@ -9,10 +9,9 @@ from crcen import CostMatrix, CostRatio, InvalidParameter, Lam
 from crcen._support.text import closest, listed
 from crcen._support.values import label_key
 from crcen.commands.classes.cost_file import costs_from
-from crcen.theory.classes.class_labels import is_price_of_two
 from crcen.theory.classes.class_quality import costs_at
-from crcen.theory.classes.class_weights import ClassWeights
 from crcen.theory.labels import Labels
+from crcen.theory.price import Price, is_price_of_two
 from crcen.theory.wishes import Wish
 
 __all__ = [
@@ -36,7 +35,7 @@ _INSTEAD = {
 
 def has_class_price(model: Any) -> bool:
     """Whether a fitted model decides between several classes, or by costs of several actions."""
-    return isinstance(model.weighting_, ClassWeights)
+    return model.weighting_.positive is None
 
 
 def own_costs(model: Any) -> CostMatrix:
@@ -100,7 +99,7 @@ def stated_costs(weighting: Any, costs: Any, model: Any) -> CostMatrix:
         found = counts.sum() / (len(counts) * counts)
     elif found is None:
         found = np.ones(len(model.classes_))
-    return costs_at(ClassWeights(np.asarray(found), model.weighting_.counts), model.classes_.tolist())
+    return costs_at(Price(np.asarray(found), model.weighting_.counts), model.classes_.tolist())
 
 
 def price_of_two(weighting: Any, costs: Any, model: Any) -> Any:

@@ -21,11 +21,9 @@ from crcen.decisions.monitor.several_classes import SeveralClasses, n_classes_of
 from crcen.decisions.monitor.track import Track
 from crcen.decisions.monitor.two_classes import TwoClasses
 from crcen.exceptions import InvalidInput, InvalidParameter
-from crcen.theory.classes.class_weights import ClassWeights
 from crcen.theory.judgements import DRIFT_SCALE, FALSE_ALARM_RATE
+from crcen.theory.price import Price, positive_number
 from crcen.theory.shown import ShownInOneLine
-from crcen.theory.specs import positive_number
-from crcen.theory.weighting import WeightingLike
 
 __all__ = ["KeyEquationMonitor"]
 
@@ -106,7 +104,7 @@ class KeyEquationMonitor(ShownInOneLine):
         self,
         model: Any = None,
         *,
-        weighting: WeightingLike | ClassWeights | ArrayLike = None,
+        weighting: Any = None,
         y_reference: ArrayLike | None = None,
         q_reference: ArrayLike | None = None,
         segment_reference: ArrayLike | None = None,
@@ -392,7 +390,8 @@ class KeyEquationMonitor(ShownInOneLine):
 
 def _kind_of(model: Any, weighting: Any, q_reference: Any) -> Kind:
     n_classes = n_classes_of(model, weighting, q_reference)
-    is_of_classes = isinstance(getattr(model, "weighting_", weighting), ClassWeights)
+    price = getattr(model, "weighting_", weighting)
+    is_of_classes = isinstance(price, Price) and price.positive is None
     if n_classes > 2 or is_of_classes:
         return SeveralClasses(model, weighting, n_classes)
     return TwoClasses(model, weighting)

@@ -11,9 +11,9 @@ from crcen.decisions.monitor.class_track import ClassDriftAlarm, ClassTrack, cla
 from crcen.decisions.monitor.plain_state import class_sums_from, list_of, numbers_of, short
 from crcen.decisions.monitor.rows import check_out_of_fold, has_weighting, not_a_model
 from crcen.exceptions import InvalidInput, InvalidParameter
-from crcen.theory.classes.class_labels import ClassLabels
-from crcen.theory.classes.class_weights import ClassWeights, resolve_classes
 from crcen.theory.classes.residual_sums import ClassResidualSums, class_residual_sums
+from crcen.theory.labels import Labels
+from crcen.theory.price import Price, resolved
 from crcen.theory.residual_test import ResidualSums
 from crcen.theory.rows import check_row_weights
 from crcen.theory.tensors import as_numpy
@@ -26,10 +26,10 @@ Index = NDArray[np.int64]
 def n_classes_of(model: Any, weighting: Any, q_reference: Any) -> int:
     """How many classes a monitor will see, as far as it can be told: by the model, the weights or the reference."""
     if model is not None:
-        if isinstance(getattr(model, "weighting_", None), ClassWeights):
+        if isinstance(getattr(model, "weighting_", None), Price):
             return int(model.weighting_.n_classes)
         return len(getattr(model, "classes_", ()))
-    if isinstance(weighting, ClassWeights):
+    if isinstance(weighting, Price):
         return weighting.n_classes
     if isinstance(weighting, dict | list | tuple | np.ndarray):
         return len(weighting)
@@ -44,7 +44,7 @@ class SeveralClasses:
     ----------
     model : fitted classifier or None
         As in `KeyEquationMonitor`.
-    weighting : ClassWeights, dict, array of K weights or None
+    weighting : Price, dict, array of K weights or None
         What q was trained under, where no model of ours says it.
     n_classes : int
         K.
@@ -57,7 +57,7 @@ class SeveralClasses:
         classes = np.arange(n_classes) if model is None else np.asarray(model.classes_)
         if len(classes) != n_classes:
             raise InvalidInput(f"model must be a fitted classifier of {n_classes} classes, got {len(classes)}")
-        self.labels = ClassLabels(classes)
+        self.labels = Labels(classes)
         ones = np.ones(n_classes)
         if has_weighting(model):
             if weighting is not None:
@@ -69,7 +69,7 @@ class SeveralClasses:
             weighting = [weighting[label] for label in classes.tolist()]
         if isinstance(weighting, str):
             raise InvalidParameter(f"weighting={weighting!r} needs class counts: give the weights that q was made with")
-        self.weighting = ClassWeights(resolve_classes(weighting, ones).weights, ones)
+        self.weighting = resolved(weighting, ones)
         if self.weighting.n_classes != n_classes:
             raise InvalidParameter(f"weighting must have {n_classes} weights, got {self.weighting.n_classes}")
 

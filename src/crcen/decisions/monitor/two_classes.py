@@ -15,11 +15,10 @@ from crcen.decisions.monitor.track import DriftAlarm, Track
 from crcen.exceptions import InvalidInput, InvalidParameter
 from crcen.theory.decision import sigmoid
 from crcen.theory.labels import Labels
+from crcen.theory.price import Lam, WeightingLike, cost_ratio_of
 from crcen.theory.residual_test import ResidualSums, residual_sums
 from crcen.theory.rows import check_binary_target, check_row_weights
-from crcen.theory.specs import Lam
 from crcen.theory.tensors import as_numpy
-from crcen.theory.weighting import WeightingLike, cost_ratio_of
 
 __all__ = ["TwoClasses"]
 
@@ -58,7 +57,7 @@ class TwoClasses:
         labels = np.asarray(as_numpy(y))
         if labels.ndim != 1 or labels.size == 0:
             raise InvalidInput(f"y must be 1-D with at least one row, got an array of shape {labels.shape}")
-        return Labels.of_model(self.model).checked(labels)
+        return Labels.of_model(self.model).target(labels)
 
     def outputs(self, X: Any) -> NDArray[np.float64]:
         """Weighted probabilities of the positive class by the model, natural ones where it has no weighting."""

@@ -6,11 +6,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from crcen.models.classes.probability import apply_class_map, no_class_map
-from crcen.theory.classes.class_labels import ClassLabels, ClassPrice
-from crcen.theory.classes.class_weights import ClassWeights
-from crcen.theory.classes.cost_matrix import CostMatrix
 from crcen.theory.classes.key_equations import ClassKeyEquations, class_key_equations_of_logits
 from crcen.theory.classes.log_sums import log_softmax, softmax
+from crcen.theory.cost_matrix import CostMatrix
+from crcen.theory.labels import Labels
+from crcen.theory.price import Price
 from crcen.training.members import Member
 
 __all__ = ["ClassEnsemble"]
@@ -27,11 +27,11 @@ class ClassEnsemble:
 
     Parameters
     ----------
-    labels : ClassLabels
+    labels : Labels
         The classes.
-    weighting : ClassWeights
-        What weighted logits are at: the price of decisions, unless there are costs that no weights say.
-    training_weighting : ClassWeights
+    weighting : Price
+        The price of decisions, and the weights that weighted logits are at.
+    training_weighting : Price
         What the loss was weighted by.
     members : tuple of Member
         What is averaged.
@@ -41,24 +41,26 @@ class ClassEnsemble:
         From natural logits to those of probabilities: one slope, an intercept a class.
     member_weights : float64 array, optional
         What each member's logits are multiplied by; without them the members are averaged.
-    costs : CostMatrix, optional
-        What is decided by instead of the weights.
     """
 
-    labels: ClassLabels
-    weighting: ClassWeights
-    training_weighting: ClassWeights
+    labels: Labels
+    weighting: Price
+    training_weighting: Price
     members: tuple[Member, ...]
     shift: Array
     probability_map: Array
     member_weights: Array | None = None
-    costs: CostMatrix | None = None
+
+    @property
+    def costs(self) -> CostMatrix | None:
+        """What is decided by instead of the weights."""
+        return self.weighting.costs
 
     @classmethod
     def of(
         cls,
-        labels: ClassLabels,
-        weighting: ClassWeights,
+        labels: Labels,
+        weighting: Price,
         members: tuple[Member, ...],
         member_weights: Array | None = None,
     ) -> "ClassEnsemble":
@@ -128,7 +130,7 @@ class ClassEnsemble:
         moved[1:] += shift
         return replace(self, probability_map=moved)
 
-    def at_price(self, price: ClassPrice) -> "ClassEnsemble":
+    def at_price(self, price: Price) -> "ClassEnsemble":
         """The same natural probabilities, decided at another price."""
-        moved = price.weights.log_weights - self.weighting.log_weights
-        return replace(self, weighting=price.weights, costs=price.costs, shift=self.shift + moved)
+        moved = price.log_weights - self.weighting.log_weights
+        return replace(self, weighting=price, shift=self.shift + moved)

@@ -30,10 +30,10 @@ from crcen.models.fitting import (
 )
 from crcen.models.probability import PROBABILITIES
 from crcen.models.schedule_cut import is_cut, train_to_cut
-from crcen.theory.classes.class_labels import ClassLabels, ClassPrice
-from crcen.theory.classes.class_weights import ClassWeights
 from crcen.theory.classes.key_equations import class_key_equations_of_logits
 from crcen.theory.classes.log_sums import log_sum_exp
+from crcen.theory.labels import Labels
+from crcen.theory.price import Price
 from crcen.training.jobs import TrainingJob, TrainingResult
 from crcen.training.members import grouped
 from crcen.training.names import ONE_AGAINST_ALL
@@ -70,7 +70,7 @@ class ClassRows:
     X: Array
     target: Index
     weights: Array
-    labels: ClassLabels
+    labels: Labels
 
     @property
     def counts(self) -> Array:
@@ -78,15 +78,15 @@ class ClassRows:
         return self.labels.counts(self.target, self.weights)
 
 
-def trained_at(training_weighting: Any, price: ClassPrice, labels: ClassLabels) -> ClassWeights:
+def trained_at(training_weighting: Any, price: Price, labels: Labels) -> Price:
     """What the loss of a model is weighted by that decides at a price."""
     if isinstance(training_weighting, str) and training_weighting == AT_PRICE:
-        return price.weights
-    return labels.resolve(training_weighting, price.weights.counts).weights
+        return price
+    return labels.resolve(training_weighting, price.counts)
 
 
 def class_member_jobs(
-    recipe: Recipe, weighting: ClassWeights, n_members: int, seed: int, rows: ClassRows, own: Index | None = None
+    recipe: Recipe, weighting: Price, n_members: int, seed: int, rows: ClassRows, own: Index | None = None
 ) -> list[TrainingJob]:
     """One job a member, by a settled recipe, on all rows or on some of them; a share is held out for early stopping."""
     rows_of_job = RowSets.fold(own)
@@ -122,7 +122,7 @@ def _watched_rows(rows: ClassRows, used: Index, validation_fraction: float, seed
 
 
 def assemble_classes(
-    weighting: ClassWeights,
+    weighting: Price,
     results: Sequence[TrainingResult],
     rows: ClassRows,
     *more: Sequence[TrainingResult],
@@ -149,7 +149,7 @@ def assemble_classes(
 
 
 def held_out_class_logits(
-    folds: Sequence[Fold], results: Sequence[TrainingResult], rows: ClassRows, weighting: ClassWeights | None
+    folds: Sequence[Fold], results: Sequence[TrainingResult], rows: ClassRows, weighting: Price | None
 ) -> Array:
     """Logits (n, K) of held-out rows, members averaged; NaN for rows in no fold or of a fold whose networks diverged.
 
@@ -174,7 +174,7 @@ def _is_one_against_all(networks: Any) -> bool:
     return bool(getattr(networks, "is_one_against_all", False))
 
 
-def fitted_class_map(kind: str, oof: Array, rows: ClassRows, weighting: ClassWeights) -> Array:
+def fitted_class_map(kind: str, oof: Array, rows: ClassRows, weighting: Price) -> Array:
     """The probability map of a kind, fitted on out-of-fold weighted logits, NaN where there is none."""
     seen = np.isfinite(oof).all(axis=1)
     return fit_class_map(kind, rows.target[seen], oof[seen] - weighting.log_weights, rows.weights[seen])
@@ -209,7 +209,7 @@ def fit_classes(model: Any, recipe: Recipe, X: Array, y: NDArray[Any], classes: 
     check_no_positive(model, classes)
     if len(classes) == 2:
         check_loss_of_two(recipe)
-    labels = ClassLabels(classes)
+    labels = Labels(classes)
     rows = ClassRows(X, labels.encode(y), weights, labels)
     price = labels.resolve(model.weighting, rows.counts)
     trained = trained_at(None if model.is_control else model.training_weighting, price, labels)
@@ -231,7 +231,7 @@ def fit_classes(model: Any, recipe: Recipe, X: Array, y: NDArray[Any], classes: 
         key = ensemble.key_equation(logits, rows.target, weights)
         write_fit(model, ensemble.at_price(price), recipe, Course.of(members), replace(key, rows=TRAINING_ROWS))
         return
-    to_price = price.weights.log_weights - trained.log_weights
+    to_price = price.log_weights - trained.log_weights
     ensemble, oof, logits = ensemble.at_price(price), oof + to_price, logits + to_price
     own_rows = (logits, rows.target, weights)
     if balance == OUT_OF_FOLD:
@@ -243,7 +243,7 @@ def fit_classes(model: Any, recipe: Recipe, X: Array, y: NDArray[Any], classes: 
     write_fit(model, ensemble, recipe, Course.of(members), key)
 
 
-def _natural_losses(rows: ClassRows, trained: ClassWeights, logits: Array, own: Index) -> Array:
+def _natural_losses(rows: ClassRows, trained: Price, logits: Array, own: Index) -> Array:
     """Log loss of each record of logits (records, n, K) of some rows, under their training weight."""
     target, weights = rows.target[own], rows.weights[own]
     natural = logits - trained.log_weights
@@ -253,7 +253,7 @@ def _natural_losses(rows: ClassRows, trained: ClassWeights, logits: Array, own: 
 
 
 def _on_folds(
-    model: Any, recipe: Recipe, trained: ClassWeights, seed: int, rows: ClassRows
+    model: Any, recipe: Recipe, trained: Price, seed: int, rows: ClassRows
 ) -> tuple[Any, str, list[Fold], list[TrainingJob], str]:
     """``balance`` and ``probability`` settled, folds and jobs on them, and of which rows the key equations are.
 

@@ -9,8 +9,8 @@ from crcen.exceptions import InvalidInput
 from crcen.models.classes.ensemble import ClassEnsemble
 from crcen.models.classes.fitting import ClassRows, check_no_positive, trained_at
 from crcen.models.one_pass import carried, continued, kept_networks, networks_of, one_pass, started_trainer
-from crcen.theory.classes.class_labels import ClassLabels, ClassPrice
-from crcen.theory.classes.class_weights import ClassWeights
+from crcen.theory.labels import Labels
+from crcen.theory.price import Price
 from crcen.training.members import NetworkGroup
 from crcen.training.recipe import Recipe
 
@@ -35,7 +35,7 @@ def learn_classes(
     """One pass over checked rows; ``state`` is what calls remember, ``counts`` those of the classes so far."""
     check_no_positive(model, classes)
     before: ClassEnsemble | None = getattr(model, "ensemble_", None)
-    labels = ClassLabels(classes)
+    labels = Labels(classes)
     price = _price(model.weighting, labels, counts)
     trained = trained_at(model.training_weighting, price, labels)
     rows = ClassRows(X, labels.encode(y), weights, labels)
@@ -51,7 +51,7 @@ def learn_classes(
     return ensemble.at_price(price), recipe, trainer
 
 
-def _price(asked: Any, labels: ClassLabels, counts: Array) -> ClassPrice:
+def _price(asked: Any, labels: Labels, counts: Array) -> Price:
     """The resolved weighting; a class without rows counts as one row where the weights do not depend on it."""
     if not counts.all() and isinstance(asked, str):
         absent = labels.classes[counts == 0].tolist()[0]
@@ -62,7 +62,7 @@ def _price(asked: Any, labels: ClassLabels, counts: Array) -> ClassPrice:
     return labels.resolve(asked, np.where(counts > 0, counts, 1.0))
 
 
-def _at_training_weight(before: ClassEnsemble, weighting: ClassWeights) -> NetworkGroup:
+def _at_training_weight(before: ClassEnsemble, weighting: Price) -> NetworkGroup:
     """Fitted networks with their shifts and map in the output layer, as they are under the weights of training."""
     slope, intercepts = float(before.probability_map[0]), before.probability_map[1:]
     moved = weighting.log_weights - slope * before.weighting.log_weights

@@ -33,10 +33,9 @@ from crcen.models.search.best_settings import Refitted
 from crcen.models.search.fold_shift import agreed_shift
 from crcen.models.search.grid import Outcome, Setting
 from crcen.models.search.run import SearchRun
-from crcen.theory.classes.class_labels import ClassPrice
-from crcen.theory.classes.class_weights import ClassWeights
 from crcen.theory.classes.key_equations import ClassKeyEquations, JointTest, class_key_equations_of_logits
 from crcen.theory.classes.log_sums import log_sum_exp, softmax
+from crcen.theory.price import Price
 from crcen.training.jobs import TrainingJob
 
 __all__ = [
@@ -63,19 +62,15 @@ class ClassSearchRows(ClassRows):
     y: NDArray[Any]
     folds: list[tuple[Index, Index]]
 
-    def price(self, weighting: Any, own: Index | None = None) -> ClassPrice:
+    def resolve(self, weighting: Any, own: Index | None = None) -> Price:
         """A price with the class counts of all rows, or of some."""
         rows = slice(None) if own is None else own
         return self.labels.resolve(weighting, self.labels.counts(self.target[rows], self.weights[rows]))
 
-    def resolve(self, weighting: Any, own: Index | None = None) -> ClassWeights:
-        """Its class weights."""
-        return self.price(weighting, own).weights
-
     def to_price(self, setting: Setting, own: Index | None = None) -> Array:
         """What turns logits under a setting's training weights into those at its price, (K,)."""
-        price = self.price(setting.weighting, own)
-        return price.weights.log_weights - self.resolve(setting.trained_at, own).log_weights
+        price = self.resolve(setting.weighting, own)
+        return price.log_weights - self.resolve(setting.trained_at, own).log_weights
 
 
 def _row_losses(logits: Array, target: Index) -> Array:
@@ -120,7 +115,7 @@ CLASS_SCORES: dict[str, Callable[[Array, Index, Array], float]] = {
 class _HeldOut(ClassifierMixin, BaseEstimator):
     """What a scikit-learn scorer asks of an estimator, answered from the logits of the rows it is asked about."""
 
-    def __init__(self, rows: ClassSearchRows, logits: Array, weighting: ClassWeights) -> None:
+    def __init__(self, rows: ClassSearchRows, logits: Array, weighting: Price) -> None:
         self.classes_ = rows.labels.classes
         self._logits, self._weighting = logits, weighting
 
@@ -170,7 +165,7 @@ class ClassSearchRun(SearchRun):
 def keep_classes(model: Any, kept: list[Refitted], rows: ClassSearchRows) -> None:
     """Write the kept settings' networks, and what their out-of-fold logits at the price say, to a search."""
     setting, recipe = kept[0].outcome.setting, kept[0].outcome.setting.recipe
-    price = rows.price(setting.weighting)
+    price = rows.resolve(setting.weighting)
     trained = trained_at(setting.trained_at, price, rows.labels)
     members, *others = (usable(one.results, type(model).__name__) for one in kept)
     oof: Array = np.mean([one.oof for one in kept], axis=0)
@@ -178,16 +173,16 @@ def keep_classes(model: Any, kept: list[Refitted], rows: ClassSearchRows) -> Non
     ensemble, logits = ensemble.at_price(price), logits + rows.to_price(setting)
     seen: NDArray[np.bool_] = np.asarray(np.isfinite(oof).all(axis=1))
     held_out = oof[seen], rows.target[seen], rows.weights[seen]
-    equation = class_key_equations_of_logits(held_out[1], held_out[0], price.weights, held_out[2])
+    equation = class_key_equations_of_logits(held_out[1], held_out[0], price, held_out[2])
     model.oof_key_equation_ = replace(without_tests(equation), rows=OUT_OF_FOLD_ROWS)
     balance, probability = settled_answers(model.balance, model.probability)
     leaves_out = not seen[rows.weights > 0].all()
     if model.probability == AUTO and leaves_out:
         probability = PROBABILITIES[0]  # folds over time leave rows out, and a map would learn their drift
-    ensemble = ensemble.mapped(fitted_class_map(probability, oof, rows, price.weights))
+    ensemble = ensemble.mapped(fitted_class_map(probability, oof, rows, price))
     model.oof_shift_, solved = np.zeros(rows.labels.n_classes), ensemble
     if balance == OUT_OF_FOLD:
-        model.oof_shift_ = held_out_shifts(ensemble.priced(oof)[1], rows, price.weights)
+        model.oof_shift_ = held_out_shifts(ensemble.priced(oof)[1], rows, price)
         solved = ensemble.moved(model.oof_shift_)
         key = replace(solved.key_equation(*held_out), rows=OUT_OF_FOLD_ROWS)
         if leaves_out:
@@ -219,7 +214,7 @@ def without_tests(equation: ClassKeyEquations) -> ClassKeyEquations:
     return replace(equation, equations=none[0], pairs=none[1])
 
 
-def held_out_shifts(logits: Array, rows: ClassSearchRows, weighting: ClassWeights) -> Array:
+def held_out_shifts(logits: Array, rows: ClassSearchRows, weighting: Price) -> Array:
     """The solve on out-of-fold rows; where folds leave rows out, as those over time do, what they agree on by class."""
     seen, w = np.isfinite(logits).all(axis=1), weighting.weights
     shifts = solved_shifts(rows.target[seen], logits[seen], w, rows.weights[seen])
@@ -251,11 +246,11 @@ def class_operating_points(outcomes: list[Outcome], rows: ClassSearchRows) -> li
     counts = []
     for outcome in best.values():
         seen = np.isfinite(outcome.logits).all(axis=1)
-        price, logits = rows.price(outcome.setting.weighting), outcome.logits[seen]
+        price, logits = rows.resolve(outcome.setting.weighting), outcome.logits[seen]
         if price.costs is None:
             chosen, width = logits.argmax(axis=1), rows.labels.n_classes
         else:
-            p = softmax(logits - price.weights.log_weights)
+            p = softmax(logits - price.log_weights)
             chosen, width = price.costs.choose(p), price.costs.costs.shape[1]
         table = np.zeros((rows.labels.n_classes, width))
         np.add.at(table, (rows.target[seen], chosen), rows.weights[seen])

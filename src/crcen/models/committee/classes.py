@@ -15,8 +15,8 @@ from crcen.models.committee.leaderboard import leaderboard
 from crcen.models.committee.members import Candidate
 from crcen.models.fitted import write_ensemble
 from crcen.models.fitting import OUT_OF_FOLD_ROWS
-from crcen.theory.classes.class_labels import ClassPrice
 from crcen.theory.classes.log_sums import log_softmax, softmax
+from crcen.theory.price import Price
 
 __all__ = ["ClassStacking", "combine_classes", "fit_class_stacking"]
 
@@ -91,7 +91,7 @@ def _cross_fitted(logits: Array, rows: ClassSearchRows, held_out: Sequence[Index
     return combined
 
 
-def combine_classes(model: Any, candidates: list[Candidate], rows: ClassSearchRows, price: ClassPrice) -> None:
+def combine_classes(model: Any, candidates: list[Candidate], rows: ClassSearchRows, price: Price) -> None:
     """Weights, the solve at the price, and everything that a `CommitteeClassifier` keeps."""
     logits = np.stack([one.logits for one in candidates], axis=1)
     seen: NDArray[np.bool_] = np.asarray(np.isfinite(logits).all(axis=(1, 2)))
@@ -107,10 +107,10 @@ def combine_classes(model: Any, candidates: list[Candidate], rows: ClassSearchRo
         np.array([weight for _, weight in parts]),
     ).shifted(stacking.intercepts)
     ensemble = natural.at_price(price)
-    weighted = crossed + price.weights.log_weights
+    weighted = crossed + price.log_weights
     held_out = weighted[known], rows.target[known], rows.weights[known]
     model.oof_key_equation_ = replace(without_tests(ensemble.key_equation(*held_out)), rows=OUT_OF_FOLD_ROWS)
-    model.oof_shift_ = held_out_shifts(weighted, rows, price.weights)
+    model.oof_shift_ = held_out_shifts(weighted, rows, price)
     ensemble = ensemble.moved(model.oof_shift_)
     write_ensemble(model, ensemble, replace(ensemble.key_equation(*held_out), rows=OUT_OF_FOLD_ROWS))
     model.member_weights_ = stacking.weights

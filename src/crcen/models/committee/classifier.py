@@ -38,10 +38,9 @@ from crcen.models.search.grid import SearchRows
 from crcen.models.search.run import held_out_shift
 from crcen.models.validation import check_classes, check_number, check_rows, check_weights
 from crcen.models.wished import before_wish, move_to_wish
-from crcen.theory.classes.class_labels import ClassLabels, is_for_classes, is_price_of_two
 from crcen.theory.key_equation import key_equation_of_logits, on_rows, without_test
-from crcen.theory.labels import Labels
-from crcen.theory.weighting import ClassWeighting
+from crcen.theory.labels import Labels, is_for_classes
+from crcen.theory.price import Price, is_price_of_two
 from crcen.training.recipe import Inputs
 
 __all__ = ["CommitteeClassifier"]
@@ -171,14 +170,14 @@ class CommitteeClassifier(FittedEnsemble, ClassifierMixin, BaseEstimator):
         members = self._given_members() or usual_members(len(X), of_classes=of_classes)
         if of_classes:
             check_no_positive(self, classes)
-            labels: Any = ClassLabels(classes)
+            labels: Any = Labels(classes)
         else:
             labels = Labels.from_rows(classes, y, weights, self.pos_label)
-        target = labels.encode(y)
+        target = labels.target(y)
         folds = checked_folds(self.cv, X, y, target, weights, groups, seed)
         kind: Any = ClassSearchRows if of_classes else SearchRows
         rows = kind(X=X, target=target, weights=weights, y=y, labels=labels, folds=folds)
-        price = rows.price(self.weighting) if of_classes else rows.resolve(before_wish(self.weighting))
+        price = rows.resolve(self.weighting if of_classes else before_wish(self.weighting))
         has_gaps = bool(np.isnan(X).any())
         inputs = Inputs(missing="indicator" if has_gaps else "error")
         few = grid_of_networks(len(X))
@@ -263,7 +262,7 @@ class CommitteeClassifier(FittedEnsemble, ClassifierMixin, BaseEstimator):
             return None
         return max(0.0, float(self.time_limit) - (time.perf_counter() - start)) / n_members
 
-    def _combine(self, candidates: list[Candidate], rows: SearchRows, price: ClassWeighting) -> None:
+    def _combine(self, candidates: list[Candidate], rows: SearchRows, price: Price) -> None:
         """Weights, the solve at the price, and everything that is kept."""
         logits = np.stack([one.logits for one in candidates], axis=1)
         seen = np.isfinite(logits).all(axis=1)

@@ -12,7 +12,6 @@ from crcen.models.committee.members import ForeignMember, fit_foreign
 from crcen.models.fitting import member_seed
 from crcen.models.trees.forest import fit_forest
 from crcen.models.trees.search import fit_trees
-from crcen.theory.classes.class_labels import ClassLabels
 from crcen.theory.labels import Labels
 from crcen.training.jobs import Status, TrainingJob
 from crcen.training.members import Member, NetworkGroup
@@ -26,7 +25,7 @@ Array = NDArray[np.float64]
 def refitted_parts(
     member: Any,
     chosen: Sequence[Any],
-    labels: Labels | ClassLabels,
+    labels: Labels,
     X: Array,
     y: NDArray[Any],
     weights: Array,
@@ -53,18 +52,18 @@ def refitted_parts(
     seed, device, threads
         As in a search.
     """
-    target = labels.encode(y)
+    target = labels.target(y)
     if member == "trees":
         return tuple(fit_trees(X, target, weights, list(chosen), seed=seed, threads=threads))
     if member == "forest":
         return (fit_forest(X, target, weights, chosen[0], seed=seed, threads=threads),)
     if member != "networks":
-        return (ForeignMember(*fit_foreign(member, X, y, weights, labels if isinstance(labels, Labels) else None)),)
+        return (ForeignMember(*fit_foreign(member, X, y, weights, None if labels.positive is None else labels)),)
     from crcen.training.engine import train  # torch is for fitting alone
 
     def job(recipe: Recipe, number: int) -> TrainingJob:
         seeds = {"seed": member_seed(seed, number), "shuffle_seed": seed}
-        if isinstance(labels, Labels):
+        if labels.positive is not None:
             return TrainingJob.by(recipe, lam=0.5, **seeds)
         return TrainingJob.of_classes(recipe, np.ones(labels.n_classes), **seeds)
 

@@ -12,7 +12,6 @@ from crcen.models.reasons.background import chosen_rows
 from crcen.models.reasons.class_reasons import explain_classes
 from crcen.models.reasons.reasons import Reasons
 from crcen.models.reasons.shapley import ShapleyValues, shapley_of_ensemble, shapley_of_function
-from crcen.theory.classes.class_weights import ClassWeights
 from crcen.theory.labels import Labels
 
 __all__ = ["explain_rows"]
@@ -50,7 +49,7 @@ def explain_rows(
     classes
         Of a model of several classes: the label of each row that is explained, by default what is decided.
     """
-    has_several = isinstance(getattr(model, "weighting_", None), ClassWeights) or len(model.classes_) > 2
+    has_several = len(model.classes_) > 2 or getattr(getattr(model, "weighting_", None), "positive", 1) is None
     if classes is not None and not has_several:
         raise InvalidParameter("classes must be left out: reasons of two classes are for the positive one.")
     if isinstance(random_state, bool) or not isinstance(random_state, int | np.integer) or random_state < 0:

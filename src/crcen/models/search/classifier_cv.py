@@ -40,9 +40,9 @@ from crcen.models.search.run import SearchRun, choose, held_out_shift
 from crcen.models.search.scoring import check_scoring, score_table
 from crcen.models.validation import check_classes, check_number, check_rows, check_weights
 from crcen.models.wished import before_wish, move_to_wish
-from crcen.theory.classes.class_labels import ClassLabels, is_for_classes, is_price_of_two
 from crcen.theory.key_equation import key_equation_of_logits, on_rows, without_test
-from crcen.theory.labels import Labels
+from crcen.theory.labels import Labels, is_for_classes
+from crcen.theory.price import is_price_of_two
 from crcen.theory.wishes import Wish
 from crcen.training.engines import trainer_on
 from crcen.training.parameters import group
@@ -207,10 +207,10 @@ class CRCENClassifierCV(CRCENClassifier):
             check_loss_of_two(settings[0].recipe)
         if of_classes:
             check_no_positive(self, classes)
-            labels: Any = ClassLabels(classes)
+            labels: Any = Labels(classes)
         else:
             labels = Labels.from_rows(classes, y, weights, self.pos_label)
-        target, seed = labels.encode(y), base_seed(self.random_state)
+        target, seed = labels.target(y), base_seed(self.random_state)
         folds = checked_folds(self.cv, X, y, target, weights, groups, seed)
         if len(folds) < 2 and search.one_standard_error:
             raise InvalidParameter("one_standard_error needs at least two folds: got 1.")

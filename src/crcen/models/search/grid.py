@@ -10,7 +10,7 @@ from crcen.models.fitting import FitRows
 from crcen.theory.expense import ExpenseTable, expense_table
 from crcen.theory.labels import Labels
 from crcen.theory.metrics import ConfusionCounts, confusion_counts
-from crcen.theory.weighting import ClassWeighting
+from crcen.theory.price import Price
 from crcen.training.recipe import Recipe
 
 __all__ = ["SEARCHED", "Outcome", "SearchRows", "Setting", "is_list_of_networks", "operating_points"]
@@ -47,10 +47,10 @@ class SearchRows(FitRows):
     labels: Labels
     folds: list[tuple[Index, Index]]
 
-    def resolve(self, weighting: Any, own: Index | None = None) -> ClassWeighting:
+    def resolve(self, weighting: Any, own: Index | None = None) -> Price:
         """A weighting with the class counts of all rows, or of some."""
         target, weights = (self.target, self.weights) if own is None else (self.target[own], self.weights[own])
-        return self.labels.resolve(weighting, float(weights[target].sum()), float(weights[~target].sum()))
+        return self.labels.resolve(weighting, self.labels.by_class(weights[target].sum(), weights[~target].sum()))
 
     def to_price(self, setting: Setting, own: Index | None = None) -> float:
         """What turns logits under a setting's training weight into those at its price."""

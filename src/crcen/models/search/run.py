@@ -15,7 +15,7 @@ from crcen.models.search.grid import Outcome, SearchRows, Setting
 from crcen.models.search.row_race import race_on_some_rows
 from crcen.models.search.scoring import LOG_LOSSES, held_out_score, log_losses
 from crcen.models.search.trials import RUNGS, Rungs, Trial, run_trials
-from crcen.theory.weighting import ClassWeighting
+from crcen.theory.price import Price
 from crcen.training.balance import solve_shifts
 from crcen.training.engines import Engine
 from crcen.training.jobs import TrainingJob, TrainingResult
@@ -190,7 +190,7 @@ def choose(outcomes: list[Outcome], *, one_standard_error: bool) -> int:
     return min(good, key=lambda i: (sum(recipes[i].hidden), -recipes[i].l2, -means[i]))
 
 
-def held_out_shift(oof: Array, rows: SearchRows, weighting: ClassWeighting) -> float:
+def held_out_shift(oof: Array, rows: SearchRows, weighting: Price) -> float:
     """The solve on out-of-fold rows; where folds leave rows out, as those over time do, what they agree on."""
     seen = np.isfinite(oof)
     row_weights = weighting.row_weights(rows.target, rows.weights)

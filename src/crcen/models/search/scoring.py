@@ -13,7 +13,7 @@ from crcen.models.search.grid import SearchRows
 from crcen.theory.decision import sigmoid
 from crcen.theory.labels import Labels
 from crcen.theory.metrics import confusion_counts
-from crcen.theory.weighting import ClassWeighting
+from crcen.theory.price import Price
 
 __all__ = ["LOG_LOSSES", "SCORES", "check_scoring", "held_out_score", "log_losses", "score_table"]
 
@@ -21,7 +21,7 @@ Array = NDArray[np.float64]
 Bools = NDArray[np.bool_]
 
 
-def log_losses(logits: Array, target: Bools, weights: Array, weighting: ClassWeighting, *, natural: bool) -> Array:
+def log_losses(logits: Array, target: Bools, weights: Array, weighting: Price, *, natural: bool) -> Array:
     """Log loss of each row of ``logits`` (records, n): under the weighting, or of the natural posterior."""
     shift, row_weights = weighting.logit_shift, weighting.row_weights(target, weights)
     signed = np.where(target, -1.0, 1.0) * (logits - shift if natural else logits)
@@ -30,27 +30,27 @@ def log_losses(logits: Array, target: Bools, weights: Array, weighting: ClassWei
         return np.asarray((np.logaddexp(0.0, signed) * row_weights).sum(axis=-1) / row_weights.sum())
 
 
-def _f1(logits: Array, target: Bools, weights: Array, weighting: ClassWeighting) -> float:
+def _f1(logits: Array, target: Bools, weights: Array, weighting: Price) -> float:
     return float(confusion_counts(target, logits > 0, weights).f1)
 
 
-def _g_mean(logits: Array, target: Bools, weights: Array, weighting: ClassWeighting) -> float:
+def _g_mean(logits: Array, target: Bools, weights: Array, weighting: Price) -> float:
     return float(confusion_counts(target, logits > 0, weights).g_mean)
 
 
-def _average_precision(logits: Array, target: Bools, weights: Array, weighting: ClassWeighting) -> float:
+def _average_precision(logits: Array, target: Bools, weights: Array, weighting: Price) -> float:
     return float(average_precision_score(target, logits, sample_weight=weights))
 
 
-def _neg_weighted_log_loss(logits: Array, target: Bools, weights: Array, weighting: ClassWeighting) -> float:
+def _neg_weighted_log_loss(logits: Array, target: Bools, weights: Array, weighting: Price) -> float:
     return -float(log_losses(logits, target, weights, weighting, natural=False))
 
 
-def _neg_log_loss(logits: Array, target: Bools, weights: Array, weighting: ClassWeighting) -> float:
+def _neg_log_loss(logits: Array, target: Bools, weights: Array, weighting: Price) -> float:
     return -float(log_losses(logits, target, weights, weighting, natural=True))
 
 
-SCORES: dict[str, Callable[[Array, Bools, Array, ClassWeighting], float]] = {
+SCORES: dict[str, Callable[[Array, Bools, Array, Price], float]] = {
     "neg_weighted_log_loss": _neg_weighted_log_loss,
     "neg_log_loss": _neg_log_loss,
     "f1": _f1,
@@ -64,7 +64,7 @@ LOG_LOSSES = {"neg_weighted_log_loss": False, "neg_log_loss": True}
 class _HeldOut(ClassifierMixin, BaseEstimator):
     """What a scikit-learn scorer asks of an estimator, answered from the logits of the rows it is asked about."""
 
-    def __init__(self, labels: Labels, logits: Array, weighting: ClassWeighting) -> None:
+    def __init__(self, labels: Labels, logits: Array, weighting: Price) -> None:
         self.classes_ = labels.classes
         self._labels, self._logits, self._shift = labels, logits, weighting.logit_shift
 
@@ -98,7 +98,7 @@ def check_scoring(scoring: Any) -> Any:
 
 
 def held_out_score(
-    scoring: Any, logits: Array, rows: SearchRows, held_out: NDArray[np.int64], weighting: ClassWeighting
+    scoring: Any, logits: Array, rows: SearchRows, held_out: NDArray[np.int64], weighting: Price
 ) -> float:
     """Score of weighted logits on held-out rows, higher is better; ``scoring`` is what `check_scoring` lets pass."""
     if isinstance(scoring, str) and scoring in SCORES:

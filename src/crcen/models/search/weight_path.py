@@ -14,8 +14,8 @@ from crcen.models.classifier import CRCENClassifier
 from crcen.models.fitting import FitRows, assemble, base_seed, member_jobs, usable
 from crcen.models.validation import check_labels, check_rows, check_weights
 from crcen.theory.labels import Labels
+from crcen.theory.price import Price, resolve
 from crcen.theory.rows import class_totals
-from crcen.theory.weighting import ClassWeighting, resolve
 from crcen.training.jobs import TrainingJob
 
 __all__ = ["WeightPath", "path_logits"]
@@ -31,7 +31,7 @@ class WeightPath:
 
     Parameters
     ----------
-    weightings : tuple of ClassWeighting
+    weightings : tuple of Price
         Resolved with the class counts of all training rows: one price for every fold.
     target : bool array of shape (n,)
         Where the rows answered for are positive.
@@ -41,7 +41,7 @@ class WeightPath:
         Weighted logit of the positive class; above 0 is an alarm.
     """
 
-    weightings: tuple[ClassWeighting, ...]
+    weightings: tuple[Price, ...]
     target: NDArray[np.bool_]
     weights: Array
     logits: Array
@@ -94,7 +94,7 @@ def path_logits(
     y = np.asarray(y)
     weights = check_weights(sample_weight, np.empty((len(y), 1)))
     labels = Labels.from_rows(check_labels(y), y, weights, getattr(estimator, "pos_label", None))
-    pos_label, target = labels.positive, labels.encode(y)
+    pos_label, target = labels.positive, labels.target(y)
     totals = class_totals(target, weights)
     path = tuple(resolve(weighting, *totals) for weighting in weightings)
     if splits is not None:
@@ -153,7 +153,7 @@ def _stacked(
     y: NDArray[Any],
     target: NDArray[np.bool_],
     weights: Array,
-    path: Sequence[ClassWeighting],
+    path: Sequence[Price],
     parts: Sequence[tuple[Index, Array]],
 ) -> list[list[Array]]:
     """Logits of (weighting, part): the steps of a fit, with all networks trained in between at once."""
@@ -165,7 +165,7 @@ def _stacked(
     for weighting in path:
         for own, _ in parts:
             rows = all_rows.take(own)
-            lam = labels.resolve(weighting, *rows.totals).lam
+            lam = labels.resolve(weighting, labels.by_class(*rows.totals)).lam
             recipe = estimator.recipe().settled(len(own))
             jobs += [replace(job, rows=job.rows.among(own)) for job in member_jobs(recipe, lam, n_members, seed, rows)]
     results = train(X, target, jobs, sample_weight=weights, device=estimator.device)
@@ -175,7 +175,7 @@ def _stacked(
         for j, (own, asked) in enumerate(parts):
             first, rows = (i * len(parts) + j) * n_members, all_rows.take(own)
             members = usable(results[first : first + n_members], name)
-            resolved = labels.resolve(weighting, *rows.totals)
+            resolved = labels.resolve(weighting, labels.by_class(*rows.totals))
             ensemble, _ = assemble(labels, resolved, members, rows, is_balanced=recipe.balance)
             logits.append(ensemble.mean_logits(asked) + ensemble.shift)
         answers.append(logits)
@@ -188,7 +188,7 @@ def _looped(
     y: NDArray[Any],
     target: NDArray[np.bool_],
     weights: Array,
-    path: Sequence[ClassWeighting],
+    path: Sequence[Price],
     parts: Sequence[tuple[Index, Any]],
 ) -> list[list[Array]]:
     params = estimator.get_params(deep=False)

@@ -13,8 +13,7 @@ from crcen.exceptions import TrainingFailed
 from crcen.paper.loss_networks import LossNetwork, fit_together
 from crcen.paper.methods import METHODS, Tuning
 from crcen.theory.metrics import confusion_counts
-from crcen.theory.specs import CostRatio
-from crcen.theory.weighting import resolve
+from crcen.theory.price import CostRatio, resolve
 
 __all__ = ["candidates", "fold_scores", "params_of"]
 

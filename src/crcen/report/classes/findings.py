@@ -14,10 +14,9 @@ from crcen.report.reliability_groups import ReliabilityGroup, reliability_groups
 from crcen.report.shared_checks import dominated, leaks, not_calibrated
 from crcen.theory.classes.class_groups import ClassGroupComparison, compare_class_groups
 from crcen.theory.classes.class_quality import ClassQuality
-from crcen.theory.classes.class_weights import ClassWeights
-from crcen.theory.classes.cost_matrix import CostMatrix
 from crcen.theory.classes.expense_steps import judge_class_steps, outside_chance
 from crcen.theory.classes.judged_equations import JudgedEquations
+from crcen.theory.cost_matrix import CostMatrix
 from crcen.theory.judgements import (
     EQUATION_P,
     EXPENSE_P,
@@ -29,6 +28,7 @@ from crcen.theory.judgements import (
     is_nearly_separated,
     judge_class_share,
 )
+from crcen.theory.price import Price
 
 __all__ = ["ClassRows", "class_reliability", "compared_groups", "examine_classes"]
 
@@ -49,7 +49,7 @@ class ClassRows:
         Natural probabilities.
     weights : float64 array of shape (n,)
         What each row counts.
-    trained : ClassWeights
+    trained : Price
         The weights that key equations are at, with the counts of the training rows.
     noise : float
         By how much the model's own error raises variances on new rows.
@@ -61,7 +61,7 @@ class ClassRows:
     y: NDArray[np.int64]
     p: Array
     weights: Array
-    trained: ClassWeights
+    trained: Price
     noise: float = 1.0
     is_out_of_fold: bool = False
 

@@ -9,10 +9,10 @@ from crcen.report.classes.findings import ClassRows
 from crcen.report.encoded_rows import EncodedRows, encoded_rows
 from crcen.report.evidence import Evidence
 from crcen.report.single_columns import separations
-from crcen.theory.classes.cost_matrix import CostMatrix
+from crcen.theory.cost_matrix import CostMatrix
 from crcen.theory.decision import weighted_probability
 from crcen.theory.judgements import FEWEST_OF_A_CLASS
-from crcen.theory.weighting import CostRatio, resolve
+from crcen.theory.price import CostRatio, resolve
 
 __all__ = ["OneClass", "class_separations", "one_against_rest", "price_of_class"]
 

@@ -31,10 +31,10 @@ from crcen.report.rendering import asset, embedded, policy
 from crcen.report.wording import check_sentence, count, digits, percent
 from crcen.theory.classes.class_groups import ClassGroupComparison
 from crcen.theory.classes.class_quality import ClassQuality, class_quality, costs_at
-from crcen.theory.classes.class_weights import ClassWeights
-from crcen.theory.classes.cost_matrix import CostMatrix
 from crcen.theory.classes.judged_equations import JudgedEquations, judge_class_equations
+from crcen.theory.cost_matrix import CostMatrix
 from crcen.theory.judgements import fitted_noise
+from crcen.theory.price import Price
 from crcen.theory.rows import check_row_weights, effective_rows
 
 __all__ = ["class_page", "has_several_classes"]
@@ -52,7 +52,7 @@ _PACKAGES = ("numpy", "scipy", "scikit-learn", "torch", "pandas", "skrub")
 def has_several_classes(model: Any) -> bool:
     """Whether a page about it is one of several classes: more than two, or costs of several actions."""
     classes = getattr(model, "classes_", ())
-    return len(classes) > 2 or isinstance(getattr(model, "weighting_", None), ClassWeights)
+    return len(classes) > 2 or getattr(getattr(model, "weighting_", None), "positive", 1) is None
 
 
 def class_page(
@@ -79,11 +79,11 @@ def class_page(
     trained = getattr(model, "weighting_", None)
     labels = tuple(model.classes_.tolist())
     noise = 1.0
-    if isinstance(trained, ClassWeights):
+    if isinstance(trained, Price):
         noise = fitted_noise(effective_rows(weights), float(trained.counts.sum()))
     else:
         counts = np.bincount(numbers, weights, len(labels))
-        trained = ClassWeights(np.ones(len(labels)), np.maximum(counts, 1e-9))
+        trained = Price(np.ones(len(labels)), np.maximum(counts, 1e-9))
     kept = getattr(model, "costs_", None) if stated_costs is None else stated_costs
     costs = costs_at(trained if kept is None else kept, list(labels))
     error = kept_by(model, "training_error_") if out_of_fold is None else None

@@ -97,7 +97,7 @@ class DecisionCurveDisplay:
         labels = np.asarray(y)
         own = Labels.of_model(model, labels)
         p = np.asarray(model.predict_proba(X))[:, own.column]
-        return cls.from_predictions(own.checked(labels), p, kind=kind, sample_weight=sample_weight, ax=ax)
+        return cls.from_predictions(own.target(labels), p, kind=kind, sample_weight=sample_weight, ax=ax)
 
     def plot(self, ax: Any = None) -> DecisionCurveDisplay:
         """Draw.

@@ -12,8 +12,8 @@ from crcen.exceptions import InvalidParameter
 from crcen.report.displays.axes import BLUE, ORANGE, axes_or_new, tidy
 from crcen.report.evidence import gather
 from crcen.theory.key_equation import KeyEquation, key_equation
+from crcen.theory.price import WeightingLike
 from crcen.theory.rows import check_binary_target, check_probabilities
-from crcen.theory.weighting import WeightingLike
 
 __all__ = ["KeyEquationDisplay"]
 
@@ -56,7 +56,7 @@ class KeyEquationDisplay:
             0/1 or bool, 1 is positive; best of rows the model did not see.
         q : array of shape (n,)
             Weighted probabilities of the positive class.
-        weighting : ClassWeighting, Lam, Alpha, CostRatio, Budget, float, "balanced" or None
+        weighting : Price, Lam, Alpha, CostRatio, Budget, float, "balanced" or None
             What q was trained under.
         ax : matplotlib Axes, optional
             Where to draw.

@@ -10,7 +10,7 @@ from crcen.exceptions import InvalidParameter
 from crcen.report.displays.axes import BLUE, ORANGE, axes_or_new, tidy
 from crcen.theory.class_means import means_by_law
 from crcen.theory.key_equation import KeyEquation
-from crcen.theory.weighting import CostRatio, resolve
+from crcen.theory.price import CostRatio, resolve
 
 __all__ = ["WeightPathDisplay"]
 

@@ -15,9 +15,8 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from crcen.exceptions import InvalidInput
-from crcen.theory.classes.class_weights import check_class_numbers
 from crcen.theory.classes.log_sums import log_softmax, log_sum_exp
-from crcen.theory.rows import check_row_weights
+from crcen.theory.rows import check_class_numbers, check_row_weights
 
 __all__ = ["BalanceRows", "ClassBalance", "class_balance_shifts", "solve_class_balance"]
 

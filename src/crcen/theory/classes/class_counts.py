@@ -8,8 +8,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from crcen.exceptions import InvalidInput
-from crcen.theory.classes.class_weights import check_class_numbers
-from crcen.theory.rows import check_row_weights
+from crcen.theory.rows import check_class_numbers, check_row_weights
 
 __all__ = ["ClassCounts", "class_counts"]
 

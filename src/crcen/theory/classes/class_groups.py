@@ -15,11 +15,11 @@ from numpy.typing import ArrayLike, NDArray
 
 from crcen.theory.classes.chi_square import chi_square_tail
 from crcen.theory.classes.class_quality import ClassQuality, class_quality
-from crcen.theory.classes.class_weights import ClassWeights
-from crcen.theory.classes.cost_matrix import CostMatrix
 from crcen.theory.classes.judged_equations import JudgedEquations, judge_class_equations
+from crcen.theory.cost_matrix import CostMatrix
 from crcen.theory.group_tests import FEWEST_ROWS, GroupTest, shares_alike
 from crcen.theory.groups import GROUP_ERROR_RATE, named_groups
+from crcen.theory.price import Price
 
 __all__ = ["ClassGroup", "ClassGroupComparison", "compare_class_groups"]
 
@@ -182,7 +182,7 @@ def compare_class_groups(
     y: Index,
     p: Array,
     costs: CostMatrix,
-    trained: ClassWeights,
+    trained: Price,
     sample_weight: Array | None = None,
     *,
     noise: float = 1.0,
@@ -200,7 +200,7 @@ def compare_class_groups(
         Natural probabilities.
     costs : CostMatrix
         What decisions are made by, labelled.
-    trained : ClassWeights
+    trained : Price
         What the key equations are at.
     sample_weight : array of shape (n,), optional
         What rows count, checked.

@@ -9,10 +9,10 @@ from numpy.typing import ArrayLike, NDArray
 
 from crcen.exceptions import InvalidInput
 from crcen.theory.classes.class_counts import ClassCounts, class_counts
-from crcen.theory.classes.class_weights import ClassWeights, check_class_numbers
-from crcen.theory.classes.cost_matrix import CostMatrix
+from crcen.theory.cost_matrix import CostMatrix
 from crcen.theory.metrics import wilson_interval
-from crcen.theory.rows import check_row_weights
+from crcen.theory.price import Price
+from crcen.theory.rows import check_class_numbers, check_row_weights
 from crcen.theory.threshold_curve import ThresholdCurve, average_precision, roc_area
 
 __all__ = ["ClassQuality", "MeasuredShare", "class_quality", "costs_at"]
@@ -170,11 +170,9 @@ class ClassQuality:
         ]
 
 
-def costs_at(price: CostMatrix | ClassWeights, labels: Any) -> CostMatrix:
+def costs_at(price: CostMatrix | Price, labels: Any) -> CostMatrix:
     """Costs in the order of ``labels``; class weights as the costs that they state: a mistake on a class is one."""
-    if isinstance(price, CostMatrix):
-        return price.for_classes(labels)
-    return CostMatrix(price.weights[:, None] * (1.0 - np.eye(price.n_classes)), labels=labels)
+    return (price.cost_matrix if isinstance(price, Price) else price).for_classes(labels)
 
 
 def class_quality(

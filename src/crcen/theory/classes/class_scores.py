@@ -7,9 +7,9 @@ from numpy.typing import ArrayLike, NDArray
 
 from crcen.exceptions import InvalidInput
 from crcen.theory.classes.class_counts import ClassCounts, class_counts
-from crcen.theory.classes.class_weights import ClassWeights, check_class_numbers
-from crcen.theory.classes.cost_matrix import CostMatrix, costs_of
-from crcen.theory.rows import check_row_weights
+from crcen.theory.cost_matrix import CostMatrix
+from crcen.theory.price import Price
+from crcen.theory.rows import check_class_numbers, check_row_weights
 from crcen.theory.threshold_curve import ThresholdCurve, average_precision
 
 __all__ = ["ClassScores", "class_average_precisions", "class_log_losses", "class_scores"]
@@ -106,7 +106,7 @@ def class_average_precisions(y: ArrayLike, p: ArrayLike, sample_weight: ArrayLik
 
 
 def class_scores(
-    y: ArrayLike, p: ArrayLike, price: CostMatrix | ClassWeights, sample_weight: ArrayLike | None = None
+    y: ArrayLike, p: ArrayLike, price: CostMatrix | Price, sample_weight: ArrayLike | None = None
 ) -> ClassScores:
     """Score probabilities of K classes, and the decisions they lead to at a price.
 
@@ -116,7 +116,7 @@ def class_scores(
         Class numbers, in the order of the columns of p and of the costs.
     p : array of shape (n, K)
         Natural probabilities.
-    price : CostMatrix or ClassWeights
+    price : CostMatrix or Price
         What decisions cost; with class weights every mistake on a class costs its weight.
     sample_weight : array of shape (n,), optional
         Finite and not negative.
@@ -127,7 +127,10 @@ def class_scores(
         If labels, probabilities or weights cannot be used.
     """
     numbers, chances = _checked(y, p)
-    weights, costs = check_row_weights(sample_weight, numbers.size), costs_of(price)
+    weights, costs = (
+        check_row_weights(sample_weight, numbers.size),
+        (price.cost_matrix if isinstance(price, Price) else price),
+    )
     expected, chosen = costs.expected(chances), costs.choose(chances)
     n_actions, rows, total = expected.shape[1], np.arange(len(numbers)), weights.sum()
     paid = np.stack([costs.realised(numbers, np.full(len(numbers), action)) for action in range(n_actions)], axis=1)

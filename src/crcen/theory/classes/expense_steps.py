@@ -8,8 +8,8 @@ from itertools import pairwise
 import numpy as np
 from numpy.typing import NDArray
 
-from crcen.theory.classes.class_weights import ClassWeights
 from crcen.theory.judgements import LEAST_VARIANCE
+from crcen.theory.price import Price
 from crcen.theory.residual_test import two_sided
 
 __all__ = ["ClassStep", "judge_class_steps", "outside_chance"]
@@ -57,7 +57,7 @@ class ClassStep:
 def judge_class_steps(
     y: NDArray[np.int64],
     p: Array,
-    weights: ClassWeights,
+    weights: Price,
     sample_weight: Array,
     noise: float = 1.0,
     factors: Sequence[float] = FACTORS,
@@ -74,7 +74,7 @@ def judge_class_steps(
         Class numbers.
     p : float64 array of shape (n, K)
         Natural probabilities.
-    weights : ClassWeights
+    weights : Price
         Where steps begin; only ratios matter.
     sample_weight : float64 array of shape (n,)
         What each row counts.

@@ -12,11 +12,11 @@ from numpy.typing import ArrayLike, NDArray
 from crcen.exceptions import InvalidInput
 from crcen.theory.classes.chi_square import chi_square_tail
 from crcen.theory.classes.class_training_error import ClassTrainingError, quadratic_form
-from crcen.theory.classes.class_weights import ClassWeights, check_class_numbers
 from crcen.theory.classes.key_equations import JointTest
 from crcen.theory.judgements import EQUATION_P, fitted_noise
+from crcen.theory.price import Price
 from crcen.theory.residual_test import FEWEST_TO_TEST, two_sided
-from crcen.theory.rows import check_row_weights, effective_rows
+from crcen.theory.rows import check_class_numbers, check_row_weights, effective_rows
 
 __all__ = ["ClassEquation", "JudgedEquations", "PairEquation", "judge_class_equations"]
 
@@ -162,7 +162,7 @@ class JudgedEquations:
 def judge_class_equations(
     y: ArrayLike,
     p: ArrayLike,
-    trained: ClassWeights,
+    trained: Price,
     labels: Any,
     sample_weight: ArrayLike | None = None,
     *,
@@ -177,7 +177,7 @@ def judge_class_equations(
         Class numbers 0 … K−1; a class may have no rows here.
     p : array of shape (n, K)
         Natural probabilities.
-    trained : ClassWeights
+    trained : Price
         What the equations are at, with the counts of the training rows.
     labels : sequence
         Names of the classes.

@@ -12,9 +12,9 @@ from numpy.typing import ArrayLike, NDArray
 from crcen.exceptions import InvalidInput
 from crcen.theory.classes.chi_square import chi_square_tail
 from crcen.theory.classes.class_training_error import ClassTrainingError
-from crcen.theory.classes.class_weights import ClassWeights, check_class_numbers, resolve_classes
 from crcen.theory.classes.log_sums import softmax
-from crcen.theory.rows import check_row_weights
+from crcen.theory.price import Price, resolve
+from crcen.theory.rows import check_class_numbers, check_row_weights
 from crcen.theory.shown import Shown, in_one_line
 from crcen.theory.tensors import as_numpy, rounding_of
 
@@ -64,7 +64,7 @@ class ClassKeyEquations(Shown):
 
     Parameters
     ----------
-    weighting : ClassWeights
+    weighting : Price
         Resolved; its counts are those of the training rows where it came resolved.
     flows : float64 array of shape (K, K)
         F_jk = w_j Σ_{y=j} s q_k: weight of class j that the model gives to class k.
@@ -76,7 +76,7 @@ class ClassKeyEquations(Shown):
         Which rows these are, where the model that was fitted on them says so.
     """
 
-    weighting: ClassWeights
+    weighting: Price
     flows: Array
     equations: JointTest
     pairs: JointTest
@@ -175,7 +175,7 @@ def class_key_equations(
         Class numbers 0 … K−1; every class must be there.
     q : array of shape (n, K)
         Weighted probabilities; rows sum to 1.
-    weighting : ClassWeights, "balanced", None, dict or array of shape (K,)
+    weighting : Price, "balanced", None, dict or array of shape (K,)
         What q was trained under. A spec is resolved on these rows.
     sample_weight : array of shape (n,), optional
         Finite and not negative.
@@ -210,7 +210,7 @@ def class_key_equations(
     counts = np.bincount(numbers, weights=sizes, minlength=outputs.shape[1])
     if not counts.all():
         raise InvalidInput(f"every class must have a row with weight: class {int(np.argmin(counts))} has none.")
-    resolved = resolve_classes(weighting, counts)
+    resolved = resolve(weighting, counts=counts)
     scale = float(sizes.max())  # so that squares of weights do not overflow
     sums = class_key_sums(numbers, outputs, sizes / scale, resolved.weights)
     found = sums.key_equations(resolved, variance_factor, scale)
@@ -265,12 +265,12 @@ class ClassKeySums:
             self.pair_variance + other.pair_variance,
         )
 
-    def key_equations(self, weighting: ClassWeights, factor: float = 1.0, scale: float = 1.0) -> ClassKeyEquations:
+    def key_equations(self, weighting: Price, factor: float = 1.0, scale: float = 1.0) -> ClassKeyEquations:
         """The equations of these rows.
 
         Parameters
         ----------
-        weighting : ClassWeights
+        weighting : Price
             What q is at.
         factor : float
             By how much a fitted model's own error raises the variances.

@@ -7,8 +7,8 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from crcen.exceptions import InvalidInput, InvalidParameter
-from crcen.theory.classes.class_weights import ClassWeights, check_class_numbers
-from crcen.theory.rows import check_row_weights
+from crcen.theory.price import Price
+from crcen.theory.rows import check_class_numbers, check_row_weights
 from crcen.theory.shown import Shown
 
 __all__ = ["ClassExpense", "PairExpense", "class_expense"]
@@ -92,8 +92,8 @@ class ClassExpense(Shown):
 
 def class_expense(
     p: ArrayLike,
-    start: ClassWeights,
-    end: ClassWeights,
+    start: Price,
+    end: Price,
     y: ArrayLike | None = None,
     sample_weight: ArrayLike | None = None,
 ) -> ClassExpense:
@@ -106,7 +106,7 @@ def class_expense(
     ----------
     p : array of shape (n, K)
         Natural probabilities.
-    start, end : ClassWeights
+    start, end : Price
         Weights before and after.
     y : array of shape (n,), optional
         Class numbers; then rows are counted instead of expected.

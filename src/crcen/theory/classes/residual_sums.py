@@ -6,9 +6,9 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from crcen.exceptions import InvalidInput
-from crcen.theory.classes.class_weights import ClassWeights, check_class_numbers
+from crcen.theory.price import Price
 from crcen.theory.residual_test import ResidualSums
-from crcen.theory.rows import check_row_weights
+from crcen.theory.rows import check_class_numbers, check_row_weights
 from crcen.theory.tensors import as_numpy, rounding_of
 
 __all__ = ["ClassResidualSums", "class_residual_sums"]
@@ -85,7 +85,7 @@ class ClassResidualSums:
 
 
 def class_residual_sums(
-    y: ArrayLike, q: ArrayLike, weighting: ClassWeights, sample_weight: ArrayLike | None = None
+    y: ArrayLike, q: ArrayLike, weighting: Price, sample_weight: ArrayLike | None = None
 ) -> ClassResidualSums:
     """Sum what tests of the key equations of K classes need over rows.
 
@@ -95,7 +95,7 @@ def class_residual_sums(
         Class numbers; classes may be absent.
     q : array of shape (n, K)
         Weighted probabilities; rows sum to 1.
-    weighting : ClassWeights
+    weighting : Price
         What q was trained under.
     sample_weight : array of shape (n,), optional
         Finite and not negative.

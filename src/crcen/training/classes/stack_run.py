@@ -7,7 +7,7 @@ from numpy.typing import NDArray
 from crcen.theory.classes.balance import class_balance_shifts
 from crcen.theory.classes.log_sums import softmax
 from crcen.theory.decision import sigmoid
-from crcen.theory.specs import Lam
+from crcen.theory.price import Lam
 from crcen.training.balance import balance_shift
 from crcen.training.device_logits import device_logits
 from crcen.training.names import ONE_AGAINST_ALL

@@ -1,0 +1,322 @@
+"""Cost of every decision for every true class, and the cheapest decision for given probabilities."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from crcen.exceptions import InvalidInput, InvalidParameter
+from crcen.theory.shown import Shown
+from crcen.theory.tensors import as_numpy
+
+__all__ = ["CostMatrix"]
+
+Array = NDArray[np.float64]
+FloatOrArray = float | Array
+
+
+@dataclass(frozen=True, eq=False)
+class CostMatrix(Shown):
+    """Cost of each action for each true class: rows are the truth, columns the decision. A gain is a negative cost.
+
+    Parameters
+    ----------
+    costs : array of shape (K, A), or (n, K, A) for costs that differ by row
+        Finite, in one unit. The first K columns decide for a class; further columns are other actions, such as
+        "review".
+    labels : sequence, optional
+        The classes, in the order of rows and first columns. Without them the order is that of a model's ``classes_``.
+    actions : sequence, optional
+        Names of the further columns, one for each.
+    is_binary : bool
+        Whether rows and columns are (negative, positive), whatever the order of the labels: see `CostMatrix.binary`.
+
+    Examples
+    --------
+    >>> costs = CostMatrix([[0, 1, 0.3], [20, 0, 2]], labels=["ok", "fraud"], actions=["review"])
+    >>> costs.decide([[0.99, 0.01], [0.9, 0.1], [0.2, 0.8]]).tolist()
+    ['ok', 'review', 'fraud']
+    """
+
+    costs: Array
+    labels: tuple[Any, ...] | None = None
+    actions: tuple[Any, ...] = ()
+    is_binary: bool = False
+
+    def __init__(
+        self,
+        costs: ArrayLike,
+        labels: Sequence[Any] | None = None,
+        actions: Sequence[Any] = (),
+        is_binary: bool = False,
+    ) -> None:
+        values = np.array(costs, dtype=np.float64)
+        if values.ndim not in (2, 3) or values.shape[-1] < values.shape[-2] or values.shape[-2] < 2:
+            raise InvalidParameter(
+                f"costs must have a row for each true class and at least as many columns: got shape {values.shape}."
+            )
+        if not np.isfinite(values).all():
+            raise InvalidParameter("costs must be finite numbers.")
+        values.setflags(write=False)
+        extra = values.shape[-1] - values.shape[-2]
+        if isinstance(actions, str):
+            actions = (actions,)
+        if len(actions) != extra:
+            raise InvalidParameter(
+                f"{extra} columns of costs decide for no class, so that many actions need a name: got {len(actions)}."
+            )
+        names = None if labels is None else tuple(_plain(label) for label in labels)
+        if names is not None and (len(names) != values.shape[-2] or len(set(names)) != len(names)):
+            raise InvalidParameter(f"labels must name {values.shape[-2]} different classes: got {list(names)}.")
+        if names is not None and set(names) & set(actions):
+            raise InvalidParameter(f"an action must not have the name of a class: got {list(actions)}.")
+        if is_binary and (values.shape[-2] != 2 or names is not None):
+            raise InvalidParameter("is_binary is for two classes without labels: use CostMatrix.binary.")
+        for name, value in (
+            ("costs", values),
+            ("labels", names),
+            ("actions", tuple(_plain(a) for a in actions)),
+            ("is_binary", bool(is_binary)),
+        ):
+            object.__setattr__(self, name, value)
+
+    @classmethod
+    def binary(cls, tp: ArrayLike = 0.0, fp: ArrayLike = 1.0, fn: ArrayLike = 1.0, tn: ArrayLike = 0.0) -> CostMatrix:
+        """Costs of the four outcomes of a binary decision.
+
+        An alarm costs p·tp + (1−p)·fp in expectation and no alarm p·fn + (1−p)·tn. The alarm is cheaper exactly where
+        p exceeds ``threshold`` = (fp − tn) / ((fp − tn) + (fn − tp)).
+
+        Parameters
+        ----------
+        tp, fp, fn, tn : float or array of shape (n,)
+            Cost of a true alarm, a false alarm, a miss, and a true negative; numbers, or one for each row.
+
+        Raises
+        ------
+        InvalidParameter
+            If an entry is not finite, lengths differ, or the decision does not depend on p: with four numbers fn must
+            exceed tp and fp must exceed tn. With arrays a row on which an alarm never pays (threshold inf) or always
+            pays (−inf) is allowed; only rows with fn < tp and fp < tn are refused.
+
+        Examples
+        --------
+        >>> CostMatrix.binary(tp=1, fp=1, fn=20).threshold  # every alarm costs one visit, a miss costs 20
+        0.05
+        """
+        entries = {name: _entry(value, name) for name, value in (("tp", tp), ("fp", fp), ("fn", fn), ("tn", tn))}
+        lengths = {name: len(value) for name, value in entries.items() if value.ndim}
+        if len(set(lengths.values())) > 1:
+            raise InvalidParameter(f"costs of outcomes must be numbers or arrays of one length: got {lengths}.")
+        true_pos, false_pos, miss, true_neg = np.broadcast_arrays(*entries.values())
+        found = cls(np.stack([np.stack([true_neg, false_pos], -1), np.stack([miss, true_pos], -1)], -2), is_binary=True)
+        saved, added = np.asarray(found.saved_by_catch), np.asarray(found.added_by_false_alarm)
+        if ((saved < 0.0) & (added < 0.0)).any():
+            raise InvalidParameter(
+                "costs with fn < tp and fp < tn would raise alarms on the least probable rows: did you mean gains? A "
+                "gain is a negative cost."
+            )
+        if not found.is_per_row and saved <= 0.0:
+            raise InvalidParameter(
+                f"with fn = {miss:g} and tp = {true_pos:g} a catch saves {saved:g}, so an alarm never pays: fn must be "
+                "above tp."
+            )
+        if not found.is_per_row and added <= 0.0:
+            raise InvalidParameter(
+                f"with fp = {false_pos:g} and tn = {true_neg:g} a false alarm adds {added:g}, so an alarm on every row "
+                "always pays: fp must be above tn."
+            )
+        return found
+
+    def with_review(self, cost: float, name: str = "review") -> CostMatrix:
+        """The same costs with one more action, which costs the same for every true class.
+
+        Parameters
+        ----------
+        cost : float
+            Of one review, in the unit of the other costs.
+        name : str, default="review"
+            Name of the action.
+        """
+        column = np.full((*self.costs.shape[:-1], 1), float(cost))
+        costs = np.concatenate([self.costs, column], axis=-1)
+        return CostMatrix(costs, self.labels, (*self.actions, name), self.is_binary)
+
+    @property
+    def n_classes(self) -> int:
+        """K."""
+        return int(self.costs.shape[-2])
+
+    @property
+    def n_actions(self) -> int:
+        """A, the classes included."""
+        return int(self.costs.shape[-1])
+
+    @property
+    def n_rows(self) -> int | None:
+        """Rows that the costs are for; None if they are the same for all rows."""
+        return int(self.costs.shape[0]) if self.is_per_row else None
+
+    @property
+    def is_per_row(self) -> bool:
+        """Whether costs differ by row."""
+        return self.costs.ndim == 3
+
+    @property
+    def saved_by_catch(self) -> FloatOrArray:
+        """fn − tp of a binary matrix: what an alarm on a positive row saves."""
+        return self._difference(1, 0, 1, 1)
+
+    @property
+    def added_by_false_alarm(self) -> FloatOrArray:
+        """fp − tn of a binary matrix: what an alarm on a negative row adds."""
+        return self._difference(0, 1, 0, 0)
+
+    @property
+    def threshold(self) -> FloatOrArray:
+        """Posterior above which an alarm is cheaper; inf on a row where it never is, −inf where it always is."""
+        added, saved = np.asarray(self.added_by_false_alarm), np.asarray(self.saved_by_catch)
+        never, always = (saved < 0.0) | ((saved == 0.0) & (added == 0.0)), (added < 0.0) & (saved >= 0.0)
+        total = np.where(never | always, 1.0, added + saved)
+        values = np.where(never, np.inf, np.where(always, -np.inf, added / total))
+        return float(values) if values.ndim == 0 else values
+
+    def _difference(self, row: int, column: int, other_row: int, other_column: int) -> FloatOrArray:
+        if not self.is_binary or self.actions:
+            raise InvalidParameter("only CostMatrix.binary without further actions has a threshold: use choose(p).")
+        value = self.costs[..., row, column] - self.costs[..., other_row, other_column]
+        return value if self.is_per_row else float(value)
+
+    def for_classes(self, classes: Sequence[Any], positive: Any = None) -> CostMatrix:
+        """The same costs with rows and columns in the order of ``classes``; a binary matrix needs the positive one."""
+        wanted = [_plain(label) for label in classes]
+        if len(wanted) != self.n_classes:
+            raise InvalidParameter(f"these costs are for {self.n_classes} classes, and there are {len(wanted)}.")
+        if self.labels is None:
+            is_reversed = self.is_binary and positive is not None and _plain(positive) == wanted[0]
+            named = CostMatrix(self.costs, wanted[::-1] if is_reversed else wanted, self.actions)
+            return named.for_classes(wanted) if is_reversed else named
+        if set(wanted) != set(self.labels):
+            raise InvalidParameter(f"costs must be for the classes {wanted}: got {list(self.labels)}.")
+        order = [self.labels.index(label) for label in wanted]
+        columns = order + list(range(self.n_classes, self.n_actions))
+        return CostMatrix(self.costs[..., order, :][..., columns], wanted, self.actions)
+
+    def expected(self, p: ArrayLike) -> Array:
+        """Expected cost of every action for every row, (n, A), by natural probabilities (n, K)."""
+        chances = self._checked(p)
+        if self.is_per_row:
+            return np.einsum("nk,nka->na", chances, self.costs)
+        return np.asarray(chances @ self.costs)
+
+    def choose(self, p: ArrayLike) -> NDArray[np.int64]:
+        """Number of the cheapest action of every row; the first of equals."""
+        if self.is_binary and not self.actions:
+            return np.asarray(self._checked(p)[:, 1] > self.threshold, dtype=np.int64)
+        return np.asarray(np.argmin(self.expected(p), axis=1), dtype=np.int64)
+
+    def decide(self, p: ArrayLike) -> NDArray[Any]:
+        """The cheapest action of every row: a label or action; of a binary matrix whether it is an alarm."""
+        if self.is_binary and not self.actions:
+            return self.choose(p).astype(np.bool_)
+        labels = self.labels if self.labels is not None else tuple(range(self.n_classes))
+        names: list[Any] = [*labels, *self.actions]
+        if self.actions:
+            table = np.empty(len(names), dtype=object)
+            table[:] = names
+        else:
+            table = np.array(names)
+        return np.asarray(table[self.choose(p)])
+
+    def realised(self, y: ArrayLike, chosen: ArrayLike) -> Array:
+        """What the chosen actions (numbers) cost rows of the true classes y (numbers)."""
+        truth, action = np.asarray(as_numpy(y)).astype(np.int64), np.asarray(as_numpy(chosen)).astype(np.int64)
+        if self.n_rows not in (None, len(truth)):
+            raise InvalidInput(f"these costs are for {self.n_rows} rows: got {len(truth)} decisions.")
+        if self.is_per_row:
+            return np.asarray(self.costs[np.arange(len(truth)), truth, action])
+        return np.asarray(self.costs[truth, action])
+
+    def class_weights(self) -> Array | None:
+        """Weights that decide as these costs do, or None if there are none.
+
+        Class weights state exactly the costs u_k·1{a ≠ k} + v_k: every mistake on a class costs the same.
+        """
+        if self.actions or self.is_per_row:
+            return None
+        added = self.costs - np.diag(self.costs)[:, None]
+        away = added[~np.eye(self.n_classes, dtype=bool)].reshape(self.n_classes, -1)
+        weights = away.mean(axis=1)
+        same = np.abs(away - weights[:, None]).max() <= 1e-12 * np.abs(self.costs).max()
+        return np.asarray(weights) if same and (weights > 0.0).all() else None
+
+    def _checked(self, p: ArrayLike) -> Array:
+        chances = np.asarray(as_numpy(p), dtype=np.float64)
+        if chances.ndim == 1 and self.n_classes == 2:
+            chances = np.column_stack([1.0 - chances, chances])
+        if chances.ndim != 2 or chances.shape[1] != self.n_classes:
+            raise InvalidInput(
+                f"probabilities must have a column for each of {self.n_classes} classes: got shape {chances.shape}."
+            )
+        if not np.isfinite(chances).all() or (chances < 0.0).any() or (chances > 1.0).any():
+            raise InvalidInput("probabilities must lie between 0 and 1.")
+        if self.n_rows not in (None, len(chances)):
+            raise InvalidInput(f"these costs are for {self.n_rows} rows: got {len(chances)} rows of probabilities.")
+        return chances
+
+    def __str__(self) -> str:
+        if self.is_per_row:
+            return f"costs of {self.n_actions} actions for {self.n_classes} classes, for each of {self.n_rows} rows"
+        default = ("negative", "positive") if self.is_binary else range(self.n_classes)
+        labels = [str(one) for one in (self.labels if self.labels is not None else default)]
+        names = [*labels, *map(str, self.actions)]
+        width = max(10, *map(len, names)) + 2
+        head = " " * width + "".join(f"{name:>{width}}" for name in names)
+        rows = (
+            f"{label:<{width}}" + "".join(f"{cost:>{width}.6g}" for cost in row)
+            for label, row in zip(labels, self.costs.tolist(), strict=True)
+        )
+        return "\n".join(["true ↓ decided →", head, *rows])
+
+    def __repr__(self) -> str:
+        if not self.is_binary or self.actions:
+            parts = [str(self.costs.tolist()) if not self.is_per_row else f"<{self.n_rows} rows>"]
+            parts += [f"{name}={list(getattr(self, name))}" for name in ("labels", "actions") if getattr(self, name)]
+            return f"CostMatrix({', '.join(parts)})"
+        cells = {"tp": self.costs[..., 1, 1], "fp": self.costs[..., 0, 1], "fn": self.costs[..., 1, 0]}
+        cells["tn"] = self.costs[..., 0, 0]
+        shown = (
+            f"{name}={value.flat[0]:g}" if value.size and np.ptp(value) == 0.0 else f"{name}=<{value.size} rows>"
+            for name, value in cells.items()
+        )
+        return f"CostMatrix.binary({', '.join(shown)})"
+
+    def __eq__(self, other: object) -> bool:
+        if not isinstance(other, CostMatrix):
+            return NotImplemented
+        mine, theirs = ((one.labels, one.actions, one.is_binary) for one in (self, other))
+        return mine == theirs and np.array_equal(self.costs, other.costs)
+
+    def __hash__(self) -> int:
+        return hash((self.costs.tobytes(), self.labels, self.actions))
+
+
+def _entry(value: ArrayLike, name: str) -> Array:
+    """One finite number, or finite numbers for rows."""
+    try:
+        costs = np.asarray(as_numpy(value), dtype=np.float64)
+    except (TypeError, ValueError) as error:
+        raise InvalidParameter(f"the cost {name} must be a number or one number for each row: {error}") from error
+    if costs.ndim > 1:
+        raise InvalidParameter(f"the cost {name} must be a number or one for each row: got shape {costs.shape}.")
+    if not np.isfinite(costs).all():
+        raise InvalidParameter(f"the cost {name} must be finite: got {costs[~np.isfinite(costs)].ravel()[0]}.")
+    return costs
+
+
+def _plain(value: Any) -> Any:
+    return value.item() if isinstance(value, np.generic) else value

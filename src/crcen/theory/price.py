@@ -1,0 +1,598 @@
+"""Price: class weights, class counts and costs; for two classes one number with four names (λ, α, cost ratio, budget).
+
+`Lam`, `Alpha`, `CostRatio` and `Budget` state the price of a binary problem. Class weights (dict or array) and
+`CostMatrix` state it for any number of classes. `resolve` makes a `Price` of each of them.
+"""
+
+from __future__ import annotations
+
+import difflib
+import math
+import numbers
+import sys
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, ClassVar, TypeAlias
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from crcen.exceptions import InvalidInput, InvalidParameter
+from crcen.theory.cost_matrix import CostMatrix
+from crcen.theory.rows import check_binary_target, check_class_numbers, check_probabilities, check_row_weights
+from crcen.theory.shown import Shown
+from crcen.theory.tensors import as_numpy
+
+__all__ = [
+    "Alpha",
+    "Budget",
+    "CostRatio",
+    "Lam",
+    "NotYetAPrice",
+    "Price",
+    "Spec",
+    "WeightingLike",
+    "alpha_of",
+    "as_spec",
+    "cost_ratio_of",
+    "is_price_of_two",
+    "positive_number",
+    "resolve",
+    "resolved",
+]
+
+Array = NDArray[np.float64]
+
+
+def _real_number(value: object, name: str, allowed: str) -> float:
+    """`value` as a float (NaN and infinities included), or an error that says why it is not one number."""
+    if isinstance(value, bool | np.bool_):
+        meant = '"balanced"' if value else "None, plain cross entropy"
+        raise InvalidParameter(f"{name} must be {allowed}, got the truth value {bool(value)}: did you mean {meant}?")
+    if isinstance(value, numbers.Real):
+        try:
+            return float(value)
+        except OverflowError:
+            return math.inf
+    if isinstance(value, str):
+        raise InvalidParameter(f"{name} must be {allowed}, got the text {value!r}: did you mean a number?")
+    if isinstance(value, _Spec):
+        raise InvalidParameter(f"{name} must be {allowed}, got {value!r}: did you mean {value!r} by itself?")
+    got = f"an array of shape {value.shape}" if isinstance(value, np.ndarray) else f"a {type(value).__name__}"
+    raise InvalidParameter(f"{name} must be {allowed}, got {got}: did you mean one plain number?")
+
+
+def positive_number(value: object, name: str) -> float:
+    """`value` as a float; an error that uses `name` unless it is one finite number above 0."""
+    allowed = "a finite number above 0"
+    number = _real_number(value, name, allowed)
+    if not math.isfinite(number):
+        raise InvalidParameter(f"{name} must be {allowed}, got {number}: did a computation before it overflow?")
+    if number == 0.0:
+        raise InvalidParameter(f"{name} must be {allowed}, got 0: did you mean a small number above 0?")
+    if number < 0.0:
+        raise InvalidParameter(f"{name} must be {allowed}, got {number:.12g}: did you mean {-number:.12g}?")
+    return number
+
+
+@dataclass(frozen=True, repr=False)
+class _Spec:
+    """One positive number; its class gives it a meaning."""
+
+    value: float
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "value", positive_number(self.value, type(self).__name__))
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}({self.value!r})"
+
+
+class Lam(_Spec):
+    """The weight λ of the positive class; negative rows have the weight 1 − λ.
+
+    Parameters
+    ----------
+    value : float
+        Strictly between 0 and 1; ½ is plain cross entropy.
+    """
+
+    def __post_init__(self) -> None:
+        allowed = "a number strictly between 0 and 1"
+        lam = _real_number(self.value, "λ", allowed)
+        if not math.isfinite(lam):
+            raise InvalidParameter(f"λ must be {allowed}, got {lam}: did a computation before it overflow?")
+        if lam > 1.0:
+            text = f"{lam:.12g}"
+            raise InvalidParameter(f"λ must be {allowed}, got {text}: did you mean Alpha({text}) or CostRatio({text})?")
+        if lam == 1.0:
+            raise InvalidParameter(f'λ must be {allowed}, got 1: did you mean None (λ = ½) or "balanced" (Alpha(1))?')
+        if lam <= 0.0:
+            raise InvalidParameter(
+                f"λ must be {allowed}, got {lam:.12g}: did you mean None, plain cross entropy, which is λ = ½?"
+            )
+        object.__setattr__(self, "value", lam)
+
+
+class Alpha(_Spec):
+    """The paper's multiplier α = cost ratio · n_pos / n_neg; Alpha(1) is "balanced".
+
+    Parameters
+    ----------
+    value : float
+        Finite and above 0. Class counts turn it into a λ.
+    """
+
+
+class CostRatio(_Spec):
+    """Cost of one missed positive in units of one false alarm: λ / (1 − λ).
+
+    Parameters
+    ----------
+    value : float
+        Finite and above 0; 1 is plain cross entropy.
+    """
+
+
+class Budget(_Spec):
+    """False alarms that one more catch may cost: the cost ratio, stated for decisions.
+
+    Parameters
+    ----------
+    value : float
+        Finite and above 0. A budget B needs λ = B / (1 + B). It is the price of the last catch, not of the average.
+    """
+
+
+class NotYetAPrice:
+    """An operating goal, which becomes a price on given rows; see `crcen.theory.wishes`."""
+
+    # How to use it.
+    use: ClassVar[str] = ""
+
+
+Spec: TypeAlias = Lam | Alpha | CostRatio | Budget
+
+
+def as_spec(weighting: object) -> Spec:
+    """Any statement of one number as its spec: a plain number is λ, None is λ = ½, "balanced" is α = 1.
+
+    Raises
+    ------
+    InvalidParameter
+        If it has no meaning, with a suggestion.
+    """
+    if weighting is None:
+        return Lam(0.5)
+    if isinstance(weighting, Lam | Alpha | CostRatio | Budget):
+        return weighting
+    if isinstance(weighting, str):
+        return _spec_from_text(weighting)
+    if isinstance(weighting, NotYetAPrice):
+        raise InvalidParameter(f"{weighting!r} is no price by itself: {weighting.use}")
+    if isinstance(weighting, dict):
+        raise InvalidParameter(
+            f"a weighting here must be a number or a spec, got the dict {weighting!r}: did you mean "
+            "CostRatio(weight of the positive class / weight of the negative class)?"
+        )
+    if isinstance(weighting, type) and issubclass(weighting, _Spec):
+        name = weighting.__name__
+        raise InvalidParameter(f"a weighting needs a number, got the class {name}: did you mean {name}(0.5)?")
+    return Lam(weighting)  # type: ignore[arg-type]  # Lam refuses what is not a number, with a suggestion
+
+
+def _spec_from_text(text: str) -> Spec:
+    if text == "balanced":
+        return Alpha(1.0)
+    allowed = 'a weighting given as text must be "balanced"'
+    try:
+        float(text)
+    except ValueError:
+        if difflib.get_close_matches(text.lower(), ["balanced"]):
+            raise InvalidParameter(f'{allowed}, got {text!r}: did you mean "balanced"?') from None
+        raise InvalidParameter(
+            f'{allowed}, got {text!r}: did you mean "balanced", None (plain cross entropy), '
+            "or a number such as CostRatio(10)?"
+        ) from None
+    raise InvalidParameter(f"{allowed}, got {text!r}: did you mean the number {text.strip()} without quotes?")
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class Price(Shown):
+    """A resolved price: class weights, training counts and, if given, a cost matrix.
+
+    Only ratios of weights matter: w_j / w_k is how many rows of class k one row of class j is worth. For two classes
+    with a positive one the weights are stored as 1 − λ and λ, and everything else derives from them, so that all names
+    agree to the last digits.
+
+    Parameters
+    ----------
+    weights, counts : array of shape (K,)
+        Above 0, in the order of the classes; counts are weighted if there are sample weights.
+    costs : CostMatrix, optional
+        What decisions are made by if weights cannot state it, in the order of the classes.
+    positive : int, optional
+        Column of the positive class, if K = 2.
+
+    Attributes
+    ----------
+    lam, alpha, cost_ratio, budget, threshold, logit_shift, n_pos, n_neg, imbalance_ratio : float
+        For two classes only.
+    """
+
+    weights: Array
+    counts: Array
+    costs: CostMatrix | None = None
+    positive: int | None = None
+
+    def __post_init__(self) -> None:
+        for name in ("weights", "counts"):
+            values = np.array(getattr(self, name), dtype=np.float64)
+            if values.ndim != 1 or values.size < 2:
+                raise InvalidParameter(f"{name} of classes must be a list of two or more: got shape {values.shape}.")
+            if not (np.isfinite(values).all() and (values > 0.0).all()):
+                raise InvalidParameter(f"{name} of classes must be finite and above 0: got {values.tolist()}.")
+            object.__setattr__(self, name, values)
+        if self.weights.size != self.counts.size:
+            raise InvalidParameter(f"got {self.weights.size} weights for {self.counts.size} classes.")
+        if self.positive is not None:
+            if self.n_classes != 2 or self.positive not in (0, 1):
+                raise InvalidParameter(f"positive is column 0 or 1 of two classes: got {self.positive!r}.")
+            if self.weights[1 - self.positive] != 1.0 - self.weights[self.positive]:
+                lam = _lam_of(float(self.weights[self.positive] / self.weights[1 - self.positive]))
+                object.__setattr__(self, "weights", _by_column(lam, 1.0 - lam, self.positive))
+            self._check_range()
+        self.weights.setflags(write=False)
+        self.counts.setflags(write=False)
+
+    @classmethod
+    def binary(
+        cls, lam: float, n_pos: float, n_neg: float, positive: int = 1, costs: CostMatrix | None = None
+    ) -> Price:
+        """The price λ of two classes with these counts."""
+        value = Lam(lam).value
+        pos, neg = positive_number(n_pos, "n_pos"), positive_number(n_neg, "n_neg")
+        return cls(_by_column(value, 1.0 - value, positive), _by_column(pos, neg, positive), costs, positive)
+
+    def _check_range(self) -> None:
+        if not (0.0 < self.lam < 1.0):
+            raise InvalidParameter(f"weights must give a λ that double precision can tell from 0 and 1: got {self.lam}")
+        # Each in turn: the first one out of range could make the next one divide by 0.
+        names = ("cost_ratio", "imbalance_ratio", "alpha")
+        if not all(sys.float_info.min <= getattr(self, name) <= sys.float_info.max for name in names):
+            raise InvalidParameter(
+                f"a cost ratio and an α must lie between about 1e-308 and 1e308, got λ = {self.lam!r} with counts "
+                f"{self.n_pos:g} and {self.n_neg:g}: did you mean a milder weighting?"
+            )
+
+    @property
+    def n_classes(self) -> int:
+        """K."""
+        return int(self.weights.size)
+
+    @property
+    def shares(self) -> Array:
+        """π ∝ w_k N_k, the weighted class shares, which the soft confusion matrix of a balanced model keeps."""
+        mass = self.weights * self.counts
+        return np.asarray(mass / mass.sum())
+
+    @property
+    def log_weights(self) -> Array:
+        """What the weights add to the natural logits, (K,)."""
+        return np.asarray(np.log(self.weights))
+
+    def _column(self, name: str) -> int:
+        if self.positive is None:
+            raise AttributeError(
+                f"a price of {self.n_classes} classes has no {name}, which is for two classes: see weights and counts."
+            )
+        return self.positive
+
+    @property
+    def lam(self) -> float:
+        """λ, the weight of a positive row; a negative one has 1 − λ."""
+        return float(self.weights[self._column("lam")])
+
+    @property
+    def threshold(self) -> float:
+        """Natural posterior above which a row is decided positive, 1 − λ = 1 / (1 + cost ratio)."""
+        return float(self.weights[1 - self._column("threshold")])
+
+    @property
+    def n_pos(self) -> float:
+        """Count of the positive class."""
+        return float(self.counts[self._column("n_pos")])
+
+    @property
+    def n_neg(self) -> float:
+        """Count of the negative class."""
+        return float(self.counts[1 - self._column("n_neg")])
+
+    @property
+    def cost_ratio(self) -> float:
+        """Cost of one miss in false alarms, λ / (1 − λ)."""
+        return self.lam / self.threshold
+
+    @property
+    def budget(self) -> float:
+        """False alarms that one more catch may cost: the cost ratio."""
+        return self.cost_ratio
+
+    @property
+    def alpha(self) -> float:
+        """The paper's α, cost ratio · n_pos / n_neg; 1 is "balanced"."""
+        return self.cost_ratio / self.imbalance_ratio
+
+    @property
+    def logit_shift(self) -> float:
+        """What the price adds to the natural logit of the positive class, log cost ratio."""
+        return math.log(self.cost_ratio)
+
+    @property
+    def imbalance_ratio(self) -> float:
+        """Negatives per positive, n_neg / n_pos."""
+        return self.n_neg / self.n_pos
+
+    @property
+    def cost_matrix(self) -> CostMatrix:
+        """The costs that it states, in the order of the classes: a mistake on a class costs the weight of the class.
+
+        For two classes without given costs the unit is one false alarm.
+        """
+        if self.costs is not None:
+            return self.costs
+        weights = self.weights if self.positive is None else _by_column(self.cost_ratio, 1.0, self.positive)
+        return CostMatrix(weights[:, None] * (1.0 - np.eye(self.n_classes)))
+
+    def decide(self, p: ArrayLike) -> NDArray[Any]:
+        """Decide by natural probabilities; a tie is no alarm, or the first of the cheapest decisions.
+
+        Parameters
+        ----------
+        p : array of shape (n,) or (n, K)
+            Probabilities of the positive class, or of every class.
+
+        Returns
+        -------
+        array of shape (n,)
+            For p of shape (n,): whether the row gets an alarm, p > 1 − λ. For a column for each class: numbers of
+            classes, or of actions of the cost matrix.
+        """
+        chances = check_probabilities(p, "p")
+        if chances.ndim == 1 and (self.costs is None or not self.costs.actions):
+            return np.asarray(chances > self.threshold)
+        if chances.ndim == 1:
+            chances = np.stack([1.0 - chances, chances] if self.positive else [chances, 1.0 - chances], axis=1)
+        _check_columns(chances, self.n_classes)
+        if self.costs is not None and (self.positive is None or self.costs.actions):
+            return self.costs.choose(chances)
+        if self.positive is None:
+            return np.asarray((chances * self.weights).argmax(axis=1))
+        return np.where(chances[:, self.positive] > self.threshold, self.positive, 1 - self.positive)
+
+    def replace(self, weighting: Any) -> Price:
+        """Another price for the same classes and counts."""
+        return resolved(weighting, self.counts, self.positive)
+
+    def row_weights(self, y: ArrayLike, sample_weight: ArrayLike | None = None) -> Array:
+        """Weights of rows in the loss: the weight of the row's class times its sample weight.
+
+        Parameters
+        ----------
+        y : array of shape (n,)
+            For two classes 0/1 or bool, 1 is positive; otherwise class numbers.
+        sample_weight : array of shape (n,), optional
+            Finite and not negative.
+        """
+        if self.positive is not None:
+            target = check_binary_target(y)
+            return check_row_weights(sample_weight, target.size) * np.where(target, self.lam, self.threshold)
+        classes = check_class_numbers(y, self.n_classes)
+        return np.asarray(check_row_weights(sample_weight, classes.size) * self.weights[classes])
+
+    def posterior(self, q: ArrayLike) -> Array:
+        """Natural probabilities p_k ∝ q_k / w_k of weighted ones, (n, K), or (n,) of the positive class."""
+        weighted = check_probabilities(q, "q")
+        if weighted.ndim == 1:
+            return np.asarray(weighted / (weighted + self.cost_ratio * (1.0 - weighted)))
+        return _normalised(_check_columns(weighted, self.n_classes) / self.weights)
+
+    def weighted(self, p: ArrayLike) -> Array:
+        """Weighted probabilities q_k ∝ w_k p_k of natural ones, (n, K), or (n,) of the positive class."""
+        natural = check_probabilities(p, "p")
+        if natural.ndim == 1:
+            return np.asarray(self.cost_ratio * natural / (self.cost_ratio * natural + (1.0 - natural)))
+        return _normalised(_check_columns(natural, self.n_classes) * self.weights)
+
+    def __str__(self) -> str:
+        if self.positive is None:
+            pairs = enumerate(zip(self.weights, self.counts, strict=True))
+            parts = (f"class {k}: {w:.6g} (of {n:.12g} rows)" for k, (w, n) in pairs)
+            return "weights " + ", ".join(parts)
+        price = f"{self.cost_ratio:.6g}"
+        return (
+            f"λ = {self.lam:.6g}, α = {self.alpha:.6g}, cost ratio = {price} (a miss is worth {price} false alarms), "
+            f"budget = {price} false alarms per extra catch; positive above posterior {self.threshold:.6g}; "
+            f"counts {self.n_pos:.12g} positive, {self.n_neg:.12g} negative"
+        )
+
+    def __repr__(self) -> str:
+        if self.positive is not None:
+            return f"Price(lam={self.lam!r}, n_pos={self.n_pos!r}, n_neg={self.n_neg!r})"
+        return f"Price(weights={self.weights.tolist()}, counts={self.counts.tolist()})"
+
+    def __eq__(self, other: object) -> bool:
+        if not isinstance(other, Price):
+            return NotImplemented
+        same = np.array_equal(self.weights, other.weights) and np.array_equal(self.counts, other.counts)
+        return same and self.positive == other.positive and self.costs == other.costs
+
+    def __hash__(self) -> int:
+        return hash((self.weights.tobytes(), self.counts.tobytes(), self.positive, self.costs))
+
+
+WeightingLike: TypeAlias = Price | Spec | CostMatrix | Mapping[Any, float] | ArrayLike | None
+
+
+def resolve(
+    weighting: Any, n_pos: float | None = None, n_neg: float | None = None, *, counts: ArrayLike | None = None
+) -> Price:
+    """Resolve a price with the class counts.
+
+    Parameters
+    ----------
+    weighting : Price, Lam, Alpha, CostRatio, Budget, float, "balanced", None, dict, array or CostMatrix
+        For two classes a plain number is λ and None is λ = ½. ``"balanced"`` is α = 1, or n / (K · count) for K > 2
+        classes. A dict has a weight for each class number, an array one for each class. A `Price` is returned as it is.
+    n_pos, n_neg : float
+        Counts of the positive and the negative class, above 0.
+    counts : array of shape (K,)
+        Counts of all classes instead; for two classes (negative, positive).
+
+    Returns
+    -------
+    Price
+        For two classes class 1 is positive.
+
+    Raises
+    ------
+    InvalidParameter
+        If the weighting has no meaning, with a suggestion, or is too extreme for double precision.
+
+    Examples
+    --------
+    >>> from crcen import Budget, resolve
+    >>> price = resolve(Budget(9), n_pos=100, n_neg=900)
+    >>> round(price.lam, 12), round(price.alpha, 12)
+    (0.9, 1.0)
+    >>> resolve("balanced", counts=[50, 30, 20]).weights.round(3).tolist()
+    [0.667, 1.111, 1.667]
+    """
+    if isinstance(weighting, Price):
+        return weighting
+    if counts is not None:
+        if n_pos is not None or n_neg is not None:
+            raise InvalidParameter("give n_pos and n_neg, or counts, not both.")
+        sizes = np.asarray(as_numpy(counts), dtype=np.float64)
+        return resolved(weighting, sizes, 1 if sizes.shape == (2,) else None)
+    return resolved(weighting, np.array([positive_number(n_neg, "n_neg"), positive_number(n_pos, "n_pos")]), 1)
+
+
+def resolved(weighting: Any, counts: Array, positive: int | None = None) -> Price:
+    """A price of the classes with these counts; a `Price` keeps its weights and costs, and takes these counts."""
+    if isinstance(weighting, Price):
+        weights, costs = weighting.weights, weighting.costs
+        if None not in (positive, weighting.positive) and positive != weighting.positive:
+            weights, costs = weights[::-1], None if costs is None else _reversed(costs)
+        return Price(weights, counts, costs, positive)
+    if isinstance(weighting, CostMatrix):
+        stated = weighting.class_weights()
+        return Price(np.ones(counts.size) if stated is None else stated, counts, weighting, positive)
+    if isinstance(weighting, Mapping):
+        if set(weighting) != set(range(counts.size)):
+            raise InvalidParameter(f"weights must be given for the classes 0 to {counts.size - 1}: got {weighting!r}.")
+        weighting = [weighting[k] for k in range(counts.size)]
+    if positive is not None and not _is_list(weighting):
+        return _resolved_spec(as_spec(weighting), counts, positive)
+    if isinstance(weighting, NotYetAPrice) or (isinstance(weighting, str) and weighting != "balanced"):
+        as_spec(weighting)  # refuses it
+    if weighting is None:
+        return Price(np.ones(counts.size), counts)
+    if isinstance(weighting, str):
+        return Price(counts.sum() / (counts.size * counts), counts)
+    if isinstance(weighting, _Spec | float | int | np.number):
+        raise InvalidParameter(
+            f"Only binary classification is supported by {weighting!r}, a price for two classes, and there are "
+            f"{counts.size}: give a weight for each class as a dict or an array, 'balanced', or a CostMatrix."
+        )
+    try:
+        weights = np.asarray(as_numpy(weighting), dtype=np.float64)
+    except (TypeError, ValueError):
+        weights = np.empty((0, 0))
+    if weights.shape != counts.shape:
+        raise InvalidParameter(
+            f"a weighting of {counts.size} classes must be 'balanced', None, a dict or an array of {counts.size} "
+            f"weights, or a CostMatrix: got {weighting!r}."
+        )
+    return Price(weights, counts, None, positive)
+
+
+def _resolved_spec(spec: Spec, counts: Array, positive: int) -> Price:
+    pos, neg = positive_number(counts[positive], "n_pos"), positive_number(counts[1 - positive], "n_neg")
+    if isinstance(spec, Lam):
+        return Price.binary(spec.value, pos, neg, positive)
+    cost = spec.value * (neg / pos) if isinstance(spec, Alpha) else spec.value
+    lam = _lam_of(cost)
+    if not 0.0 < lam < 1.0:
+        raise InvalidParameter(
+            f"{spec!r} with counts {pos:g} and {neg:g} must give a λ that double precision can tell from 0 and 1, "
+            f"got a cost ratio of {cost:g}: did you mean one below 1e15?"
+        )
+    return Price.binary(lam, pos, neg, positive)
+
+
+def cost_ratio_of(weighting: Any) -> float:
+    """Cost ratio of a price of two classes that needs no class counts for it: anything but an unresolved α."""
+    if isinstance(weighting, Price):
+        return weighting.cost_ratio
+    spec = as_spec(weighting)
+    if isinstance(spec, Alpha):
+        raise _needs_counts(weighting, "a cost ratio")
+    return spec.value / (1.0 - spec.value) if isinstance(spec, Lam) else spec.value
+
+
+def alpha_of(weighting: Any) -> float:
+    """α of a price of two classes that needs no class counts for it: a resolved one, `Alpha` or "balanced"."""
+    if isinstance(weighting, Price):
+        return weighting.alpha
+    spec = as_spec(weighting)
+    if not isinstance(spec, Alpha):
+        raise _needs_counts(weighting, "α")
+    return spec.value
+
+
+def is_price_of_two(weighting: Any) -> bool:
+    """Whether a weighting can only be for two classes."""
+    if isinstance(weighting, Price):
+        return weighting.positive is not None
+    if weighting is None or isinstance(weighting, str | CostMatrix | list | np.ndarray):
+        return False
+    return not isinstance(weighting, Mapping) or len(weighting) == 2
+
+
+def _needs_counts(weighting: Any, name: str) -> InvalidParameter:
+    return InvalidParameter(
+        f"class counts are needed to turn {weighting!r} into {name}: resolve it first with "
+        "resolve(weighting, n_pos, n_neg), or pass the weighting_ of a fitted model"
+    )
+
+
+def _reversed(costs: CostMatrix) -> CostMatrix:
+    labels = range(2) if costs.labels is None else costs.labels
+    swapped = CostMatrix(costs.costs, labels, costs.actions).for_classes(labels[::-1])
+    return CostMatrix(swapped.costs, costs.labels and swapped.labels, costs.actions)
+
+
+def _lam_of(cost: float) -> float:
+    return cost / (1.0 + cost) if cost < 1.0 else 1.0 / (1.0 + 1.0 / cost)
+
+
+def _by_column(pos: float, neg: float, positive: int) -> Array:
+    return np.array([neg, pos] if positive == 1 else [pos, neg])
+
+
+def _is_list(weighting: Any) -> bool:
+    return isinstance(weighting, list | tuple) or getattr(weighting, "ndim", 0) == 1
+
+
+def _check_columns(values: Array, n_classes: int) -> Array:
+    if values.ndim != 2 or values.shape[1] != n_classes:
+        raise InvalidInput(f"probabilities must have a column for each of {n_classes} classes: got {values.shape}.")
+    return values
+
+
+def _normalised(values: Array) -> Array:
+    totals = values.sum(axis=1, keepdims=True)
+    if (totals <= 0.0).any():
+        raise InvalidInput("a row of probabilities must not be all zero.")
+    return np.asarray(values / totals)
