@@ -84,5 +84,3 @@ def test_what_cannot_be_compared_is_refused(halves):
         equivalence_report(CRCENClassifier(**grouped(**LINEAR)), X, np.zeros(len(X)), X_test=X, y_test=y)
     with pytest.raises(InvalidInput, match="the rarer class has 2 rows, fewer than the 4 folds"):
         equivalence_report(CRCENClassifier(**grouped(**LINEAR)), X[:50], np.arange(50) < 2)
-    with pytest.raises(InvalidParameter, match="dict"):
-        equivalence_report(CRCENClassifier(**grouped(**LINEAR)), X, y, {0: 1, 1: 5})
