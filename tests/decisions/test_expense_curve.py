@@ -264,7 +264,7 @@ Y, P = np.array([0, 0, 1, 1]), np.array([0.1, 0.3, 0.2, 0.9])
         (lambda: ExpenseCurve.from_predictions(Y, np.eye(4)), InvalidInput, "one posterior for each of 4 rows"),
         (lambda: ExpenseCurve.from_predictions(Y, P, PATH[::-1]), InvalidParameter, "increase in cost ratio"),
         (lambda: ExpenseCurve.from_predictions(Y, P, PATH[:1]), InvalidParameter, "at least two"),
-        (lambda: ExpenseCurve.from_predictions(Y, P, [Lam(0.5), {0: 1}]), InvalidParameter, "classes 0 to 1: got {0: 1}"),
+        (lambda: ExpenseCurve.from_predictions(Y, P, [Lam(0.5), {0: 1}]), InvalidParameter, "got {0: 1}"),
         (lambda: ExpenseCurve.from_predictions(Y, P, level=95), InvalidParameter, "level must lie"),
         (lambda: ExpenseCurve.from_predictions(Y, P, n_resamples=0), InvalidParameter, "n_resamples must be"),
     ],

@@ -143,7 +143,7 @@ def test_three_classes_have_weights_and_no_names_of_two():
     np.testing.assert_allclose(made.shares, np.full(3, 1 / 3))
     assert resolve(None, counts=[50, 30, 20]).weights.tolist() == [1, 1, 1]
     assert made.row_weights([0, 2], [1, 3]).tolist() == [made.weights[0], 3 * made.weights[2]]
-    for name in ("lam", "alpha", "cost_ratio", "budget", "threshold", "logit_shift", "n_pos", "n_neg"):
+    for name in ("lam", "alpha", "cost_ratio", "budget", "threshold", "n_pos", "n_neg"):
         with pytest.raises(AttributeError, match="a price of 3 classes has no"):
             getattr(made, name)
 

@@ -164,7 +164,8 @@ def key_equation(
 
     On rows that were balanced (|Σ w(y−q)| ≤ 1e-10 · Σ w|y−q|) the equation holds by construction and Z is NaN.
     """
-    if np.ndim(q) == 2 and not isinstance(weighting, Price | Lam | Alpha | CostRatio | Budget | float):
+    is_of_two = isinstance(weighting, Price) and weighting.positive is not None
+    if np.ndim(q) == 2 and not is_of_two and not isinstance(weighting, Lam | Alpha | CostRatio | Budget | float):
         if isinstance(training_error, TrainingError):
             raise InvalidInput("this training_error is of two classes: give q of the positive class, shape (n,)")
         return class_key_equations(y, q, weighting, sample_weight, training_error=training_error)

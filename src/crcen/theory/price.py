@@ -239,7 +239,8 @@ class Price(Shown):
             if self.n_classes != 2 or self.positive not in (0, 1):
                 raise InvalidParameter(f"positive is column 0 or 1 of two classes: got {self.positive!r}.")
             if self.weights[1 - self.positive] != 1.0 - self.weights[self.positive]:
-                lam = _lam_of(float(self.weights[self.positive] / self.weights[1 - self.positive]))
+                pos, neg = self.weights[[self.positive, 1 - self.positive]].tolist()
+                lam = _lam_of(pos / neg)
                 object.__setattr__(self, "weights", _by_column(lam, 1.0 - lam, self.positive))
             self._check_range()
         self.weights.setflags(write=False)
@@ -324,9 +325,9 @@ class Price(Shown):
         return self.cost_ratio / self.imbalance_ratio
 
     @property
-    def logit_shift(self) -> float:
-        """What the price adds to the natural logit of the positive class, log cost ratio."""
-        return math.log(self.cost_ratio)
+    def logit_shift(self) -> Any:
+        """What the price adds to the natural logit of the positive class, log cost ratio; `log_weights` for K > 2."""
+        return self.log_weights if self.positive is None else math.log(self.cost_ratio)
 
     @property
     def imbalance_ratio(self) -> float:

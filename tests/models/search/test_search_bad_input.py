@@ -77,7 +77,7 @@ class TestRows:
         X, y = rare_rows()
         with pytest.raises(InvalidInput, match="one class only"):
             CRCENClassifierCV(**grouped(**LIGHT)).fit(X, np.zeros_like(y))
-        with pytest.raises(InvalidInput, match="both classes need weight"):
+        with pytest.raises(InvalidInput, match="every class needs weight"):
             CRCENClassifierCV(**grouped(**LIGHT)).fit(X, y, sample_weight=1.0 - y)
 
     def test_a_price_of_two_classes_for_three(self, rare_rows):
