@@ -59,7 +59,7 @@ class SignedScoreClassifier(ClassifierMixin, BaseEstimator):
             self.classes_ = check_labels(y)
             labels = Labels.from_rows(self.classes_, y, np.ones(len(y)))
             self.pos_label_ = labels.positive
-            self._learn(X, labels.encode(y))
+            self._learn(X, labels.target(y))
         return self
 
     def decision_function(self, X: Any) -> Array:
@@ -158,7 +158,7 @@ class AdaCClassifier(SignedScoreClassifier):
     ----------
     estimators_, votes_
         Learners of "is positive", and their α.
-    weighting_ : ClassWeighting
+    weighting_ : Price
         The price with the class counts.
 
     References
@@ -188,7 +188,7 @@ class AdaCClassifier(SignedScoreClassifier):
         check_choice(self, "variant", ("adac1", "adac2", "adac3"))
         _check_positive(self, "n_estimators", "max_depth")
         labels = Labels(self.classes_, self.pos_label_)
-        self.weighting_ = labels.resolve(self.weighting, is_pos.sum(), (~is_pos).sum())
+        self.weighting_ = labels.resolve(self.weighting, labels.by_class(is_pos.sum(), (~is_pos).sum()))
         costs = np.where(is_pos, self.weighting_.cost_ratio, 1.0)
         costs /= costs.max()
         for start in (np.ones(len(X)), costs):
@@ -247,7 +247,7 @@ class CalibratedBoostingClassifier(SignedScoreClassifier):
     ----------
     calibrated_ : CalibratedClassifierCV
         Estimator of the natural probabilities.
-    weighting_ : ClassWeighting
+    weighting_ : Price
         The price with the class counts.
 
     References
@@ -280,7 +280,7 @@ class CalibratedBoostingClassifier(SignedScoreClassifier):
                 f"{type(self).__name__} calibrates out of fold: class {self.pos_label_} needs two rows, got 1 sample."
             )
         labels = Labels(self.classes_, self.pos_label_)
-        self.weighting_ = labels.resolve(self.weighting, n_pos, len(is_pos) - n_pos)
+        self.weighting_ = labels.resolve(self.weighting, labels.by_class(n_pos, len(is_pos) - n_pos))
         seed = int(check_random_state(self.random_state).randint(2**31 - 1))
         tree = DecisionTreeClassifier(max_depth=self.max_depth)
         booster = AdaBoostClassifier(tree, n_estimators=self.n_estimators, random_state=seed)

@@ -24,10 +24,8 @@ from crcen.exceptions import InvalidParameter
 from crcen.models.atomic import all_or_nothing
 from crcen.models.validation import check_classes, check_number, check_rows
 from crcen.paper import losses
-from crcen.theory.classes.class_weights import ClassWeights
-from crcen.theory.classes.cost_matrix import CostMatrix
-from crcen.theory.specs import CostRatio
-from crcen.theory.weighting import resolve
+from crcen.theory.cost_matrix import CostMatrix
+from crcen.theory.price import Price, resolve
 from crcen.torch.loss import ClassWeightedLoss
 from crcen.training.engine import find_device
 from crcen.training.parameters import group, layer_sizes
@@ -76,7 +74,7 @@ class LossNetwork(ClassifierMixin, BaseEstimator):
 
     Attributes
     ----------
-    weighting_ : ClassWeighting, or ClassWeights of more than two classes
+    weighting_ : Price
         The price that ``predict`` decides at, if there is one; ``pos_label_`` is the rarer of two classes.
     """
 
@@ -161,11 +159,11 @@ class LossNetwork(ClassifierMixin, BaseEstimator):
             return
         worth = np.asarray(worth, dtype=np.float64)
         if len(counts) > 2:
-            self.weighting_: Any = ClassWeights(worth, counts)
+            self.weighting_: Any = Price(worth, counts)
             return
         rare = int(counts[1] <= counts[0])
         self.pos_label_ = self.classes_[rare]
-        self.weighting_ = resolve(CostRatio(worth[rare] / worth[1 - rare]), counts[rare], counts[1 - rare])
+        self.weighting_ = Price(worth, counts, None, rare)
 
     def _inputs(self, X: Array) -> NDArray[np.float32]:
         return np.asarray((X - self.mean_) / self.scale_, dtype=np.float32)

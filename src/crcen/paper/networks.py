@@ -18,8 +18,7 @@ from crcen.models.classifier import CRCENClassifier
 from crcen.models.foreign_names import OurNames, says_our_names
 from crcen.models.validation import check_choice, check_labels, check_number, check_rows
 from crcen.theory.labels import Labels
-from crcen.theory.specs import CostRatio
-from crcen.theory.weighting import ClassWeighting, resolve
+from crcen.theory.price import CostRatio, Price
 from crcen.training.recipe import Inputs, Schedule
 
 __all__ = ["PAPER", "CSMLPClassifier", "MovedThresholdClassifier", "PairedClassifier", "ResampledClassifier"]
@@ -106,9 +105,9 @@ class MovedThresholdClassifier(CRCENClassifier):
 
     is_control = True
 
-    def training_weighting_at(self, price: ClassWeighting, labels: Labels) -> ClassWeighting:
+    def training_weighting_at(self, price: Price, labels: Labels) -> Price:
         """λ = ½ at every price."""
-        return resolve(None, price.n_pos, price.n_neg)
+        return price.replace(None)
 
 
 class ResampledClassifier(ClassifierMixin, OurNames):
@@ -224,7 +223,7 @@ class PairedClassifier(ClassifierMixin, BaseEstimator):
     ----------
     pair_counts_ : dict
         Training pairs of each kind: "00" are common ones, "01" a common and then a rare row.
-    weighting_ : ClassWeighting
+    weighting_ : Price
         The price of ``predict``, given by the share of rare rows among the pairs.
 
     References
@@ -263,7 +262,7 @@ class PairedClassifier(ClassifierMixin, BaseEstimator):
         X, y = check_rows(self, X, y, reset=True)
         self.classes_ = check_labels(y)
         self.labels_ = Labels.from_rows(self.classes_, y, np.ones(len(X)), self.pos_label)
-        target = self.labels_.encode(y)
+        target = self.labels_.target(y)
         rng = check_random_state(self.random_state)
         first, second, kind = self._pairs(target, rng)
         given = {name: getattr(self, name) for name in ("hidden", "l2", "n_members", "max_epochs", "encoding")}
@@ -276,7 +275,7 @@ class PairedClassifier(ClassifierMixin, BaseEstimator):
         n_pos, n_neg = int(target.sum()), int((~target).sum())
         self.factor_ = float(target[first].sum() / (~target[first]).sum() * n_neg / n_pos)
         self.pos_label_ = self.labels_.positive
-        self.weighting_ = resolve(CostRatio(self.factor_), n_pos, n_neg)
+        self.weighting_ = self.labels_.resolve(CostRatio(self.factor_), self.labels_.by_class(n_pos, n_neg))
         return self
 
     def _pairs(self, target: NDArray[np.bool_], rng: Any) -> tuple[Index, Index, NDArray[np.str_]]:
