@@ -119,6 +119,7 @@ def test_the_metadata(wheel):
     required = [line for line in metadata.splitlines() if line.startswith("Requires-Dist:") and "extra ==" not in line]
     assert sorted(line.split()[1].split(">")[0] for line in required) == [
         "filelock",
+        "lightgbm",
         "numpy",
         "rich",
         "scikit-learn",

@@ -1,4 +1,4 @@
-"""Who should sit in a committee, and how strongly their weights are drawn to equal ones: on the development half.
+"""Who should sit in a committee, and how strongly their weights are shrunk to equal ones: on the development half.
 
 Members are searched once for each table and split, and their log-odds kept in a folder; the ways to combine them are
 then compared on the test rows. Tables of 600 and 2,000 rows are drawn from the larger ones and tested on the others.
@@ -19,10 +19,10 @@ from sklearn.model_selection import StratifiedShuffleSplit
 from bench.rivals.plan import load_set
 from bench.rivals.prices import costs
 from crcen import CommitteeClassifier, balance_shift
-from crcen.models.committee.stacking import cross_fitted_logits, fit_stacking
+from crcen.models.committee.stacking import choose_ridge, cross_fitted_logits, fit_stacking
 from crcen.theory.decision import sigmoid
 
-MEMBERS = ("networks", "trees", "forest")
+MEMBERS = ("networks", "trees", "catboost", "forest")
 WHOLE = [
     "coil_2000",
     "nyc_weather",
@@ -81,13 +81,14 @@ def search(task):
     kept = {}
 
     class Keeping(CommitteeClassifier):
-        def _combine(self, candidates, rows, price):
+        def _stack(self, found, rows, seed):
             fold = np.full(len(rows.X), -1, dtype=np.int8)
             for i, (_, held_out) in enumerate(rows.folds):
                 fold[held_out] = i
-            answers = [np.mean([part.logits(new)[:, 0] for part in one.parts], axis=0) for one in candidates]
-            kept.update(oof=np.stack([one.logits for one in candidates], 1), new=np.stack(answers, 1), fold=fold)
-            super()._combine(candidates, rows, price)
+            answers = [np.mean([_log_odds(part.logits(new)) for part in one.parts], axis=0) for one in found]
+            oof = np.stack([_log_odds(one.logits) for one in found], 1)
+            kept.update(oof=oof, new=np.stack(answers, 1), fold=fold)
+            return super()._stack(found, rows, seed)
 
     how = {"members": MEMBERS, "pos_label": 1, "n_jobs": 1, "device": "cpu", "random_state": number}
     Keeping(None, **how).fit(X, y)
@@ -95,27 +96,33 @@ def search(task):
     return place.name
 
 
+def _log_odds(logits):
+    """(n, K) logits of two classes, or those of the positive one alone, as log-odds (n,)."""
+    return logits[:, -1] - (logits[:, 0] if logits.shape[1] > 1 else 0.0)
+
+
 def judged(kept, members, ridge):
-    """Scores on test rows of these members with that pull, in the order of `METRICS`; lower is better in the first."""
+    """Scores on test rows of these members, in the order of `METRICS`; without a ridge, nested folds choose it."""
     at = [MEMBERS.index(member) for member in members]
-    oof, new = kept["oof"][:, at].astype(float), kept["new"][:, at].astype(float)
-    y, y_new, ones = kept["y"], kept["y_new"], np.ones(len(kept["y"]))
+    oof, new = (np.stack([np.zeros_like(kept[name][:, at]), kept[name][:, at]], axis=2) for name in ("oof", "new"))
+    y, y_new, ones = kept["y"].astype(int), kept["y_new"], np.ones(len(kept["y"]))
     held_out = [np.flatnonzero(kept["fold"] == k) for k in range(kept["fold"].max() + 1)]
-    crossed = cross_fitted_logits(oof, y, ones, held_out, ridge)
-    logits = fit_stacking(oof, y, ones, ridge)(new) + balance_shift(y.astype(int), crossed, None)
+    ridge = choose_ridge(oof, y, ones, held_out) if ridge is None else ridge
+    crossed = _log_odds(cross_fitted_logits(oof, y, ones, held_out, ridge))
+    logits = _log_odds(fit_stacking(oof, y, ones, ridge)(new)) + balance_shift(y, crossed, None)
     p = sigmoid(logits)
     inside = np.clip(p, 1e-6, 1 - 1e-6)
     loss = -np.mean(np.where(y_new, np.log(inside), np.log1p(-inside)))
-    by_price = costs(y.astype(int), y_new.astype(int), p)
+    by_price = costs(y, y_new.astype(int), p)
     return [loss, *by_price.values(), average_precision_score(y_new, logits), roc_auc_score(y_new, logits)]
 
 
 def table(files):
     """A line a way: what changes against the first, in percent, its error over sets, and sets better and worse."""
-    ways = {"networks, trees, pull 20": (MEMBERS[:2], 20.0)}
-    ways |= {f"networks, trees, pull {ridge:g}": (MEMBERS[:2], ridge) for ridge in (0.5, 2.0, 5.0, 10.0, 50.0, 200.0)}
-    ways |= {f"with a forest, pull {ridge:g}": (MEMBERS, ridge) for ridge in (2.0, 5.0, 20.0)}
-    ways |= {f"{one} alone": ((one,), 20.0) for one in MEMBERS}
+    ways = {"all, ridge 5": (MEMBERS, 5.0), "all, nested": (MEMBERS, None)}
+    ways |= {f"all, ridge {ridge:g}": (MEMBERS, ridge) for ridge in (0.5, 50.0, 500.0)}
+    ways |= {f"without {one}": (tuple(m for m in MEMBERS if m != one), None) for one in MEMBERS}
+    ways |= {f"{one} alone": ((one,), None) for one in MEMBERS}
     sets = sorted({file.stem.rsplit("_", 1)[0] for file in files})
     scores = {
         way: {file.stem: judged(np.load(file), *how) for file in files if file.stem.rsplit("_", 1)[0] in sets}
@@ -164,7 +171,7 @@ def main():
         for done in pool.map(search, tasks):
             print(done, flush=True)
     files = sorted(options.keep.glob("*.npz"))
-    print("Change against networks and trees with a pull of 20 rows, in percent ± error over sets, sets better:worse")
+    print("Change against all members with a ridge of 5 rows, in percent ± error over sets, sets better:worse")
     for title, own in (
         ("Whole tables", [f for f in files if "-" not in f.stem]),
         ("Few rows", [f for f in files if "-" in f.stem]),

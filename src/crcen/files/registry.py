@@ -29,19 +29,18 @@ _SHUFFLE = "n_splits test_size train_size random_state _default_test_size"
 # Module -> class -> fitted attributes. A file holds the class name alone, so names are unique.
 TYPES: dict[str, dict[str, str]] = {
     "crcen.models.committee.classifier": {
-        "CommitteeClassifier": f"{_SEARCHED} chosen_settings_ fit_time_ leaderboard_ member_weights_"
+        "CommitteeClassifier": f"{_SEARCHED} chosen_settings_ fit_time_ leaderboard_ member_weights_ notes_"
     },
     "crcen.models.committee.leaderboard": {"MemberScore": ""},
     "crcen.models.classes.ensemble": {"ClassEnsemble": ""},
     "crcen.models.classifier": {"CRCENClassifier": _FITTED},
     "crcen.models.ensemble": {"Ensemble": ""},
+    "crcen.models.members.lightgbm_trees": {"TreeSetting": ""},
+    "crcen.models.members.tree_arrays": {"TreeEnsemble": ""},
     "crcen.models.module_classifier": {"ModuleClassifier": f"{_FITTED} row_shape_ has_whole_rows_"},
     "crcen.models.search.classifier_cv": {"CRCENClassifierCV": _SEARCHED},
     "crcen.models.search.options": {"Search": ""},
     "crcen.models.search.time_split": {"TimeSplit": "n_splits"},
-    "crcen.models.trees.boosted_trees": {"BoostedTrees": ""},
-    "crcen.models.trees.class_trees": {"ClassTrees": ""},
-    "crcen.models.trees.setting": {"TreeSetting": ""},
     "crcen.paper.networks": {"CSMLPClassifier": f"{_FITTED} loss", "MovedThresholdClassifier": _FITTED},
     "crcen.decisions.posterior_correction": {
         "PosteriorCorrection": f"{_INPUTS} classes_ pos_label_ estimator_ odds_factor_ price_ probability_map_ _limit"
@@ -197,10 +196,13 @@ def _categories_match(state: State) -> bool:
 
 def _are_trees(state: State) -> bool:
     """Whether arrays are trees: each node is a leaf or has two later nodes of its own. Other arrays could loop."""
-    nodes = ("feature", "left", "right", "threshold", "value", "missing_left")
-    n, n_features, depth = state["value"].size, state["n_features"], state["depth"]
-    kinds = (np.int32, np.int32, np.int32, np.float64, np.float64, np.bool_)
+    nodes = ("feature", "left", "right", "threshold", "missing_left")
+    value, baseline, output = state["value"], state["baseline"], state["output"]
+    n, n_features, depth = len(state["left"]), state["n_features"], state["depth"]
+    kinds = (np.int32, np.int32, np.int32, np.float64, np.bool_)
     if any(state[name].dtype != kind or state[name].shape != (n,) for name, kind in zip(nodes, kinds, strict=True)):
+        return False
+    if value.dtype != np.float64 or value.ndim != 2 or len(value) != n or baseline.ndim != 1:
         return False
     left, right, feature, own = state["left"], state["right"], state["feature"], np.arange(n)
     roots, is_leaf = state["roots"], left == own
@@ -216,8 +218,9 @@ def _are_trees(state: State) -> bool:
         and np.array_equal(np.sort(children), own[~is_root])
         and _integer(1, _WIDTH_LIMIT)(n_features)
         and bool((feature >= 0).all() and (feature < n_features).all())
-        and bool(np.isfinite(state["value"]).all() and not np.isnan(state["threshold"]).any())
-        and math.isfinite(state["baseline"])
+        and bool(np.isfinite(value).all() and not np.isnan(state["threshold"]).any())
+        and bool(np.isfinite(baseline).all() and output.dtype == np.int32 and output.shape == roots.shape)
+        and bool((output >= 0).all() and (output + value.shape[1] <= len(baseline)).all())
         and _integer(0, _DEPTH_LIMIT)(depth)
     )
     if not is_valid:
@@ -283,7 +286,7 @@ RULES: dict[str, dict[str, Check]] = {
 }
 
 # Type -> a check of all attributes together.
-STATE_RULES: dict[str, Callable[[State], bool]] = {"BoostedTrees": _are_trees, "OneHotEncoder": _categories_match}
+STATE_RULES: dict[str, Callable[[State], bool]] = {"TreeEnsemble": _are_trees, "OneHotEncoder": _categories_match}
 
 
 @cache

@@ -6,16 +6,17 @@ from rows_of_a_committee import draw
 
 import crcen
 from crcen import Budget, CommitteeClassifier
-from crcen.models.committee import classifier as module
-from crcen.models.trees.setting import TreeSetting
+from crcen.models.members.lightgbm_trees import TreeSetting
 
 
 def _shrink(patch):
-    settings = (TreeSetting(8, 20, 1.0, 1.0), TreeSetting(4, 10, 1.0, 0.5))
-    patch.setattr("crcen.models.trees.search.TREE_SETTINGS", settings)
+    members = "crcen.models.members"
+    patch.setattr(f"{members}.lightgbm_trees.SETTINGS", (TreeSetting(8, 20, 1.0, 1.0), TreeSetting(4, 10, 1.0, 0.5)))
+    patch.setattr(f"{members}.catboost_trees._TREES", 40)
     search = crcen.CRCENClassifierCV
     patch.setattr(
-        module, "CRCENClassifierCV", lambda weighting, **how: search(weighting, hidden=(8,), l2=(1e-3, 1e-2), **how)
+        f"{members}.networks.CRCENClassifierCV",
+        lambda weighting, **how: search(weighting, hidden=(8,), l2=(1e-3, 1e-2), **how),
     )
 
 
@@ -32,7 +33,7 @@ def rows():
 
 @pytest.fixture(scope="session")
 def with_gaps():
-    """A committee fitted on rows with gaps."""
+    """A committee fitted on rows with missing values."""
     X, y = draw()
     X[::3, 0] = np.nan
     with pytest.MonkeyPatch.context() as patch:

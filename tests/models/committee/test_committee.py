@@ -25,8 +25,8 @@ def test_its_logit_is_the_weighted_sum_of_its_members(rows):
     natural = np.log(committee.predict_proba(new)[:, 1] / committee.predict_proba(new)[:, 0])
     assert natural == pytest.approx(total + ensemble.shift - np.log(8), abs=1e-9)
     assert ((committee.predict_proba(new)[:, 1] > 1 / 9) == (committee.predict(new) == 1)).all()
-    assert [line.name for line in committee.leaderboard_] == ["networks", "trees", "forest", "committee"]
-    assert committee.member_weights_.shape == (3,)
+    assert [line.name for line in committee.leaderboard_] == ["networks", "trees", "catboost", "forest", "committee"]
+    assert committee.member_weights_.shape == (4,)
 
 
 def test_the_price_is_kept_on_rows_that_no_member_saw(rows):
@@ -85,7 +85,8 @@ def test_another_classifier_may_sit_in_it(rows):
     ("how", "sentence"),
     [
         ({"members": ()}, "must not be empty"),
-        ({"members": ("woods",)}, r"members must be of \['networks', 'trees', 'forest'\] or classifiers: got 'woods'"),
+        ({"members": ("woods",)}, r"members must be of \['networks', 'trees', 'catboost', 'forest'\] or classifiers"),
+        ({"effort": "huge"}, "effort of CommitteeClassifier must be"),
         ({"members": ("trees", "trees")}, "must differ"),
         ({"members": (3,)}, "predict_proba"),
         ({"time_limit": 0}, "time_limit"),
@@ -103,3 +104,51 @@ def test_a_failed_fit_leaves_what_was_there(rows):
     with pytest.raises(InvalidInput):
         committee.fit(np.full((10, 5), np.inf), np.arange(10) % 2)
     assert np.array_equal(committee.decision_function(rows[0][:5]), before)
+
+
+def test_three_classes_are_decided_at_their_weights_and_balanced_out_of_fold():
+    X, y = draw(600, n_classes=3)
+    labels = np.array(["low", "middle", "high"])[y]
+    weights = {"low": 1.0, "middle": 3.0, "high": 10.0}
+    members = ("trees", LogisticRegression(max_iter=2000))
+    committee = CommitteeClassifier(weights, members=members, cv=2, random_state=0).fit(X, labels)
+    p = committee.predict_proba(X)
+    assert committee.classes_.tolist() == ["high", "low", "middle"]
+    w = np.array([10.0, 1.0, 3.0])
+    np.testing.assert_array_equal(committee.predict(X), committee.classes_[(w * p).argmax(axis=1)])
+    assert committee.key_equation_.residual <= 1e-12
+    assert "out-of-fold" in committee.key_equation_.rows
+    assert committee.oof_decision_function_.shape == (600, 3)
+    assert log_loss(labels, committee.oof_proba_) < 0.9
+
+
+def test_costs_of_actions_are_decided_by_expected_cost(tmp_path):
+    X, y = draw(400, n_classes=3)
+    costs = crcen.CostMatrix(np.column_stack([10.0 * (1 - np.eye(3)), np.ones(3)]), actions=["review"])
+    model = CommitteeClassifier(costs, members=("trees", "forest"), cv=2, random_state=0).fit(X, y)
+    assert set(map(str, model.predict(X))) <= {"0", "1", "2", "review"}
+    again = crcen.load(crcen.save(model, tmp_path / "model.crcen"))
+    np.testing.assert_array_equal(again.predict_proba(X), model.predict_proba(X))
+
+
+@pytest.mark.parametrize("n_classes", [2, 3])
+@pytest.mark.parametrize("scale", [1e-12, 1e12])
+def test_the_scale_of_sample_weights_changes_nothing(scale, n_classes):
+    X, y = draw(400, n_classes=n_classes)
+    weights = np.random.default_rng(0).uniform(0.5, 2.0, 400)
+    how = {"cv": 2, "random_state": 0, "n_jobs": 1}
+    one, other = (
+        CommitteeClassifier(**how).fit(X, y, sample_weight=w).predict_proba(X) for w in (weights, scale * weights)
+    )
+    np.testing.assert_allclose(other, one, atol=1e-6)
+    constant, plain = (
+        CommitteeClassifier(members=("trees", "forest"), **how).fit(X, y, sample_weight=w).predict_proba(X)
+        for w in (np.full(400, scale), None)
+    )
+    np.testing.assert_allclose(constant, plain, atol=1e-9)
+
+
+def test_quick_fits_one_setting_of_one_network(rows):
+    committee = fitted(rows, effort="quick")
+    assert [line.name for line in committee.leaderboard_] == ["networks", "committee"]
+    assert len(committee.leaderboard_[0].settings) == 1

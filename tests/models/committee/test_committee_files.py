@@ -14,7 +14,7 @@ from sklearn.linear_model import LogisticRegression
 
 from crcen import Budget, CommitteeClassifier, InvalidParameter, TableClassifier, load, model_info, save
 from crcen.files.registry import InvalidState, check_state, state_of
-from crcen.models.trees.boosted_trees import BoostedTrees
+from crcen.models.members.tree_arrays import TreeEnsemble
 
 NEW = draw(200, seed=3)[0]
 NEW[::5, 0] = np.nan
@@ -86,16 +86,17 @@ def test_a_member_of_another_library_is_refused_by_name(rows, tmp_path):
 
 
 # Two trees: a root with two leaves, and a root whose right child has two leaves.
-SOUND = BoostedTrees(
+SOUND = TreeEnsemble(
     feature=np.array([1, 0, 0, 0, 0, 2, 0, 0], dtype=np.int32),
     threshold=np.array([0.5, np.inf, np.inf, 0.1, np.inf, -0.3, np.inf, np.inf]),
     missing_left=np.zeros(8, dtype=bool),
     left=np.array([1, 1, 2, 4, 4, 6, 6, 7], dtype=np.int32),
     right=np.array([2, 1, 2, 5, 4, 7, 6, 7], dtype=np.int32),
-    value=np.array([0.0, 1.0, -1.0, 0.0, 0.5, 0.0, 0.2, -0.2]),
+    value=np.array([0.0, 1.0, -1.0, 0.0, 0.5, 0.0, 0.2, -0.2])[:, None],
     roots=np.array([0, 3], dtype=np.int32),
+    output=np.array([0, 1], dtype=np.int32),
     depth=2,
-    baseline=-1.0,
+    baseline=np.array([-1.0, 0.0]),
     n_features=3,
 )
 
@@ -107,10 +108,10 @@ def changed(name, at, value):
 
 
 def test_sound_trees_pass():
-    check_state(BoostedTrees, state_of(SOUND))
-    check_state(BoostedTrees, state_of(replace(SOUND, depth=7)))
+    check_state(TreeEnsemble, state_of(SOUND))
+    check_state(TreeEnsemble, state_of(replace(SOUND, depth=7)))
     X = np.array([[0.0, 0.0, 0.0], [1.0, 1.0, -1.0]])
-    assert SOUND.logits(X)[:, 0] == pytest.approx([-1 + 1.0 + 0.5, -1 - 1.0 + 0.2])
+    assert SOUND.logits(X).tolist() == [[-1 + 1.0, 0.5], [-1 - 1.0, 0.2]]
 
 
 @pytest.mark.parametrize(
@@ -135,18 +136,23 @@ def test_sound_trees_pass():
         {"depth": -1},
         {"n_features": 2},
         {"n_features": 10**12},
-        {"baseline": np.inf},
+        {"baseline": np.array([np.inf, 0.0])},
+        {"baseline": np.array([0.0])},  # fewer outputs than the trees have
+        changed("output", 1, 2),
+        changed("output", 1, -1),
+        {"output": SOUND.output[:1]},
         {"roots": np.array([], dtype=np.int32)},
         {"left": SOUND.left.astype(np.float64)},
         {"left": SOUND.left[:5]},
-        {"value": SOUND.value[:, None]},
+        {"value": SOUND.value[:, 0]},
+        {"value": np.column_stack([SOUND.value, SOUND.value])},
         {"value": np.array(1.0)},
         {"missing_left": SOUND.value},
     ],
 )
 def test_forged_trees_are_refused(forged):
     with pytest.raises(InvalidState):
-        check_state(BoostedTrees, state_of(SOUND) | forged)
+        check_state(TreeEnsemble, state_of(SOUND) | forged)
 
 
 def test_trees_of_another_width_than_the_rows_are_refused():

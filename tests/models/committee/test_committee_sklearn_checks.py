@@ -8,8 +8,8 @@ from sklearn.utils.estimator_checks import parametrize_with_checks
 
 import crcen
 from crcen import Budget, CommitteeClassifier
-from crcen.models.committee import classifier, members
-from crcen.models.trees.setting import TreeSetting
+from crcen.models.members import lightgbm_trees, networks
+from crcen.models.members.lightgbm_trees import TreeSetting
 
 LIGHT = [CommitteeClassifier(members=("networks", "trees"), cv=2, n_jobs=1)]
 
@@ -19,10 +19,10 @@ def one_setting(monkeypatch):
     """The contract is not about quality: one setting of each kind of member, and one network of it."""
     search = crcen.CRCENClassifierCV
     few = {"hidden": (8,), "l2": (1e-2,), "max_epochs": 5}
-    monkeypatch.setattr(classifier, "CRCENClassifierCV", lambda weighting, **how: search(weighting, **few, **how))
-    monkeypatch.setattr(members, "_SETTINGS_KEPT", 1)
-    monkeypatch.setattr(members, "_NETWORKS_A_SETTING", 1)
-    monkeypatch.setattr("crcen.models.trees.search.TREE_SETTINGS", (TreeSetting(8, 20, 1.0, 1.0),))
+    monkeypatch.setattr(networks, "CRCENClassifierCV", lambda weighting, **how: search(weighting, **few, **how))
+    monkeypatch.setattr(networks, "N_SETTINGS", 1)
+    monkeypatch.setattr(networks, "N_NETWORKS", 1)
+    monkeypatch.setattr(lightgbm_trees, "SETTINGS", (TreeSetting(8, 20, 1.0, 1.0),))
 
 
 def expected_failures(estimator):

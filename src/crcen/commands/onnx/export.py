@@ -219,7 +219,7 @@ def _encoded_rows(members: Any, n_columns: int, rng: np.random.Generator) -> Any
         wild = encoding.mean[:n_columns] + encoding.scale[:n_columns] * wild
         break
     trees = (member for member in members if is_trees(member))
-    for one in (part for member in trees for part in getattr(member, "by_class", (member,))):
+    for one in trees:
         inner = (one.left != np.arange(len(one.left))) & np.isfinite(one.threshold)
         for column in np.unique(one.feature[inner]):
             known = np.unique(one.threshold[inner & (one.feature == column)])

@@ -8,8 +8,8 @@ __all__ = ["is_trees", "tree_logit"]
 
 
 def is_trees(member: Any) -> bool:
-    """Whether a member is boosted trees, of two classes or of more."""
-    return hasattr(member, "roots") or hasattr(member, "by_class")
+    """Whether a member is an ensemble of trees."""
+    return hasattr(member, "roots")
 
 
 def tree_logit(graph: Any, trees: Any, X: str) -> str:
@@ -23,7 +23,7 @@ def tree_logit(graph: Any, trees: Any, X: str) -> str:
     ----------
     graph : Graph
         Where the operations go.
-    trees : BoostedTrees
+    trees : TreeEnsemble
         The trees.
     X : str
         Doubles of shape (rows, features).
@@ -33,16 +33,7 @@ def tree_logit(graph: Any, trees: Any, X: str) -> str:
     str
         Name of the result.
     """
-    if hasattr(trees, "by_class"):
-        columns = [tree_logit(graph, one, X) for one in trees.by_class]
-        if len(columns) == 1:
-            columns.insert(0, graph.apply("Mul", columns[0], graph.constant(0.0)))
-        axis = graph.constant([1], np.int64)
-        return graph.apply("Concat", *(graph.apply("Unsqueeze", one, axis) for one in columns), axis=1)
-    if not trees.n_trees:
-        zero = graph.apply("Mul", graph.apply("ReduceMax", X, axes=[1], keepdims=0), graph.constant(0.0))
-        return graph.apply("Add", zero, graph.constant(trees.baseline))
-    own = np.arange(len(trees.value))
+    own = np.arange(len(trees.left))
     is_leaf = trees.left == own
     ends = np.append(trees.roots[1:], len(own))
     tree_of = np.repeat(np.arange(trees.n_trees), ends - trees.roots)
@@ -67,9 +58,16 @@ def tree_logit(graph: Any, trees: Any, X: str) -> str:
         target_ids=tree_of[leaves].tolist(),
         target_weights_as_tensor=_doubles("leaf_numbers", leaf_number[leaves].astype(np.float64)),
     )
-    values = graph.apply("Gather", graph.constant(trees.value[leaves]), graph.as_int(numbers), axis=0)
-    total = graph.apply("ReduceSum", values, graph.constant([1], np.int64), keepdims=0)
-    return graph.apply("Add", total, graph.constant(trees.baseline))
+    # (rows, trees, width) leaf values; trees of different outputs are summed by a matrix of zeros and ones.
+    width, n_outputs = trees.value.shape[1], len(trees.baseline)
+    leaf_values = graph.constant(trees.value[leaves] if width > 1 else trees.value[leaves, 0])
+    values = graph.apply("Gather", leaf_values, graph.as_int(numbers), axis=0)
+    if width == n_outputs or n_outputs == 1:
+        total = graph.apply("ReduceSum", values, graph.constant([1], np.int64), keepdims=0)
+    else:
+        belongs = (trees.output[:, None] == np.arange(n_outputs)).astype(np.float64)
+        total = graph.apply("MatMul", values, graph.constant(belongs))
+    return graph.apply("Add", total, graph.constant(trees.baseline if n_outputs > 1 else trees.baseline[0]))
 
 
 def _doubles(name: str, values: Any) -> Any:

@@ -1,8 +1,8 @@
-"""CommitteeClassifier: networks and boosted trees, combined out of fold and decided at one price."""
+"""CommitteeClassifier: networks and trees, combined out of fold and decided at one price."""
 
 import time
+import warnings
 from dataclasses import replace
-from functools import partial
 from typing import Any
 
 import joblib
@@ -11,37 +11,28 @@ from numpy.typing import NDArray
 from sklearn.base import BaseEstimator, ClassifierMixin, clone
 
 from crcen._support.progress import part_of, progress_bar
-from crcen.exceptions import InvalidInput, InvalidParameter
+from crcen.exceptions import CrcenError, InvalidInput, InvalidParameter, TrainingFailed
 from crcen.models.atomic import all_or_nothing
+from crcen.models.classes.ensemble import ClassEnsemble
 from crcen.models.classes.fitting import check_no_positive
-from crcen.models.classes.search import ClassSearchRows
-from crcen.models.committee.classes import combine_classes
+from crcen.models.classes.search import ClassSearchRows, held_out_shifts, keep_out_of_fold, without_tests
 from crcen.models.committee.leaderboard import leaderboard
-from crcen.models.committee.members import (
-    KINDS,
-    QUICK,
-    Candidate,
-    How,
-    fit_candidate,
-    grid_of_networks,
-    kind_of,
-    usual_members,
-)
-from crcen.models.committee.refitting import refitted_parts
-from crcen.models.committee.stacking import cross_fitted_logits, fit_stacking
+from crcen.models.committee.stacking import choose_ridge, cross_fitted_logits, fit_stacking
 from crcen.models.ensemble import Ensemble
 from crcen.models.fitted import FittedEnsemble, write_ensemble
 from crcen.models.fitting import OUT_OF_FOLD_ROWS, base_seed
-from crcen.models.search.classifier_cv import CRCENClassifierCV
+from crcen.models.members.external import ExternalMember
+from crcen.models.members.member import EFFORTS, Clock, FittedMember, MemberKind, MemberTask, OutOfTime
+from crcen.models.members.registry import default_members, member_kind
+from crcen.models.members.tree_arrays import TreeEnsemble
 from crcen.models.search.folds import checked_folds
 from crcen.models.search.grid import SearchRows
 from crcen.models.search.run import held_out_shift
-from crcen.models.validation import check_classes, check_number, check_rows, check_weights
+from crcen.models.validation import check_choice, check_classes, check_number, check_rows, check_weights
 from crcen.models.wished import before_wish, move_to_wish
 from crcen.theory.key_equation import key_equation_of_logits, on_rows, without_test
 from crcen.theory.labels import Labels, is_for_classes
 from crcen.theory.price import Price, is_price_of_two
-from crcen.training.recipe import Inputs
 
 __all__ = ["CommitteeClassifier"]
 
@@ -51,28 +42,30 @@ Array = NDArray[np.float64]
 class CommitteeClassifier(FittedEnsemble, ClassifierMixin, BaseEstimator):
     """Networks and boosted trees that decide together at a stated price.
 
-    Every member is searched on the same folds, unweighted. Weights that are never negative, drawn towards equal ones,
-    combine their natural out-of-fold logits. The output bias is then solved for, so that the key equation holds at the
-    price on rows that no member saw. What the committee claims out of fold comes from weights of the other folds.
+    Every member is searched on the same folds, unweighted. Non-negative weights combine the members' natural
+    out-of-fold logits; nested folds choose how strongly they are shrunk towards equal weights. The output bias is then
+    solved for, so that the key equation holds at the price on rows that no member saw. Out-of-fold results come from
+    weights fitted on the other folds.
 
     Parameters
     ----------
-    weighting : "balanced", None, float, Lam, Alpha, CostRatio, Budget, dict, or a wish, default="balanced"
-        What a miss is worth, as in `CRCENClassifier`; a wish is met out of fold. It decides, and does not weigh the
+    weighting : "balanced", None, float, Lam, Alpha, CostRatio, Budget, dict, or an operating goal, default="balanced"
+        What a miss is worth, as in `CRCENClassifier`; a goal is met out of fold. It decides, and does not weight the
         training.
     members : sequence, default=None
-        ``"networks"`` (the best settings of `CRCENClassifierCV`), ``"trees"`` (scikit-learn's histogram boosting),
-        ``"forest"`` (trees cut at random), or classifiers with ``predict_proba``; the latter cannot be saved or
-        exported. Their probabilities must be natural: wrap what was weighted or resampled in `PosteriorCorrection`.
-        ``None`` is networks and trees, with a forest for two classes and up to 60,000 rows.
+        ``"networks"`` (the best settings of `CRCENClassifierCV`), ``"trees"`` (LightGBM), ``"catboost"`` (CatBoost,
+        extra ``boosting``), ``"forest"`` (extremely randomised trees), or classifiers with ``predict_proba``; the
+        latter cannot be saved or exported. Their probabilities must be natural: wrap a classifier that was weighted
+        or resampled in `PosteriorCorrection`. ``None`` is all that are installed; the forest up to 60,000 rows.
+    effort : {"quick", "standard", "best"}, default="standard"
+        ``"quick"``: one setting per member without a search, by default networks alone. ``"best"``: more settings,
+        several seeds and repeated folds, as far as ``time_limit`` allows.
     cv : int, splitter or iterable, default=4
         As in scikit-learn; an int is stratified folds, shuffled by ``random_state``.
     time_limit : float, default=None
-        Seconds. Each member has an equal share of what is left; past most of it, it begins nothing that a first
-        answer does not need, and ends with one setting. What was begun is finished.
+        Seconds. Steps that would not finish in time are not started.
     n_jobs : int, default=None
-        Tree fits at a time; ``None`` is the number of processors this process may use. The result does not depend on
-        it.
+        Threads; ``None`` is the number of processors this process may use. The result does not depend on it.
     pos_label : default=None
         The positive class; ``None`` is the rarer one.
     device : {"auto", "cpu", "cuda"}, default="auto"
@@ -90,8 +83,10 @@ class CommitteeClassifier(FittedEnsemble, ClassifierMixin, BaseEstimator):
         The members and the committee, out of fold.
     member_weights_ : ndarray of shape (n_members,)
         What each member's natural logit is multiplied by.
-    chosen_settings_ : list
-        What each member's search chose, to train by again (`refit_on`).
+    chosen_settings_ : dict
+        The settings that each member's search chose, for `refit_on`.
+    notes_ : list of str
+        Members that failed or are not installed.
     weighting_, key_equation_, classes_, pos_label_
         As in `CRCENClassifier`, all at the price.
     oof_decision_function_ : ndarray of shape (n,)
@@ -118,6 +113,7 @@ class CommitteeClassifier(FittedEnsemble, ClassifierMixin, BaseEstimator):
         weighting: Any = "balanced",
         *,
         members: Any = None,
+        effort: str = "standard",
         cv: Any = 4,
         time_limit: float | None = None,
         n_jobs: int | None = None,
@@ -128,6 +124,7 @@ class CommitteeClassifier(FittedEnsemble, ClassifierMixin, BaseEstimator):
     ) -> None:
         self.weighting = weighting
         self.members = members
+        self.effort = effort
         self.cv = cv
         self.time_limit = time_limit
         self.n_jobs = n_jobs
@@ -136,7 +133,7 @@ class CommitteeClassifier(FittedEnsemble, ClassifierMixin, BaseEstimator):
         self.random_state = random_state
         self.verbose = verbose
 
-    takes_missing = True  # trees and networks both learn from gaps
+    takes_missing = True  # trees and networks both learn from missing values
 
     def fit(self, X: Any, y: Any, sample_weight: Any = None, groups: Any = None) -> "CommitteeClassifier":
         """Search every member, combine them, solve at the price.
@@ -148,7 +145,7 @@ class CommitteeClassifier(FittedEnsemble, ClassifierMixin, BaseEstimator):
         y : array of shape (n,)
             Two classes or more.
         sample_weight : array of shape (n,), optional
-            Row weights.
+            Row weights; only their ratios matter.
         groups : array of shape (n,), optional
             For splitters that keep groups together.
 
@@ -161,13 +158,12 @@ class CommitteeClassifier(FittedEnsemble, ClassifierMixin, BaseEstimator):
         return self
 
     def _fit(self, X: Any, y: Any, sample_weight: Any, groups: Any) -> None:
-        start = time.perf_counter()
-        self._check_parameters()
+        start, clock = time.perf_counter(), Clock(self.time_limit)
+        kinds = self._kinds()
         X, y = check_rows(self, X, y, reset=True)
         classes = check_classes(y)
         weights = check_weights(sample_weight, X)
         of_classes, seed = is_for_classes(self.weighting, classes), base_seed(self.random_state)
-        members = self._given_members() or usual_members(len(X), of_classes=of_classes)
         if of_classes:
             check_no_positive(self, classes)
             labels: Any = Labels(classes)
@@ -178,31 +174,65 @@ class CommitteeClassifier(FittedEnsemble, ClassifierMixin, BaseEstimator):
         kind: Any = ClassSearchRows if of_classes else SearchRows
         rows = kind(X=X, target=target, weights=weights, y=y, labels=labels, folds=folds)
         price = rows.resolve(self.weighting if of_classes else before_wish(self.weighting))
-        has_gaps = bool(np.isnan(X).any())
-        inputs = Inputs(missing="indicator" if has_gaps else "error")
-        few = grid_of_networks(len(X))
-        grid = CRCENClassifierCV(None, inputs=inputs, **few).grid(len(X))
-        found: dict[int, Candidate] = {}
+        self.notes_: list[str] = []
+        if not kinds:
+            kinds, self.notes_ = default_members(len(X), len(classes), self.effort)
+        task = self._task(rows, seed)
         with progress_bar(type(self).__name__, visible=bool(self.verbose)) as progress:
-            for place in sorted(range(len(members)), key=lambda i: kind_of(members[i]) != QUICK):
-                done = len(found) / len(members)
-                own = part_of(progress, done, done + 1 / len(members))
-                seconds = self._share_of_time(start, len(members) - len(found))
-                how = How(seed, self.device, self._threads(), seconds)
-                found[place] = fit_candidate(members[place], rows, grid, how, own)
-        candidates = [found[place] for place in range(len(members))]
-        self.chosen_settings_ = [one.chosen for one in candidates]
-        if of_classes:
-            combine_classes(self, candidates, rows, price)
-        else:
-            self._combine(candidates, rows, price)
+            found = self._search(kinds, replace(task, folds=folds), clock, progress)
+        (self._combine_classes if of_classes else self._combine)(found, rows, price, seed)
+        if not of_classes:
             move_to_wish(self, target, weights)
         self.n_splits_, self.fit_time_ = len(folds), time.perf_counter() - start
+
+    def _task(self, rows: Any, seed: int) -> MemberTask:
+        labels = rows.labels
+        of_classes = labels.positive is None
+        return MemberTask(
+            X=rows.X,
+            target=rows.target.astype(np.int64),
+            weights=normalised(rows.weights),
+            n_classes=len(labels.classes),
+            seed=seed,
+            device=self.device,
+            threads=joblib.cpu_count() if self.n_jobs is None else int(self.n_jobs),
+            effort=self.effort,
+            y=rows.y,
+            classes=labels.classes.tolist() if of_classes else [labels.negative, labels.positive],
+            search_rows=rows,
+        )
+
+    def _search(self, kinds: list[MemberKind], task: MemberTask, clock: Clock, progress: Any) -> list[FittedMember]:
+        """Search every member, the fastest first; one that fails is left out."""
+        found: dict[str, FittedMember] = {}
+        failure: Exception | None = None
+        for done, kind in enumerate(reversed(kinds)):
+            left = len(kinds) - done
+            own = part_of(progress, done / len(kinds), (done + 1) / len(kinds))
+            start = time.perf_counter()
+            try:
+                fitted = kind.search(
+                    replace(task, clock=clock.share(1.0 / left), is_needed=not found and left == 1, progress=own)
+                )
+            except OutOfTime:
+                self.notes_.append(f"{kind.name} was left out: no time was left for it")
+                continue
+            except Exception as error:  # whatever a library raises: the others can do without it
+                failure = error
+                self.notes_.append(f"{kind.name} failed and was left out: {' '.join(str(error).split())}")
+                warnings.warn(self.notes_[-1], UserWarning, stacklevel=5)
+                continue
+            found[kind.name] = replace(fitted, seconds=time.perf_counter() - start)
+        if not found:
+            if isinstance(failure, CrcenError):
+                raise failure
+            raise TrainingFailed(f"every member failed; the last error was: {failure}") from failure
+        return [found[kind.name] for kind in kinds if kind.name in found]
 
     def refit_on(self, X: Any, y: Any, sample_weight: Any = None, *, n_networks: int = 2) -> "CommitteeClassifier":
         """Train the members on other rows at the settings that were chosen, without a search.
 
-        What each member counts for, the intercept and the price stay as they are; `crcen.training_error` compares such
+        The members' weights, the intercept and the price stay as they are; `crcen.training_error` compares such
         committees of random halves of the rows.
 
         Parameters
@@ -222,73 +252,97 @@ class CommitteeClassifier(FittedEnsemble, ClassifierMixin, BaseEstimator):
             raise InvalidInput("refit_on needs a committee that was fitted with this version.")
         fresh = clone(self)
         X, y = check_rows(fresh, X, y, reset=True)
-        weights, seed = check_weights(sample_weight, X), base_seed(self.random_state)
-        how: dict[str, Any] = {
-            "n_networks": n_networks,
-            "seed": seed,
-            "device": self.device,
-            "threads": self._threads(),
-        }
+        kind: Any = ClassSearchRows if isinstance(ensemble, ClassEnsemble) else SearchRows
+        labels, weights = ensemble.labels, check_weights(sample_weight, X)
+        rows = kind(X=X, target=labels.target(y), weights=weights, y=y, labels=labels, folds=[])
+        task, kinds = self._task(rows, base_seed(self.random_state)), {one.name: one for one in self._kinds()}
         parts: list[Any] = []
-        members = self._given_members() or KINDS[: len(settings)]
-        for member, chosen in zip(members, settings, strict=True):
-            parts += refitted_parts(member, chosen, ensemble.labels, X, y, weights, **how)
+        for name, chosen in settings.items():
+            own = kinds[name] if name in kinds else member_kind(name)
+            more = {"n_networks": n_networks} if name == "networks" else {}
+            parts += own.refit(task, chosen, **more)
+        parts = parts if isinstance(ensemble, ClassEnsemble) else [_of_positive(one) for one in parts]
         write_ensemble(fresh, replace(ensemble, members=tuple(parts)), None)
         return fresh
 
-    def _given_members(self) -> list[Any]:
-        """The members that were asked for; none where that is left to `fit`."""
-        if self.members is None:
-            return []
-        return [self.members] if isinstance(self.members, str) else list(self.members)
-
-    def _check_parameters(self) -> None:
-        names = [kind_of(member) for member in self._given_members()]
-        if not names and self.members is not None:
-            raise InvalidParameter("members of CommitteeClassifier must not be empty.")
-        if len(set(names)) < len(names):
-            raise InvalidParameter(f"members of CommitteeClassifier must differ from each other: got {names}.")
+    def _kinds(self) -> list[MemberKind]:
+        """The members that were asked for, checked; none where that is left to `fit`."""
+        check_choice(self, "effort", EFFORTS)
         if self.time_limit is not None:
             check_number(self, "time_limit", low=0, open_low=True)
         if self.n_jobs is not None:
             check_number(self, "n_jobs", low=1, integer=True)
+        if self.members is None:
+            return []
+        kinds = [member_kind(one) for one in ([self.members] if isinstance(self.members, str) else self.members)]
+        names = [kind.name for kind in kinds]
+        if not kinds:
+            raise InvalidParameter("members of CommitteeClassifier must not be empty.")
+        if len(set(names)) < len(names):
+            raise InvalidParameter(f"members of CommitteeClassifier must differ from each other: got {names}.")
+        return kinds
 
-    def _threads(self) -> int:
-        return joblib.cpu_count() if self.n_jobs is None else int(self.n_jobs)
-
-    def _share_of_time(self, start: float, n_members: int) -> float | None:
-        """What each of the members that are left may take of the seconds that are left."""
-        if self.time_limit is None:
-            return None
-        return max(0.0, float(self.time_limit) - (time.perf_counter() - start)) / n_members
-
-    def _combine(self, candidates: list[Candidate], rows: SearchRows, price: Price) -> None:
-        """Weights, the solve at the price, and everything that is kept."""
-        logits = np.stack([one.logits for one in candidates], axis=1)
-        seen = np.isfinite(logits).all(axis=1)
-        stacking = fit_stacking(logits[seen], rows.target[seen], rows.weights[seen])
+    def _stack(self, found: list[FittedMember], rows: Any, seed: int) -> tuple[Any, Array]:
+        """Weights on all out-of-fold rows, and combined logits by weights of the other folds."""
+        logits = np.stack([one.logits for one in found], axis=1)
+        target, weights = rows.target.astype(np.int64), normalised(rows.weights)
         held_out = [test for _, test in rows.folds]
-        crossed = cross_fitted_logits(logits, rows.target, rows.weights, held_out)
-        weighted = crossed + price.logit_shift
+        ridge = choose_ridge(logits, target, weights, held_out, seed)
+        seen: NDArray[np.bool_] = np.asarray(np.isfinite(logits).all(axis=(1, 2)))
+        stacking = fit_stacking(logits[seen], target[seen], weights[seen], ridge)
+        self.member_weights_ = stacking.weights
+        crossed = cross_fitted_logits(logits, target, weights, held_out, ridge)
+        classes = None if isinstance(rows, ClassSearchRows) else [1]
+        self.leaderboard_ = leaderboard(found, stacking.weights, crossed, target, weights, classes)
+        return stacking, crossed
+
+    def _parts(self, found: list[FittedMember]) -> list[tuple[Any, float]]:
+        """Every model with its weight; members without weight are left out."""
+        pairs = list(zip(found, self.member_weights_.tolist(), strict=True))
+        pairs = [(one, weight) for one, weight in pairs if weight > 0.0] or pairs[:1]
+        self.chosen_settings_ = {one.name: one.chosen for one, _ in pairs}
+        return [(part, weight / len(one.parts)) for one, weight in pairs for part in one.parts]
+
+    def _combine(self, found: list[FittedMember], rows: SearchRows, price: Price, seed: int) -> None:
+        """Weights, the solve at the price, and everything that is kept."""
+        stacking, crossed = self._stack(found, rows, seed)
+        weighted = crossed[:, 1] - crossed[:, 0] + price.logit_shift
         known = np.isfinite(weighted)
         equation = key_equation_of_logits(rows.target[known], weighted[known], price, rows.weights[known])
-        self.oof_key_equation_ = on_rows(without_test(equation), OUT_OF_FOLD_ROWS)
-        self.oof_shift_ = held_out_shift(weighted, rows, price)
-        pairs = zip(candidates, stacking.weights, strict=True)
-        parts = [(part, weight / len(one.parts)) for one, weight in pairs for part in one.parts]
+        self.oof_key_equation_: Any = on_rows(without_test(equation), OUT_OF_FOLD_ROWS)
+        self.oof_shift_: Any = held_out_shift(weighted, rows, price)
+        parts = self._parts(found)
         ensemble = Ensemble(
             rows.labels,
             price,
             rows.resolve(None),
-            tuple(part for part, _ in parts),
-            stacking.intercept + price.logit_shift + self.oof_shift_,
+            tuple(_of_positive(part) for part, _ in parts),
+            float(stacking.intercepts[1] - stacking.intercepts[0]) + price.logit_shift + self.oof_shift_,
             member_weights=np.array([weight for _, weight in parts]),
         )
         solved = ensemble.key_equation(weighted[known] + self.oof_shift_, rows.target[known], rows.weights[known])
         write_ensemble(self, ensemble, on_rows(solved, OUT_OF_FOLD_ROWS))
-        self.member_weights_ = stacking.weights
         self.oof_decision_function_ = ensemble.decision(ensemble.priced(weighted + self.oof_shift_)[1])
-        self.leaderboard_ = leaderboard(candidates, stacking.weights, crossed, partial(_judged, rows=rows))
+
+    def _combine_classes(self, found: list[FittedMember], rows: ClassSearchRows, price: Price, seed: int) -> None:
+        """The same for more classes."""
+        stacking, crossed = self._stack(found, rows, seed)
+        known: NDArray[np.bool_] = np.asarray(np.isfinite(crossed).all(axis=1))
+        parts = self._parts(found)
+        natural = ClassEnsemble.of(
+            rows.labels,
+            rows.resolve(None),
+            tuple(part for part, _ in parts),
+            np.array([weight for _, weight in parts]),
+        ).shifted(stacking.intercepts)
+        ensemble = natural.at_price(price)
+        weighted = crossed + price.log_weights
+        held_out = weighted[known], rows.target[known], rows.weights[known]
+        self.oof_key_equation_ = replace(without_tests(ensemble.key_equation(*held_out)), rows=OUT_OF_FOLD_ROWS)
+        self.oof_shift_ = held_out_shifts(weighted, rows, price)
+        ensemble = ensemble.moved(self.oof_shift_)
+        write_ensemble(self, ensemble, replace(ensemble.key_equation(*held_out), rows=OUT_OF_FOLD_ROWS))
+        keep_out_of_fold(self, ensemble, weighted, known)
 
     def __sklearn_tags__(self) -> Any:
         """Any number of classes, unless the weighting is a price of two; missing cells are learned from."""
@@ -299,15 +353,15 @@ class CommitteeClassifier(FittedEnsemble, ClassifierMixin, BaseEstimator):
         return tags
 
 
-def _judged(logits: Array, rows: SearchRows) -> tuple[float, float, float]:
-    """Log loss, average precision and area under the curve of out-of-fold logits."""
-    from sklearn.metrics import average_precision_score, roc_auc_score
+def normalised(weights: Array) -> Array:
+    """Weights with mean 1 in single precision: the same for any scale, and exactly 1 if all are equal."""
+    used = weights[weights > 0]
+    scaled = weights > 0 if np.all(used == used[0]) else weights / used.mean()
+    return scaled.astype(np.float32).astype(np.float64)
 
-    known = np.isfinite(logits) & (rows.weights > 0)
-    target, own, weights = rows.target[known], logits[known], rows.weights[known]
-    losses = np.logaddexp(0.0, np.where(target, -own, own))
-    return (
-        float(weights @ losses / weights.sum()),
-        float(average_precision_score(target, own, sample_weight=weights)),
-        float(roc_auc_score(target, own, sample_weight=weights)),
-    )
+
+def _of_positive(part: Any) -> Any:
+    """A member of two classes with one output, the logit of the positive class."""
+    if isinstance(part, ExternalMember):
+        return replace(part, is_binary=True)
+    return part.column(1) if isinstance(part, TreeEnsemble) else part

@@ -1,19 +1,20 @@
 """The leaderboard of a committee: its members and itself, judged out of fold."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from crcen.models.committee.members import Candidate
+from crcen.models.members.member import FittedMember, log_loss
+from crcen.theory.classes.log_sums import softmax
 from crcen.theory.shown import Shown
 
-__all__ = ["Judged", "MemberScore", "leaderboard"]
+__all__ = ["MemberScore", "leaderboard"]
 
 Array = NDArray[np.float64]
-# From out-of-fold logits to log loss, average precision and area under the curve.
-Judged = Callable[[Array], tuple[float, float, float]]
+Index = NDArray[np.int64]
 
 
 @dataclass(frozen=True)
@@ -53,11 +54,30 @@ class MemberScore(Shown):
         )
 
 
-def leaderboard(candidates: Sequence[Candidate], weights: Array, crossed: Array, judged: Judged) -> list[MemberScore]:
-    """A line for each member, and one for the committee, whose logits are ``crossed``."""
+def leaderboard(
+    members: Sequence[FittedMember], weights: Array, crossed: Array, target: Index, row_weights: Array, classes: Any
+) -> list[MemberScore]:
+    """A line for each member, and one for the committee, whose logits are ``crossed``.
+
+    ``classes`` are those whose average precision and area under the curve are averaged; None for all.
+    """
+
+    def judged(logits: Array) -> tuple[float, float, float]:
+        from sklearn.metrics import average_precision_score, roc_auc_score
+
+        known = np.isfinite(logits).all(axis=1) & (row_weights > 0)
+        own, y, w = logits[known], target[known], row_weights[known]
+        several = np.unique(y) if classes is None else classes
+        p = softmax(own) if logits.shape[1] > 2 else own - own[:, ::-1]
+        return (
+            log_loss(own, y, w),
+            float(np.mean([average_precision_score(y == k, p[:, k], sample_weight=w) for k in several])),
+            float(np.mean([roc_auc_score(y == k, p[:, k], sample_weight=w) for k in several])),
+        )
+
     lines = [
         MemberScore(one.name, float(weight), *judged(one.logits), one.seconds, one.settings, one.n_tried)
-        for one, weight in zip(candidates, weights, strict=True)
+        for one, weight in zip(members, weights, strict=True)
     ]
-    seconds, n_tried = sum(one.seconds for one in candidates), sum(one.n_tried for one in candidates)
+    seconds, n_tried = sum(one.seconds for one in members), sum(one.n_tried for one in members)
     return [*lines, MemberScore("committee", np.nan, *judged(crossed), seconds, n_tried=n_tried)]

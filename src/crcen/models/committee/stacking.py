@@ -1,4 +1,4 @@
-"""How much each member of a committee counts: weights of out-of-fold logits, none negative, drawn to equal ones."""
+"""Weights of a committee's members: non-negative, shrunk towards equal weights as strongly as held-out rows ask for."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -7,87 +7,115 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.optimize import minimize
 
-from crcen.theory.decision import sigmoid
+from crcen.models.members.member import log_loss
 
-__all__ = ["RIDGE", "Stacking", "cross_fitted_logits", "fit_stacking"]
+__all__ = ["RIDGES", "Stacking", "choose_ridge", "cross_fitted_logits", "fit_stacking"]
 
 Array = NDArray[np.float64]
 Bools = NDArray[np.bool_]
 Index = NDArray[np.int64]
 
-# In units of rows: how many of them it takes to leave equal weights. Chosen on four splits of sixteen tables of the
-# benchmark's development half.
-RIDGE = 5.0
+# Strengths of the shrinkage to choose from, in units of rows: about how many it takes to move away from equal weights.
+RIDGES = (0.5, 5.0, 50.0, 500.0)
+_ROWS_TO_CHOOSE = 20_000  # with more, a sample decides: the strength hardly matters then
 
 
 @dataclass(frozen=True, eq=False)
 class Stacking:
-    """The committee's natural logit: intercept + Σ weight × member's natural logit."""
+    """The committee's natural logits: intercepts (K,) + Σ weight × member's natural logits (n, K)."""
 
     weights: Array
-    intercept: float
+    intercepts: Array
+    ridge: float
 
     def __call__(self, logits: Array) -> Array:
-        """Combine (n, members) logits to (n,)."""
-        combined: Array = logits @ self.weights + self.intercept
-        return combined
+        """Combine (n, members, K) logits to (n, K)."""
+        return np.asarray(np.einsum("nmk,m->nk", logits, self.weights) + self.intercepts)
 
 
-def fit_stacking(logits: Array, target: Bools, row_weights: Array, ridge: float = RIDGE) -> Stacking:
-    """Weights ≥ 0 and an intercept of least log loss, with ``ridge``·Σ (w − 1/K)² against leaving equal weights.
+def fit_stacking(logits: Array, target: Index, row_weights: Array, ridge: float) -> Stacking:
+    """Weights ≥ 0 and intercepts that minimise the log loss plus ``ridge``·Σ (w − 1/M)².
 
     Parameters
     ----------
     logits
-        (n, K) natural logits of rows that no member saw.
+        (n, M, K) natural logits of rows that no member saw.
     target, row_weights
-        Which rows are positive, and their weights; only ratios of weights count.
+        Class numbers and row weights; only ratios of weights count.
     ridge
-        Strength of the pull; the loss is a sum over rows of mean weight 1.
-
-    Returns
-    -------
-    Stacking
-        With one member: weight and intercept by the same rule.
+        Strength of the shrinkage; the loss is a sum over rows with mean weight 1.
     """
-    n_members = logits.shape[1]
-    equal, scale = 1.0 / n_members, row_weights / row_weights.mean()
-    sign = np.where(target, -1.0, 1.0)
+    n, n_members, n_classes = logits.shape
+    equal, scale, rows = 1.0 / n_members, row_weights / row_weights.mean(), np.arange(n)
+    flat = np.ascontiguousarray(logits.transpose(1, 0, 2).reshape(n_members, -1))
 
     def objective(parameters: Array) -> tuple[float, Array]:
-        away = parameters[:-1] - equal
-        combined = logits @ parameters[:-1] + parameters[-1]
-        error = scale * (sigmoid(combined) - target)
-        loss = scale @ np.logaddexp(0.0, sign * combined) + ridge * (away @ away)
-        return float(loss), np.append(logits.T @ error + 2.0 * ridge * away, error.sum())
+        away = parameters[:n_members] - equal
+        combined = (parameters[:n_members] @ flat).reshape(n, n_classes) + parameters[n_members:]
+        combined -= combined.max(axis=1, keepdims=True)
+        error = np.exp(combined)
+        total = error.sum(axis=1)
+        loss = scale @ (np.log(total) - combined[rows, target]) + ridge * (away @ away)
+        error /= total[:, None]
+        error[rows, target] -= 1.0
+        error *= scale[:, None]
+        return float(loss), np.concatenate([flat @ error.ravel() + 2.0 * ridge * away, error.sum(axis=0)])
 
-    start = np.append(np.full(n_members, equal), 0.0)
-    bounds = [(0.0, None)] * n_members + [(None, None)]
-    found = minimize(
-        objective, start, jac=True, method="L-BFGS-B", bounds=bounds, options={"ftol": 1e-13, "gtol": 1e-8}
-    )
-    return Stacking(np.asarray(found.x[:-1]), float(found.x[-1]))
+    start = np.concatenate([np.full(n_members, equal), np.zeros(n_classes)])
+    bounds = [(0.0, None)] * n_members + [(None, None)] * n_classes
+    options = {"ftol": 1e-13, "gtol": 1e-8}
+    found = minimize(objective, start, jac=True, method="L-BFGS-B", bounds=bounds, options=options).x
+    return Stacking(found[:n_members], found[n_members:] - found[n_members:].mean(), ridge)
+
+
+def choose_ridge(logits: Array, target: Index, row_weights: Array, held_out: Sequence[Index], seed: int = 0) -> float:
+    """The strength whose weights, fitted on the other folds, predict each fold best."""
+    known = _known(logits, held_out)
+    if len(held_out) < 2:
+        return RIDGES[-1]
+    if known.sum() > _ROWS_TO_CHOOSE:
+        rows = np.random.default_rng([seed, len(target)]).choice(np.flatnonzero(known), _ROWS_TO_CHOOSE, replace=False)
+        known = np.zeros(len(target), dtype=bool)
+        known[rows] = True
+    losses = []
+    for ridge in RIDGES:
+        crossed = cross_fitted_logits(logits, target, row_weights, held_out, ridge, known)
+        seen = np.isfinite(crossed).all(axis=1)
+        losses.append(log_loss(crossed[seen], target[seen], row_weights[seen]) if seen.any() else np.inf)
+    return RIDGES[int(np.argmin(losses))]
 
 
 def cross_fitted_logits(
-    logits: Array, target: Bools, row_weights: Array, held_out: Sequence[Index], ridge: float = RIDGE
+    logits: Array,
+    target: Index,
+    row_weights: Array,
+    held_out: Sequence[Index],
+    ridge: float,
+    known: Bools | None = None,
 ) -> Array:
-    """Combined logits of each fold's rows by weights that were fitted on the other folds' rows alone.
+    """Combined logits of each fold's rows by weights fitted on the other folds' rows.
 
     Weights fitted on a row's own label make its loss look better than that of a new row; these do not. A row in no
     fold, or in a fold whose other rows lack a class, is NaN.
     """
-    combined = np.full(len(logits), np.nan)
-    seen = np.zeros(len(logits), dtype=bool)
-    seen[np.concatenate(held_out)] = True
-    seen &= np.isfinite(logits).all(axis=1)
-    for rows in held_out:
+    n_classes = logits.shape[2]
+    combined = np.full((len(logits), n_classes), np.nan)
+    seen = _known(logits, held_out) if known is None else known
+    for fold in held_out:
         others = seen.copy()
-        others[rows] = False
-        own = rows[seen[rows]]
-        weighed = others & (row_weights > 0)
-        if len(held_out) == 1:  # one fold of later rows: nothing is left to fit on but equal weights
+        others[fold] = False
+        own = fold[seen[fold]]
+        if len(held_out) == 1:  # one fold of later rows: no other rows to fit weights on
             combined[own] = logits[own].mean(axis=1)
-        elif target[weighed].any() and not target[weighed].all():
+            continue
+        counts = np.bincount(target[others], row_weights[others], n_classes)
+        others |= seen & np.isin(target, np.flatnonzero(counts == 0))  # the only row of a class cannot be left out
+        if np.bincount(target[others], row_weights[others], n_classes).all():
             combined[own] = fit_stacking(logits[others], target[others], row_weights[others], ridge)(logits[own])
     return combined
+
+
+def _known(logits: Array, held_out: Sequence[Index]) -> Bools:
+    known = np.zeros(len(logits), dtype=bool)
+    known[np.concatenate(held_out)] = True
+    return known & np.isfinite(logits).all(axis=(1, 2))

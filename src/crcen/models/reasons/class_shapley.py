@@ -8,9 +8,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from crcen.models.classes.ensemble import ClassEnsemble
+from crcen.models.members.tree_arrays import TreeEnsemble
 from crcen.models.reasons.shapley import ShapleyValues, adding_up, sampled_values, values_of_trees, walks_of
-from crcen.models.trees.boosted_trees import BoostedTrees
-from crcen.models.trees.class_trees import ClassTrees
 from crcen.training.members import NetworkGroup
 
 __all__ = ["shapley_of_class_function", "shapley_of_classes"]
@@ -55,7 +54,7 @@ def shapley_of_classes(
         weights = np.full(len(ensemble.members), 1.0 / len(ensemble.members))
     scaled = [*zip(ensemble.members, (weights * ensemble.probability_map[0]).tolist(), strict=True)]
     values, errors = np.zeros((2, len(X), len(blocks)))
-    walked = [(member, weight) for member, weight in scaled if not isinstance(member, ClassTrees)]
+    walked = [(member, weight) for member, weight in scaled if not isinstance(member, TreeEnsemble)]
     for first, second, rows in _by_pair(pairs):
         makers = [walks_of(_between(member, first, second), blocks, weight) for member, weight in walked]
         found = sampled_values(makers, X[rows], background, len(blocks), seed, threads, None)
@@ -104,13 +103,9 @@ def _by_pair(pairs: tuple[Index, Index]) -> list[tuple[int, int, Index]]:
     return [(int(k), int(r), np.flatnonzero((both == (k, r)).all(axis=1))) for k, r in found]
 
 
-def _trees_of(member: Any, k: int) -> tuple[BoostedTrees, ...]:
-    """The trees that give a class its logit; of two classes the first has none."""
-    if not isinstance(member, ClassTrees):
-        return ()
-    if len(member.by_class) == 1:
-        return member.by_class if k == 1 else ()
-    return (member.by_class[k],)
+def _trees_of(member: Any, k: int) -> tuple[TreeEnsemble, ...]:
+    """The trees of a class's logit."""
+    return (member.column(k),) if isinstance(member, TreeEnsemble) else ()
 
 
 def _between(member: Any, first: int, second: int) -> Any:

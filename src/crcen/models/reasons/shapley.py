@@ -16,10 +16,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from crcen.models.ensemble import Ensemble
+from crcen.models.members.tree_arrays import TreeEnsemble
 from crcen.models.probability import apply_map
 from crcen.models.reasons.tree_values import tree_values
 from crcen.models.reasons.walks import FunctionWalks, NetworkWalks, Walks
-from crcen.models.trees.boosted_trees import BoostedTrees
 from crcen.training.members import NetworkGroup
 
 __all__ = [
@@ -90,10 +90,10 @@ def shapley_of_ensemble(
     if weights is None:
         weights = np.full(len(ensemble.members), 1.0 / len(ensemble.members))
     state, is_affine = ensemble.probability_map, ensemble.probability_map.ndim == 1
-    exact: list[tuple[BoostedTrees, float]] = []
+    exact: list[tuple[TreeEnsemble, float]] = []
     makers: list[MakeWalks] = []
     for member, weight in zip(ensemble.members, weights * (state[0] if is_affine else 1.0), strict=True):
-        if isinstance(member, BoostedTrees) and is_affine:
+        if isinstance(member, TreeEnsemble) and is_affine:
             exact.append((member, float(weight)))
         else:
             makers.append(walks_of(member, blocks, float(weight)))
@@ -106,7 +106,7 @@ def shapley_of_ensemble(
 
 
 def values_of_trees(
-    trees: Sequence[tuple[BoostedTrees, float]], X: Array, background: Array, blocks: Sequence[Index], threads: int
+    trees: Sequence[tuple[TreeEnsemble, float]], X: Array, background: Array, blocks: Sequence[Index], threads: int
 ) -> Array:
     """Exact values (n, blocks) of trees, each multiplied by its weight."""
     values = np.zeros((len(X), len(blocks)))

@@ -14,7 +14,7 @@ from math import comb
 import numpy as np
 from numpy.typing import NDArray
 
-from crcen.models.trees.boosted_trees import BoostedTrees
+from crcen.models.members.tree_arrays import TreeEnsemble
 
 __all__ = ["tree_values"]
 
@@ -26,7 +26,7 @@ Index = NDArray[np.int64]
 _TABLED = 12
 
 
-def tree_values(trees: BoostedTrees, X: Array, background: Array, blocks: Sequence[Index]) -> Array:
+def tree_values(trees: TreeEnsemble, X: Array, background: Array, blocks: Sequence[Index]) -> Array:
     """Shapley values (n, blocks) of the trees' logit.
 
     Parameters
@@ -57,20 +57,20 @@ def tree_values(trees: BoostedTrees, X: Array, background: Array, blocks: Sequen
     return values.T
 
 
-def _goes_left(trees: BoostedTrees, X: Array, node: int) -> Bools:
+def _goes_left(trees: TreeEnsemble, X: Array, node: int) -> Bools:
     cells = X[:, trees.feature[node]]
     is_left: Bools = cells <= trees.threshold[node]
     return is_left | np.isnan(cells) if trees.missing_left[node] else is_left
 
 
-def _leaves(trees: BoostedTrees, root: int) -> list[tuple[float, list[tuple[int, bool]]]]:
+def _leaves(trees: TreeEnsemble, root: int) -> list[tuple[float, list[tuple[int, bool]]]]:
     """Every leaf's value, and the nodes on the way to it with the side that was taken."""
     found: list[tuple[float, list[tuple[int, bool]]]] = []
     waiting: list[tuple[int, list[tuple[int, bool]]]] = [(root, [])]
     while waiting:
         node, path = waiting.pop()
         if trees.left[node] == node:
-            found.append((float(trees.value[node]), path))
+            found.append((float(trees.value[node, 0]), path))
         else:
             sides = ((int(trees.left[node]), True), (int(trees.right[node]), False))
             waiting += [(child, [*path, (node, is_left)]) for child, is_left in sides]

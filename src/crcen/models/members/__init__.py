@@ -1,0 +1,1 @@
+"""Members of a committee: one file each, listed in `crcen.models.members.registry`."""

@@ -1,0 +1,135 @@
+"""Symmetric boosted trees by CatBoost, one setting: their errors differ from those of LightGBM's trees."""
+
+import json
+import tempfile
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from crcen._support.extras import need
+from crcen.models.members.member import FittedMember, MemberKind, MemberTask, OutOfTime, fold_logits, side_by_side
+from crcen.models.members.tree_arrays import TreeEnsemble, float32_threshold
+from crcen.training.members import Member
+
+__all__ = ["CatBoostTrees", "tree_ensemble"]
+
+Array = NDArray[np.float64]
+Index = NDArray[np.int64]
+
+_TREES, _RATE, _DEPTH, _BORDERS = 400, 0.06, 6, 32
+# With a time limit: trees to measure the time by, the fewest that are worth it, and the share of the time to plan with.
+_TRIAL_TREES, _FEWEST_TREES, _PRUDENCE = 5, 60, 0.7
+
+
+class CatBoostTrees(MemberKind):
+    """The member ``"catboost"``."""
+
+    name = "catboost"
+    package = "catboost"
+
+    def search(self, task: MemberTask) -> FittedMember:
+        """The number of trees with the lowest mean loss on the folds, then a fit on all rows."""
+        most = _affordable(task)
+        found = side_by_side(task.threads, lambda fold: _fit(task, *fold, most), task.folds)
+        task.progress(0.8)
+        losses = np.mean([_held_out_losses(one, most) for one in found], axis=0)
+        n_trees = int(np.argmin(losses)) + 1
+        logits = [_logits(one, task.X[own], n_trees) for one, (_, own) in zip(found, task.folds, strict=True)]
+        parts = self.refit(task, [n_trees])
+        line = f"{n_trees} symmetric trees of depth {_DEPTH}: log loss {losses.min():.4g}"
+        return FittedMember(self.name, parts, fold_logits(task, logits), (line,), 1, (n_trees,))
+
+    def refit(self, task: MemberTask, chosen: Sequence[Any]) -> tuple[Member, ...]:
+        """Trees on all rows."""
+        rows = np.arange(len(task.X))
+        return tuple(tree_ensemble(_fit(task, rows, None, n_trees), task.n_classes) for n_trees in chosen)
+
+
+def _affordable(task: MemberTask) -> int:
+    """The number of trees that there is time for, by the time of a few."""
+    if not task.clock.is_limited:
+        return _TREES
+    start = time.perf_counter()
+    _fit(task, task.folds[0][0], None, _TRIAL_TREES)
+    rounds = -(-len(task.folds) // task.threads) + 1.5  # of fits on folds side by side, and the fit on all rows
+    found = int(_PRUDENCE * task.clock.left / ((time.perf_counter() - start) / _TRIAL_TREES * rounds))
+    if found < _FEWEST_TREES and not task.is_needed:
+        raise OutOfTime
+    return max(_TRIAL_TREES, min(found, _TREES))
+
+
+def _fit(task: MemberTask, rows: Index, held_out: Index | None, n_trees: int) -> Any:
+    catboost = need("catboost", "boosting")
+    rows = rows[task.weights[rows] > 0]
+    model = catboost.CatBoostClassifier(
+        iterations=n_trees,
+        learning_rate=_RATE,
+        depth=_DEPTH,
+        border_count=_BORDERS,
+        loss_function="Logloss" if task.n_classes == 2 else "MultiClass",
+        classes_count=None if task.n_classes == 2 else task.n_classes,
+        boosting_type="Plain",
+        random_seed=task.seed % 2**31,
+        thread_count=1,
+        verbose=False,
+        allow_writing_files=False,
+    )
+    pools = [
+        catboost.Pool(task.X[own], task.target[own], weight=task.weights[own])
+        for own in (rows, held_out)
+        if own is not None
+    ]
+    return model.fit(pools[0], eval_set=pools[1] if held_out is not None else None, use_best_model=False)
+
+
+def _held_out_losses(model: Any, n_trees: int) -> Array:
+    (losses,) = model.get_evals_result()["validation"].values()
+    return np.asarray(losses[:n_trees])
+
+
+def _logits(model: Any, X: Array, n_trees: int) -> Array:
+    raw = np.asarray(model.predict(X, prediction_type="RawFormulaVal", ntree_end=n_trees, thread_count=1))
+    return np.column_stack([np.zeros(len(X)), raw]) if raw.ndim == 1 else raw
+
+
+def tree_ensemble(model: Any, n_classes: int) -> TreeEnsemble:
+    """CatBoost's symmetric trees as arrays, with logits (n, K); two classes have zeros for the first one."""
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "model.json"
+        model.save_model(str(path), format="json")
+        found = json.loads(path.read_text())
+    features = found["features_info"]["float_features"]
+    column = np.array([one["flat_feature_index"] for one in features])
+    missing_left = np.array([one["nan_value_treatment"] != "AsTrue" for one in features])
+    trees = [_tree(one, column, missing_left, 1 if n_classes == 2 else n_classes) for one in found["oblivious_trees"]]
+    scale, bias = found["scale_and_bias"]
+    for tree in trees:
+        tree["value"] *= scale
+    baseline = np.array([0.0, *bias] if n_classes == 2 else bias, dtype=np.float64)
+    return TreeEnsemble.join(trees, [int(n_classes == 2)] * len(trees), baseline, len(model.feature_names_))
+
+
+def _tree(tree: dict[str, Any], column: Index, missing_left: NDArray[Any], width: int) -> dict[str, NDArray[Any]]:
+    """A complete binary tree, level by level; the first split of the list is the lowest bit of a leaf's number."""
+    splits = tree.get("splits") or []
+    depth, n_inner = len(splits), 2 ** len(splits) - 1
+    level = np.repeat(np.arange(depth), 2 ** np.arange(depth))  # of each inner node, the root first
+    feature = np.array([one["float_feature_index"] for one in splits], dtype=np.int64)
+    border = np.array([one["border"] for one in splits], dtype=np.float64)
+    values = np.asarray(tree["leaf_values"], dtype=np.float64).reshape(2**depth, width)
+    # The path to the leaf at a place takes the bits of the place from the highest to the lowest, one per split.
+    places = np.arange(2**depth)
+    leaf = sum((((places >> (depth - 1 - i)) & 1) << i for i in range(depth)), np.zeros_like(places))
+    inner, none = np.arange(n_inner), np.full(2**depth, -1)
+    return {
+        "feature": np.concatenate([column[feature][level], none]),
+        "threshold": np.concatenate([float32_threshold(border)[level], np.zeros(2**depth)]),
+        "missing_left": np.concatenate([missing_left[feature][level], none > 0]),
+        "left": np.concatenate([2 * inner + 1, none]),
+        "right": np.concatenate([2 * inner + 2, none]),
+        "value": np.concatenate([np.zeros((n_inner, width)), values[leaf]]),
+    }

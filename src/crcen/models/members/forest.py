@@ -1,0 +1,132 @@
+"""A forest of extremely randomised trees (scikit-learn): no search, little time, errors unlike those of boosting.
+
+Columns are cut into bins first, so that random cuts are spread over the rows and not over the range of values. A leaf
+answers with the log-odds of its rows, shrunk towards those of all rows; the forest is the mean over its trees.
+"""
+
+import time
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from crcen.models.members.member import FittedMember, MemberKind, MemberTask, OutOfTime, fold_logits
+from crcen.models.members.tree_arrays import TreeEnsemble
+from crcen.training.members import Member
+
+__all__ = ["Forest"]
+
+Array = NDArray[np.float64]
+Index = NDArray[np.int64]
+
+_TREES = 100
+# With a time limit: trees to measure the time by, the fewest that are worth it, and the share of the time to plan with.
+_TRIAL_TREES, _FEWEST_TREES, _PRUDENCE = 4, 25, 0.7
+_LEAVES, _LEAF_ROWS, _MAX_DEPTH = 256, 2, 32
+_PRIOR_ROWS = 2.0  # rows with the class shares of all rows that are added to each leaf
+_MAX_CUTS = 254
+_MAX_ROWS = 60_000  # above, a forest takes as long as boosted trees, which are better there
+
+
+class Forest(MemberKind):
+    """The member ``"forest"``."""
+
+    name = "forest"
+
+    def is_default(self, n_rows: int, n_classes: int) -> bool:
+        """Not on many rows."""
+        return n_rows <= _MAX_ROWS
+
+    def search(self, task: MemberTask) -> FittedMember:
+        """One forest per fold, and one on all rows."""
+        n_trees, logits = _affordable(task), []
+        for i, (rows, held_out) in enumerate(task.folds):
+            logits.append(_forest(task, rows, n_trees, task.seed + 1 + i).logits(task.X[held_out]))
+            task.progress((i + 1) / (len(task.folds) + 1))
+        parts = self.refit(task, [n_trees])
+        lines = (f"{n_trees} randomised trees",)
+        return FittedMember(self.name, parts, fold_logits(task, logits), lines, 1, (n_trees,))
+
+    def refit(self, task: MemberTask, chosen: Sequence[Any]) -> tuple[Member, ...]:
+        """The forest of all rows."""
+        return (_forest(task, np.arange(len(task.X)), chosen[0], task.seed),)
+
+
+def _affordable(task: MemberTask) -> int:
+    """The number of trees that there is time for, by the time of a few."""
+    if not task.clock.is_limited:
+        return _TREES
+    start = time.perf_counter()
+    _forest(task, task.folds[0][0], _TRIAL_TREES, task.seed)
+    seconds = (time.perf_counter() - start) / _TRIAL_TREES * (len(task.folds) + 1.5)
+    found = int(_PRUDENCE * task.clock.left / seconds)
+    if found < _FEWEST_TREES and not task.is_needed:
+        raise OutOfTime
+    return max(_TRIAL_TREES, min(found, _TREES))
+
+
+def _forest(task: MemberTask, rows: Index, n_trees: int, seed: int) -> TreeEnsemble:
+    from sklearn.ensemble import ExtraTreesClassifier
+
+    rows = rows[task.weights[rows] > 0]
+    X, target, weights = task.X[rows], task.target[rows], task.weights[rows]
+    cuts = [_cuts(column) for column in X.T]
+    model = ExtraTreesClassifier(
+        n_trees,
+        max_leaf_nodes=_LEAVES,
+        min_samples_leaf=_LEAF_ROWS,
+        max_depth=_MAX_DEPTH,
+        n_jobs=task.threads,
+        random_state=seed % 2**32,
+    )
+    model.fit(_bins(X, cuts), target, sample_weight=weights)
+    share = np.bincount(target, weights, task.n_classes) / weights.sum()
+    # A class without rows here gets half a row's share.
+    prior = _PRIOR_ROWS * np.maximum(share, 0.5 / (1.0 + len(target)))
+    known = np.asarray(model.classes_, dtype=np.int64)
+    trees = [_tree(one.tree_, cuts, known, prior, n_trees) for one in model.estimators_]
+    baseline = np.zeros(task.n_classes)
+    return TreeEnsemble.join(trees, [int(task.n_classes == 2)] * len(trees), baseline, X.shape[1])
+
+
+def _tree(tree: Any, cuts: Sequence[Array], known: Index, prior: Array, n_trees: int) -> dict[str, NDArray[Any]]:
+    share = tree.value[:, 0, :] / tree.value[:, 0, :].sum(axis=1, keepdims=True)
+    rows = np.zeros((tree.node_count, len(prior)))
+    rows[:, known] = share * tree.weighted_n_node_samples[:, None]
+    logits = np.log(rows + prior) / n_trees
+    inner = tree.children_left >= 0
+    threshold = np.zeros(tree.node_count)
+    # A bin at or below a cut of bins is a value at or below the cut of values; the last bin holds missing values.
+    threshold[inner] = [
+        np.append(cuts[j], np.inf)[min(int(place), len(cuts[j]))]
+        for j, place in zip(tree.feature[inner], tree.threshold[inner], strict=True)
+    ]
+    return {
+        "feature": tree.feature,
+        "threshold": threshold,
+        "missing_left": np.zeros(tree.node_count, dtype=bool),
+        "left": tree.children_left,
+        "right": tree.children_right,
+        "value": logits[:, 1:] - logits[:, :1] if len(prior) == 2 else logits,
+    }
+
+
+def _cuts(column: Array) -> Array:
+    """Cuts between all values of a column, or at quantiles where there are many."""
+    values = np.sort(column[~np.isnan(column)])
+    distinct = values[np.append(True, values[1:] > values[:-1])] if len(values) else values
+    if len(distinct) <= _MAX_CUTS:
+        low, high = distinct[:-1], distinct[1:]
+    else:
+        places = np.linspace(0, len(values), _MAX_CUTS + 2)[1:-1].astype(np.int64)
+        low, high = values[places - 1], values[places]
+    return np.clip(np.unique(0.5 * low + 0.5 * high), -1e300, 1e300)
+
+
+def _bins(X: Array, cuts: Sequence[Array]) -> NDArray[np.float32]:
+    """The number of the bin of every cell; one more for missing values."""
+    found = np.empty(X.shape, dtype=np.float32)
+    for j, own in enumerate(cuts):
+        found[:, j] = np.where(np.isnan(X[:, j]), len(own) + 1, np.searchsorted(own, X[:, j]))
+    return found

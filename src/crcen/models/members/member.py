@@ -1,0 +1,178 @@
+"""What every kind of committee member has in common: its task, its time, and what it returns."""
+
+import time
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field
+from importlib.util import find_spec
+from typing import Any, TypeVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from crcen.training.members import Member
+
+__all__ = [
+    "EFFORTS",
+    "Clock",
+    "FittedMember",
+    "MemberKind",
+    "MemberTask",
+    "OutOfTime",
+    "fold_logits",
+    "log_loss",
+    "side_by_side",
+]
+
+Array = NDArray[np.float64]
+Index = NDArray[np.int64]
+Folds = Sequence[tuple[Index, Index]]
+Work = TypeVar("Work")
+Found = TypeVar("Found")
+
+EFFORTS = ("quick", "standard", "best")
+
+
+class OutOfTime(Exception):
+    """A member cannot finish in its time; nothing was fitted."""
+
+
+class Clock:
+    """Seconds that are left of a limit; without a limit there are always enough."""
+
+    def __init__(self, seconds: float | None) -> None:
+        self._end = None if seconds is None else time.perf_counter() + seconds
+
+    @property
+    def left(self) -> float:
+        """Seconds left."""
+        return np.inf if self._end is None else self._end - time.perf_counter()
+
+    @property
+    def is_limited(self) -> bool:
+        """Whether there is a limit."""
+        return self._end is not None
+
+    def share(self, part: float) -> "Clock":
+        """A clock with this part of the seconds that are left."""
+        return Clock(max(0.0, part * self.left) if self.is_limited else None)
+
+
+@dataclass(frozen=True, eq=False)
+class MemberTask:
+    """What a member is fitted on, and how.
+
+    Parameters
+    ----------
+    X, target, weights
+        Rows, class numbers from 0, and sample weights with mean 1.
+    n_classes
+        Number of classes.
+    folds
+        Training and held-out rows.
+    seed, device, threads
+        Seed, device of networks, and threads; results do not depend on the number of threads.
+    effort
+        One of `EFFORTS`.
+    clock, is_needed
+        Time for search and final fit. A member that is not needed raises `OutOfTime` instead of exceeding it.
+    progress
+        Called with the share of the work done.
+    y, classes, search_rows
+        Labels, classes in the order of their numbers, and rows as the search of networks takes them.
+    """
+
+    X: Array
+    target: Index
+    weights: Array
+    n_classes: int
+    folds: Folds = ()
+    seed: int = 0
+    device: str = "cpu"
+    threads: int = 1
+    effort: str = "standard"
+    clock: Clock = field(default_factory=lambda: Clock(None))
+    is_needed: bool = True
+    progress: Callable[[float], None] = lambda share: None
+    y: Any = None
+    classes: Any = None
+    search_rows: Any = None
+
+
+@dataclass(frozen=True, eq=False)
+class FittedMember:
+    """A member after its search.
+
+    Parameters
+    ----------
+    name
+        Name on the leaderboard.
+    parts
+        Models of all rows, averaged as natural logits.
+    logits : float64 array of shape (n, K)
+        Mean natural logits out of fold; NaN for rows in no test fold.
+    settings
+        Chosen settings, one line each.
+    n_tried
+        Number of settings tried.
+    chosen
+        The settings as values, for `MemberKind.refit`.
+    seconds
+        Time of search and final fit.
+    """
+
+    name: str
+    parts: tuple[Member, ...]
+    logits: Array
+    settings: tuple[str, ...]
+    n_tried: int
+    chosen: tuple[Any, ...] = ()
+    seconds: float = 0.0
+
+
+class MemberKind:
+    """A kind of member. A new one is a subclass in a file of its own and an entry in the registry."""
+
+    name = ""
+    package: str | None = None  # an optional package that it needs
+
+    def is_installed(self) -> bool:
+        """Whether its package is there."""
+        return self.package is None or find_spec(self.package) is not None
+
+    def is_default(self, n_rows: int, n_classes: int) -> bool:
+        """Whether it is a member where none were asked for."""
+        return True
+
+    def search(self, task: MemberTask) -> FittedMember:
+        """Choose settings on the folds and fit them on all rows."""
+        raise NotImplementedError
+
+    def refit(self, task: MemberTask, chosen: Sequence[Any]) -> tuple[Member, ...]:
+        """Models of chosen settings on all rows of the task, without a search."""
+        raise NotImplementedError
+
+
+def log_loss(logits: Array, target: Index, weights: Array) -> float:
+    """Weighted mean log loss of natural logits (n, K)."""
+    top = logits.max(axis=1, keepdims=True)
+    own = logits[np.arange(len(target)), target] - top[:, 0]
+    return float((np.log(np.exp(logits - top).sum(axis=1)) - own) @ weights / weights.sum())
+
+
+def fold_logits(task: MemberTask, found: Sequence[Array]) -> Array:
+    """The folds' held-out logits, (rows, K) each, in one table; NaN for rows in no fold."""
+    logits = np.full((len(task.X), task.n_classes), np.nan)
+    for (_, held_out), own in zip(task.folds, found, strict=True):
+        logits[held_out] = own
+    return logits
+
+
+def side_by_side(
+    threads: int, function: Callable[[Work], Found], work: Sequence[Work], prepare: Callable[[], Any] | None = None
+) -> list[Found]:
+    """The function of every piece of work, in up to so many threads, each of which calls ``prepare`` first."""
+    if threads <= 1 or len(work) <= 1:
+        return [function(one) for one in work]
+    with ThreadPoolExecutor(min(threads, len(work)), initializer=prepare) as pool:
+        return list(pool.map(function, work))

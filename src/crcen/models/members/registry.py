@@ -1,0 +1,45 @@
+"""The members that a committee knows by name. A new member is a file in this folder and an entry in `MEMBERS`."""
+
+from typing import Any
+
+from crcen.exceptions import InvalidParameter, MissingExtra
+from crcen.models.members.catboost_trees import CatBoostTrees
+from crcen.models.members.external import External
+from crcen.models.members.forest import Forest
+from crcen.models.members.lightgbm_trees import LightGBMTrees
+from crcen.models.members.member import MemberKind
+from crcen.models.members.networks import Networks
+
+__all__ = ["MEMBERS", "default_members", "member_kind"]
+
+# In the order of the leaderboard.
+MEMBERS: dict[str, MemberKind] = {kind.name: kind for kind in (Networks(), LightGBMTrees(), CatBoostTrees(), Forest())}
+
+
+def default_members(n_rows: int, n_classes: int, effort: str) -> tuple[list[MemberKind], list[str]]:
+    """The members of a committee where none were asked for, and notes on those that are not installed."""
+    if effort == "quick":
+        return [MEMBERS["networks"]], []
+    wanted = [kind for kind in MEMBERS.values() if kind.is_default(n_rows, n_classes)]
+    notes = [
+        f"{kind.name} is not installed: the committee goes without it; pip install 'crcen[boosting]' adds it"
+        for kind in wanted
+        if not kind.is_installed()
+    ]
+    return [kind for kind in wanted if kind.is_installed()], notes
+
+
+def member_kind(member: Any) -> MemberKind:
+    """The kind of a member that was asked for: a name of `MEMBERS` or a classifier."""
+    if isinstance(member, str):
+        if member not in MEMBERS:
+            raise InvalidParameter(f"members must be of {list(MEMBERS)} or classifiers: got {member!r}.")
+        kind = MEMBERS[member]
+        if not kind.is_installed():
+            raise MissingExtra(f"{kind.package} is not installed; get it with: pip install 'crcen[boosting]'")
+        return kind
+    if not hasattr(member, "fit") or not hasattr(member, "predict_proba"):
+        raise InvalidParameter(
+            f"a member must be one of {list(MEMBERS)} or a classifier with predict_proba: got {type(member).__name__}."
+        )
+    return External(member)

@@ -1,1 +1,0 @@
-"""Boosted trees as plain arrays, and their search on the folds of a committee."""
