@@ -1,6 +1,6 @@
 """Audits: coverage of the recall bound and of the cost interval, and the key equation with weights 1/e.
 
-    python bench/validity/audits.py [--scale 1.0]
+    python -m bench.validity.audits [--scale 1.0]
 
 20,000 rows a simulation. "before" is what labels of alarms alone say: recall 1 by construction.
 """
@@ -9,8 +9,8 @@ import argparse
 from itertools import product
 
 import numpy as np
-from rates import columns, done, draw_classes, head, line, rate, sigmoid
 
+from bench.validity.rates import columns, done, draw_classes, head, line, rate, sigmoid
 from crcen.theory.selective import (
     audit_draws,
     audit_probabilities,

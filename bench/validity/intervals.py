@@ -1,6 +1,6 @@
 """Coverage of intervals of recall, ROC area and cost, before and after.
 
-    python bench/validity/intervals.py [--scale 1.0]
+    python -m bench.validity.intervals [--scale 1.0]
 
 "before": percentile bootstrap (recall of two classes), normal interval (cost of K classes); none for binary cost.
 "after": `share_interval` (Wilson), `auc_interval` (logit-DeLong with Newcombe), `cost_interval` (MOVER over
@@ -11,10 +11,10 @@ import argparse
 from itertools import product
 
 import numpy as np
-from rates import done, head, line, rate
 from scipy.stats import norm
 
 import crcen.theory.intervals as intervals
+from bench.validity.rates import done, head, line, rate
 from crcen.theory.intervals import auc_interval, cost_interval, share_interval, wilson
 
 

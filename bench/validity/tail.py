@@ -1,6 +1,6 @@
 """Size and power of the residual test, before and after the Lugannani–Rice tail and the stratified variance.
 
-    python bench/validity/tail.py [--scale 1.0]
+    python -m bench.validity.tail [--scale 1.0]
 
 "before": normal tail with Bennett's inequality if the total skewness exceeds .5 (two classes), or a joint χ² (K > 2).
 "after": `crcen.theory.tail.residual_test`; K classes by Holm's correction over the class residuals. All probabilities
@@ -11,9 +11,9 @@ import argparse
 import math
 
 import numpy as np
-from rates import columns, done, draw_classes, head, line, rate, sigmoid
 from scipy.special import chdtrc, erfc
 
+from bench.validity.rates import columns, done, draw_classes, head, line, rate, sigmoid
 from crcen.theory.tail import holm, residual_test, residual_values, stratified_factor, variance_of
 
 

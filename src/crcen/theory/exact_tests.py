@@ -5,7 +5,8 @@ from collections.abc import Sequence
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.stats import binom, hypergeom
+from scipy.special import bdtrc
+from scipy.stats import hypergeom
 
 from crcen.theory.selective import row_hash
 
@@ -94,7 +95,7 @@ def precision_cut(target: Bools, scores: Array, share: float, confidence: float)
         m = fewest_alarms(share, 1.0 - level) * 2**doublings
         while m <= n:
             place = int(last[np.searchsorted(last, m - 1)])  # the next cut at or after m rows
-            if binom.sf(hits[place] - 1, place + 1, share) > level:
+            if bdtrc(float(hits[place]) - 1.0, place + 1, share) > level:
                 break
             best = max(best, place + 1)
             m = max(place + 2, math.ceil(1.1 * (place + 1)))

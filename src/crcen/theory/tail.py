@@ -1,8 +1,8 @@
 """Tests of residual sums: saddlepoint tails, stratified samples, clusters, sample weights, model uncertainty.
 
 A statistic S = Σ x_i(y_i) is described by its `values` x of shape (n, K), the contribution of each row for each
-possible class, and by the probabilities p of shape (n, K). Its mean under the model is zero: Σ_k p_ik x_ik = 0. For two classes
-x = w·h·(y − p) with h = c / (cp + 1 − p), up to a constant.
+possible class, and by the probabilities p of shape (n, K). Its mean under the model is zero: Σ_k p_ik x_ik = 0. For two
+classes x = w·h·(y − p) with h = c / (cp + 1 − p), up to a constant.
 """
 
 import math
