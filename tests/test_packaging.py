@@ -32,8 +32,8 @@ import warnings
 warnings.simplefilter("ignore")  # five iterations are few
 model.fit(data.X, data.y)
 assert model.key_equation_.residual < 1e-12
-from crcen.paper.reproduction.published import published
-from crcen.paper.reproduction.reproduce import read_settings
+from crcen.paper.tables import published
+from crcen.paper.reproduce import read_settings
 assert published("table3", "crcen", "abalone", "f1") == (0.4, None)
 assert read_settings(True) and read_settings(False)
 for call in (lambda: make_method("smote").fit(data.X, data.y), lambda: make_method("balanced_rf")):
@@ -99,7 +99,7 @@ def test_the_wheel_holds_the_package_with_its_data(wheel):
     assert packaged >= {
         "crcen/py.typed",
         "crcen/datasets/benchmark.csv",
-        "crcen/paper/reproduction/published.csv",
+        "crcen/paper/published.csv",
         "crcen/paper/configs/full.toml",
         "crcen/paper/configs/quick.toml",
     }

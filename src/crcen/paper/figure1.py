@@ -1,4 +1,4 @@
-"""Figure 1: expense along a path of weights, with the bracket that the theory gives and a moved threshold beside it."""
+"""Figure 1: expense along a path of weights, with the theoretical bracket and a moved threshold beside it."""
 
 from collections.abc import Mapping, Sequence
 from io import BytesIO
@@ -12,8 +12,7 @@ from crcen._support.extras import need
 from crcen._support.progress import steps
 from crcen.datasets.dataset import Dataset
 from crcen.paper.methods import Tuning, make_method
-from crcen.paper.reproduction.protocol import Split, select, splits
-from crcen.paper.reproduction.tuning import params_of
+from crcen.paper.protocol import Split, params_of, select, splits
 from crcen.paper.run_folder import RunFolder
 from crcen.paper.tables import Table
 from crcen.theory.expense import ExpenseTable
@@ -21,9 +20,9 @@ from crcen.theory.expense import ExpenseTable
 __all__ = ["draw_figure1", "expenses", "figure1_tables", "run_figure1"]
 
 CURVES = {"retrained": "a network for each weight", "threshold": "one network, threshold moved"}
-# Two colours that stay apart for the colour-blind.
 _LEGEND = "thin lines: range over splits; ×: the number of misses did not fall; ↑: off the scale"
-_COLOURS = {"retrained": "#0072b2", "threshold": "#d55e00"}
+_COLOURS = {"retrained": "#0072b2", "threshold": "#d55e00"}  # distinguishable for colour-blind readers
+Rows = Sequence[Mapping[str, Any]]
 
 
 def run_figure1(
@@ -36,7 +35,7 @@ def run_figure1(
 ) -> RunFolder:
     """Count misses and false alarms where they are missing; write rows, tables and the figure."""
     run = RunFolder(folder, {**settings, "alphas": list(alphas)}, key=("dataset", "split", "curve", "weight"))
-    # A split is done when its last row is there: a kill may have cut the others' writing short.
+    # A split is done when its last row is there: a kill may have interrupted writing.
     last = {"curve": list(CURVES)[-1], "weight": f"{alphas[-1]:g}"}
     todo = [
         (d, s) for d in settings["sets"] for s in range(settings["splits"]) if not run.has(dataset=d, split=s, **last)
@@ -48,12 +47,9 @@ def run_figure1(
                 data = crcen.load_dataset(name, data_home)
             run.add(_counts(data, splits(data, settings)[number], alphas, settings, selection, engine))
             advance(f"{name} split {number}")
-    for file, table in figure1_tables(run.rows, settings).items():
-        run.write(f"{file}.md", table.markdown())
-        run.write(f"{file}.csv", table.csv())
     for suffix in ("svg", "png"):
         run.write(f"figure1.{suffix}", draw_figure1(run.rows, suffix))
-    run.finish()
+    run.write_tables(figure1_tables(run.rows, settings))
     return run
 
 
@@ -70,11 +66,10 @@ def _counts(
     params = params_of(Tuning(), chosen, settings, settings["seed"] + split.number)
     X, y = data.X[split.train], data.y[split.train]
     X_test, y_test = data.X[split.test], data.y[split.test]
-    n_pos = int(y.sum())
+    n_pos, test_pos = int(y.sum()), int(y_test.sum())
     path = {"½": crcen.resolve(None, n_pos, len(y) - n_pos)}
     path |= {f"{alpha:g}": crcen.resolve(crcen.Alpha(alpha), n_pos, len(y) - n_pos) for alpha in alphas}
-    plain = make_method("mlp", **params).fit(X, y)
-    natural = plain.decision_function(X_test)  # λ = ½: the natural logit
+    natural = make_method("mlp", **params).fit(X, y).decision_function(X_test)  # λ = ½: the natural logit
     rows = []
     for weight, resolved in path.items():
         decisions = {
@@ -84,44 +79,30 @@ def _counts(
         for curve, predicted in decisions.items():
             counts = crcen.confusion_counts(y_test, predicted)
             rows.append(
-                {
-                    "dataset": data.name,
-                    "split": split.number,
-                    "curve": curve,
-                    "weight": weight,
-                    "cost_ratio": resolved.cost_ratio,
-                    "fn": int(counts.fn),
-                    "fp": int(counts.fp),
-                    "n_pos": int(y_test.sum()),
-                    "n_neg": int(len(y_test) - y_test.sum()),
-                }
+                {"dataset": data.name, "split": split.number, "curve": curve, "weight": weight}
+                | {"cost_ratio": resolved.cost_ratio, "fn": int(counts.fn), "fp": int(counts.fp)}
+                | {"n_pos": test_pos, "n_neg": len(y_test) - test_pos}
             )
     return rows
 
 
-def expenses(rows: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
-    """One entry a (set, curve, step): expense of the counts summed over splits, each split's own, and the bracket."""
+def expenses(rows: Rows) -> list[dict[str, Any]]:
+    """Per (set, curve, step): expense of the counts summed over splits, that of each split, and the bracket."""
     entries = []
     weights = list(dict.fromkeys(row["weight"] for row in rows))
     for name in dict.fromkeys(row["dataset"] for row in rows):
         for curve in CURVES:
             own = [row for row in rows if row["dataset"] == name and row["curve"] == curve]
-            per_split = []
-            for split in sorted({row["split"] for row in own}):
-                part = {row["weight"]: row for row in own if row["split"] == split}
-                per_split.append(_table([part[w] for w in weights]))
-            total = _table(
-                [
-                    {
-                        "cost_ratio": float(np.mean([row["cost_ratio"] for row in own if row["weight"] == w])),
-                        "fn": sum(row["fn"] for row in own if row["weight"] == w),
-                        "fp": sum(row["fp"] for row in own if row["weight"] == w),
-                    }
-                    for w in weights
-                ]
-            )
-            for i, step in enumerate(total):
-                values = np.array([table.steps[i].expense for table in per_split])
+            per_split = [
+                _table([next(r for r in own if (r["split"], r["weight"]) == (split, w)) for w in weights])
+                for split in sorted({row["split"] for row in own})
+            ]
+            summed = []
+            for w in weights:
+                part = [row for row in own if row["weight"] == w]
+                ratio = float(np.mean([row["cost_ratio"] for row in part]))
+                summed.append({"cost_ratio": ratio} | {f: sum(row[f] for row in part) for f in ("fn", "fp")})
+            for i, step in enumerate(_table(summed)):
                 entries.append(
                     {
                         "dataset": name,
@@ -133,20 +114,20 @@ def expenses(rows: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
                         "verdict": step.verdict,
                         "low": step.bracket_low,
                         "high": step.bracket_high,
-                        "per_split": values,
+                        "per_split": np.array([table.steps[i].expense for table in per_split]),
                         "pairs": [(step.fn_start, step.fp_start), (step.fn_end, step.fp_end)],
                     }
                 )
     return entries
 
 
-def _table(points: Sequence[Mapping[str, Any]]) -> ExpenseTable:
+def _table(points: Rows) -> ExpenseTable:
     return crcen.expense_table(
         [crcen.CostRatio(p["cost_ratio"]) for p in points], [p["fn"] for p in points], [p["fp"] for p in points]
     )
 
 
-def figure1_tables(rows: Sequence[Mapping[str, Any]], settings: Mapping[str, Any]) -> dict[str, Table]:
+def figure1_tables(rows: Rows, settings: Mapping[str, Any]) -> dict[str, Table]:
     """The expense of each step, and the (FN, FP) pairs."""
     lines = []
     for entry in expenses(rows):
@@ -163,33 +144,28 @@ def figure1_tables(rows: Sequence[Mapping[str, Any]], settings: Mapping[str, Any
                 "verdict": entry["verdict"],
             }
         )
+    pairs: dict[tuple[str, str, int], dict[str, str]] = {}
+    for row in rows:
+        label = "λ = ½" if row["weight"] == "½" else f"α = {row['weight']}"
+        start = {"dataset": row["dataset"], "curve": CURVES[row["curve"]], "split": str(row["split"])}
+        line = pairs.setdefault((row["dataset"], row["curve"], row["split"]), start)
+        line[label] = f"({row['fn']}, {row['fp']})"
+    sets = list(dict.fromkeys(row["dataset"] for row in rows))
+    in_order = sorted(pairs, key=lambda key: (sets.index(key[0]), list(CURVES).index(key[1]), key[2]))
     chosen = f"Hyperparameters selected by {settings['scoring']} ({settings['selection']})."
     note = (
         "Expense of counts summed over the test parts of all splits; the bracket is [α₁·IR, α₂·IR] (λ = ½ is c = 1). "
-        + chosen
     )
-    pairs = []
-    weights = list(dict.fromkeys(row["weight"] for row in rows))
-    for name in dict.fromkeys(row["dataset"] for row in rows):
-        for curve in CURVES:
-            for split in sorted({row["split"] for row in rows if row["dataset"] == name}):
-                part = {
-                    row["weight"]: row
-                    for row in rows
-                    if (row["dataset"], row["curve"], row["split"]) == (name, curve, split)
-                }
-                line = {"dataset": name, "curve": CURVES[curve], "split": str(split)}
-                line |= {f"α = {w}" if w != "½" else "λ = ½": f"({part[w]['fn']}, {part[w]['fp']})" for w in weights}
-                pairs.append(line)
-    pair_note = "(FN, FP) on the test rows of each split. " + chosen
     return {
-        "figure1": Table("Figure 1, expense", lines, note),
-        "figure1_pairs": Table("Figure 1, counts", pairs, pair_note),
+        "figure1": Table("Figure 1, expense", lines, f"{note} {chosen}"),
+        "figure1_pairs": Table(
+            "Figure 1, counts", [pairs[key] for key in in_order], "(FN, FP) on the test rows of each split. " + chosen
+        ),
     }
 
 
-def draw_figure1(rows: Sequence[Mapping[str, Any]], suffix: str) -> bytes:
-    """One panel a set: both curves, their range over splits, the bracket of each step, undefined steps marked."""
+def draw_figure1(rows: Rows, suffix: str) -> bytes:
+    """One panel per set: both curves, their range over splits, the bracket of each step, undefined steps marked."""
     need("matplotlib", "plots")
     from matplotlib import rc_context
     from matplotlib.backends.backend_agg import FigureCanvasAgg
@@ -206,10 +182,9 @@ def draw_figure1(rows: Sequence[Mapping[str, Any]], suffix: str) -> bytes:
         _panel(ax, name, [entry for entry in entries if entry["dataset"] == name])
     for ax in axes[len(names) :]:
         ax.set_axis_off()
+    look: dict[str, Any] = {"ncols": 3, "frameon": False, "fontsize": 9, "title": _LEGEND, "title_fontsize": 8}
     handles, labels = axes[0].get_legend_handles_labels()
-    figure.legend(
-        handles, labels, loc="outside lower center", ncols=3, frameon=False, fontsize=9, title=_LEGEND, title_fontsize=8
-    )
+    figure.legend(handles, labels, loc="outside lower center", **look)
     buffer = BytesIO()
     metadata = {"Date": None, "Creator": None} if suffix == "svg" else {"Software": None}
     with rc_context({"svg.hashsalt": "crcen"}):  # the same rows give the same bytes
@@ -227,8 +202,7 @@ def _panel(ax: Any, name: str, entries: Sequence[Mapping[str, Any]]) -> None:
     for offset, curve in ((-0.1, "retrained"), (0.1, "threshold")):
         own = [entry for entry in entries if entry["curve"] == curve]
         x = np.arange(len(own)) + offset
-        value = np.array([entry["expense"] for entry in own])
-        ax.plot(x, value, "o-", color=_COLOURS[curve], ms=4, lw=1.3, label=CURVES[curve])
+        ax.plot(x, [entry["expense"] for entry in own], "o-", color=_COLOURS[curve], ms=4, lw=1.3, label=CURVES[curve])
         for xi, entry in zip(x, own, strict=True):
             known = entry["per_split"][np.isfinite(entry["per_split"])]
             if len(known):

@@ -8,23 +8,68 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 from sklearn.metrics import average_precision_score, log_loss
 
 import crcen
+from crcen._support.extras import need
 from crcen._support.progress import steps
 from crcen.datasets.dataset import Dataset
 from crcen.exceptions import TrainingFailed
-from crcen.paper.methods import Tuning, make_method
-from crcen.paper.reproduction.protocol import OWN_METRIC, Split, select, splits
-from crcen.paper.reproduction.published import published
-from crcen.paper.reproduction.stand_ins import STAND_INS
-from crcen.paper.reproduction.tuning import params_of
+from crcen.paper.methods import make_method
+from crcen.paper.protocol import OWN_METRIC, Split, error_sentence, params_of, select, splits, tuning_of
 from crcen.paper.run_folder import RunFolder
-from crcen.paper.tables import Table
+from crcen.paper.tables import Table, published
 
-__all__ = ["cells", "run_table3", "table3", "table3_ranks"]
+__all__ = ["METRICS", "READINGS", "cells", "run_table3", "table3", "table3_ranks"]
 
 METRICS = {"f1": "F1", "g_mean": "Gm"}
+Rows = Sequence[Mapping[str, Any]]
+Make = Callable[..., Any]
+
+
+# -- readings --------------------------------------------------------------------------------------------------------
+
+
+def _rusboost_2019(**params: Any) -> Any:
+    from crcen.paper.boosting import RealRUSBoostClassifier
+
+    return RealRUSBoostClassifier(**params)
+
+
+def _balanced_forest_2019(**params: Any) -> Any:
+    """Balanced random forest with the defaults of imbalanced-learn 0.5."""
+    make = need("imblearn.ensemble", "baselines").BalancedRandomForestClassifier
+    fixed = {"n_estimators": 100, "sampling_strategy": "auto", "replacement": False, "bootstrap": True}
+    return make(**fixed, max_features="sqrt", **params)
+
+
+def _scikit_learn_mlp(sampler: str | None = None, **params: Any) -> Any:
+    """MLPClassifier with its defaults, after resampling, on the columns as they are."""
+    from sklearn.neural_network import MLPClassifier
+
+    network = MLPClassifier((100,), alpha=1e-4, max_iter=200, **params)
+    if sampler is None:
+        return network
+    rebalance = getattr(need("imblearn.over_sampling", "baselines"), sampler)(**params)
+    return need("imblearn.pipeline", "baselines").make_pipeline(rebalance, network)
+
+
+_LIBRARIES_2019: dict[str, Make] = {"rusboost": _rusboost_2019, "balanced_rf": _balanced_forest_2019}
+# Reading → methods that replace those of the comparison; they are fitted with their defaults, without a search.
+READINGS: dict[str, dict[str, Make]] = {
+    "today": {},
+    "2019": _LIBRARIES_2019,
+    "scikit-learn": {
+        "mlp": _scikit_learn_mlp,
+        "adasyn": partial(_scikit_learn_mlp, "ADASYN"),
+        "smote": partial(_scikit_learn_mlp, "SMOTE"),
+        **_LIBRARIES_2019,
+    },
+}
+
+
+# -- rows ------------------------------------------------------------------------------------------------------------
 
 
 def run_table3(
@@ -49,28 +94,25 @@ def run_table3(
         for name, number, method in todo:
             if data is None or data.name != name:
                 data = crcen.load_dataset(name, data_home)
-            split = splits(data, settings)[number]
-            run.add([_evaluate(data, split, method, settings, selection, engine)])
+            run.add([_evaluate(data, splits(data, settings)[number], method, settings, selection, engine)])
             advance(f"{name} split {number} {method}")
-    for file, table in (("table3", table3(run.rows, settings)), ("table3_ranks", table3_ranks(run.rows))):
-        run.write(f"{file}.md", table.markdown())
-        run.write(f"{file}.csv", table.csv())
-    run.finish()
+    run.write_tables({"table3": table3(run.rows, settings), "table3_ranks": table3_ranks(run.rows)})
     return run
 
 
 def _evaluate(
     data: Dataset, split: Split, method: str, settings: Mapping[str, Any], selection: RunFolder, engine: str
 ) -> dict[str, Any]:
-    """One row: a method fitted on a split's training rows and scored on its test rows; a failure is a row too."""
+    """A method fitted on a split's training rows and scored on its test rows; a failure is a row, too."""
     row: dict[str, Any] = {"dataset": data.name, "split": split.number, "method": method}
     seed = settings["seed"] + split.number
     params: dict[str, Any] = {"random_state": seed}
     by_g_mean: dict[str, Any] | None = None
-    stand_ins = STAND_INS if settings.get("reading") == "2019" else {}
-    make: Callable[..., Any] = stand_ins.get(method, partial(make_method, method))
+    replaced = READINGS[settings.get("reading", "today")]
+    make = replaced.get(method, partial(make_method, method))
+    X, y, X_test, y_test = data.X[split.train], data.y[split.train], data.X[split.test], data.y[split.test]
     try:
-        tuning = Tuning() if crcen.METHODS[method].training is not None else crcen.METHODS[method].tuning
+        tuning = None if method in replaced else tuning_of(method)
         if tuning is not None:
             start, searched = time.perf_counter(), len(selection.rows)
             chosen = select(selection, data, split, method, settings, engine)
@@ -82,28 +124,25 @@ def _evaluate(
             tuned = [key for key in ("hidden", "l2", "cost_ratio") if key in chosen]
             row |= {key: chosen[key] for key in tuned} | {"cv_score": chosen["score"]}
             if settings["scoring"] == OWN_METRIC:
-                other = chosen["g_mean"]
-                by_g_mean = params_of(tuning, other, settings, seed)
-                row |= {f"g_mean_{key}": other[key] for key in tuned}
+                by_g_mean = params_of(tuning, chosen["g_mean"], settings, seed)
+                row |= {f"g_mean_{key}": chosen["g_mean"][key] for key in tuned}
         if method == "crcen_ensemble":
             params["n_members"] = settings["members"]
         with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # imbalanced-learn's notices about its own defaults
+            warnings.simplefilter("ignore")  # convergence, and imbalanced-learn's notices about its own defaults
             start = time.perf_counter()
-            model = make(**params).fit(data.X[split.train], data.y[split.train])
+            model = make(**params).fit(X, y)
             row["seconds"] = time.perf_counter() - start
+            scores = _scores(model, X_test, y_test)
             if by_g_mean not in (None, params):
-                other_model = make(**by_g_mean).fit(data.X[split.train], data.y[split.train])
+                other = make(**by_g_mean).fit(X, y)
+                scores["g_mean"] = float(crcen.confusion_counts(y_test, other.predict(X_test)).g_mean)
     except (ValueError, TrainingFailed) as error:
-        return row | {"error": f"{type(error).__name__}: {' '.join(str(error).split())}"}
-    scores = _scores(model, data.X[split.test], data.y[split.test])
-    if by_g_mean not in (None, params):
-        counts = crcen.confusion_counts(data.y[split.test], other_model.predict(data.X[split.test]))
-        scores["g_mean"] = float(counts.g_mean)
+        return row | {"error": error_sentence(error)}
     return row | scores
 
 
-def _scores(model: Any, X: np.ndarray, y: np.ndarray) -> dict[str, Any]:
+def _scores(model: Any, X: NDArray[np.float64], y: NDArray[np.int64]) -> dict[str, Any]:
     counts = crcen.confusion_counts(y, model.predict(X))
     p = model.predict_proba(X)[:, 1]
     scores: dict[str, Any] = {name: int(getattr(counts, name)) for name in ("tp", "fp", "fn", "tn")}
@@ -119,8 +158,11 @@ def _scores(model: Any, X: np.ndarray, y: np.ndarray) -> dict[str, Any]:
     return scores
 
 
-def cells(rows: Sequence[Mapping[str, Any]]) -> dict[tuple[str, str, str], tuple[float, float, int]]:
-    """(method, set, metric) → mean, standard deviation and number of splits; methods that failed are absent."""
+# -- tables ----------------------------------------------------------------------------------------------------------
+
+
+def cells(rows: Rows) -> dict[tuple[str, str, str], tuple[float, float, int]]:
+    """(method, set, metric) → mean, standard deviation and number of splits; failed methods are absent."""
     grouped: dict[tuple[str, str, str], list[float]] = {}
     for row in rows:
         for metric in METRICS:
@@ -132,35 +174,32 @@ def cells(rows: Sequence[Mapping[str, Any]]) -> dict[tuple[str, str, str], tuple
     }
 
 
-def table3(rows: Sequence[Mapping[str, Any]], settings: Mapping[str, Any]) -> Table:
-    """Mean ± sd over splits, the published value and the difference; best per column in bold, ours and the paper's."""
+def table3(rows: Rows, settings: Mapping[str, Any]) -> Table:
+    """Ours, published and difference in every cell; the best of each column in bold, for both."""
     ours = cells(rows)
     methods = list(dict.fromkeys(row["method"] for row in rows))
-    sets = list(dict.fromkeys(row["dataset"] for row in rows))
-    best = {(d, m): max((ours[k][0] for k in ours if k[1:] == (d, m)), default=np.nan) for d in sets for m in METRICS}
-    best_paper = {
-        (d, m): max((cell[0] for k in methods if (cell := published("table3", k, d, m))), default=np.nan)
-        for d in sets
-        for m in METRICS
-    }
+    columns = [(d, m) for d in dict.fromkeys(row["dataset"] for row in rows) for m in METRICS]
+    paper = {(k, *c): cell[0] for k in methods for c in columns if (cell := published("table3", k, *c))}
+    best = {c: max((value[0] for key, value in ours.items() if key[1:] == c), default=np.nan) for c in columns}
+    best_paper = {c: max((value for key, value in paper.items() if key[1:] == c), default=np.nan) for c in columns}
+
+    def bold(value: float, largest: float) -> str:
+        return f"**{value:.3f}**" if value == largest else f"{value:.3f}"
+
     lines = []
     for method in methods:
         line = {"method": crcen.METHODS[method].label}
-        for d in sets:
-            for metric, title in METRICS.items():
-                paper = published("table3", method, d, metric)
-                value = ours.get((method, d, metric))
-                if value is None:
-                    text = "failed"
-                else:
-                    mean = f"**{value[0]:.3f}**" if value[0] == best[d, metric] else f"{value[0]:.3f}"
-                    text = f"{mean} ± {value[1]:.3f}"
-                    if value[2] < settings["splits"]:
-                        text += f" [{value[2]} of {settings['splits']} splits]"
-                if paper:
-                    printed = f"**{paper[0]:.3f}**" if paper[0] == best_paper[d, metric] else f"{paper[0]:.3f}"
-                    text += f" (paper {printed}" + (f", {value[0] - paper[0]:+.3f})" if value else ")")
-                line[f"{d} {title}"] = text
+        for column in columns:
+            value, text = ours.get((method, *column)), "failed"
+            if value is not None:
+                text = f"{bold(value[0], best[column])} ± {value[1]:.3f}"
+                if value[2] < settings["splits"]:
+                    text += f" [{value[2]} of {settings['splits']} splits]"
+            if (method, *column) in paper:
+                printed = paper[method, *column]
+                difference = f", {value[0] - printed:+.3f}" if value else ""
+                text += f" (paper {bold(printed, best_paper[column])}{difference})"
+            line[f"{column[0]} {METRICS[column[1]]}"] = text
         lines.append(line)
     failed = sorted({f"{row['method']} on {row['dataset']}: {row['error']}" for row in rows if "error" in row})
     note = (
@@ -170,32 +209,29 @@ def table3(rows: Sequence[Mapping[str, Any]], settings: Mapping[str, Any]) -> Ta
     return Table("Table 3", lines, note + (" Failed: " + "; ".join(failed) + "." if failed else ""))
 
 
-def table3_ranks(rows: Sequence[Mapping[str, Any]]) -> Table:
+def table3_ranks(rows: Rows) -> Table:
     """Mean rank of each method over the columns, 1 is best, for our numbers and the published ones."""
     ours = {key: value[0] for key, value in cells(rows).items()}
     methods = list(dict.fromkeys(row["method"] for row in rows))
     columns = sorted({key[1:] for key in ours})
-    paper = {
-        (method, *column): cell[0]
-        for method in methods
-        for column in columns
-        if (cell := published("table3", method, *column))
-    }
+    paper = {(k, *c): cell[0] for k in methods for c in columns if (cell := published("table3", k, *c))}
     groups = (
         ("ours", ours, methods),
         ("ours, the paper's methods only", ours, [method for method in methods if crcen.METHODS[method].in_paper]),
         ("paper", paper, list(dict.fromkeys(key[0] for key in paper))),
     )
+    has_costly = not all(crcen.METHODS[other].in_table3 for other in methods)
     lines = []
     for method in methods:
         line = {"method": crcen.METHODS[method].label}
         for title, table, group in groups:
             ranks = [_rank(table, group, method, column) for column in columns] if method in group else []
             line[title] = f"{np.mean(ranks):.2f}" if ranks else ""
-        if not all(crcen.METHODS[other].in_table3 for other in methods):  # some of the others are costly
-            seconds = [row["seconds"] for row in rows if row["method"] == method and "seconds" in row]
+        if has_costly:
+            own = [row for row in rows if row["method"] == method]
+            seconds = [row["seconds"] for row in own if "seconds" in row]
+            searches = [row["search_seconds"] for row in own if "search_seconds" in row]
             line["seconds a fit"] = f"{np.mean(seconds):.2f}" if seconds else "failed"
-            searches = [row["search_seconds"] for row in rows if row["method"] == method and "search_seconds" in row]
             line["seconds a search"] = f"{np.mean(searches):.0f}" if searches else ""
         lines.append(line)
     note = "Mean rank over the columns of Table 3; a method that failed ranks last there."
@@ -208,7 +244,7 @@ def table3_ranks(rows: Sequence[Mapping[str, Any]]) -> Table:
 def _rank(
     table: Mapping[tuple[str, str, str], float], group: Sequence[str], method: str, column: tuple[str, str]
 ) -> float:
-    """Rank among a group of methods with ties averaged; those without a value there are last."""
+    """Rank among a group of methods with ties averaged; missing values are last."""
     values = [table.get((other, *column), -np.inf) for other in group]
     own = table.get((method, *column), -np.inf)
     above = sum(value > own for value in values)

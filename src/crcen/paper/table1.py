@@ -5,13 +5,13 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 import crcen
 from crcen._support.progress import steps
 from crcen.exceptions import TrainingFailed
-from crcen.paper.reproduction.published import published
 from crcen.paper.run_folder import RunFolder
-from crcen.paper.tables import Table
+from crcen.paper.tables import Table, published
 from crcen.theory.decision import sigmoid
 from crcen.training.engines import find_engine
 from crcen.training.jobs import TrainingJob
@@ -28,31 +28,28 @@ _LABELS = {"half": "λ = 1/2", "balanced": "λ = N0/(N0+N1)", "double": "λ = 2N
 def run_table1(settings: Mapping[str, Any], folder: Path, engine: str = "local") -> RunFolder:
     """Train what is missing, stack by stack, and write rows and table."""
     run = RunFolder(folder, settings, key=("simulation", "run", "weighting"))
-    at_once = int(settings["runs_at_once"])
+    at_once, n_runs = int(settings["runs_at_once"]), int(settings["runs"])
     parts = [
-        (name, range(start, min(start + at_once, settings["runs"])))
+        (name, range(start, min(start + at_once, n_runs)))
         for name in SIMULATIONS
-        for start in range(0, settings["runs"], at_once)
+        for start in range(0, n_runs, at_once)
     ]
     missing = [(name, runs) for name, runs in parts if not run.has(simulation=name, run=runs[-1], weighting="double")]
     with steps("table 1", len(missing)) as advance:
         for name, runs in missing:
             run.add(_simulate(name, runs, settings, engine))
             advance(f"{name} runs {runs[0]} to {runs[-1]}")
-    table = table1(run.rows)
-    run.write("table1.md", table.markdown())
-    run.write("table1.csv", table.csv())
-    run.finish()
+    run.write_tables({"table1": table1(run.rows)})
     return run
 
 
 def _simulate(name: str, runs: Sequence[int], settings: Mapping[str, Any], engine: str) -> list[dict[str, Any]]:
     """All networks of some runs of one simulation, in one stack."""
-    make, n_pos, n_neg = SIMULATIONS[name], settings["n_pos"], settings["n_neg"]
-    seeds = {
-        run: np.random.SeedSequence([settings["seed"], list(SIMULATIONS).index(name), run]).spawn(2) for run in runs
-    }
+    make, n_pos, n_neg, n_test = SIMULATIONS[name], settings["n_pos"], settings["n_neg"], settings["n_test"]
+    position = list(SIMULATIONS).index(name)
+    seeds = {run: np.random.SeedSequence([settings["seed"], position, run]).spawn(2) for run in runs}
     train_sets = [make(n_pos, n_neg, seeds[run][0]) for run in runs]
+    tests = {run: make(n_test, n_test, seeds[run][1]) for run in runs}
     size = n_pos + n_neg
     jobs, owners = [], []
     for i, run in enumerate(runs):
@@ -62,38 +59,28 @@ def _simulate(name: str, runs: Sequence[int], settings: Mapping[str, Any], engin
             jobs.append(_job(name, resolved.lam, pool, run, settings))
             owners.append((run, label, resolved))
     X, y = np.concatenate([d.X for d in train_sets]), np.concatenate([d.y for d in train_sets])
-    tests = {run: make(settings["n_test"], settings["n_test"], seeds[run][1]) for run in runs}
     rows = []
     for (run, label, resolved), result in zip(owners, find_engine(engine)(X, y, jobs), strict=True):
         if result.network is None:
             raise TrainingFailed(f"table 1, {name}, run {run}: {result.status.value}.")
         test = tests[run]
         equation = crcen.key_equation(test.y, sigmoid(result.network.logits(test.X)), resolved)
+        measured = {field: getattr(equation, field) for field in ("lhs", "rhs", "mean_pos", "mean_neg")}
         rows.append(
-            {
-                "simulation": name,
-                "run": run,
-                "weighting": label,
-                "lam": resolved.lam,
-                "lhs": equation.lhs,
-                "rhs": equation.rhs,
-                "mean_pos": equation.mean_pos,
-                "mean_neg": equation.mean_neg,
-                "train_residual": result.residual,
-                "n_iter": result.n_iter,
-            }
+            {"simulation": name, "run": run, "weighting": label, "lam": resolved.lam}
+            | measured
+            | {"train_residual": result.residual, "n_iter": result.n_iter}
         )
     return rows
 
 
-def _job(name: str, lam: float, pool: np.ndarray, run: int, settings: Mapping[str, Any]) -> TrainingJob:
+def _job(name: str, lam: float, pool: NDArray[np.int64], run: int, settings: Mapping[str, Any]) -> TrainingJob:
+    rows = RowSets.fold(pool)
     if name == "sim1":  # logistic regression, to its optimum
-        return TrainingJob(
-            lam=lam, rows=RowSets.fold(pool), hidden=(), l2=0.0, solver="lbfgs", max_epochs=200, tol=1e-8
-        )
+        return TrainingJob(lam=lam, rows=rows, hidden=(), l2=0.0, solver="lbfgs", max_epochs=200, tol=1e-8)
     return TrainingJob(
         lam=lam,
-        rows=RowSets.fold(pool),
+        rows=rows,
         hidden=tuple(settings["hidden"]),
         activation="sigmoid",
         l2=0.0,
@@ -117,7 +104,7 @@ def table1(rows: Sequence[Mapping[str, Any]]) -> Table:
             sd = lhs.std(ddof=1) if len(lhs) > 1 else float("nan")
             lines.append(
                 {
-                    "simulation": {"sim1": "Sim1", "sim2": "Sim2"}[name],
+                    "simulation": name.capitalize(),
                     "weight": _LABELS[label],
                     "theory (RHS)": f"{own[0]['rhs']:g}",
                     "ours (LHS)": f"{lhs.mean():.2f} ({sd:.2f})",

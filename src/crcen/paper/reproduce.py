@@ -1,4 +1,4 @@
-"""One command's worth of the paper: settings in, run folder with tables, figure and a page out."""
+"""`crcen reproduce`: settings in; a run folder with tables, figure and one HTML page out."""
 
 import html
 import os
@@ -11,21 +11,21 @@ from typing import Any
 import crcen
 from crcen._support.files import exclusive_lock, write_atomic
 from crcen._support.text import closest
-from crcen.paper.reproduction.claims import claims
-from crcen.paper.reproduction.figure1 import figure1_tables, run_figure1
-from crcen.paper.reproduction.protocol import OWN_METRIC
-from crcen.paper.reproduction.table1 import run_table1, table1
-from crcen.paper.reproduction.table2 import run_table2, table2
-from crcen.paper.reproduction.table3 import run_table3, table3, table3_ranks
+from crcen.paper.claims import claims
+from crcen.paper.figure1 import figure1_tables, run_figure1
+from crcen.paper.protocol import OWN_METRIC
 from crcen.paper.run_folder import RunFolder, settings_hash
+from crcen.paper.table1 import run_table1, table1
+from crcen.paper.table2 import run_table2, table2
+from crcen.paper.table3 import READINGS, run_table3, table3, table3_ranks
 from crcen.paper.tables import Table
 from crcen.training.engines import find_engine
 
-__all__ = ["Reproduction", "reproduce"]
+__all__ = ["Reproduction", "method_names", "read_settings", "reproduce"]
 
 ARTEFACTS = ("table1", "table2", "table3", "figure1")
 _CHOICES = {"selection": ("first_split", "per_split"), "scoring": ("f1", "g_mean", "weighted_log_loss", OWN_METRIC)}
-_READINGS = ("today", "2019")
+_ARTEFACTS_OF = {"today": (*ARTEFACTS, "all"), "2019": ("table3", "figure1"), "scikit-learn": ("table3",)}
 
 _STYLE = """
 body { font: 15px/1.5 system-ui, sans-serif; margin: 2rem auto; max-width: 75rem; padding: 0 1rem; }
@@ -40,14 +40,14 @@ img, svg { max-width: 100%; height: auto; background: #fff; }
 
 @dataclass(frozen=True)
 class Reproduction:
-    """What was rebuilt: Markdown texts to print, and the folder that holds everything."""
+    """Markdown texts to print, and the folder that holds everything."""
 
     folder: Path
     texts: list[str]
 
 
 def read_settings(quick: bool, config: str | os.PathLike[str] | None = None, reading: str = "today") -> dict[str, Any]:
-    """The packaged settings, full or quick, with what a reading and a TOML file of one's own put in their place."""
+    """The packaged settings, full or quick, overridden by those of a reading and of a TOML file."""
     settings = _packaged_settings("quick" if quick else "full")
     if reading != "today":
         for section, values in _packaged_settings(f"reading_{reading}").items():
@@ -90,7 +90,7 @@ def reproduce(
     methods: str | None = None,
     reading: str = "today",
 ) -> Reproduction:
-    """Rebuild tables and figure of the paper, going on where an interrupted run stopped.
+    """Rebuild tables and figure of the paper; an interrupted run is resumed.
 
     Parameters
     ----------
@@ -103,16 +103,18 @@ def reproduce(
     data_home : path-like, optional
         As in `crcen.load_dataset`.
     selection, scoring : str, optional
-        Override the settings' own.
+        Override the settings.
     config : path-like, optional
-        A TOML file with sections and entries of the packaged ones (``experiments/configs``), which it overrides.
+        A TOML file that overrides entries of the packaged settings (``paper/configs``).
     engine : {"local", "ray"}
         Where the networks of searches and simulations are trained; the rows do not depend on it.
     methods : str, optional
-        Methods of Table 3, with commas between them, in place of the settings' own. ``"all"`` are those of `METHODS`.
-    reading : {"today", "2019"}
-        How the paper is read where it leaves things open. ``"2019"`` has 200 epochs, weak penalties, each cell selected
-        by its own metric, and RUSBoost and balanced random forest as their libraries had them then; Table 3 alone.
+        Methods of Table 3, separated by commas, or ``"all"`` of `METHODS`.
+    reading : {"today", "2019", "scikit-learn"}
+        How the paper is read where it leaves things open. ``"2019"``: 200 epochs, weak penalties, each cell selected by
+        its own metric, RUSBoost and balanced random forest as their libraries had them (table3 and figure1).
+        ``"scikit-learn"``: plain and resampled networks are `MLPClassifier` with its defaults on the columns as they
+        are, CRCEN and CSMLP see the same columns, ensembles as in ``"2019"`` (table3).
 
     Returns
     -------
@@ -122,10 +124,11 @@ def reproduce(
     if artefact not in (*ARTEFACTS, "all"):
         raise crcen.InvalidParameter(f"there is no artefact {artefact!r}: choose one of {', '.join(ARTEFACTS)}, all.")
     find_engine(engine)
-    if reading not in _READINGS:
-        raise crcen.InvalidParameter(f"reading must be one of {', '.join(_READINGS)}: got {reading!r}.")
-    if reading == "2019" and artefact not in ("table3", "figure1"):
-        raise crcen.InvalidParameter(f"the reading 2019 is of table3 and figure1: got {artefact}.")
+    if reading not in READINGS:
+        raise crcen.InvalidParameter(f"reading must be one of {', '.join(READINGS)}: got {reading!r}.")
+    if artefact not in _ARTEFACTS_OF[reading]:
+        allowed = " and ".join(_ARTEFACTS_OF[reading])
+        raise crcen.InvalidParameter(f"the reading {reading} is of {allowed}: got {artefact}.")
     settings = read_settings(quick, config, reading)
     protocol = settings["protocol"]
     for name, given in (("selection", selection), ("scoring", scoring)):
@@ -133,7 +136,8 @@ def reproduce(
         if name in protocol and protocol[name] not in _CHOICES[name]:
             raise crcen.InvalidParameter(f"{name} must be one of {', '.join(_CHOICES[name])}: got {protocol[name]!r}.")
     if methods is not None:
-        settings["table3"]["methods"] = method_names(methods)
+        own = settings["table3"]["methods"]
+        settings["table3"]["methods"] = method_names(methods, own if reading == "scikit-learn" else crcen.METHODS)
     default = Path("runs") / f"{'quick' if quick else 'full'}-{settings_hash(settings)}"
     folder = Path(out) if out is not None else default
     try:
@@ -147,17 +151,18 @@ def reproduce(
         return _rebuild(artefact, settings, folder, home, engine)
 
 
-def method_names(text: str) -> list[str]:
-    """Names of methods, from what a person wrote."""
+def method_names(text: str, allowed: Any = None) -> list[str]:
+    """Names of methods from a comma-separated text, or all of them."""
+    known = list(crcen.METHODS if allowed is None else allowed)
     if text.strip() == "all":
-        return list(crcen.METHODS)
+        return known
     names = [part.strip() for part in text.split(",") if part.strip()]
     for name in names or [text]:
-        if name not in crcen.METHODS:
-            near = closest(name, crcen.METHODS)
+        if name not in known:
+            near = closest(name, known)
             meant = f", did you mean {near}?" if near else "."
             raise crcen.InvalidParameter(
-                f"there is no method {name!r}{meant} Allowed are all, or some of {', '.join(crcen.METHODS)}."
+                f"there is no method {name!r}{meant} Allowed are all, or some of {', '.join(known)}."
             )
     return list(dict.fromkeys(names))
 
@@ -188,23 +193,22 @@ def _rebuild(artefact: str, settings: dict[str, Any], folder: Path, home: Path |
     if artefact == "all":
         tables.append(claims(rows["table1"], rows["table3"], rows["figure1"], protocol))
         write_atomic(folder / "claims.md", tables[-1].markdown())
-    # A page of its own for a single artefact, so that it does not replace that of all.
+    # A single artefact has its own page, so that it does not replace that of all.
     write_atomic(folder / ("report.html" if artefact == "all" else f"{artefact}.html"), _page(tables, figure))
     return Reproduction(folder, [table.markdown() for table in tables])
 
 
 def _page(tables: list[Table], figure: str) -> str:
     """One self-contained page."""
-    svg = figure[figure.index("<svg") :] if figure else ""
     parts = [table.html() for table in tables]
-    if svg:
+    if figure:
         at = next(i for i, table in enumerate(tables) if table.title.startswith("Figure 1"))
-        parts.insert(at, f"<section><h2>Figure 1</h2>{svg}</section>")
-    title = "CRCEN: the paper's tables and figure, rebuilt"
+        parts.insert(at, f"<section><h2>Figure 1</h2>{figure[figure.index('<svg') :]}</section>")
+    title = html.escape("CRCEN: the paper's tables and figure, rebuilt")
     return (
         "<!doctype html><html lang='en'><head><meta charset='utf-8'>"
         "<meta name='viewport' content='width=device-width'>"
-        f"<title>{html.escape(title)}</title><style>{_STYLE}</style></head><body><h1>{html.escape(title)}</h1>"
+        f"<title>{title}</title><style>{_STYLE}</style></head><body><h1>{title}</h1>"
         f"<p>crcen {crcen.__version__}. Every number is derived from the rows beside this page.</p>"
         + "\n".join(parts)
         + "</body></html>\n"
