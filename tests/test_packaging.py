@@ -162,3 +162,12 @@ def test_lower_bounds_are_the_versions_that_are_run():
         stated = Requirement(line)
         bound = Version(str(stated.specifier).removeprefix(">="))
         assert run[stated.name] == bound or (stated.name == "torch" and run["torch"] > bound), line
+
+
+def test_pre_commit_runs_the_commands_of_make_check():
+    yaml = pytest.importorskip("yaml")
+    (repo,) = yaml.safe_load((ROOT / ".pre-commit-config.yaml").read_text(encoding="utf-8"))["repos"]
+    recipe = (ROOT / "Makefile").read_text(encoding="utf-8").split("\ncheck: $(STAMP)\n")[1].split("\n\n")[0]
+    assert [hook["entry"] for hook in repo["hooks"]] == recipe.replace("$(BIN)", ".venv/bin").replace("\t", "").split(
+        "\n"
+    )
