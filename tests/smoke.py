@@ -1,9 +1,8 @@
-"""A short run of every part, in a minute, with the lowest versions allowed or another Python.
+"""A first look at every part, in a minute: what CI runs with the lowest versions that the package allows.
 
-    make test-lowest
-    make smoke-python
+python tests/smoke.py
 
-Prints the versions it ran with, then a line for each part. It needs the extras tables, plots, baselines and onnx.
+Prints the versions it ran with, then a line for each part. It needs the extras of `make test-lowest`.
 """
 
 import contextlib
@@ -89,6 +88,9 @@ def tables(folder: Path) -> None:
         assert "ROC AUC" in command("evaluate", model, test, "--resamples", 20)
         command("report", model, test, "--out", folder / "report.html")
         assert "fraud" in command("info", model)
+    for place in (f"sqlite:///{folder}/a.db#scores", f"duckdb:///{folder}/a.duckdb#scores", folder / "scores.xlsx"):
+        command("predict", model, test, "--out", place)
+        assert "600 rows" in command("look", place)
 
 
 def onnx(folder: Path) -> None:

@@ -54,6 +54,7 @@ if TYPE_CHECKING:
     from crcen.scale.ray.fit import fit_ray as fit_ray
     from crcen.scale.stream import fit_stream as fit_stream
     from crcen.tables.classifier import TableClassifier as TableClassifier
+    from crcen.tables.options import ReadOptions as ReadOptions
     from crcen.theory.cost_matrix import CostMatrix as CostMatrix
     from crcen.theory.decision import posterior as posterior
     from crcen.theory.expense import expense_table as expense_table
@@ -109,6 +110,7 @@ _PUBLIC_NAMES = {
     "crcen.scale.ray.fit": "fit_ray",
     "crcen.scale.stream": "fit_stream",
     "crcen.tables.classifier": "TableClassifier",
+    "crcen.tables.options": "ReadOptions",
     "crcen.theory.cost_matrix": "CostMatrix",
     "crcen.theory.decision": "posterior",
     "crcen.theory.expense": "expense_table",
@@ -149,7 +151,7 @@ _SUBMODULE_NAMES = {
     "crcen.report.displays.weight_path": "WeightPathDisplay",
     "crcen.scale.large_files": "FilesFit",
     "crcen.tables.classifier": "EncodedTable",
-    "crcen.tables.reading": "TableFile open_table",
+    "crcen.tables.reading": "Table open_table",
     "crcen.tables.writing": "TableWriter",
     "crcen.theory.class_means": "MeanBounds class_means copies_per_positive mean_bounds mean_neg_given mean_pos_given "
     "recall_bound specificity_bound",

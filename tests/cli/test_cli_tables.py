@@ -172,7 +172,7 @@ def content(kind):
         ("three rows", "at least 2 rows of each value"),
         ("one class", "must have two different values: got one, no"),
         ("no target", "the target must be a column of a.csv: got 'bad'"),
-        ("double names", "x stands more than once"),
+        ("double names", "use --rename-duplicates."),
         ("empty", "is empty"),
         ("only names", "has no row with a value of bad"),
         ("no names", "must hold column names"),
@@ -190,7 +190,7 @@ def test_files_that_cannot_be_fitted_are_one_sentence(crcen_command, tmp_path, k
 def test_places_that_are_not_there(crcen_command, folder, tmp_path):
     model, test = folder / "model.crcen", folder / "test.csv"
     for arguments, said in (
-        (("fit", tmp_path, "--target", "y"), "is a folder"),
+        (("fit", tmp_path, "--target", "y"), "no file at"),
         (("fit", tmp_path / "no.csv", "--target", "y"), "is not there"),
         (("predict", tmp_path / "no.crcen", test, "--out", tmp_path / "a.csv"), "is not there"),
         (("predict", test, test, "--out", tmp_path / "a.csv"), "is no model that crcen saved"),

@@ -153,8 +153,12 @@ def test_one_in_five_thousand():
         (lambda f: f.assign(g=1), {"clusters": "g"}, "g has one"),
         (lambda f: f, {"time": "country"}, "numbers or dates of one format: country holds other values"),
         (lambda f: f[["id", "bad"]], {}, "no column is left to learn from"),
-        (lambda f: f.set_axis([*f.columns[:-2], "id", "bad"], axis=1), {}, "id is there more than once"),
-        (lambda f: f.to_numpy(), {}, "must be a data frame or the path of a file"),
+        (
+            lambda f: f.set_axis([*f.columns[:-2], "id", "bad"], axis=1),
+            {},
+            "duplicate column name in the data frame",
+        ),
+        (lambda f: f.to_numpy(), {}, "must be a data frame or the place of a table"),
     ],
 )
 def test_what_cannot_be_fitted_gets_one_sentence(mixed_table, small_search, change, options, sentence):

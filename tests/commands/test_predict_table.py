@@ -9,7 +9,7 @@ import pytest
 
 from crcen import Budget, CRCENClassifier, InvalidInput, InvalidParameter, predict_table
 from crcen.exceptions import DataUnavailable
-from crcen.tables.reading import TableFile, open_table
+from crcen.tables.reading import Table, open_table
 
 
 @pytest.fixture(scope="module")
@@ -106,7 +106,7 @@ def test_plain_values_and_words(fitted, new):
 
 def test_memory_does_not_grow_with_the_rows(model_file, new, tmp_path, monkeypatch):
     """Of many chunks no more than the last two are alive at any time."""
-    original, seen, alive = TableFile.chunks, [], []
+    original, seen, alive = Table.chunks, [], []
 
     def watched(self, n_rows):
         for chunk in original(self, n_rows):
@@ -114,7 +114,7 @@ def test_memory_does_not_grow_with_the_rows(model_file, new, tmp_path, monkeypat
             alive.append(sum(one() is not None for one in seen))
             yield chunk
 
-    monkeypatch.setattr(TableFile, "chunks", watched)
+    monkeypatch.setattr(Table, "chunks", watched)
     new.to_csv(tmp_path / "a.csv", index=False)
     predict_table(model_file, tmp_path / "a.csv", out=tmp_path / "b.parquet", chunk_rows=10)
     assert len(seen) == 25

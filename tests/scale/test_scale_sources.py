@@ -106,7 +106,7 @@ def test_truth_values_and_missing_numbers(tmp_path):
 
 
 def test_files_that_cannot_be_used_are_named(folder, tmp_path):
-    with pytest.raises(DataUnavailable, match="no Parquet file at"):
+    with pytest.raises(DataUnavailable, match="is not there"):
         open_source(tmp_path / "nowhere", "y")
     with pytest.raises(DataUnavailable, match=r"gone\.parquet is not there"):
         open_source([folder / "part-0.parquet", folder / "gone.parquet"], "y")

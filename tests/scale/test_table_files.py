@@ -11,9 +11,9 @@ pytest.importorskip("skrub")
 import crcen  # noqa: E402
 from crcen.scale import encoded_rows, table_survey  # noqa: E402
 from crcen.scale.table_columns import learn_columns, survey_table  # noqa: E402
-from crcen.scale.table_files import open_files  # noqa: E402
 from crcen.scale.table_survey import TableSurvey  # noqa: E402
 from crcen.tables.columns import NumberColumn  # noqa: E402
+from crcen.tables.reading import open_table  # noqa: E402
 
 N = 900
 
@@ -140,7 +140,7 @@ def test_options_for_columns(rows, tmp_path, crcen_command):
 
 
 def surveyed(path, seed=0, counted=(), **how):
-    files = open_files(path, "label")
+    files = open_table(path)
     names = tuple(name for name in files.columns if name != "label")
     return survey_table(files, TableSurvey(names, "label", frozenset(counted), seed, **how))
 
@@ -274,7 +274,7 @@ def test_what_cannot_be_learned_is_refused_in_a_sentence(rows, tmp_path, change,
 def test_files_that_do_not_fit_together_are_refused(rows, tmp_path):
     rows.to_parquet(tmp_path / "1.parquet")
     rows.to_csv(tmp_path / "2.csv", index=False)
-    with pytest.raises(crcen.InvalidInput, match="1 text and 1 Parquet files"):
+    with pytest.raises(crcen.InvalidInput, match="1 parquet and 1 text files"):
         crcen.fit_files(tmp_path, target="label")
     rows.drop(columns="late").to_csv(tmp_path / "3.csv", index=False)
     with pytest.raises(crcen.InvalidInput, match=r"3\.csv lacks the column late"):
@@ -319,9 +319,9 @@ def test_encoded_rows_are_cut_into_groups_and_files_and_come_back(rows, tmp_path
 
     monkeypatch.setattr(encoded_rows, "_GROUP_ROWS", 128)
     monkeypatch.setattr(encoded_rows, "_FILE_GROUPS", 2)
-    monkeypatch.setattr("crcen.scale.table_files._TEXT_ROWS", 100)
+    monkeypatch.setattr("crcen.scale.table_columns.FRAME_ROWS", 100)
     rows.drop(columns=["note", "when"]).to_csv(tmp_path / "rows.csv", index=False)
-    files = open_files(tmp_path / "rows.csv", "label")
+    files = open_table(tmp_path / "rows.csv")
     columns = learn_columns(surveyed(tmp_path / "rows.csv")).used
     folder = tmp_path / "out"
     folder.mkdir()

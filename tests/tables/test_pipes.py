@@ -62,6 +62,6 @@ def test_an_empty_pipe_and_a_device(tmp_path, monkeypatch):
         open_table("-")
     monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO(b"a,b\n1,2\n1\n")))
     with pytest.raises(ValueError, match="line 3 of standard input has 1 value under 2"):
-        open_table("-")
+        open_table("-").read()
     with pytest.raises(DataUnavailable, match="is a device"):
         open_table(Path("/dev/zero"))

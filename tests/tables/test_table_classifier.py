@@ -219,7 +219,7 @@ def test_arrays_and_polars_frames():
 
 def test_double_names_are_refused():
     frame = pd.DataFrame(np.column_stack([NUMBERS, NUMBERS]), columns=["a", "a"])
-    with pytest.raises(InvalidInput, match="a is there more than once"):
+    with pytest.raises(InvalidInput, match="duplicate column name in the data frame: a"):
         TableClassifier(estimator=SMALL).fit(frame, labels())
 
 

@@ -10,9 +10,9 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from crcen import InvalidInput
+from crcen import InvalidInput, ReadOptions
 from crcen.exceptions import DataUnavailable
-from crcen.tables import text_format
+from crcen.tables import text as text_format
 from crcen.tables.reading import open_table
 
 ROWS = "name;amount\nZoë;1,5\nÅse;-2,25\nJosé;3\n"
@@ -55,7 +55,7 @@ def test_one_latin_byte_in_the_last_row_is_enough(tmp_path):
     rows = b"a,b\n" + b"1,plain\n" * 40_000 + "2,Zürich\n".encode("latin-1")
     table = open_table(written(tmp_path / "a.csv", rows))
     assert table.read()["b"].iloc[-1] == "Zürich"
-    assert "Latin-1" in table.notes[0]
+    assert table.notes == ["a.csv is not UTF-8 and was read as Windows-1252"]
 
 
 def test_missing_values_are_missing_and_codes_stay_text(tmp_path):
@@ -99,18 +99,19 @@ def test_a_header_alone_is_a_table_without_rows(tmp_path):
         ("a.csv", b"", DataUnavailable, "is empty"),
         ("a.csv", b" \n\n", DataUnavailable, "is empty"),
         ("a.parquet", b"", DataUnavailable, "is empty"),
-        ("a.csv", b"a,b,a\n1,2,3\n", InvalidInput, "a stands more than once"),
+        ("a.csv", b"a,b,a\n1,2,3\n", InvalidInput, "duplicate column name"),
         ("a.csv", b"1,2.5,3\n4,5,6\n", InvalidInput, "must hold column names: got the numbers 1, 2.5, 3"),
         ("a.csv", b"a,b\n1,2,3\n4,5,6\n", InvalidInput, "2 column names over rows of 3 values"),
         ("a.csv", b"a,b\n1,2\n4,5,6\n1,2\n", InvalidInput, "line 3 of"),
         ("a.csv", b"a,b\n1,2,3\n4,5\n1,2\n", InvalidInput, "has 3 values under 2 column names"),
         ("a.csv", b"a,b,c\n1,2,3\n1,2\n1,2,3\n", InvalidInput, "has 2 values under 3 column names"),
-        ("a.csv", b'a,b\n1,"2\n3,4\n', InvalidInput, "EOF inside string"),
+        ("a.csv", b'a,b\n1,"2\n3,4\n', InvalidInput, "a closing quote is missing"),
         ("a.csv", b"a,b,c\n1,2,3\n4,5", DataUnavailable, "ends in the middle of its last row"),
         ("a.csv.gz", gzip.compress(b"a,b\n" + b"1,2\n" * 999, mtime=0)[:40], DataUnavailable, "truncated"),
         ("a.csv.zst", zstd(b"a,b\n" + b"1,2\n" * 999)[:20], DataUnavailable, "truncated"),
         ("a.parquet", b"PAR1 and then nothing", DataUnavailable, "truncated or altered"),
-        ("a.ods", b"PK", InvalidInput, "got the ending .ods"),
+        ("a.ods", b"PK\x03\x04", DataUnavailable, "cannot be read as an Excel workbook"),
+        ("a.csv", bytes(range(256)) * 9, InvalidInput, "is not a text table"),
     ],
 )
 def test_what_is_no_table_gets_one_sentence(tmp_path, name, content, error, sentence):
@@ -149,7 +150,7 @@ def test_a_row_of_another_width_is_found_wherever_it_stands(
     tmp_path, monkeypatch, newline, encoding, block, bad, width, position
 ):
     """Among blank lines, quoted separators and line ends, and quotation marks inside of values."""
-    monkeypatch.setattr(text_format, "_BLOCK_BYTES", block)
+    monkeypatch.setattr(text_format, "_SCAN_BYTES", block)
     monkeypatch.setattr(text_format, "_SAMPLE_BYTES", 64)
     good = ["1,2,3", '1,"2, ""quoted""",é', '1,"two\nlines",3', "", "  ", '1,5" pipe,3', "1,,"]
     rows = ["a,b,c", *(good[i % 7] for i in range(40))]
@@ -159,14 +160,14 @@ def test_a_row_of_another_width_is_found_wherever_it_stands(
     table = open_table(
         written(tmp_path / "a.csv", newline.join(rows).replace("two\n", f"two{newline}").encode(encoding))
     )
-    assert (table.n_rows, len(table.read())) == (n_rows, n_rows)
-    assert not table.text.is_line_per_row
+    frame = table.numbered()
+    assert (len(frame), frame.index.name) == (n_rows, "row")
 
     line = 1 + "\n".join(rows[:position]).count("\n") + 1
     rows.insert(position, bad)
     text = newline.join([*rows, ""]).replace("two\n", f"two{newline}")
     with pytest.raises(InvalidInput, match=f"line {line} of .* has {width} values? under 3 column names"):
-        open_table(written(tmp_path / "a.csv", text.encode(encoding)))
+        open_table(written(tmp_path / "a.csv", text.encode(encoding))).read()
 
 
 def test_a_truncated_parquet_file(tmp_path):
@@ -178,12 +179,12 @@ def test_a_truncated_parquet_file(tmp_path):
 
 def test_double_names_in_parquet(tmp_path):
     pq.write_table(pa.Table.from_arrays([pa.array([1]), pa.array([2])], names=["a", "a"]), tmp_path / "a.parquet")
-    with pytest.raises(InvalidInput, match="a is twice"):
+    with pytest.raises(InvalidInput, match=r"duplicate column name in .*: a"):
         open_table(tmp_path / "a.parquet")
 
 
 def test_a_folder_and_a_name_that_is_not_there(tmp_path):
-    with pytest.raises(DataUnavailable, match="is a folder"):
+    with pytest.raises(DataUnavailable, match="no file at"):
         open_table(tmp_path)
     with pytest.raises(DataUnavailable, match="is not there"):
         open_table(tmp_path / "nothing.csv")
@@ -195,10 +196,23 @@ def test_a_file_and_a_folder_without_permission(closed_folder):
             open_table(path)
 
 
-@pytest.mark.parametrize("remark", ["sep=;", "# made by export 3.1, unit: EUR"])
-def test_remarks_above_the_names_are_refused_as_such(tmp_path, remark):
-    with pytest.raises(InvalidInput, match="a remark to another program; delete such lines above the names"):
-        open_table(written(tmp_path / "a.csv", f"{remark}\na;b;c\n1;2;3\n"))
+@pytest.mark.parametrize(
+    "remark", ["sep=;", "# made by export 3.1, unit: EUR", "Report of May\n", "Report of May;;\n;;"]
+)
+def test_titles_and_remarks_above_the_names_are_skipped_and_reported(tmp_path, remark):
+    table = open_table(written(tmp_path / "a.csv", f"{remark}\na;b;c\n1;x;3\n2;y;4\n"))
+    assert table.columns == ("a", "b", "c")
+    assert table.read()["c"].tolist() == ["3", "4"]
+    assert f"skipped as titles ({remark.strip().split(chr(10))[0].rstrip(';')[:40]!r})" in table.notes[0]
+    same = open_table(tmp_path / "a.csv", ReadOptions(skip_rows=remark.count("\n") + 1))
+    assert same.read().equals(table.read())
+
+
+@pytest.mark.parametrize("text", [",y\na,b\nc,d\n", "name,\na,b\nc,d\n"])
+def test_a_first_row_that_is_no_title_holds_the_names(tmp_path, text):
+    table = open_table(written(tmp_path / "a.csv", text))
+    assert len(table.read()) == 2
+    assert {"name", "y"} & set(table.columns)
 
 
 def test_a_first_name_may_begin_with_a_hash(tmp_path):

@@ -1,7 +1,7 @@
 """`crcen evaluate` and `report`: a model on labelled rows."""
 
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
@@ -18,6 +18,7 @@ from crcen.cli.options import (
     Target,
     interruptible,
     is_watched,
+    reads_table,
     show,
 )
 from crcen.cli.wishes import (
@@ -42,6 +43,7 @@ Groups = Annotated[list[str] | None, typer.Option(help="Column whose values are 
     epilog="Examples:  crcen evaluate model.crcen test.csv --budget 10 --json   |   "
     "crcen evaluate model.crcen test.csv --fail-on CRC003,CRC007 --min-recall 0.7"
 )
+@reads_table
 def evaluate(
     model: Model,
     data: Data,
@@ -76,6 +78,7 @@ def evaluate(
         float | None, typer.Option(help="Precision to reach, else exit with 3.", rich_help_panel="For pipelines")
     ] = None,
     resamples: Annotated[int, typer.Option(min=0, help="Resamples behind the intervals.")] = 500,
+    read: Any = None,
     as_json: Json = False,
 ) -> None:
     """Judge a model on labelled rows it has not seen: metrics with intervals, key equation, price of catches."""
@@ -99,6 +102,7 @@ def evaluate(
             min_recall=min_recall,
             min_precision=min_precision,
             n_resamples=resamples,
+            read=read,
             verbose=is_watched(),
         )
     show(result, as_json)
@@ -110,9 +114,10 @@ def evaluate(
     epilog="Examples:  crcen report model.crcen test.csv --out report.html --groups sex --groups region   |   "
     "crcen report model.crcen test.csv --costs costs.csv"
 )
+@reads_table
 def report(
     files: Annotated[
-        list[Path],
+        list[str],
         typer.Argument(
             help="A model, or several side by side, and then the table.", metavar="MODEL... DATA", show_default=False
         ),
@@ -125,6 +130,7 @@ def report(
     groups: Groups = None,
     review: ReviewPrices = None,
     title: Annotated[str | None, typer.Option(help="Title of the page.")] = None,
+    read: Any = None,
     as_json: Json = False,
 ) -> None:
     """Write one HTML page about a model on labelled rows, with a slider for the price, or about several."""
@@ -147,6 +153,7 @@ def report(
             groups=groups or (),
             review=two_prices(review),
             title=title,
+            read=read,
             verbose=is_watched(),
         )
     show(result, as_json, out)

@@ -1,16 +1,17 @@
 """`crcen look`: a table before anything is fitted."""
 
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
 from crcen.cli.app import Json, app
-from crcen.cli.options import Data, interruptible, is_watched, show
+from crcen.cli.options import Data, interruptible, is_watched, reads_table, show
 
 __all__ = ["look"]
 
 
 @app.command(epilog="Example:  crcen look data.csv --target fraud")
+@reads_table
 def look(
     data: Data,
     target: Annotated[
@@ -22,6 +23,7 @@ def look(
     drop: Annotated[list[str] | None, typer.Option(help="Column to leave out; may be repeated.")] = None,
     keep: Annotated[list[str] | None, typer.Option(help="Column to use although it looks like an identifier.")] = None,
     category: Annotated[list[str] | None, typer.Option(help="Column of categories although it holds numbers.")] = None,
+    read: Any = None,
     as_json: Json = False,
 ) -> None:
     """Look at a table before a fit: kinds, gaps, ids, leaks, and what would be done with each column."""
@@ -35,6 +37,7 @@ def look(
             drop=drop or (),
             keep=keep or (),
             categorical=category or (),
+            read=read,
             verbose=is_watched(),
         )
     show(result, as_json)

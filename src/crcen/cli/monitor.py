@@ -1,7 +1,7 @@
 """`crcen monitor`: new rows against those of training, with labels and without."""
 
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
@@ -18,6 +18,7 @@ from crcen.cli.options import (
     interruptible,
     is_watched,
     price,
+    reads_table,
     show,
 )
 from crcen.cli.wishes import Weight
@@ -33,6 +34,7 @@ ALARM = 3
     "crcen monitor model.crcen may.parquet --state watch.json --when 2024-05 --page watch.html   |   "
     "crcen monitor model.crcen week.csv --state watch.json --delay 30 --cohort scored_on"
 )
+@reads_table
 def monitor(
     model: Model,
     data: Data,
@@ -71,6 +73,7 @@ def monitor(
     balanced: Balanced = False,
     weighting: Weighting = None,
     costs: CostsFile = None,
+    read: Any = None,
     as_json: Json = False,
 ) -> None:
     """Watch a model at work: exit code 0 when quiet, 3 on an alarm. Labels are used where there are any."""
@@ -92,6 +95,7 @@ def monitor(
             now=now,
             error_rate=error_rate,
             page=page,
+            read=read,
             verbose=is_watched(),
         )
     show(result, as_json, state, page)

@@ -1,8 +1,10 @@
 """What several commands share: options for tables and prices, the way out on Ctrl-C, printing."""
 
+import inspect
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from functools import wraps
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -11,8 +13,6 @@ import typer
 from crcen._support.files import is_standard_output
 from crcen._support.text import printable
 from crcen.cli.app import print_json
-from crcen.cli.wording import typed
-from crcen.exceptions import InvalidParameter
 
 __all__ = [
     "Alpha",
@@ -25,13 +25,19 @@ __all__ = [
     "Target",
     "interruptible",
     "is_watched",
-    "made",
     "price",
+    "reads_table",
     "show",
 ]
 
 Data = Annotated[
-    Path, typer.Argument(help="CSV, TSV or Parquet file, also with .gz or .zst; or Excel.", show_default=False)
+    list[str],
+    typer.Argument(
+        help="Text, Parquet or Excel file, or several; a folder, pattern or URL; or a database, such as "
+        "postgresql://host/name or sqlite:///file.db.",
+        metavar="DATA",
+        show_default=False,
+    ),
 ]
 Model = Annotated[Path, typer.Argument(help="File that `crcen fit` wrote.", show_default=False)]
 Target = Annotated[str | None, typer.Option(help="Column with the label; default that of training.")]
@@ -48,6 +54,58 @@ Lam = Annotated[float | None, typer.Option(help="Weight of a positive row, betwe
 Balanced = Annotated[bool, typer.Option("--balanced", help="Both classes weigh the same.", rich_help_panel="Price")]
 
 
+def _reading(help: str, *names: str, metavar: str | None = None) -> Any:
+    return typer.Option(*names, help=help, metavar=metavar, rich_help_panel="Reading the table")
+
+
+# The fields of `crcen.ReadOptions`.
+_READ: dict[str, tuple[Any, Any]] = {
+    "query": (str | None, _reading("Query that gives the table, of a database.", metavar="SQL")),
+    "table": (str | None, _reading("Table to read, of a database.", metavar="NAME")),
+    "sheet": (str | None, _reading("Sheet of a workbook, by name or number; default the first visible one.")),
+    "skip_rows": (int | None, _reading("Rows above the column names; default detected.")),
+    "separator": (str | None, _reading("Between values: a character, tab, space or fixed; default detected.")),
+    "encoding": (str | None, _reading("Of a text file, such as windows-1252; default detected.")),
+    "decimal": (str | None, _reading("Decimal mark, a point or a comma; default detected.")),
+    "quote": (str | None, _reading('Quotation mark, or none; default ".')),
+    "missing": (
+        list[str] | None,
+        _reading("Values that stand for a missing cell; may be repeated.", metavar="-200,999 or COLUMN=-1"),
+    ),
+    "dates": (str | None, _reading("Order of dates such as 3/4/2024.", metavar="day-first|month-first")),
+    "rename_duplicates": (bool, _reading("Rename duplicate columns, x to x_2.", "--rename-duplicates")),
+}
+
+
+def reads_table(command: Callable[..., None]) -> Callable[..., None]:
+    """Give a command the options on how its table is read; it takes them as ``read``, and several files as a list."""
+    signature = inspect.signature(command)
+    added = [
+        inspect.Parameter(
+            name,
+            inspect.Parameter.KEYWORD_ONLY,
+            default=False if kind is bool else None,
+            annotation=Annotated[kind, how],
+        )
+        for name, (kind, how) in _READ.items()
+    ]
+
+    @wraps(command)
+    def run(**given: Any) -> None:
+        stated = {name: value for name in _READ if (value := given.pop(name)) not in (None, False)}
+        if "data" in given:
+            given["data"] = given["data"][0] if len(given["data"]) == 1 else given["data"]
+        import crcen
+
+        command(read=crcen.ReadOptions(**stated) if stated else None, **given)
+
+    own = [one for name, one in signature.parameters.items() if name != "read"]
+    own = [one.replace(kind=inspect.Parameter.KEYWORD_ONLY) for one in own]
+    run.__signature__ = signature.replace(parameters=[*own, *added])  # type: ignore[attr-defined]
+    run.__annotations__ = {one.name: one.annotation for one in [*own, *added]}
+    return run
+
+
 @contextmanager
 def interruptible() -> Iterator[None]:
     """Ctrl-C ends in one line: here, since typer would answer first, and with another exit code."""
@@ -58,7 +116,7 @@ def interruptible() -> Iterator[None]:
         raise typer.Exit(130) from None
 
 
-def show(result: Any, as_json: bool, *written: Path | None) -> None:
+def show(result: Any, as_json: bool, *written: str | Path | None) -> None:
     """Print a result: to standard error where standard output took one of the files that were written."""
     is_taken = any(path is not None and is_standard_output(path) for path in written)
     if as_json:
@@ -82,23 +140,8 @@ def price(
         return "balanced"
     import crcen
 
-    (name,) = given
-    value = given[name]
-    if name == "--lam" and not 0.0 < value < 1.0:
-        others = f"--alpha {value:g} or --cost-ratio {value:g}" if value > 1.0 else "--lam 0.5"
-        hint = "--lam 0.5 or --balanced" if value == 1.0 else others
-        raise InvalidParameter(f"--lam must lie strictly between 0 and 1, got {value:g}: did you mean {hint}?")
     kinds = {"--budget": crcen.Budget, "--cost-ratio": crcen.CostRatio, "--alpha": crcen.Alpha, "--lam": crcen.Lam}
-    return made(kinds[name], name, value)
-
-
-def made(kind: Callable[..., object], option: str, *values: object, **named: object) -> object:
-    """A price or goal of an option; errors name the option instead of the class."""
-    shown = " ".join([option, ",".join(f"{value:g}" if isinstance(value, float) else str(value) for value in values)])
-    try:
-        return typed(kind(*values, **named), shown)
-    except InvalidParameter as error:
-        raise InvalidParameter(str(error).replace(kind.__name__, option, 1)) from error
+    return kinds[stated[0]](given[stated[0]])
 
 
 def is_watched() -> int:

@@ -1,13 +1,24 @@
 """`crcen predict`: a probability and a decision for every row of a file."""
 
-from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
 from crcen.cli.app import Json, app
 from crcen.cli.class_prices import CostsFile, Weighting, with_classes
-from crcen.cli.options import Alpha, Balanced, Budget, Data, Lam, Model, Ratio, interruptible, is_watched, show
+from crcen.cli.options import (
+    Alpha,
+    Balanced,
+    Budget,
+    Data,
+    Lam,
+    Model,
+    Ratio,
+    interruptible,
+    is_watched,
+    reads_table,
+    show,
+)
 from crcen.cli.wishes import (
     AlarmCost,
     Capacity,
@@ -29,10 +40,14 @@ __all__ = ["predict"]
     "crcen predict model.crcen new.csv --out scored.csv --costs costs.csv   |   "
     "crcen predict model.crcen new.xlsx --out calls.xlsx --top 200 --all-columns --sort"
 )
+@reads_table
 def predict(
     model: Model,
     data: Data,
-    out: Annotated[Path, typer.Option(help="Where to write the answers: .csv, .tsv, .parquet or .xlsx.")],
+    out: Annotated[
+        str,
+        typer.Option(help="Where to write the answers: .csv, .tsv, .parquet, .xlsx, or sqlite:///scores.db#scores."),
+    ],
     budget: Budget = None,
     cost_ratio: Ratio = None,
     alpha: Alpha = None,
@@ -45,7 +60,7 @@ def predict(
     weighting: Weighting = None,
     costs: CostsFile = None,
     held_out: Annotated[
-        Path | None,
+        str | None,
         typer.Option(
             help="Labelled rows the model did not see: choose the price of --recall, --precision or --capacity there.",
             rich_help_panel="Instead of a price",
@@ -66,12 +81,14 @@ def predict(
     safe_csv: Annotated[
         bool, typer.Option("--safe-csv", help="Put ' before ids and labels that a spreadsheet takes for formulas.")
     ] = False,
+    append: Annotated[bool, typer.Option("--append", help="Add to a table of a database that is there.")] = False,
     reasons: Annotated[
         int, typer.Option(min=0, help="Reasons for each alarm: columns that raised or lowered it most.")
     ] = 0,
     background: Annotated[
-        Path | None, typer.Option(help="File of rows that --reasons compares with; default typical rows.")
+        str | None, typer.Option(help="File of rows that --reasons compares with; default typical rows.")
     ] = None,
+    read: Any = None,
     as_json: Json = False,
 ) -> None:
     """Write a probability and a decision for every row, in constant memory; a price here needs no new training."""
@@ -96,8 +113,10 @@ def predict(
             all_columns=all_columns,
             sort=sort,
             safe_csv=safe_csv,
+            append=append,
             reasons=reasons,
             background=background,
+            read=read,
             verbose=is_watched(),
         )
     show(result, as_json, out)

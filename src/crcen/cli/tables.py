@@ -8,7 +8,7 @@ import typer
 
 from crcen.cli.app import Json, app
 from crcen.cli.class_prices import CostsFile, Weighting, with_classes
-from crcen.cli.options import Alpha, Balanced, Budget, Data, Lam, Ratio, interruptible, is_watched, show
+from crcen.cli.options import Alpha, Balanced, Budget, Data, Lam, Ratio, interruptible, is_watched, reads_table, show
 from crcen.cli.wishes import Capacity, Precision, Recall, Weight, price_or_wish
 
 __all__ = ["fit", "split"]
@@ -57,6 +57,7 @@ def check_engine(engine: Engine, in_memory: dict[str, Any], on_ray: dict[str, An
     epilog="Examples:  crcen split data.csv --target fraud   |   crcen split visits.parquet --target readmitted "
     "--clusters patient --test 0.3"
 )
+@reads_table
 def split(
     data: Data,
     target: Annotated[str, typer.Option(help="Column with the label; its values have the same share in both files.")],
@@ -66,6 +67,7 @@ def split(
     time: Annotated[str | None, typer.Option(help="Keep the latest rows by this column apart.")] = None,
     folder: Annotated[Path | None, typer.Option(help="Where to write; default beside the data.")] = None,
     seed: Annotated[int, typer.Option(min=0, max=2**32 - 1, help="Seed of the choice.")] = 0,
+    read: Any = None,
     as_json: Json = False,
 ) -> None:
     """Split a file in two: rows to learn from, and rows kept apart to judge the model on."""
@@ -82,6 +84,7 @@ def split(
             time=time,
             folder=folder,
             random_state=seed,
+            read=read,
             verbose=is_watched(),
         )
     show(result, as_json)
@@ -94,6 +97,7 @@ def split(
     "crcen fit calls.xlsx --target sold --capacity 20/day --time called --report calls.html   |   "
     "crcen fit 'days/*.parquet' --target y --engine ray --workers 4"
 )
+@reads_table
 def fit(
     data: Data,
     target: Annotated[str, typer.Option(help="Column with the label.")],
@@ -143,6 +147,7 @@ def fit(
     storage: Annotated[
         str | None, typer.Option(help="Folder for checkpoints and scratch files.", rich_help_panel="Large data")
     ] = None,
+    read: Any = None,
     as_json: Json = False,
 ) -> None:
     """Learn from a table, say how well it went on rows held out, and save the model. Without a price: --balanced.
@@ -167,7 +172,7 @@ def fit(
 
             price = "balanced" if stated is None else stated
             files = crcen.fit_files(
-                str(data),
+                data,
                 target=target,
                 engine=engine.value,
                 positive=positive,
@@ -179,6 +184,7 @@ def fit(
                 workers=2 if workers is None else workers,
                 storage=storage,
                 random_state=seed,
+                read=read,
                 verbose=is_watched(),
                 out=out,
             )
@@ -201,6 +207,7 @@ def fit(
             estimator=crcen.CRCENClassifierCV(**QUICK) if quick else None,
             n_refits=0 if quick else 6,
             random_state=seed,
+            read=read,
             verbose=is_watched(),
             out=out,
             onnx=onnx,

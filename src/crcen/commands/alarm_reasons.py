@@ -38,23 +38,20 @@ class AlarmReasons:
     model: Any
     number: int
     background: Any = None
+    read: Any = None
     n_rows: int = field(default=0, init=False)
     standard_error: float = field(default=0.0, init=False)
     base: float = field(default=np.nan, init=False)
 
     def __post_init__(self) -> None:
         if isinstance(self.number, bool) or not isinstance(self.number, int) or not 0 <= self.number <= _MOST_REASONS:
-            raise InvalidParameter(
-                f"reasons must be a whole number from 0 to {_MOST_REASONS}: got {self.number!r}.", parameter="reasons"
-            )
+            raise InvalidParameter(f"reasons must be a whole number from 0 to {_MOST_REASONS}: got {self.number!r}.")
         if self.background is not None and not self.number:
-            raise InvalidParameter(
-                "background is for reasons: say how many with reasons=.", parameter=("background", "reasons")
-            )
+            raise InvalidParameter("background is for reasons: say how many with reasons=.")
         if self.number and not hasattr(self.model, "reasons"):
             raise InvalidParameter(f"a {type(self.model).__name__} gives no reasons; models that crcen fit writes do.")
         if self.background is not None:
-            frame = source_of(self.background).read()
+            frame = source_of(self.background, self.read, self.model, is_strict=False).read()
             if len(frame) > _MOST_BACKGROUND:
                 frame = frame.sample(_MOST_BACKGROUND, random_state=0)
             self.background = model_rows(self.model, frame, set())

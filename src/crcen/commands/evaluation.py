@@ -33,6 +33,7 @@ from crcen.commands.row_rules import review_of
 from crcen.commands.row_watch import RowWatch, unlike_lines
 from crcen.commands.scored_chunks import labelled_scores, scored_chunks
 from crcen.report.checks import check_model
+from crcen.tables.options import ReadOptions
 from crcen.theory.decision import weighted_probability
 from crcen.theory.groups import GroupComparison, compare_groups
 from crcen.theory.judgements import (
@@ -218,6 +219,7 @@ def evaluate_table(
     min_precision: float | None = None,
     n_resamples: int = 500,
     random_state: int = 0,
+    read: ReadOptions | None = None,
     verbose: int = 0,
 ) -> TableEvaluation | ClassEvaluation:
     """Judge a model on labelled rows that it was not trained on: what `crcen evaluate` does.
@@ -257,6 +259,8 @@ def evaluate_table(
         Resamples of the bootstrap; 0 for no intervals of the metrics.
     random_state : int, default=0
         Seed of the bootstrap.
+    read : ReadOptions, optional
+        How the table is read, where that is not to be detected.
     verbose : int, default=0
         1 shows progress on a terminal.
 
@@ -266,7 +270,7 @@ def evaluate_table(
         Metrics with intervals, the key equation tested, the expense around the price with verdicts.
     """
     model, codes = model_of(model), codes_of(fail_on)
-    source = source_of(data)
+    source = source_of(data, read, model)
     target = target_of(target, model, source)
     if has_class_price(model):
         two = {"review": review, "cost_column": cost_column}

@@ -39,6 +39,7 @@ from crcen.commands.own_error import measure_own_error
 from crcen.commands.prices import average_price, plain_price, prices_around, step_lines, step_values
 from crcen.commands.quality import METRICS, Measured, ScoredRows, count_sentence, count_values, of_no_use, too_good
 from crcen.commands.validation import folds_of, times_or_clusters, wish_in_rows
+from crcen.tables.options import ReadOptions
 from crcen.theory.metrics import ConfusionCounts
 from crcen.theory.residual_test import TrainingError
 from crcen.theory.shown import Shown, in_one_line
@@ -236,6 +237,7 @@ def fit_table(
     estimator: CRCENClassifierCV | CommitteeClassifier | None = None,
     n_refits: int = 6,
     random_state: int = 0,
+    read: ReadOptions | None = None,
     verbose: int = 0,
     out: str | Path | None = None,
     onnx: str | Path | None = None,
@@ -284,6 +286,8 @@ def fit_table(
         chance of its rows (`crcen.training_error`), kept with it for later evaluations. 0 for none.
     random_state : int, default=0
         Seed.
+    read : ReadOptions, optional
+        How the table is read, where that is not to be detected.
     verbose : int, default=0
         1 shows a progress bar on a terminal.
     out : str or Path, optional
@@ -310,20 +314,18 @@ def fit_table(
     """
     start = clock.perf_counter()
     if clusters is not None and time is not None:
-        raise InvalidParameter("clusters and time are two ways to validate: give one of them.", parameter="clusters")
+        raise InvalidParameter("clusters and time are two ways to validate: give one of them.")
     for place in (out, report):
         if place is not None:
             check_writable(place, data)
-    source = source_of(data)
+    source = source_of(data, read)
     role = {}
     uses = ((clusters, "clusters", "keeps rows of a cluster together"), (time, "time", "orders rows in time"))
     for name, option, reason in (*uses, (weight, "weight", "says what rows count")):
         if name is not None:
             role[check_column(name, source.columns, option, source.name)] = reason
             if name == target:
-                raise InvalidParameter(
-                    f"{option} must be another column than the target: got {name!r} for both.", parameter=option
-                )
+                raise InvalidParameter(f"{option} must be another column than the target: got {name!r} for both.")
     with busy("reading the table", visible=bool(verbose)):
         rows = rows_of(source, target, positive, tuple(role), most_labels=MOST_CLASSES)
     reasons = {**dict.fromkeys([drop] if isinstance(drop, str) else drop, "asked for"), **role}
@@ -348,6 +350,8 @@ def fit_table(
         model.weight_name_ = weight
     if clusters is not None:
         model.clusters_name_ = clusters
+    if source.options.to_remember:
+        model.read_ = source.options.to_remember
     until = None if time_limit is None else start + time_limit / 2  # refits may take as long as the search did
     encoded = model.encode(rows.frame).X  # once for all that follows: cells of text take their time
     own_error = measure_own_error(model, encoded, rows.y.to_numpy(), weights, n_refits, random_state, verbose, until)

@@ -11,12 +11,11 @@ from numpy.typing import NDArray
 from crcen import InvalidInput, InvalidParameter, load
 from crcen._support.text import closest, listed
 from crcen._support.values import label_key, plain_labels, rest_of
-from crcen.tables.reading import TableFile, open_table, without_blanks
+from crcen.tables.options import ReadOptions
+from crcen.tables.reading import Table, open_table
 from crcen.theory.price import Price
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-
     import pandas as pd
 
 __all__ = [
@@ -36,70 +35,16 @@ __all__ = [
 _LONGEST = 60
 
 
-@dataclass(frozen=True, eq=False)
-class Source:
-    """A table from a file or from memory, read whole or in chunks.
+Source = Table
 
-    Parameters
-    ----------
-    name : str
-        What to call it.
-    columns : tuple of str
-        Its column names.
-    n_rows : int or None
-        Rows.
-    table : TableFile or DataFrame
-        Where the rows are.
+
+def source_of(data: Any, read: ReadOptions | None = None, model: Any = None, *, is_strict: bool = True) -> Table:
+    """The table that a command reads; the options of a model's training hold for it too, unless stated otherwise.
+
+    ``is_strict`` is False for a second table, whose kind the options need not fit.
     """
-
-    name: str
-    columns: tuple[str, ...]
-    n_rows: int | None
-    table: Any
-
-    @property
-    def notes(self) -> list[str]:
-        """How a file was read, where that is not plain."""
-        return list(self.table.notes) if isinstance(self.table, TableFile) else []
-
-    def read(self) -> "pd.DataFrame":
-        """All rows."""
-        return self.table.read() if isinstance(self.table, TableFile) else self.table
-
-    def numbered(self) -> "pd.DataFrame":
-        """All rows, with their lines in the file as the index, or their numbers where they are no lines."""
-        import pandas as pd
-
-        frame = self.read()
-        text = self.table.text if isinstance(self.table, TableFile) else None
-        first, name = (2, "line") if text is not None and text.is_line_per_row else (1, "row")
-        return frame.set_axis(pd.RangeIndex(first, first + len(frame), name=name), axis=0)
-
-    def chunks(self, n_rows: int) -> "Iterator[pd.DataFrame]":
-        """At most so many rows at a time."""
-        if isinstance(self.table, TableFile):
-            yield from self.table.chunks(n_rows)
-            return
-        for start in range(0, max(len(self.table), 1), n_rows):
-            yield self.table.iloc[start : start + n_rows]
-
-
-def source_of(data: Any) -> Source:
-    """A source from a path, a pandas or polars data frame, or an array."""
-    if isinstance(data, str | Path):
-        table = open_table(data)
-        return Source(table.name, table.columns, table.n_rows, table)
-    import pandas as pd
-
-    if hasattr(data, "to_pandas"):
-        data = data.to_pandas()
-    if not isinstance(data, pd.DataFrame):
-        raise InvalidInput(f"data must be a data frame or the path of a file: got {type(data).__name__}.")
-    frame = data.set_axis([str(name) for name in data.columns], axis=1)
-    twice = sorted(set(frame.columns[frame.columns.duplicated()]))
-    if twice:
-        raise InvalidInput(f"columns must have names of their own: {', '.join(twice[:5])} is there more than once.")
-    return Source("the data frame", tuple(frame.columns), len(frame), without_blanks(frame))
+    options = (ReadOptions() if read is None else read).with_training(model)
+    return open_table(data, options, is_strict=is_strict)
 
 
 def check_column(name: str, columns: tuple[str, ...], what: str, where: str) -> str:
@@ -108,7 +53,7 @@ def check_column(name: str, columns: tuple[str, ...], what: str, where: str) -> 
         return name
     close = closest(name, columns)
     meant = f"did you mean {close}?" if close else f"it has {_listed(columns)}."
-    raise InvalidInput(f"{what} must be a column of {where}: got {name!r}; {meant}", parameter=what)
+    raise InvalidInput(f"{what} must be a column of {where}: got {name!r}; {meant}")
 
 
 def _listed(names: Sequence[Any]) -> str:
@@ -169,10 +114,7 @@ def rows_of(
     if positive is not None:
         found = [label for label in classes if label_key(label) == label_key(positive)]
         if not found:
-            raise InvalidInput(
-                f"positive must be a value of {target}, {_listed(classes.tolist())}: got {positive!r}.",
-                parameter="positive",
-            )
+            raise InvalidInput(f"positive must be a value of {target}, {_listed(classes.tolist())}: got {positive!r}.")
         positive = found[0]
         if len(classes) > 2:
             y, positive = np.where(y == positive, str(positive), rest_of(positive)), str(positive)
@@ -183,8 +125,7 @@ def rows_of(
         raise InvalidInput(
             f"the target {target} must have at most {most_labels} different values: got {len(classes):,} "
             f"({_listed(classes.tolist())}); name the one to find with positive=, or put them into fewer "
-            f"classes, numbers into bands.",
-            parameter="positive",
+            f"classes, numbers into bands."
         )
     if len(classes) < 2 or len(classes) > most_labels:
         got = f"one, {classes[0]}" if len(classes) == 1 else f"{len(classes)}, {_listed(classes.tolist())}"
@@ -213,7 +154,7 @@ def _check_spelling(labels: list[Any], target: str) -> None:
 
 def _lost_class(source: Source, target: str) -> list[str]:
     """A note where the word None stands in the target of a text file: it may be a class, and is read as missing."""
-    n = source.table.n_cells_of(target, "None") if isinstance(source.table, TableFile) else 0
+    n = source.marks[(target, "None")]
     said = f'"None" stands in {n} cells of {target} and is read as missing: write another word if it is a class'
     return [said] if n else []
 
@@ -273,7 +214,7 @@ def target_of(target: str | None, model: Any, source: Source) -> str:
     """The target column: the one named, or that of training."""
     name = target if target is not None else getattr(model, "target_name_", None)
     if name is None:
-        raise InvalidParameter("this model does not know its target column; name it with target=.", parameter="target")
+        raise InvalidParameter("this model does not know its target column; name it with target=.")
     check_column(name, source.columns, "the target", source.name)
     columns = getattr(model, "columns_", None)
     inputs = getattr(model, "feature_names_in_", ()) if columns is None else [column.name for column in columns]

@@ -13,6 +13,7 @@ from crcen._support.text import listed
 from crcen._support.values import json_value
 from crcen.commands.classes.fitting import MOST_CLASSES
 from crcen.commands.inputs import Source, check_column, rows_of, source_of
+from crcen.tables.options import ReadOptions
 from crcen.theory.judgements import FEWEST_OF_A_CLASS, FEWEST_POSITIVES, LEAK_AREA
 from crcen.theory.shown import Shown
 from crcen.theory.threshold_curve import ThresholdCurve, roc_area
@@ -158,6 +159,7 @@ def look_at_table(
     keep: Any = (),
     categorical: Any = (),
     random_state: int = 0,
+    read: ReadOptions | None = None,
     verbose: int = 0,
 ) -> TableLook:
     """Look at a table before a fit: what `crcen look` does.
@@ -174,6 +176,8 @@ def look_at_table(
         As in `crcen.fit_table`.
     random_state : int, default=0
         Seed of rows and halves, where single columns are ranked.
+    read : ReadOptions, optional
+        How the table is read, where that is not to be detected.
     verbose : int, default=0
         1 shows on a terminal that work goes on.
 
@@ -182,7 +186,7 @@ def look_at_table(
     TableLook
         Kinds, gaps, suspects, and what would be done with each column.
     """
-    source = source_of(data)
+    source = source_of(data, read)
     with busy("looking at the table", visible=bool(verbose)):
         frame, y, counts, notes = _rows(source, target, positive)
         reader = TableClassifier(drop=drop, keep=keep, categorical=categorical, random_state=random_state)

@@ -23,7 +23,9 @@ from crcen.commands.prices import plain_price
 from crcen.commands.row_rules import RowRule, at_prevalence, implied_price, rule_of
 from crcen.commands.row_watch import unlike_lines
 from crcen.commands.scored_chunks import CHUNK_ROWS, Oddities, scored_chunks
-from crcen.tables.writing import TableWriter
+from crcen.tables.databases import is_database
+from crcen.tables.options import ReadOptions
+from crcen.tables.writing import TableWriter, written_to
 from crcen.theory.labels import Labels
 from crcen.theory.price import Price
 from crcen.theory.shown import Shown, in_one_line
@@ -59,10 +61,10 @@ class TablePredictions(Shown):
         What was odd about the table.
     unlike : tuple of Difference
         In what the rows differ from training rows beyond chance: ``.column .kind .here .training .sentence``.
-    frame : DataFrame or None
-        The rows, where they were not written to a file.
-    path : Path or None
-        The file.
+    frame : data frame or None
+        The rows, of the library that they came from, where they were not written.
+    path : Path, str or None
+        The file, or the table of a database.
     met : MetWish or None
         Where a wish stood in place of a price: what it implies and is expected to catch.
     chosen : ChosenWeighting or None
@@ -81,7 +83,7 @@ class TablePredictions(Shown):
     notes: tuple[str, ...] = ()
     unlike: tuple[Any, ...] = ()
     frame: Any = None
-    path: Path | None = None
+    path: Path | str | None = None
     met: Any = None
     chosen: Any = None
     review: Any = None
@@ -153,9 +155,11 @@ def predict_table(
     all_columns: bool = False,
     sort: bool = False,
     safe_csv: bool = False,
+    append: bool = False,
     reasons: int = 0,
     background: Any = None,
     chunk_rows: int = CHUNK_ROWS,
+    read: ReadOptions | None = None,
     verbose: int = 0,
 ) -> TablePredictions | ClassPredictions:
     """Score and decide every row of a table: what `crcen predict` does.
@@ -167,8 +171,9 @@ def predict_table(
     data : data frame, str or Path
         Rows to score. Columns of training must be there, in any order; others are ignored and counted.
     out : str or Path, optional
-        Where to write them: .csv, .tsv, .parquet or .xlsx; memory then does not grow with the number of rows, but for
-        ``sort``, for Excel and, by 8 bytes a row, for wishes. Without it they are in ``.frame``.
+        Where to write them: .csv, .tsv, .parquet, .xlsx, or a table such as ``sqlite:///scores.db#scores``;
+        memory then does not grow with the number of rows, but for ``sort`` and, by 8 bytes a row, for wishes. Without
+        it they are in ``.frame``.
     weighting : Budget, CostRatio, Lam, Alpha, "balanced", float, Capacity, RecallAtLeast or PrecisionAtLeast, optional
         Another price than that of training, or a wish; probabilities stay what they are. A wish is met on these rows as
         their probabilities expect it, or on ``held_out``.
@@ -197,6 +202,8 @@ def predict_table(
     safe_csv : bool, default=False
         Put an apostrophe before ids and labels that a spreadsheet would take for formulas, as in ``=1+1``; for text
         tables that people open in one.
+    append : bool, default=False
+        Add to a table of a database that is there.
     reasons : int, default=0
         Columns ``reason_1`` and so on: for each alarm the columns that raised or lowered its log-odds most. Of several
         classes for every row, with what they are for in ``reasons_for``: the class that is decided, rather than the
@@ -205,6 +212,8 @@ def predict_table(
         Rows that reasons compare alarms with; by default the model's own typical rows.
     chunk_rows : int, default=50,000
         Rows at a time.
+    read : ReadOptions, optional
+        How the table is read, where that is not to be detected.
     verbose : int, default=0
         1 shows progress on a terminal.
 
@@ -216,28 +225,34 @@ def predict_table(
     """
     if isinstance(chunk_rows, bool) or not isinstance(chunk_rows, int) or chunk_rows < 1:
         raise InvalidParameter(f"chunk_rows must be a whole number of at least 1: got {chunk_rows!r}.")
-    if out is not None:
+    if out is not None and not is_database(out):
         check_writable(out, model, data)
     model = model_of(model)
-    source = source_of(data)
+    source = source_of(data, read, model)
     if has_class_price(model):
-        why = AlarmReasons(model, reasons, background)
+        why = AlarmReasons(model, reasons, background, read)
         ids = _carried(id, all_columns, source, ("decision", *class_columns(model.classes_.tolist()), *why.class_names))
         two = {"held_out": held_out, "review": review, "cost_column": cost_column}
         two |= {"time": time, "prevalence": prevalence, "sort": sort}
-        how_many: dict[str, Any] = {"safe_csv": safe_csv, "chunk_rows": chunk_rows, "verbose": verbose}
+        how_many: dict[str, Any] = {
+            "safe_csv": safe_csv,
+            "append": append,
+            "chunk_rows": chunk_rows,
+            "verbose": verbose,
+        }
         stated = {"weighting": weighting, "costs": costs}
         return predict_classes(model, source, ids, out=out, why=why, others=two, **stated, **how_many)
     weighting = price_of_two(weighting, costs, model)
     if held_out is not None and prevalence is not None:
-        raise InvalidParameter(
-            "held_out= and prevalence= do not go together: held-out rows have a share of their own.",
-            parameter=("held_out", "prevalence"),
-        )
-    chosen = None if held_out is None else chosen_on(model, source_of(held_out), weighting, verbose=verbose)
+        raise InvalidParameter("held_out and prevalence do not go together: held-out rows have a share of their own.")
+    chosen = (
+        None
+        if held_out is None
+        else chosen_on(model, source_of(held_out, read, model, is_strict=False), weighting, verbose=verbose)
+    )
     how = {"review": review, "cost_column": cost_column, "alarm_cost": alarm_cost, "time": time}
     rule = rule_of(model, source, weighting if chosen is None else chosen.weighting, **how)
-    why = AlarmReasons(model, reasons, background)
+    why = AlarmReasons(model, reasons, background, read)
     ids = _carried(id, all_columns, source, (*_NAMES, *why.names))
     odd, pieces, target = Oddities.none(model), [], str(getattr(model, "target_name_", ""))
     n_rows, n_alarms, catches, probabilities = 0, 0, 0.0, []
@@ -247,7 +262,7 @@ def predict_table(
             p_all, times = _all_rows(chunks, rule, done)
         met, chunks = rule.meet(p_all, times), _again(source, p_all, chunk_rows)
     with ExitStack() as opened:
-        writer = None if out is None else opened.enter_context(TableWriter(out, safe_csv=safe_csv))
+        writer = None if out is None else opened.enter_context(TableWriter(out, safe_csv=safe_csv, append=append))
         done = opened.enter_context(counted("rows", source.n_rows, visible=bool(verbose)))
         for chunk, p in chunks:
             alarms = rule.decide(p, chunk) if met is None else met.alarms[n_rows : n_rows + len(p)]
@@ -277,8 +292,8 @@ def predict_table(
         catches,
         tuple([*source.notes, *odd.notes]),
         odd.watch.unlike(n_alarms, n_rows if is_one_price and prevalence is None else -1, rule.price),
-        None if out is not None else frame,
-        None if out is None else Path(out),
+        None if frame is None or out is not None else source.like_input(frame),
+        written_to(out),
         met,
         chosen,
         rule.reviewed(np.concatenate(probabilities)) if probabilities else None,
@@ -295,9 +310,7 @@ def _carried(id: Any, all_columns: bool, source: Source, taken: tuple[str, ...])
         ids = [*ids, *(name for name in source.columns if name not in ids)]
     for name in ids:
         if name in taken:
-            raise InvalidParameter(
-                f"id must not be called {name}: that column is for the model's answer; rename it.", parameter="id"
-            )
+            raise InvalidParameter(f"id must not be called {name}: that column is for the model's answer; rename it.")
     return ids
 
 

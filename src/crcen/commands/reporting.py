@@ -23,6 +23,7 @@ from crcen.commands.group_columns import group_columns, group_values
 from crcen.commands.inputs import Source, check_column, labels_as, model_of, price_of, source_of, target_of
 from crcen.commands.model_rows import model_rows
 from crcen.commands.row_rules import review_of
+from crcen.tables.options import ReadOptions
 from crcen.theory.labels import Labels
 
 __all__ = ["TableReport", "labelled_rows", "report_table"]
@@ -108,6 +109,7 @@ def report_table(
     others: Any = (),
     review: Any = None,
     title: str | None = None,
+    read: ReadOptions | None = None,
     verbose: int = 0,
 ) -> TableReport:
     """Write one self-contained HTML page about a model on labelled rows: what `crcen report` does.
@@ -136,6 +138,8 @@ def report_table(
         Two prices between which rows go to review: how many, and what that saves, in ``.review``.
     title : str, optional
         Of the page.
+    read : ReadOptions, optional
+        How the table is read, where that is not to be detected.
     verbose : int, default=0
         1 shows on a terminal that work goes on.
 
@@ -151,7 +155,8 @@ def report_table(
     """
     check_writable(out, model, data, *others)
     model_path = str(model) if isinstance(model, str | Path) else None
-    model, source = model_of(model), source_of(data)
+    model = model_of(model)
+    source = source_of(data, read, model)
     target = target_of(target, model, source)
     options: dict[str, Any] = {"title": title, "data_name": source.name, "model_path": model_path}
     if has_class_price(model):

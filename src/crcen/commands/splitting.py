@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import re
 from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
@@ -19,12 +19,14 @@ from crcen._support.progress import busy, logged
 from crcen._support.text import listed
 from crcen.commands.inputs import check_column
 from crcen.commands.row_order import times_of
-from crcen.tables.reading import TableFile, open_table, without_blanks
+from crcen.tables.locations import format_of_name
+from crcen.tables.options import ReadOptions
+from crcen.tables.reading import Table, open_table
 from crcen.tables.writing import TableWriter
 from crcen.theory.shown import Shown, in_one_line
 
 if TYPE_CHECKING:
-    import pandas as pd
+    pass
 
 __all__ = ["TableSplit", "split_table"]
 
@@ -104,7 +106,7 @@ class TableSplit(Shown):
 @logged
 @renamed(groups="clusters")
 def split_table(
-    data: str | Path,
+    data: Any,
     *,
     target: str,
     test: float = 0.25,
@@ -112,6 +114,7 @@ def split_table(
     time: str | None = None,
     random_state: int = 0,
     folder: str | Path | None = None,
+    read: ReadOptions | None = None,
     verbose: int = 0,
 ) -> TableSplit:
     """Split a file into rows to learn from and rows kept apart: what `crcen split` does.
@@ -121,8 +124,9 @@ def split_table(
 
     Parameters
     ----------
-    data : str or Path
-        CSV, TSV or Parquet. Text tables are written anew: the cells as they are, missing ones empty.
+    data : str, Path, list of them, or data frame
+        The table. Text tables are written anew: the cells as they are, missing ones empty; databases and data frames
+        as Parquet.
     target : str
         Column with the label; each of its values has the same share in both files.
     test : float, default=0.25
@@ -134,7 +138,9 @@ def split_table(
     random_state : int, default=0
         Seed.
     folder : str or Path, optional
-        Where to write; by default beside ``data``. Files that are there are not replaced.
+        Where to write; by default beside the file, else here. Files that are there are not replaced.
+    read : ReadOptions, optional
+        How the table is read, where that is not to be detected.
     verbose : int, default=0
         1 shows on a terminal that work goes on.
 
@@ -153,18 +159,16 @@ def split_table(
     >>> print(split_table("visits.csv", target="readmitted", clusters="patient"))  # doctest: +SKIP
     """
     if isinstance(test, bool) or not isinstance(test, float | int) or not 0.0 < test < 1.0:
-        raise InvalidParameter(f"test must be a share between 0 and 1: got {test!r}.", parameter="test")
+        raise InvalidParameter(f"test must be a share between 0 and 1: got {test!r}.")
     if clusters is not None and time is not None:
-        raise InvalidParameter("clusters and time are two ways to split: give one of them.", parameter="clusters")
-    table = open_table(data)
-    check_column(target, table.columns, "the target", table.path.name)
+        raise InvalidParameter("clusters and time are two ways to split: give one of them.")
+    table = open_table(data, read)
+    check_column(target, table.columns, "the target", table.name)
     for name, option in ((clusters, "clusters"), (time, "time")):
         if name is not None:
-            check_column(name, table.columns, option, table.path.name)
+            check_column(name, table.columns, option, table.name)
             if name == target:
-                raise InvalidParameter(
-                    f"{option} must be another column than the target: got {name!r} for both.", parameter=option
-                )
+                raise InvalidParameter(f"{option} must be another column than the target: got {name!r} for both.")
     train, kept = _places(table, None if folder is None else Path(folder))
     with busy("reading the table", visible=bool(verbose)):
         codes, labels, key = _survey(table, target, clusters or time)
@@ -185,36 +189,37 @@ def split_table(
     return TableSplit(train, kept, target, how, found, "".join(chosen))
 
 
-def _places(table: TableFile, folder: Path | None) -> tuple[Path, Path]:
+def _places(table: Table, folder: Path | None) -> tuple[Path, Path]:
     """Where the two files go: both free."""
-    path = table.path
-    endings = "".join(path.suffixes[-2:] if table.compression and len(path.suffixes) > 1 else path.suffixes[-1:])
-    stem = path.name.removesuffix(endings) if endings else path.name
-    if table.text is None:
-        if table.compression:
-            raise InvalidInput(f"{path} is a Parquet file that is compressed as a whole: unpack it first.")
-        endings = endings or ".parquet"
-    elif not endings.lower().startswith((".csv", ".tsv", ".tab")):
-        endings = ".csv"
-    folder = path.parent if folder is None else folder
+    name = Path(table.name if table.file is None else table.file.path).name
+    suffix, compression = format_of_name(name)
+    endings = "".join(Path(name).suffixes[-1 - (compression is not None and suffix != "") :])
+    stem = name.removesuffix(endings) if endings else name
+    stem = re.sub(r"\W+", "_", stem) if table.file is None else stem
+    if table.kind == "text":
+        endings = endings if suffix in (".csv", ".tsv", ".tab") else ".csv"
+    elif table.kind == "workbook":
+        endings = ".xlsx"
+    elif table.file is None or not endings:
+        endings = ".parquet"
+    if folder is None:
+        folder = Path() if table.file is None else Path(table.file.path).parent
     if not folder.is_dir():
-        raise InvalidParameter(f"folder must be a folder that is there: got {folder}.", parameter="folder")
+        raise InvalidParameter(f"folder must be a folder that is there: got {folder}.")
     places = folder / f"{stem}_train{endings}", folder / f"{stem}_test{endings}"
     for place in places:
         if place.exists():
-            raise InvalidParameter(
-                f"{place} is there already, and split replaces nothing: move it, or use folder=.", parameter="folder"
-            )
+            raise InvalidParameter(f"{place} is there already, and split replaces nothing: move it, or use folder=.")
     return places
 
 
-def _survey(table: TableFile, target: str, other: str | None) -> tuple[Index, list[str], Any]:
+def _survey(table: Table, target: str, other: str | None) -> tuple[Index, list[str], Any]:
     """A code for the label of each row (the last one: no value), the labels, and the cells of another column."""
     import pandas as pd
 
     found: dict[str, int] = {}
     codes, others = [], []
-    for chunk in _columns(table, [target, *([other] if other else [])]):
+    for chunk in table.chunks(_CHUNK_ROWS, [target, *([other] if other else [])]):
         cells = chunk[target].astype("string").str.strip()
         for label in cells.dropna().unique():
             found.setdefault(str(label), len(found))
@@ -227,26 +232,13 @@ def _survey(table: TableFile, target: str, other: str | None) -> tuple[Index, li
             others.append(chunk[other])
     code = np.concatenate(codes) if codes else np.empty(0, dtype=np.int8)
     if not (code >= 0).any():
-        raise InvalidInput(f"{table.path.name} has no row with a value of {target}.")
+        raise InvalidInput(f"{table.name} has no row with a value of {target}.")
     if len(found) < 2:
         raise InvalidInput(
             f"the target {target} must have at least two different values: got one, {next(iter(found))}."
         )
     code = np.where(code < 0, len(found), code).astype(np.int8)
     return code, list(found), pd.concat(others, ignore_index=True) if other else None
-
-
-def _columns(table: TableFile, names: list[str]) -> Iterator[pd.DataFrame]:
-    """Chunks of some columns; of Parquet only these are read."""
-    if table.text is not None:
-        for chunk in table.chunks(_CHUNK_ROWS):
-            yield chunk[names]
-        return
-    import pyarrow.parquet as pq
-
-    with pq.ParquetFile(table.path) as parquet:
-        for batch in parquet.iter_batches(_CHUNK_ROWS, columns=names):
-            yield without_blanks(batch.to_pandas())
 
 
 def _by_label(codes: Index, labels: list[str], test: float, seed: int, target: str) -> tuple[Bools, str]:
@@ -272,9 +264,7 @@ def _by_clusters(
     members, names = pd.factorize(cells, use_na_sentinel=False)
     parts = max(2, round(1.0 / min(test, 1.0 - test)))
     if len(names) < 2:
-        raise InvalidInput(
-            f"clusters must have at least two different values: {clusters} has one.", parameter="clusters"
-        )
+        raise InvalidInput(f"clusters must have at least two different values: {clusters} has one.")
     splitter = StratifiedGroupKFold(min(parts, len(names)), shuffle=True, random_state=seed)
     is_test = np.zeros(len(codes), dtype=bool)
     is_test[next(splitter.split(codes, codes, members))[1]] = True
@@ -286,17 +276,14 @@ def _by_clusters(
 def _by_time(codes: Index, labels: list[str], cells: Any, test: float, time: str, target: str) -> tuple[Bools, str]:
     if cells.isna().any():
         raise InvalidInput(
-            f"time must have a value in each row: {time} lacks {int(cells.isna().sum())}; fill them or drop the rows.",
-            parameter="time",
+            f"time must have a value in each row: {time} lacks {int(cells.isna().sum())}; fill them or drop these rows."
         )
     when = times_of(cells, time)
     order = np.sort(when)
     first = order[min(len(order) - 1, round((1.0 - test) * len(order)))]
     is_test = when >= first
     if is_test.all():
-        raise InvalidInput(
-            f"time must have different values: {time} puts all these rows at one moment.", parameter="time"
-        )
+        raise InvalidInput(f"time must have different values: {time} puts all these rows at one moment.")
     _check_labels(codes, labels, is_test, target, "time")
     return is_test, f"by {time}, the latest {_percent(is_test)} of rows kept apart"
 
@@ -307,8 +294,7 @@ def _check_labels(codes: Index, labels: list[str], is_test: Bools, target: str, 
         if absent:
             raise InvalidInput(
                 f"{option} leaves no row of {target} = {absent[0]} to {name}: try another share with test=, or another "
-                f"column.",
-                parameter=(option, "test"),
+                f"column."
             )
 
 
@@ -316,11 +302,11 @@ def _percent(is_test: Bools) -> str:
     return f"{100.0 * is_test.mean():.3g} %"
 
 
-def _write(table: TableFile, is_test: Bools, train: Path, test: Path) -> None:
+def _write(table: Table, is_test: Bools, train: Path, test: Path) -> None:
     """Both files in one pass, in the format of the table."""
     with ExitStack() as opened:
-        if table.text is None:
-            _write_parquet(table.path, is_test, train, test, opened)
+        if table.kind == "parquet" and table.file is not None and not table.options.to_remember:
+            _write_parquet(Path(table.file.path), is_test, train, test, opened)
             return
         writers = [opened.enter_context(TableWriter(place)) for place in (train, test)]
         start = 0

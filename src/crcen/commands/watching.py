@@ -22,6 +22,7 @@ from crcen.commands.scored_chunks import CHUNK_ROWS, Oddities, scored_chunks
 from crcen.commands.watch_cohorts import check_cohorts, cohorts_of, present_cohort
 from crcen.commands.watch_page import watch_page
 from crcen.commands.watch_state import WatchState, new_state, read_state
+from crcen.tables.options import ReadOptions
 from crcen.theory.decision import sigmoid, weighted_probability
 from crcen.theory.expected import ExpectedCounts, expected_counts
 from crcen.theory.judgements import FALSE_ALARM_RATE
@@ -197,6 +198,7 @@ def monitor_table(
     now: Any = None,
     error_rate: float = FALSE_ALARM_RATE,
     page: str | Path | None = None,
+    read: ReadOptions | None = None,
     verbose: int = 0,
 ) -> TableWatch | ClassTableWatch:
     """Watch a model at work: compare new rows with those of training, with labels and without: `crcen monitor`.
@@ -234,6 +236,8 @@ def monitor_table(
         for the labels. A state that is there brings its own.
     page : str or Path, optional
         HTML file to write, with the running evidence.
+    read : ReadOptions, optional
+        How the table is read, where that is not to be detected.
     verbose : int, default=0
         1 shows progress on a terminal.
 
@@ -243,12 +247,12 @@ def monitor_table(
         ``is_alarm``, and why.
     """
     if isinstance(error_rate, bool) or not isinstance(error_rate, int | float) or not 0.0 < error_rate < 1.0:
-        raise InvalidParameter(f"error_rate must lie between 0 and 1: got {error_rate!r}.", parameter="error_rate")
+        raise InvalidParameter(f"error_rate must lie between 0 and 1: got {error_rate!r}.")
     for place in (state, page):
         if place is not None:
             check_writable(place, model, data)
     fitted = model_of(model)
-    source = source_of(data)
+    source = source_of(data, read, fitted)
     kept = read_state(Path(state), fitted) if state is not None and Path(state).exists() else None
     kept = new_state(fitted, float(error_rate), delay) if kept is None else kept
     check_cohorts(kept, delay, cohort, now)

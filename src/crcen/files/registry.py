@@ -50,7 +50,7 @@ TYPES: dict[str, dict[str, str]] = {
     },
     "crcen.tables.classifier": {
         "TableClassifier": f"{_INPUTS} background_ classes_ clusters_name_ columns_ costs_ dropped_ estimator_ "
-        "fingerprint_ held_out_sums_ key_equation_ pos_label_ profile_ target_name_ training_error_ "
+        "fingerprint_ held_out_sums_ key_equation_ pos_label_ read_ profile_ target_name_ training_error_ "
         "weight_name_ weighting_"
     },
     "crcen.tables.column_kinds": {"DroppedColumn": ""},

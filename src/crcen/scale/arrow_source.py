@@ -6,41 +6,25 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from copy import copy
 from dataclasses import dataclass, replace
-from glob import glob
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from crcen._support.extras import need
 from crcen.exceptions import CrcenError, DataUnavailable, InvalidInput
-from crcen.scale.arrow_columns import index_columns, kind_of, labels_of, numbers_of
 from crcen.scale.chunks import Chunk, Stretch, plan_blocks, reading_order
+from crcen.tables.locations import paths_of
+from crcen.tables.parquet import index_columns, kind_of, record_batches
 
-__all__ = ["ArrowSource", "parquet_files"]
+__all__ = ["ArrowSource", "labels_of", "numbers_of"]
 
-_STREAM_BYTES = 2**16
 # Pieces that are open at a time: at most so many, and not more than fit. An open one holds about two pages a column, of
 # a megabyte each unless the piece is small.
 _WAYS = 8
 _OPEN_BYTES = 2e8
 _COLUMN_BYTES = 2.2e6
-
-
-def parquet_files(source: str | Path) -> list[str]:
-    """The files that a path, a folder or a pattern with ``*`` names, in order."""
-    path = Path(source)
-    if path.is_dir():
-        found = sorted(str(p) for p in path.rglob("*.parquet"))
-    elif path.is_file():
-        found = [str(path)]
-    else:
-        found = sorted(name for name in glob(str(source), recursive=True) if Path(name).is_file())
-    if not found:
-        raise DataUnavailable(
-            f"no Parquet file at {str(source)!r}: give a file, a folder of .parquet files, or a pattern."
-        )
-    return found
 
 
 @dataclass(frozen=True)
@@ -137,11 +121,11 @@ class ArrowSource:
             self._schema = source.schema
             fragments = list(source.get_fragments())
             return [(getattr(f, "path", f"fragment {i}"), lambda f=f: f) for i, f in enumerate(fragments)]  # type: ignore[misc]
-        paths = parquet_files(source) if isinstance(source, str | Path) else [str(path) for path in source]
-        if not paths:
-            raise DataUnavailable("no Parquet file was given.")
-        form, local = ds.ParquetFileFormat(), fs.LocalFileSystem()
-        return [(path, lambda path=path: form.make_fragment(path, local)) for path in paths]  # type: ignore[misc]
+        files = paths_of(source)[0]
+        remote = files[0][2]
+        form = ds.ParquetFileFormat()
+        system = fs.LocalFileSystem() if remote is None else fs.PyFileSystem(fs.FSSpecHandler(remote))
+        return [(name, lambda path=path: form.make_fragment(path, system)) for name, path, _ in files]  # type: ignore[misc]
 
     def _each(self, items: Sequence[tuple[str, Any]], use: Callable[[str, Any], None]) -> None:
         """Use every file; leave the bad ones out if that was asked for."""
@@ -198,7 +182,7 @@ class ArrowSource:
             if self._only_numbers and kind != "number" and column != self._target:
                 raise InvalidInput(
                     f"column {column!r} of {name} is {written}, not a number; crcen.fit_files takes mixed columns, or "
-                    f"leave the column out."
+                    f"choose columns with features=[…]."
                 )
 
     # -- reading -------------------------------------------------------------------------------------------------------
@@ -267,7 +251,7 @@ class ArrowSource:
         columns = [*self._features, self._target, *([self._weight] if self._weight else [])]
         with _naming(file.name):
             _check_file(file)
-            yield from _record_batches(piece.fragment, columns, self._schema, self._batch_rows)
+            yield from record_batches(piece.fragment, columns, self._schema, self._batch_rows)
 
     def _file_chunks(self, number: int) -> Iterator[Chunk]:
         for piece in self._pieces:
@@ -328,24 +312,6 @@ class ArrowSource:
         return Chunk(X, labels_of(batch.column(self._target), self._target, name), weight, name)
 
 
-def _record_batches(fragment: Any, columns: list[str], schema: Any, n_rows: int) -> Iterator[Any]:
-    """Rows of a fragment, at most so many at a time.
-
-    A scan of Arrow's datasets decodes a whole row group before it gives its first row; the Parquet reader does not. The
-    scan is for other formats and for columns that are names of folders.
-    """
-    import pyarrow.parquet as pq
-
-    if hasattr(fragment, "row_groups") and set(columns) <= set(fragment.physical_schema.names):
-        how = {"metadata": fragment.metadata, "buffer_size": _STREAM_BYTES, "page_checksum_verification": True}
-        with pq.ParquetFile(fragment.path, filesystem=fragment.filesystem, pre_buffer=False, **how) as file:
-            groups = [group.id for group in fragment.row_groups]
-            yield from file.iter_batches(n_rows, row_groups=groups, columns=columns, use_threads=False)
-    else:
-        options = {"batch_size": n_rows, "batch_readahead": 0, "fragment_readahead": 0, "use_threads": False}
-        yield from fragment.to_batches(schema=schema, columns=columns, **options)
-
-
 class _Reader:
     """Takes chunks apart into stretches of any length."""
 
@@ -395,3 +361,26 @@ def _naming(name: str) -> Iterator[None]:
     except (OSError, ValueError, TypeError, NotImplementedError) as error:  # pyarrow's own errors are among these
         said = " ".join(str(error).split())[:160]
         raise DataUnavailable(f"{name} cannot be read: {said}") from error
+
+
+def numbers_of(column: Any) -> NDArray[Any]:
+    """Numbers and truth values; NaN where one is missing."""
+    import pyarrow as pa
+
+    if pa.types.is_boolean(column.type) or pa.types.is_decimal(column.type):
+        column = column.cast(pa.float64()) if pa.types.is_decimal(column.type) else column.cast(pa.int8())
+    numbers: NDArray[Any] = column.to_numpy(zero_copy_only=False)
+    return numbers
+
+
+def labels_of(column: Any, target: str, name: str) -> NDArray[Any]:
+    """Labels as they stand; a missing one is refused."""
+    import pyarrow as pa
+
+    if column.null_count:
+        raise InvalidInput(
+            f"column {target!r} of {name} has {column.null_count} missing labels; drop those rows first."
+        )
+    if pa.types.is_dictionary(column.type):
+        column = column.dictionary_decode()
+    return np.asarray(column.to_numpy(zero_copy_only=False))

@@ -9,12 +9,12 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from crcen.exceptions import DataUnavailable
-from crcen.scale.arrow_columns import labels_of, numbers_of
-from crcen.scale.arrow_source import ArrowSource
+from crcen.exceptions import CrcenError, DataUnavailable
+from crcen.scale.arrow_source import ArrowSource, labels_of, numbers_of
 from crcen.scale.chunks import Chunk
-from crcen.scale.table_files import TableFiles
+from crcen.scale.table_columns import frames_of
 from crcen.tables.columns import CategoryColumn, Column
+from crcen.tables.reading import Table
 
 __all__ = ["EncodedRows", "write_encoded"]
 
@@ -72,7 +72,7 @@ class EncodedRows(ArrowSource):
 
 
 def write_encoded(
-    files: TableFiles,
+    table: Table,
     columns: Sequence[Column],
     target: str,
     labels: Mapping[Any, Any],
@@ -84,7 +84,7 @@ def write_encoded(
 
     Parameters
     ----------
-    files, target
+    table, target
         The table.
     columns
         How it is encoded.
@@ -108,8 +108,8 @@ def write_encoded(
     names = [*(column.name for column in columns), target]
     n_rows = 0
     with _writer(folder) as write:
-        for number in range(files.n_files):
-            for frame in files.frames(number, names):
+        for number in range(len(table.parts)):
+            for frame in frames_of(table, number, names):
                 n_rows += len(frame)
                 frame = frame[frame[target].notna()].reset_index(drop=True)
                 if len(frame):
@@ -123,7 +123,7 @@ def write_encoded(
                     use(frame, np.column_stack(parts))
                     y = pa.array([labels[cell] for cell in frame[target]])
                     write(pa.table({**{str(j): part for j, part in enumerate(stored)}, _TARGET: y}))
-                show(min(n_rows / files.n_rows, 1.0) if files.n_rows else 0.0)
+                show(min(n_rows / table.n_rows, 1.0) if table.n_rows else 0.0)
     return unreadable
 
 
@@ -171,6 +171,8 @@ def _writer(folder: Path) -> Iterator[Callable[[Any], None]]:
         yield write
         flush()
         close()
+    except CrcenError:  # of what is read
+        raise
     except OSError as error:
         free = shutil.disk_usage(folder).free / 1e6
         raise DataUnavailable(

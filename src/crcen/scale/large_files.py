@@ -28,13 +28,16 @@ from crcen.scale.files_summary import of_several_classes, price_lines, price_val
 from crcen.scale.ray.fit import fit_ray
 from crcen.scale.stream import fit_stream
 from crcen.scale.table_columns import LearnedColumns, learn_columns, survey_table
-from crcen.scale.table_files import TableFiles, open_files
 from crcen.scale.table_memory import FingerprintOfAll
 from crcen.scale.table_survey import SAMPLE_ROWS, TableSurvey
 from crcen.tables.classifier import TableClassifier
 from crcen.tables.column_kinds import DroppedColumn
 from crcen.tables.columns import BooleanColumn, Column, NumberColumn
+from crcen.tables.locations import masked
+from crcen.tables.options import ReadOptions
+from crcen.tables.parquet import dataset_of, index_columns, kind_of
 from crcen.tables.profile import profile_of, training_scores
+from crcen.tables.reading import Table, open_table
 from crcen.tables.typical import typical_table
 from crcen.theory.shown import Shown, in_one_line
 
@@ -117,7 +120,7 @@ class FilesFit(Shown):
 
 
 def fit_files(
-    data: str | Path,
+    data: Any,
     *,
     target: str,
     engine: str = "stream",
@@ -132,6 +135,7 @@ def fit_files(
     random_state: int | None = 0,
     verbose: int = 0,
     out: str | Path | None = None,
+    read: ReadOptions | None = None,
     **parameters: Any,
 ) -> FilesFit:
     """Fit one network to a table in files that need not fit in memory, and save it.
@@ -142,8 +146,8 @@ def fit_files(
 
     Parameters
     ----------
-    data : str or Path
-        A Parquet, CSV or TSV file, a folder of them, or a pattern.
+    data : str, Path, list of them, or data frame
+        Anything that `crcen.tables.reading.open_table` takes, also databases and lazy frames.
     target : str
         Column of labels; rows without one are left out.
     engine : {"stream", "ray"}
@@ -167,6 +171,8 @@ def fit_files(
         As in `crcen.CRCENClassifier`.
     out : str or Path, optional
         Where to save the model.
+    read : ReadOptions, optional
+        How the table is read.
     **parameters
         Any other parameter of `crcen.fit_stream` or `crcen.fit_ray`, those of the network among them.
 
@@ -180,21 +186,25 @@ def fit_files(
     if out is not None:
         check_writable(out, data)
     start = time.perf_counter()
-    files = open_files(data, target)
-    dropped = _left_out(files, target, drop, keep, categorical)
-    names = tuple(name for name in files.columns if name != target and name not in dropped)
+    table = open_table(data, read)
+    if target not in table.columns:
+        raise InvalidParameter(f"{table.name} has no column {target!r}; it has {listed(table.columns)}.")
+    index = index_columns(table.schema) if table.kind == "parquet" else []
+    dropped = _left_out(table, target, drop, keep, categorical, index)
+    names = tuple(name for name in table.columns if name != target and name not in dropped)
     if not names:
-        raise InvalidInput(f"{data} holds no column but {target} to learn from.")
+        raise InvalidInput(f"{table.name} holds no column but {target} to learn from.")
     survey = TableSurvey(names, target, frozenset(categorical), int(random_state or 0), SAMPLE_ROWS)
     with progress_bar("reading the table", visible=bool(verbose)) as show:
-        survey_table(files, survey, show)
+        survey_table(table, survey, show)
     labels, positive, notes = _labels(survey, data, positive)
     if callable(weighting):
         weighting = weighting(sorted(set(labels.values())))
     learned = learn_columns(
-        survey, keep=keep, categorical=categorical, declared=files.categories, seed=int(random_state or 0)
+        survey, keep=keep, categorical=categorical, declared=_categories(table), seed=int(random_state or 0)
     )
-    index = [name for name in files.index if name in dropped]
+    index = [name for name in index if name in dropped]
+    notes = [*table.notes, *notes]
     notes += [f"{name} was the index of a pandas data frame and is left out" for name in index]
     if survey.n_unlabelled:
         notes.append(f"{survey.n_unlabelled:,} rows without a value of {target} were left out")
@@ -207,7 +217,7 @@ def fit_files(
     }
     sample = survey.sample.frame
     memory = FingerprintOfAll(learned.used, sample, _encoded(learned.used, sample))
-    with _alone(storage), _rows(files, learned, survey, labels, storage, verbose, memory) as source:
+    with _alone(storage), _rows(table, learned, survey, labels, storage, verbose, memory) as source:
         if engine == "ray":
             settings |= {"num_workers": workers, "storage_path": storage}
             network = fit_ray(source, target, weighting, **settings)
@@ -215,29 +225,51 @@ def fit_files(
             checkpoint = None if storage is None else Path(storage) / "stream.checkpoint"
             network = fit_stream(source, target, weighting, checkpoint=checkpoint, **settings)
     how = {"drop": tuple(drop), "keep": tuple(keep), "categorical": tuple(categorical), "random_state": random_state}
-    model = _table_model(network, files, learned, dropped, target, how)
+    model = _table_model(network, table, learned, dropped, target, how)
     encoded = model.encode(sample)
     model.background_ = typical_table(model.columns_, encoded.X)
     model.profile_ = profile_of(model.columns_, sample, encoded, training_scores(network, encoded.X))
     model.fingerprint_ = memory.fingerprint()
+    if table.options.to_remember:
+        model.read_ = table.options.to_remember
     seconds = time.perf_counter() - start
     path = save(model, out) if out is not None else None
     trained_by = f"{workers} workers of Ray" if engine == "ray" else "one process"
-    return FilesFit(model, str(data), target, trained_by, seconds, path, tuple([*notes, *model.notes_, *learned.notes]))
+    name = masked(str(data)) if isinstance(data, str | Path) else table.name
+    return FilesFit(model, name, target, trained_by, seconds, path, tuple([*notes, *model.notes_, *learned.notes]))
+
+
+def _categories(table: Table) -> list[str]:
+    """Columns that their source declares to be categories."""
+    import pyarrow as pa
+
+    return [] if table.schema is None else [one.name for one in table.schema if pa.types.is_dictionary(one.type)]
+
+
+def _nested(table: Table, target: str) -> list[str]:
+    import pyarrow as pa
+
+    fields = [] if table.schema is None else table.schema
+    return [one.name for one in fields if pa.types.is_nested(one.type) and one.name != target]
 
 
 def _left_out(
-    files: TableFiles, target: str, drop: Sequence[str], keep: Sequence[str], categorical: Sequence[str]
+    table: Table,
+    target: str,
+    drop: Sequence[str],
+    keep: Sequence[str],
+    categorical: Sequence[str],
+    index: Sequence[str],
 ) -> dict[str, str]:
     """Columns that are left out unread, and why."""
     for what, names in (("leave out", drop), ("keep", keep), ("take as categories", categorical)):
-        unknown = sorted(set(names) - set(files.columns))
+        unknown = sorted(set(names) - set(table.columns))
         if unknown:
-            listed = ", ".join(files.columns[:12])
+            listed = ", ".join(table.columns[:12])
             raise InvalidParameter(f"there is no column {', '.join(unknown)} to {what}; there are {listed}.")
-    index = [name for name in files.index if name not in {*keep, *categorical}]
+    index = [name for name in index if name not in {*keep, *categorical}]
     reasons = {
-        **dict.fromkeys(files.nested, "holds lists or records, not single values"),
+        **dict.fromkeys(_nested(table, target), "holds lists or records, not single values"),
         **dict.fromkeys(index, "the index of a pandas data frame"),
         **dict.fromkeys(drop, "asked for"),
     }
@@ -254,9 +286,7 @@ def _labels(survey: TableSurvey, data: str | Path, positive: Any) -> tuple[dict[
     if positive is not None:
         found = [label for label in classes if label_key(label) == label_key(positive)]
         if not found:
-            raise InvalidInput(
-                f"positive must be a value of {target}, {listed(classes)}: got {positive!r}.", parameter="positive"
-            )
+            raise InvalidInput(f"positive must be a value of {target}, {listed(classes)}: got {positive!r}.")
         positive = found[0]
     if len(classes) > 2 and positive is not None:
         labels = {cell: str(label) if label == positive else rest_of(positive) for cell, label in labels.items()}
@@ -282,7 +312,7 @@ def _alone(storage: str | Path | None) -> AbstractContextManager[None]:
 
 @contextmanager
 def _rows(
-    files: TableFiles,
+    table: Table,
     learned: LearnedColumns,
     survey: TableSurvey,
     labels: Mapping[Any, Any],
@@ -294,9 +324,13 @@ def _rows(
     names = [column.name for column in learned.used]
     is_plain = all(isinstance(one, NumberColumn | BooleanColumn) and not one.has_missing for one in learned.used)
     are_labels = all(cell == label for cell, label in labels.items())
-    if files.are_numbers(names) and is_plain and are_labels and not survey.n_unlabelled:
-        paths = [files.name(number) for number in range(files.n_files)]
-        source = ArrowSource(paths, survey.target, features=names)
+    is_plain = is_plain and are_labels and not survey.n_unlabelled and not table.options.to_remember
+    if (
+        is_plain
+        and table.kind == "parquet"
+        and all(kind_of(table.schema.field(name).type) == "number" for name in names)
+    ):
+        source = ArrowSource(dataset_of(table.parts), survey.target, features=names)
         for block in source.blocks(_FINGERPRINT_ROWS):
             memory.add_chunks(block)
         yield source
@@ -304,8 +338,7 @@ def _rows(
     if storage is not None and "://" in str(storage):
         raise InvalidParameter(
             f"storage must be a folder for a table that is not all numbers, since its encoded rows are kept there: got "
-            f"{str(storage)!r}.",
-            parameter="storage",
+            f"{str(storage)!r}."
         )
     if storage is None:
         folder = Path(tempfile.mkdtemp(prefix="crcen-rows-"))
@@ -315,7 +348,7 @@ def _rows(
         folder.mkdir(parents=True)
     try:
         with progress_bar("encoding the rows", visible=bool(verbose)) as show:
-            unreadable = write_encoded(files, learned.used, survey.target, labels, folder, memory.add, show)
+            unreadable = write_encoded(table, learned.used, survey.target, labels, folder, memory.add, show)
         for name, number in unreadable.items():
             learned.notes.append(f"{number:,} cells of {name} are not of its kind and were taken as missing")
         yield EncodedRows(folder, learned.used)
@@ -329,7 +362,7 @@ def _encoded(columns: Sequence[Column], frame: Any) -> NDArray[np.float64]:
 
 def _table_model(
     network: CRCENClassifier,
-    files: TableFiles,
+    table: Table,
     learned: LearnedColumns,
     dropped: Mapping[str, str],
     target: str,
@@ -339,7 +372,7 @@ def _table_model(
     if hasattr(network, "feature_names_in_"):
         del network.feature_names_in_  # it sees encoded columns, which come as an array
     model = TableClassifier(estimator=clone(network), **how)
-    model.feature_names_in_ = np.array([name for name in files.columns if name != target], dtype=object)
+    model.feature_names_in_ = np.array([name for name in table.columns if name != target], dtype=object)
     model.n_features_in_ = len(model.feature_names_in_)
     model.columns_ = learned.used
     model.dropped_ = [*(DroppedColumn(name, reason) for name, reason in dropped.items()), *learned.dropped]

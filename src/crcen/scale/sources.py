@@ -60,9 +60,7 @@ def open_source(
     )
     if is_paths or _is_dataset(source):
         if target is None:
-            raise InvalidParameter(
-                "target must name the column of labels of files or of an Arrow dataset: got None.", parameter="target"
-            )
+            raise InvalidParameter("target must name the column of labels of files or of an Arrow dataset: got None.")
         return ArrowSource(source, target, weight, features, skip_bad_files=skip_bad_files)
     if target is not None or weight is not None or features is not None:
         raise InvalidParameter(

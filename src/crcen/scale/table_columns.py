@@ -1,20 +1,21 @@
 """Columns of a mixed table larger than memory, learned from its survey."""
 
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
 from crcen.exceptions import InvalidInput
-from crcen.scale.table_files import TableFiles
 from crcen.scale.table_survey import ColumnFacts, TableSurvey
 from crcen.tables.column_kinds import DroppedColumn, category_column, learn_column
 from crcen.tables.columns import CategoryColumn, Column, NumberColumn, as_text
+from crcen.tables.reading import Table
 
-__all__ = ["LearnedColumns", "learn_columns", "survey_table"]
+__all__ = ["LearnedColumns", "frames_of", "learn_columns", "survey_table"]
 
 # pandas is optional, and no type checker sees it.
 Series = Any
 
+FRAME_ROWS = 20_000
 # Rows on which the words of a text column are learned.
 _TEXT_ROWS = 8192
 # Fewer rows tell nothing about whether a column numbers them.
@@ -30,17 +31,25 @@ class LearnedColumns:
     notes: list[str] = field(default_factory=list)
 
 
-def survey_table(
-    files: TableFiles, survey: TableSurvey, show: Callable[[float], None] = lambda share: None
-) -> TableSurvey:
+def frames_of(table: Table, number: int, columns: Sequence[str]) -> Iterator[Any]:
+    """Rows of a file of a table, in order, with categories as what they stand for."""
+    import pandas as pd
+
+    for frame in table.chunks(FRAME_ROWS, columns, number):
+        kinds = {name: frame[name].dtype for name in columns}
+        coded = {name: kind.categories.dtype for name, kind in kinds.items() if isinstance(kind, pd.CategoricalDtype)}
+        yield frame.astype(coded) if coded else frame
+
+
+def survey_table(table: Table, survey: TableSurvey, show: Callable[[float], None] = lambda share: None) -> TableSurvey:
     """Read every file once; ``survey`` is empty before."""
     n_rows = 0
-    for number in range(files.n_files):
+    for number, file in enumerate(table.parts):
         part = survey.of_nothing()
-        for frame in files.frames(number, [*survey.columns, survey.target]):
-            part.add(frame, number, files.name(number))
+        for frame in frames_of(table, number, [*survey.columns, survey.target]):
+            part.add(frame, number, file.name)
             n_rows += len(frame)
-            show(min(n_rows / files.n_rows, 1.0) if files.n_rows else 0.0)
+            show(min(n_rows / table.n_rows, 1.0) if table.n_rows else 0.0)
         survey.merge(part)
     return survey
 

@@ -1,119 +1,354 @@
-"""Excel workbooks: the first sheet as a table, and a table as a workbook."""
+"""Excel workbooks: a sheet as a table, after a check that reading it is safe, and a table as a workbook."""
 
+import datetime
 import math
-from collections import Counter
-from collections.abc import Iterator
-from dataclasses import dataclass, field
-from pathlib import Path
+import os
+import re
+import zipfile
+from collections.abc import Iterator, Sequence
 from typing import Any
+from xml.etree import ElementTree
+
+import numpy as np
 
 from crcen._support.extras import need
-from crcen.exceptions import DataUnavailable, InvalidInput, InvalidParameter
+from crcen._support.text import listed
+from crcen.exceptions import CrcenError, DataUnavailable, InvalidInput, InvalidParameter
+from crcen.tables.locations import DataFile
+from crcen.tables.options import ReadOptions
+from crcen.tables.text import filled_names
 
-__all__ = ["ENDINGS", "MOST_ROWS", "SheetWriter", "Workbook", "open_workbook"]
+__all__ = ["MOST_ROWS", "SheetPart", "SheetWriter"]
 
 # pandas is optional, and no type checker sees it.
 DataFrame = Any
 
-ENDINGS = (".xlsx", ".xlsm")
 # Of a sheet, its line of names included.
 MOST_ROWS = 1_048_576
+# Limits of what a file may expand to, checked before it is read: bytes of its parts, and memory for their cells.
+_MOST_PARTS, _SMALL_PARTS, _EXPANSION = 10_000, 2**25, 100
+_BASE_MEMORY, _MEMORY_PER_BYTE = 2**28, 16
+_CELL_BYTES, _AREA_BYTES = 80, 24
+_BLOCK = 2**22
+_NAME = rb"<(?:\w+:)?"
+_CELL = re.compile(_NAME + rb"c(?=[\s>/])(?:[^<>]*?\sr\s*=\s*[\"']([A-Z]{1,3})(\d{1,7})[\"'])?[^<>]*?(/?)>")
+_CELL_START = re.compile(_NAME + rb"c(?=[\s>/])")
+_ROW_OR_CELL = re.compile(_NAME + rb"(row|c)(?=[\s>/])(?:[^<>]*?\sr\s*=\s*[\"']([A-Z]{0,3})(\d{1,7})[\"'])?")
+_HIDDEN = re.compile(_NAME + rb"row\s[^<>]*?hidden\s*=\s*[\"'](?:1|true)[\"']")
+_NO_VALUE = re.compile(_NAME + rb"/?f\b[^<>]*>\s*(?:<(?:\w+:)?v\s*/>|<(?:\w+:)?v></(?:\w+:)?v>)?\s*</(?:\w+:)?c>")
+_SHARED = re.compile(rb"\st\s*=\s*[\"']s[\"'][^<>]*>\s*<(?:\w+:)?v[^<>]*>\s*(\d+)")
+_COLUMNS_REPEATED = re.compile(rb"number-columns-repeated=[\"'](\d+)")
+_ROWS_REPEATED = re.compile(rb"number-rows-repeated=[\"'](\d+)")
 
 
-@dataclass(frozen=True)
-class Workbook:
-    """The first sheet of a workbook, read whole: a sheet has a million rows at most.
+class SheetPart:
+    """A sheet of a workbook, read whole: a sheet has a million rows at most."""
 
-    Parameters
-    ----------
-    path : Path
-        The file.
-    columns : tuple of str
-        Names in its first row.
-    frame : DataFrame
-        The rows under it.
-    sheets : tuple of str
-        Names of all sheets; the first is read.
-    """
+    kind = "workbook"
 
-    path: Path
-    columns: tuple[str, ...]
-    frame: DataFrame = field(repr=False, compare=False)
-    sheets: tuple[str, ...] = ()
+    def __init__(self, file: DataFile, options: ReadOptions) -> None:
+        self.name, self.file = file.name, file
+        self.notes: list[str] = []
+        calamine = need("python_calamine", "excel")
+        archive = _checked_archive(file.path, self.name)
+        try:
+            with open(file.path, "rb") as opened, calamine.load_workbook(opened) as book:
+                sheet_name = self._chosen(book, options.sheet)
+                _check_sheet(archive, book.sheet_names.index(sheet_name), file, self.notes)
+                sheet = book.get_sheet_by_name(sheet_name)
+                rows = [list(row) for row in sheet.iter_rows()]
+                left = (sheet.start or (0, 0))[1]
+                merged = [
+                    (top, first - left, bottom, last - left)
+                    for (top, first), (bottom, last) in sheet.merged_cell_ranges or ()
+                ]
+        except CrcenError:
+            raise
+        except calamine.PasswordError as error:
+            raise DataUnavailable(f"{self.name} is protected by a password: save it without one.") from error
+        except BaseException as error:  # a panic of calamine is no Exception
+            if isinstance(error, KeyboardInterrupt | SystemExit | MemoryError):
+                raise
+            said = " ".join(str(error).split())[:120].rstrip(".")
+            raise DataUnavailable(
+                f"{self.name} cannot be read as an Excel workbook: {said}; save it again as .xlsx."
+            ) from error
+        self._frame = self._table(rows, merged, sheet_name, options)
+        self.columns = tuple(self._frame.columns)
+        self.n_rows: int | None = len(self._frame)
 
-    @property
-    def notes(self) -> tuple[str, ...]:
-        """What a person should know about how it was read."""
-        if len(self.sheets) < 2:
-            return ()
-        return (f"{self.path.name} has {len(self.sheets)} sheets; the first, {self.sheets[0]}, was read",)
+    def _chosen(self, book: Any, wanted: str | int | None) -> str:
+        """The name of the sheet to read."""
+        names = list(book.sheet_names)
+        if wanted is None:
+            kinds = {str(one.name): (str(one.typ), str(one.visible)) for one in book.sheets_metadata}
+            shown = [name for name in names if kinds[name] == ("SheetTypeEnum.WorkSheet", "SheetVisibleEnum.Visible")]
+            if not names:
+                raise InvalidInput(f"{self.name} has no sheet.")
+            chosen = (shown or names)[0]
+            if len(names) > 1:
+                self.notes.append(f"{self.file.short} has {len(names)} sheets ({listed(names)}); {chosen} was read")
+            return chosen
+        if str(wanted) in names:
+            return str(wanted)
+        if str(wanted).isdecimal() and 1 <= int(wanted) <= len(names):
+            return names[int(wanted) - 1]
+        raise InvalidParameter(f"sheet must be a sheet of {self.name}, {listed(names)}: got {wanted!r}.")
 
-    def chunks(self, n_rows: int) -> Iterator[DataFrame]:
-        """The rows in pieces of at most ``n_rows``, in order; at least one, which may be empty."""
-        for start in range(0, max(len(self.frame), 1), n_rows):
-            yield self.frame.iloc[start : start + n_rows].reset_index(drop=True)
+    def _table(self, rows: list[list[Any]], merged: Any, sheet: str, options: ReadOptions) -> DataFrame:
+        import pandas as pd
 
+        while rows and not any(cell != "" for cell in rows[-1]):  # formatted, but empty
+            rows.pop()
+        width = max((i + 1 for row in rows for i, cell in enumerate(row) if cell != ""), default=0)
+        if not width:
+            raise InvalidInput(f"the sheet {sheet} of {self.name} is empty; a table needs a row of column names.")
+        first = _header(rows, width) if options.skip_rows is None else options.skip_rows
+        if first >= len(rows):
+            raise InvalidInput(f"skip_rows must leave rows of the sheet {sheet}, which has {len(rows)}: got {first}.")
+        titles = [str(cell) for row in rows[:first] for cell in row if cell != ""]
+        if titles and options.skip_rows is None:
+            self.notes.append(f"{first} rows above the names in {self.file.short} were skipped ({titles[0][:40]!r})")
+        names, depth = _joined_names(rows, first, width, merged)
+        if depth > 1:
+            self.notes.append(f"the names in {self.file.short} take {depth} rows, joined as in {names[-1]!r}")
+        columns = filled_names(names, self.name, options)
+        body = [row for row in rows[first + depth :] if any(cell != "" for cell in row)]
+        found = {column: _column([row[i] for row in body]) for i, column in enumerate(columns)}
+        return pd.DataFrame(found, columns=list(columns))
 
-def open_workbook(path: Path) -> Workbook:
-    """Read the first sheet of a workbook.
-
-    Raises
-    ------
-    DataUnavailable
-        If it cannot be opened.
-    InvalidInput
-        If a column has no name or another's.
-    MissingExtra
-        If openpyxl is not installed.
-    """
-    openpyxl = need("openpyxl", "excel")
-    import pandas as pd
-
-    try:
-        book = openpyxl.load_workbook(path, read_only=True, data_only=True)
-    except Exception as error:  # openpyxl raises whatever its parsers do
-        said = " ".join(str(error).split())[:120]
-        raise DataUnavailable(f"{path} cannot be read as an Excel workbook: {said}; save it again as .xlsx.") from error
-    try:
-        sheet = book.worksheets[0] if book.worksheets else None
-        rows = [] if sheet is None else [list(row) for row in sheet.iter_rows(values_only=True)]
-    finally:
-        book.close()
-    while rows and all(cell is None for cell in rows[-1]):  # formatted, but empty
-        rows.pop()
-    if not rows:
-        raise InvalidInput(f"the first sheet of {path.name} is empty; a table needs a row of column names.")
-    width = max((i + 1 for row in rows for i, cell in enumerate(row) if cell is not None), default=0)
-    names = _names(rows[0][:width], path.name)
-    frame = pd.DataFrame([row[:width] for row in rows[1:]], columns=list(names), dtype=object)
-    return Workbook(path, names, frame.apply(_column), tuple(book.sheetnames))
+    def batches(self, columns: Sequence[str] | None = None) -> Iterator[DataFrame]:
+        """The rows as one data frame."""
+        yield self._frame if columns is None else self._frame[list(columns)]
 
 
-def _names(cells: list[Any], name: str) -> tuple[str, ...]:
-    missing = [number for number, cell in enumerate(cells, 1) if cell is None or not str(cell).strip()]
-    if missing:
-        raise InvalidInput(f"column {missing[0]} of {name} has no name in the first row; give it one.")
-    names = tuple(str(cell).strip() for cell in cells)
-    twice = sorted(column for column, count in Counter(names).items() if count > 1)
-    if twice:
-        raise InvalidInput(f"columns must have names of their own: {', '.join(twice[:5])} is twice in {name}.")
-    return names
+def _header(rows: list[list[Any]], width: int) -> int:
+    """The row of the column names: the first that is half filled, with text alone; else the first that is filled."""
+    filled = [[cell for cell in row if cell != ""] for row in rows]
+    first = next(at for at, cells in enumerate(filled) if cells)
+    for at, cells in enumerate(filled):
+        if len(cells) >= min(width, max(2, (width + 1) // 2)):
+            return at if all(isinstance(cell, str) for cell in cells) else first
+    return first
 
 
-def _column(cells: Any) -> Any:
+def _joined_names(rows: list[list[Any]], first: int, width: int, merged: Any) -> tuple[list[str], int]:
+    """Column names, and how many rows they take: merged cells over further names are put before these."""
+    depth = 1
+    for top, left, bottom, right in merged:
+        if top == first:
+            depth = max(depth, bottom - top + 1 + (right > left and bottom == top))
+    below = rows[first + 1 : first + depth]
+    if any(cell != "" and not isinstance(cell, str) for row in below for cell in row):
+        depth = 1  # numbers: rows of the table already
+    names = []
+    for column in range(width):
+        parts: list[str] = []
+        for at in range(first, min(first + depth, len(rows))):
+            over = [one[:2] for one in merged if one[0] <= at <= one[2] and one[1] <= column <= one[3] and depth > 1]
+            row, place = over[0] if over else (at, column)
+            text = str(rows[row][place]).strip()
+            if text and text not in parts:
+                parts.append(text)
+        names.append(" ".join(parts))
+    return names, depth
+
+
+def _column(cells: list[Any]) -> Any:
     """Cells of one type as that type; of several as text, as they would stand in a CSV file."""
     import pandas as pd
 
-    cells = cells.where(cells.notna(), None).mask(cells.isin(["?", "#N/A", "#DIV/0!", "#VALUE!", "#REF!", "#NUM!", ""]))
-    known = cells.dropna()
+    cells = [None if cell == "" or cell == "?" else cell for cell in cells]
+    known = [cell for cell in cells if cell is not None]
     kinds = {type(cell) for cell in known}
-    if kinds <= {int, float} and kinds:
-        return pd.to_numeric(cells)
+    if not kinds:
+        return pd.Series(np.nan, index=range(len(cells)))
+    if kinds <= {int, float}:
+        numbers = pd.Series(cells, dtype="float64")
+        is_whole = len(known) == len(cells) and bool((numbers.abs() < 2**53).all() and (numbers % 1 == 0).all())
+        return numbers.astype("int64") if is_whole else numbers
     if kinds == {bool} and len(known) == len(cells):
-        return cells.astype(bool)
-    if kinds and all(hasattr(cell, "year") for cell in known):
-        return pd.to_datetime(cells, errors="coerce")
-    return cells.map(lambda cell: str(cell), na_action="ignore").astype("str") if kinds else cells.astype("float64")
+        return pd.Series(cells, dtype=bool)
+    if kinds <= {datetime.date, datetime.datetime}:
+        return pd.to_datetime(pd.Series(cells, dtype=object), errors="coerce")
+    return pd.Series([None if cell is None else _text(cell) for cell in cells], dtype="str")
+
+
+def _text(cell: Any) -> str:
+    return str(int(cell)) if isinstance(cell, float) and cell.is_integer() else str(cell)
+
+
+# -- safety ------------------------------------------------------------------------------------------------------------
+
+
+def _checked_archive(path: str, name: str) -> str | None:
+    """Refuse a workbook whose parts expand beyond proportion or define entities; the path if it is an archive."""
+    with open(path, "rb") as file:
+        if file.read(4) != b"PK\x03\x04":
+            return None  # the old .xls has at most 65,536 rows and 256 columns
+    size = os.path.getsize(path)
+    try:
+        with zipfile.ZipFile(path) as archive:
+            parts = archive.infolist()
+            total, limit = sum(part.file_size for part in parts), max(_SMALL_PARTS, _EXPANSION * size)
+            if len(parts) > _MOST_PARTS or total > limit:
+                raise InvalidInput(
+                    f"{name} is not safe to read: its {size:,} bytes expand to {total:,}, more than {limit:,}; save it "
+                    f"again, or as CSV."
+                )
+            if any(part.filename.endswith(".bin") and "worksheets" in part.filename for part in parts):
+                raise InvalidInput(f"{name} is a binary workbook (.xlsb): save it as .xlsx.")
+            for part in parts:
+                if part.filename.lower().endswith((".xml", ".rels")):
+                    for block in _blocks(archive, part.filename):  # to its end, so that its sizes are checked
+                        if b"<!DOCTYPE" in block or b"<!ENTITY" in block:
+                            raise InvalidInput(f"{name} is not safe to read: {part.filename} defines entities.")
+    except (zipfile.BadZipFile, EOFError, NotImplementedError, RuntimeError, OSError) as error:
+        if isinstance(error, CrcenError):
+            raise
+        raise DataUnavailable(f"{name} cannot be read as an Excel workbook: {error}; save it again.") from error
+    return path
+
+
+def _blocks(archive: zipfile.ZipFile, part: str) -> Iterator[bytes]:
+    """The bytes of a part, cut before a ``<``."""
+    rest = b""
+    with archive.open(part) as file:
+        while block := file.read(_BLOCK):
+            block = rest + block
+            cut = block.rfind(b"<")
+            rest = block[cut:] if cut > 0 and len(block) - cut < _BLOCK else b""
+            yield block[: len(block) - len(rest)]
+    yield rest
+
+
+def _check_sheet(path: str | None, number: int, file: DataFile, notes: list[str]) -> None:
+    """Refuse a sheet whose cells would take memory out of proportion; note hidden rows and formulas without values."""
+    if path is None:
+        return
+    name = file.name
+    with zipfile.ZipFile(path) as archive:
+        parts = set(archive.namelist())
+        if "content.xml" in parts:
+            _check_open_document(archive, name)
+            return
+        sheet = _sheet_part(archive, number)
+        if sheet not in parts:
+            return
+        n_cells = n_hidden = n_empty = n_rows = 0
+        columns: set[bytes] = set()
+        has_places, n_shared, copied, lengths = True, 0, 0, None
+        for block in _blocks(archive, sheet):
+            found = _CELL.findall(block)
+            if len(found) != len(_CELL_START.findall(block)):
+                raise InvalidInput(f"{name} is not safe to read: {sheet} has cells that are not written as usual.")
+            filled = [one for one in found if not one[2]]
+            n_cells += len(filled)
+            has_places = has_places and all(one[0] for one in filled)
+            columns.update(one[0] for one in filled)
+            n_rows = max(n_rows, max((int(one) for one in {one[1] for one in filled} if one), default=0))
+            n_hidden += len(_HIDDEN.findall(block)) if b"hidden" in block else 0
+            n_empty += len(_NO_VALUE.findall(block)) if b"f>" in block or b"<f" in block else 0
+            n_shared += block.count(b'"s"') + block.count(b"'s'")
+        width = max((_place(one) for one in columns if one), default=0)
+        if not has_places:
+            n_rows, width = _counted_places(archive, sheet)
+        strings = next((one for one in parts if one.lower().endswith("sharedstrings.xml")), None)
+        if strings is not None and n_shared:
+            lengths = _string_lengths(archive, strings)
+            copied = n_shared * int(lengths.max(initial=0))
+            if copied > _BASE_MEMORY:  # too rough: by the strings that are used
+                copied = sum(_used(block, lengths) for block in _blocks(archive, sheet))
+        total = sum(part.file_size for part in archive.infolist())
+        _check_memory(name, n_cells, n_rows, width, copied, total)
+    if n_hidden:
+        notes.append(f"{n_hidden:,} hidden rows of {file.short} were read too")
+    if n_empty:
+        notes.append(f"{n_empty:,} formulas of {file.short} have no stored value and are missing: save it in Excel")
+
+
+def _used(block: bytes, lengths: Any) -> int:
+    places = np.array(_SHARED.findall(block), dtype=np.int64)
+    return int(lengths[places[places < len(lengths)]].sum())
+
+
+def _string_lengths(archive: zipfile.ZipFile, part: str) -> Any:
+    """At most how many bytes each shared string has."""
+    starts, before = [], 0
+    for block in _blocks(archive, part):
+        starts += [before + found.start() for found in re.finditer(_NAME + rb"si(?=[\s>/])", block)]
+        before += len(block)
+    return np.diff(np.array([*starts, before], dtype=np.int64))
+
+
+def _place(column: bytes) -> int:
+    """The number of a column: 1 for A, 27 for AA."""
+    number = 0
+    for letter in column:
+        number = 26 * number + letter - 64
+    return number
+
+
+def _counted_places(archive: zipfile.ZipFile, sheet: str) -> tuple[int, int]:
+    """Rows and columns of a sheet in which cells follow each other without references."""
+    row = column = n_rows = width = 0
+    for block in _blocks(archive, sheet):
+        for kind, letters, digits in _ROW_OR_CELL.findall(block):
+            if kind == b"row":
+                row, column = int(digits) if digits else row + 1, 0
+            else:
+                column = _place(letters) if letters else column + 1
+                row = int(digits) if letters else row
+                width = max(width, column)
+            n_rows = max(n_rows, row)
+    return n_rows, width
+
+
+def _sheet_part(archive: zipfile.ZipFile, number: int) -> str:
+    """The name of the part that holds a sheet."""
+    book = ElementTree.fromstring(archive.read("xl/workbook.xml"))
+    sheets = [one for one in book.iter() if one.tag.endswith("}sheet") or one.tag == "sheet"]
+    wanted = next(value for name, value in sheets[number].items() if name.endswith("}id"))
+    links = ElementTree.fromstring(archive.read("xl/_rels/workbook.xml.rels"))
+    target = next(one.get("Target", "") for one in links if one.get("Id") == wanted)
+    return target.lstrip("/") if target.startswith("/") else f"xl/{target}"
+
+
+def _check_open_document(archive: zipfile.ZipFile, name: str) -> None:
+    """Refuse an OpenDocument file that repeats cells, or spreads them, beyond proportion."""
+    n_cells = n_rows = last = width = 0
+    for row in archive.read("content.xml").split(b"<table:table-row")[1:]:
+        head, _, cells = row.partition(b">")
+        times, column, n_filled = _times(_ROWS_REPEATED, head), 0, 0
+        for cell in cells.split(b"table-cell")[1::2] if b"</table:table-cell" in cells else ():
+            tag = cell.partition(b">")[0]
+            column += _times(_COLUMNS_REPEATED, tag)
+            if b"value-type" in tag:
+                n_filled, width = n_filled + _times(_COLUMNS_REPEATED, tag), max(width, column)
+        n_rows += times
+        n_cells, last = n_cells + n_filled * times, n_rows if n_filled else last
+    total = sum(part.file_size for part in archive.infolist())
+    _check_memory(name, n_cells, last, width, 0, total)
+
+
+def _times(pattern: re.Pattern[bytes], tag: bytes) -> int:
+    found = pattern.search(tag)
+    return int(found[1]) if found else 1
+
+
+def _check_memory(name: str, n_cells: int, n_rows: int, width: int, copied: int, total: int) -> None:
+    needed, limit = (
+        n_rows * width * _AREA_BYTES + n_cells * _CELL_BYTES + 2 * copied,
+        _BASE_MEMORY + _MEMORY_PER_BYTE * total,
+    )
+    if needed > limit:
+        raise InvalidInput(
+            f"{name} is not safe to read: {n_cells:,} cells over {n_rows:,} rows and {width:,} columns would take "
+            f"{needed / 2**30:,.1f} GiB; delete cells far from the table, or save it as CSV."
+        )
+
+
+# -- writing -----------------------------------------------------------------------------------------------------------
 
 
 class SheetWriter:
@@ -121,8 +356,8 @@ class SheetWriter:
 
     def __init__(self, binary: Any, name: str) -> None:
         self._binary, self._name, self._n_rows = binary, name, 0
-        self._book = need("openpyxl", "excel").Workbook()
-        self._sheet = self._book.active
+        self._book = need("openpyxl", "excel").Workbook(write_only=True)
+        self._sheet = self._book.create_sheet("Sheet")
 
     def write(self, chunk: DataFrame) -> None:
         """Append rows, after the names of the columns the first time."""
@@ -136,15 +371,22 @@ class SheetWriter:
             self._append([_cell(value) for value in row])
 
     def _append(self, values: list[Any]) -> None:
-        self._sheet.append(values)
+        from openpyxl.cell import WriteOnlyCell
+
         self._n_rows += 1
-        for column, value in enumerate(values, 1):
+        for place, value in enumerate(values):
             if isinstance(value, str) and value.startswith("="):
-                self._sheet.cell(self._n_rows, column).data_type = "s"  # a text, not a formula
+                values[place] = WriteOnlyCell(self._sheet, value)
+                values[place].data_type = "s"  # a text, not a formula
+        self._sheet.append(values)
 
     def close(self) -> None:
         """Write the workbook."""
         self._book.save(self._binary)
+
+    def discard(self) -> None:
+        """Give up what was written so far."""
+        self._sheet.close()
 
 
 def _cell(value: Any) -> Any:

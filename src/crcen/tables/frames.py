@@ -1,37 +1,155 @@
-"""Any table as a pandas data frame with text names."""
+"""Data frames of any library as pandas data frames with text names, and back."""
 
-from collections.abc import Mapping
+import tempfile
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
 
 from crcen._support.extras import need
 from crcen.exceptions import InvalidInput
+from crcen.tables.options import ReadOptions
 
-__all__ = ["as_frame"]
+__all__ = ["FramePart", "as_frame", "as_pandas", "native_like", "spooled", "without_blanks"]
 
-# pandas is optional, and no type checker sees it.
+# pandas and pyarrow are optional, and no type checker sees them.
 DataFrame = Any
+
+_ARRAYS = (str, bytes, np.ndarray, list, tuple, Mapping)
 
 
 def as_frame(X: Any, names: Any = None) -> DataFrame:
-    """A pandas data frame with text names, whatever X is; ``names`` are those an array's columns stand for."""
+    """A pandas data frame with text names, whatever X is; ``names`` are those of an array's columns."""
     pd = need("pandas", "tables")
-    if hasattr(X, "to_pandas"):  # polars
-        X = X.to_pandas()
     if isinstance(X, Mapping):  # one row, by names of columns
         X = [X]
     if isinstance(X, list | tuple) and X and all(isinstance(row, Mapping) for row in X):
         X = pd.DataFrame(list(X))
-    if not isinstance(X, pd.DataFrame):
+    frame = _from_library(X)
+    if frame is None:
         X = np.asarray(X)
         if X.ndim != 2:
             raise InvalidInput(f"X must be a table of rows and columns: got {X.ndim} dimension(s).")
         if names is not None and len(names) != X.shape[1]:
             raise InvalidInput(f"X has {X.shape[1]} features, but TableClassifier is expecting {len(names)} features.")
-        X = pd.DataFrame(X, columns=names)
-    frame = X.set_axis([str(name) for name in X.columns], axis=1)
-    twice = sorted(set(frame.columns[frame.columns.duplicated()]))
-    if twice:
-        raise InvalidInput(f"columns must have names of their own: {', '.join(twice[:5])} is there more than once.")
-    return frame
+        frame = pd.DataFrame(X, columns=names)
+    return _named(frame, ReadOptions())
+
+
+def _named(frame: DataFrame, options: ReadOptions) -> DataFrame:
+    names = [str(name) for name in frame.columns]
+    unique = options.unique_names(names, "the data frame")
+    return frame if list(unique) == list(frame.columns) else frame.set_axis(list(unique), axis=1)
+
+
+def _from_library(data: Any) -> DataFrame | None:
+    """A data frame of pandas, or of another library that narwhals knows, as pandas; None for anything else."""
+    import pandas as pd
+
+    if isinstance(data, pd.DataFrame):
+        arrow = [place for place, dtype in enumerate(data.dtypes) if isinstance(dtype, pd.ArrowDtype)]
+        if arrow:
+            import pyarrow as pa
+
+            typed = as_pandas(pa.table([pa.array(data.iloc[:, place]) for place in arrow], list(map(str, arrow))))
+            columns = [
+                typed[str(i)].set_axis(data.index) if i in arrow else data.iloc[:, i] for i in range(data.shape[1])
+            ]
+            data = pd.concat(columns, axis=1).set_axis(data.columns, axis=1)
+        return data
+    frame = _narwhal(data)
+    return None if frame is None else as_pandas(frame.lazy().collect("pyarrow").to_native())
+
+
+def _narwhal(data: Any) -> Any:
+    """What narwhals makes of a data frame of another library than pandas; None for anything else."""
+    import pandas as pd
+
+    if isinstance(data, (*_ARRAYS, pd.DataFrame)) or data is None:
+        return None
+    narwhals = need("narwhals", "tables")
+    try:
+        return narwhals.from_native(data)
+    except TypeError:
+        return None
+    except narwhals.exceptions.DuplicateError as error:
+        twice = sorted({str(name) for name in data.schema.names if data.schema.names.count(name) > 1})
+        raise InvalidInput(f"duplicate column name in the data frame: {', '.join(twice)}; rename one.") from error
+
+
+def spooled(data: Any) -> Any:
+    """A lazy frame as a temporary Parquet file, written as its library streams it; None for anything else."""
+    frame = _narwhal(data)
+    if frame is None or not isinstance(frame, need("narwhals", "tables").LazyFrame):
+        return None
+    held = tempfile.NamedTemporaryFile(prefix="crcen-", suffix=".parquet")  # noqa: SIM115 - its table closes it
+    frame.sink_parquet(held.name)
+    return held
+
+
+def as_pandas(table: Any) -> DataFrame:
+    """An Arrow table as a pandas data frame: decimals as floats, blank texts as missing cells."""
+    import pyarrow as pa
+
+    for place, field in enumerate(table.schema):
+        if pa.types.is_decimal(field.type):
+            table = table.set_column(place, field.name, table.column(place).cast(pa.float64()))
+    # Dates as times: Python's dates end with the year 9999.
+    return without_blanks(table.to_pandas(ignore_metadata=True, date_as_object=False))
+
+
+def native_like(frame: DataFrame, native: Any) -> Any:
+    """A pandas data frame as one of the library, and as lazy, as another; as it is for pandas and for no data frame."""
+    like = _narwhal(native)
+    if like is None:
+        return frame
+    import narwhals
+    import pyarrow as pa
+
+    backend = like.implementation
+    is_lazy = isinstance(like, narwhals.LazyFrame)
+    is_eager = backend.is_polars() or backend.is_pyarrow() or backend.is_modin() or backend.is_cudf()
+    table = pa.Table.from_pandas(frame, preserve_index=False).replace_schema_metadata()
+    made = narwhals.from_arrow(table, backend=backend if is_eager else "pyarrow")
+    return (made.lazy(None if is_eager else backend) if is_lazy else made).to_native()
+
+
+class FramePart:
+    """A data frame in memory."""
+
+    kind = "frame"
+
+    def __init__(self, data: Any, options: ReadOptions) -> None:
+        found = None if isinstance(data, _ARRAYS) else _from_library(data)
+        if found is None:
+            raise InvalidInput(f"data must be a data frame or the place of a table: got {type(data).__name__}.")
+        self.name = "the data frame"
+        self.notes: list[str] = []
+        self._frame = without_blanks(_named(found, options))
+        self.columns = tuple(self._frame.columns)
+        self.n_rows: int | None = len(self._frame)
+
+    def batches(self, columns: Sequence[str] | None = None) -> Iterator[DataFrame]:
+        """The data frame."""
+        yield self._frame if columns is None else self._frame[list(columns)]
+
+
+def without_blanks(frame: DataFrame) -> DataFrame:
+    """The table with missing cells in place of empty strings and of cells that hold nothing but spaces."""
+    import pandas as pd
+
+    found: dict[str, Any] = {}
+    for name, cells in frame.items():
+        is_category = isinstance(cells.dtype, pd.CategoricalDtype)
+        texts = pd.Series(cells.cat.categories) if is_category else cells
+        if isinstance(texts.dtype, pd.StringDtype):
+            is_blank = (texts.str.strip() == "").fillna(False).astype(bool)
+        elif texts.dtype == object:
+            is_blank = texts.map(lambda cell: isinstance(cell, str) and not cell.strip()).astype(bool)
+        else:
+            continue
+        if is_blank.any():
+            found[name] = cells.cat.remove_categories(texts[is_blank]) if is_category else cells.mask(is_blank)
+    if not found:
+        return frame
+    return pd.DataFrame({name: found.get(name, cells) for name, cells in frame.items()}, index=frame.index)

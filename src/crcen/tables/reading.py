@@ -1,371 +1,308 @@
-"""Tables of mixed columns from CSV, TSV, Parquet and Excel files, whole or in chunks of constant memory."""
+"""open_table: files, folders, patterns, URLs, databases and data frames as one kind of table, whole or in chunks."""
 
-from __future__ import annotations
-
-import io
-import os
-import shutil
-import stat
 import sys
-import tempfile
-import warnings
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import Any, Protocol
 
 from crcen._support.extras import need
-from crcen.exceptions import DataUnavailable, InvalidInput
-from crcen.tables.excel import ENDINGS as EXCEL
-from crcen.tables.excel import Workbook, open_workbook
-from crcen.tables.text_format import TextFormat, detect_format
+from crcen._support.text import listed
+from crcen.exceptions import CrcenError, DataUnavailable, InvalidInput
+from crcen.tables.databases import is_database, open_database
+from crcen.tables.excel import SheetPart
+from crcen.tables.frames import FramePart, as_pandas, native_like, spooled
+from crcen.tables.locations import DataFile, files_of, is_url, masked
+from crcen.tables.options import ReadOptions
+from crcen.tables.parquet import parquet_parts
+from crcen.tables.text import TextPart
 
-__all__ = ["CHUNK_ROWS", "COMPRESSIONS", "TableFile", "format_of_name", "is_pipe", "open_table", "without_blanks"]
+__all__ = ["CHUNK_ROWS", "Table", "open_table", "reading"]
 
-# pandas is optional, and no type checker sees it.
+# pandas and pyarrow are optional, and no type checker sees them.
 DataFrame = Any
+Batch = Any
 
-# A name's last ending, and what pyarrow calls the compression.
-COMPRESSIONS = {".gz": "gzip", ".zst": "zstd"}
-_COMPRESSED = {b"\x1f\x8b": "gzip", b"\x28\xb5\x2f\xfd": "zstd"}
-_TEXT, _PARQUET = (".csv", ".tsv", ".tab", ".txt"), (".parquet", ".pq")
 CHUNK_ROWS = 50_000
-# What pandas takes for a missing value anyway, and what UCI's files write.
-_MISSING = ["?"]
 
 
-def format_of_name(path: Path) -> tuple[str, str | None]:
-    """A file's format and compression by its name, such as ``(".csv", "gzip")``."""
-    suffixes = [suffix.lower() for suffix in path.suffixes]
-    compression = COMPRESSIONS.get(suffixes[-1]) if suffixes else None
-    rest = suffixes[:-1] if compression else suffixes
-    return (rest[-1] if rest else ""), compression
+class Part(Protocol):
+    """One file, query or data frame of a table."""
+
+    kind: str
+    name: str
+    columns: tuple[str, ...]
+    n_rows: int | None
+    notes: list[str]
+
+    def batches(self, columns: Sequence[str] | None = None) -> Iterator[Batch]:
+        """Rows in order, as Arrow batches or data frames."""
+
+
+@dataclass(frozen=True, eq=False)
+class Table:
+    """A table that was opened but not read: files, a query, or a data frame.
+
+    Parameters
+    ----------
+    name : str
+        For messages; without passwords.
+    columns : tuple of str
+        Column names.
+    parts : tuple
+        Its files, or the one query or data frame.
+    options : ReadOptions
+        How it is read.
+    native : object
+        The data frame that it was made of, if any.
+    """
+
+    name: str
+    columns: tuple[str, ...]
+    parts: tuple[Any, ...]
+    options: ReadOptions
+    native: Any = None
+
+    @property
+    def kind(self) -> str:
+        """Of its parts: "text", "parquet", "workbook", "database" or "frame"."""
+        return str(self.parts[0].kind)
+
+    @property
+    def file(self) -> DataFile | None:
+        """The file, if it is one that can be read again by others."""
+        file = getattr(self.parts[0], "file", None) if len(self.parts) == 1 else None
+        return None if file is None or file.held is not None or file.system is not None else file
+
+    @property
+    def schema(self) -> Any:
+        """Arrow's schema, if the source states types; else None."""
+        return getattr(self.parts[0], "schema", None)
+
+    @property
+    def n_rows(self) -> int | None:
+        """Rows, as far as that is known without reading: of a text file its lines."""
+        counts = [part.n_rows for part in self.parts]
+        return None if None in counts else sum(counts)
+
+    @property
+    def notes(self) -> list[str]:
+        """What a user should know about how it was read."""
+        return [note for part in self.parts for note in part.notes]
+
+    @property
+    def marks(self) -> "Counter[tuple[str, str]]":
+        """Cells of text files that were read as missing in the last pass, by column and word."""
+        found: Counter[tuple[str, str]] = Counter()
+        for part in self.parts:
+            found.update(getattr(part, "marks", {}))
+        return found
+
+    def read(self) -> DataFrame:
+        """The whole table; cells of a text table are strings, missing values apart."""
+        return next(self.chunks(sys.maxsize))
+
+    def numbered(self) -> DataFrame:
+        """The whole table, with lines of the file as the index, or row numbers if rows are not lines."""
+        import pandas as pd
+
+        frame = self.read()
+        line = self.parts[0].first_line(len(frame)) if self.kind == "text" and len(self.parts) == 1 else None
+        first, name = (1, "row") if line is None else (line, "line")
+        return frame.set_axis(pd.RangeIndex(first, first + len(frame), name=name), axis=0)
+
+    def chunks(
+        self, n_rows: int = CHUNK_ROWS, columns: Sequence[str] | None = None, part: int | None = None
+    ) -> Iterator[DataFrame]:
+        """Pieces of at most ``n_rows`` rows, in order; at least one, which may be empty."""
+        parts = self.parts if part is None else self.parts[part : part + 1]
+        batches = (batch for one in parts for batch in self._batches(one, columns))
+        is_empty = True
+        for frame in _sized(batches, n_rows):
+            yield self.options.apply(frame)
+            is_empty = False
+        if is_empty:
+            yield self._empty(list(self.columns if columns is None else columns))
+
+    def _empty(self, columns: list[str]) -> DataFrame:
+        import pyarrow as pa
+
+        kinds = {} if self.schema is None else dict(zip(self.columns, self.schema.types, strict=True))
+        return as_pandas(pa.schema([(name, kinds.get(name, pa.string())) for name in columns]).empty_table())
+
+    def _batches(self, part: Any, columns: Sequence[str] | None) -> Iterator[Batch]:
+        """Rows of a part, which must be the same in every pass."""
+        file, n_rows = getattr(part, "file", None), 0
+        check = (lambda: None) if file is None else file.check_unchanged
+        if columns is None and part.columns != self.columns:
+            columns = self.columns
+        with reading(part.name):
+            check()
+            try:
+                for batch in part.batches(columns):
+                    n_rows += len(batch)
+                    yield batch
+            except Exception:
+                check()  # what went wrong may come of that
+                raise
+            check()
+        if part.__dict__.setdefault("n_read", n_rows) != n_rows:
+            raise DataUnavailable(
+                f"{part.name} gave {part.n_read:,} rows at first and {n_rows:,} now: it was changed while it was in "
+                f"use; start again."
+            )
+
+    def like_input(self, frame: DataFrame) -> Any:
+        """A data frame of the library that the table came from: pandas, polars, pyarrow."""
+        return native_like(frame, self.native)
+
+
+def _sized(batches: Iterator[Batch], n_rows: int) -> Iterator[DataFrame]:
+    """Batches joined or cut to ``n_rows`` rows, as data frames; at least one."""
+    waiting: list[Any] = []
+    n_waiting, has_given, last = 0, False, None
+    for batch in batches:
+        last = batch
+        while n_waiting + len(batch) >= n_rows:
+            room = n_rows - n_waiting
+            yield _joined([*waiting, _cut(batch, 0, room)])
+            batch, waiting, n_waiting, has_given = _cut(batch, room, len(batch)), [], 0, True
+        if len(batch):
+            waiting.append(batch)
+            n_waiting += len(batch)
+    if waiting or (last is not None and not has_given):
+        yield _joined(waiting or [last])
+
+
+def _cut(batch: Batch, start: int, stop: int) -> Batch:
+    if (start, stop) == (0, len(batch)):
+        return batch
+    return batch.slice(start, stop - start) if hasattr(batch, "slice") else batch.iloc[start:stop]
+
+
+def _joined(batches: list[Batch]) -> DataFrame:
+    import pandas as pd
+    import pyarrow as pa
+
+    if isinstance(batches[0], pd.DataFrame):
+        return batches[0] if len(batches) == 1 else pd.concat(batches, ignore_index=True)
+    return as_pandas(pa.concat_tables([pa.table(one) for one in batches], promote_options="permissive"))
 
 
 @contextmanager
-def _one_sentence(path: str) -> Iterator[None]:
-    """Errors of the readers as errors of ours, in one sentence."""
-    import pandas as pd
+def reading(name: str) -> Iterator[None]:
+    """Errors of readers as errors of crcen, in one sentence."""
     import pyarrow as pa
 
     try:
         yield
-    except (DataUnavailable, InvalidInput):
+    except CrcenError:
         raise
-    except (pd.errors.ParserError, pd.errors.ParserWarning) as error:
-        said = " ".join(str(error).split()).removeprefix("Error tokenizing data. C error: ")
-        raise InvalidInput(f"{path} cannot be read as a table: {said}; repair that line.") from error
+    except FileNotFoundError as error:
+        raise DataUnavailable(f"{name} is not there (any more); check the name.") from error
     except pa.ArrowException as error:
-        said = " ".join(str(error).split())[:160]
-        raise DataUnavailable(f"{path} is truncated or altered, or no Parquet file: {said.rstrip('.')}.") from error
+        raise DataUnavailable(f"{name} is truncated or altered: {_said(error)}.") from error
     except (EOFError, UnicodeError) as error:
-        raise DataUnavailable(f"{path} is truncated or altered: {error}.") from error
+        raise DataUnavailable(f"{name} is truncated or altered: {_said(error)}.") from error
     except OSError as error:
-        why = error.strerror or " ".join(str(error).split())[:160]
-        raise DataUnavailable(f"{path} cannot be read: {why}; it may be truncated or altered.") from error
-    except (ValueError, OverflowError, TypeError) as error:  # of a reader that met values beyond its types
-        said = " ".join(str(error).split())[:160]
-        raise InvalidInput(f"{path} holds values that cannot be read: {said}; repair or remove them.") from error
+        raise DataUnavailable(f"{name} cannot be read: {_said(error)}; it may be truncated or altered.") from error
+    except (ValueError, OverflowError, TypeError, NotImplementedError) as error:  # values beyond a reader's types
+        raise InvalidInput(
+            f"{name} holds values that cannot be read: {_said(error)}; repair or remove them."
+        ) from error
 
 
-@dataclass(frozen=True)
-class TableFile:
-    """A table on disk, looked at but not read.
-
-    Parameters
-    ----------
-    path : Path
-        Where it is.
-    columns : tuple of str
-        Its column names.
-    n_rows : int or None
-        Rows.
-    compression : {"gzip", "zstd", None}
-        Of the whole file.
-    text : TextFormat or None
-        How a text table is written; ``None`` for Parquet.
-    came_from : str
-        What it was read from where that is no file: standard input, or the name of a pipe.
-    spooled : object
-        The temporary file that holds such a table, deleted when nobody needs it any more.
-    workbook : Workbook or None
-        The rows of an Excel file, which is read whole.
-    """
-
-    path: Path
-    columns: tuple[str, ...]
-    n_rows: int | None
-    compression: str | None = None
-    text: TextFormat | None = None
-    came_from: str = ""
-    spooled: Any = field(default=None, repr=False, compare=False)
-    workbook: Workbook | None = field(default=None, repr=False, compare=False)
-
-    @property
-    def name(self) -> str:
-        """What to call it in a few words."""
-        return self.came_from or self.path.name
-
-    @property
-    def notes(self) -> tuple[str, ...]:
-        """What a person should know about how it is read."""
-        if self.workbook is not None:
-            return self.workbook.notes
-        if self.text is None:
-            return ()
-        said = []
-        if self.text.encoding == "latin-1":
-            said.append(f"{self.name} is not UTF-8 throughout and was read as Latin-1")
-        if self.text.decimal == ",":
-            said.append(f"{self.name} was read with decimal commas")
-        return tuple(said)
-
-    def read(self) -> DataFrame:
-        """The whole table; columns of a text table are strings as they stand there, missing values apart."""
-        import pandas as pd
-
-        chunks = list(self.chunks(CHUNK_ROWS * 10))
-        return pd.concat(chunks, ignore_index=True) if len(chunks) > 1 else chunks[0]
-
-    def chunks(self, n_rows: int = CHUNK_ROWS) -> Iterator[DataFrame]:
-        """The table in pieces of at most ``n_rows`` rows, in order; at least one, which may be empty."""
-        if self.workbook is not None:
-            yield from map(without_blanks, self.workbook.chunks(n_rows))
-            return
-        with _one_sentence(self.came_from or str(self.path)):
-            found = self._parquet(n_rows) if self.text is None else self._text(self.text, n_rows)
-            yield from map(without_blanks, found)
-
-    def _text(self, text: TextFormat, n_rows: int) -> Iterator[DataFrame]:
-        import pandas as pd
-
-        with _opened(self.path, self.compression) as file:
-            reader = pd.read_csv(
-                io.TextIOWrapper(file, encoding=text.encoding, newline=""),
-                sep=text.separator,
-                names=list(text.columns),
-                header=0,
-                index_col=False,
-                # Strings: a chunk of 001, 002 must not become numbers where another holds A17.
-                dtype=str,
-                na_values=_MISSING,
-                chunksize=n_rows,
-                low_memory=False,  # else pandas cuts a chunk again and joins its columns one by one
-            )
-            while (chunk := _next_chunk(reader)) is not None:
-                yield _with_points(chunk, text) if text.decimal == "," else chunk
-
-    def n_cells_of(self, column: str, word: str) -> int:
-        """In how many cells of a text table's column a word stands, also one that is read as missing; 0 for others."""
-        import pandas as pd
-
-        if self.text is None:
-            return 0
-        with _one_sentence(self.came_from or str(self.path)), _opened(self.path, self.compression) as file:
-            reader = pd.read_csv(
-                io.TextIOWrapper(file, encoding=self.text.encoding, newline=""),
-                sep=self.text.separator,
-                names=list(self.text.columns),
-                header=0,
-                index_col=False,
-                usecols=[column],
-                dtype=str,
-                keep_default_na=False,
-                chunksize=CHUNK_ROWS,
-            )
-            return sum(int((chunk[column] == word).sum()) for chunk in reader)
-
-    def _parquet(self, n_rows: int) -> Iterator[DataFrame]:
-        import pyarrow as pa
-        import pyarrow.parquet as pq
-
-        with _seekable(self.path, self.compression) as file, pq.ParquetFile(file) as parquet:
-            is_empty = True
-            for batch in parquet.iter_batches(batch_size=n_rows):
-                is_empty = False
-                batch.validate(full=True)  # text that is no UTF-8 is met here, not in the middle of a fit
-                # Dates as numbers: Python's dates end with the year 9999.
-                yield pa.Table.from_batches([batch]).to_pandas(ignore_metadata=True, date_as_object=False)
-            if is_empty:
-                yield parquet.schema_arrow.empty_table().to_pandas(ignore_metadata=True)
+def _said(error: Exception) -> str:
+    said = getattr(error, "strerror", None) or " ".join(str(error).split())
+    return masked(said)[:160].rstrip(".")
 
 
-def _with_points(chunk: DataFrame, text: TextFormat) -> DataFrame:
-    """Plain numbers with a decimal point and without groups; cells that hold anything else stay."""
-    for name in chunk.columns:
-        cells = chunk[name]
-        if text.thousands:
-            is_grouped = cells.str.fullmatch(r"\s*[+-]?[1-9]\d{0,2}(?:\.\d{3})+(?:,\d+)?\s*").fillna(False).astype(bool)
-            cells = cells.mask(is_grouped, cells.str.replace(text.thousands, "", regex=False))
-        chunk[name] = cells.str.replace(r"^\s*([+-]?\d+),(\d+)\s*$", r"\1.\2", regex=True)
-    return chunk
-
-
-def _next_chunk(reader: Any) -> DataFrame | None:
-    """The next rows of a text file; what pandas only warns of is an error here, since values would be lost."""
-    import pandas as pd
-
-    with warnings.catch_warnings():
-        warnings.simplefilter("error", pd.errors.ParserWarning)
-        return next(reader, None)
-
-
-def open_table(path: str | Path) -> TableFile:
-    """Look at a CSV, TSV, Parquet or Excel file: what its columns are and how it is written.
+def open_table(data: Any, read: ReadOptions | None = None, *, is_strict: bool = True) -> Table:
+    """Open a table: find its columns and how it is written.
 
     Parameters
     ----------
-    path : str or Path
-        The file; text and Parquet also in gzip or zstd, of a workbook the first sheet. Encoding (UTF-8, UTF-16, else
-        Latin-1), separator (comma, semicolon, tabulator, bar) and decimal mark of a text table are found out; its
-        first line holds the column names. A pipe, or ``-`` for standard input, is copied to a private temporary file
-        first, since a table is looked at before it is read.
+    data : str, Path, list of them, or data frame
+        A file of any name: text in any encoding with any separator, Parquet, or Excel (.xlsx, .xlsm, .xls, .ods), also
+        compressed; a folder of such files, with Hive partitions; a pattern such as ``'days/*.csv'``; ``-`` or a pipe,
+        which is copied to a private temporary file first; a URL that fsspec knows, such as ``s3://bucket/key``; a
+        database, ``postgresql://host/name``, ``sqlite:///file.db`` or ``duckdb:///file.duckdb``; or a data frame of
+        pandas, polars (also lazy) or pyarrow.
+    read : ReadOptions, optional
+        What is not to be detected.
+    is_strict : bool, default=True
+        Whether options that this kind of table would ignore are errors.
 
     Returns
     -------
-    TableFile
-        To be read whole or in chunks.
+    Table
+        To be read whole or in chunks, any number of times.
 
     Raises
     ------
     DataUnavailable
-        If the file is missing, empty, a folder, closed to this user, truncated or altered.
+        If it is missing, empty, closed to this user, truncated or altered.
     InvalidInput
-        If it is no table, or column names are missing or double.
+        If it is no table, or column names are missing or duplicate.
+    InvalidParameter
+        If an option does not apply.
     MissingExtra
-        If pandas or pyarrow is not installed.
+        If a package is not installed.
     """
-    path, came_from, spooled = Path(path), "", None
+    if isinstance(data, Table):
+        return data
+    options = ReadOptions() if read is None else read
     for module in ("pandas", "pyarrow"):
         need(module, "tables")
-    if is_pipe(path):
-        came_from = "standard input" if str(path) in ("-", "/dev/stdin") else str(path)
-        spooled = _spooled(path, came_from)
-    name = came_from or str(path)
-    place = path if spooled is None else Path(spooled.name)
-    first = _first_bytes(place, name)
-    suffix, _ = format_of_name(path)
-    if suffix in EXCEL and spooled is None:
-        workbook = open_workbook(path)
-        return TableFile(path, workbook.columns, len(workbook.frame), workbook=workbook)
-    compression = next((kind for start, kind in _COMPRESSED.items() if first.startswith(start)), None)
-    if suffix and suffix not in _TEXT + _PARQUET and spooled is None:
-        raise InvalidInput(
-            f"{path} must be a table: got the ending {suffix}; .csv, .tsv, .txt and .parquet can be read, each also "
-            f"with .gz or .zst behind it, and .xlsx."
-        )
-    with _one_sentence(name):
-        if suffix in _PARQUET or first == b"PAR1":
-            columns, n_rows = _parquet_columns(place, name, compression)
-            return TableFile(place, columns, n_rows, compression, None, came_from, spooled)
-        with _opened(place, compression) as file:
-            text = detect_format(file, name, suffix)
-    return TableFile(place, text.columns, text.n_rows, compression, text, came_from, spooled)
 
+    def checked(kind: str) -> ReadOptions:
+        found = options if is_strict else options.only_for(kind)
+        found.check_kind(kind, name)
+        return found
 
-def is_pipe(path: str | Path) -> bool:
-    """Whether a path is read once and never again: ``-``, a named pipe, a socket, a terminal."""
-    if str(path) == "-":
-        return True
-    try:
-        mode = os.stat(path).st_mode
-    except OSError:
-        return False
-    return stat.S_ISFIFO(mode) or stat.S_ISSOCK(mode) or (stat.S_ISCHR(mode) and str(path) == "/dev/stdin")
-
-
-def _spooled(path: Path, name: str) -> Any:
-    """What comes out of a pipe, in a temporary file that nobody else may read."""
-    copy = tempfile.NamedTemporaryFile(prefix="crcen-")  # noqa: SIM115 - its TableFile closes it
-    try:
-        if str(path) == "-":
-            shutil.copyfileobj(sys.stdin.buffer, copy)
+    is_paths = isinstance(data, str | Path) or (
+        isinstance(data, list | tuple) and bool(data) and all(isinstance(one, str | Path) for one in data)
+    )
+    name, native = "the data frame", None if is_paths else data
+    if is_paths and is_database(data):
+        name = masked(str(data))
+        options = checked("database")
+        with reading(name):
+            return _table([open_database(str(data), options)], options)
+    held = None if is_paths else spooled(data)
+    if not is_paths and held is None:
+        options = checked("frame")
+        return _table([FramePart(data, options)], options, native)
+    files, base = ([DataFile(name, held.name, held=held)], "") if held is not None else files_of(data)
+    name = (
+        files[0].name if len(files) == 1 else masked(str(data)) if isinstance(data, str | Path) else "the list of files"
+    )
+    kinds = Counter(file.kind for file in files)
+    if len(kinds) > 1:
+        counts = " and ".join(f"{n} {kind}" for kind, n in kinds.items())
+        raise InvalidInput(f"{name} names {counts} files: give those of one kind, by a pattern such as 'days/*.csv'.")
+    options = checked(files[0].kind)
+    with reading(name):
+        if files[0].kind == "parquet":
+            parts: Sequence[Any] = parquet_parts(files, base, options)
         else:
-            with open(path, "rb") as file:
-                shutil.copyfileobj(file, copy)
-        copy.flush()
-    except OSError as error:
-        copy.close()
-        raise DataUnavailable(f"{name} cannot be read or kept: {error.strerror}; save it to a file first.") from error
-    return copy
+            part = SheetPart if files[0].kind == "workbook" else TextPart
+            parts = [part(file, options) for file in files]
+    return _table(parts, options, native, name)
 
 
-def _first_bytes(path: Path, name: str) -> bytes:
-    try:
-        if stat.S_ISCHR(os.stat(path).st_mode):
-            raise DataUnavailable(f"{name} is a device; give a CSV, TSV or Parquet file.")
-        with open(path, "rb") as file:
-            first = file.read(4)
-    except DataUnavailable:
-        raise
-    except FileNotFoundError as error:
-        raise DataUnavailable(f"{name} is not there; check the name.") from error
-    except IsADirectoryError as error:
-        raise DataUnavailable(f"{name} is a folder; give a CSV, TSV or Parquet file.") from error
-    except PermissionError as error:
-        raise DataUnavailable(f"{name} cannot be read: no permission; ask its owner.") from error
-    except (OSError, ValueError) as error:  # a zero byte in the name is a ValueError
-        raise DataUnavailable(f"{name!r} cannot be read: {getattr(error, 'strerror', None) or error}.") from error
-    if not first:
-        raise DataUnavailable(f"{name} is empty; a table needs a line of column names and rows under it.")
-    return first
-
-
-def _parquet_columns(path: Path, name: str, compression: str | None) -> tuple[tuple[str, ...], int]:
-    import pyarrow.parquet as pq
-
-    with _seekable(path, compression) as file, pq.ParquetFile(file) as parquet:
-        columns = tuple(parquet.schema_arrow.names)
-        twice = sorted(column for column, count in Counter(columns).items() if count > 1)
-        if twice:
-            raise InvalidInput(f"columns must have names of their own: {', '.join(twice[:5])} is twice in {name}.")
-        return columns, parquet.metadata.num_rows
-
-
-@contextmanager
-def _opened(path: Path, compression: str | None) -> Iterator[BinaryIO]:
-    """The bytes of a file, without the compression around them."""
-    import pyarrow as pa
-
-    with open(path, "rb") as plain:
-        if compression is None:
-            yield plain
-        else:
-            with pa.CompressedInputStream(plain, compression) as stream:
-                yield stream
-
-
-@contextmanager
-def _seekable(path: Path, compression: str | None) -> Iterator[BinaryIO]:
-    """The same where a reader jumps about: what is compressed as a whole goes through a temporary file."""
-    with _opened(path, compression) as file:
-        if compression is None:
-            yield file
-            return
-        with tempfile.TemporaryFile() as unpacked:
-            shutil.copyfileobj(file, unpacked)
-            unpacked.seek(0)
-            yield unpacked
-
-
-def without_blanks(frame: DataFrame) -> DataFrame:
-    """The table with missing cells in place of empty strings and of cells that hold nothing but spaces."""
-    import pandas as pd
-
-    found: dict[str, Any] = {}
-    for name, cells in frame.items():
-        is_category = isinstance(cells.dtype, pd.CategoricalDtype)
-        texts = pd.Series(cells.cat.categories) if is_category else cells
-        if isinstance(texts.dtype, pd.StringDtype):
-            is_blank = (texts.str.strip() == "").fillna(False).astype(bool)
-        elif texts.dtype == object:
-            is_blank = texts.map(lambda cell: isinstance(cell, str) and not cell.strip()).astype(bool)
-        else:
-            continue
-        if is_blank.any():
-            found[name] = cells.cat.remove_categories(texts[is_blank]) if is_category else cells.mask(is_blank)
-    if not found:
-        return frame
-    return pd.DataFrame({name: found.get(name, cells) for name, cells in frame.items()}, index=frame.index)
+def _table(parts: Sequence[Any], options: ReadOptions, native: Any = None, name: str = "") -> Table:
+    first = parts[0]
+    if len(parts) == 1:
+        name = first.name if is_url(first.name) else Path(first.name).name
+    options.check_columns(first.columns, name)
+    for part in parts[1:]:
+        absent = [column for column in first.columns if column not in part.columns]
+        if absent:
+            raise InvalidInput(
+                f"{part.name} lacks the column {listed(absent, 5)} of {first.name}; all files must have the same "
+                f"columns."
+            )
+    return Table(name, first.columns, tuple(parts), options, native)

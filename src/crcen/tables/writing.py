@@ -1,6 +1,7 @@
-"""Write a table to CSV, TSV, Parquet or Excel in chunks; the file appears when all of them are in it."""
+"""Write a table to CSV, TSV, Parquet, Excel or a database in chunks; it appears when all of them are in it."""
 
 import io
+import tempfile
 from contextlib import ExitStack
 from pathlib import Path
 from types import TracebackType
@@ -8,10 +9,11 @@ from typing import Any
 
 from crcen._support.files import atomic_file, is_device
 from crcen.exceptions import InvalidParameter
+from crcen.tables.databases import DatabaseTable, is_database
 from crcen.tables.excel import SheetWriter
-from crcen.tables.reading import format_of_name
+from crcen.tables.locations import format_of_name, masked
 
-__all__ = ["TableWriter", "neutralised"]
+__all__ = ["TableWriter", "neutralised", "written_to"]
 
 # pandas is optional, and no type checker sees it.
 DataFrame = Any
@@ -54,10 +56,12 @@ class TableWriter:
     ----------
     path : str or Path
         Ends in .csv, .tsv, .parquet or .xlsx; a text table may have .gz or .zst behind that. A device such as
-        ``/dev/stdout`` gets CSV.
+        ``/dev/stdout`` gets CSV. Also a table of a database, such as ``sqlite:///scores.db#scores``.
     safe_csv : bool, default=False
         Put an apostrophe before texts that a spreadsheet would take for a formula, see `neutralised`. Whoever reads
         the file by a program gets the apostrophe too.
+    append : bool, default=False
+        Add to a table of a database that is there already.
 
     Raises
     ------
@@ -73,8 +77,19 @@ class TableWriter:
     ...     writer.write(pd.DataFrame({"a": [1, 2]}))
     """
 
-    def __init__(self, path: str | Path, *, safe_csv: bool = False) -> None:
+    def __init__(self, path: str | Path, *, safe_csv: bool = False, append: bool = False) -> None:
+        self._is_safe, self._has_header, self._open = safe_csv, False, ExitStack()
+        self._binary: Any = None
+        self._file: Any = None  # a text file, or a writer once the columns are known
+        self._table = DatabaseTable(str(path), append=append) if is_database(path) else None
+        if self._table is not None:  # a temporary file first, so that the database is not locked meanwhile
+            self._suffix, self._compression = ".parquet", None
+            return
         self.path = Path(path)
+        if append:
+            raise InvalidParameter(
+                f"append is for tables of databases, and {self.path.name!r} is a file: leave it out."
+            )
         name = Path("stream.csv") if is_device(self.path) else self.path  # /dev/stdout has no ending
         self._suffix, self._compression = format_of_name(name)
         if self._suffix not in _SEPARATORS and self._suffix not in (".parquet", ".pq", ".xlsx"):
@@ -85,15 +100,13 @@ class TableWriter:
             raise InvalidParameter(f"Parquet is compressed inside: got {self.path.name!r}; leave the last ending out.")
         if safe_csv and self._suffix not in _SEPARATORS:
             raise InvalidParameter(f"only text tables need safe_csv: {self.path.name!r} has no formulas; leave it out.")
-        self._is_safe = safe_csv
-        self._open = ExitStack()
-        self._binary: Any = None
-        self._file: Any = None  # a text file, or a ParquetWriter once the columns are known
-        self._has_header = False
 
     def __enter__(self) -> "TableWriter":
         import pyarrow as pa
 
+        if self._table is not None:
+            self._binary = self._open.enter_context(tempfile.NamedTemporaryFile(prefix="crcen-", suffix=".parquet"))
+            return self
         with ExitStack() as opened:  # closed in the other order: first the text, then the bytes, then the rename
             binary: Any = opened.enter_context(atomic_file(self.path))
             if self._compression:
@@ -113,7 +126,7 @@ class TableWriter:
             chunk.to_csv(self._file, sep=_SEPARATORS[self._suffix], index=False, header=not self._has_header)
             self._has_header = True
             return
-        if self._suffix == ".xlsx":
+        if isinstance(self._file, SheetWriter):
             self._file.write(chunk)
             return
         import pyarrow as pa
@@ -129,6 +142,16 @@ class TableWriter:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> bool | None:
-        if kind is None and isinstance(self._file, SheetWriter):
+        if kind is None and self._file is not None and (self._table is not None or self._suffix == ".xlsx"):
             self._file.close()
+        if kind is None and self._file is not None and self._table is not None:
+            self._binary.flush()
+            self._table.store(self._binary.name)
+        if kind is not None and isinstance(self._file, SheetWriter):
+            self._file.discard()
         return self._open.__exit__(kind, error, trace)
+
+
+def written_to(out: str | Path | None) -> Path | str | None:
+    """What a result says about where it was written."""
+    return out if out is None else masked(str(out)) if is_database(out) else Path(out)

@@ -16,7 +16,7 @@ from crcen.commands.classes.stated import refuse_two_class_options, stated_costs
 from crcen.commands.inputs import Source
 from crcen.commands.row_watch import unlike_lines
 from crcen.commands.scored_chunks import Oddities, class_chunks
-from crcen.tables.writing import TableWriter
+from crcen.tables.writing import TableWriter, written_to
 
 __all__ = ["ClassPredictions", "class_columns", "predict_classes"]
 
@@ -60,7 +60,7 @@ class ClassPredictions:
     notes: tuple[str, ...] = ()
     unlike: tuple[Any, ...] = ()
     frame: Any = None
-    path: Path | None = None
+    path: Path | str | None = None
     reasons: AlarmReasons | None = None
 
     def to_dict(self) -> dict[str, Any]:
@@ -118,6 +118,7 @@ def predict_classes(
     costs: Any,
     out: str | Path | None,
     safe_csv: bool,
+    append: bool,
     chunk_rows: int,
     verbose: int,
     why: AlarmReasons,
@@ -133,7 +134,7 @@ def predict_classes(
     names[:] = [*labels, *rule.actions]
     decided, columns = np.zeros(len(names), dtype=np.int64), class_columns(labels)
     with ExitStack() as opened:
-        writer = None if out is None else opened.enter_context(TableWriter(out, safe_csv=safe_csv))
+        writer = None if out is None else opened.enter_context(TableWriter(out, safe_csv=safe_csv, append=append))
         done = opened.enter_context(counted("rows", source.n_rows, visible=bool(verbose)))
         for chunk, p in class_chunks(model, source, odd, {*ids, target}, chunk_rows):
             by_decision = rule.expected(p)
@@ -160,8 +161,8 @@ def predict_classes(
         rule,
         tuple([*source.notes, *odd.notes]),
         odd.watch.unlike(0, -1, None),
-        _joined(pieces) if pieces else None,
-        None if out is None else Path(out),
+        source.like_input(_joined(pieces)) if pieces else None,
+        written_to(out),
         why,
     )
 

@@ -1,0 +1,403 @@
+"""Tables in PostgreSQL, SQLite and DuckDB, read in Arrow batches and written in one transaction.
+
+Passwords come from the environment (PGPASSWORD), a password file or a service file of libpq. A URL with a password is
+refused, so that none is in a shell history, a log or a saved model.
+"""
+
+import os
+import re
+import sqlite3
+from collections.abc import Iterator, Sequence
+from contextlib import closing
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+from urllib.parse import unquote, urlsplit
+
+from crcen._support.extras import need
+from crcen._support.text import listed
+from crcen.exceptions import DataUnavailable, InvalidInput, InvalidParameter
+from crcen.tables.locations import masked
+from crcen.tables.options import ReadOptions
+
+__all__ = ["DatabaseTable", "QueryPart", "is_database", "open_database"]
+
+# pandas and pyarrow are optional, and no type checker sees them.
+Batch = Any
+DataFrame = Any
+
+_SYSTEMS = {"postgresql": "postgresql", "postgres": "postgresql", "sqlite": "sqlite", "duckdb": "duckdb"}
+_ROWS = 50_000
+
+
+def is_database(data: Any) -> bool:
+    """Whether this is the address of a database."""
+    return isinstance(data, str) and data.partition("://")[0].lower() in _SYSTEMS and "://" in data
+
+
+@dataclass(frozen=True)
+class _Address:
+    """Where a database is: ``system``, the ``path`` of a file or the ``url`` of a server, and a table in it."""
+
+    system: str
+    url: str
+    path: str
+    table: str
+
+    @classmethod
+    def of(cls, given: str) -> "_Address":
+        url, _, table = given.partition("#")
+        parts = urlsplit(url)
+        if parts.password is not None or re.search(r"[?&](password|passfile_password)=", url):
+            raise InvalidParameter(
+                f"{masked(url)} contains a password: leave it out, and set PGPASSWORD or use a service file."
+            )
+        system = _SYSTEMS[parts.scheme.lower()]
+        path = unquote(parts.path.removeprefix("/")) if system != "postgresql" else ""
+        if system != "postgresql" and parts.netloc:
+            raise InvalidParameter(
+                f"{url} must have three slashes before the file, {system}:///{parts.netloc}{parts.path}, and a fourth "
+                f"before an absolute path."
+            )
+        return cls(system, url, path, unquote(table))
+
+    @property
+    def name(self) -> str:
+        return masked(self.url)
+
+
+def _quoted(table: str) -> str:
+    """A table's name, also with its schema before a point, as SQL."""
+    return ".".join('"' + part.replace('"', '""') + '"' for part in table.split("."))
+
+
+def open_database(url: str, options: ReadOptions) -> "QueryPart":
+    """The result of a query, or a table, of a database."""
+    address = _Address.of(url)
+    if address.path and address.path != ":memory:" and not os.path.exists(address.path):
+        raise DataUnavailable(f"{address.path} is not there; check the name.")
+    kinds = {"postgresql": _Postgres, "sqlite": _SQLite, "duckdb": _DuckDB}
+    table = options.table or address.table
+    return kinds[address.system](address, options, "" if options.query else table)
+
+
+def _said(error: BaseException) -> str:
+    said = " ".join(str(error).split())
+    stated = re.search(r"(?:ERROR|FATAL): +(.*?)(?: \.?LINE \d+:| Query was:| ?\. SQLSTATE|$)", said)  # of PostgreSQL
+    said = stated[1] if stated else said
+    secret = os.environ.get("PGPASSWORD")
+    return masked(said.replace(secret, "***") if secret else said)[:300].rstrip(". ")
+
+
+class QueryPart:
+    """The result of a query, read in batches; the same in every pass."""
+
+    kind = "database"
+    _errors: tuple[type[BaseException], ...] = ()
+
+    def __init__(self, address: _Address, options: ReadOptions, table: str) -> None:
+        self.notes: list[str] = []
+        self.n_rows: int | None = None
+        self._address = address
+        self.name = f"{table} of {address.name}" if table else f"the query on {address.name}"
+        if not table and not options.query:
+            names = self._guarded(self._tables)
+            raise InvalidParameter(f"state the table or query to read from {address.name}; it has {listed(names)}.")
+        self._query = (options.query or f"select * from {_quoted(table)}").strip().rstrip(";")
+        self.schema = self._guarded(self._opened)
+        self.columns = options.unique_names(self.schema.names, self.name)
+        _check_types(self.schema, self.columns, self.name)
+
+    def _guarded(self, call: Any) -> Any:
+        try:
+            return call()
+        except self._errors as error:
+            raise self._failure(error) from error
+
+    def _failure(self, error: BaseException) -> Exception:
+        """An error of the database in one sentence, without secrets."""
+        return DataUnavailable(f"{self.name} cannot be read: {_said(error)}.")
+
+    def batches(self, columns: Sequence[str] | None = None) -> Iterator[Batch]:
+        """Rows in the order in which the database gives them."""
+        import pyarrow as pa
+
+        found = iter(self._guarded(self._read))
+        while (batch := self._guarded(lambda: next(found, None))) is not None:
+            arrays = [_plain(one, field) for one, field in zip(batch.columns, batch.schema, strict=True)]
+            rows = pa.RecordBatch.from_arrays(arrays, names=list(self.columns))
+            yield rows if columns is None else rows.select(list(columns))
+
+    def _tables(self) -> list[str]:
+        raise NotImplementedError
+
+    def _opened(self) -> Any:
+        """Arrow's schema of the result."""
+        raise NotImplementedError
+
+    def _read(self) -> Iterator[Batch]:
+        raise NotImplementedError
+
+
+def _check_types(schema: Any, columns: Sequence[str], name: str) -> None:
+    """Refuse columns that hold no single values, by name."""
+    import pyarrow.types as types
+
+    for field, column in zip(schema, columns, strict=True):
+        kind = getattr(field.type, "storage_type", field.type)
+        stated = (field.metadata or {}).get(b"POSTGRESQL:type", b"").decode() or str(field.type)
+        is_odd = (
+            types.is_nested(kind) or types.is_binary(kind) or types.is_large_binary(kind) or types.is_interval(kind)
+        )
+        if is_odd or stated == "money":
+            what = "an array" if types.is_list(kind) or types.is_large_list(kind) else stated
+            raise InvalidInput(
+                f"column {column} of {name} holds {what}, not single values: leave it out of the query, or cast it."
+            )
+
+
+def _plain(cells: Any, field: Any) -> Any:
+    """A column without the types of one database: numeric and decimal as float64, other extensions as text."""
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    stated = (field.metadata or {}).get(b"ADBC:postgresql:typname")
+    if str(field.type).startswith("extension<arrow.uuid"):
+        return pa.array([None if one is None else str(one) for one in cells.to_pylist()], pa.string())
+    cells = cells.storage if hasattr(cells, "storage") else cells
+    if stated == b"numeric":
+        return pc.cast(cells, pa.float64())
+    return cells.cast(pa.float64()) if pa.types.is_decimal(cells.type) else cells
+
+
+class _Postgres(QueryPart):
+    """One read-only transaction that sees one state of the database in every pass."""
+
+    def _opened(self) -> Any:
+        driver = need("adbc_driver_postgresql.dbapi", "databases")
+        self._errors = (driver.Error,)
+        if not hasattr(self, "_connection"):
+            self._connection = self._guarded(lambda: driver.connect(self._address.url, autocommit=True))
+            self._run("set synchronize_seqscans = off")  # rows in the same order in every pass
+            self._run("begin transaction isolation level repeatable read, read only")
+        return None if not hasattr(self, "_query") else self._schema()
+
+    def _run(self, statement: str) -> None:
+        with self._connection.cursor() as cursor:
+            self._guarded(lambda: cursor.execute(statement))
+
+    def _schema(self) -> Any:
+        with self._connection.cursor() as cursor:
+            return self._guarded(lambda: cursor.adbc_execute_schema(self._query))
+
+    def _tables(self) -> list[str]:
+        self._opened()
+        with self._connection.cursor() as cursor:
+            cursor.execute(
+                "select case when table_schema = 'public' then table_name else table_schema || '.' || table_name end "
+                "from information_schema.tables where table_schema not in ('pg_catalog', 'information_schema') "
+                "order by 1"
+            )
+            return [str(row[0]) for row in cursor.fetchall()]
+
+    def _read(self) -> Iterator[Batch]:
+        with self._connection.cursor() as cursor:
+            cursor.execute(self._query)
+            yield from cursor.fetch_record_batch()
+
+    def __del__(self) -> None:
+        if hasattr(self, "_connection"):
+            self._connection.close()
+
+
+class _SQLite(QueryPart):
+    """The standard library's driver, which takes values of any type in a column."""
+
+    _errors = (sqlite3.Error,)
+
+    def _connect(self) -> sqlite3.Connection:
+        place = Path(self._address.path).absolute().as_uri()
+        return sqlite3.connect(f"{place}?mode=ro", uri=True, isolation_level=None)
+
+    def _tables(self) -> list[str]:
+        with closing(self._connect()) as connection:
+            found = connection.execute("select name from sqlite_master where type in ('table', 'view') order by name")
+            return [str(row[0]) for row in found]
+
+    def _opened(self) -> Any:
+        import pyarrow as pa
+
+        self._connection = self._connect()
+        cursor = self._connection.execute(f"select * from ({self._query}) limit 0")
+        names = [one[0] for one in cursor.description]
+        # A column has the type of all its values: text if one is, else real if one is.
+        inner = ", ".join(f"c{place}" for place in range(len(names)))
+        ask = ", ".join(f"max(case typeof(c{place}) {_ORDER} end)" for place in range(len(names)))
+        with_names = f"with q({inner}) as ({self._query}) select count(*), {ask} from q"
+        self.n_rows, *kinds = self._connection.execute(with_names).fetchone()
+        self._version = self._changes()
+        types = [pa.null(), pa.int64(), pa.float64(), pa.string(), pa.binary()]
+        return pa.schema([pa.field(name, types[kind or 0]) for name, kind in zip(names, kinds, strict=True)])
+
+    def _changes(self) -> int:
+        return int(self._connection.execute("pragma data_version").fetchone()[0])
+
+    def _read(self) -> Iterator[Batch]:
+        import pyarrow as pa
+
+        cursor = self._connection.execute(self._query)
+        if self._changes() != self._version:
+            raise DataUnavailable(f"{self.name} was changed while it was in use: start again.")
+        is_text = [pa.types.is_string(field.type) for field in self.schema]
+        while rows := cursor.fetchmany(_ROWS):
+            columns = [
+                [None if cell is None else str(cell) for cell in cells] if text else cells
+                for cells, text in zip(zip(*rows, strict=True), is_text, strict=True)
+            ]
+            arrays = [pa.array(one, field.type) for one, field in zip(columns, self.schema, strict=True)]
+            yield pa.RecordBatch.from_arrays(arrays, schema=self.schema)
+
+
+_ORDER = "when 'integer' then 1 when 'real' then 2 when 'text' then 3 when 'blob' then 4"
+
+
+class _DuckDB(QueryPart):
+    """A file, or queries over Parquet and CSV files in a database in memory."""
+
+    def _connect(self) -> Any:
+        duckdb = need("duckdb", "databases")
+        self._errors = (duckdb.Error,)
+        path = self._address.path or ":memory:"
+        connection = duckdb.connect(path, read_only=path != ":memory:")
+        connection.execute("set enable_progress_bar = false")
+        return connection
+
+    def _tables(self) -> list[str]:
+        with closing(self._connect()) as connection:
+            return [str(row[0]) for row in connection.execute("show tables").fetchall()]
+
+    def _opened(self) -> Any:
+        with closing(self._guarded(self._connect)) as connection:
+            found = self._guarded(lambda: connection.extract_statements(self._query))
+            if len(found) != 1 or "SELECT" not in str(found[0].type):
+                raise InvalidParameter(f"query must be one select statement: got {self._query[:80]!r}.")
+            self._stamp = self._look()
+            return self._guarded(lambda: connection.sql(f"from ({self._query}) limit 0").to_arrow_reader().schema)
+
+    def _look(self) -> Any:
+        path = self._address.path
+        return [os.stat(one).st_mtime_ns for one in (path, f"{path}.wal") if path and os.path.exists(one)]
+
+    def _read(self) -> Iterator[Batch]:
+        with closing(self._guarded(self._connect)) as connection:
+            if self._look() != self._stamp:
+                raise DataUnavailable(f"{self.name} was changed while it was in use: start again.")
+            yield from connection.sql(self._query).to_arrow_reader(_ROWS)
+
+
+# -- writing -----------------------------------------------------------------------------------------------------------
+
+
+class DatabaseTable:
+    """A table of a database to be written, ``sqlite:///scores.db#scores``; new, unless rows are appended."""
+
+    def __init__(self, url: str, *, append: bool) -> None:
+        self._address, self._append = _Address.of(url), append
+        if not self._address.table:
+            raise InvalidParameter(f"{masked(url)} must name the table to write behind #, as in {masked(url)}#scores.")
+        self.name = f"{self._address.table} of {self._address.name}"
+        path = self._address.path
+        if path and not Path(path).absolute().parent.is_dir():
+            raise DataUnavailable(f"{path} cannot be written: its folder is not there; make it first.")
+        is_there = self._run(self._is_there) if not path or os.path.exists(path) else False
+        if is_there and not append:
+            raise InvalidParameter(f"{self.name} is there already, and is not replaced: append to it, or name another.")
+        if append and not is_there:
+            raise InvalidParameter(f"{self.name} is not there, so nothing can be appended to it: leave append out.")
+
+    def _run(self, work: Any, *arguments: Any) -> Any:
+        try:
+            if self._address.system == "postgresql":
+                driver = need("adbc_driver_postgresql.dbapi", "databases")
+                errors: tuple[type[BaseException], ...] = (driver.Error,)
+                connection = driver.connect(self._address.url)
+            elif self._address.system == "sqlite":
+                errors, connection = (sqlite3.Error,), sqlite3.connect(self._address.path, isolation_level=None)
+            else:
+                duckdb = need("duckdb", "databases")
+                errors, connection = (duckdb.Error,), None
+                connection = duckdb.connect(self._address.path, read_only=work == self._is_there)
+            with closing(connection):
+                return work(connection, *arguments)
+        except errors as error:
+            raise DataUnavailable(f"{self.name} was not written: {_said(error)}.") from error
+
+    def _is_there(self, connection: Any) -> bool:
+        try:
+            with closing(connection.cursor()) as cursor:
+                cursor.execute(f"select * from {_quoted(self._address.table)} limit 0")
+        except Exception as error:  # each driver has its own
+            if re.search(r"no such table|does not exist", str(error)):
+                return False
+            raise
+        return True
+
+    def store(self, rows: str) -> None:
+        """Write the rows of a Parquet file in one transaction."""
+        self._run(getattr(self, f"_store_{self._address.system}"), rows)
+
+    def _store_postgresql(self, connection: Any, rows: str) -> None:
+        import pyarrow.parquet as pq
+
+        *schema, table = self._address.table.split(".")
+        with pq.ParquetFile(rows) as file, closing(connection.cursor()) as cursor:
+            reader = _reader(file)
+            how = {"db_schema_name": schema[0]} if schema else {}
+            cursor.adbc_ingest(table, reader, mode="append" if self._append else "create", **how)
+        connection.commit()
+
+    def _store_sqlite(self, connection: Any, rows: str) -> None:
+        import pyarrow as pa
+        import pyarrow.parquet as pq
+
+        with pq.ParquetFile(rows) as file:
+            fields, table = list(file.schema_arrow), _quoted(self._address.table)
+            names = ", ".join('"' + field.name.replace('"', '""') + '"' for field in fields)
+            connection.execute("begin immediate")
+            if not self._append:
+                kinds = [
+                    "real" if pa.types.is_floating(one.type) else "integer" if _is_whole(one.type) else "text"
+                    for one in fields
+                ]
+                connection.execute(
+                    f"create table {table} ({', '.join(map(' '.join, zip(names.split(', '), kinds, strict=True)))})"
+                )
+            marks = ", ".join("?" * len(fields))
+            for batch in file.iter_batches(_ROWS):
+                cells = [[_storable(cell) for cell in column.to_pylist()] for column in batch.columns]
+                connection.executemany(f"insert into {table} ({names}) values ({marks})", zip(*cells, strict=True))
+            connection.execute("commit")
+
+    def _store_duckdb(self, connection: Any, rows: str) -> None:
+        table, source = _quoted(self._address.table), "read_parquet('" + rows.replace("'", "''") + "')"
+        connection.execute("begin")
+        connection.execute(
+            f"insert into {table} by name from {source}" if self._append else f"create table {table} as from {source}"
+        )
+        connection.execute("commit")
+
+
+def _reader(file: Any) -> Any:
+    import pyarrow as pa
+
+    return pa.RecordBatchReader.from_batches(file.schema_arrow, file.iter_batches(_ROWS))
+
+
+def _is_whole(kind: Any) -> bool:
+    import pyarrow.types as types
+
+    return bool(types.is_integer(kind) or types.is_boolean(kind))
+
+
+def _storable(cell: Any) -> Any:
+    return cell if cell is None or isinstance(cell, bool | int | float | str) else str(cell)

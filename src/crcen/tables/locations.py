@@ -1,0 +1,237 @@
+"""Files of a table: paths, folders, patterns, pipes and URLs, and what their first bytes say they are."""
+
+import os
+import re
+import shutil
+import stat
+import sys
+import tempfile
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from glob import glob, has_magic
+from pathlib import Path
+from typing import Any, BinaryIO
+
+from crcen._support.extras import need
+from crcen.exceptions import DataUnavailable, InvalidInput
+
+__all__ = ["COMPRESSIONS", "DataFile", "files_of", "format_of_name", "is_pipe", "is_url", "masked", "paths_of"]
+
+# A name's last ending, and what pyarrow calls the compression.
+COMPRESSIONS = {".gz": "gzip", ".zst": "zstd", ".bz2": "bz2"}
+_COMPRESSED = {b"\x1f\x8b": "gzip", b"\x28\xb5\x2f\xfd": "zstd", b"BZh": "bz2"}
+_ENDINGS = (".csv", ".tsv", ".tab", ".txt", ".dat", ".parquet", ".pq", ".xlsx", ".xlsm", ".xls", ".ods")
+_DATABASES = {b"SQLite format 3\0": "sqlite", b"DUCK": "duckdb"}
+_URL = re.compile(r"[A-Za-z][A-Za-z0-9+.-]+://")
+_SECRET = re.compile(r"(?<=://)([^/@\s:]*):([^@\s]*)@|((?:password|passwd|secret|token|key)=)[^&\s#]+", re.IGNORECASE)
+
+
+def is_url(data: Any) -> bool:
+    """Whether this is an address such as ``s3://bucket/key``."""
+    return isinstance(data, str) and _URL.match(data) is not None
+
+
+def masked(text: str) -> str:
+    """A text with the passwords of its URLs replaced by ***."""
+    return _SECRET.sub(lambda found: f"{found[3]}***" if found[3] else f"{found[1]}:***@", text)
+
+
+def format_of_name(path: str | Path) -> tuple[str, str | None]:
+    """A file's format and compression by its name, such as ``(".csv", "gzip")``."""
+    suffixes = [suffix.lower() for suffix in Path(path).suffixes]
+    compression = COMPRESSIONS.get(suffixes[-1]) if suffixes else None
+    rest = suffixes[:-1] if compression else suffixes
+    return (rest[-1] if rest else ""), compression
+
+
+def is_pipe(path: str | Path) -> bool:
+    """Whether a path can be read only once: ``-``, a named pipe, a socket, a terminal."""
+    if str(path) == "-":
+        return True
+    try:
+        mode = os.stat(path).st_mode
+    except (OSError, ValueError):
+        return False
+    return stat.S_ISFIFO(mode) or stat.S_ISSOCK(mode) or (stat.S_ISCHR(mode) and str(path) == "/dev/stdin")
+
+
+@dataclass(eq=False)
+class DataFile:
+    """A file of a table: where it is, what it is, and whether it is still the same.
+
+    ``system`` is an fsspec file system for remote files; ``held`` the temporary copy of what can be read only once.
+    """
+
+    name: str
+    path: str
+    system: Any = None
+    held: Any = None
+    stamp: tuple[int, int, int] | None = None
+    compression: str | None = field(default=None, init=False)
+    kind: str = field(default="text", init=False)
+
+    def __post_init__(self) -> None:
+        self.suffix = format_of_name(self.name)[0]
+        first = self._first_bytes()
+        if not first:
+            raise DataUnavailable(f"{self.name} is empty; a table needs a line of column names and rows under it.")
+        self.compression = next((one for start, one in _COMPRESSED.items() if first.startswith(start)), None)
+        if self.compression is not None:
+            try:
+                with self.opened() as file:
+                    first = file.read(16)
+            except OSError as error:
+                raise DataUnavailable(f"{self.name} is truncated or altered: {error}.") from error
+        self.kind = self._kind(first)
+        is_packed = self.kind != "text" and self.compression is not None
+        if is_packed or (self.kind != "parquet" and self.system is not None):
+            self._copy()
+
+    @property
+    def short(self) -> str:
+        """Its name without its folder, for notes."""
+        return self.name if is_url(self.name) else Path(self.name).name
+
+    def _first_bytes(self) -> bytes:
+        try:
+            if self.system is not None:
+                with self.system.open(self.path, "rb") as file:
+                    return bytes(file.read(16))
+            if stat.S_ISCHR(os.stat(self.path).st_mode):
+                raise DataUnavailable(f"{self.name} is a device; give a file.")
+            self.stamp = self._look()
+            with open(self.path, "rb") as file:
+                return file.read(16)
+        except DataUnavailable:
+            raise
+        except FileNotFoundError as error:
+            raise DataUnavailable(f"{self.name} is not there; check the name.") from error
+        except PermissionError as error:
+            raise DataUnavailable(f"{self.name} cannot be read: no permission; ask its owner.") from error
+        except (OSError, ValueError) as error:  # a zero byte in the name is a ValueError
+            why = masked(str(getattr(error, "strerror", None) or error))
+            raise DataUnavailable(f"{self.name!r} cannot be read: {why}.") from error
+
+    def _kind(self, first: bytes) -> str:
+        if first.startswith(b"PAR1") or self.suffix in (".parquet", ".pq"):
+            return "parquet"
+        if first.startswith((b"PK\x03\x04", b"\xd0\xcf\x11\xe0")):
+            return "workbook"
+        database = next((one for start, one in _DATABASES.items() if start in first), None)
+        if database is not None:
+            raise InvalidInput(f"{self.name} is a database: give {database}:///{self.path}, with table= or query=.")
+        return "text"
+
+    @contextmanager
+    def opened(self) -> Iterator[BinaryIO]:
+        """Its bytes, without the compression around them."""
+        import pyarrow as pa
+
+        with open(self.path, "rb") if self.system is None else self.system.open(self.path, "rb") as plain:
+            if self.compression is None:
+                yield plain
+            else:
+                with pa.CompressedInputStream(plain, self.compression) as stream:
+                    yield stream
+
+    def _copy(self) -> None:
+        """Go on with a private, temporary copy of the bytes."""
+        with self.opened() as file:
+            self.held = _copied(file, self.name)
+        self.path, self.system, self.compression, self.stamp = self.held.name, None, None, None
+
+    def _look(self) -> tuple[int, int, int]:
+        found = os.stat(self.path)
+        return found.st_size, found.st_mtime_ns, found.st_ino
+
+    def check_unchanged(self) -> None:
+        """Refuse a file that is not the one that was opened."""
+        try:
+            is_same = self.stamp is None or self._look() == self.stamp
+        except OSError:
+            is_same = False
+        if not is_same:
+            raise DataUnavailable(f"{self.name} was changed while it was being read: start again when it is complete.")
+
+
+def _copied(file: Any, name: str) -> Any:
+    copy = tempfile.NamedTemporaryFile(prefix="crcen-")  # noqa: SIM115 - its table closes it
+    try:
+        shutil.copyfileobj(file, copy)
+        copy.flush()
+    except OSError as error:
+        copy.close()
+        raise DataUnavailable(f"{name} cannot be copied to {copy.name}: {error.strerror or error}.") from error
+    return copy
+
+
+def files_of(data: str | Path | Sequence[str | Path]) -> tuple[list[DataFile], str]:
+    """The files that a path, folder, pattern, pipe, URL or list names, in order, and the folder of their partitions."""
+    if isinstance(data, str | Path) and is_pipe(data):
+        name = "standard input" if str(data) in ("-", "/dev/stdin") else str(data)
+        if str(data) == "-":
+            held = _copied(sys.stdin.buffer, name)
+        else:
+            with open(data, "rb") as file:
+                held = _copied(file, name)
+        return [DataFile(name, held.name, held=held)], ""
+    paths, base = paths_of(data)
+    return [DataFile(name, path, system) for name, path, system in paths], base
+
+
+def paths_of(data: str | Path | Sequence[str | Path]) -> tuple[list[tuple[str, str, Any]], str]:
+    """Name, path and remote file system of the files that are named, which are not opened; and their common folder."""
+    if not isinstance(data, str | Path):
+        found = [file for one in data for file in paths_of(one)[0]]
+        if not found:
+            raise DataUnavailable("no file was given.")
+        return found, os.path.commonpath([os.path.dirname(os.path.abspath(path)) for _, path, _ in found])
+    if is_url(data):
+        return _remote(str(data))
+    path = str(data)
+    if os.path.isdir(path):
+        names = sorted(os.path.join(home, name) for home, _, files in os.walk(path) for name in files)
+        names, base = _data_files(names, path), path
+    elif has_magic(path) and not os.path.exists(path):
+        names, base = sorted(name for name in glob(path, recursive=True) if os.path.isfile(name)), _fixed(path)
+    else:
+        names, base = [path], os.path.dirname(path)
+    if not names:
+        raise DataUnavailable(f"no file at {path!r}: give a file, a folder, or a pattern such as 'days/*.csv'.")
+    return [(name, name, None) for name in names], base
+
+
+def _fixed(pattern: str) -> str:
+    """The folder above the first part of a pattern that is not fixed."""
+    return pattern[: next(place for place, letter in enumerate(pattern) if letter in "*?[")].rpartition("/")[0]
+
+
+def _data_files(names: list[str], folder: str) -> list[str]:
+    """Files of a folder that hold data: not hidden, no marker such as _SUCCESS, with known endings if any has one."""
+    shown = []
+    for name in names:
+        inner = Path(name[len(folder) :].lstrip("/")).parts
+        if not any(one.startswith((".", "_")) and "=" not in one for one in inner):
+            shown.append(name)
+    return [one for one in shown if format_of_name(one)[0] in _ENDINGS] or shown
+
+
+def _remote(url: str) -> tuple[list[tuple[str, str, Any]], str]:
+    fsspec = need("fsspec", "tables", "files by URL")
+    scheme, safe = url.partition("://")[0], masked(url)
+    try:
+        system, path = fsspec.core.url_to_fs(url)
+        if has_magic(path):
+            paths, base = sorted(system.glob(path)), _fixed(path)
+        elif system.isdir(path):
+            paths, base = _data_files(sorted(system.find(path)), path), path
+        else:
+            paths, base = [path], path.rpartition("/")[0]
+    except (ImportError, OSError, ValueError) as error:
+        raise DataUnavailable(f"{safe} cannot be read: {masked(' '.join(str(error).split()))[:160]}.") from error
+    if not paths:
+        raise DataUnavailable(f"no file at {safe}: give a file, a folder, or a pattern.")
+    is_local = "file" in (system.protocol if isinstance(system.protocol, tuple) else (system.protocol,))
+    names = [safe] if len(paths) == 1 else [f"{scheme}://{one.lstrip('/')}" for one in paths]
+    return [(name, one, None if is_local else system) for name, one in zip(names, paths, strict=True)], base

@@ -1,0 +1,136 @@
+"""Parquet files, also in folders with Hive partitions and on remote file systems, read a little at a time."""
+
+import json
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+from crcen.exceptions import InvalidInput
+from crcen.tables.identifiers import is_nameless_index
+from crcen.tables.locations import DataFile
+from crcen.tables.options import ReadOptions
+
+__all__ = ["ParquetPart", "dataset_of", "index_columns", "kind_of", "parquet_parts", "record_batches"]
+
+# pyarrow is optional, and no type checker sees it.
+Batch = Any
+Schema = Any
+
+_STREAM_BYTES = 2**16
+_BATCH_ROWS = 50_000
+
+
+class ParquetPart:
+    """A Parquet file, as a fragment of an Arrow dataset."""
+
+    kind = "parquet"
+
+    def __init__(self, file: DataFile, fragment: Any, schema: Schema, options: ReadOptions) -> None:
+        self.name, self.file, self.fragment, self.schema = file.name, file, fragment, schema
+        self.notes: list[str] = []
+        self.columns = options.unique_names(schema.names, file.name)
+        self.n_rows: int | None = fragment.metadata.num_rows
+
+    def batches(self, columns: Sequence[str] | None = None) -> Iterator[Batch]:
+        """Rows as Arrow batches."""
+        wanted = list(self.columns if columns is None else columns)
+        is_renamed = self.columns != tuple(self.schema.names)
+        read = None if is_renamed else wanted
+        for batch in record_batches(self.fragment, read, self.schema, _BATCH_ROWS, use_threads=True):
+            batch.validate(full=True)  # text that is no UTF-8 is met here, not in the middle of a fit
+            yield batch.rename_columns(list(self.columns)).select(wanted) if is_renamed else batch
+
+
+def parquet_parts(files: Sequence[DataFile], base: str, options: ReadOptions) -> list[ParquetPart]:
+    """The files of a table, whose columns must be of the same kinds; names of folders such as year=2024 are columns."""
+    import pyarrow as pa
+    import pyarrow.dataset as ds
+    import pyarrow.fs as fs
+
+    system = files[0].system
+    where = fs.LocalFileSystem() if system is None else fs.PyFileSystem(fs.FSSpecHandler(system))
+    inner = [str(file.path)[len(base) :].lstrip("/") if base else str(file.path) for file in files]
+    if any("=" in folder for path in inner for folder in Path(path).parts[:-1]):
+        how = {"partitioning": "hive", "partition_base_dir": base or None}
+        dataset = ds.dataset([file.path for file in files], format="parquet", filesystem=where, **how)
+        by_path = {fragment.path: fragment for fragment in dataset.get_fragments()}
+        fragments = [by_path[file.path] for file in files]
+        partitions = [field for field in dataset.schema if field.name not in fragments[0].physical_schema.names]
+    else:
+        fragments = [ds.ParquetFileFormat().make_fragment(str(file.path), where) for file in files]
+        partitions = []
+    parts = []
+    for file, fragment in zip(files, fragments, strict=True):
+        schema = pa.schema([*fragment.physical_schema, *partitions], fragment.physical_schema.metadata)
+        parts.append(ParquetPart(file, fragment, schema, options))
+    _check_kinds(parts)
+    return parts
+
+
+def dataset_of(parts: Sequence[ParquetPart]) -> Any:
+    """The files of a table as an Arrow dataset."""
+    import pyarrow.dataset as ds
+
+    first = parts[0]
+    form, system = ds.ParquetFileFormat(), first.fragment.filesystem
+    return ds.FileSystemDataset([part.fragment for part in parts], first.schema, form, system)
+
+
+def _check_kinds(parts: Sequence[ParquetPart]) -> None:
+    first: dict[str, tuple[str, str]] = {}
+    for part in parts:
+        for name, field in zip(part.columns, part.schema, strict=True):
+            kind = kind_of(field.type)
+            if kind == "null":
+                continue  # a file in which every cell of the column is missing
+            known, seen = first.setdefault(name, (kind, f"{field.type} in {part.name}"))
+            if kind != known:
+                raise InvalidInput(f"column {name!r} is {field.type} in {part.name}, but {seen}; write both alike.")
+
+
+def record_batches(
+    fragment: Any, columns: list[str] | None, schema: Schema, n_rows: int, *, use_threads: bool = False
+) -> Iterator[Batch]:
+    """Rows of a fragment, at most so many at a time.
+
+    A scan of Arrow's datasets decodes a whole row group before it gives its first row; the Parquet reader does not. The
+    scan is for other formats and for columns that are names of folders.
+    """
+    import pyarrow.parquet as pq
+
+    is_parquet = hasattr(fragment, "row_groups")
+    if is_parquet and (columns is None or set(columns) <= set(fragment.physical_schema.names)):
+        how = {"metadata": fragment.metadata, "buffer_size": _STREAM_BYTES, "page_checksum_verification": True}
+        with pq.ParquetFile(fragment.path, filesystem=fragment.filesystem, pre_buffer=False, **how) as file:
+            groups = [group.id for group in fragment.row_groups]
+            yield from file.iter_batches(n_rows, row_groups=groups, columns=columns, use_threads=use_threads)
+    else:
+        options = {"batch_size": n_rows, "batch_readahead": 0, "fragment_readahead": 0, "use_threads": use_threads}
+        yield from fragment.to_batches(schema=schema, columns=columns, **options)
+
+
+def index_columns(schema: Schema) -> list[str]:
+    """Columns that were the index of a pandas data frame: they number the rows, in the order they had.
+
+    pandas writes an index that is more than a range as a column, and says so in the schema's metadata.
+    """
+    try:
+        found = json.loads((schema.metadata or {}).get(b"pandas", b"{}")).get("index_columns", [])
+    except (ValueError, AttributeError):  # metadata of somebody else
+        found = []
+    named = {name for name in found if isinstance(name, str)}
+    return [name for name in schema.names if name in named or is_nameless_index(name)]
+
+
+def kind_of(arrow_type: Any) -> str:
+    """``"number"`` (truth values too), ``"text"`` (categories of it too), ``"date"``, or Arrow's own name."""
+    import pyarrow.types as types
+
+    if types.is_boolean(arrow_type) or types.is_integer(arrow_type) or types.is_floating(arrow_type):
+        return "number"
+    if types.is_decimal(arrow_type):
+        return "number"
+    value = arrow_type.value_type if types.is_dictionary(arrow_type) else arrow_type
+    if types.is_date(value) or types.is_timestamp(value):
+        return "date"
+    return "text" if types.is_string(value) or types.is_large_string(value) else str(value)

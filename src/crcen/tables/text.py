@@ -1,0 +1,456 @@
+"""Text tables: encoding, separator, header and decimal mark are detected, rows are read by PyArrow."""
+
+import codecs
+import csv
+import io
+import re
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from itertools import islice
+from typing import Any, BinaryIO
+
+from crcen.exceptions import DataUnavailable, InvalidInput
+from crcen.tables.locations import DataFile
+from crcen.tables.options import ReadOptions
+
+__all__ = ["MISSING_MARKS", "TextPart", "filled_names", "header_row"]
+
+Batch = Any  # pyarrow.RecordBatch: pyarrow is optional, and no type checker sees it
+
+SEPARATORS = (",", ";", "\t", "|")
+FIXED = "fixed"
+# What pandas reads as missing, and what UCI's files write.
+MISSING_MARKS = (
+    *("#N/A", "#N/A N/A", "#NA", "-1.#IND", "-1.#QNAN", "-NaN", "-nan", "1.#IND", "1.#QNAN", "<NA>", "N/A", "NA"),
+    *("NULL", "NaN", "None", "n/a", "nan", "null", "?"),
+)
+_SAMPLE_BYTES, _SAMPLE_LINES, _SAMPLE_ROWS = 2**18, 3, 200
+_SCAN_BYTES, _BLOCK_BYTES, _LONGEST = 2**20, 2**22, 2**30
+_TAIL_BYTES = 2**16
+_ROWS = 20_000
+_UNDEFINED_IN_1252 = re.compile(rb"[\x81\x8d\x8f\x90\x9d]")
+_DECIMAL_COMMA = re.compile(r"[+-]?\d+,\d+")
+_GROUPED = re.compile(r"[+-]?[1-9]\d{0,2}(\.\d{3})+,\d+")
+_DECIMAL_POINT = re.compile(r"[+-]?\d+\.\d+")
+_NUMBER = re.compile(r"[+-]?(\d+[.,]?\d*|[.,]\d+)([eE][+-]?\d+)?")
+
+
+@dataclass(frozen=True)
+class TextFormat:
+    """How a text table is written: ``n_skipped`` lines up to and with the names, ``spans`` of fixed columns."""
+
+    encoding: str
+    separator: str
+    quote: str
+    decimal: str
+    thousands: str
+    columns: tuple[str, ...]
+    n_skipped: int
+    n_lines: int
+    tail: str
+    spans: tuple[tuple[int, int], ...] = ()
+
+
+class TextPart:
+    """A text file."""
+
+    kind = "text"
+
+    def __init__(self, file: DataFile, options: ReadOptions) -> None:
+        self.name, self.file = file.name, file
+        self.marks: Counter[tuple[str, str]] = Counter()
+        self.notes: list[str] = []
+        with file.opened() as opened:
+            self.text = _detected(opened, file, options, self.notes)
+        self.columns = self.text.columns
+        self.n_rows: int | None = max(0, self.text.n_lines - self.text.n_skipped)
+
+    def first_line(self, n_rows: int) -> int | None:
+        """The line of the first row if each row is one line, else None."""
+        return self.text.n_skipped + 1 if self.text.n_lines - self.text.n_skipped == n_rows else None
+
+    def batches(self, columns: Sequence[str] | None = None) -> Iterator[Batch]:
+        """Rows as strings; missing cells are null and counted in ``marks``."""
+        import pyarrow as pa
+        import pyarrow.compute as pc
+
+        self.marks.clear()
+        marks = pa.array(MISSING_MARKS)
+        is_plain = len(self.text.separator) == 1 and self.text.separator != " "
+        for batch in self._arrow(columns) if is_plain else self._split(columns):
+            found = []
+            for name, cells in zip(batch.schema.names, batch.columns, strict=True):
+                if self.text.decimal == ",":
+                    cells = _with_points(cells, bool(self.text.thousands))
+                is_mark = pc.is_in(cells, value_set=marks)
+                if pc.any(is_mark).as_py():
+                    counts = pc.value_counts(pc.filter(cells, is_mark)).to_pylist()
+                    self.marks.update({(name, one["values"]): one["counts"] for one in counts})
+                gone = pc.or_(is_mark, pc.fill_null(pc.utf8_is_space(cells), False))
+                found.append(pc.if_else(gone, None, cells) if pc.any(gone).as_py() else cells)
+            yield pa.RecordBatch.from_arrays(found, names=batch.schema.names)
+
+    def _arrow(self, columns: Sequence[str] | None) -> Iterator[Batch]:
+        """Rows by PyArrow, in blocks that grow where a row is longer than one."""
+        import pyarrow as pa
+
+        n_given, block, last = 0, _BLOCK_BYTES, None
+        while True:
+            skip = n_given
+            try:
+                with self.file.opened() as file:
+                    for batch in self._reader(file, block, columns):
+                        last = batch if batch.num_rows else last
+                        if skip < batch.num_rows:
+                            n_given += batch.num_rows - skip
+                            yield batch.slice(skip)
+                        skip = max(0, skip - batch.num_rows)
+            except pa.ArrowInvalid as error:
+                if "straddling" not in str(error):
+                    self._refuse_row(error)
+                block *= 4
+                if block > _LONGEST:
+                    raise InvalidInput(f"a value of {self.name} never ends: a closing quote is missing.") from error
+                continue
+            break
+        if last is not None and self.text.quote and (columns is None or columns[-1] == self.columns[-1]):
+            end = last.column(last.num_columns - 1)[-1].as_py() or ""
+            if self.text.tail.endswith(self.text.quote + end.replace(self.text.quote, 2 * self.text.quote)):
+                raise InvalidInput(f"{self.name} ends inside a quoted value: a closing quote is missing.")
+
+    def _reader(self, file: BinaryIO, block: int, columns: Sequence[str] | None) -> Iterator[Batch]:
+        import pyarrow as pa
+        from pyarrow import csv as arrow_csv
+
+        text = self.text
+        how = {"block_size": block, "encoding": text.encoding, "skip_rows": text.n_skipped}
+        if text.n_lines <= text.n_skipped:
+            return iter(())
+        return arrow_csv.open_csv(
+            file,
+            read_options=arrow_csv.ReadOptions(column_names=list(text.columns), **how),
+            parse_options=arrow_csv.ParseOptions(
+                delimiter=text.separator,
+                quote_char=text.quote or False,
+                newlines_in_values=bool(text.quote),
+                invalid_row_handler=lambda row: "error" if row.text.strip() else "skip",
+            ),
+            convert_options=arrow_csv.ConvertOptions(
+                # Strings: a block of 001, 002 must not become numbers where another holds A17.
+                column_types=dict.fromkeys(text.columns, pa.string()),
+                include_columns=None if columns is None else list(columns),
+                strings_can_be_null=True,
+                null_values=[""],
+            ),
+        )
+
+    def _split(self, columns: Sequence[str] | None) -> Iterator[Batch]:
+        """Rows whose values are between blanks, at fixed places, or between separators of several characters."""
+        import pyarrow as pa
+
+        places = [self.columns.index(name) for name in columns or self.columns]
+        with self._lines() as lines, _any_length():
+            rows = _split_rows(lines, self.text)
+            while chunk := list(islice(rows, _ROWS)):
+                for line, row in chunk:
+                    if len(row) != len(self.columns):
+                        raise self._odd_row(line, len(row), is_last=False)
+                cells = [[row[place] or None for _, row in chunk] for place in places]
+                arrays = [pa.array(one, pa.string()) for one in cells]
+                yield pa.RecordBatch.from_arrays(arrays, names=[self.columns[place] for place in places])
+
+    @contextmanager
+    def _lines(self) -> Iterator[Iterator[tuple[int, str]]]:
+        """Lines below the names, with their numbers."""
+        with self.file.opened() as file:
+            text = io.TextIOWrapper(file, encoding=self.text.encoding, errors="replace", newline=None)
+            yield ((n, line) for n, line in enumerate(text, 1) if n > self.text.n_skipped and line.strip())
+            text.detach()
+
+    def _refuse_row(self, error: Exception) -> None:
+        """Raise for the first row that is not as wide as the header; by the csv module, which knows lines."""
+        if "Expected" in str(error) and "columns" in str(error):
+            numbers: list[int] = []  # lines of the present row
+            with self._lines() as lines, _any_length():
+                fed = (numbers.append(number) or line for number, line in lines)  # type: ignore[func-returns-value]
+                reader = csv.reader(fed, delimiter=self.text.separator, **_quoting(self.text.quote))
+                for row in reader:
+                    first = numbers[0]
+                    if len(row) != len(self.columns):
+                        is_last = next(reader, None) is None and not self.text.tail.endswith(("\n", "\r"))
+                        raise self._odd_row(first, len(row), is_last) from error
+                    numbers.clear()
+        said = " ".join(str(error).split())[:160]
+        raise InvalidInput(f"{self.name} cannot be read as a table: {said}; repair that line.") from error
+
+    def _odd_row(self, line: int, width: int, is_last: bool) -> Exception:
+        n_columns = len(self.columns)
+        if is_last and width < n_columns:
+            return DataUnavailable(
+                f"{self.name} ends in the middle of its last row ({width} of {n_columns} values): it was cut off; get "
+                f"it again, or delete that row."
+            )
+        return InvalidInput(
+            f"line {line} of {self.name} has {width} value{'s' * (width != 1)} under {n_columns} column names; repair "
+            f"or delete that line (a value that contains the separator stands in quotation marks)."
+        )
+
+
+def _with_points(cells: Any, is_grouped: bool) -> Any:
+    """Plain numbers with a decimal point and without groups; cells that hold anything else stay."""
+    import pyarrow.compute as pc
+
+    if is_grouped:
+        grouped = pc.match_substring_regex(cells, r"^\s*[+-]?[1-9]\d{0,2}(?:\.\d{3})+(?:,\d+)?\s*$")
+        cells = pc.if_else(pc.fill_null(grouped, False), pc.replace_substring(cells, ".", ""), cells)
+    return pc.replace_substring_regex(cells, r"^\s*([+-]?\d+),(\d+)\s*$", r"\1.\2")
+
+
+# -- detection ---------------------------------------------------------------------------------------------------------
+
+
+def _detected(file: BinaryIO, about: DataFile, options: ReadOptions, notes: list[str]) -> TextFormat:
+    """How a text table is written; the whole file is scanned, since its encoding may show in its last row."""
+    name, short = about.name, about.short
+    start = _first_lines(file, name)
+    encoding = options.encoding or _by_first_bytes(start[:_SAMPLE_BYTES])
+    encoding, n_lines, tail = _scanned(start, file, encoding, name)
+    text = start.decode(encoding, errors="replace").lstrip("\ufeff")
+    if len(start) >= _SAMPLE_BYTES:  # up to the last whole row
+        text = text[: max(text.rfind("\n"), text.rfind("\r")) + 1] or text
+    if not text.strip():
+        raise DataUnavailable(f"{name} is empty; a table needs a line of column names and rows under it.")
+    if len(re.findall(r"[\0-\x08\x0e-\x1f]", text)) > len(text) / 1000:
+        raise InvalidInput(f"{name} is not a text table: it holds zero bytes or control characters.")
+    quote = '"' if options.quote is None else options.quote
+    separator, rows, spans = _separated(text, about.suffix, options, quote)
+    if not rows:
+        raise InvalidInput(f"{name} is not a text table: no line of it can be read.")
+    at = header_row([row for _, row in rows], [line for line, _ in rows]) if options.skip_rows is None else 0
+    if at:
+        notes.append(f"the first {rows[at - 1][0]} lines of {short} were skipped as titles ({_short(rows[0][1])})")
+    header = rows[at][1]
+    columns = filled_names(header, name, options)
+    below = [row for _, row in rows[at + 1 :]]
+    if below and all(len(row) > len(columns) for row in below):
+        raise InvalidInput(
+            f"{name} has {len(columns)} column names over rows of {len(below[0])} values; name every column in the "
+            f"first line, or state the separator."
+        )
+    decimal, thousands = _marks(below, separator) if options.decimal is None else (options.decimal, "")
+    if encoding in ("windows-1252", "latin-1") and options.encoding is None:
+        notes.append(f"{short} is not UTF-8 and was read as {encoding.capitalize()}")
+    if decimal == "," and options.decimal is None:
+        notes.append(f"{short} was read with decimal commas")
+    if separator in (" ", FIXED) and options.separator is None:
+        how = "columns of fixed width" if separator == FIXED else "values between blanks"
+        notes.append(f"{short} was read as {how}: {', '.join(columns[:5])}")
+    if len(columns) == 1 and options.separator is None:
+        notes.append(f"{short} was read as one column, {columns[0][:40]}: state its separator if it has more")
+    return TextFormat(encoding, separator, quote, decimal, thousands, columns, rows[at][0], n_lines, tail, spans)
+
+
+def _short(row: Sequence[str]) -> str:
+    return repr(" ".join(cell.strip() for cell in row if cell.strip())[:40])
+
+
+def _first_lines(file: BinaryIO, name: str) -> bytes:
+    """At least `_SAMPLE_BYTES` and the header line, however long it is, and two more."""
+    start, n_line_ends = bytearray(), 0
+    while len(start) < _SAMPLE_BYTES or n_line_ends < _SAMPLE_LINES:
+        if len(start) >= _LONGEST:
+            raise InvalidInput(f"{name} is not a text table: its first {_SAMPLE_LINES} lines are longer than 1 GiB.")
+        block = file.read(_SCAN_BYTES)
+        if not block:
+            break
+        start += block
+        n_line_ends += block.count(b"\n") or block.count(b"\r")
+    return bytes(start)
+
+
+def _by_first_bytes(start: bytes) -> str | None:
+    """The encoding that a byte-order mark, or the zero bytes of UTF-16 text, show."""
+    if start.startswith(codecs.BOM_UTF8):
+        return "utf-8-sig"
+    if start.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)):
+        return "utf-16"
+    if start[1::2].count(0) > 0.3 * len(start[1::2]):
+        return "utf-16-le"
+    return "utf-16-be" if start[::2].count(0) > 0.3 * len(start[::2]) else None
+
+
+def _scanned(start: bytes, file: BinaryIO, encoding: str | None, name: str) -> tuple[str, int, str]:
+    """The encoding of a whole file, its number of lines, and its end; not UTF-8 is Windows-1252."""
+    decoder = codecs.getincrementaldecoder(encoding or "utf-8")()
+    n_lines, tail, is_utf_8, is_1252, block = 0, b"", True, True, start
+    ends = b"\n" if b"\n" in start else b"\r"
+    is_wide = (encoding or "").replace("_", "-").lower().startswith(("utf-16", "utf-32"))
+    while block:
+        if is_wide or encoding or (is_utf_8 and not block.isascii()) or decoder.getstate()[0]:
+            try:
+                decoder.decode(block)
+            except UnicodeDecodeError as error:
+                if encoding is not None:
+                    raise InvalidInput(
+                        f"{name} is not written in {encoding}: {error.reason}; state another."
+                    ) from error
+                is_utf_8 = False
+                decoder.reset()
+        is_1252 = is_1252 and not _UNDEFINED_IN_1252.search(block)
+        n_lines += block.count(ends)
+        tail = (tail + block)[-_TAIL_BYTES:]
+        block = file.read(_SCAN_BYTES)
+    found = encoding or ("utf-8" if is_utf_8 else "windows-1252" if is_1252 else "latin-1")
+    end = tail[len(tail) % 2 :].decode(found, errors="replace") if is_wide else tail.decode(found, errors="replace")
+    return found, n_lines + (not end.endswith(("\n", "\r"))), end
+
+
+def _quoting(quote: str) -> dict[str, Any]:
+    return {"quotechar": quote} if quote else {"quoting": csv.QUOTE_NONE, "quotechar": None}
+
+
+@contextmanager
+def _any_length() -> Iterator[None]:
+    """Let the csv module read values of any length."""
+    before = csv.field_size_limit(2**31 - 1)
+    try:
+        yield
+    finally:
+        csv.field_size_limit(before)
+
+
+def _rows(text: str, separator: str, quote: str) -> list[tuple[int, list[str]]]:
+    """The first rows of a text that are not blank, each with its last line; none if the text is no such table."""
+    found = []
+    try:
+        with _any_length():
+            reader = csv.reader(io.StringIO(text, newline=None), delimiter=separator, **_quoting(quote))
+            for row in islice(reader, _SAMPLE_ROWS):
+                if any(cell.strip() for cell in row):
+                    found.append((reader.line_num, row))
+    except csv.Error:
+        return []
+    return found
+
+
+def _separated(text: str, suffix: str, options: ReadOptions, quote: str) -> Any:
+    """Separator, first rows with their lines, and spans of fixed columns."""
+    skip = options.skip_rows or 0
+    stated, likely = options.separator, "\t" if suffix in (".tsv", ".tab") else ","
+    remark = re.match(r"sep=(.)[\r\n]", text)
+    likely = remark[1] if remark else likely
+    found: dict[str, Any] = {}
+    for separator in [stated] if stated and len(stated) == 1 and stated != " " else SEPARATORS:
+        rows = [(line, row) for line, row in _rows(text, separator, quote) if line > skip]
+        if not rows:
+            continue
+        at = header_row([row for _, row in rows], [line for line, _ in rows]) if options.skip_rows is None else 0
+        width = len(rows[at][1])
+        agreeing = sum(len(row) == width for _, row in rows[at:]) / len(rows[at:])
+        found[separator] = (width > 1, round(agreeing, 1), width, separator == likely), rows
+    if stated is None or stated == " " or len(stated) > 1:
+        best = max((merit for merit, _ in found.values()), default=(False,))
+        lines = [(n, line) for n, line in enumerate(text.splitlines(), 1) if line.strip() and n > skip][:_SAMPLE_ROWS]
+        for separator in [stated] if stated else [] if best[0] else [" ", FIXED]:
+            spans = _spans([line for _, line in lines]) if separator == FIXED else ()
+            how = TextFormat("", separator, quote, ".", "", (), 0, 0, "", spans)
+            with _any_length():
+                rows = list(_split_rows(iter(lines), how))
+            width = len(rows[0][1]) if rows else 0
+            fits = width > 1 and len(rows) > 2 and all(len(row) == width for _, row in rows)
+            if stated or (fits and all(rows[0][1])):
+                return separator, rows, spans
+    if not found:
+        return likely, [], ()
+    separator = max(found, key=lambda one: found[one][0])
+    return (
+        (separator, found[separator][1], ())
+        if found[separator][0][0]
+        else (likely, found.get(likely, found[separator])[1], ())
+    )
+
+
+def _split_rows(lines: Iterator[tuple[int, str]], text: TextFormat) -> Iterator[tuple[int, list[str]]]:
+    """Rows of lines that are not separated by one character."""
+    if text.separator == FIXED:
+        for number, line in lines:
+            line = line.rstrip("\r\n")
+            gaps = [line[a:b] for (_, a), (b, _) in zip(text.spans, text.spans[1:], strict=False)]
+            if any(gap.strip() for gap in gaps):
+                raise InvalidInput(
+                    f"line {number} has text where the other lines are blank ({line[:40]!r}), so its columns are not "
+                    f"of fixed width; state the separator."
+                )
+            ends = [*(end for _, end in text.spans[:-1]), len(line)]
+            yield number, [line[start:end].strip() for (start, _), end in zip(text.spans, ends, strict=True)]
+    elif text.separator == " ":
+        for number, line in lines:
+            yield number, next(csv.reader([" ".join(line.split())], delimiter=" ", **_quoting(text.quote)))
+    else:
+        for number, line in lines:
+            yield number, line.rstrip("\r\n").split(text.separator)
+
+
+def _spans(lines: Sequence[str]) -> tuple[tuple[int, int], ...]:
+    """Where columns of fixed width stand: between places that are blank in all lines."""
+    width = max(map(len, lines), default=0)
+    is_filled = [any(line[at : at + 1].strip() for line in lines) for at in range(width)]
+    starts = [at for at in range(width) if is_filled[at] and not (at and is_filled[at - 1])]
+    ends = [at + 1 for at in range(width) if is_filled[at] and not (at + 1 < width and is_filled[at + 1])]
+    return tuple(zip(starts, ends, strict=True))
+
+
+def header_row(rows: Sequence[Sequence[Any]], lines: Sequence[int]) -> int:
+    """The row with the column names; rows above it are titles or remarks of one cell each."""
+    first = [str(cell) for cell in rows[0] if str(cell).strip()]
+    is_remark = str(rows[0][0]).startswith("#") or re.fullmatch(r"sep=.?", "".join(map(str, rows[0])))
+    if len(first) > 1 and not (is_remark and len(rows[-1]) != len(rows[0])):
+        return 0
+    if len(rows[0]) == 2 and not is_remark:  # a name and a column without one
+        return 0
+    for at, row in enumerate(rows[1:], 1):
+        named = [str(cell).strip() for cell in row]
+        if sum(map(bool, named)) < 2:
+            continue
+        below = [one for one in rows[at + 1 :] if len(one) == len(row)]
+        is_header = len(set(named)) == len(named) and all(named) and not any(map(_NUMBER.fullmatch, named))
+        if not is_header or len(below) < 0.8 * (len(rows) - at - 1) or len(below) < 1:
+            return 1 if is_remark and len(rows[1]) > 1 else 0
+        has_numbers = any(
+            sum(_NUMBER.fullmatch(str(one[i]).strip()) is not None for one in below) > 0.8 * len(below)
+            for i in range(len(row))
+        )
+        is_apart = lines[at] - lines[at - 1] > 1
+        return at if is_remark or has_numbers or is_apart else 0
+    return 0
+
+
+def _marks(rows: list[list[str]], separator: str) -> tuple[str, str]:
+    """The decimal mark, and the mark between thousands, of plain numbers."""
+    if separator == ",":
+        return ".", ""
+    cells = [cell.strip() for row in rows for cell in row]
+    commas = sum(_DECIMAL_COMMA.fullmatch(cell) is not None for cell in cells)
+    points = sum(_DECIMAL_POINT.fullmatch(cell) is not None for cell in cells)
+    if any(map(_GROUPED.fullmatch, cells)):  # 1.234,50: then 1.234 has no decimals either
+        return ",", "."
+    return (",", "") if commas > points else (".", "")
+
+
+def filled_names(header: Sequence[str], name: str, options: ReadOptions) -> tuple[str, ...]:
+    """Column names, with one made up for each empty cell; numbers and duplicates are refused."""
+    columns = [str(cell).strip() for cell in header]
+    if all(_NUMBER.fullmatch(cell) for cell in columns):
+        raise InvalidInput(
+            f"the first line of {name} must hold column names: got the numbers {', '.join(columns[:4])}; put a line "
+            f"of names above them."
+        )
+    named = set(columns)
+    for place, column in enumerate(columns):
+        if not column:
+            columns[place] = f"column_{place + 1}"
+            while columns[place] in named:  # as in a table that was written with its index twice
+                columns[place] += "_"
+    return options.unique_names(columns, name)
