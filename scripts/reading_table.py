@@ -9,7 +9,7 @@ import json
 from pathlib import Path
 from typing import Any
 
-from crcen.paper.reproduction.readings import compare_cells, compare_claims, compare_readings
+from crcen.paper.claims import compare_cells, compare_claims, compare_readings
 
 
 def rows_of(folder: str, artefact: str) -> list[dict[str, Any]]:

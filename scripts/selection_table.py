@@ -11,11 +11,10 @@ import os
 from pathlib import Path
 
 import crcen
-from crcen.paper.reproduction.published import published
-from crcen.paper.reproduction.reproduce import read_settings
-from crcen.paper.reproduction.table3 import METRICS, cells, run_table3
+from crcen.paper.reproduce import read_settings
 from crcen.paper.run_folder import RunFolder
-from crcen.paper.tables import Table
+from crcen.paper.table3 import METRICS, cells, run_table3
+from crcen.paper.tables import Table, published
 
 
 def main() -> None:

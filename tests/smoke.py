@@ -1,6 +1,7 @@
-"""A first look at every part, in a minute: what CI runs with the lowest versions that the package allows.
+"""A short run of every part, in a minute, with the lowest versions allowed or another Python.
 
-python tests/smoke.py
+    make test-lowest
+    make smoke-python
 
 Prints the versions it ran with, then a line for each part. It needs the extras of `make test-lowest`.
 """

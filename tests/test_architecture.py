@@ -233,7 +233,7 @@ def test_a_planted_violation_is_caught(tmp_path, file, code, sentence):
         ("training/a.py", "import torch.nn.functional\nfrom crcen.theory.price import Lam"),
         ("tables/a.py", "from sklearn.base import clone\ndef f():\n    import duckdb"),
         ("paper/a.py", "import pandas\nfrom crcen.models.classifier import CRCENClassifier"),
-        ("cli/a.py", "import typer\nimport crcen\nfrom crcen.paper.reproduction.table1 import table1"),
+        ("cli/a.py", "import typer\nimport crcen\nfrom crcen.paper.table1 import table1"),
         ("__main__.py", "from crcen.cli import main"),
     ],
 )

@@ -35,8 +35,8 @@ import warnings
 warnings.simplefilter("ignore")  # five iterations are few
 model.fit(data.X, data.y)
 assert model.key_equation_.residual < 1e-12
-from crcen.paper.reproduction.published import published
-from crcen.paper.reproduction.reproduce import read_settings
+from crcen.paper.tables import published
+from crcen.paper.reproduce import read_settings
 assert published("table3", "crcen", "abalone", "f1") == (0.4, None)
 assert read_settings(True) and read_settings(False)
 for call in (lambda: make_method("smote").fit(data.X, data.y), lambda: make_method("balanced_rf")):
@@ -102,7 +102,7 @@ def test_the_wheel_holds_the_package_with_its_data(wheel):
     assert packaged >= {
         "crcen/py.typed",
         "crcen/datasets/benchmark.csv",
-        "crcen/paper/reproduction/published.csv",
+        "crcen/paper/published.csv",
         "crcen/paper/configs/full.toml",
         "crcen/paper/configs/quick.toml",
     }
@@ -167,3 +167,12 @@ def test_lower_bounds_are_the_versions_that_are_run():
             continue
         bound = Version(str(stated.specifier).removeprefix(">="))
         assert run[stated.name] == bound or (stated.name == "torch" and run["torch"] > bound), line
+
+
+def test_pre_commit_runs_the_commands_of_make_check():
+    yaml = pytest.importorskip("yaml")
+    (repo,) = yaml.safe_load((ROOT / ".pre-commit-config.yaml").read_text(encoding="utf-8"))["repos"]
+    recipe = (ROOT / "Makefile").read_text(encoding="utf-8").split("\ncheck: $(STAMP)\n")[1].split("\n\n")[0]
+    assert [hook["entry"] for hook in repo["hooks"]] == recipe.replace("$(BIN)", ".venv/bin").replace("\t", "").split(
+        "\n"
+    )

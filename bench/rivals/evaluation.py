@@ -18,7 +18,7 @@ from bench.rivals.prices import calibration_error, costs
 from bench.rivals.search import CLIP, log_odds
 from bench.rivals.searched import Searched, SearchRows
 from crcen.datasets.dataset import Dataset
-from crcen.paper.reproduction.protocol import Split
+from crcen.paper.protocol import Split
 from crcen.theory.decision import sigmoid
 from crcen.theory.metrics import ConfusionCounts
 from crcen.theory.threshold_curve import ThresholdCurve

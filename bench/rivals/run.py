@@ -21,7 +21,7 @@ from crcen._support.files import exclusive_lock, write_atomic
 from crcen._support.progress import steps
 from crcen.datasets.dataset import Dataset
 from crcen.exceptions import TrainingFailed
-from crcen.paper.reproduction.protocol import splits as splits_of
+from crcen.paper.protocol import splits as splits_of
 from crcen.paper.run_folder import RunFolder, settings_hash
 
 __all__ = ["Benchmark", "benchmark", "make_folder", "one_thread", "side_by_side"]

@@ -15,8 +15,8 @@ from sklearn.model_selection import StratifiedShuffleSplit
 
 import crcen
 from crcen.datasets.dataset import Dataset
-from crcen.paper.reproduction.published import published
-from crcen.paper.reproduction.reproduce import read_settings
+from crcen.paper.reproduce import read_settings
+from crcen.paper.tables import published
 from crcen.training.engine import train as train_jobs
 from crcen.training.jobs import TrainingJob
 from crcen.training.row_sets import RowSets

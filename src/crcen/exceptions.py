@@ -23,7 +23,19 @@ __all__ = [
 
 
 class CrcenError(Exception):
-    """Base of all errors; the command line prints these in one line and exits with 1."""
+    """Base of all errors; the command line prints these in one line and exits with 1.
+
+    Parameters
+    ----------
+    *args
+        The message: one sentence with what was received, what is allowed and what to try.
+    parameter : str or tuple of str
+        Parameters that the message names, at its beginning or as ``name=``; the command line names options instead.
+    """
+
+    def __init__(self, *args: object, parameter: str | tuple[str, ...] = ()) -> None:
+        super().__init__(*args)
+        self.parameters = (parameter,) if isinstance(parameter, str) else parameter
 
 
 class InvalidInput(CrcenError, ValueError):

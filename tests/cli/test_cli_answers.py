@@ -122,7 +122,7 @@ def test_choices_reach_the_run(crcen_command, tmp_path, monkeypatch):
         given.update(options, artefact=artefact)
         raise crcen.InvalidParameter("enough\nseen.")
 
-    monkeypatch.setattr("crcen.paper.reproduction.reproduce.reproduce", record)
+    monkeypatch.setattr("crcen.paper.reproduce.reproduce", record)
     options = ["--quick", "--out", tmp_path, "--data-home", tmp_path, "--selection", "per_split", "--scoring", "f1"]
     options += ["--engine", "ray", "--methods", "crcen,mlp", "--reading", "2019"]
     code, _, err = crcen_command("reproduce", "figure1", *options)
@@ -142,7 +142,7 @@ def test_choices_reach_the_run(crcen_command, tmp_path, monkeypatch):
 
 
 def test_the_commands_choices_are_the_functions(tmp_path):
-    from crcen.paper.reproduction import reproduce
+    from crcen.paper import reproduce
     from crcen.training.engines import ENGINES
 
     assert [one.value for one in cli.reproduction.Artefact] == [*reproduce.ARTEFACTS, "all"]
@@ -212,7 +212,7 @@ def test_listings_as_json(crcen_command, command):
 
 
 def test_runs_as_json(crcen_command, monkeypatch, tmp_path):
-    home, command = "crcen.paper.reproduction.reproduce.reproduce", "reproduce"
+    home, command = "crcen.paper.reproduce.reproduce", "reproduce"
     monkeypatch.setattr(home, lambda *_, **__: SimpleNamespace(folder=tmp_path, texts=["one table", "another"]))
     assert crcen_command(command)[1] == f"one table\nanother\nWritten to {tmp_path}\n"
     code, out, _ = crcen_command(command, "--json")

@@ -69,7 +69,7 @@ def test_fit_then_predict(crcen_command, folder):
 @pytest.mark.parametrize(
     ("options", "code", "sentence"),
     [
-        (("--budget", 5), 1, "--budget 5.0 is for two classes, and state has 3: state --costs, or weights"),
+        (("--budget", 5), 1, "--budget 5 is for two classes, and state has 3: state --costs, or weights"),
         (("--capacity", 9), 1, "--capacity 9 is for two classes, and state has 3"),
         (("--recall", 0.9), 1, "--recall 0.9 is for two classes"),
         (("--weighting", "fine=1"), 1, "every value of state needs a weight: 3, worn out have none"),

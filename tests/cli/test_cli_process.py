@@ -40,7 +40,7 @@ WAITING = f"""
 import signal, sys, time
 signal.signal(signal.SIGINT, signal.default_int_handler)
 from crcen.paper import run_folder
-from crcen.paper.reproduction import reproduce
+from crcen.paper import reproduce
 reproduce.read_settings = lambda quick, config=None, reading=None: {{"table1": {SMALL}, "protocol": {{"sets": []}}}}
 write = run_folder.RunFolder.add
 def write_and_wait(self, rows):
@@ -61,7 +61,7 @@ def python(*arguments, **options):
 @pytest.fixture
 def small_run(monkeypatch, crcen_command):
     """The same run here, from beginning to end."""
-    from crcen.paper.reproduction import reproduce
+    from crcen.paper import reproduce
 
     settings = {"table1": SMALL, "protocol": {"sets": []}}
     monkeypatch.setattr(reproduce, "read_settings", lambda quick, config=None, reading=None: settings)

@@ -64,7 +64,7 @@ def test_so_many_a_day(predict):
         (("--top", "3/day"), 1, "needs --time"),
         (("--recall", 90), 1, "--recall must be a share above 0 and at most 1, got 90: did you mean 0.9"),
         (("--recall", 0.9, "--confidence", 0.95), 1, "name their file with --held-out"),
-        (("--review", "30,2"), 1, "the low price of --review must be below"),
+        (("--review", "30,2"), 1, "low of --review must be below"),
         (("--alarm-cost", 3), 1, "--alarm-cost must go with --cost-column"),
         (("--prevalence", 2), 1, "--prevalence must be a share"),
     ],

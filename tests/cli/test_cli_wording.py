@@ -96,18 +96,18 @@ def test_options_that_do_nothing_are_refused(crcen_command, places, options, sai
 
 
 @pytest.mark.parametrize(
-    ("sentence", "said"),
+    ("sentence", "names", "said"),
     [
-        ("this model does not know its target column; name it with target=.", "--target."),
-        ("use num_workers=3, or fewer", "use --workers 3, or fewer"),
-        ("a.csv says time=5 o'clock", "--time 5"),
-        ("the column my-target=x stays", "the column my-target=x stays"),
-        ("days/time=3/a.csv is not there; check the name.", "days/time=3/a.csv is not there"),
-        ("nothing to change here: x = 3", "nothing to change here: x = 3"),
+        ("this model does not know its target column; name it with target=.", "target", "with --target."),
+        ("use num_workers=3, or fewer", "num_workers", "use --workers 3, or fewer"),
+        ("cohort= and now= need delay=", ("cohort", "now", "delay"), "--cohort and --now need --delay"),
+        ("time must name a column", "time", "--time must name a column"),
+        ("days/time=3/a.csv is not there; set time=.", "time", "days/time=3/a.csv is not there; set --time."),
+        ("a column time=5 that no parameter names", (), "time=5"),
     ],
 )
-def test_translation(sentence, said):
-    assert said in in_options(sentence)
+def test_parameters_of_an_error_become_options(sentence, names, said):
+    assert said in in_options(crcen.InvalidParameter(sentence, parameter=names))
 
 
 def test_what_an_analyst_needs_comes_first(crcen_command):

@@ -97,7 +97,7 @@ def test_bad_rows(few):
         PosteriorCorrection().fit(X, y, sample_weight=-np.ones(len(y)))
     with pytest.raises(InvalidInput, match="every row of class 1 has sample_weight 0"):
         PosteriorCorrection().fit(X, y, sample_weight=(y == 0).astype(float))
-    with pytest.raises(InvalidInput, match="cv=999"):
+    with pytest.raises(InvalidInput, match="by 999 cannot split"):
         PosteriorCorrection(method="isotonic", cv=999, price=None).fit(X, y)
     with pytest.raises(InvalidParameter, match="takes no sample_weight"):
         PosteriorCorrection(NoWeights()).fit(X, y, sample_weight=np.ones(len(y)))

@@ -14,10 +14,10 @@ import imblearn.over_sampling  # noqa: F401
 import matplotlib.backends.backend_svg  # noqa: F401
 
 import crcen.training.engine  # noqa: F401
-from crcen.paper.reproduction.figure1 import run_figure1
-from crcen.paper.reproduction.table1 import run_table1
-from crcen.paper.reproduction.table3 import run_table3
+from crcen.paper.figure1 import run_figure1
 from crcen.paper.run_folder import RunFolder
+from crcen.paper.table1 import run_table1
+from crcen.paper.table3 import run_table3
 
 PROTOCOL = {
     "sets": ["abalone", "satimage"],

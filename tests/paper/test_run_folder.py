@@ -1,7 +1,10 @@
-"""A run's folder: rows survive whatever happens, and nothing is half written."""
+"""A run folder: rows survive interruptions, nothing is half written, and a killed run resumes to the same tables."""
 
 import json
 import os
+import subprocess
+import sys
+from pathlib import Path
 
 import pytest
 
@@ -19,26 +22,23 @@ def opened(folder, **settings):
     return RunFolder(folder, {"seed": 0, **settings}, KEY)
 
 
-def test_rows_survive(tmp_path):
-    first = opened(tmp_path)
-    first.add(ROWS[:2])
-    first.add(ROWS[2:])
-    assert first.rows == ROWS
-    assert opened(tmp_path).rows == ROWS
-    assert (tmp_path / "rows.jsonl").read_bytes().count(b"\n") == 3
-
-
-def test_rows_are_on_disk_when_add_returns(tmp_path, monkeypatch):
+def test_rows_are_on_disk_when_add_returns_and_found_again(tmp_path, monkeypatch):
     synced = []
-    monkeypatch.setattr(run_folder.os, "fsync", lambda fd: synced.append(os.fstat(fd).st_size))
     run = opened(tmp_path)
-    synced.clear()
-    run.add(ROWS)
-    assert synced == [(tmp_path / "rows.jsonl").stat().st_size]
+    run.add([])
+    assert not (tmp_path / "rows.jsonl").exists()
+    monkeypatch.setattr(run_folder.os, "fsync", lambda fd: synced.append(os.fstat(fd).st_size))
+    run.add(ROWS[:2])
+    run.add(ROWS[2:])
+    assert synced[-1] == (tmp_path / "rows.jsonl").stat().st_size
+    assert run.rows == opened(tmp_path).rows == ROWS
+    assert run.has(dataset="a", split=2)
+    assert not run.has(dataset="a", split=3)
+    assert not run.has(dataset="a", curve="none")
 
 
 @pytest.mark.parametrize("tail", [b'{"dataset": "a", "spl', b'{"dataset": "a", "split": 9}', b"\x00\x00\xff", b"{"])
-def test_a_line_that_was_cut_off_is_dropped_from_the_file_too(tmp_path, tail):
+def test_truncated_line_is_dropped_from_the_file(tmp_path, tail):
     opened(tmp_path).add(ROWS)
     path = tmp_path / "rows.jsonl"
     whole = path.read_bytes()
@@ -51,7 +51,7 @@ def test_a_line_that_was_cut_off_is_dropped_from_the_file_too(tmp_path, tail):
 
 
 @pytest.mark.parametrize("length", range(0, 60, 7))
-def test_a_file_cut_anywhere_keeps_its_whole_lines(tmp_path, length):
+def test_file_truncated_anywhere_keeps_its_whole_lines(tmp_path, length):
     opened(tmp_path).add(ROWS)
     path = tmp_path / "rows.jsonl"
     lines = path.read_bytes().splitlines(keepends=True)
@@ -59,19 +59,10 @@ def test_a_file_cut_anywhere_keeps_its_whole_lines(tmp_path, length):
     assert opened(tmp_path).rows == ROWS[: 1 if length < len(lines[1]) else 2]
 
 
-def test_a_known_row_is_not_added_twice(tmp_path):
+def test_first_row_of_a_key_is_kept(tmp_path):
     run = opened(tmp_path)
-    run.add(ROWS[:1])
-    run.add([{"dataset": "a", "split": 0, "x": "another"}, ROWS[1]])
-    assert run.rows == ROWS[:2]
-    again = opened(tmp_path)
-    again.add(ROWS)
-    assert again.rows == opened(tmp_path).rows == ROWS
-
-
-def test_rows_of_one_key_count_once(tmp_path):
-    run = opened(tmp_path)
-    run.add([ROWS[0], {**ROWS[0], "x": "again"}, ROWS[1]])
+    run.add([ROWS[0], {**ROWS[0], "x": "again"}])
+    run.add([{**ROWS[0], "x": "another"}, ROWS[1]])
     assert run.rows == ROWS[:2]
     path = tmp_path / "rows.jsonl"
     path.write_bytes(path.read_bytes() + json.dumps({**ROWS[1], "x": "of another run"}).encode() + b"\n")
@@ -81,41 +72,20 @@ def test_rows_of_one_key_count_once(tmp_path):
     assert opened(tmp_path).rows == ROWS
 
 
-def test_nothing_new_writes_nothing(tmp_path):
-    run = opened(tmp_path)
-    run.add([])
-    assert not (tmp_path / "rows.jsonl").exists()
-
-
-def test_has_looks_at_the_fields_given(tmp_path):
-    run = opened(tmp_path)
-    run.add(ROWS)
-    assert run.has(dataset="a")
-    assert run.has(dataset="a", split=2)
-    assert not run.has(dataset="a", split=3)
-    assert not run.has(dataset="a", curve="none")
-
-
-def test_other_settings_are_refused_by_name(tmp_path):
-    opened(tmp_path, folds=4, sets=["a"]).add(ROWS)
+def test_other_settings_are_rejected_by_name(tmp_path):
+    opened(tmp_path, folds=4, sets=("a", "b")).add(ROWS)
+    opened(tmp_path, folds=4, sets=["a", "b"])  # a tuple and a list are the same setting
     before = {path.name: path.read_bytes() for path in tmp_path.iterdir()}
-    with pytest.raises(
-        crcen.InvalidParameter, match=r"other settings \(folds, scoring\); give another --out"
-    ) as caught:
-        opened(tmp_path, folds=3, sets=["a"], scoring="f1")
+    message = r"other settings \(folds, scoring\); give another --out"
+    with pytest.raises(crcen.InvalidParameter, match=message) as caught:
+        opened(tmp_path, folds=3, sets=["a", "b"], scoring="f1")
     assert str(tmp_path) in str(caught.value)
     assert {path.name: path.read_bytes() for path in tmp_path.iterdir()} == before
-
-
-def test_tuples_and_lists_are_the_same_setting(tmp_path):
-    opened(tmp_path, sets=("a", "b"))
-    opened(tmp_path, sets=["a", "b"])
-    assert settings_hash({"a": 1, "b": 2}) == settings_hash({"b": 2, "a": 1})
-    assert settings_hash({"a": 1}) != settings_hash({"a": 2})
+    assert settings_hash({"a": 1, "b": 2}) == settings_hash({"b": 2, "a": 1}) != settings_hash({"a": 1})
     assert len(settings_hash({})) == 8
 
 
-def test_the_environment_is_written_once_and_says_what_ran(tmp_path):
+def test_environment_is_written_once_and_says_what_ran(tmp_path):
     opened(tmp_path)
     path = tmp_path / "environment.json"
     environment = json.loads(path.read_text())
@@ -127,7 +97,7 @@ def test_the_environment_is_written_once_and_says_what_ran(tmp_path):
     assert path.read_text() == "the first run's"
 
 
-def test_a_kill_between_the_first_two_files_leaves_a_folder_that_completes_itself(tmp_path, monkeypatch):
+def test_folder_interrupted_while_created_is_completed(tmp_path, monkeypatch):
     written = []
 
     def killed(path, content):
@@ -140,20 +110,15 @@ def test_a_kill_between_the_first_two_files_leaves_a_folder_that_completes_itsel
         patch.setattr(run_folder, "write_atomic", killed)
         with pytest.raises(KeyboardInterrupt):
             opened(tmp_path)
-    opened(tmp_path)
-    assert {path.name for path in tmp_path.iterdir()} == {"settings.json", "environment.json"}
-
-
-def test_done_comes_from_finish_alone(tmp_path):
     run = opened(tmp_path)
-    run.add(ROWS)
+    assert {path.name for path in tmp_path.iterdir()} == {"settings.json", "environment.json"}
     run.write("table.md", "text")
-    assert not (run.folder / "DONE").exists()
+    assert not (tmp_path / "DONE").exists()
     run.finish()
-    assert (run.folder / "DONE").exists()
+    assert (tmp_path / "DONE").exists()
 
 
-def test_a_full_disk_keeps_whole_rows_and_says_so(full_disk):
+def test_full_disk_keeps_whole_rows_with_an_error(full_disk):
     run = opened(full_disk)
     run.add(ROWS)
     whole = (full_disk / "rows.jsonl").read_bytes()
@@ -161,3 +126,38 @@ def test_a_full_disk_keeps_whole_rows_and_says_so(full_disk):
         run.add([{"dataset": "b", "split": split, "x": "y" * 5_000} for split in range(20)])
     assert (full_disk / "rows.jsonl").read_bytes() == whole
     assert opened(full_disk).rows == run.rows == ROWS
+
+
+# -- a killed run ----------------------------------------------------------------------------------------------------
+
+TABLES = {"table1": ("table1",), "table3": ("table3", "table3_ranks"), "figure1": ("figure1", "figure1_pairs")}
+
+
+@pytest.fixture(scope="module")
+def folders(tmp_path_factory):
+    """The folder of an undisturbed run, and that of a run killed in each of its parts."""
+    if not hasattr(os, "fork"):
+        pytest.skip("this system does not fork")
+    calm, killed = tmp_path_factory.mktemp("calm"), tmp_path_factory.mktemp("killed")
+    command = [sys.executable, str(Path(__file__).with_name("experiments_driver.py")), str(calm), str(killed)]
+    environment = {**os.environ, "OMP_NUM_THREADS": "1"}
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=280)
+    assert done.returncode == 0, done.stderr
+    return calm, killed
+
+
+@pytest.mark.parametrize("part", [*TABLES, "selection"])
+def test_killed_run_ends_with_the_same_rows_tables_and_figure(folders, part):
+    def rows_of(folder):
+        lines = (folder / part / "rows.jsonl").read_text().splitlines()
+        return [{k: v for k, v in json.loads(line).items() if not k.endswith("seconds")} for line in lines]
+
+    assert rows_of(folders[0]) == rows_of(folders[1])
+    names = [f"{name}.{suffix}" for name in TABLES.get(part, ()) for suffix in ("md", "csv")]
+    for name in [*names, *(("figure1.svg", "figure1.png") if part == "figure1" else ())]:
+        one, other = ((folder / part / name).read_bytes() for folder in folders)
+        assert one == other
+        assert len(one.splitlines()) > 2
+    for folder in folders:
+        assert (folder / part / "DONE").exists() == (part in TABLES)
+        assert not list((folder / part).rglob("*.part"))

@@ -12,7 +12,7 @@ import pytest
 from sklearn.model_selection import cross_val_score
 
 import crcen
-from crcen.paper.reproduction.reproduce import reproduce
+from crcen.paper.reproduce import reproduce
 from crcen.training.engine import train
 from crcen.training.engines import find_engine
 from crcen.training.jobs import TrainingJob

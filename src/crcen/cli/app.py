@@ -100,5 +100,5 @@ def run() -> None:
         sys.stderr.close()
         sys.exit(0)
     except (CrcenError, OSError) as error:
-        sys.stderr.write(f"crcen: {printable(in_options(' '.join(str(error).split())))}\n")
+        sys.stderr.write(f"crcen: {printable(in_options(error))}\n")
         sys.exit(1)

@@ -13,6 +13,8 @@ import typer
 from crcen._support.files import is_standard_output
 from crcen._support.text import printable
 from crcen.cli.app import print_json
+from crcen.cli.wording import typed
+from crcen.exceptions import InvalidParameter
 
 __all__ = [
     "Alpha",
@@ -25,6 +27,7 @@ __all__ = [
     "Target",
     "interruptible",
     "is_watched",
+    "made",
     "price",
     "reads_table",
     "show",
@@ -140,8 +143,23 @@ def price(
         return "balanced"
     import crcen
 
+    (name,) = given
+    value = given[name]
+    if name == "--lam" and not 0.0 < value < 1.0:
+        others = f"--alpha {value:g} or --cost-ratio {value:g}" if value > 1.0 else "--lam 0.5"
+        hint = "--lam 0.5 or --balanced" if value == 1.0 else others
+        raise InvalidParameter(f"--lam must lie strictly between 0 and 1, got {value:g}: did you mean {hint}?")
     kinds = {"--budget": crcen.Budget, "--cost-ratio": crcen.CostRatio, "--alpha": crcen.Alpha, "--lam": crcen.Lam}
-    return kinds[stated[0]](given[stated[0]])
+    return made(kinds[name], name, value)
+
+
+def made(kind: Callable[..., object], option: str, *values: object, **named: object) -> object:
+    """A price or goal of an option; errors name the option instead of the class."""
+    shown = " ".join([option, ",".join(f"{value:g}" if isinstance(value, float) else str(value) for value in values)])
+    try:
+        return typed(kind(*values, **named), shown)
+    except InvalidParameter as error:
+        raise InvalidParameter(str(error).replace(kind.__name__, option, 1)) from error
 
 
 def is_watched() -> int:

@@ -42,6 +42,7 @@ class Reading(StrEnum):
 
     today = "today"
     then = "2019"
+    scikit_learn = "scikit-learn"
 
 
 class Engine(StrEnum):
@@ -76,13 +77,14 @@ def reproduce(
         typer.Option(help="Methods of table3, with commas between them, or all; `crcen methods` lists them."),
     ] = None,
     reading: Annotated[
-        Reading, typer.Option(help="Of table3: networks and libraries as they are, or as a study of 2019 had them.")
+        Reading,
+        typer.Option(help="Of table3: today's networks and libraries, those of 2019, or scikit-learn's defaults."),
     ] = Reading.today,
     as_json: Json = False,
 ) -> None:
     """Rebuild the paper's tables and figure, published numbers beside ours; interrupted runs resume."""
     try:
-        from crcen.paper.reproduction.reproduce import reproduce as run
+        from crcen.paper.reproduce import reproduce as run
 
         report = run(
             artefact.value,

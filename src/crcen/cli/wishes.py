@@ -4,7 +4,7 @@ from typing import Annotated, Any
 
 import typer
 
-from crcen.cli.options import price
+from crcen.cli.options import made, price
 
 __all__ = [
     "AlarmCost",
@@ -88,8 +88,8 @@ def price_or_wish(
     if capacity is not None:
         return _capacity(capacity)
     if recall is not None:
-        return crcen.RecallAtLeast(recall, confidence)
-    return crcen.PrecisionAtLeast(precision)  # type: ignore[arg-type]  # one of three is given
+        return made(crcen.RecallAtLeast, "--recall", recall, confidence=confidence)
+    return made(crcen.PrecisionAtLeast, "--precision", precision)
 
 
 def _capacity(text: str) -> Any:
@@ -106,7 +106,7 @@ def _capacity(text: str) -> Any:
         raise typer.BadParameter(
             f"--capacity must be a number of alarms, such as 200, 20/day, 100/week or 5/1000: got {text!r}."
         ) from None
-    return crcen.Capacity(alarms, per=period)
+    return made(crcen.Capacity, "--capacity", alarms, per=period)
 
 
 def two_prices(text: str | None) -> Any:
@@ -119,4 +119,4 @@ def two_prices(text: str | None) -> Any:
         low, high = map(float, text.split(","))
     except ValueError:
         raise typer.BadParameter(f"--review must be two prices, such as 2,30: got {text!r}.") from None
-    return crcen.Review(low, high)
+    return made(crcen.Review, "--review", low, high)

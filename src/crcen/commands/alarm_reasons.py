@@ -45,9 +45,13 @@ class AlarmReasons:
 
     def __post_init__(self) -> None:
         if isinstance(self.number, bool) or not isinstance(self.number, int) or not 0 <= self.number <= _MOST_REASONS:
-            raise InvalidParameter(f"reasons must be a whole number from 0 to {_MOST_REASONS}: got {self.number!r}.")
+            raise InvalidParameter(
+                f"reasons must be a whole number from 0 to {_MOST_REASONS}: got {self.number!r}.", parameter="reasons"
+            )
         if self.background is not None and not self.number:
-            raise InvalidParameter("background is for reasons: say how many with reasons=.")
+            raise InvalidParameter(
+                "background is for reasons: say how many with reasons=.", parameter=("background", "reasons")
+            )
         if self.number and not hasattr(self.model, "reasons"):
             raise InvalidParameter(f"a {type(self.model).__name__} gives no reasons; models that crcen fit writes do.")
         if self.background is not None:

@@ -40,7 +40,8 @@ def amounts_of(cells: "pd.Series", what: str) -> NDArray[np.float64]:
         first = cells.iloc[int(np.flatnonzero(wrong)[0])]
         shown = "a missing cell" if pd.isna(first) else repr(first)
         raise InvalidInput(
-            f"{what} must name a column of numbers from 0 on: {cells.name} holds {shown} in {int(wrong.sum())} rows."
+            f"{what} must name a column of numbers from 0 on: {cells.name} holds {shown} in {int(wrong.sum())} rows.",
+            parameter=what,
         )
     return numbers
 
@@ -49,7 +50,9 @@ def weights_of(cells: "pd.Series", what: str) -> NDArray[np.float64]:
     """What rows count, by a column of amounts; not all of them nothing."""
     weights = amounts_of(cells, what)
     if not weights.any():
-        raise InvalidInput(f"{what} must name a column with numbers above 0: {cells.name} is 0 in every row.")
+        raise InvalidInput(
+            f"{what} must name a column with numbers above 0: {cells.name} is 0 in every row.", parameter=what
+        )
     return weights
 
 

@@ -24,7 +24,8 @@ def codes_of(fail_on: str | Sequence[str] | None) -> tuple[str, ...]:
     unknown = [code for code in codes if code not in CODES]
     if unknown:
         raise InvalidParameter(
-            f"fail_on must name checks of the report, {CODES[0]} to {CODES[-1]}, or any: got {', '.join(unknown)}."
+            f"fail_on must name checks of the report, {CODES[0]} to {CODES[-1]}, or any: got {', '.join(unknown)}.",
+            parameter="fail_on",
         )
     return tuple(codes)
 
@@ -60,5 +61,7 @@ def least_shares(min_recall: float | None, min_precision: float | None) -> dict[
     found = {name: least for name, least in asked.items() if least is not None}
     for name, least in found.items():
         if not 0.0 < least <= 1.0:
-            raise InvalidParameter(f"min_{name} must be a share above 0 and at most 1: got {least:g}.")
+            raise InvalidParameter(
+                f"min_{name} must be a share above 0 and at most 1: got {least:g}.", parameter=f"min_{name}"
+            )
     return found

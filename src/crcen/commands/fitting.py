@@ -314,7 +314,7 @@ def fit_table(
     """
     start = clock.perf_counter()
     if clusters is not None and time is not None:
-        raise InvalidParameter("clusters and time are two ways to validate: give one of them.")
+        raise InvalidParameter("clusters and time are two ways to validate: give one of them.", parameter="clusters")
     for place in (out, report):
         if place is not None:
             check_writable(place, data)
@@ -325,7 +325,9 @@ def fit_table(
         if name is not None:
             role[check_column(name, source.columns, option, source.name)] = reason
             if name == target:
-                raise InvalidParameter(f"{option} must be another column than the target: got {name!r} for both.")
+                raise InvalidParameter(
+                    f"{option} must be another column than the target: got {name!r} for both.", parameter=option
+                )
     with busy("reading the table", visible=bool(verbose)):
         rows = rows_of(source, target, positive, tuple(role), most_labels=MOST_CLASSES)
     reasons = {**dict.fromkeys([drop] if isinstance(drop, str) else drop, "asked for"), **role}

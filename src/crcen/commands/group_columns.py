@@ -28,9 +28,9 @@ def group_columns(groups: Any, source: Source, target: str) -> list[str]:
     for name in names:
         check_column(name, source.columns, "groups", source.name)
         if name == target:
-            raise InvalidInput(f"groups must not be the target: got {name}.")
+            raise InvalidInput(f"groups must not be the target: got {name}.", parameter="groups")
     if len(names) > _MOST_COLUMNS:
-        raise InvalidParameter(f"groups must be at most {_MOST_COLUMNS} columns: got {len(names)}.")
+        raise InvalidParameter(f"groups must be at most {_MOST_COLUMNS} columns: got {len(names)}.", parameter="groups")
     return names
 
 
@@ -58,7 +58,9 @@ def unequal_groups(comparisons: Comparisons, codes: tuple[str, ...], fail_on: An
     """A sentence for each column whose groups differ, where they must not; refused where no groups were named."""
     asked = fail_on.upper() if isinstance(fail_on, str) else " ".join(map(str, fail_on or ())).upper()
     if CODE in asked and not comparisons:
-        raise InvalidParameter(f"fail_on={CODE} compares groups: name their columns with groups=.")
+        raise InvalidParameter(
+            f"fail_on={CODE} compares groups: name their columns with groups=.", parameter=("fail_on", "groups")
+        )
     return [f"{CODE} warns: {one.sentence}" for one in comparisons if one.differing and CODE in codes]
 
 

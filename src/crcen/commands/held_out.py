@@ -34,7 +34,10 @@ def chosen_on(model: Any, source: Source, wish: Any, *, target: str | None = Non
         The price, and what it brings on these rows.
     """
     if not isinstance(wish, Wish):
-        raise InvalidParameter("held_out must go with a wish, such as RecallAtLeast(0.9): a price needs no other rows.")
+        raise InvalidParameter(
+            "held_out must go with a recall, a precision or a capacity: a price needs no other rows.",
+            parameter="held_out",
+        )
     if isinstance(wish, Capacity) and isinstance(wish.per, str):
         raise InvalidParameter(f"{wish} is counted among the rows to score: leave held_out out.")
     y, p, _, watch = scored_rows(model, source, target_of(target, model, source), verbose)

@@ -53,7 +53,7 @@ def check_column(name: str, columns: tuple[str, ...], what: str, where: str) -> 
         return name
     close = closest(name, columns)
     meant = f"did you mean {close}?" if close else f"it has {_listed(columns)}."
-    raise InvalidInput(f"{what} must be a column of {where}: got {name!r}; {meant}")
+    raise InvalidInput(f"{what} must be a column of {where}: got {name!r}; {meant}", parameter=what)
 
 
 def _listed(names: Sequence[Any]) -> str:
@@ -114,7 +114,10 @@ def rows_of(
     if positive is not None:
         found = [label for label in classes if label_key(label) == label_key(positive)]
         if not found:
-            raise InvalidInput(f"positive must be a value of {target}, {_listed(classes.tolist())}: got {positive!r}.")
+            raise InvalidInput(
+                f"positive must be a value of {target}, {_listed(classes.tolist())}: got {positive!r}.",
+                parameter="positive",
+            )
         positive = found[0]
         if len(classes) > 2:
             y, positive = np.where(y == positive, str(positive), rest_of(positive)), str(positive)
@@ -125,7 +128,8 @@ def rows_of(
         raise InvalidInput(
             f"the target {target} must have at most {most_labels} different values: got {len(classes):,} "
             f"({_listed(classes.tolist())}); name the one to find with positive=, or put them into fewer "
-            f"classes, numbers into bands."
+            f"classes, numbers into bands.",
+            parameter="positive",
         )
     if len(classes) < 2 or len(classes) > most_labels:
         got = f"one, {classes[0]}" if len(classes) == 1 else f"{len(classes)}, {_listed(classes.tolist())}"
@@ -214,7 +218,7 @@ def target_of(target: str | None, model: Any, source: Source) -> str:
     """The target column: the one named, or that of training."""
     name = target if target is not None else getattr(model, "target_name_", None)
     if name is None:
-        raise InvalidParameter("this model does not know its target column; name it with target=.")
+        raise InvalidParameter("this model does not know its target column; name it with target=.", parameter="target")
     check_column(name, source.columns, "the target", source.name)
     columns = getattr(model, "columns_", None)
     inputs = getattr(model, "feature_names_in_", ()) if columns is None else [column.name for column in columns]

@@ -32,14 +32,21 @@ def unfitted_learner(learner: str | None, estimator: Any, time_limit: float | No
         Rows of training; over many, networks are searched with fewer settings.
     """
     if learner is not None and learner not in LEARNERS:
-        raise InvalidParameter(f"learner must be one of {', '.join(LEARNERS)}: got {learner!r}.")
+        raise InvalidParameter(f"learner must be one of {', '.join(LEARNERS)}: got {learner!r}.", parameter="learner")
     if time_limit is not None and (estimator is not None or learner == "networks"):
-        raise InvalidParameter("time_limit must go with the learner trees or committee: a search of networks has none.")
+        raise InvalidParameter(
+            "time_limit must go with the learner trees or committee: a search of networks has none.",
+            parameter="time_limit",
+        )
     if time_limit is not None and not time_limit > 0:
-        raise InvalidParameter(f"time_limit must be a number of seconds above 0: got {time_limit!r}.")
+        raise InvalidParameter(
+            f"time_limit must be a number of seconds above 0: got {time_limit!r}.", parameter="time_limit"
+        )
     if estimator is not None:
         if learner is not None:
-            raise InvalidParameter(f"learner must be left out where an estimator is given: got {learner!r}.")
+            raise InvalidParameter(
+                f"learner must be left out where an estimator is given: got {learner!r}.", parameter="learner"
+            )
         if not isinstance(estimator, Learner):
             raise InvalidParameter(
                 f"estimator must be a CRCENClassifierCV or a CommitteeClassifier: got {type(estimator).__name__}."

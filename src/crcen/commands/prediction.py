@@ -244,12 +244,12 @@ def predict_table(
         return predict_classes(model, source, ids, out=out, why=why, others=two, **stated, **how_many)
     weighting = price_of_two(weighting, costs, model)
     if held_out is not None and prevalence is not None:
-        raise InvalidParameter("held_out and prevalence do not go together: held-out rows have a share of their own.")
-    chosen = (
-        None
-        if held_out is None
-        else chosen_on(model, source_of(held_out, read, model, is_strict=False), weighting, verbose=verbose)
-    )
+        raise InvalidParameter(
+            "held_out= and prevalence= do not go together: held-out rows have a share of their own.",
+            parameter=("held_out", "prevalence"),
+        )
+    labelled = None if held_out is None else source_of(held_out, read, model, is_strict=False)
+    chosen = None if labelled is None else chosen_on(model, labelled, weighting, verbose=verbose)
     how = {"review": review, "cost_column": cost_column, "alarm_cost": alarm_cost, "time": time}
     rule = rule_of(model, source, weighting if chosen is None else chosen.weighting, **how)
     why = AlarmReasons(model, reasons, background, read)
@@ -310,7 +310,9 @@ def _carried(id: Any, all_columns: bool, source: Source, taken: tuple[str, ...])
         ids = [*ids, *(name for name in source.columns if name not in ids)]
     for name in ids:
         if name in taken:
-            raise InvalidParameter(f"id must not be called {name}: that column is for the model's answer; rename it.")
+            raise InvalidParameter(
+                f"id must not be called {name}: that column is for the model's answer; rename it.", parameter="id"
+            )
     return ids
 
 

@@ -55,7 +55,9 @@ def dates_of(cells: Any, name: str) -> NDArray[np.datetime64]:
     is_number = pd.api.types.is_numeric_dtype(cells.dtype) or pd.to_numeric(cells, errors="coerce").notna().all()
     if cells.isna().any() or (is_number and not pd.api.types.is_datetime64_any_dtype(cells.dtype)):
         held = "missing cells" if cells.isna().any() else "numbers"
-        raise InvalidInput(f"time must name a column of dates to count by day or week: {name} holds {held}.")
+        raise InvalidInput(
+            f"time must name a column of dates to count by day or week: {name} holds {held}.", parameter="time"
+        )
     dates = cells if pd.api.types.is_datetime64_any_dtype(cells.dtype) else _dates(cells, name)
     if getattr(dates.dt, "tz", None) is not None:
         dates = dates.dt.tz_localize(None)
@@ -70,5 +72,7 @@ def _dates(cells: Any, name: str) -> Any:
     except ValueError:
         dates = None
     if dates is None or dates.isna().any():
-        raise InvalidInput(f"time must name a column of numbers or dates of one format: {name} holds other values.")
+        raise InvalidInput(
+            f"time must name a column of numbers or dates of one format: {name} holds other values.", parameter="time"
+        )
     return dates

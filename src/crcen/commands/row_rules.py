@@ -88,21 +88,28 @@ def rule_of(
     wish = weighting if isinstance(weighting, Wish) else None
     if isinstance(wish, RecallAtLeast) and wish.confidence is not None:
         raise InvalidParameter(
-            "a guaranteed recall needs labelled rows that the model did not see: name their file with held_out=."
+            "a guaranteed recall needs labelled rows that the model did not see: name their file with held_out=.",
+            parameter="held_out",
         )
     is_by_time = isinstance(wish, Capacity) and isinstance(wish.per, str)
     if is_by_time and time is None:
-        raise InvalidParameter(f"{wish} needs time=, the column that says when rows came in.")
+        raise InvalidParameter(f"{wish} needs time=, the column that says when rows came in.", parameter="time")
     if time is not None and not is_by_time:
-        raise InvalidParameter("time must go with a capacity for a day or a week: here nothing depends on it.")
+        raise InvalidParameter(
+            "time must go with a capacity for a day or a week: here nothing depends on it.", parameter="time"
+        )
     given = [name for name, value in (("review", review), ("cost_column", cost_column)) if value is not None]
     if len(given) > 1 or (given and wish is not None):
         told = given if wish is None else [*given, str(wish)]
         raise InvalidParameter(f"{' and '.join(told)} both decide: give one of them.")
     if cost_column is not None and weighting is not None:
-        raise InvalidParameter("cost_column is a price for each row: leave the other price out.")
+        raise InvalidParameter(
+            "cost_column is a price for each row: leave the other price out.", parameter="cost_column"
+        )
     if alarm_cost != 1.0 and cost_column is None:
-        raise InvalidParameter("alarm_cost must go with cost_column=, whose unit it is in.")
+        raise InvalidParameter(
+            "alarm_cost must go with cost_column=, whose unit it is in.", parameter=("alarm_cost", "cost_column")
+        )
     for name, what in ((cost_column, "cost_column"), (time, "time")):
         if name is not None:
             check_column(name, source.columns, what, source.name)
@@ -124,7 +131,9 @@ def review_of(review: Any) -> Review | None:
     try:
         low, high = review
     except (TypeError, ValueError) as error:
-        raise InvalidParameter(f"review must be two prices, such as Review(2, 30): got {review!r}.") from error
+        raise InvalidParameter(
+            f"review must be two prices, such as Review(2, 30): got {review!r}.", parameter="review"
+        ) from error
     return Review(low, high)
 
 
@@ -145,7 +154,9 @@ def at_prevalence(p: Array, prevalence: float | None, trained: Price) -> Array:
     share = positive_number(prevalence, "prevalence")
     if share >= 1.0:
         hint = f": did you mean {share / 100:g}?" if 1.0 < share < 100.0 else "."
-        raise InvalidParameter(f"prevalence must be a share between 0 and 1: got {share:g}{hint}")
+        raise InvalidParameter(
+            f"prevalence must be a share between 0 and 1: got {share:g}{hint}", parameter="prevalence"
+        )
     return weighted_probability(p, CostRatio(share / (1.0 - share) * trained.imbalance_ratio))
 
 

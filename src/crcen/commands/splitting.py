@@ -159,16 +159,18 @@ def split_table(
     >>> print(split_table("visits.csv", target="readmitted", clusters="patient"))  # doctest: +SKIP
     """
     if isinstance(test, bool) or not isinstance(test, float | int) or not 0.0 < test < 1.0:
-        raise InvalidParameter(f"test must be a share between 0 and 1: got {test!r}.")
+        raise InvalidParameter(f"test must be a share between 0 and 1: got {test!r}.", parameter="test")
     if clusters is not None and time is not None:
-        raise InvalidParameter("clusters and time are two ways to split: give one of them.")
+        raise InvalidParameter("clusters and time are two ways to split: give one of them.", parameter="clusters")
     table = open_table(data, read)
     check_column(target, table.columns, "the target", table.name)
     for name, option in ((clusters, "clusters"), (time, "time")):
         if name is not None:
             check_column(name, table.columns, option, table.name)
             if name == target:
-                raise InvalidParameter(f"{option} must be another column than the target: got {name!r} for both.")
+                raise InvalidParameter(
+                    f"{option} must be another column than the target: got {name!r} for both.", parameter=option
+                )
     train, kept = _places(table, None if folder is None else Path(folder))
     with busy("reading the table", visible=bool(verbose)):
         codes, labels, key = _survey(table, target, clusters or time)
@@ -205,11 +207,13 @@ def _places(table: Table, folder: Path | None) -> tuple[Path, Path]:
     if folder is None:
         folder = Path() if table.file is None else Path(table.file.path).parent
     if not folder.is_dir():
-        raise InvalidParameter(f"folder must be a folder that is there: got {folder}.")
+        raise InvalidParameter(f"folder must be a folder that is there: got {folder}.", parameter="folder")
     places = folder / f"{stem}_train{endings}", folder / f"{stem}_test{endings}"
     for place in places:
         if place.exists():
-            raise InvalidParameter(f"{place} is there already, and split replaces nothing: move it, or use folder=.")
+            raise InvalidParameter(
+                f"{place} is there already, and split replaces nothing: move it, or use folder=.", parameter="folder"
+            )
     return places
 
 
@@ -264,7 +268,9 @@ def _by_clusters(
     members, names = pd.factorize(cells, use_na_sentinel=False)
     parts = max(2, round(1.0 / min(test, 1.0 - test)))
     if len(names) < 2:
-        raise InvalidInput(f"clusters must have at least two different values: {clusters} has one.")
+        raise InvalidInput(
+            f"clusters must have at least two different values: {clusters} has one.", parameter="clusters"
+        )
     splitter = StratifiedGroupKFold(min(parts, len(names)), shuffle=True, random_state=seed)
     is_test = np.zeros(len(codes), dtype=bool)
     is_test[next(splitter.split(codes, codes, members))[1]] = True
@@ -276,14 +282,17 @@ def _by_clusters(
 def _by_time(codes: Index, labels: list[str], cells: Any, test: float, time: str, target: str) -> tuple[Bools, str]:
     if cells.isna().any():
         raise InvalidInput(
-            f"time must have a value in each row: {time} lacks {int(cells.isna().sum())}; fill them or drop these rows."
+            f"time must have a value in each row: {time} lacks {int(cells.isna().sum())}; fill them or drop the rows.",
+            parameter="time",
         )
     when = times_of(cells, time)
     order = np.sort(when)
     first = order[min(len(order) - 1, round((1.0 - test) * len(order)))]
     is_test = when >= first
     if is_test.all():
-        raise InvalidInput(f"time must have different values: {time} puts all these rows at one moment.")
+        raise InvalidInput(
+            f"time must have different values: {time} puts all these rows at one moment.", parameter="time"
+        )
     _check_labels(codes, labels, is_test, target, "time")
     return is_test, f"by {time}, the latest {_percent(is_test)} of rows kept apart"
 
@@ -294,7 +303,8 @@ def _check_labels(codes: Index, labels: list[str], is_test: Bools, target: str, 
         if absent:
             raise InvalidInput(
                 f"{option} leaves no row of {target} = {absent[0]} to {name}: try another share with test=, or another "
-                f"column."
+                f"column.",
+                parameter=(option, "test"),
             )
 
 

@@ -29,7 +29,9 @@ def folds_of(rows: Rows, clusters: str | None, time: str | None, n_splits: int, 
         return count, f"{count} stratified folds"
     count = min(n_splits, max(rarest, 2), rows.frame[clusters].nunique())
     if count < 2:
-        raise InvalidInput(f"clusters must have at least two different values: {clusters} has one.")
+        raise InvalidInput(
+            f"clusters must have at least two different values: {clusters} has one.", parameter="clusters"
+        )
     return StratifiedGroupKFold(count, shuffle=True, random_state=seed), f"{count} folds that keep {clusters} together"
 
 
@@ -59,7 +61,9 @@ def wish_in_rows(weighting: Any, rows: Rows, time: str | None) -> Any:
     if not isinstance(weighting, Capacity) or not isinstance(weighting.per, str):
         return weighting
     if time is None:
-        raise InvalidParameter(f"{weighting} needs time=, the column of dates that says how many rows a day there are.")
+        raise InvalidParameter(
+            f"{weighting} needs time=, the column of dates that says how many rows a day there are.", parameter="time"
+        )
     days = dates_of(rows.frame[time], time).astype("datetime64[D]").astype(np.int64)
     rows_a_period = len(days) / float(np.ptp(days) + 1) * PERIODS[weighting.per]
     if weighting.alarms >= round(rows_a_period):

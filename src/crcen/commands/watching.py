@@ -247,7 +247,7 @@ def monitor_table(
         ``is_alarm``, and why.
     """
     if isinstance(error_rate, bool) or not isinstance(error_rate, int | float) or not 0.0 < error_rate < 1.0:
-        raise InvalidParameter(f"error_rate must lie between 0 and 1: got {error_rate!r}.")
+        raise InvalidParameter(f"error_rate must lie between 0 and 1: got {error_rate!r}.", parameter="error_rate")
     for place in (state, page):
         if place is not None:
             check_writable(place, model, data)

@@ -225,7 +225,8 @@ def _download(entry: CatalogEntry, folder: Path, tried: str) -> None:
     except OSError as error:
         raise DataUnavailable(
             f"{lost}, and the cache {folder} cannot be written ({error.strerror}); try setting CRCEN_CACHE to another "
-            f"folder."
+            f"folder.",
+            parameter="data_home",
         ) from error
     with temporary as place:
         arrived = Path(place) / "zenodo"
@@ -241,7 +242,8 @@ def _download(entry: CatalogEntry, folder: Path, tried: str) -> None:
         except Exception as error:  # no network, no such page, a damaged archive: each library has its own error
             raise DataUnavailable(
                 f"{lost}, and the download failed ({type(error).__name__}: {' '.join(str(error).split())[:160]}); "
-                f"try again with a network, or set {home}."
+                f"try again with a network, or set {home}.",
+                parameter="data_home",
             ) from error
         read_verified(arrived / entry.filename, entry, "it was not kept, try again later or use a copy in data_home")
         try:

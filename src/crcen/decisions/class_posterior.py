@@ -108,7 +108,7 @@ class ClassPosterior:
         try:
             folds = list(check_cv(self.cv, y, classifier=True).split(X, y))
         except ValueError as error:
-            raise InvalidInput(f"cv={self.cv!r} cannot split these rows: {error}") from error
+            raise InvalidInput(f"cross-validation by {self.cv!r} cannot split these rows: {error}") from error
         logits = np.full((len(y), labels.n_classes), np.nan)
         for own, held_out in folds:
             fitted, factors = self._fit_one_of_classes(

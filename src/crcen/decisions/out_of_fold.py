@@ -29,7 +29,7 @@ def stratified_splits(cv: Any, X: Any, y: Any, random_state: int) -> list[tuple[
             splitter = check_cv(cv, y, classifier=True)
         return list(splitter.split(X, y))
     except ValueError as error:
-        raise InvalidInput(f"cv={cv!r} cannot split these rows: {error}") from error
+        raise InvalidInput(f"cross-validation by {cv!r} cannot split these rows: {error}") from error
 
 
 def has_held_out_rows(model: Any) -> bool:

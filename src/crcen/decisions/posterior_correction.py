@@ -316,7 +316,7 @@ class PosteriorCorrection(ClassPosterior, ClassifierMixin, MetaEstimatorMixin, B
         try:
             folds = list(check_cv(self.cv, y, classifier=True).split(X, y))
         except ValueError as error:
-            raise InvalidInput(f"cv={self.cv!r} cannot split these rows: {error}") from error
+            raise InvalidInput(f"cross-validation by {self.cv!r} cannot split these rows: {error}") from error
         logits, shift = np.full(len(y), np.nan), np.zeros(len(y))
         for train_rows, held_out in folds:
             own = None if weights is None else weights[train_rows]

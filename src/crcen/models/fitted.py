@@ -144,7 +144,7 @@ class FittedEnsemble:
         natural, weighted = self.ensemble_.logits(check_rows(self, X, reset=False))
         if not np.isfinite(weighted).all():
             raise InvalidInput(
-                "X holds values too large for this network: its output overflows; Inputs(standardize=True) helps."
+                "X holds extreme values: the output of this network overflows; remove them, or standardize columns."
             )
         return natural, weighted
 

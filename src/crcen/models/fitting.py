@@ -141,7 +141,7 @@ def usable(results: Sequence[TrainingResult], name: str) -> list[TrainingResult]
     """Results that have a network; one warning for the rest, and for those that did not converge."""
     finite = [result for result in results if result.network is not None]
     if not finite:
-        raise TrainingFailed(f"no finite network is left: {Status.DIVERGED.value}, or set Inputs(standardize=True).")
+        raise TrainingFailed(f"no finite network is left: {Status.DIVERGED.value}, or look for extreme values.")
     if len(finite) < len(results):
         lost = len(results) - len(finite)
         message = f"{lost} of {len(results)} members diverged and were left out: {Status.DIVERGED.value}."
@@ -174,7 +174,7 @@ def assemble(
             logits = logits + ensemble.shift
         residual = key_equation_of_logits(rows.target, logits, weighting, rows.weights).residual
         if not residual <= _BALANCED:
-            message = f"the key equation holds to {residual:.1e} only; set Inputs(standardize=True)."
+            message = f"the key equation holds to {residual:.1e} only; look for extreme values, or standardize columns."
             warnings.warn(message, ConvergenceWarning, stacklevel=4)
     return ensemble, logits
 

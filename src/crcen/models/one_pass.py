@@ -103,6 +103,6 @@ def one_pass(trainer: "StreamTrainer", state: dict[str, Any], encoding: InputEnc
 def kept_networks(trainer: "StreamTrainer", encoding: InputEncoding, recipe: Recipe) -> NetworkGroup:
     """The networks as they are now."""
     if not trainer.is_finite:
-        raise TrainingFailed(f"no finite network is left: {Status.DIVERGED.value}, or set Inputs(standardize=True).")
+        raise TrainingFailed(f"no finite network is left: {Status.DIVERGED.value}, or look for extreme values.")
     layers, biases = trainer.parameters()
     return NetworkGroup(encoding, tuple(layers), tuple(biases), recipe.activation)

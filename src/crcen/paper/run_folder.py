@@ -1,8 +1,8 @@
-"""A folder that holds one run: its settings, its rows as they finish, and whether it is done.
+"""A folder with one run: its settings, its rows as they finish, its tables, and whether it is done.
 
-A run can be stopped at any point, kill -9 included, and started again: rows are appended line by line and flushed to
-disk, a line that was cut off is dropped, and finished work is found by its key. One process at a time: whoever opens a
-folder holds `crcen._support.files.exclusive_lock` of it, or of the folder around it, meanwhile.
+A run can be interrupted at any point, including kill -9, and resumed: rows are appended line by line and flushed to
+disk, a truncated line is dropped, and finished work is found by its key. One process at a time: whoever opens a folder
+holds the lock of it (or of the folder around it).
 """
 
 import hashlib
@@ -18,6 +18,7 @@ from crcen import InvalidParameter, __version__
 from crcen._support.extras import installed_version
 from crcen._support.files import write_atomic
 from crcen.exceptions import DataUnavailable
+from crcen.paper.tables import Table
 
 __all__ = ["RunFolder", "settings_hash"]
 
@@ -32,27 +33,26 @@ def settings_hash(settings: Mapping[str, Any]) -> str:
 def _environment() -> dict[str, Any]:
     import torch
 
-    versions = {package: installed_version(package) or "not installed" for package in _PACKAGES}
     return {
         "crcen": __version__,
         "python": platform.python_version(),
         "platform": f"{platform.system()} {platform.machine()}",
         "processors": os.cpu_count(),
         "device": torch.cuda.get_device_name() if torch.cuda.is_available() else "cpu",
-        "packages": versions,
+        "packages": {package: installed_version(package) or "not installed" for package in _PACKAGES},
         "command": ["crcen", *sys.argv[1:]],
     }
 
 
 class RunFolder:
-    """One artefact's run.
+    """One run.
 
     Parameters
     ----------
     folder
-        Created where it is missing.
+        Created if missing.
     settings
-        What the run computes, JSON-able; a folder with other settings is refused.
+        What the run computes, as JSON values; a folder with other settings is refused.
     key
         Names of the fields that identify a row.
     """
@@ -61,12 +61,11 @@ class RunFolder:
         self.folder, self.key = folder, key
         self.rows: list[dict[str, Any]] = []
         self._known: set[tuple[Any, ...]] = set()
-        self._settle(settings)
+        self._check_settings(json.loads(json.dumps(settings)))
         self._read()
 
-    def _settle(self, settings: Mapping[str, Any]) -> None:
+    def _check_settings(self, wanted: dict[str, Any]) -> None:
         path = self.folder / "settings.json"
-        wanted = json.loads(json.dumps(settings))
         if path.exists():
             found = json.loads(path.read_text())
             if found != wanted:
@@ -77,7 +76,7 @@ class RunFolder:
                 )
             return
         self.folder.mkdir(parents=True, exist_ok=True)
-        # Settings last: a folder that has them has the rest.
+        # Settings last: a folder that has them is complete.
         write_atomic(self.folder / "environment.json", json.dumps(_environment(), indent=1) + "\n")
         write_atomic(path, json.dumps(wanted, indent=1, sort_keys=True) + "\n")
 
@@ -95,23 +94,23 @@ class RunFolder:
                 break
             self._keep(row)
             whole += len(line)
-        os.truncate(path, whole)  # a line that a kill cut off
+        os.truncate(path, whole)  # drops a line that a kill cut off
 
     def _key_of(self, row: Mapping[str, Any]) -> tuple[Any, ...]:
         return tuple(row.get(name) for name in self.key)
 
     def _keep(self, row: dict[str, Any]) -> None:
-        """One row a key: the first stays, as it is the one that tables were made from."""
+        """One row per key: the first one stays, since tables were made from it."""
         if self._key_of(row) not in self._known:
             self._known.add(self._key_of(row))
             self.rows.append(row)
 
     def has(self, **fields: Any) -> bool:
-        """Whether a row with these key fields is there."""
+        """Whether there is a row with these fields."""
         return any(all(row.get(name) == value for name, value in fields.items()) for row in self.rows)
 
     def add(self, rows: Iterable[Mapping[str, Any]]) -> None:
-        """Append finished rows, on disk before this returns; rows whose key is there already are left alone."""
+        """Append finished rows, on disk before this returns; rows with a known key are ignored."""
         new = {self._key_of(row): row for row in reversed(list(rows)) if self._key_of(row) not in self._known}
         if not new:
             return
@@ -122,11 +121,11 @@ class RunFolder:
                 before = file.tell()
                 try:
                     rest = memoryview("".join(lines).encode())
-                    while rest:  # a disk that is nearly full takes a part
+                    while rest:  # a nearly full disk takes a part
                         rest = rest[file.write(rest) :]
                     os.fsync(file.fileno())
                 except OSError:
-                    file.truncate(before)  # no half of a line
+                    file.truncate(before)
                     raise
         except OSError as error:
             raise DataUnavailable(f"{path} was not written: {error.strerror}; earlier rows are kept.") from error
@@ -134,9 +133,16 @@ class RunFolder:
             self._keep(json.loads(line))
 
     def write(self, name: str, content: str | bytes) -> Path:
-        """Write a derived file whole."""
+        """Write a derived file atomically."""
         write_atomic(self.folder / name, content)
         return self.folder / name
+
+    def write_tables(self, tables: Mapping[str, Table]) -> None:
+        """Write tables as Markdown and CSV and mark the run as done."""
+        for name, table in tables.items():
+            self.write(f"{name}.md", table.markdown())
+            self.write(f"{name}.csv", table.csv())
+        self.finish()
 
     def finish(self) -> None:
         """Mark the run as done."""

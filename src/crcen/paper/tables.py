@@ -1,4 +1,4 @@
-"""A small table that can be written as Markdown, CSV and HTML."""
+"""A small table that can be written as Markdown, CSV and HTML, and the numbers published in the paper."""
 
 import csv
 import html
@@ -6,13 +6,15 @@ import io
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import cache
+from importlib import resources
 
-__all__ = ["Table"]
+__all__ = ["Table", "published"]
 
 
 @dataclass(frozen=True)
 class Table:
-    """Rows with one set of columns, all text; ``**bold**`` is kept in Markdown and HTML and dropped in CSV."""
+    """Rows of text with one set of columns; ``**bold**`` is kept in Markdown and HTML and dropped in CSV."""
 
     title: str
     rows: Sequence[Mapping[str, str]]
@@ -53,3 +55,20 @@ class Table:
             f"<section><h2>{html.escape(self.title)}</h2>{note}<div class='wide'><table><thead><tr>{head}</tr></thead>"
             f"<tbody>\n{body}\n</tbody></table></div></section>"
         )
+
+
+@cache
+def _published() -> dict[tuple[str, str, str, str], tuple[float, float | None]]:
+    text = resources.files("crcen.paper").joinpath("published.csv").read_text(encoding="utf-8")
+    return {
+        (row["artefact"], row["row"], row["column"], row["metric"]): (
+            float(row["value"]),
+            float(row["sd"]) if row["sd"] else None,
+        )
+        for row in csv.DictReader(text.splitlines())
+    }
+
+
+def published(artefact: str, row: str, column: str, metric: str) -> tuple[float, float | None] | None:
+    """Value and standard deviation of a published cell, or ``None`` if the paper has none."""
+    return _published().get((artefact, row, column, metric))

@@ -182,7 +182,7 @@ class ArrowSource:
             if self._only_numbers and kind != "number" and column != self._target:
                 raise InvalidInput(
                     f"column {column!r} of {name} is {written}, not a number; crcen.fit_files takes mixed columns, or "
-                    f"choose columns with features=[…]."
+                    f"leave the column out."
                 )
 
     # -- reading -------------------------------------------------------------------------------------------------------

@@ -60,9 +60,7 @@ class LogitFile:
     def add(self, logits: Array, y: NDArray[np.bool_], weight: Array) -> None:
         """Append rows; those of weight 0 are no rows."""
         if not np.isfinite(logits).all():
-            raise InvalidInput(
-                "a logit is not finite: the network overflows on these rows; Inputs(standardize=True) helps."
-            )
+            raise InvalidInput("a logit is not finite: look for extreme values in these rows, or standardize columns.")
         for label in (True, False):
             mine = (y == label) & (weight > 0)
             if mine.any():

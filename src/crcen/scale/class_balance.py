@@ -54,9 +54,7 @@ class ClassLogitFile:
     def add(self, logits: Array, y: Index, weight: Array) -> None:
         """Append rows; those of weight 0 are no rows."""
         if not np.isfinite(logits).all():
-            raise InvalidInput(
-                "a logit is not finite: the network overflows on these rows; Inputs(standardize=True) helps."
-            )
+            raise InvalidInput("a logit is not finite: look for extreme values in these rows, or standardize columns.")
         mine = weight > 0
         table = np.column_stack([logits[mine], y[mine].astype(np.float64), weight[mine]])[:, : self._columns]
         self.totals += np.bincount(y[mine], weight[mine], self.n_classes)

@@ -286,7 +286,9 @@ def _labels(survey: TableSurvey, data: str | Path, positive: Any) -> tuple[dict[
     if positive is not None:
         found = [label for label in classes if label_key(label) == label_key(positive)]
         if not found:
-            raise InvalidInput(f"positive must be a value of {target}, {listed(classes)}: got {positive!r}.")
+            raise InvalidInput(
+                f"positive must be a value of {target}, {listed(classes)}: got {positive!r}.", parameter="positive"
+            )
         positive = found[0]
     if len(classes) > 2 and positive is not None:
         labels = {cell: str(label) if label == positive else rest_of(positive) for cell, label in labels.items()}
@@ -338,7 +340,8 @@ def _rows(
     if storage is not None and "://" in str(storage):
         raise InvalidParameter(
             f"storage must be a folder for a table that is not all numbers, since its encoded rows are kept there: got "
-            f"{str(storage)!r}."
+            f"{str(storage)!r}.",
+            parameter="storage",
         )
     if storage is None:
         folder = Path(tempfile.mkdtemp(prefix="crcen-rows-"))

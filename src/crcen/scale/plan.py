@@ -29,7 +29,7 @@ def check_streamable(model: CRCENClassifier) -> None:
         ("column_scales", recipe.column_scales, (False, "auto"), "scales are learned by fit, with all rows in memory"),
     ):
         if value not in allowed:
-            raise InvalidParameter(f"{name} must be {allowed[0]!r} here, got {value!r}: {instead}.")
+            raise InvalidParameter(f"{name} must be {allowed[0]!r} here, got {value!r}: {instead}.", parameter=name)
 
 
 def make_plan(model: CRCENClassifier, statistics: StreamStatistics, seed: int) -> StreamPlan:

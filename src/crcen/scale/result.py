@@ -108,7 +108,7 @@ def balance_on(
         ensemble = ensemble.shifted(shift)
     write_fit(model, ensemble, plan.recipe, Course(model.n_iter_, model.loss_curve_, model.status_), key)
     if is_balanced and not key.residual <= _BALANCED:
-        message = f"the key equation holds to {key.residual:.1e} only; set Inputs(standardize=True)."
+        message = f"the key equation holds to {key.residual:.1e} only; look for extreme values, or standardize columns."
         warnings.warn(message, ConvergenceWarning, stacklevel=3)
 
 

@@ -60,7 +60,9 @@ def open_source(
     )
     if is_paths or _is_dataset(source):
         if target is None:
-            raise InvalidParameter("target must name the column of labels of files or of an Arrow dataset: got None.")
+            raise InvalidParameter(
+                "target must name the column of labels of files or of an Arrow dataset: got None.", parameter="target"
+            )
         return ArrowSource(source, target, weight, features, skip_bad_files=skip_bad_files)
     if target is not None or weight is not None or features is not None:
         raise InvalidParameter(

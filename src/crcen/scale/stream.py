@@ -214,7 +214,7 @@ def streamed_model(weighting: Any, epochs: int, parameters: dict[str, Any], **co
         if value is None and name == "buffer_rows":
             continue
         if isinstance(value, bool) or not isinstance(value, int) or value < 1:
-            raise InvalidParameter(f"{name} must be a whole number of at least 1: got {value!r}.")
+            raise InvalidParameter(f"{name} must be a whole number of at least 1: got {value!r}.", parameter=name)
     return model
 
 
@@ -343,6 +343,4 @@ class StreamRun:
 
     def _check_finite(self) -> None:
         if not self.trainer.is_finite:
-            raise TrainingFailed(
-                f"no finite network is left: {Status.DIVERGED.value}, or set Inputs(standardize=True)."
-            )
+            raise TrainingFailed(f"no finite network is left: {Status.DIVERGED.value}, or look for extreme values.")

@@ -245,7 +245,9 @@ class TableClassifier(ClassifierMixin, BaseEstimator):
                 self.columns_.append(learnt)
         if not self.columns_:
             reasons = "; ".join(f"{one.name}: {one.reason}" for one in self.dropped_[:5])
-            raise InvalidInput(f"no column is left to learn from ({reasons}); keep= uses a column that was left out.")
+            raise InvalidInput(
+                f"no column is left to learn from ({reasons}); keep= uses a column that was left out.", parameter="keep"
+            )
 
     def _names(self, parameter: str, frame: DataFrame) -> set[str]:
         given = getattr(self, parameter)
@@ -256,7 +258,9 @@ class TableClassifier(ClassifierMixin, BaseEstimator):
         if unknown:
             close = closest(unknown[0], frame.columns)
             meant = f"; did you mean {close}?" if close else "."
-            raise InvalidParameter(f"{parameter} names columns that are not there: {', '.join(unknown)}{meant}")
+            raise InvalidParameter(
+                f"{parameter} names columns that are not there: {', '.join(unknown)}{meant}", parameter=parameter
+            )
         return names
 
     def encode(self, X: Any) -> EncodedTable:

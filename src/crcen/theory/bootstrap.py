@@ -34,7 +34,9 @@ def row_draws(
         Together `n_resamples` of them; each sums to the number of rows.
     """
     if isinstance(n_resamples, bool) or not isinstance(n_resamples, int | np.integer) or n_resamples < 1:
-        raise InvalidParameter(f"n_resamples must be a whole number of at least 1, got {n_resamples!r}")
+        raise InvalidParameter(
+            f"n_resamples must be a whole number of at least 1, got {n_resamples!r}", parameter="n_resamples"
+        )
     n_rows = int(counts.sum())
     chunk = max(1, _CHUNK_BYTES // (8 * len(counts)))
     is_rows = bool((counts == 1).all())

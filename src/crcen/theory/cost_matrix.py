@@ -57,10 +57,11 @@ class CostMatrix(Shown):
         values = np.array(costs, dtype=np.float64)
         if values.ndim not in (2, 3) or values.shape[-1] < values.shape[-2] or values.shape[-2] < 2:
             raise InvalidParameter(
-                f"costs must have a row for each true class and at least as many columns: got shape {values.shape}."
+                f"costs must have a row for each true class and at least as many columns: got shape {values.shape}.",
+                parameter="costs",
             )
         if not np.isfinite(values).all():
-            raise InvalidParameter("costs must be finite numbers.")
+            raise InvalidParameter("costs must be finite numbers.", parameter="costs")
         values.setflags(write=False)
         extra = values.shape[-1] - values.shape[-2]
         if isinstance(actions, str):
@@ -201,7 +202,9 @@ class CostMatrix(Shown):
             named = CostMatrix(self.costs, wanted[::-1] if is_reversed else wanted, self.actions)
             return named.for_classes(wanted) if is_reversed else named
         if set(wanted) != set(self.labels):
-            raise InvalidParameter(f"costs must be for the classes {wanted}: got {list(self.labels)}.")
+            raise InvalidParameter(
+                f"costs must be for the classes {wanted}: got {list(self.labels)}.", parameter="costs"
+            )
         order = [self.labels.index(label) for label in wanted]
         columns = order + list(range(self.n_classes, self.n_actions))
         return CostMatrix(self.costs[..., order, :][..., columns], wanted, self.actions)

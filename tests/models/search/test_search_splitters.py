@@ -80,7 +80,7 @@ class TestSplitters:
 
     def test_groups_that_are_wanted_and_missing(self, rare_rows):
         X, y = rare_rows()
-        with pytest.raises(InvalidInput, match=r"cv=GroupKFold.*'groups' parameter"):
+        with pytest.raises(InvalidInput, match=r"cross-validation by GroupKFold.*'groups' parameter"):
             CRCENClassifierCV(**grouped(cv=GroupKFold(3), **GRID)).fit(X, y)
         with pytest.raises(InvalidInput, match="cannot split these rows"):
             CRCENClassifierCV(**grouped(cv=GroupKFold(3), **GRID)).fit(X, y, groups=[1, 2, 3])
@@ -157,7 +157,7 @@ class TestRefusals:
 
     def test_more_folds_than_rows(self, rare_rows):
         X, y = rare_rows()
-        with pytest.raises(InvalidInput, match=r"cv=200 cannot split these rows: .*n_splits=200"):
+        with pytest.raises(InvalidInput, match=r"by 200 cannot split these rows: .*n_splits=200"):
             CRCENClassifierCV(**grouped(cv=200, **GRID)).fit(X, y)
 
     def test_some_test_folds_without_a_rare_row_are_no_error(self, rare_rows):
@@ -170,7 +170,7 @@ class TestRefusals:
     @pytest.mark.parametrize("cv", [1, 0, -2, True, 2.5, "three"], ids=repr)
     def test_what_is_no_splitter(self, rare_rows, cv):
         X, y = rare_rows()
-        with pytest.raises(InvalidInput, match=rf"cv={cv!r} cannot split"):
+        with pytest.raises(InvalidInput, match=rf"cross-validation by {cv!r} cannot split"):
             CRCENClassifierCV(**grouped(cv=cv, **GRID)).fit(X, y)
 
     @pytest.mark.parametrize("settings", [GRID, CONVEX], ids=["adam", "lbfgs"])

@@ -142,7 +142,8 @@ def cost_table_of(given: Any) -> CostTable:
         given = given.to_pandas()
     if not hasattr(given, "iloc"):
         raise InvalidParameter(
-            f"costs must be a CostMatrix, a data frame or the path of a file: got {type(given).__name__}."
+            f"costs must be a CostMatrix, a data frame or the path of a file: got {type(given).__name__}.",
+            parameter="costs",
         )
     rows = [
         ["", *given.columns],
@@ -162,7 +163,7 @@ def _table(name: str, grid: Sequence[Sequence[Any]]) -> CostTable:
     if len(texts) < 3 or width < 3:
         raise InvalidInput(
             f"{name} must be a table of costs: a first line with what can be decided, then a line for each true class, "
-            f"its name first; got {len(texts)} lines and {width} columns."
+            f"its name first; got {len(texts)} lines and {width} columns.",
         )
     return CostTable(name, tuple(tuple((row + [""] * width)[:width]) for row in texts), first + 1)
 

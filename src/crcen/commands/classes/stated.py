@@ -67,7 +67,9 @@ def stated_weighting(weighting: Any, costs: Any, classes: Sequence[Any], target:
         weighting = None
     if costs is not None:
         if not (weighting is None or (isinstance(weighting, str) and weighting == "balanced")):
-            raise InvalidParameter(f"costs and {weighting!r} both say what mistakes are worth: give one of them.")
+            raise InvalidParameter(
+                f"costs and {weighting!r} both say what mistakes are worth: give one of them.", parameter="costs"
+            )
         weighting = costs
     if costs is not None or isinstance(weighting, CostMatrix):
         found = _checked(costs_from(weighting, classes))
@@ -80,7 +82,8 @@ def stated_weighting(weighting: Any, costs: Any, classes: Sequence[Any], target:
     if len(classes) > 2 and (isinstance(weighting, Wish) or is_price_of_two(weighting)):
         raise InvalidParameter(
             f"{weighting!r} is for two classes, and {target} has {len(classes)}: state costs=, or weights of the "
-            f"classes, or name one class to find with positive=."
+            f"classes, or name one class to find with positive=.",
+            parameter=("costs", "positive"),
         )
     return weighting
 
@@ -110,7 +113,8 @@ def price_of_two(weighting: Any, costs: Any, model: Any) -> Any:
     if isinstance(found, CostMatrix):
         raise InvalidParameter(
             "these costs have actions of their own, and this model was fitted for a price of two classes: fit it with "
-            "costs=, or use review=."
+            "costs=, or use review=.",
+            parameter=("costs", "review"),
         )
     if not isinstance(found, Mapping):
         return found
@@ -125,7 +129,8 @@ def refuse_two_class_options(model: Any, others: Mapping[str, Any]) -> None:
             continue
         raise InvalidParameter(
             f"{name} must be left out: it is for a model that finds one class, and this one tells "
-            f"{len(model.classes_)} apart; {_INSTEAD.get(name, 'to find one of them, fit with positive=')}."
+            f"{len(model.classes_)} apart; {_INSTEAD.get(name, 'to find one of them, fit with positive=')}.",
+            parameter=(name, "positive"),
         )
 
 
@@ -150,5 +155,7 @@ def _by_label(weighting: Mapping[Any, Any], classes: Sequence[Any], target: str)
 
 def _checked(costs: CostMatrix) -> CostMatrix:
     if costs.n_rows is None and (np.ptp(costs.costs, axis=1) == 0.0).all():
-        raise InvalidParameter("costs must differ between decisions: whatever is decided costs the same by these.")
+        raise InvalidParameter(
+            "costs must differ between decisions: whatever is decided costs the same by these.", parameter="costs"
+        )
     return costs

@@ -22,7 +22,8 @@ def check_delay(delay: Any) -> int:
     """A whole number of cohorts, not negative."""
     if isinstance(delay, bool) or not isinstance(delay, int | np.integer) or delay < 0:
         raise InvalidParameter(
-            f"delay must be a whole number of cohorts (days, where cohorts are dates), not negative, got {delay!r}"
+            f"delay must be a whole number of cohorts (days, where cohorts are dates), not negative, got {delay!r}",
+            parameter="delay",
         )
     return int(delay)
 
@@ -36,23 +37,28 @@ def cohort_numbers(cohort: Any, n: int | None = None) -> tuple[NDArray[np.int64]
         try:
             values = values.astype("datetime64[D]")
         except ValueError:
-            raise InvalidInput(f"cohort must be dates such as '2024-05-01' or whole numbers, got {cohort!r}") from None
+            raise InvalidInput(
+                f"cohort must be dates such as '2024-05-01' or whole numbers, got {cohort!r}", parameter="cohort"
+            ) from None
     are_dates = values.dtype.kind == "M"
     if are_dates and np.isnat(values).any():
-        raise InvalidInput("cohort must be known for every row, got a missing date")
+        raise InvalidInput("cohort must be known for every row, got a missing date", parameter="cohort")
     if are_dates:
         values = values.astype("datetime64[D]").astype(np.int64)
     if values.dtype.kind not in "iu":
         if values.dtype.kind != "f" or not np.isfinite(values).all() or (values != np.round(values)).any():
             raise InvalidInput(
-                "cohort must be whole numbers, such as that of the week, or dates, and known for every row"
+                "cohort must be whole numbers, such as that of the week, or dates, and known for every row",
+                parameter="cohort",
             )
         values = values.astype(np.int64)
     if n is not None:
         if values.ndim == 0:
             values = np.full(n, values)
         if values.shape != (n,):
-            raise InvalidInput(f"cohort must have one value for each of the {n} rows, got shape {values.shape}")
+            raise InvalidInput(
+                f"cohort must have one value for each of the {n} rows, got shape {values.shape}", parameter="cohort"
+            )
     return values.astype(np.int64), are_dates
 
 
@@ -81,9 +87,11 @@ class Cohorts:
         number, is_date = (cohorts.max(), are_dates) if now is None else cohort_numbers(now)
         for other in (is_date, self.are_dates):
             if other not in (None, are_dates):
-                raise InvalidInput("cohort and now must be dates every time, or numbers every time, got both")
+                raise InvalidInput(
+                    "cohort and now must be dates every time, or numbers every time, got both", parameter="cohort"
+                )
         if np.ndim(number) or number < cohorts.max():
-            raise InvalidInput(f"now must be one cohort, none of the rows being later, got {now!r}")
+            raise InvalidInput(f"now must be one cohort, none of the rows being later, got {now!r}", parameter="now")
         return int(number)
 
     def is_closed(self, cohort: NDArray[np.int64]) -> NDArray[np.bool_]:

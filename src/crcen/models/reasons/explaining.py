@@ -53,11 +53,14 @@ def explain_rows(
     if classes is not None and not has_several:
         raise InvalidParameter("classes must be left out: reasons of two classes are for the positive one.")
     if isinstance(random_state, bool) or not isinstance(random_state, int | np.integer) or random_state < 0:
-        raise InvalidParameter(f"random_state must be a whole number from 0: got {random_state!r}.")
+        raise InvalidParameter(
+            f"random_state must be a whole number from 0: got {random_state!r}.", parameter="random_state"
+        )
     if background is None or not len(background):
         raise InvalidParameter(
             "reasons compare rows with others, and this model keeps none: give some as background=, such as those of "
-            "training."
+            "training.",
+            parameter="background",
         )
     seed = int(random_state)
     Z = background if is_made_up else chosen_rows(background, seed)

@@ -28,7 +28,7 @@ def checked_folds(
                 warnings.filterwarnings("ignore", "The least populated class", UserWarning)
             folds = [(_positions(a), _positions(b)) for a, b in splitter.split(X, y, groups)]
     except ValueError as error:
-        raise InvalidInput(f"cv={cv!r} cannot split these rows: {error}") from error
+        raise InvalidInput(f"cross-validation by {cv!r} cannot split these rows: {error}") from error
     if isinstance(cv, int | np.integer) and target.dtype != np.bool_:
         folds = _with_every_class(folds, target, weights)
     for train_rows, held_out in folds:

@@ -180,7 +180,7 @@ def choose(outcomes: list[Outcome], *, one_standard_error: bool) -> int:
     means = np.array([-np.inf if outcome.is_dropped else outcome.merit for outcome in outcomes])
     best = int(np.argmax(means))
     if not np.isfinite(means[best]):
-        raise InvalidInput("no setting has a finite score; check scoring, or lower learning_rate.")
+        raise InvalidInput("no setting has a finite score; look for extreme values, or lower the learning rate.")
     if not one_standard_error:
         return best
     scores = outcomes[best].scores

@@ -60,7 +60,8 @@ def check_room(ray: Any, num_workers: int, cpus_per_worker: int, *, use_gpu: boo
         advice = f"use num_workers={most}, or" if most else "use"
         raise InvalidParameter(
             f"{num_workers} workers of {cpus_per_worker} CPU leave none of the cluster's {cpus} CPUs to those who read "
-            f"the files, and training would wait for ever; {advice} a cluster of at least {taken + 1} CPUs."
+            f"the files, and training would wait for ever; {advice} a cluster of at least {taken + 1} CPUs.",
+            parameter="num_workers",
         )
     if use_gpu and num_workers > gpus:
         raise DeviceMissing(

@@ -1,0 +1,286 @@
+"""The paper's protocol: stratified splits, and a cross-validated search of each method's settings.
+
+Methods whose networks the engine trains are searched as stacks; the others are fitted one by one (or as stacks of
+`crcen.paper.loss_networks`) on the same folds, with as many settings and the same score.
+"""
+
+import warnings
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.optimize import minimize_scalar
+from scipy.special import logit
+from sklearn.model_selection import StratifiedKFold, StratifiedShuffleSplit
+
+import crcen
+from crcen.datasets.dataset import Dataset
+from crcen.exceptions import TrainingFailed
+from crcen.paper.methods import NetworkTraining, Tuning, make_method
+from crcen.paper.run_folder import RunFolder
+from crcen.training.engines import find_engine
+from crcen.training.jobs import Status, TrainingJob
+from crcen.training.row_sets import RowSets
+
+__all__ = ["OWN_METRIC", "Split", "candidates", "error_sentence", "fold_scores", "params_of", "select", "splits"]
+
+# Scoring in which F1 cells use the setting with the best F1 and G-mean cells that with the best G-mean.
+OWN_METRIC = "own_metric"
+_OWN_METRICS = ("f1", "g_mean")
+_LARGEST_LOGIT = 30.0  # of a probability of 0 or 1
+
+Array = NDArray[np.float64]
+Index = NDArray[np.int64]
+Settings = Mapping[str, Any]
+
+
+@dataclass(frozen=True, eq=False)
+class Split:
+    """One division of a set into training and test rows."""
+
+    number: int
+    train: Index
+    test: Index
+
+
+def splits(data: Dataset, settings: Settings) -> list[Split]:
+    """The repeated stratified splits of a set."""
+    splitter = StratifiedShuffleSplit(
+        settings["splits"], test_size=settings["test_size"], random_state=settings["seed"]
+    )
+    return [Split(i, np.sort(a), np.sort(b)) for i, (a, b) in enumerate(splitter.split(data.X, data.y))]
+
+
+def tuning_of(name: str) -> Tuning | None:
+    """What is searched in a method, or None."""
+    method = crcen.METHODS[name]
+    return Tuning() if method.training is not None else method.tuning
+
+
+def candidates(tuning: Tuning, y: Index, settings: Settings) -> list[dict[str, Any]]:
+    """The settings to compare: the grid of the networks, or as many cost ratios from near 1 to the imbalance ratio."""
+    grid = [{"hidden": h, "l2": l2} for h in settings["hidden"] for l2 in settings["l2"]]
+    if tuning.what == "network":
+        return grid
+    ratio = float((y == 0).sum() / (y == 1).sum())
+    return [{"cost_ratio": ratio ** ((k + 1) / len(grid))} for k in range(len(grid))]
+
+
+def params_of(tuning: Tuning, setting: Settings, settings: Settings, seed: int) -> dict[str, Any]:
+    """Keyword arguments of a method at a setting."""
+    if tuning.what == "cost":
+        return {"weighting": crcen.CostRatio(float(setting["cost_ratio"])), "random_state": seed}
+    params = {
+        "hidden": (int(setting["hidden"]),),
+        "l2": float(setting["l2"]),
+        "max_epochs": int(settings["epochs"]),
+        "random_state": seed,
+    }
+    steps = {name: settings[name] for name in ("batch_size", "learning_rate") if name in settings}
+    if steps:
+        params["schedule"] = crcen.Schedule(**steps)
+    if not settings.get("standardize", True):
+        params["inputs"] = crcen.Inputs(standardize=False)
+    return params
+
+
+def select(
+    run: RunFolder, data: Dataset, split: Split, name: str, settings: Settings, engine: str = "local"
+) -> Settings:
+    """The setting chosen by cross-validation on the training rows of a split (or of the first one); kept in the run."""
+    name = "crcen" if name == "crcen_ensemble" else name  # an average uses the setting of one network
+    first = settings["selection"] == "first_split"
+    key = {"dataset": data.name, "split": 0 if first else split.number, "method": name}
+    if not run.has(**key):
+        source = splits(data, settings)[0] if first else split
+        run.add([key | _search(name, data.X[source.train], data.y[source.train], settings, engine)])
+    return next(row for row in run.rows if all(row[field] == value for field, value in key.items()))
+
+
+def _search(name: str, X: Array, y: Index, settings: Settings, engine: str = "local") -> dict[str, Any]:
+    """The best setting, its score and the score of every setting.
+
+    A fold's score is the mean over several networks that differ in their seed: one alone says little on small sets.
+    """
+    tuning = tuning_of(name)
+    if tuning is None:
+        raise crcen.InvalidParameter(f"{name} has nothing to search over.")
+    folds = list(StratifiedKFold(settings["folds"], shuffle=True, random_state=settings["seed"]).split(X, y))
+    metrics = _OWN_METRICS if settings["scoring"] == OWN_METRIC else (settings["scoring"],)
+    grid = candidates(tuning, y, settings)
+    try:
+        if crcen.METHODS[name].training is not None:
+            every = _stacked_scores(name, X, y, folds, grid, metrics, settings, engine)
+        else:
+            every = fold_scores(name, X, y, folds, grid, metrics, settings)
+    except ValueError as error:
+        return {"error": error_sentence(error)}
+    found: list[dict[str, Any]] = []
+    for scores in every.mean(axis=3):
+        means = scores.mean(axis=1)
+        if np.isneginf(means).all():
+            lost = f"a network: {Status.DIVERGED.value}" if tuning.what == "network" else "a fit"
+            return {"error": f"TrainingFailed: every setting lost {lost}"}
+        best = int(np.argmax(means))
+        rated = zip(grid, means, scores, strict=True)
+        table = [setting | {"score": float(m), "folds": s.tolist()} for setting, m, s in rated]
+        found.append(grid[best] | {"score": float(means[best]), "grid": table})
+    return found[0] | dict(zip(metrics[1:], found[1:], strict=True))
+
+
+def error_sentence(error: Exception) -> str:
+    """Type and message on one line, for a row."""
+    return f"{type(error).__name__}: {' '.join(str(error).split())}"
+
+
+def _score(logits: Array, y: Index, price: Any, scoring: str) -> float:
+    """F1 or G-mean of the decision logits > 0, or minus the weighted log loss; higher is better."""
+    if scoring != "weighted_log_loss":
+        counts = crcen.confusion_counts(y, logits > 0)
+        return float(counts.f1 if scoring == "f1" else counts.g_mean)
+    weights = price.row_weights(y)
+    return -float((weights * (np.logaddexp(0, logits) - y * logits)).sum() / weights.sum())
+
+
+# -- networks of the engine ------------------------------------------------------------------------------------------
+
+
+def _stacked_scores(
+    name: str,
+    X: Array,
+    y: Index,
+    folds: Sequence[tuple[Index, Index]],
+    grid: Sequence[Settings],
+    metrics: Sequence[str],
+    settings: Settings,
+    engine: str,
+) -> Array:
+    """Scores of shape (metrics, settings, folds, networks); −∞ where a network diverged."""
+    training = crcen.METHODS[name].training or NetworkTraining(None, None)
+    pools, rows, labels = _training_rows(training, name, X, y, [train for train, _ in folds], settings)
+    count = settings["search_networks"]
+    seeds = range(settings["seed"], settings["seed"] + count)
+    jobs = [
+        _job(training, setting, pool, labels, settings, seed) for setting in grid for pool in pools for seed in seeds
+    ]
+    every = np.full((len(metrics), len(grid), len(folds), count), -np.inf)
+    for position, result in enumerate(find_engine(engine)(rows, labels, jobs)):
+        setting, fold, network = map(int, np.unravel_index(position, every.shape[1:]))
+        if result.network is None:
+            continue
+        train, held_out = folds[fold]
+        price = _price(training.price, y[train])
+        logits = result.network.logits(X[held_out])
+        if training.weighting is None and training.price is not None and training.sampler is None:
+            logits = logits + price.logit_shift  # a plain network whose threshold is moved
+        every[:, setting, fold, network] = [_score(logits, y[held_out], price, metric) for metric in metrics]
+    return every
+
+
+def _price(weighting: Any, y: Index) -> Any:
+    n_pos = int(y.sum())
+    return crcen.resolve(weighting, n_pos, len(y) - n_pos)
+
+
+def _training_rows(
+    training: NetworkTraining, name: str, X: Array, y: Index, folds: Sequence[Index], settings: Settings
+) -> tuple[list[Index], Array, Index]:
+    """Rows of each fold, and the table that they index; samplers see the rows of a fold alone."""
+    if training.sampler is None:
+        return list(folds), X, y
+    sampled = [make_method(name, random_state=settings["seed"]).resample(X[train], y[train]) for train in folds]
+    ends = np.cumsum([len(labels) for _, labels in sampled])
+    pools = [np.arange(end - len(labels), end) for end, (_, labels) in zip(ends, sampled, strict=True)]
+    rows, labels = (np.concatenate(part) for part in zip(*sampled, strict=True))
+    return pools, rows, labels
+
+
+def _job(
+    training: NetworkTraining, setting: Settings, pool: Index, y: Index, settings: Settings, seed: int
+) -> TrainingJob:
+    given = {name: settings[name] for name in ("batch_size", "learning_rate", "standardize") if name in settings}
+    return TrainingJob(
+        lam=_price(training.weighting, y[pool]).lam,
+        rows=RowSets(pool=pool),
+        hidden=(int(setting["hidden"]),),
+        l2=float(setting["l2"]),
+        loss=training.loss,
+        max_epochs=int(settings["epochs"]),
+        seed=seed,
+        shuffle_seed=int(settings["seed"]),
+        balance=training.loss == "cross_entropy",
+        **given,
+    )
+
+
+# -- other methods ---------------------------------------------------------------------------------------------------
+
+
+def fold_scores(
+    name: str,
+    X: Array,
+    y: Index,
+    folds: Sequence[tuple[Index, Index]],
+    grid: Sequence[Settings],
+    metrics: Sequence[str],
+    settings: Settings,
+) -> Array:
+    """Scores of shape (metrics, settings, folds, networks), higher is better; −∞ where a fit fails."""
+    method = crcen.METHODS[name]
+    tuning = method.tuning or Tuning()
+    count = min(int(settings["search_networks"]), tuning.networks or int(settings["search_networks"]))
+    scores = np.full((len(metrics), len(grid), len(folds), count), -np.inf)
+    for fold, (train, held_out) in enumerate(folds):
+        models = {
+            (i, network): method.make(
+                **params_of(tuning, setting, settings, settings["seed"] + network), **tuning.lighter
+            )
+            for i, setting in enumerate(grid)
+            for network in range(count)
+        }
+        price = _price("balanced", y[train])
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # the row of the final fit reports limits on rows
+            for (i, network), model in _fitted(models, X[train], y[train]).items():
+                own = [_model_score(model, tuning, X[held_out], y[held_out], price, metric) for metric in metrics]
+                scores[:, i, fold, network] = own
+    return scores
+
+
+def _fitted(models: Mapping[tuple[int, int], Any], X: Array, y: Index) -> dict[tuple[int, int], Any]:
+    """The models that could be fitted; networks with their own loss as stacks."""
+    from crcen.paper.loss_networks import LossNetwork, fit_together
+
+    if all(isinstance(model, LossNetwork) for model in models.values()):
+        fit_together(list(models.values()), X, y)
+        return dict(models)
+    done = {}
+    for key, model in models.items():
+        try:
+            done[key] = model.fit(X, y)
+        except (ValueError, TrainingFailed):  # a price or a shape that the method cannot use
+            continue
+    return done
+
+
+def _model_score(model: Any, tuning: Tuning, X: Array, y: Index, price: Any, scoring: str) -> float:
+    """Score of a fitted model at the balanced price; scores that are no log-odds are compared at their best scale."""
+    if scoring != "weighted_log_loss":
+        return _score(np.where(model.predict(X) == 1, 1.0, -1.0), y, price, scoring)
+    if tuning.is_natural:
+        with np.errstate(divide="ignore"):
+            natural = np.clip(logit(model.predict_proba(X)[:, 1]), -_LARGEST_LOGIT, _LARGEST_LOGIT)
+        score = natural + price.logit_shift
+    else:
+        score = np.asarray(model.decision_function(X), dtype=np.float64)
+    if not np.isfinite(score).all():
+        return -np.inf
+    if tuning.is_natural:
+        return _score(score, y, price, scoring)
+    size = max(float(np.abs(score).mean()), 1e-300)
+    best = minimize_scalar(
+        lambda power: -_score(score / size * 10.0**power, y, price, scoring), bounds=(-4, 3), method="bounded"
+    )
+    return -float(best.fun)

@@ -1,0 +1,215 @@
+"""`crcen reproduce`: settings in; a run folder with tables, figure and one HTML page out."""
+
+import html
+import os
+import tomllib
+from dataclasses import dataclass
+from importlib import resources
+from pathlib import Path
+from typing import Any
+
+import crcen
+from crcen._support.files import exclusive_lock, write_atomic
+from crcen._support.text import closest
+from crcen.paper.claims import claims
+from crcen.paper.figure1 import figure1_tables, run_figure1
+from crcen.paper.protocol import OWN_METRIC
+from crcen.paper.run_folder import RunFolder, settings_hash
+from crcen.paper.table1 import run_table1, table1
+from crcen.paper.table2 import run_table2, table2
+from crcen.paper.table3 import READINGS, run_table3, table3, table3_ranks
+from crcen.paper.tables import Table
+from crcen.training.engines import find_engine
+
+__all__ = ["Reproduction", "method_names", "read_settings", "reproduce"]
+
+ARTEFACTS = ("table1", "table2", "table3", "figure1")
+_CHOICES = {"selection": ("first_split", "per_split"), "scoring": ("f1", "g_mean", "weighted_log_loss", OWN_METRIC)}
+_ARTEFACTS_OF = {"today": (*ARTEFACTS, "all"), "2019": ("table3", "figure1"), "scikit-learn": ("table3",)}
+
+_STYLE = """
+body { font: 15px/1.5 system-ui, sans-serif; margin: 2rem auto; max-width: 75rem; padding: 0 1rem; }
+.wide { overflow-x: auto; }
+table { border-collapse: collapse; font-size: 13px; }
+th, td { border-bottom: 1px solid #8884; padding: .25rem .6rem; text-align: left; white-space: nowrap; }
+thead th { border-bottom: 2px solid #888; }
+img, svg { max-width: 100%; height: auto; background: #fff; }
+@media (prefers-color-scheme: dark) { body { background: #16181c; color: #e6e6e6; } }
+"""
+
+
+@dataclass(frozen=True)
+class Reproduction:
+    """Markdown texts to print, and the folder that holds everything."""
+
+    folder: Path
+    texts: list[str]
+
+
+def read_settings(quick: bool, config: str | os.PathLike[str] | None = None, reading: str = "today") -> dict[str, Any]:
+    """The packaged settings, full or quick, overridden by those of a reading and of a TOML file."""
+    settings = _packaged_settings("quick" if quick else "full")
+    if reading != "today":
+        for section, values in _packaged_settings(f"reading_{reading}").items():
+            settings[section] |= values
+        settings["protocol"]["reading"] = reading
+    if config is None:
+        return settings
+    try:
+        own = tomllib.loads(Path(config).read_text(encoding="utf-8"))
+    except (OSError, ValueError) as error:
+        raise crcen.InvalidParameter(f"config {os.fspath(config)} cannot be read as TOML: {error}.") from error
+    for section, values in own.items():
+        known = settings.get(section, {})
+        unknown = sorted(set(values) - set(known)) if isinstance(values, dict) else [section]
+        if unknown or not known:
+            allowed = ", ".join(known) if known else f"the sections {', '.join(settings)}"
+            raise crcen.InvalidParameter(
+                f"config {os.fspath(config)} has an unknown entry in [{section}] ({', '.join(unknown) or section}): "
+                f"allowed are {allowed}."
+            )
+        known |= values
+    return settings
+
+
+def _packaged_settings(name: str) -> dict[str, Any]:
+    file = resources.files("crcen.paper").joinpath("configs", f"{name}.toml")
+    return tomllib.loads(file.read_text(encoding="utf-8"))
+
+
+def reproduce(
+    artefact: str = "all",
+    *,
+    quick: bool = False,
+    out: str | os.PathLike[str] | None = None,
+    data_home: str | os.PathLike[str] | None = None,
+    selection: str | None = None,
+    scoring: str | None = None,
+    config: str | os.PathLike[str] | None = None,
+    engine: str = "local",
+    methods: str | None = None,
+    reading: str = "today",
+) -> Reproduction:
+    """Rebuild tables and figure of the paper; an interrupted run is resumed.
+
+    Parameters
+    ----------
+    artefact : {"table1", "table2", "table3", "figure1", "all"}
+        What to rebuild.
+    quick : bool
+        Fewer repetitions, the bundled sets only.
+    out : path-like, optional
+        Run folder; default ``runs/`` and a hash of the settings.
+    data_home : path-like, optional
+        As in `crcen.load_dataset`.
+    selection, scoring : str, optional
+        Override the settings.
+    config : path-like, optional
+        A TOML file that overrides entries of the packaged settings (``paper/configs``).
+    engine : {"local", "ray"}
+        Where the networks of searches and simulations are trained; the rows do not depend on it.
+    methods : str, optional
+        Methods of Table 3, separated by commas, or ``"all"`` of `METHODS`.
+    reading : {"today", "2019", "scikit-learn"}
+        How the paper is read where it leaves things open. ``"2019"``: 200 epochs, weak penalties, each cell selected by
+        its own metric, RUSBoost and balanced random forest as their libraries had them (table3 and figure1).
+        ``"scikit-learn"``: plain and resampled networks are `MLPClassifier` with its defaults on the columns as they
+        are, CRCEN and CSMLP see the same columns, ensembles as in ``"2019"`` (table3).
+
+    Returns
+    -------
+    Reproduction
+        Texts and folder.
+    """
+    if artefact not in (*ARTEFACTS, "all"):
+        raise crcen.InvalidParameter(f"there is no artefact {artefact!r}: choose one of {', '.join(ARTEFACTS)}, all.")
+    find_engine(engine)
+    if reading not in READINGS:
+        raise crcen.InvalidParameter(f"reading must be one of {', '.join(READINGS)}: got {reading!r}.")
+    if artefact not in _ARTEFACTS_OF[reading]:
+        allowed = " and ".join(_ARTEFACTS_OF[reading])
+        raise crcen.InvalidParameter(f"the reading {reading} is of {allowed}: got {artefact}.")
+    settings = read_settings(quick, config, reading)
+    protocol = settings["protocol"]
+    for name, given in (("selection", selection), ("scoring", scoring)):
+        protocol |= {name: given} if given is not None else {}
+        if name in protocol and protocol[name] not in _CHOICES[name]:
+            raise crcen.InvalidParameter(f"{name} must be one of {', '.join(_CHOICES[name])}: got {protocol[name]!r}.")
+    if methods is not None:
+        own = settings["table3"]["methods"]
+        settings["table3"]["methods"] = method_names(methods, own if reading == "scikit-learn" else crcen.METHODS)
+    default = Path("runs") / f"{'quick' if quick else 'full'}-{settings_hash(settings)}"
+    folder = Path(out) if out is not None else default
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise crcen.InvalidParameter(
+            f"{folder} cannot be a run folder ({error.strerror}); give another --out."
+        ) from error
+    home = Path(data_home) if data_home is not None else None
+    with exclusive_lock(folder, instead="give another --out"):
+        return _rebuild(artefact, settings, folder, home, engine)
+
+
+def method_names(text: str, allowed: Any = None) -> list[str]:
+    """Names of methods from a comma-separated text, or all of them."""
+    known = list(crcen.METHODS if allowed is None else allowed)
+    if text.strip() == "all":
+        return known
+    names = [part.strip() for part in text.split(",") if part.strip()]
+    for name in names or [text]:
+        if name not in known:
+            near = closest(name, known)
+            meant = f", did you mean {near}?" if near else "."
+            raise crcen.InvalidParameter(
+                f"there is no method {name!r}{meant} Allowed are all, or some of {', '.join(known)}."
+            )
+    return list(dict.fromkeys(names))
+
+
+def _rebuild(artefact: str, settings: dict[str, Any], folder: Path, home: Path | None, engine: str) -> Reproduction:
+    """Run what is missing and derive the tables."""
+    protocol = settings["protocol"]
+    wanted = ARTEFACTS if artefact == "all" else (artefact,)
+    tables: list[Table] = []
+    rows: dict[str, list[dict[str, Any]]] = {}
+    figure = ""
+    if "table1" in wanted:
+        rows["table1"] = run_table1(settings["table1"], folder / "table1", engine).rows
+        tables.append(table1(rows["table1"]))
+    if "table2" in wanted:
+        tables.append(table2(run_table2(protocol, folder / "table2", home).rows))
+    if "table3" in wanted or "figure1" in wanted:
+        selected = RunFolder(folder / "selection", protocol, key=("dataset", "split", "method"))
+    if "table3" in wanted:
+        run = run_table3(protocol, settings["table3"]["methods"], folder / "table3", selected, home, engine)
+        rows["table3"] = run.rows
+        tables += [table3(run.rows, protocol), table3_ranks(run.rows)]
+    if "figure1" in wanted:
+        run = run_figure1(protocol, settings["figure1"]["alphas"], folder / "figure1", selected, home, engine)
+        rows["figure1"] = run.rows
+        tables += figure1_tables(run.rows, protocol).values()
+        figure = (folder / "figure1" / "figure1.svg").read_text()
+    if artefact == "all":
+        tables.append(claims(rows["table1"], rows["table3"], rows["figure1"], protocol))
+        write_atomic(folder / "claims.md", tables[-1].markdown())
+    # A single artefact has its own page, so that it does not replace that of all.
+    write_atomic(folder / ("report.html" if artefact == "all" else f"{artefact}.html"), _page(tables, figure))
+    return Reproduction(folder, [table.markdown() for table in tables])
+
+
+def _page(tables: list[Table], figure: str) -> str:
+    """One self-contained page."""
+    parts = [table.html() for table in tables]
+    if figure:
+        at = next(i for i, table in enumerate(tables) if table.title.startswith("Figure 1"))
+        parts.insert(at, f"<section><h2>Figure 1</h2>{figure[figure.index('<svg') :]}</section>")
+    title = html.escape("CRCEN: the paper's tables and figure, rebuilt")
+    return (
+        "<!doctype html><html lang='en'><head><meta charset='utf-8'>"
+        "<meta name='viewport' content='width=device-width'>"
+        f"<title>{title}</title><style>{_STYLE}</style></head><body><h1>{title}</h1>"
+        f"<p>crcen {crcen.__version__}. Every number is derived from the rows beside this page.</p>"
+        + "\n".join(parts)
+        + "</body></html>\n"
+    )

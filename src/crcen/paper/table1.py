@@ -1,0 +1,118 @@
+"""Table 1: the key equation on simulated rows that the networks did not see."""
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+import crcen
+from crcen._support.progress import steps
+from crcen.exceptions import TrainingFailed
+from crcen.paper.run_folder import RunFolder
+from crcen.paper.tables import Table, published
+from crcen.theory.decision import sigmoid
+from crcen.training.engines import find_engine
+from crcen.training.jobs import TrainingJob
+from crcen.training.row_sets import RowSets
+
+__all__ = ["run_table1", "table1"]
+
+# λ = ½, N₀/(N₀+N₁), 2N₀/(2N₀+N₁): no weight, α = 1, α = 2.
+WEIGHTINGS: dict[str, Any] = {"half": None, "balanced": "balanced", "double": crcen.Alpha(2)}
+SIMULATIONS = {"sim1": crcen.make_sim1, "sim2": crcen.make_sim2}
+_LABELS = {"half": "λ = 1/2", "balanced": "λ = N0/(N0+N1)", "double": "λ = 2N0/(2N0+N1)"}
+
+
+def run_table1(settings: Mapping[str, Any], folder: Path, engine: str = "local") -> RunFolder:
+    """Train what is missing, stack by stack, and write rows and table."""
+    run = RunFolder(folder, settings, key=("simulation", "run", "weighting"))
+    at_once, n_runs = int(settings["runs_at_once"]), int(settings["runs"])
+    parts = [
+        (name, range(start, min(start + at_once, n_runs)))
+        for name in SIMULATIONS
+        for start in range(0, n_runs, at_once)
+    ]
+    missing = [(name, runs) for name, runs in parts if not run.has(simulation=name, run=runs[-1], weighting="double")]
+    with steps("table 1", len(missing)) as advance:
+        for name, runs in missing:
+            run.add(_simulate(name, runs, settings, engine))
+            advance(f"{name} runs {runs[0]} to {runs[-1]}")
+    run.write_tables({"table1": table1(run.rows)})
+    return run
+
+
+def _simulate(name: str, runs: Sequence[int], settings: Mapping[str, Any], engine: str) -> list[dict[str, Any]]:
+    """All networks of some runs of one simulation, in one stack."""
+    make, n_pos, n_neg, n_test = SIMULATIONS[name], settings["n_pos"], settings["n_neg"], settings["n_test"]
+    position = list(SIMULATIONS).index(name)
+    seeds = {run: np.random.SeedSequence([settings["seed"], position, run]).spawn(2) for run in runs}
+    train_sets = [make(n_pos, n_neg, seeds[run][0]) for run in runs]
+    tests = {run: make(n_test, n_test, seeds[run][1]) for run in runs}
+    size = n_pos + n_neg
+    jobs, owners = [], []
+    for i, run in enumerate(runs):
+        pool = np.arange(i * size, (i + 1) * size)
+        for label, weighting in WEIGHTINGS.items():
+            resolved = crcen.resolve(weighting, n_pos, n_neg)
+            jobs.append(_job(name, resolved.lam, pool, run, settings))
+            owners.append((run, label, resolved))
+    X, y = np.concatenate([d.X for d in train_sets]), np.concatenate([d.y for d in train_sets])
+    rows = []
+    for (run, label, resolved), result in zip(owners, find_engine(engine)(X, y, jobs), strict=True):
+        if result.network is None:
+            raise TrainingFailed(f"table 1, {name}, run {run}: {result.status.value}.")
+        test = tests[run]
+        equation = crcen.key_equation(test.y, sigmoid(result.network.logits(test.X)), resolved)
+        measured = {field: getattr(equation, field) for field in ("lhs", "rhs", "mean_pos", "mean_neg")}
+        rows.append(
+            {"simulation": name, "run": run, "weighting": label, "lam": resolved.lam}
+            | measured
+            | {"train_residual": result.residual, "n_iter": result.n_iter}
+        )
+    return rows
+
+
+def _job(name: str, lam: float, pool: NDArray[np.int64], run: int, settings: Mapping[str, Any]) -> TrainingJob:
+    rows = RowSets.fold(pool)
+    if name == "sim1":  # logistic regression, to its optimum
+        return TrainingJob(lam=lam, rows=rows, hidden=(), l2=0.0, solver="lbfgs", max_epochs=200, tol=1e-8)
+    return TrainingJob(
+        lam=lam,
+        rows=rows,
+        hidden=tuple(settings["hidden"]),
+        activation="sigmoid",
+        l2=0.0,
+        max_epochs=settings["epochs"],
+        learning_rate=settings["learning_rate"],
+        seed=run,
+        shuffle_seed=run,
+    )
+
+
+def table1(rows: Sequence[Mapping[str, Any]]) -> Table:
+    """Means and standard deviations over runs beside the published ones."""
+    lines = []
+    for name in SIMULATIONS:
+        for label in WEIGHTINGS:
+            own = [row for row in rows if row["simulation"] == name and row["weighting"] == label]
+            if not own:
+                continue
+            lhs = np.array([row["lhs"] for row in own])
+            paper = published("table1", name, label, "lhs")
+            sd = lhs.std(ddof=1) if len(lhs) > 1 else float("nan")
+            lines.append(
+                {
+                    "simulation": name.capitalize(),
+                    "weight": _LABELS[label],
+                    "theory (RHS)": f"{own[0]['rhs']:g}",
+                    "ours (LHS)": f"{lhs.mean():.2f} ({sd:.2f})",
+                    "paper (LHS)": f"{paper[0]:.2f} ({paper[1]:.2f})" if paper else "",
+                    "paper − ours, in our sd": f"{(paper[0] - lhs.mean()) / sd:+.2f}" if paper else "",
+                    "largest training residual": f"{max(row['train_residual'] for row in own):.1e}",
+                    "runs": str(len(own)),
+                }
+            )
+    note = "Key equation (1 − q̄_pos)/q̄_neg on rows not seen in training; mean and standard deviation over runs."
+    return Table("Table 1", lines, note)

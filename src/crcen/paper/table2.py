@@ -1,0 +1,49 @@
+"""Table 2: the data sets, as loaded, beside the paper's description."""
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import crcen
+from crcen.paper.run_folder import RunFolder
+from crcen.paper.tables import Table, published
+
+__all__ = ["run_table2", "table2"]
+
+_FIELDS = ("n_samples", "n_features", "n_pos", "imbalance_ratio", "source")
+
+
+def run_table2(settings: Mapping[str, Any], folder: Path, data_home: Path | None) -> RunFolder:
+    """Load every set and write its description."""
+    run = RunFolder(folder, {"sets": settings["sets"]}, key=("dataset",))
+    for name in settings["sets"]:
+        if not run.has(dataset=name):
+            data = crcen.load_dataset(name, data_home)
+            run.add([{"dataset": name} | {field: getattr(data, field) for field in _FIELDS}])
+    run.write_tables({"table2": table2(run.rows)})
+    return run
+
+
+def table2(rows: Sequence[Mapping[str, Any]]) -> Table:
+    """Sizes and imbalance ratios, ours and the paper's."""
+    lines = []
+    for row in rows:
+        metrics = {"n_samples": "count", "n_features": "count", "imbalance_ratio": "ratio"}
+        paper = {column: published("table2", row["dataset"], column, metric) for column, metric in metrics.items()}
+        # The paper prints ratios to two digits.
+        ours = {column: float(row[column]) for column in metrics}
+        ours["imbalance_ratio"] = float(f"{ours['imbalance_ratio']:.2g}")
+        agrees = all(cell is None or ours[column] == cell[0] for column, cell in paper.items())
+        lines.append(
+            {
+                "dataset": row["dataset"],
+                "rows": str(row["n_samples"]),
+                "features": str(row["n_features"]),
+                "positive": str(row["n_pos"]),
+                "IR": f"{row['imbalance_ratio']:.2f}",
+                **{f"paper {column}": f"{cell[0]:g}" if cell else "" for column, cell in paper.items()},
+                "agrees": "yes" if agrees else "no",
+                "source": row["source"],
+            }
+        )
+    return Table("Table 2", lines, "Data sets as loaded, beside the paper's description (IR there has two digits).")

@@ -1,0 +1,251 @@
+"""Table 3: all methods on all sets, F1 and G-mean on test rows, beside the published numbers."""
+
+import time
+import warnings
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from sklearn.metrics import average_precision_score, log_loss
+
+import crcen
+from crcen._support.extras import need
+from crcen._support.progress import steps
+from crcen.datasets.dataset import Dataset
+from crcen.exceptions import TrainingFailed
+from crcen.paper.methods import make_method
+from crcen.paper.protocol import OWN_METRIC, Split, error_sentence, params_of, select, splits, tuning_of
+from crcen.paper.run_folder import RunFolder
+from crcen.paper.tables import Table, published
+
+__all__ = ["METRICS", "READINGS", "cells", "run_table3", "table3", "table3_ranks"]
+
+METRICS = {"f1": "F1", "g_mean": "Gm"}
+Rows = Sequence[Mapping[str, Any]]
+Make = Callable[..., Any]
+
+
+# -- readings --------------------------------------------------------------------------------------------------------
+
+
+def _rusboost_2019(**params: Any) -> Any:
+    from crcen.paper.boosting import RealRUSBoostClassifier
+
+    return RealRUSBoostClassifier(**params)
+
+
+def _balanced_forest_2019(**params: Any) -> Any:
+    """Balanced random forest with the defaults of imbalanced-learn 0.5."""
+    make = need("imblearn.ensemble", "baselines").BalancedRandomForestClassifier
+    fixed = {"n_estimators": 100, "sampling_strategy": "auto", "replacement": False, "bootstrap": True}
+    return make(**fixed, max_features="sqrt", **params)
+
+
+def _scikit_learn_mlp(sampler: str | None = None, **params: Any) -> Any:
+    """MLPClassifier with its defaults, after resampling, on the columns as they are."""
+    from sklearn.neural_network import MLPClassifier
+
+    network = MLPClassifier((100,), alpha=1e-4, max_iter=200, **params)
+    if sampler is None:
+        return network
+    rebalance = getattr(need("imblearn.over_sampling", "baselines"), sampler)(**params)
+    return need("imblearn.pipeline", "baselines").make_pipeline(rebalance, network)
+
+
+_LIBRARIES_2019: dict[str, Make] = {"rusboost": _rusboost_2019, "balanced_rf": _balanced_forest_2019}
+# Reading → methods that replace those of the comparison; they are fitted with their defaults, without a search.
+READINGS: dict[str, dict[str, Make]] = {
+    "today": {},
+    "2019": _LIBRARIES_2019,
+    "scikit-learn": {
+        "mlp": _scikit_learn_mlp,
+        "adasyn": partial(_scikit_learn_mlp, "ADASYN"),
+        "smote": partial(_scikit_learn_mlp, "SMOTE"),
+        **_LIBRARIES_2019,
+    },
+}
+
+
+# -- rows ------------------------------------------------------------------------------------------------------------
+
+
+def run_table3(
+    settings: Mapping[str, Any],
+    methods: Sequence[str],
+    folder: Path,
+    selection: RunFolder,
+    data_home: Path | None,
+    engine: str = "local",
+) -> RunFolder:
+    """Fit and score what is missing; write rows and tables."""
+    run = RunFolder(folder, {**settings, "methods": list(methods)}, key=("dataset", "split", "method"))
+    todo = [
+        (name, number, method)
+        for name in settings["sets"]
+        for number in range(settings["splits"])
+        for method in methods
+        if not run.has(dataset=name, split=number, method=method)
+    ]
+    data: Dataset | None = None
+    with steps("table 3", len(todo)) as advance:
+        for name, number, method in todo:
+            if data is None or data.name != name:
+                data = crcen.load_dataset(name, data_home)
+            run.add([_evaluate(data, splits(data, settings)[number], method, settings, selection, engine)])
+            advance(f"{name} split {number} {method}")
+    run.write_tables({"table3": table3(run.rows, settings), "table3_ranks": table3_ranks(run.rows)})
+    return run
+
+
+def _evaluate(
+    data: Dataset, split: Split, method: str, settings: Mapping[str, Any], selection: RunFolder, engine: str
+) -> dict[str, Any]:
+    """A method fitted on a split's training rows and scored on its test rows; a failure is a row, too."""
+    row: dict[str, Any] = {"dataset": data.name, "split": split.number, "method": method}
+    seed = settings["seed"] + split.number
+    params: dict[str, Any] = {"random_state": seed}
+    by_g_mean: dict[str, Any] | None = None
+    replaced = READINGS[settings.get("reading", "today")]
+    make = replaced.get(method, partial(make_method, method))
+    X, y, X_test, y_test = data.X[split.train], data.y[split.train], data.X[split.test], data.y[split.test]
+    try:
+        tuning = None if method in replaced else tuning_of(method)
+        if tuning is not None:
+            start, searched = time.perf_counter(), len(selection.rows)
+            chosen = select(selection, data, split, method, settings, engine)
+            if len(selection.rows) > searched:
+                row["search_seconds"] = time.perf_counter() - start
+            if "error" in chosen:
+                return row | {"error": chosen["error"]}
+            params = params_of(tuning, chosen, settings, seed)
+            tuned = [key for key in ("hidden", "l2", "cost_ratio") if key in chosen]
+            row |= {key: chosen[key] for key in tuned} | {"cv_score": chosen["score"]}
+            if settings["scoring"] == OWN_METRIC:
+                by_g_mean = params_of(tuning, chosen["g_mean"], settings, seed)
+                row |= {f"g_mean_{key}": chosen["g_mean"][key] for key in tuned}
+        if method == "crcen_ensemble":
+            params["n_members"] = settings["members"]
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # convergence, and imbalanced-learn's notices about its own defaults
+            start = time.perf_counter()
+            model = make(**params).fit(X, y)
+            row["seconds"] = time.perf_counter() - start
+            scores = _scores(model, X_test, y_test)
+            if by_g_mean not in (None, params):
+                other = make(**by_g_mean).fit(X, y)
+                scores["g_mean"] = float(crcen.confusion_counts(y_test, other.predict(X_test)).g_mean)
+    except (ValueError, TrainingFailed) as error:
+        return row | {"error": error_sentence(error)}
+    return row | scores
+
+
+def _scores(model: Any, X: NDArray[np.float64], y: NDArray[np.int64]) -> dict[str, Any]:
+    counts = crcen.confusion_counts(y, model.predict(X))
+    p = model.predict_proba(X)[:, 1]
+    scores: dict[str, Any] = {name: int(getattr(counts, name)) for name in ("tp", "fp", "fn", "tn")}
+    for name in ("recall", "specificity", "precision", "f1", "g_mean"):
+        scores[name] = float(getattr(counts, name))
+    scores["average_precision"] = float(average_precision_score(y, p))
+    scores["log_loss"] = float(log_loss(y, p, labels=[0, 1]))
+    if hasattr(model, "estimators_"):
+        scores["estimators"] = len(model.estimators_)
+    if isinstance(model, crcen.CRCENClassifier):
+        equation = crcen.key_equation(y, model.weighted_proba(X)[:, 1], model.weighting_)
+        scores |= {"test_lhs": equation.lhs, "test_rhs": equation.rhs, "train_residual": model.key_equation_.residual}
+    return scores
+
+
+# -- tables ----------------------------------------------------------------------------------------------------------
+
+
+def cells(rows: Rows) -> dict[tuple[str, str, str], tuple[float, float, int]]:
+    """(method, set, metric) → mean, standard deviation and number of splits; failed methods are absent."""
+    grouped: dict[tuple[str, str, str], list[float]] = {}
+    for row in rows:
+        for metric in METRICS:
+            if metric in row:
+                grouped.setdefault((row["method"], row["dataset"], metric), []).append(row[metric])
+    return {
+        key: (float(np.mean(v)), float(np.std(v, ddof=1)) if len(v) > 1 else float("nan"), len(v))
+        for key, v in grouped.items()
+    }
+
+
+def table3(rows: Rows, settings: Mapping[str, Any]) -> Table:
+    """Ours, published and difference in every cell; the best of each column in bold, for both."""
+    ours = cells(rows)
+    methods = list(dict.fromkeys(row["method"] for row in rows))
+    columns = [(d, m) for d in dict.fromkeys(row["dataset"] for row in rows) for m in METRICS]
+    paper = {(k, *c): cell[0] for k in methods for c in columns if (cell := published("table3", k, *c))}
+    best = {c: max((value[0] for key, value in ours.items() if key[1:] == c), default=np.nan) for c in columns}
+    best_paper = {c: max((value for key, value in paper.items() if key[1:] == c), default=np.nan) for c in columns}
+
+    def bold(value: float, largest: float) -> str:
+        return f"**{value:.3f}**" if value == largest else f"{value:.3f}"
+
+    lines = []
+    for method in methods:
+        line = {"method": crcen.METHODS[method].label}
+        for column in columns:
+            value, text = ours.get((method, *column)), "failed"
+            if value is not None:
+                text = f"{bold(value[0], best[column])} ± {value[1]:.3f}"
+                if value[2] < settings["splits"]:
+                    text += f" [{value[2]} of {settings['splits']} splits]"
+            if (method, *column) in paper:
+                printed = paper[method, *column]
+                difference = f", {value[0] - printed:+.3f}" if value else ""
+                text += f" (paper {bold(printed, best_paper[column])}{difference})"
+            line[f"{column[0]} {METRICS[column[1]]}"] = text
+        lines.append(line)
+    failed = sorted({f"{row['method']} on {row['dataset']}: {row['error']}" for row in rows if "error" in row})
+    note = (
+        f"Mean ± standard deviation over {settings['splits']} stratified splits, in brackets the published value and "
+        f"our difference; hyperparameters selected by {settings['scoring']} ({settings['selection']})."
+    )
+    return Table("Table 3", lines, note + (" Failed: " + "; ".join(failed) + "." if failed else ""))
+
+
+def table3_ranks(rows: Rows) -> Table:
+    """Mean rank of each method over the columns, 1 is best, for our numbers and the published ones."""
+    ours = {key: value[0] for key, value in cells(rows).items()}
+    methods = list(dict.fromkeys(row["method"] for row in rows))
+    columns = sorted({key[1:] for key in ours})
+    paper = {(k, *c): cell[0] for k in methods for c in columns if (cell := published("table3", k, *c))}
+    groups = (
+        ("ours", ours, methods),
+        ("ours, the paper's methods only", ours, [method for method in methods if crcen.METHODS[method].in_paper]),
+        ("paper", paper, list(dict.fromkeys(key[0] for key in paper))),
+    )
+    has_costly = not all(crcen.METHODS[other].in_table3 for other in methods)
+    lines = []
+    for method in methods:
+        line = {"method": crcen.METHODS[method].label}
+        for title, table, group in groups:
+            ranks = [_rank(table, group, method, column) for column in columns] if method in group else []
+            line[title] = f"{np.mean(ranks):.2f}" if ranks else ""
+        if has_costly:
+            own = [row for row in rows if row["method"] == method]
+            seconds = [row["seconds"] for row in own if "seconds" in row]
+            searches = [row["search_seconds"] for row in own if "search_seconds" in row]
+            line["seconds a fit"] = f"{np.mean(seconds):.2f}" if seconds else "failed"
+            line["seconds a search"] = f"{np.mean(searches):.0f}" if searches else ""
+        lines.append(line)
+    note = "Mean rank over the columns of Table 3; a method that failed ranks last there."
+    bounded = [crcen.METHODS[method] for method in methods if crcen.METHODS[method].budget]
+    if bounded:
+        note += " At most: " + "; ".join(f"{method.label} {method.budget}" for method in bounded) + "."
+    return Table("Table 3, mean ranks", lines, note)
+
+
+def _rank(
+    table: Mapping[tuple[str, str, str], float], group: Sequence[str], method: str, column: tuple[str, str]
+) -> float:
+    """Rank among a group of methods with ties averaged; missing values are last."""
+    values = [table.get((other, *column), -np.inf) for other in group]
+    own = table.get((method, *column), -np.inf)
+    above = sum(value > own for value in values)
+    return above + (sum(value == own for value in values) + 1) / 2

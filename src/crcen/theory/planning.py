@@ -1,0 +1,210 @@
+"""Sample-size planning: labels for drift, for a recall bound and for a cost interval; audits."""
+
+import math
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.optimize import brentq
+from scipy.stats import binom, norm
+
+from crcen.exceptions import InvalidParameter
+from crcen.theory.intervals import LEVEL, clopper_pearson, expected_cost_interval
+from crcen.theory.selective import audit_probabilities, betting_bound
+from crcen.theory.tail import residual_values, variance_of
+
+__all__ = [
+    "audits_for_recall_bound",
+    "labels_for_cost_width",
+    "labels_for_drift",
+    "positives_for_recall_bound",
+    "smallest_drift",
+]
+
+Array = NDArray[np.float64]
+Bools = NDArray[np.bool_]
+Index = NDArray[np.int64]
+
+_MOST_POSITIVES = 1_000_000
+_SIMULATIONS = 100
+
+
+def _share(value: float, name: str) -> float:
+    if not 0.0 < value < 1.0:
+        raise InvalidParameter(f"{name} must lie between 0 and 1, got {value:g}")
+    return value
+
+
+def _information(p: Array, weights: Array, k: int) -> float:
+    """Information about a drift of class k per row: j = (Σhv)² / (m Σh²v)."""
+    values = residual_values(p, weights, k)
+    variance = variance_of(values, p)
+    return float(p[:, k] @ values[:, k]) ** 2 / (len(p) * variance) if variance > 0.0 else 0.0
+
+
+def labels_for_drift(
+    p: Array, weights: Array, k: int, drift: float, *, power: float = 0.8, level: float = 0.05, uncertainty: float = 0.0
+) -> float:
+    """Labelled rows with which the residual test finds a drift with this power; infinite if no number is sufficient.
+
+    n = 1 / (j[(d / (z_{1−α/2} + z_{power}))² − σ²]).
+
+    Parameters
+    ----------
+    p : float64 array of shape (m, K)
+        Natural probabilities of rows like those that will be labelled.
+    weights : float64 array of shape (K,)
+        Class weights at which the equation is tested.
+    k : int
+        The class whose log-odds drift.
+    drift : float
+        In log-odds.
+    power, level : float
+        Probability of finding it, and level of the two-sided test.
+    uncertainty : float
+        σ, the model's own error in log-odds. If it is too large compared with the drift, only more training rows help.
+    """
+    _share(power, "power"), _share(level, "level")
+    if not (math.isfinite(drift) and drift != 0.0):
+        raise InvalidParameter(f"drift must be a finite number other than 0, got {drift:g}")
+    information = _information(p, weights, k)
+    room = (drift / float(norm.isf(level / 2.0) + norm.ppf(power))) ** 2 - uncertainty**2
+    return math.ceil(1.0 / (information * room)) if room > 0.0 and information > 0.0 else math.inf
+
+
+def smallest_drift(
+    p: Array,
+    weights: Array,
+    k: int,
+    labels: float,
+    *,
+    power: float = 0.8,
+    level: float = 0.05,
+    uncertainty: float = 0.0,
+) -> float:
+    """The drift that so many labelled rows find with this power, the inverse of `labels_for_drift`."""
+    information = _information(p, weights, k)
+    spread = math.sqrt(1.0 / (information * labels) + uncertainty**2) if information > 0.0 else math.inf
+    return float(norm.isf(level / 2.0) + norm.ppf(power)) * spread
+
+
+def positives_for_recall_bound(
+    bound: float, recall: float, *, confidence: float = LEVEL, power: float = 0.8
+) -> tuple[int, int]:
+    """Labelled positives needed, and how many of these must be found, for an exact lower bound on recall.
+
+    Parameters
+    ----------
+    bound : float
+        Lower bound that the data should show.
+    recall : float
+        Expected recall, above the bound.
+    confidence, power : float
+        Of the bound, and the probability that the data show it. Divide by the prevalence to obtain labelled rows.
+
+    Raises
+    ------
+    InvalidParameter
+        If the expected recall does not exceed the bound.
+    """
+    _share(bound, "bound"), _share(confidence, "confidence"), _share(power, "power")
+    if not bound < recall <= 1.0:
+        raise InvalidParameter(f"the expected recall, {recall:g}, must be above the bound {bound:g} and at most 1")
+    start, chunk = 1, 256
+    while start <= _MOST_POSITIVES:
+        n = np.arange(start, start + chunk)
+        needed = binom.isf(1.0 - confidence, n, bound) + 1.0  # smallest k with P(Bin(n, bound) ≥ k) ≤ 1 − confidence
+        passes = np.flatnonzero((needed <= n) & (binom.sf(needed - 1.0, n, recall) >= power))
+        if len(passes):
+            return int(n[passes[0]]), int(needed[passes[0]])
+        start, chunk = start + chunk, 2 * chunk
+    raise InvalidParameter(
+        f"a recall of {recall:g} is too near to the bound {bound:g}: more than {_MOST_POSITIVES:,} positives are needed"
+    )
+
+
+def labels_for_cost_width(p: Array, actions: Index, costs: Array, width: float, *, level: float = LEVEL) -> int:
+    """Labelled rows with which the interval of the mean cost of a row is expected to have this width.
+
+    Parameters
+    ----------
+    p : float64 array of shape (m, K)
+        Natural probabilities of rows like those that will be labelled.
+    actions : int64 array of shape (m,)
+        Their decisions.
+    costs : float64 array of shape (K, A)
+        Cost of each action for each class.
+    width : float
+        Upper minus lower limit, per row.
+    level : float
+        Confidence level.
+    """
+    if not (math.isfinite(width) and width > 0.0):
+        raise InvalidParameter(f"the width of the interval must be above 0, got {width:g}")
+
+    def excess(log_rows: float) -> float:
+        found = expected_cost_interval(p, actions, costs, math.exp(log_rows), level=level)
+        return found.high - found.low - width
+
+    if excess(0.0) <= 0.0:
+        return 1
+    high = 1.0
+    while excess(high) > 0.0:
+        high += 2.0
+    return math.ceil(math.exp(brentq(excess, high - 2.0 if high > 1.0 else 0.0, high, xtol=1e-6)))
+
+
+def audits_for_recall_bound(
+    chance: Array,
+    quiet: Bools,
+    scores: Array,
+    bound: float,
+    *,
+    confidence: float = LEVEL,
+    power: float = 0.8,
+    seed: int = 0,
+) -> float:
+    """Expected number of audits with which the lower bound on recall reaches `bound`; infinite if none is enough.
+
+    Parameters
+    ----------
+    chance : float64 array of shape (n,)
+        Probability of the class.
+    quiet : bool array of shape (n,)
+        Rows without an alarm.
+    scores : float64 array of shape (n,)
+        Audit scores, `audit_scores`, or ones for equal probabilities.
+    bound : float
+        Lower bound that the audits should show.
+    confidence, power : float
+        Of the bound, and the probability that audits show it if the probabilities are right.
+    seed : int
+        Of the simulation from which the power follows.
+    """
+    _share(bound, "bound"), _share(confidence, "confidence"), _share(power, "power")
+    rng, n_quiet, own = np.random.default_rng(seed), int(quiet.sum()), chance[quiet]
+    caught = rng.poisson(float(chance[~quiet].sum()), _SIMULATIONS)
+    missed, total = rng.poisson(float(own.sum()), _SIMULATIONS), float(own.sum())
+    allowed = caught * (1.0 / bound - 1.0)
+    places = [rng.choice(n_quiet, size, p=own / total) if size else np.zeros(0, np.int64) for size in missed]
+    luck = [rng.random(len(place)) for place in places]
+    is_uniform = bool(np.ptp(scores[quiet]) == 0.0) if n_quiet else True
+
+    def reached(n_audits: float) -> float:
+        e = audit_probabilities(scores, quiet, n_audits)[quiet]
+        least, hits = float(e.min()), 0
+        for place, u, most in zip(places, luck, allowed, strict=True):
+            found = e[place][u < e[place]]
+            if is_uniform:
+                upper = n_quiet * float(clopper_pearson(len(found), n_audits, 2.0 * confidence - 1.0)[1])
+            else:
+                upper = betting_bound(least, found, float(n_quiet), 1.0 - confidence)
+            hits += upper <= most
+        return hits / _SIMULATIONS - power
+
+    if not n_quiet or float((missed <= allowed).mean()) < power:
+        return math.inf
+    low, high = 1.0, float(n_quiet)
+    while high > low * 1.01 + 1.0:  # nearly monotone in the number of audits
+        middle = math.sqrt(low * high)
+        low, high = (low, middle) if reached(middle) >= 0.0 else (middle, high)
+    return math.ceil(high)

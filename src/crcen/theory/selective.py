@@ -1,0 +1,341 @@
+"""Selective labels: audits of rows without an alarm, and what their labels say about all rows.
+
+A row is labelled because it raised an alarm (audit probability e = 1) or because it was drawn with a known probability
+e. Weighting labelled rows by 1/e makes every sum unbiased for all rows (Horvitz and Thompson 1952).
+"""
+
+import math
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.optimize import brentq
+from scipy.special import chdtri, logsumexp
+from scipy.stats import norm, rankdata
+
+from crcen.exceptions import InvalidParameter
+from crcen.theory.intervals import LEVEL, Interval, clopper_pearson, effective_size
+
+__all__ = [
+    "AUDIT_FLOOR",
+    "LabelSelection",
+    "audit_draws",
+    "audit_probabilities",
+    "audit_scores",
+    "audited_cost",
+    "betting_bound",
+    "clipped_weights",
+    "label_selection",
+    "missed_bound",
+    "recall_bounds",
+    "row_hash",
+]
+
+Array = NDArray[np.float64]
+Bools = NDArray[np.bool_]
+Index = NDArray[np.int64]
+Keys = NDArray[np.uint64]
+
+# Smallest audit probability as a share of equal probabilities: most of Neyman's gain, and bounds that stay short.
+AUDIT_FLOOR = 0.7
+_MOST_STRATA = 3
+# Betting against too many missed positives: decay of the likelihood per missed positive, relative to the smallest e.
+_BETS = np.array([0.97, 0.8, 0.6, 0.45, 0.3, 0.2, 0.12, 0.07, 0.04, 0.02])
+_LOG_STAKES = -np.log(np.arange(1.0, 11.0) * (1.0 / np.arange(1.0, 11.0)).sum())  # most on few found positives
+
+
+def audit_scores(p: Array, weights: Array) -> Array:
+    """Standard deviation of each row's residuals, to which Neyman's allocation is proportional.
+
+    The root of Σ_k Var(w_y(1{y = k} − q_k)), q ∝ w·p; for two classes proportional to h√(p(1 − p)) with
+    h = c / (cp + 1 − p).
+
+    Parameters
+    ----------
+    p : float64 array of shape (n, K)
+        Natural probabilities.
+    weights : float64 array of shape (K,)
+        Class weights.
+    """
+    q = p * weights
+    q = q / q.sum(axis=1, keepdims=True)
+    distance = 1.0 - 2.0 * q + (q**2).sum(axis=1, keepdims=True)  # |e_j − q|²
+    return np.asarray(np.sqrt(np.maximum((p * weights**2 * distance).sum(axis=1), 0.0)))
+
+
+def audit_probabilities(scores: Array, quiet: Bools, n_audits: float, *, floor: float = AUDIT_FLOOR) -> Array:
+    """Probability of being checked: 1 for alarms, proportional to the score for quiet rows, not below a floor.
+
+    Parameters
+    ----------
+    scores : float64 array of shape (n,)
+        `audit_scores`, or ones for equal probabilities.
+    quiet : bool array of shape (n,)
+        Rows without an alarm.
+    n_audits : float
+        Expected number of quiet rows that are drawn.
+    floor : float
+        Smallest probability as a share of n_audits / quiet rows. A small one makes bounds on missed positives long.
+    """
+    n_quiet = int(quiet.sum())
+    if not (n_audits > 0.0 and 0.0 < floor <= 1.0):
+        raise InvalidParameter(
+            f"audits need an expected number above 0 and a floor above 0 and at most 1, got {n_audits:g} and {floor:g}"
+        )
+    found = np.ones(len(scores))
+    if not n_quiet or n_audits >= n_quiet:
+        return found
+    own, least = scores[quiet], floor * n_audits / n_quiet
+    if not own.any():
+        own = np.ones(n_quiet)
+
+    def surplus(log_scale: float) -> float:
+        return float(np.clip(math.exp(log_scale) * own, least, 1.0).sum()) - n_audits
+
+    middle = math.log(n_audits / own.sum())
+    low, high = middle - 1.0, middle + 1.0
+    while surplus(low) > 0.0 and low > middle - 700.0:
+        low -= 5.0
+    while surplus(high) < 0.0 and high < middle + 700.0:
+        high += 5.0
+    scale = math.exp(brentq(surplus, low, high, xtol=1e-13)) if surplus(low) < 0.0 < surplus(high) else math.exp(low)
+    found[quiet] = np.clip(scale * own, least, 1.0)
+    return found
+
+
+def row_hash(keys: Keys, seed: int) -> Array:
+    """A number in [0, 1) for each key, the same for the same seed and key in any order (SplitMix64)."""
+    mask = 0xFFFFFFFFFFFFFFFF
+    start = (int(seed) * 0x9E3779B97F4A7C15 + 0xD1B54A32D192ED03) & mask
+    with np.errstate(over="ignore"):
+        z = keys.astype(np.uint64) + np.uint64(start)
+        for _ in range(2):  # twice: neighbouring keys and seeds must not be related
+            z = z + np.uint64(0x9E3779B97F4A7C15)
+            z = (z ^ (z >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
+            z = (z ^ (z >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
+            z = z ^ (z >> np.uint64(31))
+    return np.asarray((z >> np.uint64(11)).astype(np.float64) * 2.0**-53)
+
+
+def audit_draws(keys: Keys, e: Array, seed: int) -> Bools:
+    """Independent draws with probabilities e; the same seed and row key give the same draw."""
+    return np.asarray(row_hash(keys, seed) < e)
+
+
+def missed_bound(
+    e_quiet: Array, audited: Bools, hit: Bools, confidence: float = LEVEL, *, strata: Index | None = None
+) -> float:
+    """Upper confidence bound on the number of hits among all quiet rows, from those found by audits.
+
+    Parameters
+    ----------
+    e_quiet : float64 array of shape (n,)
+        Audit probabilities of all quiet rows.
+    audited : bool array of shape (n,)
+        Rows that were drawn and labelled.
+    hit : bool array of shape (n,)
+        Whether an audited row is one of those counted, for example a positive; ignored for others.
+    confidence : float
+        The bound holds with at least this probability over the draws, whatever the labels are.
+    strata : int array of shape (n,), optional
+        Rows with equal probabilities, by number; by default the distinct values of e where these are at most three.
+
+    Notes
+    -----
+    Equal probabilities within strata: N · Clopper–Pearson's bound, Bonferroni over strata. Others: for 0 < θ ≤ 1 and
+    r = 1 − θ·min e, each missed positive i multiplies E[Π_{found} (1 − θ·min e / e_i)] by r exactly. So with T of them
+    the mean of Π(1 − θ·min e/e_i)·r^−T is 1, and T with a value of 1/(1 − confidence) or more are excluded. A mixture
+    over θ is bet.
+    """
+    n, found = len(e_quiet), audited & hit
+    if not n:
+        return 0.0
+    most = float(n - int((audited & ~hit).sum()))
+    if strata is None:
+        distinct, strata = np.unique(e_quiet, return_inverse=True)
+        strata = strata.ravel()
+        is_stratified = len(distinct) <= _MOST_STRATA
+    else:
+        is_stratified = True
+    alpha = 1.0 - confidence
+    if is_stratified:
+        sizes, drawn, hits = (np.bincount(strata[rows]) for rows in (slice(None), audited, found))
+        present = np.flatnonzero(sizes)
+        drawn, hits = (np.pad(one, (0, len(sizes) - len(one)))[present] for one in (drawn, hits))
+        _, share = clopper_pearson(hits, drawn, 1.0 - 2.0 * alpha / len(present))
+        return min(float((sizes[present] * np.where(drawn > 0, share, 1.0)).sum()), most)
+    return betting_bound(float(e_quiet.min()), e_quiet[found], most, alpha)
+
+
+def betting_bound(least: float, e_found: Array, most: float, alpha: float) -> float:
+    """The bound of `missed_bound` for unequal probabilities, from the smallest one and those of the rows found."""
+    if least <= 0.0:
+        return most
+    step = np.log1p(-_BETS * least)
+    lost = _LOG_STAKES + np.log1p(-np.outer(_BETS, least / e_found)).sum(axis=1) + math.log(alpha)
+
+    def log_capital(total: float) -> float:
+        return float(logsumexp(lost - total * step))
+
+    start = float(len(e_found))
+    if log_capital(most) < 0.0:
+        return most
+    return start if log_capital(start) >= 0.0 else float(brentq(log_capital, start, most))
+
+
+def recall_bounds(
+    y: Index, actions: Index, e: Array, default: int, n_classes: int, confidence: float = LEVEL
+) -> tuple[Array, Array]:
+    """Lower bound on the recall of each class, and upper bound on its missed rows, both of shape (n_classes,).
+
+    Parameters
+    ----------
+    y : int64 array of shape (n,)
+        Class numbers, −1 for rows without a label.
+    actions : int64 array of shape (n,)
+        Decisions.
+    e : float64 array of shape (n,)
+        Audit probabilities, 1 for alarms.
+    default : int
+        The action that raises no alarm: rows with it are quiet.
+    n_classes : int
+        K.
+    confidence : float
+        For each class.
+
+    Notes
+    -----
+    TP / (TP + FN + U): TP and FN are counted among the alarms, which are all labelled, and U bounds the rows of the
+    class among the quiet ones. For the class of the default action TP is among the quiet rows and bounded from below.
+    Alarms without a label are left out.
+    """
+    quiet, labelled = actions == default, y >= 0
+    e_quiet, audited, recalls, missed = e[quiet], labelled[quiet], np.full(n_classes, np.nan), np.zeros(n_classes)
+    for k in range(n_classes):
+        among_alarms = ~quiet & (y == k)
+        if k == default:
+            right = float(quiet.sum()) - missed_bound(e_quiet, audited, y[quiet] != k, confidence)
+            missed[k] = float(among_alarms.sum())
+        else:
+            right = float((among_alarms & (actions == k)).sum())
+            missed[k] = float(among_alarms.sum()) - right + missed_bound(e_quiet, audited, y[quiet] == k, confidence)
+        recalls[k] = right / (right + missed[k]) if right + missed[k] > 0.0 else math.nan
+    return recalls, missed
+
+
+def audited_cost(
+    y: Index, actions: Index, p: Array, costs: Array, e: Array, default: int, *, level: float = LEVEL
+) -> Interval:
+    """Doubly robust mean cost (1/n) Σ[m + A/e·(ℓ − m)] with m = Σ_k p_k·cost, and its interval.
+
+    Right if the audit probabilities are right, with less variance if the probabilities p are too (Robins, Rotnitzky and
+    Zhao 1994). The limits combine, by MOVER, exact limits of the cells among alarms and gamma limits of the weighted
+    counts among quiet rows (Fay and Feuer 1997), in which an unseen row would have the largest weight.
+
+    Parameters
+    ----------
+    y, actions, e, default
+        As in `recall_bounds`.
+    p : float64 array of shape (n, K)
+        Natural probabilities.
+    costs : float64 array of shape (K, A)
+        Cost of each action for each class.
+    level : float
+        Confidence level.
+    """
+    n, labelled, quiet = len(y), y >= 0, actions == default
+    counts_now = labelled | quiet  # alarms without a label are left out
+    n = int(counts_now.sum())
+    if not n:
+        return Interval(math.nan, math.nan, math.nan)
+    expected = np.einsum("nk,nk->n", p, costs[:, actions].T)
+    paid = costs[np.maximum(y, 0), actions]
+    value = float((expected + np.where(labelled, (paid - expected) / e, 0.0))[counts_now].sum()) / n
+    alpha, below, above = 1.0 - level, 0.0, 0.0
+    usual = float(costs[default, default]) if default < len(costs) else float(costs[:, default].min())
+    largest = 1.0 / float(e[quiet].min()) if quiet.any() else 1.0
+    for k in range(len(costs)):
+        for action in np.unique(actions):
+            coefficient = float(costs[k, action]) - usual
+            if coefficient == 0.0:
+                continue
+            hit = labelled & (y == k) & (actions == action)
+            if action == default:
+                w = 1.0 / e[hit]
+                reach = _gamma_reach(w, largest, alpha)
+            else:
+                count = float(hit.sum())
+                low, high = clopper_pearson(count, n, level)
+                reach = count - n * float(low), n * float(high) - count
+            down, up = reach if coefficient > 0.0 else reach[::-1]
+            below, above = below + (coefficient * down) ** 2, above + (coefficient * up) ** 2
+    return Interval(value, max(value - math.sqrt(below) / n, float(costs.min())), value + math.sqrt(above) / n)
+
+
+def _gamma_reach(weights: Array, largest: float, alpha: float) -> tuple[float, float]:
+    """Distances from a sum of weights of a Poisson number of rows to its limits (Fay and Feuer 1997)."""
+    total, squares = float(weights.sum()), float((weights**2).sum())
+    low = squares / (2.0 * total) * float(chdtri(2.0 * total**2 / squares, 1.0 - alpha / 2.0)) if total else 0.0
+    top, variance = total + largest, squares + largest**2
+    high = variance / (2.0 * top) * float(chdtri(2.0 * top**2 / variance, alpha / 2.0))
+    return total - low, high - total
+
+
+def clipped_weights(weights: Array, least: float = 0.5) -> tuple[Array, float]:
+    """Weights cut at the largest value with which Kish's effective sample size is at least this share of the rows.
+
+    Returns
+    -------
+    weights, cut
+        The cut is infinite if nothing was changed.
+    """
+    if effective_size(weights) >= least * len(weights):
+        return weights, math.inf
+
+    def surplus(cut: float) -> float:
+        return effective_size(np.minimum(weights, cut)) - least * len(weights)
+
+    low = float(weights[weights > 0.0].min())
+    if surplus(low) <= 0.0:
+        return np.minimum(weights, low), low
+    cut = float(brentq(surplus, low, float(weights.max()), xtol=1e-9 * low))
+    return np.minimum(weights, cut), cut
+
+
+class LabelSelection(NamedTuple):
+    """Whether labels are missing depending on the score.
+
+    Parameters
+    ----------
+    n_missing : int
+        Rows without a label.
+    alarm_share, quiet_share : float
+        Share of rows with a label among alarms and among quiet rows; NaN without such rows.
+    p_value : float
+        Of equal scores of rows with and without a label (Mann–Whitney, normal approximation).
+    """
+
+    n_missing: int
+    alarm_share: float
+    quiet_share: float
+    p_value: float
+
+    @property
+    def is_alarms_only(self) -> bool:
+        """Whether (nearly) only rows with an alarm have labels, so that recall cannot be estimated."""
+        return self.n_missing > 0 and self.quiet_share < 0.01 * self.alarm_share
+
+
+def label_selection(labelled: Bools, scores: Array, alarms: Bools) -> LabelSelection:
+    """Compare the scores of rows with and without a label."""
+    n_with, n_without = int(labelled.sum()), int((~labelled).sum())
+    shares = [float(labelled[rows].mean()) if rows.any() else math.nan for rows in (alarms, ~alarms)]
+    if not n_with or not n_without:
+        return LabelSelection(n_without, shares[0], shares[1], math.nan)
+    ranks = rankdata(scores)
+    _, ties = np.unique(scores, return_counts=True)
+    n = len(scores)
+    spread = n_with * n_without / 12.0 * (n + 1.0 - float((ties**3 - ties).sum()) / (n * (n - 1.0)))
+    difference = float(ranks[labelled].sum()) - n_with * (n + 1.0) / 2.0
+    p_value = 2.0 * float(norm.sf(abs(difference) / math.sqrt(spread))) if spread > 0.0 else 1.0
+    return LabelSelection(n_without, shares[0], shares[1], p_value)

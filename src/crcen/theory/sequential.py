@@ -1,0 +1,256 @@
+"""Tests and intervals that are valid at any time: an exact e-process for drift, and confidence sequences of means.
+
+An e-process is at most 1 in expectation at every stopping time if nothing has changed. By Ville's inequality it ever
+reaches 1/α with probability at most α, however often it is looked at.
+"""
+
+import math
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+from scipy.optimize import brentq
+from scipy.special import logsumexp, ndtr
+
+from crcen.exceptions import InvalidInput
+
+__all__ = [
+    "GRID_SIZE",
+    "ConfidenceSequence",
+    "DriftProcess",
+    "log_likelihoods",
+]
+
+Array = NDArray[np.float64]
+
+GRID_SIZE = 81
+_REACH, _STEEP = 3.0, 3.2  # largest drift on the grid, and how much denser the grid is near 0
+_CHUNK = 2**17
+_FAR = 1e3  # log-odds
+
+
+def log_likelihoods(hit: ArrayLike, p: Array, grid: Array, weights: Array | None = None) -> Array:
+    """Log-likelihood ratio ℓ(d) = Σ w[d·y − log(1 + p(e^d − 1))] of a drift d of the log-odds against none.
+
+    Parameters
+    ----------
+    hit : bool array of shape (n,)
+        Rows of the class.
+    p : float64 array of shape (n,)
+        Its probability.
+    grid : float64 array of shape (GRID_SIZE,)
+        Drifts d, `DriftProcess.grid`.
+    weights : float64 array of shape (n,), optional
+        Within [0, 1], scaled by a constant fixed in advance: then e^ℓ keeps an expectation of at most 1 (Jensen).
+    """
+    y, rise, total = np.asarray(hit, dtype=np.float64), np.expm1(grid), np.zeros(len(grid))
+    w = np.ones(len(y)) if weights is None else weights
+    for start in range(0, len(y), _CHUNK):
+        part = slice(start, start + _CHUNK)
+        total += w[part] @ np.log1p(p[part, None] * rise)
+    return np.asarray(grid * float(w @ y) - total)
+
+
+@dataclass(frozen=True)
+class DriftProcess:
+    """E-process for a drift of the log-odds, with the state ℓ(d) on a grid of 81 drifts.
+
+    E = Σ_d g(d)e^{ℓ(d)} / Σ_c M_c sup_{ε ∈ c} e^{ℓ(ε)}: a mixture over drifts, over the largest likelihood of what may
+    be wrong without drift. That is any constant error within `tolerance`, and the model's own error, normal with
+    `centre` and `spread`; its distribution is split into cells c of mass M_c. Between grid points ℓ is bounded by its
+    concavity, so E is never too large.
+
+    Parameters
+    ----------
+    tolerance : float
+        Constant drift in log-odds that is no reason for an alarm; fixed in advance.
+    spread, centre : float
+        Standard deviation and mean of the model's own error in log-odds.
+    scale : float
+        Drift to which the mixture is tuned. It affects the detection delay, not the validity.
+    """
+
+    tolerance: float = 0.0
+    spread: float = 0.0
+    centre: float = 0.0
+    scale: float = 0.3
+
+    @cached_property
+    def grid(self) -> Array:
+        """The drifts: dense near the centre, with ± tolerance among them."""
+        unit = np.linspace(-1.0, 1.0, GRID_SIZE)
+        steps = _REACH * np.sinh(_STEEP * unit) / math.sinh(_STEEP)
+        if 0.0 < self.tolerance < _REACH and self.spread == 0.0:
+            place = int(np.argmin(np.abs(steps - self.tolerance)[GRID_SIZE // 2 + 1 :])) + GRID_SIZE // 2 + 1
+            steps[place], steps[GRID_SIZE - 1 - place] = self.tolerance, -self.tolerance
+        return np.asarray(self.centre + steps)
+
+    @cached_property
+    def _log_prior(self) -> Array:
+        """Log of g: a normal law, one on each side at the scale, and a part with heavy tails."""
+        d = (self.grid - self.centre) / self.scale
+        sides = np.exp(-2.0 * (d - 1.0) ** 2) + np.exp(-2.0 * (d + 1.0) ** 2)
+        density = 0.45 * (np.exp(-0.5 * d**2) + sides) / math.sqrt(2.0 * math.pi) + 0.1 * (2.0 + d**2) ** -1.5
+        mass = density * np.gradient(self.grid)
+        return np.asarray(np.log(mass / mass.sum()))
+
+    @cached_property
+    def _cells(self) -> tuple[Array, Array, Array, NDArray[np.int64], Array]:
+        """Log masses of the own error's cells, their lower and upper ends, and a point inside, between grid points."""
+        if self.spread == 0.0:
+            point = np.array([self.centre])
+            return np.zeros(1), point - self.tolerance, point + self.tolerance, np.array([GRID_SIZE // 2]), np.zeros(1)
+        edges = np.concatenate([[-np.inf], self.grid, [np.inf]])
+        mass = np.diff(ndtr((edges - self.centre) / self.spread))
+        known = mass > 1e-12
+        low, high = edges[:-1][known], edges[1:][known]
+        place = np.clip(np.flatnonzero(known) - 1, 0, GRID_SIZE - 2)
+        log_mass = np.log(mass[known] / mass[known].sum())
+        return log_mass, low - self.tolerance, high + self.tolerance, place, np.full(len(place), 0.5)
+
+    def _largest(self, likelihood: Array, low: Array, high: Array) -> Array:
+        """Upper bounds on ℓ over intervals [low, high], (..., intervals): secants of the neighbouring grid intervals.
+
+        On [x_j, x_{j+1}] a concave function lies below the secants of both neighbours. At the ends of the grid one
+        neighbour is missing, and beyond the grid the last secant bounds.
+        """
+        x, f = self.grid, np.asarray(likelihood)[..., None, :]
+        slope = np.diff(f) / np.diff(x)
+        steep, flat = slope[..., :1], slope[..., -1:]
+        # The outer lines: the only neighbour at the ends, twice.
+        before, after = (
+            np.concatenate([slope[..., 1:2], slope[..., :-1]], -1),
+            np.concatenate([slope[..., 1:], slope[..., -2:-1]], -1),
+        )
+        left, right = x[:-1], x[1:]
+        at_left, at_right = f[..., :-1].copy(), f[..., 1:].copy()
+        at_left[..., 0] = f[..., 1] + slope[..., 1] * (x[0] - x[1])
+        at_right[..., -1] = f[..., -2] + slope[..., -2] * (x[-1] - x[-2])
+        start, end = np.maximum(low[:, None], left), np.minimum(high[:, None], right)
+        gap = before - after
+        meet = (at_right - after * right - at_left + before * left) / np.where(gap > 0.0, gap, 1.0)
+        # The smaller line rises with the slope `before` up to `meet`, then with `after`.
+        at = np.where(after > 0.0, end, np.where(before < 0.0, start, np.clip(meet, start, end)))
+        bound = np.minimum(at_left + before * (at - left), at_right + after * (at - right))
+        inside = np.where(start <= end, bound, -np.inf).max(axis=-1)
+        reach = np.maximum(x[0] - np.maximum(low, -_FAR), 0.0), np.maximum(np.minimum(high, _FAR) - x[-1], 0.0)
+        below = np.where(low < x[0], f[..., 0] + np.maximum(-steep[..., 0], 0.0) * reach[0], -np.inf)
+        above = np.where(high > x[-1], f[..., -1] + np.maximum(flat[..., 0], 0.0) * reach[1], -np.inf)
+        return np.asarray(np.maximum(inside, np.maximum(below, above)))
+
+    def log_evidence(self, since: Array, before: Array | None = None) -> Array:
+        """Log E that a change began at a point fixed in advance; ℓ of any shape (..., GRID_SIZE).
+
+        Parameters
+        ----------
+        since : float64 array of shape (..., GRID_SIZE)
+            ℓ of the rows since that point.
+        before : float64 array of the same shape, optional
+            ℓ of the stream's rows before it, from which more is known about the model's own error.
+        """
+        log_mass, low, high, place, part = self._cells
+        total = since if before is None else since + before
+        null = logsumexp(log_mass + self._largest(total, low, high), axis=-1)
+        evidence = logsumexp(self._log_prior + since, axis=-1) - null
+        if before is not None:  # any law of the rows before may stand here: that of grid points is one
+            evidence += logsumexp(log_mass + (1.0 - part) * before[..., place] + part * before[..., place + 1], axis=-1)
+        return np.asarray(evidence)
+
+    def interval(self, since: Array, alpha: float = 0.05) -> tuple[float, float]:
+        """Drifts that are not excluded: Σ_d g(d)e^{ℓ(d) − ℓ(ε)} < 1/α; valid at any time, also at an alarm."""
+        bar = float(logsumexp(self._log_prior + since)) + math.log(alpha)
+        x = self.grid
+        fits = np.flatnonzero(self._largest(since, x[:-1], x[1:]) > bar)
+        if not len(fits):  # beyond the grid
+            return (float(x[-1]), math.inf) if since[-1] > since[0] else (-math.inf, float(x[0]))
+        low, high = fits[0], fits[-1]
+        return (
+            -math.inf if low == 0 and since[0] > bar else self._cross(since, bar, int(low), -1),
+            math.inf if high == len(x) - 2 and since[-1] > bar else self._cross(since, bar, int(high), 1),
+        )
+
+    def _cross(self, f: Array, bar: float, j: int, side: int) -> float:
+        """The outer end of the set within grid interval j: where the bound falls to the bar."""
+        x = self.grid
+        inner, outer = (x[j], x[j + 1]) if side > 0 else (x[j + 1], x[j])
+        ends = np.linspace(inner, outer, 33)
+        bounds = self._largest(f, np.minimum(ends[:-1], ends[1:]), np.maximum(ends[:-1], ends[1:]))
+        fits = np.flatnonzero(bounds > bar)
+        return float(ends[fits[-1] + 1]) if len(fits) else float(inner)
+
+
+# Bets as shares of the largest one that cannot lose everything, with their share of the stake.
+_BETS = 0.95 * 2.0 ** (-np.arange(20) / 2.0)
+_STAKES = np.full(len(_BETS), 1.0 / len(_BETS))
+
+
+@dataclass(frozen=True)
+class ConfidenceSequence:
+    """Confidence interval of a mean of bounded values that holds at all times together, by betting.
+
+    Against a mean m the capital ½Σ_b s_b Π(1 + λ_b(x − m)) + ½Σ_b s_b Π(1 − λ′_b(x − m)) is a martingale if m is right;
+    m is excluded once it reaches 1/α (Waudby-Smith and Ramdas 2024, with fixed bets). The state is the number of times
+    each distinct value was seen.
+
+    Parameters
+    ----------
+    low, high : float
+        Range of the values, fixed in advance.
+    values, counts : float64 array of shape (distinct,)
+        Distinct values so far and how often each was seen.
+    """
+
+    low: float
+    high: float
+    values: Array = field(default_factory=lambda: np.empty(0))
+    counts: Array = field(default_factory=lambda: np.empty(0))
+
+    def add(self, values: ArrayLike) -> "ConfidenceSequence":
+        """The sequence after further values."""
+        new = np.asarray(values, dtype=np.float64).ravel()
+        if new.size and not (self.low <= new.min() and new.max() <= self.high):
+            raise InvalidInput(
+                f"values must lie in [{self.low:g}, {self.high:g}], got some from {new.min():g} to {new.max():g}"
+            )
+        distinct, which = np.unique(np.concatenate([self.values, new]), return_inverse=True)
+        weights = np.concatenate([self.counts, np.ones(new.size)])
+        counts = np.bincount(which.ravel(), weights, len(distinct)).astype(np.float64)
+        return replace(self, values=distinct, counts=counts)
+
+    @property
+    def n_values(self) -> int:
+        """Values so far."""
+        return int(self.counts.sum())
+
+    @property
+    def mean(self) -> float:
+        """Their mean; NaN without any."""
+        return float(self.counts @ self.values / self.counts.sum()) if self.n_values else math.nan
+
+    def log_capital(self, mean: float, side: int) -> float:
+        """Log capital of bets that the true mean is above (side = 1) or below (side = −1) this one."""
+        room = mean - self.low if side > 0 else self.high - mean
+        if room <= 0.0:  # the mean is at its end: one value inside excludes it
+            return math.inf if self.n_values and side * (self.mean - mean) > 0.0 else 0.0
+        growth = np.log1p(np.outer(_BETS / room * side, self.values - mean)) @ self.counts
+        return float(logsumexp(growth, b=_STAKES))
+
+    def interval(self, alpha: float = 0.05) -> tuple[float, float]:
+        """Means that are not excluded at rate α, each side at α/2."""
+        if not self.n_values:
+            return self.low, self.high
+        bar, mean = math.log(2.0 / alpha), self.mean
+
+        def excess(m: float, side: int) -> float:
+            return min(self.log_capital(m, side), 1e6) - bar
+
+        span = 1e-9 * (self.high - self.low)
+        low = self.low if excess(self.low + span, 1) < 0.0 else brentq(excess, self.low + span, mean, args=(1,))
+        high = self.high if excess(self.high - span, -1) < 0.0 else brentq(excess, mean, self.high - span, args=(-1,))
+        return float(low), float(high)
+
+    def decides(self, alpha: float = 0.05) -> int:
+        """1 if the mean is above 0, −1 if it is below, 0 if undecided; wrong ever with probability at most α."""
+        bar = math.log(2.0 / alpha)
+        return (self.log_capital(0.0, 1) >= bar) - (self.log_capital(0.0, -1) >= bar)

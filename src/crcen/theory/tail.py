@@ -1,0 +1,276 @@
+"""Tests of residual sums: saddlepoint tails, stratified samples, clusters, sample weights, model uncertainty.
+
+A statistic S = Σ x_i(y_i) is described by its `values` x of shape (n, K), the contribution of each row for each
+possible class, and by the probabilities p of shape (n, K). Its mean under the model is zero: Σ_k p_ik x_ik = 0. For two
+classes x = w·h·(y − p) with h = c / (cp + 1 − p), up to a constant.
+"""
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.special import ndtr
+from scipy.stats import norm
+from scipy.stats import t as student_t
+
+__all__ = [
+    "ResidualTest",
+    "cluster_sums",
+    "holm",
+    "pair_values",
+    "residual_test",
+    "residual_values",
+    "stratified_factor",
+    "tail_p_value",
+    "upper_tail",
+    "variance_of",
+]
+
+Array = NDArray[np.float64]
+Index = NDArray[np.int64]
+
+_NEAR_ZERO = 1e-3  # of r: below this 1/u − 1/r is replaced by its limit
+_MOST_STEPS = 100
+
+
+def _weighted(p: Array, weights: Array) -> Array:
+    q = p * weights
+    return np.asarray(q / q.sum(axis=1, keepdims=True))
+
+
+def residual_values(p: Array, weights: Array, k: int, sample_weight: Array | None = None) -> Array:
+    """Contributions s·w_y(1{y = k} − q_k) to the residual of class k, shape (n, K).
+
+    Parameters
+    ----------
+    p : float64 array of shape (n, K)
+        Natural probabilities.
+    weights : float64 array of shape (K,)
+        Class weights; q ∝ w·p.
+    k : int
+        The class.
+    sample_weight : float64 array of shape (n,), optional
+        Row weights.
+    """
+    q = _weighted(p, weights)
+    values = -q[:, [k]] * weights
+    others = np.delete(q, k, axis=1).sum(axis=1)  # 1 − q_k would lose small values
+    values[:, k] = others * weights[k]
+    return values if sample_weight is None else np.asarray(values * sample_weight[:, None])
+
+
+def pair_values(p: Array, weights: Array, j: int, k: int, sample_weight: Array | None = None) -> Array:
+    """Contributions to the flow from class j to class k minus the flow back, shape (n, K)."""
+    q, values = _weighted(p, weights), np.zeros(p.shape)
+    values[:, j], values[:, k] = weights[j] * q[:, k], -weights[k] * q[:, j]
+    return values if sample_weight is None else values * sample_weight[:, None]
+
+
+def variance_of(values: Array, p: Array) -> float:
+    """Variance of S for independent rows under the model."""
+    return float(np.einsum("nk,nk,nk->", p, values, values))
+
+
+def stratified_factor(values: Array, p: Array) -> float:
+    """Variance of S given the class counts, over its variance for randomly drawn rows.
+
+    E Var(x | y) / E Var(x): 1 − Σ_k (Σ_i p_ik x_ik)² / (n π_k V), with class shares π. For two classes of equal weight
+    this is Tjur's coefficient of discrimination. Multiply the label variance by it if the class counts of the test rows
+    were fixed by stratification.
+    """
+    variance, counts = variance_of(values, p), p.sum(axis=0)
+    if variance <= 0.0:
+        return 1.0
+    covariance = np.einsum("nk,nk->k", p, values)
+    known = counts > 0.0
+    explained = float((covariance[known] ** 2 / counts[known]).sum())
+    return float(np.clip(1.0 - explained / variance, 0.0, 1.0))
+
+
+def upper_tail(values: Array, p: Array, total: float, extra: float = 0.0) -> float:
+    """P(S ≥ total) under the model by the Lugannani–Rice approximation.
+
+    Parameters
+    ----------
+    values, p : float64 array of shape (n, K)
+        Contributions by class, with mean zero, and probabilities.
+    total : float
+        Observed S.
+    extra : float
+        Variance of an independent normal error added to S (model uncertainty A²σ²).
+
+    Notes
+    -----
+    With K(t) = Σ log Σ_k p_k e^{t x_k} + ½ t² extra, solve K′(t) = S; then r = sign(t)√(2(tS − K)), u = t√K″ and
+    T = 1 − Φ(r) + φ(r)(1/u − 1/r). At t → 0 the limit of 1/u − 1/r is −κ₃/(6 κ₂^{3/2}). For lattice sums T
+    approximates P(S > total) + ½P(S = total). If S is at the end of its range, the probability is exact.
+    """
+    variance = variance_of(values, p) + extra
+    if variance <= 0.0:
+        return 0.5
+    unit = math.sqrt(variance)
+    x, z, rest = values / unit, total / unit, extra / variance
+    if not extra:
+        top, bottom = np.where(p > 0.0, x, -np.inf).max(axis=1), np.where(p > 0.0, x, np.inf).min(axis=1)
+        slack = 1e-12 * float(np.abs(x).max(axis=1).sum())
+        if z >= top.sum() - slack:
+            return float(np.exp(np.log((p * (x >= top[:, None])).sum(axis=1)).sum()))
+        if z <= bottom.sum() + slack:
+            return 1.0 - float(np.exp(np.log((p * (x <= bottom[:, None])).sum(axis=1)).sum()))
+    t, low, high = z, -math.inf, math.inf
+    for _ in range(_MOST_STEPS):
+        cgf, slope, curvature, third = _cumulants(x, p, t, rest)
+        gap = slope - z
+        if abs(gap) <= 1e-10 * (1.0 + abs(z)):
+            break
+        low, high = (t, high) if gap < 0.0 else (low, t)
+        step = t - gap / curvature if curvature > 0.0 else math.inf
+        if not low < step < high or abs(step - t) > 4.0 * (1.0 + abs(t)):
+            if math.isinf(low) or math.isinf(high):
+                step = t + math.copysign(2.0 * (1.0 + abs(t)), -gap)
+            else:
+                step = 0.5 * (low + high)
+        t = step
+    r = math.copysign(math.sqrt(max(2.0 * (t * z - cgf), 0.0)), t)
+    if abs(r) < _NEAR_ZERO:
+        correction = -third / (6.0 * curvature**1.5)
+    else:
+        correction = 1.0 / (t * math.sqrt(curvature)) - 1.0 / r
+    tail = float(ndtr(-r)) + math.exp(-0.5 * r * r) / math.sqrt(2.0 * math.pi) * correction
+    if not 0.0 <= tail <= 1.0:  # far out: Barndorff-Nielsen's form of the same approximation stays inside
+        tail = float(ndtr(-r - math.log(t * math.sqrt(curvature) / r) / r))
+    return min(max(tail, 0.0), 1.0)
+
+
+def _cumulants(x: Array, p: Array, t: float, extra: float) -> tuple[float, float, float, float]:
+    """K(t) and its first three derivatives."""
+    exponent = t * x
+    largest = exponent.max(axis=1)
+    mass = p * np.exp(exponent - largest[:, None])
+    total = mass.sum(axis=1)
+    mass /= total[:, None]
+    mean = np.einsum("nk,nk->n", mass, x)
+    centred = x - mean[:, None]
+    spread = mass * centred**2
+    # log1p keeps the digits of rows whose sum is 1 up to rounding.
+    moved = np.where(np.abs(largest) < 0.5, np.log1p((p * np.expm1(exponent)).sum(axis=1)), largest + np.log(total))
+    return (
+        float(moved.sum()) + 0.5 * t * t * extra,
+        float(mean.sum()) + t * extra,
+        float(spread.sum()) + extra,
+        float((spread * centred).sum()),
+    )
+
+
+def tail_p_value(values: Array, p: Array, total: float, extra: float = 0.0) -> float:
+    """Two-sided p-value: twice the smaller of both tails."""
+    upper = upper_tail(values, p, total, extra)
+    # The lower tail by reflection: 1 − upper has no digits left where it is small.
+    lower = upper_tail(-values, p, -total, extra) if upper > 0.5 else 1.0
+    return min(1.0, 2.0 * min(upper, lower))
+
+
+def cluster_sums(contributions: Array, clusters: NDArray[np.generic]) -> Array:
+    """Sums of contributions within clusters."""
+    _, which = np.unique(clusters, return_inverse=True)
+    return np.asarray(np.bincount(which.ravel(), contributions))
+
+
+@dataclass(frozen=True)
+class ResidualTest:
+    """A residual sum with its test.
+
+    Parameters
+    ----------
+    total : float
+        Observed S.
+    variance : float
+        Its variance under the model, with everything that was allowed for.
+    p_value : float
+        Two-sided; NaN if S has no variance.
+    """
+
+    total: float
+    variance: float
+    p_value: float
+
+    @property
+    def z(self) -> float:
+        """S in standard deviations; NaN if it has no variance."""
+        return self.total / math.sqrt(self.variance) if self.variance > 0.0 else math.nan
+
+
+def residual_test(
+    values: Array,
+    p: Array,
+    y: Index,
+    *,
+    uncertainty: Sequence[tuple[float, float]] = (),
+    clusters: NDArray[np.generic] | None = None,
+    is_stratified: bool = False,
+) -> ResidualTest:
+    """Test whether S has mean zero.
+
+    Parameters
+    ----------
+    values, p : float64 array of shape (n, K)
+        Contributions by class and probabilities.
+    y : int64 array of shape (n,)
+        Class numbers.
+    uncertainty : sequence of (variance, degrees of freedom)
+        What the model's own error adds to the variance of S, A²σ², with the degrees of freedom of σ² as an estimate
+        (infinite if it is known). The largest p-value over the sequence is returned.
+    clusters : array of shape (n,), optional
+        Rows of the same cluster may depend on each other. The variance is then max(V, Σg²) + A²σ² with cluster sums g,
+        and the p-value that of Student's t with (Σg²)²/Σg⁴ degrees of freedom.
+    is_stratified : bool
+        Whether the class counts were fixed when the rows were drawn: the label variance is multiplied by
+        `stratified_factor`.
+
+    Notes
+    -----
+    Multiplying all values by a constant (the unit of class weights or sample weights) leaves z and p-value unchanged.
+    """
+    contributions = np.take_along_axis(values, y[:, None], axis=1)[:, 0]
+    factor = stratified_factor(values, p) if is_stratified else 1.0
+    x, total, label_variance = values * math.sqrt(factor), float(contributions.sum()), factor * variance_of(values, p)
+    own, degrees_own = label_variance, math.inf
+    if clusters is not None:
+        squares = cluster_sums(contributions, clusters) ** 2
+        if squares.any():
+            own = max(label_variance, factor * float(squares.sum()))
+            degrees_own = float((squares / squares.max()).sum() ** 2 / ((squares / squares.max()) ** 2).sum())
+    found = []
+    for extra, degrees in uncertainty or [(0.0, math.inf)]:
+        variance = own + extra
+        if variance <= 0.0:
+            found.append((math.nan, variance))
+            continue
+        # Satterthwaite: each part of the variance was estimated with its own degrees of freedom.
+        freedom = 1.0 / max((own / variance) ** 2 / degrees_own + (extra / variance) ** 2 / degrees, 1e-300)
+        p_value = _student(tail_p_value(x, p, total, extra), 1.0 / ((extra / variance) ** 2 / degrees or 1e-300))
+        if clusters is not None:
+            p_value = max(p_value, 2.0 * float(student_t.sf(abs(total) / math.sqrt(variance), freedom)))
+        found.append((p_value, variance))
+    p_value, variance = max(found, key=lambda one: one[0])
+    return ResidualTest(total, variance, p_value)
+
+
+def _student(p_value: float, degrees: float) -> float:
+    """The p-value of Student's t at the normal value with this p-value."""
+    if degrees > 1e6 or not 0.0 < p_value < 1.0:
+        return p_value
+    return 2.0 * float(student_t.sf(norm.isf(p_value / 2.0), degrees))
+
+
+def holm(p_values: Sequence[float] | Array) -> Array:
+    """Holm's adjusted p-values: rejecting those below α keeps the family-wise error at α; NaN stay NaN."""
+    values = np.asarray(p_values, dtype=np.float64)
+    known = np.flatnonzero(~np.isnan(values))
+    order = known[np.argsort(values[known], kind="stable")]
+    adjusted = np.full(values.shape, np.nan)
+    scaled = values[order] * np.arange(len(order), 0, -1)
+    adjusted[order] = np.minimum(np.maximum.accumulate(scaled), 1.0)
+    return adjusted

@@ -1,0 +1,375 @@
+"""Tables 1 to 3: what a run computes, how tables follow from rows, and that the published numbers are the paper's."""
+
+import csv
+import dataclasses
+import io
+import json
+import math
+import re
+from importlib import resources
+
+import numpy as np
+import pytest
+
+import crcen
+from crcen.datasets.dataset import Dataset
+from crcen.exceptions import MissingExtra, TrainingFailed
+from crcen.paper.protocol import splits
+from crcen.paper.table1 import run_table1, table1
+from crcen.paper.table2 import run_table2, table2
+from crcen.paper.table3 import _scores, cells, run_table3, table3, table3_ranks
+from crcen.paper.tables import published
+from crcen.training.jobs import Status, TrainingResult
+from papers_training import CRCENClassifier
+
+SETS = {
+    **{"Abalone": "abalone", "Coil": "coil_2000", "Satimage": "satimage"},
+    **{"Scene": "scene", "Solar": "solar_flare_m0", "UScrime": "us_crime"},
+}
+METHODS = {
+    **{"MLP": "mlp", "CSMLP": "csmlp", "CRCEN": "crcen", "ADASYN": "adasyn", "SMOTE": "smote"},
+    **{"RUSB": "rusboost", "EE": "easyensemble", "BRF": "balanced_rf"},
+}
+
+
+def from_csv(folder, name):
+    return list(csv.DictReader(io.StringIO((folder / f"{name}.csv").read_text())))
+
+
+# -- published numbers -----------------------------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def tex_tables(paper_tex):
+    """The cells of the paper's tables without mark-up, row by row."""
+    tables = []
+    for body in re.findall(r"\\begin\{tabular\}.*?\n(.*?)\\end\{tabular\}", paper_tex, re.DOTALL):
+        body = re.sub(r"\\(multirow|multicolumn)\{[^}]*\}\{[^}]*\}\{([^}]*)\}", r"\2", body)
+        body = re.sub(r"\\textbf\{([^}]*)\}", r"\1", body)
+        body = re.sub(r"\\(Tstrut|Bstrut|hline|toprule|midrule|bottomrule)\b", "", body)
+        tables.append([[cell.strip() for cell in line.split("&")] for line in body.split(r"\\") if line.strip()])
+    assert len(tables) == 3
+    return tables
+
+
+def test_every_published_cell_is_there_once():
+    text = resources.files("crcen.paper").joinpath("published.csv").read_text(encoding="utf-8")
+    rows = list(csv.DictReader(text.splitlines()))
+    keys = [(row["artefact"], row["row"], row["column"], row["metric"]) for row in rows]
+    wanted = {("table1", s, w, "lhs") for s in ("sim1", "sim2") for w in RHS}
+    wanted |= {("table2", d, c, "count") for d in SETS.values() for c in ("n_samples", "n_features")}
+    wanted |= {("table2", d, "imbalance_ratio", "ratio") for d in SETS.values()}
+    wanted |= {("table3", m, d, metric) for m in METHODS.values() for d in SETS.values() for metric in ("f1", "g_mean")}
+    wanted |= {("figure1", "abalone", weight, metric) for weight in ("0.5", "1") for metric in ("fn", "fp")}
+    assert sorted(keys) == sorted(wanted)
+    assert all(bool(row["sd"]) == (row["artefact"] == "table1") for row in rows)
+    assert published("table3", "mlp_threshold", "abalone", "f1") is None
+
+
+def test_published_numbers_are_the_papers(tex_tables, paper_tex):
+    first, second, (head, metrics, *third) = tex_tables
+    means, spread = {line[0]: line[1:] for line in first if line[0]}, [line[1:] for line in first if not line[0]]
+    for i, name in enumerate(("sim1", "sim2")):
+        for j, weight in enumerate(RHS):
+            cell = float(means[f"LHS (Sim{i + 1})"][j]), float(spread[i][j].strip("()"))
+            assert published("table1", name, weight, "lhs") == cell
+    assert [line[0] for line in second[1:]] == list(SETS)
+    for label, n_samples, n_features, ratio in second[1:]:
+        assert published("table2", SETS[label], "n_samples", "count") == (float(n_samples), None)
+        assert published("table2", SETS[label], "n_features", "count") == (float(n_features), None)
+        assert published("table2", SETS[label], "imbalance_ratio", "ratio") == (float(ratio), None)
+    columns = list(zip([SETS[name] for name in head[1:] for _ in (0, 1)], metrics[1:], strict=True))
+    assert [line[0] for line in third] == list(METHODS)
+    for label, *values in third:
+        for (name, metric), value in zip(columns, values, strict=True):
+            key = {"F1": "f1", "Gm": "g_mean"}[metric]
+            assert published("table3", METHODS[label], name, key) == (float(value), None)
+    assert "$(32,158)$ and $(13,263)$ are two pairs of (FN, FP) corresponding to $\\alpha=0.5$" in paper_tex
+    pairs = [published("figure1", "abalone", weight, metric)[0] for weight in ("0.5", "1") for metric in ("fn", "fp")]
+    assert pairs == [32, 158, 13, 263]
+
+
+# -- Table 1 ---------------------------------------------------------------------------------------------------------
+
+RHS = {"half": 10.0, "balanced": 1.0, "double": 0.5}
+SIMULATION = {
+    **{"runs": 3, "runs_at_once": 2, "n_pos": 1000, "n_neg": 10000, "n_test": 1000, "seed": 0},
+    **{"hidden": [10], "epochs": 15, "learning_rate": 0.01},
+}
+
+
+@pytest.fixture(scope="module")
+def simulated(tmp_path_factory):
+    return run_table1(SIMULATION, tmp_path_factory.mktemp("table1"))
+
+
+def test_every_simulation_run_has_its_row_and_is_not_repeated(simulated, monkeypatch):
+    keys = [(row["simulation"], row["run"], row["weighting"]) for row in simulated.rows]
+    assert sorted(keys) == sorted((s, r, w) for s in ("sim1", "sim2") for r in range(3) for w in RHS)
+    weights = {"half": 0.5, "balanced": pytest.approx(10 / 11), "double": pytest.approx(20 / 21)}
+    assert {row["weighting"]: row["lam"] for row in simulated.rows} == weights
+    assert len({row["lhs"] for row in simulated.rows}) == len(simulated.rows)
+    monkeypatch.setattr("crcen.paper.table1._simulate", None)
+    assert run_table1(SIMULATION, simulated.folder).rows == simulated.rows
+
+
+def test_key_equation_holds_in_training_and_on_unseen_rows_within_noise(simulated):
+    for row in simulated.rows:
+        assert 0 <= row["train_residual"] <= 1e-12
+        assert row["lhs"] == pytest.approx((1 - row["mean_pos"]) / row["mean_neg"], rel=1e-12)
+    # The published standard deviation is of one run; a mean of 3 lies within 5/√3 of them.
+    for name in ("sim1", "sim2"):
+        for weight, rhs in RHS.items():
+            own = [row for row in simulated.rows if (row["simulation"], row["weighting"]) == (name, weight)]
+            assert all(row["rhs"] == pytest.approx(rhs) for row in own)
+            noise = 5 / np.sqrt(len(own)) * published("table1", name, weight, "lhs")[1]
+            assert abs(np.mean([row["lhs"] for row in own]) - rhs) < noise
+
+
+def test_table1_is_written_with_the_published_numbers(simulated):
+    assert (simulated.folder / "DONE").exists()
+    assert (simulated.folder / "table1.md").read_text() == table1(simulated.rows).markdown()
+    lines = from_csv(simulated.folder, "table1")
+    paper = ["10.05 (1.13)", "1.00 (0.09)", "0.50 (0.04)", "10.12 (0.67)", "1.01 (0.05)", "0.50 (0.03)"]
+    assert [line["paper (LHS)"] for line in lines] == paper
+    assert [line["theory (RHS)"] for line in lines] == ["10", "1", "0.5"] * 2
+    assert {line["runs"] for line in lines} == {"3"}
+
+
+def test_table1_of_rows_by_hand():
+    shared = {"simulation": "sim1", "weighting": "balanced", "rhs": 1.0, "train_residual": 2e-16}
+    (line,) = table1([{**shared, "run": run, "lhs": lhs} for run, lhs in enumerate((0.9, 1.1, 1.3))]).rows
+    assert line["ours (LHS)"] == "1.10 (0.20)"
+    assert line["paper − ours, in our sd"] == "-0.50"  # (1.00 − 1.10) / 0.20
+    assert line["largest training residual"] == "2.0e-16"
+    assert table1([{**shared, "run": 0, "lhs": 0.9}]).rows[0]["ours (LHS)"] == "0.90 (nan)"
+
+
+# -- Table 2 ---------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("is_bundled", [True, False])
+def test_data_sets_agree_with_the_paper(tmp_path, monkeypatch, request, is_bundled):
+    home = None if is_bundled else request.getfixturevalue("data_home")
+    names = ["abalone", "satimage"] if is_bundled else list(SETS.values())
+    if is_bundled:
+        monkeypatch.delenv("CRCEN_DATA_HOME", raising=False)
+    run = run_table2({"sets": names}, tmp_path, home)
+    assert [(line["dataset"], line["agrees"]) for line in from_csv(tmp_path, "table2")] == [(n, "yes") for n in names]
+    for row in run.rows:
+        data = crcen.load_dataset(row["dataset"], home)
+        assert (row["n_samples"], row["n_features"]) == data.X.shape
+        assert row["n_pos"] == data.y.sum()
+        assert row["imbalance_ratio"] == (data.y == 0).sum() / data.y.sum()
+        assert row["source"] == data.source
+    assert (run.folder / "DONE").exists()
+
+
+@pytest.mark.parametrize(
+    ("field", "value", "agrees"),
+    [
+        ("n_samples", 4177, "yes"),
+        ("n_samples", 4176, "no"),
+        ("n_features", 8, "no"),
+        ("imbalance_ratio", 9.74, "yes"),  # 9.7 in the paper's two digits
+        ("imbalance_ratio", 9.76, "no"),
+    ],
+)
+def test_difference_to_the_papers_description_is_shown(field, value, agrees):
+    row = {"dataset": "abalone", "n_samples": 4177, "n_features": 10, "n_pos": 391, "imbalance_ratio": 9.68}
+    (line,) = table2([row | {"source": "by hand", field: value}]).rows
+    assert line["agrees"] == agrees
+    assert line["paper n_samples"] == "4177"
+
+
+# -- Table 3 from rows by hand ---------------------------------------------------------------------------------------
+
+
+def row(method, split, f1, g_mean=0.5, dataset="abalone"):
+    return {"dataset": dataset, "split": split, "method": method, "f1": f1, "g_mean": g_mean}
+
+
+def failed(method, split, dataset="abalone"):
+    return {"dataset": dataset, "split": split, "method": method, "error": "ValueError: worse than random"}
+
+
+def test_cells_are_means_and_deviations_over_splits_without_failures():
+    rows = [row("mlp", 0, 0.2), row("mlp", 1, 0.4), row("mlp", 2, 0.9), failed("mlp", 3), failed("rusboost", 0)]
+    found = cells([*rows, row("crcen", 0, 0.3, 0.7)])
+    mean, sd, n = found["mlp", "abalone", "f1"]
+    assert (mean, n) == (pytest.approx(0.5), 3)
+    assert sd == pytest.approx(math.sqrt((0.09 + 0.01 + 0.16) / 2))  # ddof = 1
+    assert found["mlp", "abalone", "g_mean"] == (0.5, 0.0, 3)
+    assert found["crcen", "abalone", "f1"][0] == 0.3
+    assert math.isnan(found["crcen", "abalone", "f1"][1])
+    assert {key[0] for key in found} == {"mlp", "crcen"}
+
+
+def test_table3_shows_ours_the_papers_the_best_and_failures():
+    given = {"mlp": (0.1, 0.3), "crcen": (0.4, 0.8), "smote": (0.4, 0.7), "mlp_threshold": (0.39, 0.81)}
+    rows = [row(method, s, *value) for method, value in given.items() for s in range(3)]
+    rows += [failed("rusboost", s) for s in range(3)]
+    table = table3(rows, {"splits": 3, "scoring": "g_mean", "selection": "per_split"})
+    lines = {line["method"]: line for line in table.rows}
+    best = "**0.400** ± 0.000 (paper **0.400**, +0.000)"
+    assert lines["CRCEN"]["abalone F1"] == lines["SMOTE"]["abalone F1"] == best
+    assert lines["CRCEN"]["abalone Gm"] == "0.800 ± 0.000 (paper **0.808**, -0.008)"
+    assert lines["MLP"]["abalone F1"] == "0.100 ± 0.000 (paper 0.000, +0.100)"
+    assert lines["MLP, threshold"]["abalone Gm"] == "**0.810** ± 0.000"  # not in the paper
+    assert lines["RUSB"]["abalone F1"] == "failed (paper 0.385)"
+    assert table.note.endswith("Failed: rusboost on abalone: ValueError: worse than random.")
+    assert "3 stratified splits" in table.note
+    assert "selected by g_mean (per_split)" in table.note
+    assert "**" not in table.csv()
+    assert next(csv.DictReader(io.StringIO(table.csv())))["abalone F1"] == "0.100 ± 0.000 (paper 0.000, +0.100)"
+    assert f"| CRCEN | {best} |" in table.markdown()
+    assert "<td><b>0.400</b> ± 0.000 (paper <b>0.400</b>, +0.000)</td>" in table.html()
+    partly = table3([row("mlp", 0, 0.2)], {"splits": 3, "scoring": "f1", "selection": "per_split"})
+    assert "[1 of 3 splits]" in partly.rows[0]["abalone F1"]
+
+
+def test_ranks_by_hand():
+    rows = [row("crcen", 0, 0.4, 0.8), row("smote", 0, 0.4, 0.7), row("mlp", 0, 0.1, 0.3), failed("rusboost", 0)]
+    lines = {line["method"]: line for line in table3_ranks([*rows, row("mlp_threshold", 0, 0.39, 0.9)]).rows}
+    # F1: crcen and smote share 1 and 2, threshold 3, mlp 4, the failure 5.
+    # G-mean: threshold, crcen, smote, mlp, the failure.
+    ours = {label: line["ours"] for label, line in lines.items()}
+    assert ours == {"CRCEN": "1.75", "SMOTE": "2.25", "MLP": "4.00", "RUSB": "5.00", "MLP, threshold": "2.00"}
+    among = {label: line["ours, the paper's methods only"] for label, line in lines.items()}
+    assert (among["CRCEN"], among["SMOTE"], among["MLP, threshold"]) == ("1.25", "1.75", "")
+    # Published on Abalone, F1 .400 .400 0 .385 and G-mean .808 .808 0 .792.
+    paper = {label: line["paper"] for label, line in lines.items()}
+    assert paper == {"CRCEN": "1.50", "SMOTE": "1.50", "MLP": "4.00", "RUSB": "3.00", "MLP, threshold": ""}
+
+
+def test_method_that_failed_on_one_set_ranks_last_there():
+    rows = [row("crcen", 0, 0.4, 0.8), row("mlp", 0, 0.1, 0.3), row("rusboost", 0, 0.5, 0.9)]
+    rows += [row("crcen", 0, 0.4, 0.8, "scene"), row("mlp", 0, 0.5, 0.3, "scene"), failed("rusboost", 0, "scene")]
+    lines = {line["method"]: line["ours"] for line in table3_ranks(rows).rows}
+    assert lines == {"CRCEN": "1.75", "MLP": "2.25", "RUSB": "2.00"}  # crcen 2 2 2 1, mlp 3 3 1 2, rusboost 1 1 3 3
+    costly = table3_ranks([row("mlp", 0, 0.5), row("lmle", 0, 0.5)]).note
+    assert "At most: LMLE 10 clusters of a class" in costly
+    assert "At most" not in table3_ranks(rows).note
+
+
+class Fixed:
+    """A model with given decisions and probabilities."""
+
+    def __init__(self, predicted, p):
+        self.predicted, self.p = predicted, p
+
+    def predict(self, X):
+        return self.predicted
+
+    def predict_proba(self, X):
+        return np.column_stack([1 - self.p, self.p])
+
+
+def test_scores_are_the_papers_formulas():
+    tp, fp, fn, tn = 6, 10, 4, 80
+    y = np.repeat([1, 0, 1, 0], [tp, fp, fn, tn])
+    predicted = np.repeat([1, 1, 0, 0], [tp, fp, fn, tn])
+    scores = _scores(Fixed(predicted, np.where(predicted == 1, 0.8, 0.1)), np.zeros((len(y), 1)), y)
+    precision, recall, specificity = tp / (tp + fp), tp / (tp + fn), tn / (fp + tn)
+    loss = -(tp * math.log(0.8) + fn * math.log(0.1) + fp * math.log(0.2) + tn * math.log(0.9)) / len(y)
+    expected = {"tp": tp, "fp": fp, "fn": fn, "tn": tn, "log_loss": loss}
+    expected |= {"precision": precision, "recall": recall, "specificity": specificity}
+    expected |= {"f1": 2 * precision * recall / (precision + recall), "g_mean": math.sqrt(recall * specificity)}
+    expected["average_precision"] = 0.6 * 6 / 16 + 0.4 * 10 / 100  # recall .6 at precision 6/16, then .4 at 10/100
+    assert scores == pytest.approx(expected)
+    none = _scores(Fixed(np.zeros(4, int), np.full(4, 0.1)), np.zeros((4, 1)), np.array([1, 0, 0, 0]))
+    assert (none["f1"], none["g_mean"], none["precision"]) == (0, 0, 0)  # as in the paper
+
+
+# -- Table 3 run on small sets ---------------------------------------------------------------------------------------
+
+OURS = ["mlp", "crcen", "mlp_threshold", "crcen_ensemble"]
+
+
+def replace_make(monkeypatch, name, make):
+    monkeypatch.setitem(crcen.METHODS, name, dataclasses.replace(crcen.METHODS[name], make=make))
+
+
+def test_rows_hold_counts_metrics_and_what_was_chosen(tmp_path, protocol, selection, toy_sets, toy):
+    run = run_table3(protocol, OURS, tmp_path / "t3", selection, None)
+    assert (run.folder / "DONE").exists()
+    assert [(r["dataset"], r["split"], r["method"]) for r in run.rows] == [("toy", s, m) for s in (0, 1) for m in OURS]
+    assert toy_sets == ["toy"]  # loaded once
+    assert {row["method"] for row in selection.rows} == {"mlp", "crcen", "mlp_threshold"}
+    data = toy("toy", seed=sum(map(ord, "toy")))
+    for row in run.rows:
+        test = splits(data, protocol)[row["split"]].test
+        assert row["tp"] + row["fn"] == data.y[test].sum()
+        assert row["fp"] + row["tn"] == (data.y[test] == 0).sum()
+        assert row["hidden"] in protocol["hidden"]
+        assert row["l2"] in protocol["l2"]
+        assert row["train_residual"] <= 1e-12
+        assert row["seconds"] >= 0
+    row, split = run.rows[7], splits(data, protocol)[1]  # the average on the second split
+    given = {"hidden": (row["hidden"],), "l2": row["l2"], "max_epochs": protocol["epochs"], "n_members": 2}
+    model = CRCENClassifier(**given, random_state=1, encoding="standard").fit(data.X[split.train], data.y[split.train])
+    counts = crcen.confusion_counts(data.y[split.test], model.predict(data.X[split.test]))
+    assert [row[name] for name in ("tp", "fp", "fn", "tn")] == [counts.tp, counts.fp, counts.fn, counts.tn]
+    assert row["f1"] == counts.f1
+
+
+@pytest.mark.parametrize("error", [ValueError("BaseClassifier is worse\n than random"), TrainingFailed("lost")])
+def test_method_that_raises_becomes_a_row_with_the_error(tmp_path, protocol, selection, toy_sets, monkeypatch, error):
+    def broken(**params):
+        raise error
+
+    replace_make(monkeypatch, "balanced_rf", broken)
+    run = run_table3(protocol, ["balanced_rf", "mlp"], tmp_path / "t3", selection, None)
+    failures = [row for row in run.rows if row["method"] == "balanced_rf"]
+    sentence = f"{type(error).__name__}: {' '.join(str(error).split())}"
+    assert [row["error"] for row in failures] == [sentence] * 2
+    assert "f1" not in failures[0]
+    assert all("f1" in row for row in run.rows if row["method"] == "mlp")
+    text = (run.folder / "table3.md").read_text()
+    assert "| BRF | failed | failed |" in text
+    assert f"Failed: balanced_rf on toy: {sentence}." in text
+
+
+def test_missing_extra_stops_the_run_and_keeps_finished_rows(tmp_path, protocol, selection, toy_sets, monkeypatch):
+    def missing(**params):
+        raise MissingExtra("imblearn is not installed; get it with: pip install 'crcen[baselines]'")
+
+    replace_make(monkeypatch, "balanced_rf", missing)
+    with pytest.raises(MissingExtra, match="baselines"):
+        run_table3(protocol, ["mlp", "balanced_rf"], tmp_path / "t3", selection, None)
+    rows = (tmp_path / "t3" / "rows.jsonl").read_text().splitlines()
+    assert [json.loads(line)["method"] for line in rows] == ["mlp"]
+    assert not (tmp_path / "t3" / "DONE").exists()
+
+
+def test_failed_search_is_a_row_with_the_error(tmp_path, protocol, selection, monkeypatch):
+    # Every positive row has only positive neighbours: ADASYN has nothing to generate.
+    y = (np.arange(200) < 40).astype(int)
+    X = np.random.default_rng(0).normal(size=(200, 2)) + 100 * y[:, None]
+    monkeypatch.setattr(crcen, "load_dataset", lambda *_: Dataset("toy", X, y, ("a", "b"), "separable"))
+    run = run_table3(protocol, ["adasyn", "smote"], tmp_path / "t3", selection, None)
+    for row in run.rows:
+        is_adasyn = row["method"] == "adasyn"
+        assert is_adasyn == ("adasyn cannot rebalance these rows" in row.get("error", ""))
+        assert is_adasyn != ("f1" in row)
+
+    def diverged(X, y, jobs):
+        lost = TrainingResult(network=None, status=Status.DIVERGED, n_iter=1, loss_curve=np.array([np.nan]))
+        return [lost for _ in jobs]
+
+    monkeypatch.setattr("crcen.paper.protocol.find_engine", lambda _: diverged)
+    run = run_table3(protocol, ["mlp"], tmp_path / "diverged", selection, None)
+    assert all("every setting lost a network" in row["error"] for row in run.rows)
+
+
+def test_second_run_computes_nothing_and_the_seed_gives_the_same_rows(
+    tmp_path, protocol, selection, toy_sets, monkeypatch
+):
+    methods = ["mlp", "smote"]
+    first, other = (run_table3(protocol, methods, tmp_path / name, selection, None) for name in "ab")
+    same = [[{k: v for k, v in row.items() if "seconds" not in k} for row in run.rows] for run in (first, other)]
+    assert same[0] == same[1]
+    files = {p.name: p.read_bytes() for p in first.folder.iterdir()}
+    monkeypatch.setattr("crcen.paper.table3._evaluate", None)
+    assert run_table3(protocol, methods, tmp_path / "a", selection, None).rows == first.rows
+    assert {p.name: p.read_bytes() for p in first.folder.iterdir()} == files

@@ -1,0 +1,382 @@
+"""`reproduce`: one call rebuilds what it is asked for; claims and readings are judged from rows."""
+
+import json
+import re
+import runpy
+import sys
+from html.parser import HTMLParser
+from pathlib import Path
+
+import numpy as np
+import pytest
+from sklearn.neural_network import MLPClassifier
+
+import crcen
+from crcen.paper import reproduce as module
+from crcen.paper.claims import claims, compare_cells, compare_claims, compare_readings
+from crcen.paper.methods import make_method
+from crcen.paper.protocol import splits
+from crcen.paper.reproduce import read_settings, reproduce
+from crcen.paper.table3 import READINGS
+from crcen.paper.tables import published
+
+BUNDLED = {"abalone", "satimage"}
+
+
+@pytest.fixture
+def tiny(monkeypatch, protocol, toy_sets):
+    """Settings that take seconds, on toy sets with the names of bundled ones."""
+
+    def settings(quick, config=None, reading=None):
+        return {
+            "table1": {"runs": 2, "runs_at_once": 1, "n_pos": 50, "n_neg": 500, "n_test": 50, "seed": 0}
+            | {"hidden": [2], "epochs": 2, "learning_rate": 0.01},
+            "protocol": protocol | {"sets": ["abalone", "satimage"]},
+            "table3": {"methods": ["mlp", "csmlp", "crcen", "mlp_threshold"]},
+            "figure1": {"alphas": [0.5, 1.0, 1.5, 2.0]},
+        }
+
+    monkeypatch.setattr(module, "read_settings", settings)
+
+
+class Page(HTMLParser):
+    """Addresses, tags and headings of a page."""
+
+    def __init__(self, text):
+        super().__init__()
+        self.addresses, self.tags, self.headings, self._inside = [], [], [], False
+        self.feed(text)
+
+    def handle_starttag(self, tag, attrs):
+        self.tags.append(tag)
+        self._inside = tag == "h2"
+        names = ("src", "href", "xlink:href", "data", "action", "poster", "srcset")
+        self.addresses += [value for name, value in attrs if name in names]
+
+    def handle_data(self, data):
+        if self._inside:
+            self.headings.append(data)
+            self._inside = False
+
+
+# -- settings --------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("given", "message"),
+    [
+        ({"artefact": "table4"}, "choose one of table1, table2, table3, figure1, all"),
+        ({"artefact": "Table1"}, "choose one of table1, table2, table3, figure1, all"),
+        ({"scoring": "F1"}, "scoring must be one of .* got 'F1'"),
+        ({"selection": "every_split"}, "selection must be one of .* got 'every_split'"),
+        ({"reading": "2020"}, "reading must be one of today, 2019, scikit-learn: got '2020'"),
+        ({"artefact": "all", "reading": "2019"}, "the reading 2019 is of table3 and figure1: got all"),
+        ({"artefact": "figure1", "reading": "scikit-learn"}, "the reading scikit-learn is of table3: got figure1"),
+        ({"methods": "crcn"}, "there is no method 'crcn', did you mean"),
+        ({"methods": ""}, "there is no method"),
+        ({"methods": "crcen;mlp"}, "there is no method"),
+        ({"methods": "focal", "reading": "scikit-learn"}, "there is no method 'focal'.*some of mlp, csmlp"),
+    ],
+)
+def test_unknown_choice_is_rejected_before_a_folder_is_made(tmp_path, given, message):
+    with pytest.raises(crcen.InvalidParameter, match=message):
+        reproduce(**{"artefact": "table3", "quick": True, "out": tmp_path / "out", **given})
+    assert not (tmp_path / "out").exists()
+
+
+def test_file_is_rejected_as_run_folder(tmp_path):
+    path = tmp_path / "file"
+    path.write_text("mine")
+    for out in (path, path / "below"):
+        with pytest.raises(crcen.InvalidParameter, match=r"cannot be a run folder \(.*\); give another --out"):
+            reproduce("table2", quick=True, out=out)
+    assert path.read_text() == "mine"
+
+
+def test_packaged_settings_are_the_papers_protocol_and_quick_ones_need_no_download(monkeypatch, tmp_path):
+    quick, full = read_settings(True), read_settings(False)
+    assert quick.keys() == full.keys() == {"table1", "protocol", "table3", "figure1"}
+    for part, settings in full.items():
+        assert quick[part].keys() == settings.keys()
+    assert {row.name for row in crcen.list_datasets() if row.paper_name} == set(full["protocol"]["sets"])
+    protocol, table1 = full["protocol"], full["table1"]
+    assert (protocol["splits"], protocol["test_size"], protocol["folds"]) == (4, 0.25, 4)
+    assert max(protocol["l2"]) >= 0.1  # us_crime needs it
+    assert protocol["selection"] == "first_split"
+    assert full["figure1"]["alphas"] == [0.5, 1, 1.5, 2]
+    assert (table1["runs"], table1["n_pos"], table1["n_neg"], table1["n_test"]) == (100, 1000, 10000, 1000)
+    assert table1["hidden"] == [10]
+    for settings in (full, quick):
+        assert settings["table3"]["methods"] == [name for name, method in crcen.METHODS.items() if method.in_table3]
+    monkeypatch.delenv("CRCEN_DATA_HOME", raising=False)
+    monkeypatch.setenv("CRCEN_CACHE", str(tmp_path))
+    assert {row.name for row in crcen.list_datasets() if row.available == "bundled"} == BUNDLED
+    assert set(quick["protocol"]["sets"]) == BUNDLED
+
+
+def test_config_file_overrides_known_entries(tmp_path):
+    path, packaged = tmp_path / "own.toml", read_settings(quick=True)
+    path.write_text('[protocol]\nsplits = 3\nscoring = "f1"\n')
+    settings = read_settings(quick=True, config=path)
+    assert settings["protocol"] == packaged["protocol"] | {"splits": 3, "scoring": "f1"}
+    assert settings["table1"] == packaged["table1"]
+    for text, message in (
+        ("[protocol\n", "cannot be read as TOML"),
+        ("[protocol]\nsplit = 3\n", r"unknown entry in \[protocol\] \(split\): allowed are sets, splits"),
+        ("[table4]\nruns = 3\n", r"unknown entry in \[table4\].*allowed are the sections table1"),
+        ("runs = 3\n", "unknown entry"),
+    ):
+        path.write_text(text)
+        with pytest.raises(crcen.InvalidParameter, match=message):
+            read_settings(quick=True, config=path)
+    with pytest.raises(crcen.InvalidParameter, match="cannot be read"):
+        read_settings(quick=True, config=tmp_path / "nowhere.toml")
+
+
+# -- one call --------------------------------------------------------------------------------------------------------
+
+HEADINGS = {
+    "table1": ["Table 1"],
+    "table2": ["Table 2"],
+    "table3": ["Table 3", "Table 3, mean ranks"],
+    "figure1": ["Figure 1", "Figure 1, expense", "Figure 1, counts"],
+}
+
+
+def test_everything_is_on_one_self_contained_page(tiny, tmp_path):
+    report = reproduce("all", out=tmp_path / "out")
+    assert report.folder == tmp_path / "out"
+    text = (report.folder / "report.html").read_text()
+    page = Page(text)
+    assert page.headings == [*(heading for part in HEADINGS.values() for heading in part), "The paper's claims"]
+    assert page.tags.count("table") == len(report.texts) == 7
+    assert page.tags.count("svg") == 1
+    assert not {"script", "link", "iframe", "img", "object"} & set(page.tags)
+    assert all(address.startswith("#") for address in page.addresses)
+    assert "@import" not in text
+    assert not re.search(r"url\((?!#)", text)
+    # What is left are names of XML vocabularies, which nothing loads.
+    names = re.findall(r"""(\w[\w:]*)=["']https?://""", text)
+    assert len(names) == len(re.findall("https?://", text))
+    assert all(name.startswith("xmlns") or name == "rdf:resource" for name in names)
+    assert (report.folder / "claims.md").read_text() == report.texts[-1]
+    for part in HEADINGS:
+        assert (report.folder / part / "DONE").exists()
+        assert (report.folder / part / f"{part}.md").read_text() in report.texts
+    for number in ("0.808", "10.05 (1.13)"):
+        assert number in text
+
+
+@pytest.mark.parametrize("artefact", HEADINGS)
+def test_one_artefact_alone(tiny, tmp_path, artefact):
+    report = reproduce(artefact, out=tmp_path)
+    parts = {artefact, "selection"} if artefact in ("table3", "figure1") else {artefact}
+    assert {path.name for path in tmp_path.iterdir()} == parts | {f"{artefact}.html"}
+    assert Page((tmp_path / f"{artefact}.html").read_text()).headings == HEADINGS[artefact]
+    assert len(report.texts) == len([h for h in HEADINGS[artefact] if h != "Figure 1"])
+
+
+def test_figure_uses_the_choice_of_table_3_and_other_settings_are_rejected(tiny, tmp_path, monkeypatch):
+    found = reproduce("table3", out=tmp_path, methods="crcen, adaboost")
+    assert "AdaBoost" in found.texts[1]
+    assert "RUSB" not in found.texts[1]
+    assert "seconds a fit" in found.texts[1]
+    monkeypatch.setattr("crcen.paper.protocol._search", None)
+    reproduce("figure1", out=tmp_path)
+    with pytest.raises(crcen.InvalidParameter, match=r"other settings \(scoring\)"):
+        reproduce("figure1", out=tmp_path, scoring="f1")
+
+
+def test_default_folder_follows_the_settings(tiny, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    given = [{}, {"scoring": "f1"}, {"scoring": "g_mean"}, {"selection": "per_split"}, {"quick": True}]
+    folders = [reproduce("table2", **one).folder for one in given]
+    assert len(set(folders)) == len(given)
+    assert all(re.fullmatch(r"runs/(full|quick)-[0-9a-f]{8}", str(folder)) for folder in folders)
+    assert reproduce("table2", scoring="weighted_log_loss").folder == folders[0]  # the default
+
+
+# -- claims ----------------------------------------------------------------------------------------------------------
+
+
+def scores(**values):
+    given = {"mlp": 0.3, "csmlp": 0.5, "crcen": 0.52, "rusboost": 0.45, "mlp_threshold": 0.51} | values
+    rows = []
+    for method, value in given.items():
+        row = {"dataset": "satimage", "split": 0, "method": method}
+        metrics = dict.fromkeys(("f1", "g_mean", "recall", "specificity"), value) | (
+            {"test_lhs": 1.1} if method == "crcen" else {}
+        )
+        rows.append(row | ({"error": "ValueError: no"} if value is None else metrics))
+    return rows
+
+
+def judged(table3):
+    table1 = [
+        {"simulation": s, "weighting": w, "lhs": lhs}
+        for s in ("sim1", "sim2")
+        for w, rhs in (("half", 10.0), ("balanced", 1.0), ("double", 0.5))
+        for lhs in (0.9 * rhs, 1.1 * rhs)
+    ]
+    path = zip(("½", "0.5", "1", "1.5", "2"), (60, 30, 20, 12, 12), (10, 100, 120, 220, 300), strict=True)
+    figure1 = [
+        {"dataset": "satimage", "split": 0, "curve": c, "weight": w, "cost_ratio": r, "fn": fn, "fp": fp}
+        for r, (w, fn, fp) in zip((1.0, 4.6, 9.3, 14.0, 18.6), path, strict=True)
+        for c in ("retrained", "threshold")
+    ]
+    lines = claims(table1, table3, figure1, {"scoring": "f1", "selection": "per_split"}).rows
+    return {line["claim of the paper"]: (line["verdict here"], line["measured"]) for line in lines}
+
+
+def test_claims_by_hand():
+    found = judged(scores())
+    assert found["simulated values match the key equation"][1].startswith("6 of 6")
+    comparable = ("holds", "mean difference +0.020, CRCEN ahead in 2 of 2 cells")
+    assert found["CRCEN is slightly better than CSMLP and comparable"] == comparable
+    assert found["every method gains over the plain MLP in G-mean"] == ("holds", "3 of 3 method-set pairs")
+    assert found["the key equation carries over to unseen rows, α = 1: satimage"][0] == "holds within a quarter"
+    # Steps of 3, 2, 12.5 and one without a catch.
+    assert found["expense rises with α"] == ("in part", "at every step on 0 of 1 sets")
+    assert found["no gain on the minority class beyond α = 1: satimage"][0] == "does not hold"  # 20 → 12
+    assert found["expense under 2 at α = 1: satimage"][0] == "does not hold"  # 20 / 10 = 2
+
+
+@pytest.mark.parametrize(
+    ("values", "claim", "verdict"),
+    [
+        ({"crcen": 0.4}, "CRCEN is slightly better than CSMLP and comparable", "does not hold"),
+        ({"crcen": 0.4}, "CRCEN has an overall better performance than the others", "does not hold"),
+        ({"rusboost": 0.9}, "RUSBoost is highest on the minority class, at the majority's cost", "holds"),
+        ({"csmlp": 0.2}, "every method gains over the plain MLP in G-mean", "in part"),
+    ],
+)
+def test_verdicts_follow_the_rows(values, claim, verdict):
+    assert judged(scores(**values))[claim][0] == verdict
+
+
+@pytest.mark.parametrize("method", ["mlp", "csmlp", "crcen", "rusboost", "mlp_threshold"])
+def test_claims_are_judged_without_a_failed_method(method):
+    assert len(judged(scores(**{method: None}))) >= 8
+
+
+# -- readings --------------------------------------------------------------------------------------------------------
+
+
+def rows_of(run, name):
+    return [json.loads(line) for line in (run.folder / name / "rows.jsonl").read_text().splitlines()]
+
+
+@pytest.fixture(scope="module")
+def readings(tmp_path_factory):
+    """Small runs of both readings on one split of one set."""
+    found = {}
+    for reading, methods in (("2019", '"crcen", "rusboost"'), ("scikit-learn", '"crcen", "mlp", "smote", "rusboost"')):
+        folder = tmp_path_factory.mktemp("reading")
+        own = folder / "own.toml"
+        own.write_text(
+            '[protocol]\nsets = ["abalone"]\nsplits = 1\nhidden = [4, 16]\nl2 = [1e-4, 1e-1]\nepochs = 4\n'
+            f"[table3]\nmethods = [{methods}]\n"
+        )
+        found[reading] = reproduce("table3", reading=reading, config=own, out=folder / "run")
+    return found
+
+
+@pytest.mark.parametrize("reading", ["2019", "scikit-learn"])
+def test_every_cell_is_selected_by_its_own_metric(readings, reading):
+    (chosen,) = rows_of(readings[reading], "selection")  # replaced methods have no search
+    best = {}
+    for metric, table in (("f1", chosen["grid"]), ("g_mean", chosen["g_mean"]["grid"])):
+        best[metric] = max(table, key=lambda one: one["score"])
+    assert (chosen["hidden"], chosen["l2"]) == (best["f1"]["hidden"], best["f1"]["l2"])
+    row = next(row for row in rows_of(readings[reading], "table3") if row["method"] == "crcen")
+    assert (row["g_mean_hidden"], row["g_mean_l2"]) == (best["g_mean"]["hidden"], best["g_mean"]["l2"])
+    data = crcen.load_dataset("abalone")
+    split = splits(data, read_settings(False, None, reading)["protocol"] | {"splits": 1})[0]
+    own = {}
+    if reading == "scikit-learn":
+        own = {
+            "schedule": crcen.Schedule(batch_size=200, learning_rate=1e-3),
+            "inputs": crcen.Inputs(standardize=False),
+        }
+    for metric, one in best.items():
+        model = make_method("crcen", hidden=(one["hidden"],), l2=one["l2"], max_epochs=4, random_state=0, **own)
+        model.fit(data.X[split.train], data.y[split.train])
+        counts = crcen.confusion_counts(data.y[split.test], model.predict(data.X[split.test]))
+        assert row[metric] == pytest.approx(float(getattr(counts, metric)))
+
+
+def test_methods_of_a_reading_are_those_of_their_libraries(readings):
+    for run in readings.values():
+        row = next(row for row in rows_of(run, "table3") if row["method"] == "rusboost")
+        assert row["estimators"] == 50
+    forest = READINGS["2019"]["balanced_rf"](random_state=0)
+    assert (forest.bootstrap, forest.replacement, forest.sampling_strategy) == (True, False, "auto")
+    network = READINGS["scikit-learn"]["mlp"](random_state=0)
+    assert (
+        repr(network) == "MLPClassifier(random_state=0)"
+        or network.get_params() == MLPClassifier((100,), random_state=0).get_params()
+    )
+    sampler, after = READINGS["scikit-learn"]["smote"](random_state=0)
+    assert type(sampler).__name__ == "SMOTE"
+    assert after.get_params() == network.get_params()
+
+
+def rows_at(gap, sets=("abalone", "scene"), methods=("crcen", "csmlp", "mlp")):
+    return [
+        {"method": method, "dataset": name, "split": 0, "recall": 0.5, "specificity": 0.5}
+        | {metric: published("table3", method, name, metric)[0] + gap for metric in ("f1", "g_mean")}
+        for name in sets
+        for method in methods
+    ]
+
+
+def test_readings_are_compared_with_the_published_cells():
+    table = compare_readings({"today": rows_at(0.05, methods=["crcen"]), "2019": rows_at(-0.01, methods=["crcen"])})
+    assert [line["method"] for line in table.rows] == ["CRCEN", "all methods"]
+    for line in table.rows:
+        assert line["today: mean absolute difference"] == "0.050"
+        assert line["2019: mean absolute difference"] == "0.010"
+        assert (line["today: within .03"], line["2019: within .03"]) == ("0 of 4", "4 of 4")
+        assert line["any reading: within .03"] == "4 of 4"
+
+
+def test_cells_name_the_closest_reading_and_those_that_none_reaches():
+    given = {"today": rows_at(0.05, methods=("crcen",)), "2019": rows_at(-0.01, sets=("scene",))}
+    table = compare_cells(given)
+    lines = {(line["method"], line["cell"]): line for line in table.rows}
+    paper = published("table3", "crcen", "scene", "f1")[0]
+    both = lines["CRCEN", "scene F1"]
+    assert (both["paper"], both["closest"], both["reached"]) == (f"{paper:.3f}", "2019", "yes")
+    assert both["today"] == f"{paper + 0.05:.3f} (+0.050)"
+    one = lines["CRCEN", "abalone Gm"]
+    assert (one["2019"], one["closest"], one["reached"]) == ("–", "today", "no")
+    assert "no reading reaches 2 of 8 cells" in table.note
+
+
+def test_claims_are_judged_by_each_reading():
+    table = compare_claims({"today": rows_at(0.0), "2019": rows_at(0.0, methods=("csmlp", "mlp"))}, {})
+    lines = {line["claim of the paper"]: line for line in table.rows}
+    wins = lines["CRCEN has an overall better performance than the others"]
+    assert wins["today"].startswith("holds: best in 4 of 4 columns of Table 3, 4 in the paper")
+    assert "best in 0 of 4" in wins["2019"]
+    assert lines["CRCEN is slightly better than CSMLP and comparable"]["2019"] == "–"
+
+
+def test_parts_of_a_run_are_joined_and_compared(readings, tmp_path, monkeypatch, capsys):
+    root, run = Path(__file__).parents[2], readings["2019"]
+
+    def printed(script, *arguments):
+        monkeypatch.setattr(sys, "argv", [script, *map(str, arguments)])
+        runpy.run_path(str(root / "scripts" / script), run_name="__main__")
+        return capsys.readouterr().out
+
+    lines = printed("join_runs.py", run.folder, run.folder, "--out", tmp_path).splitlines()
+    assert lines[0].startswith("2 of 192 rows of Table 3")
+    assert "missing: abalone, split 1, crcen" in lines
+    assert "missing: abalone, split 0, crcen" not in lines
+    assert (tmp_path / "table3" / "table3.md").exists()
+    assert not (tmp_path / "table3" / "DONE").exists()
+    given = f"today={root / 'results' / 'full'}", f"2019={tmp_path}"
+    assert "### The paper's claims under each reading" in printed("reading_table.py", *given)
+    assert "### Table 3, cell by cell" in printed("reading_table.py", "--cells", *given)
+    assert np.min(read_settings(False, None, "2019")["protocol"]["l2"]) == 1e-5
