@@ -146,10 +146,9 @@ def test_separability_and_target_of_four_rows_on_a_line():
     found = class_separability(x, y, 2)
     assert found.flatten().tolist() == pytest.approx([0.0, (1 / 4 + 1 / 3) / 2, (2 / 3 + 2 / 5) / 2, 0.0])
     confusion = torch.tensor([[0.9, 0.1], [0.4, 0.6]])
-    target = target_costs([30, 10], found, confusion, middles=(0.1, 0.2), widths=(0.5, 2.0))
-    by_hand = 0.75 * math.exp(-((float(found[1, 0]) - 0.1) ** 2) / 0.5 - (0.4 - 0.2) ** 2 / 8.0)
-    assert float(target[1, 0]) == pytest.approx(by_hand, rel=1e-9)
-    assert float(target[1, 1]) == pytest.approx(0.25 * math.exp(-(0.1**2) / 0.5 - (0.6 - 0.2) ** 2 / 8.0), rel=1e-6)
+    target = target_costs([30, 10], found, confusion)
+    assert float(target[1, 0]) == pytest.approx(0.75 * math.exp(-0.5 * (float(found[1, 0]) ** 2 + 0.4**2)), rel=1e-6)
+    assert float(target[1, 1]) == pytest.approx(0.25 * math.exp(-0.5 * 0.6**2), rel=1e-6)
 
 
 def test_class_rectification_on_six_rows():

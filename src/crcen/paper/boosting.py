@@ -36,13 +36,7 @@ _SMALLEST = np.finfo(np.float64).eps
 
 
 class SignedScoreClassifier(ClassifierMixin, BaseEstimator):
-    """Base of binary methods that decide by the sign of one score; the rarer class is positive.
-
-    Attributes
-    ----------
-    classes_, pos_label_
-        Both labels, and the rarer one (the last in a tie).
-    """
+    """Base of binary methods that decide by the sign of one score; the rarer class (the last in a tie) is positive."""
 
     @abstractmethod
     def _learn(self, X: Array, is_pos: Bools) -> None:
@@ -92,16 +86,7 @@ def _check_positive(owner: object, *names: str) -> None:
 
 
 def vote_weight(variant: str, weights: Array, costs: Array, is_right: Bools) -> float:
-    """α of a learner: the minimiser of its bound on the training cost, +∞ if the bound has none.
-
-    Parameters
-    ----------
-    variant : {"adac1", "adac2", "adac3"}
-    weights, costs : array of shape (n,)
-        D with sum 1, and C in (0, 1].
-    is_right : array of bool, shape (n,)
-        Where the learner is right.
-    """
+    """α of a learner: the minimiser of its bound on the training cost at weights D and costs C; +∞ if there is none."""
     sign = np.where(is_right, 1.0, -1.0)
     total = weights.sum() if variant == "adac1" else (costs * weights).sum()
     edge = float((sign * costs ** (2 if variant == "adac3" else 1) * weights).sum())
@@ -119,7 +104,7 @@ def next_row_weights(variant: str, weights: Array, costs: Array, is_right: Bools
 
 
 class AdaCClassifier(SignedScoreClassifier):
-    """AdaBoost with class costs in the row weights (Sun et al. 2007).
+    """AdaBoost with class costs in the row weights.
 
     With u = +1 where a learner h is right and −1 where it is wrong, Σ₊ and Σ₋ over those rows, ΣD = 1:
 
@@ -133,36 +118,12 @@ class AdaCClassifier(SignedScoreClassifier):
 
     The decision is the sign of Σ αh. With C = 1 all three are AdaBoost. The cost of ``adac2`` and ``adac3`` multiplies
     the weights in every round (c^t after t rounds): at a large c they soon alarm on most rows. ``adac1`` may stop
-    before its costs have an effect. These votes have no loss that probabilities could be recovered from (Nikolaou et
-    al. 2016); `CalibratedBoostingClassifier` is the control.
+    before its costs have an effect.
 
-    Not specified in the paper and chosen here:
+    Chosen here: costs 1 and 1/c at the cost ratio c of ``weighting``; trees of depth 3 instead of C4.5; D starts equal,
+    or at C if the first learner then has α ≤ 0; boosting ends with the first learner of α ≤ 0, or with one without an
+    error, whose α is limited to 10.
 
-    - Costs: 1 for the more expensive class and 1/c for the other, c the cost ratio of ``weighting``.
-    - Learner: a tree of depth 3 instead of C4.5.
-    - D starts equal. If the first learner then has α ≤ 0, D starts at C instead.
-    - Boosting ends with the first learner of α ≤ 0, or with one without an error, whose α is limited to 10.
-
-    Parameters
-    ----------
-    variant : {"adac1", "adac2", "adac3"}, default="adac2"
-    weighting : default="balanced"
-        The price, as in `CRCENClassifier`.
-    n_estimators : int, default=50
-        Maximum number of rounds.
-    max_depth : int, default=3
-        Depth of the trees.
-    random_state : int, RandomState or None
-
-    Attributes
-    ----------
-    estimators_, votes_
-        Learners of "is positive", and their α.
-    weighting_ : Price
-        The price with the class counts.
-
-    References
-    ----------
     Sun, Kamel, Wong, Wang, "Cost-sensitive boosting for classification of imbalanced data", Pattern Recognition 40,
     2007.
     """
@@ -230,28 +191,9 @@ class AdaCClassifier(SignedScoreClassifier):
 class CalibratedBoostingClassifier(SignedScoreClassifier):
     """AdaBoost without costs, Platt's sigmoid on out-of-fold rows, positive where p > 1/(1 + c).
 
-    The authors hold out half of the rows for the sigmoid; here every row is held out once (``cv`` folds) and one
-    booster is fitted on all rows, which wastes fewer positives.
+    The control of `AdaCClassifier`, with the same trees. The authors hold out half of the rows for the sigmoid; here
+    every row is held out once (``cv`` folds, fewer for few positives) and one booster is fitted on all rows.
 
-    Parameters
-    ----------
-    weighting : default="balanced"
-        The price of the decision, as in `CRCENClassifier`. Training does not use it.
-    n_estimators, max_depth
-        As in `AdaCClassifier`, so that the two differ in the costs alone.
-    cv : int, default=3
-        Calibration folds; fewer if a class has fewer rows.
-    random_state : int, RandomState or None
-
-    Attributes
-    ----------
-    calibrated_ : CalibratedClassifierCV
-        Estimator of the natural probabilities.
-    weighting_ : Price
-        The price with the class counts.
-
-    References
-    ----------
     Nikolaou, Edakunni, Kull, Flach, Brown, "Cost-sensitive boosting algorithms: do we really need them?", Machine
     Learning 104, 2016.
     """
@@ -306,20 +248,6 @@ class RealRUSBoostClassifier(SignedScoreClassifier):
     Boosted stumps, each on all positives and as many randomly drawn negatives, combined by their probabilities.
     scikit-learn has removed SAMME.R; with SAMME a single stump that is worse than chance on all rows ends the boosting.
 
-    Parameters
-    ----------
-    n_estimators : int, default=50
-        Number of stumps.
-    random_state : int, RandomState or None
-        Seed of the draws.
-
-    Attributes
-    ----------
-    estimators_ : list of DecisionTreeClassifier
-        The stumps.
-
-    References
-    ----------
     Seiffert et al., "RUSBoost: a hybrid approach to alleviating class imbalance", 2010; Zhu et al., "Multi-class
     AdaBoost", 2009.
     """
@@ -355,7 +283,7 @@ def _half_log_odds(stump: DecisionTreeClassifier, X: Array) -> Array:
 
 
 class BalanceCascadeClassifier(SignedScoreClassifier):
-    """T rounds of AdaBoost, each on all positives and as many of the remaining negatives (Liu et al. 2009).
+    """T rounds of AdaBoost, each on all positives and as many of the remaining negatives.
 
     With P positives and N negatives, f = (P/N)^(1/(T−1)). In round i
 
@@ -365,29 +293,9 @@ class BalanceCascadeClassifier(SignedScoreClassifier):
 
     The decision is joint: positive where Σ_i (F_i − θ_i) > 0.
 
-    Not specified in the paper and chosen here: N·f^i is rounded; ties at θ_i are broken at random; θ_i is the midpoint
-    between the last kept and the first dropped score; θ_T follows the same rate; trees of depth 3 instead of CART; the
-    score is divided by T.
+    Chosen here: N·f^i is rounded; ties at θ_i are broken at random; θ_i is the midpoint between the last kept and the
+    first dropped score; θ_T follows the same rate; trees of depth 3 instead of CART; the score is divided by T.
 
-    Parameters
-    ----------
-    n_rounds : int, default=4
-        T.
-    n_estimators : int, default=10
-        Learners of each AdaBoost.
-    max_depth : int, default=3
-        Depth of the trees.
-    random_state : int, RandomState or None
-
-    Attributes
-    ----------
-    estimators_, thresholds_
-        The T boosters, and their θ.
-    negatives_left_ : array of int, shape (n_rounds,)
-        Negatives that each round draws from.
-
-    References
-    ----------
     Liu, Wu, Zhou, "Exploratory undersampling for class-imbalance learning", IEEE Transactions on Systems, Man, and
     Cybernetics B 39, 2009.
     """

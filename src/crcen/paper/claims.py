@@ -13,7 +13,7 @@ from crcen.paper.tables import Table, published
 __all__ = ["claims", "compare_cells", "compare_claims", "compare_readings", "expense_claims", "performance_claims"]
 
 Rows = Sequence[Mapping[str, Any]]
-Readings = Mapping[str, Rows]
+Readings = Mapping[str, Rows]  # rows of Table 3 or Figure 1 by the name of their reading
 Claim = tuple[str, str, str]
 NEAR = 0.03  # a cell within this difference counts as reached
 
@@ -183,13 +183,7 @@ def _gaps(readings: Readings) -> dict[tuple[str, str, str], dict[str, tuple[floa
 
 
 def compare_readings(readings: Readings) -> Table:
-    """Mean absolute difference to the published cells: a line per method, a column per reading.
-
-    Parameters
-    ----------
-    readings
-        Rows of Table 3 by the name of their reading.
-    """
+    """Mean absolute difference to the published cells: a line per method, a column per reading."""
     gaps = _gaps(readings)
     lines = []
     for method in [*dict.fromkeys(key[0] for key in gaps), "all"]:
@@ -207,13 +201,7 @@ def compare_readings(readings: Readings) -> Table:
 
 
 def compare_cells(readings: Readings) -> Table:
-    """Every published cell beside that of each reading, the closest reading, and whether any is within .03.
-
-    Parameters
-    ----------
-    readings
-        Rows of Table 3 by the name of their reading.
-    """
+    """Every published cell beside that of each reading, the closest reading, and whether any is within .03."""
     lines = []
     for (method, dataset, metric), own in _gaps(readings).items():
         value, gap = next(iter(own.values()))
@@ -234,13 +222,7 @@ def compare_cells(readings: Readings) -> Table:
 
 
 def compare_claims(readings: Readings, figures: Readings) -> Table:
-    """The paper's claims about Table 3 and Figure 1, judged by the rows of each reading.
-
-    Parameters
-    ----------
-    readings, figures
-        Rows of Table 3, and of Figure 1 if a reading has them, by the name of their reading.
-    """
+    """The paper's claims about Table 3 and Figure 1 (if a reading has it), judged by the rows of each reading."""
     lines: dict[str, dict[str, str]] = {}
     for name, rows in readings.items():
         found = [*performance_claims(rows), *(expense_claims(figures[name]) if figures.get(name) else ())]

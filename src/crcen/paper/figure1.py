@@ -54,12 +54,7 @@ def run_figure1(
 
 
 def _counts(
-    data: Dataset,
-    split: Split,
-    alphas: Sequence[float],
-    settings: Mapping[str, Any],
-    selection: RunFolder,
-    engine: str,
+    data: Dataset, split: Split, alphas: Sequence[float], settings: Mapping[str, Any], selection: RunFolder, engine: str
 ) -> list[dict[str, Any]]:
     """(FN, FP) on a split's test rows for every weight, by retraining and by moving the plain network's threshold."""
     chosen = select(selection, data, split, "crcen", settings, engine)
@@ -104,19 +99,11 @@ def expenses(rows: Rows) -> list[dict[str, Any]]:
                 summed.append({"cost_ratio": ratio} | {f: sum(row[f] for row in part) for f in ("fn", "fp")})
             for i, step in enumerate(_table(summed)):
                 entries.append(
-                    {
-                        "dataset": name,
-                        "curve": curve,
-                        "from": weights[i],
-                        "to": weights[i + 1],
-                        "expense": step.expense,
-                        "reason": step.reason,
-                        "verdict": step.verdict,
-                        "low": step.bracket_low,
-                        "high": step.bracket_high,
-                        "per_split": np.array([table.steps[i].expense for table in per_split]),
-                        "pairs": [(step.fn_start, step.fp_start), (step.fn_end, step.fp_end)],
-                    }
+                    {"dataset": name, "curve": curve, "from": weights[i], "to": weights[i + 1]}
+                    | {"expense": step.expense, "reason": step.reason, "verdict": step.verdict}
+                    | {"low": step.bracket_low, "high": step.bracket_high}
+                    | {"per_split": np.array([table.steps[i].expense for table in per_split])}
+                    | {"pairs": [(step.fn_start, step.fp_start), (step.fn_end, step.fp_end)]}
                 )
     return entries
 

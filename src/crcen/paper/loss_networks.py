@@ -4,6 +4,7 @@
 of one shape on the same rows are trained as one stack.
 """
 
+import inspect
 import warnings
 from collections.abc import Sequence
 from typing import Any, Self
@@ -55,27 +56,10 @@ _LEAST_ERROR = 1e-3  # MSFE: the smaller class error relative to the larger one
 
 
 class LossNetwork(ClassifierMixin, BaseEstimator):
-    """One network on standardised columns, trained by the loss of a subclass.
+    """One network on standardised columns, trained by the loss of a subclass; parameters as in `CRCENClassifier`.
 
-    Parameters
-    ----------
-    hidden : tuple of int, default=(32,)
-        Hidden layer sizes (relu).
-    l2 : float, default=1e-4
-        Penalty on weights.
-    max_epochs : int, default=None
-        Passes over the rows; None as in `CRCENClassifier`.
-    schedule : Schedule, default=None
-        Batch size and learning rate.
-    device : {"auto", "cpu", "cuda"}, default="auto"
-        Training device.
-    random_state : int, RandomState or None
-        Seed.
-
-    Attributes
-    ----------
-    weighting_ : Price
-        The price that ``predict`` decides at, if there is one; ``pos_label_`` is the rarer of two classes.
+    ``weighting_`` is the price that ``predict`` decides at, if there is one; ``pos_label_`` is the rarer of two
+    classes.
     """
 
     _loss_is_of_rows = True  # the loss is a mean over independent rows: one call serves a whole stack
@@ -98,7 +82,11 @@ class LossNetwork(ClassifierMixin, BaseEstimator):
         self.device = device
         self.random_state = random_state
 
-    # -- for subclasses ------------------------------------------------------------------------------------------------
+    @classmethod
+    def _get_param_names(cls) -> list[str]:
+        """Parameters of the subclass and of the network, which subclasses pass on as keywords."""
+        own = [name for kind in (cls, LossNetwork) for name in inspect.signature(kind.__init__).parameters]
+        return sorted({*own} - {"self", "network"})
 
     def _n_outputs(self) -> int:
         return len(self.classes_)
@@ -128,8 +116,6 @@ class LossNetwork(ClassifierMixin, BaseEstimator):
     def _decides_at(self) -> ArrayLike | None:
         """Class weights that the decision by the largest score corresponds to, up to a factor; None if unknown."""
         return None
-
-    # -- scikit-learn's interface --------------------------------------------------------------------------------------
 
     def fit(self, X: Any, y: Any) -> Self:
         """Train on rows X with labels y of two classes or more."""
@@ -214,7 +200,7 @@ def fit_together(models: Sequence[LossNetwork], X: Any, y: Any) -> None:
 
 
 def train_stack(models: Sequence[LossNetwork], X: NDArray[np.float32], target: Index, seeds: Sequence[int]) -> None:
-    """Train networks of one shape on the same rows; set ``module_`` and ``loss_curve_`` (mean over the stack)."""
+    """Train networks of one shape on the same rows; set ``module_``."""
     first = models[0]
     recipes = [_recipe(model).settled(len(X)) for model in models]
     rate, epochs = recipes[0].learning_rate, int(recipes[0].max_epochs or 0)
@@ -231,7 +217,6 @@ def train_stack(models: Sequence[LossNetwork], X: NDArray[np.float32], target: I
         optimizer = torch.optim.Adam(stack.parameters(), lr=rate)
         shuffle = np.random.default_rng(np.random.SeedSequence([seeds[0], seeds[0]]))
         count = n_batches(len(X), recipes[0].batch_rows)
-        curve = np.zeros(epochs)
         for epoch in range(epochs):
             for number, part in enumerate(np.array_split(shuffle.permutation(len(X)), count)):
                 optimizer.param_groups[0]["lr"] = rate * one_cycle((epoch * count + number + 1) / (count * epochs))
@@ -245,13 +230,12 @@ def train_stack(models: Sequence[LossNetwork], X: NDArray[np.float32], target: I
                 optimizer.zero_grad()
                 objective.backward()
                 optimizer.step()
-                curve[epoch] += float(objective.detach()) / (count * len(models))
             stack.hand_back(nets)
             for model, net, loss in zip(models, nets, own_losses, strict=True):
                 with torch.no_grad():
                     model._after_epoch(net, loss, inputs, targets)
     for model, net in zip(models, nets, strict=True):
-        model.module_, model.loss_curve_ = net.cpu().eval(), curve
+        model.module_ = net.cpu().eval()
 
 
 def _recipe(model: LossNetwork) -> Recipe:
@@ -384,20 +368,11 @@ class MeanSquaredFalseErrorClassifier(LossNetwork):
     """MSFE: networks trained on Σ_k E_k², with E_k the mean squared error of the rows of class k.
 
     The gradient Σ 2·E_k·∇E_k is that of squared error with class weights E_k/n_k: the class with the larger error
-    counts more. The errors are measured on all training rows after every epoch and give the weights of the next one;
-    the first epoch has balanced weights. The authors measure them per mini-batch, where a rare class has few rows or
-    none. (The plain sum Σ_k E_k, MFE, is `CSMLPClassifier` with balanced weights.)
+    counts more. The errors are measured on all training rows after every epoch and give the weights of the next one
+    (``class_weights_``); the first epoch has balanced weights. The authors measure them per mini-batch, where a rare
+    class has few rows or none. (The plain sum Σ_k E_k, MFE, is `CSMLPClassifier` with balanced weights.) The decision
+    is by the weighted output, as the authors do. ``predict_proba`` divides out the weights of the last epoch.
 
-    The decision is by the weighted output, as the authors do. ``predict_proba`` divides out the weights of the last
-    epoch.
-
-    Attributes
-    ----------
-    class_weights_ : array of shape (epochs, K)
-        Weights of every epoch.
-
-    References
-    ----------
     Wang, Liu, Wu, Cao, Meng, Kennedy, "Training deep neural networks on imbalanced data sets", IJCNN 2016.
     """
 
@@ -454,35 +429,17 @@ class _WeightedSquaredError(nn.Module):
 class OneSidedRegressionClassifier(LossNetwork):
     """SOSR: the network estimates the cost of each decision; the cheapest is taken.
 
-    The slope of `crcen.paper.losses.OneSidedRegressionLoss` is at most 1 whatever a row costs, so costs move decisions
-    less than class weights do: expect few alarms if positives are rare. ``predict_proba`` is the softmax of the
-    negative costs, which ranks rows but is no posterior: calibrate it.
-
-    Parameters
-    ----------
-    weighting : CostMatrix, price or "balanced", default="balanced"
-        Cost of wrong decisions. For two classes a price of the rarer one; ``"balanced"`` charges a row the inverse
-        share of its class. Costs are divided by their mean over the rows, which changes no decision.
-    hidden, l2, max_epochs, schedule, device, random_state
-        As in `LossNetwork`.
+    ``weighting`` states the cost of wrong decisions: a `CostMatrix`, for two classes a price of the rarer one, or
+    ``"balanced"``, which charges a row the inverse share of its class. Costs are divided by their mean over the rows,
+    which changes no decision. The slope of `crcen.paper.losses.OneSidedRegressionLoss` is at most 1 whatever a row
+    costs: expect few alarms if positives are rare. ``predict_proba`` is the softmax of the negative costs, which ranks
+    rows but is no posterior: calibrate it.
     """
 
     _why_no_posterior = "answers costs, each estimated from one side, which are no probabilities"
 
-    def __init__(
-        self,
-        weighting: Any = "balanced",
-        *,
-        hidden: Any = (32,),
-        l2: float = 1e-4,
-        max_epochs: int | None = None,
-        schedule: Schedule | None = None,
-        device: str = "auto",
-        random_state: Any = None,
-    ) -> None:
-        super().__init__(
-            hidden=hidden, l2=l2, max_epochs=max_epochs, schedule=schedule, device=device, random_state=random_state
-        )
+    def __init__(self, weighting: Any = "balanced", **network: Any) -> None:
+        super().__init__(**network)
         self.weighting = weighting
 
     def _costs(self) -> Array:
@@ -518,44 +475,20 @@ class OneSidedRegressionClassifier(LossNetwork):
 
 
 class LearnedCostClassifier(LossNetwork):
-    """CoSen: costs inside the softmax, learned beside the network and dropped in prediction.
+    """CoSen: costs inside the softmax (``costs_``), learned beside the network and dropped in prediction.
 
     After every epoch the costs ξ move towards `crcen.paper.losses.target_costs`. The step is reduced to a hundredth
     when the error on the rows grows; the paper measures that error on separate rows. With ``learn=False`` ξ is fixed at
     the class shares: logit adjustment, with natural ``predict_proba``. Learned, ``predict_proba`` is the softmax of the
     outputs and no posterior: calibrate it.
 
-    Not specified in the paper and chosen here: μ = 0 and σ = 1, a step of .1, at most 1,000 rows for separability.
-
-    Parameters
-    ----------
-    learn : bool, default=True
-        Whether the costs are learned.
-    hidden, l2, max_epochs, schedule, device, random_state
-        As in `LossNetwork`.
-
-    Attributes
-    ----------
-    costs_ : array of shape (K, K)
-        Final ξ.
+    Chosen here: μ = 0 and σ = 1, a step of .1, at most 1,000 rows for separability.
     """
 
     _loss_is_of_rows = False  # each network learns its own costs
 
-    def __init__(
-        self,
-        learn: bool = True,
-        *,
-        hidden: Any = (32,),
-        l2: float = 1e-4,
-        max_epochs: int | None = None,
-        schedule: Schedule | None = None,
-        device: str = "auto",
-        random_state: Any = None,
-    ) -> None:
-        super().__init__(
-            hidden=hidden, l2=l2, max_epochs=max_epochs, schedule=schedule, device=device, random_state=random_state
-        )
+    def __init__(self, learn: bool = True, **network: Any) -> None:
+        super().__init__(**network)
         self.learn = learn
 
     @property
@@ -612,36 +545,16 @@ class ClassRectificationClassifier(LossNetwork):
 class EmbeddedNeighboursClassifier(LossNetwork):
     """LMLE: an embedding learned from quintuplets over clusters, decided by its neighbours.
 
-    Every class is divided into clusters (k-means, repeated on the embedded rows after each third of the epochs). Rows
-    of a cluster shall be closer than other rows of the class, and these closer than another class
-    (`crcen.paper.losses.QuintupletLoss`). A new row goes to the class with the largest margin
+    Every class is divided into one to ten clusters of about ``cluster_size`` rows (k-means, repeated on the embedded
+    rows after each third of the epochs). Rows of a cluster shall be closer than other rows of the class, and these
+    closer than another class (`crcen.paper.losses.QuintupletLoss`). A new row goes to the class with the largest margin
     (distance to the nearest row of another class) − (distance to the k-th nearest row of the class), where the cluster
     with the nearest centre represents a class.
 
     Designed for images and pretrained networks. Here it starts from random weights, draws quintuplets within ordinary
-    batches, and keeps at most ``max_neighbors`` rows per cluster. ``predict_proba`` is the softmax of the margins,
-    which ranks rows but is no posterior: calibrate it.
+    batches, and keeps at most ``max_neighbors`` rows per cluster (``n_kept_`` of ``n_rows_``). ``predict_proba`` is the
+    softmax of the margins, which ranks rows but is no posterior: calibrate it.
 
-    Parameters
-    ----------
-    n_dimensions : int, default=16
-        Size of the embedding.
-    cluster_size : int, default=200
-        Intended rows per cluster; a class has one to ten clusters.
-    n_neighbors : int, default=5
-        k.
-    max_neighbors : int, default=100
-        Rows kept per cluster.
-    hidden, l2, max_epochs, schedule, device, random_state
-        As in `LossNetwork`.
-
-    Attributes
-    ----------
-    n_kept_, n_rows_ : int
-        Rows that decisions compare with, and rows it was fitted on.
-
-    References
-    ----------
     Huang, Li, Loy, Tang, "Learning deep representation for imbalanced classification", CVPR 2016.
     """
 
@@ -656,16 +569,9 @@ class EmbeddedNeighboursClassifier(LossNetwork):
         cluster_size: int = 200,
         n_neighbors: int = 5,
         max_neighbors: int = 100,
-        hidden: Any = (32,),
-        l2: float = 1e-4,
-        max_epochs: int | None = None,
-        schedule: Schedule | None = None,
-        device: str = "auto",
-        random_state: Any = None,
+        **network: Any,
     ) -> None:
-        super().__init__(
-            hidden=hidden, l2=l2, max_epochs=max_epochs, schedule=schedule, device=device, random_state=random_state
-        )
+        super().__init__(**network)
         self.n_dimensions = n_dimensions
         self.cluster_size = cluster_size
         self.n_neighbors = n_neighbors

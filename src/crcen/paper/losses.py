@@ -82,8 +82,6 @@ class LogitAdjustedLoss(nn.Module):
     tau : float, default=1
         Strength of the adjustment.
 
-    References
-    ----------
     Menon, Jayasumana, Rawat, Jain, Veit, Kumar, "Long-tail learning via logit adjustment", ICLR 2021.
     """
 
@@ -119,15 +117,11 @@ class LDAMLoss(nn.Module):
     ----------
     counts : sequence of int
         Training rows of class 0, 1, …
-    max_margin : float, default=0.5
-        Δ of the rarest class, which fixes C.
-    scale : float, default=1
-        s; the authors use 30 for cosines.
+    max_margin, scale : float
+        Δ of the rarest class, which fixes C; and s, for which the authors use 30 with cosines.
     weights : sequence of float, optional
         Class weights (the authors' deferred re-weighting).
 
-    References
-    ----------
     Cao, Wei, Gaidon, Arechiga, Ma, "Learning imbalanced datasets with label-distribution-aware margin loss", 2019.
     """
 
@@ -193,8 +187,6 @@ class FocalLoss(nn.Module):
     weights : sequence of float, optional
         a_k per class; Lin et al. use (¾, ¼) for (negative, positive) at γ = 2.
 
-    References
-    ----------
     Lin, Goyal, Girshick, He, Dollár, "Focal loss for dense object detection", ICCV 2017.
     """
 
@@ -241,12 +233,7 @@ def effective_number_weights(counts: ArrayLike, beta: float = 0.9999) -> NDArray
     They range from 1 (β = 0, no weighting) to 1/n_k (β → 1, balanced). Train with `ClassWeightedLoss`; dividing the
     weights out again gives natural probabilities.
 
-    Parameters
-    ----------
-    counts : sequence of int
-        Training rows of class 0, 1, …
-    beta : float, default=0.9999
-        From 0 to below 1.
+    ``counts`` are the training rows of class 0, 1, …; β lies from 0 to below 1.
     """
     if not 0.0 <= beta < 1.0:
         raise InvalidParameter(f"beta must lie from 0 to below 1: got {beta!r}.")
@@ -266,8 +253,6 @@ class OneSidedRegressionLoss(nn.Module):
     costs : array of shape (K, A)
         Cost of action a for a row of class k, as the values of a `CostMatrix`.
 
-    References
-    ----------
     Chung, Lin, Yang, "Cost-aware pre-training for multiclass cost-sensitive deep learning", IJCAI 2016.
     """
 
@@ -301,15 +286,8 @@ class LearnedCostLoss(nn.Module):
     `target_costs`. With every row of ξ at the class shares this is `LogitAdjustedLoss`. The outputs are a posterior
     only if all rows of ξ are proportional; otherwise calibrate them.
 
-    Parameters
-    ----------
-    n_classes : int
-        K.
-    costs : array of shape (K, K), optional
-        Initial ξ.
+    ``costs`` is the initial ξ of shape (K, K).
 
-    References
-    ----------
     Khan, Hayat, Bennamoun, Sohel, Togneri, "Cost-sensitive learning of deep feature representations from imbalanced
     data", IEEE TNNLS 2018.
     """
@@ -335,36 +313,17 @@ class LearnedCostLoss(nn.Module):
         self.costs += rate * (target.to(self.costs) - self.costs)
 
 
-def target_costs(
-    counts: ArrayLike,
-    separability: Tensor,
-    confusion: Tensor,
-    *,
-    middles: tuple[float, float] = (0.0, 0.0),
-    widths: tuple[float, float] = (1.0, 1.0),
-) -> Tensor:
-    """T = H ∘ exp(−(S − μ₁)² / 2σ₁²) ∘ exp(−(R − μ₂)² / 2σ₂²), (K, K) float64.
+def target_costs(counts: ArrayLike, separability: Tensor, confusion: Tensor) -> Tensor:
+    """T = H ∘ exp(−½S²) ∘ exp(−½R²), (K, K) float64.
 
-    H_kj is the larger share of the classes k and j, S their separability, R the share of class k predicted as j. The
-    paper selects μ and σ by cross-validation; the defaults here keep the cost H of a separable, unconfused pair.
-
-    Parameters
-    ----------
-    counts : sequence of int
-        Training rows of class 0, 1, …
-    separability, confusion : tensors of shape (K, K)
-        S from `class_separability`, and R.
-    middles, widths : pairs of float
-        (μ₁, μ₂) and (σ₁, σ₂).
+    H_kj is the larger share of the classes k and j, S their separability (`class_separability`), R the share of class k
+    predicted as j. The paper shifts and scales S and R by values from cross-validation; here they are not moved, so
+    that a separable, unconfused pair keeps its cost H.
     """
     shares = _checked_counts(counts)
     shares = shares / shares.sum()
-    if min(widths) <= 0:
-        raise InvalidParameter(f"widths must be above 0: got {widths!r}.")
     sizes = torch.maximum(shares[:, None], shares[None, :])
-    s, r = separability.to(sizes), confusion.to(sizes)
-    exponent = (s - middles[0]) ** 2 / (2 * widths[0] ** 2) + (r - middles[1]) ** 2 / (2 * widths[1] ** 2)
-    return sizes * torch.exp(-exponent)
+    return sizes * torch.exp(-0.5 * (separability.to(sizes) ** 2 + confusion.to(sizes) ** 2))
 
 
 def class_separability(features: Tensor, target: Tensor, n_classes: int) -> Tensor:
@@ -405,13 +364,9 @@ class ClassRectificationLoss(nn.Module):
     ----------
     counts : sequence of int
         Training rows of class 0, 1, …
-    margin : float, default=0.5
-        m.
-    hardest : int, default=3
-        κ.
+    margin, hardest
+        m and κ.
 
-    References
-    ----------
     Dong, Gong, Zhu, "Class rectification hard mining for imbalanced deep learning", ICCV 2017.
     """
 
@@ -465,13 +420,8 @@ class QuintupletLoss(nn.Module):
     clusters, n the nearest row of another class. Missing rows are skipped: without other clusters of the class, D(p⁺)
     must stay below D(n). Embeddings are scaled to length 1 and decided by neighbours; they have no posterior.
 
-    Parameters
-    ----------
-    margins : three float, default=(0.05, 0.05, 0.2)
-        Between p⁺ and p⁻, p⁻ and p⁻⁻, and the last of the class and n.
+    ``margins`` are those between p⁺ and p⁻, p⁻ and p⁻⁻, and the last of the class and n.
 
-    References
-    ----------
     Huang, Li, Loy, Tang, "Learning deep representation for imbalanced classification", CVPR 2016.
     """
 

@@ -15,14 +15,8 @@ __all__ = ["METHODS", "Method", "NetworkTraining", "Tuning", "make_method"]
 class NetworkTraining:
     """Training of a method's network, for a search that stacks many of them.
 
-    Parameters
-    ----------
-    weighting, loss
-        The training objective.
-    price
-        The weighting of the decision.
-    sampler
-        Sampler that rebalances the training rows first, or ``None``.
+    ``weighting`` and ``loss`` are the training objective, ``price`` the weighting of the decision, ``sampler`` the
+    sampler that rebalances the training rows first.
     """
 
     weighting: Any
@@ -33,24 +27,12 @@ class NetworkTraining:
 
 @dataclass(frozen=True)
 class Tuning:
-    """Search of a method that the stacks do not train: the same folds, as many settings, the same score.
+    """Search of a method that the stacks do not train: the same folds, as many settings, the same score."""
 
-    Parameters
-    ----------
-    what
-        ``"network"`` is the grid over ``hidden`` and ``l2``; ``"cost"`` as many cost ratios.
-    is_natural
-        Whether ``predict_proba`` is natural. Otherwise settings are compared by the decision score at its best scale.
-    networks
-        Maximum number of networks per setting, for costly methods.
-    lighter
-        Parameters of the search that differ from those of the fit, for the same reason.
-    """
-
-    what: str = "network"
-    is_natural: bool = False
-    networks: int | None = None
-    lighter: Mapping[str, Any] = field(default_factory=dict)
+    what: str = "network"  # the grid over hidden and l2; "cost": as many cost ratios
+    is_natural: bool = False  # predict_proba is natural; otherwise scores are compared at their best scale
+    networks: int | None = None  # limit per setting, for costly methods
+    lighter: Mapping[str, Any] = field(default_factory=dict)  # parameters of the search alone
 
 
 @dataclass(frozen=True)
@@ -59,10 +41,8 @@ class Method:
 
     Parameters
     ----------
-    label
-        Short name for tables, the paper's if it has one.
-    summary, source
-        Description and origin.
+    label, summary, source
+        Short name for tables (the paper's if it has one), description and origin.
     make
         Keyword arguments → unfitted estimator.
     changes
@@ -70,16 +50,12 @@ class Method:
     probabilities
         What its ``predict_proba`` is: ``"natural"``; natural after a known ``"factor"`` is divided out; or
         ``"calibrate"``: no known map makes it natural. `crcen.PosteriorCorrection` follows this.
-    training
-        For methods whose networks the stacks train and that share the grid over ``hidden`` and ``l2``.
-    tuning
-        For other methods with a search.
+    training, tuning
+        Its search: by stacks over ``hidden`` and ``l2``, or one by one.
     budget
         Limit of its time at the defaults, if the method of the paper would take too long.
-    in_paper
-        Whether the paper compares it.
-    in_table3
-        Whether Table 3 runs it by default. Systems that only the paper's related work names are not run.
+    in_paper, in_table3
+        Whether the paper compares it, and whether Table 3 runs it by default.
     """
 
     label: str
@@ -93,6 +69,9 @@ class Method:
     budget: str = ""
     in_paper: bool = True
     in_table3: bool = True
+
+
+_NEW: dict[str, Any] = {"in_paper": False, "in_table3": False}
 
 
 def _own(path: str, *, is_papers: bool = False, **defaults: Any) -> Callable[..., Any]:
@@ -121,231 +100,123 @@ def _adaboost(**params: Any) -> Any:
     return AdaBoostClassifier(**params)
 
 
-def _related(*described: Any, **more: Any) -> Method:
-    """A system that the paper names and does not compare, a later loss, or a control."""
-    return replace(Method(*described, **more), in_paper=False, in_table3=False)
+def _own_method(label: str, summary: str, source: str, path: str, changes: str, *more: Any, **fields: Any) -> Method:
+    """A system outside the paper's comparison that this package implements."""
+    fields |= _NEW
+    return Method(label, summary, f"this package, after {source}", _own(path), changes, *more, **fields)
+
+
+def _library_method(label: str, summary: str, kind: str, probabilities: str, **fields: Any) -> Method:
+    """An ensemble of imbalanced-learn with its defaults."""
+    return Method(label, summary, f"imbalanced-learn's {kind}", _ensemble(kind), "rows vote", probabilities, **fields)
+
+
+def _resampled(name: str) -> Method:
+    label, training = name.upper(), NetworkTraining(None, "balanced", sampler=name)
+    summary = f"rows rebalanced by {label}, then the plain network"
+    make = _own("networks.ResampledClassifier", sampler=name)
+    source = f"imbalanced-learn's {label}, this package's network"
+    return Method(label, summary, source, make, "rows", "calibrate", training=training)
+
+
+def _adac(number: int, where: str) -> Method:
+    make, summary = "boosting.AdaCClassifier", f"boosting with costs {where} the exponent of its row weights"
+    found = _own_method(f"AdaC{number}", summary, "Sun and others 2007", make, "loss vote", "calibrate", tuning=_COST)
+    return replace(found, make=_own(make, variant=f"adac{number}"))
 
 
 _BALANCED = NetworkTraining("balanced", "balanced")
 _SQUARED = NetworkTraining("balanced", "balanced", "squared_error")
+_GRID, _ONE, _COST = Tuning(), Tuning(networks=1), Tuning("cost", networks=1)
+_NATURAL = Tuning(is_natural=True)
+_PAPER = "networks.CRCENClassifier"
 
+# One paragraph per method: label, summary, source; factory, changes, probabilities, search.
+# fmt: off
 METHODS: dict[str, Method] = {
     "mlp": Method(
-        "MLP",
-        "network with plain cross entropy, decided at 1/2",
-        "this package, weighting=None",
-        _own("networks.CRCENClassifier", is_papers=True, weighting=None),
-        training=NetworkTraining(None, None),
-    ),
+        "MLP", "network with plain cross entropy, decided at 1/2", "this package, weighting=None",
+        _own(_PAPER, is_papers=True, weighting=None), training=NetworkTraining(None, None)),
     "csmlp": Method(
-        "CSMLP",
-        "network with class-weighted squared error on ±1 targets",
-        "this package, after Castro and Braga 2013",
-        _own("networks.CSMLPClassifier"),
-        "loss",
-        training=_SQUARED,
-    ),
+        "CSMLP", "network with class-weighted squared error on ±1 targets", "this package, after Castro and Braga 2013",
+        _own("networks.CSMLPClassifier"), "loss", training=_SQUARED),
     "crcen": Method(
-        "CRCEN",
-        "network with class-wise reweighted cross entropy, α = 1",
-        "this package, after Li and Zhu",
-        _own("networks.CRCENClassifier", is_papers=True),
-        "loss",
-        training=_BALANCED,
-    ),
-    **{
-        name: Method(
-            name.upper(),
-            f"rows rebalanced by {name.upper()}, then the plain network",
-            f"imbalanced-learn's {name.upper()}, this package's network",
-            _own("networks.ResampledClassifier", sampler=name),
-            "rows",
-            "calibrate",
-            training=NetworkTraining(None, "balanced", sampler=name),
-        )
-        for name in ("adasyn", "smote")
-    },
-    **{
-        name: Method(label, summary, f"imbalanced-learn's {kind}", _ensemble(kind), "rows vote", probabilities)
-        for name, label, summary, kind, probabilities in (
-            ("rusboost", "RUSB", "RUSBoost with default base classifier", "RUSBoostClassifier", "calibrate"),
-            ("easyensemble", "EE", "EasyEnsemble with default base classifier", "EasyEnsembleClassifier", "calibrate"),
-            ("balanced_rf", "BRF", "balanced random forest with defaults", "BalancedRandomForestClassifier", "factor"),
-        )
-    },
+        "CRCEN", "network with class-wise reweighted cross entropy, α = 1", "this package, after Li and Zhu",
+        _own(_PAPER, is_papers=True), "loss", training=_BALANCED),
+    "adasyn": _resampled("adasyn"),
+    "smote": _resampled("smote"),
+    "rusboost": _library_method("RUSB", "RUSBoost with default base classifier", "RUSBoostClassifier", "calibrate"),
+    "easyensemble": _library_method(
+        "EE", "EasyEnsemble with default base classifier", "EasyEnsembleClassifier", "calibrate"),
+    "balanced_rf": _library_method(
+        "BRF", "balanced random forest with defaults", "BalancedRandomForestClassifier", "factor"),
     "mlp_threshold": Method(
-        "MLP, threshold",
-        "network with plain cross entropy, decided at 1−λ",
-        "this package, the control",
-        _own("networks.MovedThresholdClassifier", is_papers=True),
-        "threshold",
-        training=NetworkTraining(None, "balanced"),
-        in_paper=False,
-    ),
+        "MLP, threshold", "network with plain cross entropy, decided at 1−λ", "this package, the control",
+        _own("networks.MovedThresholdClassifier", is_papers=True), "threshold",
+        training=NetworkTraining(None, "balanced"), in_paper=False),
     "crcen_ensemble": Method(
-        "CRCEN, averaged",
-        "several CRCEN networks averaged as logits",
-        "this package",
-        _own("networks.CRCENClassifier", is_papers=True, n_members=8),
-        "loss vote",
-        training=_BALANCED,
-        in_paper=False,
-    ),
-    "adaboost": _related(
-        "AdaBoost",
-        "AdaBoost with stumps",
-        "scikit-learn's AdaBoostClassifier, after Freund and Schapire 1997",
-        _adaboost,
-        "loss vote",
-        "calibrate",
-    ),
-    "adaboost_threshold": _related(
-        "AdaBoost, threshold",
-        "plain AdaBoost, calibrated out of fold, decided at 1−λ: the control of adac1 to adac3",
-        "this package, after Nikolaou and others 2016",
-        _own("boosting.CalibratedBoostingClassifier"),
-        "threshold",
-    ),
-    "balanced_bagging": _related(
-        "BBag",
-        "trees on balanced draws of the rows, averaged",
-        "imbalanced-learn's BalancedBaggingClassifier",
-        _ensemble("BalancedBaggingClassifier"),
-        "rows vote",
-        "factor",
-    ),
-    **{
-        f"adac{number}": _related(
-            f"AdaC{number}",
-            f"boosting with costs {where} the exponent of its row weights",
-            "this package, after Sun and others 2007",
-            _own("boosting.AdaCClassifier", variant=f"adac{number}"),
-            "loss vote",
-            "calibrate",
-            tuning=Tuning("cost", networks=1),
-        )
-        for number, where in ((1, "inside"), (2, "outside"), (3, "inside and outside"))
-    },
-    "balance_cascade": _related(
-        "Cascade",
-        "boosters on balanced draws, each dropping the negatives it is sure of",
-        "this package, after Liu, Wu and Zhou 2009",
-        _own("boosting.BalanceCascadeClassifier"),
-        "rows threshold vote",
-        "calibrate",
-    ),
-    "gsvm_ru": _related(
-        "GSVM-RU",
-        "support vector machine on positives and granules of negative support vectors",
-        "this package, after Tang and others 2009",
-        _own("undersampling.GranularSVMClassifier"),
-        "rows",
-        "calibrate",
-    ),
-    "eusboost": _related(
-        "EUSBoost",
-        "boosting on negatives that evolution picks in each round",
-        "this package, after Galar and others 2013",
-        _own("undersampling.EUSBoostClassifier"),
-        "rows vote",
-        "calibrate",
-        budget="1,000 rows, 300 choices tried a round",
-    ),
-    "mfe": _related(
-        "MFE",
-        "network with the mean squared errors of both classes added, which is CSMLP at balanced weights",
-        "this package, after Wang and others 2016",
-        _own("networks.CSMLPClassifier"),
-        "loss",
-        training=_SQUARED,
-    ),
-    "msfe": _related(
-        "MSFE",
-        "the same with both errors squared: the class with the larger one counts more",
-        "this package, after Wang and others 2016",
-        _own("loss_networks.MeanSquaredFalseErrorClassifier"),
-        "loss",
-        tuning=Tuning(is_natural=True, networks=1),
-    ),
-    "s2s": _related(
-        "s2s",
-        "network that reads two rows at once, decided by a vote over references",
-        "this package, after Dumpala and others 2018",
-        _own("networks.PairedClassifier"),
-        "rows vote",
+        "CRCEN, averaged", "several CRCEN networks averaged as logits", "this package",
+        _own(_PAPER, is_papers=True, n_members=8), "loss vote", training=_BALANCED, in_paper=False),
+    "adaboost": Method(
+        "AdaBoost", "AdaBoost with stumps", "scikit-learn's AdaBoostClassifier, after Freund and Schapire 1997",
+        _adaboost, "loss vote", "calibrate", **_NEW),
+    "adaboost_threshold": _own_method(
+        "AdaBoost, threshold", "plain AdaBoost, calibrated out of fold, decided at 1−λ: the control of adac1 to adac3",
+        "Nikolaou and others 2016", "boosting.CalibratedBoostingClassifier", "threshold"),
+    "balanced_bagging": _library_method(
+        "BBag", "trees on balanced draws of the rows, averaged", "BalancedBaggingClassifier", "factor", **_NEW),
+    "adac1": _adac(1, "inside"),
+    "adac2": _adac(2, "outside"),
+    "adac3": _adac(3, "inside and outside"),
+    "balance_cascade": _own_method(
+        "Cascade", "boosters on balanced draws, each dropping the negatives it is sure of",
+        "Liu, Wu and Zhou 2009", "boosting.BalanceCascadeClassifier", "rows threshold vote", "calibrate"),
+    "gsvm_ru": _own_method(
+        "GSVM-RU", "support vector machine on positives and granules of negative support vectors",
+        "Tang and others 2009", "undersampling.GranularSVMClassifier", "rows", "calibrate"),
+    "eusboost": _own_method(
+        "EUSBoost", "boosting on negatives that evolution picks in each round",
+        "Galar and others 2013", "undersampling.EUSBoostClassifier", "rows vote", "calibrate",
+        budget="1,000 rows, 300 choices tried a round"),
+    "mfe": _own_method(
+        "MFE", "network with the mean squared errors of both classes added, which is CSMLP at balanced weights",
+        "Wang and others 2016", "networks.CSMLPClassifier", "loss", training=_SQUARED),
+    "msfe": _own_method(
+        "MSFE", "the same with both errors squared: the class with the larger one counts more",
+        "Wang and others 2016", "loss_networks.MeanSquaredFalseErrorClassifier", "loss",
+        tuning=Tuning(is_natural=True, networks=1)),
+    "s2s": _own_method(
+        "s2s", "network that reads two rows at once, decided by a vote over references",
+        "Dumpala and others 2018", "networks.PairedClassifier", "rows vote",
         tuning=Tuning(is_natural=True, networks=1, lighter={"max_pairs": 2000}),
-        budget="20,000 pairs of a kind, 25 references of a class",
-    ),
-    "sosr": _related(
-        "SOSR",
-        "network that answers what decisions cost, decided by the cheapest",
-        "this package, after Chung, Lin and Yang 2016",
-        _own("loss_networks.OneSidedRegressionClassifier"),
-        "loss",
-        "calibrate",
-        tuning=Tuning(),
-    ),
-    "cosen": _related(
-        "CoSen",
-        "network with learned costs in its softmax, dropped in prediction",
-        "this package, after Khan and others 2018",
-        _own("loss_networks.LearnedCostClassifier"),
-        "loss",
-        "calibrate",
-        tuning=Tuning(networks=1),
-    ),
-    "crl": _related(
-        "CRL",
-        "network with hard triplets of the rare class beside cross entropy",
-        "this package, after Dong, Gong and Zhu 2017",
-        _own("loss_networks.ClassRectificationClassifier"),
-        "loss",
-        "calibrate",
-        tuning=Tuning(networks=1),
-    ),
-    "lmle": _related(
-        "LMLE",
-        "embedding from quintuplets over clusters, decided by neighbours",
-        "this package, after Huang and others 2016",
-        _own("loss_networks.EmbeddedNeighboursClassifier"),
-        "loss vote",
-        "calibrate",
-        tuning=Tuning(networks=1),
-        budget="10 clusters of a class, 100 rows of each kept as neighbours",
-    ),
-    "logit_adjustment": _related(
-        "Logit adj.",
-        "network with log shares added to its outputs in the loss: balanced softmax",
-        "this package, after Menon 2021 and Ren 2020",
-        _own("loss_networks.LogitAdjustedClassifier"),
-        "margin",
-        tuning=Tuning(is_natural=True),
-    ),
-    "ldam": _related(
-        "LDAM",
-        "network with margins by the fourth root of the classes' sizes",
-        "this package, after Cao and others 2019",
-        _own("loss_networks.LDAMClassifier"),
-        "margin",
-        tuning=Tuning(is_natural=True),
-    ),
-    "focal": _related(
-        "Focal",
-        "network with focal loss, decided at 1/2",
-        "this package, after Lin and others 2017",
-        _own("loss_networks.FocalClassifier"),
-        "loss",
-        tuning=Tuning(is_natural=True),
-    ),
-    "class_balanced": _related(
-        "CB",
-        "network weighted by the effective number of rows",
-        "this package, after Cui and others 2019",
-        _own("loss_networks.ClassBalancedClassifier"),
-        "loss",
-        tuning=Tuning(is_natural=True),
-    ),
+        budget="20,000 pairs of a kind, 25 references of a class"),
+    "sosr": _own_method(
+        "SOSR", "network that answers what decisions cost, decided by the cheapest",
+        "Chung, Lin and Yang 2016", "loss_networks.OneSidedRegressionClassifier", "loss", "calibrate", tuning=_GRID),
+    "cosen": _own_method(
+        "CoSen", "network with learned costs in its softmax, dropped in prediction",
+        "Khan and others 2018", "loss_networks.LearnedCostClassifier", "loss", "calibrate", tuning=_ONE),
+    "crl": _own_method(
+        "CRL", "network with hard triplets of the rare class beside cross entropy",
+        "Dong, Gong and Zhu 2017", "loss_networks.ClassRectificationClassifier", "loss", "calibrate", tuning=_ONE),
+    "lmle": _own_method(
+        "LMLE", "embedding from quintuplets over clusters, decided by neighbours",
+        "Huang and others 2016", "loss_networks.EmbeddedNeighboursClassifier", "loss vote", "calibrate", tuning=_ONE,
+        budget="10 clusters of a class, 100 rows of each kept as neighbours"),
+    "logit_adjustment": _own_method(
+        "Logit adj.", "network with log shares added to its outputs in the loss: balanced softmax",
+        "Menon 2021 and Ren 2020", "loss_networks.LogitAdjustedClassifier", "margin", tuning=_NATURAL),
+    "ldam": _own_method(
+        "LDAM", "network with margins by the fourth root of the classes' sizes",
+        "Cao and others 2019", "loss_networks.LDAMClassifier", "margin", tuning=_NATURAL),
+    "focal": _own_method(
+        "Focal", "network with focal loss, decided at 1/2",
+        "Lin and others 2017", "loss_networks.FocalClassifier", "loss", tuning=_NATURAL),
+    "class_balanced": _own_method(
+        "CB", "network weighted by the effective number of rows",
+        "Cui and others 2019", "loss_networks.ClassBalancedClassifier", "loss", tuning=_NATURAL),
 }
+# fmt: on
 
 
 def make_method(name: str, **params: Any) -> Any:

@@ -198,36 +198,13 @@ class PairedClassifier(ClassifierMixin, BaseEstimator):
     The network gets pairs of four kinds (common-common, common-rare, rare-common, rare-rare), drawn without
     repetition, at most ``max_pairs`` of a kind; common pairs are limited to the number of mixed pairs of one order. It
     has one class per kind; the probability that the first row is rare is the sum of two of them. A new row is paired
-    with each reference (training rows drawn equally from both classes), and the references vote.
+    with ``n_references`` training rows of each class, which vote.
 
     ``predict`` is the vote. ``predict_proba`` is the mean probability with the share of rare rows among the pairs
-    divided out, a known factor: natural as far as the network's is.
+    divided out, a known factor: natural as far as the network's is. ``weighting_`` is the price of ``predict``.
 
-    Not specified in the paper and chosen here: one joint output for the two labels, 25 references per class, a tied
-    vote alarms.
+    Chosen here: one joint output for the two labels, 25 references per class, a tied vote alarms.
 
-    Parameters
-    ----------
-    hidden, l2, n_members, max_epochs, encoding
-        The network, as in `CRCENClassifier`.
-    max_pairs : int, default=20000
-        Pairs of a kind.
-    n_references : int, default=25
-        References per class.
-    pos_label : label, default=None
-        The positive class; None is the rarer one.
-    random_state : int, RandomState or None
-        Seed of pairs, references and networks.
-
-    Attributes
-    ----------
-    pair_counts_ : dict
-        Training pairs of each kind: "00" are common ones, "01" a common and then a rare row.
-    weighting_ : Price
-        The price of ``predict``, given by the share of rare rows among the pairs.
-
-    References
-    ----------
     Dumpala, Chakraborty, Kopparapu, "A novel data representation for effective learning in class imbalanced
     scenarios", IJCAI 2018.
     """
@@ -237,22 +214,16 @@ class PairedClassifier(ClassifierMixin, BaseEstimator):
         *,
         hidden: Any = (32,),
         l2: float = 1e-4,
-        n_members: int = 1,
         max_epochs: int | None = None,
-        encoding: str = "standard",
         max_pairs: int = 20_000,
         n_references: int = 25,
-        pos_label: Any = None,
         random_state: Any = None,
     ) -> None:
         self.hidden = hidden
         self.l2 = l2
-        self.n_members = n_members
         self.max_epochs = max_epochs
-        self.encoding = encoding
         self.max_pairs = max_pairs
         self.n_references = n_references
-        self.pos_label = pos_label
         self.random_state = random_state
 
     def fit(self, X: Any, y: Any) -> Self:
@@ -261,11 +232,11 @@ class PairedClassifier(ClassifierMixin, BaseEstimator):
             check_number(self, name, low=1, integer=True)
         X, y = check_rows(self, X, y, reset=True)
         self.classes_ = check_labels(y)
-        self.labels_ = Labels.from_rows(self.classes_, y, np.ones(len(X)), self.pos_label)
+        self.labels_ = Labels.from_rows(self.classes_, y, np.ones(len(X)))
         target = self.labels_.target(y)
         rng = check_random_state(self.random_state)
         first, second, kind = self._pairs(target, rng)
-        given = {name: getattr(self, name) for name in ("hidden", "l2", "n_members", "max_epochs", "encoding")}
+        given = {name: getattr(self, name) for name in ("hidden", "l2", "max_epochs")}
         model = CRCENClassifier(None, **{**PAPER, **given}, random_state=rng.randint(2**31 - 1))
         self.model_ = model.set_params(balance=False).fit(np.hstack([X[first], X[second]]), kind)
         own = [np.flatnonzero(target == is_rare) for is_rare in (False, True)]

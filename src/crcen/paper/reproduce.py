@@ -92,34 +92,14 @@ def reproduce(
 ) -> Reproduction:
     """Rebuild tables and figure of the paper; an interrupted run is resumed.
 
-    Parameters
-    ----------
-    artefact : {"table1", "table2", "table3", "figure1", "all"}
-        What to rebuild.
-    quick : bool
-        Fewer repetitions, the bundled sets only.
-    out : path-like, optional
-        Run folder; default ``runs/`` and a hash of the settings.
-    data_home : path-like, optional
-        As in `crcen.load_dataset`.
-    selection, scoring : str, optional
-        Override the settings.
-    config : path-like, optional
-        A TOML file that overrides entries of the packaged settings (``paper/configs``).
-    engine : {"local", "ray"}
-        Where the networks of searches and simulations are trained; the rows do not depend on it.
-    methods : str, optional
-        Methods of Table 3, separated by commas, or ``"all"`` of `METHODS`.
-    reading : {"today", "2019", "scikit-learn"}
-        How the paper is read where it leaves things open. ``"2019"``: 200 epochs, weak penalties, each cell selected by
-        its own metric, RUSBoost and balanced random forest as their libraries had them (table3 and figure1).
-        ``"scikit-learn"``: plain and resampled networks are `MLPClassifier` with its defaults on the columns as they
-        are, CRCEN and CSMLP see the same columns, ensembles as in ``"2019"`` (table3).
+    ``quick`` has fewer repetitions and the bundled sets only. The run folder ``out`` is by default ``runs/`` and a hash
+    of the settings; ``selection``, ``scoring`` and a TOML file ``config`` override the packaged settings. The rows do
+    not depend on ``engine`` ("local" or "ray"). ``methods`` of Table 3 are separated by commas, or "all".
 
-    Returns
-    -------
-    Reproduction
-        Texts and folder.
+    The reading says how the paper is understood where it leaves things open. "2019": 200 epochs, weak penalties, each
+    cell selected by its own metric, RUSBoost and balanced random forest as their libraries had them. "scikit-learn":
+    plain and resampled networks are `MLPClassifier` with its defaults on the columns as they are, CRCEN and CSMLP see
+    the same columns, ensembles as in "2019".
     """
     if artefact not in (*ARTEFACTS, "all"):
         raise crcen.InvalidParameter(f"there is no artefact {artefact!r}: choose one of {', '.join(ARTEFACTS)}, all.")

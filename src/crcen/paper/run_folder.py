@@ -45,17 +45,7 @@ def _environment() -> dict[str, Any]:
 
 
 class RunFolder:
-    """One run.
-
-    Parameters
-    ----------
-    folder
-        Created if missing.
-    settings
-        What the run computes, as JSON values; a folder with other settings is refused.
-    key
-        Names of the fields that identify a row.
-    """
+    """One run; ``key`` names the fields that identify a row. A folder with other settings is rejected."""
 
     def __init__(self, folder: Path, settings: Mapping[str, Any], key: tuple[str, ...]) -> None:
         self.folder, self.key = folder, key

@@ -29,11 +29,8 @@ def run_table1(settings: Mapping[str, Any], folder: Path, engine: str = "local")
     """Train what is missing, stack by stack, and write rows and table."""
     run = RunFolder(folder, settings, key=("simulation", "run", "weighting"))
     at_once, n_runs = int(settings["runs_at_once"]), int(settings["runs"])
-    parts = [
-        (name, range(start, min(start + at_once, n_runs)))
-        for name in SIMULATIONS
-        for start in range(0, n_runs, at_once)
-    ]
+    starts = range(0, n_runs, at_once)
+    parts = [(name, range(start, min(start + at_once, n_runs))) for name in SIMULATIONS for start in starts]
     missing = [(name, runs) for name, runs in parts if not run.has(simulation=name, run=runs[-1], weighting="double")]
     with steps("table 1", len(missing)) as advance:
         for name, runs in missing:
@@ -78,17 +75,9 @@ def _job(name: str, lam: float, pool: NDArray[np.int64], run: int, settings: Map
     rows = RowSets.fold(pool)
     if name == "sim1":  # logistic regression, to its optimum
         return TrainingJob(lam=lam, rows=rows, hidden=(), l2=0.0, solver="lbfgs", max_epochs=200, tol=1e-8)
-    return TrainingJob(
-        lam=lam,
-        rows=rows,
-        hidden=tuple(settings["hidden"]),
-        activation="sigmoid",
-        l2=0.0,
-        max_epochs=settings["epochs"],
-        learning_rate=settings["learning_rate"],
-        seed=run,
-        shuffle_seed=run,
-    )
+    network: dict[str, Any] = {"hidden": tuple(settings["hidden"]), "activation": "sigmoid", "l2": 0.0}
+    steps = {"max_epochs": settings["epochs"], "learning_rate": settings["learning_rate"]}
+    return TrainingJob(lam=lam, rows=rows, **network, **steps, seed=run, shuffle_seed=run)
 
 
 def table1(rows: Sequence[Mapping[str, Any]]) -> Table:

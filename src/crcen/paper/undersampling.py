@@ -28,13 +28,8 @@ _SET = 0.25  # probability that an unset bit becomes set: choices stay small
 def selection_fitness(distances: Array, is_pos: Bools, kept: Bools) -> float:
     """G-mean of one nearest neighbour among kept rows, minus 0.2·|1 − positives/kept negatives|.
 
-    Parameters
-    ----------
-    distances : array of shape (n, n)
-        Between rows, infinite on the diagonal: no row is its own neighbour.
-    is_pos : array of bool, shape (n,)
-    kept : array of bool, shape (n_neg,)
-        The negatives to keep; all positives are kept.
+    ``distances`` (n, n) is infinite on the diagonal: no row is its own neighbour. ``kept`` marks negatives; all
+    positives are kept.
     """
     n_pos, n_kept = int(is_pos.sum()), int(kept.sum())
     prototypes = is_pos.copy()
@@ -72,19 +67,12 @@ def evolve(
     evaluations: int,
     random: np.random.RandomState,
 ) -> tuple[Bools, float]:
-    """The fittest bits that CHC finds, and their fitness.
+    """The fittest bits that CHC finds, and their fitness; ``n_kept`` of ``n_bits`` are set at first.
 
     CHC (Eshelman 1991) as in García and Herrera (2009): parents pair at random and only if they differ enough; half of
     the differing bits change, a set bit always and an unset one with probability ¼; the best of parents and children
     survive. If no child does, the required difference falls; once it is used up, all but the best are replaced by the
     best with 35 % of its bits drawn again.
-
-    Parameters
-    ----------
-    n_bits, n_kept
-        Bits, and how many of them are set in each member of the first population.
-    population, evaluations
-        Size, and maximum number of calls of ``fitness``.
     """
     first = [random.permutation(np.arange(n_bits) < n_kept) for _ in range(min(population, evaluations))]
     living = sorted(((fitness(bits), bits) for bits in first), key=lambda one: -one[0])
@@ -127,7 +115,7 @@ def _redrawn(bits: Bools, random: np.random.RandomState) -> Bools:
 
 
 class EUSBoostClassifier(SignedScoreClassifier):
-    """AdaBoost.M2 whose trees see the positives and negatives selected by evolution (Galar et al. 2013).
+    """AdaBoost.M2 whose trees see the positives and negatives selected by evolution.
 
     In round t of T, CHC maximises over choices of negatives
 
@@ -141,34 +129,9 @@ class EUSBoostClassifier(SignedScoreClassifier):
     Checked against the authors' program in KEEL, which differs in |1 − n₋/n₊| and votes with the probability of the
     decided class alone. Chosen here: 300 evaluations per round and a population of 30 (there 10,000 and 50), so the
     first population keeps as many negatives as there are positives; trees of depth 3 instead of C4.5; boosting ends
-    before a tree of ε ≥ ½ (the first stays, alone) and after one without an error.
+    before a tree of ε ≥ ½ (the first stays, alone) and after one without an error. Above ``max_rows`` rows, evolution
+    and trees see a random draw (positives first, up to half of it), with a warning; D still follows all rows.
 
-    One evaluation compares every row with every kept row. Above ``max_rows`` rows, evolution and trees see a random
-    draw (positives first, up to half of it), with a warning; the weights D still follow all rows.
-
-    Parameters
-    ----------
-    n_estimators : int, default=10
-        T.
-    max_depth : int, default=3
-        Depth of the trees.
-    population : int, default=30
-    evaluations : int, default=300
-        Choices tried per round.
-    max_rows : int, default=1000
-    random_state : int, RandomState or None
-
-    Attributes
-    ----------
-    estimators_, votes_
-        Trees of "is positive", and half of their votes.
-    choices_, fitness_
-        Kept negatives of each round, among those drawn, and their fitness.
-    n_rows_seen_ : int
-        Rows that evolution and trees saw.
-
-    References
-    ----------
     Galar, Fernández, Barrenechea, Herrera, "EUSBoost: Enhancing ensembles for highly imbalanced data-sets by
     evolutionary undersampling", Pattern Recognition 46, 2013.
     """
@@ -206,10 +169,9 @@ class EUSBoostClassifier(SignedScoreClassifier):
         weights = np.full(len(X), 1 / len(X))
         self.estimators_: list[DecisionTreeClassifier] = []
         self.choices_: list[Bools] = []
-        self.fitness_: list[float] = []
         votes: list[float] = []
         for number in range(self.n_estimators):
-            kept, fitness = self._choice(distances, among, number, random)
+            kept = self._choice(distances, among, number, random)
             rows = np.concatenate([seen[among], negatives[kept]])
             tree = DecisionTreeClassifier(max_depth=self.max_depth, random_state=random.randint(2**31 - 1))
             tree.fit(X[rows], is_pos[rows], sample_weight=weights[rows])
@@ -222,7 +184,6 @@ class EUSBoostClassifier(SignedScoreClassifier):
             odds = max(error, 1e-9) / max(1 - error, 1e-9)
             self.estimators_.append(tree)
             self.choices_.append(kept)
-            self.fitness_.append(fitness)
             votes.append(1.0 if is_chance else -0.5 * np.log(odds))
             if is_chance or error <= 1e-9:
                 break
@@ -230,8 +191,8 @@ class EUSBoostClassifier(SignedScoreClassifier):
             weights /= weights.sum()
         self.votes_ = np.array(votes)
 
-    def _choice(self, distances: Array, is_pos: Bools, number: int, random: Any) -> tuple[Bools, float]:
-        """The negatives of a round, and their fitness."""
+    def _choice(self, distances: Array, is_pos: Bools, number: int, random: Any) -> Bools:
+        """The negatives of a round."""
         n_pos, n_neg = int(is_pos.sum()), int((~is_pos).sum())
         beta = (self.n_estimators - number) / self.n_estimators
         scale = 10 * n_pos / n_neg / beta
@@ -240,7 +201,7 @@ class EUSBoostClassifier(SignedScoreClassifier):
             return selection_fitness(distances, is_pos, kept) * scale - beta * overlap(kept, self.choices_)
 
         sizes = {"population": self.population, "evaluations": self.evaluations}
-        return evolve(fitness, n_neg, min(n_pos, n_neg), **sizes, random=random)
+        return evolve(fitness, n_neg, min(n_pos, n_neg), **sizes, random=random)[0]
 
     def _drawn(self, is_pos: Bools, random: Any) -> Index:
         """The rows that evolution sees: all of them, or a draw."""
@@ -271,42 +232,16 @@ class GranularSVMClassifier(SignedScoreClassifier):
     """GSVM-RU: a support vector machine on the positives and on negative support vectors of earlier machines.
 
     A machine is trained on all rows; its negative support vectors are the first granule and are removed. The next
-    machine, on the remaining rows, gives the second granule, and so on. The final machine sees the positives and
+    machine, on the remaining rows, gives the second granule, and so on. The final machine sees the positives and all
+    granules (``"combine"``) or the newest alone (``"discard"``: earlier ones are so close to the positives that they
+    shift the boundary). Granules are added while the G-mean improves. Without class weights ``"combine"`` may never
+    alarm where classes overlap. Time and memory grow with the square of the rows.
 
-    - ``"combine"``: all granules so far, since each holds a part of the information on the negatives;
-    - ``"discard"``: the newest alone, since earlier ones are so close to the positives that they shift the boundary.
+    Chosen here: the G-mean is measured on a stratified quarter of the rows (on the training rows if a class has fewer
+    than eight) and the number of granules found there is used on all rows; the aggregation is a parameter; columns are
+    standardised; no class weights. Two other implementations agree in extracting from the remaining rows and stopping
+    at the first granule without improvement.
 
-    Granules are added while the G-mean improves. Without class weights, the first granule may outnumber the positives
-    where classes overlap, and ``"combine"`` may then never alarm.
-
-    Not specified in the paper and chosen here: the G-mean is measured on a stratified quarter of the rows (on the
-    training rows if a class has fewer than eight) and the number of granules found there is used on all rows; the
-    aggregation is a parameter; columns are standardised; no class weights. Two other implementations (Python and
-    MATLAB) agree in extracting from the remaining rows and stopping at the first granule without improvement.
-
-    Parameters
-    ----------
-    aggregation : {"discard", "combine"}, default="discard"
-    max_granules : int, default=10
-        Maximum number of granules.
-    C, kernel, gamma
-        As in scikit-learn's SVC.
-    random_state : int, RandomState or None
-        Seed of the held-out rows.
-
-    Attributes
-    ----------
-    granules_ : list of arrays of int
-        Rows of each granule, in order.
-    machine_ : SVC
-        The final machine, on standardised rows.
-
-    Notes
-    -----
-    Time and memory grow with the square of the rows, and the first machine sees them all.
-
-    References
-    ----------
     Tang, Zhang, Chawla, Krasser, "SVMs modeling for highly imbalanced classification", IEEE Transactions on Systems,
     Man, and Cybernetics B 39, 2009.
     """
@@ -320,18 +255,16 @@ class GranularSVMClassifier(SignedScoreClassifier):
         max_granules: int = 10,
         C: float = 1.0,
         kernel: str = "rbf",
-        gamma: Any = "scale",
         random_state: Any = None,
     ) -> None:
         self.aggregation = aggregation
         self.max_granules = max_granules
         self.C = C
         self.kernel = kernel
-        self.gamma = gamma
         self.random_state = random_state
 
     def _machine(self) -> SVC:
-        return SVC(C=self.C, kernel=self.kernel, gamma=self.gamma)
+        return SVC(C=self.C, kernel=self.kernel)
 
     def granules(self, X: Array, is_pos: Bools, count: int) -> list[Index]:
         """The first granules of negatives, as rows of the standardised X; fewer if they run out."""
