@@ -2,6 +2,7 @@ import pytest
 
 import crcen
 from crcen.datasets.dataset import Dataset
+from crcen.paper.reproduce import read_settings
 from crcen.paper.run_folder import RunFolder
 
 
@@ -13,20 +14,8 @@ def _one_thread(one_thread):
 @pytest.fixture
 def protocol():
     """The smallest settings that still have two of everything."""
-    return {
-        "sets": ["toy"],
-        "splits": 2,
-        "test_size": 0.25,
-        "folds": 2,
-        "search_networks": 1,
-        "hidden": [2, 4],
-        "l2": [1e-3, 1e-1],
-        "epochs": 2,
-        "members": 2,
-        "seed": 0,
-        "selection": "first_split",
-        "scoring": "weighted_log_loss",
-    }
+    small = {"folds": 2, "hidden": [2, 4], "l2": [1e-3, 1e-1], "epochs": 2, "members": 2}
+    return read_settings(quick=True)["protocol"] | {"sets": ["toy"], **small}
 
 
 @pytest.fixture

@@ -15,35 +15,16 @@ import matplotlib.backends.backend_svg  # noqa: F401
 
 import crcen.training.engine  # noqa: F401
 from crcen.paper.figure1 import run_figure1
+from crcen.paper.reproduce import read_settings
 from crcen.paper.run_folder import RunFolder
 from crcen.paper.table1 import run_table1
 from crcen.paper.table3 import run_table3
 
-PROTOCOL = {
-    "sets": ["abalone", "satimage"],
-    "splits": 2,
-    "test_size": 0.25,
-    "folds": 2,
-    "search_networks": 1,
-    "hidden": [2],
-    "l2": [1e-3, 1e-1],
-    "epochs": 1,
-    "members": 2,
-    "seed": 0,
-    "selection": "per_split",
-    "scoring": "g_mean",
-}
-TABLE1 = {
-    "runs": 3,
-    "runs_at_once": 1,
-    "n_pos": 50,
-    "n_neg": 500,
-    "n_test": 50,
-    "seed": 0,
-    "hidden": [3],
-    "epochs": 2,
-    "learning_rate": 0.01,
-}
+QUICK = read_settings(quick=True)
+PROTOCOL = QUICK["protocol"] | {"folds": 2, "hidden": [2], "l2": [1e-3, 1e-1], "epochs": 1, "members": 2}
+PROTOCOL |= {"selection": "per_split", "scoring": "g_mean"}
+TABLE1 = QUICK["table1"] | {"runs": 3, "runs_at_once": 1, "n_pos": 50, "n_neg": 500, "n_test": 50}
+TABLE1 |= {"hidden": [3], "epochs": 2}
 
 
 def run_all(folder):

@@ -1,4 +1,4 @@
-"""Other people's losses for imbalanced classes, each against its formula written out by hand."""
+"""Losses of other papers against their formulas written out by hand, and the exact inverses of focal loss and LDAM."""
 
 import math
 from itertools import pairwise
@@ -8,7 +8,9 @@ import pytest
 import torch
 from torch.nn.functional import cross_entropy
 
+import crcen.torch
 from crcen.exceptions import InvalidInput, InvalidParameter
+from crcen.paper import losses as module
 from crcen.paper.losses import (
     ClassRectificationLoss,
     FocalLoss,
@@ -21,11 +23,11 @@ from crcen.paper.losses import (
     effective_number_weights,
     target_costs,
 )
-from crcen.torch import ClassWeightedLoss
 
 LOGITS = torch.tensor([[0.3, -1.2, 0.5], [2.0, 0.1, -0.4], [-0.7, 0.9, 0.2], [0.0, 0.0, 1.5]], dtype=torch.float64)
 TARGET = torch.tensor([0, 1, 2, 2])
 COUNTS = [70, 20, 10]
+ROWS = list(zip(LOGITS.tolist(), TARGET.tolist(), strict=True))
 
 
 def softmax(row):
@@ -33,26 +35,25 @@ def softmax(row):
     return [v / sum(top) for v in top]
 
 
+def test_crcen_torch_exports_the_losses_on_first_use():
+    for name in crcen.torch._LOSS_NAMES:
+        assert getattr(crcen.torch, name) is getattr(module, name)
+        assert name in dir(crcen.torch)
+    with pytest.raises(AttributeError, match="no attribute 'Focal'"):
+        crcen.torch.Focal  # noqa: B018
+
+
 def test_logit_adjustment_is_cross_entropy_of_moved_logits():
-    shares = [c / 100 for c in COUNTS]
-    by_hand = np.mean(
-        [
-            -math.log(softmax([z + 0.5 * math.log(s) for z, s in zip(row, shares, strict=True)])[y])
-            for row, y in zip(LOGITS.tolist(), TARGET.tolist(), strict=True)
-        ]
-    )
-    assert float(LogitAdjustedLoss(COUNTS, tau=0.5)(LOGITS, TARGET)) == pytest.approx(by_hand, rel=1e-6)
-
-
-def test_the_bias_that_minimises_the_adjusted_loss_has_the_shares_as_natural_probabilities():
-    """With no inputs the best natural logits are the log shares, so that z itself comes out level."""
+    moved = [0.5 * math.log(c / 100) for c in COUNTS]
+    by_hand = [-math.log(softmax([z + m for z, m in zip(row, moved, strict=True)])[y]) for row, y in ROWS]
+    assert float(LogitAdjustedLoss(COUNTS, tau=0.5)(LOGITS, TARGET)) == pytest.approx(np.mean(by_hand), rel=1e-6)
+    # Without inputs the best natural logits are the log shares, so that z is constant.
     y = torch.repeat_interleave(torch.arange(3), torch.tensor(COUNTS))
     z = torch.zeros(3, dtype=torch.float64, requires_grad=True)
     loss = LogitAdjustedLoss(COUNTS)
     loss(z.expand(100, 3), y).backward()
     assert z.grad.abs().max() < 1e-7
-    natural = loss.natural_logits(z.expand(1, 3)).softmax(1)[0]
-    assert natural.tolist() == pytest.approx([0.7, 0.2, 0.1], rel=1e-6)
+    assert loss.natural_logits(z.expand(1, 3)).softmax(1)[0].tolist() == pytest.approx([0.7, 0.2, 0.1], rel=1e-6)
 
 
 def test_one_logit_is_the_pair_of_zero_and_it():
@@ -64,73 +65,51 @@ def test_one_logit_is_the_pair_of_zero_and_it():
 
 
 def test_focal_loss_by_hand_and_at_gamma_zero():
-    by_hand = []
-    for row, y in zip(LOGITS.tolist(), TARGET.tolist(), strict=True):
-        q = softmax(row)[y]
-        by_hand.append(-((1 - q) ** 2) * math.log(q))
+    by_hand = [-((1 - softmax(row)[y]) ** 2) * math.log(softmax(row)[y]) for row, y in ROWS]
     assert float(FocalLoss(2.0)(LOGITS, TARGET)) == pytest.approx(np.mean(by_hand), rel=1e-9)
-    weighted = np.mean([b * [1.0, 2.0, 3.0][y] for b, y in zip(by_hand, TARGET.tolist(), strict=True)])
+    weighted = np.mean([b * [1.0, 2.0, 3.0][y] for b, (_, y) in zip(by_hand, ROWS, strict=True)])
     assert float(FocalLoss(2.0, weights=[1.0, 2.0, 3.0])(LOGITS, TARGET)) == pytest.approx(weighted, rel=1e-9)
     assert float(FocalLoss(0.0)(LOGITS, TARGET)) == pytest.approx(float(cross_entropy(LOGITS, TARGET)), rel=1e-12)
+    sure = torch.tensor([[80.0, -80.0]], requires_grad=True)
+    FocalLoss(0.5)(sure, torch.tensor([0])).backward()
+    assert sure.grad.isfinite().all()
 
 
-def test_focal_loss_of_a_row_that_is_surely_right_has_a_finite_gradient():
-    o = torch.tensor([[80.0, -80.0]], requires_grad=True)
-    FocalLoss(0.5)(o, torch.tensor([0])).backward()
-    assert o.grad.isfinite().all()
-
-
-def test_ldam_margins_go_by_the_fourth_root_and_only_the_true_class_pays():
+def test_ldam_margins_follow_the_fourth_root_and_only_the_true_class_pays():
     loss = LDAMLoss([16, 81, 1], max_margin=0.6, scale=3.0)
     assert loss.margins.tolist() == pytest.approx([0.6 / 2, 0.6 / 3, 0.6])
-    row, y = LOGITS[2].tolist(), 2
-    moved = [3.0 * z for z in row]
-    moved[y] = 3.0 * (row[y] - 0.6)
+    row, y = ROWS[2]
+    moved = [3.0 * (z - 0.6 * (k == y)) for k, z in enumerate(row)]
     assert float(loss(LOGITS[2:3], TARGET[2:3])) == pytest.approx(-math.log(softmax(moved)[y]), rel=1e-6)
 
 
-def test_effective_numbers_go_from_no_weights_to_balanced_ones():
+def test_effective_numbers_range_from_no_weights_to_balanced_ones():
     assert effective_number_weights([50, 5], beta=0.0).tolist() == [1.0, 1.0]
     near_one = effective_number_weights([50, 5], beta=1 - 1e-9)
     assert near_one[1] / near_one[0] == pytest.approx(10.0, rel=1e-6)
     some = effective_number_weights([50, 5], beta=0.9)
     assert some[1] / some[0] == pytest.approx((1 - 0.9**50) / (1 - 0.9**5))
-    ClassWeightedLoss(some)(LOGITS[:, :2], TARGET.clamp(max=1))
+    crcen.torch.ClassWeightedLoss(some)(LOGITS[:, :2], TARGET.clamp(max=1))
 
 
 def test_one_sided_regression_by_hand():
     costs = [[0.0, 1.0, 4.0], [3.0, 0.0, 3.0], [9.0, 9.0, 0.0]]
     total = 0.0
-    for row, y in zip(LOGITS.tolist(), TARGET.tolist(), strict=True):
+    for row, y in ROWS:
         for r, c in zip(row, costs[y], strict=True):
-            sign = 1 if c == min(costs[y]) else -1
-            total += math.log1p(math.exp(sign * (r - c)))
+            total += math.log1p(math.exp((1 if c == min(costs[y]) else -1) * (r - c)))
     assert float(OneSidedRegressionLoss(costs)(LOGITS, TARGET)) == pytest.approx(total / 4, rel=1e-6)
-
-
-def test_one_sided_regression_of_two_classes_is_two_softplus_a_row():
-    """K = 2 at the price c: a positive row asks ln(1+e^{r₁}) + ln(1+e^{c−r₀}), a negative one its mirror at 1."""
-    c, r = 7.0, torch.tensor([[1.3, -0.2]])
-    loss = OneSidedRegressionLoss([[0.0, 1.0], [c, 0.0]])
-    positive = math.log1p(math.exp(-0.2)) + math.log1p(math.exp(c - 1.3))
-    negative = math.log1p(math.exp(1.3)) + math.log1p(math.exp(1.0 + 0.2))
-    assert float(loss(r, torch.tensor([1]))) == pytest.approx(positive, rel=1e-6)
-    assert float(loss(r, torch.tensor([0]))) == pytest.approx(negative, rel=1e-6)
-
-
-def test_one_sided_regression_wants_a_column_for_each_action():
     with pytest.raises(InvalidInput, match="a cost for each of 2 actions"):
         OneSidedRegressionLoss([[0.0, 1.0], [5.0, 0.0]])(LOGITS, TARGET)
 
 
-def test_learned_costs_at_the_frequencies_are_logit_adjustment():
-    shares = torch.tensor([0.7, 0.2, 0.1])
-    fixed = LearnedCostLoss(3, shares.expand(3, 3))
+def test_learned_costs_at_the_shares_are_logit_adjustment():
+    fixed = LearnedCostLoss(3, torch.tensor([0.7, 0.2, 0.1]).expand(3, 3))
     assert float(fixed(LOGITS, TARGET)) == pytest.approx(float(LogitAdjustedLoss(COUNTS)(LOGITS, TARGET)), rel=1e-6)
     assert float(LearnedCostLoss(3)(LOGITS, TARGET)) == pytest.approx(float(cross_entropy(LOGITS, TARGET)), rel=1e-12)
 
 
-def test_costs_walk_down_the_square_of_their_distance_to_the_target():
+def test_costs_descend_the_squared_distance_to_the_target():
     loss, target = LearnedCostLoss(2), torch.tensor([[0.9, 0.5], [0.5, 0.1]])
     distances = []
     for _ in range(30):
@@ -142,74 +121,53 @@ def test_costs_walk_down_the_square_of_their_distance_to_the_target():
 
 def test_separability_and_target_of_four_rows_on_a_line():
     x, y = torch.tensor([[0.0], [1.0], [4.0], [6.0]]), torch.tensor([0, 0, 1, 1])
-    # class 0: 1/4 and 1/3; class 1: 2/3 and 2/5.
-    found = class_separability(x, y, 2)
+    found = class_separability(x, y, 2)  # class 0: 1/4 and 1/3; class 1: 2/3 and 2/5
     assert found.flatten().tolist() == pytest.approx([0.0, (1 / 4 + 1 / 3) / 2, (2 / 3 + 2 / 5) / 2, 0.0])
-    confusion = torch.tensor([[0.9, 0.1], [0.4, 0.6]])
-    target = target_costs([30, 10], found, confusion)
+    target = target_costs([30, 10], found, torch.tensor([[0.9, 0.1], [0.4, 0.6]]))
     assert float(target[1, 0]) == pytest.approx(0.75 * math.exp(-0.5 * (float(found[1, 0]) ** 2 + 0.4**2)), rel=1e-6)
     assert float(target[1, 1]) == pytest.approx(0.25 * math.exp(-0.5 * 0.6**2), rel=1e-6)
 
 
 def test_class_rectification_on_six_rows():
-    """Two positives of six: p = .9, .4; the hardest negative has .7. By hand, with one hardest of each kind."""
-    p = torch.tensor([0.9, 0.4, 0.7, 0.1, 0.2, 0.3], dtype=torch.float64)
-    y = torch.tensor([1, 1, 0, 0, 0, 0])
+    """Two positives of six: q = .9, .4; the hardest negative has .7."""
+    q, y = torch.tensor([0.9, 0.4, 0.7, 0.1, 0.2, 0.3], dtype=torch.float64), torch.tensor([1, 1, 0, 0, 0, 0])
     loss = ClassRectificationLoss([4, 2], hardest=1)
     # The positive at .4 is the hard one, and the only other anchor that at .9: .5 + (.9 − .4) − (.9 − .7) = .8.
-    triplets = loss.triplets(torch.stack([1 - p, p], dim=1), y)
-    assert triplets.tolist() == pytest.approx([0.8])
+    assert loss.triplets(torch.stack([1 - q, q], dim=1), y).tolist() == pytest.approx([0.8])
     assert loss.share == pytest.approx(0.5 - 2 / 6)
-    logits = torch.log(p) - torch.log1p(-p)
-    plain = float(torch.nn.functional.binary_cross_entropy(p, y.double()))
-    assert float(loss(logits, y)) == pytest.approx((1 - loss.share) * plain + loss.share * 0.8, rel=1e-9)
-
-
-def test_class_rectification_counts_all_pairs_of_hard_rows():
-    p = torch.tensor([0.9, 0.4, 0.7, 0.1, 0.2, 0.3], dtype=torch.float64)
-    y = torch.tensor([1, 1, 0, 0, 0, 0])
-    triplets = ClassRectificationLoss([4, 2], hardest=2).triplets(torch.stack([1 - p, p], dim=1), y)
-    expected = [0.5 + 0.5 - (a - n) for a in (0.9, 0.4) for n in (0.7, 0.3)]
-    assert sorted(triplets.tolist()) == pytest.approx(sorted(max(0.0, e) for e in expected))
-
-
-def test_class_rectification_of_a_batch_without_rare_rows_is_cross_entropy():
-    logits, y = torch.tensor([0.1, 0.2, -0.3]), torch.zeros(3)
-    loss = ClassRectificationLoss([4, 2])
+    plain = float(torch.nn.functional.binary_cross_entropy(q, y.double()))
+    found = float(loss(torch.log(q) - torch.log1p(-q), y))
+    assert found == pytest.approx((1 - loss.share) * plain + loss.share * 0.8, rel=1e-9)
+    every = ClassRectificationLoss([4, 2], hardest=2).triplets(torch.stack([1 - q, q], dim=1), y)
+    expected = [max(0.0, 0.5 + 0.5 - (a - n)) for a in (0.9, 0.4) for n in (0.7, 0.3)]
+    assert sorted(every.tolist()) == pytest.approx(sorted(expected))
+    # A batch without rare rows is cross entropy.
+    logits, none = torch.tensor([0.1, 0.2, -0.3]), torch.zeros(3)
     pair = torch.stack([torch.zeros(3), logits], dim=1)
-    assert float(loss(logits, y)) == pytest.approx(float(cross_entropy(pair, y.long())), rel=1e-6)
+    assert float(loss(logits, none)) == pytest.approx(float(cross_entropy(pair, none.long())), rel=1e-6)
 
 
 def test_quintuplets_on_six_rows_of_the_unit_circle():
     angles = torch.tensor([0.0, 0.3, 1.0, 1.6, 2.2, 3.0], dtype=torch.float64)
     y, cluster = torch.tensor([1, 1, 1, 1, 0, 0]), torch.tensor([0, 0, 1, 1, 2, 2])
     z = torch.stack([angles.cos(), angles.sin()], dim=1) * 3.0
-
-    def d(i, j):
-        return 2 - 2 * math.cos(float(angles[i] - angles[j]))
-
-    def hinge(value):
-        return max(0.0, value)
-
     total = 0.0
     for i in range(6):
-        own = [j for j in range(6) if j != i and cluster[j] == cluster[i]]
-        near = [j for j in range(6) if y[j] == y[i] and cluster[j] != cluster[i]]
-        rivals = [j for j in range(6) if y[j] != y[i]]
-        far_own, rival = max(d(i, j) for j in own), min(d(i, j) for j in rivals)
+        d = (2 - 2 * torch.cos(angles[i] - angles)).tolist()
+        far_own = max(d[j] for j in range(6) if j != i and cluster[j] == cluster[i])
+        near = [d[j] for j in range(6) if y[j] == y[i] and cluster[j] != cluster[i]]
+        rival = min(d[j] for j in range(6) if y[j] != y[i])
+        terms = [0.9 + far_own - rival]
         if near:
-            low, high = min(d(i, j) for j in near), max(d(i, j) for j in near)
-            total += hinge(0.5 + far_own - low) + hinge(0.4 + low - high) + hinge(0.9 + high - rival)
-        else:
-            total += hinge(0.9 + far_own - rival)
-    loss = QuintupletLoss((0.5, 0.4, 0.9))(z, y, cluster)
-    assert float(loss) == pytest.approx(total / 6, rel=1e-9)
+            terms = [0.5 + far_own - min(near), 0.4 + min(near) - max(near), 0.9 + max(near) - rival]
+        total += sum(max(0.0, term) for term in terms)
+    assert float(QuintupletLoss((0.5, 0.4, 0.9))(z, y, cluster)) == pytest.approx(total / 6, rel=1e-9)
 
 
-def test_gradients_of_all_losses_agree_with_finite_differences():
-    losses = [LogitAdjustedLoss(COUNTS), FocalLoss(2.0), LDAMLoss(COUNTS), ClassRectificationLoss(COUNTS)]
-    losses += [OneSidedRegressionLoss([[0, 1, 2], [3, 0, 1], [5, 5, 0]]), LearnedCostLoss(3, torch.rand(3, 3) + 0.5)]
-    for loss in losses:
+def test_gradients_agree_with_finite_differences():
+    given = [LogitAdjustedLoss(COUNTS), FocalLoss(2.0), LDAMLoss(COUNTS), ClassRectificationLoss(COUNTS)]
+    given += [OneSidedRegressionLoss([[0, 1, 2], [3, 0, 1], [5, 5, 0]]), LearnedCostLoss(3, torch.rand(3, 3) + 0.5)]
+    for loss in given:
         loss.double()
         assert torch.autograd.gradcheck(lambda z, loss=loss: loss(z, TARGET), (LOGITS.clone().requires_grad_(),))
     cluster = torch.tensor([0, 1, 2, 2])
@@ -228,12 +186,12 @@ def test_gradients_of_all_losses_agree_with_finite_differences():
         (lambda: LDAMLoss([3, 4], scale=0.0), "scale above 0"),
     ],
 )
-def test_what_has_no_meaning_is_refused(make, words):
+def test_invalid_parameter_is_rejected(make, words):
     with pytest.raises(InvalidParameter, match=words):
         make()
 
 
-def test_targets_that_are_no_class_are_refused():
+def test_target_without_class_numbers_is_rejected():
     for bad in (torch.tensor([0, 1, 2, 3]), torch.tensor([0.5, 0, 1, 2]), torch.tensor([0, 1])):
         with pytest.raises(InvalidInput, match="class number"):
             FocalLoss()(LOGITS, bad)
@@ -243,14 +201,9 @@ def test_targets_that_are_no_class_are_refused():
 
 
 def invertible(n_classes):
-    counts = [900, 90, 10, 30, 4][:n_classes]
-    weights = np.linspace(1.0, 3.0, n_classes)
-    return [
-        *(FocalLoss(gamma) for gamma in (0.0, 0.5, 2.0, 5.0)),
-        FocalLoss(2.0, weights=weights),
-        LDAMLoss(counts),
-        LDAMLoss(counts, max_margin=2.0, scale=3.0, weights=weights),
-    ]
+    counts, weights = [900, 90, 10, 30, 4][:n_classes], np.linspace(1.0, 3.0, n_classes)
+    focal = [*(FocalLoss(gamma) for gamma in (0.0, 0.5, 2.0, 5.0)), FocalLoss(2.0, weights=weights)]
+    return [*focal, LDAMLoss(counts), LDAMLoss(counts, max_margin=2.0, scale=3.0, weights=weights)]
 
 
 def gradients(loss, z):
@@ -271,21 +224,19 @@ def test_outputs_are_stationary_for_the_posterior_of_natural_logits(n_classes):
 
 @pytest.mark.parametrize("n_classes", [2, 3])
 def test_natural_logits_of_the_minimised_expected_loss_are_the_posterior(n_classes):
-    p = torch.tensor([[0.02, 0.98], [0.7, 0.3]] if n_classes == 2 else [[0.9, 0.08, 0.02], [0.2, 0.3, 0.5]]).double()
-    for loss in invertible(n_classes):
-        loss.double()
-        for own in p:
-            z = torch.zeros(1, n_classes, dtype=torch.float64, requires_grad=True)
-            solver = torch.optim.LBFGS([z], max_iter=500, tolerance_grad=1e-12, line_search_fn="strong_wolfe")
+    known = [[0.02, 0.98], [0.7, 0.3]] if n_classes == 2 else [[0.9, 0.08, 0.02], [0.2, 0.3, 0.5]]
+    for loss, own in ((loss.double(), own) for loss in invertible(n_classes) for own in known):
+        z = torch.zeros(1, n_classes, dtype=torch.float64, requires_grad=True)
+        solver = torch.optim.LBFGS([z], max_iter=500, tolerance_grad=1e-12, line_search_fn="strong_wolfe")
 
-            def expected(z=z, own=own, loss=loss, solver=solver):
-                solver.zero_grad()
-                total = sum(own[k] * loss(z, torch.tensor([k])) for k in range(n_classes))
-                total.backward()
-                return total
+        def expected(z=z, own=own, loss=loss, solver=solver):
+            solver.zero_grad()
+            total = sum(own[k] * loss(z, torch.tensor([k])) for k in range(n_classes))
+            total.backward()
+            return total
 
-            solver.step(expected)
-            assert loss.natural_logits(z.detach()).softmax(dim=1)[0].tolist() == pytest.approx(own.tolist(), rel=1e-3)
+        solver.step(expected)
+        assert loss.natural_logits(z.detach()).softmax(dim=1)[0].tolist() == pytest.approx(own, rel=1e-3)
 
 
 def test_log_odds_of_two_classes_are_monotone_and_exact_at_both_ends():

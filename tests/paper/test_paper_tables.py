@@ -15,6 +15,7 @@ import crcen
 from crcen.datasets.dataset import Dataset
 from crcen.exceptions import MissingExtra, TrainingFailed
 from crcen.paper.protocol import splits
+from crcen.paper.reproduce import read_settings
 from crcen.paper.table1 import run_table1, table1
 from crcen.paper.table2 import run_table2, table2
 from crcen.paper.table3 import _scores, cells, run_table3, table3, table3_ranks
@@ -92,10 +93,7 @@ def test_published_numbers_are_the_papers(tex_tables, paper_tex):
 # -- Table 1 ---------------------------------------------------------------------------------------------------------
 
 RHS = {"half": 10.0, "balanced": 1.0, "double": 0.5}
-SIMULATION = {
-    **{"runs": 3, "runs_at_once": 2, "n_pos": 1000, "n_neg": 10000, "n_test": 1000, "seed": 0},
-    **{"hidden": [10], "epochs": 15, "learning_rate": 0.01},
-}
+SIMULATION = read_settings(quick=True)["table1"] | {"runs": 3, "runs_at_once": 2}
 
 
 @pytest.fixture(scope="module")
