@@ -35,7 +35,7 @@ def main() -> int:
         else:
             done = benchmark(**options)
     except KeyboardInterrupt:
-        sys.stderr.write("crcen: interrupted; the same command goes on where it stopped.\n")
+        sys.stderr.write("crcen: interrupted; run the same command again to resume.\n")
         return 130
     except (CrcenError, OSError) as error:
         sys.stderr.write(f"crcen: {' '.join(str(error).split())}\n")

@@ -135,7 +135,7 @@ def test_ctrl_c_says_one_line_and_the_run_can_be_resumed(small_run, tmp_path):
         out, err = process.communicate(timeout=60)
     assert process.returncode == 130
     assert out == ""
-    assert err == "crcen: interrupted; the same command goes on where it stopped.\n"
+    assert err == "crcen: interrupted; run the same command again to resume.\n"
     assert not (rows.parent / "DONE").exists()
     first = rows.read_bytes()
 

@@ -1,4 +1,4 @@
-"""`crcen datasets` and `crcen methods`: what is there."""
+"""`crcen datasets` and `crcen methods`: lists of data sets and compared methods."""
 
 from dataclasses import asdict
 from pathlib import Path
@@ -33,18 +33,18 @@ def datasets(
 
 @app.command(rich_help_panel=RESEARCH, epilog="Example:  crcen methods")
 def methods(as_json: Json = False) -> None:
-    """List the methods of the comparison: what each changes, whether that can be undone, and its source."""
+    """List the compared methods: what each changes, how natural probabilities follow, and its source."""
     from crcen.paper.methods import METHODS
 
     if as_json:
         fields = ("summary", "changes", "probabilities", "budget", "source")
         print_json([{"name": name} | {key: getattr(method, key) for key in fields} for name, method in METHODS.items()])
         return
-    undone = {"natural": "natural", "factor": "by a known factor", "calibrate": "by calibration out of fold"}
+    natural = {"natural": "natural", "factor": "by a known factor", "calibrate": "by calibration out of fold"}
     for name, method in METHODS.items():
         changes = ", ".join(method.changes.split()) or "nothing"
         budget = f"; at most {method.budget}" if method.budget else ""
         typer.echo(
-            f"{name:19s} {method.summary}; changes {changes}; probabilities {undone[method.probabilities]}{budget} "
+            f"{name:19s} {method.summary}; changes {changes}; probabilities {natural[method.probabilities]}{budget} "
             f"[{method.source}]"
         )

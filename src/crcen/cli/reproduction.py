@@ -29,7 +29,7 @@ class Selection(StrEnum):
 
 
 class Scoring(StrEnum):
-    """By what hyperparameters are chosen."""
+    """Score by which hyperparameters are chosen."""
 
     f1 = "f1"
     g_mean = "g_mean"
@@ -67,14 +67,14 @@ def reproduce(
         Path | None, typer.Option(help="Run folder; default runs/ and a hash of the settings. Same folder: resume.")
     ] = None,
     selection: Annotated[Selection | None, typer.Option(help="Choose hyperparameters once, or for each split.")] = None,
-    scoring: Annotated[Scoring | None, typer.Option(help="By what they are chosen.")] = None,
+    scoring: Annotated[Scoring | None, typer.Option(help="Score by which they are chosen.")] = None,
     config: Annotated[
         Path | None, typer.Option(help="TOML file with settings that replace the packaged ones.", dir_okay=False)
     ] = None,
     engine: Annotated[Engine, typer.Option(help="Train searches here, or on a Ray cluster.")] = Engine.local,
     methods: Annotated[
         str | None,
-        typer.Option(help="Methods of table3, with commas between them, or all; `crcen methods` lists them."),
+        typer.Option(help="Methods of table3, separated by commas, or all; see `crcen methods`."),
     ] = None,
     reading: Annotated[
         Reading,
@@ -98,7 +98,7 @@ def reproduce(
             methods=methods,
             reading=reading.value,
         )
-    except KeyboardInterrupt:  # here and not in `main`: typer would answer first, without a word about resuming
-        typer.echo("crcen: interrupted; the same command goes on where it stopped.", err=True)
+    except KeyboardInterrupt:  # before typer handles it without mentioning that the run can be resumed
+        typer.echo("crcen: interrupted; run the same command again to resume.", err=True)
         raise typer.Exit(130) from None
     print_run(report, as_json)

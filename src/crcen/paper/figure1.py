@@ -140,9 +140,7 @@ def figure1_tables(rows: Rows, settings: Mapping[str, Any]) -> dict[str, Table]:
     sets = list(dict.fromkeys(row["dataset"] for row in rows))
     in_order = sorted(pairs, key=lambda key: (sets.index(key[0]), list(CURVES).index(key[1]), key[2]))
     chosen = f"Hyperparameters selected by {settings['scoring']} ({settings['selection']})."
-    note = (
-        "Expense of counts summed over the test parts of all splits; the bracket is [α₁·IR, α₂·IR] (λ = ½ is c = 1)."
-    )
+    note = "Expense of counts summed over the test parts of all splits; the bracket is [α₁·IR, α₂·IR] (λ = ½ is c = 1)."
     return {
         "figure1": Table("Figure 1, expense", lines, f"{note} {chosen}"),
         "figure1_pairs": Table(

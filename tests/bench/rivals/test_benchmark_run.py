@@ -281,7 +281,7 @@ def test_the_plain_entry_says_that_it_can_be_resumed(monkeypatch, capsys, tmp_pa
     options = ["--peers", "logistic", "--sets", "ecoli", "--jobs", "1", "--out", str(tmp_path)]
     monkeypatch.setattr("sys.argv", ["benchmark", *options])
     assert main() == 130
-    assert capsys.readouterr().err == "crcen: interrupted; the same command goes on where it stopped.\n"
+    assert capsys.readouterr().err == "crcen: interrupted; run the same command again to resume.\n"
 
 
 def test_core_leaves_out_the_costly_ones():
