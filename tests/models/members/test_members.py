@@ -10,10 +10,11 @@ from sklearn.model_selection import StratifiedKFold
 
 from crcen import CommitteeClassifier, InvalidParameter
 from crcen.exceptions import MissingExtra, TrainingFailed
+from crcen.models.clock import Clock, OutOfTime
 from crcen.models.members import catboost_trees, lightgbm_trees, registry
 from crcen.models.members.external import External
 from crcen.models.members.lightgbm_trees import TreeSetting
-from crcen.models.members.member import Clock, MemberTask, OutOfTime, log_loss
+from crcen.models.members.member import MemberTask, log_loss
 from crcen.models.members.registry import MEMBERS
 
 TREE_KINDS = ["trees", "catboost", "forest"]

@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 
 from crcen import CRCENClassifierCV, InvalidParameter, Schedule, Search
+from crcen.models.clock import OutOfTime
 from crcen.models.search.borders import Borders, border_notes, widened
 from crcen.models.search.grid import Outcome, Setting
 from crcen.training.recipe import Recipe
@@ -106,10 +107,14 @@ def test_a_dropped_setting_is_not_the_best():
     assert search.calls == []
 
 
-def test_nothing_begins_when_it_is_late():
+def test_widening_ends_when_training_is_out_of_time(monkeypatch):
     search = MadeUp(near(1e-9))
-    search.widened([1e-4, 1e-3], 5, is_late=lambda: True)
-    assert search.calls == []
+
+    def late(settings, **how):
+        raise OutOfTime
+
+    monkeypatch.setattr(search, "outcomes", late)
+    assert len(search.widened([1e-4, 1e-3], 5)) == 2
 
 
 QUICK = {"hidden": (4,), "encoding": "standard", "max_epochs": 6, "cv": 2, "n_members": 1, "random_state": 0}

@@ -135,7 +135,8 @@ class _HeldOut(ClassifierMixin, BaseEstimator):
 class ClassSearchRun(SearchRun):
     """`SearchRun` on `ClassSearchRows`."""
 
-    def _job(self, setting: Setting, own: Index | None, member: int) -> TrainingJob:
+    def job(self, setting: Setting, own: Index | None, member: int) -> TrainingJob:
+        """The job of a setting at its class weights."""
         weights = self.rows.resolve(setting.trained_at, own).weights
         seeds = {"seed": member_seed(self.seed, member), "shuffle_seed": self.seed}
         return TrainingJob.of_classes(setting.recipe, weights, **seeds)

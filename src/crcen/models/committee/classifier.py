@@ -16,13 +16,14 @@ from crcen.models.atomic import all_or_nothing
 from crcen.models.classes.ensemble import ClassEnsemble
 from crcen.models.classes.fitting import check_no_positive
 from crcen.models.classes.search import ClassSearchRows, held_out_shifts, keep_out_of_fold, without_tests
+from crcen.models.clock import Clock, OutOfTime
 from crcen.models.committee.leaderboard import leaderboard
 from crcen.models.committee.stacking import choose_ridge, cross_fitted_logits, fit_stacking
 from crcen.models.ensemble import Ensemble
 from crcen.models.fitted import FittedEnsemble, write_ensemble
 from crcen.models.fitting import OUT_OF_FOLD_ROWS, base_seed
 from crcen.models.members.external import ExternalMember
-from crcen.models.members.member import EFFORTS, Clock, FittedMember, MemberKind, MemberTask, OutOfTime
+from crcen.models.members.member import EFFORTS, FittedMember, MemberKind, MemberTask
 from crcen.models.members.registry import default_members, member_kind
 from crcen.models.members.tree_arrays import TreeEnsemble
 from crcen.models.search.folds import checked_folds
@@ -203,17 +204,16 @@ class CommitteeClassifier(FittedEnsemble, ClassifierMixin, BaseEstimator):
         )
 
     def _search(self, kinds: list[MemberKind], task: MemberTask, clock: Clock, progress: Any) -> list[FittedMember]:
-        """Search every member, the fastest first; one that fails is left out."""
+        """Search every member within its share of the time; one that fails is left out."""
         found: dict[str, FittedMember] = {}
         failure: Exception | None = None
-        for done, kind in enumerate(reversed(kinds)):
-            left = len(kinds) - done
+        order = sorted(kinds, key=lambda kind: kind.name != "trees")  # the fastest of the strong ones
+        for done, kind in enumerate(order):
+            share = kind.time_share / sum(one.time_share for one in order[done:])
             own = part_of(progress, done / len(kinds), (done + 1) / len(kinds))
             start = time.perf_counter()
             try:
-                fitted = kind.search(
-                    replace(task, clock=clock.share(1.0 / left), is_needed=not found and left == 1, progress=own)
-                )
+                fitted = kind.search(replace(task, clock=clock.share(share), is_needed=not found, progress=own))
             except OutOfTime:
                 self.notes_.append(f"{kind.name} was left out: no time was left for it")
                 continue

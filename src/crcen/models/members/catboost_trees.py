@@ -11,7 +11,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from crcen._support.extras import need
-from crcen.models.members.member import FittedMember, MemberKind, MemberTask, OutOfTime, fold_logits, side_by_side
+from crcen.models.clock import OutOfTime
+from crcen.models.members.member import FittedMember, MemberKind, MemberTask, fold_logits, side_by_side
 from crcen.models.members.tree_arrays import TreeEnsemble, float32_threshold
 from crcen.training.members import Member
 

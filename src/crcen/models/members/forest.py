@@ -11,7 +11,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from crcen.models.members.member import FittedMember, MemberKind, MemberTask, OutOfTime, fold_logits
+from crcen.models.clock import OutOfTime
+from crcen.models.members.member import FittedMember, MemberKind, MemberTask, fold_logits
 from crcen.models.members.tree_arrays import TreeEnsemble
 from crcen.training.members import Member
 
@@ -33,6 +34,7 @@ class Forest(MemberKind):
     """The member ``"forest"``."""
 
     name = "forest"
+    time_share = 0.1
 
     def is_default(self, n_rows: int, n_classes: int) -> bool:
         """Not on many rows."""

@@ -13,12 +13,12 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from crcen.models.clock import OutOfTime
 from crcen.models.members.member import (
     FittedMember,
     Folds,
     MemberKind,
     MemberTask,
-    OutOfTime,
     fold_logits,
     log_loss,
     side_by_side,
@@ -73,6 +73,7 @@ _ZERO = float(np.float32(1e-35))
 _WITHOUT_GAIN = 0.3  # a setting is done if its loss was lowest before this last share of its trees
 # Bins cost time at every leaf, and on few rows more of them do not help.
 _FEW_BINS, _MANY_BINS, _MANY_ROWS = 63, 255, 20_000
+_MANY_CELLS = 2_000_000  # with fewer, several threads in one fit cost more than they save
 
 
 class LightGBMTrees(MemberKind):
@@ -96,7 +97,7 @@ class LightGBMTrees(MemberKind):
 
 
 def _fit(task: MemberTask, data: Any, chosen: Sequence[tuple[TreeSetting, int]]) -> tuple[Member, ...]:
-    threads = max(1, task.threads // len(chosen))
+    threads = max(1, task.threads // len(chosen)) if task.X.size >= _MANY_CELLS else 1
 
     def fit(one: tuple[int, tuple[TreeSetting, int]]) -> TreeEnsemble:
         number, (setting, n_trees) = one
@@ -114,7 +115,7 @@ def _data(X: Array, target: Index, weights: Array, threads: int) -> Any:
         "max_bin": _FEW_BINS if len(X) < _MANY_ROWS else _MANY_BINS,
         "feature_pre_filter": False,
         "verbosity": -1,
-        "num_threads": threads,
+        "num_threads": threads if X.size >= _MANY_CELLS else 1,
         "deterministic": True,
         "force_col_wise": True,
     }

@@ -1,6 +1,5 @@
 """What every kind of committee member has in common: its task, its time, and what it returns."""
 
-import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
@@ -10,15 +9,14 @@ from typing import Any, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
+from crcen.models.clock import Clock
 from crcen.training.members import Member
 
 __all__ = [
     "EFFORTS",
-    "Clock",
     "FittedMember",
     "MemberKind",
     "MemberTask",
-    "OutOfTime",
     "fold_logits",
     "log_loss",
     "side_by_side",
@@ -31,31 +29,6 @@ Work = TypeVar("Work")
 Found = TypeVar("Found")
 
 EFFORTS = ("quick", "standard", "best")
-
-
-class OutOfTime(Exception):
-    """A member cannot finish in its time; nothing was fitted."""
-
-
-class Clock:
-    """Seconds that are left of a limit; without a limit there are always enough."""
-
-    def __init__(self, seconds: float | None) -> None:
-        self._end = None if seconds is None else time.perf_counter() + seconds
-
-    @property
-    def left(self) -> float:
-        """Seconds left."""
-        return np.inf if self._end is None else self._end - time.perf_counter()
-
-    @property
-    def is_limited(self) -> bool:
-        """Whether there is a limit."""
-        return self._end is not None
-
-    def share(self, part: float) -> "Clock":
-        """A clock with this part of the seconds that are left."""
-        return Clock(max(0.0, part * self.left) if self.is_limited else None)
 
 
 @dataclass(frozen=True, eq=False)
@@ -135,6 +108,7 @@ class MemberKind:
 
     name = ""
     package: str | None = None  # an optional package that it needs
+    time_share = 0.2  # of a time limit, beside the shares of the other members
 
     def is_installed(self) -> bool:
         """Whether its package is there."""

@@ -1,7 +1,7 @@
 """Networks: the best few settings of the search of `CRCENClassifierCV`, several networks of each."""
 
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -9,11 +9,14 @@ from numpy.typing import NDArray
 
 from crcen.exceptions import TrainingFailed
 from crcen.models.classes.search import ClassSearchRows, ClassSearchRun
-from crcen.models.fitting import member_seed
+from crcen.models.clock import Clock, OutOfTime, TimedTraining
+from crcen.models.fitting import fold_members, member_seed
 from crcen.models.members.member import FittedMember, MemberKind, MemberTask
-from crcen.models.search.best_settings import best_settings
+from crcen.models.search.best_settings import BestSettings, best_settings
 from crcen.models.search.borders import Borders
 from crcen.models.search.classifier_cv import CRCENClassifierCV
+from crcen.models.search.grid import Setting
+from crcen.models.search.row_race import sampled_rows
 from crcen.models.search.run import SearchRun
 from crcen.training.engines import trainer_on
 from crcen.training.jobs import Status, TrainingJob
@@ -25,37 +28,59 @@ __all__ = ["Networks"]
 Array = NDArray[np.float64]
 
 N_SETTINGS, N_NETWORKS = 3, 3
-# Large data: settings and networks differ less and cost more.
-_MANY_ROWS, _MANY_KEPT = 60_000, 2
+# With a time limit: rows to measure the time on, and the share of the time to plan with.
+_TRIAL_ROWS, _PRUDENCE = 4_000, 0.7
+
+
+@dataclass(frozen=True)
+class _Plan:
+    """What is searched and kept."""
+
+    grid: list[Setting]
+    n_settings: int
+    n_networks: int
+    borders: bool
+
+    def work(self, task: MemberTask) -> float:
+        """About how many row epochs it takes."""
+        n_fold, n_folds = np.mean([len(rows) for rows, _ in task.folds]), len(task.folds)
+        epochs, n_grid = self.grid[0].recipe.max_epochs or 1, len(self.grid)
+        sample = sampled_rows(task.target, task.weights, task.seed) if n_grid >= 8 else None
+        if sample is None:
+            search = n_grid * n_folds * n_fold * epochs * (0.5 if n_grid >= 8 else 1.0)
+        else:
+            search = n_folds * (6.0 * n_grid * 0.75 * len(sample) + n_grid / 4 * n_fold * epochs)
+        return float(search * (1.2 if self.borders else 1.0) + self.n_settings * self.refit_work(task))
+
+    def refit_work(self, task: MemberTask) -> float:
+        """The row epochs of the fit of one setting."""
+        n_fold = sum(len(rows) for rows, _ in task.folds)
+        more = fold_members(self.n_networks, len(task.X)) - 1
+        return float((self.n_networks * len(task.X) + more * n_fold) * (self.grid[0].recipe.max_epochs or 1))
 
 
 class Networks(MemberKind):
     """The member ``"networks"``."""
 
     name = "networks"
+    time_share = 0.5
 
     def search(self, task: MemberTask) -> FittedMember:
         """Search the grid, refit the best few settings."""
-        rows, is_many, is_quick = task.search_rows, len(task.X) > _MANY_ROWS, task.effort == "quick"
+        rows = task.search_rows
         is_of_classes = isinstance(rows, ClassSearchRows)
-        grid = _grid(task)
         how: dict[str, Any] = {"sample_weight": task.weights, "device": task.device, "memory_bytes": None}
-        train = trainer_on("local", task.X, rows.target, task.n_classes if is_of_classes else None, **how)
+        engine = trainer_on("local", task.X, rows.target, task.n_classes if is_of_classes else None, **how)
+        train = TimedTraining(engine, len(task.X), task.clock)
         run = (ClassSearchRun if is_of_classes else SearchRun)(rows, "neg_log_loss", task.seed, train, None)
-        clock = task.clock.share(0.7)
-        found = best_settings(
-            run,
-            grid,
-            n_settings=1 if is_quick else _MANY_KEPT if is_many else N_SETTINGS,
-            n_members=1 if is_quick else _MANY_KEPT if is_many else N_NETWORKS,
-            progress=task.progress,
-            is_late=lambda: clock.left <= 0.0,
-            borders=Borders(l2=True, epochs=True),
-        )
+        plans = _plans(task)
+        if task.clock.is_limited:
+            plans = _affordable(task, plans, train, run)
+        found = _first_in_time(plans, run, train, task)
         lines = tuple(_line(one.setting.recipe, one.epochs, -one.merit) for one in found.outcomes)
         chosen = tuple((one.setting.recipe, one.epochs) for one in found.outcomes)
         logits = found.logits if is_of_classes else np.column_stack([np.zeros(len(task.X)), found.logits])
-        return FittedMember(self.name, tuple(found.groups), logits, lines, len(grid), chosen)
+        return FittedMember(self.name, tuple(found.groups), logits, lines, len(plans[0].grid), chosen)
 
     def refit(self, task: MemberTask, chosen: Sequence[Any], n_networks: int = 3) -> tuple[Member, ...]:
         """Networks of chosen settings on all rows."""
@@ -83,10 +108,46 @@ class Networks(MemberKind):
         return tuple(groups)
 
 
-def _grid(task: MemberTask) -> list[Any]:
+def _plans(task: MemberTask) -> list[_Plan]:
+    """Plans from the one that the effort asks for to the smallest."""
     inputs = Inputs(missing="indicator" if np.isnan(task.X).any() else "error")
     grid = CRCENClassifierCV(None, inputs=inputs).grid(len(task.X))
-    return grid[1:2] if task.effort == "quick" else grid
+    smallest = _Plan(grid[len(grid) // 4 :][:1], 1, 1, borders=False)
+    if task.effort == "quick":
+        return [smallest]
+    return [_Plan(grid, N_SETTINGS, N_NETWORKS, borders=True), _Plan(grid[2:6], 1, 2, borders=False), smallest]
+
+
+def _affordable(task: MemberTask, plans: list[_Plan], train: TimedTraining, run: SearchRun) -> list[_Plan]:
+    """The plans that there is time for, by the time of a few networks on some of the rows."""
+    rows = np.random.default_rng(task.seed).permutation(len(task.X))[:_TRIAL_ROWS]
+    trial = train.on(np.sort(rows))
+    trial([replace(run.job(plan.grid[0], None, 0), stop_epoch=1) for plan in plans])
+    train.learn_from(trial)
+    possible = [plan for plan in plans if train.seconds(plan.work(task)) <= _PRUDENCE * task.clock.left]
+    if not possible and not task.is_needed:
+        raise OutOfTime
+    return possible or plans[-1:]
+
+
+def _first_in_time(plans: list[_Plan], run: SearchRun, train: TimedTraining, task: MemberTask) -> BestSettings:
+    """What the first plan gives that finishes in time; the last one takes the time that it takes."""
+    for plan in plans:
+        train.reserve = plan.refit_work(task)
+        if plan is plans[-1] and task.is_needed:
+            train.clock = Clock(None)
+        try:
+            return best_settings(
+                run,
+                plan.grid,
+                n_settings=plan.n_settings,
+                n_members=plan.n_networks,
+                progress=task.progress,
+                borders=Borders(l2=True, epochs=True) if plan.borders else None,
+            )
+        except OutOfTime:
+            continue
+    raise OutOfTime
 
 
 def _line(recipe: Recipe, epochs: int | None, loss: float) -> str:

@@ -8,6 +8,7 @@ from numpy.typing import NDArray
 
 from crcen._support.progress import part_of
 from crcen.exceptions import TrainingFailed
+from crcen.models.clock import OutOfTime
 from crcen.models.search.borders import Borders, widened
 from crcen.models.search.grid import Outcome, Setting
 from crcen.models.search.run import SearchRun, choose
@@ -89,7 +90,6 @@ def best_settings(
     n_settings: int,
     n_members: int,
     progress: Progress,
-    is_late: Callable[[], bool] = lambda: False,
     borders: Borders | None = None,
 ) -> BestSettings:
     """Search, and refit the best few settings with some networks each.
@@ -104,23 +104,26 @@ def best_settings(
         How many settings are kept at most, and networks of each.
     progress
         Called with the share of the work that is done.
-    is_late
-        Whether nothing further should begin that is not needed for one setting.
     borders
         Which borders of the grid may be crossed where the best setting is on one; ``None`` for none.
     """
-    outcomes = run.raced(settings, progress=part_of(progress, 0.0, 0.5), is_late=is_late)
+    outcomes = run.raced(settings, progress=part_of(progress, 0.0, 0.5))
     if borders is not None:
-        outcomes = widened(run, outcomes, borders, progress=part_of(progress, 0.5, 0.6), is_late=is_late)
+        outcomes = widened(run, outcomes, borders, progress=part_of(progress, 0.5, 0.6))
     ranked = best_few(outcomes, choose(outcomes, one_standard_error=False), n_settings)
     kept: list[Outcome] = []
     groups: list[NetworkGroup] = []
     logits: list[Array] = []
     for i, outcome in enumerate(ranked):
-        if groups and is_late():
-            break
         begin, end = 0.6 + 0.4 * i / n_settings, 0.6 + 0.4 * (i + 1) / n_settings
-        results, oof = run.refit(outcome, n_members, part_of(progress, begin, end))
+        if not groups and hasattr(run.train, "reserve"):
+            run.train.reserve = 0.0
+        try:
+            results, oof = run.refit(outcome, n_members, part_of(progress, begin, end))
+        except OutOfTime:
+            if groups:
+                break
+            raise
         networks = [result.network for result in results if result.network is not None]
         if networks:
             kept.append(outcome)

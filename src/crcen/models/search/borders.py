@@ -9,6 +9,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
 from crcen._support.progress import part_of
+from crcen.models.clock import OutOfTime
 from crcen.models.search.grid import Outcome, Setting
 from crcen.models.search.run import SearchRun
 
@@ -49,7 +50,6 @@ def widened(
     borders: Borders,
     *,
     progress: Progress,
-    is_late: Callable[[], bool] = lambda: False,
 ) -> list[Outcome]:
     """The outcomes of a search and of points beyond its grid, as far as the best point is on a border.
 
@@ -63,20 +63,19 @@ def widened(
         Which of them may be crossed.
     progress
         Called with the share of the work that is done.
-    is_late
-        Whether nothing further should begin.
     """
     found, tried = list(outcomes), {_key(outcome.setting) for outcome in outcomes}
     for step in range(_STEPS):
         candidates = [s for s in _beyond(_best(found), found, borders) if _key(s) not in tried]
-        if not candidates or is_late():
+        if not candidates:
             break
         tried.update(map(_key, candidates))
         before = _best(found)
-        further = run.outcomes(
-            candidates, halving=False, progress=part_of(progress, step / _STEPS, (step + 1) / _STEPS)
-        )
-        found += further
+        own = part_of(progress, step / _STEPS, (step + 1) / _STEPS)
+        try:
+            found += run.outcomes(candidates, halving=False, progress=own)
+        except OutOfTime:
+            break
         if not _best(found).merit - before.merit >= _WORTH_A_FURTHER_STEP * abs(before.merit):
             break
     progress(1.0)

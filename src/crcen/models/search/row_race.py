@@ -36,7 +36,6 @@ def race_on_some_rows(
     settings: Sequence[Setting],
     *,
     progress: Progress,
-    is_late: Callable[[], bool] = lambda: False,
 ) -> dict[int, Outcome]:
     """The settings, by position, that all rows are not worth, with their outcomes on some; none where rows are few.
 
@@ -46,7 +45,7 @@ def race_on_some_rows(
         The search on all rows, a `SearchRun`.
     settings
         The grid, settled.
-    progress, is_late
+    progress
         As in `SearchRun.outcomes`.
     """
     rivals: dict[int, list[int]] = {}
@@ -63,7 +62,7 @@ def race_on_some_rows(
     times = len(rows.X) / len(own)
     short = [_on_fewer_rows(settings[i], times) for i in raced]
     sample = replace(run, rows=few, train=trainer_on_some(run.train, own))
-    found = sample.outcomes(short, halving=True, progress=progress, is_late=is_late, rungs=_RUNGS)
+    found = sample.outcomes(short, halving=True, progress=progress, rungs=_RUNGS)
     outcomes = dict(zip(raced, found, strict=True))
     behind: dict[int, Outcome] = {}
     for positions in rivals.values():

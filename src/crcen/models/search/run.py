@@ -57,15 +57,12 @@ class SearchRun:
     train: Engine
     memory_bytes: int | None
 
-    def raced(
-        self, settings: list[Setting], *, progress: Progress, is_late: Callable[[], bool] = lambda: False
-    ) -> list[Outcome]:
+    def raced(self, settings: list[Setting], *, progress: Progress) -> list[Outcome]:
         """`outcomes` with settings left behind on the way: where rows are many, first on some of them."""
-        how: dict[str, Any] = {"progress": part_of(progress, 0.0, 0.3), "is_late": is_late}
-        behind = race_on_some_rows(self, settings, **how)
+        behind = race_on_some_rows(self, settings, progress=part_of(progress, 0.0, 0.3))
         ahead = [setting for i, setting in enumerate(settings) if i not in behind]
         rest = part_of(progress, 0.3, 1.0) if behind else progress
-        found = iter(self.outcomes(ahead, halving=True, progress=rest, is_late=is_late))
+        found = iter(self.outcomes(ahead, halving=True, progress=rest))
         return [behind[i] if i in behind else next(found) for i in range(len(settings))]
 
     def outcomes(
@@ -74,16 +71,15 @@ class SearchRun:
         *,
         halving: bool,
         progress: Progress,
-        is_late: Callable[[], bool] = lambda: False,
         rungs: Rungs = RUNGS,
     ) -> list[Outcome]:
-        """Every setting's outcome at its best epoch (L-BFGS: where it ended); no part begins once it is late."""
+        """Every setting's outcome at its best epoch (L-BFGS: where it ended)."""
         rows, trials = self.rows, []
         n_held_out = sum(len(test) for _, test in rows.folds)
         for setting in settings:
             jobs = []
             for train_rows, held_out in rows.folds:
-                job = replace(self._job(setting, train_rows, 0), rows=RowSets(pool=train_rows), balance=False)
+                job = replace(self.job(setting, train_rows, 0), rows=RowSets(pool=train_rows), balance=False)
                 if job.draws_batches:
                     size = 4 * len(settings) * n_held_out * job.max_epochs * job.n_outputs
                     both = replace(job.rows, watched=held_out)
@@ -91,8 +87,7 @@ class SearchRun:
                 jobs.append(job)
             trials.append(Trial(setting, jobs))
         halving = halving and self._has_room_for_states(trials)
-        how: dict[str, Any] = {"halving": halving, "progress": progress, "is_late": is_late, "rungs": rungs}
-        return run_trials(trials, self.train, self._outcome, **how)
+        return run_trials(trials, self.train, self._outcome, halving=halving, progress=progress, rungs=rungs)
 
     def refit(self, chosen: Outcome, n_members: int, progress: Progress) -> tuple[list[TrainingResult], Array]:
         """The members on all rows, and their out-of-fold logits at the price, by networks on each fold, in one stack.
@@ -107,7 +102,7 @@ class SearchRun:
             for fold in (None, *(train_rows for train_rows, _ in rows.folds)):
                 if fold is not None and not known <= member < most:
                     continue
-                job = self._job(chosen.setting, fold, member)
+                job = self.job(chosen.setting, fold, member)
                 jobs.append(replace(job, rows=RowSets(pool=fold), stop_epoch=chosen.epochs))
         results = self.train(jobs, progress=progress)
         members = [result for job, result in zip(jobs, results, strict=True) if job.rows.is_whole_table]
@@ -120,7 +115,7 @@ class SearchRun:
             oof[held_out] = np.mean([*logits, chosen.logits[held_out]] if known else logits, axis=0)
         return members, oof
 
-    def _job(self, setting: Setting, own: Index | None, member: int) -> TrainingJob:
+    def job(self, setting: Setting, own: Index | None, member: int) -> TrainingJob:
         """The job of a setting at its training weight, as rows of a fold or all rows resolve it."""
         seeds = {"seed": member_seed(self.seed, member), "shuffle_seed": self.seed}
         return TrainingJob.by(setting.recipe, lam=self.rows.resolve(setting.trained_at, own).lam, **seeds)

@@ -12,6 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from crcen._support.progress import part_of
+from crcen.models.clock import OutOfTime
 from crcen.models.search.grid import Outcome, Setting
 from crcen.training.jobs import TrainingJob, TrainingResult, TrainingState
 
@@ -105,7 +106,6 @@ def run_trials(
     *,
     halving: bool,
     progress: Progress,
-    is_late: Callable[[], bool] = lambda: False,
     rungs: Rungs = RUNGS,
 ) -> list[Outcome]:
     """The outcome of every trial; those that were left behind are marked as dropped.
@@ -115,15 +115,13 @@ def run_trials(
     trials
         What to run.
     train
-        Trains a list of jobs, with ``progress``.
+        Trains a list of jobs, with ``progress``. Where it raises `OutOfTime`, trials count as they are.
     score
         A trial's outcome by the records it has.
     halving
         Whether to leave trials behind on the way.
     progress
         Called with the share of the work that is done.
-    is_late
-        Whether no further part should begin; those still running then count as they are.
     rungs
         After which shares of the schedule which shares of the settings go on.
     """
@@ -133,13 +131,18 @@ def run_trials(
     outcomes: dict[int, Outcome] = {}
     running, begun = list(range(len(trials))), 0
     for stop, keep in [*stops.items(), (schedule, 1.0)]:
-        _run_part([trials[i] for i in running], stop, train, part_of(progress, begun / schedule, stop / schedule))
+        try:
+            _run_part([trials[i] for i in running], stop, train, part_of(progress, begun / schedule, stop / schedule))
+        except OutOfTime:
+            if not outcomes:
+                raise
+            break
         outcomes |= {i: score(trials[i]) for i in running}
         unfinished = [i for i in running if trials[i].goes_in_parts]  # the others have been run in full
         running, begun = _going_on(unfinished, trials, outcomes, keep, stop, schedule), stop
         for i in set(outcomes).difference(running):
             trials[i].forget()
-        if not running or is_late():
+        if not running:
             break
     progress(1.0)
     return [outcomes[i] for i in range(len(trials))]

@@ -1,0 +1,88 @@
+"""Time limits: a clock, and training that does not begin what cannot finish."""
+
+import time
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from crcen.training.jobs import TrainingJob, TrainingResult
+
+__all__ = ["Clock", "OutOfTime", "TimedTraining"]
+
+
+class OutOfTime(Exception):
+    """A step cannot finish in time and was not begun."""
+
+
+class Clock:
+    """Seconds that are left of a limit; without a limit there are always enough."""
+
+    def __init__(self, seconds: float | None) -> None:
+        self._end = None if seconds is None else time.perf_counter() + seconds
+
+    @property
+    def left(self) -> float:
+        """Seconds left."""
+        return np.inf if self._end is None else self._end - time.perf_counter()
+
+    @property
+    def is_limited(self) -> bool:
+        """Whether there is a limit."""
+        return self._end is not None
+
+    def share(self, part: float) -> "Clock":
+        """A clock with this part of the seconds that are left."""
+        return Clock(max(0.0, part * self.left) if self.is_limited else None)
+
+
+class TimedTraining:
+    """Training of jobs that raises `OutOfTime` where the time of earlier jobs says that it would take too long.
+
+    Parameters
+    ----------
+    train
+        Trains a list of jobs on ``n_rows`` rows.
+    clock
+        The time for all calls.
+
+    Attributes
+    ----------
+    reserve
+        Row epochs that must remain possible after a call: those of the fit on all rows.
+    """
+
+    def __init__(self, train: Any, n_rows: int, clock: Clock) -> None:
+        self._train, self._n_rows, self.clock = train, n_rows, clock
+        self._seconds, self._work = 0.0, 0.0
+        self.reserve = 0.0
+
+    def __call__(self, jobs: Sequence[TrainingJob], **how: Any) -> list[TrainingResult]:
+        """Train every job, or none."""
+        work = sum(map(self.work, jobs))
+        if self.clock.is_limited and self._work and self.seconds(work + self.reserve) > self.clock.left:
+            raise OutOfTime
+        start = time.perf_counter()
+        found: list[TrainingResult] = self._train(jobs, **how)
+        self._seconds, self._work = self._seconds + time.perf_counter() - start, self._work + work
+        return found
+
+    def work(self, job: TrainingJob) -> float:
+        """Row epochs of a job."""
+        first = 0 if job.start is None else job.start.epoch
+        return job.rows.n_trained(self._n_rows) * max(1, (job.stop_epoch or job.max_epochs) - first)
+
+    def seconds(self, work: float) -> float:
+        """The time of so many row epochs, by those so far."""
+        return work * self._seconds / self._work if self._work else 0.0
+
+    def learn_from(self, other: "TimedTraining") -> None:
+        """Take over what another one knows about the time of row epochs."""
+        self._seconds, self._work = other._seconds, other._work
+
+    def on(self, rows: Any) -> "TimedTraining":
+        """Training on some of the rows, by the same clock."""
+        found = TimedTraining(self._train.on(rows), len(rows), self.clock)
+        found.learn_from(self)
+        found.reserve = self.reserve
+        return found
