@@ -2,6 +2,7 @@
 
 import time
 import warnings
+from copy import copy
 from dataclasses import replace
 from typing import Any
 
@@ -22,7 +23,7 @@ from crcen.models.committee.stacking import choose_ridge, cross_fitted_logits, f
 from crcen.models.ensemble import Ensemble
 from crcen.models.fitted import FittedEnsemble, write_ensemble
 from crcen.models.fitting import OUT_OF_FOLD_ROWS, base_seed
-from crcen.models.members.external import ExternalMember
+from crcen.models.members.external import External, ExternalMember
 from crcen.models.members.member import EFFORTS, FittedMember, MemberKind, MemberTask
 from crcen.models.members.registry import default_members, member_kind
 from crcen.models.members.tree_arrays import TreeEnsemble
@@ -38,6 +39,8 @@ from crcen.theory.price import Price, is_price_of_two
 __all__ = ["CommitteeClassifier"]
 
 Array = NDArray[np.float64]
+
+_REPEATS = 4  # fits of every member with the most effort, each with a seed and folds of its own
 
 
 class CommitteeClassifier(FittedEnsemble, ClassifierMixin, BaseEstimator):
@@ -180,7 +183,12 @@ class CommitteeClassifier(FittedEnsemble, ClassifierMixin, BaseEstimator):
             kinds, self.notes_ = default_members(len(X), len(classes), self.effort)
         task = self._task(rows, seed)
         with progress_bar(type(self).__name__, visible=bool(self.verbose)) as progress:
-            found = self._search(kinds, replace(task, folds=folds), clock, progress)
+            # Time is kept for the weights of the members, and with the most effort for repeated fits.
+            most = 0.6 if self.effort == "best" else 0.95
+            found = self._search(kinds, replace(task, folds=folds), clock.share(most), part_of(progress, 0.0, most))
+            if self.effort == "best":
+                again = [self._folds_again(X, y, target, weights, groups, folds, seed + i) for i in range(1, _REPEATS)]
+                found = self._repeat(found, kinds, replace(task, folds=folds), again, clock.share(0.95))
         (self._combine_classes if of_classes else self._combine)(found, rows, price, seed)
         if not of_classes:
             move_to_wish(self, target, weights)
@@ -228,6 +236,38 @@ class CommitteeClassifier(FittedEnsemble, ClassifierMixin, BaseEstimator):
                 raise failure
             raise TrainingFailed(f"every member failed; the last error was: {failure}") from failure
         return [found[kind.name] for kind in kinds if kind.name in found]
+
+    def _folds_again(
+        self, X: Array, y: Any, target: Any, weights: Array, groups: Any, folds: Any, seed: int
+    ) -> list[tuple[NDArray[np.int64], NDArray[np.int64]]]:
+        """Other folds of the same kind; the same ones where they were given or are of time."""
+        cv = self.cv
+        if getattr(cv, "shuffle", False) and hasattr(cv, "random_state"):
+            cv = copy(cv)
+            cv.random_state = seed % 2**32
+        elif not isinstance(cv, int | np.integer):
+            return list(folds)
+        return checked_folds(cv, X, y, target, weights, groups, seed)
+
+    def _repeat(
+        self, found: list[FittedMember], kinds: list[MemberKind], task: MemberTask, again: list[Any], clock: Clock
+    ) -> list[FittedMember]:
+        """Average members over further seeds and folds, as far as there is time."""
+        by_name, n_done = {kind.name: kind for kind in kinds}, {one.name: 1 for one in found}
+        members = {one.name: one for one in found}
+        seconds = {one.name: 0.7 * one.seconds for one in found}  # a search takes longer than its settings alone
+        for number, folds in enumerate(again, 1):
+            for name, one in list(members.items()):
+                if isinstance(by_name[name], External) or 1.2 * seconds[name] > clock.left:
+                    continue
+                start = time.perf_counter()
+                parts, logits = by_name[name].repeat(replace(task, folds=folds, seed=task.seed + number), one.chosen)
+                seconds[name] = time.perf_counter() - start
+                n_done[name] += 1
+                mean = one.logits + (logits - one.logits) / n_done[name]
+                parts, spent = (*one.parts, *parts), one.seconds + seconds[name]
+                members[name] = replace(one, parts=parts, logits=mean, seconds=spent)
+        return list(members.values())
 
     def refit_on(self, X: Any, y: Any, sample_weight: Any = None, *, n_networks: int = 2) -> "CommitteeClassifier":
         """Train the members on other rows at the settings that were chosen, without a search.

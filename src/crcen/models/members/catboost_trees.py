@@ -21,7 +21,8 @@ __all__ = ["CatBoostTrees", "tree_ensemble"]
 Array = NDArray[np.float64]
 Index = NDArray[np.int64]
 
-_TREES, _RATE, _DEPTH, _BORDERS = 400, 0.06, 6, 32
+_TREES, _RATE, _DEPTH, _BORDERS, _LEAF_STEPS = 400, 0.06, 6, 32, 10
+_WAIT = 50  # trees without gain on the held-out rows of a fold after which it ends
 # With a time limit: trees to measure the time by, the fewest that are worth it, and the share of the time to plan with.
 _TRIAL_TREES, _FEWEST_TREES, _PRUDENCE = 5, 60, 0.7
 
@@ -37,7 +38,8 @@ class CatBoostTrees(MemberKind):
         most = _affordable(task)
         found = side_by_side(task.threads, lambda fold: _fit(task, *fold, most), task.folds)
         task.progress(0.8)
-        losses = np.mean([_held_out_losses(one, most) for one in found], axis=0)
+        grown = min(one.tree_count_ for one in found)
+        losses = np.mean([_held_out_losses(one, grown) for one in found], axis=0)
         n_trees = int(np.argmin(losses)) + 1
         logits = [_logits(one, task.X[own], n_trees) for one, (_, own) in zip(found, task.folds, strict=True)]
         parts = self.refit(task, [n_trees])
@@ -71,6 +73,7 @@ def _fit(task: MemberTask, rows: Index, held_out: Index | None, n_trees: int) ->
         learning_rate=_RATE,
         depth=_DEPTH,
         border_count=_BORDERS,
+        leaf_estimation_iterations=_LEAF_STEPS,  # by default they depend on the number of trees
         loss_function="Logloss" if task.n_classes == 2 else "MultiClass",
         classes_count=None if task.n_classes == 2 else task.n_classes,
         boosting_type="Plain",
@@ -84,7 +87,9 @@ def _fit(task: MemberTask, rows: Index, held_out: Index | None, n_trees: int) ->
         for own in (rows, held_out)
         if own is not None
     ]
-    return model.fit(pools[0], eval_set=pools[1] if held_out is not None else None, use_best_model=False)
+    if held_out is None:
+        return model.fit(pools[0])
+    return model.fit(pools[0], eval_set=pools[1], use_best_model=False, early_stopping_rounds=_WAIT)
 
 
 def _held_out_losses(model: Any, n_trees: int) -> Array:

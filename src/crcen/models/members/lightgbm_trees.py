@@ -60,9 +60,15 @@ SETTINGS = (
 )
 # On many rows: the larger ones and a still larger one.
 LARGE_SETTINGS = (*(one for one in SETTINGS if one.leaves >= 16), TreeSetting(128, 20, 5.0, 0.5))
+# With the most effort: slower learning, more trees.
+SLOW_SETTINGS = tuple(
+    TreeSetting(*one, rate=0.03)
+    for one in ((31, 20, 1.0, 0.5), (8, 10, 1.0, 0.5), (16, 20, 5.0, 0.3), (64, 10, 1.0, 0.5), (4, 5, 0.0, 0.7))
+)
 N_BEST = 3
 # Trees after which settings are compared, and the share of settings that continues.
 _ROUNDS = ((30, 0.5), (80, 0.34), (200, 0.22), (400, 0.0))
+_SLOW_ROUNDS = ((60, 0.7), (150, 0.6), (400, 0.4), (1000, 0.0))
 _SAMPLE_ROUNDS, _LARGE_ROUNDS, _LARGE_BEST = ((40, 0.5), (100, 0.0)), ((100, 1.0), (250, 0.0)), 2
 # A sample has this many rows, and at least this many rows of the rarest class.
 _SAMPLE_ROWS, _SAMPLE_RARE = 30_000, 1_000
@@ -231,8 +237,10 @@ def _search(task: MemberTask, data: Any) -> tuple[list[_Outcome], int]:
     n_best, n_tried = N_BEST, 0
     if task.effort == "quick":
         settings, n_best = SETTINGS[:1], 1
-    elif (sample := _sampled(task)) is not None:
-        settings = LARGE_SETTINGS
+    elif task.effort == "best":
+        settings, rounds, n_best = (*SETTINGS, *SLOW_SETTINGS), _SLOW_ROUNDS, 2 * N_BEST
+    if task.effort != "quick" and (sample := _sampled(task)) is not None:
+        settings = LARGE_SETTINGS if task.effort == "standard" else (*LARGE_SETTINGS, *SLOW_SETTINGS)
         done = _race(task, _trials(task, data, settings, sample), _SAMPLE_ROUNDS)
         n_tried, n_best = len(settings), _LARGE_BEST
         settings, rounds = [one.setting for one in done[:n_best]], _LARGE_ROUNDS

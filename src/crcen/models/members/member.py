@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from importlib.util import find_spec
 from typing import Any, TypeVar
 
@@ -19,6 +19,7 @@ __all__ = [
     "MemberTask",
     "fold_logits",
     "log_loss",
+    "mean_logits",
     "side_by_side",
 ]
 
@@ -125,6 +126,20 @@ class MemberKind:
     def refit(self, task: MemberTask, chosen: Sequence[Any]) -> tuple[Member, ...]:
         """Models of chosen settings on all rows of the task, without a search."""
         raise NotImplementedError
+
+    def repeat(self, task: MemberTask, chosen: Sequence[Any]) -> tuple[tuple[Member, ...], Array]:
+        """Models of chosen settings on all rows, and out-of-fold logits of such models on the folds of the task."""
+        logits = []
+        for rows, held_out in task.folds:
+            own = replace(task, X=task.X[rows], target=task.target[rows], weights=task.weights[rows], y=task.y[rows])
+            logits.append(mean_logits(self.refit(own, chosen), task.X[held_out]))
+        return self.refit(task, chosen), fold_logits(task, logits)
+
+
+def mean_logits(parts: Sequence[Member], X: Array) -> Array:
+    """Mean natural logits (n, K) of models; one logit of two classes is that of the second."""
+    logits = np.mean([part.logits(X) for part in parts], axis=0)
+    return np.column_stack([np.zeros(len(X)), logits]) if logits.shape[1] == 1 else logits
 
 
 def log_loss(logits: Array, target: Index, weights: Array) -> float:

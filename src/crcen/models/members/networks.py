@@ -28,6 +28,7 @@ __all__ = ["Networks"]
 Array = NDArray[np.float64]
 
 N_SETTINGS, N_NETWORKS = 3, 3
+_WIDER = ((128,), (128, 64))  # hidden units beside those of the grid, with the most effort
 # With a time limit: rows to measure the time on, and the share of the time to plan with.
 _TRIAL_ROWS, _PRUDENCE = 4_000, 0.7
 
@@ -115,7 +116,11 @@ def _plans(task: MemberTask) -> list[_Plan]:
     smallest = _Plan(grid[len(grid) // 4 :][:1], 1, 1, borders=False)
     if task.effort == "quick":
         return [smallest]
-    return [_Plan(grid, N_SETTINGS, N_NETWORKS, borders=True), _Plan(grid[2:6], 1, 2, borders=False), smallest]
+    standard = [_Plan(grid, N_SETTINGS, N_NETWORKS, borders=True), _Plan(grid[2:6], 1, 2, borders=False), smallest]
+    if task.effort == "best":
+        wider = CRCENClassifierCV(None, inputs=inputs, hidden=_WIDER).grid(len(task.X))
+        return [_Plan([*grid, *wider], N_SETTINGS + 1, N_NETWORKS, borders=True), *standard]
+    return standard
 
 
 def _affordable(task: MemberTask, plans: list[_Plan], train: TimedTraining, run: SearchRun) -> list[_Plan]:
