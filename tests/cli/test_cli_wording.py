@@ -85,7 +85,7 @@ def test_refusals_name_options(crcen_command, places, tmp_path, monkeypatch, arg
         (["--workers", "3"], "--workers is for --engine ray"),
         (["--storage", "there"], "--storage is for --engine stream or --engine ray"),
         (["--engine", "stream", "--workers", "3"], "--workers is for --engine ray"),
-        (["--engine", "stream", "--quick"], "--quick is for tables in memory"),
+        (["--engine", "stream", "--quick"], "--effort is for tables in memory"),
         (["--engine", "ray", "--time", "x"], "--time is for tables in memory"),
     ],
 )

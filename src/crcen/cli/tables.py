@@ -22,6 +22,14 @@ class Engine(StrEnum):
     ray = "ray"
 
 
+class Effort(StrEnum):
+    """How much is tried."""
+
+    quick = "quick"
+    standard = "standard"
+    best = "best"
+
+
 class LearnerName(StrEnum):
     """What is searched in memory."""
 
@@ -36,9 +44,6 @@ def _reject_groups(value: str | None) -> None:
 
 
 RenamedGroups = Annotated[str | None, typer.Option("--groups", hidden=True, callback=_reject_groups)]
-
-# One setting instead of a search.
-QUICK: dict[str, Any] = {"hidden": (16,), "l2": 1e-2, "encoding": "standard", "n_members": 1, "max_epochs": 10}
 
 
 def check_engine(engine: Engine, in_memory: dict[str, Any], on_ray: dict[str, Any], on_files: dict[str, Any]) -> None:
@@ -127,10 +132,11 @@ def fit(
     learner: Annotated[
         LearnerName | None, typer.Option(help="What is searched; default a committee of networks and trees.")
     ] = None,
-    time_limit: Annotated[
-        float | None, typer.Option(help="Seconds for a committee or trees; what was begun is finished.")
+    time_limit: Annotated[float | None, typer.Option(help="Seconds; steps that cannot finish are not started.")] = None,
+    effort: Annotated[
+        Effort | None, typer.Option(help="quick: one network, no search; best: more settings, seeds and folds.")
     ] = None,
-    quick: Annotated[bool, typer.Option("--quick", help="One network, no search: a first look.")] = False,
+    quick: Annotated[bool, typer.Option("--quick", help="The same as --effort quick.")] = False,
     seed: Annotated[int, typer.Option(min=0, max=2**32 - 1, help="Seed of everything that is random.")] = 0,
     engine: Annotated[
         Engine, typer.Option(help="stream: files larger than memory, one network.", rich_help_panel="Large data")
@@ -161,9 +167,12 @@ def fit(
             raise typer.BadParameter("--clusters and --time are two ways to validate: give one of them.")
         import crcen
 
-        if quick and learner is not None:
-            raise typer.BadParameter("--quick is one network, and --learner a search: give one of them.")
-        in_memory: dict[str, Any] = {"--clusters": clusters, "--time": time, "--quick": quick or None, "--onnx": onnx}
+        if quick and effort not in (None, Effort.quick):
+            raise typer.BadParameter(f"--quick is --effort quick: got --effort {effort} as well.")
+        chosen = Effort.quick if quick else effort
+        if chosen is Effort.quick and learner is not None:
+            raise typer.BadParameter("--effort quick is one network, and --learner a search: give one of them.")
+        in_memory: dict[str, Any] = {"--clusters": clusters, "--time": time, "--effort": chosen, "--onnx": onnx}
         in_memory |= {"--learner": learner, "--time-limit": time_limit, "--weight": weight, "--report": report}
         in_memory |= {"--capacity": capacity, "--recall": recall, "--precision": precision}
         check_engine(engine, in_memory, {"--workers": workers}, {"--epochs": epochs, "--storage": storage})
@@ -204,8 +213,7 @@ def fit(
             time=time,
             learner=None if learner is None else learner.value,
             time_limit=time_limit,
-            estimator=crcen.CRCENClassifierCV(**QUICK) if quick else None,
-            n_refits=0 if quick else 6,
+            effort="standard" if chosen is None else chosen.value,
             random_state=seed,
             read=read,
             verbose=is_watched(),

@@ -49,6 +49,7 @@ __all__ = ["TableFit", "fit_table"]
 
 Array = NDArray[np.float64]
 
+_FIT_SHARE = 0.7  # of a time limit, for members of a committee
 _FEW = 10
 
 
@@ -233,9 +234,10 @@ def fit_table(
     time: str | None = None,
     n_splits: int = 4,
     learner: str | None = None,
+    effort: str = "standard",
     time_limit: float | None = None,
     estimator: CRCENClassifierCV | CommitteeClassifier | None = None,
-    n_refits: int = 6,
+    n_refits: int | None = None,
     random_state: int = 0,
     read: ReadOptions | None = None,
     verbose: int = 0,
@@ -276,14 +278,17 @@ def fit_table(
     learner : {"committee", "networks", "trees"}, optional
         What is searched: by default a `CommitteeClassifier` of networks and boosted trees, or one of these alone.
         Networks alone are ``CRCENClassifierCV()``; for more than 10,000 rows with six settings and two networks.
+    effort : {"quick", "standard", "best"}, default="standard"
+        ``"quick"``: one network without a search. ``"best"``: more settings, several seeds and repeated folds.
     time_limit : float, optional
-        Seconds for trees or a committee; what was begun is finished. Past half of them nothing is refitted either.
+        Seconds for the whole fit. Steps that would not finish in time are not started.
     estimator : CRCENClassifierCV or CommitteeClassifier, optional
         A search of one's own; its weighting, positive class, folds and seed are set here.
         Figures out of fold are those after its ``probability`` map, two numbers of which were fitted on these rows.
-    n_refits : int, default=6
-        Refits of the chosen networks on halves of the rows, of 5,000 rows at most: how far off the model may be by the
-        chance of its rows (`crcen.training_error`), kept with it for later evaluations. 0 for none.
+    n_refits : int, optional
+        Refits of the chosen settings on halves of the rows, of 5,000 rows at most: how far off the model may be by the
+        chance of its rows (`crcen.training_error`), kept with it for later evaluations. By default 6, and 0 with
+        ``effort="quick"``.
     random_state : int, default=0
         Seed.
     read : ReadOptions, optional
@@ -336,7 +341,9 @@ def fit_table(
     weighting = stated_weighting(weighting, costs, np.unique(rows.y.to_numpy()).tolist(), target)
     weighting = wish_in_rows(weighting, rows, time)
     folds, how = folds_of(rows, clusters, time, n_splits, random_state)
-    search = unfitted_learner(learner, estimator, time_limit, len(rows.y))
+    search = unfitted_learner(learner, estimator, time_limit, len(rows.y), effort)
+    if time_limit is not None:  # the rest is for encoding, refits and files
+        search.set_params(time_limit=max(1e-3, _FIT_SHARE * (time_limit - (clock.perf_counter() - start))))
     search.set_params(
         weighting=weighting, pos_label=rows.positive, cv=folds, random_state=random_state, verbose=verbose
     )
@@ -354,10 +361,12 @@ def fit_table(
         model.clusters_name_ = clusters
     if source.options.to_remember:
         model.read_ = source.options.to_remember
-    until = None if time_limit is None else start + time_limit / 2  # refits may take as long as the search did
+    n_refits = (0 if effort == "quick" else 6) if n_refits is None else n_refits
+    until = None if time_limit is None else start + 0.95 * time_limit
     encoded = model.encode(rows.frame).X  # once for all that follows: cells of text take their time
     own_error = measure_own_error(model, encoded, rows.y.to_numpy(), weights, n_refits, random_state, verbose, until)
     notes = [*rows.notes, *model.notes_, *dict.fromkeys(str(one.message).rstrip(".") for one in caught)]
+    notes += [note for note in getattr(model.estimator_, "notes_", []) if note not in notes]
     if has_class_price(model):
         how_judged: dict[str, Any] = {"data": source.name, "validation": how, "notes": notes, "start": start}
         return judged_class_fit(model, rows, weights, **how_judged, out=out, onnx=onnx, report=report)

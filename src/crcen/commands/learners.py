@@ -15,9 +15,14 @@ LEARNERS = ("committee", "networks", "trees")
 Learner = CRCENClassifierCV | CommitteeClassifier
 
 _MANY = 10_000
+EFFORTS = ("quick", "standard", "best")
+# One setting instead of a search.
+_QUICK: dict[str, Any] = {"hidden": (16,), "l2": 1e-2, "encoding": "standard", "n_members": 1, "max_epochs": 10}
 
 
-def unfitted_learner(learner: str | None, estimator: Any, time_limit: float | None, n_rows: int) -> Learner:
+def unfitted_learner(
+    learner: str | None, estimator: Any, time_limit: float | None, n_rows: int, effort: str = "standard"
+) -> Learner:
     """The estimator that a name stands for, or a copy of the one that was given.
 
     Parameters
@@ -30,7 +35,16 @@ def unfitted_learner(learner: str | None, estimator: Any, time_limit: float | No
         Seconds for trees or a committee.
     n_rows : int
         Rows of training; over many, networks are searched with fewer settings.
+    effort : {"quick", "standard", "best"}
+        ``"quick"`` is one network without a search.
     """
+    if effort not in EFFORTS:
+        raise InvalidParameter(f"effort must be one of {', '.join(EFFORTS)}: got {effort!r}.", parameter="effort")
+    if effort != "standard" and (estimator is not None or learner == "networks" or (effort == "quick" and learner)):
+        raise InvalidParameter(
+            f"effort={effort!r} must go without a learner of its own: quick is one network, best a committee or trees.",
+            parameter="effort",
+        )
     if learner is not None and learner not in LEARNERS:
         raise InvalidParameter(f"learner must be one of {', '.join(LEARNERS)}: got {learner!r}.", parameter="learner")
     if time_limit is not None and (estimator is not None or learner == "networks"):
@@ -54,7 +68,10 @@ def unfitted_learner(learner: str | None, estimator: Any, time_limit: float | No
         return clone(estimator)
     if learner == "networks":
         return _networks(n_rows)
-    return CommitteeClassifier(members=("trees",) if learner == "trees" else None, time_limit=time_limit)
+    if effort == "quick" and time_limit is None:
+        return CRCENClassifierCV(**_QUICK)
+    members = ("trees",) if learner == "trees" else None
+    return CommitteeClassifier(members=members, effort=effort, time_limit=time_limit)
 
 
 def _networks(n_rows: int) -> CRCENClassifierCV:

@@ -8,6 +8,7 @@ import pytest
 from rows_of_a_committee import draw
 from sklearn.linear_model import LogisticRegression
 from sklearn.metrics import log_loss, roc_auc_score
+from sklearn.model_selection import StratifiedKFold
 from typer.testing import CliRunner
 
 from crcen import (
@@ -75,7 +76,7 @@ def test_the_command_takes_a_learner_and_a_time(file, tmp_path):
     assert said["learner"] == "trees"
     assert said["network"] is None
     assert said["training_error"] is None  # refits would take longer than the limit
-    refused = CliRunner().invoke(app, [*how, "--quick", "--learner", "trees"])
+    refused = CliRunner().invoke(app, [*how, "--effort", "quick", "--learner", "trees"])
     assert refused.exit_code == 2
     refused = CliRunner().invoke(app, [*how, "--engine", "stream", "--learner", "trees"])
     assert refused.exit_code == 2
@@ -128,3 +129,30 @@ def test_a_committee_out_of_time_still_answers(rows):
     settings = [one.settings for one in committee.leaderboard_[:-1]]
     assert [len(one) for one in settings] == [1]  # one setting of one member is needed
     assert np.isfinite(committee.decision_function(rows[0])).all()
+
+
+def test_effort_is_an_option_and_quick_is_one_network(file, tmp_path):
+    how = ["fit", str(file), "--target", "bad", "--out", str(tmp_path / "m.crcen"), "--json"]
+    quick, same = (CliRunner().invoke(app, [*how, *one]) for one in (["--quick"], ["--effort", "quick"]))
+    assert quick.exit_code == same.exit_code == 0
+    said = [json.loads(one.stdout) for one in (quick, same)]
+    assert said[0]["learner"] == "networks"
+    assert said[0]["network"] == said[1]["network"]
+    assert said[0]["out_of_fold"] == said[1]["out_of_fold"]
+    best = CliRunner().invoke(app, [*how, "--effort", "best", "--learner", "trees", "--time-limit", "3"])
+    assert best.exit_code == 0, best.output
+    for wrong in (["--quick", "--effort", "best"], ["--effort", "huge"], ["--effort", "best", "--learner", "networks"]):
+        assert CliRunner().invoke(app, [*how, *wrong]).exit_code != 0
+    assert unfitted_learner(None, None, 5.0, 100, "quick").time_limit == 5.0
+    assert unfitted_learner(None, None, None, 100, "best").effort == "best"
+
+
+def test_best_effort_averages_several_seeds(rows):
+    standard, best = (
+        CommitteeClassifier(Budget(8), members=("trees", "forest"), effort=effort, cv=2, random_state=0).fit(*rows)
+        for effort in ("standard", "best")
+    )
+    assert len(best.ensemble_.members) >= 2 * len(standard.ensemble_.members)
+    assert np.isfinite(best.oof_decision_function_).all()
+    folds = list(StratifiedKFold(2).split(*rows))  # given folds are kept, with other seeds
+    CommitteeClassifier(members=("forest",), effort="best", cv=folds, random_state=0).fit(*rows)
