@@ -12,7 +12,7 @@ import pytest
 
 import crcen
 from crcen.commands.environment import environment_info
-from crcen.theory.shown import Shown, in_one_line
+from crcen.theory.rows import Shown, in_one_line
 
 DOCS = Path(__file__).resolve().parent.parent / "docs"
 RNG = np.random.default_rng(0)

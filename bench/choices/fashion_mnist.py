@@ -27,8 +27,8 @@ from torch import Tensor, nn
 
 from crcen._support.files import write_atomic
 from crcen.paper.losses import FocalLoss, LDAMLoss, LogitAdjustedLoss, effective_number_weights
-from crcen.theory.classes.key_equations import class_key_equations_of_logits
 from crcen.theory.cost_matrix import CostMatrix
+from crcen.theory.key_equation import key_equation_of_logits
 from crcen.torch import ClassWeightedLoss, balance_
 
 DEFAULT = Path("/usr/share/datasets/fashion-mnist")
@@ -216,7 +216,7 @@ def measured(
         natural = log_softmax(outputs + offset)
         found = {"log loss": float(-(sizes * natural[np.arange(len(y)), y]).sum() / sizes.sum())}
         if method in WEIGHTED:
-            key = class_key_equations_of_logits(y, outputs, weights, sizes)
+            key = key_equation_of_logits(y, outputs, weights, sizes)
             found["key"] = float(np.abs(np.log(key.lhs / key.rhs)).max())
             found["key of the last"] = float(key.lhs[-1] / key.rhs[-1])
         decided = {name: np.exp(natural)}

@@ -19,9 +19,9 @@ from bench.rivals.search import CLIP, log_odds
 from bench.rivals.searched import Searched, SearchRows
 from crcen.datasets.dataset import Dataset
 from crcen.paper.protocol import Split
+from crcen.theory.curves import ThresholdCurve
 from crcen.theory.decision import sigmoid
 from crcen.theory.metrics import ConfusionCounts
-from crcen.theory.threshold_curve import ThresholdCurve
 
 __all__ = ["best_threshold", "evaluate"]
 

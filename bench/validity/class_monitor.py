@@ -21,9 +21,9 @@ from scipy.special import softmax
 from crcen._support.files import write_atomic
 from crcen.decisions.monitor.class_track import class_dispersion
 from crcen.decisions.monitor.joint_test import JointDriftTest, JointTally, comparison, stacked
-from crcen.theory.classes.balance import class_balance_shifts
-from crcen.theory.classes.residual_sums import class_residual_sums
+from crcen.theory.balance import class_shifts
 from crcen.theory.price import Price
+from crcen.theory.residual_test import residual_sums
 
 SHARES = {4: np.array([0.75, 0.15, 0.07, 0.03]), 8: np.array([0.55, 0.15, 0.1, 0.06, 0.05, 0.03, 0.03, 0.03])}
 WEIGHTS = {"natural": {k: np.ones(k) for k in SHARES}}
@@ -81,7 +81,7 @@ def fitted(rng: np.random.Generator, n_classes: int, w: Array) -> tuple[Array, A
     for one in range(4):
         own = softmax_regression(X[fold != one], y[fold != one], w, beta)
         logits[fold == one] = np.column_stack([np.ones((fold == one).sum()), X[fold == one]]) @ own
-    shift = class_balance_shifts(y, logits, w).shifts
+    shift = class_shifts(y, logits, w).shifts
     beta[0] += shift
     return beta, logits + shift, y
 
@@ -93,10 +93,10 @@ def stream(task: tuple[int, int, str, str, float, int]) -> tuple[float, float, f
     weighting = Price(w, np.ones(n_classes))
     if kind == "posterior":
         _, y, logits = drawn(rng, REFERENCE, n_classes, np.zeros(n_classes))
-        reference, beta = class_residual_sums(y, softmax(logits + np.log(w), axis=1), weighting), None
+        reference, beta = residual_sums(y, softmax(logits + np.log(w), axis=1), weighting), None
     else:
         beta, logits, y = fitted(rng, n_classes, w)
-        reference = class_residual_sums(y, softmax(logits, axis=1), weighting)
+        reference = residual_sums(y, softmax(logits, axis=1), weighting)
     spread = class_dispersion(reference)
     first, total = JointTally.of(reference, spread), JointTally.none(n_classes)
     test = JointDriftTest(first, SCALE, 0.0)
@@ -106,7 +106,7 @@ def stream(task: tuple[int, int, str, str, float, int]) -> tuple[float, float, f
         moved[-1] = drift if look > start else 0.0
         X, y, logits = drawn(rng, ROWS, n_classes, moved)
         outputs = logits + np.log(w) if beta is None else np.column_stack([np.ones(ROWS), X]) @ beta
-        tally = JointTally.of(class_residual_sums(y, softmax(outputs, axis=1), weighting), spread)
+        tally = JointTally.of(residual_sums(y, softmax(outputs, axis=1), weighting), spread)
         test.add(tally, look)
         total = total + tally
         if math.isnan(at) and test.log_evidence() >= -math.log(RATE):

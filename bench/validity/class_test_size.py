@@ -24,7 +24,7 @@ from scipy.special import log_softmax, softmax
 from threadpoolctl import threadpool_limits
 
 import crcen
-from crcen.theory.classes.judged_equations import judge_class_equations
+from crcen.theory.key_equation import judge_equations
 from crcen.theory.price import Price
 
 # Intercepts for shares of about .80 .15 .05 and .70 .17 .09 .04.
@@ -73,7 +73,7 @@ def one_fit(task: tuple[str, int, int, int]) -> dict[str, Any]:
             X_new, y_new = draw(rng, round(ratio * n), n_classes)
             p = model.predict_proba(X_new)
             for way, how in enumerate(({"noise": 1.0}, {}, {"error": error})):
-                judged = judge_class_equations(y_new, p, trained, range(n_classes), **how)
+                judged = judge_equations(y_new, p, trained, range(n_classes), **how)
                 tests = (judged.joint.p_value, judged.joint_pairs.p_value)
                 found[place, way] += [value < LEVEL for value in tests]
     return {"model": name, "n": n, "classes": n_classes, "seed": seed, "rejected": (found / DRAWS).tolist()}

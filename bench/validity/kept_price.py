@@ -32,9 +32,9 @@ from threadpoolctl import threadpool_limits
 
 import crcen
 from bench.rivals.plan import all_sets
+from crcen.theory.balance import balance_shift
 from crcen.theory.decision import sigmoid
 from crcen.theory.residual_test import residual_sums
-from crcen.training.balance import balance_shift
 
 DRAWS = 400  # of labels from a model's own probabilities
 PRICES = (5.0, 10.0, "IR")

@@ -55,9 +55,14 @@ if TYPE_CHECKING:
     from crcen.scale.stream import fit_stream as fit_stream
     from crcen.tables.classifier import TableClassifier as TableClassifier
     from crcen.tables.options import ReadOptions as ReadOptions
+    from crcen.theory.balance import balance_shift as balance_shift
     from crcen.theory.cost_matrix import CostMatrix as CostMatrix
     from crcen.theory.decision import posterior as posterior
     from crcen.theory.expense import expense_table as expense_table
+    from crcen.theory.goals import Capacity as Capacity
+    from crcen.theory.goals import PrecisionAtLeast as PrecisionAtLeast
+    from crcen.theory.goals import RecallAtLeast as RecallAtLeast
+    from crcen.theory.goals import Review as Review
     from crcen.theory.key_equation import key_equation as key_equation
     from crcen.theory.metrics import confusion_counts as confusion_counts
     from crcen.theory.metrics import g_mean as g_mean
@@ -66,11 +71,6 @@ if TYPE_CHECKING:
     from crcen.theory.price import CostRatio as CostRatio
     from crcen.theory.price import Lam as Lam
     from crcen.theory.price import resolve as resolve
-    from crcen.theory.wishes import Capacity as Capacity
-    from crcen.theory.wishes import PrecisionAtLeast as PrecisionAtLeast
-    from crcen.theory.wishes import RecallAtLeast as RecallAtLeast
-    from crcen.theory.wishes import Review as Review
-    from crcen.training.balance import balance_shift as balance_shift
     from crcen.training.recipe import Inputs as Inputs
     from crcen.training.recipe import Schedule as Schedule
 
@@ -111,14 +111,14 @@ _PUBLIC_NAMES = {
     "crcen.scale.stream": "fit_stream",
     "crcen.tables.classifier": "TableClassifier",
     "crcen.tables.options": "ReadOptions",
+    "crcen.theory.balance": "balance_shift",
     "crcen.theory.cost_matrix": "CostMatrix",
     "crcen.theory.decision": "posterior",
     "crcen.theory.expense": "expense_table",
+    "crcen.theory.goals": "Capacity PrecisionAtLeast RecallAtLeast Review",
     "crcen.theory.key_equation": "key_equation",
     "crcen.theory.metrics": "confusion_counts g_mean",
     "crcen.theory.price": "Alpha Budget CostRatio Lam resolve",
-    "crcen.theory.wishes": "Capacity PrecisionAtLeast RecallAtLeast Review",
-    "crcen.training.balance": "balance_shift",
     "crcen.training.recipe": "Inputs Schedule",
 }
 # Documented names that are imported from their module: results of functions, and functions that few users call.
@@ -155,12 +155,10 @@ _SUBMODULE_NAMES = {
     "crcen.tables.writing": "TableWriter",
     "crcen.theory.class_means": "MeanBounds class_means copies_per_positive mean_bounds mean_neg_given mean_pos_given "
     "recall_bound specificity_bound",
-    "crcen.theory.classes.key_equations": "ClassKeyEquations",
     "crcen.theory.decision": "sigmoid weighted_probability",
     "crcen.theory.expense": "ExpenseStep ExpenseTable",
-    "crcen.theory.judgements": "EquationTest",
-    "crcen.theory.key_equation": "KeyEquation",
-    "crcen.theory.metrics": "ConfusionCounts",
+    "crcen.theory.key_equation": "EquationTest KeyEquation",
+    "crcen.theory.metrics": "ConfusionCounts Quality",
     "crcen.theory.price": "Price",
     "crcen.theory.residual_test": "TrainingError",
     "crcen.training.engine": "train",

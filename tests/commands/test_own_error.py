@@ -86,7 +86,7 @@ def test_an_error_of_few_rows_is_that_of_all_scaled_and_never_below_the_labels()
     assert min(small.size, halves.size) > 0.97 * least
     with pytest.raises(InvalidParameter, match="max_rows must be a whole number of at least 10"):
         crcen.training_error(model, X, y, max_rows=3)
-    assert TrainingError(0.1).noise(crcen.theory.residual_test.ResidualSums()) == 1.0
+    assert TrainingError.binary(0.1).noise(crcen.theory.residual_test.ResidualSums()) == 1.0
 
 
 def test_several_classes_have_their_error_measured_and_kept(tmp_path):

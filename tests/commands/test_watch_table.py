@@ -19,7 +19,7 @@ from crcen import (
     save,
 )
 from crcen.cli import app
-from crcen.theory.expected import ExpectedCounts, expected_counts
+from crcen.theory.metrics import ExpectedCounts, expected_counts
 
 QUICK = {"hidden": (), "max_epochs": 10, "random_state": 0, "l2": 1e-3, "encoding": "standard", "n_members": 1}
 

@@ -20,7 +20,7 @@ from crcen import (
 from crcen.cli import app
 from crcen.cli.wording import in_options
 from crcen.theory.decision import weighted_probability
-from crcen.theory.judgements import judge_share
+from crcen.theory.limits import judge_share
 
 QUICK = {"hidden": (), "max_epochs": 10, "l2": 1e-3, "encoding": "standard", "n_members": 1}
 

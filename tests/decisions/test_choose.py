@@ -156,7 +156,7 @@ Y, P = np.array([1, 0, 0, 1, 0, 0, 0, 0]), np.array([0.9, 0.9, 0.5, 0.4, 0.3, 0.
         (Capacity(1), "25 % of the rows share the largest probability, 0.9"),
         (Capacity(8), "allow an alarm on every row"),
         (Capacity(8, per="day"), "needs the number of rows a day"),
-        (Budget(3), "a wish must be Capacity"),
+        (Budget(3), "a goal must be Capacity"),
     ],
 )
 def test_wishes_that_cannot_be_met_are_refused(wish, sentence):

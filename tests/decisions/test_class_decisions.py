@@ -8,7 +8,7 @@ from sklearn.metrics import balanced_accuracy_score, f1_score, recall_score
 
 import crcen
 from crcen import CostMatrix, PosteriorCorrection, correct_proba, decide, decision_summary, g_mean
-from crcen.theory.classes.class_counts import class_counts
+from crcen.theory.metrics import decision_counts
 from crcen.theory.price import Price
 
 RNG = np.random.default_rng(0)
@@ -35,7 +35,7 @@ def p_of(n):
 
 def test_counts_are_scikit_learns():
     y, decided, s = RNG.integers(0, 3, 300), RNG.integers(0, 3, 300), RNG.uniform(0.5, 2.0, 300)
-    counts = class_counts(y, decided, 3, s)
+    counts = decision_counts(y, decided, 3, s)
     assert counts.balanced_accuracy == pytest.approx(balanced_accuracy_score(y, decided, sample_weight=s))
     assert counts.macro_f1 == pytest.approx(f1_score(y, decided, average="macro", sample_weight=s))
     recalls = recall_score(y, decided, average=None, sample_weight=s)
@@ -152,14 +152,14 @@ class TestRecallsOfClasses:
         p, classes = self.model.predict_proba(NEW), self.model.classes_
         w = np.array([found.weighting[label] for label in classes])
         truth = np.searchsorted(classes, LABELS[TRUTH])
-        recalls = class_counts(truth, (p * w).argmax(axis=1), 3).recalls
+        recalls = decision_counts(truth, (p * w).argmax(axis=1), 3).recalls
         np.testing.assert_allclose(found.counts.recalls, recalls)
         for label, recall in asked.items():
             k = classes.tolist().index(label)
             assert recalls[k] >= recall
             if w[k] > 1.0:  # with any less it would not be reached
                 less = w * np.where(np.arange(3) == k, 1.0 - 1e-6, 1.0)
-                assert class_counts(truth, (p * less).argmax(axis=1), 3).recalls[k] < recall
+                assert decision_counts(truth, (p * less).argmax(axis=1), 3).recalls[k] < recall
         assert all(found.weighting[label] == 1.0 for label in set(LABELS) - set(asked))
         assert "recall" in str(found)
 

@@ -8,7 +8,7 @@ import crcen
 from crcen import CostMatrix
 from crcen.report.classes.findings import ClassRows
 from crcen.report.classes.page import MOST_NUMBERS, explored_rows
-from crcen.theory.classes.class_quality import class_quality
+from crcen.theory.metrics import measure_quality
 from crcen.theory.price import Price
 
 LABELS = ["brøken", "fine", "</script><b>worn"]
@@ -78,7 +78,7 @@ def type_cost(browser, where, value):
 
 def check(found, y, p, costs):
     numbers = np.array([LABELS.index(one) for one in y])
-    wanted = class_quality(numbers, p, costs)
+    wanted = measure_quality(numbers, p, costs)
     np.testing.assert_array_equal(found["table"], wanted.counts.table)
     assert found["out-cost"] == pytest.approx(wanted.cost.value)
     assert found["out-habit"] == pytest.approx(wanted.habit_cost)
@@ -163,7 +163,7 @@ def test_many_rows_stay_small_and_the_sample_counts_for_all(tmp_path):
     assert len(chosen) * 3 <= MOST_NUMBERS
     np.testing.assert_allclose(np.bincount(numbers[chosen], weights), np.bincount(numbers))
     costs = CostMatrix(model.weighting_.weights[:, None] * (1 - np.eye(3)), labels=LABELS)
-    whole, part = class_quality(numbers, p, costs), class_quality(numbers[chosen], p[chosen], costs, weights)
+    whole, part = measure_quality(numbers, p, costs), measure_quality(numbers[chosen], p[chosen], costs, weights)
     assert part.cost.value == pytest.approx(whole.cost.value, rel=0.05)
 
 

@@ -175,9 +175,9 @@ def test_scores_of_few_values_that_folds_place_a_little_elsewhere_are_no_drift()
     model.oof_decision_function_ = scores + 0.02
     assert ks_2samp(scores, model.oof_decision_function_).statistic > 0.3
     assert findings(model, X, y)["CRC004"].status == "passed"
-    model.training_error_ = TrainingError(0.005)
+    model.training_error_ = TrainingError.binary(0.005)
     assert findings(model, X, y)["CRC004"].status == "warning"
-    model.training_error_ = TrainingError(0.02)
+    model.training_error_ = TrainingError.binary(0.02)
     assert findings(model, X, y)["CRC004"].status == "passed"
 
 
@@ -215,7 +215,7 @@ def test_the_models_own_error_is_counted_in():
     evidence = gather(PricedPosterior(n_train=2000), *draw(PricedPosterior(), 2000))
     assert evidence.noise_factor == pytest.approx(3.0)
     model = PricedPosterior(n_train=2000)
-    model.training_error_ = TrainingError(0.1)
+    model.training_error_ = TrainingError.binary(0.1)
     X, y = draw(PricedPosterior(), 2000)
     p = model.predict_proba(X)[:, 1]
     q = weighted_probability(p, model.weighting_)

@@ -9,7 +9,7 @@ pd = pytest.importorskip("pandas")
 pytest.importorskip("skrub")
 
 import crcen  # noqa: E402
-from crcen.theory.classes.key_equations import class_key_equations  # noqa: E402
+from crcen.theory.key_equation import key_equation  # noqa: E402
 
 
 def machines(n, seed):
@@ -47,7 +47,7 @@ def test_weights_by_label_and_every_command_after_it(crcen_command, files, tmp_p
     assert loaded.weighting_.counts.tolist() == frame["state"].value_counts()[loaded.classes_].tolist()
     numbers = np.searchsorted(loaded.classes_, frame["state"])
     p = loaded.predict_proba(frame.drop(columns="state")) * [1.0, 40.0, 5.0]
-    residual = class_key_equations(numbers, p / p.sum(axis=1, keepdims=True), loaded.weighting_).residual
+    residual = key_equation(numbers, p / p.sum(axis=1, keepdims=True), loaded.weighting_).residual
     assert residual <= 1e-6  # streamed rows are encoded in single precision
     code, printed, said = crcen_command("evaluate", model, files / "new.csv", "--json")
     assert code == 0, said

@@ -6,10 +6,9 @@ import torch
 
 from crcen import CostMatrix, CRCENClassifier, Schedule, fit_stream, key_equation, load, save
 from crcen.exceptions import InvalidInput, InvalidParameter
-from crcen.scale.class_balance import ClassLogitFile, class_sums_of_file, solve_class_shifts
-from crcen.theory.classes.balance import class_balance_shifts
-from crcen.theory.classes.key_equations import class_key_equations
-from crcen.theory.classes.log_sums import softmax
+from crcen.scale.balance import LogitFile, solve_file, sums_of_file
+from crcen.theory.balance import class_shifts
+from crcen.theory.decision import softmax
 from crcen.theory.price import Price
 
 LABELS = np.array(["ash", "birch", "oak"])
@@ -106,20 +105,20 @@ def test_the_solve_over_parts_and_workers_is_that_of_all_rows(tmp_path):
     y = np.concatenate([np.arange(4), rng.choice(4, 996, p=[0.7, 0.2, 0.07, 0.03])])
     logits, weight = rng.normal(0, 3, (1000, 4)), rng.uniform(0.1, 3, 1000)
     weighting = Price(np.array([1.0, 2.0, 10.0, 40.0]), np.ones(4))
-    whole = class_balance_shifts(y, logits, weighting.weights, weight).shifts
+    whole = class_shifts(y, logits, weighting.weights, weight)
     files = []
     for name, own in (("a", slice(0, 300)), ("b", slice(300, 1000))):
         (tmp_path / name).mkdir()
-        files.append(ClassLogitFile(tmp_path / name, 4, is_weighted=True))
+        files.append(LogitFile(tmp_path / name, 4, is_weighted=True))
         files[-1].add(logits[own], y[own], weight[own])
     # A worker alone with a gather that asks the other one at the same shifts: both run in step.
     results = _in_step(files, weighting)
     for shifts in results:
-        np.testing.assert_allclose(shifts - shifts[0], whole, atol=1e-10)
+        np.testing.assert_allclose(shifts, whole, atol=1e-10)
     np.testing.assert_array_equal(results[0], results[1])
-    sums = [class_sums_of_file(file, results[0], weighting) for file in files]
-    found = (sums[0] + sums[1]).key_equations(weighting)
-    expected = class_key_equations(y, softmax(logits + results[0]), weighting, weight)
+    sums = [sums_of_file(file, results[0], weighting) for file in files]
+    found = (sums[0] + sums[1]).key_equation(weighting)
+    expected = key_equation(y, softmax(logits + results[0]), weighting, weight)
     np.testing.assert_allclose(found.flows, expected.flows, rtol=1e-10)
     assert found.pairs.statistic == pytest.approx(expected.pairs.statistic, rel=1e-8)
     for file in files:
@@ -141,7 +140,7 @@ def _in_step(files, weighting):
             barrier.wait()
             return found
 
-        results[rank] = solve_class_shifts(files[rank], weighting, gather)
+        results[rank] = solve_file(files[rank], weighting, gather)
 
     threads = [threading.Thread(target=work, args=(rank,)) for rank in range(len(files))]
     for thread in threads:

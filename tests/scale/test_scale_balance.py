@@ -8,7 +8,7 @@ import torch
 
 from crcen import Lam, balance_shift, resolve
 from crcen.exceptions import InvalidInput
-from crcen.scale.balance import KeySums, LogitFile, key_sums, solve_shift
+from crcen.scale.balance import LogitFile, solve_file, sums_of_file
 from crcen.theory.key_equation import key_equation_of_logits
 
 RNG = np.random.default_rng(3)
@@ -36,8 +36,8 @@ def test_the_solve_from_a_file_is_exact(tmp_path, monkeypatch, spread, is_weight
     w = W if is_weighted else np.ones(N)
     weighting = weighting_of(Y, w)
     with filled(tmp_path, logits, Y, w, is_weighted) as file:
-        shift = solve_shift(file, weighting)
-        equation = key_sums(file, shift, weighting).key_equation(weighting)
+        shift = solve_file(file, weighting)
+        equation = sums_of_file(file, shift, weighting).key_equation(weighting)
     assert not list(tmp_path.iterdir())
     row_weights = weighting.row_weights(Y, w)
     a = logits + shift
@@ -51,7 +51,7 @@ def test_the_solve_from_a_file_is_exact(tmp_path, monkeypatch, spread, is_weight
 def test_the_key_equation_of_sums_is_that_of_rows(tmp_path, shift):
     logits, weighting = RNG.normal(-2.0, 2.0, N), weighting_of(Y, W, 0.7)
     with filled(tmp_path, logits, Y, W) as file:
-        found = key_sums(file, shift, weighting).key_equation(weighting)
+        found = sums_of_file(file, shift, weighting).key_equation(weighting)
     used = W > 0
     truth = key_equation_of_logits(Y[used], logits[used] + shift, weighting, W[used])
     names = ("lhs", "rhs", "residual", "imbalance", "mean_pos", "mean_neg", "var_pos", "var_neg", "z", "p_value")
@@ -63,13 +63,14 @@ def test_the_key_equation_of_sums_is_that_of_rows(tmp_path, shift):
 def test_sums_of_workers_merge(tmp_path):
     logits, weighting = RNG.normal(-2.0, 2.0, N), weighting_of(Y, W)
     parts = [slice(0, 100), slice(100, 101), slice(101, N)]
-    merged = KeySums()
+    merged = []
     for i, part in enumerate(parts):
         (tmp_path / str(i)).mkdir()
         with filled(tmp_path / str(i), logits[part], Y[part], W[part]) as file:
-            merged.merge(key_sums(file, 0.5, weighting))
+            merged.append(sums_of_file(file, 0.5, weighting))
     truth = key_equation_of_logits(Y, logits + 0.5, weighting, W)
-    found = merged.key_equation(weighting)
+    merged = [part for part in merged if part is not None]
+    found = sum(merged[1:], merged[0]).key_equation(weighting)
     assert found.residual == pytest.approx(truth.residual, rel=1e-10)
     assert found.var_pos == pytest.approx(truth.var_pos, rel=1e-10)
 
@@ -95,7 +96,7 @@ def test_the_solve_adds_up_over_workers(tmp_path):
             return gather
 
         def work(rank, file):
-            shifts[rank] = solve_shift(file, weighting, gather_of(rank))
+            shifts[rank] = solve_file(file, weighting, gather_of(rank))
 
         threads = [threading.Thread(target=work, args=pair) for pair in enumerate((own, other))]
         for thread in threads:
@@ -112,6 +113,6 @@ def test_one_class_and_infinite_logits_are_refused(tmp_path):
         filled(tmp_path, np.zeros(5), np.zeros(5, dtype=bool), np.ones(5)) as file,
         pytest.raises(InvalidInput, match="no positive row"),
     ):
-        solve_shift(file, weighting)
+        solve_file(file, weighting)
     with LogitFile(tmp_path, is_weighted=False) as file, pytest.raises(InvalidInput, match="not finite"):
         file.add(np.array([np.inf]), np.array([True]), np.ones(1))

@@ -7,8 +7,8 @@ import pytest
 import torch
 from training_reference import initial_parameters, torch_logits, torch_row_loss
 
+from crcen.theory.balance import find_root, log_sums, log_sums_gap, merged_log_sums, solve_shift
 from crcen.training import stream
-from crcen.training.balance_solve import find_root, log_sums, log_sums_gap, merged_log_sums, solve_shifts
 from crcen.training.encoding import column_layout, fit_encoding
 from crcen.training.recipe import Recipe
 from crcen.training.stream import Batch, StreamShape, StreamTrainer, cut_evenly, encoded_rows, spread_order
@@ -212,4 +212,4 @@ def test_the_balance_solve_from_merged_sums_is_the_solve_on_all_rows():
 
     limit = torch.full((1,), 200.0, dtype=torch.float64)
     found = find_root(evaluate, torch.zeros(1, dtype=torch.float64), -limit, limit, tol=1e-14)
-    assert float(found[0]) == pytest.approx(solve_shifts(y, logits[None], weights[None])[0], abs=1e-12)
+    assert float(found[0]) == pytest.approx(solve_shift(y, logits[None], weights[None])[0], abs=1e-12)

@@ -18,7 +18,7 @@ from bench.rivals.peer import Peer
 from bench.rivals.peers import PEERS
 from bench.rivals.search import fit_peer
 from bench.rivals.spaces import Range
-from crcen.theory.classes.class_scores import class_log_losses
+from crcen.theory.metrics import log_losses
 
 __all__ = ["CLASS_PEERS", "Found", "choose_class_peers", "search_classes"]
 
@@ -182,5 +182,5 @@ def _held_out_loss(
         if one.is_balanced:  # judged by natural probabilities: all classes weigh the same on purpose
             p = p * np.bincount(y[train])
             p = p / p.sum(axis=1, keepdims=True)
-        losses.append(class_log_losses(y[test], np.clip(p, 1e-6, 1.0)))
+        losses.append(log_losses(y[test], np.clip(p, 1e-6, 1.0)))
     return float(np.concatenate(losses).mean())

@@ -22,8 +22,7 @@ from bench.rivals.run import Benchmark, make_folder, one_thread, side_by_side
 from crcen._support.files import exclusive_lock
 from crcen._support.progress import steps
 from crcen.paper.run_folder import RunFolder, settings_hash
-from crcen.theory.classes.class_counts import class_counts
-from crcen.theory.classes.class_scores import class_average_precisions, class_log_losses
+from crcen.theory.metrics import average_precisions, decision_counts, log_losses
 
 __all__ = ["benchmark_classes", "evaluate_classes"]
 
@@ -175,15 +174,15 @@ def _scores(p: Array, y: Index, counts: Index, is_balanced: bool) -> dict[str, f
     n_classes = len(counts)
     inside = np.clip(p, _CLIP, 1.0)
     scores = {
-        "log_loss": float(class_log_losses(y, inside / inside.sum(axis=1, keepdims=True)).mean()),
-        "macro_ap": float(np.nanmean(class_average_precisions(y, p))),
+        "log_loss": float(log_losses(y, inside / inside.sum(axis=1, keepdims=True)).mean()),
+        "macro_ap": float(np.nanmean(average_precisions(y, p))),
     }
     for name, costs in cost_matrices(counts).items():
         chosen = p.argmax(axis=1) if is_balanced else costs.choose(p)
         habit = min(costs.costs[y, action].sum() for action in range(n_classes))
         scores[f"cost_{name}"] = float(costs.costs[y, chosen].sum() / habit)
         if name == "inverse":
-            decided = class_counts(y, chosen, n_classes)
+            decided = decision_counts(y, chosen, n_classes)
             scores |= {"g_mean": decided.g_mean, "balanced_accuracy": decided.balanced_accuracy}
             scores["macro_f1"] = decided.macro_f1
     return scores

@@ -10,10 +10,9 @@ from numpy.typing import NDArray
 from crcen import CostMatrix, InvalidInput, Review, decide
 from crcen.commands.amounts import amounts_of
 from crcen.decisions.choose import ChosenWeighting, choose_on
-from crcen.decisions.wishes import ANSWERS, review_rows
+from crcen.theory.goals import ANSWERS, ThresholdGoal
 from crcen.theory.price import Price
-from crcen.theory.shown import Shown, in_one_line
-from crcen.theory.wishes import Wish
+from crcen.theory.rows import Shown, in_one_line
 
 __all__ = ["JudgedReview", "RowCosts", "chosen_price", "collected_amounts", "judge_review"]
 
@@ -35,7 +34,7 @@ def chosen_price(
 
     Parameters
     ----------
-    weighting : Wish or anything else
+    weighting : ThresholdGoal or anything else
         What was stated.
     y, p, weights
         Labels, natural posteriors, and what rows count.
@@ -44,7 +43,7 @@ def chosen_price(
     name : str
         What the rows are called.
     """
-    if not isinstance(weighting, Wish):
+    if not isinstance(weighting, ThresholdGoal):
         return None
     is_guarantee = getattr(weighting, "confidence", None) is not None
     if is_guarantee and recognition is not None and recognition.status == "seen":
@@ -115,7 +114,7 @@ def judge_review(y: Bools, p: Array, review: Review | None, price: float, weight
     if review is None:
         return None
     counted = np.ones(len(y)) if weights is None else weights
-    answers = review_rows(p, review).answers
+    answers = review.meet(p).answers
     rows = {name: float(counted[answers == i].sum()) for i, name in enumerate(ANSWERS)}
     positives = {name: float(counted[(answers == i) & y].sum()) for i, name in enumerate(ANSWERS)}
     cost = CostMatrix.binary(fp=1.0, fn=price)

@@ -11,7 +11,7 @@ from crcen._support.files import check_writable
 from crcen.commands.evaluation import TableEvaluation, evaluate_table
 from crcen.commands.fitting import TableFit, fit_table
 from crcen.commands.reporting import TableReport, report_table
-from crcen.theory.shown import Shown, in_one_line
+from crcen.theory.rows import Shown, in_one_line
 
 __all__ = ["Demo", "demo"]
 

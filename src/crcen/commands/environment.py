@@ -9,7 +9,7 @@ from typing import Any
 
 from crcen import __version__
 from crcen._support.extras import installed_version
-from crcen.theory.shown import Shown, in_one_line
+from crcen.theory.rows import Shown, in_one_line
 
 __all__ = ["EnvironmentInfo", "environment_info"]
 

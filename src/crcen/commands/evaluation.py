@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from crcen import ExpenseCurve, InvalidInput, key_equation
+from crcen import ExpenseCurve, InvalidInput, Review, key_equation
 from crcen._support.progress import counted, logged
 from crcen._support.values import json_value
 from crcen.commands.amounts import weight_notes
@@ -29,26 +29,19 @@ from crcen.commands.inputs import (
 from crcen.commands.prices import plain_price, prices_around, step_lines, step_values
 from crcen.commands.quality import METRICS, Measured, ScoredRows, count_sentence, count_values, of_no_use, too_good
 from crcen.commands.reporting import labelled_rows
-from crcen.commands.row_rules import review_of
 from crcen.commands.row_watch import RowWatch, unlike_lines
 from crcen.commands.scored_chunks import labelled_scores, scored_chunks
 from crcen.report.checks import check_model
 from crcen.tables.options import ReadOptions
 from crcen.theory.decision import weighted_probability
 from crcen.theory.groups import GroupComparison, compare_groups
-from crcen.theory.judgements import (
-    FEWEST_OF_A_CLASS,
-    EquationTest,
-    fitted_model_noise,
-    judge_equation,
-    judge_share,
-)
+from crcen.theory.key_equation import EquationTest, judge_equation
 from crcen.theory.labels import Labels
+from crcen.theory.limits import FEWEST_OF_A_CLASS, fitted_model_noise, judge_share
 from crcen.theory.metrics import ConfusionCounts
 from crcen.theory.price import Price
 from crcen.theory.residual_test import TrainingError, residual_sums
-from crcen.theory.rows import effective_totals
-from crcen.theory.shown import Shown
+from crcen.theory.rows import Shown, effective_totals
 
 __all__ = ["TableEvaluation", "evaluate_table", "scored_rows"]
 
@@ -337,7 +330,7 @@ def evaluate_table(
         failures=(*broken, *unequal_groups(compared, codes, fail_on)),
         groups=compared,
         chosen=chosen,
-        review=judge_review(y, p, review_of(review), price.cost_ratio, weights),
+        review=judge_review(y, p, Review.of(review), price.cost_ratio, weights),
         row_costs=None if costs is None else RowCosts.of(y, p, costs, alarm_cost, price, weights),
     )
 

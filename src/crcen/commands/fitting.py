@@ -40,10 +40,10 @@ from crcen.commands.prices import average_price, plain_price, prices_around, ste
 from crcen.commands.quality import METRICS, Measured, ScoredRows, count_sentence, count_values, of_no_use, too_good
 from crcen.commands.validation import folds_of, times_or_clusters, wish_in_rows
 from crcen.tables.options import ReadOptions
+from crcen.theory.goals import ThresholdGoal
 from crcen.theory.metrics import ConfusionCounts
 from crcen.theory.residual_test import TrainingError
-from crcen.theory.shown import Shown, in_one_line
-from crcen.theory.wishes import Wish
+from crcen.theory.rows import Shown, in_one_line
 
 __all__ = ["TableFit", "fit_table"]
 
@@ -177,7 +177,7 @@ class TableFit(Shown):
             *(f"  {one.name:<20} left out: {one.reason}" for one in model.dropped_),
             *learner_lines(estimator, self.validation),
             "",
-            *([] if self.wish is None else [f"Wish      {self.wish}, met out of fold at the price below"]),
+            *([] if self.wish is None else [f"Goal      {self.wish}, met out of fold at the price below"]),
             "Price, one number under four names",
             f"  budget, cost ratio  {price:<10} a miss is worth so many false alarms; the last catch may cost so many",
             f"  λ                   {weighting.lam:<10.6g} weight of a positive row at this price",
@@ -203,10 +203,10 @@ class TableFit(Shown):
         return "\n".join(lines)
 
     @property
-    def wish(self) -> Wish | None:
+    def wish(self) -> ThresholdGoal | None:
         """What was asked for in place of a price, if anything was."""
         stated = self.model.estimator_.weighting
-        return stated if isinstance(stated, Wish) else None
+        return stated if isinstance(stated, ThresholdGoal) else None
 
     def _average(self) -> str:
         """What the average catch cost, where there was one."""

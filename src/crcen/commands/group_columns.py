@@ -8,12 +8,11 @@ from numpy.typing import NDArray
 
 from crcen import InvalidInput, InvalidParameter
 from crcen.commands.inputs import Source, check_column
-from crcen.theory.classes.class_groups import ClassGroupComparison
 from crcen.theory.groups import GroupComparison
 
 __all__ = ["CODE", "group_columns", "group_lines", "group_values", "unequal_groups"]
 
-Comparisons = Sequence[GroupComparison] | Sequence[ClassGroupComparison]
+Comparisons = Sequence[GroupComparison] | Sequence[GroupComparison]
 
 # The check of the report that compares groups.
 CODE = "CRC010"

@@ -7,7 +7,7 @@ from crcen.commands.decided_rows import chosen_price
 from crcen.commands.evaluation import scored_rows
 from crcen.commands.inputs import Source, target_of
 from crcen.decisions.choose import ChosenWeighting
-from crcen.theory.wishes import Capacity, Wish
+from crcen.theory.goals import ThresholdGoal
 
 __all__ = ["chosen_on"]
 
@@ -33,12 +33,12 @@ def chosen_on(model: Any, source: Source, wish: Any, *, target: str | None = Non
     ChosenWeighting
         The price, and what it brings on these rows.
     """
-    if not isinstance(wish, Wish):
+    if not isinstance(wish, ThresholdGoal):
         raise InvalidParameter(
             "held_out must go with a recall, a precision or a capacity: a price needs no other rows.",
             parameter="held_out",
         )
-    if isinstance(wish, Capacity) and isinstance(wish.per, str):
+    if wish.period is not None:
         raise InvalidParameter(f"{wish} is counted among the rows to score: leave held_out out.")
     y, p, _, watch = scored_rows(model, source, target_of(target, model, source), verbose)
     chosen = chosen_price(wish, y, p, None, watch.recognition(), source.name)

@@ -7,7 +7,7 @@ from sklearn.base import clone
 
 from crcen import CommitteeClassifier, CRCENClassifierCV, Inputs, InvalidParameter, Search
 from crcen._support.values import json_value
-from crcen.theory.wishes import Wish
+from crcen.theory.goals import ThresholdGoal
 
 __all__ = ["LEARNERS", "Learner", "closing_move", "learner_lines", "learner_values", "unfitted_learner"]
 
@@ -128,7 +128,7 @@ def learner_values(fitted: Any) -> dict[str, Any]:
 
 def closing_move(estimator: Learner) -> str:
     """What was done about a key equation that does not hold out of fold."""
-    if isinstance(getattr(estimator, "weighting", None), Wish):
+    if isinstance(getattr(estimator, "weighting", None), ThresholdGoal):
         return "log-odds not moved to close it: the price is where the wish is met"
     if getattr(estimator, "balance", "oof") in ("auto", "oof") and estimator.oof_shift_ == 0.0:
         return "log-odds not moved to close it: later rows differ in both directions"

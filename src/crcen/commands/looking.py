@@ -14,9 +14,9 @@ from crcen._support.values import json_value
 from crcen.commands.classes.fitting import MOST_CLASSES
 from crcen.commands.inputs import Source, check_column, rows_of, source_of
 from crcen.tables.options import ReadOptions
-from crcen.theory.judgements import FEWEST_OF_A_CLASS, FEWEST_POSITIVES, LEAK_AREA
-from crcen.theory.shown import Shown
-from crcen.theory.threshold_curve import ThresholdCurve, roc_area
+from crcen.theory.curves import ThresholdCurve, roc_area
+from crcen.theory.limits import FEWEST_OF_A_CLASS, FEWEST_POSITIVES, LEAK_AREA
+from crcen.theory.rows import Shown
 
 __all__ = ["ColumnLook", "TableLook", "look_at_table"]
 

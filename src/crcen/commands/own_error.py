@@ -16,7 +16,6 @@ from crcen import (
 )
 from crcen._support.progress import busy
 from crcen.exceptions import TrainingFailed
-from crcen.theory.classes.class_training_error import ClassTrainingError
 from crcen.theory.residual_test import TrainingError
 
 __all__ = ["measure_own_error"]
@@ -35,7 +34,7 @@ def measure_own_error(
     seed: int,
     verbose: int,
     until: float | None = None,
-) -> TrainingError | ClassTrainingError | None:
+) -> TrainingError | TrainingError | None:
     """Measure the error of a fitted model's mean log-odds from refits, and keep it as ``training_error_``.
 
     Parameters
@@ -55,7 +54,7 @@ def measure_own_error(
 
     Returns
     -------
-    TrainingError, ClassTrainingError or None
+    TrainingError, TrainingError or None
         None where it was not measured: evaluations then allow for what models of this kind have.
     """
     if isinstance(n_refits, bool) or not isinstance(n_refits, int) or n_refits < 0 or n_refits in (1, 2):

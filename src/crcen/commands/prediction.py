@@ -28,7 +28,7 @@ from crcen.tables.options import ReadOptions
 from crcen.tables.writing import TableWriter, written_to
 from crcen.theory.labels import Labels
 from crcen.theory.price import Price
-from crcen.theory.shown import Shown, in_one_line
+from crcen.theory.rows import Shown, in_one_line
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -65,7 +65,7 @@ class TablePredictions(Shown):
         The rows, of the library that they came from, where they were not written.
     path : Path, str or None
         The file, or the table of a database.
-    met : MetWish or None
+    met : MetGoal or None
         Where a wish stood in place of a price: what it implies and is expected to catch.
     chosen : ChosenWeighting or None
         The price that labelled rows gave for a wish.

@@ -8,7 +8,7 @@ from numpy.typing import NDArray
 
 from crcen import CostRatio, ExpenseCurve
 from crcen._support.values import json_value
-from crcen.theory.judgements import judge_step
+from crcen.theory.expense import judge_step
 from crcen.theory.price import Price
 
 __all__ = ["average_price", "plain_price", "prices_around", "step_lines", "step_values"]

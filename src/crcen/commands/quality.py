@@ -9,10 +9,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from crcen._support.values import json_value
-from crcen.theory.bootstrap import percentile_interval, row_draws
-from crcen.theory.judgements import is_nearly_separated
-from crcen.theory.metrics import ConfusionCounts, log_losses
-from crcen.theory.threshold_curve import ThresholdCurve, average_precision, roc_area
+from crcen.theory.curves import ThresholdCurve, average_precision, roc_area
+from crcen.theory.limits import is_nearly_separated
+from crcen.theory.metrics import ConfusionCounts, log_losses, percentile_interval, row_draws
 
 __all__ = ["METRICS", "Measured", "ScoredRows", "count_sentence", "count_values", "of_no_use", "too_good"]
 

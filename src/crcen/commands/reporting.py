@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 import crcen
-from crcen import InvalidInput, InvalidParameter
+from crcen import InvalidInput, InvalidParameter, Review
 from crcen._support.files import check_writable
 from crcen._support.progress import busy, logged
 from crcen._support.text import page_in_frame
@@ -22,7 +22,6 @@ from crcen.commands.decided_rows import JudgedReview, judge_review
 from crcen.commands.group_columns import group_columns, group_values
 from crcen.commands.inputs import Source, check_column, labels_as, model_of, price_of, source_of, target_of
 from crcen.commands.model_rows import model_rows
-from crcen.commands.row_rules import review_of
 from crcen.tables.options import ReadOptions
 from crcen.theory.labels import Labels
 
@@ -173,7 +172,7 @@ def report_table(
             f"{'weighting' if costs is None else 'costs'} must be left out: this model finds "
             f"{Labels.of_model(model).positive}, and its page has a price to move; crcen evaluate judges it at another."
         )
-    names, between = group_columns(groups, source, target), review_of(review)
+    names, between = group_columns(groups, source, target), Review.of(review)
     X, y, weights, notes = labelled_rows(model, source, target, weight, names)
     parted = {name: group_values([cells]) for name, cells in _labelled(source, target, names).items()}
     with busy("writing the report", visible=bool(verbose)):

@@ -10,15 +10,14 @@ from crcen import CostMatrix, CostRatio, InvalidParameter, Review, decide
 from crcen.commands.amounts import amounts_of
 from crcen.commands.inputs import Source, check_column, price_of
 from crcen.commands.row_order import dates_of
-from crcen.decisions.wishes import MetWish, ReviewedRows, meet_wish, review_rows
 from crcen.theory.decision import weighted_probability
+from crcen.theory.goals import MetGoal, ReviewedRows, ThresholdGoal
 from crcen.theory.price import Price, positive_number
-from crcen.theory.wishes import Capacity, RecallAtLeast, Wish
 
 if TYPE_CHECKING:
     import pandas as pd
 
-__all__ = ["RowRule", "at_prevalence", "implied_price", "review_of", "rule_of"]
+__all__ = ["RowRule", "at_prevalence", "implied_price", "rule_of"]
 
 Array = NDArray[np.float64]
 
@@ -31,7 +30,7 @@ class RowRule:
     ----------
     price : Price
         The price, where there is no wish; with a review, that of the comparison.
-    wish : Wish or None
+    wish : ThresholdGoal or None
         To be met on all rows at hand.
     review : Review or None
         Two prices between which rows go to review.
@@ -44,7 +43,7 @@ class RowRule:
     """
 
     price: Price
-    wish: Wish | None = None
+    wish: ThresholdGoal | None = None
     review: Review | None = None
     cost_column: str | None = None
     alarm_cost: float = 1.0
@@ -54,13 +53,13 @@ class RowRule:
         """Dates of a chunk's rows, where the rule goes by them."""
         return None if self.time is None else dates_of(chunk[self.time], self.time)
 
-    def meet(self, p: Array, times: Any) -> MetWish | None:
+    def meet(self, p: Array, times: Any) -> MetGoal | None:
         """The wish met on all rows."""
-        return None if self.wish is None else meet_wish(p, self.wish, times)
+        return None if self.wish is None else self.wish.meet(p, times)
 
     def reviewed(self, p: Array) -> ReviewedRows | None:
         """All rows in three."""
-        return None if self.review is None else review_rows(p, self.review, self.price.cost_ratio)
+        return None if self.review is None else self.review.meet(p, self.price.cost_ratio)
 
     def costs(self, chunk: "pd.DataFrame") -> CostMatrix | None:
         """What outcomes cost on each row of a chunk, where the rule goes by that."""
@@ -85,13 +84,13 @@ def rule_of(
     time: str | None = None,
 ) -> RowRule:
     """The rule that parameters state; those that contradict each other are refused."""
-    wish = weighting if isinstance(weighting, Wish) else None
-    if isinstance(wish, RecallAtLeast) and wish.confidence is not None:
+    wish = weighting if isinstance(weighting, ThresholdGoal) else None
+    if wish is not None and wish.confidence is not None:
         raise InvalidParameter(
             "a guaranteed recall needs labelled rows that the model did not see: name their file with held_out=.",
             parameter="held_out",
         )
-    is_by_time = isinstance(wish, Capacity) and isinstance(wish.per, str)
+    is_by_time = wish is not None and wish.period is not None
     if is_by_time and time is None:
         raise InvalidParameter(f"{wish} needs time=, the column that says when rows came in.", parameter="time")
     if time is not None and not is_by_time:
@@ -117,24 +116,11 @@ def rule_of(
     return RowRule(
         price,
         wish,
-        review_of(review),
+        Review.of(review),
         cost_column,
         positive_number(alarm_cost, "alarm_cost"),
         time if is_by_time else None,
     )
-
-
-def review_of(review: Any) -> Review | None:
-    """A review from two prices."""
-    if review is None or isinstance(review, Review):
-        return review
-    try:
-        low, high = review
-    except (TypeError, ValueError) as error:
-        raise InvalidParameter(
-            f"review must be two prices, such as Review(2, 30): got {review!r}.", parameter="review"
-        ) from error
-    return Review(low, high)
 
 
 def at_prevalence(p: Array, prevalence: float | None, trained: Price) -> Array:
@@ -160,7 +146,7 @@ def at_prevalence(p: Array, prevalence: float | None, trained: Price) -> Array:
     return weighted_probability(p, CostRatio(share / (1.0 - share) * trained.imbalance_ratio))
 
 
-def implied_price(met: MetWish, model: Any) -> Price | None:
+def implied_price(met: MetGoal, model: Any) -> Price | None:
     """The price of a met wish at the class counts of training; None where every row got an alarm."""
     trained, (low, _) = model.weighting_, met.price
     return trained.replace(CostRatio(low)) if np.isfinite(low) and low > 0.0 else None

@@ -23,7 +23,7 @@ from crcen.tables.locations import format_of_name
 from crcen.tables.options import ReadOptions
 from crcen.tables.reading import Table, open_table
 from crcen.tables.writing import TableWriter
-from crcen.theory.shown import Shown, in_one_line
+from crcen.theory.rows import Shown, in_one_line
 
 if TYPE_CHECKING:
     pass

@@ -6,10 +6,10 @@ import numpy as np
 from numpy.typing import NDArray
 from sklearn.model_selection import StratifiedGroupKFold
 
-from crcen import Capacity, InvalidInput, InvalidParameter, TimeSplit
+from crcen import InvalidInput, InvalidParameter, TimeSplit
 from crcen.commands.inputs import Rows
 from crcen.commands.row_order import dates_of, times_of
-from crcen.theory.wishes import PERIODS
+from crcen.theory.goals import ThresholdGoal
 
 __all__ = ["folds_of", "times_or_clusters", "wish_in_rows"]
 
@@ -58,16 +58,11 @@ def times_or_clusters(rows: Rows, clusters: str | None, time: str | None) -> NDA
 
 def wish_in_rows(weighting: Any, rows: Rows, time: str | None) -> Any:
     """A capacity for a day or a week as one for so many rows, by how many there are a day; all else as it is."""
-    if not isinstance(weighting, Capacity) or not isinstance(weighting.per, str):
+    if not isinstance(weighting, ThresholdGoal) or weighting.period is None:
         return weighting
     if time is None:
         raise InvalidParameter(
             f"{weighting} needs time=, the column of dates that says how many rows a day there are.", parameter="time"
         )
     days = dates_of(rows.frame[time], time).astype("datetime64[D]").astype(np.int64)
-    rows_a_period = len(days) / float(np.ptp(days) + 1) * PERIODS[weighting.per]
-    if weighting.alarms >= round(rows_a_period):
-        raise InvalidParameter(
-            f"{weighting} allows an alarm on every row: there are {rows_a_period:.3g} rows a {weighting.per} here."
-        )
-    return Capacity(weighting.alarms, per=round(rows_a_period))
+    return weighting.over_days(days)

@@ -10,8 +10,8 @@ from typing import Any
 import numpy as np
 
 from crcen import InvalidInput, KeyEquationMonitor, TableClassifier
-from crcen.theory.classes.residual_sums import ClassResidualSums
-from crcen.theory.judgements import WATCHED_COLUMNS_PART
+from crcen.theory.limits import WATCHED_COLUMNS_PART
+from crcen.theory.residual_test import JointResidualSums
 
 __all__ = ["WatchState", "model_digest", "new_state", "read_state"]
 
@@ -83,7 +83,7 @@ def new_state(model: Any, error_rate: float, delay: int | None = None) -> WatchS
 
 def _has_two_classes(sums: Any) -> bool:
     """Whether rows of two classes at least were summed."""
-    if isinstance(sums, ClassResidualSums):
+    if isinstance(sums, JointResidualSums):
         return int((sums.counts > 0).sum()) > 1
     return bool(0 < sums.n_pos < sums.n_rows)
 

@@ -24,11 +24,11 @@ from crcen.commands.watch_page import watch_page
 from crcen.commands.watch_state import WatchState, new_state, read_state
 from crcen.tables.options import ReadOptions
 from crcen.theory.decision import sigmoid, weighted_probability
-from crcen.theory.expected import ExpectedCounts, expected_counts
-from crcen.theory.judgements import FALSE_ALARM_RATE
 from crcen.theory.labels import Labels
+from crcen.theory.limits import FALSE_ALARM_RATE
+from crcen.theory.metrics import ExpectedCounts, expected_counts
 from crcen.theory.price import Price
-from crcen.theory.shown import Shown
+from crcen.theory.rows import Shown
 
 __all__ = ["TableWatch", "monitor_table"]
 

@@ -16,15 +16,11 @@ from crcen.decisions.curve_step import CurveRows
 from crcen.decisions.expense_curve import ExpenseCurve
 from crcen.decisions.out_of_fold import has_held_out_rows, out_of_fold_posterior
 from crcen.exceptions import InvalidInput, InvalidParameter
-from crcen.theory.bootstrap import percentile_interval
+from crcen.theory.goals import RowsByProbability, ThresholdGoal, price_of_threshold
 from crcen.theory.labels import Labels
-from crcen.theory.metrics import ConfusionCounts, confusion_counts, wilson_interval
-from crcen.theory.moved_threshold import MovedThreshold, goal_of, price_of_threshold
+from crcen.theory.metrics import ConfusionCounts, confusion_counts, percentile_interval, wilson_interval
 from crcen.theory.price import CostRatio, positive_number
-from crcen.theory.rows import check_probabilities, check_row_weights, class_totals
-from crcen.theory.shown import Shown, in_one_line
-from crcen.theory.tensors import as_numpy
-from crcen.theory.wishes import Wish
+from crcen.theory.rows import Shown, as_numpy, check_probabilities, check_row_weights, class_totals, in_one_line
 
 __all__ = ["ChosenWeighting", "choose_on", "choose_weighting"]
 
@@ -123,7 +119,7 @@ class ChosenWeighting(Shown):
 
 def choose_weighting(
     source: Any,
-    wish: Wish | Mapping[Any, float],
+    wish: ThresholdGoal | Mapping[Any, float],
     X: Any = None,
     y: Any = None,
     *,
@@ -198,7 +194,7 @@ def choose_on(
     target: NDArray[np.bool_],
     p: Array,
     weights: Array,
-    wish: Wish,
+    wish: ThresholdGoal,
     *,
     rate: float | None = None,
     level: float = 0.95,
@@ -207,16 +203,20 @@ def choose_on(
 ) -> ChosenWeighting:
     """`choose_weighting` on rows whose probabilities are known."""
     rows = CurveRows(target, p, weights)
-    curve = MovedThreshold(target, p, weights)
+    ordered = RowsByProbability(target, p, weights)
     if rate is not None:
         rate = positive_number(rate, "rate")
-    goal = goal_of(wish, float(rows.weights.sum()), rate)
-    threshold = curve.meet(goal)
+    if not isinstance(wish, ThresholdGoal):
+        raise InvalidParameter(
+            f"a goal must be Capacity(200), RecallAtLeast(0.9) or PrecisionAtLeast(0.5), got a {type(wish).__name__}"
+        )
+    goal = wish.for_rows(float(rows.weights.sum()), rate)
+    threshold = goal.threshold(ordered)
     alarms = rows.p > threshold
     counts = confusion_counts(rows.target, alarms, rows.weights)
     prices = (math.nan, math.nan)  # a guarantee has its own sampling in it
     if goal.confidence is None:
-        prices = percentile_interval(curve.resampled_prices(goal, n_resamples, random_state), level)
+        prices = percentile_interval(goal.resampled_prices(ordered, n_resamples, random_state), level)
     shares = {
         "recall": (rows.target, alarms),
         "precision": (alarms, rows.target),
@@ -228,7 +228,7 @@ def choose_on(
     }
     return ChosenWeighting(
         weighting=CostRatio(price_of_threshold(threshold)),
-        target=goal.text,
+        target=str(goal),
         threshold=threshold,
         counts=counts,
         recall=float(counts.recall),

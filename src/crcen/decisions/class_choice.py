@@ -8,8 +8,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from crcen.exceptions import InvalidInput, InvalidParameter
-from crcen.theory.classes.class_counts import ClassCounts, class_counts
 from crcen.theory.labels import Labels
+from crcen.theory.metrics import DecisionCounts, decision_counts
 from crcen.theory.rows import check_row_weights
 
 __all__ = ["ChosenClassWeights", "choose_class_weights"]
@@ -30,13 +30,13 @@ class ChosenClassWeights:
         To fit at, or as the price of decisions; a class that nothing was asked of weighs 1.
     recalls : dict of label to float
         What was asked for.
-    counts : ClassCounts
+    counts : DecisionCounts
         Decisions at these weights, on the rows given; in the order of the model's classes.
     """
 
     weighting: dict[Any, float]
     recalls: dict[Any, float]
-    counts: ClassCounts
+    counts: DecisionCounts
 
     def __str__(self) -> str:
         weights = ", ".join(f"{label}: {weight:.6g}" for label, weight in self.weighting.items())
@@ -79,7 +79,7 @@ def choose_class_weights(
     with np.errstate(divide="ignore"):
         chosen = (np.log(p) + log_weights).argmax(axis=1)
     weighting = dict(zip(known, np.exp(log_weights).tolist(), strict=True))
-    return ChosenClassWeights(weighting, dict(recalls), class_counts(target, chosen, classes.n_classes, weights))
+    return ChosenClassWeights(weighting, dict(recalls), decision_counts(target, chosen, classes.n_classes, weights))
 
 
 def _least_weights(p: Array, target: NDArray[np.int64], weights: Array, floors: dict[int, float]) -> Array | None:

@@ -14,7 +14,7 @@ from crcen.decisions.recorded_sampling import unwatch_samplers, watch_samplers
 from crcen.exceptions import InvalidInput, InvalidParameter
 from crcen.models.classes.probability import apply_class_map, fit_class_map
 from crcen.models.private_scikit_learn import take_rows
-from crcen.theory.classes.log_sums import softmax
+from crcen.theory.decision import softmax
 from crcen.theory.labels import Labels
 from crcen.theory.price import Price
 

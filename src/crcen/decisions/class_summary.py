@@ -8,9 +8,9 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from crcen.exceptions import InvalidParameter
-from crcen.theory.classes.class_counts import ClassCounts, class_counts
 from crcen.theory.cost_matrix import CostMatrix
 from crcen.theory.labels import Labels
+from crcen.theory.metrics import DecisionCounts, decision_counts
 from crcen.theory.price import Price
 
 __all__ = ["ClassDecisionSummary", "summarise_classes"]
@@ -36,7 +36,7 @@ class ClassDecisionSummary:
         Of these decisions.
     habit, cost_of_habit : label, float
         The one decision that would be cheapest if all rows got it, and what that would cost.
-    counts : ClassCounts or None
+    counts : DecisionCounts or None
         What happened, where labels were given.
     realised_cost : float
         What it cost; NaN without labels.
@@ -49,11 +49,11 @@ class ClassDecisionSummary:
     expected_cost: float
     habit: Any
     cost_of_habit: float
-    counts: ClassCounts | None = None
+    counts: DecisionCounts | None = None
     realised_cost: float = math.nan
 
     def __str__(self) -> str:
-        lines = [f"{self.n_rows} rows decided", "expected", ClassCounts(self.expected).table_of(self.names)]
+        lines = [f"{self.n_rows} rows decided", "expected", DecisionCounts(self.expected).table_of(self.names)]
         if self.counts is not None:
             lines += ["realised", self.counts.table_of(self.names)]
         paid = "" if self.counts is None else f", realised {self.realised_cost:.6g}"
@@ -80,7 +80,7 @@ def summarise_classes(p: ArrayLike, price: CostMatrix | Price, y: ArrayLike | No
         if len(np.atleast_1d(y)) != len(chosen):
             raise InvalidParameter(f"y must have one label a row: got {len(np.atleast_1d(y))} for {len(chosen)}.")
         truth = Labels(np.array(names[: costs.n_classes])).encode(y)
-        counts = class_counts(truth, chosen, costs.n_classes, n_actions=n_actions)
+        counts = decision_counts(truth, chosen, costs.n_classes, n_actions=n_actions)
         realised = float(costs.realised(truth, chosen).sum())
     return ClassDecisionSummary(
         names=names,

@@ -5,10 +5,8 @@ from itertools import combinations
 import numpy as np
 from numpy.typing import NDArray
 
-from crcen.theory.classes.class_training_error import ClassTrainingError, quadratic_form
-from crcen.theory.classes.key_equations import class_key_sums
-from crcen.theory.classes.residual_sums import class_residual_sums
 from crcen.theory.price import Price
+from crcen.theory.residual_test import TrainingError, pair_sums, quadratic_form, residual_sums
 
 __all__ = ["class_error_of_refits"]
 
@@ -24,7 +22,7 @@ def class_error_of_refits(
     sizes: Array,
     weighting: Price,
     of_all: float,
-) -> ClassTrainingError:
+) -> TrainingError:
     """Compare refits two by two on rows that neither has seen.
 
     Refits are few, and covariances of K classes many. So the refits say, for each class, how many times the variance is
@@ -47,7 +45,7 @@ def class_error_of_refits(
     n_fits, n_classes = len(chances), chances.shape[2]
     unseen = np.where(parts.all(axis=0), True, ~parts)[..., None]
     p = (chances * unseen).sum(axis=0) / unseen.sum(axis=0)
-    whole = class_residual_sums(target, weighting.weighted(p), weighting, sizes)
+    whole = residual_sums(target, weighting.weighted(p), weighting, sizes)
     back = _inverse(whole.slope)
     moved, raised = [], []
     for i, j in combinations(range(n_fits), 2):
@@ -55,7 +53,7 @@ def class_error_of_refits(
         middle = 0.5 * (chances[i][own] + chances[j][own])
         heft = (sizes[own] * (middle @ weighting.weights))[:, None]
         apart = weighting.weighted(chances[i][own]) - weighting.weighted(chances[j][own])
-        sums = class_residual_sums(target[own], weighting.weighted(middle), weighting, sizes[own])
+        sums = residual_sums(target[own], weighting.weighted(middle), weighting, sizes[own])
         moved.append(whole.slope @ (_inverse(sums.slope) @ (heft * apart).sum(axis=0)))
         raised.append(_pair_noise(target[own], middle, apart, sizes[own], weighting))
     found = of_all * 0.5 * np.mean(np.square(moved), axis=0)
@@ -66,13 +64,13 @@ def class_error_of_refits(
     degrees = 4.0 * (n_fits - 1) / (1.0 + 3.0 / (n_classes - 1))  # of half a ratio and half the mean of K − 1
     stretched = root[:, None] * whole.variance * root
     pairs = of_all * 0.5 * float(np.mean(raised))
-    return ClassTrainingError(back @ stretched @ back, degrees, back @ whole.variance @ back, pairs)
+    return TrainingError(back @ stretched @ back, degrees, back @ whole.variance @ back, pairs)
 
 
 def _pair_noise(target: NDArray[np.int64], p: Array, apart: Array, sizes: Array, weighting: Price) -> float:
     """How much a difference of weighted probabilities moves the pairwise equations, over their variance and rows."""
     w, unit = weighting.weights / weighting.weights.max(), sizes / sizes.max()
-    variance = class_key_sums(target, weighting.weighted(p), unit, w).pair_variance
+    variance = pair_sums(target, weighting.weighted(p), unit, w).variance
     flows = (unit[:, None] * w * p).T @ apart
     one, other = np.triu_indices(len(w), 1)
     gaps = flows[one, other] - flows[other, one]

@@ -10,14 +10,12 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from crcen.decisions.class_summary import ClassDecisionSummary, summarise_classes
-from crcen.decisions.wishes import ANSWERS, meet_wish, review_rows
 from crcen.exceptions import InvalidInput, InvalidParameter
 from crcen.theory.cost_matrix import CostMatrix
+from crcen.theory.goals import Goal, ThresholdGoal
 from crcen.theory.metrics import ConfusionCounts, confusion_counts
 from crcen.theory.price import Alpha, CostRatio, Price, as_spec, cost_ratio_of, resolve
-from crcen.theory.rows import check_probabilities
-from crcen.theory.shown import Shown, in_one_line
-from crcen.theory.wishes import Review, Wish
+from crcen.theory.rows import Shown, check_probabilities, in_one_line
 
 __all__ = ["DecisionSummary", "decide", "decision_summary"]
 
@@ -107,10 +105,8 @@ def decide(
     """
     if _is_for_columns(price):
         return price.cost_matrix.decide(p) if isinstance(price, Price) else price.decide(p)
-    if isinstance(price, Review):
-        return np.array(ANSWERS)[review_rows(_positive_column(p), price).answers]
-    if isinstance(price, Wish):
-        return meet_wish(_positive_column(p), price, times).alarms
+    if isinstance(price, Goal):
+        return price.decide(_positive_column(p), times)
     return _priced(price, n_pos, n_neg).decide(_positive_column(p))
 
 
@@ -208,8 +204,8 @@ def decision_summary(
     if _is_for_columns(price):
         return summarise_classes(p, price, y)
     chance = _positive_column(p)
-    if isinstance(price, Wish):
-        met = meet_wish(chance, price)
+    if isinstance(price, ThresholdGoal):
+        met = price.meet(chance)
         alarms, price = met.alarms, CostRatio(met.price[0])  # the same for all rows: there are no periods here
     else:
         alarms = decide(p, price, n_pos=n_pos, n_neg=n_neg)

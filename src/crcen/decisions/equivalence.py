@@ -10,10 +10,10 @@ from sklearn.utils import check_random_state
 from crcen.decisions.out_of_fold import stratified_splits
 from crcen.exceptions import InvalidParameter
 from crcen.models.search.weight_path import WeightPath, path_logits
-from crcen.theory.bootstrap import bootstrap_sums, percentile_interval
 from crcen.theory.cost_matrix import CostMatrix
+from crcen.theory.metrics import bootstrap_sums, percentile_interval
 from crcen.theory.price import Price
-from crcen.theory.shown import Shown, in_one_line
+from crcen.theory.rows import Shown, in_one_line
 
 __all__ = ["EquivalenceReport", "equivalence_report"]
 

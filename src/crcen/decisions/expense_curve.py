@@ -15,14 +15,19 @@ from crcen.decisions.curve_step import CurveRows, CurveStep
 from crcen.decisions.out_of_fold import check_search, out_of_fold_posterior, stratified_splits
 from crcen.exceptions import InvalidInput, InvalidParameter
 from crcen.models.search.weight_path import path_logits
-from crcen.theory.bootstrap import bootstrap_sums, percentile_interval
 from crcen.theory.decision import weighted_probability
 from crcen.theory.expense import ExpenseTable, expense_table
 from crcen.theory.key_equation import KeyEquation, key_equation, key_equation_of_logits
-from crcen.theory.metrics import ConfusionCounts, confusion_counts
+from crcen.theory.metrics import ConfusionCounts, bootstrap_sums, confusion_counts, percentile_interval
 from crcen.theory.price import Alpha, Price, WeightingLike, resolve
-from crcen.theory.rows import check_binary_target, check_probabilities, check_row_weights, class_totals
-from crcen.theory.shown import Shown, in_one_line
+from crcen.theory.rows import (
+    Shown,
+    check_binary_target,
+    check_probabilities,
+    check_row_weights,
+    class_totals,
+    in_one_line,
+)
 
 if TYPE_CHECKING:
     from crcen.report.displays.expense_curve import ExpenseCurveDisplay

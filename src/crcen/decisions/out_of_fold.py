@@ -12,7 +12,7 @@ from crcen.models.fitted import FittedEnsemble
 from crcen.models.search.classifier_cv import CRCENClassifierCV
 from crcen.theory.decision import sigmoid
 from crcen.theory.labels import Labels
-from crcen.theory.tensors import as_numpy
+from crcen.theory.rows import as_numpy
 
 __all__ = ["check_search", "has_held_out_rows", "out_of_fold_posterior", "stratified_splits"]
 

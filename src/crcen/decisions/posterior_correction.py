@@ -34,7 +34,7 @@ from crcen.models.validation import check_choice, check_classes, check_weights
 from crcen.theory.decision import sigmoid
 from crcen.theory.labels import Labels, is_for_classes
 from crcen.theory.price import CostRatio, is_price_of_two, positive_number, resolve
-from crcen.theory.tensors import as_numpy
+from crcen.theory.rows import as_numpy
 
 __all__ = ["PosteriorCorrection"]
 

@@ -18,12 +18,11 @@ from crcen.models.private_scikit_learn import count_rows, take_rows
 from crcen.models.search.classifier_cv import CRCENClassifierCV
 from crcen.models.side_by_side import side_by_side
 from crcen.models.validation import check_weights
-from crcen.theory.classes.class_training_error import ClassTrainingError
 from crcen.theory.decision import weighted_probability
 from crcen.theory.labels import Labels
 from crcen.theory.price import CostRatio, Price, WeightingLike, cost_ratio_of, resolve
 from crcen.theory.residual_test import TrainingError, residual_sums
-from crcen.theory.tensors import as_numpy
+from crcen.theory.rows import as_numpy
 
 __all__ = ["training_error"]
 
@@ -44,7 +43,7 @@ def training_error(
     n_fits: int = 8,
     max_rows: int = 5000,
     random_state: int = 0,
-) -> TrainingError | ClassTrainingError:
+) -> TrainingError | TrainingError:
     """Estimate the standard error of a fitted model's mean log-odds from refits on random halves of its rows.
 
     The residual test of `crcen.key_equation` needs it: new rows see the model's own error besides the noise of labels.
@@ -68,7 +67,7 @@ def training_error(
 
     Returns
     -------
-    TrainingError, or ClassTrainingError for more than two classes
+    TrainingError, or TrainingError for more than two classes
         For ``key_equation(..., training_error=)``.
 
     Notes
@@ -127,7 +126,7 @@ def training_error(
     ]
     variance = of_all * float(np.mean(squares)) / 2.0
     least = _label_noise(chances, np.array(parts), labels == classes[column], sizes, cost)
-    return TrainingError(float(np.sqrt(variance)), float(n_fits - 1), float(np.sqrt(least)))
+    return TrainingError.binary(float(np.sqrt(variance)), float(n_fits - 1), float(np.sqrt(least)))
 
 
 def _label_noise(

@@ -35,7 +35,7 @@ from crcen._support.values import json_value
 from crcen.exceptions import DataUnavailable, InvalidInput, InvalidParameter, MissingExtra
 from crcen.files.payload import NotStorable, pack, unpack
 from crcen.files.registry import TYPES, InvalidState, find_type, fits, is_known
-from crcen.theory.shown import Shown, in_one_line
+from crcen.theory.rows import Shown, in_one_line
 
 __all__ = ["FORMAT", "ModelInfo", "load", "model_info", "save"]
 

@@ -60,16 +60,15 @@ TYPES: dict[str, dict[str, str]] = {
     "crcen.tables.fingerprint": {"Fingerprint": ""},
     "crcen.tables.profile": dict.fromkeys(("ColumnProfile", "TrainingProfile"), ""),
     "crcen.theory.cost_matrix": {"CostMatrix": ""},
-    "crcen.theory.classes.key_equations": dict.fromkeys(("ClassKeyEquations", "JointTest"), ""),
     "crcen.theory.expense": dict.fromkeys(("ExpenseStep", "ExpenseTable"), ""),
+    "crcen.theory.goals": dict.fromkeys(("Capacity", "PrecisionAtLeast", "RecallAtLeast"), ""),
     "crcen.theory.key_equation": {"KeyEquation": ""},
     "crcen.theory.labels": {"Labels": ""},
     "crcen.theory.metrics": {"ConfusionCounts": ""},
-    "crcen.theory.classes.class_training_error": {"ClassTrainingError": ""},
-    "crcen.theory.classes.residual_sums": {"ClassResidualSums": ""},
-    "crcen.theory.residual_test": dict.fromkeys(("ResidualSums", "TrainingError"), ""),
     "crcen.theory.price": dict.fromkeys(("Alpha", "Budget", "CostRatio", "Lam", "Price"), ""),
-    "crcen.theory.wishes": dict.fromkeys(("Capacity", "PrecisionAtLeast", "RecallAtLeast"), ""),
+    "crcen.theory.residual_test": dict.fromkeys(
+        ("JointResidualSums", "JointTest", "ResidualSums", "TrainingError"), ""
+    ),
     "crcen.training.encoding": {"InputEncoding": ""},
     "crcen.training.members": {"NetworkGroup": ""},
     "crcen.training.module_member": dict.fromkeys(("FittedModule", "ModuleGroup"), ""),
@@ -278,10 +277,10 @@ RULES: dict[str, dict[str, Check]] = {
     "TableClassifier": {
         "columns_": _are_columns,
         "profile_": _instance("TrainingProfile"),
-        "held_out_sums_": _instance("ResidualSums", "ClassResidualSums"),
+        "held_out_sums_": _instance("ResidualSums", "JointResidualSums"),
         "background_": _is_matrix,
         "fingerprint_": _instance("Fingerprint"),
-        "training_error_": _instance("TrainingError", "ClassTrainingError"),
+        "training_error_": _instance("TrainingError"),
     },
 }
 

@@ -38,10 +38,10 @@ from crcen.models.schedule_cut import Train, is_cut, train_to_cut
 from crcen.models.search.scoring import log_losses
 from crcen.models.validation import check_choice, check_classes, check_number, check_rows, check_weights
 from crcen.models.wished import at_wish, before_wish
+from crcen.theory.goals import ThresholdGoal
 from crcen.theory.key_equation import on_rows
 from crcen.theory.labels import Labels, is_for_classes
 from crcen.theory.price import Price, is_price_of_two
-from crcen.theory.wishes import Wish
 from crcen.training.engines import need_torch
 from crcen.training.jobs import TrainingJob
 from crcen.training.names import ONE_AGAINST_ALL
@@ -279,7 +279,7 @@ class CRCENClassifier(IncrementalFit, FittedNetworks, ClassifierMixin, OurNames)
         ensemble = ensemble.mapped(fitted_map(probability, rows.target, oof, weights, trained))
         if self.is_control:
             key = on_rows(ensemble.key_equation(logits, rows.target, weights), TRAINING_ROWS)
-            if isinstance(self.weighting, Wish):
+            if isinstance(self.weighting, ThresholdGoal):
                 ensemble = at_wish(ensemble, self.weighting, ensemble.priced(oof)[0], rows.target, weights)
             else:
                 ensemble = ensemble.at_price(price)
@@ -293,7 +293,7 @@ class CRCENClassifier(IncrementalFit, FittedNetworks, ClassifierMixin, OurNames)
         before = ensemble.shift
         if balance == OUT_OF_FOLD or (recipe.balance and trained is not price):
             ensemble = solved_at_price(ensemble, *own)
-        if isinstance(self.weighting, Wish):
+        if isinstance(self.weighting, ThresholdGoal):
             natural = ensemble.priced(oof + (ensemble.shift - before))[0]
             ensemble = at_wish(ensemble, self.weighting, natural, rows.target, weights)
         key = ensemble.key_equation(own[0] + (ensemble.shift - before), *own[1:])
@@ -315,7 +315,7 @@ class CRCENClassifier(IncrementalFit, FittedNetworks, ClassifierMixin, OurNames)
         """
         is_open = isinstance(self.balance, str) and self.balance == AUTO and self.probability in (AUTO, "shift")
         balance, probability = settled_answers(self.balance, self.probability, has_folds=not self.is_control)
-        if isinstance(self.weighting, Wish):  # met out of fold
+        if isinstance(self.weighting, ThresholdGoal):  # met out of fold
             balance, is_open = OUT_OF_FOLD, False
         if balance != OUT_OF_FOLD and probability == PROBABILITIES[0]:
             return balance, probability, [], [], TRAINING_ROWS

@@ -16,7 +16,6 @@ from crcen.models.ensemble import Ensemble
 from crcen.models.reasons.explaining import explain_rows
 from crcen.models.reasons.reasons import Reasons, spelled
 from crcen.models.validation import check_rows
-from crcen.theory.classes.key_equations import ClassKeyEquations
 from crcen.theory.cost_matrix import CostMatrix
 from crcen.theory.key_equation import KeyEquation
 from crcen.theory.price import Price
@@ -46,9 +45,7 @@ class Course:
         return cls(n_iter, np.mean(curves, axis=0), worst.status.name.lower())
 
 
-def write_ensemble(
-    model: Any, ensemble: Ensemble | ClassEnsemble, key_equation: KeyEquation | ClassKeyEquations | None
-) -> None:
+def write_ensemble(model: Any, ensemble: Ensemble | ClassEnsemble, key_equation: KeyEquation | None) -> None:
     """Give an estimator its ensemble; no other code writes it, whatever the fit was."""
     model.ensemble_ = ensemble
     if key_equation is not None:
@@ -62,7 +59,7 @@ def write_fit(
     ensemble: Ensemble | ClassEnsemble,
     recipe: Recipe,
     course: Course,
-    key_equation: KeyEquation | ClassKeyEquations | None = None,
+    key_equation: KeyEquation | None = None,
 ) -> None:
     """The same for networks, with how they were trained and how that went."""
     write_ensemble(model, ensemble, key_equation)
@@ -74,7 +71,7 @@ class FittedEnsemble:
     """The answers of an estimator that has its ensemble, and that state by its everyday names."""
 
     ensemble_: Ensemble | ClassEnsemble
-    key_equation_: KeyEquation | ClassKeyEquations
+    key_equation_: KeyEquation
 
     def decision_function(self, X: Any) -> Array:
         """Weighted logit of ``classes_[1]``, float64: above 0 exactly where `predict` gives ``classes_[1]``.

@@ -14,10 +14,10 @@ from crcen.exceptions import InvalidParameter, TrainingFailed
 from crcen.models.ensemble import Ensemble
 from crcen.models.probability import fit_map, is_identity, shifted_map
 from crcen.models.search.folds import early_stopping_split
+from crcen.theory.balance import solve_shift
 from crcen.theory.key_equation import key_equation_of_logits
 from crcen.theory.labels import Labels
 from crcen.theory.price import Price
-from crcen.training.balance import solve_shifts
 from crcen.training.jobs import Status, TrainingJob, TrainingResult
 from crcen.training.members import grouped
 from crcen.training.recipe import Recipe
@@ -170,7 +170,7 @@ def assemble(
     if is_balanced:
         if len(groups) > 1 or len(groups[0]) > 1:
             row_weights = weighting.row_weights(rows.target, rows.weights)
-            ensemble = ensemble.shifted(float(solve_shifts(rows.target, logits[None], row_weights[None])[0]))
+            ensemble = ensemble.shifted(solve_shift(rows.target, logits, row_weights))
             logits = logits + ensemble.shift
         residual = key_equation_of_logits(rows.target, logits, weighting, rows.weights).residual
         if not residual <= _BALANCED:
@@ -204,7 +204,7 @@ def price_shift(ensemble: Ensemble, logits: Array, target: Bools, weights: Array
     """What `solved_at_price` adds to the mapped logits."""
     mapped = ensemble.priced(logits)[1]
     row_weights = ensemble.weighting.row_weights(target, weights)
-    return float(solve_shifts(target, mapped[None], row_weights[None])[0])
+    return solve_shift(target, mapped, row_weights)
 
 
 def moved_after_map(ensemble: Ensemble, shift: float) -> Ensemble:

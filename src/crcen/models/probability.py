@@ -11,9 +11,9 @@ from sklearn.isotonic import IsotonicRegression
 from sklearn.model_selection import StratifiedKFold
 
 from crcen.exceptions import InvalidInput
+from crcen.theory.balance import solve_shift
 from crcen.theory.decision import sigmoid
 from crcen.theory.price import Price
-from crcen.training.balance import solve_shifts
 from crcen.training.jobs import TrainingResult
 from crcen.training.row_blocks import mean_logits
 
@@ -161,7 +161,7 @@ def held_out_logits(
 
 
 def _intercept(target: Bools, logits: Array, weights: Array) -> float:
-    return float(solve_shifts(target, logits[None], weights[None])[0])
+    return solve_shift(target, logits, weights)
 
 
 def _temperature(target: Bools, logits: Array, weights: Array) -> Array:

@@ -12,7 +12,7 @@ from sklearn.utils.validation import check_is_fitted
 from crcen.exceptions import InvalidInput
 from crcen.models.classifier import CRCENClassifier
 from crcen.models.validation import check_rows, check_weights
-from crcen.theory.shown import Shown
+from crcen.theory.rows import Shown
 from crcen.training.members import NetworkGroup
 
 __all__ = ["Stationarity", "stationarity"]

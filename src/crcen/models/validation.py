@@ -11,7 +11,7 @@ from sklearn.utils.validation import column_or_1d, validate_data
 
 from crcen.exceptions import InvalidInput
 from crcen.models.private_scikit_learn import check_sample_weight
-from crcen.theory.tensors import as_numpy
+from crcen.theory.rows import as_numpy
 from crcen.training.parameters import choice, flag, number
 
 # What a sparse matrix may take once it is dense.

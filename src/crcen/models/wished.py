@@ -10,10 +10,9 @@ from crcen.models.ensemble import Ensemble
 from crcen.models.fitted import write_ensemble
 from crcen.models.fitting import OUT_OF_FOLD_ROWS
 from crcen.theory.decision import sigmoid
+from crcen.theory.goals import RowsByProbability, ThresholdGoal, price_of_threshold
 from crcen.theory.key_equation import key_equation_of_logits, on_rows, without_test
-from crcen.theory.moved_threshold import MovedThreshold, goal_of, price_of_threshold
 from crcen.theory.price import CostRatio
-from crcen.theory.wishes import RecallAtLeast, Wish
 
 __all__ = ["at_wish", "before_wish", "move_to_wish"]
 
@@ -22,10 +21,11 @@ Array = NDArray[np.float64]
 
 def before_wish(weighting: Any) -> Any:
     """What to fit at: λ = ½ where a wish is to be met later, else the weighting itself."""
-    if not isinstance(weighting, Wish):
+    if not isinstance(weighting, ThresholdGoal):
         return weighting
-    if isinstance(weighting, RecallAtLeast) and weighting.confidence is not None:
-        plain = RecallAtLeast(weighting.share)
+    if weighting.confidence is not None:
+        goal: Any = weighting
+        plain = type(goal)(goal.share)
         raise InvalidParameter(
             f"{weighting!r} is a guarantee for a model that is fitted already: fit with {plain!r}, then "
             f"choose_weighting(model, {weighting!r}, X, y) on rows that were held out from it"
@@ -33,7 +33,9 @@ def before_wish(weighting: Any) -> Any:
     return None
 
 
-def at_wish(ensemble: Ensemble, wish: Wish, natural: Array, target: NDArray[np.bool_], weights: Array) -> Ensemble:
+def at_wish(
+    ensemble: Ensemble, wish: ThresholdGoal, natural: Array, target: NDArray[np.bool_], weights: Array
+) -> Ensemble:
     """The same probabilities, decided at the price that meets a wish.
 
     Parameters
@@ -48,8 +50,8 @@ def at_wish(ensemble: Ensemble, wish: Wish, natural: Array, target: NDArray[np.b
         Whether rows are positive, and their sample weights.
     """
     seen = np.isfinite(natural)
-    curve = MovedThreshold(target[seen], sigmoid(natural[seen]), weights[seen])
-    threshold = curve.meet(goal_of(wish, float(weights[seen].sum())))
+    rows = RowsByProbability(target[seen], sigmoid(natural[seen]), weights[seen])
+    threshold = wish.for_rows(float(weights[seen].sum())).threshold(rows)
     before = ensemble.weighting
     return ensemble.at_price(before.replace(CostRatio(price_of_threshold(threshold))))
 
@@ -59,7 +61,7 @@ def move_to_wish(model: Any, target: NDArray[np.bool_], weights: Array) -> None:
 
     Its out-of-fold decisions are then at that price; ``oof_key_equation_`` stays at λ = ½, what was trained at.
     """
-    if not isinstance(model.weighting, Wish):
+    if not isinstance(model.weighting, ThresholdGoal):
         return
     ensemble = model.ensemble_
     signed = ensemble.labels.signed

@@ -9,10 +9,9 @@ from numpy.typing import NDArray
 from crcen.exceptions import InvalidInput
 from crcen.report.evidence import Evidence
 from crcen.report.operating_points import price_grid
-from crcen.theory.decision_curves import DecisionCurves
+from crcen.theory.curves import DecisionCurves, ThresholdCurve, average_precision, roc_area
 from crcen.theory.metrics import log_losses
 from crcen.theory.rows import check_probabilities
-from crcen.theory.threshold_curve import ThresholdCurve, average_precision, roc_area
 
 __all__ = ["compare"]
 

@@ -6,7 +6,7 @@ import numpy as np
 
 from crcen.report.evidence import Evidence
 from crcen.report.operating_points import price_grid
-from crcen.theory.decision_curves import DecisionCurves
+from crcen.theory.curves import DecisionCurves
 
 __all__ = ["decision_numbers"]
 

@@ -9,13 +9,12 @@ from numpy.typing import NDArray
 from crcen.exceptions import InvalidInput, InvalidParameter
 from crcen.report.encoded_rows import EncodedRows, encoded_rows
 from crcen.theory.decision import weighted_probability
-from crcen.theory.judgements import EquationTest, fitted_model_noise, judge_equation
-from crcen.theory.key_equation import KeyEquation
+from crcen.theory.key_equation import EquationTest, KeyEquation, judge_equation
 from crcen.theory.labels import Labels
+from crcen.theory.limits import fitted_model_noise
 from crcen.theory.price import Budget, Price, resolve
 from crcen.theory.residual_test import TrainingError, residual_sums
-from crcen.theory.rows import check_probabilities, check_row_weights, class_totals
-from crcen.theory.tensors import as_numpy
+from crcen.theory.rows import as_numpy, check_probabilities, check_row_weights, class_totals
 
 __all__ = ["Evidence", "answered_rows", "gather", "kept_by", "positive_column"]
 

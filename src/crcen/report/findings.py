@@ -13,7 +13,8 @@ from crcen.report.importance import Importances
 from crcen.report.operating_points import OperatingPoints, price_ladder
 from crcen.report.reliability_groups import ReliabilityGroup
 from crcen.report.shared_checks import dominated, leaks, not_calibrated
-from crcen.theory.judgements import (
+from crcen.theory.key_equation import KeyEquation
+from crcen.theory.limits import (
     EQUATION_P,
     EXPENSE_Z,
     FEWEST_OF_A_CLASS,
@@ -28,7 +29,6 @@ from crcen.theory.judgements import (
     judge_share,
     score_slack,
 )
-from crcen.theory.key_equation import KeyEquation
 from crcen.theory.price import Price
 from crcen.theory.rows import effective_totals
 

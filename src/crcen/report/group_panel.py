@@ -10,7 +10,6 @@ from numpy.typing import ArrayLike, NDArray
 from crcen.exceptions import InvalidInput, InvalidParameter
 from crcen.report.evidence import Evidence
 from crcen.report.finding import Finding
-from crcen.theory.classes.class_groups import ClassGroupComparison
 from crcen.theory.groups import GROUP_ERROR_RATE, GroupComparison, compare_groups
 
 __all__ = ["check_groups", "class_group_finding", "group_arrays", "group_finding", "group_tables"]
@@ -50,7 +49,7 @@ def group_finding(comparisons: Sequence[GroupComparison]) -> Finding:
     )
 
 
-def class_group_finding(comparisons: Sequence[ClassGroupComparison]) -> Finding:
+def class_group_finding(comparisons: Sequence[GroupComparison]) -> Finding:
     """The same for several classes."""
     return _finding(
         "The same costs serve groups differently",
@@ -62,9 +61,7 @@ def class_group_finding(comparisons: Sequence[ClassGroupComparison]) -> Finding:
     )
 
 
-def _finding(
-    title: str, comparisons: Sequence[GroupComparison] | Sequence[ClassGroupComparison], advice: str
-) -> Finding:
+def _finding(title: str, comparisons: Sequence[GroupComparison] | Sequence[GroupComparison], advice: str) -> Finding:
     limit = (
         f"a difference that chance gives in fewer than {GROUP_ERROR_RATE:g} of cases, over all groups, columns and "
         "figures together"

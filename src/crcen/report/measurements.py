@@ -23,8 +23,8 @@ from crcen.report.operating_points import (
 from crcen.report.reliability_groups import ReliabilityGroup
 from crcen.theory.class_means import means_by_law
 from crcen.theory.decision import weighted_probability
-from crcen.theory.judgements import EXPENSE_Z, LEAST_VARIANCE
 from crcen.theory.key_equation import KeyEquation, key_equation
+from crcen.theory.limits import EXPENSE_Z, LEAST_VARIANCE
 from crcen.theory.metrics import log_losses, wilson_interval
 from crcen.theory.price import CostRatio
 

@@ -7,11 +7,10 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from crcen.theory.expense import ExpenseStep, ExpenseTable, expense_table
-from crcen.theory.judgements import StepTest, judge_step
+from crcen.theory.curves import ThresholdCurve, average_precision, roc_area
+from crcen.theory.expense import ExpenseStep, ExpenseTable, StepTest, expense_table, judge_step
 from crcen.theory.metrics import ConfusionCounts
 from crcen.theory.price import CostRatio
-from crcen.theory.threshold_curve import ThresholdCurve, average_precision, roc_area
 
 __all__ = ["OperatingPoints", "operating_points", "price_grid", "price_ladder", "threshold_of", "typed_prices"]
 

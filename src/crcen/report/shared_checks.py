@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from crcen.report.finding import Finding, finding
 from crcen.report.importance import Importances
 from crcen.report.reliability_groups import ReliabilityGroup
-from crcen.theory.judgements import (
+from crcen.theory.limits import (
     CALIBRATION_P,
     CALIBRATION_RATIO,
     DOMINANT_SHARE,

@@ -39,7 +39,7 @@ from crcen.tables.parquet import dataset_of, index_columns, kind_of
 from crcen.tables.profile import profile_of, training_scores
 from crcen.tables.reading import Table, open_table
 from crcen.tables.typical import typical_table
-from crcen.theory.shown import Shown, in_one_line
+from crcen.theory.rows import Shown, in_one_line
 
 __all__ = ["FilesFit", "fit_files"]
 

@@ -15,9 +15,8 @@ from crcen.models.classes.ensemble import ClassEnsemble
 from crcen.models.classifier import CRCENClassifier
 from crcen.models.ensemble import Ensemble
 from crcen.models.fitted import Course, write_fit
-from crcen.scale.balance import Gather, KeySums, LogitFile, alone, key_sums, solve_shift
+from crcen.scale.balance import Gather, LogitFile, alone, solve_file, sums_of_file
 from crcen.scale.chunks import Chunk
-from crcen.scale.class_balance import ClassLogitFile, class_sums_of_file, solve_class_shifts
 from crcen.scale.class_plan import ClassStreamPlan
 from crcen.scale.sources import read_ahead
 from crcen.scale.stream_plan import StreamPlan
@@ -88,19 +87,17 @@ def balance_on(
     """
     ensemble: Any = model.ensemble_
     is_balanced = plan.recipe.balance
-    with reproducible_arithmetic(), _logit_file(plan, folder, is_weighted=is_weighted) as logits:
+    n_outputs = len(plan.classes) if isinstance(plan, ClassStreamPlan) else 1
+    with reproducible_arithmetic(), LogitFile(folder, n_outputs, is_weighted=is_weighted) as logits:
         for chunk in read_ahead(chain.from_iterable(blocks), depth=_CHUNKS_AHEAD):
             logits.add(ensemble.mean_logits(chunk.X) + ensemble.shift, plan.target(chunk), chunk.weight)
-        shift, own = _solved(logits, plan, gather, is_balanced=is_balanced)
+        shift: Any = 0.0 * ensemble.shift
+        if is_balanced:
+            shift = solve_file(logits, plan.weighting, gather)
+        own = sums_of_file(logits, shift, plan.weighting)
     parts = [own] if gather_sums is None else gather_sums(own)
-    if isinstance(plan, ClassStreamPlan):
-        found = [part for part in parts if part is not None]
-        key = replace(sum(found[1:], found[0]).key_equations(plan.weighting), rows=_ALL_ROWS)
-    else:
-        sums = KeySums()
-        for part in parts:
-            sums.merge(part)
-        key = on_rows(sums.key_equation(plan.weighting), _ALL_ROWS)
+    found = [part for part in parts if part is not None]
+    key = on_rows(sum(found[1:], found[0]).key_equation(plan.weighting), _ALL_ROWS)
     (group,) = ensemble.members
     if isinstance(group, NetworkGroup) and len(group) == 1:  # its own bias carries the shift
         ensemble = replace(ensemble, members=(group.shifted(shift),))
@@ -110,20 +107,3 @@ def balance_on(
     if is_balanced and not key.residual <= _BALANCED:
         message = f"the key equation holds to {key.residual:.1e} only; look for extreme values, or standardize columns."
         warnings.warn(message, ConvergenceWarning, stacklevel=3)
-
-
-def _logit_file(plan: StreamPlan, folder: Path, *, is_weighted: bool) -> Any:
-    if isinstance(plan, ClassStreamPlan):
-        return ClassLogitFile(folder, len(plan.classes), is_weighted=is_weighted)
-    return LogitFile(folder, is_weighted=is_weighted)
-
-
-def _solved(logits: Any, plan: StreamPlan, gather: Gather, *, is_balanced: bool) -> tuple[Any, Any]:
-    """What is added to the output biases, and the sums of this worker's rows with it."""
-    if isinstance(plan, ClassStreamPlan):
-        shifts = np.zeros(len(plan.classes))
-        if is_balanced:
-            shifts = solve_class_shifts(logits, plan.weighting, gather)
-        return shifts, class_sums_of_file(logits, shifts, plan.weighting)
-    shift = solve_shift(logits, plan.weighting, gather) if is_balanced else 0.0
-    return shift, key_sums(logits, shift, plan.weighting)

@@ -5,19 +5,18 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from crcen.theory.classes.residual_sums import ClassResidualSums, class_residual_sums
 from crcen.theory.decision import sigmoid
 from crcen.theory.labels import Labels
-from crcen.theory.residual_test import ResidualSums, residual_sums
+from crcen.theory.residual_test import JointResidualSums, ResidualSums, residual_sums
 from crcen.theory.rows import check_row_weights
 
 __all__ = ["held_out_sums"]
 
 
-def held_out_sums(estimator: Any, y: Any, sample_weight: Any) -> ResidualSums | ClassResidualSums:
+def held_out_sums(estimator: Any, y: Any, sample_weight: Any) -> ResidualSums | JointResidualSums:
     """Residual sums of the out-of-fold rows of a fitted estimator; empty where it held none out.
 
-    Those of a model of K classes are `ClassResidualSums`.
+    Those of a model of K classes are `JointResidualSums`.
 
     Parameters
     ----------
@@ -31,7 +30,7 @@ def held_out_sums(estimator: Any, y: Any, sample_weight: Any) -> ResidualSums | 
         seen = np.isfinite(chances).all(axis=1)
         numbers = Labels(estimator.classes_).encode(y)[seen]
         sizes, weighting = check_row_weights(sample_weight, len(chances))[seen], estimator.weighting_
-        return class_residual_sums(numbers, weighting.weighted(chances[seen]), weighting, sizes)
+        return residual_sums(numbers, weighting.weighted(chances[seen]), weighting, sizes)
     logits: NDArray[np.float64] | None = getattr(estimator, "oof_decision_function_", None)
     if logits is None or logits.ndim != 1:
         return ResidualSums()

@@ -8,14 +8,13 @@ from numpy.typing import NDArray
 from sklearn.base import BaseEstimator, ClassifierMixin, clone
 
 from crcen.exceptions import InvalidInput, InvalidParameter
-from crcen.theory.classes.key_equations import class_key_equations
 from crcen.theory.cost_matrix import CostMatrix
 from crcen.theory.decision import weighted_probability
+from crcen.theory.goals import ThresholdGoal
 from crcen.theory.key_equation import key_equation
 from crcen.theory.labels import Labels, is_for_classes
 from crcen.theory.price import Price
 from crcen.theory.rows import check_row_weights, class_totals
-from crcen.theory.wishes import Wish
 
 __all__ = ["PricedClassifier", "check_priceable"]
 
@@ -62,7 +61,7 @@ class PricedClassifier(ClassifierMixin, BaseEstimator):
             return self._fit_classes(X, labels, weights, options)
         both = Labels.from_rows(self.classes_, labels, weights)
         self.pos_label_, target = both.positive, both.is_positive(labels)
-        if isinstance(self.weighting, Wish):
+        if isinstance(self.weighting, ThresholdGoal):
             raise InvalidParameter(
                 f"{self.weighting!r} is met on out-of-fold rows, and {type(self.estimator).__name__} has none: fit at "
                 f"a price, then choose_weighting(model, {self.weighting!r}, X, y) on rows that were held out"
@@ -80,7 +79,7 @@ class PricedClassifier(ClassifierMixin, BaseEstimator):
         price = classes.resolve(self.weighting, classes.counts(numbers, weights))
         self.weighting_, self.costs_ = price, price.costs
         self.estimator_ = clone(self.estimator).fit(X, labels, **options)
-        self.key_equation_ = class_key_equations(numbers, self.weighted_proba(X), self.weighting_, weights)
+        self.key_equation_ = key_equation(numbers, self.weighted_proba(X), self.weighting_, weights)
         return self
 
     def predict_proba(self, X: Any) -> Array:

@@ -14,8 +14,8 @@ from numpy.typing import NDArray
 
 from crcen.tables.columns import Column, as_text
 from crcen.tables.rare_counts import beyond_extreme, chance_of_more, kolmogorov_smirnov
-from crcen.theory.judgements import UNLIKE_DISTANCE, UNLIKE_P, UNLIKE_RATIO, UNLIKE_SCALE, UNLIKE_SHARE
 from crcen.theory.labels import Labels
+from crcen.theory.limits import UNLIKE_DISTANCE, UNLIKE_P, UNLIKE_RATIO, UNLIKE_SCALE, UNLIKE_SHARE
 
 __all__ = ["ColumnProfile", "Difference", "NewRows", "TrainingProfile", "profile_of", "training_scores"]
 

@@ -10,8 +10,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from crcen.exceptions import InvalidInput, InvalidParameter
-from crcen.theory.shown import Shown
-from crcen.theory.tensors import as_numpy
+from crcen.theory.rows import Shown, as_numpy
 
 __all__ = ["CostMatrix"]
 

@@ -1,23 +1,29 @@
-"""From the weighted probability to the natural one and back: logit p = logit q − log c."""
+"""Conversions between logits, weighted and natural probabilities: logit p = logit q − log c, p_k ∝ q_k / w_k."""
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
+from scipy.special import log_softmax as _log_softmax
+from scipy.special import softmax as _softmax
 
-from crcen.theory.price import WeightingLike, cost_ratio_of
+from crcen.theory.price import Price, cost_ratio_of
 from crcen.theory.rows import check_probabilities
 
-__all__ = ["posterior", "sigmoid", "weighted_probability"]
+__all__ = ["log_softmax", "log_sum_exp", "posterior", "sigmoid", "softmax", "weighted_probability"]
+
+Array = NDArray[np.float64]
 
 
-def posterior(q: ArrayLike, weighting: WeightingLike) -> NDArray[np.float64]:
-    """Undo the weighting: the natural posterior of a network's weighted output.
+def posterior(q: ArrayLike, weighting: Any) -> Array:
+    """Natural posterior of a network's weighted output: the weighting is undone.
 
     Parameters
     ----------
-    q : array of any shape
-        Weighted probabilities of the positive class, in [0, 1].
+    q : array of any shape, or (n, K) with a `Price` of K > 2 classes
+        Weighted probabilities of the positive class, in [0, 1], or of every class.
     weighting : Price, Lam, CostRatio, Budget, float or None
         The weighting q was trained under; an unresolved α needs class counts first.
 
@@ -27,45 +33,43 @@ def posterior(q: ArrayLike, weighting: WeightingLike) -> NDArray[np.float64]:
         p with logit p = logit q − log cost ratio; 0 and 1 stay what they are, and p > 1 − λ exactly where q > ½ up to
         rounding.
     """
-    cost = cost_ratio_of(weighting)
-    weighted = check_probabilities(q, "q")
-    # q/(1−q) divided by c, without a logarithm: nothing to overflow, and 0 and 1 are exact.
+    if isinstance(weighting, Price) and weighting.positive is None:
+        return weighting.posterior(q)
+    cost, weighted = cost_ratio_of(weighting), check_probabilities(q, "q")
+    # Odds divided by c without a logarithm: nothing overflows, and 0 and 1 are exact.
     return np.asarray(weighted / (weighted + cost * (1.0 - weighted)), dtype=np.float64)[()]
 
 
-def weighted_probability(p: ArrayLike, weighting: WeightingLike) -> NDArray[np.float64]:
-    """Apply the weighting: what a right network outputs under it where the natural posterior is p.
-
-    Parameters
-    ----------
-    p : array of any shape
-        Natural posteriors of the positive class, in [0, 1].
-    weighting : Price, Lam, CostRatio, Budget, float or None
-        As in `posterior`, of which this is the inverse.
-
-    Returns
-    -------
-    float64 array of the same shape
-        q with logit q = logit p + log cost ratio.
-    """
-    cost = cost_ratio_of(weighting)
-    natural = check_probabilities(p, "p")
+def weighted_probability(p: ArrayLike, weighting: Any) -> Array:
+    """Output of a right network under a weighting if the natural posterior is p: the inverse of `posterior`."""
+    if isinstance(weighting, Price) and weighting.positive is None:
+        return weighting.weighted(p)
+    cost, natural = cost_ratio_of(weighting), check_probabilities(p, "p")
     return np.asarray(cost * natural / (cost * natural + (1.0 - natural)), dtype=np.float64)[()]
 
 
-def sigmoid(logits: ArrayLike) -> NDArray[np.float64]:
-    """Turn logits into probabilities in float64 without overflow.
-
-    Parameters
-    ----------
-    logits : array of any shape
-        Any numbers; infinities become 0 and 1, NaN stays NaN.
-
-    Returns
-    -------
-    float64 array of the same shape
-        1 / (1 + exp(−logits)).
-    """
+def sigmoid(logits: ArrayLike) -> Array:
+    """1 / (1 + exp(−logits)) in float64 without overflow; infinities become 0 and 1, NaN stays NaN."""
     values = np.asarray(logits, dtype=np.float64)
     decay = np.exp(-np.abs(values))
     return np.asarray(np.where(values >= 0.0, 1.0, decay) / (1.0 + decay), dtype=np.float64)[()]
+
+
+def softmax(logits: Array) -> Array:
+    """Probabilities of each row of logits, (n, K)."""
+    return np.asarray(_softmax(logits, axis=1))
+
+
+def log_softmax(logits: Array) -> Array:
+    """Their logarithms, which keep their digits if a probability rounds to 1."""
+    return np.asarray(_log_softmax(logits, axis=1))
+
+
+def log_sum_exp(values: Array, axis: int) -> Array:
+    """log Σ exp along an axis, −inf of nothing; several times faster than SciPy's, which inner loops need."""
+    if values.shape[axis] == 0:
+        return np.full(np.delete(values.shape, axis), -np.inf)
+    top = values.max(axis=axis, keepdims=True)
+    top = np.where(np.isfinite(top), top, 0.0)
+    with np.errstate(divide="ignore"):
+        return np.asarray(np.log(np.exp(values - top).sum(axis=axis)) + np.squeeze(top, axis=axis))

@@ -1,10 +1,14 @@
-"""How one model and one price serve different groups of rows: figures of each, and whether they differ beyond chance.
+"""Groups of rows under one model and one price: metrics of each group, and whether groups differ beyond chance.
 
-One error rate holds for all tests of `crcen.theory.group_tests` together.
+Recall and precision are compared exactly: given how many rows of a class each group has (or was given) and how many are
+right in all, the right ones of each group follow the multivariate hypergeometric distribution if groups are alike.
+Shares of weight are compared by χ² at the effective number of rows. Calibration is compared by χ² of the residuals of
+all probabilities about one common error in log-odds, with the error of the fitted model allowed for. One error rate
+holds for all tests together.
 """
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -12,48 +16,46 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from crcen.exceptions import InvalidInput
-from crcen.theory.decision import weighted_probability
-from crcen.theory.group_tests import GroupTest, group_tests
-from crcen.theory.key_equation import KeyEquation, key_equation
-from crcen.theory.metrics import wilson_interval
+from crcen.theory.key_equation import EquationTest, KeyEquation, judge_equations, key_equation
+from crcen.theory.metrics import UNKNOWN, Interval, Quality, measure_quality, share_interval
 from crcen.theory.price import Lam, Price
+from crcen.theory.residual_test import chi_square_tail
+from crcen.theory.rows import plain
 
-__all__ = [
-    "GROUP_ERROR_RATE",
-    "GroupComparison",
-    "GroupFigures",
-    "GroupTest",
-    "Interval",
-    "compare_groups",
-    "named_groups",
-]
+__all__ = ["GROUP_ERROR_RATE", "GroupComparison", "GroupFigures", "GroupTest", "compare_groups", "shares_alike"]
 
 Array = NDArray[np.float64]
 Bools = NDArray[np.bool_]
+Index = NDArray[np.int64]
 
-# Chance of calling any of the groups different, over all columns and figures, where none is.
+# Probability of calling any of the groups different, over all columns and metrics, if none is.
 GROUP_ERROR_RATE = 0.01
 MOST_GROUPS = 20  # values of a column that are shown; the rest are one group
 OTHERS, MISSING = "all others", "missing"
+FEWEST_ROWS = 5  # with which a group takes part in tests
+_DRAWS = 9_999
+_SMALLEST_P = 1e-15
 
 
 @dataclass(frozen=True)
-class Interval:
-    """A figure with its 95 % interval; NaN where there is none."""
+class GroupTest:
+    """Whether groups differ in "recall", "precision" or "calibration": below ``level`` they differ beyond chance."""
 
-    value: float
-    low: float
-    high: float
+    figure: str
+    p_value: float
+    level: float
 
-    def to_dict(self) -> dict[str, float | None]:
+    @property
+    def differs(self) -> bool:
+        """Whether groups differ more than chance allows."""
+        return self.p_value < self.level
+
+    def to_dict(self) -> dict[str, Any]:
         """Plain values, ready for JSON."""
-        return {name: _plain(value) for name, value in vars(self).items()}
-
-    def __str__(self) -> str:
-        return "–" if math.isnan(self.value) else f"{self.value:.2f} ({self.low:.2f} to {self.high:.2f})"
+        return {"figure": self.figure, "p_value": plain(self.p_value), "level": self.level, "differs": self.differs}
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class GroupFigures:
     """One group at the common price.
 
@@ -61,62 +63,93 @@ class GroupFigures:
     ----------
     name : str
         The value of the column.
-    n_rows, n_pos, n_alarms, n_caught : int
-        Rows, positives, alarms, and positives with an alarm.
-    alarm_share, recall, precision : Interval
-        Wilson intervals.
-    found_over_expected : Interval
-        Positives over the sum of probabilities: 1 where these are right in the mean.
-    equation : KeyEquation or None
-        The key equation of the group's rows at the weight of training, with the group's own counts; None where
-        it has rows of one class alone.
-    cost_per_1000 : float
-        What the decisions cost at the price, in false alarms per 1,000 rows.
-    equal_recall_price : float
-        At which price the group would have the recall of all rows together; NaN where no price gives it.
-    equal_recall_alarms : float
-        Alarms per 1,000 rows at that price.
-    equal_recall_cost : float
-        What its decisions would then cost, counted at the common price, per 1,000 rows.
+    n_rows : int
+        Its rows.
+    quality : Quality
+        Decisions of its rows and their cost.
+    expected : float64 array of shape (K,)
+        Rows of each class that the probabilities expect.
+    positive : int or None
+        Column of the positive class, for two classes.
+    counts : tuple of int
+        For two classes: positives, alarms, and positives with an alarm, unweighted.
+    alarm_share, found_over_expected : Interval
+        For two classes: share of rows with an alarm; positives over the sum of probabilities, 1 if these are right.
+    equation : KeyEquation, EquationTest or None
+        The key equation of its rows at the training price, with the group's own counts; None if it has one class only.
+        For more classes tested.
+    equal_recall : tuple of float
+        For two classes: the price at which the group would have the recall of all rows, alarms and cost per 1,000 rows
+        at that price (cost at the common price); NaN if no price gives it.
     """
 
     name: str
     n_rows: int
-    n_pos: int
-    n_alarms: int
-    n_caught: int
-    alarm_share: Interval
-    recall: Interval
-    precision: Interval
-    found_over_expected: Interval
-    equation: KeyEquation | None
-    cost_per_1000: float
-    equal_recall_price: float
-    equal_recall_alarms: float
-    equal_recall_cost: float
+    quality: Quality
+    expected: Array
+    positive: int | None = None
+    counts: tuple[int, int, int] = (0, 0, 0)
+    alarm_share: Interval = UNKNOWN
+    found_over_expected: Interval = UNKNOWN
+    equation: Any = None
+    equal_recall: tuple[float, float, float] = (math.nan, math.nan, math.nan)
+
+    @property
+    def recall(self) -> Interval:
+        """Of the positive class."""
+        return self.quality.recalls[self._column]
+
+    @property
+    def precision(self) -> Interval:
+        """Of the positive class."""
+        return self.quality.precisions[self._column]
+
+    @property
+    def cost_per_1000(self) -> float:
+        """Cost of the decisions per 1,000 rows; in false alarms for two classes."""
+        return 1000.0 * self.quality.cost.value
+
+    @property
+    def _column(self) -> int:
+        if self.positive is None:
+            raise AttributeError("groups of several classes have recalls and precisions in their quality.")
+        return self.positive
+
+    @property
+    def equation_sentence(self) -> str:
+        """For K > 2: the result of the joint test with its p-value, and the class that deviates most."""
+        test: EquationTest = self.equation
+        if math.isnan(test.p_value):
+            return "not tested"
+        worst = max((one for one in test.classes if one.is_tested), key=lambda one: abs(one.z))
+        verdict = {"holds": "hold", "does not hold": "do not hold"}[test.verdict]
+        return f"{verdict} (p {max(test.p_value, _SMALLEST_P):.2g}; {worst.label} {worst.z:+.1f})"
 
     def to_dict(self) -> dict[str, Any]:
         """Plain values, ready for JSON."""
+        figures = self.quality.to_dict()
+        by_class = [
+            {**{key: one[key] for key in ("label", "rows", "decided", "recall", "precision")}, "expected": expected}
+            for one, expected in zip(figures["classes"], self.expected.tolist(), strict=True)
+        ]
+        both = {"group": self.name, "rows": self.n_rows, "cost_per_row": figures["cost_per_row"], "classes": by_class}
+        if self.positive is None:
+            keys = ("verdict", "p_value", "classes")
+            equations = {key: value for key, value in self.equation.to_dict().items() if key in keys}
+            return {**both, "expected_cost_per_row": self.quality.expected_cost, "key_equations": equations}
+        intervals = ("alarm_share", "recall", "precision", "found_over_expected")
         return {
-            "group": self.name,
-            "rows": self.n_rows,
-            "positives": self.n_pos,
-            "alarms": self.n_alarms,
-            "caught": self.n_caught,
-            **{
-                name: getattr(self, name).to_dict()
-                for name in ("alarm_share", "recall", "precision", "found_over_expected")
-            },
+            **both,
+            **dict(zip(("positives", "alarms", "caught"), self.counts, strict=True)),
+            **{name: getattr(self, name).to_dict() for name in intervals},
             "key_equation": {
-                "left": None if self.equation is None else _plain(self.equation.lhs),
-                "right": None if self.equation is None else _plain(self.equation.rhs),
+                "left": None if self.equation is None else plain(self.equation.lhs),
+                "right": None if self.equation is None else plain(self.equation.rhs),
             },
-            "cost_per_1000": _plain(self.cost_per_1000),
-            "equal_recall": {
-                "price": _plain(self.equal_recall_price),
-                "alarms_per_1000": _plain(self.equal_recall_alarms),
-                "cost_per_1000": _plain(self.equal_recall_cost),
-            },
+            "cost_per_1000": plain(self.cost_per_1000),
+            "equal_recall": dict(
+                zip(("price", "alarms_per_1000", "cost_per_1000"), map(plain, self.equal_recall), strict=True)
+            ),
         }
 
 
@@ -133,113 +166,160 @@ class GroupComparison:
     tests : tuple of GroupTest
         Of recall, precision and calibration.
     overall_recall : float
-        That of all rows.
+        For two classes: that of all rows.
     """
 
     column: str
     groups: tuple[GroupFigures, ...]
     tests: tuple[GroupTest, ...]
-    overall_recall: float
+    overall_recall: float = math.nan
 
     @property
     def differing(self) -> tuple[str, ...]:
-        """The figures in which groups differ beyond noise."""
+        """The metrics in which groups differ beyond chance."""
         return tuple(test.figure for test in self.tests if test.differs)
 
     @property
     def sentence(self) -> str:
-        """The outcome in words."""
+        """The outcome in words: for each metric the class in which groups differ most."""
         if not self.differing:
             return f"no difference between groups of {self.column} beyond chance"
-        parts = []
-        for figure in self.differing:
-            name = {"calibration": "found_over_expected"}.get(figure, figure)
-            known = [one for one in self.groups if not math.isnan(getattr(one, name).value)]
-            low = min(known, key=lambda one: getattr(one, name).value)
-            high = max(known, key=lambda one: getattr(one, name).value)
-            word = {"calibration": "positives found over expected"}.get(figure, figure)
-            parts.append(
-                f"{word} from {getattr(low, name).value:.2f} ({low.name}) to {getattr(high, name).value:.2f} "
-                f"({high.name})"
-            )
-        return f"groups of {self.column} differ in {', '.join(parts)}"
+        return f"groups of {self.column} differ in {', '.join(map(self._part, self.differing))}"
+
+    def _part(self, figure: str) -> str:
+        tables = np.array([one.quality.counts.table for one in self.groups])
+        expected, found = np.array([one.expected for one in self.groups]), tables.sum(axis=2)
+        n_classes, positive = found.shape[1], self.groups[0].positive
+        right = np.diagonal(tables, axis1=1, axis2=2)[:, :n_classes]
+        by_figure = {
+            "recall": (right, found),
+            "precision": (right, tables.sum(axis=1)[:, :n_classes]),
+            "calibration": (found, expected),
+        }
+        hits, sizes = by_figure[figure]
+        known = sizes > 0.0 if positive is not None else sizes >= FEWEST_ROWS
+        with np.errstate(divide="ignore", invalid="ignore"):
+            share = np.where(known, hits / sizes, np.nan)
+            pooled = np.where(known, hits, 0.0).sum(axis=0) / np.where(known, sizes, 0.0).sum(axis=0)
+            spread = sizes * (share - pooled) ** 2
+            spread = spread / (pooled if figure == "calibration" else pooled * (1.0 - pooled))
+        k = positive if positive is not None else int(np.argmax(np.nan_to_num(np.nansum(spread, axis=0), posinf=0.0)))
+        low, high = int(np.nanargmin(share[:, k])), int(np.nanargmax(share[:, k]))
+        what = "positives" if positive is not None else f"rows of {self.groups[0].quality.labels[k]}"
+        of = "" if positive is not None else f" of {self.groups[0].quality.labels[k]}"
+        word = f"{what} found over expected" if figure == "calibration" else f"{figure}{of}"
+        return (
+            f"{word} from {share[low, k]:.2f} ({self.groups[low].name}) to {share[high, k]:.2f} "
+            f"({self.groups[high].name})"
+        )
 
     def to_dict(self) -> dict[str, Any]:
         """Plain values, ready for JSON."""
         return {
             "column": self.column,
             "groups": [one.to_dict() for one in self.groups],
-            "tests": [
-                {"figure": t.figure, "p_value": _plain(t.p_value), "level": t.level, "differs": t.differs}
-                for t in self.tests
-            ],
+            "tests": [one.to_dict() for one in self.tests],
             "sentence": self.sentence,
         }
 
     def lines(self) -> list[str]:
         """A table as text."""
         width = max(len("group"), *(len(one.name) for one in self.groups))
+        if self.groups[0].positive is None:
+            head = f"{'rows':>9}  {'cost a row':<30} {'expected':>9}  key equations (p; most off, z)"
+            return [
+                f"  {'group':<{width}} {head}",
+                *(
+                    f"  {one.name:<{width}} {one.n_rows:>9,}  {_digits(one.quality.cost, '.4g'):<30} "
+                    f"{one.quality.expected_cost:>9.4g}  {one.equation_sentence}"
+                    for one in self.groups
+                ),
+            ]
         head = f"{'rows':>9} {'positive':>8} {'alarms':>8}  {'recall':<20} {'precision':<20} {'found/expected':<20}"
         lines = [f"  {'group':<{width}} {head} {'key equation':<15} {'cost/1,000':>10} {'price, equal recall':>20}"]
         for one in self.groups:
             equation = "–" if one.equation is None else f"{one.equation.lhs:.3g} : {one.equation.rhs:.3g}"
-            price = "–" if math.isnan(one.equal_recall_price) else f"{one.equal_recall_price:.3g}"
+            price = "–" if math.isnan(one.equal_recall[0]) else f"{one.equal_recall[0]:.3g}"
+            intervals = (_digits(one.recall), _digits(one.precision), _digits(one.found_over_expected))
             lines.append(
-                f"  {one.name:<{width}} {one.n_rows:>9,} {one.n_pos:>8,} {one.n_alarms:>8,}  {one.recall!s:<20} "
-                f"{one.precision!s:<20} {one.found_over_expected!s:<20} {equation:<15} {one.cost_per_1000:>10.3g} "
-                f"{price:>20}"
+                f"  {one.name:<{width}} {one.n_rows:>9,} {one.counts[0]:>8,} {one.counts[1]:>8,}  "
+                f"{' '.join(f'{text:<20}' for text in intervals)} {equation:<15} {one.cost_per_1000:>10.3g} {price:>20}"
             )
         return lines
 
 
+def _digits(one: Interval, digits: str = ".2f") -> str:
+    return "–" if math.isnan(one.value) else f"{one.value:{digits}} ({one.low:{digits}} to {one.high:{digits}})"
+
+
 def compare_groups(
     columns: Mapping[str, ArrayLike],
-    target: Bools,
+    y: NDArray[Any],
     p: Array,
     price: Price,
     trained: Price,
     sample_weight: Array | None = None,
     *,
+    labels: Sequence[Any] | None = None,
     noise: float = 1.0,
     error_rate: float = GROUP_ERROR_RATE,
 ) -> tuple[GroupComparison, ...]:
-    """Figures of groups, column by column, with tests under one error rate.
+    """Metrics of groups, column by column, with tests under one error rate.
 
     Parameters
     ----------
     columns : dict of str to array of shape (n,)
         The group of every row as text or None, by column.
-    target, p : arrays of shape (n,)
-        Whether rows are positive, and their natural probabilities.
+    y : array of shape (n,)
+        Class numbers; bool, True for positives, if p has one column.
+    p : float64 array of shape (n, K), or (n,)
+        Natural probabilities of every class, or of the positive one.
     price, trained : Price
-        The price of decisions, and the weighting that the key equation is of.
+        The price of decisions, and the one that the key equation is at.
     sample_weight : array of shape (n,), optional
-        What rows count, checked. Rows, positives and alarms are counted all the same; every share, cost and key
-        equation is then of weights.
+        Weights of rows, checked. Rows, positives and alarms are counted without them.
+    labels : sequence, optional
+        Names of the classes.
     noise : float
-        How much more a residual varies than under the truth (`crcen.theory.judgements.fitted_model_noise`).
+        How much more a residual varies than under the truth (`crcen.theory.limits.fitted_noise`).
     error_rate : float
-        Chance of any difference being named where there is none, over all columns and figures.
+        Probability of naming any difference if there is none, over all columns and metrics.
     """
-    alarms = p > price.threshold
-    # Their scale does not matter: the mean is 1.
-    w = np.ones(len(p)) if sample_weight is None else sample_weight / sample_weight.mean()
-    n_pos = float(w[target].sum())
-    overall = float(w[target & alarms].sum() / n_pos) if n_pos else math.nan
+    if p.ndim == 1:  # two classes, the second of them positive
+        y, p = np.asarray(y).astype(np.int64), np.stack([1.0 - p, p], axis=1)
+        price, trained = (Price.binary(one.lam, one.n_pos, one.n_neg) for one in (price, trained))
+    costs = price.cost_matrix
+    names = tuple(labels or costs.labels or range(p.shape[1]))
+    costs = costs.for_classes(names)
+    chosen, positive = price.decide(p), price.positive
+    w = np.ones(len(y)) if sample_weight is None else sample_weight / sample_weight.mean()
+    used = w > 0.0 if positive is None else np.ones(len(y), dtype=np.bool_)
+    overall = math.nan
+    if positive is not None and w[y == positive].any():
+        overall = float(np.average(chosen[y == positive] == positive, weights=w[y == positive]))
     level = error_rate / (3 * max(len(columns), 1))
     found = []
     for column, values in columns.items():
-        names, which = named_groups(column, values, len(target))
+        group_names, which = named_groups(column, values, len(y))
         groups = []
-        for i, name in enumerate(names):
-            rows = which == i
-            groups.append(_figures(name, target[rows], p[rows], w[rows], price, trained, overall, noise))
-        tests = group_tests(which, len(names), target, alarms, p, None if sample_weight is None else w, noise, level)
+        for i, name in enumerate(group_names):
+            rows = (which == i) & used
+            if not w[rows].any():
+                continue
+            parts = (y[rows], p[rows], w[rows])
+            if positive is None:
+                test = judge_equations(parts[0], parts[1], trained, names, parts[2], noise=noise)
+                measured = measure_quality(*parts[:2], costs, parts[2])
+                groups.append(GroupFigures(name, int(rows.sum()), measured, parts[2] @ parts[1], equation=test))
+            else:
+                groups.append(_binary(name, *parts, chosen[rows], costs, price, trained, overall, noise))
+        some = (which[used], len(group_names), y[used], chosen[used], p[used])
+        tests = _tests(*some, None if sample_weight is None else w[used], positive, noise, level)
         found.append(GroupComparison(column, tuple(groups), tests, overall))
     return tuple(found)
 
 
-def named_groups(column: str, values: ArrayLike, n: int) -> tuple[list[str], NDArray[np.int64]]:
+def named_groups(column: str, values: ArrayLike, n: int) -> tuple[list[str], Index]:
     """Names of groups, the largest first, and the group of each row."""
     cells = np.asarray(values, dtype=object)
     if cells.shape != (n,):
@@ -257,75 +337,149 @@ def named_groups(column: str, values: ArrayLike, n: int) -> tuple[list[str], NDA
     return shown, where
 
 
-def _figures(
+def _binary(
     name: str,
-    y: Bools,
+    y: Index,
     p: Array,
     w: Array,
+    chosen: Index,
+    costs: Any,
     price: Price,
     trained: Price,
     overall: float,
     noise: float,
 ) -> GroupFigures:
-    alarms = p > price.threshold
-    n, n_pos, n_alarms, caught = len(y), int(y.sum()), int(alarms.sum()), int((y & alarms).sum())
-    expected, found = float((w * p).sum()), float(w[y].sum())
-    half = 1.96 * math.sqrt(float((w**2 * p * (1.0 - p)).sum()) * noise)
-    ratio = Interval(math.nan, math.nan, math.nan)
+    """The metrics of one group of two classes."""
+    column = 0 if price.positive is None else price.positive
+    is_pos, alarms, chance = y == column, chosen == column, p[:, column]
+    expected, found = float((w * chance).sum()), float(w[is_pos].sum())
+    half = 1.96 * math.sqrt(float((w**2 * chance * (1.0 - chance)).sum()) * noise)
+    ratio = UNKNOWN
     if expected > 0.0:
         ratio = Interval(found / expected, max(found - half, 0.0) / expected, (found + half) / expected)
-    own_price, own_alarms, own_cost = _at_recall(y, p, w, overall, price.cost_ratio)
-    wrong = np.where(y, price.cost_ratio * ~alarms, alarms)
     return GroupFigures(
         name,
-        n,
-        n_pos,
-        n_alarms,
-        caught,
-        _share(alarms, w),
-        _share(alarms[y], w[y]),
-        _share(y[alarms], w[alarms]),
+        len(y),
+        measure_quality(y, p, costs, w),
+        np.asarray(w @ p),
+        column,
+        (int(is_pos.sum()), int(alarms.sum()), int((is_pos & alarms).sum())),
+        share_interval(alarms, w),
         ratio,
-        _equation(y, p, w, trained),
-        1000.0 * float((w * wrong).sum() / w.sum()) if w.any() else math.nan,
-        own_price,
-        own_alarms,
-        own_cost,
+        _equation(is_pos, chance, w, trained),
+        _at_recall(is_pos, chance, w, overall, price.cost_ratio),
     )
 
 
-def _equation(y: Bools, p: Array, w: Array, trained: Price) -> KeyEquation | None:
-    """The key equation with the group's own counts; None where it has rows of one class alone."""
-    if not (w[y].any() and w[~y].any()):
+def _equation(is_pos: Bools, chance: Array, w: Array, trained: Price) -> KeyEquation | None:
+    if not (w[is_pos].any() and w[~is_pos].any()):
         return None
-    weights = None if (w == 1.0).all() else w
-    return key_equation(y, weighted_probability(p, trained), Lam(trained.lam), weights)
+    return key_equation(is_pos, trained.weighted(chance), Lam(trained.lam), None if (w == 1.0).all() else w)
 
 
-def _share(hit: Bools, w: Array) -> Interval:
-    """The share of weight with a hit, its interval by as many rows as tell as much where all weigh the same."""
-    if not w.any():
-        return Interval(math.nan, math.nan, math.nan)
-    share = float(w[hit].sum() / w.sum())
-    return Interval(share, *wilson_interval(share, float(w.sum() ** 2 / (w**2).sum())))
-
-
-def _at_recall(y: Bools, p: Array, w: Array, recall: float, cost_ratio: float) -> tuple[float, float, float]:
-    """Price, alarms and cost per 1,000 rows where a group has at least this recall, with as few alarms as can be."""
+def _at_recall(is_pos: Bools, chance: Array, w: Array, recall: float, cost_ratio: float) -> tuple[float, float, float]:
+    """Price, alarms and cost per 1,000 rows at which a group has at least this recall, with the fewest alarms."""
     nothing = math.nan, math.nan, math.nan
-    n_pos = float(w[y].sum())
+    n_pos = float(w[is_pos].sum())
     if not n_pos or math.isnan(recall) or recall * n_pos <= 1e-9:
         return nothing
-    order = np.argsort(-p[y], kind="stable")
-    enough = int(np.searchsorted(np.cumsum(w[y][order]), recall * n_pos - 1e-9))
-    threshold = float(p[y][order][min(enough, len(order) - 1)])
+    order = np.argsort(-chance[is_pos], kind="stable")
+    enough = int(np.searchsorted(np.cumsum(w[is_pos][order]), recall * n_pos - 1e-9))
+    threshold = float(chance[is_pos][order][min(enough, len(order) - 1)])
     if not 0.0 < threshold < 1.0:
         return nothing
-    alarms = p >= threshold
-    wrong = np.where(y, cost_ratio * ~alarms, alarms)
+    alarms = chance >= threshold
+    wrong = np.where(is_pos, cost_ratio * ~alarms, alarms)
     n_alarms, cost = (1000.0 * float((w * one).sum() / w.sum()) for one in (alarms, wrong))
     return (1.0 - threshold) / threshold, n_alarms, cost
 
 
-def _plain(value: float) -> float | None:
-    return value if math.isfinite(value) else None
+def _tests(
+    which: Index,
+    n_groups: int,
+    y: Index,
+    chosen: Index,
+    p: Array,
+    w: Array | None,
+    positive: int | None,
+    noise: float,
+    level: float,
+) -> tuple[GroupTest, ...]:
+    classes = range(p.shape[1]) if positive is None else [positive]
+    right = chosen == y
+    shares = (("recall", [y == k for k in classes]), ("precision", [chosen == k for k in classes]))
+    found = [(figure, shares_alike(which, n_groups, strata, right, w)) for figure, strata in shares]
+    found.append(("calibration", _residuals_alike(which, n_groups, y, p, np.ones(len(y)) if w is None else w, noise)))
+    return tuple(GroupTest(figure, p_value, level) for figure, p_value in found)
+
+
+def shares_alike(which: Index, n_groups: int, strata: Sequence[Bools], hit: Bools, w: Array | None) -> float:
+    """p-value of the hypothesis that in each stratum of rows all groups have one share of hits."""
+    if w is None:
+        return _exact_chance(which, n_groups, strata, hit)
+    parts = [_distance(which[rows], n_groups, hit[rows], w[rows]) for rows in strata]
+    degrees = sum(part[1] for part in parts)
+    return chi_square_tail(sum(part[0] for part in parts), degrees) if degrees else math.nan
+
+
+def _distance(which: Index, n_groups: int, hit: Bools, w: Array) -> tuple[float, int]:
+    """χ² of shares of weight, and its degrees of freedom: 0 if nothing can be told."""
+    weight, squares = (np.bincount(which, one, minlength=n_groups) for one in (w, w**2))
+    known = weight**2 >= FEWEST_ROWS * np.maximum(squares, np.finfo(float).tiny)
+    share = (np.bincount(which, w * hit, minlength=n_groups)[known]) / weight[known]
+    sizes = weight[known] ** 2 / squares[known]
+    if len(sizes) < 2:
+        return 0.0, 0
+    pooled = float(sizes @ share / sizes.sum())
+    if not 0.0 < pooled < 1.0:
+        return 0.0, 0
+    return float(sizes @ (share - pooled) ** 2) / (pooled * (1.0 - pooled)), len(sizes) - 1
+
+
+def _exact_chance(which: Index, n_groups: int, strata: Sequence[Bools], hit: Bools) -> float:
+    """Exact p-value, up to its draws: hits of each stratum are drawn given their number."""
+    rng, far, seen, is_known = np.random.default_rng(0), np.zeros(_DRAWS), 0.0, False
+    for rows in strata:
+        right, sizes = (np.bincount(which[some], minlength=n_groups) for some in (rows & hit, rows))
+        known = sizes >= FEWEST_ROWS
+        right, sizes = right[known], sizes[known]
+        total, n = int(right.sum()), int(sizes.sum())
+        if len(sizes) < 2 or total in (0, n):
+            continue
+        expected = sizes * (total / n)
+        spread = expected * (1.0 - total / n)
+        drawn = rng.multivariate_hypergeometric(sizes, total, _DRAWS, method="marginals")
+        far += ((drawn - expected) ** 2 / spread).sum(axis=1)
+        seen += float(((right - expected) ** 2 / spread).sum())
+        is_known = True
+    return float((1 + int((far >= seen * (1.0 - 1e-12)).sum())) / (_DRAWS + 1)) if is_known else math.nan
+
+
+def _residuals_alike(which: Index, n_groups: int, y: Index, p: Array, w: Array, noise: float) -> float:
+    """χ² of the groups' residuals of all classes about one common error in log-odds."""
+    n_classes, parts = p.shape[1], []
+    information, toward = np.zeros((n_classes, n_classes)), np.zeros(n_classes)
+    degrees = 0
+    for i in range(n_groups):
+        rows = which == i
+        own, size = p[rows], w[rows]
+        residual = np.bincount(y[rows], size, n_classes) - size @ own
+        slope, variance = (np.diag(one @ own) - (own * one[:, None]).T @ own for one in (size, size**2))
+        known = np.flatnonzero(np.diag(variance) * noise >= FEWEST_ROWS)
+        if not len(known):
+            continue
+        values, vectors = np.linalg.eigh(variance[np.ix_(known, known)] * noise)
+        kept = values > 1e-10 * values.max()  # the residuals of all classes sum to zero
+        # Residual and slope in units in which the residual has variance 1 in each direction.
+        unit = (vectors[:, kept] / np.sqrt(values[kept])).T
+        parts.append((unit @ residual[known], unit @ slope[known]))
+        information += parts[-1][1].T @ parts[-1][1]
+        toward += parts[-1][1].T @ parts[-1][0]
+        degrees += int(kept.sum())
+    if len(parts) < 2:
+        return math.nan
+    common, _, rank, _ = np.linalg.lstsq(information, toward, rcond=1e-10)
+    degrees -= int(rank)
+    if degrees < 1:
+        return math.nan
+    return chi_square_tail(sum(float(((r - s @ common) ** 2).sum()) for r, s in parts), degrees)

@@ -1,8 +1,12 @@
-"""The key equation on any rows: (1 − mean_pos) / mean_neg = 1/α, how far off it is, and whether that is chance."""
+"""The key equation on any rows, K ≥ 2 classes: the outflow of each class equals its inflow, F_jk = w_j Σ_{y=j} s q_k.
+
+For two classes this is (1 − mean_pos) / mean_neg = 1/α. For K classes there are K − 1 independent equations.
+"""
 
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -11,77 +15,217 @@ from numpy.typing import ArrayLike, NDArray
 
 from crcen.exceptions import InvalidInput
 from crcen.theory.class_means import means_by_law
-from crcen.theory.classes.class_training_error import ClassTrainingError
-from crcen.theory.classes.key_equations import class_key_equations
-from crcen.theory.decision import posterior, sigmoid
-from crcen.theory.price import Alpha, Budget, CostRatio, Lam, Price, WeightingLike, resolve
-from crcen.theory.residual_test import TrainingError, residual_variance, tail_bound, z_test
-from crcen.theory.rows import check_binary_target, check_probabilities, check_row_weights, class_totals
-from crcen.theory.shown import Shown
-from crcen.theory.tensors import as_numpy
+from crcen.theory.decision import sigmoid, softmax
+from crcen.theory.limits import EQUATION_P, fitted_noise
+from crcen.theory.price import Price, resolve, resolved
+from crcen.theory.residual_test import (
+    FEWEST_TO_TEST,
+    JointResidualSums,
+    JointTest,
+    PairSums,
+    TrainingError,
+    joint_test,
+    pair_sums,
+    sums_of_columns,
+    tail_bound,
+    two_sided,
+)
+from crcen.theory.rows import (
+    Shown,
+    as_numpy,
+    check_binary_target,
+    check_class_numbers,
+    check_class_probabilities,
+    check_probabilities,
+    check_row_weights,
+    class_totals,
+    effective_rows,
+    in_one_line,
+    plain,
+    short,
+)
 
 __all__ = [
+    "ClassEquation",
+    "EquationTest",
     "KeyEquation",
+    "KeySums",
+    "PairEquation",
+    "judge_equation",
+    "judge_equations",
     "key_equation",
     "key_equation_of_logits",
-    "key_equation_of_moments",
+    "key_sums",
     "on_rows",
     "without_test",
 ]
 
+Array = NDArray[np.float64]
+Index = NDArray[np.int64]
+
 _OUT_OF_FOLD = "folds share their training rows, so errors cancel out of fold; test on rows that no fold has seen"
+_TOO_FEW = f"fewer than {FEWEST_TO_TEST} rows of a class are too few to test"
+# Sides of a key equation whose logarithms differ by less look alike.
+_SIDES_ALIKE = 0.2
+_SMALLEST_P = 1e-15
+_PAIRS_SHOWN = 5
+_NO_TEST = JointTest.none(0, "")
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class KeyEquation(Shown):
-    """Both sides of the key equation on some rows, with what belongs to them.
+    """The key equation on some rows.
 
     Parameters
     ----------
     weighting : Price
-        The resolved weighting; its counts are those of the training rows where it came resolved.
-    lhs : float
-        (1 − mean_pos) / mean_neg; inf where mean_neg is 0, NaN for 0/0.
-    residual : float
-        |λ·n_pos·(1 − mean_pos) − (1−λ)·n_neg·mean_neg| / (λ·n_pos + (1−λ)·n_neg), with the counts of the weighting:
-        |Σ w(y−q)| / Σ w on the training rows, and still meaningful on rows with another class ratio.
-    imbalance : float
-        The same difference, divided by the sum of the two terms: |Σ w(y−q)| / Σ w|y−q| on the training rows. It does
-        not become small merely because the classes are separable; 0 where both terms are 0.
-    mean_pos, mean_neg : float
-        Weighted class means of q.
-    var_pos, var_neg : float
-        Weighted population variances of q in each class.
-    z, p_value : float
-        The residual test of `key_equation`; NaN where it says nothing.
-    z_reason : str
-        Why z is NaN; empty where it is not.
+        The price; its counts are those of the training rows if it came resolved.
+    flows : float64 array of shape (K, K)
+        F_jk = w_j Σ_{y=j} s q_k: weight of class j that the model gives to class k.
+    equations : JointTest
+        Test of the K − 1 equations; for two classes its statistic is z².
+    pairs : JointTest
+        Test of all K(K−1)/2 pairwise equations E F_jk = E F_kj. True posteriors satisfy them; training does not enforce
+        them.
+    variances : float64 array of shape (K,)
+        Population variance, in each class, of q of the positive class; of q of the class itself for K > 2.
+    z : float
+        For two classes: the residual in standard deviations; NaN if there is no test.
     rows : str
-        Which rows these are, in words, as far as whoever evaluated the equation says; empty elsewhere.
+        Which rows these are, if whoever evaluated the equation says so.
+
+    Attributes
+    ----------
+    lhs, rhs : float, or arrays of shape (K,)
+        For two classes (1 − mean_pos) / mean_neg (inf if mean_neg is 0, NaN for 0/0) and 1/α. Otherwise outflow
+        w_k Σ_{y=k} s (1 − q_k) and inflow of each class.
+    residual : float
+        For two classes |λ·n_pos·(1 − mean_pos) − (1−λ)·n_neg·mean_neg| / (λ·n_pos + (1−λ)·n_neg) with the counts of the
+        price: |Σ w(y−q)| / Σ w on the training rows. Otherwise the largest of ``residuals``.
+    imbalance, mean_pos, mean_neg, var_pos, var_neg : float
+        For two classes: the same difference over the sum of both terms, which is not small merely because classes are
+        separable (0 if both terms are 0); class means and variances of q.
     """
 
     weighting: Price
-    lhs: float
-    residual: float
-    imbalance: float
-    mean_pos: float
-    mean_neg: float
-    var_pos: float
-    var_neg: float
-    z: float
-    p_value: float
-    z_reason: str
+    flows: Array
+    equations: JointTest
+    pairs: JointTest
+    variances: Array
+    z: float = math.nan
     rows: str = ""
 
     @property
-    def rhs(self) -> float:
-        """The right side, 1/α = n_neg(1−λ) / (n_pos λ)."""
-        return 1.0 / self.weighting.alpha
+    def n_classes(self) -> int:
+        """K."""
+        return len(self.flows)
 
     @property
-    def discrimination(self) -> float:
-        """D = mean_pos − mean_neg."""
-        return self.mean_pos - self.mean_neg
+    def p_value(self) -> float:
+        """Of the test of the equations; NaN if there is none."""
+        return self.equations.p_value
+
+    @property
+    def z_reason(self) -> str:
+        """Why there is no test; empty otherwise."""
+        return self.equations.reason
+
+    @property
+    def confusion(self) -> Array:
+        """Soft confusion matrix M: rows of class j have the mean output M_jk for class k; NaN for an absent class."""
+        with np.errstate(invalid="ignore"):
+            return np.asarray(self.flows / self.flows.sum(axis=1, keepdims=True))
+
+    @property
+    def shares(self) -> Array:
+        """π, the weighted share of each class on these rows; π M = π if the key equations hold."""
+        return np.asarray(self.flows.sum(axis=1) / self.flows.sum())
+
+    @property
+    def outflows(self) -> Array:
+        """w_k Σ_{y=k} s (1 − q_k) of each class."""
+        return np.asarray(self._between().sum(axis=1))
+
+    @property
+    def inflows(self) -> Array:
+        """What each class receives from the others."""
+        return np.asarray(self._between().sum(axis=0))
+
+    @property
+    def residuals(self) -> Array:
+        """(outflow − inflow) / Σ s w of each class; they sum to zero."""
+        return np.asarray((self.outflows - self.inflows) / self.flows.sum())
+
+    @property
+    def drift(self) -> Array:
+        """Log-odds d_k, their mean 0, by which the truth seems to have moved from the model.
+
+        If the truth is p_k e^{d_k} up to a factor, log E F_jk / E F_kj = d_j − d_k; least squares over the pairs.
+        """
+        with np.errstate(divide="ignore", invalid="ignore"):
+            ratio = np.log(self.flows) - np.log(self.flows.T)
+        return np.asarray(np.nanmean(np.where(np.isfinite(ratio), ratio, np.nan), axis=1))
+
+    @property
+    def lhs(self) -> Any:
+        """The left side."""
+        if self.n_classes > 2:
+            return self.outflows
+        miss = self._miss_pos
+        if self.mean_neg > 0.0:
+            return miss / self.mean_neg
+        return math.inf if miss > 0.0 else math.nan
+
+    @property
+    def rhs(self) -> Any:
+        """The right side."""
+        return self.inflows if self.n_classes > 2 else 1.0 / self.weighting.alpha
+
+    @property
+    def discrimination(self) -> Any:
+        """D = mean_pos − mean_neg for two classes. Otherwise D_k: mean output for k of rows of k, less that of others.
+
+        If the equations hold, M_kk = π_k + (1 − π_k) D_k.
+        """
+        if self.n_classes == 2:
+            return self.mean_pos - self.mean_neg
+        pi, m = self.shares, self.confusion
+        return np.asarray(np.diag(m) - (pi @ m - pi * np.diag(m)) / (1.0 - pi))
+
+    @property
+    def residual(self) -> float:
+        """How far the equations are off, as a share of all weight."""
+        if self.n_classes > 2:
+            return float(np.abs(self.residuals).max())
+        missed, alarmed = self._sides
+        price = self.weighting
+        return abs(missed - alarmed) / (price.lam * price.n_pos + price.threshold * price.n_neg)
+
+    @property
+    def imbalance(self) -> float:
+        """For two classes: the same as a share of both sides."""
+        missed, alarmed = self._sides
+        return abs(missed - alarmed) / (missed + alarmed) if missed + alarmed > 0.0 else 0.0
+
+    @property
+    def mean_pos(self) -> float:
+        """For two classes: mean of q among positives."""
+        return self._mean(self._column, self._column)
+
+    @property
+    def mean_neg(self) -> float:
+        """For two classes: mean of q among negatives."""
+        return self._mean(1 - self._column, self._column)
+
+    @property
+    def var_pos(self) -> float:
+        """For two classes: variance of q among positives."""
+        return float(self.variances[self._column])
+
+    @property
+    def var_neg(self) -> float:
+        """For two classes: variance of q among negatives."""
+        return float(self.variances[1 - self._column])
 
     @property
     def predicted_mean_pos(self) -> float:
@@ -93,10 +237,46 @@ class KeyEquation(Shown):
         """What the general-λ law makes of D for the negatives, (1 − D) / (1 + 1/α)."""
         return means_by_law(self.discrimination, self.weighting.alpha)[1]
 
+    @property
+    def _column(self) -> int:
+        if self.weighting.positive is None:
+            raise AttributeError(f"the key equations of {self.n_classes} classes have no positive class: see flows.")
+        return self.weighting.positive
+
+    @property
+    def _miss_pos(self) -> float:
+        return self._mean(self._column, 1 - self._column)
+
+    @property
+    def _sides(self) -> tuple[float, float]:
+        price = self.weighting
+        return price.lam * price.n_pos * self._miss_pos, price.threshold * price.n_neg * self.mean_neg
+
+    def _mean(self, row: int, column: int) -> float:
+        return float(self.flows[row, column] / self.flows[row].sum())
+
+    def _between(self) -> Array:
+        return self.flows * (1.0 - np.eye(self.n_classes))
+
+    def table(self, labels: Sequence[Any] | None = None) -> str:
+        """A line for each class."""
+        names = [str(label) for label in (labels if labels is not None else range(self.n_classes))]
+        width = max(5, *map(len, names))
+        lines = [f"{'class':<{width}}  {'flows out':>12}  {'flows in':>12}  {'residual':>10}  {'mean output':>11}"]
+        for k, name in enumerate(names):
+            lines.append(
+                f"{name:<{width}}  {self.outflows[k]:>12.6g}  {self.inflows[k]:>12.6g}  {self.residuals[k]:>10.2e}  "
+                f"{self.confusion[k, k]:>11.4f}"
+            )
+        of_rows = [f"of {self.rows}"] if self.rows else []
+        return "\n".join([*of_rows, *lines, f"equations  {self.equations}", f"pairs      {self.pairs}"])
+
+    __repr__ = in_one_line
+
     def __str__(self) -> str:
-        test = f"z = {self.z:.3f}, p-value {self.p_value:.3g}"
-        if self.z_reason:
-            test = f"not available: {self.z_reason}"
+        if self.n_classes > 2:
+            return self.table()
+        test = f"not available: {self.z_reason}" if self.z_reason else f"z = {self.z:.3f}, p-value {self.p_value:.3g}"
         return "\n".join(
             [
                 f"Key equation (1 - mean_pos) / mean_neg = 1/α at λ = {self.weighting.lam:.6g}"
@@ -120,30 +300,26 @@ def key_equation(
     weighting: Any,
     sample_weight: ArrayLike | None = None,
     *,
-    training_error: TrainingError | ClassTrainingError | None = None,
-) -> Any:
+    training_error: TrainingError | None = None,
+) -> KeyEquation:
     """Evaluate the key equation on any rows, for the output of any model.
 
     Parameters
     ----------
     y : array of shape (n,)
-        0/1 or bool, 1 is positive; both classes must be there.
+        0/1 or bool, 1 is positive; class numbers if q has columns. Every class must be there.
     q : array of shape (n,) or (n, K)
-        Weighted probabilities of the positive class; with a column for each of K classes, y holds class numbers and the
-        answer is a `ClassKeyEquations`.
-    weighting : Price, Lam, Alpha, CostRatio, Budget, float, "balanced" or None
-        What q was trained under; for K classes ``"balanced"``, None, or a weight for each class. A resolved weighting
-        brings its training counts; a spec is resolved on these rows.
+        Weighted probabilities of the positive class, or of every class.
+    weighting : as in `crcen.resolve`
+        What q was trained under. A `Price` brings its training counts; anything else is resolved on these rows.
     sample_weight : array of shape (n,), optional
         Finite and not negative.
     training_error : TrainingError, optional
-        The fitted model's own error, as `crcen.training_error` estimates it; without one p is taken for the truth. Two
-        classes only.
+        The fitted model's error, as `crcen.training_error` estimates it; without it p is taken as the truth.
 
     Returns
     -------
     KeyEquation
-        Both sides, residual, class means and variances, and the residual test.
 
     Raises
     ------
@@ -153,140 +329,473 @@ def key_equation(
     Notes
     -----
     The residual test is Z = Σ w(y−q) / sqrt(Σ s²[λ² p(1−q)² + (1−λ)²(1−p)q²]) on the rows given, with p the natural
-    posterior of q, s the sample weight and w = s·λ or s·(1−λ); its two-sided p-value is that of N(0, 1). Where Σ w(y−q)
-    has a skewness above ½ under the model, as where it is sure of nearly all rows, Bennett's bound stands for it where
-    that is larger. The test assumes
+    posterior of q, s the sample weight and w = s·λ or s·(1−λ); its two-sided p-value is that of N(0, 1). If Σ w(y−q)
+    has a skewness above ½ under the model, Bennett's bound replaces it if that is larger. K classes have one χ² test of
+    the K − 1 residuals. The test assumes
 
-    - that p is the **true** posterior, fixed before these rows were seen. A fitted model has an error of its own and
-      the variance grows to 1 + n_new/n_train and more: on as many new rows as training rows a nominal .05 is .17.
-      With ``training_error`` that error is in the variance, and under 20 positives Z is NaN: too few;
+    - that p is the **true** posterior, fixed before these rows were seen. With a fitted model the variance grows to
+      1 + n_new/n_train and more: on as many new rows as training rows a nominal .05 is .17. ``training_error`` adds
+      that variance, and with fewer than 20 positives there is then no test;
     - independent rows at the natural class ratio (not resampled, not the training rows).
 
-    On rows that were balanced (|Σ w(y−q)| ≤ 1e-10 · Σ w|y−q|) the equation holds by construction and Z is NaN.
+    On rows that were balanced (|Σ w(y−q)| ≤ 1e-10 · Σ w) the equation holds by construction and there is no test.
+
+    For K > 2 classes the equations leave the class means free. Li, Li, Pan and Zhu (2020) call softmax
+    "indeterministic" for this, and one-against-all logistic outputs "deterministic".
     """
-    is_of_two = isinstance(weighting, Price) and weighting.positive is not None
-    if np.ndim(q) == 2 and not is_of_two and not isinstance(weighting, Lam | Alpha | CostRatio | Budget | float):
-        if isinstance(training_error, TrainingError):
-            raise InvalidInput("this training_error is of two classes: give q of the positive class, shape (n,)")
-        return class_key_equations(y, q, weighting, sample_weight, training_error=training_error)
-    if isinstance(training_error, ClassTrainingError):
-        raise InvalidInput("this training_error is of several classes: give q with a column for each, shape (n, K)")
+    if np.ndim(as_numpy(q)) == 2:
+        outputs = check_class_probabilities(q, len(np.asarray(as_numpy(y))))
+        return _evaluate(check_class_numbers(y, outputs.shape[1]), outputs, weighting, sample_weight, training_error)
+    positive = check_binary_target(y)
     outputs = check_probabilities(q)
-    return _evaluate(y, outputs, 1.0 - outputs, weighting, sample_weight, training_error)
+    if outputs.shape != positive.shape:
+        raise InvalidInput(f"q must have one value for each of the {positive.size} rows, got shape {outputs.shape}")
+    return _evaluate_binary(positive, outputs, 1.0 - outputs, weighting, sample_weight, training_error)
 
 
 def key_equation_of_logits(
-    y: ArrayLike, logits: ArrayLike, weighting: WeightingLike, sample_weight: ArrayLike | None = None
+    y: ArrayLike, logits: ArrayLike, weighting: Any, sample_weight: ArrayLike | None = None
 ) -> KeyEquation:
-    """Evaluate the key equation from weighted logits: `key_equation` that keeps its digits where q rounds to 1.
-
-    Parameters
-    ----------
-    y, weighting, sample_weight
-        As in `key_equation`.
-    logits : array of shape (n,)
-        The model's weighted output before the sigmoid.
-
-    Returns
-    -------
-    KeyEquation
-        As `key_equation` gives.
-    """
+    """`key_equation` from weighted logits, (n,) or (n, K): it keeps its digits if q rounds to 1."""
     outputs = np.asarray(as_numpy(logits), dtype=np.float64)
-    return _evaluate(y, check_probabilities(sigmoid(outputs)), sigmoid(-outputs), weighting, sample_weight)
+    if outputs.ndim == 2:
+        return key_equation(y, softmax(outputs), weighting, sample_weight)
+    positive = check_binary_target(y)
+    if outputs.shape != positive.shape:
+        raise InvalidInput(f"logits must have one value for each of the {positive.size} rows, got {outputs.shape}")
+    q = check_probabilities(sigmoid(outputs))
+    return _evaluate_binary(positive, q, sigmoid(-outputs), weighting, sample_weight, None)
+
+
+def _evaluate_binary(
+    positive: NDArray[np.bool_],
+    q: Array,
+    complement: Array,
+    weighting: Any,
+    sample_weight: ArrayLike | None,
+    error: TrainingError | None,
+) -> KeyEquation:
+    """From q and 1 − q, each with its own digits."""
+    sizes = check_row_weights(sample_weight, positive.size)
+    price = resolve(weighting, *class_totals(positive, sizes))
+    if price.positive is None:
+        raise InvalidInput(f"q must have a column for each of {price.n_classes} classes: got one value a row.")
+    is_last = price.positive == 1
+    columns = np.stack([complement, q] if is_last else [q, complement], axis=1)
+    return _evaluate((positive == is_last).astype(np.int64), columns, price, sample_weight, error)
 
 
 def _evaluate(
-    y: ArrayLike,
-    q: NDArray[np.float64],
-    complement: NDArray[np.float64],
-    weighting: WeightingLike,
-    sample_weight: ArrayLike | None,
-    training_error: TrainingError | None = None,
+    y: Index, q: Array, weighting: Any, sample_weight: ArrayLike | None, error: TrainingError | None
 ) -> KeyEquation:
-    """Evaluate from q and 1 − q, each with its own digits."""
-    positive = check_binary_target(y)
-    if q.shape != positive.shape:
-        raise InvalidInput(f"q must have one value for each of the {positive.size} rows, got shape {q.shape}")
-    sizes = check_row_weights(sample_weight, positive.size)
-    totals = class_totals(positive, sizes)
-    resolved = resolve(weighting, *totals)
-    s_pos, s_neg = sizes[positive], sizes[~positive]
-    q_pos, q_neg = q[positive], q[~positive]
-
-    lam, mu = resolved.lam, resolved.threshold
-    # Z does not depend on the scale of the weights; their squares could overflow.
-    unit = sizes / sizes.max()
-    miss, alarm = unit * lam * complement, unit * mu * q
-    mean_pos, mean_neg = float(np.sum(s_pos * q_pos)) / totals[0], float(np.sum(s_neg * q_neg)) / totals[1]
-    p = posterior(q, resolved)
-    sums = float(miss[positive].sum()), float(alarm[~positive].sum()), residual_variance(miss, alarm, p)
-    slope = float(np.sum(miss * p))
-    own = 0.0 if training_error is None else (slope * training_error.size) ** 2
-    z, p_value, reason = (
-        z_test(*sums) if training_error is None else training_error.test(*sums, slope=slope, n_pos=int(positive.sum()))
-    )
-    return key_equation_of_moments(
-        resolved,
-        means=(mean_pos, mean_neg),
-        variances=(
-            float(np.sum(s_pos * (q_pos - mean_pos) ** 2)) / totals[0],
-            float(np.sum(s_neg * (q_neg - mean_neg) ** 2)) / totals[1],
-        ),
-        # From 1 − q itself: 1 − mean_pos would lose the digits of a small miss.
-        miss_pos=float(np.sum(s_pos * complement[positive])) / totals[0],
-        test=(z, p_value if reason else max(p_value, tail_bound(sums[0] - sums[1], miss, alarm, p, own)), reason),
-    )
+    sizes, n_classes = check_row_weights(sample_weight, y.size), q.shape[1]
+    counts = np.bincount(y, weights=sizes, minlength=n_classes)
+    if not counts.all():
+        raise InvalidInput(f"every class must have a row with weight: class {int(np.argmin(counts))} has none.")
+    price = resolve(weighting, counts=counts)
+    if price.n_classes != n_classes:
+        raise InvalidInput(f"q must have a column for each of {price.n_classes} classes: got {n_classes}.")
+    if error is not None and len(error.least) != n_classes:
+        raise InvalidInput(f"training_error is for {len(error.least)} classes, and q is of {n_classes}.")
+    scale = float(sizes.max())  # so that squares of weights do not overflow
+    return key_sums(y, q, sizes / scale, price).key_equation(price, error=error, scale=scale)
 
 
-def key_equation_of_moments(
-    weighting: Price,
-    *,
-    means: tuple[float, float],
-    variances: tuple[float, float],
-    miss_pos: float,
-    test: tuple[float, float, str],
-) -> KeyEquation:
-    """Put the equation together from class moments, wherever they were summed up.
+@dataclass(frozen=True, eq=False)
+class KeySums:
+    """Sums over rows that make the key equation; sums of parts of the rows add up.
 
     Parameters
     ----------
-    weighting : Price
-        Resolved.
-    means, variances : tuple of float
-        Of q among positives and among negatives.
-    miss_pos : float
-        The mean of 1 − q among positives, with its own digits.
-    test : tuple
-        What `crcen.theory.residual_test.z_test` gave.
+    sums, pairs
+        Residual sums; those of pairs for K > 2.
+    masses, means, squares : float64 arrays of shape (K,)
+        Weight of the rows of each class, and mean and sum of squares about it of the output of `KeyEquation.variances`.
+    third, largest
+        For two classes: third moment of the residual of the positive class, and its largest terms (down, up).
     """
-    mean_pos, mean_neg = means
-    lhs = math.inf if miss_pos > 0.0 else math.nan
-    if mean_neg > 0.0:
-        lhs = miss_pos / mean_neg
-    missed, alarmed = weighting.lam * weighting.n_pos * miss_pos, weighting.threshold * weighting.n_neg * mean_neg
-    gap = abs(missed - alarmed)
-    z, p_value, z_reason = test
-    return KeyEquation(
-        weighting=weighting,
-        lhs=lhs,
-        residual=gap / (weighting.lam * weighting.n_pos + weighting.threshold * weighting.n_neg),
-        imbalance=gap / (missed + alarmed) if missed + alarmed > 0.0 else 0.0,
-        mean_pos=mean_pos,
-        mean_neg=mean_neg,
-        var_pos=variances[0],
-        var_neg=variances[1],
-        z=z,
-        p_value=p_value,
-        z_reason=z_reason,
-    )
+
+    sums: JointResidualSums
+    pairs: PairSums | None
+    masses: Array
+    means: Array
+    squares: Array
+    third: float
+    largest: Array
+
+    def __add__(self, other: KeySums) -> KeySums:
+        masses = self.masses + other.masses
+        share = np.divide(other.masses, masses, out=np.zeros(len(masses)), where=masses > 0.0)
+        gap = other.means - self.means
+        return KeySums(
+            self.sums + other.sums,
+            None if self.pairs is None or other.pairs is None else self.pairs + other.pairs,
+            masses,
+            self.means + share * gap,
+            self.squares + other.squares + self.masses * share * gap**2,
+            self.third + other.third,
+            np.maximum(self.largest, other.largest),
+        )
+
+    def key_equation(
+        self, price: Price, *, error: TrainingError | None = None, noise: float = 1.0, scale: float = 1.0
+    ) -> KeyEquation:
+        """The key equation of these rows.
+
+        Parameters
+        ----------
+        price : Price
+            What q is at.
+        error : TrainingError, optional
+            The fitted model's error.
+        noise : float
+            Factor of the variances, if that error was not measured.
+        scale : float
+            What sample weights were divided by.
+        """
+        if price.n_classes == 2 and price.positive is None:
+            price = resolved(price, price.counts, 1)
+        with np.errstate(invalid="ignore", divide="ignore"):
+            variances = self.squares / self.masses
+        sums, total = self.sums, float(self.sums.between.sum())
+        test = joint_test(sums.residuals[1:], noise * sums.variance[1:, 1:], total, error, sums.slope[1:])
+        if price.positive is not None:
+            z, test = self._scalar_test(sums.of_class(price.positive), test, error, noise)
+            return KeyEquation(price, scale * sums.flows, test, test, variances, z)
+        assert self.pairs is not None
+        pairs = joint_test(self.pairs.sums, noise * self.pairs.variance, total)
+        if error is not None and not pairs.reason:
+            share = error.pairs * float(self.masses.sum())
+            pairs = JointTest(*error.test_pairs(self.pairs.sums, self.pairs.variance, share))
+        return KeyEquation(price, scale * sums.flows, test, pairs, variances)
+
+    def _scalar_test(
+        self, own: Any, test: JointTest, error: TrainingError | None, noise: float
+    ) -> tuple[float, JointTest]:
+        """Z of two classes, and the test with the bound of a lopsided residual."""
+        if not test.reason and error is not None and own.n_pos < FEWEST_TO_TEST:
+            test = JointTest.none(1, f"too few: {own.n_pos} positives, and the test needs {FEWEST_TO_TEST}")
+        if test.reason:
+            return math.nan, test
+        added = 0.0 if error is None else (own.slope * error.size) ** 2
+        variance = noise * own.variance + added
+        bound = tail_bound(own.residual, own.variance + added, self.third, float(self.largest[int(own.residual > 0.0)]))
+        return own.residual / math.sqrt(variance), replace(test, p_value=max(test.p_value, bound))
+
+
+def key_sums(y: Index, q: Array, sizes: Array, price: Price) -> KeySums:
+    """Sums of rows with class numbers y, weighted probabilities q (n, K) and sample weights."""
+    w, n_classes = price.weights, price.n_classes
+    column = 1 if price.positive is None else price.positive
+    values = q[:, column] if n_classes == 2 else q[np.arange(len(y)), y]
+    masses = np.bincount(y, sizes, n_classes).astype(np.float64)
+    with np.errstate(invalid="ignore", divide="ignore"):
+        means = np.nan_to_num(np.bincount(y, sizes * values, n_classes) / masses)
+    squares = np.bincount(y, sizes * (values - means[y]) ** 2, n_classes).astype(np.float64)
+    sums = sums_of_columns(y, q, sizes, w)
+    if n_classes > 2:
+        return KeySums(sums, pair_sums(y, q, sizes, w), masses, means, squares, 0.0, np.zeros(2))
+    miss, alarm = sizes * w[column] * q[:, 1 - column], sizes * w[1 - column] * q[:, column]
+    p = q[:, column] / w[column]
+    p = p / (p + q[:, 1 - column] / w[1 - column])
+    third = float(np.sum(miss**3 * p - alarm**3 * (1.0 - p)))
+    largest = np.array([alarm.max(initial=0.0), miss.max(initial=0.0)])
+    return KeySums(sums, None, masses, means, squares, third, largest)
 
 
 def without_test(equation: KeyEquation, reason: str = _OUT_OF_FOLD) -> KeyEquation:
-    """The same equation without Z and p-value, for rows on which they have no law that is known."""
-    return replace(equation, z=math.nan, p_value=math.nan, z_reason=reason)
+    """The same equation without tests, for rows on which their distribution is not known."""
+    equations, pairs = (JointTest.none(one.degrees, reason) for one in (equation.equations, equation.pairs))
+    return replace(equation, equations=equations, pairs=pairs, z=math.nan)
 
 
 def on_rows(equation: KeyEquation, rows: str) -> KeyEquation:
-    """The same equation, which says of which rows it is."""
+    """The same equation, with the rows it is of in words."""
     return replace(equation, rows=rows)
+
+
+@dataclass(frozen=True)
+class ClassEquation:
+    """The equation of one class.
+
+    Parameters
+    ----------
+    label : object
+        The class.
+    n_rows : int
+        Its rows.
+    flows_out, flows_in : float
+        Weight of its rows that the model gives to others, and of others' rows that it gives to this class.
+    z : float
+        Their difference in standard deviations, with the model's error in them; NaN without variance.
+    drift : float
+        Log-odds by which the class is more frequent than the model says, against all others.
+    is_tested : bool
+        Whether it has enough rows to take part in the joint test.
+    """
+
+    label: Any
+    n_rows: int
+    flows_out: float
+    flows_in: float
+    z: float
+    drift: float
+    is_tested: bool
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain values, ready for JSON."""
+        numbers = {"out": self.flows_out, "in": self.flows_in, "z": self.z, "drift": self.drift}
+        known = {name: plain(value) for name, value in numbers.items()}
+        return {"label": self.label, "rows": self.n_rows, **known, "tested": self.is_tested}
+
+
+@dataclass(frozen=True)
+class PairEquation:
+    """Two classes: log-odds by which the first is more frequent against the second than the model says, and its z."""
+
+    first: Any
+    second: Any
+    drift: float
+    z: float
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain values, ready for JSON."""
+        return {"first": self.first, "second": self.second, "drift": plain(self.drift), "z": plain(self.z)}
+
+    def __str__(self) -> str:
+        more, less = (self.first, self.second) if self.drift > 0.0 else (self.second, self.first)
+        return (
+            f"{more} against {less}: {abs(self.drift):.2f} log-odds more frequent than stated (z = {abs(self.z):.1f})"
+        )
+
+
+@dataclass(frozen=True, eq=False)
+class EquationTest(Shown):
+    """The key equation on new rows, tested for a fitted model.
+
+    Parameters
+    ----------
+    equation : KeyEquation
+        Both sides, and its test as if probabilities were known without error.
+    joint : JointTest
+        The test with the model's error; of classes with enough rows.
+    z : float
+        For two classes: the residual in standard deviations with the model's error; NaN if there is no test.
+    classes : tuple of ClassEquation
+        One for each class, for K > 2.
+    pairs : tuple of PairEquation
+        Of classes with enough rows, the most deviant first. Training does not enforce them, so they are evidence.
+    joint_pairs : JointTest
+        All pairs at once.
+    noise : float
+        How much a fitted model's error raises the variances.
+    """
+
+    equation: KeyEquation
+    joint: JointTest
+    z: float = math.nan
+    classes: tuple[ClassEquation, ...] = ()
+    pairs: tuple[PairEquation, ...] = ()
+    joint_pairs: JointTest = _NO_TEST
+    noise: float = 1.0
+
+    @property
+    def p_value(self) -> float:
+        """Of the joint test."""
+        return self.joint.p_value
+
+    @property
+    def reason(self) -> str:
+        """Why there is no test; empty otherwise."""
+        return self.joint.reason
+
+    @property
+    def verdict(self) -> str:
+        """The result: "holds", "does not hold" (p-value below `EQUATION_P`) or "not tested"."""
+        if math.isnan(self.p_value):
+            return "not tested"
+        return "does not hold" if self.p_value < EQUATION_P else "holds"
+
+    @property
+    def deviant_pairs(self) -> tuple[PairEquation, ...]:
+        """Pairs that deviate beyond chance, all of them considered."""
+        return tuple(one for one in self.pairs if two_sided(one.z) * len(self.pairs) < EQUATION_P)
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain values, ready for JSON; None for what does not exist."""
+        one = self.equation
+        is_binary = one.n_classes == 2
+        return {
+            "left": plain(one.lhs) if is_binary else one.lhs.tolist(),
+            "right": plain(one.rhs) if is_binary else one.rhs.tolist(),
+            "residual": plain(one.residual),
+            "z": plain(self.z),
+            "p_value": plain(self.p_value),
+            "verdict": self.verdict,
+            "joint": self.joint.to_dict(),
+            "classes": [one.to_dict() for one in self.classes],
+            "pairs": [one.to_dict() for one in self.pairs],
+            "joint_pairs": self.joint_pairs.to_dict(),
+            "noise": self.noise,
+        }
+
+    def __str__(self) -> str:
+        if self.equation.n_classes > 2:
+            return "\n".join(self.lines())
+        both = f"left side {self.equation.lhs:.4g}, right side {self.equation.rhs:.4g}"
+        if self.reason:
+            return f"{both} ({self.reason})"
+        p_value = f"{self.p_value:.2g}" if self.p_value >= _SMALLEST_P else f"below {_SMALLEST_P:g}"
+        return f"{both}; z = {self.z:.2f}, p-value {p_value}{self._direction}"
+
+    @property
+    def _direction(self) -> str:
+        """If the equation does not hold: what is off, also if both sides look alike."""
+        if self.verdict != "does not hold":
+            return ""
+        one = self.equation
+        said = f": {'more' if self.z > 0.0 else 'fewer'} positives than the probabilities say"
+        if 0.0 < one.lhs < math.inf and math.log(one.lhs / one.rhs) * math.copysign(1.0, self.z) < _SIDES_ALIKE:
+            said += ", which the sides do not show, as they take the share of positives from training"
+        return said
+
+    def lines(self) -> list[str]:
+        """The result; for K > 2 also a line for each class, and the pairs that deviate."""
+        if self.equation.n_classes == 2:
+            return [f"Key equation {self.verdict}: {self}"]
+        names = [short(one.label) for one in self.classes]
+        width = max(9, *(len(name) + 2 for name in names))
+        verdict = {"holds": "hold", "does not hold": "do not hold"}.get(self.verdict, self.verdict)
+        lines = [
+            f"Key equations {verdict}: {self.joint.reason or self.joint}",
+            f"  {'':<{width}}{'flows out':>12}{'flows in':>12}{'z':>8}  drift in log-odds",
+        ]
+        for one, name in zip(self.classes, names, strict=True):
+            z = "–" if math.isnan(one.z) else f"{one.z:.2f}"
+            drift = "–" if math.isnan(one.drift) else f"{one.drift:+.2f}"
+            few = "" if one.is_tested else f"  ({one.n_rows} rows, too few to test)"
+            lines.append(f"  {name:<{width}}{one.flows_out:>12.4g}{one.flows_in:>12.4g}{z:>8}  {drift}{few}")
+        lines.append(f"Pairs of classes: {self.joint_pairs.reason or self.joint_pairs}")
+        lines += [f"  {one}" for one in self.deviant_pairs[:_PAIRS_SHOWN]]
+        return lines
+
+
+def judge_equation(equation: KeyEquation, noise: float = 1.0, n_rarer: float = math.inf) -> EquationTest:
+    """Test the key equation of two classes, allowing for the model's error.
+
+    Parameters
+    ----------
+    equation : KeyEquation
+        On rows that the model did not see.
+    noise : float
+        As `crcen.theory.limits.fitted_noise` gives it; 1 for the true posterior, or if the equation was tested with a
+        measured `TrainingError`.
+    n_rarer : float
+        Rows of the rarer class; with fewer than `FEWEST_TO_TEST` the residual is far from normal.
+    """
+    if equation.z_reason or n_rarer < FEWEST_TO_TEST:
+        none = JointTest.none(1, equation.z_reason or _TOO_FEW)
+        return EquationTest(equation, none, joint_pairs=none, noise=noise)
+    z = equation.z / math.sqrt(noise)
+    p_value = equation.p_value
+    if noise != 1.0:
+        # The bound of a lopsided residual is not scaled.
+        p_value = max(two_sided(z), p_value if p_value > two_sided(equation.z) else 0.0)
+    joint = JointTest(z**2, 1, p_value)
+    return EquationTest(equation, joint, z, joint_pairs=joint, noise=noise)
+
+
+def judge_equations(
+    y: ArrayLike,
+    p: ArrayLike,
+    trained: Price,
+    labels: Sequence[Any] | None = None,
+    sample_weight: ArrayLike | None = None,
+    *,
+    noise: float | None = None,
+    error: TrainingError | None = None,
+) -> EquationTest:
+    """Test the key equations of natural probabilities on rows that the model did not see.
+
+    Parameters
+    ----------
+    y : array of shape (n,)
+        Class numbers 0 … K−1; for K > 2 a class may have no rows here. 0/1 with 1 = positive if p has one column.
+    p : array of shape (n, K), or (n,)
+        Natural probabilities of every class, or of the positive one.
+    trained : Price
+        What the equations are at, with the counts of the training rows.
+    labels : sequence, optional
+        Names of the classes.
+    sample_weight : array of shape (n,), optional
+        Weights of rows.
+    noise : float, optional
+        How much a fitted model's error raises the variance; by default 1 + 2 · new rows / training rows, see
+        `crcen.theory.limits.fitted_noise`. 1 is for the true posterior.
+    error : TrainingError, optional
+        That error as refits measured it, instead of such a factor.
+
+    Notes
+    -----
+    Residuals of classes with fewer than 20 rows are far from normal. They are shown, and take no part in the tests. If
+    all classes have more, the equations sum to zero and one of them is left out.
+    """
+    n_classes = trained.n_classes
+    numbers, q = check_class_numbers(y, n_classes), trained.weighted(p)
+    if len(numbers) != len(q):
+        raise InvalidInput(f"p must have one row a label: got {len(q)} for {len(numbers)}.")
+    sizes = check_row_weights(sample_weight, numbers.size)
+    unmeasured = fitted_noise(effective_rows(sizes), float(trained.counts.sum())) if noise is None else noise
+    factor = unmeasured if error is None else 1.0
+    if trained.positive is not None:
+        found = key_equation(numbers, q, trained, sizes, training_error=error)
+        return judge_equation(found, factor, int(np.bincount(numbers, minlength=2).min()))
+    names = list(range(n_classes)) if labels is None else list(labels)
+    w, unit, top = trained.weights / trained.weights.max(), sizes / sizes.max(), trained.weights.max() * sizes.max()
+    sums = sums_of_columns(numbers, q, unit, w)
+    is_tested = sums.counts >= FEWEST_TO_TEST
+    tested = np.flatnonzero(is_tested)
+    chosen = tested[1:] if is_tested.all() else tested
+    variance, slope, flows = factor * sums.variance, sums.slope, top * sums.flows
+    out, into = top * sums.between.sum(axis=1), top * sums.between.sum(axis=0)
+    spread = np.diag(variance) if error is None else error.variances(variance, slope)
+    with np.errstate(divide="ignore", invalid="ignore"):
+        z = sums.residuals / np.sqrt(spread)
+        drift = np.log(flows) - np.log(flows.T)
+        against_all = np.log(out) - np.log(into)
+    drift, against_all = (np.where(np.isfinite(one), one, np.nan) for one in (drift, against_all))
+    classes = tuple(
+        ClassEquation(
+            label=name,
+            n_rows=int(sums.counts[k]),
+            flows_out=float(out[k]),
+            flows_in=float(into[k]),
+            z=float(z[k]),
+            drift=float(against_all[k]),
+            is_tested=bool(is_tested[k]),
+        )
+        for k, name in enumerate(names)
+    )
+    total = float(sums.between.sum())
+    joint = joint_pairs = JointTest.none(0, _TOO_FEW)
+    if len(chosen):
+        joint = joint_test(sums.residuals[chosen], variance[np.ix_(chosen, chosen)], total, error, slope[chosen])
+    pairs: list[PairEquation] = []
+    if len(tested) > 1:
+        found_pairs = pair_sums(numbers, q, unit, w, tested)
+        # Refits say how errors between two classes vary, not how far off they all are: allow no less than without.
+        share = 0.0 if error is None else max(error.pairs * float(unit.sum()), unmeasured - 1.0)
+        joint_pairs = joint_test(found_pairs.sums, factor * found_pairs.variance, total)
+        if error is not None and not joint_pairs.reason:
+            joint_pairs = JointTest(*error.test_pairs(found_pairs.sums, found_pairs.variance, share))
+        with np.errstate(divide="ignore", invalid="ignore"):
+            pair_z = found_pairs.sums / np.sqrt((1.0 + share) * factor * np.diag(found_pairs.variance))
+        for i, j, one in zip(*(tested[side] for side in np.triu_indices(len(tested), 1)), pair_z, strict=True):
+            if np.isfinite(one) and np.isfinite(drift[i, j]):
+                pairs.append(PairEquation(names[i], names[j], float(drift[i, j]), float(one)))
+        pairs.sort(key=lambda one: -abs(one.z))
+    if error is not None:
+        known = (np.diag(variance) > 0.0) & is_tested
+        factor = float(np.mean(spread[known] / np.diag(variance)[known])) if known.any() else 1.0
+    equation = KeyEquation(trained, flows, joint, joint_pairs, np.full(n_classes, np.nan))
+    return EquationTest(equation, joint, math.nan, classes, tuple(pairs), joint_pairs, factor)

@@ -10,7 +10,7 @@ from numpy.typing import ArrayLike, NDArray
 from crcen.exceptions import InvalidInput, InvalidParameter
 from crcen.theory.cost_matrix import CostMatrix
 from crcen.theory.price import Price, positive_number, resolved
-from crcen.theory.tensors import as_numpy
+from crcen.theory.rows import as_numpy
 
 __all__ = ["Labels", "is_for_classes"]
 

@@ -1,33 +1,73 @@
-"""Recall, specificity, precision, F1 and G-mean from confusion counts, intervals of shares, log loss of rows."""
+"""Metrics of decisions and probabilities: counts, shares and costs with intervals, expected counts, bootstrap."""
 
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, fields
-from typing import TypeAlias
+from collections.abc import Iterator, Sequence
+from dataclasses import astuple, dataclass, fields
+from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from crcen.exceptions import InvalidInput
-from crcen.theory.rows import check_binary_target, check_not_negative, check_row_weights
+from crcen.exceptions import InvalidInput, InvalidParameter
+from crcen.theory.cost_matrix import CostMatrix
+from crcen.theory.curves import ThresholdCurve, average_precision, roc_area
+from crcen.theory.rows import (
+    FloatOrArray,
+    check_binary_target,
+    check_class_numbers,
+    check_not_negative,
+    check_row_weights,
+    effective_rows,
+    plain,
+    short,
+)
 
-__all__ = ["ConfusionCounts", "FloatOrArray", "confusion_counts", "g_mean", "log_losses", "wilson_interval"]
+__all__ = [
+    "UNKNOWN",
+    "ConfusionCounts",
+    "DecisionCounts",
+    "Expected",
+    "ExpectedCounts",
+    "Interval",
+    "Quality",
+    "average_precisions",
+    "bootstrap_sums",
+    "confusion_counts",
+    "decision_counts",
+    "expected_counts",
+    "g_mean",
+    "log_losses",
+    "measure_quality",
+    "percentile_interval",
+    "row_draws",
+    "share_interval",
+    "wilson_interval",
+]
 
-FloatOrArray: TypeAlias = float | NDArray[np.float64]
+Array = NDArray[np.float64]
+Bools = NDArray[np.bool_]
+Index = NDArray[np.int64]
 
 # A probability of exactly 0 would make the log loss infinite.
 _SMALLEST = 1e-15
+_Z = 1.96
+_CHUNK_BYTES = 2**25
+# Expected positives below which a recall is undefined.
+_NONE = 1e-9
+# Characters of a line of the table of counts from which its columns are numbered.
+_WIDEST = 110
 
 
-def _plain(values: NDArray[np.float64]) -> FloatOrArray:
+def _scalar(values: Array) -> FloatOrArray:
     return float(values) if values.ndim == 0 else values
 
 
 def _ratio(part: FloatOrArray, rest: FloatOrArray, empty: float) -> FloatOrArray:
-    """Divide `part` by `part + rest`, giving `empty` where both are 0."""
+    """part / (part + rest), `empty` if both are 0."""
     top, bottom = np.asarray(part), np.asarray(part) + np.asarray(rest)
-    return _plain(np.divide(top, bottom, out=np.full(bottom.shape, empty), where=bottom > 0.0))
+    return _scalar(np.divide(top, bottom, out=np.full(bottom.shape, empty), where=bottom > 0.0))
 
 
 @dataclass(frozen=True, eq=False)
@@ -50,7 +90,7 @@ class ConfusionCounts:
         for cell in fields(self):
             counts = check_not_negative(getattr(self, cell.name), cell.name)
             shapes[cell.name] = counts.shape
-            object.__setattr__(self, cell.name, _plain(counts))
+            object.__setattr__(self, cell.name, _scalar(counts))
         if len(set(shapes.values())) > 1:
             raise InvalidInput(f"tp, fp, fn and tn must have one shape, got {shapes}")
 
@@ -63,28 +103,28 @@ class ConfusionCounts:
 
     @property
     def recall(self) -> FloatOrArray:
-        """Share of the positives that are found; NaN where there is no positive."""
+        """Share of the positives that are found; NaN if there is no positive."""
         return _ratio(self.tp, self.fn, np.nan)
 
     @property
     def specificity(self) -> FloatOrArray:
-        """Share of the negatives that are left alone; NaN where there is no negative."""
+        """Share of the negatives without an alarm; NaN if there is no negative."""
         return _ratio(self.tn, self.fp, np.nan)
 
     @property
     def precision(self) -> FloatOrArray:
-        """Share of the alarms that are right; 0 where there is no alarm."""
+        """Share of the alarms that are right; 0 if there is no alarm."""
         return _ratio(self.tp, self.fp, 0.0)
 
     @property
     def f1(self) -> FloatOrArray:
-        """Harmonic mean of precision and recall, 2·tp / (2·tp + fp + fn); 0 where that is 0/0."""
+        """Harmonic mean of precision and recall, 2·tp / (2·tp + fp + fn); 0 if that is 0/0."""
         return _ratio(2.0 * self.tp, self.fp + self.fn, 0.0)
 
     @property
     def g_mean(self) -> FloatOrArray:
-        """Geometric mean of recall and specificity; NaN where a class is absent."""
-        return _plain(np.sqrt(np.asarray(self.recall) * np.asarray(self.specificity)))
+        """Geometric mean of recall and specificity; NaN if a class is absent."""
+        return _scalar(np.sqrt(np.asarray(self.recall) * np.asarray(self.specificity)))
 
 
 def confusion_counts(y: ArrayLike, y_pred: ArrayLike, sample_weight: ArrayLike | None = None) -> ConfusionCounts:
@@ -114,16 +154,122 @@ def confusion_counts(y: ArrayLike, y_pred: ArrayLike, sample_weight: ArrayLike |
     if called.shape[-1] != positive.size:
         raise InvalidInput(f"y_pred must have {positive.size} columns as y has rows, got shape {called.shape}")
     weights = check_row_weights(sample_weight, positive.size)
-    # Each cell is its own sum: a difference of sums could leave -1e-16 where nothing is.
+    # Each cell is its own sum: a difference of sums could leave -1e-16 instead of 0.
     by_class = np.stack([np.where(positive, weights, 0.0), np.where(positive, 0.0, weights)], axis=1)
-    # einsum and not a product of BLAS, which adds up by the number of threads.
+    # einsum and no product of BLAS, whose order of terms depends on the number of threads.
     alarms = np.einsum("...n,nc->...c", called.astype(np.float64), by_class)
     quiet = np.einsum("...n,nc->...c", (~called).astype(np.float64), by_class)
     return ConfusionCounts(tp=alarms[..., 0], fp=alarms[..., 1], fn=quiet[..., 0], tn=quiet[..., 1])
 
 
+@dataclass(frozen=True, eq=False)
+class DecisionCounts:
+    """Decisions by true class: a table (K, A), whose first K columns decide for a class."""
+
+    table: Array
+
+    @property
+    def n_classes(self) -> int:
+        """K."""
+        return len(self.table)
+
+    @property
+    def recalls(self) -> Array:
+        """Share of each class's rows that were given to it; NaN for a class without rows."""
+        return _shares(np.diag(self.table), self.table.sum(axis=1))
+
+    @property
+    def precisions(self) -> Array:
+        """Share of the rows given to each class that are of it; NaN if none were."""
+        return _shares(np.diag(self.table), self.table[:, : self.n_classes].sum(axis=0))
+
+    @property
+    def f1s(self) -> Array:
+        """Harmonic mean of both for each class; 0 if nothing is right, NaN for a class that does not occur."""
+        sizes = self.table.sum(axis=1) + self.table[:, : self.n_classes].sum(axis=0)
+        return _shares(2.0 * np.diag(self.table), sizes)
+
+    @property
+    def accuracy(self) -> float:
+        """Share of all rows that were given to their class."""
+        return float(np.trace(self.table[:, : self.n_classes]) / self.table.sum())
+
+    @property
+    def balanced_accuracy(self) -> float:
+        """Mean recall of the classes that have rows."""
+        return _known_mean(self.recalls)
+
+    @property
+    def g_mean(self) -> float:
+        """Geometric mean of their recalls."""
+        recalls = self.recalls[np.isfinite(self.recalls)]
+        return float(np.prod(recalls) ** (1.0 / len(recalls)))
+
+    @property
+    def macro_f1(self) -> float:
+        """Mean F1 of the classes that occur, in truth or as a decision."""
+        return _known_mean(self.f1s)
+
+    def cost(self, costs: ArrayLike) -> float:
+        """Cost of these decisions, by a matrix (K, A)."""
+        return float((self.table * np.asarray(costs, dtype=np.float64)).sum())
+
+    def table_of(self, names: Sequence[Any]) -> str:
+        """A readable table; ``names`` are those of the columns, the classes first."""
+        texts = [str(name) for name in names]
+        width = max(10, *map(len, texts)) + 2
+        head = " " * width + "".join(f"{text:>{width}}" for text in texts) + f"{'recall':>10}"
+        rows = [
+            f"{text:<{width}}" + "".join(f"{count:>{width}.6g}" for count in row) + f"{recall:>10.3f}"
+            for text, row, recall in zip(texts, self.table.tolist(), self.recalls.tolist(), strict=False)
+        ]
+        return "\n".join(["true ↓ decided →", head, *rows])
+
+    def __str__(self) -> str:
+        return self.table_of(range(self.table.shape[1]))
+
+
+def _known_mean(values: Array) -> float:
+    known = values[np.isfinite(values)]
+    return float(known.mean()) if known.size else math.nan
+
+
+def _shares(above: Array, below: Array) -> Array:
+    return np.divide(above, below, out=np.full(len(below), np.nan), where=below > 0.0)
+
+
+def decision_counts(
+    y: ArrayLike,
+    decided: ArrayLike,
+    n_classes: int,
+    sample_weight: ArrayLike | None = None,
+    *,
+    n_actions: int | None = None,
+) -> DecisionCounts:
+    """Count decisions by the true class.
+
+    Parameters
+    ----------
+    y, decided : arrays of shape (n,)
+        Class numbers, and numbers of classes or, from ``n_classes`` on, of further actions.
+    n_classes : int
+        K.
+    sample_weight : array of shape (n,), optional
+        Finite and not negative; then the counts are sums of weights.
+    n_actions : int, optional
+        Number of possible decisions; K by default.
+    """
+    width = n_classes if n_actions is None else n_actions
+    truth, chosen = check_class_numbers(y, n_classes), check_class_numbers(decided, width)
+    if len(truth) != len(chosen):
+        raise InvalidInput(f"y and decisions must have one value a row each: got {len(truth)} and {len(chosen)}.")
+    table = np.zeros((n_classes, width))
+    np.add.at(table, (truth, chosen), check_row_weights(sample_weight, truth.size))
+    return DecisionCounts(table)
+
+
 def g_mean(y: ArrayLike, y_pred: ArrayLike, sample_weight: ArrayLike | None = None) -> FloatOrArray:
-    """Geometric mean of recall and specificity; of the recalls of all classes where there are more than two.
+    """Geometric mean of recall and specificity; of the recalls of all classes if there are more than two.
 
     Parameters
     ----------
@@ -137,20 +283,37 @@ def g_mean(y: ArrayLike, y_pred: ArrayLike, sample_weight: ArrayLike | None = No
     Returns
     -------
     float or array of shape (models,)
-        In [0, 1]; NaN where a class is absent.
+        In [0, 1]; NaN if a class is absent.
     """
     numbers = np.asarray(y)
     # Labels such as 1 and 2 are no class numbers from 0: they are refused below.
     if numbers.dtype.kind in "iu" and numbers.ndim == 1 and numbers.size and numbers.min() == 0 and numbers.max() > 1:
-        from crcen.theory.classes.class_counts import class_counts  # which is for more than two
-
         width = int(max(numbers.max(), np.max(y_pred))) + 1
-        return class_counts(numbers, y_pred, width, sample_weight).g_mean
+        return decision_counts(numbers, y_pred, width, sample_weight).g_mean
     return confusion_counts(y, y_pred, sample_weight).g_mean
 
 
-def wilson_interval(share: float, size: float, z: float = 1.96) -> tuple[float, float]:
-    """Wilson's 95 % interval of a share.
+@dataclass(frozen=True)
+class Interval:
+    """A value with its 95 % interval; NaN if there is none."""
+
+    value: float
+    low: float
+    high: float
+
+    def to_dict(self) -> dict[str, float | None]:
+        """Plain values, ready for JSON."""
+        return {name: plain(value) for name, value in vars(self).items()}
+
+    def __str__(self) -> str:
+        return "–" if math.isnan(self.value) else f"{self.value:.3g} ({self.low:.3g} to {self.high:.3g})"
+
+
+UNKNOWN = Interval(math.nan, math.nan, math.nan)
+
+
+def wilson_interval(share: float, size: float, z: float = _Z) -> tuple[float, float]:
+    """Wilson's interval of a share.
 
     Parameters
     ----------
@@ -159,12 +322,12 @@ def wilson_interval(share: float, size: float, z: float = 1.96) -> tuple[float, 
     size : float
         How many rows it comes from; with weights, (Σ w)² / Σ w².
     z : float
-        The normal quantile.
+        The normal quantile; 1.96 is 95 %.
 
     Returns
     -------
     low, high : float
-        Inside [0, 1]; both NaN where there is no row.
+        Inside [0, 1]; both NaN if there is no row.
     """
     if size <= 0.0 or math.isnan(share):
         return math.nan, math.nan
@@ -174,21 +337,367 @@ def wilson_interval(share: float, size: float, z: float = 1.96) -> tuple[float, 
     return max((centre - half) / scale, 0.0), min((centre + half) / scale, 1.0)
 
 
-def log_losses(target: NDArray[np.bool_], p: NDArray[np.float64]) -> NDArray[np.float64]:
-    """Log loss of every row.
+def share_interval(hits: Bools, weights: Array) -> Interval:
+    """The share of weight with a hit, with Wilson's interval at the effective number of rows."""
+    if not weights.any():
+        return UNKNOWN
+    share = float(weights[hits].sum() / weights.sum())
+    return Interval(share, *wilson_interval(share, effective_rows(weights)))
+
+
+def log_losses(target: NDArray[Any], p: Array) -> Array:
+    """Log loss of every row, from bool targets and p of the positive class, or from class numbers and p (n, K).
+
+    Probabilities are kept 1e-15 away from 0 and 1.
+    """
+    if p.ndim == 2:
+        return np.asarray(-np.log(np.maximum(p[np.arange(len(target)), target], _SMALLEST)))
+    inside = np.clip(p, _SMALLEST, 1.0 - _SMALLEST)
+    return np.asarray(-np.where(target, np.log(inside), np.log1p(-inside)))
+
+
+def average_precisions(y: Index, p: Array, sample_weight: ArrayLike | None = None) -> Array:
+    """Average precision of each class against the rest, (K,); NaN for a class without rows."""
+    weights = check_row_weights(sample_weight, len(y))
+    return np.array(
+        [average_precision(*ThresholdCurve(y == k, column).totals(weights)) for k, column in enumerate(p.T)]
+    )
+
+
+@dataclass(frozen=True, eq=False)
+class Quality:
+    """Decisions of labelled rows at stated costs.
 
     Parameters
     ----------
-    target : bool array of shape (n,)
-        True for the positive rows.
-    p : float64 array of shape (n,)
-        Probabilities of the positive class; they are kept 1e-15 away from 0 and 1, as nothing finite follows there.
-
-    Returns
-    -------
-    float64 array of shape (n,)
-        Finite.
+    costs : CostMatrix
+        What they were made by, labelled.
+    counts : DecisionCounts
+        Sums of weights if rows have weights.
+    cost : Interval
+        Mean cost of a row.
+    expected_cost : float
+        The same as the probabilities expect it.
+    habit : label
+        The cheapest single decision for all of these rows.
+    habit_cost : float
+        Its mean cost of a row.
+    saved : Interval
+        What the decisions save a row against it.
+    recalls, precisions : tuple of Interval
+        Of each class: share of its rows that were given to it, and of rows given to it that are of it.
+    areas, average_precisions : float64 array of shape (K,)
+        Of each class against the rest, ranked by its probability; NaN for a class without rows.
+    log_loss, base_log_loss : float
+        Of the probabilities, and of the class shares.
     """
-    inside = np.clip(p, _SMALLEST, 1.0 - _SMALLEST)
-    losses: NDArray[np.float64] = -np.where(target, np.log(inside), np.log1p(-inside))
-    return losses
+
+    costs: CostMatrix
+    counts: DecisionCounts
+    cost: Interval
+    expected_cost: float
+    habit: Any
+    habit_cost: float
+    saved: Interval
+    recalls: tuple[Interval, ...]
+    precisions: tuple[Interval, ...]
+    areas: Array
+    average_precisions: Array
+    log_loss: float
+    base_log_loss: float
+
+    @property
+    def labels(self) -> tuple[Any, ...]:
+        """The classes."""
+        return tuple(range(self.costs.n_classes)) if self.costs.labels is None else self.costs.labels
+
+    @property
+    def names(self) -> tuple[Any, ...]:
+        """Possible decisions: the classes, then the other actions."""
+        return (*self.labels, *self.costs.actions)
+
+    @property
+    def cost_by_class(self) -> Array:
+        """Cost of the rows of each class over all rows: these add up to ``cost``."""
+        return np.asarray((self.counts.table * self.costs.costs).sum(axis=1) / self.counts.table.sum())
+
+    @property
+    def relative_cost(self) -> float:
+        """Cost over that of the cheapest single decision; NaN if that is free."""
+        return self.cost.value / self.habit_cost if self.habit_cost > 0.0 else math.nan
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain values, ready for JSON."""
+        by_class = [
+            {
+                "label": label,
+                "rows": float(self.counts.table[k].sum()),
+                "decided": float(self.counts.table[:, k].sum()),
+                "recall": self.recalls[k].to_dict(),
+                "precision": self.precisions[k].to_dict(),
+                "cost_per_row": float(self.cost_by_class[k]),
+                "roc_auc": plain(self.areas[k]),
+                "average_precision": plain(self.average_precisions[k]),
+            }
+            for k, label in enumerate(self.labels)
+        ]
+        return {
+            "decisions": list(self.names),
+            "costs": self.costs.costs.tolist(),
+            "confusion": self.counts.table.tolist(),
+            "cost_per_row": self.cost.to_dict(),
+            "habit": {"decision": self.habit, "cost_per_row": self.habit_cost},
+            "saved_per_row": self.saved.to_dict(),
+            "classes": by_class,
+            "accuracy": self.counts.accuracy,
+            "balanced_accuracy": self.counts.balanced_accuracy,
+            "g_mean": self.counts.g_mean,
+            "macro_f1": self.counts.macro_f1,
+            "macro_average_precision": plain(_known_mean(self.average_precisions)),
+            "log_loss": self.log_loss,
+            "base_log_loss": self.base_log_loss,
+        }
+
+    def lines(self) -> list[str]:
+        """The counts, their cost, and a line for each class."""
+        names = [short(name) for name in self.names]
+        width = max(9, *(len(name) + 2 for name in names))
+        heads, cell_width = names, width
+        if width * (len(names) + 1) > _WIDEST:  # columns by number, rows with their number before the name
+            heads = [str(number) for number in range(1, len(names) + 1)]
+            names = [f"{head} {name}" for head, name in zip(heads, names, strict=True)]
+            width, cell_width = max(len(name) + 2 for name in names), 9
+        head = " " * width + "".join(f"{name:>{cell_width}}" for name in heads)
+        table = [
+            f"{name:<{width}}" + "".join(f"{_count(cell):>{cell_width}}" for cell in row)
+            for name, row in zip(names, self.counts.table.tolist(), strict=False)
+        ]
+        if heads != names:
+            table += [f"{name:<{width}}(no class)" for name in names[len(self.labels) :]]
+        columns = ("rows", "recall", "precision", "avg. precision", "cost a row")
+        by_class = [f"{'':<{width}} {columns[0]:>9}  {columns[1]:<24}{columns[2]:<24}{columns[3]:>14}{columns[4]:>12}"]
+        for k, name in enumerate(names[: len(self.labels)]):
+            by_class.append(
+                f"{name:<{width}} {_count(float(self.counts.table[k].sum())):>9}  {self.recalls[k]!s:<24}"
+                f"{self.precisions[k]!s:<24}{self.average_precisions[k]:>14.3f}{self.cost_by_class[k]:>12.4g}"
+            )
+        saved = self.saved
+        side = "cheaper" if saved.value >= 0.0 else "dearer"
+        return [
+            "true ↓ decided →",
+            head,
+            *table,
+            f"Cost a row {self.cost.value:.4g} ({self.cost.low:.4g} to {self.cost.high:.4g}), against "
+            f"{self.habit_cost:.4g} with {self.habit} for every row: {abs(saved.value):.4g} {side} "
+            f"({saved.low:.4g} to {saved.high:.4g})",
+            "",
+            *by_class,
+            f"accuracy {self.counts.accuracy:.4g}, balanced accuracy {self.counts.balanced_accuracy:.4g}, "
+            f"macro F1 {self.counts.macro_f1:.4g}, log loss {self.log_loss:.4g} "
+            f"({self.base_log_loss:.4g} by the shares of the classes alone)",
+        ]
+
+
+def measure_quality(y: ArrayLike, p: ArrayLike, costs: CostMatrix, sample_weight: ArrayLike | None = None) -> Quality:
+    """Measure decisions at stated costs.
+
+    Parameters
+    ----------
+    y : array of shape (n,)
+        Class numbers 0 … K−1, in the order of the costs.
+    p : array of shape (n, K)
+        Natural probabilities.
+    costs : CostMatrix
+        The same for all rows.
+    sample_weight : array of shape (n,), optional
+        Finite and not negative.
+
+    Raises
+    ------
+    InvalidInput
+        If there is no row, or labels, probabilities or weights cannot be used.
+    """
+    if costs.is_per_row:
+        raise InvalidInput("costs must be the same for all rows.")
+    truth, expected = check_class_numbers(y, costs.n_classes), costs.expected(p)
+    if not len(truth) or len(truth) != len(expected):
+        raise InvalidInput(f"there must be at least one row, and a label a row: got {len(expected)} and {len(truth)}.")
+    weights, chances, chosen = check_row_weights(sample_weight, truth.size), np.asarray(p, np.float64), costs.choose(p)
+    rows, total, n_classes = np.arange(len(truth)), weights.sum(), costs.n_classes
+    counts = decision_counts(truth, chosen, n_classes, weights, n_actions=costs.n_actions)
+    paid = costs.realised(truth, chosen)
+    by_habit = weights @ costs.costs[truth] / total
+    habit = int(np.argmin(by_habit))
+    labels = tuple(range(n_classes)) if costs.labels is None else costs.labels
+    areas, precisions = np.full(n_classes, np.nan), np.full(n_classes, np.nan)
+    for k in range(n_classes):
+        if 0.0 < weights[truth == k].sum() < total:
+            totals = ThresholdCurve(truth == k, chances[:, k]).totals(weights)
+            areas[k], precisions[k] = roc_area(*totals), average_precision(*totals)
+    shares = np.bincount(truth, weights, n_classes) / total
+    classes = range(n_classes)
+    return Quality(
+        costs=costs,
+        counts=counts,
+        cost=_mean(paid, weights, least=min(0.0, float(costs.costs.min()))),
+        expected_cost=float(weights @ expected[rows, chosen] / total),
+        habit=(*labels, *costs.actions)[habit],
+        habit_cost=float(by_habit[habit]),
+        saved=_mean(costs.costs[truth, habit] - paid, weights),
+        recalls=tuple(share_interval((chosen == k)[truth == k], weights[truth == k]) for k in classes),
+        precisions=tuple(share_interval((truth == k)[chosen == k], weights[chosen == k]) for k in classes),
+        areas=areas,
+        average_precisions=precisions,
+        log_loss=float(weights @ log_losses(truth, chances) / total),
+        base_log_loss=float(-(shares[shares > 0] @ np.log(shares[shares > 0]))),
+    )
+
+
+def _mean(values: Array, weights: Array, least: float = -math.inf) -> Interval:
+    total = weights.sum()
+    mean = float(weights @ values / total)
+    deviation = math.sqrt(float(weights**2 @ (values - mean) ** 2)) / float(total)
+    return Interval(mean, max(mean - _Z * deviation, least), mean + _Z * deviation)
+
+
+def _count(value: float) -> str:
+    return f"{value:,.0f}" if value.is_integer() or value >= 100 else f"{value:.3g}"
+
+
+@dataclass(frozen=True)
+class Expected:
+    """An expected value with its standard deviation; NaN if there is none."""
+
+    value: float
+    error: float
+
+    @property
+    def low(self) -> float:
+        """Lower end of the middle 95 %."""
+        return self.value - _Z * self.error
+
+    @property
+    def high(self) -> float:
+        """Upper end of the middle 95 %."""
+        return self.value + _Z * self.error
+
+    def to_dict(self) -> dict[str, float | None]:
+        """Plain values, ready for JSON."""
+        return {name: plain(getattr(self, name)) for name in ("value", "low", "high")}
+
+
+@dataclass(frozen=True)
+class ExpectedCounts:
+    """Sums over decided rows without labels, from which expected metrics follow; sums of parts of the rows add up.
+
+    The one assumption: a row of probability p is positive with probability p, independently of other rows. Only labels
+    can tell whether it holds.
+
+    Parameters
+    ----------
+    n_rows, n_alarms : int
+        Rows, and alarms among them.
+    catches, misses : float
+        Sums of p over alarms, and over the other rows.
+    catch_variance, miss_variance : float
+        Sums of p(1 − p) over the same.
+    """
+
+    n_rows: int = 0
+    n_alarms: int = 0
+    catches: float = 0.0
+    misses: float = 0.0
+    catch_variance: float = 0.0
+    miss_variance: float = 0.0
+
+    def __add__(self, other: ExpectedCounts) -> ExpectedCounts:
+        return ExpectedCounts(*(a + b for a, b in zip(astuple(self), astuple(other), strict=True)))
+
+    @property
+    def alarm_share(self) -> float:
+        """Alarms among rows."""
+        return self.n_alarms / self.n_rows if self.n_rows else math.nan
+
+    @property
+    def precision(self) -> Expected:
+        """Share of alarms that are right."""
+        if not self.n_alarms:
+            return Expected(math.nan, math.nan)
+        return Expected(self.catches / self.n_alarms, math.sqrt(self.catch_variance) / self.n_alarms)
+
+    @property
+    def recall(self) -> Expected:
+        """Share of positives that are caught; its error to first order."""
+        total = self.catches + self.misses
+        if total <= _NONE:
+            return Expected(math.nan, math.nan)
+        caught, missed = self.catches / total, self.misses / total
+        variance = missed**2 * self.catch_variance + caught**2 * self.miss_variance
+        return Expected(caught, math.sqrt(variance) / total)
+
+    def cost(self, cost_ratio: float) -> Expected:
+        """Cost of 1,000 rows in false alarms: one for a false alarm, the cost ratio for a miss."""
+        if not self.n_rows:
+            return Expected(math.nan, math.nan)
+        total = self.n_alarms - self.catches + cost_ratio * self.misses
+        error = math.sqrt(self.catch_variance + cost_ratio**2 * self.miss_variance)
+        return Expected(1000.0 * total / self.n_rows, 1000.0 * error / self.n_rows)
+
+
+def expected_counts(p: Array, alarms: Bools) -> ExpectedCounts:
+    """The sums over rows with these natural probabilities and decisions."""
+    variance = p * (1.0 - p)
+    parts = (one[rows].sum() for one in (p, variance) for rows in (alarms, ~alarms))
+    return ExpectedCounts(len(p), int(alarms.sum()), *map(float, parts))
+
+
+def row_draws(counts: Index, n_resamples: int, generator: np.random.Generator) -> Iterator[Index]:
+    """How often each kind of row appears in each bootstrap resample, (some resamples, kinds) at a time.
+
+    ``counts`` (kinds,) is how many rows there are of each kind; a resample has as many rows in all.
+    """
+    if isinstance(n_resamples, bool) or not isinstance(n_resamples, int | np.integer) or n_resamples < 1:
+        raise InvalidParameter(
+            f"n_resamples must be a whole number of at least 1, got {n_resamples!r}", parameter="n_resamples"
+        )
+    n_rows = int(counts.sum())
+    chunk = max(1, _CHUNK_BYTES // (8 * len(counts)))
+    is_rows = bool((counts == 1).all())
+    for start in range(0, n_resamples, chunk):
+        size = min(chunk, n_resamples - start)
+        if is_rows:  # the same distribution, drawn row by row, which is faster for so many kinds
+            place = generator.integers(n_rows, size=(size, n_rows)) + n_rows * np.arange(size)[:, None]
+            yield np.bincount(place.ravel(), minlength=size * n_rows).reshape(size, n_rows)
+        else:
+            yield generator.multinomial(n_rows, counts / n_rows, size=size)
+
+
+def bootstrap_sums(contributions: Array, n_resamples: int, generator: np.random.Generator) -> Array:
+    """Sums (n_resamples, sums) over bootstrap resamples of rows, from what each row adds to each sum (n, sums).
+
+    Rows that contribute the same are one kind, and a resample draws how many of each kind it has.
+    """
+    kind_of, n_kinds = np.zeros(len(contributions), dtype=np.int64), 1
+    for column in contributions.T:  # column by column: NumPy's unique of whole rows is many times slower
+        values, place = np.unique(column, return_inverse=True)
+        if n_kinds * len(values) >= 2**62:  # numbers of kinds that do not appear fill up an integer
+            kinds, kind_of = np.unique(kind_of, return_inverse=True)
+            n_kinds = len(kinds)
+        kind_of, n_kinds = kind_of * len(values) + place, n_kinds * len(values)
+    _, first, counts = np.unique(kind_of, return_index=True, return_counts=True)
+    return np.concatenate([drawn @ contributions[first] for drawn in row_draws(counts, n_resamples, generator)])
+
+
+def percentile_interval(values: Array, level: float) -> tuple[float, float]:
+    """The middle share ``level`` of resampled values; infinite ones count, NaN are left out.
+
+    Both ends are NaN if more values are NaN than a tail holds.
+    """
+    if not 0.0 < level < 1.0:
+        raise InvalidParameter(f"level must lie strictly between 0 and 1, got {level!r}")
+    known = values[~np.isnan(values)]
+    tail = 0.5 * (1.0 - level)
+    if known.size < (1.0 - tail) * values.size:
+        return np.nan, np.nan
+    low, high = np.quantile(known, [tail, 1.0 - tail], method="inverted_cdf")
+    return float(low), float(high)

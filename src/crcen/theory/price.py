@@ -19,16 +19,21 @@ from numpy.typing import ArrayLike, NDArray
 
 from crcen.exceptions import InvalidInput, InvalidParameter
 from crcen.theory.cost_matrix import CostMatrix
-from crcen.theory.rows import check_binary_target, check_class_numbers, check_probabilities, check_row_weights
-from crcen.theory.shown import Shown
-from crcen.theory.tensors import as_numpy
+from crcen.theory.rows import (
+    Shown,
+    as_numpy,
+    check_binary_target,
+    check_class_numbers,
+    check_probabilities,
+    check_row_weights,
+)
 
 __all__ = [
     "Alpha",
     "Budget",
     "CostRatio",
     "Lam",
-    "NotYetAPrice",
+    "Goal",
     "Price",
     "Spec",
     "WeightingLike",
@@ -144,11 +149,14 @@ class Budget(_Spec):
     """
 
 
-class NotYetAPrice:
-    """An operating goal, which becomes a price on given rows; see `crcen.theory.wishes`."""
+class Goal:
+    """An operating goal, which decides on given rows but is no price by itself; see `crcen.theory.goals`."""
 
-    # How to use it.
-    use: ClassVar[str] = ""
+    use: ClassVar[str] = ""  # how to use it
+
+    def decide(self, p: Array, times: Any = None) -> NDArray[Any]:
+        """Decisions on rows with natural posteriors p (n,) that came in at these times."""
+        raise NotImplementedError
 
 
 Spec: TypeAlias = Lam | Alpha | CostRatio | Budget
@@ -168,7 +176,7 @@ def as_spec(weighting: object) -> Spec:
         return weighting
     if isinstance(weighting, str):
         return _spec_from_text(weighting)
-    if isinstance(weighting, NotYetAPrice):
+    if isinstance(weighting, Goal):
         raise InvalidParameter(f"{weighting!r} is no price by itself: {weighting.use}")
     if isinstance(weighting, dict):
         raise InvalidParameter(
@@ -495,7 +503,7 @@ def resolved(weighting: Any, counts: Array, positive: int | None = None) -> Pric
         weighting = [weighting[k] for k in range(counts.size)]
     if positive is not None and not _is_list(weighting):
         return _resolved_spec(as_spec(weighting), counts, positive)
-    if isinstance(weighting, NotYetAPrice) or (isinstance(weighting, str) and weighting != "balanced"):
+    if isinstance(weighting, Goal) or (isinstance(weighting, str) and weighting != "balanced"):
         as_spec(weighting)  # refuses it
     if weighting is None:
         return Price(np.ones(counts.size), counts)

@@ -1,72 +1,55 @@
-"""The residual Σ w(y−q) as running sums: its variance under the model, and what it says about a drift in log-odds."""
+"""The residuals Σ w(e_y − q) as sums over rows, their variance under the model, and tests of a fitted model."""
+
+from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import astuple, dataclass
+from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
+from scipy.special import chdtrc, fdtrc
 
 from crcen.exceptions import InvalidInput
-from crcen.theory.decision import posterior
-from crcen.theory.price import WeightingLike, cost_ratio_of
-from crcen.theory.rows import check_binary_target, check_probabilities, check_row_weights
+from crcen.theory.price import Price, cost_ratio_of
+from crcen.theory.rows import (
+    Shown,
+    check_binary_target,
+    check_class_numbers,
+    check_class_probabilities,
+    check_probabilities,
+    check_row_weights,
+    plain,
+)
 
 __all__ = [
     "FEWEST_TO_TEST",
+    "JointResidualSums",
+    "JointTest",
+    "PairSums",
     "ResidualSums",
     "TrainingError",
+    "chi_square_tail",
+    "joint_test",
+    "pair_sums",
+    "quadratic_form",
     "residual_sums",
-    "residual_variance",
+    "sums_of_columns",
     "tail_bound",
     "two_sided",
-    "z_test",
 ]
 
-# Of Σ w|y−q|: a residual below this share was solved for.
-_BALANCED = 1e-10
-# Fewer positives than this among new rows, and the residual is not nearly normal.
+Array = NDArray[np.float64]
+Index = NDArray[np.int64]
+
+# With fewer rows of a class among new rows the residual is not nearly normal.
 FEWEST_TO_TEST = 20
-# The skewness from which on the tail of a residual is no longer taken for normal. A count of 4 expected events has it.
-_LOPSIDED = 0.5
-
-
-def residual_variance(miss: NDArray[np.float64], alarm: NDArray[np.float64], p: NDArray[np.float64]) -> float:
-    """Σ [p·miss² + (1−p)·alarm²], the variance of Σ w(y−q) where p is the true posterior.
-
-    Parameters
-    ----------
-    miss, alarm : float64 array of shape (n,)
-        w(1−q), what a row adds if it is positive, and wq, what it takes off if it is negative.
-    p : float64 array of shape (n,)
-        Natural posterior under the model.
-    """
-    return float(np.sum(miss**2 * p + alarm**2 * (1.0 - p)))
-
-
-def tail_bound(
-    residual: float, miss: NDArray[np.float64], alarm: NDArray[np.float64], p: NDArray[np.float64], own: float = 0.0
-) -> float:
-    """Above which the two-sided p-value of a lopsided residual cannot be, by Bennett's inequality; 0 for others.
-
-    Where a model is sure of nearly all rows, the residual is a count of a few surprises. One of them may lie many
-    standard deviations out and still be nothing rare.
-
-    Parameters
-    ----------
-    residual : float
-        Σ w(y−q).
-    miss, alarm, p : float64 array of shape (n,)
-        As in `residual_variance`.
-    own : float
-        Variance that the model's own error adds.
-    """
-    variance = residual_variance(miss, alarm, p) + own
-    third = abs(float(np.sum(miss**3 * p - alarm**3 * (1.0 - p))))
-    largest = float(np.max(miss if residual > 0.0 else alarm, initial=0.0))
-    if not (variance > 0.0 and largest > 0.0) or third <= _LOPSIDED * variance**1.5:
-        return 0.0
-    far = largest * abs(residual) / variance
-    return min(1.0, 2.0 * math.exp(-variance / largest**2 * ((1.0 + far) * math.log1p(far) - far)))
+_BALANCED = 1e-10  # of all flows: a residual below this share was solved for
+_DEPENDENT = 1e-10  # of the largest eigenvalue: dependent equations add no information
+_LOPSIDED = 0.5  # skewness above which the normal tail is not used; a count of 4 expected events has it
+_SMALLEST_P = 1e-15
+_MANY_DEGREES = 1e6
 
 
 def two_sided(z: float) -> float:
@@ -74,92 +57,217 @@ def two_sided(z: float) -> float:
     return math.erfc(abs(z) / math.sqrt(2.0))
 
 
-def z_test(missed: float, alarmed: float, variance: float) -> tuple[float, float, str]:
-    """Z of the residual missed − alarmed, its two-sided p-value and, where there is none, the reason."""
-    if variance <= 0.0:
-        return math.nan, math.nan, "every q is 0 or 1, so the residual has no variance under the model"
-    if abs(missed - alarmed) <= _BALANCED * (missed + alarmed):
-        return math.nan, math.nan, "these rows were balanced, so the key equation holds on them by construction"
-    z = (missed - alarmed) / math.sqrt(variance)
-    return z, two_sided(z), ""
+def chi_square_tail(value: float, degrees: int) -> float:
+    """P(χ² with so many degrees of freedom > value)."""
+    return float(chdtrc(degrees, max(value, 0.0))) if not math.isnan(value) else math.nan
+
+
+def tail_bound(residual: float, variance: float, third: float, largest: float) -> float:
+    """Bennett's bound of the two-sided p-value of a lopsided residual; 0 for others.
+
+    If a model is sure of nearly all rows, the residual is a count of a few surprises, and one of them may lie many
+    standard deviations out. ``third`` is the third moment, ``largest`` the largest term in the residual's direction.
+    """
+    if not (variance > 0.0 and largest > 0.0) or abs(third) <= _LOPSIDED * variance**1.5:
+        return 0.0
+    far = largest * abs(residual) / variance
+    return min(1.0, 2.0 * math.exp(-variance / largest**2 * ((1.0 + far) * math.log1p(far) - far)))
 
 
 @dataclass(frozen=True)
-class TrainingError:
-    """How far a fitted model's log-odds are off in the mean, by the chance of its training rows.
+class JointTest(Shown):
+    """One χ² statistic for several equations at once.
 
     Parameters
     ----------
-    log_odds : float
-        Standard deviation over training sets, of the mean over rows as the residual weighs them.
-    degrees : float
-        Degrees of freedom of its square as an estimate; infinite where it is known.
-    least : float
-        What it cannot be below, whatever was estimated.
+    statistic, p_value : float
+        NaN if there is no test.
+    degrees : int
+        Independent equations.
+    reason : str
+        Why there is no test; empty otherwise.
     """
 
-    log_odds: float
-    degrees: float = math.inf
-    least: float = 0.0
-
-    def __post_init__(self) -> None:
-        if not (0.0 <= self.log_odds < math.inf and 0.0 <= self.least < math.inf and self.degrees > 0.0):
-            raise InvalidInput(f"a training error needs log_odds and least from 0 and degrees above 0, got {self!r}")
+    statistic: float
+    degrees: int
+    p_value: float
+    reason: str = ""
 
     def __str__(self) -> str:
-        return f"log-odds in the mean off by {self.size:.2g} (standard deviation), by the chance of training rows"
+        if self.reason:
+            return f"not available: {self.reason}"
+        p_value = f"{self.p_value:.3g}" if self.p_value >= _SMALLEST_P else f"below {_SMALLEST_P:g}"
+        return f"χ² = {self.statistic:.4g} with {self.degrees} degrees of freedom, p-value {p_value}"
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain values, ready for JSON."""
+        numbers = {"statistic": plain(self.statistic), "degrees": self.degrees, "p_value": plain(self.p_value)}
+        return {**numbers, "reason": self.reason}
+
+    @classmethod
+    def none(cls, degrees: int, reason: str) -> JointTest:
+        """No test, with the reason."""
+        return cls(math.nan, degrees, math.nan, reason)
+
+
+def quadratic_form(sums: Array, variance: Array) -> tuple[float, int]:
+    """sumsᵀ variance⁻¹ sums, and the number of independent sums."""
+    scale = np.sqrt(np.diag(variance))
+    values, vectors = np.linalg.eigh(variance / scale[:, None] / scale[None])
+    kept = values > _DEPENDENT * values.max()
+    along = (vectors.T @ (sums / scale))[kept]
+    return float((along**2 / values[kept]).sum()), int(kept.sum())
+
+
+def joint_test(
+    sums: Array, variance: Array, total: float, error: TrainingError | None = None, jacobian: Array | None = None
+) -> JointTest:
+    """Test that sums have mean 0.
+
+    Parameters
+    ----------
+    sums, variance : float64 arrays of shape (m,) and (m, m)
+        Sums of residuals, and their covariance under the model.
+    total : float
+        Weight of all rows: rows whose residuals are tiny beside it were balanced.
+    error, jacobian
+        The fitted model's error and what log-odds add to the means of the sums (m, K), if it was measured.
+    """
+    if not (np.diag(variance) > 0.0).all():
+        return JointTest.none(len(sums), "every output is 0 or 1, so the residual has no variance under the model")
+    if np.abs(sums).max() <= _BALANCED * total:
+        return JointTest.none(len(sums), "these rows were balanced, so the key equation holds on them by construction")
+    if error is not None and jacobian is not None:
+        return JointTest(*error.test(sums, variance, jacobian))
+    statistic, degrees = quadratic_form(sums, variance)
+    return JointTest(statistic, degrees, chi_square_tail(statistic, degrees))
+
+
+@dataclass(frozen=True, eq=False)
+class TrainingError:
+    """Uncertainty of a fitted model's mean log-odds that its finite training set leaves.
+
+    Parameters
+    ----------
+    covariance : float64 array of shape (K, K)
+        Over training sets, of the mean log-odds of all classes as the residuals weigh them; their sum is 0.
+    degrees : float
+        Degrees of freedom of its scale as an estimate; infinite if it is known.
+    least : float64 array of shape (K, K)
+        Lower limit of the covariance, whatever was estimated.
+    pairs : float
+        How much each new row raises the variances of the pairwise equations.
+    """
+
+    covariance: Array
+    degrees: float
+    least: Array
+    pairs: float = 0.0
+
+    def __post_init__(self) -> None:
+        for name in ("covariance", "least"):
+            object.__setattr__(self, name, np.array(getattr(self, name), dtype=np.float64))
+        shape = self.covariance.shape
+        is_fine = len(shape) == 2 and shape[0] == shape[1] >= 2 and self.least.shape == shape
+        is_fine = is_fine and self.degrees > 0.0 and 0.0 <= self.pairs < math.inf
+        if not is_fine or not all(np.isfinite(part).all() for part in (self.covariance, self.least)):
+            raise InvalidInput(
+                "a training error needs two finite (K, K) covariances, degrees above 0 and pairs from 0."
+            )
+
+    @classmethod
+    def binary(cls, log_odds: float, degrees: float = math.inf, least: float = 0.0) -> TrainingError:
+        """By standard deviations of the mean log-odds of the positive class."""
+        if not (0.0 <= log_odds < math.inf and 0.0 <= least < math.inf and degrees > 0.0):
+            raise InvalidInput(
+                f"a training error needs log_odds and least from 0 and degrees above 0, got {log_odds}, {least} and "
+                f"{degrees}"
+            )
+        sign = np.array([[0.25, -0.25], [-0.25, 0.25]])
+        return cls(log_odds**2 * sign, degrees, least**2 * sign)
+
+    def __str__(self) -> str:
+        sizes = ", ".join(f"{size:.2g}" for size in ([self.size] if len(self.least) == 2 else self.sizes))
+        return f"standard deviation of the mean log-odds: {sizes} (uncertainty from the training rows)"
+
+    def __eq__(self, other: object) -> bool:
+        if not isinstance(other, TrainingError):
+            return NotImplemented
+        parts = ((self.covariance, other.covariance), (self.least, other.least))
+        numbers = (self.degrees, self.pairs) == (other.degrees, other.pairs)
+        return numbers and all(np.array_equal(mine, theirs) for mine, theirs in parts)
+
+    __hash__ = None  # type: ignore[assignment]  # arrays
+
+    @property
+    def log_odds(self) -> float:
+        """For two classes: the estimated standard deviation of the mean log-odds of the positive class."""
+        return self._of_two(self.covariance)
 
     @property
     def size(self) -> float:
-        """The standard deviation, as far as it is known."""
-        return max(self.log_odds, self.least)
+        """The same, not below its lower limit."""
+        return max(self._of_two(self.covariance), self._of_two(self.least))
 
-    def noise(self, sums: "ResidualSums") -> float:
-        """By how much a residual on rows with these sums varies more than under the true posterior."""
+    def _of_two(self, part: Array) -> float:
+        if len(part) != 2:
+            raise AttributeError(f"a training error of {len(part)} classes has sizes, one for each class.")
+        return 2.0 * math.sqrt(max(part[1, 1], 0.0))
+
+    @property
+    def sizes(self) -> Array:
+        """Standard deviation of the mean log-odds of each class, (K,)."""
+        both = np.maximum(np.diag(self.covariance), np.diag(self.least))
+        return np.asarray(np.sqrt(np.maximum(both, 0.0)))
+
+    def noise(self, sums: ResidualSums) -> float:
+        """Variance of a binary residual over its variance under the true posterior."""
         return 1.0 + (sums.slope * self.size) ** 2 / sums.variance if sums.variance > 0.0 else 1.0
 
-    def test(
-        self, missed: float, alarmed: float, variance: float, slope: float, n_pos: int
-    ) -> tuple[float, float, str]:
-        """As `z_test`, with the model's own error in the variance of the residual and its estimate in the p-value.
+    def _added(self, jacobian: Array) -> tuple[Array, Array]:
+        return jacobian @ self.covariance @ jacobian.T, jacobian @ self.least @ jacobian.T
 
-        A p-value is the larger of two: with what was estimated, by Student's t, and with the least there is, which is
-        no estimate.
+    def variances(self, variance: Array, jacobian: Array) -> Array:
+        """Variances of sums with the model's error in them."""
+        estimated, least = (np.diag(part) for part in self._added(jacobian))
+        return np.asarray(np.diag(variance) + np.maximum(estimated, least))
 
-        Parameters
-        ----------
-        missed, alarmed, variance
-            As in `z_test`.
-        slope : float
-            What one unit of log-odds adds to the expected residual.
-        n_pos : int
-            Positives among the rows.
+    def test(self, sums: Array, variance: Array, jacobian: Array) -> tuple[float, int, float]:
+        """Statistic, degrees of freedom and p-value of sums with this covariance under the model.
+
+        The p-value is the larger of two: with the estimated error, by Snedecor's F (Student's t for one sum), and with
+        its lower limit, which is no estimate. ``jacobian`` (m, K) is what one unit of each class's log-odds adds to the
+        means of the sums.
         """
-        z, p_value, reason = z_test(missed, alarmed, variance)
-        if not reason and n_pos < FEWEST_TO_TEST:
-            return math.nan, math.nan, f"too few: {n_pos} positives, and the test needs {FEWEST_TO_TEST}"
-        if reason or self.size == 0.0:
-            return z, p_value, reason
-        share, surely = ((slope * error) ** 2 / variance for error in (self.log_odds, self.least))
-        p_value = two_sided(z / math.sqrt(1.0 + surely))
-        if share > 0.0:
-            # Satterthwaite: only the part of the variance that is the model's was estimated.
-            degrees = self.degrees * ((1.0 + share) / share) ** 2
-            p_value = max(p_value, two_sided(_normal_of_t(z / math.sqrt(1.0 + share), degrees)))
-        return z / math.sqrt(1.0 + max(share, surely)), p_value, ""
+        found = []
+        for part, is_estimate in zip(self._added(jacobian), (True, False), strict=True):
+            whole = variance + part
+            statistic, degrees = quadratic_form(sums, whole)
+            below = math.inf
+            if is_estimate:  # Satterthwaite: only the model's part of the variance was estimated
+                share = float(np.trace(np.linalg.pinv(whole, hermitian=True) @ part)) / degrees
+                below = self.degrees / max(share, 1e-6) ** 2
+            found.append((_f_tail(statistic, degrees, below), statistic, degrees))
+        p_value, statistic, degrees = max(found)
+        return statistic, degrees, p_value
+
+    def test_pairs(self, sums: Array, variance: Array, share: float) -> tuple[float, int, float]:
+        """The same for all pairwise equations, whose variances the error raises by this share."""
+        statistic, degrees = quadratic_form(sums, (1.0 + share) * variance)
+        below = self.degrees * ((1.0 + share) / max(share, 1e-6)) ** 2
+        return statistic, degrees, _f_tail(statistic, degrees, below)
 
 
-def _normal_of_t(t: float, degrees: float) -> float:
-    """The normal value with the tail of Student's t, by Wallace's approximation."""
-    if math.isinf(degrees):
-        return t
-    shrink = (8.0 * degrees + 1.0) / (8.0 * degrees + 3.0)
-    return math.copysign(shrink * math.sqrt(degrees * math.log1p(t * t / degrees)), t)
+def _f_tail(statistic: float, degrees: int, below: float) -> float:
+    """P(F > statistic / degrees)."""
+    if below > _MANY_DEGREES:
+        return chi_square_tail(statistic, degrees)
+    return float(fdtrc(degrees, below, statistic / degrees))
 
 
 @dataclass(frozen=True)
 class ResidualSums:
-    """Sums over rows from which the residual test follows; they add, so that rows may come in pieces.
+    """Sums over rows for one class against the rest; sums of parts of the rows add up.
 
     With s a row's sample weight, q its weighted and p its natural probability under the model:
 
@@ -172,7 +280,7 @@ class ResidualSums:
     slope : float
         Σ sλ(1−q)p, what one unit of log-odds adds to the expected residual, to first order.
     variance : float
-        Σ s²[λ²p(1−q)² + (1−λ)²(1−p)q²], the variance of the residual where p is the true posterior.
+        Σ s²[λ²p(1−q)² + (1−λ)²(1−p)q²], the variance of the residual if p is the true posterior.
     squares : float
         Σ of the squared row residuals, whose expectation under the model is `variance`.
     """
@@ -185,16 +293,8 @@ class ResidualSums:
     variance: float = 0.0
     squares: float = 0.0
 
-    def __add__(self, other: "ResidualSums") -> "ResidualSums":
-        return ResidualSums(
-            self.n_rows + other.n_rows,
-            self.n_pos + other.n_pos,
-            self.missed + other.missed,
-            self.alarmed + other.alarmed,
-            self.slope + other.slope,
-            self.variance + other.variance,
-            self.squares + other.squares,
-        )
+    def __add__(self, other: ResidualSums) -> ResidualSums:
+        return ResidualSums(*(a + b for a, b in zip(astuple(self), astuple(other), strict=True)))
 
     @property
     def residual(self) -> float:
@@ -203,55 +303,173 @@ class ResidualSums:
 
     @property
     def z(self) -> float:
-        """Z of the residual test, N(0, 1) for the true posterior alone; NaN where the residual has no variance."""
+        """Residual over its standard deviation, N(0, 1) for the true posterior; NaN if it has no variance."""
         return self.residual / math.sqrt(self.variance) if self.variance > 0.0 else math.nan
 
 
-def residual_sums(
-    y: ArrayLike, q: ArrayLike, weighting: WeightingLike, sample_weight: ArrayLike | None = None
-) -> ResidualSums:
-    """Sum what the residual test needs over rows.
+@dataclass(frozen=True, eq=False)
+class JointResidualSums:
+    """Sums over rows for K classes; sums of parts of the rows add up.
+
+    Parameters
+    ----------
+    n_rows : int
+        Rows.
+    counts : int64 array of shape (K,)
+        Rows of each class.
+    flows : float64 array of shape (K, K)
+        F_jk = w_j Σ_{y=j} s q_k; the residual of a class is its outflow less its inflow.
+    slope : float64 array of shape (K, K)
+        A = Σ s (w·p)(diag q − q qᵀ): log-odds that are off by d make a mean residual of A d, to first order.
+    variance : float64 array of shape (K, K)
+        Of the residuals, if the model is right.
+    squares : float64 array of shape (K,)
+        Σ of the rows' squared residuals.
+    """
+
+    n_rows: int
+    counts: Index
+    flows: Array
+    slope: Array
+    variance: Array
+    squares: Array
+
+    @classmethod
+    def none(cls, n_classes: int) -> JointResidualSums:
+        """Of no rows."""
+        square = np.zeros((n_classes, n_classes))
+        return cls(0, np.zeros(n_classes, dtype=np.int64), square, square, square, np.zeros(n_classes))
+
+    def __add__(self, other: JointResidualSums) -> JointResidualSums:
+        return JointResidualSums(*(a + b for a, b in zip(vars(self).values(), vars(other).values(), strict=True)))
+
+    @property
+    def n_classes(self) -> int:
+        """K."""
+        return len(self.counts)
+
+    @property
+    def between(self) -> Array:
+        """Flows between different classes."""
+        return self.flows * (1.0 - np.eye(self.n_classes))
+
+    @property
+    def residuals(self) -> Array:
+        """Σ s w_y (e_y − q); they sum to zero."""
+        return np.asarray(self.between.sum(axis=1) - self.between.sum(axis=0))
+
+    def of_class(self, k: int) -> ResidualSums:
+        """One class against the rest."""
+        return ResidualSums(
+            n_rows=self.n_rows,
+            n_pos=int(self.counts[k]),
+            missed=float(self.between[k].sum()),
+            alarmed=float(self.between[:, k].sum()),
+            slope=float(self.slope[k, k]),
+            variance=float(self.variance[k, k]),
+            squares=float(self.squares[k]),
+        )
+
+
+def residual_sums(y: ArrayLike, q: ArrayLike, weighting: Any, sample_weight: ArrayLike | None = None) -> Any:
+    """Sum what residual tests need over rows.
 
     Parameters
     ----------
     y : array of shape (n,)
-        0/1 or bool, 1 is positive; one class alone is allowed.
-    q : array of shape (n,)
-        Weighted probabilities of the positive class.
+        0/1 or bool, 1 is positive; class numbers if q has columns. Classes may be absent.
+    q : array of shape (n,) or (n, K)
+        Weighted probabilities of the positive class, or of every class.
     weighting : Price, Lam, CostRatio, Budget, float or None
-        What q was trained under.
+        What q was trained under; with columns a `Price`.
     sample_weight : array of shape (n,), optional
         Finite and not negative.
 
     Returns
     -------
-    ResidualSums
-        The sums of these rows.
+    ResidualSums, or JointResidualSums if q has columns
 
     Raises
     ------
     InvalidInput
         If labels, probabilities or weights cannot be used.
     """
+    if isinstance(weighting, Price) and np.ndim(q) == 2:
+        numbers = check_class_numbers(y, weighting.n_classes)
+        outputs = check_class_probabilities(q, numbers.size, weighting.n_classes)
+        joint = sums_of_columns(numbers, outputs, check_row_weights(sample_weight, numbers.size), weighting.weights)
+        if not all(np.isfinite(part).all() for part in (joint.flows, joint.squares, joint.variance, joint.slope)):
+            raise InvalidInput(_TOO_LARGE)
+        return joint
     positive = check_binary_target(y)
     outputs = check_probabilities(q)
     if outputs.shape != positive.shape:
         raise InvalidInput(f"q must have one value for each of the {positive.size} rows, got shape {outputs.shape}")
-    sizes = check_row_weights(sample_weight, positive.size)
     cost = cost_ratio_of(weighting)
-    lam, mu = cost / (1.0 + cost), 1.0 / (1.0 + cost)
-    p = posterior(outputs, weighting)
-    with np.errstate(over="ignore"):  # what overflows is refused below, in words
-        miss, alarm = sizes * lam * (1.0 - outputs), sizes * mu * outputs  # of a positive, of a negative row
-        sums = ResidualSums(
-            n_rows=positive.size,
-            n_pos=int(positive.sum()),
-            missed=float(miss[positive].sum()),
-            alarmed=float(alarm[~positive].sum()),
-            slope=float(np.sum(miss * p)),
-            variance=residual_variance(miss, alarm, p),
-            squares=float(np.sum(miss[positive] ** 2) + np.sum(alarm[~positive] ** 2)),
-        )
+    weights = np.array([1.0 / (1.0 + cost), cost / (1.0 + cost)])
+    columns = np.stack([1.0 - outputs, outputs], axis=1)
+    joint = sums_of_columns(
+        positive.astype(np.int64), columns, check_row_weights(sample_weight, positive.size), weights
+    )
+    sums = joint.of_class(1)
     if not all(map(math.isfinite, (sums.missed, sums.alarmed, sums.variance, sums.squares))):
-        raise InvalidInput("sample_weight must have squares with a finite sum, got weights too large for that")
+        raise InvalidInput(_TOO_LARGE)
     return sums
+
+
+_TOO_LARGE = "sample_weight must have squares with a finite sum, got weights too large for that"
+
+
+def sums_of_columns(y: Index, q: Array, sizes: Array, w: Array) -> JointResidualSums:
+    """Sums of rows with class numbers y, weighted probabilities q (n, K) and sample weights, at class weights w."""
+    n_classes = len(w)
+    p = q / w
+    p = p / p.sum(axis=1, keepdims=True)
+    # 1 − q with its own digits, as far as they are known.
+    rest = q[:, ::-1] if n_classes == 2 else 1.0 - q
+    flows, others = np.zeros((n_classes, n_classes)), np.arange(n_classes)[None] != y[:, None]
+    with np.errstate(over="ignore", invalid="ignore"):  # what overflows is refused by the caller
+        mass = (sizes * w[y])[:, None]
+        np.add.at(flows, y, mass * q)
+        squares = np.where(others, mass * q, mass * rest)
+        squares = (squares**2).sum(axis=0)
+        second = sizes[:, None] ** 2 * p * w**2
+        crossed = second.T @ q
+        variance = np.diag(second.sum(axis=0)) - crossed - crossed.T + (q * second.sum(axis=1)[:, None]).T @ q
+        weight = (sizes * (p @ w))[:, None] * q
+        slope = np.diag(weight.sum(axis=0)) - weight.T @ q
+        # Differences of nearly equal sums lose the digits of a tiny diagonal: sum it by itself.
+        np.fill_diagonal(slope, (weight * rest).sum(axis=0))
+        of_others = second[:, ::-1] if n_classes == 2 else np.maximum(second.sum(axis=1)[:, None] - second, 0.0)
+        np.fill_diagonal(variance, (second * rest**2 + of_others * q**2).sum(axis=0))
+        if n_classes == 2:
+            slope, variance = (np.array([[1.0, -1.0], [-1.0, 1.0]]) * np.diag(part) for part in (slope, variance))
+    return JointResidualSums(y.size, np.bincount(y, minlength=n_classes), flows, slope, variance, squares)
+
+
+@dataclass(frozen=True, eq=False)
+class PairSums:
+    """Σ s (w_j 1{y=j} q_k − w_k 1{y=k} q_j) of pairs of classes j < k, (P,), and their variance under the model."""
+
+    sums: Array
+    variance: Array
+
+    def __add__(self, other: PairSums) -> PairSums:
+        return PairSums(self.sums + other.sums, self.variance + other.variance)
+
+
+def pair_sums(y: Index, q: Array, sizes: Array, w: Array, classes: Sequence[int] | Index | None = None) -> PairSums:
+    """The sums of all pairs of classes, or of pairs of some of them; each has mean 0 for the true posterior."""
+    some = np.arange(len(w)) if classes is None else np.asarray(classes)
+    p = q / w
+    p = p / p.sum(axis=1, keepdims=True)
+    first, second = (some[side] for side in np.triu_indices(len(some), 1))
+    sums, variance = np.zeros(len(first)), np.zeros((len(first), len(first)))
+    for label in some:
+        mine = (first == label) | (second == label)
+        is_first = first[mine] == label
+        sign, other = np.where(is_first, 1.0, -1.0), np.where(is_first, second[mine], first[mine])
+        value = sizes[:, None] * w[label] * sign * q[:, other]
+        sums[mine] += value[y == label].sum(axis=0)
+        variance[np.ix_(mine, mine)] += (value * p[:, [label]]).T @ value
+    return PairSums(sums, variance)

@@ -1,28 +1,86 @@
-"""Rows as the theory takes them: a 0/1 target, weights that are not negative, probabilities in [0, 1]."""
+"""Rows as the theory takes them: targets, weights and probabilities, checked; tensors as arrays; results as text."""
 
 import numbers as number_types
 from collections.abc import Sequence
+from html import escape
+from typing import Any, TypeAlias
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from crcen.exceptions import InvalidInput
-from crcen.theory.tensors import as_numpy
 
 __all__ = [
+    "FloatOrArray",
+    "Shown",
+    "ShownInOneLine",
+    "as_numpy",
     "check_binary_target",
     "check_class_numbers",
+    "check_class_probabilities",
     "check_not_negative",
     "check_probabilities",
     "check_row_weights",
     "class_totals",
     "effective_rows",
     "effective_totals",
+    "in_one_line",
+    "plain",
+    "short",
 ]
+
+Array = NDArray[np.float64]
+FloatOrArray: TypeAlias = float | Array
+
+_LONGEST_LINE, _LONGEST_NAME = 160, 20
+# Rounding of types that NumPy does not have: half the distance of two neighbours at 1.
+_ROUNDING = {"torch.bfloat16": 2.0**-8, "torch.float16": 2.0**-11}
+
+
+def as_numpy(values: Any) -> Any:
+    """A tensor of any device as an array, without importing its library; anything else as it is."""
+    if not (hasattr(values, "detach") and hasattr(values, "cpu")):
+        return values
+    found = values.detach().cpu()
+    if str(getattr(found, "dtype", "")) == "torch.bfloat16":
+        found = found.float()
+    return np.asarray(found)
+
+
+class Shown:
+    """A result that a notebook shows as `print` does."""
+
+    def _repr_html_(self) -> str:
+        return f"<pre>{escape(str(self))}</pre>"
+
+
+def in_one_line(result: object) -> str:
+    """The type of a result and its first line: ``__repr__`` of results that hold arrays or models."""
+    first = next((line.strip() for line in str(result).splitlines() if line.strip()), "")
+    first = first if len(first) <= _LONGEST_LINE else f"{first[: _LONGEST_LINE - 1]}…"
+    return f"<{type(result).__name__}: {first}>"
+
+
+class ShownInOneLine(Shown):
+    """The same, with a representation of one line."""
+
+    def __repr__(self) -> str:
+        return in_one_line(self)
+
+
+def plain(value: float) -> float | None:
+    """A number for JSON: None if it is not finite."""
+    return float(value) if np.isfinite(value) else None
+
+
+def short(name: Any) -> str:
+    """A label for a column of a table, cut after 20 characters."""
+    text = " ".join(str(name).split())
+    return text if len(text) <= _LONGEST_NAME else f"{text[: _LONGEST_NAME - 1]}…"
 
 
 def _as_array(values: ArrayLike, name: str) -> NDArray[np.generic]:
-    """Return `values` as a rectangular array of numbers or truth values."""
+    """`values` as a rectangular array of numbers or truth values."""
     try:
         array = np.asarray(as_numpy(values))
     except (TypeError, ValueError) as error:
@@ -39,27 +97,7 @@ def _as_array(values: ArrayLike, name: str) -> NDArray[np.generic]:
 
 
 def check_binary_target(y: ArrayLike, name: str = "y", ndims: Sequence[int] = (1,)) -> NDArray[np.bool_]:
-    """Check labels and return where they are positive.
-
-    Parameters
-    ----------
-    y : array of shape (n,)
-        0/1 or bool, 1 (True) is the positive class.
-    name : str
-        What the labels are called in the error message.
-    ndims : sequence of int
-        The numbers of dimensions allowed.
-
-    Returns
-    -------
-    bool array of the same shape
-        True for the positive rows.
-
-    Raises
-    ------
-    InvalidInput
-        If the labels are anything else.
-    """
+    """Where 0/1 or bool labels are positive; other labels and other numbers of dimensions are refused."""
     array = _as_array(y, name)
     if array.ndim not in ndims:
         shapes = " or ".join(f"{ndim}-D" for ndim in ndims)
@@ -93,53 +131,17 @@ def check_class_numbers(y: ArrayLike, n_classes: int) -> NDArray[np.int64]:
     return numbers.astype(np.int64)
 
 
-def check_not_negative(values: ArrayLike, name: str) -> NDArray[np.float64]:
-    """Check weights, counts or variances.
-
-    Parameters
-    ----------
-    values : array of any shape
-        Finite numbers, none below 0.
-    name : str
-        What they are called in the error message.
-
-    Returns
-    -------
-    float64 array of the same shape
-        A copy of the same numbers.
-
-    Raises
-    ------
-    InvalidInput
-        If one is negative, NaN or infinite.
-    """
-    numbers_given = _as_array(values, name).astype(np.float64)
-    fine = np.isfinite(numbers_given) & (numbers_given >= 0.0)
+def check_not_negative(values: ArrayLike, name: str) -> Array:
+    """A float64 copy of finite numbers, none below 0."""
+    found = _as_array(values, name).astype(np.float64)
+    fine = np.isfinite(found) & (found >= 0.0)
     if not fine.all():
-        raise InvalidInput(f"{name} must be finite and not negative, got {numbers_given[~fine].ravel()[0]:g}")
-    return numbers_given
+        raise InvalidInput(f"{name} must be finite and not negative, got {found[~fine].ravel()[0]:g}")
+    return found
 
 
-def check_row_weights(sample_weight: ArrayLike | None, n: int) -> NDArray[np.float64]:
-    """Check sample weights; None is a weight of 1 for each row.
-
-    Parameters
-    ----------
-    sample_weight : array of shape (n,) or None
-        Finite and not negative.
-    n : int
-        How many rows there are.
-
-    Returns
-    -------
-    float64 array of shape (n,)
-        The weights.
-
-    Raises
-    ------
-    InvalidInput
-        If their number differs or one of them is negative or not finite.
-    """
+def check_row_weights(sample_weight: ArrayLike | None, n: int) -> Array:
+    """Sample weights of n rows, finite and not negative; None is a weight of 1 for each row."""
     if sample_weight is None:
         return np.ones(n, dtype=np.float64)
     weights = check_not_negative(sample_weight, "sample_weight")
@@ -148,49 +150,54 @@ def check_row_weights(sample_weight: ArrayLike | None, n: int) -> NDArray[np.flo
     return weights
 
 
-def effective_rows(weights: NDArray[np.float64]) -> float:
-    """As many rows of equal weight as tell as much as these (Kish 1965), whatever the unit of weights, not all 0."""
+def check_probabilities(q: ArrayLike, name: str = "q") -> Array:
+    """Numbers in [0, 1] of any shape, as float64."""
+    values = _as_array(q, name).astype(np.float64)
+    if np.isnan(values).any():
+        raise InvalidInput(f"{name} must lie in [0, 1], got {int(np.isnan(values).sum())} NaN")
+    if ((values < 0.0) | (values > 1.0)).any():
+        low, high = values.min(), values.max()
+        raise InvalidInput(f"{name} must lie in [0, 1], got values from {low:g} to {high:g}: are these logits?")
+    return values
+
+
+def check_class_probabilities(q: ArrayLike, n_rows: int, n_classes: int | None = None, name: str = "q") -> Array:
+    """Probabilities (n, K) whose rows sum to 1, up to the rounding of their type."""
+    values = np.asarray(as_numpy(q), dtype=np.float64)
+    width = n_classes or (values.shape[1] if values.ndim == 2 else 0)
+    if width < 2 or values.shape != (n_rows, width):
+        raise InvalidInput(
+            f"{name} must have a row for each of the {n_rows} labels and a column for each class, got shape "
+            f"{values.shape}"
+        )
+    rounding = width * _ROUNDING.get(str(getattr(q, "dtype", "")), 0.0)
+    sums = values.sum(axis=1)
+    if (
+        not np.isfinite(values).all()
+        or (values < 0.0).any()
+        or np.abs(sums - 1.0).max(initial=0.0) > max(1e-6, rounding)
+    ):
+        raise InvalidInput(f"{name} must hold probabilities in [0, 1], each row with the sum 1")
+    return values if rounding <= 1e-6 else values / sums[:, None]
+
+
+def effective_rows(weights: Array) -> float:
+    """Number of equally weighted rows that carry as much information as these (Kish 1965); weights are not all 0."""
     return float(weights.sum() ** 2 / (weights**2).sum())
 
 
-def effective_totals(positive: NDArray[np.bool_], weights: NDArray[np.float64]) -> tuple[float, float]:
-    """As many positive and negative rows of equal weight as tell as much as these (Kish 1965), in the same shares.
-
-    Parameters
-    ----------
-    positive : bool array of shape (n,)
-        True for the positive rows.
-    weights : float64 array of shape (n,)
-        Checked sample weights, not all 0.
-    """
+def effective_totals(positive: NDArray[np.bool_], weights: Array) -> tuple[float, float]:
+    """The same number split into positive and negative rows by their shares of weight."""
     n_rows = effective_rows(weights)
     n_pos = n_rows * float(weights[positive].sum() / weights.sum())
     return n_pos, n_rows - n_pos
 
 
-def class_totals(positive: NDArray[np.bool_], weights: NDArray[np.float64]) -> tuple[float, float]:
-    """Sum the weights of each class, both of which must be there.
-
-    Parameters
-    ----------
-    positive : bool array of shape (n,)
-        True for the positive rows.
-    weights : float64 array of shape (n,)
-        Checked sample weights.
-
-    Returns
-    -------
-    n_pos, n_neg : float
-        Weighted class counts, both above 0.
-
-    Raises
-    ------
-    InvalidInput
-        If a class has no row, or only rows of weight 0.
-    """
+def class_totals(positive: NDArray[np.bool_], weights: Array) -> tuple[float, float]:
+    """Weight of the positive and of the negative rows; both must be above 0 and finite."""
     totals = []
     for name, mine in (("positive", positive), ("negative", ~positive)):
-        with np.errstate(over="ignore"):  # a sum that overflows is refused below, in words
+        with np.errstate(over="ignore"):  # an infinite sum is refused below
             total = float(weights[mine].sum())
         if not np.isfinite(total):
             raise InvalidInput(f"the weights of the {name} rows must have a finite sum, got {total}")
@@ -199,32 +206,3 @@ def class_totals(positive: NDArray[np.bool_], weights: NDArray[np.float64]) -> t
             raise InvalidInput(f"both classes must have rows of positive weight, got {got}")
         totals.append(total)
     return totals[0], totals[1]
-
-
-def check_probabilities(q: ArrayLike, name: str = "q") -> NDArray[np.float64]:
-    """Check that all values are probabilities.
-
-    Parameters
-    ----------
-    q : array of any shape
-        Numbers in [0, 1].
-    name : str
-        What they are called in the error message.
-
-    Returns
-    -------
-    float64 array of the same shape
-        The same numbers.
-
-    Raises
-    ------
-    InvalidInput
-        If one is NaN or outside [0, 1].
-    """
-    values = _as_array(q, name).astype(np.float64)
-    if np.isnan(values).any():
-        raise InvalidInput(f"{name} must lie in [0, 1], got {int(np.isnan(values).sum())} NaN")
-    if ((values < 0.0) | (values > 1.0)).any():
-        low, high = values.min(), values.max()
-        raise InvalidInput(f"{name} must lie in [0, 1], got values from {low:g} to {high:g}: are these logits?")
-    return values

@@ -1,8 +1,6 @@
 """The balance of any module: its output bias moved to where the key equation holds."""
 
-import math
 from collections.abc import Callable, Iterable
-from dataclasses import replace
 from itertools import chain
 from typing import Any
 
@@ -12,8 +10,7 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from crcen.exceptions import InvalidInput, InvalidParameter
-from crcen.theory.classes.balance import class_balance_shifts
-from crcen.theory.classes.key_equations import ClassKeyEquations, JointTest, class_key_equations_of_logits
+from crcen.theory.balance import balance_shift, class_shifts
 from crcen.theory.key_equation import KeyEquation, key_equation_of_logits, without_test
 from crcen.theory.price import resolve
 from crcen.theory.rows import check_class_numbers
@@ -22,7 +19,6 @@ from crcen.torch.natural import NaturalLogits
 from crcen.torch.output_bias import bias_of, check_moves_logits, last_layer, named_bias
 from crcen.torch.processes import gathered, n_processes
 from crcen.torch.weights import binary_price, stated_weights
-from crcen.training.balance import balance_shift
 
 __all__ = ["balance_"]
 
@@ -31,7 +27,7 @@ _SOLVED = "these rows were solved for; test on rows that the network has not see
 
 def balance_(
     module: nn.Module, batches: Iterable[Any], weighting: Any, *, bias: str | None = None, distributed: bool = True
-) -> KeyEquation | ClassKeyEquations:
+) -> KeyEquation:
     """Move the output bias of any module, in place, to where the key equation holds on these rows.
 
     The module is run in evaluation mode (dropout off, batch norm with its running statistics, which stay as they are);
@@ -59,7 +55,7 @@ def balance_(
 
     Returns
     -------
-    KeyEquation or ClassKeyEquations
+    KeyEquation or KeyEquation
         For two classes, with one logit or two, and for more, with the bias as it is stored now.
 
     Raises
@@ -118,7 +114,7 @@ def _output_bias(module: nn.Module, inputs: Any, name: str | None) -> tuple[Tens
     return logits, bias
 
 
-def _solve(rows: Collected, weighting: Any, bias: Tensor, taken_out: Tensor | None) -> KeyEquation | ClassKeyEquations:
+def _solve(rows: Collected, weighting: Any, bias: Tensor, taken_out: Tensor | None) -> KeyEquation:
     columns = rows.logits.shape[1]
     sizes = rows.sample_weight
     counts = np.bincount(check_class_numbers(rows.y, max(columns, 2)), weights=sizes, minlength=max(columns, 2))
@@ -134,12 +130,9 @@ def _solve(rows: Collected, weighting: Any, bias: Tensor, taken_out: Tensor | No
         return without_test(key_equation_of_logits(rows.y, margin + stored, resolved, sizes), _SOLVED)
     weights = resolve(stated_weights(weighting), counts=counts)
     _check_same(taken_out, weights.weights)
-    shifts = class_balance_shifts(rows.y, rows.logits, weights.weights, sizes).shifts
     # The mean stays where it is: softmax does not see it, and biases stay small.
-    moved = _add(bias, shifts - shifts.mean())
-    found = class_key_equations_of_logits(rows.y, rows.logits + moved, weights, sizes)
-    solved = JointTest(math.nan, columns - 1, math.nan, _SOLVED)
-    return replace(found, equations=solved, pairs=replace(solved, degrees=columns * (columns - 1) // 2))
+    moved = _add(bias, class_shifts(rows.y, rows.logits, weights.weights, sizes))
+    return without_test(key_equation_of_logits(rows.y, rows.logits + moved, weights, sizes), _SOLVED)
 
 
 def _add(bias: Tensor, shifts: NDArray[np.float64]) -> NDArray[np.float64]:

@@ -12,14 +12,13 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from crcen.exceptions import InvalidParameter
-from crcen.theory.classes.balance import class_balance_shifts
+from crcen.theory.balance import balance_shift, class_shifts
 from crcen.theory.price import resolve
 from crcen.torch.collected import answer, as_answering, collect, split_batch
 from crcen.torch.loss import ClassWeightedLoss
 from crcen.torch.natural import NaturalLogits
 from crcen.torch.trial_rows import TrialRows, row_by_row
 from crcen.torch.weights import binary_price, stated_weights
-from crcen.training.balance import balance_shift
 
 __all__ = ["Effect", "solved", "tried"]
 
@@ -63,8 +62,7 @@ def solved(rows: TrialRows, weighting: Any, logits: Array, row_weights: Array | 
         shift = balance_shift(kept.y, logits[:, 1] - logits[:, 0], resolved, sizes)
         return np.array([-0.5 * shift, 0.5 * shift])
     weights = resolve(stated_weights(weighting), counts=rows.counts).weights
-    shifts = class_balance_shifts(kept.y, logits, weights, sizes).shifts
-    return np.asarray(shifts - shifts.mean())
+    return class_shifts(kept.y, logits, weights, sizes)
 
 
 def tried(rows: TrialRows, weighting: Any, loss: nn.Module | None, optimizer: Any, sampler: Any) -> dict[str, Effect]:

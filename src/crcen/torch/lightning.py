@@ -40,7 +40,7 @@ class BalanceCallback(_package().Callback):  # type: ignore[misc]
 
     Attributes
     ----------
-    key_equation_ : KeyEquation or ClassKeyEquations
+    key_equation_ : KeyEquation
         On these rows, after the solve. It was solved for, so it is no evidence: test on new rows.
     """
 

@@ -26,7 +26,7 @@ class BalanceCallback(Callback):
 
     Attributes
     ----------
-    key_equation_ : KeyEquation or ClassKeyEquations
+    key_equation_ : KeyEquation
         On these rows, after the solve. It was solved for, so it is no evidence: test on new rows.
 
     Examples

@@ -9,7 +9,6 @@ from numpy.typing import NDArray
 from torch import nn
 
 from crcen.exceptions import InvalidParameter
-from crcen.theory.classes.key_equations import ClassKeyEquations, class_key_equations_of_logits
 from crcen.theory.key_equation import KeyEquation, key_equation_of_logits
 from crcen.theory.price import resolve
 from crcen.torch.experiments import Effect, solved, tried
@@ -50,7 +49,7 @@ class Stationarity:
 
     Parameters
     ----------
-    equation : KeyEquation or ClassKeyEquations
+    equation : KeyEquation or KeyEquation
         On these rows, as the module answers now.
     shifts : float64 array of shape (1,) or (K,)
         What would have to be added to each output bias, in log-odds: what `crcen.torch.balance_` adds.
@@ -58,7 +57,7 @@ class Stationarity:
         Every cause that is known, examined or not.
     """
 
-    equation: KeyEquation | ClassKeyEquations
+    equation: KeyEquation
     shifts: NDArray[np.float64]
     causes: tuple[Cause, ...]
 
@@ -163,7 +162,7 @@ def _cause(name: str, effect: Effect, shifts: NDArray[np.float64]) -> Cause:
     return Cause(name, verdict, left, f"{effect.sentence}: it moves an output by {size:.3f} and leaves {left:.3f}")
 
 
-def _equation(rows: TrialRows, weighting: Any) -> tuple[KeyEquation | ClassKeyEquations, NDArray[np.float64]]:
+def _equation(rows: TrialRows, weighting: Any) -> tuple[KeyEquation, NDArray[np.float64]]:
     kept = rows.collected
     shifts = solved(rows, weighting, kept.logits)
     if kept.logits.shape[1] <= 2:
@@ -171,4 +170,4 @@ def _equation(rows: TrialRows, weighting: Any) -> tuple[KeyEquation | ClassKeyEq
         resolved = resolve(binary_price(weighting), float(rows.counts[1]), float(rows.counts[0]))
         return key_equation_of_logits(kept.y, margin, resolved, kept.sample_weight), shifts
     weights = resolve(stated_weights(weighting), counts=rows.counts)
-    return class_key_equations_of_logits(kept.y, kept.logits, weights, kept.sample_weight), shifts
+    return key_equation_of_logits(kept.y, kept.logits, weights, kept.sample_weight), shifts

@@ -12,8 +12,7 @@ from torch import Tensor, nn
 from torch.nn.functional import cross_entropy, softplus
 
 from crcen.exceptions import InvalidParameter
-from crcen.theory.classes.balance import class_balance_shifts
-from crcen.training.balance import solve_shifts
+from crcen.theory.balance import class_shifts, solve_shift
 from crcen.training.engine import find_device
 from crcen.training.jobs import Status, TrainingJob, TrainingResult
 from crcen.training.module_member import FittedModule, as_tensor, built, logits_of
@@ -243,6 +242,5 @@ def _mean_loss(net: nn.Module, rows: ModuleRows, n_outputs: int) -> float:
 def _solved(fitted: FittedModule, X: NDArray[Any], y: NDArray[Any], sizes: Array, job: TrainingJob) -> Array:
     logits = fitted.logits(X)
     if job.class_weights is None:
-        return solve_shifts(y == 1, logits[None], _row_weights(job, y, sizes)[None])
-    shifts = class_balance_shifts(y.astype(np.int64), logits, np.array(job.class_weights), sizes).shifts
-    return np.asarray(shifts - shifts.mean())
+        return np.array([solve_shift(y == 1, logits, _row_weights(job, y, sizes))])
+    return class_shifts(y.astype(np.int64), logits, np.array(job.class_weights), sizes)

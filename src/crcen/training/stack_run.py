@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from crcen.exceptions import InvalidInput, InvalidParameter
-from crcen.training.balance_solve import relative_residual, solve_shifts
+from crcen.theory.balance import relative_residual, solve_shift
 from crcen.training.device_logits import device_logits
 from crcen.training.jobs import Status, TrainingJob, TrainingResult, TrainingState
 from crcen.training.names import ONE_AGAINST_ALL
@@ -315,16 +315,14 @@ class StackRun:
         if y.all() or not y.any():
             return shifts, residuals
         device, lam = self.data.device, self.lam[g, models]
-        is_pos, s_there = torch.from_numpy(y).to(device), torch.from_numpy(s).to(device)
         positions = np.flatnonzero(wanted)
         for own in np.array_split(positions, min(len(positions), -(-len(positions) * len(rows) // LOGITS_AT_ONCE))):
             parameters = [w[g][own] for w in weights], [b[g][own] for b in biases]
             logits = device_logits(X, self.encodings[g], *parameters, lead.activation, device)
-            own_lam = torch.from_numpy(lam[own]).to(device)[:, None]
-            row_weights = s_there * torch.where(is_pos, own_lam, 1 - own_lam)
-            shifts[own] = solve_shifts(y, logits, row_weights)
-            logits += torch.from_numpy(shifts[own]).to(device)[:, None]
-            residuals[own] = relative_residual(y, logits, row_weights)
+            for k, outputs in zip(own, logits.cpu().numpy(), strict=True):
+                row_weights = s * np.where(y, lam[k], 1.0 - lam[k])
+                shifts[k] = solve_shift(y, outputs, row_weights)
+                residuals[k] = relative_residual(y, outputs + shifts[k], row_weights)
         return shifts, residuals
 
 

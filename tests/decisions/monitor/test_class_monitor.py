@@ -13,7 +13,6 @@ from crcen import CostMatrix, CRCENClassifier, CRCENClassifierCV, InvalidInput, 
 from crcen.decisions.monitor.class_track import ClassDriftAlarm
 from crcen.decisions.monitor.joint_test import JointDriftTest, JointTally, comparison, stacked
 from crcen.decisions.monitor.sequential_test import DriftTest, Tally
-from crcen.theory.classes.residual_sums import class_residual_sums
 from crcen.theory.price import Price
 from crcen.theory.residual_test import residual_sums
 
@@ -53,7 +52,7 @@ def test_sums_are_the_moments_of_the_residuals_over_all_labels_that_might_have_c
     p, y = stream(30, 1)
     q, sizes = weighted(p), np.linspace(0.5, 2.0, 30)
     weighting = Price(WEIGHTS, np.ones(4))
-    found = class_residual_sums(y, q, weighting, sizes)
+    found = residual_sums(y, q, weighting, sizes)
     residual, variance = np.zeros(4), np.zeros((4, 4))
     for i in range(30):
         values = [sizes[i] * WEIGHTS[c] * (np.eye(4)[c] - q[i]) for c in range(4)]
@@ -62,7 +61,7 @@ def test_sums_are_the_moments_of_the_residuals_over_all_labels_that_might_have_c
         variance += sum(p[i, c] * np.outer(values[c], values[c]) for c in range(4))
     assert found.residuals == pytest.approx(residual, abs=1e-10)
     assert found.variance == pytest.approx(variance, rel=1e-9, abs=1e-9)
-    halves = [class_residual_sums(y[r], q[r], weighting, sizes[r]) for r in (slice(0, 11), slice(11, 30))]
+    halves = [residual_sums(y[r], q[r], weighting, sizes[r]) for r in (slice(0, 11), slice(11, 30))]
     assert (halves[0] + halves[1]).slope == pytest.approx(found.slope, rel=1e-12)
     # A drift d moves the mean residual by A d.
     d = 1e-5 * np.array([1.0, -2.0, 0.5, 3.0])
@@ -79,7 +78,7 @@ def test_two_columns_are_the_test_of_two_classes():
     pieces = [slice(0, 1000), slice(1000, 1600), slice(1600, 3000)]
     weighting = Price(np.array([1 - lam, lam]), np.ones(2))
     one = [Tally.of(residual_sums(y[r], q[r], lam)) for r in pieces]
-    both = [JointTally.of(class_residual_sums(y[r], np.column_stack([1 - q[r], q[r]]), weighting)) for r in pieces]
+    both = [JointTally.of(residual_sums(y[r], np.column_stack([1 - q[r], q[r]]), weighting)) for r in pieces]
     for a, b in zip(one, both, strict=True):
         assert (b.score[0], b.information[0, 0]) == pytest.approx((a.score, a.information), rel=1e-9)
         assert b.drift[1] == pytest.approx(a.drift, rel=1e-9)
@@ -97,7 +96,7 @@ def test_two_columns_are_the_test_of_two_classes():
 def test_shares_of_all_comparisons_that_may_come_sum_to_one():
     """Else a false alarm could come more often than stated: without rows it is 1, however many points are open."""
     p, y = stream(3000, 3)
-    sums = class_residual_sums(y, weighted(p), Price(WEIGHTS, np.ones(4)))
+    sums = residual_sums(y, weighted(p), Price(WEIGHTS, np.ones(4)))
     test, quiet = JointDriftTest(JointTally.of(sums), 0.3, 0.0), JointTally.none(4)
     for _ in range(7):
         assert test.log_evidence() == pytest.approx(0.0, abs=1e-12)
@@ -112,7 +111,7 @@ def test_evidence_of_all_classes_is_the_mixture_over_their_drifts():
     basis = np.linalg.svd(np.ones((1, 4)))[2][1:]
     for n, seed in ((2000, 3), (700, 4)):
         p, y = stream(n, seed, (0, 0, 0, 0.4 * (seed == 4)))
-        sums = class_residual_sums(y, weighted(p), weighting)
+        sums = residual_sums(y, weighted(p), weighting)
         tallies.append(JointTally.of(sums))
         a, v = basis @ sums.slope @ basis.T, basis @ sums.variance @ basis.T
         parts.append((a @ np.linalg.solve(v, basis @ sums.residuals), a @ np.linalg.solve(v, a)))

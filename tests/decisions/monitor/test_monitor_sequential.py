@@ -16,7 +16,7 @@ from crcen.decisions.monitor.sequential_test import (
     dispersion_of,
     log_evidence,
 )
-from crcen.theory.judgements import LEAST_INFORMATION
+from crcen.theory.limits import LEAST_INFORMATION
 from crcen.theory.residual_test import ResidualSums, residual_sums
 
 

@@ -13,7 +13,6 @@ from sklearn.model_selection import cross_val_score
 from crcen import Budget, CostMatrix, CRCENClassifier, CSMLPClassifier, Inputs, Schedule, decide, key_equation
 from crcen.exceptions import InvalidInput, InvalidParameter
 from crcen.paper.networks import MovedThresholdClassifier
-from crcen.theory.classes.key_equations import class_key_equations
 
 LABELS = np.array(["ash", "birch", "cedar", "oak"])
 WEIGHTS = {"ash": 1.0, "birch": 5.0, "cedar": 12.0, "oak": 40.0}
@@ -111,7 +110,7 @@ def test_the_weight_is_taken_out_of_the_probabilities():
     numbers = np.searchsorted(LABELS, truth)
     factor = 1.0 + len(truth) / len(y)
     outputs, at = weighted.weighted_proba(new), weighted.weighting_
-    found = class_key_equations(numbers, outputs, at, variance_factor=factor)
+    found = key_equation(numbers, outputs, at, variance_factor=factor)
     assert found.equations.p_value > 1e-3
 
 

@@ -6,7 +6,7 @@ from scipy.special import expit, softmax
 
 import crcen
 from crcen import CostMatrix, CRCENClassifier, CRCENClassifierCV, InvalidParameter
-from crcen.theory.classes.key_equations import class_key_equations
+from crcen.theory.key_equation import key_equation
 
 CENTRES = np.random.default_rng(99).normal(0.0, 1.2, (4, 3))
 PRIORS = np.array([0.7, 0.15, 0.1, 0.05])
@@ -46,7 +46,7 @@ def test_every_class_has_the_equation_of_two_by_itself(data, hidden):
             means = np.mean(1 - sigmoids[own, k]), np.average(sigmoids[~own, k], weights=mass[~own])
             assert means[0] / means[1] == pytest.approx(mass[~own].sum() / mass[own].sum(), rel=1e-9)
     # The answer sums to one, and what flows out of a class flows in again: both hold, each where it is said.
-    assert class_key_equations(y, model.weighted_proba(X), WEIGHTS).residual <= 1e-12
+    assert key_equation(y, model.weighted_proba(X), WEIGHTS).residual <= 1e-12
     assert model.key_equation_.residual <= 1e-12
 
 

@@ -7,7 +7,7 @@ from scipy.special import expit, log_expit, log_softmax, softmax
 from sklearn.linear_model import LogisticRegression
 
 from crcen.exceptions import InvalidInput, InvalidParameter
-from crcen.theory.classes.key_equations import class_key_equations_of_logits
+from crcen.theory.key_equation import key_equation_of_logits
 from crcen.training.classes.losses import class_row_derivative, class_row_loss
 from crcen.training.encoding import column_layout, fit_encoding
 from crcen.training.engine import train
@@ -131,7 +131,7 @@ def test_two_outputs_at_twice_the_penalty_are_one_logit(rows):
 def test_key_equations_hold_after_the_solve(rows, hidden, encoding):
     X, y, s = rows
     (result,) = train(X, y, [job(hidden=hidden, encoding=encoding, max_epochs=5)], sample_weight=s)
-    found = class_key_equations_of_logits(y, result.network.logits(X), np.array(WEIGHTS), s)
+    found = key_equation_of_logits(y, result.network.logits(X), np.array(WEIGHTS), s)
     assert result.residual <= 1e-12
     assert found.residual <= 1e-12
     assert np.abs(result.shift).max() > 1e-6  # Adam alone does not get there

@@ -25,10 +25,10 @@ from crcen.report.checks import (
     encoded_rows,
     examine_classes,
 )
-from crcen.theory.classes.class_groups import ClassGroupComparison
-from crcen.theory.classes.class_quality import ClassQuality, class_quality
-from crcen.theory.classes.judged_equations import JudgedEquations, judge_class_equations
-from crcen.theory.shown import Shown
+from crcen.theory.groups import GroupComparison
+from crcen.theory.key_equation import EquationTest, judge_equations
+from crcen.theory.metrics import Quality, measure_quality
+from crcen.theory.rows import Shown
 
 __all__ = ["ClassEvaluation", "evaluate_classes", "scored_classes"]
 
@@ -43,9 +43,9 @@ class ClassEvaluation(Shown):
         The rows.
     n_rows : int
         Rows with a label.
-    quality : ClassQuality
+    quality : Quality
         Decisions at the costs, what they cost, recall and precision of each class.
-    equations : JudgedEquations
+    equations : EquationTest
         The key equations at the weights of training, by class, together and in pairs.
     findings : tuple of Finding
         Every check with its outcome.
@@ -55,7 +55,7 @@ class ClassEvaluation(Shown):
         In what the rows differ from training rows beyond chance.
     recognition : Recognition or None
         Whether they are training rows; None where the model cannot know.
-    groups : tuple of ClassGroupComparison
+    groups : tuple of GroupComparison
         Costs and key equations of groups and whether they differ beyond noise, by column.
     failures : tuple of str
         Conditions that are not kept, a sentence each.
@@ -64,13 +64,13 @@ class ClassEvaluation(Shown):
     data: str
     target: str
     n_rows: int
-    quality: ClassQuality
-    equations: JudgedEquations
+    quality: Quality
+    equations: EquationTest
     findings: tuple[Any, ...] = ()
     notes: tuple[str, ...] = ()
     unlike: tuple[Any, ...] = ()
     recognition: Any = None
-    groups: tuple[ClassGroupComparison, ...] = ()
+    groups: tuple[GroupComparison, ...] = ()
     failures: tuple[str, ...] = ()
 
     def to_dict(self) -> dict[str, Any]:
@@ -160,9 +160,9 @@ def evaluate_classes(
     y, p, notes, watch = scored_classes(model, source, target, verbose, kept)
     weights = np.ones(len(y)) if weight is None else collected_amounts(kept[weight], "weight")
     labels = tuple(model.classes_.tolist())
-    quality = class_quality(y, p, rule, weights)
+    quality = measure_quality(y, p, rule, weights)
     error = getattr(model, "training_error_", None)
-    equations = judge_class_equations(y, p, model.weighting_, labels, weights, error=error)
+    equations = judge_equations(y, p, model.weighting_, labels, weights, error=error)
     recognition = watch.recognition()
     rows = ClassRows(labels, y, p, weights, model.weighting_, equations.noise)
     by_column = _by_column(model, source, target, rows, codes)
@@ -206,7 +206,7 @@ def _named(X: Any) -> Any:
 def _failures(
     findings: tuple[Any, ...],
     codes: tuple[str, ...],
-    quality: ClassQuality,
+    quality: Quality,
     min_recall: float | None,
     min_precision: float | None,
 ) -> tuple[str, ...]:

@@ -13,9 +13,9 @@ from crcen._support.values import json_value
 from crcen.commands.classes.stated import own_costs
 from crcen.commands.inputs import Rows, labels_as
 from crcen.commands.learners import learner_lines, learner_values
-from crcen.theory.classes.class_quality import ClassQuality, class_quality
-from crcen.theory.judgements import is_nearly_separated
-from crcen.theory.shown import Shown, in_one_line
+from crcen.theory.limits import is_nearly_separated
+from crcen.theory.metrics import Quality, measure_quality
+from crcen.theory.rows import Shown, in_one_line
 
 __all__ = ["ClassTableFit", "MOST_CLASSES", "judged_class_fit"]
 
@@ -42,7 +42,7 @@ class ClassTableFit(Shown):
         How rows were held out.
     n_validated : int
         Rows that were held out once.
-    quality : ClassQuality
+    quality : Quality
         Decisions of out-of-fold rows at the costs, and what they cost.
     seconds : float
         Time of reading, encoding and fitting.
@@ -58,7 +58,7 @@ class ClassTableFit(Shown):
     n_rows: int
     validation: str
     n_validated: int
-    quality: ClassQuality
+    quality: Quality
     seconds: float
     notes: tuple[str, ...] = ()
     path: Path | None = None
@@ -167,7 +167,7 @@ def judged_class_fit(
     p = model.estimator_.oof_proba_
     seen = np.isfinite(p).all(axis=1)
     held_out = None if weights is None else weights[seen]
-    quality = class_quality(numbers[seen], p[seen], own_costs(model), held_out)
+    quality = measure_quality(numbers[seen], p[seen], own_costs(model), held_out)
     counts = np.bincount(numbers, minlength=len(model.classes_))
     rare = [str(model.classes_[k]) for k in np.flatnonzero(counts < _FEW)]
     if rare:

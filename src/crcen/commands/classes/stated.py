@@ -9,10 +9,9 @@ from crcen import CostMatrix, CostRatio, InvalidParameter, Lam
 from crcen._support.text import closest, listed
 from crcen._support.values import label_key
 from crcen.commands.classes.cost_file import costs_from
-from crcen.theory.classes.class_quality import costs_at
+from crcen.theory.goals import ThresholdGoal
 from crcen.theory.labels import Labels
 from crcen.theory.price import Price, is_price_of_two
-from crcen.theory.wishes import Wish
 
 __all__ = [
     "has_class_price",
@@ -41,7 +40,7 @@ def has_class_price(model: Any) -> bool:
 def own_costs(model: Any) -> CostMatrix:
     """What a model of several classes decides by, as costs."""
     costs = getattr(model, "costs_", None)
-    return costs_at(model.weighting_ if costs is None else costs, model.classes_.tolist())
+    return (model.weighting_.cost_matrix if costs is None else costs).for_classes(model.classes_.tolist())
 
 
 def stated_weighting(weighting: Any, costs: Any, classes: Sequence[Any], target: str) -> Any:
@@ -79,7 +78,7 @@ def stated_weighting(weighting: Any, costs: Any, classes: Sequence[Any], target:
         return found
     if isinstance(weighting, Mapping):
         return _by_label(weighting, classes, target)
-    if len(classes) > 2 and (isinstance(weighting, Wish) or is_price_of_two(weighting)):
+    if len(classes) > 2 and (isinstance(weighting, ThresholdGoal) or is_price_of_two(weighting)):
         raise InvalidParameter(
             f"{weighting!r} is for two classes, and {target} has {len(classes)}: state costs=, or weights of the "
             f"classes, or name one class to find with positive=.",
@@ -102,7 +101,7 @@ def stated_costs(weighting: Any, costs: Any, model: Any) -> CostMatrix:
         found = counts.sum() / (len(counts) * counts)
     elif found is None:
         found = np.ones(len(model.classes_))
-    return costs_at(Price(np.asarray(found), model.weighting_.counts), model.classes_.tolist())
+    return Price(np.asarray(found), model.weighting_.counts).cost_matrix.for_classes(model.classes_.tolist())
 
 
 def price_of_two(weighting: Any, costs: Any, model: Any) -> Any:

@@ -19,7 +19,7 @@ from crcen.commands.inputs import Source, labels_as
 from crcen.commands.scored_chunks import CHUNK_ROWS, Oddities, class_chunks
 from crcen.commands.watch_page import watch_page
 from crcen.commands.watch_state import WatchState
-from crcen.theory.shown import Shown
+from crcen.theory.rows import Shown
 
 __all__ = ["ClassTableWatch", "watch_classes"]
 

@@ -17,7 +17,7 @@ from crcen.commands.inputs import model_of
 from crcen.commands.onnx.classes import close_calls, is_of_classes
 from crcen.commands.onnx.graph import build_graph, check_columns, is_networks
 from crcen.commands.onnx.trees import is_trees
-from crcen.theory.shown import Shown, in_one_line
+from crcen.theory.rows import Shown, in_one_line
 
 __all__ = ["OnnxExport", "check_exportable", "export_onnx"]
 

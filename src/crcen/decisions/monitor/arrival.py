@@ -4,7 +4,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from crcen.decisions.monitor.plain_state import count_of, number_of, plain_sums, sums_from
-from crcen.theory.judgements import ARRIVAL_TURNS, ARRIVAL_Z
+from crcen.theory.limits import ARRIVAL_TURNS, ARRIVAL_Z
 from crcen.theory.residual_test import ResidualSums
 
 __all__ = ["ArrivalOrder"]

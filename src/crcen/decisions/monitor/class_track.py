@@ -18,8 +18,8 @@ from crcen.decisions.monitor.plain_state import (
     text_or_none,
 )
 from crcen.decisions.monitor.running_test import RunningTest
-from crcen.theory.classes.residual_sums import ClassResidualSums
-from crcen.theory.shown import Shown
+from crcen.theory.residual_test import JointResidualSums
+from crcen.theory.rows import Shown
 
 __all__ = ["ClassDriftAlarm", "ClassReading", "ClassTrack", "class_dispersion"]
 
@@ -105,14 +105,14 @@ class ClassDriftAlarm(Shown):
         )
 
 
-def class_dispersion(reference: ClassResidualSums) -> float:
+def class_dispersion(reference: JointResidualSums) -> float:
     """How much larger than the model says the residuals' variance was on reference rows, in the mean; at least 1."""
     own = np.diag(reference.variance)
     known = own > 0.0
     return max(1.0, float(np.mean(reference.squares[known] / own[known]))) if known.any() else 1.0
 
 
-class ClassTrack(RunningTest[ClassResidualSums, ClassReading]):
+class ClassTrack(RunningTest[JointResidualSums, ClassReading]):
     """The running test of K classes, of all rows or of one segment.
 
     Parameters
@@ -130,10 +130,10 @@ class ClassTrack(RunningTest[ClassResidualSums, ClassReading]):
     def _begin(self, scale: float, tolerance: float) -> JointDriftTest:
         return JointDriftTest(JointTally.of(self.reference, self.dispersion), scale, tolerance)
 
-    def _none(self) -> ClassResidualSums:
-        return ClassResidualSums.none(len(self.classes))
+    def _none(self) -> JointResidualSums:
+        return JointResidualSums.none(len(self.classes))
 
-    def _tally(self, sums: ClassResidualSums) -> JointTally | None:
+    def _tally(self, sums: JointResidualSums) -> JointTally | None:
         return JointTally.of(sums, self.dispersion) if np.diag(sums.variance).any() else None
 
     def _plain_tally(self, tally: Any) -> list[float]:
@@ -143,7 +143,7 @@ class ClassTrack(RunningTest[ClassResidualSums, ClassReading]):
         n_classes = len(self.classes)
         return JointTally.from_plain(numbers_of(stored, "total", JointTally.n_numbers(n_classes)), n_classes)
 
-    def _sums_from(self, state: dict[str, Any], key: str) -> ClassResidualSums:
+    def _sums_from(self, state: dict[str, Any], key: str) -> JointResidualSums:
         return class_sums_from(state, key, len(self.classes))
 
     def _reading_from(self, stored: Any) -> ClassReading:

@@ -10,12 +10,11 @@ from numpy.typing import NDArray
 
 from crcen.decisions.monitor.plain_state import count_of, item_of, list_of, plain_sums, short
 from crcen.exceptions import InvalidInput, InvalidParameter
-from crcen.theory.classes.residual_sums import ClassResidualSums
-from crcen.theory.residual_test import ResidualSums
+from crcen.theory.residual_test import JointResidualSums, ResidualSums
 
 __all__ = ["Cohorts", "check_delay", "cohort_numbers"]
 
-Sums = dict[str | None, ResidualSums | ClassResidualSums]
+Sums = dict[str | None, ResidualSums | JointResidualSums]
 
 
 def check_delay(delay: Any) -> int:

@@ -11,8 +11,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from crcen.decisions.monitor.sequential_test import log_evidence
-from crcen.theory.classes.residual_sums import ClassResidualSums
-from crcen.theory.judgements import LEAST_INFORMATION
+from crcen.theory.limits import LEAST_INFORMATION
+from crcen.theory.residual_test import JointResidualSums
 
 __all__ = ["JointDriftTest", "JointTally", "comparison"]
 
@@ -58,7 +58,7 @@ class JointTally:
         return cls(vector, np.zeros((n_classes - 1, n_classes - 1)), vector, by_class, by_class, by_class)
 
     @classmethod
-    def of(cls, sums: ClassResidualSums, dispersion: float = 1.0) -> "JointTally":
+    def of(cls, sums: JointResidualSums, dispersion: float = 1.0) -> "JointTally":
         """Tally rows whose residuals have `dispersion` times the variance that the model gives them."""
         own, steep = np.diag(sums.variance), np.diag(sums.slope)
         unit = np.sqrt(np.where(own > 0.0, own, 1.0))[1:]

@@ -21,9 +21,9 @@ from crcen.decisions.monitor.several_classes import SeveralClasses, n_classes_of
 from crcen.decisions.monitor.track import Track
 from crcen.decisions.monitor.two_classes import TwoClasses
 from crcen.exceptions import InvalidInput, InvalidParameter
-from crcen.theory.judgements import DRIFT_SCALE, FALSE_ALARM_RATE
+from crcen.theory.limits import DRIFT_SCALE, FALSE_ALARM_RATE
 from crcen.theory.price import Price, positive_number
-from crcen.theory.shown import ShownInOneLine
+from crcen.theory.rows import ShownInOneLine
 
 __all__ = ["KeyEquationMonitor"]
 

@@ -7,8 +7,7 @@ from typing import Any, TypeVar
 import numpy as np
 
 from crcen.exceptions import InvalidInput
-from crcen.theory.classes.residual_sums import ClassResidualSums
-from crcen.theory.residual_test import ResidualSums
+from crcen.theory.residual_test import JointResidualSums, ResidualSums
 
 __all__ = [
     "class_sums_from",
@@ -79,7 +78,7 @@ def text_or_none(state: Any, key: str) -> str | None:
     return value
 
 
-def plain_sums(sums: ResidualSums | ClassResidualSums) -> list[float]:
+def plain_sums(sums: ResidualSums | JointResidualSums) -> list[float]:
     """Sums as a list of numbers."""
     return [number for one in fields(sums) for number in np.ravel(getattr(sums, one.name)).tolist()]
 
@@ -94,7 +93,7 @@ def sums_from(state: Any, key: str) -> ResidualSums:
     return ResidualSums(int(n_rows), int(n_pos), *rest)
 
 
-def class_sums_from(state: Any, key: str, n_classes: int) -> ClassResidualSums:
+def class_sums_from(state: Any, key: str, n_classes: int) -> JointResidualSums:
     """Read the sums of K classes stored under a key of a state."""
     sizes = [1, n_classes, *[n_classes**2] * 3, n_classes]
     values = np.array(numbers_of(state, key, sum(sizes)))
@@ -102,7 +101,7 @@ def class_sums_from(state: Any, key: str, n_classes: int) -> ClassResidualSums:
     if n_rows[0] < 0.0 or min(counts.min(), squares[0].min(), last.min()) < 0.0:
         raise InvalidInput(f"the monitor's state must hold numbers that are not negative as {key!r}")
     flows, slope, variance = (one.reshape(n_classes, n_classes) for one in squares)
-    return ClassResidualSums(int(n_rows[0]), counts.astype(np.int64), flows, slope, variance, last)
+    return JointResidualSums(int(n_rows[0]), counts.astype(np.int64), flows, slope, variance, last)
 
 
 def plain(value: Any) -> dict[str, Any]:

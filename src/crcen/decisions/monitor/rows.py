@@ -6,8 +6,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from crcen.exceptions import InvalidInput, InvalidParameter
-from crcen.theory.rows import check_row_weights
-from crcen.theory.tensors import as_numpy
+from crcen.theory.rows import as_numpy, check_row_weights
 
 __all__ = [
     "check_out_of_fold",

@@ -7,15 +7,14 @@ from typing import Any, Generic, TypeVar
 import numpy as np
 
 from crcen.decisions.monitor.plain_state import count_of, list_of, plain, plain_sums
-from crcen.theory.classes.residual_sums import ClassResidualSums
-from crcen.theory.residual_test import ResidualSums
+from crcen.theory.residual_test import JointResidualSums, ResidualSums
 
 __all__ = ["MAX_READINGS", "RunningTest", "thinned"]
 
 # Readings kept: the latest, and a quarter of all spread evenly over the time before them.
 MAX_READINGS = 512
 
-Sums = TypeVar("Sums", ResidualSums, ClassResidualSums)
+Sums = TypeVar("Sums", ResidualSums, JointResidualSums)
 Reading = TypeVar("Reading")
 
 

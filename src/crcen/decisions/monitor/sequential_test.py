@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.special import log_ndtr
 
-from crcen.theory.judgements import LEAST_INFORMATION
+from crcen.theory.limits import LEAST_INFORMATION
 from crcen.theory.residual_test import ResidualSums
 
 __all__ = ["DriftTest", "Tally", "dispersion_of", "log_evidence"]

@@ -11,12 +11,10 @@ from crcen.decisions.monitor.class_track import ClassDriftAlarm, ClassTrack, cla
 from crcen.decisions.monitor.plain_state import class_sums_from, list_of, numbers_of, short
 from crcen.decisions.monitor.rows import check_out_of_fold, has_weighting, not_a_model
 from crcen.exceptions import InvalidInput, InvalidParameter
-from crcen.theory.classes.residual_sums import ClassResidualSums, class_residual_sums
 from crcen.theory.labels import Labels
 from crcen.theory.price import Price, resolved
-from crcen.theory.residual_test import ResidualSums
-from crcen.theory.rows import check_row_weights
-from crcen.theory.tensors import as_numpy
+from crcen.theory.residual_test import JointResidualSums, ResidualSums, residual_sums
+from crcen.theory.rows import as_numpy, check_row_weights
 
 __all__ = ["SeveralClasses", "n_classes_of"]
 
@@ -112,13 +110,13 @@ class SeveralClasses:
                 f"classes, got shape {q.shape}"
             )
 
-    def sums(self, numbers: Index, q: Any, sample_weight: ArrayLike | None) -> ClassResidualSums:
+    def sums(self, numbers: Index, q: Any, sample_weight: ArrayLike | None) -> JointResidualSums:
         """Sum rows."""
-        return class_residual_sums(numbers, q, self.weighting, sample_weight)
+        return residual_sums(numbers, q, self.weighting, sample_weight)
 
-    def no_sums(self) -> ClassResidualSums:
+    def no_sums(self) -> JointResidualSums:
         """Of no rows."""
-        return ClassResidualSums.none(self.labels.n_classes)
+        return JointResidualSums.none(self.labels.n_classes)
 
     def kinds(self, numbers: NDArray[Any]) -> tuple[int, str]:
         """Of which classes rows are, in words; none of them counts as positive."""
@@ -181,7 +179,7 @@ class SeveralClasses:
             )
         return made
 
-    def read_sums(self, state: Any, key: str) -> ClassResidualSums:
+    def read_sums(self, state: Any, key: str) -> JointResidualSums:
         """Sums stored under a key."""
         return class_sums_from(state, key, self.labels.n_classes)
 

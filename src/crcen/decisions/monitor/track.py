@@ -8,7 +8,7 @@ from crcen.decisions.monitor.plain_state import from_plain, numbers_of, sums_fro
 from crcen.decisions.monitor.running_test import RunningTest
 from crcen.decisions.monitor.sequential_test import DriftTest, Tally
 from crcen.theory.residual_test import ResidualSums
-from crcen.theory.shown import Shown
+from crcen.theory.rows import Shown
 
 __all__ = ["DriftAlarm", "MonitorReading", "Track"]
 

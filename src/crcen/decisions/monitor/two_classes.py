@@ -17,8 +17,7 @@ from crcen.theory.decision import sigmoid
 from crcen.theory.labels import Labels
 from crcen.theory.price import Lam, WeightingLike, cost_ratio_of
 from crcen.theory.residual_test import ResidualSums, residual_sums
-from crcen.theory.rows import check_binary_target, check_row_weights
-from crcen.theory.tensors import as_numpy
+from crcen.theory.rows import as_numpy, check_binary_target, check_row_weights
 
 __all__ = ["TwoClasses"]
 

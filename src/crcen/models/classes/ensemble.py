@@ -6,9 +6,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from crcen.models.classes.probability import apply_class_map, no_class_map
-from crcen.theory.classes.key_equations import ClassKeyEquations, class_key_equations_of_logits
-from crcen.theory.classes.log_sums import log_softmax, softmax
 from crcen.theory.cost_matrix import CostMatrix
+from crcen.theory.decision import log_softmax, softmax
+from crcen.theory.key_equation import KeyEquation, key_equation_of_logits
 from crcen.theory.labels import Labels
 from crcen.theory.price import Price
 from crcen.training.members import Member
@@ -112,9 +112,9 @@ class ClassEnsemble:
         """Probabilities under the weighting, (n, K) in the order of the classes."""
         return softmax(weighted)
 
-    def key_equation(self, logits: Array, target: Index, weights: Array) -> ClassKeyEquations:
+    def key_equation(self, logits: Array, target: Index, weights: Array) -> KeyEquation:
         """The key equations of rows with these shifted averages."""
-        return class_key_equations_of_logits(target, self.priced(logits)[1], self.weighting, weights)
+        return key_equation_of_logits(target, self.priced(logits)[1], self.weighting, weights)
 
     def shifted(self, shift: Array) -> "ClassEnsemble":
         """The same with something added to the averaged logits."""

@@ -30,8 +30,8 @@ from crcen.models.fitting import (
 )
 from crcen.models.probability import PROBABILITIES
 from crcen.models.schedule_cut import is_cut, train_to_cut
-from crcen.theory.classes.key_equations import class_key_equations_of_logits
-from crcen.theory.classes.log_sums import log_sum_exp
+from crcen.theory.decision import log_sum_exp
+from crcen.theory.key_equation import key_equation_of_logits
 from crcen.theory.labels import Labels
 from crcen.theory.price import Price
 from crcen.training.jobs import TrainingJob, TrainingResult
@@ -141,7 +141,7 @@ def assemble_classes(
         if len(groups) > 1 or len(groups[0]) > 1 or _is_one_against_all(groups[0]):
             ensemble = ensemble.shifted(solved_shifts(rows.target, logits, weighting.weights, rows.weights))
             logits = logits + ensemble.shift
-        residual = class_key_equations_of_logits(rows.target, logits, weighting, rows.weights).residual
+        residual = key_equation_of_logits(rows.target, logits, weighting, rows.weights).residual
         if not residual <= _BALANCED:
             message = f"the key equations hold to {residual:.1e} only; standardised inputs help."
             warnings.warn(message, ConvergenceWarning, stacklevel=4)

@@ -9,8 +9,8 @@ from scipy.optimize import minimize
 from sklearn.model_selection import StratifiedKFold
 
 from crcen.exceptions import InvalidInput, InvalidParameter
-from crcen.theory.classes.balance import class_balance_shifts
-from crcen.theory.classes.log_sums import log_softmax
+from crcen.theory.balance import class_shifts
+from crcen.theory.decision import log_softmax
 
 __all__ = ["apply_class_map", "class_folds", "fit_class_map", "no_class_map", "solved_shifts"]
 
@@ -33,8 +33,7 @@ def apply_class_map(state: Array, logits: Array) -> Array:
 
 def solved_shifts(target: Index, logits: Array, class_weights: Array, weights: Array) -> Array:
     """The balance solve, its shifts with the mean 0: one that all classes share would change nothing."""
-    shifts = class_balance_shifts(target, logits, class_weights, weights).shifts
-    return np.asarray(shifts - shifts.mean())
+    return class_shifts(target, logits, class_weights, weights)
 
 
 def fit_class_map(kind: str, target: Index, logits: Array, weights: Array) -> Array:

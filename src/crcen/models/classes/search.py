@@ -33,9 +33,10 @@ from crcen.models.search.best_settings import Refitted
 from crcen.models.search.fold_shift import agreed_shift
 from crcen.models.search.grid import Outcome, Setting
 from crcen.models.search.run import SearchRun
-from crcen.theory.classes.key_equations import ClassKeyEquations, JointTest, class_key_equations_of_logits
-from crcen.theory.classes.log_sums import log_sum_exp, softmax
+from crcen.theory.decision import log_sum_exp, softmax
+from crcen.theory.key_equation import KeyEquation, key_equation_of_logits
 from crcen.theory.price import Price
+from crcen.theory.residual_test import JointTest
 from crcen.training.jobs import TrainingJob
 
 __all__ = [
@@ -174,7 +175,7 @@ def keep_classes(model: Any, kept: list[Refitted], rows: ClassSearchRows) -> Non
     ensemble, logits = ensemble.at_price(price), logits + rows.to_price(setting)
     seen: NDArray[np.bool_] = np.asarray(np.isfinite(oof).all(axis=1))
     held_out = oof[seen], rows.target[seen], rows.weights[seen]
-    equation = class_key_equations_of_logits(held_out[1], held_out[0], price, held_out[2])
+    equation = key_equation_of_logits(held_out[1], held_out[0], price, held_out[2])
     model.oof_key_equation_ = replace(without_tests(equation), rows=OUT_OF_FOLD_ROWS)
     balance, probability = settled_answers(model.balance, model.probability)
     leaves_out = not seen[rows.weights > 0].all()
@@ -208,7 +209,7 @@ def keep_out_of_fold(model: Any, ensemble: ClassEnsemble, logits: Array, seen: N
         setattr(model, name, table)
 
 
-def without_tests(equation: ClassKeyEquations) -> ClassKeyEquations:
+def without_tests(equation: KeyEquation) -> KeyEquation:
     """The same equations without tests, for rows on which they have no law that is known."""
     tests = (equation.equations, equation.pairs)
     none = [JointTest(np.nan, test.degrees, np.nan, _NO_TEST) for test in tests]

@@ -8,8 +8,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from crcen.models.members.member import FittedMember, log_loss
-from crcen.theory.classes.log_sums import softmax
-from crcen.theory.shown import Shown
+from crcen.theory.decision import softmax
+from crcen.theory.rows import Shown
 
 __all__ = ["MemberScore", "leaderboard"]
 

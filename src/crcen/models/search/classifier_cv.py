@@ -40,10 +40,10 @@ from crcen.models.search.run import SearchRun, choose, held_out_shift
 from crcen.models.search.scoring import check_scoring, score_table
 from crcen.models.validation import check_classes, check_number, check_rows, check_weights
 from crcen.models.wished import before_wish, move_to_wish
+from crcen.theory.goals import ThresholdGoal
 from crcen.theory.key_equation import key_equation_of_logits, on_rows, without_test
 from crcen.theory.labels import Labels, is_for_classes
 from crcen.theory.price import is_price_of_two
-from crcen.theory.wishes import Wish
 from crcen.training.engines import trainer_on
 from crcen.training.parameters import group
 from crcen.training.recipe import Inputs, Recipe, Schedule
@@ -272,7 +272,7 @@ class CRCENClassifierCV(CRCENClassifier):
     def _settings(self) -> list[Setting]:
         """The grid, checked: a search is one recipe with some of its parameters replaced."""
         weightings = self.weighting if isinstance(self.weighting, list) else [before_wish(self.weighting)]
-        if any(isinstance(one, Wish) for one in weightings):
+        if any(isinstance(one, ThresholdGoal) for one in weightings):
             raise InvalidParameter(
                 "a list of weightings must hold prices: a wish stands alone, weighting=RecallAtLeast(0.9)."
             )

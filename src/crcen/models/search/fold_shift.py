@@ -5,8 +5,8 @@ from collections.abc import Sequence
 import numpy as np
 from numpy.typing import NDArray
 
+from crcen.theory.balance import solve_shift
 from crcen.theory.decision import sigmoid
-from crcen.training.balance import solve_shifts
 
 __all__ = ["agreed_shift", "shifts_of_folds"]
 
@@ -37,7 +37,7 @@ def shifts_of_folds(target: Bools, logits: Array, row_weights: Array, held_out: 
         has_both = (weights[is_positive] > 0).any() and (weights[~is_positive] > 0).any()
         if not has_both or not np.isfinite(own).all():
             continue
-        shifts[i] = solve_shifts(is_positive, own[None], weights[None])[0]
+        shifts[i] = solve_shift(is_positive, own, weights)
         q = sigmoid(own + shifts[i])
         slope = float((weights * q * (1.0 - q)).sum())
         variances[i] = float((weights**2 * (is_positive - q) ** 2).sum()) / slope**2 if slope > 0 else np.nan

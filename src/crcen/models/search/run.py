@@ -15,8 +15,8 @@ from crcen.models.search.grid import Outcome, SearchRows, Setting
 from crcen.models.search.row_race import race_on_some_rows
 from crcen.models.search.scoring import LOG_LOSSES, held_out_score, log_losses
 from crcen.models.search.trials import RUNGS, Rungs, Trial, run_trials
+from crcen.theory.balance import solve_shift
 from crcen.theory.price import Price
-from crcen.training.balance import solve_shifts
 from crcen.training.engines import Engine
 from crcen.training.jobs import TrainingJob, TrainingResult
 from crcen.training.row_blocks import mean_logits
@@ -189,7 +189,7 @@ def held_out_shift(oof: Array, rows: SearchRows, weighting: Price) -> float:
     """The solve on out-of-fold rows; where folds leave rows out, as those over time do, what they agree on."""
     seen = np.isfinite(oof)
     row_weights = weighting.row_weights(rows.target, rows.weights)
-    shift = float(solve_shifts(rows.target[seen], oof[None, seen], row_weights[None, seen])[0])
+    shift = solve_shift(rows.target[seen], oof[seen], row_weights[seen])
     if seen.all():
         return shift
     return agreed_shift(shift, *shifts_of_folds(rows.target, oof, row_weights, [test for _, test in rows.folds]))

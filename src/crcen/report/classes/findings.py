@@ -12,12 +12,11 @@ from crcen.report.group_panel import group_arrays
 from crcen.report.importance import Importances
 from crcen.report.reliability_groups import ReliabilityGroup, reliability_groups
 from crcen.report.shared_checks import dominated, leaks, not_calibrated
-from crcen.theory.classes.class_groups import ClassGroupComparison, compare_class_groups
-from crcen.theory.classes.class_quality import ClassQuality
-from crcen.theory.classes.expense_steps import judge_class_steps, outside_chance
-from crcen.theory.classes.judged_equations import JudgedEquations
 from crcen.theory.cost_matrix import CostMatrix
-from crcen.theory.judgements import (
+from crcen.theory.expense import judge_class_steps, outside_chance
+from crcen.theory.groups import GroupComparison, compare_groups
+from crcen.theory.key_equation import EquationTest
+from crcen.theory.limits import (
     EQUATION_P,
     EXPENSE_P,
     FEWEST_OF_A_CLASS,
@@ -28,6 +27,7 @@ from crcen.theory.judgements import (
     is_nearly_separated,
     judge_class_share,
 )
+from crcen.theory.metrics import Quality
 from crcen.theory.price import Price
 
 __all__ = ["ClassRows", "class_reliability", "compared_groups", "examine_classes"]
@@ -76,17 +76,26 @@ def class_reliability(rows: ClassRows) -> tuple[tuple[ReliabilityGroup, ...], ..
     return tuple(reliability_groups(rows.y == k, rows.p[:, k], None, rows.weights) for k in range(len(rows.labels)))
 
 
-def compared_groups(rows: ClassRows, costs: CostMatrix, groups: Any) -> tuple[ClassGroupComparison, ...]:
+def compared_groups(rows: ClassRows, costs: CostMatrix, groups: Any) -> tuple[GroupComparison, ...]:
     """Groups under these costs, by column; none where none was named."""
     columns = group_arrays(groups, len(rows.y))
     weights = None if (rows.weights == 1.0).all() else rows.weights
-    return compare_class_groups(columns, rows.y, rows.p, costs, rows.trained, weights, noise=rows.noise)
+    return compare_groups(
+        columns,
+        rows.y,
+        rows.p,
+        rows.trained.replace(costs),
+        rows.trained,
+        weights,
+        labels=rows.labels,
+        noise=rows.noise,
+    )
 
 
 def examine_classes(
     rows: ClassRows,
-    quality: ClassQuality,
-    equations: JudgedEquations,
+    quality: Quality,
+    equations: EquationTest,
     recognition: Any = None,
     separations: Sequence[tuple[str, Any, float]] | None = None,
     importances: Importances | None = None,
@@ -97,9 +106,9 @@ def examine_classes(
     ----------
     rows : ClassRows
         The model's answers.
-    quality : ClassQuality
+    quality : Quality
         Decisions and rankings.
-    equations : JudgedEquations
+    equations : EquationTest
         The key equations, tested.
     recognition : Recognition or None
         Whether these are training rows; None where the model cannot know.
@@ -218,7 +227,7 @@ def _drift(rows: ClassRows) -> Finding:
     )
 
 
-def _separable(rows: ClassRows, quality: ClassQuality) -> Finding:
+def _separable(rows: ClassRows, quality: Quality) -> Finding:
     title, limit = "The classes are separated almost without an error", f"areas of {NEAR_PERFECT_AREA:g} or more"
     ranked = [k for k, n in enumerate(rows.counts) if n >= FEWEST_OF_A_CLASS]
     if not ranked:
@@ -245,7 +254,7 @@ def _leaks(separations: Sequence[tuple[str, Any, float]]) -> Finding:
     )
 
 
-def _equations_off(rows: ClassRows, equations: JudgedEquations) -> Finding:
+def _equations_off(rows: ClassRows, equations: EquationTest) -> Finding:
     title, limit = "The key equations fail on these rows", f"a joint p-value below {EQUATION_P:g}"
     if rows.is_out_of_fold:
         return finding("CRC007", title, None, "the output biases were solved on these out-of-fold rows", limit, "")
@@ -257,7 +266,7 @@ def _equations_off(rows: ClassRows, equations: JudgedEquations) -> Finding:
     return finding(
         "CRC007",
         title,
-        equations.verdict == "do not hold",
+        equations.verdict == "does not hold",
         f"{joint}; most off is {worst.label}, {more} frequent than stated (z = {worst.z:.1f})",
         limit,
         "The model did not keep its balance on new rows: it is overfitted, or the rows come from elsewhere. Use a "

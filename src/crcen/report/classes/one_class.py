@@ -11,7 +11,7 @@ from crcen.report.evidence import Evidence
 from crcen.report.single_columns import separations
 from crcen.theory.cost_matrix import CostMatrix
 from crcen.theory.decision import weighted_probability
-from crcen.theory.judgements import FEWEST_OF_A_CLASS
+from crcen.theory.limits import FEWEST_OF_A_CLASS
 from crcen.theory.price import CostRatio, resolve
 
 __all__ = ["OneClass", "class_separations", "one_against_rest", "price_of_class"]

@@ -29,11 +29,11 @@ from crcen.report.operating_points import operating_points
 from crcen.report.reliability_groups import reliability_groups
 from crcen.report.rendering import asset, embedded, policy
 from crcen.report.wording import check_sentence, count, digits, percent
-from crcen.theory.classes.class_groups import ClassGroupComparison
-from crcen.theory.classes.class_quality import ClassQuality, class_quality, costs_at
-from crcen.theory.classes.judged_equations import JudgedEquations, judge_class_equations
 from crcen.theory.cost_matrix import CostMatrix
-from crcen.theory.judgements import fitted_noise
+from crcen.theory.groups import GroupComparison
+from crcen.theory.key_equation import EquationTest, judge_equations
+from crcen.theory.limits import fitted_noise
+from crcen.theory.metrics import Quality, measure_quality
 from crcen.theory.price import Price
 from crcen.theory.rows import check_row_weights, effective_rows
 
@@ -85,11 +85,11 @@ def class_page(
         counts = np.bincount(numbers, weights, len(labels))
         trained = Price(np.ones(len(labels)), np.maximum(counts, 1e-9))
     kept = getattr(model, "costs_", None) if stated_costs is None else stated_costs
-    costs = costs_at(trained if kept is None else kept, list(labels))
+    costs = (trained.cost_matrix if kept is None else kept).for_classes(list(labels))
     error = kept_by(model, "training_error_") if out_of_fold is None else None
-    equations = judge_class_equations(numbers, p, trained, labels, weights, noise=noise, error=error)
+    equations = judge_equations(numbers, p, trained, labels, weights, noise=noise, error=error)
     rows = ClassRows(labels, numbers, p, weights, trained, equations.noise, out_of_fold is not None)
-    quality = class_quality(numbers, p, costs, weights)
+    quality = measure_quality(numbers, p, costs, weights)
     recognises = hasattr(model, "recognise") and out_of_fold is None
     recognition = model.recognise(frame) if recognises else None
     importances = class_importance(model, frame, encoded, rows, random_state)
@@ -143,14 +143,14 @@ def _probabilities(model: Any, X: Any, encoded: EncodedRows | None, out_of_fold:
     return p
 
 
-def _picked(rows: ClassRows, quality: ClassQuality) -> list[int]:
+def _picked(rows: ClassRows, quality: Quality) -> list[int]:
     """Classes that get a page of their own: those that cost most, if they and others have rows."""
     there = np.flatnonzero((rows.counts > 0) & (rows.counts < len(rows.y)))
     dearest = sorted(there.tolist(), key=lambda k: -float(quality.cost_by_class[k]))[:MOST_PICKS]
     return sorted(dearest)
 
 
-def _measured(rows: ClassRows, quality: ClassQuality, seed: int) -> tuple[dict[str, Any], dict[str, Any]]:
+def _measured(rows: ClassRows, quality: Quality, seed: int) -> tuple[dict[str, Any], dict[str, Any]]:
     """The numbers of the tables, and the rows that the explorer decides again."""
     values = quality.to_dict()
     top = max(max(one["cost_per_row"] for one in values["classes"]), 1e-300)
@@ -220,9 +220,10 @@ def _one_page(environment: Any, evidence: Evidence, model: Any, picked: Sequence
     return page
 
 
-def _equations(equations: JudgedEquations, is_out_of_fold: bool) -> dict[str, Any]:
+def _equations(equations: EquationTest, is_out_of_fold: bool) -> dict[str, Any]:
     lines = equations.lines()
-    said = f"they {equations.verdict.replace('not tested', 'were not tested')} ({lines[0].split(': ', 1)[1]})"
+    said = {"holds": "hold", "does not hold": "do not hold", "not tested": "were not tested"}[equations.verdict]
+    said = f"they {said} ({lines[0].split(': ', 1)[1]})"
     if is_out_of_fold:
         said = "here the output biases were solved on these out-of-fold rows, so that it is none"
     pairs = next(line for line in lines if line.startswith("Pairs of classes")).split(": ", 1)[1]
@@ -230,16 +231,18 @@ def _equations(equations: JudgedEquations, is_out_of_fold: bool) -> dict[str, An
     return {**json_value(equations.to_dict()), "said": said, "pairs_said": pairs, "deviant": deviant}
 
 
-def _groups(compared: Sequence[ClassGroupComparison]) -> list[dict[str, Any]]:
+def _groups(compared: Sequence[GroupComparison]) -> list[dict[str, Any]]:
     """What the page shows of each column of groups; bars of costs from 0 to 100."""
     shown = []
     for one in compared:
-        top = max([group.quality.cost.value for group in one.groups] + [group.expected_cost for group in one.groups])
+        top = max(
+            [group.quality.cost.value for group in one.groups] + [group.quality.expected_cost for group in one.groups]
+        )
         rows = [
             {
                 **group.to_dict(),
                 "bar": round(100.0 * group.quality.cost.value / (top or 1.0), 1),
-                "equations": group.equations_said,
+                "equations": group.equation_sentence,
             }
             for group in one.groups
         ]
@@ -247,7 +250,7 @@ def _groups(compared: Sequence[ClassGroupComparison]) -> list[dict[str, Any]]:
     return shown if not shown else list(json_value(shown))
 
 
-def _sentences(rows: ClassRows, quality: ClassQuality, findings: Sequence[Finding]) -> list[str]:
+def _sentences(rows: ClassRows, quality: Quality, findings: Sequence[Finding]) -> list[str]:
     """What was found, in the order in which one would tell it."""
     order = np.argsort(-rows.counts, kind="stable")
     shares = [f"{rows.labels[k]} {percent(float(rows.counts[k] / len(rows.y)))}" for k in order[:6]]

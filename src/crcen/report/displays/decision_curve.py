@@ -11,7 +11,7 @@ from numpy.typing import ArrayLike
 
 from crcen.exceptions import InvalidParameter
 from crcen.report.displays.axes import ALERT, BLUE, GREY, ORANGE, axes_or_new, tidy
-from crcen.theory.decision_curves import DecisionCurves
+from crcen.theory.curves import DecisionCurves
 from crcen.theory.labels import Labels
 
 __all__ = ["KINDS", "DecisionCurveDisplay"]

@@ -4,11 +4,9 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from crcen.theory.classes.balance import class_balance_shifts
-from crcen.theory.classes.log_sums import softmax
-from crcen.theory.decision import sigmoid
+from crcen.theory.balance import balance_shift, class_shifts
+from crcen.theory.decision import sigmoid, softmax
 from crcen.theory.price import Lam
-from crcen.training.balance import balance_shift
 from crcen.training.device_logits import device_logits
 from crcen.training.names import ONE_AGAINST_ALL
 from crcen.training.network import log_sigmoid
@@ -69,8 +67,7 @@ class ClassStackRun(StackRun):
                 if self.is_one_against_all:
                     shifts[k] = one_against_all_shifts(y, logits, own_weights[y] * s)
                 else:  # a shift that all classes share changes nothing: none of them is moved on the whole
-                    solved = class_balance_shifts(y, logits, own_weights, s).shifts
-                    shifts[k] = solved - solved.mean()
+                    shifts[k] = class_shifts(y, logits, own_weights, s)
                 how = {"one_against_all": self.is_one_against_all}
                 residuals[k] = class_residual(y, logits + shifts[k], own_weights[y] * s, **how)
         return shifts, residuals

@@ -1,3 +1,5 @@
+"""The balance solve for K ≥ 2 classes: closed forms, other root finders, hard cases, copies, refusals."""
+
 from decimal import Decimal, localcontext
 from itertools import pairwise
 from math import exp, fsum, log
@@ -7,14 +9,33 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.optimize import brentq
-from training_reference import plain_residual, row_weights
+from scipy.special import expit
 
 from crcen.exceptions import InvalidInput
+from crcen.theory.balance import (
+    BalanceRows,
+    balance_shift,
+    class_shifts,
+    relative_residual,
+    solve_balance,
+    solve_shift,
+)
+from crcen.theory.decision import softmax
 from crcen.theory.price import Alpha, CostRatio, Lam, Price
-from crcen.training.balance import balance_shift
-from crcen.training.balance_solve import relative_residual, solve_shifts
 
 LAMS = [0.01, 0.1, 0.5, 0.9, 0.99, 0.999]
+
+
+def row_weights(y, lam, sample_weight=None):
+    s = np.ones(len(y)) if sample_weight is None else np.asarray(sample_weight, dtype=float)
+    return s * np.where(np.asarray(y) == 1, lam, 1.0 - lam)
+
+
+def plain_residual(y, logits, weights):
+    """|Σ w (y − q)| / Σ w; 1 − q as σ(−o), which keeps its digits."""
+    y = np.asarray(y) == 1
+    error = np.where(y, expit(-logits), -expit(logits))
+    return abs(np.sum(weights * error)) / np.sum(weights)
 
 
 def two_point_root(pos_weight, neg_weight, pos_logit, neg_logit):
@@ -149,23 +170,13 @@ def test_residual_is_at_most_1e_12(rows, one_pos, one_neg, lam):
     assert plain_residual(y, logits + shift, row_weights(y, lam, s)) <= 1e-12
 
 
-def test_many_networks_at_once_equal_each_alone():
+@pytest.mark.parametrize("scale", [0.1, 5, 900])
+def test_the_residual_is_that_of_a_plain_sum(scale):
     rng = np.random.default_rng(8)
-    y = rng.random(50) < 0.3
-    logits = rng.normal(size=(6, 50)) * np.array([0.1, 1, 5, 50, 400, 900])[:, None] + rng.normal(size=(6, 1)) * 10
-    weights = np.stack([row_weights(y, lam) for lam in LAMS])
-    shifts = solve_shifts(y, logits, weights)
-    alone = [solve_shifts(y, logits[[i]], weights[[i]])[0] for i in range(6)]
-    np.testing.assert_allclose(shifts, alone, rtol=1e-12, atol=1e-12)
-    moved = logits + shifts[:, None]
-    expected = [plain_residual(y, a, w) for a, w in zip(moved, weights, strict=True)]
-    np.testing.assert_allclose(relative_residual(y, moved, weights), expected, atol=1e-15)
-    assert max(expected) <= 1e-12
-    unbalanced = relative_residual(y, logits, weights)
-    np.testing.assert_allclose(
-        unbalanced, [plain_residual(y, a, w) for a, w in zip(logits, weights, strict=True)], rtol=1e-10
-    )
-    assert unbalanced.min() > 1e-3
+    y, logits = rng.random(50) < 0.3, rng.normal(size=50) * scale
+    weights = row_weights(y, 0.9)
+    assert relative_residual(y, logits, weights) == pytest.approx(plain_residual(y, logits, weights), rel=1e-10)
+    assert relative_residual(y, logits + solve_shift(y, logits, weights), weights) <= 1e-12
 
 
 @pytest.mark.parametrize("y", [[0, 0, 0], [1, 1, 1]])
@@ -178,7 +189,7 @@ def test_a_class_without_weight_is_refused():
     with pytest.raises(InvalidInput, match="both classes"):
         balance_shift([1, 0, 0], [0.0, 1.0, 2.0], 0.5, [0.0, 1.0, 1.0])
     with pytest.raises(InvalidInput, match="both classes"):
-        solve_shifts(np.array([True, False]), np.zeros((1, 2)), np.array([[0.0, 1.0]]))
+        solve_shift(np.array([True, False]), np.zeros(2), np.array([0.0, 1.0]))
 
 
 @pytest.mark.parametrize("bad", [np.nan, np.inf, -np.inf])
@@ -187,7 +198,7 @@ def test_logits_that_are_not_finite_are_refused(bad):
         balance_shift([1, 0, 0], [0.0, bad, 2.0], 0.5)
 
 
-@pytest.mark.parametrize("logits", [[0.0, 1.0], [[0.0, 1.0, 2.0]], 1.0])
+@pytest.mark.parametrize("logits", [[0.0, 1.0], 1.0])
 def test_wrong_length_is_refused(logits):
     with pytest.raises(InvalidInput, match="shape"):
         balance_shift([1, 0, 0], logits, 0.5)
@@ -196,3 +207,80 @@ def test_wrong_length_is_refused(logits):
 def test_wrong_number_of_sample_weights_is_refused():
     with pytest.raises(InvalidInput, match="sample_weight"):
         balance_shift([1, 0, 0], [0.0, 1.0, 2.0], 0.5, [1.0, 1.0])
+
+
+# -- K classes -------------------------------------------------------------------------------------------------------
+
+
+def hard_case(seed, kind, n_classes=None):
+    rng = np.random.default_rng(seed)
+    k = int(rng.integers(2, 7)) if n_classes is None else n_classes
+    n = int(rng.integers(k, 60 + k))
+    y = np.append(np.arange(k), rng.integers(0, k, n - k))
+    o = rng.normal(size=(n, k))
+    own = np.eye(k)[y]
+    o = {
+        "plain": o,
+        "right": o + 40 * own,
+        "wrong": o - 40 * own,
+        "far": 300 * o,
+        "pairs": o + 500 * (np.arange(k) // 2 == (y // 2)[:, None]),
+        "shifted": o + rng.normal(0, 200, k),
+    }[kind]
+    return y, o, 10.0 ** rng.uniform(-6, 6, k)
+
+
+@pytest.mark.parametrize("kind", ["plain", "right", "wrong", "far", "pairs", "shifted"])
+@pytest.mark.parametrize("seed", range(25))
+def test_hard_cases_are_solved(kind, seed):
+    y, o, w = hard_case(seed, kind)
+    shifts = balance_shift(y, o, w)
+    a = w[y][:, None]
+    residual = (a * (np.eye(o.shape[1])[y] - softmax(o + shifts))).sum(0)
+    assert np.abs(residual).max() <= 1e-12 * a.sum()
+    assert shifts.mean() == pytest.approx(0.0, abs=1e-12 * np.abs(shifts).max())
+
+
+@pytest.mark.parametrize("n_classes", [2, 4, 100])
+def test_rows_in_parts_are_solved_as_all_rows(n_classes):
+    rng = np.random.default_rng(0)
+    y, logits = (
+        np.append(np.arange(n_classes), rng.integers(0, n_classes, 100)),
+        rng.normal(size=(100 + n_classes, n_classes)),
+    )
+    logs = np.log(rng.uniform(0.1, 3.0, len(y)))
+    cuts = [slice(0, 30), slice(30, 31), slice(31, None)]
+    parts = solve_balance(BalanceRows(lambda: [(logits[one], y[one], logs[one]) for one in cuts], n_classes))
+    whole = class_shifts(y, logits, np.ones(n_classes), np.exp(logs))
+    assert parts.gap < 1e-10
+    np.testing.assert_allclose(parts.shifts - parts.shifts.mean(), whole, atol=1e-9)
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_columns_of_two_classes_are_the_binary_solve(seed):
+    rng = np.random.default_rng(seed)
+    y = np.append([0, 1], rng.integers(0, 2, 40))
+    o, c, s = rng.normal(0, 10 ** rng.uniform(-2, 2.5), (42, 2)), 10 ** rng.uniform(-3, 3), rng.random(42) + 0.1
+    binary = balance_shift(y, o[:, 1] - o[:, 0], CostRatio(c), s)
+    assert np.diff(balance_shift(y, o, [1.0, c], s))[0] == pytest.approx(binary, rel=1e-11, abs=1e-11)
+
+
+def test_weights_of_rows_are_copies_and_order_does_not_matter():
+    y, o, w = hard_case(3, "plain", 4)
+    copies = np.random.default_rng(0).integers(1, 4, len(y))
+    one = class_shifts(y, o, w, copies)
+    assert one == pytest.approx(class_shifts(np.repeat(y, copies), np.repeat(o, copies, 0), w, None), abs=1e-9)
+    assert one == pytest.approx(class_shifts(y[::-1], o[::-1], w, copies[::-1]), abs=1e-9)
+
+
+@pytest.mark.parametrize(
+    ("y", "logits", "words"),
+    [
+        ([0, 1, 0], np.zeros((3, 3)), "class 2 has none"),
+        ([0, 1], np.zeros((3, 3)), "one row a label"),
+        ([0, 1], [[0.0, np.inf], [0.0, 0.0]], "must be finite"),
+    ],
+)
+def test_rows_that_cannot_be_solved_are_refused(y, logits, words):
+    with pytest.raises(InvalidInput, match=words):
+        balance_shift(y, logits, None)

@@ -1,4 +1,4 @@
-"""Curves that people judge decisions by: net benefit, cost, Brier, gains and lift, all from one `ThresholdCurve`."""
+"""Counts above every threshold, and the curves that follow: net benefit, cost, Brier, gains; areas under curves."""
 
 from dataclasses import dataclass
 
@@ -7,23 +7,77 @@ from numpy.typing import ArrayLike, NDArray
 
 from crcen.exceptions import InvalidParameter
 from crcen.theory.rows import check_binary_target, check_probabilities, check_row_weights, class_totals
-from crcen.theory.threshold_curve import ThresholdCurve
 
-__all__ = ["BrierCurve", "CostCurve", "DecisionCurves", "Gains", "NetBenefit"]
+__all__ = [
+    "BrierCurve",
+    "CostCurve",
+    "DecisionCurves",
+    "Gains",
+    "NetBenefit",
+    "ThresholdCurve",
+    "average_precision",
+    "roc_area",
+]
 
 Array = NDArray[np.float64]
 
 
-@dataclass(frozen=True, eq=False)
-class NetBenefit:
-    """Net benefit (Vickers and Elkin, 2006) along prices: catches a row, less false alarms at what they are worth.
+class ThresholdCurve:
+    """Possible thresholds, and how many rows are above each.
+
+    Cut k raises an alarm on the rows of the k + 1 largest distinct scores; equal scores are decided alike.
 
     Parameters
     ----------
-    price : float64 array of shape (k,)
-        False alarms that a catch may cost.
-    model, alarm_on_all : float64 array of shape (k,)
-        Of alarms where p > 1/(1 + price), and of an alarm on every row. No alarm at all has 0.
+    target : bool array of shape (n,), or float64 array
+        True for the positive rows; probabilities in place of labels give expected counts.
+    score : float64 array of shape (n,)
+        Probabilities, or anything that ranks rows.
+
+    Attributes
+    ----------
+    score : float64 array of shape (cuts,)
+        The distinct scores, falling.
+    """
+
+    def __init__(self, target: NDArray[np.bool_] | Array, score: Array) -> None:
+        self._order = np.argsort(-score, kind="stable")
+        self._target, falling = target[self._order].astype(np.float64), score[self._order]
+        self._last = np.flatnonzero(np.append(np.diff(falling) != 0.0, True))
+        self.score: Array = falling[self._last]
+
+    def totals(self, weights: Array) -> tuple[Array, Array]:
+        """Catches and false alarms at every cut, (cuts,) or (draws, cuts), for row weights (n,) or (draws, n)."""
+        ordered = weights[..., self._order]
+        return (
+            np.cumsum(ordered * self._target, axis=-1)[..., self._last],
+            np.cumsum(ordered * (1.0 - self._target), axis=-1)[..., self._last],
+        )
+
+    def n_cuts_above(self, threshold: float) -> int:
+        """How many of the distinct scores lie above a threshold."""
+        return int(np.searchsorted(-self.score, -threshold, side="left"))
+
+
+def roc_area(tp: Array, fp: Array) -> float:
+    """Area under the ROC curve, ties counting half, from `ThresholdCurve.totals`; NaN if a class is absent."""
+    pairs = float(tp[-1] * fp[-1])
+    caught = np.append(0.0, tp)
+    return float(np.sum(np.diff(fp, prepend=0.0) * (caught[1:] + caught[:-1]) / 2.0)) / pairs if pairs else np.nan
+
+
+def average_precision(tp: Array, fp: Array) -> float:
+    """Precision averaged over the catches, from `ThresholdCurve.totals`; NaN if there is no positive row."""
+    alarms, n_pos = tp + fp, float(tp[-1])
+    precision = np.divide(tp, alarms, out=np.zeros_like(alarms), where=alarms > 0.0)
+    return float(np.sum(np.diff(tp, prepend=0.0) * precision)) / n_pos if n_pos else np.nan
+
+
+@dataclass(frozen=True, eq=False)
+class NetBenefit:
+    """Net benefit (Vickers and Elkin, 2006) at prices: catches a row, less false alarms at their worth.
+
+    ``model`` has alarms where p > 1/(1 + price), ``alarm_on_all`` an alarm on every row; no alarm at all has 0.
     """
 
     price: Array
@@ -40,14 +94,8 @@ class NetBenefit:
 class CostCurve:
     """Cost curve (Drummond and Holte, 2006): expected cost over that of always being wrong.
 
-    Parameters
-    ----------
-    share : float64 array of shape (k,)
-        Probability cost: what all misses would cost, over that and what an alarm on every row would.
-    model : float64 array of shape (k,)
-        The lowest over all thresholds: what the ranking allows.
-    trivial : float64 array of shape (k,)
-        Of the better of no alarm and an alarm on every row.
+    ``share`` is the probability cost, ``model`` the lowest cost over all thresholds, ``trivial`` that of the better of
+    no alarm and an alarm on every row.
     """
 
     share: Array
@@ -59,16 +107,9 @@ class CostCurve:
 class BrierCurve:
     """Brier curve (Hernández-Orallo, Flach and Ferri, 2011): the loss at every price, with thresholds as stated.
 
-    Parameters
-    ----------
-    share : float64 array of shape (k,)
-        Cost of a false alarm over that of a false alarm and a miss, which is the threshold.
-    model : float64 array of shape (k,)
-        Loss a row, 2·(share·false alarms + (1 − share)·misses): its area is the Brier score.
-    lowest : float64 array of shape (k,)
-        With the best threshold for that share: what right probabilities with this ranking would lose.
-    trivial : float64 array of shape (k,)
-        Of the better of no alarm and an alarm on every row.
+    ``share`` is the cost of a false alarm over that of a false alarm and a miss, which is the threshold. ``model`` is
+    2·(share·false alarms + (1 − share)·misses) a row, whose area is the Brier score; ``lowest`` has the best threshold
+    instead, ``trivial`` the better of no alarm and an alarm on every row.
     """
 
     share: Array
@@ -79,15 +120,7 @@ class BrierCurve:
 
 @dataclass(frozen=True, eq=False)
 class Gains:
-    """Gains and lift: what is found among the riskiest rows.
-
-    Parameters
-    ----------
-    rows : float64 array of shape (cuts + 1,)
-        Share of rows with an alarm, from 0 to 1.
-    found : float64 array of shape (cuts + 1,)
-        Share of the positives among them.
-    """
+    """Gains and lift: share of the positives found in each share of the riskiest rows, both from 0 to 1."""
 
     rows: Array
     found: Array
@@ -140,7 +173,7 @@ class DecisionCurves:
         return NetBenefit(prices, (tp - fp / prices) / self.n_rows, (self.n_pos - self.n_neg / prices) / self.n_rows)
 
     def cost_curve(self, n_points: int = 201) -> CostCurve:
-        """Normalised expected cost, of the best threshold at each share."""
+        """Normalised expected cost of the best threshold at each share."""
         share = np.linspace(0.0, 1.0, n_points)
         missed, false = 1.0 - self._tp / self.n_pos, self._fp / self.n_neg
         lowest = np.array([np.min(missed * x + false * (1.0 - x)) for x in share])

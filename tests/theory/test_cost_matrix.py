@@ -1,10 +1,14 @@
-"""Cost matrices: one threshold from four entries, checked against the cheaper of two expected costs."""
+"""Cost matrices: the cheapest decision against brute force, and the threshold of two classes."""
 
 import numpy as np
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
-from crcen import CostMatrix, InvalidInput, InvalidParameter, decide
+from crcen import Budget, CostMatrix, decide
+from crcen.exceptions import InvalidInput, InvalidParameter
 from crcen.theory.labels import Labels
+from crcen.theory.price import Price
 
 
 def cheaper_by_hand(p, tp, fp, fn, tn):
@@ -106,3 +110,66 @@ def test_costs_show_themselves():
     assert (
         repr(CostMatrix.binary(tp=1, fn=np.arange(1.0, 8.0) + 1)) == "CostMatrix.binary(tp=1, fp=1, fn=<7 rows>, tn=0)"
     )
+
+
+@given(st.integers(0, 10**6))
+@settings(max_examples=30, deadline=None)
+def test_the_cheapest_action_is_that_of_brute_force(seed):
+    rng = np.random.default_rng(seed)
+    costs, p = rng.uniform(0, 10, (3, 5)), rng.dirichlet(np.ones(3), 20)
+    matrix = CostMatrix(costs, labels=["a", "b", "c"], actions=["review", "reject"])
+    names = ["a", "b", "c", "review", "reject"]
+    for row, decision in zip(p, matrix.decide(p), strict=True):
+        expected = [sum(row[k] * costs[k, a] for k in range(3)) for a in range(5)]
+        assert decision == names[int(np.argmin(expected))]
+
+
+def test_class_weights_decide_as_their_matrix_does_and_other_matrices_have_none():
+    p, weights = np.random.default_rng(0).dirichlet(np.ones(4), 3000), np.array([1.0, 5.0, 12.0, 40.0])
+    matrix = CostMatrix(weights[:, None] * (1 - np.eye(4)) + np.array([[3.0], [0.0], [1.0], [2.0]]))
+    assert matrix.class_weights() == pytest.approx(weights)
+    assert np.array_equal((p * weights).argmax(1), matrix.choose(p))
+    assert CostMatrix([[0, 1, 2], [1, 0, 1], [2, 1, 0]]).class_weights() is None
+    assert CostMatrix([[0, 1, 0.3], [20, 0, 2]], actions=["review"]).class_weights() is None
+    costs = Price(np.array([1.0, 5.0]), np.array([9.0, 3.0])).cost_matrix.for_classes(["x", "y"])
+    assert costs == CostMatrix([[0, 1], [5, 0]], labels=["x", "y"])
+    assert decide([0.05, 0.2], CostMatrix([[0, 1], [9, 0]], labels=["ok", "bad"])).tolist() == ["ok", "bad"]
+    assert decide([0.05, 0.2], Budget(9)).tolist() == [False, True]
+
+
+def test_labels_may_come_in_another_order():
+    costs = CostMatrix([[0, 1, 2], [3, 0, 4], [5, 6, 0]], labels=["b", "a", "c"])
+    ours = costs.for_classes(np.array(["a", "b", "c"]))
+    assert ours.costs.tolist() == [[0, 3, 4], [1, 0, 2], [6, 5, 0]]
+    with pytest.raises(InvalidParameter, match=r"must be for the classes \['a', 'b', 'x'\]"):
+        costs.for_classes(["a", "b", "x"])
+
+
+def test_costs_by_row_and_what_they_came_to():
+    costs = np.array([[[0, 1.0], [5, 0]], [[0, 1.0], [0.1, 0]]])
+    matrix = CostMatrix(costs)
+    assert matrix.choose([[0.6, 0.4], [0.6, 0.4]]).tolist() == [1, 0]
+    assert matrix.realised([1, 1], [1, 0]).tolist() == [0.0, 0.1]
+    with pytest.raises(InvalidInput, match="these costs are for 2 rows"):
+        matrix.choose([[0.6, 0.4]])
+
+
+@pytest.mark.parametrize(
+    ("make", "sentence"),
+    [
+        (lambda: CostMatrix([[0, 1]]), "a row for each true class"),
+        (lambda: CostMatrix([[0, np.nan], [1, 0]]), "finite"),
+        (lambda: CostMatrix([[0, 1, 2], [1, 0, 2]]), "1 columns of costs decide for no class"),
+        (lambda: CostMatrix([[0, 1], [1, 0]], labels=["a", "a"]), "2 different classes"),
+        (lambda: CostMatrix([[0, 1, 2], [1, 0, 2]], labels=["a", "b"], actions=["a"]), "the name of a class"),
+        (lambda: CostMatrix([[0, 1, 2], [1, 0, 2], [1, 1, 0]]).threshold, "CostMatrix.binary"),
+    ],
+)
+def test_matrices_that_mean_nothing_are_refused(make, sentence):
+    with pytest.raises(InvalidParameter, match=sentence):
+        make()
+
+
+def test_a_matrix_prints_its_names():
+    assert "review" in str(CostMatrix([[0, 1, 0.3], [20, 0, 2]], labels=["ok", "bad"], actions=["review"]))
+    assert "positive" in str(CostMatrix.binary(fn=3))

@@ -18,9 +18,8 @@ from crcen import (
     decide,
     decision_summary,
 )
-from crcen.decisions.wishes import meet_wish, review_rows
 from crcen.theory.decision import sigmoid
-from crcen.theory.moved_threshold import fewest_positives, n_lost_allowed
+from crcen.theory.goals import fewest_positives, n_lost_allowed
 
 
 def probabilities(n, seed=0):
@@ -32,7 +31,7 @@ def test_a_capacity_takes_exactly_the_riskiest_rows(n):
     p = probabilities(500)
     alarms = decide(p, Capacity(n))
     assert set(np.flatnonzero(alarms)) == set(np.argsort(-p)[:n])
-    met = meet_wish(p, Capacity(n))
+    met = Capacity(n).meet(p)
     price, same = met.price
     assert price == same
     np.testing.assert_array_equal(decide(p, Budget(price)), alarms)
@@ -41,15 +40,15 @@ def test_a_capacity_takes_exactly_the_riskiest_rows(n):
 
 def test_equal_probabilities_at_the_border_are_taken_by_order_and_said():
     p = np.array([0.5, 0.2, 0.2, 0.9, 0.2, 0.1])
-    met = meet_wish(p, Capacity(3))
+    met = Capacity(3).meet(p)
     np.testing.assert_array_equal(met.alarms, [True, True, False, True, False, False])
     assert met.ties == (3, 1)
     assert "1 of 3 rows with equal probability" in str(met)
-    assert not meet_wish(p, Capacity(2)).tie_sentence
+    assert not Capacity(2).meet(p).tie_sentence
 
 
 def test_a_capacity_above_the_rows_takes_all_of_them():
-    met = meet_wish(probabilities(50), Capacity(200))
+    met = Capacity(200).meet(probabilities(50))
     assert met.alarms.all()
     assert met.thresholds == (0.0, 0.0)
     assert met.to_dict()["price"] == [None, None]
@@ -65,7 +64,7 @@ def test_a_capacity_by_time_takes_the_riskiest_of_each_period(per, days):
     for period in range(21 // days):
         own = np.flatnonzero(day // days == period)
         assert set(own[alarms[own]]) == set(own[np.argsort(-p[own])[:5]])
-    met = meet_wish(p, Capacity(5, per=per), first + day)
+    met = Capacity(5, per=per).meet(p, first + day)
     assert (met.n_periods, met.n_alarms) == (21 // days, 5 * 21 // days)
     assert met.price[0] < met.price[1]
 
@@ -81,7 +80,7 @@ def test_recall_and_precision_are_met_as_the_probabilities_expect(goal):
     recall, precision = np.cumsum(falling) / p.sum(), np.cumsum(falling) / np.arange(1, 2001)
     assert decide(p, RecallAtLeast(goal)).sum() == np.argmax(recall >= goal) + 1
     assert decide(p, PrecisionAtLeast(0.4)).sum() == np.flatnonzero(precision >= 0.4)[-1] + 1
-    met = meet_wish(p, RecallAtLeast(goal))
+    met = RecallAtLeast(goal).meet(p)
     assert met.recall == pytest.approx(recall[met.n_alarms - 1])
     assert met.precision == pytest.approx(precision[met.n_alarms - 1])
 
@@ -181,7 +180,7 @@ def test_review_lies_between_two_prices():
     answers = decide(p, Review(low=2, high=30))
     np.testing.assert_array_equal(answers == "alarm", decide(p, Budget(2)))
     np.testing.assert_array_equal(answers != "no alarm", decide(p, Budget(30)))
-    rows = review_rows(p, Review(2, 30), price=10.0)
+    rows = Review(2, 30).meet(p, price=10.0)
     assert rows.share == pytest.approx((answers == "review").mean())
     middle = p[answers == "review"]
     assert rows.saved == pytest.approx(sum(min(1 - one, 10 * one) for one in middle))

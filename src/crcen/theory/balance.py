@@ -1,64 +1,117 @@
-"""The balance solve of K classes: the K−1 shifts of output biases that make every key equation hold.
+"""The balance solve: shifts of the output biases that make the key equations hold.
 
-Minimising the weighted cross entropy over the shifts alone is a convex problem with one solution whenever every class
-has weight. The solve is Newton's on the gaps log out_k − log in_k between what flows out of a class and what flows into
-it, computed from logits alone, so that it keeps its relative precision where every probability is saturated. The
-matrix of the step is a weighted Laplacian. Where no step brings the gaps down, one sweep of binary solves does: each
-class against the rest, then each set of classes that exchange rows among themselves alone, which classes one by one
-would move too slowly.
+Minimising the weighted cross entropy over the shifts is a convex problem with one solution if every class has weight.
+The solve works on log outflow − log inflow of each class, computed from logits and never from probabilities, so that it
+keeps its relative precision if every probability is saturated. Two classes are one falling function of one shift:
+Newton steps kept inside a bracket, and bisection if a step leaves it (plain Newton diverges from saturated logits).
+K classes are Newton steps in all shifts, whose matrix is a weighted Laplacian. If no step lowers the gaps, binary
+solves do: each class against the rest, then each set of classes that exchange rows almost only among themselves.
 """
+
+from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from crcen.exceptions import InvalidInput
-from crcen.theory.classes.log_sums import log_softmax, log_sum_exp
-from crcen.theory.rows import check_class_numbers, check_row_weights
+from crcen.theory.decision import log_softmax, log_sum_exp, sigmoid
+from crcen.theory.price import resolve
+from crcen.theory.rows import as_numpy, check_binary_target, check_class_numbers, check_row_weights, class_totals
 
-__all__ = ["BalanceRows", "ClassBalance", "class_balance_shifts", "solve_class_balance"]
+__all__ = [
+    "Balance",
+    "BalanceRows",
+    "balance_shift",
+    "class_shifts",
+    "relative_residual",
+    "solve_balance",
+    "solve_shift",
+]
 
 Array = NDArray[np.float64]
+Bools = NDArray[np.bool_]
 Index = NDArray[np.int64]
 
 _CLOSED = 1e-13
-_MOST_ROUNDS = 500
+_MOST_ROUNDS, _MOST_STEPS = 500, 200
 _HALVINGS = 8
-# Of exchanges, as shares of a class's flow: at these, classes are tied together.
+# Exchanges, as shares of a class's flow, from which classes belong together.
 _STRENGTHS = (1e-2, 1e-4, 1e-8, 1e-12)
 
 
-@dataclass(frozen=True, eq=False)
-class ClassBalance:
-    """Shifts (K,), the first of them 0, and the largest gap of log flows that they leave."""
-
-    shifts: Array
-    gap: float
-
-
-def class_balance_shifts(
-    y: ArrayLike, logits: ArrayLike, class_weights: ArrayLike, sample_weight: ArrayLike | None = None
-) -> ClassBalance:
-    """What to add to the output biases so that Σ s w (e_y − softmax(logits + shifts)) = 0.
+def balance_shift(y: ArrayLike, logits: ArrayLike, weighting: Any, sample_weight: ArrayLike | None = None) -> Any:
+    """The number to add to a network's output bias so that the key equation holds on these rows.
 
     Parameters
     ----------
     y : array of shape (n,)
-        Class numbers 0 … K−1; every class must have a row with weight.
-    logits : array of shape (n, K)
-        Finite.
-    class_weights : array of shape (K,)
-        Above 0.
+        0/1 or bool, 1 = positive; class numbers if logits have columns. Every class must be present.
+    logits : array of shape (n,) or (n, K)
+        The network's output before the sigmoid or softmax.
+    weighting : as in `crcen.resolve`
+        A `Price` is taken as it is; anything else is resolved on these rows.
     sample_weight : array of shape (n,), optional
         Finite and not negative.
 
-    Raises
-    ------
-    InvalidInput
-        If a class has no row with weight, or logits are not finite.
+    Returns
+    -------
+    float, or float64 array of shape (K,) with mean 0
+        The shift d with Σ w (y − σ(logits + d)) = 0, or Σ w (e_y − softmax(logits + d)) = 0.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> y, logits = np.array([1, 0, 0, 0]), np.array([40.0, 41.0, 42.0, 43.0])
+    >>> d = balance_shift(y, logits, "balanced")
+    >>> q = 1 / (1 + np.exp(-(logits + d)))
+    >>> float(abs(3 * (1 - q[0]) - q[1:].sum())) < 1e-12
+    True
     """
+    values = np.asarray(as_numpy(logits), dtype=np.float64)
+    if not np.isfinite(values).all():
+        raise InvalidInput("logits must be finite: got NaN or infinity; check the network that made them.")
+    if values.ndim == 2:
+        numbers = check_class_numbers(y, values.shape[1])
+        sizes = check_row_weights(sample_weight, numbers.size)
+        counts = np.bincount(numbers, sizes, values.shape[1])
+        weights = resolve(weighting, counts=np.where(counts > 0.0, counts, 1.0)).weights
+        return class_shifts(numbers, values, weights, sizes)
+    target = check_binary_target(y)
+    if values.shape != target.shape:
+        raise InvalidInput(f"logits must have one value a row: got shape {values.shape} for {target.size} rows.")
+    rows = check_row_weights(sample_weight, target.size)
+    return solve_shift(target, values, resolve(weighting, *class_totals(target, rows)).row_weights(target, rows))
+
+
+def solve_shift(y: Bools, logits: Array, weights: Array) -> float:
+    """Shift of one output, from logits and row weights (n,)."""
+    used = weights > 0.0
+    pos, neg = y & used, ~y & used
+    if not pos.any() or not neg.any():
+        missing = "positive" if not pos.any() else "negative"
+        raise InvalidInput(f"the balance solve needs rows of both classes with weight: no {missing} row was given.")
+    own, rest, log_own, log_rest = logits[pos], logits[neg], np.log(weights[pos]), np.log(weights[neg])
+    ends = np.array([logits[used].min(), logits[used].max(), log_sum_exp(log_own, 0), log_sum_exp(log_rest, 0)])
+    return _root(lambda shift: _sides(own + shift, rest + shift, log_own, log_rest), ends, 0.0)
+
+
+def relative_residual(y: Bools, logits: Array, weights: Array) -> float:
+    """|Σ w (y − q)| / Σ w of one output."""
+    error = np.where(y, sigmoid(-logits), -sigmoid(logits))
+    return float(abs(np.sum(weights * error)) / weights.sum())
+
+
+def class_shifts(y: ArrayLike, logits: ArrayLike, class_weights: ArrayLike, sample_weight: ArrayLike | None) -> Array:
+    """Shifts (K,), their mean 0, of class numbers y, logits (n, K) and class weights."""
+    found = solve_balance(_rows_of(y, logits, class_weights, sample_weight)).shifts
+    return np.asarray(found - found.mean())
+
+
+def _rows_of(y: ArrayLike, logits: ArrayLike, class_weights: ArrayLike, sample_weight: ArrayLike | None) -> BalanceRows:
     outputs = np.asarray(logits, dtype=np.float64)
     if outputs.ndim != 2 or outputs.shape[1] < 2 or not np.isfinite(outputs).all():
         raise InvalidInput(f"logits must be finite numbers of shape (rows, classes): got shape {outputs.shape}.")
@@ -72,12 +125,20 @@ def class_balance_shifts(
     if absent.size:
         raise InvalidInput(f"the balance solve needs rows of every class with weight: class {absent[0]} has none.")
     log_weights = np.log(sizes[used]) + np.log(np.asarray(class_weights, dtype=np.float64))[numbers]
-    return solve_class_balance(BalanceRows(lambda: [(outputs, numbers, log_weights)], outputs.shape[1]))
+    return BalanceRows(lambda: [(outputs, numbers, log_weights)], outputs.shape[1])
+
+
+@dataclass(frozen=True, eq=False)
+class Balance:
+    """Shifts (K,), the first of them 0, and the largest gap of log flows that they leave."""
+
+    shifts: Array
+    gap: float
 
 
 @dataclass(frozen=True, eq=False)
 class BalanceRows:
-    """Rows that a solve goes over again and again, in parts, and those of other workers.
+    """Rows that a solve reads many times, in parts, on one or several workers.
 
     Parameters
     ----------
@@ -86,49 +147,48 @@ class BalanceRows:
     n_classes
         K.
     gather
-        Brings the arrays of all workers together, stacked; each worker then finds the same shifts.
+        Stacks the arrays of all workers; each worker then finds the same shifts.
     """
 
     parts: Callable[[], Iterable[tuple[Array, Index, Array]]]
     n_classes: int
     gather: Callable[[Array], Array] = lambda array: array[None]
 
-    def flows(self, shifts: Array) -> "_Flows":
-        """What flows between classes with these shifts."""
+    def flows(self, shifts: Array) -> _Flows:
+        """Flows between classes with these shifts."""
         found = [_part_flows(logits + shifts, y, weights) for logits, y, weights in self.parts()]
         found = found or [_no_flows(self.n_classes)]
         own = _merged(np.stack(found)) if len(found) > 1 else found[0]
         everyone = self.gather(own)
         return _Flows(_merged(everyone) if len(everyone) > 1 else everyone[0])
 
-    def sides(self, shifts: Array, inside: NDArray[np.bool_], extra: float) -> Array:
-        """Log of what is missed and alarmed with a set of classes as one, and both slopes (see `_part_sides`)."""
-        found = [_part_sides(*_margin(logits + shifts, y, inside), extra, w) for logits, y, w in self.parts()]
-        found = found or [np.array([-np.inf, -np.inf, 0.0, 0.0])]
+    def sides(self, shifts: Array, inside: Bools, extra: float) -> Array:
+        """`_sides` with a set of classes as one."""
+        found = [np.array([-np.inf, -np.inf, 0.0, 0.0])]
+        for logits, y, weights in self.parts():
+            margin, is_own = _margin(logits + shifts, y, inside)
+            margin = margin + extra
+            found.append(_sides(margin[is_own], margin[~is_own], weights[is_own], weights[~is_own]))
         return _merged_sides(self.gather(_merged_sides(np.stack(found))))
 
-    def ends(self, shifts: Array, inside: NDArray[np.bool_]) -> Array:
+    def ends(self, shifts: Array, inside: Bools) -> Array:
         """Lowest and highest margin of a set of classes, and the log weights of its rows and of the others."""
         found = [np.array([np.inf, -np.inf, -np.inf, -np.inf])]
         for logits, y, weights in self.parts():
             margin, is_own = _margin(logits + shifts, y, inside)
             logs = [float(log_sum_exp(weights[own], 0)) for own in (is_own, ~is_own)]
             found.append(np.array([margin.min(initial=np.inf), margin.max(initial=-np.inf), *logs]))
-        everyone = self.gather(_merged_ends(np.stack(found)))
-        return _merged_ends(everyone)
+        return _merged_ends(self.gather(_merged_ends(np.stack(found))))
 
 
-def solve_class_balance(rows: BalanceRows, closed: float = _CLOSED) -> ClassBalance:
-    """`class_balance_shifts` of rows in parts; every class must have a row.
-
-    Parameters
-    ----------
-    rows : BalanceRows
-        What to solve for.
-    closed : float
-        Largest gap of log flows at which the solve is over.
-    """
+def solve_balance(rows: BalanceRows, closed: float = _CLOSED) -> Balance:
+    """Solve for rows in parts; every class must have a row, and the solve ends at this gap of log flows."""
     shifts = np.zeros(rows.n_classes)
+    if rows.n_classes == 2:
+        inside = np.array([False, True])
+        shifts[1] = _set_root(rows, shifts, inside, closed)
+        missed, alarmed = rows.sides(shifts, inside, 0.0)[:2]
+        return Balance(shifts, float(abs(missed - alarmed)))
     flows = rows.flows(shifts)
     for _ in range(_MOST_ROUNDS):
         if flows.gap <= closed:
@@ -142,7 +202,7 @@ def solve_class_balance(rows: BalanceRows, closed: float = _CLOSED) -> ClassBala
                 break
         else:
             shifts, flows = better
-    return ClassBalance(shifts - shifts[0], flows.gap)
+    return Balance(shifts - shifts[0], flows.gap)
 
 
 def _part_flows(logits: Array, y: Index, log_weights: Array) -> Array:
@@ -180,7 +240,7 @@ def _merged(parts: Array) -> Array:
 
 
 class _Flows:
-    """What flows out of and into each class, as logarithms."""
+    """Outflow and inflow of each class, as logarithms."""
 
     def __init__(self, table: Array) -> None:
         self._table, self.n_classes = table, table.shape[1]
@@ -216,14 +276,14 @@ def _newton(rows: BalanceRows, shifts: Array, flows: _Flows) -> tuple[Array, _Fl
 
 
 def _sweep(rows: BalanceRows, shifts: Array, jacobian: Array) -> Array:
-    """Each class, then each set of classes that hang together, in turn against the rest: binary solves."""
+    """Each class, then each set of classes that belong together, in turn against the rest: binary solves."""
     new = shifts.copy()
     for inside in _sets(jacobian):
-        new[inside] += _binary_root(rows, new, inside)
+        new[inside] += _set_root(rows, new, inside, 0.0)
     return new
 
 
-def _sets(jacobian: Array) -> list[NDArray[np.bool_]]:
+def _sets(jacobian: Array) -> list[Bools]:
     """Single classes, and the connected parts of the graph of exchanges at a few strengths."""
     n_classes = len(jacobian)
     found = {tuple(row) for row in np.eye(n_classes, dtype=bool).tolist()}
@@ -236,19 +296,20 @@ def _sets(jacobian: Array) -> list[NDArray[np.bool_]]:
     return [np.array(one) for one in sorted(found, key=lambda one: (sum(one), one))]
 
 
-def _margin(logits: Array, y: Index, inside: NDArray[np.bool_]) -> tuple[Array, NDArray[np.bool_]]:
+def _margin(logits: Array, y: Index, inside: Bools) -> tuple[Array, Bools]:
     """Log-odds of a set of classes against the others, and which rows are of it."""
+    if logits.shape[1] == 2:
+        return logits[:, 1] - logits[:, 0], y == 1
     return log_sum_exp(logits[:, inside], 1) - log_sum_exp(logits[:, ~inside], 1), inside[y]
 
 
-def _part_sides(margin: Array, is_own: NDArray[np.bool_], shift: float, log_weights: Array) -> Array:
-    """log Σ_own w σ(−(m+d)), log Σ_rest w σ(m+d), and the falls of both in d, as shares of themselves."""
-    own, rest, log_own, log_rest = margin[is_own], margin[~is_own], log_weights[is_own], log_weights[~is_own]
-    missed = log_own - np.logaddexp(0.0, own + shift)
-    alarmed = log_rest - np.logaddexp(0.0, -(rest + shift))
+def _sides(own: Array, rest: Array, log_own: Array, log_rest: Array) -> Array:
+    """log Σ_own w σ(−m), log Σ_rest w σ(m), and how fast both change in m, as shares of themselves."""
+    missed, alarmed = log_own - np.logaddexp(0.0, own), log_rest - np.logaddexp(0.0, -rest)
     total_missed, total_alarmed = float(log_sum_exp(missed, 0)), float(log_sum_exp(alarmed, 0))
-    falls = float(np.exp(missed - total_missed) @ np.exp(-np.logaddexp(0.0, -(own + shift)))) if len(own) else 0.0
-    rises = float(np.exp(alarmed - total_alarmed) @ np.exp(-np.logaddexp(0.0, rest + shift))) if len(rest) else 0.0
+    # Sums and no products of BLAS, whose order of terms depends on the number of threads.
+    falls = float(np.sum(np.exp(missed - total_missed - np.logaddexp(0.0, -own)))) if len(own) else 0.0
+    rises = float(np.sum(np.exp(alarmed - total_alarmed - np.logaddexp(0.0, rest)))) if len(rest) else 0.0
     return np.array([total_missed, total_alarmed, falls, rises])
 
 
@@ -262,15 +323,23 @@ def _merged_ends(parts: Array) -> Array:
     return np.array([parts[:, 0].min(), parts[:, 1].max(), *log_sum_exp(parts[:, 2:], 0)])
 
 
-def _binary_root(rows: BalanceRows, shifts: Array, inside: NDArray[np.bool_]) -> float:
-    """Where log Σ_own w σ(−(m+d)) = log Σ_rest w σ(m+d), by Newton steps kept in a bracket."""
-    lowest, highest, log_own, log_rest = rows.ends(shifts, inside).tolist()
+def _set_root(rows: BalanceRows, shifts: Array, inside: Bools, closed: float) -> float:
+    """The shift of a set of classes that balances it against the rest."""
+    return _root(lambda shift: rows.sides(shifts, inside, shift), rows.ends(shifts, inside), closed)
+
+
+def _root(sides: Callable[[float], Array], ends: Array, closed: float) -> float:
+    """Where the two `_sides` are equal, by Newton steps kept in a bracket from `BalanceRows.ends`."""
+    lowest, highest, log_own, log_rest = ends.tolist()
+    # Outside these ends one of the two sums dominates whatever the logits are.
     spread = abs(log_own - log_rest) + 40.0
     low, high = -highest - spread, -lowest + spread
     shift = min(max(0.0, low), high)
-    for _ in range(200):
-        missed, alarmed, falls, rises = rows.sides(shifts, inside, shift).tolist()
+    for _ in range(_MOST_STEPS):
+        missed, alarmed, falls, rises = sides(shift).tolist()
         gap, slope = missed - alarmed, -falls - rises
+        if abs(gap) <= closed:
+            return shift
         if gap >= 0.0:
             low = shift
         if gap <= 0.0:

@@ -1,0 +1,718 @@
+"""Operating goals: a number of alarms, a recall, a precision or a review band, which rows turn into a threshold.
+
+A goal is one class. It says how it is met on rows with labels (`ThresholdGoal.threshold`) and without (`Goal.meet`).
+"""
+
+import math
+import numbers
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from typing import Any, ClassVar
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.special import bdtrc
+
+from crcen.exceptions import InvalidInput, InvalidParameter
+from crcen.theory.curves import ThresholdCurve
+from crcen.theory.metrics import row_draws
+from crcen.theory.price import Goal, positive_number
+from crcen.theory.rows import Shown, in_one_line, plain
+
+__all__ = [
+    "ANSWERS",
+    "PERIODS",
+    "Capacity",
+    "Goal",
+    "MetGoal",
+    "PrecisionAtLeast",
+    "RecallAtLeast",
+    "Review",
+    "ReviewedRows",
+    "RowsByProbability",
+    "ThresholdGoal",
+    "fewest_positives",
+    "price_of_threshold",
+]
+
+Array = NDArray[np.float64]
+Bools = NDArray[np.bool_]
+Index = NDArray[np.int64]
+Totals = tuple[Array, Array]
+
+# Periods that a capacity may be for, in days.
+PERIODS = {"day": 1, "week": 7}
+# Decisions of a review, by number.
+ANSWERS = ("no alarm", "review", "alarm")
+
+
+def price_of_threshold(threshold: float) -> float:
+    """The cost ratio whose decisions have this threshold; infinite at 0."""
+    return (1.0 - threshold) / threshold if threshold > 0.0 else math.inf
+
+
+def between(inside: float, outside: float) -> float:
+    """A threshold between two neighbouring probabilities: halfway in log-odds if both have some."""
+    if outside > 0.0 and inside < 1.0:
+        odds = math.sqrt(inside / (1.0 - inside) * outside / (1.0 - outside))
+        middle = odds / (1.0 + odds)
+    else:
+        middle = 0.5 * (inside + outside)
+    return float(middle if outside <= middle < inside else outside)
+
+
+class RowsByProbability:
+    """Rows in order of falling probability, and the thresholds between them.
+
+    Parameters
+    ----------
+    target : bool array of shape (n,), or float64 array
+        Whether rows are positive; probabilities in place of labels give expected counts.
+    p : float64 array of shape (n,)
+        Natural posteriors.
+    weights : float64 array of shape (n,), optional
+        Weights of rows.
+    """
+
+    def __init__(self, target: Bools | Array, p: Array, weights: Array | None = None) -> None:
+        self.target, self.p = target, p
+        self.weights = np.ones(len(p)) if weights is None else weights
+        self._curve = ThresholdCurve(target, p)
+        self.scores = self._curve.score
+
+    @property
+    def totals(self) -> Totals:
+        """Catches and false alarms at every cut."""
+        return self._curve.totals(self.weights)
+
+    def threshold(self, cut: int) -> float:
+        """A threshold between the last distinct probability with an alarm and the next."""
+        return between(self.scores[cut], self.scores[cut + 1] if cut + 1 < len(self.scores) else 0.0)
+
+    def resampled(self, n_resamples: int, random_state: int) -> Iterator[Totals]:
+        """The same counts of bootstrap resamples, (some resamples, cuts) at a time."""
+        ones = np.ones(len(self.weights), dtype=np.int64)
+        for drawn in row_draws(ones, n_resamples, np.random.default_rng(random_state)):
+            yield self._curve.totals(drawn * self.weights)
+
+
+class ThresholdGoal(Goal):
+    """A goal that a threshold meets, and so a price."""
+
+    use: ClassVar[str] = (
+        "give it as weighting= to the fit of CRCENClassifier, CRCENClassifierCV, CommitteeClassifier, TableClassifier "
+        "or fit_table, which meet it on out-of-fold rows, to decide(p, …), or to choose_weighting with labelled rows"
+    )
+    period: ClassVar[str | None] = None  # of rows that a capacity is for
+    confidence: ClassVar[float | None] = None  # of a guarantee, which needs labelled rows that the model did not see
+
+    def for_rows(self, n_rows: float, rate: float | None = None) -> "ThresholdGoal":
+        """The goal for this many rows; ``rate`` is rows a day, which a capacity of a day or a week needs."""
+        return self
+
+    def over_days(self, days: Index) -> "ThresholdGoal":
+        """The goal of a period as one of rows, by the days on which rows came in."""
+        return self
+
+    def cuts(self, totals: Totals) -> Index:
+        """The cut that meets the goal at the smallest or largest price, for counts (…, cuts); −1 if none does."""
+        raise NotImplementedError
+
+    def threshold(self, rows: RowsByProbability) -> float:
+        """The threshold that meets the goal on labelled rows; an error if none does."""
+        totals = rows.totals
+        cut = int(self.cuts(totals))
+        self._check_cut(cut, rows, totals)
+        if rows.scores[cut] <= 0.0:
+            raise InvalidParameter(f"no finite price has {self}: it would need an alarm on rows whose probability is 0")
+        return rows.threshold(cut)
+
+    def _check_cut(self, cut: int, rows: RowsByProbability, totals: Totals) -> None:
+        """Refuse a goal that no threshold meets, or every threshold."""
+
+    def resampled_prices(self, rows: RowsByProbability, n_resamples: int, random_state: int) -> Array:
+        """The price that each resample would give: 0 if none meets the goal, inf at probability 0."""
+        prices = np.array([price_of_threshold(rows.threshold(cut)) for cut in range(len(rows.scores))])
+        cuts = np.concatenate([self.cuts(totals) for totals in rows.resampled(n_resamples, random_state)])
+        return np.where(cuts < 0, 0.0, prices[cuts])
+
+    def meet(self, p: Array, times: Any = None) -> "MetGoal":
+        """Meet the goal on rows without labels, as their probabilities expect it.
+
+        Parameters
+        ----------
+        p : float64 array of shape (n,)
+            Natural posteriors.
+        times : array of datetime64 of shape (n,), optional
+            When each row came in, for a capacity of a day or a week.
+        """
+        threshold = self.for_rows(float(p.size)).threshold(RowsByProbability(p, p))
+        return MetGoal.of(self, p, p > threshold, (threshold, threshold))
+
+    def decide(self, p: Array, times: Any = None) -> NDArray[Any]:
+        """Alarms that meet the goal."""
+        return self.meet(p, times).alarms
+
+
+@dataclass(frozen=True)
+class Capacity(ThresholdGoal):
+    """A number of alarms: the riskiest rows that people have time for.
+
+    Parameters
+    ----------
+    alarms : int
+        At least 1.
+    per : "day", "week", int or None, default=None
+        The rows it is for: those of a day or a week, by a column of times; this many rows; or ``None``, all rows.
+
+    Examples
+    --------
+    >>> from crcen import Capacity, decide
+    >>> decide([0.1, 0.7, 0.2, 0.9], Capacity(2)).tolist()
+    [False, True, False, True]
+    """
+
+    alarms: int
+    per: str | int | None = None
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "alarms", _whole_number(self.alarms, "Capacity"))
+        if isinstance(self.per, str):
+            if self.per not in PERIODS:
+                raise InvalidParameter(
+                    f"per of Capacity must be 'day', 'week', a number of rows or None: got {self.per!r}"
+                )
+        elif self.per is not None:
+            object.__setattr__(self, "per", _whole_number(self.per, "per of Capacity"))
+            if self.per <= self.alarms:
+                raise InvalidParameter(f"{self!r} allows an alarm on every row: per must be above {self.alarms}")
+
+    def __repr__(self) -> str:
+        return f"Capacity({self.alarms}" + ("" if self.per is None else f", per={self.per!r}") + ")"
+
+    def __str__(self) -> str:
+        plural = "" if self.alarms == 1 else "s"
+        if self.per is None:
+            return f"at most {self.alarms:,} alarm{plural}"
+        of = f"a {self.per}" if isinstance(self.per, str) else f"in {self.per:,} rows"
+        return f"at most {self.alarms:,} alarm{plural} {of}"
+
+    @property
+    def period(self) -> str | None:  # type: ignore[override]
+        """Day or week, if it is for one."""
+        return self.per if isinstance(self.per, str) else None
+
+    def for_rows(self, n_rows: float, rate: float | None = None) -> ThresholdGoal:
+        """A share of alarms among these rows."""
+        text = str(self)
+        if self.period is not None:
+            if rate is None:
+                raise InvalidParameter(f"{self!r} needs the number of rows a day, rate, to become a price")
+            n_rows = positive_number(rate, "rate") * PERIODS[self.period]
+            text = f"{self} of {n_rows:g} rows"
+        elif self.per is not None:
+            n_rows = float(self.per)
+        if self.alarms >= n_rows:
+            raise InvalidParameter(
+                f"{self} of {n_rows:g} rows allow an alarm on every row, at any price: give a smaller number, or state "
+                "a price"
+            )
+        return _AlarmShare(self.alarms / n_rows, text)
+
+    def over_days(self, days: Index) -> "Capacity":
+        """As a capacity of rows."""
+        if self.period is None:
+            return self
+        rows = len(days) / float(np.ptp(days) + 1) * PERIODS[self.period]
+        if self.alarms >= round(rows):
+            raise InvalidParameter(
+                f"{self} allows an alarm on every row: there are {rows:.3g} rows a {self.period} here."
+            )
+        return replace(self, per=round(rows))
+
+    def meet(self, p: Array, times: Any = None) -> "MetGoal":
+        """The riskiest rows of each period; equal ones by their order."""
+        periods, n_allowed = np.zeros(p.size, dtype=np.int64), self.alarms
+        if self.period is not None:
+            periods = _periods(times, self.period, p.size)
+        elif self.per is not None:
+            n_allowed = min(p.size, round(self.alarms * p.size / int(self.per)))
+        order = np.lexsort((np.arange(p.size), -p, periods))
+        own, first = np.unique(periods[order], return_index=True)
+        place = np.arange(p.size) - np.repeat(first, np.diff(np.append(first, p.size)))
+        alarms = np.zeros(p.size, dtype=np.bool_)
+        alarms[order[place < n_allowed]] = True
+        thresholds, tied, taken = [], 0, 0
+        for start, end in zip(first, np.append(first[1:], p.size), strict=True):
+            falling = p[order[start:end]]
+            if falling.size <= n_allowed or n_allowed == 0:
+                thresholds.append(float(falling[-1]) if n_allowed == 0 else 0.0)
+                continue
+            inside, outside = float(falling[n_allowed - 1]), float(falling[n_allowed])
+            thresholds.append(outside if inside == outside else between(inside, outside))
+            if inside == outside:
+                equal = falling == inside
+                tied, taken = tied + int(equal.sum()), taken + int(equal[:n_allowed].sum())
+        # A period with fewer rows than its capacity implies no price if others do.
+        bounded = [one for one in thresholds if one > 0.0] or thresholds
+        return MetGoal.of(self, p, alarms, (min(bounded), max(bounded)), len(own), (tied, taken))
+
+
+@dataclass(frozen=True)
+class _AlarmShare(ThresholdGoal):
+    """At most this share of rows with an alarm: a capacity for given rows."""
+
+    share: float
+    text: str
+
+    def __str__(self) -> str:
+        return self.text
+
+    def cuts(self, totals: Totals) -> Index:
+        tp, fp = totals
+        return _last(_quotient(tp + fp, tp[..., -1:] + fp[..., -1:]) <= self.share * (1.0 + 1e-12))
+
+    def _check_cut(self, cut: int, rows: RowsByProbability, totals: Totals) -> None:
+        if cut < 0:
+            share = (totals[0][0] + totals[1][0]) / (totals[0][-1] + totals[1][-1])
+            raise InvalidParameter(
+                f"no threshold has {self}: {100 * share:.3g} % of the rows share the largest probability, "
+                f"{rows.scores[0]:.4g}, so even the highest threshold raises more alarms"
+            )
+
+
+@dataclass(frozen=True)
+class RecallAtLeast(ThresholdGoal):
+    """At least this share of the positives found.
+
+    Parameters
+    ----------
+    share : float
+        Above 0, at most 1.
+    confidence : float, optional
+        With it the recall is guaranteed: on rows held out from a fitted model, a threshold is chosen so that the recall
+        of new rows of the same kind is at least ``share`` with this probability, at any sample size. 0.9 at 0.95 needs
+        29 positive rows.
+    """
+
+    share: float
+    confidence: float | None = None  # type: ignore[misc]
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "share", _share(self.share, "RecallAtLeast", includes_one=True))
+        if self.confidence is not None:
+            what = "confidence of RecallAtLeast"
+            object.__setattr__(self, "confidence", _share(self.confidence, what, includes_one=False))
+            if self.share == 1.0:
+                raise InvalidParameter("a recall of 1 cannot be guaranteed by any number of rows: ask for less than 1")
+
+    def __repr__(self) -> str:
+        sure = "" if self.confidence is None else f", confidence={self.confidence!r}"
+        return f"RecallAtLeast({self.share!r}{sure})"
+
+    def __str__(self) -> str:
+        sure = "" if self.confidence is None else f" with confidence {self.confidence:g}"
+        return f"recall of at least {self.share:g}{sure}"
+
+    def cuts(self, totals: Totals) -> Index:
+        """The first cut with the recall."""
+        tp = totals[0]
+        met = tp >= self.share * tp[..., -1:] * (1.0 - 1e-12)
+        return np.asarray(np.where(met.any(axis=-1), np.argmax(met, axis=-1), -1))
+
+    def threshold(self, rows: RowsByProbability) -> float:
+        """As for any goal; a guarantee by the k-th smallest probability of the positives."""
+        if self.confidence is None:
+            return super().threshold(rows)
+        if (rows.weights != 1.0).any():
+            raise InvalidParameter("a guarantee counts rows, so it cannot be had with row weights: leave them out")
+        positive = np.sort(rows.p[np.asarray(rows.target, dtype=np.bool_)])
+        lost = n_lost_allowed(len(positive), self.share, self.confidence)
+        if lost < 0:
+            raise InvalidParameter(
+                f"{self} needs at least {fewest_positives(self.share, self.confidence)} positive rows that were held "
+                f"out, got {len(positive)}: give more rows, or ask for less"
+            )
+        cut = int(np.searchsorted(-rows.scores, -positive[lost], side="left"))
+        if rows.scores[cut] <= 0.0:
+            raise InvalidParameter(f"no finite price has {self}: it would need an alarm on rows of probability 0")
+        return rows.threshold(cut)
+
+    def meet(self, p: Array, times: Any = None) -> "MetGoal":
+        """As for any goal; a guarantee needs labels."""
+        if self.confidence is not None:
+            raise InvalidParameter(
+                f"{self!r} is a guarantee, which only labelled rows can give: choose_weighting(model, {self!r}, X, y) "
+                "with rows that the model did not see gives the price to decide at"
+            )
+        return super().meet(p, times)
+
+
+@dataclass(frozen=True)
+class PrecisionAtLeast(ThresholdGoal):
+    """At least this share of the alarms right.
+
+    Parameters
+    ----------
+    share : float
+        Strictly between 0 and 1.
+    """
+
+    share: float
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "share", _share(self.share, "PrecisionAtLeast", includes_one=False))
+
+    def __repr__(self) -> str:
+        return f"PrecisionAtLeast({self.share!r})"
+
+    def __str__(self) -> str:
+        return f"precision of at least {self.share:g}"
+
+    def cuts(self, totals: Totals) -> Index:
+        """The last cut with the precision."""
+        return _last(_quotient(totals[0], totals[0] + totals[1]) >= self.share)
+
+    def _check_cut(self, cut: int, rows: RowsByProbability, totals: Totals) -> None:
+        tp, fp = totals
+        if cut < 0:
+            best = np.nanmax(_quotient(tp, tp + fp))
+            raise InvalidParameter(f"no threshold has {self}: the best on these rows is {best:.4g}")
+        if cut == len(rows.scores) - 1:
+            raise InvalidParameter(
+                f"every price has {self}, since {100 * tp[-1] / (tp[-1] + fp[-1]):.3g} % of all rows are positive: ask "
+                "for more, or state a price"
+            )
+
+
+@dataclass(frozen=True)
+class Review(Goal):
+    """A third answer between two prices: a person reviews rows on which the prices disagree.
+
+    A row gets an alarm if even the low price pays for it, none if not even the high one does, and a review otherwise.
+    With the cost of a false alarm as unit, a review at cost r that always finds the truth, and a miss worth c false
+    alarms, the cheapest rule is ``low = r / (1 − r)`` and ``high = c / r − 1``: see `at_cost`.
+
+    Parameters
+    ----------
+    low, high : float
+        Prices in false alarms per catch, 0 < low < high.
+
+    Examples
+    --------
+    >>> from crcen import Review, decide
+    >>> decide([0.01, 0.1, 0.5], Review(low=2, high=30)).tolist()
+    ['no alarm', 'review', 'alarm']
+    """
+
+    low: float
+    high: float
+    use: ClassVar[str] = "give it to decide(p, …), decision_summary or predict_table(review=…) and evaluate_table"
+
+    def __post_init__(self) -> None:
+        for name in ("low", "high"):
+            object.__setattr__(self, name, positive_number(getattr(self, name), f"{name} of Review"))
+        if self.low >= self.high:
+            raise InvalidParameter(
+                f"low of Review must be below high, so that rows lie between: got {self.low:g} and {self.high:g}"
+            )
+
+    @classmethod
+    def of(cls, given: Any) -> "Review | None":
+        """A review from two prices; None stays None."""
+        if given is None or isinstance(given, Review):
+            return given
+        try:
+            low, high = given
+        except (TypeError, ValueError) as error:
+            raise InvalidParameter(
+                f"review must be two prices, such as Review(2, 30): got {given!r}.", parameter="review"
+            ) from error
+        return cls(low, high)
+
+    @classmethod
+    def at_cost(cls, cost: float, miss: float) -> "Review":
+        """The cheapest rule if a review costs ``cost`` and a miss ``miss`` false alarms.
+
+        Parameters
+        ----------
+        cost : float
+            Of one review that finds the truth, in false alarms; a review pays below ``miss / (1 + miss)``.
+        miss : float
+            Of one miss, in false alarms: the budget.
+        """
+        r, c = positive_number(cost, "cost of a review"), positive_number(miss, "miss")
+        if r >= c / (1.0 + c):
+            raise InvalidParameter(
+                f"a review that costs {r:g} false alarms never pays where a miss costs {c:g}: it must cost less than "
+                f"{c / (1.0 + c):.4g}"
+            )
+        return cls(low=r / (1.0 - r), high=c / r - 1.0)
+
+    @property
+    def thresholds(self) -> tuple[float, float]:
+        """Probabilities above which a row goes to review, and above which it gets an alarm."""
+        return 1.0 / (1.0 + self.high), 1.0 / (1.0 + self.low)
+
+    def __str__(self) -> str:
+        return f"review between the prices {self.low:g} and {self.high:g}"
+
+    def decide(self, p: Array, times: Any = None) -> NDArray[Any]:
+        """The answer for every row: "alarm", "review" or "no alarm"."""
+        return np.array(ANSWERS)[self.meet(p).answers]
+
+    def meet(self, p: Array, price: float | None = None) -> "ReviewedRows":
+        """Send rows between the two prices to review.
+
+        Parameters
+        ----------
+        p : float64 array of shape (n,)
+            Natural posteriors.
+        price : float, optional
+            What a miss is worth without a review; by default the geometric mean of both prices.
+        """
+        low, high = self.thresholds
+        answers = (p > low).astype(np.int64) + (p > high)
+        middle, c = p[answers == 1], math.sqrt(self.low * self.high) if price is None else price
+        caught, missed = float(p[answers == 2].sum()), float(p[answers == 0].sum())
+        saved = float(np.minimum(1.0 - middle, c * middle).sum())
+        return ReviewedRows(self, answers, caught, float(middle.sum()), missed, c, saved)
+
+
+@dataclass(frozen=True, eq=False)
+class MetGoal(Shown):
+    """A goal met on rows, as their probabilities expect it; prints itself.
+
+    Parameters
+    ----------
+    goal : ThresholdGoal
+        What was asked for.
+    alarms : bool array of shape (n,)
+        The decisions.
+    thresholds : tuple of float
+        Probability above which rows got an alarm: smallest and largest over periods.
+    expected_catches, expected_positives : float
+        Sums of probabilities: of the alarms, of all rows.
+    n_periods : int
+        Days or weeks; 1 without.
+    ties : tuple of int
+        Rows that share the probability at the border, and those of them that got an alarm, by their order.
+    """
+
+    goal: ThresholdGoal
+    alarms: Bools
+    thresholds: tuple[float, float]
+    expected_catches: float
+    expected_positives: float
+    n_periods: int = 1
+    ties: tuple[int, int] = (0, 0)
+
+    @classmethod
+    def of(
+        cls,
+        goal: ThresholdGoal,
+        p: Array,
+        alarms: Bools,
+        thresholds: tuple[float, float],
+        n_periods: int = 1,
+        ties: tuple[int, int] = (0, 0),
+    ) -> "MetGoal":
+        """From rows and decisions."""
+        return cls(goal, alarms, thresholds, float(p[alarms].sum()), float(p.sum()), n_periods, ties)
+
+    @property
+    def n_alarms(self) -> int:
+        """Rows with an alarm."""
+        return int(self.alarms.sum())
+
+    @property
+    def price(self) -> tuple[float, float]:
+        """The implied price, in false alarms for the last catch: smallest and largest over periods."""
+        low, high = (price_of_threshold(threshold) for threshold in self.thresholds[::-1])
+        return low, high
+
+    @property
+    def recall(self) -> float:
+        """Expected share of the positives that gets an alarm; NaN if none is expected."""
+        return self.expected_catches / self.expected_positives if self.expected_positives > 0.0 else math.nan
+
+    @property
+    def precision(self) -> float:
+        """Expected share of the alarms that are right; NaN without an alarm."""
+        return self.expected_catches / self.n_alarms if self.n_alarms else math.nan
+
+    @property
+    def tie_sentence(self) -> str:
+        """How equal probabilities at the border were decided; empty if there were none."""
+        tied, taken = self.ties
+        said = f"{taken:,} of {tied:,} rows with equal probability at the border got an alarm, by their order"
+        return said if tied else ""
+
+    @property
+    def _price_sentence(self) -> str:
+        (low, high), (least, most) = self.price, self.thresholds
+        if math.isinf(low):
+            return "none: there are no more rows than alarms, so every row got one"
+        if math.isclose(low, high):
+            return f"{low:.4g} false alarms for the last catch (probability above {least:.4g})"
+        return f"{low:.4g} to {high:.4g} false alarms for the last catch (probability above {least:.4g} to {most:.4g})"
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain values."""
+        tied, taken = self.ties
+        return {
+            "goal": str(self.goal),
+            "price": [plain(one) for one in self.price],
+            "threshold": list(self.thresholds),
+            "expected_recall": plain(self.recall),
+            "expected_precision": plain(self.precision),
+            "periods": self.n_periods,
+            "ties": {"rows": tied, "alarms": taken},
+        }
+
+    __repr__ = in_one_line
+
+    def __str__(self) -> str:
+        over = f" over {self.n_periods:,} {self.goal.period}s" if self.n_periods > 1 else ""
+        lines = [
+            f"{self.goal}: {self.n_alarms:,} alarms on {self.alarms.size:,} rows{over}",
+            f"  implied price     {self._price_sentence}",
+            f"  expected          {self.expected_catches:,.1f} of {self.expected_positives:,.1f} positives found "
+            f"(recall {self.recall:.3g}), precision {self.precision:.3g}",
+        ]
+        return "\n".join([*lines, *([f"  {self.tie_sentence}"] if self.tie_sentence else [])])
+
+
+@dataclass(frozen=True, eq=False)
+class ReviewedRows(Shown):
+    """Rows in three: alarm, review, no alarm; and what the review saves, as probabilities expect it; prints itself.
+
+    Parameters
+    ----------
+    review : Review
+        The two prices.
+    answers : int array of shape (n,)
+        Numbers into `ANSWERS`.
+    expected_caught, expected_reviewed, expected_missed : float
+        Expected positives among the alarms, the rows to review, the rest.
+    price : float
+        What a miss is worth with two answers, for the comparison.
+    saved : float
+        Expected cost, in false alarms, that a review which finds the truth saves against two answers at that price,
+        without the cost of the reviews themselves.
+    """
+
+    review: Review
+    answers: Index
+    expected_caught: float
+    expected_reviewed: float
+    expected_missed: float
+    price: float
+    saved: float
+
+    @property
+    def counts(self) -> dict[str, int]:
+        """Rows by answer."""
+        return {name: int((self.answers == i).sum()) for i, name in enumerate(ANSWERS)}
+
+    @property
+    def share(self) -> float:
+        """Share of rows that go to review."""
+        return float((self.answers == 1).mean())
+
+    @property
+    def break_even(self) -> float:
+        """Cost of one review, in false alarms, at which it saves nothing; NaN without one."""
+        n = int((self.answers == 1).sum())
+        return self.saved / n if n else math.nan
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain values."""
+        positives = (self.expected_missed, self.expected_reviewed, self.expected_caught)
+        return {
+            "low": self.review.low,
+            "high": self.review.high,
+            "rows": self.counts,
+            "review_share": self.share,
+            "expected_positives": dict(zip(ANSWERS, positives, strict=True)),
+            "price": self.price,
+            "saved": self.saved,
+            "break_even": plain(self.break_even),
+        }
+
+    __repr__ = in_one_line
+
+    def __str__(self) -> str:
+        counts, worth = self.counts, ""
+        if not math.isnan(self.break_even):
+            worth = (
+                f"; against two answers at a price of {self.price:.4g} it saves the cost of {self.saved:,.4g} false "
+                f"alarms, so a review pays while it costs less than {self.break_even:.3g} false alarms"
+            )
+        return (
+            f"{str(self.review).capitalize()}: {counts['alarm']:,} alarms, {counts['review']:,} to review "
+            f"({100 * self.share:.3g} % of the rows, {self.expected_reviewed:,.1f} positives expected among them), "
+            f"{counts['no alarm']:,} left alone ({self.expected_missed:,.1f} positives expected){worth}"
+        )
+
+
+def fewest_positives(share: float, confidence: float) -> int:
+    """Positive rows below which this recall cannot be guaranteed: the smallest n with share^n ≤ 1 − confidence."""
+    return max(1, math.ceil(math.log1p(-confidence) / math.log(share) - 1e-12))
+
+
+def n_lost_allowed(n_pos: int, share: float, confidence: float) -> int:
+    """How many of n held-out positives may lie below a threshold with a guaranteed recall; −1 if n is too small.
+
+    The recall at the k-th smallest of n scores exceeds ``share`` with probability P(Bin(n, 1 − share) ≥ k), exactly for
+    continuous scores and at least that with ties. The largest k for which that is ``confidence`` or more loses k − 1.
+    """
+    chances = bdtrc(np.arange(n_pos), n_pos, 1.0 - share)  # P(Bin ≥ 1), …, P(Bin ≥ n): falling
+    return int(np.count_nonzero(chances >= confidence)) - 1
+
+
+def _last(met: Bools) -> Index:
+    """The last cut that meets a condition, −1 if none does."""
+    last = met.shape[-1] - 1 - np.argmax(met[..., ::-1], axis=-1)
+    return np.asarray(np.where(met.any(axis=-1), last, -1))
+
+
+def _quotient(above: Array, below: Array) -> Array:
+    with np.errstate(invalid="ignore"):
+        return np.asarray(above / below)
+
+
+def _periods(times: Any, per: str, n_rows: int) -> Index:
+    """The number of the day or week of each row; weeks begin on Mondays."""
+    if times is None:
+        raise InvalidParameter(f"a capacity for each {per} needs times, when each row came in")
+    when = np.asarray(times)
+    if when.shape != (n_rows,):
+        raise InvalidInput(f"times must have one value for each of {n_rows} rows: got shape {when.shape}")
+    if when.dtype.kind != "M":
+        try:
+            when = when.astype("datetime64[s]")
+        except (TypeError, ValueError) as error:
+            raise InvalidInput(f"times must be dates, such as datetime64 values: {error}") from error
+    if np.isnat(when).any():
+        raise InvalidInput(
+            f"times must all be known for a capacity for each {per}: {int(np.isnat(when).sum())} are missing"
+        )
+    days = when.astype("datetime64[D]").astype(np.int64)
+    return days if PERIODS[per] == 1 else np.asarray((days + 3) // 7)  # 1970 began on a Thursday
+
+
+def _whole_number(value: object, name: str) -> int:
+    is_whole = isinstance(value, numbers.Real) and not isinstance(value, bool) and float(value).is_integer()
+    if not is_whole or int(value) < 1:  # type: ignore[call-overload]
+        raise InvalidParameter(f"{name} must be a whole number of at least 1: got {value!r}")
+    return int(value)  # type: ignore[call-overload]
+
+
+def _share(value: object, name: str, *, includes_one: bool) -> float:
+    share = positive_number(value, name)
+    if share > 1.0 or (share == 1.0 and not includes_one):
+        allowed = "a share above 0 and " + ("at most 1" if includes_one else "below 1")
+        meant = f": did you mean {share / 100:g}?" if 1.0 < share < 100.0 and math.isfinite(share) else ""
+        raise InvalidParameter(f"{name} must be {allowed}, got {share:g}{meant}")
+    return share

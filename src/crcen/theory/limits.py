@@ -1,0 +1,143 @@
+"""The limit of every check, in one table, and the small tests that several folders share.
+
+Limits are set for few false alarms: a check that warns without cause is soon ignored.
+"""
+
+import math
+from dataclasses import dataclass
+
+from crcen.theory.price import Price
+from crcen.theory.residual_test import TrainingError, two_sided
+
+# Fewer positive rows leave recall uncertain by more than 14 percentage points.
+FEWEST_POSITIVES = 50
+# Fewer rows of a class are too few for any test or ranking.
+FEWEST_OF_A_CLASS = 10
+# An expense this many standard deviations outside its bracket is not chance.
+EXPENSE_Z = 3.0
+# With several classes there are many steps: the probability that any of them is that far outside.
+EXPENSE_P = 0.003
+# Below this variance of the number of catches the normal distribution does not apply.
+LEAST_VARIANCE = 5.0
+# A group of probabilities is off by this factor, with this probability under chance.
+CALIBRATION_P, CALIBRATION_RATIO = 0.0001, 1.25
+# The share of positives moved by this many standard deviations and by this factor.
+SHARE_Z, SHARE_RATIO = 4.0, 1.25
+# Kolmogorov-Smirnov distance of two distributions of scores, and its probability under chance.
+SCORE_DISTANCE, SCORE_P = 0.1, 0.001
+# Scores further than this in log-odds beyond the price and the share of positives count as equal.
+SCORE_RANGE = 4.0
+# Out-of-fold scores come from other models than the final one; moved by this many times its error they are the same.
+_SCORE_ERRORS = 2.0
+# The key equation fails if chance explains the residual with a lower probability.
+EQUATION_P = 0.001
+# Variance of a fitted model's mean log-odds over what its number of labels alone leaves, if it was not measured.
+_UNMEASURED = 2.0
+# Area under the ROC curve from which a single column, and the whole model, suggest a leak.
+LEAK_AREA, NEAR_PERFECT_AREA = 0.99, 0.999
+# A column dominates if it has this share of the importance of all columns and the log loss fell by this share. A strong
+# honest column (a balance for default, age for death) has the first and not the second.
+DOMINANT_SHARE, DOMINANT_SKILL = 0.8, 0.6
+# False alarm rate of a monitor over the whole stream, the drift in log-odds that it is tuned for, and the part of the
+# rate that checks of columns use.
+FALSE_ALARM_RATE, DRIFT_SCALE, WATCHED_COLUMNS_PART = 0.05, 0.3, 0.5
+# Information, about as many expected positives, from which it compares: with less a score is not nearly normal.
+LEAST_INFORMATION = 10.0
+# Labels arrive in an order that depends on them if pieces of the stream are off by this many standard deviations, in
+# alternating directions this many times: a real change turns once.
+ARRIVAL_Z, ARRIVAL_TURNS = 3.0, 3
+# New rows are unlike training rows: probability under chance over all comparisons, and the smallest difference that
+# matters in shares of rows, distances of distributions, ratios of alarm shares, and ratios of scales.
+UNLIKE_P = 0.001
+UNLIKE_SHARE, UNLIKE_DISTANCE, UNLIKE_RATIO, UNLIKE_SCALE = 0.01, SCORE_DISTANCE, 1.5, 5.0
+
+
+def fitted_noise(n_new: float, n_train: float) -> float:
+    """Variance of a residual on new rows over that under the true posterior: 1 + 2 · n_new / n_train.
+
+    For models whose error was not measured by `crcen.training_error`. The error of a logistic regression makes it
+    1 + n_new / n_train; searched networks and trees had between 1.5 and 2.6 times that.
+    """
+    return 1.0 + _UNMEASURED * n_new / n_train
+
+
+def fitted_model_noise(n_new: float, weighting: Price) -> float:
+    """The same with the training rows that a price counts."""
+    return fitted_noise(n_new, float(weighting.counts.sum()))
+
+
+def score_slack(weighting: Price, error: TrainingError | None) -> float:
+    """Log-odds by which scores of the same rows differ between models of one kind trained on other rows."""
+    own = math.sqrt(_UNMEASURED / min(weighting.counts)) if error is None else error.size
+    return _SCORE_ERRORS * own
+
+
+def count_chance(observed: float, expected: float, variance: float | None = None, noise: float = 1.0) -> float:
+    """Upper bound of the probability of a count this far from its expectation, also if the expectation is small.
+
+    Chernoff's bound of a sum of events, beside the normal tail, which alone takes one event where 0.001 were expected
+    for 30 standard deviations.
+
+    Parameters
+    ----------
+    observed, expected : float
+        Counts, or sums of weights.
+    variance : float, optional
+        Of the count; by default its expectation.
+    noise : float
+        As `fitted_noise` gives it.
+    """
+    spread = expected if variance is None else variance
+    if observed == expected:
+        return 1.0
+    if spread <= 0.0 or expected <= 0.0:
+        return 0.0
+    scale = spread / expected  # in units of single events
+    k, m = observed / scale, expected / scale
+    exponent = (k * math.log(k / m) if k > 0.0 else 0.0) - k + m
+    z = (observed - expected) / math.sqrt(spread * noise)
+    return min(1.0, max(2.0 * math.exp(-exponent / noise), two_sided(z)))
+
+
+@dataclass(frozen=True)
+class ShareTest:
+    """The share of a class here beside that of training, and their difference in standard deviations."""
+
+    share: float
+    before: float
+    z: float
+    n_rows: float
+
+    @property
+    def has_moved(self) -> bool:
+        """Whether it moved beyond chance and by enough to matter: `SHARE_Z` and `SHARE_RATIO`."""
+        high, low = max(self.share, self.before), min(self.share, self.before)
+        by_chance = count_chance(self.n_rows * self.share, self.n_rows * self.before)
+        return abs(self.z) > SHARE_Z and by_chance < 2.0 * two_sided(SHARE_Z) and high > SHARE_RATIO * low
+
+
+def judge_share(n_pos: float, n_neg: float, trained: Price) -> ShareTest:
+    """Compare the share of positives with that of training."""
+    return judge_class_share(n_pos, n_pos + n_neg, trained.n_pos, trained.n_pos + trained.n_neg)
+
+
+def judge_class_share(n_own: float, here: float, n_own_before: float, there: float) -> ShareTest:
+    """Compare the share of a class with that of training, from its rows and all rows here, and there."""
+    share, before = n_own / here, n_own_before / there
+    pooled = (n_own + n_own_before) / (here + there)
+    deviation = math.sqrt(pooled * (1.0 - pooled) * (1.0 / here + 1.0 / there))
+    return ShareTest(share, before, (share - before) / deviation, here)
+
+
+def is_nearly_separated(roc_auc: float) -> bool:
+    """Whether the area on unseen rows is so large (`NEAR_PERFECT_AREA`) that a leak is likely."""
+    return roc_auc >= NEAR_PERFECT_AREA
+
+
+def is_dominated(share: float, log_loss: float, base_log_loss: float) -> bool:
+    """Whether one column nearly alone predicts the outcome well.
+
+    ``share`` is its part in the rise of the log loss over all columns, each shuffled by itself; ``base_log_loss`` is
+    that of the class shares.
+    """
+    return share >= DOMINANT_SHARE and log_loss <= (1.0 - DOMINANT_SKILL) * base_log_loss

@@ -1,0 +1,299 @@
+"""Expense: the paper's example, brackets on exact expected counts, steps of class weights, pairs of classes."""
+
+import math
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from crcen.exceptions import InvalidInput, InvalidParameter
+from crcen.theory.expense import expense_table, judge_class_steps, judge_step, outside_chance, pair_expenses
+from crcen.theory.limits import EXPENSE_Z
+from crcen.theory.price import Alpha, Budget, CostRatio, Lam, Price, resolve
+
+
+def test_the_abalone_example():
+    (step,) = expense_table([CostRatio(4), CostRatio(8)], fn=[32, 13], fp=[158, 263])
+    assert (step.delta_fp, step.catches) == (105, 19)
+    assert step.expense == pytest.approx(105 / 19)
+    assert round(step.expense, 3) == 5.526
+    assert (step.bracket_low, step.bracket_high) == (4, 8)
+    assert step.verdict == "inside"
+    assert step.reason == ""
+
+
+def expected_counts(p, mass, price):
+    """Misses and false alarms of the right decision at a price, for posterior p on atoms of a known mass."""
+    called = p > 1 / (1 + price)
+    return float(np.sum(mass * p * ~called)), float(np.sum(mass * (1 - p) * called))
+
+
+@given(
+    st.lists(st.tuples(st.floats(0, 1), st.floats(0.1, 10)), min_size=1, max_size=30),
+    st.lists(st.floats(0.05, 100), min_size=2, max_size=6, unique=True),
+)
+def test_right_probabilities_stay_in_their_bracket(atoms, prices):
+    p, mass = np.array(atoms).T
+    prices = sorted(prices)
+    if min(np.diff(prices) / prices[1:]) < 1e-6:
+        return
+    counts = [expected_counts(p, mass, price) for price in prices]
+    table = expense_table([CostRatio(price) for price in prices], *zip(*counts, strict=True))
+    for step in table:
+        if step.catches > 1e-6:  # below this a difference of sums is rounding
+            assert step.bracket_low * (1 - 1e-6) <= step.expense <= step.bracket_high * (1 + 1e-6)
+        else:
+            assert abs(step.delta_fp) < 1e-3
+    if math.isfinite(table.average_price) and counts[0][0] - counts[-1][0] > 1e-6:
+        assert prices[0] * (1 - 1e-6) <= table.average_price <= prices[-1] * (1 + 1e-6)
+
+
+def test_wrong_probabilities_leave_it():
+    """Posteriors that claim twice the true odds pay about twice the stated price."""
+    p = np.linspace(0.001, 0.6, 2000)
+    claimed = 2 * p / (2 * p + 1 - p)
+    counts = []
+    for price in (4, 5):
+        called = claimed > 1 / (1 + price)
+        counts.append((np.sum(p * ~called), np.sum((1 - p) * called)))
+    (step,) = expense_table([CostRatio(4), CostRatio(5)], *zip(*counts, strict=True))
+    assert step.verdict == "above"
+    assert 8 <= step.expense <= 10
+
+
+@pytest.mark.parametrize(
+    ("fp_end", "verdict"), [(19, "below"), (20, "inside"), (30, "inside"), (31, "above"), (-1, None), (0, "below")]
+)
+def test_verdicts(fp_end, verdict):
+    if verdict is None:
+        with pytest.raises(InvalidInput, match="fp must be finite and not negative"):
+            expense_table([CostRatio(2), CostRatio(3)], [20, 10], [0, fp_end])
+        return
+    (step,) = expense_table([CostRatio(2), CostRatio(3)], [20, 10], [0, fp_end])
+    assert step.verdict == verdict
+    assert step.expense == fp_end / 10
+
+
+def test_nothing_is_clipped():
+    (step,) = expense_table([CostRatio(2), CostRatio(3)], [20, 10], [50, 10])
+    assert step.expense == -4.0
+    assert step.verdict == "below"
+
+
+def test_rounding_of_a_price_is_no_alarm():
+    low, high = Lam(0.9), Lam(0.95)
+    assert expense_table([low, high], [20, 10], [0, 90]).steps[0].verdict == "inside"
+    assert expense_table([low, high], [20, 10], [0, 190]).steps[0].verdict == "inside"
+
+
+@pytest.mark.parametrize(("fn", "reason"), [([5, 5], "no catch was gained"), ([5, 7], "2 catches were lost")])
+def test_undefined_steps_say_why(fn, reason):
+    table = expense_table([CostRatio(2), CostRatio(3)], fn, [1, 9])
+    (step,) = table
+    assert math.isnan(step.expense)
+    assert (step.reason, step.verdict) == (reason, "undefined")
+    assert math.isnan(table.average_price)
+    assert reason in str(table)
+
+
+def test_a_table():
+    path = [None, CostRatio(3), Budget(5), 0.9, Price.binary(0.95, 10, 90)]
+    table = expense_table(path, [40, 30, 20, 20, 15], [10, 30, 70, 90, 160])
+    assert len(table) == 4
+    assert list(table) == list(table.steps)
+    assert table.steps[0].start == Lam(0.5)
+    assert table.steps[2].end == Lam(0.9)
+    assert table.steps[3].end is path[4]
+    assert table.average_price == pytest.approx(150 / 25)
+    assert [row["bracket_low"] for row in table.rows()] == pytest.approx([1, 3, 5, 9])
+    assert [row["bracket_high"] for row in table.rows()] == pytest.approx([3, 5, 9, 19])
+    assert [row["verdict"] for row in table.rows()] == ["inside", "inside", "undefined", "inside"]
+    for row in table.rows():
+        assert set(map(type, row.values())) <= {float, str}
+        assert row["delta_fp"] == row["fp_end"] - row["fp_start"]
+        assert row["catches"] == row["fn_start"] - row["fn_end"]
+    assert table.rows()[1]["start"] == "CostRatio(3.0)"
+    text = str(table)
+    assert len(text.splitlines()) == 6
+    assert "average price over the whole path: 6 " in text
+
+
+def test_the_bracket_is_alpha_times_the_imbalance_ratio():
+    path = [resolve(Alpha(a), 50, 500) for a in (0.5, 1.0, 2.0)]
+    table = expense_table(path, [9, 5, 1], [0, 30, 90])
+    assert [step.bracket_low for step in table] == pytest.approx([5, 10])
+    assert [step.bracket_high for step in table] == pytest.approx([10, 20])
+
+
+@pytest.mark.parametrize(
+    ("path", "fn", "fp", "error", "words"),
+    [
+        ([CostRatio(2)], [1], [1], InvalidParameter, "at least two weightings, got 1"),
+        ([], [], [], InvalidParameter, "at least two weightings, got 0"),
+        ([CostRatio(3), CostRatio(2)], [1, 1], [1, 1], InvalidParameter, "must increase .* got 3 before 2"),
+        ([CostRatio(3), Budget(3)], [1, 1], [1, 1], InvalidParameter, "must increase"),
+        ([Alpha(1), Alpha(2)], [1, 1], [1, 1], InvalidParameter, "class counts are needed"),
+        ([4.0, 8.0], [1, 1], [1, 1], InvalidParameter, r"did you mean Alpha\(4\) or CostRatio\(4\)"),
+        ([0.5, 0.6], [1, 1, 1], [1, 1], InvalidInput, r"fn must be one count for each of the 2 .* \(3,\)"),
+        ([0.5, 0.6], [1, 1], [1], InvalidInput, r"fp must be one count for each of the 2 .* \(1,\)"),
+        ([0.5, 0.6], [1, -1], [1, 1], InvalidInput, "fn must be finite and not negative, got -1"),
+        ([0.5, 0.6], [1, 1], [1, float("nan")], InvalidInput, "fp must be finite and not negative, got nan"),
+        ([0.5, 0.6], ["a", "b"], [1, 1], InvalidInput, "fn must hold numbers"),
+    ],
+)
+def test_refused(path, fn, fp, error, words):
+    with pytest.raises(error, match=words):
+        expense_table(path, fn, fp)
+
+
+# -- steps, tested ---------------------------------------------------------------------------------------------------
+
+
+def step(catches, false_alarms, low=4.0, high=9.0):
+    return expense_table([CostRatio(low), CostRatio(high)], [catches, 0], [0, false_alarms]).steps[0]
+
+
+def test_a_step_counts_standard_deviations_outside_its_bracket():
+    """Between 4 and 9 a share of 0.1 to 0.2 of the rows that flip is positive."""
+    assert judge_step(step(150, 850)).z == 0.0
+    assert judge_step(step(260, 740)).z == pytest.approx((260 - 200) / math.sqrt(1000 * 0.2 * 0.8))
+    assert judge_step(step(40, 960)).z == pytest.approx((40 - 100) / math.sqrt(1000 * 0.1 * 0.9))
+    assert judge_step(step(40, 960), noise=4.0).z == pytest.approx((40 - 100) / math.sqrt(1000 * 0.1 * 0.9) / 2)
+    assert math.isnan(judge_step(step(5, 10)).z)
+    assert math.isnan(judge_step(step(0, 0)).z)
+
+
+@pytest.mark.parametrize(
+    ("counts", "words"),
+    [
+        ((150, 850), "inside its bracket"),
+        ((215, 785), "below its bracket, within chance"),
+        ((300, 700), "too low"),
+        ((0, 1000), "too high"),
+        ((3, 2), "too few decisions change"),
+        ((0, 0), "no decision changes"),
+    ],
+)
+def test_a_step_says_so_in_words(counts, words):
+    assert words in judge_step(step(*counts)).sentence
+
+
+def test_right_probabilities_are_seldom_accused():
+    rng, accused = np.random.default_rng(1), 0
+    for _ in range(400):
+        p = rng.uniform(0.1, 0.2, 800)
+        catches = int((rng.random(800) < p).sum())
+        accused += abs(judge_step(step(catches, 800 - catches)).z) > EXPENSE_Z
+    assert accused == 0
+
+
+# -- K classes -------------------------------------------------------------------------------------------------------
+
+START, END = (Price(np.array(w), np.ones(3)) for w in ([1.0, 4.0, 5.0], [1.0, 4.0, 30.0]))
+
+
+def rows(n=400, seed=0):
+    rng = np.random.default_rng(seed)
+    p = np.exp(np.array([1.5, 0, -1.5]) + rng.normal(0, 1.5, (n, 3)))
+    p /= p.sum(axis=1, keepdims=True)
+    return p, (p.cumsum(axis=1) < rng.random((n, 1))).sum(axis=1)
+
+
+def test_expected_expenses_lie_inside_their_brackets_and_so_does_the_price_of_all_pairs():
+    p, _ = rows(20_000)
+    start, end = START, END
+    found = pair_expenses(p, start, end)
+    assert {(pair.source, pair.target) for pair in found.pairs} == {(0, 2), (1, 2)}
+    moved = (p * start.weights).argmax(axis=1) != (p * end.weights).argmax(axis=1)
+    assert sum(pair.n_rows for pair in found.pairs) == moved.sum()
+    for pair in found.pairs:
+        assert (pair.low, pair.high) == pytest.approx((5 / start.weights[pair.source], 30 / start.weights[pair.source]))
+        assert pair.is_inside
+        assert pair.low < pair.expense < pair.high
+    assert found.raised == 2
+    assert (found.low, found.high) == (5.0, 30.0)
+    assert 5.0 < found.price < 30.0
+    lost = sum(start.weights[pair.source] * pair.lost for pair in found.pairs)
+    assert found.price == pytest.approx(lost / sum(pair.gained for pair in found.pairs))
+    assert "all pairs" in str(found)
+    # The same ratios in other units are the same change.
+    scaled = pair_expenses(p, start, Price(7 * end.weights, np.ones(3)))
+    assert (scaled.price, scaled.high) == pytest.approx((found.price, found.high))
+
+
+def test_counted_expenses_come_near_the_expected_ones():
+    p, y = rows(100_000, 2)
+    start, end = START, END
+    expected, counted = pair_expenses(p, start, end), pair_expenses(p, start, end, y)
+    assert counted.price == pytest.approx(expected.price, rel=0.1)
+    for a, b in zip(expected.pairs, counted.pairs, strict=True):
+        mine = ((p * start.weights).argmax(axis=1) == b.source) & ((p * end.weights).argmax(axis=1) == b.target)
+        assert b.lost == (y[mine] == b.source).sum()
+        assert b.expense == pytest.approx(a.expense, rel=0.15)
+
+
+def test_a_change_of_several_weights_has_pairs_and_no_price_of_all():
+    p, y = rows()
+    one, other = (
+        Price(np.array([1.0, 2.0, 3.0]), np.ones(3)),
+        Price(np.array([1.0, 9.0, 20.0]), np.ones(3)),
+    )
+    found = pair_expenses(p, one, other, y)
+    assert found.raised is None
+    assert math.isnan(found.price)
+    assert found.pairs
+    with pytest.raises(InvalidParameter, match="as many classes"):
+        pair_expenses(p, one, Price(np.ones(2), np.ones(2)))
+    with pytest.raises(InvalidInput, match="one row a label"):
+        pair_expenses(p, one, other, y[:3])
+
+
+def stepped(seed, n=3000, n_classes=5, moved=0.0):
+    """Labels of a softmax; the log-odds of the last class but one may have moved."""
+    rng = np.random.default_rng(seed)
+    slopes = 1.5 * np.random.default_rng(1).normal(size=(3, n_classes))
+    logits = rng.normal(size=(n, 3)) @ slopes - np.linspace(0, 3, n_classes)
+    p = np.exp(logits)
+    p /= p.sum(axis=1, keepdims=True)
+    logits[:, -2] += moved
+    y = np.argmax(logits + rng.gumbel(size=logits.shape), axis=1)
+    return y, p, Price(1 / p.mean(axis=0), 9000 * p.mean(axis=0))
+
+
+def at(weights, k, value):
+    moved = weights.weights.copy()
+    moved[k] = value
+    return Price(moved, weights.counts)
+
+
+def test_a_step_costs_what_the_expense_of_all_pairs_says():
+    y, p, weights = stepped(0)
+    sizes = np.random.default_rng(2).integers(0, 3, len(y)).astype(float)
+    steps = judge_class_steps(y, p, weights, sizes)
+    assert len(steps) > 8
+    for step in steps:
+        before, after = at(weights, step.number, step.low), at(weights, step.number, step.high)
+        expense = pair_expenses(p, before, after, y, sizes)
+        assert step.price == pytest.approx(expense.price)
+        assert step.n_rows == sum(np.sum(sizes[moves] > 0) for moves in [
+            before.weighted(p).argmax(axis=1) != after.weighted(p).argmax(axis=1)
+        ])  # fmt: skip
+        if step.low <= step.price <= step.high:
+            assert step.z == 0
+        else:
+            assert np.sign(step.z) == np.sign(step.price - step.high)
+
+
+def test_right_probabilities_seldom_leave_a_bracket_and_wrong_ones_do():
+    chances = np.array(
+        [outside_chance(judge_class_steps(y, p, w, np.ones(len(y)))) for y, p, w in map(stepped, range(80))]
+    )
+    assert (chances < 0.05).mean() <= 0.05
+    y, p, w = stepped(0, moved=1.2)
+    steps = judge_class_steps(y, p, w, np.ones(len(y)))
+    assert outside_chance(steps) < 1e-4
+    assert min(steps, key=lambda one: one.z).number == 3  # more frequent than stated, so cheaper to find
+    assert outside_chance(judge_class_steps(y, p, w, np.ones(len(y)), noise=1e6)) > 0.3
+    assert outside_chance(()) == 1
+    assert judge_class_steps(y[:5], p[:5], w, np.ones(5)) == ()

@@ -1,0 +1,479 @@
+"""The key equation for K ≥ 2 classes: exact fits, copied rows, hand sums, simulated posteriors, the binary case."""
+
+import dataclasses
+import math
+import warnings
+from fractions import Fraction
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from scipy.optimize import brentq
+from scipy.special import expit
+from scipy.stats import binom, kstest, norm
+
+from crcen.exceptions import InvalidInput, InvalidParameter
+from crcen.theory.balance import class_shifts
+from crcen.theory.class_means import class_means
+from crcen.theory.decision import softmax, weighted_probability
+from crcen.theory.key_equation import (
+    judge_equation,
+    judge_equations,
+    key_equation,
+    key_equation_of_logits,
+    key_sums,
+    without_test,
+)
+from crcen.theory.limits import EQUATION_P
+from crcen.theory.price import Alpha, Budget, CostRatio, Lam, Price, resolve
+
+BINARY = ("lhs", "rhs", "residual", "imbalance", "mean_pos", "mean_neg", "var_pos", "var_neg")
+TRAINED = resolve(Budget(5), 100, 900)
+PRIORS, WEIGHTS = np.array([0.75, 0.15, 0.07, 0.03]), np.array([1.0, 5.0, 12.0, 40.0])
+LABELS = ["a", "b", "c"]
+THREE = Price(np.array([1.0, 4.0, 12.0]), np.array([700.0, 200.0, 100.0]))
+
+
+def rows(seed=0, n=400, weights=False):
+    rng = np.random.default_rng(seed)
+    y = np.r_[1, 0, (rng.random(n - 2) < 0.2)].astype(int)
+    logits = rng.normal(size=n) + y
+    return y, logits, rng.integers(1, 5, n).astype(float) if weights else None
+
+
+def balanced_output(y, logits, weighting, sample_weight=None):
+    """Shift logits until Σ w(y−q) = 0, with SciPy's root finder."""
+    w = weighting.row_weights(y, sample_weight)
+    shift = brentq(lambda b: np.sum(w * (y - expit(logits + b))), -50, 50, xtol=1e-15, rtol=1e-15)
+    return expit(logits + shift)
+
+
+@pytest.mark.parametrize("weighting", [None, "balanced", Alpha(2), CostRatio(0.2), Lam(0.99)])
+@pytest.mark.parametrize("weights", [False, True])
+def test_holds_where_the_bias_is_stationary(weighting, weights):
+    y, logits, s = rows(weights=weights)
+    made = resolve(weighting, *(np.sum((y == k) * (1 if s is None else s)) for k in (1, 0)))
+    result = key_equation(y, balanced_output(y, logits, made, s), weighting, s)
+    assert result.weighting.lam == pytest.approx(made.lam, rel=1e-12)
+    assert result.lhs == pytest.approx(1 / made.alpha, rel=1e-9)
+    assert result.rhs == pytest.approx(1 / made.alpha, rel=1e-12)
+    assert result.residual < 1e-13
+    assert result.imbalance < 1e-12
+    assert (result.predicted_mean_pos, result.predicted_mean_neg) == pytest.approx(
+        (result.mean_pos, result.mean_neg), abs=1e-12
+    )
+    assert (result.mean_pos, result.mean_neg) == pytest.approx(class_means(result.discrimination, made), abs=1e-12)
+    assert math.isnan(result.z)
+    assert math.isnan(result.p_value)
+    assert "balanced" in result.z_reason
+    assert "not available: these rows were balanced" in str(result)
+
+
+@given(st.integers(0, 10**6), st.floats(0.01, 0.99), st.booleans())
+def test_residuals_are_those_sums(seed, lam, weights):
+    y, logits, s = rows(seed, n=60, weights=weights)
+    q = expit(logits)
+    result = key_equation(y, q, lam, s)
+    w = resolve(lam, 1, 1).row_weights(y, s)
+    size = np.ones(60) if s is None else s
+    assert result.residual == pytest.approx(abs(np.sum(w * (y - q))) / np.sum(w), abs=1e-14)
+    assert result.imbalance == pytest.approx(abs(np.sum(w * (y - q))) / np.sum(w * abs(y - q)), abs=1e-13)
+    for k, mean, variance in ((1, result.mean_pos, result.var_pos), (0, result.mean_neg, result.var_neg)):
+        mine = y == k
+        assert mean == pytest.approx(np.average(q[mine], weights=size[mine]))
+        assert variance == pytest.approx(np.cov(q[mine], aweights=size[mine], ddof=0) if mine.sum() > 1 else 0)
+    assert result.lhs == pytest.approx((1 - result.mean_pos) / result.mean_neg)
+    assert result.discrimination == result.mean_pos - result.mean_neg
+
+
+@pytest.mark.parametrize("weighting", [0.3, CostRatio(4), resolve("balanced", 7, 80)])
+def test_a_weight_of_k_is_k_copies(weighting):
+    y, logits, s = rows(5, weights=True)
+    q = expit(logits)
+    weighted = key_equation(y, q, weighting, s)
+    copied = key_equation(*(np.repeat(v, s.astype(int)) for v in (y, q)), weighting)
+    for name in BINARY:
+        assert getattr(weighted, name) == pytest.approx(getattr(copied, name), rel=1e-12)
+
+
+def test_copied_minority_rows_replace_the_class_weight():
+    y, logits, _ = rows(6)
+    q = expit(logits)
+    copies = np.where(y == 1, 4, 1)
+    weighted = key_equation(y, q, CostRatio(4))
+    copied = key_equation(np.repeat(y, copies), np.repeat(q, copies), None)
+    for name in ("lhs", "rhs", "residual", "imbalance", "mean_pos", "var_neg"):
+        assert getattr(weighted, name) == pytest.approx(getattr(copied, name), rel=1e-12)
+
+
+def test_training_counts_travel_with_the_weighting():
+    """Table 1: trained at 1:10, tested at 1:1; a law that holds by class means holds at any class ratio."""
+    trained = resolve(Alpha(2), 1000, 10000)
+    y = np.r_[np.ones(50), np.zeros(50)]
+    result = key_equation(y, np.where(y == 1, 0.8, 0.4), trained)
+    assert result.weighting is trained
+    assert result.rhs == pytest.approx(0.5)
+    assert result.lhs == pytest.approx(0.5)
+    assert result.residual == pytest.approx(0, abs=1e-15)
+    assert result.imbalance == pytest.approx(0, abs=1e-15)
+    assert key_equation(y, np.where(y == 1, 0.8, 0.4), Alpha(2)).weighting.n_neg == 50
+    off = key_equation(y, np.where(y == 1, 0.7, 0.4), trained)
+    lam, mu = 20 / 21, 1 / 21
+    missed, alarmed = lam * 1000 * 0.3, mu * 10000 * 0.4
+    assert off.residual == pytest.approx((missed - alarmed) / (lam * 1000 + mu * 10000))
+    assert off.imbalance == pytest.approx((missed - alarmed) / (missed + alarmed))
+
+
+def test_z_by_hand():
+    y, q, s = np.array([1, 0, 0]), np.array([0.6, 0.5, 0.2]), np.array([1.0, 2.0, 3.0])
+    result = key_equation(y, q, CostRatio(4), s)
+    p = q / (q + 4 * (1 - q))
+    variance = sum(s**2 * (0.64 * p * (1 - q) ** 2 + 0.04 * (1 - p) * q**2))
+    total = 0.8 * 0.4 - 0.2 * (2 * 0.5 + 3 * 0.2)
+    assert abs(total) < 1e-12, "these rows happen to balance"
+    assert math.isnan(result.z)
+    s[0] = 2.0
+    variance += 3 * 0.64 * p[0] * 0.16 + 3 * 0.04 * (1 - p[0]) * 0.36
+    result = key_equation(y, q, CostRatio(4), s)
+    assert result.z == pytest.approx((total + 0.32) / math.sqrt(variance))
+    many = key_equation(np.tile(y, 50), np.tile(q, 50), CostRatio(4), np.tile(s, 50))  # three rows alone are lopsided
+    assert many.z == pytest.approx(math.sqrt(50) * result.z)
+    assert many.p_value == pytest.approx(2 * norm.sf(abs(many.z)))
+    assert result.z_reason == ""
+    for scale in (1e-200, 1e200):
+        assert key_equation(y, q, CostRatio(4), s * scale).z == pytest.approx(result.z)
+
+
+@pytest.mark.parametrize("weighting", [None, CostRatio(12), CostRatio(0.1)])
+@pytest.mark.parametrize("weights", [False, True])
+def test_size_of_z_under_the_truth(weighting, weights):
+    """1,500 samples from known posteriors: level .05 is met and Z has variance 1."""
+    rng = np.random.default_rng(11)
+    p = rng.beta(1, 8, size=500)
+    q = weighted_probability(p, weighting)
+    s = rng.integers(1, 4, 500) if weights else None
+    results = [key_equation(rng.random(500) < p, q, resolve(weighting, 1, 8), s) for _ in range(1500)]
+    z = np.array([result.z for result in results])
+    rejected = np.mean([result.p_value < 0.05 for result in results])
+    # Four standard errors: sqrt(.05·.95/1500) = .0056, 1/sqrt(1500) = .026, sqrt(2/1500) = .037.
+    assert abs(rejected - 0.05) < 0.0225
+    assert abs(z.mean()) < 0.104
+    assert abs(z.var() - 1) < 0.16
+
+
+def test_z_sees_a_wrong_model():
+    rng = np.random.default_rng(12)
+    p = rng.beta(1, 8, size=5000)
+    y = rng.random(5000) < p
+    wrong = key_equation(y, expit(np.log(p / (1 - p)) + 0.5), None)
+    assert wrong.p_value < 1e-6
+    assert wrong.z < 0, "too many alarms make the sum of y − q negative"
+
+
+@pytest.mark.parametrize(
+    ("q", "lhs"), [([1.0, 1.0, 0.0], math.nan), ([0.0, 1.0, 0.0], math.inf), ([1.0, 1.0, 1.0], 0.0)]
+)
+def test_outputs_of_zero_and_one(q, lhs):
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        result = key_equation([1, 1, 0], q, None)
+        text = str(result)
+    assert result.lhs == pytest.approx(lhs, nan_ok=True)
+    assert math.isnan(result.z)
+    assert "every output is 0 or 1" in result.z_reason
+    assert "every output is 0 or 1" in text
+    wrong = sum(abs(a - b) for a, b in zip([1, 1, 0], q, strict=True))
+    assert result.residual == pytest.approx(wrong / 3)
+    assert result.imbalance == (1.0 if wrong else 0.0)
+
+
+def test_a_small_miss_keeps_its_digits():
+    """1 − q of a sure positive is exact; one minus the mean of q would keep few digits of it."""
+    q_pos = [1 - 1e-13 * k for k in (1, 3, 7, 11, 30)]
+    exact = sum(1 - Fraction(q) for q in q_pos) / 5 / Fraction(1e-13)
+    result = key_equation([1] * 5 + [0], [*q_pos, 1e-13], None)
+    assert result.lhs == pytest.approx(float(exact), rel=1e-14)
+
+
+def test_text_says_both_sides():
+    y, logits, _ = rows()
+    text = str(key_equation(y, expit(logits), resolve(Alpha(2), 100, 900)))
+    assert len(text.splitlines()) == 8
+    assert "right side      0.5" in text
+    assert "p-value" in text
+
+
+@pytest.mark.parametrize(
+    ("y", "q", "s", "words"),
+    [
+        ([1, 0], [0.5], None, r"q must have one value for each of the 2 rows, got shape \(1,\)"),
+        ([1, 0], [[0.5, 0.5]], None, r"one row a label: got 1 for 2|got shape \(1, 2\)"),
+        ([1, 0], [0.5, 1.5], None, "are these logits"),
+        ([1, 0], [0.5, float("nan")], None, "q must lie .* NaN"),
+        ([1, 1], [0.5, 0.5], None, "no negative row"),
+        ([0, 0], [0.5, 0.5], None, "no positive row"),
+        ([1, 0], [0.5, 0.5], [1, 0], "1 negative rows, all of weight 0"),
+        ([1, 0], [0.5, 0.5], [1, -1], "sample_weight must be finite and not negative"),
+        ([1, 0], [0.5, 0.5], [1], "one weight for each of the 2 rows"),
+        ([1, 2], [0.5, 0.5], None, "labels 1, 2"),
+    ],
+)
+def test_rows_refused(y, q, s, words):
+    for weighting in (None, resolve("balanced", 1, 1)):
+        with pytest.raises(InvalidInput, match=words):
+            key_equation(y, q, weighting, s)
+
+
+def test_weighting_refused():
+    with pytest.raises(InvalidParameter, match="did you mean Alpha"):
+        key_equation([1, 0], [0.5, 0.5], 3.0)
+
+
+@pytest.mark.parametrize("n_surprises", range(1, 9))
+def test_a_few_surprises_of_a_sure_model_are_judged_by_their_count(n_surprises):
+    """300 rows at a probability of .001: the count of positives among them is binomial, and far from normal."""
+    p = np.append(np.full(300, 0.001), np.full(100, 1 - 1e-9))
+    y = np.arange(400) >= 300
+    y[:n_surprises] = True
+    found = key_equation(y, p, None)
+    exact = binom.sf(n_surprises - 1, 300, 0.001)
+    assert found.p_value >= exact * 0.99
+    if n_surprises > 2:
+        assert 2 * norm.sf(found.z) < exact / 100  # what the normal tail would have said
+    assert (found.p_value < 0.001) == (n_surprises >= 5)  # and a wrong model is still found out
+
+
+# -- K classes -------------------------------------------------------------------------------------------------------
+
+
+def draw(n, seed, priors=PRIORS):
+    """Classes with equal covariances, and their true posteriors."""
+    rng = np.random.default_rng(seed)
+    centres = np.random.default_rng(99).normal(0, 1.2, (len(priors), 4))
+    y = np.append(np.arange(len(priors)), rng.choice(len(priors), n - len(priors), p=priors))
+    X = centres[y] + rng.normal(size=(n, 4))
+    return y, softmax(-0.5 * ((X[:, None] - centres) ** 2).sum(2) + np.log(priors))
+
+
+def drawn(n, seed, drift=(0.0, 0.0, 0.0)):
+    """Natural probabilities that a model states, and labels from probabilities that drifted from them."""
+    rng = np.random.default_rng(seed)
+    p = rng.dirichlet([4.0, 1.0, 0.4], size=n)
+    truth = p * np.exp(drift)
+    truth /= truth.sum(axis=1, keepdims=True)
+    return (rng.random(n)[:, None] > truth.cumsum(axis=1)).sum(axis=1), p
+
+
+@given(st.integers(0, 10**6))
+@settings(max_examples=30, deadline=None)
+def test_balanced_rows_keep_the_law_of_k_classes(seed):
+    rng = np.random.default_rng(seed)
+    y, logits, w = (
+        np.append(np.arange(4), rng.integers(0, 4, 40)),
+        rng.normal(size=(44, 4)),
+        10.0 ** rng.uniform(-6, 6, 4),
+    )
+    found = key_equation_of_logits(y, logits + class_shifts(y, logits, w, None), w)
+    assert found.residual < 1e-12
+    assert found.residuals.sum() == pytest.approx(0.0, abs=1e-14)
+    pi, m, d = found.shares, found.confusion, found.discrimination
+    assert pi @ m == pytest.approx(pi, abs=1e-12)
+    assert np.diag(m) == pytest.approx(pi + (1 - pi) * d, abs=1e-12)
+    assert found.equations.reason.startswith("these rows were balanced")
+
+
+@pytest.mark.parametrize("positive", [0, 1])
+def test_columns_of_two_classes_are_the_binary_equation(positive):
+    rng = np.random.default_rng(0)
+    y, q, s = np.append([0, 1], rng.integers(0, 2, 200)), rng.random(202), rng.random(202) + 0.1
+    binary = key_equation(y, q, CostRatio(7.0), s)
+    columns = np.column_stack([1 - q, q] if positive else [q, 1 - q])
+    counts = [s[y == 0].sum(), s[y == 1].sum()][:: 1 if positive else -1]
+    price = Price([1.0, 7.0] if positive else [7.0, 1.0], counts, None, positive)
+    found = key_equation(y if positive else 1 - y, columns, price, s)
+    for name in (*BINARY, "z", "p_value"):
+        assert getattr(found, name) == pytest.approx(getattr(binary, name), rel=1e-9), name
+    assert found.equations.statistic == pytest.approx(binary.z**2, rel=1e-9)
+    assert found.confusion[positive, positive] == pytest.approx(binary.mean_pos)
+    assert str(found) == str(binary)
+
+
+def test_one_against_all_is_a_special_case():
+    """Li, Li, Pan and Zhu (2020): merging all classes but one gives that class's binary equation."""
+    y, p = draw(2000, 1)
+    w = np.array([1.0, 1.0, 1.0, 30.0])  # one weight for all of the rest
+    q = Price(w, np.bincount(y)).weighted(p)
+    found = key_equation(y, q, w)
+    binary = key_equation((y == 3).astype(int), q[:, 3], CostRatio(30.0))
+    assert found.lhs[3] / found.rhs[3] == pytest.approx(binary.lhs * binary.weighting.alpha, rel=1e-9)
+
+
+def test_tests_of_k_classes_have_their_size_for_the_true_posterior():
+    ps = []
+    for seed in range(400):
+        y, p = draw(1500, seed)
+        found = key_equation(y, Price(WEIGHTS, np.bincount(y)).weighted(p), WEIGHTS)
+        assert (found.equations.degrees, found.pairs.degrees) == (3, 6)
+        ps.append([found.equations.p_value, found.pairs.p_value])
+    for values in np.transpose(ps):
+        assert kstest(values, "uniform").pvalue > 1e-3
+        assert 0.02 <= np.mean(values < 0.05) <= 0.085
+
+
+def test_a_drift_is_found_and_read_off_the_pairs():
+    y, p = draw(40_000, 0)
+    drift = np.array([0.0, 0.4, -0.3, 0.8])
+    truth = softmax(np.log(p) + drift)
+    y = np.minimum((truth.cumsum(1) < np.random.default_rng(1).random((len(y), 1))).sum(1), 3)
+    price = Price(WEIGHTS, np.bincount(y))
+    found = key_equation(y, price.weighted(p), WEIGHTS)
+    assert found.equations.p_value < 1e-6
+    assert found.drift == pytest.approx(drift - drift.mean(), abs=0.12)
+    assert key_equation(y, price.weighted(truth), WEIGHTS).pairs.p_value > 1e-3
+    text = found.table(["none", "mild", "bad", "worst"])
+    assert "worst" in text
+    assert "degrees of freedom" in text
+
+
+@pytest.mark.parametrize("n_classes", [2, 4])
+def test_sums_of_parts_add_up_to_those_of_all_rows(n_classes):
+    y, p = draw(900, 3, PRIORS[:n_classes] / PRIORS[:n_classes].sum())
+    price = Price(WEIGHTS[:n_classes], np.bincount(y), None, 1 if n_classes == 2 else None)
+    s = np.random.default_rng(0).uniform(0.5, 2.0, 900)
+    q = price.weighted(p)
+    whole = key_equation(y, q, price, s)
+    parts = [key_sums(y[own], q[own], s[own], price) for own in np.array_split(np.arange(900), 5)]
+    found = sum(parts[1:], parts[0]).key_equation(price)
+    np.testing.assert_allclose(found.flows, whole.flows, rtol=1e-12)
+    np.testing.assert_allclose(found.variances, whole.variances, rtol=1e-10)
+    for name in ("equations", "pairs"):
+        assert getattr(found, name).p_value == pytest.approx(getattr(whole, name).p_value, rel=1e-8)
+    assert found.z == pytest.approx(whole.z, rel=1e-10, nan_ok=True)
+
+
+@pytest.mark.parametrize(
+    ("y", "q", "words"),
+    [([0, 1, 1], np.full((3, 3), 1 / 3), "class 2 has none"), ([0, 1], [[0.5, 0.6], [0.5, 0.5]], "sum 1")],
+)
+def test_columns_refused(y, q, words):
+    with pytest.raises(InvalidInput, match=words):
+        key_equation(y, q, None)
+
+
+@pytest.mark.parametrize("n_classes", [2, 3])
+def test_without_a_test_only_the_test_goes(n_classes):
+    y, p = draw(400, 1, PRIORS[:n_classes] / PRIORS[:n_classes].sum())
+    given_one = key_equation(y, p, None)
+    shown = without_test(given_one, "for a reason")
+    assert math.isfinite(given_one.p_value)
+    assert math.isnan(shown.p_value)
+    assert math.isnan(shown.z)
+    assert shown.z_reason == "for a reason"
+    assert "not available: for a reason" in str(shown)
+    kept = [f.name for f in dataclasses.fields(given_one) if f.name not in ("z", "equations", "pairs")]
+    assert all(np.array_equal(getattr(shown, name), getattr(given_one, name)) for name in kept)
+
+
+# -- tested for a fitted model ---------------------------------------------------------------------------------------
+
+
+def test_the_equation_is_tested_with_the_models_error():
+    rng = np.random.default_rng(0)
+    p = rng.beta(1, 9, 4000)
+    y = rng.random(4000) < p
+    equation = key_equation(y, weighted_probability(p, TRAINED), TRAINED)
+    test = judge_equation(equation, 4.0)
+    assert test.z == pytest.approx(equation.z / 2)
+    assert test.p_value == pytest.approx(2 * norm.sf(abs(test.z)))
+    assert test.verdict == "holds"
+    columns = np.column_stack([1 - p, p])
+    for one in (judge_equations(y.astype(int), columns, TRAINED, noise=4.0), judge_equations(y, p, TRAINED, noise=4.0)):
+        assert (one.z, one.p_value) == pytest.approx((test.z, test.p_value), rel=1e-9)
+    off = judge_equation(key_equation(y, weighted_probability(p / 2, TRAINED), TRAINED))
+    assert off.verdict == off.to_dict()["verdict"] == "does not hold"
+    assert off.p_value < EQUATION_P
+    none = judge_equation(key_equation([0, 1], [0.0, 1.0], TRAINED))
+    assert none.verdict == "not tested"
+    assert none.to_dict()["p_value"] is None
+
+
+def test_what_fails_says_in_which_direction_also_where_the_sides_agree():
+    """Half of the negatives left out: class means stay as they are, and there are more positives than stated."""
+    rng = np.random.default_rng(0)
+    p = rng.beta(1, 9, 8000)
+    y = rng.random(8000) < p
+    kept = y | (rng.random(8000) < 0.5)
+    test = judge_equation(key_equation(y[kept], weighted_probability(p[kept], TRAINED), TRAINED))
+    assert test.equation.lhs == pytest.approx(test.equation.rhs, rel=0.1)
+    assert str(test).endswith(
+        ": more positives than the probabilities say, which the sides do not show, as they take the share of positives "
+        "from training"
+    )
+    test = judge_equation(key_equation(y, weighted_probability(np.sqrt(p), TRAINED), TRAINED))
+    assert str(test).endswith(": fewer positives than the probabilities say")
+
+
+def test_the_bound_of_a_lopsided_residual_outlives_the_allowance():
+    p = np.append(np.full(300, 0.001), np.full(100, 1 - 1e-9))
+    equation = key_equation(np.arange(400) >= 298, p, None)
+    assert judge_equation(equation, 1.1).p_value == equation.p_value > 100 * 2 * norm.sf(equation.z)
+
+
+def test_few_rows_of_a_class_are_not_tested():
+    equation = key_equation([0, 1, 1], [0.3, 0.2, 0.1], TRAINED)
+    assert judge_equation(equation, 1.0, 1).verdict == "not tested"
+    assert "too few" in str(judge_equation(equation, 1.0, 1))
+    assert "p-value" in str(judge_equation(equation, 1.0))
+    y, p = drawn(500, 2)
+    keep = np.concatenate([np.flatnonzero(y < 2), np.flatnonzero(y == 2)[:5]])
+    judged = judge_equations(y[keep], p[keep], THREE, LABELS)
+    assert [one.is_tested for one in judged.classes] == [True, True, False]
+    assert {one.first for one in judged.pairs} | {one.second for one in judged.pairs} == {"a", "b"}
+    assert "too few to test" in "\n".join(judged.lines())
+    none = judge_equations(y[:9], p[:9], THREE, LABELS)
+    assert none.verdict == "not tested"
+    assert none.to_dict()["joint"]["p_value"] is None
+
+
+def test_judged_equations_have_the_statistics_of_the_key_equation():
+    y, p = drawn(500, 0)
+    judged = judge_equations(y, p, THREE, LABELS, noise=1.7)
+    known = key_equation(y, THREE.weighted(p), THREE)
+    assert judged.joint.statistic == pytest.approx(known.equations.statistic / 1.7)
+    assert judged.joint.degrees == known.equations.degrees == 2
+    assert judged.joint_pairs.statistic == pytest.approx(known.pairs.statistic / 1.7)
+    np.testing.assert_allclose([one.flows_out for one in judged.classes], known.lhs)
+    np.testing.assert_allclose([one.flows_in for one in judged.classes], known.rhs)
+    for one in judged.classes:
+        assert one.drift == pytest.approx(np.log(one.flows_out / one.flows_in))
+        assert np.sign(one.drift) == np.sign(one.z)
+
+
+def test_judged_equations_have_their_level_under_the_truth():
+    found = (judge_equations(*drawn(400, seed), THREE, LABELS, noise=1.0) for seed in range(250))
+    rejected = (np.array([(one.p_value, one.joint_pairs.p_value) for one in found]) < 0.05).mean(axis=0)
+    assert (np.abs(rejected - 0.05) < 0.042).all()  # three standard deviations of 250 draws
+
+
+def test_judged_drift_is_found_with_its_size_and_its_class():
+    judged = judge_equations(*drawn(20_000, 1, drift=(0.0, 0.0, 0.6)), THREE, LABELS, noise=1.0)
+    assert judged.verdict == "does not hold"
+    first = judged.pairs[0]
+    assert "c" in (first.first, first.second)
+    assert abs(first.drift) == pytest.approx(0.6, abs=0.1)
+    assert judged.classes[2].drift == pytest.approx(0.6, abs=0.1)
+    assert "c against" in "\n".join(judged.lines())
+
+
+def test_judged_weights_are_copies_and_their_unit_does_not_matter():
+    y, p = drawn(300, 3)
+    again = np.concatenate([np.arange(300), np.flatnonzero(y == 1)])
+    weighted = judge_equations(y, p, THREE, LABELS, np.where(y == 1, 2.0, 1.0))
+    copied = judge_equations(y[again], p[again], THREE, LABELS)
+    np.testing.assert_allclose([one.flows_out for one in weighted.classes], [one.flows_out for one in copied.classes])
+    assert copied.noise == pytest.approx(1 + 2 * len(again) / 1000)
+    s = np.random.default_rng(0).uniform(0.5, 1.5, 300)
+    one, other = (judge_equations(y, p, THREE, LABELS, unit * s) for unit in (1.0, 2000.0))
+    assert one.noise == pytest.approx(1 + 2 * s.sum() ** 2 / (s**2).sum() / THREE.counts.sum())
+    assert (other.noise, other.p_value) == pytest.approx((one.noise, one.p_value))

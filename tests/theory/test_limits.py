@@ -1,0 +1,68 @@
+"""Shared limits and tests against other libraries and exact tails."""
+
+import math
+
+import pytest
+from scipy.stats import binom
+
+from crcen import Budget, resolve
+from crcen.theory.limits import (
+    SHARE_Z,
+    count_chance,
+    fitted_model_noise,
+    is_dominated,
+    is_nearly_separated,
+    judge_share,
+)
+
+TRAINED = resolve(Budget(5), 100, 900)
+
+
+def test_the_noise_of_a_fitted_model():
+    assert fitted_model_noise(1000, TRAINED) == pytest.approx(3.0)
+    assert fitted_model_noise(0, TRAINED) == 1.0
+
+
+def test_the_share_is_that_of_two_proportions():
+    """z of the pooled two-proportion test, written out."""
+    test = judge_share(160, 840, TRAINED)
+    pooled = 260 / 2000
+    assert test.z == pytest.approx(0.06 / math.sqrt(pooled * (1 - pooled) * 2 / 1000))
+    assert not test.has_moved  # 3.9 standard deviations
+    assert judge_share(170, 830, TRAINED).z > SHARE_Z
+    assert judge_share(170, 830, TRAINED).has_moved
+    large = resolve(Budget(5), 1e6, 9e6)
+    assert abs(judge_share(1.1e6, 8.9e6, large).z) > SHARE_Z
+    assert not judge_share(1.1e6, 8.9e6, large).has_moved  # a factor of 1.1 matters to nobody
+
+
+def test_limits_of_what_is_too_good():
+    assert is_nearly_separated(1.0)
+    assert not is_nearly_separated(0.9989)
+    assert is_dominated(0.9, 0.05, 0.2)
+    assert not is_dominated(0.9, 0.11, 0.2)  # strong and honest: half of the log loss is left
+    assert not is_dominated(0.5, 0.01, 0.2)
+
+
+@pytest.mark.parametrize(("n", "p"), [(2000, 0.0005), (2000, 0.01), (2000, 0.3), (50, 0.03)])
+def test_the_chance_of_a_count_is_never_understated_by_much(n, p):
+    """Against the exact binomial tail: a bound from above, and no more than a hundred times it far out."""
+    expected = n * p
+    for observed in range(0, min(n, int(expected + 12 * math.sqrt(expected) + 5)) + 1):
+        tail = binom.sf(observed - 1, n, p) if observed > expected else binom.cdf(observed, n, p)
+        assert count_chance(observed, expected, n * p * (1 - p)) >= 0.9 * tail
+    far = int(expected + 6 * math.sqrt(expected)) + 1
+    assert count_chance(far, expected, n * p * (1 - p)) < 100 * binom.sf(far - 1, n, p)
+
+
+def test_one_event_where_few_were_expected_is_no_proof():
+    assert count_chance(1, 0.00065) > 1e-3
+    assert count_chance(0, 0.5) > 0.5
+    assert count_chance(50, 0.01) < 1e-100
+    assert count_chance(3, 3) == 1.0
+    assert count_chance(1, 0.0) == 0.0
+
+
+def test_few_rows_move_no_share():
+    assert abs(judge_share(2, 3, resolve(Budget(5), 30, 970)).z) > SHARE_Z
+    assert not judge_share(2, 3, resolve(Budget(5), 30, 970)).has_moved

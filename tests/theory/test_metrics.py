@@ -1,0 +1,277 @@
+"""Metrics against scikit-learn, hand counts and the variance that resampling must have."""
+
+import math
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from sklearn import metrics
+from sklearn.metrics import confusion_matrix, f1_score, precision_score, recall_score
+
+from crcen import CostMatrix
+from crcen.exceptions import InvalidInput, InvalidParameter
+from crcen.theory.metrics import (
+    ConfusionCounts,
+    average_precisions,
+    bootstrap_sums,
+    confusion_counts,
+    g_mean,
+    log_losses,
+    measure_quality,
+    percentile_interval,
+    row_draws,
+)
+from crcen.theory.price import Price
+
+RNG = np.random.default_rng(0)
+P = RNG.dirichlet([2.0, 1.0, 0.5], size=400)
+Y = np.array([RNG.choice(3, p=p) for p in P])
+COSTS = CostMatrix([[0, 2, 1], [3, 0, 4], [9, 5, 0]], labels=["a", "b", "c"])
+
+
+@st.composite
+def decided_rows(draw):
+    n = draw(st.integers(2, 30))
+    bits = st.lists(st.integers(0, 1), min_size=n, max_size=n)
+    y = [1, 0, *draw(bits)]
+    pred = draw(st.lists(st.lists(st.integers(0, 1), min_size=n + 2, max_size=n + 2), min_size=1, max_size=4))
+    weights = draw(st.lists(st.floats(0.125, 8.0), min_size=n + 2, max_size=n + 2))
+    return np.array(y), np.array(pred), draw(st.sampled_from([None, np.array(weights)]))
+
+
+@given(decided_rows())
+def test_agree_with_scikit_learn(rows):
+    y, pred, weights = rows
+    many = confusion_counts(y, pred, weights)
+    for k, one in enumerate(pred):
+        options = {"sample_weight": weights, "zero_division": 0.0}
+        recall, specificity = recall_score(y, one, **options), recall_score(y, one, pos_label=0, **options)
+        expected = {
+            "recall": recall,
+            "specificity": specificity,
+            "precision": precision_score(y, one, **options),
+            "f1": f1_score(y, one, **options),
+            "g_mean": np.sqrt(recall * specificity),
+        }
+        alone = confusion_counts(y, one.astype(bool), weights)
+        tn, fp, fn, tp = confusion_matrix(y, one, sample_weight=weights).ravel()
+        assert (alone.tn, alone.fp, alone.fn, alone.tp) == pytest.approx((tn, fp, fn, tp), abs=1e-12)
+        for name, value in expected.items():
+            assert getattr(many, name)[k] == pytest.approx(value, abs=1e-12)
+            assert getattr(alone, name) == pytest.approx(value, abs=1e-12)
+            assert type(getattr(alone, name)) is float
+        assert g_mean(y, one, weights) == pytest.approx(expected["g_mean"], abs=1e-12)
+    assert g_mean(y, pred, weights).shape == (len(pred),)
+
+
+def test_by_hand():
+    counts = ConfusionCounts(tp=8, fp=3, fn=2, tn=87)
+    assert counts.recall == 0.8
+    assert counts.specificity == pytest.approx(87 / 90)
+    assert counts.precision == pytest.approx(8 / 11)
+    assert counts.f1 == pytest.approx(16 / 21)
+    assert counts.g_mean == pytest.approx((0.8 * 87 / 90) ** 0.5)
+
+
+def test_undefined():
+    silent = confusion_counts([1, 0, 0], [0, 0, 0])
+    assert (silent.precision, silent.f1, silent.recall, silent.g_mean) == (0.0, 0.0, 0.0, 0.0)
+    no_positive = confusion_counts([0, 0], [1, 0])
+    assert np.isnan(no_positive.recall)
+    assert np.isnan(no_positive.g_mean)
+    assert no_positive.specificity == 0.5
+    no_negative = confusion_counts([1, 1], [1, 0])
+    assert np.isnan(no_negative.specificity)
+    assert no_negative.recall == 0.5
+    assert confusion_counts([0], [0]).f1 == 0.0
+
+
+def test_a_class_of_weight_zero_is_absent():
+    counts = confusion_counts([[1, 0][k] for k in (0, 1, 1)], [[1, 1, 0], [0, 0, 0]], [0, 1, 3])
+    assert np.isnan(counts.recall).all()
+    np.testing.assert_allclose(counts.specificity, [0.75, 1.0])
+
+
+def test_weight_k_is_k_copies():
+    rng = np.random.default_rng(3)
+    y, pred = rng.integers(0, 2, 40), rng.integers(0, 2, (3, 40))
+    copies = rng.integers(0, 4, 40)
+    assert confusion_counts(y, pred, copies) == confusion_counts(np.repeat(y, copies), np.repeat(pred, copies, axis=1))
+
+
+def test_equality_is_by_value():
+    assert ConfusionCounts(1, 2, 3, 4) == ConfusionCounts(1.0, 2.0, 3.0, 4.0)
+    assert ConfusionCounts(1, 2, 3, 4) != ConfusionCounts(1, 2, 3, 5)
+    assert ConfusionCounts(1, 2, 3, 4) != (1, 2, 3, 4)
+    with pytest.raises(AttributeError):
+        ConfusionCounts(1, 2, 3, 4).tp = 0
+    with pytest.raises(TypeError, match="unhashable"):
+        hash(ConfusionCounts(1, 2, 3, 4))
+
+
+@pytest.mark.parametrize(
+    ("cells", "words"),
+    [
+        ((-1, 0, 0, 0), "tp must be finite and not negative, got -1"),
+        ((0, 0, float("nan"), 0), "fn must be finite and not negative, got nan"),
+        (([1, 2], [1, 2], [1, 2], [1]), "must have one shape"),
+        (("a", 0, 0, 0), "tp must hold numbers"),
+    ],
+)
+def test_counts_refused(cells, words):
+    with pytest.raises(InvalidInput, match=words):
+        ConfusionCounts(*cells)
+
+
+@pytest.mark.parametrize(
+    ("y", "pred", "weights", "words"),
+    [
+        ([0, 1], [0, 1, 1], None, r"y_pred must have 2 columns as y has rows, got shape \(3,\)"),
+        ([0, 1], [0, 0.7], None, "y_pred must be 0/1 or bool"),
+        ([1, 2], [0, 1], None, "y must be 0/1 or bool.*labels 1, 2"),
+        ([0, 1], [0, 1], [1, -1], "sample_weight must be finite and not negative, got -1"),
+        ([0, 1], np.zeros((1, 1, 2)), None, "1-D or 2-D"),
+    ],
+)
+def test_rows_refused(y, pred, weights, words):
+    for function in (confusion_counts, g_mean):
+        with pytest.raises(InvalidInput, match=words):
+            function(y, pred, weights)
+
+
+# -- decisions at stated costs ---------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("is_weighted", [False, True])
+@pytest.mark.parametrize("costs", [COSTS, Price(np.array([1.0, 4.0, 15.0]), np.ones(3)).cost_matrix])
+def test_quality_is_that_of_scikit_learn_and_sums_by_hand(is_weighted, costs):
+    sizes = np.random.default_rng(1).uniform(0.5, 2, 400) if is_weighted else np.ones(400)
+    found = measure_quality(Y, P, costs, sizes)
+    chosen = (P @ costs.costs).argmin(axis=1)
+    options = {"average": None, "sample_weight": sizes}
+    np.testing.assert_allclose(found.counts.table, confusion_matrix(Y, chosen, sample_weight=sizes))
+    recalls = recall_score(Y, chosen, **options)
+    np.testing.assert_allclose([one.value for one in found.recalls], recalls)
+    np.testing.assert_allclose([one.value for one in found.precisions], precision_score(Y, chosen, **options))
+    assert found.counts.balanced_accuracy == pytest.approx(recalls.mean())
+    assert found.counts.g_mean == pytest.approx(np.prod(recalls) ** (1 / 3)) == g_mean(Y, chosen, sizes)
+    assert found.counts.macro_f1 == pytest.approx(f1_score(Y, chosen, average="macro", sample_weight=sizes))
+    assert found.log_loss == pytest.approx(metrics.log_loss(Y, P, sample_weight=sizes))
+    each = [metrics.average_precision_score(k == Y, P[:, k], sample_weight=sizes) for k in range(3)]
+    assert found.average_precisions == pytest.approx(each) == average_precisions(Y, P, sizes)
+    paid = costs.costs[Y, chosen]
+    assert found.cost.value == pytest.approx(np.average(paid, weights=sizes)) == found.cost_by_class.sum()
+    assert found.expected_cost == pytest.approx(np.average((P @ costs.costs).min(axis=1), weights=sizes))
+    habits = np.average(costs.costs[Y], axis=0, weights=sizes)
+    assert found.habit == found.labels[habits.argmin()]
+    assert found.saved.value == pytest.approx(habits.min() - found.cost.value)
+    assert found.relative_cost == pytest.approx(found.cost.value / habits.min())
+    if not is_weighted:
+        assert found.cost.high - found.cost.value == pytest.approx(1.96 * paid.std() / np.sqrt(400))
+
+
+def test_quality_of_weight_two_is_that_of_two_copies():
+    weights = np.where(Y == 2, 2.0, 1.0)
+    again = np.concatenate([np.arange(400), np.flatnonzero(Y == 2)])
+    weighted, copied = measure_quality(Y, P, COSTS, weights), measure_quality(Y[again], P[again], COSTS)
+    np.testing.assert_allclose(weighted.counts.table, copied.counts.table)
+    assert (weighted.cost.value, weighted.log_loss) == pytest.approx((copied.cost.value, copied.log_loss))
+
+
+def test_quality_counts_further_actions():
+    found = measure_quality(Y, P, COSTS.with_review(0.5))
+    assert found.names == ("a", "b", "c", "review")
+    assert found.counts.table.shape == (3, 4)
+    assert found.counts.table[:, 3].sum() > 0
+    assert found.expected_cost <= 0.5 + 1e-12
+    assert "review" in "\n".join(found.lines())
+    assert found.to_dict()["decisions"] == list(found.names)
+
+
+def test_a_class_without_rows_has_no_shares():
+    found = measure_quality(Y[Y < 2], P[Y < 2], COSTS)
+    assert np.isnan(found.recalls[2].value)
+    assert found.to_dict()["classes"][2]["recall"]["value"] is None
+    assert np.isnan(found.average_precisions[2])
+    free = measure_quality([0, 0], [[0.9, 0.05, 0.05]] * 2, CostMatrix(1 - np.eye(3)))
+    assert math.isnan(free.relative_cost)
+
+
+def test_a_probability_of_zero_is_a_finite_loss():
+    assert log_losses(np.array([2]), np.array([[0.5, 0.5, 0.0]]))[0] == pytest.approx(-math.log(1e-15))
+    assert log_losses(np.array([True]), np.array([0.0]))[0] == pytest.approx(-math.log(1e-15))
+
+
+@pytest.mark.parametrize(
+    ("y", "p", "sentence"),
+    [
+        ([0, 1], [[0.2, 0.3, 0.5]], "a label a row"),
+        ([], np.ones((0, 3)), "at least one row"),
+        ([0], [0.5], "column for each of 3 classes"),
+        ([0], [[np.nan, 0.5, 0.5]], "between 0 and 1"),
+        ([3], [[0.2, 0.3, 0.5]], "class numbers from 0 to 2"),
+    ],
+)
+def test_what_cannot_be_measured_is_refused(y, p, sentence):
+    with pytest.raises(InvalidInput, match=sentence):
+        measure_quality(np.array(y, dtype=int), p, COSTS)
+
+
+# -- the bootstrap ---------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("kind", ["few kinds", "all different"])
+def test_sums_vary_as_resampled_rows_do(kind):
+    rng = np.random.default_rng(0)
+    rows = rng.integers(0, 3, (200, 2)).astype(float) if kind == "few kinds" else rng.normal(size=(200, 2))
+    sums = bootstrap_sums(rows, 20_000, np.random.default_rng(1))
+    assert sums.shape == (20_000, 2)
+    expected = 200 * np.cov(rows.T, bias=True)  # n rows drawn independently, each with the covariance of the rows
+    np.testing.assert_allclose(np.cov(sums.T), expected, atol=0.04 * expected.max())
+    np.testing.assert_allclose(sums.mean(axis=0), rows.sum(axis=0), atol=5 * np.sqrt(expected.max() / 20_000))
+
+
+def test_rows_of_one_kind_are_put_together_exactly():
+    rows = np.array([[0.0, 1.0], [1.0, 0.0], [0.0, 1.0], [1.0, 0.0], [1.0, 1.0]])
+    sums = bootstrap_sums(rows, 500, np.random.default_rng(2))
+    first_only, second_only, both = 5 - sums[:, 1], 5 - sums[:, 0], sums.sum(axis=1) - 5
+    assert (np.stack([first_only, second_only, both]) >= 0).all()
+    np.testing.assert_array_equal(first_only + second_only + both, 5)
+
+
+def test_many_columns_do_not_run_out_of_numbers():
+    rows = np.random.default_rng(3).normal(size=(50, 40))
+    sums = bootstrap_sums(np.vstack([rows, rows]), 2000, np.random.default_rng(4))
+    np.testing.assert_allclose(sums.mean(axis=0), 2 * rows.sum(axis=0), atol=5 * 10 / np.sqrt(2000) * 1.5)
+
+
+@pytest.mark.parametrize("counts", [np.ones(7, dtype=np.int64), np.array([3, 1, 2])])
+def test_every_draw_has_as_many_rows(counts):
+    drawn = np.concatenate(list(row_draws(counts, 1000, np.random.default_rng(5))))
+    assert drawn.shape == (1000, len(counts))
+    assert (drawn.sum(axis=1) == counts.sum()).all()
+    np.testing.assert_allclose(drawn.mean(axis=0), counts, atol=0.2)
+
+
+@pytest.mark.parametrize("n", [0, -1, 2.5, True, "many"])
+def test_a_number_of_resamples_that_is_none_is_refused(n):
+    with pytest.raises(InvalidParameter, match="n_resamples must be a whole number"):
+        bootstrap_sums(np.ones((3, 1)), n, np.random.default_rng(0))
+
+
+def test_interval_cuts_equal_tails_and_keeps_infinities():
+    values = np.arange(1.0, 1001.0)
+    assert percentile_interval(values, 0.9) == (50.0, 950.0)
+    values[900:] = np.inf
+    assert percentile_interval(values, 0.9) == (50.0, np.inf)
+    values[:20] = np.nan
+    assert np.isfinite(percentile_interval(values, 0.9)[0])
+    values[:200] = np.nan  # more than a tail is unknown
+    assert np.isnan(percentile_interval(values, 0.9)).all()
+
+
+@pytest.mark.parametrize("level", [0.0, 1.0, 95, float("nan")])
+def test_a_level_that_is_no_share_is_refused(level):
+    with pytest.raises(InvalidParameter, match="level must lie strictly between 0 and 1"):
+        percentile_interval(np.ones(3), level)
