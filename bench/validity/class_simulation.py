@@ -13,7 +13,7 @@ import numpy as np
 
 import crcen
 from crcen._support.files import write_atomic
-from crcen.theory.key_equation import key_equation
+from crcen.theory.key_equation import judge_equations
 from crcen.theory.price import Price
 
 SHARES = np.array([0.75, 0.15, 0.07, 0.03])
@@ -44,7 +44,7 @@ def judged(p: np.ndarray, y: np.ndarray, truth: np.ndarray, factor: float) -> li
     chosen = (WEIGHTS * p).argmax(1)
     cost = (truth * WEIGHTS).sum(1) - (truth * WEIGHTS)[np.arange(len(y)), chosen]
     weights = Price(WEIGHTS, np.bincount(y))
-    test = key_equation(y, weights.weighted(p), weights, variance_factor=factor).equations
+    test = judge_equations(y, p, weights, noise=factor)
     return [-np.log(p[np.arange(len(y)), y]).mean(), cost.mean(), test.p_value]
 
 

@@ -72,7 +72,7 @@ class TableEvaluation(Shown):
         What catches cost between half the price, the price and twice the price.
     noise : float
         How much more new rows vary than under the truth, by the model's own error: measured, or as
-        `crcen.theory.judgements.fitted_model_noise` has it.
+        `crcen.theory.limits.fitted_model_noise` has it.
     notes : tuple of str
         What was odd about the table.
     unlike : tuple of Difference

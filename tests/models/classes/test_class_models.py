@@ -13,6 +13,7 @@ from sklearn.model_selection import cross_val_score
 from crcen import Budget, CostMatrix, CRCENClassifier, CSMLPClassifier, Inputs, Schedule, decide, key_equation
 from crcen.exceptions import InvalidInput, InvalidParameter
 from crcen.paper.networks import MovedThresholdClassifier
+from crcen.theory.key_equation import judge_equations
 
 LABELS = np.array(["ash", "birch", "cedar", "oak"])
 WEIGHTS = {"ash": 1.0, "birch": 5.0, "cedar": 12.0, "oak": 40.0}
@@ -109,9 +110,8 @@ def test_the_weight_is_taken_out_of_the_probabilities():
     # On new rows the equations hold within their test, which allows for the fitted model.
     numbers = np.searchsorted(LABELS, truth)
     factor = 1.0 + len(truth) / len(y)
-    outputs, at = weighted.weighted_proba(new), weighted.weighting_
-    found = key_equation(numbers, outputs, at, variance_factor=factor)
-    assert found.equations.p_value > 1e-3
+    found = judge_equations(numbers, weighted.predict_proba(new), weighted.weighting_, noise=factor)
+    assert found.p_value > 1e-3
 
 
 def test_costs_decide_by_the_cheapest_action(data):
