@@ -41,7 +41,7 @@ def test_the_riskiest_rows_by_either_name(predict, tmp_path):
         assert (code, err) == (0, "")
         answer = json.loads(out)
         assert answer["alarms"] == 12
-        assert answer["wish"]["wish"] == "at most 12 alarms"
+        assert answer["wish"]["goal"] == "at most 12 alarms"
         assert (pd.read_csv(tmp_path / "s.csv")["decision"] == 1).sum() == 12
 
 

@@ -39,7 +39,7 @@ def test_new_rows_pass_and_figures_are_right(model):
     assert judged.quality.habit_cost == pytest.approx(
         min((np.array([10, 1, 4])[y] * (y != k)).mean() for k in range(3))
     )
-    assert judged.equations.verdict == "hold"
+    assert judged.equations.verdict == "holds"
     assert codes(judged) == set()
     assert "cheaper" in str(judged)
     assert judged.to_dict()["key_equations"]["joint"]["degrees"] == 2

@@ -113,5 +113,5 @@ def test_several_classes_have_their_error_measured_and_kept(tmp_path):
     page = crcen.write_report(again, new.drop(columns="state"), new["state"], tmp_path / "r.html")
     crc007 = next(one for one in page.findings if one.code == "CRC007")
     assert f"p-value {want.p_value:.3g}" in crc007.measured
-    with pytest.raises(crcen.InvalidInput, match="is of several classes"):
+    with pytest.raises(crcen.InvalidInput, match="is for 3 classes"):
         crcen.key_equation(numbers == 0, q[:, 0], None, training_error=error)

@@ -133,5 +133,5 @@ def test_what_contradicts_itself_is_refused(fitted, new, how, sentence):
 
 
 def test_labelled_rows_need_a_wish(fitted, new):
-    with pytest.raises(InvalidParameter, match="held_out must go with a wish"):
+    with pytest.raises(InvalidParameter, match="held_out must go with a recall"):
         predict_table(fitted.model, new, held_out=new)

@@ -31,7 +31,7 @@ def fit(table, search, **how):
 def test_a_fit_meets_a_wish_on_rows_held_out(mixed_table, small_search, wish):
     found = fit(mixed_table(500), small_search, weighting=wish)
     assert found.wish == wish
-    assert f"Wish      {wish}" in str(found)
+    assert f"Goal      {wish}" in str(found)
     assert found.to_dict()["wish"] == str(wish)
     alarms = found.counts.tp + found.counts.fp
     assert found.quality["recall"].value >= 0.7 if isinstance(wish, RecallAtLeast) else alarms <= 60

@@ -51,7 +51,7 @@ def test_weights_by_label_and_every_command_after_it(crcen_command, files, tmp_p
     assert residual <= 1e-6  # streamed rows are encoded in single precision
     code, printed, said = crcen_command("evaluate", model, files / "new.csv", "--json")
     assert code == 0, said
-    assert json.loads(printed)["key_equations"]["verdict"] in ("hold", "do not hold")
+    assert json.loads(printed)["key_equations"]["verdict"] in ("holds", "does not hold")
     assert crcen_command("predict", model, files / "new.csv", "--out", scored)[0] == 0
     assert set(pd.read_csv(scored)["decision"]) <= {"Fine", "worn", "broken"}
 
