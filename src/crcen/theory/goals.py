@@ -3,6 +3,8 @@
 A goal is one class. It says how it is met on rows with labels (`ThresholdGoal.threshold`) and without (`Goal.meet`).
 """
 
+from __future__ import annotations
+
 import math
 import numbers
 from collections.abc import Iterator
@@ -106,11 +108,11 @@ class ThresholdGoal(Goal):
     period: ClassVar[str | None] = None  # of rows that a capacity is for
     confidence: ClassVar[float | None] = None  # of a guarantee, which needs labelled rows that the model did not see
 
-    def for_rows(self, n_rows: float, rate: float | None = None) -> "ThresholdGoal":
+    def for_rows(self, n_rows: float, rate: float | None = None) -> ThresholdGoal:
         """The goal for this many rows; ``rate`` is rows a day, which a capacity of a day or a week needs."""
         return self
 
-    def over_days(self, days: Index) -> "ThresholdGoal":
+    def over_days(self, days: Index) -> ThresholdGoal:
         """The goal of a period as one of rows, by the days on which rows came in."""
         return self
 
@@ -136,7 +138,7 @@ class ThresholdGoal(Goal):
         cuts = np.concatenate([self.cuts(totals) for totals in rows.resampled(n_resamples, random_state)])
         return np.where(cuts < 0, 0.0, prices[cuts])
 
-    def meet(self, p: Array, times: Any = None) -> "MetGoal":
+    def meet(self, p: Array, times: Any = None) -> MetGoal:
         """Meet the goal on rows without labels, as their probabilities expect it.
 
         Parameters
@@ -219,7 +221,7 @@ class Capacity(ThresholdGoal):
             )
         return _AlarmShare(self.alarms / n_rows, text)
 
-    def over_days(self, days: Index) -> "Capacity":
+    def over_days(self, days: Index) -> Capacity:
         """As a capacity of rows."""
         if self.period is None:
             return self
@@ -230,7 +232,7 @@ class Capacity(ThresholdGoal):
             )
         return replace(self, per=round(rows))
 
-    def meet(self, p: Array, times: Any = None) -> "MetGoal":
+    def meet(self, p: Array, times: Any = None) -> MetGoal:
         """The riskiest rows of each period; equal ones by their order."""
         periods, n_allowed = np.zeros(p.size, dtype=np.int64), self.alarms
         if self.period is not None:
@@ -338,7 +340,7 @@ class RecallAtLeast(ThresholdGoal):
             raise InvalidParameter(f"no finite price has {self}: it would need an alarm on rows of probability 0")
         return rows.threshold(cut)
 
-    def meet(self, p: Array, times: Any = None) -> "MetGoal":
+    def meet(self, p: Array, times: Any = None) -> MetGoal:
         """As for any goal; a guarantee needs labels."""
         if self.confidence is not None:
             raise InvalidParameter(
@@ -418,7 +420,7 @@ class Review(Goal):
             )
 
     @classmethod
-    def of(cls, given: Any) -> "Review | None":
+    def of(cls, given: Any) -> Review | None:
         """A review from two prices; None stays None."""
         if given is None or isinstance(given, Review):
             return given
@@ -431,7 +433,7 @@ class Review(Goal):
         return cls(low, high)
 
     @classmethod
-    def at_cost(cls, cost: float, miss: float) -> "Review":
+    def at_cost(cls, cost: float, miss: float) -> Review:
         """The cheapest rule if a review costs ``cost`` and a miss ``miss`` false alarms.
 
         Parameters
@@ -461,7 +463,7 @@ class Review(Goal):
         """The answer for every row: "alarm", "review" or "no alarm"."""
         return np.array(ANSWERS)[self.meet(p).answers]
 
-    def meet(self, p: Array, price: float | None = None) -> "ReviewedRows":
+    def meet(self, p: Array, price: float | None = None) -> ReviewedRows:
         """Send rows between the two prices to review.
 
         Parameters
@@ -516,7 +518,7 @@ class MetGoal(Shown):
         thresholds: tuple[float, float],
         n_periods: int = 1,
         ties: tuple[int, int] = (0, 0),
-    ) -> "MetGoal":
+    ) -> MetGoal:
         """From rows and decisions."""
         return cls(goal, alarms, thresholds, float(p[alarms].sum()), float(p.sum()), n_periods, ties)
 
