@@ -1,22 +1,23 @@
 """Compared methods by boosting: AdaC1 to AdaC3, calibrated AdaBoost, RUSBoost by SAMME.R, BalanceCascade."""
 
 from abc import abstractmethod
-from typing import Any, Self
+from typing import Self
 
 import numpy as np
-from numpy.typing import NDArray
+from numpy.typing import ArrayLike
 from scipy.special import expit, logit
 from sklearn.base import BaseEstimator, ClassifierMixin
 from sklearn.calibration import CalibratedClassifierCV
 from sklearn.ensemble import AdaBoostClassifier
 from sklearn.model_selection import StratifiedKFold
 from sklearn.tree import DecisionTreeClassifier
-from sklearn.utils import check_random_state
+from sklearn.utils import Tags, check_random_state
 from sklearn.utils.validation import check_is_fitted
 
 from crcen.exceptions import InvalidInput
 from crcen.models.atomic import all_or_nothing
 from crcen.models.validation import check_choice, check_labels, check_number, check_rows
+from crcen.paper import Array, Bools, Labelled, Seed
 from crcen.theory.labels import Labels
 
 __all__ = [
@@ -29,8 +30,6 @@ __all__ = [
     "vote_weight",
 ]
 
-Array = NDArray[np.float64]
-Bools = NDArray[np.bool_]
 _LARGEST_VOTE = 10.0  # of a learner without an error; enough to outvote any other
 _SMALLEST = np.finfo(np.float64).eps
 
@@ -46,33 +45,33 @@ class SignedScoreClassifier(ClassifierMixin, BaseEstimator):
     def _score(self, X: Array) -> Array:
         """Half the evidence for the positive class, which is predicted above 0."""
 
-    def fit(self, X: Any, y: Any) -> Self:
+    def fit(self, X: ArrayLike, y: ArrayLike) -> Self:
         """Learn from rows and labels."""
         with all_or_nothing(self):
-            X, y = check_rows(self, X, y, reset=True)
-            self.classes_ = check_labels(y)
-            labels = Labels.from_rows(self.classes_, y, np.ones(len(y)))
+            rows, own = check_rows(self, X, y, reset=True)
+            self.classes_ = check_labels(own)
+            labels = Labels.from_rows(self.classes_, own, np.ones(len(own)))
             self.pos_label_ = labels.positive
-            self._learn(X, labels.target(y))
+            self._learn(rows, labels.target(own))
         return self
 
-    def decision_function(self, X: Any) -> Array:
+    def decision_function(self, X: ArrayLike) -> Array:
         """The score with the sign of ``classes_[1]``."""
         check_is_fitted(self)
         score = self._score(check_rows(self, X, reset=False))
         return Labels(self.classes_, self.pos_label_).signed(score)
 
-    def predict(self, X: Any) -> NDArray[Any]:
+    def predict(self, X: ArrayLike) -> Labelled:
         """The class given by the sign of the score."""
         is_last = self.decision_function(X) > 0
         return np.asarray(self.classes_[is_last.astype(int)])
 
-    def predict_proba(self, X: Any) -> Array:
+    def predict_proba(self, X: ArrayLike) -> Array:
         """1/(1 + e^(−2·score)): half a log-odds, as in boosting. It ranks rows; it is no posterior."""
         p = expit(2 * self.decision_function(X))
         return np.column_stack([1 - p, p])
 
-    def __sklearn_tags__(self) -> Any:
+    def __sklearn_tags__(self) -> Tags:
         """Binary."""
         tags = super().__sklearn_tags__()
         tags.classifier_tags.multi_class = False
@@ -133,11 +132,11 @@ class AdaCClassifier(SignedScoreClassifier):
     def __init__(
         self,
         variant: str = "adac2",
-        weighting: Any = "balanced",
+        weighting: object = "balanced",
         *,
         n_estimators: int = 50,
         max_depth: int = 3,
-        random_state: Any = None,
+        random_state: Seed = None,
     ) -> None:
         self.variant = variant
         self.weighting = weighting
@@ -200,12 +199,12 @@ class CalibratedBoostingClassifier(SignedScoreClassifier):
 
     def __init__(
         self,
-        weighting: Any = "balanced",
+        weighting: object = "balanced",
         *,
         n_estimators: int = 50,
         max_depth: int = 3,
         cv: int = 3,
-        random_state: Any = None,
+        random_state: Seed = None,
     ) -> None:
         self.weighting = weighting
         self.n_estimators = n_estimators
@@ -234,7 +233,7 @@ class CalibratedBoostingClassifier(SignedScoreClassifier):
         p = np.clip(self.calibrated_.predict_proba(X)[:, 1], np.finfo(np.float64).tiny, 1 - 1e-16)
         return np.asarray(logit(p) + self.weighting_.logit_shift)
 
-    def predict_proba(self, X: Any) -> Array:
+    def predict_proba(self, X: ArrayLike) -> Array:
         """Natural probabilities at every price."""
         score = self.decision_function(X)
         labels = Labels(self.classes_, self.pos_label_)
@@ -252,7 +251,7 @@ class RealRUSBoostClassifier(SignedScoreClassifier):
     AdaBoost", 2009.
     """
 
-    def __init__(self, n_estimators: int = 50, *, random_state: Any = None) -> None:
+    def __init__(self, n_estimators: int = 50, *, random_state: Seed = None) -> None:
         self.n_estimators = n_estimators
         self.random_state = random_state
 
@@ -303,7 +302,7 @@ class BalanceCascadeClassifier(SignedScoreClassifier):
     _why_no_posterior = "picks rows by their score and adds up boosted votes, which are no probabilities"
 
     def __init__(
-        self, n_rounds: int = 4, *, n_estimators: int = 10, max_depth: int = 3, random_state: Any = None
+        self, n_rounds: int = 4, *, n_estimators: int = 10, max_depth: int = 3, random_state: Seed = None
     ) -> None:
         self.n_rounds = n_rounds
         self.n_estimators = n_estimators

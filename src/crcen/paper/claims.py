@@ -1,24 +1,23 @@
 """Claims of the paper's text, judged by our rows, and the readings of the paper compared with each other."""
 
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any
 
 import numpy as np
 
 import crcen
+from crcen.paper import Rows, Settings
 from crcen.paper.figure1 import expenses
 from crcen.paper.table3 import METRICS, cells
 from crcen.paper.tables import Table, published
 
 __all__ = ["claims", "compare_cells", "compare_claims", "compare_readings", "expense_claims", "performance_claims"]
 
-Rows = Sequence[Mapping[str, Any]]
 Readings = Mapping[str, Rows]  # rows of Table 3 or Figure 1 by the name of their reading
 Claim = tuple[str, str, str]
 NEAR = 0.03  # a cell within this difference counts as reached
 
 
-def claims(table1: Rows, table3: Rows, figure1: Rows, settings: Mapping[str, Any]) -> Table:
+def claims(table1: Rows, table3: Rows, figure1: Rows, settings: Settings) -> Table:
     """Claim, verdict and number for every statement of the paper that our rows can judge."""
     found = [_simulation_claim(table1), *performance_claims(table3), *expense_claims(figure1)]
     lines = [

@@ -1,9 +1,9 @@
 """Figure 1: expense along a path of weights, with the theoretical bracket and a moved threshold beside it."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from io import BytesIO
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -11,22 +11,25 @@ import crcen
 from crcen._support.extras import need
 from crcen._support.progress import steps
 from crcen.datasets.dataset import Dataset
+from crcen.paper import Rows, Settings, Values
 from crcen.paper.methods import Tuning, make_method
 from crcen.paper.protocol import Split, params_of, select, splits
 from crcen.paper.run_folder import RunFolder
 from crcen.paper.tables import Table
 from crcen.theory.expense import ExpenseTable
 
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
 __all__ = ["draw_figure1", "expenses", "figure1_tables", "run_figure1"]
 
 CURVES = {"retrained": "a network for each weight", "threshold": "one network, threshold moved"}
 _LEGEND = "thin lines: range over splits; ×: the number of misses did not fall; ↑: off the scale"
 _COLOURS = {"retrained": "#0072b2", "threshold": "#d55e00"}  # distinguishable for colour-blind readers
-Rows = Sequence[Mapping[str, Any]]
 
 
 def run_figure1(
-    settings: Mapping[str, Any],
+    settings: Settings,
     alphas: Sequence[float],
     folder: Path,
     selection: RunFolder,
@@ -54,8 +57,8 @@ def run_figure1(
 
 
 def _counts(
-    data: Dataset, split: Split, alphas: Sequence[float], settings: Mapping[str, Any], selection: RunFolder, engine: str
-) -> list[dict[str, Any]]:
+    data: Dataset, split: Split, alphas: Sequence[float], settings: Settings, selection: RunFolder, engine: str
+) -> list[Values]:
     """(FN, FP) on a split's test rows for every weight, by retraining and by moving the plain network's threshold."""
     chosen = select(selection, data, split, "crcen", settings, engine)
     params = params_of(Tuning(), chosen, settings, settings["seed"] + split.number)
@@ -81,7 +84,7 @@ def _counts(
     return rows
 
 
-def expenses(rows: Rows) -> list[dict[str, Any]]:
+def expenses(rows: Rows) -> list[Values]:
     """Per (set, curve, step): expense of the counts summed over splits, that of each split, and the bracket."""
     entries = []
     weights = list(dict.fromkeys(row["weight"] for row in rows))
@@ -114,7 +117,7 @@ def _table(points: Rows) -> ExpenseTable:
     )
 
 
-def figure1_tables(rows: Rows, settings: Mapping[str, Any]) -> dict[str, Table]:
+def figure1_tables(rows: Rows, settings: Settings) -> dict[str, Table]:
     """The expense of each step, and the (FN, FP) pairs."""
     lines = []
     for entry in expenses(rows):
@@ -167,7 +170,7 @@ def draw_figure1(rows: Rows, suffix: str) -> bytes:
         _panel(ax, name, [entry for entry in entries if entry["dataset"] == name])
     for ax in axes[len(names) :]:
         ax.set_axis_off()
-    look: dict[str, Any] = {"ncols": 3, "frameon": False, "fontsize": 9, "title": _LEGEND, "title_fontsize": 8}
+    look: Values = {"ncols": 3, "frameon": False, "fontsize": 9, "title": _LEGEND, "title_fontsize": 8}
     handles, labels = axes[0].get_legend_handles_labels()
     figure.legend(handles, labels, loc="outside lower center", **look)
     buffer = BytesIO()
@@ -177,7 +180,7 @@ def draw_figure1(rows: Rows, suffix: str) -> bytes:
     return buffer.getvalue()
 
 
-def _panel(ax: Any, name: str, entries: Sequence[Mapping[str, Any]]) -> None:
+def _panel(ax: "Axes", name: str, entries: Rows) -> None:
     ends = list(dict.fromkeys(entry["to"] for entry in entries))
     for i, end in enumerate(ends):
         step = next(entry for entry in entries if entry["to"] == end)

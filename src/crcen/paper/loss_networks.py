@@ -24,7 +24,7 @@ from torch.nn.functional import normalize, one_hot
 from crcen.exceptions import InvalidParameter
 from crcen.models.atomic import all_or_nothing
 from crcen.models.validation import check_classes, check_number, check_rows
-from crcen.paper import losses
+from crcen.paper import Array, Index, Labelled, Seed, losses
 from crcen.theory.cost_matrix import CostMatrix
 from crcen.theory.price import Price, resolve
 from crcen.torch.loss import ClassWeightedLoss
@@ -48,8 +48,8 @@ __all__ = [
     "train_stack",
 ]
 
-Array = NDArray[np.float64]
-Index = NDArray[np.int64]
+Inputs32 = NDArray[np.float32]
+Loss = Any  # the module that a subclass trains with
 _MAX_ROWS_COMPARED = 1000  # CoSen's separability
 _MAX_CLUSTERS = 10  # per class, of LMLE
 _LEAST_ERROR = 1e-3  # MSFE: the smaller class error relative to the larger one
@@ -68,12 +68,12 @@ class LossNetwork(ClassifierMixin, BaseEstimator):
     def __init__(
         self,
         *,
-        hidden: Any = (32,),
+        hidden: object = (32,),
         l2: float = 1e-4,
         max_epochs: int | None = None,
         schedule: Schedule | None = None,
         device: str = "auto",
-        random_state: Any = None,
+        random_state: Seed = None,
     ) -> None:
         self.hidden = hidden
         self.l2 = l2
@@ -95,14 +95,14 @@ class LossNetwork(ClassifierMixin, BaseEstimator):
         """The loss, a module of (outputs, targets)."""
         raise NotImplementedError
 
-    def _targets(self, inputs: NDArray[np.float32], classes: Index) -> Index:
+    def _targets(self, inputs: Inputs32, classes: Index) -> Index:
         """What the loss gets for every row; class numbers unless overridden."""
         return classes
 
-    def _after_epoch(self, net: nn.Sequential, loss: Any, inputs: Tensor, target: Tensor) -> None:
+    def _after_epoch(self, net: nn.Sequential, loss: Loss, inputs: Tensor, target: Tensor) -> None:
         """Learn something between epochs."""
 
-    def _finish(self, inputs: NDArray[np.float32], classes: Index) -> None:
+    def _finish(self, inputs: Inputs32, classes: Index) -> None:
         """Learn something after training."""
 
     def _scores(self, outputs: Array) -> Array:
@@ -117,7 +117,7 @@ class LossNetwork(ClassifierMixin, BaseEstimator):
         """Class weights that the decision by the largest score corresponds to, up to a factor; None if unknown."""
         return None
 
-    def fit(self, X: Any, y: Any) -> Self:
+    def fit(self, X: ArrayLike, y: ArrayLike) -> Self:
         """Train on rows X with labels y of two classes or more."""
         with all_or_nothing(self):
             inputs, classes, seed = self._prepare(X, y)
@@ -125,52 +125,50 @@ class LossNetwork(ClassifierMixin, BaseEstimator):
             self._complete(inputs, classes)
         return self
 
-    def _prepare(self, X: Any, y: Any) -> tuple[NDArray[np.float32], Index, int]:
+    def _prepare(self, X: ArrayLike, y: ArrayLike) -> tuple[Inputs32, Index, int]:
         """Inputs, class numbers and a seed."""
-        X, y = check_rows(self, X, y, reset=True)
-        self.classes_ = check_classes(y)
-        classes = np.searchsorted(self.classes_, y).astype(np.int64)
+        rows, labels = check_rows(self, X, y, reset=True)
+        self.classes_ = check_classes(labels)
+        classes = np.searchsorted(self.classes_, labels).astype(np.int64)
         self.counts_ = np.bincount(classes).astype(np.float64)
-        self.mean_, spread = X.mean(axis=0), X.std(axis=0)
+        self.mean_, spread = rows.mean(axis=0), rows.std(axis=0)
         self.scale_ = np.where(spread > 0, spread, 1.0)
         self._rng = check_random_state(self.random_state)
         self._seed = int(self._rng.randint(2**31 - 1))
-        return self._inputs(X), classes, self._seed
+        return self._inputs(rows), classes, self._seed
 
-    def _complete(self, inputs: NDArray[np.float32], classes: Index) -> None:
+    def _complete(self, inputs: Inputs32, classes: Index) -> None:
         self._finish(inputs, classes)
         del self._rng, self._seed
         worth, counts = self._decides_at(), self.counts_
         if worth is None:
             return
         worth = np.asarray(worth, dtype=np.float64)
-        if len(counts) > 2:
-            self.weighting_: Any = Price(worth, counts)
-            return
-        rare = int(counts[1] <= counts[0])
-        self.pos_label_ = self.classes_[rare]
+        rare = int(counts[1] <= counts[0]) if len(counts) == 2 else None
         self.weighting_ = Price(worth, counts, None, rare)
+        if rare is not None:
+            self.pos_label_ = self.classes_[rare]
 
-    def _inputs(self, X: Array) -> NDArray[np.float32]:
+    def _inputs(self, X: Array) -> Inputs32:
         return np.asarray((X - self.mean_) / self.scale_, dtype=np.float32)
 
     @torch.no_grad()
-    def _outputs(self, X: Any) -> Array:
+    def _outputs(self, X: ArrayLike) -> Array:
         check_is_fitted(self)
         inputs = self._inputs(check_rows(self, X, reset=False))
         return np.asarray(self.module_(torch.from_numpy(inputs)).double().numpy())
 
-    def decision_function(self, X: Any) -> Array:
+    def decision_function(self, X: ArrayLike) -> Array:
         """Scores of the classes, (n, K); for two classes the second minus the first."""
         scores = self._scores(self._outputs(X))
         return scores[:, 1] - scores[:, 0] if len(self.classes_) == 2 else scores
 
-    def predict(self, X: Any) -> NDArray[Any]:
+    def predict(self, X: ArrayLike) -> Labelled:
         """The class with the largest score."""
         scores = self._scores(self._outputs(X))
         return np.asarray(self.classes_[scores.argmax(axis=1)])
 
-    def predict_proba(self, X: Any) -> Array:
+    def predict_proba(self, X: ArrayLike) -> Array:
         """Probabilities; the class docstring says whether they are natural."""
         logits = self._logits(self._outputs(X))
         parts = np.exp(logits - logits.max(axis=1, keepdims=True))
@@ -180,7 +178,7 @@ class LossNetwork(ClassifierMixin, BaseEstimator):
 # -- training --------------------------------------------------------------------------------------------------------
 
 
-def fit_together(models: Sequence[LossNetwork], X: Any, y: Any) -> None:
+def fit_together(models: Sequence[LossNetwork], X: ArrayLike, y: ArrayLike) -> None:
     """Fit networks of one class on the same rows; those with the same hidden layers as one stack.
 
     They may differ in ``hidden``, ``l2`` and ``random_state``. A stack draws its batches by the seed of its first
@@ -199,7 +197,7 @@ def fit_together(models: Sequence[LossNetwork], X: Any, y: Any) -> None:
             model._complete(inputs, classes)
 
 
-def train_stack(models: Sequence[LossNetwork], X: NDArray[np.float32], target: Index, seeds: Sequence[int]) -> None:
+def train_stack(models: Sequence[LossNetwork], X: Inputs32, target: Index, seeds: Sequence[int]) -> None:
     """Train networks of one shape on the same rows; set ``module_``."""
     first = models[0]
     recipes = [_recipe(model).settled(len(X)) for model in models]
@@ -383,12 +381,12 @@ class MeanSquaredFalseErrorClassifier(LossNetwork):
         self._weight_path = [loss.set_errors(torch.ones(len(self.counts_)), self.counts_)]
         return loss
 
-    def _after_epoch(self, net: nn.Sequential, loss: Any, inputs: Tensor, target: Tensor) -> None:
+    def _after_epoch(self, net: nn.Sequential, loss: Loss, inputs: Tensor, target: Tensor) -> None:
         squares = loss.squares(net(inputs), target)
         errors = torch.stack([squares[target == k].mean() for k in range(len(self.counts_))])
         self._weight_path.append(loss.set_errors(errors, self.counts_))
 
-    def _finish(self, inputs: NDArray[np.float32], classes: Index) -> None:
+    def _finish(self, inputs: Inputs32, classes: Index) -> None:
         self.class_weights_ = np.array(self._weight_path[:-1])
         del self._weight_path
 
@@ -438,7 +436,7 @@ class OneSidedRegressionClassifier(LossNetwork):
 
     _why_no_posterior = "answers costs, each estimated from one side, which are no probabilities"
 
-    def __init__(self, weighting: Any = "balanced", **network: Any) -> None:
+    def __init__(self, weighting: object = "balanced", **network: Any) -> None:
         super().__init__(**network)
         self.weighting = weighting
 
@@ -506,7 +504,7 @@ class LearnedCostClassifier(LossNetwork):
         self.costs_ = loss.costs.double().numpy()
         return loss
 
-    def _after_epoch(self, net: nn.Sequential, loss: Any, inputs: Tensor, target: Tensor) -> None:
+    def _after_epoch(self, net: nn.Sequential, loss: Loss, inputs: Tensor, target: Tensor) -> None:
         if not self.learn:
             return
         n_classes = len(self.counts_)
@@ -580,14 +578,14 @@ class EmbeddedNeighboursClassifier(LossNetwork):
     def _n_outputs(self) -> int:
         return int(self.n_dimensions)
 
-    def _targets(self, inputs: NDArray[np.float32], classes: Index) -> Index:
+    def _targets(self, inputs: Inputs32, classes: Index) -> Index:
         """Cluster numbers, which determine the class."""
         for name in ("n_dimensions", "cluster_size", "n_neighbors", "max_neighbors"):
             check_number(self, name, low=1, integer=True)
         self._epochs_done = 0
         return self._clusters(inputs, classes)
 
-    def _clusters(self, rows: NDArray[Any], classes: Index) -> Index:
+    def _clusters(self, rows: Array | Inputs32, classes: Index) -> Index:
         """The cluster of every row, numbered across classes; sets ``cluster_classes_``."""
         found = np.empty(len(rows), dtype=np.int64)
         class_of: list[int] = []
@@ -606,7 +604,7 @@ class EmbeddedNeighboursClassifier(LossNetwork):
     def _loss(self) -> nn.Module:
         return _ClusterQuintuplets(self.cluster_classes_)
 
-    def _after_epoch(self, net: nn.Sequential, loss: Any, inputs: Tensor, target: Tensor) -> None:
+    def _after_epoch(self, net: nn.Sequential, loss: Loss, inputs: Tensor, target: Tensor) -> None:
         self._epochs_done += 1
         if self._epochs_done % max(1, int(self.max_epochs or 30) // 3) == 0:
             embedded = normalize(net(inputs), dim=1).double().cpu().numpy()
@@ -614,7 +612,7 @@ class EmbeddedNeighboursClassifier(LossNetwork):
             loss.class_of = torch.from_numpy(self.cluster_classes_).to(target.device)
 
     @torch.no_grad()
-    def _finish(self, inputs: NDArray[np.float32], classes: Index) -> None:
+    def _finish(self, inputs: Inputs32, classes: Index) -> None:
         """Keep the cluster centres and some rows per cluster."""
         del self._epochs_done
         embedded = normalize(self.module_(torch.from_numpy(inputs)), dim=1).double().numpy()

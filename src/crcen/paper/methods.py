@@ -1,12 +1,12 @@
 """The compared methods: one name, one factory of a scikit-learn estimator."""
 
-from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from importlib import import_module
 from typing import Any
 
 from crcen._support.extras import need
 from crcen.exceptions import InvalidParameter
+from crcen.paper import Make, Settings
 
 __all__ = ["METHODS", "Method", "NetworkTraining", "Tuning", "make_method"]
 
@@ -19,8 +19,8 @@ class NetworkTraining:
     sampler that rebalances the training rows first.
     """
 
-    weighting: Any
-    price: Any
+    weighting: object
+    price: object
     loss: str = "cross_entropy"
     sampler: str | None = None
 
@@ -32,7 +32,7 @@ class Tuning:
     what: str = "network"  # the grid over hidden and l2; "cost": as many cost ratios
     is_natural: bool = False  # predict_proba is natural; otherwise scores are compared at their best scale
     networks: int | None = None  # limit per setting, for costly methods
-    lighter: Mapping[str, Any] = field(default_factory=dict)  # parameters of the search alone
+    lighter: Settings = field(default_factory=dict)  # parameters of the search alone
 
 
 @dataclass(frozen=True)
@@ -61,7 +61,7 @@ class Method:
     label: str
     summary: str
     source: str
-    make: Callable[..., Any]
+    make: Make
     changes: str = ""
     probabilities: str = "natural"
     training: NetworkTraining | None = None
@@ -74,7 +74,7 @@ class Method:
 _NEW: dict[str, Any] = {"in_paper": False, "in_table3": False}
 
 
-def _own(path: str, *, is_papers: bool = False, **defaults: Any) -> Callable[..., Any]:
+def _own(path: str, *, is_papers: bool = False, **defaults: Any) -> Make:
     """Factory of the estimator "module.Class" of this package, imported on first use; with the paper's network."""
 
     def make(**params: Any) -> Any:
@@ -85,7 +85,7 @@ def _own(path: str, *, is_papers: bool = False, **defaults: Any) -> Callable[...
     return make
 
 
-def _ensemble(name: str) -> Callable[..., Any]:
+def _ensemble(name: str) -> Make:
     """Factory of an ensemble of imbalanced-learn with its defaults."""
 
     def make(**params: Any) -> Any:

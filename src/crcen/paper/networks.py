@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from typing import Any, Self
+from typing import Self
 
 import numpy as np
-from numpy.typing import NDArray
+from numpy.typing import ArrayLike
 from sklearn.base import BaseEstimator, ClassifierMixin
 from sklearn.preprocessing import StandardScaler
-from sklearn.utils import check_random_state
+from sklearn.utils import Tags, check_random_state
 from sklearn.utils.validation import check_is_fitted
 
 from crcen._support.extras import need
@@ -17,16 +17,15 @@ from crcen.models.atomic import all_or_nothing
 from crcen.models.classifier import CRCENClassifier
 from crcen.models.foreign_names import OurNames, says_our_names
 from crcen.models.validation import check_choice, check_labels, check_number, check_rows
+from crcen.paper import Array, Bools, Index, Labelled, Seed, Values
 from crcen.theory.labels import Labels
 from crcen.theory.price import CostRatio, Price
 from crcen.training.recipe import Inputs, Schedule
 
 __all__ = ["PAPER", "CSMLPClassifier", "MovedThresholdClassifier", "PairedClassifier", "ResampledClassifier"]
 
-Array = NDArray[np.float64]
-Index = NDArray[np.int64]
 # The paper's network: one standardised hidden layer, trained at the price, balanced on the training rows.
-PAPER: dict[str, Any] = {
+PAPER: Values = {
     "hidden": (32,),
     "l2": 1e-4,
     "n_members": 1,
@@ -56,9 +55,9 @@ class CSMLPClassifier(CRCENClassifier):
     @says_our_names
     def __init__(
         self,
-        weighting: Any = "balanced",
+        weighting: object = "balanced",
         *,
-        hidden: Any = (32,),
+        hidden: object = (32,),
         activation: str = "relu",
         l2: float = 1e-4,
         n_members: int = 1,
@@ -68,10 +67,10 @@ class CSMLPClassifier(CRCENClassifier):
         inputs: Inputs | None = None,
         balance: bool = False,
         probability: str = "shift",
-        training_weighting: Any = "price",
-        pos_label: Any = None,
+        training_weighting: object = "price",
+        pos_label: object = None,
         device: str = "auto",
-        random_state: Any = None,
+        random_state: Seed = None,
         verbose: int = 0,
     ) -> None:
         super().__init__(
@@ -128,13 +127,13 @@ class ResampledClassifier(ClassifierMixin, OurNames):
         self,
         sampler: str = "smote",
         *,
-        hidden: Any = (32,),
+        hidden: object = (32,),
         l2: float = 1e-4,
         max_epochs: int | None = None,
         schedule: Schedule | None = None,
         n_members: int = 1,
         device: str = "auto",
-        random_state: Any = None,
+        random_state: Seed = None,
     ) -> None:
         self.sampler = sampler
         self.hidden = hidden
@@ -145,7 +144,7 @@ class ResampledClassifier(ClassifierMixin, OurNames):
         self.device = device
         self.random_state = random_state
 
-    def resample(self, X: Array, y: NDArray[Any]) -> tuple[Array, NDArray[Any]]:
+    def resample(self, X: Array, y: Labelled) -> tuple[Array, Labelled]:
         """Rows and labels after rebalancing, in the units of X."""
         check_choice(self, "sampler", tuple(_SAMPLERS))
         sampler = getattr(need("imblearn.over_sampling", "baselines"), _SAMPLERS[self.sampler])
@@ -157,34 +156,34 @@ class ResampledClassifier(ClassifierMixin, OurNames):
             raise InvalidInput(f"{self.sampler} cannot rebalance these rows: {error}") from error
         return scaler.inverse_transform(rows), labels
 
-    def fit(self, X: Any, y: Any) -> Self:
+    def fit(self, X: ArrayLike, y: ArrayLike) -> Self:
         """Rebalance and train."""
         with all_or_nothing(self):
-            X, y = check_rows(self, X, y, reset=True)
-            self.classes_ = check_labels(y)
+            checked, own = check_rows(self, X, y, reset=True)
+            self.classes_ = check_labels(own)
             names = ("hidden", "l2", "max_epochs", "schedule", "n_members", "device", "random_state")
             given = {name: getattr(self, name) for name in names}
-            positive = Labels.from_rows(self.classes_, y, np.ones(len(y))).positive
-            rows, labels = self.resample(X, y)
+            positive = Labels.from_rows(self.classes_, own, np.ones(len(own))).positive
+            rows, labels = self.resample(checked, own)
             self.network_ = CRCENClassifier(None, **{**PAPER, **given}, pos_label=positive).fit(rows, labels)
         return self
 
-    def decision_function(self, X: Any) -> Array:
+    def decision_function(self, X: ArrayLike) -> Array:
         """Logit of ``classes_[1]`` among rebalanced rows."""
         check_is_fitted(self)
         return np.asarray(self.network_.decision_function(check_rows(self, X, reset=False)))
 
-    def predict(self, X: Any) -> NDArray[Any]:
+    def predict(self, X: ArrayLike) -> Labelled:
         """The class with probability above ½ among rebalanced rows."""
         is_last = self.decision_function(X) > 0
         return np.asarray(self.classes_[is_last.astype(int)])
 
-    def predict_proba(self, X: Any) -> Array:
+    def predict_proba(self, X: ArrayLike) -> Array:
         """Probabilities among rebalanced rows, which are not natural."""
         check_is_fitted(self)
         return np.asarray(self.network_.predict_proba(check_rows(self, X, reset=False)))
 
-    def __sklearn_tags__(self) -> Any:
+    def __sklearn_tags__(self) -> Tags:
         """Binary."""
         tags = super().__sklearn_tags__()
         tags.classifier_tags.multi_class = False
@@ -212,12 +211,12 @@ class PairedClassifier(ClassifierMixin, BaseEstimator):
     def __init__(
         self,
         *,
-        hidden: Any = (32,),
+        hidden: object = (32,),
         l2: float = 1e-4,
         max_epochs: int | None = None,
         max_pairs: int = 20_000,
         n_references: int = 25,
-        random_state: Any = None,
+        random_state: Seed = None,
     ) -> None:
         self.hidden = hidden
         self.l2 = l2
@@ -226,22 +225,22 @@ class PairedClassifier(ClassifierMixin, BaseEstimator):
         self.n_references = n_references
         self.random_state = random_state
 
-    def fit(self, X: Any, y: Any) -> Self:
+    def fit(self, X: ArrayLike, y: ArrayLike) -> Self:
         """Draw pairs and references, and train."""
         for name in ("max_pairs", "n_references"):
             check_number(self, name, low=1, integer=True)
-        X, y = check_rows(self, X, y, reset=True)
-        self.classes_ = check_labels(y)
-        self.labels_ = Labels.from_rows(self.classes_, y, np.ones(len(X)))
-        target = self.labels_.target(y)
+        rows, own = check_rows(self, X, y, reset=True)
+        self.classes_ = check_labels(own)
+        self.labels_ = Labels.from_rows(self.classes_, own, np.ones(len(own)))
+        target = self.labels_.target(own)
         rng = check_random_state(self.random_state)
         first, second, kind = self._pairs(target, rng)
         given = {name: getattr(self, name) for name in ("hidden", "l2", "max_epochs")}
         model = CRCENClassifier(None, **{**PAPER, **given}, random_state=rng.randint(2**31 - 1))
-        self.model_ = model.set_params(balance=False).fit(np.hstack([X[first], X[second]]), kind)
-        own = [np.flatnonzero(target == is_rare) for is_rare in (False, True)]
-        drawn = [rng.choice(rows, min(len(rows), self.n_references), replace=False) for rows in own]
-        self.references_ = X[np.concatenate(drawn)]
+        self.model_ = model.set_params(balance=False).fit(np.hstack([rows[first], rows[second]]), kind)
+        parts = [np.flatnonzero(target == is_rare) for is_rare in (False, True)]
+        drawn = [rng.choice(part, min(len(part), self.n_references), replace=False) for part in parts]
+        self.references_ = rows[np.concatenate(drawn)]
         # Odds of a rare row among the first rows of pairs, relative to the table.
         n_pos, n_neg = int(target.sum()), int((~target).sum())
         self.factor_ = float(target[first].sum() / (~target[first]).sum() * n_neg / n_pos)
@@ -249,7 +248,7 @@ class PairedClassifier(ClassifierMixin, BaseEstimator):
         self.weighting_ = self.labels_.resolve(CostRatio(self.factor_), self.labels_.by_class(n_pos, n_neg))
         return self
 
-    def _pairs(self, target: NDArray[np.bool_], rng: Any) -> tuple[Index, Index, NDArray[np.str_]]:
+    def _pairs(self, target: Bools, rng: np.random.RandomState) -> tuple[Index, Index, Labelled]:
         rows = {"0": np.flatnonzero(~target), "1": np.flatnonzero(target)}
         mixed = min(len(rows["0"]) * len(rows["1"]), int(self.max_pairs))
         parts = []
@@ -263,35 +262,35 @@ class PairedClassifier(ClassifierMixin, BaseEstimator):
         first, second, kinds = (np.concatenate(part) for part in zip(*parts, strict=True))
         return first, second, kinds
 
-    def _votes(self, X: Any) -> tuple[Array, Array]:
+    def _votes(self, X: ArrayLike) -> tuple[Array, Array]:
         """Share of references that take a row for rare, and their mean probability of it."""
         check_is_fitted(self)
-        X = check_rows(self, X, reset=False)
+        rows = check_rows(self, X, reset=False)
         is_rare = np.char.startswith(self.model_.classes_.astype(str), "1")
         n_references = len(self.references_)
-        share, mean = np.empty(len(X)), np.empty(len(X))
+        share, mean = np.empty(len(rows)), np.empty(len(rows))
         step = max(1, _MAX_PAIRS_AT_ONCE // n_references)
-        for start in range(0, len(X), step):
-            block = X[start : start + step]
+        for start in range(0, len(rows), step):
+            block = rows[start : start + step]
             pairs = np.hstack([np.repeat(block, n_references, axis=0), np.tile(self.references_, (len(block), 1))])
             p = self.model_.predict_proba(pairs)[:, is_rare].sum(axis=1).reshape(len(block), n_references)
             share[start : start + step] = (p >= 0.5).mean(axis=1)
             mean[start : start + step] = p.mean(axis=1)
         return share, mean
 
-    def predict(self, X: Any) -> NDArray[Any]:
+    def predict(self, X: ArrayLike) -> Labelled:
         """The label that most references vote for."""
         share, _ = self._votes(X)
         return self.labels_.decode(share >= 0.5)
 
-    def predict_proba(self, X: Any) -> Array:
+    def predict_proba(self, X: ArrayLike) -> Array:
         """Natural probabilities: the references' mean with the share of rare rows among the pairs divided out."""
         _, mean = self._votes(X)
         natural = mean / (mean + self.factor_ * (1.0 - mean))
         return self.labels_.in_order(np.column_stack([1.0 - natural, natural]))
 
 
-def _distinct(n: int, count: int, rng: Any) -> Index:
+def _distinct(n: int, count: int, rng: np.random.RandomState) -> Index:
     """``count`` different numbers below n, without a list of all n."""
     if count * 2 >= n:
         return np.asarray(rng.permutation(n)[:count], dtype=np.int64)

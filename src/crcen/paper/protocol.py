@@ -7,10 +7,8 @@ Methods whose networks the engine trains are searched as stacks; the others are 
 import warnings
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 from scipy.optimize import minimize_scalar
 from scipy.special import logit
 from sklearn.model_selection import StratifiedKFold, StratifiedShuffleSplit
@@ -18,8 +16,10 @@ from sklearn.model_selection import StratifiedKFold, StratifiedShuffleSplit
 import crcen
 from crcen.datasets.dataset import Dataset
 from crcen.exceptions import TrainingFailed
+from crcen.paper import Array, Classifier, Index, Rows, Settings, Values
 from crcen.paper.methods import NetworkTraining, Tuning, make_method
 from crcen.paper.run_folder import RunFolder
+from crcen.theory.price import Price
 from crcen.training.engines import find_engine
 from crcen.training.jobs import Status, TrainingJob
 from crcen.training.row_sets import RowSets
@@ -30,10 +30,6 @@ __all__ = ["OWN_METRIC", "Split", "candidates", "error_sentence", "fold_scores",
 OWN_METRIC = "own_metric"
 _OWN_METRICS = ("f1", "g_mean")
 _LARGEST_LOGIT = 30.0  # of a probability of 0 or 1
-
-Array = NDArray[np.float64]
-Index = NDArray[np.int64]
-Settings = Mapping[str, Any]
 
 
 @dataclass(frozen=True, eq=False)
@@ -59,7 +55,7 @@ def tuning_of(name: str) -> Tuning | None:
     return Tuning() if method.training is not None else method.tuning
 
 
-def candidates(tuning: Tuning, y: Index, settings: Settings) -> list[dict[str, Any]]:
+def candidates(tuning: Tuning, y: Index, settings: Settings) -> list[Values]:
     """The settings to compare: the grid of the networks, or as many cost ratios from near 1 to the imbalance ratio."""
     grid = [{"hidden": h, "l2": l2} for h in settings["hidden"] for l2 in settings["l2"]]
     if tuning.what == "network":
@@ -68,7 +64,7 @@ def candidates(tuning: Tuning, y: Index, settings: Settings) -> list[dict[str, A
     return [{"cost_ratio": ratio ** ((k + 1) / len(grid))} for k in range(len(grid))]
 
 
-def params_of(tuning: Tuning, setting: Settings, settings: Settings, seed: int) -> dict[str, Any]:
+def params_of(tuning: Tuning, setting: Settings, settings: Settings, seed: int) -> Values:
     """Keyword arguments of a method at a setting."""
     if tuning.what == "cost":
         return {"weighting": crcen.CostRatio(float(setting["cost_ratio"])), "random_state": seed}
@@ -99,7 +95,7 @@ def select(
     return next(row for row in run.rows if all(row[field] == value for field, value in key.items()))
 
 
-def _search(name: str, X: Array, y: Index, settings: Settings, engine: str = "local") -> dict[str, Any]:
+def _search(name: str, X: Array, y: Index, settings: Settings, engine: str = "local") -> Values:
     """The best setting, its score and the score of every setting.
 
     A fold's score is the mean over several networks that differ in their seed: one alone says little on small sets.
@@ -117,7 +113,7 @@ def _search(name: str, X: Array, y: Index, settings: Settings, engine: str = "lo
             every = fold_scores(name, X, y, folds, grid, metrics, settings)
     except ValueError as error:
         return {"error": error_sentence(error)}
-    found: list[dict[str, Any]] = []
+    found: list[Values] = []
     for scores in every.mean(axis=3):
         means = scores.mean(axis=1)
         if np.isneginf(means).all():
@@ -135,7 +131,7 @@ def error_sentence(error: Exception) -> str:
     return f"{type(error).__name__}: {' '.join(str(error).split())}"
 
 
-def _score(logits: Array, y: Index, price: Any, scoring: str) -> float:
+def _score(logits: Array, y: Index, price: Price, scoring: str) -> float:
     """F1 or G-mean of the decision logits > 0, or minus the weighted log loss; higher is better."""
     if scoring != "weighted_log_loss":
         counts = crcen.confusion_counts(y, logits > 0)
@@ -152,7 +148,7 @@ def _stacked_scores(
     X: Array,
     y: Index,
     folds: Sequence[tuple[Index, Index]],
-    grid: Sequence[Settings],
+    grid: Rows,
     metrics: Sequence[str],
     settings: Settings,
     engine: str,
@@ -179,7 +175,7 @@ def _stacked_scores(
     return every
 
 
-def _price(weighting: Any, y: Index) -> Any:
+def _price(weighting: object, y: Index) -> Price:
     n_pos = int(y.sum())
     return crcen.resolve(weighting, n_pos, len(y) - n_pos)
 
@@ -223,7 +219,7 @@ def fold_scores(
     X: Array,
     y: Index,
     folds: Sequence[tuple[Index, Index]],
-    grid: Sequence[Settings],
+    grid: Rows,
     metrics: Sequence[str],
     settings: Settings,
 ) -> Array:
@@ -249,7 +245,7 @@ def fold_scores(
     return scores
 
 
-def _fitted(models: Mapping[tuple[int, int], Any], X: Array, y: Index) -> dict[tuple[int, int], Any]:
+def _fitted(models: Mapping[tuple[int, int], Classifier], X: Array, y: Index) -> dict[tuple[int, int], Classifier]:
     """The models that could be fitted; networks with their own loss as stacks."""
     from crcen.paper.loss_networks import LossNetwork, fit_together
 
@@ -265,7 +261,7 @@ def _fitted(models: Mapping[tuple[int, int], Any], X: Array, y: Index) -> dict[t
     return done
 
 
-def _model_score(model: Any, tuning: Tuning, X: Array, y: Index, price: Any, scoring: str) -> float:
+def _model_score(model: Classifier, tuning: Tuning, X: Array, y: Index, price: Price, scoring: str) -> float:
     """Score of a fitted model at the balanced price; scores that are no log-odds are compared at their best scale."""
     if scoring != "weighted_log_loss":
         return _score(np.where(model.predict(X) == 1, 1.0, -1.0), y, price, scoring)

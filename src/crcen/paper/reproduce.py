@@ -3,14 +3,15 @@
 import html
 import os
 import tomllib
+from collections.abc import Iterable
 from dataclasses import dataclass
 from importlib import resources
 from pathlib import Path
-from typing import Any
 
 import crcen
 from crcen._support.files import exclusive_lock, write_atomic
 from crcen._support.text import closest
+from crcen.paper import Values
 from crcen.paper.claims import claims
 from crcen.paper.figure1 import figure1_tables, run_figure1
 from crcen.paper.protocol import OWN_METRIC
@@ -46,7 +47,7 @@ class Reproduction:
     texts: list[str]
 
 
-def read_settings(quick: bool, config: str | os.PathLike[str] | None = None, reading: str = "today") -> dict[str, Any]:
+def read_settings(quick: bool, config: str | os.PathLike[str] | None = None, reading: str = "today") -> Values:
     """The packaged settings, full or quick, overridden by those of a reading and of a TOML file."""
     settings = _packaged_settings("quick" if quick else "full")
     if reading != "today":
@@ -72,7 +73,7 @@ def read_settings(quick: bool, config: str | os.PathLike[str] | None = None, rea
     return settings
 
 
-def _packaged_settings(name: str) -> dict[str, Any]:
+def _packaged_settings(name: str) -> Values:
     file = resources.files("crcen.paper").joinpath("configs", f"{name}.toml")
     return tomllib.loads(file.read_text(encoding="utf-8"))
 
@@ -131,7 +132,7 @@ def reproduce(
         return _rebuild(artefact, settings, folder, home, engine)
 
 
-def method_names(text: str, allowed: Any = None) -> list[str]:
+def method_names(text: str, allowed: Iterable[str] | None = None) -> list[str]:
     """Names of methods from a comma-separated text, or all of them."""
     known = list(crcen.METHODS if allowed is None else allowed)
     if text.strip() == "all":
@@ -147,12 +148,12 @@ def method_names(text: str, allowed: Any = None) -> list[str]:
     return list(dict.fromkeys(names))
 
 
-def _rebuild(artefact: str, settings: dict[str, Any], folder: Path, home: Path | None, engine: str) -> Reproduction:
+def _rebuild(artefact: str, settings: Values, folder: Path, home: Path | None, engine: str) -> Reproduction:
     """Run what is missing and derive the tables."""
     protocol = settings["protocol"]
     wanted = ARTEFACTS if artefact == "all" else (artefact,)
     tables: list[Table] = []
-    rows: dict[str, list[dict[str, Any]]] = {}
+    rows: dict[str, list[Values]] = {}
     figure = ""
     if "table1" in wanted:
         rows["table1"] = run_table1(settings["table1"], folder / "table1", engine).rows

@@ -12,12 +12,12 @@ import platform
 import sys
 from collections.abc import Iterable, Mapping
 from pathlib import Path
-from typing import Any
 
 from crcen import InvalidParameter, __version__
 from crcen._support.extras import installed_version
 from crcen._support.files import write_atomic
 from crcen.exceptions import DataUnavailable
+from crcen.paper import Settings, Values
 from crcen.paper.tables import Table
 
 __all__ = ["RunFolder", "settings_hash"]
@@ -25,12 +25,12 @@ __all__ = ["RunFolder", "settings_hash"]
 _PACKAGES = ("numpy", "scipy", "scikit-learn", "torch", "imbalanced-learn", "matplotlib")
 
 
-def settings_hash(settings: Mapping[str, Any]) -> str:
+def settings_hash(settings: Settings) -> str:
     """Eight letters that are equal for equal settings."""
     return hashlib.sha256(json.dumps(settings, sort_keys=True).encode()).hexdigest()[:8]
 
 
-def _environment() -> dict[str, Any]:
+def _environment() -> Values:
     import torch
 
     return {
@@ -47,14 +47,14 @@ def _environment() -> dict[str, Any]:
 class RunFolder:
     """One run; ``key`` names the fields that identify a row. A folder with other settings is rejected."""
 
-    def __init__(self, folder: Path, settings: Mapping[str, Any], key: tuple[str, ...]) -> None:
+    def __init__(self, folder: Path, settings: Settings, key: tuple[str, ...]) -> None:
         self.folder, self.key = folder, key
-        self.rows: list[dict[str, Any]] = []
-        self._known: set[tuple[Any, ...]] = set()
+        self.rows: list[Values] = []
+        self._known: set[tuple[object, ...]] = set()
         self._check_settings(json.loads(json.dumps(settings)))
         self._read()
 
-    def _check_settings(self, wanted: dict[str, Any]) -> None:
+    def _check_settings(self, wanted: Values) -> None:
         path = self.folder / "settings.json"
         if path.exists():
             found = json.loads(path.read_text())
@@ -86,20 +86,20 @@ class RunFolder:
             whole += len(line)
         os.truncate(path, whole)  # drops a line that a kill cut off
 
-    def _key_of(self, row: Mapping[str, Any]) -> tuple[Any, ...]:
+    def _key_of(self, row: Settings) -> tuple[object, ...]:
         return tuple(row.get(name) for name in self.key)
 
-    def _keep(self, row: dict[str, Any]) -> None:
+    def _keep(self, row: Values) -> None:
         """One row per key: the first one stays, since tables were made from it."""
         if self._key_of(row) not in self._known:
             self._known.add(self._key_of(row))
             self.rows.append(row)
 
-    def has(self, **fields: Any) -> bool:
+    def has(self, **fields: object) -> bool:
         """Whether there is a row with these fields."""
         return any(all(row.get(name) == value for name, value in fields.items()) for row in self.rows)
 
-    def add(self, rows: Iterable[Mapping[str, Any]]) -> None:
+    def add(self, rows: Iterable[Settings]) -> None:
         """Append finished rows, on disk before this returns; rows with a known key are ignored."""
         new = {self._key_of(row): row for row in reversed(list(rows)) if self._key_of(row) not in self._known}
         if not new:

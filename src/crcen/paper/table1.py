@@ -1,15 +1,14 @@
 """Table 1: the key equation on simulated rows that the networks did not see."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 import crcen
 from crcen._support.progress import steps
 from crcen.exceptions import TrainingFailed
+from crcen.paper import Index, Rows, Settings, Values
 from crcen.paper.run_folder import RunFolder
 from crcen.paper.tables import Table, published
 from crcen.theory.decision import sigmoid
@@ -20,12 +19,12 @@ from crcen.training.row_sets import RowSets
 __all__ = ["run_table1", "table1"]
 
 # λ = ½, N₀/(N₀+N₁), 2N₀/(2N₀+N₁): no weight, α = 1, α = 2.
-WEIGHTINGS: dict[str, Any] = {"half": None, "balanced": "balanced", "double": crcen.Alpha(2)}
+WEIGHTINGS: Values = {"half": None, "balanced": "balanced", "double": crcen.Alpha(2)}
 SIMULATIONS = {"sim1": crcen.make_sim1, "sim2": crcen.make_sim2}
 _LABELS = {"half": "λ = 1/2", "balanced": "λ = N0/(N0+N1)", "double": "λ = 2N0/(2N0+N1)"}
 
 
-def run_table1(settings: Mapping[str, Any], folder: Path, engine: str = "local") -> RunFolder:
+def run_table1(settings: Settings, folder: Path, engine: str = "local") -> RunFolder:
     """Train what is missing, stack by stack, and write rows and table."""
     run = RunFolder(folder, settings, key=("simulation", "run", "weighting"))
     at_once, n_runs = int(settings["runs_at_once"]), int(settings["runs"])
@@ -40,7 +39,7 @@ def run_table1(settings: Mapping[str, Any], folder: Path, engine: str = "local")
     return run
 
 
-def _simulate(name: str, runs: Sequence[int], settings: Mapping[str, Any], engine: str) -> list[dict[str, Any]]:
+def _simulate(name: str, runs: Sequence[int], settings: Settings, engine: str) -> list[Values]:
     """All networks of some runs of one simulation, in one stack."""
     make, n_pos, n_neg, n_test = SIMULATIONS[name], settings["n_pos"], settings["n_neg"], settings["n_test"]
     position = list(SIMULATIONS).index(name)
@@ -71,16 +70,16 @@ def _simulate(name: str, runs: Sequence[int], settings: Mapping[str, Any], engin
     return rows
 
 
-def _job(name: str, lam: float, pool: NDArray[np.int64], run: int, settings: Mapping[str, Any]) -> TrainingJob:
+def _job(name: str, lam: float, pool: Index, run: int, settings: Settings) -> TrainingJob:
     rows = RowSets.fold(pool)
     if name == "sim1":  # logistic regression, to its optimum
         return TrainingJob(lam=lam, rows=rows, hidden=(), l2=0.0, solver="lbfgs", max_epochs=200, tol=1e-8)
-    network: dict[str, Any] = {"hidden": tuple(settings["hidden"]), "activation": "sigmoid", "l2": 0.0}
+    network: Values = {"hidden": tuple(settings["hidden"]), "activation": "sigmoid", "l2": 0.0}
     steps = {"max_epochs": settings["epochs"], "learning_rate": settings["learning_rate"]}
     return TrainingJob(lam=lam, rows=rows, **network, **steps, seed=run, shuffle_seed=run)
 
 
-def table1(rows: Sequence[Mapping[str, Any]]) -> Table:
+def table1(rows: Rows) -> Table:
     """Means and standard deviations over runs beside the published ones."""
     lines = []
     for name in SIMULATIONS:

@@ -1,10 +1,9 @@
 """Table 2: the data sets, as loaded, beside the paper's description."""
 
-from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
 
 import crcen
+from crcen.paper import Rows, Settings
 from crcen.paper.run_folder import RunFolder
 from crcen.paper.tables import Table, published
 
@@ -13,7 +12,7 @@ __all__ = ["run_table2", "table2"]
 _FIELDS = ("n_samples", "n_features", "n_pos", "imbalance_ratio", "source")
 
 
-def run_table2(settings: Mapping[str, Any], folder: Path, data_home: Path | None) -> RunFolder:
+def run_table2(settings: Settings, folder: Path, data_home: Path | None) -> RunFolder:
     """Load every set and write its description."""
     run = RunFolder(folder, {"sets": settings["sets"]}, key=("dataset",))
     for name in settings["sets"]:
@@ -24,7 +23,7 @@ def run_table2(settings: Mapping[str, Any], folder: Path, data_home: Path | None
     return run
 
 
-def table2(rows: Sequence[Mapping[str, Any]]) -> Table:
+def table2(rows: Rows) -> Table:
     """Sizes and imbalance ratios, ours and the paper's."""
     lines = []
     for row in rows:

@@ -2,13 +2,11 @@
 
 import time
 import warnings
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from functools import partial
 from pathlib import Path
-from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 from sklearn.metrics import average_precision_score, log_loss
 
 import crcen
@@ -16,6 +14,7 @@ from crcen._support.extras import need
 from crcen._support.progress import steps
 from crcen.datasets.dataset import Dataset
 from crcen.exceptions import TrainingFailed
+from crcen.paper import Array, Classifier, Index, Make, Rows, Seed, Settings, Values
 from crcen.paper.methods import make_method
 from crcen.paper.protocol import OWN_METRIC, Split, error_sentence, params_of, select, splits, tuning_of
 from crcen.paper.run_folder import RunFolder
@@ -24,34 +23,32 @@ from crcen.paper.tables import Table, published
 __all__ = ["METRICS", "READINGS", "cells", "run_table3", "table3", "table3_ranks"]
 
 METRICS = {"f1": "F1", "g_mean": "Gm"}
-Rows = Sequence[Mapping[str, Any]]
-Make = Callable[..., Any]
 
 
 # -- readings --------------------------------------------------------------------------------------------------------
 
 
-def _rusboost_2019(**params: Any) -> Any:
+def _rusboost_2019(random_state: Seed = None) -> Classifier:
     from crcen.paper.boosting import RealRUSBoostClassifier
 
-    return RealRUSBoostClassifier(**params)
+    return RealRUSBoostClassifier(random_state=random_state)
 
 
-def _balanced_forest_2019(**params: Any) -> Any:
+def _balanced_forest_2019(random_state: Seed = None) -> Classifier:
     """Balanced random forest with the defaults of imbalanced-learn 0.5."""
     make = need("imblearn.ensemble", "baselines").BalancedRandomForestClassifier
     fixed = {"n_estimators": 100, "sampling_strategy": "auto", "replacement": False, "bootstrap": True}
-    return make(**fixed, max_features="sqrt", **params)
+    return make(**fixed, max_features="sqrt", random_state=random_state)
 
 
-def _scikit_learn_mlp(sampler: str | None = None, **params: Any) -> Any:
+def _scikit_learn_mlp(sampler: str | None = None, random_state: Seed = None) -> Classifier:
     """MLPClassifier with its defaults, after resampling, on the columns as they are."""
     from sklearn.neural_network import MLPClassifier
 
-    network = MLPClassifier((100,), alpha=1e-4, max_iter=200, **params)
+    network = MLPClassifier((100,), alpha=1e-4, max_iter=200, random_state=random_state)
     if sampler is None:
         return network
-    rebalance = getattr(need("imblearn.over_sampling", "baselines"), sampler)(**params)
+    rebalance = getattr(need("imblearn.over_sampling", "baselines"), sampler)(random_state=random_state)
     return need("imblearn.pipeline", "baselines").make_pipeline(rebalance, network)
 
 
@@ -73,7 +70,7 @@ READINGS: dict[str, dict[str, Make]] = {
 
 
 def run_table3(
-    settings: Mapping[str, Any],
+    settings: Settings,
     methods: Sequence[str],
     folder: Path,
     selection: RunFolder,
@@ -101,13 +98,13 @@ def run_table3(
 
 
 def _evaluate(
-    data: Dataset, split: Split, method: str, settings: Mapping[str, Any], selection: RunFolder, engine: str
-) -> dict[str, Any]:
+    data: Dataset, split: Split, method: str, settings: Settings, selection: RunFolder, engine: str
+) -> Values:
     """A method fitted on a split's training rows and scored on its test rows; a failure is a row, too."""
-    row: dict[str, Any] = {"dataset": data.name, "split": split.number, "method": method}
+    row: Values = {"dataset": data.name, "split": split.number, "method": method}
     seed = settings["seed"] + split.number
-    params: dict[str, Any] = {"random_state": seed}
-    by_g_mean: dict[str, Any] | None = None
+    params: Values = {"random_state": seed}
+    by_g_mean: Values | None = None
     replaced = READINGS[settings.get("reading", "today")]
     make = replaced.get(method, partial(make_method, method))
     X, y, X_test, y_test = data.X[split.train], data.y[split.train], data.X[split.test], data.y[split.test]
@@ -142,10 +139,10 @@ def _evaluate(
     return row | scores
 
 
-def _scores(model: Any, X: NDArray[np.float64], y: NDArray[np.int64]) -> dict[str, Any]:
+def _scores(model: Classifier, X: Array, y: Index) -> Values:
     counts = crcen.confusion_counts(y, model.predict(X))
     p = model.predict_proba(X)[:, 1]
-    scores: dict[str, Any] = {name: int(getattr(counts, name)) for name in ("tp", "fp", "fn", "tn")}
+    scores: Values = {name: int(getattr(counts, name)) for name in ("tp", "fp", "fn", "tn")}
     for name in ("recall", "specificity", "precision", "f1", "g_mean"):
         scores[name] = float(getattr(counts, name))
     scores["average_precision"] = float(average_precision_score(y, p))
@@ -174,7 +171,7 @@ def cells(rows: Rows) -> dict[tuple[str, str, str], tuple[float, float, int]]:
     }
 
 
-def table3(rows: Rows, settings: Mapping[str, Any]) -> Table:
+def table3(rows: Rows, settings: Settings) -> Table:
     """Ours, published and difference in every cell; the best of each column in bold, for both."""
     ours = cells(rows)
     methods = list(dict.fromkeys(row["method"] for row in rows))

@@ -2,10 +2,8 @@
 
 import warnings
 from collections.abc import Callable, Sequence
-from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 from sklearn.metrics import pairwise_distances
 from sklearn.model_selection import train_test_split
 from sklearn.preprocessing import StandardScaler
@@ -14,12 +12,12 @@ from sklearn.tree import DecisionTreeClassifier
 from sklearn.utils import check_random_state
 
 from crcen.models.validation import check_choice, check_number
-from crcen.paper.boosting import Array, Bools, SignedScoreClassifier
+from crcen.paper import Array, Bools, Index, Seed
+from crcen.paper.boosting import SignedScoreClassifier
 from crcen.theory.metrics import confusion_counts
 
 __all__ = ["EUSBoostClassifier", "GranularSVMClassifier", "evolve", "overlap", "selection_fitness"]
 
-Index = NDArray[np.int64]
 _BALANCE = 0.2  # P of García and Herrera
 _REDRAWN = 0.35  # share of bits drawn again when CHC restarts
 _SET = 0.25  # probability that an unset bit becomes set: choices stay small
@@ -146,7 +144,7 @@ class EUSBoostClassifier(SignedScoreClassifier):
         population: int = 30,
         evaluations: int = 300,
         max_rows: int = 1000,
-        random_state: Any = None,
+        random_state: Seed = None,
     ) -> None:
         self.n_estimators = n_estimators
         self.max_depth = max_depth
@@ -191,7 +189,7 @@ class EUSBoostClassifier(SignedScoreClassifier):
             weights /= weights.sum()
         self.votes_ = np.array(votes)
 
-    def _choice(self, distances: Array, is_pos: Bools, number: int, random: Any) -> Bools:
+    def _choice(self, distances: Array, is_pos: Bools, number: int, random: np.random.RandomState) -> Bools:
         """The negatives of a round."""
         n_pos, n_neg = int(is_pos.sum()), int((~is_pos).sum())
         beta = (self.n_estimators - number) / self.n_estimators
@@ -203,7 +201,7 @@ class EUSBoostClassifier(SignedScoreClassifier):
         sizes = {"population": self.population, "evaluations": self.evaluations}
         return evolve(fitness, n_neg, min(n_pos, n_neg), **sizes, random=random)[0]
 
-    def _drawn(self, is_pos: Bools, random: Any) -> Index:
+    def _drawn(self, is_pos: Bools, random: np.random.RandomState) -> Index:
         """The rows that evolution sees: all of them, or a draw."""
         if len(is_pos) <= self.max_rows:
             return np.arange(len(is_pos))
@@ -255,7 +253,7 @@ class GranularSVMClassifier(SignedScoreClassifier):
         max_granules: int = 10,
         C: float = 1.0,
         kernel: str = "rbf",
-        random_state: Any = None,
+        random_state: Seed = None,
     ) -> None:
         self.aggregation = aggregation
         self.max_granules = max_granules
