@@ -9,7 +9,7 @@ from crcen import CommitteeClassifier, CRCENClassifierCV, Inputs, InvalidParamet
 from crcen._support.values import json_value
 from crcen.theory.goals import ThresholdGoal
 
-__all__ = ["LEARNERS", "Learner", "closing_move", "learner_lines", "learner_values", "unfitted_learner"]
+__all__ = ["LEARNERS", "Learner", "QUICK", "closing_move", "learner_lines", "learner_values", "unfitted_learner"]
 
 LEARNERS = ("committee", "networks", "trees")
 Learner = CRCENClassifierCV | CommitteeClassifier
@@ -17,7 +17,7 @@ Learner = CRCENClassifierCV | CommitteeClassifier
 _MANY = 10_000
 EFFORTS = ("quick", "standard", "best")
 # One setting instead of a search.
-_QUICK: dict[str, Any] = {"hidden": (16,), "l2": 1e-2, "encoding": "standard", "n_members": 1, "max_epochs": 10}
+QUICK: dict[str, Any] = {"hidden": (16,), "l2": 1e-2, "encoding": "standard", "n_members": 1, "max_epochs": 10}
 
 
 def unfitted_learner(
@@ -69,7 +69,7 @@ def unfitted_learner(
     if learner == "networks":
         return _networks(n_rows)
     if effort == "quick" and time_limit is None:
-        return CRCENClassifierCV(**_QUICK)
+        return CRCENClassifierCV(**QUICK)
     members = ("trees",) if learner == "trees" else None
     return CommitteeClassifier(members=members, effort=effort, time_limit=time_limit)
 
