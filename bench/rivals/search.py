@@ -148,5 +148,5 @@ def _networks(
     peer: Peer, X: Array, y: NDArray[np.int64], settings: Sequence[Mapping[str, Any]], seed: int
 ) -> list[Network | None]:
     rows, labels = peer.make({}, seed).resample(X, y)
-    jobs = [TrainingJob(lam=0.5, hidden=s["hidden"], l2=s["l2"], seed=seed, shuffle_seed=seed) for s in settings]
+    jobs = [TrainingJob((0.5, 0.5), hidden=s["hidden"], l2=s["l2"], seed=seed, shuffle_seed=seed) for s in settings]
     return [result.network for result in train_jobs(rows, labels, jobs, device="cpu")]

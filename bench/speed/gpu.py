@@ -59,11 +59,11 @@ def growth(data: Dataset, lam: float) -> float:
     """Time against the number of networks; returns that of the most."""
     seconds = 0.0
     for count in (1, 8, 64, 512, 2048, MANY):
-        jobs = [TrainingJob(lam=lam, hidden=(HIDDEN,), l2=1e-3, seed=s, balance=False) for s in range(count)]
+        jobs = [TrainingJob((1 - lam, lam), hidden=(HIDDEN,), l2=1e-3, seed=s, balance=False) for s in range(count)]
         times = [seconds_of(lambda jobs=jobs: train(data.X, data.y, jobs, device="cuda")) for _ in range(3)]
         seconds = min(times)
         print(f"{count:6d} networks  {seconds:7.3f} s  ({', '.join(f'{t:.3f}' for t in times)})", flush=True)
-    balanced = [TrainingJob(lam=lam, hidden=(HIDDEN,), l2=1e-3, seed=s) for s in range(MANY)]
+    balanced = [TrainingJob((1 - lam, lam), hidden=(HIDDEN,), l2=1e-3, seed=s) for s in range(MANY)]
     times = [seconds_of(lambda: train(data.X, data.y, balanced, device="cuda")) for _ in range(3)]
     print(f"  {MANY} networks, balance solve included  {min(times):.3f} s  ({', '.join(f'{t:.3f}' for t in times)})")
     return seconds
@@ -72,7 +72,7 @@ def growth(data: Dataset, lam: float) -> float:
 def epochs_alone(data: Dataset, lam: float) -> None:
     """What an epoch of many networks takes on the device, and which share of its arithmetic that is."""
     rows = TrainingData(data.X, data.y.astype(bool), np.ones(data.n_samples), torch.device("cuda"))
-    jobs = [TrainingJob(lam=lam, hidden=(HIDDEN,), l2=1e-3, seed=s) for s in range(MANY)]
+    jobs = [TrainingJob((1 - lam, lam), hidden=(HIDDEN,), l2=1e-3, seed=s) for s in range(MANY)]
     run = StackRun((tuple(range(MANY)),), jobs, rows)
     # A row: the first layer's product and its gradient; the output's product, its gradient and the one behind it.
     flops = MANY * data.n_samples * HIDDEN * (4 * (data.X.shape[1] + 1) + 6)
@@ -99,7 +99,9 @@ def mixed(data_home: str | None) -> None:
     for data in sets:
         lam = data.n_neg / data.n_samples
         sizes = (8, 16, 32, 64)
-        jobs = [TrainingJob(lam=lam, hidden=(sizes[i % 4],), l2=1e-3, seed=i, balance=False) for i in range(each)]
+        jobs = [
+            TrainingJob((1 - lam, lam), hidden=(sizes[i % 4],), l2=1e-3, seed=i, balance=False) for i in range(each)
+        ]
         taken = seconds_of(lambda data=data, jobs=jobs: train(data.X, data.y, jobs, device="cuda", memory_bytes=bound))
         total += taken
         print(f"  {data.name}: {each} networks {taken:.2f} s", flush=True)
@@ -116,9 +118,9 @@ def weighted_log_loss(data: Dataset, lam: float, logits: np.ndarray) -> float:
 
 def agreement(data: Dataset, lam: float) -> None:
     """Largest differences between CPU and GPU on the same seeds, of logits and, after a whole schedule, of losses."""
-    deep = [TrainingJob(lam=lam, hidden=h, seed=s, max_epochs=5) for h in ((16, 8), ()) for s in range(3)]
-    flat = [TrainingJob(lam=lam, hidden=(h,), seed=s, max_epochs=5) for h in (16, 32, HIDDEN) for s in range(3)]
-    whole = [TrainingJob(lam=lam, hidden=(HIDDEN,), l2=1e-3, seed=s, max_epochs=EPOCHS) for s in range(8)]
+    deep = [TrainingJob((1 - lam, lam), hidden=h, seed=s, max_epochs=5) for h in ((16, 8), ()) for s in range(3)]
+    flat = [TrainingJob((1 - lam, lam), hidden=(h,), seed=s, max_epochs=5) for h in (16, 32, HIDDEN) for s in range(3)]
+    whole = [TrainingJob((1 - lam, lam), hidden=(HIDDEN,), l2=1e-3, seed=s, max_epochs=EPOCHS) for s in range(8)]
 
     def logits(jobs: list[TrainingJob], device: str) -> list[np.ndarray]:
         return [result.network.logits(data.X) for result in train(data.X, data.y, jobs, device=device)]

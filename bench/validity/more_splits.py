@@ -18,8 +18,7 @@ from crcen.datasets.dataset import Dataset
 from crcen.paper.reproduce import read_settings
 from crcen.paper.tables import published
 from crcen.training.engine import train as train_jobs
-from crcen.training.jobs import TrainingJob
-from crcen.training.row_sets import RowSets
+from crcen.training.jobs import RowSets, TrainingJob
 
 
 def scores_of(data: Dataset, splits: list, setting: tuple[int, float], epochs: int) -> np.ndarray:
@@ -29,7 +28,9 @@ def scores_of(data: Dataset, splits: list, setting: tuple[int, float], epochs: i
         n_pos = int(data.y[train].sum())
         lam = crcen.resolve("balanced", n_pos, len(train) - n_pos).lam
         jobs.append(
-            TrainingJob(lam=lam, rows=RowSets(pool=train), hidden=(setting[0],), l2=setting[1], max_epochs=epochs)
+            TrainingJob(
+                (1 - lam, lam), rows=RowSets(pool=train), hidden=(setting[0],), l2=setting[1], max_epochs=epochs
+            )
         )
     results = train_jobs(data.X, data.y, jobs)
     rows = []

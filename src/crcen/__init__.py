@@ -162,10 +162,8 @@ _SUBMODULE_NAMES = {
     "crcen.theory.price": "Price",
     "crcen.theory.residual_test": "TrainingError",
     "crcen.training.engine": "train",
-    "crcen.training.engines": "find_engine",
-    "crcen.training.jobs": "Status TrainingJob TrainingResult TrainingState",
+    "crcen.training.jobs": "RowSets Status TrainingJob TrainingResult TrainingState find_engine",
     "crcen.training.network": "Network",
-    "crcen.training.row_sets": "RowSets",
 }
 # Removed names, with what to use instead.
 _REMOVED = {

@@ -7,8 +7,7 @@ import numpy as np
 import pytest
 
 from crcen.models.clock import Clock, OutOfTime, TimedTraining
-from crcen.training.jobs import TrainingJob
-from crcen.training.row_sets import RowSets
+from crcen.training.jobs import RowSets, TrainingJob
 
 
 class Engine:

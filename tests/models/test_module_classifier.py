@@ -14,7 +14,7 @@ import crcen
 from crcen import Budget, CostRatio, ModuleClassifier, Schedule
 from crcen.exceptions import InvalidInput, InvalidParameter
 from crcen.training.jobs import TrainingJob
-from crcen.training.module_training import AutogradEpochs, ModuleRows
+from crcen.training.modules import AutogradEpochs, ModuleRows
 
 
 @pytest.fixture(autouse=True)
@@ -89,7 +89,7 @@ def test_a_linear_module_is_weighted_logistic_regression():
 def test_sample_weights_are_copies():
     X, y = rows()
     sizes = np.arange(len(y)) % 3
-    job = TrainingJob(0.8, max_epochs=2, batch_size=1000)
+    job = TrainingJob((0.2, 0.8), max_epochs=2, batch_size=1000)
     losses = []
     for x, t, s in ((X, y, sizes.astype(float)), (np.repeat(X, sizes, 0), np.repeat(y, sizes), None)):
         torch.manual_seed(0)
@@ -101,7 +101,7 @@ def test_sample_weights_are_copies():
 
 def test_an_epoch_is_in_the_protocol_of_solvers():
     X, y = rows()
-    job = TrainingJob(0.8, max_epochs=5, batch_size=50, learning_rate=0.05)
+    job = TrainingJob((0.2, 0.8), max_epochs=5, batch_size=50, learning_rate=0.05)
     torch.manual_seed(0)
     net = nn.Linear(4, 1)
     data = ModuleRows.of(X, y, np.ones(len(y)), np.arange(len(y)), job, torch.device("cpu"))
@@ -208,9 +208,9 @@ def test_it_sits_on_a_committee():
 @pytest.mark.parametrize(
     ("make", "sentence"),
     [
-        (lambda: ModuleClassifier(), "module must be an nn.Module or what makes one: got None"),
-        (lambda: fast("net"), "module must be an nn.Module or what makes one: got str"),
-        (lambda: fast(dict), "must give an nn.Module: got dict"),
+        (lambda: ModuleClassifier(), "module must be an nn.Module or a factory: got None"),
+        (lambda: fast("net"), "module must be an nn.Module or a factory: got str"),
+        (lambda: fast(dict), "must return an nn.Module: got dict"),
         (lambda: fast(linear(), optimizer="sgd"), "optimizer must be a class such as torch.optim.SGD"),
         (lambda: fast(linear(), schedule=Schedule(solver="lbfgs")), "trained in batches"),
         (lambda: fast(nn.Identity()), "no parameter that can be trained"),

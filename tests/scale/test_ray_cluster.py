@@ -14,9 +14,7 @@ from sklearn.model_selection import cross_val_score
 import crcen
 from crcen.paper.reproduce import reproduce
 from crcen.training.engine import train
-from crcen.training.engines import find_engine
-from crcen.training.jobs import TrainingJob
-from crcen.training.row_sets import RowSets
+from crcen.training.jobs import RowSets, TrainingJob, find_engine
 from grouped_settings import grouped
 
 ray = pytest.importorskip("ray", reason="ray is not installed")
@@ -178,7 +176,7 @@ def test_what_the_cluster_cannot_hold_is_refused(cluster, files):
     with pytest.raises(DeviceMissing, match="got 2 workers and 0 GPUs"):
         crcen.fit_ray(files, "kind", **grouped(use_gpu=True, **SETTINGS))
     with pytest.raises(DeviceMissing, match="no machine of the cluster has a GPU"):
-        find_engine("ray")(np.zeros((2, 1)), [0, 1], [TrainingJob(lam=0.5)], device="cuda")
+        find_engine("ray")(np.zeros((2, 1)), [0, 1], [TrainingJob((0.5, 0.5))], device="cuda")
 
 
 def jobs_and_rows():
@@ -187,7 +185,7 @@ def jobs_and_rows():
     y = X[:, 0] + rng.normal(size=200) > 0.8
     folds = [np.flatnonzero(np.arange(200) % 3 != fold) for fold in range(3)]
     jobs = [
-        TrainingJob(lam=lam, rows=RowSets(pool=fold), l2=l2, hidden=(4,), max_epochs=2, seed=1)
+        TrainingJob((1 - lam, lam), rows=RowSets(pool=fold), l2=l2, hidden=(4,), max_epochs=2, seed=1)
         for lam in (0.5, 0.9)
         for l2 in (1e-4, 1e-3, 1e-2, 1e-1)
         for fold in folds
@@ -209,7 +207,7 @@ def test_jobs_on_ray_are_those_trained_here(cluster):
             np.testing.assert_array_equal(one.network.logits(X), found[position].network.logits(X))
     assert shares == sorted(shares)
     assert shares[-1] == 1.0
-    with pytest.raises(crcen.InvalidInput, match="rows of both classes"):
+    with pytest.raises(crcen.InvalidInput, match="rows of every class"):
         find_engine("ray")(X, np.zeros(200), jobs)
 
 

@@ -1,11 +1,10 @@
 import numpy as np
 import pytest
-from training_reference import assert_same_result, flat, plain_logits, plain_loss, row_weights
+from training_reference import assert_same_result, binary_job, flat, plain_logits, plain_loss, row_weights
 
 from crcen.exceptions import InvalidInput
 from crcen.training.engine import train
-from crcen.training.jobs import Status, TrainingJob
-from crcen.training.row_sets import RowSets
+from crcen.training.jobs import RowSets, Status
 
 PATIENCE = 10
 
@@ -23,11 +22,11 @@ X, Y = noisy()
 ROWS, VAL = np.arange(0, 60), np.arange(60, 120)
 WATCHED = {"rows": RowSets(own=ROWS, watched=VAL), "max_epochs": 60, "batch_size": 16, "balance": False}
 JOBS = [
-    TrainingJob(0.5, hidden=(32,), learning_rate=0.05, l2=0.0, **WATCHED),
-    TrainingJob(0.5, hidden=(32,), learning_rate=0.05, l2=0.0, seed=3, **WATCHED),
-    TrainingJob(0.9, hidden=(32,), learning_rate=0.05, l2=0.0, **WATCHED),
-    TrainingJob(0.5, hidden=(32,), learning_rate=0.05, l2=0.3, **WATCHED),
-    TrainingJob(0.5, hidden=(2,), learning_rate=0.05, l2=3.0, **WATCHED),
+    binary_job(0.5, hidden=(32,), learning_rate=0.05, l2=0.0, **WATCHED),
+    binary_job(0.5, hidden=(32,), learning_rate=0.05, l2=0.0, seed=3, **WATCHED),
+    binary_job(0.9, hidden=(32,), learning_rate=0.05, l2=0.0, **WATCHED),
+    binary_job(0.5, hidden=(32,), learning_rate=0.05, l2=0.3, **WATCHED),
+    binary_job(0.5, hidden=(2,), learning_rate=0.05, l2=3.0, **WATCHED),
 ]
 
 
@@ -50,7 +49,7 @@ def test_networks_of_one_stack_stop_at_their_own_epochs(results):
 def test_the_network_is_that_of_the_best_epoch(results):
     for job, result in zip(JOBS, results, strict=True):
         best = result.val_loss_curve.min()
-        assert val_loss(result.network, job.lam) == pytest.approx(best, rel=1e-5)
+        assert val_loss(result.network, job.class_weights[1]) == pytest.approx(best, rel=1e-5)
     assert max(r.val_loss_curve[-1] - r.val_loss_curve.min() for r in results) > 0.05  # the last epoch is another
 
 
@@ -77,20 +76,20 @@ def test_stopping_of_others_changes_nothing(results):
 def test_validation_loss_is_weighted_by_class_and_sample():
     s = np.random.default_rng(1).exponential(size=len(Y))
     jobs = [
-        TrainingJob(lam, hidden=(8,), loss=loss, **(WATCHED | {"max_epochs": 5}))
+        binary_job(lam, hidden=(8,), loss=loss, **(WATCHED | {"max_epochs": 5}))
         for lam in (0.2, 0.9)
         for loss in ("cross_entropy", "squared_error")
     ]
     for job, result in zip(jobs, train(X, Y, jobs, sample_weight=s, device="cpu"), strict=True):
-        expected = val_loss(result.network, job.lam, s, job.loss)
+        expected = val_loss(result.network, job.class_weights[1], s, job.loss)
         assert expected == pytest.approx(result.val_loss_curve.min(), rel=1e-5)
-        assert abs(val_loss(result.network, job.lam, None, job.loss) - expected) > 1e-4
+        assert abs(val_loss(result.network, job.class_weights[1], None, job.loss) - expected) > 1e-4
 
 
 def test_each_fold_watches_its_own_rows():
     val_sets = [np.arange(60, 80), np.arange(80, 115), np.arange(60, 120)]
     jobs = [
-        TrainingJob(0.7, hidden=(8,), **(WATCHED | {"max_epochs": 6, "rows": RowSets(own=ROWS, watched=rows)}))
+        binary_job(0.7, hidden=(8,), **(WATCHED | {"max_epochs": 6, "rows": RowSets(own=ROWS, watched=rows)}))
         for rows in val_sets
     ]
     for rows, result in zip(val_sets, train(X, Y, jobs, device="cpu"), strict=True):
@@ -99,7 +98,7 @@ def test_each_fold_watches_its_own_rows():
 
 def test_full_batch_networks_stop_too():
     jobs = [
-        TrainingJob(0.5, hidden=(32,), l2=l2, **(WATCHED | {"solver": "lbfgs", "max_epochs": 80})) for l2 in (0.0, 0.5)
+        binary_job(0.5, hidden=(32,), l2=l2, **(WATCHED | {"solver": "lbfgs", "max_epochs": 80})) for l2 in (0.0, 0.5)
     ]
     free, held = train(X, Y, jobs, device="cpu")
     assert free.status is Status.EARLY_STOPPED
@@ -110,7 +109,7 @@ def test_full_batch_networks_stop_too():
 
 
 def test_without_validation_rows_nothing_is_watched():
-    job = TrainingJob(
+    job = binary_job(
         0.5, hidden=(32,), learning_rate=0.05, l2=0.0, rows=RowSets(own=ROWS), max_epochs=30, batch_size=16
     )
     result = train(X, Y, [job], device="cpu")[0]
@@ -127,8 +126,8 @@ def test_watched_and_unwatched_networks_do_not_mix():
         "max_epochs": 20,
         "batch_size": 16,
     }
-    watched = TrainingJob(0.5, rows=RowSets(own=ROWS, watched=VAL), **common)
-    plain = TrainingJob(0.5, rows=RowSets(own=ROWS), **common)
+    watched = binary_job(0.5, rows=RowSets(own=ROWS, watched=VAL), **common)
+    plain = binary_job(0.5, rows=RowSets(own=ROWS), **common)
     together = train(X, Y, [watched, plain], device="cpu")
     assert together[1].val_loss_curve.size == 0
     assert np.abs(flat(together[0].network) - flat(together[1].network)).max() > 1e-3

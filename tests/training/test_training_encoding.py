@@ -6,12 +6,11 @@ import numpy as np
 import pytest
 from sklearn.preprocessing import QuantileTransformer, RobustScaler
 from sklearn.tree import DecisionTreeClassifier
-from training_reference import assert_same_result
+from training_reference import assert_same_result, binary_job
 
 from crcen.training.encoding import ENCODINGS, column_layout, fit_encoding
 from crcen.training.engine import train
-from crcen.training.jobs import TrainingJob
-from crcen.training.row_sets import RowSets
+from crcen.training.jobs import RowSets
 
 
 def mixed_columns(n=300, seed=0):
@@ -115,7 +114,7 @@ def test_weights_are_copies_and_rows_without_weight_have_no_say(kind):
 def test_a_stack_of_folds_encodes_each_by_its_own_rows_and_equals_them_alone(kind, solver):
     X, y = mixed_columns()
     folds = [np.flatnonzero(np.arange(300) % 3 != fold) for fold in range(3)]
-    common = TrainingJob(0.8, hidden=(5,), encoding=kind, bins=5, solver=solver, max_epochs=4, seed=3)
+    common = binary_job(0.8, hidden=(5,), encoding=kind, bins=5, solver=solver, max_epochs=4, seed=3)
     jobs = [replace(common, rows=RowSets(pool=rows), l2=l2) for rows in folds for l2 in (1e-3, 1e-1)]
     together = train(X, y, jobs, device="cpu")
     for job, result in zip(jobs, together, strict=True):
@@ -129,7 +128,7 @@ def test_a_stack_of_folds_encodes_each_by_its_own_rows_and_equals_them_alone(kin
 def test_labels_and_values_of_other_rows_do_not_reach_an_encoding(kind):
     X, y = mixed_columns()
     rows = np.arange(200)
-    job = TrainingJob(0.5, hidden=(4,), rows=RowSets(pool=rows), encoding=kind, max_epochs=2)
+    job = binary_job(0.5, hidden=(4,), rows=RowSets(pool=rows), encoding=kind, max_epochs=2)
     before = train(X, y, [job], device="cpu")[0].network
     other_y, other_X = y.copy(), X.copy()
     other_y[200:] = ~other_y[200:]
@@ -142,7 +141,7 @@ def test_labels_and_values_of_other_rows_do_not_reach_an_encoding(kind):
 def test_a_fold_without_some_values_has_empty_bins_and_trains():
     X, y = mixed_columns()
     X[:150, 2] = 0.0
-    job = TrainingJob(0.5, hidden=(4,), rows=RowSets(pool=np.arange(150)), encoding="piecewise", bins=3, max_epochs=2)
+    job = binary_job(0.5, hidden=(4,), rows=RowSets(pool=np.arange(150)), encoding="piecewise", bins=3, max_epochs=2)
     network = train(X, y, [job], device="cpu")[0].network
     empty = np.flatnonzero(network.encoding.columns == 2)[1:]
     assert (network.encoding(X)[:, empty] == 0).all()

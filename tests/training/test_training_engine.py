@@ -6,6 +6,7 @@ import pytest
 import torch
 from training_reference import (
     assert_same_result,
+    binary_job,
     data_gradients,
     flat,
     little_memory,
@@ -17,8 +18,7 @@ from training_reference import (
 
 from crcen.exceptions import DeviceMissing, InvalidInput, InvalidParameter
 from crcen.training.engine import find_device, train
-from crcen.training.jobs import Status, TrainingJob
-from crcen.training.row_sets import RowSets
+from crcen.training.jobs import RowSets, Status
 
 X, Y = problem(n=80)
 FAST = {"max_epochs": 4, "hidden": (4,), "batch_size": 20}
@@ -30,27 +30,27 @@ FAST = {"max_epochs": 4, "hidden": (4,), "batch_size": 20}
 @pytest.mark.parametrize(("field", "known"), [("activation", "relu"), ("loss", "cross_entropy"), ("solver", "adam")])
 def test_unknown_names_are_refused_with_the_known_ones(field, known):
     with pytest.raises(InvalidParameter, match=rf"{field}.*{known}.*'nonsense'"):
-        train(X, Y, [TrainingJob(0.5), TrainingJob(0.5, **{field: "nonsense"})], device="cpu")
+        train(X, Y, [binary_job(0.5), binary_job(0.5, **{field: "nonsense"})], device="cpu")
 
 
 @pytest.mark.parametrize("device", ["gpu", "tpu", "", "CPU"])
 def test_unknown_devices_are_refused(device):
     with pytest.raises(InvalidParameter, match="device"):
-        train(X, Y, [TrainingJob(0.5)], device=device)
+        train(X, Y, [binary_job(0.5)], device=device)
 
 
 @pytest.mark.skipif(torch.cuda.is_available(), reason="there is a CUDA device")
 @pytest.mark.parametrize("device", ["cuda", "cuda:0"])
 def test_a_missing_device_is_an_error(device):
     with pytest.raises(DeviceMissing, match="CUDA"):
-        train(X, Y, [TrainingJob(0.5)], device=device)
+        train(X, Y, [binary_job(0.5)], device=device)
     assert find_device("auto") == torch.device("cpu")
 
 
 @pytest.mark.parametrize("bad", [X[:-1], X[:, 0], X[None], np.empty((0, 3))], ids=["short", "1-D", "3-D", "empty"])
 def test_x_that_does_not_go_with_y_is_refused(bad):
     with pytest.raises(InvalidInput, match="X must be"):
-        train(bad, Y, [TrainingJob(0.5)], device="cpu")
+        train(bad, Y, [binary_job(0.5)], device="cpu")
 
 
 @pytest.mark.parametrize("value", [np.nan, np.inf, -np.inf])
@@ -58,13 +58,13 @@ def test_x_that_is_not_finite_is_refused(value):
     bad = X.copy()
     bad[3, 1] = value
     with pytest.raises(InvalidInput, match="finite"):
-        train(bad, Y, [TrainingJob(0.5)], device="cpu")
+        train(bad, Y, [binary_job(0.5)], device="cpu")
 
 
 @pytest.mark.parametrize("y", [Y * 2, Y * 2 - 1, Y.astype(str), Y[:, None]], ids=["0/2", "-1/1", "text", "2-D"])
 def test_targets_other_than_zero_and_one_are_refused(y):
     with pytest.raises(InvalidInput, match="y must"):
-        train(X, y, [TrainingJob(0.5)], device="cpu")
+        train(X, y, [binary_job(0.5)], device="cpu")
 
 
 @pytest.mark.parametrize("solver", ["adam", "lbfgs"])
@@ -74,13 +74,13 @@ def test_targets_other_than_zero_and_one_are_refused(y):
     ids=["positive rows", "negative rows", "positive pool", "no rows"],
 )  # fmt: skip
 def test_a_job_with_rows_of_one_class_is_refused(rows, solver):
-    with pytest.raises(InvalidInput, match="both classes"):
-        train(X, Y, [TrainingJob(0.5, solver=solver, rows=RowSets(**rows))], device="cpu")
+    with pytest.raises(InvalidInput, match="every class"):
+        train(X, Y, [binary_job(0.5, solver=solver, rows=RowSets(**rows))], device="cpu")
 
 
 def test_a_target_of_one_class_is_refused():
-    with pytest.raises(InvalidInput, match="both classes"):
-        train(X, np.zeros(80), [TrainingJob(0.5)], device="cpu")
+    with pytest.raises(InvalidInput, match="every class"):
+        train(X, np.zeros(80), [binary_job(0.5)], device="cpu")
 
 
 @pytest.mark.parametrize("rows", [None, np.arange(40)], ids=["all rows", "a fold"])
@@ -89,14 +89,14 @@ def test_a_class_without_weight_in_a_jobs_rows_is_refused(label, rows):
     own = np.zeros(80, dtype=bool)
     own[rows if rows is not None else slice(None)] = True
     s = np.where(own & (label == Y), 0.0, 1.0)
-    with pytest.raises(InvalidInput, match="both classes"):
-        train(X, Y, [TrainingJob(0.5, rows=RowSets(own=rows))], sample_weight=s, device="cpu")
+    with pytest.raises(InvalidInput, match="every class"):
+        train(X, Y, [binary_job(0.5, rows=RowSets(own=rows))], sample_weight=s, device="cpu")
 
 
 @pytest.mark.parametrize("s", [np.ones(79), -np.ones(80), np.full(80, np.nan)], ids=["short", "negative", "NaN"])
 def test_bad_sample_weights_are_refused(s):
     with pytest.raises(InvalidInput, match="sample_weight"):
-        train(X, Y, [TrainingJob(0.5)], sample_weight=s, device="cpu")
+        train(X, Y, [binary_job(0.5)], sample_weight=s, device="cpu")
 
 
 def test_no_jobs_no_results():
@@ -108,7 +108,7 @@ def test_no_jobs_no_results():
 
 @pytest.mark.parametrize("solver", ["adam", "lbfgs"])
 def test_global_generators_are_neither_read_nor_moved(solver):
-    jobs = [TrainingJob(0.5, solver=solver, rows=RowSets(watched=np.arange(20), own=np.arange(20, 80)), **FAST)]
+    jobs = [binary_job(0.5, solver=solver, rows=RowSets(watched=np.arange(20), own=np.arange(20, 80)), **FAST)]
     results = []
     for seed in (0, 1):
         np.random.seed(seed)  # noqa: NPY002 - the global generator is what is watched here
@@ -125,7 +125,7 @@ def test_global_generators_are_neither_read_nor_moved(solver):
 @pytest.mark.parametrize("solver", ["adam", "lbfgs"])
 def test_one_seed_one_result_to_the_bit(solver):
     jobs = [
-        TrainingJob(lam, solver=solver, rows=RowSets(own=rows), **FAST)
+        binary_job(lam, solver=solver, rows=RowSets(own=rows), **FAST)
         for lam in (0.3, 0.8)
         for rows in (None, np.arange(60))
     ]
@@ -137,7 +137,7 @@ def test_one_seed_one_result_to_the_bit(solver):
 
 
 def test_another_seed_another_network():
-    jobs = [TrainingJob(0.5, seed=a, shuffle_seed=b, **FAST) for a in (0, 1) for b in (0, 1)]
+    jobs = [binary_job(0.5, seed=a, shuffle_seed=b, **FAST) for a in (0, 1) for b in (0, 1)]
     parameters = [flat(result.network) for result in train(X, Y, jobs, device="cpu")]
     for one, other in itertools.combinations(parameters, 2):
         assert np.abs(one - other).max() > 1e-4
@@ -147,7 +147,7 @@ def test_arguments_are_not_written_to():
     features, target, s = X.copy(), Y.copy(), np.ones(80)
     for array in (features, target, s):
         array.flags.writeable = False
-    train(features, target, [TrainingJob(0.5, **FAST), TrainingJob(0.5, solver="lbfgs", **FAST)], sample_weight=s)
+    train(features, target, [binary_job(0.5, **FAST), binary_job(0.5, solver="lbfgs", **FAST)], sample_weight=s)
     np.testing.assert_array_equal(features, X)
 
 
@@ -155,13 +155,13 @@ def test_arguments_are_not_written_to():
 
 
 def test_status_of_adam_is_completed():
-    result = train(X, Y, [TrainingJob(0.5, **FAST)], device="cpu")[0]
+    result = train(X, Y, [binary_job(0.5, **FAST)], device="cpu")[0]
     assert result.status is Status.COMPLETED
     assert result.n_iter == len(result.loss_curve) == 4
 
 
 def test_one_full_batch_iteration_is_not_convergence():
-    result = train(X, Y, [TrainingJob(0.5, solver="lbfgs", max_epochs=1)], device="cpu")[0]
+    result = train(X, Y, [binary_job(0.5, solver="lbfgs", max_epochs=1)], device="cpu")[0]
     assert result.status is Status.MAX_EPOCHS
     assert result.n_iter == len(result.loss_curve) == 1
     assert result.status.is_finite
@@ -170,9 +170,7 @@ def test_one_full_batch_iteration_is_not_convergence():
 @pytest.mark.parametrize("tol", [1e-3, 1e-6, 1e-9])
 def test_a_convex_problem_converges_to_the_tolerance(tol):
     lams = (0.01, 0.5, 0.99)
-    jobs = [
-        TrainingJob(lam, solver="lbfgs", hidden=(), l2=0.01, max_epochs=200, tol=tol, balance=False) for lam in lams
-    ]
+    jobs = [binary_job(lam, solver="lbfgs", hidden=(), l2=0.01, max_epochs=200, tol=tol, balance=False) for lam in lams]
     results = train(X, Y, jobs, device="cpu")
     for lam, result in zip(lams, results, strict=True):
         assert result.status is Status.CONVERGED
@@ -193,7 +191,7 @@ def test_a_line_search_that_fails_is_not_convergence(size):
     # penalty the standardised problem has the same optimum.
     big = X - X.mean(0)
     big[:, 0] *= size
-    job = TrainingJob(0.5, solver="lbfgs", hidden=(), l2=0.0, standardize=False, balance=False, max_epochs=100)
+    job = binary_job(0.5, solver="lbfgs", hidden=(), l2=0.0, standardize=False, balance=False, max_epochs=100)
     result, optimum = (train(rows, Y, [job], device="cpu")[0] for rows in (big, X / X.std(0)))
     assert optimum.status is Status.CONVERGED
     if result.status is Status.CONVERGED:
@@ -202,7 +200,7 @@ def test_a_line_search_that_fails_is_not_convergence(size):
 
 @pytest.mark.parametrize("hidden", [(), (4,), (4, 3)])
 def test_an_absurd_rate_diverges_and_says_so(hidden):
-    jobs = [TrainingJob(0.5, hidden=hidden, learning_rate=1e30), TrainingJob(0.5, hidden=hidden)]
+    jobs = [binary_job(0.5, hidden=hidden, learning_rate=1e30), binary_job(0.5, hidden=hidden)]
     bad, good = train(X, Y, jobs, device="cpu")
     assert bad.status is Status.DIVERGED
     assert not bad.status.is_finite
@@ -217,7 +215,7 @@ def test_an_absurd_rate_diverges_and_says_so(hidden):
 def test_a_network_that_diverges_leaves_its_stack_alone(hidden, watched):
     rows = {"rows": RowSets(own=np.arange(60), watched=np.arange(60, 80))} if watched else {}
     common = {"hidden": hidden, "max_epochs": 15, "batch_size": 20, **rows}
-    jobs = [TrainingJob(lam, l2=l2, **common) for lam, l2 in ((0.2, 1e-4), (0.5, 1e39), (0.9, 1e-4))]  # inf in float32
+    jobs = [binary_job(lam, l2=l2, **common) for lam, l2 in ((0.2, 1e-4), (0.5, 1e39), (0.9, 1e-4))]  # inf in float32
     results = train(X, Y, jobs, device="cpu")
     assert results[1].status is Status.DIVERGED
     assert results[1].network is None
@@ -227,7 +225,7 @@ def test_a_network_that_diverges_leaves_its_stack_alone(hidden, watched):
 
 def test_full_batch_divergence_leaves_its_stack_alone():
     common = {"hidden": (4,), "activation": "tanh", "solver": "lbfgs", "max_epochs": 10}
-    jobs = [TrainingJob(lam, l2=l2, **common) for lam, l2 in ((0.2, 1e-2), (0.5, 1e308), (0.9, 1e-2))]
+    jobs = [binary_job(lam, l2=l2, **common) for lam, l2 in ((0.2, 1e-2), (0.5, 1e308), (0.9, 1e-2))]
     results = train(X, Y, jobs, device="cpu")
     assert results[1].status is Status.DIVERGED
     assert results[1].network is None
@@ -246,7 +244,7 @@ def test_every_status_is_a_sentence():
 @pytest.mark.parametrize("solver", ["adam", "lbfgs"])
 @pytest.mark.parametrize("size", [1e-200, 1e-30, 1e30, 1e200, 1e307])
 def test_a_columns_size_does_not_matter_where_it_is_standardised(size, solver):
-    jobs = [TrainingJob(0.7, solver=solver, hidden=hidden, max_epochs=8) for hidden in ((), (4,))]
+    jobs = [binary_job(0.7, solver=solver, hidden=hidden, max_epochs=8) for hidden in ((), (4,))]
     scaled = X.copy()
     scaled[:, 0] *= size / np.abs(X[:, 0]).max()
     for plain, result in zip(train(X, Y, jobs, device="cpu"), train(scaled, Y, jobs, device="cpu"), strict=True):
@@ -260,7 +258,7 @@ def test_single_huge_values_give_finite_networks(value, solver):
         wild = X.copy()
         wild[:, 0] = rest
         wild[5, 0] = value
-        jobs = [TrainingJob(0.7, solver=solver, hidden=hidden, max_epochs=5) for hidden in ((), (4,))]
+        jobs = [binary_job(0.7, solver=solver, hidden=hidden, max_epochs=5) for hidden in ((), (4,))]
         for result in train(wild, Y, jobs, device="cpu"):
             assert result.status.is_finite
             assert np.isfinite(flat(result.network)).all()
@@ -268,7 +266,7 @@ def test_single_huge_values_give_finite_networks(value, solver):
 
 
 def test_a_wild_new_row_gets_a_finite_logit():
-    network = train(X, Y, [TrainingJob(0.7, **FAST)], device="cpu")[0].network
+    network = train(X, Y, [binary_job(0.7, **FAST)], device="cpu")[0].network
     assert np.isfinite(network.logits(np.full((1, 3), 1.7e308))).all()
     assert np.isfinite(network.logits(np.full((1, 3), -1.7e308))).all()
 
@@ -276,29 +274,29 @@ def test_a_wild_new_row_gets_a_finite_logit():
 @pytest.mark.parametrize("value", [0.0, 0.1, 1e6, 1e18, 1e30])
 @pytest.mark.parametrize("solver", ["adam", "lbfgs"])
 def test_constant_columns_change_no_prediction(solver, value):
-    job = TrainingJob(0.7, solver=solver, hidden=(), l2=0.01, max_epochs=20)
+    job = binary_job(0.7, solver=solver, hidden=(), l2=0.01, max_epochs=20)
     wide = np.column_stack([X, np.full(80, value)])
     plain, result = train(X, Y, [job], device="cpu")[0], train(wide, Y, [job], device="cpu")[0]
     np.testing.assert_allclose(result.network.logits(wide), plain.network.logits(X), rtol=1e-3, atol=1e-4)
-    deep = train(wide, Y, [TrainingJob(0.7, solver=solver, **FAST)], device="cpu")[0]
+    deep = train(wide, Y, [binary_job(0.7, solver=solver, **FAST)], device="cpu")[0]
     assert np.isfinite(deep.network.logits(wide)).all()
 
 
 def test_all_columns_constant_is_the_weighted_prior():
-    network = train(np.ones((80, 2)), Y, [TrainingJob(0.8, **FAST)], device="cpu")[0].network
+    network = train(np.ones((80, 2)), Y, [binary_job(0.8, **FAST)], device="cpu")[0].network
     prior = 0.8 * Y.sum() / (0.8 * Y.sum() + 0.2 * (1 - Y).sum())
     np.testing.assert_allclose(1 / (1 + np.exp(-network.logits(np.ones((3, 2))))), prior, rtol=1e-12)
 
 
 def test_columns_far_from_zero_keep_their_digits_in_float32():
-    job = TrainingJob(0.7, max_epochs=8, batch_size=20)
+    job = binary_job(0.7, max_epochs=8, batch_size=20)
     far = X + 1e9
     plain, result = train(X, Y, [job], device="cpu")[0], train(far, Y, [job], device="cpu")[0]
     np.testing.assert_allclose(result.network.logits(far), plain.network.logits(X), rtol=1e-2, atol=1e-3)
 
 
 def test_unstandardised_overflow_is_divergence_and_never_silent():
-    result = train(X * 1e200, Y, [TrainingJob(0.5, standardize=False, **FAST)], device="cpu")[0]
+    result = train(X * 1e200, Y, [binary_job(0.5, standardize=False, **FAST)], device="cpu")[0]
     assert result.status is Status.DIVERGED
     assert result.network is None
 
@@ -306,14 +304,14 @@ def test_unstandardised_overflow_is_divergence_and_never_silent():
 @pytest.mark.parametrize("solver", ["adam", "lbfgs"])
 def test_two_rows_are_enough(solver):
     pair = np.array([np.flatnonzero(Y == 0)[0], np.flatnonzero(Y == 1)[0]])
-    result = train(X, Y, [TrainingJob(0.5, rows=RowSets(own=pair, pool=pair), solver=solver)], device="cpu")[0]
+    result = train(X, Y, [binary_job(0.5, rows=RowSets(own=pair, pool=pair), solver=solver)], device="cpu")[0]
     assert result.network.logits(X[pair])[1] > result.network.logits(X[pair])[0]
 
 
 @pytest.mark.parametrize("as_type", [bool, np.int8, np.float64, list])
 def test_targets_of_any_type_mean_the_same(as_type):
     y = Y.tolist() if as_type is list else Y.astype(as_type)
-    job = TrainingJob(0.5, **FAST)
+    job = binary_job(0.5, **FAST)
     np.testing.assert_array_equal(
         flat(train(X, y, [job], device="cpu")[0].network), flat(train(X, Y, [job], device="cpu")[0].network)
     )
@@ -322,7 +320,7 @@ def test_targets_of_any_type_mean_the_same(as_type):
 def test_training_learns():
     # Adam ends well below the loss of the weighted prior, which is where it starts.
     for lam in (0.3, 0.9):
-        result = train(X, Y, [TrainingJob(lam, max_epochs=30, batch_size=20)], device="cpu")[0]
+        result = train(X, Y, [binary_job(lam, max_epochs=30, batch_size=20)], device="cpu")[0]
         w = row_weights(Y, lam)
         prior = np.full(80, np.log(w[Y == 1].sum()) - np.log(w[Y == 0].sum()))
         fitted = plain_loss("cross_entropy", Y, plain_logits(result.network, X), w)
@@ -334,10 +332,10 @@ def test_training_learns():
 
 @pytest.mark.parametrize("is_tight", [False, True])
 def test_progress_rises_to_one(is_tight):
-    jobs = [TrainingJob(0.5, **FAST), TrainingJob(0.9, **FAST), TrainingJob(0.5, solver="lbfgs", **FAST)]
+    jobs = [binary_job(0.5, **FAST), binary_job(0.9, **FAST), binary_job(0.5, solver="lbfgs", **FAST)]
     jobs += [
-        TrainingJob(0.5, rows=RowSets(watched=np.arange(20)), **FAST),
-        TrainingJob(0.5, hidden=(), solver="lbfgs", max_epochs=99),
+        binary_job(0.5, rows=RowSets(watched=np.arange(20)), **FAST),
+        binary_job(0.5, hidden=(), solver="lbfgs", max_epochs=99),
     ]
     shares = []
     memory = little_memory(X, Y, jobs) if is_tight else None
@@ -354,7 +352,7 @@ def test_fits_at_the_same_time_leave_torchs_threads_as_they_were():
     torch.set_num_threads(2)
     try:
         with ThreadPoolExecutor(2) as pool:
-            jobs = [TrainingJob(0.5, hidden=(4,), max_epochs=30, seed=seed) for seed in range(2)]
+            jobs = [binary_job(0.5, hidden=(4,), max_epochs=30, seed=seed) for seed in range(2)]
             list(pool.map(lambda job: train(X, Y, [job], device="cpu"), jobs * 4))
         assert torch.get_num_threads() == 2
         with ThreadPoolExecutor(1) as pool:
@@ -365,7 +363,7 @@ def test_fits_at_the_same_time_leave_torchs_threads_as_they_were():
 
 @pytest.mark.parametrize("scale", [1e-45, 1e39])
 def test_only_ratios_of_sample_weights_count(scale):
-    job = TrainingJob(0.7, hidden=(4,), max_epochs=3)
+    job = binary_job(0.7, hidden=(4,), max_epochs=3)
     plain, scaled = (train(X, Y, [job], sample_weight=np.full(len(Y), w), device="cpu")[0] for w in (1.0, scale))
     np.testing.assert_allclose(scaled.network.logits(X), plain.network.logits(X), rtol=1e-4, atol=1e-5)
 
@@ -378,11 +376,11 @@ def test_a_mask_is_not_a_list_of_rows(name):
 
 def test_rows_are_named_by_what_they_are_for():
     with pytest.raises(InvalidParameter, match=r"rows must be RowSets.*: got ndarray"):
-        TrainingJob(0.5, rows=np.arange(9))
+        binary_job(0.5, rows=np.arange(9))
 
 
 def test_a_bound_that_one_network_exceeds_is_refused():
-    jobs = [TrainingJob(0.5, **FAST)]
+    jobs = [binary_job(0.5, **FAST)]
     enough = little_memory(X, Y, jobs)
     assert train(X, Y, jobs, device="cpu", memory_bytes=enough)[0].network is not None
     with pytest.raises(InvalidParameter, match=r"memory_bytes is too small: the largest network needs 1\.1 times"):

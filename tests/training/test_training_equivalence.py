@@ -8,6 +8,7 @@ import torch
 from sklearn.linear_model import LogisticRegression
 from training_reference import (
     assert_same_result,
+    binary_job,
     data_gradients,
     flat,
     initial_parameters,
@@ -21,9 +22,8 @@ from training_reference import (
 
 from crcen.theory.price import resolve
 from crcen.training.engine import train
-from crcen.training.jobs import Status, TrainingJob
-from crcen.training.row_sets import RowSets
-from crcen.training.solvers.adam_step import BETAS
+from crcen.training.jobs import RowSets, Status
+from crcen.training.solvers import BETAS
 
 X, Y = problem(n=96, n_features=3)
 EXACT = {"solver": "lbfgs", "tol": 1e-10, "max_epochs": 2000}
@@ -60,7 +60,7 @@ SOLVERS = {
 @pytest.mark.parametrize("axis", AXES)
 def test_stacked_equals_alone_in_any_order(axis, solver, weighted):
     common, tolerance = SOLVERS[solver]
-    jobs = [TrainingJob(**({"lam": 0.7, "hidden": (4,)} | common | settings)) for settings in AXES[axis]]
+    jobs = [binary_job(**({"lam": 0.7, "hidden": (4,)} | common | settings)) for settings in AXES[axis]]
     s = np.random.default_rng(0).exponential(size=len(Y)) if weighted else None
     alone = [train(X, Y, [job], sample_weight=s, device="cpu")[0] for job in jobs]
     shuffled = np.random.default_rng(1).permutation(len(jobs))
@@ -77,7 +77,7 @@ def test_stacked_equals_alone_in_any_order(axis, solver, weighted):
 
 def test_networks_that_converge_early_wait_for_nobody():
     jobs = [
-        TrainingJob(lam, l2=l2, hidden=(), solver="lbfgs", rows=RowSets(own=rows), max_epochs=300)
+        binary_job(lam, l2=l2, hidden=(), solver="lbfgs", rows=RowSets(own=rows), max_epochs=300)
         for lam, l2 in ((0.5, 10.0), (0.5, 0.1), (0.9, 1e-3), (0.999, 0.0))
         for rows in (None, folds(96)[0])
     ]
@@ -91,7 +91,7 @@ def test_networks_that_converge_early_wait_for_nobody():
 def test_linear_networks_on_one_batch_do_not_depend_on_company_either():
     # Their start is stationary in the bias, so the first Adam steps there are made of rounding.
     jobs = [
-        TrainingJob(lam, hidden=(), rows=RowSets(own=rows), max_epochs=6, batch_size=1000)
+        binary_job(lam, hidden=(), rows=RowSets(own=rows), max_epochs=6, batch_size=1000)
         for lam in (0.05, 0.5, 0.9)
         for rows in (None, *folds(96))
     ]
@@ -102,14 +102,14 @@ def test_linear_networks_on_one_batch_do_not_depend_on_company_either():
 @pytest.mark.parametrize("solver", SOLVERS)
 def test_company_of_another_kind_changes_nothing(solver):
     common, tolerance = SOLVERS[solver]
-    job = TrainingJob(lam=0.7, **common)
+    job = binary_job(0.7, **common)
     company = [
-        TrainingJob(lam=0.7, **(common | {"max_epochs": 3})),
-        TrainingJob(lam=0.7, **(common | {"activation": "gelu"})),
-        TrainingJob(lam=0.7, **common, loss="squared_error"),
-        TrainingJob(lam=0.7, **common, standardize=False),
-        TrainingJob(lam=0.7, **(common | {"solver": "lbfgs" if solver == "adam" else "adam"})),
-        TrainingJob(lam=0.7, **(common | {"batch_size": 32}), learning_rate=0.1),
+        binary_job(0.7, **(common | {"max_epochs": 3})),
+        binary_job(0.7, **(common | {"activation": "gelu"})),
+        binary_job(0.7, **common, loss="squared_error"),
+        binary_job(0.7, **common, standardize=False),
+        binary_job(0.7, **(common | {"solver": "lbfgs" if solver == "adam" else "adam"})),
+        binary_job(0.7, **(common | {"batch_size": 32}), learning_rate=0.1),
     ]
     alone = train(X, Y, [job], device="cpu")[0]
     together = train(X, Y, [*company[:3], job, *company[3:]], device="cpu")[3]
@@ -117,7 +117,7 @@ def test_company_of_another_kind_changes_nothing(solver):
 
 
 def test_repeated_jobs_have_one_answer():
-    jobs = [TrainingJob(lam=0.7, max_epochs=4)] * 3
+    jobs = [binary_job(0.7, max_epochs=4)] * 3
     first, *rest = train(X, Y, jobs, device="cpu")
     for other in rest:
         assert_same_result(first, other, rtol=1e-5, atol=1e-6)
@@ -131,7 +131,7 @@ def test_repeated_jobs_have_one_answer():
 )
 def test_adam_on_one_batch_is_torchs_adam_with_the_one_cycle_rate(hidden, activation, l2):
     lam, epochs, peak = 0.8, 12, 0.02
-    job = TrainingJob(
+    job = binary_job(
         lam, hidden=hidden, activation=activation, l2=l2, max_epochs=epochs, batch_size=1000, learning_rate=peak,
         balance=False,
     )  # fmt: skip
@@ -180,7 +180,7 @@ def assert_is_logistic_regression(network, model, rtol=1e-6):
 def test_no_hidden_layer_is_logistic_regression(weighted, standardize):
     s = np.random.default_rng(0).exponential(size=len(Y)) if weighted else np.ones(len(Y))
     settings = list(itertools.product((0.01, 0.2, 0.5, 0.9, 0.999), (1e-3, 0.1, 1.0)))
-    jobs = [TrainingJob(lam, l2=l2, hidden=(), standardize=standardize, **EXACT) for lam, l2 in settings]
+    jobs = [binary_job(lam, l2=l2, hidden=(), standardize=standardize, **EXACT) for lam, l2 in settings]
     results = train(X, Y, jobs, sample_weight=s, device="cpu")
     mean = np.average(X, axis=0, weights=s)
     Z = (X - mean) / np.sqrt(np.average((X - mean) ** 2, axis=0, weights=s)) if standardize else X
@@ -190,14 +190,14 @@ def test_no_hidden_layer_is_logistic_regression(weighted, standardize):
 
 
 def test_half_is_plain_logistic_regression():
-    result = train(X, Y, [TrainingJob(0.5, l2=0.01, hidden=(), standardize=False, **EXACT)], device="cpu")[0]
+    result = train(X, Y, [binary_job(0.5, l2=0.01, hidden=(), standardize=False, **EXACT)], device="cpu")[0]
     plain = LogisticRegression(C=1.0 / (0.01 * len(Y)), solver="newton-cholesky", tol=1e-12).fit(X, Y)
     assert_is_logistic_regression(result.network, plain)
 
 
 def test_adam_comes_near_logistic_regression():
     Z = (X - X.mean(0)) / X.std(0)
-    job = TrainingJob(0.8, l2=0.01, hidden=(), max_epochs=200, batch_size=1000, learning_rate=0.1)
+    job = binary_job(0.8, l2=0.01, hidden=(), max_epochs=200, batch_size=1000, learning_rate=0.1)
     assert_is_logistic_regression(
         train(X, Y, [job], device="cpu")[0].network, logistic_regression(Z, Y, row_weights(Y, 0.8), 0.01), rtol=1e-3
     )
@@ -206,7 +206,7 @@ def test_adam_comes_near_logistic_regression():
 def test_castro_inverse_frequency_cross_entropy_is_alpha_one():
     # Each class weighted by its inverse frequency is class_weight="balanced"; those weights sum to n.
     lam = resolve("balanced", float(Y.sum()), float((1 - Y).sum())).lam
-    result = train(X, Y, [TrainingJob(lam, l2=0.02, hidden=(), standardize=False, **EXACT)], device="cpu")[0]
+    result = train(X, Y, [binary_job(lam, l2=0.02, hidden=(), standardize=False, **EXACT)], device="cpu")[0]
     model = LogisticRegression(
         C=1.0 / (0.02 * len(Y)), class_weight="balanced", solver="newton-cholesky", tol=1e-12
     ).fit(X, Y)
@@ -235,17 +235,17 @@ def assert_same_function(one, other, rtol=1e-5):
 def test_whole_cost_ratio_is_copies_of_the_minority(hidden, activation, cost):
     common = {"hidden": hidden, "activation": activation, "l2": 0.01, "standardize": False, **EXACT}
     times = np.where(Y == 1, cost, 1)
-    weighted = fit(X, Y, TrainingJob(cost / (1 + cost), **common))
-    copied = fit(np.repeat(X, times, axis=0), np.repeat(Y, times), TrainingJob(0.5, **common))
+    weighted = fit(X, Y, binary_job(cost / (1 + cost), **common))
+    copied = fit(np.repeat(X, times, axis=0), np.repeat(Y, times), binary_job(0.5, **common))
     assert_same_function(weighted, copied)
-    plain = fit(X, Y, TrainingJob(0.5, **common))
+    plain = fit(X, Y, binary_job(0.5, **common))
     assert np.abs(plain.logits(X) - weighted.logits(X)).max() > 0.1
 
 
 @pytest.mark.parametrize(("hidden", "activation"), NETWORKS)
 def test_sample_weight_is_copies_and_zero_is_absence(hidden, activation):
     k = np.random.default_rng(3).integers(0, 4, size=len(Y))
-    job = TrainingJob(0.8, hidden=hidden, activation=activation, l2=0.01, standardize=True, **EXACT)
+    job = binary_job(0.8, hidden=hidden, activation=activation, l2=0.01, standardize=True, **EXACT)
     weighted = fit(X, Y, job, k)
     copied = fit(np.repeat(X, k, axis=0), np.repeat(Y, k), job)
     np.testing.assert_allclose(weighted.encoding.mean, copied.encoding.mean, rtol=1e-10)
@@ -259,12 +259,12 @@ def test_sample_weight_is_copies_and_zero_is_absence(hidden, activation):
 def test_zero_weight_is_absence_whatever_the_row_holds(hidden, activation, wild):
     keep = np.arange(len(Y)) % 3 > 0
     rows = np.where(keep[:, None], X, X * wild)
-    job = TrainingJob(0.8, hidden=hidden, activation=activation, l2=0.01, **EXACT)
+    job = binary_job(0.8, hidden=hidden, activation=activation, l2=0.01, **EXACT)
     assert_same_function(fit(rows, Y, job, keep.astype(float)), fit(X[keep], Y[keep], job))
 
 
 def test_the_scale_of_sample_weights_does_not_matter():
-    job = TrainingJob(0.8, hidden=(4,), activation="tanh", l2=0.01, **EXACT)
+    job = binary_job(0.8, hidden=(4,), activation="tanh", l2=0.01, **EXACT)
     s = np.random.default_rng(4).exponential(size=len(Y))
     assert_same_function(fit(X, Y, job, s), fit(X, Y, job, 1e5 * s))
     assert_same_function(fit(X, Y, job, s), fit(X, Y, job, 1e-5 * s))
@@ -278,7 +278,7 @@ def test_the_scale_of_sample_weights_does_not_matter():
 def test_biases_are_not_penalised_and_weights_are(hidden, activation, loss):
     # At the optimum ∂(data)/∂W + l2 W = 0 and ∂(data)/∂b = 0; penalised biases would leave ∂(data)/∂b = −l2 b.
     l2, lam = 0.02, 0.8
-    job = TrainingJob(lam, hidden=hidden, activation=activation, loss=loss, l2=l2, balance=False, **EXACT)
+    job = binary_job(lam, hidden=hidden, activation=activation, loss=loss, l2=l2, balance=False, **EXACT)
     network = fit(X, Y, job)
     weight_grads, bias_grads = data_gradients(network, X, Y, row_weights(Y, lam), loss)
     for grad in bias_grads:
@@ -295,12 +295,12 @@ def test_squared_error_has_its_own_stationarity_in_the_output_bias(hidden, activ
     # logit with slope 1 and is not penalised, hence Σ w (y − q) q (1 − q) = 0: the key equation with each row weighed
     # by q (1 − q), which is another equation.
     lam = 0.5
-    job = TrainingJob(lam, hidden=hidden, activation=activation, loss="squared_error", l2=0.01, balance=False, **EXACT)
+    job = binary_job(lam, hidden=hidden, activation=activation, loss="squared_error", l2=0.01, balance=False, **EXACT)
     network = fit(X, Y, job)
     q, w = 1 / (1 + np.exp(-plain_logits(network, X))), row_weights(Y, lam)
     assert abs(np.sum(w * (Y - q) * q * (1 - q))) / w.sum() < 1e-7
     assert abs(np.sum(w * (Y - q))) / w.sum() > 1e-3
-    crossed = fit(X, Y, TrainingJob(lam, hidden=hidden, activation=activation, l2=0.01, balance=False, **EXACT))
+    crossed = fit(X, Y, binary_job(lam, hidden=hidden, activation=activation, l2=0.01, balance=False, **EXACT))
     q = 1 / (1 + np.exp(-plain_logits(crossed, X)))
     assert abs(np.sum(w * (Y - q))) / w.sum() < 1e-7
     assert abs(np.sum(w * (Y - q) * q * (1 - q))) / w.sum() > 1e-4

@@ -2,11 +2,10 @@
 
 import numpy as np
 import pytest
-from training_reference import flat, problem
+from training_reference import binary_job, flat, problem
 
 from crcen.training.engine import train
-from crcen.training.jobs import Status, TrainingJob
-from crcen.training.row_sets import RowSets
+from crcen.training.jobs import RowSets, Status
 
 X, Y = problem(n=100)
 FOLDS = [np.flatnonzero(np.arange(100) % 4 != fold) for fold in range(4)]
@@ -18,7 +17,7 @@ S = np.random.default_rng(0).exponential(size=100)
 def test_each_fold_is_standardised_by_its_own_rows(solver, weighted):
     s = S if weighted else np.ones(100)
     jobs = [
-        TrainingJob(lam, rows=RowSets(own=rows), solver=solver, max_epochs=2) for rows in FOLDS for lam in (0.2, 0.9)
+        binary_job(lam, rows=RowSets(own=rows), solver=solver, max_epochs=2) for rows in FOLDS for lam in (0.2, 0.9)
     ]
     for job, result in zip(jobs, train(X, Y, jobs, sample_weight=s, device="cpu"), strict=True):
         own, weight = X[job.rows.own], s[job.rows.own]  # sample weights, never class weights
@@ -30,14 +29,14 @@ def test_each_fold_is_standardised_by_its_own_rows(solver, weighted):
 
 
 def test_validation_rows_do_not_enter_the_standardisation():
-    job = TrainingJob(0.5, rows=RowSets(own=FOLDS[0], watched=np.setdiff1d(np.arange(100), FOLDS[0])), max_epochs=2)
+    job = binary_job(0.5, rows=RowSets(own=FOLDS[0], watched=np.setdiff1d(np.arange(100), FOLDS[0])), max_epochs=2)
     np.testing.assert_allclose(
         train(X, Y, [job], device="cpu")[0].network.encoding.mean, X[FOLDS[0]].mean(0), rtol=1e-12
     )
 
 
 def test_unstandardised_networks_take_inputs_as_they_are():
-    network = train(X, Y, [TrainingJob(0.5, standardize=False, max_epochs=2)], device="cpu")[0].network
+    network = train(X, Y, [binary_job(0.5, standardize=False, max_epochs=2)], device="cpu")[0].network
     assert (network.encoding.mean == 0).all()
     assert (network.encoding.scale == 1).all()
 
@@ -57,7 +56,7 @@ def test_held_out_rows_do_not_change_a_folds_network(solver, hidden, kind):
     # the batches (classes are spread evenly over the pool), so only X is changed here.
     tolerance = {"rtol": 2e-3, "atol": 2e-4} if solver == "adam" else {"rtol": 1e-6, "atol": 1e-8}
     other = change(np.random.default_rng(1), kind, FOLDS[0])
-    job = TrainingJob(
+    job = binary_job(
         0.7, rows=RowSets(own=FOLDS[0]), hidden=hidden, solver=solver, activation="tanh", max_epochs=10, batch_size=32
     )
     before, after = (train(rows, Y, [job], device="cpu")[0] for rows in (X, other))
@@ -73,7 +72,7 @@ def test_full_batch_networks_ignore_held_out_labels_too(hidden):
     other = Y.copy()
     out = np.setdiff1d(np.arange(100), FOLDS[0])
     other[out] = 1 - other[out]
-    job = TrainingJob(0.7, rows=RowSets(own=FOLDS[0]), hidden=hidden, solver="lbfgs", activation="tanh", max_epochs=10)
+    job = binary_job(0.7, rows=RowSets(own=FOLDS[0]), hidden=hidden, solver="lbfgs", activation="tanh", max_epochs=10)
     before, after = (train(X, labels, [job], device="cpu")[0] for labels in (Y, other))
     np.testing.assert_array_equal(flat(after.network), flat(before.network))
 
@@ -82,7 +81,7 @@ def test_a_pool_without_held_out_rows_ignores_their_labels_with_adam_too():
     other = Y.copy()
     out = np.setdiff1d(np.arange(100), FOLDS[0])
     other[out] = 1 - other[out]
-    job = TrainingJob(0.7, rows=RowSets(own=FOLDS[0], pool=FOLDS[0]), max_epochs=5, batch_size=32)
+    job = binary_job(0.7, rows=RowSets(own=FOLDS[0], pool=FOLDS[0]), max_epochs=5, batch_size=32)
     before, after = (train(X, labels, [job], device="cpu")[0] for labels in (Y, other))
     np.testing.assert_array_equal(flat(after.network), flat(before.network))
 
@@ -90,7 +89,7 @@ def test_a_pool_without_held_out_rows_ignores_their_labels_with_adam_too():
 def test_validation_rows_choose_the_epoch_but_not_the_path():
     out = np.setdiff1d(np.arange(100), FOLDS[0])
     jobs = [
-        TrainingJob(0.7, rows=RowSets(own=FOLDS[0], watched=val), max_epochs=12, batch_size=32)
+        binary_job(0.7, rows=RowSets(own=FOLDS[0], watched=val), max_epochs=12, batch_size=32)
         for val in (None, out, out[:9])
     ]
     plain, watched, other = train(X, Y, jobs, device="cpu")

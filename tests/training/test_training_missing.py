@@ -5,13 +5,12 @@ from dataclasses import replace
 import numpy as np
 import pytest
 import torch
-from training_reference import assert_same_result
+from training_reference import assert_same_result, binary_job
 
 from crcen.exceptions import InvalidInput, InvalidParameter
 from crcen.training.encoding import ENCODINGS, column_layout, fit_encoding, incomplete_columns
 from crcen.training.engine import train
-from crcen.training.jobs import TrainingJob
-from crcen.training.row_sets import RowSets
+from crcen.training.jobs import RowSets
 from crcen.training.rows import TrainingData
 
 N = 300
@@ -129,7 +128,7 @@ def test_inputs_as_they_are_have_zeros_and_plain_indicators():
 def test_a_stack_of_folds_encodes_each_by_its_own_rows_and_equals_them_alone(kind, solver):
     folds = [np.flatnonzero(np.arange(N) % 3 != fold) for fold in range(3)]
     how = {"encoding": kind, "bins": 4, "missing": "indicator", "solver": solver, "max_epochs": 3}
-    jobs = [TrainingJob(0.8, hidden=(5,), seed=3, rows=RowSets(pool=rows), **how) for rows in folds]
+    jobs = [binary_job(0.8, hidden=(5,), seed=3, rows=RowSets(pool=rows), **how) for rows in folds]
     for job, result in zip(jobs, train(X, Y, jobs, device="cpu"), strict=True):
         assert_same_result(train(X, Y, [job], device="cpu")[0], result, rtol=1e-4, atol=1e-5)
         rows, columns, indicators = job.rows.pool, column_layout(X, kind, 4), incomplete_columns(X)
@@ -141,7 +140,7 @@ def test_a_stack_of_folds_encodes_each_by_its_own_rows_and_equals_them_alone(kin
 @pytest.mark.parametrize("kind", ENCODINGS)
 def test_values_and_labels_of_other_rows_do_not_reach_a_fold(kind):
     how = {"encoding": kind, "missing": "indicator", "max_epochs": 2}
-    job = TrainingJob(0.5, hidden=(4,), rows=RowSets(pool=np.arange(200)), **how)
+    job = binary_job(0.5, hidden=(4,), rows=RowSets(pool=np.arange(200)), **how)
     before = train(X, Y, [job], device="cpu")[0].network
     other, labels = X.copy(), Y.copy()
     other[200:, [1, 4]] *= -3.0  # as many different values, and no other column lacks cells
@@ -157,8 +156,8 @@ def test_values_and_labels_of_other_rows_do_not_reach_a_fold(kind):
 @pytest.mark.parametrize("standardize", [True, False])
 def test_the_planner_counts_the_encoded_columns(kind, missing, standardize):
     rows = X if missing == "indicator" else np.nan_to_num(X)
-    data = TrainingData(rows, Y, np.ones(N), torch.device("cpu"))
-    job = TrainingJob(0.5, encoding=kind, missing=missing, standardize=standardize)
+    data = TrainingData(rows, Y.astype(int), np.ones(N), 2, torch.device("cpu"))
+    job = binary_job(0.5, encoding=kind, missing=missing, standardize=standardize)
     encoding = data.encoding(job, np.arange(N))
     assert data.n_inputs(job) == encoding.size
     assert encoding.is_affine == job.has_affine_inputs
@@ -166,10 +165,10 @@ def test_the_planner_counts_the_encoded_columns(kind, missing, standardize):
 
 def test_jobs_that_take_missing_cells_and_jobs_that_do_not():
     how = {"hidden": (3,), "max_epochs": 2}
-    jobs = [TrainingJob(0.5, missing=missing, **how) for missing in ("error", "indicator")]
+    jobs = [binary_job(0.5, missing=missing, **how) for missing in ("error", "indicator")]
     for result in train(np.nan_to_num(X), Y, jobs, device="cpu"):
         assert result.residual < 1e-14
-    with pytest.raises(InvalidInput, match="X must be finite: got NaN; jobs with missing='indicator' take it"):
+    with pytest.raises(InvalidInput, match="X must be finite: got NaN; use missing='indicator'"):
         train(X, Y, jobs, device="cpu")
     with pytest.raises(InvalidInput, match="got infinity"):
         train(np.where(np.isnan(X), np.inf, X), Y, jobs[1:], device="cpu")
@@ -182,6 +181,6 @@ def test_a_missing_cell_in_a_row_without_weight_changes_nothing():
     weights[7] = 0.0
     rows, gap = np.nan_to_num(X), np.nan_to_num(X)
     gap[7, 4] = np.nan
-    job = TrainingJob(0.5, hidden=(3,), missing="indicator", max_epochs=2)
+    job = binary_job(0.5, hidden=(3,), missing="indicator", max_epochs=2)
     one, other = (train(Z, Y, [job], sample_weight=weights, device="cpu")[0].network for Z in (rows, gap))
     np.testing.assert_array_equal(one.logits(rows), other.logits(rows))

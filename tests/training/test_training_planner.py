@@ -4,13 +4,12 @@ from dataclasses import replace
 import numpy as np
 import pytest
 import torch
-from training_reference import assert_same_result, problem
+from training_reference import assert_same_result, binary_job, problem
 
 from crcen.training import engine
 from crcen.training.engine import train
-from crcen.training.jobs import TrainingJob
+from crcen.training.jobs import RowSets
 from crcen.training.planner import free_memory, halves, pieces, plan
-from crcen.training.row_sets import RowSets
 
 N, F = 400, 6
 CPU = torch.device("cpu")
@@ -25,7 +24,7 @@ FOLDS = [np.flatnonzero(np.arange(N) % 4 != fold) for fold in range(4)]
 
 def grid(**common):
     return [
-        TrainingJob(lam, l2=l2, hidden=hidden, seed=seed, rows=RowSets(own=rows), **common)
+        binary_job(lam, l2=l2, hidden=hidden, seed=seed, rows=RowSets(own=rows), **common)
         for lam, l2, hidden, (seed, rows) in itertools.product(
             (0.1, 0.9), (1e-4, 1e-2), ((4,), (8,), (6, 3)), enumerate(FOLDS)
         )
@@ -41,11 +40,11 @@ MIXED = [
     *grid(solver="lbfgs"),
     *grid(activation="tanh")[:7],
     *grid(max_epochs=5)[:3],
-    *(TrainingJob(lam, hidden=()) for lam in (0.1, 0.5)),
-    *(TrainingJob(0.5, hidden=(), solver="lbfgs", rows=RowSets(pool=rows)) for rows in FOLDS),
-    TrainingJob(0.5, rows=RowSets(watched=FOLDS[1])),
-    TrainingJob(0.5, loss="squared_error"),
-    TrainingJob(0.5, standardize=False),
+    *(binary_job(lam, hidden=()) for lam in (0.1, 0.5)),
+    *(binary_job(0.5, hidden=(), solver="lbfgs", rows=RowSets(pool=rows)) for rows in FOLDS),
+    binary_job(0.5, rows=RowSets(watched=FOLDS[1])),
+    binary_job(0.5, loss="squared_error"),
+    binary_job(0.5, standardize=False),
 ]
 
 
@@ -73,24 +72,24 @@ def test_a_bound_splits_no_more_than_it_must():
 
 
 def test_a_network_larger_than_the_bound_is_planned_alone():
-    (stack,) = plan([TrainingJob(0.5, hidden=(4096, 4096))], N, inputs, 1000)
+    (stack,) = plan([binary_job(0.5, hidden=(4096, 4096))], N, inputs, 1000)
     assert stack.groups == ((0,),)
     assert stack.n_bytes > 1000
 
 
 def test_bytes_cover_the_parameters_and_their_copies():
     # Adam at the very least: parameters, gradient and two moments in float32.
-    (stack,) = plan([TrainingJob(0.5, hidden=(64, 64))] * 3, N, inputs, 2**40)
+    (stack,) = plan([binary_job(0.5, hidden=(64, 64))] * 3, N, inputs, 2**40)
     parameters = 3 * ((F + 1) * 64 + 65 * 64 + 65)
     assert stack.n_bytes >= 4 * 4 * parameters
-    (exact,) = plan([TrainingJob(0.5, hidden=(64, 64), solver="lbfgs")] * 3, N, inputs, 2**40)
+    (exact,) = plan([binary_job(0.5, hidden=(64, 64), solver="lbfgs")] * 3, N, inputs, 2**40)
     assert exact.n_bytes >= 8 * 20 * parameters
 
 
 def test_bytes_of_full_batch_networks_cover_the_largest_of_their_row_lists():
     # All groups of a stack are filled up to the longest list of rows, whichever comes first.
     n = 1_000_000
-    short, long = (TrainingJob(0.5, hidden=(4,), solver="lbfgs", rows=RowSets(own=np.arange(k))) for k in (10, n))
+    short, long = (binary_job(0.5, hidden=(4,), solver="lbfgs", rows=RowSets(own=np.arange(k))) for k in (10, n))
     for jobs in ([short, long], [long, short]):
         for stack in plan(jobs, n, inputs, 2**50):
             longest = max(len(jobs[p].rows.own) for group in stack.groups for p in group)
@@ -99,7 +98,7 @@ def test_bytes_of_full_batch_networks_cover_the_largest_of_their_row_lists():
 
 def test_jobs_that_differ_in_weight_penalty_or_seed_share_a_group():
     jobs = [
-        TrainingJob(lam, l2=l2, seed=seed, rows=RowSets(own=FOLDS[0].copy()))
+        binary_job(lam, l2=l2, seed=seed, rows=RowSets(own=FOLDS[0].copy()))
         for lam, l2, seed in itertools.product((0.1, 0.9), (0.0, 0.1), (0, 1))
     ]
     (stack,) = plan(jobs, N, inputs, 2**40)
@@ -135,7 +134,7 @@ def test_full_batch_stacks_hold_one_shape():
     ids=str,
 )  # fmt: skip
 def test_what_a_stack_has_in_common_separates_stacks(other):
-    job = TrainingJob(0.5)
+    job = binary_job(0.5)
     assert len(plan([job, replace(job, **other)], N, inputs, 2**40)) == 2
     assert len(plan([job, job], N, inputs, 2**40)) == 1
 
@@ -151,7 +150,7 @@ def test_what_a_stack_has_in_common_separates_stacks(other):
     ids=str,
 )
 def test_what_a_group_has_in_common_separates_groups(other):
-    job = TrainingJob(0.5)
+    job = binary_job(0.5)
     (stack,) = plan([job, replace(job, **other)], N, inputs, 2**40)
     assert stack.groups == ((0,), (1,))
 
@@ -169,7 +168,7 @@ def test_free_memory_is_a_sane_number_of_bytes():
 
 X, Y = problem(n=80)
 SMALL = [
-    TrainingJob(lam, hidden=hidden, rows=RowSets(own=rows), max_epochs=3, batch_size=20)
+    binary_job(lam, hidden=hidden, rows=RowSets(own=rows), max_epochs=3, batch_size=20)
     for lam in (0.2, 0.8)
     for hidden in ((3,), (5,))
     for rows in (None, np.arange(60), np.arange(10, 80))
@@ -257,7 +256,7 @@ def test_larger_batches_are_cut_into_the_same_pieces():
     found = []
     for batch_size in (128, 256):
         jobs = [
-            TrainingJob(0.5, hidden=(64, 32), batch_size=batch_size, rows=RowSets(pool=fold), seed=seed)
+            binary_job(0.5, hidden=(64, 32), batch_size=batch_size, rows=RowSets(pool=fold), seed=seed)
             for fold in folds
             for seed in range(2)
         ]

@@ -5,10 +5,9 @@ import pytest
 import torch
 
 from crcen.training.encoding import column_layout, fit_encoding, incomplete_columns
-from crcen.training.epoch_rows import fill_batch
 from crcen.training.passes import gradient
 from crcen.training.ramp_lookup import NO_RAMPS, RampTables, _stable_order, has_ramps
-from crcen.training.rows import RowFeed, TrainingData
+from crcen.training.rows import RowFeed, TrainingData, fill_batch
 from crcen.training.stack import Stack
 
 N_ROWS = 300
@@ -42,7 +41,7 @@ def kind(request):
 def test_logits_and_gradients_are_those_of_the_product(kind, columns, has_gaps, scaled):
     rng = np.random.default_rng(0)
     X, y = table(rng, has_gaps=has_gaps, columns=columns), rng.random(N_ROWS) < 0.4
-    data = TrainingData(X, y, np.ones(N_ROWS), torch.device("cpu"))
+    data = TrainingData(X, y.astype(int), np.ones(N_ROWS), 2, torch.device("cpu"))
     encodings = fitted(kind, X, y, [np.arange(200), np.arange(100, N_ROWS)])
     # Batches of all rows: those an encoding was not fitted on may lie between two knots, of steps too.
     pools = [np.arange(N_ROWS), np.arange(N_ROWS)[::-1].copy()]
@@ -104,7 +103,7 @@ def test_other_encodings_are_products(how):
     rng = np.random.default_rng(2)
     X, y = table(rng, has_gaps=False, columns="plain"), rng.random(N_ROWS) < 0.4
     (encoding,) = fitted(how, X, y, [np.arange(N_ROWS)])
-    data = TrainingData(X, y, np.ones(N_ROWS), torch.device("cpu"))
+    data = TrainingData(X, y.astype(int), np.ones(N_ROWS), 2, torch.device("cpu"))
     feed = RowFeed(data, [np.arange(N_ROWS)], [np.ones(N_ROWS)], [encoding], torch.float32, looks_up=True)
     assert not has_ramps(encoding)
     assert feed.ramps(feed.epoch_index([0], 0, 64)) is NO_RAMPS

@@ -4,11 +4,11 @@ from dataclasses import FrozenInstanceError, fields, replace
 
 import numpy as np
 import pytest
+from training_reference import binary_job
 
 from crcen import InvalidParameter
-from crcen.training.jobs import TrainingJob
+from crcen.training.jobs import RowSets, TrainingJob
 from crcen.training.recipe import Inputs, Recipe, Schedule
-from crcen.training.row_sets import RowSets
 
 WRONG = [
     (Schedule, "solver", "sgd"),
@@ -44,7 +44,7 @@ def test_what_has_no_meaning_is_refused_by_name_everywhere(kind, name, value):
     with pytest.raises(InvalidParameter, match=f"^{name} must be"):
         replace(Recipe(), **{name: value})
     with pytest.raises(InvalidParameter, match=f"^{name} must be"):
-        TrainingJob(0.5, **{name: value})
+        binary_job(0.5, **{name: value})
 
 
 def test_every_parameter_is_tried():
@@ -90,11 +90,11 @@ def test_scales_need_mini_batches():
 
 def test_a_job_carries_a_settled_recipe():
     recipe = Recipe(hidden=(3,), l2=0.5).settled(100)
-    job = TrainingJob.by(recipe, lam=0.7, rows=RowSets(pool=np.arange(5)))
+    job = TrainingJob.by(recipe, (0.3, 0.7), rows=RowSets(pool=np.arange(5)))
     assert job.settings() == recipe.settings()
-    assert job != TrainingJob.by(recipe, lam=0.7, rows=RowSets(pool=np.arange(5)))  # a job is itself alone
-    with pytest.raises(InvalidParameter, match="settle its recipe first"):
-        TrainingJob.by(Recipe(), lam=0.7)
+    assert job != TrainingJob.by(recipe, (0.3, 0.7), rows=RowSets(pool=np.arange(5)))  # a job is itself alone
+    with pytest.raises(InvalidParameter, match="settled first"):
+        TrainingJob.by(Recipe(), (0.3, 0.7))
 
 
 def test_batches_grow_with_the_rows_and_the_rate_by_the_root():

@@ -8,13 +8,13 @@ import sys
 import numpy as np
 import pytest
 import torch
+from training_reference import binary_job
 
 from crcen import CRCENClassifier, Schedule
-from crcen.training import engine
+from crcen.training import engine, solvers
 from crcen.training.engine import train
-from crcen.training.jobs import TrainingJob
+from crcen.training.jobs import RowSets
 from crcen.training.recipe import Recipe
-from crcen.training.row_sets import RowSets
 from crcen.training.stream import Batch, StreamShape, StreamTrainer
 from crcen.training.threads import _container_cores, reproducible_arithmetic, usable_cores
 
@@ -72,10 +72,10 @@ def test_the_number_of_threads_changes_no_bit():
 def test_pieces_that_run_side_by_side_are_those_that_run_in_turn(monkeypatch):
     rng = np.random.default_rng(0)
     X, y = rng.normal(size=(300, 40)), rng.random(300) < 0.3
-    jobs = [TrainingJob(0.5, hidden=(300,), max_epochs=1, seed=seed) for seed in range(24)]
+    jobs = [binary_job(0.5, hidden=(300,), max_epochs=1, seed=seed) for seed in range(24)]
     ran = []
-    original = engine._run_apart
-    monkeypatch.setattr(engine, "_run_apart", lambda work, *rest: ran.append(len(work)) or original(work, *rest))
+    original = engine._run_in_parallel
+    monkeypatch.setattr(engine, "_run_in_parallel", lambda work, *rest: ran.append(len(work)) or original(work, *rest))
     monkeypatch.setattr(engine, "usable_cores", lambda: 8)
     found = []
     for threads in (1, 2, 5):
@@ -97,7 +97,7 @@ def test_encodings_fitted_side_by_side_are_those_fitted_in_turn(monkeypatch):
     X[:, 1] *= 1e-310  # denormal, which is zero in threads that train
     pools = [np.arange(120) % 3 != fold for fold in range(3)]
     jobs = [
-        TrainingJob(0.5, hidden=(3,), encoding=encoding, max_epochs=2, rows=RowSets.fold(np.flatnonzero(pool)))
+        binary_job(0.5, hidden=(3,), encoding=encoding, max_epochs=2, rows=RowSets.fold(np.flatnonzero(pool)))
         for encoding in ("standard", "steps", "piecewise")
         for pool in pools
     ]
@@ -150,16 +150,13 @@ def flushing(request, monkeypatch):
 
 @pytest.mark.parametrize(("jit", "threads"), [(True, 1), (True, 2), (False, 1)])
 def test_no_parameter_or_moment_is_denormal_after_30_epochs(jit, threads, monkeypatch, flushing):
-    from crcen.training.passes import adam_epoch
-    from crcen.training.solvers import epochs
-
     if not jit:
-        monkeypatch.setattr(epochs, "compiled_adam_epoch", lambda: adam_epoch)
+        monkeypatch.setattr(solvers, "compiled_adam_epoch", lambda: solvers.adam_epoch)
     monkeypatch.setattr(engine.THREADS, "get", lambda: threads)
     X, y = many_steps()
     network = {"hidden": (16, 8), "l2": 1e-2, "encoding": "steps", "batch_size": 4}
     parts = {"max_epochs": 31, "stop_epoch": 30, "leaves_state": True}
-    jobs = [TrainingJob(0.5, seed=seed, **network, **parts) for seed in range(2)]
+    jobs = [binary_job(0.5, seed=seed, **network, **parts) for seed in range(2)]
     for result in train(X, y, jobs, device="cpu"):
         assert result.state.epoch == 30
         assert [n_denormal(part) for part in result.state.values] == [0, 0, 0]
@@ -173,7 +170,7 @@ def test_no_parameter_or_moment_of_a_stream_is_denormal(flushing):
     batch = Batch(x, (x[:, 0] > 1).float(), torch.ones(50))
     with reproducible_arithmetic():
         trainer.initialise(0.0)
-        trainer.weigh(0.5, 0.5)
+        trainer.weigh(np.array([0.5, 0.5]), 0.5)
         for _ in range(4000):
             trainer.step(batch)
     state = trainer.state()

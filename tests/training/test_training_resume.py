@@ -4,18 +4,17 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from training_reference import flat, initial_parameters, little_memory, problem
+from training_reference import binary_job, flat, initial_parameters, little_memory, problem
 
 from crcen.exceptions import InvalidInput, InvalidParameter
 from crcen.training.encoding import ENCODINGS
 from crcen.training.engine import Trainer, train
-from crcen.training.jobs import Status, TrainingJob, TrainingState
-from crcen.training.row_sets import RowSets
-from crcen.training.solvers.adam_step import BETAS
+from crcen.training.jobs import RowSets, Status, TrainingState
+from crcen.training.solvers import BETAS
 
 X, Y = problem(n=130, n_features=3)
 EPOCHS = 9
-JOB = TrainingJob(0.7, hidden=(5,), l2=1e-3, max_epochs=EPOCHS, batch_size=32, learning_rate=0.05)
+JOB = binary_job(0.7, hidden=(5,), l2=1e-3, max_epochs=EPOCHS, batch_size=32, learning_rate=0.05)
 # Folds of 86 and 87 rows, which both fill three batches.
 FOLDS = [np.flatnonzero(np.arange(130) % 3 != fold) for fold in range(3)]
 ROUNDING = {"rtol": 2e-4, "atol": 2e-5}  # float32 sums in another order, as of stacks in other company
@@ -53,7 +52,10 @@ STACKS = {
     "mixed widths": [replace(JOB, hidden=hidden) for hidden in ((7,), (3,), (5,), (3,))],
     "mixed depths": [replace(JOB, hidden=hidden) for hidden in ((7,), (3, 2), (4, 4), (1,))],
     "penalties and weights": [
-        replace(JOB, l2=l2, lam=lam, seed=seed) for l2 in (0.0, 0.1) for lam in (0.2, 0.9) for seed in (0, 1)
+        replace(JOB, l2=l2, class_weights=(1 - lam, lam), seed=seed)
+        for l2 in (0.0, 0.1)
+        for lam in (0.2, 0.9)
+        for seed in (0, 1)
     ],
     "uneven folds": [
         replace(JOB, rows=RowSets(pool=fold), hidden=hidden) for fold in FOLDS[:2] for hidden in ((4,), (6,))
@@ -115,7 +117,13 @@ class TestGoesOn:
     def test_a_trainer_has_no_memory_of_jobs(self):
         trainer = Trainer(X, Y, device="cpu")
         one = trainer([JOB])[0]
-        trainer([replace(JOB, lam=0.1), replace(JOB, encoding="steps"), replace(JOB, rows=RowSets(pool=FOLDS[0]))])
+        trainer(
+            [
+                replace(JOB, class_weights=(0.9, 0.1)),
+                replace(JOB, encoding="steps"),
+                replace(JOB, rows=RowSets(pool=FOLDS[0])),
+            ]
+        )
         np.testing.assert_array_equal(flat(trainer([JOB])[0].network), flat(one.network))
         np.testing.assert_array_equal(flat(train(X, Y, [JOB], device="cpu")[0].network), flat(one.network))
         assert trainer([]) == []
@@ -272,11 +280,11 @@ class TestRefusals:
 
     @pytest.mark.parametrize("given", [{"start": STATE}, {"leaves_state": True}], ids=["start", "leaves_state"])
     def test_full_batches_cannot_stop(self, given):
-        with pytest.raises(InvalidParameter, match="only solver='adam' can stop and go on: got 'lbfgs'"):
+        with pytest.raises(InvalidParameter, match="only solver='adam' can be resumed: got 'lbfgs'"):
             replace(JOB, solver="lbfgs", **given)
 
     def test_early_stopping_leaves_no_state(self):
-        with pytest.raises(InvalidParameter, match="stops and goes on cannot stop early; use record_every"):
+        with pytest.raises(InvalidParameter, match="resumed cannot stop early; use record_every"):
             replace(JOB, rows=RowSets(watched=np.arange(9)), leaves_state=True)
         replace(JOB, rows=RowSets(watched=np.arange(9)), leaves_state=True, record_every=1)
 
@@ -293,6 +301,6 @@ class TestRefusals:
         with pytest.raises(InvalidInput, match="X must be finite"):
             Trainer(np.where(np.arange(130)[:, None] == 3, np.inf, X), Y, device="cpu")
         trainer = Trainer(X, Y, device="cpu")
-        with pytest.raises(InvalidInput, match="rows of both classes"):
+        with pytest.raises(InvalidInput, match="rows of every class"):
             trainer([JOB, replace(JOB, rows=RowSets(pool=np.flatnonzero(Y == 0)))])
         assert trainer([JOB])[0].network is not None

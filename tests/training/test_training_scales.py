@@ -7,16 +7,14 @@ import numpy as np
 import pytest
 import torch
 from sklearn.linear_model import LogisticRegression
-from training_reference import flat, problem
+from training_reference import binary_job, flat, problem
 
 import crcen
 from crcen import Inputs
 from crcen.exceptions import InvalidParameter
 from crcen.training.engine import train
-from crcen.training.jobs import TrainingJob
-from crcen.training.row_sets import RowSets
-from crcen.training.stack import Stack
-from crcen.training.stationarity import gradient_of
+from crcen.training.jobs import RowSets
+from crcen.training.stack import Stack, gradient_of
 from grouped_settings import grouped
 
 SHAPES = {
@@ -27,7 +25,7 @@ SHAPES = {
     "mixed depths": [(3,), (4, 2)],
 }
 X, Y = problem(n=130, n_features=3)
-JOB = TrainingJob(0.7, hidden=(5,), l2=1e-3, max_epochs=9, batch_size=32, learning_rate=0.05, column_scales=True)
+JOB = binary_job(0.7, hidden=(5,), l2=1e-3, max_epochs=9, batch_size=32, learning_rate=0.05, column_scales=True)
 
 
 def scaled_stack(shapes, activation, seed=0):
@@ -99,7 +97,7 @@ def lasso_problem():
 def test_without_hidden_layer_it_is_the_lasso(l2):
     """One weight a column: ½·l2·(s² + v²) at s·v = w is smallest at l2·|w|."""
     rows, y = lasso_problem()
-    job = TrainingJob(
+    job = binary_job(
         0.5, hidden=(), l2=l2, max_epochs=1500, batch_size=400, learning_rate=0.02, standardize=False, balance=False,
         column_scales=True,
     )  # fmt: skip
@@ -120,7 +118,7 @@ def test_without_hidden_layer_it_is_the_lasso(l2):
 @pytest.mark.parametrize("hidden", [(5,), (4, 3)])
 def test_columns_of_no_use_are_left_out(hidden):
     rows, y = lasso_problem()
-    job = TrainingJob(0.5, hidden=hidden, l2=0.02, max_epochs=300, column_scales=True)
+    job = binary_job(0.5, hidden=hidden, l2=0.02, max_epochs=300, column_scales=True)
     scaled, plain = (
         result.network.weights[0] for result in train(rows, y, [job, replace(job, column_scales=False)], device="cpu")
     )

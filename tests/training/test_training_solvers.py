@@ -1,59 +1,119 @@
-"""Adam compiled and in one pass over the parameters, and without either where torch has no such thing."""
+"""Solvers: their properties, Adam's step against the paper, compiled epochs and captured graphs against plain steps."""
 
+import ast
+import gc
 import sys
 import warnings
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import nullcontext
+from pathlib import Path
 from threading import Barrier
 
 import numpy as np
 import pytest
 import torch
-from training_reference import ACTIVATION_NAMES, flat, problem
+from training_reference import ACTIVATION_NAMES, binary_job, flat, problem
 
-from crcen.training import stack
+import crcen
+from crcen.training import solvers, stack
 from crcen.training.engine import train
-from crcen.training.jobs import Status, TrainingJob
-from crcen.training.losses import LOSSES
-from crcen.training.passes import adam_epoch
-from crcen.training.row_sets import RowSets
-from crcen.training.solvers import compiled, epochs
+from crcen.training.jobs import RowSets, Status, TrainingJob
+from crcen.training.recipe import ADAM, LBFGS, SOLVERS, Recipe, Schedule
+from crcen.training.rows import TrainingData, float_type
+from crcen.training.solvers import AdamState, CapturedGraph, adam_epoch, adam_factors, take_captured_step, take_step
+from crcen.training.stack_run import StackRun
 
+PACKAGE = Path(crcen.__file__).parent
 X, Y = problem(n=130, n_features=3)
 SHAPES = ((4,), (6,), (3, 2), ())
 
 
-def jobs(watched=None, **settings):
+def test_solver_names_are_not_compared_anywhere():
+    found = []
+    for path in PACKAGE.rglob("*.py"):
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+            if isinstance(node, ast.Compare):
+                texts = [part.value for part in ast.walk(node) if isinstance(part, ast.Constant)]
+                found += [f"{path.name}:{node.lineno}" for text in texts if text in SOLVERS]
+    assert found == []
+
+
+@pytest.mark.parametrize("kind", SOLVERS.values(), ids=SOLVERS)
+def test_a_solver_has_the_properties_of_its_kind(kind):
+    data = TrainingData(X, Y, np.ones(len(Y)), 2, torch.device("cpu"))
+    jobs = [binary_job(0.6, solver=kind.name, hidden=(3,), max_epochs=4, batch_size=20)]
+    run = StackRun(((0,),), jobs, data)
+    solver = run.solver()
+    before = [part.clone() for part in solver.state()]
+    assert all(part.dtype == float_type(kind) and part.element_size() == kind.itemsize for part in before)
+    assert torch.equal(before[0], run.stack.flat)
+    loss = solver.step()
+    assert loss.shape == solver.converged().shape == (1, 1)
+    assert not torch.equal(solver.state()[0], before[0])
+    solver.restore(before)
+    assert torch.equal(run.stack.flat, before[0])
+    jobs = [jobs[0].replace(shuffle_seed=seed) for seed in (0, 1)]
+    one, other = (train(X, Y, [job], device="cpu")[0].network.weights[0] for job in jobs)
+    assert np.array_equal(one, other) is not kind.draws_batches
+
+
+def test_a_recipe_without_solver_has_a_default():
+    assert Recipe(hidden=(4,)).solver_kind is ADAM
+    assert Recipe(hidden=()).solver_kind is LBFGS
+    assert Recipe(hidden=(), solver=ADAM.name).solver_kind is ADAM
+    assert Recipe(hidden=()).in_batches().draws_batches
+    assert [Schedule(solver=name).needs_all_rows for name in ("auto", *SOLVERS)] == [False, False, True]
+
+
+def captured(state, rate, step):
+    factors = adam_factors(rate, step, state.beta1, state.beta2, state.epsilon)
+    take_captured_step(state, torch.tensor(factors, dtype=torch.float64))
+
+
+@pytest.mark.parametrize("form", [take_step, captured], ids=lambda form: form.__name__)
+def test_adams_step_is_that_of_the_paper(form):
+    rng = np.random.default_rng(0)
+    value, penalty = rng.normal(size=6), np.array([0.0, 0.0, 0.1, 0.1, 2.0, 2.0])
+    m = v = np.zeros(6)
+    state = AdamState.start(*(torch.from_numpy(part.copy()) for part in (value, np.zeros(6), penalty)))
+    for step, rate in enumerate((0.1, 0.03, 0.2, 0.01)):
+        gradient = rng.normal(size=6) * 10.0 ** rng.integers(-6, 3, size=6)
+        state.grad.copy_(torch.from_numpy(gradient))
+        form(state, rate, step)
+        g = gradient + penalty * value  # Kingma and Ba, algorithm 1, with the penalty's part in the gradient
+        m, v = 0.9 * m + 0.1 * g, 0.999 * v + 0.001 * g**2
+        value = value - rate * (m / (1 - 0.9 ** (step + 1))) / (np.sqrt(v / (1 - 0.999 ** (step + 1))) + 1e-8)
+        np.testing.assert_allclose(state.flat.numpy(), value, rtol=1e-9)
+        np.testing.assert_allclose(state.first_moment.numpy(), m, rtol=1e-9)
+        np.testing.assert_allclose(state.second_moment.numpy(), v, rtol=1e-9)
+
+
+# -- compiled epochs and captured graphs ------------------------------------------------------------------------------
+
+
+def results(n_classes=2, watched=None, **settings):
+    """Networks of all shapes on two folds."""
     folds = [np.arange(130) % 3 != fold for fold in range(2)]
-    return [
+    y = Y if n_classes == 2 else np.arange(130) // 3 % n_classes
+    common = {"l2": 0.01, "max_epochs": 5, "batch_size": 32, **settings}
+    jobs = [
         TrainingJob(
-            0.7,
+            np.linspace(0.3, 0.7, n_classes),
             hidden=hidden,
-            l2=0.01,
-            max_epochs=5,
-            batch_size=32,
             rows=RowSets(pool=np.flatnonzero(fold), watched=watched),
-            **settings,
+            **common,
         )
         for hidden in SHAPES
         for fold in folds
     ]
-
-
-def results(**settings):
-    return train(X, Y, jobs(**settings), sample_weight=np.linspace(0.5, 2.0, len(Y)), device="cpu")
-
-
-@pytest.fixture
-def forgotten():
-    """Nothing is known yet of what torch can do, before and after."""
-    compiled._compiled.cache_clear()
-    yield
-    compiled._compiled.cache_clear()
+    return train(X, y, jobs, sample_weight=np.linspace(0.5, 2.0, len(Y)), device="cpu")
 
 
 VARIANTS = [
     *({"activation": name} for name in ACTIVATION_NAMES),
-    *({"loss": name} for name in LOSSES),
+    {"loss": "squared_error"},
+    {"n_classes": 3},
+    {"n_classes": 3, "loss": "one_against_all"},
     *({"encoding": "steps", "column_scales": scales} for scales in (False, True)),
     {"standardize": False},
     {"shuffle_seed": 3, "watched": np.arange(0, 130, 3)},
@@ -72,30 +132,29 @@ def assert_same(found, expected):
 
 
 @pytest.mark.parametrize("settings", VARIANTS, ids=str)
-def test_a_compiled_epoch_gives_the_same_numbers(settings, monkeypatch):
-    assert epochs.compiled_adam_epoch() is not adam_epoch  # it is compiled here
+def test_a_compiled_epoch_gives_the_same_bits(settings, monkeypatch):
+    assert solvers.compiled_adam_epoch() is not adam_epoch  # it is compiled here
     found = results(**settings)
-    monkeypatch.setattr(epochs, "compiled_adam_epoch", lambda: adam_epoch)
+    monkeypatch.setattr(solvers, "compiled_adam_epoch", lambda: adam_epoch)
     assert_same(found, results(**settings))
 
 
-@pytest.mark.parametrize("settings", VARIANTS[:-1], ids=str)
-def test_the_steps_that_are_captured_on_cuda_are_those_of_the_cpu(settings, monkeypatch):
-    expected, made = results(**settings), stack.Design
+def run_graph(adam, index, losses, graphs={}):  # noqa: B006  -- one graph per solver
+    graphs.setdefault(id(adam), (adam, solvers._StepGraph(adam)))[1].run(index, losses)
 
-    def step_by_step(form, index, first_step):
-        return epochs.GraphEpochs(form.work).run(index, first_step)  # the first epoch of each runs as it is
 
-    monkeypatch.setattr("crcen.training.rows.has_ramps", lambda encoding: False)  # batches hold all columns there
+@pytest.fixture
+def as_on_cuda(monkeypatch):
+    """The path of CUDA on a CPU: batches hold all columns, output layers are products, steps are captured."""
+    made = stack.Design
+    monkeypatch.setattr("crcen.training.rows.has_ramps", lambda encoding: False)
     monkeypatch.setattr(stack, "Design", lambda *parts: made(*parts)._replace(by_products=True))
-    monkeypatch.setattr(epochs.HostEpochs, "run", step_by_step)
-    for one, other in zip(results(**settings), expected, strict=True):
-        np.testing.assert_allclose(flat(one.network), flat(other.network), rtol=2e-4, atol=2e-5)
-        np.testing.assert_allclose(one.loss_curve, other.loss_curve, rtol=2e-4)
+    monkeypatch.setattr(solvers.Adam, "run_on_host", run_graph)
+    monkeypatch.setattr(solvers, "CapturedGraph", Replayed)
 
 
 class Replayed:
-    """What a recorded graph does, without CUDA: nothing when it is made, and the same function at each call."""
+    """A captured graph without CUDA: nothing when it is made, the same function at each call."""
 
     made = calls = 0
 
@@ -107,36 +166,63 @@ class Replayed:
         return self.function()
 
 
+@pytest.mark.parametrize("settings", VARIANTS[:-1], ids=str)
+def test_the_steps_captured_on_cuda_are_those_of_the_cpu(settings, request):
+    expected = results(**settings)
+    request.getfixturevalue("as_on_cuda")
+    for one, other in zip(results(**settings), expected, strict=True):
+        np.testing.assert_allclose(flat(one.network), flat(other.network), rtol=2e-4, atol=2e-5)
+        np.testing.assert_allclose(one.loss_curve, other.loss_curve, rtol=2e-4)
+
+
 @pytest.mark.parametrize("settings", [VARIANTS[0], VARIANTS[-1]], ids=str)
-def test_steps_replayed_a_few_at_a_time_are_those_one_by_one(settings, monkeypatch):
-    monkeypatch.setattr("crcen.training.rows.has_ramps", lambda encoding: False)
-    monkeypatch.setattr("crcen.training.solvers.adam.HostEpochs", epochs.GraphEpochs)
-    monkeypatch.setattr(epochs, "Recorded", Replayed)
+def test_replaying_a_few_steps_at_a_time_gives_the_same_bits(settings, as_on_cuda, monkeypatch):
     expected = results(**settings)
     Replayed.made = Replayed.calls = 0
-    monkeypatch.setattr(epochs, "_FEWEST_AT_ONCE", 2)
-    monkeypatch.setattr(epochs, "_MOST_AT_ONCE", 2)
+    monkeypatch.setattr(solvers, "_FEWEST_STEPS", 2)
+    monkeypatch.setattr(solvers, "_MOST_STEPS", 2)
     assert_same(results(**settings), expected)
     assert 0 < Replayed.made < Replayed.calls  # some were replayed
 
 
 @pytest.mark.parametrize(("n_batches", "size"), [(1, 1), (48, 48), (96, 48), (586, 45), (4000, 40)])
 def test_few_steps_are_left_over(n_batches, size):
-    assert epochs.steps_at_once(n_batches) == size
+    assert solvers.graph_steps(n_batches) == size
 
 
-def test_an_epoch_in_several_calls_is_that_in_one(monkeypatch):
+@pytest.mark.parametrize("was_collecting", [True, False])
+def test_garbage_is_not_collected_during_a_capture(monkeypatch, was_collecting):
+    """On CUDA freeing an older graph ends the capture."""
+    monkeypatch.setattr(torch.cuda, "CUDAGraph", lambda: None)
+    monkeypatch.setattr(torch.cuda, "graph", lambda graph: nullcontext())
+    monkeypatch.setattr(gc, "isenabled", lambda: was_collecting)
+    calls = []
+    monkeypatch.setattr(gc, "disable", lambda: calls.append("off"))
+    monkeypatch.setattr(gc, "enable", lambda: calls.append("on"))
+    CapturedGraph(lambda: calls.append("captured"))
+    assert calls == ["off", "captured", "on"][: 3 if was_collecting else 2]
+
+
+def test_an_epoch_in_several_calls_gives_the_same_bits(monkeypatch):
     found = results()
-    monkeypatch.setattr(epochs, "_OPERATIONS_A_CALL", 1)
+    monkeypatch.setattr(solvers, "_OPERATIONS_A_CALL", 1)
     assert_same(found, results())
 
 
-def test_compiling_in_several_threads_leaves_the_warning_filters_as_they_were(forgotten):
+@pytest.fixture
+def not_compiled():
+    """Nothing is compiled yet, before and after."""
+    solvers._compiled.cache_clear()
+    yield
+    solvers._compiled.cache_clear()
+
+
+def test_compiling_in_several_threads_keeps_the_warning_filters(not_compiled):
     before, barrier = list(warnings.filters), Barrier(4)
 
     def ask(_):
         barrier.wait()
-        return compiled.compiled_adam_epoch()
+        return solvers.compiled_adam_epoch()
 
     with ThreadPoolExecutor(4) as pool:
         assert len(set(pool.map(ask, range(4)))) == 1
@@ -147,20 +233,9 @@ def no_script(*arguments, **options):
     raise RuntimeError("torch.jit.script is gone")
 
 
-def drops_steps(function):
-    return lambda *arguments: None
-
-
-def switched_off(function):
-    return function
-
-
-@pytest.mark.parametrize("replacement", [no_script, drops_steps, switched_off])
-def test_where_torch_compiles_nothing_or_something_else_the_function_runs_as_it_is(replacement, monkeypatch, forgotten):
-    monkeypatch.setattr(torch.jit, "script", replacement)
-    assert compiled.compiled_adam_epoch() is adam_epoch
-
-
-def test_a_python_that_torchscript_does_not_support(monkeypatch, forgotten):
+def test_without_torchscript_the_functions_run_uncompiled(monkeypatch, not_compiled):
+    monkeypatch.setattr(torch.jit, "script", no_script)
+    assert solvers.compiled_adam_epoch() is adam_epoch
+    solvers._compiled.cache_clear()
     monkeypatch.setattr(sys, "version_info", (3, 14, 0))
-    assert compiled.compiled_adam_epoch() is adam_epoch
+    assert solvers.compiled_adam_epoch() is adam_epoch

@@ -48,7 +48,7 @@ def batches(rows=slice(None), size=16):
 def trainer(of, all_reduce=None):
     made = StreamTrainer(of, all_reduce=all_reduce)
     made.initialise(-1.0)
-    made.weigh(LAM, mean_weight())
+    made.weigh(np.array([1 - LAM, LAM]), mean_weight())
     return made
 
 

@@ -6,11 +6,11 @@ from threading import Event, get_ident
 import numpy as np
 import pytest
 import torch
+from training_reference import binary_job
 
 import crcen.training.engine
 from crcen import CRCENClassifierCV, Schedule, balance_shift
 from crcen.training.engine import train
-from crcen.training.jobs import TrainingJob
 from crcen.training.threads import THREADS, reproducible_arithmetic
 
 
@@ -76,7 +76,7 @@ class TestCallers:
         monkeypatch.setattr(crcen.training.engine, "usable_cores", lambda: 2)
         rng = np.random.default_rng(0)
         X, y = rng.normal(size=(300, 20)), rng.random(300) < 0.3
-        jobs = [TrainingJob(0.5, hidden=(200,), max_epochs=1, seed=seed) for seed in range(16)]
+        jobs = [binary_job(0.5, hidden=(200,), max_epochs=1, seed=seed) for seed in range(16)]
         train(X, y, jobs, device="cpu")
         assert len(found) == 2
         assert get_ident() not in {thread for thread, _ in found}

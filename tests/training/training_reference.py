@@ -10,6 +10,7 @@ import torch
 from scipy.special import erf, expit
 
 from crcen.training.engine import Trainer
+from crcen.training.jobs import TrainingJob
 from crcen.training.planner import plan, shared_bytes
 
 CPU = "cpu"
@@ -155,3 +156,8 @@ def little_memory(X, y, jobs, networks=1):
     data = Trainer(X, y, device=CPU).data
     largest = max(stack.n_bytes for stack in plan(jobs, data.n_rows, data.n_inputs, 0))
     return shared_bytes(jobs, data.n_rows, data.X.shape[1]) + networks * largest
+
+
+def binary_job(lam, **settings):
+    """A job for two classes at the weight λ."""
+    return TrainingJob((1 - lam, lam), **settings)

@@ -70,8 +70,8 @@ TYPES: dict[str, dict[str, str]] = {
         ("JointResidualSums", "JointTest", "ResidualSums", "TrainingError"), ""
     ),
     "crcen.training.encoding": {"InputEncoding": ""},
-    "crcen.training.members": {"NetworkGroup": ""},
-    "crcen.training.module_member": dict.fromkeys(("FittedModule", "ModuleGroup"), ""),
+    "crcen.training.network": {"NetworkGroup": ""},
+    "crcen.training.modules": dict.fromkeys(("FittedModule", "ModuleGroup"), ""),
     "crcen.training.recipe": dict.fromkeys(("Inputs", "Recipe", "Schedule"), ""),
     "sklearn.compose": {
         "ColumnTransformer": f"{_INPUTS} _columns _remainder _transformer_to_input_indices output_indices_ "

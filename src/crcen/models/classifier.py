@@ -42,11 +42,9 @@ from crcen.theory.goals import ThresholdGoal
 from crcen.theory.key_equation import on_rows
 from crcen.theory.labels import Labels, is_for_classes
 from crcen.theory.price import Price, is_price_of_two
-from crcen.training.engines import need_torch
-from crcen.training.jobs import TrainingJob
-from crcen.training.names import ONE_AGAINST_ALL
+from crcen.training.jobs import TrainingJob, need_torch
 from crcen.training.parameters import group
-from crcen.training.recipe import Inputs, Recipe, Schedule
+from crcen.training.recipe import ONE_AGAINST_ALL, Inputs, Recipe, Schedule
 
 __all__ = ["CRCENClassifier"]
 
@@ -299,7 +297,7 @@ class CRCENClassifier(IncrementalFit, FittedNetworks, ClassifierMixin, OurNames)
         key = ensemble.key_equation(own[0] + (ensemble.shift - before), *own[1:])
         write_fit(self, ensemble, recipe, Course.of(members), on_rows(key, rows_of_key))
 
-    def training_on(self, X: NDArray[Any], target: NDArray[Any], weights: Array, n_classes: int | None = None) -> Train:
+    def training_on(self, X: NDArray[Any], target: NDArray[Any], weights: Array, n_classes: int = 2) -> Train:
         """What trains jobs on these rows, list by list; subclasses may have networks of another kind."""
         from crcen.training.engine import Trainer  # torch is for fitting alone
 

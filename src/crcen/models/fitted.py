@@ -20,7 +20,7 @@ from crcen.theory.cost_matrix import CostMatrix
 from crcen.theory.key_equation import KeyEquation
 from crcen.theory.price import Price
 from crcen.training.jobs import Status, TrainingResult
-from crcen.training.members import NetworkGroup
+from crcen.training.network import NetworkGroup
 from crcen.training.recipe import Recipe
 
 __all__ = ["Course", "FittedEnsemble", "FittedNetworks", "write_ensemble", "write_fit"]

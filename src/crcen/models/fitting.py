@@ -18,11 +18,9 @@ from crcen.theory.balance import solve_shift
 from crcen.theory.key_equation import key_equation_of_logits
 from crcen.theory.labels import Labels
 from crcen.theory.price import Price
-from crcen.training.jobs import Status, TrainingJob, TrainingResult
-from crcen.training.members import grouped
+from crcen.training.jobs import RowSets, Status, TrainingJob, TrainingResult
+from crcen.training.network import by_blocks, grouped
 from crcen.training.recipe import Recipe
-from crcen.training.row_blocks import by_blocks
-from crcen.training.row_sets import RowSets
 
 __all__ = [
     "AT_PRICE",
@@ -128,7 +126,7 @@ def member_jobs(
     return [
         TrainingJob.by(
             recipe,
-            lam=lam,
+            (1.0 - lam, lam),
             rows=rows_of_job,
             seed=member_seed(seed, member),
             shuffle_seed=seed,

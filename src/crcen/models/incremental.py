@@ -20,9 +20,8 @@ from crcen.models.validation import check_classes, check_rows, check_weights
 from crcen.theory.labels import Labels, is_for_classes
 from crcen.theory.price import Alpha, Price, as_spec
 from crcen.theory.rows import check_not_negative
-from crcen.training.members import NetworkGroup
-from crcen.training.names import ONE_AGAINST_ALL
-from crcen.training.recipe import Recipe
+from crcen.training.network import NetworkGroup
+from crcen.training.recipe import ONE_AGAINST_ALL, Recipe
 
 if TYPE_CHECKING:  # torch is for fitting alone
     from crcen.training.stream import StreamTrainer
@@ -143,7 +142,8 @@ def _learn_two_classes(
     fitted = None if before is None else _at_training_weight(before, weighting)
     trainer = started_trainer(model, state, recipe, encoding, math.log(weighting.alpha), fitted)
     pos, neg = labels.pair(state["totals"])
-    trainer.weigh(weighting.lam, (weighting.lam * pos + (1.0 - weighting.lam) * neg) / (pos + neg))
+    lam = weighting.lam
+    trainer.weigh(np.array([1.0 - lam, lam]), (lam * pos + (1.0 - lam) * neg) / (pos + neg))
     one_pass(trainer, state, encoding, rows)
     ensemble = Ensemble(labels, weighting, weighting, (kept_networks(trainer, encoding, recipe),))
     return ensemble.at_price(price), recipe, trainer

@@ -26,7 +26,7 @@ class ModuleClassifier(CRCENClassifier):
 
     Parameters
     ----------
-    module : nn.Module, or what makes one
+    module : nn.Module or factory
         A function or class without arguments makes each member from its own seed. An instance is copied as it is, a
         pre-trained one too; members then differ by batches and dropout alone. It answers logits (rows,), (rows, 1) or
         (rows, 2) for two classes, the last column for the positive one, and (rows, K) for K.
@@ -114,7 +114,7 @@ class ModuleClassifier(CRCENClassifier):
     def recipe(self) -> Recipe:
         """How modules are trained by these parameters, all of which are checked."""
         if self.module is None:
-            raise InvalidParameter("module must be an nn.Module or what makes one: got None.")
+            raise InvalidParameter("module must be an nn.Module or a factory: got None.")
         self._check_parameters()
         schedule = group("schedule", self.schedule, Schedule, "learning_rate=0.02")
         if schedule.needs_all_rows:
@@ -131,7 +131,7 @@ class ModuleClassifier(CRCENClassifier):
 
     def training_on(self, X: NDArray[Any], target: NDArray[Any], weights: Any, n_classes: int | None = None) -> Train:
         """Train jobs by autograd."""
-        from crcen.training.module_training import train_modules  # torch is for fitting alone
+        from crcen.training.modules import train_modules  # torch is for fitting alone
 
         how = {"module": self.module, "optimizer": self.optimizer, "sample_weight": weights, "device": self.device}
         return lambda jobs, progress: train_modules(X, target, jobs, **how, progress=progress)

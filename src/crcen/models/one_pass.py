@@ -1,6 +1,5 @@
 """What `partial_fit` does alike for two classes and for K: networks started or gone on with, and one pass over rows."""
 
-from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -8,9 +7,8 @@ import numpy as np
 from crcen.exceptions import InvalidInput, InvalidParameter, TrainingFailed
 from crcen.models.fitting import member_seed
 from crcen.training.encoding import InputEncoding, column_layout, fit_encoding, incomplete_columns
-from crcen.training.engines import need_torch
-from crcen.training.jobs import Status
-from crcen.training.members import NetworkGroup
+from crcen.training.jobs import Status, need_torch
+from crcen.training.network import NetworkGroup
 from crcen.training.recipe import Recipe
 
 if TYPE_CHECKING:  # torch is for fitting alone
@@ -28,7 +26,7 @@ def carried(recipe: Recipe, rows: Any) -> tuple[Recipe, InputEncoding]:
     indicators = incomplete_columns(rows.X) if recipe.missing == "indicator" else None
     own = rows.X, rows.target, rows.weights
     encoding = fit_encoding(kind, layout, *own, standardize=recipe.standardize, indicators=indicators)
-    recipe = replace(recipe.in_batches(), encoding=kind, column_scales=False, balance=False)
+    recipe = recipe.in_batches().replace(encoding=kind, column_scales=False, balance=False)
     return recipe.settled(len(rows.X)), encoding
 
 
@@ -36,8 +34,8 @@ def continued(recipe: Recipe, before: Any) -> tuple[Recipe, InputEncoding]:
     """The recipe of networks that are there already: their shape is theirs, and what is learned has no scales."""
     group = networks_of(before)
     hidden = tuple(layer.shape[2] for layer in group.weights[:-1])
-    recipe = replace(recipe.in_batches(), hidden=hidden, activation=group.activation)
-    return replace(recipe, column_scales=False, balance=False).settled(1), group.encoding
+    recipe = recipe.in_batches().replace(hidden=hidden, activation=group.activation)
+    return recipe.replace(column_scales=False, balance=False).settled(1), group.encoding
 
 
 def networks_of(ensemble: Any) -> NetworkGroup:
@@ -83,13 +81,12 @@ def one_pass(trainer: "StreamTrainer", state: dict[str, Any], encoding: InputEnc
     """Learn from the rows, whose targets are bools or class numbers."""
     import torch
 
-    from crcen.training.stream import Batch, class_order, cut_evenly, encoded_rows, spread_order
+    from crcen.training.stream import Batch, cut_evenly, encoded_rows, spread_order
     from crcen.training.threads import reproducible_arithmetic
 
     scale = state["totals"].sum() / state["n_rows"]
     rng = np.random.Generator(np.random.Philox(np.random.SeedSequence([state["seed"], 5, trainer.rows_seen])))
-    spread = spread_order if rows.target.dtype == np.bool_ else class_order
-    order = spread(rows.target, rng)
+    order = spread_order(rows.target, rng)
     batches = Batch(
         torch.from_numpy(encoded_rows(encoding, rows.X)[order]),
         torch.from_numpy(rows.target[order].astype(np.float32)),

@@ -15,7 +15,7 @@ from crcen.theory.balance import solve_shift
 from crcen.theory.decision import sigmoid
 from crcen.theory.price import Price
 from crcen.training.jobs import TrainingResult
-from crcen.training.row_blocks import mean_logits
+from crcen.training.network import mean_logits
 
 __all__ = [
     "PROBABILITIES",

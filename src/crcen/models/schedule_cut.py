@@ -20,8 +20,7 @@ from numpy.typing import NDArray
 from crcen._support.progress import part_of
 from crcen.models.fitting import has_many_rows
 from crcen.training.jobs import TrainingJob, TrainingResult, TrainingState
-from crcen.training.recipe import Recipe
-from crcen.training.schedule import n_batches
+from crcen.training.recipe import Recipe, n_batches
 
 __all__ = ["Train", "is_cut", "train_to_cut"]
 
@@ -78,7 +77,7 @@ def train_to_cut(
     stops = _STOPS_OF_MANY_ROWS if has_many_rows(n_rows) else _STOPS
     epochs, found, states = _chosen_epochs(train, fold_jobs, folds, losses, stops, share)
     on_all, on_folds = _cut_after(epochs, jobs, fold_jobs, folds, recipe, n_rows)
-    on_folds = [replace(job, start=state) for job, state in zip(on_folds, states, strict=True)]
+    on_folds = [job.replace(start=state) for job, state in zip(on_folds, states, strict=True)]
     rest = part_of(progress, _SHARE_OF_CHOICE, 1.0)
     if _are_ready(found, epochs == fold_jobs[0].max_epochs, len(folds)):
         return [*train(on_all, rest), *found]
@@ -112,7 +111,7 @@ def _chosen_epochs(
     size = 4 * members * first.n_outputs * schedule * sum(len(held_out) for _, held_out in folds)
     every = -(-size // _RECORD_BYTES)
     watched = [
-        replace(job, rows=replace(job.rows, watched=folds[i // members][1]), record_every=every, balance=False)
+        job.replace(rows=replace(job.rows, watched=folds[i // members][1]), record_every=every, balance=False)
         for i, job in enumerate(fold_jobs)
     ]
     states: States = [None] * len(watched)
@@ -122,7 +121,7 @@ def _chosen_epochs(
     for stop, limit in [*stops, (schedule, 0.0)]:
         goes_on = stop < schedule
         part = [
-            replace(job, start=state, stop_epoch=stop, leaves_state=goes_on)
+            job.replace(start=state, stop_epoch=stop, leaves_state=goes_on)
             for job, state in zip(watched, states, strict=True)
         ]
         found = train(part, part_of(progress, begun / schedule, stop / schedule))
@@ -171,5 +170,5 @@ def _cut_after(
     growth = n_rows / rows_of_fold if steps_of_fold > _FEW_BATCHES else 1.0
     share = min(1.0, growth * steps_of_fold / n_batches(n_rows, recipe.batch_rows))
     whole, stop = (max(1, round(share * count)) for count in (jobs[0].max_epochs, epochs))
-    on_all = [replace(job, max_epochs=whole, stop_epoch=min(stop, whole)) for job in jobs]
-    return on_all, [replace(job, stop_epoch=epochs) for job in fold_jobs]
+    on_all = [job.replace(max_epochs=whole, stop_epoch=min(stop, whole)) for job in jobs]
+    return on_all, [job.replace(stop_epoch=epochs) for job in fold_jobs]

@@ -13,7 +13,7 @@ from crcen.exceptions import InvalidInput
 from crcen.models.classifier import CRCENClassifier
 from crcen.models.validation import check_rows, check_weights
 from crcen.theory.rows import Shown
-from crcen.training.members import NetworkGroup
+from crcen.training.network import NetworkGroup
 
 __all__ = ["Stationarity", "stationarity"]
 
@@ -89,7 +89,7 @@ def stationarity(model: CRCENClassifier, X: Any, y: Any, sample_weight: Any = No
     networks = [
         network for group in ensemble.members if isinstance(group, NetworkGroup) for network in group.networks()
     ]
-    from crcen.training.stationarity import gradient_of  # torch is not for prediction
+    from crcen.training.stack import gradient_of  # torch is not for prediction
 
     members = [gradient_of(network, rows, target, *how, scaled=model.column_scales_) for network in networks]
     weights, biases = zip(*members, strict=True)

@@ -30,8 +30,7 @@ from crcen.theory.price import Price, resolve
 from crcen.torch.loss import ClassWeightedLoss
 from crcen.training.engine import find_device
 from crcen.training.parameters import group, layer_sizes
-from crcen.training.recipe import Inputs, Recipe, Schedule
-from crcen.training.schedule import n_batches, one_cycle
+from crcen.training.recipe import Inputs, Recipe, Schedule, n_batches, one_cycle
 
 __all__ = [
     "ClassBalancedClassifier",

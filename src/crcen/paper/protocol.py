@@ -20,9 +20,7 @@ from crcen.paper import Array, Classifier, Index, Rows, Settings, Values
 from crcen.paper.methods import NetworkTraining, Tuning, make_method
 from crcen.paper.run_folder import RunFolder
 from crcen.theory.price import Price
-from crcen.training.engines import find_engine
-from crcen.training.jobs import Status, TrainingJob
-from crcen.training.row_sets import RowSets
+from crcen.training.jobs import RowSets, Status, TrainingJob, find_engine
 
 __all__ = ["OWN_METRIC", "Split", "candidates", "error_sentence", "fold_scores", "params_of", "select", "splits"]
 
@@ -198,7 +196,7 @@ def _job(
 ) -> TrainingJob:
     given = {name: settings[name] for name in ("batch_size", "learning_rate", "standardize") if name in settings}
     return TrainingJob(
-        lam=_price(training.weighting, y[pool]).lam,
+        (1 - (_price(training.weighting, y[pool]).lam), _price(training.weighting, y[pool]).lam),
         rows=RowSets(pool=pool),
         hidden=(int(setting["hidden"]),),
         l2=float(setting["l2"]),

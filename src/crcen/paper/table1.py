@@ -12,9 +12,7 @@ from crcen.paper import Index, Rows, Settings, Values
 from crcen.paper.run_folder import RunFolder
 from crcen.paper.tables import Table, published
 from crcen.theory.decision import sigmoid
-from crcen.training.engines import find_engine
-from crcen.training.jobs import TrainingJob
-from crcen.training.row_sets import RowSets
+from crcen.training.jobs import RowSets, TrainingJob, find_engine
 
 __all__ = ["run_table1", "table1"]
 
@@ -73,10 +71,10 @@ def _simulate(name: str, runs: Sequence[int], settings: Settings, engine: str) -
 def _job(name: str, lam: float, pool: Index, run: int, settings: Settings) -> TrainingJob:
     rows = RowSets.fold(pool)
     if name == "sim1":  # logistic regression, to its optimum
-        return TrainingJob(lam=lam, rows=rows, hidden=(), l2=0.0, solver="lbfgs", max_epochs=200, tol=1e-8)
+        return TrainingJob((1 - lam, lam), rows=rows, hidden=(), l2=0.0, solver="lbfgs", max_epochs=200, tol=1e-8)
     network: Values = {"hidden": tuple(settings["hidden"]), "activation": "sigmoid", "l2": 0.0}
     steps = {"max_epochs": settings["epochs"], "learning_rate": settings["learning_rate"]}
-    return TrainingJob(lam=lam, rows=rows, **network, **steps, seed=run, shuffle_seed=run)
+    return TrainingJob((1.0 - lam, lam), rows=rows, **network, **steps, seed=run, shuffle_seed=run)
 
 
 def table1(rows: Rows) -> Table:

@@ -15,7 +15,7 @@ from crcen.scale.statistics import StreamStatistics
 from crcen.scale.stream_plan import StreamPlan, stream_recipe
 from crcen.theory.labels import Labels
 from crcen.theory.price import Price
-from crcen.training.stream import AllReduce, StreamShape, StreamTrainer, class_order
+from crcen.training.stream import AllReduce, StreamShape, StreamTrainer, spread_order
 
 __all__ = ["ClassStreamPlan", "make_class_plan"]
 
@@ -41,7 +41,7 @@ class ClassStreamPlan(StreamPlan):
         """Networks at their start, the same for every worker."""
         made = StreamTrainer(self.shape, device, all_reduce)
         made.initialise(self.output_bias)
-        made.weigh_classes(self.training_weighting.weights, self.mean_weight)
+        made.weigh(self.training_weighting.weights, self.mean_weight)
         return made
 
     @property
@@ -51,7 +51,7 @@ class ClassStreamPlan(StreamPlan):
 
     def order(self, target: Any, rng: np.random.Generator) -> Index:
         """A random order in which each class is spread evenly."""
-        return class_order(target.astype(np.int64), rng)
+        return spread_order(target.astype(np.int64), rng)
 
     def by_number(self) -> "ClassStreamPlan":
         """The same for rows whose labels are class numbers."""

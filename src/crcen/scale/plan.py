@@ -11,7 +11,7 @@ from crcen.scale.class_plan import make_class_plan
 from crcen.scale.statistics import StreamStatistics
 from crcen.scale.stream_plan import StreamPlan, stream_recipe
 from crcen.theory.labels import Labels, is_for_classes
-from crcen.training.solvers.kinds import ADAM
+from crcen.training.recipe import ADAM
 from crcen.training.stream import StreamShape
 
 __all__ = ["check_streamable", "make_plan"]

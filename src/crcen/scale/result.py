@@ -22,7 +22,7 @@ from crcen.scale.sources import read_ahead
 from crcen.scale.stream_plan import StreamPlan
 from crcen.theory.key_equation import on_rows
 from crcen.training.jobs import Status
-from crcen.training.members import NetworkGroup
+from crcen.training.network import NetworkGroup
 from crcen.training.threads import reproducible_arithmetic
 
 __all__ = ["balance_on", "store_networks"]

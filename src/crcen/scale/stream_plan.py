@@ -86,7 +86,8 @@ class StreamPlan:
         """Networks at their start, the same for every worker."""
         made = StreamTrainer(self.shape, device, all_reduce)
         made.initialise(self.output_bias)
-        made.weigh(self.training_weighting.lam, self.mean_weight)
+        lam = self.training_weighting.lam
+        made.weigh(np.array([1.0 - lam, lam]), self.mean_weight)
         return made
 
     @property
@@ -152,5 +153,5 @@ def streamed_encoding(model: CRCENClassifier) -> str:
 
 def stream_recipe(model: CRCENClassifier, n_train: int) -> Recipe:
     """How the networks of a stream of so many rows are trained."""
-    recipe = replace(model.recipe().in_batches(), encoding=streamed_encoding(model), column_scales=False)
+    recipe = model.recipe().in_batches().replace(encoding=streamed_encoding(model), column_scales=False)
     return recipe.settled(n_train)

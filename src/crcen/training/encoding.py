@@ -1,30 +1,36 @@
-"""The frozen input layer of a network: numbers in, encoded columns out, fitted on the network's own training rows.
+"""The input layer of a network: encoded columns, fitted on the network's own training rows.
 
-Every encoding is one expression, z = squash(clip((r(x[columns]) − mean)/scale, low, high)). Most leave parts of it
-out. Standardisation takes each column once. A piecewise-linear encoding repeats a column once a bin, each copy a ramp
-from one edge of the bin to the other. r replaces a value by its normal score among the training rows.
+Every encoding is one expression, z = squash(clip((r(x[columns]) − mean)/scale, low, high)); most leave parts of it out.
+Standardisation uses each column once. A piecewise-linear encoding repeats a column once per bin, each copy a ramp from
+one edge of the bin to the other. r replaces a value by its normal score among the training rows.
 
-Where cells may be missing (NaN), all of this is fitted on those that are there. A missing cell is then 0 in every
-encoded column made of it, and columns that say which cells are missing stand beside the others.
+If cells may be missing (NaN), the encoding is fitted on the observed cells. A missing cell is 0 in every encoded column
+derived from it, and indicator columns are appended.
+
+The module is usable without torch.
 """
 
-from collections.abc import Mapping
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
-
-from crcen.training.column_trees import Candidates, candidates_of, tree_splits
 
 __all__ = [
     "ENCODINGS",
     "INPUT_LIMIT",
     "MISSING",
+    "MOST_CANDIDATES",
     "SMOOTH_LIMIT",
     "WITH_RAMPS",
+    "Candidates",
     "InputEncoding",
+    "candidate_targets",
+    "candidates_of",
     "column_layout",
     "fit_encoding",
     "incomplete_columns",
@@ -33,23 +39,30 @@ __all__ = [
     "raw",
     "standardization",
     "steps",
+    "tree_splits",
     "with_indicators",
 ]
 
-# What `TrainingJob.encoding` and `TrainingJob.missing` may be.
+# Values of the parameters ``encoding`` and ``missing``.
 ENCODINGS = ("standard", "robust", "quantile", "piecewise", "tree", "steps")
 MISSING = ("error", "indicator")
 WITH_RAMPS = ("piecewise", "tree", "steps")
 
-# Standardised inputs are cut off here, far outside any training row, so that a wild new value cannot give a NaN.
+# Standardised inputs are clipped here, far outside any training row, so that an extreme new value cannot give NaN.
 INPUT_LIMIT = 1e6
-# Where the robust encoding bends values to.
+# The robust encoding approaches this value.
 SMOOTH_LIMIT = 3.0
-# Statistics of columns are taken of so many cells at a time, for the sake of memory.
+# Cells per chunk in column statistics.
 _NUMBERS_AT_ONCE = 2**17
 _QUANTILE_KNOTS = 100
-# Steps cost as much as columns.
+# Maximum number of ramps of a table: a ramp costs as much as a column.
 _MOST_RAMPS = 2048
+# Candidate split points per column: more cost time and follow single rows.
+MOST_CANDIDATES = 128
+_LEAF_SHARE = 0.005
+# Splits whose gains differ by less are a tie, and the first one is used: rounding must not decide, because it differs
+# between a row of weight 3 and three rows.
+_TIE = 1e-10
 
 Array = NDArray[np.float64]
 Index = NDArray[np.int64]
@@ -62,18 +75,17 @@ class InputEncoding:
     Parameters
     ----------
     mean, scale
-        (E,) each; zeros and ones where inputs are taken as they are.
+        (E,) each; zeros and ones for unchanged inputs.
     columns
-        (E,) the column each encoded one is made of, indicators being further columns; ``None`` for each once.
+        (E,) the source column of each encoded column, where indicators count as further columns; ``None``: each once.
     low, high
-        (E,) where encoded columns are cut off; ``None`` for not at all.
+        (E,) limits of the encoded columns; ``None`` for none.
     is_smooth
-        Whether large values are bent towards ±3 after that: z/√(1 + (z/3)²).
+        Whether large values are compressed towards ±3 afterwards: z/√(1 + (z/3)²).
     knots, scores
         (F, T) each: the piecewise-linear map of every column in the quantile encoding; ``None`` for none.
     indicators
-        (I,) the columns whose missing cells are indicated, by 0 or 1, in a further column each, after all others;
-        ``None`` where no cell may be missing.
+        (I,) columns whose missing cells get an indicator column, after all others; ``None`` if no cell may be missing.
     """
 
     mean: Array
@@ -93,12 +105,12 @@ class InputEncoding:
 
     @property
     def is_affine(self) -> bool:
-        """Whether this is standardisation (or nothing) and can be an affine map of another standardisation."""
+        """Whether this is a standardisation (or nothing), and so an affine map of another standardisation."""
         return self.columns is None and not self.is_smooth and self.knots is None and self.indicators is None
 
     @cached_property
     def _bounds(self) -> tuple[Any, ...]:
-        """Low and high, each a single number where all columns share it: to clip is then several times as fast."""
+        """Low and high, as single numbers where all columns share them: clipping is then several times as fast."""
         return tuple(part[0] if (part == part[0]).all() else part for part in (self.low, self.high) if part is not None)
 
     def __call__(self, X: Array) -> Array:
@@ -121,33 +133,33 @@ class InputEncoding:
 
 
 def raw(n_features: int) -> InputEncoding:
-    """Inputs as they are."""
+    """Unchanged inputs."""
     return InputEncoding(np.zeros(n_features), np.ones(n_features))
 
 
 def column_layout(X: Array, kind: str, bins: int) -> Index | None:
-    """Which column each encoded one is made of: every column once, then its bins.
+    """The source column of each encoded column: every column once, then its bins.
 
-    A column of two values needs no bins, one of few values no more than there are gaps between them. This sets the
-    number of inputs of every network trained on X, so it looks at all rows, but at nothing except how many values a
-    column has. Tables of many columns get fewer bins for each, so that there are about 2,000 in all.
+    The layout sets the number of inputs of every network trained on X. It therefore uses all rows, but only the number
+    of distinct values of each column: a column with two values needs no bins, one with few values one bin per gap.
+    Tables with many columns get fewer bins per column, about 2,000 in all.
     """
     if kind not in WITH_RAMPS:
         return None
     return layout_of(np.array([len(np.unique(column[~np.isnan(column)])) for column in X.T]), kind, bins)
 
 
-def layout_of(values: Index, kind: str, bins: int) -> Index | None:
-    """The same from how many values each column has."""
+def layout_of(n_values: Index, kind: str, bins: int) -> Index | None:
+    """`column_layout` from the number of distinct values of each column."""
     if kind not in WITH_RAMPS:
         return None
-    bins = max(2, min(bins, _MOST_RAMPS // max(1, int((values > 2).sum()))))
-    counts = np.where(values > 2, np.minimum(values - 1, bins), 0)
-    return np.concatenate([np.arange(len(values)), np.repeat(np.arange(len(values)), counts)])
+    bins = max(2, min(bins, _MOST_RAMPS // max(1, int((n_values > 2).sum()))))
+    counts = np.where(n_values > 2, np.minimum(n_values - 1, bins), 0)
+    return np.concatenate([np.arange(len(n_values)), np.repeat(np.arange(len(n_values)), counts)])
 
 
 def incomplete_columns(X: Array) -> Index:
-    """The columns that lack cells; as with `column_layout`, nothing else of the rows is looked at."""
+    """Columns with missing cells."""
     return np.flatnonzero(np.isnan(X).any(axis=0))
 
 
@@ -161,38 +173,28 @@ def fit_encoding(
     standardize: bool = True,
     indicators: Index | None = None,
 ) -> InputEncoding:
-    """Fit an encoding of `ENCODINGS` on rows that have weight.
+    """Fit an encoding of `ENCODINGS` on the rows with positive weight.
 
-    ``columns`` is what `column_layout` gave, ``indicators`` what `incomplete_columns` gave, or ``None`` where no cell
-    may be missing.
+    ``columns`` is the `column_layout`, ``indicators`` the `incomplete_columns`, or ``None`` if no cell may be missing.
     """
     used = sample_weight > 0
     if not used.all():
         X, y, sample_weight = X[used], y[used], sample_weight[used]
-    encoding = raw(X.shape[1])  # whatever the kind
-    if standardize:
-        encoding = _fitted(kind, columns, X, y, sample_weight)
-    return encoding if indicators is None else _with_indicators(encoding, indicators, X, sample_weight, standardize)
-
-
-def _with_indicators(
-    encoding: InputEncoding, indicators: Index, X: Array, sample_weight: Array, standardize: bool
-) -> InputEncoding:
+    encoding = _fitted(kind, columns, X, y, sample_weight) if standardize else raw(X.shape[1])
+    if indicators is None:
+        return encoding
     is_missing = np.isnan(X[:, indicators])
     mean, scale = np.zeros(len(indicators)), np.ones(len(indicators))
     if standardize:
         mean, scale = standardization(is_missing.astype(np.float64), sample_weight)
     is_used = np.asarray(is_missing.any(axis=0) & ~is_missing.all(axis=0))
-    return with_indicators(encoding, indicators, InputEncoding(mean, scale), is_used)
+    return with_indicators(encoding, indicators, mean, scale, is_used)
 
 
 def with_indicators(
-    encoding: InputEncoding, indicators: Index, own: InputEncoding, is_used: NDArray[np.bool_]
+    encoding: InputEncoding, indicators: Index, mean: Array, scale: Array, is_used: NDArray[np.bool_]
 ) -> InputEncoding:
-    """An encoding that takes missing cells, its indicators standardised as any column of zeros and ones would be.
-
-    ``own`` is how they are. Where rows lack no cell of a column, or all of them, its indicator is a column of zeros.
-    """
+    """An encoding plus indicator columns with this standardisation; an indicator that is not used is constantly 0."""
     limit = np.where(is_used, INPUT_LIMIT, 0.0)
     unlimited = np.full(encoding.size, np.inf)
     columns = encoding.columns
@@ -200,8 +202,8 @@ def with_indicators(
         columns = np.append(columns, int(columns.max()) + 1 + np.arange(len(indicators)))
     return replace(
         encoding,
-        mean=np.append(encoding.mean, own.mean),
-        scale=np.append(encoding.scale, own.scale),
+        mean=np.append(encoding.mean, mean),
+        scale=np.append(encoding.scale, scale),
         columns=columns,
         low=np.append(-unlimited if encoding.low is None else encoding.low, -limit),
         high=np.append(unlimited if encoding.high is None else encoding.high, limit),
@@ -210,13 +212,9 @@ def with_indicators(
 
 
 def _fitted(
-    kind: str,
-    columns: Index | None,
-    X: Array,
-    y: NDArray[np.bool_] | Index,
-    sample_weight: Array,
+    kind: str, columns: Index | None, X: Array, y: NDArray[np.bool_] | Index, sample_weight: Array
 ) -> InputEncoding:
-    """The encoding of cells that are there; a column without any is a column of zeros."""
+    """The encoding of observed cells; a column without any is encoded as zeros."""
     if kind == "quantile":
         return _quantile(X, sample_weight)
     mean, scale = standardization(X, sample_weight)
@@ -233,7 +231,7 @@ def _fitted(
 
 
 def standardization(X: Array, sample_weight: Array) -> tuple[Array, Array]:
-    """Weighted column means and standard deviations of what is not missing; a constant column gets scale 1.
+    """Weighted means and standard deviations of the observed cells; a constant column gets scale 1.
 
     Columns are divided by their largest magnitude first, so that values near the end of float64 do not overflow.
     """
@@ -250,7 +248,6 @@ def standardization(X: Array, sample_weight: Array) -> tuple[Array, Array]:
 
 
 def _standardization(columns: Array, share: Array) -> tuple[Array, Array]:
-    """Of a few columns, side by side: it needs several times their memory."""
     is_missing = np.isnan(columns)
     if is_missing.any():
         columns, share = np.where(is_missing, 0.0, columns), np.where(is_missing, 0.0, share)
@@ -266,13 +263,13 @@ def _standardization(columns: Array, share: Array) -> tuple[Array, Array]:
     std = np.sqrt(unit.sum(axis=1))
     is_constant = std <= 1e-12 * np.maximum(np.abs(mean), 1e-12)
     scale = np.where(is_constant, 1.0, std * size)
-    # A constant column's own value, to the last digit: at 1e30 the rounding of a mean is itself huge.
+    # The exact value of a constant column: at 1e30 the rounding error of a mean is huge.
     first = columns[np.arange(len(columns)), is_missing.argmin(axis=1)]
     return np.where(is_constant, first, mean * size), np.where(scale == 0, 1.0, scale)
 
 
 def _quantiles(sorted_values: Array, cumulative: Array, shares: Array) -> Array:
-    """Weighted quantiles of a sorted column: the first value that has so large a share of the weight below it."""
+    """Weighted quantiles of a sorted column: the first value with at least this share of the weight."""
     if not len(sorted_values):
         return np.zeros(len(shares))
     at = np.searchsorted(cumulative, shares * cumulative[-1] * (1 - 1e-12))
@@ -280,28 +277,28 @@ def _quantiles(sorted_values: Array, cumulative: Array, shares: Array) -> Array:
 
 
 def _sorted(column: Array, sample_weight: Array) -> tuple[Index, Array, Array]:
-    """The order of the cells that are there, these cells, and the weight up to each."""
+    """Order of the observed cells, their sorted values, and the cumulative weight."""
     order = np.argsort(column, kind="stable")[: np.count_nonzero(~np.isnan(column))]
     return order, column[order], np.cumsum(sample_weight[order])
 
 
 def _middle_half(X: Array, sample_weight: Array) -> tuple[Array, Array]:
-    """Median and the width of the middle half, scaled to be the standard deviation of a normal column."""
+    """Median and interquartile range, scaled to the standard deviation of a normal distribution."""
     shares = np.array([0.25, 0.5, 0.75])
     found = np.array([_quantiles(*_sorted(column, sample_weight)[1:], shares) for column in X.T])
     return found[:, 1], (found[:, 2] - found[:, 0]) / 1.349
 
 
 def _quantile(X: Array, sample_weight: Array) -> InputEncoding:
-    """Normal scores: each value's share among the training rows, through the inverse normal distribution."""
-    shares = (np.arange(_QUANTILE_KNOTS) + 0.5) / _QUANTILE_KNOTS
-    import torch  # not at the top: prediction needs none
+    """Normal scores: each value's rank among the training rows, through the inverse normal distribution."""
+    from scipy.special import ndtri
 
-    normal = torch.special.ndtri(torch.from_numpy(shares)).numpy()
+    shares = (np.arange(_QUANTILE_KNOTS) + 0.5) / _QUANTILE_KNOTS
+    normal = ndtri(shares)
     knots, scores = np.empty((2, X.shape[1], _QUANTILE_KNOTS))
     for column in range(X.shape[1]):
         _, values, cumulative = _sorted(X[:, column], sample_weight)
-        # A value that many rows share gets the mean of their scores; the last knot fills up the row.
+        # A value that many rows share gets the mean of their scores; the last knot fills the row.
         own, at = np.unique(_quantiles(values, cumulative, shares), return_inverse=True)
         means = np.bincount(at, normal) / np.bincount(at)
         fill = (0, _QUANTILE_KNOTS - len(own))
@@ -317,12 +314,11 @@ def _ramps(
     sample_weight: Array,
     plain: InputEncoding,
 ) -> InputEncoding:
-    """The standardised columns, then for each bin (x − left)/(right − left) between 0 and 1, less its mean.
+    """The standardised columns, then for each bin (x − left)/(right − left) clipped to [0, 1], minus its mean.
 
-    A bin that these rows do not fill is a column of zeros.
+    A bin without rows is encoded as zeros.
     """
-    n_features, labels = X.shape[1], np.flatnonzero(np.bincount(y))
-    places = ramp_places(columns, n_features)
+    labels, places = np.flatnonzero(np.bincount(y)), ramp_places(columns, X.shape[1])
 
     def cells(column: int) -> tuple[Index, Array, Array]:
         return _sorted(np.ascontiguousarray(X[:, column]), sample_weight)
@@ -345,22 +341,22 @@ def _ramps(
         for place, left, right in zip(own, edges[:-1], edges[1:], strict=False):
             with np.errstate(over="ignore"):  # values near the end of float64
                 width = min(right - left, np.finfo(np.float64).max)
-                # Not a product of BLAS, which adds up by the number of threads.
+                # Not a BLAS product, whose summation order depends on the number of threads.
                 shares = sample_weight[order] * np.clip((values - left) / width, 0.0, 1.0)
             _set_ramp(encoding, place, left, width, float(shares.sum()) / cumulative[-1])
     return encoding
 
 
 def ramp_places(columns: Index, n_features: int) -> dict[int, Index]:
-    """Of each column that has ramps, by a layout: where they stand."""
+    """Positions of the ramps of each column that has some, given a layout."""
     own = columns[n_features:]
     return {int(column): n_features + np.flatnonzero(own == column) for column in np.unique(own)}
 
 
 def steps(columns: Index, plain: InputEncoding, candidates: Mapping[int, Candidates]) -> InputEncoding:
-    """The standardised columns, then ramps in gaps between neighbouring values: no cell of these rows is inside of one.
+    """The standardised columns, then ramps in gaps between neighbouring values, so that no training cell is inside one.
 
-    ``candidates`` are those of every column that has ramps, by a layout.
+    ``candidates`` are those of every column with ramps.
     """
     encoding, places = _without_ramps(columns, plain), ramp_places(columns, len(plain.mean))
     splits = tree_splits([candidates[column] for column in places], [len(own) + 1 for own in places.values()])
@@ -374,7 +370,7 @@ def steps(columns: Index, plain: InputEncoding, candidates: Mapping[int, Candida
 
 
 def _without_ramps(columns: Index, plain: InputEncoding) -> InputEncoding:
-    """The standardised columns, and zeros where ramps will stand."""
+    """The standardised columns, and zeros at the positions of ramps."""
     assert plain.high is not None
     mean, scale, high = plain.mean[columns], plain.scale[columns], plain.high[columns]
     low, ramps = -high, slice(len(plain.mean), None)
@@ -383,9 +379,135 @@ def _without_ramps(columns: Index, plain: InputEncoding) -> InputEncoding:
 
 
 def _set_ramp(encoding: InputEncoding, place: int, left: float, width: float, centre: float) -> None:
-    """Put a ramp from ``left`` on, less its mean, at a place."""
+    """Write a ramp that begins at ``left``, minus its mean."""
     assert encoding.low is not None
     assert encoding.high is not None
     with np.errstate(over="ignore"):
         encoding.mean[place], encoding.scale[place] = left + centre * width, width
     encoding.low[place], encoding.high[place] = -centre, 1.0 - centre
+
+
+# -- trees on single columns: where steps are placed -------------------------------------------------------------------
+
+
+class Candidates(NamedTuple):
+    """Values of a column after which a tree may split, in order; the last one ends the column."""
+
+    left: Array  # (k,): the values
+    right: Array  # (k,): the next values of the column
+    shares: Array  # (k, classes): cumulative share of each class's weight; zero for a class without cells
+    below: Array  # (k,): cumulative share of all weight
+
+    @classmethod
+    def none(cls) -> Candidates:
+        """For a column without information about the classes."""
+        return cls(np.empty(0), np.empty(0), np.empty((0, 2)), np.empty(0))
+
+    @property
+    def n_classes(self) -> int:
+        """Number of classes that have cells."""
+        return int(self.shares[-1:].any(axis=0).sum())
+
+
+def candidate_targets(total: float) -> Array:
+    """Cumulative weights, up to ``total``, at which a column with many values has its candidates."""
+    return np.asarray(np.linspace(0, 1, MOST_CANDIDATES + 1)[1:] * total * (1 - 1e-12))
+
+
+def candidates_of(values: Array, y: NDArray[Any], weights: Array, cumulative: Array, labels: Index) -> Candidates:
+    """Candidates of a sorted column, with classes weighted equally; ``cumulative`` is the cumulative row weight."""
+    if not len(values):
+        return Candidates.none()
+    shares = np.empty((len(labels), len(values)))
+    n_present = 0
+    for own, label in zip(shares, labels, strict=True):
+        np.cumsum(weights * (y == label), out=own)
+        if own[-1] > 0:  # otherwise all cells of the class are missing
+            own /= own[-1]
+            n_present += 1
+    if n_present < 2:
+        return Candidates.none()
+    is_end = np.append(values[1:] > values[:-1], True)  # the last row of each distinct value
+    if np.count_nonzero(is_end) > MOST_CANDIDATES:
+        mass = shares.sum(axis=0) / n_present
+        first = np.searchsorted(mass, candidate_targets(float(mass[-1])))
+        ends = np.unique(np.searchsorted(values, values[first], side="right") - 1)
+    else:
+        ends = np.flatnonzero(is_end)
+    following = values[np.minimum(ends + 1, len(values) - 1)]
+    return Candidates(values[ends], following, shares[:, ends].T.copy(), cumulative[ends] / cumulative[-1])
+
+
+def tree_splits(columns: Sequence[Candidates], leaves_at_most: Sequence[int]) -> list[Index]:
+    """For each column the candidates after which its tree splits, in order; the largest Gini gain is split first.
+
+    The trees of all columns grow together: one call per leaf and column would take longer than sorting the columns.
+    """
+    grown = [i for i, own in enumerate(columns) if len(own.left)]
+    found: list[Index] = [np.empty(0, dtype=np.int64)] * len(columns)
+    if not grown:
+        return found
+    longest = max(len(columns[i].left) for i in grown)
+    shares = np.zeros((len(grown), longest, columns[grown[0]].shares.shape[1]))
+    for own, i in zip(shares, grown, strict=True):
+        own[: len(columns[i].left)] = columns[i].shares
+    trees = _Trees(shares, np.array([len(columns[i].left) for i in grown]), max(leaves_at_most))
+    trees.least = _LEAF_SHARE * np.array([columns[i].n_classes / 2 for i in grown]) - _TIE
+    trees.grow(np.array([leaves_at_most[i] for i in grown]))
+    for own_splits, i in zip(trees.splits(), grown, strict=True):
+        found[i] = own_splits
+    return found
+
+
+class _Trees:
+    """Trees on C columns of up to k candidates: leaves (C, L) as candidates start…stop−1, and their best cuts."""
+
+    def __init__(self, shares: Array, lengths: Index, most_leaves: int) -> None:
+        self.shares, self.least = shares, np.zeros(len(shares))
+        shape = len(shares), max(most_leaves, 1)
+        self.start, self.stop, self.cut = (np.zeros(shape, dtype=np.int64) for _ in range(3))
+        self.gain = np.full(shape, -np.inf)  # −inf: no such leaf
+        self.n_leaves = np.ones(len(shares), dtype=np.int64)
+        self.stop[:, 0] = lengths
+
+    def grow(self, leaves_at_most: Index) -> None:
+        """Split the best leaf of every column while there is a gain and the limit is not reached."""
+        everywhere = np.arange(len(self.shares))
+        self._judge(everywhere, np.zeros_like(everywhere))
+        for _ in range(1, self.gain.shape[1]):
+            most = self.gain.max(axis=1)
+            own = np.flatnonzero((most > 0) & (self.n_leaves < leaves_at_most))
+            if not len(own):
+                break
+            is_tie = self.gain[own] >= most[own, None] - _TIE
+            leaf = np.argmin(np.where(is_tie, self.start[own], self.shares.shape[1]), axis=1)
+            new, cut = self.n_leaves[own], self.cut[own, leaf]
+            self.start[own, new], self.stop[own, new] = cut, self.stop[own, leaf]
+            self.stop[own, leaf] = cut
+            self.n_leaves[own] += 1
+            self._judge(np.concatenate([own, own]), np.concatenate([leaf, new]))
+
+    def splits(self) -> list[Index]:
+        """For each column the last candidates of all leaves except the last."""
+        return [np.sort(start[:count])[1:] - 1 for start, count in zip(self.start, self.n_leaves.tolist(), strict=True)]
+
+    def _judge(self, own: Index, leaf: Index) -> None:
+        """Find the best cut of some leaves, and its Gini gain."""
+        start, stop, rows = self.start[own, leaf], self.stop[own, leaf], np.arange(len(own))
+        shares = self.shares[own]
+        before = np.where((start > 0)[:, None], shares[rows, start - 1], 0.0)
+        inside = shares[rows, stop - 1] - before
+        left = shares - before[:, None]
+        right = inside[:, None] - left
+        left_mass, right_mass = left.sum(axis=2), right.sum(axis=2)
+        place = np.arange(shares.shape[1])
+        allowed = np.minimum(left_mass, right_mass) >= self.least[own, None]
+        allowed &= (place >= start[:, None]) & (place < stop[:, None] - 1)
+        with np.errstate(invalid="ignore", divide="ignore"):
+            purity = (left**2).sum(axis=2) / left_mass + (right**2).sum(axis=2) / right_mass
+            whole = (inside**2).sum(axis=1) / inside.sum(axis=1)
+        purity = np.where(allowed, purity, -np.inf)
+        at = np.argmax(purity >= purity.max(axis=1, keepdims=True) - _TIE, axis=1)
+        gain = purity[rows, at] - whole
+        self.gain[own, leaf] = np.where(gain > 1e-9, gain, 0.0)
+        self.cut[own, leaf] = at + 1

@@ -1,32 +1,131 @@
-"""What the engine is asked for and what it gives back."""
+"""Training jobs: what to train, on which rows, the results, and the engines that run jobs."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from dataclasses import KW_ONLY, dataclass, field
+import hashlib
+from collections.abc import Callable, Iterable
+from dataclasses import KW_ONLY, dataclass, field, fields
 from enum import Enum
+from functools import partial
+from importlib import import_module
+from importlib.util import find_spec
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from crcen.exceptions import InvalidParameter
-from crcen.training.names import ONE_AGAINST_ALL
+from crcen.exceptions import InvalidParameter, MissingExtra
 from crcen.training.network import Network
-from crcen.training.recipe import Recipe
-from crcen.training.row_sets import RowSets
-from crcen.training.solvers.kinds import ADAM, SOLVERS
+from crcen.training.recipe import ADAM, ONE_AGAINST_ALL, SOLVERS, Recipe
 
-__all__ = ["Status", "TrainingJob", "TrainingResult", "TrainingState"]
+__all__ = [
+    "ENGINES",
+    "Engine",
+    "Index",
+    "RowSets",
+    "Status",
+    "TrainingJob",
+    "TrainingResult",
+    "TrainingState",
+    "digest",
+    "find_engine",
+    "need_torch",
+    "trainer_on",
+    "trainer_on_some",
+]
+
+Index = NDArray[np.int64]
+
+
+def digest(rows: Index | None) -> bytes:
+    """A hash of a list of rows."""
+    if rows is None:
+        return b"all"
+    return hashlib.blake2b(np.ascontiguousarray(rows).tobytes(), digest_size=16).digest()
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class RowSets:
+    """The rows of one training job, as row numbers of the table; by default the whole table.
+
+    Parameters
+    ----------
+    own
+        Training rows; ``None`` for all rows of ``pool``.
+    pool
+        Rows that mini-batches are drawn from; those that are not ``own`` have weight zero. Jobs with the same pool and
+        ``shuffle_seed`` share their batches. ``None`` for the whole table.
+    watched
+        Validation rows for early stopping or recording; ``None`` for none.
+    balanced
+        Rows on which the balance solve makes the key equation exact; ``None`` for the training rows and the validation
+        rows of early stopping.
+    """
+
+    own: Index | None = None
+    pool: Index | None = None
+    watched: Index | None = None
+    balanced: Index | None = None
+
+    def __post_init__(self) -> None:
+        """Validate."""
+        for name in ("own", "pool", "watched", "balanced"):
+            given = getattr(self, name)
+            if given is not None and np.asarray(given).dtype.kind not in "iu":
+                raise InvalidParameter(f"{name} must hold row numbers: got {np.asarray(given).dtype} values.")
+
+    @classmethod
+    def fold(cls, rows: Index | None, watched: Index | None = None) -> RowSets:
+        """Training rows that are also the pool; ``None`` is the whole table."""
+        return cls(own=rows, pool=rows, watched=watched)
+
+    @property
+    def is_whole_table(self) -> bool:
+        """Whether every row of the table is a training row."""
+        return self.own is None and self.pool is None
+
+    def trained(self, n_rows: int) -> Index:
+        """Training rows of a table with ``n_rows`` rows."""
+        return self.drawn(n_rows) if self.own is None else self.own
+
+    def drawn(self, n_rows: int) -> Index:
+        """Rows that batches are drawn from."""
+        return np.arange(n_rows) if self.pool is None else self.pool
+
+    def n_trained(self, n_rows: int) -> int:
+        """Number of training rows."""
+        return self.n_drawn(n_rows) if self.own is None else len(self.own)
+
+    def n_drawn(self, n_rows: int) -> int:
+        """Number of rows that batches are drawn from."""
+        return n_rows if self.pool is None else len(self.pool)
+
+    def solved(self, n_rows: int, *, stops_early: bool) -> Index:
+        """Rows of the balance solve."""
+        if self.balanced is not None:
+            return self.balanced
+        own = self.trained(n_rows)
+        return np.concatenate([own, self.watched]) if stops_early and self.watched is not None else own
+
+    def among(self, rows: Index) -> RowSets:
+        """The same rows as numbers of a larger table, in which they are ``rows``."""
+        own = rows[self.trained(len(rows))]
+        watched, balanced = (None if part is None else rows[part] for part in (self.watched, self.balanced))
+        return RowSets(own=own, pool=own, watched=watched, balanced=balanced)
+
+    @property
+    def key(self) -> tuple[bytes, ...]:
+        """Equal for equal row sets."""
+        return tuple(digest(part) for part in (self.own, self.pool, self.watched, self.balanced))
 
 
 class Status(Enum):
-    """How a network's training ended; the value is the sentence a person reads."""
+    """How training ended; the value is a message for users."""
 
     CONVERGED = "the gradient or the loss no longer changes"
     COMPLETED = "the full learning-rate schedule was run"
-    EARLY_STOPPED = "the loss on the validation rows no longer fell; the best epoch was kept"
-    MAX_EPOCHS = "the limit of iterations was reached before the gradient was small; raise max_epochs or l2"
+    EARLY_STOPPED = "the validation loss no longer decreased; the best epoch was kept"
+    MAX_EPOCHS = "the iteration limit was reached before the gradient was small; raise max_epochs or l2"
     DIVERGED = "the loss became infinite or NaN; lower learning_rate or raise l2"
 
     @property
@@ -37,7 +136,7 @@ class Status(Enum):
 
 @dataclass(frozen=True, eq=False)
 class TrainingState:
-    """Where Adam left a network: after which epoch, and its parameters and both moments, (3, parameters)."""
+    """The state of Adam after an epoch: parameters and both moments, (3, parameters)."""
 
     epoch: int
     values: NDArray[np.float32]
@@ -45,35 +144,34 @@ class TrainingState:
 
 @dataclass(frozen=True, eq=False)
 class TrainingJob(Recipe):
-    """One network to train on the rows it owns, by a recipe in which nothing is left to the data.
+    """One network to train: a settled recipe, class weights, rows and seeds.
 
     Parameters
     ----------
-    lam
-        The weight λ of the positive class; 1−λ is the negative class's.
     class_weights
-        A weight for each class, for networks with as many outputs, instead of ``lam``; ``None`` for one output.
+        A weight for each of K ≥ 2 classes; for two classes (1 − λ, λ).
     rows
-        Which rows it trains on, draws batches from, watches and is balanced on; by default all rows of the table.
+        Training, batch, validation and balance rows; by default all rows of the table.
     seed, shuffle_seed
-        Initial parameters and batch order. Both belong to the job, so its result depends on no other job.
+        Initial parameters and batch order. The result of a job does not depend on other jobs.
     stop_epoch
-        Cut the schedule of ``max_epochs`` off after this epoch.
+        Stop the schedule of ``max_epochs`` after this epoch.
     record_every
-        Instead of stopping early, hand out the logits of the validation rows every so many epochs, and at the last.
+        Record the validation logits every so many epochs, and at the last, instead of stopping early.
     start
-        Go on from where an earlier job with the same settings was left, as if it had not stopped; for Adam.
+        Resume from the state of an earlier job with the same settings (Adam only).
+    outputs
+        Outputs of the network; ``None`` for one with two classes, otherwise K.
     leaves_state
-        Hand out where training ended instead of the network, so that a later job can go on; for Adam.
+        Return the state instead of the network, so that a later job can resume (Adam only).
     hidden, activation, loss, l2, solver, max_epochs, batch_size, learning_rate, tol, encoding, bins, missing,
     column_scales, standardize, balance
-        As in `crcen.training.recipe.Recipe`; whether it stops early is said by ``rows.watched`` and ``record_every``.
+        See `Recipe`. ``rows.watched`` and ``record_every`` decide about early stopping.
     """
 
-    lam: float
+    class_weights: tuple[float, ...]
     _: KW_ONLY
-    class_weights: tuple[float, ...] | None = None
-    rows: RowSets = RowSets()  # noqa: RUF009  -- frozen
+    rows: RowSets = RowSets()
     solver: str = ADAM.name
     max_epochs: int = 30
     batch_size: int = 128
@@ -82,79 +180,85 @@ class TrainingJob(Recipe):
     column_scales: bool = False
     seed: int = 0
     shuffle_seed: int = 0
+    outputs: int | None = None
     stop_epoch: int | None = None
     record_every: int = 0
     start: TrainingState | None = None
     leaves_state: bool = False
 
     def __post_init__(self) -> None:
-        """Refuse what has no meaning, by name."""
+        """Validate."""
         super().__post_init__()
+        self._check()
+
+    def _check(self) -> None:
+        """Validate everything that is not part of the recipe."""
         open_ends = (self.max_epochs, self.batch_size, self.column_scales)
         if self.solver not in SOLVERS or None in open_ends or "auto" in (self.encoding, self.column_scales):
-            raise InvalidParameter("a training job leaves nothing to the data: settle its recipe first.")
-        if not 0.0 < self.lam < 1.0:
-            raise InvalidParameter(f"lam must lie strictly between 0 and 1: got {self.lam!r}.")
-        weights = self.class_weights
-        if weights is not None and (len(weights) < 2 or not all(0.0 < w < np.inf for w in weights)):
-            raise InvalidParameter(f"class_weights must be two or more numbers above 0: got {weights!r}.")
-        if weights is None and self.loss == ONE_AGAINST_ALL:
-            raise InvalidParameter(f"loss={self.loss!r} needs an output for each class: give class_weights.")
+            raise InvalidParameter("a training job leaves nothing to the data: use Recipe.settled first.")
+        weights = tuple(float(weight) for weight in self.class_weights)
+        self._set(class_weights=weights)
+        if len(weights) < 2 or not all(0.0 < weight < np.inf for weight in weights):
+            raise InvalidParameter(f"class_weights must be two or more positive numbers: got {weights!r}.")
+        if self.n_outputs == 1 and self.loss == ONE_AGAINST_ALL:
+            raise InvalidParameter(f"loss={self.loss!r} needs one output per class: got two classes.")
         if not isinstance(self.rows, RowSets):
             raise InvalidParameter(f"rows must be RowSets(own=…, pool=…): got {type(self.rows).__name__}.")
         if not self.draws_batches and (self.start is not None or self.leaves_state):
-            raise InvalidParameter(f"only solver={ADAM.name!r} can stop and go on: got {self.solver!r}.")
+            raise InvalidParameter(f"only solver={ADAM.name!r} can be resumed: got {self.solver!r}.")
         if not self.draws_batches and self.column_scales:
             raise InvalidParameter("column_scales needs Adam: use solver='adam', or column_scales='auto'.")
         if self.stops_early and (self.leaves_state or self.start is not None):
-            raise InvalidParameter("a job that stops and goes on cannot stop early; use record_every.")
+            raise InvalidParameter("a job that is resumed cannot stop early; use record_every.")
         if self.start is not None and not 0 < self.start.epoch < self.last_epoch:
             raise InvalidParameter(f"start must be before the last epoch, {self.last_epoch}: got {self.start.epoch}.")
 
     @classmethod
-    def by(cls, recipe: Recipe, *, lam: float, **own: Any) -> TrainingJob:
-        """A job by a settled recipe; ``own`` are its rows, seeds and the rest that a recipe does not say."""
-        return cls(lam=lam, **recipe.settings(), **own)
-
-    @classmethod
-    def of_classes(cls, recipe: Recipe, class_weights: Iterable[float], **own: Any) -> TrainingJob:
-        """The same for a network with an output for each class."""
-        return cls(lam=0.5, class_weights=tuple(map(float, class_weights)), **recipe.settings(), **own)
+    def by(cls, recipe: Recipe, class_weights: Iterable[float], **own: Any) -> TrainingJob:
+        """A job from a settled recipe, which is not validated again, with its rows, seeds and so on."""
+        job = object.__new__(cls)
+        job.__dict__.update(_JOB_DEFAULTS, **recipe.settings(), class_weights=tuple(class_weights), **own)
+        job._check()
+        return job
 
     @property
     def n_outputs(self) -> int:
-        """Of the network."""
-        return 1 if self.class_weights is None else len(self.class_weights)
+        """Outputs of the network: by default one for two classes."""
+        if self.outputs is not None:
+            return self.outputs
+        return 1 if len(self.class_weights) == 2 else len(self.class_weights)
 
     @property
     def stops_early(self) -> bool:
-        """Whether the best epoch on the watched rows is kept; else they are recorded, or there are none."""
+        """Whether the best epoch on the validation rows is kept."""
         return self.rows.watched is not None and not self.record_every
 
     @property
     def last_epoch(self) -> int:
-        """The epoch that the schedule is cut off after."""
+        """The epoch after which training stops."""
         return min(self.max_epochs, self.stop_epoch or self.max_epochs)
 
-    # Two jobs are never the same one, also where their recipes are.
+    # Two jobs are different even if all their values are equal.
     __eq__ = object.__eq__
     __hash__ = object.__hash__
 
     @property
     def has_affine_inputs(self) -> bool:
-        """Whether the input encoding will be affine, so that all such jobs can share one copy of the rows."""
+        """Whether the encoding is affine, so that all such jobs can share one copy of the rows."""
         return self.missing == "error" and (self.encoding == "standard" or not self.standardize)
+
+
+_JOB_DEFAULTS = {one.name: one.default for one in fields(TrainingJob) if one.name != "class_weights"}
 
 
 @dataclass(frozen=True, eq=False)
 class TrainingResult:
-    """A fitted network and how it came about.
+    """A trained network and how training ended.
 
-    ``residual`` is |Σ w (y − q)| / Σ w over the job's balance rows, in float64, after the solve (NaN without one), the
-    largest of those of several classes; ``shift`` is what the solve added to the output bias, an array where there are
-    several. ``val_logits`` (records, validation rows[, classes]) are those of ``recorded_epochs``, before the solve.
-    ``network`` is None where it diverged, and where the job asked for its ``state`` instead. ``n_iter`` counts the
-    epochs of this job, without those before its ``start``.
+    ``network`` is None if training diverged or the job asked for its ``state``. ``n_iter`` counts the epochs of this
+    job. ``shift`` was added to the output biases by the balance solve; ``residual`` is |Σ w (y − q)| / Σ w on the
+    balance rows after it (NaN without a solve, the largest of several classes). ``val_logits``
+    (records, validation rows[, classes]) belong to ``recorded_epochs``, before the solve.
     """
 
     network: Network | None
@@ -162,8 +266,58 @@ class TrainingResult:
     n_iter: int
     loss_curve: NDArray[np.float64]
     val_loss_curve: NDArray[np.float64] = field(default_factory=lambda: np.empty(0))
-    shift: float | NDArray[np.float64] = 0.0
+    shift: NDArray[np.float64] = field(default_factory=lambda: np.zeros(1))
     residual: float = float("nan")
     recorded_epochs: tuple[int, ...] = ()
     val_logits: NDArray[np.float32] = field(default_factory=lambda: np.empty((0, 0), dtype=np.float32))
     state: TrainingState | None = None
+
+
+# -- engines: backends that run a list of jobs -------------------------------------------------------------------------
+
+Engine = Callable[..., list[TrainingResult]]
+
+# Module and function of each engine, imported on use. All have the signature of `crcen.training.engine.train`.
+ENGINES = {"local": "crcen.training.engine:train", "ray": "crcen.scale.ray.jobs:train_on_ray"}
+
+
+def need_torch() -> None:
+    """Raise an error if torch is not installed: predictions do not need it, fits do."""
+    try:
+        is_installed = find_spec("torch") is not None
+    except ModuleNotFoundError:
+        is_installed = False
+    if not is_installed:
+        raise MissingExtra(
+            "fitting needs torch, which is not installed; get it with: pip install torch. Saved models predict without."
+        )
+
+
+def find_engine(name: str) -> Engine:
+    """The function that runs jobs on an engine."""
+    if name not in ENGINES:
+        raise InvalidParameter(f"engine must be one of {', '.join(map(repr, ENGINES))}: got {name!r}.")
+    module, function = ENGINES[name].split(":")
+    found: Engine = getattr(import_module(module), function)
+    return found
+
+
+def trainer_on(name: str, X: Any, y: Any, n_classes: int = 2, **options: Any) -> Engine:
+    """A function that trains lists of jobs on these rows; y holds class numbers below ``n_classes``."""
+    need_torch()
+    if name == "local":
+        from crcen.training.engine import Trainer
+
+        return Trainer(X, y, n_classes=n_classes, **options)
+    return partial(find_engine(name), X, y, **options)
+
+
+def trainer_on_some(train: Any, rows: Any) -> Engine:
+    """The same function for a subset of the rows of `trainer_on`."""
+    if not isinstance(train, partial):
+        found: Engine = train.on(rows)
+        return found
+    (X, y), options = train.args, dict(train.keywords)
+    if options.get("sample_weight") is not None:
+        options["sample_weight"] = options["sample_weight"][rows]
+    return partial(train.func, X[rows], y[rows], **options)

@@ -1,49 +1,64 @@
-"""A fitted network as plain arrays and its float64 logits, in NumPy: neither needs torch.
+"""Fitted networks as plain arrays and their float64 logits, in NumPy only.
 
-A row's logits are the same bits whatever rows come with it, and however many threads there are. A matrix product of
-BLAS does not give that by itself, since its way of adding up depends on the number of rows and of threads. Here every
-product has the same shape, 16 rows with zeros where there are fewer, and is small enough that BLAS takes one thread.
+The logits of a row are bit-identical in any batch and with any number of threads. A BLAS product alone does not
+guarantee that, because its summation order depends on the number of rows and threads. Here every product has the same
+shape (16 rows, zero-padded) and is small enough for BLAS to use one thread.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import Any
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, replace
+from typing import Any, Protocol, runtime_checkable
 
 import numpy as np
 from numpy.typing import NDArray
 
 from crcen.training.encoding import InputEncoding
-from crcen.training.names import ACTIVATIONS
 
-__all__ = ["Network", "activate", "log_sigmoid", "stacked_logits"]
+__all__ = [
+    "ACTIVATIONS",
+    "Member",
+    "Network",
+    "NetworkGroup",
+    "activate",
+    "by_blocks",
+    "grouped",
+    "log_sigmoid",
+    "mean_logits",
+    "stacked_logits",
+]
 
-# Rows of one product, and its largest inner dimension: up to there BLAS adds up in one go.
+ACTIVATIONS = ("relu", "tanh", "sigmoid", "gelu", "silu")
+
+# Rows of one product and its largest inner dimension: up to this size BLAS sums in one pass.
 _ROWS = 16
 _INNER = 256
-# Multiplications up to which OpenBLAS takes one thread: of two matrices, of a matrix and a vector.
+# Multiplications up to which OpenBLAS uses one thread: matrix-matrix and matrix-vector products.
 _ONE_THREAD, _ONE_THREAD_VECTOR = 2**18, 2**13
-# Numbers of a layer that are worked on at a time, so that they stay in the cache.
+# Numbers of a layer that are processed at a time, to stay in the cache.
 _NUMBERS_AT_ONCE = 2**17
+# Rows per thread in `by_blocks`.
+_BLOCK_ROWS = 2048
 
 Array = NDArray[np.float64]
 
 
 @dataclass(frozen=True, eq=False)
 class Network:
-    """One multilayer perceptron: its input encoding, hidden layers, one output logit, or one for each class.
+    """One multilayer perceptron with one output logit (two classes) or one logit per class.
 
     Parameters
     ----------
     encoding
-        The frozen input layer.
+        The fitted input layer.
     weights, biases
-        One (in, out) matrix and one (out,) vector a layer; the last has the outputs.
+        One (in, out) matrix and one (out,) vector per layer.
     activation
         Name of the hidden activation.
     is_one_against_all
-        Whether each output is the logit of a class against all others, and not one that softmax makes a probability of.
+        Whether each output is the logit of one class against all others, instead of an input of softmax.
     """
 
     encoding: InputEncoding
@@ -53,22 +68,130 @@ class Network:
     is_one_against_all: bool = False
 
     def logits(self, X: Array) -> Array:
-        """Weighted logits of the rows of X, float64 (n,), or (n, C) for C classes, of which softmax is the probability.
-
-        Of one against all these are log σ(o): softmax then divides the sigmoids by their sum.
-        """
+        """Weighted logits of X, (n,) or (n, C); for one against all log σ(o), so that softmax normalises."""
         outputs = self.outputs(X)
         return log_sigmoid(outputs) if self.is_one_against_all else outputs
 
     def outputs(self, X: Array) -> Array:
-        """What the output layer gives, before `logits` makes anything of it."""
-        return stacked_logits(
-            X,
-            self.encoding,
-            [weight[None] for weight in self.weights],
-            [bias[None] for bias in self.biases],
-            self.activation,
-        )[0]
+        """Values of the output layer."""
+        weights, biases = ([part[None] for part in parts] for parts in (self.weights, self.biases))
+        return stacked_logits(X, self.encoding, weights, biases, self.activation)[0]
+
+
+@runtime_checkable
+class Member(Protocol):
+    """A fitted model that provides logits; C is 1 for two classes (the logit of the positive class)."""
+
+    def logits(self, X: Array) -> Array:
+        """Logits of the rows of X, float64 (n, C)."""
+
+    def arrays(self) -> dict[str, Any]:
+        """The state as plain values and arrays, for files and exported graphs."""
+
+
+@dataclass(frozen=True, eq=False)
+class NetworkGroup:
+    """Networks of one shape with one input encoding; their logits are averaged.
+
+    Parameters
+    ----------
+    encoding, activation, is_one_against_all
+        See `Network`.
+    weights, biases
+        (networks, in, out) and (networks, out) per layer.
+    """
+
+    encoding: InputEncoding
+    weights: tuple[Array, ...]
+    biases: tuple[Array, ...]
+    activation: str
+    is_one_against_all: bool = False
+
+    @classmethod
+    def of(cls, networks: Sequence[Network]) -> NetworkGroup:
+        """A group from networks of one shape."""
+        first = networks[0]
+        weights, biases = (
+            tuple(np.stack(layer) for layer in zip(*parts, strict=True))
+            for parts in ([n.weights for n in networks], [n.biases for n in networks])
+        )
+        return cls(first.encoding, weights, biases, first.activation, first.is_one_against_all)
+
+    def __len__(self) -> int:
+        return len(self.weights[0])
+
+    def logits(self, X: Array) -> Array:
+        """Mean logits, (n, 1) or (n, C)."""
+        logits = stacked_logits(X, self.encoding, self.weights, self.biases, self.activation)
+        if self.is_one_against_all:
+            logits = log_sigmoid(logits)
+        with np.errstate(over="ignore", invalid="ignore"):  # the caller reports overflow
+            mean: Array = logits.mean(axis=0)
+        return mean[:, None] if mean.ndim == 1 else mean
+
+    def arrays(self) -> dict[str, Any]:
+        """Encoding, weights and biases; absent parts are left out."""
+        return {
+            "encoding": {name: value for name, value in vars(self.encoding).items() if value is not None},
+            "weights": list(self.weights),
+            "biases": list(self.biases),
+            "activation": self.activation,
+            **({"is_one_against_all": True} if self.is_one_against_all else {}),
+        }
+
+    def networks(self) -> list[Network]:
+        """The single networks."""
+        return [
+            Network(
+                self.encoding,
+                tuple(w[m] for w in self.weights),
+                tuple(b[m] for b in self.biases),
+                self.activation,
+                self.is_one_against_all,
+            )
+            for m in range(len(self))
+        ]
+
+    def shifted(self, shift: float | Array) -> NetworkGroup:
+        """The same networks with a shift, a number or one per output, added to the output bias."""
+        return replace(self, biases=(*self.biases[:-1], self.biases[-1] + shift))
+
+    def scaled(self, slope: float) -> NetworkGroup:
+        """The same networks with every output multiplied by a slope."""
+        if slope == 1.0:
+            return self
+        weights = (*self.weights[:-1], slope * self.weights[-1])
+        return replace(self, weights=weights, biases=(*self.biases[:-1], slope * self.biases[-1]))
+
+
+def grouped(networks: Sequence[Any]) -> Any:
+    """Trained networks as one member: `NetworkGroup`, or `crcen.training.modules.ModuleGroup` for torch modules."""
+    if isinstance(networks[0], Network):
+        return NetworkGroup.of(networks)
+    from crcen.training.modules import ModuleGroup  # loads torch
+
+    return ModuleGroup(tuple(networks))
+
+
+def mean_logits(networks: Sequence[Any], X: Array) -> Array:
+    """Mean logits of trained networks of one kind, (n, 1) or (n, C)."""
+    member = grouped(networks)
+    return by_blocks(member.logits, [member], X)
+
+
+def by_blocks(logits: Callable[[Array], Array], members: Sequence[Member], X: Array) -> Array:
+    """``logits(X)`` computed on several threads, for use during a fit (prediction starts no threads).
+
+    Torch modules get all rows at once, because their last digits may depend on the batch.
+    """
+    from crcen.training.threads import THREADS, usable_cores  # loads torch
+
+    threads = min(THREADS.get(), usable_cores())
+    if threads < 2 or len(X) < 2 * _BLOCK_ROWS or not all(isinstance(member, NetworkGroup) for member in members):
+        return logits(X)
+    blocks = [X[start : start + _BLOCK_ROWS] for start in range(0, len(X), _BLOCK_ROWS)]
+    with ThreadPoolExecutor(min(threads, len(blocks))) as pool:
+        return np.concatenate(list(pool.map(logits, blocks)))
 
 
 def log_sigmoid(outputs: NDArray[np.floating[Any]]) -> Any:
@@ -79,9 +202,7 @@ def log_sigmoid(outputs: NDArray[np.floating[Any]]) -> Any:
 def stacked_logits(
     X: Array, encoding: InputEncoding, weights: Sequence[Array], biases: Sequence[Array], activation: str
 ) -> Array:
-    """Float64 logits of M networks of one shape that share their input encoding.
-
-    This is the one path from stored parameters to logits: the balance solve and every prediction use it.
+    """Float64 logits of M networks of one shape with one input encoding; the balance solve and predictions use this.
 
     Shape
     -----
@@ -92,18 +213,15 @@ def stacked_logits(
     at_once = max(4, _NUMBERS_AT_ONCE // max(models * widest, encoding.size) // _ROWS) * _ROWS
     outputs = (weights[-1].shape[2],) if weights[-1].shape[2] > 1 else ()
     logits = np.empty((models, n, *outputs))
-    layers = [
-        (np.ascontiguousarray(weight)[:, None], bias[:, None, None])
-        for weight, bias in zip(weights, biases, strict=True)
-    ]
-    with np.errstate(over="ignore", invalid="ignore"):  # what overflows is the caller's to refuse
+    layers = [(np.ascontiguousarray(w)[:, None], b[:, None, None]) for w, b in zip(weights, biases, strict=True)]
+    with np.errstate(over="ignore", invalid="ignore"):  # the caller reports overflow
         for start in range(0, n, at_once):
             encoded = encoding(X[start : start + at_once])
             rows = len(encoded)
             if rows % _ROWS or not encoded.flags.c_contiguous:
-                filled = np.zeros((-(-rows // _ROWS) * _ROWS, encoding.size))
-                filled[:rows] = encoded
-                encoded = filled
+                padded = np.zeros((-(-rows // _ROWS) * _ROWS, encoding.size))
+                padded[:rows] = encoded
+                encoded = padded
             h: Array = encoded.reshape(1, -1, _ROWS, encoding.size)
             for weight, bias in layers[:-1]:
                 h = _product(h, weight)
@@ -115,7 +233,7 @@ def stacked_logits(
 
 
 def _product(h: Array, weight: Array) -> Array:
-    """h (M or 1, blocks, rows, in) times weight (M, 1, in, out), in parts of the inner dimension where it is long."""
+    """h (M or 1, blocks, rows, in) times weight (M, 1, in, out), in parts where the inner dimension is long."""
     n_in, n_out = weight.shape[2:]
     limit = _ONE_THREAD if n_out > 1 else _ONE_THREAD_VECTOR
     inner = max(1, min(_INNER, limit // (_ROWS * n_out)))
@@ -127,7 +245,7 @@ def _product(h: Array, weight: Array) -> Array:
 
 
 def activate(name: str, h: NDArray[np.floating[Any]]) -> None:
-    """Pre-activations → units, written over them."""
+    """Apply an activation in place."""
     if name == "relu":
         np.maximum(h, 0.0, out=h)
     elif name == "tanh":

@@ -1,9 +1,9 @@
-"""Checks of single parameters, each refused with one sentence; what passes comes back in its plain type."""
+"""Validation of single parameters: each function returns the value in a plain type or raises `InvalidParameter`."""
 
 import numbers
 from collections.abc import Iterable
 from dataclasses import fields
-from typing import Any, TypeVar
+from typing import Any, Self, TypeVar
 
 import numpy as np
 
@@ -15,22 +15,27 @@ _Group = TypeVar("_Group")
 
 
 class Checked:
-    """A frozen dataclass whose fields are replaced by their checked, plain forms; shown by what was set in it."""
+    """Base of frozen dataclasses that validate their fields in the constructor; the repr lists non-default values."""
 
-    def _set(self, **values: Any) -> None:
+    def _set(self, **values: object) -> None:
         for name, value in values.items():
             object.__setattr__(self, name, value)
 
+    def replace(self, **changes: object) -> Self:
+        """Return a copy with some fields changed and no validation, for values that the library computes itself."""
+        new = object.__new__(type(self))
+        new.__dict__.update(self.__dict__, **changes)
+        return new
+
     def __repr__(self) -> str:
         own: Any = self
-        told = [(field.name, getattr(self, field.name), field.default) for field in fields(own)]
-        return (
-            f"{type(self).__name__}({', '.join(f'{name}={value!r}' for name, value, usual in told if value != usual)})"
-        )
+        values = [(field.name, getattr(self, field.name), field.default) for field in fields(own)]
+        shown = ", ".join(f"{name}={value!r}" for name, value, default in values if value != default)
+        return f"{type(self).__name__}({shown})"
 
 
-def group(name: str, value: Any, kind: type[_Group], example: str) -> _Group:
-    """Parameters that go together, as one value; ``None`` is all of their defaults."""
+def group(name: str, value: object, kind: type[_Group], example: str) -> _Group:
+    """A group of parameters such as `Schedule`; ``None`` stands for its defaults."""
     if value is None:
         return kind()
     if type(value) is not kind:
@@ -43,10 +48,10 @@ def group(name: str, value: Any, kind: type[_Group], example: str) -> _Group:
 def number(
     name: str, value: Any, *, low: float, high: float = np.inf, integer: bool = False, open_low: bool = False
 ) -> Any:
-    """A finite number in [low, high] (or above low where ``open_low``), as int or float."""
+    """A finite number in [low, high], or in (low, high] if ``open_low``, as int or float."""
     kind = numbers.Integral if integer else numbers.Real
-    fine = isinstance(value, kind) and not isinstance(value, bool | np.bool_) and _is_finite(value)
-    if fine and (value > low if open_low else value >= low) and value <= high:
+    valid = isinstance(value, kind) and not isinstance(value, bool | np.bool_) and _is_finite(value)
+    if valid and (value > low if open_low else value >= low) and value <= high:
         return int(value) if integer else float(value)
     what = "a whole number" if integer else "a number"
     start = f"above {low:g}" if open_low else f"at least {low:g}"
@@ -54,7 +59,7 @@ def number(
     raise InvalidParameter(f"{name} must be {what} {start}{end}: got {value!r}.")
 
 
-def choice(name: str, value: Any, allowed: Iterable[Any]) -> Any:
+def choice(name: str, value: Any, allowed: Iterable[object]) -> Any:
     """One of a few values, of the same type."""
     for one in allowed:
         if value is one or (type(value) is type(one) and value == one):
@@ -63,7 +68,7 @@ def choice(name: str, value: Any, allowed: Iterable[Any]) -> Any:
     raise InvalidParameter(f"{name} must be one of {listed}: got {value!r}.")
 
 
-def flag(name: str, value: Any) -> bool:
+def flag(name: str, value: object) -> bool:
     """A bool."""
     if not isinstance(value, bool | np.bool_):
         raise InvalidParameter(f"{name} must be True or False: got {value!r}.")
@@ -71,7 +76,7 @@ def flag(name: str, value: Any) -> bool:
 
 
 def layer_sizes(name: str, value: Any) -> tuple[int, ...]:
-    """Hidden layer sizes as a tuple; a bare number is one layer."""
+    """Hidden layer sizes as a tuple; a single number is one layer."""
     layers: tuple[Any, ...] = tuple(value) if isinstance(value, tuple | list | np.ndarray) else (value,)
     if all(isinstance(h, numbers.Integral) and not isinstance(h, bool) and int(h) > 0 for h in layers):
         return tuple(int(h) for h in layers)

@@ -1,4 +1,4 @@
-"""Groups jobs that can share work into stacks under a memory bound."""
+"""Groups jobs that can share work into stacks under a memory bound, and splits stacks into pieces for threads."""
 
 import os
 from collections.abc import Callable, Sequence
@@ -10,47 +10,55 @@ from math import inf, prod
 import torch
 
 from crcen.training.jobs import TrainingJob
+from crcen.training.recipe import n_batches
 from crcen.training.rows import VALIDATION_ROWS
-from crcen.training.schedule import n_batches
 
 __all__ = [
     "Groups",
     "Inputs",
     "PlannedStack",
-    "finer",
     "free_memory",
     "halves",
     "n_parameters",
     "pieces",
     "plan",
     "shared_bytes",
+    "split_for_cores",
     "stack_bytes",
     "step_operations",
 ]
 
-# The number of encoded columns that a job's network reads.
+# The number of encoded columns of a job.
 Inputs = Callable[[TrainingJob], int]
 
-# Positions in a job list, one row a group.
+# Positions in a list of jobs, one row per group.
 Groups = tuple[tuple[int, ...], ...]
 
-# Beside stacks: rows that are worked on at a time in float64, and labels, weights and indices of every row.
+# Memory apart from stacks: rows processed at a time in float64; labels, weights and indices of every row.
 _WORK_BYTES = 2**23
 _BYTES_A_ROW, _CELL_BYTES = 64, 8
 _ACTIVATION_COPIES = 4
-_ROWS_AT_ONCE = 2048  # of a solver that takes all rows
+_ROWS_AT_ONCE = 2048  # for a solver that reads all rows
+
+# Further pieces are useful with more than two cores and must cost others nothing. Adam reaches that with these
+# operations per step: for groups of their own, and for networks that share the rows of a group in batches of 128 rows
+# (the shared work, table lookups of a batch, grows with its rows).
+_OPERATIONS_OF_GROUPS, _OPERATIONS_OF_NETWORKS, _ROWS_OF_A_BATCH = 1e7, 2e7, 128
+_MOST_PIECES = 16
+# Idle cores take smaller pieces.
+_OPERATIONS_ON_A_FREE_CORE = 4e6
 
 
 @dataclass(frozen=True)
 class PlannedStack:
-    """Positions in the job list: one row a group, every row with the same hidden shapes in the same order."""
+    """Positions in the list of jobs: one row per group, all rows with the same hidden shapes in the same order."""
 
     groups: Groups
     n_bytes: int
 
 
 def free_memory(device: torch.device) -> int:
-    """Bytes that are free on a device."""
+    """Free bytes on a device."""
     if device.type == "cuda":
         return int(torch.cuda.mem_get_info(device)[0])
     try:
@@ -66,7 +74,7 @@ def free_memory(device: torch.device) -> int:
 
 
 def _container_limit() -> int:
-    """Bytes that a container may use; a large number where there is no limit."""
+    """Memory limit of the container; a large number without one."""
     try:
         with open("/sys/fs/cgroup/memory.max") as file:
             return int(file.read())
@@ -74,22 +82,17 @@ def _container_limit() -> int:
         return 2**62
 
 
-def plan(
-    jobs: Sequence[TrainingJob],
-    n_rows: int,
-    n_inputs: Inputs,
-    memory_bytes: int,
-) -> list[PlannedStack]:
+def plan(jobs: Sequence[TrainingJob], n_rows: int, n_inputs: Inputs, memory_bytes: int) -> list[PlannedStack]:
     """Stacks that together hold every job once.
 
     Jobs with equal rows, pool and batch order form a group; groups with equal settings and hidden shapes share a stack.
-    A stack over the bound is split, groups first, then networks; a single network over the bound is still planned,
-    since there is nothing smaller to fall back to.
+    A stack above the bound is split, groups first, then networks; a single network is planned in any case.
     """
     groups: dict[tuple[object, ...], dict[tuple[object, ...], list[int]]] = {}
     for position, job in enumerate(jobs):
         common = _common_key(job, n_rows)
         groups.setdefault(common, {}).setdefault(_group_key(job), []).append(position)
+    n_bytes = partial(stack_bytes, jobs=jobs, n_rows=n_rows, n_inputs=n_inputs)
     stacks: list[PlannedStack] = []
     for members in groups.values():
         by_shape: dict[Groups, list[tuple[int, ...]]] = {}
@@ -97,13 +100,12 @@ def plan(
             ordered = tuple(sorted(positions, key=lambda p: jobs[p].hidden))
             by_shape.setdefault(tuple(jobs[p].hidden for p in ordered), []).append(ordered)
         for rows in by_shape.values():
-            n_bytes = partial(stack_bytes, jobs=jobs, n_rows=n_rows, n_inputs=n_inputs)
             stacks += _bounded(tuple(rows), n_bytes, memory_bytes)
     return stacks
 
 
 def _common_key(job: TrainingJob, n_rows: int) -> tuple[object, ...]:
-    """What all networks of a stack have in common; L-BFGS also needs one shape."""
+    """Settings that all networks of a stack share; L-BFGS also needs one shape."""
     batches = n_batches(job.rows.n_drawn(n_rows), job.batch_size) if job.draws_batches else 0
     shape = (len(job.hidden) == 0,) if job.solver_kind.mixes_shapes else job.hidden
     rate = job.learning_rate if job.draws_batches else job.tol
@@ -126,7 +128,7 @@ def _bounded(groups: Groups, n_bytes: Callable[[Groups], int], limit: int) -> li
 
 
 def halves(groups: Groups) -> list[Groups]:
-    """Split a stack in two: groups first, else networks."""
+    """Split a stack in two: groups if there are several, otherwise networks."""
     if len(groups) > 1:
         middle = len(groups) // 2
         return [groups[:middle], groups[middle:]]
@@ -144,25 +146,16 @@ def step_operations(groups: Groups, jobs: Sequence[TrainingJob], n_inputs: Input
     return 3.0 * total * len(groups) * (example.batch_size if example.draws_batches else _ROWS_AT_ONCE)
 
 
-# Further pieces are for those who have more than two cores, and must cost the others nothing. Pieces of Adam that are
-# groups of their own do so from here on, those that share the rows of a group from there on, in batches of 128 rows:
-# what these share, the lookups of a batch, grows with its rows.
-_OPERATIONS_OF_GROUPS, _OPERATIONS_OF_NETWORKS, _ROWS_OF_A_BATCH = 1e7, 2e7, 128
-_MOST_PIECES = 16
-# Cores that would have nothing to do take smaller pieces.
-_OPERATIONS_ON_A_FREE_CORE = 4e6
-
-
 def pieces(stacks: Sequence[Groups], jobs: Sequence[TrainingJob], n_inputs: Inputs) -> list[Groups]:
-    """Cut stacks into pieces that can run side by side, largest first, by their size alone.
+    """Split stacks into pieces that can run in parallel, largest first.
 
-    How many threads there are has no part in it: a network's last digits may depend on what it is stacked with.
+    Only their size decides, not the number of threads: the last digits of a network may depend on its stack.
     """
     parts = [(step_operations(groups, jobs, n_inputs), groups) for groups in stacks]
     while 0 < len(parts) < _MOST_PIECES:
         parts.sort(key=lambda part: -part[0])
-        cuttable = (i for i, (cost, groups) in enumerate(parts) if cost >= 2 * _least(groups, jobs, len(parts)))
-        position = next(cuttable, None)
+        splittable = (i for i, (cost, groups) in enumerate(parts) if cost >= 2 * _least(groups, jobs, len(parts)))
+        position = next(splittable, None)
         if position is None:
             break
         largest = parts.pop(position)[1]
@@ -170,24 +163,24 @@ def pieces(stacks: Sequence[Groups], jobs: Sequence[TrainingJob], n_inputs: Inpu
     return [groups for _, groups in sorted(parts, key=lambda part: -part[0])]
 
 
-def finer(
+def split_for_cores(
     parts: Sequence[Groups],
     jobs: Sequence[TrainingJob],
     n_inputs: Inputs,
-    count: int,
-    may_cut: Callable[[Groups], bool],
+    n_cores: int,
+    may_split: Callable[[Groups], bool],
 ) -> list[Groups]:
-    """Pieces cut further until there are as many as cores, the largest first: networks of one group, where they may.
+    """Split the largest pieces of one group further until there are as many as cores.
 
-    ``may_cut`` says whether the networks of a piece have the same bits alone as together.
+    ``may_split`` tells whether the networks of a piece are batch-invariant.
     """
     found, left = list(parts), list(parts)
-    while left and len(found) < count:
+    while left and len(found) < n_cores:
         left.sort(key=lambda groups: step_operations(groups, jobs, n_inputs))
         largest = left.pop()
         if len(largest) > 1 or len(largest[0]) == 1 or not jobs[largest[0][0]].draws_batches:
             continue
-        if step_operations(largest, jobs, n_inputs) < 2 * _OPERATIONS_ON_A_FREE_CORE or not may_cut(largest):
+        if step_operations(largest, jobs, n_inputs) < 2 * _OPERATIONS_ON_A_FREE_CORE or not may_split(largest):
             continue
         found.remove(largest)
         found += halves(largest)
@@ -196,7 +189,7 @@ def finer(
 
 
 def _least(groups: Groups, jobs: Sequence[TrainingJob], n_parts: int) -> float:
-    """Operations that the halves of a part must have, where there are so many parts."""
+    """Operations that each half of a part must have."""
     if sum(map(len, groups)) == 1:
         return inf
     example = jobs[groups[0][0]]
@@ -210,28 +203,23 @@ def _least(groups: Groups, jobs: Sequence[TrainingJob], n_parts: int) -> float:
 
 
 def n_parameters(job: TrainingJob, n_inputs: Inputs) -> int:
-    """Numbers that the training of a network moves."""
+    """Number of trained parameters of a network."""
     sizes = (n_inputs(job), *job.hidden, job.n_outputs)
     return sum(prod(pair) + pair[1] for pair in pairwise(sizes)) + (sizes[0] if job.column_scales else 0)
 
 
 def shared_bytes(jobs: Sequence[TrainingJob], n_rows: int, n_features: int, *, on_gpu: bool = False) -> int:
-    """What all stacks read, beside the rows themselves, of which a GPU has a copy."""
+    """Memory that all stacks share, apart from the rows, of which a GPU has a copy."""
     copies = {(job.solver_kind.itemsize, job.standardize) for job in jobs if job.has_affine_inputs}
     a_cell = sum(size for size, _ in copies) + (_CELL_BYTES if on_gpu else 0)
     return n_rows * (_BYTES_A_ROW + n_features * a_cell) + _WORK_BYTES
 
 
-def stack_bytes(
-    groups: Groups,
-    jobs: Sequence[TrainingJob],
-    n_rows: int,
-    n_inputs: Inputs,
-) -> int:
-    """Bytes that a stack takes while it is trained."""
+def stack_bytes(groups: Groups, jobs: Sequence[TrainingJob], n_rows: int, n_inputs: Inputs) -> int:
+    """Memory that a stack needs during training."""
     example = jobs[groups[0][0]]
     solver, in_batches = example.solver_kind, example.draws_batches
-    n_pool = 0  # groups are filled up to the longest
+    n_pool = 0  # groups are padded to the longest
     for group in groups:
         rows = jobs[group[0]].rows
         n_pool = max(n_pool, rows.n_drawn(n_rows) if in_batches else rows.n_trained(n_rows))
@@ -246,7 +234,7 @@ def stack_bytes(
         parameters += n_parameters(jobs[position], n_inputs)
         units += sum((*jobs[position].hidden, jobs[position].n_outputs))
     copies = solver.copies + example.column_scales
-    # L-BFGS keeps the weights of every row and network; Adam gathers an epoch's rows at once, or all rows are encoded.
+    # L-BFGS keeps the weights of every row and network; Adam gathers the rows of an epoch, or all rows are encoded.
     n_held = n_pool if example.has_affine_inputs else n_rows
     held = n_held * width + n_pool * (4 + (0 if in_batches else len(groups[0]))) + n_watched * (width + 4)
     return len(groups) * solver.itemsize * (copies * parameters + _ACTIVATION_COPIES * at_once * units + held)

@@ -1,12 +1,12 @@
-"""The first layer of networks on ramps and steps without the products by zeros and ones.
+"""The first layer on ramps and steps by table lookups instead of products with zeros and ones.
 
 A column's ramps lie side by side, so a cell is between two neighbouring knots of that column: at knot k the first k
-ramps are at their upper end and the others at their lower end. What the first layer makes of a cell is therefore a row
-of a table (knots × hidden units) of the column, or a mean of two neighbouring rows. The table costs a small product a
-step; a row of the batch then adds up one table row a column, where the product would go through every ramp of it. The
-gradient of the table is the same sum the other way round: each table row adds up the rows of the batch that read it.
+ramps are at their upper end and the others at their lower end. The contribution of a cell to the first layer is
+therefore a row of a table (knots × hidden units) of its column, or a mean of two neighbouring rows. The table costs a
+small product per step; a row of the batch then adds up one table row per column instead of a product over all ramps. In
+the gradient, each table row adds up the rows of the batch that read it.
 
-`add_ramps` and `ramps_gradient` are compiled as part of an epoch (see `solvers.compiled`).
+`add_ramps` and `ramps_gradient` are compiled as part of an epoch (see `crcen.training.solvers`).
 
 Shape letters: G groups, B rows of a batch, C columns with ramps, S the most ramps of a column, N knots, R ramps in all,
 W first hidden units of all networks.
@@ -19,7 +19,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
+from numpy.typing import DTypeLike, NDArray
 from torch import Tensor
 
 from crcen.training.encoding import InputEncoding
@@ -43,29 +43,22 @@ Index = NDArray[np.int64]
 
 
 class RampLookup(NamedTuple):
-    """Which table rows the rows of some batches read; tensors are empty where there are no ramps, or no weights."""
+    """Table rows that the rows of some batches read; tensors are empty without ramps or without weights."""
 
-    n_plain: int  # inputs before the ramps; indicators and the bias come after them
+    n_plain: int  # inputs before the ramps; indicators and the bias follow them
     n_ramps: int  # R
-    values: Tensor  # (G·C, N, S): what every ramp is at every knot of its column
-    padded: (
-        Tensor  # (G·C·S,): which ramp, counted over groups; any where a column has fewer than S. Nothing if none has
-    )
-    filled: Tensor  # (G·R,): where among those a ramp is; nothing likewise
+    values: Tensor  # (G·C, N, S): the value of every ramp at every knot of its column
+    padded: Tensor  # (G·C·S,): the ramp at each place, any where a column has fewer than S; empty if none has fewer
+    filled: Tensor  # (G·R,): the place of every ramp; empty likewise
     starts: Tensor  # (G·B,): where in `codes` a row of the batch begins
-    codes: Tensor  # (batches, entries): table rows, one after another for each row of the batch
+    codes: Tensor  # (batches, entries): table rows, by row of the batch
     code_weights: Tensor  # (batches, entries)
-    readers: Tensor  # (batches, entries): rows of the batch, one after another for each table row
+    readers: Tensor  # (batches, entries): rows of the batch, by table row
     reader_starts: Tensor  # (batches, G·C·N)
     reader_weights: Tensor  # (batches, entries)
 
 
-def _no_ramps() -> RampLookup:
-    nothing = torch.empty(0)
-    return RampLookup(0, 0, *[nothing] * 9)
-
-
-NO_RAMPS = _no_ramps()
+NO_RAMPS = RampLookup(0, 0, *[torch.empty(0)] * 9)
 
 
 def _summed(table: Tensor, lookup_rows: Tensor, starts: Tensor, weights: Tensor) -> Tensor:
@@ -77,7 +70,7 @@ def _summed(table: Tensor, lookup_rows: Tensor, starts: Tensor, weights: Tensor)
 
 
 def add_ramps(lookup: RampLookup, batch: int, first: Tensor, x: Tensor, out: Tensor) -> None:
-    """Put the first layer's product (G, B, W) of a batch into ``out``; x (G, B, plain + indicators + 1) has no ramps.
+    """Write the first layer's product (G, B, W) of a batch to ``out``; x (G, B, plain + indicators + 1) has no ramps.
 
     ``first`` is (G, plain + ramps + indicators + 1, W).
     """
@@ -97,7 +90,7 @@ def add_ramps(lookup: RampLookup, batch: int, first: Tensor, x: Tensor, out: Ten
 
 
 def ramps_gradient(lookup: RampLookup, batch: int, x: Tensor, back: Tensor, found: Tensor) -> None:
-    """Put the first layer's gradient, of the shape of ``first``, into ``found``, from that at its outputs."""
+    """Write the first layer's gradient, in the shape of ``first``, to ``found``, given that at its outputs."""
     n_groups, width = back.size(0), back.size(2)
     after = lookup.n_plain + lookup.n_ramps
     plain = torch.bmm(x.transpose(1, 2), back)
@@ -123,7 +116,7 @@ def ramps_gradient(lookup: RampLookup, batch: int, x: Tensor, back: Tensor, foun
 
 
 def has_ramps(encoding: InputEncoding) -> bool:
-    """Whether some columns of an encoding are ramps side by side."""
+    """Whether an encoding has ramps."""
     n_indicators = 0 if encoding.indicators is None else len(encoding.indicators)
     if encoding.columns is None or encoding.knots is not None or encoding.is_smooth:
         return False
@@ -133,16 +126,16 @@ def has_ramps(encoding: InputEncoding) -> bool:
 
 @dataclass(frozen=True, eq=False)
 class CodedRows:
-    """All rows in an encoding: the knot of every cell of a column with ramps, and the other columns as they are.
+    """All rows in an encoding: the knot of every cell of a column with ramps, and the other columns.
 
     Parameters
     ----------
     plain : float32 tensor of shape (n, plain + indicators)
         Encoded columns that are no ramps.
     knots : uint8 or uint16 array of shape (n, C)
-        The knot at or before a cell; the last one where the cell is missing.
+        The knot at or before a cell; the last one for missing cells.
     shares : float32 array of shape (n, C), or None
-        How far it is to the next knot; None where every cell is at one.
+        Relative distance to the next knot; None if every cell is at one.
     """
 
     plain: Tensor
@@ -151,13 +144,7 @@ class CodedRows:
 
 
 class RampTables:
-    """The ramps of one encoding, column by column.
-
-    Parameters
-    ----------
-    encoding
-        One that `has_ramps`.
-    """
+    """The ramps of one encoding that `has_ramps`, column by column."""
 
     def __init__(self, encoding: InputEncoding) -> None:
         if encoding.columns is None or encoding.low is None or encoding.high is None:
@@ -176,7 +163,7 @@ class RampTables:
         return self.most + 2
 
     def values(self) -> NDArray[np.float32]:
-        """What every ramp is at every knot of its column, (C, N, S); 0 at the knot of missing cells."""
+        """The value of every ramp at every knot of its column, (C, N, S); 0 at the knot of missing cells."""
         found = np.zeros((len(self.columns), self.n_knots, self.most), dtype=np.float32)
         is_passed = np.arange(self.most)[None, :] < np.arange(self.most + 1)[:, None]
         for i, (first, count) in enumerate(zip(self.first, self.counts, strict=True)):
@@ -185,24 +172,19 @@ class RampTables:
         return found
 
     def padded(self) -> tuple[Index, Index]:
-        """Which ramp stands at each place (C·S,), and the place of every ramp, (R,)."""
+        """The ramp at each place (C·S,), and the place of every ramp, (R,)."""
         place = np.arange(self.most)[None, :]
         ramp = (self.first - self.n_plain)[:, None] + np.minimum(place, self.counts[:, None] - 1)
         return ramp.ravel(), np.flatnonzero(np.ravel(place < self.counts[:, None]))
 
     def code(self, X: Array) -> CodedRows:
-        """Rows (n, features) as this encoding has them."""
+        """Rows (n, features) in this encoding."""
         encoding = self.encoding
         others = np.append(np.arange(self.n_plain), np.arange(encoding.size - self.n_indicators, encoding.size))
-        plain = InputEncoding(
-            encoding.mean[others],
-            encoding.scale[others],
-            None,
-            self.low[others],
-            self.high[others],
-            indicators=encoding.indicators,
-        )(X)
-        # Short integers are sorted by their digits, which is fast.
+        parts = (part[others] for part in (encoding.mean, encoding.scale, self.low, self.high))
+        mean, scale, low, high = parts
+        plain = InputEncoding(mean, scale, None, low, high, indicators=encoding.indicators)(X)
+        # Short integers, which are sorted by their digits.
         knots = np.empty((len(X), len(self.columns)), dtype=np.uint8 if self.n_knots <= 256 else np.uint16)
         shares = np.zeros((len(X), len(self.columns)), dtype=np.float32)
         for i, (column, first, count) in enumerate(zip(self.columns, self.first, self.counts, strict=True)):
@@ -214,13 +196,13 @@ class RampTables:
         return CodedRows(torch.from_numpy(plain).to(torch.float32), knots, shares if shares.any() else None)
 
     def _place(self, cells: Array, ramps: slice) -> tuple[Index, Array]:
-        """The knot at or before each cell, and how far it is to the next one."""
+        """The knot at or before each cell, and the relative distance to the next one."""
         encoding = self.encoding
         mean, scale, low, high = (part[ramps] for part in (encoding.mean, encoding.scale, self.low, self.high))
         if not len(mean):
             return np.zeros(len(cells), dtype=np.int64), np.zeros(len(cells))
         knots, shares = np.searchsorted(mean + high * scale, cells, side="right"), np.zeros(len(cells))
-        # Of steps, few cells are inside of one: rows that were held out.
+        # Few cells are inside a step: those of held-out rows.
         inside = np.flatnonzero(np.searchsorted(mean + low * scale, cells) != knots)
         ramp = np.minimum(knots[inside], len(mean) - 1)
         with np.errstate(over="ignore", invalid="ignore"):  # values near the end of float64, missing ones
@@ -232,9 +214,9 @@ class RampTables:
 
 
 def _stable_order(values: NDArray[np.unsignedinteger], keys: NDArray[np.int32]) -> NDArray[np.int32]:
-    """The stable order of short integers along the last axis, in ``keys``: a sort of values that end in their places.
+    """The stable order of short integers along the last axis, in ``keys``, by sorting values combined with places.
 
-    Processors sort integers of 32 bits many at a time; an `argsort` goes one by one.
+    Processors sort 32-bit integers in vectors, which `argsort` cannot.
     """
     n_bits = max(1, (values.shape[-1] - 1).bit_length())
     if 8 * values.itemsize + n_bits > 31:
@@ -260,7 +242,7 @@ class RampFeed:
     """
 
     def __init__(self, tables: Sequence[RampTables], coded: Sequence[CodedRows], pools: Sequence[Index]) -> None:
-        self.coded, self.example = coded, tables[0]  # the layout of columns is common to groups
+        self.coded, self.example = coded, tables[0]  # groups share the layout of columns
         self.has_shares = any(
             rows.shares is not None and bool(rows.shares[pool].any()) for rows, pool in zip(coded, pools, strict=True)
         )
@@ -268,22 +250,22 @@ class RampFeed:
         padded, filled = self.example.padded()
         self._values = torch.from_numpy(np.concatenate([own.values() for own in tables]))
         if len(padded) == len(filled):
-            groups = groups[:0]  # every column has as many ramps, so there is nothing to rearrange
+            groups = groups[:0]  # all columns have the same number of ramps: nothing to rearrange
         self._memory: dict[str, NDArray[Any]] = {}
         self._padded = torch.from_numpy(np.ravel(groups * self.example.n_ramps + padded))
         self._filled = torch.from_numpy(np.ravel(groups * len(padded) + filled))
 
-    def _kept(self, name: str, shape: tuple[int, ...], dtype: Any) -> NDArray[Any]:
-        """Memory that every lookup writes over: pages that are new cost more than what is put into them."""
+    def _kept(self, name: str, shape: tuple[int, ...], dtype: DTypeLike) -> NDArray[Any]:
+        """Memory that every lookup reuses: new pages cost more than their content."""
         size = prod(shape)
         if name not in self._memory or self._memory[name].size < size:
             self._memory[name] = np.empty(size, dtype=dtype)
         return self._memory[name][:size].reshape(shape)
 
     def lookup(self, rows: Index, *, with_readers: bool) -> RampLookup:
-        """Of batches: ``rows`` is (groups or 1, batches, B); ``with_readers`` is for the gradient.
+        """The lookup of batches, valid until the next call; ``rows`` is (groups or 1, batches, B).
 
-        It holds until the next one.
+        ``with_readers`` is needed for the gradient.
         """
         n_batches, size = rows.shape[1:]
         example, n_columns, n_groups = self.example, len(self.example.columns), len(self.coded)
@@ -306,7 +288,7 @@ class RampFeed:
             by_column = self._kept("columns", (n_batches, n_groups, n_columns, size, parts), knots.dtype)
             by_column[:] = np.moveaxis(knots, 4, 2)
             by_column = by_column.reshape(n_batches, n_groups, n_columns, -1)
-            # Which row, and which of its two knots.
+            # Row of the batch, and which of its two knots.
             order = _stable_order(by_column, self._kept("order", by_column.shape, np.int32))
             if self.has_shares:
                 ordered = np.moveaxis(weights, 4, 2).reshape(by_column.shape)
@@ -320,14 +302,7 @@ class RampFeed:
             counts = np.bincount(places.ravel(), minlength=n_batches * n_groups * n_columns * n_knots)
             counts = counts.reshape(n_batches, -1)
             reader_starts = (np.cumsum(counts, axis=1) - counts).astype(np.int32)
-        return RampLookup(
-            example.n_plain,
-            example.n_ramps,
-            self._values,
-            self._padded,
-            self._filled,
-            *map(
-                torch.from_numpy, (starts, codes, weights.reshape(n_batches if self.has_shares else 0, codes.shape[1]))
-            ),
-            *map(torch.from_numpy, (readers, reader_starts, reader_weights)),
-        )
+        code_weights = weights.reshape(n_batches if self.has_shares else 0, codes.shape[1])
+        arrays = (starts, codes, code_weights, readers, reader_starts, reader_weights)
+        fixed = (self._values, self._padded, self._filled)
+        return RampLookup(example.n_plain, example.n_ramps, *fixed, *map(torch.from_numpy, arrays))

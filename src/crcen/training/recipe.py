@@ -1,51 +1,118 @@
-"""Recipe: how networks are trained. The one home of training parameters: each is declared, checked and explained here.
+"""Recipe: how networks are trained. Every training parameter is declared, validated and documented here.
 
-Estimators build a recipe from their parameters, a search makes others of it by `dataclasses.replace`, and jobs, streams
-and workers carry it. What is left to the data (``"auto"``, ``None``) is settled once the rows are known.
+Estimators build a `Recipe` from their parameters, a search derives others with `Recipe.replace`, and jobs, streams and
+workers carry it. Values that depend on the data (``"auto"``, ``None``) are set by `Recipe.settled`.
 """
 
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, fields
 from typing import Any, Self
 
 from crcen.exceptions import InvalidParameter
 from crcen.training.encoding import ENCODINGS, MISSING
-from crcen.training.names import ACTIVATIONS, CLASS_LOSSES
+from crcen.training.network import ACTIVATIONS
 from crcen.training.parameters import Checked, choice, flag, layer_sizes, number
-from crcen.training.schedule import n_batches
-from crcen.training.solvers.kinds import ADAM, LBFGS, SOLVERS, SolverKind
 
-__all__ = ["Inputs", "Recipe", "Schedule"]
+__all__ = [
+    "ADAM",
+    "LBFGS",
+    "LOSSES",
+    "ONE_AGAINST_ALL",
+    "SOLVERS",
+    "Inputs",
+    "Recipe",
+    "Schedule",
+    "SolverKind",
+    "n_batches",
+    "one_cycle",
+]
+
+# One against all needs one output per class.
+ONE_AGAINST_ALL = "one_against_all"
+LOSSES = ("cross_entropy", "squared_error", ONE_AGAINST_ALL)
 
 _BATCH_SIZE = 128
-# From so many rows on, batches that nobody named are twice as large: steps on twice the rows take less than 1.5 times
-# as long, and held-out rows are predicted as well where the rate grows by the root.
+# From this many rows the default batch size is doubled: a step on twice the rows takes less than 1.5 times as long, and
+# held-out rows are predicted as well if the learning rate is multiplied by √2.
 _MANY_ROWS, _TIMES = 17_000, 2
-# Adam needs steps rather than passes: many rows get fewer of the default passes, down to five.
+# Adam needs a number of steps rather than of passes: large tables get fewer of the default passes, at least five.
 _ENOUGH_STEPS, _FEWEST_EPOCHS = 4000, 5
+_WARM_UP = 0.2
+
+
+@dataclass(frozen=True)
+class SolverKind:
+    """Properties of a solver that planning needs before one is created.
+
+    Parameters
+    ----------
+    name
+        Value of the parameter ``solver``.
+    draws_batches
+        Whether a step is an epoch of mini-batches with a learning rate and a seeded order, which can be interrupted and
+        resumed. Otherwise a step is an iteration over all rows, and training ends at a tolerance.
+    default_epochs
+        Default number of steps.
+    itemsize
+        Bytes per number: 4 for float32, 8 for float64.
+    mixes_shapes
+        Whether networks with different hidden layers can share a stack.
+    copies
+        Vectors of all parameters that training holds at the same time.
+    cut_operations
+        Operations per step above which half of a stack is worth a thread of its own.
+    """
+
+    name: str
+    draws_batches: bool
+    default_epochs: int
+    itemsize: int
+    mixes_shapes: bool
+    copies: int
+    cut_operations: float
+
+
+# Parameters, gradient, two moments, penalties and scratch space; results in float64 count twice.
+ADAM = SolverKind("adam", True, 30, 4, True, copies=10, cut_operations=2e6)
+# The same plus history, points and directions; its operations are called from Python.
+LBFGS = SolverKind("lbfgs", False, 500, 8, False, copies=36, cut_operations=1e7)
+
+SOLVERS = {kind.name: kind for kind in (ADAM, LBFGS)}
+
+
+def n_batches(n_rows: int, batch_size: int) -> int:
+    """Number of batches in an epoch."""
+    return -(-n_rows // min(batch_size, n_rows))
+
+
+def one_cycle(progress: float) -> float:
+    """Learning rate relative to its peak, given the completed share of the schedule: linear warm-up, cosine decay."""
+    if progress < _WARM_UP:
+        return progress / _WARM_UP
+    return 0.5 * (1 + math.cos(math.pi * (progress - _WARM_UP) / (1 - _WARM_UP)))
 
 
 @dataclass(frozen=True, kw_only=True, repr=False)
 class Schedule(Checked):
-    """By which steps networks are trained: ``CRCENClassifier(schedule=Schedule(learning_rate=0.02))``.
+    """Optimisation parameters: ``CRCENClassifier(schedule=Schedule(learning_rate=0.02))``.
 
     Parameters
     ----------
     solver : {"auto", "adam", "lbfgs"}, default="auto"
-        Mini-batch Adam with a one-cycle rate in float32, or full-batch L-BFGS in float64. ``"auto"`` is L-BFGS where
-        there is no hidden layer, since a convex objective has one optimum and L-BFGS finds it, else Adam.
+        Mini-batch Adam with a one-cycle learning rate in float32, or full-batch L-BFGS in float64. ``"auto"`` uses
+        L-BFGS without hidden layers (the objective is convex) and Adam otherwise.
     batch_size : int, default=None
-        Rows of a mini-batch; ``None`` is 128, from 17,000 rows on 256, and 1,024 where rows come in a stream.
+        Rows of a mini-batch. ``None``: 128, from 17,000 rows 256, and 1,024 for streams.
     learning_rate : float, default=0.01
-        Peak of the one-cycle rate; times √2 where ``batch_size=None`` is 256.
+        Peak of the one-cycle learning rate; multiplied by √2 where ``batch_size=None`` is 256.
     tol : float, default=1e-5
         L-BFGS stops when no gradient component is larger.
     early_stopping : bool, default=False
         Hold out a share of the rows and keep each network's best epoch on them.
     validation_fraction : float, default=0.1
-        That share.
+        Share of the rows held out for early stopping.
     """
 
     solver: str = "auto"
@@ -56,7 +123,7 @@ class Schedule(Checked):
     validation_fraction: float = 0.1
 
     def __post_init__(self) -> None:
-        """Refuse what has no meaning."""
+        """Validate."""
         size = self.batch_size
         self._set(
             solver=choice("solver", self.solver, ("auto", *SOLVERS)),
@@ -69,35 +136,34 @@ class Schedule(Checked):
 
     @property
     def needs_all_rows(self) -> bool:
-        """Whether a solver was asked for that reads all rows at each step."""
+        """Whether the named solver reads all rows at each step."""
         return self.solver in SOLVERS and not SOLVERS[self.solver].draws_batches
 
     def in_batches(self) -> Self:
-        """The same by mini-batches, for rows that come in parts and for networks that only they can train."""
-        return replace(self, solver=ADAM.name)
+        """The same schedule with mini-batches, for rows that arrive in parts."""
+        return self.replace(solver=ADAM.name)
 
 
 @dataclass(frozen=True, kw_only=True, repr=False)
 class Inputs(Checked):
-    """What is made of columns before the first layer, beside their encoding: ``inputs=Inputs(missing="indicator")``.
+    """Preparation of the input columns, apart from their encoding: ``inputs=Inputs(missing="indicator")``.
 
     Parameters
     ----------
     bins : int, default=12
-        The largest number of bins a column.
+        Maximum number of bins per column.
     missing : {"error", "indicator"}, default="error"
-        What becomes of NaN: it is refused, or learned from. With ``"indicator"`` a missing cell is 0 in every encoded
-        column made of it (the mean of the cells that are there; for ``"robust"`` and ``"quantile"`` their middle; the
-        number 0 with ``standardize=False``), and for each column of the training table that lacks cells there is a
-        further one that says where, of zeros and ones, standardised as any other. New rows may lack any cell.
+        Treatment of NaN. ``"indicator"``: a missing cell is 0 in every encoded column derived from it (the mean of the
+        observed cells; their median for ``"robust"`` and ``"quantile"``; the number 0 with ``standardize=False``), and
+        every column with missing cells in the training table gets a standardised indicator column. New rows may lack
+        any cell.
     column_scales : "auto", bool or None, default=None
-        Give every encoded column a learnable scale, penalised as weights are, by which its weights are multiplied. At
-        an optimum that is a penalty l2·Σ‖W_j‖ on the columns' weights W_j, a group lasso, instead of ½·l2·‖W‖² on the
-        first layer, so that columns of no use are left out. It needs Adam and wants a searched ``l2``. ``"auto"`` is
-        for ``"steps"`` trained by Adam. ``None`` is ``"auto"`` in `CRCENClassifier` and the search,
-        else False.
+        Learn a scale for every encoded column, penalised as weights are. At an optimum this replaces ½·l2·‖W‖² on the
+        first layer by a group lasso, l2·Σ‖W_j‖ over the columns' weights W_j, which removes useless columns. It needs
+        Adam, and ``l2`` should be searched. ``"auto"``: on for the encoding ``"steps"`` trained by Adam. ``None``:
+        ``"auto"`` in `CRCENClassifier` and the search, otherwise False.
     standardize : bool, default=True
-        ``False`` takes inputs as they are, whatever the encoding.
+        ``False`` uses the inputs unchanged, whatever the encoding.
     """
 
     bins: int = 12
@@ -106,7 +172,7 @@ class Inputs(Checked):
     standardize: bool = True
 
     def __post_init__(self) -> None:
-        """Refuse what has no meaning."""
+        """Validate."""
         self._set(
             bins=number("bins", self.bins, low=2, integer=True),
             missing=choice("missing", self.missing, MISSING),
@@ -117,26 +183,26 @@ class Inputs(Checked):
 
 @dataclass(frozen=True, kw_only=True)
 class Recipe(Schedule, Inputs):
-    """How a network is trained, but for its rows, the weight of the classes and the seed.
+    """All training parameters of a network except its rows, class weights and seed.
 
     Parameters
     ----------
     hidden, activation
-        The network: hidden layer sizes and their activation.
+        Hidden layer sizes and their activation.
     loss, l2
-        The objective: what a row's error is (see `crcen.training.losses`), and the penalty on weights.
+        The loss of a row (see `crcen.training.passes`) and the penalty on weights.
     max_epochs
-        Passes over the rows; ``None`` is 30 for Adam (fewer from 17,000 rows on, where 4,000 steps are enough, but at
-        least 5) and 500 (iterations) for L-BFGS.
+        Passes over the rows. ``None``: 30 for Adam (fewer from 17,000 rows, where 4,000 steps are enough, but at least
+        5), 500 iterations for L-BFGS.
     encoding
-        The input layer (see `crcen.training.encoding`); ``"auto"`` is ``"steps"`` with a hidden layer, else
+        The input layer (see `crcen.training.encoding`). ``"auto"``: ``"steps"`` with a hidden layer, otherwise
         ``"standard"``.
     balance
         Whether the output bias is solved for after training.
     solver, batch_size, learning_rate, tol, early_stopping, validation_fraction
-        As in `Schedule`.
+        See `Schedule`.
     bins, missing, column_scales, standardize
-        As in `Inputs`.
+        See `Inputs`.
     """
 
     hidden: tuple[int, ...] = (32,)
@@ -149,18 +215,18 @@ class Recipe(Schedule, Inputs):
 
     @classmethod
     def of(cls, schedule: Schedule, inputs: Inputs, **own: Any) -> Recipe:
-        """A recipe with the parameters of both groups; ``own`` are the others."""
-        return cls(**_fields_of(schedule), **_fields_of(inputs), **own)
+        """A recipe from both groups of parameters and the remaining ones."""
+        return cls(**_values(Schedule, schedule), **_values(Inputs, inputs), **own)
 
     def __post_init__(self) -> None:
-        """Refuse what has no meaning, here and in both groups."""
+        """Validate."""
         Schedule.__post_init__(self)
         Inputs.__post_init__(self)
         epochs = self.max_epochs
         self._set(
             hidden=layer_sizes("hidden", self.hidden),
             activation=choice("activation", self.activation, ACTIVATIONS),
-            loss=choice("loss", self.loss, CLASS_LOSSES),
+            loss=choice("loss", self.loss, LOSSES),
             l2=number("l2", self.l2, low=0),
             max_epochs=None if epochs is None else number("max_epochs", epochs, low=1, integer=True),
             encoding=choice("encoding", self.encoding, ("auto", *ENCODINGS)),
@@ -169,21 +235,21 @@ class Recipe(Schedule, Inputs):
 
     @property
     def batch_rows(self) -> int:
-        """Rows of a mini-batch, also where none were named."""
+        """Rows of a mini-batch, with the default applied."""
         return self.batch_size or _BATCH_SIZE
 
     @property
     def draws_batches(self) -> bool:
-        """Whether training goes by mini-batches: it then has a rate, can stop and go on, and may learn scales."""
+        """Whether training uses mini-batches: it can then be resumed and may learn column scales."""
         return self.solver_kind.draws_batches
 
     @property
     def solver_kind(self) -> SolverKind:
-        """What is known of the solver, also where none was named."""
+        """The solver, with the default applied."""
         return SOLVERS.get(self.solver) or (ADAM if self.hidden else LBFGS)
 
     def settled(self, n_rows: int) -> Recipe:
-        """The same with everything decided that was left to the data."""
+        """The same recipe with every value set that was left to the data."""
         solver = self.solver_kind
         encoding = self.encoding
         if encoding == "auto":
@@ -200,8 +266,7 @@ class Recipe(Schedule, Inputs):
                 enough = _ENOUGH_STEPS // n_batches(n_rows, self.batch_rows)
                 epochs = min(epochs, max(enough, _FEWEST_EPOCHS))
         times = _TIMES if self.batch_size is None and solver.draws_batches and n_rows >= _MANY_ROWS else 1
-        return replace(
-            self,
+        return self.replace(
             solver=solver.name,
             encoding=encoding,
             column_scales=scales,
@@ -211,18 +276,15 @@ class Recipe(Schedule, Inputs):
         )
 
     def on_fewer_rows(self, times: float) -> Recipe:
-        """The same for so many times fewer rows, by steps as small as few rows have.
-
-        A penalty stands for a number of rows, so it is as many times larger.
-        """
+        """The equivalent recipe for a subsample: an L2 penalty acts like a number of rows, so it grows accordingly."""
         batch = min(self.batch_rows, _BATCH_SIZE)
         rate = self.learning_rate * math.sqrt(batch / self.batch_rows)
-        return replace(self, l2=self.l2 * times, batch_size=batch, learning_rate=rate)
+        return self.replace(l2=self.l2 * times, batch_size=batch, learning_rate=rate)
 
     def settings(self) -> dict[str, Any]:
-        """The parameters by name, those of a recipe alone."""
-        return {field.name: getattr(self, field.name) for field in fields(Recipe)}
+        """The fields of a recipe by name."""
+        return _values(Recipe, self)
 
 
-def _fields_of(value: Schedule | Inputs) -> dict[str, Any]:
-    return {field.name: getattr(value, field.name) for field in fields(value)}
+def _values(kind: type[Schedule | Inputs], value: object) -> dict[str, Any]:
+    return {field.name: getattr(value, field.name) for field in fields(kind)}

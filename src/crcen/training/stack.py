@@ -1,17 +1,16 @@
-"""Many small networks as a few large tensors: parameters, forward and backward pass of a stack.
+"""Many small networks as a few large tensors: the parameters of a stack, and its loss and gradient on a batch.
 
-A stack has G groups of M networks. The networks of a group see the same rows with the same input encoding, so the
-first layer of all of them, of every width, is one matrix product; groups are a batch axis of that product. Networks of
-one shape inside a group form a block. Nothing reduces over groups or networks. What is done with them is in
-`crcen.training.passes`.
+A stack has G groups of M networks. The networks of a group see the same rows with the same input encoding, so the first
+layer of all of them, of every width, is one matrix product; groups are a batch axis of that product. Networks of one
+hidden shape inside a group form a block. Nothing reduces over groups or networks. `crcen.training.passes` has the
+forward and backward pass.
 
 Shape letters: G groups, M networks of a group, K networks of a block, B rows of a batch, F features, H hidden units, C
-outputs of a network: one for two classes, else one for each.
+outputs of a network.
 """
 
 import math
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from itertools import pairwise
 from math import prod
 
@@ -20,53 +19,80 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from crcen.training.activations import gain
-from crcen.training.block_views import BlockShape, buffers_of_blocks, layers_of_blocks, outputs
-from crcen.training.initial_numbers import uniform
-from crcen.training.passes import Buffers, Design, Layers, forward, gradient, loss_of_rows
+from crcen.training.network import Network
+from crcen.training.passes import (
+    BlockBuffers,
+    BlockLayers,
+    BlockShape,
+    Buffers,
+    Design,
+    Layers,
+    forward,
+    gradient,
+    row_loss,
+    units_of,
+)
 from crcen.training.ramp_lookup import NO_RAMPS, RampLookup
+from crcen.training.threads import reproducible_arithmetic
 
-__all__ = ["Stack", "filled_up"]
+__all__ = ["Stack", "gradient_of", "padded_size", "uniform"]
 
-# A scale moves this many times as fast as a weight, as in RealMLP. Adam's steps have a length of their own, so a stored
-# number that counts this many times does that.
+# A scale moves this many times as fast as a weight, as in RealMLP. The step length of Adam does not depend on the size
+# of the gradient, so a stored number that counts this many times has that effect.
 _SCALE_SPEED = 6.0
-# Numbers that any processor's vectors divide.
+# Numbers that the vectors of any processor divide.
 _VECTOR = 32
-# Sizes of batches whose buffers are kept: a step's and validation rows', and one of a stream whose batches differ.
+# Batch sizes whose buffers are kept: training batches, validation batches, and one of a stream with varying batches.
 _KEPT_BUFFERS = 3
+# Constants of splitmix64, as signed 64-bit numbers.
+_GOLDEN, _MIX_1, _MIX_2 = -0x61C8864680B583EB, -0x40A7B892E31B1A47, -0x6B2FB644ECCEEE15
+
+Array = NDArray[np.float64]
 
 
-@dataclass(frozen=True)
-class _Block:
-    """The networks of one hidden shape: columns of the first layer and positions among a group's M networks."""
+def uniform(seeds: Tensor, count: int) -> Tensor:
+    """``count`` numbers in [−1, 1) for every seed, float64 (*seeds.shape, count), the same on any device.
 
-    hidden: tuple[int, ...]
-    models: slice
-    columns: slice
-    units: int  # columns of each network
-
-    @property
-    def size(self) -> int:
-        """Number of networks, K."""
-        return self.models.stop - self.models.start
+    A counter-based generator (the output function of splitmix64): thousands of networks are initialised at once, and
+    each gets the numbers that it would get alone.
+    """
+    counters = torch.arange(1, count + 1, device=seeds.device) * _GOLDEN
+    bits = _mix(_mix(seeds + _GOLDEN)[..., None] + counters)
+    return _shifted(bits, 11).double() * 2.0**-52 - 1.0
 
 
-def _blocks_of(shapes: Sequence[tuple[int, ...]], n_outputs: int) -> list[_Block]:
-    """Consecutive equal shapes become one block."""
-    blocks: list[_Block] = []
+def _mix(x: Tensor) -> Tensor:
+    x = (x ^ _shifted(x, 30)) * _MIX_1
+    x = (x ^ _shifted(x, 27)) * _MIX_2
+    return x ^ _shifted(x, 31)
+
+
+def _shifted(x: Tensor, by: int) -> Tensor:
+    """Logical shift to the right (the shift of torch keeps the sign)."""
+    return (x >> by) & ((1 << (64 - by)) - 1)
+
+
+def _blocks_of(shapes: Sequence[tuple[int, ...]], n_outputs: int) -> list[BlockShape]:
+    """One block for each hidden shape; equal shapes are consecutive."""
+    blocks: list[BlockShape] = []
     model = column = 0
     for hidden in dict.fromkeys(shapes):
-        size = shapes.count(hidden)
-        units = hidden[0] if hidden else n_outputs
-        width = size * units
-        blocks.append(_Block(hidden, slice(model, model + size), slice(column, column + width), units))
-        model, column = model + size, column + width
+        size, units = shapes.count(hidden), hidden[0] if hidden else n_outputs
+        blocks.append(BlockShape(model, size, column, list(hidden), units))
+        model, column = model + size, column + size * units
     return blocks
 
 
-def filled_up(n_parameters: int, device: torch.device) -> int:
-    """Numbers of a flat vector: on a CPU whole vectors, since what they leave over is computed in another way."""
+def _models(block: BlockShape) -> slice:
+    return slice(block.first_model, block.first_model + block.size)
+
+
+def _columns(block: BlockShape) -> slice:
+    return slice(block.first_column, block.first_column + block.size * block.units)
+
+
+def padded_size(n_parameters: int, device: torch.device) -> int:
+    """Length of a flat vector: on a CPU whole vectors, because the remainder of a vector uses another code path."""
     return -(-n_parameters // _VECTOR) * _VECTOR if device.type == "cpu" else n_parameters
 
 
@@ -106,44 +132,43 @@ class Stack:
         self.n_outputs = n_outputs
         self._blocks = _blocks_of(shapes, n_outputs)
         self.is_linear = not shapes[0]
-        self.width = self._blocks[-1].columns.stop
+        self.width = _columns(self._blocks[-1]).stop
         self.dtype, self.device, self.is_scaled = dtype, device, scaled
         self.design = Design(
-            [BlockShape(b.models.start, b.size, b.columns.start, list(b.hidden), b.units) for b in self._blocks],
+            self._blocks,
             activation,
             loss,
             self.is_linear,
             scaled,
-            # A GPU is short of memory traffic, which a product of matrices has least of; a CPU of calls and cache.
+            # Matrix products save memory traffic, the limit of a GPU; a CPU is limited by calls and cache.
             device.type == "cuda",
             _SCALE_SPEED,
             n_outputs,
         )
         self.n_parameters = sum(prod(shape) for shape in self._shapes())
-        self.flat = torch.zeros(filled_up(self.n_parameters, device), dtype=dtype, device=device)
+        self.flat = torch.zeros(padded_size(self.n_parameters, device), dtype=dtype, device=device)
         self.grad = torch.zeros_like(self.flat)
         self.own, self.grads = (self._with_blocks(self.views(own)) for own in (self.flat, self.grad))
-        self._common_buffers = (
+        self._scale_buffers = (
             torch.empty_like(self.own.first if scaled else self.flat[:0]),
             torch.empty_like(self.own.scales),
         )
-        # For each number of rows of a batch: a step's and those of validation rows stay where they are.
+        # By number of rows of a batch.
         self._buffers: dict[int, Buffers] = {}
 
     @property
     def models(self) -> list[slice]:
-        """Positions among a group's M networks of those of one shape, shape by shape, as `arrays` and `vectors` go."""
-        return [block.models for block in self._blocks]
+        """For each block the positions of its networks among a group's M, in the order of `arrays` and `vectors`."""
+        return [_models(block) for block in self._blocks]
 
     def _shapes(self) -> Iterator[tuple[int, ...]]:
-        """Shapes of the tensors in the flat vector, in order; the first layer's last input row is its bias."""
+        """Shapes of the tensors in the flat vector, in order; the last input row of the first layer is its bias."""
         yield (self.n_groups, self.n_features + 1, self.width)
         for block in self._blocks:
-            if block.hidden:
-                lead = (self.n_groups, block.size)
-                for h_in, h_out in pairwise(block.hidden):
-                    yield (*lead, h_in, h_out)
-                    yield (*lead, 1, h_out)
+            lead = (self.n_groups, block.size)
+            for h_in, h_out in pairwise(block.hidden):
+                yield (*lead, h_in, h_out)
+                yield (*lead, 1, h_out)
         if not self.is_linear:
             yield (self.n_groups, sum(block.size * block.hidden[-1] for block in self._blocks) * self.n_outputs)
             yield (self.n_groups, self.n_models * self.n_outputs)
@@ -165,37 +190,65 @@ class Stack:
         inner = [[next(tensors) for _ in block.hidden[1:] for _ in ("weight", "bias")] for block in self._blocks]
         return Layers(first, inner, out_weight, out_bias, scales, tail, [])
 
-    def _with_blocks(self, layers: Layers) -> Layers:
-        """The same with what a step reads of every block."""
-        own = (layers.first, layers.scales, layers.inner, layers.out_weight, layers.out_bias)
-        return layers._replace(blocks=layers_of_blocks(self.design.blocks, *own, self.n_outputs))
+    def _out_weights(self, out_weight: Tensor) -> list[Tensor]:
+        """Output weights of each block, (G, K, H, C)."""
+        found, start = [], 0
+        for block in self._blocks:
+            shape = (self.n_groups, block.size, block.hidden[-1], self.n_outputs)
+            width = prod(shape[1:])
+            found.append(out_weight.narrow(1, start, width).view(shape))
+            start += width
+        return found
 
-    def _block_outputs(self, layers: Layers) -> Iterator[tuple[_Block, list[Tensor], Tensor, Tensor]]:
+    def _with_blocks(self, layers: Layers) -> Layers:
+        """The same layers with views of each block."""
+        found = []
+        weights = [layers.out_weight] * len(self._blocks) if self.is_linear else self._out_weights(layers.out_weight)
+        for i, (block, weight) in enumerate(zip(self._blocks, weights, strict=True)):
+            inner, bias = [], layers.out_bias
+            if not self.is_linear:
+                start, size = block.first_model * self.n_outputs, block.size * self.n_outputs
+                inner, bias = [tensor.flatten(0, 1) for tensor in layers.inner[i]], bias.narrow(1, start, size)[:, None]
+                weight = weight if self.n_outputs > 1 else weight[..., 0]
+            own = BlockLayers(self._first(block, layers.first), self._scales(block, layers.scales), inner, weight, bias)
+            found.append(own)
+        return layers._replace(blocks=found)
+
+    def _first(self, block: BlockShape, first: Tensor) -> Tensor:
+        """A block's first weights, without biases, as (G, F, K, H)."""
+        own = first[:, :-1, _columns(block)]
+        return own.view(first.shape[0], first.shape[1] - 1, block.size, block.units)
+
+    def _scales(self, block: BlockShape, scales: Tensor) -> Tensor:
+        """A block's scales as (G, F, K, 1)."""
+        return scales[:, :, _models(block), None]
+
+    def _block_outputs(self, layers: Layers) -> Iterator[tuple[BlockShape, list[Tensor], Tensor, Tensor]]:
         """Of each block with hidden layers: inner layers, output weights (G, K, H, C) and biases (G, K, C)."""
-        weights = outputs(self.design.blocks, layers.out_weight, self.n_outputs)
         biases = layers.out_bias.view(self.n_groups, self.n_models, self.n_outputs)
-        for block, inner, weight in zip(self._blocks, layers.inner, weights, strict=True):
-            own = weight if self.n_outputs > 1 else weight[..., None]
-            yield block, inner, own, biases[:, block.models]
+        parts = zip(self._blocks, layers.inner, self._out_weights(layers.out_weight), strict=True)
+        for block, inner, weight in parts:
+            yield block, inner, weight, biases[:, _models(block)]
 
     # -- networks in and out -----------------------------------------------------------------------------------------
 
     def initialise(self, seeds: Tensor, output_bias: Tensor) -> None:
-        """Glorot-uniform weights and biases from each network's own seed (G, M), output biases as given (G, M[, C]).
+        """Glorot-uniform weights and biases from the seed of each network (G, M), given output biases (G, M[, C]).
 
         A network without hidden layer starts at zero: its objective is convex. Scales start at one.
         """
         self.own.scales.fill_(1.0 / _SCALE_SPEED)
+        gain = 24.0 if self.design.activation == "sigmoid" else 6.0
         for block, (weights, biases) in zip(self._blocks, self.layers(self.flat), strict=True):
-            biases[-1].copy_(output_bias[:, block.models].view(self.n_groups, block.size, self.n_outputs))
+            biases[-1].copy_(output_bias[:, _models(block)].view(self.n_groups, block.size, self.n_outputs))
             if not block.hidden:
                 continue
             sizes = (self.n_features, *block.hidden, self.n_outputs)
             count = sum(h_in * h_out + h_out for h_in, h_out in pairwise(sizes))
-            numbers = uniform(seeds[:, block.models], count)
+            numbers = uniform(seeds[:, _models(block)], count)
             start = 0
             for layer, (h_in, h_out) in enumerate(pairwise(sizes)):
-                bound = math.sqrt(gain(self.design.activation) / (h_in + h_out))
+                bound = math.sqrt(gain / (h_in + h_out))
                 own = numbers[..., start : start + h_in * h_out + h_out] * bound
                 weights[layer].copy_(own[..., : h_in * h_out].view(self.n_groups, block.size, h_in, h_out))
                 if layer < len(sizes) - 2:
@@ -203,12 +256,12 @@ class Stack:
                 start += h_in * h_out + h_out
 
     def layers(self, flat: Tensor) -> list[tuple[list[Tensor], list[Tensor]]]:
-        """For each block its weights (G, K, in, out) and biases (G, K, out), a layer each, as views of ``flat``."""
+        """For each block its weights (G, K, in, out) and biases (G, K, out) by layer, as views of ``flat``."""
         layers = self.views(flat)
         found = []
         for block in self._blocks:
             shape = (self.n_groups, self.n_features + 1, block.size, block.units)
-            columns = layers.first[:, :, block.columns].view(shape).transpose(1, 2)
+            columns = layers.first[:, :, _columns(block)].view(shape).transpose(1, 2)
             found.append(([columns[:, :, :-1]], [columns[:, :, -1]]))
         if not self.is_linear:
             for (weights, biases), (_, inner, out_weight, out_bias) in zip(
@@ -218,22 +271,18 @@ class Stack:
                 biases += [*(bias[:, :, 0] for bias in inner[1::2]), out_bias]
         return found
 
-    def set_network(
-        self, group: int, model: int, weights: Sequence[NDArray[np.float64]], biases: Sequence[NDArray[np.float64]]
-    ) -> None:
-        """Write one network's parameters into the stack."""
-        position = next(i for i, b in enumerate(self._blocks) if b.models.start <= model < b.models.stop)
-        k = model - self._blocks[position].models.start
+    def set_network(self, group: int, model: int, weights: Sequence[Array], biases: Sequence[Array]) -> None:
+        """Write the parameters of one network."""
+        position = next(i for i, models in enumerate(self.models) if models.start <= model < models.stop)
         own_weights, own_biases = self.layers(self.flat)[position]
         for own, new in zip((*own_weights, *own_biases), (*weights, *biases), strict=True):
-            own[group, k] = torch.from_numpy(new)
+            own[group, model - self.models[position].start] = torch.from_numpy(new)
 
-    def arrays(self, flat: Tensor) -> list[tuple[list[NDArray[np.float64]], list[NDArray[np.float64]]]]:
-        """`layers` as float64 arrays on the host, the scales multiplied in."""
+    def arrays(self, flat: Tensor) -> list[tuple[list[Array], list[Array]]]:
+        """`layers` as float64 arrays on the host, multiplied by the scales."""
         host = flat.detach().to("cpu", torch.float64, copy=True)
         if self.is_scaled:
-            layers = self.views(host)
-            for block in self._with_blocks(layers).blocks:
+            for block in self._with_blocks(self.views(host)).blocks:
                 block.columns.mul_(block.scales * _SCALE_SPEED)
         return [
             ([w.contiguous().numpy() for w in weights], [b.contiguous().numpy() for b in biases])
@@ -241,14 +290,14 @@ class Stack:
         ]
 
     def vectors(self, flat: Tensor) -> list[Tensor]:
-        """For each block the parameters of its networks as vectors, (G, K, parameters of a network), copied."""
+        """For each block a copy of the parameters of its networks, (G, K, parameters of a network)."""
         return [
             torch.cat([part.reshape(self.n_groups, block.size, -1) for part in parts], dim=2)
             for block, parts in zip(self._blocks, self._parts(flat), strict=True)
         ]
 
     def load(self, flat: Tensor, vectors: Sequence[Tensor]) -> None:
-        """Write what `vectors` gave back into ``flat``."""
+        """Write the output of `vectors` to ``flat``."""
         for parts, values in zip(self._parts(flat), vectors, strict=True):
             start = 0
             for part in parts:
@@ -257,10 +306,10 @@ class Stack:
                 start += size
 
     def _parts(self, flat: Tensor) -> Iterator[list[Tensor]]:
-        """All that belongs to each block's networks, (G, K, …) each, as views of ``flat``."""
+        """All parameters of each block's networks, (G, K, …) each, as views of ``flat``."""
         scales = self.views(flat).scales.transpose(1, 2)
         for block, (weights, biases) in zip(self._blocks, self.layers(flat), strict=True):
-            yield [*weights, *biases, scales[:, block.models]] if self.is_scaled else [*weights, *biases]
+            yield [*weights, *biases, scales[:, _models(block)]] if self.is_scaled else [*weights, *biases]
 
     def penalties(self, l2: Tensor) -> Tensor:
         """The penalty of every parameter, zero for biases, from that of every network (G, M)."""
@@ -269,15 +318,15 @@ class Stack:
         return flat
 
     def spread(self, per_model: Tensor, *, biases: bool = False) -> Tensor:
-        """A value per network (G, M) as a vector over the flat parameters; zero on biases unless they are asked for."""
+        """A value per network (G, M) as a vector over the flat parameters; zero for biases unless requested."""
         flat = torch.zeros_like(self.flat, dtype=per_model.dtype)
         layers = self.views(flat)
         for block in self._blocks:
             rows = slice(None) if biases else slice(None, -1)
-            own = per_model[:, block.models].repeat_interleave(block.units, dim=1)
-            layers.first[:, rows, block.columns] = own[:, None, :]
+            own = per_model[:, _models(block)].repeat_interleave(block.units, dim=1)
+            layers.first[:, rows, _columns(block)] = own[:, None, :]
         for block, inner, out_weight, out_bias in [] if self.is_linear else self._block_outputs(layers):
-            values = per_model[:, block.models]
+            values = per_model[:, _models(block)]
             for tensor in inner if biases else inner[::2]:
                 tensor.copy_(values[:, :, None, None].expand_as(tensor))
             out_weight.copy_(values[:, :, None, None].expand_as(out_weight))
@@ -287,11 +336,11 @@ class Stack:
         return flat
 
     def per_model(self, values: Tensor) -> Tensor:
-        """Sums over each network's own parameters of a vector over the flat parameters: (G, M)."""
+        """Sums of a vector over the flat parameters by network: (G, M)."""
         layers = self.views(values)
         sums = []
         for block in self._blocks:
-            own = layers.first[:, :, block.columns].sum(1).view(self.n_groups, block.size, block.units)
+            own = layers.first[:, :, _columns(block)].sum(1).view(self.n_groups, block.size, block.units)
             sums.append(own.sum(-1))
         for i, (_, inner, out_weight, out_bias) in enumerate([] if self.is_linear else self._block_outputs(layers)):
             for tensor in inner:
@@ -302,20 +351,29 @@ class Stack:
     # -- a batch ---------------------------------------------------------------------------------------------------
 
     def buffers(self, rows: int) -> Buffers:
-        """Memory for a batch of so many rows."""
+        """Memory for a batch of ``rows`` rows."""
         if rows not in self._buffers:
             if len(self._buffers) == _KEPT_BUFFERS:
                 self._buffers.popitem()  # the latest: earlier ones may be part of a captured graph
             hidden = torch.empty(self.n_groups, rows, self.width, dtype=self.dtype, device=self.device)
             back = torch.empty_like(hidden)
-            blocks = buffers_of_blocks(self.design.blocks, *self._common_buffers, hidden, back)
-            self._buffers[rows] = Buffers(*self._common_buffers, hidden, back, blocks)
+            effective, scales = self._scale_buffers
+            blocks = [
+                BlockBuffers(
+                    self._first(block, effective) if self.is_scaled else effective,
+                    self._scales(block, scales),
+                    units_of(block, hidden),
+                    units_of(block, back),
+                )
+                for block in self._blocks
+            ]
+            self._buffers[rows] = Buffers(effective, scales, hidden, back, blocks)
         return self._buffers[rows]
 
     def logits(self, x: Tensor, ramps: RampLookup = NO_RAMPS, batch: int = 0) -> Tensor:
-        """Logits (G, B, M·C) of a batch of encoded rows (G, B, F+1), the caller's to keep; ramps may be looked up."""
+        """Logits (G, B, M·C) of a batch of encoded rows (G, B, F+1), in memory of their own."""
         logits = forward(self.design, self.own, self.buffers(x.shape[1]), x, ramps, batch)[0]
-        return logits.clone() if self.is_linear else logits  # a linear network's are a buffer of the next call
+        return logits.clone() if self.is_linear else logits  # those of a linear network are in a buffer
 
     def by_network(self, logits: Tensor) -> Tensor:
         """Logits (G, B, M·C) as (G, M, B), or (G, M, B, C) for C > 1 outputs."""
@@ -324,7 +382,7 @@ class Stack:
         return logits.view(*logits.shape[:2], self.n_models, self.n_outputs).transpose(1, 2)
 
     def loss_and_gradient(self, x: Tensor, y: Tensor, row_weight: Tensor, *, add: bool = False) -> Tensor:
-        """Put the gradient of Σ_B w ℓ into `grad`, or add it; return the loss of every network, (G, M).
+        """Write or add the gradient of Σ_B w ℓ to `grad`; return the loss of every network, (G, M).
 
         Shape
         -----
@@ -334,9 +392,51 @@ class Stack:
         return (row_weight * self.row_loss(logits, y)).sum(1)
 
     def gradient(self, x: Tensor, y: Tensor, row_weight: Tensor, *, add: bool = False) -> Tensor:
-        """As `loss_and_gradient`, but return the logits."""
+        """The same, returning the logits."""
         return gradient(self.design, self.own, self.grads, self.buffers(x.shape[1]), x, NO_RAMPS, 0, y, row_weight, add)
 
     def row_loss(self, logits: Tensor, y: Tensor) -> Tensor:
         """The loss of every row and network."""
-        return loss_of_rows(self.design, logits, y)
+        return row_loss(self.design.loss, logits, y, self.n_outputs)
+
+
+def gradient_of(
+    network: Network,
+    X: Array,
+    y: NDArray[np.bool_] | NDArray[np.int64],
+    row_weights: Array,
+    loss: str,
+    l2: float,
+    *,
+    scaled: bool = False,
+) -> tuple[list[Array], list[Array]]:
+    """Gradient of a fitted network's objective in float64: Σ w (∂ℓ/∂o)(∂o/∂θ) / Σ w, plus l2·W on weights.
+
+    For cross entropy without penalty a component is the paper's −λ Σ_pos (1 − q) ∂o/∂θ + (1 − λ) Σ_neg q ∂o/∂θ, divided
+    by Σ w. With column scales the penalty on the first layer is l2·Σ‖W_j‖ over its columns j, which has no gradient at
+    W_j = 0. The change by a proximal step of length one replaces it: it is zero exactly where the objective is
+    stationary, and equals g + l2·W_j/‖W_j‖ to first order elsewhere.
+
+    Returns
+    -------
+    weights, biases
+        One array per layer, in the shapes of the network's parameters.
+    """
+    hidden = tuple(weight.shape[1] for weight in network.weights[:-1])
+    cpu = torch.device("cpu")
+    size, n_outputs = network.encoding.size, network.weights[-1].shape[1]
+    stack = Stack(1, size, [hidden], network.activation, loss, torch.float64, cpu, n_outputs=n_outputs)
+    stack.set_network(0, 0, network.weights, network.biases)
+    x = torch.from_numpy(np.column_stack([network.encoding(X), np.ones(len(X))]))[None]
+    target = torch.from_numpy(y.astype(np.float64))[None, :, None]
+    weight = torch.from_numpy(row_weights / row_weights.sum())[None, :, None]
+    with torch.no_grad(), reproducible_arithmetic():
+        stack.loss_and_gradient(x, target, weight, add=True)
+    weights, biases = stack.arrays(stack.grad)[0]
+    penalised = [grad[0, 0] + l2 * own for grad, own in zip(weights, network.weights, strict=True)]
+    if scaled:
+        first = network.weights[0]
+        ahead = first - weights[0][0, 0]
+        sizes = np.linalg.norm(ahead, axis=1, keepdims=True)
+        penalised[0] = first - ahead * np.maximum(1.0 - l2 / np.maximum(sizes, np.finfo(np.float64).tiny), 0.0)
+    return penalised, [grad[0, 0] for grad in biases]

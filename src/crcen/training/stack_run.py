@@ -1,4 +1,4 @@
-"""One stack from initial parameters to balanced results: the loop that every solver shares."""
+"""One stack from initial parameters to balanced results: the training loop of all solvers."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
@@ -9,37 +9,35 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from crcen.exceptions import InvalidInput, InvalidParameter
-from crcen.theory.balance import relative_residual, solve_shift
-from crcen.training.device_logits import device_logits
-from crcen.training.jobs import Status, TrainingJob, TrainingResult, TrainingState
-from crcen.training.names import ONE_AGAINST_ALL
-from crcen.training.network import Network
+from crcen.theory.balance import class_shifts, relative_residual, solve_shift
+from crcen.theory.decision import sigmoid, softmax
+from crcen.training.device import device_logits
+from crcen.training.jobs import Index, Status, TrainingJob, TrainingResult, TrainingState
+from crcen.training.network import Network, log_sigmoid
 from crcen.training.passes import logits_of_batches
+from crcen.training.recipe import ONE_AGAINST_ALL
 from crcen.training.rows import VALIDATION_ROWS, RowFeed, TrainingData, float_type
-from crcen.training.solvers.adam import Adam
-from crcen.training.solvers.compiled import compiled_logits
-from crcen.training.solvers.lbfgs import LBFGS
-from crcen.training.solvers.objective import Objective, Solver
+from crcen.training.solvers import LBFGS, Adam, Objective, Solver, compiled_logits
 from crcen.training.stack import Stack
 
-__all__ = ["LOGITS_AT_ONCE", "Report", "StackRun"]
+__all__ = ["Report", "StackRun", "class_residual", "one_against_all_shifts"]
 
-# Called with the share of a stack's work that is done; raises to stop the run.
+# Called with the completed share of a stack's work; raises to stop the run.
 Report = Callable[[float], None]
 
 # Epochs without a lower validation loss before a network is stopped.
 _PATIENCE = 10
-# Validation rows that a GPU takes at a time, and first hidden units of all of them.
+# Validation rows that a GPU processes at a time, and first hidden units of all of them.
 _ROWS_ON_A_GPU, _UNITS_AT_ONCE = 2**13, 2**24
-# The balance solve holds some ten times as many numbers as this, on the device.
-LOGITS_AT_ONCE = 2**24
+# Logits of the balance solve at a time; it holds about ten times as many numbers.
+_LOGITS_AT_ONCE = 2**24
 
 Array = NDArray[np.float64]
 
 
 @dataclass
 class _Watch:
-    """Per-network state of the loop, each (G, M): the best epoch so far and whether the network still trains."""
+    """State of early stopping, (G, M) each: the best epoch so far and whether the network still trains."""
 
     best_value: Tensor
     best_flat: Tensor
@@ -48,43 +46,30 @@ class _Watch:
 
 
 class StackRun:
-    """One stack from initial parameters to results."""
+    """One stack from initial parameters to results; C classes."""
 
-    def __init__(
-        self,
-        groups: tuple[tuple[int, ...], ...],
-        jobs: Sequence[TrainingJob],
-        data: TrainingData,
-    ) -> None:
+    def __init__(self, groups: tuple[tuple[int, ...], ...], jobs: Sequence[TrainingJob], data: TrainingData) -> None:
         self.groups, self.data = groups, data
         self.jobs = [[jobs[p] for p in group] for group in groups]
         self.example = self.jobs[0][0]
-        self.leads = [group[0] for group in self.jobs]  # rows and encoding are common to a group
+        self.leads = [group[0] for group in self.jobs]  # the jobs of a group share rows and encoding
         self.dtype = float_type(self.example.solver_kind)
         self.rows = [job.rows.trained(data.n_rows) for job in self.leads]
         self.encodings = [data.encoding(self.example, rows) for rows in self.rows]
-        self._weigh()
+        self.is_one_against_all = self.example.loss == ONE_AGAINST_ALL
+        # Weight of a row and of all rows of each class in every network, (G, M, C).
+        self.class_weights = np.array([[job.class_weights for job in group] for group in self.jobs])
+        counts = np.array([_class_totals(data.y[r], data.sample_weight[r], data.n_classes) for r in self.rows])
+        self.class_sums = self.class_weights * counts[:, None]
         self.stack = self._initial_stack()
         self.objective = self._objective()
 
-    def _weigh(self) -> None:
-        """Weight of each class in every network, (G, M)."""
-        self.lam = np.array([[job.lam for job in group] for group in self.jobs])
-        sums = [(self.data.sample_weight[rows], self.data.y[rows]) for rows in self.rows]
-        self.pos_sum = self.lam * np.array([[s[y].sum()] for s, y in sums])
-        self.neg_sum = (1 - self.lam) * np.array([[s[~y].sum()] for s, y in sums])
-
-    def _prior(self) -> Array:
-        """The output bias that networks start from, (G, M)."""
-        return np.log(self.pos_sum) - np.log(self.neg_sum)
-
     def _initial_stack(self) -> Stack:
         job, device = self.example, self.data.device
-        shapes = [one.hidden for one in self.jobs[0]]
-        size = (len(self.groups), self.encodings[0].size)
         stack = Stack(
-            *size,
-            shapes,
+            len(self.groups),
+            self.encodings[0].size,
+            [one.hidden for one in self.jobs[0]],
             job.activation,
             job.loss,
             self.dtype,
@@ -96,23 +81,32 @@ class StackRun:
         stack.initialise(seeds, torch.from_numpy(self._prior()).to(device, self.dtype))
         return stack
 
-    def _as_logits(self, outputs: NDArray[np.float32]) -> NDArray[np.float32]:
-        """What `Network.logits` makes of outputs."""
-        return outputs
+    def _prior(self) -> Array:
+        """Initial output biases (G, M, outputs), from the weighted class shares.
+
+        Log-odds for one output and for one against all, otherwise logarithms with mean 0.
+        """
+        logs = np.log(self.class_sums)
+        if self.example.n_outputs == 1:
+            return np.asarray(logs[..., 1:] - logs[..., :1])
+        if self.is_one_against_all:
+            return np.asarray(logs - np.log(self.class_sums.sum(axis=2, keepdims=True) - self.class_sums))
+        return np.asarray(logs - logs.mean(axis=2, keepdims=True))
 
     def _objective(self) -> Objective:
-        total = self.pos_sum + self.neg_sum
+        by_class = self.class_weights / self.class_sums.sum(axis=2, keepdims=True)
         l2 = np.array([[job.l2 for job in group] for group in self.jobs])
-        table = np.stack([self.lam / total, (1 - self.lam) / total, l2])
-        return Objective(*torch.from_numpy(table).to(self.data.device, self.dtype))
+        to = self.data.device, self.dtype
+        weights = torch.from_numpy(np.ascontiguousarray(by_class.transpose(0, 2, 1))).to(*to)
+        return Objective(weights, torch.from_numpy(l2).to(*to))
 
-    def _feed(self, pools: list[NDArray[np.int64]], weights: list[Array]) -> RowFeed:
-        # Lookups pay in float32 on a CPU; a GPU is better at products.
+    def _feed(self, pools: list[Index], weights: list[Array]) -> RowFeed:
+        # Table lookups pay in float32 on a CPU; a GPU is better at products.
         looks_up = self.dtype == torch.float32 and self.data.device.type == "cpu"
         return RowFeed(self.data, pools, weights, self.encodings, self.dtype, looks_up=looks_up)
 
     def solver(self) -> Solver:
-        """What moves the parameters, from its first step or from where the jobs start."""
+        """The solver, before its first step."""
         s, job = self.data.sample_weight, self.example
         if not job.draws_batches:
             feed = self._feed(self.rows, [s[rows] for rows in self.rows])
@@ -133,14 +127,18 @@ class StackRun:
             batch_size=job.batch_size,
             learning_rate=job.learning_rate,
             n_rows=len(pools[0]),
-            epoch=job.start.epoch if job.start else 0,
+            epoch=self._first_epoch,
             with_loss=not job.leaves_state,
         )
 
+    @property
+    def _first_epoch(self) -> int:
+        return self.example.start.epoch if self.example.start else 0
+
     @torch.no_grad()
     def run(self, report: Report) -> dict[int, TrainingResult]:
-        """Train, keep each network's best epoch where validation rows are watched, balance, and hand over."""
-        job = self.example
+        """Train, keep each network's best epoch if there are validation rows, balance, and return the results."""
+        job, first = self.example, self._first_epoch
         epochs = job.last_epoch
         solver, validation = self.solver(), self.validation()
         if job.start:
@@ -156,7 +154,6 @@ class StackRun:
         losses: list[Tensor] = []
         val_losses: list[Tensor] = []
         converged_at = torch.full_like(self.objective.l2, torch.inf)
-        first = job.start.epoch if job.start else 0
         for epoch in range(first, epochs):
             losses.append(solver.step())
             done = solver.converged()
@@ -170,22 +167,25 @@ class StackRun:
             if (watched or not job.draws_batches) and bool((done | ~losses[-1].isfinite()).all()):
                 break
         if records and first + len(losses) not in records.epochs:
-            records.take(first + len(losses), self.stack, is_last=True)  # L-BFGS may converge before it is time
+            records.take(first + len(losses), self.stack, is_last=True)  # L-BFGS may converge earlier
         report(1.0)
-        curves = torch.stack(losses, -1).double().cpu().numpy()  # (G, M, epochs)
-        val_curves = np.empty((*curves.shape[:2], 0))
-        if val_losses:
-            val_curves = torch.stack(val_losses, -1).double().cpu().numpy()
-        flat = watch.best_flat if watched else self.stack.flat
         if job.leaves_state:
             results = self._states(solver, first + len(losses))
         else:
+            curves = torch.stack(losses, -1).double().cpu().numpy()  # (G, M, epochs)
+            val_curves = np.empty((*curves.shape[:2], 0))
+            if val_losses:
+                val_curves = torch.stack(val_losses, -1).double().cpu().numpy()
             ends = watch.stopped_at.cpu().numpy(), converged_at.cpu().numpy()
-            results = self._results(flat, curves, val_curves, *ends)
+            results = self._results(watch.best_flat if watched else self.stack.flat, curves, val_curves, *ends)
         return records.added_to(results, self.groups, self._as_logits) if records else results
 
+    def _as_logits(self, outputs: NDArray[np.float32]) -> NDArray[np.float32]:
+        """The same as `Network.logits`."""
+        return np.asarray(log_sigmoid(outputs)) if self.is_one_against_all else outputs
+
     def _load_states(self, solver: Solver) -> None:
-        """Put the states that the jobs start from into the stack and its solver."""
+        """Copy the states from which the jobs start into the stack and its solver."""
         loaded = [torch.empty_like(flat) for flat in solver.state()]
         for i, flat in enumerate(loaded):
             vectors = []
@@ -202,7 +202,7 @@ class StackRun:
         solver.restore(loaded)
 
     def _states(self, solver: Solver, epoch: int) -> dict[int, TrainingResult]:
-        """Where every network was left, without its network."""
+        """The state of every network, without the network."""
         blocks = zip(*(self.stack.vectors(flat) for flat in solver.state()), strict=True)
         results: dict[int, TrainingResult] = {}
         for models, parts in zip(self.stack.models, blocks, strict=True):
@@ -213,25 +213,25 @@ class StackRun:
                     results[position] = TrainingResult(
                         None,
                         Status.COMPLETED if is_finite else Status.DIVERGED,
-                        epoch - (self.example.start.epoch if self.example.start else 0),
+                        epoch - self._first_epoch,
                         np.empty(0),
                         state=TrainingState(epoch, values[g, k]),
                     )
         return results
 
     def validation(self) -> "_Validation | None":
-        """Rows that networks are watched on, if there are such."""
+        """The validation rows, if any."""
         if self.example.rows.watched is None:
             return None
         rows = [lead.rows.watched for lead in self.leads if lead.rows.watched is not None]
         feed = self._feed(rows, [self.data.sample_weight[part] for part in rows])
         at_once = VALIDATION_ROWS
-        if self.data.device.type == "cuda":  # few large products, while they are not too large
+        if self.data.device.type == "cuda":  # few large products, within limits
             at_once = max(at_once, min(_ROWS_ON_A_GPU, _UNITS_AT_ONCE // (len(self.groups) * self.stack.width)))
         return _Validation(feed, [len(part) for part in rows], at_once)
 
     def _keep_best(self, watch: _Watch, value: Tensor, epoch: int) -> Tensor:
-        """Update the watch with this epoch's validation losses; return the networks that are stopped."""
+        """Update the watch with the validation losses of this epoch; return the networks that are stopped."""
         running = watch.since_best < _PATIENCE
         better = running & (value < watch.best_value)
         watch.best_value = torch.where(better, value, watch.best_value)
@@ -247,9 +247,9 @@ class StackRun:
         self, flat: Tensor, curves: Array, val_curves: Array, stopped_at: Array, converged_at: Array
     ) -> dict[int, TrainingResult]:
         results: dict[int, TrainingResult] = {}
-        first = self.example.start.epoch if self.example.start else 0
+        first = self._first_epoch
         n_iters = np.minimum(np.minimum(stopped_at - first, converged_at), curves.shape[2]).astype(np.int64)
-        # Whether all losses, or any one of validation rows, are finite up to an epoch; before the first none is.
+        # Whether all training losses, or any validation loss, are finite up to an epoch (index 0: before the first).
         shape = (*curves.shape[:2], 1)
         all_fine = np.concatenate([np.ones(shape, bool), np.logical_and.accumulate(np.isfinite(curves), axis=2)], 2)
         any_fine = np.concatenate([np.zeros(shape, bool), np.logical_or.accumulate(np.isfinite(val_curves), axis=2)], 2)
@@ -258,28 +258,28 @@ class StackRun:
             finite = np.all([np.isfinite(p).reshape(*p.shape[:2], -1).all(axis=2) for p in parameters], axis=0)
             for g in range(len(self.groups)):
                 shifts, residuals = self._balance(g, models, weights, biases, finite[g])
-                solved = [*(b[g] for b in biases[:-1]), biases[-1][g] + shifts.reshape(len(shifts), -1)]
+                solved = [*(b[g] for b in biases[:-1]), biases[-1][g] + shifts]
                 # Lists of views: indexing an array thousands of times is slow.
                 layers = zip(
                     zip(*(list(w[g]) for w in weights), strict=True), zip(*map(list, solved), strict=True), strict=True
                 )
                 for k, (own_weights, own_biases) in enumerate(layers):
                     m = models.start + k
-                    job = self.jobs[g][m]
-                    n_iter = int(n_iters[g, m])
-                    # Where validation rows are watched, the best epoch is kept, whatever came after it.
+                    job, n_iter = self.jobs[g][m], int(n_iters[g, m])
+                    # With validation rows the best epoch is kept, whatever happened after it.
                     has_best = any_fine[g, m, min(n_iter, val_curves.shape[2])]
                     is_finite = bool(finite[g, k] and (all_fine[g, m, n_iter] or has_best))
                     status = self._status(job, is_finite, converged_at[g, m], stopped_at[g, m], n_iter)
-                    is_apart = job.loss == ONE_AGAINST_ALL
-                    network = Network(self.encodings[g], own_weights, own_biases, job.activation, is_apart)
+                    network = Network(
+                        self.encodings[g], own_weights, own_biases, job.activation, self.is_one_against_all
+                    )
                     results[self.groups[g][m]] = TrainingResult(
                         network if status.is_finite else None,
                         status,
                         n_iter,
                         curves[g, m, :n_iter],
                         val_curves[g, m, :n_iter],
-                        float(shifts[k]) if shifts.ndim == 1 else shifts[k],
+                        shifts[k],
                         float(residuals[k]),
                     )
         return results
@@ -293,41 +293,57 @@ class StackRun:
             return Status.EARLY_STOPPED
         return Status.COMPLETED if job.draws_batches else Status.MAX_EPOCHS
 
-    def _balance_rows(self, g: int) -> NDArray[np.int64]:
-        """Rows of a group that the solve is for."""
-        lead = self.leads[g]
-        return lead.rows.solved(self.data.n_rows, stops_early=lead.stops_early)
-
     def _balance(
         self, g: int, models: slice, weights: list[Array], biases: list[Array], finite: NDArray[np.bool_]
     ) -> tuple[Array, Array]:
-        """Shift of the output bias and residual after it, of a group's networks of one shape, (K,) each.
+        """Shifts of the output biases (K, outputs) and residuals after them (K,), for a block of a group.
 
-        Networks that are not to be balanced have shift 0 and, to save the pass over all rows, no residual.
+        Networks that are not balanced have shift 0 and, to save the pass over all rows, no residual.
         """
-        shifts, residuals = np.zeros(len(finite)), np.full(len(finite), np.nan)
-        lead = self.leads[g]
-        wanted = finite & np.array([job.balance for job in self.jobs[g][models]])
-        rows = self._balance_rows(g)
-        if not wanted.any():
+        lead, data = self.leads[g], self.data
+        shifts, residuals = np.zeros((len(finite), lead.n_outputs)), np.full(len(finite), np.nan)
+        wanted = np.flatnonzero(finite & np.array([job.balance for job in self.jobs[g][models]]))
+        rows = lead.rows.solved(data.n_rows, stops_early=lead.stops_early)
+        y, s = data.y[rows], data.sample_weight[rows]
+        if not wanted.size or not np.bincount(y, s, data.n_classes).all():
             return shifts, residuals
-        X, y, s = self.data.X[rows], self.data.y[rows], self.data.sample_weight[rows]
-        if y.all() or not y.any():
-            return shifts, residuals
-        device, lam = self.data.device, self.lam[g, models]
-        positions = np.flatnonzero(wanted)
-        for own in np.array_split(positions, min(len(positions), -(-len(positions) * len(rows) // LOGITS_AT_ONCE))):
+        numbers = wanted.size * lead.n_outputs * len(rows)
+        for own in np.array_split(wanted, min(wanted.size, -(-numbers // _LOGITS_AT_ONCE))):
             parameters = [w[g][own] for w in weights], [b[g][own] for b in biases]
-            logits = device_logits(X, self.encodings[g], *parameters, lead.activation, device)
+            logits = device_logits(data.X[rows], self.encodings[g], *parameters, lead.activation, data.device)
             for k, outputs in zip(own, logits.cpu().numpy(), strict=True):
-                row_weights = s * np.where(y, lam[k], 1.0 - lam[k])
-                shifts[k] = solve_shift(y, outputs, row_weights)
-                residuals[k] = relative_residual(y, outputs + shifts[k], row_weights)
+                class_weights = self.class_weights[g, models.start + k]
+                row_weights = class_weights[y] * s
+                if lead.n_outputs == 1:
+                    shifts[k] = solve_shift(y == 1, outputs, row_weights)
+                    residuals[k] = relative_residual(y == 1, outputs + shifts[k], row_weights)
+                    continue
+                if self.is_one_against_all:
+                    shifts[k] = one_against_all_shifts(y, outputs, row_weights)
+                else:
+                    shifts[k] = class_shifts(y, outputs, class_weights, s)
+                residuals[k] = class_residual(y, outputs + shifts[k], row_weights, self.is_one_against_all)
         return shifts, residuals
 
 
+def _class_totals(y: Index, sample_weight: Array, n_classes: int) -> Array:
+    return np.array([sample_weight[y == label].sum() for label in range(n_classes)])
+
+
+def one_against_all_shifts(y: Index, logits: Array, row_weights: Array) -> Array:
+    """Shifts (C,) with Σ w (1{y=k} − σ(o_k)) = 0 for each class: C binary solves."""
+    return np.array([solve_shift(y == k, column, row_weights) for k, column in enumerate(logits.T)])
+
+
+def class_residual(y: Index, logits: Array, row_weights: Array, one_against_all: bool = False) -> float:
+    """The largest |Σ w (1{y=k} − q_k)| / Σ w of the classes, from logits (n, C), with q by softmax or by sigmoids."""
+    errors = -(sigmoid(logits) if one_against_all else softmax(logits))
+    errors[np.arange(len(y)), y] += 1.0
+    return float(np.abs(row_weights @ errors).max() / row_weights.sum())
+
+
 class _Validation:
-    """Rows that networks are watched on but not trained on, encoded once."""
+    """Validation rows, encoded once."""
 
     def __init__(self, feed: RowFeed, sizes: list[int], rows_at_once: int) -> None:
         self.sizes = sizes
@@ -346,7 +362,7 @@ class _Validation:
         return total / weight
 
     def logits(self, stack: Stack) -> Tensor:
-        """Logits of every network, (G, M, chunks, rows[, C]), float32 on their way to the host."""
+        """Logits of every network, (G, M, chunks, rows[, C]), float32, copied to the host asynchronously."""
         logits = torch.stack([stack.by_network(own) for own in self._outputs(stack)], dim=2)
         return logits.to("cpu", torch.float32, non_blocking=True)
 
@@ -357,9 +373,9 @@ class _Validation:
         return logits(stack.design, stack.own, stack.buffers(chunks[0].shape[1]), chunks, self.ramps)
 
     def of_rows(self, logits: Tensor, group: int) -> Tensor:
-        """Of what `logits` gave, once it is there, that of a group's own rows, (M, rows[, C])."""
+        """The logits of a group's rows, (M, rows[, C]), from the output of `logits`."""
         chunk, size = logits[group], self.sizes[group]
-        own = -(-size // chunk.shape[1])  # each group's rows are cut evenly, then filled up
+        own = -(-size // chunk.shape[1])  # each group's rows are split evenly, then padded
         return chunk[:, :, :own].flatten(1, 2)[:, :size]
 
 
@@ -372,7 +388,7 @@ class _Records:
         self.logits: list[Tensor] = []
 
     def take(self, epoch: int, stack: Stack, *, is_last: bool = False) -> None:
-        """Record where it is time to."""
+        """Record, if this epoch is to be recorded."""
         if epoch % self.every == 0 or epoch == self.last or is_last:
             self.epochs.append(epoch)
             self.logits.append(self.validation.logits(stack))
@@ -383,7 +399,7 @@ class _Records:
         groups: tuple[tuple[int, ...], ...],
         as_logits: Callable[[NDArray[np.float32]], NDArray[np.float32]],
     ) -> dict[int, TrainingResult]:
-        """The results, for which the device was waited for, with each network's records."""
+        """The results (which have synchronised the device) with the records of each network."""
         for g, group in enumerate(groups):
             own = [self.validation.of_rows(record, g).numpy() for record in self.logits]
             logits = as_logits(np.stack(own, axis=1))  # (M, records, rows[, C])

@@ -1,12 +1,12 @@
-"""The training loop over batches that come from anywhere and are never in memory together.
+"""Training on batches that are never in memory together.
 
-The objective is that of `crcen.training.losses`. A batch of b rows contributes Σ w ℓ / (b · w̄), where w̄ is the mean of
-w over **all** training rows, known beforehand: the gradient of a batch then estimates that of the whole without bias,
-whatever the batch happens to hold. (Division by the batch's own Σ w would weigh batches without positives up.)
+The objective is that of `crcen.training.passes`. A batch of b rows contributes Σ w ℓ / (b · w̄), where w̄ is the mean
+of w over **all** training rows, known beforehand: the gradient of a batch is then an unbiased estimate of that of all
+rows. (Division by the batch's own Σ w would overweight batches without positives.)
 
-Several workers train one stack of networks together by adding up one vector a step: gradient, losses and row count of
-each worker's batch. A worker that has no rows left adds zeros, so shards may be uneven; every worker then takes the
-same step and they stay equal bit by bit. Step sizes follow the rows seen by all of them.
+Several workers train one stack of networks together by adding up one vector per step: gradient, losses and row count of
+each worker's batch. A worker without rows adds zeros, so shards may be uneven. Every worker takes the same step, and
+they stay bit-identical. The learning rate depends on the rows seen by all workers.
 """
 
 from collections.abc import Callable, Iterable, Iterator
@@ -20,9 +20,9 @@ from torch import Tensor
 
 from crcen.training.encoding import InputEncoding
 from crcen.training.network import Network
-from crcen.training.recipe import Recipe
-from crcen.training.schedule import n_batches, one_cycle
-from crcen.training.solvers.adam_step import STEPS_TO_DUST, AdamState, drop_dust, take_step
+from crcen.training.passes import row_weights
+from crcen.training.recipe import Recipe, n_batches, one_cycle
+from crcen.training.solvers import STEPS_TO_FLUSH, AdamState, flush_denormals, take_step
 from crcen.training.stack import Stack
 
 __all__ = [
@@ -30,29 +30,25 @@ __all__ = [
     "Batch",
     "StreamShape",
     "StreamTrainer",
-    "class_order",
     "cut_evenly",
     "encode_into",
     "encoded_rows",
     "spread_order",
 ]
 
-# Without an end in sight the rate falls as 1/√(1 + rows / (batch size × this)).
+# Without a known end the learning rate decreases as 1/√(1 + rows / (batch size × this)).
 _STEPS_AT_PEAK = 1000
-# Encoded numbers that are worked on at a time.
+# Encoded numbers processed at a time.
 _NUMBERS_AT_ONCE = 2**18
 
 Array = NDArray[np.float64]
-# Adds a tensor up over all workers, in place; `torch.distributed.all_reduce` does.
+# Adds up a tensor over all workers, in place, like `torch.distributed.all_reduce`.
 AllReduce: TypeAlias = Callable[[Tensor], object]
 
 
 @dataclass(frozen=True)
 class Batch:
-    """Encoded rows with ones in the last column (B, F+1), labels (B,) and sample weights (B,), one dtype.
-
-    Labels are 0/1, or class numbers.
-    """
+    """Encoded rows with ones in the last column (B, F+1), class numbers (B,) and sample weights (B,), of one dtype."""
 
     x: Tensor
     y: Tensor
@@ -71,21 +67,21 @@ class Batch:
 
 @dataclass(frozen=True)
 class StreamShape:
-    """What is trained and how, but for the data.
+    """Everything about a streamed fit except the data.
 
     Parameters
     ----------
     n_inputs
         Encoded columns, without the column of ones.
     recipe
-        The networks, their objective and their schedule. A batch is that of all workers together; only the rate of an
-        endless schedule depends on its size here.
+        Networks, objective and schedule. The batch size is that of all workers together and only affects the learning
+        rate of an endless schedule here.
     seeds
-        One a member; a member starts from the same numbers as a `TrainingJob` of that seed.
+        One per member; a member starts from the same numbers as a `TrainingJob` with that seed.
     total_rows
-        Rows of the whole schedule (epochs × training rows); 0 for one without an end.
+        Rows of the whole schedule (epochs × training rows); 0 for an endless one.
     n_outputs
-        1 for two classes, else one for each.
+        1 for two classes, otherwise one per class.
     """
 
     n_inputs: int
@@ -95,7 +91,7 @@ class StreamShape:
     n_outputs: int = 1
 
     def rate(self, rows_seen: int, n_rows: int) -> float:
-        """The rate of a step of ``n_rows`` rows after ``rows_seen``."""
+        """The learning rate of a step of ``n_rows`` rows after ``rows_seen``."""
         peak = self.recipe.learning_rate
         if self.total_rows:
             return peak * one_cycle((rows_seen + n_rows) / (self.total_rows + n_rows))
@@ -103,7 +99,7 @@ class StreamShape:
 
 
 class StreamTrainer:
-    """A stack of networks of one shape that learns from batch after batch with Adam, in float32.
+    """A stack of networks of one shape that learns from successive batches with Adam, in float32.
 
     Parameters
     ----------
@@ -112,7 +108,7 @@ class StreamTrainer:
     device
         Where.
     all_reduce
-        Adds a tensor up over all workers; ``None`` for a single one.
+        Adds up a tensor over all workers; ``None`` for a single one.
     """
 
     def __init__(self, shape: StreamShape, device: torch.device | str = "cpu", all_reduce: AllReduce | None = None):
@@ -122,7 +118,6 @@ class StreamTrainer:
         self._stack = Stack(1, shape.n_inputs, hidden, *network, n_outputs=shape.n_outputs)
         penalty = self._stack.spread(torch.full((1, len(hidden)), recipe.l2, device=self.device))
         self._adam = AdamState.start(self._stack.flat, self._stack.grad, penalty)
-        self._first, self._second = self._adam.first_moment, self._adam.second_moment
         self._class_weights = torch.zeros(max(2, shape.n_outputs), device=self.device)
         self._loss = torch.zeros(len(hidden), dtype=torch.float64, device=self.device)
         self._loss_rows = 0
@@ -131,29 +126,25 @@ class StreamTrainer:
     # -- before the first batch ----------------------------------------------------------------------------------------
 
     def initialise(self, output_bias: float | Array) -> None:
-        """Random weights from the members' seeds, and an output bias, best log(Σ_pos w / Σ_neg w), or one a class."""
+        """Random weights from the members' seeds, and output biases: ideally the log-odds of the weighted classes."""
         seeds = torch.tensor([[seed & (2**63 - 1) for seed in self.shape.seeds]], device=self.device)
         biases = torch.tensor(output_bias, dtype=torch.float32, device=self.device)
         self._stack.initialise(seeds, biases.expand(*seeds.shape, self.shape.n_outputs))
 
     def start_from(self, weights: list[Array], biases: list[Array]) -> None:
-        """Take over fitted parameters: (M, in, out) and (M, out) a layer."""
+        """Use fitted parameters: (M, in, out) and (M, out) per layer."""
         for member in range(len(self.shape.seeds)):
             self._stack.set_network(0, member, [w[member] for w in weights], [b[member] for b in biases])
 
-    def weigh(self, lam: float, mean_weight: float) -> None:
-        """Set λ and w̄, the mean over all training rows of sample weight times λ or 1 − λ."""
-        self.weigh_classes(np.array([1.0 - lam, lam]), mean_weight)
-
-    def weigh_classes(self, weights: Array, mean_weight: float) -> None:
-        """Set the weight of every class, and the mean over all training rows of sample weight times it."""
-        self._class_weights = torch.from_numpy(weights / mean_weight).to(self.device, torch.float32)
+    def weigh(self, class_weights: Array, mean_weight: float) -> None:
+        """Set the class weights, for two classes (1 − λ, λ), and the mean row weight w̄ over all training rows."""
+        self._class_weights = torch.from_numpy(class_weights / mean_weight).to(self.device, torch.float32)
 
     # -- batches -------------------------------------------------------------------------------------------------------
 
     @torch.no_grad()
     def step(self, batch: Batch | None) -> int:
-        """Learn from one batch of each worker, ``None`` where a worker has none left; the rows of all of them."""
+        """Learn from one batch of each worker, ``None`` for a worker without rows; return the rows of all of them."""
         stack, members = self._stack, len(self.shape.seeds)
         stack.grad.zero_()
         losses, rows = torch.zeros(members, device=self.device), 0
@@ -174,7 +165,7 @@ class StreamTrainer:
     def run(self, batches: Iterable[Batch]) -> Iterator[int]:
         """Learn from all batches of all workers; yield the rows of each step, the same in every worker.
 
-        A worker must exhaust this generator even when its own batches are used up: the others count on its zeros.
+        A worker must exhaust this generator even when it has no more batches: the others rely on its zeros.
         """
         own = iter(batches)
         while True:
@@ -187,13 +178,9 @@ class StreamTrainer:
             yield rows
 
     def _with_axes(self, batch: Batch) -> tuple[Tensor, Tensor, Tensor]:
-        """Rows, labels and weights with the axes of a stack: (1, B, F+1), (1, B, 1) and (1, B, M)."""
+        """Rows (1, B, F+1), class numbers (1, B, 1) and weights (1, B, M)."""
         y = batch.y[None, :, None]
-        if self.shape.n_outputs > 1:
-            weight = (batch.weight * self._class_weights[batch.y.long()])[None, :, None]
-            return batch.x[None], y, weight.expand(-1, -1, len(self.shape.seeds))
-        negative, positive = self._class_weights
-        weight = batch.weight[None, :, None] * (negative + y * (positive - negative))
+        weight = row_weights(self._class_weights[None, :, None], y, batch.weight[None, :, None])
         return batch.x[None], y, weight.expand(-1, -1, len(self.shape.seeds))
 
     def _update(self, rows: int) -> None:
@@ -201,12 +188,12 @@ class StreamTrainer:
         take_step(self._adam, self.shape.rate(self.rows_seen, rows), self.n_steps)
         self.rows_seen += rows
         self.n_steps += 1
-        if self.n_steps % STEPS_TO_DUST == 0:
-            drop_dust(self._adam)
+        if self.n_steps % STEPS_TO_FLUSH == 0:
+            flush_denormals(self._adam)
 
     @torch.no_grad()
     def losses(self, batches: Iterable[Batch]) -> Array:
-        """Weighted loss of every member on rows of all workers, without the penalty: Σ w ℓ / Σ w, (M,)."""
+        """Weighted loss Σ w ℓ / Σ w of every member on the rows of all workers, without the penalty, (M,)."""
         total = torch.zeros(len(self.shape.seeds) + 1, dtype=torch.float64, device=self.device)
         for batch in batches:
             x, y, weight = self._with_axes(batch)
@@ -217,7 +204,7 @@ class StreamTrainer:
         return (total[:-1] / total[-1]).cpu().numpy()
 
     def take_objective(self) -> float:
-        """The members' mean objective over the steps since this was last called: mean loss plus penalty now."""
+        """The members' mean objective since the last call: mean loss plus the current penalty."""
         penalty = 0.5 * self._stack.per_model(self._adam.penalty * self._stack.flat**2)[0].double()
         value = float((self._loss / max(self._loss_rows, 1) + penalty).mean())
         self._loss.zero_()
@@ -228,7 +215,7 @@ class StreamTrainer:
 
     @property
     def is_finite(self) -> bool:
-        """Whether every parameter of every member is a finite number."""
+        """Whether all parameters are finite."""
         return bool(torch.isfinite(self._stack.flat).all())
 
     def parameters(self) -> tuple[list[Array], list[Array]]:
@@ -244,47 +231,42 @@ class StreamTrainer:
             for m in range(len(self.shape.seeds))
         ]
 
-    def state(self) -> dict[str, NDArray[np.generic]]:
-        """All that is needed to go on as if nothing had happened, as plain arrays (copies)."""
-        tensors = {
+    def _tensors(self) -> dict[str, Tensor]:
+        return {
             "parameters": self._stack.flat,
-            "first_moment": self._first,
-            "second_moment": self._second,
+            "first_moment": self._adam.first_moment,
+            "second_moment": self._adam.second_moment,
             "class_weights": self._class_weights,
             "loss": self._loss,
         }
+
+    def state(self) -> dict[str, NDArray[np.generic]]:
+        """Everything needed to resume, as plain arrays (copies)."""
         counts = np.array([self.rows_seen, self.n_steps, self._loss_rows], dtype=np.int64)
-        return {name: tensor.cpu().numpy().copy() for name, tensor in tensors.items()} | {"counts": counts}
+        return {name: tensor.cpu().numpy().copy() for name, tensor in self._tensors().items()} | {"counts": counts}
 
     def restore(self, state: dict[str, NDArray[np.generic]]) -> None:
-        """Go on from a `state`."""
-        targets = {
-            "parameters": self._stack.flat,
-            "first_moment": self._first,
-            "second_moment": self._second,
-            "class_weights": self._class_weights,
-            "loss": self._loss,
-        }
-        for name, tensor in targets.items():
+        """Resume from a `state`."""
+        for name, tensor in self._tensors().items():
             tensor.copy_(torch.from_numpy(np.array(state[name])))
         self.rows_seen, self.n_steps, self._loss_rows = (int(count) for count in state["counts"])
 
 
 def encoded_rows(encoding: InputEncoding, X: Array) -> NDArray[np.float32]:
-    """Rows as a batch takes them: encoded in float64, then rounded, with a last column of ones."""
+    """Rows for a `Batch`: encoded in float64, then rounded, with a last column of ones."""
     rows = np.empty((len(X), encoding.size + 1), dtype=np.float32)
     encode_into(rows, encoding, X)
     return rows
 
 
 def encode_into(rows: NDArray[np.float32], encoding: InputEncoding, X: Array) -> None:
-    """`encoded_rows` into memory that is there, some rows at a time, so that they stay in the cache."""
+    """`encoded_rows` into existing memory, some rows at a time, to stay in the cache."""
     at_once = max(64, _NUMBERS_AT_ONCE // encoding.size)
     for start in range(0, len(X), at_once):
         own = rows[start : start + at_once]
         z = encoding(X[start : start + at_once])
         if z.flags.f_contiguous:
-            # Columns are rounded and then turned into rows by torch: in one go it takes NumPy twice the time.
+            # Torch transposes rounded columns in half the time of NumPy.
             columns = np.ones((encoding.size + 1, len(z)), dtype=np.float32)
             columns[:-1] = z.T
             torch.from_numpy(own).copy_(torch.from_numpy(columns).t())
@@ -292,18 +274,7 @@ def encode_into(rows: NDArray[np.float32], encoding: InputEncoding, X: Array) ->
             own[:, :-1], own[:, -1] = z, 1.0
 
 
-def spread_order(y: NDArray[np.bool_], rng: np.random.Generator) -> NDArray[np.int64]:
-    """A random order of rows in which the positives stand at even distances."""
-    positives, negatives = np.flatnonzero(y), np.flatnonzero(~y)
-    places = ((np.arange(len(positives)) + rng.random()) * (len(y) / max(len(positives), 1))).astype(np.int64)
-    is_positive = np.zeros(len(y), dtype=np.bool_)
-    is_positive[places] = True
-    order = np.empty(len(y), dtype=np.int64)
-    order[is_positive], order[~is_positive] = rng.permutation(positives), rng.permutation(negatives)
-    return order
-
-
-def class_order(y: NDArray[np.int64], rng: np.random.Generator) -> NDArray[np.int64]:
+def spread_order(y: NDArray[np.bool_] | NDArray[np.int64], rng: np.random.Generator) -> NDArray[np.int64]:
     """A random order of rows in which each class is spread evenly."""
     keys = np.empty(len(y))
     for label in np.unique(y):
@@ -313,7 +284,7 @@ def class_order(y: NDArray[np.int64], rng: np.random.Generator) -> NDArray[np.in
 
 
 def cut_evenly(n_rows: int, batch_size: int) -> list[slice]:
-    """Cut rows into batches of one size, at most ``batch_size``, of which the last may lack a few rows."""
+    """Split rows into batches of one size, at most ``batch_size``; the last one may lack a few rows."""
     if not n_rows:
         return []
     size = -(-n_rows // n_batches(n_rows, batch_size))

@@ -1,11 +1,11 @@
-"""Threads and arithmetic of training: one thread of torch, numbers that do not become denormal, cores that are there.
+"""Threads and floating-point mode of training.
 
-A sum that is shared out by the number of threads has other last digits on another machine, and training makes a digit
-into a different network. So whatever trains or solves runs on one thread of torch. Several pieces of work run side by
-side, and how work is cut into pieces does not depend on the number of threads either.
+A sum that is shared among threads has other last digits with another number of threads, and training turns a digit into
+a different network. So everything that trains or solves runs on one torch thread. Several pieces of work run in
+parallel, and how work is split into pieces does not depend on the number of threads.
 
-Weights that the penalty drives to zero pass through the denormal numbers, on which Intel processors are many times
-slower. In threads that train such numbers are zero.
+Weights that the penalty drives to zero become denormal numbers, on which Intel processors are many times slower.
+Threads that train flush denormals to zero.
 """
 
 import math
@@ -22,9 +22,9 @@ __all__ = ["THREADS", "reproducible_arithmetic", "usable_cores"]
 
 
 class ThreadCount:
-    """Torch's number of threads: every thread of Python has its own, and a new one starts with the last that was set.
+    """Torch's number of threads. Every Python thread has its own; a new one starts with the value set last.
 
-    So each fit puts back, in its own thread, what the first of those that run at a time found.
+    Each fit restores, in its own thread, the value that the first of several concurrent fits found.
     """
 
     def __init__(self) -> None:
@@ -32,21 +32,21 @@ class ThreadCount:
         self._own = local()
 
     def get(self) -> int:
-        """The number before any fit changed it; one in a thread that is one of several that train."""
+        """The number before any fit changed it; one inside a training thread."""
         if getattr(self._own, "is_one_of_several", False):
             return 1
         with self._lock:
             return self._before if self._users else torch.get_num_threads()
 
     def keep_one(self) -> None:
-        """Let the calling thread train: one thread of torch and no denormal numbers as long as it lives."""
+        """Prepare the calling thread for training: one torch thread, denormals flushed."""
         torch.set_num_threads(1)
         torch.set_flush_denormal(True)
         self._own.count, self._own.is_one_of_several = 1, True
 
     @contextmanager
     def set(self, count: int) -> Iterator[None]:
-        """Let torch use so many threads for a while."""
+        """Use ``count`` torch threads inside the context."""
         outer = getattr(self._own, "count", None)
         with self._lock:
             self._before = self._before if self._users else torch.get_num_threads()
@@ -67,8 +67,8 @@ THREADS = ThreadCount()
 
 @contextmanager
 def reproducible_arithmetic() -> Iterator[None]:
-    """One thread of torch and zeros for denormal numbers, in the calling thread; what was found is put back."""
-    flushed_before = _flushes_denormals()
+    """One torch thread and flushed denormals in the calling thread; the earlier state is restored."""
+    flushed_before = sys.float_info.min / 2 == 0.0  # torch can set the mode but not report it
     with THREADS.set(1):
         torch.set_flush_denormal(True)
         try:
@@ -77,19 +77,14 @@ def reproducible_arithmetic() -> Iterator[None]:
             torch.set_flush_denormal(flushed_before)
 
 
-def _flushes_denormals() -> bool:
-    """Whether denormal numbers are zero in the calling thread; torch can set that but not tell."""
-    return sys.float_info.min / 2 == 0.0
-
-
 def usable_cores() -> int:
-    """Cores that this process may use: those it is bound to, and no more than a container's share of time."""
+    """Cores that this process may use: its affinity and the CPU limit of a container."""
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
     return max(1, min(cores, _container_cores()))
 
 
 def _container_cores(folder: Path = Path("/sys/fs/cgroup")) -> int:
-    """Cores' worth of time that a container has, rounded up; many where there is no limit."""
+    """CPU limit of a container, rounded up; a large number without one."""
     try:
         quota, period = (folder / "cpu.max").read_text().split()
         return math.ceil(int(quota) / int(period))

@@ -20,8 +20,7 @@ from sklearn.model_selection import ShuffleSplit, StratifiedKFold
 
 from crcen import Budget, confusion_counts, key_equation, resolve
 from crcen.training.engine import Trainer, train
-from crcen.training.jobs import TrainingJob
-from crcen.training.row_sets import RowSets
+from crcen.training.jobs import RowSets, TrainingJob
 from grouped_settings import grouped
 from papers_training import CRCENClassifierCV
 
@@ -82,9 +81,9 @@ class ByHand:
         found = []
         for weighting, (rows, _) in zip(self.weightings, self.folds, strict=True):
             job = TrainingJob(
-                weighting.lam, hidden=self.hidden, l2=self.l2, solver=solver, seed=seed, shuffle_seed=BASE,
-                batch_size=32, learning_rate=0.1, max_epochs=EPOCHS if solver == "adam" else 500, tol=1e-5,
-                stop_epoch=epochs, balance=balance, rows=RowSets(**{self.owned_by: np.sort(rows)}),
+                (1 - weighting.lam, weighting.lam), hidden=self.hidden, l2=self.l2, solver=solver, seed=seed,
+                shuffle_seed=BASE, batch_size=32, learning_rate=0.1, max_epochs=EPOCHS if solver == "adam" else 500,
+                tol=1e-5, stop_epoch=epochs, balance=balance, rows=RowSets(**{self.owned_by: np.sort(rows)}),
             )  # fmt: skip
             result = train(self.X, self.target, [job], sample_weight=self.weights, device="cpu")[0]
             found.append(result.network)

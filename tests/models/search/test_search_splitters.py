@@ -14,8 +14,7 @@ from sklearn.model_selection import (
 
 from crcen import InvalidInput, resolve
 from crcen.training.engine import train
-from crcen.training.jobs import TrainingJob
-from crcen.training.row_sets import RowSets
+from crcen.training.jobs import RowSets, TrainingJob
 from grouped_settings import grouped
 from papers_training import CRCENClassifierCV
 
@@ -124,9 +123,10 @@ class TestSplitters:
         expected, others = np.full(len(y), np.nan), []
         for rows, test in splitter.split(X, y):
             rows = np.sort(rows)
+            lam = resolve("balanced", y[rows].sum(), (y[rows] == 0).sum()).lam
             jobs = [
                 TrainingJob(
-                    resolve("balanced", y[rows].sum(), (y[rows] == 0).sum()).lam, hidden=(3,), l2=1e-3,
+                    (1 - lam, lam), hidden=(3,), l2=1e-3,
                     rows=RowSets(pool=rows),
                     max_epochs=12, batch_size=32, learning_rate=0.05, seed=seed, shuffle_seed=base, balance=False,
                     stop_epoch=clf.best_epochs_,

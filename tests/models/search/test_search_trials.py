@@ -47,7 +47,9 @@ class Trials:
                 kind = {"hidden": (), "solver": "lbfgs"} if is_full_batch else {"record_every": every}
                 setting = Setting(index, None, Recipe(hidden=() if is_full_batch else (4,), l2=float(number)))
                 jobs = [
-                    TrainingJob(0.5, l2=float(number), max_epochs=999 if is_full_batch else schedule, seed=fold, **kind)
+                    TrainingJob(
+                        (0.5, 0.5), l2=float(number), max_epochs=999 if is_full_batch else schedule, seed=fold, **kind
+                    )
                     for fold in range(FOLDS)
                 ]
                 self.curves[number] = curve

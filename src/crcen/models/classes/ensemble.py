@@ -11,7 +11,7 @@ from crcen.theory.decision import log_softmax, softmax
 from crcen.theory.key_equation import KeyEquation, key_equation_of_logits
 from crcen.theory.labels import Labels
 from crcen.theory.price import Price
-from crcen.training.members import Member
+from crcen.training.network import Member
 
 __all__ = ["ClassEnsemble"]
 

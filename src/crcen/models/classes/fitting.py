@@ -34,12 +34,9 @@ from crcen.theory.decision import log_sum_exp
 from crcen.theory.key_equation import key_equation_of_logits
 from crcen.theory.labels import Labels
 from crcen.theory.price import Price
-from crcen.training.jobs import TrainingJob, TrainingResult
-from crcen.training.members import grouped
-from crcen.training.names import ONE_AGAINST_ALL
-from crcen.training.recipe import Recipe
-from crcen.training.row_blocks import by_blocks, mean_logits
-from crcen.training.row_sets import RowSets
+from crcen.training.jobs import RowSets, TrainingJob, TrainingResult
+from crcen.training.network import by_blocks, grouped, mean_logits
+from crcen.training.recipe import ONE_AGAINST_ALL, Recipe
 
 __all__ = [
     "ClassRows",
@@ -94,9 +91,10 @@ def class_member_jobs(
         used = np.flatnonzero(rows.weights > 0) if own is None else own[rows.weights[own] > 0]
         rows_of_job = RowSets.fold(*_watched_rows(rows, used, recipe.validation_fraction, seed))
     return [
-        TrainingJob.of_classes(
+        TrainingJob.by(
             recipe,
             weighting.weights,
+            outputs=rows.labels.n_classes,
             rows=rows_of_job,
             seed=member_seed(seed, member),
             shuffle_seed=seed,

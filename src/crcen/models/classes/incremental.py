@@ -11,7 +11,7 @@ from crcen.models.classes.fitting import ClassRows, check_no_positive, trained_a
 from crcen.models.one_pass import carried, continued, kept_networks, networks_of, one_pass, started_trainer
 from crcen.theory.labels import Labels
 from crcen.theory.price import Price
-from crcen.training.members import NetworkGroup
+from crcen.training.network import NetworkGroup
 from crcen.training.recipe import Recipe
 
 if TYPE_CHECKING:  # torch is for fitting alone
@@ -45,7 +45,7 @@ def learn_classes(
     mass = trained.weights * np.maximum(state["totals"], 0.5)
     bias = np.log(mass)
     trainer = started_trainer(model, state, recipe, encoding, bias - bias.mean(), fitted)
-    trainer.weigh_classes(trained.weights, float(trained.weights @ state["totals"] / state["totals"].sum()))
+    trainer.weigh(trained.weights, float(trained.weights @ state["totals"] / state["totals"].sum()))
     one_pass(trainer, state, encoding, rows)
     ensemble = ClassEnsemble.of(labels, trained, (kept_networks(trainer, encoding, recipe),))
     return ensemble.at_price(price), recipe, trainer

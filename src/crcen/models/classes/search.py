@@ -140,7 +140,7 @@ class ClassSearchRun(SearchRun):
         """The job of a setting at its class weights."""
         weights = self.rows.resolve(setting.trained_at, own).weights
         seeds = {"seed": member_seed(self.seed, member), "shuffle_seed": self.seed}
-        return TrainingJob.of_classes(setting.recipe, weights, **seeds)
+        return TrainingJob.by(setting.recipe, weights, outputs=len(weights), **seeds)
 
     def _no_logits(self) -> Array:
         return np.full((len(self.rows.X), self.rows.labels.n_classes), np.nan)

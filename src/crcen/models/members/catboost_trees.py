@@ -14,7 +14,7 @@ from crcen._support.extras import need
 from crcen.models.clock import OutOfTime
 from crcen.models.members.member import FittedMember, MemberKind, MemberTask, fold_logits, side_by_side
 from crcen.models.members.tree_arrays import TreeEnsemble, float32_threshold
-from crcen.training.members import Member
+from crcen.training.network import Member
 
 __all__ = ["CatBoostTrees", "tree_ensemble"]
 

@@ -10,7 +10,7 @@ from sklearn.base import clone
 
 from crcen.exceptions import InvalidParameter
 from crcen.models.members.member import FittedMember, MemberKind, MemberTask, fold_logits
-from crcen.training.members import Member
+from crcen.training.network import Member
 
 __all__ = ["External", "ExternalMember"]
 

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from crcen.models.clock import OutOfTime
 from crcen.models.members.member import FittedMember, MemberKind, MemberTask, fold_logits
 from crcen.models.members.tree_arrays import TreeEnsemble
-from crcen.training.members import Member
+from crcen.training.network import Member
 
 __all__ = ["Forest"]
 

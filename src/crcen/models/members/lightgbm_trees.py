@@ -24,7 +24,7 @@ from crcen.models.members.member import (
     side_by_side,
 )
 from crcen.models.members.tree_arrays import TreeEnsemble
-from crcen.training.members import Member
+from crcen.training.network import Member
 
 __all__ = ["LightGBMTrees", "TreeSetting", "tree_ensemble"]
 

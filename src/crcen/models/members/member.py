@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from crcen.models.clock import Clock
-from crcen.training.members import Member
+from crcen.training.network import Member
 
 __all__ = [
     "EFFORTS",

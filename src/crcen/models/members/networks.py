@@ -1,7 +1,7 @@
 """Networks: the best few settings of the search of `CRCENClassifierCV`, several networks of each."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -18,9 +18,8 @@ from crcen.models.search.classifier_cv import CRCENClassifierCV
 from crcen.models.search.grid import Setting
 from crcen.models.search.row_race import sampled_rows
 from crcen.models.search.run import SearchRun
-from crcen.training.engines import trainer_on
-from crcen.training.jobs import Status, TrainingJob
-from crcen.training.members import Member, NetworkGroup
+from crcen.training.jobs import Status, TrainingJob, trainer_on
+from crcen.training.network import Member, NetworkGroup
 from crcen.training.recipe import Inputs, Recipe
 
 __all__ = ["Networks"]
@@ -71,7 +70,7 @@ class Networks(MemberKind):
         rows = task.search_rows
         is_of_classes = isinstance(rows, ClassSearchRows)
         how: dict[str, Any] = {"sample_weight": task.weights, "device": task.device, "memory_bytes": None}
-        engine = trainer_on("local", task.X, rows.target, task.n_classes if is_of_classes else None, **how)
+        engine = trainer_on("local", task.X, rows.target, task.n_classes, **how)
         train = TimedTraining(engine, len(task.X), task.clock)
         run = (ClassSearchRun if is_of_classes else SearchRun)(rows, "neg_log_loss", task.seed, train, None)
         plans = _plans(task)
@@ -92,12 +91,11 @@ class Networks(MemberKind):
 
         def job(recipe: Recipe, number: int) -> TrainingJob:
             seeds = {"seed": member_seed(task.seed, number), "shuffle_seed": task.seed}
-            if is_of_classes:
-                return TrainingJob.of_classes(recipe, np.ones(task.n_classes), **seeds)
-            return TrainingJob.by(recipe, lam=0.5, **seeds)
+            outputs = task.n_classes if is_of_classes else None
+            return TrainingJob.by(recipe, np.ones(task.n_classes), outputs=outputs, **seeds)
 
         jobs = [
-            replace(job(recipe, number), stop_epoch=epochs) for recipe, epochs in chosen for number in range(n_networks)
+            job(recipe, number).replace(stop_epoch=epochs) for recipe, epochs in chosen for number in range(n_networks)
         ]
         results = train(task.X, target, jobs, sample_weight=task.weights, device=task.device)
         groups = []
@@ -127,7 +125,7 @@ def _affordable(task: MemberTask, plans: list[_Plan], train: TimedTraining, run:
     """The plans that there is time for, by the time of a few networks on some of the rows."""
     rows = np.random.default_rng(task.seed).permutation(len(task.X))[:_TRIAL_ROWS]
     trial = train.on(np.sort(rows))
-    trial([replace(run.job(plan.grid[0], None, 0), stop_epoch=1) for plan in plans])
+    trial([run.job(plan.grid[0], None, 0).replace(stop_epoch=1) for plan in plans])
     train.learn_from(trial)
     possible = [plan for plan in plans if train.seconds(plan.work(task)) <= _PRUDENCE * task.clock.left]
     if not possible and not task.is_needed:

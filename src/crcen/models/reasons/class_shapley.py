@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from crcen.models.classes.ensemble import ClassEnsemble
 from crcen.models.members.tree_arrays import TreeEnsemble
 from crcen.models.reasons.shapley import ShapleyValues, adding_up, sampled_values, values_of_trees, walks_of
-from crcen.training.members import NetworkGroup
+from crcen.training.network import NetworkGroup
 
 __all__ = ["shapley_of_class_function", "shapley_of_classes"]
 

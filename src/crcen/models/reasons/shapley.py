@@ -20,7 +20,7 @@ from crcen.models.members.tree_arrays import TreeEnsemble
 from crcen.models.probability import apply_map
 from crcen.models.reasons.tree_values import tree_values
 from crcen.models.reasons.walks import FunctionWalks, NetworkWalks, Walks
-from crcen.training.members import NetworkGroup
+from crcen.training.network import NetworkGroup
 
 __all__ = [
     "STANDARD_ERROR",

@@ -6,8 +6,7 @@ from typing import Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from crcen.training.members import NetworkGroup
-from crcen.training.network import activate
+from crcen.training.network import NetworkGroup, activate
 
 __all__ = ["FunctionWalks", "NetworkWalks", "Walks"]
 

@@ -13,7 +13,7 @@ from crcen.models.search.borders import Borders, widened
 from crcen.models.search.grid import Outcome, Setting
 from crcen.models.search.run import SearchRun, choose
 from crcen.training.jobs import Status, TrainingResult
-from crcen.training.members import NetworkGroup
+from crcen.training.network import NetworkGroup
 
 __all__ = ["BestSettings", "Refitted", "best_few", "best_settings", "refit_settings"]
 

@@ -122,14 +122,14 @@ def _beyond(best: Outcome, outcomes: Sequence[Outcome], borders: Borders) -> lis
     penalties = _penalties(best, outcomes)
     if borders.l2 and len(penalties) > 1:
         if recipe.l2 == penalties[0] > 0.0:
-            found.append(replace(recipe, l2=_rounded(penalties[0] ** 2 / penalties[1])))
+            found.append(recipe.replace(l2=_rounded(penalties[0] ** 2 / penalties[1])))
         elif recipe.l2 == penalties[-1] and penalties[-2] > 0.0:
-            found.append(replace(recipe, l2=_rounded(penalties[-1] ** 2 / penalties[-2])))
+            found.append(recipe.replace(l2=_rounded(penalties[-1] ** 2 / penalties[-2])))
     epochs = recipe.max_epochs
     if borders.epochs and epochs is not None and _is_at_the_end(best):
         longer = min(2 * epochs, _LONGEST_SCHEDULE)
         if longer >= _WORTH_GROWING * epochs:
-            found.append(replace(recipe, max_epochs=longer))
+            found.append(recipe.replace(max_epochs=longer))
     return [replace(best.setting, recipe=one) for one in found]
 
 

@@ -44,7 +44,7 @@ from crcen.theory.goals import ThresholdGoal
 from crcen.theory.key_equation import key_equation_of_logits, on_rows, without_test
 from crcen.theory.labels import Labels, is_for_classes
 from crcen.theory.price import is_price_of_two
-from crcen.training.engines import trainer_on
+from crcen.training.jobs import trainer_on
 from crcen.training.parameters import group
 from crcen.training.recipe import Inputs, Recipe, Schedule
 
@@ -220,7 +220,7 @@ class CRCENClassifierCV(CRCENClassifier):
         bound = None if search.memory_bytes is None else search.memory_bytes // 2
         with progress_bar(type(self).__name__, visible=bool(self.verbose)) as progress:
             how = {"sample_weight": weights, "device": self.device, "memory_bytes": bound}
-            train = trainer_on(search.engine, X, target, len(classes) if of_classes else None, **how)
+            train = trainer_on(search.engine, X, target, len(classes), **how)
             run = (ClassSearchRun if of_classes else SearchRun)(rows, scoring, seed, train, search.memory_bytes)
             first = part_of(progress, 0.0, 0.5)
             if search.drops_settings:

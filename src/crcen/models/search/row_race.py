@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from crcen.models.search.grid import Outcome, Setting
-from crcen.training.engines import trainer_on_some
+from crcen.training.jobs import trainer_on_some
 
 __all__ = ["race_on_some_rows"]
 
@@ -80,7 +80,7 @@ def _on_fewer_rows(setting: Setting, times: float) -> Setting:
     """A setting as a race has it, on so many times fewer rows."""
     recipe = setting.recipe
     epochs = min(_EPOCHS, int((recipe.max_epochs or _EPOCHS) * times))
-    return replace(setting, recipe=replace(recipe.on_fewer_rows(times), max_epochs=epochs))
+    return replace(setting, recipe=recipe.on_fewer_rows(times).replace(max_epochs=epochs))
 
 
 def sampled_rows(target: NDArray[Any], weights: NDArray[np.float64], seed: int) -> Index | None:

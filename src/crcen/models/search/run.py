@@ -17,10 +17,8 @@ from crcen.models.search.scoring import LOG_LOSSES, held_out_score, log_losses
 from crcen.models.search.trials import RUNGS, Rungs, Trial, run_trials
 from crcen.theory.balance import solve_shift
 from crcen.theory.price import Price
-from crcen.training.engines import Engine
-from crcen.training.jobs import TrainingJob, TrainingResult
-from crcen.training.row_blocks import mean_logits
-from crcen.training.row_sets import RowSets
+from crcen.training.jobs import Engine, RowSets, TrainingJob, TrainingResult
+from crcen.training.network import mean_logits
 
 __all__ = ["SearchRun", "choose", "held_out_shift"]
 
@@ -79,11 +77,11 @@ class SearchRun:
         for setting in settings:
             jobs = []
             for train_rows, held_out in rows.folds:
-                job = replace(self.job(setting, train_rows, 0), rows=RowSets(pool=train_rows), balance=False)
+                job = self.job(setting, train_rows, 0).replace(rows=RowSets(pool=train_rows), balance=False)
                 if job.draws_batches:
                     size = 4 * len(settings) * n_held_out * job.max_epochs * job.n_outputs
                     both = replace(job.rows, watched=held_out)
-                    job = replace(job, rows=both, record_every=-(-size // self._record_bytes()))
+                    job = job.replace(rows=both, record_every=-(-size // self._record_bytes()))
                 jobs.append(job)
             trials.append(Trial(setting, jobs))
         halving = halving and self._has_room_for_states(trials)
@@ -103,7 +101,7 @@ class SearchRun:
                 if fold is not None and not known <= member < most:
                     continue
                 job = self.job(chosen.setting, fold, member)
-                jobs.append(replace(job, rows=RowSets(pool=fold), stop_epoch=chosen.epochs))
+                jobs.append(job.replace(rows=RowSets(pool=fold), stop_epoch=chosen.epochs))
         results = self.train(jobs, progress=progress)
         members = [result for job, result in zip(jobs, results, strict=True) if job.rows.is_whole_table]
         on_folds = [result.network for job, result in zip(jobs, results, strict=True) if not job.rows.is_whole_table]
@@ -118,7 +116,8 @@ class SearchRun:
     def job(self, setting: Setting, own: Index | None, member: int) -> TrainingJob:
         """The job of a setting at its training weight, as rows of a fold or all rows resolve it."""
         seeds = {"seed": member_seed(self.seed, member), "shuffle_seed": self.seed}
-        return TrainingJob.by(setting.recipe, lam=self.rows.resolve(setting.trained_at, own).lam, **seeds)
+        lam = self.rows.resolve(setting.trained_at, own).lam
+        return TrainingJob.by(setting.recipe, (1.0 - lam, lam), **seeds)
 
     def _logits(self, network: Any, own: Index) -> Array:
         """A network's logits of some rows, (n,), or (n, C) for C classes."""

@@ -70,7 +70,7 @@ class Trial:
     def next_jobs(self, stop: int) -> Iterable[TrainingJob]:
         """The jobs that train every fold up to an epoch, from where it was left."""
         for job, state in zip(self.jobs, self._states, strict=True):
-            yield replace(job, start=state, stop_epoch=stop, leaves_state=True) if self.goes_in_parts else job
+            yield job.replace(start=state, stop_epoch=stop, leaves_state=True) if self.goes_in_parts else job
 
     def take(self, results: Sequence[TrainingResult]) -> None:
         """Add what the folds' jobs gave."""

@@ -1,7 +1,7 @@
 """A path of weights, each trained anew on rows apart from those it answers for: all of them in one stack."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -167,7 +167,7 @@ def _stacked(
             rows = all_rows.take(own)
             lam = labels.resolve(weighting, labels.by_class(*rows.totals)).lam
             recipe = estimator.recipe().settled(len(own))
-            jobs += [replace(job, rows=job.rows.among(own)) for job in member_jobs(recipe, lam, n_members, seed, rows)]
+            jobs += [job.replace(rows=job.rows.among(own)) for job in member_jobs(recipe, lam, n_members, seed, rows)]
     results = train(X, target, jobs, sample_weight=weights, device=estimator.device)
     answers, name = [], type(estimator).__name__
     for i, weighting in enumerate(path):

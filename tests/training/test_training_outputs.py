@@ -1,22 +1,18 @@
-"""Training with K outputs: gradients, equivalences with one logit and with other libraries, the key equations."""
+"""Networks with one output per class: gradients, equivalence with one logit and other libraries, key equations."""
 
 import numpy as np
 import pytest
 import torch
-from scipy.special import expit, log_expit, log_softmax, softmax
+from scipy.special import expit, log_softmax, softmax
 from sklearn.linear_model import LogisticRegression
+from training_reference import binary_job
 
 from crcen.exceptions import InvalidInput, InvalidParameter
 from crcen.theory.key_equation import key_equation_of_logits
-from crcen.training.classes.losses import class_row_derivative, class_row_loss
 from crcen.training.encoding import column_layout, fit_encoding
 from crcen.training.engine import train
-from crcen.training.jobs import Status, TrainingJob
-from crcen.training.losses import LOSSES, row_derivative, row_loss
-from crcen.training.names import CLASS_LOSSES
-from crcen.training.row_sets import RowSets
-from crcen.training.stack import Stack
-from crcen.training.stationarity import gradient_of
+from crcen.training.jobs import RowSets, Status, TrainingJob
+from crcen.training.stack import Stack, gradient_of
 
 CPU = torch.device("cpu")
 WEIGHTS = (1.0, 5.0, 12.0, 40.0)
@@ -33,48 +29,7 @@ def rows():
 
 
 def job(**settings):
-    return TrainingJob(0.5, class_weights=WEIGHTS, **settings)
-
-
-def reference_loss(name, logits, y):
-    """Row losses in NumPy, from probabilities."""
-    own = np.eye(logits.shape[-1])[y]
-    if name == "one_against_all":
-        return -np.where(own, log_expit(logits), log_expit(-logits)).sum(-1)
-    if name == "cross_entropy":
-        return -(log_softmax(logits, axis=-1) * own).sum(-1)
-    return 2.0 * ((own - softmax(logits, axis=-1)) ** 2).sum(-1)
-
-
-@pytest.mark.parametrize("name", CLASS_LOSSES)
-def test_row_loss_and_its_derivative(name):
-    rng = np.random.default_rng(1)
-    logits = torch.from_numpy(rng.normal(0.0, 2.0, (2, 5, 3, 4))).requires_grad_()
-    y = rng.integers(0, 4, (2, 5, 1))
-    loss = class_row_loss(name, logits, torch.from_numpy(y.astype(float)))
-    truth = reference_loss(name, logits.detach().numpy(), np.broadcast_to(y, (2, 5, 3)))
-    np.testing.assert_allclose(loss.detach().numpy(), truth, rtol=1e-12)
-    loss.sum().backward()
-    derivative = class_row_derivative(name, logits.detach(), torch.from_numpy(y.astype(float)))
-    np.testing.assert_allclose(derivative.numpy(), logits.grad.numpy(), atol=1e-14)
-
-
-def test_loss_of_a_confident_row_keeps_its_digits():
-    logits = torch.tensor([[[[60.0, 0.0, 1.0]]]], dtype=torch.float64)
-    loss = class_row_loss("cross_entropy", logits, torch.zeros(1, 1, 1, dtype=torch.float64))
-    assert float(loss) == pytest.approx(np.exp(-60.0) + np.exp(-59.0), rel=1e-12)
-
-
-@pytest.mark.parametrize("name", LOSSES)
-def test_two_classes_have_the_loss_of_one_logit(name):
-    """The derivative in the own output is that of the logit; the other output has its negative."""
-    rng = np.random.default_rng(2)
-    logits, y = torch.from_numpy(rng.normal(0.0, 3.0, (1, 7, 2, 2))), torch.from_numpy(rng.integers(0, 2, (1, 7, 1)))
-    one, target = logits[..., 1] - logits[..., 0], y.double()
-    torch.testing.assert_close(class_row_loss(name, logits, target), row_loss(name, one, target))
-    derivative = class_row_derivative(name, logits, target)
-    torch.testing.assert_close(derivative[..., 1], row_derivative(name, one, target))
-    torch.testing.assert_close(derivative.sum(3), torch.zeros(1, 7, 2, dtype=torch.float64))
+    return TrainingJob(WEIGHTS, **settings)
 
 
 @pytest.mark.parametrize("scaled", [False, True])
@@ -119,8 +74,8 @@ def test_two_outputs_at_twice_the_penalty_are_one_logit(rows):
     X, y, s = rows
     is_pos = y > 0
     settings = {"hidden": (), "solver": "lbfgs", "tol": 1e-10, "max_epochs": 500}
-    (one,) = train(X, is_pos, [TrainingJob(0.8, l2=0.01, **settings)], sample_weight=s)
-    two_outputs = TrainingJob(0.5, class_weights=(0.2, 0.8), l2=0.02, **settings)
+    (one,) = train(X, is_pos, [binary_job(0.8, l2=0.01, **settings)], sample_weight=s)
+    two_outputs = binary_job(0.8, outputs=2, l2=0.02, **settings)
     (two,) = train(X, is_pos.astype(int), [two_outputs], sample_weight=s)
     logits = two.network.logits(X)
     np.testing.assert_allclose(logits[:, 1] - logits[:, 0], one.network.logits(X), atol=1e-7)
@@ -158,18 +113,6 @@ def test_stacked_equals_alone(rows):
         np.testing.assert_allclose(together.network.logits(X), alone.network.logits(X), atol=1e-4)
 
 
-def test_compiled_epochs_give_the_bits_of_plain_ones(rows, monkeypatch):
-    from crcen.training.passes import adam_epoch
-    from crcen.training.solvers import epochs
-
-    X, y, s = rows
-    jobs = [job(hidden=hidden, max_epochs=3) for hidden in [(6,), (4, 3)]]
-    first = train(X, y, jobs, sample_weight=s)
-    monkeypatch.setattr(epochs, "compiled_adam_epoch", lambda: adam_epoch)
-    for compiled, plain in zip(first, train(X, y, jobs, sample_weight=s), strict=True):
-        assert np.array_equal(compiled.network.logits(X), plain.network.logits(X))
-
-
 def test_best_epoch_of_the_watched_rows_is_kept(rows):
     X, y, s = rows
     own, watched = np.arange(0, 400, 2), np.arange(1, 400, 2)
@@ -177,7 +120,7 @@ def test_best_epoch_of_the_watched_rows_is_kept(rows):
     settings = {"hidden": (32,), "max_epochs": 40, "l2": 0.0, "learning_rate": 0.05, "balance": False}
     (result,) = train(X, y, [job(rows=RowSets(own=own, pool=own, watched=watched), **settings)], sample_weight=s)
     weights = s[watched] * np.array(WEIGHTS)[y[watched]]
-    loss = reference_loss("cross_entropy", result.network.logits(X[watched]), y[watched])
+    loss = -log_softmax(result.network.logits(X[watched]), axis=1)[np.arange(len(watched)), y[watched]]
     assert result.val_loss_curve.argmin() < len(result.val_loss_curve) - 1  # it did overfit
     assert float(weights @ loss / weights.sum()) == pytest.approx(result.val_loss_curve.min(), rel=1e-4)
 
@@ -228,9 +171,9 @@ def test_jobs_that_do_not_fit_the_classes_are_refused(rows):
     with pytest.raises(InvalidInput, match="class numbers from 0 to 3"):
         train(X, y + 1, [job()])
     with pytest.raises(InvalidInput, match="class_weights"):
-        train(X, y, [job(), TrainingJob(0.5)])
-    with pytest.raises(InvalidParameter, match="above 0"):
-        TrainingJob(0.5, class_weights=(1.0, 0.0))
+        train(X, y, [job(), binary_job(0.5)])
+    with pytest.raises(InvalidParameter, match="positive numbers"):
+        TrainingJob((1.0, 0.0))
 
 
 def test_one_against_all_is_a_binary_network_for_each_class(rows):
@@ -241,7 +184,7 @@ def test_one_against_all_is_a_binary_network_for_each_class(rows):
     (found,) = train(X, y, [job(loss="one_against_all", **settings)], sample_weight=s)
     w = np.array(WEIGHTS)[y] * s
     for k in range(N_CLASSES):
-        (alone,) = train(X, y == k, [TrainingJob(0.5, **settings)], sample_weight=w)
+        (alone,) = train(X, y == k, [binary_job(0.5, **settings)], sample_weight=w)
         np.testing.assert_allclose(found.network.outputs(X)[:, k], alone.network.logits(X), atol=2e-5)
 
 
@@ -266,8 +209,8 @@ def test_one_against_all_has_the_deterministic_equations_of_each_class(rows, hid
 
 
 def test_one_against_all_needs_an_output_for_each_class():
-    with pytest.raises(InvalidParameter, match="needs an output for each class"):
-        TrainingJob(0.5, loss="one_against_all")
+    with pytest.raises(InvalidParameter, match="needs one output per class"):
+        binary_job(0.5, loss="one_against_all")
 
 
 def test_one_against_all_trains_in_stacks_and_streams_of_adam(rows):

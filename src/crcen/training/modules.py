@@ -1,4 +1,4 @@
-"""Training jobs on PyTorch modules of the caller's own: an epoch by autograd, behind the protocol of every solver."""
+"""User-supplied PyTorch modules: training by autograd, and fitted modules as members of a model."""
 
 import copy
 from collections.abc import Callable, Sequence
@@ -11,25 +11,169 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 from torch.nn.functional import cross_entropy, softplus
 
-from crcen.exceptions import InvalidParameter
+from crcen.exceptions import InvalidInput, InvalidParameter
 from crcen.theory.balance import class_shifts, solve_shift
-from crcen.training.engine import find_device
-from crcen.training.jobs import Status, TrainingJob, TrainingResult
-from crcen.training.module_member import FittedModule, as_tensor, built, logits_of
-from crcen.training.schedule import n_batches, one_cycle
+from crcen.training.device import find_device
+from crcen.training.jobs import Index, Status, TrainingJob, TrainingResult
+from crcen.training.recipe import n_batches, one_cycle
+from crcen.training.threads import THREADS
 
-__all__ = ["AutogradEpochs", "ModuleRows", "train_modules"]
+__all__ = [
+    "AutogradEpochs",
+    "FittedModule",
+    "ModuleGroup",
+    "ModuleRows",
+    "as_tensor",
+    "built",
+    "logits_of",
+    "train_modules",
+]
 
+# Rows at a time in prediction: the same rows in the same order then give the same bits.
+_ROWS = 256
 _PATIENCE = 10
 
 Array = NDArray[np.float64]
-Index = NDArray[np.int64]
 Progress = Callable[[float], None]
+
+
+def built(module: Any) -> nn.Module:
+    """A module from a factory, or a copy of a module."""
+    if isinstance(module, nn.Module):
+        return copy.deepcopy(module)
+    if not callable(module):
+        raise InvalidParameter(f"module must be an nn.Module or a factory: got {type(module).__name__}.")
+    made = module()
+    if not isinstance(made, nn.Module):
+        raise InvalidParameter(f"module() must return an nn.Module: got {type(made).__name__}.")
+    return made
+
+
+def as_tensor(X: NDArray[Any]) -> Tensor:
+    """Rows as input of a module: real numbers in float32, integers as int64."""
+    if X.dtype.kind in "iu":
+        return torch.from_numpy(np.ascontiguousarray(X, dtype=np.int64))
+    return torch.from_numpy(np.ascontiguousarray(X, dtype=np.float32))
+
+
+def logits_of(module: nn.Module, inputs: Tensor, n_outputs: int) -> Tensor:
+    """Logits (n, C) of a module; two logits for two classes become their difference."""
+    out = module(inputs)
+    logits = getattr(out, "logits", out)
+    if isinstance(logits, Tensor) and logits.ndim == 1:
+        logits = logits[:, None]
+    if isinstance(logits, Tensor) and logits.ndim == 2 and logits.shape[1] == 2 and n_outputs == 1:
+        logits = logits[:, 1:] - logits[:, :1]
+    if not isinstance(logits, Tensor) or logits.shape != (len(inputs), n_outputs):
+        got = f"shape {tuple(logits.shape)}" if isinstance(logits, Tensor) else type(logits).__name__
+        allowed = "(rows,), (rows, 1) or (rows, 2)" if n_outputs == 1 else f"(rows, {n_outputs})"
+        raise InvalidInput(f"the module must return logits of shape {allowed} for {len(inputs)} rows: got {got}.")
+    return logits
+
+
+@dataclass(frozen=True, eq=False)
+class FittedModule:
+    """One trained module: its state as arrays, and the shift of the balance solve.
+
+    Parameters
+    ----------
+    state : dict of arrays
+        The ``state_dict``.
+    n_outputs : int
+        1 for two classes, otherwise their number.
+    shift : float64 array of shape (n_outputs,)
+        Added to the logits, in float64.
+    """
+
+    state: dict[str, NDArray[Any]]
+    n_outputs: int
+    shift: Array
+
+    @classmethod
+    def of(cls, module: nn.Module, n_outputs: int) -> "FittedModule":
+        """A copy of a module with its current parameters."""
+        own = copy.deepcopy(module).cpu().eval()
+        state = {name: np.asarray(value.detach().numpy()).copy() for name, value in own.state_dict().items()}
+        return cls(state, n_outputs, np.zeros(n_outputs)).around(own)
+
+    def around(self, module: nn.Module) -> "FittedModule":
+        """The same with the module that the state belongs to."""
+        found = FittedModule(self.state, self.n_outputs, self.shift)
+        object.__setattr__(found, "_module", module)
+        return found
+
+    def filled(self, module: Callable[[], nn.Module] | nn.Module) -> "FittedModule":
+        """The same with a module given by the caller, into which the state is loaded."""
+        own = built(module)
+        try:
+            own.load_state_dict({name: torch.from_numpy(np.array(value)) for name, value in self.state.items()})
+        except RuntimeError as error:
+            reason = " ".join(str(error).split())
+            raise InvalidParameter(f"the module does not fit the stored arrays: {reason[:200]}") from error
+        return self.around(own.cpu().eval())
+
+    def without_code(self) -> "FittedModule":
+        """The same without its module."""
+        return FittedModule(self.state, self.n_outputs, self.shift)
+
+    def shifted(self, shift: Array) -> "FittedModule":
+        """The same with a shift added to its logits."""
+        return FittedModule(self.state, self.n_outputs, self.shift + shift).around(self._own())
+
+    def _own(self) -> nn.Module:
+        module = vars(self).get("_module")
+        if module is None:
+            raise InvalidParameter(
+                "this model was loaded without its module: files hold arrays, not code; give the factory it was made "
+                "with, crcen.load(path, module=...)."
+            )
+        return module
+
+    def logits(self, X: NDArray[Any]) -> Array:
+        """Weighted logits of rows, float64 (n,), or (n, C) for C classes, on one torch thread.
+
+        One thread, because a forked process does not inherit the thread pool and would wait for it forever.
+        """
+        module, inputs = self._own(), as_tensor(X)
+        with torch.no_grad(), THREADS.set(1):
+            parts = [logits_of(module, part, self.n_outputs).double().numpy() for part in torch.split(inputs, _ROWS)]
+        found = np.concatenate(parts) + self.shift
+        return found[:, 0] if self.n_outputs == 1 else found
+
+
+@dataclass(frozen=True, eq=False)
+class ModuleGroup:
+    """Fitted modules whose logits are averaged."""
+
+    modules: tuple[FittedModule, ...]
+
+    def __len__(self) -> int:
+        return len(self.modules)
+
+    def logits(self, X: NDArray[Any]) -> Array:
+        """Mean logits, (n, 1) or (n, C)."""
+        mean = np.mean([module.logits(X) for module in self.modules], axis=0)
+        return np.asarray(mean[:, None] if mean.ndim == 1 else mean)
+
+    def arrays(self) -> dict[str, Any]:
+        """The state of every module."""
+        return {"modules": [{"state": one.state, "shift": one.shift} for one in self.modules]}
+
+    def without_code(self) -> "ModuleGroup":
+        """The same without the modules."""
+        return ModuleGroup(tuple(one.without_code() for one in self.modules))
+
+    def filled(self, module: Any) -> "ModuleGroup":
+        """The same with modules given by the caller."""
+        return ModuleGroup(tuple(one.filled(module) for one in self.modules))
+
+
+# -- training ----------------------------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True, eq=False)
 class ModuleRows:
-    """Rows of a job on its device: inputs of any shape, targets (0/1 or class numbers), weights with Σ w = 1."""
+    """Rows of a job on its device: inputs of any shape, class numbers, weights with Σ w = 1."""
 
     inputs: Tensor
     target: Tensor
@@ -39,7 +183,7 @@ class ModuleRows:
     def of(
         cls, X: NDArray[Any], y: NDArray[Any], sizes: Array, rows: Index, job: TrainingJob, device: torch.device
     ) -> "ModuleRows":
-        """Some rows, weighed as the job's loss does."""
+        """Some rows, weighted as in the job's loss."""
         weights = _row_weights(job, y[rows], sizes[rows])
         return cls(
             as_tensor(X[rows]).to(device),
@@ -58,15 +202,13 @@ class ModuleRows:
 
 
 def _row_weights(job: TrainingJob, y: NDArray[Any], sizes: Array) -> Array:
-    if job.class_weights is None:
-        return np.asarray(np.where(y == 1, job.lam, 1.0 - job.lam) * sizes)
     return np.asarray(np.array(job.class_weights)[y.astype(np.int64)] * sizes)
 
 
 class AutogradEpochs:
-    """Epochs of mini-batches on one module: what the loop asks of a `crcen.training.solvers.objective.Solver`.
+    """Epochs of mini-batches on one module, a `crcen.training.solvers.Solver`.
 
-    The optimizer's own rates are the peaks of one cycle. Weights, which have two dimensions or more, are penalised by
+    The optimizer's learning rates are the peaks of one cycle. Parameters with two or more dimensions are penalised by
     ½·l2·‖W‖²; biases and norms are not.
     """
 
@@ -87,9 +229,8 @@ class AutogradEpochs:
             self._rate()
             self.optimizer.zero_grad()
             with torch.enable_grad():
-                loss = self.count * self.rows.loss(
-                    self.module, torch.from_numpy(part).to(self.rows.target.device), self.job.n_outputs
-                )
+                own = torch.from_numpy(part).to(self.rows.target.device)
+                loss = self.count * self.rows.loss(self.module, own, self.job.n_outputs)
                 penalty = self._penalty()
                 torch.autograd.backward(loss + penalty)
             self.optimizer.step()
@@ -98,7 +239,7 @@ class AutogradEpochs:
         return torch.full((1, 1), total / self.count, dtype=torch.float64)
 
     def converged(self) -> Tensor:
-        """Never before the schedule is run."""
+        """Never: the whole schedule is run."""
         return torch.zeros((1, 1), dtype=torch.bool)
 
     def state(self) -> tuple[Tensor, ...]:
@@ -106,7 +247,7 @@ class AutogradEpochs:
         return (nn.utils.parameters_to_vector(self.module.parameters()).detach().clone(),)
 
     def restore(self, state: Sequence[Tensor]) -> None:
-        """Put such a vector back."""
+        """Resume from such a vector."""
         nn.utils.vector_to_parameters(state[0], self.module.parameters())
 
     def _rate(self) -> None:
@@ -129,11 +270,11 @@ def _optimizer(given: Any, module: nn.Module, job: TrainingJob) -> torch.optim.O
         return torch.optim.Adam(parameters, lr=job.learning_rate)
     if not callable(given):
         raise InvalidParameter(
-            f"optimizer must be a class such as torch.optim.SGD, or what makes one from parameters: got {given!r}."
+            f"optimizer must be a class such as torch.optim.SGD, or a function of the parameters: got {given!r}."
         )
     made = given(parameters, lr=job.learning_rate) if isinstance(given, type) else given(parameters)
     if not isinstance(made, torch.optim.Optimizer):
-        raise InvalidParameter(f"optimizer must give a torch.optim.Optimizer: got {type(made).__name__}.")
+        raise InvalidParameter(f"optimizer must return a torch.optim.Optimizer: got {type(made).__name__}.")
     return made
 
 
@@ -148,20 +289,20 @@ def train_modules(
     device: str = "auto",
     progress: Progress | None = None,
 ) -> list[TrainingResult]:
-    """`crcen.training.engine.train` for modules of the caller's own, one after the other.
+    """`crcen.training.engine.train` for user-supplied modules, one after the other.
 
     Parameters
     ----------
     X, y, sample_weight
-        All rows: inputs of any shape; 0/1 or class numbers; row weights.
+        All rows: inputs of any shape, class numbers, row weights.
     jobs
-        What to train. Hidden layers, activation, encoding and solver of their recipes do not count.
+        What to train. Hidden layers, activation, encoding and solver of their recipes are ignored.
     module
-        An ``nn.Module``, which is copied as it is, or what makes one: then each job's seed makes its own.
+        An ``nn.Module``, which is copied, or a factory: then each job's seed initialises its own.
     optimizer
-        A class of ``torch.optim``, or what makes one from parameters; Adam without.
+        A class of ``torch.optim``, or a function of the parameters; default: Adam.
     device, progress
-        As in `train`.
+        See `train`.
     """
     where = find_device(device)
     results = []
@@ -222,14 +363,8 @@ def _trained(
     if job.balance:
         balanced_on = job.rows.solved(len(y), stops_early=job.stops_early)
         shift = _solved(fitted, X[balanced_on], y[balanced_on], sizes[balanced_on], job)
-    return TrainingResult(
-        fitted.shifted(shift),  # type: ignore[arg-type]  # answers as a Network does
-        status,
-        len(losses),
-        np.array(losses),
-        np.array(val_losses),
-        shift=float(shift[-1]),
-    )
+    network: Any = fitted.shifted(shift)  # has the methods of a Network
+    return TrainingResult(network, status, len(losses), np.array(losses), np.array(val_losses), shift=shift)
 
 
 @torch.no_grad()
@@ -241,6 +376,6 @@ def _mean_loss(net: nn.Module, rows: ModuleRows, n_outputs: int) -> float:
 
 def _solved(fitted: FittedModule, X: NDArray[Any], y: NDArray[Any], sizes: Array, job: TrainingJob) -> Array:
     logits = fitted.logits(X)
-    if job.class_weights is None:
+    if job.n_outputs == 1:
         return np.array([solve_shift(y == 1, logits, _row_weights(job, y, sizes))])
     return class_shifts(y.astype(np.int64), logits, np.array(job.class_weights), sizes)

@@ -1,13 +1,13 @@
-"""Encodings fitted by torch against those of the host: on a GPU where there is one, else on a CPU."""
+"""Encoded rows and fitted encodings on a device (a GPU if available) against those of the host."""
 
 import numpy as np
 import pytest
 import torch
+from training_reference import binary_job
 
-from crcen.training.device_encoding import encoding_there, n_values
-from crcen.training.encoding import column_layout, fit_encoding, incomplete_columns
+from crcen.training.device import _encoded, encoded_on, fit_on_device, n_values
+from crcen.training.encoding import ENCODINGS, column_layout, fit_encoding, incomplete_columns
 from crcen.training.engine import train
-from crcen.training.jobs import TrainingJob
 
 DEVICE = torch.device("cuda" if torch.cuda.is_available() else "cpu")
 PARTS = ("mean", "scale", "low", "high")
@@ -31,7 +31,7 @@ def both(X, y, kind, *, n_classes=2, missing=False):
     layout, indicators = column_layout(X, kind, 12), incomplete_columns(X) if missing else None
     here = fit_encoding(kind, layout, X, y, np.ones(len(X)), indicators=indicators)
     cells, labels = torch.from_numpy(X).to(DEVICE), torch.from_numpy(y.astype(np.int64)).to(DEVICE)
-    return here, encoding_there(kind, layout, cells, labels, n_classes, indicators)
+    return here, fit_on_device(kind, layout, cells, labels, n_classes, indicators)
 
 
 def assert_same(here, there):
@@ -41,20 +41,34 @@ def assert_same(here, there):
         np.testing.assert_equal(getattr(there, name), getattr(here, name))
 
 
+@pytest.mark.parametrize("has_gaps", [False, True])
+@pytest.mark.parametrize("kind", ENCODINGS)
+def test_encoded_rows_equal_those_of_the_host(kind, has_gaps):
+    X = table(400)
+    y = X[:, 0] > 1
+    if has_gaps:
+        X[np.random.default_rng(0).random(X.shape) < 0.1] = np.nan
+    indicators = incomplete_columns(X) if has_gaps else None
+    encoding = fit_encoding(kind, column_layout(X, kind, 4), X[:200], y[:200], np.ones(200), indicators=indicators)
+    np.testing.assert_array_equal(encoded_on(torch.device("cpu"), encoding, X), encoding(X))
+    if encoding.knots is None:  # only the host interpolates
+        np.testing.assert_allclose(_encoded(DEVICE, encoding, X).cpu(), encoding(X), rtol=1e-14)
+
+
 @pytest.mark.parametrize("kind", ["standard", "steps"])
 @pytest.mark.parametrize("n", [40, 200, 3000])
-def test_the_encoding_is_that_of_the_host(kind, n):
+def test_the_fitted_encoding_equals_that_of_the_host(kind, n):
     X = table(n)
     y = X[:, 0] + X[:, 1] > 1
     here, there = both(X, y, kind)
     assert_same(here, there)
-    if kind == "steps":  # counts are whole numbers, so where steps stand is not a matter of rounding
+    if kind == "steps":  # counts are whole numbers, so rounding does not move a step
         ramps = here.columns.size - X.shape[1]
         np.testing.assert_array_equal(there.scale[-ramps:], here.scale[-ramps:])
         np.testing.assert_array_equal(there.high[-ramps:], here.high[-ramps:])
 
 
-def test_missing_cells_and_their_indicators_too():
+def test_missing_cells_and_indicators_equal_those_of_the_host():
     X = table()
     y = X[:, 0] > 1
     X[np.random.default_rng(1).random(X.shape) < 0.3] = np.nan
@@ -63,14 +77,14 @@ def test_missing_cells_and_their_indicators_too():
         assert_same(*both(X, y, kind, missing=True))
 
 
-def test_several_classes_of_which_one_has_no_cells():
+def test_a_class_without_cells_is_left_out():
     X = table()
     y = np.digitize(X[:, 0], [-1, 0, 1])
     X[y == 2, 1] = np.nan
     assert_same(*both(X, y, "steps", n_classes=5, missing=True))
 
 
-def test_values_are_counted_without_missing_cells():
+def test_distinct_values_are_counted_without_missing_cells():
     X = table(500)
     X[::3, 1], X[:, 7] = np.nan, np.nan
     expected = [len(set(column[~np.isnan(column)])) for column in X.T]
@@ -79,12 +93,12 @@ def test_values_are_counted_without_missing_cells():
 
 @pytest.mark.skipif(DEVICE.type == "cpu", reason="needs CUDA")
 @pytest.mark.parametrize("weights", [None, "uneven"])
-def test_networks_on_a_gpu_read_the_inputs_of_those_on_a_cpu(weights):
+def test_networks_on_a_gpu_equal_those_on_a_cpu(weights):
     X = table(1000)[:, [0, 1, 4, 5]]
     y = X[:, 0] > 0
     rows = None if weights is None else np.random.default_rng(2).uniform(1, 2, len(X))
     jobs = [
-        TrainingJob(0.5, hidden=(8, 4), encoding=kind, column_scales=True, max_epochs=3)
+        binary_job(0.5, hidden=(8, 4), encoding=kind, column_scales=True, max_epochs=3)
         for kind in ("standard", "steps")
     ]
     for here, there in zip(

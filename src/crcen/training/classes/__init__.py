@@ -1,1 +1,0 @@
-"""What training with K outputs needs beside the path of one logit."""

@@ -1,0 +1,553 @@
+"""Solvers: mini-batch Adam and full-batch L-BFGS behind one protocol.
+
+A solver owns the optimiser state of a stack. The loop over steps, early stopping and the status belong to
+`crcen.training.stack_run`. Every quantity is per network, including L-BFGS's line search.
+
+On a CPU an epoch of Adam is one call without Python in between: a step of small networks is some twenty short
+operations, and threads that return to the interpreter after each of them wait for each other more than they work.
+TorchScript compiles the epoch (1.8 to 2 times faster in the default fit and search). It is deprecated; where it is not
+available (Python 3.14, ``PYTORCH_JIT=0``) the same functions run uncompiled. On CUDA some steps are captured as a graph
+and replayed: launching the small kernels one by one takes most of the time.
+
+Shape letters: G groups, M networks of a group, N = G·M, P parameters of a network.
+"""
+
+import gc
+import logging
+import math
+import sys
+import warnings
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from functools import cache
+from threading import Lock
+from typing import Any, NamedTuple, Protocol
+
+import torch
+from torch import Tensor
+
+from crcen.training.device import sent
+from crcen.training.passes import (
+    Buffers,
+    Design,
+    Layers,
+    gradient,
+    logits_of_batches,
+    row_loss,
+    row_weights,
+    sum_of_rows,
+)
+from crcen.training.ramp_lookup import RampLookup
+from crcen.training.recipe import n_batches, one_cycle
+from crcen.training.rows import BatchIndex, EpochRows, RowFeed, fill_batch
+from crcen.training.stack import Stack
+
+__all__ = [
+    "LBFGS",
+    "STEPS_TO_FLUSH",
+    "Adam",
+    "AdamState",
+    "Objective",
+    "Solver",
+    "adam_epoch",
+    "adam_factors",
+    "compiled_adam_epoch",
+    "compiled_logits",
+    "flush_denormals",
+    "take_captured_step",
+    "take_step",
+]
+
+BETAS = (0.9, 0.999)
+_EPSILON = 1e-8
+# Steps between two calls of `flush_denormals`, and its limits. Squares of gradients just below are still normal
+# numbers.
+STEPS_TO_FLUSH = 64
+_SMALL_PARAMETER, _SMALL_MOMENT, _SMALL_ALONE, _SMALL_SQUARE = 1e-10, 1e-14, 1e-25, 1e-30
+# Forward multiplications in one call of compiled code, a fraction of a second: Ctrl-C is handled between calls.
+_OPERATIONS_A_CALL = 2**31
+# Steps of a CUDA graph.
+_FEWEST_STEPS, _MOST_STEPS = 16, 48
+# Rows of a chunk in L-BFGS.
+_CHUNK_ROWS = 2048
+
+
+@dataclass(frozen=True)
+class Objective:
+    """Constants of the objective: class weights divided by Σ w, (G, classes, M), and the L2 penalty, (G, M)."""
+
+    by_class: Tensor
+    l2: Tensor
+
+    def row_weights(self, y: Tensor, base: Tensor) -> Tensor:
+        """Class numbers y (G or 1, B, 1) and row weights base (G, B, 1) → (G, B, M)."""
+        return row_weights(self.by_class, y, base)
+
+    def of_a_batch(self, n_batches: int) -> "Objective":
+        """The objective for one of so many batches of an epoch, an unbiased estimate."""
+        return Objective(self.by_class * n_batches, self.l2)
+
+
+class Solver(Protocol):
+    """Interface of a solver; one `step` is an epoch of mini-batches or an iteration over all rows."""
+
+    def step(self) -> Tensor:
+        """Advance once; return the objective of every network, (G, M)."""
+
+    def converged(self) -> Tensor:
+        """Networks that need no further step, (G, M) bool."""
+
+    def state(self) -> tuple[Tensor, ...]:
+        """Vectors over the flat parameters, beginning with the parameters, from which another solver can resume."""
+
+    def restore(self, state: Sequence[Tensor]) -> None:
+        """Resume from such vectors."""
+
+
+# -- Adam --------------------------------------------------------------------------------------------------------------
+
+
+class AdamState(NamedTuple):
+    """Vectors over the flat parameters, and constants (TorchScript has no global ones)."""
+
+    flat: Tensor
+    grad: Tensor
+    first_moment: Tensor
+    second_moment: Tensor
+    penalty: Tensor
+    scratch: Tensor
+    beta1: float
+    beta2: float
+    epsilon: float
+
+    @classmethod
+    def start(cls, flat: Tensor, grad: Tensor, penalty: Tensor) -> "AdamState":
+        """The state before the first step; ``flat`` and ``grad`` are used in place."""
+        moments = torch.zeros_like(flat), torch.zeros_like(flat)
+        return cls(flat, grad, *moments, penalty, torch.empty_like(flat), *BETAS, _EPSILON)
+
+
+def adam_factors(rate: float, step: int, beta1: float, beta2: float, epsilon: float) -> tuple[float, float]:
+    """Step length and ε of a step (from 0) with Adam's bias correction."""
+    correction = math.sqrt(1 - beta2 ** (step + 1))
+    return rate * correction / (1 - beta1 ** (step + 1)), epsilon * correction
+
+
+def move_moments(state: AdamState) -> None:
+    """Add the penalty's part to the gradient and update both moments."""
+    grad = state.grad.addcmul_(state.penalty, state.flat)
+    state.first_moment.lerp_(grad, 1 - state.beta1)
+    state.second_moment.mul_(state.beta2).addcmul_(grad, grad, value=1 - state.beta2)
+
+
+def take_step(state: AdamState, rate: float, step: int) -> None:
+    """A step, from 0, along the gradient."""
+    move_moments(state)
+    length, small = adam_factors(rate, step, state.beta1, state.beta2, state.epsilon)
+    torch.sqrt(state.second_moment, out=state.scratch).add_(small)
+    state.flat.addcdiv_(state.first_moment, state.scratch, value=-length)
+
+
+def take_captured_step(state: AdamState, factors: Tensor) -> None:
+    """The same with `adam_factors` as a tensor (2,): a captured graph cannot take numbers that change."""
+    length, small = factors
+    move_moments(state)
+    torch.sqrt(state.second_moment, out=state.scratch).add_(small)
+    state.flat.sub_(torch.div(state.first_moment, state.scratch, out=state.scratch).mul_(length))
+
+
+def flush_denormals(state: AdamState) -> None:
+    """Set vanishing parameters and moments to zero, every `STEPS_TO_FLUSH` steps.
+
+    Weights of constant inputs or inactive units decrease by a few percent per step. Below these limits neither they nor
+    their next steps have an effect in float32. Below 1e-38 they would become denormal, and every operation on them
+    slow.
+    """
+    flat, first, second = state.flat, state.first_moment, state.second_moment
+    size = first.abs()
+    vanishing = (flat.abs() < _SMALL_PARAMETER) & (size < _SMALL_MOMENT)
+    flat.masked_fill_(vanishing, 0.0)
+    first.masked_fill_(vanishing | (size < _SMALL_ALONE), 0.0)  # a moment fades alone if its gradient became zero
+    second.masked_fill_(second < _SMALL_SQUARE, 0.0)
+
+
+def adam_epoch(
+    design: Design,
+    own: Layers,
+    grads: Layers,
+    buffers: Buffers,
+    rows: EpochRows,
+    ramps: RampLookup,
+    by_class: Tensor,
+    state: AdamState,
+    losses: Tensor | None,
+    first: int,
+    rates: list[float],
+    taken: int,
+) -> None:
+    """Steps of Adam on the batches of an epoch from ``first``, one per rate, after ``taken`` earlier steps.
+
+    ``ramps`` are the lookups of these batches. The loss of each batch is added to ``losses`` (G, M), if given.
+    """
+    for i in range(len(rates)):
+        fill_batch(rows, first + i)
+        y = rows.y.select(1, first + i).unsqueeze(2)
+        row_weight = row_weights(by_class, y, rows.weights.select(1, first + i).unsqueeze(2))
+        logits = gradient(design, own, grads, buffers, rows.batch, ramps, i, y, row_weight, False)
+        if losses is not None:
+            losses.add_(sum_of_rows(row_weight * row_loss(design.loss, logits, y, design.n_outputs)))
+        take_step(state, rates[i], taken + i)
+
+
+_COMPILING = Lock()
+
+
+def compiled_adam_epoch() -> Callable[..., None]:
+    """`adam_epoch`, compiled if possible."""
+    with _COMPILING:
+        return _compiled()[0]
+
+
+def compiled_logits() -> Callable[..., Tensor]:
+    """`logits_of_batches`, compiled if possible."""
+    with _COMPILING:
+        return _compiled()[1]
+
+
+@cache
+def _compiled() -> tuple[Callable[..., None], Callable[..., Tensor]]:
+    if sys.version_info >= (3, 14):  # not supported by TorchScript
+        return adam_epoch, logits_of_batches
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", DeprecationWarning)
+            scripts: list[Any] = [torch.jit.script(function) for function in (adam_epoch, logits_of_batches)]
+    except Exception:  # of a later torch: the uncompiled functions need nothing of it
+        logging.getLogger(__name__).debug("TorchScript is not available", exc_info=True)
+        return adam_epoch, logits_of_batches
+    epoch, logits = (_unoptimised(script) for script in scripts)
+    return epoch, logits
+
+
+def _unoptimised(script: Any) -> Callable[..., Any]:
+    def run(*arguments: Any) -> Any:
+        # The search for optimisations takes longer than a small fit and finds nothing.
+        with torch.jit.optimized_execution(False):
+            return script(*arguments)
+
+    return run
+
+
+class Adam:
+    """Mini-batch Adam with a one-cycle learning rate.
+
+    Parameters
+    ----------
+    stack, feed, objective
+        The networks, their rows, and the objective.
+    seeds
+        Batch order of every group.
+    max_epochs, batch_size, learning_rate, n_rows
+        The schedule: number of passes over ``n_rows`` rows, rows of a batch, peak learning rate.
+    epoch
+        The completed epochs of a resumed job.
+    with_loss
+        Whether `step` computes the loss; otherwise it returns zeros.
+    """
+
+    def __init__(
+        self,
+        stack: Stack,
+        feed: RowFeed,
+        objective: Objective,
+        *,
+        seeds: Sequence[int],
+        max_epochs: int,
+        batch_size: int,
+        learning_rate: float,
+        n_rows: int,
+        epoch: int = 0,
+        with_loss: bool = True,
+    ) -> None:
+        self.stack, self.feed, self.with_loss = stack, feed, with_loss
+        self.seeds, self.batch_size, self.learning_rate = seeds, batch_size, learning_rate
+        self.n_batches = n_batches(n_rows, batch_size)
+        self.total_steps = max_epochs * self.n_batches
+        self.epoch = epoch
+        self.vectors = AdamState.start(stack.flat, stack.grad, stack.penalties(objective.l2))
+        self.objective = objective.of_a_batch(self.n_batches)
+        self._graph = _StepGraph(self) if stack.device.type == "cuda" else None
+
+    def rate(self, step: int) -> float:
+        """The learning rate of a step, from 0."""
+        return self.learning_rate * one_cycle((step + 1) / (self.total_steps + 1))
+
+    def step(self) -> Tensor:
+        """One epoch; the mean loss of its batches plus the penalty at its end, (G, M)."""
+        index = self.feed.epoch_index(self.seeds, self.epoch, self.batch_size)
+        losses = torch.zeros_like(self.objective.l2)
+        (self._graph.run if self._graph else self.run_on_host)(index, losses)
+        self.epoch += 1
+        if not self.with_loss:
+            return losses
+        penalty = self.stack.per_model(self.vectors.penalty * self.stack.flat**2)
+        return losses / self.n_batches + 0.5 * penalty
+
+    def run_on_host(self, index: BatchIndex, losses: Tensor) -> None:
+        """The batches of an index on a CPU; the sum of their losses is added to ``losses``."""
+        stack, epoch = self.stack, compiled_adam_epoch()
+        rows = self.feed.epoch_rows(index)
+        views = (stack.design, stack.own, stack.grads, stack.buffers(rows.batch.shape[1]))
+        fixed = (self.objective.by_class, self.vectors, losses if self.with_loss else None)
+        first_step, count = self.epoch * self.n_batches, index.rows.shape[1]
+        most = _OPERATIONS_A_CALL // (stack.own.first.numel() * rows.batch.shape[1])
+        at_once = max(1, min(most, STEPS_TO_FLUSH))
+        for start in range(0, count, at_once):
+            taken = first_step + start
+            rates = [self.rate(taken + i) for i in range(min(at_once, count - start))]
+            ramps = self.feed.ramps(index, slice(start, start + len(rates)))
+            epoch(*views, rows, ramps, *fixed, start, rates, taken)
+            flush_denormals(self.vectors)
+
+    def converged(self) -> Tensor:
+        """Adam runs its whole schedule."""
+        return torch.zeros_like(self.objective.l2, dtype=torch.bool)
+
+    def state(self) -> tuple[Tensor, ...]:
+        """Parameters and both moments."""
+        return self.vectors.flat, self.vectors.first_moment, self.vectors.second_moment
+
+    def restore(self, state: Sequence[Tensor]) -> None:
+        """Resume from such vectors."""
+        for own, given in zip(self.state(), state, strict=True):
+            own.copy_(given)
+
+
+class _StepGraph:
+    """Steps of Adam on CUDA, some at a time as one graph; batch order and rates are copied into its buffers.
+
+    The first few steps run one by one to initialise the kernels, the next few are captured, and all others replay them.
+    A search trains most settings for one epoch at a time, so a graph of a whole epoch would never be replayed.
+    """
+
+    def __init__(self, adam: Adam) -> None:
+        self.adam, stack = adam, adam.stack
+        self.n_steps = graph_steps(adam.n_batches)
+        self._factors = torch.zeros(self.n_steps, 2, dtype=stack.dtype, device=stack.device)
+        self._index: BatchIndex | None = None
+        self._captured: CapturedGraph | None = None
+
+    def run(self, index: BatchIndex, losses: Tensor) -> None:
+        """The batches of an index; the sum of their losses is added to ``losses``."""
+        adam, vectors = self.adam, self.adam.vectors
+        betas = vectors.beta1, vectors.beta2, vectors.epsilon
+        steps = range(adam.epoch * adam.n_batches, (adam.epoch + 1) * adam.n_batches)
+        table = [adam_factors(adam.rate(step), step, *betas) for step in steps]
+        factors = sent(torch.tensor(table, dtype=adam.stack.dtype), adam.stack.device)
+        for start in range(0, adam.n_batches, self.n_steps):
+            part = slice(start, start + self.n_steps)
+            losses += self._some(index.part(part), factors[part])
+
+    def _some(self, index: BatchIndex, factors: Tensor) -> Tensor:
+        if len(factors) < self.n_steps:
+            return self.run_eagerly(index, factors)
+        self._factors.copy_(factors)
+        if self._index is None:
+            self._index = index.copy()
+            return self.run_eagerly(self._index, self._factors)
+        self._index.copy_(index)
+        if self._captured is None:
+            own = self._index
+            self._captured = CapturedGraph(lambda: self.run_eagerly(own, self._factors))
+        return self._captured()
+
+    def run_eagerly(self, index: BatchIndex, factors: Tensor) -> Tensor:
+        """Step by step; the sum of the losses."""
+        adam, stack = self.adam, self.adam.stack
+        total = torch.zeros_like(adam.objective.l2)
+        for i, (x, y, base) in enumerate(adam.feed.batches(index)):
+            weights = adam.objective.row_weights(y, base)
+            if adam.with_loss:
+                total += stack.loss_and_gradient(x, y, weights)
+            else:
+                stack.gradient(x, y, weights)
+            take_captured_step(adam.vectors, factors[i])
+        flush_denormals(adam.vectors)
+        return total
+
+
+class CapturedGraph:
+    """A function without arguments captured on CUDA: a call runs all its kernels with one launch."""
+
+    def __init__(self, function: Callable[[], Tensor]) -> None:
+        self._graph = torch.cuda.CUDAGraph()
+        was_collecting = gc.isenabled()
+        gc.disable()  # freeing an older graph would end the capture
+        try:
+            with torch.cuda.graph(self._graph):
+                self._result = function()
+        finally:
+            if was_collecting:
+                gc.enable()
+
+    def __call__(self) -> Tensor:
+        """Run it; the next call overwrites the result."""
+        self._graph.replay()
+        return self._result
+
+
+def graph_steps(n_batches: int) -> int:
+    """Steps of a graph: between 16 and 48, so that few are left over at the end of an epoch."""
+    if n_batches <= _MOST_STEPS:
+        return n_batches
+    return min(range(_MOST_STEPS, _FEWEST_STEPS - 1, -1), key=lambda size: n_batches % size)
+
+
+# -- L-BFGS ------------------------------------------------------------------------------------------------------------
+
+
+@dataclass
+class _History:
+    """Curvature pairs of every network, newest last; a pair that is not usable has weight zero for that network."""
+
+    size: int
+    steps: list[Tensor] = field(default_factory=list)
+    changes: list[Tensor] = field(default_factory=list)
+    inverse_products: list[Tensor] = field(default_factory=list)
+
+    def add(self, step: Tensor, change: Tensor) -> None:
+        product = (step * change).sum(1)
+        usable = product > 1e-12 * step.norm(dim=1) * change.norm(dim=1)
+        self.steps.append(step)
+        self.changes.append(change)
+        self.inverse_products.append(torch.where(usable, 1 / product, 0.0))
+        if len(self.steps) > self.size:
+            for entries in (self.steps, self.changes, self.inverse_products):
+                entries.pop(0)
+
+    def direction(self, gradient: Tensor) -> Tensor:
+        """Minus the inverse-Hessian estimate times the gradient, by the two-loop recursion."""
+        if not self.steps:
+            return -gradient / gradient.norm(dim=1, keepdim=True).clamp(min=1.0)
+        d = -gradient
+        shares = []
+        for step, change, inverse in zip(
+            *map(reversed, (self.steps, self.changes, self.inverse_products)), strict=True
+        ):
+            share = inverse * (step * d).sum(1)
+            shares.append(share)
+            d = d - share[:, None] * change
+        newest = self.inverse_products[-1]
+        scale = torch.where(newest > 0, 1 / (newest * (self.changes[-1] ** 2).sum(1)), 1.0)
+        d = d * torch.where(torch.isfinite(scale), scale, 1.0)[:, None]
+        for step, change, inverse, share in zip(
+            self.steps, self.changes, self.inverse_products, reversed(shares), strict=True
+        ):
+            d = d + (share - inverse * (change * d).sum(1))[:, None] * step
+        return d
+
+
+class LBFGS:
+    """Full-batch L-BFGS in float64; the line search finds a weak Wolfe point by doubling and halving."""
+
+    memory = 10
+    sufficient_decrease = 1e-4
+    curvature = 0.9
+    max_trials = 30
+    # A network has also converged if the loss stays constant to this relative precision for so many steps.
+    patience = 5
+    no_change = 1e-14
+
+    def __init__(self, stack: Stack, feed: RowFeed, objective: Objective, *, tol: float) -> None:
+        self.stack, self.objective, self.tol = stack, objective, tol
+        self.penalty = stack.spread(objective.l2)
+        self.batches = [(x.clone(), y, objective.row_weights(y, base)) for x, y, base in feed.in_order(_CHUNK_ROWS)]
+        self.columns = self._columns()
+        self._start()
+
+    def _start(self) -> None:
+        self.point = self.stack.flat[self.columns]  # (N, P)
+        self.value, self.gradient = self._evaluate(self.point)
+        self.history = _History(self.memory)
+        self.idle = torch.zeros_like(self.value, dtype=torch.int64)
+
+    def _columns(self) -> Tensor:
+        """Positions of each network's parameters in the flat vector; a stack for L-BFGS has one shape."""
+        stack = self.stack
+        layers = stack.views(torch.arange(stack.flat.numel(), device=stack.device))
+        groups, models = stack.n_groups, stack.n_models
+        parts = [layers.first.view(groups, stack.n_features + 1, models, -1).transpose(1, 2)]
+        if not stack.is_linear:
+            parts += [*layers.inner[0], layers.out_weight, layers.out_bias]
+        return torch.cat([part.reshape(groups * models, -1) for part in parts], dim=1)
+
+    def _evaluate(self, point: Tensor) -> tuple[Tensor, Tensor]:
+        """Objective (N,) and gradient (N, P) at a point."""
+        stack = self.stack
+        stack.flat[self.columns] = point
+        stack.grad.zero_()
+        total = torch.zeros_like(self.objective.l2)
+        for x, y, weights in self.batches:
+            total += stack.loss_and_gradient(x, y, weights, add=True)
+        penalised = self.penalty * stack.flat
+        value = total + 0.5 * stack.per_model(penalised * stack.flat)
+        return value.flatten(), stack.grad.add_(penalised)[self.columns]
+
+    def step(self) -> Tensor:
+        """One direction and its line search; networks that have converged do not move."""
+        active = ~self.converged().flatten()
+        d = self.history.direction(self.gradient)
+        slope = (d * self.gradient).sum(1)
+        bad = ~(slope < 0)
+        d = torch.where(bad[:, None], -self.gradient, d)
+        slope = torch.where(bad, -(self.gradient**2).sum(1), slope)
+        point, value, gradient = self._line_search(d, slope, active)
+        moved = value < self.value - self.no_change * self.value.abs()
+        self.idle = torch.where(moved, 0, self.idle + 1)
+        self.history.add(point - self.point, gradient - self.gradient)
+        self.point, self.value, self.gradient = point, value, gradient
+        self.stack.flat[self.columns] = point
+        return value.view_as(self.objective.l2)
+
+    def _line_search(self, d: Tensor, slope: Tensor, active: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        low = torch.zeros_like(slope)
+        high = torch.full_like(slope, math.inf)
+        length = torch.ones_like(slope)
+        best = (self.point.clone(), self.value.clone(), self.gradient.clone())
+        searching = active.clone()
+        # Near the optimum a decrease is smaller than the rounding error; equal up to rounding is then low enough.
+        slack = 1e-15 * self.value.abs()
+        for trial in range(self.max_trials):
+            point = self.point + length[:, None] * d
+            value, gradient = self._evaluate(point)
+            low_enough = value <= self.value + self.sufficient_decrease * length * slope + slack
+            flat_enough = (gradient * d).sum(1) >= self.curvature * slope
+            better = searching & low_enough
+            for kept, new in zip(best, (point, value, gradient), strict=True):
+                kept.copy_(torch.where(better.view(-1, *([1] * (new.dim() - 1))), new, kept))
+            searching = searching & ~(low_enough & flat_enough)
+            if not bool(searching.any()):
+                break
+            high = torch.where(searching & ~low_enough, length, high)
+            low = torch.where(searching & low_enough, length, low)
+            longer = torch.where(torch.isinf(high), 2 * length, 0.5 * (low + high))
+            if trial >= 5:  # far too long: a raw column of 1e10 needs steps of 1e-10
+                longer = torch.where(low == 0, 0.05 * high, longer)
+            length = torch.where(searching, longer, length)
+        return best
+
+    def converged(self) -> Tensor:
+        """Networks with a gradient below the tolerance or a constant loss."""
+        largest = self.gradient.abs().amax(dim=1)
+        # A search that finds no lower point although the gradient is large has failed, not converged.
+        is_idle = (largest <= self.tol**0.5) & (self.idle >= self.patience)
+        return ((largest <= self.tol) | is_idle).view_as(self.objective.l2)
+
+    def state(self) -> tuple[Tensor, ...]:
+        """The parameters; the curvature is estimated again."""
+        return (self.stack.flat,)
+
+    def restore(self, state: Sequence[Tensor]) -> None:
+        """Start again from parameters."""
+        self.stack.flat.copy_(state[0])
+        self._start()
