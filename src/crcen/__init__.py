@@ -162,7 +162,8 @@ _SUBMODULE_NAMES = {
     "crcen.theory.price": "Price",
     "crcen.theory.residual_test": "TrainingError",
     "crcen.training.engine": "train",
-    "crcen.training.jobs": "RowSets Status TrainingJob TrainingResult TrainingState find_engine",
+    "crcen.training.engines": "find_engine",
+    "crcen.training.jobs": "RowSets Status TrainingJob TrainingResult TrainingState",
     "crcen.training.network": "Network",
 }
 # Removed names, with what to use instead.

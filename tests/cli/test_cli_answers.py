@@ -143,7 +143,7 @@ def test_choices_reach_the_run(crcen_command, tmp_path, monkeypatch):
 
 def test_the_commands_choices_are_the_functions(tmp_path):
     from crcen.paper import reproduce
-    from crcen.training.jobs import ENGINES
+    from crcen.training.engines import ENGINES
 
     assert [one.value for one in cli.reproduction.Artefact] == [*reproduce.ARTEFACTS, "all"]
     assert tuple(one.value for one in cli.reproduction.Selection) == reproduce._CHOICES["selection"]

@@ -24,7 +24,7 @@ class Engine:
 
 
 def job(n_rows, epochs, stop=None):
-    return TrainingJob(lam=0.5, rows=RowSets(pool=np.arange(n_rows)), max_epochs=epochs, stop_epoch=stop)
+    return TrainingJob((0.5, 0.5), rows=RowSets(pool=np.arange(n_rows)), max_epochs=epochs, stop_epoch=stop)
 
 
 def test_a_clock_counts_down_and_is_shared():
@@ -39,7 +39,7 @@ def test_work_is_rows_times_epochs_that_are_left():
     train = TimedTraining(Engine(0.0), 1000, Clock(None))
     assert train.work(job(300, 10)) == 3000
     assert train.work(job(300, 10, stop=4)) == 1200
-    assert train.work(TrainingJob(lam=0.5, max_epochs=2)) == 2000
+    assert train.work(TrainingJob((0.5, 0.5), max_epochs=2)) == 2000
 
 
 def test_training_that_would_exceed_the_limit_is_not_begun():

@@ -14,7 +14,8 @@ from sklearn.model_selection import cross_val_score
 import crcen
 from crcen.paper.reproduce import reproduce
 from crcen.training.engine import train
-from crcen.training.jobs import RowSets, TrainingJob, find_engine
+from crcen.training.engines import find_engine
+from crcen.training.jobs import RowSets, TrainingJob
 from grouped_settings import grouped
 
 ray = pytest.importorskip("ray", reason="ray is not installed")

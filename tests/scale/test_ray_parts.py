@@ -27,7 +27,7 @@ from crcen.scale.ray.worker import Assignment, _agreed_start, _Shard  # noqa: E4
 from crcen.scale.stream import StreamRun, streamed_model  # noqa: E402
 from crcen.scale.survey import survey_source  # noqa: E402
 from crcen.training.engine import train  # noqa: E402
-from crcen.training.jobs import find_engine  # noqa: E402
+from crcen.training.engines import find_engine  # noqa: E402
 
 
 @pytest.fixture

@@ -14,7 +14,8 @@ from torch.nn.functional import gelu, silu
 from crcen import CRCENClassifier, TableClassifier, save
 from crcen.training import network as network_module
 from crcen.training.encoding import column_layout, fit_encoding
-from crcen.training.network import ACTIVATIONS, Network, NetworkGroup, mean_logits, stacked_logits
+from crcen.training.engines import mean_logits
+from crcen.training.network import ACTIVATIONS, Network, NetworkGroup, stacked_logits
 from crcen.training.threads import THREADS
 
 TORCH = {"relu": torch.relu, "tanh": torch.tanh, "sigmoid": torch.sigmoid, "gelu": gelu, "silu": silu}

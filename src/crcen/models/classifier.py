@@ -42,7 +42,8 @@ from crcen.theory.goals import ThresholdGoal
 from crcen.theory.key_equation import on_rows
 from crcen.theory.labels import Labels, is_for_classes
 from crcen.theory.price import Price, is_price_of_two
-from crcen.training.jobs import TrainingJob, need_torch
+from crcen.training.engines import need_torch
+from crcen.training.jobs import TrainingJob
 from crcen.training.parameters import group
 from crcen.training.recipe import ONE_AGAINST_ALL, Inputs, Recipe, Schedule
 

@@ -18,8 +18,9 @@ from crcen.theory.balance import solve_shift
 from crcen.theory.key_equation import key_equation_of_logits
 from crcen.theory.labels import Labels
 from crcen.theory.price import Price
+from crcen.training.engines import grouped
 from crcen.training.jobs import RowSets, Status, TrainingJob, TrainingResult
-from crcen.training.network import by_blocks, grouped
+from crcen.training.network import by_blocks
 from crcen.training.recipe import Recipe
 
 __all__ = [

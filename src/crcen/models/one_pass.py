@@ -7,7 +7,8 @@ import numpy as np
 from crcen.exceptions import InvalidInput, InvalidParameter, TrainingFailed
 from crcen.models.fitting import member_seed
 from crcen.training.encoding import InputEncoding, column_layout, fit_encoding, incomplete_columns
-from crcen.training.jobs import Status, need_torch
+from crcen.training.engines import need_torch
+from crcen.training.jobs import Status
 from crcen.training.network import NetworkGroup
 from crcen.training.recipe import Recipe
 

@@ -14,8 +14,8 @@ from crcen.exceptions import InvalidInput
 from crcen.theory.balance import solve_shift
 from crcen.theory.decision import sigmoid
 from crcen.theory.price import Price
+from crcen.training.engines import mean_logits
 from crcen.training.jobs import TrainingResult
-from crcen.training.network import mean_logits
 
 __all__ = [
     "PROBABILITIES",

@@ -20,7 +20,8 @@ from crcen.paper import Array, Classifier, Index, Rows, Settings, Values
 from crcen.paper.methods import NetworkTraining, Tuning, make_method
 from crcen.paper.run_folder import RunFolder
 from crcen.theory.price import Price
-from crcen.training.jobs import RowSets, Status, TrainingJob, find_engine
+from crcen.training.engines import find_engine
+from crcen.training.jobs import RowSets, Status, TrainingJob
 
 __all__ = ["OWN_METRIC", "Split", "candidates", "error_sentence", "fold_scores", "params_of", "select", "splits"]
 

@@ -20,7 +20,7 @@ from crcen.paper.table1 import run_table1, table1
 from crcen.paper.table2 import run_table2, table2
 from crcen.paper.table3 import READINGS, run_table3, table3, table3_ranks
 from crcen.paper.tables import Table
-from crcen.training.jobs import find_engine
+from crcen.training.engines import find_engine
 
 __all__ = ["Reproduction", "method_names", "read_settings", "reproduce"]
 

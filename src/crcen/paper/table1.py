@@ -12,7 +12,8 @@ from crcen.paper import Index, Rows, Settings, Values
 from crcen.paper.run_folder import RunFolder
 from crcen.paper.tables import Table, published
 from crcen.theory.decision import sigmoid
-from crcen.training.jobs import RowSets, TrainingJob, find_engine
+from crcen.training.engines import find_engine
+from crcen.training.jobs import RowSets, TrainingJob
 
 __all__ = ["run_table1", "table1"]
 

@@ -1,26 +1,21 @@
-"""Training jobs: what to train, on which rows, the results, and the engines that run jobs."""
+"""Training jobs: what to train, on which rows, and the results."""
 
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from dataclasses import KW_ONLY, dataclass, field, fields
 from enum import Enum
-from functools import partial
-from importlib import import_module
-from importlib.util import find_spec
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from crcen.exceptions import InvalidParameter, MissingExtra
+from crcen.exceptions import InvalidParameter
 from crcen.training.network import Network
 from crcen.training.recipe import ADAM, ONE_AGAINST_ALL, SOLVERS, Recipe
 
 __all__ = [
-    "ENGINES",
-    "Engine",
     "Index",
     "RowSets",
     "Status",
@@ -28,10 +23,6 @@ __all__ = [
     "TrainingResult",
     "TrainingState",
     "digest",
-    "find_engine",
-    "need_torch",
-    "trainer_on",
-    "trainer_on_some",
 ]
 
 Index = NDArray[np.int64]
@@ -271,53 +262,3 @@ class TrainingResult:
     recorded_epochs: tuple[int, ...] = ()
     val_logits: NDArray[np.float32] = field(default_factory=lambda: np.empty((0, 0), dtype=np.float32))
     state: TrainingState | None = None
-
-
-# -- engines: backends that run a list of jobs -------------------------------------------------------------------------
-
-Engine = Callable[..., list[TrainingResult]]
-
-# Module and function of each engine, imported on use. All have the signature of `crcen.training.engine.train`.
-ENGINES = {"local": "crcen.training.engine:train", "ray": "crcen.scale.ray.jobs:train_on_ray"}
-
-
-def need_torch() -> None:
-    """Raise an error if torch is not installed: predictions do not need it, fits do."""
-    try:
-        is_installed = find_spec("torch") is not None
-    except ModuleNotFoundError:
-        is_installed = False
-    if not is_installed:
-        raise MissingExtra(
-            "fitting needs torch, which is not installed; get it with: pip install torch. Saved models predict without."
-        )
-
-
-def find_engine(name: str) -> Engine:
-    """The function that runs jobs on an engine."""
-    if name not in ENGINES:
-        raise InvalidParameter(f"engine must be one of {', '.join(map(repr, ENGINES))}: got {name!r}.")
-    module, function = ENGINES[name].split(":")
-    found: Engine = getattr(import_module(module), function)
-    return found
-
-
-def trainer_on(name: str, X: Any, y: Any, n_classes: int = 2, **options: Any) -> Engine:
-    """A function that trains lists of jobs on these rows; y holds class numbers below ``n_classes``."""
-    need_torch()
-    if name == "local":
-        from crcen.training.engine import Trainer
-
-        return Trainer(X, y, n_classes=n_classes, **options)
-    return partial(find_engine(name), X, y, **options)
-
-
-def trainer_on_some(train: Any, rows: Any) -> Engine:
-    """The same function for a subset of the rows of `trainer_on`."""
-    if not isinstance(train, partial):
-        found: Engine = train.on(rows)
-        return found
-    (X, y), options = train.args, dict(train.keywords)
-    if options.get("sample_weight") is not None:
-        options["sample_weight"] = options["sample_weight"][rows]
-    return partial(train.func, X[rows], y[rows], **options)

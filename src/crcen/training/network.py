@@ -24,9 +24,7 @@ __all__ = [
     "NetworkGroup",
     "activate",
     "by_blocks",
-    "grouped",
     "log_sigmoid",
-    "mean_logits",
     "stacked_logits",
 ]
 
@@ -162,21 +160,6 @@ class NetworkGroup:
             return self
         weights = (*self.weights[:-1], slope * self.weights[-1])
         return replace(self, weights=weights, biases=(*self.biases[:-1], slope * self.biases[-1]))
-
-
-def grouped(networks: Sequence[Any]) -> Any:
-    """Trained networks as one member: `NetworkGroup`, or `crcen.training.modules.ModuleGroup` for torch modules."""
-    if isinstance(networks[0], Network):
-        return NetworkGroup.of(networks)
-    from crcen.training.modules import ModuleGroup  # loads torch
-
-    return ModuleGroup(tuple(networks))
-
-
-def mean_logits(networks: Sequence[Any], X: Array) -> Array:
-    """Mean logits of trained networks of one kind, (n, 1) or (n, C)."""
-    member = grouped(networks)
-    return by_blocks(member.logits, [member], X)
 
 
 def by_blocks(logits: Callable[[Array], Array], members: Sequence[Member], X: Array) -> Array:

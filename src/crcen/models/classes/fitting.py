@@ -34,8 +34,9 @@ from crcen.theory.decision import log_sum_exp
 from crcen.theory.key_equation import key_equation_of_logits
 from crcen.theory.labels import Labels
 from crcen.theory.price import Price
+from crcen.training.engines import grouped, mean_logits
 from crcen.training.jobs import RowSets, TrainingJob, TrainingResult
-from crcen.training.network import by_blocks, grouped, mean_logits
+from crcen.training.network import by_blocks
 from crcen.training.recipe import ONE_AGAINST_ALL, Recipe
 
 __all__ = [

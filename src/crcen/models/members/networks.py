@@ -18,7 +18,8 @@ from crcen.models.search.classifier_cv import CRCENClassifierCV
 from crcen.models.search.grid import Setting
 from crcen.models.search.row_race import sampled_rows
 from crcen.models.search.run import SearchRun
-from crcen.training.jobs import Status, TrainingJob, trainer_on
+from crcen.training.engines import trainer_on
+from crcen.training.jobs import Status, TrainingJob
 from crcen.training.network import Member, NetworkGroup
 from crcen.training.recipe import Inputs, Recipe
 

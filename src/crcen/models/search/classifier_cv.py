@@ -44,7 +44,7 @@ from crcen.theory.goals import ThresholdGoal
 from crcen.theory.key_equation import key_equation_of_logits, on_rows, without_test
 from crcen.theory.labels import Labels, is_for_classes
 from crcen.theory.price import is_price_of_two
-from crcen.training.jobs import trainer_on
+from crcen.training.engines import trainer_on
 from crcen.training.parameters import group
 from crcen.training.recipe import Inputs, Recipe, Schedule
 

@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 
-from crcen.training.jobs import ENGINES
+from crcen.training.engines import ENGINES
 from crcen.training.parameters import Checked, choice, flag, number
 
 __all__ = ["Search"]

@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from crcen.models.search.grid import Outcome, Setting
-from crcen.training.jobs import trainer_on_some
+from crcen.training.engines import trainer_on_some
 
 __all__ = ["race_on_some_rows"]
 

@@ -17,8 +17,8 @@ from crcen.models.search.scoring import LOG_LOSSES, held_out_score, log_losses
 from crcen.models.search.trials import RUNGS, Rungs, Trial, run_trials
 from crcen.theory.balance import solve_shift
 from crcen.theory.price import Price
-from crcen.training.jobs import Engine, RowSets, TrainingJob, TrainingResult
-from crcen.training.network import mean_logits
+from crcen.training.engines import Engine, mean_logits
+from crcen.training.jobs import RowSets, TrainingJob, TrainingResult
 
 __all__ = ["SearchRun", "choose", "held_out_shift"]
 

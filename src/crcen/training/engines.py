@@ -1,0 +1,88 @@
+"""Engines: the backends that run a list of jobs, and members made of their networks."""
+
+from collections.abc import Callable, Sequence
+from functools import partial
+from importlib import import_module
+from importlib.util import find_spec
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from crcen.exceptions import InvalidParameter, MissingExtra
+from crcen.training.jobs import TrainingResult
+from crcen.training.network import Network, NetworkGroup, by_blocks
+
+__all__ = [
+    "ENGINES",
+    "Engine",
+    "find_engine",
+    "grouped",
+    "mean_logits",
+    "need_torch",
+    "trainer_on",
+    "trainer_on_some",
+]
+
+Array = NDArray[np.float64]
+Engine = Callable[..., list[TrainingResult]]
+
+# Module and function of each engine, imported on use. All have the signature of `crcen.training.engine.train`.
+ENGINES = {"local": "crcen.training.engine:train", "ray": "crcen.scale.ray.jobs:train_on_ray"}
+
+
+def need_torch() -> None:
+    """Raise an error if torch is not installed: predictions do not need it, fits do."""
+    try:
+        is_installed = find_spec("torch") is not None
+    except ModuleNotFoundError:
+        is_installed = False
+    if not is_installed:
+        raise MissingExtra(
+            "fitting needs torch, which is not installed; get it with: pip install torch. Saved models predict without."
+        )
+
+
+def find_engine(name: str) -> Engine:
+    """The function that runs jobs on an engine."""
+    if name not in ENGINES:
+        raise InvalidParameter(f"engine must be one of {', '.join(map(repr, ENGINES))}: got {name!r}.")
+    module, function = ENGINES[name].split(":")
+    found: Engine = getattr(import_module(module), function)
+    return found
+
+
+def trainer_on(name: str, X: Any, y: Any, n_classes: int = 2, **options: Any) -> Engine:
+    """A function that trains lists of jobs on these rows; y holds class numbers below ``n_classes``."""
+    need_torch()
+    if name == "local":
+        from crcen.training.engine import Trainer
+
+        return Trainer(X, y, n_classes=n_classes, **options)
+    return partial(find_engine(name), X, y, **options)
+
+
+def trainer_on_some(train: Any, rows: Any) -> Engine:
+    """The same function for a subset of the rows of `trainer_on`."""
+    if not isinstance(train, partial):
+        found: Engine = train.on(rows)
+        return found
+    (X, y), options = train.args, dict(train.keywords)
+    if options.get("sample_weight") is not None:
+        options["sample_weight"] = options["sample_weight"][rows]
+    return partial(train.func, X[rows], y[rows], **options)
+
+
+def grouped(networks: Sequence[Any]) -> Any:
+    """Trained networks as one member: `NetworkGroup`, or `crcen.training.modules.ModuleGroup` for torch modules."""
+    if isinstance(networks[0], Network):
+        return NetworkGroup.of(networks)
+    from crcen.training.modules import ModuleGroup  # loads torch
+
+    return ModuleGroup(tuple(networks))
+
+
+def mean_logits(networks: Sequence[Any], X: Array) -> Array:
+    """Mean logits of trained networks of one kind, (n, 1) or (n, C)."""
+    member = grouped(networks)
+    return by_blocks(member.logits, [member], X)
