@@ -1,7 +1,10 @@
 """look_at_table: what is in a table before anything is fitted, and what would be done with each column."""
 
 import math
-from dataclasses import dataclass
+from collections.abc import Mapping
+from contextlib import suppress
+from dataclasses import dataclass, field
+from shlex import quote
 from typing import Any
 
 import numpy as np
@@ -13,7 +16,10 @@ from crcen._support.text import listed
 from crcen._support.values import json_value
 from crcen.commands.classes.fitting import MOST_CLASSES
 from crcen.commands.inputs import Source, check_column, rows_of, source_of
+from crcen.tables.columns import NumberColumn, as_numbers
+from crcen.tables.number_notation import Notation
 from crcen.tables.options import ReadOptions
+from crcen.tables.placeholders import placeholder_words, sentinels
 from crcen.theory.curves import ThresholdCurve, roc_area
 from crcen.theory.limits import FEWEST_OF_A_CLASS, FEWEST_POSITIVES, LEAK_AREA
 from crcen.theory.rows import Shown
@@ -89,6 +95,10 @@ class TableLook(Shown):
         Rows of each label, the rarest first; empty without a target.
     notes : tuple of str
         What a person should know.
+    sentinels : dict of str to dict
+        Numbers that may stand for a missing cell, such as -200, by column, with their cells.
+    placeholders : dict of str to dict
+        Words such as "unknown", "n/a" and "?", by column, with their cells; those that were read as missing too.
     """
 
     data: str
@@ -97,6 +107,8 @@ class TableLook(Shown):
     target: str | None = None
     counts: Any = None
     notes: tuple[str, ...] = ()
+    sentinels: Mapping[str, Mapping[float, int]] = field(default_factory=dict)
+    placeholders: Mapping[str, Mapping[str, int]] = field(default_factory=dict)
 
     def to_dict(self) -> dict[str, Any]:
         """Plain values, ready for JSON."""
@@ -108,6 +120,11 @@ class TableLook(Shown):
             "labels": counts,
             "columns": [one.to_dict() for one in self.columns],
             "suspects": [one.name for one in self.columns if one.is_suspect],
+            "sentinels": {
+                name: [{"value": value, "cells": n} for value, n in found.items()]
+                for name, found in self.sentinels.items()
+            },
+            "placeholders": {name: dict(found) for name, found in self.placeholders.items()},
             "notes": list(self.notes),
         }
 
@@ -203,7 +220,37 @@ def look_at_table(
             f"{'s' if len(suspects) == 1 else ''} the classes: ask when that is known, and leave it out where it is "
             "written after the event"
         )
-    return TableLook(source.name, len(frame), columns, target, counts, tuple(notes))
+    odd, words = _placeholders(reader, frame, source.marks)
+    notes += _placeholder_notes(odd, words)
+    return TableLook(source.name, len(frame), columns, target, counts, tuple(notes), odd, words)
+
+
+def _placeholders(reader: TableClassifier, frame: Any, marks: Any) -> Any:
+    """Numbers and words that may stand for a missing cell, by column."""
+    numbers = {column.name: column for column in reader.columns_ if isinstance(column, NumberColumn)}
+    odd, words = {}, {}
+    for name in map(str, frame.columns):
+        if name in numbers:
+            column = numbers[name]
+            odd[name] = sentinels(as_numbers(frame[name], Notation(column.decimal, column.thousands, column.affix)))
+        with suppress(TypeError):  # lists or records
+            words[name] = placeholder_words(frame[name], {word: n for (of, word), n in marks.items() if of == name})
+    return tuple({name: found for name, found in one.items() if found} for one in (odd, words))
+
+
+def _placeholder_notes(odd: Any, words: Any) -> list[str]:
+    notes = []
+    if odd:
+        shown = listed(f"{name} {value:g} ({n:,} cells)" for name, found in odd.items() for value, n in found.items())
+        (name, found), *_ = odd.items()
+        notes.append(
+            f"numbers that may stand for a missing value: {shown}; read them so with --missing "
+            f"{quote(name)}={next(iter(found)):g}"
+        )
+    if words:
+        shown = listed(f'{name} "{word}" ({n:,})' for name, found in words.items() for word, n in found.items())
+        notes.append(f"cells that say that a value is missing: {shown}")
+    return notes
 
 
 def _rows(source: Source, target: str | None, positive: Any) -> Any:

@@ -21,6 +21,7 @@ from crcen.tables.columns import (
     as_text,
     is_text,
 )
+from crcen.tables.dates import date_format, mixed_dates
 from crcen.tables.identifiers import is_nameless_index, why_codes, why_numbering
 from crcen.tables.number_notation import PLAIN, NumberReading, read_numbers
 
@@ -137,9 +138,13 @@ def _by_content(
             return NumberColumn(name, float(np.nanmedian(numbers)), has_missing or n_finite < len(series))
         if reading is not None and reading.is_number:
             return _written_number(name, series, reading)
-        date_format = _date_format(present)
-        if date_format:
-            return _date(name, series, date_format, has_missing)
+        written = _date_format(present)
+        if written:
+            return _date(name, series, written, has_missing)
+        mixed = mixed_dates(present)
+        if mixed is not None:
+            found, said = mixed
+            return _date(name, series, found, has_missing, f"{name} {said}") if found else DroppedColumn(name, said)
     is_free = n_values > MOST_CATEGORIES
     note = "" if reading is None else _why_no_number(name, series, reading, "text" if is_free else "categories")
     return _text(name, present, has_missing, seed, note) if is_free else _category(name, present, has_missing, note)
@@ -209,7 +214,7 @@ def _why_identifier(name: str, series: Series, present: Series, n_values: int, r
         return why_numbering(name, known)
     is_amount = reading is not None and reading.is_amount
     reason = why_codes(name, present, n_values, is_amount=is_amount)
-    return "" if reason and _date_format(present) else reason
+    return "" if reason and (_date_format(present) or mixed_dates(present)) else reason
 
 
 def _may_be_date(cell: str) -> bool:
@@ -224,19 +229,15 @@ def _may_be_date(cell: str) -> bool:
 
 
 def _date_format(present: Series) -> str | None:
-    """The format in which all values are dates, by skrub."""
+    """The format in which all values are dates."""
     if not _may_be_date(str(present.iloc[0])) or not present.str.contains(r"\d", regex=True).all():
-        return None  # spares most tables skrub, which takes seconds to load
-    skrub = need("skrub", "tables")
-    finder = skrub.ToDatetime()
-    try:
-        found = finder.fit_transform(present.astype(object))
-    except ValueError:  # skrub.core.RejectColumn is one
         return None
-    return finder.format_ if found.notna().all() else None
+    return date_format(present)
 
 
-def _date(name: str, series: Series, date_format: str | None, has_missing: bool) -> Column | DroppedColumn:
+def _date(
+    name: str, series: Series, date_format: str | None, has_missing: bool, note: str = ""
+) -> Column | DroppedColumn:
     dates = as_dates(series, date_format)
     if dates.isna().all():
         return DroppedColumn(name, "no date of the years 1 to 9999")
@@ -251,6 +252,7 @@ def _date(name: str, series: Series, date_format: str | None, has_missing: bool)
         parts,
         np.array([np.nanmedian(found[part]) for part in parts]),
         has_missing or bool(dates.isna().any()),
+        note,
     )
 
 

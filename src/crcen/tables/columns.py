@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from crcen.tables.dates import MIXED, parse_mixed
 from crcen.tables.number_notation import PLAIN, Notation, is_missing_mark
 
 __all__ = [
@@ -104,6 +105,8 @@ def as_dates(series: Series, date_format: str | None) -> Series:
 
     if not pd.api.types.is_datetime64_any_dtype(series.dtype):
         series = as_text(series)
+        if date_format is not None and date_format.startswith(MIXED):
+            return parse_mixed(series, date_format.removeprefix(MIXED))
         return pd.to_datetime(series, format=date_format or "ISO8601", errors="coerce", utc=True)
     series = series.dt.tz_localize("UTC") if series.dt.tz is None else series.dt.tz_convert("UTC")
     if series.dt.unit == "ns":

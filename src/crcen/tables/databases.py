@@ -102,7 +102,8 @@ class QueryPart:
         self.name = f"{table} of {address.name}" if table else f"the query on {address.name}"
         if not table and not options.query:
             names = self._guarded(self._tables)
-            raise InvalidParameter(f"state the table or query to read from {address.name}; it has {listed(names)}.")
+            message = f"state what to read from {address.name} by table= or query=; it has {listed(names)}."
+            raise InvalidParameter(message, parameter=("table", "query"))
         self._query = (options.query or f"select * from {_quoted(table)}").strip().rstrip(";")
         self.schema = self._guarded(self._opened)
         self.columns = options.unique_names(self.schema.names, self.name)
@@ -228,8 +229,7 @@ class _SQLite(QueryPart):
         import pyarrow as pa
 
         self._connection = self._connect()
-        cursor = self._connection.execute(f"select * from ({self._query}) limit 0")
-        names = [one[0] for one in cursor.description]
+        names = [one[0] for one in self._connection.execute(self._query).description]
         # A column has the type of all its values: text if one is, else real if one is.
         inner = ", ".join(f"c{place}" for place in range(len(names)))
         ask = ", ".join(f"max(case typeof(c{place}) {_ORDER} end)" for place in range(len(names)))
@@ -280,9 +280,10 @@ class _DuckDB(QueryPart):
         with closing(self._guarded(self._connect)) as connection:
             found = self._guarded(lambda: connection.extract_statements(self._query))
             if len(found) != 1 or "SELECT" not in str(found[0].type):
-                raise InvalidParameter(f"query must be one select statement: got {self._query[:80]!r}.")
+                message = f"query must be one select statement: got {self._query[:80]!r}."
+                raise InvalidParameter(message, parameter="query")
             self._stamp = self._look()
-            return self._guarded(lambda: connection.sql(f"from ({self._query}) limit 0").to_arrow_reader().schema)
+            return self._guarded(lambda: connection.sql(self._query).to_arrow_reader(_ROWS).schema)
 
     def _look(self) -> Any:
         path = self._address.path
@@ -311,9 +312,11 @@ class DatabaseTable:
             raise DataUnavailable(f"{path} cannot be written: its folder is not there; make it first.")
         is_there = self._run(self._is_there) if not path or os.path.exists(path) else False
         if is_there and not append:
-            raise InvalidParameter(f"{self.name} is there already, and is not replaced: append to it, or name another.")
+            message = f"{self.name} is there already, and is not replaced: use append=, or another name."
+            raise InvalidParameter(message, parameter="append")
         if append and not is_there:
-            raise InvalidParameter(f"{self.name} is not there, so nothing can be appended to it: leave append out.")
+            message = f"{self.name} is not there, so nothing can be appended to it: leave append= out."
+            raise InvalidParameter(message, parameter="append")
 
     def _run(self, work: Any, *arguments: Any) -> Any:
         try:

@@ -93,7 +93,8 @@ class SheetPart:
             return str(wanted)
         if str(wanted).isdecimal() and 1 <= int(wanted) <= len(names):
             return names[int(wanted) - 1]
-        raise InvalidParameter(f"sheet must be a sheet of {self.name}, {listed(names)}: got {wanted!r}.")
+        message = f"sheet must be a sheet of {self.name}, {listed(names)}: got {wanted!r}."
+        raise InvalidParameter(message, parameter="sheet")
 
     def _table(self, rows: list[list[Any]], merged: Any, sheet: str, options: ReadOptions) -> DataFrame:
         import pandas as pd
@@ -105,7 +106,8 @@ class SheetPart:
             raise InvalidInput(f"the sheet {sheet} of {self.name} is empty; a table needs a row of column names.")
         first = _header(rows, width) if options.skip_rows is None else options.skip_rows
         if first >= len(rows):
-            raise InvalidInput(f"skip_rows must leave rows of the sheet {sheet}, which has {len(rows)}: got {first}.")
+            message = f"skip_rows must leave rows of the sheet {sheet}, which has {len(rows)}: got {first}."
+            raise InvalidParameter(message, parameter="skip_rows")
         titles = [str(cell) for row in rows[:first] for cell in row if cell != ""]
         if titles and options.skip_rows is None:
             self.notes.append(f"{first} rows above the names in {self.file.short} were skipped ({titles[0][:40]!r})")

@@ -120,7 +120,8 @@ class DataFile:
             return "workbook"
         database = next((one for start, one in _DATABASES.items() if start in first), None)
         if database is not None:
-            raise InvalidInput(f"{self.name} is a database: give {database}:///{self.path}, with table= or query=.")
+            message = f"{self.name} is a database: give {database}:///{self.path}, with table= or query=."
+            raise InvalidInput(message, parameter=("table", "query"))
         return "text"
 
     @contextmanager

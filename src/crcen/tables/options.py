@@ -93,9 +93,9 @@ class ReadOptions:
         ):
             value = getattr(self, name)
             if value is not None and not is_right:
-                raise InvalidParameter(f"{name} must be {allowed}: got {value!r}.")
+                raise InvalidParameter(f"{name} must be {allowed}: got {value!r}.", parameter=name)
         if self.query is not None and self.table is not None:
-            raise InvalidParameter("query and table both say what to read: give one of them.")
+            raise InvalidParameter("query and table both say what to read: give one of them.", parameter="query")
 
     def check_kind(self, kind: str, name: str) -> None:
         """Reject options that this kind of table would ignore."""
@@ -103,7 +103,8 @@ class ReadOptions:
             if getattr(self, option) is not None and kind not in kinds:
                 what = {"workbook": "Excel workbooks", "text": "text files", "database": "databases"}
                 allowed = " and ".join(what[one] for one in kinds)
-                raise InvalidParameter(f"{option} is for {allowed}, and {name} is none of these: leave it out.")
+                message = f"{option} is for {allowed}, and {name} is none of these: leave it out."
+                raise InvalidParameter(message, parameter=option)
 
     def only_for(self, kind: str) -> "ReadOptions":
         """The same without the options that this kind of table would ignore, for a second table of a command."""
@@ -127,9 +128,8 @@ class ReadOptions:
         if not twice:
             return tuple(names)
         if not self.rename_duplicates:
-            raise InvalidInput(
-                f"duplicate column name in {where}: {listed(twice, 5)}; rename one, or use rename_duplicates=True."
-            )
+            message = f"duplicate column name in {where}: {listed(twice, 5)}; rename one, or use rename_duplicates=."
+            raise InvalidInput(message, parameter="rename_duplicates")
         found: list[str] = []
         for name in names:
             number, unique = 1, name
@@ -146,7 +146,7 @@ class ReadOptions:
             if name and name not in columns:
                 close = closest(name, columns)
                 meant = f"did you mean {close}?" if close else f"it has {listed(columns)}."
-                raise InvalidInput(f"missing must name a column of {where}: got {name!r}; {meant}")
+                raise InvalidInput(f"missing must name a column of {where}: got {name!r}; {meant}", parameter="missing")
 
     def apply(self, frame: DataFrame) -> DataFrame:
         """Cells with the stated missing values removed and dates in ISO form."""

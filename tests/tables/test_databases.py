@@ -1,0 +1,350 @@
+"""Tables of PostgreSQL, SQLite and DuckDB: types, one state in every pass, bounded memory, secrets, transactions."""
+
+import glob
+import os
+import shutil
+import signal
+import socket
+import sqlite3
+import subprocess
+import sys
+import tempfile
+import time
+from contextlib import closing
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from crcen import (
+    CRCENClassifier,
+    InvalidInput,
+    InvalidParameter,
+    ReadOptions,
+    TableClassifier,
+    fit_files,
+    predict_table,
+)
+from crcen.exceptions import DataUnavailable
+from crcen.tables.reading import open_table
+from crcen.tables.writing import TableWriter
+
+duckdb = pytest.importorskip("duckdb")
+PASSWORD = "s3cret-Kolibri"
+SYSTEMS = ["postgresql", "sqlite", "duckdb"]
+
+
+@pytest.fixture(scope="module")
+def server():
+    """A PostgreSQL server of an ordinary user, on loopback, in a temporary folder: its port."""
+    pytest.importorskip("adbc_driver_postgresql")
+    found = [
+        path for path in [shutil.which("postgres"), *sorted(glob.glob("/usr/lib/postgresql/*/bin/postgres"))] if path
+    ]
+    if not found:
+        pytest.skip("PostgreSQL is not installed: apt-get install postgresql")
+    programs, user = Path(found[-1]).parent, "postgres" if os.getuid() == 0 else None
+    with closing(socket.socket()) as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    folder = Path(tempfile.mkdtemp(prefix="crcen-pg-"))
+    try:
+        (folder / "password").write_text(PASSWORD)
+        if user:
+            for path in (folder, folder / "password"):
+                shutil.chown(path, user)
+        how = {"user": user, "cwd": folder, "stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL}
+        secret = ["-A", "scram-sha-256", "--pwfile", folder / "password"]
+        subprocess.run([programs / "initdb", "-D", folder / "data", "-U", "me", "-N", *secret], check=True, **how)
+        settings = ["-c", "listen_addresses=127.0.0.1", "-c", "fsync=off", "-p", str(port), "-k", folder]
+        process = subprocess.Popen([programs / "postgres", "-D", folder / "data", *settings], **how)
+        ready = [programs / "pg_isready", "-q", "-h", "127.0.0.1", "-p", str(port)]
+        for _ in range(100):
+            if subprocess.run(ready, check=False).returncode == 0:
+                break
+            time.sleep(0.1)
+        yield port
+        process.send_signal(signal.SIGINT)
+        process.wait(20)
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+@pytest.fixture
+def place(request, tmp_path, monkeypatch):
+    """The URL of an empty database, and a function that runs statements there."""
+    system = request.param
+    if system == "postgresql":
+        port = request.getfixturevalue("server")
+        monkeypatch.setenv("PGPASSWORD", PASSWORD)
+        url = f"postgresql://me@127.0.0.1:{port}/postgres"
+        execute(url, "drop schema public cascade", "create schema public")
+    else:
+        url = f"{system}:///{tmp_path}/rows.{system}"
+    return url, lambda *statements: execute(url, *statements)
+
+
+def execute(url, *statements):
+    """Run statements, each committed; the rows of the last one."""
+    system, _, path = url.partition(":///")
+    if system == "sqlite":
+        connection = sqlite3.connect(path, isolation_level=None)
+    elif system == "duckdb":
+        connection = duckdb.connect(path)
+    else:
+        from adbc_driver_postgresql import dbapi
+
+        connection = dbapi.connect(url, autocommit=True)
+    with closing(connection), closing(connection.cursor()) as cursor:
+        for statement in statements:
+            cursor.execute(statement)
+        return cursor.fetchall() if statements[-1].startswith("select") else None
+
+
+def each(*systems):
+    return pytest.mark.parametrize("place", systems or SYSTEMS, indirect=True)
+
+
+@each()
+def test_types_are_read_as_they_are(place):
+    url, run = place
+    is_lite = url.startswith("sqlite")
+    run(
+        "create table t (i integer, n numeric(9, 2), d double precision, f boolean, s text, w timestamptz, e integer)"
+        if not is_lite
+        else "create table t (i integer, n numeric(9, 2), d double precision, f boolean, s text, w text, e integer)",
+        "insert into t values (1, 12.25, 0.5, true, 'a', '2024-01-02 03:04:00+02', null)",
+        "insert into t values (null, null, null, null, null, null, null)",
+        "insert into t values (-3, 7, 1e300, false, ' ', '2024-06-01 00:00:00+00', null)",
+    )
+    table = open_table(url, ReadOptions(table="t"))
+    frame = table.read()
+    assert table.columns == ("i", "n", "d", "f", "s", "w", "e")
+    np.testing.assert_array_equal(frame["i"].to_numpy(float), [1, np.nan, -3])
+    np.testing.assert_array_equal(frame["n"].to_numpy(float), [12.25, np.nan, 7])
+    np.testing.assert_array_equal(frame["d"].to_numpy(float), [0.5, np.nan, 1e300])
+    assert frame["f"].isna().tolist() == [False, True, False]
+    assert [bool(frame["f"][row]) for row in (0, 2)] == [True, False]
+    assert frame["s"].isna().tolist() == [False, True, True]  # a blank is missing
+    assert pd.to_datetime(frame["w"], utc=True)[0] == pd.Timestamp("2024-01-02 01:04", tz="UTC")
+    assert frame["e"].isna().all()
+    assert open_table(url, ReadOptions(query="select i from t where i > 5;")).read().shape == (0, 1)
+
+
+@each("postgresql", "duckdb")
+@pytest.mark.parametrize(("kind", "what"), [("integer[]", "an array"), ("interval", "interval")])
+def test_columns_without_single_values_are_rejected_by_name(place, kind, what):
+    url, run = place
+    run(f"create table t (x integer, odd {kind})")
+    with pytest.raises(InvalidInput, match=rf"column odd of t of .* holds .*{what}.*, not single values"):
+        open_table(url, ReadOptions(table="t"))
+    assert open_table(url, ReadOptions(query="select x from t")).columns == ("x",)
+
+
+def test_sqlite_columns_of_several_types_are_text(tmp_path):
+    url = f"sqlite:///{tmp_path}/a.db"
+    execute(url, "create table t (a, b, c)", "insert into t values (1, 2, 3), (1.5, 'x', null), (2, 3.5, 4)")
+    frame = open_table(url, ReadOptions(table="t")).read()
+    assert frame["a"].tolist() == [1.0, 1.5, 2.0]
+    assert frame["b"].tolist() == ["2", "x", "3.5"]
+    execute(url, "insert into t values (1, x'00ff', 1)")
+    with pytest.raises(InvalidInput, match=r"column b of t of .* holds binary"):
+        open_table(url, ReadOptions(table="t"))
+
+
+@each()
+def test_mistakes_are_one_sentence_and_nothing_is_written(place):
+    url, run = place
+    run("create table rows (x integer)", 'create table "odd ""name" (x integer)', "insert into rows values (1)")
+    with pytest.raises(InvalidParameter, match='by table= or query=; it has odd "name, rows'):
+        open_table(url)
+    assert open_table(url, ReadOptions(table='odd "name')).columns == ("x",)
+    with pytest.raises(DataUnavailable, match=r"nowhere.* cannot be read: .*nowhere"):
+        open_table(url, ReadOptions(table="nowhere"))
+    for query in ("delete from rows", "selec 1", "select 1; delete from rows", "drop table rows", ""):
+        with pytest.raises((DataUnavailable, InvalidParameter)) as caught:
+            open_table(url, ReadOptions(query=query)).read()
+        assert "\n" not in str(caught.value)
+    assert run("select count(*) from rows")[0][0] == 1
+    with pytest.raises(InvalidInput, match="duplicate column name in the query on"):
+        open_table(url, ReadOptions(query="select x, x from rows"))
+    renamed = ReadOptions(query="select x, x from rows", rename_duplicates=True)
+    assert open_table(url, renamed).read().to_dict("list") == {"x": [1], "x_2": [1]}
+    for read in (ReadOptions(table="rows", sheet=1), ReadOptions(table="rows", separator=";")):
+        with pytest.raises(InvalidParameter, match=r"and .* is none of these: leave it out"):
+            open_table(url, read)
+
+
+@pytest.mark.parametrize(
+    ("url", "sentence"),
+    [
+        (f"postgresql://me:{PASSWORD}@127.0.0.1/x", "me:***@127.0.0.1/x contains a password"),
+        (f"postgresql://me@127.0.0.1/x?password={PASSWORD}", "password=*** contains a password"),
+        ("postgresql://me@127.0.0.1:1/x", "cannot be read"),
+        ("sqlite://a.db", "must have three slashes"),
+        ("sqlite:///nowhere.db", "nowhere.db is not there"),
+    ],
+)
+def test_secrets_are_never_shown(url, sentence, monkeypatch, crcen_command):
+    monkeypatch.setenv("PGPASSWORD", PASSWORD)
+    code, out, said = crcen_command("look", url, "--table", "t")
+    assert code == 1
+    assert sentence in said
+    assert PASSWORD not in out + said
+
+
+@each("postgresql")
+def test_the_password_of_a_service_file_is_never_shown(place, tmp_path, monkeypatch, crcen_command, one_thread):
+    url, run = place
+    port = url.rpartition(":")[2].partition("/")[0]
+    run(
+        "create table rows as select i, random() as x, (i % 3 = 0)::int as y from generate_series(1, 200) s(i)",
+    )
+    monkeypatch.delenv("PGPASSWORD")
+    with pytest.raises(DataUnavailable, match="no password supplied"):
+        open_table(url, ReadOptions(table="rows"))
+    service = f"[mine]\nhost=127.0.0.1\nport={port}\nuser=me\ndbname=postgres\npassword={PASSWORD}\n"
+    (tmp_path / "services").write_text(service)
+    monkeypatch.setenv("PGSERVICEFILE", str(tmp_path / "services"))
+    model = tmp_path / "m.crcen"
+    options = ("--table", "rows", "--target", "y", "--quick", "--drop", "i", "--out", model)
+    code, out, said = crcen_command("fit", "postgresql://?service=mine", *options)
+    assert code == 0, said
+    assert PASSWORD not in out + said
+    assert PASSWORD.encode() not in model.read_bytes()
+
+
+@each()
+def test_a_streamed_fit_and_scores_in_one_transaction(place, tmp_path, crcen_command, one_thread):
+    url, run = place
+    rng = np.random.default_rng(0)
+    rows = pd.DataFrame({"id": np.arange(400), "x": rng.normal(size=400), "kind": rng.choice(["a", "b"], 400)})
+    rows["y"] = (rows["x"] + rng.normal(size=400) > 1).astype(int)
+    with TableWriter(f"{url}#rows") as writer:
+        writer.write(rows[:300])
+        writer.write(rows[300:])
+    model = tmp_path / "m.crcen"
+    how = ("--table", "rows", "--target", "y", "--engine", "stream", "--epochs", "1", "--drop", "id", "--out", model)
+    code, out, said = crcen_command("fit", url, *how)
+    assert code == 0, said
+    expected = fit_files(rows, target="y", drop=["id"], epochs=1).model
+    np.testing.assert_array_equal(open_model(model).predict_proba(rows), expected.predict_proba(rows))
+    scores, query = f"{url}#scores", ("--query", "select * from rows order by id")
+    for append in ((), ("--append",)):
+        code, out, said = crcen_command("predict", model, url, *query, "--id", "id", "--out", scores, *append)
+        assert code == 0, said
+        assert f"Written to {scores}" in out
+    found = open_table(url, ReadOptions(query="select * from scores order by id")).read()
+    assert found.columns.tolist() == ["id", "probability", "decision"]
+    np.testing.assert_array_equal(found["probability"][::2], expected.predict_proba(rows)[:, 1])
+    code, _, said = crcen_command("predict", model, url, *query, "--out", scores)
+    assert code == 1
+    assert "scores of" in said
+    assert "is there already, and is not replaced: use --append, or another name" in said
+    code, _, said = crcen_command("predict", model, url, *query, "--out", f"{url}#other", "--append")
+    assert "leave --append out" in said
+    with pytest.raises(DataUnavailable, match="was not written"), TableWriter(scores, append=True) as writer:
+        writer.write(pd.DataFrame({"id": [1], "probability": [0.5], "nothing of this": ["x"]}))
+    assert run("select count(*) from scores")[0][0] == 800
+
+
+def open_model(path):
+    from crcen import load
+
+    return load(path)
+
+
+def test_a_failed_prediction_writes_no_table(tmp_path, one_thread):
+    rows = pd.DataFrame({"x": np.random.default_rng(0).normal(size=60)})
+    model = TableClassifier(estimator=CRCENClassifier(hidden=(), random_state=0)).fit(rows, rows["x"] > 0.5)
+    (tmp_path / "a.csv").write_text("x\n" + "1.5\n" * 70_000 + "1,2\n")
+    url = f"sqlite:///{tmp_path}/a.db"
+    with pytest.raises(InvalidInput, match="line 70002"):
+        predict_table(model, tmp_path / "a.csv", out=f"{url}#scores")
+    assert not (tmp_path / "a.db").exists()
+    with pytest.raises(InvalidParameter, match="must name the table to write behind #"):
+        predict_table(model, rows, out=url)
+    with pytest.raises(InvalidParameter, match="append is for tables of databases"):
+        predict_table(model, rows, out=tmp_path / "b.csv", append=True)
+
+
+@each("postgresql")
+def test_every_pass_sees_one_state_of_postgresql(place):
+    url, run = place
+    run("create table rows as select i as x from generate_series(1, 1000) s(i)")
+    table = open_table(url, ReadOptions(table="rows"))
+    before = table.read()
+    run("insert into rows values (-1)", "update rows set x = -x where x < 10")
+    pd.testing.assert_frame_equal(table.read(), before)
+    assert len(open_table(url, ReadOptions(table="rows")).read()) == 1001
+
+
+@each("sqlite", "duckdb")
+def test_a_change_between_passes_is_an_error(place):
+    url, run = place
+    run("create table rows as select 1 as x")
+    table = open_table(url, ReadOptions(table="rows"))
+    assert len(table.read()) == 1
+    run("update rows set x = 2")
+    with pytest.raises(DataUnavailable, match="was changed while it was in use"):
+        table.read()
+
+
+@each("postgresql")
+def test_a_lost_connection_is_one_sentence(place):
+    url, run = place
+    run("create table rows as select i as x, repeat('x', 100) as s from generate_series(1, 300000) s(i)")
+    table = open_table(url, ReadOptions(table="rows"))
+    chunks = table.chunks(1000)
+    next(chunks)
+    run("select pg_terminate_backend(pid) from pg_stat_activity where pid <> pg_backend_pid() and usename = 'me'")
+    with pytest.raises(DataUnavailable, match=r"rows of .* cannot be read: .*(terminat|connection)"):
+        for _ in chunks:
+            pass
+
+
+READ = """
+import resource, sys
+from crcen import ReadOptions
+from crcen.tables.reading import open_table
+table = open_table(sys.argv[1], ReadOptions(query="select * from rows"))
+chunks = table.chunks(20_000)
+n = len(next(chunks))
+before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+n += sum(map(len, chunks))
+print(n, (resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before) / 1024)
+"""
+
+
+@each()
+def test_a_million_rows_take_bounded_memory(place):
+    url, run = place
+    series = "select i, i * 0.5 as x, 'a text of thirty letters, or so' as s from "
+    if url.startswith("sqlite"):
+        counted = "with recursive r(i) as (select 1 union all select i + 1 from r where i < 1000000) "
+        run(f"create table rows as {counted} {series} r")
+    else:
+        run(f"create table rows as {series} generate_series(1, 1000000) s(i)")
+    done = subprocess.run([sys.executable, "-c", READ, url], capture_output=True, text=True, check=True)
+    n_rows, megabytes = done.stdout.split()
+    assert int(n_rows) == 1_000_000
+    assert float(megabytes) < 120  # the rows alone are 50 bytes each, and twice that in a data frame
+
+
+def test_duckdb_reads_folders_of_parquet(tmp_path):
+    for year in (2023, 2024):
+        (tmp_path / f"year={year}").mkdir()
+        pd.DataFrame({"x": [1, 2, 3]}).to_parquet(tmp_path / f"year={year}" / "a.parquet")
+    query = f"select x, year from '{tmp_path}/*/*.parquet' where x > 1 order by year, x"
+    for url in ("duckdb://", "duckdb:///:memory:"):
+        frame = open_table(url, ReadOptions(query=query)).read()
+        assert frame.to_dict("list") == {"x": [2, 3, 2, 3], "year": [2023, 2023, 2024, 2024]}
+
+
+def test_a_file_that_is_a_database_says_how_to_read_it(tmp_path):
+    execute(f"sqlite:///{tmp_path}/a.db", "create table t (x integer)")
+    execute(f"duckdb:///{tmp_path}/a.duckdb", "create table t (x integer)")
+    for name, system in (("a.db", "sqlite"), ("a.duckdb", "duckdb")):
+        with pytest.raises(InvalidInput, match=f"is a database: give {system}:///.*{name}, with table= or query="):
+            open_table(tmp_path / name)
