@@ -1,13 +1,17 @@
-"""Workbooks in and out: the same table as a CSV file, types kept, odd sheets refused in a sentence."""
+"""Workbooks in and out: the same table as a CSV file, types kept, odd sheets refused in a sentence, attacks too."""
 
 import datetime
+import re
+import subprocess
+import sys
+import zipfile
 
 import numpy as np
 import openpyxl
 import pandas as pd
 import pytest
 
-from crcen import InvalidInput, InvalidParameter, TableClassifier
+from crcen import InvalidInput, InvalidParameter, ReadOptions, TableClassifier
 from crcen.exceptions import DataUnavailable
 from crcen.tables import excel
 from crcen.tables.reading import open_table
@@ -100,3 +104,225 @@ def test_what_is_no_workbook_is_refused(tmp_path, monkeypatch):
     assert not (tmp_path / "o.xlsx").exists()
     with pytest.raises(InvalidParameter, match="compressed inside"):
         TableWriter(tmp_path / "o.xlsx.gz")
+
+
+def saved(path, *rows):
+    """A workbook with these rows; its sheet can be changed before it is saved."""
+    book = openpyxl.Workbook()
+    for row in rows:
+        book.active.append(row)
+    book.save(path)
+    return path
+
+
+def test_titles_merged_names_hidden_rows_and_formulas_are_read_and_reported(tmp_path):
+    book = openpyxl.Workbook()
+    sheet = book.active
+    for place, text in (("B2", "Sales of the North"), ("B4", "Region"), ("C4", 2023), ("E4", "2024")):
+        sheet[place] = text if place != "C4" else "2023"
+    for cells in ("B2:F2", "B4:B5", "C4:D4", "E4:F4"):
+        sheet.merge_cells(cells)
+    for column, name in zip("CDEF", ["Q1", "Q2", "Q1", "Q2"], strict=True):
+        sheet[f"{column}5"] = name
+    sheet.append([None, "Oslo", 1, 0.15, datetime.date(2024, 1, 2), "=SUM(C6:D6)"])
+    sheet.append([None, "Bergen", 2, 0.5, datetime.datetime(2024, 1, 3, 4, 5), 7])
+    sheet.append([None, "Bodø", 3, "#N/A", None, 8])
+    sheet["D6"].number_format = "0%"
+    sheet.row_dimensions[7].hidden = True
+    book.save(tmp_path / "t.xlsx")
+    table = open_table(tmp_path / "t.xlsx")
+    frame = table.read()
+    assert table.columns == ("Region", "2023 Q1", "2023 Q2", "2024 Q1", "2024 Q2")
+    assert frame["Region"].tolist() == ["Oslo", "Bergen", "Bodø"]
+    np.testing.assert_array_equal(frame["2023 Q2"], [0.15, 0.5, np.nan])  # a percentage is its number
+    assert frame["2024 Q1"][1] == pd.Timestamp("2024-01-03 04:05")
+    np.testing.assert_array_equal(frame["2024 Q2"], [np.nan, 7, 8])
+    assert table.notes == [
+        "1 hidden rows of t.xlsx were read too",
+        "1 formulas of t.xlsx have no stored value and are missing: save it in Excel",
+        "3 rows above the names in t.xlsx were skipped ('Sales of the North')",
+        "the names in t.xlsx take 2 rows, joined as in '2024 Q2'",
+    ]
+    plain = saved(tmp_path / "p.xlsx", ["Report"], [], ["name", "n"], ["a", 1])
+    assert open_table(plain).columns == ("name", "n")
+    assert open_table(plain, ReadOptions(skip_rows=2)).columns == ("name", "n")
+    assert open_table(plain, ReadOptions(skip_rows=3, rename_duplicates=True)).read().shape == (0, 2)
+    with pytest.raises(InvalidParameter, match="skip_rows must leave rows of the sheet Sheet, which has 4: got 9"):
+        open_table(plain, ReadOptions(skip_rows=9))
+
+
+def test_a_stored_formula_value_is_the_value(tmp_path):
+    path = saved(tmp_path / "t.xlsx", ["a", "b"], [1, "=A2*3"])
+    changed(path, path, lambda xml: re.sub(rb"<f>A2\*3</f><v ?/>", b"<f>A2*3</f><v>3</v>", xml))
+    table = open_table(path)
+    assert table.read().to_dict("list") == {"a": [1], "b": [3]}
+    assert table.notes == []
+
+
+def test_sheets_are_chosen_by_name_or_number_and_hidden_ones_are_not_the_first(tmp_path, crcen_command):
+    book = openpyxl.Workbook()
+    book.active.append(["secret"])
+    book.active.sheet_state = "hidden"
+    for name, value in (("May", 5), ("June", 6)):
+        sheet = book.create_sheet(name)
+        sheet.append(["month", "x"])
+        sheet.append([name, value])
+    book.save(tmp_path / "t.xlsx")
+    for wanted, value in ((None, 5), ("June", 6), (3, 6), ("2", 5)):
+        assert open_table(tmp_path / "t.xlsx", ReadOptions(sheet=wanted)).read()["x"].tolist() == [value]
+    code, _, said = crcen_command("look", tmp_path / "t.xlsx", "--sheet", "July")
+    assert code == 1
+    assert "--sheet must be a sheet of" in said
+    assert "Sheet, May, June: got 'July'" in said
+    with pytest.raises(InvalidParameter, match=r"sheet is for Excel workbooks, and .* is none of these"):
+        open_table(pd.DataFrame({"a": [1]}), ReadOptions(sheet=1))
+
+
+@pytest.mark.parametrize("ending", ["xls", "ods"])
+def test_old_and_open_formats(tmp_path, ending):
+    frame = pd.DataFrame({"n": [1, 2], "x": [0.5, None], "s": ["a", "b"], "d": pd.to_datetime(["2024-01-02"] * 2)})
+    path = tmp_path / f"t.{ending}"
+    if ending == "ods":
+        pytest.importorskip("odf")
+        frame.to_excel(path, index=False, engine="odf")
+    else:
+        xlwt = pytest.importorskip("xlwt")
+        book = xlwt.Workbook()
+        sheet, date = book.add_sheet("A"), xlwt.easyxf(num_format_str="YYYY-MM-DD")
+        for j, name in enumerate(frame.columns):
+            sheet.write(0, j, name)
+        for i, row in enumerate(frame.itertuples(index=False), 1):
+            for j, cell in enumerate(row):
+                if cell == cell:
+                    sheet.write(i, j, cell, date) if j == 3 else sheet.write(i, j, cell)
+        book.save(path)
+    back = open_table(path).read()
+    pd.testing.assert_frame_equal(back, frame, check_dtype=False)
+
+
+# -- attacks -----------------------------------------------------------------------------------------------------------
+
+
+def changed(source, target, sheet=lambda xml: xml, **others):
+    """A copy of a workbook with another sheet, and with parts replaced or added."""
+    with zipfile.ZipFile(source) as old:
+        parts = {name: old.read(name) for name in old.namelist()}
+    name = next(one for one in parts if one.endswith("sheet1.xml"))
+    parts[name] = sheet(parts[name])
+    strings = others.get("strings")
+    if strings is not None:
+        kind = b"application/vnd.openxmlformats-officedocument.spreadsheetml.sharedStrings+xml"
+        parts["[Content_Types].xml"] = parts["[Content_Types].xml"].replace(
+            b"</Types>", b'<Override PartName="/xl/sharedStrings.xml" ContentType="' + kind + b'"/></Types>'
+        )
+        link = b"http://schemas.openxmlformats.org/officeDocument/2006/relationships/sharedStrings"
+        parts["xl/_rels/workbook.xml.rels"] = parts["xl/_rels/workbook.xml.rels"].replace(
+            b"</Relationships>",
+            b'<Relationship Id="r99" Type="' + link + b'" Target="sharedStrings.xml"/></Relationships>',
+        )
+        parts["xl/sharedStrings.xml"] = (
+            b'<?xml version="1.0"?><sst xmlns="http://schemas.openxmlformats.org/spreadsheetml/2006/main">'
+            + strings
+            + b"</sst>"
+        )
+    with zipfile.ZipFile(target, "w", zipfile.ZIP_DEFLATED, compresslevel=9) as new:
+        for name, content in parts.items():
+            new.writestr(name, content)
+    return target
+
+
+def with_rows(rows):
+    return lambda xml: xml.replace(b"</sheetData>", rows + b"</sheetData>")
+
+
+def test_rows_outside_a_wrong_dimension_are_read(tmp_path):
+    path = saved(tmp_path / "t.xlsx", ["a", "b"], *([i, i * i] for i in range(30)))
+    wrong = changed(
+        path, tmp_path / "w.xlsx", lambda xml: re.sub(rb'<dimension ref="[^"]*"', b'<dimension ref="A1:B11"', xml)
+    )
+    pd.testing.assert_frame_equal(open_table(wrong).read(), open_table(path).read())
+    assert len(open_table(wrong).read()) == 30
+
+
+FAR = b'<row r="1048576"><c r="XFD1048576"><v>1</v></c></row>'
+ENTITIES = b'<!DOCTYPE x [<!ENTITY a "%s"><!ENTITY b "%s">]>' % (b"x" * 1000, b"&a;" * 1000)
+ATTACKS = {
+    "a cell far away": (with_rows(FAR), None, "over 1,048,576 rows and 16,384 columns would take"),
+    "a prefix": (with_rows(FAR.replace(b"<c ", b"<x:c ").replace(b"</c>", b"</x:c>")), None, "16,384 columns would"),
+    "a tag in a value": (with_rows(FAR.replace(b"<c ", b"<c z='>' ")), None, "16,384 columns would take"),
+    "an open value": (with_rows(FAR.replace(b"<c ", b"<c z='<' ")), None, "has cells that are not written as usual"),
+    "apostrophes": (with_rows(FAR.replace(b'"', b"'")), None, "16,384 columns would take"),
+    "cells without places": (
+        with_rows(b"<row>" + b"<c><v>0</v></c>" * 16_000 + b"</row>" + b"<row><c><v>0</v></c></row>" * 100_000),
+        None,
+        "16,000 columns would take",
+    ),
+    "zeros": (with_rows(b"<row>" + b"<c><v>0</v></c>" * 3_000_000 + b"</row>"), None, "expand to"),
+    "one long string": (None, b"<si><t>" + b"y" * 40_000_000 + b"</t></si>", "expand to"),
+    "a string many times": (
+        with_rows((b"<row>" + b'<c t="s"><v>0</v></c>' * 100 + b"</row>") * 600),
+        b"<si><t>" + b"y" * 32_767 + b"</t></si>",
+        "would take",
+    ),
+    "entities": (lambda xml: ENTITIES + xml, None, "defines entities"),
+}
+READ = """
+import resource, sys
+from crcen.exceptions import CrcenError
+from crcen.tables import excel, text
+from crcen.tables.reading import open_table
+import pandas, pyarrow, python_calamine
+before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+try:
+    open_table(sys.argv[1]).read()
+except CrcenError as error:
+    print(error)
+print((resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before) / 1024)
+"""
+
+
+@pytest.mark.parametrize("name", ATTACKS)
+def test_a_small_file_cannot_take_much_memory(tmp_path, name):
+    sheet, strings, sentence = ATTACKS[name]
+    path = changed(
+        saved(tmp_path / "t.xlsx", ["a", "b"], [1, 2]), tmp_path / "w.xlsx", sheet or (lambda xml: xml), strings=strings
+    )
+    assert path.stat().st_size < 300_000
+    done = subprocess.run([sys.executable, "-c", READ, path], capture_output=True, text=True, check=True)
+    *said, megabytes = done.stdout.splitlines()
+    assert sentence in "".join(said)
+    assert float(megabytes) < 200
+
+
+@pytest.mark.parametrize(
+    ("rows", "sentence"),
+    [
+        (
+            b'<table:table-row table:number-rows-repeated="100000"><table:table-cell office:value-type="float" '
+            b'office:value="1" table:number-columns-repeated="900"/></table:table-row>',
+            "90,000,009 cells over 100,003 rows and 900 columns would take",
+        ),
+        (
+            b'<table:table-row table:number-rows-repeated="90000"><table:table-cell/></table:table-row>'
+            b'<table:table-row><table:table-cell table:number-columns-repeated="1000"/>'
+            b'<table:table-cell office:value-type="float" office:value="1"/></table:table-row>',
+            "10 cells over 90,004 rows and 1,001 columns would take",
+        ),
+    ],
+)
+def test_an_open_document_that_repeats_cells_is_refused(tmp_path, rows, sentence):
+    pytest.importorskip("odf")
+    pd.DataFrame({"a": [1, 2], "b": [3, 4], "c": [5, 6]}).to_excel(tmp_path / "t.ods", index=False, engine="odf")
+    with zipfile.ZipFile(tmp_path / "t.ods") as old, zipfile.ZipFile(tmp_path / "w.ods", "w") as new:
+        for name in old.namelist():
+            new.writestr(name, old.read(name).replace(b"</table:table>", rows + b"</table:table>"))
+    with pytest.raises(InvalidInput, match=sentence):
+        open_table(tmp_path / "w.ods")
+
+
+@pytest.mark.parametrize("cut", [30, 200, 2000])
+def test_a_truncated_workbook_is_one_sentence(tmp_path, cut):
+    content = saved(tmp_path / "t.xlsx", ["a"], *([i] for i in range(999))).read_bytes()
+    (tmp_path / "c.xlsx").write_bytes(content[:cut])
+    with pytest.raises(DataUnavailable, match="cannot be read as an Excel workbook"):
+        open_table(tmp_path / "c.xlsx")

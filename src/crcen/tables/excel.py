@@ -31,9 +31,13 @@ _BASE_MEMORY, _MEMORY_PER_BYTE = 2**28, 16
 _CELL_BYTES, _AREA_BYTES = 80, 24
 _BLOCK = 2**22
 _NAME = rb"<(?:\w+:)?"
-_CELL = re.compile(_NAME + rb"c(?=[\s>/])(?:[^<>]*?\sr\s*=\s*[\"']([A-Z]{1,3})(\d{1,7})[\"'])?[^<>]*?(/?)>")
+# Attributes: a tag does not end inside quotation marks.
+_INSIDE = rb"[^<>\"'/]*(?:(?:\"[^\"<]*\"|'[^'<]*'|/(?!>))[^<>\"'/]*)*"
+_CELL = re.compile(_NAME + rb"c(?=[\s>/])(?:\s+r\s*=\s*[\"']([A-Z]{1,3})(\d{1,7})[\"'])?" + _INSIDE + rb"(/?)>")
 _CELL_START = re.compile(_NAME + rb"c(?=[\s>/])")
-_ROW_OR_CELL = re.compile(_NAME + rb"(row|c)(?=[\s>/])(?:[^<>]*?\sr\s*=\s*[\"']([A-Z]{0,3})(\d{1,7})[\"'])?")
+_ROW_OR_CELL = re.compile(_NAME + rb"(row|c)(?=[\s>/])(" + _INSIDE + rb")/?>")
+_PLACE = re.compile(rb"\sr\s*=\s*[\"']([A-Z]{0,3})(\d{1,7})[\"']")
+_OPEN_TAG = re.compile(_NAME + rb"(table-row|(?:covered-)?table-cell)(?=[\s>/])(" + _INSIDE + rb")/?>")
 _HIDDEN = re.compile(_NAME + rb"row\s[^<>]*?hidden\s*=\s*[\"'](?:1|true)[\"']")
 _NO_VALUE = re.compile(_NAME + rb"/?f\b[^<>]*>\s*(?:<(?:\w+:)?v\s*/>|<(?:\w+:)?v></(?:\w+:)?v>)?\s*</(?:\w+:)?c>")
 _SHARED = re.compile(rb"\st\s*=\s*[\"']s[\"'][^<>]*>\s*<(?:\w+:)?v[^<>]*>\s*(\d+)")
@@ -205,6 +209,9 @@ def _checked_archive(path: str, name: str) -> str | None:
                     for block in _blocks(archive, part.filename):  # to its end, so that its sizes are checked
                         if b"<!DOCTYPE" in block or b"<!ENTITY" in block:
                             raise InvalidInput(f"{name} is not safe to read: {part.filename} defines entities.")
+            if "content.xml" in archive.namelist():
+                _check_open_document(archive, name)
+                return None
     except (zipfile.BadZipFile, EOFError, NotImplementedError, RuntimeError, OSError) as error:
         if isinstance(error, CrcenError):
             raise
@@ -231,9 +238,6 @@ def _check_sheet(path: str | None, number: int, file: DataFile, notes: list[str]
     name = file.name
     with zipfile.ZipFile(path) as archive:
         parts = set(archive.namelist())
-        if "content.xml" in parts:
-            _check_open_document(archive, name)
-            return
         sheet = _sheet_part(archive, number)
         if sheet not in parts:
             return
@@ -295,12 +299,12 @@ def _counted_places(archive: zipfile.ZipFile, sheet: str) -> tuple[int, int]:
     """Rows and columns of a sheet in which cells follow each other without references."""
     row = column = n_rows = width = 0
     for block in _blocks(archive, sheet):
-        for kind, letters, digits in _ROW_OR_CELL.findall(block):
+        for kind, inside in _ROW_OR_CELL.findall(block):
+            place = _PLACE.search(inside)
             if kind == b"row":
-                row, column = int(digits) if digits else row + 1, 0
+                row, column = int(place[2]) if place else row + 1, 0
             else:
-                column = _place(letters) if letters else column + 1
-                row = int(digits) if letters else row
+                row, column = (int(place[2]), _place(place[1])) if place else (row, column + 1)
                 width = max(width, column)
             n_rows = max(n_rows, row)
     return n_rows, width
@@ -318,17 +322,15 @@ def _sheet_part(archive: zipfile.ZipFile, number: int) -> str:
 
 def _check_open_document(archive: zipfile.ZipFile, name: str) -> None:
     """Refuse an OpenDocument file that repeats cells, or spreads them, beyond proportion."""
-    n_cells = n_rows = last = width = 0
-    for row in archive.read("content.xml").split(b"<table:table-row")[1:]:
-        head, _, cells = row.partition(b">")
-        times, column, n_filled = _times(_ROWS_REPEATED, head), 0, 0
-        for cell in cells.split(b"table-cell")[1::2] if b"</table:table-cell" in cells else ():
-            tag = cell.partition(b">")[0]
-            column += _times(_COLUMNS_REPEATED, tag)
-            if b"value-type" in tag:
-                n_filled, width = n_filled + _times(_COLUMNS_REPEATED, tag), max(width, column)
-        n_rows += times
-        n_cells, last = n_cells + n_filled * times, n_rows if n_filled else last
+    n_cells = n_rows = last = width = column = times = 0
+    for kind, inside in _OPEN_TAG.findall(archive.read("content.xml")):
+        if kind == b"table-row":
+            n_rows, times, column = n_rows + times, _times(_ROWS_REPEATED, inside), 0
+            continue
+        repeats = _times(_COLUMNS_REPEATED, inside)
+        column += repeats
+        if b"value-type" in inside:
+            n_cells, width, last = n_cells + repeats * times, max(width, column), n_rows + times
     total = sum(part.file_size for part in archive.infolist())
     _check_memory(name, n_cells, last, width, 0, total)
 

@@ -1,0 +1,222 @@
+"""One table from many places: patterns, lists, partitions, object stores, data frames of every library, lazy ones."""
+
+import gc
+
+import numpy as np
+import pandas as pd
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from crcen import (
+    CRCENClassifier,
+    InvalidInput,
+    InvalidParameter,
+    ReadOptions,
+    TableClassifier,
+    evaluate_table,
+    fit_files,
+    fit_table,
+    predict_table,
+)
+from crcen.exceptions import DataUnavailable
+from crcen.tables.reading import open_table
+
+pl = pytest.importorskip("polars")
+fsspec = pytest.importorskip("fsspec")
+RNG = np.random.default_rng(0)
+ROWS = pd.DataFrame(
+    {
+        "n": np.arange(200),
+        "x": np.where(RNG.random(200) < 0.1, np.nan, RNG.normal(size=200)),
+        "kind": RNG.choice(["a", "b", None], 200),
+        "when": pd.Timestamp("2024-01-01") + pd.to_timedelta(np.arange(200), unit="h"),
+        "flag": RNG.random(200) < 0.5,
+    }
+)
+Y = (ROWS["x"].fillna(0) + RNG.normal(size=200) > 1).to_numpy()
+
+
+@pytest.fixture(scope="module")
+def model(one_thread):
+    return TableClassifier(estimator=CRCENClassifier(hidden=(), random_state=0), drop=["n"]).fit(ROWS, Y)
+
+
+# -- files -------------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("kind", ["csv", "parquet", "xlsx"])
+def test_folders_patterns_and_lists_are_one_table(tmp_path, kind):
+    (tmp_path / "days").mkdir()
+    paths = [tmp_path / "days" / f"{day}.{kind}" for day in (1, 2, 3)]
+    for path, (start, stop) in zip(paths, [(0, 50), (50, 120), (120, 200)], strict=True):
+        part = ROWS[["n", "x"]][start:stop]
+        part = part[["x", "n"]] if path.name.startswith("2") else part  # another order of columns
+        writer = {"csv": part.to_csv, "parquet": part.to_parquet, "xlsx": part.to_excel}[kind]
+        writer(path, index=False)
+    (tmp_path / "days" / "_SUCCESS").touch()
+    (tmp_path / "days" / "README.md").write_text("three days")
+    for data in (tmp_path / "days", f"{tmp_path}/d*/[123].{kind}", paths, [str(path) for path in paths]):
+        table = open_table(data)
+        assert len(table.parts) == 3
+        assert table.read()["n"].astype(int).tolist() == ROWS["n"].tolist()
+        assert [len(chunk) for chunk in table.chunks(90)] == [90, 90, 20]
+        np.testing.assert_allclose(table.read()["x"].astype(float), ROWS["x"])
+    paths[1].write_bytes(paths[1].read_bytes()[:9])
+    with pytest.raises((DataUnavailable, InvalidInput), match=r"2\."):
+        open_table(tmp_path / "days").read()
+
+
+def test_partitions_of_folders_are_columns(tmp_path, one_thread):
+    table = pa.Table.from_pandas(
+        ROWS.assign(y=Y.astype(int), year=2023 + ROWS["n"] % 2, land="no"), preserve_index=False
+    )
+    pq.write_to_dataset(table, tmp_path / "data", partition_cols=["year", "land"])
+    opened = open_table(tmp_path / "data")
+    assert opened.columns == (*ROWS.columns, "y", "year", "land")
+    frame = opened.read()
+    assert (frame["year"].astype(int) == 2023 + frame["n"] % 2).all()
+    assert set(frame["land"]) == {"no"}
+    assert len(open_table(f"{tmp_path}/data/year=2024").read()) == 100
+    numbers = fit_files(tmp_path / "data", target="y", drop=["kind", "when", "x", "n"], epochs=1)
+    assert {one.name for one in numbers.model.columns_} == {"flag", "year"}
+    mixed = fit_files(tmp_path / "data", target="y", drop=["n"], epochs=1)
+    assert {one.name for one in mixed.model.columns_} == {"x", "kind", "when", "flag", "year"}
+
+
+def test_files_of_one_table_must_agree(tmp_path):
+    ROWS[["n"]].to_parquet(tmp_path / "1.parquet")
+    ROWS[["n"]].astype(str).to_parquet(tmp_path / "2.parquet")
+    with pytest.raises(InvalidInput, match=r"column 'n' is .*string in .*2\.parquet, but int64 in .*1\.parquet"):
+        open_table(tmp_path)
+    ROWS[["x"]].to_parquet(tmp_path / "2.parquet")
+    with pytest.raises(InvalidInput, match=r"2\.parquet lacks the column n of .*1\.parquet"):
+        open_table(tmp_path)
+    ROWS[["n"]].assign(n=0.5).to_parquet(tmp_path / "2.parquet")
+    assert open_table(tmp_path).read()["n"].sum() == ROWS["n"].sum() + 100
+    ROWS[["n"]].to_csv(tmp_path / "3.csv", index=False)
+    with pytest.raises(InvalidInput, match="names 2 parquet and 1 text files"):
+        open_table(tmp_path)
+
+
+@pytest.mark.parametrize("scheme", ["memory", "file"])
+def test_object_stores_through_fsspec(tmp_path, scheme, model, one_thread):
+    home = f"memory://{tmp_path.name}" if scheme == "memory" else f"file://{tmp_path}"
+    system = fsspec.filesystem(scheme)
+    for kind in ("csv", "parquet", "xlsx"):
+        writer = {"csv": ROWS.to_csv, "parquet": ROWS.to_parquet, "xlsx": ROWS.to_excel}[kind]
+        writer(tmp_path / f"a.{kind}", index=False)
+        if scheme == "memory":
+            system.pipe(f"/{tmp_path.name}/a.{kind}", (tmp_path / f"a.{kind}").read_bytes())
+    expected = model.predict_proba(ROWS)[:, 1]
+    for kind in ("csv", "parquet", "xlsx"):
+        found = predict_table(model, f"{home}/a.{kind}").frame["probability"]
+        np.testing.assert_allclose(found, expected, rtol=1e-9)
+    assert len(open_table(f"{home}/*.csv").read()) == 200
+    with pytest.raises(DataUnavailable, match=r"nothing\.csv"):
+        open_table(f"{home}/nothing.csv")
+    with pytest.raises(DataUnavailable, match="cannot be read"):
+        open_table("nosuchscheme://a/b.csv")
+    ROWS.assign(y=Y.astype(int))[["flag", "n", "y"]].to_parquet(tmp_path / "train.parquet")
+    system.pipe(
+        f"/{tmp_path.name}/train.parquet", (tmp_path / "train.parquet").read_bytes()
+    ) if scheme == "memory" else None
+    streamed = fit_files(f"{home}/train.parquet", target="y", keep=["n"], epochs=1).model
+    local = fit_files(tmp_path / "train.parquet", target="y", keep=["n"], epochs=1).model
+    np.testing.assert_array_equal(streamed.predict_proba(ROWS), local.predict_proba(ROWS))
+
+
+def test_secrets_of_urls_are_masked():
+    with pytest.raises(DataUnavailable) as caught:
+        open_table("sftp://me:hunter2@127.0.0.1:1/a.csv")
+    assert "hunter2" not in str(caught.value)
+    assert "me:***@" in str(caught.value)
+
+
+# -- data frames -------------------------------------------------------------------------------------------------------
+
+
+def as_kind(frame, kind):
+    if kind == "pandas":
+        return frame
+    if kind == "nullable":
+        return frame.convert_dtypes()
+    if kind == "arrow dtypes":
+        return frame.convert_dtypes(dtype_backend="pyarrow")
+    table = pa.Table.from_pandas(frame, preserve_index=False)
+    return {"polars": pl.from_arrow, "lazy": lambda t: pl.from_arrow(t).lazy(), "pyarrow": lambda t: t}[kind](table)
+
+
+KINDS = {
+    **dict.fromkeys(["pandas", "nullable", "arrow dtypes"], pd.DataFrame),
+    **{"polars": pl.DataFrame, "lazy": pl.LazyFrame, "pyarrow": pa.Table},
+}
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_every_library_gives_the_same_answers_in_its_own_type(kind, model, one_thread):
+    data = as_kind(ROWS, kind)
+    found = predict_table(model, data, id="n").frame
+    assert type(found) is KINDS[kind]
+    found = found.collect() if kind == "lazy" else found
+    expected = model.predict_proba(ROWS)[:, 1]
+    np.testing.assert_array_equal(np.asarray(found["probability"]), expected)
+    np.testing.assert_array_equal(np.asarray(found["n"]), ROWS["n"])
+    if kind != "lazy":
+        np.testing.assert_array_equal(model.predict_proba(data)[:, 1], expected)
+        again = TableClassifier(estimator=CRCENClassifier(hidden=(), random_state=0), drop=["n"]).fit(data, Y)
+        np.testing.assert_array_equal(again.predict_proba(data)[:, 1], expected)
+
+
+@pytest.mark.parametrize("kind", ["polars", "lazy", "pyarrow", "nullable"])
+def test_every_command_takes_every_library(kind, tmp_path, one_thread):
+    data = as_kind(ROWS.assign(y=np.where(Y, "yes", "no")), kind)
+    streamed = fit_files(data, target="y", drop=["n"], epochs=1)
+    assert len(streamed.model.columns_) == 4
+    assert evaluate_table(streamed.model, data, n_resamples=0).n_rows == 200
+    with pytest.raises(InvalidParameter, match="separator is for text files, and the data frame is none of these"):
+        fit_table(data, target="y", read=ReadOptions(separator=";"))
+
+
+def test_a_lazy_frame_is_streamed_and_leaves_nothing(tmp_path, monkeypatch):
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
+    table = open_table(pl.LazyFrame({"x": range(1000)}).filter(pl.col("x") > 99).with_columns(z=pl.col("x") * 2))
+    assert (table.columns, table.n_rows) == (("x", "z"), 900)
+    assert [len(chunk) for chunk in table.chunks(400)] == [400, 400, 100]
+    del table
+    gc.collect()
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_duckdb_relation_is_a_lazy_frame(model):
+    duckdb = pytest.importorskip("duckdb")
+    connection = duckdb.connect()
+    relation = connection.from_arrow(pa.Table.from_pandas(ROWS, preserve_index=False))
+    found = predict_table(model, relation).frame
+    np.testing.assert_array_equal(found.fetchnumpy()["probability"], model.predict_proba(ROWS)[:, 1])
+
+
+@pytest.mark.parametrize("output", ["pandas", "polars"])
+def test_transformers_may_hand_over_data_frames(output, one_thread):
+    from sklearn.pipeline import make_pipeline
+    from sklearn.preprocessing import StandardScaler
+
+    X = pd.DataFrame(RNG.normal(size=(150, 2)), columns=["a", "b"])
+    y = X["a"] + RNG.normal(size=150) > 1
+    plain = make_pipeline(StandardScaler(), CRCENClassifier(hidden=(), random_state=0)).fit(X, y)
+    for last in (
+        CRCENClassifier(hidden=(), random_state=0),
+        TableClassifier(estimator=CRCENClassifier(hidden=(), random_state=0)),
+    ):
+        framed = make_pipeline(StandardScaler(), last).set_output(transform=output).fit(X, y)
+        np.testing.assert_allclose(framed.predict_proba(X), plain.predict_proba(X), rtol=1e-9)
+        assert framed[-1].feature_names_in_.tolist() == ["a", "b"]
+
+
+def test_duplicate_names_in_data_frames_are_refused_or_renamed():
+    twice = pd.DataFrame([[1, 2]], columns=["a", "a"])
+    with pytest.raises(InvalidInput, match="duplicate column name in the data frame: a"):
+        open_table(twice)
+    assert open_table(twice, ReadOptions(rename_duplicates=True)).columns == ("a", "a_2")
+    with pytest.raises(InvalidInput, match="duplicate column name in the data frame: a"):
+        open_table(pa.Table.from_arrays([pa.array([1]), pa.array([2])], names=["a", "a"]))
