@@ -16,8 +16,8 @@ import numpy as np
 from sklearn.metrics import average_precision_score, roc_auc_score
 from sklearn.model_selection import StratifiedShuffleSplit
 
-from bench.rivals.plan import load_set
-from bench.rivals.prices import costs
+from bench.rivals.datasets import load_set
+from bench.rivals.evaluation import costs
 from crcen import CommitteeClassifier, balance_shift
 from crcen.models.committee.stacking import choose_ridge, cross_fitted_logits, fit_stacking
 from crcen.theory.decision import sigmoid

@@ -20,7 +20,7 @@ from sklearn.metrics import average_precision_score, roc_auc_score
 from sklearn.model_selection import StratifiedKFold, StratifiedShuffleSplit
 from threadpoolctl import threadpool_limits
 
-from bench.rivals.prices import costs
+from bench.rivals.evaluation import costs
 from crcen import CRCENClassifier, CRCENClassifierCV, Inputs
 from crcen.datasets.benchmark import load_dataset
 from crcen.models.probability import apply_map, fit_map

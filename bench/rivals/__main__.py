@@ -1,44 +1,40 @@
-"""Compare CRCEN with boosted trees, ensembles and other networks; an interrupted run resumes."""
+"""Compare crcen with boosted trees, ensembles and other networks; an interrupted run resumes.
+
+python -m bench.rivals [--half development] [--peers crcen_cv,lightgbm] [--out FOLDER]
+"""
 
 import argparse
 import sys
 
-from bench.rivals.classes.run import benchmark_classes
+from bench.rivals.datasets import HALVES
 from bench.rivals.run import benchmark
-from crcen.exceptions import CrcenError, InvalidParameter
+from crcen.exceptions import CrcenError
 
 
-def main() -> int:
+def main(arguments: list[str] | None = None) -> int:
     """Parse, run, print."""
-    parser = argparse.ArgumentParser(prog="python -m bench.rivals", description=__doc__)
-    parser.add_argument("--peers", default="core", help="core, all, or names with commas")
+    parser = argparse.ArgumentParser(prog="python -m bench.rivals", description=(__doc__ or "").split("\n")[0])
+    parser.add_argument("--peers", default="core", help="core, all (also the costly ones), or names with commas")
     parser.add_argument("--sets", default="", help="names with commas; default all of the half")
-    parser.add_argument("--half", default="all", help="development, confirmation or all")
-    parser.add_argument("--kind", choices=["binary", "multiclass"], default="binary")
-    parser.add_argument("--splits", type=int)
-    parser.add_argument("--settings", type=int)
-    parser.add_argument("--jobs", type=int)
-    parser.add_argument("--data-home")
-    parser.add_argument("--out")
-    parser.add_argument("--time-limit", type=float)
-    parser.add_argument("--redo", default="")
-    parser.add_argument("--rows-from", action="append", default=[])
-    parser.add_argument("--tables-only", action="store_true")
-    options = vars(parser.parse_args())
+    parser.add_argument("--half", default="all", choices=[*HALVES, "all"])
+    parser.add_argument("--splits", type=int, help="stratified 75/25 splits of each set; default 4, multiclass 2")
+    parser.add_argument("--settings", type=int, help="settings tried for each peer; default 16, multiclass 6")
+    parser.add_argument("--jobs", type=int, help="processes; default one a processor")
+    parser.add_argument("--data-home", help="folder of the data; default CRCEN_DATA_HOME")
+    parser.add_argument("--out", help="run folder; default runs/ and a hash of the settings")
+    parser.add_argument("--time-limit", type=float, help="processor seconds for a peer on one split; default 600, 300")
+    parser.add_argument("--redo", default="", help="delete the rows of these peers first; failed: rows with an error")
+    parser.add_argument("--rows-from", action="append", default=[], help="add the rows of a run with the same settings")
+    parser.add_argument("--tables-only", action="store_true", help="run nothing; write the tables again")
+    options = vars(parser.parse_args(arguments))
     options["sets"] = [name for name in options["sets"].split(",") if name]
     try:
-        if options.pop("kind") == "multiclass":
-            binary = (options.pop("half") != "all", options.pop("redo"), options.pop("rows_from"))
-            if any(binary):
-                raise InvalidParameter("--half, --redo and --rows-from are for --kind binary.")
-            done = benchmark_classes(**options)
-        else:
-            done = benchmark(**options)
+        done = benchmark(**options)
     except KeyboardInterrupt:
-        sys.stderr.write("crcen: interrupted; run the same command again to resume.\n")
+        sys.stderr.write("bench.rivals: interrupted; the same command resumes.\n")
         return 130
     except (CrcenError, OSError) as error:
-        sys.stderr.write(f"crcen: {' '.join(str(error).split())}\n")
+        sys.stderr.write(f"bench.rivals: {' '.join(str(error).split())}\n")
         return 1
     sys.stdout.write("\n".join([*done.texts, f"Written to {done.folder}\n"]))
     return 0

@@ -1,152 +1,211 @@
-"""Try a peer's settings by cross-validation and refit the best: one rule for all.
+"""Search a peer's settings by cross-validation within a time limit and refit the best: one rule for all.
 
-The rule is the natural log loss of out-of-fold probabilities at the best intercept: their log-odds are shifted by the
-one number that makes their mean the share of positives. A peer with right probabilities is judged as it is, and one
-that was weighted or rebalanced is not judged by the shift that its weighting made on purpose.
+The rule is the log loss of out-of-fold probabilities at the best intercepts: their logarithms are shifted by the one
+number a class that makes their means the shares of the classes. A peer with right probabilities is judged as it is, and
+one that was weighted or rebalanced is not judged by the shift that its weighting made on purpose.
 """
 
-from collections.abc import Mapping, Sequence
+import signal
+import threading
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
+from sklearn.model_selection import StratifiedKFold
 from sklearn.pipeline import Pipeline
 from sklearn.utils.class_weight import compute_sample_weight
 
-import crcen
-from bench.rivals.budget import Deadline, TimeUp
-from bench.rivals.peer import Peer
-from bench.rivals.searched import Searched, SearchRows
-from crcen.exceptions import TrainingFailed
-from crcen.theory.decision import sigmoid
-from crcen.training.engine import train as train_jobs
-from crcen.training.jobs import TrainingJob
-from crcen.training.network import Network
+from bench.rivals.peers import Peer
 
-__all__ = [
-    "CLIP",
-    "by_itself",
-    "cross_validated",
-    "fit_peer",
-    "log_odds",
-    "resampled_stack",
-    "selection_loss",
-]
+__all__ = ["Deadline", "SearchRows", "Searched", "TimeUp", "search", "search_rows", "selection_loss"]
 
 Array = NDArray[np.float64]
+Index = NDArray[np.int64]
 
-# Probabilities of exactly 0 or 1, as forests give them, would make one row's loss infinite.
+# Probabilities of exactly 0, as forests give them, would make one row's loss infinite.
 CLIP = 1e-6
 # What is left of the time after this share is the refit's.
 _SEARCH_SHARE = 0.8
+_SIGNAL_AGAIN = 0.5
+# Functions of XGBoost that its C++ code calls back: an exception in them is swallowed and leaves its memory broken.
+_CALLED_FROM_C = {"_next_wrapper", "_reset_wrapper"}
 
 
-def log_odds(p: Array, clip: float = CLIP) -> Array:
-    """Log-odds of probabilities that are kept off 0 and 1."""
-    inside = np.clip(p, clip, 1.0 - clip)
-    return np.log(inside) - np.log1p(-inside)
+class TimeUp(BaseException):
+    """The time is over; no ``except Exception`` of a package that is being timed can swallow it."""
 
 
-def selection_loss(y: NDArray[np.int64], p: Array) -> float:
-    """Mean log loss at the best intercept, lower is better; infinite where a probability is none."""
+class Deadline:
+    """A limit in processor seconds of this process, from now on; other work on the machine does not count."""
+
+    def __init__(self, seconds: float) -> None:
+        self.seconds = seconds
+        self.start = time.process_time()
+
+    @property
+    def passed(self) -> float:
+        """Processor seconds since the start."""
+        return time.process_time() - self.start
+
+    def check(self, share: float = 1.0) -> None:
+        """Raise TimeUp if that share of the time is used."""
+        if self.passed >= share * self.seconds:
+            raise TimeUp
+
+    @contextmanager
+    def within(self, share: float = 1.0) -> Iterator[None]:
+        """Raise TimeUp out of the block once that share of the time is used.
+
+        A signal interrupts the block where the system has one and this is the main thread; elsewhere only `check` does.
+        """
+        self.check(share)
+        if not hasattr(signal, "SIGPROF") or threading.current_thread() is not threading.main_thread():
+            yield
+            return
+        is_up = False
+
+        def interrupt(_: int, frame: Any) -> None:
+            nonlocal is_up
+            while frame is not None:
+                if frame.f_code.co_name in _CALLED_FROM_C:
+                    return  # the signal comes again
+                frame = frame.f_back
+            is_up = True
+            raise TimeUp
+
+        before = signal.signal(signal.SIGPROF, interrupt)
+        # It repeats: an exception inside a destructor or a callback of C code is swallowed there.
+        signal.setitimer(signal.ITIMER_PROF, share * self.seconds - self.passed, _SIGNAL_AGAIN)
+        try:
+            yield
+        except BaseException as error:
+            if is_up:  # a package may turn what a signal raises into an error of its own
+                raise TimeUp from error
+            raise
+        finally:
+            signal.setitimer(signal.ITIMER_PROF, 0)
+            signal.signal(signal.SIGPROF, before)
+
+
+@dataclass(frozen=True, eq=False)
+class SearchRows:
+    """Training rows, their folds (training and held-out positions), the seed and the number of classes."""
+
+    X: Array
+    y: Index
+    folds: Sequence[tuple[Index, Index]]
+    seed: int
+    n_classes: int
+
+
+@dataclass(frozen=True, eq=False)
+class Searched:
+    """The best setting refitted on all rows, its out-of-fold probabilities (NaN: none), and the settings tried."""
+
+    model: Any
+    oof: Array
+    setting: Mapping[str, Any]
+    n_settings: int
+
+
+def search_rows(X: Array, y: Index, n_folds: int, seed: int, n_classes: int) -> SearchRows:
+    """Rows with stratified folds; a class with fewer rows than folds is always trained on, as packages need it."""
+    scarce = np.bincount(y)[y] < n_folds
+    own, always = np.flatnonzero(~scarce), np.flatnonzero(scarce)
+    splitter = StratifiedKFold(n_folds, shuffle=True, random_state=seed)
+    parts = splitter.split(own, y[own])
+    folds = [(np.sort(np.concatenate([own[train], always])), own[test]) for train, test in parts]
+    return SearchRows(X, y, folds, seed, n_classes)
+
+
+def selection_loss(y: Index, p: Array) -> float:
+    """Mean log loss of probabilities (n, K) at the best intercepts; infinite if a probability is not finite."""
     if not np.isfinite(p).all():
         return float("inf")
-    scores = log_odds(p)
-    scores = scores + crcen.balance_shift(y, scores, None)
-    return float(np.mean(np.logaddexp(0.0, scores) - y * scores))
+    log_p = np.log(np.clip(p, CLIP, None))
+    shares = np.bincount(y, minlength=p.shape[1]) / len(y)
+    used = shares > 0
+    shift = np.zeros(p.shape[1])
+    for _ in range(1000):
+        moved = log_p + shift
+        moved -= np.logaddexp.reduce(moved, axis=1, keepdims=True)
+        step = np.where(used, np.log(np.where(used, shares, 1.0)) - np.log(np.exp(moved).mean(axis=0)), 0.0)
+        shift += step
+        if np.abs(step).max() < 1e-10:
+            break
+    return float(-moved[np.arange(len(y)), y].mean())
 
 
-def cross_validated(peer: Peer, rows: SearchRows, count: int, deadline: Deadline) -> Searched:
-    """Every setting on every fold, one fit at a time, until the time is over; then the best is refitted."""
-    best: tuple[float, Array, Mapping[str, Any]] | None = None
-    tried = 0
-    failure: Exception | None = None
-    try:
-        with deadline.within(_SEARCH_SHARE):
-            for setting in peer.settings(count):
-                deadline.check(_SEARCH_SHARE)
-                try:
-                    oof = _out_of_fold(peer, rows, setting)
-                    loss = selection_loss(rows.y, oof)
-                    if best is None or loss < best[0]:
-                        best = loss, oof, setting
-                except Exception as error:  # RUSBoost refuses a base classifier that is worse than chance
-                    failure = error
-                tried += 1
-    except TimeUp:
-        pass  # the best of those that were tried
+def search(peer: Peer, rows: SearchRows, count: int, deadline: Deadline) -> Searched:
+    """Try up to ``count`` settings of a peer until the time is over, and refit the best on all rows."""
+    return _own_search(peer, rows, deadline) if peer.searches_itself else _cross_validated(peer, rows, count, deadline)
+
+
+def _cross_validated(peer: Peer, rows: SearchRows, count: int, deadline: Deadline) -> Searched:
+    """Every setting on every fold, one fit at a time."""
+    settings, best, tried, failure = peer.settings(count), None, 0, None
+    nothing = np.full((len(rows.y), rows.n_classes), np.nan)
+    if len(settings) == 1 and rows.n_classes > 2:  # nothing to choose, and no threshold is looked for
+        best, tried = (0.0, nothing, settings[0]), 1
+    else:
+        try:
+            with deadline.within(_SEARCH_SHARE):
+                for setting in settings:
+                    deadline.check(_SEARCH_SHARE)
+                    try:
+                        oof = nothing.copy()
+                        for train, held_out in rows.folds:
+                            model = _fitted(peer, setting, rows, train)
+                            oof[held_out] = model.predict_proba(rows.X[held_out])
+                        known = np.concatenate([held_out for _, held_out in rows.folds])
+                        loss = selection_loss(rows.y[known], oof[known])
+                        if best is None or loss < best[0]:
+                            best = loss, oof, setting
+                    except Exception as error:  # RUSBoost refuses a base classifier that is worse than chance
+                        failure = error
+                    tried += 1
+        except TimeUp:
+            pass  # the best of those that were tried
     if best is None:
         raise failure if failure is not None else TimeUp
-    _, oof, chosen = best
     with deadline.within():
-        model = fit_peer(peer, chosen, rows.X, rows.y, rows.seed)
-    return Searched(model, oof, chosen, tried)
+        model = _fitted(peer, best[2], rows, np.arange(len(rows.y)))
+    return Searched(model, best[1], best[2], tried)
 
 
-def _out_of_fold(peer: Peer, rows: SearchRows, setting: Mapping[str, Any]) -> Array:
-    oof = np.full(len(rows.y), np.nan)
-    for train, held_out in rows.folds:
-        model = fit_peer(peer, setting, rows.X[train], rows.y[train], rows.seed)
-        oof[held_out] = model.predict_proba(rows.X[held_out])[:, 1]
-    return oof
-
-
-def fit_peer(peer: Peer, setting: Mapping[str, Any], X: Array, y: NDArray[np.int64], seed: int) -> Any:
-    """A peer of a setting fitted to rows, all classes weighing the same where it is a weighted one."""
-    model = peer.make(setting, seed)
+def _fitted(peer: Peer, setting: Mapping[str, Any], rows: SearchRows, at: Index) -> Any:
+    """A peer of a setting fitted to rows, all classes weighing the same if it is a weighted one."""
+    model, X, y = _made(peer, setting, rows), rows.X[at], rows.y[at]
     if not peer.is_weighted:
         return model.fit(X, y)
     name = "model__sample_weight" if isinstance(model, Pipeline) else "sample_weight"
     return model.fit(X, y, **{name: compute_sample_weight("balanced", y)})
 
 
-def by_itself(peer: Peer, rows: SearchRows, count: int, deadline: Deadline) -> Searched:
-    """Our searches and committees, which search, refit and keep their out-of-fold logits themselves, on these folds."""
+def _made(peer: Peer, setting: Mapping[str, Any], rows: SearchRows) -> Any:
+    model = peer.make(setting, rows.seed)
+    return model.set_params(pos_label=1) if rows.n_classes == 2 and "pos_label" in model.get_params() else model
+
+
+def _own_search(peer: Peer, rows: SearchRows, deadline: Deadline) -> Searched:
+    """Our searches and committees, which search, refit and keep out-of-fold logits themselves, on these folds."""
+    covered = sum(len(held_out) for _, held_out in rows.folds) == len(rows.y)
     with deadline.within():
-        model = peer.make({}, rows.seed).set_params(cv=list(rows.folds)).fit(rows.X, rows.y)
-    natural = model.oof_decision_function_ - model.weighting_.logit_shift
-    if isinstance(model, crcen.CommitteeClassifier):
-        found = {one.name: "; ".join([f"weight {one.weight:.3g}", *one.settings]) for one in model.leaderboard_[:-1]}
-        return Searched(model, sigmoid(natural), found, model.leaderboard_[-1].n_tried)
-    return Searched(model, sigmoid(natural), model.best_params_, len(model.cv_results_["params"]))
-
-
-@dataclass(frozen=True, eq=False)
-class _PlainNetwork:
-    """A fitted network behind ``predict_proba`` and ``predict``."""
-
-    network: Network
-
-    def predict_proba(self, X: Array) -> Array:
-        p = sigmoid(self.network.logits(X))
-        return np.stack([1.0 - p, p], axis=1)
-
-    def predict(self, X: Array) -> NDArray[np.int64]:
-        return (self.network.logits(X) > 0).astype(np.int64)
-
-
-def resampled_stack(peer: Peer, rows: SearchRows, count: int, deadline: Deadline) -> Searched:
-    """Rebalance each fold's training rows once, train all settings on them as one stack of plain networks."""
-    settings = peer.settings(count)
-    oof = np.full((len(settings), len(rows.y)), np.nan)
-    with deadline.within():
-        for train, held_out in rows.folds:
-            networks = _networks(peer, rows.X[train], rows.y[train], settings, rows.seed)
-            for i, network in enumerate(networks):
-                if network is not None:
-                    oof[i, held_out] = network.logits(rows.X[held_out])
-        p = sigmoid(oof)
-        best = int(np.argmin([selection_loss(rows.y, one) for one in p]))
-        network = _networks(peer, rows.X, rows.y, [settings[best]], rows.seed)[0]
-    if network is None or not np.isfinite(p[best]).all():
-        raise TrainingFailed(f"no setting of {peer.label} has a finite network on every fold.")
-    return Searched(_PlainNetwork(network), p[best], settings[best], len(settings))
-
-
-def _networks(
-    peer: Peer, X: Array, y: NDArray[np.int64], settings: Sequence[Mapping[str, Any]], seed: int
-) -> list[Network | None]:
-    rows, labels = peer.make({}, seed).resample(X, y)
-    jobs = [TrainingJob((0.5, 0.5), hidden=s["hidden"], l2=s["l2"], seed=seed, shuffle_seed=seed) for s in settings]
-    return [result.network for result in train_jobs(rows, labels, jobs, device="cpu")]
+        model = _made(peer, {}, rows).set_params(cv=list(rows.folds) if covered else len(rows.folds))
+        model.fit(rows.X, rows.y)
+    if hasattr(model, "leaderboard_"):
+        *members, whole = model.leaderboard_
+        setting = {one.name: "; ".join([f"weight {one.weight:.3g}", *one.settings]) for one in members}
+        n_settings = whole.n_tried
+    else:
+        setting, n_settings = model.best_params_, len(model.cv_results_["params"])
+    oof = np.full((len(rows.y), rows.n_classes), np.nan)
+    if rows.n_classes == 2:
+        natural = model.oof_decision_function_ - model.weighting_.logit_shift
+        oof[:, 1] = 1.0 / (1.0 + np.exp(-natural))
+        oof[:, 0] = 1.0 - oof[:, 1]
+    return Searched(model, oof, setting, n_settings)

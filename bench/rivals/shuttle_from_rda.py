@@ -14,7 +14,7 @@ from pathlib import Path
 
 import numpy as np
 
-from bench.rivals.classes.tables import CLASS_TABLES
+from bench.rivals.datasets import MULTICLASS_TABLES
 
 _NIL, _SYMBOL, _PAIRS, _TEXT, _INTEGERS, _DOUBLES, _TEXTS, _LIST, _REFERENCE = 254, 1, 2, 9, 13, 14, 16, 19, 255
 
@@ -75,7 +75,7 @@ def main() -> None:
     reader.at = len(b"RDX2\nX\n") + 12  # the versions of the format and of R
     columns, attributes = reader.item()["Shuttle"]  # type: ignore[index]
     *numbers, (codes, factor) = columns
-    levels, table = factor["levels"][0], CLASS_TABLES["shuttle"]
+    levels, table = factor["levels"][0], MULTICLASS_TABLES["shuttle"]
     X = np.column_stack([values for values, _ in numbers]).astype(np.float64)
     # R names the classes; the numbers of NASA's file are their places.
     print("classes", levels, "columns", attributes["names"][0], "rows", X.shape, np.bincount(codes)[1:])

@@ -10,7 +10,7 @@ from itertools import product
 
 import numpy as np
 
-from bench.validity.rates import columns, done, draw_classes, head, line, rate, sigmoid
+from bench.harness import columns, done, draw_classes, head, line, rate, sigmoid
 from crcen.theory.selective import (
     audit_draws,
     audit_probabilities,

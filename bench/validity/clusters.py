@@ -12,7 +12,7 @@ import math
 import numpy as np
 from scipy.stats import binom, norm
 
-from bench.validity.rates import columns, done, head, line, rate
+from bench.harness import columns, done, head, line, rate
 from crcen.theory.exact_tests import one_per_cluster, precision_cut, shares_p_value
 from crcen.theory.tail import residual_test, residual_values
 

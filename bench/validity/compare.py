@@ -10,7 +10,7 @@ import argparse
 
 import numpy as np
 
-from bench.validity.rates import done, head, line, rate
+from bench.harness import done, head, line, rate
 from crcen.theory.sequential import ConfidenceSequence
 
 COST, LOOK = 10.0, 500

@@ -14,7 +14,7 @@ import numpy as np
 from scipy.stats import norm
 
 import crcen.theory.intervals as intervals
-from bench.validity.rates import done, head, line, rate
+from bench.harness import done, head, line, rate
 from crcen.theory.intervals import auc_interval, cost_interval, share_interval, wilson
 
 

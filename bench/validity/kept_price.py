@@ -31,7 +31,7 @@ from sklearn.model_selection import StratifiedShuffleSplit
 from threadpoolctl import threadpool_limits
 
 import crcen
-from bench.rivals.plan import all_sets
+from bench.rivals.datasets import all_sets
 from crcen.theory.balance import balance_shift
 from crcen.theory.decision import sigmoid
 from crcen.theory.residual_test import residual_sums

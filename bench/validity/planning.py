@@ -9,7 +9,7 @@ from itertools import product
 
 import numpy as np
 
-from bench.validity.rates import columns, done, head, line, rate, sigmoid
+from bench.harness import columns, done, head, line, rate, sigmoid
 from crcen.theory.intervals import clopper_pearson, cost_interval
 from crcen.theory.planning import (
     audits_for_recall_bound,

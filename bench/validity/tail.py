@@ -13,7 +13,7 @@ import math
 import numpy as np
 from scipy.special import chdtrc, erfc
 
-from bench.validity.rates import columns, done, draw_classes, head, line, rate, sigmoid
+from bench.harness import columns, done, draw_classes, head, line, rate, sigmoid
 from crcen.theory.tail import holm, residual_test, residual_values, stratified_factor, variance_of
 
 

@@ -1,1 +1,0 @@
-"""The benchmark for more than two classes."""

@@ -1,0 +1,281 @@
+"""The benchmark against other libraries: sets, statistics, metrics, runs on toy sets, and the committed runs."""
+
+import hashlib
+import json
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+from scipy import stats
+from sklearn.metrics import f1_score, log_loss
+
+import crcen
+from bench.rivals import evaluation, run
+from bench.rivals.__main__ import main
+from bench.rivals.datasets import LARGE_TABLES, Rows, all_sets, choose_sets, half_of, load_set, protocol_of
+from bench.rivals.evaluation import best_threshold, calibration_error, evaluate, log_odds, relative_cost
+from bench.rivals.page import Results, write_page
+from bench.rivals.peers import PEERS, Peer, Pick, Range, candidates, choose_peers
+from bench.rivals.run import Task, benchmark, longest_first
+from bench.rivals.search import Deadline, TimeUp, search_rows, selection_loss
+from bench.rivals.statistics import (
+    bayesian_signed_ranks,
+    corrected_t_test,
+    critical_difference,
+    friedman,
+    mean_ranks,
+)
+from crcen.paper.run_folder import RunFolder
+
+ROOT = Path(__file__).resolve().parents[2]
+
+
+# -- sets and peers ----------------------------------------------------------------------------------------------------
+
+
+def test_halves_follow_the_rule_of_their_file():
+    def ordered(names):
+        return sorted(names, key=lambda name: hashlib.sha256(name.encode()).hexdigest())
+
+    benchmark_sets = ordered({row.name for row in crcen.list_datasets()} - {"protein_homo"})
+    large = ordered(LARGE_TABLES)
+    halves = all_sets()
+    assert halves["development"] == tuple(benchmark_sets[::2])
+    assert halves["confirmation"] == tuple(benchmark_sets[1::2])
+    assert halves["large-development"] == tuple(large[::2])
+    assert halves["large-confirmation"] == tuple(large[1::2])
+    for one, other in (("abalone", "abalone_19"), ("car_eval_34", "car_eval_4"), ("thyroid_sick", "sick_euthyroid")):
+        assert half_of(one) == half_of(other)  # rows in common
+
+
+def test_sets_and_peers_are_chosen_by_name():
+    assert choose_sets("all", ["flights", "ecoli"]) == ["ecoli", "flights"]
+    assert len(choose_sets()) == 26
+    assert {peer.name for peer in choose_peers("all", multiclass=True)} < set(PEERS)
+    for call in (
+        lambda: choose_sets("development", ["satimage"]),
+        lambda: choose_sets("third"),
+        lambda: choose_peers("lightgmb"),
+        lambda: choose_peers("rusboost", multiclass=True),
+        lambda: protocol_of(["ecoli", "car"]),
+    ):
+        with pytest.raises(crcen.InvalidParameter):
+            call()
+
+
+def test_a_multiclass_table_is_read_from_keels_format(tmp_path):
+    (tmp_path / "newthyroid").mkdir()
+    rng = np.random.default_rng(0)
+    rows = [f"{rng.normal():.3f}, 1, 2, 3, {'ab'[i % 2]}, {1 + i % 3}" for i in range(215)]
+    head = "@relation r\n" + "@attribute x real\n" * 4 + "@attribute c {a, b}\n@attribute class {1,2,3}\n@data\n"
+    (tmp_path / "newthyroid" / "newthyroid.dat").write_text(head + "\n".join(rows) + "\n")
+    data = load_set("newthyroid", tmp_path)
+    assert (data.X.shape, data.n_classes) == ((215, 5), 3)
+    np.testing.assert_array_equal(data.X[:, 4], np.arange(215) % 2)
+    np.testing.assert_array_equal(data.y, np.arange(215) % 3)
+    assert np.bincount(load_set("newthyroid", tmp_path, 30).y).min() >= 8
+
+
+def test_candidates_start_with_the_default_and_fill_the_space():
+    space = {"a": Range(0.01, 1.0, log=True), "b": Pick(["x", "y"]), "c": Range(1, 9, integer=True)}
+    found = candidates({"a": 5.0, "d": 1}, space, 64)
+    assert found[0] == {"a": 5.0, "d": 1}
+    assert found[:8] == candidates({"a": 5.0, "d": 1}, space, 8)
+    places = np.log([one["a"] / 0.01 for one in found[1:]]) / np.log(100)
+    assert stats.kstest(places, "uniform").pvalue > 0.5
+    assert {one["b"] for one in found[1:]} == {"x", "y"}
+    assert {one["c"] for one in found[1:]} == set(range(1, 10))
+
+
+# -- statistics and metrics --------------------------------------------------------------------------------------------
+
+
+def test_statistics_agree_with_references():
+    scores = np.array([[3.0, 2.0, 1.0], [3.0, 3.0, np.nan], [1.0, 2.0, 3.0]])
+    np.testing.assert_allclose(mean_ranks(scores), [5.5 / 3, 5.5 / 3, 7 / 3])
+    assert critical_difference(5, 1) == pytest.approx(2.728 * np.sqrt(5), rel=1e-3)  # Demšar 2006, Table 5
+    table = np.random.default_rng(0).normal(size=(12, 4))
+    assert friedman(table) == pytest.approx(stats.friedmanchisquare(*table.T).pvalue)
+    left, right = np.random.default_rng(1).normal(size=(2, 4))
+    d = left - right
+    t, p = corrected_t_test(left, right, 0.25)
+    assert t == pytest.approx(d.mean() / (d.std(ddof=1) * np.sqrt(1 / 4 + 1 / 3)))
+    assert p == pytest.approx(2 * stats.t.sf(abs(t), 3))
+    ones = np.ones(20)
+    assert bayesian_signed_ranks(ones, 0 * ones).left > 0.99
+    assert bayesian_signed_ranks(ones, ones).rope > 0.99
+    assert bayesian_signed_ranks(0 * ones, ones).right > 0.99
+
+
+@pytest.mark.parametrize("n_classes", [2, 3])
+def test_selection_loss_ignores_intercepts_only(n_classes):
+    rng = np.random.default_rng(0)
+    p = rng.dirichlet(np.arange(1.0, n_classes + 1), 5000)
+    y = (p.cumsum(1) < rng.random((5000, 1))).sum(1)
+    shifted = p * np.arange(1.0, n_classes + 1)[::-1]
+    found = selection_loss(y, shifted / shifted.sum(1, keepdims=True))
+    assert found == pytest.approx(selection_loss(y, p), abs=1e-6)
+    assert found == pytest.approx(log_loss(y, p), abs=2e-3)
+    assert selection_loss(y, p**2 / (p**2).sum(1, keepdims=True)) > found
+    assert selection_loss(y, np.full_like(p, np.nan)) == np.inf
+
+
+@pytest.mark.parametrize("metric", ["f1", "g_mean"])
+def test_best_threshold_is_found_by_brute_force(metric):
+    rng = np.random.default_rng(0)
+    p = rng.beta(1, 4, 60).round(2)
+    y = (rng.random(60) < p).astype(int)
+    found = best_threshold(y, p, metric)
+
+    def score(threshold):
+        return getattr(crcen.confusion_counts(y, log_odds(p) > threshold), metric)
+
+    assert score(found) == max(score(threshold) for threshold in [-np.inf, *log_odds(np.unique(p))])
+    assert metric != "f1" or score(found) == pytest.approx(f1_score(y, log_odds(p) > found))
+
+
+def test_costs_and_calibration_have_their_extremes():
+    rng = np.random.default_rng(0)
+    p = rng.beta(1, 9, 200_000)
+    y = (rng.random(len(p)) < p).astype(int)
+    assert relative_cost(y, y.astype(float), 5.0) == 0.0
+    assert relative_cost(y, np.zeros(len(y)), 2.0) == pytest.approx(1.0)
+    assert relative_cost(y, p, 5.0) < relative_cost(y, p**2, 5.0)
+    assert calibration_error(y, p) < 0.02
+    assert calibration_error(y, 2 * p / (1 + p)) > 0.3
+    counts = np.array([70, 20, 10])
+    inverse, ordinal, dear = evaluation.cost_matrices(counts).values()
+    assert (counts @ inverse).tolist() == pytest.approx([200 / 3, 200 / 3, 200 / 3])
+    assert ordinal[0].tolist() == [0, 1, 2]
+    assert dear[2].tolist() == [20, 20, 0]
+
+
+WORK = """
+from bench.rivals.search import Deadline, TimeUp
+deadline = Deadline(0.3)
+try:
+    with deadline.within():
+        while True:
+            pass
+except TimeUp:
+    print("interrupted", deadline.passed < 5)
+"""
+
+
+def test_a_deadline_interrupts_long_work():
+    done = subprocess.run([sys.executable, "-c", WORK], cwd=ROOT, capture_output=True, text=True, timeout=60)
+    assert done.stdout == "interrupted True\n", done.stderr
+    with pytest.raises(TimeUp):
+        Deadline(0.0).check()
+
+
+# -- runs --------------------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def toy_sets(monkeypatch, rare_rows):
+    """Load toy sets of two classes under any name."""
+
+    def load(name, data_home=None, most_rows=None):
+        return Rows(name, *rare_rows(n=240, seed=sum(map(ord, name))))
+
+    monkeypatch.setattr(run, "load_set", load)
+    monkeypatch.setattr(run, "_fetch", lambda *arguments: None)
+    run._loaded.cache_clear()
+
+
+def failing(setting, seed):
+    raise ValueError("no such luck")
+
+
+def test_a_run_makes_rows_and_resumes(toy_sets, tmp_path, monkeypatch, capsys):
+    monkeypatch.setitem(PEERS, "logistic", Peer("logistic", "broken", "linear", "scikit-learn", failing))
+    command = ["--sets", "ecoli,oil", "--peers", "hist_gb,hist_gb_weighted,logistic", "--splits", "2"]
+    command += ["--settings", "2", "--jobs", "1", "--out", str(tmp_path / "run")]
+    assert main(command) == 0
+    rows = [json.loads(line) for line in (tmp_path / "run" / "rows.jsonl").read_text().splitlines()]
+    assert len(rows) == 2 * 2 * 3
+    for row in rows:
+        assert ("error" in row) == (row["peer"] == "logistic")
+        if "error" not in row:
+            assert row["settings"] == 2
+            assert all(0 < row[name] < 2 for name in ("log_loss", "g_mean", "cost_5", "average_precision"))
+    assert "ValueError: no such luck" in capsys.readouterr().out
+    assert "HistGradientBoosting, weighted" in (tmp_path / "run" / "means_all.md").read_text()
+    monkeypatch.setattr(run, "evaluate", None)
+    assert main(command) == 0
+    assert main([*command, "--settings", "3"]) == 1
+    assert "other settings" in capsys.readouterr().err
+    assert main(["--peers", "nobody"]) == 1
+    monkeypatch.setattr(run, "evaluate", lambda *arguments: (_ for _ in ()).throw(KeyboardInterrupt))
+    assert main([*command, "--redo", "failed"]) == 130
+
+
+def test_rows_of_another_run_are_added(toy_sets, tmp_path):
+    common = {"sets": ["ecoli"], "splits": 1, "settings": 1, "jobs": 1}
+    for name in ("logistic", "hist_gb"):
+        benchmark(name, **common, out=tmp_path / name)
+    done = benchmark("logistic", **common, out=tmp_path / "logistic", rows_from=[tmp_path / "hist_gb"])
+    assert any("HistGradientBoosting" in text for text in done.texts)
+
+
+def test_a_multiclass_run(tmp_path):
+    rng = np.random.default_rng(0)
+    y = np.repeat(np.arange(3), [150, 35, 30])
+    (tmp_path / "multiclass").mkdir()
+    np.savez(tmp_path / "multiclass" / "newthyroid.npz", X=rng.normal(size=(215, 5)) + y[:, None], y=y)
+    peers = ["crcen", "hist_gb", "hist_gb_weighted"]
+    common = {"sets": ["newthyroid"], "splits": 1, "settings": 1, "jobs": 1, "data_home": tmp_path}
+    done = benchmark(peers, half="multiclass", **common, out=tmp_path / "run")
+    rows = [json.loads(line) for line in (done.folder / "rows.jsonl").read_text().splitlines()]
+    assert [row.get("error") for row in rows] == [None] * 3
+    assert all(0 < row["cost_inverse"] < 1 and row["macro_ap"] > 0.6 for row in rows)
+    assert "What decisions cost, multiclass tables" in "\n".join(done.texts)
+
+
+@pytest.mark.parametrize("name", ["crcen_cv", "committee"])
+def test_our_own_searches_give_out_of_fold_probabilities(name, rare_rows, monkeypatch):
+    X, y = rare_rows(n=200)
+    small = {"hidden": (2,), "l2": 1e-2, "max_epochs": 2, "n_members": 1, "encoding": "standard"}
+    kind = crcen.CRCENClassifierCV if name == "crcen_cv" else crcen.CommitteeClassifier
+    how = small if name == "crcen_cv" else {"members": ("forest",)}
+    peer = Peer(name, name, "neural", "crcen", lambda setting, seed: kind(None, random_state=seed, **how),
+                searches_itself=True)  # fmt: skip
+    row = evaluate(peer, Rows("toy", X, y), 0, {"test_size": 0.25, "folds": 3, "settings": 1, "seed": 0}, 60.0)
+    assert "error" not in row, row
+    assert 0 < row["threshold_f1"] < 1
+
+
+def test_scarce_classes_are_always_trained_on():
+    y = np.array([0] * 30 + [1] * 12 + [2] * 2)
+    rows = search_rows(np.zeros((44, 1)), y, 3, 0, 3)
+    for train, held_out in rows.folds:
+        assert {42, 43} <= set(train)
+        assert set(y[held_out]) == {0, 1}
+    assert sorted(np.concatenate([held_out for _, held_out in rows.folds])) == list(range(42))
+
+
+def test_longest_tasks_come_first():
+    rows = [{"dataset": "a", "split": 0, "peer": "x", "processor_fit": 4.0}]
+    tasks = [Task("a", 1, "x"), Task("b", 0, "x"), Task("a", 0, "new")]
+    assert longest_first(tasks, rows, {"a": 100, "b": 10_000}, 60.0) == [tasks[2], tasks[1], tasks[0]]
+
+
+# -- the committed runs ------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("name", ["benchmark", "costs", "multiclass"])
+def test_committed_tables_are_those_of_their_rows(name, tmp_path):
+    folder = ROOT / "results" / "rivals" / name
+    for file in ("rows.jsonl", "settings.json"):
+        shutil.copy(folder / file, tmp_path)
+    protocol = json.loads((folder / "settings.json").read_text())
+    write_page(RunFolder(tmp_path, protocol, key=("dataset", "split", "peer")), protocol)
+    shown = [path.name for path in folder.glob("*.md")]
+    assert shown
+    for file in shown:
+        assert (tmp_path / file).read_text() == (folder / file).read_text(), file
+    assert Results([json.loads(line) for line in (folder / "rows.jsonl").read_text().splitlines()]).complete
