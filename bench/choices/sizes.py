@@ -16,8 +16,9 @@ import numpy as np
 from sklearn.datasets import make_classification
 from sklearn.model_selection import StratifiedKFold, train_test_split
 
-from bench.rivals.plan import load_set
-from bench.rivals.prices import costs
+from bench.harness import columns
+from bench.rivals.datasets import load_set
+from bench.rivals.evaluation import costs
 from bench.rivals.search import selection_loss
 from crcen import CommitteeClassifier, CRCENClassifierCV
 
@@ -49,8 +50,8 @@ def lightgbm(X, y, threads):
         for rows, held_out in folds:
             model = peer.make(setting, 0).set_params(n_jobs=threads).fit(X[rows], y[rows])
             oof[held_out] = model.predict_proba(X[held_out])[:, 1]
-        if best is None or selection_loss(y, oof) < best[0]:
-            best = selection_loss(y, oof), setting
+        if best is None or selection_loss(y, columns(oof)) < best[0]:
+            best = selection_loss(y, columns(oof)), setting
     return peer.make(best[1], 0).set_params(n_jobs=threads).fit(X, y)
 
 

@@ -1,6 +1,6 @@
 """Reading a 100 MB CSV file: crcen against pandas, Polars, PyArrow and DuckDB, each in a process of its own.
 
-Prints seconds (median of the repetitions), megabytes per second and peak memory. Run: python bench/speed/reading.py
+Prints seconds (median of the repetitions), megabytes per second and peak memory. Run: python -m bench.speed.reading
 """
 
 import argparse
