@@ -7,7 +7,7 @@ import pytest
 from scipy.special import logsumexp
 
 from crcen.exceptions import InvalidInput
-from crcen.theory.sequential import GRID_SIZE, ConfidenceSequence, DriftProcess, log_likelihoods
+from crcen.theory.sequential import GRID, GRID_SIZE, ConfidenceSequence, DriftProcess, log_likelihoods, peak
 
 
 def rows(rng, n, drift=0.0):
@@ -18,12 +18,11 @@ def rows(rng, n, drift=0.0):
 def test_log_likelihood_is_that_of_moved_probabilities():
     rng = np.random.default_rng(0)
     y, p = rows(rng, 500)
-    grid = DriftProcess().grid
-    moved = p[:, None] * np.exp(grid) / (1 + p[:, None] * np.expm1(grid))
+    moved = p[:, None] * np.exp(GRID) / (1 + p[:, None] * np.expm1(GRID))
     direct = np.where(y[:, None], np.log(moved / p[:, None]), np.log((1 - moved) / (1 - p[:, None]))).sum(axis=0)
-    np.testing.assert_allclose(log_likelihoods(y, p, grid), direct, atol=1e-9)
+    np.testing.assert_allclose(log_likelihoods(y, p), direct, atol=1e-9)
     w = rng.random(500)
-    np.testing.assert_allclose(log_likelihoods(y, p, grid, w) + log_likelihoods(y, p, grid, 1 - w), direct, atol=1e-9)
+    np.testing.assert_allclose(log_likelihoods(y, p, w) + log_likelihoods(y, p, 1 - w), direct, atol=1e-9)
 
 
 @pytest.mark.parametrize("weight", [1.0, 0.4])
@@ -35,7 +34,7 @@ def test_evidence_has_mean_at_most_one_for_any_tolerated_error(weight, error):
     for code in range(8):  # all labels of three rows
         y = np.array([code >> i & 1 for i in range(3)], dtype=bool)
         chance = np.where(y, true, 1 - true).prod()
-        mean += chance * math.exp(process.log_evidence(log_likelihoods(y, p, process.grid, np.full(3, weight))))
+        mean += chance * math.exp(process.log_evidence(log_likelihoods(y, p, np.full(3, weight))))
     assert 0.2 < mean <= 1.0 + 1e-9
 
 
@@ -45,8 +44,8 @@ def test_bound_between_grid_points_is_above_and_near():
     y, p = rows(rng, 3000)
     low = np.linspace(-0.5, 0.4, 40)
     inside = np.linspace(low, low + 0.03, 50)
-    exact = log_likelihoods(y, p, inside.ravel()).reshape(50, 40).max(axis=0)
-    bound = process._largest(log_likelihoods(y, p, process.grid), low, low + 0.03)
+    exact = log_likelihoods(y, p, grid=inside.ravel()).reshape(50, 40).max(axis=0)
+    bound = process._largest(log_likelihoods(y, p), low, low + 0.03)
     assert (bound >= exact - 1e-9).all()
     assert (bound - exact).max() < 0.2
 
@@ -58,7 +57,7 @@ def test_drift_is_found_and_its_interval_covers(spread):
     for _ in range(30):
         total = np.zeros(GRID_SIZE)
         for _ in range(100):
-            total += log_likelihoods(*rows(rng, 200, 0.6), process.grid)
+            total += log_likelihoods(*rows(rng, 200, 0.6))
             if process.log_evidence(total) >= math.log(20):
                 break
         else:
@@ -71,21 +70,36 @@ def test_drift_is_found_and_its_interval_covers(spread):
 def test_evidence_is_small_without_drift_and_knows_the_rows_before():
     rng = np.random.default_rng(3)
     process = DriftProcess(spread=0.15)
-    before = log_likelihoods(*rows(rng, 20_000, 0.12), process.grid)  # the model's own error
-    since = log_likelihoods(*rows(rng, 5000, 0.12), process.grid)
-    changed = log_likelihoods(*rows(rng, 5000, -0.4), process.grid)
+    before = log_likelihoods(*rows(rng, 20_000, 0.12))  # the model's own error
+    since = log_likelihoods(*rows(rng, 5000, 0.12))
+    changed = log_likelihoods(*rows(rng, 5000, -0.4))
     assert process.log_evidence(since, before) < 0.0
     assert process.log_evidence(changed, before) > 20.0
-    batch = process.log_evidence(np.array([since, changed]), np.array([before, before]))
-    np.testing.assert_allclose(batch, [process.log_evidence(since, before), process.log_evidence(changed, before)])
+    cuts = process.log_evidence(np.array([changed, since]), np.array([since, changed]))  # one stream, two points
+    np.testing.assert_allclose(cuts, [process.log_evidence(changed, since), process.log_evidence(since, changed)])
 
 
 def test_large_drift_beyond_the_grid_is_an_interval_without_end():
     process = DriftProcess()
-    total = log_likelihoods(np.ones(400, bool), np.full(400, 0.001), process.grid)
+    total = log_likelihoods(np.ones(400, bool), np.full(400, 0.001))
     low, high = process.interval(total)
     assert low > 2.0
     assert high == math.inf
+
+
+def test_peak_and_estimates_are_those_of_the_likelihood():
+    rng = np.random.default_rng(6)
+    likelihood = log_likelihoods(*rows(rng, 20_000, 0.4))
+    found = peak(likelihood)
+    assert found is not None
+    assert found[0] == pytest.approx(0.4, abs=4 * found[1])
+    mean, deviation = DriftProcess().estimate(likelihood)
+    assert mean == pytest.approx(found[0], abs=0.02)
+    assert deviation == pytest.approx(found[1], rel=0.3)
+    own = DriftProcess(spread=0.1).own_error(likelihood)
+    narrow = 1 / math.sqrt(1 / found[1] ** 2 + 1 / 0.1**2)
+    assert own[0] == pytest.approx(found[0] * (narrow / found[1]) ** 2, abs=0.02)
+    assert peak(log_likelihoods(np.ones(50, bool), np.full(50, 0.01))) is None
 
 
 def test_confidence_sequence_is_wrong_rarely_under_optional_stopping():

@@ -16,21 +16,25 @@ from scipy.special import logsumexp, ndtr
 from crcen.exceptions import InvalidInput
 
 __all__ = [
+    "GRID",
     "GRID_SIZE",
     "ConfidenceSequence",
     "DriftProcess",
     "log_likelihoods",
+    "peak",
 ]
 
 Array = NDArray[np.float64]
 
 GRID_SIZE = 81
-_REACH, _STEEP = 3.0, 3.2  # largest drift on the grid, and how much denser the grid is near 0
+# Drifts in log-odds up to ±3, denser near 0.
+GRID = 3.0 * np.sinh(np.linspace(-3.2, 3.2, GRID_SIZE)) / math.sinh(3.2)
+GRID.setflags(write=False)
 _CHUNK = 2**17
 _FAR = 1e3  # log-odds
 
 
-def log_likelihoods(hit: ArrayLike, p: Array, grid: Array, weights: Array | None = None) -> Array:
+def log_likelihoods(hit: ArrayLike, p: Array, weights: Array | None = None, *, grid: Array = GRID) -> Array:
     """Log-likelihood ratio ℓ(d) = Σ w[d·y − log(1 + p(e^d − 1))] of a drift d of the log-odds against none.
 
     Parameters
@@ -39,10 +43,11 @@ def log_likelihoods(hit: ArrayLike, p: Array, grid: Array, weights: Array | None
         Rows of the class.
     p : float64 array of shape (n,)
         Its probability.
-    grid : float64 array of shape (GRID_SIZE,)
-        Drifts d, `DriftProcess.grid`.
     weights : float64 array of shape (n,), optional
-        Within [0, 1], scaled by a constant fixed in advance: then e^ℓ keeps an expectation of at most 1 (Jensen).
+        Within [0, 1], scaled by a constant fixed in advance: then e^ℓ keeps an expectation of at most 1 (Jensen). Rows
+        of a cluster that together weigh 1 count as one arrival, however they depend on each other.
+    grid : float64 array
+        Drifts d.
     """
     y, rise, total = np.asarray(hit, dtype=np.float64), np.expm1(grid), np.zeros(len(grid))
     w = np.ones(len(y)) if weights is None else weights
@@ -77,22 +82,12 @@ class DriftProcess:
     scale: float = 0.3
 
     @cached_property
-    def grid(self) -> Array:
-        """The drifts: dense near the centre, with ± tolerance among them."""
-        unit = np.linspace(-1.0, 1.0, GRID_SIZE)
-        steps = _REACH * np.sinh(_STEEP * unit) / math.sinh(_STEEP)
-        if 0.0 < self.tolerance < _REACH and self.spread == 0.0:
-            place = int(np.argmin(np.abs(steps - self.tolerance)[GRID_SIZE // 2 + 1 :])) + GRID_SIZE // 2 + 1
-            steps[place], steps[GRID_SIZE - 1 - place] = self.tolerance, -self.tolerance
-        return np.asarray(self.centre + steps)
-
-    @cached_property
     def _log_prior(self) -> Array:
         """Log of g: a normal law, one on each side at the scale, and a part with heavy tails."""
-        d = (self.grid - self.centre) / self.scale
+        d = (GRID - self.centre) / self.scale
         sides = np.exp(-2.0 * (d - 1.0) ** 2) + np.exp(-2.0 * (d + 1.0) ** 2)
         density = 0.45 * (np.exp(-0.5 * d**2) + sides) / math.sqrt(2.0 * math.pi) + 0.1 * (2.0 + d**2) ** -1.5
-        mass = density * np.gradient(self.grid)
+        mass = density * np.gradient(GRID)
         return np.asarray(np.log(mass / mass.sum()))
 
     @cached_property
@@ -100,8 +95,10 @@ class DriftProcess:
         """Log masses of the own error's cells, their lower and upper ends, and a point inside, between grid points."""
         if self.spread == 0.0:
             point = np.array([self.centre])
-            return np.zeros(1), point - self.tolerance, point + self.tolerance, np.array([GRID_SIZE // 2]), np.zeros(1)
-        edges = np.concatenate([[-np.inf], self.grid, [np.inf]])
+            place = np.clip(np.searchsorted(GRID, point, "right") - 1, 0, GRID_SIZE - 2)
+            part = np.clip((point - GRID[place]) / (GRID[place + 1] - GRID[place]), 0.0, 1.0)
+            return np.zeros(1), point - self.tolerance, point + self.tolerance, place, part
+        edges = np.concatenate([[-np.inf], GRID, [np.inf]])
         mass = np.diff(ndtr((edges - self.centre) / self.spread))
         known = mass > 1e-12
         low, high = edges[:-1][known], edges[1:][known]
@@ -115,7 +112,7 @@ class DriftProcess:
         On [x_j, x_{j+1}] a concave function lies below the secants of both neighbours. At the ends of the grid one
         neighbour is missing, and beyond the grid the last secant bounds.
         """
-        x, f = self.grid, np.asarray(likelihood)[..., None, :]
+        x, f = GRID, np.asarray(likelihood)[..., None, :]
         slope = np.diff(f) / np.diff(x)
         steep, flat = slope[..., :1], slope[..., -1:]
         # The outer lines: the only neighbour at the ends, twice.
@@ -140,44 +137,65 @@ class DriftProcess:
         return np.asarray(np.maximum(inside, np.maximum(below, above)))
 
     def log_evidence(self, since: Array, before: Array | None = None) -> Array:
-        """Log E that a change began at a point fixed in advance; ℓ of any shape (..., GRID_SIZE).
+        """Log E that a change began at a point fixed in advance, or at each of several points of one stream.
 
         Parameters
         ----------
-        since : float64 array of shape (..., GRID_SIZE)
+        since : float64 array of shape (..., points, GRID_SIZE) or (GRID_SIZE,)
             ℓ of the rows since that point.
         before : float64 array of the same shape, optional
             ℓ of the stream's rows before it, from which more is known about the model's own error.
         """
         log_mass, low, high, place, part = self._cells
-        total = since if before is None else since + before
-        null = logsumexp(log_mass + self._largest(total, low, high), axis=-1)
-        evidence = logsumexp(self._log_prior + since, axis=-1) - null
-        if before is not None:  # any law of the rows before may stand here: that of grid points is one
-            evidence += logsumexp(log_mass + (1.0 - part) * before[..., place] + part * before[..., place + 1], axis=-1)
-        return np.asarray(evidence)
+        evidence = logsumexp(self._log_prior + since, axis=-1)
+        if before is None:
+            return np.asarray(evidence - logsumexp(log_mass + self._largest(since, low, high), axis=-1))
+        if self.tolerance:  # a tolerated error may have changed at that point
+            largest = self._largest(since, low, high) + self._largest(before, low, high)
+        else:  # the rows of a stream together are the same, wherever it is cut
+            total = since + before
+            largest = self._largest(total if total.ndim == 1 else total[..., :1, :], low, high)
+        # Any law of the rows before may stand here; that of grid points is one.
+        known = logsumexp(log_mass + (1.0 - part) * before[..., place] + part * before[..., place + 1], axis=-1)
+        return np.asarray(evidence + known - logsumexp(log_mass + largest, axis=-1))
+
+    def estimate(self, since: Array) -> tuple[float, float]:
+        """Mean and standard deviation of the drift under the mixture; less biased at an alarm than the likelihood."""
+        return _moments(GRID, self._log_prior + since)
+
+    def own_error(self, before: Array) -> tuple[float, float]:
+        """Mean and standard deviation of the model's own error, given rows without drift."""
+        log_mass, _, _, place, part = self._cells
+        points = (1.0 - part) * GRID[place] + part * GRID[place + 1]
+        return _moments(points, log_mass + (1.0 - part) * before[place] + part * before[place + 1])
 
     def interval(self, since: Array, alpha: float = 0.05) -> tuple[float, float]:
         """Drifts that are not excluded: Σ_d g(d)e^{ℓ(d) − ℓ(ε)} < 1/α; valid at any time, also at an alarm."""
         bar = float(logsumexp(self._log_prior + since)) + math.log(alpha)
-        x = self.grid
-        fits = np.flatnonzero(self._largest(since, x[:-1], x[1:]) > bar)
+        points = np.linspace(GRID[0], GRID[-1], 1 + 600)
+        fits = np.flatnonzero(self._largest(since, points[:-1], points[1:]) > bar)
         if not len(fits):  # beyond the grid
-            return (float(x[-1]), math.inf) if since[-1] > since[0] else (-math.inf, float(x[0]))
-        low, high = fits[0], fits[-1]
-        return (
-            -math.inf if low == 0 and since[0] > bar else self._cross(since, bar, int(low), -1),
-            math.inf if high == len(x) - 2 and since[-1] > bar else self._cross(since, bar, int(high), 1),
-        )
+            return (float(GRID[-1]), math.inf) if since[-1] > since[0] else (-math.inf, float(GRID[0]))
+        low, high = float(points[fits[0]]), float(points[fits[-1] + 1])
+        return -math.inf if since[0] > bar else low, math.inf if since[-1] > bar else high
 
-    def _cross(self, f: Array, bar: float, j: int, side: int) -> float:
-        """The outer end of the set within grid interval j: where the bound falls to the bar."""
-        x = self.grid
-        inner, outer = (x[j], x[j + 1]) if side > 0 else (x[j + 1], x[j])
-        ends = np.linspace(inner, outer, 33)
-        bounds = self._largest(f, np.minimum(ends[:-1], ends[1:]), np.maximum(ends[:-1], ends[1:]))
-        fits = np.flatnonzero(bounds > bar)
-        return float(ends[fits[-1] + 1]) if len(fits) else float(inner)
+
+def _moments(points: Array, log_mass: Array) -> tuple[float, float]:
+    mass = np.exp(log_mass - log_mass.max())
+    mean = float(mass @ points / mass.sum())
+    return mean, math.sqrt(float(mass @ (points - mean) ** 2 / mass.sum()))
+
+
+def peak(likelihood: Array) -> tuple[float, float] | None:
+    """Drift with the largest ℓ and its standard error, by a parabola through three grid points; None at the ends."""
+    j = int(np.argmax(likelihood))
+    if not 0 < j < GRID_SIZE - 1:
+        return None
+    x, f = GRID[j - 1 : j + 2] - GRID[j], likelihood[j - 1 : j + 2] - likelihood[j]
+    curve, slope = np.linalg.solve([[x[0] ** 2, x[0]], [x[2] ** 2, x[2]]], [f[0], f[2]])
+    if curve >= 0.0:
+        return None
+    return float(GRID[j] - slope / (2.0 * curve)), float(1.0 / math.sqrt(-2.0 * curve))
 
 
 # Bets as shares of the largest one that cannot lose everything, with their share of the stake.

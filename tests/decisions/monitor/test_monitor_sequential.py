@@ -16,8 +16,8 @@ from crcen.decisions.monitor.sequential_test import (
     dispersion_of,
     log_evidence,
 )
-from crcen.theory.limits import LEAST_INFORMATION
 from crcen.theory.residual_test import ResidualSums, residual_sums
+from crcen.theory.sequential import GRID
 
 
 @pytest.mark.parametrize(
@@ -93,44 +93,56 @@ def test_dispersion_is_at_least_one_and_widens_the_variance():
     assert Tally.of(wide, 1.5).mean == pytest.approx(Tally.of(wide).mean)
 
 
+def normal(score, information):
+    """A tally with the likelihood of a normal score."""
+    return Tally(score, information, 1.0, 1.0, score * GRID - information * GRID**2 / 2)
+
+
 def test_starting_points_open_as_the_past_grows():
-    test = DriftTest(Tally(), 0.3, 0.0)
+    test = DriftTest(normal(0.0, 5.0), 0.3, 0.0)
     for batch in range(1, 101):
-        test.add(Tally(0.0, 1.0, 0.5, 0.5), batch)
-    opened = [start.information for start in test.starts]
-    assert opened[0] == LEAST_INFORMATION
+        test.add(normal(0.0, 1.0), batch)
+    opened = [5.0 + start.information for start in test.starts]
+    assert opened[0] == 5.0
     assert all(later >= GROWTH * earlier for earlier, later in pairwise(opened))
-    assert len(opened) == pytest.approx(1 + math.log(99 / 10) / math.log(GROWTH), abs=2)
+    assert len(opened) == pytest.approx(1 + math.log(104 / 5) / math.log(GROWTH), abs=6)
     # Nothing happened: the evidence is below 1, and what is not opened yet keeps its weight.
-    assert -math.log(len(opened) + 1) < test.log_evidence() < 0
+    assert -math.log(2 * (len(opened) + 1)) < test.log_evidence() < 0
+    for batch in range(101, 5000):
+        test.add(normal(0.0, 50.0), batch)
+    assert len(test.starts) == 40
+    assert test.start_numbers[0] == 0
+    assert test.start_numbers[-1] > 60
+    assert test.log_evidence() < 0
 
 
 def test_without_reference_or_past_there_is_no_evidence():
     test = DriftTest(Tally(), 0.3, 0.0)
     assert test.log_evidence() == 0.0
     assert test.change() is None
-    test.add(Tally(1e3, 1e3, 1.0, 1.0), 1)
-    assert test.log_evidence() == 0.0
+    test.add(normal(400.0, 1e3), 1)
+    assert test.log_evidence() < math.log(10)
 
 
 def test_the_change_is_dated():
     """Quiet for 20 batches, then +0.5: scores at their expectation."""
-    test = DriftTest(Tally(0.0, 100.0, 50.0, 50.0), 0.3, 0.0)
+    test = DriftTest(normal(0.0, 100.0), 0.3, 0.0)
     for batch in range(1, 41):
-        drift = 0.5 if batch > 20 else 0.0
-        test.add(Tally(20 * drift, 20.0, 10 * math.exp(drift), 10.0), batch)
-    batch, before, since = test.change()
+        test.add(normal(10.0 if batch > 20 else 0.0, 20.0), batch)
+    batch, _, _ = test.change()
     assert abs(batch - 21) <= 4
-    assert since.drift - before.drift == pytest.approx(0.5, abs=0.1)
+    drift, deviation, low, high = test.change_interval()
+    assert drift == pytest.approx(0.5, abs=0.1)
+    assert low < drift - 2 * deviation < drift + 2 * deviation < high
 
 
 def noisy_test(rng, reference, looks, step, tolerance=0.0, drift=0.0):
     """Largest log evidence of one stream of normal scores whose model has an error of its own."""
     own = rng.normal(0, 1 / math.sqrt(reference))
-    test = DriftTest(Tally(0.0, reference, 1.0, 1.0), 0.3, tolerance)
+    test = DriftTest(normal(0.0, reference), 0.3, tolerance)
     largest = 0.0
     for look, moved in enumerate(np.broadcast_to(drift, looks)):
-        test.add(Tally(rng.normal((own + moved) * step, math.sqrt(step)), step, 1.0, 1.0), look)
+        test.add(normal(rng.normal((own + moved) * step, math.sqrt(step)), step), look)
         largest = max(largest, test.log_evidence())
     return largest
 
@@ -138,18 +150,18 @@ def noisy_test(rng, reference, looks, step, tolerance=0.0, drift=0.0):
 @pytest.mark.parametrize("rate", [0.05, 0.2])
 def test_false_alarms_over_whole_streams_stay_below_the_rate(rate):
     rng = np.random.default_rng(2)
-    peaks = np.array([noisy_test(rng, 60.0, 40, 15.0) for _ in range(400)])
+    peaks = np.array([noisy_test(rng, 60.0, 40, 15.0) for _ in range(200)])
     alarms = int((peaks >= -math.log(rate)).sum())
-    assert alarms <= binom.ppf(0.999, 400, rate)
+    assert alarms <= binom.ppf(0.999, 200, rate)
 
 
 def test_a_tolerated_drift_that_comes_and_goes_is_no_alarm():
     rng = np.random.default_rng(3)
     tolerance = 0.2
     drift = np.tile(np.r_[np.full(10, tolerance), np.full(10, -tolerance)], 2)
-    peaks = np.array([noisy_test(rng, 300.0, 40, 50.0, tolerance, drift) for _ in range(200)])
-    assert (peaks >= math.log(20)).sum() <= binom.ppf(0.999, 200, 0.05)
-    strict = np.array([noisy_test(rng, 300.0, 40, 50.0, 0.0, drift) for _ in range(50)])
+    peaks = np.array([noisy_test(rng, 300.0, 40, 50.0, tolerance, drift) for _ in range(60)])
+    assert (peaks >= math.log(20)).sum() <= binom.ppf(0.999, 60, 0.05)
+    strict = np.array([noisy_test(rng, 300.0, 40, 50.0, 0.0, drift) for _ in range(20)])
     assert (strict >= math.log(20)).mean() > 0.9
 
 
@@ -157,7 +169,7 @@ def test_a_late_drift_is_found_where_the_reference_is_small():
     """With information 30 before the stream, +0.3 is within the model's error; against a quiet year it is not."""
     rng = np.random.default_rng(4)
     late = np.r_[np.zeros(30), np.full(30, 0.3)]
-    found = np.mean([noisy_test(rng, 30.0, 60, 40.0, drift=late) >= math.log(20) for _ in range(60)])
-    first = np.mean([noisy_test(rng, 30.0, 60, 40.0, drift=0.3) >= math.log(20) for _ in range(60)])
+    found = np.mean([noisy_test(rng, 30.0, 60, 40.0, drift=late) >= math.log(20) for _ in range(30)])
+    first = np.mean([noisy_test(rng, 30.0, 60, 40.0, drift=0.3) >= math.log(20) for _ in range(30)])
     assert found > 0.9
     assert first < 0.6

@@ -183,12 +183,14 @@ class JointDriftTest:
         self.total = JointTally.none(len(reference.by_class))
         self.starts: list[JointTally] = []
         self.start_batches: list[int] = []
+        self.start_numbers: list[int] = []
 
     def add(self, tally: JointTally, batch: int) -> None:
         """Take the next rows, of the batch of this number."""
         if self._is_time(self.reference.by_class + self.total.by_class):  # before the labels of this batch are seen
             self.starts.append(self.total)
             self.start_batches.append(batch)
+            self.start_numbers.append(len(self.start_numbers))
         self.total = self.total + tally
 
     def _is_time(self, before: Floats) -> bool:

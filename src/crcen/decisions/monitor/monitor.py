@@ -27,8 +27,8 @@ from crcen.theory.rows import ShownInOneLine
 
 __all__ = ["KeyEquationMonitor"]
 
-# Version 1 had neither cohorts nor the order of arrival; 3 is of several classes.
-_FORMAT, _READABLE = "crcen monitor", (1, 2, 3)
+# 4 is of two classes, 3 of several.
+_FORMAT, _READABLE = "crcen monitor", (3, 4)
 
 Kind = TwoClasses | SeveralClasses
 
@@ -55,8 +55,8 @@ class KeyEquationMonitor(ShownInOneLine):
         compared with its own past alone: a model that is wrong from the first row on is not found then.
     q_reference : array of shape (n,), or (n, K), optional
         Weighted probabilities of the reference rows, of the positive class or of every class.
-    segment_reference, sample_weight_reference : arrays of shape (n,), optional
-        Segments and weights of the reference rows.
+    segment_reference, sample_weight_reference, clusters_reference : arrays of shape (n,), optional
+        Segments, weights and clusters of the reference rows.
     segments : sequence of str, optional
         Segments to watch one by one besides all rows; by default those of ``segment_reference``. All rows spend half of
         the false-alarm rate and the segments an equal share of the other half (Bonferroni).
@@ -109,6 +109,7 @@ class KeyEquationMonitor(ShownInOneLine):
         q_reference: ArrayLike | None = None,
         segment_reference: ArrayLike | None = None,
         sample_weight_reference: ArrayLike | None = None,
+        clusters_reference: ArrayLike | None = None,
         segments: Any = None,
         false_alarm_rate: float = FALSE_ALARM_RATE,
         tolerance: float = 0.0,
@@ -126,7 +127,8 @@ class KeyEquationMonitor(ShownInOneLine):
             raise InvalidParameter(
                 f"tolerance must be at most 3 log-odds, got {self.tolerance:g}: did you mean a share?"
             )
-        references = reference_sums(self._kind, y_reference, q_reference, segment_reference, sample_weight_reference)
+        rows = (y_reference, q_reference, segment_reference, sample_weight_reference, clusters_reference)
+        references = reference_sums(self._kind, *rows)
         named = [name for name in references if name is not None]
         self.segments = named if segments is None else segment_names(segments)
         self.dispersion = self._kind.dispersion(references[None])
@@ -146,6 +148,7 @@ class KeyEquationMonitor(ShownInOneLine):
         q: ArrayLike | None = None,
         segment: Any = None,
         sample_weight: ArrayLike | None = None,
+        clusters: ArrayLike | None = None,
         when: str | None = None,
         cohort: Any = None,
         now: Any = None,
@@ -163,7 +166,9 @@ class KeyEquationMonitor(ShownInOneLine):
         segment : str or array of shape (n,), optional
             Segment of each row, or of all of them.
         sample_weight : array of shape (n,), optional
-            Finite and not negative.
+            Finite and not negative. A weight above the typical one of the reference rows counts as that one.
+        clusters : array of shape (n,), optional
+            Rows of the same cluster, such as those of one patient, count as one arrival.
         when : str, optional
             What the batch is called in records, such as "2024-05"; with ``delay`` it is called after its cohort.
         cohort : int, date or array of shape (n,) of them
@@ -199,13 +204,15 @@ class KeyEquationMonitor(ShownInOneLine):
             raise InvalidInput("cohort and now need a monitor that holds rows back: make it with delay=")
         outputs = self._kind.outputs(X) if q is None else q
         if self._cohorts is None:
-            return self._take([(when, sums_by_segment(self._kind, encoded, outputs, sample_weight, names))])
+            return self._take(
+                [(when, sums_by_segment(self._kind, encoded, outputs, sample_weight, names, None, clusters))]
+            )
         if cohort is None:
             raise InvalidInput("a monitor with delay= needs the cohort of the rows, such as the date of their scoring")
         cohorts, are_dates = cohort_numbers(cohort, encoded.size)
         present, late = self._cohorts.present_of(now, cohorts, are_dates), self._cohorts.is_closed(cohorts)
         pieces = {
-            int(one): sums_by_segment(self._kind, encoded, outputs, sample_weight, names, cohorts == one)
+            int(one): sums_by_segment(self._kind, encoded, outputs, sample_weight, names, cohorts == one, clusters)
             for one in np.unique(cohorts[~late])
         }
         # From here on nothing can fail.
@@ -358,7 +365,7 @@ class KeyEquationMonitor(ShownInOneLine):
         """Resume from what `state` gave: the next update gives the same as if there had been no break."""
         if item_of(state, "format") != _FORMAT or item_of(state, "version") not in _READABLE:
             raise InvalidInput(
-                f"the state must be of the format {_FORMAT!r}, version {max(_READABLE)} or before, got "
+                f"the state must be of the format {_FORMAT!r}, version {max(_READABLE)}, got "
                 f"{short(state['format'])}, version {short(state['version'])}"
             )
         of = SeveralClasses if state["version"] == SeveralClasses.version else TwoClasses
@@ -381,10 +388,9 @@ class KeyEquationMonitor(ShownInOneLine):
             made._tracks[name].restore(track)
         made.alarms = [kind.read_alarm(alarm) for alarm in list_of(state, "alarms")]
         made.n_batches = count_of(state, "n_batches")
-        if state["version"] > 1:
-            held = item_of(state, "cohorts")
-            made._cohorts = None if held is None else Cohorts.from_state(held, made.segments, kind.read_sums)
-            kind.restore_arrivals(made._arrivals, state)
+        held = item_of(state, "cohorts")
+        made._cohorts = None if held is None else Cohorts.from_state(held, made.segments, kind.read_sums)
+        kind.restore_arrivals(made._arrivals, state)
         return made
 
 

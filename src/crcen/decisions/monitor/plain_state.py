@@ -6,8 +6,10 @@ from typing import Any, TypeVar
 
 import numpy as np
 
+from crcen.decisions.monitor.sequential_test import StreamSums
 from crcen.exceptions import InvalidInput
 from crcen.theory.residual_test import JointResidualSums, ResidualSums
+from crcen.theory.sequential import GRID_SIZE
 
 __all__ = [
     "class_sums_from",
@@ -20,6 +22,7 @@ __all__ = [
     "plain",
     "plain_sums",
     "short",
+    "stream_sums_from",
     "sums_from",
     "text_or_none",
 ]
@@ -91,6 +94,14 @@ def sums_from(state: Any, key: str) -> ResidualSums:
             f"the monitor's state must hold numbers that are not negative as {key!r}, got {min(values):g}"
         )
     return ResidualSums(int(n_rows), int(n_pos), *rest)
+
+
+def stream_sums_from(state: Any, key: str) -> StreamSums:
+    """Read sums with likelihoods stored under a key of a state."""
+    n_plain = len(fields(ResidualSums))
+    values = numbers_of(state, key, n_plain + GRID_SIZE)
+    residuals = sums_from({key: values[:n_plain]}, key)
+    return StreamSums(**asdict(residuals), likelihood=np.array(values[n_plain:]))
 
 
 def class_sums_from(state: Any, key: str, n_classes: int) -> JointResidualSums:

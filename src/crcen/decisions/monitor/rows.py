@@ -10,6 +10,7 @@ from crcen.theory.rows import as_numpy, check_row_weights
 
 __all__ = [
     "check_out_of_fold",
+    "cluster_sizes",
     "has_weighting",
     "not_a_model",
     "reference_sums",
@@ -81,6 +82,7 @@ def sums_by_segment(
     sample_weight: ArrayLike | None,
     segments: NDArray[np.object_] | None,
     rows: NDArray[np.bool_] | None = None,
+    clusters: ArrayLike | None = None,
 ) -> dict[str | None, Any]:
     """Sums over all rows (or those given), under None, and over the rows of each segment.
 
@@ -94,29 +96,50 @@ def sums_by_segment(
         Of the rows.
     rows : array of bool of shape (n,), optional
         Rows to take.
+    clusters : array of shape (n,), optional
+        Rows of the same cluster count as one arrival.
     """
     outputs, weights = as_numpy(q), sample_weight
     kind.check_outputs(np.asarray(outputs), encoded.size)
+    groups = None if clusters is None else np.asarray(as_numpy(clusters))
+    if groups is not None and groups.shape != encoded.shape:
+        raise InvalidInput(f"clusters must have one value for each of the {encoded.size} rows, got {groups.shape}")
     if rows is not None:
         weights = check_row_weights(sample_weight, encoded.size)[rows]
         encoded, outputs = encoded[rows], np.asarray(outputs)[rows]
         segments = None if segments is None else segments[rows]
-    found: dict[str | None, Any] = {None: kind.sums(encoded, outputs, weights)}
+        groups = None if groups is None else groups[rows]
+    found: dict[str | None, Any] = {None: kind.sums(encoded, outputs, weights, groups)}
     if segments is None:
         return found
     sizes = check_row_weights(weights, encoded.size)
     for name in sorted(set(segments.tolist())):
         mine = segments == name
-        found[name] = kind.sums(encoded[mine], np.asarray(outputs)[mine], sizes[mine])
+        own = None if groups is None else groups[mine]
+        found[name] = kind.sums(encoded[mine], np.asarray(outputs)[mine], sizes[mine], own)
     return found
 
 
+def cluster_sizes(clusters: NDArray[Any] | None, n_rows: int) -> NDArray[np.float64]:
+    """The number of rows in each row's cluster; ones without clusters."""
+    if clusters is None:
+        return np.ones(n_rows)
+    _, which, counts = np.unique(clusters, return_inverse=True, return_counts=True)
+    return np.asarray(counts[which.ravel()], dtype=np.float64)
+
+
 def reference_sums(
-    kind: Any, y: ArrayLike | None, q: ArrayLike | None, segment: Any, sample_weight: ArrayLike | None
+    kind: Any,
+    y: ArrayLike | None,
+    q: ArrayLike | None,
+    segment: Any,
+    sample_weight: ArrayLike | None,
+    clusters: ArrayLike | None,
 ) -> dict[str | None, Any]:
     """Sums of the reference rows: all of them, and each segment's."""
     if y is None:
-        for name, given in (("q", q), ("segment", segment), ("sample_weight", sample_weight)):
+        given_rows = (("q", q), ("segment", segment), ("sample_weight", sample_weight), ("clusters", clusters))
+        for name, given in given_rows:
             if given is not None:
                 raise InvalidInput(f"{name}_reference needs the labels y_reference of the same rows")
         return {None: kind.no_sums()}
@@ -124,4 +147,4 @@ def reference_sums(
     outputs = kind.out_of_fold(encoded, sample_weight) if q is None else q
     names = None if segment is None else row_segments(segment, encoded.size)
     kind.check_reference(encoded)
-    return sums_by_segment(kind, encoded, outputs, sample_weight, names)
+    return sums_by_segment(kind, encoded, outputs, sample_weight, names, clusters=clusters)

@@ -103,14 +103,14 @@ class RunningTest(ABC, Generic[Sums, Reading]):
 
     def state(self) -> dict[str, Any]:
         """Everything that changes, as JSON can hold it; the settings are the monitor's."""
-        starts = zip(self.test.start_batches, self.test.starts, strict=True)
+        starts = zip(self.test.start_batches, self.test.start_numbers, self.test.starts, strict=True)
         return {
             "segment": self.segment,
             "reference": plain_sums(self.reference),
             "sums": plain_sums(self.sums),
             "pending": plain_sums(self.pending),
             "total": self._plain_tally(self.test.total),
-            "starts": [{"batch": batch, "total": self._plain_tally(start)} for batch, start in starts],
+            "starts": [{"batch": b, "number": number, "total": self._plain_tally(one)} for b, number, one in starts],
             "history": [plain(reading) for reading in self.history],
         }
 
@@ -122,6 +122,7 @@ class RunningTest(ABC, Generic[Sums, Reading]):
         starts = list_of(state, "starts")
         self.test.starts = [self._tally_from(start) for start in starts]
         self.test.start_batches = [count_of(start, "batch") for start in starts]
+        self.test.start_numbers = [count_of(start, "number") for start in starts]
         self.history = [self._reading_from(stored) for stored in list_of(state, "history")]
 
 

@@ -1,6 +1,7 @@
 """What a monitor of K classes reads from a model, rows and states: class numbers, q of every class, sums."""
 
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -9,7 +10,7 @@ from numpy.typing import ArrayLike, NDArray
 from crcen.decisions.monitor.arrival import ArrivalOrder
 from crcen.decisions.monitor.class_track import ClassDriftAlarm, ClassTrack, class_alarm_from, class_dispersion
 from crcen.decisions.monitor.plain_state import class_sums_from, list_of, numbers_of, short
-from crcen.decisions.monitor.rows import check_out_of_fold, has_weighting, not_a_model
+from crcen.decisions.monitor.rows import check_out_of_fold, cluster_sizes, has_weighting, not_a_model
 from crcen.exceptions import InvalidInput, InvalidParameter
 from crcen.theory.labels import Labels
 from crcen.theory.price import Price, resolved
@@ -110,9 +111,16 @@ class SeveralClasses:
                 f"classes, got shape {q.shape}"
             )
 
-    def sums(self, numbers: Index, q: Any, sample_weight: ArrayLike | None) -> JointResidualSums:
-        """Sum rows."""
-        return residual_sums(numbers, q, self.weighting, sample_weight)
+    def sums(
+        self, numbers: Index, q: Any, sample_weight: ArrayLike | None, clusters: NDArray[Any] | None = None
+    ) -> JointResidualSums:
+        """Sum rows; those of a cluster share the weight of one, and may all be alike."""
+        weights, sizes = check_row_weights(sample_weight, numbers.size), cluster_sizes(clusters, numbers.size)
+        found = residual_sums(numbers, q, self.weighting, weights / sizes)
+        if clusters is None:
+            return found
+        alike = residual_sums(numbers, q, self.weighting, weights / np.sqrt(sizes))
+        return replace(found, variance=alike.variance)
 
     def no_sums(self) -> JointResidualSums:
         """Of no rows."""

@@ -1,12 +1,12 @@
 """One running test of a monitor, of all rows or of a segment: its sums, readings and plain state."""
 
 import math
-from dataclasses import astuple, dataclass
+from dataclasses import dataclass
 from typing import Any
 
-from crcen.decisions.monitor.plain_state import from_plain, numbers_of, sums_from
+from crcen.decisions.monitor.plain_state import from_plain, numbers_of, stream_sums_from
 from crcen.decisions.monitor.running_test import RunningTest
-from crcen.decisions.monitor.sequential_test import DriftTest, Tally
+from crcen.decisions.monitor.sequential_test import DriftTest, StreamSums, Tally
 from crcen.theory.residual_test import ResidualSums
 from crcen.theory.rows import Shown
 
@@ -64,6 +64,8 @@ class DriftAlarm(Shown):
         First batch of the change, by the comparison with most evidence.
     drift, drift_error : float
         Estimated change in log-odds since then, and its standard error where nothing else is wrong.
+    drift_low, drift_high : float
+        Limits of the change, a 95 % interval that is valid at an alarm; infinite beyond 3 log-odds.
     log_evidence : float
         Log evidence at the alarm.
     """
@@ -76,6 +78,8 @@ class DriftAlarm(Shown):
     since_batch: int
     drift: float
     drift_error: float
+    drift_low: float
+    drift_high: float
     log_evidence: float
 
     def __str__(self) -> str:
@@ -83,7 +87,7 @@ class DriftAlarm(Shown):
         when = "" if self.when is None else f" ({self.when})"
         return (
             f"drift in {where} at batch {self.batch}{when}, row {self.n_rows:,}: log-odds {self.drift:+.2f} "
-            f"± {self.drift_error:.2f} since batch {self.since_batch}, Z = {self.z:.1f}, "
+            f"({self.drift_low:+.2f} to {self.drift_high:+.2f}) since batch {self.since_batch}, Z = {self.z:.1f}, "
             f"evidence {math.exp(min(self.log_evidence, 700.0)):.3g} : 1"
         )
 
@@ -94,20 +98,20 @@ class Track(RunningTest[ResidualSums, MonitorReading]):
     def _begin(self, scale: float, tolerance: float) -> DriftTest:
         return DriftTest(Tally.of(self.reference, self.dispersion), scale, tolerance)
 
-    def _none(self) -> ResidualSums:
-        return ResidualSums()
+    def _none(self) -> StreamSums:
+        return StreamSums()
 
     def _tally(self, sums: ResidualSums) -> Tally | None:
         return Tally.of(sums, self.dispersion) if sums.variance > 0.0 else None
 
     def _plain_tally(self, tally: Any) -> list[float]:
-        return list(astuple(tally))
+        return list(tally.plain())
 
     def _tally_from(self, stored: Any) -> Tally:
-        return Tally(*numbers_of(stored, "total", 4))
+        return Tally.from_plain(numbers_of(stored, "total", len(Tally().plain())))
 
-    def _sums_from(self, state: dict[str, Any], key: str) -> ResidualSums:
-        return sums_from(state, key)
+    def _sums_from(self, state: dict[str, Any], key: str) -> StreamSums:
+        return stream_sums_from(state, key)
 
     def _reading_from(self, stored: Any) -> MonitorReading:
         return from_plain(MonitorReading, stored)
@@ -127,16 +131,18 @@ class Track(RunningTest[ResidualSums, MonitorReading]):
         """Describe an alarm at the last reading."""
         reading, change = self.history[-1], self.test.change()
         assert change is not None  # without a starting point the evidence is 1
-        batch, before, since = change
+        drift, drift_error, low, high = self.test.change_interval()
         return DriftAlarm(
             segment=self.segment,
             batch=reading.batch,
             when=when,
             n_rows=reading.n_rows,
             z=reading.z,
-            since_batch=batch,
-            drift=since.drift - before.drift,
-            drift_error=math.sqrt(1.0 / since.information + 1.0 / before.information),
+            since_batch=change[0],
+            drift=drift,
+            drift_error=drift_error,
+            drift_low=low,
+            drift_high=high,
             log_evidence=reading.log_evidence,
         )
 

@@ -8,16 +8,17 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from crcen.decisions.monitor.arrival import ArrivalOrder
-from crcen.decisions.monitor.plain_state import from_plain, item_of, number_of, sums_from
-from crcen.decisions.monitor.rows import check_out_of_fold, has_weighting, not_a_model
-from crcen.decisions.monitor.sequential_test import dispersion_of
+from crcen.decisions.monitor.plain_state import from_plain, item_of, number_of, stream_sums_from
+from crcen.decisions.monitor.rows import check_out_of_fold, cluster_sizes, has_weighting, not_a_model
+from crcen.decisions.monitor.sequential_test import StreamSums, dispersion_of
 from crcen.decisions.monitor.track import DriftAlarm, Track
 from crcen.exceptions import InvalidInput, InvalidParameter
-from crcen.theory.decision import sigmoid
+from crcen.theory.decision import posterior, sigmoid
 from crcen.theory.labels import Labels
 from crcen.theory.price import Lam, WeightingLike, cost_ratio_of
 from crcen.theory.residual_test import ResidualSums, residual_sums
 from crcen.theory.rows import as_numpy, check_binary_target, check_row_weights
+from crcen.theory.sequential import log_likelihoods
 
 __all__ = ["TwoClasses"]
 
@@ -35,10 +36,11 @@ class TwoClasses:
         What q was trained under, where no model of ours says it.
     """
 
-    version = 2
+    version = 4
 
     def __init__(self, model: Any, weighting: WeightingLike) -> None:
         self.model = model
+        self.weight_unit: float | None = None
         if has_weighting(model):
             if weighting is not None:
                 raise InvalidParameter(f"weighting={weighting!r} must not be given: the model's own weighting_ is used")
@@ -91,13 +93,26 @@ class TwoClasses:
                 columns = f": for {q.shape[1]} classes give the monitor a model of them, or their weights as weighting="
             raise InvalidInput(f"q must have one value for each of the {n_rows} rows, got shape {q.shape}{columns}")
 
-    def sums(self, positive: Bools, q: Any, sample_weight: ArrayLike | None) -> ResidualSums:
-        """Sum rows."""
-        return residual_sums(positive, q, Lam(self.lam), sample_weight)
+    def sums(
+        self, positive: Bools, q: Any, sample_weight: ArrayLike | None, clusters: NDArray[Any] | None = None
+    ) -> StreamSums:
+        """Sum rows; those of a cluster share the weight of one, and may all be alike."""
+        weights, sizes = check_row_weights(sample_weight, positive.size), cluster_sizes(clusters, positive.size)
+        found = residual_sums(positive, q, Lam(self.lam), weights / sizes)
+        variance = found.variance
+        if clusters is not None:
+            variance = residual_sums(positive, q, Lam(self.lam), weights / np.sqrt(sizes)).variance
+        if self.weight_unit is None and weights.any():
+            # Fixed before any label counts; rows above it count as this much.
+            self.weight_unit = float((weights**2).sum() / weights.sum())
+        share = np.minimum(weights / (self.weight_unit or 1.0), 1.0) / sizes
+        likelihood = log_likelihoods(positive, posterior(q, Lam(self.lam)), share)
+        parts = (found.missed, found.alarmed, found.slope, variance, found.squares)
+        return StreamSums(found.n_rows, found.n_pos, *parts, likelihood)
 
-    def no_sums(self) -> ResidualSums:
+    def no_sums(self) -> StreamSums:
         """Of no rows."""
-        return ResidualSums()
+        return StreamSums()
 
     def kinds(self, positive: NDArray[Any]) -> tuple[int, str]:
         """How many rows are positive, and that in words."""
@@ -115,7 +130,7 @@ class TwoClasses:
 
     def arrivals(self) -> list[tuple[ArrivalOrder, Callable[[Any], ResidualSums]]]:
         """What looks at the order of labels, with what it looks at of the sums."""
-        return [(ArrivalOrder(), lambda sums: sums)]
+        return [(ArrivalOrder(), lambda sums: sums.residuals)]
 
     def arrival_state(self, arrivals: Any) -> Any:
         """The order of labels so far, as JSON can hold it."""
@@ -129,7 +144,7 @@ class TwoClasses:
 
     def state(self) -> dict[str, Any]:
         """What the probabilities were trained under."""
-        return {"lam": self.lam}
+        return {"lam": self.lam, "weight_unit": self.weight_unit}
 
     @classmethod
     def from_state(cls, state: Any, model: Any) -> "TwoClasses":
@@ -138,11 +153,12 @@ class TwoClasses:
         made = cls(model, None if has_weighting(model) else lam)
         if made.lam != lam:
             raise InvalidInput(f"the state belongs to a model with λ = {lam!r}, got one with λ = {made.lam!r}")
+        made.weight_unit = None if item_of(state, "weight_unit") is None else number_of(state, "weight_unit")
         return made
 
-    def read_sums(self, state: Any, key: str) -> ResidualSums:
+    def read_sums(self, state: Any, key: str) -> StreamSums:
         """Sums stored under a key."""
-        return sums_from(state, key)
+        return stream_sums_from(state, key)
 
     def read_alarm(self, stored: Any) -> DriftAlarm:
         """A stored alarm."""
