@@ -139,7 +139,10 @@ def test_z_by_hand():
     assert result.z == pytest.approx((total + 0.32) / math.sqrt(variance))
     many = key_equation(np.tile(y, 50), np.tile(q, 50), CostRatio(4), np.tile(s, 50))  # three rows alone are lopsided
     assert many.z == pytest.approx(math.sqrt(50) * result.z)
-    assert many.p_value == pytest.approx(2 * norm.sf(abs(many.z)))
+    rng, chance = np.random.default_rng(0), np.tile(p, 50)
+    drawn = rng.random((100_000, 150)) < chance
+    sums = (np.tile(s, 50) * np.where(drawn, 0.8 * (1 - np.tile(q, 50)), -0.2 * np.tile(q, 50))).sum(axis=1)
+    assert many.p_value == pytest.approx(2 * (sums >= 50 * (total + 0.32) - 1e-9).mean(), rel=0.25)
     assert result.z_reason == ""
     for scale in (1e-200, 1e200):
         assert key_equation(y, q, CostRatio(4), s * scale).z == pytest.approx(result.z)
@@ -238,10 +241,10 @@ def test_a_few_surprises_of_a_sure_model_are_judged_by_their_count(n_surprises):
     y[:n_surprises] = True
     found = key_equation(y, p, None)
     exact = binom.sf(n_surprises - 1, 300, 0.001)
-    assert found.p_value >= exact * 0.99
+    assert exact / 2 < found.p_value < 2 * exact
     if n_surprises > 2:
         assert 2 * norm.sf(found.z) < exact / 100  # what the normal tail would have said
-    assert (found.p_value < 0.001) == (n_surprises >= 5)  # and a wrong model is still found out
+    assert (found.p_value < 0.001) == (n_surprises >= 4)  # and a wrong model is still found out
 
 
 # -- K classes -------------------------------------------------------------------------------------------------------
@@ -348,7 +351,8 @@ def test_sums_of_parts_add_up_to_those_of_all_rows(n_classes):
     np.testing.assert_allclose(found.flows, whole.flows, rtol=1e-12)
     np.testing.assert_allclose(found.variances, whole.variances, rtol=1e-10)
     for name in ("equations", "pairs"):
-        assert getattr(found, name).p_value == pytest.approx(getattr(whole, name).p_value, rel=1e-8)
+        # Sums have the normal tail, rows a better one.
+        assert getattr(found, name).p_value == pytest.approx(getattr(whole, name).p_value, rel=0.1)
     assert found.z == pytest.approx(whole.z, rel=1e-10, nan_ok=True)
 
 
@@ -385,11 +389,12 @@ def test_the_equation_is_tested_with_the_models_error():
     equation = key_equation(y, weighted_probability(p, TRAINED), TRAINED)
     test = judge_equation(equation, 4.0)
     assert test.z == pytest.approx(equation.z / 2)
-    assert test.p_value == pytest.approx(2 * norm.sf(abs(test.z)))
+    assert test.p_value == pytest.approx(2 * norm.sf(abs(test.z)), rel=0.05)
     assert test.verdict == "holds"
     columns = np.column_stack([1 - p, p])
     for one in (judge_equations(y.astype(int), columns, TRAINED, noise=4.0), judge_equations(y, p, TRAINED, noise=4.0)):
-        assert (one.z, one.p_value) == pytest.approx((test.z, test.p_value), rel=1e-9)
+        assert one.z == pytest.approx(test.z, rel=1e-9)
+        assert one.p_value == pytest.approx(test.p_value, rel=0.05)
     off = judge_equation(key_equation(y, weighted_probability(p / 2, TRAINED), TRAINED))
     assert off.verdict == off.to_dict()["verdict"] == "does not hold"
     assert off.p_value < EQUATION_P
@@ -414,10 +419,10 @@ def test_what_fails_says_in_which_direction_also_where_the_sides_agree():
     assert str(test).endswith(": fewer positives than the probabilities say")
 
 
-def test_the_bound_of_a_lopsided_residual_outlives_the_allowance():
+def test_the_tail_of_a_lopsided_residual_outlives_the_allowance():
     p = np.append(np.full(300, 0.001), np.full(100, 1 - 1e-9))
     equation = key_equation(np.arange(400) >= 298, p, None)
-    assert judge_equation(equation, 1.1).p_value == equation.p_value > 100 * 2 * norm.sf(equation.z)
+    assert judge_equation(equation, 1.1).p_value > equation.p_value > 10 * 2 * norm.sf(equation.z)
 
 
 def test_few_rows_of_a_class_are_not_tested():

@@ -1,4 +1,4 @@
-"""How good decisions and probabilities are on some rows, with bootstrap intervals."""
+"""How good decisions and probabilities are on some rows, with closed-form or bootstrap intervals."""
 
 import math
 from collections.abc import Callable
@@ -10,15 +10,13 @@ from numpy.typing import NDArray
 
 from crcen._support.values import json_value
 from crcen.theory.curves import ThresholdCurve, average_precision, roc_area
+from crcen.theory.intervals import LEVEL, auc_interval, cost_interval, share_interval
 from crcen.theory.limits import is_nearly_separated
 from crcen.theory.metrics import ConfusionCounts, log_losses, percentile_interval, row_draws
 
 __all__ = ["METRICS", "Measured", "ScoredRows", "count_sentence", "count_values", "of_no_use", "too_good"]
 
 Array = NDArray[np.float64]
-
-# Of the intervals.
-LEVEL = 0.95
 
 # In the order they are printed.
 METRICS = {
@@ -30,6 +28,7 @@ METRICS = {
     "roc_auc": "ROC AUC",
     "log_loss": "log loss",
     "brier": "Brier score",
+    "cost_per_1000": "cost per 1,000 rows",
     "alarms_per_1000": "alarms per 1,000 rows",
     "false_alarms_per_catch": "false alarms per catch",
 }
@@ -44,7 +43,7 @@ class Measured:
     value : float
         On the rows.
     low, high : float
-        Percentile bootstrap interval at 95 %; NaN where none was asked for, or too many resamples have no value.
+        95 % interval; NaN if it is resampled and no resamples were asked for, or too many of them have no value.
     """
 
     value: float
@@ -80,6 +79,7 @@ class ScoredRows:
 
     def __init__(self, target: NDArray[np.bool_], p: Array, threshold: float, weights: Array | None = None) -> None:
         self._weights = np.ones(len(p)) if weights is None else weights
+        self._target, self._p, self._threshold = target, p, threshold
         self._curve = ThresholdCurve(target, p)
         self._n_cuts = self._curve.n_cuts_above(threshold)
         self._log_losses, self._squares = log_losses(target, p), (p - target) ** 2
@@ -108,6 +108,7 @@ class ScoredRows:
             "roc_auc": roc_area(tp, fp),
             "log_loss": float(self._log_losses @ weights) / n,
             "brier": float(self._squares @ weights) / n,
+            "cost_per_1000": 1000.0 * float(counts.fp + (1.0 / self._threshold - 1.0) * counts.fn) / n,
             "alarms_per_1000": 1000.0 * alarms / n,
             "false_alarms_per_catch": float(counts.fp) / caught if caught else math.nan,
         }
@@ -115,12 +116,12 @@ class ScoredRows:
     def measured(
         self, n_resamples: int = 0, random_state: int = 0, progress: Callable[[int], None] = lambda done: None
     ) -> dict[str, Measured]:
-        """Every metric, with intervals from so many resamples of the rows.
+        """Every metric, with its interval.
 
         Parameters
         ----------
         n_resamples : int, default=0
-            0 for no intervals.
+            For metrics without a closed form, such as F1; 0 leaves their intervals out.
         random_state : int, default=0
             Seed.
         progress : callable
@@ -131,9 +132,9 @@ class ScoredRows:
         dict of str to Measured
             In the order of `METRICS`.
         """
-        found = self.metrics()
+        found, closed = self.metrics(), self._closed_intervals()
         if n_resamples == 0:
-            return {name: Measured(value) for name, value in found.items()}
+            return {name: Measured(value, *closed.get(name, ())) for name, value in found.items()}
         drawn: dict[str, list[float]] = {name: [] for name in METRICS}
         ones = np.ones(len(self._squares), dtype=np.int64)
         for some in row_draws(ones, n_resamples, np.random.default_rng(random_state)):
@@ -141,9 +142,21 @@ class ScoredRows:
                 for name, value in self.metrics(copies.astype(np.float64)).items():
                     drawn[name].append(value)
                 progress(1)
-        return {
-            name: Measured(value, *percentile_interval(np.array(drawn[name]), LEVEL)) for name, value in found.items()
-        }
+        resampled = {name: percentile_interval(np.array(values), LEVEL) for name, values in drawn.items()}
+        return {name: Measured(value, *closed.get(name, resampled[name])) for name, value in found.items()}
+
+    def _closed_intervals(self) -> dict[str, tuple[float, float]]:
+        """Wilson's intervals of shares, DeLong's of the ROC area, and that of the cost."""
+        y, w, alarms = self._target, self._weights, self._p > self._threshold
+        recall, precision = share_interval(alarms[y], w[y]), share_interval(y[alarms], w[alarms])
+        alarm_share = share_interval(alarms, w).scaled(1000.0)
+        costs = np.array([[0.0, 1.0], [1.0 / self._threshold - 1.0, 0.0]])
+        cost = cost_interval(y.astype(np.int64), alarms.astype(np.int64), costs, w).scaled(1000.0)
+        with np.errstate(divide="ignore"):
+            per_catch = [float(np.divide(1.0, share) - 1.0) for share in (precision.high, precision.low)]
+        area = auc_interval(y, self._p, w)
+        found = {"recall": recall[1:], "precision": precision[1:], "roc_auc": area[1:], "cost_per_1000": cost[1:]}
+        return {**found, "alarms_per_1000": alarm_share[1:], "false_alarms_per_catch": (per_catch[0], per_catch[1])}
 
 
 def count_values(counts: ConfusionCounts) -> dict[str, int]:

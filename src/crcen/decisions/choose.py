@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass
-from statistics import NormalDist
 from typing import Any
 
 import numpy as np
@@ -17,8 +16,9 @@ from crcen.decisions.expense_curve import ExpenseCurve
 from crcen.decisions.out_of_fold import has_held_out_rows, out_of_fold_posterior
 from crcen.exceptions import InvalidInput, InvalidParameter
 from crcen.theory.goals import RowsByProbability, ThresholdGoal, price_of_threshold
+from crcen.theory.intervals import share_interval
 from crcen.theory.labels import Labels
-from crcen.theory.metrics import ConfusionCounts, confusion_counts, percentile_interval, wilson_interval
+from crcen.theory.metrics import ConfusionCounts, confusion_counts, percentile_interval
 from crcen.theory.price import CostRatio, positive_number
 from crcen.theory.rows import Shown, as_numpy, check_probabilities, check_row_weights, class_totals, in_one_line
 
@@ -223,7 +223,7 @@ def choose_on(
         "alarm_rate": (np.ones_like(alarms), alarms),
     }
     intervals = {
-        f"{name}_interval": _share_interval(hits[among], rows.weights[among], level)
+        f"{name}_interval": share_interval(hits[among], rows.weights[among], level=level)[1:]
         for name, (among, hits) in shares.items()
     }
     return ChosenWeighting(
@@ -240,15 +240,6 @@ def choose_on(
         confidence=goal.confidence,
         **intervals,
     )
-
-
-def _share_interval(hits: NDArray[np.bool_], weights: Array, level: float) -> Interval:
-    """Wilson's interval of a share; unlike the bootstrap it is not empty where every row, or none, is a hit."""
-    total = float(weights.sum())
-    if total <= 0.0:
-        return math.nan, math.nan
-    size = total**2 / float(np.sum(weights**2))
-    return wilson_interval(float(weights[hits].sum()) / total, size, NormalDist().inv_cdf(0.5 + 0.5 * level))
 
 
 def _rows(source: Any, X: Any, y: Any, sample_weight: Any) -> CurveRows:

@@ -23,9 +23,10 @@ from crcen.report.operating_points import (
 from crcen.report.reliability_groups import ReliabilityGroup
 from crcen.theory.class_means import means_by_law
 from crcen.theory.decision import weighted_probability
+from crcen.theory.intervals import auc_interval, share_interval
 from crcen.theory.key_equation import KeyEquation, key_equation
 from crcen.theory.limits import EXPENSE_Z, LEAST_VARIANCE
-from crcen.theory.metrics import log_losses, wilson_interval
+from crcen.theory.metrics import log_losses
 from crcen.theory.price import CostRatio
 
 __all__ = ["DRAWN", "key_equations", "measure"]
@@ -128,7 +129,7 @@ def _quality(evidence: Evidence, points: OperatingPoints, price: float) -> dict[
     counts = points.counts(price)
     total = points.n_pos + points.n_neg
     alarms = counts.tp + counts.fp
-    per_weight = float(np.sum(evidence.weights)) / float(np.sum(evidence.weights**2))  # 1 without weights
+    alarms_raised = evidence.p > 1.0 / (1.0 + price)
     losses = log_losses(evidence.target, evidence.p)
     share = points.n_pos / total
     base = np.full(evidence.n_rows, share)
@@ -141,9 +142,9 @@ def _quality(evidence: Evidence, points: OperatingPoints, price: float) -> dict[
         "fn": counts.fn,
         "tn": counts.tn,
         "recall": counts.recall,
-        "recall_interval": wilson_interval(float(counts.recall), points.n_pos * per_weight),
+        "recall_interval": share_interval(alarms_raised[evidence.target], evidence.weights[evidence.target])[1:],
         "precision": counts.precision if alarms else math.nan,
-        "precision_interval": wilson_interval(float(counts.precision), float(alarms) * per_weight),
+        "precision_interval": share_interval(evidence.target[alarms_raised], evidence.weights[alarms_raised])[1:],
         "f1": counts.f1,
         "g_mean": counts.g_mean,
         "specificity": counts.specificity,
@@ -151,6 +152,7 @@ def _quality(evidence: Evidence, points: OperatingPoints, price: float) -> dict[
         "false_alarms_per_catch": counts.fp / counts.tp if counts.tp else math.nan,
         "average_precision": points.average_precision,
         "roc_auc": points.roc_auc,
+        "roc_auc_interval": auc_interval(evidence.target, evidence.p, evidence.weights)[1:],
         "log_loss": float(np.average(losses, weights=evidence.weights)),
         "base_log_loss": float(np.average(log_losses(evidence.target, base), weights=evidence.weights)),
         "brier": float(np.average((evidence.target - evidence.p) ** 2, weights=evidence.weights)),

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from crcen.theory.metrics import wilson_interval
+from crcen.theory.intervals import wilson_interval
 
 __all__ = ["ReliabilityGroup", "reliability_groups"]
 

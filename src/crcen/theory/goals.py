@@ -17,6 +17,7 @@ from scipy.special import bdtrc
 
 from crcen.exceptions import InvalidInput, InvalidParameter
 from crcen.theory.curves import ThresholdCurve
+from crcen.theory.exact_tests import fewest_alarms, one_per_cluster, precision_cut
 from crcen.theory.metrics import row_draws
 from crcen.theory.price import Goal, positive_number
 from crcen.theory.rows import Shown, in_one_line, plain
@@ -74,10 +75,18 @@ class RowsByProbability:
         Natural posteriors.
     weights : float64 array of shape (n,), optional
         Weights of rows.
+    clusters : array of shape (n,), optional
+        Rows of the same cluster may depend on each other: guarantees count one of each.
     """
 
-    def __init__(self, target: Bools | Array, p: Array, weights: Array | None = None) -> None:
-        self.target, self.p = target, p
+    def __init__(
+        self,
+        target: Bools | Array,
+        p: Array,
+        weights: Array | None = None,
+        clusters: NDArray[np.generic] | None = None,
+    ) -> None:
+        self.target, self.p, self.clusters = target, p, clusters
         self.weights = np.ones(len(p)) if weights is None else weights
         self._curve = ThresholdCurve(target, p)
         self.scores = self._curve.score
@@ -86,6 +95,14 @@ class RowsByProbability:
     def totals(self) -> Totals:
         """Catches and false alarms at every cut."""
         return self._curve.totals(self.weights)
+
+    def independent(self, among: Bools) -> Bools:
+        """These rows; one of each cluster if there are clusters."""
+        if self.clusters is None:
+            return among
+        chosen = np.zeros(len(among), dtype=np.bool_)
+        chosen[np.flatnonzero(among)[one_per_cluster(self.clusters[among])]] = True
+        return chosen
 
     def threshold(self, cut: int) -> float:
         """A threshold between the last distinct probability with an alarm and the next."""
@@ -328,12 +345,13 @@ class RecallAtLeast(ThresholdGoal):
             return super().threshold(rows)
         if (rows.weights != 1.0).any():
             raise InvalidParameter("a guarantee counts rows, so it cannot be had with row weights: leave them out")
-        positive = np.sort(rows.p[np.asarray(rows.target, dtype=np.bool_)])
+        positive = np.sort(rows.p[rows.independent(np.asarray(rows.target, dtype=np.bool_))])
         lost = n_lost_allowed(len(positive), self.share, self.confidence)
         if lost < 0:
             raise InvalidParameter(
-                f"{self} needs at least {fewest_positives(self.share, self.confidence)} positive rows that were held "
-                f"out, got {len(positive)}: give more rows, or ask for less"
+                f"{self} needs at least {fewest_positives(self.share, self.confidence)} positive "
+                f"{'rows' if rows.clusters is None else 'clusters'} that were held out, got {len(positive)}: give more "
+                "rows, or ask for less"
             )
         cut = int(np.searchsorted(-rows.scores, -positive[lost], side="left"))
         if rows.scores[cut] <= 0.0:
@@ -342,11 +360,7 @@ class RecallAtLeast(ThresholdGoal):
 
     def meet(self, p: Array, times: Any = None) -> MetGoal:
         """As for any goal; a guarantee needs labels."""
-        if self.confidence is not None:
-            raise InvalidParameter(
-                f"{self!r} is a guarantee, which only labelled rows can give: choose_weighting(model, {self!r}, X, y) "
-                "with rows that the model did not see gives the price to decide at"
-            )
+        _check_not_guaranteed(self)
         return super().meet(p, times)
 
 
@@ -358,18 +372,52 @@ class PrecisionAtLeast(ThresholdGoal):
     ----------
     share : float
         Strictly between 0 and 1.
+    confidence : float, optional
+        With it the precision is guaranteed: on rows held out from a fitted model, the lowest threshold is chosen whose
+        precision on new rows of the same kind is at least ``share`` with this probability, by exact tests of a fixed
+        sequence of thresholds. Without it the threshold has the precision on these rows, and new rows miss it in more
+        than half of the cases.
     """
 
     share: float
+    confidence: float | None = None  # type: ignore[misc]
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "share", _share(self.share, "PrecisionAtLeast", includes_one=False))
+        if self.confidence is not None:
+            what = "confidence of PrecisionAtLeast"
+            object.__setattr__(self, "confidence", _share(self.confidence, what, includes_one=False))
 
     def __repr__(self) -> str:
-        return f"PrecisionAtLeast({self.share!r})"
+        sure = "" if self.confidence is None else f", confidence={self.confidence!r}"
+        return f"PrecisionAtLeast({self.share!r}{sure})"
 
     def __str__(self) -> str:
-        return f"precision of at least {self.share:g}"
+        sure = "" if self.confidence is None else f" with confidence {self.confidence:g}"
+        return f"precision of at least {self.share:g}{sure}"
+
+    def threshold(self, rows: RowsByProbability) -> float:
+        """As for any goal; a guarantee by exact tests."""
+        if self.confidence is None:
+            return super().threshold(rows)
+        if (rows.weights != 1.0).any():
+            raise InvalidParameter("a guarantee counts rows, so it cannot be had with row weights: leave them out")
+        own = rows.independent(np.ones(len(rows.p), dtype=np.bool_))
+        target, p = np.asarray(rows.target, dtype=np.bool_)[own], rows.p[own]
+        n_alarms = precision_cut(target, p, self.share, self.confidence)
+        if not n_alarms:
+            raise InvalidParameter(
+                f"these rows do not show {self}, which takes {fewest_alarms(self.share, self.confidence)} right alarms "
+                f"or more at the top of {len(p):,} rows: give more rows, or ask for less"
+            )
+        if n_alarms == len(p):
+            raise InvalidParameter(f"every price has {self}: ask for more, or state a price")
+        return rows.threshold(int(np.searchsorted(-rows.scores, -np.sort(p)[::-1][n_alarms - 1], side="left")))
+
+    def meet(self, p: Array, times: Any = None) -> "MetGoal":
+        """As for any goal; a guarantee needs labels."""
+        _check_not_guaranteed(self)
+        return super().meet(p, times)
 
     def cuts(self, totals: Totals) -> Index:
         """The last cut with the precision."""
@@ -655,6 +703,14 @@ class ReviewedRows(Shown):
             f"{str(self.review).capitalize()}: {counts['alarm']:,} alarms, {counts['review']:,} to review "
             f"({100 * self.share:.3g} % of the rows, {self.expected_reviewed:,.1f} positives expected among them), "
             f"{counts['no alarm']:,} left alone ({self.expected_missed:,.1f} positives expected){worth}"
+        )
+
+
+def _check_not_guaranteed(goal: ThresholdGoal) -> None:
+    if goal.confidence is not None:
+        raise InvalidParameter(
+            f"{goal!r} is a guarantee, which only labelled rows can give: choose_weighting(model, {goal!r}, X, y) "
+            "with rows that the model did not see gives the price to decide at"
         )
 
 

@@ -16,8 +16,10 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from crcen.exceptions import InvalidInput
+from crcen.theory.exact_tests import shares_p_value
+from crcen.theory.intervals import UNKNOWN, Interval, share_interval
 from crcen.theory.key_equation import EquationTest, KeyEquation, judge_equations, key_equation
-from crcen.theory.metrics import UNKNOWN, Interval, Quality, measure_quality, share_interval
+from crcen.theory.metrics import Quality, measure_quality
 from crcen.theory.price import Lam, Price
 from crcen.theory.residual_test import chi_square_tail
 from crcen.theory.rows import plain
@@ -33,7 +35,6 @@ GROUP_ERROR_RATE = 0.01
 MOST_GROUPS = 20  # values of a column that are shown; the rest are one group
 OTHERS, MISSING = "all others", "missing"
 FEWEST_ROWS = 5  # with which a group takes part in tests
-_DRAWS = 9_999
 _SMALLEST_P = 1e-15
 
 
@@ -408,15 +409,17 @@ def _tests(
     classes = range(p.shape[1]) if positive is None else [positive]
     right = chosen == y
     shares = (("recall", [y == k for k in classes]), ("precision", [chosen == k for k in classes]))
-    found = [(figure, shares_alike(which, n_groups, strata, right, w)) for figure, strata in shares]
+    found = [(figure, shares_alike(which, n_groups, strata, right, w, level)) for figure, strata in shares]
     found.append(("calibration", _residuals_alike(which, n_groups, y, p, np.ones(len(y)) if w is None else w, noise)))
     return tuple(GroupTest(figure, p_value, level) for figure, p_value in found)
 
 
-def shares_alike(which: Index, n_groups: int, strata: Sequence[Bools], hit: Bools, w: Array | None) -> float:
-    """p-value of the hypothesis that in each stratum of rows all groups have one share of hits."""
+def shares_alike(
+    which: Index, n_groups: int, strata: Sequence[Bools], hit: Bools, w: Array | None, level: float = GROUP_ERROR_RATE
+) -> float:
+    """p-value, to be compared with ``level``, of equal shares of hits of all groups in each stratum of rows."""
     if w is None:
-        return _exact_chance(which, n_groups, strata, hit)
+        return _exact_chance(which, n_groups, strata, hit, level)
     parts = [_distance(which[rows], n_groups, hit[rows], w[rows]) for rows in strata]
     degrees = sum(part[1] for part in parts)
     return chi_square_tail(sum(part[0] for part in parts), degrees) if degrees else math.nan
@@ -436,23 +439,14 @@ def _distance(which: Index, n_groups: int, hit: Bools, w: Array) -> tuple[float,
     return float(sizes @ (share - pooled) ** 2) / (pooled * (1.0 - pooled)), len(sizes) - 1
 
 
-def _exact_chance(which: Index, n_groups: int, strata: Sequence[Bools], hit: Bools) -> float:
-    """Exact p-value, up to its draws: hits of each stratum are drawn given their number."""
-    rng, far, seen, is_known = np.random.default_rng(0), np.zeros(_DRAWS), 0.0, False
+def _exact_chance(which: Index, n_groups: int, strata: Sequence[Bools], hit: Bools, level: float) -> float:
+    """Exact p-value, up to its draws: hits of each stratum given their number, in groups with enough rows."""
+    counted = []
     for rows in strata:
         right, sizes = (np.bincount(which[some], minlength=n_groups) for some in (rows & hit, rows))
         known = sizes >= FEWEST_ROWS
-        right, sizes = right[known], sizes[known]
-        total, n = int(right.sum()), int(sizes.sum())
-        if len(sizes) < 2 or total in (0, n):
-            continue
-        expected = sizes * (total / n)
-        spread = expected * (1.0 - total / n)
-        drawn = rng.multivariate_hypergeometric(sizes, total, _DRAWS, method="marginals")
-        far += ((drawn - expected) ** 2 / spread).sum(axis=1)
-        seen += float(((right - expected) ** 2 / spread).sum())
-        is_known = True
-    return float((1 + int((far >= seen * (1.0 - 1e-12)).sum())) / (_DRAWS + 1)) if is_known else math.nan
+        counted.append((right[known], sizes[known]))
+    return shares_p_value(counted, level)
 
 
 def _residuals_alike(which: Index, n_groups: int, y: Index, p: Array, w: Array, noise: float) -> float:

@@ -15,8 +15,11 @@ from scipy.special import betaincinv, expit, logit
 from scipy.stats import binom, norm, rankdata
 from scipy.stats import t as student_t
 
+from crcen.theory.rows import plain
+
 __all__ = [
     "LEVEL",
+    "UNKNOWN",
     "Interval",
     "auc_interval",
     "clopper_pearson",
@@ -28,6 +31,7 @@ __all__ = [
     "share_interval",
     "share_p_value",
     "wilson",
+    "wilson_interval",
 ]
 
 Array = NDArray[np.float64]
@@ -49,8 +53,15 @@ class Interval(NamedTuple):
         """All three times a positive factor."""
         return Interval(self.value * factor, self.low * factor, self.high * factor)
 
+    def to_dict(self) -> dict[str, float | None]:
+        """Plain values, ready for JSON."""
+        return {name: plain(value) for name, value in self._asdict().items()}
 
-_UNKNOWN = Interval(math.nan, math.nan, math.nan)
+    def __str__(self) -> str:
+        return "–" if math.isnan(self.value) else f"{self.value:.3g} ({self.low:.3g} to {self.high:.3g})"
+
+
+UNKNOWN = Interval(math.nan, math.nan, math.nan)
 
 
 def wilson(share: ArrayLike, size: ArrayLike, level: float = LEVEL) -> tuple[Array, Array]:
@@ -65,6 +76,12 @@ def wilson(share: ArrayLike, size: ArrayLike, level: float = LEVEL) -> tuple[Arr
     # At 0 and 1 rounding would leave a trace.
     low, high = np.where(s == 0.0, 0.0, np.clip(low, 0.0, s)), np.where(s == 1.0, 1.0, np.clip(high, s, 1.0))
     return np.where(known, low, np.nan), np.where(known, high, np.nan)
+
+
+def wilson_interval(share: float, size: float, level: float = LEVEL) -> tuple[float, float]:
+    """Wilson's interval of one share."""
+    low, high = wilson(share, size, level)
+    return float(low), float(high)
 
 
 def clopper_pearson(count: ArrayLike, size: ArrayLike, level: float = LEVEL) -> tuple[Array, Array]:
@@ -129,7 +146,7 @@ def share_interval(
     w = np.ones(len(hit)) if weights is None else weights
     size = effective_size(w)
     if not size:
-        return _UNKNOWN
+        return UNKNOWN
     unit = w / w.max()
     share = float(unit[hit].sum() / unit.sum())
     low, high = wilson(share, size / design_effect(hit.astype(np.float64), w, clusters), level)
@@ -167,11 +184,12 @@ def auc_interval(
     w_pos, w_neg = np.where(target, w, 0.0), np.where(target, 0.0, w)
     m, n = effective_size(w_pos), effective_size(w_neg)
     if not (m and n):
-        return _UNKNOWN
+        return UNKNOWN
     w_pos, w_neg = w_pos / w_pos.sum(), w_neg / w_neg.sum()
     # Share of the other class below each row, ties half.
     placement = np.where(target, _below(scores, w_neg), 1.0 - _below(scores, w_pos))
     area = float(w_pos @ placement)
+    area = float(round(area)) if min(area, 1.0 - area) < 1e-12 else area
     influence = (w_pos + w_neg) * (placement - area)
     parts = [float((influence[rows] ** 2).sum()) for rows in (target, ~target)]
     alone = sum(parts)
@@ -250,7 +268,7 @@ def cost_interval(
     """
     w = np.ones(len(y)) if weights is None else weights
     if not len(y) or not w.any():
-        return _UNKNOWN
+        return UNKNOWN
     value, shares, coefficients, sizes = _cells(y, actions, costs, w / w.max(), clusters)
     low, high = _mover(value, shares, coefficients, sizes, level)
     paid = costs[:, np.unique(actions)]

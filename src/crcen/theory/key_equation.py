@@ -8,10 +8,12 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
+from scipy.stats import norm
 
 from crcen.exceptions import InvalidInput
 from crcen.theory.class_means import means_by_law
@@ -27,7 +29,6 @@ from crcen.theory.residual_test import (
     joint_test,
     pair_sums,
     sums_of_columns,
-    tail_bound,
     two_sided,
 )
 from crcen.theory.rows import (
@@ -44,6 +45,7 @@ from crcen.theory.rows import (
     plain,
     short,
 )
+from crcen.theory.tail import ResidualTest, holm, is_lopsided, residual_test, residual_values, variance_of
 
 __all__ = [
     "ClassEquation",
@@ -301,6 +303,8 @@ def key_equation(
     sample_weight: ArrayLike | None = None,
     *,
     training_error: TrainingError | None = None,
+    clusters: ArrayLike | None = None,
+    is_stratified: bool = False,
 ) -> KeyEquation:
     """Evaluate the key equation on any rows, for the output of any model.
 
@@ -316,6 +320,10 @@ def key_equation(
         Finite and not negative.
     training_error : TrainingError, optional
         The fitted model's error, as `crcen.training_error` estimates it; without it p is taken as the truth.
+    clusters : array of shape (n,), optional
+        Rows of the same cluster, such as those of one patient, may depend on each other.
+    is_stratified : bool
+        Whether the class counts were fixed when the rows were drawn, as by a stratified split.
 
     Returns
     -------
@@ -329,14 +337,15 @@ def key_equation(
     Notes
     -----
     The residual test is Z = Σ w(y−q) / sqrt(Σ s²[λ² p(1−q)² + (1−λ)²(1−p)q²]) on the rows given, with p the natural
-    posterior of q, s the sample weight and w = s·λ or s·(1−λ); its two-sided p-value is that of N(0, 1). If Σ w(y−q)
-    has a skewness above ½ under the model, Bennett's bound replaces it if that is larger. K classes have one χ² test of
-    the K − 1 residuals. The test assumes
+    posterior of q, s the sample weight and w = s·λ or s·(1−λ). Its two-sided p-value is the saddlepoint approximation
+    of Lugannani and Rice (`crcen.theory.tail`), which holds for few positives and uneven weights. K classes have one χ²
+    test of the K − 1 residuals, whose p-value is not below Holm's over the saddlepoint tests of the classes. With
+    ``clusters`` the variance is at least that of cluster sums, and the tail that of Student's t. The test assumes
 
     - that p is the **true** posterior, fixed before these rows were seen. With a fitted model the variance grows to
       1 + n_new/n_train and more: on as many new rows as training rows a nominal .05 is .17. ``training_error`` adds
       that variance, and with fewer than 20 positives there is then no test;
-    - independent rows at the natural class ratio (not resampled, not the training rows).
+    - independent rows (or clusters) at the natural class ratio (not resampled, not the training rows).
 
     On rows that were balanced (|Σ w(y−q)| ≤ 1e-10 · Σ w) the equation holds by construction and there is no test.
 
@@ -345,12 +354,14 @@ def key_equation(
     """
     if np.ndim(as_numpy(q)) == 2:
         outputs = check_class_probabilities(q, len(np.asarray(as_numpy(y))))
-        return _evaluate(check_class_numbers(y, outputs.shape[1]), outputs, weighting, sample_weight, training_error)
+        numbers = check_class_numbers(y, outputs.shape[1])
+        return _evaluate(numbers, outputs, weighting, sample_weight, training_error, clusters, is_stratified)
     positive = check_binary_target(y)
     outputs = check_probabilities(q)
     if outputs.shape != positive.shape:
         raise InvalidInput(f"q must have one value for each of the {positive.size} rows, got shape {outputs.shape}")
-    return _evaluate_binary(positive, outputs, 1.0 - outputs, weighting, sample_weight, training_error)
+    drawn = (clusters, is_stratified)
+    return _evaluate_binary(positive, outputs, 1.0 - outputs, weighting, sample_weight, training_error, *drawn)
 
 
 def key_equation_of_logits(
@@ -374,6 +385,8 @@ def _evaluate_binary(
     weighting: Any,
     sample_weight: ArrayLike | None,
     error: TrainingError | None,
+    clusters: ArrayLike | None = None,
+    is_stratified: bool = False,
 ) -> KeyEquation:
     """From q and 1 − q, each with its own digits."""
     sizes = check_row_weights(sample_weight, positive.size)
@@ -382,11 +395,18 @@ def _evaluate_binary(
         raise InvalidInput(f"q must have a column for each of {price.n_classes} classes: got one value a row.")
     is_last = price.positive == 1
     columns = np.stack([complement, q] if is_last else [q, complement], axis=1)
-    return _evaluate((positive == is_last).astype(np.int64), columns, price, sample_weight, error)
+    numbers = (positive == is_last).astype(np.int64)
+    return _evaluate(numbers, columns, price, sample_weight, error, clusters, is_stratified)
 
 
 def _evaluate(
-    y: Index, q: Array, weighting: Any, sample_weight: ArrayLike | None, error: TrainingError | None
+    y: Index,
+    q: Array,
+    weighting: Any,
+    sample_weight: ArrayLike | None,
+    error: TrainingError | None,
+    clusters: ArrayLike | None = None,
+    is_stratified: bool = False,
 ) -> KeyEquation:
     sizes, n_classes = check_row_weights(sample_weight, y.size), q.shape[1]
     counts = np.bincount(y, weights=sizes, minlength=n_classes)
@@ -398,7 +418,87 @@ def _evaluate(
     if error is not None and len(error.least) != n_classes:
         raise InvalidInput(f"training_error is for {len(error.least)} classes, and q is of {n_classes}.")
     scale = float(sizes.max())  # so that squares of weights do not overflow
-    return key_sums(y, q, sizes / scale, price).key_equation(price, error=error, scale=scale)
+    found = key_sums(y, q, sizes / scale, price).key_equation(price, error=error, scale=scale)
+    if found.z_reason:
+        return found
+    tests = RowTests(y, q, sizes / scale, price.weights, error, 1.0, clusters, is_stratified)
+    if found.weighting.positive is not None:
+        own = tests.of_class(found.weighting.positive)
+        joint = JointTest(own.z**2, 1, own.p_value)
+        return replace(found, equations=joint, pairs=joint, z=own.z)
+    joint = tests.guarded(found.equations, np.arange(n_classes))
+    return replace(found, equations=joint, pairs=found.pairs if clusters is None else joint)
+
+
+@dataclass(frozen=True, eq=False)
+class RowTests:
+    """Saddlepoint tests of single residuals, from rows.
+
+    Parameters
+    ----------
+    y, q, sizes, weights
+        Class numbers, weighted probabilities (n, K), sample weights and class weights.
+    error : TrainingError, optional
+        The fitted model's error.
+    noise : float
+        Factor of the variances, if that error was not measured.
+    clusters, is_stratified
+        As in `key_equation`.
+    """
+
+    y: Index
+    q: Array
+    sizes: Array
+    weights: Array
+    error: TrainingError | None
+    noise: float
+    clusters: ArrayLike | None
+    is_stratified: bool
+
+    @cached_property
+    def _p(self) -> Array:
+        p = self.q / self.weights
+        return np.asarray(p / p.sum(axis=1, keepdims=True))
+
+    @cached_property
+    def _sums(self) -> JointResidualSums:
+        return sums_of_columns(self.y, self.q, self.sizes, self.weights)
+
+    def class_values(self, k: int) -> Array:
+        """What each row adds to the residual of class k, by its label."""
+        return residual_values(self._p, self.weights, k, self.sizes)
+
+    def of_class(self, k: int) -> ResidualTest:
+        """Test of the residual of one class."""
+        values = self.class_values(k)
+        uncertainty = [((self.noise - 1.0) * variance_of(values, self._p), math.inf)]
+        if self.error is not None:
+            own = self._sums.slope[k]
+            parts = ((self.error.covariance, self.error.degrees), (self.error.least, math.inf))
+            uncertainty = [(float(own @ part @ own), degrees) for part, degrees in parts]
+        groups = None if self.clusters is None else np.asarray(as_numpy(self.clusters))
+        if groups is not None and groups.shape != self.y.shape:
+            raise InvalidInput(f"clusters must have one value for each of the {self.y.size} rows, got {groups.shape}")
+        drawn = {"clusters": groups, "is_stratified": self.is_stratified}
+        return residual_test(values, self._p, self.y, uncertainty=uncertainty, **drawn)  # type: ignore[arg-type]
+
+    def guarded(self, joint: JointTest, classes: Index) -> JointTest:
+        """A joint test whose p-value is not below Holm's over the classes if these are lopsided or rows in clusters."""
+        if joint.reason:
+            return joint
+        p_values, is_normal = [], self.clusters is None and not self.is_stratified
+        needs_more = not is_normal
+        for k in map(int, classes):
+            own = self._sums.of_class(k)
+            normal = two_sided(own.residual / math.sqrt(self.noise * own.variance)) if own.variance > 0.0 else math.nan
+            # A residual far from significance needs no better tail, nor one of many events.
+            is_fine = is_normal and (not normal * len(classes) < 0.5 or not is_lopsided(self.class_values(k), self._p))
+            needs_more = needs_more or not is_fine
+            p_values.append(normal if is_fine else self.of_class(k).p_value)
+        if not needs_more:
+            return joint
+        p_value = float(np.nanmin(holm(p_values)))
+        return replace(joint, p_value=p_value if self.is_stratified else max(p_value, joint.p_value))
 
 
 @dataclass(frozen=True, eq=False)
@@ -411,8 +511,6 @@ class KeySums:
         Residual sums; those of pairs for K > 2.
     masses, means, squares : float64 arrays of shape (K,)
         Weight of the rows of each class, and mean and sum of squares about it of the output of `KeyEquation.variances`.
-    third, largest
-        For two classes: third moment of the residual of the positive class, and its largest terms (down, up).
     """
 
     sums: JointResidualSums
@@ -420,8 +518,6 @@ class KeySums:
     masses: Array
     means: Array
     squares: Array
-    third: float
-    largest: Array
 
     def __add__(self, other: KeySums) -> KeySums:
         masses = self.masses + other.masses
@@ -433,8 +529,6 @@ class KeySums:
             masses,
             self.means + share * gap,
             self.squares + other.squares + self.masses * share * gap**2,
-            self.third + other.third,
-            np.maximum(self.largest, other.largest),
         )
 
     def key_equation(
@@ -472,15 +566,13 @@ class KeySums:
     def _scalar_test(
         self, own: Any, test: JointTest, error: TrainingError | None, noise: float
     ) -> tuple[float, JointTest]:
-        """Z of two classes, and the test with the bound of a lopsided residual."""
+        """Z of two classes, and the test."""
         if not test.reason and error is not None and own.n_pos < FEWEST_TO_TEST:
             test = JointTest.none(1, f"too few: {own.n_pos} positives, and the test needs {FEWEST_TO_TEST}")
         if test.reason:
             return math.nan, test
         added = 0.0 if error is None else (own.slope * error.size) ** 2
-        variance = noise * own.variance + added
-        bound = tail_bound(own.residual, own.variance + added, self.third, float(self.largest[int(own.residual > 0.0)]))
-        return own.residual / math.sqrt(variance), replace(test, p_value=max(test.p_value, bound))
+        return own.residual / math.sqrt(noise * own.variance + added), test
 
 
 def key_sums(y: Index, q: Array, sizes: Array, price: Price) -> KeySums:
@@ -493,14 +585,7 @@ def key_sums(y: Index, q: Array, sizes: Array, price: Price) -> KeySums:
         means = np.nan_to_num(np.bincount(y, sizes * values, n_classes) / masses)
     squares = np.bincount(y, sizes * (values - means[y]) ** 2, n_classes).astype(np.float64)
     sums = sums_of_columns(y, q, sizes, w)
-    if n_classes > 2:
-        return KeySums(sums, pair_sums(y, q, sizes, w), masses, means, squares, 0.0, np.zeros(2))
-    miss, alarm = sizes * w[column] * q[:, 1 - column], sizes * w[1 - column] * q[:, column]
-    p = q[:, column] / w[column]
-    p = p / (p + q[:, 1 - column] / w[1 - column])
-    third = float(np.sum(miss**3 * p - alarm**3 * (1.0 - p)))
-    largest = np.array([alarm.max(initial=0.0), miss.max(initial=0.0)])
-    return KeySums(sums, None, masses, means, squares, third, largest)
+    return KeySums(sums, pair_sums(y, q, sizes, w) if n_classes > 2 else None, masses, means, squares)
 
 
 def without_test(equation: KeyEquation, reason: str = _OUT_OF_FOLD) -> KeyEquation:
@@ -698,9 +783,8 @@ def judge_equation(equation: KeyEquation, noise: float = 1.0, n_rarer: float = m
         return EquationTest(equation, none, joint_pairs=none, noise=noise)
     z = equation.z / math.sqrt(noise)
     p_value = equation.p_value
-    if noise != 1.0:
-        # The bound of a lopsided residual is not scaled.
-        p_value = max(two_sided(z), p_value if p_value > two_sided(equation.z) else 0.0)
+    if noise != 1.0:  # the normal value of a lopsided residual, not beyond its z
+        p_value = two_sided(min(abs(equation.z), float(norm.isf(p_value / 2.0))) / math.sqrt(noise))
     joint = JointTest(z**2, 1, p_value)
     return EquationTest(equation, joint, z, joint_pairs=joint, noise=noise)
 
@@ -714,6 +798,8 @@ def judge_equations(
     *,
     noise: float | None = None,
     error: TrainingError | None = None,
+    clusters: ArrayLike | None = None,
+    is_stratified: bool = False,
 ) -> EquationTest:
     """Test the key equations of natural probabilities on rows that the model did not see.
 
@@ -734,6 +820,8 @@ def judge_equations(
         `crcen.theory.limits.fitted_noise`. 1 is for the true posterior.
     error : TrainingError, optional
         That error as refits measured it, instead of such a factor.
+    clusters, is_stratified
+        As in `key_equation`.
 
     Notes
     -----
@@ -748,8 +836,18 @@ def judge_equations(
     unmeasured = fitted_noise(effective_rows(sizes), float(trained.counts.sum())) if noise is None else noise
     factor = unmeasured if error is None else 1.0
     if trained.positive is not None:
-        found = key_equation(numbers, q, trained, sizes, training_error=error)
-        return judge_equation(found, factor, int(np.bincount(numbers, minlength=2).min()))
+        drawn = {"clusters": clusters, "is_stratified": is_stratified}
+        found = key_equation(numbers, q, trained, sizes, training_error=error, **drawn)  # type: ignore[arg-type]
+        judged = judge_equation(found, factor, int(np.bincount(numbers, minlength=2).min()))
+        if judged.reason or factor == 1.0:
+            return judged
+        if q.ndim == 1:  # of the positive class, and numbers are 1 there
+            numbers = numbers if trained.positive == 1 else 1 - numbers
+            q = np.stack([1.0 - q, q] if trained.positive == 1 else [q, 1.0 - q], axis=1)
+        rows = RowTests(numbers, q, sizes, trained.weights, None, factor, clusters, is_stratified)
+        own = rows.of_class(trained.positive)
+        joint = JointTest(own.z**2, 1, own.p_value)
+        return replace(judged, joint=joint, joint_pairs=joint, z=own.z)
     names = list(range(n_classes)) if labels is None else list(labels)
     w, unit, top = trained.weights / trained.weights.max(), sizes / sizes.max(), trained.weights.max() * sizes.max()
     sums = sums_of_columns(numbers, q, unit, w)
@@ -780,6 +878,8 @@ def judge_equations(
     joint = joint_pairs = JointTest.none(0, _TOO_FEW)
     if len(chosen):
         joint = joint_test(sums.residuals[chosen], variance[np.ix_(chosen, chosen)], total, error, slope[chosen])
+        rows = RowTests(numbers, q, unit, w, error, factor, clusters, is_stratified)
+        joint = rows.guarded(joint, tested)
     pairs: list[PairEquation] = []
     if len(tested) > 1:
         found_pairs = pair_sums(numbers, q, unit, w, tested)

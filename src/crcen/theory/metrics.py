@@ -12,25 +12,24 @@ from numpy.typing import ArrayLike, NDArray
 
 from crcen.exceptions import InvalidInput, InvalidParameter
 from crcen.theory.cost_matrix import CostMatrix
-from crcen.theory.curves import ThresholdCurve, average_precision, roc_area
+from crcen.theory.curves import ThresholdCurve, average_precision
+from crcen.theory.intervals import Interval, auc_interval, cost_interval, share_interval
 from crcen.theory.rows import (
     FloatOrArray,
+    as_numpy,
     check_binary_target,
     check_class_numbers,
     check_not_negative,
     check_row_weights,
-    effective_rows,
     plain,
     short,
 )
 
 __all__ = [
-    "UNKNOWN",
     "ConfusionCounts",
     "DecisionCounts",
     "Expected",
     "ExpectedCounts",
-    "Interval",
     "Quality",
     "average_precisions",
     "bootstrap_sums",
@@ -42,8 +41,6 @@ __all__ = [
     "measure_quality",
     "percentile_interval",
     "row_draws",
-    "share_interval",
-    "wilson_interval",
 ]
 
 Array = NDArray[np.float64]
@@ -293,58 +290,6 @@ def g_mean(y: ArrayLike, y_pred: ArrayLike, sample_weight: ArrayLike | None = No
     return confusion_counts(y, y_pred, sample_weight).g_mean
 
 
-@dataclass(frozen=True)
-class Interval:
-    """A value with its 95 % interval; NaN if there is none."""
-
-    value: float
-    low: float
-    high: float
-
-    def to_dict(self) -> dict[str, float | None]:
-        """Plain values, ready for JSON."""
-        return {name: plain(value) for name, value in vars(self).items()}
-
-    def __str__(self) -> str:
-        return "–" if math.isnan(self.value) else f"{self.value:.3g} ({self.low:.3g} to {self.high:.3g})"
-
-
-UNKNOWN = Interval(math.nan, math.nan, math.nan)
-
-
-def wilson_interval(share: float, size: float, z: float = _Z) -> tuple[float, float]:
-    """Wilson's interval of a share.
-
-    Parameters
-    ----------
-    share : float
-        The observed share, in [0, 1].
-    size : float
-        How many rows it comes from; with weights, (Σ w)² / Σ w².
-    z : float
-        The normal quantile; 1.96 is 95 %.
-
-    Returns
-    -------
-    low, high : float
-        Inside [0, 1]; both NaN if there is no row.
-    """
-    if size <= 0.0 or math.isnan(share):
-        return math.nan, math.nan
-    centre = share + z**2 / (2.0 * size)
-    half = z * math.sqrt(share * (1.0 - share) / size + z**2 / (4.0 * size**2))
-    scale = 1.0 + z**2 / size
-    return max((centre - half) / scale, 0.0), min((centre + half) / scale, 1.0)
-
-
-def share_interval(hits: Bools, weights: Array) -> Interval:
-    """The share of weight with a hit, with Wilson's interval at the effective number of rows."""
-    if not weights.any():
-        return UNKNOWN
-    share = float(weights[hits].sum() / weights.sum())
-    return Interval(share, *wilson_interval(share, effective_rows(weights)))
-
-
 def log_losses(target: NDArray[Any], p: Array) -> Array:
     """Log loss of every row, from bool targets and p of the positive class, or from class numbers and p (n, K).
 
@@ -386,8 +331,10 @@ class Quality:
         What the decisions save a row against it.
     recalls, precisions : tuple of Interval
         Of each class: share of its rows that were given to it, and of rows given to it that are of it.
-    areas, average_precisions : float64 array of shape (K,)
-        Of each class against the rest, ranked by its probability; NaN for a class without rows.
+    areas : tuple of Interval
+        Area under the ROC curve of each class against the rest, ranked by its probability.
+    average_precisions : float64 array of shape (K,)
+        Likewise; NaN for a class without rows.
     log_loss, base_log_loss : float
         Of the probabilities, and of the class shares.
     """
@@ -401,7 +348,7 @@ class Quality:
     saved: Interval
     recalls: tuple[Interval, ...]
     precisions: tuple[Interval, ...]
-    areas: Array
+    areas: tuple[Interval, ...]
     average_precisions: Array
     log_loss: float
     base_log_loss: float
@@ -436,7 +383,7 @@ class Quality:
                 "recall": self.recalls[k].to_dict(),
                 "precision": self.precisions[k].to_dict(),
                 "cost_per_row": float(self.cost_by_class[k]),
-                "roc_auc": plain(self.areas[k]),
+                "roc_auc": self.areas[k].to_dict(),
                 "average_precision": plain(self.average_precisions[k]),
             }
             for k, label in enumerate(self.labels)
@@ -446,6 +393,7 @@ class Quality:
             "costs": self.costs.costs.tolist(),
             "confusion": self.counts.table.tolist(),
             "cost_per_row": self.cost.to_dict(),
+            "cost_per_1000": self.cost.scaled(1000.0).to_dict(),
             "habit": {"decision": self.habit, "cost_per_row": self.habit_cost},
             "saved_per_row": self.saved.to_dict(),
             "classes": by_class,
@@ -498,7 +446,13 @@ class Quality:
         ]
 
 
-def measure_quality(y: ArrayLike, p: ArrayLike, costs: CostMatrix, sample_weight: ArrayLike | None = None) -> Quality:
+def measure_quality(
+    y: ArrayLike,
+    p: ArrayLike,
+    costs: CostMatrix,
+    sample_weight: ArrayLike | None = None,
+    clusters: ArrayLike | None = None,
+) -> Quality:
     """Measure decisions at stated costs.
 
     Parameters
@@ -511,6 +465,8 @@ def measure_quality(y: ArrayLike, p: ArrayLike, costs: CostMatrix, sample_weight
         The same for all rows.
     sample_weight : array of shape (n,), optional
         Finite and not negative.
+    clusters : array of shape (n,), optional
+        Rows of the same cluster may depend on each other; intervals are then longer.
 
     Raises
     ------
@@ -525,39 +481,35 @@ def measure_quality(y: ArrayLike, p: ArrayLike, costs: CostMatrix, sample_weight
     weights, chances, chosen = check_row_weights(sample_weight, truth.size), np.asarray(p, np.float64), costs.choose(p)
     rows, total, n_classes = np.arange(len(truth)), weights.sum(), costs.n_classes
     counts = decision_counts(truth, chosen, n_classes, weights, n_actions=costs.n_actions)
-    paid = costs.realised(truth, chosen)
+    groups = None if clusters is None else np.asarray(as_numpy(clusters))
     by_habit = weights @ costs.costs[truth] / total
     habit = int(np.argmin(by_habit))
     labels = tuple(range(n_classes)) if costs.labels is None else costs.labels
-    areas, precisions = np.full(n_classes, np.nan), np.full(n_classes, np.nan)
+    precisions = np.full(n_classes, np.nan)
     for k in range(n_classes):
         if 0.0 < weights[truth == k].sum() < total:
-            totals = ThresholdCurve(truth == k, chances[:, k]).totals(weights)
-            areas[k], precisions[k] = roc_area(*totals), average_precision(*totals)
+            precisions[k] = average_precision(*ThresholdCurve(truth == k, chances[:, k]).totals(weights))
     shares = np.bincount(truth, weights, n_classes) / total
     classes = range(n_classes)
     return Quality(
         costs=costs,
         counts=counts,
-        cost=_mean(paid, weights, least=min(0.0, float(costs.costs.min()))),
+        cost=cost_interval(truth, chosen, costs.costs, weights, groups),
         expected_cost=float(weights @ expected[rows, chosen] / total),
         habit=(*labels, *costs.actions)[habit],
         habit_cost=float(by_habit[habit]),
-        saved=_mean(costs.costs[truth, habit] - paid, weights),
-        recalls=tuple(share_interval((chosen == k)[truth == k], weights[truth == k]) for k in classes),
-        precisions=tuple(share_interval((truth == k)[chosen == k], weights[chosen == k]) for k in classes),
-        areas=areas,
+        saved=cost_interval(truth, chosen, costs.costs[:, [habit]] - costs.costs, weights, groups),
+        recalls=tuple(_share(truth == k, chosen == k, weights, groups) for k in classes),
+        precisions=tuple(_share(chosen == k, truth == k, weights, groups) for k in classes),
+        areas=tuple(auc_interval(truth == k, chances[:, k], weights, groups) for k in classes),
         average_precisions=precisions,
         log_loss=float(weights @ log_losses(truth, chances) / total),
         base_log_loss=float(-(shares[shares > 0] @ np.log(shares[shares > 0]))),
     )
 
 
-def _mean(values: Array, weights: Array, least: float = -math.inf) -> Interval:
-    total = weights.sum()
-    mean = float(weights @ values / total)
-    deviation = math.sqrt(float(weights**2 @ (values - mean) ** 2)) / float(total)
-    return Interval(mean, max(mean - _Z * deviation, least), mean + _Z * deviation)
+def _share(among: Bools, hit: Bools, weights: Array, clusters: NDArray[np.generic] | None) -> Interval:
+    return share_interval(hit[among], weights[among], None if clusters is None else clusters[among])
 
 
 def _count(value: float) -> str:

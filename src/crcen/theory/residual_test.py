@@ -36,7 +36,6 @@ __all__ = [
     "quadratic_form",
     "residual_sums",
     "sums_of_columns",
-    "tail_bound",
     "two_sided",
 ]
 
@@ -47,7 +46,6 @@ Index = NDArray[np.int64]
 FEWEST_TO_TEST = 20
 _BALANCED = 1e-10  # of all flows: a residual below this share was solved for
 _DEPENDENT = 1e-10  # of the largest eigenvalue: dependent equations add no information
-_LOPSIDED = 0.5  # skewness above which the normal tail is not used; a count of 4 expected events has it
 _SMALLEST_P = 1e-15
 _MANY_DEGREES = 1e6
 
@@ -60,18 +58,6 @@ def two_sided(z: float) -> float:
 def chi_square_tail(value: float, degrees: int) -> float:
     """P(χ² with so many degrees of freedom > value)."""
     return float(chdtrc(degrees, max(value, 0.0))) if not math.isnan(value) else math.nan
-
-
-def tail_bound(residual: float, variance: float, third: float, largest: float) -> float:
-    """Bennett's bound of the two-sided p-value of a lopsided residual; 0 for others.
-
-    If a model is sure of nearly all rows, the residual is a count of a few surprises, and one of them may lie many
-    standard deviations out. ``third`` is the third moment, ``largest`` the largest term in the residual's direction.
-    """
-    if not (variance > 0.0 and largest > 0.0) or abs(third) <= _LOPSIDED * variance**1.5:
-        return 0.0
-    far = largest * abs(residual) / variance
-    return min(1.0, 2.0 * math.exp(-variance / largest**2 * ((1.0 + far) * math.log1p(far) - far)))
 
 
 @dataclass(frozen=True)

@@ -19,6 +19,7 @@ __all__ = [
     "ResidualTest",
     "cluster_sums",
     "holm",
+    "is_lopsided",
     "pair_values",
     "residual_test",
     "residual_values",
@@ -71,6 +72,17 @@ def pair_values(p: Array, weights: Array, j: int, k: int, sample_weight: Array |
 def variance_of(values: Array, p: Array) -> float:
     """Variance of S for independent rows under the model."""
     return float(np.einsum("nk,nk,nk->", p, values, values))
+
+
+def is_lopsided(values: Array, p: Array) -> bool:
+    """Whether S is too far from normal for a normal tail: about 20 effective events or fewer, on either side."""
+    second = np.einsum("nk,nk,nk->n", p, values, values)
+    variance = float(second.sum())
+    if variance <= 0.0:
+        return False
+    third, fourth = (float(np.einsum("nk,nk->", p, values**power)) for power in (3, 4))
+    kurtosis = (fourth - 3.0 * float((second**2).sum())) / variance**2
+    return abs(third) > 0.25 * variance**1.5 or kurtosis > 0.05
 
 
 def stratified_factor(values: Array, p: Array) -> float:

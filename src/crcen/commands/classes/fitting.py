@@ -175,10 +175,10 @@ def judged_class_fit(
         notes.append(f"{listed(rare)} {have} fewer than {_FEW} rows, too few to trust any figure of it")
     notes += getattr(model.estimator_, "search_notes_", [])
     notes += _uneven(model)
-    known = quality.areas[np.isfinite(quality.areas)]
-    if len(known) and is_nearly_separated(float(known.min())):
+    known = [one.value for one in quality.areas if np.isfinite(one.value)]
+    if known and is_nearly_separated(min(known)):
         notes.append(
-            f"every class is told from the rest almost without an error (ROC AUC at least {known.min():.5g}): look for "
+            f"every class is told from the rest almost without an error (ROC AUC at least {min(known):.5g}): look for "
             f"a column that is filled in after the event (CRC005)"
         )
     if quality.saved.value < 0.0:

@@ -232,8 +232,8 @@ def _separable(rows: ClassRows, quality: Quality) -> Finding:
     ranked = [k for k, n in enumerate(rows.counts) if n >= FEWEST_OF_A_CLASS]
     if not ranked:
         return finding("CRC005", title, None, f"no class has {FEWEST_OF_A_CLASS} rows", limit, "")
-    worst = min(ranked, key=lambda k: float(quality.areas[k]))
-    area = float(quality.areas[worst])
+    worst = min(ranked, key=lambda k: quality.areas[k].value)
+    area = quality.areas[worst].value
     return finding(
         "CRC005",
         title,
