@@ -2,8 +2,8 @@
 
     python -m bench.validity.sequential [--scale 1.0]
 
-Streams of batches with one set of probabilities. The model's own error is known from reference rows up
-standard error. "before" is Robbins' mixture of normal scores with starting points at 1.2 times the information; "after" is
+Streams of batches with one set of probabilities. The model's own error is known from reference rows up to a standard
+error. "before" is Robbins' mixture of normal scores with starting points at 1.2 times the information, "after" is
 `DriftTest`. Delays are in batches, for drifts up and down together.
 """
 

@@ -102,8 +102,13 @@ def test_another_price_and_no_intervals(fitted, mixed_table):
     found = evaluate_table(fitted.model, new, weighting=Budget(20), n_resamples=0)
     p, y = fitted.model.predict_proba(new)[:, 1], (new["bad"] == "yes").to_numpy()
     assert found.quality["recall"].value == pytest.approx((p[y] > 1 / 21).mean())
-    assert math.isnan(found.quality["recall"].low)
-    assert found.to_dict()["metrics"]["recall"]["low"] is None
+    assert found.quality["recall"].low < found.quality["recall"].value
+    assert math.isnan(found.quality["f1"].low)
+    assert found.to_dict()["metrics"]["f1"]["low"] is None
+    cost = found.to_dict()["metrics"]["cost_per_1000"]
+    paid = np.where(y, 20 * (p <= 1 / 21), p > 1 / 21)
+    assert cost["value"] == pytest.approx(1000 * paid.mean())
+    assert cost["low"] < cost["value"] < cost["high"]
 
 
 def test_labels_are_matched_however_they_are_spelt(fitted, mixed_table, tmp_path):

@@ -77,6 +77,8 @@ def new_state(model: Any, error_rate: float, delay: int | None = None) -> WatchS
         state = monitor.state()
         parts = [np.ravel(getattr(sums, name)).tolist() for name in sums.__dataclass_fields__]
         state["tracks"][0]["reference"] = [float(number) for part in parts for number in part]
+        if "weight_unit" in state:
+            state["weight_unit"] = sums.weight_unit
         monitor = KeyEquationMonitor.from_state(state, model)
     return WatchState(model_digest(model), error_rate, monitor)
 

@@ -66,9 +66,8 @@ TYPES: dict[str, dict[str, str]] = {
     "crcen.theory.labels": {"Labels": ""},
     "crcen.theory.metrics": {"ConfusionCounts": ""},
     "crcen.theory.price": dict.fromkeys(("Alpha", "Budget", "CostRatio", "Lam", "Price"), ""),
-    "crcen.theory.residual_test": dict.fromkeys(
-        ("JointResidualSums", "JointTest", "ResidualSums", "TrainingError"), ""
-    ),
+    "crcen.theory.residual_test": dict.fromkeys(("JointResidualSums", "JointTest", "TrainingError"), ""),
+    "crcen.theory.sequential": {"StreamSums": ""},
     "crcen.training.encoding": {"InputEncoding": ""},
     "crcen.training.network": {"NetworkGroup": ""},
     "crcen.training.modules": dict.fromkeys(("FittedModule", "ModuleGroup"), ""),
@@ -277,7 +276,7 @@ RULES: dict[str, dict[str, Check]] = {
     "TableClassifier": {
         "columns_": _are_columns,
         "profile_": _instance("TrainingProfile"),
-        "held_out_sums_": _instance("ResidualSums", "JointResidualSums"),
+        "held_out_sums_": _instance("StreamSums", "JointResidualSums"),
         "background_": _is_matrix,
         "fingerprint_": _instance("Fingerprint"),
         "training_error_": _instance("TrainingError"),

@@ -98,7 +98,7 @@ class TableClassifier(ClassifierMixin, BaseEstimator):
         What the training rows were like: ranges, quantiles, shares. `crcen.predict_table` compares new rows with it.
     background_ : ndarray of shape (32, n_encoded)
         Made-up typical rows that `reasons` compares with: the distribution of each column, and no row of training.
-    held_out_sums_ : ResidualSums
+    held_out_sums_ : StreamSums
         What rows held out said about the model's error, in sums: `crcen.monitor_table` compares new labels with them.
     fingerprint_ : Fingerprint
         Hashes of training rows, to know them again by `recognise`.

@@ -7,13 +7,14 @@ from numpy.typing import NDArray
 
 from crcen.theory.decision import sigmoid
 from crcen.theory.labels import Labels
-from crcen.theory.residual_test import JointResidualSums, ResidualSums, residual_sums
+from crcen.theory.residual_test import JointResidualSums, residual_sums
 from crcen.theory.rows import check_row_weights
+from crcen.theory.sequential import StreamSums, stream_sums
 
 __all__ = ["held_out_sums"]
 
 
-def held_out_sums(estimator: Any, y: Any, sample_weight: Any) -> ResidualSums | JointResidualSums:
+def held_out_sums(estimator: Any, y: Any, sample_weight: Any) -> StreamSums | JointResidualSums:
     """Residual sums of the out-of-fold rows of a fitted estimator; empty where it held none out.
 
     Those of a model of K classes are `JointResidualSums`.
@@ -33,11 +34,11 @@ def held_out_sums(estimator: Any, y: Any, sample_weight: Any) -> ResidualSums | 
         return residual_sums(numbers, weighting.weighted(chances[seen]), weighting, sizes)
     logits: NDArray[np.float64] | None = getattr(estimator, "oof_decision_function_", None)
     if logits is None or logits.ndim != 1:
-        return ResidualSums()
+        return StreamSums()
     labels = Labels.of_model(estimator)
     positive, known = labels.is_positive(y), np.isfinite(logits)
     weights = check_row_weights(sample_weight, positive.size)[known]
     if not known.any():
-        return ResidualSums()
+        return StreamSums()
     q = sigmoid(labels.signed(logits[known]))
-    return residual_sums(positive[known], q, estimator.weighting_, weights)
+    return stream_sums(positive[known], q, estimator.weighting_, weights)

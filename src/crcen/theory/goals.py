@@ -414,7 +414,7 @@ class PrecisionAtLeast(ThresholdGoal):
             raise InvalidParameter(f"every price has {self}: ask for more, or state a price")
         return rows.threshold(int(np.searchsorted(-rows.scores, -np.sort(p)[::-1][n_alarms - 1], side="left")))
 
-    def meet(self, p: Array, times: Any = None) -> "MetGoal":
+    def meet(self, p: Array, times: Any = None) -> MetGoal:
         """As for any goal; a guarantee needs labels."""
         _check_not_guaranteed(self)
         return super().meet(p, times)

@@ -5,7 +5,7 @@ reaches 1/α with probability at most α, however often it is looked at.
 """
 
 import math
-from dataclasses import dataclass, field, replace
+from dataclasses import asdict, dataclass, field, fields, replace
 from functools import cached_property
 
 import numpy as np
@@ -14,14 +14,20 @@ from scipy.optimize import brentq
 from scipy.special import logsumexp, ndtr
 
 from crcen.exceptions import InvalidInput
+from crcen.theory.decision import posterior
+from crcen.theory.price import WeightingLike
+from crcen.theory.residual_test import ResidualSums, residual_sums
+from crcen.theory.rows import check_row_weights
 
 __all__ = [
     "GRID",
     "GRID_SIZE",
     "ConfidenceSequence",
     "DriftProcess",
+    "StreamSums",
     "log_likelihoods",
     "peak",
+    "stream_sums",
 ]
 
 Array = NDArray[np.float64]
@@ -55,6 +61,63 @@ def log_likelihoods(hit: ArrayLike, p: Array, weights: Array | None = None, *, g
         part = slice(start, start + _CHUNK)
         total += w[part] @ np.log1p(p[part, None] * rise)
     return np.asarray(grid * float(w @ y) - total)
+
+
+@dataclass(frozen=True, eq=False)
+class StreamSums(ResidualSums):
+    """Sums of the residual test of two classes with the log-likelihood of drifts.
+
+    Parameters
+    ----------
+    likelihood : float64 array of shape (GRID_SIZE,)
+        `log_likelihoods`.
+    weight_unit : float
+        Sample weight that counts as 1 in it, fixed by the first rows; 0 before any.
+    """
+
+    likelihood: Array = field(default_factory=lambda: np.zeros(GRID_SIZE))
+    weight_unit: float = 0.0
+
+    def __add__(self, other: "StreamSums") -> "StreamSums":  # type: ignore[override]  # sums of one kind
+        added = {one.name: getattr(self, one.name) + getattr(other, one.name) for one in fields(self)}
+        return StreamSums(**{**added, "weight_unit": self.weight_unit or other.weight_unit})
+
+    @property
+    def residuals(self) -> ResidualSums:
+        """Without the likelihood."""
+        return ResidualSums(*(getattr(self, one.name) for one in fields(ResidualSums)))
+
+
+def stream_sums(
+    positive: NDArray[np.bool_],
+    q: Array,
+    weighting: WeightingLike,
+    sample_weight: ArrayLike | None = None,
+    *,
+    cluster_sizes: Array | None = None,
+    weight_unit: float = 0.0,
+) -> StreamSums:
+    """Sum rows of two classes.
+
+    Parameters
+    ----------
+    positive, q, weighting, sample_weight
+        As in `crcen.theory.residual_test.residual_sums`.
+    cluster_sizes : float64 array of shape (n,), optional
+        Rows in each row's cluster: they share the weight of one, and may all be alike.
+    weight_unit : float
+        Sample weight that counts as 1 in the likelihood, larger ones too; 0 for the typical weight of these rows, which
+        is known before any label counts.
+    """
+    weights = check_row_weights(sample_weight, positive.size)
+    sizes = np.ones(positive.size) if cluster_sizes is None else cluster_sizes
+    found: ResidualSums = residual_sums(positive, q, weighting, weights / sizes)
+    if cluster_sizes is not None:
+        found = replace(found, variance=residual_sums(positive, q, weighting, weights / np.sqrt(sizes)).variance)
+    top = float(weights.max(initial=0.0))
+    unit = weight_unit or (top * float(((weights / top) ** 2).sum() / (weights / top).sum()) if top else 1.0)
+    likelihood = log_likelihoods(positive, posterior(q, weighting), np.minimum(weights / unit, 1.0) / sizes)
+    return StreamSums(**asdict(found), likelihood=likelihood, weight_unit=unit)
 
 
 @dataclass(frozen=True)

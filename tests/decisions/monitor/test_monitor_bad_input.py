@@ -143,7 +143,7 @@ def saved():
         (lambda s: s.update(n_batches=True), "finite number as 'n_batches'"),
         (lambda s: s.update(tracks={}), "list as 'tracks'"),
         (lambda s: s["tracks"].pop(), "one track for all rows"),
-        (lambda s: s["tracks"][0].update(sums=[1, 2]), "88 numbers as 'sums'"),
+        (lambda s: s["tracks"][0].update(sums=[1, 2]), "89 numbers as 'sums'"),
         (lambda s: s["tracks"][0]["sums"].__setitem__(2, None), "finite number as 'sums'"),
         (lambda s: s["tracks"][0]["reference"].__setitem__(5, -1.0), "not negative as 'reference'"),
         (lambda s: s["tracks"][0]["starts"][0].pop("batch"), "'batch'"),

@@ -6,10 +6,9 @@ from typing import Any, TypeVar
 
 import numpy as np
 
-from crcen.decisions.monitor.sequential_test import StreamSums
 from crcen.exceptions import InvalidInput
 from crcen.theory.residual_test import JointResidualSums, ResidualSums
-from crcen.theory.sequential import GRID_SIZE
+from crcen.theory.sequential import GRID_SIZE, StreamSums
 
 __all__ = [
     "class_sums_from",
@@ -99,9 +98,9 @@ def sums_from(state: Any, key: str) -> ResidualSums:
 def stream_sums_from(state: Any, key: str) -> StreamSums:
     """Read sums with likelihoods stored under a key of a state."""
     n_plain = len(fields(ResidualSums))
-    values = numbers_of(state, key, n_plain + GRID_SIZE)
+    values = numbers_of(state, key, n_plain + GRID_SIZE + 1)
     residuals = sums_from({key: values[:n_plain]}, key)
-    return StreamSums(**asdict(residuals), likelihood=np.array(values[n_plain:]))
+    return StreamSums(**asdict(residuals), likelihood=np.array(values[n_plain:-1]), weight_unit=values[-1])
 
 
 def class_sums_from(state: Any, key: str, n_classes: int) -> JointResidualSums:

@@ -13,9 +13,9 @@ from numpy.typing import NDArray
 from scipy.special import log_ndtr, logsumexp
 
 from crcen.theory.residual_test import ResidualSums
-from crcen.theory.sequential import GRID_SIZE, DriftProcess, peak
+from crcen.theory.sequential import GRID_SIZE, DriftProcess, StreamSums, peak
 
-__all__ = ["DriftTest", "StreamSums", "Tally", "dispersion_of", "log_evidence"]
+__all__ = ["DriftTest", "Tally", "dispersion_of", "log_evidence"]
 
 Floats = NDArray[np.float64]
 
@@ -25,21 +25,6 @@ _MOST_STARTS = 40  # the first starting point and the latest ones are kept
 _FROM_THE_START = 0.5  # share of the evidence for a change that begins with the stream
 _UNKNOWN = 2.0  # standard deviation, in log-odds, of the error of a model without reference rows
 _Z_OF_OWN_ERROR = 2.2414  # two-sided 2.5 %: half of the error of the drift interval
-
-
-@dataclass(frozen=True, eq=False)
-class StreamSums(ResidualSums):
-    """Sums of the residual test with the log-likelihood of drifts, `crcen.theory.sequential.log_likelihoods`."""
-
-    likelihood: Floats = field(default_factory=lambda: np.zeros(GRID_SIZE))
-
-    def __add__(self, other: "StreamSums") -> "StreamSums":  # type: ignore[override]  # sums of one kind
-        return StreamSums(*(getattr(self, one.name) + getattr(other, one.name) for one in fields(self)))
-
-    @property
-    def residuals(self) -> ResidualSums:
-        """Without the likelihood."""
-        return ResidualSums(*(getattr(self, one.name) for one in fields(ResidualSums)))
 
 
 @dataclass(frozen=True, eq=False)

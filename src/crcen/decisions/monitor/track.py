@@ -6,9 +6,10 @@ from typing import Any
 
 from crcen.decisions.monitor.plain_state import from_plain, numbers_of, stream_sums_from
 from crcen.decisions.monitor.running_test import RunningTest
-from crcen.decisions.monitor.sequential_test import DriftTest, StreamSums, Tally
+from crcen.decisions.monitor.sequential_test import DriftTest, Tally
 from crcen.theory.residual_test import ResidualSums
 from crcen.theory.rows import Shown
+from crcen.theory.sequential import StreamSums
 
 __all__ = ["DriftAlarm", "MonitorReading", "Track"]
 

@@ -10,15 +10,15 @@ from numpy.typing import ArrayLike, NDArray
 from crcen.decisions.monitor.arrival import ArrivalOrder
 from crcen.decisions.monitor.plain_state import from_plain, item_of, number_of, stream_sums_from
 from crcen.decisions.monitor.rows import check_out_of_fold, cluster_sizes, has_weighting, not_a_model
-from crcen.decisions.monitor.sequential_test import StreamSums, dispersion_of
+from crcen.decisions.monitor.sequential_test import dispersion_of
 from crcen.decisions.monitor.track import DriftAlarm, Track
 from crcen.exceptions import InvalidInput, InvalidParameter
-from crcen.theory.decision import posterior, sigmoid
+from crcen.theory.decision import sigmoid
 from crcen.theory.labels import Labels
 from crcen.theory.price import Lam, WeightingLike, cost_ratio_of
-from crcen.theory.residual_test import ResidualSums, residual_sums
+from crcen.theory.residual_test import ResidualSums
 from crcen.theory.rows import as_numpy, check_binary_target, check_row_weights
-from crcen.theory.sequential import log_likelihoods
+from crcen.theory.sequential import StreamSums, stream_sums
 
 __all__ = ["TwoClasses"]
 
@@ -97,18 +97,11 @@ class TwoClasses:
         self, positive: Bools, q: Any, sample_weight: ArrayLike | None, clusters: NDArray[Any] | None = None
     ) -> StreamSums:
         """Sum rows; those of a cluster share the weight of one, and may all be alike."""
-        weights, sizes = check_row_weights(sample_weight, positive.size), cluster_sizes(clusters, positive.size)
-        found = residual_sums(positive, q, Lam(self.lam), weights / sizes)
-        variance = found.variance
-        if clusters is not None:
-            variance = residual_sums(positive, q, Lam(self.lam), weights / np.sqrt(sizes)).variance
-        if self.weight_unit is None and weights.any():
-            # Fixed before any label counts; rows above it count as this much.
-            self.weight_unit = float((weights**2).sum() / weights.sum())
-        share = np.minimum(weights / (self.weight_unit or 1.0), 1.0) / sizes
-        likelihood = log_likelihoods(positive, posterior(q, Lam(self.lam)), share)
-        parts = (found.missed, found.alarmed, found.slope, variance, found.squares)
-        return StreamSums(found.n_rows, found.n_pos, *parts, likelihood)
+        sizes = None if clusters is None else cluster_sizes(clusters, positive.size)
+        unit = self.weight_unit or 0.0
+        found = stream_sums(positive, q, Lam(self.lam), sample_weight, cluster_sizes=sizes, weight_unit=unit)
+        self.weight_unit = found.weight_unit
+        return found
 
     def no_sums(self) -> StreamSums:
         """Of no rows."""
