@@ -8,7 +8,7 @@ from known_models import KnownPosterior, PricedPosterior, draw
 from scipy.stats import binomtest
 
 from crcen.report.reliability_groups import reliability_groups
-from crcen.theory.metrics import wilson_interval
+from crcen.theory.intervals import wilson_interval
 
 
 @pytest.mark.parametrize(("k", "n"), [(0, 7), (3, 7), (7, 7), (12, 400)])

@@ -167,7 +167,9 @@ def _cumulants(x: Array, p: Array, t: float, extra: float) -> tuple[float, float
     centred = x - mean[:, None]
     spread = mass * centred**2
     # log1p keeps the digits of rows whose sum is 1 up to rounding.
-    moved = np.where(np.abs(largest) < 0.5, np.log1p((p * np.expm1(exponent)).sum(axis=1)), largest + np.log(total))
+    moved = np.where(
+        np.abs(largest) < 0.5, np.log1p((p * np.expm1(np.minimum(exponent, 0.5))).sum(axis=1)), largest + np.log(total)
+    )
     return (
         float(moved.sum()) + 0.5 * t * t * extra,
         float(mean.sum()) + t * extra,
