@@ -156,8 +156,9 @@ class TestTrainingRows:
             "rows_compared": 600,
             "rows_seen": 600,
             "rows_expected": pytest.approx(found.recognition.n_expected),
+            "shares": {},
         }
-        assert "600 of 600 rows compared are rows of training" in str(found)
+        assert "600 of 600 rows compared are training rows" in str(found)
         report = crcen.report_table(model_file, path, out=tmp_path / "r.html").to_dict()
         assert {one["code"]: one["status"] for one in report["findings"]}["CRC008"] == "warning"
 

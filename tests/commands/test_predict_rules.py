@@ -62,7 +62,7 @@ def test_a_guarantee_is_refused_on_rows_of_training(fitted, new, mixed_table):
     plain = predict_table(fitted.model, new, weighting=RecallAtLeast(0.8), held_out=mixed_table(800, seed=8))
     assert sure.n_alarms >= plain.n_alarms
     assert "a refit voids it" in str(sure)
-    with pytest.raises(InvalidInput, match="rows compared are rows of training"):
+    with pytest.raises(InvalidInput, match="rows compared are training rows"):
         predict_table(fitted.model, new, weighting=wish, held_out=mixed_table(600, seed=0))
     with pytest.raises(InvalidParameter, match="needs labelled rows"):
         predict_table(fitted.model, new, weighting=wish)

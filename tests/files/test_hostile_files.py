@@ -114,18 +114,10 @@ def test_another_object_of_known_types_is_no_model(whole, tmp_path):
 @pytest.mark.parametrize(
     ("name", "attribute", "value"),
     [
-        ("TfidfVectorizer", "input", "filename"),
-        ("TfidfVectorizer", "input", "file"),
-        ("TfidfVectorizer", "token_pattern", "(a+)+$"),
-        ("TfidfVectorizer", "analyzer", {"type": "str"}),
-        ("TfidfVectorizer", "tokenizer", {"type": "str"}),
-        ("TfidfVectorizer", "ngram_range", {"tuple": [1, 10**9]}),
-        ("TfidfVectorizer", "vocabulary_", {"dict": [["ab"], [2**31]]}),
-        ("TfidfVectorizer", "vocabulary_", {"dict": [["ab"], [-5]]}),
-        ("StringEncoder", "vectorizer", "hashing"),
-        ("StringEncoder", "n_components_", 10**12),
-        ("TextColumn", "n_parts", 10**12),
+        ("TextColumn", "ngrams", {"tuple": ["abc", "abc"]}),
+        ("TextColumn", "ngrams", {"tuple": [1, 2]}),
         ("TextColumn", "encoder", {"tuple": []}),
+        ("Fingerprint", "n_buckets", 10**12),
         ("DateColumn", "date_format", "%Y" * 1000),
         ("CategoryColumn", "categories", {"tuple": [1, 2]}),
         ("NumberColumn", "fill", "many"),
@@ -137,7 +129,7 @@ def test_another_object_of_known_types_is_no_model(whole, tmp_path):
         ("CRCENClassifier", "n_features_in_", 3_000_000),
         ("CRCENClassifier", "coefs_", [None]),
         ("CRCENClassifier", "unknown_", 1),
-        ("TableClassifier", "fingerprint", 1),
+        ("TableClassifier", "fingerprints", 1),
         ("Labels", "unknown", 1),
         ("CRCENClassifier", "classes_", {"objects": [[2], ["maybe", "perhaps"]]}),
         ("Price", "positive", 2),
@@ -170,15 +162,6 @@ def test_pipelines_that_do_not_fit_together_are_refused(pipeline, tmp_path, name
     node_of(tree, name, attribute)["state"][attribute] = value
     with pytest.raises((InvalidInput, DataUnavailable), match=r"was not loaded|cannot be read"):
         read(forged(manifest, tree, data), tmp_path)
-
-
-def test_no_file_that_a_row_names_is_opened(whole, tmp_path, monkeypatch):
-    (tmp_path / "secret").write_text("red number 1")
-    monkeypatch.chdir(tmp_path)
-    manifest, tree, data = parts(whole)
-    node_of(tree, "TfidfVectorizer")["state"]["input"] = "filename"
-    with pytest.raises(InvalidInput, match="TfidfVectorizer with input = 'filename'"):
-        read(forged(manifest, tree, data), tmp_path).predict_proba(ROWS.assign(note="secret"))
 
 
 def test_every_byte_belongs_to_one_array(whole, tmp_path):

@@ -3,7 +3,6 @@
 import pandas as pd
 import pytest
 
-from crcen.tables import column_kinds
 from crcen.tables.column_kinds import _may_be_date, learn_column
 from crcen.tables.columns import BooleanColumn, CategoryColumn, DateColumn
 
@@ -13,16 +12,8 @@ def learned(cells, **how):
     return learn_column(series, **({"is_kept": True, "is_category": False, "seed": 0} | how))
 
 
-@pytest.fixture
-def without_skrub(monkeypatch):
-    def refuse(*_):
-        raise AssertionError("skrub was asked for")
-
-    monkeypatch.setattr(column_kinds, "need", refuse)
-
-
 @pytest.mark.parametrize("cells", [["word3", "word11"], ["grade 2", "grade 7"], ["x1", "2024"]])
-def test_codes_with_digits_need_no_skrub(cells, without_skrub):
+def test_codes_with_digits_are_categories(cells):
     assert isinstance(learned(cells * 20), CategoryColumn)
 
 
@@ -43,7 +34,7 @@ def test_dates_are_still_dates(cells):
 
 
 @pytest.mark.parametrize("cell", ["10:15 p.m. 3 May", "01/31/2024 10:15 PM", "2024-01-31 10:00 CEST", "20240131"])
-def test_what_may_be_a_date_is_left_to_skrub(cell):
+def test_cells_that_may_be_dates_are_tried(cell):
     assert _may_be_date(cell)
 
 

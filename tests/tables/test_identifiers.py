@@ -28,7 +28,7 @@ def learnt(name, cells, **options):
         ("x", RNG.permutation(GAPS), "with gaps"),  # rows of a shuffled file
         ("x", WIDE, "grow along the file"),
         ("caseid", [f"{i // 60}:{i % 60 // 3}:{i % 3}" for i in range(N)], "an identifier"),
-        ("x", [f"{i // 90}:{i % 45}:{i % 3}" for i in range(N)], "codes such as 0:0:0"),
+        ("x", [f"{i // 90}:{i % 45}:{i % 3}" for i in range(N)], "codes on"),
         ("x", [f"AB{i - i % 20 // 19:05d}" for i in range(N)], "an identifier"),  # one of twenty is there twice
         ("caseid", RNG.integers(0, 10**5, N), "by its name"),
         ("Unnamed: 0", RNG.normal(size=N), "pandas wrote"),

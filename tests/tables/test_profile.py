@@ -79,14 +79,24 @@ class TestWhatDiffers:
         frame.loc[:39, "age"] = 140
         (found,) = unlike(model, frame)
         assert (found.column, found.kind, found.here) == ("age", "range", 0.1)
-        assert "18 to 79 in 10 % of rows" in found.sentence
+        assert "15 to 80 in 10 % of rows (40 values were clipped)" in found.sentence
+
+    @pytest.mark.parametrize(("value", "count", "expected"), [(300, 20, "range"), (300, 1, None), (1e9, 1, "clipped")])
+    def test_clipped_values_are_reported_beyond_chance(self, model, value, count, expected):
+        frame = _table(1500, 1)
+        frame.loc[: count - 1, "age"] = value
+        found = unlike(model, frame)
+        assert [one.kind for one in found] == ([expected] if expected else [])
+        if expected:
+            assert found[0].column == "age"
+            assert f"{count} value" in found[0].sentence
 
     def test_later_dates(self, model):
         frame = _table(400, 1)
         frame["when"] += pd.Timedelta(days=400)
         (found,) = unlike(model, frame)
         assert (found.column, found.kind, found.here) == ("when", "range", 1.0)
-        assert "2024-01-01 to 2024-10-26" in found.sentence
+        assert "2023-12-29 to 2024-11-13" in found.sentence
 
     def test_a_distribution_within_the_range(self, model):
         frame = _table(400, 1)

@@ -133,7 +133,11 @@ def test_missing_numbers_become_the_median_and_say_so():
     cells = np.where(np.arange(N) % 4 == 0, np.nan, np.arange(N) ** 2.0)
     model = fitted(x=cells, full=NUMBERS)
     X = model.encode(pd.DataFrame({"x": [np.nan, 5.0], "full": [np.nan, 1.0]}))
-    np.testing.assert_allclose(X.X, [[np.nanmedian(cells), 1, np.median(NUMBERS)], [5, 0, 1]])
+    low, middle, high = np.nanquantile(cells, [0.25, 0.5, 0.75])
+    assert X.X[0, 0] == pytest.approx(middle, abs=(high - low) / 20)  # rounded, so that it is no row's value
+    assert X.X[0, 0] % 20 == 0
+    np.testing.assert_allclose(X.X[:, 1:], [[1, np.round(np.median(NUMBERS), 2)], [0, 1]], atol=0.02)
+    assert X.X[1, 0] == 5
     assert X.missing == {"full": 1}
 
 
@@ -143,7 +147,25 @@ def test_categories_known_rare_unseen_and_missing():
     assert model.encoded_names_ == ["c = a", "c = b", "c is another", "c is missing"]
     found = model.encode(pd.DataFrame({"c": [" a", "b", "r1", "never", None]}))
     np.testing.assert_array_equal(found.X, [[1, 0, 0, 0], [0, 1, 0, 0], [0, 0, 1, 0], [0, 0, 1, 0], [0, 0, 0, 1]])
-    assert found.unseen == {"c": 1}
+    assert found.unseen == {"c": 2}  # rare values have no names
+
+
+def test_numbers_and_dates_are_clipped_beyond_the_training_range():
+    rng = np.random.default_rng(0)
+    when = pd.Timestamp("2024-01-01") + pd.to_timedelta(rng.integers(0, 100, 200), unit="D")
+    frame = pd.DataFrame({"age": rng.integers(20, 81, 200), "when": when})
+    y = rng.random(200) < 1 / (1 + np.exp((50 - frame["age"]) / 5))
+    model = TableClassifier(estimator=CRCENClassifier(hidden=(), random_state=0)).fit(frame, y)
+    new = frame.iloc[:4].assign(age=[1e9, -1e9, 90, 40])
+    new.loc[3, "when"] = pd.Timestamp("2200-01-01")
+    found = model.encode(new)
+    assert found.clipped == {"age": 2, "when": 1}
+    assert found.X[:, 0].tolist() == [pytest.approx(110, abs=5), pytest.approx(-10, abs=5), 90, 40]
+    p = model.predict_proba(new)
+    assert (p > 1e-12).all()
+    rows = [{"age": age, "when": when.strftime("%Y-%m-%d")} for age, when in new.to_numpy().tolist()]
+    np.testing.assert_array_equal(model.encode(rows).X, found.X)
+    assert model.encode(rows).clipped == found.clipped
 
 
 def test_two_hundred_categories_fit_and_each_has_its_column():

@@ -137,6 +137,9 @@ def fit(
         Effort | None, typer.Option(help="quick: one network, no search; best: more settings, seeds and folds.")
     ] = None,
     quick: Annotated[bool, typer.Option("--quick", help="The same as --effort quick.")] = False,
+    no_fingerprint: Annotated[
+        bool, typer.Option("--no-fingerprint", help="Store no hashes of training rows in the model.")
+    ] = False,
     seed: Annotated[int, typer.Option(min=0, max=2**32 - 1, help="Seed of everything that is random.")] = 0,
     engine: Annotated[
         Engine, typer.Option(help="stream: files larger than memory, one network.", rich_help_panel="Large data")
@@ -192,6 +195,7 @@ def fit(
                 epochs=5 if epochs is None else epochs,
                 workers=2 if workers is None else workers,
                 storage=storage,
+                fingerprint=not no_fingerprint,
                 random_state=seed,
                 read=read,
                 verbose=is_watched(),
@@ -214,6 +218,7 @@ def fit(
             learner=None if learner is None else learner.value,
             time_limit=time_limit,
             effort="standard" if chosen is None else chosen.value,
+            fingerprint=not no_fingerprint,
             random_state=seed,
             read=read,
             verbose=is_watched(),

@@ -238,6 +238,7 @@ def fit_table(
     time_limit: float | None = None,
     estimator: CRCENClassifierCV | CommitteeClassifier | None = None,
     n_refits: int | None = None,
+    fingerprint: bool = True,
     random_state: int = 0,
     read: ReadOptions | None = None,
     verbose: int = 0,
@@ -289,6 +290,8 @@ def fit_table(
         Refits of the chosen settings on halves of the rows, of 5,000 rows at most: how far off the model may be by the
         chance of its rows (`crcen.training_error`), kept with it for later evaluations. By default 6, and 0 with
         ``effort="quick"``.
+    fingerprint : bool, default=True
+        Keep truncated hashes of the training rows, so that `report` and `evaluate` recognise a file of them.
     random_state : int, default=0
         Seed.
     read : ReadOptions, optional
@@ -347,9 +350,8 @@ def fit_table(
     search.set_params(
         weighting=weighting, pos_label=rows.positive, cv=folds, random_state=random_state, verbose=verbose
     )
-    model = TableClassifier(
-        estimator=search, drop=reasons, keep=keep, categorical=categorical, random_state=random_state
-    )
+    columns: dict[str, Any] = {"drop": reasons, "keep": keep, "categorical": categorical}
+    model = TableClassifier(estimator=search, **columns, fingerprint=fingerprint, random_state=random_state)
     if onnx is not None:
         check_exportable(clone(model).learn_columns(rows.frame), onnx, data)
     with warnings.catch_warnings(record=True) as caught:

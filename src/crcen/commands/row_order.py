@@ -6,6 +6,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from crcen import InvalidInput
+from crcen.tables.columns import as_dates, as_text
+from crcen.tables.dates import date_format
 
 __all__ = ["dates_of", "times_of"]
 
@@ -65,14 +67,10 @@ def dates_of(cells: Any, name: str) -> NDArray[np.datetime64]:
 
 
 def _dates(cells: Any, name: str) -> Any:
-    import skrub
-
-    try:
-        dates = skrub.ToDatetime().fit_transform(cells.astype(object).rename(name))
-    except ValueError:
-        dates = None
-    if dates is None or dates.isna().any():
+    text = as_text(cells)
+    form = None if text.isna().any() else date_format(text)
+    if form is None:
         raise InvalidInput(
             f"time must name a column of numbers or dates of one format: {name} holds other values.", parameter="time"
         )
-    return dates
+    return as_dates(text, form)

@@ -3,6 +3,8 @@
 import math
 from typing import Any
 
+import numpy as np
+
 from crcen.theory.price import Price
 
 __all__ = ["RowWatch", "unlike_lines"]
@@ -29,18 +31,19 @@ class RowWatch:
 
     def __init__(self, model: Any, *, recognises: bool = False) -> None:
         self._model = model
+        # Columns whose rare and new values share an input: a new value there is no oddity by itself.
+        self.pooled = {one.name for one in getattr(model, "columns_", ()) if getattr(one, "has_other", False)}
         profile = getattr(model, "profile_", None)
         self._rows = None if profile is None else profile.new_rows(model.columns_)
         self._fingerprint = getattr(model, "fingerprint_", None) if recognises else None
-        self._n_compared = self._n_seen = 0
+        self._compared: list[tuple[Any, Any]] = []
 
     def add(self, frame: Any, encoded: Any) -> None:
         """Count a chunk: the rows, and what the model's encoder made of them."""
         if self._rows is not None:
             self._rows.add(encoded)
         if self._fingerprint is not None:
-            compared, seen = self._fingerprint.compare(self._model.row_hashes(frame, encoded))
-            self._n_compared, self._n_seen = self._n_compared + compared, self._n_seen + seen
+            self._compared.append(self._fingerprint.compare(self._model.row_hashes(frame, encoded)))
 
     @property
     def notes(self) -> list[str]:
@@ -59,6 +62,19 @@ class RowWatch:
         options = {} if error_rate is None else {"error_rate": error_rate}
         return tuple(self._rows.differences(n_alarms if n_rows == self._rows.n_rows else None, threshold, **options))
 
-    def recognition(self) -> Any:
-        """Whether these are training rows; None where the model cannot know."""
-        return None if self._fingerprint is None else self._fingerprint.judge(self._n_compared, self._n_seen)
+    def recognition(self, numbers: Any = None, is_labelled: Any = None) -> Any:
+        """Whether these are training rows; None for a model without a fingerprint.
+
+        Parameters
+        ----------
+        numbers : int array of shape (n labelled,), optional
+            Class numbers of the rows with a label: whether training rows among them depend on it.
+        is_labelled : bool array of shape (n,), optional
+            Which rows have a label; the others are left out.
+        """
+        if self._fingerprint is None:
+            return None
+        can, matches = (np.concatenate([chunk[i] for chunk in self._compared]) for i in range(2))
+        if is_labelled is not None:
+            can, matches = can[is_labelled], matches[is_labelled]
+        return self._fingerprint.judge(can, matches, numbers, self._model.classes_.tolist())

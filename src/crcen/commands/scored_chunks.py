@@ -32,21 +32,23 @@ class Oddities:
     unseen: dict[str, int]
     unreadable: dict[str, int]
     missing: dict[str, int]
+    clipped: dict[str, int]
     watch: RowWatch
     extra: tuple[str, ...] = ()
 
     @classmethod
     def none(cls, model: Any, *, recognises: bool = False) -> "Oddities":
         """Nothing odd yet; whether to look for training rows too."""
-        return cls({}, {}, {}, RowWatch(model, recognises=recognises))
+        return cls({}, {}, {}, {}, RowWatch(model, recognises=recognises))
 
     def add(self, frame: "pd.DataFrame", encoded: Any, ignored: set[str]) -> None:
         """Count those of a chunk."""
         self.watch.add(frame, encoded)
-        for kind in ("unseen", "unreadable", "missing"):
+        for kind in ("unseen", "unreadable", "missing", "clipped"):
             counts = getattr(self, kind)
             for name, number in getattr(encoded, kind).items():
-                counts[name] = counts.get(name, 0) + number
+                if kind != "unseen" or name not in self.watch.pooled:
+                    counts[name] = counts.get(name, 0) + number
         self.extra = tuple(name for name in encoded.extra if name not in ignored)
 
     @property
@@ -58,11 +60,13 @@ class Oddities:
 
         said = self.watch.notes
         if self.unseen:
-            said.append(f"categories that training did not have were taken as rare ones: {listed(self.unseen)} rows")
+            said.append(f"categories that training did not have were ignored: {listed(self.unseen)} rows")
         if self.unreadable:
             said.append(f"cells of another kind than in training were taken as missing: {listed(self.unreadable)} rows")
         if self.missing:
             said.append(f"cells are missing where none was in training, and were filled: {listed(self.missing)} rows")
+        if self.clipped:
+            said.append(f"values far outside of the training range were clipped: {listed(self.clipped)} rows")
         if self.extra:
             shown = ", ".join(self.extra[:5]) + (" and more" if len(self.extra) > 5 else "")
             said.append(f"columns that training did not have were ignored: {len(self.extra)} ({shown})")

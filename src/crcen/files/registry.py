@@ -76,13 +76,6 @@ TYPES: dict[str, dict[str, str]] = {
         "ColumnTransformer": f"{_INPUTS} _columns _remainder _transformer_to_input_indices output_indices_ "
         "sparse_output_ transformers_ _n_features _name_to_fitted_passthrough force_int_remainder_cols"
     },
-    "sklearn.decomposition": {
-        "TruncatedSVD": f"{_INPUTS} components_ explained_variance_ explained_variance_ratio_ singular_values_"
-    },
-    "sklearn.feature_extraction.text": {
-        "TfidfTransformer": f"{_INPUTS} idf_",
-        "TfidfVectorizer": "_tfidf fixed_vocabulary_ vocabulary_",
-    },
     "sklearn.impute": {
         "MissingIndicator": f"{_INPUTS} _n_features _precomputed features_",
         "SimpleImputer": f"{_INPUTS} _fill_dtype _fit_dtype indicator_ statistics_",
@@ -104,11 +97,9 @@ TYPES: dict[str, dict[str, str]] = {
         "RobustScaler": f"{_INPUTS} center_ scale_",
         "StandardScaler": f"{_INPUTS} mean_ n_samples_seen_ scale_ var_",
     },
-    "skrub": {"StringEncoder": "all_outputs_ input_name_ n_components_ scaling_factor_ to_str tsvd_ vectorizer_"},
-    "skrub._to_str": {"ToStr": "all_outputs_"},
 }
 
-# Types as values, such as the `dtype` of a vectorizer or the splitter that a repeated one repeats.
+# Types as values, such as the `dtype` of an encoder or the splitter that a repeated one repeats.
 PLAIN_TYPES: dict[str, type] = {
     **{one.__name__: one for one in (str, int, float, bool)},
     **{one.__name__: one for one in (np.float32, np.float64, np.int32, np.int64)},
@@ -141,20 +132,6 @@ def _instance(*names: str) -> Check:
 
 def _is_short_text(value: object) -> bool:
     return value is None or (isinstance(value, str) and len(value) <= _TEXT_LIMIT)
-
-
-def _is_ngram_range(value: object) -> bool:
-    return isinstance(value, tuple) and len(value) == 2 and all(map(_integer(1, 20), value)) and value[0] <= value[1]
-
-
-def _is_vocabulary(value: object) -> bool:
-    """Words with one column each; other numbers would point outside the matrix."""
-    return (
-        isinstance(value, dict)
-        and all(isinstance(word, str) for word in value)
-        and all(isinstance(number, int | np.integer) for number in value.values())
-        and sorted(value.values()) == list(range(len(value)))
-    )
 
 
 def _is_row_shape(value: object) -> bool:
@@ -229,39 +206,9 @@ def _are_trees(state: State) -> bool:
     return not inner[roots].any()
 
 
-_ANALYZER = _one_of("char", "char_wb", "word")
-_STOP_WORDS = _one_of(None, "english")
-
 # Type -> attribute -> allowed values.
 RULES: dict[str, dict[str, Check]] = {
     "ModuleClassifier": {"module": _one_of(None), "optimizer": _one_of(None), "row_shape_": _is_row_shape},
-    "TfidfVectorizer": {
-        "input": _one_of("content"),  # "filename" would open files that the rows name
-        "encoding": _one_of("utf-8"),
-        "decode_error": _one_of("strict", "ignore", "replace"),
-        "strip_accents": _one_of(None, "ascii", "unicode"),
-        "preprocessor": _one_of(None),
-        "tokenizer": _one_of(None),
-        "analyzer": _ANALYZER,
-        "token_pattern": _one_of(r"(?u)\b\w\w+\b"),  # another pattern may never terminate
-        "stop_words": _STOP_WORDS,
-        "ngram_range": _is_ngram_range,
-        "norm": _one_of("l1", "l2", None),
-        "dtype": _is_float_type,
-        "vocabulary_": _is_vocabulary,
-        "_tfidf": _instance("TfidfTransformer"),
-    },
-    "StringEncoder": {
-        "vectorizer": _one_of("tfidf"),
-        "analyzer": _ANALYZER,
-        "stop_words": _STOP_WORDS,
-        "ngram_range": _is_ngram_range,
-        "n_components": _integer(1, 10_000),
-        "n_components_": _integer(1, 10_000),
-        "to_str": _instance("ToStr"),
-        "vectorizer_": _instance("TfidfVectorizer"),
-        "tsvd_": _instance("TruncatedSVD"),
-    },
     "Pipeline": {"memory": _one_of(None), "steps": _are_named_steps},  # a memory is a folder to write to
     "ColumnTransformer": {"n_jobs": _one_of(None, 1), "transformers": _are_named_steps},
     "FunctionTransformer": {"func": _one_of(None), "inverse_func": _one_of(None)},
@@ -271,7 +218,6 @@ RULES: dict[str, dict[str, Check]] = {
         "feature_name_combiner": _one_of("concat"),
     },
     "OrdinalEncoder": {"_infrequent_enabled": _one_of(False), "dtype": _is_float_type},
-    "TextColumn": {"encoder": _instance("StringEncoder"), "n_parts": _integer(1, 10_000)},
     "DateColumn": {"date_format": _is_short_text},
     "TableClassifier": {
         "columns_": _are_columns,
@@ -311,7 +257,7 @@ def is_known(kind: type) -> bool:
 def state_of(value: object) -> dict[str, object]:
     """The attributes that define an object of a listed type."""
     if is_dataclass(value):
-        return {field.name: getattr(value, field.name) for field in fields(value)}
+        return {name: getattr(value, name) for name in _stored_fields(value.__class__)}
     return dict(vars(value))
 
 
@@ -335,7 +281,7 @@ def check_state(kind: type, state: State) -> None:
     name = kind.__name__
     hints: dict[str, object] = {}
     if is_dataclass(kind):
-        needed = allowed = {field.name for field in fields(kind)}
+        needed = allowed = set(_stored_fields(kind))
         hints = _hints(kind)
     else:
         needed = set(_parameters(kind))
@@ -350,6 +296,12 @@ def check_state(kind: type, state: State) -> None:
             raise InvalidState(f"{name} with {attribute} = {str(value)[:40]!r}")
     if name in STATE_RULES and not STATE_RULES[name](state):
         raise InvalidState(f"{name} with parts that contradict each other")
+
+
+@cache
+def _stored_fields(kind: type) -> tuple[str, ...]:
+    """Fields of a dataclass; those whose metadata say ``is_stored=False`` take their defaults in a loaded object."""
+    return tuple(field.name for field in fields(kind) if field.metadata.get("is_stored", True))
 
 
 @cache

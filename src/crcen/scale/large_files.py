@@ -132,6 +132,7 @@ def fit_files(
     epochs: int = 5,
     workers: int = 2,
     storage: str | Path | None = None,
+    fingerprint: bool = True,
     random_state: int | None = 0,
     verbose: int = 0,
     out: str | Path | None = None,
@@ -167,6 +168,8 @@ def fit_files(
     storage : str or Path, optional
         A folder for checkpoints and scratch files: called again with the same data and settings, the fit goes on from
         there. With Ray every machine must see it.
+    fingerprint : bool, default=True
+        Keep truncated hashes of the training rows, to recognise a file of them.
     random_state, verbose
         As in `crcen.CRCENClassifier`.
     out : str or Path, optional
@@ -225,11 +228,13 @@ def fit_files(
             checkpoint = None if storage is None else Path(storage) / "stream.checkpoint"
             network = fit_stream(source, target, weighting, checkpoint=checkpoint, **settings)
     how = {"drop": tuple(drop), "keep": tuple(keep), "categorical": tuple(categorical), "random_state": random_state}
+    how["fingerprint"] = fingerprint
     model = _table_model(network, table, learned, dropped, target, how)
     encoded = model.encode(sample)
     model.background_ = typical_table(model.columns_, encoded.X)
     model.profile_ = profile_of(model.columns_, sample, encoded, training_scores(network, encoded.X))
-    model.fingerprint_ = memory.fingerprint()
+    if fingerprint:
+        model.fingerprint_ = memory.fingerprint()
     if table.options.to_remember:
         model.read_ = table.options.to_remember
     seconds = time.perf_counter() - start

@@ -4,10 +4,12 @@ from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+import numpy as np
+
 from crcen.exceptions import InvalidInput
 from crcen.scale.table_survey import ColumnFacts, TableSurvey
 from crcen.tables.column_kinds import DroppedColumn, category_column, learn_column
-from crcen.tables.columns import CategoryColumn, Column, NumberColumn, as_text
+from crcen.tables.columns import CategoryColumn, Column, NumberColumn, as_text, clip_limits
 from crcen.tables.reading import Table
 
 __all__ = ["LearnedColumns", "frames_of", "learn_columns", "survey_table"]
@@ -89,7 +91,11 @@ def learn_columns(
         if isinstance(learnt, DroppedColumn):
             found.dropped.append(learnt)
             continue
-        found.used.append(_set_right(learnt, facts, found.notes))
+        learnt = _set_right(learnt, facts, found.notes)
+        if isinstance(learnt, DroppedColumn):
+            found.dropped.append(learnt)
+        else:
+            found.used.append(learnt)
     if not found.used:
         reasons = "; ".join(f"{one.name}: {one.reason}" for one in found.dropped[:5])
         raise InvalidInput(f"no column is left to learn from ({reasons}).")
@@ -138,10 +144,10 @@ def _why_row_number(cells: Series, facts: ColumnFacts) -> str:
     present = cells.dropna()
     if present.nunique() < len(present):
         return ""
-    return f"numbers the rows: {n} whole numbers from {facts.low:.0f} to {facts.high:.0f}, none twice in a sample"
+    return f"numbers the rows: {n} whole numbers, none twice in a sample"
 
 
-def _set_right(column: Column, facts: ColumnFacts, notes: list[str]) -> Column:
+def _set_right(column: Column, facts: ColumnFacts, notes: list[str]) -> Column | DroppedColumn:
     """A column learned from a sample, with what all rows say."""
     import pandas as pd
 
@@ -153,4 +159,7 @@ def _set_right(column: Column, facts: ColumnFacts, notes: list[str]) -> Column:
         notes.append(f"{column.name} has too many values to count; those of the sample have columns of their own")
     if isinstance(column, NumberColumn) and facts.looks_numeric and facts.n_others:
         has_missing = True  # cells that are no numbers, in rows that the sample does not have
+    if isinstance(column, NumberColumn) and facts.n_numbers:
+        low, high = clip_limits(np.array([facts.low, facts.high]))
+        column = replace(column, low=min(low, column.low), high=max(high, column.high))
     return replace(column, has_missing=has_missing)  # type: ignore[type-var]

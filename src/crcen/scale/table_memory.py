@@ -55,5 +55,4 @@ class FingerprintOfAll:
 
     def fingerprint(self) -> Fingerprint:
         """Of all rows so far."""
-        twins = int(self._counts[self._counts > 1].sum())
-        return Fingerprint(self._salt, self._hashes, self._limit, int(self._counts.sum()), twins)
+        return Fingerprint.of_hashes(self._salt, self._hashes, self._counts[:, None], self._limit)

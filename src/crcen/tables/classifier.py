@@ -45,9 +45,12 @@ class EncodedTable:
     ----------
     X : float64 array of shape (n, n_encoded)
         Finite numbers.
-    unseen, unreadable, missing : dict of str to int
-        Cells by column: categories that training did not have; cells that are not of the column's kind, taken as
-        missing; and missing cells in columns that lacked none in training.
+    unseen, unreadable, missing, clipped : dict of str to int
+        Cells by column: categories that are new or were rare in training; cells that are not of the column's kind,
+        taken as missing; missing cells in columns without any in training; numbers and dates far outside of the
+        training range, clipped.
+    excess : dict of str to float
+        What clipping took off the sum of a column.
     extra : tuple of str
         Columns that training did not have, ignored.
     """
@@ -56,6 +59,8 @@ class EncodedTable:
     unseen: dict[str, int] = field(default_factory=dict)
     unreadable: dict[str, int] = field(default_factory=dict)
     missing: dict[str, int] = field(default_factory=dict)
+    clipped: dict[str, int] = field(default_factory=dict)
+    excess: Mapping[str, float] = field(default_factory=dict)
     extra: tuple[str, ...] = ()
 
 
@@ -63,9 +68,11 @@ class TableClassifier(ClassifierMixin, BaseEstimator):
     """A classifier for mixed tables: finds out what each column holds, encodes it, and fits networks on that.
 
     Numbers and truth values are taken as they are. Dates become days since 1970, month, day, weekday and hour. Columns
-    of at most 255 strings become zeros and ones; other strings go through skrub's ``StringEncoder``. A missing value is
-    filled. If training rows lacked values in that column, an extra column says which are missing. Columns that are
-    constant, empty, nested or only number or name the rows are left out, with the reason in ``dropped_``.
+    of at most 255 strings become zeros and ones; other strings become components of their character n-grams. Values and
+    n-grams of fewer than five rows have no column of their own. Numbers and dates are clipped half the training range
+    beyond its ends. A missing value is filled; if training rows had missing values in that column, an extra column
+    states which are missing. Columns that are constant, empty, nested or only number or name the rows are not used,
+    with the reason in ``dropped_``.
 
     Parameters
     ----------
@@ -81,6 +88,8 @@ class TableClassifier(ClassifierMixin, BaseEstimator):
         Columns to use although they look like identifiers.
     categorical : sequence of str, default=()
         Columns whose values are categories although they look like numbers or dates.
+    fingerprint : bool, default=True
+        Keep a fingerprint of the training rows, to recognise a file of them.
     random_state : int, RandomState or None, default=None
         Seed of the texts' decomposition, and of the default estimator.
 
@@ -101,7 +110,7 @@ class TableClassifier(ClassifierMixin, BaseEstimator):
     held_out_sums_ : StreamSums
         What rows held out said about the model's error, in sums: `crcen.monitor_table` compares new labels with them.
     fingerprint_ : Fingerprint
-        Hashes of training rows, to know them again by `recognise`.
+        Truncated hashes of the training rows, for `recognise`; only with ``fingerprint``.
     target_name_ : str or None
         The name of y, where it is a column of a data frame.
     n_features_in_, feature_names_in_
@@ -131,6 +140,7 @@ class TableClassifier(ClassifierMixin, BaseEstimator):
         drop: Any = (),
         keep: Any = (),
         categorical: Any = (),
+        fingerprint: bool = True,
         random_state: Any = None,
     ) -> None:
         self.weighting = weighting
@@ -138,6 +148,7 @@ class TableClassifier(ClassifierMixin, BaseEstimator):
         self.drop = drop
         self.keep = keep
         self.categorical = categorical
+        self.fingerprint = fingerprint
         self.random_state = random_state
 
     def fit(self, X: Any, y: Any, sample_weight: Any = None, groups: Any = None) -> TableClassifier:
@@ -178,7 +189,10 @@ class TableClassifier(ClassifierMixin, BaseEstimator):
         self.held_out_sums_ = held_out_sums(self.estimator_, y, sample_weight)
         self.background_ = typical_table(self.columns_, encoded.X)
         self.profile_ = profile_of(self.columns_, frame, encoded, training_scores(self.estimator_, encoded.X))
-        self.fingerprint_ = fingerprint_of(self.columns_, frame, encoded.X)
+        self.__dict__.pop("fingerprint_", None)
+        if self.fingerprint:
+            numbers = np.searchsorted(self.classes_, np.asarray(y))
+            self.fingerprint_ = fingerprint_of(self.columns_, frame, encoded.X, numbers, len(self.classes_))
 
     def learn_columns(self, X: Any) -> TableClassifier:
         """Find out what each column holds, without a fit: ``columns_`` and ``dropped_``, and `encode` then works.
@@ -291,15 +305,18 @@ class TableClassifier(ClassifierMixin, BaseEstimator):
         if not len(frame):
             raise InvalidInput("Found array with 0 sample(s): a table needs rows.")
         parts, odd = [], _no_counts()
+        excess: dict[str, float] = {}
         for column in self.columns_:
             part = column.encode(frame[column.name])
             parts.append(part.values)
             for kind, counts in odd.items():
                 if number := getattr(part, f"n_{kind}"):
                     counts[column.name] = number
+            if part.n_clipped:
+                excess[column.name] = part.excess
         known = set(self.feature_names_in_)
         extra = tuple(name for name in frame.columns if name not in known)
-        return EncodedTable(np.column_stack(parts).astype(np.float64), extra=extra, **odd)
+        return EncodedTable(np.column_stack(parts).astype(np.float64), **odd, excess=excess, extra=extra)
 
     def _encode_dicts(self, rows: Sequence[Mapping[str, Any]]) -> EncodedTable:
         """The same of a few rows as dicts, without a data frame."""
@@ -311,25 +328,29 @@ class TableClassifier(ClassifierMixin, BaseEstimator):
         known = set(self.feature_names_in_)
         return EncodedTable(values, extra=tuple(name for name in names if name not in known), **odd)
 
-    def recognise(self, X: Any) -> Recognition | None:
-        """Find out whether rows are those of training.
+    def recognise(self, X: Any, y: Any = None) -> Recognition | None:
+        """Determine whether rows are training rows.
 
         Parameters
         ----------
         X : data frame or array
             As `encode` takes it.
+        y : array of shape (n,), optional
+            Labels: whether training rows among them depend on the label.
 
         Returns
         -------
         Recognition or None
-            How many rows are, and whether that is more than chance allows where rows repeat; None for a model of an
-            earlier version, which does not know its rows.
+            How many rows are, and whether that is more than chance allows where rows repeat; None for a model without
+            a fingerprint.
         """
         fingerprint = getattr(self, "fingerprint_", None)
         if fingerprint is None:
             return None
         frame = as_frame(X, self.feature_names_in_)
-        return fingerprint.judge(*fingerprint.compare(self.row_hashes(frame, self.encode(frame))))
+        numbers = None if y is None else np.searchsorted(self.classes_, np.asarray(y))
+        compared = fingerprint.compare(self.row_hashes(frame, self.encode(frame)))
+        return fingerprint.judge(*compared, numbers, self.classes_.tolist())
 
     def row_hashes(self, frame: DataFrame, encoded: EncodedTable) -> NDArray[np.uint64]:
         """One hash a row, to compare with ``fingerprint_``; ``encoded`` is what `encode` makes of the frame."""
@@ -403,4 +424,4 @@ class TableClassifier(ClassifierMixin, BaseEstimator):
 
 
 def _no_counts() -> dict[str, dict[str, int]]:
-    return {"unseen": {}, "unreadable": {}, "missing": {}}
+    return {"unseen": {}, "unreadable": {}, "missing": {}, "clipped": {}}

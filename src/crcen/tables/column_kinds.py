@@ -1,12 +1,12 @@
 """What a column of a mixed table holds, found out from the training rows: its kind, or why it is left out."""
 
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
-from crcen._support.extras import need
 from crcen.tables.columns import (
     BOOLEAN_WORDS,
     DATE_PARTS,
@@ -19,7 +19,9 @@ from crcen.tables.columns import (
     as_dates,
     as_numbers,
     as_text,
+    clip_limits,
     is_text,
+    typical_value,
 )
 from crcen.tables.dates import date_format, mixed_dates
 from crcen.tables.identifiers import is_nameless_index, why_codes, why_numbering
@@ -29,10 +31,11 @@ __all__ = ["DroppedColumn", "category_column", "learn_column"]
 
 # pandas is optional, and no type checker sees it.
 Series = Any
+Array = NDArray[np.float64]
 
 # A string column of more values is free text.
 MOST_CATEGORIES = 255
-# A category of fewer rows shares a column with the other rare ones.
+# Categories and parts of texts of fewer rows have no column of their own, and model files do not name them.
 FEWEST_ROWS = 5
 TEXT_COMPONENTS = 30
 # Fewer rows tell nothing about whether a column numbers them.
@@ -135,7 +138,7 @@ def _by_content(
         if pd.api.types.is_numeric_dtype(dtype) or n_finite == len(present):
             if not n_finite:
                 return DroppedColumn(name, "every value is missing or infinite")
-            return NumberColumn(name, float(np.nanmedian(numbers)), has_missing or n_finite < len(series))
+            return _number(name, numbers, has_missing or n_finite < len(series))
         if reading is not None and reading.is_number:
             return _written_number(name, series, reading)
         written = _date_format(present)
@@ -144,8 +147,10 @@ def _by_content(
         mixed = mixed_dates(present)
         if mixed is not None:
             found, said = mixed
-            return _date(name, series, found, has_missing, f"{name} {said}") if found else DroppedColumn(name, said)
-    is_free = n_values > MOST_CATEGORIES
+            if found is None:  # without the cells that it quotes: reasons are stored
+                return DroppedColumn(name, re.sub(r'"[^"]*"', "…", said))
+            return _date(name, series, found, has_missing, f"{name} {said}")
+    is_free = n_values > MOST_CATEGORIES or present.value_counts().iloc[0] < FEWEST_ROWS
     note = "" if reading is None else _why_no_number(name, series, reading, "text" if is_free else "categories")
     return _text(name, present, has_missing, seed, note) if is_free else _category(name, present, has_missing, note)
 
@@ -172,9 +177,15 @@ def _written_number(name: str, series: Series, reading: NumberReading) -> Column
         )
     if reading.n_marked:
         said.append(f'has "{reading.mark}" or the like in {reading.n_marked} cells, taken as missing')
-    has_missing = bool(np.isnan(reading.values).any())
-    fill, note = float(np.nanmedian(reading.values)), f"{name} {' and '.join(said)}" if said else ""
-    return NumberColumn(name, fill, has_missing, notation.decimal, notation.thousands, notation.affix, note)
+    how = {"decimal": notation.decimal, "thousands": notation.thousands, "affix": notation.affix}
+    note = f"{name} {' and '.join(said)}" if said else ""
+    return _number(name, reading.values, bool(np.isnan(reading.values).any()), **how, note=note)
+
+
+def _number(name: str, values: Array, has_missing: bool, **how: str) -> NumberColumn:
+    known = values[np.isfinite(values)]
+    low, high = clip_limits(known)
+    return NumberColumn(name, typical_value(known), has_missing, low, high, **how)
 
 
 def _why_no_number(name: str, series: Series, reading: NumberReading, taken_for: str) -> str:
@@ -235,10 +246,8 @@ def _date_format(present: Series) -> str | None:
     return date_format(present)
 
 
-def _date(
-    name: str, series: Series, date_format: str | None, has_missing: bool, note: str = ""
-) -> Column | DroppedColumn:
-    dates = as_dates(series, date_format)
+def _date(name: str, series: Series, form: str | None, has_missing: bool, note: str = "") -> Column | DroppedColumn:
+    dates = as_dates(series, form)
     if dates.isna().all():
         return DroppedColumn(name, "no date of the years 1 to 9999")
     found = DateColumn.all_parts(dates)
@@ -246,31 +255,27 @@ def _date(
     parts = tuple(part for part in DATE_PARTS if np.nanmin(found[part]) < np.nanmax(found[part]))
     if not parts:
         return DroppedColumn(name, "constant: every value is one date")
-    return DateColumn(
-        name,
-        date_format,
-        parts,
-        np.array([np.nanmedian(found[part]) for part in parts]),
-        has_missing or bool(dates.isna().any()),
-        note,
-    )
+    known = {part: values[~np.isnan(values)] for part, values in found.items()}
+    fill = np.array([typical_value(known[part]) for part in parts])
+    has_missing = has_missing or bool(dates.isna().any())
+    return DateColumn(name, form, parts, fill, has_missing, *clip_limits(known["days"]), note)
 
 
-def _category(name: str, present: Series, has_missing: bool, note: str = "") -> Column:
+def _category(name: str, present: Series, has_missing: bool, note: str = "") -> Column | DroppedColumn:
     return category_column(name, present.value_counts(), has_missing, note)
 
 
-def category_column(name: str, counts: Series, has_missing: bool, note: str = "") -> CategoryColumn:
-    """A column of categories from the rows of each value, the commonest first."""
-    common = sorted(str(value) for value in counts.index[counts >= FEWEST_ROWS][:MOST_CATEGORIES])
-    rare = sorted(set(map(str, counts.index)) - set(common))
-    if len(rare) == 1 or not common:  # sharing saves nothing, or leaves nothing
-        common, rare = sorted([*common, *rare[:MOST_CATEGORIES]]), rare[MOST_CATEGORIES:]
-    return CategoryColumn(name, tuple(common), tuple(rare), has_missing, note)
+def category_column(name: str, counts: Series, has_missing: bool, note: str = "") -> CategoryColumn | DroppedColumn:
+    """A column of categories from the rows of each value; those of fewer than `FEWEST_ROWS` share one column."""
+    named = sorted(str(value) for value in counts.index[counts >= FEWEST_ROWS][:MOST_CATEGORIES])
+    if not named:
+        return DroppedColumn(name, f"no value occurs in {FEWEST_ROWS} rows or more")
+    return CategoryColumn(name, tuple(named), len(named) < len(counts), has_missing, note)
 
 
-def _text(name: str, present: Series, has_missing: bool, seed: int, note: str) -> Column:
-    skrub = need("skrub", "tables")
-    encoder: Any = skrub.StringEncoder(n_components=TEXT_COMPONENTS, random_state=seed)
-    columns = encoder.fit_transform(present.rename(name)).shape[1]
-    return TextColumn(name, encoder, columns, has_missing, note)
+def _text(name: str, present: Series, has_missing: bool, seed: int, note: str) -> Column | DroppedColumn:
+    try:
+        found = TextColumn.learn(name, present, has_missing, TEXT_COMPONENTS, FEWEST_ROWS, seed)
+    except ValueError:
+        return DroppedColumn(name, f"no part of its texts occurs in {FEWEST_ROWS} rows or more")
+    return replace(found, note=note)

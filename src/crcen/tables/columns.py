@@ -1,9 +1,11 @@
 """Columns of a mixed table as numbers: what each kind remembers of the training rows, and how it encodes new ones."""
 
+import math
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
-from dataclasses import dataclass
-from typing import Any
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -23,7 +25,11 @@ __all__ = [
     "as_dates",
     "as_numbers",
     "as_text",
+    "clip_limits",
     "is_text",
+    "nice_step",
+    "rounded",
+    "typical_value",
 ]
 
 # pandas is optional, and no type checker sees it.
@@ -37,6 +43,9 @@ BOOLEAN_WORDS = {
 }
 DATE_PARTS = ("days", "month", "day", "weekday", "hour")
 _DAY = 86_400.0
+# Steps of the training range to which its limits are rounded, and of the middle half to which medians are.
+_RANGE_PARTS, _FILL_PARTS = 20, 50
+_NGRAMS = (3, 4)
 
 
 @dataclass(frozen=True, eq=False)
@@ -52,13 +61,57 @@ class Encoded:
     n_unreadable : int
         Cells that are not of the column's kind and count as missing.
     n_unseen : int
-        Cells with a category that training did not have.
+        Cells with a category that is not among the named ones: new, or rare in training.
+    n_clipped : int
+        Numbers that were clipped to the limits of the column.
+    excess : float
+        What clipping took off their sum.
     """
 
     values: Array
     n_missing: int = 0
     n_unreadable: int = 0
     n_unseen: int = 0
+    n_clipped: int = 0
+    excess: float = 0.0
+
+
+def _note() -> str:
+    """The field for notes: they may quote cells, so files do not hold them."""
+    found: str = field(default="", metadata={"is_stored": False})
+    return found
+
+
+def nice_step(spread: float, parts: int) -> float:
+    """A step of 1, 2 or 5 times a power of ten that divides a spread into at most so many parts; 0 for none."""
+    if not 0.0 < spread < math.inf:
+        return 0.0
+    size = 10.0 ** math.floor(math.log10(spread / parts))
+    return next((factor * size for factor in (1.0, 2.0, 5.0) if factor * size * parts >= spread), 10.0 * size)
+
+
+def rounded(values: Array | float, step: float, direction: Literal["down", "nearest", "up"] = "nearest") -> Array:
+    """Values rounded to multiples of a step, so that they do not identify a row; unchanged for the step 0."""
+    if not step:
+        return np.asarray(values, dtype=np.float64)
+    how = {"down": np.floor, "nearest": np.rint, "up": np.ceil}[direction]
+    decimals = max(0, 1 - math.floor(math.log10(step)))
+    return np.asarray(np.round(how(np.asarray(values) / step) * step, min(decimals, 300)), dtype=np.float64)
+
+
+def clip_limits(values: Array) -> tuple[float, float]:
+    """Limits to which numbers are clipped: half the training range beyond each end, rounded outwards."""
+    low, high = float(values.min()), float(values.max())
+    spread = high - low
+    margin = spread / 2 if 0.0 < spread < math.inf else max(abs(low), abs(high), 1.0)
+    step = nice_step(2.0 * margin, _RANGE_PARTS)
+    return float(rounded(low - margin, step, "down")), float(rounded(high + margin, step, "up"))
+
+
+def typical_value(values: Array) -> float:
+    """The median of finite numbers, rounded unless many rows share it."""
+    low, middle, high = np.quantile(values, [0.25, 0.5, 0.75])
+    return float(rounded(middle, nice_step(float(high - low), _FILL_PARTS)))
 
 
 def as_text(series: Series) -> Series:
@@ -144,20 +197,22 @@ class Column(ABC):
     def _with_indicator(self, names: list[str]) -> list[str]:
         return [*names, f"{self.name} is missing"] if self.has_missing else names
 
-    def _filled(self, values: Array, fill: Array, was_there: NDArray[np.bool_]) -> Encoded:
-        """NaN rows filled, the indicator beside them, and what was not there counted."""
+    def _filled(self, values: Array, fill: Array, was_there: NDArray[np.bool_], excess: Array | None = None) -> Encoded:
+        """NaN rows filled, the indicator beside them, and missing cells counted."""
         is_missing = np.asarray(np.isnan(values).any(axis=1))
         filled = np.where(is_missing[:, None], fill, values)
         if self.has_missing:
             filled = np.column_stack([filled, is_missing])
         unreadable = int((is_missing & was_there).sum())
         missing = 0 if self.has_missing else int((~was_there).sum())
-        return Encoded(filled, n_missing=missing, n_unreadable=unreadable)
+        if excess is None:
+            return Encoded(filled, n_missing=missing, n_unreadable=unreadable)
+        return Encoded(filled, missing, unreadable, n_clipped=int(np.count_nonzero(excess)), excess=float(excess.sum()))
 
 
 @dataclass(frozen=True, eq=False)
 class NumberColumn(Column):
-    """Numbers; missing ones become the median of the training rows.
+    """Numbers, clipped to ``low`` and ``high``; missing ones become the median of the training rows.
 
     ``decimal``, ``thousands`` and ``affix`` are those of a `crcen.tables.number_notation.Notation`: how numbers are
     written where cells are strings.
@@ -166,10 +221,12 @@ class NumberColumn(Column):
     name: str
     fill: float
     has_missing: bool
+    low: float = -math.inf
+    high: float = math.inf
     decimal: str = "."
     thousands: str = ""
     affix: str = ""
-    note: str = ""
+    note: str = _note()
     kind = "number"
 
     @property
@@ -184,7 +241,8 @@ class NumberColumn(Column):
         unknown = np.flatnonzero(np.isnan(values) & was_there)
         if len(unknown) and is_text(series):
             was_there[unknown] = ~as_text(series.iloc[unknown]).fillna("-").map(is_missing_mark).to_numpy(dtype=bool)
-        return self._filled(values[:, None], np.array([self.fill]), was_there)
+        clipped = np.clip(values, self.low, self.high)
+        return self._filled(clipped[:, None], np.array([self.fill]), was_there, np.nan_to_num(values - clipped))
 
 
 @dataclass(frozen=True, eq=False)
@@ -194,7 +252,7 @@ class BooleanColumn(Column):
     name: str
     fill: float
     has_missing: bool
-    note: str = ""
+    note: str = _note()
     kind = "boolean"
 
     @property
@@ -210,14 +268,19 @@ class BooleanColumn(Column):
 
 @dataclass(frozen=True, eq=False)
 class DateColumn(Column):
-    """Dates as days since 1970, month, day, weekday and hour; a missing one becomes the median of each."""
+    """Dates as days since 1970, month, day, weekday and hour; a missing one becomes the median of each.
+
+    Days are clipped to ``low`` and ``high``.
+    """
 
     name: str
     date_format: str | None
     parts: tuple[str, ...]
     fill: Array
     has_missing: bool
-    note: str = ""
+    low: float = -math.inf
+    high: float = math.inf
+    note: str = _note()
     kind = "date"
 
     @property
@@ -242,42 +305,43 @@ class DateColumn(Column):
     def encode(self, series: Series) -> Encoded:
         """The parts with missing ones filled, and the indicator."""
         found = self.all_parts(as_dates(series, self.date_format))
-        return self._filled(np.column_stack([found[part] for part in self.parts]), self.fill, series.notna().to_numpy())
+        days = np.clip(found["days"], self.low, self.high)
+        parts = np.column_stack([days if part == "days" else found[part] for part in self.parts])
+        return self._filled(parts, self.fill, series.notna().to_numpy(), np.nan_to_num(found["days"] - days))
 
 
 @dataclass(frozen=True, eq=False)
 class CategoryColumn(Column):
     """A column of few values, each its own column of zeros and ones; rare and unseen values share one.
 
-    ``categories`` are those with a column of their own; ``rare`` were seen in training but too seldom for that.
+    ``categories`` are those with a column of their own; ``has_other`` states whether training rows had rarer ones.
     """
 
     name: str
     categories: tuple[str, ...]
-    rare: tuple[str, ...]
+    has_other: bool
     has_missing: bool
-    note: str = ""
+    note: str = _note()
     kind = "category"
 
     @property
     def encoded_names(self) -> list[str]:
         """One for each category, one for all others, and whether the value is missing."""
-        others = [f"{self.name} is another"] if self.rare else []
+        others = [f"{self.name} is another"] if self.has_other else []
         return self._with_indicator([*(f"{self.name} = {category}" for category in self.categories), *others])
 
     def describe(self) -> dict[str, Any]:
-        """With the number of values."""
-        return {**super().describe(), "n_values": len(self.categories) + len(self.rare)}
+        """With the number of named values."""
+        return {**super().describe(), "n_values": len(self.categories)}
 
     def encode(self, series: Series) -> Encoded:
-        """Zeros and ones; a value that training never had is as the rare ones, or all zeros where there were none."""
+        """Zeros and ones; a value without a column of its own is another one, or all zeros if training had none."""
         place = {category: i for i, category in enumerate(self.categories)}
-        place |= dict.fromkeys(self.rare, len(self.categories))
         text = as_text(series)
         codes = text.map(place).to_numpy(dtype=np.float64, na_value=np.nan)
         is_missing = text.isna().to_numpy()
         is_unseen = np.isnan(codes) & ~is_missing
-        if self.rare:
+        if self.has_other:
             codes[is_unseen] = len(self.categories)
         values = np.zeros((len(codes), len(self.encoded_names)))
         rows = np.flatnonzero(~np.isnan(codes))
@@ -290,25 +354,66 @@ class CategoryColumn(Column):
 
 @dataclass(frozen=True, eq=False)
 class TextColumn(Column):
-    """Free strings through skrub's StringEncoder: character n-grams, tf-idf, truncated singular value decomposition."""
+    """Free text: character n-grams inside words, tf-idf, and their leading singular vectors.
+
+    ``ngrams`` are those of at least five training rows, ``idf`` their weights and ``components`` the vectors, (n-grams,
+    parts).
+    """
 
     name: str
-    encoder: Any
-    n_parts: int
+    ngrams: tuple[str, ...]
+    idf: Array
+    components: Array
     has_missing: bool
-    note: str = ""
+    note: str = _note()
     kind = "text"
+
+    def __post_init__(self) -> None:
+        """Reject arrays that do not belong to the n-grams."""
+        n = len(self.ngrams)
+        if not n or len(set(self.ngrams)) != n or self.idf.shape != (n,) or self.components.ndim != 2:
+            raise ValueError("a text column without n-grams, or with repeated ones")
+        if len(self.components) != n or self.idf.dtype != np.float64 or self.components.dtype != np.float64:
+            raise ValueError("a text column with other arrays than those of its n-grams")
+
+    @classmethod
+    def learn(cls, name: str, present: Series, has_missing: bool, n_parts: int, n_rows: int, seed: int) -> "TextColumn":
+        """The column of these texts, with n-grams of at least so many rows; a ValueError if there are none."""
+        from sklearn.decomposition import TruncatedSVD
+
+        words = _vectorizer(min_df=n_rows)
+        found = words.fit_transform(present.to_numpy(dtype=object))
+        ngrams = words.get_feature_names_out()
+        components = np.eye(len(ngrams))
+        if len(ngrams) > n_parts:
+            svd = TruncatedSVD(n_parts, random_state=seed).fit(found)
+            components = np.ascontiguousarray(svd.components_.T)
+        parts = np.asarray(found @ components)
+        scale = float(np.sqrt(parts.var(axis=0).sum())) or 1.0
+        return cls(name, tuple(map(str, ngrams)), words.idf_, components / scale, has_missing)
 
     @property
     def encoded_names(self) -> list[str]:
         """The components, and whether the text is missing."""
-        return self._with_indicator([f"{self.name}: component {i + 1}" for i in range(self.n_parts)])
+        return self._with_indicator([f"{self.name}: component {i + 1}" for i in range(self.components.shape[1])])
+
+    @cached_property
+    def _words(self) -> Any:
+        words = _vectorizer(vocabulary={ngram: i for i, ngram in enumerate(self.ngrams)})
+        words.idf_ = self.idf
+        return words
 
     def encode(self, series: Series) -> Encoded:
         """The components; those of an empty string where the text is missing."""
         text = as_text(series)
         is_missing = text.isna().to_numpy()
-        values = self.encoder.transform(text.rename(self.name)).to_numpy(dtype=np.float64)
+        values = np.asarray(self._words.transform(text.fillna("").to_numpy(dtype=object)) @ self.components)
         if self.has_missing:
             values = np.column_stack([values, is_missing])
         return Encoded(values, n_missing=0 if self.has_missing else int(is_missing.sum()))
+
+
+def _vectorizer(**options: Any) -> Any:
+    from sklearn.feature_extraction.text import TfidfVectorizer
+
+    return TfidfVectorizer(analyzer="char_wb", ngram_range=_NGRAMS, **options)

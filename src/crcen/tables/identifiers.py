@@ -81,7 +81,7 @@ def why_numbering(name: str, values: Array) -> str:
             return f"numbers the rows: {n} different whole numbers in a row"
         if not _is_time(name, values):
             if n * n / (2.0 * spread) > _EXPECTED_TIES:
-                return f"numbers the rows, with gaps: {n} whole numbers up to {values.max():.0f}, none of them twice"
+                return f"numbers the rows, with gaps: {n} different whole numbers"
             if _grows_evenly(values):
                 return f"numbers the rows, with gaps: {n} whole numbers that grow along the file"
     if _is_named_so(name, n_values, n):
@@ -130,7 +130,7 @@ def why_codes(name: str, present: Series, n_values: int, *, is_amount: bool) -> 
     if is_code and _share(present, r"[^\s,;]*") >= _NEARLY_ALL:
         return reason
     if (n_values > 0.5 * n or n_values > _MANY_VALUES) and _share(present, _PARTS) >= _NEARLY_ALL:
-        return f"an identifier: {n_values} codes such as {present.iloc[0]} on {n} rows"
+        return f"an identifier: {n_values} codes on {n} rows"
     return ""
 
 

@@ -1,18 +1,20 @@
-"""What training rows were like, in a few numbers for each column, and whether new rows are like them.
+"""A summary of the training rows in a few numbers for each column, and whether new rows are like them.
 
-Nothing of a single row is kept but the ends of ranges. New rows are counted in chunks. Each comparison has an exact or
-conservative probability under the hypothesis that new rows come from where the training rows came from; one error rate
-holds for all comparisons of all columns together, and a difference must also be large enough to matter.
+Quantiles and ends of ranges are rounded, so that none of them is the value of a single row. New rows are counted in
+chunks. Each comparison has an exact or conservative p-value under the hypothesis that new rows come from the
+distribution of the training rows. One error rate holds for all comparisons together, and a difference must also be
+large enough to matter.
 """
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from crcen.tables.columns import Column, as_text
+from crcen.tables.column_kinds import FEWEST_ROWS
+from crcen.tables.columns import Column, as_text, nice_step, rounded
 from crcen.tables.rare_counts import beyond_extreme, chance_of_more, kolmogorov_smirnov
 from crcen.theory.labels import Labels
 from crcen.theory.limits import UNLIKE_DISTANCE, UNLIKE_P, UNLIKE_RATIO, UNLIKE_SCALE, UNLIKE_SHARE
@@ -25,7 +27,9 @@ DataFrame = Any
 Array = NDArray[np.float64]
 Counts = NDArray[np.int64]
 
-_EDGES, _SCORES = 33, 2049
+_EDGES, _SCORES, _RANGE_PARTS = 33, 2049, 20
+# So many training ranges outside, a single value is reported: a unit, or a placeholder such as 999999999.
+_EXTREME = 1000.0
 
 
 @dataclass(frozen=True)
@@ -37,7 +41,7 @@ class Difference:
     column : str or None
         The column; None where it is about decisions.
     kind : str
-        "scale", "range", "distribution", "categories", "unseen", "unreadable", "missing" or "alarms".
+        "scale", "range", "clipped", "distribution", "categories", "unseen", "unreadable", "missing" or "alarms".
     here, training : float
         The share of rows that it is about, in the new and in the training rows; for "scale" the two means.
     sentence : str
@@ -69,13 +73,13 @@ class ColumnProfile:
     mean : float
         Of numbers, else NaN.
     edges : float64 array
-        Of numbers and dates: different quantiles, the smallest and the largest value among them.
+        Of numbers and dates: different quantiles, rounded, and the range, rounded outwards.
     below : int64 array
         How many values are at most each edge.
     counts : int64 array
         Of categories and truth values: rows of each encoded column.
-    n_singles : int
-        Of categories: values that one row alone had.
+    n_other : int
+        Of categories: rows whose value would have no column of its own without that row.
     """
 
     name: str
@@ -87,7 +91,7 @@ class ColumnProfile:
     edges: Array
     below: Counts
     counts: Counts
-    n_singles: int
+    n_other: int
 
 
 @dataclass(frozen=True, eq=False)
@@ -134,18 +138,33 @@ def profile_of(columns: list[Column], frame: DataFrame, encoded: Any, scores: li
     found = []
     for column, part in _by_column(columns, encoded.X):
         values, is_missing = _values(column, part)
-        edges = np.unique(np.quantile(values, np.linspace(0, 1, _EDGES))) if values.size else np.empty(0)
+        edges = _edges(values)
         n_unreadable = encoded.unreadable.get(column.name, 0)
         n_missing = int(is_missing.sum()) - n_unreadable if column.has_missing else 0
-        n_singles = int((as_text(frame[column.name]).value_counts() == 1).sum()) if column.kind == "category" else 0
+        n_other = _n_other(column, frame) if column.kind == "category" else 0
         found.append(
             ColumnProfile(
                 column.name, column.kind, n_missing, n_unreadable, len(part) - n_missing - n_unreadable, _mean(values),
-                edges, _at_most(values, edges), _category_counts(column, part), n_singles,
+                edges, _at_most(values, edges), _category_counts(column, part), n_other,
             )
         )  # fmt: skip
     kept = [np.quantile(one, np.linspace(0, 1, _SCORES)) if len(one) > _SCORES else np.sort(one) for one in scores]
     return TrainingProfile(len(encoded.X), tuple(found), kept)
+
+
+def _edges(values: Array) -> Array:
+    """Quantiles with at least five rows between them: the inner ones rounded, the first and last rounded outwards."""
+    if not values.size:
+        return np.empty(0)
+    found = np.unique(np.quantile(values, np.linspace(0, 1, min(_EDGES, max(3, len(values) // FEWEST_ROWS)))))
+    step = nice_step(float(found[-1] - found[0]), _RANGE_PARTS)
+    inner = [rounded(found[i], nice_step(float(found[i + 1] - found[i - 1]), 8)) for i in range(1, len(found) - 1)]
+    return np.unique([rounded(found[0], step, "down"), *inner, rounded(found[-1], step, "up")])
+
+
+def _n_other(column: Column, frame: DataFrame) -> int:
+    counts = as_text(frame[column.name]).value_counts().to_numpy()
+    return int(counts[counts <= FEWEST_ROWS].sum())
 
 
 def training_scores(estimator: Any, X: Array) -> list[Array]:
@@ -175,6 +194,8 @@ class _Tally:
     n_unreadable: int = 0
     n_below: int = 0
     n_above: int = 0
+    n_clipped: int = 0
+    excess: float = 0.0
     total: float = 0.0
     n_values: int = 0
     at_most: Any = 0
@@ -208,6 +229,8 @@ class NewRows:
             tally.n += len(part)
             tally.n_unreadable += n_unreadable
             tally.n_unseen += encoded.unseen.get(column.name, 0)
+            tally.n_clipped += encoded.clipped.get(column.name, 0)
+            tally.excess += encoded.excess.get(column.name, 0.0)
             tally.n_missing += int(is_missing.sum()) - n_unreadable if column.has_missing else 0
             tally.n_missing += encoded.missing.get(column.name, 0)
             tally.counts = tally.counts + _category_counts(column, part)
@@ -266,7 +289,24 @@ def _compared(before: ColumnProfile, tally: _Tally, labels: list[str], level: fl
     cells = _numbers(before, tally, level) if len(before.edges) else _categories(before, tally, labels, level)
     if cells is not None and cells.kind == "distribution" and any(gaps):
         cells = None  # gaps in a column that had none are filled with one value, which moves the distribution
-    return [cells, *gaps]
+    clipped = _clipped(before, tally, level)
+    if clipped is not None and cells is not None and cells.kind in ("scale", "range"):
+        cells, clipped = replace(cells, sentence=f"{cells.sentence} ({tally.n_clipped:,} values were clipped)"), None
+    return [cells, clipped, *gaps]
+
+
+def _clipped(before: ColumnProfile, tally: _Tally, level: float) -> Difference | None:
+    """Values far outside of the training range, where they are more than chance explains."""
+    if not tally.n_clipped or not len(before.edges):
+        return None
+    is_extreme = abs(tally.excess) > _EXTREME * tally.n_clipped * float(before.edges[-1] - before.edges[0])
+    if not is_extreme and beyond_extreme(tally.n_clipped, tally.n_values, int(before.below[-1])) > level:
+        return None
+    low, high = (_shown(edge, before.kind) for edge in (before.edges[0], before.edges[-1]))
+    share = tally.n_clipped / tally.n_values
+    cells = f"{tally.n_clipped:,} value{'s' * (tally.n_clipped > 1)}"
+    said = f"{before.name} has {cells} far outside of the training range {low} to {high}, which were clipped"
+    return Difference(before.name, "clipped", share, 0.0, said)
 
 
 def _numbers(before: ColumnProfile, tally: _Tally, level: float) -> Difference | None:
@@ -279,7 +319,7 @@ def _numbers(before: ColumnProfile, tally: _Tally, level: float) -> Difference |
     )
     distance = float(np.abs(tally.at_most / n - before.below / n_before).max())
     is_far = distance >= UNLIKE_DISTANCE and kolmogorov_smirnov(distance, n, n_before) < level
-    mean, name = tally.total / n, before.name
+    mean, name = (tally.total + tally.excess) / n, before.name
     if (is_outside or is_far) and before.kind == "number" and _scale(mean, before.mean):
         ratio = _scale(mean, before.mean)
         said = f"{name} is {ratio:.3g} times as large as in training (mean {mean:.4g} here, {before.mean:.4g} there)"
@@ -299,12 +339,12 @@ def _numbers(before: ColumnProfile, tally: _Tally, level: float) -> Difference |
 
 def _categories(before: ColumnProfile, tally: _Tally, labels: list[str], level: float) -> Difference | None:
     name = before.name
-    # A fresh row has a value that no other row has about as often as training rows do.
+    # A new row has a value without a column of its own about as often as a training row without itself.
     if tally.n_unseen / tally.n >= UNLIKE_SHARE and (
-        chance_of_more(tally.n_unseen, tally.n, before.n_singles + 1, before.n_known + 1) < level
+        chance_of_more(tally.n_unseen, tally.n, before.n_other + 1, before.n_known + 1) < level
     ):
         share = tally.n_unseen / tally.n
-        said = f"{name} has values that training did not have in {_percent(share)} of rows"
+        said = f"{name} has values that are new or were rare in training in {_percent(share)} of rows"
         return Difference(name, "unseen", share, 0.0, said)
     n, n_before = tally.n - tally.n_missing - tally.n_unreadable, before.n_known
     if not n or not n_before or not len(before.counts):

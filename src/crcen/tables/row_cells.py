@@ -22,7 +22,7 @@ from crcen.tables.number_notation import PLAIN, Notation
 __all__ = ["as_dicts", "encode_dicts"]
 
 Array = NDArray[np.float64]
-# A cell as numbers, and what is odd about it: "missing", "unreadable", "unseen" or nothing.
+# A cell as numbers, and what is odd about it: "missing", "unreadable", "unseen", "clipped" or nothing.
 Read = tuple[Sequence[float], str]
 Reader = Callable[[Any], Read]
 
@@ -66,10 +66,10 @@ def encode_dicts(
     X : float64 array of shape (n, n_encoded)
         As a data frame of these rows would be encoded.
     odd : dict of dicts
-        Cells that are ``"unseen"``, ``"unreadable"`` and ``"missing"``, of columns that have such.
+        Cells that are ``"unseen"``, ``"unreadable"``, ``"missing"`` and ``"clipped"``, of columns that have such.
     """
     found: list[list[float]] = [[] for _ in rows]
-    odd: dict[str, dict[str, int]] = {"unseen": {}, "unreadable": {}, "missing": {}}
+    odd: dict[str, dict[str, int]] = {"unseen": {}, "unreadable": {}, "missing": {}, "clipped": {}}
     for column in columns:
         cells = [_plain(row.get(column.name)) for row in rows]
         try:
@@ -118,15 +118,18 @@ def _number_reader(column: Any) -> Reader:
     there = [0.0] if column.has_missing else []
     filled = [column.fill, 1.0] if column.has_missing else [column.fill]
     missing = "" if column.has_missing else "missing"
+    low, high = column.low, column.high
 
     def read(cell: Any) -> Read:
         kind = type(cell)
         if kind is int and -_LARGEST_INTEGER <= cell <= _LARGEST_INTEGER:
-            return [float(cell), *there], ""
+            cell, kind = float(cell), float
         if kind is str and is_plain and _NUMBER.fullmatch(cell):
             cell, kind = float(cell), float
         if kind is float:
-            return ([cell, *there], "") if math.isfinite(cell) else (filled, "unreadable")
+            if low <= cell <= high:
+                return [cell, *there], ""
+            return ([min(max(cell, low), high), *there], "clipped") if math.isfinite(cell) else (filled, "unreadable")
         if cell is None:
             return filled, missing
         raise _NotPlain
@@ -152,7 +155,6 @@ def _boolean_reader(column: Any) -> Reader:
 def _category_reader(column: Any) -> Reader:
     width = len(column.encoded_names)
     place = {category: i for i, category in enumerate(column.categories)}
-    place |= dict.fromkeys(column.rare, len(column.categories))
     zeros = [0.0] * width
     gap = [*zeros[:-1], 1.0] if column.has_missing else zeros
 
@@ -162,7 +164,7 @@ def _category_reader(column: Any) -> Reader:
         text = "" if cell is None else str(cell).strip()
         if not text:
             return gap, "" if column.has_missing else "missing"
-        at = place.get(text, len(column.categories) if column.rare else None)
+        at = place.get(text, len(column.categories) if column.has_other else None)
         values = list(zeros)
         if at is not None:
             values[at] = 1.0
@@ -181,14 +183,16 @@ def _date_reader(column: Any) -> Reader:
         if type(cell) is not str:
             raise _NotPlain
         time = _time_of(cell.strip(), column.date_format)
+        days = (time - _EPOCH).total_seconds() / 86_400.0
         parts = {
-            "days": (time - _EPOCH).total_seconds() / 86_400.0,
+            "days": min(max(days, column.low), column.high),
             "month": time.month,
             "day": time.day,
             "weekday": time.weekday(),
             "hour": time.hour + time.minute / 60.0,
         }
-        return [*(float(parts[part]) for part in column.parts), *there], ""
+        odd = "" if parts["days"] == days else "clipped"
+        return [*(float(parts[part]) for part in column.parts), *there], odd
 
     return read
 

@@ -8,7 +8,7 @@ from numpy.typing import NDArray
 
 from crcen.models.reasons.background import typical_rows
 from crcen.models.reasons.reasons import shortened, spelled
-from crcen.tables.columns import Column, NumberColumn, as_numbers, as_text, is_text
+from crcen.tables.columns import Column, NumberColumn, as_numbers, as_text, is_text, nice_step, rounded
 from crcen.tables.number_notation import Notation
 
 __all__ = ["blocks_of", "cell_texts", "typical_table"]
@@ -26,8 +26,15 @@ def blocks_of(columns: list[Column]) -> list[NDArray[np.int64]]:
 
 
 def typical_table(columns: list[Column], X: Array) -> Array:
-    """Typical rows of encoded training rows; of texts, whose components could tell who wrote them, means alone."""
-    return typical_rows(X, blocks_of(columns), [column.kind == "text" for column in columns])
+    """Typical rows of encoded training rows: numbers rounded, and means of the components of texts."""
+    blocks = blocks_of(columns)
+    found = typical_rows(X, blocks, [column.kind == "text" for column in columns])
+    for column, block in zip(columns, blocks, strict=True):
+        if column.kind in ("number", "date"):
+            low, high = np.quantile(X[:, block[0]], [0.25, 0.75])
+            spread = float(high - low) or float(np.ptp(X[:, block[0]]))
+            found[:, block[0]] = rounded(found[:, block[0]], nice_step(spread, 50))
+    return found
 
 
 def cell_texts(columns: list[Column], frame: DataFrame) -> NDArray[np.object_]:

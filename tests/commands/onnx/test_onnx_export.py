@@ -99,6 +99,13 @@ def test_a_table_with_gaps_and_categories(tmp_path, table):
     done = export_onnx(crcen.save(model, tmp_path / "m.crcen"), tmp_path / "m.onnx")
     assert done.inputs == {"x": "number", "size": "number", "new": "number", "country": "text", "shop": "text"}
     new = frame.assign(shop=np.where(np.arange(300) % 7 == 0, "never seen", frame["shop"]))
+    new["country"] = [
+        f"{before}{cell}{after}" if isinstance(cell, str) else cell
+        for cell, before, after in zip(
+            new["country"], ["", " ", "\t", "\u00a0"] * 75, ["", "\n ", ""] * 100, strict=True
+        )
+    ]
+    new.loc[:2, "size"] = [1e9, -1e9, np.inf]
     feeds = {name: new[name].to_numpy(dtype=np.float64)[:, None] for name in ("x", "size", "new")}
     feeds |= {name: new[name].astype(object).fillna("").to_numpy(dtype=object)[:, None] for name in ("country", "shop")}
     probabilities, decision = answers(done.path, feeds)
@@ -119,7 +126,7 @@ def test_the_parts_of_a_date_are_those_of_the_calendar():
         graph.rename(value, name)
         outputs.append(onnx.helper.make_tensor_value_info(name, onnx.TensorProto.DOUBLE, ["rows", 1]))
     proto = onnx.helper.make_graph(graph.nodes, "dates", graph.inputs, outputs, graph.constants)
-    model = onnx.helper.make_model(proto, opset_imports=[onnx.helper.make_opsetid("", 17)], ir_version=8)
+    model = onnx.helper.make_model(proto, opset_imports=[onnx.helper.make_opsetid("", 20)], ir_version=9)
     session = onnxruntime.InferenceSession(model.SerializeToString(), providers=["CPUExecutionProvider"])
     start, end = datetime(1600, 1, 1, tzinfo=UTC), datetime(2500, 1, 1, tzinfo=UTC)
     moments = [start + timedelta(days=day, seconds=day * 7919 % 86_400) for day in range((end - start).days)]

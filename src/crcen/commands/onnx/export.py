@@ -69,8 +69,8 @@ def export_onnx(model: Any, out: str | Path) -> OnnxExport:
     """Write a model as one ONNX graph: what `crcen export --onnx` does.
 
     Preprocessing, networks, trees, balance and posterior correction are in it, in double precision. Before the file is
-    written, onnxruntime runs it on made-up rows (ordinary and wild numbers, gaps, known, rare and unseen categories)
-    and it must answer as `predict_proba` and `predict` do.
+    written, onnxruntime runs it on artificial rows (ordinary and extreme numbers, missing cells, every category with
+    white space and in another case, unseen ones) and it must answer as `predict_proba` and `predict` do.
 
     Parameters
     ----------
@@ -178,11 +178,18 @@ def _texts(labels: Any) -> Any:
 
 
 def _trial_rows(model: Any) -> tuple[Any, dict[str, Any]]:
-    """Made-up rows for the model, and the same for the graph."""
+    """Artificial rows for the model, and the same rows for the graph.
+
+    Every column has missing cells. Every category occurs as it is, with white space around it and in another case,
+    beside unseen values; numbers lie inside and far outside of the training range.
+    """
     rng = np.random.default_rng(0)
     estimator = getattr(model, "estimator_", model)
     members = estimator.ensemble_.members
-    encoded = _encoded_rows(members, estimator.n_features_in_, rng)
+    used: list[Any] = list(getattr(model, "columns_", ()))
+    texts = {one.name: _trial_texts(one.categories) for one in used if one.kind == "category"}
+    n = max([_ROWS, *map(len, texts.values())])
+    encoded = _encoded_rows(members, estimator.n_features_in_, n, rng)
     if not isinstance(model, TableClassifier):
         X = encoded
         if all(member.encoding.indicators is not None for member in members if is_networks(member)):
@@ -190,42 +197,52 @@ def _trial_rows(model: Any) -> tuple[Any, dict[str, Any]]:
         names = getattr(model, "feature_names_in_", None)
         return (X if names is None else _frame(X, names)), {"X": X}
     columns, feeds, at = {}, {}, 0
-    used: list[Any] = list(model.columns_)
     for column in used:
         if column.kind == "category":
-            known = [*column.categories, *column.rare, "a category nobody has seen", None]
-            cells = rng.permutation(np.resize(np.array(known, dtype=object), _ROWS))
+            cells = rng.permutation(np.resize(np.array(texts[column.name], dtype=object), n))
             feeds[column.name] = np.array([cell or "" for cell in cells], dtype=object)[:, None]
         elif column.kind == "date":
-            moments = rng.integers(*_YEARS_1900_TO_2200, size=_ROWS) * 1_000_000 + rng.integers(1_000_000, size=_ROWS)
+            moments = rng.integers(*_YEARS_1900_TO_2200, size=n) * 1_000_000 + rng.integers(1_000_000, size=n)
             moments[::4] -= moments[::4] % 86_400_000_000  # midnights
-            is_missing = rng.random(_ROWS) < 0.1
+            is_missing = rng.random(n) < 0.1
             cells = np.where(is_missing, np.datetime64("NaT"), moments.astype("datetime64[us]"))
             feeds[column.name] = np.where(is_missing, np.nan, moments / 1e6)[:, None]
         else:
-            cells = rng.integers(2, size=_ROWS).astype(float) if column.kind == "boolean" else encoded[:, at].copy()
-            cells[rng.random(_ROWS) < 0.1] = np.nan
+            cells = rng.integers(2, size=n).astype(float) if column.kind == "boolean" else encoded[:, at].copy()
+            special = [np.nan, np.inf, -np.inf] + [-1e12, 1e12] * (column.kind == "number")
+            is_special = rng.random(n) < 0.2
+            cells[is_special] = rng.choice(special, int(is_special.sum()))
             feeds[column.name] = cells[:, None]
         columns[column.name] = cells
         at += len(column.encoded_names)
     return _frame(columns, None), feeds
 
 
-def _encoded_rows(members: Any, n_columns: int, rng: np.random.Generator) -> Any:
-    """Numbers about where training rows lay, ordinary and wild, some exactly at thresholds of trees."""
-    wild = rng.standard_t(2, size=(_ROWS, n_columns))
+def _trial_texts(categories: tuple[str, ...]) -> list[str | None]:
+    """Cells of a column of categories: known ones in several spellings, unseen and missing ones."""
+    spelled = [
+        spelling
+        for one in categories
+        for spelling in (one, f" {one}", f"{one}\t", f"\u00a0{one}\n ", one.swapcase(), one.upper(), one.lower())
+    ]
+    return [*spelled, "an unseen value", " another unseen value ", "", "  ", None]
+
+
+def _encoded_rows(members: Any, n_columns: int, n: int, rng: np.random.Generator) -> Any:
+    """Numbers about where training rows lay, ordinary and extreme, some exactly at thresholds of trees."""
+    found = rng.standard_t(2, size=(n, n_columns))
     for group in (member for member in members if is_networks(member)):
         encoding = group.encoding
-        wild = encoding.mean[:n_columns] + encoding.scale[:n_columns] * wild
+        found = encoding.mean[:n_columns] + encoding.scale[:n_columns] * found
         break
     trees = (member for member in members if is_trees(member))
     for one in trees:
         inner = (one.left != np.arange(len(one.left))) & np.isfinite(one.threshold)
         for column in np.unique(one.feature[inner]):
             known = np.unique(one.threshold[inner & (one.feature == column)])
-            at_threshold = rng.random(_ROWS) < 0.3
-            wild[at_threshold, column] = rng.choice(known, int(at_threshold.sum()))
-    return wild
+            at_threshold = rng.random(n) < 0.3
+            found[at_threshold, column] = rng.choice(known, int(at_threshold.sum()))
+    return found
 
 
 def _frame(values: Any, names: Any) -> Any:

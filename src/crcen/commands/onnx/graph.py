@@ -3,7 +3,8 @@
 One function a part; `_input_encoding` and `_probability_map` follow `InputEncoding` and ``probability_map_``.
 """
 
-from collections.abc import Iterable
+import re
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 import numpy as np
@@ -16,7 +17,9 @@ from crcen.commands.onnx.trees import is_trees, tree_logit
 
 __all__ = ["build_graph", "check_columns", "is_networks"]
 
-_OPSET, _ML_OPSET, _IR = 17, 3, 8
+_OPSET, _ML_OPSET, _IR = 20, 3, 9  # opset 20 brings operations on strings
+# What `str.strip` removes, as a regular expression of RE2.
+_SPACE = r"[\s\p{Z}\x{0b}\x{1c}-\x{1f}\x{85}]"
 _SMOOTH_LIMIT = 3.0
 _TIE = 1e-12  # of mapped logits, as in the model: a whole step of an isotonic map can lie on the threshold
 _CARRIED = ("number", "boolean", "category", "date")
@@ -25,9 +28,10 @@ Array = NDArray[np.float64]
 
 
 class Graph:
-    """Nodes and constants of a graph that grows; every method gives the name of a result."""
+    """Nodes and constants of a graph that grows; every method returns the name of a result."""
 
-    def __init__(self) -> None:
+    def __init__(self, name: str = "crcen") -> None:
+        self.name = name
         self.nodes: list[Any] = []
         self.constants: list[Any] = []
         self.inputs: list[Any] = []
@@ -44,7 +48,7 @@ class Graph:
         """A constant array."""
         import onnx
 
-        name = f"crcen/constant_{len(self.constants)}"
+        name = f"{self.name}/constant_{len(self.constants)}"
         array = np.asarray(value, dtype=object if dtype is str else dtype)
         self.constants.append(onnx.numpy_helper.from_array(array, name))
         return name
@@ -53,7 +57,7 @@ class Graph:
         """The result of an operation."""
         import onnx
 
-        name = f"crcen/{operation}_{len(self.nodes)}"
+        name = f"{self.name}/{operation}_{len(self.nodes)}"
         self.nodes.append(onnx.helper.make_node(operation, list(inputs), [name], domain=domain, **attributes))
         return name
 
@@ -63,11 +67,28 @@ class Graph:
 
         return self.apply("Cast", value, to=onnx.TensorProto.DOUBLE)
 
+    def as_bool(self, value: str) -> str:
+        """Integers as truth values."""
+        import onnx
+
+        return self.apply("Cast", value, to=onnx.TensorProto.BOOL)
+
     def as_int(self, value: str) -> str:
         """Numbers or truth values as whole numbers."""
         import onnx
 
         return self.apply("Cast", value, to=onnx.TensorProto.INT64)
+
+    def clip(self, value: str, low: float, high: float) -> str:
+        """Doubles clipped to limits, which may be infinite."""
+        return self.apply("Min", self.apply("Max", value, self.constant(low)), self.constant(high))
+
+    def branch(self, result: str) -> Any:
+        """These nodes as a branch of another graph, with one result of integers (rows,)."""
+        import onnx
+
+        output = onnx.helper.make_tensor_value_info(result, onnx.TensorProto.INT64, ["rows"])
+        return onnx.helper.make_graph(self.nodes, self.name, [], [output], self.constants)
 
     def rename(self, value: str, name: str) -> None:
         """Give a result the name of an output."""
@@ -158,8 +179,11 @@ def _column(graph: Graph, column: Any) -> str:
     is_missing = graph.apply("Or", graph.apply("IsNaN", cells), graph.apply("IsInf", cells))
     if column.kind == "date":
         parts = date_parts(graph, graph.apply("Where", is_missing, graph.constant(0.0), cells))
+        parts["days"] = graph.clip(parts["days"], column.low, column.high)
         cells = graph.apply("Concat", *(parts[name] for name in column.parts), axis=1)
     filled = graph.apply("Where", is_missing, graph.constant(column.fill), cells)
+    if column.kind == "number":
+        filled = graph.clip(filled, column.low, column.high)
     return graph.apply("Concat", filled, graph.as_double(is_missing), axis=1) if column.has_missing else filled
 
 
@@ -168,20 +192,40 @@ def _category(graph: Graph, column: Any) -> str:
     width, n_own = len(column.encoded_names), len(column.categories)
     rows = np.zeros((n_own + 2, width))
     rows[:n_own, :n_own] = np.eye(n_own)
-    if column.rare:
+    if column.has_other:
         rows[n_own, n_own] = 1.0
     if column.has_missing:
         rows[n_own + 1, -1] = 1.0
     cells = graph.apply("Reshape", graph.input(column.name, is_text=True), graph.constant([-1], np.int64))
-    code = graph.apply(
+    code = _category_code(graph, cells, column.categories)
+    return graph.apply("Gather", graph.constant(rows), code, axis=0)
+
+
+def _category_code(graph: Graph, cells: str, categories: Sequence[str]) -> str:
+    """The number of each cell's category, stripped of white space; then others, then missing cells.
+
+    ONNX cannot strip strings. If any cell begins or ends in white space, each category is a regular expression;
+    otherwise one lookup is enough.
+    """
+    n = len(categories)
+    codes = dict(zip([*categories, ""], [*range(n), n + 1], strict=True))
+    has_space = graph.apply("RegexFullMatch", cells, pattern=f"(?s){_SPACE}.*|.*{_SPACE}")
+    any_space = graph.apply("ReduceMax", graph.as_int(has_space), keepdims=0)
+    exact, stripped = (Graph(f"{has_space}/{name}") for name in ("exact", "stripped"))
+    found = exact.apply(
         "LabelEncoder",
         cells,
         domain="ai.onnx.ml",
-        keys_strings=[*column.categories, ""],
-        values_int64s=[*range(n_own), n_own + 1],
-        default_int64=n_own,
+        keys_strings=list(codes),
+        values_int64s=list(codes.values()),
+        default_int64=n,
     )
-    return graph.apply("Gather", graph.constant(rows), code, axis=0)
+    code = stripped.constant(n, np.int64)
+    for category, number in codes.items():
+        matches = stripped.apply("RegexFullMatch", cells, pattern=f"{_SPACE}*{re.escape(category)}{_SPACE}*")
+        code = stripped.apply("Where", matches, stripped.constant(number, np.int64), code)
+    branches = {"then_branch": stripped.branch(code), "else_branch": exact.branch(found)}
+    return graph.apply("If", graph.as_bool(any_space), **branches)
 
 
 def _weighted_logit(graph: Graph, estimator: Any, X: str) -> str:
@@ -215,7 +259,8 @@ def _network_logit(graph: Graph, group: Any, X: str) -> str:
         small = graph.apply("Exp", graph.apply("Neg", graph.apply("Abs", hidden)))
         rest = graph.apply("Log", graph.apply("Add", small, graph.constant(1.0)))
         hidden = graph.apply("Sub", graph.apply("Min", hidden, graph.constant(0.0)), rest)
-    return graph.apply("ReduceMean", hidden, axes=[0, 2] if group.biases[-1].shape[1] == 1 else [0], keepdims=0)
+    axes = graph.constant([0, 2] if group.biases[-1].shape[1] == 1 else [0], np.int64)
+    return graph.apply("ReduceMean", hidden, axes, keepdims=0)
 
 
 def _activation(graph: Graph, name: str, x: str) -> str:

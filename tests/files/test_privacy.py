@@ -1,0 +1,122 @@
+"""What a model file reveals: secrets of a single row, planted in every kind of column, are not in the file."""
+
+import numpy as np
+import pandas as pd
+import pytest
+from forging import parts
+
+from crcen import Budget, CommitteeClassifier, CRCENClassifierCV, TableClassifier, load, save
+from crcen.tables.fingerprint import FALSE_MATCH_RATE
+
+N = 400
+SECRET_WORD, SECRET_CODE, SECRET_ID = "xylophagous", "zq-blackmail", "ID-7Q9Z-4411"
+SECRET_NUMBER, SECRET_AMOUNT, SECRET_DATE = 98_765.4375, "$98,765.4375", "1911-11-27"
+NETWORK = {"hidden": (4,), "l2": 1e-2, "max_epochs": 3, "cv": 2, "n_members": 1, "random_state": 0}
+
+
+def _table(n=N, seed=0):
+    rng = np.random.default_rng(seed)
+    words = np.array(["alpha", "bravo", "charlie", "delta", "echo"])
+    days = pd.Timestamp("2020-01-01") + pd.to_timedelta(rng.integers(0, 900, n), unit="D")
+    return pd.DataFrame(
+        {
+            "number": rng.lognormal(8, 0.4, n).round(2),
+            "amount": [f"${x:,.2f}" for x in rng.lognormal(8, 0.4, n)],
+            "category": rng.choice(["red", "green", "blue"], n),
+            "text": [" ".join(rng.choice(words, 4)) + f" {rng.integers(1000)}" for _ in range(n)],
+            "date": days.strftime("%Y-%m-%d"),
+            "age": rng.integers(18, 95, n),
+            "customer": [f"ID-{a:04d}-{b:04d}" for a, b in rng.integers(9999, size=(n, 2))],
+        }
+    )
+
+
+def _planted():
+    frame = _table()
+    frame.loc[17, ["number", "amount", "category", "date"]] = [SECRET_NUMBER, SECRET_AMOUNT, SECRET_CODE, SECRET_DATE]
+    frame.loc[17, "text"] = f"the patient is {SECRET_WORD} since birth"
+    frame.loc[17, "customer"] = SECRET_ID
+    y = np.where(frame["number"].rank() + frame["age"].rank() > 1.2 * N, "yes", "no")
+    return frame, pd.Series(y, name="target")
+
+
+def _content(path):
+    manifest, tree, data = parts(path.read_bytes())
+    return repr(manifest) + repr(tree) + data.decode("latin-1") + data.decode("utf-16-le", "replace"), data
+
+
+def _spellings(number):
+    numbers = [np.float64(number), np.float32(number), np.int64(number), np.int32(number)]
+    return [one.tobytes() for one in numbers]
+
+
+@pytest.mark.parametrize(
+    "estimator",
+    [
+        *(CRCENClassifierCV(Budget(5), encoding=kind, **NETWORK) for kind in ("standard", "quantile", "piecewise")),
+        CommitteeClassifier(Budget(5), members=("trees",), cv=2, random_state=0),
+    ],
+    ids=["standard", "quantile", "piecewise", "trees"],
+)
+def test_planted_secrets_are_not_in_the_file(estimator, tmp_path):
+    frame, y = _planted()
+    model = TableClassifier(estimator=estimator, random_state=0).fit(frame, y)
+    kinds = {column.name: column.kind for column in model.columns_}
+    assert kinds == {
+        **{"number": "number", "amount": "number", "category": "category", "text": "text", "date": "date"},
+        "age": "number",
+    }
+    text, data = _content(save(model, tmp_path / "m.crcen"))
+    for word in (SECRET_WORD, SECRET_WORD[:4], SECRET_CODE, SECRET_ID, "7Q9Z", "98765", "98,765", SECRET_DATE, "1911"):
+        assert word not in text, word
+    days = (pd.Timestamp(SECRET_DATE) - pd.Timestamp("1970-01-01")).days
+    for number in (SECRET_NUMBER, days):
+        for spelling in _spellings(number):
+            assert spelling not in data, number
+    assert "red" in text  # what five rows share is there
+
+
+def test_notes_quote_cells_but_files_do_not(tmp_path):
+    frame, y = _planted()
+    frame["amount"] = np.where(np.arange(N) == 3, "call the doctor", frame["amount"])
+    model = TableClassifier(estimator=CRCENClassifierCV(Budget(5), encoding="standard", **NETWORK)).fit(frame, y)
+    assert any("call the doctor" in note for note in model.notes_)
+    path = save(model, tmp_path / "m.crcen")
+    assert "doctor" not in _content(path)[0]
+    assert load(path).notes_ == []
+
+
+@pytest.fixture(scope="module")
+def trained():
+    frame, y = _planted()
+    estimator = CRCENClassifierCV(Budget(5), encoding="standard", **NETWORK)
+    return frame, TableClassifier(estimator=estimator).fit(frame, y)
+
+
+class TestFingerprint:
+    def test_a_guessed_age_matches_as_often_as_chance_says(self, trained):
+        """Someone knows all of a person's row but the age: every fourth wrong age matches too."""
+        frame, model = trained
+        rates = []
+        for row in range(60):
+            guesses = pd.concat([frame.iloc[[row]].assign(age=age) for age in range(18, 95)], ignore_index=True)
+            _, matches = model.fingerprint_.compare(model.row_hashes(guesses, model.encode(guesses)))
+            assert matches[frame["age"].iloc[row] - 18]  # the right one always does
+            rates.append((matches.sum() - 1) / (len(matches) - 1))
+        assert np.mean(rates) == pytest.approx(FALSE_MATCH_RATE, abs=0.03)
+        assert min(rates) > 0.05
+
+    def test_a_file_of_training_rows_is_recognised(self, trained):
+        frame, model = trained
+        assert model.recognise(frame.iloc[:40]).status == "seen"
+        assert model.recognise(_table(seed=5)).status == "new"
+        assert model.recognise(frame.iloc[:1]).status == "unknown"
+
+    def test_it_can_be_left_out(self, trained, tmp_path, crcen_command):
+        frame, _ = trained
+        frame.assign(target=_planted()[1]).to_csv(tmp_path / "a.csv", index=False)
+        options = ["--target", "target", "--quick", "--out", tmp_path / "m.crcen", "--no-fingerprint"]
+        assert crcen_command("fit", tmp_path / "a.csv", *options)[0] == 0
+        model = load(tmp_path / "m.crcen")
+        assert not hasattr(model, "fingerprint_")
+        assert model.recognise(frame) is None
