@@ -6,7 +6,7 @@ import pandas as pd
 import pytest
 
 from crcen import InvalidInput
-from crcen.commands.validation import folds_of, times_or_groups
+from crcen.commands.validation import folds_of, times_or_clusters
 
 
 def rows_at(years, events):
@@ -23,7 +23,7 @@ def rows_at(years, events):
 def test_there_are_as_many_folds_as_the_years_allow(events, n_folds):
     rows = rows_at(range(2000, 2000 + len(events)), events)
     splitter, said = folds_of(rows, None, "year", 4, 0)
-    found = list(splitter.split(None, rows.y, times_or_groups(rows, None, "year")))
+    found = list(splitter.split(None, rows.y, times_or_clusters(rows, None, "year")))
     assert len(found) == n_folds
     assert said.startswith(f"{n_folds} fold")
     for train, test in found:
@@ -36,4 +36,4 @@ def test_one_moment_is_refused():
     rows = rows_at([2000], [4])
     splitter, _ = folds_of(rows, None, "year", 4, 0)
     with pytest.raises(InvalidInput, match="time cannot be cut"):
-        list(splitter.split(None, rows.y, times_or_groups(rows, None, "year")))
+        list(splitter.split(None, rows.y, times_or_clusters(rows, None, "year")))

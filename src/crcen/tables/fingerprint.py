@@ -198,7 +198,7 @@ class Fingerprint:
 def duplicated_class(rows: Index, twins: Index) -> int | None:
     """The class that was duplicated more than the others, given the rows of each and those with a twin of the same one.
 
-    A class counts as duplicated if at least a tenth of its rows have a twin, five times the share of the other
+    A class counts as duplicated if at least three in ten of its rows have a twin, five times the share of the other
     classes, more than chance explains (Fisher's exact test, p < 1e-6). The commonest class is left out unless others
     are nearly as common: oversampling duplicates rare classes, and frequent rows are of the commonest one.
     """
@@ -208,7 +208,7 @@ def duplicated_class(rows: Index, twins: Index) -> int | None:
         if not others or n > _MOST_COMMON * np.delete(rows, k).max():
             continue
         share, rest = found / max(n, 1), (n_twins - found) / others
-        if share >= 0.1 and share >= 5.0 * rest and chance_of_more(found, n, n_twins - found, others) < 1e-6:
+        if share >= 0.3 and share >= 5.0 * rest and chance_of_more(found, n, n_twins - found, others) < 1e-6:
             return int(k)
     return None
 

@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-__all__ = ["is_nameless_index", "why_codes", "why_numbering"]
+__all__ = ["is_nameless_index", "why_codes", "why_numbering", "why_repeating"]
 
 # pandas is optional, and no type checker sees it.
 Series = Any
@@ -35,6 +35,10 @@ _PARTS = r"\d+(?:[:/#_-]\d+){2,}"
 # Times of day, dates, and measures of two numbers such as 120/80, may differ in every row and mean something.
 _MEASURES = r"\d{1,2}:\d{2}(?::\d{2}(?:\.\d+)?)?|\d{1,4}[-/.]\d{1,2}[-/.]\d{1,4}(?:\D.*)?|\d{1,4}[/x×]\d{1,4}"
 _NEARLY_ALL, _MANY_VALUES = 0.9, 255
+# An identifier that repeats has so many values, and so many rows each on average; no value is common.
+_FEWEST_IDS, _REPEATS, _MOST_COMMON = 50, (1.1, 50.0), 0.01
+# Values of a measurement meet by chance, or at round numbers; those of an identifier meet far more often.
+_BEYOND_CHANCE, _BINS, _REPEATED_ROWS, _MOST_ROUND = 100.0, 50, 0.2, 0.2
 
 
 def is_nameless_index(name: str) -> bool:
@@ -132,6 +136,52 @@ def why_codes(name: str, present: Series, n_values: int, *, is_amount: bool) -> 
     if (n_values > 0.5 * n or n_values > _MANY_VALUES) and _share(present, _PARTS) >= _NEARLY_ALL:
         return f"an identifier: {n_values} codes on {n} rows"
     return ""
+
+
+def why_repeating(name: str, series: Series, kind: str) -> str:
+    """A warning if a column repeats like the identifier of a customer or patient; empty if it does not.
+
+    Parameters
+    ----------
+    name : str
+        The column's name.
+    series : pandas Series
+        Its cells.
+    kind : str
+        As in `Column`: "number", "category" or "text"; others are no identifiers.
+    """
+    present = series.dropna()
+    if kind not in ("number", "category", "text") or len(present) < _FEWEST_IDS:
+        return ""
+    counts = present.value_counts().to_numpy()
+    n, n_values = int(counts.sum()), len(counts)
+    few, many = _REPEATS
+    is_spread = counts[0] <= max(_MOST_COMMON * n, 20)
+    if n_values < _FEWEST_IDS or not few <= n / n_values <= many or not is_spread or _TIME_NAME.search(_words(name)):
+        return ""
+    if not _ID_NAME.search(_words(name)) and not (kind == "number" and _repeats_beyond_chance(present)):
+        return ""
+    return (
+        f"{name} repeats like a customer or patient ID ({n_values:,} values in {n:,} rows): drop it and use --clusters "
+        f"{name}"
+    )
+
+
+def _repeats_beyond_chance(present: Series) -> bool:
+    """Whether numbers repeat far more often than those of a smooth distribution, and not at round numbers."""
+    import pandas as pd
+
+    values = pd.to_numeric(present, errors="coerce").dropna().to_numpy(dtype=np.float64)
+    distinct, own = np.unique(values, return_counts=True)
+    if len(values) < len(present) or np.abs(distinct).max() < 1e5 or own[own > 1].sum() < _REPEATED_ROWS * len(values):
+        return False
+    step = float(np.diff(distinct).min())
+    edges = np.unique(np.quantile(values, np.linspace(0, 1, _BINS + 1)))
+    in_bin = np.histogram(values, edges)[0]
+    by_chance = float((in_bin * (in_bin - 1) / 2.0 / np.maximum(np.diff(edges) / step, 1.0)).sum())
+    pairs = float((own * (own - 1) / 2.0).sum())
+    is_round = np.rint(values / step) % 10 == 0
+    return pairs > _BEYOND_CHANCE * max(by_chance, 1.0) and float(is_round.mean()) < _MOST_ROUND
 
 
 def _share(present: Series, pattern: str) -> float:

@@ -1,0 +1,315 @@
+"""Signs of leaks in labelled rows: cells of one class only, copies of rows, and repeating identifiers.
+
+A column that is recorded after the event often says so on one side: a flag is set, a cell is filled in or an amount is
+not zero for one class only, and all other rows are as mixed as before. The area under the ROC curve does not show this.
+Each such set of rows is compared with the share of its class by an exact binomial test, corrected for all comparisons.
+Strong honest columns are seldom so pure: limits on purity, number of rows and share of the class keep them out.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass, field
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.stats import binom
+
+from crcen._support.text import listed
+from crcen.tables.columns import BOOLEAN_WORDS, Column, NumberColumn, as_dates, as_numbers, as_text
+from crcen.tables.fingerprint import duplicated_class
+from crcen.tables.identifiers import why_repeating
+from crcen.tables.number_notation import Notation
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+__all__ = ["Cells", "Duplicates", "Leak", "Signs", "cells_of", "find_leaks", "find_signs", "row_codes"]
+
+Array = NDArray[np.float64]
+Bools = NDArray[np.bool_]
+Hashes = NDArray[np.uint64]
+Index = NDArray[np.int64]
+
+# Chance of any false sign, over all comparisons of a table.
+_LEVEL = 1e-4
+# So many rows of a set, so large a share of one class among them, and so large a share of that class.
+_FEWEST_ROWS, _PURITY, _COVERAGE = 20, 0.98, 0.1
+# Classes with a larger share are not tested: for presence and order of cells, for values, and for ranges.
+_MOST_FOR_PRESENCE, _MOST_FOR_VALUES, _MOST_FOR_RANGES = 0.6, 0.2, 0.1
+# Flags of 0 and 1 are also tested in larger classes, more strictly.
+_FLAG_ROWS, _FLAG_COVERAGE, _MOST_FOR_FLAGS = 50, 0.3, 0.5
+# Values that are tested one by one, and pairs of dates that are compared.
+_MOST_VALUES, _MOST_DATES = 255, 10
+
+
+class Cells(NamedTuple):
+    """A column for these tests: numbers, NaN if missing; of a category its numbers, and their names."""
+
+    kind: str
+    values: Array
+    names: Sequence[str] = ()
+
+
+@dataclass(frozen=True)
+class Leak:
+    """Cells that occur for one class only.
+
+    Parameters
+    ----------
+    columns : tuple of str
+        The column, or two columns of dates.
+    label : label
+        The class.
+    n_rows, n_label : int
+        Rows with such cells, and those of the class.
+    coverage : float
+        Share of the class that has them.
+    p_value : float
+        Of the exact binomial test against the share of the class, times the number of comparisons.
+    sentence : str
+        What was found.
+    """
+
+    columns: tuple[str, ...]
+    label: Any
+    n_rows: int
+    n_label: int
+    coverage: float
+    p_value: float
+    sentence: str
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain values, ready for JSON."""
+        return {**asdict(self), "columns": list(self.columns), "label": str(self.label)}
+
+
+@dataclass(frozen=True)
+class Duplicates:
+    """Rows that are equal in all columns used, with their labels.
+
+    Parameters
+    ----------
+    n_rows, n_copies : int
+        All rows, and those that repeat an earlier one.
+    shares : dict of label to float
+        Share of the rows of each class that have a twin.
+    label : label or None
+        The class that was duplicated more than the others, beyond chance.
+    n_crossing : int
+        After a split: rows of the second part with a twin in the first.
+    """
+
+    n_rows: int
+    n_copies: int
+    shares: dict[Any, float] = field(default_factory=dict)
+    label: Any = None
+    n_crossing: int = 0
+
+    @classmethod
+    def of(cls, codes: NDArray[Any], numbers: Index, labels: Sequence[Any], is_test: Bools | None = None) -> Duplicates:
+        """Count copies among rows with these codes and class numbers (by place in ``labels``)."""
+        both, at, counts = np.unique(
+            np.column_stack([codes.astype(np.uint64), numbers.astype(np.uint64)]),
+            axis=0, return_inverse=True, return_counts=True,
+        )  # fmt: skip
+        at = at.ravel()
+        rows = np.bincount(numbers, minlength=len(labels))
+        twins = np.bincount(numbers, counts[at] > 1, minlength=len(labels)).astype(np.int64)
+        own = duplicated_class(rows, twins)
+        shares = {label: float(m / n) for label, m, n in zip(labels, twins, rows, strict=True) if n}
+        crossing = 0
+        if is_test is not None:
+            in_train = np.bincount(at, ~is_test, minlength=len(both)) > 0
+            crossing = int((in_train[at] & is_test).sum())
+        return cls(len(codes), len(codes) - len(both), shares, None if own is None else labels[own], crossing)
+
+    @property
+    def notes(self) -> list[str]:
+        """Sentences about the copies; none if there are none."""
+        if not self.n_copies:
+            return []
+        said = f"{self.n_copies:,} of {self.n_rows:,} rows are copies of other rows"
+        if self.n_crossing:
+            said += f", and {self.n_crossing:,} test rows are also training rows: results on them are too good"
+        if self.label is None:
+            return [said] if self.n_crossing or self.n_copies >= 0.01 * self.n_rows else []
+        shares = listed(f"{share:.0%} of {label}" for label, share in self.shares.items())
+        return [
+            f"{said}; copies depend on the label ({shares} have a twin): was {self.label} oversampled? Remove the "
+            "copies before the split, and state the price instead (CRC008)"
+        ]
+
+
+@dataclass(frozen=True)
+class Signs:
+    """What labelled rows say about leaks; ``notes`` are sentences for a person."""
+
+    leaks: tuple[Leak, ...]
+    duplicates: Duplicates
+    identifiers: Mapping[str, str]
+
+    @property
+    def notes(self) -> list[str]:
+        """One sentence for each sign."""
+        found = [
+            f"{one.sentence}: ask when it is recorded, and drop it if that is after the event (CRC006)"
+            for one in self.leaks[:5]
+        ]
+        if len(self.leaks) > 5:
+            more = listed(dict.fromkeys(name for one in self.leaks[5:] for name in one.columns))
+            found.append(f"the same holds for {more} (CRC006)")
+        return [*found, *self.identifiers.values(), *self.duplicates.notes]
+
+
+def find_signs(columns: Sequence[Column], frame: pd.DataFrame, numbers: Index, labels: Sequence[Any]) -> Signs:
+    """Look for leaks, copies and repeating identifiers among the columns that a model uses.
+
+    Parameters
+    ----------
+    columns : sequence of Column
+        The columns used.
+    frame : DataFrame
+        Rows with a label.
+    numbers : int array of shape (n,)
+        Their classes, by place in ``labels``.
+    labels : sequence
+        The classes.
+    """
+    cells = {column.name: cells_of(column, frame[column.name]) for column in columns}
+    reasons = {column.name: why_repeating(column.name, frame[column.name], column.kind) for column in columns}
+    leaks = find_leaks(cells, numbers, labels)
+    duplicates = Duplicates.of(row_codes(cells.values(), len(numbers)), numbers, labels)
+    return Signs(tuple(leaks), duplicates, {name: reason for name, reason in reasons.items() if reason})
+
+
+def cells_of(column: Column, series: pd.Series) -> Cells:
+    """A column as these tests need it: numbers are not clipped, rare categories are not pooled."""
+    import pandas as pd
+
+    if isinstance(column, NumberColumn):
+        return Cells("number", as_numbers(series, Notation(column.decimal, column.thousands, column.affix)))
+    if column.kind == "boolean":
+        words = as_text(series).str.lower().map(BOOLEAN_WORDS)
+        return Cells("number", words.to_numpy(dtype=np.float64, na_value=np.nan))
+    if column.kind == "date":
+        dates = as_dates(series, getattr(column, "date_format", None))
+        days = (dates - pd.Timestamp("1970-01-01", tz="UTC")).dt.total_seconds() / 86_400.0
+        return Cells("date", days.to_numpy(dtype=np.float64, na_value=np.nan))
+    codes, names = pd.factorize(as_text(series))
+    return Cells(column.kind, np.where(codes < 0, np.nan, codes), [str(name) for name in names])
+
+
+def row_codes(cells: Any, n_rows: int) -> Hashes:
+    """A hash of each row, for counting copies; ``cells`` are the columns."""
+    import pandas as pd
+
+    found = np.zeros(n_rows, dtype=np.uint64)
+    with np.errstate(over="ignore"):
+        for one in cells:
+            found = found * np.uint64(0x9E3779B97F4A7C15) + pd.util.hash_array(np.nan_to_num(one.values, nan=-1.5e300))
+    return found
+
+
+def find_leaks(cells: Mapping[str, Cells], numbers: Index, labels: Sequence[Any]) -> list[Leak]:
+    """Columns with cells that occur for one class only, the most telling first; one entry for each column.
+
+    Parameters
+    ----------
+    cells : mapping of str to Cells
+        The columns.
+    numbers : int array of shape (n,)
+        Class of each row, by place in ``labels``.
+    labels : sequence
+        The classes.
+    """
+    n, n_classes = len(numbers), len(labels)
+    totals = np.bincount(numbers, minlength=n_classes)
+    candidates = [one for name, column in cells.items() for one in _sets(name, column, numbers, totals)]
+    candidates += _date_orders(cells, numbers, n_classes)
+    found: dict[tuple[str, ...], Leak] = {}
+    for one in candidates:
+        m, k = int(one.counts.sum()), int(one.counts.argmax())
+        own, share, coverage = int(one.counts[k]), totals[k] / n, one.counts[k] / max(totals[k], 1)
+        is_strict = one.limit == _MOST_FOR_FLAGS and share > _MOST_FOR_VALUES
+        fewest, purity, least = (_FLAG_ROWS, 1.0, _FLAG_COVERAGE) if is_strict else (_FEWEST_ROWS, _PURITY, _COVERAGE)
+        if m < fewest or share > one.limit or own < purity * m or coverage < least:
+            continue
+        p_value = len(candidates) * n_classes * float(binom.sf(own - 1, m, share))
+        if p_value > _LEVEL or (one.columns in found and found[one.columns].coverage >= coverage):
+            continue
+        said = f"{one.what} for {labels[k]} only ({own:,} of {m:,} such rows; {100 * share:.2g} % of all rows are)"
+        found[one.columns] = Leak(one.columns, labels[k], m, own, float(coverage), p_value, said)
+    return sorted(found.values(), key=lambda one: -one.coverage)
+
+
+class _Set(NamedTuple):
+    """Rows that may be of one class: their columns, their classes counted, the largest share of a class, a sentence."""
+
+    columns: tuple[str, ...]
+    counts: Index
+    limit: float
+    what: str
+
+
+def _sets(name: str, column: Cells, numbers: Index, totals: Index) -> Iterator[_Set]:
+    """The sets of a column: missing cells, others, single values, all but the commonest value, and ends."""
+
+    def of(inside: Bools, limit: float, what: str) -> _Set:
+        return _Set((name,), np.bincount(numbers[inside], minlength=len(totals)), limit, f"{name} {what}")
+
+    values, is_missing = column.values, np.isnan(column.values)
+    if is_missing.any() and not is_missing.all():
+        yield of(is_missing, _MOST_FOR_PRESENCE, "is missing")
+        yield of(~is_missing, _MOST_FOR_PRESENCE, "is filled in")
+    if is_missing.all() or column.kind == "text":
+        return
+    codes, known = values[~is_missing], numbers[~is_missing]
+    if column.kind == "category":
+        cells = codes.astype(np.int64) * len(totals) + known
+        table = np.bincount(cells, minlength=len(column.names) * len(totals)).reshape(-1, len(totals))
+        for value in np.flatnonzero(table.sum(axis=1) >= _FEWEST_ROWS)[:_MOST_VALUES]:
+            yield _Set((name,), table[value], _MOST_FOR_VALUES, f"{name} is {column.names[value]}")
+        return
+    distinct, counts = np.unique(codes, return_counts=True)
+    if len(distinct) == 2:
+        for value in distinct:
+            yield of(values == value, _MOST_FOR_FLAGS, f"is {value:.6g}")
+        return
+    if column.kind == "date":
+        return
+    mode = distinct[counts.argmax()]
+    if counts.max() >= 0.5 * codes.size:
+        yield of((values != mode) & ~is_missing, _MOST_FOR_VALUES, f"is not {mode:.6g}")
+        yield of(values > mode, _MOST_FOR_VALUES, f"is above {mode:.6g}")
+        yield of(values < mode, _MOST_FOR_VALUES, f"is below {mode:.6g}")
+    order = np.argsort(codes, kind="stable")
+    for end, rows in (("above", order[::-1]), ("below", order)):
+        if n := _pure_end(codes, rows, known, totals):
+            found = np.bincount(known[rows[:n]], minlength=len(totals))
+            yield _Set((name,), found, _MOST_FOR_RANGES, f"{name} is {end} {codes[rows[n]]:.6g}")
+
+
+def _pure_end(values: Array, rows: Index, numbers: Index, totals: Index) -> int:
+    """How many of these sorted rows one rare class has alone, if it is as rare as elsewhere right beside them."""
+    own = numbers[rows[0]]
+    share = totals[own] / totals.sum()
+    others = np.flatnonzero(numbers[rows] != own)
+    if share > _MOST_FOR_RANGES or not others.size:
+        return 0
+    first = values[rows[others[0]]]
+    n = int(np.argmax(values[rows] == first))  # rows with the same value belong together
+    beside = numbers[rows[n : 2 * n]] == own
+    return n if n >= _FEWEST_ROWS and beside.mean() <= max(0.1, 2.0 * share) else 0
+
+
+def _date_orders(cells: Mapping[str, Cells], numbers: Index, n_classes: int) -> Iterator[_Set]:
+    """Rows in which one date is before, after or the same as another one."""
+    dates = [name for name, column in cells.items() if column.kind == "date"][:_MOST_DATES]
+    for i, first in enumerate(dates):
+        for second in dates[i + 1 :]:
+            a, b = cells[first].values, cells[second].values
+            for inside, word in ((a < b, "before"), (a > b, "after"), (a == b, "the same as")):
+                counts = np.bincount(numbers[inside], minlength=n_classes)
+                yield _Set((first, second), counts, _MOST_FOR_PRESENCE, f"{first} is {word} {second}")
