@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -22,10 +22,11 @@ from crcen.tables.fingerprint import duplicated_class
 from crcen.tables.identifiers import why_repeating
 from crcen.tables.number_notation import Notation
 
-if TYPE_CHECKING:
-    import pandas as pd
-
 __all__ = ["Cells", "Duplicates", "Leak", "Signs", "cells_of", "find_leaks", "find_signs", "row_codes"]
+
+# pandas is optional, and no type checker sees it.
+DataFrame = Any
+Series = Any
 
 Array = NDArray[np.float64]
 Bools = NDArray[np.bool_]
@@ -163,7 +164,7 @@ class Signs:
         return [*found, *self.identifiers.values(), *self.duplicates.notes]
 
 
-def find_signs(columns: Sequence[Column], frame: pd.DataFrame, numbers: Index, labels: Sequence[Any]) -> Signs:
+def find_signs(columns: Sequence[Column], frame: DataFrame, numbers: Index, labels: Sequence[Any]) -> Signs:
     """Look for leaks, copies and repeating identifiers among the columns that a model uses.
 
     Parameters
@@ -184,7 +185,7 @@ def find_signs(columns: Sequence[Column], frame: pd.DataFrame, numbers: Index, l
     return Signs(tuple(leaks), duplicates, {name: reason for name, reason in reasons.items() if reason})
 
 
-def cells_of(column: Column, series: pd.Series) -> Cells:
+def cells_of(column: Column, series: Series) -> Cells:
     """A column as these tests need it: numbers are not clipped, rare categories are not pooled."""
     import pandas as pd
 
