@@ -251,7 +251,7 @@ def test_a_bias_may_be_named():
     net = NoBias("free")
     balance_(net, [(x, y)], [1.0, 4.0], bias="free")
     assert residual_of(net, x, y, [1.0, 4.0]) < 1e-7
-    with pytest.raises(InvalidParameter, match=r"no parameter of that name; such are free, head\.bias"):
+    with pytest.raises(InvalidParameter, match=r"no parameter of that name; possible are free, head\.bias"):
         balance_(net, [(x, y)], [1.0, 4.0], bias="fre")
     with pytest.raises(InvalidParameter, match="not the output bias"):
         balance_(net, [(x, y)], [1.0, 4.0], bias="head.bias")

@@ -72,7 +72,7 @@ def test_skorch_asks_for_a_weighting_that_it_cannot_read():
     from crcen.torch.skorch import BalanceCallback
 
     x, y = rows()
-    with pytest.raises(InvalidParameter, match="must hold one ClassWeightedLoss"):
+    with pytest.raises(InvalidParameter, match="must contain exactly one ClassWeightedLoss"):
         skorch_net(nn.CrossEntropyLoss, callbacks=[BalanceCallback()]).fit(x.numpy(), y.numpy())
     net = skorch_net(nn.CrossEntropyLoss, callbacks=[BalanceCallback([1.0, 5.0])]).fit(x.numpy(), y.numpy())
     assert residual(net.module_, x, y, 5) < 1e-7

@@ -173,7 +173,7 @@ def test_a_price_without_counts_has_mean_one_over_equal_classes():
         (lambda: ClassWeightedLoss([1.0, 2.0], divide_by="batch"), 'divide_by must be "rows" or "weights"'),
         (lambda: ClassWeightedLoss([1.0, -2.0]), "above 0"),
         (lambda: ClassWeightedLoss(nn.CrossEntropyLoss()), "from_torch"),
-        (lambda: ClassWeightedLoss(crcen.CostMatrix([[0, 1, 2], [4, 0, 5], [9, 1, 0]])), "no weights of classes"),
+        (lambda: ClassWeightedLoss(crcen.CostMatrix([[0, 1, 2], [4, 0, 5], [9, 1, 0]])), "not class weights"),
     ],
 )
 def test_weightings_that_mean_nothing(make, sentence):

@@ -42,7 +42,7 @@ def test_one_logit_loses_the_log_of_the_cost_ratio(is_flat):
 
 
 def test_the_wrong_number_of_logits_is_said():
-    with pytest.raises(InvalidInput, match="2 logits a row, and there are weights for 3"):
+    with pytest.raises(InvalidInput, match="2 logits per row: got weights for 3"):
         NaturalLogits(nn.Linear(4, 2), [1.0, 2.0, 3.0])(torch.zeros(1, 4))
 
 

@@ -76,7 +76,7 @@ def test_the_shifts_are_what_balance_adds():
     balance_(net, batches(x.double(), y), [1.0, 2.0, 3.0])
     assert np.allclose(found.shifts, (net.bias.detach() - before).numpy(), atol=1e-10)
     assert not found.is_stationary
-    assert "nothing that was examined explains it" in str(found)
+    assert "no examined cause explains it" in str(found)
     unseen = {cause.name for cause in found.causes if cause.verdict == "not examined"}
     assert unseen == {
         *("weight decay on biases", "label smoothing", "weights divided by batch", "other weights than stated"),

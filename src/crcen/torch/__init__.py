@@ -1,4 +1,4 @@
-"""The law for any PyTorch network: a loss that trains at the stated weight, a balanced bias, natural logits.
+"""The theory for any PyTorch network: weighted loss, balanced output bias, natural logits, stationarity.
 
 The losses of other papers (`crcen.paper.losses`) are available here by name and are imported on first use.
 """
@@ -6,8 +6,7 @@ The losses of other papers (`crcen.paper.losses`) are available here by name and
 from importlib import import_module
 
 from crcen.torch.balance import balance_
-from crcen.torch.loss import ClassWeightedLoss
-from crcen.torch.natural import NaturalLogits
+from crcen.torch.loss import ClassWeightedLoss, NaturalLogits
 from crcen.torch.stationarity import Cause, Stationarity, stationarity
 
 _LOSSES = "crcen.paper.losses"

@@ -1,62 +1,81 @@
-"""The balance of any module: its output bias moved to where the key equation holds."""
+"""The balance of any module: its output bias is moved so that the key equation holds."""
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
 from itertools import chain
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from torch import Tensor, nn
+from torch import Tensor, distributed, nn
+from torch.utils.data import DataLoader, IterableDataset, RandomSampler, SequentialSampler
 
 from crcen.exceptions import InvalidInput, InvalidParameter
 from crcen.theory.balance import balance_shift, class_shifts
 from crcen.theory.key_equation import KeyEquation, key_equation_of_logits, without_test
-from crcen.theory.price import resolve
+from crcen.theory.price import Price
 from crcen.theory.rows import check_class_numbers
-from crcen.torch.collected import Collected, answer, as_answering, collect, split_batch
-from crcen.torch.natural import NaturalLogits
-from crcen.torch.output_bias import bias_of, check_moves_logits, last_layer, named_bias
-from crcen.torch.processes import gathered, n_processes
-from crcen.torch.weights import binary_price, stated_weights
+from crcen.torch.loss import NaturalLogits, price_of
 
-__all__ = ["balance_"]
+__all__ = [
+    "Collected",
+    "balance_",
+    "collect",
+    "evaluating",
+    "every_row",
+    "logits_of",
+    "margin",
+    "output_bias",
+    "row_by_row",
+    "solved_shifts",
+    "split_batch",
+]
+
+Array = NDArray[np.float64]
+Target = TypeVar("Target")
 
 _SOLVED = "these rows were solved for; test on rows that the network has not seen"
+_NO_ROWS = "there is no batch to balance over: got an empty loader; is the generator exhausted?"
+_LAYERS = (
+    *(nn.Linear, nn.Bilinear, nn.Conv1d, nn.Conv2d, nn.Conv3d),
+    *(nn.ConvTranspose1d, nn.ConvTranspose2d, nn.ConvTranspose3d),
+)
+_INSTEAD = "name it with bias=, or wrap the module in crcen.torch.NaturalLogits, which has a shift of its own."
 
 
 def balance_(
     module: nn.Module, batches: Iterable[Any], weighting: Any, *, bias: str | None = None, distributed: bool = True
 ) -> KeyEquation:
-    """Move the output bias of any module, in place, to where the key equation holds on these rows.
+    """Move the output bias of any module, in place, so that the key equation holds on these rows.
 
-    The module is run in evaluation mode (dropout off, batch norm with its running statistics, which stay as they are);
-    the mode of every part is restored. Logits are kept in float64 on the CPU, 8 bytes each, and the bias is solved for
-    on all of them at once, whatever the batch size.
+    The module runs in evaluation mode (dropout off, batch norm with its running statistics); the mode of every part is
+    restored. Logits are kept in float64 on the CPU, 8 bytes each, and the bias is solved for on all of them at once.
 
     Parameters
     ----------
     module : nn.Module
-        Answers weighted logits (rows,), (rows, 1) or (rows, K), or an object with ``.logits``. With a `NaturalLogits`
-        its shift is moved instead of a bias.
+        Returns weighted logits (rows,), (rows, 1) or (rows, K), or an object with ``.logits``. The shift of a
+        `NaturalLogits` is moved instead of a bias.
     batches : iterable
-        Pairs of inputs and target, such as a ``DataLoader`` of the training rows, gone through once. Inputs are a
-        tensor, a tuple (arguments) or a dict (named arguments); a dict with ``labels`` is a batch too. Targets are
-        as in `ClassWeightedLoss`.
+        Pairs of inputs and target, such as a ``DataLoader`` of the training rows; read once. Inputs are a tensor, a
+        tuple (arguments) or a dict (named arguments); a dict with ``labels`` is also a batch. Targets are as in
+        `ClassWeightedLoss`.
     weighting
-        What the module was trained under: as in `ClassWeightedLoss`, or that loss itself. ``"balanced"`` and α are
-        resolved on these rows.
+        The weighting of the training: as in `ClassWeightedLoss`, or that loss itself. ``"balanced"`` and α are resolved
+        on these rows.
     bias : str, optional
-        Name of the parameter that is the output bias. By default that of the linear or convolutional layer which one
-        forward pass reaches last. Either is tried: what is added to it must come out as added to the logits.
+        Name of the parameter that is the output bias. Default: that of the last linear or convolutional layer in a
+        forward pass. Either is tested: a value added to it must appear in the logits.
     distributed : bool, default=True
-        Where ``torch.distributed`` runs several processes: each of them calls this with its own share of the rows, the
-        shares are put together, and all solve for the same bias. ``False`` for one process that has all rows.
+        With several processes of ``torch.distributed``, each calls this function with its own share of the rows; the
+        shares are combined, and all solve for the same bias. ``False`` for one process that has all rows.
 
     Returns
     -------
-    KeyEquation or KeyEquation
-        For two classes, with one logit or two, and for more, with the bias as it is stored now.
+    KeyEquation
+        On these rows, with the stored bias.
 
     Raises
     ------
@@ -68,91 +87,339 @@ def balance_(
     Notes
     -----
     The solve is exact in float64. A float32 bias b is stored with an error of up to 6e-8·|b|, which leaves a residual
-    of at most 1.5e-8·|b|, and the module's own float32 arithmetic adds as much times its logits; bfloat16 leaves up to
+    of at most 1.5e-8·|b|, and the module's float32 arithmetic adds as much times its logits. bfloat16 leaves up to
     1e-3·|b|: balance a float32 copy.
 
-    A ``DistributedSampler`` repeats a few rows so that all shares have one length; they then count twice here, as they
-    did in training.
+    A ``DistributedSampler`` repeats a few rows so that all shares have the same length; they count twice here, as in
+    training.
     """
     if isinstance(module, nn.parallel.DistributedDataParallel):  # its forward would wait for the other processes
         module, bias = module.module, None if bias is None else bias.removeprefix("module.")
-    with as_answering(module):
-        if distributed and n_processes() > 1:
-            rows, target = gathered(lambda: _answers(module, batches, bias))
+    with evaluating(module):
+        if distributed and _n_processes() > 1:
+            rows, target = _gathered(lambda: _collect_rows(module, batches, bias))
         else:
-            rows, target = _answers(module, batches, bias)
-        return _solve(rows, weighting, target, module.class_weights if isinstance(module, NaturalLogits) else None)
+            rows, target = _collect_rows(module, batches, bias)
+        removed = module.class_weights if isinstance(module, NaturalLogits) else None
+        price = price_of(weighting, rows.counts())
+        _check_same(removed, price)
+        shifts = solved_shifts(rows, price, n_outputs=target.numel())
+        moved = _add(target, shifts - shifts[0] if shifts.size == 2 else shifts)  # of two biases the second is moved
+        if moved.size > rows.logits.shape[1]:  # the shift of NaturalLogits around one logit
+            moved = moved[1:] - moved[:1]
+        equation = key_equation_of_logits(rows.y, margin(rows.logits + moved), price, rows.sample_weight)
+        return without_test(equation, _SOLVED)
 
 
-def _answers(module: nn.Module, batches: Iterable[Any], name: str | None) -> tuple[Collected, Tensor]:
-    """Weighted logits and labels of all batches, and the bias that moves them."""
+def _collect_rows(module: nn.Module, batches: Iterable[Any], name: str | None) -> tuple["Collected", Tensor]:
+    """Weighted logits and labels of all batches, and the bias to move."""
     pairs = (split_batch(batch) for batch in batches)
     first = next(pairs, None)
     if first is None:
-        raise InvalidInput("there is no batch to balance over: got an empty loader; was a generator used up?")
+        raise InvalidInput(_NO_ROWS)
     if isinstance(module, NaturalLogits):
         if name is not None:
             raise InvalidParameter(f"NaturalLogits has a shift of its own: got bias={name!r}; leave it out.")
-        forward: Callable[..., Any] = module.weighted_logits
-        logits, target = answer(module, first[0], forward), module.shift
+        logits, target = logits_of(module, first[0]), module.shift
     else:
-        forward = module
-        logits, target = _output_bias(module, first[0], name)
-    rest = ((answer(module, inputs, forward), y) for inputs, y in pairs)
+        logits, target = output_bias(module, first[0], name)
+    rest = ((logits_of(module, inputs), y) for inputs, y in pairs)
     return collect(chain([(logits, first[1])], rest)), target
 
 
-def _output_bias(module: nn.Module, inputs: Any, name: str | None) -> tuple[Tensor, Tensor]:
-    logits, last = last_layer(module, lambda: answer(module, inputs))
-    columns = logits.shape[1]
-    if name is None:
-        name, bias = bias_of(last, columns)
-    else:
-        bias = named_bias(module, name, columns)
-    if bool(logits.isfinite().all()):  # if not, that is what there is to say
-        check_moves_logits(name, bias, logits, lambda: answer(module, inputs))
-    return logits, bias
+def solved_shifts(rows: "Collected", price: Price, logits: Array | None = None, n_outputs: int | None = None) -> Array:
+    """Values to add to the output biases so that the key equations hold.
+
+    Several of them have mean 0, because softmax ignores it and biases stay small. ``logits`` replace those of the rows.
+    """
+    logits = rows.logits if logits is None else logits
+    columns = n_outputs or logits.shape[1]
+    if len(price.weights) > 2:
+        return class_shifts(rows.y, logits, price.weights, rows.sample_weight)
+    shift = float(balance_shift(rows.y, margin(logits), price, rows.sample_weight))
+    return np.array([shift]) if columns == 1 else np.array([-0.5 * shift, 0.5 * shift])
 
 
-def _solve(rows: Collected, weighting: Any, bias: Tensor, taken_out: Tensor | None) -> KeyEquation:
-    columns = rows.logits.shape[1]
-    sizes = rows.sample_weight
-    counts = np.bincount(check_class_numbers(rows.y, max(columns, 2)), weights=sizes, minlength=max(columns, 2))
-    if not counts.all():
-        raise InvalidInput(f"batches must hold rows of each of {counts.size} classes: got counts {counts.tolist()}.")
-    if columns <= 2:
-        margin = rows.logits[:, -1] - (rows.logits[:, 0] if columns == 2 else 0.0)
-        resolved = resolve(binary_price(weighting), float(counts[1]), float(counts[0]))
-        _check_same(taken_out, np.array([resolved.threshold, resolved.lam]))
-        shift = balance_shift(rows.y, margin, resolved, sizes)
-        moved = _add(bias, np.array([0.0, shift])[-bias.numel() :])
-        stored = float(moved[-1] - (moved[0] if moved.size == 2 else 0.0))
-        return without_test(key_equation_of_logits(rows.y, margin + stored, resolved, sizes), _SOLVED)
-    weights = resolve(stated_weights(weighting), counts=counts)
-    _check_same(taken_out, weights.weights)
-    # The mean stays where it is: softmax does not see it, and biases stay small.
-    moved = _add(bias, class_shifts(rows.y, rows.logits, weights.weights, sizes))
-    return without_test(key_equation_of_logits(rows.y, rows.logits + moved, weights, sizes), _SOLVED)
+def margin(logits: Array) -> Array:
+    """Logits as the theory takes them: (n,) for two classes, (n, K) for more."""
+    if logits.shape[1] > 2:
+        return logits
+    return np.asarray(logits[:, -1] - (logits[:, 0] if logits.shape[1] == 2 else 0.0))
 
 
-def _add(bias: Tensor, shifts: NDArray[np.float64]) -> NDArray[np.float64]:
-    """Add to the bias in float64; what the stored one has moved by."""
-    before = bias.detach().double().cpu().clone()  # a float64 bias would else be seen through its own copy
+def _add(bias: Tensor, shifts: Array) -> Array:
+    """Add to the bias in float64; return the change of the stored bias."""
+    before = bias.detach().double().cpu().clone()  # a float64 bias would share memory with its copy
     bias.copy_((before + torch.from_numpy(shifts).reshape(before.shape)).to(bias.dtype))
     return np.asarray((bias.detach().double().cpu() - before).reshape(-1).numpy())
 
 
-def _check_same(taken_out: Tensor | None, weights: NDArray[np.float64]) -> None:
-    """NaturalLogits takes out the weights it was made with: another weighting would leave a shift in its answers."""
-    if taken_out is None:
+def _check_same(removed: Tensor | None, price: Price) -> None:
+    """Balancing NaturalLogits at other weights than it removes would leave a shift in its logits."""
+    if removed is None:
         return
-    own = taken_out.detach().double().cpu().numpy()
+    own, weights = removed.detach().double().cpu().numpy(), price.weights
     if own.size != weights.size or not np.allclose(weights / weights[0], own / own[0], rtol=1e-5):
+        ratios = [" : ".join(f"{w:.6g}" for w in part / part[0]) for part in (own, weights)]
         raise InvalidParameter(
-            f"NaturalLogits takes out weights in the ratio {_ratios(own)}: got {_ratios(weights)} to balance at; give "
-            f"the module itself as weighting."
+            f"NaturalLogits removes weights in the ratio {ratios[0]}: got {ratios[1]} to balance at; give the module "
+            f"itself as weighting."
         )
 
 
-def _ratios(weights: NDArray[np.float64]) -> str:
-    return " : ".join(f"{w:.6g}" for w in weights / weights[0])
+# -- rows --------------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, eq=False)
+class Collected:
+    """Logits (n, C), class numbers (n,) and row weights (n,) or None; C is 1 if one logit distinguishes two classes.
+
+    A row with soft labels appears once for each class that has a share of it, weighted by the share: the loss and its
+    equation are the same.
+    """
+
+    logits: Array
+    y: NDArray[np.int64]
+    sample_weight: Array | None
+
+    def counts(self) -> Array:
+        """Weight of the rows of each class."""
+        n_classes = max(self.logits.shape[1], 2)
+        counts = np.bincount(check_class_numbers(self.y, n_classes), weights=self.sample_weight, minlength=n_classes)
+        if not counts.all():
+            raise InvalidInput(f"batches must hold rows of each of {n_classes} classes: got counts {counts.tolist()}.")
+        return counts.astype(np.float64)
+
+
+@contextmanager
+def evaluating(module: nn.Module) -> Iterator[None]:
+    """Evaluation mode without gradients; the mode of every part is restored."""
+    modes = [(part, part.training) for part in module.modules()]
+    module.eval()
+    try:
+        with torch.no_grad():
+            yield
+    finally:
+        for part, mode in modes:
+            part.training = mode
+
+
+def split_batch(batch: Any) -> tuple[Any, Tensor]:
+    """Inputs and target of a batch."""
+    if isinstance(batch, Mapping) and "labels" in batch:
+        return {name: value for name, value in batch.items() if name != "labels"}, torch.as_tensor(batch["labels"])
+    if not isinstance(batch, tuple | list) or len(batch) != 2:
+        raise InvalidInput(
+            f"a batch must be a pair of inputs and target, or a dict with labels: got {type(batch).__name__}"
+            f"{f' of {len(batch)}' if isinstance(batch, tuple | list) else ''}."
+        )
+    return batch[0], torch.as_tensor(batch[1])
+
+
+def logits_of(module: nn.Module, inputs: Any) -> Tensor:
+    """Weighted logits (n, C) of a batch; a tuple of inputs becomes arguments, a dict named arguments."""
+    device = next((p.device for p in module.parameters()), torch.device("cpu"))
+    moved = _moved(inputs, device)
+    call = module.weighted_logits if isinstance(module, NaturalLogits) else module
+    if isinstance(moved, Mapping):
+        out = call(**moved)
+    elif isinstance(moved, tuple | list):
+        out = call(*moved)
+    else:
+        out = call(moved)
+    logits = getattr(out, "logits", out)
+    if not isinstance(logits, Tensor) or logits.ndim not in (1, 2):
+        got = f"shape {tuple(logits.shape)}" if isinstance(logits, Tensor) else type(logits).__name__
+        raise InvalidInput(f"the module must return logits of shape (rows,), (rows, 1) or (rows, classes): got {got}.")
+    return logits[:, None] if logits.ndim == 1 else logits
+
+
+def _moved(inputs: Any, device: torch.device) -> Any:
+    if isinstance(inputs, Tensor):
+        return inputs.to(device)
+    if isinstance(inputs, Mapping):
+        return {name: _moved(value, device) for name, value in inputs.items()}
+    if isinstance(inputs, tuple | list):
+        return [_moved(value, device) for value in inputs]
+    return inputs
+
+
+def collect(batches: Iterable[tuple[Tensor, Tensor]]) -> Collected:
+    """All pairs of logits (n, C) and targets together."""
+    logits, numbers, weights = [], [], []
+    for outputs, target in batches:
+        y, rows, shares = _as_rows(target.detach().cpu(), outputs.shape)
+        numbers.append(y)
+        weights.append(shares)
+        logits.append(outputs.detach().cpu().double().numpy()[rows])
+    if not logits:
+        raise InvalidInput(_NO_ROWS)
+    sizes, values = np.concatenate(weights), np.concatenate(logits)
+    if not np.isfinite(values).all():
+        raise InvalidInput("logits must be finite: got NaN or infinity; check the network.")
+    return Collected(values, np.concatenate(numbers), None if (sizes == 1.0).all() else sizes)
+
+
+def _as_rows(target: Tensor, shape: torch.Size) -> tuple[NDArray[np.int64], NDArray[np.int64], Array]:
+    """Class numbers, the rows they belong to, and their weights."""
+    n, columns = shape
+    values = target.double().numpy()
+    if values.ndim == 2 and values.shape[1] == 1:
+        values = values[:, 0]
+    if values.shape[:1] != (n,) or values.ndim > 2 or (values.ndim == 2 and values.shape[1] != columns):
+        raise InvalidInput(f"target must have one label for each of {n} rows: got shape {tuple(target.shape)}.")
+    if values.ndim == 1 and not target.is_floating_point():
+        kept = np.flatnonzero(values != -100)  # rows that torch's losses ignore
+        return values[kept].astype(np.int64), kept, np.ones(kept.size)
+    if values.ndim == 1:
+        if columns > 2:
+            raise InvalidInput(f"class numbers of {columns} classes must be integers: got {target.dtype}.")
+        values = np.stack([1.0 - values, values], 1)
+    if not ((values >= 0.0) & (values <= 1.0)).all():
+        raise InvalidInput("soft labels and 0/1 labels must lie between 0 and 1.")
+    rows, numbers = np.nonzero(values)
+    return numbers.astype(np.int64), rows, values[rows, numbers]
+
+
+def row_by_row(batches: Iterable[Any]) -> tuple[Iterable[Any], Any, NDArray[np.int64] | None]:
+    """Batches with every row of a data set once, in a known random order; the original sampler; and that order."""
+    if (
+        not isinstance(batches, DataLoader)
+        or isinstance(batches.dataset, IterableDataset)
+        or batches.batch_size is None
+    ):
+        return batches, None, None
+    dataset: Any = batches.dataset
+    order = np.random.default_rng(0).permutation(len(dataset))
+    loader = DataLoader(
+        dataset,
+        batch_size=batches.batch_size,
+        sampler=order.tolist(),
+        collate_fn=batches.collate_fn,
+        num_workers=batches.num_workers,
+    )
+    is_plain = isinstance(batches.sampler, SequentialSampler) or (
+        isinstance(batches.sampler, RandomSampler) and not batches.sampler.replacement
+    )
+    return loader, "none" if is_plain else batches.sampler, order
+
+
+def every_row(batches: Any) -> Iterable[Any]:
+    """Every row of a loader's data set once, whatever its sampler; with several processes the loader itself."""
+    return batches if _n_processes() > 1 else row_by_row(batches)[0]
+
+
+# -- the output bias ---------------------------------------------------------------------------------------------------
+
+
+def output_bias(module: nn.Module, inputs: Any, name: str | None) -> tuple[Tensor, Tensor]:
+    """Logits of a batch, and the output bias: by name, or that of the last layer. It is tested."""
+    logits, last = _last_layer(module, inputs)
+    columns = logits.shape[1]
+    name, bias = _bias_of(last, columns) if name is None else (name, _named_bias(module, name, columns))
+    if bool(logits.isfinite().all()):  # otherwise `collect` raises
+        _check_moves_logits(name, bias, logits, lambda: logits_of(module, inputs))
+    return logits, bias
+
+
+def _last_layer(module: nn.Module, inputs: Any) -> tuple[Tensor, tuple[str, nn.Module] | None]:
+    """Logits of a batch, and the layer that was called last."""
+    reached: list[tuple[str, nn.Module]] = []
+
+    def watch(name: str) -> Callable[..., None]:
+        def note(layer: nn.Module, inputs: Any, output: Any) -> None:
+            reached[:] = [(name, layer)]
+
+        return note
+
+    hooks = [
+        part.register_forward_hook(watch(name)) for name, part in module.named_modules() if isinstance(part, _LAYERS)
+    ]
+    try:
+        return logits_of(module, inputs), reached[0] if reached else None
+    finally:
+        for hook in hooks:
+            hook.remove()
+
+
+def _bias_of(last: tuple[str, nn.Module] | None, columns: int) -> tuple[str, Tensor]:
+    """Name and bias of the last layer, if it can be the output layer."""
+    if last is None:
+        raise InvalidParameter(f"no linear or convolutional layer was called, so there is no output bias: {_INSTEAD}")
+    name, layer = last
+    bias = layer.bias
+    if not isinstance(bias, Tensor):
+        raise InvalidParameter(f"the last layer, {name or type(layer).__name__!r}, has no bias: {_INSTEAD}")
+    if bias.numel() != columns:
+        raise InvalidParameter(
+            f"the last layer, {name!r}, has {bias.numel()} biases and the module returns {columns} logits per row, so "
+            f"its bias is not the output bias: {_INSTEAD}"
+        )
+    return f"{name}.bias" if name else "bias", bias
+
+
+def _named_bias(module: nn.Module, name: str, columns: int) -> Tensor:
+    """The parameter of that name, with one number per logit."""
+    parameters = dict(module.named_parameters())
+    if name not in parameters or parameters[name].numel() != columns:
+        fitting = [one for one, value in parameters.items() if value.ndim < 2 and value.numel() == columns]
+        got = f"{parameters[name].numel()} numbers" if name in parameters else "no parameter of that name"
+        raise InvalidParameter(
+            f"bias={name!r} must name a parameter with {columns} number{'s' if columns > 1 else ''}, one per logit: "
+            f"got {got}; possible are {', '.join(fitting) or 'none'}."
+        )
+    return parameters[name]
+
+
+def _check_moves_logits(name: str, bias: Tensor, logits: Tensor, call: Callable[[], Tensor]) -> None:
+    """Test a bias: a value added to it must be added to the logits, and nothing else."""
+    before = bias.detach().clone()
+    steps = torch.linspace(1.0, 2.0, bias.numel(), dtype=torch.float64)
+    try:
+        bias.copy_((before.double() + steps.reshape(bias.shape).to(bias.device)).to(bias.dtype))
+        added = (bias.detach().double() - before.double()).reshape(-1)
+        moved = call().double() - logits.double()
+    finally:
+        bias.copy_(before)
+    slack = 64 * torch.finfo(logits.dtype).eps * (2.0 + float(logits.detach().abs().max()))
+    if not bool(((moved - added.to(moved.device)).abs() <= slack).all()):
+        raise InvalidParameter(
+            f"a value added to {name!r} is not added to the logits, so it is not the output bias: {_INSTEAD}"
+        )
+
+
+# -- several processes -------------------------------------------------------------------------------------------------
+
+
+def _n_processes() -> int:
+    """Number of processes of ``torch.distributed``; 1 without it."""
+    is_running = distributed.is_available() and distributed.is_initialized()
+    return distributed.get_world_size() if is_running else 1
+
+
+def _gathered(own_rows: Callable[[], tuple[Collected, Target]]) -> tuple[Collected, Target]:
+    """The rows of all processes, in their order, and what this process has apart from them.
+
+    Every process must call this. If one of them fails, all do, so that none waits.
+    """
+    own: Any
+    target: Any = None
+    failure: Exception | None = None
+    try:
+        own, target = own_rows()
+    except Exception as error:
+        own, failure = f"{type(error).__name__}: {error}", error
+    shares: list[Any] = [None] * _n_processes()
+    distributed.all_gather_object(shares, own)
+    if failure is not None:
+        raise failure
+    for number, share in enumerate(shares):
+        if isinstance(share, str):
+            raise InvalidInput(f"process {number} has no rows to balance over: {share}")
+    if len({share.logits.shape[1] for share in shares}) > 1:
+        raise InvalidInput(f"processes return {[share.logits.shape[1] for share in shares]} logits per row.")
+    sizes = None
+    if any(share.sample_weight is not None for share in shares):
+        sizes = np.concatenate([np.ones(len(s.y)) if s.sample_weight is None else s.sample_weight for s in shares])
+    rows = Collected(np.concatenate([s.logits for s in shares]), np.concatenate([s.y for s in shares]), sizes)
+    return rows, target

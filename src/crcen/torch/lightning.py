@@ -1,18 +1,17 @@
-"""Lightning: the output bias balanced when a fit ends, under either name of the package."""
+"""Lightning, under either package name: balance the output bias when a fit ends."""
 
 import sys
 from importlib import import_module
 from typing import Any
 
-from crcen.torch.balance import balance_
-from crcen.torch.trial_rows import every_row
-from crcen.torch.weights import weighting_of
+from crcen.torch.balance import balance_, every_row
+from crcen.torch.loss import weighting_of
 
 __all__ = ["BalanceCallback"]
 
 
 def _package() -> Any:
-    """The one of both names that is loaded already, else the one that is installed."""
+    """The package that is already imported, otherwise the installed one."""
     names = ("lightning.pytorch", "pytorch_lightning")
     for name in [name for name in names if name in sys.modules] or names:
         try:
@@ -24,24 +23,24 @@ def _package() -> Any:
 
 
 class BalanceCallback(_package().Callback):  # type: ignore[misc]
-    """Solves for the output bias over the training rows when a fit ends.
+    """Balances the output bias on the training rows when a fit ends.
 
-    Checkpoints of earlier epochs do not have it: save one after the fit (``trainer.save_checkpoint``).
+    Checkpoints of earlier epochs are not balanced: save one after the fit (``trainer.save_checkpoint``).
 
     Parameters
     ----------
     weighting : optional
-        What the module is trained under, as in `crcen.torch.balance_`; by default the one `ClassWeightedLoss` that it
-        holds as an attribute.
+        The weighting of the training, as in `crcen.torch.balance_`; default: the only `ClassWeightedLoss` among its
+        attributes.
     batches : optional
-        Rows to solve on; by default those of the training loader, each once.
+        Rows to solve on; default: those of the training loader, each once.
     bias : str, optional
         Name of the output bias, as in `crcen.torch.balance_`.
 
     Attributes
     ----------
     key_equation_ : KeyEquation
-        On these rows, after the solve. It was solved for, so it is no evidence: test on new rows.
+        On these rows, after the solve; not evidence: test on new rows.
     """
 
     def __init__(self, weighting: Any = None, *, batches: Any = None, bias: str | None = None) -> None:

@@ -1,46 +1,137 @@
-"""Weighted cross entropy that trains at the weight it was given."""
+"""Class weights, the weighted loss, and natural logits of a network trained with it."""
 
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor, nn
 from torch.nn.functional import log_softmax, logsigmoid
 
 from crcen.exceptions import InvalidInput, InvalidParameter
-from crcen.torch.weights import weights_of_classes
+from crcen.theory.cost_matrix import CostMatrix
+from crcen.theory.price import Alpha, CostRatio, Price, as_spec, resolve, resolved
 
-__all__ = ["ClassWeightedLoss"]
+__all__ = ["ClassWeightedLoss", "NaturalLogits", "price_of", "stated_weights", "weighting_of", "weights_of_classes"]
 
-DIVISORS = ("rows", "weights")
+_DIVISORS = ("rows", "weights")
+
+Array = NDArray[np.float64]
+
+
+# -- class weights -----------------------------------------------------------------------------------------------------
+
+
+def stated_weights(weighting: Any) -> Any:
+    """Losses, tensors and cost matrices as an array of weights; anything else unchanged."""
+    if isinstance(weighting, nn.Module):  # a ClassWeightedLoss or NaturalLogits
+        weighting = getattr(weighting, "class_weights", weighting)
+        if isinstance(weighting, nn.Module):
+            raise InvalidParameter(
+                f"a weighting given as a module must be a ClassWeightedLoss or NaturalLogits: got "
+                f"{type(weighting).__name__}; use ClassWeightedLoss.from_torch for torch's losses."
+            )
+    if isinstance(weighting, Tensor):
+        return weighting.detach().double().cpu().numpy()
+    if isinstance(weighting, CostMatrix):
+        weights = weighting.class_weights()
+        if weights is None:
+            raise InvalidParameter(
+                "these costs are not class weights: the cost of an error depends on the predicted class; train without "
+                "weights and decide with CostMatrix.choose."
+            )
+        return weights
+    return weighting
+
+
+def weighting_of(holder: nn.Module) -> nn.Module:
+    """The only loss with class weights that a module is or contains, for callbacks without a weighting."""
+    kept = [part for part in holder.modules() if isinstance(getattr(part, "class_weights", None), Tensor)]
+    if len(kept) != 1:
+        raise InvalidParameter(
+            f"{type(holder).__name__} must contain exactly one ClassWeightedLoss: got {len(kept)}; give "
+            f"BalanceCallback its weighting."
+        )
+    return kept[0]
+
+
+def weights_of_classes(weighting: Any, counts: Any = None) -> Array:
+    """Weights (K,) for a loss.
+
+    A price for two classes gives weights in the ratio (1 − λ) : λ with mean 1 over the counted rows, so that the loss
+    is as large as an unweighted one (without counts: over equally many rows of both classes). Weights given one by one
+    are unchanged.
+    """
+    given = stated_weights(weighting)
+    if isinstance(given, Price):
+        return given.weights if given.positive is None else _of_price(given)
+    if _is_list(given):
+        n_classes = len(given) if counts is None else len(counts)
+        return resolved(given, np.ones(n_classes) if counts is None else np.asarray(counts, dtype=np.float64)).weights
+    if counts is None:
+        if isinstance(as_spec(given), Alpha):
+            raise InvalidParameter(
+                f"weighting={weighting!r} needs the rows of each class: give counts, such as "
+                f"counts=torch.bincount(y), or a cost ratio, λ, or a weight for each class."
+            )
+        return _of_price(resolve(given, 1.0, 1.0))
+    sizes = np.asarray(counts, dtype=np.float64)
+    if sizes.shape == (2,):
+        return _of_price(resolve(given, sizes[1], sizes[0]))
+    return resolve(given, counts=sizes).weights
+
+
+def price_of(weighting: Any, counts: Array) -> Price:
+    """A weighting resolved on the weight of each class; two given weights are a cost ratio."""
+    given = stated_weights(weighting)
+    if len(counts) > 2:
+        return resolve(given, counts=counts)
+    if _is_list(given) or (isinstance(given, Price) and given.positive is None):
+        weights = weights_of_classes(given)
+        if weights.size != 2:
+            raise InvalidParameter(f"the network distinguishes two classes: got weights for {weights.size}.")
+        given = CostRatio(float(weights[1] / weights[0]))
+    return resolve(given, float(counts[1]), float(counts[0]))
+
+
+def _is_list(given: Any) -> bool:
+    return isinstance(given, Mapping | list | tuple) or (isinstance(given, np.ndarray) and given.ndim > 0)
+
+
+def _of_price(price: Price) -> Array:
+    return np.asarray(price.weights * (price.counts.sum() / (price.weights @ price.counts)))
+
+
+# -- the loss ----------------------------------------------------------------------------------------------------------
 
 
 class ClassWeightedLoss(nn.Module):
     """Cross entropy with class weights, divided by the number of rows.
 
     ``nn.CrossEntropyLoss(weight=w)`` with its default mean divides by the sum of weights **of each batch**. A batch
-    with a heavy rare row then counts less, and the network is trained at another cost ratio than the one asked for: at
-    50 negatives a positive, balanced weights and batches of 32, at .45 of it. Divided by rows, the gradients of batches
-    add up to that of all rows whatever the size of a batch. ``nn.BCEWithLogitsLoss(pos_weight=c)`` divides by rows
+    with a heavy rare row then counts less, and the network is trained at another cost ratio than the stated one: with
+    50 negatives per positive, balanced weights and batches of 32, at .45 of it. Divided by rows, the gradients of
+    batches add up to that of all rows for any batch size. ``nn.BCEWithLogitsLoss(pos_weight=c)`` divides by rows
     already.
 
     Parameters
     ----------
     weighting : Lam, Alpha, CostRatio, Budget, float, "balanced", None, dict, list, array, tensor, Price, CostMatrix
-        A price for two classes, or a weight for each of K. A price gives weights with the mean 1 over the counted rows;
-        weights stated one by one stay as they are.
+        A price for two classes, or a weight for each of K. A price gives weights with mean 1 over the counted rows;
+        weights given one by one are unchanged.
     counts : sequence of int, optional
-        Rows of class 0, 1, … of the training set, such as ``torch.bincount(y)``; ``"balanced"`` and α need them, and
-        None for more than two classes.
+        Rows of class 0, 1, … of the training set, such as ``torch.bincount(y)``. ``"balanced"`` and α need them, and so
+        does None for more than two classes.
     divide_by : {"rows", "weights"}, default="rows"
-        ``"weights"`` is what torch does, to compare with.
+        ``"weights"`` is the behaviour of torch, for comparison.
     ignore_index : int, default=-100
-        Rows with this class number count for nothing, as in torch.
+        Rows with this class number are ignored, as in torch.
 
     Attributes
     ----------
     class_weights : tensor of shape (K,)
-        A buffer of torch's default type: it moves with the module and is in its ``state_dict``.
+        A buffer of torch's default type: it moves with the module and is part of its ``state_dict``.
 
     Examples
     --------
@@ -57,7 +148,7 @@ class ClassWeightedLoss(nn.Module):
         self, weighting: Any, counts: Any = None, *, divide_by: str = "rows", ignore_index: int = -100
     ) -> None:
         super().__init__()
-        if divide_by not in DIVISORS:
+        if divide_by not in _DIVISORS:
             raise InvalidParameter(f'divide_by must be "rows" or "weights": got {divide_by!r}.')
         sizes = None if counts is None else np.asarray(counts, dtype=np.float64)
         weights = torch.tensor(weights_of_classes(weighting, sizes), dtype=torch.get_default_dtype())
@@ -67,7 +158,7 @@ class ClassWeightedLoss(nn.Module):
 
     @classmethod
     def from_torch(cls, loss: nn.Module) -> "ClassWeightedLoss":
-        """The same weights as one of torch's losses, divided by rows.
+        """The weights of one of torch's losses, divided by rows.
 
         Parameters
         ----------
@@ -83,8 +174,8 @@ class ClassWeightedLoss(nn.Module):
         if isinstance(loss, nn.CrossEntropyLoss):
             if loss.label_smoothing:
                 raise InvalidParameter(
-                    f"label_smoothing={loss.label_smoothing} moves the key equation off the stated weight: leave it "
-                    f"out, or give soft labels to ClassWeightedLoss."
+                    f"label_smoothing={loss.label_smoothing} moves the key equation away from the stated weight: leave "
+                    f"it out, or give soft labels to ClassWeightedLoss."
                 )
             if loss.weight is None:
                 raise InvalidParameter("the loss has no weight: use ClassWeightedLoss(None, counts).")
@@ -104,7 +195,7 @@ class ClassWeightedLoss(nn.Module):
         Parameters
         ----------
         logits : tensor of shape (B,), (B, 1) or (B, K)
-            Before sigmoid or softmax; or an object with ``.logits``, as Transformers' models answer.
+            Before sigmoid or softmax; or an object with ``.logits``, such as the output of Transformers' models.
         target : tensor
             Class numbers (B,); for two classes also 0/1 of any type or the probability of class 1; or soft labels
             (B, K).
@@ -113,7 +204,7 @@ class ClassWeightedLoss(nn.Module):
             of their batches add up to the loss of one large batch.
         """
         outputs = _checked_logits(getattr(logits, "logits", logits), len(self.class_weights))
-        weights = self.class_weights.to(outputs)  # trainers move modules, and not always the loss
+        weights = self.class_weights.to(outputs)  # trainers move modules, but not always the loss
         shares, used = self._shares(outputs, target)
         row_weights = shares * weights
         # Where a share is 0 so is the term, and its gradient: log-probabilities of finite logits are finite.
@@ -125,11 +216,11 @@ class ClassWeightedLoss(nn.Module):
         return total / used.sum().clamp(min=1)
 
     def extra_repr(self) -> str:
-        """What ``print`` shows."""
+        """The weights, for ``print``."""
         return f"{[float(f'{w:.6g}') for w in self.class_weights.tolist()]}, divide_by={self.divide_by!r}"
 
     def _shares(self, outputs: Tensor, target: Tensor) -> tuple[Tensor, Tensor]:
-        """How much of each row is of each class, (B, K), and which rows count."""
+        """Soft labels (B, K), and which rows count."""
         n_classes = len(self.class_weights)
         if target.ndim == 2 and target.shape[1] == n_classes and target.is_floating_point():
             _check_range(target, 0.0, 1.0)
@@ -164,7 +255,7 @@ def _checked_logits(logits: Tensor, n_classes: int) -> Tensor:
         raise InvalidInput(
             f"logits for {n_classes} classes must have shape (rows, {n_classes})"
             f"{', (rows, 1) or (rows,)' if n_classes == 2 else ''}: got {tuple(logits.shape)}; the weighting and "
-            f"counts say how many classes there are."
+            f"counts set the number of classes."
         )
     return outputs if outputs.dtype == torch.float64 else outputs.float()
 
@@ -176,8 +267,105 @@ def _log_probabilities(outputs: Tensor) -> Tensor:
 
 
 def _check_range(target: Tensor, low: float, high: float) -> None:
-    """Refuse labels such as 1/2. On CPU only: elsewhere the look would wait for the device at every batch."""
+    """Reject labels such as 1/2, on a CPU only: elsewhere the check would wait for the device at every batch."""
     if target.device.type == "cpu" and target.numel() and not torch.compiler.is_compiling():
         least, most = target.min().item(), target.max().item()
         if not (low <= least and most <= high):
             raise InvalidInput(f"targets must lie between {low:g} and {high:g}: got {least:g} to {most:g}.")
+
+
+# -- natural logits ----------------------------------------------------------------------------------------------------
+
+
+class NaturalLogits(nn.Module):
+    """A module without the class weights in its logits: their sigmoid or softmax are natural probabilities.
+
+    It subtracts log w_k and adds a shift, which is zero until `balance_` solves for it: an output bias for modules that
+    have none. Both are buffers, so they are part of ``state_dict``, move with the module and are exported
+    (``torch.export``, ``torch.onnx.export``, ``torch.compile``, ``torch.jit.trace``; ``torch.jit.script`` if the module
+    takes and returns one tensor).
+
+    Parameters
+    ----------
+    module : nn.Module
+        Returns weighted logits (rows,), (rows, 1) or (rows, K), or an object with ``.logits``.
+    weighting
+        The weighting of the training: as in `ClassWeightedLoss`, or that loss itself.
+    counts : sequence of int, optional
+        Rows of each class of the training set, as in `ClassWeightedLoss`.
+
+    Attributes
+    ----------
+    class_weights, shift : tensor of shape (K,)
+        Buffers.
+
+    Examples
+    --------
+    >>> import torch
+    >>> from crcen.torch import NaturalLogits
+    >>> natural = NaturalLogits(torch.nn.Identity(), [1.0, 9.0])
+    >>> natural(torch.tensor([0.0])).sigmoid()  # on the border at weight 9, rare by nature
+    tensor([0.1000])
+    """
+
+    class_weights: Tensor
+    shift: Tensor
+
+    def __init__(self, module: nn.Module, weighting: Any, counts: Any = None) -> None:
+        super().__init__()
+        sizes = None if counts is None else np.asarray(counts, dtype=np.float64)
+        weights = weights_of_classes(weighting, sizes)
+        like = next((p for p in module.parameters() if p.is_floating_point()), torch.empty(0))
+        # Half precision would round the weights themselves to three digits.
+        kind = like.dtype if like.dtype == torch.float64 else torch.float32
+        self.module = module
+        self.register_buffer("class_weights", torch.tensor(weights, dtype=kind, device=like.device))
+        self.register_buffer("shift", torch.zeros(len(weights), dtype=kind, device=like.device))
+
+    def forward(self, *inputs: Any, **named: Any) -> Tensor:
+        """Natural logits, in the shape of the module's own."""
+        logits = self.weighted_logits(*inputs, **named)
+        return logits - _for_columns(self.class_weights.log(), logits)
+
+    def weighted_logits(self, *inputs: Any, **named: Any) -> Tensor:
+        """The module's logits plus the shift, the subject of the key equation."""
+        out = self.module(*inputs, **named)
+        logits = getattr(out, "logits", out)
+        return logits + _for_columns(self.shift, logits)
+
+    def __prepare_scriptable__(self) -> nn.Module:
+        """The module that ``torch.jit.script`` compiles instead: it has no variable arguments."""
+        return _OneTensor(self)
+
+
+class _OneTensor(nn.Module):
+    """The same for a module of one tensor, with the same names in ``state_dict``."""
+
+    class_weights: Tensor
+    shift: Tensor
+
+    def __init__(self, natural: NaturalLogits) -> None:
+        super().__init__()
+        self.module = natural.module
+        self.register_buffer("class_weights", natural.class_weights)
+        self.register_buffer("shift", natural.shift)
+
+    def forward(self, inputs: Tensor) -> Tensor:
+        logits: Tensor = self.module(inputs)
+        added = self.shift - self.class_weights.log()
+        columns = 1 if logits.dim() == 1 else logits.size(-1)
+        if columns == 1 and added.size(0) == 2:
+            return logits + (added[1] - added[0])
+        if columns != added.size(0):
+            raise ValueError("there must be one logit for each weight")
+        return logits + added
+
+
+def _for_columns(values: Tensor, logits: Tensor) -> Tensor:
+    """One value per class; their difference if one logit distinguishes two classes."""
+    columns = 1 if logits.ndim == 1 else logits.shape[-1]
+    if columns == 1 and len(values) == 2:
+        return values[1] - values[0]
+    if columns != len(values):
+        raise InvalidInput(f"the module returns {columns} logits per row: got weights for {len(values)} classes.")
+    return values

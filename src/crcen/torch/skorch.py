@@ -1,4 +1,4 @@
-"""skorch: the output bias balanced when training ends, and natural probabilities of a net."""
+"""skorch: balance the output bias when training ends, and natural probabilities of a net."""
 
 from collections.abc import Callable
 from typing import Any
@@ -8,26 +8,25 @@ from skorch.callbacks import Callback
 from torch import Tensor, nn
 
 from crcen.torch.balance import balance_
-from crcen.torch.natural import NaturalLogits
-from crcen.torch.weights import weighting_of
+from crcen.torch.loss import NaturalLogits, weighting_of
 
 __all__ = ["BalanceCallback", "natural_probabilities"]
 
 
 class BalanceCallback(Callback):
-    """Solves for the output bias over the rows given to ``fit``, when training ends; keep it last among callbacks.
+    """Balances the output bias on the rows given to ``fit`` when training ends; must be the last callback.
 
     Parameters
     ----------
     weighting : optional
-        What the net is trained under, as in `crcen.torch.balance_`; by default its criterion, a `ClassWeightedLoss`.
+        The weighting of the training, as in `crcen.torch.balance_`; default: its criterion, a `ClassWeightedLoss`.
     bias : str, optional
         Name of the output bias, as in `crcen.torch.balance_`.
 
     Attributes
     ----------
     key_equation_ : KeyEquation
-        On these rows, after the solve. It was solved for, so it is no evidence: test on new rows.
+        On these rows, after the solve; not evidence: test on new rows.
 
     Examples
     --------
@@ -47,7 +46,7 @@ class BalanceCallback(Callback):
 
 
 def natural_probabilities(weighting: Any, counts: Any = None) -> Callable[[Tensor], Tensor]:
-    """For ``predict_nonlinearity``: natural probabilities, a column a class, from weighted logits.
+    """For ``predict_nonlinearity``: natural probabilities, one column per class, from weighted logits.
 
     Parameters
     ----------
@@ -58,7 +57,7 @@ def natural_probabilities(weighting: Any, counts: Any = None) -> Callable[[Tenso
 
 
 class _Natural:
-    """A class and no function inside one: nets are pickled."""
+    """A class instead of a closure, because nets are pickled."""
 
     def __init__(self, natural: NaturalLogits) -> None:
         self.natural = natural

@@ -1,4 +1,4 @@
-"""Transformers: the output bias of a model balanced when its ``Trainer`` ends."""
+"""Transformers: balance the output bias of a model when its ``Trainer`` ends."""
 
 from typing import Any
 
@@ -10,22 +10,22 @@ __all__ = ["BalanceCallback"]
 
 
 class BalanceCallback(TrainerCallback):
-    """Solves for the output bias over the training rows when training ends; save the model after that.
+    """Balances the output bias on the training rows when training ends; save the model afterwards.
 
     Parameters
     ----------
     weighting
-        What the model is trained under, as in `crcen.torch.balance_`: the `ClassWeightedLoss` that is the trainer's
+        The weighting of the training, as in `crcen.torch.balance_`: the `ClassWeightedLoss` that is the trainer's
         ``compute_loss_func``.
     batches : optional
-        Rows to solve on; by default those of the training loader.
+        Rows to solve on; default: those of the training loader.
     bias : str, optional
         Name of the output bias, as in `crcen.torch.balance_`.
 
     Attributes
     ----------
     key_equation_ : KeyEquation
-        On these rows, after the solve. It was solved for, so it is no evidence: test on new rows.
+        On these rows, after the solve; not evidence: test on new rows.
     """
 
     def __init__(self, weighting: Any, *, batches: Any = None, bias: str | None = None) -> None:
