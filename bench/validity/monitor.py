@@ -25,7 +25,8 @@ import crcen
 from crcen._support.files import write_atomic
 from crcen.decisions.monitor.sequential_test import DriftTest, Tally, dispersion_of, log_evidence
 from crcen.theory.decision import sigmoid
-from crcen.theory.residual_test import ResidualSums, residual_sums
+from crcen.theory.sequential import GRID, GRID_SIZE, StreamSums
+from crcen.theory.sequential import stream_sums as reference_sums
 
 RATES = (0.05, 0.01)
 COEF = np.array([1.0, -0.8, 0.5, 0.0, 0.3])
@@ -79,7 +80,7 @@ def fit(X: Array, y: Array, bias: float) -> tuple[Array, Array, Array]:
 
 
 def stream_sums(rng: np.random.Generator, beta: Array, lam: Array, bias: float, drifts: ArrayLike, rows: int) -> Array:
-    """Sums of `ResidualSums` for each look of one stream per model: (7, models, looks).
+    """Sums of `StreamSums` for each look of one stream per model: (7 + GRID_SIZE, models, looks).
 
     With normal features a row's true and fitted log-odds are two correlated normals, so that only these are drawn.
     """
@@ -87,7 +88,7 @@ def stream_sums(rng: np.random.Generator, beta: Array, lam: Array, bias: float, 
     along = beta[:, 1:] @ COEF / size
     across = np.sqrt(np.maximum((beta[:, 1:] ** 2).sum(1) - along**2, 0.0))
     drifts = np.asarray(drifts)
-    sums = np.empty((7, len(beta), drifts.size))
+    sums = np.empty((7 + GRID_SIZE, len(beta), drifts.size))
     for look, drift in enumerate(drifts):
         u, v = rng.standard_normal((2, len(beta), rows), dtype=np.float32)
         y = rng.random((len(beta), rows), dtype=np.float32) < _chance(np.float32(bias + drift) + np.float32(size) * u)
@@ -98,8 +99,20 @@ def stream_sums(rng: np.random.Generator, beta: Array, lam: Array, bias: float, 
         second = miss * miss * p + alarm * alarm * (1 - p)
         for row, values in enumerate((y, hit, fell, miss * p, second, hit * hit + fell * fell), start=1):
             sums[row, :, look] = values.sum(1, dtype=np.float64)
+        # Σ log(1 + p(e^d − 1)) over probabilities in narrow bins of log-odds.
+        place = np.clip(np.log(p / (1 - p)) * 20 + 300, 0, 499).astype(np.int64) + 500 * np.arange(len(beta))[:, None]
+        binned = np.bincount(place.ravel(), minlength=500 * len(beta)).reshape(len(beta), 500)
+        sums[7:, :, look] = (sums[1, :, look, None] * GRID - binned @ _BINS).T
     sums[0] = rows
     return sums
+
+
+_BINS = np.log1p(sigmoid((np.arange(500) - 299.5) / 20)[:, None] * np.expm1(GRID))
+
+
+def tally(column: Array, dispersion: float) -> Tally:
+    """What the monitor takes of the sums of one look."""
+    return Tally.of(StreamSums(*column[:7], likelihood=column[7:]), dispersion)
 
 
 def _column(values: Array) -> Array:
@@ -120,7 +133,7 @@ def models(rng: np.random.Generator, n_models: int, n: int, bias: float) -> Iter
 
 def drift_test(y: Array, logits: Array, lam: float) -> tuple[DriftTest, float]:
     """The monitor's test with its out-of-fold reference, and the dispersion found there."""
-    sums = residual_sums(y, sigmoid(logits), float(lam))
+    sums = reference_sums(y, sigmoid(logits), float(lam))
     dispersion = dispersion_of(sums)
     return DriftTest(Tally.of(sums, dispersion), SCALE, 0.0), dispersion
 
@@ -129,7 +142,7 @@ def evidence_path(test: DriftTest, dispersion: float, sums: Array) -> Array:
     """Log evidence after each look."""
     path = np.empty(sums.shape[1])
     for look, column in enumerate(sums.T):
-        test.add(Tally.of(ResidualSums(*column), dispersion), look)
+        test.add(tally(column, dispersion), look)
         path[look] = test.log_evidence()
     return path
 
@@ -140,7 +153,7 @@ def false_alarms(seed: int, n_streams: int, n: int, bias: float) -> dict[str, li
     largest: dict[str, list[float]] = {"naive": [], "exact": [], "monitor": []}
     for beta, lam, logits, y in models(rng, n_streams, n, bias):
         sums = stream_sums(rng, beta, lam, bias, np.zeros(100), n // 10)
-        _, _, missed, alarmed, slope, variance, _ = np.cumsum(sums, axis=2)
+        _, _, missed, alarmed, slope, variance, _ = np.cumsum(sums[:7], axis=2)
         z = (missed - alarmed) / np.sqrt(variance)
         information = slope**2 / variance
         trusting = log_evidence(z / np.sqrt(information), information, np.zeros_like(z), SCALE)
@@ -167,7 +180,7 @@ def delays(seed: int, n_streams: int, n: int, bias: float, quiet_weeks: int) -> 
             week = math.inf
             for look, drift in enumerate(drifts):
                 sums = stream_sums(rng, beta[m : m + 1], lam[m : m + 1], bias, [drift], WEEK)[:, 0, 0]
-                test.add(Tally.of(ResidualSums(*sums), dispersion), look)
+                test.add(tally(sums, dispersion), look)
                 if test.log_evidence() >= -math.log(RATES[0]):
                     week = look - quiet_weeks
                     break

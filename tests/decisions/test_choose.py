@@ -190,3 +190,33 @@ def test_what_is_no_model_or_no_rows_is_refused(rare_rows):
         choose(Answers(np.full(200, 1.5)), RecallAtLeast(0.5), X, y == 1)
     with pytest.raises(InvalidInput, match="no positive row"):
         choose(Answers(np.full(200, 0.5)), RecallAtLeast(0.5), X, np.zeros(200, dtype=bool))
+
+
+def test_guaranteed_precision_holds_on_new_rows_and_needs_labels():
+    held = []
+    everything, p_all = draw(200_000, 99)
+    for seed in range(60):
+        y, p = draw(3000, seed)
+        chosen = choose(curve(y, p), PrecisionAtLeast(0.4, confidence=0.9), n_resamples=2)
+        held.append(everything[p_all > chosen.threshold].mean() >= 0.4)
+    assert np.mean(held) >= 0.85
+    y, p = draw(3000, 0)
+    plain = choose(curve(y, p), PrecisionAtLeast(0.4), n_resamples=2)
+    assert plain.threshold < chosen.threshold
+    assert "confidence 0.9" in str(PrecisionAtLeast(0.4, confidence=0.9))
+    with pytest.raises(InvalidParameter, match=r"do not show precision of at least 0\.99 with confidence 0\.99"):
+        choose(curve(y, p), PrecisionAtLeast(0.99, confidence=0.99), n_resamples=2)
+    with pytest.raises(InvalidParameter, match="only labelled rows can give"):
+        crcen.decide(p, PrecisionAtLeast(0.4, confidence=0.9))
+
+
+def test_guarantees_count_one_row_of_each_cluster():
+    y, p = draw(400, 1)
+    clusters, goal = np.repeat(np.arange(400), 10), RecallAtLeast(0.8, confidence=0.95)
+    once = choose(curve(y, p), goal, n_resamples=2)
+    repeated = curve(np.repeat(y, 10), np.repeat(p, 10))
+    assert choose(repeated, goal, n_resamples=2, clusters=clusters).threshold == pytest.approx(once.threshold)
+    assert choose(repeated, goal, n_resamples=2).threshold > once.threshold  # too sure
+    y, p = draw(4000, 1)
+    with pytest.raises(InvalidParameter, match=r"positive clusters that were held out, got [1-9]\b"):
+        choose(curve(y, p), goal, n_resamples=2, clusters=np.arange(4000) // 500)

@@ -1,7 +1,9 @@
 """Shared limits and tests against other libraries and exact tails."""
 
 import math
+from types import SimpleNamespace
 
+import numpy as np
 import pytest
 from scipy.stats import binom
 
@@ -19,8 +21,10 @@ TRAINED = resolve(Budget(5), 100, 900)
 
 
 def test_the_noise_of_a_fitted_model():
-    assert fitted_model_noise(1000, TRAINED) == pytest.approx(3.0)
-    assert fitted_model_noise(0, TRAINED) == 1.0
+    for unit in (1e-3, 1.0, 2e3):  # the unit of weights does not matter
+        assert fitted_model_noise(np.full(1000, unit), TRAINED) == pytest.approx(3.0)
+        profile = SimpleNamespace(n_rows=4000)
+        assert fitted_model_noise(np.full(1000, unit), TRAINED, profile) == pytest.approx(1.5)
 
 
 def test_the_share_is_that_of_two_proportions():

@@ -291,7 +291,8 @@ def evaluate_table(
     if error is not None:
         noise, left = error.noise(residual_sums(y, q, trained, weights)), 1.0
     else:
-        noise = left = fitted_model_noise(len(y), trained)
+        ones = np.ones(len(y)) if weights is None else weights
+        noise = left = fitted_model_noise(ones, trained, getattr(model, "profile_", None))
     findings: tuple[Any, ...] = ()
     if codes:
         X, labels, row_weights, _ = labelled_rows(model, source, target, weight)

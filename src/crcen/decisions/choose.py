@@ -125,6 +125,7 @@ def choose_weighting(
     *,
     rate: float | None = None,
     sample_weight: Any = None,
+    clusters: Any = None,
     level: float = 0.95,
     n_resamples: int = 500,
     random_state: int = 0,
@@ -146,6 +147,9 @@ def choose_weighting(
         Rows a day, which a capacity for a day or a week needs; with it alarms a day are told for every wish.
     sample_weight : array of shape (n,), optional
         Of the rows that are judged.
+    clusters : array of shape (n,), optional
+        Rows of the same cluster, such as those of one patient, may depend on each other: a guarantee then counts one
+        row of each, and intervals are longer.
     level, n_resamples, random_state
         Of the bootstrap.
 
@@ -169,6 +173,7 @@ def choose_weighting(
     threshold lies below the k-th smallest probability of the n positive rows, for the largest k with
     P(Bin(n, 1 − r) ≥ k) ≥ γ. This is exact at any n. It assumes that new positives are like those held out, and it is
     for the very model that was judged: a refit, out-of-fold rows or rows of training void it.
+    ``PrecisionAtLeast(x, confidence=γ)`` is met likewise, by exact tests of a fixed sequence of thresholds.
     """
     if isinstance(wish, Mapping):
         return choose_class_weights(source, wish, X, y, sample_weight)
@@ -187,6 +192,7 @@ def choose_weighting(
         level=level,
         n_resamples=n_resamples,
         random_state=random_state,
+        clusters=clusters,
     )
 
 
@@ -200,10 +206,14 @@ def choose_on(
     level: float = 0.95,
     n_resamples: int = 500,
     random_state: int = 0,
+    clusters: Any = None,
 ) -> ChosenWeighting:
     """`choose_weighting` on rows whose probabilities are known."""
     rows = CurveRows(target, p, weights)
-    ordered = RowsByProbability(target, p, weights)
+    groups = None if clusters is None else np.asarray(as_numpy(clusters))
+    if groups is not None and groups.shape != target.shape:
+        raise InvalidParameter(f"clusters must have one value for each of the {target.size} rows, got {groups.shape}")
+    ordered = RowsByProbability(target, p, weights, groups)
     if rate is not None:
         rate = positive_number(rate, "rate")
     if not isinstance(wish, ThresholdGoal):
@@ -223,7 +233,9 @@ def choose_on(
         "alarm_rate": (np.ones_like(alarms), alarms),
     }
     intervals = {
-        f"{name}_interval": share_interval(hits[among], rows.weights[among], level=level)[1:]
+        f"{name}_interval": share_interval(
+            hits[among], rows.weights[among], None if groups is None else groups[among], level=level
+        )[1:]
         for name, (among, hits) in shares.items()
     }
     return ChosenWeighting(

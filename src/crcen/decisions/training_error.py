@@ -40,6 +40,7 @@ def training_error(
     *,
     weighting: WeightingLike = None,
     sample_weight: ArrayLike | None = None,
+    clusters: ArrayLike | None = None,
     n_fits: int = 8,
     max_rows: int = 5000,
     random_state: int = 0,
@@ -55,6 +56,8 @@ def training_error(
         search, with two networks of each at most.
     X, y, sample_weight
         The training rows, labels and weights of `fit`.
+    clusters : array of shape (n,), optional
+        Rows of the same cluster, such as those of one patient, stay together in every half.
     weighting : Lam, CostRatio, Budget, float or None; of more classes "balanced", None or an array of class weights
         The weighting at which the equation will be tested, where the model has no ``weighting_``; None is λ = ½.
     n_fits : int, default=8
@@ -109,7 +112,12 @@ def training_error(
     size = min(int(_SHARE * len(labels)), int(max_rows))
     sizes = np.ones(len(labels)) if weights is None else weights
     of_all = size / (len(labels) - size)
-    parts = [_part_with_all(labels, size, rng, len(classes)) for _ in range(int(n_fits))]
+    groups = None
+    if clusters is not None:
+        groups = np.unique(np.asarray(as_numpy(clusters)), return_inverse=True)[1].ravel()
+        if len(groups) != len(labels):
+            raise InvalidInput(f"clusters must have one value for each of the {len(labels)} rows, got {len(groups)}")
+    parts = [_part_with_all(labels, size, rng, len(classes), groups) for _ in range(int(n_fits))]
     refit = partial(_refitted_chances, model, X, labels, weights)
     if of_classes:
         numbers = np.searchsorted(classes, labels)
@@ -139,11 +147,22 @@ def _label_noise(
     return sums.variance / sums.slope**2 if sums.slope > 0.0 else 0.0
 
 
-def _part_with_all(labels: NDArray[Any], size: int, rng: np.random.Generator, n_classes: int) -> NDArray[np.bool_]:
-    """So many rows at random, with two of each class at least: a refit may hold some out."""
+def _part_with_all(
+    labels: NDArray[Any],
+    size: int,
+    rng: np.random.Generator,
+    n_classes: int,
+    clusters: NDArray[np.int64] | None = None,
+) -> NDArray[np.bool_]:
+    """So many rows (about so many, in whole clusters) at random, with two of each class: a refit may hold some out."""
     for _ in range(100):
         part = np.zeros(len(labels), dtype=bool)
-        part[rng.permutation(len(labels))[:size]] = True
+        if clusters is None:
+            part[rng.permutation(len(labels))[:size]] = True
+        else:
+            place = rng.permutation(int(clusters.max()) + 1)[clusters]  # of the row's cluster in a random order
+            order = np.argsort(place, kind="stable")
+            part = place < place[order[min(size, len(order) - 1)]]
         if (np.unique(labels[part], return_counts=True)[1] >= 2).sum() == n_classes:
             return part
     raise InvalidInput("half of the training rows must hold every class, got too few of one of them")

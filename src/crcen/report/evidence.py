@@ -92,7 +92,7 @@ class Evidence:
         if self.training_error is not None:
             q = weighted_probability(self.p, self.weighting)
             return self.training_error.noise(residual_sums(self.target, q, self.weighting, self.weights))
-        return fitted_model_noise(float(self.weights.sum()), self.weighting)
+        return fitted_model_noise(self.weights, self.weighting, kept_by(self.model, "profile_"))
 
     @property
     def training_error(self) -> TrainingError | None:

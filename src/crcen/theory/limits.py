@@ -6,8 +6,12 @@ Limits are set for few false alarms: a check that warns without cause is soon ig
 import math
 from dataclasses import dataclass
 
+import numpy as np
+from numpy.typing import NDArray
+
 from crcen.theory.price import Price
 from crcen.theory.residual_test import TrainingError, two_sided
+from crcen.theory.rows import effective_rows
 
 # Fewer positive rows leave recall uncertain by more than 14 percentage points.
 FEWEST_POSITIVES = 50
@@ -61,9 +65,14 @@ def fitted_noise(n_new: float, n_train: float) -> float:
     return 1.0 + _UNMEASURED * n_new / n_train
 
 
-def fitted_model_noise(n_new: float, weighting: Price) -> float:
-    """The same with the training rows that a price counts."""
-    return fitted_noise(n_new, float(weighting.counts.sum()))
+def fitted_model_noise(weights: NDArray[np.float64], weighting: Price, profile: object = None) -> float:
+    """The same for new rows with these sample weights.
+
+    Training rows are those of the training profile if there is one: counts of a price are sums of weights, whose unit
+    must not matter.
+    """
+    n_train = getattr(profile, "n_rows", 0) or float(weighting.counts.sum())
+    return fitted_noise(effective_rows(weights), float(n_train))
 
 
 def score_slack(weighting: Price, error: TrainingError | None) -> float:

@@ -300,3 +300,47 @@ def test_the_plot_names_its_extra(monkeypatch):
     monkeypatch.setitem(__import__("sys").modules, "matplotlib.pyplot", None)
     with pytest.raises(MissingExtra, match=r"crcen\[plots\]"):
         monitor_of().plot()
+
+
+@pytest.mark.filterwarnings("ignore:.*arrive at different times")
+@pytest.mark.parametrize("n_classes", [2, 3])
+def test_rows_of_a_cluster_are_one_arrival(n_classes):
+    """Every row ten times: without clusters chance looks like drift, with them it does not; drift is still found."""
+    rng = np.random.default_rng(0)
+
+    def rows(n, drift=0.0):
+        logits = np.column_stack([np.zeros(n), *(rng.normal(-2.0, 1.0, (n_classes - 1, n)))])
+        p = np.exp(logits) / np.exp(logits).sum(axis=1, keepdims=True)
+        moved = p * np.exp(drift * np.eye(n_classes)[-1])
+        moved /= moved.sum(axis=1, keepdims=True)
+        y = np.minimum((rng.random(n)[:, None] > np.cumsum(moved, axis=1)).sum(axis=1), n_classes - 1)
+        return (p[:, 1] if n_classes == 2 else p), y
+
+    alarms = {"ignored": 0, "used": 0, "drift": 0}
+    weighting = None if n_classes == 2 else [1.0, 1.0, 1.0]
+    for _ in range(12):
+        p, y = rows(4000)
+        monitors = {name: KeyEquationMonitor(weighting=weighting, y_reference=y, q_reference=p) for name in alarms}
+        for _ in range(10):
+            for drift, names in ((0.0, ("ignored", "used")), (0.8, ("drift",))):
+                p, y = rows(150, drift)
+                q, labels, clusters = np.repeat(p, 10, axis=0), np.repeat(y, 10), np.repeat(np.arange(150), 10)
+                for name in names:
+                    monitors[name].update(q=q, y=labels, clusters=None if name == "ignored" else clusters)
+        for name, monitor in monitors.items():
+            alarms[name] += bool(monitor.alarms)
+    assert alarms["ignored"] >= 3
+    assert alarms["used"] <= 2
+    assert alarms["drift"] >= 11
+
+
+def test_unit_of_weights_does_not_change_the_evidence():
+    p, y = stream(3000, 0)
+    w = np.random.default_rng(1).uniform(0.5, 2.0, 3000)
+    p_new, y_new = stream(2000, 2, 0.3)
+    found = []
+    for unit in (1.0, 1e-4, 3e5):
+        monitor = KeyEquationMonitor(y_reference=y, q_reference=p, sample_weight_reference=unit * w)
+        monitor.update(q=p_new, y=y_new, sample_weight=unit * w[:2000])
+        found.append(monitor.history[None][-1].log_evidence)
+    assert found[1:] == pytest.approx([found[0]] * 2, rel=1e-9)

@@ -32,10 +32,10 @@ from crcen.report.wording import check_sentence, count, digits, percent
 from crcen.theory.cost_matrix import CostMatrix
 from crcen.theory.groups import GroupComparison
 from crcen.theory.key_equation import EquationTest, judge_equations
-from crcen.theory.limits import fitted_noise
+from crcen.theory.limits import fitted_model_noise
 from crcen.theory.metrics import Quality, measure_quality
 from crcen.theory.price import Price
-from crcen.theory.rows import check_row_weights, effective_rows
+from crcen.theory.rows import check_row_weights
 
 __all__ = ["class_page", "has_several_classes"]
 
@@ -80,7 +80,7 @@ def class_page(
     labels = tuple(model.classes_.tolist())
     noise = 1.0
     if isinstance(trained, Price):
-        noise = fitted_noise(effective_rows(weights), float(trained.counts.sum()))
+        noise = fitted_model_noise(weights, trained, kept_by(model, "profile_"))
     else:
         counts = np.bincount(numbers, weights, len(labels))
         trained = Price(np.ones(len(labels)), np.maximum(counts, 1e-9))
