@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass
 from typing import Any
 
@@ -147,7 +146,7 @@ class TableEvaluation(Shown):
             f"At that price: {count_sentence(self.counts)}",
             *(str(one) for one in (self.chosen, self.review, self.row_costs) if one is not None),
             "",
-            "Metrics (95 % bootstrap interval)" if self._has_intervals else "Metrics",
+            "Metrics (95 % interval)",
             *(f"  {METRICS[name]:<24} {one}" for name, one in self.quality.items()),
             "",
             f"Key equation {self.equation.verdict}: {self.equation}",
@@ -160,10 +159,6 @@ class TableEvaluation(Shown):
             *(f"Failed: {one}." for one in self.failures),
         ]
         return "\n".join(lines)
-
-    @property
-    def _has_intervals(self) -> bool:
-        return any(not math.isnan(one.low) for one in self.quality.values())
 
     def __repr__(self) -> str:
         return (
