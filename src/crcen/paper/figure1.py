@@ -9,11 +9,10 @@ import numpy as np
 
 import crcen
 from crcen._support.extras import need
-from crcen._support.progress import steps
 from crcen.datasets.dataset import Dataset
 from crcen.paper import Rows, Settings, Values
 from crcen.paper.methods import Tuning, make_method
-from crcen.paper.protocol import Split, params_of, select, splits
+from crcen.paper.protocol import Split, each_split, params_of, select
 from crcen.paper.run_folder import RunFolder
 from crcen.paper.tables import Table
 from crcen.theory.expense import ExpenseTable
@@ -40,16 +39,10 @@ def run_figure1(
     run = RunFolder(folder, {**settings, "alphas": list(alphas)}, key=("dataset", "split", "curve", "weight"))
     # A split is done when its last row is there: a kill may have interrupted writing.
     last = {"curve": list(CURVES)[-1], "weight": f"{alphas[-1]:g}"}
-    todo = [
-        (d, s) for d in settings["sets"] for s in range(settings["splits"]) if not run.has(dataset=d, split=s, **last)
-    ]
-    data: Dataset | None = None
-    with steps("figure 1", len(todo)) as advance:
-        for name, number in todo:
-            if data is None or data.name != name:
-                data = crcen.load_dataset(name, data_home)
-            run.add(_counts(data, splits(data, settings)[number], alphas, settings, selection, engine))
-            advance(f"{name} split {number}")
+    every = [(name, number, "") for name in settings["sets"] for number in range(settings["splits"])]
+    todo = [one for one in every if not run.has(dataset=one[0], split=one[1], **last)]
+    for data, split, _ in each_split("figure 1", todo, settings, data_home):
+        run.add(_counts(data, split, alphas, settings, selection, engine))
     for suffix in ("svg", "png"):
         run.write(f"figure1.{suffix}", draw_figure1(run.rows, suffix))
     run.write_tables(figure1_tables(run.rows, settings))

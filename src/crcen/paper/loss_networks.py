@@ -475,37 +475,20 @@ class LearnedCostClassifier(LossNetwork):
     """CoSen: costs inside the softmax (``costs_``), learned beside the network and dropped in prediction.
 
     After every epoch the costs ξ move towards `crcen.paper.losses.target_costs`. The step is reduced to a hundredth
-    when the error on the rows grows; the paper measures that error on separate rows. With ``learn=False`` ξ is fixed at
-    the class shares: logit adjustment, with natural ``predict_proba``. Learned, ``predict_proba`` is the softmax of the
-    outputs and no posterior: calibrate it.
+    when the error on the rows grows; the paper measures that error on separate rows. ``predict_proba`` is the softmax
+    of the outputs and no posterior: calibrate it. (With ξ fixed at the class shares this is `LogitAdjustedClassifier`.)
 
     Chosen here: μ = 0 and σ = 1, a step of .1, at most 1,000 rows for separability.
     """
 
     _loss_is_of_rows = False  # each network learns its own costs
-
-    def __init__(self, learn: bool = True, **network: Any) -> None:
-        super().__init__(**network)
-        self.learn = learn
-
-    @property
-    def _why_no_posterior(self) -> str:
-        return "learns costs inside its softmax, which no known map takes out" if self.learn else ""
-
-    def _decides_at(self) -> Array | None:
-        return None if self.learn else 1.0 / self.counts_
+    _why_no_posterior = "learns costs inside its softmax, which no known map takes out"
 
     def _loss(self) -> nn.Module:
         self._rate, self._error = 0.1, np.inf
-        n_classes = len(self.counts_)
-        fixed = np.tile(self.counts_ / self.counts_.sum(), (n_classes, 1))
-        loss = losses.LearnedCostLoss(n_classes, None if self.learn else fixed)
-        self.costs_ = loss.costs.double().numpy()
-        return loss
+        return losses.LearnedCostLoss(len(self.counts_))
 
     def _after_epoch(self, net: nn.Sequential, loss: Loss, inputs: Tensor, target: Tensor) -> None:
-        if not self.learn:
-            return
         n_classes = len(self.counts_)
         decided = net(inputs).argmax(dim=1)
         confusion = torch.zeros(n_classes, n_classes, dtype=torch.float64)
@@ -521,9 +504,6 @@ class LearnedCostClassifier(LossNetwork):
         wanted = losses.target_costs(self.counts_, separability, confusion)
         loss.move_costs(wanted.to(loss.costs.device), self._rate)
         self.costs_ = loss.costs.double().cpu().numpy()
-
-    def _logits(self, outputs: Array) -> Array:
-        return outputs if self.learn else outputs + np.log(self.counts_ / self.counts_.sum())
 
 
 class ClassRectificationClassifier(LossNetwork):

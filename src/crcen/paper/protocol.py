@@ -5,8 +5,9 @@ Methods whose networks the engine trains are searched as stacks; the others are 
 """
 
 import warnings
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 
 import numpy as np
 from scipy.optimize import minimize_scalar
@@ -14,6 +15,7 @@ from scipy.special import logit
 from sklearn.model_selection import StratifiedKFold, StratifiedShuffleSplit
 
 import crcen
+from crcen._support.progress import steps
 from crcen.datasets.dataset import Dataset
 from crcen.exceptions import TrainingFailed
 from crcen.paper import Array, Classifier, Index, Rows, Settings, Values
@@ -46,6 +48,19 @@ def splits(data: Dataset, settings: Settings) -> list[Split]:
         settings["splits"], test_size=settings["test_size"], random_state=settings["seed"]
     )
     return [Split(i, np.sort(a), np.sort(b)) for i, (a, b) in enumerate(splitter.split(data.X, data.y))]
+
+
+def each_split(
+    title: str, todo: Sequence[tuple[str, int, str]], settings: Settings, home: Path | None
+) -> Iterator[tuple[Dataset, Split, str]]:
+    """Data, split and last entry of every (set, split number, …), with progress; a set is loaded once."""
+    data: Dataset | None = None
+    with steps(title, len(todo)) as advance:
+        for name, number, what in todo:
+            if data is None or data.name != name:
+                data = crcen.load_dataset(name, home)
+            yield data, splits(data, settings)[number], what
+            advance(f"{name} split {number} {what}".rstrip())
 
 
 def tuning_of(name: str) -> Tuning | None:

@@ -11,12 +11,11 @@ from sklearn.metrics import average_precision_score, log_loss
 
 import crcen
 from crcen._support.extras import need
-from crcen._support.progress import steps
 from crcen.datasets.dataset import Dataset
 from crcen.exceptions import TrainingFailed
 from crcen.paper import Array, Classifier, Index, Make, Rows, Seed, Settings, Values
 from crcen.paper.methods import make_method
-from crcen.paper.protocol import OWN_METRIC, Split, error_sentence, params_of, select, splits, tuning_of
+from crcen.paper.protocol import OWN_METRIC, Split, each_split, error_sentence, params_of, select, tuning_of
 from crcen.paper.run_folder import RunFolder
 from crcen.paper.tables import Table, published
 
@@ -86,13 +85,8 @@ def run_table3(
         for method in methods
         if not run.has(dataset=name, split=number, method=method)
     ]
-    data: Dataset | None = None
-    with steps("table 3", len(todo)) as advance:
-        for name, number, method in todo:
-            if data is None or data.name != name:
-                data = crcen.load_dataset(name, data_home)
-            run.add([_evaluate(data, splits(data, settings)[number], method, settings, selection, engine)])
-            advance(f"{name} split {number} {method}")
+    for data, split, method in each_split("table 3", todo, settings, data_home):
+        run.add([_evaluate(data, split, method, settings, selection, engine)])
     run.write_tables({"table3": table3(run.rows, settings), "table3_ranks": table3_ranks(run.rows)})
     return run
 
