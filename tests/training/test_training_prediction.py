@@ -207,13 +207,21 @@ def test_a_forked_process_predicts_after_a_load(files):
     assert run_python(PREDICT + FORK, files) == "answered\n"
 
 
-def test_a_forked_process_predicts_after_a_fit(files):
-    fit = """
+FIT = """
 import torch
 torch.set_num_threads(2)
 torch.ones(1500, 1500) @ torch.ones(1500, 1500)  # torch has threads now
-y = X[:, 0] > 1
-model = crcen.CRCENClassifier(max_epochs=2, random_state=0).fit(np.tile(X, (5, 1)), np.tile(y, 5))
-expected = model.predict_proba(X)
+fit = np.tile(X, (5, 1)), np.tile(X[:, 0] > 1, 5)
 """
-    assert run_python(PREDICT + fit + FORK, files) == "answered\n"
+NETWORKS = "model = crcen.CRCENClassifier(max_epochs=2, random_state=0).fit(*fit)\n"
+MODULE = """
+layers = torch.nn.Linear(6, 256), torch.nn.ReLU(), torch.nn.Linear(256, 256), torch.nn.ReLU(), torch.nn.Linear(256, 1)
+model = crcen.ModuleClassifier(torch.nn.Sequential(*layers), max_epochs=2, random_state=0).fit(*fit)
+"""
+
+
+@pytest.mark.parametrize("model", [NETWORKS, MODULE], ids=["networks", "module"])
+def test_a_forked_process_predicts_after_a_fit_and_a_prediction(files, model):
+    """As with ``gunicorn --preload``: a forked process has none of its parent's threads."""
+    code = PREDICT + FIT + model + "expected = model.predict_proba(X)\n" + FORK
+    assert run_python(code, files, OMP_NUM_THREADS="2") == "answered\n"
