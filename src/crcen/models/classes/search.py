@@ -31,7 +31,7 @@ from crcen.models.fitting import (
 from crcen.models.probability import PROBABILITIES
 from crcen.models.search.best_settings import Refitted
 from crcen.models.search.fold_shift import agreed_shift
-from crcen.models.search.grid import Outcome, Setting
+from crcen.models.search.grid import Outcome, Setting, resolved_once
 from crcen.models.search.run import SearchRun
 from crcen.theory.decision import log_sum_exp, softmax
 from crcen.theory.key_equation import KeyEquation, key_equation_of_logits
@@ -63,6 +63,7 @@ class ClassSearchRows(ClassRows):
     y: NDArray[Any]
     folds: list[tuple[Index, Index]]
 
+    @resolved_once
     def resolve(self, weighting: Any, own: Index | None = None) -> Price:
         """A price with the class counts of all rows, or of some."""
         rows = slice(None) if own is None else own

@@ -1,6 +1,8 @@
 """The grid of a search: its points, the rows they are tried on, and their outcomes."""
 
+from collections.abc import Callable
 from dataclasses import dataclass
+from functools import wraps
 from typing import Any
 
 import numpy as np
@@ -13,7 +15,7 @@ from crcen.theory.metrics import ConfusionCounts, confusion_counts
 from crcen.theory.price import Price
 from crcen.training.recipe import Recipe
 
-__all__ = ["SEARCHED", "Outcome", "SearchRows", "Setting", "is_list_of_networks", "operating_points"]
+__all__ = ["SEARCHED", "Outcome", "SearchRows", "Setting", "is_list_of_networks", "operating_points", "resolved_once"]
 
 Array = NDArray[np.float64]
 Index = NDArray[np.int64]
@@ -39,6 +41,22 @@ class Setting:
         return {"weighting": self.weighting} | {name: getattr(self.recipe, name) for name in SEARCHED}
 
 
+def resolved_once(resolve: Callable[..., Price]) -> Callable[..., Price]:
+    """Cache the prices of an object by the identity of weighting and rows: a search asks for the same few often."""
+
+    @wraps(resolve)
+    def cached(self: Any, weighting: Any, own: Index | None = None) -> Price:
+        prices = vars(self).setdefault("_prices", [])
+        for known, rows, price in prices:
+            if known is weighting and rows is own:
+                found: Price = price
+                return found
+        prices.append((weighting, own, resolve(self, weighting, own)))
+        return cached(self, weighting, own)
+
+    return cached
+
+
 @dataclass(frozen=True, eq=False)
 class SearchRows(FitRows):
     """What every part of the search reads: rows, their labels, and the folds."""
@@ -47,6 +65,7 @@ class SearchRows(FitRows):
     labels: Labels
     folds: list[tuple[Index, Index]]
 
+    @resolved_once
     def resolve(self, weighting: Any, own: Index | None = None) -> Price:
         """A weighting with the class counts of all rows, or of some."""
         target, weights = (self.target, self.weights) if own is None else (self.target[own], self.weights[own])
