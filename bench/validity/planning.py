@@ -15,7 +15,7 @@ from crcen.theory.planning import (
     audits_for_recall_bound,
     labels_for_cost_width,
     labels_for_drift,
-    positives_for_recall_bound,
+    labels_for_recall_bound,
 )
 from crcen.theory.prevalence import estimate_shares
 from crcen.theory.selective import audit_probabilities, audit_scores, missed_bound
@@ -42,8 +42,7 @@ def drift(rng: np.random.Generator, n: int) -> None:
 def recall(rng: np.random.Generator, n: int) -> None:
     """Labelled rows for a recall bound, the number of positives being random."""
     for bound, truth in ((0.8, 0.9), (0.9, 0.95), (0.6, 0.8)):
-        positives, _ = positives_for_recall_bound(bound, truth)
-        rows = math.ceil(positives / 0.03)
+        rows = labels_for_recall_bound(bound, truth, 0.03)
         n_pos = rng.binomial(rows, 0.03, n)
         found = rng.binomial(n_pos, truth)
         line(

@@ -13,7 +13,7 @@ import math
 import numpy as np
 from scipy.special import logsumexp
 
-from bench.validity.rates import done, head, line, rate, sigmoid
+from bench.harness import done, head, line, rate, sigmoid
 from crcen.decisions.monitor.sequential_test import DriftTest, Tally, log_evidence
 from crcen.theory.sequential import GRID
 

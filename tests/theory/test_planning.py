@@ -11,6 +11,7 @@ from crcen.theory.planning import (
     audits_for_recall_bound,
     labels_for_cost_width,
     labels_for_drift,
+    labels_for_recall_bound,
     positives_for_recall_bound,
     smallest_drift,
 )
@@ -60,6 +61,10 @@ def test_positives_for_a_recall_bound_are_the_fewest():
     assert positives_for_recall_bound(0.9, 1.0)[0] == 29
     with pytest.raises(InvalidParameter, match="above the bound"):
         positives_for_recall_bound(0.9, 0.8)
+    rows = labels_for_recall_bound(0.8, 0.9, 0.03)
+    n_pos = rng.binomial(rows, 0.03, 20_000)
+    low, _ = clopper_pearson(rng.binomial(n_pos, 0.9), n_pos, 0.9)
+    assert (low >= 0.8).mean() == pytest.approx(0.8, abs=0.02)
 
 
 def test_labels_for_a_cost_width_give_that_width():

@@ -16,6 +16,7 @@ __all__ = [
     "audits_for_recall_bound",
     "labels_for_cost_width",
     "labels_for_drift",
+    "labels_for_recall_bound",
     "positives_for_recall_bound",
     "smallest_drift",
 ]
@@ -99,7 +100,7 @@ def positives_for_recall_bound(
     recall : float
         Expected recall, above the bound.
     confidence, power : float
-        Of the bound, and the probability that the data show it. Divide by the prevalence to obtain labelled rows.
+        Of the bound, and the probability that the data show it.
 
     Raises
     ------
@@ -120,6 +121,36 @@ def positives_for_recall_bound(
     raise InvalidParameter(
         f"a recall of {recall:g} is too near to the bound {bound:g}: more than {_MOST_POSITIVES:,} positives are needed"
     )
+
+
+def labels_for_recall_bound(
+    bound: float, recall: float, prevalence: float, *, confidence: float = LEVEL, power: float = 0.8
+) -> int:
+    """Labelled rows for an exact lower bound on recall, the number of positives among them being random.
+
+    Parameters
+    ----------
+    bound, recall, confidence, power
+        As in `positives_for_recall_bound`.
+    prevalence : float
+        Share of positives.
+    """
+    positives, _ = positives_for_recall_bound(bound, recall, confidence=confidence, power=power)
+    _share(prevalence, "prevalence")
+    counts = np.arange(2 * positives + 50)
+    needed = binom.isf(1.0 - confidence, counts, bound) + 1.0
+    passes = np.where(needed <= counts, binom.sf(needed - 1.0, counts, recall), 0.0)
+
+    def surplus(log_rows: float) -> float:
+        return float(binom.pmf(counts, round(math.exp(log_rows)), prevalence) @ passes) - power
+
+    start = math.log(positives / prevalence)
+    low, high = start - 0.3, start + 0.3
+    while surplus(high) < 0.0 and high < start + 0.6:
+        high += 0.1
+    if surplus(low) >= 0.0 or surplus(high) < 0.0:
+        return math.ceil(math.exp(low if surplus(low) >= 0.0 else high))
+    return math.ceil(math.exp(brentq(surplus, low, high, xtol=1e-4)))
 
 
 def labels_for_cost_width(p: Array, actions: Index, costs: Array, width: float, *, level: float = LEVEL) -> int:
