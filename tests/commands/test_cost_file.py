@@ -6,7 +6,7 @@ import pandas as pd
 import pytest
 
 from crcen import CostMatrix
-from crcen.commands.classes.cost_file import costs_from
+from crcen.commands.prices import costs_from
 from crcen.exceptions import DataUnavailable, InvalidInput, InvalidParameter
 
 CLASSES = ["broken", "fine", "worn"]

@@ -105,7 +105,7 @@ def test_the_costs_of_the_model_and_others_that_are_typed(opened, rows):
 
 
 def test_the_file_of_costs_is_one_that_the_command_reads(opened, tmp_path):
-    from crcen.commands.classes.cost_file import costs_from
+    from crcen.commands.prices import costs_from
 
     type_cost(opened, "cost-0-1", 17)
     type_cost(opened, "look-cost", 0.5)

@@ -6,31 +6,31 @@ from typing import Annotated, Any
 import typer
 
 from crcen.cli.app import Json, app
-from crcen.cli.class_prices import CostsFile, Weighting, with_classes
 from crcen.cli.options import (
+    AlarmCost,
     Alpha,
     Balanced,
     Budget,
-    Data,
-    Lam,
-    Model,
-    Ratio,
-    Target,
-    interruptible,
-    is_watched,
-    reads_table,
-    show,
-)
-from crcen.cli.wishes import (
-    AlarmCost,
     Capacity,
     Confidence,
     CostColumn,
+    CostsFile,
+    Data,
+    Lam,
+    Model,
     Precision,
+    Ratio,
     Recall,
     ReviewPrices,
+    Target,
     Weight,
-    price_or_wish,
+    Weighting,
+    interruptible,
+    is_watched,
+    price_or_goal,
+    reads_table,
+    show,
+    stated_price,
     two_prices,
 )
 
@@ -84,7 +84,7 @@ def evaluate(
     """Judge a model on labelled rows it has not seen: metrics with intervals, key equation, price of catches."""
     with interruptible():
         stated = (budget, cost_ratio, alpha, lam, balanced, capacity, recall, precision, confidence)
-        worth = with_classes(price_or_wish(*stated), weighting, costs)
+        worth = stated_price(price_or_goal(*stated), weighting, costs)
         import crcen
 
         result = crcen.evaluate_table(
@@ -137,7 +137,7 @@ def report(
     with interruptible():
         if len(files) < 2:
             raise typer.BadParameter(f"a report needs a model and a table: got {files[0]} alone.")
-        worth = with_classes(None, weighting, costs)
+        worth = stated_price(None, weighting, costs)
         import crcen
 
         model, *others, data = files

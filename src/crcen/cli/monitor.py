@@ -6,22 +6,24 @@ from typing import Annotated, Any
 import typer
 
 from crcen.cli.app import Json, app
-from crcen.cli.class_prices import CostsFile, Weighting, with_classes
 from crcen.cli.options import (
     Alpha,
     Balanced,
     Budget,
+    CostsFile,
     Data,
     Lam,
     Model,
     Ratio,
+    Weight,
+    Weighting,
     interruptible,
     is_watched,
     price,
     reads_table,
     show,
+    stated_price,
 )
-from crcen.cli.wishes import Weight
 
 __all__ = ["ALARM", "monitor"]
 
@@ -78,7 +80,7 @@ def monitor(
 ) -> None:
     """Watch a model at work: exit code 0 when quiet, 3 on an alarm. Labels are used where there are any."""
     with interruptible():
-        worth = with_classes(price(budget, cost_ratio, alpha, lam, balanced), weighting, costs)
+        worth = stated_price(price(budget, cost_ratio, alpha, lam, balanced), weighting, costs)
         import crcen
 
         result = crcen.monitor_table(

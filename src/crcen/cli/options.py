@@ -17,20 +17,33 @@ from crcen.cli.wording import typed
 from crcen.exceptions import InvalidParameter
 
 __all__ = [
+    "AlarmCost",
     "Alpha",
     "Balanced",
     "Budget",
+    "Capacity",
+    "Confidence",
+    "CostColumn",
+    "CostsFile",
     "Data",
     "Lam",
     "Model",
+    "Precision",
     "Ratio",
+    "Recall",
+    "ReviewPrices",
     "Target",
+    "Weight",
+    "Weighting",
     "interruptible",
     "is_watched",
     "made",
     "price",
+    "price_or_goal",
     "reads_table",
     "show",
+    "two_prices",
+    "stated_price",
 ]
 
 Data = Annotated[
@@ -165,3 +178,166 @@ def made(kind: Callable[..., object], option: str, *values: object, **named: obj
 def is_watched() -> int:
     """1 where a person looks at a terminal, for a progress bar."""
     return int(sys.stderr.isatty())
+
+
+_GOAL = "Instead of a price"
+Capacity = Annotated[
+    str | None,
+    typer.Option(
+        "--capacity",
+        "--top",
+        help="So many alarms: 200 of these rows, 20/day, 100/week, or 5/1000 rows.",
+        metavar="N[/day]",
+        rich_help_panel=_GOAL,
+    ),
+]
+Recall = Annotated[
+    float | None, typer.Option(help="Find at least this share of the positives, such as 0.9.", rich_help_panel=_GOAL)
+]
+Precision = Annotated[
+    float | None, typer.Option(help="At least this share of alarms right, such as 0.5.", rich_help_panel=_GOAL)
+]
+Confidence = Annotated[
+    float | None,
+    typer.Option(help="Guarantee --recall with this probability, such as 0.95.", rich_help_panel=_GOAL),
+]
+ReviewPrices = Annotated[
+    str | None,
+    typer.Option(
+        help="Two prices, such as 2,30: between them a person looks.", metavar="LOW,HIGH", rich_help_panel="Price"
+    ),
+]
+CostColumn = Annotated[
+    str | None, typer.Option(help="Column with what a miss of that row costs.", rich_help_panel="Price")
+]
+AlarmCost = Annotated[
+    float, typer.Option(help="What a false alarm costs, in the unit of --cost-column.", rich_help_panel="Price")
+]
+Weight = Annotated[str | None, typer.Option(help="Column that says how much each row counts, as survey weights do.")]
+
+
+def price_or_goal(
+    budget: float | None,
+    cost_ratio: float | None,
+    alpha: float | None,
+    lam: float | None,
+    balanced: bool,
+    capacity: str | None,
+    recall: float | None,
+    precision: float | None,
+    confidence: float | None = None,
+) -> Any:
+    """The one price or wish that was stated, or None."""
+    wishes = {"--capacity": capacity, "--recall": recall, "--precision": precision}
+    given = [name for name, value in wishes.items() if value is not None]
+    prices = {
+        "--budget": budget,
+        "--cost-ratio": cost_ratio,
+        "--alpha": alpha,
+        "--lam": lam,
+        "--balanced": balanced or None,
+    }
+    stated = given + [name for name, value in prices.items() if value is not None]
+    if given and len(stated) > 1:
+        raise typer.BadParameter(f"{' and '.join(stated)} both say where alarms begin: give one of them.")
+    if confidence is not None and recall is None:
+        raise typer.BadParameter("--confidence must go with --recall, which it guarantees.")
+    if not given:
+        return price(budget, cost_ratio, alpha, lam, balanced)
+    import crcen
+
+    if capacity is not None:
+        return _capacity(capacity)
+    if recall is not None:
+        return made(crcen.RecallAtLeast, "--recall", recall, confidence=confidence)
+    return made(crcen.PrecisionAtLeast, "--precision", precision)
+
+
+def _capacity(text: str) -> Any:
+    """A number of alarms, also for a day, a week or so many rows."""
+    import crcen
+
+    number, _, per = text.replace(",", "").partition("/")
+    period: Any = per.strip() or None
+    try:
+        if period is not None and period not in ("day", "week"):
+            period = int(period)
+        alarms = int(number)
+    except ValueError:
+        raise typer.BadParameter(
+            f"--capacity must be a number of alarms, such as 200, 20/day, 100/week or 5/1000: got {text!r}."
+        ) from None
+    return made(crcen.Capacity, "--capacity", alarms, per=period)
+
+
+def two_prices(text: str | None) -> Any:
+    """The two prices of --review, or None."""
+    if text is None:
+        return None
+    import crcen
+
+    try:
+        low, high = map(float, text.split(","))
+    except ValueError:
+        raise typer.BadParameter(f"--review must be two prices, such as 2,30: got {text!r}.") from None
+    return made(crcen.Review, "--review", low, high)
+
+
+_CLASSES = "Several classes"
+CostsFile = Annotated[
+    Path | None,
+    typer.Option(
+        help="Table of costs, .csv or .xlsx: a row for each true class, a column for each decision; other columns, "
+        "such as review, are actions.",
+        rich_help_panel=_CLASSES,
+    ),
+]
+Weighting = Annotated[
+    list[str] | None,
+    typer.Option(
+        help="balanced, none, or what a mistake on each class is worth: fine=1,worn=5,broken=40; may be repeated.",
+        rich_help_panel=_CLASSES,
+    ),
+]
+
+
+def stated_price(price: Any, weighting: list[str] | None, costs: Path | None) -> Any:
+    """The one thing that was stated: a price or wish of two classes (None where there is none), or a weighting.
+
+    Parameters
+    ----------
+    price : price, wish or None
+        From the options for two classes.
+    weighting : list of str or None
+        From --weighting.
+    costs : Path or None
+        From --costs; passed on beside this, and checked here.
+
+    Returns
+    -------
+    price, wish, "balanced", dict or None
+        None where nothing was stated, or costs. For ``--weighting none`` a dict is not possible, since labels are not
+        known yet: it is the text "none".
+    """
+    stated = [*(["a price or wish"] if price is not None else []), *(["--weighting"] if weighting else [])]
+    stated += ["--costs"] if costs is not None else []
+    if len(stated) > 1:
+        raise typer.BadParameter(f"{' and '.join(stated)} both say what mistakes are worth: give one of them.")
+    if not weighting:
+        return price
+    if len(weighting) == 1 and weighting[0].strip().lower() in ("balanced", "none"):
+        return weighting[0].strip().lower()
+    found: dict[str, float] = {}
+    for part in (one for text in weighting for one in text.split(",")):
+        label, mark, number = part.rpartition("=")
+        try:
+            weight = float(number)
+        except ValueError:
+            mark = ""
+        if not mark or not label.strip():
+            raise typer.BadParameter(
+                f"--weighting must be balanced, none, or CLASS=WEIGHT with commas between, such as "
+                f"fine=1,worn=5,broken=40: got {part!r}."
+            )
+        found[label.strip()] = weight
+    return found

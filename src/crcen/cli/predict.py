@@ -5,29 +5,29 @@ from typing import Annotated, Any
 import typer
 
 from crcen.cli.app import Json, app
-from crcen.cli.class_prices import CostsFile, Weighting, with_classes
 from crcen.cli.options import (
+    AlarmCost,
     Alpha,
     Balanced,
     Budget,
-    Data,
-    Lam,
-    Model,
-    Ratio,
-    interruptible,
-    is_watched,
-    reads_table,
-    show,
-)
-from crcen.cli.wishes import (
-    AlarmCost,
     Capacity,
     Confidence,
     CostColumn,
+    CostsFile,
+    Data,
+    Lam,
+    Model,
     Precision,
+    Ratio,
     Recall,
     ReviewPrices,
-    price_or_wish,
+    Weighting,
+    interruptible,
+    is_watched,
+    price_or_goal,
+    reads_table,
+    show,
+    stated_price,
     two_prices,
 )
 
@@ -94,7 +94,7 @@ def predict(
     """Write a probability and a decision for every row, in constant memory; a price here needs no new training."""
     with interruptible():
         stated = (budget, cost_ratio, alpha, lam, balanced, capacity, recall, precision, confidence)
-        worth = with_classes(price_or_wish(*stated), weighting, costs)
+        worth = stated_price(price_or_goal(*stated), weighting, costs)
         import crcen
 
         result = crcen.predict_table(

@@ -7,9 +7,26 @@ from typing import Annotated, Any
 import typer
 
 from crcen.cli.app import Json, app
-from crcen.cli.class_prices import CostsFile, Weighting, with_classes
-from crcen.cli.options import Alpha, Balanced, Budget, Data, Lam, Ratio, interruptible, is_watched, reads_table, show
-from crcen.cli.wishes import Capacity, Precision, Recall, Weight, price_or_wish
+from crcen.cli.options import (
+    Alpha,
+    Balanced,
+    Budget,
+    Capacity,
+    CostsFile,
+    Data,
+    Lam,
+    Precision,
+    Ratio,
+    Recall,
+    Weight,
+    Weighting,
+    interruptible,
+    is_watched,
+    price_or_goal,
+    reads_table,
+    show,
+    stated_price,
+)
 
 __all__ = ["fit", "split"]
 
@@ -164,8 +181,8 @@ def fit(
     A target of 3 to 50 values is learnt as it is; --positive then finds one value among all others.
     """
     with interruptible():
-        price = price_or_wish(budget, cost_ratio, alpha, lam, balanced, capacity, recall, precision)
-        stated = with_classes(price, weighting, costs)
+        price = price_or_goal(budget, cost_ratio, alpha, lam, balanced, capacity, recall, precision)
+        stated = stated_price(price, weighting, costs)
         if clusters is not None and time is not None:
             raise typer.BadParameter("--clusters and --time are two ways to validate: give one of them.")
         import crcen
@@ -180,7 +197,7 @@ def fit(
         in_memory |= {"--capacity": capacity, "--recall": recall, "--precision": precision}
         check_engine(engine, in_memory, {"--workers": workers}, {"--epochs": epochs, "--storage": storage})
         if engine is not Engine.table:
-            from crcen.commands.classes.stated import stated_weighting
+            from crcen.commands.prices import stated_weighting
 
             price = "balanced" if stated is None else stated
             files = crcen.fit_files(

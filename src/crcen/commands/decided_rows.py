@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from crcen import CostMatrix, InvalidInput, Review, decide
-from crcen.commands.amounts import amounts_of
+from crcen.commands.inputs import amounts_of
 from crcen.decisions.choose import ChosenWeighting, choose_on
 from crcen.theory.goals import ANSWERS, ThresholdGoal
 from crcen.theory.price import Price

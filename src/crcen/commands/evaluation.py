@@ -11,9 +11,7 @@ from numpy.typing import NDArray
 from crcen import ExpenseCurve, InvalidInput, Review, key_equation
 from crcen._support.progress import counted, logged
 from crcen._support.values import json_value
-from crcen.commands.amounts import weight_notes
 from crcen.commands.classes.evaluation import ClassEvaluation, evaluate_classes
-from crcen.commands.classes.stated import has_class_price, price_of_two
 from crcen.commands.conditions import broken_conditions, codes_of
 from crcen.commands.decided_rows import JudgedReview, RowCosts, chosen_price, collected_amounts, judge_review
 from crcen.commands.group_columns import group_columns, group_lines, group_values, unequal_groups
@@ -24,8 +22,9 @@ from crcen.commands.inputs import (
     price_of,
     source_of,
     target_of,
+    weight_notes,
 )
-from crcen.commands.prices import plain_price, prices_around, step_lines, step_values
+from crcen.commands.prices import has_class_price, plain_price, price_of_two, prices_around, step_lines, step_values
 from crcen.commands.quality import METRICS, Measured, ScoredRows, count_sentence, count_values, of_no_use, too_good
 from crcen.commands.reporting import labelled_rows
 from crcen.commands.row_watch import RowWatch, unlike_lines

@@ -29,14 +29,20 @@ from crcen._support.files import check_writable
 from crcen._support.progress import busy, logged
 from crcen._support.values import json_value
 from crcen.commands.alarm_shares import AlarmShares
-from crcen.commands.amounts import rarer_by_weight, weights_of
 from crcen.commands.classes.fitting import MOST_CLASSES, ClassTableFit, judged_class_fit
-from crcen.commands.classes.stated import has_class_price, stated_weighting
-from crcen.commands.inputs import Rows, check_column, rows_of, source_of
+from crcen.commands.inputs import Rows, check_column, rarer_by_weight, rows_of, source_of, weights_of
 from crcen.commands.learners import closing_move, learner_lines, learner_values, unfitted_learner
 from crcen.commands.onnx.export import check_exportable
 from crcen.commands.own_error import measure_own_error
-from crcen.commands.prices import average_price, plain_price, prices_around, step_lines, step_values
+from crcen.commands.prices import (
+    average_price,
+    has_class_price,
+    plain_price,
+    prices_around,
+    stated_weighting,
+    step_lines,
+    step_values,
+)
 from crcen.commands.quality import METRICS, Measured, ScoredRows, count_sentence, count_values, of_no_use, too_good
 from crcen.commands.validation import folds_of, times_or_clusters, wish_in_rows
 from crcen.tables.options import ReadOptions

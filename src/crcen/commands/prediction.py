@@ -16,10 +16,9 @@ from crcen._support.progress import counted, logged
 from crcen._support.values import json_value
 from crcen.commands.alarm_reasons import AlarmReasons
 from crcen.commands.classes.prediction import ClassPredictions, class_columns, predict_classes
-from crcen.commands.classes.stated import has_class_price, price_of_two
 from crcen.commands.held_out import chosen_on
 from crcen.commands.inputs import Source, check_column, model_of, source_of
-from crcen.commands.prices import plain_price
+from crcen.commands.prices import has_class_price, plain_price, price_of_two
 from crcen.commands.row_rules import RowRule, at_prevalence, implied_price, rule_of
 from crcen.commands.row_watch import unlike_lines
 from crcen.commands.scored_chunks import CHUNK_ROWS, Oddities, scored_chunks

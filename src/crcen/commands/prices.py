@@ -1,17 +1,44 @@
-"""What catches cost around a price: the expense of two steps, as text and as plain values."""
+"""What mistakes are worth: a price, class weights or a file of costs as users state them; expense around a price."""
 
+import csv
+import io
 import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from crcen import CostRatio, ExpenseCurve
-from crcen._support.values import json_value
+from crcen import CostMatrix, CostRatio, ExpenseCurve, Lam
+from crcen._support.extras import need
+from crcen._support.text import closest, listed
+from crcen._support.values import json_value, label_key
+from crcen.exceptions import DataUnavailable, InvalidInput, InvalidParameter
+from crcen.tables.number_notation import is_missing_mark, read_numbers
 from crcen.theory.expense import judge_step
-from crcen.theory.price import Price
+from crcen.theory.goals import ThresholdGoal
+from crcen.theory.labels import Labels
+from crcen.theory.price import Price, is_price_of_two
 
-__all__ = ["average_price", "plain_price", "prices_around", "step_lines", "step_values"]
+__all__ = [
+    "CostTable",
+    "average_price",
+    "cost_table_of",
+    "costs_from",
+    "has_class_price",
+    "own_costs",
+    "plain_price",
+    "price_of_two",
+    "prices_around",
+    "refuse_two_class_options",
+    "stated_costs",
+    "stated_weighting",
+    "step_lines",
+    "step_values",
+]
 
 Array = NDArray[np.float64]
 
@@ -65,3 +92,344 @@ def step_lines(curve: ExpenseCurve, noise: float = 1.0) -> list[str]:
             paid += f" ({one.low:.4g} to {one.high:.4g})"
         lines.append(f"{bracket:<26} {paid}: {judge_step(one.step, noise).sentence}")
     return lines
+
+
+# What to do in place of an option of two classes.
+_INSTEAD = {
+    "sort": "sort what is written by the column of a class",
+    "review": "make review a column of costs=",
+    "cost_column": "state costs= by class",
+    "held_out": "state costs=, which need no other rows",
+}
+
+
+def has_class_price(model: Any) -> bool:
+    """Whether a fitted model decides between several classes, or by costs of several actions."""
+    return model.weighting_.positive is None
+
+
+def own_costs(model: Any) -> CostMatrix:
+    """What a model of several classes decides by, as costs."""
+    costs = getattr(model, "costs_", None)
+    return (model.weighting_.cost_matrix if costs is None else costs).for_classes(model.classes_.tolist())
+
+
+def stated_weighting(weighting: Any, costs: Any, classes: Sequence[Any], target: str) -> Any:
+    """A weighting for a fit on these classes, from what was stated about them.
+
+    Parameters
+    ----------
+    weighting : "balanced", None, price, wish, dict or CostMatrix
+        As `fit_table` takes it; labels of a dict are matched however they are spelt.
+    costs : CostMatrix, data frame, path or None
+        Costs instead of a weighting.
+    classes : sequence
+        The labels.
+    target : str
+        What they are values of.
+
+    Raises
+    ------
+    InvalidParameter
+        For a price or a wish of two classes where there are more, and for both a price and costs.
+    """
+    if isinstance(weighting, str) and weighting == "none":
+        weighting = None
+    if costs is not None:
+        if not (weighting is None or (isinstance(weighting, str) and weighting == "balanced")):
+            raise InvalidParameter(
+                f"costs and {weighting!r} both say what mistakes are worth: give one of them.", parameter="costs"
+            )
+        weighting = costs
+    if costs is not None or isinstance(weighting, CostMatrix):
+        found = _checked(costs_from(weighting, classes))
+        weights = found.class_weights()
+        if len(classes) == 2 and weights is not None:  # a price of two classes, which all tools for two understand
+            return dict(zip(classes, weights.tolist(), strict=True))
+        return found
+    if isinstance(weighting, Mapping):
+        return _by_label(weighting, classes, target)
+    if len(classes) > 2 and (isinstance(weighting, ThresholdGoal) or is_price_of_two(weighting)):
+        raise InvalidParameter(
+            f"{weighting!r} is for two classes, and {target} has {len(classes)}: state costs=, or weights of the "
+            f"classes, or name one class to find with positive=.",
+            parameter=("costs", "positive"),
+        )
+    return weighting
+
+
+def stated_costs(weighting: Any, costs: Any, model: Any) -> CostMatrix:
+    """Costs of decisions by a fitted model: its own, or others that were stated; probabilities stay what they are."""
+    if weighting is None and costs is None:
+        return own_costs(model)
+    found = stated_weighting(weighting, costs, model.classes_.tolist(), getattr(model, "target_name_", None) or "it")
+    if isinstance(found, CostMatrix):
+        return found
+    if isinstance(found, Mapping):
+        found = [found[label] for label in model.classes_.tolist()]
+    elif isinstance(found, str) and found == "balanced":
+        counts = model.weighting_.counts
+        found = counts.sum() / (len(counts) * counts)
+    elif found is None:
+        found = np.ones(len(model.classes_))
+    return Price(np.asarray(found), model.weighting_.counts).cost_matrix.for_classes(model.classes_.tolist())
+
+
+def price_of_two(weighting: Any, costs: Any, model: Any) -> Any:
+    """A price for a fitted model of two classes: weights of both, or their costs, as one cost ratio; all else as is."""
+    if isinstance(weighting, str) and weighting == "none":
+        return Lam(0.5)
+    found = stated_weighting(weighting, costs, model.classes_.tolist(), "this model")
+    if isinstance(found, CostMatrix):
+        raise InvalidParameter(
+            "these costs have actions of their own, and this model was fitted for a price of two classes: fit it with "
+            "costs=, or use review=.",
+            parameter=("costs", "review"),
+        )
+    if not isinstance(found, Mapping):
+        return found
+    labels = Labels.of_model(model)
+    return CostRatio(found[labels.positive] / found[labels.negative])
+
+
+def refuse_two_class_options(model: Any, others: Mapping[str, Any]) -> None:
+    """Refuse options that need a positive class, where they are set."""
+    for name, value in others.items():
+        if value is None or value is False or (isinstance(value, int | tuple | list) and not value):
+            continue
+        raise InvalidParameter(
+            f"{name} must be left out: it is for a model that finds one class, and this one tells "
+            f"{len(model.classes_)} apart; {_INSTEAD.get(name, 'to find one of them, fit with positive=')}.",
+            parameter=(name, "positive"),
+        )
+
+
+def _by_label(weighting: Mapping[Any, Any], classes: Sequence[Any], target: str) -> dict[Any, float]:
+    by_key = {label_key(label): label for label in classes}
+    found = {}
+    for label, weight in weighting.items():
+        if label_key(label) not in by_key:
+            meant = closest(str(label), [str(one) for one in classes])
+            hint = f"; did you mean {meant}?" if meant else "."
+            raise InvalidParameter(f"weights must be for values of {target}, {listed(classes)}: got {label!r}{hint}")
+        if isinstance(weight, bool) or not weight > 0.0 or not np.isfinite(weight):
+            raise InvalidParameter(f"the weight of {label} must be a number above 0: got {weight!r}.")
+        found[by_key[label_key(label)]] = float(weight)
+    absent = [str(label) for label in classes if label not in found]
+    if absent:
+        raise InvalidParameter(
+            f"every value of {target} needs a weight: {listed(absent)} {'has' if len(absent) == 1 else 'have'} none."
+        )
+    return found
+
+
+def _checked(costs: CostMatrix) -> CostMatrix:
+    if costs.n_rows is None and (np.ptp(costs.costs, axis=1) == 0.0).all():
+        raise InvalidParameter(
+            "costs must differ between decisions: whatever is decided costs the same by these.", parameter="costs"
+        )
+    return costs
+
+
+_SEPARATORS = (";", "\t", "|", ",")
+_EXCEL = (".xlsx", ".xlsm")
+_MOST_BYTES = 2**20
+
+
+@dataclass(frozen=True)
+class CostTable:
+    """The cells of such a file, not yet matched with classes.
+
+    Parameters
+    ----------
+    name : str
+        Of the file.
+    cells : tuple of tuple of str
+        Row by row, all as long; the first has the names of decisions, the first cell of every other one a class.
+    first_row : int, default=1
+        Number of the first of these rows in the file.
+    """
+
+    name: str
+    cells: tuple[tuple[str, ...], ...]
+    first_row: int = 1
+
+    def for_classes(self, classes: Sequence[Any]) -> CostMatrix:
+        """The costs for these classes, in their order; columns that are no class are actions of their own.
+
+        Raises
+        ------
+        InvalidInput
+            With one sentence that names the cell and the file.
+        """
+        heads = [self._named(cell, (0, j), "decision") for j, cell in enumerate(self.cells[0]) if j]
+        sides = [self._named(row[0], (i, 0), "class") for i, row in enumerate(self.cells) if i]
+        by_key = {label_key(label): label for label in classes}
+        rows, columns = self._placed(sides, by_key, "row"), self._placed(heads, by_key, "column")
+        for i, side in enumerate(sides, 1):
+            if label_key(side) not in by_key:
+                meant = closest(side, [str(label) for label in classes])
+                hint = f"did you mean {meant}?" if meant else f"the classes are {listed(classes)}."
+                raise InvalidInput(f"{self._at(i, 0)} must name a class: got {side!r}; {hint}")
+        actions = [j for j, head in enumerate(heads, 1) if label_key(head) not in by_key]
+        order = [*(columns[key] for key in by_key), *actions]
+        values = np.array([[self._cost(rows[key], j, key) for j in order] for key in by_key])
+        return CostMatrix(values, labels=list(classes), actions=[heads[j - 1] for j in actions])
+
+    def _named(self, cell: str, place: tuple[int, int], what: str) -> str:
+        if not cell:
+            raise InvalidInput(f"{self._at(*place)} must name a {what}: it is empty.")
+        return cell
+
+    def _placed(self, names: list[str], by_key: dict[str, Any], what: str) -> dict[str, int]:
+        """Where each class stands among the names of rows or columns."""
+        found: dict[str, int] = {}
+        for number, name in enumerate(names, 1):
+            key = label_key(name)
+            if key in found:
+                place = (number, 0) if what == "row" else (0, number)
+                raise InvalidInput(f"{self._at(*place)} names {name} a second time: each {what} must be its own.")
+            found[key] = number
+        absent = [label for key, label in by_key.items() if key not in found]
+        if absent:
+            strange = [name for name in names if label_key(name) not in by_key]
+            meant = closest(str(absent[0]), strange)
+            hint = f"; did you mean the {what} {meant}?" if meant else f"; it has {listed(names)}."
+            raise InvalidInput(f"{self.name} must have a {what} for every class: none is called {absent[0]}{hint}")
+        return found
+
+    def _cost(self, i: int, j: int, key: str) -> float:
+        cell = self.cells[i][j]
+        if not cell or is_missing_mark(cell):
+            if label_key(self.cells[0][j]) == key:
+                return 0.0  # people leave the diagonal empty: a right decision costs nothing
+            raise InvalidInput(f"{self._at(i, j)}, {self._meaning(i, j)}, has no cost: write a number, 0 for none.")
+        value = self._numbers.get(cell, math.nan)
+        if not math.isfinite(value):
+            raise InvalidInput(f"{self._at(i, j)}, {self._meaning(i, j)}, must be a number: got {cell!r}.")
+        if value < 0.0:
+            raise InvalidInput(
+                f"{self._at(i, j)}, {self._meaning(i, j)}, must be 0 or more: got {cell}; write a gain as a smaller "
+                f"cost than those beside it."
+            )
+        return value
+
+    @cached_property
+    def _numbers(self) -> dict[str, float]:
+        """Every cost by its text, all read as one column of numbers is: decimal commas, thousands, currencies."""
+        import pandas as pd
+
+        texts = [text for row in self.cells[1:] for text in row[1:] if text and not is_missing_mark(text)]
+        reading = read_numbers(pd.Series(texts, dtype="str"))
+        return {} if reading is None else dict(zip(texts, reading.values.tolist(), strict=True))
+
+    def _at(self, i: int, j: int) -> str:
+        return f"cell {_letters(j)}{i + self.first_row} of {self.name}"
+
+    def _meaning(self, i: int, j: int) -> str:
+        return f"{self.cells[0][j]} decided where {self.cells[i][0]} is true"
+
+
+def costs_from(given: Any, classes: Sequence[Any]) -> CostMatrix:
+    """Costs for some classes from a `CostMatrix`, a data frame with the classes as its index, or a file."""
+    if isinstance(given, CostMatrix):
+        if given.labels is None:
+            return given.for_classes(classes)
+        by_key = {label_key(label): label for label in classes}
+        if all(label_key(label) in by_key for label in given.labels) and given.n_classes == len(classes):
+            spelt = [by_key[label_key(label)] for label in given.labels]  # 1 and "1" are one label
+            return CostMatrix(given.costs, labels=spelt, actions=given.actions).for_classes(classes)
+        return given.for_classes(classes)
+    return cost_table_of(given).for_classes(classes)
+
+
+def cost_table_of(given: Any) -> CostTable:
+    """The cells of a data frame or a file: CSV with commas, semicolons or tabulators, or Excel."""
+    if isinstance(given, str | Path):
+        path = Path(given)
+        grid = _workbook(path) if path.suffix.lower() in _EXCEL else _text(path)
+        return _table(path.name, grid)
+    if hasattr(given, "to_pandas"):
+        given = given.to_pandas()
+    if not hasattr(given, "iloc"):
+        raise InvalidParameter(
+            f"costs must be a CostMatrix, a data frame or the path of a file: got {type(given).__name__}.",
+            parameter="costs",
+        )
+    rows = [
+        ["", *given.columns],
+        *([label, *cells] for label, cells in zip(given.index, given.to_numpy(), strict=True)),
+    ]
+    return _table("the costs", rows)
+
+
+def _table(name: str, grid: Sequence[Sequence[Any]]) -> CostTable:
+    """Cells without spaces around them, empty rows and columns at the ends left out."""
+    texts = [["" if cell is None or cell != cell else str(cell).strip() for cell in row] for row in grid]
+    while texts and not any(texts[-1]):
+        texts.pop()
+    first = next((i for i, row in enumerate(texts) if any(row)), 0)
+    texts = texts[first:]
+    width = max((j + 1 for row in texts for j, cell in enumerate(row) if cell), default=0)
+    if len(texts) < 3 or width < 3:
+        raise InvalidInput(
+            f"{name} must be a table of costs: a first line with what can be decided, then a line for each true class, "
+            f"its name first; got {len(texts)} lines and {width} columns.",
+        )
+    return CostTable(name, tuple(tuple((row + [""] * width)[:width]) for row in texts), first + 1)
+
+
+def _text(path: Path) -> list[list[str]]:
+    try:
+        with open(path, "rb") as file:
+            raw = file.read(_MOST_BYTES + 1)
+    except OSError as error:
+        raise DataUnavailable(f"{path} cannot be read: {error.strerror}.") from error
+    if len(raw) > _MOST_BYTES:
+        raise InvalidInput(f"{path.name} must be a small table of costs: it is larger than 1 MiB.")
+    text = _decoded(raw)
+    if "\0" in text:
+        raise InvalidInput(f"{path.name} is no text table of costs: save it as .csv or .xlsx.")
+    best = max(_SEPARATORS, key=lambda mark: _fit(text, mark))
+    return list(csv.reader(io.StringIO(text), delimiter=best))
+
+
+def _decoded(raw: bytes) -> str:
+    if raw.startswith((b"\xff\xfe", b"\xfe\xff")):
+        return raw.decode("utf-16", errors="replace")
+    try:
+        return raw.decode("utf-8-sig")
+    except UnicodeDecodeError:
+        return raw.decode("latin-1")
+
+
+def _fit(text: str, mark: str) -> tuple[bool, int]:
+    """How well a separator cuts a text: lines of one width, more than one cell each; then cells of the first line."""
+    rows = [row for row in csv.reader(io.StringIO(text), delimiter=mark) if any(cell.strip() for cell in row)]
+    widths = {len(row) for row in rows}
+    return len(widths) == 1 and widths != {1}, len(rows[0]) if rows else 0
+
+
+def _workbook(path: Path) -> list[list[Any]]:
+    openpyxl = need("openpyxl", "excel")
+    try:
+        book = openpyxl.load_workbook(path, read_only=True, data_only=True)
+    except OSError as error:
+        raise DataUnavailable(f"{path} cannot be read: {error.strerror}.") from error
+    except Exception as error:  # openpyxl raises whatever its parsers do
+        said = " ".join(str(error).split())[:120]
+        raise DataUnavailable(f"{path} cannot be read as an Excel workbook: {said}; save it again as .xlsx.") from error
+    try:
+        return [list(row) for row in book.worksheets[0].iter_rows(values_only=True, max_row=200, max_col=200)]
+    finally:
+        book.close()
+
+
+def _letters(j: int) -> str:
+    """The name of a column in a spreadsheet: A, B, … Z, AA."""
+    found = ""
+    j += 1
+    while j:
+        j, rest = divmod(j - 1, 26)
+        found = chr(ord("A") + rest) + found
+    return found

@@ -16,12 +16,21 @@ from crcen import InvalidInput, InvalidParameter, Review
 from crcen._support.files import check_writable
 from crcen._support.progress import busy, logged
 from crcen._support.text import page_in_frame
-from crcen.commands.amounts import weight_notes, weights_of
-from crcen.commands.classes.stated import has_class_price, refuse_two_class_options, stated_costs
 from crcen.commands.decided_rows import JudgedReview, judge_review
 from crcen.commands.group_columns import group_columns, group_values
-from crcen.commands.inputs import Source, check_column, labels_as, model_of, price_of, source_of, target_of
+from crcen.commands.inputs import (
+    Source,
+    check_column,
+    labels_as,
+    model_of,
+    price_of,
+    source_of,
+    target_of,
+    weight_notes,
+    weights_of,
+)
 from crcen.commands.model_rows import model_rows
+from crcen.commands.prices import has_class_price, refuse_two_class_options, stated_costs
 from crcen.tables.options import ReadOptions
 from crcen.theory.labels import Labels
 

@@ -7,8 +7,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from crcen import CostMatrix, CostRatio, InvalidParameter, Review, decide
-from crcen.commands.amounts import amounts_of
-from crcen.commands.inputs import Source, check_column, price_of
+from crcen.commands.inputs import Source, amounts_of, check_column, price_of
 from crcen.commands.row_order import dates_of
 from crcen.theory.decision import weighted_probability
 from crcen.theory.goals import MetGoal, ReviewedRows, ThresholdGoal

@@ -13,11 +13,10 @@ from numpy.typing import NDArray
 from crcen import InvalidInput, InvalidParameter, decide
 from crcen._support.files import check_writable, write_atomic
 from crcen._support.progress import counted, logged
-from crcen.commands.amounts import weight_notes
-from crcen.commands.classes.stated import has_class_price, price_of_two, refuse_two_class_options
 from crcen.commands.classes.watching import ClassTableWatch, watch_classes
 from crcen.commands.decided_rows import collected_amounts
-from crcen.commands.inputs import check_column, labels_as, model_of, price_of, source_of, target_of
+from crcen.commands.inputs import check_column, labels_as, model_of, price_of, source_of, target_of, weight_notes
+from crcen.commands.prices import has_class_price, price_of_two, refuse_two_class_options
 from crcen.commands.scored_chunks import CHUNK_ROWS, Oddities, scored_chunks
 from crcen.commands.watch_cohorts import check_cohorts, cohorts_of, present_cohort
 from crcen.commands.watch_page import watch_page

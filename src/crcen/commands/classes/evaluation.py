@@ -9,12 +9,12 @@ from numpy.typing import NDArray
 from crcen import InvalidInput
 from crcen._support.text import listed
 from crcen._support.values import json_value
-from crcen.commands.classes.stated import own_costs, refuse_two_class_options, stated_costs
 from crcen.commands.conditions import least_shares, warned_codes
 from crcen.commands.decided_rows import collected_amounts
 from crcen.commands.group_columns import group_columns, group_lines, group_values, unequal_groups
 from crcen.commands.inputs import Source, check_column
 from crcen.commands.model_rows import model_rows
+from crcen.commands.prices import own_costs, refuse_two_class_options, stated_costs
 from crcen.commands.row_watch import RowWatch, unlike_lines
 from crcen.commands.scored_chunks import class_chunks, labelled_scores
 from crcen.report.checks import (

@@ -10,9 +10,9 @@ import numpy as np
 from crcen import TableClassifier, export_onnx, save, write_report
 from crcen._support.text import listed
 from crcen._support.values import json_value
-from crcen.commands.classes.stated import own_costs
 from crcen.commands.inputs import Rows, labels_as
 from crcen.commands.learners import learner_lines, learner_values
+from crcen.commands.prices import own_costs
 from crcen.theory.limits import is_nearly_separated
 from crcen.theory.metrics import Quality, measure_quality
 from crcen.theory.rows import Shown, in_one_line

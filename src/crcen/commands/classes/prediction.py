@@ -12,8 +12,8 @@ from crcen import CostMatrix
 from crcen._support.progress import counted
 from crcen._support.values import json_value
 from crcen.commands.alarm_reasons import AlarmReasons
-from crcen.commands.classes.stated import refuse_two_class_options, stated_costs
 from crcen.commands.inputs import Source
+from crcen.commands.prices import refuse_two_class_options, stated_costs
 from crcen.commands.row_watch import unlike_lines
 from crcen.commands.scored_chunks import Oddities, class_chunks
 from crcen.tables.writing import TableWriter, written_to

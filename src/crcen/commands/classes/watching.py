@@ -14,8 +14,8 @@ from crcen._support.files import write_atomic
 from crcen._support.progress import counted
 from crcen._support.text import listed
 from crcen._support.values import json_value
-from crcen.commands.classes.stated import stated_costs
 from crcen.commands.inputs import Source, labels_as
+from crcen.commands.prices import stated_costs
 from crcen.commands.scored_chunks import CHUNK_ROWS, Oddities, class_chunks
 from crcen.commands.watch_page import watch_page
 from crcen.commands.watch_state import WatchState
