@@ -18,11 +18,11 @@ def batches():
 
 def on_ray(tmp_path):
     """As a worker leaves it: `fit_ray` trains and stores by the functions of `fit_stream` (see tests/scale)."""
-    from crcen.scale import result
+    from crcen.scale import balance
     from crcen.scale.ray import worker
 
-    assert worker.store_networks is result.store_networks
-    assert worker.balance_on is result.balance_on
+    assert worker.store_networks is balance.store_networks
+    assert worker.balance_on is balance.balance_on
 
 
 WAYS = {

@@ -20,7 +20,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 import crcen
-from crcen.scale.arrow_source import ArrowSource
+from crcen.scale.sources import ArrowSource
 from crcen.training.stream import StreamTrainer
 
 _NEW_NET = 0x40000000

@@ -116,7 +116,7 @@ def test_logits_that_find_no_room_end_in_a_sentence(full_disk):
     rng = np.random.default_rng(0)
     X = rng.normal(size=(20_000, 2))
     batches = [(X, (X[:, 0] > 1.5).astype(int))]
-    with pytest.raises(DataUnavailable, match=r"the logits, 8 bytes a row, cannot be kept in .*make room"):
+    with pytest.raises(DataUnavailable, match=r"the logits, 16 bytes a row, cannot be kept in .*make room"):
         crcen.fit_stream(batches, epochs=1, hidden=(2,), checkpoint=full_disk / "fit.ckpt", random_state=0)
     assert read_checkpoint(full_disk / "fit.ckpt").epoch == 1  # what was trained is not lost
 

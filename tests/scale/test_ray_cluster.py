@@ -34,9 +34,9 @@ from ray_striking import (  # noqa: E402
 )
 
 from crcen.exceptions import DataUnavailable, DeviceMissing  # noqa: E402
-from crcen.scale.arrow_source import ArrowSource  # noqa: E402
-from crcen.scale.ray import jobs as ray_jobs  # noqa: E402
+from crcen.scale.ray import cluster as ray_cluster  # noqa: E402
 from crcen.scale.ray.fit import _survey  # noqa: E402
+from crcen.scale.sources import ArrowSource  # noqa: E402
 
 pytestmark = [
     pytest.mark.timeout(1200),  # every Ray process takes seconds to start, and on a busy machine many
@@ -127,7 +127,7 @@ def test_a_fit_with_a_killed_worker_ends_as_one_without(calm, events, files, tmp
         assert (description, visible) == ("fit_ray", True)
         yield shares.append
 
-    monkeypatch.setattr("crcen.scale.ray.progress.progress_bar", bar)
+    monkeypatch.setattr("crcen.scale.ray.cluster.progress_bar", bar)
     with one_worker(tmp_path, "killed") as killed:
         struck = crcen.fit_ray(
             files, "kind", **grouped(checkpoint_rows=4000, storage_path=tmp_path, verbose=1, **SETTINGS)
@@ -203,7 +203,7 @@ def test_jobs_on_ray_are_those_trained_here(cluster):
         np.testing.assert_allclose(one.network.logits(X), other.network.logits(X), atol=1e-5)
         assert one.network.weights[0].flags.writeable
     # What is trained together is the same on any cluster, and so are the results, to the last digit.
-    for part in ray_jobs._parts(jobs, X.shape):
+    for part in ray_cluster._parts(jobs, X.shape):
         for one, position in zip(train(X, y, [jobs[p] for p in part], sample_weight=weight), part, strict=True):
             np.testing.assert_array_equal(one.network.logits(X), found[position].network.logits(X))
     assert shares == sorted(shares)

@@ -16,7 +16,6 @@ pa = pytest.importorskip("pyarrow")
 
 from crcen import Schedule  # noqa: E402
 from crcen.exceptions import DataUnavailable, DeviceMissing, InvalidParameter  # noqa: E402
-from crcen.scale.arrow_source import ArrowSource  # noqa: E402
 from crcen.scale.checkpoint import Progress  # noqa: E402
 from crcen.scale.plan import make_plan  # noqa: E402
 from crcen.scale.ray import worker as ray_worker  # noqa: E402
@@ -24,8 +23,9 @@ from crcen.scale.ray.cluster import check_room  # noqa: E402
 from crcen.scale.ray.fit import _groups, fit_ray  # noqa: E402
 from crcen.scale.ray.reader import read_groups, survey_part  # noqa: E402
 from crcen.scale.ray.worker import Assignment, _agreed_start, _Shard  # noqa: E402
+from crcen.scale.sources import ArrowSource  # noqa: E402
+from crcen.scale.statistics import survey_source  # noqa: E402
 from crcen.scale.stream import StreamRun, streamed_model  # noqa: E402
-from crcen.scale.survey import survey_source  # noqa: E402
 from crcen.training.engine import train  # noqa: E402
 from crcen.training.engines import find_engine  # noqa: E402
 

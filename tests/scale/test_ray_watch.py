@@ -7,7 +7,7 @@ import pytest
 
 START = """
 import time
-from crcen.scale.ray.watch import Watch
+from crcen.scale.ray.worker import Watch
 watch = Watch(1.0)
 watch.moved()
 """

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from crcen.exceptions import InvalidInput
-from crcen.scale.chunks import Chunk, held_out, plan_blocks, reading_order
+from crcen.scale.sources import Chunk, held_out, plan_blocks, reading_order
 
 
 @pytest.mark.parametrize("ways", [1, 3, 8])

@@ -4,10 +4,8 @@ import numpy as np
 import pytest
 
 from crcen.exceptions import InvalidInput, InvalidParameter
-from crcen.scale.chunks import Chunk, held_out
-from crcen.scale.sources import open_source
-from crcen.scale.statistics import StreamStatistics
-from crcen.scale.survey import survey_source
+from crcen.scale.sources import Chunk, held_out, open_source
+from crcen.scale.statistics import StreamStatistics, survey_source
 from crcen.training.encoding import standardization
 
 NAMES = ("a", "b", "c")
@@ -39,7 +37,7 @@ def test_workers_merge_to_the_same(table):
     np.testing.assert_allclose(left.moments.mean, whole.moments.mean, rtol=1e-13)
     np.testing.assert_allclose(left.moments.squares, whole.moments.squares, rtol=1e-10)
     assert left.totals.rows == whole.totals.rows == {0: int((y == 0).sum()), 1: int(y.sum())}
-    assert left.class_totals(1) == pytest.approx((w[y == 1].sum(), w[y == 0].sum()), rel=1e-12)
+    assert left.totals.weights(np.array([1, 0])) == pytest.approx([w[y == 1].sum(), w[y == 0].sum()], rel=1e-12)
 
 
 def test_held_out_rows_count_but_do_not_standardise(table):

@@ -19,8 +19,8 @@ from crcen import Alpha, Budget, CRCENClassifier, Schedule, fit_stream, key_equa
 from crcen.exceptions import DataUnavailable, InvalidInput, InvalidParameter, TrainingFailed
 from crcen.scale.plan import make_plan
 from crcen.scale.sources import open_source
+from crcen.scale.statistics import survey_source
 from crcen.scale.stream import settle_penalty, streamed_model
-from crcen.scale.survey import survey_source
 from crcen.training.encoding import raw, standardization
 from grouped_settings import grouped
 
@@ -49,7 +49,7 @@ def assert_equal_models(one, other):
             np.testing.assert_array_equal(ours, theirs)
     np.testing.assert_array_equal(one.loss_curve_, other.loss_curve_)
     assert one.shift_ == other.shift_
-    assert one.key_equation_ == other.key_equation_
+    np.testing.assert_array_equal(one.key_equation_.flows, other.key_equation_.flows)
 
 
 @pytest.mark.parametrize("n_members", [1, 3])

@@ -10,8 +10,11 @@ pytest.importorskip("skrub")
 
 import crcen  # noqa: E402
 from crcen.scale import encoded_rows, table_survey  # noqa: E402
-from crcen.scale.table_columns import learn_columns, survey_table  # noqa: E402
-from crcen.scale.table_survey import TableSurvey  # noqa: E402
+from crcen.scale.table_survey import (  # noqa: E402
+    TableSurvey,
+    learn_columns,
+    survey_table,
+)
 from crcen.tables.columns import NumberColumn  # noqa: E402
 from crcen.tables.reading import open_table  # noqa: E402
 
@@ -319,7 +322,7 @@ def test_encoded_rows_are_cut_into_groups_and_files_and_come_back(rows, tmp_path
 
     monkeypatch.setattr(encoded_rows, "_GROUP_ROWS", 128)
     monkeypatch.setattr(encoded_rows, "_FILE_GROUPS", 2)
-    monkeypatch.setattr("crcen.scale.table_columns.FRAME_ROWS", 100)
+    monkeypatch.setattr("crcen.scale.table_survey.FRAME_ROWS", 100)
     rows.drop(columns=["note", "when"]).to_csv(tmp_path / "rows.csv", index=False)
     files = open_table(tmp_path / "rows.csv")
     columns = learn_columns(surveyed(tmp_path / "rows.csv")).used
@@ -357,15 +360,14 @@ def test_training_rows_are_known_again_and_rows_unlike_them_are_said(data, rows,
 
 
 def test_the_fingerprint_of_rows_in_passing_is_that_of_all_rows(rows, monkeypatch):
-    from crcen.scale import table_memory
     from crcen.tables.fingerprint import row_hashes
 
-    monkeypatch.setattr(table_memory, "MOST_HASHES", 40)
+    monkeypatch.setattr(encoded_rows, "MOST_HASHES", 40)
     table = pd.concat([rows, rows[:300]]).drop(columns=["label", "constant", "row"])
     memory = crcen.TableClassifier(estimator=crcen.CRCENClassifier(hidden=(), random_state=0), random_state=0)
     memory.learn_columns(table)
     X = memory.encode(table).X
-    found = table_memory.FingerprintOfAll(memory.columns_, table[:100], X[:100])
+    found = encoded_rows.FingerprintOfAll(memory.columns_, table[:100], X[:100])
     for start in range(0, len(table), 170):
         found.add(table[start : start + 170], X[start : start + 170])
     fingerprint = found.fingerprint()

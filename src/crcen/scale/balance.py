@@ -1,26 +1,43 @@
-"""The balance solve over rows that are never in memory together, and the key equation on them.
+"""The balance solve and the key equation over rows that are never in memory together."""
 
-Logits are computed once, in float64, and kept in a file with the class and, if rows have weights, the weight. Each step
-of the solve reads that file and yields sums that add up over workers.
-"""
-
-from collections.abc import Callable, Iterator
+import warnings
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import suppress
+from dataclasses import replace
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
+from sklearn.exceptions import ConvergenceWarning
 from torch import Tensor
 
 from crcen.exceptions import DataUnavailable, InvalidInput
+from crcen.models.classes.ensemble import ClassEnsemble
+from crcen.models.classifier import CRCENClassifier
+from crcen.models.ensemble import Ensemble
+from crcen.models.fitted import Course, write_fit
+from crcen.scale.plan import StreamPlan
+from crcen.scale.sources import Chunk, read_ahead
 from crcen.theory.balance import BalanceRows, solve_balance
 from crcen.theory.decision import sigmoid, softmax
-from crcen.theory.key_equation import KeySums, key_sums
+from crcen.theory.key_equation import KeySums, key_sums, on_rows
 from crcen.theory.price import Price
+from crcen.training.jobs import Status
+from crcen.training.network import NetworkGroup
+from crcen.training.threads import reproducible_arithmetic
 
-__all__ = ["Gather", "LogitFile", "alone", "solve_file", "sums_of_file"]
+__all__ = [
+    "Gather",
+    "LogitFile",
+    "alone",
+    "balance_on",
+    "solve_file",
+    "store_networks",
+    "sums_of_file",
+]
 
 _ROWS_AT_ONCE = 65_536
 # Numbers of a table of rows and pairs of classes in memory at a time.
@@ -142,3 +159,84 @@ def sums_of_file(logits: LogitFile, shift: Any, price: Price) -> KeySums | None:
             own = key_sums(np.where(y == 1, price.positive, 1 - price.positive), np.stack(q, axis=1), weight, price)
         total = own if total is None else total + own
     return total
+
+
+# The sums of all workers, in the order of ranks.
+GatherSums = Callable[[Any], Sequence[Any]]
+
+_BALANCED = 1e-10
+_CHUNKS_AHEAD = 4
+_ALL_ROWS = "all rows of the stream"
+
+
+def store_networks(
+    model: CRCENClassifier,
+    plan: StreamPlan,
+    parameters: tuple[list[Array], list[Array]],
+    *,
+    names: Sequence[str] | None,
+    loss_curve: Sequence[float],
+    status: Status,
+) -> None:
+    """Give a classifier its fitted state, but for the balance; ``names`` are those of the columns, if they have any."""
+    weights, biases = parameters
+    group = NetworkGroup(plan.encoding, tuple(weights), tuple(biases), plan.recipe.activation)
+    trained = plan.training_price
+    ensemble: Any
+    if plan.labels.positive is None:
+        ensemble = ClassEnsemble.of(plan.labels, trained, (group,)).at_price(plan.price)
+    else:
+        ensemble = Ensemble(plan.labels, trained, trained, (group,)).at_price(plan.price)
+    write_fit(model, ensemble, plan.recipe, Course(len(loss_curve), np.array(loss_curve), status.name.lower()))
+    model.n_features_in_ = plan.n_features
+    if names is not None:
+        model.feature_names_in_ = np.array(names, dtype=object)
+
+
+def balance_on(
+    model: CRCENClassifier,
+    plan: StreamPlan,
+    blocks: Iterable[Iterable[Chunk]],
+    folder: Path,
+    *,
+    is_weighted: bool,
+    gather: Gather = alone,
+    gather_sums: GatherSums | None = None,
+) -> None:
+    """Solve for the key equation on all rows (if the classifier asks for it) and record it.
+
+    Parameters
+    ----------
+    model, plan
+        As `store_networks` left it.
+    blocks
+        This worker's rows, each once.
+    folder
+        Where the logits are kept meanwhile.
+    is_weighted
+        Whether rows have sample weights.
+    gather, gather_sums
+        Bring tensors and sums of all workers together.
+    """
+    ensemble: Any = model.ensemble_
+    is_balanced = plan.recipe.balance
+    n_outputs = plan.shape.n_outputs
+    with reproducible_arithmetic(), LogitFile(folder, n_outputs, is_weighted=is_weighted) as logits:
+        for chunk in read_ahead(chain.from_iterable(blocks), depth=_CHUNKS_AHEAD):
+            logits.add(ensemble.mean_logits(chunk.X) + ensemble.shift, chunk.target(plan.labels), chunk.weight)
+        shift: Any = 0.0 * ensemble.shift
+        if is_balanced:
+            shift = solve_file(logits, plan.price, gather)
+        own = sums_of_file(logits, shift, plan.price)
+    parts = [own] if gather_sums is None else gather_sums(own)
+    found = [part for part in parts if part is not None]
+    key = on_rows(sum(found[1:], found[0]).key_equation(plan.price), _ALL_ROWS)
+    (group,) = ensemble.members
+    if isinstance(group, NetworkGroup) and len(group) == 1:  # its own bias carries the shift
+        ensemble = replace(ensemble, members=(group.shifted(shift),))
+    else:
+        ensemble = ensemble.shifted(shift)
+    write_fit(model, ensemble, plan.recipe, Course(model.n_iter_, model.loss_curve_, model.status_), key)
+    if is_balanced and not key.residual <= _BALANCED:
+        message = f"the key equation holds to {key.residual:.1e} only; look for extreme values, or standardize columns."
+        warnings.warn(message, ConvergenceWarning, stacklevel=3)

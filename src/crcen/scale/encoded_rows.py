@@ -1,7 +1,8 @@
-"""Rows of a mixed table as numbers in a scratch folder, where they can be streamed as often as training wants."""
+"""Encoded rows of a mixed table in a scratch folder, and the fingerprint of all of them."""
 
+import hashlib
 import shutil
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -10,15 +11,62 @@ import numpy as np
 from numpy.typing import NDArray
 
 from crcen.exceptions import CrcenError, DataUnavailable
-from crcen.scale.arrow_source import ArrowSource, labels_of, numbers_of
-from crcen.scale.chunks import Chunk
-from crcen.scale.table_columns import frames_of
+from crcen.scale.sources import ArrowSource, Chunk, labels_of, numbers_of
+from crcen.scale.table_survey import frames_of
 from crcen.tables.columns import CategoryColumn, Column
+from crcen.tables.fingerprint import MOST_HASHES, Fingerprint, row_hashes
 from crcen.tables.reading import Table
 
-__all__ = ["EncodedRows", "write_encoded"]
+__all__ = [
+    "EncodedRows",
+    "FingerprintOfAll",
+    "write_encoded",
+]
+
+# pandas is optional, and no type checker sees it.
+DataFrame = Any
 
 Array = NDArray[np.float64]
+
+
+class FingerprintOfAll:
+    """The `Fingerprint` of rows in passing: the smallest of their hashes, each with how often it was met.
+
+    Parameters
+    ----------
+    columns
+        How each used column is encoded.
+    sample, X
+        Some of the rows, and the same encoded; they give the salt.
+    """
+
+    def __init__(self, columns: list[Column], sample: DataFrame, X: Array) -> None:
+        self._columns = columns
+        content = np.sort(row_hashes(columns, sample, X, 0)).tobytes()
+        self._salt = int.from_bytes(hashlib.blake2b(content, digest_size=8).digest(), "big") or 1
+        self._hashes, self._counts = np.empty(0, dtype=np.uint64), np.empty(0, dtype=np.int64)
+        self._limit = 2**64 - 1
+
+    def add(self, frame: DataFrame, X: Array) -> None:
+        """Take in rows and the same encoded; the frame may be None where no column is text."""
+        hashes = row_hashes(self._columns, frame, X, self._salt)
+        hashes = np.append(self._hashes, hashes[hashes <= np.uint64(self._limit)])
+        weights = np.append(self._counts, np.ones(len(hashes) - len(self._counts), dtype=np.int64))
+        found, at = np.unique(hashes, return_inverse=True)
+        counts = np.bincount(at, weights).astype(np.int64)
+        self._hashes, self._counts = found[:MOST_HASHES], counts[:MOST_HASHES]
+        if len(found) > MOST_HASHES:
+            self._limit = int(self._hashes[-1])
+
+    def add_chunks(self, chunks: Iterable[Chunk]) -> None:
+        """Take in rows that are encoded already; none of their columns is text."""
+        for chunk in chunks:
+            self.add(None, chunk.X)
+
+    def fingerprint(self) -> Fingerprint:
+        """Of all rows so far."""
+        return Fingerprint.of_hashes(self._salt, self._hashes, self._counts[:, None], self._limit)
+
 
 _TARGET = "target"
 # Rows of a row group, at most, and row groups of a file: several files give the readers of a cluster work.

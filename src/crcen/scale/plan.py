@@ -1,24 +1,36 @@
-"""The plan of a streamed fit, made from settings and the counts and moments of the rows."""
+"""The plan of a streamed fit: everything that is settled before the first batch, and how chunks become batches."""
 
-import math
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
+from typing import TypeAlias
 
 import numpy as np
+import torch
+from numpy.typing import NDArray
 
 from crcen.exceptions import InvalidInput, InvalidParameter
 from crcen.models.classifier import CRCENClassifier
 from crcen.models.fitting import member_seed
-from crcen.scale.class_plan import make_class_plan
+from crcen.scale.sources import Chunk, held_out
 from crcen.scale.statistics import StreamStatistics
-from crcen.scale.stream_plan import StreamPlan, stream_recipe
-from crcen.theory.labels import Labels, is_for_classes
-from crcen.training.recipe import ADAM
-from crcen.training.stream import StreamShape
+from crcen.theory.cost_matrix import CostMatrix
+from crcen.theory.labels import Labels
+from crcen.theory.price import Price
+from crcen.training.encoding import InputEncoding
+from crcen.training.recipe import ADAM, Recipe
+from crcen.training.stream import AllReduce, Batch, StreamShape, StreamTrainer, encode_into, spread_order
 
-__all__ = ["check_streamable", "make_plan"]
+__all__ = ["StreamPlan", "check_streamable", "make_plan", "streamed_encoding"]
+
+Array = NDArray[np.float64]
+_Rows: TypeAlias = tuple[Array, NDArray[np.generic], Array]
+_Single: TypeAlias = NDArray[np.float32]
+# There are four buffers of rows: one is filled, one shuffled, one waits and one is trained on.
+_BUFFER_ROWS, _BUFFER_BYTES = 65_536, 2**25
 
 
 def check_streamable(model: CRCENClassifier) -> None:
-    """Refuse settings that have no meaning, or none for rows in passing."""
+    """Reject settings that are invalid, or that a stream does not support."""
     recipe = model.recipe()
     for name, value, allowed, instead in (
         ("probability", model.probability, ("shift", "auto"), "a fitted map needs folds of rows in memory"),
@@ -32,6 +44,118 @@ def check_streamable(model: CRCENClassifier) -> None:
             raise InvalidParameter(f"{name} must be {allowed[0]!r} here, got {value!r}: {instead}.", parameter=name)
 
 
+class _RowBuffer:
+    """Memory for the rows of a block, reused for the next block: allocation costs as much as reading."""
+
+    def __init__(self, width: int) -> None:
+        self._parts: list[_Single] = [np.empty(shape, dtype=np.float32) for shape in ((0, width), (0,), (0,))]
+
+    def rows(self, start: int, stop: int) -> list[_Single]:
+        """Encoded rows, labels and weights from ``start`` to ``stop``; those before them are kept."""
+        if stop > len(self._parts[0]):
+            for number, part in enumerate(self._parts):
+                larger = np.empty((stop + stop // 2 if start else stop, *part.shape[1:]), dtype=np.float32)
+                larger[:start] = part[:start]
+                self._parts[number] = larger
+        return [part[start:stop] for part in self._parts]
+
+
+@dataclass(frozen=True, eq=False)
+class StreamPlan:
+    """A streamed fit without its data; every worker makes the same plan from the same statistics.
+
+    Parameters
+    ----------
+    labels, price
+        As in the fitted classifier; the counts are those of all rows.
+    training_price
+        Weights of the loss.
+    recipe
+        How the networks are trained.
+    encoding, shape
+        Input layer and networks: one output for two classes with a positive one, otherwise one per class.
+    seed
+        Of initial weights, order and held-out rows.
+    validation_fraction
+        Share of rows held out for early stopping, 0 for none.
+    weight_scale
+        Mean sample weight of the training rows; the weights of a batch are divided by it.
+    mean_weight
+        Mean of scaled sample weight times class weight over the training rows.
+    output_bias
+        Start of the output biases: log-odds of the weighted classes, or centred logarithms of their shares.
+    n_train_rows, n_features
+        Training rows and their columns.
+    """
+
+    labels: Labels
+    price: Price
+    training_price: Price
+    recipe: Recipe
+    encoding: InputEncoding
+    shape: StreamShape
+    seed: int
+    validation_fraction: float
+    weight_scale: float
+    mean_weight: float
+    output_bias: float | Array
+    n_train_rows: int
+    n_features: int
+
+    def trainer(self, device: torch.device | str = "cpu", all_reduce: AllReduce | None = None) -> StreamTrainer:
+        """Networks at their start, the same for every worker."""
+        made = StreamTrainer(self.shape, device, all_reduce)
+        made.initialise(self.output_bias)
+        weights = self.training_price.weights
+        if self.labels.positive is not None:
+            weights = weights[[1 - self.labels.column, self.labels.column]]
+        made.weigh(weights, self.mean_weight)
+        return made
+
+    def by_number(self) -> "StreamPlan":
+        """The same plan for rows whose labels are targets already: truth values, or class numbers."""
+        if self.labels.positive is not None:
+            return replace(self, labels=Labels(np.array([False, True]), True))
+        return replace(self, labels=Labels(np.arange(self.labels.n_classes)))
+
+    def buffer_rows(self, asked: int | None) -> int:
+        """Rows shuffled together: as requested, or as many as fit in bounded memory once encoded."""
+        return asked or max(1, min(_BUFFER_ROWS, _BUFFER_BYTES // (4 * (self.encoding.size + 1))))
+
+    def training_rows(self, block: Iterable[Chunk], *key: int, buffer: _RowBuffer | None = None) -> Batch:
+        """The training rows of a block, shuffled by (seed, key) with the classes spread evenly."""
+        parts = self._collected(block, buffer or self.buffer(), held=False)
+        rng = np.random.Generator(np.random.Philox(np.random.SeedSequence([self.seed, 4, *key])))
+        order = spread_order(parts[1].astype(np.int64), rng)
+        return Batch(*(torch.from_numpy(part.take(order, axis=0)) for part in parts))
+
+    def validation_rows(self, block: Iterable[Chunk]) -> Batch:
+        """The rows of a block that are held out."""
+        return Batch(*map(torch.from_numpy, self._collected(block, self.buffer(), held=True)))
+
+    def buffer(self) -> _RowBuffer:
+        """Memory for the rows of a block."""
+        return _RowBuffer(self.encoding.size + 1)
+
+    def _kept(self, chunk: Chunk, *, held: bool) -> _Rows:
+        target = chunk.target(self.labels)
+        if not self.validation_fraction:
+            return chunk.X, target, chunk.weight
+        kept = held_out(chunk.X, self.validation_fraction, self.seed) == held
+        return chunk.X[kept], target[kept], chunk.weight[kept]
+
+    def _collected(self, block: Iterable[Chunk], buffer: _RowBuffer, *, held: bool) -> list[_Single]:
+        """Encoded rows, labels and weights of a block in its own order; a chunk is released before the next is read."""
+        n = 0
+        for chunk in block:
+            X, target, weight = self._kept(chunk, held=held)
+            x, y, weights = buffer.rows(n, n + len(target))
+            encode_into(x, self.encoding, X)
+            y[:], weights[:] = target, weight / self.weight_scale
+            n += len(target)
+        return buffer.rows(0, n)
+
+
 def make_plan(model: CRCENClassifier, statistics: StreamStatistics, seed: int) -> StreamPlan:
     """Settle everything with the counts and moments of the rows.
 
@@ -40,49 +164,64 @@ def make_plan(model: CRCENClassifier, statistics: StreamStatistics, seed: int) -
     model
         Settings; ``max_epochs`` is the number of epochs.
     statistics
-        Of all rows, those of other workers included.
+        Of all rows, including those of other workers.
     seed
-        What `crcen.models.fitting.base_seed` gave.
+        From `crcen.models.fitting.base_seed`.
     """
-    classes = statistics.classes()
-    if is_for_classes(model.weighting, classes):
-        return make_class_plan(model, statistics, classes, seed)
-    totals = statistics.totals
-    weights, rows = (np.array([of[label] for label in classes.tolist()], float) for of in (totals.weight, totals.rows))
-    labels = Labels.from_totals(classes, weights, rows, model.pos_label)
-    pos_label = labels.positive
-    weighting = labels.resolve(model.weighting, labels.by_class(*statistics.class_totals(pos_label)))
-    train_pos, train_neg = statistics.class_totals(pos_label, train=True)
-    n_train = statistics.train_totals.n_rows
-    if not train_pos or not train_neg or (statistics.validation_fraction and n_train == totals.n_rows):
+    labels = _labels(model, statistics)
+    price = labels.resolve(model.weighting, statistics.totals.weights(labels.classes))
+    train_counts = statistics.train_totals.weights(labels.classes)
+    n_rows, n_train = statistics.totals.n_rows, statistics.train_totals.n_rows
+    if not train_counts.all() or (statistics.validation_fraction and n_train == n_rows):
         raise InvalidInput(
-            f"rows of both classes are needed to train on, and some to hold out: of {totals.n_rows} rows "
-            f"{totals.n_rows - n_train} were held out; change validation_fraction or turn early_stopping off."
+            f"rows of every class are needed to train on, and some to hold out: of {n_rows} rows {n_rows - n_train} "
+            f"were held out; change validation_fraction or turn early_stopping off."
         )
-    trained = model.training_weighting_at(weighting, labels)
-    lam, scale = trained.lam, (train_pos + train_neg) / n_train
-    pos_sum, neg_sum = lam * train_pos, (1.0 - lam) * train_neg
-    recipe = stream_recipe(model, n_train)
+    trained = model.training_weighting_at(price, labels)
+    mass, scale = trained.weights * train_counts, float(train_counts.sum()) / n_train
+    logs = np.log(mass)
+    recipe = model.recipe().in_batches().replace(encoding=streamed_encoding(model), column_scales=False)
+    recipe = recipe.settled(n_train)
     encoding = statistics.encoding(recipe.encoding, recipe.bins, labels.target, standardize=recipe.standardize)
-    shape = StreamShape(
-        n_inputs=encoding.size,
-        recipe=recipe,
-        seeds=tuple(member_seed(seed, member) for member in range(model.n_members)),
-        total_rows=int(model.max_epochs or 1) * n_train,
-    )
+    is_binary = labels.positive is not None
     return StreamPlan(
-        classes=classes,
-        pos_label=pos_label,
-        weighting=weighting,
-        training_weighting=trained,
+        labels=labels,
+        price=price,
+        training_price=trained,
         recipe=recipe,
         encoding=encoding,
-        shape=shape,
+        shape=StreamShape(
+            n_inputs=encoding.size,
+            recipe=recipe,
+            seeds=tuple(member_seed(seed, member) for member in range(model.n_members)),
+            total_rows=int(model.max_epochs or 1) * n_train,
+            n_outputs=1 if is_binary else labels.n_classes,
+        ),
         seed=seed,
         validation_fraction=statistics.validation_fraction,
         weight_scale=scale,
-        mean_weight=(pos_sum + neg_sum) / (n_train * scale),
-        output_bias=math.log(pos_sum) - math.log(neg_sum),
+        mean_weight=float(mass.sum()) / (n_train * scale),
+        output_bias=float(logs[labels.column] - logs[1 - labels.column]) if is_binary else logs - logs.mean(),
         n_train_rows=n_train,
         n_features=len(statistics.names),
     )
+
+
+def _labels(model: CRCENClassifier, statistics: StreamStatistics) -> Labels:
+    """Classes of all rows; costs of several actions have no positive class."""
+    classes = statistics.classes()
+    weights, rows = statistics.totals.weights(classes), [statistics.totals.rows[c] for c in classes.tolist()]
+    has_positive = len(classes) == 2 and not isinstance(model.weighting, CostMatrix)
+    if model.pos_label is not None and not has_positive:
+        raise InvalidParameter(
+            f"pos_label is for two classes, and there are {len(classes)}: leave it None, or fit on "
+            f"y == {model.pos_label!r} to tell that class from the rest."
+        )
+    labels = Labels.from_totals(classes, weights, rows, model.pos_label)
+    return labels if has_positive else Labels(classes)
+
+
+def streamed_encoding(model: CRCENClassifier) -> str:
+    """The input encoding of a streamed fit; ``"auto"`` is the standard one, which is fitted on all rows."""
+    recipe = model.recipe()
+    return "standard" if recipe.encoding == "auto" or not recipe.standardize else recipe.encoding

@@ -1,7 +1,7 @@
-"""Counts and column moments of rows in passing: added up chunk by chunk, merged over workers."""
+"""Counts and column moments of rows in passing: added up chunk by chunk, merged over workers. Needs no torch."""
 
 import zlib
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -11,10 +11,16 @@ from numpy.typing import NDArray
 
 from crcen.exceptions import InvalidInput, InvalidParameter
 from crcen.models.validation import check_classes
-from crcen.scale.chunks import Chunk, held_out
+from crcen.scale.sources import Chunk, RowSource, held_out, read_ahead
 from crcen.training.encoding import INPUT_LIMIT, InputEncoding, column_layout, fit_encoding, raw
 
-__all__ = ["ColumnMoments", "LabelTotals", "RowSample", "StreamStatistics"]
+__all__ = [
+    "ColumnMoments",
+    "LabelTotals",
+    "RowSample",
+    "StreamStatistics",
+    "survey_source",
+]
 
 Array = NDArray[np.float64]
 
@@ -107,6 +113,10 @@ class LabelTotals:
         """All rows."""
         return sum(self.rows.values())
 
+    def weights(self, classes: NDArray[Any]) -> Array:
+        """Weight of each class, (K,)."""
+        return np.array([self.weight.get(label, 0.0) for label in classes.tolist()])
+
 
 class RowSample:
     """A random sample of rows of a bounded size: those with the smallest of random numbers, one drawn for each row."""
@@ -150,7 +160,7 @@ class StreamStatistics:
     names
         Names of the columns.
     validation_fraction, seed
-        Which rows are held out (see `crcen.scale.chunks.held_out`).
+        Which rows are held out (see `crcen.scale.sources.held_out`).
     totals, train_totals
         Labels of all rows, and of those that are not held out.
     moments
@@ -211,12 +221,6 @@ class StreamStatistics:
             raise InvalidInput("the source holds no rows.")
         return check_classes(np.array(list(self.totals.rows)))
 
-    def class_totals(self, pos_label: Any, *, train: bool = False) -> tuple[float, float]:
-        """Weight of the positive and of the other class, in all rows or in those that are trained on."""
-        totals = self.train_totals if train else self.totals
-        pos = totals.weight.get(pos_label, 0.0)
-        return pos, sum(totals.weight.values()) - pos
-
     def encoding(
         self, kind: str, bins: int, encode: Callable[[NDArray[Any]], NDArray[Any]], *, standardize: bool
     ) -> InputEncoding:
@@ -232,3 +236,25 @@ class StreamStatistics:
         if not len(rows.X):
             raise InvalidParameter(f"encoding must be 'standard' here, got {kind!r}: no sample of rows was kept.")
         return fit_encoding(kind, column_layout(rows.X, kind, bins), rows.X, encode(rows.labels), rows.weight)
+
+
+def survey_source(rows: RowSource, validation_fraction: float, seed: int, sample_rows: int = 0) -> StreamStatistics:
+    """Counts and moments of all rows, which are all checked on the way, and a sample of them."""
+    whole: list[StreamStatistics] = []
+
+    def use(chunks: Iterator[Chunk]) -> Callable[[], None]:
+        part: StreamStatistics | None = None
+        for chunk in read_ahead(chunks, depth=4):
+            part = part or StreamStatistics(rows.names, validation_fraction, seed, sample_rows=sample_rows)
+            part.add(chunk)
+
+        def keep() -> None:
+            if part is not None and whole:
+                whole[0].merge(part)
+            elif part is not None:
+                whole.append(part)
+
+        return keep
+
+    rows.survey(use)
+    return whole[0] if whole else StreamStatistics(rows.names, validation_fraction, seed)

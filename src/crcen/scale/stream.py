@@ -19,13 +19,11 @@ from crcen._support.progress import progress_bar
 from crcen.exceptions import DataUnavailable, InvalidParameter, TrainingFailed
 from crcen.models.classifier import CRCENClassifier
 from crcen.models.fitting import base_seed
+from crcen.scale.balance import balance_on, store_networks
 from crcen.scale.checkpoint import Progress, read_checkpoint, write_checkpoint
-from crcen.scale.plan import check_streamable, make_plan
-from crcen.scale.result import balance_on, store_networks
+from crcen.scale.plan import StreamPlan, check_streamable, make_plan, streamed_encoding
 from crcen.scale.sources import BatchSource, RowBlocks, RowSource, open_source, read_ahead
-from crcen.scale.statistics import StreamStatistics
-from crcen.scale.stream_plan import StreamPlan, streamed_encoding
-from crcen.scale.survey import survey_source
+from crcen.scale.statistics import StreamStatistics, survey_source
 from crcen.training.engine import find_device
 from crcen.training.jobs import Status
 from crcen.training.parameters import group
@@ -300,10 +298,10 @@ class StreamRun:
         block = first - 1
 
         def prepared() -> Iterator[Batch]:
-            room = self._plan.room()
+            buffer = self._plan.buffer()
             blocks = self._rows.blocks(self._buffer_rows, self._plan.seed, at.epoch, first)
             for number, block in enumerate(blocks, first):
-                yield self._plan.training_rows(block, at.epoch, number, room=room).to(self._device)
+                yield self._plan.training_rows(block, at.epoch, number, buffer=buffer).to(self._device)
 
         for block, rows in enumerate(read_ahead(prepared()), first):
             for batch, part in enumerate(cut_evenly(len(rows), self._batch_size)):

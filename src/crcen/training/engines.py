@@ -28,7 +28,7 @@ Array = NDArray[np.float64]
 Engine = Callable[..., list[TrainingResult]]
 
 # Module and function of each engine, imported on use. All have the signature of `crcen.training.engine.train`.
-ENGINES = {"local": "crcen.training.engine:train", "ray": "crcen.scale.ray.jobs:train_on_ray"}
+ENGINES = {"local": "crcen.training.engine:train", "ray": "crcen.scale.ray.cluster:train_on_ray"}
 
 
 def need_torch() -> None:

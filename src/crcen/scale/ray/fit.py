@@ -15,13 +15,11 @@ from crcen._support.files import exclusive_lock
 from crcen.exceptions import CrcenError, DataUnavailable, InvalidParameter, TrainingFailed
 from crcen.models.classifier import CRCENClassifier
 from crcen.models.fitting import base_seed
-from crcen.scale.arrow_source import ArrowSource
-from crcen.scale.chunks import reading_order
 from crcen.scale.plan import make_plan
-from crcen.scale.ray.cluster import check_room, connected
-from crcen.scale.ray.progress import cluster_progress
+from crcen.scale.ray.cluster import check_room, cluster_progress, connected
 from crcen.scale.ray.reader import survey_part
 from crcen.scale.ray.worker import Assignment
+from crcen.scale.sources import ArrowSource, reading_order
 from crcen.scale.statistics import StreamStatistics
 from crcen.scale.stream import fingerprint_of, settle_penalty, streamed_model, survey_terms
 

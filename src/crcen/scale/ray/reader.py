@@ -9,9 +9,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from crcen.exceptions import CrcenError
-from crcen.scale.arrow_source import ArrowSource
-from crcen.scale.statistics import StreamStatistics
-from crcen.scale.survey import survey_source
+from crcen.scale.sources import ArrowSource
+from crcen.scale.statistics import StreamStatistics, survey_source
 
 __all__ = ["TARGET", "WEIGHT", "Reading", "read_groups", "survey_part"]
 

@@ -1,7 +1,10 @@
 """The workers of a fit on a Ray cluster."""
 
+import faulthandler
 import tempfile
+import time
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -13,17 +16,58 @@ from torch import Tensor
 
 from crcen.exceptions import CrcenError, InvalidParameter, TrainingFailed
 from crcen.models.classifier import CRCENClassifier
-from crcen.scale.arrow_source import ArrowSource
+from crcen.scale.balance import balance_on, store_networks
 from crcen.scale.checkpoint import Progress, read_checkpoint, write_checkpoint
-from crcen.scale.chunks import Chunk
+from crcen.scale.plan import StreamPlan
 from crcen.scale.ray.reader import TARGET, WEIGHT, Reading
-from crcen.scale.ray.watch import Watch
-from crcen.scale.result import balance_on, store_networks
+from crcen.scale.sources import ArrowSource, Chunk
 from crcen.scale.stream import StreamRun
-from crcen.scale.stream_plan import StreamPlan
 from crcen.training.threads import reproducible_arithmetic
 
-__all__ = ["Assignment", "train_worker"]
+__all__ = [
+    "Assignment",
+    "Watch",
+    "train_worker",
+]
+
+
+class Watch:
+    """Ends this process when nothing moved for some time; where every thread stood is then in its log.
+
+    Python's own fault handler counts the time, in a thread that needs neither the interpreter nor memory.
+
+    Parameters
+    ----------
+    seconds
+        How long nothing may move.
+    log
+        A file or its descriptor; that of standard error by default.
+    """
+
+    def __init__(self, seconds: float, log: Any = 2) -> None:
+        self._seconds, self._log, self._next = seconds, log, 0.0
+
+    def moved(self) -> None:
+        """Something was read or learned: count anew (now and then, for that takes a new thread)."""
+        now = time.monotonic()
+        if now >= self._next:
+            faulthandler.dump_traceback_later(self._seconds, exit=True, file=self._log)
+            self._next = now + 0.1 * self._seconds
+
+    def end(self) -> None:
+        """Do not watch any more."""
+        faulthandler.cancel_dump_traceback_later()
+        self._next = 0.0
+
+    @contextmanager
+    def paused(self) -> Iterator[None]:
+        """Wait for others, however long they take: they are watched themselves."""
+        self.end()
+        try:
+            yield
+        finally:
+            self.moved()
+
 
 _ROWS_AT_ONCE = 8192
 
