@@ -27,13 +27,13 @@ if TYPE_CHECKING:
     from crcen.datasets.simulated import make_sim2 as make_sim2
     from crcen.decisions.choose import choose_weighting as choose_weighting
     from crcen.decisions.correction import correct_proba as correct_proba
+    from crcen.decisions.decide import cost_scorer as cost_scorer
     from crcen.decisions.decide import decide as decide
     from crcen.decisions.decide import decision_summary as decision_summary
     from crcen.decisions.expense_curve import ExpenseCurve as ExpenseCurve
+    from crcen.decisions.model_uncertainty import training_error as training_error
     from crcen.decisions.monitor.monitor import KeyEquationMonitor as KeyEquationMonitor
     from crcen.decisions.posterior_correction import PosteriorCorrection as PosteriorCorrection
-    from crcen.decisions.scorer import cost_scorer as cost_scorer
-    from crcen.decisions.training_error import training_error as training_error
     from crcen.exceptions import CrcenError as CrcenError
     from crcen.exceptions import InvalidInput as InvalidInput
     from crcen.exceptions import InvalidParameter as InvalidParameter
@@ -88,12 +88,11 @@ _PUBLIC_NAMES = {
     "crcen.datasets.simulated": "make_rare_events make_sim1 make_sim2",
     "crcen.decisions.choose": "choose_weighting",
     "crcen.decisions.correction": "correct_proba",
-    "crcen.decisions.decide": "decide decision_summary",
+    "crcen.decisions.decide": "cost_scorer decide decision_summary",
     "crcen.decisions.expense_curve": "ExpenseCurve",
+    "crcen.decisions.model_uncertainty": "training_error",
     "crcen.decisions.monitor.monitor": "KeyEquationMonitor",
     "crcen.decisions.posterior_correction": "PosteriorCorrection",
-    "crcen.decisions.scorer": "cost_scorer",
-    "crcen.decisions.training_error": "training_error",
     "crcen.exceptions": "CrcenError InvalidInput InvalidParameter",
     "crcen.files.model_file": "load model_info save",
     "crcen.models.classifier": "CRCENClassifier",
@@ -135,9 +134,9 @@ _SUBMODULE_NAMES = {
     "crcen.datasets.dataset": "Dataset",
     "crcen.datasets.simulated": "RareEvents sim1_posterior sim2_posterior",
     "crcen.decisions.choose": "ChosenWeighting",
-    "crcen.decisions.curve_step": "CurveStep",
     "crcen.decisions.decide": "DecisionSummary",
     "crcen.decisions.equivalence": "EquivalenceReport equivalence_report",
+    "crcen.decisions.expense_curve": "CurveStep",
     "crcen.decisions.monitor.track": "DriftAlarm MonitorReading",
     "crcen.exceptions": "DataUnavailable DeviceMissing MissingExtra TrainingFailed",
     "crcen.files.model_file": "ModelInfo",

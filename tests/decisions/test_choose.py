@@ -184,7 +184,7 @@ def test_what_is_no_model_or_no_rows_is_refused(rare_rows):
     model = LogisticRegression().fit(X, y)
     with pytest.raises(InvalidParameter, match="needs X and y"):
         choose(model, RecallAtLeast(0.5))
-    with pytest.raises(InvalidInput, match=r"classes \[0, 1\]"):
+    with pytest.raises(InvalidInput, match=r"labels \[0, 1\]"):
         choose(model, RecallAtLeast(0.5), X, y + 1)
     with pytest.raises(InvalidInput, match=r"predict_proba must lie in \[0, 1\]"):
         choose(Answers(np.full(200, 1.5)), RecallAtLeast(0.5), X, y == 1)

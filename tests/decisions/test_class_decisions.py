@@ -56,7 +56,7 @@ def test_a_summary_says_what_decisions_cost():
     expected = p @ costs.costs
     chosen = expected.argmin(axis=1)
     assert summary.expected_cost == pytest.approx(expected.min(axis=1).sum())
-    assert summary.cost_of_habit == pytest.approx(expected.sum(axis=0).min())
+    assert summary.constant_costs.min() == pytest.approx(expected.sum(axis=0).min())
     assert summary.realised_cost == pytest.approx(costs.costs[y, chosen].sum())
     np.testing.assert_array_equal(summary.n_decided, np.bincount(chosen, minlength=4))
     np.testing.assert_allclose(summary.expected.sum(axis=1), p.sum(axis=0))
@@ -164,7 +164,7 @@ class TestRecallsOfClasses:
         assert "recall" in str(found)
 
     def test_what_cannot_be_met_is_refused(self):
-        with pytest.raises(crcen.InvalidParameter, match="cannot be had together"):
+        with pytest.raises(crcen.InvalidParameter, match="cannot be reached together"):
             crcen.choose_weighting(self.model, dict.fromkeys(LABELS, 0.97), NEW, LABELS[TRUTH])
         with pytest.raises(crcen.InvalidParameter, match="of the classes"):
             crcen.choose_weighting(self.model, {"tall": 0.9}, NEW, LABELS[TRUTH])

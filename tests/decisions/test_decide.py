@@ -93,9 +93,9 @@ def test_summary_tells_the_last_catch_from_the_average_one(many):
     assert summary.average_price < 8
     assert summary.realised_price == pytest.approx((alarms & ~y).sum() / (alarms & y).sum())
     assert summary.realised_price == pytest.approx(summary.average_price, rel=0.05)
-    assert summary.expected_cost < min(summary.cost_of_silence, summary.cost_of_alarms)
-    assert summary.cost_of_silence == pytest.approx(8 * p.sum())
-    assert summary.cost_of_alarms == pytest.approx((1 - p).sum())
+    assert summary.expected_cost < summary.constant_costs.min()
+    assert summary.constant_costs[0] == pytest.approx(8 * p.sum())
+    assert summary.constant_costs[1] == pytest.approx((1 - p).sum())
     text = str(summary)
     assert "price of the last catch     8 " in text
     assert f"price of the average catch  {summary.average_price:.4g} " in text

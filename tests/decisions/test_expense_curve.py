@@ -12,7 +12,7 @@ from sklearn.tree import DecisionTreeClassifier
 
 import crcen
 from crcen import Alpha, Budget, CostRatio, ExpenseCurve, InvalidInput, InvalidParameter, Lam, Schedule
-from crcen.decisions.curve_step import CurveStep
+from crcen.decisions.expense_curve import CurveStep
 from crcen.models.search.weight_path import path_logits
 from crcen.paper.networks import MovedThresholdClassifier
 from crcen.theory.decision import sigmoid, weighted_probability

@@ -1,23 +1,22 @@
-"""What a classifier's own settings did to the odds of its training rows, read off where that is certain.
-
-And by which name it takes sample weights.
-"""
+"""What a classifier's settings and samplers did to the odds of its training rows, read where that is certain."""
 
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
+from sklearn.base import BaseEstimator
 from sklearn.utils.validation import has_fit_parameter
 
 from crcen.exceptions import InvalidParameter
 
 __all__ = [
     "balancing_counts",
-    "class_weight_factors",
     "final_step",
     "samplers_of",
+    "training_class_weights",
+    "unwatch_samplers",
+    "watch_samplers",
     "weight_argument",
-    "weight_ratio",
     "why_no_shift",
 ]
 
@@ -36,7 +35,14 @@ _BOOSTED_VOTES = {"AdaBoostClassifier", "EasyEnsembleClassifier", "RUSBoostClass
 _RANDOM_SAMPLERS = {"RandomUnderSampler", "RandomOverSampler"}
 _KNOWN_LIBRARIES = {"sklearn", "imblearn", "lightgbm", "xgboost", "catboost", "skorch", "crcen"}
 # Parameters that weigh classes.
-_WEIGHING = ("class_weight", "class_weights", "auto_class_weights", "scale_pos_weight", "is_unbalance", "priors")
+_UNBALANCED = ("is_unbalance", "unbalance", "unbalanced_sets")
+_WEIGHING = ("class_weight", "class_weights", "auto_class_weights", "scale_pos_weight", "priors", *_UNBALANCED)
+# Losses of boosted trees under which class weights multiply the odds.
+_LOG_LOSSES: dict[str, dict[str, tuple[str, ...]]] = {
+    "lightgbm": {"objective": ("binary", "multiclass", "softmax")},
+    "xgboost": {"objective": ("binary:logistic", "multi:softprob", "multi:softmax")},
+    "catboost": {"loss_function": ("Logloss", "MultiClass")},
+}
 
 
 def final_step(estimator: Any) -> Any:
@@ -97,16 +103,16 @@ def balancing_counts(estimator: Any, classes: NDArray[Any], counts: Array) -> Ar
     Parameters
     ----------
     estimator
-        Fitted; any other classifier leaves the counts alone.
-    classes, counts
-        Two labels and their rows.
+        Fitted; any other classifier leaves the counts unchanged.
+    classes, counts : arrays of shape (K,)
+        Labels and their rows.
     """
     last = final_step(estimator)
     name = type(last).__name__
     if name == "ResampledClassifier":
-        return np.full(2, counts.max())
+        return np.full(len(counts), counts.max())
     if name in ("BalanceCascadeClassifier", "EUSBoostClassifier"):  # the latter nearly, as its fitness asks
-        return np.full(2, counts.min())
+        return np.full(len(counts), counts.min())
     if name == "GranularSVMClassifier":
         is_pos = classes == last.pos_label_
         return np.where(is_pos, counts, last.machine_.shape_fit_[0] - counts[is_pos].sum())
@@ -114,67 +120,33 @@ def balancing_counts(estimator: Any, classes: NDArray[Any], counts: Array) -> Ar
         return counts
     strategy, sampler = last.sampling_strategy, getattr(last, "sampler", None)
     kind = "under-sampling" if sampler is None else getattr(sampler, "_sampling_type", "unknown")
-    equal = {"under-sampling": ("majority", "not minority"), "over-sampling": ("minority", "not majority")}.get(kind)
-    if equal is not None and strategy in ("auto", "all", *equal):
-        return np.full(2, counts.min())
+    equal = {"under-sampling": ["not minority", "majority"], "over-sampling": ["not majority", "minority"]}.get(kind)
+    if equal is not None and strategy in ("auto", "all", *equal[: 1 if len(counts) > 2 else 2]):
+        return np.full(len(counts), counts.min())
     if equal is not None and isinstance(strategy, dict):
         return np.array([strategy.get(label, n) for label, n in zip(classes.tolist(), counts, strict=True)], float)
-    if equal is not None and isinstance(strategy, float):  # minority over majority after sampling
+    if equal is not None and isinstance(strategy, float):  # minority over majority after sampling, of two classes
         return np.where(counts == counts.min(), counts, counts.min() / strategy)
     raise InvalidParameter(
         f"the sampling of {name} cannot be read off sampling_strategy={strategy!r}; give sampling= the share of "
-        f"positives among the rows its members see."
+        f"positives, or the shares of the classes, among the rows its members see."
     )
 
 
-def weight_ratio(estimator: Any, classes: NDArray[Any], rows: Array, totals: Array) -> float:
-    """The weight of the second class over that of the first, as the classifier's settings say.
+def training_class_weights(estimator: Any, classes: NDArray[Any], rows: Array, totals: Array) -> Array:
+    """Weight of each class in the classifier's loss by its settings, (K,), up to a common factor.
 
     Parameters
     ----------
     estimator
         Fitted.
-    classes, rows, totals
-        Two labels, and the rows and the sample weight of each that the classifier was trained on.
-
-    Raises
-    ------
-    InvalidParameter
-        Where the settings do not say for certain.
-    """
-    last = final_step(estimator)
-    name, library = type(last).__name__, type(last).__module__.partition(".")[0]
-    if library not in _KNOWN_LIBRARIES:
-        raise _unreadable(name, "it comes from a library that is not known here")
-    if library == "crcen" or name == "CalibratedClassifierCV":
-        return 1.0  # natural already: by our own contract, or calibrated on rows as they are
-    if name == "BalancedBaggingClassifier":
-        return weight_ratio(last.estimators_[0].steps[-1][1], classes, rows, totals)
-    readable = {"lightgbm": _lightgbm, "xgboost": _xgboost, "catboost": _catboost, "skorch": _skorch}.get(library)
-    if readable is not None:
-        return readable(last, classes, rows, totals)
-    own = {key: value for key, value in last.get_params().items() if _says_something(key, value)}
-    if not own:
-        return 1.0
-    if set(own) == {"class_weight"} and name in _WEIGHTED_LOG_LOSS | _TREES:
-        return _class_weight(name, own["class_weight"], classes, rows, totals)
-    raise _unreadable(name, f"what {', '.join(sorted(own))} does to its probabilities is not certain")
-
-
-def class_weight_factors(estimator: Any, classes: NDArray[Any], rows: Array, totals: Array) -> Array:
-    """The weight of each of K classes, as the classifier's settings say; up to a common factor.
-
-    Parameters
-    ----------
-    estimator
-        Fitted.
-    classes, rows, totals
+    classes, rows, totals : arrays of shape (K,)
         Labels, and the rows and the sample weight of each that the classifier was trained on.
 
     Raises
     ------
     InvalidParameter
-        Where the settings do not say for certain.
+        If the settings leave it uncertain.
     """
     last = final_step(estimator)
     name, library = type(last).__name__, type(last).__module__.partition(".")[0]
@@ -182,28 +154,30 @@ def class_weight_factors(estimator: Any, classes: NDArray[Any], rows: Array, tot
     if library not in _KNOWN_LIBRARIES:
         raise _unreadable(name, "it comes from a library that is not known here")
     if library == "crcen" or name == "CalibratedClassifierCV":
-        return none
+        return none  # natural already: by our own contract, or calibrated on rows as they are
     if name == "BalancedBaggingClassifier":
-        return class_weight_factors(last.estimators_[0].steps[-1][1], classes, rows, totals)
-    own = {key: value for key, value in last.get_params().items() if _says_something(key, value)}
-    own = {key: value for key, value in own.items() if key != "scale_pos_weight"}  # of two classes alone
-    if not own:
-        return none
-    if library == "catboost" and set(own) == {"class_weights"}:
-        return np.asarray(own["class_weights"], dtype=np.float64)
-    if library == "catboost" and set(own) == {"auto_class_weights"}:
+        return training_class_weights(last.estimators_[0].steps[-1][1], classes, rows, totals)
+    if library == "skorch":
+        return _skorch(last, none)
+    settings = last.get_params()
+    for key, log_losses in _LOG_LOSSES.get(library, {}).items():
+        if settings.get(key) is not None and settings[key] not in log_losses:
+            raise _unreadable(name, f"{key}={settings[key]!r} need not be a log loss")
+    own = {key: value for key, value in settings.items() if _says_something(key, value)}
+    ratio = np.array([1.0, float(own.pop("scale_pos_weight", None) or 1.0)])  # ignored for more than two classes
+    weights = ratio if len(classes) == 2 else none
+    if library == "lightgbm" and len(classes) == 2 and any([own.pop(key, False) for key in _UNBALANCED]):
+        weights = weights * [1.0, rows[0] / rows[1]]
+    if library == "catboost" and len(own) == 1 and "class_weights" in own:
+        return np.asarray(own["class_weights"], dtype=np.float64)  # a tuple: a list or a dict cannot be cloned
+    if library == "catboost" and len(own) == 1 and "auto_class_weights" in own:
         power = {"Balanced": 1.0, "SqrtBalanced": 0.5}.get(own["auto_class_weights"], 0.0)
         return np.asarray((totals.max() / totals) ** power)
     if set(own) == {"class_weight"} and (name in _WEIGHTED_LOG_LOSS | _TREES or library == "lightgbm"):
-        given = own["class_weight"]
-        if isinstance(given, dict):
-            return np.array([float(given.get(label, 1.0)) for label in classes.tolist()])
-        if not np.allclose(rows / rows.sum(), totals / totals.sum(), rtol=1e-9, atol=0.0):
-            raise _unreadable(
-                name, f"some libraries count rows and some sum weights for {given!r}, which differ; a dict is clear"
-            )
-        return np.asarray(rows.sum() / rows)
-    raise _unreadable(name, f"what {', '.join(sorted(own))} does to its probabilities is not certain")
+        return weights * _class_weight(name, own["class_weight"], classes, rows, totals)
+    if own:
+        raise _unreadable(name, f"what {', '.join(sorted(own))} does to its probabilities is not certain")
+    return weights
 
 
 def _says_something(key: str, value: Any) -> bool:
@@ -223,71 +197,34 @@ def _unreadable(name: str, why: str) -> InvalidParameter:
     )
 
 
-def _class_weight(name: str, given: Any, classes: NDArray[Any], rows: Array, totals: Array) -> float:
-    """scikit-learn's class_weight, as a ratio."""
+def _class_weight(name: str, given: Any, classes: NDArray[Any], rows: Array, totals: Array) -> Array:
+    """scikit-learn's class_weight, (K,)."""
     if isinstance(given, dict):
-        first, second = (float(given.get(label, 1.0)) for label in classes.tolist())
-        return second / first
-    if not np.isclose(rows[0] * totals[1], rows[1] * totals[0], rtol=1e-9, atol=0.0):
+        return np.array([float(given.get(label, 1.0)) for label in classes.tolist()])
+    if not np.allclose(rows / rows.sum(), totals / totals.sum(), rtol=1e-9, atol=0.0):
         raise _unreadable(
             name, f"some libraries count rows and some sum weights for {given!r}, which differ here; a dict is clear"
         )
-    return float(rows[0] / rows[1])
+    return np.asarray(rows.sum() / rows)
 
 
-def _lightgbm(last: Any, classes: NDArray[Any], rows: Array, totals: Array) -> float:
-    settings = last.get_params()
-    name = type(last).__name__
-    if settings.get("objective") not in (None, "binary"):
-        raise _unreadable(name, f"objective={settings['objective']!r} need not be a log loss")
-    ratio = float(settings.get("scale_pos_weight") or 1.0)
-    if any(settings.get(key) for key in ("is_unbalance", "unbalance", "unbalanced_sets")):
-        ratio *= float(rows[0] / rows[1])
-    if settings.get("class_weight") is not None:
-        ratio *= _class_weight(name, settings["class_weight"], classes, rows, totals)
-    return ratio
-
-
-def _xgboost(last: Any, classes: NDArray[Any], rows: Array, totals: Array) -> float:
-    settings = last.get_params()
-    if settings.get("objective") not in (None, "binary:logistic"):
-        raise _unreadable(type(last).__name__, f"objective={settings['objective']!r} need not be a log loss")
-    return float(settings.get("scale_pos_weight") or 1.0)
-
-
-def _catboost(last: Any, classes: NDArray[Any], rows: Array, totals: Array) -> float:
-    settings = last.get_params()
-    name = type(last).__name__
-    loss = settings.get("loss_function")
-    if loss not in (None, "Logloss"):
-        raise _unreadable(name, f"loss_function={loss!r} need not be a log loss")
-    given, automatic = settings.get("class_weights"), settings.get("auto_class_weights")
-    if given is not None:  # a tuple: scikit-learn cannot clone the model with a list or a dict
-        return float(given[1]) / float(given[0])
-    if automatic in ("Balanced", "SqrtBalanced"):
-        return float(totals[0] / totals[1]) ** (1.0 if automatic == "Balanced" else 0.5)
-    return float(settings.get("scale_pos_weight") or 1.0)
-
-
-def _skorch(last: Any, classes: NDArray[Any], rows: Array, totals: Array) -> float:
+def _skorch(last: Any, none: Array) -> Array:
     """The criterion of a fitted net; class 1 is the second label, since nets are given class numbers."""
     name, loss = type(last).__name__, last.criterion_
     if getattr(last, "iterator_train__sampler", None) is not None:
         raise _unreadable(name, "its iterator draws rows by a sampler")
     if type(getattr(last, "predict_nonlinearity", None)).__name__ == "_Natural":
-        return 1.0  # crcen.torch.skorch.natural_probabilities has taken the weights out
+        return none  # crcen.torch.skorch.natural_probabilities has taken the weights out
     kind = type(loss).__name__
     if kind == "ClassWeightedLoss" and loss.divide_by == "rows":
-        first, second = (float(weight) for weight in loss.class_weights)
-        return second / first
-    if (
-        kind == "BCEWithLogitsLoss"
-        and loss.weight is None
-        and (loss.pos_weight is None or loss.pos_weight.numel() == 1)
-    ):
-        return 1.0 if loss.pos_weight is None else float(loss.pos_weight)
+        return np.array([float(weight) for weight in loss.class_weights])
+    if kind == "BCEWithLogitsLoss" and loss.weight is None:
+        if loss.pos_weight is None:
+            return none
+        if loss.pos_weight.numel() == 1:
+            return np.array([1.0, float(loss.pos_weight)])
     if kind in ("CrossEntropyLoss", "NLLLoss") and loss.weight is None:
-        return 1.0
+        return none
     why = f"what {kind} does to its probabilities is not certain"
     if kind in ("CrossEntropyLoss", "NLLLoss", "ClassWeightedLoss"):
         why = (
@@ -306,3 +243,36 @@ def weight_argument(estimator: Any, weights: Array | None) -> dict[str, Array]:
     if not has_fit_parameter(last, "sample_weight"):
         raise InvalidParameter(f"{type(last).__name__} takes no sample_weight: fit without it.")
     return {f"{prefix}sample_weight": weights}
+
+
+class _WatchedSampler(BaseEstimator):
+    """A sampler that also counts the labels it leaves; an estimator, since a pipeline with a cache clones its steps."""
+
+    def __init__(self, sampler: Any) -> None:
+        self.sampler = sampler
+
+    def fit_resample(self, X: Any, y: Any, **params: Any) -> Any:
+        """The sampler's own."""
+        resampled = self.sampler.fit_resample(X, y, **params)
+        labels, counts = np.unique(np.asarray(resampled[1]), return_counts=True)
+        self.counts_ = dict(zip(labels.tolist(), counts.tolist(), strict=True))
+        return resampled
+
+
+def watch_samplers(pipeline: Any) -> None:
+    """Count the rows that each sampler of an unfitted pipeline returns; other estimators have no samplers."""
+    if hasattr(pipeline, "steps"):
+        pipeline.steps = [
+            (name, _WatchedSampler(step) if hasattr(step, "fit_resample") else step) for name, step in pipeline.steps
+        ]
+
+
+def unwatch_samplers(pipeline: Any) -> list[dict[Any, int]]:
+    """Remove the counters from a fitted pipeline: rows by label after each sampler, in order."""
+    if not hasattr(pipeline, "steps"):
+        return []
+    recorded = [step.counts_ for _, step in pipeline.steps if isinstance(step, _WatchedSampler)]
+    pipeline.steps = [
+        (name, step.sampler if isinstance(step, _WatchedSampler) else step) for name, step in pipeline.steps
+    ]
+    return recorded

@@ -10,15 +10,19 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from crcen.decisions.class_choice import ChosenClassWeights, choose_class_weights
-from crcen.decisions.curve_step import CurveRows
-from crcen.decisions.expense_curve import ExpenseCurve
+from crcen.decisions.expense_curve import CurveRows, ExpenseCurve
 from crcen.decisions.out_of_fold import has_held_out_rows, out_of_fold_posterior
 from crcen.exceptions import InvalidInput, InvalidParameter
 from crcen.theory.goals import RowsByProbability, ThresholdGoal, price_of_threshold
 from crcen.theory.intervals import share_interval
 from crcen.theory.labels import Labels
-from crcen.theory.metrics import ConfusionCounts, confusion_counts, percentile_interval
+from crcen.theory.metrics import (
+    ConfusionCounts,
+    DecisionCounts,
+    confusion_counts,
+    decision_counts,
+    percentile_interval,
+)
 from crcen.theory.price import CostRatio, positive_number
 from crcen.theory.rows import Shown, as_numpy, check_probabilities, check_row_weights, class_totals, in_one_line
 
@@ -26,6 +30,9 @@ __all__ = ["ChosenWeighting", "choose_on", "choose_weighting"]
 
 Array = NDArray[np.float64]
 Interval = tuple[float, float]
+
+_SWEEPS = 1000
+_LARGEST = 60.0  # of log weights: beyond that the other classes are never decided
 
 
 @dataclass(frozen=True)
@@ -117,6 +124,30 @@ class ChosenWeighting(Shown):
         return "\n".join(lines)
 
 
+@dataclass(frozen=True, eq=False)
+class ChosenClassWeights:
+    """The smallest class weights that reach the recalls of a goal.
+
+    Parameters
+    ----------
+    weighting : dict of label to float
+        To fit at, or as the price of decisions; a class without a goal has weight 1.
+    recalls : dict of label to float
+        The goal.
+    counts : DecisionCounts
+        Decisions at these weights, on the rows given; in the order of the model's classes.
+    """
+
+    weighting: dict[Any, float]
+    recalls: dict[Any, float]
+    counts: DecisionCounts
+
+    def __str__(self) -> str:
+        weights = ", ".join(f"{label}: {weight:.6g}" for label, weight in self.weighting.items())
+        asked = ", ".join(f"{label} {recall:g}" for label, recall in self.recalls.items())
+        return "\n".join([f"recall of {asked}: weights {weights}", self.counts.table_of(list(self.weighting))])
+
+
 def choose_weighting(
     source: Any,
     wish: ThresholdGoal | Mapping[Any, float],
@@ -176,7 +207,7 @@ def choose_weighting(
     ``PrecisionAtLeast(x, confidence=γ)`` is met likewise, by exact tests of a fixed sequence of thresholds.
     """
     if isinstance(wish, Mapping):
-        return choose_class_weights(source, wish, X, y, sample_weight)
+        return _choose_class_weights(source, wish, X, y, sample_weight)
     rows = _rows(source, X, y, sample_weight)
     if getattr(wish, "confidence", None) is not None and has_held_out_rows(source) and X is None:
         raise InvalidParameter(
@@ -269,6 +300,15 @@ def _rows(source: Any, X: Any, y: Any, sample_weight: Any) -> CurveRows:
         target, p, seen = out_of_fold_posterior(source, y)
         weights = None if sample_weight is None else np.asarray(sample_weight)[seen]
         return _checked(target, p, weights)
+    _check_source(source, X, y)
+    labels = np.asarray(as_numpy(y))
+    own = Labels.of_model(source, labels)
+    p = check_probabilities(_probabilities(source, X, len(labels), 2)[:, own.column], "predict_proba")
+    return _checked(own.is_positive(own.decode(own.encode(labels))), p, sample_weight)
+
+
+def _check_source(source: Any, X: Any, y: Any) -> None:
+    """Refuse what is no fitted classifier with rows."""
     if not hasattr(source, "predict_proba") or not hasattr(source, "classes_"):
         raise InvalidParameter(
             f"choose_weighting takes an ExpenseCurve, a CRCENClassifierCV or a fitted classifier with predict_proba, "
@@ -276,18 +316,72 @@ def _rows(source: Any, X: Any, y: Any, sample_weight: Any) -> CurveRows:
         )
     if X is None or y is None:
         raise InvalidParameter(f"{type(source).__name__} needs X and y, rows that it did not see")
-    labels = np.asarray(as_numpy(y))
-    classes = np.asarray(source.classes_)
-    if not np.isin(labels, classes).all():
-        raise InvalidInput(f"y must hold the classes {classes.tolist()} of the model, got others")
-    own = Labels.of_model(source, labels)
-    proba = np.asarray(source.predict_proba(X))
-    if proba.shape != (len(labels), 2):
-        raise InvalidInput(f"predict_proba must give two columns for each of {len(labels)} rows, got {proba.shape}")
-    return _checked(own.is_positive(labels), check_probabilities(proba[:, own.column], "predict_proba"), sample_weight)
+
+
+def _probabilities(source: Any, X: Any, n_rows: int, n_classes: int) -> Array:
+    p = np.asarray(source.predict_proba(X), dtype=np.float64)
+    if p.shape != (n_rows, n_classes):
+        raise InvalidInput(f"predict_proba must give {n_classes} columns for each of {n_rows} rows, got {p.shape}")
+    return p
 
 
 def _checked(target: NDArray[np.bool_], p: Array, sample_weight: Any) -> CurveRows:
     weights = check_row_weights(sample_weight, target.size)
     class_totals(target, weights)
     return CurveRows(target, p, weights)
+
+
+def _choose_class_weights(
+    source: Any, recalls: Mapping[Any, float], X: Any, y: Any, sample_weight: Any
+) -> ChosenClassWeights:
+    """Smallest class weights with a recall for each of some classes."""
+    _check_source(source, X, y)
+    classes = Labels(np.asarray(source.classes_))
+    known = classes.classes.tolist()
+    for label, recall in recalls.items():
+        if label not in known:
+            raise InvalidParameter(f"recalls must be of the classes {known}: got {label!r}.")
+        if not isinstance(recall, int | float) or not 0.0 < recall <= 1.0:
+            raise InvalidParameter(f"a recall must lie above 0 and be at most 1: got {recall!r} for {label}.")
+    target = classes.encode(y)
+    weights = check_row_weights(sample_weight, target.size)
+    classes.counts(target, weights)
+    p = _probabilities(source, X, target.size, classes.n_classes)
+    floors = {known.index(label): float(recall) for label, recall in recalls.items()}
+    log_weights = _least_weights(p, target, weights, floors)
+    if log_weights is None:
+        raise InvalidParameter(
+            "these recalls cannot be reached together on these rows with any weights: lower the recall of a class."
+        )
+    with np.errstate(divide="ignore"):
+        chosen = (np.log(p) + log_weights).argmax(axis=1)
+    weighting = dict(zip(known, np.exp(log_weights).tolist(), strict=True))
+    return ChosenClassWeights(weighting, dict(recalls), decision_counts(target, chosen, classes.n_classes, weights))
+
+
+def _least_weights(p: Array, target: NDArray[np.int64], weights: Array, floors: dict[int, float]) -> Array | None:
+    """Logarithms of the smallest weights from 1 on with these recalls; None if there are none.
+
+    Each class's weight is raised until its recall is reached, in turn, since raising the others takes rows from it. The
+    weight that a class needs only grows with those of the others, so this ends at the smallest weights.
+    """
+    log_weights = np.zeros(p.shape[1])
+    with np.errstate(divide="ignore"):
+        log_p = np.log(p)
+    own = {k: np.flatnonzero((target == k) & (weights > 0.0)) for k in floors}
+    for _ in range(_SWEEPS):
+        before = log_weights.copy()
+        for k, floor in floors.items():
+            others = (log_p[own[k]] + log_weights).copy()
+            others[:, k] = -np.inf
+            needed = others.max(axis=1) - log_p[own[k], k]
+            order = np.argsort(needed)
+            reached = np.cumsum(weights[own[k]][order]) >= floor * weights[own[k]].sum() * (1.0 - 1e-12)
+            least = float(needed[order][np.argmax(reached)])
+            # Slightly more, so that it is no tie.
+            log_weights[k] = max(log_weights[k], least + 1e-9 * max(1.0, abs(least)))
+            if not log_weights[k] <= _LARGEST:
+                return None
+        if np.abs(log_weights - before).max() <= 1e-8:
+            return log_weights
+    return None

@@ -9,15 +9,17 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from crcen.decisions.class_summary import ClassDecisionSummary, summarise_classes
 from crcen.exceptions import InvalidInput, InvalidParameter
 from crcen.theory.cost_matrix import CostMatrix
 from crcen.theory.goals import Goal, ThresholdGoal
-from crcen.theory.metrics import ConfusionCounts, confusion_counts
+from crcen.theory.labels import Labels
+from crcen.theory.metrics import ConfusionCounts, DecisionCounts, confusion_counts, decision_counts
 from crcen.theory.price import Alpha, CostRatio, Price, as_spec, cost_ratio_of, resolve
-from crcen.theory.rows import Shown, check_probabilities, in_one_line
+from crcen.theory.rows import Shown, check_probabilities, check_row_weights, in_one_line
 
-__all__ = ["DecisionSummary", "decide", "decision_summary"]
+__all__ = ["CostScorer", "DecisionSummary", "cost_scorer", "decide", "decision_summary"]
+
+Array = NDArray[np.float64]
 
 
 def _positive_column(p: ArrayLike) -> NDArray[np.float64]:
@@ -32,10 +34,12 @@ def _positive_column(p: ArrayLike) -> NDArray[np.float64]:
     return chance
 
 
-def _priced(price: Any, n_pos: float | None, n_neg: float | None) -> CostMatrix | Price:
-    """A price that can decide; α needs the class counts."""
-    if isinstance(price, CostMatrix | Price):
+def _cost_matrix(price: Any, n_pos: float | None = None, n_neg: float | None = None) -> CostMatrix:
+    """The costs that a price states; α needs the class counts."""
+    if isinstance(price, CostMatrix):
         return price
+    if isinstance(price, Price):
+        return price.cost_matrix if price.positive is None else CostMatrix.binary(fn=price.cost_ratio)
     if (n_pos is None) != (n_neg is None):
         raise InvalidParameter("class counts come in pairs: pass both n_pos and n_neg, or neither")
     if isinstance(as_spec(price), Alpha):
@@ -47,15 +51,11 @@ def _priced(price: Any, n_pos: float | None, n_neg: float | None) -> CostMatrix 
     return CostMatrix.binary(fn=cost_ratio_of(price))
 
 
-def _is_for_columns(price: Any) -> bool:
+def _has_columns(price: Any) -> bool:
     """Whether decisions are classes or actions instead of alarms."""
     if isinstance(price, CostMatrix):
         return not price.is_binary or bool(price.actions)
     return isinstance(price, Price) and price.positive is None
-
-
-def _costs(price: CostMatrix | Price) -> CostMatrix:
-    return price if isinstance(price, CostMatrix) else CostMatrix.binary(fn=price.cost_ratio)
 
 
 def decide(
@@ -66,28 +66,27 @@ def decide(
     n_neg: float | None = None,
     times: Any = None,
 ) -> NDArray[Any]:
-    """Raise an alarm where it is cheaper than silence, or where a wish asks for it.
+    """Raise an alarm on rows where it is cheaper than no alarm, or where an operating goal requires it.
 
     Parameters
     ----------
     p : array of shape (n,)
         Natural posterior of the positive class, of any model; (n, K) for a `CostMatrix`, or for the ``weighting_`` of a
-        model of K classes. A model trained with class
-        weights or on resampled rows gives other numbers: correct them first.
-    price : Budget, CostRatio, Lam, Alpha, Price, CostMatrix, float, "balanced", None, or a wish
-        What a miss is worth. A wish is met as the probabilities expect it: ``Capacity(200)`` takes the 200 riskiest
-        rows, ``RecallAtLeast(0.9)`` and ``PrecisionAtLeast(0.5)`` move the threshold, and ``Review(2, 30)`` answers
-        "alarm", "review" or "no alarm". A plain number is λ; ``CostMatrix.binary`` has all four entries, for each row
-        if they are arrays; ``CostMatrix`` takes the cheapest action, for any number of classes and actions.
+        model of K classes. Correct the probabilities of a model trained with class weights or on resampled rows first.
+    price : Budget, CostRatio, Lam, Alpha, Price, CostMatrix, float, "balanced", None, or an operating goal
+        What a miss is worth. A plain number is λ; ``CostMatrix.binary`` has all four entries, for each row if they are
+        arrays; ``CostMatrix`` takes the cheapest action, for any number of classes and actions. Goals are met as the
+        probabilities expect: ``Capacity(200)`` takes the 200 riskiest rows, ``RecallAtLeast(0.9)`` and
+        ``PrecisionAtLeast(0.5)`` move the threshold, and ``Review(2, 30)`` returns "alarm", "review" or "no alarm".
     n_pos, n_neg : float, optional
         Class counts at the natural ratio, which ``Alpha`` and ``"balanced"`` need.
     times : array of datetime64 of shape (n,), optional
-        When rows came in, which ``Capacity(20, per="day")`` needs.
+        Arrival times of the rows, which ``Capacity(20, per="day")`` needs.
 
     Returns
     -------
     array of shape (n,)
-        True where p > 1 − λ = 1 / (1 + cost ratio). An exact tie is no alarm. With a `CostMatrix`, labels and names of
+        True where p > 1 − λ = 1 / (1 + cost ratio). An exact tie is no alarm. With a `CostMatrix` labels and names of
         actions.
 
     Raises
@@ -103,77 +102,128 @@ def decide(
     >>> decide([0.1, 0.2, 0.9], Budget(5)).tolist()
     [False, True, True]
     """
-    if _is_for_columns(price):
-        return price.cost_matrix.decide(p) if isinstance(price, Price) else price.decide(p)
+    if _has_columns(price):
+        return _cost_matrix(price).decide(p)
     if isinstance(price, Goal):
         return price.decide(_positive_column(p), times)
-    return _priced(price, n_pos, n_neg).decide(_positive_column(p))
+    if isinstance(price, Price):
+        return price.decide(_positive_column(p))
+    return _cost_matrix(price, n_pos, n_neg).decide(_positive_column(p))
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class DecisionSummary(Shown):
-    """Decisions at a price, as the probabilities see them and, where labels are known, as they were.
+    """Decisions at a price: what the probabilities expect and, if labels are known, what happened.
 
     Parameters
     ----------
-    n_rows, n_alarms : int
-        Rows decided, and those with an alarm.
-    marginal_price : tuple of float
-        False alarms that one more catch may cost: the stated price, smallest and largest over the rows. The *last*
-        catch costs this.
-    average_price : float
-        Expected false alarms per expected catch over all alarms: what a catch costs *on average*, below the marginal
-        price where probabilities are right. NaN without an alarm.
-    expected_catches, expected_false_alarms, expected_misses : float
-        Sums of p or 1 − p.
-    expected_cost, cost_of_silence, cost_of_alarms : float
-        Expected cost of these decisions, of no alarm at all and of an alarm on every row, in the units of the price
-        (false alarms, unless it was stated as a `CostMatrix`).
-    counts : ConfusionCounts or None
-        What happened, where labels were given.
+    names : tuple
+        Possible decisions: "no alarm" and "alarm", or the classes and further actions.
+    n_decided : int64 array of shape (A,)
+        Rows with each decision.
+    expected : float64 array of shape (K, A)
+        Expected rows of each class with each decision.
+    expected_cost : float
+        Expected cost of these decisions in the unit of the price: false alarms, unless it is a `CostMatrix`.
+    constant_costs : float64 array of shape (A,)
+        Expected cost of each decision for all rows.
+    counts : ConfusionCounts, DecisionCounts or None
+        What happened, if labels were given; of alarms ConfusionCounts.
+    realised_cost : float
+        What it cost; NaN without labels.
+    marginal_price : tuple of float or None
+        For alarms: false alarms that one more catch may cost, the stated price, smallest and largest over the rows.
     """
 
-    n_rows: int
-    n_alarms: int
-    marginal_price: tuple[float, float]
-    average_price: float
-    expected_catches: float
-    expected_false_alarms: float
-    expected_misses: float
+    names: tuple[Any, ...]
+    n_decided: NDArray[np.int64]
+    expected: Array
     expected_cost: float
-    cost_of_silence: float
-    cost_of_alarms: float
-    counts: ConfusionCounts | None = None
+    constant_costs: Array
+    counts: ConfusionCounts | DecisionCounts | None = None
+    realised_cost: float = math.nan
+    marginal_price: tuple[float, float] | None = None
+
+    @property
+    def n_rows(self) -> int:
+        """Rows decided."""
+        return int(self.n_decided.sum())
+
+    @property
+    def constant_decision(self) -> Any:
+        """The decision that would be cheapest for all rows."""
+        return self.names[int(np.argmin(self.constant_costs))]
+
+    @property
+    def n_alarms(self) -> int:
+        """Rows with an alarm."""
+        return int(self.n_decided[self._alarm])
+
+    @property
+    def expected_catches(self) -> float:
+        """Σ p over alarms."""
+        return float(self.expected[1, self._alarm])
+
+    @property
+    def expected_false_alarms(self) -> float:
+        """Σ (1 − p) over alarms."""
+        return float(self.expected[0, self._alarm])
+
+    @property
+    def expected_misses(self) -> float:
+        """Σ p over rows without an alarm."""
+        return float(self.expected[1, 1 - self._alarm])
+
+    @property
+    def average_price(self) -> float:
+        """Expected false alarms per expected catch; below the marginal price if probabilities are right."""
+        return self.expected_false_alarms / self.expected_catches if self.expected_catches > 0.0 else math.nan
 
     @property
     def realised_price(self) -> float:
         """False alarms per catch that happened; NaN without labels or without a catch."""
-        if self.counts is None or not self.counts.tp:
-            return math.nan
-        return float(self.counts.fp / self.counts.tp)
+        found = self.counts
+        return float(found.fp / found.tp) if isinstance(found, ConfusionCounts) and found.tp else math.nan
+
+    @property
+    def _alarm(self) -> int:
+        if self.marginal_price is None:
+            raise AttributeError("decisions between classes or actions have no alarms: see n_decided and expected.")
+        return 1
 
     __repr__ = in_one_line
 
     def __str__(self) -> str:
-        low, high = self.marginal_price
+        if self.marginal_price is not None:
+            return self._alarms_as_text(*self.marginal_price)
+        lines = [f"{self.n_rows} rows decided", "expected", DecisionCounts(self.expected).table_of(self.names)]
+        paid = ""
+        if isinstance(self.counts, DecisionCounts):
+            lines += ["realised", self.counts.table_of(self.names)]
+            paid = f", realised {self.realised_cost:.6g}"
+        lines.append(
+            f"expected cost {self.expected_cost:.6g}{paid}; {self.constant_costs.min():.6g} with "
+            f"{self.constant_decision} for every row"
+        )
+        return "\n".join(lines)
+
+    def _alarms_as_text(self, low: float, high: float) -> str:
         marginal = f"{low:.4g}" if math.isclose(low, high) else f"{low:.4g} to {high:.4g}, by row"
         lines = [
             f"{self.n_alarms} alarms on {self.n_rows} rows",
             f"  price of the last catch     {marginal:<12} false alarms (marginal, as stated)",
             f"  price of the average catch  {self.average_price:<12.4g} false alarms (expected)",
-        ]
-        if self.counts is not None:
-            lines.append(f"  price paid per catch        {self.realised_price:<12.4g} false alarms (realised)")
-        lines += [
             f"  expected   {self.expected_catches:.4g} catches, {self.expected_false_alarms:.4g} false alarms, "
             f"{self.expected_misses:.4g} misses",
         ]
-        if self.counts is not None:
+        if isinstance(self.counts, ConfusionCounts):
             tp, fp, fn = self.counts.tp, self.counts.fp, self.counts.fn
+            lines.insert(3, f"  price paid per catch        {self.realised_price:<12.4g} false alarms (realised)")
             lines.append(f"  realised   {tp:.6g} catches, {fp:.6g} false alarms, {fn:.6g} misses")
+        never, always = self.constant_costs.tolist()
         lines.append(
-            f"  expected cost {self.expected_cost:.4g}, against {self.cost_of_silence:.4g} with no alarm and "
-            f"{self.cost_of_alarms:.4g} with an alarm on every row"
+            f"  expected cost {self.expected_cost:.4g}; {never:.4g} with no alarm, {always:.4g} with an alarm on every "
+            f"row"
         )
         return "\n".join(lines)
 
@@ -185,45 +235,55 @@ def decision_summary(
     *,
     n_pos: float | None = None,
     n_neg: float | None = None,
-) -> DecisionSummary | ClassDecisionSummary:
-    """Say what the decisions of `decide` cost, the last catch beside the average one.
+) -> DecisionSummary:
+    """Counts and costs of the decisions of `decide`.
 
     Parameters
     ----------
     p, price, n_pos, n_neg
         As in `decide`.
     y : array of shape (n,), optional
-        0/1 or bool, 1 is positive; where labels are known, what happened stands beside what was expected. With a
-        `CostMatrix`, its labels, or class numbers where it has none.
-
-    Returns
-    -------
-    DecisionSummary, or ClassDecisionSummary for a `CostMatrix` and for class weights
-        Prints itself.
+        Labels, to compare what happened with what was expected: 0/1 or bool, 1 is positive. With a `CostMatrix` its
+        labels, or class numbers if it has none.
     """
-    if _is_for_columns(price):
-        return summarise_classes(p, price, y)
-    chance = _positive_column(p)
-    if isinstance(price, ThresholdGoal):
-        met = price.meet(chance)
-        alarms, price = met.alarms, CostRatio(met.price[0])  # the same for all rows: there are no periods here
+    has_columns, marginal = _has_columns(price), None
+    if has_columns:
+        costs = _cost_matrix(price)
+        chosen, names = costs.choose(p), (*(costs.labels or range(costs.n_classes)), *costs.actions)
+        chances = np.asarray(p, dtype=np.float64)
     else:
-        alarms = decide(p, price, n_pos=n_pos, n_neg=n_neg)
-    costs = _costs(_priced(price, n_pos, n_neg))
-    expected, rows = costs.expected(chance), np.arange(chance.size)
-    catches, false_alarms = float(chance[alarms].sum()), float((1.0 - chance[alarms]).sum())
+        chances, names = _positive_column(p), ("no alarm", "alarm")
+        if isinstance(price, ThresholdGoal):
+            met = price.meet(chances)
+            alarms, price = met.alarms, CostRatio(met.price[0])  # the same for all rows: there are no periods here
+        else:
+            alarms = decide(p, price, n_pos=n_pos, n_neg=n_neg)
+        costs, chosen = _cost_matrix(price, n_pos, n_neg), alarms.astype(np.int64)
+        marginal = _marginal(costs)
+    if chances.ndim == 1:
+        chances = np.column_stack([1.0 - chances, chances])
+    expected, table = costs.expected(chances), np.zeros((costs.n_classes, len(names)))
+    np.add.at(table.T, chosen, chances)
+    counts: ConfusionCounts | DecisionCounts | None = None
+    realised = math.nan
+    if y is not None:
+        if len(np.atleast_1d(y)) != len(chosen):
+            raise InvalidInput(f"y must have one label for each of {len(chosen)} rows, got {len(np.atleast_1d(y))}")
+        if has_columns:
+            truth = Labels(np.array(names[: costs.n_classes])).encode(y)
+            counts = decision_counts(truth, chosen, costs.n_classes, n_actions=len(names))
+        else:
+            counts, truth = confusion_counts(y, chosen), np.asarray(y, dtype=np.int64)
+        realised = float(costs.realised(truth, chosen).sum())
     return DecisionSummary(
-        n_rows=chance.size,
-        n_alarms=int(alarms.sum()),
-        marginal_price=_marginal(costs),
-        average_price=false_alarms / catches if catches > 0.0 else math.nan,
-        expected_catches=catches,
-        expected_false_alarms=false_alarms,
-        expected_misses=float(chance[~alarms].sum()),
-        expected_cost=float(expected[rows, alarms.astype(np.int64)].sum()),
-        cost_of_silence=float(expected[:, 0].sum()),
-        cost_of_alarms=float(expected[:, 1].sum()),
-        counts=None if y is None else confusion_counts(y, alarms),
+        names=names,
+        n_decided=np.bincount(chosen, minlength=len(names)),
+        expected=table,
+        expected_cost=float(expected[np.arange(len(chosen)), chosen].sum()),
+        constant_costs=expected.sum(axis=0),
+        counts=counts,
+        realised_cost=realised,
+        marginal_price=marginal,
     )
 
 
@@ -235,3 +295,63 @@ def _marginal(costs: CostMatrix) -> tuple[float, float]:
         return math.nan, math.nan
     ratios = saved[open_rows] / added[open_rows]
     return float(ratios.min()), float(ratios.max())
+
+
+@dataclass(frozen=True)
+class CostScorer:
+    """Scores a fitted classifier by minus the mean cost of its decisions per row.
+
+    Parameters
+    ----------
+    price : Budget, CostRatio, Lam, Alpha, "balanced", float, None, class weights or CostMatrix
+        What mistakes cost.
+    """
+
+    price: Any
+
+    def __call__(self, estimator: Any, X: Any, y: Any, sample_weight: Any = None) -> float:
+        """Minus the mean cost of the decisions on rows X with labels y."""
+        if not hasattr(estimator, "predict_proba"):
+            raise InvalidParameter(f"cost_scorer needs probabilities, and {type(estimator).__name__} has none.")
+        classes = np.asarray(estimator.classes_)
+        labels = Labels.of_model(estimator, np.asarray(y)) if len(classes) == 2 else Labels(classes)
+        numbers, weights = labels.encode(y), check_row_weights(sample_weight, len(y))
+        counts = np.bincount(numbers, weights, labels.n_classes)
+        price = labels.resolve(self.price, np.where(counts > 0.0, counts, 1.0))
+        chosen = price.decide(np.asarray(estimator.predict_proba(X), dtype=np.float64))
+        return -float(price.cost_matrix.realised(numbers, chosen) @ weights / weights.sum())
+
+    def __repr__(self) -> str:
+        return f"cost_scorer({self.price!r})"
+
+
+def cost_scorer(price: Any) -> CostScorer:
+    """A scorer for ``GridSearchCV``, ``cross_val_score`` and similar: the cost of decisions at a price.
+
+    Parameters
+    ----------
+    price : Budget, CostRatio, Lam, Alpha, "balanced", float, None, class weights or CostMatrix
+        What mistakes cost. Natural probabilities are decided at this price, whatever price a model was trained for, so
+        that models of any kind are comparable.
+
+    Returns
+    -------
+    CostScorer
+        Called with (estimator, X, y, sample_weight=None). Returns minus the mean cost per row, in false alarms, or in
+        the unit of the class weights or the `CostMatrix`.
+
+    Examples
+    --------
+    >>> from sklearn.datasets import make_classification
+    >>> from sklearn.linear_model import LogisticRegression
+    >>> from sklearn.model_selection import cross_val_score
+    >>> from crcen import Budget, cost_scorer
+    >>> X, y = make_classification(400, weights=[0.9], random_state=0)
+    >>> cross_val_score(LogisticRegression(), X, y, scoring=cost_scorer(Budget(10)), cv=3).mean() < 0
+    True
+    """
+    if isinstance(price, CostMatrix) and price.is_per_row:
+        raise InvalidParameter("cost_scorer takes one price: costs that differ by row cannot be split with the rows.")
+    if not isinstance(price, CostMatrix | Price | dict) and np.ndim(price) == 0:
+        resolve(price, 1.0, 1.0)  # raises errors before a search starts
+    return CostScorer(price)

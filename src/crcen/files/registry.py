@@ -43,7 +43,7 @@ TYPES: dict[str, dict[str, str]] = {
     "crcen.models.search.time_split": {"TimeSplit": "n_splits"},
     "crcen.paper.networks": {"CSMLPClassifier": f"{_FITTED} loss", "MovedThresholdClassifier": _FITTED},
     "crcen.decisions.posterior_correction": {
-        "PosteriorCorrection": f"{_INPUTS} classes_ pos_label_ estimator_ odds_factor_ price_ probability_map_ _limit"
+        "PosteriorCorrection": f"{_INPUTS} classes_ pos_label_ estimator_ class_factors_ price_ probability_map_ _limit"
     },
     "crcen.tables.priced": {
         "PricedClassifier": "classes_ pos_label_ weighting_ costs_ estimator_ key_equation_",
