@@ -19,6 +19,9 @@ from crcen.cli import monitor
 from crcen.cli import export
 
 # isort: split
+from crcen.cli import serve
+
+# isort: split
 from crcen.cli import info, listings, reproduction
 
 # isort: split
@@ -36,5 +39,6 @@ __all__ = [
     "monitor",
     "predict",
     "reproduction",
+    "serve",
     "tables",
 ]

@@ -1,0 +1,288 @@
+"""A model that answers requests: rows in, probabilities, decisions, notes and reasons out."""
+
+from __future__ import annotations
+
+import hashlib
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from crcen import InvalidInput, InvalidParameter, load
+from crcen._support.text import closest, listed
+from crcen._support.values import json_value
+from crcen.theory.goals import ThresholdGoal
+from crcen.theory.price import Goal, Price
+
+__all__ = ["FEW_ROWS", "Scored", "ServedModel"]
+
+Array = NDArray[np.float64]
+Row = Mapping[str, Any]
+
+# Up to this many rows are read cell by cell, with notes for each row; more are read as a data frame.
+FEW_ROWS = 64
+_MOST_EXPLAINED = 1_000
+_CHUNK_ROWS = 20_000
+_DATATYPES = {"number": "FP64", "boolean": "BOOL"}
+_NOTES = {
+    "clipped": "is far outside the training range",
+    "unseen": "was not seen in training, or was rare",
+    "missing": "is missing, which never occurred in training",
+}
+_UNREADABLE = {"number": "a finite number", "boolean": "true or false", "date": "a date"}
+
+
+@dataclass(frozen=True, eq=False)
+class Scored:
+    """Decided rows.
+
+    Parameters
+    ----------
+    p : float64 array of shape (n, K)
+        Natural probabilities.
+    chosen : int64 array of shape (n,)
+        Numbers of decisions in ``ServedModel.decisions_of``.
+    names : list
+        Labels, then actions.
+    threshold : float or None
+        Probability above which a row gets an alarm, for two classes without further actions.
+    notes : list of list of str
+        For each row in what it is unlike training; empty lists for many rows.
+    all_notes : list of str
+        The same counted over all rows.
+    n_unlike : int
+        Rows with a note; cells with one for many rows.
+    """
+
+    p: Array
+    chosen: NDArray[np.int64]
+    names: list[Any]
+    threshold: float | None
+    notes: list[list[str]]
+    all_notes: list[str] = field(default_factory=list)
+    n_unlike: int = 0
+
+    @property
+    def decisions(self) -> list[Any]:
+        """Label or action of each row."""
+        return [self.names[i] for i in self.chosen.tolist()]
+
+
+class ServedModel:
+    """A loaded model file.
+
+    Parameters
+    ----------
+    path : Path
+        The file; its name without the extension is the name of the model.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self.path, self.name = path, path.name.removesuffix(".crcen")
+        try:
+            before = path.stat()
+            self.version = hashlib.sha256(path.read_bytes()).hexdigest()[:16]
+            self.model = load(path)
+        except InvalidInput:
+            raise
+        except OSError as error:
+            raise InvalidInput(f"{path} cannot be read: {error.strerror or error}.") from error
+        self.changed = before.st_mtime_ns
+        if not hasattr(self.model, "columns_"):
+            raise InvalidInput(
+                f"{path} must be a model of a table, as crcen fit writes it: got {type(self.model).__name__}."
+            )
+        self.columns = {column.name: column for column in self.model.columns_}
+        self.classes: list[Any] = [json_value(label) for label in self.model.classes_]
+        self.target = getattr(self.model, "target_name_", None)
+        self._expected = {*map(str, self.model.feature_names_in_), str(self.target)}
+
+    @property
+    def positive(self) -> int | None:
+        """Number of the positive class."""
+        found: int | None = self.model.weighting_.positive
+        return found
+
+    @property
+    def default(self) -> int:
+        """Number of the decision that raises no alarm: the negative class, or the most frequent one."""
+        price: Price = self.model.weighting_
+        return 1 - price.positive if price.positive is not None else int(np.argmax(price.counts))
+
+    def metadata(self) -> dict[str, Any]:
+        """Inputs and outputs for the inference protocol."""
+        width = [-1] if self.positive is not None else [-1, len(self.classes)]
+        inputs = [
+            {
+                "name": name,
+                "datatype": _DATATYPES.get(one.kind, "BYTES"),
+                "shape": [-1],
+                "parameters": {"kind": one.kind},
+            }
+            for name, one in self.columns.items()
+        ]
+        outputs = [
+            {"name": "probability", "datatype": "FP64", "shape": width, "parameters": self._labels()},
+            {"name": "decision", "datatype": "BYTES", "shape": [-1]},
+        ]
+        return {
+            "name": self.name,
+            "versions": [self.version],
+            "platform": "crcen",
+            "inputs": inputs,
+            "outputs": outputs,
+        }
+
+    def _labels(self) -> dict[str, Any]:
+        """Which labels the probabilities belong to."""
+        if self.positive is not None:
+            return {"positive": str(self.classes[self.positive])}
+        return {"classes": ",".join(map(str, self.classes))}
+
+    def score(self, rows: Any, price: Price | Goal) -> Scored:
+        """Decide rows given as dicts, or as a data frame.
+
+        Raises
+        ------
+        InvalidInput
+            If a cell is not of its column's kind, or columns are missing in a data frame.
+        """
+        if isinstance(rows, list) and len(rows) <= FEW_ROWS:
+            X, notes, all_notes = self._few(rows)
+            n_unlike = sum(map(bool, notes))
+        else:
+            X, all_notes, n_unlike = self._many(rows)
+            notes = [[]] * len(X)
+        pieces = [X[i : i + _CHUNK_ROWS] for i in range(0, len(X), _CHUNK_ROWS)]
+        p = np.concatenate([self.model.estimator_.predict_proba(piece) for piece in pieces])
+        chosen, threshold = self._decide(p, price)
+        actions = price.costs.actions if isinstance(price, Price) and price.costs is not None else ()
+        return Scored(p, chosen, [*self.classes, *actions], threshold, notes, all_notes, n_unlike)
+
+    def _decide(self, p: Array, price: Price | Goal) -> tuple[NDArray[np.int64], float | None]:
+        if isinstance(price, ThresholdGoal):
+            column = self.positive
+            assert column is not None  # goals are refused without a positive class
+            met = price.meet(p[:, column])
+            return np.where(met.alarms, column, 1 - column), json_value(met.thresholds[0])
+        assert isinstance(price, Price)
+        is_one_number = price.positive is not None and (price.costs is None or not price.costs.actions)
+        return np.asarray(price.decide(p), dtype=np.int64), price.threshold if is_one_number else None
+
+    def _few(self, rows: Sequence[Row]) -> tuple[Array, list[list[str]], list[str]]:
+        """Rows read cell by cell."""
+        found, notes, unknown = [], [], dict[str, None]()
+        for number, row in enumerate(rows, 1):
+            if not (row.keys() & self.columns.keys()):
+                raise self._no_column(row, number, len(rows))
+            absent = self.columns.keys() - row.keys()
+            extra = row.keys() - self._expected
+            if absent and extra:
+                self._check_spelling(absent, extra)
+            for name, cell in row.items():
+                if name in self.columns:
+                    _check_cell(cell, name, number, len(rows))
+            unknown.update(dict.fromkeys(sorted(extra)))
+            cells = {name: row.get(name) for name in self.columns}
+            encoded = self.model.encode(cells)
+            if encoded.unreadable:
+                raise self._unreadable(next(iter(encoded.unreadable)), cells, number, len(rows))
+            found.append(encoded.X)
+            notes.append([f"column missing: {name}" for name in self.columns if name in absent])
+            for kind, text in _NOTES.items():
+                names = [name for name in getattr(encoded, kind) if name not in absent]
+                notes[-1] += [f"{name}: {_shown(cells[name])} {text}" for name in names]
+        return np.concatenate(found), notes, [f"unknown column ignored: {name}" for name in unknown]
+
+    def _many(self, rows: Any) -> tuple[Array, list[str], int]:
+        """Rows read as a data frame."""
+        frame = rows
+        if isinstance(rows, list):
+            import pandas as pd
+
+            for number, row in enumerate(rows, 1):
+                if not (row.keys() & self.columns.keys()):
+                    raise self._no_column(row, number, len(rows))
+            cells = {name: [row.get(name) for row in rows] for name in self.columns}
+            for name, values in cells.items():
+                if {*map(type, values)} & {list, dict, int, float}:
+                    for number, cell in enumerate(values, 1):
+                        _check_cell(cell, name, number, len(rows))
+            frame = pd.DataFrame(cells)
+            unknown = sorted({name for row in rows for name in row} - self._expected)
+            absent = {name for name in self.columns if not any(name in row for row in rows)}
+            if absent and unknown:
+                self._check_spelling(absent, set(unknown))
+        else:
+            unknown = [str(name) for name in frame.columns if str(name) not in self._expected]
+            absent = set()
+        encoded = self.model.encode(frame)
+        if encoded.unreadable:
+            name = next(iter(encoded.unreadable))
+            for number, cell in enumerate(frame[name].tolist(), 1):
+                one = {other: None for other in self.columns} | {name: cell}
+                if self.model.encode(one).unreadable:
+                    raise self._unreadable(name, one, number, len(frame))
+        notes = [f"column missing: {name}" for name in self.columns if name in absent]
+        n_odd = 0
+        for kind, text in _NOTES.items():
+            counts = {name: n for name, n in getattr(encoded, kind).items() if name not in absent}
+            n_odd += sum(counts.values())
+            notes += [
+                f"{name}: {n} {'cell' if n == 1 else 'cells'} where the value {text}" for name, n in counts.items()
+            ]
+        return encoded.X, notes + [f"unknown column ignored: {name}" for name in unknown], n_odd
+
+    def _no_column(self, row: Row, number: int, n: int) -> InvalidInput:
+        where = "the row" if n == 1 else f"row {number}"
+        return InvalidInput(
+            f"{where} has none of the model's columns, {listed(self.columns)}: got "
+            f"{listed(row, longest=40) or 'no column'}."
+        )
+
+    def _check_spelling(self, absent: Any, extra: Any) -> None:
+        """Refuse an unknown column that is probably a misspelt one."""
+        for name in extra:
+            meant = closest(name, absent)
+            if meant is not None:
+                raise InvalidInput(f"unknown column {name[:60]!r}: did you mean {meant}?")
+
+    def _unreadable(self, name: str, cells: Row, number: int, n: int) -> InvalidInput:
+        kind = self.columns[name].kind
+        where = "" if n == 1 else f" in row {number}"
+        return InvalidInput(
+            f"{name} must be {_UNREADABLE.get(kind, f'a {kind}')}{where}: got {_shown(cells[name])}; null is missing."
+        )
+
+    def reasons(self, rows: Any, number: int) -> list[list[str]]:
+        """The strongest reasons of every row, in words."""
+        if not 1 <= number <= 100:
+            raise InvalidParameter(f"reasons must be a whole number from 0 to 100: got {number}.")
+        if len(rows) > _MOST_EXPLAINED:
+            raise InvalidInput(f"reasons are given for at most {_MOST_EXPLAINED:,} rows a request: got {len(rows):,}.")
+        if isinstance(rows, list):
+            import pandas as pd
+
+            rows = pd.DataFrame({name: [row.get(name) for row in rows] for name in self.model.feature_names_in_})
+        found: list[list[str]] = self.model.reasons(rows).sentences(number)
+        return found
+
+
+def _check_cell(cell: Any, name: str, number: int, n: int) -> None:
+    """Refuse infinite numbers, and cells that hold several values."""
+    where = "" if n == 1 else f" in row {number}"
+    if isinstance(cell, list | dict):
+        raise InvalidInput(f"{name} must be one value{where}: got a {'list' if isinstance(cell, list) else 'object'}.")
+    if isinstance(cell, float) and math.isinf(cell):
+        raise InvalidInput(f"{name} must be a finite number{where}: got {cell}.")
+    if isinstance(cell, int) and abs(cell) > 1e300:
+        raise InvalidInput(f"{name} must be a number below 1e300{where}: got one with {len(str(cell))} digits.")
+
+
+def _shown(cell: Any) -> str:
+    text = repr(cell) if isinstance(cell, str) else str(cell)
+    return text if len(text) <= 60 else f"{text[:60]}…"

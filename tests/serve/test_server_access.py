@@ -1,0 +1,49 @@
+"""Who may send requests: hosts, origins, tokens."""
+
+import pytest
+from serve_tables import ROW
+from starlette.testclient import TestClient
+
+from crcen import InvalidParameter
+from crcen.serve.server import Service, Settings
+
+TOKEN = "correct-horse"
+
+
+def test_loopback_refuses_foreign_hosts_and_origins(models):
+    app = Service(Settings((models["fraud"],))).asgi
+    assert TestClient(app, base_url="http://127.0.0.1:8000").post("/predict", json=ROW).status_code == 200
+    assert TestClient(app, base_url="http://localhost").post("/predict", json=ROW).status_code == 200
+    assert TestClient(app, base_url="http://evil.example").post("/predict", json=ROW).status_code == 403
+    local = TestClient(app, base_url="http://127.0.0.1:8000")
+    for origin in ("http://evil.example", "null", "http://127.0.0.1:9999"):
+        assert local.post("/predict", json=ROW, headers={"origin": origin}).status_code == 403
+    assert local.post("/predict", json=ROW, headers={"origin": "http://127.0.0.1:8000"}).status_code == 200
+
+
+def test_token(models):
+    app = Service(Settings((models["fraud"],), host="0.0.0.0", token=TOKEN)).asgi
+    client = TestClient(app, base_url="http://model.example")
+    right = {"authorization": f"Bearer {TOKEN}"}
+    for path in ("/v2", "/metrics", "/openapi.json", "/v2/models/fraud", "/nothing"):
+        assert client.get(path).status_code == 403
+    for wrong in ("", "Bearer", "Bearer wrong", f"Basic {TOKEN}", f"Bearer {TOKEN}x", f"Bearer {TOKEN[:-1]}"):
+        assert client.post("/predict", json=ROW, headers={"authorization": wrong}).status_code == 403
+    assert client.post(f"/predict?token={TOKEN}", json=ROW).status_code == 403
+    assert client.post("/predict", json=ROW, headers=right).status_code == 200
+    assert client.get("/v2/health/live").status_code == 200
+    assert "security" in client.get("/openapi.json", headers=right).json()
+
+
+def test_other_hosts_need_a_token(models, crcen_command):
+    with pytest.raises(InvalidParameter, match="needs a token"):
+        Settings((models["fraud"],), host="0.0.0.0")
+    code, _, err = crcen_command("serve", models["fraud"], "--host", "0.0.0.0", "--port", "0")
+    assert code == 1
+    assert "needs a token" in err
+    code, _, err = crcen_command("serve", models["fraud"], "--token", "short")
+    assert (code, "at least 8 characters" in err) == (1, True)
+    code, _, err = crcen_command("serve", models["fraud"], "--audit", "300%")
+    assert (code, "--audit must be a share" in err) == (1, True)
+    code, _, err = crcen_command("serve", models["fraud"].with_name("none.crcen"))
+    assert (code, "none.crcen" in err) == (1, True)

@@ -1,0 +1,319 @@
+"""Requests with rows: answers equal those of predict_table; mistakes get one sentence."""
+
+import json
+import random
+import struct
+
+import jsonschema
+import numpy as np
+import pandas as pd
+import pytest
+from serve_tables import ROW, binary_table, class_table
+from starlette.testclient import TestClient
+
+import crcen
+from crcen.serve.server import Service, Settings
+
+LOCAL = "http://127.0.0.1"
+
+
+@pytest.fixture(scope="module")
+def service(models):
+    return Service(Settings(tuple(models.values()), max_rows=500, max_bytes=400_000))
+
+
+@pytest.fixture(scope="module")
+def client(service):
+    return TestClient(service.asgi, base_url=LOCAL)
+
+
+def records(frame):
+    return json.loads(frame.to_json(orient="records"))
+
+
+def post(client, body, query="", kind="application/json"):
+    content = body if isinstance(body, str | bytes) else json.dumps(body)
+    answer = client.post(f"/predict?{query}", content=content, headers={"content-type": kind})
+    return answer.status_code, json.loads(answer.text, parse_constant=pytest.fail)
+
+
+@pytest.mark.parametrize(
+    ("name", "table", "target"), [("fraud", binary_table, "fraud"), ("state", class_table, "state")]
+)
+@pytest.mark.parametrize("n", [1, 30, 200])
+def test_answers_equal_those_of_predict_table(client, models, name, table, target, n):
+    frame = table(n, seed=5).drop(columns=target)
+    wanted = crcen.predict_table(models[name], frame).frame
+    rows = records(frame)
+    _, by_json = post(client, rows[0] if n == 1 else rows, f"model={name}")
+    _, by_csv = post(client, frame.to_csv(index=False), f"model={name}", "text/csv")
+    for answer in ([by_json] if n == 1 else by_json["predictions"], by_csv["predictions"]):
+        assert [one["decision"] for one in answer] == wanted["decision"].tolist()
+        p = pd.DataFrame([one["probability"] for one in answer]).to_numpy()
+        columns = [one for one in wanted if one.startswith("probability")]
+        np.testing.assert_allclose(p, wanted[columns].to_numpy(), rtol=1e-9)
+        assert all(one["notes"] == [] for one in answer)
+
+
+@pytest.mark.parametrize(
+    ("name", "table", "target"), [("fraud", binary_table, "fraud"), ("state", class_table, "state")]
+)
+def test_inference_protocol_equals_predict(client, name, table, target):
+    frame = table(20, seed=6).drop(columns=target)
+    kinds = {"amount": "FP64", "age": "FP64", "member": "BOOL"}
+    rows = records(frame)
+    # As kserve.InferRequest.to_rest writes it: shape [n, 1] or [n], strings as BYTES, missing values as null.
+    inputs = [
+        {"name": column, "shape": [20], "datatype": kinds.get(column, "BYTES"), "data": [row[column] for row in rows]}
+        for column in frame
+    ]
+    inputs[0]["shape"] = [20, 1]
+    answer = client.post(f"/v2/models/{name}/infer", json={"id": "7", "inputs": inputs, "parameters": {"foreign": 1}})
+    assert answer.status_code == 200
+    found = answer.json()
+    assert found["id"] == "7"
+    assert found["model_name"] == name
+    outputs = {one["name"]: one for one in found["outputs"]}
+    _, plain = post(client, rows, f"model={name}")
+    assert outputs["decision"]["data"] == [one["decision"] for one in plain["predictions"]]
+    p = pd.DataFrame([one["probability"] for one in plain["predictions"]]).to_numpy()
+    assert outputs["probability"]["data"] == pytest.approx(p.ravel().tolist())
+    assert outputs["probability"]["shape"] == ([20] if name == "fraud" else [20, 3])
+    asked = client.post(f"/v2/models/{name}/infer", json={"inputs": inputs, "outputs": [{"name": "decision"}]}).json()
+    assert [one["name"] for one in asked["outputs"]] == ["decision"]
+
+
+def test_inference_protocol_binary_tensors(client):
+    """As tritonclient.http writes them: JSON first, then the bytes of each tensor."""
+    rows = records(binary_table(3, seed=7).drop(columns="fraud"))
+    texts = {name: [row[name].encode() for row in rows] for name in ("country", "since")}
+    data = {name: b"".join(struct.pack("<I", len(one)) + one for one in cells) for name, cells in texts.items()}
+    kinds = dict.fromkeys(data, "BYTES")
+    for name, kind, form in (("amount", "FP64", "d"), ("age", "FP32", "f"), ("member", "BOOL", "?")):
+        data[name], kinds[name] = (
+            b"".join(struct.pack(f"<{form}", np.nan if row[name] is None else row[name]) for row in rows),
+            kind,
+        )
+    inputs = [
+        {"name": one, "shape": [3], "datatype": kinds[one], "parameters": {"binary_data_size": len(data[one])}}
+        for one in data
+    ]
+    header = json.dumps({"inputs": inputs, "parameters": {"binary_data_output": True}}).encode()
+    length = {"Inference-Header-Content-Length": str(len(header))}
+    answer = client.post("/v2/models/fraud/infer", content=header + b"".join(data.values()), headers=length).json()
+    _, plain = post(client, rows, "model=fraud")
+    wanted = [one["probability"] for one in plain["predictions"]]
+    assert answer["outputs"][0]["data"] == pytest.approx(wanted, rel=1e-6)
+
+
+def test_metadata_and_health(client):
+    assert client.get("/v2/health/live").json() == {"live": True}
+    assert client.get("/v2/health/ready").json() == {"ready": True}
+    found = client.get("/v2/models/state").json()
+    assert {one["name"]: one["datatype"] for one in found["inputs"]} == {
+        **{"amount": "FP64", "country": "BYTES", "age": "FP64", "member": "BOOL", "since": "BYTES"}
+    }
+    assert found["outputs"][0]["shape"] == [-1, 3]
+    assert client.get(f"/v2/models/state/versions/{found['versions'][0]}").status_code == 200
+    assert client.get("/v2/models/state/versions/1").status_code == 404
+    assert client.get("/v2/models/none").status_code == 404
+
+
+def test_prices_of_a_request(client, models):
+    rows = records(binary_table(60, seed=8).drop(columns="fraud"))
+    p = np.array([one["probability"] for one in post(client, rows, "model=fraud")[1]["predictions"]])
+
+    def decided(query, **options):
+        _, found = post(client, {"rows": rows, **options} if options else rows, f"model=fraud&{query}")
+        return np.array([one["decision"] == "yes" for one in found["predictions"]])
+
+    for price in (0.5, 3, 100):
+        expected = p > 1 / (1 + price)
+        assert (decided(f"budget={price}") == expected).all()
+        assert (decided(f"lam={price / (1 + price)}") == expected).all()
+        assert (decided("", weighting={"no": 1, "yes": price}) == expected).all()
+        assert (decided("", costs=[[0, 1], [price, 0]]) == expected).all()
+    assert decided("capacity=7").sum() == 7
+    recall = decided("recall=0.8")
+    assert p[recall].sum() >= 0.8 * p.sum() > p[recall].sum() - p[recall].min()
+    _, found = post(
+        client, {"rows": rows, "costs": {"costs": [[0, 1, 0.3], [20, 0, 2]], "actions": ["review"]}}, "model=fraud"
+    )
+    wanted = np.column_stack([20 * p, 1 - p, 0.3 * (1 - p) + 2 * p]).argmin(axis=1)
+    assert [one["decision"] for one in found["predictions"]] == np.array(["no", "yes", "review"])[wanted].tolist()
+    _, found = post(client, rows, "model=state&weighting=broken=1,fine=50,worn=1")
+    p = pd.DataFrame([one["probability"] for one in found["predictions"]])
+    wanted = (p * [1, 50, 1]).idxmax(axis=1).tolist()
+    assert [one["decision"] for one in found["predictions"]] == wanted
+
+
+def test_rows_unlike_training_get_notes(client):
+    row = {**ROW, "amount": 1e9, "country": "XX"}
+    _, found = post(client, row, "model=fraud")
+    assert found["notes"] == [
+        "amount: 1000000000.0 is far outside the training range",
+        "country: 'XX' was not seen in training, or was rare",
+    ]
+    del row["since"]
+    assert "column missing: since" in post(client, {**row, "hue": 1}, "model=fraud")[1]["notes"]
+    assert "unknown column ignored: hue" in post(client, {**row, "hue": 1}, "model=fraud")[1]["notes"]
+    _, many = post(client, [ROW] * 80 + [{**ROW, "country": "XX"}], "model=fraud")
+    assert many["notes"] == ["country: 1 cell where the value was not seen in training, or was rare"]
+
+
+def test_reasons_are_those_of_predict_table(client, models):
+    frame = binary_table(40, seed=9).drop(columns="fraud").astype({"since": "datetime64[ns]"})
+    wanted = crcen.predict_table(models["fraud"], frame, reasons=2).frame
+    alarm = int(np.flatnonzero(wanted["decision"] == "yes")[0])
+    row = {**frame.iloc[alarm].to_dict(), "since": str(frame["since"][alarm].date())}
+    row = {name: None if cell != cell else cell for name, cell in row.items()}
+    _, found = post(client, row, "model=fraud&reasons=2")
+    assert found["reasons"][0] == wanted["reason_1"][alarm]
+
+
+MISTAKES = [
+    ("{", "the body must be JSON"),
+    ("", "the body must be JSON"),
+    ("[" * 100_000, "nested"),
+    (b"\xff\xfe", "JSON"),
+    ("3", "must be a row"),
+    ([], "at least one row: got an empty list"),
+    ([3], "row 1 is a int"),
+    ({}, "none of the model's columns"),
+    ([ROW, {}], "row 2 has none"),
+    ({**ROW, "amount": "much"}, "amount must be a finite number: got 'much'"),
+    ([{**ROW, "amount": "much"}] * 90, "amount must be a finite number in row 1: got 'much'"),
+    ({**ROW, "amount": [1, 2]}, "amount must be one value: got a list"),
+    ([ROW] * 70 + [{**ROW, "amount": {"a": 1}}], "amount must be one value in row 71: got a object"),
+    ('{"amount": Infinity, "country": "NO"}', "Infinity is no number of JSON"),
+    ('{"amount": 1e999, "country": "NO"}', "amount must be a finite number: got inf"),
+    ('{"amount": 1' + "0" * 400 + "}", "below 1e300"),
+    ('{"amount": 1' + "0" * 9000 + "}", "the body must be JSON"),
+    ('{"amount": 1, "country": "\\ud800"}', "UTF-8"),
+    ({**ROW, "since": "soon"}, "since must be a date: got 'soon'"),
+    ({"amuont": 3, "country": "NO"}, "did you mean amount?"),
+    ([ROW] * 501, "at most 500 rows: got 501"),
+]
+
+
+@pytest.mark.parametrize(("body", "sentence"), MISTAKES)
+def test_mistakes_get_422_and_one_sentence(client, body, sentence):
+    status, found = post(client, body, "model=fraud")
+    assert status == 422
+    assert set(found) == {"error"}
+    assert sentence in found["error"]
+    assert "Traceback" not in found["error"]
+
+
+@pytest.mark.parametrize(
+    ("query", "sentence"),
+    [
+        ("budget=x", "budget must be a number"),
+        ("budget=-1", "Budget must be a finite number above 0"),
+        ("budget=1&recall=0.5", "budget and recall both state the price"),
+        ("reasons=-1", "reasons must be a whole number from 0 to 100"),
+        ("reasons=1.5", "reasons must be a whole number"),
+        ("weighting=yes=3", "a weight for each of no, yes"),
+        ("budgt=3", "unknown option 'budgt'"),
+        ("id=customer", "id 'customer' must be a column"),
+    ],
+)
+def test_mistakes_in_options(client, query, sentence):
+    status, found = post(client, ROW, f"model=fraud&{query}")
+    assert status == 422
+    assert sentence in found["error"]
+    assert "is for two classes" in post(client, ROW, "model=state&budget=3")[1]["error"]
+    assert post(client, ROW, "")[1]["error"].startswith("several models are served")
+    assert post(client, ROW, "model=nothing")[0] == 404
+
+
+def test_size_limit_and_methods(client):
+    status, found = post(client, b" " * 400_001, "model=fraud")
+    assert status == 413
+    assert "400,000 bytes" in found["error"]
+
+    def parts():
+        for _ in range(50):
+            yield b" " * 10_000
+
+    assert client.post("/predict?model=fraud", content=parts()).status_code == 413
+    assert client.get("/predict").status_code == 405
+    assert client.get("/nothing").json()["error"].startswith("there is nothing at")
+    assert post(client, ROW, "model=fraud", "image/png")[0] == 422
+
+
+def test_queue_and_time_limits(models):
+    service = Service(Settings((models["fraud"],), timeout=0.001, threads=1, queue=0))
+    client = TestClient(service.asgi, base_url=LOCAL)
+    many = [ROW] * 3000
+    status, found = post(client, many)
+    assert (status, found["error"]) == (503, "the request took longer than 0.001 seconds: send fewer rows.")
+    service._n_waiting = 1
+    answer = client.post("/predict", json=many)
+    assert answer.status_code == 503
+    assert answer.headers["retry-after"] == "1"
+    assert post(client, ROW)[0] == 200  # small requests are answered at once
+
+
+def test_openapi_describes_answers(client):
+    document = client.get("/openapi.json").json()
+    assert document["openapi"].startswith("3.1")
+    body = document["paths"]["/predict"]["post"]["requestBody"]["content"]["application/json"]["schema"]
+    answer = document["paths"]["/predict"]["post"]["responses"]["200"]["content"]["application/json"]["schema"]
+    error = document["paths"]["/predict"]["post"]["responses"]["422"]["content"]["application/json"]["schema"]
+
+    def check(value, schema):
+        jsonschema.Draft202012Validator({**schema, "components": document["components"]}).validate(value)
+
+    for name in ("fraud", "state"):
+        for sent in (ROW, [ROW] * 3, {"rows": [ROW]}):
+            check(sent, body)
+            status, found = post(client, sent, f"model={name}&reasons=1")
+            assert status == 200
+            check(found, answer)
+    check(post(client, [], "model=fraud")[1], error)
+    with pytest.raises(jsonschema.ValidationError):
+        check([], body)
+    for path, item in document["paths"].items():
+        (method,) = item
+        real = path.replace("{name}", "fraud")
+        assert client.request(method, real).status_code not in (404, 405), path
+
+
+def test_2000_malformed_requests(client):
+    """Random damage to valid requests: an answer each time, never an internal error."""
+    rng = random.Random(0)
+    valid = [
+        ("/predict?model=fraud", json.dumps(ROW)),
+        ("/predict?model=state", json.dumps([ROW] * 3)),
+        (
+            "/v2/models/fraud/infer",
+            json.dumps({"inputs": [{"name": "amount", "shape": [1], "datatype": "FP64", "data": [1]}]}),
+        ),
+        ("/labels?model=fraud", json.dumps([{"id": "a", "label": "yes"}])),
+    ]
+    values = [
+        "null",
+        "true",
+        "-1e308",
+        "1e308",
+        "{}",
+        "[]",
+        '"\\u0000"',
+        '"' + "x" * 3000 + '"',
+        "12345678901234567890",
+        '""',
+    ]
+    seen = set()
+    for _ in range(2000):
+        path, text = rng.choice(valid)
+        for _ in range(rng.randint(1, 3)):
+            i = rng.randrange(len(text) + 1)
+            j = min(len(text), i + rng.randint(0, 12))
+            text = text[:i] + rng.choice([*values, "", chr(rng.randrange(1, 0x2FFF)), text[i:j] * 2]) + text[j:]
+        kind = rng.choice(["application/json", "application/json", "text/csv"])
+        answer = client.post(path, content=text.encode("utf-8", "replace"), headers={"content-type": kind})
+        seen.add(answer.status_code)
+        assert answer.status_code in (200, 404, 413, 422), (answer.status_code, path, kind, text)
+        json.loads(answer.text, parse_constant=pytest.fail)
+    assert 422 in seen
