@@ -58,6 +58,7 @@ def server():
         secret = ["-A", "scram-sha-256", "--pwfile", folder / "password"]
         subprocess.run([programs / "initdb", "-D", folder / "data", "-U", "me", "-N", *secret], check=True, **how)
         settings = ["-c", "listen_addresses=127.0.0.1", "-c", "fsync=off", "-p", str(port), "-k", folder]
+        settings += ["-c", "lock_timeout=20s"]  # pytest cannot interrupt a driver that waits for a lock
         process = subprocess.Popen([programs / "postgres", "-D", folder / "data", *settings], **how)
         ready = [programs / "pg_isready", "-q", "-h", "127.0.0.1", "-p", str(port)]
         for _ in range(100):
@@ -79,6 +80,9 @@ def place(request, tmp_path, monkeypatch):
         port = request.getfixturevalue("server")
         monkeypatch.setenv("PGPASSWORD", PASSWORD)
         url = f"postgresql://me@127.0.0.1:{port}/postgres"
+        # A failed test may leave a transaction open, whose locks would block this one.
+        others = "from pg_stat_activity where usename = 'me' and pid <> pg_backend_pid()"
+        execute(url, f"select pg_terminate_backend(pid) {others}")
         execute(url, "drop schema public cascade", "create schema public")
     else:
         url = f"{system}:///{tmp_path}/rows.{system}"
