@@ -13,12 +13,12 @@ from crcen._version import __version__ as __version__
 
 if TYPE_CHECKING:
     from crcen.commands.evaluation import evaluate_table as evaluate_table
-    from crcen.commands.fitting import fit_table as fit_table
-    from crcen.commands.looking import look_at_table as look_at_table
-    from crcen.commands.onnx.export import export_onnx as export_onnx
+    from crcen.commands.export import export_onnx as export_onnx
+    from crcen.commands.fit import fit_table as fit_table
+    from crcen.commands.look import look_at_table as look_at_table
     from crcen.commands.prediction import predict_table as predict_table
     from crcen.commands.reporting import report_table as report_table
-    from crcen.commands.splitting import split_table as split_table
+    from crcen.commands.split import split_table as split_table
     from crcen.commands.watching import monitor_table as monitor_table
     from crcen.datasets.benchmark import list_datasets as list_datasets
     from crcen.datasets.benchmark import load_dataset as load_dataset
@@ -77,12 +77,12 @@ if TYPE_CHECKING:
 # Public names by module.
 _PUBLIC_NAMES = {
     "crcen.commands.evaluation": "evaluate_table",
-    "crcen.commands.fitting": "fit_table",
-    "crcen.commands.looking": "look_at_table",
-    "crcen.commands.onnx.export": "export_onnx",
+    "crcen.commands.export": "export_onnx",
+    "crcen.commands.fit": "fit_table",
+    "crcen.commands.look": "look_at_table",
     "crcen.commands.prediction": "predict_table",
     "crcen.commands.reporting": "report_table",
-    "crcen.commands.splitting": "split_table",
+    "crcen.commands.split": "split_table",
     "crcen.commands.watching": "monitor_table",
     "crcen.datasets.benchmark": "list_datasets load_dataset",
     "crcen.datasets.simulated": "make_rare_events make_sim1 make_sim2",
@@ -125,11 +125,11 @@ _SUBMODULE_NAMES = {
     "crcen.commands.demo": "Demo demo",
     "crcen.commands.environment": "EnvironmentInfo environment_info",
     "crcen.commands.evaluation": "TableEvaluation",
-    "crcen.commands.fitting": "TableFit",
-    "crcen.commands.onnx.export": "OnnxExport",
+    "crcen.commands.export": "OnnxExport",
+    "crcen.commands.fit": "TableFit",
     "crcen.commands.prediction": "TablePredictions",
     "crcen.commands.reporting": "TableReport",
-    "crcen.commands.splitting": "TableSplit",
+    "crcen.commands.split": "TableSplit",
     "crcen.datasets.benchmark": "DatasetListing",
     "crcen.datasets.dataset": "Dataset",
     "crcen.datasets.simulated": "RareEvents sim1_posterior sim2_posterior",

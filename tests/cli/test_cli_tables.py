@@ -55,11 +55,11 @@ def test_every_command_has_help_with_an_example(crcen_command, command):
 def test_three_commands_from_a_file_to_a_report(crcen_command, folder, tmp_path):
     model, scored, report = (tmp_path / name for name in ("m.crcen", "scored.csv", "report.html"))
     code, out, err = crcen_command(
-        *("fit", folder / "train.csv", "--target", "bad", "--budget", 5, "--quick", "--out", model)
+        *("fit", folder / "train.csv", "--target", "bad", "--budget", 5, "--quick", "--details", "--out", model)
     )
     assert (code, err) == (0, "")
     for part in (
-        "400 rows",
+        "400 rows held out of training: found",
         "ticket",
         "numbers the rows",
         "budget, cost ratio  5",
@@ -91,7 +91,7 @@ def test_json_is_all_that_is_printed(crcen_command, folder, tmp_path):
         code, out, err = crcen_command(command, *arguments, "--json")
         assert (code, err) == (0, "")
         found[command] = json.loads(out)
-    assert found["fit"]["weighting"]["alpha"] == pytest.approx(1)
+    assert found["fit"]["price"]["alpha"] == pytest.approx(1)
     assert found["predict"]["cost_ratio"] == pytest.approx(10)
     assert found["evaluate"]["rows"] == 200
     assert found["export"]["largest_difference"] <= 1e-9

@@ -91,7 +91,7 @@ def test_a_fit_takes_a_wish_and_writes_its_report(crcen_command, folder, tmp_pat
         *("--out", out[0], "--report", out[1], "--json"),
     )
     assert (code, err) == (0, "")
-    assert json.loads(said)["wish"] == "recall of at least 0.8"
+    assert json.loads(said)["goal"] == "recall of at least 0.8"
     assert json.loads(said)["out_of_fold"]["recall"] >= 0.8
     assert "out of fold" in out[1].read_text()
     code, _, err = crcen_command(
@@ -129,7 +129,7 @@ def test_models_side_by_side(crcen_command, folder, tmp_path):
 
 def test_a_fit_at_a_wish_says_why_its_equation_was_not_closed(crcen_command, folder, tmp_path):
     asked = ("fit", folder / "train.csv", "--target", "bad", "--drop", "day", "--quick", "--capacity", 30)
-    code, said, _ = crcen_command(*asked, "--out", tmp_path / "m.crcen")
+    code, said, _ = crcen_command(*asked, "--details", "--out", tmp_path / "m.crcen")
     assert code == 0
-    assert "the price is where the wish is met" in " ".join(said.split())
+    assert "the price is where the goal is met" in " ".join(said.split())
     assert "later rows" not in said

@@ -6,7 +6,6 @@ import pytest
 
 import crcen
 from crcen import CostMatrix, CRCENClassifierCV, InvalidInput, InvalidParameter
-from crcen.commands.classes.fitting import ClassTableFit
 
 SEARCH = CRCENClassifierCV(hidden=(), l2=1e-2, max_epochs=3, encoding="standard", n_members=1)
 
@@ -33,10 +32,9 @@ def fit(tmp_path_factory):
 
 
 def test_says_what_was_understood(fit):
-    assert isinstance(fit, ClassTableFit)
     assert fit.model.classes_.tolist() == ["brøken", "fine", "worn out"]
     counts = table().drop(5)["state"].value_counts()
-    assert f"3 classes of state: fine {counts['fine']}, worn out {counts['worn out']}, brøken" in str(fit)
+    assert f"3 classes of state: fine {counts['fine']}, worn out {counts['worn out']}, brøken" in fit.details()
     assert "1 rows without a value of target were left out" in str(fit)
     assert fit.n_rows == fit.n_validated == 239
 
@@ -126,7 +124,7 @@ def test_a_class_of_one_row_is_learnt_and_pointed_out():
     fit = crcen.fit_table(frame, target="state", estimator=SEARCH)
     assert fit.validation == "4 stratified folds"
     assert fit.quality.counts.table.sum() == 240
-    assert any("lost has fewer than 10 rows" in note for note in fit.notes)
+    assert any("fewer than 10 rows of lost (1)" in note for note in fit.notes)
     assert any("one row of lost counts as much as" in note for note in fit.notes)
     plain = crcen.fit_table(frame, target="state", weighting="none", estimator=SEARCH)
     assert not any("counts as much as" in note for note in plain.notes)

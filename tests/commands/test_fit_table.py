@@ -10,7 +10,7 @@ from sklearn.metrics import average_precision_score, f1_score, log_loss, recall_
 
 import crcen
 from crcen import Alpha, Budget, CRCENClassifier, CRCENClassifierCV, InvalidInput, InvalidParameter, fit_table
-from crcen.commands.alarm_shares import AlarmShares
+from crcen.commands.fit import AlarmShares
 from crcen.exceptions import DataUnavailable
 from crcen.theory.decision import sigmoid
 
@@ -19,7 +19,7 @@ def test_out_of_fold_figures_are_those_of_scikit_learn(fitted, mixed_table):
     search, y = fitted.model.estimator_, (mixed_table()["bad"] == "yes").to_numpy()
     p = sigmoid(search.oof_decision_function_ - np.log(5))
     alarms = p > 1 / 6
-    found = {name: one.value for name, one in fitted.quality.items()}
+    found = {name: one.value for name, one in fitted.positive.metrics.items()}
     assert found["recall"] == pytest.approx(recall_score(y, alarms))
     assert found["f1"] == pytest.approx(f1_score(y, alarms))
     assert found["g_mean"] == pytest.approx(crcen.g_mean(y, alarms))
@@ -27,26 +27,32 @@ def test_out_of_fold_figures_are_those_of_scikit_learn(fitted, mixed_table):
     assert found["roc_auc"] == pytest.approx(roc_auc_score(y, p))
     assert found["log_loss"] == pytest.approx(log_loss(y, p))
     assert found["false_alarms_per_catch"] == pytest.approx((alarms & ~y).sum() / (alarms & y).sum())
-    assert fitted.average_price == pytest.approx((1 - p[alarms]).sum() / p[alarms].sum())
+    assert fitted.positive.average_price == pytest.approx((1 - p[alarms]).sum() / p[alarms].sum())
     assert fitted.n_validated == len(y)
 
 
 def test_it_says_what_a_person_asks(fitted):
     text, plain = str(fitted), json.loads(json.dumps(fitted.to_dict(), allow_nan=False))
-    for part in ("600 rows", "bad = yes", "id", "numbers the rows", "nothing", "every value is missing"):
+    assert text.startswith("the data frame, 600 rows held out of training: found ")
+    for part in ("(bad = yes)", "Cost per 1,000 rows", "one miss = 5 false alarms"):
+        assert part in text
+    assert len(text.splitlines()) <= 6
+    text = fitted.details()
+    for part in ("id", "numbers the rows", "nothing", "every value is missing"):
         assert part in text
     for name in ("recall", "precision", "F1", "G-mean", "average precision", "log loss", "key equation"):
         assert name in text
-    assert plain["weighting"] == {
+    price = plain["price"]
+    assert {name: price[name] for name in ("lam", "alpha", "cost_ratio", "budget", "threshold", "positive")} == {
         "lam": pytest.approx(5 / 6),
-        "alpha": pytest.approx(5 / plain["rows"]["negatives_per_positive"]),
+        "alpha": pytest.approx(5 / price["negatives_per_positive"]),
         "cost_ratio": pytest.approx(5),
         "budget": pytest.approx(5),
         "threshold": pytest.approx(1 / 6),
+        "positive": "yes",
     }
-    assert (plain["marginal_price"], plain["positive"]) == (pytest.approx(5), "yes")
     assert [one["name"] for one in plain["columns"]] == ["amount", "country", "is_new", "when"]
-    assert len(plain["expense"]) == 2
+    assert len(price["expense"]) == 2
     assert plain["columns_read"] == ["id", "amount", "country", "is_new", "when", "nothing", "bad"]
     assert plain["columns_used"] == ["amount", "country", "is_new", "when"]
 
@@ -123,7 +129,7 @@ def test_an_identifier_that_gives_the_answer_away_is_not_used(small_search, spel
     frame = frame.sample(frac=1, random_state=0)
     fit = fit_table(frame, target="bad", estimator=small_search)
     assert [column.name for column in fit.model.columns_] == ["noise"]
-    assert fit.quality["roc_auc"].value < 0.65
+    assert fit.positive.metrics["roc_auc"].value < 0.65
     assert fit_table(frame, target="bad", keep=["case"], estimator=small_search).model.columns_[0].name == "case"
 
 
@@ -135,8 +141,8 @@ def test_one_in_five_thousand():
     frame = pd.DataFrame({"x": x, "noise": rng.normal(size=10_000), "y": y})
     fit = fit_table(frame, target="y", estimator=CRCENClassifierCV(hidden=(), l2=1e-2))
     assert fit.validation == "2 stratified folds"
-    assert any("2 rows of 1 are too few" in note for note in fit.notes)
-    assert fit.quality["roc_auc"].value > 0.9
+    assert any("fewer than 10 rows of 1 (2)" in note for note in fit.notes)
+    assert fit.positive.metrics["roc_auc"].value > 0.9
 
 
 @pytest.mark.parametrize(
@@ -197,14 +203,14 @@ class TestAlarmsOfTheSavedModel:
     def test_shares_are_those_of_its_own_decisions(self, fitted, mixed_table):
         alarms = fitted.model.predict(mixed_table()) == "yes"
         held_out = fitted.model.estimator_.oof_decision_function_ > 0
-        found = json.loads(json.dumps(fitted.to_dict()))["alarm_shares"]
+        found = json.loads(json.dumps(fitted.to_dict()))["price"]["alarm_shares"]
         assert found == {
             "folds": pytest.approx(held_out.mean()),
             "saved_model": pytest.approx(alarms.mean()),
             "training": pytest.approx(alarms.mean()),
             "differ": False,
         }
-        assert f"{1000 * alarms.mean():,.4g} by the saved model" in str(fitted)
+        assert f"{1000 * alarms.mean():,.4g} by the saved model" in fitted.details()
 
     def test_a_difference_beyond_noise_is_said(self):
         by_model, held_out = np.zeros(5000, dtype=bool), np.ones(5000, dtype=bool)
@@ -229,7 +235,7 @@ class TestAlarmsOfTheSavedModel:
         frame = pd.DataFrame({"x": x, "day": day, "bad": bad})
         fit = fit_table(frame, target="bad", time="day", weighting=Budget(5), estimator=small_search)
         assert fit.model.estimator_.oof_shift_ == 0.0
-        assert "log-odds not moved" in str(fit)
+        assert "log-odds not moved" in fit.details()
         assert fit.model.predict_proba(frame)[:, 1].sum() == pytest.approx(bad.sum(), rel=0.1)
 
 
@@ -239,20 +245,20 @@ class TestPlainWords:
         alarms = fitted.model.estimator_.oof_decision_function_ > 0
         found, false = int((alarms & y).sum()), int((alarms & ~y).sum())
         assert f"found {found} of {y.sum()}, {false} false alarms" in str(fitted)
-        counts = fitted.to_dict()["counts"]
+        counts = fitted.to_dict()["out_of_fold"]["counts"]
         named = {"positives": int(y.sum()), "found": found, "missed": int(y.sum()) - found, "alarms": found + false}
         assert counts == {**named, "false_alarms": false, "rightly_left_alone": int((~alarms & ~y).sum())}
 
     def test_a_price_is_what_was_stated(self, mixed_table, small_search):
         for price in (10, 3, 7):
             fit = fit_table(mixed_table(200), target="bad", weighting=Budget(price), estimator=small_search)
-            assert fit.to_dict()["weighting"]["cost_ratio"] == price
-            assert fit.to_dict()["expense"][0]["bracket"] == [price / 2, price]
+            assert fit.to_dict()["price"]["cost_ratio"] == price
+            assert fit.to_dict()["price"]["expense"][0]["bracket"] == [price / 2, price]
             assert crcen.predict_table(fit.model, mixed_table(20)).to_dict()["cost_ratio"] == price
 
     def test_nothing_caught_is_said_without_nan(self, mixed_table, small_search):
         fit = fit_table(mixed_table(200), target="bad", weighting=Budget(1e-6), estimator=small_search)
-        text = str(fit)
+        text = f"{fit}{fit.details()}"
         assert "no alarm: found 0 of" in text
         assert "nan" not in text.replace("finance", "")
         assert "FN" not in text
@@ -272,7 +278,7 @@ class TestPlainWords:
         share = (frame["bad"] == "yes").mean()
         turned = frame.assign(bad=frame["bad"].map({"yes": "no", "no": "yes"}))
         alone = log_loss(frame["bad"], np.full(400, share), labels=["no", "yes"])
-        assert fit.quality["log_loss"].value >= alone
+        assert fit.positive.metrics["log_loss"].value >= alone
         assert f"and {alone:.4g} by the share of positives alone" in " ".join(fit.notes)
         assert "of no use" in " ".join(crcen.evaluate_table(fit.model, turned).notes)
 

@@ -6,7 +6,7 @@ import pandas as pd
 import pytest
 
 from crcen import InvalidInput
-from crcen.commands.validation import folds_of, times_or_clusters
+from crcen.commands.learners import folds_of, times_or_clusters
 
 
 def rows_at(years, events):

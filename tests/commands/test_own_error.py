@@ -30,16 +30,16 @@ def fitted(table, **how):
 def test_a_fit_measures_its_error_and_its_file_keeps_it(table, tmp_path):
     fit = fitted(table, out=tmp_path / "m.crcen")
     again = load(tmp_path / "m.crcen")
-    assert again.training_error_ == fit.own_error == fit.model.training_error_
-    assert fit.own_error.degrees == 5.0
+    assert again.training_error_ == fit.training_error == fit.model.training_error_
+    assert fit.training_error.degrees == 5.0
     # Logistic regression with 100 positives: about one over the root of the information at this price.
-    assert 0.07 < fit.own_error.size < 0.3
-    assert fit.to_dict()["training_error"] == fit.own_error.size
-    assert "own error" in str(fit)
+    assert 0.07 < fit.training_error.size < 0.3
+    assert fit.to_dict()["training_error"] == fit.training_error.size
+    assert "model error" in fit.details()
     # An evaluation by the file and the report's check have the test of key_equation with this error.
     new = table[800:]
     q = again.weighted_proba(new)[:, list(again.classes_).index("yes")]
-    want = crcen.key_equation(new["bad"] == "yes", q, again.weighting_, training_error=fit.own_error)
+    want = crcen.key_equation(new["bad"] == "yes", q, again.weighting_, training_error=fit.training_error)
     seen = evaluate_table(tmp_path / "m.crcen", new, n_resamples=0).equation
     assert (seen.z, seen.p_value) == pytest.approx((want.z, want.p_value), rel=1e-6)
     page = crcen.write_report(again, new.drop(columns="bad"), new["bad"], tmp_path / "r.html")
@@ -49,7 +49,7 @@ def test_a_fit_measures_its_error_and_its_file_keeps_it(table, tmp_path):
 
 def test_without_refits_an_evaluation_allows_for_twice_the_labels(table):
     fit = fitted(table, n_refits=0)
-    assert fit.own_error is None
+    assert fit.training_error is None
     assert not hasattr(fit.model, "training_error_")
     new = table[800:1200]
     q = fit.model.weighted_proba(new)[:, 1]
@@ -102,7 +102,7 @@ def test_several_classes_have_their_error_measured_and_kept(tmp_path):
     error = again.training_error_
     np.testing.assert_array_equal(error.covariance, fit.model.training_error_.covariance)
     assert fit.to_dict()["training_error"] == error.sizes.tolist()
-    assert "own error" in str(fit)
+    assert "model error" in fit.details()
     assert ((error.sizes > 0.02) & (error.sizes < 0.4)).all()
     q, numbers = again.weighted_proba(new), np.searchsorted(again.classes_, new["state"])
     want = crcen.key_equation(numbers, q, again.weighting_, training_error=error).equations

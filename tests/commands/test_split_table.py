@@ -10,7 +10,7 @@ import pandas.testing
 import pytest
 
 from crcen import InvalidInput, InvalidParameter, split_table
-from crcen.commands import splitting
+from crcen.commands import split as splitting
 from crcen.tables.reading import open_table
 
 

@@ -158,7 +158,7 @@ def test_weights_that_turn_the_rarer_class_around_are_said(tmp_path):
     options = {"target": "state", "weight": "people", "estimator": CRCENClassifierCV(cv=2, **QUICK), "n_refits": 0}
     found = fit_table(rows, **options)
     assert found.model.pos_label_ == "well"
-    assert "well is what is looked for, since it is rarer by people" in " ".join(found.notes)
+    assert "well is the positive class because it is rarer by people" in " ".join(found.notes)
     assert "looked for" not in " ".join(fit_table(rows, positive="well", **options).notes)
     with pytest.raises(InvalidInput, match=r"^weight must name .* above 0: people is 0 in every row"):
         fit_table(rows.assign(people=0), **options)

@@ -30,17 +30,17 @@ def fit(table, search, **how):
 @pytest.mark.parametrize("wish", [RecallAtLeast(0.7), Capacity(60)], ids=str)
 def test_a_fit_meets_a_wish_on_rows_held_out(mixed_table, small_search, wish):
     found = fit(mixed_table(500), small_search, weighting=wish)
-    assert found.wish == wish
-    assert f"Goal      {wish}" in str(found)
-    assert found.to_dict()["wish"] == str(wish)
-    alarms = found.counts.tp + found.counts.fp
-    assert found.quality["recall"].value >= 0.7 if isinstance(wish, RecallAtLeast) else alarms <= 60
+    assert found.goal == wish
+    assert f"Goal: {wish}" in str(found)
+    assert found.to_dict()["goal"] == str(wish)
+    alarms = found.positive.counts.tp + found.positive.counts.fp
+    assert found.positive.metrics["recall"].value >= 0.7 if isinstance(wish, RecallAtLeast) else alarms <= 60
 
 
 def test_so_many_a_week_is_so_many_in_the_rows_of_a_week(mixed_table, small_search):
     table = mixed_table(600)  # over 300 days: 14 rows a week
     found = fit(table, small_search, weighting=Capacity(3, per="week"), time="when")
-    assert found.wish.per == pytest.approx(14, abs=1)
+    assert found.goal.per == pytest.approx(14, abs=1)
     with pytest.raises(InvalidParameter, match="needs time="):
         fit(table, small_search, weighting=Capacity(3, per="week"))
     with pytest.raises(InvalidParameter, match="rows a day here"):
@@ -53,7 +53,10 @@ def test_row_weights_are_copies(mixed_table, small_search, fitted, test_rows):
     is_bad = (table["bad"] == "yes").to_numpy()
     assert found.model.weighting_.n_pos == table["copies"][is_bad].sum()
     assert "copies" not in [column.name for column in found.model.columns_]
-    assert sum(found.to_dict()["counts"][name] for name in ("found", "missed")) == table["copies"][is_bad].sum()
+    assert (
+        sum(found.to_dict()["out_of_fold"]["counts"][name] for name in ("found", "missed"))
+        == table["copies"][is_bad].sum()
+    )
     weighted = test_rows.assign(copies=np.random.default_rng(1).integers(0, 4, len(test_rows)))
     copied = weighted.loc[weighted.index.repeat(weighted["copies"])].reset_index(drop=True)
     by_weight = evaluate_table(fitted.model, weighted, weight="copies", n_resamples=0)

@@ -1,9 +1,6 @@
 """The command line: each command parses, calls one public function, prints. One module a family of commands."""
 
 # The order of `crcen --help`: what most people came for first.
-from crcen.cli import look
-
-# isort: split
 from crcen.cli import tables
 
 # isort: split
@@ -14,9 +11,6 @@ from crcen.cli import judging
 
 # isort: split
 from crcen.cli import monitor
-
-# isort: split
-from crcen.cli import export
 
 # isort: split
 from crcen.cli import serve
@@ -30,11 +24,9 @@ from crcen.cli.app import run as main
 
 __all__ = [
     "app",
-    "export",
     "info",
     "judging",
     "listings",
-    "look",
     "main",
     "monitor",
     "predict",

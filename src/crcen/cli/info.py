@@ -1,4 +1,4 @@
-"""`crcen info` and `crcen demo`: what is installed or saved, and the whole story on a bundled set."""
+"""`crcen export`, `info` and `demo`: a model as an ONNX graph, what is installed or saved, and a demonstration."""
 
 from pathlib import Path
 from typing import Annotated
@@ -6,9 +6,23 @@ from typing import Annotated
 import typer
 
 from crcen.cli.app import Json, app
-from crcen.cli.options import interruptible, is_watched, show
+from crcen.cli.options import Model, interruptible, is_watched, show
 
-__all__ = ["demo", "info"]
+__all__ = ["demo", "export", "info"]
+
+
+@app.command(epilog="Example:  crcen export model.crcen --onnx model.onnx")
+def export(
+    model: Model,
+    onnx: Annotated[Path, typer.Option(help="The ONNX file to write.")],
+    as_json: Json = False,
+) -> None:
+    """Write a model as one ONNX graph, checked against the model before it is written."""
+    with interruptible():
+        import crcen
+
+        result = crcen.export_onnx(model, onnx)
+    show(result, as_json, onnx)
 
 
 @app.command(epilog="Examples:  crcen info   |   crcen info model.crcen --json")

@@ -132,13 +132,14 @@ def interruptible() -> Iterator[None]:
         raise typer.Exit(130) from None
 
 
-def show(result: Any, as_json: bool, *written: str | Path | None) -> None:
-    """Print a result: to standard error where standard output took one of the files that were written."""
+def show(result: Any, as_json: bool, *written: str | Path | None, details: bool = False) -> None:
+    """Print a result, with its details if asked for; to standard error if standard output took a written file."""
     is_taken = any(path is not None and is_standard_output(path) for path in written)
     if as_json:
         print_json(result.to_dict(), err=is_taken)
     else:
-        typer.echo("\n".join(map(printable, str(result).split("\n"))), err=is_taken)
+        text = f"{result}\n\n{result.details()}" if details else str(result)
+        typer.echo("\n".join(map(printable, text.split("\n"))), err=is_taken)
 
 
 def price(

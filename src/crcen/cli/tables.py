@@ -1,4 +1,4 @@
-"""`crcen split` and `fit`: from a file to a model."""
+"""`crcen look`, `split` and `fit`: from a file to a model."""
 
 from enum import StrEnum
 from pathlib import Path
@@ -28,7 +28,7 @@ from crcen.cli.options import (
     stated_price,
 )
 
-__all__ = ["fit", "split"]
+__all__ = ["fit", "look", "split"]
 
 
 class Engine(StrEnum):
@@ -73,6 +73,39 @@ def check_engine(engine: Engine, in_memory: dict[str, Any], on_ray: dict[str, An
             raise typer.BadParameter(f"{name} is for tables in memory, not for --engine {engine.value}.")
         use = "--engine ray" if name in on_ray else "--engine stream or --engine ray"
         raise typer.BadParameter(f"{name} is for {use}, and does nothing with --engine {engine.value}.")
+
+
+@app.command(epilog="Example:  crcen look data.csv --target fraud")
+@reads_table
+def look(
+    data: Data,
+    target: Annotated[
+        str | None, typer.Option(help="Column with the label: columns that tell it by themselves are named.")
+    ] = None,
+    positive: Annotated[
+        str | None, typer.Option(help="The value to find: default the rarer one of two, and every class of more.")
+    ] = None,
+    drop: Annotated[list[str] | None, typer.Option(help="Column to leave out; may be repeated.")] = None,
+    keep: Annotated[list[str] | None, typer.Option(help="Column to use although it looks like an identifier.")] = None,
+    category: Annotated[list[str] | None, typer.Option(help="Column of categories although it holds numbers.")] = None,
+    read: Any = None,
+    as_json: Json = False,
+) -> None:
+    """Look at a table before a fit: kinds, gaps, ids, leaks, and what would be done with each column."""
+    with interruptible():
+        import crcen
+
+        result = crcen.look_at_table(
+            data,
+            target=target,
+            positive=positive,
+            drop=drop or (),
+            keep=keep or (),
+            categorical=category or (),
+            read=read,
+            verbose=is_watched(),
+        )
+    show(result, as_json)
 
 
 @app.command(
@@ -158,6 +191,9 @@ def fit(
         bool, typer.Option("--no-fingerprint", help="Store no hashes of training rows in the model.")
     ] = False,
     seed: Annotated[int, typer.Option(min=0, max=2**32 - 1, help="Seed of everything that is random.")] = 0,
+    details: Annotated[
+        bool, typer.Option("--details", help="Print columns, learner, price and every metric too.")
+    ] = False,
     engine: Annotated[
         Engine, typer.Option(help="stream: files larger than memory, one network.", rich_help_panel="Large data")
     ] = Engine.table,
@@ -189,11 +225,14 @@ def fit(
 
         if quick and effort not in (None, Effort.quick):
             raise typer.BadParameter(f"--quick is --effort quick: got --effort {effort} as well.")
+        if details and as_json:
+            raise typer.BadParameter("--json has all details: leave out --details.")
         chosen = Effort.quick if quick else effort
         if chosen is Effort.quick and learner is not None:
             raise typer.BadParameter("--effort quick is one network, and --learner a search: give one of them.")
         in_memory: dict[str, Any] = {"--clusters": clusters, "--time": time, "--effort": chosen, "--onnx": onnx}
         in_memory |= {"--learner": learner, "--time-limit": time_limit, "--weight": weight, "--report": report}
+        in_memory["--details"] = details or None
         in_memory |= {"--capacity": capacity, "--recall": recall, "--precision": precision}
         check_engine(engine, in_memory, {"--workers": workers}, {"--epochs": epochs, "--storage": storage})
         if engine is not Engine.table:
@@ -243,4 +282,4 @@ def fit(
             onnx=onnx,
             report=report,
         )
-    show(result, as_json, out, onnx, report)
+    show(result, as_json, out, onnx, report, details=details)

@@ -9,7 +9,7 @@ from typing import Any
 from crcen import Budget, CRCENClassifierCV, load_dataset
 from crcen._support.files import check_writable
 from crcen.commands.evaluation import TableEvaluation, evaluate_table
-from crcen.commands.fitting import TableFit, fit_table
+from crcen.commands.fit import TableFit, fit_table
 from crcen.commands.reporting import TableReport, report_table
 from crcen.theory.rows import Shown, in_one_line
 
@@ -91,7 +91,6 @@ def demo(out: str | Path = "report.html", *, estimator: CRCENClassifierCV | None
     frame = pd.DataFrame(data.X, columns=data.feature_names).assign(seven_rings=data.y)
     train, test = train_test_split(frame, test_size=0.25, stratify=data.y, random_state=0)
     fit = fit_table(train, target="seven_rings", weighting=Budget(_BUDGET), estimator=estimator, verbose=verbose)
-    assert isinstance(fit, TableFit)  # of two classes
     evaluation = evaluate_table(fit.model, test, verbose=verbose)
     assert isinstance(evaluation, TableEvaluation)
     report = report_table(fit.model, test, out=out, title="Demonstration on abalone", verbose=verbose)

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     import pandas as pd
 
 __all__ = [
+    "MOST_CLASSES",
     "Rows",
     "Source",
     "amounts_of",
@@ -27,7 +28,6 @@ __all__ = [
     "labels_as",
     "model_of",
     "price_of",
-    "rarer_by_weight",
     "rows_of",
     "source_of",
     "target_of",
@@ -36,6 +36,8 @@ __all__ = [
 ]
 
 
+# A target with more values is rather a number or a name than a class.
+MOST_CLASSES = 50
 # Characters of a label or a column's name that an error shows.
 _LONGEST = 60
 
@@ -280,17 +282,6 @@ def weights_of(cells: "pd.Series", what: str) -> NDArray[np.float64]:
             f"{what} must name a column with numbers above 0: {cells.name} is 0 in every row.", parameter=what
         )
     return weights
-
-
-def rarer_by_weight(y: "pd.Series", positive: Any, weight: str | None) -> list[str]:
-    """What to say where nobody named the positive class, and the one that is rarer by weight is not so by rows."""
-    counts = y.value_counts()
-    if weight is None or len(counts) != 2 or counts.iloc[0] == counts.iloc[1] or counts.index[1] == positive:
-        return []
-    return [
-        f"{positive} is what is looked for, since it is rarer by {weight}; by rows {counts.index[1]} is rarer: name "
-        f"the value to find where that was meant"
-    ]
 
 
 def weight_notes(model: Any, weight: str | None) -> list[str]:

@@ -1,15 +1,46 @@
-"""What `fit_table` fits: a search over networks, trees or a committee of both; and what to say of it."""
+"""What `fit_table` fits and how it holds rows out: learners by name, folds, and the model's own error from refits."""
 
+import time as clock
 from dataclasses import asdict
 from typing import Any
 
+import numpy as np
+from numpy.typing import NDArray
 from sklearn.base import clone
+from sklearn.model_selection import StratifiedGroupKFold
 
-from crcen import CommitteeClassifier, CRCENClassifierCV, Inputs, InvalidParameter, Search
+from crcen import (
+    CommitteeClassifier,
+    CRCENClassifierCV,
+    Inputs,
+    InvalidInput,
+    InvalidParameter,
+    Search,
+    TableClassifier,
+    TimeSplit,
+    training_error,
+)
+from crcen._support.progress import busy
 from crcen._support.values import json_value
+from crcen.commands.inputs import Rows
+from crcen.commands.row_order import dates_of, times_of
+from crcen.exceptions import TrainingFailed
 from crcen.theory.goals import ThresholdGoal
+from crcen.theory.residual_test import TrainingError
 
-__all__ = ["LEARNERS", "Learner", "QUICK", "closing_move", "learner_lines", "learner_values", "unfitted_learner"]
+__all__ = [
+    "LEARNERS",
+    "QUICK",
+    "Learner",
+    "folds_of",
+    "goal_in_rows",
+    "learner_lines",
+    "learner_values",
+    "measure_training_error",
+    "shift_line",
+    "times_or_clusters",
+    "unfitted_learner",
+]
 
 LEARNERS = ("committee", "networks", "trees")
 Learner = CRCENClassifierCV | CommitteeClassifier
@@ -18,6 +49,9 @@ _MANY = 10_000
 EFFORTS = ("quick", "standard", "best")
 # One setting instead of a search.
 QUICK: dict[str, Any] = {"hidden": (16,), "l2": 1e-2, "encoding": "standard", "n_members": 1, "max_epochs": 10}
+# With fewer positives, or rows of the rarest class, halves of the rows say nothing that an evaluation could use.
+_FEWEST_POSITIVES = 10
+_MOST_REFIT_ROWS = 5_000  # of a refit
 
 
 def unfitted_learner(
@@ -126,10 +160,135 @@ def learner_values(fitted: Any) -> dict[str, Any]:
     return {"learner": "networks", "network": networks[0], "networks": networks, "leaderboard": []}
 
 
-def closing_move(estimator: Learner) -> str:
-    """What was done about a key equation that does not hold out of fold."""
+def shift_line(estimator: Learner) -> str:
+    """How the log-odds were moved to close the key equation of held-out rows; for two classes."""
     if isinstance(getattr(estimator, "weighting", None), ThresholdGoal):
-        return "log-odds not moved to close it: the price is where the wish is met"
+        return "log-odds not moved to close it: the price is where the goal is met"
     if getattr(estimator, "balance", "oof") in ("auto", "oof") and estimator.oof_shift_ == 0.0:
         return "log-odds not moved to close it: later rows differ in both directions"
     return f"log-odds then moved by {estimator.oof_shift_:+.3f} to close it"
+
+
+def folds_of(rows: Rows, clusters: str | None, time: str | None, n_splits: int, seed: int) -> tuple[Any, str]:
+    """The splitter of the search, and what to call it."""
+    if isinstance(n_splits, bool) or not isinstance(n_splits, int) or n_splits < 2:
+        raise InvalidParameter(f"n_splits must be a whole number of at least 2: got {n_splits!r}.")
+    sizes = np.unique(rows.y, return_counts=True)[1]
+    # Of several classes those with fewer rows than folds are held out in some of them.
+    rarest = int(sizes.min() if len(sizes) == 2 or clusters is not None or time is not None else sizes.max())
+    if time is not None:
+        count = _folds_over_time(rows, time, max(1, min(n_splits, rarest - 1)))
+        return TimeSplit(count), f"{count} fold{'s' * (count > 1)} of later rows by {time}"
+    if clusters is None:
+        count = min(n_splits, rarest)
+        return count, f"{count} stratified folds"
+    count = min(n_splits, max(rarest, 2), rows.frame[clusters].nunique())
+    if count < 2:
+        raise InvalidInput(
+            f"clusters must have at least two different values: {clusters} has one.", parameter="clusters"
+        )
+    return StratifiedGroupKFold(count, shuffle=True, random_state=seed), f"{count} folds that keep {clusters} together"
+
+
+def _folds_over_time(rows: Rows, time: str, most: int) -> int:
+    """As many folds as the moments of the rows allow: there may be few, as with a column of years."""
+    when = times_of(rows.frame[time], time)
+    for count in range(most, 1, -1):
+        try:
+            list(TimeSplit(count).split(None, rows.y, when))
+        except InvalidInput:
+            continue
+        return count
+    return 1
+
+
+def times_or_clusters(rows: Rows, clusters: str | None, time: str | None) -> NDArray[Any] | None:
+    """What keeps rows together or in order for the splitter, or None."""
+    import pandas as pd
+
+    if clusters is not None:
+        return pd.factorize(rows.frame[clusters])[0]
+    return None if time is None else times_of(rows.frame[time], time)
+
+
+def goal_in_rows(weighting: Any, rows: Rows, time: str | None) -> Any:
+    """A capacity for a day or a week as one for so many rows, by how many there are a day; all else as it is."""
+    if not isinstance(weighting, ThresholdGoal) or weighting.period is None:
+        return weighting
+    if time is None:
+        raise InvalidParameter(
+            f"{weighting} needs time=, the column of dates that says how many rows a day there are.", parameter="time"
+        )
+    days = dates_of(rows.frame[time], time).astype("datetime64[D]").astype(np.int64)
+    return weighting.over_days(days)
+
+
+def measure_training_error(
+    model: TableClassifier,
+    encoded: NDArray[np.float64],
+    labels: NDArray[Any],
+    weights: NDArray[np.float64] | None,
+    n_refits: int,
+    seed: int,
+    verbose: int,
+    until: float | None = None,
+) -> TrainingError | None:
+    """Measure the error of a fitted model's mean log-odds from refits, and keep it as ``training_error_``.
+
+    Parameters
+    ----------
+    model : TableClassifier
+        Fitted on these rows. Of searches and committees, at the settings that they chose.
+    encoded, labels, weights
+        Training rows as it encodes them, their labels, and their weights, if they have any.
+    n_refits : int
+        Refits on random parts of the rows; 0 for none.
+    seed : int
+        Of these parts.
+    verbose : int
+        1 says what takes the time.
+    until : float, optional
+        Seconds of `time.perf_counter` by which all refits must be done; one is timed first.
+
+    Returns
+    -------
+    TrainingError or None
+        None where it was not measured: evaluations then allow for what models of this kind have.
+    """
+    if isinstance(n_refits, bool) or not isinstance(n_refits, int) or n_refits < 0 or n_refits in (1, 2):
+        raise InvalidParameter(f"n_refits must be 0, or a whole number of at least 3: got {n_refits!r}.")
+    price = model.weighting_
+    is_searched = isinstance(model.estimator_, CRCENClassifierCV | CommitteeClassifier)
+    if not n_refits or not is_searched:
+        return None
+    fewest = float(price.counts.min() if price.positive is None else price.n_pos)
+    if fewest < _FEWEST_POSITIVES:
+        return None
+    with busy("measuring the model's error", visible=bool(verbose)):
+        try:
+            if until is not None and not _is_in_time(model.estimator_, encoded, labels, n_refits, until):
+                return None
+            found = training_error(
+                model.estimator_,
+                encoded,
+                labels,
+                sample_weight=weights,
+                n_fits=n_refits,
+                random_state=seed,
+            )
+        except (InvalidInput, TrainingFailed):  # a part of the rows lacks one class, or leaves no network
+            return None
+    model.training_error_ = found
+    return found
+
+
+def _is_in_time(estimator: Any, X: NDArray[np.float64], y: NDArray[Any], n_refits: int, until: float) -> bool:
+    """Whether refits can be done by a time, by one on as many rows as each of them has."""
+    start = clock.perf_counter()
+    if start > until:
+        return False
+    rows = np.random.default_rng(0).permutation(len(y))[: min(len(y) // 2, _MOST_REFIT_ROWS)]
+    if hasattr(estimator, "refit_on"):
+        estimator.refit_on(X[rows], y[rows])
+    now = clock.perf_counter()
+    return now + n_refits * (now - start) <= until

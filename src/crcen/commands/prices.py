@@ -32,6 +32,7 @@ __all__ = [
     "own_costs",
     "plain_price",
     "price_of_two",
+    "price_values",
     "prices_around",
     "refuse_two_class_options",
     "stated_costs",
@@ -57,6 +58,18 @@ def average_price(p: Array, weights: Array) -> float:
 def prices_around(price: Price) -> list[CostRatio]:
     """Half the price, the price, twice the price."""
     return [CostRatio(plain_price(price.cost_ratio) * factor) for factor in (0.5, 1.0, 2.0)]
+
+
+def price_values(model: Any) -> dict[str, Any]:
+    """The price of a fitted model, ready for JSON; values that need a positive class are None without one."""
+    price, costs = model.weighting_, getattr(model, "costs_", None)
+    values: dict[str, Any] = {"class_weights": None if costs is not None else price.weights.tolist()}
+    values["costs"] = None if costs is None else {"matrix": costs.costs.tolist(), "actions": list(costs.actions)}
+    names = ("lam", "alpha", "cost_ratio", "budget", "threshold")
+    if price.positive is None:
+        return values | dict.fromkeys(("positive", "negatives_per_positive", *names))
+    values |= {"positive": json_value(model.pos_label_), "negatives_per_positive": price.imbalance_ratio}
+    return values | {name: plain_price(getattr(price, name)) for name in names}
 
 
 def step_values(curve: ExpenseCurve, noise: float = 1.0) -> list[dict[str, Any]]:

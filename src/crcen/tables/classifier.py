@@ -170,12 +170,20 @@ class TableClassifier(ClassifierMixin, BaseEstimator):
         self
         """
         with all_or_nothing(self):
-            self._fit(X, y, sample_weight, groups)
+            frame = as_frame(X)
+            self.learn_columns(frame)
+            self._fit(frame, self.encode(frame), y, sample_weight, groups)
         return self
 
-    def _fit(self, X: Any, y: Any, sample_weight: Any, groups: Any) -> None:
-        frame = as_frame(X)
-        self.learn_columns(frame)
+    def fit_encoded(
+        self, frame: DataFrame, encoded: EncodedTable, y: Any, sample_weight: Any = None, groups: Any = None
+    ) -> TableClassifier:
+        """Fit the estimator on rows that `learn_columns` has seen and `encode` has encoded."""
+        with all_or_nothing(self):
+            self._fit(frame, encoded, y, sample_weight, groups)
+        return self
+
+    def _fit(self, frame: DataFrame, encoded: EncodedTable, y: Any, sample_weight: Any, groups: Any) -> None:
         options = {"sample_weight": sample_weight} if sample_weight is not None else {}
         estimator = self._unfitted()
         if groups is not None:
@@ -184,7 +192,6 @@ class TableClassifier(ClassifierMixin, BaseEstimator):
                     f"{type(self.estimator).__name__} does not cross-validate, so it has no use for groups."
                 )
             options["groups"] = groups
-        encoded = self.encode(frame)
         self._take(estimator.fit(encoded.X, y, **options), getattr(y, "name", None))
         self.held_out_sums_ = held_out_sums(self.estimator_, y, sample_weight)
         self.background_ = typical_table(self.columns_, encoded.X)

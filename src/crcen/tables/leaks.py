@@ -126,6 +126,11 @@ class Duplicates:
             crossing = int((in_train[at] & is_test).sum())
         return cls(len(codes), len(codes) - len(both), shares, None if own is None else labels[own], crossing)
 
+    def to_dict(self) -> dict[str, Any]:
+        """Plain values, ready for JSON."""
+        shares = {str(label): share for label, share in self.shares.items()}
+        return {**asdict(self), "shares": shares, "label": None if self.label is None else str(self.label)}
+
     @property
     def notes(self) -> list[str]:
         """Sentences about the copies; none if there are none."""

@@ -65,8 +65,8 @@ def test_a_fit_of_a_table_measures_it(rows, tmp_path):
     X, y = rows
     pd.DataFrame(X, columns=list("abc")).assign(state=y).to_csv(tmp_path / "t.csv", index=False)
     fit = crcen.fit_table(tmp_path / "t.csv", target="state", positive="ill", learner="trees", n_refits=3)
-    assert fit.own_error is fit.model.training_error_
-    assert fit.own_error.degrees == 2
+    assert fit.training_error is fit.model.training_error_
+    assert fit.training_error.degrees == 2
     assert not isinstance(fit.model.estimator_, crcen.CRCENClassifierCV)
 
 

@@ -59,7 +59,7 @@ def test_fit_says_what_each_member_brings_and_other_commands_take_the_model(file
     assert values["leaderboard"][-1]["log_loss"] == pytest.approx(log_loss(y, p))
     assert values["out_of_fold"]["roc_auc"] == pytest.approx(roc_auc_score(y, p))
     weights = model.estimator_.member_weights_
-    assert f"networks {weights[0]:.3g}, trees {weights[1]:.3g}, catboost {weights[2]:.3g}" in str(fit)
+    assert f"networks {weights[0]:.3g}, trees {weights[1]:.3g}, catboost {weights[2]:.3g}" in fit.details()
     new = tmp_path / "new.csv"
     table(400, seed=5).to_csv(new, index=False)
     assert evaluate_table(place, new).to_dict()["rows"]

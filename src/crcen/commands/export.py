@@ -14,9 +14,7 @@ from crcen._support.extras import need
 from crcen._support.files import check_writable, write_atomic
 from crcen._support.values import json_value
 from crcen.commands.inputs import model_of
-from crcen.commands.onnx.classes import close_calls, is_of_classes
-from crcen.commands.onnx.graph import build_graph, check_columns, is_networks
-from crcen.commands.onnx.trees import is_trees
+from crcen.commands.onnx_graph import build_graph, check_columns, close_calls, is_networks, is_of_classes, is_trees
 from crcen.theory.rows import Shown, in_one_line
 
 __all__ = ["OnnxExport", "check_exportable", "export_onnx"]

@@ -14,8 +14,7 @@ from crcen import InvalidInput, TableClassifier
 from crcen._support.progress import busy, logged
 from crcen._support.text import listed
 from crcen._support.values import json_value
-from crcen.commands.classes.fitting import MOST_CLASSES
-from crcen.commands.inputs import Source, check_column, rows_of, source_of
+from crcen.commands.inputs import MOST_CLASSES, Source, check_column, rows_of, source_of
 from crcen.tables.columns import NumberColumn, as_numbers
 from crcen.tables.number_notation import Notation
 from crcen.tables.options import ReadOptions

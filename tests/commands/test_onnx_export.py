@@ -12,9 +12,8 @@ import pytest
 
 import crcen
 from crcen import Budget, CRCENClassifier, CrcenError, CSMLPClassifier, InvalidInput, TableClassifier, export_onnx
-from crcen.commands.onnx import export as onnx_export
-from crcen.commands.onnx.dates import date_parts
-from crcen.commands.onnx.graph import Graph, check_columns
+from crcen.commands import export as onnx_export
+from crcen.commands.onnx_graph import Graph, check_columns, date_parts
 from crcen.tables.column_kinds import learn_column
 from grouped_settings import grouped
 

@@ -11,17 +11,26 @@ import numpy as np
 from numpy.typing import NDArray
 
 from crcen import InvalidInput, TableClassifier
-from crcen.commands.onnx.classes import class_answers, is_of_classes
-from crcen.commands.onnx.dates import date_parts
-from crcen.commands.onnx.trees import is_trees, tree_logit
 
-__all__ = ["build_graph", "check_columns", "is_networks"]
+__all__ = [
+    "Graph",
+    "build_graph",
+    "check_columns",
+    "close_calls",
+    "date_parts",
+    "is_networks",
+    "is_of_classes",
+    "is_trees",
+]
 
 _OPSET, _ML_OPSET, _IR = 20, 3, 9  # opset 20 brings operations on strings
 # What `str.strip` removes, as a regular expression of RE2.
 _SPACE = r"[\s\p{Z}\x{0b}\x{1c}-\x{1f}\x{85}]"
 _SMOOTH_LIMIT = 3.0
 _TIE = 1e-12  # of mapped logits, as in the model: a whole step of an isotonic map can lie on the threshold
+_DAY = 86_400.0
+# Days from 0000-03-01, with which the count of the algorithm below begins, to 1970-01-01.
+_EPOCH = 719_468.0
 _CARRIED = ("number", "boolean", "category", "date")
 
 Array = NDArray[np.float64]
@@ -335,3 +344,157 @@ def _answers(graph: Graph, estimator: Any, is_alarm: str, natural: str) -> None:
 
 def _has_text_labels(estimator: Any) -> bool:
     return isinstance(estimator.classes_[0], str)
+
+
+def is_of_classes(estimator: Any) -> bool:
+    """Whether a fitted estimator has a logit for each class."""
+    return np.ndim(getattr(estimator.ensemble_, "shift", 0.0)) == 1
+
+
+def class_answers(graph: Any, ensemble: Any, weighted: str) -> list[Any]:
+    """Probabilities and decision from weighted logits (rows, K) before the map; the names of what can be decided."""
+    log_weights, state = graph.constant(ensemble.weighting.log_weights), ensemble.probability_map
+    natural = graph.apply("Mul", graph.apply("Sub", weighted, log_weights), graph.constant(state[0]))
+    natural = graph.apply("Add", natural, graph.constant(state[1:]))
+    p = graph.apply("Softmax", natural, axis=1)
+    graph.rename(p, "probabilities")
+    names, merit = ensemble.labels.classes.tolist(), graph.apply("Add", natural, log_weights)
+    if ensemble.costs is not None:
+        names += ensemble.costs.actions
+        merit = graph.apply("Neg", graph.apply("MatMul", p, graph.constant(ensemble.costs.costs)))
+    is_text = any(isinstance(name, str) for name in names)
+    table = graph.constant([str(name) for name in names] if is_text else names, str if is_text else np.int64)
+    graph.rename(graph.apply("Gather", table, graph.apply("ArgMax", merit, axis=1, keepdims=0), axis=0), "decision")
+    return names
+
+
+def close_calls(merit: Any, tolerance: float) -> Any:
+    """Rows whose best two decisions lie as close as this; ``merit`` is a decision function, (rows,) or (rows, K)."""
+    if merit.ndim == 1:
+        return np.abs(merit) < tolerance
+    best = np.sort(merit, axis=1)[:, -2:]
+    return best[:, 1] - best[:, 0] < tolerance * np.maximum(1.0, np.abs(best[:, 1]))
+
+
+def date_parts(graph: Any, seconds: str) -> dict[str, str]:
+    """Days, month, day, weekday and hour from seconds since 1970-01-01 UTC, as `DateColumn` has them.
+
+    Month and day follow Howard Hinnant's ``civil_from_days``: years begin in March, so that the leap day comes last.
+    All steps but the first are on whole numbers, which doubles hold exactly.
+
+    Parameters
+    ----------
+    graph : Graph
+        Where the operations go.
+    seconds : str
+        Doubles of shape (rows, 1), without NaN.
+
+    Returns
+    -------
+    dict of str to str
+        Name of the part → name of its result, (rows, 1).
+    """
+
+    def scaled(value: str, factor: float) -> str:
+        return graph.apply("Mul", value, graph.constant(factor))
+
+    def plus(value: str, number: float) -> str:
+        return graph.apply("Add", value, graph.constant(number))
+
+    def whole(value: str, divisor: float) -> str:
+        return graph.apply("Floor", graph.apply("Div", value, graph.constant(divisor)))
+
+    def total(*values: str) -> str:
+        found = values[0]
+        for value in values[1:]:
+            found = graph.apply("Add", found, value)
+        return found
+
+    def rest(value: str, divisor: float) -> str:
+        return total(value, scaled(whole(value, divisor), -divisor))
+
+    date = whole(seconds, _DAY)
+    of_day = total(seconds, scaled(date, -_DAY))
+    hour, minute = whole(of_day, 3600.0), whole(rest(of_day, 3600.0), 60.0)
+    of_era = rest(plus(date, _EPOCH), 146_097.0)
+    leaps = (scaled(whole(of_era, 1460.0), -1.0), whole(of_era, 36_524.0), scaled(whole(of_era, 146_096.0), -1.0))
+    year = whole(total(of_era, *leaps), 365.0)
+    of_year = total(of_era, scaled(year, -365.0), scaled(whole(year, 4.0), -1.0), whole(year, 100.0))
+    month = whole(plus(scaled(of_year, 5.0), 2.0), 153.0)  # 0 is March
+    day = plus(total(of_year, scaled(whole(plus(scaled(month, 153.0), 2.0), 5.0), -1.0)), 1.0)
+    return {
+        "days": graph.apply("Div", seconds, graph.constant(_DAY)),
+        "month": plus(rest(plus(month, 2.0), 12.0), 1.0),
+        "day": day,
+        "weekday": rest(plus(date, 3.0), 7.0),
+        "hour": total(hour, graph.apply("Div", minute, graph.constant(60.0))),
+    }
+
+
+def is_trees(member: Any) -> bool:
+    """Whether a member is an ensemble of trees."""
+    return hasattr(member, "roots")
+
+
+def tree_logit(graph: Any, trees: Any, X: str) -> str:
+    """The logit of boosted trees, (rows,), or (rows, K).
+
+    The tree operator compares in double precision, but its answers are single. So it is asked for the number of the
+    leaf that a row ends in, one answer a tree, which single precision holds exactly; the leaves' values are looked up
+    by that number and added in double precision.
+
+    Parameters
+    ----------
+    graph : Graph
+        Where the operations go.
+    trees : TreeEnsemble
+        The trees.
+    X : str
+        Doubles of shape (rows, features).
+
+    Returns
+    -------
+    str
+        Name of the result.
+    """
+    own = np.arange(len(trees.left))
+    is_leaf = trees.left == own
+    ends = np.append(trees.roots[1:], len(own))
+    tree_of = np.repeat(np.arange(trees.n_trees), ends - trees.roots)
+    node = own - trees.roots[tree_of]  # numbers begin anew in every tree
+    leaves = np.flatnonzero(is_leaf)
+    leaf_number = np.cumsum(is_leaf) - 1
+    numbers = graph.apply(
+        "TreeEnsembleRegressor",
+        X,
+        domain="ai.onnx.ml",
+        n_targets=trees.n_trees,
+        nodes_treeids=tree_of.tolist(),
+        nodes_nodeids=node.tolist(),
+        nodes_featureids=trees.feature.tolist(),
+        nodes_modes=np.where(is_leaf, "LEAF", "BRANCH_LEQ").tolist(),
+        nodes_values_as_tensor=_doubles("thresholds", np.where(is_leaf, 0.0, trees.threshold)),
+        nodes_truenodeids=np.where(is_leaf, 0, trees.left - trees.roots[tree_of]).tolist(),
+        nodes_falsenodeids=np.where(is_leaf, 0, trees.right - trees.roots[tree_of]).tolist(),
+        nodes_missing_value_tracks_true=(trees.missing_left & ~is_leaf).astype(int).tolist(),
+        target_treeids=tree_of[leaves].tolist(),
+        target_nodeids=node[leaves].tolist(),
+        target_ids=tree_of[leaves].tolist(),
+        target_weights_as_tensor=_doubles("leaf_numbers", leaf_number[leaves].astype(np.float64)),
+    )
+    # (rows, trees, width) leaf values; trees of different outputs are summed by a matrix of zeros and ones.
+    width, n_outputs = trees.value.shape[1], len(trees.baseline)
+    leaf_values = graph.constant(trees.value[leaves] if width > 1 else trees.value[leaves, 0])
+    values = graph.apply("Gather", leaf_values, graph.as_int(numbers), axis=0)
+    if width == n_outputs or n_outputs == 1:
+        total = graph.apply("ReduceSum", values, graph.constant([1], np.int64), keepdims=0)
+    else:
+        belongs = (trees.output[:, None] == np.arange(n_outputs)).astype(np.float64)
+        total = graph.apply("MatMul", values, graph.constant(belongs))
+    return graph.apply("Add", total, graph.constant(trees.baseline if n_outputs > 1 else trees.baseline[0]))
+
+
+def _doubles(name: str, values: Any) -> Any:
+    import onnx
+
+    return onnx.numpy_helper.from_array(np.asarray(values, dtype=np.float64), name)

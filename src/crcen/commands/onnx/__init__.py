@@ -1,1 +1,0 @@
-"""A fitted model as an ONNX graph."""
