@@ -123,6 +123,8 @@ def serve(settings: Settings, port: int, workers: int = 1, started: Callable[[st
 
 def _work(settings: Settings, sock: socket.socket) -> None:
     """A worker process; it ends with its parent."""
+    if hasattr(signal, "SIGHUP"):
+        signal.signal(signal.SIGHUP, signal.SIG_IGN)  # until the server handles it
     parent = os.getppid()
 
     def watch() -> None:

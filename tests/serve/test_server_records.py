@@ -1,0 +1,285 @@
+"""Decision log, audits, labels for the monitor, metrics, reload and server processes."""
+
+import concurrent.futures
+import json
+import os
+import shutil
+import signal
+import threading
+import time
+from pathlib import Path
+
+import httpx
+import numpy as np
+import pytest
+from serve_tables import ROW, binary_table, class_table
+from starlette.testclient import TestClient
+
+from crcen.serve.decision_log import DecisionLog
+from crcen.serve.server import Service, Settings
+
+
+def records(frame):
+    return json.loads(frame.to_json(orient="records"))
+
+
+def lines(path):
+    text = path.read_text()
+    assert not text or text.endswith("\n")
+    return [json.loads(line) for line in text.splitlines()]
+
+
+def client_of(*models, **options):
+    return TestClient(Service(Settings(models, **options)).asgi, base_url="http://127.0.0.1")
+
+
+def test_log_holds_every_decision(models, tmp_path):
+    log = tmp_path / "decisions.jsonl"
+    rows = records(binary_table(20, seed=1).drop(columns="fraud"))
+    client = client_of(models["fraud"], log=log, id="amount")
+    found = client.post("/predict?budget=5", json=rows).json()
+    logged = lines(log)
+    assert [one["id"] for one in logged] == [str(row["amount"]) for row in rows]
+    assert [one["probability"] for one in logged] == [one["probability"] for one in found["predictions"]]
+    assert [one["decision"] for one in logged] == [one["decision"] for one in found["predictions"]]
+    assert all(one["price"] == {"cost_ratio": 5.0} for one in logged)
+    assert all(len(one["input_hash"]) == 16 and "inputs" not in one for one in logged)
+    assert all(one["version"] == found["version"] for one in logged)
+    with_inputs = client_of(models["fraud"], log=log, log_inputs=True)
+    assert with_inputs.post("/predict", json=rows[0]).status_code == 200
+    assert lines(log)[-1]["inputs"] == rows[0]
+
+
+def test_log_is_rotated_by_size_and_repaired(tmp_path):
+    path = tmp_path / "log.jsonl"
+    log = DecisionLog(path, 2_000)
+    other = DecisionLog(path, 2_000)  # as another process would open it
+    for i in range(60):
+        (log, other)[i % 2].write([f"row {i}"], [{"decision": "x" * 50}])
+    files = sorted(tmp_path.glob("log*.jsonl"))
+    assert len(files) > 2
+    assert all(file.stat().st_size <= 2_000 for file in files)
+    assert [one["id"] for file in sorted(files, key=lambda f: (f == path, f)) for one in lines(file)] == [
+        f"row {i}" for i in range(60)
+    ]
+    assert set(log.find(["row 3", "row 59", "none"])[0]) == {"row 3", "row 59"}
+    whole = path.read_bytes()
+    path.write_bytes(whole + b'{"id": "cut", "ti')
+    DecisionLog(path, 2_000).write(["new"], [{}])
+    assert path.read_bytes().startswith(whole)
+    assert [one["id"] for one in lines(path)][-1] == "new"
+    odd = ['", "time": "', '"', "\\", "é\u2028", ""]
+    log.write(odd, [{"n": i} for i in range(len(odd))])
+    assert {one: entry["n"] for one, entry in log.find(odd)[0].items()} == dict(zip(odd, range(5), strict=True))
+
+
+def test_many_threads_write_complete_lines(tmp_path):
+    log = DecisionLog(tmp_path / "log.jsonl", 20_000)
+    ids = [[f"{i}-{j}" for j in range(50)] for i in range(8)]
+    with concurrent.futures.ThreadPoolExecutor(8) as pool:
+        list(pool.map(lambda own: [log.write([one], [{"x": "y" * 30}]) for one in own], ids))
+    found = [one["id"] for file in tmp_path.glob("log*.jsonl") for one in lines(file)]
+    assert sorted(found) == sorted(one for own in ids for one in own)
+
+
+@pytest.mark.parametrize(
+    ("name", "table", "target"), [("fraud", binary_table, "fraud"), ("state", class_table, "state")]
+)
+def test_audits_have_the_stated_share(models, tmp_path, name, table, target):
+    options = {"log": tmp_path / "log.jsonl", "audit": 0.1}
+    client = client_of(models[name], **options)
+    rows = records(table(3000, seed=2).drop(columns=target))
+    found = client.post("/predict", json=rows).json()["predictions"]
+    e = np.array([one["audit_probability"] for one in found])
+    drawn = np.array([one["audit"] for one in found])
+    default = {"fraud": "no", "state": "fine"}[name]
+    quiet = np.array([one["decision"] == default for one in found])
+    assert (e[~quiet] == 1).all()
+    assert drawn[~quiet].all()
+    assert ((e[quiet] >= 0.0699) & (e[quiet] <= 1)).all()
+    assert e[quiet].mean() == pytest.approx(0.1, abs=0.015)
+    sd = np.sqrt((e * (1 - e))[quiet].sum())
+    assert abs(drawn[quiet].sum() - e[quiet].sum()) < 4 * sd
+    if name == "fraud":  # rows close to the threshold are drawn more often
+        p = np.array([one["probability"] for one in found])[quiet]
+        assert e[quiet][p > np.quantile(p, 0.9)].mean() > 1.2 * e[quiet][p < np.quantile(p, 0.1)].mean()
+    again = [client.post("/predict", json=row).json()["audit"] for row in rows[:40]]
+    assert again == drawn[:40].tolist()  # the same seed and row give the same draw
+    other = client_of(models[name], **options, seed=1).post("/predict", json=rows).json()["predictions"]
+    assert [one["audit"] for one in other] != drawn.tolist()
+    assert lines(tmp_path / "log.jsonl")[0]["audit_probability"] == e[0]
+
+
+@pytest.mark.parametrize(
+    ("name", "table", "target"), [("fraud", binary_table, "fraud"), ("state", class_table, "state")]
+)
+def test_labels_feed_the_monitor(models, tmp_path, name, table, target):
+    client = client_of(models[name], log=tmp_path / "log.jsonl", log_inputs=True)
+    frame = table(400, seed=3)
+    rows, truth = records(frame.drop(columns=target)), frame[target].tolist()
+    ids = [one["id"] for one in client.post("/predict", json=rows).json()["predictions"]]
+    assert "No labels yet" in client.get("/monitor").text
+    labels = [{"id": one, "label": label} for one, label in zip(ids, truth, strict=True)]
+    found = client.post("/labels", json=[*labels[:300], {"id": "unheard", "label": truth[0]}]).json()
+    assert {one: found[one] for one in ("labels", "unknown", "repeated")} == {
+        "labels": 300,
+        "unknown": 1,
+        "repeated": 0,
+    }
+    assert found["monitor"]["labelled"] == 300
+    assert not found["monitor"]["is_alarm"]
+    again = client.post("/labels", json=dict(zip(ids[250:], truth[250:], strict=True))).json()
+    assert (again["labels"], again["repeated"]) == (100, 50)
+    assert again["monitor"]["call"] == 2
+    assert "<svg" in client.get("/monitor").text
+    metrics = client.get("/metrics").text
+    assert f'crcen_labels_total{{model="{name}"}} 400' in metrics
+    assert f'crcen_monitor_alarm{{model="{name}"}} 0' in metrics
+    refused = client.post("/labels", json=[{"id": ids[0], "label": "purple"}])
+    assert (refused.status_code, "got 'purple'" in refused.json()["error"]) == (422, True)
+    for wrong in ([], [3], [{"id": "a"}], {"a": None}, "x"):
+        assert client.post("/labels", json=wrong).status_code == 422
+
+
+def test_reversed_labels_raise_an_alarm(models, tmp_path):
+    client = client_of(models["fraud"], log=tmp_path / "log.jsonl", log_inputs=True)
+    frame = binary_table(600, seed=4)
+    rows = records(frame.drop(columns="fraud"))
+    ids = [one["id"] for one in client.post("/predict", json=rows).json()["predictions"]]
+    wrong = ["no" if label == "yes" else "yes" for label in frame["fraud"]]
+    found = client.post("/labels", json=dict(zip(ids, wrong, strict=True))).json()
+    assert found["monitor"]["is_alarm"]
+    assert 'crcen_monitor_alarm{model="fraud"} 1' in client.get("/metrics").text
+
+
+def test_labels_need_inputs(models, tmp_path):
+    for options in ({}, {"log": tmp_path / "log.jsonl"}):
+        client = client_of(models["fraud"], **options)
+        answer = client.post("/labels", json={"a": "yes"})
+        assert (answer.status_code, "--log-inputs" in answer.json()["error"]) == (422, True)
+        assert client.get("/monitor").status_code == 422
+
+
+def test_metrics_count_requests_and_rows(models):
+    client = client_of(models["fraud"])
+    client.post("/predict", json=[{**ROW, "amount": 1e9}, ROW])
+    client.post("/predict", json=[])
+    text = client.get("/metrics").text
+    for line in (
+        'crcen_requests_total{status="2xx"} 1',
+        'crcen_requests_total{status="4xx"} 1',
+        'crcen_requests_total{status="5xx"} 0',
+        'crcen_request_seconds_bucket{le="+Inf"} 2',
+        "crcen_request_seconds_count 2",
+        'crcen_rows_total{model="fraud"} 2',
+        'crcen_alarms_total{model="fraud"} 2',
+        'crcen_unlike_total{model="fraud"} 1',
+    ):
+        assert line in text.splitlines(), line
+    bounds = [float(line.split()[-1]) for line in text.splitlines() if "_bucket" in line]
+    assert bounds == sorted(bounds)
+
+
+def test_reload(models, tmp_path):
+    path = tmp_path / "model.crcen"
+    shutil.copy(models["fraud"], path)
+    client = client_of(path)
+    before = client.post("/predict", json=ROW).json()
+    assert client.post("/models/reload").json()["changed"] == []
+    path.write_bytes(models["state"].read_bytes()[:-20] + bytes(20))
+    refused = client.post("/models/reload")
+    assert refused.status_code == 422
+    assert {**client.post("/predict", json=ROW).json(), "id": ""} == {**before, "id": ""}
+    shutil.copy(models["state"], path)
+    assert client.post("/models/reload").json()["changed"] == ["model"]
+    assert set(client.post("/predict", json=ROW).json()["probability"]) == {"broken", "fine", "worn"}
+
+
+def test_kill_leaves_a_readable_log(models, tmp_path, start):
+    log = tmp_path / "log.jsonl"
+    server = start("serve", models["fraud"], "--port", 0, "--log", log, "--log-inputs")
+    rows = records(binary_table(200, seed=1).drop(columns="fraud"))
+    ended = threading.Event()
+
+    def send():
+        with httpx.Client(base_url=server.address, timeout=5) as client:
+            while not ended.is_set():
+                try:
+                    client.post("/predict", json=rows)
+                except httpx.TransportError:
+                    return
+
+    threads = [threading.Thread(target=send) for _ in range(2)]
+    for thread in threads:
+        thread.start()
+    time.sleep(1.0)
+    server.end(signal.SIGKILL)
+    ended.set()
+    for thread in threads:
+        thread.join()
+    found = lines(log)
+    assert len(found) >= 200
+    assert len(found) % 200 == 0
+
+
+def test_reload_by_signal_and_shutdown_drop_no_request(models, tmp_path, start):
+    path = tmp_path / "model.crcen"
+    shutil.copy(models["fraud"], path)
+    server = start("serve", path, "--port", 0)
+    seen, errors, stop = set(), [], threading.Event()
+
+    def send():
+        with httpx.Client(base_url=server.address, timeout=10) as client:
+            while not stop.is_set():
+                try:
+                    answer = client.post("/predict", json=ROW)
+                    seen.add((answer.status_code, answer.json()["version"]))
+                except httpx.TransportError as error:
+                    errors.append(error)
+                time.sleep(0.005)
+
+    thread = threading.Thread(target=send)
+    thread.start()
+    time.sleep(0.5)
+    path.write_bytes(b"damaged")
+    os.kill(server.popen.pid, signal.SIGHUP)
+    time.sleep(0.5)
+    assert len(seen) == 1
+    shutil.copy(models["state"], path)
+    os.kill(server.popen.pid, signal.SIGHUP)
+    for _ in range(100):
+        time.sleep(0.1)
+        if len(seen) == 2:
+            break
+    stop.set()
+    thread.join()
+    assert len(seen) == 2
+    assert {status for status, _ in seen} == {200}
+    assert errors == []
+    assert server.end() == 0
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="needs POSIX signals")
+def test_workers_share_log_metrics_and_reload(models, tmp_path, start):
+    path, log = tmp_path / "model.crcen", tmp_path / "log.jsonl"
+    shutil.copy(models["fraud"], path)
+    server = start("serve", path, "--port", 0, "--workers", 2, "--log", log, "--log-inputs")
+    server.wait_ready()
+    children = Path(f"/proc/{server.popen.pid}/task/{server.popen.pid}/children")
+    with httpx.Client(base_url=server.address, timeout=10, headers={"connection": "close"}) as client:
+        for _ in range(200):  # new connections, so that both workers answer
+            assert client.post("/predict", json=ROW).status_code == 200
+        assert len(lines(log)) == 200
+        assert 'crcen_rows_total{model="model"} 200' in client.get("/metrics").text
+        shutil.copy(models["state"], path)
+        assert client.post("/models/reload").json()["changed"] == ["model"]
+        time.sleep(2.0)
+        for _ in range(30):
+            found = client.post("/predict", json=ROW).json()
+            assert set(found["probability"]) == {"broken", "fine", "worn"}
+    workers = [int(one) for one in children.read_text().split()] if children.exists() else []
+    assert server.end() == 0
+    end = time.monotonic() + 5.0
+    while (left := [one for one in workers if os.path.exists(f"/proc/{one}")]) and time.monotonic() < end:
+        time.sleep(0.1)
+    assert left == []
