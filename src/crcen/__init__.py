@@ -12,6 +12,9 @@ from typing import TYPE_CHECKING, Any
 from crcen._version import __version__ as __version__
 
 if TYPE_CHECKING:
+    from crcen.commands.certify import certify as certify
+    from crcen.commands.certify import verify as verify
+    from crcen.commands.declare import declare as declare
     from crcen.commands.evaluation import evaluate_table as evaluate_table
     from crcen.commands.export import export_onnx as export_onnx
     from crcen.commands.fit import fit_table as fit_table
@@ -76,6 +79,8 @@ if TYPE_CHECKING:
 
 # Public names by module.
 _PUBLIC_NAMES = {
+    "crcen.commands.certify": "certify verify",
+    "crcen.commands.declare": "declare",
     "crcen.commands.evaluation": "evaluate_table",
     "crcen.commands.export": "export_onnx",
     "crcen.commands.fit": "fit_table",
@@ -122,6 +127,8 @@ _PUBLIC_NAMES = {
 }
 # Documented names that are imported from their module: results of functions, and functions that few users call.
 _SUBMODULE_NAMES = {
+    "crcen.commands.certify": "Certificate Verification generate_key",
+    "crcen.commands.declare": "Declaration read_declaration",
     "crcen.commands.demo": "Demo demo",
     "crcen.commands.environment": "EnvironmentInfo environment_info",
     "crcen.commands.evaluation": "TableEvaluation",

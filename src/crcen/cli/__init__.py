@@ -13,6 +13,9 @@ from crcen.cli import judging
 from crcen.cli import monitor
 
 # isort: split
+from crcen.cli import evidence
+
+# isort: split
 from crcen.cli import serve
 
 # isort: split
@@ -24,6 +27,7 @@ from crcen.cli.app import run as main
 
 __all__ = [
     "app",
+    "evidence",
     "info",
     "judging",
     "listings",

@@ -1,0 +1,568 @@
+"""certify and verify: declared criteria tested on labelled rows, the certificate, its signature and its check."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+from collections.abc import Mapping
+from contextlib import suppress
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from crcen import InvalidInput, InvalidParameter, __version__
+from crcen._support.extras import installed_versions, need
+from crcen._support.files import check_writable, exclusive_lock, write_atomic
+from crcen._support.progress import logged
+from crcen._support.text import listed
+from crcen._support.values import json_value
+from crcen.commands.declare import (
+    _PACKAGES,
+    FIELDS,
+    Declaration,
+    RowsOfModel,
+    file_digest,
+    read_declaration,
+    score_rows,
+)
+from crcen.commands.inputs import Source, model_of, source_of, target_of
+from crcen.commands.prices import own_costs
+from crcen.report.certificate import certificate_page
+from crcen.tables.options import ReadOptions
+from crcen.tables.row_digest import RowDigest
+from crcen.theory.criteria import Outcome, ScoredClasses, judge_criteria
+from crcen.theory.intervals import wilson_interval
+
+__all__ = ["Certificate", "Verification", "certify", "generate_key", "verify"]
+
+FORMAT, VERSION = "crcen certificate", 1
+_RECORD_FORMAT = "crcen certifications"
+_BINS = 8
+_NOT_SAID = (
+    "other populations, other places and later times: the result holds for rows drawn like these",
+    "fairness, beyond the groups and criteria that are listed",
+    "whether the labels are right, and whether the rows are a random sample of those that the model will decide on",
+    "whether the declaration was made before anyone saw the labels: the dates are those of the computers used",
+)
+
+
+@dataclass(frozen=True, eq=False)
+class Certificate:
+    """The outcome of declared criteria; prints itself.
+
+    Parameters
+    ----------
+    content : dict
+        All fields of the JSON file, with digest and signature.
+    paths : tuple of Path
+        Files that were written.
+    """
+
+    content: dict[str, Any]
+    paths: tuple[Path, ...] = ()
+
+    @property
+    def verdict(self) -> str:
+        """The worst verdict: "fail", "undecided" or "pass"."""
+        return str(self.content["verdict"])
+
+    @property
+    def criteria(self) -> list[dict[str, Any]]:
+        """The criteria in the declared order."""
+        return list(self.content["criteria"])
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain values, ready for JSON: the content of the JSON file."""
+        return self.content
+
+    def __repr__(self) -> str:
+        return f"<Certificate: {self.verdict}, {len(self.criteria)} criteria, sha256:{self.content['digest'][:12]}>"
+
+    def __str__(self) -> str:
+        lines = [self.content["summary"]]
+        for one in self.criteria:
+            lines.append(f"  {one['verdict']:<10} {one['criterion']}: {one['statement']}")
+            for part in one["groups"]:
+                lines.append(f"    {part['verdict']:<10} {part['column']} = {part['group']}: {part['statement']}")
+        lines += [f"Note: {note}." for note in self.content["notes"]]
+        lines.append(f"Digest sha256:{self.content['digest']}, {_signer(self.content)}")
+        return "\n".join([*lines, *(f"Written to {path}" for path in self.paths)])
+
+
+def _signer(content: Mapping[str, Any]) -> str:
+    key = content["signed_by"]
+    return "not signed" if key is None else f"signed by the key {key[:16]}…"
+
+
+@logged
+def certify(
+    declaration: str | Path,
+    data: Any,
+    *,
+    model: str | Path,
+    out: str | Path | None = None,
+    json_out: str | Path | None = None,
+    sign: str | Path | None = None,
+    again: bool = False,
+    read: ReadOptions | None = None,
+) -> Certificate:
+    """Test declared criteria on labelled rows: what `crcen certify` does.
+
+    Parameters
+    ----------
+    declaration : str or Path
+        File that `declare` wrote, unchanged.
+    data : data frame, str or Path
+        The declared rows with the label of every row.
+    model : str or Path
+        File of the declared model.
+    out, json_out : str or Path, optional
+        The printable HTML page and the JSON file to write.
+    sign : str or Path, optional
+        Ed25519 private key (PEM) that signs the certificate; see `generate_key`.
+    again : bool, default=False
+        Allow a further certification of this declaration on these rows; the certificate states it.
+    read : ReadOptions, optional
+        How the table is read.
+
+    Returns
+    -------
+    Certificate
+        Verdicts with estimates and bounds. The declaration's digest and the digest of the rows are recorded in a file
+        beside the declaration.
+
+    Raises
+    ------
+    InvalidInput
+        If the model or the rows differ from the declared ones, rows are training rows, or these rows were certified.
+    """
+    declared = read_declaration(declaration)
+    files = (declaration, model, data, sign)
+    outputs = [check_writable(path, *files) for path in (out, json_out) if path is not None]
+    if len({os.path.realpath(path) for path in outputs}) < len(outputs):
+        raise InvalidParameter(f"out and json_out must be two files: got {out} twice.")
+    key = None if sign is None else _private_key(sign)
+    if file_digest(model) != declared.content["model"]["sha256"]:
+        raise InvalidInput(
+            f"{model} is not the declared model {declared.content['model']['file']}: its digest is "
+            f"{file_digest(model)[:12]}…, declared was {declared.content['model']['sha256'][:12]}…."
+        )
+    fitted = model_of(model)
+    source = source_of(data, read, fitted)
+    target = target_of(declared.content["target"], fitted, source)
+    found = score_rows(fitted, source, target, declared.content["groups"])
+    _check_rows(declared, found, source.name)
+    recognition = found.odd.watch.recognition()
+    if recognition is not None and recognition.status == "seen":
+        raise InvalidInput(f"a certificate needs rows that are new to the model: {recognition.measured}.")
+    record = _record_path(declaration)
+    with exclusive_lock(record, instead="certify later"):
+        earlier = _earlier(record, declared.digest)
+        same = [one for one in earlier if one["rows"] == found.digest.rows]
+        if same and not again:
+            raise InvalidInput(
+                f"{declaration} was certified on these rows on {same[-1]['date']}: a second one needs again=, "
+                "and the certificate states it.",
+                parameter="again",
+            )
+        outcomes = _outcomes(declared, found, fitted)
+        content = _content(declared, found, outcomes, fitted, source, earlier, recognition)
+        content = _sealed(content, key)
+        page = None if out is None else certificate_page(content)
+        entry = {"date": content["date"], "declaration": declared.digest, "rows": found.digest.rows}
+        entry |= {"verdict": content["verdict"], "certificate": content["digest"]}
+        everything = [*_all_records(record), entry]
+        write_atomic(record, json.dumps({"format": _RECORD_FORMAT, "certifications": everything}, indent=1) + "\n")
+        if out is not None and page is not None:
+            write_atomic(out, page)
+        if json_out is not None:
+            write_atomic(json_out, _canonical(content))
+    return Certificate(content, tuple(outputs))
+
+
+def _outcomes(declared: Declaration, found: RowsOfModel, model: Any) -> tuple[Outcome, ...]:
+    scored = found.scored
+    watch, price = found.odd.watch, scored.price
+
+    def differences(error_rate: float) -> tuple[str, ...] | None:
+        if getattr(model, "profile_", None) is None:
+            return None
+        if price.positive is None:
+            return tuple(one.sentence for one in watch.unlike(0, -1, None, error_rate))
+        n_alarms = int((scored.actions == price.positive).sum())
+        return tuple(one.sentence for one in watch.unlike(n_alarms, len(scored.p), price, error_rate))
+
+    return judge_criteria(declared.criteria, scored, declared.content["confidence"], differences)
+
+
+def _check_rows(declared: Declaration, found: RowsOfModel, name: str) -> None:
+    """Refuse rows other than the declared ones, naming the difference."""
+    rows = declared.content["rows"]
+    if not rows["are_declared"] or rows["sha256"] == found.digest.rows:
+        return
+    before, here = rows["columns"], found.digest.by_column
+    absent = [column for column in before if column not in here]
+    changed = [column for column in before if column in here and before[column] != here[column]]
+    if rows["number"] != found.digest.n_rows:
+        why = f"it has {found.digest.n_rows:,} rows, declared were {rows['number']:,}"
+    elif absent or changed:
+        why = f"values of {listed(absent or changed)} differ"
+    else:
+        why = "the same values are combined to other rows"
+    raise InvalidInput(f"{name} does not hold the declared rows of {rows['file']}: {why}.")
+
+
+def _record_path(declaration: str | Path) -> Path:
+    place = Path(os.path.realpath(declaration))
+    return place.with_name(f"{place.stem}.certifications.json")
+
+
+def _all_records(path: Path) -> list[dict[str, Any]]:
+    if not path.exists():
+        return []
+    try:
+        content = json.loads(path.read_text(encoding="utf-8"))
+        found = content["certifications"]
+        if content["format"] != _RECORD_FORMAT or not all({"date", "declaration", "rows"} <= set(one) for one in found):
+            raise KeyError("format")
+        return list(found)
+    except (OSError, KeyError, TypeError, ValueError) as error:
+        raise InvalidInput(f"{path} is damaged, the record of earlier certifications: restore it.") from error
+
+
+def _earlier(path: Path, digest: str) -> list[dict[str, Any]]:
+    return [one for one in _all_records(path) if one["declaration"] == digest]
+
+
+def _content(
+    declared: Declaration,
+    found: RowsOfModel,
+    outcomes: tuple[Outcome, ...],
+    model: Any,
+    source: Any,
+    earlier: list[dict[str, Any]],
+    recognition: Any,
+) -> dict[str, Any]:
+    """All fields but digest and signature."""
+    stated, scored = declared.content, found.scored
+    verdicts = [one.verdict for one in outcomes]
+    verdict = next(word for word in ("fail", "undecided", "pass") if word in verdicts)
+    same = [one["date"] for one in earlier if one["rows"] == found.digest.rows]
+    counts = np.bincount(scored.y, minlength=len(scored.labels))
+    return {
+        "format": FORMAT,
+        "version": VERSION,
+        "date": datetime.now(UTC).isoformat(timespec="seconds"),
+        "verdict": verdict,
+        "summary": _summary(verdicts),
+        "criteria": [one.to_dict() for one in outcomes],
+        "family_wise_error": {
+            "rate": round(1.0 - stated["confidence"], 12),
+            "method": "Holm",
+            "meaning": "probability of any wrong pass of a threshold, and of any wrong fail, over all "
+            "criteria and groups",
+        },
+        "declaration": {
+            "file": declared.path.name,
+            "digest": declared.digest,
+            "date": stated["date"],
+            "confidence": stated["confidence"],
+            "groups": stated["groups"],
+            "rows_are_declared": stated["rows"]["are_declared"],
+            "notes": stated["rows"]["notes"],
+            "labels_needed": [one.get("labels_needed") for one in stated["criteria"]],
+        },
+        "earlier_certifications": {"on_these_rows": same, "on_other_rows": len(earlier) - len(same)},
+        "model": stated["model"],
+        "data": {
+            "file": Path(source.name).name,
+            "rows": len(scored.y),
+            "target": stated["target"],
+            "positive": None if scored.price.positive is None else json_value(scored.labels[scored.price.positive]),
+            "classes": [
+                {"label": json_value(label), "rows": int(count)}
+                for label, count in zip(scored.labels, counts, strict=True)
+            ],
+            "columns": list(found.digest.columns),
+            "sha256": found.digest.rows,
+            "labelled_sha256": "" if found.labelled is None else found.labelled.rows,
+            "training_rows": None if recognition is None else recognition.to_dict(),
+        },
+        "decisions": _decisions(scored, model),
+        "calibration": _calibration(scored),
+        "description": {name: stated["description"].get(name, "") for name in FIELDS},
+        "notes": _notes(declared, found, source, recognition, same, len(earlier)),
+        "not_tested": list(_NOT_SAID),
+        "versions": {"crcen": __version__, **installed_versions(_PACKAGES)},
+    }
+
+
+def _summary(verdicts: list[str]) -> str:
+    n = len(verdicts)
+    parts = [f"{verdicts.count(word)} {word}" for word in ("pass", "fail", "undecided") if word in verdicts]
+    if verdicts.count("pass") == n:
+        return f"All {n} declared criteria pass." if n > 1 else "The declared criterion passes."
+    return f"Of {n} declared criteria: {', '.join(parts)}." if n > 1 else f"The declared criterion: {parts[0][2:]}."
+
+
+def _notes(
+    declared: Declaration, found: RowsOfModel, source: Any, recognition: Any, same: list[str], n_earlier: int
+) -> list[str]:
+    notes = [*declared.content["rows"]["notes"], *source.notes, *found.odd.notes]
+    if same:
+        notes.append(f"repeated: this declaration was certified on these rows before, on {', '.join(same)}")
+    if n_earlier > len(same):
+        notes.append(f"this declaration was certified {n_earlier - len(same)} times on other rows before")
+    if recognition is None or recognition.status == "unknown":
+        notes.append("whether the rows are new to the model could not be determined from them")
+    return notes
+
+
+def _decisions(scored: ScoredClasses, model: Any) -> dict[str, Any]:
+    costs = own_costs(model)
+    names = [*scored.labels, *costs.actions]
+    table = np.zeros((len(scored.labels), len(names)), dtype=np.int64)
+    np.add.at(table, (scored.y, scored.actions), 1)
+    return {"actions": json_value(names), "counts": table.tolist()}
+
+
+def _calibration(scored: ScoredClasses) -> list[dict[str, Any]]:
+    """Predicted and observed shares in parts of equal size, of each class, or of the positive one."""
+    positive, found = scored.price.positive, []
+    for k in range(len(scored.labels)) if positive is None else [positive]:
+        order = np.argsort(scored.p[:, k], kind="stable")
+        bins = []
+        for part in np.array_split(order, min(_BINS, len(order))):
+            share = float((scored.y[part] == k).mean())
+            low, high = wilson_interval(share, len(part))
+            predicted = float(scored.p[part, k].mean())
+            bins.append({"rows": len(part), "predicted": predicted, "observed": share, "low": low, "high": high})
+        found.append({"label": json_value(scored.labels[k]), "bins": bins})
+    return found
+
+
+def _canonical(content: Mapping[str, Any]) -> str:
+    """The one text of a certificate: other bytes are a change."""
+    return json.dumps(content, indent=1, ensure_ascii=False, allow_nan=False) + "\n"
+
+
+def _payload(content: Mapping[str, Any]) -> bytes:
+    return _canonical({name: one for name, one in content.items() if name not in ("digest", "signature")}).encode()
+
+
+def _sealed(content: dict[str, Any], key: Any) -> dict[str, Any]:
+    """The content with the public key, digest and signature; through JSON, so that it is what a file holds."""
+    content = json.loads(json.dumps({**content, "signed_by": None if key is None else _public_hex(key.public_key())}))
+    payload = _payload(content)
+    signature = None if key is None else key.sign(payload).hex()
+    return {**content, "digest": hashlib.sha256(payload).hexdigest(), "signature": signature}
+
+
+def _ed25519() -> tuple[Any, Any]:
+    purpose = "signatures need cryptography"
+    names = "cryptography.hazmat.primitives"
+    serialization = need(f"{names}.serialization", "certificate", purpose)
+    return serialization, need(f"{names}.asymmetric.ed25519", "certificate", purpose)
+
+
+def _public_hex(key: Any) -> str:
+    return str(key.public_bytes_raw().hex())
+
+
+def _private_key(path: str | Path) -> Any:
+    serialization, ed25519 = _ed25519()
+    try:
+        key = serialization.load_pem_private_key(Path(path).read_bytes(), password=None)
+    except OSError as error:
+        raise InvalidInput(f"the key {path} cannot be read: {error.strerror}.") from error
+    except (TypeError, ValueError) as error:
+        raise InvalidInput(f"{path} is not an unencrypted private key in PEM: make one with crcen keygen.") from error
+    if not isinstance(key, ed25519.Ed25519PrivateKey):
+        raise InvalidInput(f"{path} must be an Ed25519 private key: make one with crcen keygen.")
+    return key
+
+
+@dataclass(frozen=True)
+class KeyPair:
+    """Files of a new key; prints itself."""
+
+    private: Path
+    public: Path
+    key: str
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain values, ready for JSON."""
+        return {"private": str(self.private), "public": str(self.public), "key": self.key}
+
+    def __str__(self) -> str:
+        return (
+            f"Private key {self.private} (keep it secret), public key {self.public} (give it to those who verify)\n"
+            f"Public key {self.key}"
+        )
+
+
+def generate_key(out: str | Path) -> KeyPair:
+    """Write a new Ed25519 key pair: the private key, readable by its owner only, and the public key with ".pub".
+
+    Parameters
+    ----------
+    out : str or Path
+        File of the private key; it must not exist.
+    """
+    serialization, ed25519 = _ed25519()
+    private, public = Path(out), Path(f"{out}.pub")
+    for path in (private, public):
+        check_writable(path)
+        if path.exists():
+            raise InvalidInput(f"{path} exists, and a key is never overwritten: choose another name.")
+    key = ed25519.Ed25519PrivateKey.generate()
+    pem = serialization.Encoding.PEM
+    secret = key.private_bytes(pem, serialization.PrivateFormat.PKCS8, serialization.NoEncryption())
+    descriptor = os.open(private, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+    try:
+        with open(descriptor, "wb") as file:
+            file.write(secret)
+        known = key.public_key().public_bytes(pem, serialization.PublicFormat.SubjectPublicKeyInfo)
+        write_atomic(public, known)
+    except BaseException:
+        with suppress(OSError):
+            private.unlink()
+        raise
+    return KeyPair(private, public, _public_hex(key.public_key()))
+
+
+@dataclass(frozen=True)
+class Verification:
+    """What belongs together and what does not; prints itself.
+
+    Parameters
+    ----------
+    checks : tuple of (str, bool, str)
+        What was checked, whether it is right, and a sentence.
+    verdict : str
+        That of the certificate.
+    """
+
+    checks: tuple[tuple[str, bool, str], ...]
+    verdict: str
+
+    @property
+    def is_valid(self) -> bool:
+        """Whether everything that was checked belongs together."""
+        return all(is_right for _, is_right, _ in self.checks)
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain values, ready for JSON."""
+        checks = [{"check": name, "valid": is_right, "statement": said} for name, is_right, said in self.checks]
+        return {"valid": self.is_valid, "verdict": self.verdict, "checks": checks}
+
+    def __str__(self) -> str:
+        word = "Valid" if self.is_valid else "Not valid"
+        lines = [f"{word}: the certificate, whose verdict is {self.verdict or 'unknown'}."]
+        return "\n".join([*lines, *(f"  {'ok' if one[1] else 'WRONG':<6} {one[0]}: {one[2]}." for one in self.checks)])
+
+
+def verify(
+    certificate: str | Path,
+    *,
+    model: str | Path | None = None,
+    data: Any = None,
+    declaration: str | Path | None = None,
+    page: str | Path | None = None,
+    public_key: str | Path | None = None,
+    read: ReadOptions | None = None,
+) -> Verification:
+    """Check that a certificate is unchanged and belongs to files: what `crcen verify` does.
+
+    Parameters
+    ----------
+    certificate : str or Path
+        The JSON file that `certify` wrote.
+    model, declaration, page : str or Path, optional
+        Files that must belong to it: the model, the declaration, the HTML page.
+    data : data frame, str or Path, optional
+        The labelled rows that must belong to it.
+    public_key : str or Path, optional
+        File of the public key (PEM) that must have signed it.
+    read : ReadOptions, optional
+        How the table is read; with ``model`` as its training table was, unless stated otherwise.
+    """
+    try:
+        raw = Path(certificate).read_bytes()
+    except OSError as error:
+        raise InvalidInput(f"the certificate {certificate} cannot be read: {error.strerror}.") from error
+    try:
+        content = json.loads(raw)
+        keys = ("digest", "signature", "signed_by", "model", "data", "declaration", "verdict")
+        if content["format"] != FORMAT or content["version"] != VERSION or any(key not in content for key in keys):
+            raise KeyError("format")
+        is_canonical = _canonical(content).encode() == raw
+    except (KeyError, TypeError, ValueError, RecursionError) as error:
+        raise InvalidInput(f"{certificate} is not a certificate that crcen certify wrote.") from error
+    is_same = is_canonical and hashlib.sha256(_payload(content)).hexdigest() == content["digest"]
+    checks = [("content", is_same, "unchanged since it was written" if is_same else "changed after it was written")]
+    checks.append(_signature_check(content, public_key))
+    if model is not None:
+        checks.append(_same("model", file_digest(model), content["model"]["sha256"], Path(model).name))
+    if declaration is not None:
+        checks.append(_same("declaration", read_declaration(declaration).digest, content["declaration"]["digest"], ""))
+    if data is not None:
+        checks.append(_data_check(content["data"], source_of(data, read, None if model is None else model_of(model))))
+    if page is not None:
+        is_page = Path(page).read_text(encoding="utf-8") == certificate_page(content)
+        said = "the page of this certificate" if is_page else "not what this version of crcen writes of the certificate"
+        checks.append(("page", is_page, said))
+    return Verification(tuple(checks), str(content["verdict"]) if is_same else "")
+
+
+def _same(name: str, here: str, stated: str, file: str) -> tuple[str, bool, str]:
+    said = f"{file or name} is the certified one" if here == stated else f"another {name} than the certified one"
+    return name, here == stated, said
+
+
+def _data_check(stated: Mapping[str, Any], source: Source) -> tuple[str, bool, str]:
+    absent = [name for name in [*stated["columns"], stated["target"]] if name not in source.columns]
+    if absent:
+        return "data", False, f"{source.name} lacks {listed(absent)}"
+    inputs, both = RowDigest(stated["columns"]), RowDigest([*stated["columns"], stated["target"]])
+    for chunk in source.chunks():
+        inputs.add(chunk)
+        both.add(chunk)
+    if inputs.rows != stated["sha256"]:
+        return "data", False, f"{source.name} holds other rows ({inputs.n_rows:,}, certified were {stated['rows']:,})"
+    if both.rows != stated["labelled_sha256"]:
+        return "data", False, f"{source.name} holds the certified rows with other values of {stated['target']}"
+    return "data", True, f"{source.name} holds the certified rows and labels"
+
+
+def _signature_check(content: Mapping[str, Any], public_key: str | Path | None) -> tuple[str, bool, str]:
+    signed_by, signature = content["signed_by"], content["signature"]
+    if signed_by is None and signature is None:
+        if public_key is not None:
+            return "signature", False, "the certificate is not signed"
+        return "signature", True, "not signed, so that anyone could have written it"
+    serialization, ed25519 = _ed25519()
+    try:
+        key = ed25519.Ed25519PublicKey.from_public_bytes(bytes.fromhex(signed_by))
+        key.verify(bytes.fromhex(signature), _payload(content))
+        if bytes.fromhex(signature).hex() != signature or bytes.fromhex(signed_by).hex() != signed_by:
+            raise ValueError("hexadecimal digits in another form")
+    except Exception as error:  # cryptography's InvalidSignature derives from Exception alone
+        if isinstance(error, KeyboardInterrupt):
+            raise
+        return "signature", False, "the signature does not belong to this content"
+    if public_key is None:
+        return "signature", True, f"right for the key {signed_by[:16]}…; name public_key= to check whose key it is"
+    try:
+        known = serialization.load_pem_public_key(Path(public_key).read_bytes())
+        is_known = _public_hex(known) == signed_by
+    except (AttributeError, TypeError, ValueError) as error:
+        raise InvalidInput(f"{public_key} must be an Ed25519 public key in PEM.") from error
+    said = (
+        f"by the key of {Path(public_key).name}" if is_known else f"by another key than that of {Path(public_key).name}"
+    )
+    return "signature", is_known, said

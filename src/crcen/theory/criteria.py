@@ -1,0 +1,547 @@
+"""Acceptance criteria: their syntax, the test of each on labelled rows, and verdicts under one family-wise error."""
+
+import math
+import re
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.optimize import brentq
+
+from crcen.exceptions import InvalidParameter
+from crcen.theory.groups import compare_groups, named_groups
+from crcen.theory.intervals import (
+    UNKNOWN,
+    Interval,
+    clopper_pearson,
+    cost_interval,
+    cost_p_value,
+    expected_cost_interval,
+    share_p_value,
+)
+from crcen.theory.key_equation import judge_equations
+from crcen.theory.limits import DRIFT_SCALE
+from crcen.theory.planning import labels_for_drift, labels_for_recall_bound, smallest_drift
+from crcen.theory.price import Price
+from crcen.theory.residual_test import TrainingError
+from crcen.theory.rows import plain
+from crcen.theory.tail import holm
+
+__all__ = ["TESTS", "Criterion", "Outcome", "ScoredClasses", "judge_criteria", "labels_needed", "parse_criteria"]
+
+Array = NDArray[np.float64]
+Bools = NDArray[np.bool_]
+Index = NDArray[np.int64]
+Differences = Callable[[float], "tuple[str, ...] | None"]
+
+SYNTAX = (
+    "recall >= 0.8, precision >= 0.5, recall[CLASS] >= 0.8, precision[CLASS] >= 0.5, cost per 1000 <= 400, "
+    "key equation, drift, groups"
+)
+TESTS = {
+    "recall": "exact binomial test of the share of rows of the class that are found, with Clopper–Pearson bounds",
+    "precision": "exact binomial test of the share of decisions for the class that are right, with Clopper–Pearson "
+    "bounds",
+    "cost": "mean cost of a row by MOVER over the exact limits of all cells of decisions and classes",
+    "key equation": "residual test of the key equation at the price, with the uncertainty of the fitted model",
+    "drift": "comparison of every column, and of the share of alarms, with the training rows",
+    "groups": "exact tests that groups have equal recall and precision, and a test of equal calibration",
+}
+_SHARE = re.compile(r"(recall|precision)\s*(?:\[\s*(.+?)\s*\])?\s*(>=|≥|<=|≤|==?|<|>)\s*(\S.*)")
+_COST = re.compile(r"cost per\s+([\d,]+|row)(?:\s+rows?)?\s*(>=|≥|<=|≤|==?|<|>)\s*(\S.*)")
+_SMALLEST_P = 1e-15
+
+
+@dataclass(frozen=True)
+class Criterion:
+    """One acceptance criterion.
+
+    Parameters
+    ----------
+    metric : str
+        One of `TESTS`.
+    threshold : float
+        What must be reached; of a cost per row. NaN for criteria without one.
+    column : int
+        Class of a recall or precision, by number; −1 otherwise.
+    text : str
+        In the form in which it is written.
+    per : int
+        Rows to which a cost refers.
+    """
+
+    metric: str
+    threshold: float = math.nan
+    column: int = -1
+    text: str = ""
+    per: int = 1
+
+    @property
+    def has_threshold(self) -> bool:
+        """Whether rows must show that a threshold is kept; otherwise they must not contradict a claim."""
+        return self.metric in ("recall", "precision", "cost")
+
+
+def parse_criteria(texts: Sequence[str], classes: Sequence[Any], positive: int | None) -> tuple[Criterion, ...]:
+    """Criteria from their text.
+
+    Parameters
+    ----------
+    texts : sequence of str
+        Such as "recall >= 0.8"; see `SYNTAX`.
+    classes : sequence
+        Labels of the model.
+    positive : int or None
+        Number of the positive class, for two classes.
+
+    Raises
+    ------
+    InvalidParameter
+        If one of them has no test, a threshold is out of range, or one occurs twice.
+    """
+    found: list[Criterion] = []
+    if not texts:
+        raise InvalidParameter(f"require must state at least one criterion, such as {SYNTAX}.", parameter="require")
+    for text in texts:
+        one = _parsed(" ".join(str(text).split()), classes, positive)
+        if any((one.metric, one.column) == (other.metric, other.column) for other in found):
+            raise InvalidParameter(f"require must state each criterion once: got {one.text!r} again.")
+        found.append(one)
+    return tuple(found)
+
+
+def _parsed(text: str, classes: Sequence[Any], positive: int | None) -> Criterion:
+    plain_text = text.casefold()
+    if plain_text in ("key equation", "drift", "groups"):
+        return Criterion(plain_text, text=plain_text)
+    share, cost = _SHARE.fullmatch(text), _COST.fullmatch(text)
+    if share is None and cost is None:
+        raise InvalidParameter(f"require must be a criterion that has a test ({SYNTAX}): got {text!r}.")
+    sign, number = (share[3], share[4]) if share is not None else (cost[2], cost[3])  # type: ignore[index]
+    allowed = ("≥", ">=") if share is not None else ("≤", "<=")
+    if sign not in allowed:
+        raise InvalidParameter(f"require {text!r} must compare with {allowed[1]}: got {sign}.")
+    value = _number(number, text)
+    if share is not None:
+        if not 0.0 < value < 1.0:
+            hint = f"; did you mean {value / 100:g}?" if 2.0 <= value < 100.0 else "."
+            raise InvalidParameter(f"the threshold of {text!r} must lie between 0 and 1: got {value:g}{hint}")
+        column = _column(share[1], share[2], classes, positive)
+        named = "" if positive is not None and column == positive else f"[{classes[column]}]"
+        return Criterion(share[1], value, column, f"{share[1]}{named} >= {value:g}")
+    size = cost[1]  # type: ignore[index]
+    per = 1 if size == "row" else int(size.replace(",", "") or 0)
+    if per < 1 or not value > 0.0:
+        raise InvalidParameter(f"the threshold and the rows of {text!r} must be above 0.")
+    unit = "row" if size == "row" else str(per)
+    return Criterion("cost", value / per, -1, f"cost per {unit} <= {value:g}", per)
+
+
+def _number(text: str, whole: str) -> float:
+    is_percent = text.endswith("%")
+    try:
+        value = float(text.removesuffix("%").strip())
+    except ValueError:
+        value = math.nan
+    if not math.isfinite(value):
+        raise InvalidParameter(f"the threshold of {whole!r} must be a number: got {text!r}.")
+    return value / 100.0 if is_percent else value
+
+
+def _column(metric: str, label: str | None, classes: Sequence[Any], positive: int | None) -> int:
+    names = [str(one) for one in classes]
+    shown = ", ".join(names[:8])
+    if label is None:
+        if positive is None:
+            raise InvalidParameter(
+                f"{metric} of {len(names)} classes must name one ({shown}), such as {metric}[{names[0]}] >= 0.8."
+            )
+        return positive
+    matches = [k for k, name in enumerate(names) if name == label] or [
+        k for k, name in enumerate(names) if name.casefold() == label.casefold()
+    ]
+    if len(matches) != 1:
+        raise InvalidParameter(f"{metric}[…] must name a class of the model, {shown}: got {label!r}.")
+    return matches[0]
+
+
+@dataclass(frozen=True, eq=False)
+class ScoredClasses:
+    """Rows with probabilities, decisions and, once known, labels.
+
+    Parameters
+    ----------
+    labels : sequence
+        Names of the K classes.
+    p : float64 array of shape (n, K)
+        Natural probabilities.
+    actions : int64 array of shape (n,)
+        Decisions; below K they are classes.
+    costs : float64 array of shape (K, A)
+        Cost of each action for each class.
+    price, trained : Price
+        Of the decisions, and of the key equation.
+    y : int64 array of shape (n,)
+        Class numbers; empty before labels are known.
+    groups : dict of str to array of shape (n,)
+        The group of each row, by column.
+    error : TrainingError, optional
+        Uncertainty of the model as measured.
+    noise : float, optional
+        Factor on variances if it was not measured.
+    """
+
+    labels: Sequence[Any]
+    p: Array
+    actions: Index
+    costs: Array
+    price: Price
+    trained: Price
+    y: Index = field(default_factory=lambda: np.empty(0, np.int64))
+    groups: Mapping[str, NDArray[Any]] = field(default_factory=dict)
+    error: TrainingError | None = None
+    noise: float | None = None
+
+    def parts(self) -> list[tuple[str, str, Bools]]:
+        """Column, name and rows of every group."""
+        found = []
+        for column, values in self.groups.items():
+            names, which = named_groups(column, values, len(self.p))
+            found += [(column, name, which == i) for i, name in enumerate(names)]
+        return found
+
+    @property
+    def reference(self) -> int:
+        """The positive class, or the rarest one in training."""
+        return int(np.argmin(self.trained.counts)) if self.trained.positive is None else self.trained.positive
+
+    @property
+    def uncertainty(self) -> float:
+        """Standard deviation of the model's error in log-odds."""
+        if self.error is None:
+            return math.sqrt(2.0 / float(self.trained.counts.min()))
+        return float(self.error.size) if self.trained.positive is not None else float(self.error.sizes[self.reference])
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """One test of a criterion, on all rows or on those of a group.
+
+    Parameters
+    ----------
+    criterion : Criterion
+        What was tested.
+    verdict : {"pass", "fail", "undecided"}
+        With all tests of the certificate considered.
+    estimate : float
+        Measured value, in the unit of the criterion.
+    bound : float
+        One-sided confidence bound that decides, of this test alone.
+    interval : Interval
+        Two-sided, at the same confidence.
+    hits, size : int
+        Rows that count, and how many of these are right (of a share).
+    p_pass, p_fail : float
+        p-values, adjusted by Holm, of "the threshold is not kept" and of "it is kept"; NaN without such a test.
+    statement : str
+        What was shown, in one sentence.
+    column, group : str
+        Of a group; empty for all rows.
+    groups : tuple of Outcome
+        Results of the groups.
+    """
+
+    criterion: Criterion
+    verdict: str
+    estimate: float
+    bound: float
+    interval: Interval
+    hits: int
+    size: int
+    p_pass: float
+    p_fail: float
+    statement: str
+    column: str = ""
+    group: str = ""
+    groups: tuple["Outcome", ...] = ()
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain values, ready for JSON."""
+        one = self.criterion
+        name = {"column": self.column, "group": self.group} if self.column else {"criterion": one.text}
+        numbers = {
+            "verdict": self.verdict,
+            "estimate": plain(self.estimate),
+            "bound": plain(self.bound),
+            "interval": {"low": plain(self.interval.low), "high": plain(self.interval.high)},
+            "rows": self.size,
+            "right": self.hits if one.column >= 0 else None,
+            "p_value_pass": plain(self.p_pass),
+            "p_value_fail": plain(self.p_fail),
+            "statement": self.statement,
+        }
+        if self.column:
+            return {**name, **numbers}
+        threshold = plain(one.threshold * one.per) if one.has_threshold else None
+        rest = {"metric": one.metric, "threshold": threshold, "test": TESTS[one.metric]}
+        return {**name, **rest, **numbers, "groups": [group.to_dict() for group in self.groups]}
+
+
+@dataclass
+class _Test:
+    """A test before Holm's adjustment."""
+
+    criterion: Criterion
+    size: int
+    estimate: float = math.nan
+    bounds: tuple[float, float] = (math.nan, math.nan)
+    interval: Interval = UNKNOWN
+    hits: int = 0
+    p_pass: float = math.nan
+    p_fail: float = math.nan
+    detail: str = ""
+    column: str = ""
+    group: str = ""
+
+
+def judge_criteria(
+    criteria: Sequence[Criterion], rows: ScoredClasses, confidence: float, differences: Differences
+) -> tuple[Outcome, ...]:
+    """Test all criteria on labelled rows, in their order.
+
+    Parameters
+    ----------
+    criteria : sequence of Criterion
+        What was declared.
+    rows : ScoredClasses
+        With labels.
+    confidence : float
+        One minus the probability of any wrong pass of a threshold, and of any wrong fail.
+    differences : callable
+        Sentences about columns that differ from training, for an error rate; None if that is not known.
+
+    Notes
+    -----
+    Criteria with a threshold pass if rows show that it is kept, and fail if rows show that it is not. Other criteria
+    fail if rows contradict them, and pass otherwise. Holm's method runs over all p-values of "not kept", and over all
+    of "kept"; a comparison with training rows has its share of the error rate of the latter.
+    """
+    alpha = 1.0 - confidence
+    tests: list[_Test] = []
+    for one in criteria:
+        tests.append(_measured(one, rows, np.ones(len(rows.y), np.bool_), confidence))
+        if one.metric in ("drift", "groups"):
+            continue
+        for column, name, part in rows.parts():
+            found = _measured(one, rows, part, confidence)
+            found.column, found.group = column, name
+            tests.append(found)
+    drift = next((test for test in tests if test.criterion.metric == "drift"), None)
+    least = alpha / len(tests)
+    said = None if drift is None else differences(least)
+    passed = holm([test.p_pass for test in tests])
+    failed = holm([test.p_fail for test in tests])
+    level = alpha if drift is None else alpha - least
+    outcomes: list[Outcome] = []
+    for test, p_pass, p_fail in zip(tests, passed, failed, strict=True):
+        if test is drift:
+            verdict = "undecided" if said is None else "fail" if said else "pass"
+            test.detail = "; ".join(said or ())
+        else:
+            verdict = _verdict(test, p_pass, p_fail, alpha, level)
+        outcomes.append(_outcome(test, verdict, p_pass, p_fail, confidence, len(tests)))
+    return _nested(outcomes)
+
+
+def _verdict(test: _Test, p_pass: float, p_fail: float, alpha: float, level: float) -> str:
+    if p_fail <= level:
+        return "fail"
+    if test.criterion.has_threshold:
+        return "pass" if p_pass <= alpha else "undecided"
+    return "undecided" if math.isnan(p_fail) else "pass"
+
+
+def _nested(outcomes: Sequence[Outcome]) -> tuple[Outcome, ...]:
+    """Groups inside their criterion; it passes if all of them do, and fails if one of them does."""
+    found: list[Outcome] = []
+    for one in (one for one in outcomes if not one.column):
+        parts = tuple(part for part in outcomes if part.column and part.criterion is one.criterion)
+        verdicts = {one.verdict, *(part.verdict for part in parts)}
+        verdict = next(word for word in ("fail", "undecided", "pass") if word in verdicts)
+        said = one.statement
+        others = [f"{part.column} = {part.group}" for part in parts if part.verdict == verdict]
+        if verdict != one.verdict:
+            word = "It fails in" if verdict == "fail" else "It is undecided in"
+            said += f" {word} {', '.join(others[:5])}{' and others' if len(others) > 5 else ''}."
+        found.append(
+            Outcome(**{**{name: getattr(one, name) for name in one.__dataclass_fields__}, "verdict": verdict,
+                       "statement": said, "groups": parts})
+        )  # fmt: skip
+    return tuple(found)
+
+
+def _measured(one: Criterion, rows: ScoredClasses, part: Bools, confidence: float) -> _Test:
+    """The test of a criterion on some rows."""
+    y, actions = rows.y[part], rows.actions[part]
+    if one.metric in ("recall", "precision"):
+        among = (y if one.metric == "recall" else actions) == one.column
+        hits, size = int((among & (y == actions)).sum()), int(among.sum())
+        low, high = (float(end) for end in clopper_pearson(hits, size, 2.0 * confidence - 1.0))
+        both = [float(end) for end in clopper_pearson(hits, size, confidence)]
+        estimate = hits / size if size else math.nan
+        p_pass = share_p_value(hits, size, one.threshold)
+        p_fail = share_p_value(size - hits, size, 1.0 - one.threshold)
+        return _Test(one, size, estimate, (low, high), Interval(estimate, *both), hits, p_pass, p_fail)
+    if one.metric == "cost":
+        if not len(y):
+            return _Test(one, 0, p_pass=1.0, p_fail=1.0)
+        bound = cost_interval(y, actions, rows.costs, level=2.0 * confidence - 1.0)
+        interval = cost_interval(y, actions, rows.costs, level=confidence).scaled(one.per)
+        p_pass = cost_p_value(y, actions, rows.costs, one.threshold)
+        p_fail = cost_p_value(y, actions, -rows.costs, -one.threshold)
+        return _Test(
+            *(one, len(y), interval.value, (bound.low * one.per, bound.high * one.per), interval, 0, p_pass, p_fail)
+        )
+    if one.metric == "key equation":
+        return _equation(one, rows, part, confidence)
+    if one.metric == "groups":
+        return _alike(one, rows, 1.0 - confidence)
+    return _Test(one, len(y))
+
+
+def _equation(one: Criterion, rows: ScoredClasses, part: Bools, confidence: float) -> _Test:
+    y, p = rows.y[part], rows.p[part]
+    test = _Test(one, len(y))
+    if len(np.unique(y)) < 2:
+        test.detail = "rows of one class only cannot be tested"
+        return test
+    found = judge_equations(y, p, rows.trained, rows.labels, noise=rows.noise, error=rows.error)
+    if found.reason:
+        test.detail = found.reason
+        return test
+    least = smallest_drift(
+        *(p, rows.trained.weights, rows.reference, len(y)), level=1.0 - confidence, uncertainty=rows.uncertainty
+    )
+    test.p_fail, test.estimate = found.p_value, found.equation.residual
+    test.detail = (
+        f"a drift of {least:.2g} in the log-odds of {rows.labels[rows.reference]} would be found with a probability of "
+        "80 %"
+    )
+    return test
+
+
+def _alike(one: Criterion, rows: ScoredClasses, alpha: float) -> _Test:
+    found = compare_groups(
+        rows.groups,
+        rows.y,
+        rows.p,
+        rows.price,
+        rows.trained,
+        labels=rows.labels,
+        noise=rows.noise or 1.0,
+        error_rate=alpha,
+    )
+    values = [test.p_value for comparison in found for test in comparison.tests if not math.isnan(test.p_value)]
+    test = _Test(one, len(rows.y))
+    test.p_fail = min(1.0, len(values) * min(values)) if values else math.nan
+    test.detail = "; ".join(comparison.sentence for comparison in found) if values else "no group has enough rows"
+    return test
+
+
+def _p(value: float) -> str:
+    return f"{value:.2g}" if value >= _SMALLEST_P else f"below {_SMALLEST_P:g}"
+
+
+def _outcome(test: _Test, verdict: str, p_pass: float, p_fail: float, confidence: float, n_tests: int) -> Outcome:
+    one = test.criterion
+    low, high = test.bounds
+    is_upper = (one.metric == "cost") == (verdict != "fail")
+    bound = high if is_upper else low
+    return Outcome(
+        *(one, verdict, test.estimate, bound, test.interval, test.hits, test.size, float(p_pass), float(p_fail)),
+        _statement(test, verdict, bound, p_pass, p_fail, confidence, n_tests),
+        test.column,
+        test.group,
+    )
+
+
+def _statement(
+    test: _Test, verdict: str, bound: float, p_pass: float, p_fail: float, confidence: float, n_tests: int
+) -> str:
+    one = test.criterion
+    if not one.has_threshold:
+        return _claim(test, verdict, p_fail, n_tests)
+    among = {"recall": "rows of the class", "precision": "decisions for the class"}.get(one.metric, "rows")
+    if not test.size:
+        return f"Undecided: there are no {among}."
+    share = f"{test.hits:,} of {test.size:,} {among} are right" if one.column >= 0 else f"{test.size:,} rows"
+    level = f"{100 * confidence:g} %"
+    side = "upper" if (one.metric == "cost") == (verdict != "fail") else "lower"
+    value = f"estimate {test.estimate:.4g}, one-sided {level} {side} bound {bound:.4g}, {share}"
+    of = f"of {n_tests} tests, adjusted by Holm" if n_tests > 1 else "the only test"
+    if verdict == "pass":
+        return f"These rows show {one.text}: {value}; p-value {_p(p_pass)} ({of})."
+    if verdict == "fail":
+        return f"These rows show that {one.text} is not kept: {value}; p-value {_p(p_fail)} ({of})."
+    return f"These rows neither show nor exclude {one.text}: {value}; p-value {_p(p_pass)} ({of})."
+
+
+def _claim(test: _Test, verdict: str, p_fail: float, n_tests: int) -> str:
+    """The sentence of a criterion that fails if rows contradict it."""
+    of = f"p-value {_p(p_fail)} (of {n_tests} tests, adjusted by Holm)" if not math.isnan(p_fail) else ""
+    if test.criterion.metric == "drift":
+        if verdict == "undecided":
+            return "Undecided: the model keeps no profile of its training rows."
+        if verdict == "fail":
+            return f"The rows differ from the training rows beyond chance: {test.detail}."
+        return "No difference between these rows and the training rows beyond chance was found."
+    if verdict == "undecided":
+        return f"Undecided: {test.detail}."
+    what = "The key equation is" if test.criterion.metric == "key equation" else "Equal groups are"
+    if verdict == "fail":
+        more = f": {test.detail}" if test.criterion.metric == "groups" else ""
+        return f"{what} contradicted by these rows{more}; {of}."
+    return f"{what} not contradicted by these rows: {test.detail}; {of}."
+
+
+def labels_needed(one: Criterion, rows: ScoredClasses, confidence: float, *, power: float = 0.8) -> tuple[float, str]:
+    """Labelled rows with which a criterion passes with this power if the probabilities are right, and why.
+
+    Infinite if no number is enough, NaN if it needs no number. For the key equation: to find a drift of 0.3 log-odds.
+    """
+    p, actions = rows.p, rows.actions
+    if one.metric in ("recall", "precision"):
+        own = actions == one.column
+        chance = p[:, one.column]
+        total = float(chance.sum()) if one.metric == "recall" else float(own.sum())
+        expected = float(chance[own].sum()) / total if total > 0.0 else math.nan
+        if not expected > one.threshold:
+            return math.inf, f"the model expects a {one.metric} of {expected:.3g} on such rows, not above the threshold"
+        share = min(total / len(p), 1.0 - 1e-9)
+        needed = labels_for_recall_bound(one.threshold, min(expected, 1.0), share, confidence=confidence, power=power)
+        return needed, f"if the {one.metric} is {expected:.3g}, as the model expects"
+    if one.metric == "cost":
+        level = 2.0 * confidence - 1.0
+
+        def excess(log_rows: float) -> float:
+            found = expected_cost_interval(p, actions, rows.costs, math.exp(log_rows), level=level)
+            return found.high - one.threshold
+
+        value = expected_cost_interval(p, actions, rows.costs, len(p), level=level).value * one.per
+        unit = "row" if one.per == 1 else f"{one.per:,} rows"
+        if excess(math.log(1e9)) > 0.0:
+            return math.inf, f"the model expects a cost of {value:.4g} per {unit} on such rows, not below the threshold"
+        needed = 1 if excess(0.0) <= 0.0 else math.ceil(math.exp(brentq(excess, 0.0, math.log(1e9), xtol=1e-6)))
+        return needed, f"if the cost is {value:.4g} per {unit}, as the model expects"
+    if one.metric == "key equation":
+        for_drift = labels_for_drift(
+            *(p, rows.trained.weights, rows.reference, DRIFT_SCALE),
+            power=power,
+            level=1.0 - confidence,
+            uncertainty=rows.uncertainty,
+        )
+        why = f"to find a drift of {DRIFT_SCALE:g} in log-odds"
+        return for_drift, why if math.isfinite(for_drift) else f"{why}: the model's own uncertainty is too large"
+    return math.nan, "not planned"

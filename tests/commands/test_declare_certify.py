@@ -1,0 +1,295 @@
+"""Declarations, certificates, signatures and their check, against independent references."""
+
+import hashlib
+import json
+import re
+import tomllib
+
+import jsonschema
+import numpy as np
+import pandas as pd
+import pytest
+from scipy.stats import binomtest
+
+import crcen
+from crcen.commands.certify import generate_key
+from crcen.commands.declare import read_declaration
+from crcen.report.certificate import certificate_schema
+from crcen.tables.row_digest import RowDigest
+from crcen.theory.criteria import ScoredClasses, judge_criteria, parse_criteria
+from crcen.theory.price import Price
+
+REQUIRE = ("recall >= 0.3", "cost per 1000 <= 900", "precision >= 0.95", "key equation", "drift")
+
+
+@pytest.fixture(scope="module")
+def files(mixed_table, model_file, tmp_path_factory):
+    """Labelled and unlabelled rows that the model has not seen, and a key."""
+    folder = tmp_path_factory.mktemp("evidence")
+    rows = mixed_table(900, 7)
+    rows.to_csv(folder / "test.csv", index=False)
+    rows.drop(columns="bad").to_csv(folder / "rows.csv", index=False)
+    generate_key(folder / "key.pem")
+    return folder
+
+
+@pytest.fixture
+def declared(files, model_file, tmp_path):
+    path = tmp_path / "declaration.toml"
+    crcen.declare(model_file, REQUIRE, out=path, groups="country", rows=files / "rows.csv")
+    return path
+
+
+def certified(declared, files, model_file, **options):
+    folder = declared.parent
+    out = {"out": folder / "certificate.html", "json_out": folder / "certificate.json"}
+    return crcen.certify(declared, files / "test.csv", model=model_file, **{**out, **options})
+
+
+def test_a_declaration_is_toml_with_model_rows_plan_and_empty_fields(declared, model_file):
+    raw = declared.read_bytes()
+    content = tomllib.loads(raw.decode())
+    assert content["digest"] == "sha256:" + hashlib.sha256(raw.partition(b"\n")[2]).hexdigest()
+    assert content["model"]["sha256"] == hashlib.sha256(model_file.read_bytes()).hexdigest()
+    assert [one["criterion"] for one in content["criteria"]] == list(REQUIRE)
+    assert content["criteria"][0]["labels_needed"] > 10
+    assert "labels_needed" not in content["criteria"][2]
+    assert "not above the threshold" in content["criteria"][2]["plan"]
+    assert set(content["description"].values()) == {""}
+    assert content["rows"]["are_declared"]
+    assert content["rows"]["number"] == 900
+
+
+@pytest.mark.parametrize("place", [0.0, 0.02, 0.3, 0.6, 0.999])
+def test_any_changed_byte_of_a_declaration_is_detected(declared, place):
+    raw = bytearray(declared.read_bytes())
+    raw[int(place * len(raw))] ^= 1
+    declared.write_bytes(raw)
+    with pytest.raises(crcen.InvalidInput, match=r"was changed|not a declaration"):
+        read_declaration(declared)
+
+
+def test_a_certificate_has_exact_bounds_and_verdicts_in_the_declared_order(declared, files, model_file):
+    found = certified(declared, files, model_file)
+    content = json.loads((declared.parent / "certificate.json").read_text())
+    assert content == found.to_dict()
+    jsonschema.validate(content, certificate_schema())
+    assert [one["criterion"] for one in content["criteria"]] == list(REQUIRE)
+    assert [one["verdict"] for one in content["criteria"]][2] == "fail"
+    rows = pd.read_csv(files / "test.csv")
+    alarms = crcen.load(model_file).predict(rows.drop(columns="bad")) == "yes"
+    hits, size = int((alarms & (rows.bad == "yes")).sum()), int((rows.bad == "yes").sum())
+    recall = content["criteria"][0]
+    assert (recall["right"], recall["rows"]) == (hits, size)
+    one_sided = binomtest(hits, size, alternative="greater").proportion_ci(0.95, "exact")
+    assert recall["bound"] == pytest.approx(one_sided.low, rel=1e-9)
+    two_sided = binomtest(hits, size).proportion_ci(0.95, "exact")
+    assert (recall["interval"]["low"], recall["interval"]["high"]) == pytest.approx((two_sided.low, two_sided.high))
+    cost = content["criteria"][1]
+    wrong = np.where(rows.bad == "yes", 5.0 * ~alarms, alarms)
+    assert cost["estimate"] == pytest.approx(1000 * wrong.mean())
+    assert cost["estimate"] < cost["bound"] < cost["interval"]["high"]
+    by_group = {part["group"]: part for part in recall["groups"]}
+    assert set(by_group) == {"NL", "NO", "DE"}
+    for name, part in by_group.items():
+        own = (rows.country == name) & (rows.bad == "yes")
+        assert (part["right"], part["rows"]) == (int((own & alarms).sum()), int(own.sum()))
+
+
+def test_certify_refuses_other_models_rows_and_training_rows(declared, files, model_file, mixed_table, tmp_path):
+    other = crcen.load(model_file)
+    other.notes = "another"
+    rows = pd.read_csv(files / "test.csv")
+    before = sorted(path.name for path in declared.parent.iterdir())
+    with pytest.raises(crcen.InvalidInput, match="is not the declared model"):
+        certified(declared, files, files / "rows.csv")
+
+    def refused(frame, why, path=declared):
+        with pytest.raises(crcen.InvalidInput, match=why):
+            crcen.certify(path, frame, model=model_file, out=tmp_path / "c.html")
+
+    refused(rows.iloc[:-1], r"899 rows, declared were 900")
+    refused(rows.assign(amount=rows.amount + 1e-9), "values of amount differ")
+    swapped = rows.assign(country=rows.country.sample(frac=1.0, random_state=0).to_numpy())
+    refused(swapped, "combined to other rows")
+    refused(rows.assign(bad=rows.bad.where(rows.index > 3)), "needs the label of every row")
+    assert sorted(path.name for path in declared.parent.iterdir()) == before
+    crcen.declare(model_file, ["recall >= 0.3"], out=tmp_path / "any.toml")
+    assert "not stated in advance" in tomllib.loads((tmp_path / "any.toml").read_text())["rows"]["notes"][0]
+    refused(mixed_table(), "training rows", tmp_path / "any.toml")
+    assert (
+        crcen.certify(tmp_path / "any.toml", rows, model=model_file).content["declaration"]["rows_are_declared"]
+        is False
+    )
+
+
+def test_order_and_format_of_the_rows_do_not_matter(declared, files, model_file, tmp_path):
+    rows = pd.read_csv(files / "test.csv").sample(frac=1.0, random_state=1)
+    rows.to_parquet(tmp_path / "test.parquet", index=False)
+    found = crcen.certify(declared, tmp_path / "test.parquet", model=model_file)
+    assert found.content["data"]["sha256"] == tomllib.loads(declared.read_text())["rows"]["sha256"]
+
+
+def test_a_second_certification_needs_again_and_states_it(declared, files, model_file):
+    first = certified(declared, files, model_file)
+    page = (declared.parent / "certificate.html").read_text()
+    with pytest.raises(crcen.InvalidInput, match="was certified on these rows"):
+        certified(declared, files, model_file)
+    assert (declared.parent / "certificate.html").read_text() == page
+    second = certified(declared, files, model_file, again=True)
+    assert second.content["earlier_certifications"]["on_these_rows"] == [first.content["date"]]
+    assert "This certification is repeated" in (declared.parent / "certificate.html").read_text()
+    record = json.loads((declared.parent / "declaration.certifications.json").read_text())["certifications"]
+    assert [one["certificate"] for one in record] == [first.content["digest"], second.content["digest"]]
+    (declared.parent / "declaration.certifications.json").write_text("{}")
+    with pytest.raises(crcen.InvalidInput, match="is damaged"):
+        certified(declared, files, model_file, again=True)
+
+
+def test_verify_accepts_what_belongs_together_and_finds_every_changed_byte(declared, files, model_file, tmp_path):
+    certified(declared, files, model_file, sign=files / "key.pem")
+    path = declared.parent / "certificate.json"
+    whole = {"model": model_file, "data": files / "test.csv", "public_key": files / "key.pem.pub"}
+    found = crcen.verify(path, declaration=declared, page=declared.parent / "certificate.html", **whole)
+    assert found.is_valid
+    assert found.verdict == "fail"
+    raw, rng = path.read_bytes(), np.random.default_rng(0)
+    for place in [0, len(raw) - 1, *rng.integers(0, len(raw), 60)]:
+        changed = bytearray(raw)
+        changed[place] ^= int(rng.choice([1, 2, 4, 32]))
+        (tmp_path / "changed.json").write_bytes(changed)
+        try:
+            assert not crcen.verify(tmp_path / "changed.json").is_valid, place
+        except crcen.InvalidInput as error:
+            assert "not a certificate" in str(error)  # noqa: PT017
+    (tmp_path / "spaced.json").write_bytes(raw + b" ")
+    assert not crcen.verify(tmp_path / "spaced.json").is_valid
+    rows = pd.read_csv(files / "test.csv")
+    flipped = rows.assign(bad=rows.bad.where(rows.index > 0, "maybe"))
+    for data, why in ((flipped, "other values of bad"), (rows.iloc[1:], "other rows"), (rows[["bad"]], "lacks amount")):
+        checks = crcen.verify(path, data=data).to_dict()["checks"]
+        assert [why in one["statement"] for one in checks if not one["valid"]] == [True]
+    assert not crcen.verify(path, model=files / "key.pem").is_valid
+    generate_key(tmp_path / "other.pem")
+    assert not crcen.verify(path, public_key=tmp_path / "other.pem.pub").is_valid
+
+
+def test_a_removed_or_replaced_signature_is_detected(declared, files, model_file, tmp_path):
+    certified(declared, files, model_file, sign=files / "key.pem")
+    content = json.loads((declared.parent / "certificate.json").read_text())
+
+    def checked(**changes):
+        changed = {**content, **changes}
+        payload = {name: one for name, one in changed.items() if name not in ("digest", "signature")}
+        text = json.dumps(payload, indent=1, ensure_ascii=False) + "\n"
+        changed["digest"] = hashlib.sha256(text.encode()).hexdigest()
+        (tmp_path / "changed.json").write_text(json.dumps(changed, indent=1, ensure_ascii=False) + "\n")
+        return crcen.verify(tmp_path / "changed.json", public_key=files / "key.pem.pub").is_valid
+
+    assert checked()
+    assert not checked(verdict="pass")
+    assert not checked(signature=None)
+    assert not checked(signature=None, signed_by=None)
+    assert not checked(signature="0" * 128)
+
+
+def test_keys_are_private_and_never_overwritten(files, declared, model_file, tmp_path):
+    assert (files / "key.pem").stat().st_mode & 0o777 == 0o600
+    with pytest.raises(crcen.InvalidInput, match="never overwritten"):
+        generate_key(files / "key.pem")
+    (tmp_path / "junk.pem").write_text("junk")
+    with pytest.raises(crcen.InvalidInput, match="crcen keygen"):
+        certified(declared, files, model_file, sign=tmp_path / "junk.pem")
+    assert not (declared.parent / "certificate.json").exists()
+
+
+def test_the_page_is_printable_and_escapes(files, model_file, tmp_path):
+    text = {"purpose": "<script>alert(1)</script>"}
+    crcen.declare(model_file, ["recall >= 0.3"], out=tmp_path / "d.toml", description=text)
+    crcen.certify(tmp_path / "d.toml", files / "test.csv", model=model_file, out=tmp_path / "c.html")
+    page = (tmp_path / "c.html").read_text()
+    assert "<script" not in page
+    assert "&lt;script&gt;" in page
+    for part in ("@media print", "What was not tested", "(empty)", "other populations", "<svg", "sha256:"):
+        assert part in page
+    assert page.index("The declared criterion") < page.index("<table>")
+
+
+@pytest.mark.parametrize(
+    ("text", "why"),
+    [
+        ("accuracy >= 0.9", "that has a test"),
+        ("recall >= 1.2", "between 0 and 1"),
+        ("recall >= 80", r"did you mean 0\.8"),
+        ("recall <= 0.5", "compare with >="),
+        ("recall[maybe] >= 0.5", "must name a class"),
+        ("cost per 1000 <= -3", "above 0"),
+        ("cost per 1000 <= many", "must be a number"),
+        ("groups", "needs groups="),
+    ],
+)
+def test_criteria_without_a_test_are_refused_and_nothing_is_written(model_file, tmp_path, text, why):
+    with pytest.raises(crcen.InvalidParameter, match=why):
+        crcen.declare(model_file, [text], out=tmp_path / "d.toml")
+    assert not list(tmp_path.iterdir())
+
+
+def test_equal_cells_have_equal_digests_and_others_do_not():
+    frame = pd.DataFrame({"a": [1, 2, None], "b": ["x", "007", "2024-01-02"]})
+    same = pd.DataFrame({"b": ["2024-01-02", "x", "007"], "a": [None, "1.0", "2"]})
+
+    def digest(table):
+        found = RowDigest(["a", "b"])
+        found.add(table)
+        return found.rows
+
+    assert digest(frame) == digest(same)
+    for changed in (frame.assign(b=["x", "7", "2024-01-02"]), frame.assign(a=[1, 2, 0]), frame.assign(a=[2, 1, None])):
+        assert digest(changed) != digest(frame)
+
+
+def scored(rng, n, shares, groups=None):
+    """Rows of three classes whose decisions are right with these probabilities."""
+    y = rng.choice(3, n, p=[0.6, 0.3, 0.1])
+    actions = np.where(rng.random(n) < np.asarray(shares)[y], y, (y + 1) % 3)
+    p = np.tile([0.6, 0.3, 0.1], (n, 1))
+    price = Price(np.ones(3), np.array([600.0, 300.0, 100.0]))
+    return ScoredClasses(["a", "b", "c"], p, actions, 1.0 - np.eye(3), price, price, y, groups or {})
+
+
+def test_a_wrong_pass_of_any_threshold_is_as_rare_as_declared():
+    criteria = parse_criteria(["recall[a] >= 0.8", "recall[b] >= 0.7", "recall[c] >= 0.5"], ["a", "b", "c"], None)
+    rng, wrong = np.random.default_rng(1), 0
+    for _ in range(600):
+        rows = scored(rng, 400, (0.8 - 1e-9, 0.7 - 1e-9, 0.5 - 1e-9))
+        wrong += any(one.verdict == "pass" for one in judge_criteria(criteria, rows, 0.9, lambda rate: ()))
+    assert wrong <= 600 * 0.1 + 3 * np.sqrt(600 * 0.09)
+
+
+def test_a_group_that_fails_makes_its_criterion_fail():
+    rng = np.random.default_rng(2)
+    rows = scored(rng, 3000, (0.9, 0.9, 0.9))
+    group = np.where(rng.random(3000) < 0.2, "small", "large").astype(object)
+    bad = (group == "small") & (rows.y == 0) & (rng.random(3000) < 0.6)
+    rows = scored_with(rows, np.where(bad, 1, rows.actions), {"size": group})
+    criteria = parse_criteria(["recall[a] >= 0.6", "groups", "cost per row <= 0.5"], ["a", "b", "c"], None)
+    recall, groups, cost = judge_criteria(criteria, rows, 0.95, lambda rate: ())
+    assert [part.verdict for part in recall.groups] == ["pass", "fail"]
+    assert recall.verdict == "fail"
+    assert re.search("fails in size = small", recall.statement)
+    assert groups.verdict == "fail"
+    assert cost.groups[0].verdict == "pass"
+
+
+def scored_with(rows, actions, groups):
+    return ScoredClasses(
+        rows.labels, 0.1 + 0.7 * np.eye(3)[actions], actions, rows.costs, rows.price, rows.trained, rows.y, groups
+    )
+
+
+def test_drift_fails_on_moved_columns_only(files, model_file, tmp_path):
+    rows = pd.read_csv(files / "test.csv")
+    for name, frame, verdict in (("same", rows, "pass"), ("moved", rows.assign(amount=rows.amount + 2), "fail")):
+        crcen.declare(model_file, ["drift"], out=tmp_path / f"{name}.toml")
+        found = crcen.certify(tmp_path / f"{name}.toml", frame, model=model_file)
+        assert found.verdict == verdict
