@@ -115,7 +115,7 @@ def look(
 @reads_table
 def split(
     data: Data,
-    target: Annotated[str, typer.Option(help="Column with the label; its values have the same share in both files.")],
+    target: Annotated[str, typer.Option(help="Column with the label.")],
     test: Annotated[float, typer.Option(help="Share of rows kept apart, between 0 and 1.")] = 0.25,
     clusters: Annotated[str | None, typer.Option(help="Keep equal values of this column in one file.")] = None,
     groups: RenamedGroups = None,

@@ -30,7 +30,16 @@ from crcen._support.progress import busy, logged
 from crcen._support.text import listed
 from crcen._support.values import json_value
 from crcen.commands.export import check_exportable
-from crcen.commands.inputs import MOST_CLASSES, Rows, check_column, labels_as, rows_of, source_of, weights_of
+from crcen.commands.inputs import (
+    MOST_CLASSES,
+    Rows,
+    check_column,
+    labels_as,
+    rows_of,
+    source_of,
+    weights_of,
+    why_positive,
+)
 from crcen.commands.learners import (
     folds_of,
     goal_in_rows,
@@ -66,7 +75,6 @@ Bools = NDArray[np.bool_]
 _FIT_SHARE = 0.7  # of a time limit, for members of a committee
 _FEW = 10  # rows of a class
 _MOST_UNEVEN = 100.0  # ratio of balanced weights that is pointed out
-_NEARLY_BALANCED = 0.35  # share of the rarer class
 # Shares of alarms that differ by both: a refit on more rows is another model, so some difference is expected.
 _FACTOR, _Z = 1.5, 4.0
 
@@ -241,9 +249,7 @@ class TableFit(Shown):
             "key_equation": self._equation(),
             "out_of_fold": out_of_fold,
             "training_error": None if error is None else error.sizes.tolist() if positive is None else error.size,
-            "leaks": [one.to_dict() for one in self.signs.leaks],
-            "duplicates": self.signs.duplicates.to_dict(),
-            "identifiers": dict(self.signs.identifiers),
+            **self.signs.to_dict(),
             "seconds": self.seconds,
             "notes": list(self.notes),
             **{name: None if place is None else str(place) for name, place in self._places().items()},
@@ -517,7 +523,7 @@ def fit_table(
     until = None if time_limit is None else start + 0.95 * time_limit
     measure_training_error(model, encoded.X, y, weights, n_refits, random_state, verbose, until)
     numbers = labels_as(rows.y, model.classes_, target)
-    signs = find_signs(model.columns_, rows.frame, numbers, model.classes_.tolist())
+    signs = find_signs(model.columns_, rows.frame, numbers, model.classes_.tolist(), model.dropped_)
     p, seen, seen_from_positive = _held_out(model, y, weights, encoded.X)
     held_out = None if weights is None else weights[seen]
     quality = measure_quality(numbers[seen], p, own_costs(model), held_out)
@@ -627,14 +633,7 @@ def _why_positive(rows: Rows, model: TableClassifier, weight: str | None) -> lis
     rarer, by_rows = model.pos_label_, counts.index[1]
     if weight is not None and counts.iloc[0] != counts.iloc[1] and by_rows != rarer:
         return [f"{rarer} is the positive class because it is rarer by {weight}; by rows {by_rows} is: use --positive"]
-    share = float(counts[rarer] / counts.sum())
-    if share < _NEARLY_BALANCED:
-        return []
-    reason = "both are equally common, and it is the last in order" if share == 0.5 else "it is the rarer one"
-    return [
-        f"the classes are nearly balanced: {rarer} ({100.0 * share:.3g} % of rows) is the positive class because "
-        f"{reason}; use --positive to choose the other one"
-    ]
+    return why_positive(rarer, float(counts[rarer] / counts.sum()))
 
 
 def _reported(model: TableClassifier, rows: Rows, seen: Bools, p: Array, path: Any, options: dict[str, Any]) -> Path:

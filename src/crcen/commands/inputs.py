@@ -33,11 +33,13 @@ __all__ = [
     "target_of",
     "weight_notes",
     "weights_of",
+    "why_positive",
 ]
 
 
 # A target with more values is rather a number or a name than a class.
 MOST_CLASSES = 50
+_NEARLY_BALANCED = 0.35  # share of the rarer class
 # Characters of a label or a column's name that an error shows.
 _LONGEST = 60
 
@@ -90,9 +92,15 @@ class Rows:
 
 
 def rows_of(
-    source: Source, target: str, positive: Any = None, required: tuple[str, ...] = (), *, most_labels: int = 2
+    source: Source,
+    target: str,
+    positive: Any = None,
+    required: tuple[str, ...] = (),
+    *,
+    most_labels: int = 2,
+    frame: "pd.DataFrame | None" = None,
 ) -> Rows:
-    """Rows with a label, and with a value in each ``required`` column.
+    """Rows with a label, and with a value in each ``required`` column; ``frame`` is the table if it was read before.
 
     Raises
     ------
@@ -103,7 +111,8 @@ def rows_of(
     import pandas as pd
 
     check_column(target, source.columns, "the target", source.name)
-    frame, notes = source.numbered(), source.notes
+    frame = source.numbered() if frame is None else frame
+    notes = source.notes
     for name in (target, *required):
         known = frame[name].notna()
         if not known.all():
@@ -149,6 +158,17 @@ def rows_of(
             f"of {_listed([rare])}."
         )
     return Rows(frame.drop(columns=target), pd.Series(y, name=target), positive, notes)
+
+
+def why_positive(label: Any, share: float) -> list[str]:
+    """Why a class of nearly balanced ones is the positive class, if that was not stated."""
+    if share < _NEARLY_BALANCED:
+        return []
+    reason = "both are equally common, and it is the last in order" if share == 0.5 else "it is the rarer one"
+    return [
+        f"the classes are nearly balanced: {label} ({100.0 * share:.3g} % of rows) is the positive class because "
+        f"{reason}; use --positive to choose the other one"
+    ]
 
 
 def _check_spelling(labels: list[Any], target: str) -> None:

@@ -1,11 +1,11 @@
-"""look_at_table: what is in a table before anything is fitted, and what would be done with each column."""
+"""look_at_table: columns, gaps and signs of leaks in a table before a fit."""
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from shlex import quote
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -14,8 +14,9 @@ from crcen import InvalidInput, TableClassifier
 from crcen._support.progress import busy, logged
 from crcen._support.text import listed
 from crcen._support.values import json_value
-from crcen.commands.inputs import MOST_CLASSES, Source, check_column, rows_of, source_of
+from crcen.commands.inputs import MOST_CLASSES, Source, check_column, rows_of, source_of, why_positive
 from crcen.tables.columns import NumberColumn, as_numbers
+from crcen.tables.leaks import Signs, find_signs
 from crcen.tables.number_notation import Notation
 from crcen.tables.options import ReadOptions
 from crcen.tables.placeholders import placeholder_words, sentinels
@@ -98,6 +99,8 @@ class TableLook(Shown):
         Numbers that may stand for a missing cell, such as -200, by column, with their cells.
     placeholders : dict of str to dict
         Words such as "unknown", "n/a" and "?", by column, with their cells; those that were read as missing too.
+    signs : Signs or None
+        With a target: cells of one class only, copies of rows, repeating identifiers.
     """
 
     data: str
@@ -108,6 +111,7 @@ class TableLook(Shown):
     notes: tuple[str, ...] = ()
     sentinels: Mapping[str, Mapping[float, int]] = field(default_factory=dict)
     placeholders: Mapping[str, Mapping[str, int]] = field(default_factory=dict)
+    signs: Signs | None = None
 
     def to_dict(self) -> dict[str, Any]:
         """Plain values, ready for JSON."""
@@ -124,6 +128,7 @@ class TableLook(Shown):
                 for name, found in self.sentinels.items()
             },
             "placeholders": {name: dict(found) for name, found in self.placeholders.items()},
+            **(Signs.none() if self.signs is None else self.signs).to_dict(),
             "notes": list(self.notes),
         }
 
@@ -204,24 +209,24 @@ def look_at_table(
     """
     source = source_of(data, read)
     with busy("looking at the table", visible=bool(verbose)):
-        frame, y, counts, notes = _rows(source, target, positive)
+        rows = _rows(source, target, positive)
         reader = TableClassifier(drop=drop, keep=keep, categorical=categorical, random_state=random_state)
-        _learn(reader, frame)
-        areas: dict[str, float] = {}
-        for is_own in y or ():  # of several classes the one that a column tells best
-            for name, area in _areas(reader, frame, is_own, random_state).items():
-                areas[name] = max(area, areas.get(name, 0.0))
-        columns = _columns(reader, frame, areas)
+        _learn(reader, rows.frame)
+        areas = {} if rows.numbers is None else _areas(reader, rows, random_state)
+        columns = _columns(reader, rows.frame, areas)
+        signs = None
+        if rows.numbers is not None:
+            signs = find_signs(reader.columns_, rows.frame, rows.numbers, list(rows.counts), reader.dropped_)
+    notes = rows.notes + ([] if signs is None else signs.notes)
     suspects = [one.name for one in columns if one.is_suspect]
     if suspects:
         notes.append(
-            f"{', '.join(suspects[:5])}{' and more' if len(suspects) > 5 else ''} alone nearly separate"
-            f"{'s' if len(suspects) == 1 else ''} the classes: ask when that is known, and leave it out where it is "
-            "written after the event"
+            f"{listed(suspects, 5)} nearly separate{'s' if len(suspects) == 1 else ''} the classes alone: ask when "
+            "that is recorded, and drop it if that is after the event"
         )
-    odd, words = _placeholders(reader, frame, source.marks)
+    odd, words = _placeholders(reader, rows.frame, source.marks)
     notes += _placeholder_notes(odd, words)
-    return TableLook(source.name, len(frame), columns, target, counts, tuple(notes), odd, words)
+    return TableLook(source.name, len(rows.frame), columns, target, rows.counts, tuple(notes), odd, words, signs)
 
 
 def _placeholders(reader: TableClassifier, frame: Any, marks: Any) -> Any:
@@ -252,41 +257,50 @@ def _placeholder_notes(odd: Any, words: Any) -> list[str]:
     return notes
 
 
-def _rows(source: Source, target: str | None, positive: Any) -> Any:
-    """Rows without the target, whether each is of a class, for one or several, rows of each label, and notes."""
+class _Rows(NamedTuple):
+    """Rows without the target; the class of each by its place in ``counts``, and the classes to rank columns for."""
+
+    frame: Any
+    counts: dict[Any, int]
+    notes: list[str]
+    numbers: NDArray[np.int64] | None = None
+    ranked: Sequence[int] = ()
+
+
+def _rows(source: Source, target: str | None, positive: Any) -> _Rows:
+    frame, notes = source.numbered(), source.notes
     if target is None:
-        frame, notes = source.read(), source.notes
         if not len(frame):
             raise InvalidInput(f"{source.name} has no rows.")
-        return frame, None, {}, notes
+        return _Rows(frame, {}, notes)
     check_column(target, source.columns, "the target", source.name)
-    labels = source.read()[target]
-    values = labels.dropna().astype(str).value_counts()
-    if len(values) != 2 and positive is None and not 3 <= len(values) <= MOST_CLASSES:
-        frame, notes = source.read(), source.notes
-        n_values = len(values)
+    values = frame[target].dropna().astype(str).value_counts()
+    if positive is None and not 2 <= len(values) <= MOST_CLASSES:
         notes.append(
-            f"{target} has {n_values:,} value{'s' if n_values != 1 else ''}, and classes are 2 to {MOST_CLASSES}: say "
-            "which one is to be found, so that columns can be compared with it"
+            f"{target} has {len(values):,} value{'s' if len(values) != 1 else ''}, and classes are 2 to "
+            f"{MOST_CLASSES}: name the one to find with --positive, so that columns can be compared with it"
         )
-        known = frame[target].notna()
-        return frame[known].drop(columns=target), None, dict(values.sort_values(kind="stable").items()), notes
-    rows = rows_of(source, target, positive, most_labels=MOST_CLASSES)
-    y = rows.y.to_numpy()
-    names, numbers = np.unique(y, return_counts=True)
-    order = np.argsort(numbers, kind="stable")
-    counts = {names[i]: int(numbers[i]) for i in order}
+        known = frame[frame[target].notna()].drop(columns=target)
+        return _Rows(known, dict(values.sort_values(kind="stable").items()), notes)
+    rows = rows_of(source, target, positive, most_labels=MOST_CLASSES, frame=frame)
+    names, numbers, sizes = np.unique(rows.y.to_numpy(), return_inverse=True, return_counts=True)
+    order = np.argsort(sizes, kind="stable")  # the rarest first
+    counts = {names[i]: int(sizes[i]) for i in order}
+    place = np.argsort(order)
     if len(names) > 2:
-        few = [str(names[i]) for i in order if numbers[i] < FEWEST_POSITIVES]
-        if few:
-            rows.notes.append(f"{listed(few)}: fewer than {FEWEST_POSITIVES} rows, so recall is known poorly")
-        wanted_first = [names[i] for i in order[::-1][:_MOST_RANKED]]
-        return rows.frame, [y == label for label in wanted_first], counts, rows.notes
-    wanted = names[order[0]] if rows.positive is None else rows.positive
-    n_pos = counts[wanted]
-    if n_pos < FEWEST_POSITIVES:
-        rows.notes.append(f"{n_pos} rows of {wanted} are few: recall is then known to no better than about ±14 points")
-    return rows.frame, [y == wanted], counts, rows.notes
+        wanted, ranked = list(counts), [len(names) - 1 - i for i in range(min(len(names), _MOST_RANKED))]
+    else:
+        wanted = [next(iter(counts)) if rows.positive is None else rows.positive]
+        ranked = [list(counts).index(wanted[0])]
+        share = counts[wanted[0]] / len(rows.y)
+        rows.notes.extend(why_positive(wanted[0], share) if positive is None else [])
+    few = [f"{label} ({counts[label]})" for label in wanted if counts[label] < FEWEST_POSITIVES]
+    if few:
+        rows.notes.append(
+            f"fewer than {FEWEST_POSITIVES} rows of {listed(few)}: recall is then known to no better than about ±14 "
+            "points"
+        )
+    return _Rows(rows.frame, counts, rows.notes, place[numbers], ranked)
 
 
 def _learn(reader: TableClassifier, frame: Any) -> None:
@@ -346,25 +360,31 @@ def _short(text: str) -> str:
     return text if len(text) <= _LONGEST else f"{text[: _LONGEST - 1]}…"
 
 
-def _areas(reader: TableClassifier, frame: Any, y: NDArray[np.bool_], seed: int) -> dict[str, float]:
-    """Area under the ROC curve of each used column alone, in whichever direction is better."""
-    if not reader.columns_ or min(int(y.sum()), int((~y).sum())) < FEWEST_OF_A_CLASS:
+def _areas(reader: TableClassifier, rows: _Rows, seed: int) -> dict[str, float]:
+    """Area under the ROC curve of each column alone, in the better direction; the largest over the ranked classes."""
+    numbers, sizes = rows.numbers, list(rows.counts.values())
+    usable = [k for k in rows.ranked if min(sizes[k], sum(sizes) - sizes[k]) >= FEWEST_OF_A_CLASS]
+    if numbers is None or not reader.columns_ or not usable:
         return {}
-    rng = np.random.default_rng(seed)
-    if len(frame) > _MOST_ROWS:
-        # All positives as far as there is room, since they are few.
-        positives, negatives = np.flatnonzero(y), np.flatnonzero(~y)
-        few = min(len(positives), _MOST_ROWS // 2)
-        chosen = [rng.choice(positives, few, replace=False), rng.choice(negatives, _MOST_ROWS - few, replace=False)]
-        rows = np.sort(np.concatenate(chosen))
-        frame, y = frame.iloc[rows], y[rows]
+    rng, frame = np.random.default_rng(seed), rows.frame
+    if len(frame) > _MOST_ROWS:  # rows of rare classes as far as there is room
+        chosen, room = [], _MOST_ROWS
+        for k, size in enumerate(sizes):  # the rarest first
+            own = min(size, room // (len(sizes) - k))
+            chosen.append(rng.choice(np.flatnonzero(numbers == k), own, replace=False))
+            room -= own
+        some = np.sort(np.concatenate(chosen))
+        frame, numbers = frame.iloc[some], numbers[some]
     X, start, found = reader.encode(frame).X, 0, {}
-    halves = rng.permutation(len(y)) % 2 == 0
+    halves = rng.permutation(len(numbers)) % 2 == 0
     for column in reader.columns_:
         part = X[:, start : start + len(column.encoded_names)]
         start += len(column.encoded_names)
-        rankings = [_shares(part.argmax(axis=1), y, halves)] if column.kind == "category" else list(part.T)
-        areas = [_area(y, scores) for scores in rankings]
+        areas = [0.5]
+        for k in usable:
+            y = numbers == k
+            rankings = [_shares(part.argmax(axis=1), y, halves)] if column.kind == "category" else list(part.T)
+            areas += [_area(y, scores) for scores in rankings]
         found[column.name] = max(max(area, 1.0 - area) for area in areas)
     return found
 

@@ -2,39 +2,46 @@
 
 from __future__ import annotations
 
+import hashlib
+import json
 import re
+from collections.abc import Iterable
 from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
 from shlex import quote
-from typing import TYPE_CHECKING, Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from crcen import InvalidInput, InvalidParameter
 from crcen._support.extras import renamed
-from crcen._support.files import atomic_file
+from crcen._support.files import atomic_file, write_atomic
 from crcen._support.progress import busy, logged
 from crcen._support.text import listed
-from crcen.commands.inputs import check_column
+from crcen.commands.inputs import MOST_CLASSES, check_column
 from crcen.commands.row_order import times_of
+from crcen.tables.identifiers import why_codes, why_numbering
+from crcen.tables.leaks import Duplicates
 from crcen.tables.locations import format_of_name
 from crcen.tables.options import ReadOptions
 from crcen.tables.reading import Table, open_table
 from crcen.tables.writing import TableWriter
 from crcen.theory.rows import Shown, in_one_line
 
-if TYPE_CHECKING:
-    pass
-
-__all__ = ["TableSplit", "split_table"]
+__all__ = ["TableSplit", "split_table", "was_stratified"]
 
 Bools = NDArray[np.bool_]
 Index = NDArray[np.int8]
 
 _CHUNK_ROWS = 50_000
-_MOST_LABELS = 50
+# Tables with fewer cells stay in memory between the two passes.
+_MOST_CELLS = 20_000_000
+# With so many expected test rows of the rarest class, rows are drawn without regard to the class.
+_ENOUGH_TEST_ROWS = 50
+# How a stratified test file was drawn is written beside it.
+_RECORD, _RECORD_BYTES = ".split.json", 2**20
 
 
 @dataclass(frozen=True)
@@ -46,13 +53,18 @@ class TableSplit(Shown):
     train, test : Path
         The files.
     target : str
-        The column whose shares are alike in both, unless clusters or times decide.
+        The column with the label.
     how : str
         How rows were chosen.
-    option : str
-        The option of `crcen fit` that validates in the same way, or nothing.
     counts : dict of str to (int, int)
         Rows of each value of the target in the two files; "no value" for rows without one.
+    duplicates : Duplicates
+        Rows that are copies of others, and how many test rows are also training rows.
+    option : str
+        The option of `crcen fit` that validates in the same way, or nothing.
+    is_stratified : bool
+        Whether the class counts of the test rows were fixed, for `crcen evaluate --stratified`; also written beside
+        the test file.
     """
 
     train: Path
@@ -60,7 +72,9 @@ class TableSplit(Shown):
     target: str
     how: str
     counts: dict[str, tuple[int, int]]
+    duplicates: Duplicates
     option: str = ""
+    is_stratified: bool = False
 
     @property
     def n_train(self) -> int:
@@ -78,6 +92,8 @@ class TableSplit(Shown):
         return {
             "target": self.target,
             "how": self.how,
+            "stratified": self.is_stratified,
+            "duplicates": self.duplicates.to_dict(),
             **{
                 name: {"path": str(path), "rows": n, "labels": {label: two[i] for label, two in self.counts.items()}}
                 for name, path, n, i in files
@@ -91,14 +107,17 @@ class TableSplit(Shown):
             shown = listed((f"{two[which]:,} {label}" for label, two in self.counts.items()), most=12)
             return f"  {path}: {n:,} rows ({self.target}: {shown})"
 
+        evaluation = self.option if self.option.startswith(" --clusters") else ""
+        evaluation += " --stratified" if self.is_stratified else ""
         return "\n".join(
             [
                 f"Split {self.how}",
                 line(self.train, self.n_train, 0),
                 line(self.test, self.n_test, 1),
+                *(f"Note: {note}." for note in self.duplicates.notes),
                 "Next:",
                 f"  crcen fit {quote(str(self.train))} --target {quote(self.target)}{self.option} --out model.crcen",
-                f"  crcen evaluate model.crcen {quote(str(self.test))}",
+                f"  crcen evaluate model.crcen {quote(str(self.test))}{evaluation}",
             ]
         )
 
@@ -119,8 +138,9 @@ def split_table(
 ) -> TableSplit:
     """Split a file into rows to learn from and rows kept apart: what `crcen split` does.
 
-    Rows stay in their order. They are read twice, in chunks. A few bytes of each row stay in memory; with ``time`` also
-    the cell of that column.
+    Rows stay in their order. Tables of more than twenty million cells are read twice, in chunks: a few bytes of each
+    row stay in memory, and with ``time`` the cell of that column. Rows are drawn at random; if fewer than 50 test rows
+    of the rarest value are expected, each value of the target has the same share in both files.
 
     Parameters
     ----------
@@ -128,11 +148,11 @@ def split_table(
         The table. Text tables are written anew: the cells as they are, missing ones empty; databases and data frames
         as Parquet.
     target : str
-        Column with the label; each of its values has the same share in both files.
+        Column with the label.
     test : float, default=0.25
         Share of rows kept apart, between 0 and 1.
     clusters : str, optional
-        Column whose equal values stay in one file. Shares are then met as nearly as whole clusters allow.
+        Column whose equal values stay in one file.
     time : str, optional
         Column of dates or numbers: the latest rows are kept apart.
     random_state : int, default=0
@@ -172,23 +192,55 @@ def split_table(
                     f"{option} must be another column than the target: got {name!r} for both.", parameter=option
                 )
     train, kept = _places(table, None if folder is None else Path(folder))
+    pieces: Iterable[Any] | None = None
     with busy("reading the table", visible=bool(verbose)):
-        codes, labels, key = _survey(table, target, clusters or time)
+        if table.n_rows is not None and table.n_rows * len(table.columns) <= _MOST_CELLS:
+            pieces = list(table.chunks(_CHUNK_ROWS))
+        survey = _survey(table, pieces, target, clusters or time)
+    codes, labels = survey.codes, survey.labels
+    rarest = int(np.bincount(codes, minlength=len(labels))[: len(labels)].min())
+    is_stratified = time is None and test * rarest < _ENOUGH_TEST_ROWS
     if clusters is not None:
-        is_test, how = _by_clusters(codes, labels, key, test, random_state, clusters, target)
+        is_test, how = _by_clusters(survey, test, random_state, clusters, target, is_stratified)
     elif time is not None:
-        is_test, how = _by_time(codes, labels, key, test, time, target)
+        is_test, how = _by_time(survey, test, time, target)
     else:
-        is_test, how = _by_label(codes, labels, test, random_state, target)
+        is_test, how = _by_label(survey, test, random_state, target, is_stratified)
     with busy("writing both files", visible=bool(verbose)):
-        _write(table, is_test, train, kept)
+        _write(table, pieces, is_test, train, kept)
     counts = {
         label: (int(((codes == i) & ~is_test).sum()), int(((codes == i) & is_test).sum()))
         for i, label in enumerate([*labels, "no value"])
     }
     chosen = [f" --{option} {quote(name)}" for name, option in ((clusters, "clusters"), (time, "time")) if name]
     found = {label: two for label, two in counts.items() if any(two)}
-    return TableSplit(train, kept, target, how, found, "".join(chosen))
+    if is_stratified:
+        record = {"stratified": True, "target": target, "content": _content(kept)}
+        write_atomic(_record(kept), json.dumps(record).encode())
+    duplicates = Duplicates.of(survey.hashes, codes.astype(np.int64), [*labels, "no value"], is_test)
+    return TableSplit(train, kept, target, how, found, duplicates, "".join(chosen), is_stratified)
+
+
+def was_stratified(table: Table, target: str) -> bool:
+    """Whether `split_table` wrote this file with fixed class counts, and it has not changed since."""
+    path = None if table.file is None else Path(table.file.path)
+    try:
+        record = {} if path is None else json.loads(_record(path).read_bytes())
+        is_same = record.get("target") == target and path is not None and record.get("content") == _content(path)
+    except (OSError, ValueError, AttributeError):
+        return False
+    return bool(is_same and record.get("stratified") is True)
+
+
+def _record(path: Path) -> Path:
+    return path.with_name(path.name + _RECORD)
+
+
+def _content(path: Path) -> str:
+    """What tells a file from another one of its name: its size and first bytes, hashed."""
+    with open(path, "rb") as file:
+        start = file.read(_RECORD_BYTES)
+    return hashlib.blake2b(start + str(path.stat().st_size).encode(), digest_size=16).hexdigest()
 
 
 def _places(table: Table, folder: Path | None) -> tuple[Path, Path]:
@@ -209,7 +261,7 @@ def _places(table: Table, folder: Path | None) -> tuple[Path, Path]:
     if not folder.is_dir():
         raise InvalidParameter(f"folder must be a folder that is there: got {folder}.", parameter="folder")
     places = folder / f"{stem}_train{endings}", folder / f"{stem}_test{endings}"
-    for place in places:
+    for place in (*places, _record(places[1])):
         if place.exists():
             raise InvalidParameter(
                 f"{place} is there already, and split replaces nothing: move it, or use folder=.", parameter="folder"
@@ -217,23 +269,34 @@ def _places(table: Table, folder: Path | None) -> tuple[Path, Path]:
     return places
 
 
-def _survey(table: Table, target: str, other: str | None) -> tuple[Index, list[str], Any]:
-    """A code for the label of each row (the last one: no value), the labels, and the cells of another column."""
+class _Survey(NamedTuple):
+    """Label of each row as a code (the last one: no value), the labels, a hash of each row, another column's cells."""
+
+    codes: Index
+    labels: list[str]
+    hashes: NDArray[np.uint64]
+    cells: Any
+
+
+def _survey(table: Table, pieces: Iterable[Any] | None, target: str, other: str | None) -> _Survey:
     import pandas as pd
 
     found: dict[str, int] = {}
-    codes, others = [], []
-    for chunk in table.chunks(_CHUNK_ROWS, [target, *([other] if other else [])]):
+    codes, others, hashes, skipped = [], [], [], None
+    for chunk in table.chunks(_CHUNK_ROWS) if pieces is None else pieces:
         cells = chunk[target].astype("string").str.strip()
         for label in cells.dropna().unique():
             found.setdefault(str(label), len(found))
-        if len(found) > _MOST_LABELS:
+        if len(found) > MOST_CLASSES:
             raise InvalidInput(
-                f"the target {target} must have a few different values: got more than {_MOST_LABELS}; is it the label?"
+                f"the target {target} must have a few different values: got more than {MOST_CLASSES}; is it the label?"
             )
         codes.append(cells.map(found).fillna(-1).to_numpy(dtype=np.int8))
         if other:
             others.append(chunk[other])
+        if skipped is None:
+            skipped = [target, *(name for name in chunk.columns if _numbers_rows(name, chunk[name]))]
+        hashes.append(_hashes(chunk.drop(columns=skipped)))
     code = np.concatenate(codes) if codes else np.empty(0, dtype=np.int8)
     if not (code >= 0).any():
         raise InvalidInput(f"{table.name} has no row with a value of {target}.")
@@ -242,11 +305,46 @@ def _survey(table: Table, target: str, other: str | None) -> tuple[Index, list[s
             f"the target {target} must have at least two different values: got one, {next(iter(found))}."
         )
     code = np.where(code < 0, len(found), code).astype(np.int8)
-    return code, list(found), pd.concat(others, ignore_index=True) if other else None
+    cells = pd.concat(others, ignore_index=True) if other else None
+    return _Survey(code, list(found), np.concatenate(hashes), cells)
 
 
-def _by_label(codes: Index, labels: list[str], test: float, seed: int, target: str) -> tuple[Bools, str]:
+def _numbers_rows(name: str, cells: Any) -> bool:
+    """Whether a column only numbers or names the rows, so that copies of a row differ in it."""
+    import pandas as pd
+
+    present = cells.dropna()
+    try:
+        n_values = present.nunique()
+    except TypeError:  # lists or records
+        return False
+    if not n_values or n_values < len(present):
+        return False
+    numbers = pd.to_numeric(present, errors="coerce").to_numpy(dtype=np.float64, na_value=np.nan)
+    if np.isfinite(numbers).all():
+        return bool(why_numbering(name, numbers))
+    return bool(why_codes(name, present.astype(str), n_values, is_amount=False))
+
+
+def _hashes(frame: Any) -> NDArray[np.uint64]:
+    """A hash of each row; of rows without any column their number, since nothing can be compared."""
+    import pandas as pd
+
+    if not frame.shape[1]:
+        return np.arange(len(frame), dtype=np.uint64)
+    try:
+        return pd.util.hash_pandas_object(frame, index=False).to_numpy()
+    except TypeError:  # lists or records
+        return pd.util.hash_pandas_object(frame.astype(str), index=False).to_numpy()
+
+
+def _by_label(survey: _Survey, test: float, seed: int, target: str, is_stratified: bool) -> tuple[Bools, str]:
+    codes, labels = survey.codes, survey.labels
     rng, is_test = np.random.default_rng(seed), np.zeros(len(codes), dtype=bool)
+    if not is_stratified:
+        is_test[rng.choice(len(codes), round(test * len(codes)), replace=False)] = True
+        _check_labels(codes, labels, is_test, target, "test")
+        return is_test, f"at random, {_percent(is_test)} of rows kept apart"
     for code in range(len(labels) + 1):
         rows = np.flatnonzero(codes == code)
         if code < len(labels) and len(rows) < 2:
@@ -260,26 +358,35 @@ def _by_label(codes: Index, labels: list[str], test: float, seed: int, target: s
 
 
 def _by_clusters(
-    codes: Index, labels: list[str], cells: Any, test: float, seed: int, clusters: str, target: str
+    survey: _Survey, test: float, seed: int, clusters: str, target: str, is_stratified: bool
 ) -> tuple[Bools, str]:
     import pandas as pd
     from sklearn.model_selection import StratifiedGroupKFold
 
-    members, names = pd.factorize(cells, use_na_sentinel=False)
-    parts = max(2, round(1.0 / min(test, 1.0 - test)))
+    codes = survey.codes
+    members, names = pd.factorize(survey.cells, use_na_sentinel=False)
     if len(names) < 2:
         raise InvalidInput(
             f"clusters must have at least two different values: {clusters} has one.", parameter="clusters"
         )
-    splitter = StratifiedGroupKFold(min(parts, len(names)), shuffle=True, random_state=seed)
-    is_test = np.zeros(len(codes), dtype=bool)
-    is_test[next(splitter.split(codes, codes, members))[1]] = True
-    is_test = ~is_test if test > 0.5 else is_test
-    _check_labels(codes, labels, is_test, target, "clusters")
-    return is_test, f"by {clusters}, each of its values in one file, {_percent(is_test)} of rows kept apart"
+    if is_stratified:
+        parts = max(2, round(1.0 / min(test, 1.0 - test)))
+        splitter = StratifiedGroupKFold(min(parts, len(names)), shuffle=True, random_state=seed)
+        is_test = np.zeros(len(codes), dtype=bool)
+        is_test[next(splitter.split(codes, codes, members))[1]] = True
+        is_test = ~is_test if test > 0.5 else is_test
+    else:
+        order = np.random.default_rng(seed).permutation(len(names))
+        ends = np.cumsum(np.bincount(members)[order])
+        n_test = min(max(int(np.abs(ends - test * len(codes)).argmin()) + 1, 1), len(names) - 1)
+        is_test = np.isin(members, order[:n_test])
+    _check_labels(codes, survey.labels, is_test, target, "clusters")
+    alike = f", values of {target} in about the same shares" if is_stratified else ""
+    return is_test, f"by {clusters}, each of its values in one file, {_percent(is_test)} of rows kept apart{alike}"
 
 
-def _by_time(codes: Index, labels: list[str], cells: Any, test: float, time: str, target: str) -> tuple[Bools, str]:
+def _by_time(survey: _Survey, test: float, time: str, target: str) -> tuple[Bools, str]:
+    cells = survey.cells
     if cells.isna().any():
         raise InvalidInput(
             f"time must have a value in each row: {time} lacks {int(cells.isna().sum())}; fill them or drop the rows.",
@@ -293,7 +400,7 @@ def _by_time(codes: Index, labels: list[str], cells: Any, test: float, time: str
         raise InvalidInput(
             f"time must have different values: {time} puts all these rows at one moment.", parameter="time"
         )
-    _check_labels(codes, labels, is_test, target, "time")
+    _check_labels(survey.codes, survey.labels, is_test, target, "time")
     return is_test, f"by {time}, the latest {_percent(is_test)} of rows kept apart"
 
 
@@ -312,7 +419,7 @@ def _percent(is_test: Bools) -> str:
     return f"{100.0 * is_test.mean():.3g} %"
 
 
-def _write(table: Table, is_test: Bools, train: Path, test: Path) -> None:
+def _write(table: Table, pieces: Iterable[Any] | None, is_test: Bools, train: Path, test: Path) -> None:
     """Both files in one pass, in the format of the table."""
     with ExitStack() as opened:
         if table.kind == "parquet" and table.file is not None and not table.options.to_remember:
@@ -320,7 +427,7 @@ def _write(table: Table, is_test: Bools, train: Path, test: Path) -> None:
             return
         writers = [opened.enter_context(TableWriter(place)) for place in (train, test)]
         start = 0
-        for chunk in table.chunks(_CHUNK_ROWS):
+        for chunk in table.chunks(_CHUNK_ROWS) if pieces is None else pieces:
             chosen = is_test[start : start + len(chunk)]
             start += len(chunk)
             for writer, rows in zip(writers, (~chosen, chosen), strict=True):

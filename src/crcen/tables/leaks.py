@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 from scipy.stats import binom
 
 from crcen._support.text import listed
+from crcen.tables.column_kinds import DroppedColumn
 from crcen.tables.columns import BOOLEAN_WORDS, Column, NumberColumn, as_dates, as_numbers, as_text
 from crcen.tables.fingerprint import duplicated_class
 from crcen.tables.identifiers import why_repeating
@@ -156,6 +157,16 @@ class Signs:
     duplicates: Duplicates
     identifiers: Mapping[str, str]
 
+    @classmethod
+    def none(cls) -> Signs:
+        """No sign, of no rows."""
+        return cls((), Duplicates(0, 0), {})
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain values, ready for JSON."""
+        leaks = [one.to_dict() for one in self.leaks]
+        return {"leaks": leaks, "duplicates": self.duplicates.to_dict(), "identifiers": dict(self.identifiers)}
+
     @property
     def notes(self) -> list[str]:
         """One sentence for each sign."""
@@ -169,7 +180,13 @@ class Signs:
         return [*found, *self.identifiers.values(), *self.duplicates.notes]
 
 
-def find_signs(columns: Sequence[Column], frame: DataFrame, numbers: Index, labels: Sequence[Any]) -> Signs:
+def find_signs(
+    columns: Sequence[Column],
+    frame: DataFrame,
+    numbers: Index,
+    labels: Sequence[Any],
+    dropped: Sequence[DroppedColumn] = (),
+) -> Signs:
     """Look for leaks, copies and repeating identifiers among the columns that a model uses.
 
     Parameters
@@ -182,9 +199,13 @@ def find_signs(columns: Sequence[Column], frame: DataFrame, numbers: Index, labe
         Their classes, by place in ``labels``.
     labels : sequence
         The classes.
+    dropped : sequence of DroppedColumn
+        Columns that are not used: identifiers among them may repeat too.
     """
     cells = {column.name: cells_of(column, frame[column.name]) for column in columns}
-    reasons = {column.name: why_repeating(column.name, frame[column.name], column.kind) for column in columns}
+    kinds = {column.name: column.kind for column in columns}
+    kinds |= {one.name: "category" for one in dropped if one.reason.startswith("an identifier")}
+    reasons = {name: why_repeating(name, frame[name], kind) for name, kind in kinds.items()}
     leaks = find_leaks(cells, numbers, labels)
     duplicates = Duplicates.of(row_codes(cells.values(), len(numbers)), numbers, labels)
     return Signs(tuple(leaks), duplicates, {name: reason for name, reason in reasons.items() if reason})
