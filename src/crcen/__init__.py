@@ -52,7 +52,7 @@ if TYPE_CHECKING:
     from crcen.models.stationarity import stationarity as stationarity
     from crcen.paper.methods import METHODS as METHODS
     from crcen.paper.networks import CSMLPClassifier as CSMLPClassifier
-    from crcen.report.html import write_report as write_report
+    from crcen.report.page import write_report as write_report
     from crcen.scale.large_files import fit_files as fit_files
     from crcen.scale.ray.fit import fit_ray as fit_ray
     from crcen.scale.stream import fit_stream as fit_stream
@@ -109,7 +109,7 @@ _PUBLIC_NAMES = {
     "crcen.models.stationarity": "stationarity",
     "crcen.paper.methods": "METHODS",
     "crcen.paper.networks": "CSMLPClassifier",
-    "crcen.report.html": "write_report",
+    "crcen.report.page": "write_report",
     "crcen.scale.large_files": "fit_files",
     "crcen.scale.ray.fit": "fit_ray",
     "crcen.scale.stream": "fit_stream",

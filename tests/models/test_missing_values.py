@@ -11,8 +11,8 @@ from sklearn.pipeline import make_pipeline
 import crcen
 from crcen import Budget, CostRatio, CSMLPClassifier, Inputs, InvalidInput, stationarity
 from crcen.paper.networks import MovedThresholdClassifier
+from crcen.report.columns import permutation_importance
 from crcen.report.evidence import gather
-from crcen.report.importance import permutation_importance
 from grouped_settings import grouped
 from papers_training import CRCENClassifier, CRCENClassifierCV
 

@@ -6,8 +6,8 @@ import pytest
 
 import crcen
 from crcen import CostMatrix
-from crcen.report.classes.findings import ClassRows
-from crcen.report.classes.page import MOST_NUMBERS, explored_rows
+from crcen.report.evidence import evidence_of
+from crcen.report.measurements import MOST_NUMBERS, explored_rows
 from crcen.theory.metrics import measure_quality
 from crcen.theory.price import Price
 
@@ -158,8 +158,7 @@ def test_many_rows_stay_small_and_the_sample_counts_for_all(tmp_path):
     path = crcen.write_report(model, X, y, tmp_path / "r.html").path
     assert path.stat().st_size < 1_000_000
     numbers = np.array([LABELS.index(one) for one in y])
-    rows = ClassRows(tuple(LABELS), numbers, p, np.ones(len(y)), model.weighting_)
-    chosen, weights = explored_rows(rows, 0)
+    chosen, weights = explored_rows(evidence_of(model, numbers, p))
     assert len(chosen) * 3 <= MOST_NUMBERS
     np.testing.assert_allclose(np.bincount(numbers[chosen], weights), np.bincount(numbers))
     costs = CostMatrix(model.weighting_.weights[:, None] * (1 - np.eye(3)), labels=LABELS)

@@ -7,8 +7,8 @@ from sklearn.metrics import average_precision_score, brier_score_loss, log_loss,
 
 import crcen
 from crcen import InvalidInput
-from crcen.report.comparison import compare
 from crcen.report.evidence import gather
+from crcen.report.measurements import compare
 
 
 @pytest.fixture(scope="module")

@@ -6,10 +6,9 @@ import pytest
 from known_models import PricedPosterior, draw
 
 import crcen
-from crcen.report.effect_charts import effect_charts
-from crcen.report.effects import column_effects
+from crcen.report.charts import effect_charts
+from crcen.report.columns import column_effects
 from crcen.report.evidence import gather
-from crcen.report.importance import permutation_importance
 
 
 class KnownLogOdds:
@@ -36,8 +35,7 @@ def effects():
     )
     model = KnownLogOdds()
     y = (rng.random(900) < model.predict_proba(X)[:, 1]).astype(int)
-    evidence = gather(model, X, y)
-    return {one.name: one for one in column_effects(evidence, permutation_importance(evidence, 0), 0)}
+    return {one.name: one for one in column_effects(gather(model, X, y))}
 
 
 def test_a_line_has_its_slope(effects):

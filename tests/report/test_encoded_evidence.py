@@ -6,9 +6,8 @@ import pytest
 from sklearn.metrics import roc_auc_score
 
 from crcen import CRCENClassifier, TableClassifier
+from crcen.report.columns import permutation_importance, separations
 from crcen.report.evidence import gather
-from crcen.report.importance import permutation_importance
-from crcen.report.single_columns import separations
 
 
 @pytest.fixture(scope="module")
@@ -41,13 +40,17 @@ def model(rows):
 
 def test_text_and_typed_columns_have_the_same_areas(model, rows):
     frame, y = rows
-    typed = dict(separations(gather(model, frame, y)))
-    text = dict(separations(gather(model, frame.astype(object).where(frame.notna()).map(_as_text), y)))
+    typed = areas(model, frame, y)
+    text = areas(model, frame.astype(object).where(frame.notna()).map(_as_text), y)
     assert text == typed
     assert typed["number"] == pytest.approx(roc_auc_score(y, frame["number"]))
     assert [typed[name] for name in ("gaps", "kind", "day")] == [1.0, 1.0, 1.0]
     assert typed["flag"] == pytest.approx(0.5, abs=0.06)
     assert typed["note"] > 0.9
+
+
+def areas(model, X, y):
+    return {one.name: one.area for one in separations(gather(model, X, y))}
 
 
 def _as_text(cell):
@@ -56,7 +59,7 @@ def _as_text(cell):
 
 def test_columns_that_the_model_does_not_use_cannot_leak(model, rows):
     frame, y = rows
-    assert "answer" not in dict(separations(gather(model, frame.assign(answer=y), y)))
+    assert "answer" not in areas(model, frame.assign(answer=y), y)
 
 
 def test_numbers_as_text_are_numbers_for_other_models_too(rows):
@@ -70,8 +73,8 @@ def test_numbers_as_text_are_numbers_for_other_models_too(rows):
 
     cells = frame[["number"]].astype(str)
     for X in (cells, cells.to_numpy()):
-        ((_, area),) = separations(gather(Constant(), X, y))
-        assert area == pytest.approx(roc_auc_score(y, frame["number"]))
+        (found,) = separations(gather(Constant(), X, y))
+        assert found.area == pytest.approx(roc_auc_score(y, frame["number"]))
 
 
 def test_importance_of_arrays_finds_their_columns(rows):

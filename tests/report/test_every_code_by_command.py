@@ -58,7 +58,7 @@ def findings(crcen_command, tmp_path):
         assert answer["warnings"] == [name for name, one in found.items() if one["status"] == "warning"]
         text = crcen_command(*asked)[1]
         for one in found.values():
-            assert set(one) == {"code", "status", "title", "sentence", "measured", "limit", "advice"}
+            assert set(one) == {"code", "status", "title", "sentence", "measured", "limit", "advice", "tested"}
             assert f"{one['code']}  {one['status']}" in text
             assert one["measured"] in text
             assert "nan" not in one["sentence"]
@@ -84,9 +84,9 @@ def _other_share():
 
 
 PLANTED = {
-    "CRC001": ("honest", _few_positives, "30 positive rows here"),
+    "CRC001": ("honest", _few_positives, "30 rows of yes here"),
     "CRC002": ("honest", lambda: draw(2500, 5, shift=1.5), "standard deviations outside"),
-    "CRC003": ("honest", lambda: draw(2500, 5, shift=1.5), "positives were found"),
+    "CRC003": ("honest", lambda: draw(2500, 5, shift=1.5), "rows of yes were found"),
     "CRC004": ("honest", _other_share, "in training"),
     "CRC005": ("leaky", lambda: leaky(2500, 6), "area under the ROC curve"),
     "CRC006": ("leaky", lambda: leaky(2500, 6), "“closed”"),

@@ -10,8 +10,8 @@ from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import FunctionTransformer
 
 import crcen
+from crcen.report.columns import MOST_ROWS, permutation_importance
 from crcen.report.evidence import gather
-from crcen.report.importance import MOST_ROWS, permutation_importance
 from crcen.theory.metrics import log_losses
 
 
@@ -55,7 +55,9 @@ def test_the_interval_covers_the_increase_in_the_long_run():
     )
     covered = 0
     for seed in range(60):
-        one = permutation_importance(gather(model, *draw(model, 400, n_columns=1, seed=seed)), seed).columns[0]
+        one = permutation_importance(
+            gather(model, *draw(model, 400, n_columns=1, seed=seed), random_state=seed)
+        ).columns[0]
         covered += one.low < truth < one.high
     assert covered >= 50
 
@@ -108,7 +110,7 @@ def test_many_rows_are_thinned_with_the_shares_kept():
     model = KnownPosterior(a=-4.0)
     X, y = draw(model, 30_000, n_columns=1)
     found = permutation_importance(gather(model, X, y))
-    assert found.n_rows == MOST_ROWS
+    assert MOST_ROWS - 2 <= found.n_rows <= MOST_ROWS
     share = y.mean()
     assert found.base_log_loss == pytest.approx(-(share * np.log(share) + (1 - share) * np.log(1 - share)))
     assert found.log_loss == pytest.approx(log_loss(y, model.predict_proba(X)), rel=0.05)
@@ -116,8 +118,9 @@ def test_many_rows_are_thinned_with_the_shares_kept():
 
 def test_one_seed_one_result_and_wide_tables_get_fewer_repeats():
     model = KnownPosterior()
-    evidence = gather(model, *draw(model, 100, n_columns=120))
-    once = permutation_importance(evidence, 3)
-    assert once == permutation_importance(evidence, 3)
-    assert once != permutation_importance(evidence, 4)
+    once, again, other = (
+        permutation_importance(gather(model, *draw(model, 100, n_columns=120), random_state=seed)) for seed in (3, 3, 4)
+    )
+    assert once == again
+    assert once != other
     assert once.n_repeats == 2

@@ -9,7 +9,7 @@ from known_models import KnownPosterior, draw
 from sklearn.metrics import average_precision_score, roc_auc_score
 
 import crcen
-from crcen.report.operating_points import WINDOWS, operating_points, price_grid, price_ladder, rounded
+from crcen.report.curves import WINDOWS, operating_points, price_grid, price_ladder, rounded
 
 
 @pytest.fixture(params=["plain", "weighted", "ties", "weighted ties"])

@@ -7,7 +7,7 @@ import pytest
 from known_models import KnownPosterior, PricedPosterior, draw
 from scipy.stats import binomtest
 
-from crcen.report.reliability_groups import reliability_groups
+from crcen.report.curves import reliability_groups
 from crcen.theory.intervals import wilson_interval
 
 

@@ -215,7 +215,7 @@ def test_no_alarm_at_all_is_said(tmp_path):
 @pytest.mark.parametrize(
     ("change", "error", "sentence"),
     [
-        ({"y": np.zeros(60, int)}, crcen.InvalidInput, "no positive row"),
+        ({"y": np.zeros(60, int)}, crcen.InvalidInput, "y holds only 0"),
         ({"y": np.arange(60)}, crcen.InvalidInput, "labels the model knows"),
         ({"y": np.zeros(59, int)}, crcen.InvalidInput, "one label for each of the 60 rows"),
         ({"X": np.zeros(60)}, crcen.InvalidInput, "a table of rows and columns"),
@@ -227,7 +227,7 @@ def test_no_alarm_at_all_is_said(tmp_path):
         ({"model": KnownPosterior(a=np.nan)}, crcen.InvalidInput, "got 60 NaN"),
         ({"random_state": -1}, crcen.InvalidParameter, "random_state must be a whole number"),
         ({"path": "."}, DataUnavailable, "it is a folder"),
-        ({"path": "nowhere/report.html"}, DataUnavailable, "is not there"),
+        ({"path": "nowhere/report.html"}, DataUnavailable, "does not exist"),
     ],
 )
 def test_what_cannot_be_used_is_refused_in_a_sentence(tmp_path, monkeypatch, change, error, sentence):

@@ -5,11 +5,12 @@ from typing import Any
 
 from crcen import InvalidParameter
 from crcen.commands.quality import Measured
+from crcen.report.checks import CHECKS
 
 __all__ = ["CODES", "broken_conditions", "codes_of"]
 
 # Those of the report.
-CODES = tuple(f"CRC{number:03d}" for number in range(1, 11))
+CODES = tuple(sorted(CHECKS))
 _ANY = "any"
 
 

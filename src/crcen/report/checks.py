@@ -1,42 +1,708 @@
-"""Every check of the report on a model and labelled rows, without the page."""
+"""The registry of checks: each is one function with its code, subject, limit and advice, for K ≥ 2 classes."""
 
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Collection, Sequence
+from dataclasses import asdict, dataclass
 from typing import Any
 
-from crcen.report.classes.class_importance import class_importance
-from crcen.report.classes.findings import ClassRows, compared_groups, examine_classes
-from crcen.report.classes.one_class import class_separations
-from crcen.report.encoded_rows import encoded_rows
-from crcen.report.evidence import gather
-from crcen.report.finding import Finding
-from crcen.report.findings import examine
-from crcen.report.importance import permutation_importance
-from crcen.report.measurements import key_equations
-from crcen.report.operating_points import operating_points
-from crcen.report.reliability_groups import reliability_groups
-from crcen.report.single_columns import separations
+import numpy as np
+from numpy.typing import NDArray
 
-__all__ = [
-    "ClassRows",
-    "check_model",
-    "class_importance",
-    "class_separations",
-    "compared_groups",
-    "encoded_rows",
-    "examine_classes",
-]
+from crcen.report.columns import permutation_importance, separations
+from crcen.report.curves import ReliabilityGroup, points_of, price_ladder, reliability, reliability_groups
+from crcen.report.evidence import Evidence, gather, kept_by
+from crcen.tables.leaks import Cells, Leak, cells_of, find_leaks
+from crcen.theory.curves import ThresholdCurve, roc_area
+from crcen.theory.expense import judge_class_steps, outside_chance
+from crcen.theory.groups import GROUP_ERROR_RATE
+from crcen.theory.intervals import auc_interval
+from crcen.theory.limits import (
+    CALIBRATION_P,
+    CALIBRATION_RATIO,
+    DOMINANT_SHARE,
+    DOMINANT_SKILL,
+    EQUATION_P,
+    EXPENSE_P,
+    EXPENSE_Z,
+    FEWEST_OF_A_CLASS,
+    FEWEST_POSITIVES,
+    LEAK_AREA,
+    NEAR_PERFECT_AREA,
+    SCORE_DISTANCE,
+    SCORE_P,
+    SCORE_RANGE,
+    SHARE_RATIO,
+    SHARE_Z,
+    count_chance,
+    is_dominated,
+    is_nearly_separated,
+    judge_class_share,
+    score_slack,
+)
+from crcen.theory.metrics import log_losses
+from crcen.theory.prevalence import shifted_probabilities
+from crcen.theory.rows import effective_rows
+
+__all__ = ["CHECKS", "Check", "Finding", "check", "check_model", "examine"]
+
+Array = NDArray[np.float64]
+Bools = NDArray[np.bool_]
+
+# Whether a check warns (None: it cannot be made), and what was measured or why it cannot.
+Outcome = tuple[bool | None, str]
 
 
-def check_model(model: Any, X: Any, y: Any, sample_weight: Any = None, random_state: int = 0) -> tuple[Finding, ...]:
+@dataclass(frozen=True)
+class Finding:
+    """The outcome of one check.
+
+    Parameters
+    ----------
+    code : str
+        Stable: CRC001 and so on.
+    title : str
+        What would be wrong.
+    status : str
+        "warning", "passed", or "unknown" if the check cannot be made.
+    measured : str
+        What was found; if it is unknown, why.
+    limit : str
+        When it is a warning.
+    advice : str
+        What to try.
+    tested : str
+        What was tested.
+    """
+
+    code: str
+    title: str
+    status: str
+    measured: str
+    limit: str
+    advice: str
+    tested: str = ""
+
+    @property
+    def sentence(self) -> str:
+        """The outcome in words: what is wrong and what to try, what was tested and measured, or why it was not."""
+        if self.status == "warning":
+            return f"{self.title}: {self.measured}. {self.advice}"
+        tested = self.tested or self.title
+        outcome = "no warning" if self.status == "passed" else "not tested"
+        return f"{tested[0].upper()}{tested[1:]}: {outcome}; {self.measured}."
+
+    def to_dict(self) -> dict[str, str]:
+        """Plain values, ready for JSON."""
+        return {**asdict(self), "sentence": self.sentence}
+
+
+@dataclass(frozen=True)
+class Check:
+    """A registered check.
+
+    Parameters
+    ----------
+    code, tested, title, limit, advice : str
+        As in `Finding`.
+    run : callable
+        Takes evidence; returns whether to warn and what was measured, or None if the check does not apply.
+    """
+
+    code: str
+    tested: str
+    title: str
+    limit: str
+    advice: str
+    run: Callable[[Evidence], Outcome | None]
+
+    def __call__(self, evidence: Evidence) -> Finding | None:
+        """The finding; None if the check does not apply."""
+        outcome = self.run(evidence)
+        if outcome is None:
+            return None
+        warns, measured = outcome
+        status = {True: "warning", False: "passed", None: "unknown"}[None if warns is None else bool(warns)]
+        advice = "" if status == "unknown" else self.advice
+        return Finding(self.code, self.title, status, measured, self.limit, advice, self.tested)
+
+
+CHECKS: dict[str, Check] = {}
+
+
+def check(
+    code: str, *, tested: str, title: str, limit: str, advice: str
+) -> Callable[[Callable[[Evidence], Outcome | None]], Check]:
+    """Register a check under its code."""
+
+    def register(run: Callable[[Evidence], Outcome | None]) -> Check:
+        CHECKS[code] = Check(code, tested, title, limit, advice, run)
+        return CHECKS[code]
+
+    return register
+
+
+def examine(evidence: Evidence, codes: Collection[str] | None = None) -> tuple[Finding, ...]:
+    """Run the checks that apply, or those with these codes, in the order of their codes."""
+    chosen = sorted(CHECKS) if codes is None else [code for code in sorted(CHECKS) if code in codes]
+    found = [CHECKS[code](evidence) for code in chosen]
+    return tuple(one for one in found if one is not None)
+
+
+def check_model(model: Any, X: Any, y: Any, sample_weight: Any = None, **options: Any) -> tuple[Finding, ...]:
     """The outcome of every check, as `crcen.write_report` shows them.
 
     Parameters
     ----------
-    model, X, y, sample_weight, random_state
-        As `crcen.write_report` takes them.
+    model, X, y, sample_weight, **options
+        As `crcen.report.evidence.gather` takes them.
     """
-    evidence = gather(model, X, y, sample_weight)
-    points = operating_points(evidence.target, evidence.p, evidence.weights)
-    groups = reliability_groups(evidence.target, evidence.p, evidence.q, evidence.weights)
-    importances = permutation_importance(evidence, random_state)
-    found = separations(evidence, random_state)
-    return examine(evidence, points, groups, key_equations(evidence), found, importances)
+    return examine(gather(model, X, y, sample_weight, **options))
+
+
+def _listed(parts: Sequence[str], most: int = 4) -> str:
+    """The first parts, and how many more there are."""
+    return ", ".join(parts[:most]) + (f" and {len(parts) - most} more" if len(parts) > most else "")
+
+
+def _chance(p: float) -> str:
+    """A probability under chance in words."""
+    if p >= 0.1:
+        return "as chance explains"
+    if p < 1e-9:
+        return "by chance in fewer than 1 of 1,000,000,000 cases"
+    return f"by chance in 1 of {float(f'{1.0 / p:.2g}'):,.0f} cases"
+
+
+_TOO_FEW = f"fewer than {FEWEST_OF_A_CLASS} rows of all classes but one are too few to tell"
+
+
+def _can_be_ranked(evidence: Evidence) -> bool:
+    """Whether two classes have enough rows: a few rows that happen to lie right would look like a leak."""
+    return int((evidence.counts >= FEWEST_OF_A_CLASS).sum()) > 1
+
+
+@check(
+    "CRC001",
+    tested="number of rows of each class",
+    title="Too few rows of a class",
+    limit=f"fewer than {FEWEST_POSITIVES}: recall is then known to no better than about ±14 percentage points",
+    advice="Collect more labelled rows of it, or judge the model by cross-validation over all rows; read the "
+    "intervals, not the figures.",
+)
+def too_few_rows(evidence: Evidence) -> Outcome:
+    """Compare the rows of each watched class here and in training with the limit."""
+    here, trained = evidence.counts, evidence.trained_counts
+    least = np.minimum(here, trained) if evidence.has_price else here
+    few = [k for k in evidence.watched if least[k] < FEWEST_POSITIVES]
+    shown = few or [min(evidence.watched, key=lambda k: least[k])]
+    before = [f", {trained[k]:,.6g} in training" if evidence.has_price else "" for k in range(len(here))]
+    return bool(few), _listed([f"{here[k]:,} rows of {evidence.names[k]} here{before[k]}" for k in shown])
+
+
+@check(
+    "CRC002",
+    tested="expense of steps between prices",
+    title="Expense outside its bracket",
+    limit=f"a step between two round prices more than {EXPENSE_Z:g} standard deviations outside; for several classes, "
+    f"any step that doubles a class weight, in fewer than {EXPENSE_P:g} of cases by chance",
+    advice="A catch did not cost what the probabilities say. Fit again with more rows or a stronger penalty, or "
+    "correct the probabilities on fresh labelled rows, before relying on a price.",
+)
+def expense_outside(evidence: Evidence) -> Outcome:
+    """Compare what one more catch costs with the bracket of its prices."""
+    return _price_steps(evidence) if evidence.has_positive else _weight_steps(evidence)
+
+
+def _price_steps(evidence: Evidence) -> Outcome:
+    points = evidence.of(points_of)
+    prices = price_ladder(evidence.price.cost_ratio, points.n_neg / points.n_pos)
+    judged = [points.judge(step, evidence.noise) for step in points.path(prices)]
+    judged = [one for one in judged if not math.isnan(one.z)]
+    if not judged:
+        return None, "too few decisions change with the price to tell"
+    worst = max(judged, key=lambda one: abs(one.z))
+    step = worst.step
+    if worst.z == 0.0:
+        return False, f"all {len(judged)} steps between round prices that can be judged lie in their brackets"
+    between = f"between the prices {step.bracket_low:g} and {step.bracket_high:g}"
+    cost = f"a catch cost {step.expense:.3g} false alarms"
+    found = cost if step.catches > 0.0 else f"{step.delta_fp:,.6g} false alarms were added and no catch"
+    return worst.is_beyond_chance, (
+        f"{between} {found}; that is {abs(worst.z):.1f} standard deviations outside of the bracket "
+        f"({len(judged)} steps compared)"
+    )
+
+
+def _weight_steps(evidence: Evidence) -> Outcome:
+    steps = judge_class_steps(evidence.y, evidence.proba, evidence.price, evidence.weights, evidence.noise)
+    if not steps:
+        return None, "too few decisions change with the weights to tell"
+    worst, chance = max(steps, key=lambda one: abs(one.z)), outside_chance(steps)
+    if worst.z == 0.0:
+        return False, f"all {len(steps)} steps of class weights that can be judged lie in their brackets"
+    cost = f"{worst.price:.3g} in weight of others" if worst.gained else "others and found none"
+    return chance < EXPENSE_P, (
+        f"where the weight of {evidence.names[worst.number]} rises from {worst.low:.3g} to {worst.high:.3g}, one more "
+        f"row of it cost {cost}; that is {abs(worst.z):.1f} standard deviations outside ({_chance(chance)}, "
+        f"{len(steps)} steps compared)"
+    )
+
+
+@check(
+    "CRC003",
+    tested="calibration of the probabilities",
+    title="Probabilities are not calibrated",
+    limit=f"a group off by a factor of {CALIBRATION_RATIO:g} or more, by chance in fewer than 1 of "
+    f"{1.0 / CALIBRATION_P:,.0f} cases",
+    advice="Recalibrate on rows that were not used for training; check that these rows have the class shares of daily "
+    "use. A stronger penalty or an average of more networks often helps.",
+)
+def not_calibrated(evidence: Evidence) -> Outcome:
+    """Compare observed with expected rows of a class in groups of rows with similar probabilities."""
+    groups = [(k, group) for k, own in evidence.of(reliability).items() for group in own]
+
+    def chance(one: tuple[int, ReliabilityGroup]) -> float:
+        return _group_chance(one[1], len(groups), evidence.noise)
+
+    large = [one for one in groups if _is_large(one[1])]
+    k, worst = min(large or groups, key=chance)
+    p_value = chance((k, worst))
+    said = _chance(p_value) if large else "the largest difference, and a small one"
+    return bool(large) and p_value < CALIBRATION_P, (
+        f"where the model states {worst.mean_p:.3g} on average, {worst.observed_positives:.4g} rows of "
+        f"{evidence.names[k]} were found and {worst.expected_positives:.4g} expected ({said}, {len(groups)} groups "
+        "compared)"
+    )
+
+
+def _group_chance(group: ReliabilityGroup, n_groups: int, noise: float) -> float:
+    """Probability of such a group under chance, among so many; not a z: 1 row where 0.001 were expected has 30."""
+    found, expected = group.observed_positives, group.expected_positives
+    variance = ((found - expected) / group.z) ** 2 if group.z else 0.0
+    return min(1.0, n_groups * count_chance(found, expected, variance, noise))
+
+
+def _is_large(group: ReliabilityGroup) -> bool:
+    low, high = sorted((group.observed_positives, group.expected_positives))
+    return high > CALIBRATION_RATIO * low
+
+
+# Rows rank so much worse than by chance that the labels may be swapped.
+_SWAPPED_AREA = 0.4
+# Probabilities nearer to 0 and 1 have no log-odds worth comparing.
+_TINY = 1e-12
+
+
+@check(
+    "CRC004",
+    tested="class shares and scores, compared with those of training",
+    title="These rows differ from the training rows",
+    limit=f"a share of a class off by a factor of {SHARE_RATIO:g} and {SHARE_Z:g} standard deviations; scores whose "
+    f"distributions are {SCORE_DISTANCE:g} apart (Kolmogorov–Smirnov), beyond the model's own error; or an area under "
+    f"the ROC curve below {_SWAPPED_AREA:g}",
+    advice="Find out what changed: another time, place, selection or measurement. If only the shares moved, state the "
+    "share of daily use (crcen predict --prevalence); otherwise train again with recent rows. If the area is far below "
+    "one half, check whether the labels are swapped.",
+)
+def drift(evidence: Evidence) -> Outcome:
+    """Compare shares of classes and distributions of scores with those of training."""
+    swapped = _swapped(evidence)
+    if not evidence.has_price:
+        return (True, swapped) if swapped else (None, "the model keeps nothing of its training rows")
+    size, trained = effective_rows(evidence.weights), evidence.trained_counts
+    shares, n_train = evidence.totals / evidence.totals.sum(), float(trained.sum())
+    tests = {k: judge_class_share(size * shares[k], size, float(trained[k]), n_train) for k in evidence.watched}
+    moved = [k for k, test in tests.items() if test.has_moved]
+    shown = moved or [max(tests, key=lambda k: abs(tests[k].z))]
+    measured = _listed(
+        [
+            f"{100 * tests[k].share:.3g} % {evidence.names[k]} here, {100 * tests[k].before:.3g} % in training "
+            f"({abs(tests[k].z):.1f} standard deviations)"
+            for k in shown
+        ]
+    )
+    if moved and _is_calibrated_at(evidence, shares):
+        measured += "; with the probabilities shifted to these shares they are calibrated: only the prevalence differs"
+    distances = _score_distances(evidence)
+    is_off = False
+    if distances:
+        k, distance, _ = max(distances, key=lambda one: one[1])
+        whose = "" if evidence.has_positive else f" of {evidence.names[k]}"
+        measured += (
+            f"; scores{whose} are {distance:.3f} apart from those of training rows, allowing for the model's own error"
+        )
+        is_off = any(d >= SCORE_DISTANCE and p * len(distances) < SCORE_P for _, d, p in distances)
+    return bool(moved) or is_off or bool(swapped), f"{swapped}; {measured}" if swapped else measured
+
+
+def _swapped(evidence: Evidence) -> str:
+    """A question if the positive class ranks far below the other one; empty otherwise."""
+    if not evidence.has_positive or not _can_be_ranked(evidence):
+        return ""
+    area = auc_interval(evidence.target, evidence.p, evidence.weights)
+    if not area.high < _SWAPPED_AREA:
+        return ""
+    return f"the area under the ROC curve is {area.value:.3g}, far below one half: are the labels swapped?"
+
+
+def _is_calibrated_at(evidence: Evidence, shares: Array) -> bool:
+    """Whether probabilities shifted to these class shares are calibrated here."""
+    trained = evidence.trained_counts / evidence.trained_counts.sum()
+    p = shifted_probabilities(evidence.proba, trained, np.maximum(shares, 1e-9))
+    own = [reliability_groups(evidence.y == k, p[:, k], None, evidence.weights) for k in evidence.watched]
+    groups = [group for one in own for group in one]
+    return all(not _is_large(one) or _group_chance(one, len(groups), evidence.noise) >= CALIBRATION_P for one in groups)
+
+
+def _score_distances(evidence: Evidence) -> list[tuple[int, float, float]]:
+    """Class, distance of its scores from those of training and its p-value, for classes with both."""
+    found = []
+    for k in evidence.watched:
+        price, weights, counts = evidence.price, evidence.price.weights, evidence.trained_counts
+        others = np.delete(np.arange(len(counts)), k)
+        if evidence.has_positive:
+            alpha, slack = price.alpha, score_slack(price, evidence.training_error)
+        else:
+            mean = float(weights[others] @ counts[others] / counts[others].sum())
+            alpha = float(weights[k] / mean * counts[k] / counts[others].sum())
+            error = evidence.training_error
+            slack = score_slack(price, None) if error is None else 2.0 * float(error.sizes[k])
+        # Far beyond price and share no decision changes: two models are sure of the same rows by different log-odds.
+        limit = SCORE_RANGE + abs(math.log(alpha))
+        pairs = _kept_scores(evidence, k)
+        if pairs:
+            # Folds train on fewer rows, and a model has learnt its own: rows that differ from both have changed.
+            distance, p = min(
+                _score_distance(np.clip(before, -limit, limit), np.clip(here, -limit, limit), slack)
+                for before, here in pairs
+            )
+            found.append((k, distance, p))
+    return found
+
+
+def _kept_scores(evidence: Evidence, k: int) -> list[tuple[Array, Array]]:
+    """Scores of training rows and of these rows on one scale: out of fold, and by the whole model."""
+    if not evidence.has_positive:
+        kept = kept_by(evidence.model, "oof_proba_")
+        if kept is None:
+            return []
+        before = np.asarray(kept, dtype=np.float64)
+        others = np.delete(np.arange(before.shape[1]), k)
+        shift = math.log(evidence.price.weights[k] / evidence.price.weights[others].mean())
+        before = before[np.isfinite(before).all(axis=1), k]
+        return [(_log_odds(before) + shift, _log_odds(evidence.proba[:, k]) + shift)] if before.size else []
+    kept, encoded = kept_by(evidence.model, "oof_decision_function_"), evidence.encoded
+    asked, rows = (evidence.model, evidence.X) if encoded is None else (encoded.estimator, encoded.X)
+    if kept is None or not hasattr(asked, "decision_function"):
+        return []
+    before, natural = np.asarray(kept, dtype=np.float64), _log_odds(evidence.p) + evidence.price.logit_shift
+    before = before[np.isfinite(before)]
+    if not before.size:
+        return []
+    sign = 1.0 if evidence.labels.is_last else -1.0
+    here = sign * natural if rows is None else np.asarray(asked.decision_function(rows), dtype=np.float64)
+    found = [(before, here)]
+    profile = getattr(evidence.model, "profile_", None)
+    if profile is not None and profile.scores and not evidence.is_out_of_fold:
+        found.append((profile.scores[0] + evidence.price.logit_shift, natural))
+    return found
+
+
+def _log_odds(p: Array) -> Array:
+    inside = np.clip(p, _TINY, 1.0 - _TINY)
+    return np.asarray(np.log(inside) - np.log1p(-inside))
+
+
+def _score_distance(one: Array, other: Array, slack: float = 0.0) -> tuple[float, float]:
+    """Kolmogorov and Smirnov's distance with its asymptotic p-value; scores within a slack are equal.
+
+    Boosted trees give many rows one score: between two models of the same rows a step of the distribution is then as
+    far apart as it is high, however near its places are. The distance is that of Lévy at a fixed width.
+    """
+
+    def above(one: Array, other: Array) -> float:
+        at, there = np.sort(one), np.sort(other)
+        here = np.searchsorted(at, at, side="right") / at.size
+        return float(np.max(here - np.searchsorted(there, at + slack, side="right") / there.size))
+
+    distance = max(above(one, other), above(other, one), 0.0)
+    size = one.size * other.size / (one.size + other.size)
+    terms = np.arange(1, 101)
+    scaled = distance * (math.sqrt(size) + 0.12 + 0.11 / math.sqrt(size))
+    by_chance = 2.0 * float(np.sum((-1.0) ** (terms - 1) * np.exp(-2.0 * (terms * scaled) ** 2)))
+    return distance, min(max(by_chance, 0.0), 1.0) if scaled > 0.2 else 1.0
+
+
+def _areas(evidence: Evidence, rows: Bools | slice = slice(None)) -> dict[int, float]:
+    """Area under the ROC curve of each watched class with enough rows."""
+    y, weights = evidence.y[rows], evidence.weights[rows]
+    found = {}
+    for k in evidence.watched:
+        own = y == k
+        if min(int(own.sum()), int((~own).sum())) >= FEWEST_OF_A_CLASS:
+            found[k] = roc_area(*ThresholdCurve(own, evidence.proba[rows, k]).totals(weights))
+    return found
+
+
+@check(
+    "CRC005",
+    tested="area under the ROC curve of each class",
+    title="The classes are separated almost without an error",
+    limit=f"an area of {NEAR_PERFECT_AREA:g} or more, for every class",
+    advice="Good news only if it is true: look for a column that is filled in after the event, for rows that occur in "
+    "training too, and for labels made by a rule. With no errors most prices give the same decisions.",
+)
+def separable(evidence: Evidence) -> Outcome:
+    """Compare the area of the class that is hardest to separate with the limit."""
+    areas = _areas(evidence)
+    if not areas or not _can_be_ranked(evidence):
+        return None, _TOO_FEW
+    worst = min(areas, key=lambda k: areas[k])
+    area = areas[worst]
+    whose = "" if evidence.has_positive else f" of {evidence.names[worst]}, the class with the most errors,"
+    errors = "every pair of rows in order" if area == 1.0 else f"{1.0 - area:.1g} of the pairs of rows not in order"
+    return is_nearly_separated(area), f"the area under the ROC curve{whose} is {area:.5g}, {errors}"
+
+
+# A class that one column separates is easy; it is suspicious if no other column comes near.
+_NEXT_AREA = 0.9
+
+
+@check(
+    "CRC006",
+    tested="each column alone: its area under the ROC curve, and values, ranges and missing cells of one class only",
+    title="A column reveals the outcome",
+    limit=f"an area of {LEAK_AREA:g} or more for one column alone (for several classes: between every two of them, or "
+    f"for one class if no other column reaches {_NEXT_AREA:g}); or cells that occur for one class only, by an exact "
+    "binomial test corrected for all comparisons",
+    advice="Ask when that column is known. If it is written after or because of the event, or is an identifier in the "
+    "order of the outcome, drop it (crcen fit --drop) and train again.",
+)
+def leaks(evidence: Evidence) -> Outcome | None:
+    """Look for columns that separate classes alone, and for cells that occur for one class only."""
+    if evidence.X is None:
+        return None
+    found = evidence.of(separations)
+    if not found or not _can_be_ranked(evidence):
+        return None, _TOO_FEW if evidence.columns else "the model has no column"
+    suspects = []
+    for one in found:
+        for k, area in one.areas.items():
+            rivals = max((other.areas.get(k, 0.5) for other in found if other is not one), default=0.5)
+            if area >= LEAK_AREA and (one.least_pair >= LEAK_AREA or rivals < _NEXT_AREA):
+                whose = "" if evidence.has_positive else f" for {evidence.names[k]}"
+                suspects.append(f"“{one.name}”{whose} ({area:.4f})")
+    pure = evidence.of(pure_cells)
+    said = [f"suspects by area under the ROC curve: {_listed(suspects, 5)}"] if suspects else []
+    said += [f"cells of one class only: {_listed([one.sentence for one in pure], 5)}"] if pure else []
+    if said:
+        return True, "; ".join(said)
+    best = max(found, key=lambda one: one.area)
+    return False, (
+        f"of {len(found)} columns the strongest by area under the ROC curve is “{best.name}” ({best.area:.4f}); none "
+        "has cells of one class only"
+    )
+
+
+def pure_cells(evidence: Evidence) -> list[Leak]:
+    """Cells that occur for one class only, in the columns that the model uses."""
+    X, labels = evidence.X, evidence.labels.classes.tolist()
+    own = getattr(evidence.model, "columns_", None)
+    if own is not None and evidence.encoded is not None and hasattr(X, "columns"):
+        cells = {column.name: cells_of(column, X[column.name]) for column in own}
+    elif hasattr(X, "columns"):
+        cells = {
+            str(name): Cells("number", X[name].to_numpy(dtype=np.float64)) for name in X.columns if _is_numeric(X[name])
+        }
+    else:
+        is_numeric = getattr(X, "dtype", np.dtype(object)).kind in "biuf"
+        cells = {
+            name: Cells("number", X[:, i].astype(np.float64)) for i, name in enumerate(evidence.columns) if is_numeric
+        }
+    return find_leaks(cells, evidence.y, labels)
+
+
+def _is_numeric(series: Any) -> bool:
+    return isinstance(series.dtype, np.dtype) and series.dtype.kind in "biuf"
+
+
+@check(
+    "CRC007",
+    tested="the key equation on these rows",
+    title="The key equation fails on these rows",
+    limit=f"a p-value below {EQUATION_P:g} (joint, for several classes)",
+    advice="The model did not keep its balance on new rows: it is overfitted, or the rows come from elsewhere. Use a "
+    "stronger penalty, solve the bias on rows held out, or look at CRC004.",
+)
+def equation_off(evidence: Evidence) -> Outcome:
+    """Test the key equations of rows that the model did not see."""
+    if evidence.is_out_of_fold:
+        return None, "the output bias was solved on these out-of-fold rows"
+    test = evidence.equations
+    if test.reason:
+        return None, test.reason
+    if evidence.has_positive:
+        return test.verdict == "does not hold", str(test)
+    worst = max((one for one in test.classes if one.is_tested), key=lambda one: abs(one.z))
+    more = "more" if worst.z > 0.0 else "less"
+    return test.verdict == "does not hold", (
+        f"{test.joint}; most off is {worst.label}, {more} frequent than stated (z = {worst.z:.1f})"
+    )
+
+
+@check(
+    "CRC008",
+    tested="whether these are training rows, or copies of them",
+    title="These look like the training rows",
+    limit="more rows of training than chance allows where rows repeat, copies that depend on the label, or a key "
+    "equation that holds to the last digits",
+    advice="Judge the model on rows that took no part in training (crcen split keeps some apart), and remove copies "
+    "before the split; nothing here is evidence otherwise.",
+)
+def training_rows(evidence: Evidence) -> Outcome:
+    """Compare these rows with the fingerprint of the training rows."""
+    if evidence.is_out_of_fold:
+        return False, "every row was judged by models that did not see it, though the saved model did"
+    is_balanced = "balanced" in evidence.equations.reason
+    residual = f"residual {evidence.equations.equation.residual:.2g}"
+    if is_balanced:
+        residual += ", as only a solve on these rows leaves it"
+    known = evidence.recognition
+    if known is not None:
+        is_seen = True if is_balanced else {"seen": True, "new": False}.get(known.status)
+        measured = known.measured + (_without_copies(evidence) if is_seen else "")
+        return is_seen, f"{measured}; {residual}"
+    kept = getattr(getattr(evidence.model, "key_equation_", None), "rows", "")
+    if not is_balanced and (not evidence.has_positive or "out-of-fold" in kept):
+        # Solved on rows it had not seen, such a model leaves no trace on those it has.
+        return None, f"the model keeps no hashes of its training rows; {residual}"
+    return is_balanced, residual
+
+
+def _without_copies(evidence: Evidence) -> str:
+    """Metrics of the rows that were certainly not in training, next to those of all rows."""
+    is_new = None if evidence.recognition is None else evidence.recognition.is_new
+    if is_new is None or is_new.all() or len(is_new) != evidence.n_rows:
+        return ""
+    own = evidence.of(_areas), _areas(evidence, is_new)
+    both = [k for k in own[0] if k in own[1]]
+    if not both:
+        return ""
+    losses = log_losses(evidence.y, evidence.proba)
+    loss = [float(np.average(losses[rows], weights=evidence.weights[rows])) for rows in (slice(None), is_new)]
+    area = [float(np.mean([one[k] for k in both])) for one in own]
+    found = ""
+    if evidence.has_positive:
+        alarms = evidence.p > evidence.price.threshold
+        recalls = [float(alarms[evidence.target & rows].mean()) for rows in (np.ones_like(is_new), is_new)]
+        found = f"recall {recalls[1]:.3g} (all rows {recalls[0]:.3g}), "
+    return (
+        f"; on the {int(is_new.sum()):,} rows that were certainly not in training: {found}area under the ROC curve "
+        f"{area[1]:.3g} (all rows {area[0]:.3g}), log loss {loss[1]:.3g} (all rows {loss[0]:.3g})"
+    )
+
+
+# A few columns carry the model if they have this share of the importance and the log loss fell by this share.
+_FEW, _FEW_SHARE, _FEW_SKILL = 5, 0.95, 0.95
+
+
+@check(
+    "CRC009",
+    tested="share of single columns in what the model knows, by shuffling them",
+    title="One or a few columns carry nearly everything",
+    limit=f"one column with {100 * DOMINANT_SHARE:g} % or more of what all columns add, where the log loss is "
+    f"{100 * DOMINANT_SKILL:g} % or more below that without columns; for two classes also up to {_FEW} columns, at "
+    f"most half of all, with {100 * _FEW_SHARE:g} %, where it is {100 * _FEW_SKILL:g} % or more below",
+    advice="Ask when these columns are known, and fit again without them (crcen fit --drop): if the rest is far "
+    "weaker, they may be written after or because of the event.",
+)
+def dominated(evidence: Evidence) -> Outcome | None:
+    """Compare the importance of the first columns with that of all."""
+    if evidence.X is None:
+        return None
+    if not _can_be_ranked(evidence):
+        return None, _TOO_FEW
+    if len(evidence.columns) < 2:
+        return None, "the model has one column"
+    found = evidence.of(permutation_importance)
+    shares, loss, base = found.shares, found.log_loss, found.base_log_loss
+    skill = 1.0 - loss / base
+    where = f"{100 * skill:.0f} % below" if skill >= 0.0 else "above"
+    n_few = 1
+    warns = is_dominated(float(shares[0]), loss, base)
+    if not warns and evidence.labels.n_classes == 2 and skill >= _FEW_SKILL:
+        enough = int(np.searchsorted(np.cumsum(shares), _FEW_SHARE - 1e-12)) + 1
+        if enough <= min(_FEW, len(shares) // 2):
+            warns, n_few = True, enough
+    first = [f"“{one.name}”" for one in found.columns[:n_few]]
+    names = first[0] if n_few == 1 else f"{', '.join(first[:-1])} and {first[-1]}"
+    verb, added = "has" if n_few == 1 else "have", sum(one.increase for one in found.columns[:n_few])
+    return warns, (
+        f"{names} {verb} {100 * shares[:n_few].sum():.0f} % of what all {len(shares)} columns add when shuffled "
+        f"({added:.3g} of log loss), and the log loss is {where} that without columns"
+    )
+
+
+@check(
+    "CRC010",
+    tested="differences between groups of rows",
+    title="One price serves groups differently",
+    limit=f"a difference that chance gives in fewer than {GROUP_ERROR_RATE:g} of cases, over all groups, columns and "
+    "figures together",
+    advice="Look at the panel of groups: where rows found over expected differ, or the key equation fails for a group, "
+    "the probabilities are wrong for it, and columns or rows for it are lacking. Otherwise the groups differ in how "
+    "rare or how hard to find positives are, and one price finds them at the same cost each. Other prices for groups "
+    "are a choice that people must make and may have to answer for; none is made here.",
+)
+def groups_differ(evidence: Evidence) -> Outcome | None:
+    """Report the comparison of groups, if some were named."""
+    if not evidence.groups:
+        return None
+    differing = [one for one in evidence.groups if one.differing]
+    if not any(not math.isnan(test.p_value) for one in evidence.groups for test in one.tests):
+        return None, "too few rows of all groups but one to tell"
+    return bool(differing), "; ".join(one.sentence for one in differing or evidence.groups)
+
+
+# Labels depend on the score if their absence has a smaller p-value and shares of labels differ by this factor.
+_SELECTION_P, _SELECTION_RATIO = 1e-6, 1.5
+
+
+@check(
+    "CRC011",
+    tested="whether labels are missing depending on the score",
+    title="Labels depend on the model",
+    limit=f"labels for alarms only; or scores of rows with and without a label that differ by chance in fewer than 1 "
+    f"of {1.0 / _SELECTION_P:,.0f} cases, with shares of labels that differ by a factor of {_SELECTION_RATIO:g} "
+    "between alarms and other rows",
+    advice="Check some rows without an alarm, drawn with known probabilities (crcen predict --audit), and judge the "
+    "model with --audited: recall and cost of all rows can then be estimated.",
+)
+def selected_labels(evidence: Evidence) -> Outcome | None:
+    """Compare the scores of rows with and without a label."""
+    one = evidence.selection
+    if one is None:
+        return None
+    n_rows = evidence.n_rows + one.n_missing
+    if evidence.is_audited:
+        return False, f"{evidence.n_rows:,} of {n_rows:,} rows have a label, drawn with known probabilities"
+    if not one.n_missing:
+        return False, f"all {n_rows:,} rows have a label"
+    shares = (
+        f"{one.n_missing:,} of {n_rows:,} rows have no label: {_share(one.alarm_share)} of the alarms and "
+        f"{_share(one.quiet_share)} of the other rows have one"
+    )
+    if one.is_alarms_only:
+        return True, f"labels only where the model alarmed: recall cannot be estimated from these rows; {shares}"
+    if math.isnan(one.p_value) or math.isnan(one.alarm_share) or math.isnan(one.quiet_share):
+        return None, shares
+    low, high = sorted((one.alarm_share, one.quiet_share))
+    depends = one.p_value < _SELECTION_P and high > _SELECTION_RATIO * low
+    said = "labels are missing depending on the score" if depends else f"equal scores: {_chance(one.p_value)}"
+    return depends, f"{said}; {shares}"
+
+
+def _share(value: float) -> str:
+    return "none" if math.isnan(value) else f"{100.0 * value:.3g} %"

@@ -1,212 +1,433 @@
-"""What a report looks at: a fitted model's answers on labelled rows, checked once."""
+"""Evidence: the answers of a fitted model on labelled rows, checked once and measured once."""
 
-from dataclasses import dataclass, replace
-from typing import Any
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+from typing import Any, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
 from crcen.exceptions import InvalidInput, InvalidParameter
-from crcen.report.encoded_rows import EncodedRows, encoded_rows
+from crcen.tables.fingerprint import Recognition
+from crcen.theory.cost_matrix import CostMatrix
 from crcen.theory.decision import weighted_probability
-from crcen.theory.key_equation import EquationTest, KeyEquation, judge_equation
+from crcen.theory.groups import GroupComparison, compare_groups
+from crcen.theory.key_equation import EquationTest, judge_equation, judge_equations, key_equation
 from crcen.theory.labels import Labels
 from crcen.theory.limits import fitted_model_noise
-from crcen.theory.price import Budget, Price, resolve
+from crcen.theory.price import Budget, Price
 from crcen.theory.residual_test import TrainingError, residual_sums
-from crcen.theory.rows import as_numpy, check_probabilities, check_row_weights, class_totals
+from crcen.theory.rows import (
+    as_numpy,
+    check_class_probabilities,
+    check_probabilities,
+    check_row_weights,
+)
+from crcen.theory.selective import LabelSelection
 
-__all__ = ["Evidence", "answered_rows", "gather", "kept_by", "positive_column"]
+__all__ = [
+    "EncodedColumn",
+    "EncodedRows",
+    "Evidence",
+    "compared_groups",
+    "evidence_of",
+    "gather",
+    "has_several_classes",
+    "kept_by",
+]
+
+# Models and tables have no common type: scikit-learn's classifiers, pandas' data frames and arrays are taken.
+Model = Any
+Table = Any
 
 Array = NDArray[np.float64]
+Bools = NDArray[np.bool_]
+Index = NDArray[np.int64]
+T = TypeVar("T")
 
 
 @dataclass(frozen=True)
+class EncodedColumn:
+    """Place of a table's column among the encoded ones.
+
+    Parameters
+    ----------
+    kind : str
+        "number", "boolean", "date", "category" or "text".
+    block : slice
+        Its encoded columns.
+    has_indicator : bool
+        Whether the last of these is 1 for a missing value.
+    """
+
+    kind: str
+    block: slice
+    has_indicator: bool
+
+
+@dataclass(frozen=True)
+class EncodedRows:
+    """Rows encoded once by a table classifier, which encodes each column by itself.
+
+    Parameters
+    ----------
+    X : float64 array of shape (n, n_encoded)
+        Finite numbers.
+    columns : dict of str to EncodedColumn
+        The columns that the model uses, by name.
+    estimator : object
+        Predicts from such rows.
+    """
+
+    X: Array
+    columns: Mapping[str, EncodedColumn]
+    estimator: Model
+
+    @classmethod
+    def of(cls, model: Model, X: Table) -> EncodedRows | None:
+        """Encode rows by a table classifier; None for a model that takes rows as they are."""
+        if not all(hasattr(model, name) for name in ("encode", "columns_", "estimator_")):
+            return None
+        columns, start = {}, 0
+        for column in model.columns_:
+            block = slice(start, start + len(column.encoded_names))
+            columns[column.name] = EncodedColumn(column.kind, block, bool(column.has_missing))
+            start = block.stop
+        return cls(np.asarray(model.encode(X).X, dtype=np.float64), columns, model.estimator_)
+
+
+@dataclass(frozen=True, eq=False)
 class Evidence:
-    """A model and its answers on rows.
+    """A model and its answers on labelled rows, for K ≥ 2 classes.
 
     Parameters
     ----------
     model : object
-        A fitted binary classifier.
-    X : DataFrame or array of shape (n, columns)
-        The rows as the model takes them.
-    columns : tuple of str
-        One name for each column of X.
-    pos_label, neg_label : object
-        The two labels; the first is what is looked for.
-    target : bool array of shape (n,)
-        True for the positive rows.
+        A fitted classifier.
+    labels : Labels
+        Its classes. With a positive class the report is about that class, otherwise about all of them.
+    y : int64 array of shape (n,)
+        Class numbers.
+    proba : float64 array of shape (n, K)
+        Natural probabilities.
     weights : float64 array of shape (n,)
-        Sample weights, 1 where none were given.
-    is_weighted : bool
-        Whether sample weights were given.
-    p : float64 array of shape (n,)
-        The model's natural probability of the positive class.
-    q : float64 array of shape (n,) or None
-        Its probability under the weighting; None where the model has none.
-    weighting : Price
-        The price the model was trained or set for; cost ratio 1 where it names none, with the counts of these rows.
+        Sample weights, 1 if none were given.
+    price : Price
+        Of training; equal weights with the counts of these rows if the model has none.
     has_price : bool
-        Whether the model names a price itself.
-    encoded : EncodedRows or None
-        The rows as the network of a table classifier sees them; None for other models.
-    is_out_of_fold : bool
-        Whether p and q are those of models which did not see these rows, where the model itself did.
+        Whether the model has a price.
+    costs : CostMatrix, optional
+        Of decisions without a positive class; by default those of training.
+    X : DataFrame or array of shape (n, columns), optional
+        The rows as the model takes them. Without them checks of columns are not made.
+    columns : tuple of str
+        Names of the columns of X.
+    encoded : EncodedRows, optional
+        The rows as the estimator of a table classifier takes them.
+    is_weighted, is_out_of_fold : bool
+        Whether sample weights were given; whether probabilities are by models that did not see these rows, but the
+        model did.
+    known_rows : Recognition, optional
+        Whether these are training rows, if it was determined already.
+    groups : tuple of GroupComparison
+        Comparisons of groups of rows.
+    selection : LabelSelection, optional
+        How rows with a label differ from those without, which are not among these rows.
+    is_audited : bool
+        Whether labels were drawn with known probabilities, by which the rows are weighted.
+    random_state : int
+        Seed of permutations and of chosen rows.
     """
 
-    model: Any
-    X: Any
-    columns: tuple[str, ...]
-    pos_label: Any
-    neg_label: Any
-    target: NDArray[np.bool_]
+    model: Model
+    labels: Labels
+    y: Index
+    proba: Array
     weights: Array
-    is_weighted: bool
-    p: Array
-    q: Array | None
-    weighting: Price
-    has_price: bool
+    price: Price
+    has_price: bool = True
+    costs: CostMatrix | None = None
+    X: Table = None
+    columns: tuple[str, ...] = ()
     encoded: EncodedRows | None = None
+    is_weighted: bool = False
     is_out_of_fold: bool = False
+    known_rows: Recognition | None = None
+    groups: tuple[GroupComparison, ...] = ()
+    selection: LabelSelection | None = None
+    is_audited: bool = False
+    random_state: int = 0
+    _made: dict[Callable[..., object], Any] = field(default_factory=dict, init=False, repr=False)
+
+    def of(self, measure: Callable[[Evidence], T]) -> T:
+        """A measurement of this evidence, made at most once."""
+        if measure not in self._made:
+            self._made[measure] = measure(self)
+        found: T = self._made[measure]
+        return found
 
     @property
     def n_rows(self) -> int:
-        """How many rows there are."""
-        return int(self.target.size)
+        """Number of rows."""
+        return len(self.y)
 
     @property
-    def totals(self) -> tuple[float, float]:
-        """Weighted counts of the positive and the negative rows."""
-        return class_totals(self.target, self.weights)
+    def names(self) -> tuple[str, ...]:
+        """Classes as text."""
+        return tuple(str(label) for label in self.labels.classes.tolist())
 
     @property
-    def noise_factor(self) -> float:
-        """By how much a residual on new rows varies more than under the true posterior.
+    def has_positive(self) -> bool:
+        """Whether the report is about one positive class."""
+        return self.labels.positive is not None
 
-        A fitted model brings the error of its own rows: as it was measured, or as models of its kind have it; 1 where
-        the model does not say how many these were.
-        """
-        if not self.has_price:
-            return 1.0
-        if self.training_error is not None:
-            q = weighted_probability(self.p, self.weighting)
-            return self.training_error.noise(residual_sums(self.target, q, self.weighting, self.weights))
-        return fitted_model_noise(self.weights, self.weighting, kept_by(self.model, "profile_"))
+    @property
+    def watched(self) -> tuple[int, ...]:
+        """Classes that the report is about: the positive one, or all."""
+        return (self.labels.column,) if self.has_positive else tuple(range(self.labels.n_classes))
+
+    @cached_property
+    def counts(self) -> Index:
+        """Rows of each class."""
+        return np.bincount(self.y, minlength=self.labels.n_classes)
+
+    @property
+    def totals(self) -> Array:
+        """Weight of the rows of each class."""
+        return np.asarray(np.bincount(self.y, self.weights, self.labels.n_classes), dtype=np.float64)
+
+    @property
+    def trained_counts(self) -> Array:
+        """Training rows of each class."""
+        return self.labels.by_class(self.price.n_pos, self.price.n_neg) if self.has_positive else self.price.counts
+
+    @property
+    def target(self) -> Bools:
+        """Whether rows are positive; with a positive class only."""
+        return np.asarray(self.y == self.labels.column)
+
+    @property
+    def p(self) -> Array:
+        """Natural probability of the positive class."""
+        return np.asarray(self.proba[:, self.labels.column])
+
+    @property
+    def q(self) -> Array | None:
+        """The same under the weighting; None for a model without one."""
+        asked = self.model if self.encoded is None else self.encoded.estimator
+        return weighted_probability(self.p, self.price) if hasattr(asked, "weighted_proba") else None
 
     @property
     def training_error(self) -> TrainingError | None:
-        """The model's own error, where it was measured."""
+        """The model's own error, if it was measured."""
         kept = kept_by(self.model, "training_error_")
         return kept if isinstance(kept, TrainingError) else None
 
-    def tested(self, equation: KeyEquation) -> EquationTest:
-        """A key equation of these rows, judged with the model's own error; a measured one is in it already."""
-        n_pos = int(self.target.sum())
-        noise = 1.0 if self.training_error is not None else self.noise_factor
-        return judge_equation(equation, noise, min(n_pos, self.n_rows - n_pos))
+    @cached_property
+    def noise(self) -> float:
+        """How much more residuals vary on new rows than under the true posterior, by the model's own error."""
+        if not self.has_positive:
+            return self.equations.noise
+        if not self.has_price:
+            return 1.0
+        if self.training_error is not None:
+            q = weighted_probability(self.p, self.price)
+            return self.training_error.noise(residual_sums(self.target, q, self.price, self.weights))
+        return fitted_model_noise(self.weights, self.price, kept_by(self.model, "profile_"))
+
+    @cached_property
+    def equations(self) -> EquationTest:
+        """The key equations of the natural probabilities on these rows, tested with the model's own error."""
+        error = None if self.is_out_of_fold else self.training_error
+        if self.has_positive:
+            error = self.training_error
+            q = weighted_probability(self.p, self.price)
+            found = key_equation(self.target, q, self.price, self.weights, training_error=error)
+            return judge_equation(found, self.noise if error is None else 1.0, int(self.counts.min()))
+        noise = fitted_model_noise(self.weights, self.price, kept_by(self.model, "profile_")) if self.has_price else 1.0
+        return judge_equations(self.y, self.proba, self.price, self.names, self.weights, noise=noise, error=error)
+
+    @cached_property
+    def cost_matrix(self) -> CostMatrix:
+        """Costs of decisions, in the order of the classes."""
+        if self.costs is not None:
+            return self.costs
+        kept = getattr(self.model, "costs_", None)
+        labels = self.labels.classes.tolist()
+        return (self.price.cost_matrix if kept is None else kept).for_classes(labels)
+
+    @cached_property
+    def recognition(self) -> Recognition | None:
+        """Whether these are training rows; None if the model cannot tell."""
+        if self.known_rows is not None or self.is_out_of_fold or self.X is None:
+            return self.known_rows
+        if not hasattr(self.model, "recognise"):
+            return None
+        found: Recognition | None = self.model.recognise(self.X, self.labels.classes[self.y])
+        return found
+
+    def answers(self, rows: Index) -> Callable[[int, Index | int], Array]:
+        """A function that predicts for these rows with one column's cells taken from other rows.
+
+        It takes the number of a column and, for each row, another one (or one for all), and returns probabilities
+        (n, K).
+        """
+        if self.encoded is not None:
+            return self._from_encoded(self.encoded, rows)
+        some = self.X.iloc[rows] if hasattr(self.X, "iloc") else self.X[rows]
+
+        def answer(number: int, source: Index | int) -> Array:
+            moved, cells = some.copy(), np.broadcast_to(source, rows.shape)
+            if hasattr(moved, "isetitem"):
+                moved.isetitem(number, self.X.iloc[cells, number].set_axis(some.index))
+            else:
+                moved[:, number] = self.X[cells, number]
+            return np.asarray(self.model.predict_proba(moved), dtype=np.float64)
+
+        return answer
+
+    def _from_encoded(self, encoded: EncodedRows, rows: Index) -> Callable[[int, Index | int], Array]:
+        """The same for columns that are encoded one by one: their encoded cells are moved, which is faster."""
+        X, unused = encoded.X[rows], slice(0, 0)
+        blocks = [encoded.columns[name].block if name in encoded.columns else unused for name in self.columns]
+
+        def answer(number: int, source: Index | int) -> Array:
+            moved = X.copy()
+            moved[:, blocks[number]] = encoded.X[source, blocks[number]]
+            return np.asarray(encoded.estimator.predict_proba(moved), dtype=np.float64)
+
+        return answer
 
 
-def positive_column(model: Any, pos_label: Any) -> int:
-    """Which column of ``predict_proba`` belongs to the positive class."""
-    return Labels(np.asarray(model.classes_), pos_label).column
-
-
-def kept_by(model: Any, name: str) -> Any:
-    """What a model, or else the estimator that it has fitted inside, keeps under a name; None where neither does."""
+def kept_by(model: Model, name: str) -> Any:
+    """An attribute of a model, or else of the estimator that it has fitted inside; None if neither has it."""
     return getattr(model, name, getattr(getattr(model, "estimator_", None), name, None))
 
 
-def gather(model: Any, X: Any, y: Any, sample_weight: Any = None, out_of_fold: Any = None) -> Evidence:
-    """Ask the model about the rows and check the answers.
+def has_several_classes(model: Model) -> bool:
+    """Whether a model has no positive class: more than two classes, or costs of several actions."""
+    classes = getattr(model, "classes_", ())
+    return len(classes) > 2 or getattr(getattr(model, "weighting_", None), "positive", 1) is None
+
+
+def evidence_of(model: Model, y: Index, proba: Array, weights: Array | None = None, **more: Any) -> Evidence:
+    """Evidence from class numbers and natural probabilities that are known already.
 
     Parameters
     ----------
     model : object
-        A fitted binary classifier with ``predict_proba`` and ``classes_``; ``pos_label_``, ``weighting_`` and
-        ``weighted_proba`` are used where it has them.
+        A fitted classifier.
+    y : int64 array of shape (n,)
+        Class numbers.
+    proba : float64 array of shape (n, K)
+        Natural probabilities.
+    weights : float64 array of shape (n,), optional
+        Sample weights.
+    **more
+        Further parameters of `Evidence`.
+    """
+    sizes, classes = np.ones(len(y)) if weights is None else weights, np.asarray(model.classes_)
+    labels = Labels(classes) if has_several_classes(model) else Labels.of_model(model, classes[y], sizes)
+    price = getattr(model, "weighting_", None)
+    has_price, counts = isinstance(price, Price), np.maximum(np.bincount(y, sizes, len(classes)), 1e-9)
+    if not isinstance(price, Price):
+        price = Price(np.ones(len(classes)), counts)
+        price = price if labels.positive is None else labels.resolve(Budget(1.0), counts)
+    return Evidence(model, labels, y, proba, sizes, price, has_price, is_weighted=weights is not None, **more)
+
+
+def gather(
+    model: Model,
+    X: Table,
+    y: Any,
+    sample_weight: Any = None,
+    out_of_fold: Any = None,
+    *,
+    groups: Any = None,
+    costs: CostMatrix | None = None,
+    **more: Any,
+) -> Evidence:
+    """Predict for labelled rows and check the answers.
+
+    Parameters
+    ----------
+    model : object
+        A fitted classifier with ``predict_proba`` and ``classes_``; ``pos_label_``, ``weighting_`` and
+        ``weighted_proba`` are used if it has them.
     X : DataFrame or array of shape (n, columns)
-        Rows the model did not see in training.
+        Rows that the model did not see in training.
     y : array of shape (n,)
-        Their labels, of ``classes_``; both classes must be there.
+        Their labels, of ``classes_``; at least two classes.
     sample_weight : array of shape (n,), optional
         Finite and not negative.
-    out_of_fold : array of shape (n,), optional
-        Natural probabilities of the positive class by models that did not see these rows, where the model did.
-
-    Returns
-    -------
-    Evidence
-        Checked arrays in float64.
+    out_of_fold : array of shape (n,) or (n, K), optional
+        Natural probabilities, of the positive class or of all, by models that did not see these rows.
+    groups : dict of str to array of shape (n,), optional
+        Groups to compare, by column.
+    costs : CostMatrix, optional
+        Other costs of decisions than those of training, for a model without a positive class.
+    **more
+        Further parameters of `Evidence`.
 
     Raises
     ------
     InvalidParameter
-        If the model is not a fitted binary classifier with probabilities.
+        If the model is not a fitted classifier with probabilities.
     InvalidInput
         If rows, labels, weights or probabilities cannot be used.
     """
     classes = _classes(model)
     X, columns = _rows(X, model)
-    labels = _labels(y, len(X), classes)
-    weights = check_row_weights(sample_weight, labels.size)
-    own = Labels.of_model(model, labels, weights)
-    pos_label, target = own.positive, own.is_positive(labels)
-    n_pos, n_neg = class_totals(target, weights)
-    column = positive_column(model, pos_label)
-    encoded = encoded_rows(model, X)
+    numbers = _numbers(y, len(X), classes)
+    weights = None if sample_weight is None else check_row_weights(sample_weight, len(numbers))
+    encoded = EncodedRows.of(model, X)
     asked, rows = (model, X) if encoded is None else (encoded.estimator, encoded.X)
-    has_price = isinstance(getattr(model, "weighting_", None), Price)
-    evidence = Evidence(
-        model=model,
-        X=X,
-        columns=columns,
-        pos_label=pos_label,
-        neg_label=classes[1 - column],
-        target=target,
-        weights=weights,
-        is_weighted=sample_weight is not None,
-        p=_probabilities(asked.predict_proba(rows), column, labels.size, "predict_proba"),
-        q=_probabilities(asked.weighted_proba(rows), column, labels.size, "weighted_proba")
-        if hasattr(asked, "weighted_proba")
-        else None,
-        weighting=model.weighting_ if has_price else resolve(Budget(1.0), n_pos, n_neg),
-        has_price=has_price,
-        encoded=encoded,
-    )
     if out_of_fold is None:
-        return evidence
-    p = check_probabilities(out_of_fold, "out_of_fold")
-    if p.shape != target.shape:
-        raise InvalidInput(f"out_of_fold must have one probability for each of {target.size} rows, got {p.shape}")
-    q = None if evidence.q is None else weighted_probability(p, evidence.weighting)
-    return replace(evidence, p=p, q=q, is_out_of_fold=True)
+        proba = _probabilities(asked.predict_proba(rows), len(numbers), len(classes))
+    elif has_several_classes(model):
+        proba = _probabilities(out_of_fold, len(numbers), len(classes), "out_of_fold")
+    else:
+        p = check_probabilities(out_of_fold, "out_of_fold")
+        if p.shape != numbers.shape:
+            raise InvalidInput(f"out_of_fold must have one probability for each of {len(numbers)} rows, got {p.shape}")
+        proba = Labels.of_model(model, classes[numbers], weights).in_order(np.column_stack([1.0 - p, p]))
+    if costs is not None:
+        more["costs"] = costs.for_classes(classes.tolist())
+    found = evidence_of(model, numbers, proba, weights, **more)
+    found = replace(found, X=X, columns=columns, encoded=encoded, is_out_of_fold=out_of_fold is not None)
+    compared = group_arrays(groups, len(numbers))
+    return replace(found, groups=compared_groups(found, compared)) if compared else found
 
 
-def answered_rows(model: Any, X: Any, y: Any) -> tuple[Any, Any, NDArray[np.int64]]:
-    """Rows for a model of several classes: as it takes them, as a data frame, and the numbers of their classes."""
-    classes = _known_classes(model)
-    X, columns = _rows(X, model)
-    labels = _labels(y, len(X), classes)
-    place = {label: k for k, label in enumerate(classes.tolist())}
-    numbers = np.array([place[label] for label in labels.tolist()], dtype=np.int64)
-    if len(np.unique(numbers)) < 2:
-        raise InvalidInput(f"a report needs rows of several classes: y holds only {labels[0]!r}")
-    if hasattr(X, "iloc"):
-        return X, X, numbers
-    import pandas as pd
-
-    return X, pd.DataFrame(X, columns=list(columns)), numbers
+def group_arrays(groups: Any, n_rows: int) -> dict[str, NDArray[np.object_]]:
+    """The group of every row, by column; empty if no groups were named."""
+    if not groups:
+        return {}
+    if not isinstance(groups, Mapping):
+        raise InvalidParameter(f"groups must be a dict of names and arrays: got {type(groups).__name__}.")
+    columns = {str(name): np.asarray(values, dtype=object) for name, values in groups.items()}
+    for name, values in columns.items():
+        if values.shape != (n_rows,):
+            raise InvalidInput(f"groups of {name} must have one value for each of the {n_rows} rows.")
+    return columns
 
 
-def _classes(model: Any) -> NDArray[Any]:
-    classes = _known_classes(model)
-    if classes.shape != (2,):
-        raise InvalidParameter(f"a report needs a binary classifier, got one with classes {classes.tolist()}")
-    return classes
+def compared_groups(found: Evidence, columns: Mapping[str, Any]) -> tuple[GroupComparison, ...]:
+    """Compare groups at the price, or at the costs if there is no positive class."""
+    weights = found.weights if found.is_weighted else None
+    if found.has_positive:
+        return compare_groups(columns, found.target, found.p, found.price, found.price, weights, noise=found.noise)
+    decided = found.price.replace(found.cost_matrix)
+    labels = tuple(found.labels.classes.tolist())
+    return compare_groups(
+        columns, found.y, found.proba, decided, found.price, weights, labels=labels, noise=found.noise
+    )
 
 
-def _known_classes(model: Any) -> NDArray[Any]:
+def _classes(model: Model) -> NDArray[Any]:
     if not hasattr(model, "predict_proba"):
         raise InvalidParameter(
             f"a report needs a classifier with predict_proba, got {type(model).__name__}: wrap it in "
@@ -214,10 +435,13 @@ def _known_classes(model: Any) -> NDArray[Any]:
         )
     if not hasattr(model, "classes_"):
         raise InvalidParameter(f"a report needs a fitted classifier, got {type(model).__name__} without classes_")
-    return np.asarray(model.classes_)
+    classes = np.asarray(model.classes_)
+    if classes.ndim != 1 or len(classes) < 2:
+        raise InvalidParameter(f"a report needs a classifier of two or more classes, got {classes.tolist()}")
+    return classes
 
 
-def _rows(X: Any, model: Any) -> tuple[Any, tuple[str, ...]]:
+def _rows(X: Table, model: Model) -> tuple[Table, tuple[str, ...]]:
     """X with rows that can be taken by position, and a name for each column; an array's may be the model's own."""
     if not hasattr(X, "iloc") and hasattr(X, "to_pandas"):
         X = X.to_pandas()
@@ -232,21 +456,29 @@ def _rows(X: Any, model: Any) -> tuple[Any, tuple[str, ...]]:
     return X, tuple(f"column {number}" for number in range(1, X.shape[1] + 1))
 
 
-def _labels(y: Any, n: int, classes: NDArray[Any]) -> NDArray[Any]:
+def _numbers(y: Any, n: int, classes: NDArray[Any]) -> Index:
     labels = np.asarray(as_numpy(y))
     if labels.shape != (n,):
         raise InvalidInput(f"y must have one label for each of the {n} rows, got shape {labels.shape}")
-    strange = ~np.isin(labels, classes)
-    if strange.any():
+    unknown = ~np.isin(labels, classes)
+    if unknown.any():
         raise InvalidInput(
-            f"y must hold the labels the model knows, {classes.tolist()}, got {labels[strange].tolist()[0]!r} "
-            f"in {int(strange.sum())} of {n} rows"
+            f"y must hold the labels the model knows, {classes.tolist()}, got {labels[unknown].tolist()[0]!r} "
+            f"in {int(unknown.sum())} of {n} rows"
         )
-    return labels
+    place = {label: k for k, label in enumerate(classes.tolist())}
+    numbers = np.array([place[label] for label in labels.tolist()], dtype=np.int64)
+    if len(np.unique(numbers)) < 2:
+        raise InvalidInput(f"a report needs rows of several classes: y holds only {labels.tolist()[0]!r}")
+    return numbers
 
 
-def _probabilities(given: Any, column: int, n: int, name: str) -> Array:
+def _probabilities(given: Any, n: int, n_classes: int, name: str = "predict_proba") -> Array:
     table = np.asarray(given)
-    if table.shape != (n, 2):
-        raise InvalidInput(f"{name} must give two columns for each of the {n} rows, got shape {table.shape}")
-    return check_probabilities(table[:, column], name)
+    if table.shape != (n, n_classes):
+        raise InvalidInput(
+            f"{name} must give a column for each class and a row for each label, {(n, n_classes)}, got {table.shape}"
+        )
+    if np.isnan(table).any():
+        raise InvalidInput(f"{name} must hold probabilities, got {int(np.isnan(table).any(axis=1).sum())} NaN")
+    return check_class_probabilities(table, n, n_classes, name)

@@ -9,108 +9,228 @@ import numpy as np
 from numpy.typing import NDArray
 
 from crcen._support.values import json_value
-from crcen.report.decision_numbers import decision_numbers
-from crcen.report.evidence import Evidence, kept_by
-from crcen.report.importance import Importances
-from crcen.report.operating_points import (
+from crcen.exceptions import InvalidInput
+from crcen.report.columns import chosen_rows
+from crcen.report.curves import (
     WINDOWS,
     OperatingPoints,
+    decision_numbers,
+    points_of,
     price_grid,
     price_ladder,
+    reliability,
     rounded,
     typed_prices,
 )
-from crcen.report.reliability_groups import ReliabilityGroup
+from crcen.report.evidence import Evidence, kept_by
 from crcen.theory.class_means import means_by_law
+from crcen.theory.curves import DecisionCurves, ThresholdCurve, average_precision, roc_area
 from crcen.theory.decision import weighted_probability
 from crcen.theory.intervals import auc_interval, share_interval
-from crcen.theory.key_equation import KeyEquation, key_equation
+from crcen.theory.key_equation import KeyEquation
 from crcen.theory.limits import EXPENSE_Z, LEAST_VARIANCE
-from crcen.theory.metrics import log_losses
+from crcen.theory.metrics import Quality, log_losses, measure_quality
 from crcen.theory.price import CostRatio
+from crcen.theory.rows import check_class_probabilities, check_probabilities
 
-__all__ = ["DRAWN", "key_equations", "measure"]
+__all__ = ["DRAWN", "compare", "explored_rows", "key_equations", "measure", "measure_classes", "quality_of"]
 
 Array = NDArray[np.float64]
+# Values that JSON can hold.
+Values = dict[str, Any]
 
 MOST_POINTS = 2000
-# What the script draws; the rest of the measurements is in the text already.
+# What the script draws; the other measurements are in the text.
 DRAWN = ("explorer", "reliability", "histogram", "key_equations", "path", "decisions", "models")
+# Numbers of the rows that the explorer of costs decides again.
+MOST_NUMBERS = 24_000
 _HISTOGRAM_BINS = 36
 _PATH_POINTS = 61
+_COMPARED_POINTS = 81
 # Probabilities are drawn on the log-odds scale between these ends.
 _EDGE = 1e-6
 
 
-def measure(
-    evidence: Evidence,
-    points: OperatingPoints,
-    groups: Sequence[ReliabilityGroup],
-    importances: Importances,
-    equations: Mapping[str, KeyEquation],
-    models: Sequence[Mapping[str, Any]] = (),
-    most_points: int = MOST_POINTS,
-) -> dict[str, Any]:
-    """Put together what the page shows.
+def measure(evidence: Evidence, models: Sequence[Values] = (), most_points: int = MOST_POINTS) -> Values:
+    """What the page shows for a positive class; None for a number that does not exist.
 
     Parameters
     ----------
     evidence : Evidence
         The model and its rows.
-    points : OperatingPoints
-        Counts at every price.
-    groups : sequence of ReliabilityGroup
-        Reliability of the probabilities.
-    importances : Importances
-        What each column is worth.
-    equations : dict of KeyEquation
-        As `key_equations` gives them.
     models : sequence of dict
-        As `crcen.report.comparison.compare` gives them.
+        As `compare` gives them.
     most_points : int
         Of the explorer.
-
-    Returns
-    -------
-    dict
-        Numbers, texts, lists and dicts only; None where a number does not exist.
     """
-    price = evidence.weighting.cost_ratio
-    return json_value(
+    price, points = evidence.price.cost_ratio, evidence.of(points_of)
+    equations = key_equations(evidence)
+    found: Values = json_value(
         {
             "rows": _rows(evidence),
             "quality": _quality(evidence, points, price),
             "explorer": _explorer(evidence, points, price, most_points),
             "ladder": _ladder(evidence, points, price),
-            "reliability": [asdict(group) for group in groups],
+            "reliability": [asdict(group) for group in evidence.of(reliability)[evidence.labels.column]],
             "histogram": _histogram(evidence),
             "key_equations": {name: _equation(name, one, evidence) for name, one in equations.items()},
             "path": _weight_path(evidence, points, price),
             "decisions": decision_numbers(evidence, price),
             "models": list(models),
-            "importance": asdict(importances),
         },
         shorten=True,
     )
+    return found
+
+
+def quality_of(evidence: Evidence) -> Quality:
+    """Decisions at the costs."""
+    return measure_quality(evidence.y, evidence.proba, evidence.cost_matrix, evidence.weights)
+
+
+def measure_classes(evidence: Evidence, models: Sequence[Values] = ()) -> tuple[Values, Values]:
+    """The numbers of the tables without a positive class, and the rows that the explorer decides again."""
+    quality = evidence.of(quality_of)
+    values = quality.to_dict()
+    top = max(max(one["cost_per_row"] for one in values["classes"]), 1e-300)
+    classes = [
+        {**one, "label": str(one["label"]), "bar": round(100 * one["cost_per_row"] / top, 1)}
+        for one in values["classes"]
+    ]
+    chosen, weights = explored_rows(evidence)
+    explored = {
+        "labels": list(evidence.names),
+        "y": evidence.y[chosen].tolist(),
+        "p": [[float(f"{one:.6g}") for one in column] for column in evidence.proba[chosen].T],
+        "weights": None if (weights == 1.0).all() else [float(f"{one:.9g}") for one in weights],
+    }
+    measured = {
+        "rows": {"n_rows": evidence.n_rows},
+        "n_explored": len(chosen),
+        "is_sampled": len(chosen) < evidence.n_rows,
+        "decisions": [str(name) for name in quality.names],
+        "costs": [[float(f"{one:.6g}") for one in row] for row in quality.costs.costs.tolist()],
+        "confusion": quality.counts.table.tolist(),
+        "classes": classes,
+        "cost": values["cost_per_row"],
+        "habit": str(quality.habit),
+        "habit_cost": quality.habit_cost,
+        "n_reviewed": float(quality.counts.table[:, len(quality.labels) :].sum()),
+        "models": list(models),
+    }
+    shares = ("accuracy", "balanced_accuracy", "log_loss", "base_log_loss")
+    return json_value({**measured, **{name: values[name] for name in shares}}), explored
+
+
+def explored_rows(evidence: Evidence) -> tuple[NDArray[np.int64], Array]:
+    """Rows for the explorer of costs and their weights: all, or of many some of each class that stand for all."""
+    n_classes = evidence.labels.n_classes
+    most = max(MOST_NUMBERS // n_classes, n_classes)
+    return chosen_rows(evidence, most, np.random.default_rng(evidence.random_state))
 
 
 def key_equations(evidence: Evidence) -> dict[str, KeyEquation]:
-    """The key equation of the training rows and out of fold, where the model keeps them, and on these rows."""
+    """The key equation of the training rows and out of fold, if the model keeps them, and on these rows."""
     found = {}
     for name, attribute in (("training", "key_equation_"), ("out_of_fold", "oof_key_equation_")):
         kept = kept_by(evidence.model, attribute)
         if isinstance(kept, KeyEquation):
             found[name] = kept
-    # From the natural probabilities, on which decisions are made, as an evaluation has them.
-    q = weighted_probability(evidence.p, evidence.weighting)
-    found["these_rows"] = key_equation(
-        evidence.target, q, evidence.weighting, evidence.weights, training_error=evidence.training_error
-    )
+    return {**found, "these_rows": evidence.equations.equation}
+
+
+# -- several models -----------------------------------------------------------------------------------------------
+
+
+def compare(evidence: Evidence, others: Mapping[str, Any], name: str) -> list[Values]:
+    """Metrics of every model at the price or costs of the first, with the difference of costs from it.
+
+    Parameters
+    ----------
+    evidence : Evidence
+        The first model and its rows.
+    others : dict of str to array of shape (n,) or (n, K)
+        Natural probabilities by other models for the same rows, of the positive class or of every class.
+    name : str
+        Of the first model.
+
+    Returns
+    -------
+    list of dict
+        One for each model, the first one first; empty without others.
+    """
+    if not others:
+        return []
+    found = []
+    first = _row_costs(evidence, evidence.proba)
+    for label, given in [(name, evidence.p if evidence.has_positive else evidence.proba), *others.items()]:
+        proba = _compared_probabilities(evidence, given, label)
+        more = _row_costs(evidence, proba) - first
+        total = float(evidence.weights.sum())
+        mean = float(evidence.weights @ more) / total
+        half = 1.96 * float(np.sqrt(np.sum(evidence.weights**2 * (more - mean) ** 2))) / total
+        paired = {"more_per_1000": 1000.0 * mean, "interval": [1000.0 * (mean - half), 1000.0 * (mean + half)]}
+        metrics = _price_metrics(evidence, proba) if evidence.has_positive else _cost_metrics(evidence, proba)
+        found.append({"name": label, **metrics, **paired})
     return found
 
 
-def _rows(evidence: Evidence) -> dict[str, Any]:
-    n_pos, n_neg = evidence.totals
+def _compared_probabilities(evidence: Evidence, given: Any, name: str) -> Array:
+    """Probabilities (n, K) of another model."""
+    if not evidence.has_positive:
+        return check_class_probabilities(given, evidence.n_rows, evidence.labels.n_classes, f"probabilities of {name}")
+    p = check_probabilities(given, f"probabilities of {name}")
+    if p.shape != evidence.y.shape:
+        raise InvalidInput(f"{name} must give one probability for each of {evidence.n_rows} rows, got {p.shape}")
+    return evidence.labels.in_order(np.column_stack([1.0 - p, p]))
+
+
+def _row_costs(evidence: Evidence, proba: Array) -> Array:
+    """Cost of the decision on each row; with a positive class in false alarms."""
+    if not evidence.has_positive:
+        return np.asarray(evidence.cost_matrix.costs[evidence.y, evidence.cost_matrix.choose(proba)])
+    alarms = proba[:, evidence.labels.column] > evidence.price.threshold
+    return np.where(evidence.target, evidence.price.cost_ratio * ~alarms, 1.0 * alarms)
+
+
+def _cost_metrics(evidence: Evidence, proba: Array) -> Values:
+    quality = measure_quality(evidence.y, proba, evidence.cost_matrix, evidence.weights)
+    areas = [one.value for one in quality.areas if not math.isnan(one.value)]
+    return {
+        "average_precision": float(np.nanmean(quality.average_precisions)),
+        "roc_auc": float(np.mean(areas)) if areas else math.nan,
+        "log_loss": quality.log_loss,
+        "balanced_accuracy": quality.counts.balanced_accuracy,
+        "accuracy": quality.counts.accuracy,
+        "cost_per_1000": 1000.0 * quality.cost.value,
+    }
+
+
+def _price_metrics(evidence: Evidence, proba: Array) -> Values:
+    target, weights, p = evidence.target, evidence.weights, proba[:, evidence.labels.column]
+    price, total = evidence.price.cost_ratio, float(weights.sum())
+    tp, fp = ThresholdCurve(target, p).totals(weights)
+    curves = DecisionCurves(target, p, weights)
+    ends = price_grid(price, curves.n_neg / curves.n_pos)
+    benefit = curves.net_benefit(np.geomspace(ends[0], ends[-1], _COMPARED_POINTS))
+    caught, alarmed = (float(one[0]) for one in curves.counts_above(np.array([evidence.price.threshold])))
+    return {
+        "average_precision": average_precision(tp, fp),
+        "roc_auc": roc_area(tp, fp),
+        "log_loss": float(np.average(log_losses(target, p), weights=weights)),
+        "brier": float(np.average((target - p) ** 2, weights=weights)),
+        "found": caught,
+        "alarms": caught + alarmed,
+        "cost_per_1000": 1000.0 * (price * (curves.n_pos - caught) + alarmed) / total,
+        "net_benefit": {"price": benefit.price, "model": benefit.model},
+    }
+
+
+# -- a positive class ---------------------------------------------------------------------------------------------
+
+
+def _rows(evidence: Evidence) -> Values:
+    n_pos, n_neg = evidence.labels.pair(evidence.totals)
     return {
         "n_rows": evidence.n_rows,
         "n_columns": len(evidence.columns),
@@ -120,12 +240,12 @@ def _rows(evidence: Evidence) -> dict[str, Any]:
         "share": n_pos / (n_pos + n_neg),
         "is_weighted": evidence.is_weighted,
         "is_out_of_fold": evidence.is_out_of_fold,
-        "pos_label": str(evidence.pos_label),
-        "neg_label": str(evidence.neg_label),
+        "pos_label": str(evidence.labels.positive),
+        "neg_label": str(evidence.labels.negative),
     }
 
 
-def _quality(evidence: Evidence, points: OperatingPoints, price: float) -> dict[str, Any]:
+def _quality(evidence: Evidence, points: OperatingPoints, price: float) -> Values:
     counts = points.counts(price)
     total = points.n_pos + points.n_neg
     alarms = counts.tp + counts.fp
@@ -135,7 +255,7 @@ def _quality(evidence: Evidence, points: OperatingPoints, price: float) -> dict[
     base = np.full(evidence.n_rows, share)
     return {
         "price": price,
-        "threshold": evidence.weighting.threshold,
+        "threshold": evidence.price.threshold,
         "has_price": evidence.has_price,
         "tp": counts.tp,
         "fp": counts.fp,
@@ -159,7 +279,7 @@ def _quality(evidence: Evidence, points: OperatingPoints, price: float) -> dict[
     }
 
 
-def _explorer(evidence: Evidence, points: OperatingPoints, price: float, most_points: int) -> dict[str, Any]:
+def _explorer(evidence: Evidence, points: OperatingPoints, price: float, most_points: int) -> Values:
     grid = price_grid(price, points.n_neg / points.n_pos)
     start = rounded(price)
     kept = points.thinned([*grid, *typed_prices(grid), start], most_points)
@@ -180,11 +300,11 @@ def _explorer(evidence: Evidence, points: OperatingPoints, price: float, most_po
         # What only some pages need: the sum of squared weights, and where points were left out the next score below.
         "square": points.square[kept] if evidence.is_weighted else None,
         "below": None if is_exact else below[kept],
-        "noise_factor": evidence.noise_factor,
+        "noise_factor": evidence.noise,
     }
 
 
-def _ladder(evidence: Evidence, points: OperatingPoints, price: float) -> list[dict[str, Any]]:
+def _ladder(evidence: Evidence, points: OperatingPoints, price: float) -> list[Values]:
     """Counts at round prices, with the expense of the step from the price before."""
     prices = price_ladder(price, points.n_neg / points.n_pos)
     rows = []
@@ -202,13 +322,13 @@ def _ladder(evidence: Evidence, points: OperatingPoints, price: float) -> list[d
                 "low": step.bracket_low if step else math.nan,
                 "expense": step.expense if step else math.nan,
                 "verdict": step.verdict if step else "",
-                "z": points.judge(step, evidence.noise_factor).z if step else math.nan,
+                "z": points.judge(step, evidence.noise).z if step else math.nan,
             }
         )
     return rows
 
 
-def _histogram(evidence: Evidence) -> dict[str, Any]:
+def _histogram(evidence: Evidence) -> Values:
     """Shares of each class in bins of equal width on the log-odds scale."""
     inside = np.clip(evidence.p, _EDGE, 1.0 - _EDGE)
     logits = np.log(inside) - np.log1p(-inside)
@@ -223,10 +343,10 @@ def _histogram(evidence: Evidence) -> dict[str, Any]:
     return {"edges": 1.0 / (1.0 + np.exp(-edges)), **shares}
 
 
-def _equation(name: str, one: KeyEquation, evidence: Evidence) -> dict[str, Any]:
+def _equation(name: str, one: KeyEquation, evidence: Evidence) -> Values:
     """Both sides; the test only on these rows, where it is one, and with the model's own error counted in."""
     found = {side: getattr(one, side) for side in ("lhs", "rhs", "residual", "imbalance", "mean_pos", "mean_neg")}
-    test = evidence.tested(one) if name == "these_rows" else None
+    test = evidence.equations if name == "these_rows" else None
     return {
         **found,
         "z": test.z if test else math.nan,
@@ -236,7 +356,7 @@ def _equation(name: str, one: KeyEquation, evidence: Evidence) -> dict[str, Any]
     }
 
 
-def _weight_path(evidence: Evidence, points: OperatingPoints, price: float) -> dict[str, Any]:
+def _weight_path(evidence: Evidence, points: OperatingPoints, price: float) -> Values:
     """Class means of these rows' probabilities under every weight, beside what the law makes of their distance."""
     ratio = points.n_neg / points.n_pos
     grid = price_grid(price, ratio)

@@ -1,8 +1,9 @@
-"""What every page is made with: templates that escape, names without folders, a policy, embedded data."""
+"""Parts that every page shares: templates, numbers as text, names without folders, a policy, embedded data."""
 
 import base64
 import hashlib
 import json
+import math
 import re
 import shlex
 from collections.abc import Mapping
@@ -10,9 +11,8 @@ from importlib import resources
 from typing import Any
 
 from crcen._support.extras import need
-from crcen.report.wording import count, digits, percent
 
-__all__ = ["asset", "embedded", "environment", "page_names", "policy"]
+__all__ = ["asset", "count", "digits", "embedded", "environment", "page_names", "percent", "policy"]
 
 _LONGEST_NAME = 80
 
@@ -25,7 +25,13 @@ def asset(name: str) -> str:
 def environment() -> Any:
     """Jinja2 with everything escaped that is not trusted by name."""
     jinja2 = need("jinja2", "tables")
-    made = jinja2.Environment(autoescape=True, undefined=jinja2.StrictUndefined, trim_blocks=True, lstrip_blocks=True)
+    made = jinja2.Environment(
+        loader=jinja2.FunctionLoader(asset),
+        autoescape=True,
+        undefined=jinja2.StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
     made.filters.update(count=count, digits=digits, percent=percent, shortened=_shortened)
     return made
 
@@ -57,6 +63,36 @@ def embedded(data: Mapping[str, Any]) -> str:
     for character in "<>&":
         text = text.replace(character, f"\\u{ord(character):04x}")
     return text
+
+
+def count(value: float | None) -> str:
+    """A count: whole where it is whole, one digit where weights make it a sum."""
+    if value is None:
+        return "–"
+    return f"{value:,.0f}" if float(value).is_integer() else f"{value:,.1f}"
+
+
+def digits(value: float | None, places: int = 3) -> str:
+    """A number to a few significant digits, without an exponent."""
+    if value is None:
+        return "–"
+    if value == 0:
+        return "0"
+    if abs(value) >= 10**places:
+        return f"{value:,.0f}" if abs(value) >= 1e4 else f"{value:.0f}"  # years have no comma
+    if abs(value) >= 1e-4:
+        return f"{value:.{places}g}"
+    return f"{value:.{1 - math.floor(math.log10(abs(value)))}f}" if abs(value) >= 1e-7 else "0"
+
+
+def percent(value: float | None) -> str:
+    """A share as a percentage, with more digits near both ends."""
+    if value is None:
+        return "–"
+    scaled = 100.0 * value
+    if 0.0 < scaled < 1.0 or 99.0 < scaled < 100.0:
+        return f"{scaled:.2f}\u00a0%"
+    return f"{scaled:.3g}\u00a0%" if scaled < 10.0 else f"{scaled:.0f}\u00a0%"
 
 
 def _last_part(name: Any) -> str | None:

@@ -1,42 +1,22 @@
 """The summary in words, for a reader who decides and does not compute."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any
 
-from crcen.report.finding import Finding
+import numpy as np
 
-__all__ = ["check_sentence", "count", "digits", "percent", "sentences"]
+from crcen.report.checks import Finding
+from crcen.report.evidence import Evidence
+from crcen.report.measurements import quality_of
+from crcen.report.rendering import count, digits, percent
 
+__all__ = ["check_sentence", "class_sentences", "sentences"]
 
-def count(value: float | None) -> str:
-    """A count: whole where it is whole, one digit where weights make it a sum."""
-    if value is None:
-        return "–"
-    return f"{value:,.0f}" if float(value).is_integer() else f"{value:,.1f}"
-
-
-def digits(value: float | None, places: int = 3) -> str:
-    """A number to a few significant digits, without an exponent where people do not expect one."""
-    if value is None:
-        return "–"
-    if value == 0:
-        return "0"
-    if abs(value) >= 10**places:
-        return f"{value:,.0f}"
-    return f"{value:.{places}g}" if abs(value) >= 1e-4 else f"{value:.1e}"
+# Measurements as `crcen.report.measurements.measure` gives them.
+Values = dict[str, Any]
 
 
-def percent(value: float | None) -> str:
-    """A share as a percentage, with more digits near both ends."""
-    if value is None:
-        return "–"
-    scaled = 100.0 * value
-    if 0.0 < scaled < 1.0 or 99.0 < scaled < 100.0:
-        return f"{scaled:.2f}\u00a0%"
-    return f"{scaled:.3g}\u00a0%" if scaled < 10.0 else f"{scaled:.0f}\u00a0%"
-
-
-def sentences(measured: Mapping[str, Any], findings: Sequence[Finding]) -> list[str]:
+def sentences(measured: Values, findings: Sequence[Finding]) -> list[str]:
     """What was found, in the order in which one would tell it.
 
     Parameters
@@ -44,7 +24,7 @@ def sentences(measured: Mapping[str, Any], findings: Sequence[Finding]) -> list[
     measured : dict
         As `crcen.report.measurements.measure` gives it.
     findings : sequence of Finding
-        As `crcen.report.findings.examine` gives them.
+        As `crcen.report.checks.examine` gives them.
 
     Returns
     -------
@@ -68,7 +48,7 @@ def sentences(measured: Mapping[str, Any], findings: Sequence[Finding]) -> list[
     ]
 
 
-def _price(quality: Mapping[str, Any]) -> str:
+def _price(quality: Values) -> str:
     if not quality["has_price"]:
         return (
             "The model names no price of its own, so this page starts at one false alarm for one catch, the usual "
@@ -84,7 +64,7 @@ def _alarms(value: float) -> str:
     return f"{digits(value)} false alarm{'' if value == 1 else 's'}"
 
 
-def _outcome(quality: Mapping[str, Any], by_weight: str) -> str:
+def _outcome(quality: Values, by_weight: str) -> str:
     alarms = quality["tp"] + quality["fp"]
     total = quality["tp"] + quality["fn"]
     if not alarms:
@@ -105,7 +85,7 @@ def _outcome(quality: Mapping[str, Any], by_weight: str) -> str:
     )
 
 
-def _worth(rows: Mapping[str, Any], quality: Mapping[str, Any]) -> str:
+def _worth(rows: Values, quality: Values) -> str:
     price = quality["price"]
     total = rows["n_pos"] + rows["n_neg"]
     with_model = price * quality["fn"] + quality["fp"]
@@ -119,13 +99,40 @@ def _worth(rows: Mapping[str, Any], quality: Mapping[str, Any]) -> str:
     )
 
 
+def class_sentences(evidence: Evidence, findings: Sequence[Finding]) -> list[str]:
+    """The same without a positive class."""
+    quality, order = evidence.of(quality_of), np.argsort(-evidence.counts, kind="stable")
+    shares = [f"{evidence.names[k]} {percent(float(evidence.counts[k] / evidence.n_rows))}" for k in order[:6]]
+    more = f" and {len(order) - 6} rarer ones" if len(order) > 6 else ""
+    held_out = (
+        " All figures are out of fold: each row was judged by models trained without it."
+        if evidence.is_out_of_fold
+        else ""
+    )
+    saved = quality.saved.value / quality.habit_cost if quality.habit_cost > 0.0 else 0.0
+    verb = f"saves {percent(saved)} of" if saved >= 0.0 else f"costs {percent(-saved)} more than"
+    worst = int(np.argmax(quality.cost_by_class))
+    part = quality.cost_by_class[worst] / quality.cost.value if quality.cost.value > 0.0 else 0.0
+    return [
+        f"{count(evidence.n_rows)} rows of {len(order)} classes: {', '.join(shares)}{more}.{held_out}",
+        f"Decided by the least expected cost, a row costs {digits(quality.cost.value)} (95 % interval "
+        f"{digits(quality.cost.low)} to {digits(quality.cost.high)}). That {verb} what {quality.habit} for every row "
+        f"costs, {digits(quality.habit_cost)}, the cheapest habit that needs no model.",
+        f"Most of it, {percent(float(part))}, comes from rows that are {evidence.names[worst]}, of which "
+        f"{percent(quality.recalls[worst].value)} are found.",
+        check_sentence(findings),
+    ]
+
+
 def check_sentence(findings: Sequence[Finding]) -> str:
-    """How many checks warn, and which could not be made."""
+    """Which checks warn; without a warning what was tested; and which checks could not be made."""
     codes = [finding.code for finding in findings if finding.status == "warning"]
     unknown = [finding.code for finding in findings if finding.status == "unknown"]
-    looked = len(findings) - len(unknown)
-    left = f" {len(unknown)} could not be made ({', '.join(unknown)})." if unknown else ""
-    if not codes:
-        return f"{f'All {looked}' if not unknown else looked} checks passed.{left}"
-    named = ", ".join(codes)
-    return f"{len(codes)} of {looked} checks warn ({named}): read the warnings before using these figures.{left}"
+    left = f" Not tested: {', '.join(unknown)}." if unknown else ""
+    if codes:
+        n_made = len(findings) - len(unknown)
+        named = ", ".join(codes)
+        verb = "warns" if len(codes) == 1 else "warn"
+        return f"{len(codes)} of {n_made} checks {verb} ({named}): read the warnings before using these figures.{left}"
+    passed = [f"{finding.tested} ({finding.code})" for finding in findings if finding.status == "passed"]
+    return f"No warnings. Tested: {'; '.join(passed)}.{left}" if passed else f"No check could be made.{left}"

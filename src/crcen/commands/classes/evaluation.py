@@ -14,20 +14,15 @@ from crcen.commands.decided_rows import collected_amounts
 from crcen.commands.group_columns import group_columns, group_lines, group_values, unequal_groups
 from crcen.commands.inputs import Source, check_column
 from crcen.commands.model_rows import model_rows
-from crcen.commands.prices import own_costs, refuse_two_class_options, stated_costs
+from crcen.commands.prices import refuse_two_class_options, stated_costs
 from crcen.commands.row_watch import RowWatch, unlike_lines
 from crcen.commands.scored_chunks import class_chunks, labelled_scores
-from crcen.report.checks import (
-    ClassRows,
-    class_importance,
-    class_separations,
-    compared_groups,
-    encoded_rows,
-    examine_classes,
-)
+from crcen.report.checks import CHECKS, examine
+from crcen.report.evidence import compared_groups, evidence_of, gather
+from crcen.report.measurements import quality_of
 from crcen.theory.groups import GroupComparison
-from crcen.theory.key_equation import EquationTest, judge_equations
-from crcen.theory.metrics import Quality, measure_quality
+from crcen.theory.key_equation import EquationTest
+from crcen.theory.metrics import Quality
 from crcen.theory.rows import Shown
 
 __all__ = ["ClassEvaluation", "evaluate_classes", "scored_classes"]
@@ -158,16 +153,18 @@ def evaluate_classes(
     if weight is not None:
         kept[check_column(weight, source.columns, "weight", source.name)] = []
     y, p, notes, watch = scored_classes(model, source, target, verbose, kept)
-    weights = np.ones(len(y)) if weight is None else collected_amounts(kept[weight], "weight")
-    labels = tuple(model.classes_.tolist())
-    quality = measure_quality(y, p, rule, weights)
-    error = getattr(model, "training_error_", None)
-    equations = judge_equations(y, p, model.weighting_, labels, weights, error=error)
+    weights = None if weight is None else collected_amounts(kept[weight], "weight")
     recognition = watch.recognition()
-    rows = ClassRows(labels, y, p, weights, model.weighting_, equations.noise)
-    by_column = _by_column(model, source, target, rows, codes)
-    findings = examine_classes(rows, quality, equations, recognition, *by_column)
-    compared = compared_groups(rows, rule, {name: group_values(kept[name]) for name in names})
+    known = {"known_rows": recognition, "costs": rule}
+    evidence = evidence_of(model, y, p, weights, **known)
+    of_columns = {"CRC006", "CRC009"} & {*codes}
+    if of_columns:
+        frame = source.read()
+        X = model_rows(model, frame[frame[target].notna()].reset_index(drop=True), {target})
+        evidence = gather(model, X, model.classes_[y], weights, **known)
+    findings = examine(evidence, {*CHECKS} - {"CRC006", "CRC009"} | of_columns)
+    quality, equations = evidence.of(quality_of), evidence.equations
+    compared = compared_groups(evidence, {name: group_values(kept[name]) for name in names})
     broken = _failures(findings, codes, quality, min_recall, min_precision)
     return ClassEvaluation(
         data=source.name,
@@ -182,25 +179,6 @@ def evaluate_classes(
         groups=compared,
         failures=(*broken, *unequal_groups(compared, codes, fail_on)),
     )
-
-
-def _by_column(model: Any, source: Source, target: str, rows: ClassRows, codes: tuple[str, ...]) -> tuple[Any, Any]:
-    """For CRC006 and CRC009, where they are asked for: what each column alone tells, and what each is worth."""
-    if not {"CRC006", "CRC009"} & {*codes}:
-        return None, None
-    frame = source.read()
-    known = frame[frame[target].notna()].reset_index(drop=True)
-    X = _named(model_rows(model, known, {target}))
-    return (
-        class_separations(model, X, rows, own_costs(model)) if "CRC006" in codes else None,
-        class_importance(model, X, encoded_rows(model, X), rows) if "CRC009" in codes else None,
-    )
-
-
-def _named(X: Any) -> Any:
-    import pandas as pd
-
-    return X if hasattr(X, "columns") else pd.DataFrame(X, columns=[f"column {i}" for i in range(1, X.shape[1] + 1)])
 
 
 def _failures(

@@ -9,9 +9,9 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from crcen.exceptions import InvalidInput, InvalidParameter
+from crcen.report.curves import ReliabilityGroup, reliability_groups
 from crcen.report.displays.axes import BLUE, GREY, ORANGE, axes_or_new, tidy
 from crcen.report.evidence import gather
-from crcen.report.reliability_groups import ReliabilityGroup, reliability_groups
 from crcen.theory.rows import check_binary_target, check_probabilities, check_row_weights, class_totals
 
 __all__ = ["CorrectionDisplay"]

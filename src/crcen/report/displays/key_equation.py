@@ -84,7 +84,7 @@ class KeyEquationDisplay:
                 f"the key equation needs weighted_proba and weighting_, which {type(model).__name__} has not: give its "
                 "weighted output and its weighting to from_predictions"
             )
-        return cls.from_predictions(evidence.target, evidence.q, evidence.weighting, ax=ax)
+        return cls.from_predictions(evidence.target, evidence.q, evidence.price, ax=ax)
 
     def plot(self, ax: Any = None) -> KeyEquationDisplay:
         """Draw.

@@ -1,18 +1,33 @@
-"""Counts at every price: where the score of a model is cut, and what a cut between two prices costs."""
+"""Counts at every price, reliability of probabilities, and the curves by which decisions are judged."""
 
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from crcen.theory.curves import ThresholdCurve, average_precision, roc_area
+from crcen.report.evidence import Evidence
+from crcen.theory.curves import DecisionCurves, ThresholdCurve, average_precision, roc_area
 from crcen.theory.expense import ExpenseStep, ExpenseTable, StepTest, expense_table, judge_step
+from crcen.theory.intervals import wilson_interval
 from crcen.theory.metrics import ConfusionCounts
 from crcen.theory.price import CostRatio
 
-__all__ = ["OperatingPoints", "operating_points", "price_grid", "price_ladder", "threshold_of", "typed_prices"]
+__all__ = [
+    "OperatingPoints",
+    "ReliabilityGroup",
+    "decision_numbers",
+    "operating_points",
+    "points_of",
+    "price_grid",
+    "price_ladder",
+    "reliability",
+    "reliability_groups",
+    "threshold_of",
+    "typed_prices",
+]
 
 Array = NDArray[np.float64]
 
@@ -180,3 +195,141 @@ def operating_points(target: NDArray[np.bool_], p: Array, weights: Array) -> Ope
         n_neg=float(weights[~target].sum()),
         n_rows=int(target.size),
     )
+
+
+def points_of(evidence: Evidence) -> OperatingPoints:
+    """Counts at every price of the positive class."""
+    return operating_points(evidence.target, evidence.p, evidence.weights)
+
+
+# -- reliability --------------------------------------------------------------------------------------------------
+
+_MOST_GROUPS, _FEWEST_GROUPS, _POSITIVES_IN_A_GROUP = 10, 3, 5
+
+
+@dataclass(frozen=True)
+class ReliabilityGroup:
+    """Rows of similar probability.
+
+    Parameters
+    ----------
+    n_rows : int
+        How many.
+    mean_p : float
+        Their mean natural probability.
+    mean_q : float or None
+        Their mean probability under the weighting, where the model has one.
+    observed, low, high : float
+        The share of positives among them, with its 95 % interval.
+    expected_positives, observed_positives : float
+        Weighted counts.
+    z : float
+        The difference in standard deviations of the true posterior; 0 where these are 0 and both counts agree.
+    """
+
+    n_rows: int
+    mean_p: float
+    mean_q: float | None
+    observed: float
+    low: float
+    high: float
+    expected_positives: float
+    observed_positives: float
+    z: float
+
+
+def reliability_groups(
+    target: NDArray[np.bool_], p: Array, q: Array | None, weights: Array
+) -> tuple[ReliabilityGroup, ...]:
+    """Group rows by probability, about equally many expected positives in each, and compare with what was observed.
+
+    Rows are cut by p alone, never by the outcome, and equal probabilities stay together. For rare events groups of
+    equal size would put nearly every positive into the last one.
+
+    Parameters
+    ----------
+    target : bool array of shape (n,)
+        True for the positive rows.
+    p, q : float64 array of shape (n,)
+        Natural probabilities, and those under the weighting or None.
+    weights : float64 array of shape (n,)
+        Sample weights.
+
+    Returns
+    -------
+    tuple of ReliabilityGroup
+        In increasing order of probability; groups of weight 0 are left out.
+    """
+    count = int(np.clip(target.sum() // _POSITIVES_IN_A_GROUP, _FEWEST_GROUPS, _MOST_GROUPS))
+    values, position = np.unique(p, return_inverse=True)
+    mass = np.bincount(position, weights * p, minlength=values.size)
+    total = float(mass.sum())
+    before = np.cumsum(mass) - mass
+    group_of = np.minimum(count * before / total if total > 0.0 else before, count - 1).astype(int)[position]
+    groups = []
+    for number in range(count):
+        mine = group_of == number
+        size = float(weights[mine].sum())
+        if size > 0.0:
+            groups.append(_group(target[mine], p[mine], None if q is None else q[mine], weights[mine], size))
+    return tuple(groups)
+
+
+def _group(target: NDArray[np.bool_], p: Array, q: Array | None, weights: Array, size: float) -> ReliabilityGroup:
+    found, expected = float(weights[target].sum()), float(np.sum(weights * p))
+    deviation = math.sqrt(float(np.sum(weights**2 * p * (1.0 - p))))
+    difference = found - expected
+    low, high = wilson_interval(found / size, size**2 / float(np.sum(weights**2)))
+    return ReliabilityGroup(
+        n_rows=int(target.size),
+        mean_p=expected / size,
+        mean_q=None if q is None else float(np.sum(weights * q)) / size,
+        observed=found / size,
+        low=low,
+        high=high,
+        expected_positives=expected,
+        observed_positives=found,
+        z=difference / deviation if deviation > 0.0 else (math.copysign(math.inf, difference) if difference else 0.0),
+    )
+
+
+def reliability(evidence: Evidence) -> dict[int, tuple[ReliabilityGroup, ...]]:
+    """Reliability of the probability of every class that the report is about, by its number."""
+    q = evidence.q if evidence.has_positive else None
+    return {k: reliability_groups(evidence.y == k, evidence.proba[:, k], q, evidence.weights) for k in evidence.watched}
+
+
+# -- curves of decisions ------------------------------------------------------------------------------------------
+
+_POINTS = 121
+_MOST_CUTS = 240
+
+
+def decision_numbers(evidence: Evidence, price: float) -> dict[str, Any]:
+    """Net benefit, cost curve, Brier curve and gains.
+
+    Parameters
+    ----------
+    evidence : Evidence
+        The model's answers and their labels.
+    price : float
+        Of the model; the prices are those of the page's slider around it.
+
+    Returns
+    -------
+    dict
+        Of lists of numbers.
+    """
+    curves = DecisionCurves(evidence.target, evidence.p, evidence.weights)
+    ends = price_grid(price, curves.n_neg / curves.n_pos)
+    benefit = curves.net_benefit(np.geomspace(ends[0], ends[-1], _POINTS))
+    cost, brier, gains = curves.cost_curve(_POINTS), curves.brier_curve(_POINTS), curves.gains()
+    # Cuts at even steps of rows, with the first ones, where lift is largest, at even steps of their logarithm.
+    wanted = np.concatenate([np.linspace(0.0, 1.0, _MOST_CUTS // 2), np.geomspace(1e-4, 1.0, _MOST_CUTS // 2)])
+    kept = np.unique(np.clip(np.searchsorted(gains.rows, wanted), 0, gains.rows.size - 1))
+    return {
+        "net_benefit": {"price": benefit.price, "model": benefit.model, "everybody": benefit.alarm_on_all},
+        "cost": {"share": cost.share, "model": cost.model, "trivial": cost.trivial},
+        "brier": {"share": brier.share, "model": brier.model, "lowest": brier.lowest, "trivial": brier.trivial},
+        "gains": {"rows": gains.rows[kept], "found": gains.found[kept]},
+    }

@@ -1,0 +1,212 @@
+"""Drawings whose places are computed here, so that the page needs no script for them."""
+
+import math
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from crcen.report.columns import ColumnEffect, Importances
+from crcen.report.curves import ReliabilityGroup
+from crcen.theory.groups import GroupComparison
+from crcen.theory.intervals import Interval
+
+__all__ = ["effect_charts", "group_tables", "importance_bars", "reliability_charts"]
+
+# Values of one drawing, as the template takes them.
+Drawing = dict[str, Any]
+
+WIDTH, HEIGHT, LEFT, RIGHT, TOP, BOTTOM = 320.0, 128.0, 38.0, 8.0, 8.0, 26.0
+ROW_HEIGHT, NAME_WIDTH = 20.0, 116.0
+
+
+def effect_charts(effects: Sequence[ColumnEffect]) -> list[Drawing]:
+    """What each drawing is made of; all share one scale of log-odds, so that columns can be compared."""
+    if not effects:
+        return []
+    ends = [end for one in effects for point in one.points for end in (point.low, point.high)]
+    low, high = min([0.0, *ends]), max([0.0, *ends])
+    pad = 0.05 * (high - low) or 0.5
+    low, high = low - pad, high + pad
+    return [_ordered(one, low, high) if one.is_ordered else _unordered(one, low, high) for one in effects]
+
+
+def _ordered(one: ColumnEffect, low: float, high: float) -> Drawing:
+    """A line with a band: values to the right, log-odds upwards."""
+    first, last = one.points[0].place, one.points[-1].place
+    span = (last - first) or 1.0
+
+    def x(place: float) -> float:
+        return round(LEFT + (WIDTH - LEFT - RIGHT) * (place - first) / span, 1)
+
+    def y(value: float) -> float:
+        return round(TOP + (HEIGHT - TOP - BOTTOM) * (high - value) / (high - low), 1)
+
+    line = " ".join(f"{x(point.place)},{y(point.effect)}" for point in one.points)
+    upper = [f"{x(point.place)},{y(point.high)}" for point in one.points]
+    lower = [f"{x(point.place)},{y(point.low)}" for point in reversed(one.points)]
+    return {
+        "name": one.name,
+        "shape": one.shape,
+        "is_ordered": True,
+        "width": WIDTH,
+        "height": HEIGHT,
+        "line": line,
+        "band": " ".join([*upper, *lower]),
+        "dots": [{"x": x(point.place), "y": y(point.effect)} for point in one.points],
+        "zero": y(0.0),
+        "left": LEFT,
+        "right": WIDTH - RIGHT,
+        "bottom": HEIGHT - BOTTOM,
+        "ticks": [{"y": y(value) + 4, "text": f"{value:+g}" if value else "0"} for value in _ticks(low, high)],
+        "from": one.points[0].label,
+        "to": one.points[-1].label,
+        "points": _listed(one),
+    }
+
+
+def _unordered(one: ColumnEffect, low: float, high: float) -> Drawing:
+    """A dot with a whisker for each value, one below the other."""
+
+    def x(value: float) -> float:
+        return round(NAME_WIDTH + (WIDTH - NAME_WIDTH - RIGHT) * (value - low) / (high - low), 1)
+
+    height = TOP + ROW_HEIGHT * len(one.points) + 20.0
+    rows = [
+        {
+            "label": point.label,
+            "y": TOP + ROW_HEIGHT * (i + 0.5),
+            "x": x(point.effect),
+            "from": x(point.low),
+            "to": x(point.high),
+        }
+        for i, point in enumerate(one.points)
+    ]
+    return {
+        "name": one.name,
+        "shape": one.shape,
+        "is_ordered": False,
+        "width": WIDTH,
+        "height": height,
+        "rows": rows,
+        "zero": x(0.0),
+        "bottom": height - 20.0,
+        "ticks": [{"x": x(value), "text": f"{value:+g}" if value else "0"} for value in _ticks(low, high)],
+        "points": _listed(one),
+    }
+
+
+def _listed(one: ColumnEffect) -> list[Drawing]:
+    return [{"label": p.label, "effect": p.effect, "low": p.low, "high": p.high} for p in one.points]
+
+
+def _ticks(low: float, high: float) -> list[float]:
+    """Zero and a round number on each side that has room for it."""
+    found = [0.0]
+    for end in (low, high):
+        size = abs(end)
+        steps = [step for step in (10.0, 5.0, 2.0, 1.0, 0.5, 0.2, 0.1, 0.05) if step <= 0.9 * size]
+        if steps and size > 0.25 * (high - low):
+            found.append(steps[0] if end > 0 else -steps[0])
+    return sorted(found)
+
+
+_SHOWN_COLUMNS = 40
+
+
+def importance_bars(importances: Importances) -> list[Drawing]:
+    """The first columns with the ends of bar and whiskers, on a scale from 0 to 100."""
+    shown = importances.columns[:_SHOWN_COLUMNS]
+    low = min([0.0, *(one.low for one in shown)])
+    high = max([0.0, *(one.high for one in shown)])
+    span = (high - low) or 1.0
+
+    def place(value: float) -> float:
+        return round(100.0 * (value - low) / span, 2)
+
+    return [
+        {
+            "name": one.name,
+            "increase": one.increase,
+            "low": one.low,
+            "high": one.high,
+            "zero": place(0.0),
+            "left": min(place(0.0), place(one.increase)),
+            "width": round(abs(place(one.increase) - place(0.0)), 2),
+            "from": place(one.low),
+            "to": place(one.high),
+            "is_clear": one.low > 0.0,
+        }
+        for one in shown
+    ]
+
+
+# The frame of a reliability drawing of 240 × 210.
+_FRAME_LEFT, _FRAME_RIGHT, _FRAME_TOP, _FRAME_BOTTOM = 40.0, 230.0, 10.0, 170.0
+_TICKS = (1e-4, 0.001, 0.01, 0.1, 0.5, 0.9, 0.99, 0.999, 0.9999)
+_EDGE, _APART = 1e-5, 34.0
+
+
+def reliability_charts(
+    groups: Mapping[int, Sequence[ReliabilityGroup]], names: Sequence[str], counts: Sequence[int], most: int
+) -> list[Drawing]:
+    """Places of dots, whiskers and ticks for the commonest classes, observed shares against stated probabilities."""
+    order = sorted(groups, key=lambda k: -counts[k])[:most]
+    return [{"label": names[k], **_chart(groups[k])} for k in sorted(order)]
+
+
+def _logit(p: float) -> float:
+    inside = min(max(p, _EDGE), 1.0 - _EDGE)
+    return math.log(inside / (1.0 - inside))
+
+
+def _chart(groups: Sequence[ReliabilityGroup]) -> Drawing:
+    values = [_logit(one) for group in groups for one in (group.mean_p, group.observed) if 0.0 < one < 1.0]
+    low, high = min([*values, -1.5]) - 0.5, max([*values, 1.5]) + 0.5
+
+    def x(p: float) -> float:
+        return round(
+            _FRAME_LEFT + (min(max(_logit(p), low), high) - low) / (high - low) * (_FRAME_RIGHT - _FRAME_LEFT), 1
+        )
+
+    def y(p: float) -> float:
+        return round(
+            _FRAME_BOTTOM - (min(max(_logit(p), low), high) - low) / (high - low) * (_FRAME_BOTTOM - _FRAME_TOP), 1
+        )
+
+    dots = [{"x": x(one.mean_p), "y": y(one.observed), "from": y(one.low), "to": y(one.high)} for one in groups]
+    inside: list[float] = []
+    for tick in _TICKS:  # those that would touch the one before are left out
+        if low <= _logit(tick) <= high and (not inside or x(tick) - x(inside[-1]) >= _APART):
+            inside.append(tick)
+    ticks = [{"x": x(tick), "y": y(tick) + 4, "text": f"{100 * tick:g} %"} for tick in inside]
+    return {"dots": dots, "ticks": ticks}
+
+
+def group_tables(comparisons: Sequence[GroupComparison], price: float | None) -> list[Drawing]:
+    """Figures of each column of groups, with the ends of bars from 0 to 100; ``price`` is that of two classes."""
+    found = []
+    for one in comparisons:
+        shown: Drawing = {"column": one.column, "sentence": one.sentence, "differs": bool(one.differing)}
+        if price is not None:
+            bars: list[Drawing] = [
+                {"recall_bar": _bar(group.recall), "precision_bar": _bar(group.precision)} for group in one.groups
+            ]
+            shown |= {"overall_recall": one.overall_recall, "price": price}
+        else:
+            top = max(max(group.quality.cost.value, group.quality.expected_cost) for group in one.groups) or 1.0
+            bars = [
+                {
+                    "bar": round(100.0 * group.quality.cost.value / top, 1),
+                    "equations": group.equation_sentence,
+                }
+                for group in one.groups
+            ]
+        rows = [{**group.to_dict(), **bar} for group, bar in zip(one.groups, bars, strict=True)]
+        found.append({**shown, "groups": rows})
+    return found
+
+
+def _bar(interval: Interval) -> dict[str, float] | None:
+    if math.isnan(interval.value):
+        return None
+    at, low, high = (round(100.0 * value, 2) for value in interval)
+    return {"at": at, "from": low, "to": high}

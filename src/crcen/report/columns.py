@@ -1,0 +1,484 @@
+"""What the columns of a table tell: each one alone, shuffled (permutation importance), and moved over its values."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from crcen.report.evidence import EncodedColumn, Evidence
+from crcen.theory.limits import FEWEST_OF_A_CLASS
+from crcen.theory.metrics import log_losses
+
+__all__ = [
+    "ColumnEffect",
+    "ColumnImportance",
+    "EffectPoint",
+    "Importances",
+    "Separation",
+    "chosen_rows",
+    "column_effects",
+    "permutation_importance",
+    "separations",
+]
+
+# Cells of a column: a pandas Series or an array of any type.
+Cells = Any
+
+Array = NDArray[np.float64]
+Bools = NDArray[np.bool_]
+Index = NDArray[np.int64]
+
+# Classes that single columns are compared with, the commonest first, and rows that they are ranked on.
+_MOST_CLASSES, _MOST_RANKED = 10, 20_000
+_ALL = slice(None)
+
+
+# -- each column alone --------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Separation:
+    """How well a column alone separates classes.
+
+    Parameters
+    ----------
+    name : str
+        The column.
+    areas : dict of int to float
+        Area under the ROC curve of each class against the rest, by class number; ½ tells nothing, 1 separates.
+    least_pair : float
+        The smallest area between two classes.
+    """
+
+    name: str
+    areas: dict[int, float]
+    least_pair: float
+
+    @property
+    def area(self) -> float:
+        """The largest area."""
+        return max(self.areas.values(), default=0.5)
+
+
+def separations(evidence: Evidence) -> list[Separation]:
+    """Area under the ROC curve of every column by itself, in the better direction.
+
+    For a table classifier the encoded columns are ranked, so that a number is a number also if the file holds text.
+    Columns that it does not use cannot leak and are left out. For other models numbers (also as text), truth values and
+    dates are ranked as they are. Missing values rank below or above all others. Categories are ranked by their share of
+    the class in the other half of the rows, so that names and identifiers that occur once tell nothing.
+    """
+    rng = np.random.default_rng(evidence.random_state)
+    halves = rng.permutation(evidence.n_rows) % 2 == 0
+    rows = np.arange(evidence.n_rows)
+    if len(rows) > _MOST_RANKED:
+        rows = np.sort(rng.choice(rows, _MOST_RANKED, replace=False))
+    counts = np.bincount(evidence.y[rows], minlength=len(evidence.counts))
+    watched = evidence.watched if len(counts) > 2 else evidence.watched[-1:]
+    known = [k for k in np.argsort(-counts, kind="stable") if k in watched and counts[k] >= FEWEST_OF_A_CLASS]
+    ranked = _Ranked(evidence.y[rows], evidence.weights[rows], halves[rows], tuple(map(int, known[:_MOST_CLASSES])))
+    if not known or len(rows) - counts.max() < FEWEST_OF_A_CLASS:
+        return []
+    found = []
+    for number, name in enumerate(evidence.columns):
+        encoded = evidence.encoded
+        if encoded is None:
+            table = ranked.of_cells(_column(evidence.X, number, rows))
+        elif name in encoded.columns:
+            column = encoded.columns[name]
+            table = ranked.of_encoded(column, encoded.X[rows, column.block])
+            if column.kind == "text":
+                table += ranked.of_categories(_codes(_column(evidence.X, number, rows)))
+        else:
+            continue
+        found.append(ranked.separation(name, table))
+    return found
+
+
+@dataclass(frozen=True)
+class _Ranked:
+    """Rows by which columns are ranked: classes, weights, halves, and classes with enough rows.
+
+    Rankings of a column are (classes that they are for, areas between all pairs of classes).
+    """
+
+    y: Index
+    weights: Array
+    halves: Bools
+    known: tuple[int, ...]
+
+    def separation(self, name: str, rankings: Sequence[tuple[Sequence[int], Array]]) -> Separation:
+        """The best ranking of a column for each class."""
+        totals = np.bincount(self.y, self.weights)
+        areas: dict[int, float] = {}
+        pairs = np.full((len(totals), len(totals)), 0.5)
+        for classes, table in rankings:
+            for k in classes:
+                others = np.delete(np.arange(len(totals)), k)
+                area = float(table[k, others] @ totals[others] / totals[others].sum())
+                areas[k] = max(areas.get(k, 0.5), area, 1.0 - area)
+                pairs[k] = np.maximum(pairs[k], np.maximum(table[k], 1.0 - table[k]))
+        inside = np.maximum(pairs, pairs.T)[np.ix_(self.known, self.known)]
+        off = inside[~np.eye(len(inside), dtype=bool)]
+        return Separation(name, areas, float(off.min()) if off.size else max(areas.values(), default=0.5))
+
+    def pair_areas(self, scores: Array) -> Array:
+        """For every two classes: how often a row of the first has the higher score, ties by half."""
+        _, place = np.unique(scores, return_inverse=True)
+        n_classes = int(self.y.max()) + 1
+        cells = np.bincount(place * n_classes + self.y, self.weights, (place.max() + 1) * n_classes)
+        table = cells.reshape(-1, n_classes)
+        totals = np.maximum(table.sum(axis=0), 1e-300)
+        return np.asarray(table.T @ (np.cumsum(table, axis=0) - 0.5 * table) / np.outer(totals, totals))
+
+    def of_encoded(self, column: EncodedColumn, values: Array) -> list[tuple[Sequence[int], Array]]:
+        """The rankings of a column's encoded numbers."""
+        if column.kind == "category":  # one place is 1, or none is: a value that training did not have
+            return self.of_categories(values.argmax(axis=1) + values.any(axis=1))
+        if not column.has_indicator:
+            return self.of_numbers(list(values.T))
+        missing = values[:, -1] == 1.0
+        return self.of_numbers([one for part in values[:, :-1].T for one in _ends(np.where(missing, np.nan, part))])
+
+    def of_cells(self, cells: Cells) -> list[tuple[Sequence[int], Array]]:
+        """The rankings of a column of any type."""
+        numbers = _as_numbers(cells)
+        return self.of_categories(_codes(cells)) if numbers is None else self.of_numbers(_ends(numbers))
+
+    def of_numbers(self, rankings: Sequence[Array]) -> list[tuple[Sequence[int], Array]]:
+        return [(self.known, self.pair_areas(scores)) for scores in rankings]
+
+    def of_categories(self, codes: Index) -> list[tuple[Sequence[int], Array]]:
+        """Each row's share of a class among the rows of the other half with the same value."""
+        found: list[tuple[Sequence[int], Array]] = []
+        size = int(codes.max(initial=0)) + 1
+        for k in self.known:
+            scores, own = np.empty(codes.size), self.weights * (self.y == k)
+            for half in (self.halves, ~self.halves):
+                total = np.bincount(codes[~half], self.weights[~half], size)
+                shares = np.full(size, float(own.sum() / self.weights.sum()))
+                np.divide(np.bincount(codes[~half], own[~half], size), total, out=shares, where=total > 0.0)
+                scores[half] = shares[codes[half]]
+            found.append(([k], self.pair_areas(scores)))
+        return found
+
+
+def _ends(scores: Array) -> list[Array]:
+    """Numbers with missing ones below all others, and above them."""
+    missing = np.isnan(scores)
+    known = scores[~missing]
+    if not missing.any() or not known.size:
+        return [np.nan_to_num(scores)]
+    return [np.where(missing, end, scores) for end in (known.min() - 1.0, known.max() + 1.0)]
+
+
+def _column(X: Any, number: int, rows: Index | slice = _ALL) -> Cells:
+    return X.iloc[rows, number] if hasattr(X, "iloc") else X[rows, number]
+
+
+def _as_numbers(cells: Cells) -> Array | None:
+    """A column as float64 with NaN for what is missing, or None if it is not made of numbers or dates."""
+    kind = getattr(cells.dtype, "kind", "O")
+    if kind in "mM":
+        ticks = np.asarray(cells, dtype="datetime64[ns]" if kind == "M" else "timedelta64[ns]")
+        return np.where(np.isnat(ticks), np.nan, ticks.astype(np.int64).astype(np.float64))
+    if kind in "biuf":
+        numbers = cells.to_numpy(dtype=np.float64, na_value=np.nan) if hasattr(cells, "to_numpy") else cells
+        return np.nan_to_num(np.asarray(numbers, dtype=np.float64), nan=np.nan)
+    values = np.full(len(cells), np.nan)
+    for i, cell in enumerate(np.asarray(cells, dtype=object)):
+        if _is_missing(cell):
+            continue
+        try:
+            values[i] = float(cell)
+        except (TypeError, ValueError):
+            return None
+    return np.nan_to_num(values, nan=np.nan)
+
+
+def _is_missing(cell: object) -> bool:
+    """None, NaN, NaT and pandas' NA; blank text."""
+    if cell is None or (isinstance(cell, str) and not cell.strip()):
+        return True
+    return type(cell).__name__ in ("NAType", "NaTType") or (isinstance(cell, float) and np.isnan(cell))
+
+
+def _codes(cells: Cells) -> Index:
+    """A number for each different value; strings stay as they are, since an array of them is as wide as the longest."""
+    place: dict[str, int] = {}
+    return np.array(
+        [place.setdefault(str(cell), len(place)) for cell in np.asarray(cells, dtype=object)], dtype=np.int64
+    )
+
+
+# -- permutation importance ---------------------------------------------------------------------------------------
+
+# Rows that are shuffled, and how many predictions of them are made in all: a wide table gets fewer repeats.
+MOST_ROWS, MOST_REPEATS, MOST_PASSES = 4000, 5, 250
+# A prediction for K classes takes K trees where one for two takes one: with more classes fewer rows are shuffled.
+_FEWEST_ROWS = 1000
+
+
+@dataclass(frozen=True)
+class ColumnImportance:
+    """One column.
+
+    Parameters
+    ----------
+    name : str
+        Its name.
+    increase : float
+        Mean increase of the natural log loss when the column is shuffled.
+    low, high : float
+        95 % interval over the rows.
+    """
+
+    name: str
+    increase: float
+    low: float
+    high: float
+
+
+@dataclass(frozen=True)
+class Importances:
+    """All columns, the most important first.
+
+    Parameters
+    ----------
+    columns : tuple of ColumnImportance
+        Sorted by increase.
+    n_rows, n_repeats : int
+        How many rows were shuffled, and how often each column.
+    log_loss, base_log_loss : float
+        Natural log loss of the model on these rows, and of the class shares.
+    """
+
+    columns: tuple[ColumnImportance, ...]
+    n_rows: int
+    n_repeats: int
+    log_loss: float
+    base_log_loss: float
+
+    @property
+    def shares(self) -> Array:
+        """Share of each column in the increase over all columns, each shuffled by itself; 0 if none increases."""
+        rises = np.array([max(one.increase, 0.0) for one in self.columns])
+        return rises / rises.sum() if rises.sum() > 0.0 else rises
+
+
+def permutation_importance(evidence: Evidence) -> Importances:
+    """Shuffle one column at a time and measure the increase of the log loss.
+
+    The same permutations serve every column. The interval is that of a mean over rows, each row's increase being its
+    mean over the repeats; it does not cover refitting. Columns with the same information share their importance, and
+    each may look unimportant. Of many rows some of each class are shuffled, weighted so that shares stay right.
+    """
+    rng = np.random.default_rng(evidence.random_state)
+    most = max(_FEWEST_ROWS, 2 * MOST_ROWS // evidence.labels.n_classes)
+    rows, weights = chosen_rows(evidence, most, rng)
+    answer, y = evidence.answers(rows), evidence.y[rows]
+    # The model itself is shuffled, so it is compared with its own answers.
+    own = answer(0, rows) if evidence.is_out_of_fold and evidence.columns else evidence.proba[rows]
+    before, shares = log_losses(y, own), np.bincount(y, weights) / weights.sum()
+    n_repeats = max(1, min(MOST_REPEATS, MOST_PASSES // max(len(evidence.columns), 1)))
+    orders = [rng.permutation(rows) for _ in range(n_repeats)]
+    found, total = [], float(weights.sum())
+    for number, name in enumerate(evidence.columns):
+        increase = np.mean([log_losses(y, answer(number, order)) - before for order in orders], axis=0)
+        mean = float(weights @ increase) / total
+        half = 1.96 * float(np.sqrt(np.sum(weights**2 * (increase - mean) ** 2))) / total
+        found.append(ColumnImportance(name, mean, mean - half, mean + half))
+    found.sort(key=lambda one: -one.increase)
+    base = float(-(shares[shares > 0.0] @ np.log(shares[shares > 0.0])))
+    return Importances(tuple(found), len(rows), n_repeats, float(weights @ before) / total, base)
+
+
+def chosen_rows(evidence: Evidence, most: int, rng: np.random.Generator) -> tuple[Index, Array]:
+    """Rows and their weights: all, or some of each class, weighted so that they stand for all of it."""
+    if evidence.n_rows <= most:
+        return np.arange(evidence.n_rows), evidence.weights
+    chosen, weights = [], []
+    # Half by the size of a class, half equal for each class: rare ones are few, and often expensive.
+    for k, size in enumerate(evidence.counts):
+        own = np.flatnonzero(evidence.y == k)
+        part = 0.5 * size / evidence.n_rows + 0.5 / len(evidence.counts)
+        some = np.sort(rng.choice(own, min(int(size), max(1, int(most * part))), replace=False))
+        if len(some):
+            chosen.append(some)
+            weights.append(evidence.weights[some] * (evidence.weights[own].sum() / evidence.weights[some].sum()))
+    return np.concatenate(chosen), np.concatenate(weights)
+
+
+# -- effects of columns -------------------------------------------------------------------------------------------
+
+# Columns drawn, the most important first; values of each; rows that they are tried on.
+MOST_COLUMNS, MOST_VALUES, _EFFECT_ROWS = 12, 11, 400
+_EDGE = 1e-9
+_LONGEST = 22
+
+
+@dataclass(frozen=True)
+class EffectPoint:
+    """One value of a column.
+
+    Parameters
+    ----------
+    label : str
+        The value as it is written.
+    place : float
+        Where it stands on the axis: the number itself, days for dates, 0, 1, 2… for categories.
+    effect : float
+        Mean change of the natural log-odds when rows take this value instead of their own.
+    low, high : float
+        95 % interval over the rows.
+    """
+
+    label: str
+    place: float
+    effect: float
+    low: float
+    high: float
+
+
+@dataclass(frozen=True)
+class ColumnEffect:
+    """The effect of one column.
+
+    Parameters
+    ----------
+    name : str
+        The column.
+    is_ordered : bool
+        Whether values have an order, to be joined by a line.
+    points : tuple of EffectPoint
+        By value, or by effect if there is no order.
+    shape : str
+        In words: "rises", "falls", "rises and falls", "falls and rises", "is flat", or "differs by value".
+    """
+
+    name: str
+    is_ordered: bool
+    points: tuple[EffectPoint, ...]
+    shape: str
+
+
+def column_effects(evidence: Evidence) -> tuple[ColumnEffect, ...]:
+    """Effects on the positive class of the most important columns that increase the log loss when shuffled.
+
+    Every chosen row takes every value in turn while its other columns stay as they are (partial dependence), and the
+    change of its log-odds is averaged. The interval is that of a mean over rows. Where columns are related, some of
+    these rows are unlikely ones.
+    """
+    rng = np.random.default_rng(evidence.random_state)
+    rows, column = np.arange(evidence.n_rows), evidence.labels.column
+    if evidence.n_rows > _EFFECT_ROWS:
+        rows = np.sort(rng.choice(rows, _EFFECT_ROWS, replace=False, p=evidence.weights / evidence.weights.sum()))
+    answer = evidence.answers(rows)
+    own = _log_odds(answer(0, rows)[:, column])
+    place_of = {name: number for number, name in enumerate(evidence.columns)}
+    found = []
+    for one in evidence.of(permutation_importance).columns[:MOST_COLUMNS]:
+        number = place_of[one.name]
+        values = _values(evidence, number, one.name) if one.increase > 0.0 else None
+        if values is None or len(values.rows) < 2:
+            continue
+        points = []
+        for row, label, place in zip(values.rows, values.labels, values.places, strict=True):
+            change = _log_odds(answer(number, int(row))[:, column]) - own
+            half = 1.96 * float(change.std(ddof=1)) / np.sqrt(len(rows)) if len(rows) > 1 else 0.0
+            mean = float(change.mean())
+            points.append(EffectPoint(label, float(place), mean, mean - half, mean + half))
+        if not values.is_ordered:
+            points.sort(key=lambda point: -point.effect)
+            points = [EffectPoint(p.label, float(i), p.effect, p.low, p.high) for i, p in enumerate(points)]
+        found.append(ColumnEffect(one.name, values.is_ordered, tuple(points), _shape(points, values.is_ordered)))
+    return tuple(found)
+
+
+@dataclass(frozen=True)
+class _Values:
+    """Rows whose cells stand for the values of a column, their names and places."""
+
+    rows: Index
+    labels: list[str]
+    places: Array
+    is_ordered: bool
+
+
+def _values(evidence: Evidence, number: int, name: str) -> _Values | None:
+    """Values of a column: quantiles of what has an order, the commonest of what has none; None for texts."""
+    encoded = evidence.encoded
+    if encoded is None:
+        try:
+            return _quantiles(evidence, np.asarray(_column(evidence.X, number)).astype(np.float64), number)
+        except (TypeError, ValueError):
+            return _commonest(evidence, number)
+    if name not in encoded.columns:
+        return None
+    column = encoded.columns[name]
+    part = encoded.X[:, column.block]
+    if column.kind == "number" or (column.kind == "date" and part.shape[1] > 1):
+        is_missing = part[:, -1] > 0 if column.has_indicator else np.zeros(len(part), dtype=bool)
+        return _quantiles(evidence, np.where(is_missing, np.nan, part[:, 0]), number, is_date=column.kind == "date")
+    return None if column.kind in ("text", "date") else _commonest(evidence, number)
+
+
+def _quantiles(evidence: Evidence, values: Array, number: int, is_date: bool = False) -> _Values | None:
+    known = np.flatnonzero(np.isfinite(values))
+    if not len(known):
+        return None
+    order = known[np.argsort(values[known], kind="stable")]
+    ranks = np.linspace(0.02, 0.98, MOST_VALUES) * (len(order) - 1)
+    _, first = np.unique(values[order[ranks.round().astype(int)]], return_index=True)
+    rows = order[ranks.round().astype(int)][first]
+    if is_date:
+        labels = [_short(str(cell)[:10]) for cell in np.asarray(_column(evidence.X, number), dtype=object)[rows]]
+    else:
+        labels = [f"{value:.4g}" if abs(value) < 1e4 else f"{value:,.0f}" for value in values[rows]]
+    return _Values(rows, labels, values[rows], True)
+
+
+def _commonest(evidence: Evidence, number: int) -> _Values | None:
+    cells = np.asarray(_column(evidence.X, number), dtype=object)
+    texts = np.array(["missing" if cell is None or cell != cell else str(cell) for cell in cells], dtype=object)
+    names, first, counts = np.unique(texts.astype(str), return_index=True, return_counts=True)
+    order = np.argsort(-counts, kind="stable")[:MOST_VALUES]
+    return _Values(first[order], [_short(str(name)) for name in names[order]], np.arange(float(len(order))), False)
+
+
+def _shape(points: list[EffectPoint], is_ordered: bool) -> str:
+    """The course of the effect; turns that are no larger than the intervals are left out."""
+    effects = np.array([point.effect for point in points])
+    noise = max(float(np.median([point.high - point.low for point in points])), 0.05)
+    if np.ptp(effects) <= noise:
+        return "is flat"
+    if not is_ordered:
+        return "differs by value"
+    turns: list[int] = []
+    last = effects[0]
+    for value in effects[1:]:
+        if abs(value - last) > noise:
+            direction = 1 if value > last else -1
+            if not turns or turns[-1] != direction:
+                turns.append(direction)
+            last = value
+        elif turns and (value - last) * turns[-1] > 0:
+            last = value
+    words = ["rises" if turn > 0 else "falls" for turn in turns]
+    if not words:
+        return "rises" if effects[-1] > effects[0] else "falls"
+    return " and ".join(words) if len(words) <= 3 else "goes up and down"
+
+
+def _log_odds(p: Array) -> Array:
+    inside = np.clip(p, _EDGE, 1.0 - _EDGE)
+    return np.asarray(np.log(inside) - np.log1p(-inside))
+
+
+def _short(text: str) -> str:
+    text = " ".join(text.split())
+    return text if len(text) <= _LONGEST else text[: _LONGEST - 1] + "…"

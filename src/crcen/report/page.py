@@ -1,0 +1,378 @@
+"""write_report: one fitted model and labelled rows → one HTML file that needs nothing else."""
+
+from __future__ import annotations
+
+import os
+import platform
+import shlex
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+from crcen._support.extras import installed_versions
+from crcen._support.files import check_writable, write_atomic
+from crcen._support.text import page_in_frame
+from crcen._support.values import json_value
+from crcen._version import __version__
+from crcen.exceptions import InvalidParameter
+from crcen.report.charts import effect_charts, group_tables, importance_bars, reliability_charts
+from crcen.report.checks import Finding, examine
+from crcen.report.columns import column_effects, permutation_importance
+from crcen.report.curves import reliability
+from crcen.report.evidence import Array, Evidence, Model, Table, gather, has_several_classes, kept_by
+from crcen.report.measurements import DRAWN, compare, measure, measure_classes, quality_of
+from crcen.report.rendering import asset, embedded, environment, page_names, policy
+from crcen.report.wording import class_sentences, sentences
+from crcen.theory.cost_matrix import CostMatrix
+from crcen.theory.key_equation import EquationTest
+from crcen.theory.labels import Labels
+from crcen.theory.price import CostRatio
+from crcen.theory.selective import LabelSelection
+
+__all__ = ["Report", "write_report"]
+
+# Values of a template, or for JSON.
+Values = dict[str, Any]
+# jinja2 is optional, and no type checker sees it.
+Jinja = Any
+
+# Classes with a reliability drawing, and with a page of their own.
+MOST_CHARTS, MOST_PICKS = 12, 12
+# Points of the curves of one class, all classes together.
+_POINTS_OF_ALL = 8000
+_LEAST_PRICE, _MOST_PRICE = 1e-3, 1e6
+_STYLE, _SCRIPT = "@CRCEN-STYLE@", "@CRCEN-SCRIPT@"
+_PACKAGES = ("numpy", "scipy", "scikit-learn", "torch", "pandas", "skrub")
+
+
+@dataclass(frozen=True)
+class Report:
+    """A report that was written; usable wherever a path is.
+
+    Parameters
+    ----------
+    path : Path
+        The file.
+    n_bytes : int
+        Its size.
+    findings : tuple of Finding
+        Every check with its outcome.
+    """
+
+    path: Path
+    n_bytes: int
+    findings: tuple[Finding, ...]
+
+    @property
+    def warnings(self) -> tuple[Finding, ...]:
+        """The checks that warn."""
+        return tuple(finding for finding in self.findings if finding.status == "warning")
+
+    def __fspath__(self) -> str:
+        return os.fspath(self.path)
+
+    def __str__(self) -> str:
+        return str(self.path)
+
+    def _repr_html_(self) -> str:
+        return page_in_frame(self.path)
+
+    def __repr__(self) -> str:
+        return f"<Report {self.path}: {self.n_bytes:,} bytes, {len(self.warnings)} of {len(self.findings)} checks warn>"
+
+
+def write_report(
+    model: Model,
+    X: Table,
+    y: ArrayLike,
+    path: str | os.PathLike[str],
+    *,
+    sample_weight: ArrayLike | None = None,
+    title: str | None = None,
+    data_name: str | None = None,
+    model_path: str | os.PathLike[str] | None = None,
+    out_of_fold: ArrayLike | None = None,
+    groups: Mapping[str, ArrayLike] | None = None,
+    others: Mapping[str, ArrayLike] | None = None,
+    costs: CostMatrix | None = None,
+    selection: LabelSelection | None = None,
+    is_audited: bool = False,
+    random_state: int = 0,
+) -> Report:
+    """Write the results of a model on labelled rows as one self-contained HTML file.
+
+    The page has a summary in words, an explorer of prices (or of costs, for more than two classes), curves, permutation
+    importance, effects of columns, groups if some are named, warnings with stable codes, and the versions used. It
+    loads nothing and sends nothing.
+
+    Parameters
+    ----------
+    model : object
+        A fitted classifier with ``predict_proba`` and ``classes_``. ``weighting_``, ``pos_label_``,
+        ``weighted_proba``, ``key_equation_``, ``oof_key_equation_`` and ``oof_decision_function_`` are used if it has
+        them.
+    X : DataFrame or array of shape (n, columns)
+        Rows that took no part in training.
+    y : array of shape (n,)
+        Their labels, of at least two classes.
+    path : str or path
+        Where to write; an existing file is replaced, whole or not at all.
+    sample_weight : array of shape (n,), optional
+        Finite and not negative; counts are then sums of weights.
+    title : str, optional
+        Heading of the page.
+    data_name, model_path : str, optional
+        Names of the files of rows and model; of a path only the last part is shown.
+    out_of_fold : array of shape (n,), or (n, K) for more than two classes, optional
+        Natural probabilities by models that did not see these rows, if this one was trained on them. The page is then
+        about those; the importance of columns is that of the model itself.
+    groups : dict of str to array of shape (n,), optional
+        Groups to compare, by column: metrics, calibration and key equation of each, and whether they differ beyond
+        chance (CRC010).
+    others : dict of str to array of shape (n,) or (n, K), optional
+        Natural probabilities by other models for these rows, of the positive class or of every class, to compare.
+    costs : CostMatrix, optional
+        Other costs of decisions than those of training, for more than two classes.
+    selection : LabelSelection, optional
+        How rows with and without a label differ (`crcen.theory.selective.label_selection`), for CRC011.
+    is_audited : bool, default=False
+        Whether labels were drawn with known probabilities, whose inverses are the sample weights.
+    random_state : int, default=0
+        Seed of the permutations.
+
+    Returns
+    -------
+    Report
+        Path and size of the file, and the outcome of every check.
+
+    Raises
+    ------
+    InvalidInput
+        If rows, labels, weights or probabilities cannot be used.
+    InvalidParameter
+        If the model is not a fitted classifier.
+    DataUnavailable
+        If the file cannot be written there.
+    MissingExtra
+        If jinja2 is not installed.
+    """
+    place, jinja = check_writable(Path(path)), environment()
+    if isinstance(random_state, bool) or not isinstance(random_state, int) or random_state < 0:
+        raise InvalidParameter(f"random_state must be a whole number from 0, got {random_state!r}")
+    if costs is not None and not has_several_classes(model):
+        raise InvalidParameter(
+            "costs must be left out: they are for several classes, and this page has a price to move."
+        )
+    more: Values = {"selection": selection, "is_audited": is_audited, "random_state": random_state}
+    evidence = gather(model, X, y, sample_weight, out_of_fold, groups=groups, costs=costs, **more)
+    findings = examine(evidence)
+    end = "--budget" if evidence.has_positive else "--costs costs.csv --out scored.csv"
+    names = page_names(title, data_name, model_path, end)
+    models = compare(evidence, others or {}, names["model"] or "this model")
+    parts = _price_parts(evidence, findings, names, models) if evidence.has_positive else _cost_parts(
+        jinja, evidence, findings, models
+    )  # fmt: skip
+    importances = evidence.of(permutation_importance)
+    price = evidence.price.cost_ratio if evidence.has_positive else None
+    shared: Values = {
+        "findings": findings,
+        "names": names,
+        "facts": _facts(evidence, names),
+        "importance": json_value(asdict(importances)),
+        "columns": importance_bars(importances),
+        "groups": json_value(group_tables(evidence.groups, price)),
+    }
+    content = _render(jinja, {**shared, **parts}).encode("utf-8")
+    write_atomic(place, content)
+    return Report(place, len(content), findings)
+
+
+def _render(jinja: Jinja, parts: Values) -> str:
+    """The page; ``data``, ``style`` and ``script`` are trusted, everything else is escaped."""
+    from jinja2.utils import markupsafe
+
+    trusted = {name: markupsafe.Markup(parts[name]) for name in ("data", "style", "script", "one_script")}
+    blank: Values = {"effects": [], "groups": [], "columns": [], "facts": {}, "findings": (), "sentences": []}
+    page: str = jinja.get_template("page.html.j2").render(**{**blank, "is_part": False, **parts, **trusted})
+    return page
+
+
+def _price_parts(
+    evidence: Evidence, findings: Sequence[Finding], names: Mapping[str, str | None], models: Sequence[Values]
+) -> Values:
+    """Parts of a page about a positive class."""
+    measured = measure(evidence, models)
+    style, script, rows = asset("report.css"), asset("report.js"), measured["rows"]
+    data = {**{name: measured[name] for name in DRAWN}, "command": names["command"], "rows": rows}
+    share = f"{rows['n_positive_rows']:,} positive ({100.0 * rows['share']:.3g} %)"
+    return {
+        "has_positive": True,
+        "measured": measured,
+        "lead": f"{rows['n_rows']:,} rows, {share}",
+        "sentences": sentences(measured, findings),
+        "effects": effect_charts(column_effects(evidence)),
+        "policy": policy(style, script),
+        "style": style,
+        "script": script,
+        "one_script": "",
+        "data": embedded(data),
+    }
+
+
+def _cost_parts(jinja: Jinja, evidence: Evidence, findings: Sequence[Finding], models: Sequence[Values]) -> Values:
+    """Parts of a page without a positive class."""
+    measured, explored = measure_classes(evidence, models)
+    style, script, one_script = asset("report.css"), asset("class_report.js"), asset("report.js")
+    picked = _picked(evidence)
+    pages = [{"label": evidence.names[k], "html": _one_page(jinja, evidence, k, len(picked))} for k in picked]
+    data = {"rows": explored, "decisions": measured["decisions"], "costs": measured["costs"], "pages": pages}
+    counts = evidence.counts.tolist()
+    return {
+        "has_positive": False,
+        "measured": measured,
+        "lead": f"{evidence.n_rows:,} rows, {len(counts)} classes",
+        "whose": "the model’s costs" if evidence.costs is None else "the stated costs",
+        "sentences": class_sentences(evidence, findings),
+        "equations": _equations(evidence.equations, evidence.is_out_of_fold),
+        "reliability": reliability_charts(evidence.of(reliability), evidence.names, counts, MOST_CHARTS),
+        "picks": [evidence.names[k] for k in picked],
+        "policy": policy(style, script, one_script),
+        "style": style,
+        "script": script,
+        "one_script": one_script,
+        "data": embedded(data),
+    }
+
+
+def _equations(equations: EquationTest, is_out_of_fold: bool) -> Values:
+    """The key equations as the page shows them."""
+    lines = equations.lines()
+    said = {"holds": "hold", "does not hold": "do not hold", "not tested": "were not tested"}[equations.verdict]
+    said = f"they {said} ({lines[0].split(': ', 1)[1]})"
+    if is_out_of_fold:
+        said = "here the output biases were solved on these out-of-fold rows, so that it is none"
+    pairs = next((line for line in lines if line.startswith("Pairs of classes")), ": ").split(": ", 1)[1]
+    deviant = [str(one) for one in equations.deviant_pairs[:8]]
+    return {**json_value(equations.to_dict()), "said": said, "pairs_said": pairs, "deviant": deviant}
+
+
+# -- one class against the rest -----------------------------------------------------------------------------------
+
+
+class _OneClass:
+    """A model without a positive class that answers for one class: its probability, and that of the rest."""
+
+    def __init__(self, model: Model, k: int, classes: Any) -> None:
+        self._model, self._k, self.classes_, self.pos_label_ = model, k, classes, classes[1]
+
+    def predict_proba(self, X: Table) -> Array:
+        """Probabilities of the rest and of the class."""
+        p = np.asarray(self._model.predict_proba(X), dtype=np.float64)[:, self._k]
+        return np.column_stack([1.0 - p, p])
+
+
+def _picked(evidence: Evidence) -> list[int]:
+    """Classes with a page of their own: those that cost most, if they and others have rows."""
+    cost, there = evidence.of(quality_of).cost_by_class, (evidence.counts > 0) & (evidence.counts < evidence.n_rows)
+    return sorted(sorted(np.flatnonzero(there).tolist(), key=lambda k: -float(cost[k]))[:MOST_PICKS])
+
+
+def price_of_class(costs: CostMatrix, k: int, counts: Array) -> float:
+    """Cost of a miss of a class in rows of others taken for it: its mean extra cost over theirs, by counts."""
+    others = np.flatnonzero(np.arange(costs.n_classes) != k)
+    miss = float((costs.costs[k, others] - costs.costs[k, k]).mean())
+    extra = costs.costs[others, k] - costs.costs[others, others]
+    alarm = float(extra @ counts[others] / counts[others].sum())
+    return float(np.clip(miss / alarm if alarm > 0.0 else _MOST_PRICE, _LEAST_PRICE, _MOST_PRICE))
+
+
+def one_against_rest(evidence: Evidence, k: int) -> Evidence:
+    """The evidence about one class as the positive one; its price follows from the costs of decisions."""
+    classes, counts = np.empty(2, dtype=object), evidence.trained_counts
+    classes[:] = [f"not {evidence.names[k]}", evidence.names[k]]
+    labels = Labels(classes, classes[1])
+    price = labels.resolve(
+        CostRatio(price_of_class(evidence.cost_matrix, k, counts)), [counts.sum() - counts[k], counts[k]]
+    )
+    p = evidence.proba[:, k]
+    return Evidence(
+        _OneClass(evidence.model, k, classes),
+        labels,
+        (evidence.y == k).astype(np.int64),
+        np.column_stack([1.0 - p, p]),
+        evidence.weights,
+        price,
+        is_weighted=evidence.is_weighted,
+        is_out_of_fold=evidence.is_out_of_fold,
+    )
+
+
+def _one_page(jinja: Jinja, evidence: Evidence, k: int, n_picked: int) -> str:
+    """Explorer and curves of one class against the rest; the page puts in its own style and script."""
+    one, target = one_against_rest(evidence, k), getattr(evidence.model, "target_name_", None) or "y"
+    measured = measure(one, most_points=max(300, min(2000, _POINTS_OF_ALL // n_picked)))
+    label = evidence.names[k]
+    command = f"crcen fit train.csv --target {shlex.quote(target)} --positive {shlex.quote(label)} --budget"
+    data = {**{name: measured[name] for name in DRAWN}, "command": command, "command_end": "--out one.crcen"}
+    data["rows"] = measured["rows"]
+    parts: Values = {
+        "has_positive": True,
+        "is_part": True,
+        "measured": measured,
+        "names": {"title": label},
+        "policy": policy(asset("report.css"), asset("report.js")),
+        "style": _STYLE,
+        "script": _SCRIPT,
+        "one_script": "",
+        "data": embedded(data),
+    }
+    return _render(jinja, parts)
+
+
+# -- data, model and environment ----------------------------------------------------------------------------------
+
+
+def _facts(evidence: Evidence, names: Mapping[str, str | None]) -> dict[str, list[tuple[str, str]]]:
+    """Data, model and environment as pairs of text, by heading; no place on the machine is named."""
+    model, price = evidence.model, evidence.price
+    if evidence.has_positive:
+        labels = [("positive label", str(evidence.labels.positive)), ("negative label", str(evidence.labels.negative))]
+        priced = [
+            ("price", f"{price.cost_ratio:.6g} false alarms per extra catch"),
+            ("weight λ", f"{price.lam:.6g}"),
+            ("multiplier α", f"{price.alpha:.6g}"),
+            ("training rows", f"{price.n_pos:,.6g} positive, {price.n_neg:,.6g} negative"),
+        ]
+    else:
+        labels = [("classes", ", ".join(evidence.names[:20]) + (" …" if len(evidence.names) > 20 else ""))]
+        priced = [("training rows", f"{price.counts.sum():,.6g}")]
+    data = [
+        ("file", names["data"] or "not named"),
+        ("rows", f"{evidence.n_rows:,}"),
+        ("columns", f"{len(evidence.columns):,}"),
+        *labels,
+        ("judged", "out of fold, by models that did not see the row" if evidence.is_out_of_fold else "by this model"),
+        ("sample weights", "yes" if evidence.is_weighted else "no"),
+        ("seed of this report", str(evidence.random_state)),
+    ]
+    about = [("file", names["model"] or "not named"), ("kind", type(model).__name__)]
+    about += priced if evidence.has_price else []
+    chosen = kept_by(model, "best_params_")
+    if isinstance(chosen, dict):
+        about += [(str(name), str(value)) for name, value in chosen.items() if name != "weighting"]
+    for line in kept_by(model, "leaderboard_") or ():
+        weight = "" if line.weight != line.weight else f"weight {line.weight:.3g}, "
+        scores = f"log loss {line.log_loss:.4g}, average precision {line.average_precision:.4g}"
+        about.append((line.name, f"{weight}{scores}, ROC AUC {line.roc_auc:.4g} out of fold"))
+    for label, attribute in (("epochs", "best_epochs_"), ("folds", "n_splits_")):
+        value = kept_by(model, attribute)
+        if value is not None:
+            about.append((label, str(value)))
+    versions = [("crcen", __version__), ("Python", platform.python_version()), *installed_versions(_PACKAGES).items()]
+    versions.append(("written", datetime.now(UTC).strftime("%Y-%m-%d %H:%M UTC")))
+    return {"Data": data, "Model": about, "Environment": versions}
