@@ -16,7 +16,7 @@ Bools = NDArray[np.bool_]
 Index = NDArray[np.int64]
 
 # Strengths of the shrinkage to choose from, in units of rows: about how many it takes to move away from equal weights.
-RIDGES = (0.5, 5.0, 50.0, 500.0)
+RIDGES = (5.0, 20.0, 80.0)
 _ROWS_TO_CHOOSE = 20_000  # with more, a sample decides: the strength hardly matters then
 
 
