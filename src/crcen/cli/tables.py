@@ -60,6 +60,10 @@ def _reject_groups(value: str | None) -> None:
         raise typer.BadParameter(f"it was renamed: use --clusters {value}; --groups compares groups in other commands.")
 
 
+Audited = Annotated[
+    str | None,
+    typer.Option(help="Column with the probability of a row to get a label; rows without one are unlabelled."),
+]
 RenamedGroups = Annotated[str | None, typer.Option("--groups", hidden=True, callback=_reject_groups)]
 
 
@@ -88,6 +92,7 @@ def look(
     drop: Annotated[list[str] | None, typer.Option(help="Column to leave out; may be repeated.")] = None,
     keep: Annotated[list[str] | None, typer.Option(help="Column to use although it looks like an identifier.")] = None,
     category: Annotated[list[str] | None, typer.Option(help="Column of categories although it holds numbers.")] = None,
+    audited: Audited = None,
     read: Any = None,
     as_json: Json = False,
 ) -> None:
@@ -102,6 +107,7 @@ def look(
             drop=drop or (),
             keep=keep or (),
             categorical=category or (),
+            audit_probability=audited,
             read=read,
             verbose=is_watched(),
         )
@@ -176,6 +182,10 @@ def fit(
     keep: Annotated[list[str] | None, typer.Option(help="Column to use although it looks like an identifier.")] = None,
     category: Annotated[list[str] | None, typer.Option(help="Column of categories although it holds numbers.")] = None,
     weight: Weight = None,
+    audited: Audited = None,
+    selected_by: Annotated[
+        Path | None, typer.Option(help="The earlier model whose alarms were checked, without recorded probabilities.")
+    ] = None,
     clusters: Annotated[str | None, typer.Option(help="Validate with equal values of this column together.")] = None,
     groups: RenamedGroups = None,
     time: Annotated[str | None, typer.Option(help="Validate on rows that are later by this column.")] = None,
@@ -232,7 +242,7 @@ def fit(
             raise typer.BadParameter("--effort quick is one network, and --learner a search: give one of them.")
         in_memory: dict[str, Any] = {"--clusters": clusters, "--time": time, "--effort": chosen, "--onnx": onnx}
         in_memory |= {"--learner": learner, "--time-limit": time_limit, "--weight": weight, "--report": report}
-        in_memory["--details"] = details or None
+        in_memory |= {"--details": details or None, "--audited": audited, "--selected-by": selected_by}
         in_memory |= {"--capacity": capacity, "--recall": recall, "--precision": precision}
         check_engine(engine, in_memory, {"--workers": workers}, {"--epochs": epochs, "--storage": storage})
         if engine is not Engine.table:
@@ -269,6 +279,8 @@ def fit(
             keep=keep or (),
             categorical=category or (),
             weight=weight,
+            audit_probability=audited,
+            selected_by=selected_by,
             clusters=clusters,
             time=time,
             learner=None if learner is None else learner.value,

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import time as clock
 import warnings
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from shlex import quote
 from typing import Any
@@ -33,8 +33,11 @@ from crcen.commands.export import check_exportable
 from crcen.commands.inputs import (
     MOST_CLASSES,
     Rows,
+    audit_probabilities,
     check_column,
     labels_as,
+    model_of,
+    quiet_decision,
     rows_of,
     source_of,
     weights_of,
@@ -65,9 +68,10 @@ from crcen.tables.options import ReadOptions
 from crcen.theory.goals import ThresholdGoal
 from crcen.theory.limits import is_nearly_separated
 from crcen.theory.metrics import ConfusionCounts, Quality, measure_quality
-from crcen.theory.rows import Shown, in_one_line
+from crcen.theory.rows import Shown, effective_rows, in_one_line
+from crcen.theory.selective import clipped_weights, label_selection
 
-__all__ = ["AlarmShares", "PositiveClass", "TableFit", "fit_table"]
+__all__ = ["AlarmShares", "PositiveClass", "Selection", "TableFit", "fit_table"]
 
 Array = NDArray[np.float64]
 Bools = NDArray[np.bool_]
@@ -148,6 +152,67 @@ def _per_1000(share: float) -> str:
     return f"{1000.0 * share:,.4g}"
 
 
+@dataclass(frozen=True)
+class Selection:
+    """How training rows were chosen for a label.
+
+    Parameters
+    ----------
+    n_labelled, n_unlabelled : int
+        Rows with and without a label.
+    column : str or None
+        Column with the probability of each row.
+    largest_weight : float or None
+        Where weights of 1 / probability were cut; None if they were not.
+    effective_rows : float or None
+        Equally weighted rows that carry as much information (Kish).
+    alarm_share, quiet_share : float or None
+        Share of rows with a label among alarms of the earlier model, and among its other rows.
+    """
+
+    n_labelled: int
+    n_unlabelled: int
+    column: str | None = None
+    largest_weight: float | None = None
+    effective_rows: float | None = None
+    alarm_share: float | None = None
+    quiet_share: float | None = None
+
+    @classmethod
+    def by_model(cls, model: Any, frame: Any, labelled: Bools) -> Selection:
+        """Compare rows with and without a label by the decisions of the model that selected them."""
+        model = model_of(model)
+        alarms, scores = quiet_decision(model, frame)
+        found = label_selection(labelled, scores, alarms)
+        shares = [json_value(share) for share in (found.alarm_share, found.quiet_share)]
+        return cls(int(labelled.sum()), found.n_missing, None, None, None, *shares)
+
+    @property
+    def notes(self) -> list[str]:
+        """Sentences for the user."""
+        if self.column is not None:
+            if self.largest_weight is None:
+                return []
+            return [
+                f"weights of 1 / {self.column} were cut at {self.largest_weight:.4g}, so that {self.n_labelled:,} rows "
+                f"carry as much information as {self.effective_rows:,.0f} equally weighted ones; figures are biased "
+                "towards rows that were likely to be chosen"
+            ]
+        if not self.n_unlabelled:
+            return ["every row has a label, so the earlier model selected none of them"]
+        quiet, alarm = self.quiet_share or 0.0, self.alarm_share or 0.0
+        if quiet < 0.01 * alarm:
+            return [
+                f"labels exist only where the earlier model raised an alarm ({100.0 * alarm:.3g} % of alarms, "
+                f"{100.0 * quiet:.2g} % of other rows): nothing can be learned about rows without an alarm, and the "
+                "probabilities of such rows are extrapolated; draw audits with crcen predict --audit (CRC011)"
+            ]
+        return [
+            f"{100.0 * alarm:.3g} % of the alarms of the earlier model have a label, and {100.0 * quiet:.3g} % of "
+            "other rows; record the probability of each and use --audited, since rows count equally here"
+        ]
+
+
 @dataclass(frozen=True, eq=False)
 class PositiveClass:
     """Held-out rows of two classes, seen from the positive one.
@@ -195,6 +260,8 @@ class TableFit(Shown):
         The same for the positive class, if there is one.
     signs : Signs
         Columns that may be recorded after the event, copies of rows, repeating identifiers.
+    selection : Selection or None
+        How rows were chosen for a label, if that was stated.
     seconds : float
         Time of reading, encoding and fitting.
     notes : tuple of str
@@ -212,6 +279,7 @@ class TableFit(Shown):
     quality: Quality
     positive: PositiveClass | None
     signs: Signs
+    selection: Selection | None
     seconds: float
     notes: tuple[str, ...] = ()
     path: Path | None = None
@@ -250,6 +318,7 @@ class TableFit(Shown):
             "out_of_fold": out_of_fold,
             "training_error": None if error is None else error.sizes.tolist() if positive is None else error.size,
             **self.signs.to_dict(),
+            "selection": None if self.selection is None else asdict(self.selection),
             "seconds": self.seconds,
             "notes": list(self.notes),
             **{name: None if place is None else str(place) for name, place in self._places().items()},
@@ -391,6 +460,8 @@ def fit_table(
     keep: Any = (),
     categorical: Any = (),
     weight: str | None = None,
+    audit_probability: str | None = None,
+    selected_by: Any = None,
     clusters: str | None = None,
     time: str | None = None,
     n_splits: int = 4,
@@ -430,6 +501,13 @@ def fit_table(
     weight : str, optional
         Column that says how much each row counts, such as survey weights. Not used as an input; figures out of fold are
         then sums of weights.
+    audit_probability : str, optional
+        Column with the probability that a row was chosen for a label, as `crcen.predict_table` writes it. Rows count
+        1 / probability; large weights are cut if the effective sample size would fall below half. Rows without a label
+        are unlabelled, not negative. Not used as an input.
+    selected_by : fitted classifier, str or Path, optional
+        The earlier model whose alarms were checked, if no probabilities were recorded: determines where labels were
+        possible at all.
     clusters : str, optional
         Column whose equal values (a customer, a patient) are never on both sides of a validation split. Not used as an
         input; its name is stored with the model.
@@ -488,12 +566,26 @@ def fit_table(
         if place is not None:
             check_writable(place, data)
     source = source_of(data, read)
-    roles = _roles(source, target, clusters=clusters, time=time, weight=weight)
+    if audit_probability is not None and selected_by is not None:
+        raise InvalidParameter(
+            "audit_probability= states how rows were chosen: leave out selected_by=.",
+            parameter=("audit_probability", "selected_by"),
+        )
+    roles = _roles(source, target, clusters=clusters, time=time, weight=weight, audit_probability=audit_probability)
     with busy("reading the table", visible=bool(verbose)):
-        rows = rows_of(source, target, positive, tuple(roles), most_labels=MOST_CLASSES)
+        frame = source.numbered()
+        check_column(target, source.columns, "the target", source.name)
+        labelled = frame[target].notna().to_numpy()
+        if audit_probability is not None:
+            frame[audit_probability] = audit_probabilities(frame, audit_probability, labelled)
+        selection = None if selected_by is None else Selection.by_model(selected_by, frame, labelled)
+        how_read: dict[str, Any] = {"is_audited": audit_probability is not None or selected_by is not None}
+        rows = rows_of(source, target, positive, tuple(roles), most_labels=MOST_CLASSES, frame=frame, **how_read)
     reasons = {**dict.fromkeys([drop] if isinstance(drop, str) else drop, "asked for"), **roles}
     reasons.pop(target, None)
     weights = None if weight is None else weights_of(rows.frame[weight], "weight")
+    if audit_probability is not None:
+        weights, selection = _audited_weights(rows, weights, audit_probability, int((~labelled).sum()))
     y = rows.y.to_numpy()
     weighting = stated_weighting(weighting, costs, np.unique(y).tolist(), target)
     weighting = goal_in_rows(weighting, rows, time)
@@ -527,7 +619,14 @@ def fit_table(
     p, seen, seen_from_positive = _held_out(model, y, weights, encoded.X)
     held_out = None if weights is None else weights[seen]
     quality = measure_quality(numbers[seen], p, own_costs(model), held_out)
-    notes = [*signs.notes, *rows.notes, *model.notes_, *dict.fromkeys(str(one.message).rstrip(".") for one in caught)]
+    chosen = [] if selection is None else selection.notes
+    notes = [
+        *signs.notes,
+        *chosen,
+        *rows.notes,
+        *model.notes_,
+        *dict.fromkeys(str(one.message).rstrip(".") for one in caught),
+    ]
     notes += [note for note in getattr(model.estimator_, "notes_", []) if note not in notes]
     notes += [*_rare_notes(model, numbers), *getattr(model.estimator_, "search_notes_", [])]
     if seen_from_positive is None:
@@ -546,6 +645,7 @@ def fit_table(
         quality=quality,
         positive=seen_from_positive,
         signs=signs,
+        selection=selection,
         seconds=clock.perf_counter() - start,
         notes=tuple(notes),
         path=None if out is None else save(model, out),
@@ -554,9 +654,18 @@ def fit_table(
     )
 
 
+def _audited_weights(rows: Rows, weights: Array | None, column: str, n_unlabelled: int) -> tuple[Array, Selection]:
+    """Row weights times 1 / probability, cut if the effective sample size would fall below half."""
+    inverse, cut = clipped_weights(1.0 / rows.frame[column].to_numpy(dtype=np.float64))
+    found = inverse if weights is None else inverse * weights
+    largest = None if math.isinf(cut) else cut
+    return found, Selection(len(found), n_unlabelled, column, largest, effective_rows(found))
+
+
 def _roles(source: Any, target: str, **columns: str | None) -> dict[str, str]:
     """Columns with a role of their own, which are no inputs, and why."""
     reasons = {
+        "audit_probability": "states how rows were chosen for a label",
         "clusters": "keeps rows of a cluster together",
         "time": "orders rows in time",
         "weight": "states how much rows count",

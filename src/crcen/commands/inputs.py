@@ -24,10 +24,12 @@ __all__ = [
     "Rows",
     "Source",
     "amounts_of",
+    "audit_probabilities",
     "check_column",
     "labels_as",
     "model_of",
     "price_of",
+    "quiet_decision",
     "rows_of",
     "source_of",
     "target_of",
@@ -99,6 +101,7 @@ def rows_of(
     *,
     most_labels: int = 2,
     frame: "pd.DataFrame | None" = None,
+    is_audited: bool = False,
 ) -> Rows:
     """Rows with a label, and with a value in each ``required`` column; ``frame`` is the table if it was read before.
 
@@ -117,7 +120,8 @@ def rows_of(
         known = frame[name].notna()
         if not known.all():
             what = "target" if name == target else name
-            notes.append(f"{int((~known).sum())} rows without a value of {what} were left out")
+            done = "are unlabelled: neither negative nor used" if is_audited and name == target else "were left out"
+            notes.append(f"{int((~known).sum())} rows without a value of {what} {done}")
             if name == target:
                 notes += _lost_class(source, target)
             frame = frame[known]
@@ -256,6 +260,17 @@ def target_of(target: str | None, model: Any, source: Source) -> str:
     return name
 
 
+def quiet_decision(model: Any, frame: "pd.DataFrame") -> tuple[NDArray[np.bool_], NDArray[np.float64]]:
+    """Which rows get an alarm, and the probability of anything else than the default decision.
+
+    The default decision is the negative class; of several classes it is the most frequent one in training.
+    """
+    price = model.weighting_
+    default = int(np.argmax(price.counts)) if price.positive is None else 1 - price.positive
+    alarms = np.asarray(model.predict(frame) != model.classes_[default])
+    return alarms, 1.0 - model.predict_proba(frame)[:, default]
+
+
 def price_of(weighting: Any, model: Any) -> Price:
     """The price of decisions: the model's own, or another at the class counts of its training."""
     trained = model.weighting_
@@ -302,6 +317,30 @@ def weights_of(cells: "pd.Series", what: str) -> NDArray[np.float64]:
             f"{what} must name a column with numbers above 0: {cells.name} is 0 in every row.", parameter=what
         )
     return weights
+
+
+def audit_probabilities(frame: "pd.DataFrame", column: str, is_labelled: NDArray[np.bool_]) -> NDArray[np.float64]:
+    """The probability with which each row was chosen for a label; must lie in (0, 1] for rows with a label.
+
+    Raises
+    ------
+    InvalidInput
+        With the number of the first row that has another value.
+    """
+    import pandas as pd
+
+    cells = frame[column]
+    found = pd.to_numeric(cells, errors="coerce").to_numpy(dtype=np.float64, na_value=np.nan)
+    wrong = np.flatnonzero(is_labelled & ~((found > 0.0) & (found <= 1.0)))
+    if wrong.size:
+        cell = cells.iloc[wrong[0]]
+        got = "a missing cell" if pd.isna(cell) else repr(cell)
+        raise InvalidInput(
+            f"audit_probability must be above 0 and at most 1 in rows with a label: {column} has {got} in row "
+            f"{wrong[0] + 1:,}.",
+            parameter="audit_probability",
+        )
+    return found
 
 
 def weight_notes(model: Any, weight: str | None) -> list[str]:

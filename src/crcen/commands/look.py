@@ -10,17 +10,26 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from crcen import InvalidInput, TableClassifier
+from crcen import InvalidInput, InvalidParameter, TableClassifier
 from crcen._support.progress import busy, logged
 from crcen._support.text import listed
 from crcen._support.values import json_value
-from crcen.commands.inputs import MOST_CLASSES, Source, check_column, rows_of, source_of, why_positive
+from crcen.commands.inputs import (
+    MOST_CLASSES,
+    Source,
+    audit_probabilities,
+    check_column,
+    rows_of,
+    source_of,
+    why_positive,
+)
 from crcen.tables.columns import NumberColumn, as_numbers
 from crcen.tables.leaks import Signs, find_signs
 from crcen.tables.number_notation import Notation
 from crcen.tables.options import ReadOptions
 from crcen.tables.placeholders import placeholder_words, sentinels
 from crcen.theory.curves import ThresholdCurve, roc_area
+from crcen.theory.intervals import Interval, share_interval
 from crcen.theory.limits import FEWEST_OF_A_CLASS, FEWEST_POSITIVES, LEAK_AREA
 from crcen.theory.rows import Shown
 
@@ -101,6 +110,8 @@ class TableLook(Shown):
         Words such as "unknown", "n/a" and "?", by column, with their cells; those that were read as missing too.
     signs : Signs or None
         With a target: cells of one class only, copies of rows, repeating identifiers.
+    shares : dict of label to Interval
+        With audit probabilities: the estimated share of each label among all rows, labelled or not.
     """
 
     data: str
@@ -112,6 +123,7 @@ class TableLook(Shown):
     sentinels: Mapping[str, Mapping[float, int]] = field(default_factory=dict)
     placeholders: Mapping[str, Mapping[str, int]] = field(default_factory=dict)
     signs: Signs | None = None
+    shares: Mapping[Any, Interval] = field(default_factory=dict)
 
     def to_dict(self) -> dict[str, Any]:
         """Plain values, ready for JSON."""
@@ -129,6 +141,7 @@ class TableLook(Shown):
             },
             "placeholders": {name: dict(found) for name, found in self.placeholders.items()},
             **(Signs.none() if self.signs is None else self.signs).to_dict(),
+            "shares": {str(label): share.to_dict() for label, share in self.shares.items()},
             "notes": list(self.notes),
         }
 
@@ -158,6 +171,9 @@ class TableLook(Shown):
         if has_area:
             best = ", for the class it tells best" if len(self.counts) > 2 else ""
             lines += ["", f"area: how often the column alone ranks a positive above a negative{best}; ½ says nothing"]
+        if self.shares:
+            shown = listed((f"{label} {share}" for label, share in self.shares.items()), most=6)
+            lines += ["", f"Estimated shares among all rows, by audit probabilities: {shown}"]
         lines += [f"Note: {note}." for note in self.notes]
         return "\n".join(lines)
 
@@ -179,6 +195,7 @@ def look_at_table(
     drop: Any = (),
     keep: Any = (),
     categorical: Any = (),
+    audit_probability: str | None = None,
     random_state: int = 0,
     read: ReadOptions | None = None,
     verbose: int = 0,
@@ -195,6 +212,9 @@ def look_at_table(
         The one to find; without it the target may have up to fifty, and each is compared with the rest.
     drop, keep, categorical : sequences of str
         As in `crcen.fit_table`.
+    audit_probability : str, optional
+        Column with the probability that a row was chosen for a label. Shares and areas are then weighted by
+        1 / probability, and rows without a label are unlabelled, not negative.
     random_state : int, default=0
         Seed of rows and halves, where single columns are ranked.
     read : ReadOptions, optional
@@ -209,7 +229,10 @@ def look_at_table(
     """
     source = source_of(data, read)
     with busy("looking at the table", visible=bool(verbose)):
-        rows = _rows(source, target, positive)
+        rows = _rows(source, target, positive, audit_probability)
+        if audit_probability is not None:
+            reasons = dict.fromkeys([drop] if isinstance(drop, str) else drop, "asked for")
+            drop = reasons | {audit_probability: "states how rows were chosen for a label"}
         reader = TableClassifier(drop=drop, keep=keep, categorical=categorical, random_state=random_state)
         _learn(reader, rows.frame)
         areas = {} if rows.numbers is None else _areas(reader, rows, random_state)
@@ -226,7 +249,9 @@ def look_at_table(
         )
     odd, words = _placeholders(reader, rows.frame, source.marks)
     notes += _placeholder_notes(odd, words)
-    return TableLook(source.name, len(rows.frame), columns, target, rows.counts, tuple(notes), odd, words, signs)
+    return TableLook(
+        source.name, len(rows.frame), columns, target, rows.counts, tuple(notes), odd, words, signs, rows.shares
+    )
 
 
 def _placeholders(reader: TableClassifier, frame: Any, marks: Any) -> Any:
@@ -265,9 +290,17 @@ class _Rows(NamedTuple):
     notes: list[str]
     numbers: NDArray[np.int64] | None = None
     ranked: Sequence[int] = ()
+    weights: Array | None = None
+    shares: Mapping[Any, Interval] = {}
 
 
-def _rows(source: Source, target: str | None, positive: Any) -> _Rows:
+def _rows(source: Source, target: str | None, positive: Any, audited: str | None) -> _Rows:
+    if audited is not None:
+        if target is None or target == audited:
+            raise InvalidParameter(
+                f"audit_probability= needs target=, another column: got {target!r}.", parameter=("audit_probability",)
+            )
+        check_column(audited, source.columns, "audit_probability", source.name)
     frame, notes = source.numbered(), source.notes
     if target is None:
         if not len(frame):
@@ -282,7 +315,10 @@ def _rows(source: Source, target: str | None, positive: Any) -> _Rows:
         )
         known = frame[frame[target].notna()].drop(columns=target)
         return _Rows(known, dict(values.sort_values(kind="stable").items()), notes)
-    rows = rows_of(source, target, positive, most_labels=MOST_CLASSES, frame=frame)
+    if audited is not None:
+        frame[audited] = audit_probabilities(frame, audited, frame[target].notna().to_numpy())
+    is_audited = audited is not None
+    rows = rows_of(source, target, positive, most_labels=MOST_CLASSES, frame=frame, is_audited=is_audited)
     names, numbers, sizes = np.unique(rows.y.to_numpy(), return_inverse=True, return_counts=True)
     order = np.argsort(sizes, kind="stable")  # the rarest first
     counts = {names[i]: int(sizes[i]) for i in order}
@@ -300,7 +336,11 @@ def _rows(source: Source, target: str | None, positive: Any) -> _Rows:
             f"fewer than {FEWEST_POSITIVES} rows of {listed(few)}: recall is then known to no better than about ±14 "
             "points"
         )
-    return _Rows(rows.frame, counts, rows.notes, place[numbers], ranked)
+    if audited is None:
+        return _Rows(rows.frame, counts, rows.notes, place[numbers], ranked)
+    weights = 1.0 / rows.frame[audited].to_numpy(dtype=np.float64)
+    shares = {names[i]: share_interval(numbers == i, weights) for i in order}
+    return _Rows(rows.frame, counts, rows.notes, place[numbers], ranked, weights, shares)
 
 
 def _learn(reader: TableClassifier, frame: Any) -> None:
@@ -367,6 +407,7 @@ def _areas(reader: TableClassifier, rows: _Rows, seed: int) -> dict[str, float]:
     if numbers is None or not reader.columns_ or not usable:
         return {}
     rng, frame = np.random.default_rng(seed), rows.frame
+    weights = np.ones(len(frame)) if rows.weights is None else rows.weights
     if len(frame) > _MOST_ROWS:  # rows of rare classes as far as there is room
         chosen, room = [], _MOST_ROWS
         for k, size in enumerate(sizes):  # the rarest first
@@ -374,7 +415,7 @@ def _areas(reader: TableClassifier, rows: _Rows, seed: int) -> dict[str, float]:
             chosen.append(rng.choice(np.flatnonzero(numbers == k), own, replace=False))
             room -= own
         some = np.sort(np.concatenate(chosen))
-        frame, numbers = frame.iloc[some], numbers[some]
+        frame, numbers, weights = frame.iloc[some], numbers[some], weights[some]
     X, start, found = reader.encode(frame).X, 0, {}
     halves = rng.permutation(len(numbers)) % 2 == 0
     for column in reader.columns_:
@@ -384,7 +425,7 @@ def _areas(reader: TableClassifier, rows: _Rows, seed: int) -> dict[str, float]:
         for k in usable:
             y = numbers == k
             rankings = [_shares(part.argmax(axis=1), y, halves)] if column.kind == "category" else list(part.T)
-            areas += [_area(y, scores) for scores in rankings]
+            areas += [_area(y, scores, weights) for scores in rankings]
         found[column.name] = max(max(area, 1.0 - area) for area in areas)
     return found
 
@@ -400,5 +441,5 @@ def _shares(codes: NDArray[np.int64], y: NDArray[np.bool_], halves: NDArray[np.b
     return scores
 
 
-def _area(y: NDArray[np.bool_], scores: Array) -> float:
-    return float(roc_area(*ThresholdCurve(y, scores).totals(np.ones(len(y)))))
+def _area(y: NDArray[np.bool_], scores: Array, weights: Array) -> float:
+    return float(roc_area(*ThresholdCurve(y, scores).totals(weights)))
