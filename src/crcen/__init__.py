@@ -14,6 +14,7 @@ from crcen._version import __version__ as __version__
 if TYPE_CHECKING:
     from crcen.commands.certify import certify as certify
     from crcen.commands.certify import verify as verify
+    from crcen.commands.compare import compare_models as compare_models
     from crcen.commands.declare import declare as declare
     from crcen.commands.evaluation import evaluate_table as evaluate_table
     from crcen.commands.export import export_onnx as export_onnx
@@ -80,6 +81,7 @@ if TYPE_CHECKING:
 # Public names by module.
 _PUBLIC_NAMES = {
     "crcen.commands.certify": "certify verify",
+    "crcen.commands.compare": "compare_models",
     "crcen.commands.declare": "declare",
     "crcen.commands.evaluation": "evaluate_table",
     "crcen.commands.export": "export_onnx",
@@ -128,6 +130,7 @@ _PUBLIC_NAMES = {
 # Documented names that are imported from their module: results of functions, and functions that few users call.
 _SUBMODULE_NAMES = {
     "crcen.commands.certify": "Certificate Verification generate_key",
+    "crcen.commands.compare": "ModelComparison",
     "crcen.commands.declare": "Declaration read_declaration",
     "crcen.commands.demo": "Demo demo",
     "crcen.commands.environment": "EnvironmentInfo environment_info",

@@ -6,9 +6,25 @@ from typing import Annotated, Any
 import typer
 
 from crcen.cli.app import Json, app
-from crcen.cli.options import Data, Model, Target, interruptible, reads_table, show
+from crcen.cli.options import (
+    Alpha,
+    Balanced,
+    Budget,
+    CostsFile,
+    Data,
+    Lam,
+    Model,
+    Ratio,
+    Target,
+    Weighting,
+    interruptible,
+    price,
+    reads_table,
+    show,
+    stated_price,
+)
 
-__all__ = ["certify", "declare", "keygen", "verify"]
+__all__ = ["certify", "compare", "declare", "keygen", "verify"]
 
 _EVIDENCE = "Evidence"
 Groups = Annotated[
@@ -144,3 +160,83 @@ def keygen(
     from crcen.commands.certify import generate_key
 
     show(generate_key(out), as_json)
+
+
+_COLUMNS = "Probabilities of other tools"
+
+
+@app.command(
+    rich_help_panel=_EVIDENCE,
+    epilog="Examples:  crcen compare old.crcen new.crcen rows.csv --state compare.json   |   "
+    "crcen compare scored.csv --probability-old p_old --probability-new p_new --target fraud --budget 20",
+)
+@reads_table
+def compare(
+    files: Annotated[
+        list[str],
+        typer.Argument(
+            help="The old model, the new model and the table; only the table if it holds the probabilities.",
+            metavar="[OLD NEW] DATA",
+            show_default=False,
+        ),
+    ],
+    target: Target = None,
+    budget: Budget = None,
+    cost_ratio: Ratio = None,
+    alpha: Alpha = None,
+    lam: Lam = None,
+    balanced: Balanced = False,
+    weighting: Weighting = None,
+    costs: CostsFile = None,
+    probability_old: Annotated[
+        list[str] | None,
+        typer.Option(help="Column of the old model, or CLASS=COLUMN for each class.", rich_help_panel=_COLUMNS),
+    ] = None,
+    probability_new: Annotated[
+        list[str] | None,
+        typer.Option(help="Column of the new model, or CLASS=COLUMN for each class.", rich_help_panel=_COLUMNS),
+    ] = None,
+    positive: Annotated[
+        str | None, typer.Option(help="The positive class; default 1 of 0 and 1.", rich_help_panel=_COLUMNS)
+    ] = None,
+    groups: Annotated[list[str] | None, typer.Option(help="Column whose values are groups; may be repeated.")] = None,
+    audited: Annotated[
+        str | None, typer.Option(help="Column with the probability that a row was checked, where labels are missing.")
+    ] = None,
+    confidence: Annotated[float, typer.Option(help="One minus the probability of ever naming the wrong model.")] = 0.95,
+    state: Annotated[
+        Path | None, typer.Option(help="JSON file that carries the comparison from call to call until it is decided.")
+    ] = None,
+    out: Annotated[Path | None, typer.Option(help="Table of the rows that change decision.")] = None,
+    read: Any = None,
+    as_json: Json = False,
+) -> None:
+    """Is a new model cheaper than the old one at the price? The answer may be asked for after any number of rows."""
+    with interruptible():
+        worth = stated_price(price(budget, cost_ratio, alpha, lam, balanced), weighting, costs)
+        has_columns = bool(probability_old or probability_new)
+        least = 1 if has_columns else 3
+        if len(files) < least:
+            raise typer.BadParameter(f"a comparison needs two models and a table: got {' '.join(files)}.")
+        old, new = (None, None) if has_columns else (files[0], files[1])
+        tables = files[least - 1 :]
+        import crcen
+
+        result = crcen.compare_models(
+            old,
+            new,
+            tables[0] if len(tables) == 1 else tables,
+            target=target,
+            weighting=worth,
+            costs=costs,
+            probability_old=probability_old or None,
+            probability_new=probability_new or None,
+            positive=positive,
+            groups=groups or (),
+            audit_probability=audited,
+            confidence=confidence,
+            state=state,
+            out=out,
+            read=read,
+        )
+    show(result, as_json, state, out)

@@ -1,0 +1,142 @@
+"""Declare, certify, verify, keygen and compare by commands: exit codes, files and single sentences."""
+
+import json
+
+import numpy as np
+import pandas as pd
+import pytest
+
+import crcen
+
+NAMES = {2: ["no", "yes"], 3: ["fine", "worn", "broken"]}
+REQUIRE = {
+    2: ["recall >= 0.05", "cost per 1000 <= 4000", "key equation"],
+    3: ["recall[broken] >= 0.05", "cost per row <= 20", "key equation"],
+}
+IMPOSSIBLE = {2: "precision >= 0.99", 3: "precision[broken] >= 0.99"}
+
+
+def draw(n, seed, classes):
+    rng = np.random.default_rng(seed)
+    x, kind = rng.normal(size=n), rng.choice(["a", "b"], n)
+    level = 1.3 * x + 0.6 * (kind == "b") + rng.logistic(size=n)
+    y = (level[:, None] > np.array([1.5, 3.0])[: classes - 1]).sum(axis=1)
+    return pd.DataFrame({"x": x.round(4), "kind": kind, "part": np.array(NAMES[classes])[y]})
+
+
+@pytest.fixture(scope="module", params=[2, 3])
+def home(request, tmp_path_factory):
+    """train.csv, test.csv, rows.csv and model.crcen, with two and with three classes."""
+    folder, classes = tmp_path_factory.mktemp("evidence"), request.param
+    draw(500, 0, classes).to_csv(folder / "train.csv", index=False)
+    test = draw(600, 1, classes)
+    test.to_csv(folder / "test.csv", index=False)
+    test.drop(columns="part").to_csv(folder / "rows.csv", index=False)
+    for name, hidden in (("model", 4), ("other", 1)):
+        fit = crcen.fit_table(
+            folder / "train.csv",
+            target="part",
+            weighting=crcen.Budget(5) if classes == 2 else "balanced",
+            positive="yes" if classes == 2 else None,
+            estimator=crcen.CRCENClassifierCV(hidden=(hidden,), l2=1e-2, max_epochs=3, encoding="standard"),
+        )
+        crcen.save(fit.model, folder / f"{name}.crcen")
+    return folder, classes
+
+
+def test_from_a_declaration_to_a_verified_certificate(crcen_command, home, tmp_path):
+    folder, classes = home
+    model, test, rows = (folder / name for name in ("model.crcen", "test.csv", "rows.csv"))
+    declaration, page, certificate, key = (
+        tmp_path / name for name in ("declaration.toml", "certificate.html", "certificate.json", "key.pem")
+    )
+    required = [part for text in REQUIRE[classes] for part in ("--require", text)]
+    files = ("--model", model, "--out", page, "--json-out", certificate)
+    code, out, err = crcen_command(
+        "declare", model, *required, "--groups", "kind", "--rows", rows, "--out", declaration
+    )
+    assert (code, err) == (0, "")
+    assert out.startswith("3 criteria declared")
+    assert crcen_command("keygen", "--out", key)[0] == 0
+    code, out, err = crcen_command("certify", declaration, test, *files, "--sign", key, "--json")
+    assert (code, err) == (0, "")
+    found = json.loads(out)
+    assert [one["criterion"] for one in found["criteria"]] == REQUIRE[classes]
+    assert [part["group"] for part in found["criteria"][0]["groups"]] in (["a", "b"], ["b", "a"])
+    assert json.loads(certificate.read_text()) == found
+    together = ("--model", model, "--data", test, "--public-key", f"{key}.pub", "--declaration", declaration)
+    assert crcen_command("verify", certificate, *together, "--page", page)[0] == 0
+    code, out, _ = crcen_command("verify", certificate, "--data", rows, "--json")
+    assert code == 1
+    assert json.loads(out)["valid"] is False
+    certificate.write_text(certificate.read_text().replace('"pass"', '"fail"', 1))
+    assert crcen_command("verify", certificate)[0] == 1
+    code, _, err = crcen_command("certify", declaration, test, *files)
+    assert code == 1
+    assert "--again" in err
+    code, out, _ = crcen_command("certify", declaration, test, *files, "--again")
+    assert code == 0
+    assert "repeated" in out
+
+
+def test_a_criterion_that_fails_exits_with_3_and_verifies(crcen_command, home, tmp_path):
+    folder, classes = home
+    declaration, certificate = tmp_path / "d.toml", tmp_path / "c.json"
+    model = folder / "model.crcen"
+    crcen_command("declare", model, "--require", IMPOSSIBLE[classes], "--out", declaration)
+    files = ("--model", model, "--out", tmp_path / "c.html", "--json-out", certificate)
+    code, out, _ = crcen_command("certify", declaration, folder / "test.csv", *files)
+    assert code == 3
+    assert "not kept" in out
+    code, out, _ = crcen_command("verify", certificate, "--model", model, "--data", folder / "test.csv")
+    assert (code, "verdict is fail" in out) == (0, True)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "sentence"),
+    [
+        (("declare", "{model}", "--require", "beauty >= 1", "--out", "{out}"), "has a test"),
+        (
+            ("declare", "{model}", "--require", "drift", "--groups", "sex", "--rows", "{rows}", "--out", "{out}"),
+            "--groups",
+        ),
+        (("certify", "{rows}", "{test}", "--model", "{model}", "--out", "{out}"), "is not a declaration"),
+        (("verify", "{model}"), "is not a certificate"),
+        (("verify", "{rows}"), "is not a certificate"),
+        (("compare", "{model}", "{other}", "{rows}"), "must be a column"),
+        (
+            ("compare", "{test}", "--probability-old", "x", "--probability-new", "x", "--target", "part"),
+            "needs a price",
+        ),
+    ],
+)
+def test_mistakes_are_one_sentence_and_write_nothing(crcen_command, home, tmp_path, arguments, sentence):
+    folder, _ = home
+    names = {"model": "model.crcen", "other": "other.crcen", "test": "test.csv", "rows": "rows.csv"}
+    places = {name: folder / file for name, file in names.items()} | {"out": tmp_path / "out"}
+    code, _, err = crcen_command(*(part.format(**places) for part in arguments))
+    assert code == 1
+    assert err.count("\n") == 1
+    assert sentence in err
+    assert not list(tmp_path.iterdir())
+
+
+def test_compare_prints_the_verdict_first_and_continues(crcen_command, home, tmp_path):
+    folder, _ = home
+    call = ("compare", folder / "model.crcen", folder / "other.crcen", folder / "test.csv")
+    code, out, err = crcen_command(*call, "--groups", "kind")
+    assert (code, err) == (0, "")
+    assert out.split()[0] in ("The", "Undecided:")
+    code, out, _ = crcen_command(*call, "--state", tmp_path / "s.json", "--json")
+    found = json.loads(out)
+    assert found["verdict"] in ("new", "old", "undecided")
+    assert found["rows"] == 600
+    code, _, err = crcen_command(*call, "--state", tmp_path / "s.json")
+    assert code == (1 if found["verdict"] == "undecided" else 0)
+
+
+@pytest.mark.parametrize("command", ["declare", "certify", "verify", "keygen", "compare"])
+def test_help_has_an_example(crcen_command, command):
+    code, out, _ = crcen_command(command, "--help")
+    assert code == 0
+    assert f"crcen {command}" in out.split("Example")[1]

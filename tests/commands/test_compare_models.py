@@ -1,0 +1,219 @@
+"""Two models on the same rows: verdicts, intervals, audits, states and refusals."""
+
+import json
+import threading
+
+import numpy as np
+import pandas as pd
+import pytest
+
+import crcen
+from crcen import Budget, CRCENClassifierCV
+from crcen._support.files import exclusive_lock
+from crcen.theory.sequential import ConfidenceSequence
+
+
+def scored(n, seed, skill=0.0, classes=2):
+    """Probabilities of two tools; the old one sees the truth through noise, the new one less so with skill."""
+    rng = np.random.default_rng(seed)
+    x = rng.normal(size=(n, classes)) * 1.5 - np.arange(classes) * 1.5
+    p = np.exp(x) / np.exp(x).sum(axis=1, keepdims=True)
+    y = (rng.random((n, 1)) > p.cumsum(axis=1)[:, :-1]).sum(axis=1)
+
+    def tool(share):
+        seen = x * share + (1 - share) * rng.normal(size=x.shape)
+        return np.exp(seen) / np.exp(seen).sum(axis=1, keepdims=True)
+
+    old, new = tool(0.5), tool(0.5 + skill)
+    names = np.array(["ok", "worn", "broken"])[:classes]
+    frame = pd.DataFrame(
+        {f"{side}_{name}": q[:, k] for side, q in (("old", old), ("new", new)) for k, name in enumerate(names)}
+    )
+    return frame.assign(state=names[y], site=rng.choice(["north", "south"], n))
+
+
+OPTIONS = {
+    2: {"probability_old": "old_worn", "probability_new": "new_worn", "positive": "worn", "weighting": Budget(4)},
+    3: {
+        "probability_old": ["ok=old_ok", "worn=old_worn", "broken=old_broken"],
+        "probability_new": ["ok=new_ok", "worn=new_worn", "broken=new_broken"],
+        "weighting": {"ok": 1, "worn": 3, "broken": 9},
+    },
+}
+
+
+def compared(frame, classes=2, **more):
+    return crcen.compare_models(None, None, frame, target="state", **{**OPTIONS[classes], **more})
+
+
+@pytest.mark.parametrize("classes", [2, 3])
+def test_costs_savings_and_changes_are_those_of_the_decisions(classes):
+    frame = scored(3000, 1, 0.5, classes)
+    found = compared(frame, classes, groups="site")
+    names = ["ok", "worn", "broken"][:classes]
+    weights = np.array([1.0, 4.0]) if classes == 2 else np.array([1.0, 3.0, 9.0])
+    y = frame.state.map({name: k for k, name in enumerate(names)}).to_numpy()
+    decided = [
+        (frame[[f"{side}_{name}" for name in names]].to_numpy() * weights).argmax(axis=1) for side in ("old", "new")
+    ]
+    cost = [weights[y] * (one != y) for one in decided]
+    scale = weights.max() if classes == 2 else np.abs(np.array(found.content["price"]["costs"])).max() / weights.max()
+    unit = 1.0 if classes == 2 else scale
+    assert found.content["cost_per_1000"]["old"] == pytest.approx(1000 * cost[0].mean() * unit)
+    assert found.saving.value == pytest.approx(1000 * (cost[0] - cost[1]).mean() * unit)
+    reach = weights.max() * unit
+    sequence = ConfidenceSequence(-reach, reach).add((cost[0] - cost[1]) * unit)
+    assert (found.saving.low, found.saving.high) == pytest.approx(tuple(1000 * end for end in sequence.interval(0.05)))
+    assert found.verdict == "new"
+    assert found.content["changed"]["rows"] == int((decided[0] != decided[1]).sum())
+    k = classes - 1
+    row = found.content["classes"][-1]
+    recalls = [float((one[y == k] == k).mean()) for one in decided]
+    assert (row["recall"]["old"], row["recall"]["new"]) == pytest.approx(recalls)
+    alarms = [float((one[y != k] == k).mean()) for one in decided]
+    assert (row["false_alarm_share"]["old"], row["false_alarm_share"]["new"]) == pytest.approx(alarms)
+    assert row["recall"]["difference"]["low"] < recalls[1] - recalls[0] < row["recall"]["difference"]["high"]
+    by_group = {one["group"]: one for one in found.content["groups"]}
+    for name in ("north", "south"):
+        rows = (frame.site == name).to_numpy()
+        assert by_group[name]["saving_per_1000"]["value"] == pytest.approx(
+            1000 * (cost[0] - cost[1])[rows].mean() * unit
+        )
+    assert set(compared(scored(200, 2), 2).to_dict()) == set(found.to_dict())
+
+
+def test_the_worse_new_model_and_equal_ones_are_told_apart():
+    frame = scored(4000, 3, 0.5)
+    swapped = {"probability_old": "new_worn", "probability_new": "old_worn"}
+    assert compared(frame, **swapped).verdict == "old"
+    assert compared(frame.assign(new_worn=frame.old_worn)).saving.value == 0.0
+    assert compared(frame.assign(new_worn=frame.old_worn)).verdict == "undecided"
+
+
+def test_equal_models_are_rarely_told_apart_whenever_one_stops():
+    rng, wrong = np.random.default_rng(0), 0
+    for _ in range(300):
+        sequence = ConfidenceSequence(-5.0, 5.0)
+        for _ in range(10):
+            sequence = sequence.add(rng.choice([-5.0, -1.0, 0.0, 1.0, 5.0], 200, p=[0.02, 0.05, 0.86, 0.05, 0.02]))
+            if sequence.decides(0.05):
+                wrong += 1
+                break
+    assert wrong <= 300 * 0.05
+
+
+@pytest.mark.parametrize("classes", [2, 3])
+def test_a_state_continues_and_stops_when_decided(classes, tmp_path):
+    state, parts = tmp_path / "compare.json", [scored(150, seed, 0.5, classes) for seed in range(40)]
+    calls = []
+    for part in parts:
+        calls.append(compared(part, classes, groups="site", state=state))
+        if calls[-1].verdict != "undecided":
+            break
+    n = len(calls)
+    assert 1 < n < 40
+    assert calls[-1].verdict == "new"
+    whole = compared(pd.concat(parts[:n]), classes, groups="site")
+    for key in ("saving_per_1000", "cost_per_1000", "classes", "groups"):
+        assert json.loads(json.dumps(whole.content[key])) == _near(calls[-1].content[key])
+    before = state.read_text()
+    after = compared(parts[n], classes, state=state)
+    assert after.content["rows"] == 150 * n == after.content["decided_after"]
+    assert "were not used" in after.content["notes"][0]
+    assert state.read_text() == before
+
+
+def _near(value):
+    """The same values, floats up to rounding."""
+    if isinstance(value, dict):
+        return {key: _near(one) for key, one in value.items()}
+    if isinstance(value, list):
+        return [_near(one) for one in value]
+    return pytest.approx(value, rel=1e-6, abs=1e-9) if isinstance(value, float) else value
+
+
+def test_audited_labels_are_unbiased_and_unlabelled_rows_are_refused_otherwise():
+    frame = scored(60_000, 5, 0.5)
+    full = compared(frame).saving
+    rng = np.random.default_rng(0)
+    e = np.where(frame.old_worn > 0.2, 1.0, 0.1)
+    labelled = rng.random(len(frame)) < e
+    audited = frame.assign(state=frame.state.where(labelled), e=e)
+    found = compared(audited, audit_probability="e")
+    assert found.content["is_audited"]
+    assert found.saving.low < full.value < found.saving.high
+    assert found.saving.value == pytest.approx(full.value, rel=0.25)
+    assert found.verdict == "new"
+    with pytest.raises(crcen.InvalidInput, match="depends on the score"):
+        compared(audited)
+    with pytest.raises(crcen.InvalidInput, match=r"above 0 and at most 1 .* in row 1"):
+        compared(frame.head(50).assign(e=0.0), audit_probability="e")
+    random = frame.head(500).assign(state=frame.state.head(500).where(frame.index[:500] % 3 > 0))
+    assert "were left out" in compared(random).content["notes"][0]
+
+
+def test_what_cannot_be_compared_is_refused_and_nothing_is_written(tmp_path):
+    frame, state = scored(200, 6), tmp_path / "compare.json"
+
+    def refused(why, table=frame, **more):
+        before = state.read_text() if state.exists() else None
+        with pytest.raises(crcen.CrcenError, match=why):
+            compared(table, state=state, **more)
+        assert (state.read_text() if state.exists() else None) == before
+
+    refused("needs a price", weighting=None)
+    refused("positive must name", positive=None)
+    refused("positive must name", positive="lost")
+    refused("between 0 and 1", frame.assign(old_worn=2.0))
+    refused("must be a column", probability_old="nothing")
+    refused("named together", probability_old=None)
+    refused("confidence must be", confidence=1.0)
+    refused("no row with a value", frame.assign(state=None))
+    compared(frame, state=state)
+    refused("already part of this comparison")
+    refused("another price", scored(200, 7), weighting=Budget(5))
+    refused("another old model", scored(200, 7), probability_old="old_ok")
+    state.write_text("{}")
+    refused("is not the state of a comparison")
+
+
+def test_two_writers_of_a_state_do_not_lose_rows(tmp_path):
+    state, failures = tmp_path / "compare.json", []
+
+    def call(seed):
+        try:
+            compared(scored(100, seed), state=state)
+        except crcen.CrcenError as error:
+            failures.append(str(error))
+
+    threads = [threading.Thread(target=call, args=(seed,)) for seed in range(6)]
+    for one in threads:
+        one.start()
+    for one in threads:
+        one.join()
+    assert all("in use" in one for one in failures)
+    assert json.loads(state.read_text())["rows"] == 100 * (6 - len(failures))
+    with exclusive_lock(state), pytest.raises(crcen.CrcenError, match="in use"):
+        compared(scored(100, 9), state=state)
+
+
+def test_models_are_compared_at_one_price_on_new_rows(mixed_table, model_file, tmp_path):
+    search = CRCENClassifierCV(hidden=(2,), l2=1.0, max_epochs=1, encoding="standard")
+    other = crcen.fit_table(mixed_table(), target="bad", weighting=Budget(5), estimator=search, drop=["amount"])
+    crcen.save(other.model, tmp_path / "new.crcen")
+    rows = mixed_table(1500, 8)
+    found = crcen.compare_models(
+        model_file, tmp_path / "new.crcen", rows, groups="country", out=tmp_path / "changed.csv"
+    )
+    alarms = [crcen.load(path).predict(rows.drop(columns="bad")) for path in (model_file, tmp_path / "new.crcen")]
+    wrong = [np.where(rows.bad == "yes", 5.0 * (one == "no"), one == "yes") for one in alarms]
+    assert found.saving.value == pytest.approx(1000 * (wrong[0] - wrong[1]).mean())
+    assert len(pd.read_csv(tmp_path / "changed.csv")) == int((alarms[0] != alarms[1]).sum()) > 0
+    with pytest.raises(crcen.InvalidInput, match="neither model was trained on"):
+        crcen.compare_models(model_file, tmp_path / "new.crcen", mixed_table())
+    at_ten = crcen.fit_table(mixed_table(), target="bad", weighting=Budget(10), estimator=search)
+    with pytest.raises(crcen.InvalidInput, match="different prices"):
+        crcen.compare_models(model_file, at_ten.model, rows)
+    assert (
+        crcen.compare_models(model_file, at_ten.model, rows, weighting=Budget(10)).content["price"]["cost_ratio"] == 10
+    )
