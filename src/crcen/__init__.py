@@ -16,14 +16,14 @@ if TYPE_CHECKING:
     from crcen.commands.certify import verify as verify
     from crcen.commands.compare import compare_models as compare_models
     from crcen.commands.declare import declare as declare
-    from crcen.commands.evaluation import evaluate_table as evaluate_table
+    from crcen.commands.evaluate import evaluate_table as evaluate_table
     from crcen.commands.export import export_onnx as export_onnx
     from crcen.commands.fit import fit_table as fit_table
     from crcen.commands.look import look_at_table as look_at_table
-    from crcen.commands.prediction import predict_table as predict_table
-    from crcen.commands.reporting import report_table as report_table
+    from crcen.commands.monitor import monitor_table as monitor_table
+    from crcen.commands.predict import predict_table as predict_table
+    from crcen.commands.report import report_table as report_table
     from crcen.commands.split import split_table as split_table
-    from crcen.commands.watching import monitor_table as monitor_table
     from crcen.datasets.benchmark import list_datasets as list_datasets
     from crcen.datasets.benchmark import load_dataset as load_dataset
     from crcen.datasets.simulated import make_rare_events as make_rare_events
@@ -83,14 +83,14 @@ _PUBLIC_NAMES = {
     "crcen.commands.certify": "certify verify",
     "crcen.commands.compare": "compare_models",
     "crcen.commands.declare": "declare",
-    "crcen.commands.evaluation": "evaluate_table",
+    "crcen.commands.evaluate": "evaluate_table",
     "crcen.commands.export": "export_onnx",
     "crcen.commands.fit": "fit_table",
     "crcen.commands.look": "look_at_table",
-    "crcen.commands.prediction": "predict_table",
-    "crcen.commands.reporting": "report_table",
+    "crcen.commands.monitor": "monitor_table",
+    "crcen.commands.predict": "predict_table",
+    "crcen.commands.report": "report_table",
     "crcen.commands.split": "split_table",
-    "crcen.commands.watching": "monitor_table",
     "crcen.datasets.benchmark": "list_datasets load_dataset",
     "crcen.datasets.simulated": "make_rare_events make_sim1 make_sim2",
     "crcen.decisions.choose": "choose_weighting",
@@ -134,11 +134,12 @@ _SUBMODULE_NAMES = {
     "crcen.commands.declare": "Declaration read_declaration",
     "crcen.commands.demo": "Demo demo",
     "crcen.commands.environment": "EnvironmentInfo environment_info",
-    "crcen.commands.evaluation": "TableEvaluation",
+    "crcen.commands.evaluate": "TableEvaluation",
     "crcen.commands.export": "OnnxExport",
     "crcen.commands.fit": "TableFit",
-    "crcen.commands.prediction": "TablePredictions",
-    "crcen.commands.reporting": "TableReport",
+    "crcen.commands.monitor": "TableWatch",
+    "crcen.commands.predict": "TablePredictions",
+    "crcen.commands.report": "TableReport",
     "crcen.commands.split": "TableSplit",
     "crcen.datasets.benchmark": "DatasetListing",
     "crcen.datasets.dataset": "Dataset",

@@ -92,7 +92,7 @@ def test_json_is_all_that_is_printed(crcen_command, folder, tmp_path):
         assert (code, err) == (0, "")
         found[command] = json.loads(out)
     assert found["fit"]["price"]["alpha"] == pytest.approx(1)
-    assert found["predict"]["cost_ratio"] == pytest.approx(10)
+    assert found["predict"]["price"]["cost_ratio"] == pytest.approx(10)
     assert found["evaluate"]["rows"] == 200
     assert found["export"]["largest_difference"] <= 1e-9
     assert found["info"]["model"] == "TableClassifier"

@@ -41,14 +41,14 @@ def test_the_riskiest_rows_by_either_name(predict, tmp_path):
         assert (code, err) == (0, "")
         answer = json.loads(out)
         assert answer["alarms"] == 12
-        assert answer["wish"]["goal"] == "at most 12 alarms"
+        assert answer["goal"]["goal"] == "at most 12 alarms"
         assert (pd.read_csv(tmp_path / "s.csv")["decision"] == 1).sum() == 12
 
 
 def test_so_many_a_day(predict):
     code, out, _ = predict("--top", "3/day", "--time", "day", "--json")
     assert code == 0
-    assert json.loads(out)["wish"]["periods"] == pytest.approx(200 / 24, abs=2)
+    assert json.loads(out)["goal"]["periods"] == pytest.approx(200 / 24, abs=2)
 
 
 @pytest.mark.parametrize(
@@ -110,7 +110,7 @@ def test_an_evaluation_fails_with_3(crcen_command, folder):
     code, _, err = crcen_command(*asked, "--fail-on", "CRC99")
     assert (code, err) == (
         1,
-        "crcen: --fail-on must name checks of the report, CRC001 to CRC010, or any: got CRC99.\n",
+        "crcen: --fail-on must name checks of the report, CRC001 to CRC011, or any: got CRC99.\n",
     )
 
 

@@ -6,7 +6,9 @@ import pytest
 
 import crcen
 from crcen import CostMatrix, CRCENClassifier, TableClassifier
-from crcen.commands.classes.prediction import class_columns
+from crcen.commands.predict import answer_columns
+from crcen.commands.rules import RowRule
+from crcen.theory.price import Price
 
 RNG = np.random.default_rng(0)
 NUMBERS = np.concatenate([np.arange(3), RNG.choice(3, 197, p=[0.7, 0.2, 0.1])])
@@ -53,10 +55,31 @@ def test_rows_in_a_file_by_a_saved_model(model, tmp_path):
 def test_what_needs_a_positive_class_is_refused(model):
     with pytest.raises(crcen.InvalidParameter, match=r"Budget\(5.0\) is for two classes, and kind has 3"):
         crcen.predict_table(model, TABLE, weighting=crcen.Budget(5))
-    with pytest.raises(crcen.InvalidParameter, match="prevalence must be left out: it is for a model that finds one"):
+    with pytest.raises(crcen.InvalidParameter, match="prevalence must be auto or a share for each of the 3 classes"):
         crcen.predict_table(model, TABLE, prevalence=0.2)
-    with pytest.raises(crcen.InvalidParameter, match=r"sort must be left out.*by the column of a class"):
-        crcen.predict_table(model, TABLE, sort=True)
+    for name, value in {"review": (2, 30), "cost_column": "hours", "alarm_cost": 2.0, "time": "hours"}.items():
+        with pytest.raises(crcen.InvalidParameter, match=f"{name} must be left out: it is for a model that finds one"):
+            crcen.predict_table(model, TABLE, **{name: value})
+
+
+def test_the_highest_risk_first(model):
+    """Risk is the probability of another class than the most frequent one."""
+    found = crcen.predict_table(model, TABLE, sort=True).frame
+    assert (np.diff(found["probability_fine"]) >= 0).all()
+    assert sorted(found["row"]) == list(range(1, 201))
+
+
+def test_another_prevalence(model):
+    shares, trained = np.array([0.3, 0.3, 0.4]), model.weighting_.counts / 200
+    stated = dict(zip(["broken", "fine", "worn"], shares, strict=True))
+    found = crcen.predict_table(model, TABLE, prevalence=stated).frame
+    moved = model.predict_proba(TABLE) * shares / trained
+    p = found[["probability_broken", "probability_fine", "probability_worn"]].to_numpy()
+    np.testing.assert_allclose(p, moved / moved.sum(axis=1, keepdims=True))
+    auto = crcen.predict_table(model, TABLE, prevalence="auto")
+    own = [auto.to_dict()["prevalence"]["shares"][label] for label in ("broken", "fine", "worn")]
+    for k, one in enumerate(own):
+        assert one["low"] <= trained[k] <= one["high"]
 
 
 def test_other_costs_than_those_of_training(model):
@@ -74,7 +97,10 @@ def test_other_costs_than_those_of_training(model):
 
 
 def test_names_of_columns_are_safe_and_unique():
-    assert class_columns(["a\nb", "a b", 3]) == ["probability_a b", "probability_a b_2", "probability_3"]
-    long = class_columns(["x" * 100 + "1", "x" * 100 + "2"])
+    def columns(*labels):
+        return answer_columns(RowRule(labels, Price(np.ones(len(labels)), np.ones(len(labels)))))[1:]
+
+    assert columns("a\nb", "a b", 3) == ["probability_a b", "probability_a b_2", "probability_3"]
+    long = columns("x" * 100 + "1", "x" * 100 + "2")
     assert len(set(long)) == 2
     assert max(map(len, long)) < 80

@@ -6,7 +6,6 @@ import pytest
 
 import crcen
 from crcen import CostMatrix, CRCENClassifierCV, InvalidInput, InvalidParameter
-from crcen.commands.classes.evaluation import ClassEvaluation
 
 LABELS = ["brøken", "fine", "worn out"]
 
@@ -32,17 +31,16 @@ def codes(judged):
 def test_new_rows_pass_and_figures_are_right(model):
     frame = table(800, 1)
     judged = crcen.evaluate_table(model, frame)
-    assert isinstance(judged, ClassEvaluation)
     p = model.predict_proba(frame)
     y, chosen = np.searchsorted(LABELS, frame["state"]), (p * [10, 1, 4]).argmax(axis=1)
     assert judged.quality.cost.value == pytest.approx(np.where(y == chosen, 0, np.array([10, 1, 4])[y]).mean())
     assert judged.quality.habit_cost == pytest.approx(
         min((np.array([10, 1, 4])[y] * (y != k)).mean() for k in range(3))
     )
-    assert judged.equations.verdict == "holds"
+    assert judged.equation.verdict == "holds"
     assert codes(judged) == set()
     assert "cheaper" in str(judged)
-    assert judged.to_dict()["key_equations"]["joint"]["degrees"] == 2
+    assert judged.to_dict()["key_equation"]["joint"]["degrees"] == 2
 
 
 def test_planted_faults_are_found(model):
@@ -51,7 +49,7 @@ def test_planted_faults_are_found(model):
     assert {"CRC003", "CRC007"} <= codes(crcen.evaluate_table(model, shuffled))
     other_prior = crcen.evaluate_table(model, table(800, 3, shares=(0.4, 0.2, 0.4)))
     assert {"CRC004", "CRC007"} <= codes(other_prior)
-    first = other_prior.equations.deviant_pairs[0]
+    first = other_prior.equation.deviant_pairs[0]
     assert "brøken" in (first.first, first.second)
     assert abs(first.drift) == pytest.approx(np.log(0.4 / 0.1) - np.log(0.4 / 0.7), abs=0.8)
     known = crcen.evaluate_table(model, table(1500, 0))

@@ -12,17 +12,25 @@ from sklearn.metrics import average_precision_score, brier_score_loss, log_loss,
 
 import crcen
 from crcen import Budget, CRCENClassifier, InvalidInput, InvalidParameter, evaluate_table, key_equation
-from crcen.commands.quality import METRICS, ScoredRows
+from crcen.commands.quality import METRICS, RowMetrics
 from crcen.theory.decision import weighted_probability
+from crcen.theory.price import Price
+
+BINARY = [name for name, one in METRICS.items() if one.is_binary is not False]
+
+
+def scored(y, p, threshold):
+    """Metrics of rows with probabilities of the positive class."""
+    return RowMetrics(y.astype(int), np.column_stack([1 - p, p]), Price.binary(1 - threshold, 1, 1))
 
 
 def test_metrics_are_those_of_scikit_learn_with_ties_and_copies():
     rng = np.random.default_rng(0)
     y, p = rng.random(300) < 0.2, rng.choice(np.linspace(0.05, 0.9, 12), 300)
-    rows = ScoredRows(y, p, 0.3)
+    rows = scored(y, p, 0.3)
     copies = rng.integers(0, 4, 300).astype(float)
     for weights in (np.ones(300), copies):
-        found = rows.metrics(weights)
+        found = rows.values(weights)
         options = {"sample_weight": weights}
         assert found["average_precision"] == pytest.approx(average_precision_score(y, p, **options))
         assert found["roc_auc"] == pytest.approx(roc_auc_score(y, p, **options))
@@ -33,11 +41,11 @@ def test_metrics_are_those_of_scikit_learn_with_ties_and_copies():
 
 
 def test_edges_of_the_metrics():
-    silent = ScoredRows(np.array([True, False]), np.array([0.2, 0.1]), 0.5).metrics()
+    silent = scored(np.array([True, False]), np.array([0.2, 0.1]), 0.5).values()
     assert (silent["recall"], silent["f1"]) == (0.0, 0.0)
     assert math.isnan(silent["false_alarms_per_catch"])
     assert math.isnan(silent["precision"])  # of no alarm none is right and none is wrong
-    certain = ScoredRows(np.array([True, False]), np.array([0.0, 1.0]), 0.5).metrics()
+    certain = scored(np.array([True, False]), np.array([0.0, 1.0]), 0.5).values()
     assert math.isfinite(certain["log_loss"])
 
 
@@ -49,7 +57,7 @@ def test_intervals_cover_the_truth_about_as_often_as_they_say():
     for _ in range(60):
         y = rng.random(400) < 0.25
         p = stats.norm.cdf(rng.normal(size=400) + y)
-        found = ScoredRows(y, p, stats.norm.cdf(cut)).measured(100, 0)
+        found = scored(y, p, stats.norm.cdf(cut)).measured(100, 0)
         for name in covered:
             covered[name] += found[name].low <= truth[name] <= found[name].high
     for name, count in covered.items():
@@ -64,9 +72,9 @@ def evaluation(fitted, mixed_table):
 def test_an_evaluation_is_of_the_models_answers(evaluation, fitted, mixed_table):
     new = mixed_table(800, seed=5)
     y, p = (new["bad"] == "yes").to_numpy(), fitted.model.predict_proba(new)[:, 1]
-    assert evaluation.quality["log_loss"].value == pytest.approx(log_loss(y, p))
-    for name in METRICS:
-        one = evaluation.quality[name]
+    assert evaluation.metrics["log_loss"].value == pytest.approx(log_loss(y, p))
+    for name in BINARY:
+        one = evaluation.metrics[name]
         assert one.low <= one.value <= one.high
     equation = key_equation(y, fitted.model.weighted_proba(new)[:, 1], fitted.model.weighting_)
     assert evaluation.equation.equation.lhs == pytest.approx(equation.lhs)
@@ -89,21 +97,21 @@ def test_a_model_that_lies_is_told(fitted, mixed_table):
 
 def test_words_and_plain_values(evaluation):
     plain = json.loads(json.dumps(evaluation.to_dict(), allow_nan=False))
-    assert (plain["rows"], plain["target"], plain["positive"]) == (800, "bad", "yes")
-    assert set(plain["metrics"]) == set(METRICS)
+    assert (plain["rows"], plain["target"], plain["price"]["positive"]) == (800, "bad", "yes")
+    assert set(plain["metrics"]) == set(BINARY)
     assert plain["key_equation"]["verdict"] in ("holds", "does not hold")
     assert all(step["verdict"] in ("inside", "below", "above", "undefined") for step in plain["expense"])
-    for label in METRICS.values():
-        assert label in str(evaluation)
+    for name in BINARY:
+        assert METRICS[name].title in str(evaluation)
 
 
 def test_another_price_and_no_intervals(fitted, mixed_table):
     new = mixed_table(300, seed=5)
     found = evaluate_table(fitted.model, new, weighting=Budget(20), n_resamples=0)
     p, y = fitted.model.predict_proba(new)[:, 1], (new["bad"] == "yes").to_numpy()
-    assert found.quality["recall"].value == pytest.approx((p[y] > 1 / 21).mean())
-    assert found.quality["recall"].low < found.quality["recall"].value
-    assert math.isnan(found.quality["f1"].low)
+    assert found.metrics["recall"].value == pytest.approx((p[y] > 1 / 21).mean())
+    assert found.metrics["recall"].low < found.metrics["recall"].value
+    assert math.isnan(found.metrics["f1"].low)
     assert found.to_dict()["metrics"]["f1"]["low"] is None
     cost = found.to_dict()["metrics"]["cost_per_1000"]
     paid = np.where(y, 20 * (p <= 1 / 21), p > 1 / 21)
@@ -115,9 +123,9 @@ def test_labels_are_matched_however_they_are_spelt(fitted, mixed_table, tmp_path
     new = mixed_table(300, seed=5)
     found = evaluate_table(fitted.model, new, n_resamples=0)
     shouted = new.assign(bad=new["bad"].str.upper() + " ")
-    assert evaluate_table(fitted.model, shouted, n_resamples=0).quality == found.quality
+    assert evaluate_table(fitted.model, shouted, n_resamples=0).metrics == found.metrics
     new.rename(columns={"bad": "outcome"}).to_csv(tmp_path / "a.csv", index=False)
-    assert evaluate_table(fitted.model, tmp_path / "a.csv", target="outcome", n_resamples=0).quality == found.quality
+    assert evaluate_table(fitted.model, tmp_path / "a.csv", target="outcome", n_resamples=0).metrics == found.metrics
 
 
 def test_a_share_of_positives_that_moved_is_noted(fitted, mixed_table):

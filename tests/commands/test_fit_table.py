@@ -254,7 +254,7 @@ class TestPlainWords:
             fit = fit_table(mixed_table(200), target="bad", weighting=Budget(price), estimator=small_search)
             assert fit.to_dict()["price"]["cost_ratio"] == price
             assert fit.to_dict()["price"]["expense"][0]["bracket"] == [price / 2, price]
-            assert crcen.predict_table(fit.model, mixed_table(20)).to_dict()["cost_ratio"] == price
+            assert crcen.predict_table(fit.model, mixed_table(20)).to_dict()["price"]["cost_ratio"] == price
 
     def test_nothing_caught_is_said_without_nan(self, mixed_table, small_search):
         fit = fit_table(mixed_table(200), target="bad", weighting=Budget(1e-6), estimator=small_search)
@@ -279,7 +279,7 @@ class TestPlainWords:
         turned = frame.assign(bad=frame["bad"].map({"yes": "no", "no": "yes"}))
         alone = log_loss(frame["bad"], np.full(400, share), labels=["no", "yes"])
         assert fit.positive.metrics["log_loss"].value >= alone
-        assert f"and {alone:.4g} by the share of positives alone" in " ".join(fit.notes)
+        assert f"and {alone:.4g} by the class shares alone" in " ".join(fit.notes)
         assert "of no use" in " ".join(crcen.evaluate_table(fit.model, turned).notes)
 
     def test_others_are_not(self, fitted):

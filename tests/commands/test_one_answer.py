@@ -70,7 +70,7 @@ def test_figures_and_verdicts_are_the_same(crcen_command, model, tmp_path):
         assert counts["found"] == page["explorer"]["tp"][_cut(page, 10.0)]
         assert counts["false_alarms"] == page["explorer"]["fp"][_cut(page, 10.0)]
         assert (counts["positives"], judged["rows"]) == (page["rows"]["n_pos"], page["rows"]["n_rows"])
-        assert judged["cost_ratio"] == 10
+        assert judged["price"]["cost_ratio"] == 10
     assert seen == {"CRC004": {True, False}, "CRC007": {"holds", "does not hold"}, "step": {True, False}}
 
 

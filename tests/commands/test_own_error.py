@@ -108,7 +108,7 @@ def test_several_classes_have_their_error_measured_and_kept(tmp_path):
     want = crcen.key_equation(numbers, q, again.weighting_, training_error=error).equations
     plain = crcen.key_equation(numbers, q, again.weighting_).equations
     assert want.p_value > plain.p_value
-    seen = evaluate_table(tmp_path / "m.crcen", new).equations
+    seen = evaluate_table(tmp_path / "m.crcen", new).equation
     assert (seen.joint.statistic, seen.joint.p_value) == pytest.approx((want.statistic, want.p_value), rel=1e-6)
     page = crcen.write_report(again, new.drop(columns="state"), new["state"], tmp_path / "r.html")
     crc007 = next(one for one in page.findings if one.code == "CRC007")

@@ -32,10 +32,10 @@ def test_the_riskiest_rows_of_a_file_are_taken_in_chunks(model_file, new, tmp_pa
     alarms = (found["decision"] == "yes").to_numpy()
     assert alarms.sum() == done.n_alarms == 20
     assert p[alarms].min() >= p[~alarms].max()
-    assert done.price.cost_ratio == pytest.approx(done.met.price[0])
+    assert done.price.cost_ratio == pytest.approx(done.goal.price[0])
     assert p[alarms].min() > done.price.threshold >= p[~alarms].max()
     assert "at most 20 alarms" in str(done)
-    assert done.to_dict()["wish"]["expected_recall"] == pytest.approx(p[alarms].sum() / p.sum())
+    assert done.to_dict()["goal"]["expected_recall"] == pytest.approx(p[alarms].sum() / p.sum())
 
 
 def test_a_capacity_for_each_week_goes_by_a_column_of_dates(fitted, new):
@@ -43,7 +43,7 @@ def test_a_capacity_for_each_week_goes_by_a_column_of_dates(fitted, new):
     weeks = pd.to_datetime(found.frame["when"]).dt.to_period("W-SUN")
     by_week = (found.frame["decision"] == "yes").groupby(weeks).sum()
     np.testing.assert_array_equal(by_week, np.minimum(2, weeks.value_counts().sort_index()))
-    assert found.met.n_periods == weeks.nunique()
+    assert found.goal.n_periods == weeks.nunique()
 
 
 @pytest.mark.parametrize("wish", [RecallAtLeast(0.8), PrecisionAtLeast(0.22)], ids=str)
@@ -88,7 +88,7 @@ def test_rows_have_costs_of_their_own(fitted, new):
     # What an alarm costs in expectation against what silence does.
     np.testing.assert_array_equal(found.frame["decision"] == "yes", (1 - p) * 12.5 < p * amounts.round(2))
     assert found.price is None
-    assert found.to_dict()["cost_ratio"] is None
+    assert found.to_dict()["price"] is None
 
 
 def test_another_base_rate_multiplies_the_odds(fitted, new):

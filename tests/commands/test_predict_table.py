@@ -99,7 +99,7 @@ def test_a_plain_classifier_takes_a_table_of_numbers(new, tmp_path):
 def test_plain_values_and_words(fitted, new):
     found = predict_table(fitted.model, new)
     plain = json.loads(json.dumps(found.to_dict(), allow_nan=False))
-    assert (plain["rows"], plain["alarms"], plain["positive"]) == (250, found.n_alarms, "yes")
+    assert (plain["rows"], plain["alarms"], plain["price"]["positive"]) == (250, found.n_alarms, "yes")
     assert plain["expected_catches"] + plain["expected_false_alarms"] == pytest.approx(found.n_alarms)
     assert "250 rows" in str(found)
 

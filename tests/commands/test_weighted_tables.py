@@ -88,7 +88,7 @@ def test_shares_of_equal_weights_are_those_of_counts():
 
 
 def test_a_watch_counts_labels_by_weight(model, tmp_path):
-    rows = table(1200, 3)
+    rows = table(4000, 3)
     watch = monitor_table(model, rows, weight="people", state=tmp_path / "a.json")
     assert not watch.is_alarm
     assert not any("as their weight" in note for note in watch.notes)
@@ -131,7 +131,7 @@ def test_the_command_has_these_options_and_refuses_what_does_not_fit(model, tmp_
     def said(*options):
         given = ["monitor", str(model), str(rows), "--state", str(state), "--weight", "people", *options]
         done = CliRunner().invoke(app, given)
-        return done.exit_code, done.output or in_options(str(done.exception))
+        return done.exit_code, done.output or in_options(done.exception)
 
     code, text = said("--delay", "2", "--cohort", "scored", "--json")
     assert code in (0, 3)

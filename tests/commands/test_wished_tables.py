@@ -61,8 +61,8 @@ def test_row_weights_are_copies(mixed_table, small_search, fitted, test_rows):
     copied = weighted.loc[weighted.index.repeat(weighted["copies"])].reset_index(drop=True)
     by_weight = evaluate_table(fitted.model, weighted, weight="copies", n_resamples=0)
     by_copies = evaluate_table(fitted.model, copied, n_resamples=0)
-    for name, one in by_weight.quality.items():
-        assert one.value == pytest.approx(by_copies.quality[name].value, rel=1e-9), name
+    for name, one in by_weight.metrics.items():
+        assert one.value == pytest.approx(by_copies.metrics[name].value, rel=1e-9), name
     assert by_weight.equation.to_dict()["left"] == pytest.approx(by_copies.equation.to_dict()["left"])
 
 
@@ -88,7 +88,7 @@ def test_weights_must_be_numbers_of_another_column(mixed_table, fitted, test_row
 def test_an_evaluation_meets_a_wish_where_labels_are(fitted, test_rows, mixed_table):
     found = evaluate_table(fitted.model, test_rows, weighting=RecallAtLeast(0.8, confidence=0.9), n_resamples=0)
     plain = evaluate_table(fitted.model, test_rows, weighting=RecallAtLeast(0.8), n_resamples=0)
-    assert found.quality["recall"].value >= plain.quality["recall"].value >= 0.8
+    assert found.metrics["recall"].value >= plain.metrics["recall"].value >= 0.8
     assert found.price.cost_ratio == pytest.approx(found.chosen.weighting.value)
     assert "a refit voids it" in str(found)
     with pytest.raises(InvalidInput, match="a guarantee needs rows that the model did not see"):
@@ -127,9 +127,9 @@ def test_conditions_of_a_pipeline(fitted, test_rows, mixed_table):
     assert [one.split()[0] for one in broken.failures] == ["recall", "precision"]
     seen = evaluate_table(fitted.model, mixed_table(600, seed=0), fail_on="CRC001, crc008", n_resamples=0)
     assert any(one.startswith("CRC008 warns") for one in seen.failures)
-    assert {one.code for one in seen.findings} == {f"CRC00{i}" for i in range(1, 10)}
+    assert {one.code for one in seen.findings} == {f"CRC00{i}" for i in (1, 2, 3, 4, 5, 7, 8)}
     assert not any(one.startswith("CRC008") for one in evaluate_table(fitted.model, test_rows, fail_on="any").failures)
-    with pytest.raises(InvalidParameter, match="fail_on must name checks of the report, CRC001 to CRC010"):
+    with pytest.raises(InvalidParameter, match="fail_on must name checks of the report, CRC001 to CRC011"):
         evaluate_table(fitted.model, test_rows, fail_on="CRC3")
     with pytest.raises(InvalidParameter, match="min_recall must be a share"):
         evaluate_table(fitted.model, test_rows, min_recall=70)

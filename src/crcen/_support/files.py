@@ -33,7 +33,7 @@ _NOT_A_FILE = (
 
 
 @contextmanager
-def exclusive_lock(path: str | Path, *, instead: str = "choose another path") -> Iterator[None]:
+def exclusive_lock(path: str | Path, *, instead: str = "choose another path", seconds: float = 0.0) -> Iterator[None]:
     """Hold an exclusive lock on a folder or file; the operating system releases it if the process dies.
 
     Parameters
@@ -43,11 +43,13 @@ def exclusive_lock(path: str | Path, *, instead: str = "choose another path") ->
         beside the file; it names its holder and is removed on release.
     instead : str
         What the user can do besides waiting.
+    seconds : float
+        How long to wait for another holder.
 
     Raises
     ------
     DataUnavailable
-        If another process or thread holds the lock, or it cannot be created. It does not wait.
+        If another process or thread holds the lock, or it cannot be created.
     """
     from filelock import FileLock, Timeout
 
@@ -55,7 +57,7 @@ def exclusive_lock(path: str | Path, *, instead: str = "choose another path") ->
     marker = place / ".lock" if place.is_dir() else place.with_name(f".{place.name}.lock")
     if not marker.parent.is_dir():  # filelock would create it
         raise DataUnavailable(f"{place} cannot be locked: the folder {marker.parent} does not exist; create it first.")
-    lock = FileLock(marker, timeout=0, mode=0o644)
+    lock = FileLock(marker, timeout=seconds, mode=0o644)
     try:
         lock.acquire()
     except Timeout as error:

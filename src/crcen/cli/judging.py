@@ -12,6 +12,7 @@ from crcen.cli.options import (
     Balanced,
     Budget,
     Capacity,
+    Clusters,
     Confidence,
     CostColumn,
     CostsFile,
@@ -19,12 +20,14 @@ from crcen.cli.options import (
     Lam,
     Model,
     Precision,
+    Prevalence,
     Ratio,
     Recall,
     ReviewPrices,
     Target,
     Weight,
     Weighting,
+    class_shares,
     interruptible,
     is_watched,
     price_or_goal,
@@ -61,8 +64,13 @@ def evaluate(
     costs: CostsFile = None,
     review: ReviewPrices = None,
     cost_column: CostColumn = None,
-    alarm_cost: AlarmCost = 1.0,
+    alarm_cost: AlarmCost = None,
+    prevalence: Prevalence = None,
     weight: Weight = None,
+    clusters: Clusters = None,
+    stratified: Annotated[
+        bool, typer.Option("--stratified", help="The class counts of these rows were fixed when they were drawn.")
+    ] = False,
     groups: Groups = None,
     fail_on: Annotated[
         str | None,
@@ -77,7 +85,10 @@ def evaluate(
     min_precision: Annotated[
         float | None, typer.Option(help="Precision to reach, else exit with 3.", rich_help_panel="For pipelines")
     ] = None,
-    resamples: Annotated[int, typer.Option(min=0, help="Resamples behind the intervals.")] = 500,
+    resamples: Annotated[
+        int,
+        typer.Option(min=0, help="Bootstrap resamples; 0 omits intervals without a closed form."),
+    ] = 500,
     read: Any = None,
     as_json: Json = False,
 ) -> None:
@@ -98,6 +109,9 @@ def evaluate(
             review=two_prices(review),
             cost_column=cost_column,
             alarm_cost=alarm_cost,
+            prevalence=class_shares(prevalence),
+            clusters=clusters,
+            stratified=stratified,
             fail_on=fail_on or (),
             min_recall=min_recall,
             min_precision=min_precision,

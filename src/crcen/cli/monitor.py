@@ -10,6 +10,7 @@ from crcen.cli.options import (
     Alpha,
     Balanced,
     Budget,
+    Clusters,
     CostsFile,
     Data,
     Lam,
@@ -31,6 +32,11 @@ __all__ = ["ALARM", "monitor"]
 ALARM = 3
 
 
+def _reject_error_rate(value: float | None) -> None:
+    if value is not None:
+        raise typer.BadParameter(f"it was renamed: use --false-alarm-rate {value:g}.")
+
+
 @app.command(
     epilog="Examples:  crcen monitor model.crcen today.csv --state watch.json   |   "
     "crcen monitor model.crcen may.parquet --state watch.json --when 2024-05 --page watch.html   |   "
@@ -50,6 +56,7 @@ def monitor(
     when: Annotated[str | None, typer.Option(help="What to call these rows; default the name of the file.")] = None,
     page: Annotated[Path | None, typer.Option(help="HTML page to write, with the running evidence.")] = None,
     weight: Weight = None,
+    clusters: Clusters = None,
     delay: Annotated[
         int | None,
         typer.Option(
@@ -65,9 +72,10 @@ def monitor(
     now: Annotated[
         str | None, typer.Option(help="The present cohort, a date or a number; default the latest in the table.")
     ] = None,
-    error_rate: Annotated[
-        float, typer.Option(help="Chance of any false alarm over all calls of a new watch; half for the columns.")
+    false_alarm_rate: Annotated[
+        float, typer.Option(help="Probability of any false alarm over all calls of a new watch; half for the columns.")
     ] = 0.05,
+    error_rate: Annotated[float | None, typer.Option(hidden=True, callback=_reject_error_rate)] = None,
     budget: Budget = None,
     cost_ratio: Ratio = None,
     alpha: Alpha = None,
@@ -92,10 +100,11 @@ def monitor(
             costs=costs,
             when=when,
             weight=weight,
+            clusters=clusters,
             delay=delay,
             cohort=cohort,
             now=now,
-            error_rate=error_rate,
+            false_alarm_rate=false_alarm_rate,
             page=page,
             read=read,
             verbose=is_watched(),

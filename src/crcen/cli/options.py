@@ -22,6 +22,7 @@ __all__ = [
     "Balanced",
     "Budget",
     "Capacity",
+    "Clusters",
     "Confidence",
     "CostColumn",
     "CostsFile",
@@ -29,12 +30,14 @@ __all__ = [
     "Lam",
     "Model",
     "Precision",
+    "Prevalence",
     "Ratio",
     "Recall",
     "ReviewPrices",
     "Target",
     "Weight",
     "Weighting",
+    "class_shares",
     "interruptible",
     "is_watched",
     "made",
@@ -212,9 +215,44 @@ CostColumn = Annotated[
     str | None, typer.Option(help="Column with what a miss of that row costs.", rich_help_panel="Price")
 ]
 AlarmCost = Annotated[
-    float, typer.Option(help="What a false alarm costs, in the unit of --cost-column.", rich_help_panel="Price")
+    float | None, typer.Option(help="What a false alarm costs, in the unit of --cost-column.", rich_help_panel="Price")
 ]
 Weight = Annotated[str | None, typer.Option(help="Column that says how much each row counts, as survey weights do.")]
+Clusters = Annotated[
+    str | None, typer.Option(help="Column of rows that belong together, such as a patient: tests allow for it.")
+]
+Prevalence = Annotated[
+    str | None,
+    typer.Option(
+        help="Share of positives here if it differs from training, auto to estimate it, or CLASS=SHARE,...",
+        metavar="SHARE|auto",
+    ),
+]
+
+
+def class_shares(text: str | None) -> Any:
+    """The value of --prevalence: a share, "auto", a dict of shares, or None."""
+    if text is None or text == "auto":
+        return text
+    try:
+        return float(text)
+    except ValueError:
+        return _by_class(text.split(","), "--prevalence must be a share, auto, or CLASS=SHARE,...", text)
+
+
+def _by_class(parts: list[str], allowed: str, text: str) -> dict[str, float]:
+    """CLASS=NUMBER pairs."""
+    found: dict[str, float] = {}
+    for part in parts:
+        label, mark, number = part.rpartition("=")
+        try:
+            value = float(number)
+        except ValueError:
+            mark = ""
+        if not mark or not label.strip():
+            raise typer.BadParameter(f"{allowed}: got {text!r}.")
+        found[label.strip()] = value
+    return found
 
 
 def price_or_goal(
@@ -303,11 +341,11 @@ Weighting = Annotated[
 
 
 def stated_price(price: Any, weighting: list[str] | None, costs: Path | None) -> Any:
-    """The one thing that was stated: a price or wish of two classes (None where there is none), or a weighting.
+    """The one thing that was stated: a price or goal of two classes (None where there is none), or a weighting.
 
     Parameters
     ----------
-    price : price, wish or None
+    price : price, goal or None
         From the options for two classes.
     weighting : list of str or None
         From --weighting.
@@ -316,11 +354,11 @@ def stated_price(price: Any, weighting: list[str] | None, costs: Path | None) ->
 
     Returns
     -------
-    price, wish, "balanced", dict or None
+    price, goal, "balanced", dict or None
         None where nothing was stated, or costs. For ``--weighting none`` a dict is not possible, since labels are not
         known yet: it is the text "none".
     """
-    stated = [*(["a price or wish"] if price is not None else []), *(["--weighting"] if weighting else [])]
+    stated = [*(["a price or goal"] if price is not None else []), *(["--weighting"] if weighting else [])]
     stated += ["--costs"] if costs is not None else []
     if len(stated) > 1:
         raise typer.BadParameter(f"{' and '.join(stated)} both say what mistakes are worth: give one of them.")
@@ -328,17 +366,6 @@ def stated_price(price: Any, weighting: list[str] | None, costs: Path | None) ->
         return price
     if len(weighting) == 1 and weighting[0].strip().lower() in ("balanced", "none"):
         return weighting[0].strip().lower()
-    found: dict[str, float] = {}
-    for part in (one for text in weighting for one in text.split(",")):
-        label, mark, number = part.rpartition("=")
-        try:
-            weight = float(number)
-        except ValueError:
-            mark = ""
-        if not mark or not label.strip():
-            raise typer.BadParameter(
-                f"--weighting must be balanced, none, or CLASS=WEIGHT with commas between, such as "
-                f"fine=1,worn=5,broken=40: got {part!r}."
-            )
-        found[label.strip()] = weight
-    return found
+    parts = [one for text in weighting for one in text.split(",")]
+    allowed = "--weighting must be balanced, none, or CLASS=WEIGHT with commas between, such as fine=1,worn=5,broken=40"
+    return _by_class(parts, allowed, ",".join(weighting))

@@ -18,10 +18,12 @@ from crcen.cli.options import (
     Lam,
     Model,
     Precision,
+    Prevalence,
     Ratio,
     Recall,
     ReviewPrices,
     Weighting,
+    class_shares,
     interruptible,
     is_watched,
     price_or_goal,
@@ -71,13 +73,11 @@ def predict(
     ] = None,
     review: ReviewPrices = None,
     cost_column: CostColumn = None,
-    alarm_cost: AlarmCost = 1.0,
-    prevalence: Annotated[
-        float | None, typer.Option(help="Share of positives here, where it is known to differ from training.")
-    ] = None,
+    alarm_cost: AlarmCost = None,
+    prevalence: Prevalence = None,
     id: Annotated[list[str] | None, typer.Option(help="Column to carry over; may be repeated.")] = None,
     all_columns: Annotated[bool, typer.Option("--all-columns", help="Carry over every column.")] = False,
-    sort: Annotated[bool, typer.Option("--sort", help="Riskiest rows first; needs memory for all rows.")] = False,
+    sort: Annotated[bool, typer.Option("--sort", help="Highest risk first; needs memory for all rows.")] = False,
     safe_csv: Annotated[
         bool, typer.Option("--safe-csv", help="Put ' before ids and labels that a spreadsheet takes for formulas.")
     ] = False,
@@ -108,7 +108,7 @@ def predict(
             cost_column=cost_column,
             alarm_cost=alarm_cost,
             time=time,
-            prevalence=prevalence,
+            prevalence=class_shares(prevalence),
             id=id,
             all_columns=all_columns,
             sort=sort,

@@ -156,7 +156,7 @@ def certify(
     target = target_of(declared.content["target"], fitted, source)
     found = score_rows(fitted, source, target, declared.content["groups"])
     _check_rows(declared, found, source.name)
-    recognition = found.odd.watch.recognition()
+    recognition = found.watch.recognition()
     if recognition is not None and recognition.status == "seen":
         raise InvalidInput(f"a certificate needs rows that are new to the model: {recognition.measured}.")
     record = _record_path(declaration)
@@ -186,15 +186,13 @@ def certify(
 
 def _outcomes(declared: Declaration, found: RowsOfModel, model: Any) -> tuple[Outcome, ...]:
     scored = found.scored
-    watch, price = found.odd.watch, scored.price
+    watch, price = found.watch, scored.price
 
     def differences(error_rate: float) -> tuple[str, ...] | None:
         if getattr(model, "profile_", None) is None:
             return None
-        if price.positive is None:
-            return tuple(one.sentence for one in watch.unlike(0, -1, None, error_rate))
-        n_alarms = int((scored.actions == price.positive).sum())
-        return tuple(one.sentence for one in watch.unlike(n_alarms, len(scored.p), price, error_rate))
+        n_alarms = None if price.positive is None else int((scored.actions == price.positive).sum())
+        return tuple(one.sentence for one in watch.unlike(n_alarms, price, error_rate))
 
     return judge_criteria(declared.criteria, scored, declared.content["confidence"], differences)
 
@@ -312,7 +310,7 @@ def _summary(verdicts: list[str]) -> str:
 def _notes(
     declared: Declaration, found: RowsOfModel, source: Any, recognition: Any, same: list[str], n_earlier: int
 ) -> list[str]:
-    notes = [*declared.content["rows"]["notes"], *source.notes, *found.odd.notes]
+    notes = [*declared.content["rows"]["notes"], *source.notes, *found.watch.notes]
     if same:
         notes.append(f"repeated: this declaration was certified on these rows before, on {', '.join(same)}")
     if n_earlier > len(same):

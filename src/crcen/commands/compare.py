@@ -20,9 +20,9 @@ from crcen._support.text import listed
 from crcen._support.values import json_value, label_key, rest_of
 from crcen.commands.declare import file_digest, input_columns
 from crcen.commands.group_columns import group_columns
-from crcen.commands.inputs import Source, check_column, labels_as, model_of, price_of, source_of, target_of
-from crcen.commands.prices import own_costs, plain_price, price_of_two, stated_costs, stated_weighting
-from crcen.commands.scored_chunks import CHUNK_ROWS, Oddities, class_chunks
+from crcen.commands.inputs import Source, check_column, labels_as, model_of, source_of, target_of
+from crcen.commands.prices import decision_price, own_costs, plain_price, stated_weighting
+from crcen.commands.scoring import CHUNK_ROWS, RowWatch, scored_chunks
 from crcen.tables.number_notation import read_numbers
 from crcen.tables.options import ReadOptions
 from crcen.tables.row_digest import RowDigest
@@ -353,9 +353,10 @@ def _price(first: Any, second: Any, weighting: Any, costs: Any) -> Price:
                 f"the models were fitted at different prices ({said}): state one price for both.",
                 parameter=("weighting", "costs"),
             )
-    if is_binary:
-        return price_of(price_of_two(weighting, costs, first), first)
-    return replace(first.weighting_, costs=stated_costs(weighting, costs, first))
+    price = decision_price(weighting, costs, first)
+    if not isinstance(price, Price):
+        raise InvalidParameter(f"{price} is no price: state a price for both.", parameter="weighting")
+    return price if is_binary else replace(price, costs=price.cost_matrix.for_classes(first.classes_.tolist()))
 
 
 def _columns(
@@ -449,7 +450,9 @@ def _probabilities(chunk: Any, columns: list[str], name: str) -> Array:
     return np.asarray(p / p.sum(axis=1, keepdims=True))
 
 
-def _chunks(pair: _Pair, source: Source, ignored: set[str], odd: list[Oddities]) -> Iterator[tuple[Any, Array, Array]]:
+def _chunks(
+    pair: _Pair, source: Source, ignored: set[str], watches: list[RowWatch]
+) -> Iterator[tuple[Any, Array, Array]]:
     if pair.columns is not None:
         for chunk in source.chunks(CHUNK_ROWS):
             if len(chunk):
@@ -457,9 +460,7 @@ def _chunks(pair: _Pair, source: Source, ignored: set[str], odd: list[Oddities])
                 yield chunk, old, new
         return
     assert pair.models is not None
-    streams = [
-        class_chunks(model, source, one, ignored, CHUNK_ROWS) for model, one in zip(pair.models, odd, strict=True)
-    ]
+    streams = [scored_chunks(model, source, one, ignored) for model, one in zip(pair.models, watches, strict=True)]
     for (chunk, old), (_, new) in zip(*streams, strict=True):
         yield chunk, old, new
 
@@ -475,7 +476,7 @@ def _added(
     out: str | Path | None,
 ) -> tuple[_Evidence, list[str], list[dict[str, Any]]]:
     """The evidence with the rows of a table, notes, and some rows that change decision."""
-    odd = [] if pair.models is None else [Oddities.none(model, recognises=True) for model in pair.models]
+    watches = [] if pair.models is None else [RowWatch(model, recognises=True) for model in pair.models]
     ignored = {target, *groups, *([audit] if audit else [])}
     if pair.models is None:
         assert pair.columns is not None
@@ -488,7 +489,7 @@ def _added(
     kept: dict[str, list[Any]] = {name: [] for name in groups}
     examples: list[dict[str, Any]] = []
     scores, frames, start, least = [], [], 0, 1.0
-    for chunk, p_old, p_new in _chunks(pair, source, ignored, odd):
+    for chunk, p_old, p_new in _chunks(pair, source, ignored, watches):
         old, new = (np.asarray(pair.price.decide(p), dtype=np.int64) for p in (p_old, p_new))
         known = chunk[target].notna().to_numpy()
         y = np.full(len(chunk), -1, dtype=np.int64)
@@ -515,14 +516,14 @@ def _added(
         start += len(chunk)
     if not parts:
         raise InvalidInput(f"{source.name} has no rows.")
-    for one in odd:
-        recognition = one.watch.recognition()
+    for one in watches:
+        recognition = one.recognition()
         if recognition is not None and recognition.status == "seen":
             raise InvalidInput(f"a comparison needs rows that neither model was trained on: {recognition.measured}.")
     y, old, new = (np.concatenate([part[i] for part in parts]) for i in range(3))
     weights = np.concatenate([part[3] for part in parts])
     values = {name: np.concatenate(cells) for name, cells in kept.items()}
-    notes = [note for one in odd[:1] for note in one.notes] + source.notes
+    notes = [note for one in watches[:1] for note in one.notes] + source.notes
     if not (y >= 0).any():
         raise InvalidInput(f"{source.name} has no row with a value of {target}.")
     if audit is None:

@@ -25,7 +25,7 @@ from crcen._support.values import json_value
 from crcen.commands.group_columns import group_columns, group_values
 from crcen.commands.inputs import Source, check_column, labels_as, model_of, source_of
 from crcen.commands.prices import own_costs
-from crcen.commands.scored_chunks import CHUNK_ROWS, Oddities, class_chunks
+from crcen.commands.scoring import RowWatch, scored_chunks
 from crcen.tables.options import ReadOptions
 from crcen.tables.row_digest import RowDigest
 from crcen.theory.criteria import TESTS, Criterion, ScoredClasses, labels_needed, parse_criteria
@@ -100,7 +100,7 @@ class RowsOfModel:
     ----------
     scored : ScoredClasses
         Probabilities, decisions, and labels if the target was read.
-    odd : Oddities
+    watch : RowWatch
         What was odd, and the comparison with training rows.
     digest, labelled : RowDigest
         Of the inputs and groups, and of these with the labels.
@@ -109,7 +109,7 @@ class RowsOfModel:
     """
 
     scored: ScoredClasses
-    odd: Oddities
+    watch: RowWatch
     digest: RowDigest
     labelled: RowDigest | None
     n_labels: int
@@ -145,11 +145,11 @@ def score_rows(model: Any, source: Source, target: str, groups: Any = (), *, lab
         check_column(name, source.columns, "the input", source.name)
     columns += [name for name in names if name not in columns]
     digest, both = RowDigest(columns), RowDigest([*columns, target]) if labelled else None
-    odd, n_labels = Oddities.none(model, recognises=True), 0
+    watch, n_labels = RowWatch(model, recognises=True), 0
     scores: list[NDArray[np.float64]] = []
     labels: list[NDArray[np.int64]] = []
     kept: dict[str, list[Any]] = {name: [] for name in names}
-    for chunk, p in class_chunks(model, source, odd, {target, *names}, CHUNK_ROWS):
+    for chunk, p in scored_chunks(model, source, watch, {target, *names}):
         known = chunk[target].notna() if has_target else None
         n_labels += 0 if known is None else int(known.sum())
         if labelled and (known is None or not known.all()):
@@ -181,7 +181,7 @@ def score_rows(model: Any, source: Source, target: str, groups: Any = (), *, lab
         error=getattr(model, "training_error_", None),
         noise=fitted_model_noise(np.ones(len(p)), price, getattr(model, "profile_", None)),
     )
-    return RowsOfModel(scored, odd, digest, both, n_labels)
+    return RowsOfModel(scored, watch, digest, both, n_labels)
 
 
 @logged
@@ -248,7 +248,7 @@ def declare(
     if rows is not None:
         source = source_of(rows, read, fitted)
         found = score_rows(fitted, source, target, names, labelled=False)
-        recognition = found.odd.watch.recognition()
+        recognition = found.watch.recognition()
         if recognition is not None and recognition.status == "seen":
             raise InvalidInput(f"rows of a declaration must be new to the model: {recognition.measured}.")
         scored, rows_content = found.scored, _rows_content(found, source, target)

@@ -8,9 +8,9 @@ from typing import Any
 
 from crcen import Budget, CRCENClassifierCV, load_dataset
 from crcen._support.files import check_writable
-from crcen.commands.evaluation import TableEvaluation, evaluate_table
+from crcen.commands.evaluate import TableEvaluation, evaluate_table
 from crcen.commands.fit import TableFit, fit_table
-from crcen.commands.reporting import TableReport, report_table
+from crcen.commands.report import TableReport, report_table
 from crcen.theory.rows import Shown, in_one_line
 
 __all__ = ["Demo", "demo"]

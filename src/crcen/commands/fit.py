@@ -62,7 +62,7 @@ from crcen.commands.prices import (
     step_lines,
     step_values,
 )
-from crcen.commands.quality import METRICS, Measured, ScoredRows, count_sentence, count_values, of_no_use, too_good
+from crcen.commands.quality import METRICS, Measured, RowMetrics, count_sentence, count_values, of_no_use, too_good
 from crcen.tables.leaks import Signs, find_signs
 from crcen.tables.options import ReadOptions
 from crcen.theory.goals import ThresholdGoal
@@ -289,7 +289,7 @@ class TableFit(Shown):
     def to_dict(self) -> dict[str, Any]:
         """Plain values, ready for JSON; the same keys for any number of classes."""
         model, positive, error = self.model, self.positive, self.training_error
-        price = price_values(model)
+        price = price_values(model.weighting_, model.classes_.tolist()) or {}
         out_of_fold = self.quality.to_dict()
         if positive is not None:
             price |= {
@@ -381,9 +381,9 @@ class TableFit(Shown):
         caught = "nothing was caught" if math.isnan(found.value) else f"{found} on average{expected}"
         named = [name for name in positive.metrics if name not in (average, "alarms_per_1000")]
         return [
-            *(f"  {METRICS[name]:<24} {positive.metrics[name]}" for name in named),
+            *(f"  {METRICS[name].title:<24} {positive.metrics[name]}" for name in named),
             f"  {positive.alarms}",
-            f"  {METRICS[average]:<24} {caught}; {price} for the last catch",
+            f"  {METRICS[average].title:<24} {caught}; {price} for the last catch",
             f"  key equation             left side {equation.lhs:.4g}, right side {equation.rhs:.4g} "
             f"({shift_line(estimator)})",
         ]
@@ -697,10 +697,11 @@ def _held_out(
     seen = np.isfinite(estimator.oof_decision_function_)
     alarms = price.decide(rows.p)
     shares = AlarmShares.of(alarms, np.asarray(estimator.predict(encoded) == model.pos_label_), seen)
-    scored = ScoredRows(rows.target, rows.p, price.threshold, rows.weights)
     average = average_price(rows.p[alarms], rows.weights[alarms])
     both = np.column_stack([1.0 - rows.p, rows.p] if price.positive == 1 else [rows.p, 1.0 - rows.p])
-    return both, seen, PositiveClass(scored.counts, scored.measured(), average, expense, shares)
+    numbers = np.where(rows.target, price.positive, 1 - price.positive)
+    scored = RowMetrics(numbers, both, price, rows.weights)
+    return both, seen, PositiveClass(scored.confusion, scored.measured(), average, expense, shares)
 
 
 def _rare_notes(model: TableClassifier, numbers: NDArray[np.int64]) -> list[str]:
@@ -713,7 +714,8 @@ def _rare_notes(model: TableClassifier, numbers: NDArray[np.int64]) -> list[str]
 
 def _positive_notes(positive: PositiveClass) -> list[str]:
     metrics = positive.metrics
-    useless = of_no_use(metrics["log_loss"].value, positive.counts)
+    counts = positive.counts
+    useless = of_no_use(metrics["log_loss"].value, [float(counts.tp + counts.fn), float(counts.fp + counts.tn)])
     return [*positive.alarms.notes, *too_good(metrics["roc_auc"].value), *useless]
 
 

@@ -10,9 +10,7 @@ from crcen import InvalidInput, InvalidParameter
 from crcen.commands.inputs import Source, check_column
 from crcen.theory.groups import GroupComparison
 
-__all__ = ["CODE", "group_columns", "group_lines", "group_values", "unequal_groups"]
-
-Comparisons = Sequence[GroupComparison] | Sequence[GroupComparison]
+__all__ = ["CODE", "group_columns", "group_lines", "group_values"]
 
 # The check of the report that compares groups.
 CODE = "CRC010"
@@ -53,17 +51,7 @@ def _number(value: float) -> str:
     return f"{value:,.0f}" if abs(value) >= 10_000 else f"{value:.0f}"  # years are written without a comma
 
 
-def unequal_groups(comparisons: Comparisons, codes: tuple[str, ...], fail_on: Any) -> list[str]:
-    """A sentence for each column whose groups differ, where they must not; refused where no groups were named."""
-    asked = fail_on.upper() if isinstance(fail_on, str) else " ".join(map(str, fail_on or ())).upper()
-    if CODE in asked and not comparisons:
-        raise InvalidParameter(
-            f"fail_on={CODE} compares groups: name their columns with groups=.", parameter=("fail_on", "groups")
-        )
-    return [f"{CODE} warns: {one.sentence}" for one in comparisons if one.differing and CODE in codes]
-
-
-def group_lines(comparisons: Comparisons) -> list[str]:
+def group_lines(comparisons: Sequence[GroupComparison]) -> list[str]:
     """Comparisons as lines of text."""
     lines: list[str] = []
     for one in comparisons:

@@ -14,7 +14,6 @@ from crcen._support.values import label_key, plain_labels, rest_of
 from crcen.tables.number_notation import read_numbers
 from crcen.tables.options import ReadOptions
 from crcen.tables.reading import Table, open_table
-from crcen.theory.price import Price
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -26,9 +25,9 @@ __all__ = [
     "amounts_of",
     "audit_probabilities",
     "check_column",
+    "cluster_numbers",
     "labels_as",
     "model_of",
-    "price_of",
     "quiet_decision",
     "rows_of",
     "source_of",
@@ -271,10 +270,16 @@ def quiet_decision(model: Any, frame: "pd.DataFrame") -> tuple[NDArray[np.bool_]
     return alarms, 1.0 - model.predict_proba(frame)[:, default]
 
 
-def price_of(weighting: Any, model: Any) -> Price:
-    """The price of decisions: the model's own, or another at the class counts of its training."""
-    trained = model.weighting_
-    return trained if weighting is None else trained.replace(weighting)
+def cluster_numbers(cells: "pd.Series") -> NDArray[np.int64]:
+    """Clusters of rows as numbers; a missing cell is an error."""
+    import pandas as pd
+
+    if cells.isna().any():
+        raise InvalidInput(
+            f"clusters must be known for every labelled row: {cells.name} is missing in {int(cells.isna().sum())}.",
+            parameter="clusters",
+        )
+    return np.asarray(pd.factorize(cells)[0], dtype=np.int64)
 
 
 def amounts_of(cells: "pd.Series", what: str) -> NDArray[np.float64]:

@@ -18,9 +18,8 @@ from crcen._support.text import closest, listed
 from crcen._support.values import json_value, label_key
 from crcen.exceptions import DataUnavailable, InvalidInput, InvalidParameter
 from crcen.tables.number_notation import is_missing_mark, read_numbers
-from crcen.theory.expense import judge_step
+from crcen.theory.expense import ClassStep, judge_step
 from crcen.theory.goals import ThresholdGoal
-from crcen.theory.labels import Labels
 from crcen.theory.price import Price, is_price_of_two
 
 __all__ = [
@@ -28,14 +27,12 @@ __all__ = [
     "average_price",
     "cost_table_of",
     "costs_from",
+    "decision_price",
     "has_class_price",
     "own_costs",
     "plain_price",
-    "price_of_two",
     "price_values",
     "prices_around",
-    "refuse_two_class_options",
-    "stated_costs",
     "stated_weighting",
     "step_lines",
     "step_values",
@@ -60,22 +57,31 @@ def prices_around(price: Price) -> list[CostRatio]:
     return [CostRatio(plain_price(price.cost_ratio) * factor) for factor in (0.5, 1.0, 2.0)]
 
 
-def price_values(model: Any) -> dict[str, Any]:
-    """The price of a fitted model, ready for JSON; values that need a positive class are None without one."""
-    price, costs = model.weighting_, getattr(model, "costs_", None)
-    values: dict[str, Any] = {"class_weights": None if costs is not None else price.weights.tolist()}
-    values["costs"] = None if costs is None else {"matrix": costs.costs.tolist(), "actions": list(costs.actions)}
-    names = ("lam", "alpha", "cost_ratio", "budget", "threshold")
-    if price.positive is None:
-        return values | dict.fromkeys(("positive", "negatives_per_positive", *names))
-    values |= {"positive": json_value(model.pos_label_), "negatives_per_positive": price.imbalance_ratio}
-    return values | {name: plain_price(getattr(price, name)) for name in names}
+def step_values(steps: ExpenseCurve | Sequence[ClassStep], noise: float = 1.0, labels: Sequence[Any] = ()) -> list[Any]:
+    """Each step as plain values, ready for JSON.
 
-
-def step_values(curve: ExpenseCurve, noise: float = 1.0) -> list[dict[str, Any]]:
-    """Each step as plain values, ready for JSON; ``noise`` as `fitted_model_noise` gives it."""
+    Parameters
+    ----------
+    steps : ExpenseCurve, or sequence of ClassStep for more than two classes
+        Steps of the price, or of the weight of each class.
+    noise : float
+        As `crcen.theory.limits.fitted_model_noise` gives it.
+    labels : sequence
+        The classes, for class steps.
+    """
+    if not isinstance(steps, ExpenseCurve):
+        return [
+            {
+                "label": json_value(labels[one.number]),
+                "bracket": [one.low, one.high],
+                "catches": one.gained,
+                "expense": json_value(one.price),
+                "standard_deviations": one.z,
+            }
+            for one in steps
+        ]
     values = []
-    for one in curve.steps:
+    for one in steps.steps:
         test = judge_step(one.step, noise)
         values.append(
             {
@@ -105,15 +111,6 @@ def step_lines(curve: ExpenseCurve, noise: float = 1.0) -> list[str]:
             paid += f" ({one.low:.4g} to {one.high:.4g})"
         lines.append(f"{bracket:<26} {paid}: {judge_step(one.step, noise).sentence}")
     return lines
-
-
-# What to do in place of an option of two classes.
-_INSTEAD = {
-    "sort": "sort what is written by the column of a class",
-    "review": "make review a column of costs=",
-    "cost_column": "state costs= by class",
-    "held_out": "state costs=, which need no other rows",
-}
 
 
 def has_class_price(model: Any) -> bool:
@@ -171,50 +168,55 @@ def stated_weighting(weighting: Any, costs: Any, classes: Sequence[Any], target:
     return weighting
 
 
-def stated_costs(weighting: Any, costs: Any, model: Any) -> CostMatrix:
-    """Costs of decisions by a fitted model: its own, or others that were stated; probabilities stay what they are."""
+def decision_price(weighting: Any, costs: Any, model: Any) -> Price | ThresholdGoal:
+    """The price of decisions of a fitted model, its own or a stated one; an operating goal stays as it is.
+
+    Parameters
+    ----------
+    weighting, costs
+        As `crcen.predict_table` takes them.
+    model : fitted classifier
+        Whose classes and training counts are used.
+
+    Raises
+    ------
+    InvalidParameter
+        If the price does not fit the classes.
+    """
+    trained, classes = model.weighting_, model.classes_.tolist()
     if weighting is None and costs is None:
-        return own_costs(model)
-    found = stated_weighting(weighting, costs, model.classes_.tolist(), getattr(model, "target_name_", None) or "it")
-    if isinstance(found, CostMatrix):
+        return trained
+    found = stated_weighting(weighting, costs, classes, getattr(model, "target_name_", None) or "the model")
+    if isinstance(found, ThresholdGoal):
         return found
     if isinstance(found, Mapping):
-        found = [found[label] for label in model.classes_.tolist()]
-    elif isinstance(found, str) and found == "balanced":
-        counts = model.weighting_.counts
-        found = counts.sum() / (len(counts) * counts)
-    elif found is None:
-        found = np.ones(len(model.classes_))
-    return Price(np.asarray(found), model.weighting_.counts).cost_matrix.for_classes(model.classes_.tolist())
-
-
-def price_of_two(weighting: Any, costs: Any, model: Any) -> Any:
-    """A price for a fitted model of two classes: weights of both, or their costs, as one cost ratio; all else as is."""
-    if isinstance(weighting, str) and weighting == "none":
-        return Lam(0.5)
-    found = stated_weighting(weighting, costs, model.classes_.tolist(), "this model")
+        found = [found[label] for label in classes]
+    if trained.positive is None:
+        return trained.replace(found)
     if isinstance(found, CostMatrix):
         raise InvalidParameter(
             "these costs have actions of their own, and this model was fitted for a price of two classes: fit it with "
             "costs=, or use review=.",
             parameter=("costs", "review"),
         )
-    if not isinstance(found, Mapping):
-        return found
-    labels = Labels.of_model(model)
-    return CostRatio(found[labels.positive] / found[labels.negative])
+    if isinstance(found, list):  # with a cost ratio of full precision
+        found = CostRatio(found[trained.positive] / found[1 - trained.positive])
+    return trained.replace(Lam(0.5) if found is None else found)
 
 
-def refuse_two_class_options(model: Any, others: Mapping[str, Any]) -> None:
-    """Refuse options that need a positive class, where they are set."""
-    for name, value in others.items():
-        if value is None or value is False or (isinstance(value, int | tuple | list) and not value):
-            continue
-        raise InvalidParameter(
-            f"{name} must be left out: it is for a model that finds one class, and this one tells "
-            f"{len(model.classes_)} apart; {_INSTEAD.get(name, 'to find one of them, fit with positive=')}.",
-            parameter=(name, "positive"),
-        )
+def price_values(price: Price | None, labels: Sequence[Any]) -> dict[str, Any] | None:
+    """A price as plain values, ready for JSON; those that need a positive class are None without one."""
+    if price is None:
+        return None
+    costs, is_binary = price.costs, price.positive is not None
+    names = ("lam", "alpha", "cost_ratio", "budget", "threshold")
+    return {
+        "class_weights": None if costs is not None else price.weights.tolist(),
+        "costs": None if costs is None else {"matrix": costs.costs.tolist(), "actions": list(costs.actions)},
+        "positive": None if price.positive is None else json_value(labels[price.positive]),
+        "negatives_per_positive": price.imbalance_ratio if is_binary else None,
+        **{name: plain_price(getattr(price, name)) if is_binary else None for name in names},
+    }
 
 
 def _by_label(weighting: Mapping[Any, Any], classes: Sequence[Any], target: str) -> dict[Any, float]:

@@ -1,8 +1,9 @@
-"""How good decisions and probabilities are on some rows, with closed-form or bootstrap intervals."""
+"""Metrics of decisions and probabilities on labelled rows, with closed-form or bootstrap intervals."""
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -12,26 +13,24 @@ from crcen._support.values import json_value
 from crcen.theory.curves import ThresholdCurve, average_precision, roc_area
 from crcen.theory.intervals import LEVEL, auc_interval, cost_interval, share_interval
 from crcen.theory.limits import is_nearly_separated
-from crcen.theory.metrics import ConfusionCounts, log_losses, percentile_interval, row_draws
+from crcen.theory.metrics import ConfusionCounts, DecisionCounts, log_losses, percentile_interval, row_draws
+from crcen.theory.price import Price
 
-__all__ = ["METRICS", "Measured", "ScoredRows", "count_sentence", "count_values", "of_no_use", "too_good"]
+__all__ = [
+    "METRICS",
+    "Measured",
+    "Metric",
+    "RowMetrics",
+    "confusion_of",
+    "count_sentence",
+    "count_values",
+    "of_no_use",
+    "too_good",
+]
 
 Array = NDArray[np.float64]
-
-# In the order they are printed.
-METRICS = {
-    "recall": "recall",
-    "precision": "precision",
-    "f1": "F1",
-    "g_mean": "G-mean",
-    "average_precision": "average precision",
-    "roc_auc": "ROC AUC",
-    "log_loss": "log loss",
-    "brier": "Brier score",
-    "cost_per_1000": "cost per 1,000 rows",
-    "alarms_per_1000": "alarms per 1,000 rows",
-    "false_alarms_per_catch": "false alarms per catch",
-}
+Index = NDArray[np.int64]
+Limits = tuple[float, float]
 
 
 @dataclass(frozen=True)
@@ -62,66 +61,208 @@ class Measured:
         return f"{self.value:<9.4g} ({self.low:.4g} to {self.high:.4g})"
 
 
-class ScoredRows:
-    """Rows with labels and probabilities, sorted once so that many resamples are quick.
+@dataclass(frozen=True)
+class _Sample:
+    """Rows with weights, as metrics see them."""
+
+    rows: "RowMetrics"
+    weights: Array
+
+    @cached_property
+    def counts(self) -> DecisionCounts:
+        rows = self.rows
+        place = rows.y * rows.costs.shape[1] + rows.actions
+        table = np.bincount(place, self.weights, rows.costs.size).astype(np.float64)
+        return DecisionCounts(table.reshape(rows.costs.shape))
+
+    @cached_property
+    def confusion(self) -> ConfusionCounts:
+        return confusion_of(self.counts, self.rows.column)
+
+    @cached_property
+    def total(self) -> float:
+        return float(self.weights.sum())
+
+    @cached_property
+    def curves(self) -> list[tuple[Array, Array]]:
+        return [curve.totals(self.weights) for curve in self.rows.curves]
+
+    def mean(self, values: Array) -> float:
+        return float(values @ self.weights) / self.total
+
+    @property
+    def alarm_weight(self) -> float:
+        return float(self.confusion.tp + self.confusion.fp)
+
+    def mean_over_classes(self, function: Callable[[Array, Array], float]) -> float:
+        known = [function(*both) for both in self.curves if both[0][-1] > 0.0 and both[1][-1] > 0.0]
+        return float(np.mean(known)) if known else math.nan
+
+
+@dataclass(frozen=True)
+class Metric:
+    """One metric: its title, its value on rows, its limits in closed form if it has such, and for which models it is.
+
+    ``is_binary`` is True for models with a positive class, False for others, and None for both.
+    """
+
+    title: str
+    value: Callable[[_Sample], float]
+    limits: "Callable[[RowMetrics], Limits] | None" = None
+    is_binary: bool | None = None
+
+
+def _per_catch(rows: "RowMetrics") -> Limits:
+    low, high = rows.precision_limits
+    with np.errstate(divide="ignore"):
+        return tuple(float(np.divide(1.0, share) - 1.0) for share in (high, low))  # type: ignore[return-value]
+
+
+def _ratio(above: float, below: float) -> float:
+    return above / below if below else math.nan
+
+
+# In the order they are printed. A metric is one entry.
+METRICS: dict[str, Metric] = {
+    "recall": Metric("recall", lambda s: float(s.confusion.recall), lambda r: r.recall_limits, True),
+    "precision": Metric(
+        "precision", lambda s: _ratio(float(s.confusion.tp), s.alarm_weight), lambda r: r.precision_limits, True
+    ),
+    "f1": Metric("F1", lambda s: float(s.confusion.f1), is_binary=True),
+    "accuracy": Metric("accuracy", lambda s: s.counts.accuracy, lambda r: r.accuracy_limits, False),
+    "balanced_accuracy": Metric("balanced accuracy", lambda s: s.counts.balanced_accuracy, is_binary=False),
+    "macro_f1": Metric("macro F1", lambda s: s.counts.macro_f1, is_binary=False),
+    "g_mean": Metric("G-mean", lambda s: s.counts.g_mean),
+    "average_precision": Metric("average precision", lambda s: s.mean_over_classes(average_precision)),
+    "roc_auc": Metric("ROC AUC", lambda s: s.mean_over_classes(roc_area), lambda r: r.area_limits),
+    "log_loss": Metric("log loss", lambda s: s.mean(s.rows.log_losses)),
+    "brier": Metric("Brier score", lambda s: s.mean(s.rows.squares)),
+    "cost_per_1000": Metric("cost per 1,000 rows", lambda s: 1000.0 * s.mean(s.rows.paid), lambda r: r.cost_limits),
+    "alarms_per_1000": Metric(
+        "alarms per 1,000 rows", lambda s: 1000.0 * s.alarm_weight / s.total, lambda r: r.alarm_limits, True
+    ),
+    "false_alarms_per_catch": Metric(
+        "false alarms per catch", lambda s: _ratio(float(s.confusion.fp), float(s.confusion.tp)), _per_catch, True
+    ),
+}
+
+
+class RowMetrics:
+    """Labelled rows with probabilities and decisions, sorted once so that resamples are fast.
 
     Parameters
     ----------
-    target : bool array of shape (n,)
-        Where rows are positive.
-    p : float64 array of shape (n,)
-        Natural posterior of the positive class.
-    threshold : float
-        Rows above it are alarms.
+    y : int64 array of shape (n,)
+        Class numbers.
+    p : float64 array of shape (n, K)
+        Natural probabilities.
+    price : Price
+        The price of decisions; with a positive class the metrics are about it.
     weights : float64 array of shape (n,), optional
-        What each row counts; 1 by default.
+        Sample weights; 1 by default.
+    actions : int64 array of shape (n,), optional
+        Decisions; by default those at the price.
+    costs : float64 array of shape (K, A), optional
+        Cost of each decision for each class; by default that of the price.
+    clusters : array of shape (n,), optional
+        Rows of the same cluster may depend on each other: closed intervals are longer, and clusters are resampled.
     """
 
-    def __init__(self, target: NDArray[np.bool_], p: Array, threshold: float, weights: Array | None = None) -> None:
-        self._weights = np.ones(len(p)) if weights is None else weights
-        self._target, self._p, self._threshold = target, p, threshold
-        self._curve = ThresholdCurve(target, p)
-        self._n_cuts = self._curve.n_cuts_above(threshold)
-        self._log_losses, self._squares = log_losses(target, p), (p - target) ** 2
+    def __init__(
+        self,
+        y: Index,
+        p: Array,
+        price: Price,
+        weights: Array | None = None,
+        *,
+        actions: Index | None = None,
+        costs: Array | None = None,
+        clusters: NDArray[Any] | None = None,
+    ) -> None:
+        self.y, self.p, self.column = np.asarray(y, dtype=np.int64), p, price.positive
+        self.actions = np.asarray(price.decide(p) if actions is None else actions, dtype=np.int64)
+        self.costs = price.cost_matrix.costs if costs is None else costs
+        self.weights = np.ones(len(p)) if weights is None else weights
+        self.clusters = clusters
+        classes = range(p.shape[1]) if self.column is None else [self.column]
+        self.curves = [ThresholdCurve(self.y == k, p[:, k]) for k in classes]
+        truth = np.eye(p.shape[1])[self.y]
+        self.log_losses: Array = (
+            log_losses(self.y, p) if self.column is None else log_losses(self.y == self.column, self._own)
+        )
+        # For two classes the squared error of the positive one.
+        self.squares: Array = ((p - truth) ** 2).sum(axis=1) * (1.0 if self.column is None else 0.5)
+        self.paid: Array = self.costs[self.y, self.actions]
 
     @property
-    def counts(self) -> ConfusionCounts:
-        """Found, missed, false alarms and the rest, at the threshold."""
-        return self._counts(*self._curve.totals(self._weights))
+    def _own(self) -> Array:
+        return self.p[:, self.column if self.column is not None else 0]
 
-    def _counts(self, tp: Array, fp: Array) -> ConfusionCounts:
-        caught, alarmed = (tp[self._n_cuts - 1], fp[self._n_cuts - 1]) if self._n_cuts else (0.0, 0.0)
-        return ConfusionCounts(tp=caught, fp=alarmed, fn=tp[-1] - caught, tn=fp[-1] - alarmed)
+    @property
+    def confusion(self) -> ConfusionCounts:
+        """Found, missed, false alarms and the rest, for two classes."""
+        return _Sample(self, self.weights).confusion
 
-    def metrics(self, copies: Array | None = None) -> dict[str, float]:
-        """Every metric of `METRICS`, with each row counted as often as ``copies`` says."""
-        weights = self._weights if copies is None else copies * self._weights
-        tp, fp = self._curve.totals(weights)
-        counts, n = self._counts(tp, fp), float(tp[-1] + fp[-1])
-        caught, alarms = float(counts.tp), float(counts.tp + counts.fp)
-        return {
-            "recall": float(counts.recall),
-            "precision": float(counts.precision) if alarms else math.nan,
-            "f1": float(counts.f1),
-            "g_mean": float(counts.g_mean),
-            "average_precision": average_precision(tp, fp),
-            "roc_auc": roc_area(tp, fp),
-            "log_loss": float(self._log_losses @ weights) / n,
-            "brier": float(self._squares @ weights) / n,
-            "cost_per_1000": 1000.0 * float(counts.fp + (1.0 / self._threshold - 1.0) * counts.fn) / n,
-            "alarms_per_1000": 1000.0 * alarms / n,
-            "false_alarms_per_catch": float(counts.fp) / caught if caught else math.nan,
-        }
+    def _share(self, among: NDArray[np.bool_], hit: NDArray[np.bool_]) -> Limits:
+        groups = None if self.clusters is None else self.clusters[among]
+        return share_interval(hit[among], self.weights[among], groups)[1:]
+
+    @property
+    def recall_limits(self) -> Limits:
+        """Wilson's."""
+        return self._share(self.y == self.column, self.actions == self.column)
+
+    @cached_property
+    def precision_limits(self) -> Limits:
+        """Wilson's."""
+        return self._share(self.actions == self.column, self.y == self.column)
+
+    @property
+    def accuracy_limits(self) -> Limits:
+        """Wilson's."""
+        return self._share(np.ones(len(self.y), dtype=bool), self.y == self.actions)
+
+    @property
+    def alarm_limits(self) -> Limits:
+        """Wilson's, per 1,000 rows."""
+        low, high = self._share(np.ones(len(self.y), dtype=bool), self.actions == self.column)
+        return 1000.0 * low, 1000.0 * high
+
+    @property
+    def cost_limits(self) -> Limits:
+        """By MOVER, per 1,000 rows."""
+        return cost_interval(self.y, self.actions, self.costs, self.weights, self.clusters).scaled(1000.0)[1:]
+
+    @property
+    def area_limits(self) -> Limits:
+        """DeLong's on the logit scale; of more classes the mean of their limits."""
+        classes = range(self.p.shape[1]) if self.column is None else [self.column]
+        found = [auc_interval(self.y == k, self.p[:, k], self.weights, self.clusters) for k in classes]
+        known = [one[1:] for one in found if not math.isnan(one.value)]
+        if not known:
+            return math.nan, math.nan
+        return float(np.mean([low for low, _ in known])), float(np.mean([high for _, high in known]))
+
+    @property
+    def metrics(self) -> dict[str, Metric]:
+        """Those of `METRICS` that apply."""
+        is_binary = self.column is not None
+        return {name: one for name, one in METRICS.items() if one.is_binary in (None, is_binary)}
+
+    def values(self, copies: Array | None = None) -> dict[str, float]:
+        """Every metric, with each row counted as often as ``copies`` says."""
+        sample = _Sample(self, self.weights if copies is None else copies * self.weights)
+        return {name: one.value(sample) for name, one in self.metrics.items()}
 
     def measured(
         self, n_resamples: int = 0, random_state: int = 0, progress: Callable[[int], None] = lambda done: None
     ) -> dict[str, Measured]:
-        """Every metric, with its interval.
+        """Every metric with its interval.
 
         Parameters
         ----------
         n_resamples : int, default=0
-            For metrics without a closed form, such as F1; 0 leaves their intervals out.
+            For metrics without a closed form, such as F1; 0 omits their intervals.
         random_state : int, default=0
             Seed.
         progress : callable
@@ -132,42 +273,45 @@ class ScoredRows:
         dict of str to Measured
             In the order of `METRICS`.
         """
-        found, closed = self.metrics(), self._closed_intervals()
-        if n_resamples == 0:
-            return {name: Measured(value, *closed.get(name, ())) for name, value in found.items()}
-        drawn: dict[str, list[float]] = {name: [] for name in METRICS}
-        ones = np.ones(len(self._squares), dtype=np.int64)
-        for some in row_draws(ones, n_resamples, np.random.default_rng(random_state)):
-            for copies in some:
-                for name, value in self.metrics(copies.astype(np.float64)).items():
-                    drawn[name].append(value)
-                progress(1)
-        resampled = {name: percentile_interval(np.array(values), LEVEL) for name, values in drawn.items()}
-        return {name: Measured(value, *closed.get(name, resampled[name])) for name, value in found.items()}
+        found, metrics = self.values(), self.metrics
+        limits = {name: one.limits(self) for name, one in metrics.items() if one.limits is not None}
+        if n_resamples:
+            drawn: dict[str, list[float]] = {name: [] for name in metrics if name not in limits}
+            units = np.arange(len(self.y))
+            if self.clusters is not None:
+                units = np.unique(self.clusters, return_inverse=True)[1].ravel()
+            ones = np.ones(int(units.max()) + 1, dtype=np.int64)
+            for some in row_draws(ones, n_resamples, np.random.default_rng(random_state)):
+                for copies in some:
+                    sample = _Sample(self, copies[units].astype(np.float64) * self.weights)
+                    for name, values in drawn.items():
+                        values.append(metrics[name].value(sample))
+                    progress(1)
+            limits |= {name: percentile_interval(np.array(values), LEVEL) for name, values in drawn.items()}
+        return {name: Measured(value, *limits.get(name, ())) for name, value in found.items()}
 
-    def _closed_intervals(self) -> dict[str, tuple[float, float]]:
-        """Wilson's intervals of shares, DeLong's of the ROC area, and that of the cost."""
-        y, w, alarms = self._target, self._weights, self._p > self._threshold
-        recall, precision = share_interval(alarms[y], w[y]), share_interval(y[alarms], w[alarms])
-        alarm_share = share_interval(alarms, w).scaled(1000.0)
-        costs = np.array([[0.0, 1.0], [1.0 / self._threshold - 1.0, 0.0]])
-        cost = cost_interval(y.astype(np.int64), alarms.astype(np.int64), costs, w).scaled(1000.0)
-        with np.errstate(divide="ignore"):
-            per_catch = [float(np.divide(1.0, share) - 1.0) for share in (precision.high, precision.low)]
-        area = auc_interval(y, self._p, w)
-        found = {"recall": recall[1:], "precision": precision[1:], "roc_auc": area[1:], "cost_per_1000": cost[1:]}
-        return {**found, "alarms_per_1000": alarm_share[1:], "false_alarms_per_catch": (per_catch[0], per_catch[1])}
+
+def confusion_of(counts: DecisionCounts, positive: int | None) -> ConfusionCounts:
+    """The four cells of two classes; decisions for another action count as no alarm."""
+    table, column = counts.table, 1 if positive is None else positive
+    alarms, rows = table[:, column], table.sum(axis=1)
+    return ConfusionCounts(
+        tp=alarms[column],
+        fp=alarms[1 - column],
+        fn=rows[column] - alarms[column],
+        tn=rows[1 - column] - alarms[1 - column],
+    )
 
 
 def count_values(counts: ConfusionCounts) -> dict[str, int]:
-    """Counts as a person names them, ready for JSON."""
+    """Counts of two classes by name, ready for JSON."""
     tp, fp, fn, tn = (round(float(cell)) for cell in (counts.tp, counts.fp, counts.fn, counts.tn))
     named = {"positives": tp + fn, "found": tp, "missed": fn, "alarms": tp + fp, "false_alarms": fp}
     return {**named, "rightly_left_alone": tn}
 
 
 def count_sentence(counts: ConfusionCounts) -> str:
-    """What was found, missed and alarmed for nothing, in one sentence."""
+    """Found, missed and false alarms in one sentence."""
     named = count_values(counts)
     if not named["alarms"]:
         return f"no alarm: found 0 of {named['positives']:,}"
@@ -175,19 +319,19 @@ def count_sentence(counts: ConfusionCounts) -> str:
 
 
 def too_good(roc_auc: float, suspects: str = "a column that is filled in after the event") -> list[str]:
-    """A note where classes are separated so well that a leak is likelier, as the report's CRC005 has it."""
+    """A note if classes are separated so well that a leak is likely, as CRC005 has it."""
     if not is_nearly_separated(roc_auc):
         return []
     return [f"the classes are separated almost without an error (ROC AUC {roc_auc:.5g}): look for {suspects} (CRC005)"]
 
 
-def of_no_use(log_loss: float, counts: ConfusionCounts) -> list[str]:
-    """A note where probabilities are no better than the share of positives, said of every row."""
-    n_pos, n = float(counts.tp + counts.fn), float(counts.tp + counts.fn + counts.fp + counts.tn)
-    by_share = -sum(part / n * math.log(part / n) for part in (n_pos, n - n_pos) if part > 0.0)
+def of_no_use(log_loss: float, class_weights: Sequence[float]) -> list[str]:
+    """A note if probabilities are no better than the class shares, given the weight of the rows of each class."""
+    total = float(sum(class_weights))
+    by_share = -sum(part / total * math.log(part / total) for part in class_weights if part > 0.0)
     if not log_loss >= by_share:
         return []
     return [
-        f"the model is of no use here: its log loss is {log_loss:.4g}, and {by_share:.4g} by the share of positives "
-        f"alone, without any column"
+        f"the model is of no use here: its log loss is {log_loss:.4g}, and {by_share:.4g} by the class shares alone, "
+        f"without any column"
     ]

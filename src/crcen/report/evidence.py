@@ -15,7 +15,7 @@ from crcen.tables.fingerprint import Recognition
 from crcen.theory.cost_matrix import CostMatrix
 from crcen.theory.decision import weighted_probability
 from crcen.theory.groups import GroupComparison, compare_groups
-from crcen.theory.key_equation import EquationTest, judge_equation, judge_equations, key_equation
+from crcen.theory.key_equation import EquationTest, judge_equations
 from crcen.theory.labels import Labels
 from crcen.theory.limits import fitted_model_noise
 from crcen.theory.price import Budget, Price
@@ -138,6 +138,10 @@ class Evidence:
         How rows with a label differ from those without, which are not among these rows.
     is_audited : bool
         Whether labels were drawn with known probabilities, by which the rows are weighted.
+    clusters : array of shape (n,), optional
+        Rows of the same cluster may depend on each other.
+    is_stratified : bool
+        Whether the class counts of these rows were fixed when they were drawn.
     random_state : int
         Seed of permutations and of chosen rows.
     """
@@ -159,6 +163,8 @@ class Evidence:
     groups: tuple[GroupComparison, ...] = ()
     selection: LabelSelection | None = None
     is_audited: bool = False
+    clusters: NDArray[Any] | None = None
+    is_stratified: bool = False
     random_state: int = 0
     _made: dict[Callable[..., object], Any] = field(default_factory=dict, init=False, repr=False)
 
@@ -241,14 +247,11 @@ class Evidence:
     @cached_property
     def equations(self) -> EquationTest:
         """The key equations of the natural probabilities on these rows, tested with the model's own error."""
-        error = None if self.is_out_of_fold else self.training_error
-        if self.has_positive:
-            error = self.training_error
-            q = weighted_probability(self.p, self.price)
-            found = key_equation(self.target, q, self.price, self.weights, training_error=error)
-            return judge_equation(found, self.noise if error is None else 1.0, int(self.counts.min()))
+        error = None if self.is_out_of_fold and not self.has_positive else self.training_error
         noise = fitted_model_noise(self.weights, self.price, kept_by(self.model, "profile_")) if self.has_price else 1.0
-        return judge_equations(self.y, self.proba, self.price, self.names, self.weights, noise=noise, error=error)
+        drawn: dict[str, Any] = {"clusters": self.clusters, "is_stratified": self.is_stratified}
+        names = self.names
+        return judge_equations(self.y, self.proba, self.price, names, self.weights, noise=noise, error=error, **drawn)
 
     @cached_property
     def cost_matrix(self) -> CostMatrix:

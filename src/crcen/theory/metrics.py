@@ -452,6 +452,8 @@ def measure_quality(
     costs: CostMatrix,
     sample_weight: ArrayLike | None = None,
     clusters: ArrayLike | None = None,
+    *,
+    actions: ArrayLike | None = None,
 ) -> Quality:
     """Measure decisions at stated costs.
 
@@ -467,6 +469,8 @@ def measure_quality(
         Finite and not negative.
     clusters : array of shape (n,), optional
         Rows of the same cluster may depend on each other; intervals are then longer.
+    actions : array of shape (n,), optional
+        Decisions; by default the cheapest ones.
 
     Raises
     ------
@@ -478,7 +482,8 @@ def measure_quality(
     truth, expected = check_class_numbers(y, costs.n_classes), costs.expected(p)
     if not len(truth) or len(truth) != len(expected):
         raise InvalidInput(f"there must be at least one row, and a label a row: got {len(expected)} and {len(truth)}.")
-    weights, chances, chosen = check_row_weights(sample_weight, truth.size), np.asarray(p, np.float64), costs.choose(p)
+    weights, chances = check_row_weights(sample_weight, truth.size), np.asarray(p, np.float64)
+    chosen = costs.choose(p) if actions is None else check_class_numbers(actions, costs.n_actions)
     rows, total, n_classes = np.arange(len(truth)), weights.sum(), costs.n_classes
     counts = decision_counts(truth, chosen, n_classes, weights, n_actions=costs.n_actions)
     groups = None if clusters is None else np.asarray(as_numpy(clusters))

@@ -1,4 +1,4 @@
-"""The page of a watch: what each call found and the running evidence, as one HTML file that needs nothing else."""
+"""The page of a watch: the result of each call and the running evidence, as one self-contained HTML file."""
 
 import base64
 import hashlib
@@ -7,9 +7,7 @@ from html import escape
 from importlib import resources
 from typing import Any
 
-from crcen.commands.watch_state import WatchState
-
-__all__ = ["watch_page"]
+__all__ = ["monitor_page"]
 
 _WIDTH, _HEIGHT, _LEFT, _BOTTOM = 640.0, 220.0, 52.0, 30.0
 _SHOWN_CALLS = 60
@@ -30,14 +28,14 @@ th.text, td.text { text-align: left; white-space: normal; }
 """
 
 
-def watch_page(watch: Any, state: WatchState) -> str:
+def monitor_page(watch: Any, state: Any) -> str:
     """The page after a call.
 
     Parameters
     ----------
     watch : TableWatch
-        What the call found.
-    state : WatchState
+        The result of the call.
+    state : MonitorState
         All calls so far, this one among them.
     """
     style = resources.files("crcen.report").joinpath("report.css").read_text(encoding="utf-8") + _STYLE
@@ -45,7 +43,7 @@ def watch_page(watch: Any, state: WatchState) -> str:
     word, badge = ("Alarm", "warning") if watch.is_alarm else ("Quiet", "passed")
     lead = f"{state.n_calls} calls, the last one {escape(watch.data)}"
     parts = [
-        _section("now", "The last call", f"<p>{escape(watch._sentences())}</p>" + _notes(watch.notes)),
+        _section("now", "The last call", _now(watch)),
         _section("labels", "What labels say", _labels(watch, state)),
         _section("columns", "What the columns say", _differences(state)),
         _section("expected", "What is expected without labels", _expected(state)),
@@ -66,31 +64,31 @@ def _section(name: str, title: str, content: str) -> str:
     return f'<section id="{name}" aria-labelledby="{name}-title"><h2 id="{name}-title">{title}</h2>{content}</section>'
 
 
-def _notes(notes: tuple[str, ...]) -> str:
-    return "".join(f'<p class="help">Note: {escape(note)}.</p>' for note in notes)
+def _now(watch: Any) -> str:
+    rows = "".join(
+        f'<tr><th scope="row" class="text">{title}</th><td class="text">{"<br>".join(map(escape, texts))}</td></tr>'
+        for title, texts in watch.parts().items()
+    )
+    notes = "".join(f'<p class="help">Note: {escape(note)}.</p>' for note in watch.notes)
+    return f"<table><tbody>{rows}</tbody></table>{notes}"
 
 
-def _labels(watch: Any, state: WatchState) -> str:
+def _labels(watch: Any, state: Any) -> str:
     readings = state.monitor.history[None]
     if not readings:
-        return "<p>No label has come yet.</p>"
+        return "<p>No label has been counted yet.</p>"
     bar = -math.log(state.monitor.false_alarm_rate)
     points = [(float(reading.batch), reading.log_evidence / math.log(10.0)) for reading in readings]
-    last = readings[-1]
-    so_far = getattr(watch, "label_sentence", None)  # of several classes
-    if so_far is None:
-        so_far = f"{last.n_rows:,} labels so far, {last.n_pos:,} of them positive. "
-        so_far += f"The model's log-odds are off by {last.drift:+.2f}."
     said = (
-        f"{so_far} Evidence above the dashed line is an alarm; the chance that it ever gets there without a change is "
-        f"at most {state.monitor.false_alarm_rate:g}."
+        f"Labels: {watch.label_sentence}. Evidence above the dashed line is an alarm; without a change it ever gets "
+        f"there with a probability of at most {state.monitor.false_alarm_rate:g}."
     )
     alarms = "".join(f"<p><strong>Alarm:</strong> {escape(str(alarm))}.</p>" for alarm in state.monitor.alarms)
     chart = _chart(points, bar / math.log(10.0), "evidence of a change, powers of ten", "calls with labels")
     return f"<p>{escape(said)}</p>{alarms}{chart}"
 
 
-def _differences(state: WatchState) -> str:
+def _differences(state: Any) -> str:
     found = [call for call in state.history if call.get("unlike")]
     if not found:
         return "<p>In no call did the columns differ from those of training more than chance allows.</p>"
@@ -102,7 +100,7 @@ def _differences(state: WatchState) -> str:
     return f"<ul>{items}</ul>"
 
 
-def _expected(state: WatchState) -> str:
+def _expected(state: Any) -> str:
     text = (
         "Precision, recall and cost that the probabilities themselves make likely, with the middle 95 % of chance. "
         "This assumes that the probabilities are still right: columns may move, but what they say about the label must "

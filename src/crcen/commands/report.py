@@ -16,23 +16,22 @@ from crcen import InvalidInput, InvalidParameter, Review
 from crcen._support.files import check_writable
 from crcen._support.progress import busy, logged
 from crcen._support.text import page_in_frame
-from crcen.commands.decided_rows import JudgedReview, judge_review
 from crcen.commands.group_columns import group_columns, group_values
 from crcen.commands.inputs import (
     Source,
     check_column,
     labels_as,
     model_of,
-    price_of,
     source_of,
     target_of,
     weight_notes,
     weights_of,
 )
-from crcen.commands.model_rows import model_rows
-from crcen.commands.prices import has_class_price, refuse_two_class_options, stated_costs
+from crcen.commands.prices import decision_price
+from crcen.commands.rules import JudgedReview, judge_review, reject_without_positive
+from crcen.commands.scoring import model_rows
 from crcen.tables.options import ReadOptions
-from crcen.theory.labels import Labels
+from crcen.theory.price import Price
 
 __all__ = ["TableReport", "labelled_rows", "report_table"]
 
@@ -74,7 +73,7 @@ class TableReport:
             "warnings": [finding.code for finding in self.warnings],
             "findings": [finding.to_dict() for finding in self.findings],
             "notes": list(self.notes),
-            **({} if self.review is None else {"review": self.review.to_dict()}),
+            "review": None if self.review is None else self.review.to_dict(),
         }
 
     def __repr__(self) -> str:
@@ -166,62 +165,62 @@ def report_table(
     model = model_of(model)
     source = source_of(data, read, model)
     target = target_of(target, model, source)
+    reject_without_positive(model, {"review": review})
+    column = model.weighting_.positive
     options: dict[str, Any] = {"title": title, "data_name": source.name, "model_path": model_path}
-    if has_class_price(model):
-        refuse_two_class_options(model, {"review": review})
-        if others:
-            raise InvalidInput(
-                f"models side by side must each find one class: the first tells {len(model.classes_)} apart; write a "
-                "report for each of them."
+    if weighting is not None or costs is not None:
+        price = decision_price(weighting, costs, model)
+        if column is not None or not isinstance(price, Price):
+            raise InvalidParameter(
+                f"{'weighting' if costs is None else 'costs'} must be left out: this model finds {model.pos_label_}, "
+                "and its page has a price to move; crcen evaluate judges it at another."
             )
-        if weighting is not None or costs is not None:
-            options["costs"] = stated_costs(weighting, costs, model)
-    elif weighting is not None or costs is not None:
-        raise InvalidParameter(
-            f"{'weighting' if costs is None else 'costs'} must be left out: this model finds "
-            f"{Labels.of_model(model).positive}, and its page has a price to move; crcen evaluate judges it at another."
-        )
-    names, between = group_columns(groups, source, target), Review.of(review)
-    X, y, weights, notes = labelled_rows(model, source, target, weight, names)
-    parted = {name: group_values([cells]) for name, cells in _labelled(source, target, names).items()}
+        options["costs"] = price.cost_matrix.for_classes(model.classes_.tolist())
+    names = group_columns(groups, source, target)
+    frame, notes = _labelled_frame(source, target, weight)
+    X, y, weights = _rows_of(model, frame, source, target, weight, names)
+    parted = {name: group_values([frame[name]]) for name in names}
     with busy("writing the report", visible=bool(verbose)):
-        options["others"] = _beside(others, model, source, target)
+        options["others"] = _compared_models(others, model, frame, source, target)
         written = crcen.write_report(model, X, y, out, sample_weight=weights, groups=parted, **options)
     judged = None
-    if between is not None:
-        labels, price = Labels.of_model(model), price_of(None, model)
-        p = model.predict_proba(X)[:, labels.column]
-        judged = judge_review(labels.is_positive(y), p, between, price.cost_ratio, weights)
+    if review is not None and column is not None:
+        p = model.predict_proba(X)[:, column]
+        positive = y == model.classes_[column]
+        judged = judge_review(positive, p, Review.of(review), model.weighting_.cost_ratio, weights)
     notes += weight_notes(model, weight)
     return TableReport(Path(out), len(y), written.findings, tuple(notes), judged)
 
 
-def _beside(others: Any, model: Any, source: Source, target: str) -> dict[str, NDArray[np.float64]]:
-    """Probabilities of the same rows by other models, each by a name of its own."""
+def _compared_models(
+    others: Any, model: Any, frame: Any, source: Source, target: str
+) -> dict[str, NDArray[np.float64]]:
+    """Probabilities of the same rows by other models, each with its own name."""
     found: dict[str, NDArray[np.float64]] = {}
     for number, other in enumerate(others, 2):
         name = Path(other).name if isinstance(other, str | Path) else f"model {number}"
         name = name if name not in found else f"{name} ({number})"
         fitted = model_of(other)
-        if has_class_price(fitted):
-            raise InvalidInput(
-                f"models side by side must each find one class: {name} tells {len(fitted.classes_)} apart; write a "
-                "report of its own for it."
-            )
+        for one, text in ((model, "the first"), (fitted, name)):
+            if one.weighting_.positive is None:
+                raise InvalidInput(
+                    f"models side by side must each find one class: {text} tells {len(one.classes_)} apart; write a "
+                    "report of its own for it."
+                )
         if set(fitted.classes_.tolist()) != set(model.classes_.tolist()) or fitted.pos_label_ != model.pos_label_:
             raise InvalidInput(
                 f"models side by side must look for the same label: the first looks for {model.pos_label_}, and {name} "
                 f"for {fitted.pos_label_} among {', '.join(map(str, fitted.classes_.tolist()))}."
             )
-        X, *_ = labelled_rows(fitted, source, target)
-        found[name] = fitted.predict_proba(X)[:, Labels.of_model(fitted).column]
+        X, _, _ = _rows_of(fitted, frame, source, target)
+        found[name] = fitted.predict_proba(X)[:, fitted.weighting_.positive]
     return found
 
 
 def labelled_rows(
-    model: Any, source: Source, target: str, weight: str | None = None, groups: Sequence[str] = ()
+    model: Any, source: Source, target: str, weight: str | None = None, others: Sequence[str] = ()
 ) -> tuple[Any, NDArray[Any], NDArray[np.float64] | None, list[str]]:
-    """The rows of a table that have a label, as a model takes them; labels, what rows count, and notes.
+    """The rows of a table that have a label, as a model takes them; labels, weights, and notes.
 
     Parameters
     ----------
@@ -232,10 +231,16 @@ def labelled_rows(
     target : str
         Column with the labels.
     weight : str, optional
-        Column that says how much each row counts.
-    groups : sequence of str
-        Columns of groups, which a model without names of its own does not take for inputs.
+        Column of sample weights.
+    others : sequence of str
+        Further columns that a model without column names does not take for inputs.
     """
+    frame, notes = _labelled_frame(source, target, weight)
+    return *_rows_of(model, frame, source, target, weight, others), notes
+
+
+def _labelled_frame(source: Source, target: str, weight: str | None) -> tuple[Any, list[str]]:
+    """All columns of the rows that have a label, and notes."""
     if weight is not None:
         check_column(weight, source.columns, "weight", source.name)
     frame, notes = source.read(), source.notes
@@ -245,19 +250,22 @@ def labelled_rows(
     frame = frame[known].reset_index(drop=True)
     if not len(frame):
         raise InvalidInput(f"{source.name} has no row with a value of {target}.")
+    return frame, notes
+
+
+def _rows_of(
+    model: Any,
+    frame: Any,
+    source: Source,
+    target: str,
+    weight: str | None = None,
+    others: Sequence[str] = (),
+) -> tuple[Any, NDArray[Any], NDArray[np.float64] | None]:
+    """Inputs, labels and weights of rows, as a model takes them."""
     y = model.classes_[labels_as(frame[target], model.classes_, target)]
     if len(set(y.tolist())) < 2:
         needed = "both" if len(model.classes_) == 2 else "several"
         raise InvalidInput(f"a report needs rows of {needed} classes: {source.name} has only {y[0]} in {target}.")
     weights = None if weight is None else weights_of(frame[weight], "weight")
-    ignored = {target, *groups} if weight is None else {target, weight, *groups}
-    return model_rows(model, frame, ignored), y, weights, notes
-
-
-def _labelled(source: Source, target: str, names: Sequence[str]) -> dict[str, Any]:
-    """Columns of the rows that have a label."""
-    if not names:
-        return {}
-    frame = source.read()
-    known = frame[target].notna()
-    return {name: frame[name][known] for name in names}
+    ignored = {target, *others} if weight is None else {target, weight, *others}
+    return model_rows(model, frame, ignored), y, weights

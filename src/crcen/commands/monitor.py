@@ -1,0 +1,710 @@
+"""monitor_table: whether new rows are still like those of training, and the model still right."""
+
+import base64
+import hashlib
+import json
+import math
+import warnings
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from crcen import InvalidInput, InvalidParameter, KeyEquationMonitor, TableClassifier
+from crcen._support.files import check_writable, exclusive_lock, write_atomic
+from crcen._support.progress import logged
+from crcen._support.text import listed
+from crcen._support.values import json_value
+from crcen.commands.inputs import (
+    amounts_of,
+    check_column,
+    cluster_numbers,
+    model_of,
+    source_of,
+    target_of,
+    weight_notes,
+)
+from crcen.commands.monitor_page import monitor_page
+from crcen.commands.prices import price_values
+from crcen.commands.rules import RowRule, rule_of
+from crcen.commands.scoring import ScoredTable, score_table
+from crcen.tables.options import ReadOptions
+from crcen.theory.decision import sigmoid
+from crcen.theory.limits import FALSE_ALARM_RATE, WATCHED_COLUMNS_PART
+from crcen.theory.metrics import Expected, ExpectedCounts, expected_counts
+from crcen.theory.residual_test import JointResidualSums
+from crcen.theory.rows import Shown
+
+__all__ = ["TableWatch", "model_digest", "monitor_table"]
+
+Array = NDArray[np.float64]
+Bools = NDArray[np.bool_]
+Index = NDArray[np.int64]
+Hashes = NDArray[np.uint32]
+
+_FORMAT, _VERSION = "crcen watch", 2
+# Calls whose results are kept, and labelled rows whose hashes are; the evidence itself needs only sums.
+_MOST_CALLS, _MOST_HASHES = 400, 1_000_000
+# Rows with an earlier twin are replays if fewer twins than this share are expected by chance.
+_MOST_TWINS = 0.05
+# Seconds that a call waits for another one that writes the same state.
+_LOCK_SECONDS = 120.0
+
+
+@dataclass(frozen=True, eq=False)
+class ExpectedFigures(Shown):
+    """What decisions are expected to result in, if the probabilities are right.
+
+    Parameters
+    ----------
+    labels : tuple
+        Classes with figures: the positive one, or all of them.
+    counts : tuple of ExpectedCounts
+        Of each of them.
+    cost_per_1000 : Expected
+        Cost of 1,000 rows.
+    """
+
+    labels: tuple[Any, ...]
+    counts: tuple[ExpectedCounts, ...]
+    cost_per_1000: Expected
+
+    @classmethod
+    def of(cls, rule: RowRule, p: Array, actions: Index) -> "ExpectedFigures":
+        """Figures of rows with probabilities (n, K) and decisions."""
+        column, costs = rule.price.positive, rule.costs.costs
+        classes = range(p.shape[1]) if column is None else [column]
+        paid = costs[:, actions].T
+        mean = (p * paid).sum(axis=1)
+        variance = np.maximum((p * paid**2).sum(axis=1) - mean**2, 0.0)
+        cost = Expected(1000.0 * float(mean.mean()), 1000.0 * math.sqrt(float(variance.sum())) / len(p))
+        counts = tuple(expected_counts(p[:, k], actions == k) for k in classes)
+        return cls(tuple(rule.labels[k] for k in classes), counts, cost)
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain values, ready for JSON; precision and recall are those of the positive class."""
+        by_class = [
+            {"label": json_value(label), "precision": one.precision.to_dict(), "recall": one.recall.to_dict()}
+            for label, one in zip(self.labels, self.counts, strict=True)
+        ]
+        own = {name: by_class[0][name] if len(by_class) == 1 else None for name in ("precision", "recall")}
+        return {**own, "cost_per_1000": self.cost_per_1000.to_dict(), "classes": by_class}
+
+
+@dataclass(frozen=True, eq=False)
+class TableWatch(Shown):
+    """The result of one call of a watch; prints itself.
+
+    Parameters
+    ----------
+    data : str
+        The rows.
+    call : int
+        Number of the call, from 1.
+    n_rows, n_labelled, n_alarms : int
+        Rows, those with a label that were counted, and those decided for another class than the default.
+    rule : RowRule
+        How rows were decided.
+    decided : dict of label to int
+        Rows with each decision.
+    expected, before : ExpectedFigures
+        What decisions are expected to result in by the probabilities, here and on training rows.
+    unlike : tuple of Difference
+        How these rows differ from training rows beyond chance.
+    alarms : tuple of DriftAlarm, or of ClassDriftAlarm for more than two classes
+        Alarms from labels so far: the first alarm stays.
+    reading : MonitorReading, ClassReading or None
+        Where the test of labels stands; None before any label.
+    false_alarm_rate : float
+        Probability of any false alarm over all calls, if nothing changes.
+    notes : tuple of str
+        About the table.
+    path, page : Path or None
+        Where the state and the page were written.
+    n_held : int
+        Labelled rows that wait until their cohort is complete.
+    """
+
+    data: str
+    call: int
+    n_rows: int
+    n_labelled: int
+    n_alarms: int
+    rule: RowRule
+    decided: dict[Any, int]
+    expected: ExpectedFigures
+    before: ExpectedFigures | None
+    unlike: tuple[Any, ...]
+    alarms: tuple[Any, ...]
+    reading: Any
+    false_alarm_rate: float
+    notes: tuple[str, ...] = ()
+    path: Path | None = None
+    page: Path | None = None
+    n_held: int = 0
+
+    @property
+    def is_alarm(self) -> bool:
+        """Whether somebody should look: these rows are unlike those of training, or labels have raised an alarm."""
+        return bool(self.unlike or self.alarms)
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain values, ready for JSON."""
+        return {
+            "data": self.data,
+            "call": self.call,
+            "is_alarm": self.is_alarm,
+            "rows": self.n_rows,
+            "labelled": self.n_labelled,
+            "held": self.n_held,
+            "price": price_values(self.rule.price, self.rule.labels),
+            "decided": json_value(self.decided),
+            "alarm_share": self.n_alarms / self.n_rows,
+            "expected": self.expected.to_dict(),
+            "expected_in_training": None if self.before is None else self.before.to_dict(),
+            "unlike": [one.to_dict() for one in self.unlike],
+            "drift_alarms": [{**json_value(asdict(one)), "sentence": str(one)} for one in self.alarms],
+            "labels": None if self.reading is None else json_value(asdict(self.reading)),
+            "false_alarm_rate": self.false_alarm_rate,
+            "notes": list(self.notes),
+            "state": None if self.path is None else str(self.path),
+            "page": None if self.page is None else str(self.page),
+        }
+
+    def __repr__(self) -> str:
+        word = "alarm" if self.is_alarm else "quiet"
+        return f"<TableWatch {word}: call {self.call}, {self.n_rows:,} rows, {self.n_labelled:,} with labels>"
+
+    def __str__(self) -> str:
+        lines = ["ALARM" if self.is_alarm else "Quiet"]
+        for title, texts in self.parts().items():
+            lines += [f"{title if i == 0 else '':<10} {text}" for i, text in enumerate(texts)]
+        lines += [f"Note: {note}." for note in self.notes]
+        lines += [f"State in {self.path}"] if self.path is not None else []
+        lines += [f"Page in {self.page}"] if self.page is not None else []
+        return "\n".join(lines)
+
+    def parts(self) -> dict[str, list[str]]:
+        """The result in words, by subject."""
+        columns = ["like those of training as far as chance can tell"]
+        if self.unlike:
+            columns = ["unlike training, more than chance allows:", *(f"  {one.sentence}" for one in self.unlike)]
+        held = [f"{self.n_held:,} labelled rows wait until their cohort is complete"] if self.n_held else []
+        return {
+            "Rows": [f"{self.n_rows:,} of {self.data}, {self.n_labelled:,} with labels (call {self.call})"],
+            "Decisions": [self._decisions()],
+            "Columns": columns,
+            "Expected": [*self._expected(), "if the probabilities are still right, which only labels can tell"],
+            "Labels": [self.label_sentence, *held],
+            "Watch": [
+                f"all calls together raise a false alarm with a probability of at most {self.false_alarm_rate:g}"
+            ],
+        }
+
+    def _decisions(self) -> str:
+        if self.rule.price.positive is not None:
+            return f"{self.n_alarms:,} alarms ({100 * self.n_alarms / self.n_rows:.3g} %)"
+        return listed((f"{n:,} {label}" for label, n in self.decided.items()), most=12)
+
+    def _expected(self) -> list[str]:
+        """Expected figures with the middle 95 % of chance, each beside that of training."""
+        lines = []
+        for i, label in enumerate(self.expected.labels):
+            words = []
+            for name in ("precision", "recall"):
+                here = getattr(self.expected.counts[i], name)
+                if math.isnan(here.value):
+                    continue
+                there = math.nan if self.before is None else getattr(self.before.counts[i], name).value
+                beside = "" if math.isnan(there) else f", {there:.2f} in training"
+                words.append(f"{name} {here.value:.2f} ({max(here.low, 0):.2f} to {min(here.high, 1):.2f}{beside})")
+            if words:
+                lines.append(("" if len(self.expected.labels) == 1 else f"{label}: ") + ", ".join(words))
+        here = self.expected.cost_per_1000
+        beside = "" if self.before is None else f", {self.before.cost_per_1000.value:.3g} in training"
+        unit = "" if self.rule.price.positive is None else " false alarms"
+        return [
+            *lines,
+            f"cost of 1,000 rows {here.value:.3g}{unit} ({max(here.low, 0):.3g} to {here.high:.3g}{beside})",
+        ]
+
+    @property
+    def label_sentence(self) -> str:
+        """What labels say so far."""
+        if self.reading is None:
+            return "none has been counted yet" if self.n_held else "none has come yet"
+        so_far = f"{self.reading.n_rows:,} so far"
+        drift, off = self.reading.drift, "the model's log-odds are off"
+        if self.rule.price.positive is not None:
+            so_far += f", {self.reading.n_pos:,} of them positive"
+        else:
+            known = [k for k, one in enumerate(drift) if math.isfinite(one)]
+            if not known:
+                return f"{so_far}: too few to say anything"
+            most = max(known, key=lambda k: abs(drift[k]))
+            drift, off = drift[most], f"most off is {self.rule.labels[most]}"
+        if self.alarms:
+            return f"{so_far}: {'; '.join(map(str, self.alarms))}"
+        if self.reading.log_evidence == 0.0:  # exactly: the test has not been opened
+            return (
+                f"{so_far}: {off} by {drift:+.2f} in log-odds, which was not tested: rows held out of training are too "
+                "few to compare with, so later labels are compared with these"
+            )
+        evidence = math.exp(min(self.reading.log_evidence, 700.0))
+        return f"{so_far}: {off} by {drift:+.2f} in log-odds, which is no alarm (evidence {evidence:.3g} : 1)"
+
+
+@logged
+def monitor_table(
+    model: Any,
+    data: Any,
+    *,
+    state: str | Path | None = None,
+    target: str | None = None,
+    weighting: Any = None,
+    costs: Any = None,
+    when: str | None = None,
+    weight: str | None = None,
+    clusters: str | None = None,
+    delay: int | None = None,
+    cohort: str | None = None,
+    now: Any = None,
+    false_alarm_rate: float = FALSE_ALARM_RATE,
+    page: str | Path | None = None,
+    read: ReadOptions | None = None,
+    verbose: int = 0,
+) -> TableWatch:
+    """Compare new rows with those of training, with labels and without, as `crcen monitor` does.
+
+    Parameters
+    ----------
+    model : fitted classifier, str or Path
+        The model, or its file.
+    data : data frame, str or Path
+        Rows since the last call. Those with a value in the target column are counted as labelled.
+    state : str or Path, optional
+        JSON file that carries the watch from call to call: read if it exists, and replaced as a whole. Calls that share
+        it wait for each other. Without it this call stands alone.
+    target : str, optional
+        Column with the labels, if there is one; by default that of training, which may be absent.
+    weighting : Budget, CostRatio, Lam, Alpha, "balanced", float or dict, optional
+        Another price than that of training for the expected figures.
+    costs : CostMatrix, data frame, str or Path, optional
+        Other costs of decisions than those of training, as `crcen.fit_table` takes them.
+    when : str, optional
+        Name of these rows in the record, such as "2024-05"; by default the name of the file.
+    weight : str, optional
+        Column of sample weights of labelled rows, for models that were fitted with weights. Figures that are expected
+        without labels are of rows.
+    clusters : str, optional
+        Column of rows that belong together, such as a patient: the rows of a cluster count as one arrival.
+    delay : int, optional
+        Cohorts that must pass before the labels of one are counted, for a new watch: if positives are known later
+        than negatives, or the other way round, labels that come early are not like the others. Needs ``cohort``; an
+        existing state has its own.
+    cohort : str, optional
+        With ``delay``: column with the day in which each row was scored, as a date, or the number of its week.
+    now : date, int or str, optional
+        With ``delay``: the present cohort; by default the latest in the table.
+    false_alarm_rate : float, default=0.05
+        Probability of any false alarm over all calls of a watch, if nothing changes: half of it for the columns, half
+        for the labels. An existing state has its own.
+    page : str or Path, optional
+        HTML file to write, with the running evidence.
+    read : ReadOptions, optional
+        How the table is read; by default detected.
+    verbose : int, default=0
+        1 shows progress on a terminal.
+
+    Returns
+    -------
+    TableWatch
+        ``is_alarm``, and why.
+    """
+    rate = false_alarm_rate
+    if isinstance(rate, bool) or not isinstance(rate, int | float) or not 0.0 < rate < 1.0:
+        raise InvalidParameter(
+            f"false_alarm_rate must lie between 0 and 1: got {rate!r}.", parameter="false_alarm_rate"
+        )
+    for place in (state, page):
+        if place is not None:
+            check_writable(place, model, data)
+    fitted = model_of(model)
+    source = source_of(data, read, fitted)
+    known_target = str(getattr(fitted, "target_name_", "") or "")
+    label = target_of(target, fitted, source) if target is not None or known_target in source.columns else None
+    rule = rule_of(fitted, source, weighting, costs)
+    if rule.goal is not None:
+        raise InvalidParameter(f"{rule.goal} is no price: a monitor needs a price.", parameter="weighting")
+    named = {"weight": weight, "clusters": clusters, "cohort": cohort}
+    columns = {
+        what: check_column(name, source.columns, what, source.name) for what, name in named.items() if name is not None
+    }
+    if label is None and columns:
+        raise InvalidParameter(
+            f"{' and '.join(columns)} must go with labels: {source.name} has no target column.",
+            parameter=tuple(columns),
+        )
+    if state is not None:  # before the rows are scored, so that a wrong state is reported at once
+        _check_cohorts(_read_or_new(state, fitted, float(rate), delay), delay, cohort, now)
+    scored = score_table(fitted, source, label, tuple(columns.values()), verbose, keeps_hashes=True)
+    actions, _ = rule.decide(scored.p)
+    own = _row_values(scored, columns, fitted)
+    with _locked(state):
+        kept = _read_or_new(state, fitted, float(rate), delay)
+        _check_cohorts(kept, delay, cohort, now)
+        rows, notes = _new_rows(kept, scored, source.name)
+        if len(rows):
+            among = np.searchsorted(np.flatnonzero(scored.is_labelled), rows)
+            options: dict[str, Any] = {name: values[among] for name, values in own.items()}
+            options |= {"now": _present_cohort(now)} if cohort is not None else {"when": when or source.name}
+            notes += weight_notes(fitted, weight)
+            notes += _count_labels(kept, scored, rows, options, fitted)
+        readings = kept.monitor.history[None]
+        n_alarms = int(rule.alarms(actions).sum())
+        before = _before(fitted, rule)
+        watch = TableWatch(
+            data=source.name,
+            call=kept.n_calls + 1,
+            n_rows=len(actions),
+            n_labelled=len(rows),
+            n_alarms=n_alarms,
+            rule=rule,
+            decided=dict(zip(rule.names, np.bincount(actions, minlength=len(rule.names)).tolist(), strict=True)),
+            expected=ExpectedFigures.of(rule, scored.p, actions),
+            before=before,
+            unlike=scored.watch.unlike(n_alarms, rule.price, kept.input_error_rate),
+            alarms=tuple(kept.monitor.alarms),
+            reading=readings[-1] if readings else None,
+            false_alarm_rate=kept.false_alarm_rate,
+            notes=tuple([*scored.notes, *notes]),
+            path=None if state is None else Path(state),
+            page=None if page is None else Path(page),
+            n_held=kept.monitor.n_held,
+        )
+        kept.add({"when": when or source.name, **watch.to_dict()}, scored.hashes[rows])
+        if page is not None:
+            write_atomic(page, monitor_page(watch, kept))
+        if state is not None:
+            write_atomic(state, kept.text())
+    return watch
+
+
+@contextmanager
+def _locked(state: str | Path | None) -> Iterator[None]:
+    """Hold the lock of a state, if there is one."""
+    if state is None:
+        yield
+    else:
+        with exclusive_lock(state, instead="use another state", seconds=_LOCK_SECONDS):
+            yield
+
+
+def _read_or_new(state: str | Path | None, model: Any, rate: float, delay: int | None) -> "MonitorState":
+    if state is not None and Path(state).exists():
+        return read_state(Path(state), model)
+    return new_state(model, rate, delay)
+
+
+def _row_values(scored: ScoredTable, columns: dict[str, str], model: Any) -> dict[str, NDArray[Any]]:
+    """Weights, clusters and cohorts of the labelled rows, as `KeyEquationMonitor.update` takes them."""
+    readers = {"weight": lambda cells: amounts_of(cells, "weight"), "clusters": cluster_numbers, "cohort": _cohorts_of}
+    named = {"weight": "sample_weight"}
+    found = {named.get(what, what): readers[what](scored.labelled(name)) for what, name in columns.items()}
+    unit = getattr(getattr(model, "held_out_sums_", None), "weight_unit", None)
+    if unit and "weight" not in columns:  # rows without weights count as typical rows of training
+        found["sample_weight"] = np.full(int(scored.is_labelled.sum()), float(unit))
+    return found
+
+
+def _count_labels(
+    kept: "MonitorState", scored: ScoredTable, rows: Index, options: dict[str, Any], model: Any
+) -> list[str]:
+    """Give labelled rows to the test; its warnings as notes."""
+    price = model.weighting_
+    q = price.weighted(scored.p[rows])
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        outputs = q if price.positive is None else q[:, price.positive]
+        kept.monitor.update(q=outputs, y=model.classes_[scored.y[rows]], **options)
+    return [str(one.message).rstrip(".") for one in caught]
+
+
+def _before(model: Any, rule: RowRule) -> ExpectedFigures | None:
+    """Expected figures of training rows by the quantiles of their scores, out of fold if the model has those."""
+    profile, column = getattr(model, "profile_", None), rule.price.positive
+    if profile is None or not profile.scores or column is None:
+        return None
+    own = sigmoid(profile.scores[-1])
+    p = np.stack([own, 1.0 - own] if column == 0 else [1.0 - own, own], axis=1)
+    return ExpectedFigures.of(rule, p, rule.decide(p)[0])
+
+
+# -- rows that were counted before ---------------------------------------------------------------------------------
+
+
+def _new_rows(kept: "MonitorState", scored: ScoredTable, name: str) -> tuple[Index, list[str]]:
+    """Numbers of labelled rows that were not counted before, and notes; a replayed table is an error.
+
+    A row is known by the hash of its inputs and label. If hardly any row of this table has a twin in it, a row that
+    matches one of an earlier call is a replay and is left out. Otherwise matches prove nothing, and only a table whose
+    rows all match those of one earlier call is a replay.
+    """
+    rows = np.flatnonzero(scored.is_labelled)
+    if not len(rows):
+        return rows, []
+    own = scored.hashes[rows]
+    values, counts = np.unique(own, return_counts=True)
+    twins = float((counts[counts > 1]).sum()) / len(own)
+    left_out, calls = np.zeros(len(own), dtype=bool), []
+    for call, earlier in kept.earlier_rows():
+        if not len(earlier):
+            continue
+        matches = _matched(own, earlier)
+        n_matches, smaller = int(matches.sum()), min(len(own), len(earlier))
+        are_known = twins * max(len(earlier) / len(own), 1.0) < _MOST_TWINS
+        is_same = n_matches == smaller and (len(own) == len(earlier) or len(values) > 0.5 * len(own))
+        if (are_known and n_matches > 0.5 * len(own)) or (is_same and smaller > 1):
+            raise InvalidInput(
+                f"{n_matches:,} of {len(own):,} labelled rows of {name} were counted before, in call "
+                f"{call.get('call')} ({call.get('when')}): counted twice they would pass for new evidence."
+            )
+        if are_known and n_matches:
+            left_out |= matches
+            calls.append(str(call.get("call")))
+    if not left_out.any():
+        return rows, []
+    note = f"{int(left_out.sum()):,} labelled rows were counted before, in call {', '.join(calls)}, and were left out"
+    return rows[~left_out], [note]
+
+
+def _matched(own: Hashes, earlier: Hashes) -> Bools:
+    """Rows with a partner among earlier rows; each of these is the partner of one row."""
+    order = np.argsort(own, kind="stable")
+    ordered = own[order]
+    first = np.searchsorted(ordered, ordered, side="left")
+    rank = np.arange(len(own)) - first  # among equal rows
+    sorted_earlier = np.sort(earlier)
+    available = np.searchsorted(sorted_earlier, ordered, "right") - np.searchsorted(sorted_earlier, ordered, "left")
+    found = np.zeros(len(own), dtype=bool)
+    found[order] = rank < available
+    return found
+
+
+# -- cohorts -------------------------------------------------------------------------------------------------------
+
+
+def _check_cohorts(kept: "MonitorState", delay: int | None, cohort: str | None, now: Any) -> None:
+    """Reject a delay without cohorts, cohorts without a delay, and another delay than that of the watch."""
+    own = kept.monitor.delay
+    if delay is not None and delay != own:
+        begun = "without a delay" if own is None else f"with a delay of {own}"
+        raise InvalidParameter(
+            f"delay must be left as it is in a watch that was begun {begun}: got {delay}.", parameter="delay"
+        )
+    if own is not None and cohort is None:
+        raise InvalidParameter(
+            "cohort must name the column of days or weeks, since this watch holds labels back.", parameter="cohort"
+        )
+    if own is None and (cohort is not None or now is not None):
+        raise InvalidParameter(
+            "cohort= and now= need delay=, which says how long labels are held back.",
+            parameter=("cohort", "now", "delay"),
+        )
+
+
+def _cohorts_of(column: Any) -> NDArray[Any]:
+    """Days or whole numbers, from cells that may be text."""
+    import pandas as pd
+
+    if column.isna().any():
+        raise InvalidInput(
+            f"cohort must be known for every labelled row: {column.name} is missing in some.", parameter="cohort"
+        )
+    numbers = pd.to_numeric(column, errors="coerce")
+    if not numbers.isna().any() and column.dtype.kind != "M":
+        return np.asarray(numbers)
+    try:
+        return pd.to_datetime(column, format="ISO8601").to_numpy().astype("datetime64[D]")
+    except (ValueError, TypeError) as error:
+        raise InvalidInput(
+            f"cohort must be dates such as 2024-05-01 or whole numbers: {column.name} holds {column.iloc[0]!r}.",
+            parameter="cohort",
+        ) from error
+
+
+def _present_cohort(now: Any) -> Any:
+    """The present cohort as a date or a number, also from text."""
+    return int(now) if isinstance(now, str) and now.strip().lstrip("-").isdigit() else now
+
+
+# -- state between calls -------------------------------------------------------------------------------------------
+
+
+@dataclass
+class MonitorState:
+    """What is kept between calls.
+
+    Parameters
+    ----------
+    model : str
+        Digest of the model that is watched.
+    false_alarm_rate : float
+        Probability of any false alarm, from columns and labels, over all calls together.
+    monitor : KeyEquationMonitor
+        The test of labels.
+    n_calls : int
+        Calls so far.
+    history : list of dict
+        Result of each call, the latest 400, with the hashes of its labelled rows.
+    """
+
+    model: str
+    false_alarm_rate: float
+    monitor: KeyEquationMonitor
+    n_calls: int = 0
+    history: list[dict[str, Any]] = field(default_factory=list)
+
+    @property
+    def input_error_rate(self) -> float:
+        """Error rate for the columns of the next call: 1/(k(k + 1)) of their part at call k, which sums to 1."""
+        k = self.n_calls + 1
+        return WATCHED_COLUMNS_PART * self.false_alarm_rate / (k * (k + 1))
+
+    def add(self, call: dict[str, Any], hashes: Hashes) -> None:
+        """Add the result of a call; the hashes of the oldest rows are dropped beyond a million."""
+        self.n_calls += 1
+        text = base64.b64encode(np.sort(hashes).astype("<u4").tobytes()).decode()
+        self.history = [*self.history, {**call, "row_hashes": text}][-_MOST_CALLS:]
+        total = 0
+        for one in reversed(self.history):
+            total += len(one["row_hashes"]) * 3 // 16
+            if total > _MOST_HASHES:
+                one["row_hashes"] = ""
+
+    def earlier_rows(self) -> list[tuple[dict[str, Any], Hashes]]:
+        """Calls with the hashes of their labelled rows."""
+        return [(call, _hashes_from(call["row_hashes"])) for call in self.history]
+
+    def text(self) -> str:
+        """The state as JSON."""
+        state = {
+            "format": _FORMAT,
+            "version": _VERSION,
+            "model": self.model,
+            "false_alarm_rate": self.false_alarm_rate,
+            "n_calls": self.n_calls,
+            "labels": self.monitor.state(),
+            "history": self.history,
+        }
+        return json.dumps(state, indent=1, allow_nan=False, ensure_ascii=False) + "\n"
+
+
+def _hashes_from(text: str) -> Hashes:
+    return np.frombuffer(base64.b64decode(text, validate=True), dtype="<u4").astype(np.uint32)
+
+
+def new_state(model: Any, false_alarm_rate: float, delay: int | None = None) -> MonitorState:
+    """The state before any row: labels will be compared with rows held out of training, if the model has such."""
+    monitor = KeyEquationMonitor(model, false_alarm_rate=(1.0 - WATCHED_COLUMNS_PART) * false_alarm_rate, delay=delay)
+    sums = getattr(model, "held_out_sums_", None)
+    if sums is not None and sums.n_rows and _has_two_classes(sums):
+        state = monitor.state()
+        parts = [np.ravel(getattr(sums, name)).tolist() for name in sums.__dataclass_fields__]
+        state["tracks"][0]["reference"] = [float(number) for part in parts for number in part]
+        if "weight_unit" in state:
+            state["weight_unit"] = sums.weight_unit
+        monitor = KeyEquationMonitor.from_state(state, model)
+    return MonitorState(model_digest(model), false_alarm_rate, monitor)
+
+
+def _has_two_classes(sums: Any) -> bool:
+    """Whether rows of two classes at least were summed."""
+    if isinstance(sums, JointResidualSums):
+        return int((sums.counts > 0).sum()) > 1
+    return bool(0 < sums.n_pos < sums.n_rows)
+
+
+def read_state(path: Path, model: Any) -> MonitorState:
+    """The state in a file; one of another model, or another file, is an error."""
+    try:
+        state = json.loads(path.read_text(encoding="utf-8"))
+    except (ValueError, RecursionError) as error:
+        raise InvalidInput(f"{path} is no state of a watch, since it is no JSON: name another file.") from error
+    if not isinstance(state, dict) or state.get("format") != _FORMAT:
+        raise InvalidInput(f"{path} is no state of a watch: name another file, which is made where it is not there.")
+    if state.get("version") != _VERSION:
+        raise InvalidInput(f"{path} is a watch of version {state.get('version')!r}, and this crcen reads {_VERSION}.")
+    if state.get("model") != model_digest(model):
+        raise InvalidInput(
+            f"{path} is the watch of another model: after a new fit begin a new one, with another name for the state."
+        )
+    damage = _damage(state.get("false_alarm_rate"), state.get("n_calls"), state.get("history"))
+    if damage:
+        raise InvalidInput(f"{path} is a damaged state of a watch ({damage}): begin a new one.")
+    try:
+        monitor = KeyEquationMonitor.from_state(state.get("labels"), model)
+    except InvalidInput as error:
+        raise InvalidInput(f"{path} is a damaged state of a watch ({error}): begin a new one.") from error
+    return MonitorState(state["model"], state["false_alarm_rate"], monitor, state["n_calls"], state["history"])
+
+
+def _damage(rate: Any, n_calls: Any, history: Any) -> str:
+    """What is wrong with the values of a state; empty if nothing is."""
+    if not (isinstance(rate, float) and 0.0 < rate < 1.0):
+        return f"false_alarm_rate must lie between 0 and 1, got {rate!r}"
+    if not isinstance(history, list) or not all(isinstance(call, dict) for call in history):
+        return "history must be a list of calls"
+    if isinstance(n_calls, bool) or not isinstance(n_calls, int) or n_calls < len(history):
+        return f"n_calls must be a whole number of at least {len(history)}, got {n_calls!r}"
+    for call in history:
+        for name in ("call", "rows", "labelled"):
+            value = call.get(name)
+            if isinstance(value, bool) or not isinstance(value, int) or value < 0:
+                return f"{name} of a call must be a whole number from 0, got {value!r}"
+        try:
+            _hashes_from(call["row_hashes"])
+        except (KeyError, TypeError, ValueError):
+            return "row_hashes of a call must be base64 text"
+    return ""
+
+
+def model_digest(model: Any) -> str:
+    """A digest of a fitted model: its price, its columns and the numbers that it answers from."""
+    digest = hashlib.blake2b(digest_size=16)
+    inner = model.estimator_ if isinstance(model, TableClassifier) else model
+    names = [column.name for column in model.columns_] if isinstance(model, TableClassifier) else []
+    price = model.weighting_
+    weight = price.weights.tolist() if price.positive is None else price.lam
+    digest.update(json.dumps([type(inner).__name__, names, weight], ensure_ascii=False).encode())
+    ensemble = getattr(inner, "ensemble_", None)
+    if ensemble is None:
+        rows = getattr(model, "background_", None)
+        answers = inner.predict_proba(np.zeros((1, inner.n_features_in_)) if rows is None else rows)
+        _take(digest, np.round(np.asarray(answers, dtype=np.float64), 9))
+        return digest.hexdigest()
+    for part in (*[member.arrays() for member in ensemble.members], ensemble.probability_map, ensemble.shift):
+        _take(digest, part)
+    _take(digest, ensemble.member_weights)
+    return digest.hexdigest()
+
+
+def _take(digest: Any, value: Any) -> None:
+    """Take plain values and arrays into a digest, in a fixed order."""
+    if isinstance(value, dict):
+        for name in sorted(value):
+            digest.update(name.encode())
+            _take(digest, value[name])
+    elif isinstance(value, Sequence) and not isinstance(value, str | bytes):
+        for one in value:
+            _take(digest, one)
+    elif isinstance(value, np.ndarray):
+        digest.update(np.ascontiguousarray(value).tobytes())
+    elif isinstance(value, float) and not math.isfinite(value):
+        digest.update(b"none")
+    else:
+        digest.update(repr(value).encode())

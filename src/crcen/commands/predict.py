@@ -1,0 +1,450 @@
+"""predict_table: probabilities and a decision for every row of a table, in chunks."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from crcen import InvalidInput, InvalidParameter
+from crcen._support.files import check_writable
+from crcen._support.progress import counted, logged
+from crcen._support.values import json_value
+from crcen.commands.inputs import Source, check_column, model_of, source_of, target_of
+from crcen.commands.prices import price_values
+from crcen.commands.reasons import RowReasons
+from crcen.commands.rules import (
+    ClassShares,
+    RowRule,
+    chosen_price,
+    implied_price,
+    reject_without_positive,
+    rule_of,
+)
+from crcen.commands.scoring import CHUNK_ROWS, RowWatch, score_table, scored_chunks, unlike_lines
+from crcen.tables.databases import is_database
+from crcen.tables.options import ReadOptions
+from crcen.tables.writing import TableWriter, written_to
+from crcen.theory.goals import ThresholdGoal
+from crcen.theory.price import Price
+from crcen.theory.rows import Shown, in_one_line
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+__all__ = ["TablePredictions", "answer_columns", "predict_table"]
+
+Array = NDArray[np.float64]
+Index = NDArray[np.int64]
+
+# Characters of a label in the name of its column.
+_LONGEST = 60
+
+
+@dataclass(frozen=True, eq=False)
+class TablePredictions(Shown):
+    """Decisions on the rows of a table; prints itself.
+
+    Parameters
+    ----------
+    n_rows, n_alarms : int
+        Rows scored, and those decided for another class than the default: the positive class of two.
+    labels : tuple
+        The classes.
+    positive : label or None
+        The positive class of two.
+    decided : dict of label to int
+        Rows with each decision.
+    expected : dict of label to float
+        Sum of the probabilities of each class.
+    expected_cost : float
+        Expected cost of the decisions, for two classes in false alarms.
+    expected_catches : float
+        Alarms that are expected to be right.
+    price : Price or None
+        The price of the decisions, also the one that a goal implies; None if rows have prices of their own, or if a
+        capacity was for more rows than there are.
+    notes : tuple of str
+        About the table.
+    unlike : tuple of Difference
+        How the rows differ from training rows beyond chance: ``.column .kind .here .training .sentence``.
+    frame : data frame or None
+        The rows, of the library that they came from, if they were not written.
+    path : Path, str or None
+        The file, or the table of a database.
+    goal : MetGoal or None
+        How a goal was met.
+    chosen : ChosenWeighting or None
+        The price that labelled rows gave for a goal.
+    review : ReviewedRows or None
+        Rows that went to review.
+    reasons : RowReasons or None
+        Number and accuracy of the reasons.
+    shares : ClassShares or None
+        Class shares that the probabilities were moved to.
+    """
+
+    n_rows: int
+    n_alarms: int
+    labels: tuple[Any, ...]
+    positive: Any
+    decided: dict[Any, int]
+    expected: dict[Any, float]
+    expected_cost: float
+    expected_catches: float
+    price: Price | None
+    notes: tuple[str, ...] = ()
+    unlike: tuple[Any, ...] = ()
+    frame: Any = None
+    path: Path | str | None = None
+    goal: Any = None
+    chosen: Any = None
+    review: Any = None
+    reasons: RowReasons | None = None
+    shares: ClassShares | None = None
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain values, ready for JSON; without the rows."""
+        return {
+            "rows": self.n_rows,
+            "alarms": self.n_alarms,
+            "decided": json_value(self.decided),
+            "expected": json_value(self.expected),
+            "expected_cost": json_value(self.expected_cost),
+            "expected_catches": self.expected_catches,
+            "expected_false_alarms": self.n_alarms - self.expected_catches,
+            "price": price_values(self.price, self.labels),
+            "goal": None if self.goal is None else self.goal.to_dict(),
+            "chosen": None if self.chosen is None else self.chosen.to_dict(),
+            "review": None if self.review is None else self.review.to_dict(),
+            "prevalence": None if self.shares is None else self.shares.to_dict(),
+            "notes": list(self.notes),
+            "unlike": [one.to_dict() for one in self.unlike],
+            "reasons": None if self.reasons is None else self.reasons.summary,
+            "path": None if self.path is None else str(self.path),
+        }
+
+    __repr__ = in_one_line
+
+    def __str__(self) -> str:
+        lines = [
+            *(self._by_class() if self.positive is None else self._by_alarm()),
+            *([] if self.shares is None else [self.shares.line(self.positive)]),
+            *([] if self.reasons is None else self.reasons.lines),
+            *(f"Note: {note}." for note in self.notes),
+            *unlike_lines(self.unlike),
+        ]
+        return "\n".join([*lines, *([] if self.path is None else [f"Written to {self.path}"])])
+
+    def _by_alarm(self) -> list[str]:
+        """Two classes: alarms."""
+        first = f"{self.n_rows:,} rows, {self.n_alarms:,} of them {self.positive}"
+        lines = [first]
+        if self.goal is not None or self.review is not None:
+            lines += str(self.goal if self.goal is not None else self.review).split("\n")
+        elif self.price is None:
+            lines = [f"{first} by what each row costs"]
+        else:
+            lines = [
+                f"{first} at a price of {self.price.cost_ratio:.6g} false alarms per catch (probability above "
+                f"{self.price.threshold:.6g})"
+            ]
+        if self.chosen is not None:
+            lines.append(f"Chosen on labelled rows: {self.chosen}")
+        if self.goal is None:
+            false_alarms = self.n_alarms - self.expected_catches
+            lines.append(
+                f"expected among these: {self.expected_catches:,.1f} catches and {false_alarms:,.1f} false alarms"
+            )
+        return lines
+
+    def _by_class(self) -> list[str]:
+        """More classes or actions: a line for each decision."""
+        lines = [
+            f"{self.n_rows:,} rows, decided between {len(self.expected)} classes",
+            f"  {'':24}   decided  expected",
+        ]
+        for label, count in self.decided.items():
+            share = f"{self.expected[label]:>10,.1f}" if label in self.expected else f"{'–':>10}"
+            lines.append(f"  {label!s:24.24s} {count:>9,}{share}")
+        mean = self.expected_cost / max(self.n_rows, 1)
+        return [*lines, f"expected cost {self.expected_cost:,.6g}, {mean:.4g} a row"]
+
+
+@logged
+def predict_table(
+    model: Any,
+    data: Any,
+    *,
+    out: str | Path | None = None,
+    weighting: Any = None,
+    costs: Any = None,
+    held_out: Any = None,
+    review: Any = None,
+    cost_column: str | None = None,
+    alarm_cost: float | None = None,
+    time: str | None = None,
+    prevalence: Any = None,
+    id: str | list[str] | None = None,
+    all_columns: bool = False,
+    sort: bool = False,
+    safe_csv: bool = False,
+    append: bool = False,
+    reasons: int = 0,
+    background: Any = None,
+    chunk_rows: int = CHUNK_ROWS,
+    read: ReadOptions | None = None,
+    verbose: int = 0,
+) -> TablePredictions:
+    """Score and decide every row of a table, as `crcen predict` does.
+
+    Parameters
+    ----------
+    model : fitted classifier, str or Path
+        The model, or its file.
+    data : data frame, str or Path
+        Rows to score. Columns of training must be there, in any order; others are ignored and counted.
+    out : str or Path, optional
+        Where to write the answers: .csv, .tsv, .parquet, .xlsx, or a table such as ``sqlite:///scores.db#scores``. The
+        rows then need constant memory, except with ``sort``; goals and ``prevalence="auto"`` need 8 bytes for each row
+        and class. Without it they are in ``.frame``.
+    weighting : Budget, CostRatio, Lam, Alpha, "balanced", float, dict, Capacity, RecallAtLeast or PrecisionAtLeast
+        Another price than that of training, or an operating goal; probabilities do not change. A goal is met on these
+        rows as their probabilities expect it, or on ``held_out``. A dict has a weight for each class.
+    costs : CostMatrix, data frame, str or Path, optional
+        Other costs of decisions than those of training, as `fit_table` takes them.
+    held_out : data frame, str or Path, optional
+        Labelled rows that the model did not see, on which the price of a goal is chosen; a guarantee needs them.
+    review : Review or (low, high), optional
+        Two prices between which the decision is "review".
+    cost_column : str, optional
+        Column with the cost of a miss of that row, in the unit of ``alarm_cost``: each row then has its own price.
+    alarm_cost : float, optional
+        Cost of a false alarm, with ``cost_column``; 1 by default.
+    time : str, optional
+        Column of dates, for ``Capacity(20, per="day")``.
+    prevalence : float, dict of label to share, or "auto", optional
+        Class shares of these rows if they differ from training; a number is the share of positives. Probabilities are
+        moved to them, which is right if rows of each class are still like those of training. "auto" estimates them.
+    id : str or list of str, optional
+        Columns to copy; by default rows are numbered from 1 in a column ``row``.
+    all_columns : bool, default=False
+        Copy all of them.
+    sort : bool, default=False
+        Sort by falling risk: the probability that a row is not of the default class. All rows are then in memory.
+    safe_csv : bool, default=False
+        Put an apostrophe before ids and labels that a spreadsheet would take for formulas, as in ``=1+1``.
+    append : bool, default=False
+        Add to an existing table of a database.
+    reasons : int, default=0
+        Columns ``reason_1`` and so on: for each alarm the columns that raised or lowered its log-odds most. For more
+        than two classes for every row, with ``reasons_for``: the decided class rather than the likeliest other one.
+    background : data frame, str or Path, optional
+        Rows that reasons compare alarms with; by default typical rows of the model.
+    chunk_rows : int, default=50,000
+        Rows at a time.
+    read : ReadOptions, optional
+        How the table is read; by default detected.
+    verbose : int, default=0
+        1 shows progress on a terminal.
+
+    Returns
+    -------
+    TablePredictions
+        Counts and notes, and the rows or their place: ``probability`` of the positive class (for more classes
+        ``probability_LABEL`` of each) and ``decision``.
+    """
+    if isinstance(chunk_rows, bool) or not isinstance(chunk_rows, int) or chunk_rows < 1:
+        raise InvalidParameter(f"chunk_rows must be a whole number of at least 1: got {chunk_rows!r}.")
+    if out is not None and not is_database(out):
+        check_writable(out, model, data)
+    model = model_of(model)
+    source = source_of(data, read, model)
+    reject_without_positive(model, {"held_out": held_out})
+    chosen = None
+    if held_out is not None:
+        if prevalence is not None:
+            raise InvalidParameter(
+                "held_out= and prevalence= do not go together: held-out rows have a share of their own.",
+                parameter=("held_out", "prevalence"),
+            )
+        chosen = _chosen_on(model, source_of(held_out, read, model, is_strict=False), weighting, verbose)
+        weighting = chosen.weighting
+    how: dict[str, Any] = {"review": review, "cost_column": cost_column, "alarm_cost": alarm_cost, "time": time}
+    rule = rule_of(model, source, weighting, costs, **how)
+    shares, why = ClassShares.of(prevalence, model), RowReasons(model, reasons, background, read)
+    names, target = answer_columns(rule), str(getattr(model, "target_name_", ""))
+    ids = _copied(id, all_columns, source, (*names, *why.names))
+    ignored, watch, pieces = {*ids, target}, RowWatch(model), []
+    chunks = scored_chunks(model, source, watch, ignored, chunk_rows)
+    met = None
+    if rule.goal is not None or (shares is not None and shares.is_estimated):
+        p_all, times = _all_rows(chunks, rule, source, verbose)
+        shares = ClassShares.of(prevalence, model, p_all)
+        moved = p_all if shares is None else shares.moved(p_all)
+        met = None if rule.goal is None else rule.goal.meet(rule.chance(moved), times)
+        chunks = _again(source, p_all, chunk_rows)
+    n_rows, n_alarms, catches, cost = 0, 0, 0.0, 0.0
+    decided, expected, reviewed = np.zeros(len(rule.names), dtype=np.int64), np.zeros(len(rule.labels)), []
+    with ExitStack() as opened:
+        writer = None if out is None else opened.enter_context(TableWriter(out, safe_csv=safe_csv, append=append))
+        done = opened.enter_context(counted("rows", source.n_rows, visible=bool(verbose)))
+        for chunk, p_trained in chunks:
+            p = p_trained if shares is None else shares.moved(p_trained)
+            rows = slice(n_rows, n_rows + len(p))
+            if met is None:
+                actions, own_cost = rule.decide(p, chunk)
+            else:
+                actions = rule.numbers(met.alarms[rows])
+                own_cost = rule.costs.expected(p)[np.arange(len(p)), actions]
+            piece = _answer(rule, names, chunk, p, actions, ids, n_rows)
+            piece = piece.assign(**why.columns(chunk, p, actions, ignored))
+            alarms = rule.alarms(actions)
+            n_alarms, catches = n_alarms + int(alarms.sum()), catches + float(p[alarms, actions[alarms]].sum())
+            n_rows, cost, expected = n_rows + len(p), cost + float(own_cost.sum()), expected + p.sum(axis=0)
+            decided += np.bincount(actions, minlength=len(decided))
+            if rule.review is not None:
+                reviewed.append(rule.chance(p))
+            if sort:
+                piece = piece.assign(**{_RISK: rule.chance(p)})
+            if writer is None or sort:
+                pieces.append(piece)
+            else:
+                writer.write(piece)
+            done(len(p))
+        frame = _joined(pieces, sort) if pieces else None
+        if writer is not None and frame is not None:
+            writer.write(frame)
+    is_one_price = met is None and rule.review is None and cost_column is None and shares is None
+    price = rule.price if met is None else implied_price(met, model)
+    return TablePredictions(
+        n_rows=n_rows,
+        n_alarms=n_alarms,
+        labels=rule.labels,
+        positive=rule.positive,
+        decided=dict(zip(rule.names, decided.tolist(), strict=True)),
+        expected=dict(zip(rule.labels, expected.tolist(), strict=True)),
+        expected_cost=cost,
+        expected_catches=catches,
+        price=None if cost_column is not None else price,
+        notes=tuple([*source.notes, *watch.notes]),
+        unlike=watch.unlike(n_alarms if is_one_price else None, rule.price),
+        frame=None if frame is None or out is not None else source.like_input(frame),
+        path=written_to(out),
+        goal=met,
+        chosen=chosen,
+        review=rule.review.meet(np.concatenate(reviewed), rule.price.cost_ratio) if rule.review is not None else None,
+        reasons=why,
+        shares=shares,
+    )
+
+
+_RISK = "\0risk"
+
+
+def answer_columns(rule: RowRule) -> list[str]:
+    """Names of the columns with answers: without line breaks, each its own."""
+    if rule.price.positive is not None:
+        return ["probability", "decision"]
+    names = ["decision"]
+    for label in rule.labels:
+        text = " ".join("".join(c if c.isprintable() else " " for c in str(label)).split())
+        name = base = f"probability_{text[:_LONGEST]}"
+        number = 1
+        while name in names:
+            number += 1
+            name = f"{base}_{number}"
+        names.append(name)
+    return names
+
+
+def _chosen_on(model: Any, source: Source, goal: Any, verbose: int) -> Any:
+    """The price of a goal on labelled rows that the model did not see."""
+    if not isinstance(goal, ThresholdGoal):
+        raise InvalidParameter(
+            "held_out must go with a recall, a precision or a capacity: a price needs no other rows.",
+            parameter="held_out",
+        )
+    if goal.period is not None:
+        raise InvalidParameter(f"{goal} is counted among the rows to score: leave held_out out.")
+    target = target_of(None, model, source)
+    scored = score_table(model, source, target, verbose=verbose, recognises=True)
+    known, column = scored.is_labelled, model.weighting_.positive
+    positive = scored.y[known] == column
+    if not positive.any() or positive.all():
+        raise InvalidInput(
+            f"held_out needs rows of both classes: {source.name} has {int(positive.sum())} of {model.pos_label_} among "
+            f"{len(positive)} labelled rows."
+        )
+    recognition = scored.watch.recognition(is_labelled=known)
+    return chosen_price(goal, positive, scored.p[known][:, column], None, recognition, source.name)
+
+
+def _copied(id: Any, all_columns: bool, source: Source, taken: tuple[str, ...]) -> list[str]:
+    """Columns of the table that are copied beside the answers, whose names are taken."""
+    ids = [id] if isinstance(id, str) else list(id or ())
+    for name in ids:
+        check_column(name, source.columns, "id", source.name)
+    if all_columns:
+        ids = [*ids, *(name for name in source.columns if name not in ids)]
+    for name in ids:
+        if name in taken:
+            raise InvalidParameter(
+                f"id must not be called {name}: that column is for the model's answer; rename it.", parameter="id"
+            )
+    return ids
+
+
+def _all_rows(
+    chunks: Iterator[tuple[pd.DataFrame, Array]], rule: RowRule, source: Source, verbose: int
+) -> tuple[Array, Any]:
+    """Probabilities of all rows, and their times if the goal depends on them."""
+    scores, times = [], []
+    with counted("rows", source.n_rows, visible=bool(verbose)) as done:
+        for chunk, p in chunks:
+            scores.append(p)
+            times.append(rule.when(chunk))
+            done(len(p))
+    return np.concatenate(scores), None if rule.time is None else np.concatenate(times)
+
+
+def _again(source: Source, p: Array, chunk_rows: int) -> Iterator[tuple[pd.DataFrame, Array]]:
+    """The chunks of a table once more, with the probabilities that they got."""
+    start = 0
+    for chunk in source.chunks(chunk_rows):
+        if len(chunk):
+            yield chunk, p[start : start + len(chunk)]
+            start += len(chunk)
+
+
+def _joined(pieces: list[pd.DataFrame], sort: bool) -> pd.DataFrame:
+    import pandas as pd
+
+    frame = pd.concat(pieces, ignore_index=True)
+    if not sort:
+        return frame
+    return frame.sort_values(_RISK, ascending=False, kind="stable", ignore_index=True).drop(columns=_RISK)
+
+
+def _answer(
+    rule: RowRule, names: Sequence[str], chunk: pd.DataFrame, p: Array, actions: Index, ids: list[str], n_before: int
+) -> pd.DataFrame:
+    """The copied columns, probabilities and decisions of a chunk."""
+    import pandas as pd
+
+    first = {name: chunk[name].to_numpy() for name in ids}
+    first = first or {"row": np.arange(n_before + 1, n_before + len(p) + 1)}
+    if len(rule.names) == len(rule.labels):
+        decisions = np.asarray(rule.labels)[actions]
+    else:
+        table = np.empty(len(rule.names), dtype=object)
+        table[:] = rule.names if rule.review is None else [str(name) for name in rule.names]
+        decisions = table[actions]
+    if rule.price.positive is not None:
+        return pd.DataFrame({**first, "probability": rule.chance(p), "decision": decisions})
+    return pd.DataFrame({**first, "decision": decisions, **dict(zip(names[1:], p.T, strict=True))})

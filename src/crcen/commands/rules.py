@@ -1,0 +1,470 @@
+"""How the rows of a table are decided: by a price, a goal, a review between two prices, or costs of their own."""
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from crcen import CostMatrix, CostRatio, InvalidInput, InvalidParameter, Review
+from crcen._support.values import json_value, label_key
+from crcen.commands.inputs import Source, amounts_of, check_column
+from crcen.commands.prices import decision_price
+from crcen.commands.row_order import dates_of
+from crcen.decisions.choose import ChosenWeighting, choose_on
+from crcen.theory.goals import ANSWERS, MetGoal, ThresholdGoal
+from crcen.theory.intervals import Interval
+from crcen.theory.prevalence import estimate_shares, shifted_probabilities
+from crcen.theory.price import Price, positive_number
+from crcen.theory.residual_test import TrainingError
+from crcen.theory.rows import Shown, in_one_line
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+__all__ = [
+    "ClassShares",
+    "JudgedReview",
+    "RowCosts",
+    "RowRule",
+    "chosen_price",
+    "implied_price",
+    "judge_review",
+    "reject_without_positive",
+    "rule_of",
+]
+
+Array = NDArray[np.float64]
+Bools = NDArray[np.bool_]
+Index = NDArray[np.int64]
+
+_REVIEW = "review"
+# What to do instead of an option that needs a positive class.
+_INSTEAD = {
+    "review": "make review a column of costs=",
+    "cost_column": "state costs= by class",
+    "held_out": "state costs=, which need no other rows",
+}
+
+
+def reject_without_positive(model: Any, options: Mapping[str, Any]) -> None:
+    """Raise an error for options that need a positive class, if they are set and the model has none."""
+    if model.weighting_.positive is not None:
+        return
+    for name, value in options.items():
+        if value is not None:
+            raise InvalidParameter(
+                f"{name} must be left out: it is for a model that finds one class, and this one tells "
+                f"{len(model.classes_)} apart; {_INSTEAD.get(name, 'to find one of them, fit with positive=')}.",
+                parameter=(name, "positive"),
+            )
+
+
+@dataclass(frozen=True, eq=False)
+class RowRule:
+    """Turns probabilities of rows into decisions.
+
+    Parameters
+    ----------
+    labels : tuple
+        The classes.
+    price : Price
+        The price of decisions; with a review, that of the comparison.
+    goal : ThresholdGoal or None
+        To be met on all rows at hand.
+    review : Review or None
+        Two prices between which rows go to review.
+    cost_column : str or None
+        Column with the cost of a miss of each row.
+    alarm_cost : float
+        Cost of a false alarm, in the same unit.
+    time : str or None
+        Column of dates, for a capacity of a day or a week.
+    """
+
+    labels: tuple[Any, ...]
+    price: Price
+    goal: ThresholdGoal | None = None
+    review: Review | None = None
+    cost_column: str | None = None
+    alarm_cost: float = 1.0
+    time: str | None = None
+
+    @property
+    def costs(self) -> CostMatrix:
+        """Cost of every decision, (K, A); a review at two prices is free here."""
+        costs = self.price.cost_matrix.for_classes(self.labels)
+        return costs if self.review is None else costs.with_review(0.0)
+
+    @property
+    def names(self) -> tuple[Any, ...]:
+        """Possible decisions: the classes, then the other actions."""
+        return (*self.labels, *self.costs.actions)
+
+    @property
+    def positive(self) -> Any:
+        """The positive class, or None."""
+        return None if self.price.positive is None else self.labels[self.price.positive]
+
+    @property
+    def default(self) -> int:
+        """The decision without an alarm: the negative class, or the most frequent class of training."""
+        return int(np.argmax(self.price.counts)) if self.price.positive is None else 1 - self.price.positive
+
+    def alarms(self, chosen: Index) -> Bools:
+        """Rows decided for another class than the default."""
+        return np.asarray((chosen != self.default) & (chosen < len(self.labels)))
+
+    def chance(self, p: Array) -> Array:
+        """Probability that a row is not of the default class, (n,): of the positive class if there is one."""
+        if self.price.positive is not None:
+            return p[:, self.price.positive]
+        return np.asarray(1.0 - p[:, self.default])
+
+    def when(self, chunk: "pd.DataFrame") -> Any:
+        """Dates of a chunk's rows, if the goal depends on them."""
+        return None if self.time is None else dates_of(chunk[self.time], self.time)
+
+    def numbers(self, alarms: Bools) -> Index:
+        """Alarms of two classes as class numbers."""
+        return np.where(alarms, 1 - self.default, self.default)
+
+    def decide(self, p: Array, chunk: "pd.DataFrame | None" = None) -> tuple[Index, Array]:
+        """Numbers of the decisions of a chunk with probabilities (n, K), and their expected costs.
+
+        Costs of rows are read from the chunk; a goal must have been met before.
+        """
+        rows = np.arange(len(p))
+        if self.cost_column is not None and chunk is not None:
+            misses = amounts_of(chunk[self.cost_column], "cost_column")
+            own = CostMatrix.binary(fp=self.alarm_cost, fn=misses)
+            alarms = own.choose(self.chance(p))
+            return self.numbers(alarms == 1), own.expected(self.chance(p))[rows, alarms]
+        if self.review is not None:
+            answers = self.review.meet(self.chance(p)).answers
+            chosen = np.array([self.default, len(self.labels), 1 - self.default])[answers]
+        else:
+            chosen = np.asarray(self.price.decide(p), dtype=np.int64)
+        return chosen, self.costs.expected(p)[rows, chosen]
+
+
+def rule_of(
+    model: Any,
+    source: Source,
+    weighting: Any = None,
+    costs: Any = None,
+    *,
+    review: Any = None,
+    cost_column: str | None = None,
+    alarm_cost: float | None = None,
+    time: str | None = None,
+    is_labelled: bool = False,
+) -> RowRule:
+    """The rule that parameters state; those that contradict each other or do not apply are rejected.
+
+    Parameters
+    ----------
+    model, source
+        Fitted classifier and table.
+    weighting, costs, review, cost_column, alarm_cost, time
+        As `crcen.predict_table` takes them.
+    is_labelled : bool
+        Whether rows have labels: a guarantee is then possible, and a cost column may go with a price.
+    """
+    options = {"review": review, "cost_column": cost_column, "alarm_cost": alarm_cost, "time": time}
+    reject_without_positive(model, options)
+    stated = decision_price(weighting, costs, model)
+    goal = stated if isinstance(stated, ThresholdGoal) else None
+    if goal is not None and goal.confidence is not None and not is_labelled:
+        raise InvalidParameter(
+            "a guarantee needs labelled rows that the model did not see: name their file with held_out=.",
+            parameter="held_out",
+        )
+    is_by_time = goal is not None and goal.period is not None
+    if is_by_time and time is None and not is_labelled:
+        raise InvalidParameter(f"{goal} needs time=, the column that says when rows came in.", parameter="time")
+    if time is not None and not is_by_time:
+        raise InvalidParameter(
+            "time must go with a capacity for a day or a week: here nothing depends on it.", parameter="time"
+        )
+    if alarm_cost is not None and cost_column is None:
+        raise InvalidParameter(
+            "alarm_cost must go with cost_column=, whose unit it is in.", parameter=("alarm_cost", "cost_column")
+        )
+    if not is_labelled:
+        given = [name for name in ("review", "cost_column") if options[name] is not None]
+        if len(given) > 1 or (given and goal is not None):
+            both = given if goal is None else [*given, str(goal)]
+            raise InvalidParameter(f"{' and '.join(both)} both decide: give one of them.")
+        if cost_column is not None and (weighting is not None or costs is not None):
+            raise InvalidParameter(
+                "cost_column is a price for each row: leave the other price out.", parameter="cost_column"
+            )
+    for name in ("cost_column", "time"):
+        if options[name] is not None:
+            check_column(options[name], source.columns, name, source.name)
+    return RowRule(
+        tuple(model.classes_.tolist()),
+        model.weighting_ if isinstance(stated, ThresholdGoal) else stated,
+        goal,
+        Review.of(review),
+        cost_column,
+        1.0 if alarm_cost is None else positive_number(alarm_cost, "alarm_cost"),
+        time if is_by_time else None,
+    )
+
+
+def implied_price(met: MetGoal, model: Any) -> Price | None:
+    """The price of a goal that was met, at the class counts of training; None if every row got an alarm."""
+    trained, (low, _) = model.weighting_, met.price
+    return trained.replace(CostRatio(low)) if np.isfinite(low) and low > 0.0 else None
+
+
+def chosen_price(
+    goal: ThresholdGoal,
+    positive: Bools,
+    p: Array,
+    weights: Array | None,
+    recognition: Any,
+    name: str,
+    clusters: NDArray[Any] | None = None,
+) -> ChosenWeighting:
+    """The price that meets a goal on labelled rows; a guarantee is rejected on training rows.
+
+    Parameters
+    ----------
+    goal : ThresholdGoal
+        What was asked for.
+    positive, p, weights, clusters
+        Whether rows are positive, natural probabilities, weights and clusters of rows.
+    recognition : Recognition or None
+        Whether these are training rows.
+    name : str
+        Of the table.
+    """
+    if goal.confidence is not None and recognition is not None and recognition.status == "seen":
+        raise InvalidInput(f"a guarantee needs rows that the model did not see, and of {name} {recognition.measured}.")
+    return choose_on(positive, p, np.ones(len(p)) if weights is None else weights, goal, clusters=clusters)
+
+
+@dataclass(frozen=True, eq=False)
+class ClassShares:
+    """Class shares of the rows at hand, if they differ from those of training.
+
+    Parameters
+    ----------
+    labels : tuple
+        The classes.
+    shares : tuple of Interval
+        Stated shares without limits, or estimated ones.
+    trained : float64 array of shape (K,)
+        Shares of training.
+    is_estimated : bool
+        Whether the rows themselves gave them.
+    """
+
+    labels: tuple[Any, ...]
+    shares: tuple[Interval, ...]
+    trained: Array
+    is_estimated: bool
+
+    @classmethod
+    def of(cls, prevalence: Any, model: Any, p: Array | None = None) -> "ClassShares | None":
+        """From what was stated: None, a share of positives, a dict of label to share, or "auto" with all rows' p."""
+        if prevalence is None:
+            return None
+        labels, price = tuple(model.classes_.tolist()), model.weighting_
+        trained = price.counts / price.counts.sum()
+        if isinstance(prevalence, str) and prevalence == "auto":
+            if p is None:
+                return cls(labels, (), trained, True)
+            error = getattr(model, "training_error_", None)
+            uncertainty = error.sizes if isinstance(error, TrainingError) else None
+            return cls(labels, estimate_shares(p, trained, uncertainty=uncertainty), trained, True)
+        if isinstance(prevalence, Mapping):
+            shares = _shares_by_label(prevalence, labels)
+        elif price.positive is None:
+            raise InvalidParameter(
+                f"prevalence must be auto or a share for each of the {len(labels)} classes, such as "
+                f"{labels[0]}=0.2: got {prevalence!r}.",
+                parameter="prevalence",
+            )
+        else:
+            own = positive_number(prevalence, "prevalence")
+            if own >= 1.0:
+                hint = f": did you mean {own / 100:g}?" if 1.0 < own < 100.0 else "."
+                raise InvalidParameter(
+                    f"prevalence must be a share between 0 and 1: got {own:g}{hint}", parameter="prevalence"
+                )
+            shares = np.where(np.arange(2) == price.positive, own, 1.0 - own)
+        return cls(labels, tuple(Interval(float(one), math.nan, math.nan) for one in shares), trained, False)
+
+    @property
+    def values(self) -> Array:
+        """The shares, (K,)."""
+        return np.array([one.value for one in self.shares])
+
+    def moved(self, p: Array) -> Array:
+        """Probabilities at these shares."""
+        return shifted_probabilities(p, self.trained, np.maximum(self.values, 1e-12))
+
+    def price(self, trained: Price) -> Price:
+        """The same price with class counts in these shares."""
+        counts = np.maximum(self.values, 1e-12) * trained.counts.sum()
+        return Price(trained.weights, counts, trained.costs, trained.positive)
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain values, ready for JSON."""
+        shares = {str(json_value(label)): one.to_dict() for label, one in zip(self.labels, self.shares, strict=True)}
+        return {"is_estimated": self.is_estimated, "shares": shares}
+
+    def line(self, positive: Any) -> str:
+        """The shares in words, of the positive class if there is one."""
+        which = range(len(self.labels)) if positive is None else [self.labels.index(positive)]
+        parts = []
+        for k in which:
+            one = self.shares[k]
+            limits = "" if math.isnan(one.low) else f" ({100 * one.low:.3g} to {100 * one.high:.3g} %)"
+            parts.append(f"{self.labels[k]} {100 * one.value:.3g} %{limits}, {100 * self.trained[k]:.3g} % in training")
+        how = "estimated from the rows without labels" if self.is_estimated else "as stated"
+        return f"Probabilities at the prevalence {how}: {'; '.join(parts)}"
+
+
+def _shares_by_label(given: Mapping[Any, float], labels: tuple[Any, ...]) -> Array:
+    by_key = {label_key(label): float(share) for label, share in given.items()}
+    keys = [label_key(label) for label in labels]
+    if set(by_key) != set(keys) or not all(0.0 < share < 1.0 for share in by_key.values()):
+        raise InvalidParameter(
+            f"prevalence must have a share between 0 and 1 for each of {', '.join(map(str, labels))}: got "
+            f"{dict(given)}.",
+            parameter="prevalence",
+        )
+    shares = np.array([by_key[key] for key in keys])
+    if abs(shares.sum() - 1.0) > 0.01:
+        raise InvalidParameter(f"shares of prevalence must sum to 1: got {shares.sum():g}.", parameter="prevalence")
+    return np.asarray(shares / shares.sum())
+
+
+@dataclass(frozen=True)
+class JudgedReview(Shown):
+    """Three answers on labelled rows; prints itself.
+
+    Parameters
+    ----------
+    review : Review
+        The two prices.
+    rows, positives : dict of str to float
+        Rows and positives by answer: "no alarm", "review", "alarm".
+    price : float
+        What a miss is worth with two answers, for the comparison.
+    saved : float
+        What errors at that price cost more than those of three answers, in false alarms, before reviews are paid.
+    """
+
+    review: Review
+    rows: dict[str, float]
+    positives: dict[str, float]
+    price: float
+    saved: float
+
+    @property
+    def share(self) -> float:
+        """Share of rows that went to review."""
+        return self.rows[_REVIEW] / sum(self.rows.values())
+
+    @property
+    def break_even(self) -> float:
+        """What one review may cost, in false alarms, before it costs more than it saves."""
+        return self.saved / self.rows[_REVIEW] if self.rows[_REVIEW] else math.nan
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain values, ready for JSON."""
+        return {
+            "low": self.review.low,
+            "high": self.review.high,
+            "rows": self.rows,
+            "positives": self.positives,
+            "review_share": self.share,
+            "price": self.price,
+            "saved": self.saved,
+            "break_even": json_value(self.break_even),
+        }
+
+    __repr__ = in_one_line
+
+    def __str__(self) -> str:
+        rows, found = self.rows, self.positives
+        worth = "" if math.isnan(self.break_even) else f"; a review pays while it costs less than {self.break_even:.3g}"
+        return (
+            f"{str(self.review).capitalize()}: {rows['alarm']:,.6g} alarms ({found['alarm']:,.6g} right), "
+            f"{rows[_REVIEW]:,.6g} to review ({100 * self.share:.3g} % of the rows, {found[_REVIEW]:,.6g} positives)"
+            f", {found['no alarm']:,.6g} missed; it saves the cost of {self.saved:,.4g} false alarms against two "
+            f"answers at a price of {self.price:.4g}{worth}"
+        )
+
+
+def judge_review(
+    positive: Bools, p: Array, review: Review | None, price: float, weights: Array | None
+) -> JudgedReview | None:
+    """A review on labelled rows; None if none was asked for."""
+    if review is None:
+        return None
+    counted = np.ones(len(p)) if weights is None else weights
+    answers = review.meet(p).answers
+    rows = {name: float(counted[answers == i].sum()) for i, name in enumerate(ANSWERS)}
+    positives = {name: float(counted[(answers == i) & positive].sum()) for i, name in enumerate(ANSWERS)}
+    cost = CostMatrix.binary(fp=1.0, fn=price)
+    two = float(cost.realised(positive, cost.choose(p)) @ counted)
+    unreviewed = answers != 1
+    three = float(cost.realised(positive, answers == 2)[unreviewed] @ counted[unreviewed])
+    return JudgedReview(review, rows, positives, price, two - three)
+
+
+@dataclass(frozen=True)
+class RowCosts(Shown):
+    """Cost of decisions if each row has a cost of its own; prints itself.
+
+    Parameters
+    ----------
+    n_alarms : int
+        Alarms by these costs.
+    by_row, by_price, silence, alarms : float
+        Cost of decisions by each row's cost, at the one price, without any alarm, and with an alarm on every row.
+    """
+
+    n_alarms: int
+    by_row: float
+    by_price: float
+    silence: float
+    alarms: float
+
+    @classmethod
+    def of(
+        cls, positive: Bools, p: Array, misses: Array, alarm_cost: float, price: Price, weights: Array | None
+    ) -> "RowCosts":
+        """Add up what misses and false alarms cost."""
+        costs, counted = CostMatrix.binary(fp=alarm_cost, fn=misses), np.ones(len(p)) if weights is None else weights
+        by_row = costs.choose(p) == 1
+        ways = (by_row, price.decide(p), np.zeros(len(p), dtype=bool), np.ones(len(p), dtype=bool))
+        return cls(int(by_row.sum()), *(float(costs.realised(positive, way) @ counted) for way in ways))
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain values, ready for JSON."""
+        return {
+            "alarms": self.n_alarms,
+            "cost": self.by_row,
+            "cost_at_one_price": self.by_price,
+            "cost_of_silence": self.silence,
+            "cost_of_alarms": self.alarms,
+        }
+
+    __repr__ = in_one_line
+
+    def __str__(self) -> str:
+        return (
+            f"With the cost of each row: {self.n_alarms:,} alarms, errors cost {self.by_row:,.6g}; "
+            f"{self.by_price:,.6g} at the one price, {self.silence:,.6g} without an alarm, {self.alarms:,.6g} with an "
+            "alarm on every row"
+        )
