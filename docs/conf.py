@@ -1,5 +1,6 @@
 """Sphinx: the pages of this folder and the reference from docstrings, built offline by ``make docs``."""
 
+import json
 import re
 from importlib import import_module
 from pathlib import Path
@@ -28,12 +29,14 @@ suppress_warnings = ["myst.header"]
 html_theme = "furo"
 html_title = f"crcen {release}"
 
-# The order of the pages; those that are not named here come last.
-PAGES = [
-    *("guide", "decide", "report", "probabilities", "when-to-weight", "monitor", "torch", "scale", "committee"),
-    "classes",
-    *("comparison", "theory", "methods", "reproduction", "benchmark", "performance", "architecture", "api"),
-]
+# The contents: groups of pages. A page that is not listed fails the build's test.
+GROUPS = {
+    "Start": ("quickstart", "guide", "tutorial", "glossary"),
+    "How to": ("decide", "report", "monitor", "audits", "evidence", "serve", "reasons", "classes", "scale", "torch"),
+    "Explanation": ("theory", "probabilities", "when-to-weight", "committee", "comparison"),
+    "Results": ("reproduction", "methods", "benchmark", "performance", "gallery"),
+    "Reference": ("api", "model-files", "architecture", "versioning"),
+}
 
 # The folders of the package, in the order of the reference.
 PARTS = {
@@ -53,10 +56,28 @@ PARTS = {
 
 
 def _pages() -> str:
-    """The table of contents: every page of this folder."""
-    found = {path.stem for path in Path(__file__).parent.glob("*.md")} - {"index"}
-    order = [page for page in PAGES if page in found] + sorted(found - set(PAGES))
-    return "\n".join(["```{toctree}", ":maxdepth: 2", "", *order, "```"])
+    """The table of contents, one list for each group."""
+    found = {path.stem for path in Path(__file__).parent.glob("*.md")}
+    blocks = []
+    for title, pages in GROUPS.items():
+        own = [page for page in pages if page in found]
+        blocks.append("\n".join(["```{toctree}", f":caption: {title}", ":maxdepth: 1", "", *own, "```"]))
+    return "\n\n".join(blocks)
+
+
+def _notebook() -> str:
+    """The cells of the tutorial as Markdown; text output is set in a monospace font, HTML and images stay."""
+    parts = []
+    for cell in json.loads((Path(__file__).parent / "tutorial.ipynb").read_text(encoding="utf-8"))["cells"]:
+        text = "".join(cell["source"])
+        parts.append(text if cell["cell_type"] == "markdown" else f"```python\n{text}\n```")
+        for output in cell.get("outputs", ()):
+            data = output.get("data", {})
+            if "image/png" in data:
+                parts.append(f'<img alt="output" src="data:image/png;base64,{"".join(data["image/png"]).strip()}">')
+            elif shown := "".join(data.get("text/plain", output.get("text", ""))):
+                parts.append(f"```text\n{shown.rstrip()}\n```")
+    return "\n\n".join(parts)
 
 
 def _entry(home: str, name: str) -> list[str]:
@@ -102,6 +123,8 @@ def _fill(app: Any, page: str, source: list[str]) -> None:
     source[0] = re.sub(r"\[([^\]]+)\]\(\.\./[^)]+\)", r"\1", source[0])
     if page == "index":
         source[0] = source[0].replace("<!-- pages -->", _pages())
+    elif page == "tutorial":
+        source[0] = source[0].replace("<!-- notebook -->", _notebook())
     elif page == "api":
         source[0] = source[0].replace("<!-- public names -->", _reference() + "\n" + _torch_reference())
 

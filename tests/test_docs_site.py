@@ -27,8 +27,16 @@ def filled(conf, page):
 
 
 def test_every_page_is_in_the_contents(conf):
-    listed = re.search(r"```\{toctree\}\n:maxdepth: 2\n\n(.*?)\n```", filled(conf, "index"), re.S)[1].split("\n")
+    lists = re.findall(r"```\{toctree\}\n:caption: .*?\n:maxdepth: 1\n\n(.*?)\n```", filled(conf, "index"), re.S)
+    listed = [page for one in lists for page in one.split("\n")]
     assert sorted(listed) == sorted(path.stem for path in DOCS.glob("*.md") if path.stem != "index")
+
+
+def test_the_tutorial_shows_the_notebook_and_its_output(conf):
+    page = filled(conf, "tutorial")
+    assert page.count("```python") > 5
+    assert "```text" in page
+    assert "data:image/png;base64," in page
 
 
 def test_every_public_name_is_in_the_reference(conf):
