@@ -65,9 +65,9 @@ def test_a_column_without_an_effect_is_not_drawn(effects):
 
 
 def test_the_interval_is_that_of_a_mean_over_rows(effects):
-    """Rows' own values of a have variance 1, so that the mean of 2(g − a) over 400 rows has an error of 2/20."""
-    point = effects["a"].points[5]
-    assert (point.high - point.low) / 2 == pytest.approx(1.96 * 2 / np.sqrt(400), rel=0.15)
+    """Rows' own values of a have variance 1, so that the mean of 2(g − a) over 150 rows has an error of 2/√150."""
+    point = effects["a"].points[4]
+    assert (point.high - point.low) / 2 == pytest.approx(1.96 * 2 / np.sqrt(150), rel=0.15)
 
 
 def test_all_drawings_share_one_scale(effects):

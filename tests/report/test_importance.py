@@ -10,7 +10,7 @@ from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import FunctionTransformer
 
 import crcen
-from crcen.report.columns import MOST_ROWS, permutation_importance
+from crcen.report.columns import MOST_PRECISE, MOST_REPEATS, MOST_ROWS, permutation_importance
 from crcen.report.evidence import gather
 from crcen.theory.metrics import log_losses
 
@@ -123,4 +123,5 @@ def test_one_seed_one_result_and_wide_tables_get_fewer_repeats():
     )
     assert once == again
     assert once != other
-    assert once.n_repeats == 2
+    assert once.n_repeats == MOST_REPEATS
+    assert once.n_precise == MOST_PRECISE

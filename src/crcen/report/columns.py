@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -217,10 +217,10 @@ def _codes(cells: Cells) -> Index:
 
 # -- permutation importance ---------------------------------------------------------------------------------------
 
-# Rows that are shuffled, and how many predictions of them are made in all: a wide table gets fewer repeats.
-MOST_ROWS, MOST_REPEATS, MOST_PASSES = 4000, 5, 250
-# A prediction for K classes takes K trees where one for two takes one: with more classes fewer rows are shuffled.
-_FEWEST_ROWS = 1000
+# Rows that are shuffled, repeats of each column, and predictions of single rows for all columns of two classes.
+MOST_ROWS, MOST_REPEATS, MOST_PREDICTIONS = 4000, 5, 40_000
+# Of more columns these are shuffled with more rows, after all were screened with few.
+MOST_PRECISE, _FEWEST_ROWS = 20, 150
 
 
 @dataclass(frozen=True)
@@ -253,6 +253,8 @@ class Importances:
         Sorted by increase.
     n_rows, n_repeats : int
         How many rows were shuffled, and how often each column.
+    n_precise : int
+        The first columns, for which these rows were shuffled; the others were screened with fewer rows.
     log_loss, base_log_loss : float
         Natural log loss of the model on these rows, and of the class shares.
     """
@@ -262,6 +264,7 @@ class Importances:
     n_repeats: int
     log_loss: float
     base_log_loss: float
+    n_precise: int = 0
 
     @property
     def shares(self) -> Array:
@@ -275,26 +278,42 @@ def permutation_importance(evidence: Evidence) -> Importances:
 
     The same permutations serve every column. The interval is that of a mean over rows, each row's increase being its
     mean over the repeats; it does not cover refitting. Columns with the same information share their importance, and
-    each may look unimportant. Of many rows some of each class are shuffled, weighted so that shares stay right.
+    each may look unimportant. Of many rows some of each class are shuffled, weighted so that shares stay right; of many
+    columns all are screened with fewer rows first.
     """
-    rng = np.random.default_rng(evidence.random_state)
-    most = max(_FEWEST_ROWS, 2 * MOST_ROWS // evidence.labels.n_classes)
-    rows, weights = chosen_rows(evidence, most, rng)
+    names, budget = evidence.columns, 2 * MOST_PREDICTIONS // evidence.labels.n_classes
+    every = range(len(names))
+    if len(names) <= MOST_PRECISE:
+        found = _shuffled(evidence, every, budget)
+    else:
+        screened = _shuffled(evidence, every, budget // 2).columns
+        place_of = {name: number for number, name in enumerate(names)}
+        precise = _shuffled(evidence, [place_of[one.name] for one in screened[:MOST_PRECISE]], budget // 2)
+        found = replace(precise, columns=(*precise.columns, *screened[MOST_PRECISE:]))
+    order = sorted(found.columns, key=lambda one: -one.increase)
+    return replace(found, columns=tuple(order))
+
+
+def _shuffled(evidence: Evidence, columns: Sequence[int], budget: int) -> Importances:
+    """Importance of these columns by about so many predictions of rows."""
+    rng, n_columns = np.random.default_rng(evidence.random_state), max(len(columns), 1)
+    rows, weights = chosen_rows(evidence, min(MOST_ROWS, max(budget // n_columns, _FEWEST_ROWS)), rng)
     answer, y = evidence.answers(rows), evidence.y[rows]
     # The model itself is shuffled, so it is compared with its own answers.
     own = answer(0, rows) if evidence.is_out_of_fold and evidence.columns else evidence.proba[rows]
     before, shares = log_losses(y, own), np.bincount(y, weights) / weights.sum()
-    n_repeats = max(1, min(MOST_REPEATS, MOST_PASSES // max(len(evidence.columns), 1)))
+    n_repeats = max(1, min(MOST_REPEATS, budget // (n_columns * len(rows))))
     orders = [rng.permutation(rows) for _ in range(n_repeats)]
     found, total = [], float(weights.sum())
-    for number, name in enumerate(evidence.columns):
+    for number in columns:
         increase = np.mean([log_losses(y, answer(number, order)) - before for order in orders], axis=0)
         mean = float(weights @ increase) / total
         half = 1.96 * float(np.sqrt(np.sum(weights**2 * (increase - mean) ** 2))) / total
-        found.append(ColumnImportance(name, mean, mean - half, mean + half))
+        found.append(ColumnImportance(evidence.columns[number], mean, mean - half, mean + half))
     found.sort(key=lambda one: -one.increase)
     base = float(-(shares[shares > 0.0] @ np.log(shares[shares > 0.0])))
-    return Importances(tuple(found), len(rows), n_repeats, float(weights @ before) / total, base)
+    loss = float(weights @ before) / total
+    return Importances(tuple(found), len(rows), n_repeats, loss, base, len(found))
 
 
 def chosen_rows(evidence: Evidence, most: int, rng: np.random.Generator) -> tuple[Index, Array]:
@@ -316,7 +335,7 @@ def chosen_rows(evidence: Evidence, most: int, rng: np.random.Generator) -> tupl
 # -- effects of columns -------------------------------------------------------------------------------------------
 
 # Columns drawn, the most important first; values of each; rows that they are tried on.
-MOST_COLUMNS, MOST_VALUES, _EFFECT_ROWS = 12, 11, 400
+MOST_COLUMNS, MOST_VALUES, _EFFECT_ROWS = 12, 9, 150
 _EDGE = 1e-9
 _LONGEST = 22
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -27,6 +27,9 @@ from crcen.theory.rows import (
     check_row_weights,
 )
 from crcen.theory.selective import LabelSelection
+
+if TYPE_CHECKING:
+    from crcen.tables.classifier import EncodedTable
 
 __all__ = [
     "EncodedColumn",
@@ -80,11 +83,14 @@ class EncodedRows:
         The columns that the model uses, by name.
     estimator : object
         Predicts from such rows.
+    table : EncodedTable
+        What the model's ``encode`` returned.
     """
 
     X: Array
     columns: Mapping[str, EncodedColumn]
     estimator: Model
+    table: EncodedTable
 
     @classmethod
     def of(cls, model: Model, X: Table) -> EncodedRows | None:
@@ -96,7 +102,8 @@ class EncodedRows:
             block = slice(start, start + len(column.encoded_names))
             columns[column.name] = EncodedColumn(column.kind, block, bool(column.has_missing))
             start = block.stop
-        return cls(np.asarray(model.encode(X).X, dtype=np.float64), columns, model.estimator_)
+        table: EncodedTable = model.encode(X)
+        return cls(np.asarray(table.X, dtype=np.float64), columns, model.estimator_, table)
 
 
 @dataclass(frozen=True, eq=False)
@@ -269,7 +276,9 @@ class Evidence:
             return self.known_rows
         if not hasattr(self.model, "recognise"):
             return None
-        found: Recognition | None = self.model.recognise(self.X, self.labels.classes[self.y])
+        found: Recognition | None = self.model.recognise(
+            self.X, self.labels.classes[self.y], None if self.encoded is None else self.encoded.table
+        )
         return found
 
     def answers(self, rows: Index) -> Callable[[int, Index | int], Array]:

@@ -335,7 +335,7 @@ class TableClassifier(ClassifierMixin, BaseEstimator):
         known = set(self.feature_names_in_)
         return EncodedTable(values, extra=tuple(name for name in names if name not in known), **odd)
 
-    def recognise(self, X: Any, y: Any = None) -> Recognition | None:
+    def recognise(self, X: Any, y: Any = None, encoded: EncodedTable | None = None) -> Recognition | None:
         """Determine whether rows are training rows.
 
         Parameters
@@ -344,6 +344,8 @@ class TableClassifier(ClassifierMixin, BaseEstimator):
             As `encode` takes it.
         y : array of shape (n,), optional
             Labels: whether training rows among them depend on the label.
+        encoded : EncodedTable, optional
+            What `encode` makes of X, if it is known already.
 
         Returns
         -------
@@ -356,7 +358,7 @@ class TableClassifier(ClassifierMixin, BaseEstimator):
             return None
         frame = as_frame(X, self.feature_names_in_)
         numbers = None if y is None else np.searchsorted(self.classes_, np.asarray(y))
-        compared = fingerprint.compare(self.row_hashes(frame, self.encode(frame)))
+        compared = fingerprint.compare(self.row_hashes(frame, self.encode(frame) if encoded is None else encoded))
         return fingerprint.judge(*compared, numbers, self.classes_.tolist())
 
     def row_hashes(self, frame: DataFrame, encoded: EncodedTable) -> NDArray[np.uint64]:
