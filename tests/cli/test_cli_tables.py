@@ -107,7 +107,7 @@ def test_json_is_all_that_is_printed(crcen_command, folder, tmp_path):
         (["--cost-ratio", "7"], {"cost_ratio": 7}),
         (["--balanced"], {"alpha": 1}),
         (["--time", "day"], {}),
-        (["--clusters", "who", "--keep", "ticket", "--category", "ticket", "--positive", "no", "--seed", "3"], {}),
+        (["--clusters", "who", "--keep", "ticket", "--categorical", "ticket", "--positive", "no", "--seed", "3"], {}),
     ],
 )
 def test_options_of_fit_reach_it(crcen_command, folder, tmp_path, monkeypatch, options, expected):

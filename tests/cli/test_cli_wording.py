@@ -40,7 +40,7 @@ def places(tmp_path_factory):
         ("fit a.csv --target bad --positive maybe", "--positive must be"),
         ("fit a.csv --target bad --drop nothing", "--drop names"),
         ("fit a.csv --target bad --keep nothing", "--keep names"),
-        ("fit a.csv --target bad --category nothing", "--category names"),
+        ("fit a.csv --target bad --categorical nothing", "--categorical names"),
         ("fit a.csv --target bad --clusters nothing", "--clusters must be"),
         ("fit a.csv --target bad --time kind", "--time must name"),
         ("fit a.csv --target bad --clusters one", "--clusters must have"),

@@ -129,7 +129,7 @@ def test_a_streamed_table_can_be_exported(rows, tmp_path):
 
 def test_options_for_columns(rows, tmp_path, crcen_command):
     rows.assign(zone=np.arange(N) % 7).to_parquet(tmp_path / "rows.parquet")
-    options = ["--keep", "row", "--category", "zone", "--drop", "note", "--epochs", "1", "--json"]
+    options = ["--keep", "row", "--categorical", "zone", "--drop", "note", "--epochs", "1", "--json"]
     arguments = ["--target", "label", "--positive", "OK", "--engine", "stream", "--out", tmp_path / "m.crcen"]
     code, printed, said = crcen_command("fit", tmp_path / "rows.parquet", *arguments, *options)
     assert code == 0, said

@@ -55,16 +55,27 @@ class LearnerName(StrEnum):
     trees = "trees"
 
 
-def _reject_groups(value: str | None) -> None:
-    if value is not None:
-        raise typer.BadParameter(f"it was renamed: use --clusters {value}; --groups compares groups in other commands.")
+def _renamed(use: str) -> Any:
+    """Callback of an option that was renamed: the error names the new one."""
+
+    def reject(value: Any) -> None:
+        if value:
+            raise typer.BadParameter(f"it was renamed: use {use} {value if isinstance(value, str) else value[0]}.")
+
+    return reject
 
 
 Audited = Annotated[
     str | None,
     typer.Option(help="Column with the probability of a row to get a label; rows without one are unlabelled."),
 ]
-RenamedGroups = Annotated[str | None, typer.Option("--groups", hidden=True, callback=_reject_groups)]
+Categorical = Annotated[
+    list[str] | None, typer.Option(help="Column of categories although it holds numbers; may be repeated.")
+]
+RenamedCategory = Annotated[
+    list[str] | None, typer.Option("--category", hidden=True, callback=_renamed("--categorical"))
+]
+RenamedGroups = Annotated[str | None, typer.Option("--groups", hidden=True, callback=_renamed("--clusters"))]
 
 
 def check_engine(engine: Engine, in_memory: dict[str, Any], on_ray: dict[str, Any], on_files: dict[str, Any]) -> None:
@@ -91,7 +102,8 @@ def look(
     ] = None,
     drop: Annotated[list[str] | None, typer.Option(help="Column to leave out; may be repeated.")] = None,
     keep: Annotated[list[str] | None, typer.Option(help="Column to use although it looks like an identifier.")] = None,
-    category: Annotated[list[str] | None, typer.Option(help="Column of categories although it holds numbers.")] = None,
+    categorical: Categorical = None,
+    category: RenamedCategory = None,
     audited: Audited = None,
     read: Any = None,
     as_json: Json = False,
@@ -106,7 +118,7 @@ def look(
             positive=positive,
             drop=drop or (),
             keep=keep or (),
-            categorical=category or (),
+            categorical=categorical or (),
             audit_probability=audited,
             read=read,
             verbose=is_watched(),
@@ -180,7 +192,8 @@ def fit(
     costs: CostsFile = None,
     drop: Annotated[list[str] | None, typer.Option(help="Column to leave out; may be repeated.")] = None,
     keep: Annotated[list[str] | None, typer.Option(help="Column to use although it looks like an identifier.")] = None,
-    category: Annotated[list[str] | None, typer.Option(help="Column of categories although it holds numbers.")] = None,
+    categorical: Categorical = None,
+    category: RenamedCategory = None,
     weight: Weight = None,
     audited: Audited = None,
     selected_by: Annotated[
@@ -257,7 +270,7 @@ def fit(
                 weighting=lambda classes: stated_weighting(price, costs, classes, target),
                 drop=drop or (),
                 keep=keep or (),
-                categorical=category or (),
+                categorical=categorical or (),
                 epochs=5 if epochs is None else epochs,
                 workers=2 if workers is None else workers,
                 storage=storage,
@@ -277,7 +290,7 @@ def fit(
             costs=costs,
             drop=drop or (),
             keep=keep or (),
-            categorical=category or (),
+            categorical=categorical or (),
             weight=weight,
             audit_probability=audited,
             selected_by=selected_by,

@@ -401,13 +401,13 @@ class TableFit(Shown):
         return [*lines, *others]
 
     def _equation(self) -> dict[str, Any]:
+        """Both sides, residual and shift: numbers for two classes, lists for more."""
         estimator = self.model.estimator_
         equation = estimator.oof_key_equation_
-        if self.positive is not None:
-            sides = {"left": json_value(equation.lhs), "right": json_value(equation.rhs)}
-            return sides | {"residual": json_value(equation.residual), "shift": estimator.oof_shift_}
-        sides = {"left": equation.lhs.tolist(), "right": equation.rhs.tolist()}
-        return sides | {"residual": equation.residuals.tolist(), "shift": np.asarray(estimator.oof_shift_).tolist()}
+        is_one = np.ndim(equation.lhs) == 0
+        values = {"left": equation.lhs, "right": equation.rhs, "shift": estimator.oof_shift_}
+        values["residual"] = equation.residual if is_one else equation.residuals
+        return {name: json_value(value) if is_one else np.asarray(value).tolist() for name, value in values.items()}
 
     def _places(self) -> dict[str, Path | None]:
         return {"path": self.path, "onnx": self.onnx, "report": self.report}

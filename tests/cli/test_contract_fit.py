@@ -1,0 +1,197 @@
+"""Contract of look, split, fit and export: the same JSON keys for two and three classes with every option."""
+
+import json
+
+import numpy as np
+import pandas as pd
+import pytest
+import typer
+
+from crcen import cli
+
+LABELS = {2: ["no", "yes"], 3: ["fine", "worn", "broken"]}
+READ = {
+    "--separator": ",",
+    "--encoding": "utf-8",
+    "--decimal": ".",
+    "--quote": '"',
+    "--missing": "b=-200",
+    "--dates": "day-first",
+    "--skip-rows": 0,
+    "--rename-duplicates": None,
+}
+NOT_FOR_TEXT = {"--query": "select 1", "--table": "t", "--sheet": "1"}
+PRICES = {
+    "--budget": 5,
+    "--cost-ratio": 5,
+    "--alpha": 2,
+    "--lam": 0.8,
+    "--capacity": 30,
+    "--recall": 0.7,
+    "--precision": 0.3,
+}
+RENAMED = {"--groups": "--clusters", "--category": "--categorical"}
+FOR_ALL = {"--target", "--json"}
+
+
+def table(n_classes, n=300):
+    rng = np.random.default_rng(0)
+    kind = np.concatenate([np.arange(n_classes).repeat(20), rng.choice(n_classes, n - 20 * n_classes)])
+    kind = np.where(rng.random(n) < 0.5, 0, kind)
+    return pd.DataFrame(
+        {
+            "id": np.arange(n) + 7000,
+            "a": (kind + rng.normal(size=n)).round(3),
+            "b": rng.integers(0, 4, n),
+            "w": rng.integers(1, 4, n),
+            "e": rng.choice([0.5, 1.0], n),
+            "who": rng.integers(0, 90, n),
+            "day": pd.date_range("2024-01-01", periods=n).strftime("%d/%m/%Y"),
+            "y": np.array(LABELS[n_classes])[kind],
+        }
+    )
+
+
+@pytest.fixture(scope="module", params=[2, 3])
+def home(request, tmp_path_factory):
+    """Rows of K classes as rows.csv, costs.csv, and K."""
+    folder, labels = tmp_path_factory.mktemp("contract"), LABELS[request.param]
+    table(request.param).to_csv(folder / "rows.csv", index=False)
+    costs = pd.DataFrame(5.0 * (1 - np.eye(len(labels))), index=labels, columns=labels)
+    costs.assign(look=0.5).to_csv(folder / "costs.csv")
+    return folder, request.param
+
+
+@pytest.fixture
+def call(crcen_command, home):
+    """Run a command on the rows → exit code, the JSON or the error."""
+
+    def run(command, options):
+        words = [word for name, value in options.items() for word in ([name] if value is None else [name, value])]
+        first = [] if command == "export" else [home[0] / "rows.csv"]
+        code, out, err = crcen_command(command, *first, *words, "--json")
+        return code, json.loads(out) if code == 0 else " ".join(err.replace("│", " ").split())
+
+    return run
+
+
+def options_of(command):
+    """Every option of a command."""
+    params = typer.main.get_command(cli.app).commands[command].params
+    return {one.opts[0] for one in params if one.param_type_name == "option" and one.name != "help"}
+
+
+# The keys of each command, of the first call; later calls must have the same ones.
+KEYS: dict[str, set[str]] = {}
+
+
+def same_keys(command, found):
+    assert set(found) == KEYS.setdefault(command, set(found)), command
+
+
+def rejected(call, command, base, options, said):
+    for name, value in options.items():
+        code, err = call(command, base | {name: value})
+        assert code in (1, 2), name
+        assert said.get(name, name) in err
+
+
+def test_look(call):
+    base = {"--target": "y"}
+    single = {"--positive": None, "--drop": "b", "--keep": "id", "--categorical": "b", "--audited": "e"}
+    for options in ({}, base, *(base | {name: value} for name, value in single.items() if value), base | READ):
+        code, found = call("look", options)
+        assert code == 0, found
+        same_keys("look", found)
+    rejected(
+        call, "look", base, NOT_FOR_TEXT | {"--category": "b", "--positive": "nothing"}, {"--category": "--categorical"}
+    )
+    rejected(call, "look", {}, {"--audited": "e"}, {})
+    assert options_of("look") == {*single, *READ, *NOT_FOR_TEXT, "--category", *FOR_ALL}
+
+
+def test_split(call, home, tmp_path):
+    base = {"--target": "y"}
+    single = {"--test": 0.4, "--clusters": "who", "--time": "day", "--seed": 3}
+    for number, options in enumerate([{}, *({name: value} for name, value in single.items()), READ]):
+        (tmp_path / str(number)).mkdir()
+        code, found = call("split", base | options | {"--folder": tmp_path / str(number)})
+        assert code == 0, found
+        same_keys("split", found)
+        assert set(found["test"]["labels"]) == set(LABELS[home[1]])
+    rejected(call, "split", base, NOT_FOR_TEXT | {"--groups": "who", "--test": 2}, {"--groups": "--clusters"})
+    assert options_of("split") == {*single, *READ, *NOT_FOR_TEXT, "--folder", "--groups", *FOR_ALL}
+
+
+def test_fit_and_export(call, home, tmp_path):
+    folder, n_classes = home
+    labels = LABELS[n_classes]
+    base = {"--target": "y", "--quick": None, "--out": tmp_path / "m.crcen"}
+    places = {"--onnx": tmp_path / "m.onnx", "--report": tmp_path / "r.html"}
+    together = places | {"--drop": "day", "--keep": "id", "--categorical": "b", "--weight": "w", "--seed": 3}
+    weights = ",".join(f"{label}={k + 1}" for k, label in enumerate(labels))
+    calls = [
+        {},
+        together | {"--no-fingerprint": None},
+        {"--positive": labels[-1]},
+        {"--clusters": "who"},
+        {"--time": "day"},
+        {"--audited": "e"},
+        {"--balanced": None},
+        {"--weighting": weights},
+        {"--costs": folder / "costs.csv"},
+        READ,
+    ]
+    found = {}
+    for options in calls:
+        code, found = call("fit", base | options)
+        assert code == 0, found
+        same_keys("fit", found)
+        (tmp_path / "m.crcen").replace(tmp_path / "old.crcen")
+    code, found = call("fit", base | {"--selected-by": tmp_path / "old.crcen"})
+    assert code == 0, found
+    same_keys("fit", found)
+    code, found = call("export", {str(tmp_path / "m.crcen"): None, "--onnx": tmp_path / "other.onnx"})
+    assert code == 0, found
+    same_keys("export", found)
+    for name, value in PRICES.items():  # of several classes no price of two
+        code, found = call("fit", base | {name: value})
+        if n_classes == 2:
+            assert code == 0, found
+            same_keys("fit", found)
+            assert set(found["price"]) >= {"lam", "alpha", "cost_ratio", "budget", "threshold", "positive"}
+        else:
+            assert code == 1
+            assert f"{name} {value} is for two classes, and y has 3: state --costs" in found
+    alone = base.copy()
+    alone.pop("--quick")
+    learner = {"--learner": "trees", "--effort": "standard", "--time-limit": 2}
+    code, found = call("fit", alone | learner)
+    assert code == 0, found
+    same_keys("fit", found)
+    stream = {"--engine": "stream", "--epochs": 1, "--storage": tmp_path}
+    code, found = call("fit", alone | {"--drop": "day"} | stream)
+    assert code == 0, found
+    same_keys("fit --engine stream", found)
+    rejected(
+        call,
+        "fit",
+        base,
+        NOT_FOR_TEXT
+        | RENAMED
+        | {"--workers": 2, "--epochs": 2, "--storage": "s", "--details": None, "--learner": "trees"},
+        RENAMED,
+    )
+    in_memory = {
+        "--clusters": "who",
+        "--time": "day",
+        "--weight": "w",
+        "--audited": "e",
+        **places,
+        "--learner": "trees",
+    }
+    rejected(call, "fit", alone | stream, in_memory, {})
+    used = {*base, *together, *PRICES, *READ, *NOT_FOR_TEXT, *RENAMED, *learner, *stream, *in_memory, *FOR_ALL}
+    used |= {name for options in calls for name in options} | {"--selected-by", "--workers", "--details"}
+    assert options_of("fit") == used
+    assert options_of("export") == {"--onnx", "--json"}
