@@ -89,7 +89,7 @@ def test_an_evaluation_is_of_the_models_answers(evaluation, fitted, mixed_table)
 def test_a_model_that_lies_is_told(fitted, mixed_table):
     new = mixed_table(3000, seed=6)
     liar = CRCENClassifier(Budget(5), hidden=(), random_state=0).fit(new[["is_new"]], new["bad"])
-    liar.ensemble_ = liar.ensemble_.shifted(1.5)
+    liar.ensemble_ = liar.ensemble_.shifted(liar.ensemble_.labels.columns(1.5))
     found = evaluate_table(liar, new[["is_new", "bad"]], target="bad", n_resamples=20)
     assert found.equation.verdict == "does not hold"
     assert "Key equation does not hold" in str(found)

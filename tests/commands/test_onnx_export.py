@@ -180,7 +180,7 @@ def test_a_graph_that_answers_otherwise_is_not_written(tmp_path, table, monkeypa
 
     def other(given):
         before = model.estimator_.ensemble_
-        model.estimator_.ensemble_ = before.shifted(1e-6)
+        model.estimator_.ensemble_ = before.shifted(before.labels.columns(1e-6))
         try:
             return build(given)
         finally:

@@ -136,7 +136,7 @@ def test_logarithms_of_probabilities(labels):
     coded = OneHotEncoder(sparse_output=False).fit_transform(X)
     model = CRCENClassifier(Budget(3), **grouped(**QUICK)).fit(coded, np.where(y, labels[1], labels[0]))
     np.testing.assert_allclose(np.exp(model.predict_log_proba(coded)), model.predict_proba(coded), rtol=1e-12)
-    far = model.ensemble_.log_posterior(np.array([-2000.0, 800.0]), np.array([-2000.0, 800.0]))
-    column = model.ensemble_.labels.column
+    labels = model.ensemble_.labels
+    far, column = model.ensemble_.log_posterior(labels.columns([-2000.0, 800.0])), labels.column
     np.testing.assert_allclose(far[:, column], [-2000.0, 0.0], atol=1e-300)
     np.testing.assert_allclose(far[:, 1 - column], [0.0, -800.0], atol=1e-300)

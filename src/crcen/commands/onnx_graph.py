@@ -348,7 +348,7 @@ def _has_text_labels(estimator: Any) -> bool:
 
 def is_of_classes(estimator: Any) -> bool:
     """Whether a fitted estimator has a logit for each class."""
-    return np.ndim(getattr(estimator.ensemble_, "shift", 0.0)) == 1
+    return bool(estimator.ensemble_.labels.positive is None)
 
 
 def class_answers(graph: Any, ensemble: Any, weighted: str) -> list[Any]:
@@ -359,9 +359,9 @@ def class_answers(graph: Any, ensemble: Any, weighted: str) -> list[Any]:
     p = graph.apply("Softmax", natural, axis=1)
     graph.rename(p, "probabilities")
     names, merit = ensemble.labels.classes.tolist(), graph.apply("Add", natural, log_weights)
-    if ensemble.costs is not None:
-        names += ensemble.costs.actions
-        merit = graph.apply("Neg", graph.apply("MatMul", p, graph.constant(ensemble.costs.costs)))
+    if ensemble.weighting.costs is not None:
+        names += ensemble.weighting.costs.actions
+        merit = graph.apply("Neg", graph.apply("MatMul", p, graph.constant(ensemble.weighting.costs.costs)))
     is_text = any(isinstance(name, str) for name in names)
     table = graph.constant([str(name) for name in names] if is_text else names, str if is_text else np.int64)
     graph.rename(graph.apply("Gather", table, graph.apply("ArgMax", merit, axis=1, keepdims=0), axis=0), "decision")

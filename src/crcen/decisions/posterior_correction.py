@@ -26,7 +26,6 @@ from crcen.decisions.applied_weighting import (
 from crcen.decisions.correction import check_columns, divide_columns
 from crcen.exceptions import InvalidInput, InvalidParameter
 from crcen.models.atomic import all_or_nothing
-from crcen.models.classes.probability import apply_class_map, fit_class_map
 from crcen.models.private_scikit_learn import check_y, take_rows
 from crcen.models.probability import PROBABILITIES, apply_map, fit_map
 from crcen.models.validation import check_choice, check_classes, check_weights
@@ -176,7 +175,7 @@ class PosteriorCorrection(ClassifierMixin, MetaEstimatorMixin, BaseEstimator):
             return divide_columns(q, self.class_factors_)
         logits = _logits(q, self._limit) - np.log(self.class_factors_)
         if q.shape[1] > 2:
-            return softmax(apply_class_map(self.probability_map_, logits))
+            return softmax(apply_map(self.probability_map_, logits))
         mapped = apply_map(self.probability_map_, logits[:, 1] - logits[:, 0])
         return np.column_stack([sigmoid(-mapped), sigmoid(mapped)])
 
@@ -320,7 +319,7 @@ class PosteriorCorrection(ClassifierMixin, MetaEstimatorMixin, BaseEstimator):
         natural = _logits(q[seen], self._limit) - shift[seen]
         rows = (np.ones(len(y)) if weights is None else weights)[seen]
         if n_classes > 2:
-            self.probability_map_ = fit_class_map(self.method, self._labels().encode(y[seen]), natural, rows)
+            self.probability_map_ = fit_map(self.method, self._labels().encode(y[seen]), natural, rows)
         else:
             target = y[seen] == self.classes_[1]
             self.probability_map_ = fit_map(self.method, target, natural[:, 1] - natural[:, 0], rows)

@@ -32,7 +32,6 @@ TYPES: dict[str, dict[str, str]] = {
         "CommitteeClassifier": f"{_SEARCHED} chosen_settings_ fit_time_ leaderboard_ member_weights_ notes_"
     },
     "crcen.models.committee.leaderboard": {"MemberScore": ""},
-    "crcen.models.classes.ensemble": {"ClassEnsemble": ""},
     "crcen.models.classifier": {"CRCENClassifier": _FITTED},
     "crcen.models.ensemble": {"Ensemble": ""},
     "crcen.models.members.lightgbm_trees": {"TreeSetting": ""},
@@ -46,7 +45,7 @@ TYPES: dict[str, dict[str, str]] = {
         "PosteriorCorrection": f"{_INPUTS} classes_ pos_label_ estimator_ class_factors_ price_ probability_map_ _limit"
     },
     "crcen.tables.priced": {
-        "PricedClassifier": "classes_ pos_label_ weighting_ costs_ estimator_ key_equation_",
+        "PricedClassifier": "classes_ pos_label_ weighting_ estimator_ key_equation_",
     },
     "crcen.tables.classifier": {
         "TableClassifier": f"{_INPUTS} background_ classes_ clusters_name_ columns_ costs_ dropped_ estimator_ "

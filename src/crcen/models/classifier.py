@@ -13,10 +13,8 @@ from sklearn.base import ClassifierMixin
 from crcen._support.progress import progress_bar
 from crcen.exceptions import InvalidInput, InvalidParameter
 from crcen.models.atomic import all_or_nothing
-from crcen.models.classes.fitting import check_loss_of_two, fit_classes
 from crcen.models.fitted import Course, FittedNetworks, write_fit
 from crcen.models.fitting import (
-    AT_PRICE,
     AUTO,
     OUT_OF_FOLD,
     OUT_OF_FOLD_ROWS,
@@ -24,23 +22,28 @@ from crcen.models.fitting import (
     FitRows,
     assemble,
     base_seed,
+    check_loss,
     fitted_map,
     fold_members,
+    held_out_logits,
     member_jobs,
+    seen_rows,
     settled_answers,
     solved_at_price,
+    training_price,
     usable,
 )
 from crcen.models.foreign_names import OurNames, says_our_names
 from crcen.models.incremental import IncrementalFit
-from crcen.models.probability import PROBABILITIES, held_out_logits, probability_folds
+from crcen.models.probability import PROBABILITIES, probability_folds
 from crcen.models.schedule_cut import Train, is_cut, train_to_cut
+from crcen.models.search.folds import Fold
 from crcen.models.search.scoring import log_losses
 from crcen.models.validation import check_choice, check_classes, check_number, check_rows, check_weights
 from crcen.models.wished import at_wish, before_wish
 from crcen.theory.goals import ThresholdGoal
 from crcen.theory.key_equation import on_rows
-from crcen.theory.labels import Labels, is_for_classes
+from crcen.theory.labels import Labels
 from crcen.theory.price import Price, is_price_of_two
 from crcen.training.engines import need_torch
 from crcen.training.jobs import TrainingJob
@@ -50,7 +53,7 @@ from crcen.training.recipe import ONE_AGAINST_ALL, Inputs, Recipe, Schedule
 __all__ = ["CRCENClassifier"]
 
 Array = NDArray[np.float64]
-Fold = tuple[NDArray[np.int64], NDArray[np.int64]]
+Index = NDArray[np.int64]
 
 # With fewer rows of a class than this nothing is fitted out of fold, unless it was asked for.
 _FEWEST_FOR_FOLDS = 3
@@ -251,52 +254,47 @@ class CRCENClassifier(IncrementalFit, FittedNetworks, ClassifierMixin, OurNames)
         need_torch()
         recipe = self.recipe()
         X, y = check_rows(self, X, y, reset=True)
-        classes = check_classes(y)
-        weights = check_weights(sample_weight, X)
-        if is_for_classes(self.weighting, classes):
-            fit_classes(self, recipe, X, y, classes, weights)
-            return
-        check_loss_of_two(recipe)
-        labels = Labels.from_rows(classes, y, weights, self.pos_label)
-        rows = FitRows(X, labels.target(y), weights)
-        price = labels.resolve(before_wish(self.weighting), labels.by_class(*rows.totals))
-        trained = self.training_weighting_at(price, labels)
+        classes, weights = check_classes(y), check_weights(sample_weight, X)
+        check_loss(recipe, len(classes))
+        rows = FitRows(X, y, weights, Labels.from_rows(classes, y, weights, self.pos_label, self.weighting))
+        price = rows.resolve(before_wish(self.weighting))
+        trained = self.training_weighting_at(price, rows.labels)
         recipe, seed = recipe.settled(len(X)), base_seed(self.random_state)
-        jobs = member_jobs(recipe, trained.lam, self.n_members, seed, rows)
-        balance, probability, folds, fold_jobs, rows_of_key = self._on_folds(recipe, trained.lam, seed, rows)
+        jobs = member_jobs(recipe, trained, self.n_members, seed, rows)
+        balance, probability, folds, fold_jobs, rows_of_key = self._on_folds(recipe, trained, seed, rows)
         with progress_bar(type(self).__name__, visible=bool(self.verbose)) as progress:
-            train = self.training_on(X, rows.target, weights)
+            train = self.training_on(X, rows.engine_target, weights, len(classes))
             if is_cut(self, recipe, folds, balance):
                 losses = partial(_natural_losses, rows, trained)
                 results = train_to_cut(train, jobs, fold_jobs, folds, losses, recipe, len(X), progress)
             else:
                 results = train(jobs + fold_jobs, progress)
-        row_weights = trained.row_weights(rows.target, weights) if recipe.balance else None
-        oof = held_out_logits(folds, results[self.n_members :], X, rows.target, row_weights)
+        oof = held_out_logits(folds, results[self.n_members :], rows, trained if recipe.balance else None)
         members = usable(results[: self.n_members], type(self).__name__)
-        ensemble, logits = assemble(labels, trained, members, rows, is_balanced=recipe.balance)
-        ensemble = ensemble.mapped(fitted_map(probability, rows.target, oof, weights, trained))
+        ensemble, logits = assemble(trained, members, rows, is_balanced=recipe.balance)
+        ensemble = ensemble.mapped(fitted_map(probability, oof, rows, trained))
         if self.is_control:
             key = on_rows(ensemble.key_equation(logits, rows.target, weights), TRAINING_ROWS)
             if isinstance(self.weighting, ThresholdGoal):
-                ensemble = at_wish(ensemble, self.weighting, ensemble.priced(oof)[0], rows.target, weights)
+                ensemble = at_wish(ensemble, self.weighting, ensemble.priced(oof)[0], rows)
             else:
                 ensemble = ensemble.at_price(price)
             write_fit(self, ensemble, recipe, Course.of(members), key)
             return
-        to_price = price.logit_shift - trained.logit_shift
+        to_price = price.log_weights - trained.log_weights
         ensemble, oof, logits = ensemble.at_price(price), oof + to_price, logits + to_price
-        seen, own = np.isfinite(oof), (logits, rows.target, weights)
+        own = logits, rows.target, weights
         if balance == OUT_OF_FOLD:
+            seen = seen_rows(oof)
             own = oof[seen], rows.target[seen], weights[seen]
-        before = ensemble.shift
         if balance == OUT_OF_FOLD or (recipe.balance and trained is not price):
             ensemble = solved_at_price(ensemble, *own)
         if isinstance(self.weighting, ThresholdGoal):
-            natural = ensemble.priced(oof + (ensemble.shift - before))[0]
-            ensemble = at_wish(ensemble, self.weighting, natural, rows.target, weights)
-        key = ensemble.key_equation(own[0] + (ensemble.shift - before), *own[1:])
-        write_fit(self, ensemble, recipe, Course.of(members), on_rows(key, rows_of_key))
+            before = ensemble.shift
+            ensemble = at_wish(ensemble, self.weighting, ensemble.priced(oof)[0], rows)
+            own = own[0] + (ensemble.shift - before), *own[1:]
+        key = on_rows(ensemble.key_equation(*own), rows_of_key)
+        write_fit(self, ensemble, recipe, Course.of(members), key)
 
     def training_on(self, X: NDArray[Any], target: NDArray[Any], weights: Array, n_classes: int = 2) -> Train:
         """What trains jobs on these rows, list by list; subclasses may have networks of another kind."""
@@ -306,7 +304,7 @@ class CRCENClassifier(IncrementalFit, FittedNetworks, ClassifierMixin, OurNames)
         return lambda jobs, progress: trainer(jobs, progress=progress)
 
     def _on_folds(
-        self, recipe: Recipe, lam: float, seed: int, rows: FitRows
+        self, recipe: Recipe, trained: Price, seed: int, rows: FitRows
     ) -> tuple[Any, str, list[Fold], list[TrainingJob], str]:
         """``balance`` and ``probability`` settled, folds and jobs on them, and of which rows the key equation is.
 
@@ -323,7 +321,7 @@ class CRCENClassifier(IncrementalFit, FittedNetworks, ClassifierMixin, OurNames)
             folds = probability_folds(rows.target, rows.weights, seed, _FEWEST_FOR_FOLDS if is_open else 2)
             for own, _ in folds:
                 n_members = fold_members(self.n_members, len(rows.X))
-                jobs += member_jobs(recipe, lam, n_members, seed, rows, own)
+                jobs += member_jobs(recipe, trained, n_members, seed, rows, own)
         except InvalidInput as error:
             if not is_open:
                 raise
@@ -386,11 +384,9 @@ class CRCENClassifier(IncrementalFit, FittedNetworks, ClassifierMixin, OurNames)
 
     def training_weighting_at(self, price: Price, labels: Labels) -> Price:
         """The weighting of the training loss of a model that decides at a price; subclasses may train at another."""
-        if isinstance(self.training_weighting, str) and self.training_weighting == AT_PRICE:
-            return price
-        return labels.resolve(self.training_weighting, price.counts)
+        return training_price(self.training_weighting, price, labels)
 
 
-def _natural_losses(rows: FitRows, trained: Price, logits: Array, own: NDArray[np.int64]) -> Array:
-    """Log loss of each record of logits (records, n) of some rows, under their training weight."""
-    return log_losses(logits, rows.target[own], rows.weights[own], trained, natural=True)
+def _natural_losses(rows: FitRows, trained: Price, logits: Array, own: Index) -> Array:
+    """Log loss of each record of a network's logits of some rows, under their training weight."""
+    return log_losses(rows.labels.columns(logits), rows.target[own], rows.weights[own], trained, natural=True)

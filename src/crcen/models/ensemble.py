@@ -1,12 +1,12 @@
-"""Ensemble: a fitted model as one frozen value, from which every answer comes."""
+"""Ensemble: a fitted model as one immutable value, from which every prediction is computed."""
 
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import NDArray
 
-from crcen.models.probability import logits_at_price, posterior_at_price
-from crcen.theory.decision import sigmoid
+from crcen.models.probability import apply_map, identity_map, is_identity, moved_map
+from crcen.theory.decision import log_softmax, sigmoid, softmax
 from crcen.theory.key_equation import KeyEquation, key_equation_of_logits
 from crcen.theory.labels import Labels
 from crcen.theory.price import Price
@@ -15,103 +15,140 @@ from crcen.training.network import Member
 __all__ = ["Ensemble"]
 
 Array = NDArray[np.float64]
+Index = NDArray[np.int64]
 
-
-# Probabilities below e to minus this lose digits before their logarithm is taken.
-_SMALL_LOG = 30.0
-
-
-def _no_map() -> Array:
-    return np.array([1.0, 0.0])
+# A mapped log-odds this close to the threshold lies on it: a whole step of an isotonic map can, and rounding must not
+# decide. It becomes the largest number below 0, so that a tie is no alarm in either order of the labels.
+_TIE = 1e-12
+_NO_ALARM = -np.finfo(np.float64).tiny
 
 
 @dataclass(frozen=True, eq=False)
 class Ensemble:
-    """Members' logits averaged or weighed, then shifted and mapped to probabilities, decided at a price.
+    """Members' logits averaged or weighted, then shifted and mapped to natural probabilities, decided at a price.
+
+    Logits have a column for each class. Of two classes with a positive one the negative class has the logit 0.
 
     Parameters
     ----------
     labels : Labels
-        Both classes, and the positive one.
+        The classes; for a binary problem also the positive one.
     weighting : Price
-        The price of decisions, which weighted logits are at.
+        The price of decisions. Weighted logits are natural logits plus its log weights.
     training_weighting : Price
-        What the loss was weighted by.
+        The class weights of the loss.
     members : tuple of Member
-        What is averaged.
-    shift : float
-        Added to the averaged logit.
-    member_weights : float64 array, optional
-        What each member's logit is multiplied by; without them the members are averaged.
+        The models that are averaged.
+    shift : float64 array of shape (K,)
+        Added to the averaged logits.
     probability_map : float64 array
         From natural logits to those of probabilities (see `crcen.models.probability`).
+    member_weights : float64 array, optional
+        Factor of each member's logits; without them the members are averaged.
     """
 
     labels: Labels
     weighting: Price
     training_weighting: Price
     members: tuple[Member, ...]
-    shift: float = 0.0
-    probability_map: Array = field(default_factory=_no_map)
+    shift: Array
+    probability_map: Array
     member_weights: Array | None = None
 
+    @classmethod
+    def of(
+        cls, labels: Labels, weighting: Price, members: tuple[Member, ...], member_weights: Array | None = None
+    ) -> "Ensemble":
+        """Members as they were trained, at their training weights."""
+        no_shift = np.zeros(labels.n_classes)
+        return cls(labels, weighting, weighting, members, no_shift, identity_map(labels), member_weights)
+
     def mean_logits(self, X: Array) -> Array:
-        """The members' average or weighted sum, before the shift, (n,)."""
+        """The members' average or weighted sum before the shift, (n, K)."""
         if self.member_weights is not None:
-            total = np.zeros(len(X))
-            for member, weight in zip(self.members, self.member_weights, strict=True):
-                total += weight * member.logits(X)[:, 0]
-            return total
-        if len(self.members) == 1:
-            return self.members[0].logits(X)[:, 0]
-        return np.asarray(np.mean([member.logits(X) for member in self.members], axis=0)[:, 0])
+            pairs = zip(self.members, self.member_weights, strict=True)
+            total = sum((weight * member.logits(X) for member, weight in pairs), start=np.zeros((len(X), 1)))
+        elif len(self.members) == 1:
+            total = self.members[0].logits(X)
+        else:
+            total = np.mean([member.logits(X) for member in self.members], axis=0)
+        return total if self.labels.positive is None else self.labels.columns(total[:, 0])
 
     def priced(self, logits: Array) -> tuple[Array, Array]:
-        """Natural and weighted logit of the positive class, of shifted averages: all answers come from these."""
-        return logits_at_price(self.probability_map, logits, self.weighting)
+        """Natural and weighted logits, (n, K) each, of shifted averages: every prediction comes from these."""
+        natural, weighted = logits - self.weighting.log_weights, logits
+        if not is_identity(self.probability_map):
+            natural = apply_map(self.probability_map, natural, self.labels)
+            weighted = natural + self.weighting.log_weights
+        if self.labels.positive is not None:
+            log_odds = self.labels.margin(weighted)
+            closest = 0.0 if is_identity(self.probability_map) else _TIE
+            weighted = self.labels.columns(np.where(np.abs(log_odds) <= closest, _NO_ALARM, log_odds))
+        return natural, weighted
 
     def logits(self, X: Array) -> tuple[Array, Array]:
-        """Natural and weighted logit of the positive class for rows of X."""
+        """Natural and weighted logits of the rows of X, (n, K) each."""
         return self.priced(self.mean_logits(X) + self.shift)
 
     def decision(self, weighted: Array) -> Array:
-        """Weighted logit of ``classes[1]``."""
-        return self.labels.signed(weighted)
+        """Scores of the decision.
+
+        (n,) log-odds of ``classes[1]`` for a binary problem; otherwise weighted logits with mean 0, (n, K), or minus
+        the expected costs, (n, actions).
+        """
+        if self.weighting.costs is not None:
+            return -self.weighting.costs.expected(softmax(weighted - self.weighting.log_weights))
+        if self.labels.positive is not None:
+            return np.asarray(weighted[:, 1] - weighted[:, 0])
+        return np.asarray(weighted - weighted.mean(axis=1, keepdims=True))
 
     def decided(self, weighted: Array) -> NDArray[np.generic]:
-        """Labels of decisions: positive above 0."""
-        return self.labels.decode(weighted > 0)
+        """Labels of decisions, or names of actions; of equals the negative class, or the first one."""
+        if self.weighting.costs is not None:
+            return self.weighting.costs.decide(softmax(weighted - self.weighting.log_weights))
+        return self.labels.decode(self.labels.choose(weighted))
 
     def posterior(self, natural: Array, weighted: Array) -> Array:
-        """Natural probabilities, (n, 2) in the order of the classes."""
-        return self.labels.in_order(posterior_at_price(natural, weighted, self.weighting))
+        """Natural probabilities, (n, K) in the order of the classes.
 
-    def log_posterior(self, natural: Array, weighted: Array) -> Array:
-        """Logarithms of `posterior`, from logits where the probability itself would lose digits."""
-        exact = self.labels.in_order(np.column_stack([-np.logaddexp(0.0, natural), -np.logaddexp(0.0, -natural)]))
-        with np.errstate(divide="ignore"):
-            plain = np.log(self.posterior(natural, weighted))
-        return np.asarray(np.where(np.abs(exact) > _SMALL_LOG, exact, plain))
+        Next to the threshold of a binary problem a probability is rounded to the side of its log-odds, so that a
+        comparison with the threshold decides as `decided` does.
+        """
+        if self.labels.positive is None:
+            return softmax(natural)
+        log_odds, price = self.labels.margin(natural), self.weighting
+        thresholds = price.threshold, 1.0 / (1.0 + price.cost_ratio)  # the same number, up to rounding
+        p, is_alarm = sigmoid(log_odds), self.labels.margin(weighted) > 0
+        p = np.where(is_alarm, np.maximum(p, np.nextafter(max(thresholds), 1.0)), np.minimum(p, min(thresholds)))
+        return self.labels.in_order(np.column_stack([sigmoid(-log_odds), p]))
+
+    def log_posterior(self, natural: Array) -> Array:
+        """Logarithms of natural probabilities; finite where a probability would round to 0."""
+        return log_softmax(natural)
 
     def weighted_posterior(self, weighted: Array) -> Array:
-        """Probabilities under the weighting, (n, 2) in the order of the classes."""
-        return self.labels.in_order(np.column_stack([sigmoid(-weighted), sigmoid(weighted)]))
+        """Probabilities under the weighting, (n, K) in the order of the classes."""
+        return softmax(weighted)
 
-    def key_equation(self, logits: Array, target: NDArray[np.bool_], weights: Array) -> KeyEquation:
-        """The key equation of rows with these shifted averages."""
+    def key_equation(self, logits: Array, target: Index, weights: Array) -> KeyEquation:
+        """The key equation of rows with these shifted averages and class numbers."""
         return key_equation_of_logits(target, self.priced(logits)[1], self.weighting, weights)
 
-    def shifted(self, shift: float) -> "Ensemble":
-        """The same with something added to the averaged logit."""
+    def shifted(self, shift: Array) -> "Ensemble":
+        """The same with a shift (K,) added to the averaged logits."""
         return replace(self, shift=self.shift + shift)
 
     def mapped(self, probability_map: Array) -> "Ensemble":
-        """The same with another map to probabilities."""
+        """The same with another probability map."""
         return replace(self, probability_map=probability_map)
+
+    def moved(self, shift: Array) -> "Ensemble":
+        """The same with a shift (K,) added to the logits that the map returns."""
+        return self.mapped(moved_map(self.probability_map, shift, self.labels))
 
     def at_price(self, price: Price) -> "Ensemble":
         """The same natural probabilities, decided at another price."""
         if price is self.weighting:
             return self
-        moved = price.logit_shift - self.weighting.logit_shift
+        moved = price.log_weights - self.weighting.log_weights
         return replace(self, weighting=price, shift=self.shift + moved)

@@ -11,7 +11,6 @@ from numpy.typing import NDArray
 from sklearn.utils.validation import check_is_fitted
 
 from crcen.exceptions import InvalidInput
-from crcen.models.classes.ensemble import ClassEnsemble
 from crcen.models.ensemble import Ensemble
 from crcen.models.reasons.explaining import explain_rows
 from crcen.models.reasons.reasons import Reasons, spelled
@@ -23,7 +22,7 @@ from crcen.training.jobs import Status, TrainingResult
 from crcen.training.network import NetworkGroup
 from crcen.training.recipe import Recipe
 
-__all__ = ["Course", "FittedEnsemble", "FittedNetworks", "write_ensemble", "write_fit"]
+__all__ = ["Course", "FittedEnsemble", "FittedNetworks", "write_ensemble", "write_fit", "write_out_of_fold"]
 
 Array = NDArray[np.float64]
 
@@ -45,7 +44,7 @@ class Course:
         return cls(n_iter, np.mean(curves, axis=0), worst.status.name.lower())
 
 
-def write_ensemble(model: Any, ensemble: Ensemble | ClassEnsemble, key_equation: KeyEquation | None) -> None:
+def write_ensemble(model: Any, ensemble: Ensemble, key_equation: KeyEquation | None) -> None:
     """Give an estimator its ensemble; no other code writes it, whatever the fit was."""
     model.ensemble_ = ensemble
     if key_equation is not None:
@@ -56,7 +55,7 @@ def write_ensemble(model: Any, ensemble: Ensemble | ClassEnsemble, key_equation:
 
 def write_fit(
     model: Any,
-    ensemble: Ensemble | ClassEnsemble,
+    ensemble: Ensemble,
     recipe: Recipe,
     course: Course,
     key_equation: KeyEquation | None = None,
@@ -70,7 +69,7 @@ def write_fit(
 class FittedEnsemble:
     """The answers of an estimator that has its ensemble, and that state by its everyday names."""
 
-    ensemble_: Ensemble | ClassEnsemble
+    ensemble_: Ensemble
     key_equation_: KeyEquation
 
     def decision_function(self, X: Any) -> Array:
@@ -98,8 +97,8 @@ class FittedEnsemble:
 
     def predict_log_proba(self, X: Any) -> Array:
         """Logarithm of `predict_proba`; finite where that would round to 0."""
-        natural, weighted = self._logits(X)
-        return self.ensemble_.log_posterior(natural, weighted)
+        natural, _ = self._logits(X)
+        return self.ensemble_.log_posterior(natural)
 
     def weighted_proba(self, X: Any) -> Array:
         """The paper's q: probabilities under the weighting, in the shape of `predict_proba`."""
@@ -136,7 +135,7 @@ class FittedEnsemble:
         return explain_rows(self, rows, others, blocks, names, cells, random_state, classes=classes)
 
     def _logits(self, X: Any) -> tuple[Array, Array]:
-        """Natural and weighted logit of the positive class, or of every class, (n, K)."""
+        """Natural and weighted logits, (n, K) each."""
         check_is_fitted(self)
         natural, weighted = self.ensemble_.logits(check_rows(self, X, reset=False))
         if not np.isfinite(weighted).all():
@@ -153,9 +152,10 @@ class FittedEnsemble:
     @property
     def pos_label_(self) -> Any:
         """The positive class; of more than two there is none."""
-        if isinstance(self.ensemble_, ClassEnsemble):
-            raise AttributeError(f"none of {self.ensemble_.labels.n_classes} classes is the positive one.")
-        return self.ensemble_.labels.positive
+        labels = self.ensemble_.labels
+        if labels.positive is None:
+            raise AttributeError(f"none of {labels.n_classes} classes is the positive one.")
+        return labels.positive
 
     @property
     def weighting_(self) -> Price:
@@ -165,17 +165,29 @@ class FittedEnsemble:
     @property
     def costs_(self) -> CostMatrix | None:
         """The costs that are decided by, in the order of the classes, where the weighting is a `CostMatrix`."""
-        return self.ensemble_.costs if isinstance(self.ensemble_, ClassEnsemble) else None
+        return self.ensemble_.weighting.costs
 
     @property
     def shift_(self) -> float | Array:
-        """What is added to the averaged logit, or to that of each class."""
-        return self.ensemble_.shift
+        """Added to the averaged log-odds of the positive class, or to the logit of each class."""
+        labels, shift = self.ensemble_.labels, self.ensemble_.shift
+        return shift if labels.positive is None else float(labels.margin(shift))
 
     @property
     def probability_map_(self) -> Array:
-        """Slope and intercept, or corners, in logits."""
+        """Slope and intercepts, or corners, in logits."""
         return self.ensemble_.probability_map
+
+
+def write_out_of_fold(model: Any, ensemble: Ensemble, logits: Array) -> None:
+    """Write decisions and natural probabilities of out-of-fold logits (n, K) at the price; NaN for rows in no fold."""
+    seen = np.isfinite(logits).all(axis=1)
+    natural, weighted = ensemble.priced(logits[seen])
+    decision, p = ensemble.decision(weighted), ensemble.posterior(natural, weighted)
+    model.oof_decision_function_ = np.full((len(logits), *decision.shape[1:]), np.nan)
+    model.oof_decision_function_[seen] = decision
+    model.oof_proba_ = np.full((len(logits), p.shape[1]), np.nan)
+    model.oof_proba_[seen] = p
 
 
 class FittedNetworks(FittedEnsemble):

@@ -1,8 +1,9 @@
-"""The steps of a fit that estimators, searches and paths of weights share."""
+"""The steps of a fit that estimators, searches, paths of weights and streams share."""
 
 import warnings
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -12,16 +13,16 @@ from sklearn.utils import check_random_state
 
 from crcen.exceptions import InvalidParameter, TrainingFailed
 from crcen.models.ensemble import Ensemble
-from crcen.models.probability import fit_map, is_identity, shifted_map
-from crcen.models.search.folds import early_stopping_split
-from crcen.theory.balance import solve_shift
+from crcen.models.probability import fit_map
+from crcen.models.search.folds import Fold, early_stopping_split
+from crcen.theory.balance import class_shifts, solve_shift
 from crcen.theory.key_equation import key_equation_of_logits
 from crcen.theory.labels import Labels
 from crcen.theory.price import Price
-from crcen.training.engines import grouped
+from crcen.training.engines import grouped, mean_logits
 from crcen.training.jobs import RowSets, Status, TrainingJob, TrainingResult
 from crcen.training.network import by_blocks
-from crcen.training.recipe import Recipe
+from crcen.training.recipe import ONE_AGAINST_ALL, Recipe
 
 __all__ = [
     "AT_PRICE",
@@ -32,19 +33,23 @@ __all__ = [
     "FitRows",
     "assemble",
     "base_seed",
+    "check_loss",
     "fitted_map",
     "fold_members",
     "has_many_rows",
+    "held_out_logits",
     "member_jobs",
     "member_seed",
-    "moved_after_map",
+    "seen_rows",
     "settled_answers",
     "solved_at_price",
+    "solved_shifts",
+    "training_job",
+    "training_price",
     "usable",
 ]
 
 Array = NDArray[np.float64]
-Bools = NDArray[np.bool_]
 Index = NDArray[np.int64]
 
 # Of `training_weighting`: the loss is weighted as decisions are. Of `balance`: the bias is solved for out of fold.
@@ -61,20 +66,41 @@ _BALANCED = 1e-12  # what the solve leaves of the key equation, unless no shift 
 
 @dataclass(frozen=True, eq=False)
 class FitRows:
-    """What a fit reads: rows, whether each is positive, and sample weights."""
+    """The rows of a fit: inputs, labels, class numbers, sample weights and, in a search, folds."""
 
     X: Array
-    target: Bools
+    y: NDArray[Any]
     weights: Array
+    labels: Labels
+    folds: list[Fold] = field(default_factory=list)
 
-    @property
-    def totals(self) -> tuple[float, float]:
-        """Weight of the positive and of the negative rows."""
-        return float(self.weights[self.target].sum()), float(self.weights[~self.target].sum())
+    @cached_property
+    def target(self) -> Index:
+        """Class numbers."""
+        return self.labels.encode(self.y)
+
+    @cached_property
+    def engine_target(self) -> NDArray[Any]:
+        """What networks are trained on: whether rows are positive, or class numbers without a positive class."""
+        return self.target if self.labels.positive is None else self.target == self.labels.column
+
+    @cached_property
+    def _prices(self) -> list[tuple[Any, Index | None, Price]]:
+        return []
 
     def take(self, rows: Index) -> "FitRows":
         """Some of the rows."""
-        return FitRows(self.X[rows], self.target[rows], self.weights[rows])
+        return replace(self, X=self.X[rows], y=self.y[rows], weights=self.weights[rows])
+
+    def resolve(self, weighting: Any, own: Index | None = None) -> Price:
+        """A price with the class counts of all rows, or of some; resolved once for each pair of objects."""
+        for known, rows, price in self._prices:
+            if known is weighting and rows is own:
+                return price
+        at = slice(None) if own is None else own
+        price = self.labels.resolve(weighting, self.labels.counts(self.target[at], self.weights[at]))
+        self._prices.append((weighting, own, price))
+        return price
 
 
 def settled_answers(balance: Any, probability: str, *, has_folds: bool = True) -> tuple[Any, str]:
@@ -88,6 +114,22 @@ def settled_answers(balance: Any, probability: str, *, has_folds: bool = True) -
     if probability == AUTO:
         probability = "temperature" if isinstance(balance, str) and has_folds else "shift"
     return balance, probability
+
+
+def training_price(training_weighting: Any, price: Price, labels: Labels) -> Price:
+    """The class weights of the loss of a model that decides at a price."""
+    if isinstance(training_weighting, str) and training_weighting == AT_PRICE:
+        return price
+    return labels.resolve(training_weighting, price.counts)
+
+
+def check_loss(recipe: Recipe, n_classes: int) -> None:
+    """Refuse a loss that is for more than two classes."""
+    if recipe.loss == ONE_AGAINST_ALL and n_classes == 2:
+        raise InvalidParameter(
+            f"loss={ONE_AGAINST_ALL!r} is for more than two classes: with two, each is against the other already, "
+            f"which is loss='cross_entropy'."
+        )
 
 
 def base_seed(random_state: Any) -> int:
@@ -113,27 +155,28 @@ def has_many_rows(n_rows: int) -> bool:
     return n_rows >= _MANY_ROWS
 
 
+def training_job(recipe: Recipe, price: Price, seed: int, member: int, rows: RowSets | None = None) -> TrainingJob:
+    """The job of a member by a settled recipe: one output for a binary problem, else one for each class."""
+    is_binary = price.positive is not None
+    return TrainingJob.by(
+        recipe,
+        (price.threshold, price.lam) if is_binary else price.weights,
+        outputs=None if is_binary else price.n_classes,
+        rows=RowSets() if rows is None else rows,
+        seed=member_seed(seed, member),
+        shuffle_seed=seed,
+    )
+
+
 def member_jobs(
-    recipe: Recipe, lam: float, n_members: int, seed: int, rows: FitRows, own: Index | None = None
+    recipe: Recipe, price: Price, n_members: int, seed: int, rows: FitRows, own: Index | None = None
 ) -> list[TrainingJob]:
     """One job a member, by a settled recipe, on all rows or on some of them; a share is held out for early stopping."""
     rows_of_job = RowSets.fold(own)
     if recipe.early_stopping:
-        weights = rows.weights
-        if own is not None:
-            weights = np.zeros_like(rows.weights)
-            weights[own] = rows.weights[own]
-        rows_of_job = RowSets.fold(*early_stopping_split(rows.target, weights, recipe.validation_fraction, seed))
-    return [
-        TrainingJob.by(
-            recipe,
-            (1.0 - lam, lam),
-            rows=rows_of_job,
-            seed=member_seed(seed, member),
-            shuffle_seed=seed,
-        )
-        for member in range(n_members)
-    ]
+        used = np.flatnonzero(rows.weights > 0) if own is None else own[rows.weights[own] > 0]
+        rows_of_job = RowSets.fold(*early_stopping_split(rows.engine_target, used, recipe.validation_fraction, seed))
+    return [training_job(recipe, price, seed, member, rows_of_job) for member in range(n_members)]
 
 
 def usable(results: Sequence[TrainingResult], name: str) -> list[TrainingResult]:
@@ -150,8 +193,16 @@ def usable(results: Sequence[TrainingResult], name: str) -> list[TrainingResult]
     return finite
 
 
+def solved_shifts(target: Index, logits: Array, price: Price, weights: Array) -> Array:
+    """The balance solve at a price: shifts (K,) of logits (n, K), 0 for the negative class or with the mean 0."""
+    if price.positive is None:
+        return class_shifts(target, logits, price.weights, weights)
+    shifts, own = np.zeros(2), price.positive
+    shifts[own] = solve_shift(target == own, logits[:, own] - logits[:, 1 - own], price.weights[target] * weights)
+    return shifts
+
+
 def assemble(
-    labels: Labels,
     weighting: Price,
     results: Sequence[TrainingResult],
     rows: FitRows,
@@ -160,16 +211,16 @@ def assemble(
 ) -> tuple[Ensemble, Array]:
     """Networks as an ensemble at the weighting they were trained with, and its weighted logits of the training rows.
 
-    A single network was balanced by the engine; the average of several is balanced here, if it is to be. ``more`` are
-    networks of other settings: each setting is one member, and all count alike.
+    A single network was balanced by the engine; the average of several is balanced here, if it is to be, and one
+    against all, whose networks were balanced class by class, before they are made to sum to 1. ``more`` are networks of
+    other settings: each setting is one member, and all count alike.
     """
     groups = [grouped([one.network for one in own if one.network is not None]) for own in (results, *more)]
-    ensemble = Ensemble(labels, weighting, weighting, tuple(groups))
+    ensemble = Ensemble.of(rows.labels, weighting, tuple(groups))
     logits = by_blocks(ensemble.mean_logits, groups, rows.X)
     if is_balanced:
-        if len(groups) > 1 or len(groups[0]) > 1:
-            row_weights = weighting.row_weights(rows.target, rows.weights)
-            ensemble = ensemble.shifted(solve_shift(rows.target, logits, row_weights))
+        if len(groups) > 1 or len(groups[0]) > 1 or _is_one_against_all(groups[0]):
+            ensemble = ensemble.shifted(solved_shifts(rows.target, logits, weighting, rows.weights))
             logits = logits + ensemble.shift
         residual = key_equation_of_logits(rows.target, logits, weighting, rows.weights).residual
         if not residual <= _BALANCED:
@@ -178,36 +229,69 @@ def assemble(
     return ensemble, logits
 
 
-def fitted_map(kind: str, target: Bools, oof: Array, weights: Array, weighting: Price) -> Array:
-    """The probability map of a kind, fitted on out-of-fold weighted logits, NaN where there is none."""
-    seen = np.isfinite(oof)
-    return fit_map(kind, target[seen], oof[seen] - weighting.logit_shift, weights[seen])
+def held_out_logits(
+    folds: Sequence[Fold], results: Sequence[TrainingResult], rows: FitRows, price: Price | None
+) -> Array:
+    """Logits (n, K) of held-out rows, members averaged; NaN for rows in no fold or of a fold whose networks diverged.
+
+    Parameters
+    ----------
+    folds, results
+        Training and held-out rows, and as many results a fold, fold by fold, as there are members.
+    rows
+        All rows.
+    price
+        The training weights, to balance the average of several members on a fold's training rows as that of the whole
+        model is on all rows; ``None`` to leave it.
+    """
+    logits = np.full((len(rows.X), rows.labels.n_classes), np.nan)
+    members = len(results) // max(len(folds), 1)
+    for i, (own, held_out) in enumerate(folds):
+        found = [result.network for result in results[i * members : (i + 1) * members]]
+        networks = [network for network in found if network is not None]
+        if not networks:
+            continue
+        logits[held_out] = engine_logits(networks, rows, held_out)
+        if price is not None and (len(networks) > 1 or _is_one_against_all(networks[0])):
+            average = engine_logits(networks, rows, own)
+            logits[held_out] += solved_shifts(rows.target[own], average, price, rows.weights[own])
+    return logits
 
 
-def solved_at_price(ensemble: Ensemble, logits: Array, target: Bools, weights: Array) -> Ensemble:
-    """An ensemble whose bias, after its map, makes the key equation exact at its price on rows with these logits.
+def engine_logits(networks: Sequence[Any], rows: FitRows, own: Index) -> Array:
+    """Mean logits (n, K) of networks for some rows."""
+    logits = mean_logits(networks, rows.X[own])
+    return logits if rows.labels.positive is None else rows.labels.columns(logits[:, 0])
+
+
+def seen_rows(logits: Array) -> NDArray[np.bool_]:
+    """Rows whose logits (n, K) are known."""
+    return np.asarray(np.isfinite(logits).all(axis=1))
+
+
+def fitted_map(kind: str, oof: Array, rows: FitRows, price: Price) -> Array:
+    """The probability map of a kind, fitted on out-of-fold weighted logits (n, K), NaN where there is none."""
+    seen, labels = seen_rows(oof), rows.labels
+    natural, weights = oof[seen] - price.log_weights, rows.weights[seen]
+    if labels.positive is None:
+        return fit_map(kind, rows.target[seen], natural, weights)
+    return fit_map(kind, rows.engine_target[seen], labels.margin(natural), weights)
+
+
+def solved_at_price(ensemble: Ensemble, logits: Array, target: Index, weights: Array) -> Ensemble:
+    """An ensemble whose biases, after its map, make the key equation exact at its price on rows with these logits.
 
     Parameters
     ----------
     ensemble
         At its price.
     logits
-        Weighted logits of rows, before the map.
+        Weighted logits (n, K) of rows, before the map.
     target, weights
-        Whether these rows are positive, and their sample weights.
+        Class numbers and sample weights of these rows.
     """
-    return moved_after_map(ensemble, price_shift(ensemble, logits, target, weights))
+    return ensemble.moved(solved_shifts(target, ensemble.priced(logits)[1], ensemble.weighting, weights))
 
 
-def price_shift(ensemble: Ensemble, logits: Array, target: Bools, weights: Array) -> float:
-    """What `solved_at_price` adds to the mapped logits."""
-    mapped = ensemble.priced(logits)[1]
-    row_weights = ensemble.weighting.row_weights(target, weights)
-    return solve_shift(target, mapped, row_weights)
-
-
-def moved_after_map(ensemble: Ensemble, shift: float) -> Ensemble:
-    """An ensemble with something added to the logits that its map gives."""
-    if is_identity(ensemble.probability_map):
-        return ensemble.shifted(shift)
-    return ensemble.mapped(shifted_map(ensemble.probability_map, shift))
+def _is_one_against_all(networks: Any) -> bool:
+    return bool(getattr(networks, "is_one_against_all", False))

@@ -8,18 +8,18 @@ import numpy as np
 from numpy.typing import NDArray
 from sklearn.utils.metaestimators import available_if
 
-from crcen.exceptions import InvalidInput, InvalidParameter
+from crcen.exceptions import InvalidInput, InvalidParameter, TrainingFailed
 from crcen.models.atomic import all_or_nothing
-from crcen.models.classes.ensemble import ClassEnsemble
-from crcen.models.classes.incremental import learn_classes
 from crcen.models.ensemble import Ensemble
 from crcen.models.fitted import Course, write_fit
-from crcen.models.fitting import FitRows, base_seed
-from crcen.models.one_pass import carried, continued, kept_networks, networks_of, one_pass, started_trainer
+from crcen.models.fitting import FitRows, base_seed, member_seed
 from crcen.models.validation import check_classes, check_rows, check_weights
-from crcen.theory.labels import Labels, is_for_classes
+from crcen.theory.labels import Labels
 from crcen.theory.price import Alpha, Price, as_spec
 from crcen.theory.rows import check_not_negative
+from crcen.training.encoding import InputEncoding, column_layout, fit_encoding, incomplete_columns
+from crcen.training.engines import need_torch
+from crcen.training.jobs import Status
 from crcen.training.network import NetworkGroup
 from crcen.training.recipe import ONE_AGAINST_ALL, Recipe
 
@@ -96,13 +96,15 @@ def _learn(
         raise InvalidParameter(
             f"partial_fit learns one softmax: got loss={recipe.loss!r}; use 'cross_entropy', or fit."
         )
-    before: Any = getattr(model, "ensemble_", None)
+    before: Ensemble | None = getattr(model, "ensemble_", None)
     X, y = check_rows(model, X, y, reset=before is None)
     weights = check_weights(sample_weight, X)
     known = check_classes(y if classes is None else np.asarray(classes)) if before is None else before.labels.classes
     if before is not None and classes is not None and not np.array_equal(np.unique(classes), known):
         raise InvalidInput(f"classes must stay {known.tolist()}: got {np.unique(classes).tolist()}.")
-    _check_known(y, known)
+    unknown = ~np.isin(y, known)
+    if unknown.any():
+        raise InvalidInput(f"y must hold the labels {known.tolist()} only: got {y[unknown].tolist()[0]!r}.")
     going_on = getattr(model, "status_", None) == UNBALANCED
     state = dict(kept) if going_on else _fresh_state(model, before, len(known))
     if class_counts is not None:
@@ -110,59 +112,29 @@ def _learn(
     state["totals"] = state["totals"] + [weights[y == label].sum() for label in known]
     state["n_rows"] += len(X)
     counts = state["totals"] if state["class_counts"] is None else state["class_counts"]
-    learn = learn_classes if is_for_classes(model.weighting, known) else _learn_two_classes
-    ensemble, recipe, trainer = learn(model, recipe, X, y, weights, known, state, counts)
+    if before is None:  # an absent class is the rarer one
+        totals = np.maximum(counts, 1e-300)
+        labels = Labels.from_totals(known, totals, np.ones(len(known)), model.pos_label, model.weighting)
+    else:
+        labels = before.labels
+    price = _price(model.weighting, labels, counts)
+    trained = model.training_weighting_at(price, labels)
+    rows = FitRows(X, y, weights, labels)
+    recipe, encoding = _started_recipe(recipe, rows) if before is None else _continued_recipe(recipe, before)
+    fitted = None if before is None else _at_training_weight(before, trained)
+    trainer = _started_trainer(model, state, recipe, encoding, _output_bias(trained), fitted)
+    class_weights, totals = labels.engine_order(trained.weights), labels.engine_order(state["totals"])
+    trainer.weigh(class_weights, float((class_weights * totals).sum() / totals.sum()))
+    _one_pass(trainer, state, encoding, rows)
+    ensemble = Ensemble.of(labels, trained, (_trained_networks(trainer, encoding, recipe),)).at_price(price)
     curve = np.append(model.loss_curve_ if going_on else [], trainer.take_objective())
     write_fit(model, ensemble, recipe, Course(len(curve), curve, UNBALANCED))
     return state | {"trainer": trainer.state()}
 
 
-def _learn_two_classes(
-    model: Any,
-    recipe: Recipe,
-    X: Array,
-    y: NDArray[Any],
-    weights: Array,
-    classes: NDArray[Any],
-    state: dict[str, Any],
-    counts: Array,
-) -> "tuple[Ensemble, Recipe, StreamTrainer]":
-    """One pass over checked rows, as `crcen.models.classes.incremental.learn_classes`."""
-    before: Ensemble | None = getattr(model, "ensemble_", None)
-    if before is None:
-        # An absent class is the rarer one.
-        totals = np.maximum(counts, 1e-300)
-        labels = Labels.from_totals(classes, totals, np.ones(2), model.pos_label)
-    else:
-        labels = before.labels
-    price = _weighting(model.weighting, labels, counts)
-    weighting = model.training_weighting_at(price, labels)
-    rows = FitRows(X, labels.target(y), weights)
-    recipe, encoding = carried(recipe, rows) if before is None else continued(recipe, before)
-    fitted = None if before is None else _at_training_weight(before, weighting)
-    trainer = started_trainer(model, state, recipe, encoding, math.log(weighting.alpha), fitted)
-    pos, neg = labels.pair(state["totals"])
-    lam = weighting.lam
-    trainer.weigh(np.array([1.0 - lam, lam]), (lam * pos + (1.0 - lam) * neg) / (pos + neg))
-    one_pass(trainer, state, encoding, rows)
-    ensemble = Ensemble(labels, weighting, weighting, (kept_networks(trainer, encoding, recipe),))
-    return ensemble.at_price(price), recipe, trainer
-
-
-def _check_known(y: NDArray[Any], classes: NDArray[Any]) -> None:
-    unknown = ~np.isin(y, classes)
-    if unknown.any():
-        raise InvalidInput(f"y must hold the labels {classes.tolist()} only: got {y[unknown].tolist()[0]!r}.")
-
-
-def _fresh_state(model: Any, before: Any, n_classes: int) -> dict[str, Any]:
+def _fresh_state(model: Any, before: Ensemble | None, n_classes: int) -> dict[str, Any]:
     """What is remembered between calls; after `fit`, its counts."""
-    totals = np.zeros(n_classes)
-    if isinstance(before, ClassEnsemble):
-        totals = np.array(before.weighting.counts)
-    elif before is not None:
-        pair = np.array([[before.weighting.n_neg, before.weighting.n_pos]])
-        totals = before.labels.in_order(pair)[0]
+    totals = np.zeros(n_classes) if before is None else np.array(before.weighting.counts)
     seed = base_seed(model.random_state)
     return {"seed": seed, "totals": totals, "n_rows": float(totals.sum()), "class_counts": None}
 
@@ -176,23 +148,119 @@ def _counts(class_counts: Any, classes: NDArray[Any]) -> Array:
     return counts
 
 
-def _weighting(asked: Any, labels: Labels, counts: Array) -> Price:
-    """The resolved weighting; a class without rows counts as one row where λ does not depend on it."""
-    if not counts.all():
-        needs_counts = not isinstance(asked, Mapping) and isinstance(as_spec(asked), Alpha)
-        if needs_counts:
-            absent = labels.classes[counts == 0].tolist()[0]
-            raise InvalidInput(
-                f"weighting={asked!r} needs counts of both classes, but no row of class {absent!r} came yet: "
-                f"pass class_counts={{label: count}}, or state the weighting as CostRatio, Budget or Lam."
-            )
-        counts = np.where(counts > 0, counts, 1.0)
-    return labels.resolve(asked, counts)
+def _price(asked: Any, labels: Labels, counts: Array) -> Price:
+    """The resolved weighting; a class without rows counts as one row where the weights do not depend on it."""
+    needs_counts = isinstance(asked, str | Alpha)
+    if not counts.all() and needs_counts:
+        as_spec(asked)  # refuses any other text
+        absent = labels.classes[counts == 0].tolist()[0]
+        instead = "a dict, an array or a CostMatrix" if labels.positive is None else "CostRatio, Budget or Lam"
+        raise InvalidInput(
+            f"weighting={asked!r} needs counts of every class, but no row of class {absent!r} came yet: "
+            f"pass class_counts={{label: count}}, or state the weighting as {instead}."
+        )
+    return labels.resolve(asked, np.where(counts > 0, counts, 1.0))
 
 
-def _at_training_weight(before: Ensemble, weighting: Price) -> NetworkGroup:
-    """Fitted networks with their shift and map in the output layer, as they are under the weight of training."""
-    group, state = networks_of(before), before.probability_map
-    slope, intercept = (float(state[0]), float(state[1])) if state.ndim == 1 else (1.0, 0.0)
-    moved = weighting.logit_shift - slope * before.weighting.logit_shift
-    return group.scaled(slope).shifted(slope * before.shift + intercept + moved)
+def _output_bias(trained: Price) -> Any:
+    """Where output biases start: the weighted class shares, as log-odds or as logits with the mean 0."""
+    if trained.positive is not None:
+        return math.log(trained.alpha)
+    bias = np.log(trained.weights * trained.counts)
+    return bias - bias.mean()
+
+
+def _at_training_weight(before: Ensemble, trained: Price) -> NetworkGroup:
+    """Fitted networks with their shift and map in the output layer, as they are under the weights of training."""
+    group, state, labels = _networks_of(before), before.probability_map, before.labels
+    slope, intercepts = (float(state[0]), state[1:]) if state.ndim == 1 else (1.0, np.zeros(1))
+    moved = slope * before.shift + trained.log_weights - slope * before.weighting.log_weights
+    return group.scaled(slope).shifted(intercepts + (moved if labels.positive is None else labels.margin(moved)))
+
+
+def _started_recipe(recipe: Recipe, rows: FitRows) -> tuple[Recipe, InputEncoding]:
+    """The recipe of networks that start here, and their input layer, fitted on the first rows."""
+    if recipe.column_scales is True:
+        raise InvalidParameter("column_scales=True needs all rows at once: use fit, or column_scales='auto'.")
+    kind = "standard" if recipe.encoding == "auto" else recipe.encoding  # the first rows may be few
+    layout = column_layout(rows.X, kind, recipe.bins)
+    indicators = incomplete_columns(rows.X) if recipe.missing == "indicator" else None
+    own = rows.X, rows.engine_target, rows.weights
+    encoding = fit_encoding(kind, layout, *own, standardize=recipe.standardize, indicators=indicators)
+    recipe = recipe.in_batches().replace(encoding=kind, column_scales=False, balance=False)
+    return recipe.settled(len(rows.X)), encoding
+
+
+def _continued_recipe(recipe: Recipe, before: Ensemble) -> tuple[Recipe, InputEncoding]:
+    """The recipe of networks that are there already: their shape is theirs, and what is learned has no scales."""
+    group = _networks_of(before)
+    hidden = tuple(layer.shape[2] for layer in group.weights[:-1])
+    recipe = recipe.in_batches().replace(hidden=hidden, activation=group.activation)
+    return recipe.replace(column_scales=False, balance=False).settled(1), group.encoding
+
+
+def _networks_of(ensemble: Ensemble) -> NetworkGroup:
+    """The group of networks of a fitted model."""
+    (group,) = ensemble.members
+    if not isinstance(group, NetworkGroup):
+        raise InvalidInput(f"partial_fit goes on with networks: this model holds a {type(group).__name__}.")
+    return group
+
+
+def _started_trainer(
+    model: Any,
+    state: dict[str, Any],
+    recipe: Recipe,
+    encoding: InputEncoding,
+    output_bias: Any,
+    fitted: NetworkGroup | None,
+) -> "StreamTrainer":
+    """The networks where they stand: at their start, as fitted, or as the last call left them."""
+    need_torch()
+    from crcen.training.engine import find_device
+    from crcen.training.stream import StreamShape, StreamTrainer
+
+    n_members = model.n_members if fitted is None else len(fitted)
+    shape = StreamShape(
+        n_inputs=encoding.size,
+        recipe=recipe,
+        seeds=tuple(member_seed(state["seed"], member) for member in range(n_members)),
+        total_rows=0,
+        n_outputs=np.size(output_bias),
+    )
+    trainer = StreamTrainer(shape, find_device(model.device))
+    if "trainer" in state:
+        trainer.restore(state["trainer"])
+    elif fitted is None:
+        trainer.initialise(output_bias)
+    else:
+        trainer.start_from(list(fitted.weights), list(fitted.biases))
+    return trainer
+
+
+def _one_pass(trainer: "StreamTrainer", state: dict[str, Any], encoding: InputEncoding, rows: FitRows) -> None:
+    """Learn from the rows."""
+    import torch
+
+    from crcen.training.stream import Batch, cut_evenly, encoded_rows, spread_order
+    from crcen.training.threads import reproducible_arithmetic
+
+    scale = state["totals"].sum() / state["n_rows"]
+    rng = np.random.Generator(np.random.Philox(np.random.SeedSequence([state["seed"], 5, trainer.rows_seen])))
+    order = spread_order(rows.engine_target, rng)
+    batches = Batch(
+        torch.from_numpy(encoded_rows(encoding, rows.X)[order]),
+        torch.from_numpy(rows.engine_target[order].astype(np.float32)),
+        torch.from_numpy((rows.weights[order] / scale).astype(np.float32)),
+    ).to(trainer.device)
+    with reproducible_arithmetic():
+        for _ in trainer.run(batches[part] for part in cut_evenly(len(order), trainer.shape.recipe.batch_rows)):
+            pass
+
+
+def _trained_networks(trainer: "StreamTrainer", encoding: InputEncoding, recipe: Recipe) -> NetworkGroup:
+    """The networks as they are now."""
+    if not trainer.is_finite:
+        raise TrainingFailed(f"no finite network is left: {Status.DIVERGED.value}, or look for extreme values.")
+    layers, biases = trainer.parameters()
+    return NetworkGroup(encoding, tuple(layers), tuple(biases), recipe.activation)

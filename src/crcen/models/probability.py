@@ -1,7 +1,8 @@
-"""From natural logits to natural probabilities: the analytic shift alone, or a map fitted on out-of-fold logits.
+"""Probability maps: from natural logits to natural probabilities, by a map fitted on out-of-fold logits.
 
-A map is one float64 array, so that a fitted model stays plain NumPy: two numbers are the slope and the intercept of the
-new logit in the old one, two rows of numbers are the corners (old logit, new logit) of a piecewise linear one.
+A map is one float64 array, so that a fitted model stays plain NumPy. For a binary problem it maps the log-odds of the
+positive class: two numbers are slope and intercept, two rows of numbers are the corners (old, new) of a piecewise
+linear function. For K classes it is (1 + K,): a common slope, and an intercept for each class.
 """
 
 import numpy as np
@@ -10,24 +11,12 @@ from scipy.optimize import minimize
 from sklearn.isotonic import IsotonicRegression
 from sklearn.model_selection import StratifiedKFold
 
-from crcen.exceptions import InvalidInput
-from crcen.theory.balance import solve_shift
-from crcen.theory.decision import sigmoid
-from crcen.theory.price import Price
-from crcen.training.engines import mean_logits
-from crcen.training.jobs import TrainingResult
+from crcen.exceptions import InvalidInput, InvalidParameter
+from crcen.theory.balance import class_shifts, solve_shift
+from crcen.theory.decision import log_softmax, sigmoid
+from crcen.theory.labels import Labels
 
-__all__ = [
-    "PROBABILITIES",
-    "apply_map",
-    "fit_map",
-    "held_out_logits",
-    "is_identity",
-    "logits_at_price",
-    "posterior_at_price",
-    "probability_folds",
-    "shifted_map",
-]
+__all__ = ["PROBABILITIES", "apply_map", "fit_map", "identity_map", "is_identity", "moved_map", "probability_folds"]
 
 Array = NDArray[np.float64]
 Bools = NDArray[np.bool_]
@@ -35,133 +24,90 @@ Index = NDArray[np.int64]
 
 PROBABILITIES = ("shift", "balance", "temperature", "isotonic")
 _FOLDS = 4
-# A mapped logit this close to the threshold lies on it. A whole step of an isotonic map can: rounding must not decide.
-_TIE = 1e-12
-# What stands for 0 among weighted logits: a tie is no alarm, in whichever order the labels are.
-_NO_ALARM = -np.finfo(np.float64).tiny
 
 
-def fit_map(kind: str, target: Bools, logits: Array, weights: Array) -> Array:
-    """The map of a kind, fitted on logits of rows that their network did not see.
-
-    Parameters
-    ----------
-    kind
-        One of `PROBABILITIES`. ``"shift"`` is the identity; ``"balance"`` an intercept, the balance solve at λ = ½;
-        ``"temperature"`` a positive slope and an intercept (Platt 1999, on logits): a slope alone would turn about
-        logit 0, far from where the rows of a rare event lie; ``"isotonic"`` any rising function.
-    target, logits, weights
-        Whether a row is positive, its natural logit out of fold, and its sample weight; both classes have weight.
-
-    Returns
-    -------
-    float64 array
-        (2,) slope and intercept, or (2, corners).
-    """
-    used = weights > 0
-    target, logits, weights = target[used], logits[used], weights[used]
-    if kind == "shift":
-        return np.array([1.0, 0.0])
-    if not target.any() or target.all():
-        raise InvalidInput(f"probability={kind!r} needs out-of-fold rows of both classes; use probability='shift'.")
-    if kind == "balance":
-        return np.array([1.0, _intercept(target, logits, weights)])
-    return _temperature(target, logits, weights) if kind == "temperature" else _isotonic(target, logits, weights)
-
-
-def apply_map(state: Array, logits: Array) -> Array:
-    """New logits of old ones under a map from `fit_map`."""
-    if state.ndim == 1:
-        return state[0] * logits + state[1]
-    return np.interp(logits, state[0], state[1])
-
-
-def shifted_map(state: Array, shift: float) -> Array:
-    """A map with something added to the logits that it gives."""
-    moved = np.array(state, dtype=np.float64)
-    moved[1] += shift
-    return moved
+def identity_map(labels: Labels) -> Array:
+    """The map that changes nothing."""
+    return np.append(1.0, np.zeros(labels.n_classes if labels.positive is None else 1))
 
 
 def is_identity(state: Array) -> bool:
     """Whether a map changes nothing."""
-    return state.ndim == 1 and bool(state[0] == 1.0 and state[1] == 0.0)
+    return state.ndim == 1 and bool(state[0] == 1.0) and not state[1:].any()
 
 
-def logits_at_price(state: Array, weighted: Array, weighting: Price) -> tuple[Array, Array]:
-    """Natural and weighted logits under a map, of weighted logits without it.
+def fit_map(kind: str, target: NDArray[np.generic], logits: Array, weights: Array) -> Array:
+    """The map of a kind, fitted on natural logits of rows that their networks did not see.
 
-    The weighted one, mapped natural logit + log c, decides: above 0 is an alarm. A tie is none, and its logit is the
-    largest number below 0, so that the sign says so in both orders of the labels.
+    Parameters
+    ----------
+    kind
+        One of `PROBABILITIES`. ``"shift"`` is the identity; ``"balance"`` intercepts, the balance solve without class
+        weights; ``"temperature"`` a positive slope and intercepts (Platt 1999, on logits): a slope alone would turn
+        about logit 0, far from where the rows of a rare event lie; ``"isotonic"`` any rising function (binary only).
+    target, logits, weights
+        Class numbers and logits (n, K), or whether rows are positive and their log-odds (n,); and sample weights.
+        Every class has weight.
+
+    Returns
+    -------
+    float64 array
+        (2,) or (1 + K,) slope and intercepts, or (2, corners).
     """
-    natural = weighted - weighting.logit_shift
-    if not is_identity(state):
-        natural = apply_map(state, natural)
-        weighted = natural + weighting.logit_shift
-        weighted = np.where(np.abs(weighted) <= _TIE, 0.0, weighted)
-    return natural, np.where(weighted == 0.0, _NO_ALARM, weighted)
+    is_binary = logits.ndim == 1
+    if kind == "isotonic" and not is_binary:
+        raise InvalidParameter("Only binary classification is supported by probability='isotonic': use 'temperature'.")
+    if kind == "shift":
+        return np.append(1.0, np.zeros(1 if is_binary else logits.shape[1]))
+    used = weights > 0
+    target, logits, weights = target[used], logits[used], weights[used]
+    if not np.bincount(target.astype(np.int64), minlength=2 if is_binary else logits.shape[1]).all():
+        which = "both classes" if is_binary else "every class"
+        raise InvalidInput(f"probability={kind!r} needs out-of-fold rows of {which}; use probability='shift'.")
+    if is_binary:
+        is_positive = target.astype(np.bool_)
+        if kind == "balance":
+            return np.array([1.0, solve_shift(is_positive, logits, weights)])
+        fit = _temperature if kind == "temperature" else _isotonic
+        return fit(is_positive, logits, weights)
+    numbers, equal = target.astype(np.int64), np.ones(logits.shape[1])
+    slope = 1.0 if kind == "balance" else _slope(numbers, logits, weights)
+    return np.append(slope, class_shifts(numbers, slope * logits, equal, weights))
 
 
-def posterior_at_price(natural: Array, weighted: Array, weighting: Price) -> Array:
-    """Natural probabilities (n, 2), negative and positive: above the threshold exactly where the logits alarm.
-
-    Next to the threshold a probability is rounded to the side that its logit is on, so that whoever compares it with
-    the threshold decides as `predict` does.
-    """
-    p = sigmoid(natural)
-    thresholds = weighting.threshold, 1.0 / (1.0 + weighting.cost_ratio)  # the same number, up to rounding
-    p = np.where(weighted > 0, np.maximum(p, np.nextafter(max(thresholds), 1.0)), np.minimum(p, min(thresholds)))
-    return np.column_stack([sigmoid(-natural), p])
+def apply_map(state: Array, logits: Array, labels: Labels | None = None) -> Array:
+    """New logits of old ones under a map: (n,) log-odds, or (n, K) with ``labels``."""
+    if labels is not None and labels.positive is not None:
+        return labels.columns(apply_map(state, labels.margin(logits)))
+    if state.ndim == 2:
+        return np.interp(logits, state[0], state[1])
+    return np.asarray(state[0] * logits + (state[1:] if logits.ndim > 1 else state[1]))
 
 
-def probability_folds(target: Bools, weights: Array, seed: int, fewest: int = 2) -> list[tuple[Index, Index]]:
+def moved_map(state: Array, shift: Array, labels: Labels) -> Array:
+    """A map with a shift (K,) added to the logits that it returns."""
+    moved = np.array(state, dtype=np.float64)
+    if labels.positive is None:
+        moved[1:] += shift
+    else:
+        moved[1] += labels.margin(shift)
+    return moved
+
+
+def probability_folds(
+    target: NDArray[np.generic], weights: Array, seed: int, fewest: int = 2
+) -> list[tuple[Index, Index]]:
     """Stratified folds (training rows, held-out rows) of the rows that have weight; ``fewest`` of each class."""
     used = np.flatnonzero(weights > 0)
-    rarest = int(min(target[used].sum(), (~target[used]).sum()))
+    numbers = target[used].astype(np.int64)
+    rarest = int(np.bincount(numbers, minlength=2).min())
     if rarest < fewest:
         raise InvalidInput(
             f"folds need {fewest} rows of each class with weight, got {rarest} of one class; use balance=True, "
             f"probability='shift'."
         )
     splitter = StratifiedKFold(min(_FOLDS, rarest), shuffle=True, random_state=seed)
-    return [(used[rows], used[held_out]) for rows, held_out in splitter.split(used, target[used])]
-
-
-def held_out_logits(
-    folds: list[tuple[Index, Index]],
-    results: list[TrainingResult],
-    X: Array,
-    target: Bools,
-    row_weights: Array | None,
-) -> Array:
-    """Logits of held-out rows, members averaged; NaN for rows in no fold or of a fold whose networks all diverged.
-
-    Parameters
-    ----------
-    folds, results
-        Training and held-out rows, and as many results a fold, fold by fold, as there are members.
-    X, target
-        All rows.
-    row_weights
-        Weights of the loss, to balance the average of several members on a fold's training rows as that of the whole
-        model is on all rows; ``None`` to leave it.
-    """
-    logits = np.full(len(X), np.nan)
-    members = len(results) // max(len(folds), 1)
-    for i, (rows, held_out) in enumerate(folds):
-        own = results[i * members : (i + 1) * members]
-        networks = [result.network for result in own if result.network is not None]
-        if not networks:
-            continue
-        logits[held_out] = mean_logits(networks, X[held_out])[:, 0]
-        if row_weights is not None and len(networks) > 1:
-            average = mean_logits(networks, X[rows])[:, 0]
-            logits[held_out] += _intercept(target[rows], average, row_weights[rows])
-    return logits
-
-
-def _intercept(target: Bools, logits: Array, weights: Array) -> float:
-    return solve_shift(target, logits, weights)
+    return [(used[rows], used[held_out]) for rows, held_out in splitter.split(used, numbers)]
 
 
 def _temperature(target: Bools, logits: Array, weights: Array) -> Array:
@@ -176,12 +122,12 @@ def _temperature(target: Bools, logits: Array, weights: Array) -> Array:
         loss = (weights * np.logaddexp(0.0, sign * new)).sum() / total + 0.5 * parameters[0] ** 2 / total
         return float(loss), np.array([slope * (error * logits).sum() + parameters[0] / total, error.sum()])
 
-    start = np.array([0.0, _intercept(target, logits, weights)])
+    start = np.array([0.0, solve_shift(target, logits, weights)])
     limits, close = [(-5.0, 5.0), (None, None)], {"ftol": 1e-14, "gtol": 1e-10}
     found = minimize(objective, start, jac=True, method="L-BFGS-B", bounds=limits, options=close)
     slope = float(np.exp(found.x[0]))
     # The prior is on the slope alone, so the best intercept is a balance solve: Σ w (y − p) = 0 holds exactly.
-    return np.array([slope, _intercept(target, slope * logits, weights)])
+    return np.array([slope, solve_shift(target, slope * logits, weights)])
 
 
 def _isotonic(target: Bools, logits: Array, weights: Array) -> Array:
@@ -197,3 +143,23 @@ def _isotonic(target: Bools, logits: Array, weights: Array) -> Array:
     high = 1.0 - 0.5 / (all_of_them.sum() + 1.0) if all_of_them.size else 1.0
     p = np.clip(regression.y_thresholds_, low, high)
     return np.stack([regression.X_thresholds_, np.log(p) - np.log1p(-p)])
+
+
+def _slope(target: Index, logits: Array, weights: Array) -> float:
+    """The slope of least log loss with its intercepts, for K classes; the same prior as in `_temperature`."""
+    total, rows, n_classes = weights.sum(), np.arange(len(target)), logits.shape[1]
+
+    def objective(parameters: Array) -> tuple[float, Array]:
+        slope = np.exp(parameters[0])
+        log_p = log_softmax(slope * logits + parameters[1:])
+        loss = -(weights * log_p[rows, target]).sum() / total + 0.5 * parameters[0] ** 2 / total
+        error = np.exp(log_p)
+        error[rows, target] -= 1.0
+        error *= (weights / total)[:, None]
+        along = slope * (error * logits).sum() + parameters[0] / total
+        return float(loss), np.append(along, error.sum(axis=0))
+
+    start = np.append(0.0, class_shifts(target, logits, np.ones(n_classes), weights))
+    limits, close = [(-5.0, 5.0), *[(None, None)] * n_classes], {"ftol": 1e-14, "gtol": 1e-10, "maxiter": 500}
+    found = minimize(objective, start, jac=True, method="L-BFGS-B", bounds=limits, options=close)
+    return float(np.exp(found.x[0]))

@@ -83,8 +83,8 @@ def stationarity(model: CRCENClassifier, X: Any, y: Any, sample_weight: Any = No
             f"each setting has a condition of its own, and this model averages {len(ensemble.members)}: fit with "
             f"n_settings=1."
         )
-    target = ensemble.labels.target(labels)
-    row_weights = ensemble.training_weighting.row_weights(target, check_weights(sample_weight, rows))
+    target, numbers = ensemble.labels.target(labels), ensemble.labels.encode(labels)
+    row_weights = ensemble.training_weighting.weights[numbers] * check_weights(sample_weight, rows)
     how = (row_weights, recipe.loss, recipe.l2)
     networks = [
         network for group in ensemble.members if isinstance(group, NetworkGroup) for network in group.networks()

@@ -8,7 +8,7 @@ from numpy.typing import NDArray
 from crcen.exceptions import InvalidParameter
 from crcen.models.ensemble import Ensemble
 from crcen.models.fitted import write_ensemble
-from crcen.models.fitting import OUT_OF_FOLD_ROWS
+from crcen.models.fitting import OUT_OF_FOLD_ROWS, FitRows, seen_rows
 from crcen.theory.decision import sigmoid
 from crcen.theory.goals import RowsByProbability, ThresholdGoal, price_of_threshold
 from crcen.theory.key_equation import key_equation_of_logits, on_rows, without_test
@@ -33,41 +33,39 @@ def before_wish(weighting: Any) -> Any:
     return None
 
 
-def at_wish(
-    ensemble: Ensemble, wish: ThresholdGoal, natural: Array, target: NDArray[np.bool_], weights: Array
-) -> Ensemble:
-    """The same probabilities, decided at the price that meets a wish.
+def at_wish(ensemble: Ensemble, goal: ThresholdGoal, natural: Array, rows: FitRows) -> Ensemble:
+    """The same probabilities, decided at the price that meets a goal.
 
     Parameters
     ----------
     ensemble
         Fitted.
-    wish
+    goal
         What is wanted.
-    natural : float64 array of shape (n,)
+    natural : float64 array of shape (n, 2)
         Natural logits out of fold; NaN for rows in no test fold.
-    target, weights
-        Whether rows are positive, and their sample weights.
+    rows
+        The rows of the fit.
     """
-    seen = np.isfinite(natural)
-    rows = RowsByProbability(target[seen], sigmoid(natural[seen]), weights[seen])
-    threshold = wish.for_rows(float(weights[seen].sum())).threshold(rows)
-    before = ensemble.weighting
-    return ensemble.at_price(before.replace(CostRatio(price_of_threshold(threshold))))
+    seen = seen_rows(natural)
+    p, weights = sigmoid(rows.labels.margin(natural[seen])), rows.weights[seen]
+    own = RowsByProbability(rows.engine_target[seen], p, weights)
+    threshold = goal.for_rows(float(weights.sum())).threshold(own)
+    return ensemble.at_price(ensemble.weighting.replace(CostRatio(price_of_threshold(threshold))))
 
 
-def move_to_wish(model: Any, target: NDArray[np.bool_], weights: Array) -> None:
-    """Have a fitted search or committee decide at the price that meets its ``weighting``, where that is a wish.
+def move_to_wish(model: Any, rows: FitRows) -> None:
+    """Have a fitted search or committee decide at the price that meets its ``weighting``, where that is a goal.
 
     Its out-of-fold decisions are then at that price; ``oof_key_equation_`` stays at λ = ½, what was trained at.
     """
     if not isinstance(model.weighting, ThresholdGoal):
         return
-    ensemble = model.ensemble_
-    signed = ensemble.labels.signed
-    natural = signed(model.oof_decision_function_) - ensemble.weighting.logit_shift
-    moved = at_wish(ensemble, model.weighting, natural, target, weights)
-    weighted, seen = natural + moved.weighting.logit_shift, np.isfinite(natural)
-    equation = key_equation_of_logits(target[seen], weighted[seen], moved.weighting, weights[seen])
+    ensemble, labels = model.ensemble_, rows.labels
+    weighted = labels.columns(labels.signed(model.oof_decision_function_))
+    natural = weighted - ensemble.weighting.log_weights
+    moved = at_wish(ensemble, model.weighting, natural, rows)
+    weighted, seen = natural + moved.weighting.log_weights, seen_rows(natural)
+    equation = key_equation_of_logits(rows.target[seen], weighted[seen], moved.weighting, rows.weights[seen])
     write_ensemble(model, moved, on_rows(without_test(equation), OUT_OF_FOLD_ROWS))
-    model.oof_decision_function_ = signed(weighted)
+    model.oof_decision_function_ = labels.signed(labels.margin(weighted))

@@ -15,7 +15,6 @@ from sklearn.exceptions import ConvergenceWarning
 from torch import Tensor
 
 from crcen.exceptions import DataUnavailable, InvalidInput
-from crcen.models.classes.ensemble import ClassEnsemble
 from crcen.models.classifier import CRCENClassifier
 from crcen.models.ensemble import Ensemble
 from crcen.models.fitted import Course, write_fit
@@ -182,11 +181,7 @@ def store_networks(
     weights, biases = parameters
     group = NetworkGroup(plan.encoding, tuple(weights), tuple(biases), plan.recipe.activation)
     trained = plan.training_price
-    ensemble: Any
-    if plan.labels.positive is None:
-        ensemble = ClassEnsemble.of(plan.labels, trained, (group,)).at_price(plan.price)
-    else:
-        ensemble = Ensemble(plan.labels, trained, trained, (group,)).at_price(plan.price)
+    ensemble = Ensemble.of(plan.labels, trained, (group,)).at_price(plan.price)
     write_fit(model, ensemble, plan.recipe, Course(len(loss_curve), np.array(loss_curve), status.name.lower()))
     model.n_features_in_ = plan.n_features
     if names is not None:
@@ -218,13 +213,15 @@ def balance_on(
     gather, gather_sums
         Bring tensors and sums of all workers together.
     """
-    ensemble: Any = model.ensemble_
+    ensemble, labels = model.ensemble_, plan.labels
     is_balanced = plan.recipe.balance
     n_outputs = plan.shape.n_outputs
     with reproducible_arithmetic(), LogitFile(folder, n_outputs, is_weighted=is_weighted) as logits:
         for chunk in read_ahead(chain.from_iterable(blocks), depth=_CHUNKS_AHEAD):
-            logits.add(ensemble.mean_logits(chunk.X) + ensemble.shift, chunk.target(plan.labels), chunk.weight)
-        shift: Any = 0.0 * ensemble.shift
+            columns = ensemble.mean_logits(chunk.X) + ensemble.shift
+            of_network = columns if labels.positive is None else labels.margin(columns)
+            logits.add(of_network, chunk.target(labels), chunk.weight)
+        shift: Any = np.zeros(labels.n_classes) if labels.positive is None else 0.0
         if is_balanced:
             shift = solve_file(logits, plan.price, gather)
         own = sums_of_file(logits, shift, plan.price)
@@ -235,7 +232,7 @@ def balance_on(
     if isinstance(group, NetworkGroup) and len(group) == 1:  # its own bias carries the shift
         ensemble = replace(ensemble, members=(group.shifted(shift),))
     else:
-        ensemble = ensemble.shifted(shift)
+        ensemble = ensemble.shifted(labels.columns(shift))
     write_fit(model, ensemble, plan.recipe, Course(model.n_iter_, model.loss_curve_, model.status_), key)
     if is_balanced and not key.residual <= _BALANCED:
         message = f"the key equation holds to {key.residual:.1e} only; look for extreme values, or standardize columns."

@@ -13,7 +13,6 @@ from crcen.models.classifier import CRCENClassifier
 from crcen.models.fitting import member_seed
 from crcen.scale.sources import Chunk, held_out
 from crcen.scale.statistics import StreamStatistics
-from crcen.theory.cost_matrix import CostMatrix
 from crcen.theory.labels import Labels
 from crcen.theory.price import Price
 from crcen.training.encoding import InputEncoding
@@ -211,14 +210,7 @@ def _labels(model: CRCENClassifier, statistics: StreamStatistics) -> Labels:
     """Classes of all rows; costs of several actions have no positive class."""
     classes = statistics.classes()
     weights, rows = statistics.totals.weights(classes), [statistics.totals.rows[c] for c in classes.tolist()]
-    has_positive = len(classes) == 2 and not isinstance(model.weighting, CostMatrix)
-    if model.pos_label is not None and not has_positive:
-        raise InvalidParameter(
-            f"pos_label is for two classes, and there are {len(classes)}: leave it None, or fit on "
-            f"y == {model.pos_label!r} to tell that class from the rest."
-        )
-    labels = Labels.from_totals(classes, weights, rows, model.pos_label)
-    return labels if has_positive else Labels(classes)
+    return Labels.from_totals(classes, weights, rows, model.pos_label, model.weighting)
 
 
 def streamed_encoding(model: CRCENClassifier) -> str:

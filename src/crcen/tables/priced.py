@@ -9,12 +9,11 @@ from sklearn.base import BaseEstimator, ClassifierMixin, clone
 
 from crcen.exceptions import InvalidInput, InvalidParameter
 from crcen.theory.cost_matrix import CostMatrix
-from crcen.theory.decision import weighted_probability
 from crcen.theory.goals import ThresholdGoal
 from crcen.theory.key_equation import key_equation
-from crcen.theory.labels import Labels, is_for_classes
+from crcen.theory.labels import Labels
 from crcen.theory.price import Price
-from crcen.theory.rows import check_row_weights, class_totals
+from crcen.theory.rows import check_row_weights
 
 __all__ = ["PricedClassifier", "check_priceable"]
 
@@ -36,7 +35,6 @@ class PricedClassifier(ClassifierMixin, BaseEstimator):
     """
 
     weighting_: Price
-    costs_: CostMatrix | None = None  # of models saved before there were such
 
     def __init__(self, estimator: Any, weighting: Any = "balanced") -> None:
         self.estimator = estimator
@@ -56,31 +54,24 @@ class PricedClassifier(ClassifierMixin, BaseEstimator):
                 raise InvalidParameter(f"{type(self.estimator).__name__} takes no sample weights.")
             options["sample_weight"] = weights
         self.__dict__.pop("pos_label_", None)
-        self.costs_ = None
-        if is_for_classes(self.weighting, self.classes_):
-            return self._fit_classes(X, labels, weights, options)
-        both = Labels.from_rows(self.classes_, labels, weights)
-        self.pos_label_, target = both.positive, both.is_positive(labels)
         if isinstance(self.weighting, ThresholdGoal):
             raise InvalidParameter(
                 f"{self.weighting!r} is met on out-of-fold rows, and {type(self.estimator).__name__} has none: fit at "
                 f"a price, then choose_weighting(model, {self.weighting!r}, X, y) on rows that were held out"
             )
-        self.weighting_ = both.resolve(self.weighting, both.by_class(*class_totals(target, weights)))
-        self.estimator_ = clone(self.estimator).fit(X, labels, **options)
-        self.key_equation_ = key_equation(
-            target, weighted_probability(self._p(X), self.weighting_), self.weighting_, sample_weight
-        )
-        return self
-
-    def _fit_classes(self, X: Any, labels: NDArray[Any], weights: Array, options: dict[str, Any]) -> "PricedClassifier":
-        classes = Labels(self.classes_)
-        numbers = classes.encode(labels)
-        price = classes.resolve(self.weighting, classes.counts(numbers, weights))
-        self.weighting_, self.costs_ = price, price.costs
+        known = Labels.from_rows(self.classes_, labels, weights, weighting=self.weighting)
+        if known.positive is not None:
+            self.pos_label_ = known.positive
+        numbers = known.encode(labels)
+        self.weighting_ = known.resolve(self.weighting, known.counts(numbers, weights))
         self.estimator_ = clone(self.estimator).fit(X, labels, **options)
         self.key_equation_ = key_equation(numbers, self.weighted_proba(X), self.weighting_, weights)
         return self
+
+    @property
+    def costs_(self) -> CostMatrix | None:
+        """The costs that are decided by, where the weighting is a `CostMatrix`."""
+        return self.weighting_.costs
 
     def predict_proba(self, X: Any) -> Array:
         """The classifier's own probabilities, (n, K) in the order of ``classes_``."""
@@ -88,10 +79,7 @@ class PricedClassifier(ClassifierMixin, BaseEstimator):
 
     def weighted_proba(self, X: Any) -> Array:
         """Probabilities under the weighting, in the shape of `predict_proba`."""
-        if self.weighting_.positive is None:
-            return self.weighting_.weighted(self.predict_proba(X))
-        q = weighted_probability(self._p(X), self.weighting_)
-        return Labels.of_model(self).in_order(np.column_stack([1.0 - q, q]))
+        return self.weighting_.weighted(self.predict_proba(X))
 
     def decision_function(self, X: Any) -> Array:
         """Weighted logit of ``classes_[1]``: above 0 exactly where `predict` gives ``classes_[1]``.
@@ -101,23 +89,22 @@ class PricedClassifier(ClassifierMixin, BaseEstimator):
         """
         if self.costs_ is not None:
             return -self.costs_.expected(self.predict_proba(X))
+        logits = self._logits(X)
         if self.weighting_.positive is None:
-            logits = np.log(np.clip(self.predict_proba(X), 1e-300, 1.0)) + self.weighting_.log_weights
             return np.asarray(logits - logits.mean(axis=1, keepdims=True))
-        p = np.clip(self._p(X), 1e-300, 1.0 - 1e-16)
-        logit = np.log(p) - np.log1p(-p) + self.weighting_.logit_shift
-        return Labels.of_model(self).signed(logit)
+        return np.asarray(logits[:, 1] - logits[:, 0])
 
     def predict(self, X: Any) -> NDArray[Any]:
         """Decide at the price."""
         if self.costs_ is not None:
             return self.costs_.decide(self.predict_proba(X))
-        if self.weighting_.positive is None:
-            return np.asarray(self.classes_[self.decision_function(X).argmax(axis=1)])
-        return self.classes_[(self.decision_function(X) > 0).astype(int)]
+        known = Labels(self.classes_, getattr(self, "pos_label_", None))
+        return known.decode(known.choose(self._logits(X)))
 
-    def _p(self, X: Any) -> Array:
-        return self.predict_proba(X)[:, Labels.of_model(self).column]
+    def _logits(self, X: Any) -> Array:
+        """Weighted logits, (n, K)."""
+        p = np.clip(self.predict_proba(X), 1e-300, 1.0)
+        return np.asarray(np.log(p) + self.weighting_.log_weights)
 
 
 def check_priceable(estimator: Any) -> None:

@@ -12,7 +12,7 @@ from crcen.theory.cost_matrix import CostMatrix
 from crcen.theory.price import Price, positive_number, resolved
 from crcen.theory.rows import as_numpy
 
-__all__ = ["Labels", "is_for_classes"]
+__all__ = ["Labels"]
 
 Array = NDArray[np.float64]
 Bools = NDArray[np.bool_]
@@ -20,11 +20,6 @@ Index = NDArray[np.int64]
 
 # Class weights that differ by less than this share are equal; then the number of rows decides which class is rarer.
 _TIE = 1e-9
-
-
-def is_for_classes(weighting: Any, classes: NDArray[Any]) -> bool:
-    """Whether a fit needs an output for each class: more than two, or costs of several actions."""
-    return len(classes) > 2 or isinstance(weighting, CostMatrix)
 
 
 @dataclass(frozen=True, eq=False)
@@ -39,33 +34,46 @@ class Labels:
     classes : array of shape (K,)
         Sorted labels.
     positive : label, optional
-        One of two classes; None for more.
+        One of two classes; None for more, and where a cost matrix decides.
     """
 
     classes: NDArray[Any]
     positive: Any = None
 
     @classmethod
-    def from_totals(cls, classes: NDArray[Any], weights: ArrayLike, rows: ArrayLike, pos_label: Any = None) -> "Labels":
-        """By the weight and the number of rows of each class; every class must have weight."""
+    def from_totals(
+        cls, classes: NDArray[Any], weights: ArrayLike, rows: ArrayLike, pos_label: Any = None, weighting: Any = None
+    ) -> "Labels":
+        """By the weight and the number of rows of each class; every class must have weight.
+
+        No class is the positive one of more than two, nor where ``weighting`` has a cost matrix.
+        """
         total, count = np.asarray(weights, dtype=np.float64), np.asarray(rows, dtype=np.float64)
         for label, weight in zip(classes, total, strict=True):
             if not weight > 0:
                 raise InvalidInput(f"every class needs weight: every row of class {label} has sample_weight 0.")
+        has_costs = isinstance(weighting, CostMatrix) or (isinstance(weighting, Price) and weighting.costs is not None)
+        if len(classes) > 2 or has_costs:
+            if pos_label is not None:
+                raise InvalidParameter(
+                    f"pos_label is for two classes and a price, and there are {len(classes)} classes"
+                    f"{' and a cost matrix' if has_costs else ''}: leave it None, or fit on y == {pos_label!r} to "
+                    f"tell that class from the rest."
+                )
+            return cls(classes)
         if pos_label is not None and (np.ndim(pos_label) or pos_label not in classes.tolist()):
             listed = ", ".join(repr(c) for c in classes.tolist())
             raise InvalidParameter(f"pos_label must be one of the classes {listed}: got {pos_label!r}.")
-        if len(classes) > 2:
-            return cls(classes)
         return cls(classes, _rarer(classes, total, count) if pos_label is None else pos_label)
 
     @classmethod
-    def from_rows(cls, classes: NDArray[Any], y: NDArray[Any], weights: Array, pos_label: Any = None) -> "Labels":
+    def from_rows(
+        cls, classes: NDArray[Any], y: NDArray[Any], weights: Array, pos_label: Any = None, weighting: Any = None
+    ) -> "Labels":
         """By the labels of rows and their weights."""
         own = [y == label for label in classes]
-        return cls.from_totals(
-            classes, [float(weights[rows].sum()) for rows in own], [float(rows.sum()) for rows in own], pos_label
-        )
+        totals = [float(weights[rows].sum()) for rows in own], [float(rows.sum()) for rows in own]
+        return cls.from_totals(classes, *totals, pos_label, weighting)
 
     @classmethod
     def of_model(cls, model: Any, y: NDArray[Any] | None = None, weights: Array | None = None) -> "Labels":
@@ -138,6 +146,28 @@ class Labels:
                 raise InvalidInput(f"every class needs weight: every row of class {label} has sample_weight 0.")
         return np.asarray(found)
 
+    def columns(self, logits: ArrayLike) -> Array:
+        """Logits of all classes, (…, K), from those of a network.
+
+        A network has one logit for two classes, (…), which is that of the positive class; the other class has 0.
+        """
+        values = np.asarray(logits, dtype=np.float64)
+        if self.positive is None:
+            return values
+        found = np.zeros((*values.shape, 2))
+        found[..., self.column] = values
+        return found
+
+    def margin(self, columns: Array) -> Array:
+        """Log-odds of the positive class, (…), from logits of both classes, (…, 2)."""
+        return np.asarray(columns[..., self.column] - columns[..., 1 - self.column])
+
+    def choose(self, logits: Array) -> Index:
+        """Number of the class with the largest logit; of equals the negative class, or the first one."""
+        if self.positive is None:
+            return np.asarray(logits.argmax(axis=-1))
+        return np.where(self.margin(logits) > 0, self.column, 1 - self.column)
+
     def signed(self, logits: Array) -> Array:
         """Logits of ``classes[1]`` from those of the positive class, and back."""
         return logits if self.is_last else -logits
@@ -145,6 +175,10 @@ class Labels:
     def in_order(self, columns: Array) -> Array:
         """Columns (n, 2) of the negative and the positive class in the order of the classes, and back."""
         return columns if self.is_last else columns[:, ::-1]
+
+    def engine_order(self, by_class: Array) -> Array:
+        """Numbers (K,) in the order of the classes as networks take them: of two classes the positive one is last."""
+        return by_class if self.positive is None or self.is_last else by_class[::-1]
 
     def pair(self, by_class: Sequence[float] | Array) -> tuple[float, float]:
         """The numbers of the positive and the negative class, of numbers in the order of the classes."""

@@ -287,8 +287,10 @@ class Price(Shown):
 
     @property
     def log_weights(self) -> Array:
-        """What the weights add to the natural logits, (K,)."""
-        return np.asarray(np.log(self.weights))
+        """What the weights add to the natural logits, (K,); for two classes relative to the negative one."""
+        if self.positive is None:
+            return np.asarray(np.log(self.weights))
+        return _by_column(math.log(self.cost_ratio), 0.0, self.positive)
 
     def _column(self, name: str) -> int:
         if self.positive is None:

@@ -21,9 +21,10 @@ def test_its_logit_is_the_weighted_sum_of_its_members(rows):
     ensemble = committee.ensemble_
     for member, weight in zip(ensemble.members, ensemble.member_weights, strict=True):
         total += weight * member.logits(new)[:, 0]
-    assert committee.decision_function(new) == pytest.approx(total + ensemble.shift, abs=1e-12)
+    total += committee.shift_ + committee.probability_map_[1]
+    assert committee.decision_function(new) == pytest.approx(total, abs=1e-12)
     natural = np.log(committee.predict_proba(new)[:, 1] / committee.predict_proba(new)[:, 0])
-    assert natural == pytest.approx(total + ensemble.shift - np.log(8), abs=1e-9)
+    assert natural == pytest.approx(total - np.log(8), abs=1e-9)
     assert ((committee.predict_proba(new)[:, 1] > 1 / 9) == (committee.predict(new) == 1)).all()
     assert [line.name for line in committee.leaderboard_] == ["networks", "trees", "catboost", "forest", "committee"]
     assert committee.member_weights_.shape == (4,)

@@ -28,6 +28,11 @@ def committee():
     return CommitteeClassifier(Budget(5), members=("trees",), cv=2, random_state=0, time_limit=0.5).fit(X, Y)
 
 
+def log_odds(model, rows):
+    """Natural log-odds of the positive class."""
+    return model.ensemble_.labels.margin(model.ensemble_.logits(rows)[0])
+
+
 def networks(**options):
     return CRCENClassifier(Budget(5), **grouped(**{**QUICK, **options})).fit(X, Y)
 
@@ -50,7 +55,7 @@ def test_four_columns_are_exact(options):
     model = networks(**options)
     background = typical_rows(X, BLOCKS, n_rows=6)
     found = shapley_of_ensemble(model.ensemble_, X[:7], background, BLOCKS, 0, 1)
-    truth = brute_force(lambda rows: model.ensemble_.logits(rows)[0], X[:7], background, BLOCKS)
+    truth = brute_force(lambda rows: log_odds(model, rows), X[:7], background, BLOCKS)
     assert np.abs(found.values - truth).max() < 1e-5  # walks are in single precision
     assert found.errors.max() == 0.0
 
@@ -58,7 +63,7 @@ def test_four_columns_are_exact(options):
 def test_missing_cells_have_reasons_too():
     model = CRCENClassifier(Budget(5), **grouped(missing="indicator", encoding="steps", **QUICK)).fit(GAPS, Y)
     found = shapley_of_ensemble(model.ensemble_, GAPS[:7], GAPS[50:56], BLOCKS, 0, 1)
-    truth = brute_force(lambda rows: model.ensemble_.logits(rows)[0], GAPS[:7], GAPS[50:56], BLOCKS)
+    truth = brute_force(lambda rows: log_odds(model, rows), GAPS[:7], GAPS[50:56], BLOCKS)
     assert np.abs(found.values - truth).max() < 1e-5
 
 
@@ -67,14 +72,14 @@ def test_trees_are_exact_whatever_the_number_of_columns(committee):
     truth = brute_force(lambda rows: trees.logits(rows)[:, 0], X[:20], X[100:109], SINGLE)
     assert np.abs(tree_values(trees, X[:20], X[100:109], SINGLE) - truth).max() < 1e-12
     found = committee.reasons(X[:20], background=X[100:109])
-    truth = brute_force(lambda rows: committee.ensemble_.logits(rows)[0], X[:20], X[100:109], SINGLE)
+    truth = brute_force(lambda rows: log_odds(committee, rows), X[:20], X[100:109], SINGLE)
     assert np.abs(found.values - truth).max() < 1e-12
 
 
 def test_trees_send_missing_cells_where_they_learnt_to():
     model = CommitteeClassifier(Budget(5), members=("trees",), cv=2, random_state=0, time_limit=0.5).fit(GAPS, Y)
     found = model.reasons(GAPS[:9], background=GAPS[100:104])
-    truth = brute_force(lambda rows: model.ensemble_.logits(rows)[0], GAPS[:9], GAPS[100:104], SINGLE)
+    truth = brute_force(lambda rows: log_odds(model, rows), GAPS[:9], GAPS[100:104], SINGLE)
     assert np.abs(found.values - truth).max() < 1e-12
 
 
@@ -116,7 +121,7 @@ def test_reasons_add_up_to_the_log_odds_of_predict_proba():
     found = model.reasons(X, background=X)
     p = model.predict_proba(X)[:, 1]
     assert np.abs(found.values.sum(axis=1) + found.base - np.log(p / (1 - p))).max() < 1e-9
-    assert np.array_equal(found.log_odds, model.ensemble_.logits(X)[0])
+    assert np.array_equal(found.log_odds, log_odds(model, X))
     assert found.standard_error <= 0.05
 
 

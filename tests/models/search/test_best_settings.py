@@ -39,7 +39,7 @@ def test_the_logit_is_the_mean_of_the_settings_fitted_alone(rows, three):
         assert one.best_epochs_ == kept["epochs"]
         alone.append(one.decision_function(X))
     assert len(alone) == 3
-    raw = three.decision_function(X) - three.shift_
+    raw = three.decision_function(X) - three.probability_map_[1]
     assert raw == pytest.approx(np.mean(alone, axis=0), abs=1e-5)
 
 

@@ -5,10 +5,22 @@ import pytest
 from scipy.special import expit
 
 from crcen import Budget, TimeSplit, balance_shift
+from crcen.models.fitting import FitRows
 from crcen.models.search.fold_shift import agreed_shift, shifts_of_folds
+from crcen.theory.labels import Labels
 from papers_training import CRCENClassifierCV
 
 SEARCH = {"hidden": (8,), "l2": 1e-3, "encoding": "standard", "n_members": 1, "max_epochs": 8, "random_state": 0}
+
+
+def by_fold(y, logits, held_out):
+    """Shifts and variances of the positive class."""
+    labels = Labels(np.array([False, True]), True)
+    folds = [(np.empty(0, dtype=np.int64), rows) for rows in held_out]
+    rows = FitRows(np.empty((len(y), 0)), y, np.ones(len(y)), labels, folds)
+    shifts, variances = shifts_of_folds(labels.columns(logits), rows, rows.resolve(0.5))
+    assert not np.nan_to_num(shifts[:, 0]).any()  # the negative class stays
+    return shifts[:, 1], variances[:, 1]
 
 
 def _seasons(n=4000, seed=0):
@@ -42,7 +54,7 @@ def test_the_attributes_are_those_of_the_model_that_was_kept():
     np.testing.assert_allclose(
         clf.decision_function(X), plain.decision_function(X) + clf.oof_shift_, rtol=0, atol=1e-12
     )
-    assert clf.shift_ == clf.oof_shift_
+    assert clf.probability_map_.tolist() == [1.0, clf.oof_shift_]
     # On the rows it was solved on, with the counts of all rows.
     seen = np.isfinite(clf.oof_decision_function_)
     q = expit(clf.oof_decision_function_)
@@ -71,22 +83,22 @@ class TestAgreement:
             logits[: folds[0][0]] = np.nan
             seen = np.isfinite(logits)
             pooled = balance_shift(y[seen], logits[seen], 0.5)
-            shifts, variances = shifts_of_folds(y, logits, np.ones(n), folds)
+            shifts, variances = by_fold(y, logits, folds)
             np.testing.assert_allclose(shifts, -0.7 - np.array(drifts), atol=0.15)
             assert low * abs(pooled) <= abs(agreed_shift(pooled, shifts, variances)) <= high * abs(pooled)
 
     def test_the_variance_is_that_of_repeated_draws(self):
-        rng, rows = np.random.default_rng(1), [np.arange(800)]
+        rng, folds = np.random.default_rng(1), [np.arange(800)]
         logits = rng.normal(-1.5, 1, 800)
         found = []
         for _ in range(300):
             y = rng.random(800) < expit(logits)
-            found.append([values[0] for values in shifts_of_folds(y, logits, np.ones(800), rows)])
+            found.append([values[0] for values in by_fold(y, logits, folds)])
         shifts, variances = np.array(found).T
         assert variances.mean() == pytest.approx(shifts.var(), rel=0.2)
 
     def test_a_fold_without_one_class_has_no_say(self):
         y, logits = np.array([1, 0, 0, 1, 0, 0], dtype=bool), np.zeros(6)
-        shifts, variances = shifts_of_folds(y, logits, np.ones(6), [np.arange(3), np.array([4, 5])])
+        shifts, variances = by_fold(y, logits, [np.arange(3), np.array([4, 5])])
         np.testing.assert_array_equal(np.isfinite([shifts, variances]), [[True, False], [True, False]])
         assert agreed_shift(-0.4, shifts, variances) == -0.4

@@ -304,14 +304,14 @@ class TestOutOfFold:
         assert abs(np.sum(w * (positive - q))) / w.sum() <= 1e-12
         # The evidence is that before the solve, and the shift says how far off it was.
         assert fits["oof"].oof_key_equation_.residual == pytest.approx(fits[False].oof_key_equation_.residual, rel=1e-6)
-        assert fits["oof"].oof_shift_ == pytest.approx(fits["oof"].shift_)
+        assert fits["oof"].oof_shift_ == pytest.approx(fits["oof"].probability_map_[1])
         assert fits[False].oof_shift_ == 0.0
         shifts = fits["oof"].oof_decision_function_ - fits[False].oof_decision_function_
         moved = fits["oof"].decision_function(X) - fits[False].decision_function(X)
         assert abs(shifts[0]) > 1e-6
         np.testing.assert_allclose(shifts, shifts[0], rtol=0, atol=1e-10)
         np.testing.assert_allclose(moved, shifts[0], rtol=0, atol=1e-10)
-        assert fits["oof"].shift_ == pytest.approx(sign * shifts[0])
+        assert fits["oof"].probability_map_[1] == pytest.approx(sign * shifts[0])
         # It is exact on these rows, not on the training rows.
         assert fits["oof"].key_equation_.residual < 1e-12
         own = key_equation(positive, expit(sign * fits["oof"].decision_function(X)), fits["oof"].weighting_, weights)

@@ -143,7 +143,9 @@ class TestSplitters:
 class TestRefusals:
     def test_a_training_fold_of_one_class(self, rare_rows):
         X, y = rare_rows()
-        with pytest.raises(InvalidInput, match=r"a training fold holds one class only: got \d+ positive rows for 2"):
+        with pytest.raises(
+            InvalidInput, match=r"a training fold holds one class only: got \d+ rows of the rarest class for 2"
+        ):
             CRCENClassifierCV(**grouped(cv=KFold(2), **GRID)).fit(X, np.arange(len(y)) < 10)
 
     def test_more_folds_than_rare_rows(self, rare_rows):
@@ -151,7 +153,9 @@ class TestRefusals:
         y = np.arange(len(X)) == 7
         with (
             pytest.warns(UserWarning, match="least populated class"),
-            pytest.raises(InvalidInput, match="a training fold holds one class only: got 1 positive rows for 3 folds"),
+            pytest.raises(
+                InvalidInput, match="a training fold holds one class only: got 1 rows of the rarest class for 3 folds"
+            ),
         ):
             CRCENClassifierCV(**grouped(cv=3, **GRID)).fit(X, y)
 

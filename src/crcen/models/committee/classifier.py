@@ -2,6 +2,7 @@
 
 import time
 import warnings
+from collections.abc import Sequence
 from copy import copy
 from dataclasses import replace
 from typing import Any
@@ -14,26 +15,22 @@ from sklearn.base import BaseEstimator, ClassifierMixin, clone
 from crcen._support.progress import part_of, progress_bar
 from crcen.exceptions import CrcenError, InvalidInput, InvalidParameter, TrainingFailed
 from crcen.models.atomic import all_or_nothing
-from crcen.models.classes.ensemble import ClassEnsemble
-from crcen.models.classes.fitting import check_no_positive
-from crcen.models.classes.search import ClassSearchRows, held_out_shifts, keep_out_of_fold, without_tests
 from crcen.models.clock import Clock, OutOfTime
 from crcen.models.committee.leaderboard import leaderboard
 from crcen.models.committee.stacking import choose_ridge, cross_fitted_logits, fit_stacking
 from crcen.models.ensemble import Ensemble
-from crcen.models.fitted import FittedEnsemble, write_ensemble
-from crcen.models.fitting import OUT_OF_FOLD_ROWS, base_seed
+from crcen.models.fitted import FittedEnsemble, write_ensemble, write_out_of_fold
+from crcen.models.fitting import OUT_OF_FOLD_ROWS, FitRows, base_seed, seen_rows
 from crcen.models.members.external import External, ExternalMember
 from crcen.models.members.member import EFFORTS, FittedMember, MemberKind, MemberTask
 from crcen.models.members.registry import default_members, member_kind
 from crcen.models.members.tree_arrays import TreeEnsemble
-from crcen.models.search.folds import checked_folds
-from crcen.models.search.grid import SearchRows
-from crcen.models.search.run import held_out_shift
+from crcen.models.search.fold_shift import held_out_shifts
+from crcen.models.search.folds import Fold, checked_folds
 from crcen.models.validation import check_choice, check_classes, check_number, check_rows, check_weights
 from crcen.models.wished import before_wish, move_to_wish
-from crcen.theory.key_equation import key_equation_of_logits, on_rows, without_test
-from crcen.theory.labels import Labels, is_for_classes
+from crcen.theory.key_equation import on_rows, without_test
+from crcen.theory.labels import Labels
 from crcen.theory.price import Price, is_price_of_two
 
 __all__ = ["CommitteeClassifier"]
@@ -165,19 +162,12 @@ class CommitteeClassifier(FittedEnsemble, ClassifierMixin, BaseEstimator):
         start, clock = time.perf_counter(), Clock(self.time_limit)
         kinds = self._kinds()
         X, y = check_rows(self, X, y, reset=True)
-        classes = check_classes(y)
-        weights = check_weights(sample_weight, X)
-        of_classes, seed = is_for_classes(self.weighting, classes), base_seed(self.random_state)
-        if of_classes:
-            check_no_positive(self, classes)
-            labels: Any = Labels(classes)
-        else:
-            labels = Labels.from_rows(classes, y, weights, self.pos_label)
-        target = labels.target(y)
-        folds = checked_folds(self.cv, X, y, target, weights, groups, seed)
-        kind: Any = ClassSearchRows if of_classes else SearchRows
-        rows = kind(X=X, target=target, weights=weights, y=y, labels=labels, folds=folds)
-        price = rows.resolve(self.weighting if of_classes else before_wish(self.weighting))
+        classes, weights = check_classes(y), check_weights(sample_weight, X)
+        labels = Labels.from_rows(classes, y, weights, self.pos_label, self.weighting)
+        seed = base_seed(self.random_state)
+        folds = checked_folds(self.cv, X, y, weights, labels, groups, seed)
+        rows = FitRows(X, y, weights, labels, folds)
+        price = rows.resolve(before_wish(self.weighting))
         self.notes_: list[str] = []
         if not kinds:
             kinds, self.notes_ = default_members(len(X), len(classes), self.effort)
@@ -187,27 +177,26 @@ class CommitteeClassifier(FittedEnsemble, ClassifierMixin, BaseEstimator):
             most = 0.6 if self.effort == "best" else 0.95
             found = self._search(kinds, replace(task, folds=folds), clock.share(most), part_of(progress, 0.0, most))
             if self.effort == "best":
-                again = [self._folds_again(X, y, target, weights, groups, folds, seed + i) for i in range(1, _REPEATS)]
+                again = [self._folds_again(rows, groups, seed + i) for i in range(1, _REPEATS)]
                 found = self._repeat(found, kinds, replace(task, folds=folds), again, clock.share(0.95))
-        (self._combine_classes if of_classes else self._combine)(found, rows, price, seed)
-        if not of_classes:
-            move_to_wish(self, target, weights)
+        self._combine(found, rows, price, seed)
+        move_to_wish(self, rows)
         self.n_splits_, self.fit_time_ = len(folds), time.perf_counter() - start
 
-    def _task(self, rows: Any, seed: int) -> MemberTask:
+    def _task(self, rows: FitRows, seed: int) -> MemberTask:
+        """What members are fitted on; of two classes the positive one is number 1."""
         labels = rows.labels
-        of_classes = labels.positive is None
         return MemberTask(
             X=rows.X,
-            target=rows.target.astype(np.int64),
+            target=rows.engine_target.astype(np.int64),
             weights=normalised(rows.weights),
-            n_classes=len(labels.classes),
+            n_classes=labels.n_classes,
             seed=seed,
             device=self.device,
             threads=joblib.cpu_count() if self.n_jobs is None else int(self.n_jobs),
             effort=self.effort,
             y=rows.y,
-            classes=labels.classes.tolist() if of_classes else [labels.negative, labels.positive],
+            classes=labels.classes.tolist() if labels.positive is None else [labels.negative, labels.positive],
             search_rows=rows,
         )
 
@@ -237,17 +226,15 @@ class CommitteeClassifier(FittedEnsemble, ClassifierMixin, BaseEstimator):
             raise TrainingFailed(f"every member failed; the last error was: {failure}") from failure
         return [found[kind.name] for kind in kinds if kind.name in found]
 
-    def _folds_again(
-        self, X: Array, y: Any, target: Any, weights: Array, groups: Any, folds: Any, seed: int
-    ) -> list[tuple[NDArray[np.int64], NDArray[np.int64]]]:
+    def _folds_again(self, rows: FitRows, groups: Any, seed: int) -> list[Fold]:
         """Other folds of the same kind; the same ones where they were given or are of time."""
         cv = self.cv
         if getattr(cv, "shuffle", False) and hasattr(cv, "random_state"):
             cv = copy(cv)
             cv.random_state = seed % 2**32
         elif not isinstance(cv, int | np.integer):
-            return list(folds)
-        return checked_folds(cv, X, y, target, weights, groups, seed)
+            return list(rows.folds)
+        return checked_folds(cv, rows.X, rows.y, rows.weights, rows.labels, groups, seed)
 
     def _repeat(
         self, found: list[FittedMember], kinds: list[MemberKind], task: MemberTask, again: list[Any], clock: Clock
@@ -292,17 +279,14 @@ class CommitteeClassifier(FittedEnsemble, ClassifierMixin, BaseEstimator):
             raise InvalidInput("refit_on needs a committee that was fitted with this version.")
         fresh = clone(self)
         X, y = check_rows(fresh, X, y, reset=True)
-        kind: Any = ClassSearchRows if isinstance(ensemble, ClassEnsemble) else SearchRows
-        labels, weights = ensemble.labels, check_weights(sample_weight, X)
-        rows = kind(X=X, target=labels.target(y), weights=weights, y=y, labels=labels, folds=[])
+        rows = FitRows(X, y, check_weights(sample_weight, X), ensemble.labels)
         task, kinds = self._task(rows, base_seed(self.random_state)), {one.name: one for one in self._kinds()}
         parts: list[Any] = []
         for name, chosen in settings.items():
             own = kinds[name] if name in kinds else member_kind(name)
             more = {"n_networks": n_networks} if name == "networks" else {}
             parts += own.refit(task, chosen, **more)
-        parts = parts if isinstance(ensemble, ClassEnsemble) else [_of_positive(one) for one in parts]
-        write_ensemble(fresh, replace(ensemble, members=tuple(parts)), None)
+        write_ensemble(fresh, replace(ensemble, members=_with_outputs(parts, ensemble.labels)), None)
         return fresh
 
     def _kinds(self) -> list[MemberKind]:
@@ -322,19 +306,22 @@ class CommitteeClassifier(FittedEnsemble, ClassifierMixin, BaseEstimator):
             raise InvalidParameter(f"members of CommitteeClassifier must differ from each other: got {names}.")
         return kinds
 
-    def _stack(self, found: list[FittedMember], rows: Any, seed: int) -> tuple[Any, Array]:
-        """Weights on all out-of-fold rows, and combined logits by weights of the other folds."""
-        logits = np.stack([one.logits for one in found], axis=1)
-        target, weights = rows.target.astype(np.int64), normalised(rows.weights)
+    def _stack(self, found: list[FittedMember], rows: FitRows, seed: int) -> tuple[Array, Array]:
+        """Intercepts (K,) of weights on all out-of-fold rows; logits (n, K) combined by weights of the other folds."""
+        logits, labels = np.stack([one.logits for one in found], axis=1), rows.labels
+        target, weights = rows.engine_target.astype(np.int64), normalised(rows.weights)
         held_out = [test for _, test in rows.folds]
         ridge = choose_ridge(logits, target, weights, held_out, seed)
         seen: NDArray[np.bool_] = np.asarray(np.isfinite(logits).all(axis=(1, 2)))
         stacking = fit_stacking(logits[seen], target[seen], weights[seen], ridge)
         self.member_weights_ = stacking.weights
         crossed = cross_fitted_logits(logits, target, weights, held_out, ridge)
-        classes = None if isinstance(rows, ClassSearchRows) else [1]
+        classes = None if labels.positive is None else [1]
         self.leaderboard_ = leaderboard(found, stacking.weights, crossed, target, weights, classes)
-        return stacking, crossed
+        if labels.positive is None:
+            return stacking.intercepts, crossed
+        intercepts, crossed = (labels.columns(both[..., 1] - both[..., 0]) for both in (stacking.intercepts, crossed))
+        return intercepts, crossed
 
     def _parts(self, found: list[FittedMember]) -> list[tuple[Any, float]]:
         """Every model with its weight; members without weight are left out."""
@@ -343,46 +330,22 @@ class CommitteeClassifier(FittedEnsemble, ClassifierMixin, BaseEstimator):
         self.chosen_settings_ = {one.name: one.chosen for one, _ in pairs}
         return [(part, weight / len(one.parts)) for one, weight in pairs for part in one.parts]
 
-    def _combine(self, found: list[FittedMember], rows: SearchRows, price: Price, seed: int) -> None:
+    def _combine(self, found: list[FittedMember], rows: FitRows, price: Price, seed: int) -> None:
         """Weights, the solve at the price, and everything that is kept."""
-        stacking, crossed = self._stack(found, rows, seed)
-        weighted = crossed[:, 1] - crossed[:, 0] + price.logit_shift
-        known = np.isfinite(weighted)
-        equation = key_equation_of_logits(rows.target[known], weighted[known], price, rows.weights[known])
-        self.oof_key_equation_: Any = on_rows(without_test(equation), OUT_OF_FOLD_ROWS)
-        self.oof_shift_: Any = held_out_shift(weighted, rows, price)
+        intercepts, crossed = self._stack(found, rows, seed)
         parts = self._parts(found)
-        ensemble = Ensemble(
-            rows.labels,
-            price,
-            rows.resolve(None),
-            tuple(_of_positive(part) for part, _ in parts),
-            float(stacking.intercepts[1] - stacking.intercepts[0]) + price.logit_shift + self.oof_shift_,
-            member_weights=np.array([weight for _, weight in parts]),
-        )
-        solved = ensemble.key_equation(weighted[known] + self.oof_shift_, rows.target[known], rows.weights[known])
-        write_ensemble(self, ensemble, on_rows(solved, OUT_OF_FOLD_ROWS))
-        self.oof_decision_function_ = ensemble.decision(ensemble.priced(weighted + self.oof_shift_)[1])
-
-    def _combine_classes(self, found: list[FittedMember], rows: ClassSearchRows, price: Price, seed: int) -> None:
-        """The same for more classes."""
-        stacking, crossed = self._stack(found, rows, seed)
-        known: NDArray[np.bool_] = np.asarray(np.isfinite(crossed).all(axis=1))
-        parts = self._parts(found)
-        natural = ClassEnsemble.of(
-            rows.labels,
-            rows.resolve(None),
-            tuple(part for part, _ in parts),
-            np.array([weight for _, weight in parts]),
-        ).shifted(stacking.intercepts)
-        ensemble = natural.at_price(price)
-        weighted = crossed + price.log_weights
-        held_out = weighted[known], rows.target[known], rows.weights[known]
-        self.oof_key_equation_ = replace(without_tests(ensemble.key_equation(*held_out)), rows=OUT_OF_FOLD_ROWS)
-        self.oof_shift_ = held_out_shifts(weighted, rows, price)
-        ensemble = ensemble.moved(self.oof_shift_)
-        write_ensemble(self, ensemble, replace(ensemble.key_equation(*held_out), rows=OUT_OF_FOLD_ROWS))
-        keep_out_of_fold(self, ensemble, weighted, known)
+        members = _with_outputs([part for part, _ in parts], rows.labels)
+        member_weights = np.array([weight for _, weight in parts])
+        natural = Ensemble.of(rows.labels, rows.resolve(None), members, member_weights).shifted(intercepts)
+        ensemble, weighted = natural.at_price(price), crossed + price.log_weights
+        seen = seen_rows(weighted)
+        held_out = weighted[seen], rows.target[seen], rows.weights[seen]
+        self.oof_key_equation_ = on_rows(without_test(ensemble.key_equation(*held_out)), OUT_OF_FOLD_ROWS)
+        shifts = held_out_shifts(weighted, rows, price)
+        self.oof_shift_ = shifts if rows.labels.positive is None else float(rows.labels.margin(shifts))
+        ensemble = ensemble.moved(shifts)
+        write_ensemble(self, ensemble, on_rows(ensemble.key_equation(*held_out), OUT_OF_FOLD_ROWS))
+        write_out_of_fold(self, ensemble, weighted)
 
     def __sklearn_tags__(self) -> Any:
         """Any number of classes, unless the weighting is a price of two; missing cells are learned from."""
@@ -400,8 +363,12 @@ def normalised(weights: Array) -> Array:
     return scaled.astype(np.float32).astype(np.float64)
 
 
-def _of_positive(part: Any) -> Any:
-    """A member of two classes with one output, the logit of the positive class."""
-    if isinstance(part, ExternalMember):
-        return replace(part, is_binary=True)
-    return part.column(1) if isinstance(part, TreeEnsemble) else part
+def _with_outputs(parts: Sequence[Any], labels: Labels) -> tuple[Any, ...]:
+    """Members with the outputs of an ensemble: of two classes one, the log-odds of the positive class."""
+
+    def of_positive(part: Any) -> Any:
+        if isinstance(part, ExternalMember):
+            return replace(part, is_binary=True)
+        return part.column(1) if isinstance(part, TreeEnsemble) else part
+
+    return tuple(parts) if labels.positive is None else tuple(map(of_positive, parts))

@@ -8,7 +8,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from crcen.exceptions import TrainingFailed
-from crcen.models.classes.search import ClassSearchRows, ClassSearchRun
 from crcen.models.clock import Clock, OutOfTime, TimedTraining
 from crcen.models.fitting import fold_members, member_seed
 from crcen.models.members.member import FittedMember, MemberKind, MemberTask
@@ -69,30 +68,29 @@ class Networks(MemberKind):
     def search(self, task: MemberTask) -> FittedMember:
         """Search the grid, refit the best few settings."""
         rows = task.search_rows
-        is_of_classes = isinstance(rows, ClassSearchRows)
         how: dict[str, Any] = {"sample_weight": task.weights, "device": task.device, "memory_bytes": None}
-        engine = trainer_on("local", task.X, rows.target, task.n_classes, **how)
+        engine = trainer_on("local", task.X, rows.engine_target, task.n_classes, **how)
         train = TimedTraining(engine, len(task.X), task.clock)
-        run = (ClassSearchRun if is_of_classes else SearchRun)(rows, "neg_log_loss", task.seed, train, None)
+        run = SearchRun(rows, "neg_log_loss", task.seed, train, None)
         plans = _plans(task)
         if task.clock.is_limited:
             plans = _affordable(task, plans, train, run)
         found = _first_in_time(plans, run, train, task)
         lines = tuple(_line(one.setting.recipe, one.epochs, -one.merit) for one in found.outcomes)
         chosen = tuple((one.setting.recipe, one.epochs) for one in found.outcomes)
-        logits = found.logits if is_of_classes else np.column_stack([np.zeros(len(task.X)), found.logits])
+        logits = found.logits if rows.labels.positive is None else rows.labels.in_order(found.logits)
         return FittedMember(self.name, tuple(found.groups), logits, lines, len(plans[0].grid), chosen)
 
     def refit(self, task: MemberTask, chosen: Sequence[Any], n_networks: int = 3) -> tuple[Member, ...]:
         """Networks of chosen settings on all rows."""
         from crcen.training.engine import train  # torch is for fitting alone
 
-        is_of_classes = task.search_rows is None or isinstance(task.search_rows, ClassSearchRows)
-        target = task.target if is_of_classes else task.target == 1
+        is_binary = task.search_rows is not None and task.search_rows.labels.positive is not None
+        target = task.target == 1 if is_binary else task.target
 
         def job(recipe: Recipe, number: int) -> TrainingJob:
             seeds = {"seed": member_seed(task.seed, number), "shuffle_seed": task.seed}
-            outputs = task.n_classes if is_of_classes else None
+            outputs = None if is_binary else task.n_classes
             return TrainingJob.by(recipe, np.ones(task.n_classes), outputs=outputs, **seeds)
 
         jobs = [

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from crcen.models.classes.ensemble import ClassEnsemble
+from crcen.models.ensemble import Ensemble
 from crcen.models.members.tree_arrays import TreeEnsemble
 from crcen.models.reasons.shapley import ShapleyValues, adding_up, sampled_values, values_of_trees, walks_of
 from crcen.training.network import NetworkGroup
@@ -19,7 +19,7 @@ Index = NDArray[np.int64]
 
 
 def shapley_of_classes(
-    ensemble: ClassEnsemble,
+    ensemble: Ensemble,
     X: Array,
     background: Array,
     blocks: Sequence[Index],

@@ -97,12 +97,13 @@ def shapley_of_ensemble(
             exact.append((member, float(weight)))
         else:
             makers.append(walks_of(member, blocks, float(weight)))
-    shift = ensemble.shift - ensemble.weighting.logit_shift
+    labels = ensemble.labels
+    shift = labels.margin(ensemble.shift - ensemble.weighting.log_weights)
     outer = None if is_affine else lambda logits: apply_map(state, logits + shift)
     values, errors = sampled_values(makers, X, background, len(blocks), seed, threads, outer)
     values += values_of_trees(exact, X, background, blocks, threads)
-    base = float(ensemble.logits(background)[0].mean())
-    return adding_up(ShapleyValues(values, errors, ensemble.logits(X)[0], base))
+    base = float(labels.margin(ensemble.logits(background)[0]).mean())
+    return adding_up(ShapleyValues(values, errors, labels.margin(ensemble.logits(X)[0]), base))
 
 
 def values_of_trees(

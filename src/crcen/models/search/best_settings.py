@@ -128,7 +128,7 @@ def best_settings(
         if networks:
             kept.append(outcome)
             groups.append(NetworkGroup.of(networks))
-            logits.append(oof - run.rows.resolve(outcome.setting.weighting).logit_shift)
+            logits.append(oof - run.rows.resolve(outcome.setting.weighting).log_weights)
     if not groups:
         raise TrainingFailed(f"no finite network is left: {Status.DIVERGED.value}.")
     return BestSettings(kept, groups, np.mean(logits, axis=0))

@@ -11,20 +11,20 @@ from numpy.typing import NDArray
 from crcen._support.progress import part_of, progress_bar
 from crcen.exceptions import InvalidParameter
 from crcen.models.atomic import all_or_nothing
-from crcen.models.classes.fitting import check_loss_of_two, check_no_positive
-from crcen.models.classes.search import ClassSearchRows, ClassSearchRun, class_operating_points, keep_classes
 from crcen.models.classifier import CRCENClassifier
-from crcen.models.fitted import Course, write_fit
+from crcen.models.fitted import Course, write_fit, write_out_of_fold
 from crcen.models.fitting import (
     AT_PRICE,
     AUTO,
     OUT_OF_FOLD,
     OUT_OF_FOLD_ROWS,
     TRAINING_ROWS,
+    FitRows,
     assemble,
     base_seed,
+    check_loss,
     fitted_map,
-    moved_after_map,
+    seen_rows,
     settled_answers,
     solved_at_price,
     usable,
@@ -33,16 +33,18 @@ from crcen.models.foreign_names import says_our_names
 from crcen.models.probability import PROBABILITIES
 from crcen.models.search.best_settings import Refitted, best_few, refit_settings
 from crcen.models.search.borders import Borders, border_notes, widened
+from crcen.models.search.fold_shift import held_out_shifts
 from crcen.models.search.folds import checked_folds
-from crcen.models.search.grid import SEARCHED, Outcome, SearchRows, Setting, is_list_of_networks, operating_points
+from crcen.models.search.grid import SEARCHED, Outcome, Setting, is_list_of_networks, operating_points, to_price
 from crcen.models.search.options import Search
-from crcen.models.search.run import SearchRun, choose, held_out_shift
+from crcen.models.search.run import SearchRun, choose
 from crcen.models.search.scoring import check_scoring, score_table
 from crcen.models.validation import check_classes, check_number, check_rows, check_weights
 from crcen.models.wished import before_wish, move_to_wish
+from crcen.theory.cost_matrix import CostMatrix
 from crcen.theory.goals import ThresholdGoal
 from crcen.theory.key_equation import key_equation_of_logits, on_rows, without_test
-from crcen.theory.labels import Labels, is_for_classes
+from crcen.theory.labels import Labels
 from crcen.theory.price import is_price_of_two
 from crcen.training.engines import trainer_on
 from crcen.training.parameters import group
@@ -200,28 +202,20 @@ class CRCENClassifierCV(CRCENClassifier):
         settings, search = self._settings(), self._search()
         scoring = self._scoring(settings)
         X, y = check_rows(self, X, y, reset=True)
-        classes = check_classes(y)
-        weights = check_weights(sample_weight, X)
-        of_classes = any(is_for_classes(setting.weighting, classes) for setting in settings)
-        if len(classes) == 2:
-            check_loss_of_two(settings[0].recipe)
-        if of_classes:
-            check_no_positive(self, classes)
-            labels: Any = Labels(classes)
-        else:
-            labels = Labels.from_rows(classes, y, weights, self.pos_label)
-        target, seed = labels.target(y), base_seed(self.random_state)
-        folds = checked_folds(self.cv, X, y, target, weights, groups, seed)
+        classes, weights = check_classes(y), check_weights(sample_weight, X)
+        check_loss(settings[0].recipe, len(classes))
+        with_costs = next((one.weighting for one in settings if isinstance(one.weighting, CostMatrix)), None)
+        labels, seed = Labels.from_rows(classes, y, weights, self.pos_label, with_costs), base_seed(self.random_state)
+        folds = checked_folds(self.cv, X, y, weights, labels, groups, seed)
         if len(folds) < 2 and search.one_standard_error:
             raise InvalidParameter("one_standard_error needs at least two folds: got 1.")
-        kind: Any = ClassSearchRows if of_classes else SearchRows
-        rows = kind(X=X, target=target, weights=weights, y=y, labels=labels, folds=folds)
+        rows = FitRows(X, y, weights, labels, folds)
         settings = [replace(setting, recipe=setting.recipe.settled(len(X))) for setting in settings]
         bound = None if search.memory_bytes is None else search.memory_bytes // 2
         with progress_bar(type(self).__name__, visible=bool(self.verbose)) as progress:
             how = {"sample_weight": weights, "device": self.device, "memory_bytes": bound}
-            train = trainer_on(search.engine, X, target, len(classes), **how)
-            run = (ClassSearchRun if of_classes else SearchRun)(rows, scoring, seed, train, search.memory_bytes)
+            train = trainer_on(search.engine, X, rows.engine_target, len(classes), **how)
+            run = SearchRun(rows, scoring, seed, train, search.memory_bytes)
             first = part_of(progress, 0.0, 0.5)
             if search.drops_settings:
                 outcomes = run.raced(settings, progress=first)
@@ -232,18 +226,13 @@ class CRCENClassifierCV(CRCENClassifier):
             best = choose(outcomes, one_standard_error=search.one_standard_error)
             n_kept = 1 if search.one_standard_error else self.n_settings
             kept = refit_settings(run, best_few(outcomes, best, n_kept), self.n_members, part_of(progress, 0.7, 1.0))
-        if of_classes:
-            keep_classes(self, kept, rows)
-            counts: Any = (class_operating_points(outcomes, rows), None)
-        else:
-            self._keep(kept, rows)
-            move_to_wish(self, target, weights)
-            counts = operating_points(outcomes, rows)
+        self._keep(kept, rows)
+        move_to_wish(self, rows)
         self.best_settings_ = [
             one.outcome.setting.params() | {"epochs": one.outcome.epochs, "score": one.outcome.merit} for one in kept
         ]
         self._keep_table(outcomes, best, scoring)
-        self.n_splits_, (self.oof_counts_, self.oof_expense_) = len(folds), counts
+        self.n_splits_, (self.oof_counts_, self.oof_expense_) = len(folds), operating_points(outcomes, rows)
         self.search_time_ = time.perf_counter() - start
 
     def __sklearn_tags__(self) -> Any:
@@ -330,16 +319,15 @@ class CRCENClassifierCV(CRCENClassifier):
 
     # -- what is kept --------------------------------------------------------------------------------------------
 
-    def _keep(self, kept: list[Refitted], rows: SearchRows) -> None:
-        """The kept settings' networks, and what their out-of-fold logits at the price say."""
+    def _keep(self, kept: list[Refitted], rows: FitRows) -> None:
+        """Write the kept settings' networks, and what their out-of-fold logits at the price say."""
         setting, recipe = kept[0].outcome.setting, kept[0].outcome.setting.recipe
-        price, to_price = rows.resolve(setting.weighting), rows.to_price(setting)
-        trained, name = rows.resolve(setting.trained_at), type(self).__name__
+        price, trained, name = rows.resolve(setting.weighting), rows.resolve(setting.trained_at), type(self).__name__
         members, *others = (usable(one.results, name) for one in kept)
         oof: Array = np.mean([one.oof for one in kept], axis=0)
-        ensemble, logits = assemble(rows.labels, trained, members, rows, *others, is_balanced=recipe.balance)
-        ensemble, logits = ensemble.at_price(price), logits + to_price
-        seen = np.isfinite(oof)
+        ensemble, logits = assemble(trained, members, rows, *others, is_balanced=recipe.balance)
+        ensemble, logits = ensemble.at_price(price), logits + to_price(rows, setting)
+        seen = seen_rows(oof)
         held_out = oof[seen], rows.target[seen], rows.weights[seen]
         equation = key_equation_of_logits(held_out[1], held_out[0], price, held_out[2])
         self.oof_key_equation_ = on_rows(without_test(equation), OUT_OF_FOLD_ROWS)
@@ -347,22 +335,21 @@ class CRCENClassifierCV(CRCENClassifier):
         leaves_out = not seen[rows.weights > 0].all()
         if self.probability == AUTO and leaves_out:
             probability = PROBABILITIES[0]  # folds over time leave rows out, and a map would learn their drift
-        ensemble = ensemble.mapped(fitted_map(probability, rows.target, oof, rows.weights, price))
-        self.oof_shift_, solved = 0.0, ensemble
+        ensemble = ensemble.mapped(fitted_map(probability, oof, rows, price))
+        shifts = np.zeros(rows.labels.n_classes)
         if balance == OUT_OF_FOLD:
-            self.oof_shift_ = held_out_shift(ensemble.priced(oof)[1], rows, price)
-            solved = moved_after_map(ensemble, self.oof_shift_)
-        elif recipe.balance and setting.trained_at is not setting.weighting:
-            solved = solved_at_price(ensemble, logits, rows.target, rows.weights)
-        added = solved.shift - ensemble.shift
-        if balance == OUT_OF_FOLD:
-            key = on_rows(solved.key_equation(held_out[0] + added, *held_out[1:]), OUT_OF_FOLD_ROWS)
+            shifts = held_out_shifts(ensemble.priced(oof)[1], rows, price)
+            ensemble = ensemble.moved(shifts)
+            key = on_rows(ensemble.key_equation(*held_out), OUT_OF_FOLD_ROWS)
             if leaves_out:
                 key = on_rows(without_test(key), f"{OUT_OF_FOLD_ROWS}, as far as folds agree")
         else:
-            key = on_rows(solved.key_equation(logits + added, rows.target, rows.weights), TRAINING_ROWS)
-        write_fit(self, solved, recipe, Course.of(sum(others, members)), key)
-        self.oof_decision_function_ = solved.decision(solved.priced(oof + added)[1])
+            if recipe.balance and setting.trained_at is not setting.weighting:
+                ensemble = solved_at_price(ensemble, logits, rows.target, rows.weights)
+            key = on_rows(ensemble.key_equation(logits, rows.target, rows.weights), TRAINING_ROWS)
+        self.oof_shift_ = shifts if rows.labels.positive is None else float(rows.labels.margin(shifts))
+        write_fit(self, ensemble, recipe, Course.of(sum(others, members)), key)
+        write_out_of_fold(self, ensemble, oof)
 
     def _keep_table(self, outcomes: list[Outcome], best: int, scoring: Any) -> None:
         """How the settings did."""

@@ -1,46 +1,50 @@
-"""How far the output bias is moved after a search: what held-out rows ask for, as far as their folds agree on it."""
-
-from collections.abc import Sequence
+"""How far the output biases are moved after a search: what held-out rows ask for, as far as their folds agree."""
 
 import numpy as np
 from numpy.typing import NDArray
 
-from crcen.theory.balance import solve_shift
-from crcen.theory.decision import sigmoid
+from crcen.models.fitting import FitRows, seen_rows, solved_shifts
+from crcen.theory.decision import softmax
+from crcen.theory.price import Price
 
-__all__ = ["agreed_shift", "shifts_of_folds"]
+__all__ = ["agreed_shift", "held_out_shifts", "shifts_of_folds"]
 
 Array = NDArray[np.float64]
-Bools = NDArray[np.bool_]
-Index = NDArray[np.int64]
 
 
-def shifts_of_folds(target: Bools, logits: Array, row_weights: Array, held_out: Sequence[Index]) -> tuple[Array, Array]:
+def held_out_shifts(logits: Array, rows: FitRows, price: Price) -> Array:
+    """The balance solve on out-of-fold rows, (K,).
+
+    Where folds leave rows out, as those over time do, the shift that folds agree on, for each class.
+    """
+    seen = seen_rows(logits)
+    pooled = solved_shifts(rows.target[seen], logits[seen], price, rows.weights[seen])
+    if seen.all():
+        return pooled
+    shifts, variances = shifts_of_folds(logits, rows, price)
+    return np.array([agreed_shift(pooled[k], shifts[:, k], variances[:, k]) for k in range(len(pooled))])
+
+
+def shifts_of_folds(logits: Array, rows: FitRows, price: Price) -> tuple[Array, Array]:
     """The balance solve on each fold's held-out rows alone.
-
-    Parameters
-    ----------
-    target, logits, row_weights
-        All rows: whether positive, out-of-fold logit (NaN for rows in no test fold), weight in the loss.
-    held_out
-        Row numbers of each test fold.
 
     Returns
     -------
-    shifts, variances : float64 arrays of shape (folds,)
+    shifts, variances : float64 arrays of shape (folds, K)
         NaN for a fold without weight in one of the classes, or whose networks diverged. The variances are those of
         sampling rows: Σ w² (y − q)² / (Σ w q (1 − q))².
     """
-    shifts, variances = np.full(len(held_out), np.nan), np.full(len(held_out), np.nan)
-    for i, rows in enumerate(held_out):
-        own, is_positive, weights = logits[rows], target[rows], row_weights[rows]
-        has_both = (weights[is_positive] > 0).any() and (weights[~is_positive] > 0).any()
-        if not has_both or not np.isfinite(own).all():
+    n_classes = rows.labels.n_classes
+    shifts, variances = np.full((2, len(rows.folds), n_classes), np.nan)
+    for i, (_, test) in enumerate(rows.folds):
+        own, target, weights = logits[test], rows.target[test], rows.weights[test]
+        if not np.isfinite(own).all() or not np.bincount(target, weights, n_classes).all():
             continue
-        shifts[i] = solve_shift(is_positive, own, weights)
-        q = sigmoid(own + shifts[i])
-        slope = float((weights * q * (1.0 - q)).sum())
-        variances[i] = float((weights**2 * (is_positive - q) ** 2).sum()) / slope**2 if slope > 0 else np.nan
+        shifts[i] = solved_shifts(target, own, price, weights)
+        mass, q = (weights * price.weights[target])[:, None], softmax(own + shifts[i])
+        error = (target[:, None] == np.arange(n_classes)) - q
+        slope = (mass * q * (1.0 - q)).sum(axis=0)
+        variances[i] = np.divide((mass**2 * error**2).sum(axis=0), slope**2, out=variances[i], where=slope > 0)
     return shifts, variances
 
 
@@ -55,7 +59,7 @@ def agreed_shift(pooled: float, shifts: Array, variances: Array) -> float:
     Parameters
     ----------
     pooled
-        The balance solve on all held-out rows: the answer where folds do not differ beyond sampling.
+        The balance solve on all held-out rows: the result where folds do not differ beyond sampling.
     shifts, variances
         As `shifts_of_folds` gives them.
     """

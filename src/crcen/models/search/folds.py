@@ -8,47 +8,45 @@ from numpy.typing import NDArray
 from sklearn.model_selection import check_cv, train_test_split
 
 from crcen.exceptions import InvalidInput
+from crcen.theory.labels import Labels
 
-__all__ = ["checked_folds", "early_stopping_split"]
+__all__ = ["Fold", "checked_folds", "early_stopping_split"]
 
 Array = NDArray[np.float64]
 Index = NDArray[np.int64]
+Fold = tuple[Index, Index]
 
 
 def checked_folds(
-    cv: Any, X: Array, y: NDArray[Any], target: NDArray[Any], weights: Array, groups: Any, seed: int
-) -> list[tuple[Index, Index]]:
+    cv: Any, X: Array, y: NDArray[Any], weights: Array, labels: Labels, groups: Any, seed: int
+) -> list[Fold]:
     """Row numbers of each fold's training and held-out rows; an int is stratified folds shuffled by ``seed``."""
+    numbers, n_classes, is_default = labels.encode(y), labels.n_classes, isinstance(cv, int | np.integer)
     try:
         splitter = check_cv(cv, y, classifier=True)
-        if isinstance(cv, int | np.integer):
+        if is_default:
             splitter.shuffle, splitter.random_state = True, seed
         with warnings.catch_warnings():
-            if target.dtype != np.bool_:  # said below, with what is done
+            if n_classes > 2:  # `_with_every_class` warns
                 warnings.filterwarnings("ignore", "The least populated class", UserWarning)
             folds = [(_positions(a), _positions(b)) for a, b in splitter.split(X, y, groups)]
     except ValueError as error:
         raise InvalidInput(f"cross-validation by {cv!r} cannot split these rows: {error}") from error
-    if isinstance(cv, int | np.integer) and target.dtype != np.bool_:
-        folds = _with_every_class(folds, target, weights)
+    if is_default and n_classes > 2:
+        folds = _with_every_class(folds, numbers, weights)
     for train_rows, held_out in folds:
         if not weights[held_out].any():
             raise InvalidInput("a test fold holds no row with weight; use fewer folds or drop rows of weight 0.")
-        if target.dtype != np.bool_:
-            if not np.bincount(target[train_rows], weights[train_rows], target.max() + 1).all():
-                raise InvalidInput(
-                    f"a training fold holds no row of a class: got {int(np.bincount(target).min())} rows of the rarest "
-                    f"class for {len(folds)} folds; use fewer folds or stratified ones."
-                )
-        elif not weights[train_rows][target[train_rows]].any() or not weights[train_rows][~target[train_rows]].any():
+        if not np.bincount(numbers[train_rows], weights[train_rows], n_classes).all():
+            absent = "one class only" if n_classes == 2 else "no row of a class"
             raise InvalidInput(
-                f"a training fold holds one class only: got {int(target.sum())} positive rows for {len(folds)} "
-                f"folds; use fewer folds or stratified ones."
+                f"a training fold holds {absent}: got {int(np.bincount(numbers).min())} rows of the rarest class for "
+                f"{len(folds)} folds; use fewer folds or stratified ones."
             )
     return folds
 
 
-def _with_every_class(folds: list[tuple[Index, Index]], target: Index, weights: Array) -> list[tuple[Index, Index]]:
+def _with_every_class(folds: list[Fold], target: Index, weights: Array) -> list[Fold]:
     """Training folds without a row of some class get that class's rows back, though they are held out there, too.
 
     A class with one row cannot be trained on and held out at once: refused, a table with one such class among many
@@ -70,25 +68,19 @@ def _with_every_class(folds: list[tuple[Index, Index]], target: Index, weights: 
     return found
 
 
-def early_stopping_split(
-    target: NDArray[np.bool_], weights: Array, validation_fraction: float, seed: int
-) -> tuple[Index, Index]:
-    """Rows to train on and rows to watch, of those that have weight, with positives among both."""
-    used = np.flatnonzero(weights > 0)
-    n_pos = int(target[used].sum())
+def early_stopping_split(target: NDArray[Any], used: Index, validation_fraction: float, seed: int) -> Fold:
+    """Rows to train on and rows to watch, of the used ones, with every class among both."""
+    labels, counts = np.unique(target[used], return_counts=True)
     try:
-        rows, val_rows = train_test_split(used, test_size=validation_fraction, stratify=target[used], random_state=seed)
+        own, watched = train_test_split(used, test_size=validation_fraction, stratify=target[used], random_state=seed)
+        if any(len(np.unique(target[part])) < len(labels) for part in (own, watched)):
+            raise ValueError("a class is in one part only")
     except ValueError as error:
         raise InvalidInput(
-            f"early_stopping needs rows of both classes in its validation part: got {n_pos} positive of "
-            f"{len(used)} rows with validation_fraction={validation_fraction}; raise it or turn early_stopping off."
+            f"early_stopping needs rows of every class in its validation part: got {counts.min()} rows of the rarest "
+            f"class with validation_fraction={validation_fraction}; raise it or turn early_stopping off."
         ) from error
-    if not target[val_rows].any() or not target[rows].any():
-        raise InvalidInput(
-            f"early_stopping needs a positive row in both parts: got {n_pos} positive rows; raise "
-            f"validation_fraction or turn early_stopping off."
-        )
-    return np.sort(rows), np.sort(val_rows)
+    return np.sort(own), np.sort(watched)
 
 
 def _positions(rows: Any) -> Index:

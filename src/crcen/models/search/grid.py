@@ -1,21 +1,19 @@
 """The grid of a search: its points, the rows they are tried on, and their outcomes."""
 
-from collections.abc import Callable
 from dataclasses import dataclass
-from functools import wraps
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from crcen.models.fitting import FitRows
+from crcen.models.fitting import FitRows, seen_rows
+from crcen.theory.decision import softmax
 from crcen.theory.expense import ExpenseTable, expense_table
-from crcen.theory.labels import Labels
-from crcen.theory.metrics import ConfusionCounts, confusion_counts
+from crcen.theory.metrics import confusion_counts, decision_counts
 from crcen.theory.price import Price
 from crcen.training.recipe import Recipe
 
-__all__ = ["SEARCHED", "Outcome", "SearchRows", "Setting", "is_list_of_networks", "operating_points", "resolved_once"]
+__all__ = ["SEARCHED", "Outcome", "Setting", "is_list_of_networks", "operating_points", "to_price"]
 
 Array = NDArray[np.float64]
 Index = NDArray[np.int64]
@@ -41,40 +39,9 @@ class Setting:
         return {"weighting": self.weighting} | {name: getattr(self.recipe, name) for name in SEARCHED}
 
 
-def resolved_once(resolve: Callable[..., Price]) -> Callable[..., Price]:
-    """Cache the prices of an object by the identity of weighting and rows: a search asks for the same few often."""
-
-    @wraps(resolve)
-    def cached(self: Any, weighting: Any, own: Index | None = None) -> Price:
-        prices = vars(self).setdefault("_prices", [])
-        for known, rows, price in prices:
-            if known is weighting and rows is own:
-                found: Price = price
-                return found
-        prices.append((weighting, own, resolve(self, weighting, own)))
-        return cached(self, weighting, own)
-
-    return cached
-
-
-@dataclass(frozen=True, eq=False)
-class SearchRows(FitRows):
-    """What every part of the search reads: rows, their labels, and the folds."""
-
-    y: NDArray[Any]
-    labels: Labels
-    folds: list[tuple[Index, Index]]
-
-    @resolved_once
-    def resolve(self, weighting: Any, own: Index | None = None) -> Price:
-        """A weighting with the class counts of all rows, or of some."""
-        target, weights = (self.target, self.weights) if own is None else (self.target[own], self.weights[own])
-        return self.labels.resolve(weighting, self.labels.by_class(weights[target].sum(), weights[~target].sum()))
-
-    def to_price(self, setting: Setting, own: Index | None = None) -> float:
-        """What turns logits under a setting's training weight into those at its price."""
-        price, trained = self.resolve(setting.weighting, own), self.resolve(setting.trained_at, own)
-        return price.logit_shift - trained.logit_shift
+def to_price(rows: FitRows, setting: Setting, own: Index | None = None) -> Array:
+    """Add this (K,) to logits under a setting's training weights to get those at its price."""
+    return rows.resolve(setting.weighting, own).log_weights - rows.resolve(setting.trained_at, own).log_weights
 
 
 @dataclass(frozen=True, eq=False)
@@ -104,25 +71,37 @@ def is_list_of_networks(hidden: Any) -> bool:
     return isinstance(hidden, tuple) and len(hidden) > 0 and all(isinstance(h, tuple | list) for h in hidden)
 
 
-def operating_points(outcomes: list[Outcome], rows: SearchRows) -> tuple[list[ConfusionCounts], ExpenseTable | None]:
-    """Out-of-fold counts of every weighting at its best setting, and the expense along them.
+def operating_points(outcomes: list[Outcome], rows: FitRows) -> tuple[list[Any], ExpenseTable | None]:
+    """Out-of-fold counts of every weighting at its best setting, and the expense along them if it is defined.
 
-    All from the search, one network a fold and not balanced, so that the steps of a path can be compared.
+    All from the search, one network a fold and not balanced, so that the steps of a path can be compared. Counts are
+    `ConfusionCounts` for a binary problem, otherwise (K, actions): a row for each class, a column for each decision.
     """
     best: dict[int, Outcome] = {}
     for outcome in outcomes:
         rival = best.setdefault(outcome.setting.weighting_index, outcome)
         if (not outcome.is_dropped, outcome.merit) > (not rival.is_dropped, rival.merit):
             best[outcome.setting.weighting_index] = outcome
-    resolved, counts = [], []
-    for outcome in best.values():
-        seen = np.isfinite(outcome.logits)
-        resolved.append(rows.resolve(outcome.setting.weighting))
-        counts.append(confusion_counts(rows.target[seen], outcome.logits[seen] > 0, rows.weights[seen]))
-    order = np.argsort([weighting.cost_ratio for weighting in resolved])
-    prices = [resolved[i].cost_ratio for i in order]
+    prices = [rows.resolve(outcome.setting.weighting) for outcome in best.values()]
+    counts = [_counts(outcome.logits, rows, price) for outcome, price in zip(best.values(), prices, strict=True)]
+    if rows.labels.positive is None:
+        return counts, None
+    order = np.argsort([price.cost_ratio for price in prices])
     table = None
-    if len(prices) > 1 and np.all(np.diff(prices) > 0):
+    if len(prices) > 1 and np.all(np.diff([prices[i].cost_ratio for i in order]) > 0):
         ordered = [counts[i] for i in order]
-        table = expense_table([resolved[i] for i in order], [c.fn for c in ordered], [c.fp for c in ordered])
+        table = expense_table([prices[i] for i in order], [c.fn for c in ordered], [c.fp for c in ordered])
     return counts, table
+
+
+def _counts(logits: Array, rows: FitRows, price: Price) -> Any:
+    seen, labels = seen_rows(logits), rows.labels
+    target, weights, logits = rows.target[seen], rows.weights[seen], logits[seen]
+    chosen = labels.choose(logits)
+    if labels.positive is not None:
+        return confusion_counts(target == labels.column, chosen == labels.column, weights)
+    costs = price.costs
+    if costs is None:
+        return decision_counts(target, chosen, labels.n_classes, weights).table
+    chosen = costs.choose(softmax(logits - price.log_weights))
+    return decision_counts(target, chosen, labels.n_classes, weights, n_actions=costs.n_actions).table

@@ -53,12 +53,12 @@ def race_on_some_rows(
         if setting.recipe.draws_batches:  # the others are trained in full, by other steps
             rivals.setdefault(setting.weighting_index, []).append(i)
     raced = [i for own in rivals.values() if len(own) >= _WORTH_A_RACE for i in own]
-    own = sampled_rows(run.rows.target, run.rows.weights, run.seed) if raced else None
+    own = sampled_rows(run.rows.engine_target, run.rows.weights, run.seed) if raced else None
     folds = None if own is None else folds_within(run.rows.folds, own, run.rows.target)
     if own is None or folds is None:
         return {}
     rows = run.rows
-    few = replace(rows, X=rows.X[own], target=rows.target[own], weights=rows.weights[own], y=rows.y[own], folds=folds)
+    few = replace(rows.take(own), folds=folds)
     times = len(rows.X) / len(own)
     short = [_on_fewer_rows(settings[i], times) for i in raced]
     sample = replace(run, rows=few, train=trainer_on_some(run.train, own))

@@ -9,18 +9,15 @@ from numpy.typing import NDArray
 
 from crcen._support.progress import part_of
 from crcen.exceptions import InvalidInput
-from crcen.models.fitting import fold_members, member_seed
-from crcen.models.search.fold_shift import agreed_shift, shifts_of_folds
-from crcen.models.search.grid import Outcome, SearchRows, Setting
+from crcen.models.fitting import FitRows, engine_logits, fold_members, training_job
+from crcen.models.search.grid import Outcome, Setting, to_price
 from crcen.models.search.row_race import race_on_some_rows
 from crcen.models.search.scoring import LOG_LOSSES, held_out_score, log_losses
 from crcen.models.search.trials import RUNGS, Rungs, Trial, run_trials
-from crcen.theory.balance import solve_shift
-from crcen.theory.price import Price
-from crcen.training.engines import Engine, mean_logits
+from crcen.training.engines import Engine
 from crcen.training.jobs import RowSets, TrainingJob, TrainingResult
 
-__all__ = ["SearchRun", "choose", "held_out_shift"]
+__all__ = ["SearchRun", "choose"]
 
 Array = NDArray[np.float64]
 Index = NDArray[np.int64]
@@ -38,7 +35,7 @@ class SearchRun:
     Parameters
     ----------
     rows
-        Rows and folds: `SearchRows`, or those of several classes.
+        Rows and folds.
     scoring
         What `check_scoring` lets pass.
     seed
@@ -49,7 +46,7 @@ class SearchRun:
         Bound on memory, or ``None``.
     """
 
-    rows: Any
+    rows: FitRows
     scoring: Any
     seed: int
     train: Engine
@@ -108,52 +105,38 @@ class SearchRun:
         oof = self._no_logits()
         for i, (train_rows, held_out) in enumerate(rows.folds):
             networks = [network for network in on_folds[i :: len(rows.folds)] if network is not None]
-            to_price = rows.to_price(chosen.setting, train_rows)
-            logits = [self._logits(network, held_out) + to_price for network in networks]
+            moved = to_price(rows, chosen.setting, train_rows)
+            logits = [engine_logits([network], rows, held_out) + moved for network in networks]
             oof[held_out] = np.mean([*logits, chosen.logits[held_out]] if known else logits, axis=0)
         return members, oof
 
     def job(self, setting: Setting, own: Index | None, member: int) -> TrainingJob:
         """The job of a setting at its training weight, as rows of a fold or all rows resolve it."""
-        seeds = {"seed": member_seed(self.seed, member), "shuffle_seed": self.seed}
-        lam = self.rows.resolve(setting.trained_at, own).lam
-        return TrainingJob.by(setting.recipe, (1.0 - lam, lam), **seeds)
-
-    def _logits(self, network: Any, own: Index) -> Array:
-        """A network's logits of some rows, (n,), or (n, C) for C classes."""
-        logits = mean_logits([network], self.rows.X[own])
-        return logits[:, 0] if logits.shape[1] == 1 else logits
+        return training_job(setting.recipe, self.rows.resolve(setting.trained_at, own), self.seed, member)
 
     def _no_logits(self) -> Array:
-        return np.full(len(self.rows.X), np.nan)
-
-    def _losses(self, logits: Array, test: Index, weighting: Any, *, natural: bool) -> Array:
-        """Log loss of each record of held-out logits."""
-        rows = self.rows
-        return log_losses(logits, rows.target[test], rows.weights[test], weighting, natural=natural)
-
-    def _score(self, logits: Array, test: Index, weighting: Any) -> float:
-        return held_out_score(self.scoring, logits, self.rows, test, weighting)
+        return np.full((len(self.rows.X), self.rows.labels.n_classes), np.nan)
 
     def _outcome(self, trial: Trial) -> Outcome:
         """Choose the epoch by the folds' mean log loss, then score there."""
         rows, scoring = self.rows, self.scoring
         natural = LOG_LOSSES.get(scoring, False) if isinstance(scoring, str) else False
-        weightings = [rows.resolve(trial.setting.weighting, train_rows) for train_rows, _ in rows.folds]
-        to_price = [rows.to_price(trial.setting, train_rows) for train_rows, _ in rows.folds]
+        prices = [rows.resolve(trial.setting.weighting, train_rows) for train_rows, _ in rows.folds]
+        moved = [to_price(rows, trial.setting, train_rows) for train_rows, _ in rows.folds]
         losses = []
-        for fold, (weighting, (_, test)) in enumerate(zip(weightings, rows.folds, strict=True)):
-            latest = trial.latest(fold, rows.X[test]) + to_price[fold]
-            curve = self._losses(latest, test, weighting, natural=natural)
+        for fold, (price, (_, test)) in enumerate(zip(prices, rows.folds, strict=True)):
+            latest = rows.labels.columns(trial.latest(fold, rows.X[test])) + moved[fold]
+            curve = log_losses(latest, rows.target[test], rows.weights[test], price, natural=natural)
             losses.append(np.where(np.isfinite(curve), curve, np.inf))
         trial.losses += np.mean(losses, axis=0).tolist()
         record = int(np.argmin(trial.losses))
         logits = self._no_logits()
         scores = []
-        for fold, (weighting, (_, held_out)) in enumerate(zip(weightings, rows.folds, strict=True)):
-            own = trial.record(fold, record, rows.X[held_out]) + to_price[fold]
+        for fold, (price, (_, held_out)) in enumerate(zip(prices, rows.folds, strict=True)):
+            own = rows.labels.columns(trial.record(fold, record, rows.X[held_out])) + moved[fold]
             logits[held_out] = own
-            scores.append(self._score(own, held_out, weighting) if np.isfinite(own).all() else -np.inf)
+            is_finite = bool(np.isfinite(own).all())
+            scores.append(held_out_score(scoring, own, rows, held_out, price) if is_finite else -np.inf)
         return Outcome(trial.setting, trial.epochs[record] if trial.epochs else None, np.array(scores), logits)
 
     def _has_room_for_states(self, trials: list[Trial]) -> bool:
@@ -182,13 +165,3 @@ def choose(outcomes: list[Outcome], *, one_standard_error: bool) -> int:
     good = np.flatnonzero(means >= floor).tolist()
     recipes = [outcome.setting.recipe for outcome in outcomes]
     return min(good, key=lambda i: (sum(recipes[i].hidden), -recipes[i].l2, -means[i]))
-
-
-def held_out_shift(oof: Array, rows: SearchRows, weighting: Price) -> float:
-    """The solve on out-of-fold rows; where folds leave rows out, as those over time do, what they agree on."""
-    seen = np.isfinite(oof)
-    row_weights = weighting.row_weights(rows.target, rows.weights)
-    shift = solve_shift(rows.target[seen], oof[seen], row_weights[seen])
-    if seen.all():
-        return shift
-    return agreed_shift(shift, *shifts_of_folds(rows.target, oof, row_weights, [test for _, test in rows.folds]))

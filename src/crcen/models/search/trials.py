@@ -86,14 +86,17 @@ class Trial:
         self._latest, self._states, self._records = [], [None] * self.n_folds, [[] for _ in self.jobs]
 
     def latest(self, fold: int, X: Array) -> Array:
-        """Held-out logits of the last part (records, n): recorded in training, or the one record of how it ended."""
+        """Held-out logits of the last part (records, n[, K]): recorded in training, or one record of the end."""
         result = self._latest[fold]
         if self.epochs:
             return result.val_logits.astype(np.float64)
-        return np.full((1, len(X)), np.nan) if result.network is None else result.network.logits(X)[None]
+        if result.network is None:
+            n_outputs = self.jobs[fold].outputs
+            return np.full((1, len(X)) if n_outputs is None else (1, len(X), n_outputs), np.nan)
+        return np.asarray(result.network.logits(X)[None])
 
     def record(self, fold: int, position: int, X: Array) -> Array:
-        """Held-out logits of one record of all parts, (n,)."""
+        """Held-out logits of one record of all parts, (n,) or (n, K)."""
         if self.epochs:
             return self._records[fold][position].astype(np.float64)
         return np.asarray(self.latest(fold, X)[position])

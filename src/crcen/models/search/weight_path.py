@@ -159,25 +159,24 @@ def _stacked(
     """Logits of (weighting, part): the steps of a fit, with all networks trained in between at once."""
     from crcen.training.engine import train  # torch is for fitting alone
 
-    all_rows, labels = FitRows(X, target, weights), Labels.from_rows(check_labels(y), y, weights, estimator.pos_label)
+    labels = Labels.from_rows(check_labels(y), y, weights, estimator.pos_label)
     seed, n_members = base_seed(estimator.random_state), estimator.n_members
+    own_rows = [FitRows(X[own], y[own], weights[own], labels) for own, _ in parts]
+    recipes = [estimator.recipe().settled(len(own)) for own, _ in parts]
     jobs: list[TrainingJob] = []
     for weighting in path:
-        for own, _ in parts:
-            rows = all_rows.take(own)
-            lam = labels.resolve(weighting, labels.by_class(*rows.totals)).lam
-            recipe = estimator.recipe().settled(len(own))
-            jobs += [job.replace(rows=job.rows.among(own)) for job in member_jobs(recipe, lam, n_members, seed, rows)]
+        for (own, _), rows, recipe in zip(parts, own_rows, recipes, strict=True):
+            found = member_jobs(recipe, rows.resolve(weighting), n_members, seed, rows)
+            jobs += [job.replace(rows=job.rows.among(own)) for job in found]
     results = train(X, target, jobs, sample_weight=weights, device=estimator.device)
     answers, name = [], type(estimator).__name__
     for i, weighting in enumerate(path):
         logits = []
-        for j, (own, asked) in enumerate(parts):
-            first, rows = (i * len(parts) + j) * n_members, all_rows.take(own)
+        for j, (_, asked) in enumerate(parts):
+            first, rows = (i * len(parts) + j) * n_members, own_rows[j]
             members = usable(results[first : first + n_members], name)
-            resolved = labels.resolve(weighting, labels.by_class(*rows.totals))
-            ensemble, _ = assemble(labels, resolved, members, rows, is_balanced=recipe.balance)
-            logits.append(ensemble.mean_logits(asked) + ensemble.shift)
+            ensemble, _ = assemble(rows.resolve(weighting), members, rows, is_balanced=recipes[j].balance)
+            logits.append(labels.margin(ensemble.mean_logits(asked) + ensemble.shift))
         answers.append(logits)
     return answers
 

@@ -1,1 +1,0 @@
-"""Fits and answers of models that tell K classes apart."""
