@@ -38,7 +38,7 @@ FORMAT, VERSION = "crcen declaration", 1
 FIELDS = ("purpose", "population", "sampling", "oversight", "limitations", "responsible")
 _FIRST_LINE = re.compile(rb'digest = "sha256:([0-9a-f]{64})"')
 _PACKAGES = ("numpy", "scipy", "scikit-learn", "lightgbm", "torch", "pandas", "pyarrow")
-_ANY_ROWS = "none: the rows were not stated in advance, any rows are accepted"
+_ANY_ROWS = "the rows were not stated in advance: any rows are accepted"
 
 
 @dataclass(frozen=True, eq=False)
@@ -73,7 +73,7 @@ class Declaration:
         rows = self.content["rows"]
         lines = [f"{len(self.criteria)} criteria declared for {self.content['model']['file']}: {self.path}"]
         for one in self.content["criteria"]:
-            needed = f"{one['labels_needed']:,} labels" if "labels_needed" in one else "no number of labels"
+            needed = f"{one['labels_needed']:,} labels" if "labels_needed" in one else "no number"
             lines.append(f"  {one['criterion']:<28} {needed} ({one['plan']})")
         fixed = (
             f"{rows['number']:,} rows of {rows['file']}" if rows["are_declared"] else "rows: none stated, any accepted"
@@ -301,14 +301,17 @@ def _criterion_content(
 ) -> dict[str, Any]:
     content: dict[str, Any] = {"criterion": one.text, "test": TESTS[one.metric]}
     if scored is None:
-        return {**content, "plan": "the number of labels needed is known only with rows"}
-    n_tests = sum(other.has_threshold for other in criteria) * (1 + len(scored.parts()))
+        return {**content, "plan": "labels needed: known only with the rows"}
+    parts = scored.parts()
+    n_tests = sum(other.has_threshold for other in criteria) * (1 + len(parts))
     level = 1.0 - (1.0 - confidence) / max(n_tests, 1) if one.has_threshold else confidence
     needed, why = labels_needed(one, scored, level)
-    if not math.isfinite(needed):
-        return {**content, "plan": why}
-    parts = " in all rows; each group needs as many of its own" if scored.groups and one.has_threshold else ""
-    return {**content, "labels_needed": int(needed), "plan": f"{why}{parts}"}
+    if one.has_threshold:  # a group needs as many rows of its own
+        for column, name, part in parts:
+            own, reason = labels_needed(one, scored.of(part), level)
+            if own / part.mean() > needed:
+                needed, why = own / part.mean(), f"{reason}, in {column} = {name}"
+    return {**content, **({"labels_needed": math.ceil(needed)} if math.isfinite(needed) else {}), "plan": why}
 
 
 def _description(given: Mapping[str, str] | str | Path | None) -> dict[str, str]:

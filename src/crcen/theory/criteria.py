@@ -3,7 +3,7 @@
 import math
 import re
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -212,6 +212,10 @@ class ScoredClasses:
             found += [(column, name, which == i) for i, name in enumerate(names)]
         return found
 
+    def of(self, part: Bools) -> "ScoredClasses":
+        """Some of the rows, without labels and groups."""
+        return replace(self, p=self.p[part], actions=self.actions[part], y=np.empty(0, np.int64), groups={})
+
     @property
     def reference(self) -> int:
         """The positive class, or the rarest one in training."""
@@ -374,11 +378,8 @@ def _nested(outcomes: Sequence[Outcome]) -> tuple[Outcome, ...]:
         others = [f"{part.column} = {part.group}" for part in parts if part.verdict == verdict]
         if verdict != one.verdict:
             word = "It fails in" if verdict == "fail" else "It is undecided in"
-            said += f" {word} {', '.join(others[:5])}{' and others' if len(others) > 5 else ''}."
-        found.append(
-            Outcome(**{**{name: getattr(one, name) for name in one.__dataclass_fields__}, "verdict": verdict,
-                       "statement": said, "groups": parts})
-        )  # fmt: skip
+            said = f"{word} {', '.join(others[:5])}{' and others' if len(others) > 5 else ''}. All rows: {said}"
+        found.append(replace(one, verdict=verdict, statement=said, groups=parts))
     return tuple(found)
 
 
@@ -520,7 +521,11 @@ def labels_needed(one: Criterion, rows: ScoredClasses, confidence: float, *, pow
         if not expected > one.threshold:
             return math.inf, f"the model expects a {one.metric} of {expected:.3g} on such rows, not above the threshold"
         share = min(total / len(p), 1.0 - 1e-9)
-        needed = labels_for_recall_bound(one.threshold, min(expected, 1.0), share, confidence=confidence, power=power)
+        try:
+            levels = {"confidence": confidence, "power": power}
+            needed = labels_for_recall_bound(one.threshold, min(expected, 1.0), share, **levels)
+        except InvalidParameter as error:  # too near to the threshold
+            return math.inf, str(error)
         return needed, f"if the {one.metric} is {expected:.3g}, as the model expects"
     if one.metric == "cost":
         level = 2.0 * confidence - 1.0
