@@ -11,7 +11,7 @@ from crcen.cli.wording import in_options
 
 # What a person at the command line has never heard of.
 PYTHON = re.compile(
-    r"(?<!-)\b\w+=|\b(n_splits|random_state|pos_label|weighting|categorical|sample_weight|standardize|learning_rate|scoring|"
+    r"(?<!-)\b\w+=|(?<!--)\b(n_splits|random_state|pos_label|weighting|categorical|sample_weight|standardize|learning_rate|scoring|"
     r"n_resamples|\bAlpha\b|\bCostRatio\b|\bBudget\b|\bLam\b|None\b|True\b|False\b)"
 )
 

@@ -172,7 +172,7 @@ def test_fit_and_export(call, home, tmp_path):
     stream = {"--engine": "stream", "--epochs": 1, "--storage": tmp_path}
     code, found = call("fit", alone | {"--drop": "day"} | stream)
     assert code == 0, found
-    same_keys("fit --engine stream", found)
+    same_keys(f"fit --engine stream {n_classes}", found)
     rejected(
         call,
         "fit",
