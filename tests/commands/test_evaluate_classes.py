@@ -109,13 +109,15 @@ def test_the_report_has_the_checks_of_the_evaluation(model, tmp_path):
     report = crcen.report_table(model, frame, out=tmp_path / "r.html")
     judged = crcen.evaluate_table(model, frame, fail_on="any")
     assert [one.to_dict() for one in report.findings] == [one.to_dict() for one in judged.findings]
-    with pytest.raises(InvalidInput, match="models side by side must each find one class: the first tells 3 apart"):
-        crcen.report_table(model, frame, out=tmp_path / "r.html", others=[model])
+    page = crcen.report_table(model, frame, out=tmp_path / "r.html", others=[model]).path.read_text(encoding="utf-8")
+    assert page.count('<th scope="row">model 2</th>') == 1
     two = crcen.fit_table(table(300, 9), target="state", positive="brøken", estimator=model.estimator).model
     for own in ({"costs": CostMatrix([[0, 1], [1, 0]])}, {"weighting": "none"}):
         with pytest.raises(
             InvalidParameter, match="must be left out: this model finds brøken, and its page has a price"
         ):
             crcen.report_table(two, frame, out=tmp_path / "r.html", **own)
-    with pytest.raises(InvalidInput, match="each find one class: model 2 tells 3 apart"):
+    with pytest.raises(
+        InvalidInput, match=r"must decide alike: the first looks for brøken among .*, and model 2 separates"
+    ):
         crcen.report_table(two, frame, out=tmp_path / "r.html", others=[model])

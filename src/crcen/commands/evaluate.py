@@ -38,7 +38,7 @@ from crcen.commands.quality import (
 from crcen.commands.report import labelled_rows
 from crcen.commands.rules import ClassShares, JudgedReview, RowCosts, chosen_price, judge_review, rule_of
 from crcen.commands.scoring import score_table, unlike_lines
-from crcen.report.checks import CHECKS, Finding, examine
+from crcen.report.checks import CHECKS, Finding, examine, selection_of
 from crcen.report.evidence import evidence_of, gather
 from crcen.tables.options import ReadOptions
 from crcen.theory.expense import ClassStep, judge_class_steps
@@ -374,6 +374,7 @@ def evaluate_table(
     values = {name: group_values([scored.labelled(name)]) for name in group_names}
     compared = compare_groups(values, y, p, price, trained, weights, labels=rule.labels, noise=noise)
     seen: dict[str, Any] = {"weights": weights, "price": trained, "known_rows": recognition, "groups": compared}
+    seen["selection"] = selection_of(model, known, p_all)
     if column is None:
         seen["costs"] = matrix
     findings = _findings(model, source, target, weight, codes, y, p, **seen, **drawn)

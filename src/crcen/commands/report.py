@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from html import escape
@@ -30,8 +31,10 @@ from crcen.commands.inputs import (
 from crcen.commands.prices import decision_price
 from crcen.commands.rules import JudgedReview, judge_review, reject_without_positive
 from crcen.commands.scoring import model_rows
+from crcen.report.checks import selection_of
 from crcen.tables.options import ReadOptions
 from crcen.theory.price import Price
+from crcen.theory.selective import LabelSelection
 
 __all__ = ["TableReport", "labelled_rows", "report_table"]
 
@@ -182,6 +185,7 @@ def report_table(
     parted = {name: group_values([frame[name]]) for name in names}
     with busy("writing the report", visible=bool(verbose)):
         options["others"] = _compared_models(others, model, frame, source, target)
+        options["selection"] = _selection(model, X, source, target, weight, names)
         written = crcen.write_report(model, X, y, out, sample_weight=weights, groups=parted, **options)
     judged = None
     if review is not None and column is not None:
@@ -190,6 +194,20 @@ def report_table(
         judged = judge_review(positive, p, Review.of(review), model.weighting_.cost_ratio, weights)
     notes += weight_notes(model, weight)
     return TableReport(Path(out), len(y), written.findings, tuple(notes), judged)
+
+
+def _selection(
+    model: Any, X: Any, source: Source, target: str, weight: str | None, others: Sequence[str]
+) -> LabelSelection:
+    """How the scores of rows with and without a label differ."""
+    frame = source.read()
+    unknown = frame[frame[target].isna()]
+    if not len(unknown):
+        return LabelSelection(0, 1.0, 1.0, math.nan)
+    ignored = {target, *others} if weight is None else {target, weight, *others}
+    more = model.predict_proba(model_rows(model, unknown.reset_index(drop=True), ignored))
+    labelled = np.arange(len(X) + len(more)) < len(X)
+    return selection_of(model, labelled, np.concatenate([model.predict_proba(X), more]))
 
 
 def _compared_models(
@@ -201,20 +219,21 @@ def _compared_models(
         name = Path(other).name if isinstance(other, str | Path) else f"model {number}"
         name = name if name not in found else f"{name} ({number})"
         fitted = model_of(other)
-        for one, text in ((model, "the first"), (fitted, name)):
-            if one.weighting_.positive is None:
-                raise InvalidInput(
-                    f"models side by side must each find one class: {text} tells {len(one.classes_)} apart; write a "
-                    "report of its own for it."
-                )
-        if set(fitted.classes_.tolist()) != set(model.classes_.tolist()) or fitted.pos_label_ != model.pos_label_:
-            raise InvalidInput(
-                f"models side by side must look for the same label: the first looks for {model.pos_label_}, and {name} "
-                f"for {fitted.pos_label_} among {', '.join(map(str, fitted.classes_.tolist()))}."
-            )
+        first, own = (_described(one) for one in (model, fitted))
+        if first != own:
+            raise InvalidInput(f"models side by side must decide alike: the first {first}, and {name} {own}.")
         X, _, _ = _rows_of(fitted, frame, source, target)
-        found[name] = fitted.predict_proba(X)[:, fitted.weighting_.positive]
+        column = fitted.weighting_.positive
+        p = fitted.predict_proba(X)
+        found[name] = p if column is None else p[:, column]
     return found
+
+
+def _described(model: Any) -> str:
+    """What a model decides: which label it looks for, or which classes it separates."""
+    classes = ", ".join(map(str, model.classes_.tolist()))
+    column = model.weighting_.positive
+    return f"separates {classes}" if column is None else f"looks for {model.classes_[column]} among {classes}"
 
 
 def labelled_rows(

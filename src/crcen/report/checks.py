@@ -43,9 +43,11 @@ from crcen.theory.limits import (
 )
 from crcen.theory.metrics import log_losses
 from crcen.theory.prevalence import shifted_probabilities
+from crcen.theory.price import Price
 from crcen.theory.rows import effective_rows
+from crcen.theory.selective import LabelSelection, label_selection
 
-__all__ = ["CHECKS", "Check", "Finding", "check", "check_model", "examine"]
+__all__ = ["CHECKS", "Check", "Finding", "check", "check_model", "examine", "selection_of"]
 
 Array = NDArray[np.float64]
 Bools = NDArray[np.bool_]
@@ -702,6 +704,29 @@ def selected_labels(evidence: Evidence) -> Outcome | None:
     depends = one.p_value < _SELECTION_P and high > _SELECTION_RATIO * low
     said = "labels are missing depending on the score" if depends else f"equal scores: {_chance(one.p_value)}"
     return depends, f"{said}; {shares}"
+
+
+def selection_of(model: Any, labelled: Bools, proba: Array, default: int | None = None) -> LabelSelection:
+    """Compare rows with and without a label, for `Evidence.selection`.
+
+    Parameters
+    ----------
+    model : object
+        A fitted classifier with ``weighting_``.
+    labelled : bool array of shape (n,)
+        Whether rows have a label.
+    proba : float64 array of shape (n, K)
+        Natural probabilities.
+    default : int, optional
+        The decision that is no alarm, without a positive class; by default the most frequent class of training.
+    """
+    price: Price = model.weighting_
+    if price.positive is not None:
+        p = proba[:, price.positive]
+        return label_selection(labelled, p, p > price.threshold)
+    quiet = int(np.argmax(price.counts)) if default is None else default
+    costs = price.cost_matrix
+    return label_selection(labelled, 1.0 - proba[:, quiet], costs.choose(proba) != quiet)
 
 
 def _share(value: float) -> str:

@@ -1,0 +1,246 @@
+"""Every check through `crcen report --json` on CSVs, for two and three classes: it warns if its problem is planted.
+
+On rows like those of training no check warns.
+"""
+
+import json
+
+import numpy as np
+import pandas as pd
+import pytest
+
+import crcen
+from crcen.report.checks import CHECKS
+
+LABELS = {2: np.array(["no", "yes"]), 3: np.array(["fine", "worn", "broken"])}
+
+
+def draw(k, n, seed, moved=0.0, wrong_site=0.0):
+    """Rows of a softmax; the log-odds of the second class may have moved, everywhere or at one site."""
+    rng = np.random.default_rng(seed)
+    x, z, site = rng.normal(size=n), rng.normal(size=n), rng.choice(["Åre", "Oslo", "Lund"], n, p=[0.5, 0.3, 0.2])
+    logits = np.column_stack([np.full(n, 1.8), x + moved + wrong_site * (site == "Lund"), z - 0.3 + x])[:, :k]
+    state = np.argmax(logits + rng.gumbel(size=logits.shape), axis=1)
+    return pd.DataFrame({"x": x.round(4), "z": z.round(4), "site": site, "state": LABELS[k][state]})
+
+
+def leaky(k, n, seed):
+    """The same with a column that is written because of the state, and separates all classes."""
+    rows, rng = draw(k, n, seed), np.random.default_rng(seed + 1000)
+    place = rows["state"].map({label: 4.5 * i for i, label in enumerate(LABELS[k])})
+    return rows.assign(closed=(place + rng.normal(size=n)).round(3))
+
+
+def flagged(k, n, seed):
+    """Four flags that are 1 for some rows of the last class only, and a column that is filled in for it only."""
+    rows, rng = draw(k, n, seed), np.random.default_rng(seed + 2000)
+    own = (rows["state"] == LABELS[k][-1]).to_numpy()
+    flags = {f"flag{i}": (own & (rng.random(n) < 0.3)).astype(int) for i in range(4)}
+    bill = np.where(own & (rng.random(n) < 0.6), rng.normal(size=n).round(3), np.nan)
+    return rows.assign(**flags, bill=bill)
+
+
+def fit(rows, path, **options):
+    search = crcen.CRCENClassifierCV(hidden=(), l2=1e-4, max_epochs=15, encoding="standard", n_members=1)
+    price = {"weighting": crcen.Budget(5), "positive": "yes"} if "yes" in set(rows["state"]) else {}
+    crcen.save(crcen.fit_table(rows, target="state", drop=["site"], estimator=search, **price, **options).model, path)
+
+
+@pytest.fixture(scope="module")
+def home(tmp_path_factory):
+    """Models of honest rows, of leaks, and of rows that were oversampled before the split."""
+    folder = tmp_path_factory.mktemp("codes")
+    for k in (2, 3):
+        fit(draw(k, 3000, 0), folder / f"honest{k}.crcen")
+        fit(leaky(k, 2000, 0), folder / f"leaky{k}.crcen")
+        fit(flagged(k, 2000, 0), folder / f"flagged{k}.crcen")
+        oversampled(k)[0].pipe(fit, folder / f"copied{k}.crcen")
+    return folder
+
+
+def oversampled(k):
+    """Rows of the last class three times before the split, in training and test rows."""
+    rows = draw(k, 3000, 9)
+    last = rows[rows["state"] == LABELS[k][-1]]
+    rows = pd.concat([rows, last, last]).sample(frac=1.0, random_state=0)
+    return rows[: len(rows) // 2], rows[len(rows) // 2 :]
+
+
+@pytest.fixture
+def findings(crcen_command, home, tmp_path):
+    """A function that writes rows as CSV, runs the command and returns its findings by code."""
+
+    def run(model, rows, *options):
+        path = tmp_path / "rows.csv"
+        rows.to_csv(path, index=False)
+        asked = ("report", home / f"{model}.crcen", path, "--out", tmp_path / "report.html", *options)
+        code, out, err = crcen_command(*asked, "--json")
+        assert (code, err) == (0, "")
+        answer = json.loads(out)
+        found = {one["code"]: one for one in answer["findings"]}
+        assert answer["warnings"] == [name for name, one in found.items() if one["status"] == "warning"]
+        assert all("nan" not in one["sentence"] for one in found.values())
+        return found
+
+    return run
+
+
+@pytest.mark.parametrize("k", [2, 3])
+def test_no_check_warns_on_rows_like_those_of_training(findings, crcen_command, home, tmp_path, k):
+    found = findings(f"honest{k}", draw(k, 2500, 4), "--groups", "site")
+    assert {code: one["status"] for code, one in found.items()} == dict.fromkeys(sorted(CHECKS), "passed")
+    for one in found.values():
+        assert set(one) == {"code", "status", "title", "sentence", "measured", "limit", "advice", "tested"}
+        assert one["sentence"].lower().startswith(one["tested"].lower())  # a passed check states what was tested
+    page = (tmp_path / "report.html").read_text(encoding="utf-8")
+    assert "No warnings. Tested: number of rows of each class (CRC001)" in page
+    assert "nan" not in page.split("<script", 1)[0].lower().replace("finance", "")
+    asked = ("report", home / f"honest{k}.crcen", tmp_path / "rows.csv", "--out", tmp_path / "r.html")
+    text = crcen_command(*asked, "--groups", "site")[1]
+    assert all(f"{one['code']}  {one['status']}" in text and one["measured"] in text for one in found.values())
+
+
+def few(k):
+    rows = draw(k, 2500, 4)
+    last = rows["state"] == LABELS[k][-1]
+    return pd.concat([rows[~last], rows[last].head(30)])
+
+
+def other_share(k):
+    """As many rows of the last class, and a fifth of the others."""
+    rows = draw(k, 5000, 4)
+    last = rows["state"] == LABELS[k][-1]
+    return pd.concat([rows[last], rows[~last].sample(frac=0.2, random_state=0)])
+
+
+def selected(k):
+    """Every row with a high x, and so a high score, has a label; of the others one in five."""
+    rows = draw(k, 2500, 4)
+    return rows.assign(state=rows["state"].where((rows["x"] > 0.5) | (np.arange(2500) % 5 == 0)))
+
+
+WORN = "rows of worn found over expected"
+PLANTED = {
+    "CRC001": ("honest", few, ("30 rows of yes here", "30 rows of broken here")),
+    "CRC002": ("honest", lambda k: draw(k, 2500, 5, moved=1.5), ("a catch cost", "where the weight of worn rises")),
+    "CRC003": ("honest", lambda k: draw(k, 2500, 5, moved=1.5), ("rows of yes were found", "rows of worn were found")),
+    "CRC004": ("honest", other_share, ("only the prevalence differs", "only the prevalence differs")),
+    "CRC005": ("leaky", lambda k: leaky(k, 2500, 6), ("area under the ROC curve", "area under the ROC curve")),
+    "CRC006": ("leaky", lambda k: leaky(k, 2500, 6), ("“closed”", "“closed” for")),
+    "CRC007": ("honest", lambda k: draw(k, 2500, 5, moved=1.5), ("p-value", "most off is worn")),
+    "CRC008": ("copied", lambda k: oversampled(k)[1], ("depending on their label", "depending on their label")),
+    "CRC009": ("leaky", lambda k: leaky(k, 2500, 6), ("“closed” has", "“closed” has")),
+    "CRC010": ("honest", lambda k: draw(k, 2500, 7, wrong_site=2.0), ("groups of site differ", WORN)),
+    "CRC011": ("honest", selected, ("depending on the score", "depending on the score")),
+}
+
+
+def test_a_problem_is_planted_for_every_code():
+    assert list(PLANTED) == sorted(CHECKS)
+
+
+@pytest.mark.parametrize("k", [2, 3])
+@pytest.mark.parametrize("code", PLANTED)
+def test_a_planted_problem_is_found(findings, crcen_command, home, tmp_path, code, k):
+    model, rows, words = PLANTED[code]
+    found = findings(f"{model}{k}", rows(k), "--groups", "site")[code]
+    assert found["status"] == "warning"
+    assert words[k - 2] in found["measured"]
+    assert found["advice"] in found["sentence"]
+    asked = ("evaluate", home / f"{model}{k}.crcen", tmp_path / "rows.csv", "--fail-on", code, "--groups", "site")
+    ended, out, _ = crcen_command(*asked, "--json")
+    assert ended == 3
+    assert any(one.startswith(f"{code} warns") for one in json.loads(out)["failures"])
+
+
+@pytest.mark.parametrize("k", [2, 3])
+def test_cells_of_one_class_only_are_leaks(findings, k):
+    """Flags with an area of .65 each, and a column that is filled in for one class only."""
+    found = findings(f"flagged{k}", flagged(k, 2500, 3))["CRC006"]
+    assert found["status"] == "warning"
+    assert all(f"flag{i} is 1 for {LABELS[k][-1]} only" in found["measured"] for i in range(4))
+    assert f"bill is filled in for {LABELS[k][-1]} only" in found["measured"]
+    assert "x is" not in found["measured"]
+
+
+def test_a_few_columns_that_carry_everything_are_named(findings, home):
+    """Two flags that together give the outcome away, while each is far from it."""
+
+    def rows(n, seed):
+        found, rng = draw(2, n, seed), np.random.default_rng(seed + 5)
+        own, first = (found["state"] == "yes").to_numpy(), rng.random(n) < 0.5
+        return found.assign(first=(own & first).astype(int), second=(own & ~first).astype(int))
+
+    fit(rows(2000, 0), home / "few.crcen")
+    found = findings("few", rows(2500, 1))["CRC009"]
+    assert found["status"] == "warning"
+    assert "“first”" in found["measured"]
+    assert "“second”" in found["measured"]
+    assert "“x”" not in found["measured"]
+
+
+def test_metrics_without_copies_are_shown(findings):
+    measured = findings("copied2", oversampled(2)[1])["CRC008"]["measured"]
+    assert "rows that were certainly not in training: recall" in measured
+    assert measured.count("(all rows 0.") == 3
+
+
+def test_a_class_that_is_easy_to_separate_is_not_a_leak(findings, home):
+    """Two columns separate one of three classes, as in honest tables; the others overlap."""
+
+    def rows(n, seed):
+        found, rng = draw(3, n, seed), np.random.default_rng(seed + 7)
+        easy = 6.0 * (found["state"] == "broken")
+        return found.assign(size=(easy + rng.normal(size=n)).round(3), mass=(easy + rng.normal(size=n)).round(3))
+
+    fit(rows(2000, 0), home / "easy.crcen")
+    found = findings("easy", rows(2500, 1))
+    assert {code: one["status"] for code, one in found.items() if one["status"] != "passed"} == {}
+
+
+def test_swapped_labels_and_other_scores_are_drift(findings):
+    rows = draw(2, 2500, 4)
+    swapped = rows.assign(state=rows["state"].map({"yes": "no", "no": "yes"}))
+    found = findings("honest2", swapped)["CRC004"]
+    assert found["status"] == "warning"
+    assert "are the labels swapped?" in found["measured"]
+    for k in (2, 3):  # labels as before, scores not
+        moved = draw(k, 2500, 7).pipe(lambda frame: frame.assign(x=frame["x"] + 2.0))
+        found = findings(f"honest{k}", moved)["CRC004"]
+        assert found["status"] == "warning"
+        assert "apart from those of training rows" in found["measured"]
+
+
+def test_labels_of_alarms_only_leave_recall_unknown(findings, home):
+    model = crcen.load(home / "honest2.crcen")
+    rows = draw(2, 2500, 4)
+    rows.loc[model.predict(rows) == "no", "state"] = None
+    found = findings("honest2", rows)["CRC011"]
+    assert "labels only where the model alarmed: recall cannot be estimated from these rows" in found["sentence"]
+    at_random = draw(2, 2500, 4)
+    at_random.loc[np.random.default_rng(0).random(2500) < 0.5, "state"] = None
+    assert findings("honest2", at_random)["CRC011"]["status"] == "passed"
+
+
+def test_a_model_that_never_alarms_is_described_in_plain_words(crcen_command, findings, home, tmp_path):
+    """No precision, no expense: no figure that is not a number reaches a person."""
+    quiet = draw(2, 400, 8).assign(x=-9.0, z=-9.0)
+    quiet.to_csv(tmp_path / "quiet.csv", index=False)
+    for options in ((), ("--json",), ("--resamples", 0)):
+        code, out, _ = crcen_command("evaluate", home / "honest2.crcen", tmp_path / "quiet.csv", *options)
+        assert code == 0
+        assert "nan" not in out.lower()
+    findings("honest2", quiet)
+    assert "nan" not in (tmp_path / "report.html").read_text().split("<script", 1)[0].lower().replace("finance", "")
+
+
+def test_groups_in_words(crcen_command, home, tmp_path):
+    draw(3, 1500, 7, wrong_site=2.0).to_csv(tmp_path / "rows.csv", index=False)
+    asked = ("evaluate", home / "honest3.crcen", tmp_path / "rows.csv")
+    code, out, _ = crcen_command(*asked, "--groups", "site")
+    assert code == 0
+    assert "Warning CRC010: groups of site differ" in out
+    code, _, err = crcen_command(*asked, "--fail-on", "CRC010")
+    assert (code, err) == (1, "crcen: --fail-on CRC010 compares groups: name their columns with --groups.\n")
+    code, _, err = crcen_command(*asked, "--groups", "state")
+    assert (code, err) == (1, "crcen: --groups must not be the target: got state.\n")
