@@ -4,15 +4,17 @@ VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 LOWEST := .venv-lowest
+PREDICT := .venv-predict
 # Versions that `make smoke-python` tries; those that are not installed are skipped.
 SMOKE_PYTHONS ?= 3.12 3.13
 
-.PHONY: help setup reproduce test test-lowest smoke-python check format docs build clean
+.PHONY: help setup reproduce test test-lowest test-predict smoke-python check format docs build clean
 
 help:
 	@echo "make reproduce   rebuild the paper's tables and figure in their quick form (sets up .venv first)"
 	@echo "make test        run the tests (sets up .venv first)"
 	@echo "make test-lowest run tests/smoke.py with the lowest versions that the package allows (Python 3.11)"
+	@echo "make test-predict predict in an environment without torch and LightGBM"
 	@echo "make smoke-python run tests/smoke.py on Python $(SMOKE_PYTHONS), where installed"
 	@echo "make check       ruff, format check, mypy"
 	@echo "make format      let ruff rewrite the sources"
@@ -34,15 +36,22 @@ test: $(STAMP)
 
 test-lowest:
 	@test -x $(LOWEST)/bin/python || $(PYTHON) -m venv $(LOWEST)
-	$(LOWEST)/bin/python -m pip install --quiet --no-compile -c constraints-lowest.txt -e '.[baselines,databases,excel,onnx,plots,tables]'
+	$(LOWEST)/bin/python -m pip install --quiet --no-compile -c constraints-lowest.txt -e '.[baselines,databases,excel,onnx,plots,train]'
 	MPLBACKEND=agg $(LOWEST)/bin/python tests/smoke.py
+
+# A model of networks and trees, fitted here, predicts in an environment that has the core dependencies only.
+test-predict: $(STAMP)
+	@test -x $(PREDICT)/bin/python || $(PYTHON) -m venv $(PREDICT)
+	$(PREDICT)/bin/python -m pip install --quiet -c constraints.txt -e .
+	$(BIN)/python tests/predict_only.py --fit $(PREDICT)/trial
+	$(PREDICT)/bin/python tests/predict_only.py $(PREDICT)/trial
 
 smoke-python:
 	@for version in $(SMOKE_PYTHONS); do \
 	  if ! python$$version -c "" 2>/dev/null; then echo "python$$version is not installed: skipped"; continue; fi; \
 	  echo "python$$version"; \
 	  test -x .venv-$$version/bin/python || python$$version -m venv .venv-$$version || exit 1; \
-	  .venv-$$version/bin/python -m pip install --quiet -c constraints.txt -e '.[baselines,onnx,plots,tables]' || exit 1; \
+	  .venv-$$version/bin/python -m pip install --quiet -c constraints.txt -e '.[baselines,onnx,plots,train]' || exit 1; \
 	  MPLBACKEND=agg .venv-$$version/bin/python tests/smoke.py || exit 1; \
 	done
 
@@ -62,4 +71,4 @@ build: $(STAMP)
 	$(BIN)/python -m build
 
 clean:
-	rm -rf $(VENV) $(LOWEST) $(SMOKE_PYTHONS:%=.venv-%) dist runs docs/_build .pytest_cache .mypy_cache .ruff_cache
+	rm -rf $(VENV) $(LOWEST) $(PREDICT) $(SMOKE_PYTHONS:%=.venv-%) dist runs docs/_build .pytest_cache .mypy_cache .ruff_cache

@@ -2,7 +2,7 @@
 
     python scripts/make_screenshot.py
 
-Needs a Chromium and crcen[tables].
+Needs a Chromium.
 """
 
 import sys

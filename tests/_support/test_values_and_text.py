@@ -46,8 +46,8 @@ def test_whole_numbers_are_shortened_on_request_where_nothing_is_lost():
 def test_what_is_not_installed_has_no_version():
     assert installed_version("numpy") == np.__version__
     assert installed_versions(["crcen", "no-such-package"]) == {"crcen": crcen.__version__}
-    with pytest.raises(MissingExtra, match=r"no_such is not installed; get it with: pip install 'crcen\[tables\]'"):
-        need("no_such.module", "tables")
+    with pytest.raises(MissingExtra, match=r"no_such is not installed; get it with: pip install 'crcen\[plots\]'"):
+        need("no_such.module", "plots")
 
 
 def test_what_is_installed_and_cannot_be_imported_is_not_called_missing(tmp_path, monkeypatch):

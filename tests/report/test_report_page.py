@@ -3,7 +3,6 @@
 import json
 import os
 import re
-import sys
 from html.parser import HTMLParser
 
 import numpy as np
@@ -15,7 +14,7 @@ from sklearn.linear_model import LogisticRegression
 from sklearn.svm import LinearSVC
 
 import crcen
-from crcen.exceptions import DataUnavailable, MissingExtra
+from crcen.exceptions import DataUnavailable
 from crcen.theory.class_means import class_means
 
 HOSTILE = '</script><script>window.hacked=1</script><img src=x onerror="window.hacked=2">'
@@ -262,10 +261,3 @@ def test_what_comes_back_is_a_path_with_the_warnings(tmp_path, priced):
     assert len(report.findings) == 9
     few = crcen.write_report(model, X[:120], y[:120], tmp_path / "two.html")
     assert "CRC001" in [one.code for one in few.warnings]
-
-
-def test_jinja2_is_an_extra(tmp_path, priced, monkeypatch):
-    monkeypatch.setitem(sys.modules, "jinja2", None)
-    with pytest.raises(MissingExtra, match=r"jinja2 is not installed; get it with: pip install 'crcen\[tables\]'"):
-        crcen.write_report(*priced, tmp_path / "report.html")
-    assert list(tmp_path.iterdir()) == []

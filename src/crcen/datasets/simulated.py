@@ -21,7 +21,6 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from crcen._support.extras import need
 from crcen._support.files import atomic_file
 from crcen.datasets.dataset import Dataset
 from crcen.exceptions import InvalidInput, InvalidParameter
@@ -298,7 +297,9 @@ def make_rare_events(
 
 
 def _write(events: RareEvents, folder: Path, rows_per_file: int) -> Iterator[Path]:
-    pa, pq = need("pyarrow", "tables"), need("pyarrow.parquet", "tables")
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
     folder.mkdir(parents=True, exist_ok=True)
     if any(folder.glob("*.parquet")):
         raise InvalidParameter(f"Got path={str(folder)!r}, which holds Parquet files already; try an empty folder.")

@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from crcen._support.extras import need
 from crcen.decisions.out_of_fold import check_search, out_of_fold_posterior, stratified_splits
 from crcen.exceptions import InvalidInput, InvalidParameter
 from crcen.models.search.weight_path import path_logits
@@ -353,7 +352,8 @@ class ExpenseCurve(Shown):
             Weighting, counts, recall, precision; expense, bracket, interval, verdict, whether it is beyond noise, and
             the reason. The first row has no step.
         """
-        pandas = need("pandas", "tables")
+        import pandas
+
         rows: list[dict[str, Any]] = []
         for i, weighting in enumerate(self.weightings):
             step = self.steps[i - 1] if i else None

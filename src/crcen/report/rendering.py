@@ -10,8 +10,6 @@ from collections.abc import Mapping
 from importlib import resources
 from typing import Any
 
-from crcen._support.extras import need
-
 __all__ = ["asset", "count", "digits", "embedded", "environment", "page_names", "percent", "policy"]
 
 _LONGEST_NAME = 80
@@ -24,7 +22,8 @@ def asset(name: str) -> str:
 
 def environment() -> Any:
     """Jinja2 with everything escaped that is not trusted by name."""
-    jinja2 = need("jinja2", "tables")
+    import jinja2
+
     made = jinja2.Environment(
         loader=jinja2.FunctionLoader(asset),
         autoescape=True,

@@ -15,7 +15,6 @@ from typing import Any, Protocol, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from crcen._support.extras import need
 from crcen.exceptions import CrcenError, DataUnavailable, InvalidInput, InvalidParameter
 from crcen.tables.locations import paths_of
 from crcen.tables.parquet import index_columns, kind_of, record_batches
@@ -202,7 +201,6 @@ class ArrowSource:
         skip_bad_files: bool = False,
         only_numbers: bool = True,
     ) -> None:
-        need("pyarrow.dataset", "tables")
         self._target, self._weight, self._skips = target, weight, skip_bad_files
         self._only_numbers = only_numbers
         self._schema: Any = None

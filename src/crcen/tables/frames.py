@@ -6,13 +6,12 @@ from typing import Any
 
 import numpy as np
 
-from crcen._support.extras import need
 from crcen.exceptions import InvalidInput
 from crcen.tables.options import ReadOptions
 
 __all__ = ["FramePart", "as_frame", "as_pandas", "native_like", "spooled", "without_blanks"]
 
-# pandas and pyarrow are optional, and no type checker sees them.
+# No type checker sees pandas.
 DataFrame = Any
 
 _ARRAYS = (str, bytes, np.ndarray, list, tuple, Mapping)
@@ -20,7 +19,8 @@ _ARRAYS = (str, bytes, np.ndarray, list, tuple, Mapping)
 
 def as_frame(X: Any, names: Any = None) -> DataFrame:
     """A pandas data frame with text names, whatever X is; ``names`` are those of an array's columns."""
-    pd = need("pandas", "tables")
+    import pandas as pd
+
     if isinstance(X, Mapping):  # one row, by names of columns
         X = [X]
     if isinstance(X, list | tuple) and X and all(isinstance(row, Mapping) for row in X):
@@ -67,7 +67,8 @@ def _narwhal(data: Any) -> Any:
 
     if isinstance(data, (*_ARRAYS, pd.DataFrame)) or data is None:
         return None
-    narwhals = need("narwhals", "tables")
+    import narwhals
+
     try:
         return narwhals.from_native(data)
     except TypeError:
@@ -80,7 +81,7 @@ def _narwhal(data: Any) -> Any:
 def spooled(data: Any) -> Any:
     """A lazy frame as a temporary Parquet file, written as its library streams it; None for anything else."""
     frame = _narwhal(data)
-    if frame is None or not isinstance(frame, need("narwhals", "tables").LazyFrame):
+    if frame is None or not hasattr(frame, "sink_parquet"):
         return None
     held = tempfile.NamedTemporaryFile(prefix="crcen-", suffix=".parquet")  # noqa: SIM115 - its table closes it
     frame.sink_parquet(held.name)

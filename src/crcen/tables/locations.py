@@ -13,7 +13,6 @@ from glob import glob, has_magic
 from pathlib import Path
 from typing import Any, BinaryIO
 
-from crcen._support.extras import need
 from crcen.exceptions import DataUnavailable, InvalidInput
 
 __all__ = ["COMPRESSIONS", "DataFile", "files_of", "format_of_name", "is_pipe", "is_url", "masked", "paths_of"]
@@ -219,7 +218,8 @@ def _data_files(names: list[str], folder: str) -> list[str]:
 
 
 def _remote(url: str) -> tuple[list[tuple[str, str, Any]], str]:
-    fsspec = need("fsspec", "tables", "files by URL")
+    import fsspec
+
     scheme, safe = url.partition("://")[0], masked(url)
     try:
         system, path = fsspec.core.url_to_fs(url)

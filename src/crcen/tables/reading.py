@@ -8,7 +8,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol
 
-from crcen._support.extras import need
 from crcen._support.text import listed
 from crcen.exceptions import CrcenError, DataUnavailable, InvalidInput
 from crcen.tables.databases import is_database, open_database
@@ -254,8 +253,6 @@ def open_table(data: Any, read: ReadOptions | None = None, *, is_strict: bool = 
     if isinstance(data, Table):
         return data
     options = ReadOptions() if read is None else read
-    for module in ("pandas", "pyarrow"):
-        need(module, "tables")
 
     def checked(kind: str) -> ReadOptions:
         found = options if is_strict else options.only_for(kind)

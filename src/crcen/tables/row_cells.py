@@ -14,7 +14,6 @@ from weakref import WeakKeyDictionary
 import numpy as np
 from numpy.typing import NDArray
 
-from crcen._support.extras import need
 from crcen.exceptions import InvalidInput
 from crcen.tables.columns import BOOLEAN_WORDS, BooleanColumn, CategoryColumn, Column, DateColumn, NumberColumn
 from crcen.tables.number_notation import PLAIN, Notation
@@ -80,7 +79,8 @@ def encode_dicts(
                     f"a dict is one row, with one cell a column: got several for {column.name!r}; give a list of "
                     f"dicts, or a data frame, for several rows."
                 ) from None
-            pandas = need("pandas", "tables")
+            import pandas
+
             part = column.encode(pandas.Series(cells, name=column.name))
             values = part.values.tolist()
             for kind, counts in odd.items():

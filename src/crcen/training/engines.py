@@ -39,7 +39,8 @@ def need_torch() -> None:
         is_installed = False
     if not is_installed:
         raise MissingExtra(
-            "fitting needs torch, which is not installed; get it with: pip install torch. Saved models predict without."
+            "fitting needs torch, which is not installed; get it with: pip install 'crcen[train]'. "
+            "Saved models predict without it."
         )
 
 

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from sklearn.base import BaseEstimator, ClassifierMixin, clone
 
 from crcen._support.progress import part_of, progress_bar
-from crcen.exceptions import CrcenError, InvalidInput, InvalidParameter, TrainingFailed
+from crcen.exceptions import CrcenError, InvalidInput, InvalidParameter, MissingExtra, TrainingFailed
 from crcen.models.atomic import all_or_nothing
 from crcen.models.clock import Clock, OutOfTime
 from crcen.models.committee.leaderboard import leaderboard
@@ -214,6 +214,8 @@ class CommitteeClassifier(FittedEnsemble, ClassifierMixin, BaseEstimator):
             except OutOfTime:
                 self.notes_.append(f"{kind.name} was left out: no time was left for it")
                 continue
+            except MissingExtra:
+                raise  # without torch there is no committee worth the name
             except Exception as error:  # whatever a library raises: the others can do without it
                 failure = error
                 self.notes_.append(f"{kind.name} failed and was left out: {' '.join(str(error).split())}")

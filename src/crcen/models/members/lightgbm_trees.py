@@ -86,6 +86,7 @@ class LightGBMTrees(MemberKind):
     """The member ``"trees"``."""
 
     name = "trees"
+    package, extra = "lightgbm", "train"
 
     def search(self, task: MemberTask) -> FittedMember:
         """Search the settings in rounds, average the best few."""

@@ -108,7 +108,8 @@ class MemberKind:
     """A kind of member. A new one is a subclass in a file of its own and an entry in the registry."""
 
     name = ""
-    package: str | None = None  # an optional package that it needs
+    package: str | None = None  # an optional package that it needs, and the extra that brings it
+    extra = "boosting"
     time_share = 0.2  # of a time limit, beside the shares of the other members
 
     def is_installed(self) -> bool:

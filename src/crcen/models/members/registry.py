@@ -22,7 +22,7 @@ def default_members(n_rows: int, n_classes: int, effort: str) -> tuple[list[Memb
         return [MEMBERS["networks"]], []
     wanted = [kind for kind in MEMBERS.values() if kind.is_default(n_rows, n_classes)]
     notes = [
-        f"{kind.name} is not installed: the committee goes without it; pip install 'crcen[boosting]' adds it"
+        f"{kind.name} is not installed: the committee goes without it; pip install 'crcen[{kind.extra}]' adds it"
         for kind in wanted
         if not kind.is_installed()
     ]
@@ -36,7 +36,7 @@ def member_kind(member: Any) -> MemberKind:
             raise InvalidParameter(f"members must be of {list(MEMBERS)} or classifiers: got {member!r}.")
         kind = MEMBERS[member]
         if not kind.is_installed():
-            raise MissingExtra(f"{kind.package} is not installed; get it with: pip install 'crcen[boosting]'")
+            raise MissingExtra(f"{kind.package} is not installed; get it with: pip install 'crcen[{kind.extra}]'")
         return kind
     if not hasattr(member, "fit") or not hasattr(member, "predict_proba"):
         raise InvalidParameter(
