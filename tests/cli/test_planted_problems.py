@@ -171,3 +171,24 @@ def test_the_graph_answers_as_the_model_whatever_the_spelling(crcen_command, tmp
     expected = model.predict_proba(rows.replace("", None))
     np.testing.assert_allclose(session.run(["probabilities"], feeds)[0], expected, atol=1e-9)
     assert expected[1] == pytest.approx(expected[0], abs=1e-12)
+
+
+def test_evaluate_allows_for_a_stratified_split(crcen_command, tmp_path):
+    """The p-value with the record of the split is that of --stratified, and another without the record."""
+    clean(n=700).drop(columns="opened").to_csv(tmp_path / "a.csv", index=False)
+    code, out, _ = crcen_command("split", tmp_path / "a.csv", "--target", "y", "--json")
+    done = json.loads(out)
+    assert (code, done["stratified"]) == (0, True)
+    model, test = tmp_path / "m.crcen", done["test"]["path"]
+    assert crcen_command("fit", done["train"]["path"], "--target", "y", "--quick", "--out", model)[0] == 0
+
+    def evaluated(*options):
+        code, out, err = crcen_command("evaluate", model, test, "--resamples", 0, "--json", *options)
+        assert (code, err) == (0, "")
+        return json.loads(out)
+
+    recorded, stated = evaluated(), evaluated("--stratified")
+    assert any("fixed the class counts" in note for note in recorded["notes"])
+    (tmp_path / f"{done['test']['path']}.split.json").unlink()
+    plain = evaluated()
+    assert recorded["key_equation"]["p_value"] == stated["key_equation"]["p_value"] != plain["key_equation"]["p_value"]

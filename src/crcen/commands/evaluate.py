@@ -38,6 +38,7 @@ from crcen.commands.quality import (
 from crcen.commands.report import labelled_rows
 from crcen.commands.rules import ClassShares, JudgedReview, RowCosts, chosen_price, judge_review, rule_of
 from crcen.commands.scoring import score_table, unlike_lines
+from crcen.commands.split import was_stratified
 from crcen.report.checks import CHECKS, Finding, examine, selection_of
 from crcen.report.evidence import evidence_of, gather
 from crcen.tables.options import ReadOptions
@@ -297,7 +298,7 @@ def evaluate_table(
     clusters : str, optional
         Column of rows that belong together, such as a patient: tests and intervals allow for dependence within it.
     stratified : bool, default=False
-        Whether the class counts of these rows were fixed when they were drawn.
+        Whether the class counts of these rows were fixed when they were drawn; `crcen.split_table` records it.
     groups : str or sequence of str, optional
         Columns whose values are groups to compare: recall, precision, calibration and key equation of each, in
         ``.groups``. A model need not decide by them.
@@ -358,6 +359,9 @@ def evaluate_table(
     quality = measure_quality(y, p, matrix, w, together, actions=actions)
     error: TrainingError | None = getattr(model, "training_error_", None)
     unmeasured = fitted_model_noise(w, trained, getattr(model, "profile_", None))
+    if not stratified and was_stratified(source, target):
+        stratified = True
+        notes.append("crcen split fixed the class counts of these rows; the test of the key equation allows for that")
     drawn: dict[str, Any] = {"clusters": together, "is_stratified": stratified}
     equation = judge_equations(y, p, trained, rule.labels, w, noise=unmeasured, error=error, **drawn)
     noise = equation.noise

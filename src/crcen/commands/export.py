@@ -14,7 +14,7 @@ from crcen._support.extras import need
 from crcen._support.files import check_writable, write_atomic
 from crcen._support.values import json_value
 from crcen.commands.inputs import model_of
-from crcen.commands.onnx_graph import build_graph, check_columns, close_calls, is_networks, is_of_classes, is_trees
+from crcen.commands.onnx_graph import build_graph, check_columns, close_calls, is_networks, is_trees
 from crcen.theory.rows import Shown, in_one_line
 
 __all__ = ["OnnxExport", "check_exportable", "export_onnx"]
@@ -120,7 +120,7 @@ def export_onnx(model: Any, out: str | Path) -> OnnxExport:
 def _price(estimator: Any) -> dict[str, str]:
     """What decisions are made by, as texts."""
     weighting = estimator.weighting_
-    if not is_of_classes(estimator):
+    if weighting.positive is not None:
         numbers = {"cost_ratio": repr(weighting.cost_ratio), "threshold": repr(weighting.threshold)}
         return {"positive": json.dumps(json_value(estimator.pos_label_))} | numbers
     found = {"class_weights": json.dumps(weighting.weights.tolist())}

@@ -19,7 +19,6 @@ __all__ = [
     "close_calls",
     "date_parts",
     "is_networks",
-    "is_of_classes",
     "is_trees",
 ]
 
@@ -153,17 +152,8 @@ def build_graph(model: Any) -> Any:
         estimator = model
         X = graph.input("X", is_text=False, width=model.n_features_in_)
     weighted = _weighted_logit(graph, estimator, X)
-    if is_of_classes(estimator):
-        names = class_answers(graph, estimator.ensemble_, weighted)
-        return _finished(graph, len(estimator.classes_), has_text=any(isinstance(name, str) for name in names))
-    shift, state = graph.constant(estimator.weighting_.logit_shift), estimator.probability_map_
-    natural = graph.apply("Sub", weighted, shift)
-    is_mapped = state.tolist() != [1.0, 0.0]
-    if is_mapped:
-        natural = _probability_map(graph, state, natural)
-        weighted = graph.apply("Add", natural, shift)
-    _answers(graph, estimator, graph.apply("Greater", weighted, graph.constant(_TIE if is_mapped else 0.0)), natural)
-    return _finished(graph, 2, has_text=_has_text_labels(estimator))
+    names = _answers(graph, estimator, weighted)
+    return _finished(graph, len(estimator.classes_), has_text=any(isinstance(name, str) for name in names))
 
 
 def _finished(graph: Graph, n_classes: int, *, has_text: bool) -> Any:
@@ -330,41 +320,38 @@ def _probability_map(graph: Graph, state: Array, logit: str) -> str:
     return graph.apply("Reshape", mapped, graph.constant([-1], np.int64))
 
 
-def _answers(graph: Graph, estimator: Any, is_alarm: str, natural: str) -> None:
-    """Both probabilities in the order of the classes, and the decision's label."""
-    axis = graph.constant([1], np.int64)
-    p = graph.apply("Unsqueeze", graph.apply("Sigmoid", natural), axis)
-    rest = graph.apply("Unsqueeze", graph.apply("Sigmoid", graph.apply("Neg", natural)), axis)
-    own = estimator.ensemble_.labels
-    columns = (rest, p) if own.is_last else (p, rest)
-    graph.rename(graph.apply("Concat", *columns, axis=1), "probabilities")
-    labels = graph.constant([own.negative, own.positive], str if _has_text_labels(estimator) else np.int64)
-    graph.rename(graph.apply("Gather", labels, graph.as_int(is_alarm), axis=0), "decision")
+def _answers(graph: Graph, estimator: Any, weighted: str) -> list[Any]:
+    """Probabilities and decision from weighted logits before the map; returns the names of the decisions.
 
-
-def _has_text_labels(estimator: Any) -> bool:
-    return isinstance(estimator.classes_[0], str)
-
-
-def is_of_classes(estimator: Any) -> bool:
-    """Whether a fitted estimator has a logit for each class."""
-    return bool(estimator.ensemble_.labels.positive is None)
-
-
-def class_answers(graph: Any, ensemble: Any, weighted: str) -> list[Any]:
-    """Probabilities and decision from weighted logits (rows, K) before the map; the names of what can be decided."""
-    log_weights, state = graph.constant(ensemble.weighting.log_weights), ensemble.probability_map
-    natural = graph.apply("Mul", graph.apply("Sub", weighted, log_weights), graph.constant(state[0]))
-    natural = graph.apply("Add", natural, graph.constant(state[1:]))
-    p = graph.apply("Softmax", natural, axis=1)
-    graph.rename(p, "probabilities")
-    names, merit = ensemble.labels.classes.tolist(), graph.apply("Add", natural, log_weights)
-    if ensemble.weighting.costs is not None:
-        names += ensemble.weighting.costs.actions
-        merit = graph.apply("Neg", graph.apply("MatMul", p, graph.constant(ensemble.weighting.costs.costs)))
+    Logits are (rows,) with a positive class, (rows, K) otherwise.
+    """
+    labels, price, state = estimator.ensemble_.labels, estimator.weighting_, estimator.probability_map_
+    names = labels.classes.tolist()
+    if labels.positive is not None:
+        shift, axis, closest = graph.constant(price.logit_shift), graph.constant([1], np.int64), 0.0
+        natural = graph.apply("Sub", weighted, shift)
+        if state.tolist() != [1.0, 0.0]:
+            natural, closest = _probability_map(graph, state, natural), _TIE
+            weighted = graph.apply("Add", natural, shift)
+        p = graph.apply("Unsqueeze", graph.apply("Sigmoid", natural), axis)
+        rest = graph.apply("Unsqueeze", graph.apply("Sigmoid", graph.apply("Neg", natural)), axis)
+        graph.rename(graph.apply("Concat", *((rest, p) if labels.is_last else (p, rest)), axis=1), "probabilities")
+        chosen = graph.as_int(graph.apply("Greater", weighted, graph.constant(closest)))
+        names = [labels.negative, labels.positive]
+    else:
+        log_weights = graph.constant(price.log_weights)
+        natural = graph.apply("Mul", graph.apply("Sub", weighted, log_weights), graph.constant(state[0]))
+        natural = graph.apply("Add", natural, graph.constant(state[1:]))
+        p = graph.apply("Softmax", natural, axis=1)
+        graph.rename(p, "probabilities")
+        merit = graph.apply("Add", natural, log_weights)
+        if price.costs is not None:
+            names += price.costs.actions
+            merit = graph.apply("Neg", graph.apply("MatMul", p, graph.constant(price.costs.costs)))
+        chosen = graph.apply("ArgMax", merit, axis=1, keepdims=0)
     is_text = any(isinstance(name, str) for name in names)
     table = graph.constant([str(name) for name in names] if is_text else names, str if is_text else np.int64)
-    graph.rename(graph.apply("Gather", table, graph.apply("ArgMax", merit, axis=1, keepdims=0), axis=0), "decision")
+    graph.rename(graph.apply("Gather", table, chosen, axis=0), "decision")
     return names
 
 

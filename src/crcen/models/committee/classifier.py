@@ -283,12 +283,17 @@ class CommitteeClassifier(FittedEnsemble, ClassifierMixin, BaseEstimator):
         X, y = check_rows(fresh, X, y, reset=True)
         rows = FitRows(X, y, check_weights(sample_weight, X), ensemble.labels)
         task, kinds = self._task(rows, base_seed(self.random_state)), {one.name: one for one in self._kinds()}
+        weight_of = {one.name: one.weight for one in self.leaderboard_[:-1]}
         parts: list[Any] = []
+        weights: list[float] = []
         for name, chosen in settings.items():
             own = kinds[name] if name in kinds else member_kind(name)
             more = {"n_networks": n_networks} if name == "networks" else {}
-            parts += own.refit(task, chosen, **more)
-        write_ensemble(fresh, replace(ensemble, members=_with_outputs(parts, ensemble.labels)), None)
+            fitted = own.refit(task, chosen, **more)
+            parts += fitted
+            weights += [weight_of[name] / len(fitted)] * len(fitted)  # best effort has further parts of a member
+        members = _with_outputs(parts, ensemble.labels)
+        write_ensemble(fresh, replace(ensemble, members=members, member_weights=np.array(weights)), None)
         return fresh
 
     def _kinds(self) -> list[MemberKind]:
