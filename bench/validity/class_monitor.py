@@ -19,11 +19,10 @@ import numpy as np
 from scipy.special import softmax
 
 from crcen._support.files import write_atomic
-from crcen.decisions.monitor.class_track import class_dispersion
-from crcen.decisions.monitor.joint_test import JointDriftTest, JointTally, comparison, stacked
+from crcen.decisions.monitor.drift_tests import DriftTest, Tally, comparison, stacked
 from crcen.theory.balance import class_shifts
 from crcen.theory.price import Price
-from crcen.theory.residual_test import residual_sums
+from crcen.theory.sequential import stream_sums
 
 SHARES = {4: np.array([0.75, 0.15, 0.07, 0.03]), 8: np.array([0.55, 0.15, 0.1, 0.06, 0.05, 0.03, 0.03, 0.03])}
 WEIGHTS = {"natural": {k: np.ones(k) for k in SHARES}}
@@ -93,25 +92,25 @@ def stream(task: tuple[int, int, str, str, float, int]) -> tuple[float, float, f
     weighting = Price(w, np.ones(n_classes))
     if kind == "posterior":
         _, y, logits = drawn(rng, REFERENCE, n_classes, np.zeros(n_classes))
-        reference, beta = residual_sums(y, softmax(logits + np.log(w), axis=1), weighting), None
+        reference, beta = stream_sums(y, softmax(logits + np.log(w), axis=1), weighting), None
     else:
         beta, logits, y = fitted(rng, n_classes, w)
-        reference = residual_sums(y, softmax(logits, axis=1), weighting)
-    spread = class_dispersion(reference)
-    first, total = JointTally.of(reference, spread), JointTally.none(n_classes)
-    test = JointDriftTest(first, SCALE, 0.0)
+        reference = stream_sums(y, softmax(logits, axis=1), weighting)
+    spread = reference.dispersion
+    first, total = Tally.of(reference, spread), Tally.none(n_classes)
+    test = DriftTest(first, SCALE, 0.0)
     moved = np.zeros(n_classes)
     at, plain, size, right = math.nan, math.nan, math.nan, False
     for look in range(1, LOOKS + 1):
         moved[-1] = drift if look > start else 0.0
         X, y, logits = drawn(rng, ROWS, n_classes, moved)
         outputs = logits + np.log(w) if beta is None else np.column_stack([np.ones(ROWS), X]) @ beta
-        tally = JointTally.of(residual_sums(y, softmax(outputs, axis=1), weighting), spread)
+        tally = Tally.of(stream_sums(y, softmax(outputs, axis=1), weighting), spread)
         test.add(tally, look)
         total = total + tally
         if math.isnan(at) and test.log_evidence() >= -math.log(RATE):
-            at, (k, _, before, since) = look, test.change()
-            size, right = float((since.drift - before.drift)[k]), k == n_classes - 1
+            at, change = look, test.change()
+            size, right = change.drift, change.test == n_classes - 1
         if math.isnan(plain) and mixture(first, total) >= -math.log(RATE):
             plain = look
         if not (math.isnan(at) or math.isnan(plain)):
@@ -119,7 +118,7 @@ def stream(task: tuple[int, int, str, str, float, int]) -> tuple[float, float, f
     return at, plain, size, right
 
 
-def mixture(before: JointTally, since: JointTally) -> float:
+def mixture(before: Tally, since: Tally) -> float:
     """Log of the plain mixture."""
     moved, clock, _ = comparison(stacked([before]), stacked([since]), np.zeros((1, len(before.score))))
     spread = np.eye(moved.shape[1]) + SCALE**2 * clock[0]

@@ -23,9 +23,10 @@ from numpy.typing import ArrayLike
 
 import crcen
 from crcen._support.files import write_atomic
-from crcen.decisions.monitor.sequential_test import DriftTest, Tally, dispersion_of, log_evidence
+from crcen.decisions.monitor.drift_tests import DriftTest, Tally, log_evidence
 from crcen.theory.decision import sigmoid
-from crcen.theory.sequential import GRID, GRID_SIZE, StreamSums
+from crcen.theory.price import Price
+from crcen.theory.sequential import GRID, GRID_SIZE
 from crcen.theory.sequential import stream_sums as reference_sums
 
 RATES = (0.05, 0.01)
@@ -80,7 +81,7 @@ def fit(X: Array, y: Array, bias: float) -> tuple[Array, Array, Array]:
 
 
 def stream_sums(rng: np.random.Generator, beta: Array, lam: Array, bias: float, drifts: ArrayLike, rows: int) -> Array:
-    """Sums of `StreamSums` for each look of one stream per model: (7 + GRID_SIZE, models, looks).
+    """Residual sums and likelihood of each look, one stream per model: (7 + GRID_SIZE, models, looks).
 
     With normal features a row's true and fitted log-odds are two correlated normals, so that only these are drawn.
     """
@@ -112,7 +113,9 @@ _BINS = np.log1p(sigmoid((np.arange(500) - 299.5) / 20)[:, None] * np.expm1(GRID
 
 def tally(column: Array, dispersion: float) -> Tally:
     """What the monitor takes of the sums of one look."""
-    return Tally.of(StreamSums(*column[:7], likelihood=column[7:]), dispersion)
+    missed, alarmed, slope, variance = column[2:6]
+    ratio = slope / (dispersion * variance) if variance > 0.0 else 0.0
+    return Tally.binary(ratio * (missed - alarmed), ratio * slope, column[7:] / dispersion, missed, alarmed)
 
 
 def _column(values: Array) -> Array:
@@ -133,9 +136,9 @@ def models(rng: np.random.Generator, n_models: int, n: int, bias: float) -> Iter
 
 def drift_test(y: Array, logits: Array, lam: float) -> tuple[DriftTest, float]:
     """The monitor's test with its out-of-fold reference, and the dispersion found there."""
-    sums = reference_sums(y, sigmoid(logits), float(lam))
-    dispersion = dispersion_of(sums)
-    return DriftTest(Tally.of(sums, dispersion), SCALE, 0.0), dispersion
+    q = sigmoid(logits)
+    sums = reference_sums(y.astype(np.int64), np.column_stack([1 - q, q]), Price.binary(float(lam), 1, 1))
+    return DriftTest(Tally.of(sums, sums.dispersion), SCALE, 0.0), sums.dispersion
 
 
 def evidence_path(test: DriftTest, dispersion: float, sums: Array) -> Array:

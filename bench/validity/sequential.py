@@ -14,7 +14,7 @@ import numpy as np
 from scipy.special import logsumexp
 
 from bench.harness import done, head, line, rate, sigmoid
-from crcen.decisions.monitor.sequential_test import DriftTest, Tally, log_evidence
+from crcen.decisions.monitor.drift_tests import DriftTest, Tally, log_evidence
 from crcen.theory.sequential import GRID
 
 RATE, SCALE = 0.05, 0.3
@@ -52,11 +52,11 @@ def before(information: float, step: float, scores: np.ndarray) -> int:
 
 def after(information: float, step: float, counts: np.ndarray, p: np.ndarray) -> tuple[int, DriftTest]:
     """The batch of an alarm by `DriftTest`, −1 for none."""
-    test = DriftTest(Tally(0.0, information, 1.0, 1.0, -information * GRID**2 / 2), SCALE, 0.0)
+    test = DriftTest(Tally.binary(0.0, information, -information * GRID**2 / 2), SCALE, 0.0)
     expected = np.log1p(p[:, None] * np.expm1(GRID)).sum(axis=0)
     for look, count in enumerate(counts):
         score = count - p.sum()
-        test.add(Tally(score, step, 1.0, 1.0, GRID * count - expected), look + 1)
+        test.add(Tally.binary(score, step, GRID * count - expected), look + 1)
         if test.log_evidence() >= -math.log(RATE):
             return look, test
     return -1, test
@@ -103,7 +103,8 @@ def main() -> None:
                 ]
                 cells = [f"{np.mean(one):.1f}" for one in delays] + [f"{np.median(one):.0f}" for one in delays]
                 line(f"{setting[0]:.1%} positives, ± {size:g} after {begin} batches", *cells)
-                estimates += [(f[2], *f[3].change_interval()) for f in found if f[1] >= begin]
+                changes = [(f[2], f[3].change()) for f in found if f[1] >= begin]
+                estimates += [(moved, one.drift, one.error, one.low, one.high) for moved, one in changes]
     head("Drift stated at the alarm", "mean |estimate|", "interval covers")
     for size in (0.3, 0.6):
         own = [one for one in estimates if abs(one[0]) == size]

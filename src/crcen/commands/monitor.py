@@ -36,7 +36,6 @@ from crcen.tables.options import ReadOptions
 from crcen.theory.decision import sigmoid
 from crcen.theory.limits import FALSE_ALARM_RATE, WATCHED_COLUMNS_PART
 from crcen.theory.metrics import Expected, ExpectedCounts, expected_counts
-from crcen.theory.residual_test import JointResidualSums
 from crcen.theory.rows import Shown
 
 __all__ = ["TableWatch", "model_digest", "monitor_table"]
@@ -115,9 +114,9 @@ class TableWatch(Shown):
         What decisions are expected to result in by the probabilities, here and on training rows.
     unlike : tuple of Difference
         How these rows differ from training rows beyond chance.
-    alarms : tuple of DriftAlarm, or of ClassDriftAlarm for more than two classes
+    alarms : tuple of DriftAlarm
         Alarms from labels so far: the first alarm stays.
-    reading : MonitorReading, ClassReading or None
+    reading : MonitorReading or None
         Where the test of labels stands; None before any label.
     false_alarm_rate : float
         Probability of any false alarm over all calls, if nothing changes.
@@ -168,7 +167,7 @@ class TableWatch(Shown):
             "expected_in_training": None if self.before is None else self.before.to_dict(),
             "unlike": [one.to_dict() for one in self.unlike],
             "drift_alarms": [{**json_value(asdict(one)), "sentence": str(one)} for one in self.alarms],
-            "labels": None if self.reading is None else json_value(asdict(self.reading)),
+            "labels": None if self.reading is None else self.reading.to_dict(),
             "false_alarm_rate": self.false_alarm_rate,
             "notes": list(self.notes),
             "state": None if self.path is None else str(self.path),
@@ -238,15 +237,15 @@ class TableWatch(Shown):
         if self.reading is None:
             return "none has been counted yet" if self.n_held else "none has come yet"
         so_far = f"{self.reading.n_rows:,} so far"
-        drift, off = self.reading.drift, "the model's log-odds are off"
-        if self.rule.price.positive is not None:
+        if self.rule.price.n_classes == 2:
             so_far += f", {self.reading.n_pos:,} of them positive"
+            drift, off = self.reading.drift, "the model's log-odds are off"
         else:
-            known = [k for k, one in enumerate(drift) if math.isfinite(one)]
+            known = [k for k, one in enumerate(self.reading.drift_by_class) if math.isfinite(one)]
             if not known:
                 return f"{so_far}: too few to say anything"
-            most = max(known, key=lambda k: abs(drift[k]))
-            drift, off = drift[most], f"most off is {self.rule.labels[most]}"
+            most = max(known, key=lambda k: abs(self.reading.drift_by_class[k]))
+            drift, off = self.reading.drift_by_class[most], f"most off is {self.rule.labels[most]}"
         if self.alarms:
             return f"{so_far}: {'; '.join(map(str, self.alarms))}"
         if self.reading.log_evidence == 0.0:  # exactly: the test has not been opened
@@ -425,12 +424,10 @@ def _count_labels(
     kept: "MonitorState", scored: ScoredTable, rows: Index, options: dict[str, Any], model: Any
 ) -> list[str]:
     """Give labelled rows to the test; its warnings as notes."""
-    price = model.weighting_
-    q = price.weighted(scored.p[rows])
+    q = model.weighting_.weighted(scored.p[rows])
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
-        outputs = q if price.positive is None else q[:, price.positive]
-        kept.monitor.update(q=outputs, y=model.classes_[scored.y[rows]], **options)
+        kept.monitor.update(q=q, y=model.classes_[scored.y[rows]], **options)
     return [str(one.message).rstrip(".") for one in caught]
 
 
@@ -611,22 +608,9 @@ def _hashes_from(text: str) -> Hashes:
 def new_state(model: Any, false_alarm_rate: float, delay: int | None = None) -> MonitorState:
     """The state before any row: labels will be compared with rows held out of training, if the model has such."""
     monitor = KeyEquationMonitor(model, false_alarm_rate=(1.0 - WATCHED_COLUMNS_PART) * false_alarm_rate, delay=delay)
-    sums = getattr(model, "held_out_sums_", None)
-    if sums is not None and sums.n_rows and _has_two_classes(sums):
-        state = monitor.state()
-        parts = [np.ravel(getattr(sums, name)).tolist() for name in sums.__dataclass_fields__]
-        state["tracks"][0]["reference"] = [float(number) for part in parts for number in part]
-        if "weight_unit" in state:
-            state["weight_unit"] = sums.weight_unit
-        monitor = KeyEquationMonitor.from_state(state, model)
+    if getattr(model, "held_out_sums_", None) is not None:
+        monitor.use_reference(model.held_out_sums_)
     return MonitorState(model_digest(model), false_alarm_rate, monitor)
-
-
-def _has_two_classes(sums: Any) -> bool:
-    """Whether rows of two classes at least were summed."""
-    if isinstance(sums, JointResidualSums):
-        return int((sums.counts > 0).sum()) > 1
-    return bool(0 < sums.n_pos < sums.n_rows)
 
 
 def read_state(path: Path, model: Any) -> MonitorState:

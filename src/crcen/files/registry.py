@@ -221,7 +221,7 @@ RULES: dict[str, dict[str, Check]] = {
     "TableClassifier": {
         "columns_": _are_columns,
         "profile_": _instance("TrainingProfile"),
-        "held_out_sums_": _instance("StreamSums", "JointResidualSums"),
+        "held_out_sums_": _instance("StreamSums"),
         "background_": _is_matrix,
         "fingerprint_": _instance("Fingerprint"),
         "training_error_": _instance("TrainingError"),

@@ -5,7 +5,7 @@ reaches 1/α with probability at most α, however often it is looked at.
 """
 
 import math
-from dataclasses import asdict, dataclass, field, fields, replace
+from dataclasses import dataclass, field, fields, replace
 from functools import cached_property
 
 import numpy as np
@@ -14,9 +14,8 @@ from scipy.optimize import brentq
 from scipy.special import logsumexp, ndtr
 
 from crcen.exceptions import InvalidInput
-from crcen.theory.decision import posterior
-from crcen.theory.price import WeightingLike
-from crcen.theory.residual_test import ResidualSums, residual_sums
+from crcen.theory.price import Price
+from crcen.theory.residual_test import JointResidualSums, residual_sums
 from crcen.theory.rows import check_row_weights
 
 __all__ = [
@@ -26,8 +25,10 @@ __all__ = [
     "DriftProcess",
     "StreamSums",
     "log_likelihoods",
+    "n_tests",
     "peak",
     "stream_sums",
+    "typical_weight",
 ]
 
 Array = NDArray[np.float64]
@@ -64,60 +65,80 @@ def log_likelihoods(hit: ArrayLike, p: Array, weights: Array | None = None, *, g
 
 
 @dataclass(frozen=True, eq=False)
-class StreamSums(ResidualSums):
-    """Sums of the residual test of two classes with the log-likelihood of drifts.
+class StreamSums(JointResidualSums):
+    """Sums of the residual tests of K classes with the log-likelihood of drifts; sums of parts of the rows add up.
 
     Parameters
     ----------
-    likelihood : float64 array of shape (GRID_SIZE,)
-        `log_likelihoods`.
+    likelihood : float64 array of shape (1, GRID_SIZE) or (K, GRID_SIZE)
+        `log_likelihoods` of the second of two classes, or of each of more.
     weight_unit : float
         Sample weight that counts as 1 in it, fixed by the first rows; 0 before any.
     """
 
-    likelihood: Array = field(default_factory=lambda: np.zeros(GRID_SIZE))
+    likelihood: Array
     weight_unit: float = 0.0
+
+    @classmethod
+    def none(cls, n_classes: int) -> "StreamSums":
+        """Of no rows."""
+        return cls(**vars(JointResidualSums.none(n_classes)), likelihood=np.zeros((n_tests(n_classes), GRID_SIZE)))
 
     def __add__(self, other: "StreamSums") -> "StreamSums":  # type: ignore[override]  # sums of one kind
         added = {one.name: getattr(self, one.name) + getattr(other, one.name) for one in fields(self)}
         return StreamSums(**{**added, "weight_unit": self.weight_unit or other.weight_unit})
 
     @property
-    def residuals(self) -> ResidualSums:
-        """Without the likelihood."""
-        return ResidualSums(*(getattr(self, one.name) for one in fields(ResidualSums)))
+    def dispersion(self) -> float:
+        """Mean over classes of the residual's observed variance over that under the model; at least 1."""
+        own = np.diag(self.variance)
+        known = own > 0.0
+        return max(1.0, float(np.mean(self.squares[known] / own[known]))) if known.any() else 1.0
+
+
+def n_tests(n_classes: int) -> int:
+    """Classes whose drift is estimated: one of two, each of more."""
+    return 1 if n_classes == 2 else n_classes
 
 
 def stream_sums(
-    positive: NDArray[np.bool_],
+    numbers: NDArray[np.int64],
     q: Array,
-    weighting: WeightingLike,
+    price: Price,
     sample_weight: ArrayLike | None = None,
     *,
     cluster_sizes: Array | None = None,
     weight_unit: float = 0.0,
 ) -> StreamSums:
-    """Sum rows of two classes.
+    """Sum rows of K classes.
 
     Parameters
     ----------
-    positive, q, weighting, sample_weight
-        As in `crcen.theory.residual_test.residual_sums`.
+    numbers, q, price, sample_weight
+        Class numbers, weighted probabilities (n, K) and what they were trained under; of two classes the second is the
+        positive one.
     cluster_sizes : float64 array of shape (n,), optional
         Rows in each row's cluster: they share the weight of one, and may all be alike.
     weight_unit : float
         Sample weight that counts as 1 in the likelihood, larger ones too; 0 for the typical weight of these rows, which
         is known before any label counts.
     """
-    weights = check_row_weights(sample_weight, positive.size)
-    sizes = np.ones(positive.size) if cluster_sizes is None else cluster_sizes
-    found: ResidualSums = residual_sums(positive, q, weighting, weights / sizes)
+    weights = check_row_weights(sample_weight, numbers.size)
+    sizes = np.ones(numbers.size) if cluster_sizes is None else cluster_sizes
+    found: JointResidualSums = residual_sums(numbers, q, price, weights / sizes)
     if cluster_sizes is not None:
-        found = replace(found, variance=residual_sums(positive, q, weighting, weights / np.sqrt(sizes)).variance)
+        found = replace(found, variance=residual_sums(numbers, q, price, weights / np.sqrt(sizes)).variance)
+    unit = weight_unit or typical_weight(weights)
+    p, shares = price.posterior(q), np.minimum(weights / unit, 1.0) / sizes
+    classes = range(1, 2) if price.n_classes == 2 else range(price.n_classes)
+    likelihood = np.array([log_likelihoods(numbers == k, p[:, k], shares) for k in classes])
+    return StreamSums(**vars(found), likelihood=likelihood, weight_unit=unit)
+
+
+def typical_weight(weights: Array) -> float:
+    """Σw² / Σw, the weight of a typical unit of weight; 1 without weight."""
     top = float(weights.max(initial=0.0))
-    unit = weight_unit or (top * float(((weights / top) ** 2).sum() / (weights / top).sum()) if top else 1.0)
-    likelihood = log_likelihoods(positive, posterior(q, weighting), np.minimum(weights / unit, 1.0) / sizes)
-    return StreamSums(**asdict(found), likelihood=likelihood, weight_unit=unit)
+    return top * float(((weights / top) ** 2).sum() / (weights / top).sum()) if top else 1.0
 
 
 @dataclass(frozen=True)

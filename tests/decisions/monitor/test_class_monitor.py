@@ -10,11 +10,11 @@ from scipy.stats import binom
 from sklearn.linear_model import LogisticRegression
 
 from crcen import CostMatrix, CRCENClassifier, CRCENClassifierCV, InvalidInput, InvalidParameter, KeyEquationMonitor
-from crcen.decisions.monitor.class_track import ClassDriftAlarm
-from crcen.decisions.monitor.joint_test import JointDriftTest, JointTally, comparison, stacked
-from crcen.decisions.monitor.sequential_test import Tally
+from crcen.decisions.monitor.drift_tests import DriftTest, Tally, comparison, stacked
+from crcen.decisions.monitor.track import DriftAlarm
 from crcen.theory.price import Price
 from crcen.theory.residual_test import residual_sums
+from crcen.theory.sequential import stream_sums
 
 WEIGHTS = np.array([1.0, 3.0, 8.0, 20.0])
 SHARES = np.log([0.6, 0.2, 0.15, 0.05])
@@ -70,30 +70,30 @@ def test_sums_are_the_moments_of_the_residuals_over_all_labels_that_might_have_c
     assert found.slope @ d == pytest.approx(moved, rel=1e-3, abs=1e-9)
 
 
-def test_two_columns_have_the_tally_of_two_classes():
+def test_the_tally_of_two_classes_is_that_of_the_positive_one():
     rng = np.random.default_rng(2)
     p = rng.beta(1, 5, 3000)
     y, lam = (rng.random(3000) < p).astype(int), 0.8
     q = lam * p / (lam * p + (1 - lam) * (1 - p))
-    pieces = [slice(0, 1000), slice(1000, 1600), slice(1600, 3000)]
-    weighting = Price(np.array([1 - lam, lam]), np.ones(2))
-    one = [Tally.of(residual_sums(y[r], q[r], lam)) for r in pieces]
-    both = [JointTally.of(residual_sums(y[r], np.column_stack([1 - q[r], q[r]]), weighting)) for r in pieces]
-    for a, b in zip(one, both, strict=True):
-        assert (b.score[0], b.information[0, 0]) == pytest.approx((a.score, a.information), rel=1e-9)
-        assert b.drift[1] == pytest.approx(a.drift, rel=1e-9)
-        assert b.reach[0] == pytest.approx(a.information, rel=1e-9)
+    for r in (slice(0, 1000), slice(1000, 1600), slice(1600, 3000)):
+        one = residual_sums(y[r], q[r], lam)
+        both = Tally.of(stream_sums(y[r], np.column_stack([1 - q[r], q[r]]), Price.binary(lam, 1, 1)))
+        information = one.slope**2 / one.variance
+        assert both.score[0] == pytest.approx(one.slope * one.residual / one.variance, rel=1e-9)
+        assert (both.information[0, 0], both.reach[0], both.by_class[1]) == pytest.approx([information] * 3, rel=1e-9)
+        assert both.drift[1] == pytest.approx(math.log(one.missed / one.alarmed), rel=1e-9)
 
 
 def test_shares_of_all_comparisons_that_may_come_sum_to_one():
     """Else a false alarm could come more often than stated: without rows it is 1, however many points are open."""
     p, y = stream(3000, 3)
-    sums = residual_sums(y, weighted(p), Price(WEIGHTS, np.ones(4)))
-    test, quiet = JointDriftTest(JointTally.of(sums), 0.3, 0.0), JointTally.none(4)
-    for _ in range(7):
+    sums = stream_sums(y, weighted(p), Price(WEIGHTS, np.ones(4)))
+    test, quiet = DriftTest(Tally.of(sums), 0.3, 0.0), Tally.none(4)
+    for number in range(7):
         assert test.log_evidence() == pytest.approx(0.0, abs=1e-12)
         test.starts.append(quiet)
         test.start_batches.append(0)
+        test.start_numbers.append(number)
 
 
 def test_evidence_of_all_classes_is_the_mixture_over_their_drifts():
@@ -103,8 +103,8 @@ def test_evidence_of_all_classes_is_the_mixture_over_their_drifts():
     basis = np.linalg.svd(np.ones((1, 4)))[2][1:]
     for n, seed in ((2000, 3), (700, 4)):
         p, y = stream(n, seed, (0, 0, 0, 0.4 * (seed == 4)))
-        sums = residual_sums(y, weighted(p), weighting)
-        tallies.append(JointTally.of(sums))
+        sums = stream_sums(y, weighted(p), weighting)
+        tallies.append(Tally.of(sums))
         a, v = basis @ sums.slope @ basis.T, basis @ sums.variance @ basis.T
         parts.append((a @ np.linalg.solve(v, basis @ sums.residuals), a @ np.linalg.solve(v, a)))
     (g0, b), (g, c) = parts
@@ -112,7 +112,7 @@ def test_evidence_of_all_classes_is_the_mixture_over_their_drifts():
     x = u @ (np.linalg.solve(c, g) - np.linalg.solve(b, g0))
     m = np.eye(3) / 0.3**2 + u
     expected = 0.5 * x @ np.linalg.solve(m, x) - 0.5 * np.linalg.slogdet(np.eye(3) + 0.3**2 * u)[1]
-    test = JointDriftTest(tallies[0], 0.15, 0.0)  # drifts of twice that size are mixed
+    test = DriftTest(tallies[0], 0.15, 0.0)  # drifts of twice that size are mixed
     test.add(tallies[1], 1)
     assert test.log_evidence_by_part()[0, -1] == pytest.approx(expected + math.log(0.7 * 0.2), rel=1e-8)
     moved, clock, _ = comparison(stacked(tallies[:1]), stacked(tallies[1:]), np.zeros((1, 3)))
@@ -146,12 +146,12 @@ def test_a_drift_of_one_class_is_found_named_dated_and_measured(w):
     assert feed(monitor, *stream(8000, 6), 8, w) == []
     found = feed(monitor, *stream(12_000, 7, (0, 0, 0, 0.7)), 12, w)
     (alarm,) = found
-    assert isinstance(alarm, ClassDriftAlarm)
+    assert isinstance(alarm, DriftAlarm)
     assert alarm.label == 3
     assert 9 <= alarm.batch <= 14
     assert 7 <= alarm.since_batch <= 11
-    assert alarm.drift == pytest.approx(0.7, abs=3 * alarm.drift_error)
-    assert alarm.drifts[3] == alarm.drift
+    assert alarm.drift == pytest.approx(0.7, abs=0.3)
+    assert alarm.drift_low < 0.7 < alarm.drift_high
     assert "drift of class 3 in all rows" in str(monitor)
 
 
@@ -263,12 +263,12 @@ def test_what_cannot_be_used_is_refused_and_changes_nothing(batch, sentence):
         (lambda s: s.pop("classes"), "'classes'"),
         (lambda s: s.update(classes=[0]), "two classes or more"),
         (lambda s: s.update(class_weights=[1, 2]), "4 numbers as 'class_weights'"),
-        (lambda s: s["tracks"][0].update(sums=[1, 2]), "57 numbers as 'sums'"),
+        (lambda s: s["tracks"][0].update(sums=[1, 2]), "382 numbers as 'sums'"),
         (lambda s: s["tracks"][0]["reference"].__setitem__(1, -1), "not negative as 'reference'"),
         (lambda s: s["tracks"][0].update(total=[]), "numbers as 'total'"),
-        (lambda s: s["tracks"][0]["history"][0].update(z=3), "list as 'z'"),
+        (lambda s: s["tracks"][0]["history"][0].update(z_by_class=3), "list as 'z_by_class'"),
         (lambda s: s.update(arrival=[]), "4 orders"),
-        (lambda s: s.update(alarms=[{}]), "'label'"),
+        (lambda s: s.update(alarms=[{}]), "'drift_low'"),
     ],
 )
 def test_damaged_states_are_refused(damage, sentence):

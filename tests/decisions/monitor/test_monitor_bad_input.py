@@ -33,7 +33,7 @@ def made(**params):
         ({"q": [0.1, 1.5], "y": [0, 1]}, "are these logits"),
         ({"q": [0.1, np.nan], "y": [0, 1]}, "NaN"),
         ({"q": [0.1, np.inf], "y": [0, 1]}, r"\[0, 1\]"),
-        ({"q": [[0.9, 0.1], [0.8, 0.2]], "y": [0, 1]}, "one value for each"),
+        ({"q": [[0.9], [0.8]], "y": [0, 1]}, "one value for each"),
         ({"q": [0.1, 0.2], "y": [0, 1], "sample_weight": [1.0]}, "one weight for each"),
         ({"q": [0.1, 0.2], "y": [0, 1], "sample_weight": [1.0, -1.0]}, "not negative"),
         ({"q": [0.1, 0.2], "y": [0, 1], "segment": ["a", "c"]}, r"\(a, b\), got 'c'"),
@@ -117,7 +117,7 @@ def test_out_of_fold_references_must_be_the_training_labels(rare_rows):
     model = CRCENClassifierCV(hidden=[()], l2=[1e-2], cv=3, random_state=0, device="cpu").fit(X, y)
     with pytest.raises(InvalidInput, match="200 training labels"):
         KeyEquationMonitor(model, y_reference=y[:150])
-    with pytest.raises(InvalidInput, match="positives"):
+    with pytest.raises(InvalidInput, match="rows of the classes"):
         KeyEquationMonitor(model, y_reference=1 - y)
     with pytest.raises(InvalidInput, match="those of fit"):
         KeyEquationMonitor(model, y_reference=y, sample_weight_reference=np.full(200, 2.0))
@@ -138,18 +138,18 @@ def saved():
         (lambda s: s.pop("format"), "'format'"),
         (lambda s: s.update(format="something"), "must be of the format"),
         (lambda s: s.update(version=99), "version 99"),
-        (lambda s: s.pop("lam"), "'lam'"),
-        (lambda s: s.update(lam="half"), "finite number as 'lam'"),
+        (lambda s: s.pop("classes"), "'classes'"),
+        (lambda s: s.update(class_weights=["half", 1]), "finite number as 'class_weights'"),
         (lambda s: s.update(n_batches=True), "finite number as 'n_batches'"),
         (lambda s: s.update(tracks={}), "list as 'tracks'"),
         (lambda s: s["tracks"].pop(), "one track for all rows"),
-        (lambda s: s["tracks"][0].update(sums=[1, 2]), "89 numbers as 'sums'"),
+        (lambda s: s["tracks"][0].update(sums=[1, 2]), "99 numbers as 'sums'"),
         (lambda s: s["tracks"][0]["sums"].__setitem__(2, None), "finite number as 'sums'"),
-        (lambda s: s["tracks"][0]["reference"].__setitem__(5, -1.0), "not negative as 'reference'"),
+        (lambda s: s["tracks"][0]["reference"].__setitem__(15, -1.0), "not negative as 'reference'"),
         (lambda s: s["tracks"][0]["starts"][0].pop("batch"), "'batch'"),
         (lambda s: s["tracks"][0]["history"][0].update(segment=3), "text or null as 'segment'"),
-        (lambda s: s["tracks"][0]["history"][0].pop("z"), "'z'"),
-        (lambda s: s.update(alarms=[{}]), "'segment'"),
+        (lambda s: s["tracks"][0]["history"][0].pop("counts"), "'counts'"),
+        (lambda s: s.update(alarms=[{}]), "'drift_low'"),
     ],
 )
 def test_damaged_states_are_refused(damage, sentence):
@@ -174,7 +174,7 @@ def test_states_of_other_things_are_refused(tmp_path):
 def test_a_state_of_another_model_is_refused(rare_rows):
     X, y = rare_rows(200)
     ours = CRCENClassifier(hidden=(), random_state=0, device="cpu").fit(X, y)
-    with pytest.raises(InvalidInput, match=r"belongs to a model with λ = 0\.5"):
+    with pytest.raises(InvalidInput, match="belongs to a model with the classes"):
         KeyEquationMonitor.from_state(saved(), ours)
 
 

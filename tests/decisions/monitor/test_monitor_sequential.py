@@ -9,15 +9,9 @@ from scipy.integrate import quad
 from scipy.special import expit
 from scipy.stats import binom
 
-from crcen.decisions.monitor.sequential_test import (
-    GROWTH,
-    DriftTest,
-    Tally,
-    dispersion_of,
-    log_evidence,
-)
-from crcen.theory.residual_test import ResidualSums, residual_sums
-from crcen.theory.sequential import GRID
+from crcen.decisions.monitor.drift_tests import DriftTest, Tally, log_evidence
+from crcen.theory.price import Price
+from crcen.theory.sequential import GRID, StreamSums, stream_sums
 
 
 @pytest.mark.parametrize(
@@ -66,9 +60,9 @@ def test_tally_recovers_a_constant_drift_exactly():
     for lam, d in ((0.5, 0.3), (0.9, -1.2), (0.2, 2.0)):
         p = q / (q + lam / (1 - lam) * (1 - q))
         chance = expit(np.log(p / (1 - p)) + d)
-        tally = Tally(0.0, 0.0, np.sum(chance * lam * (1 - q)), np.sum((1 - chance) * (1 - lam) * q))
-        assert tally.drift == pytest.approx(d, rel=1e-12)
-    assert Tally(6.0, 20.0, 1.0, 0.0).drift == pytest.approx(0.3)
+        tally = normal(0.0, 0.0, np.sum(chance * lam * (1 - q)), np.sum((1 - chance) * (1 - lam) * q))
+        assert tally.drift == pytest.approx([-d, d], rel=1e-12)
+    assert normal(6.0, 20.0, 1.0, 0.0).drift == pytest.approx([-0.3, 0.3])
 
 
 def test_tally_estimates_small_drifts_with_its_information():
@@ -76,36 +70,40 @@ def test_tally_estimates_small_drifts_with_its_information():
     rng = np.random.default_rng(1)
     p = rng.beta(1, 6, 4000)
     q = 6 * p / (6 * p + 1 - p)
-    means = []
+    columns, price, means = np.column_stack([1 - q, q]), Price.binary(6 / 7, 1, 1), []
     for _ in range(400):
-        tally = Tally.of(residual_sums(rng.random(4000) < p, q, 6 / 7))
-        means.append(tally.mean)
-    assert np.mean(means) == pytest.approx(0.0, abs=4 / math.sqrt(400 * tally.information))
-    assert np.var(means) * tally.information == pytest.approx(1.0, abs=4 * math.sqrt(2 / 400))
+        tally = Tally.of(stream_sums((rng.random(4000) < p).astype(int), columns, price))
+        means.append(tally.score[0] / tally.information[0, 0])
+    assert np.mean(means) == pytest.approx(0.0, abs=4 / math.sqrt(400 * tally.information[0, 0]))
+    assert np.var(means) * tally.information[0, 0] == pytest.approx(1.0, abs=4 * math.sqrt(2 / 400))
 
 
 def test_dispersion_is_at_least_one_and_widens_the_variance():
-    assert dispersion_of(ResidualSums()) == 1.0
-    assert dispersion_of(ResidualSums(10, 5, 1.0, 1.0, 1.0, 2.0, 1.0)) == 1.0
-    wide = ResidualSums(10, 5, 2.0, 1.0, 1.0, 2.0, 3.0)
-    assert dispersion_of(wide) == 1.5
-    assert Tally.of(wide, 1.5).information == pytest.approx(Tally.of(wide).information / 1.5)
-    assert Tally.of(wide, 1.5).mean == pytest.approx(Tally.of(wide).mean)
+    assert StreamSums.none(2).dispersion == 1.0
+    rng = np.random.default_rng(0)
+    p = np.full(500, 0.2)
+    sums = stream_sums((rng.random(500) < 0.4).astype(int), np.column_stack([1 - p, p]), Price.binary(0.5, 1, 1))
+    assert sums.dispersion == pytest.approx(sums.squares[1] / sums.variance[1, 1])
+    assert sums.dispersion > 1.2
+    wide, plain = Tally.of(sums, 1.5), Tally.of(sums)
+    assert wide.information == pytest.approx(plain.information / 1.5)
+    assert wide.score == pytest.approx(plain.score / 1.5)
+    assert wide.likelihood == pytest.approx(plain.likelihood / 1.5)
 
 
-def normal(score, information):
-    """A tally with the likelihood of a normal score."""
-    return Tally(score, information, 1.0, 1.0, score * GRID - information * GRID**2 / 2)
+def normal(score, information, missed=1.0, alarmed=1.0):
+    """A tally of two classes with the likelihood of a normal score."""
+    return Tally.binary(score, information, score * GRID - information * GRID**2 / 2, missed, alarmed)
 
 
 def test_starting_points_open_as_the_past_grows():
     test = DriftTest(normal(0.0, 5.0), 0.3, 0.0)
     for batch in range(1, 101):
         test.add(normal(0.0, 1.0), batch)
-    opened = [5.0 + start.information for start in test.starts]
+    opened = [5.0 + start.information[0, 0] for start in test.starts]
     assert opened[0] == 5.0
-    assert all(later >= GROWTH * earlier for earlier, later in pairwise(opened))
-    assert len(opened) == pytest.approx(1 + math.log(104 / 5) / math.log(GROWTH), abs=6)
+    assert all(later >= 1.12 * earlier for earlier, later in pairwise(opened))
+    assert len(opened) == pytest.approx(1 + math.log(104 / 5) / math.log(1.12), abs=6)
     # Nothing happened: the evidence is below 1, and what is not opened yet keeps its weight.
     assert -math.log(2 * (len(opened) + 1)) < test.log_evidence() < 0
     for batch in range(101, 5000):
@@ -117,7 +115,7 @@ def test_starting_points_open_as_the_past_grows():
 
 
 def test_without_reference_or_past_there_is_no_evidence():
-    test = DriftTest(Tally(), 0.3, 0.0)
+    test = DriftTest(Tally.none(2), 0.3, 0.0)
     assert test.log_evidence() == 0.0
     assert test.change() is None
     test.add(normal(400.0, 1e3), 1)
@@ -129,11 +127,10 @@ def test_the_change_is_dated():
     test = DriftTest(normal(0.0, 100.0), 0.3, 0.0)
     for batch in range(1, 41):
         test.add(normal(10.0 if batch > 20 else 0.0, 20.0), batch)
-    batch, _, _ = test.change()
-    assert abs(batch - 21) <= 4
-    drift, deviation, low, high = test.change_interval()
-    assert drift == pytest.approx(0.5, abs=0.1)
-    assert low < drift - 2 * deviation < drift + 2 * deviation < high
+    change = test.change()
+    assert abs(change.batch - 21) <= 4
+    assert change.drift == pytest.approx(0.5, abs=0.1)
+    assert change.low < change.drift - 2 * change.error < change.drift + 2 * change.error < change.high
 
 
 def noisy_test(rng, reference, looks, step, tolerance=0.0, drift=0.0):

@@ -2,6 +2,7 @@
 
 import json
 import math
+import warnings
 
 import numpy as np
 import pytest
@@ -84,7 +85,7 @@ def test_a_drift_is_found_dated_and_measured():
     assert 8 <= alarm.since_batch <= 12
     assert alarm.drift == pytest.approx(0.6, abs=3 * alarm.drift_error)
     assert alarm.log_evidence >= math.log(100)
-    assert "ALARM: drift in all rows" in str(monitor)
+    assert "ALARM: drift of class 1 in all rows" in str(monitor)
 
 
 def test_a_negative_drift_is_found():
@@ -241,16 +242,16 @@ def search(rare_rows):
 def test_out_of_fold_rows_are_the_reference(search, rare_rows):
     model, labels = search
     monitor = KeyEquationMonitor(model, y_reference=labels)
-    q = sigmoid(-model.oof_decision_function_)
+    q = np.column_stack([sigmoid(-model.oof_decision_function_), sigmoid(model.oof_decision_function_)])
     by_hand = KeyEquationMonitor(model, y_reference=labels, q_reference=q)
     assert monitor.state() == by_hand.state()
     sums = monitor._tracks[None].reference
-    assert sums.n_pos == (labels == "fraud").sum()
-    assert abs(sums.residual) < 1e-9 * sums.missed  # solved on them
+    assert sums.counts[1] == (labels == "fraud").sum()
+    assert abs(sums.residuals[1]) < 1e-9 * sums.flows.sum()  # solved on them
     X, y = rare_rows(300, seed=2)
     named = np.where(y == 1, "fraud", "ok")
     monitor.update(X, named)
-    by_hand.update(q=model.weighted_proba(X)[:, 0], y=named)
+    by_hand.update(q=model.weighted_proba(X), y=named)
     assert monitor.state() == by_hand.state()
     assert monitor.history[None][0].n_pos == y.sum()
     resumed = KeyEquationMonitor.from_state(monitor.state(), model)
@@ -272,7 +273,7 @@ def test_any_classifier_with_probabilities_will_do(rare_rows):
 def test_a_plain_network_brings_its_weighting(rare_rows):
     X, y = rare_rows(200, seed=4)
     model = CRCENClassifier(hidden=(), random_state=0, device="cpu").fit(X, y)
-    assert KeyEquationMonitor(model).state()["lam"] == model.weighting_.lam
+    assert KeyEquationMonitor(model).state()["class_weights"][1] == model.weighting_.lam
 
 
 # -- the plot ----------------------------------------------------------------------------------------------------
@@ -344,3 +345,80 @@ def test_unit_of_weights_does_not_change_the_evidence():
         monitor.update(q=p_new, y=y_new, sample_weight=unit * w[:2000])
         found.append(monitor.history[None][-1].log_evidence)
     assert found[1:] == pytest.approx([found[0]] * 2, rel=1e-9)
+
+
+# -- audits ------------------------------------------------------------------------------------------------------
+
+
+def audited(rng, n, drift=0.0, n_classes=2):
+    """Probabilities, labels (missing where not checked) and audit probabilities; alarms are always checked."""
+    logits = np.column_stack([np.zeros(n), *rng.normal(-2.5, 1.0, (n_classes - 1, n))])
+    p = np.exp(logits) / np.exp(logits).sum(axis=1, keepdims=True)
+    moved = p * np.exp(drift * np.eye(n_classes)[-1])
+    moved /= moved.sum(axis=1, keepdims=True)
+    y = np.minimum((rng.random(n)[:, None] > np.cumsum(moved, axis=1)).sum(axis=1), n_classes - 1).astype(float)
+    risk = 1 - p[:, 0]
+    e = np.where(risk > 0.3, 1.0, np.clip(0.5 * np.sqrt(risk), 0.05, 1.0))
+    return p, np.where(rng.random(n) < e, y, np.nan), e
+
+
+@pytest.mark.filterwarnings("ignore:.*arrive at different times")
+@pytest.mark.parametrize("n_classes", [2, 3])
+def test_audited_labels_keep_the_false_alarm_rate_and_show_a_drift(n_classes):
+    rng = np.random.default_rng(0)
+    alarms, found = 0, 0
+    for _ in range(40):
+        p, y, e = audited(rng, 3000, n_classes=n_classes)
+        rows = ~np.isnan(y)
+        reference = {"y_reference": y[rows].astype(int), "q_reference": p[rows], "audit_probability_reference": e[rows]}
+        quiet, moved = (KeyEquationMonitor(**reference, false_alarm_rate=0.1) for _ in range(2))
+        for _ in range(12):
+            for monitor, drift in ((quiet, 0.0), (moved, 1.0)):
+                p, y, e = audited(rng, 500, drift, n_classes)
+                monitor.update(q=p, y=y, audit_probability=e)
+        alarms += bool(quiet.alarms)
+        found += bool(moved.alarms)
+    assert alarms <= binom.ppf(0.999, 40, 0.1)
+    assert found >= 36
+
+
+def test_audits_that_stop_are_reported_once_and_survive_the_state(tmp_path):
+    rng = np.random.default_rng(1)
+    monitor = KeyEquationMonitor()
+    for _ in range(10):
+        p, y, e = audited(rng, 400)
+        monitor.update(q=p, y=y, audit_probability=e)
+    assert not monitor.audits_have_stopped
+    with warnings.catch_warnings(record=True) as said:
+        warnings.simplefilter("always")
+        for _ in range(5):
+            p, y, e = audited(rng, 400)
+            monitor.update(q=p, y=np.where(e < 1, np.nan, y), audit_probability=e)
+            monitor.to_json(tmp_path / "m.json")
+            monitor = KeyEquationMonitor.from_json(tmp_path / "m.json")
+    assert sum("audits seem to have stopped" in str(one.message) for one in said) == 1
+    assert monitor.audits_have_stopped
+    assert "audits have stopped" in str(monitor)
+
+
+@pytest.mark.parametrize("wrong", [0.0, 1.5, -0.1, np.nan])
+def test_audit_probabilities_that_cannot_be_are_refused_with_the_row(wrong):
+    monitor = KeyEquationMonitor()
+    before = monitor.state()
+    with pytest.raises(crcen.InvalidInput, match="in row 2"):
+        monitor.update(q=[0.1, 0.2, 0.3], y=[0, 1, None], audit_probability=[1.0, wrong, np.nan])
+    assert monitor.state() == before
+
+
+@pytest.mark.parametrize("n_classes", [2, 3])
+def test_state_and_readings_have_the_same_keys_for_any_number_of_classes(n_classes):
+    rng = np.random.default_rng(2)
+    p, y, e = audited(rng, 3000, n_classes=n_classes)
+    monitor = KeyEquationMonitor(weighting=np.ones(n_classes), segments=["a"])
+    monitor.update(q=p, y=y, audit_probability=e, segment="a")
+    two = KeyEquationMonitor(segments=["a"])
+    two.update(q=[0.2, 0.4], y=[0, 1], segment="a")
+    assert list(monitor.state()) == list(two.state())
+    assert [list(one) for one in monitor.state()["tracks"]] == [list(one) for one in two.state()["tracks"]]
+    assert list(monitor.history["a"][0].to_dict()) == list(two.history["a"][0].to_dict())
+    assert sum(monitor.history["a"][0].counts) == np.isfinite(y).sum()

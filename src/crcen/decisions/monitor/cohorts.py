@@ -1,20 +1,37 @@
-"""Rows held back until the labels of their whole cohort are known."""
+"""Arrival of labels: cohorts held back until complete, the order of classes, and audits that stop."""
 
-from collections.abc import Callable
 from dataclasses import dataclass, field
 from datetime import date
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
+from scipy.special import pdtr
 
-from crcen.decisions.monitor.plain_state import count_of, item_of, list_of, plain_sums, short
+from crcen.decisions.monitor.state import (
+    count_of,
+    item_of,
+    list_of,
+    number_of,
+    plain_sums,
+    residual_sums_from,
+    short,
+    sums_from,
+)
 from crcen.exceptions import InvalidInput, InvalidParameter
-from crcen.theory.residual_test import JointResidualSums, ResidualSums
+from crcen.theory.limits import ARRIVAL_TURNS, ARRIVAL_Z
+from crcen.theory.residual_test import ResidualSums
+from crcen.theory.sequential import StreamSums
 
-__all__ = ["Cohorts", "check_delay", "cohort_numbers"]
+__all__ = ["ArrivalOrder", "AuditArrival", "Cohorts", "Sums", "check_delay", "cohort_numbers"]
 
-Sums = dict[str | None, ResidualSums | JointResidualSums]
+Sums = dict[str | None, StreamSums]
+
+# Batches are pooled until they should hold this many positives: with fewer, no positive at all is not yet unusual. A
+# piece with far too many ends as soon as it holds a few.
+_ENOUGH, _FEW = 10.0, 5
+# Chance of so few audited labels below which audits have stopped.
+_AUDIT_LEVEL = 1e-4
 
 
 def check_delay(delay: Any) -> int:
@@ -79,7 +96,6 @@ class Cohorts:
     are_dates: bool | None = None
     held: dict[int, Sums] = field(default_factory=dict)
     n_late: int = 0
-    n_late_pos: int = 0
 
     def present_of(self, now: Any, cohorts: NDArray[np.int64], are_dates: bool) -> int:
         """The present cohort: the one stated, or the latest given."""
@@ -103,12 +119,11 @@ class Cohorts:
         """Add sums of rows to a cohort that is open."""
         mine = self.held.setdefault(cohort, {})
         for name, piece in sums.items():
-            mine[name] = mine[name] + piece if name in mine else piece  # type: ignore[operator]  # of one kind
+            mine[name] = mine[name] + piece if name in mine else piece
 
-    def leave_out(self, n_rows: int, n_pos: int, kinds: str) -> str:
-        """Count rows that came too late, and say so, with what kinds of rows they are."""
+    def leave_out(self, n_rows: int, kinds: str) -> str:
+        """Count rows that came too late; a warning with their classes."""
         self.n_late += n_rows
-        self.n_late_pos += n_pos
         return (
             f"{n_rows} rows ({kinds}) came after their cohort was complete and are left out: a delay of {self.delay} "
             f"is too short for them"
@@ -137,7 +152,6 @@ class Cohorts:
             "present": self.present,
             "are_dates": self.are_dates,
             "n_late": self.n_late,
-            "n_late_pos": self.n_late_pos,
             "held": [
                 {"cohort": cohort, "sums": [{"segment": name, "sums": plain_sums(s)} for name, s in sums.items()]}
                 for cohort, sums in self.held.items()
@@ -145,8 +159,8 @@ class Cohorts:
         }
 
     @classmethod
-    def from_state(cls, state: Any, segments: list[str], read_sums: Callable[[Any, str], Any]) -> "Cohorts":
-        """The inverse of `state`, checked; `read_sums` reads the sums stored under a key."""
+    def from_state(cls, state: Any, segments: list[str], n_classes: int) -> "Cohorts":
+        """The inverse of `state`, checked."""
         present, are_dates = item_of(state, "present"), item_of(state, "are_dates")
         if are_dates not in (None, True, False) or (present is None) != (are_dates is None):
             raise InvalidInput(f"the monitor's state must say whether cohorts are dates, got {are_dates!r}")
@@ -155,13 +169,107 @@ class Cohorts:
             None if present is None else count_of(state, "present", -(2.0**53)),
             are_dates,
             n_late=count_of(state, "n_late"),
-            n_late_pos=count_of(state, "n_late_pos"),
         )
         for entry in list_of(state, "held"):
             pieces = list_of(entry, "sums")
             names = [item_of(piece, "segment") for piece in pieces]
             if None not in names or not all(name in (None, *segments) for name in names):
                 raise InvalidInput(f"the monitor's state must hold cohorts of its own segments, got {short(names)}")
-            sums = {name: read_sums(piece, "sums") for name, piece in zip(names, pieces, strict=True)}
+            sums = {name: sums_from(piece, "sums", n_classes) for name, piece in zip(names, pieces, strict=True)}
             made.held[count_of(entry, "cohort", -(2.0**53))] = sums
         return made
+
+
+@dataclass
+class ArrivalOrder:
+    """Counts how often the residual of neighbouring pieces turns from far above to far below what chance allows.
+
+    Parameters
+    ----------
+    label : str
+        The class that the sums are of, in words.
+    """
+
+    label: str
+    pending: ResidualSums = field(default_factory=ResidualSums)
+    last_z: float = 0.0
+    turns: int = 0
+
+    def add(self, sums: ResidualSums) -> str:
+        """Take a batch; a warning if it is the one that shows it, else nothing."""
+        self.pending = self.pending + sums
+        if self.pending.variance <= 0.0:
+            return ""
+        z = self.pending.z
+        is_crowded = z > ARRIVAL_Z and self.pending.n_pos >= _FEW
+        if not is_crowded and self.pending.slope**2 < _ENOUGH * self.pending.variance:
+            return ""
+        self.pending = ResidualSums()
+        turned = min(abs(z), abs(self.last_z)) > ARRIVAL_Z and (z > 0.0) != (self.last_z > 0.0)
+        self.last_z = z
+        self.turns += turned
+        if not turned or self.turns != ARRIVAL_TURNS:
+            return ""
+        return (
+            f"rows of {self.label} and others seem to arrive at different times: {self.turns} times a piece of the "
+            f"stream with far more of them than the model expects came next to one with far fewer; evidence is only "
+            f"valid if a label's arrival does not depend on its class, so feed complete cohorts (delay= holds rows "
+            f"back until theirs is)"
+        )
+
+    def state(self) -> dict[str, Any]:
+        """Everything, as JSON can hold it."""
+        return {"pending": plain_sums(self.pending), "last_z": self.last_z, "turns": self.turns}
+
+    def restore(self, state: Any) -> None:
+        """Take what `state` returned, checked."""
+        self.pending = residual_sums_from(state, "pending")
+        self.last_z, self.turns = number_of(state, "last_z"), count_of(state, "turns")
+
+
+@dataclass
+class AuditArrival:
+    """Compares the audited labels that arrive with the number that audit probabilities promise.
+
+    Parameters
+    ----------
+    unit : float
+        Weight 1/e that counts as 1, fixed by the first audited rows.
+    expected : float
+        Expected labels of rows that were audited with a probability below 1, in the present window.
+    found : int
+        Those that arrived.
+    """
+
+    unit: float
+    expected: float = 0.0
+    found: int = 0
+    has_stopped: bool = False
+
+    def add(self, e: NDArray[np.float64], is_labelled: NDArray[np.bool_]) -> str:
+        """Take the audit probabilities of all rows of a batch; a warning if audits stopped, else nothing."""
+        drawn = e < 1.0
+        self.expected += float(e[drawn].sum())
+        self.found += int((is_labelled & drawn).sum())
+        if float(pdtr(self.found, self.expected)) < _AUDIT_LEVEL:
+            words = (
+                f"audits seem to have stopped: {self.expected:.0f} labels of rows without an alarm were expected and "
+                f"{self.found} arrived; labels of alarms alone say nothing about the other rows"
+            )
+            words, self.has_stopped = "" if self.has_stopped else words, True
+            return words
+        if self.expected >= _ENOUGH:  # begin a new window: a later stop shows soon
+            self.expected, self.found, self.has_stopped = 0.0, 0, False
+        return ""
+
+    def state(self) -> dict[str, Any]:
+        """Everything, as JSON can hold it."""
+        return {"unit": self.unit, "expected": self.expected, "found": self.found, "has_stopped": self.has_stopped}
+
+    @classmethod
+    def from_state(cls, state: Any) -> "AuditArrival":
+        """The inverse of `state`, checked."""
+        unit, expected, stopped = number_of(state, "unit"), number_of(state, "expected"), item_of(state, "has_stopped")
+        if unit < 1.0 or expected < 0.0 or not isinstance(stopped, bool):
+            raise InvalidInput("the monitor's state must hold audits with a unit from 1 and an expected number from 0")
+        return cls(unit, expected, count_of(state, "found"), stopped)

@@ -5,40 +5,37 @@ from __future__ import annotations
 import json
 import warnings
 from collections.abc import Iterable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-from numpy.typing import ArrayLike
+from numpy.typing import ArrayLike, NDArray
 
 from crcen._support.files import write_atomic
-from crcen.decisions.monitor.class_track import ClassTrack
-from crcen.decisions.monitor.cohorts import Cohorts, Sums, check_delay, cohort_numbers
+from crcen.decisions.monitor.cohorts import ArrivalOrder, AuditArrival, Cohorts, Sums, check_delay, cohort_numbers
 from crcen.decisions.monitor.display import draw_readings, table_of_readings
-from crcen.decisions.monitor.plain_state import count_of, item_of, list_of, number_of, plain, short
-from crcen.decisions.monitor.rows import reference_sums, row_segments, segment_names, sums_by_segment
-from crcen.decisions.monitor.several_classes import SeveralClasses, n_classes_of
-from crcen.decisions.monitor.track import Track
-from crcen.decisions.monitor.two_classes import TwoClasses
+from crcen.decisions.monitor.rows import Batch, WatchedModel, check_audits, segment_names
+from crcen.decisions.monitor.state import count_of, item_of, list_of, number_of, numbers_of, plain, short, sums_from
+from crcen.decisions.monitor.track import DriftAlarm, MonitorReading, Track
 from crcen.exceptions import InvalidInput, InvalidParameter
+from crcen.models.private_scikit_learn import take_rows
 from crcen.theory.limits import DRIFT_SCALE, FALSE_ALARM_RATE
-from crcen.theory.price import Price, positive_number
-from crcen.theory.rows import ShownInOneLine
+from crcen.theory.price import positive_number
+from crcen.theory.rows import ShownInOneLine, as_numpy
+from crcen.theory.sequential import StreamSums, typical_weight
 
 __all__ = ["KeyEquationMonitor"]
 
-# 4 is of two classes, 3 of several.
-_FORMAT, _READABLE = "crcen monitor", (3, 4)
-
-Kind = TwoClasses | SeveralClasses
+_FORMAT, _VERSION = "crcen monitor", 5
 
 
 class KeyEquationMonitor(ShownInOneLine):
-    """Watch the key equation on new rows as their labels arrive, and raise an alarm when the model has gone wrong.
+    """Test the key equation on new rows as their labels arrive, and raise an alarm when the log-odds drift.
 
-    After every batch the residual Σ w(y−q) of new rows is compared with that of reference rows, both with their own
-    error. The chance of *any* false alarm, over all segments and the whole life of the stream, is at most
-    ``false_alarm_rate``. The monitor looks for changes after a quiet time as well as for those from the first row on.
+    After every batch new rows are compared with reference rows, both with their own error. The chance of *any* false
+    alarm, over all segments and the whole life of the stream, is at most ``false_alarm_rate``. The monitor looks for
+    changes after a quiet time as well as for those from the first row on.
 
     Parameters
     ----------
@@ -47,16 +44,16 @@ class KeyEquationMonitor(ShownInOneLine):
         ``predict_proba``, of two classes or more. Without a model pass ``q`` to `update`, and 0/1 labels or class
         numbers.
     weighting : Lam, CostRatio, Budget, float, class weights or None
-        What q was trained under, where no model of ours says it; None (λ = ½) for natural probabilities. For more than
-        two classes a weight for each, as an array or a dict; without a model it says how many classes there are.
+        What q was trained under, if the model has no ``weighting_``; None (λ = ½) for natural probabilities. For more
+        than two classes a weight for each, as an array or a dict; without a model it gives the number of classes.
     y_reference : array of shape (n,), optional
         Labels of rows that the model was not fitted on. With a `CRCENClassifierCV` and no ``q_reference`` they are its
         training labels in the order of `fit`, used with its out-of-fold probabilities. Without them each stream is
         compared with its own past alone: a model that is wrong from the first row on is not found then.
     q_reference : array of shape (n,), or (n, K), optional
         Weighted probabilities of the reference rows, of the positive class or of every class.
-    segment_reference, sample_weight_reference, clusters_reference : arrays of shape (n,), optional
-        Segments, weights and clusters of the reference rows.
+    segment_reference, sample_weight_reference, clusters_reference, audit_probability_reference : arrays, optional
+        Segments, weights, clusters and audit probabilities of the reference rows, (n,).
     segments : sequence of str, optional
         Segments to watch one by one besides all rows; by default those of ``segment_reference``. All rows spend half of
         the false-alarm rate and the segments an equal share of the other half (Bonferroni).
@@ -73,9 +70,9 @@ class KeyEquationMonitor(ShownInOneLine):
 
     Attributes
     ----------
-    alarms : list of DriftAlarm, or of ClassDriftAlarm for more than two classes
-        The first alarm of every test that had one. With more than two classes it names the class that moved.
-    history : dict of lists of MonitorReading, or of ClassReading
+    alarms : list of DriftAlarm
+        The first alarm of every test that had one. It names the class that moved.
+    history : dict of lists of MonitorReading
         Readings by segment, None for all rows: the latest 256, and at most as many of the time before.
     n_batches : int
         Batches so far; with ``delay`` the cohorts that were complete.
@@ -84,9 +81,9 @@ class KeyEquationMonitor(ShownInOneLine):
 
     Notes
     -----
-    It assumes independent rows at the natural class ratio, labels whose arrival does not depend on what they are (see
-    ``delay``), and reference rows from the time when the model was right. docs/monitor.md derives the test and
-    measures it, also where rows of another kind come.
+    Assumptions: independent rows (or clusters) at the natural class ratio, labels whose arrival does not depend on
+    their class (see ``delay``), and reference rows from the time when the model was right. docs/monitor.md derives the
+    test and measures it.
 
     Examples
     --------
@@ -110,6 +107,7 @@ class KeyEquationMonitor(ShownInOneLine):
         segment_reference: ArrayLike | None = None,
         sample_weight_reference: ArrayLike | None = None,
         clusters_reference: ArrayLike | None = None,
+        audit_probability_reference: ArrayLike | None = None,
         segments: Any = None,
         false_alarm_rate: float = FALSE_ALARM_RATE,
         tolerance: float = 0.0,
@@ -117,7 +115,8 @@ class KeyEquationMonitor(ShownInOneLine):
         delay: int | None = None,
     ) -> None:
         self.model = model
-        self._kind = _kind_of(model, weighting, q_reference)
+        reference = np.asarray(() if q_reference is None else as_numpy(q_reference))
+        self._watched = WatchedModel(model, weighting, reference.shape[1] if reference.ndim == 2 else 0)
         self.false_alarm_rate = positive_number(false_alarm_rate, "false_alarm_rate")
         if self.false_alarm_rate >= 1.0:
             raise InvalidParameter(f"false_alarm_rate must lie between 0 and 1, got {self.false_alarm_rate:g}")
@@ -127,32 +126,75 @@ class KeyEquationMonitor(ShownInOneLine):
             raise InvalidParameter(
                 f"tolerance must be at most 3 log-odds, got {self.tolerance:g}: did you mean a share?"
             )
-        rows = (y_reference, q_reference, segment_reference, sample_weight_reference, clusters_reference)
-        references = reference_sums(self._kind, *rows)
+        self._audits: AuditArrival | None = None
+        references = self._reference_sums(
+            y_reference,
+            q_reference,
+            segment_reference,
+            sample_weight_reference,
+            clusters_reference,
+            audit_probability_reference,
+        )
         named = [name for name in references if name is not None]
         self.segments = named if segments is None else segment_names(segments)
-        self.dispersion = self._kind.dispersion(references[None])
+        self.alarms: list[DriftAlarm] = []
+        self.n_batches = 0
+        self._weight_unit = references[None].weight_unit
         self._tracks = self._make_tracks(references)
         self._cohorts = None if delay is None else Cohorts(check_delay(delay))
-        self._arrivals = self._kind.arrivals()
-        self.alarms: list[Any] = []
-        self.n_batches = 0
+        self._arrivals = [ArrivalOrder(f"class {label!r}") for label in self._tested]
+
+    def _reference_sums(self, y: Any, q: Any, segment: Any, weights: Any, clusters: Any, audits: Any) -> Sums:
+        """Sums of the reference rows: all of them, and those of each segment."""
+        if y is None:
+            given = {"q": q, "segment": segment, "sample_weight": weights, "clusters": clusters}
+            for name, values in {**given, "audit_probability": audits}.items():
+                if values is not None:
+                    raise InvalidInput(f"{name}_reference needs the labels y_reference of the same rows")
+            return {None: StreamSums.none(len(self._watched.classes))}
+        numbers = self._watched.encode(y)
+        outputs = self._watched.out_of_fold(numbers, weights) if q is None else self._watched.columns(q, numbers.size)
+        present = np.unique(numbers)
+        if len(present) < 2:
+            raise InvalidInput(
+                f"y_reference must have both classes, or two of more, got {numbers.size} rows of "
+                f"{self._watched.classes[present[0]]!r}"
+            )
+        batch = Batch(numbers, outputs, weights, segment, clusters)
+        if audits is not None:
+            e, is_labelled = check_audits(y, audits)
+            self._audits, _ = self._audited(e, is_labelled)
+            batch.weights = batch.weights / (e * typical_weight(1.0 / e))
+        return batch.sums(self._watched.price, 0.0)
+
+    def use_reference(self, sums: StreamSums) -> None:
+        """Compare with rows of which only sums are known, such as those held out of training; before any update."""
+        if (sums.counts > 0).sum() > 1:
+            self._weight_unit = sums.weight_unit
+            self._tracks = self._make_tracks({None: sums})
+
+    @property
+    def _tested(self) -> tuple[Any, ...]:
+        """The positive one of two classes, or all of more."""
+        classes = self._watched.classes
+        return classes[1:] if len(classes) == 2 else classes
 
     # -- rows in ---------------------------------------------------------------------------------------------------
 
     def update(
         self,
         X: Any = None,
-        y: ArrayLike | None = None,
+        y: Any = None,
         *,
-        q: ArrayLike | None = None,
+        q: Any = None,
         segment: Any = None,
         sample_weight: ArrayLike | None = None,
         clusters: ArrayLike | None = None,
+        audit_probability: ArrayLike | None = None,
         when: str | None = None,
         cohort: Any = None,
         now: Any = None,
-    ) -> list[Any]:
+    ) -> list[DriftAlarm]:
         """Take a batch of rows whose labels are known.
 
         Parameters
@@ -169,8 +211,12 @@ class KeyEquationMonitor(ShownInOneLine):
             Finite and not negative. A weight above the typical one of the reference rows counts as that one.
         clusters : array of shape (n,), optional
             Rows of the same cluster, such as those of one patient, count as one arrival.
+        audit_probability : array of shape (n,), optional
+            Probability e with which the label of each row was asked for, 1 for alarms. Rows count with the weight 1/e,
+            scaled by a constant that the first such batch fixes. y may be missing for rows without a label; pass these
+            too, so that the monitor can warn when audits stop arriving.
         when : str, optional
-            What the batch is called in records, such as "2024-05"; with ``delay`` it is called after its cohort.
+            Name of the batch in records, such as "2024-05"; with ``delay`` the cohort is the name.
         cohort : int, date or array of shape (n,) of them
             With ``delay``: the day, week or month in which each row was scored, as whole numbers or dates.
         now : int or date, optional
@@ -178,13 +224,13 @@ class KeyEquationMonitor(ShownInOneLine):
 
         Returns
         -------
-        list of DriftAlarm, or of ClassDriftAlarm
-            New alarms, empty where there are none.
+        list of DriftAlarm
+            New alarms, possibly empty.
 
         Raises
         ------
         InvalidInput
-            If something cannot be used; the monitor is then as it was before.
+            For invalid input; the monitor is unchanged then.
         """
         if y is None:
             raise InvalidInput("update needs the labels y of the rows")
@@ -192,36 +238,63 @@ class KeyEquationMonitor(ShownInOneLine):
             raise InvalidInput("update needs either the rows X or their weighted probabilities q, and not both")
         if when is not None and (self._cohorts is not None or not isinstance(when, str)):
             raise InvalidInput(f"when must be text such as '2024-05', and is not given with delay=, got {when!r}")
-        encoded = self._kind.encode(y)
-        names = None if segment is None else row_segments(segment, encoded.size)
-        unknown = [] if names is None else sorted(set(names.tolist()) - set(self.segments))
+        if self._cohorts is None and (cohort is not None or now is not None):
+            raise InvalidInput("cohort and now need a monitor that holds rows back: make it with delay=")
+        if self._cohorts is not None and cohort is None:
+            raise InvalidInput("a monitor with delay= needs the cohort of the rows, such as the date of their scoring")
+        e = is_labelled = None
+        if audit_probability is not None:
+            e, is_labelled = check_audits(y, audit_probability)
+            if not is_labelled.all():
+                n_rows, rows = len(is_labelled), np.flatnonzero(is_labelled)
+                X, q, y = (None if one is None else take_rows(one, rows) for one in (X, q, y))
+                segment, sample_weight, clusters, cohort = (
+                    one if one is None or np.shape(one) != (n_rows,) else np.asarray(as_numpy(one))[rows]
+                    for one in (segment, sample_weight, clusters, cohort)
+                )
+        audits, words = self._audited(e, is_labelled)
+        if is_labelled is not None and not is_labelled.any():
+            self._audits = audits
+            return self._take([], words)
+        numbers = self._watched.encode(y)
+        outputs = self._watched.outputs(X) if q is None else self._watched.columns(q, numbers.size)
+        batch = Batch(numbers, outputs, sample_weight, segment, clusters)
+        if e is not None and is_labelled is not None and audits is not None:
+            batch.weights = batch.weights / (e[is_labelled] * audits.unit)
+        unknown = [] if batch.segments is None else sorted(set(batch.segments.tolist()) - set(self.segments))
         if unknown:
             raise InvalidInput(
                 f"segment must be one of those the monitor was made with ({', '.join(self.segments) or 'none'}), got "
                 f"{unknown[0]!r}: their number shares out the false-alarm rate, so name them all in segments="
             )
-        if self._cohorts is None and (cohort is not None or now is not None):
-            raise InvalidInput("cohort and now need a monitor that holds rows back: make it with delay=")
-        outputs = self._kind.outputs(X) if q is None else q
         if self._cohorts is None:
-            return self._take(
-                [(when, sums_by_segment(self._kind, encoded, outputs, sample_weight, names, None, clusters))]
-            )
-        if cohort is None:
-            raise InvalidInput("a monitor with delay= needs the cohort of the rows, such as the date of their scoring")
-        cohorts, are_dates = cohort_numbers(cohort, encoded.size)
+            sums = batch.sums(self._watched.price, self._weight_unit)
+            self._weight_unit, self._audits = sums[None].weight_unit, audits
+            return self._take([(when, sums)], words)
+        cohorts, are_dates = cohort_numbers(cohort, numbers.size)
         present, late = self._cohorts.present_of(now, cohorts, are_dates), self._cohorts.is_closed(cohorts)
-        pieces = {
-            int(one): sums_by_segment(self._kind, encoded, outputs, sample_weight, names, cohorts == one, clusters)
-            for one in np.unique(cohorts[~late])
-        }
+        unit = self._weight_unit or typical_weight(batch.weights)
+        pieces = {int(one): batch.sums(self._watched.price, unit, cohorts == one) for one in np.unique(cohorts[~late])}
         # From here on nothing can fail.
+        self._weight_unit, self._audits = unit, audits
         for one, sums in pieces.items():
             self._cohorts.hold(one, sums)
-        words = self._cohorts.leave_out(int(late.sum()), *self._kind.kinds(encoded[late])) if late.any() else ""
+        if late.any():
+            words.append(self._cohorts.leave_out(int(late.sum()), self._watched.kinds(numbers[late])))
         return self._take(self._cohorts.release(present, are_dates), words)
 
-    def release(self, now: Any) -> list[Any]:
+    def _audited(
+        self, e: NDArray[np.float64] | None, is_labelled: NDArray[np.bool_] | None
+    ) -> tuple[AuditArrival | None, list[str]]:
+        """The arrival of audits after a batch, and warnings."""
+        if e is None or is_labelled is None:
+            return self._audits, []
+        if self._audits is None and not is_labelled.any():
+            return None, []
+        found = AuditArrival(typical_weight(1.0 / e[is_labelled])) if self._audits is None else replace(self._audits)
+        return found, [found.add(e, is_labelled)]
+
+    def release(self, now: Any) -> list[DriftAlarm]:
         """With ``delay``: move on to the present cohort ``now`` without new rows; new alarms, as of `update`."""
         if self._cohorts is None:
             raise InvalidInput("release needs a monitor that holds rows back: make it with delay=")
@@ -229,32 +302,34 @@ class KeyEquationMonitor(ShownInOneLine):
         present = self._cohorts.present_of(None, number, are_dates)
         return self._take(self._cohorts.release(present, are_dates))
 
-    def _take(self, batches: Iterable[tuple[str | None, Sums]], words: str = "") -> list[Any]:
+    def _take(self, batches: Iterable[tuple[str | None, Sums]], words: Iterable[str] = ()) -> list[DriftAlarm]:
         """Count named batches, look at every test that has rows in them, and warn last: nothing can fail before."""
-        new, sentences = [], [words]
+        new, sentences = [], list(words)
         for when, pieces in batches:
             self.n_batches += 1
             for name, sums in pieces.items():
-                track: Any = self._tracks[name]
+                track = self._tracks[name]
                 track.add(sums, self.n_batches)
                 if track.is_over and not any(alarm.segment == name for alarm in self.alarms):
                     new.append(track.alarm(when))
                     self.alarms.append(new[-1])
-            sentences += [order.add(part(pieces[None])) for order, part in self._arrivals]
+            first = len(self._watched.classes) - len(self._tested)
+            sentences += [order.add(pieces[None].of_class(first + k)) for k, order in enumerate(self._arrivals)]
         for sentence in filter(None, sentences):
             warnings.warn(sentence, UserWarning, stacklevel=3)
         return new
 
-    def _make_tracks(self, references: dict[str | None, Any]) -> dict[str | None, Track | ClassTrack]:
+    def _make_tracks(self, references: Sums) -> dict[str | None, Track]:
         share = self.false_alarm_rate / 2.0 if self.segments else self.false_alarm_rate
         levels: dict[str | None, float] = {None: share}
         levels |= {name: share / len(self.segments) for name in self.segments}
-        none, settings = self._kind.no_sums(), (self.dispersion, self.drift_scale, self.tolerance)
+        classes, self.dispersion = self._watched.classes, references[None].dispersion
+        none, settings = StreamSums.none(len(classes)), (self.dispersion, self.drift_scale, self.tolerance)
         return {
-            name: self._kind.track(name, level, references.get(name, none), *settings) for name, level in levels.items()
+            name: Track(classes, name, level, references.get(name, none), *settings) for name, level in levels.items()
         }
 
-    # -- what it says ----------------------------------------------------------------------------------------------
+    # -- results ----------------------------------------------------------------------------------------------
 
     @property
     def delay(self) -> int | None:
@@ -272,18 +347,24 @@ class KeyEquationMonitor(ShownInOneLine):
         return 0 if self._cohorts is None else self._cohorts.n_late
 
     @property
-    def history(self) -> dict[str | None, list[Any]]:
+    def history(self) -> dict[str | None, list[MonitorReading]]:
         """Readings by segment, None for all rows; old ones more coarsely."""
         return {name: list(track.history) for name, track in self._tracks.items()}
 
     @property
-    def reference_error(self) -> Any:
-        """Standard error, in log-odds, of what reference rows say about the model: infinite without such rows.
+    def audits_have_stopped(self) -> bool:
+        """Whether far fewer audited labels arrive than audit probabilities promise."""
+        return self._audits is not None and self._audits.has_stopped
+
+    @property
+    def reference_error(self) -> float | NDArray[np.float64]:
+        """Standard error, in log-odds, of the model's error on reference rows: infinite without such rows.
 
         A drift from the first row on that is not several times as large cannot be found, however long the stream. With
         more than two classes it is an array: of each class against all others.
         """
-        return self._tracks[None].reference_error
+        error = self._tracks[None].reference_error
+        return float(error[0]) if len(error) == 1 else error
 
     def __str__(self) -> str:
         n_reference = self._tracks[None].reference.n_rows
@@ -300,6 +381,8 @@ class KeyEquationMonitor(ShownInOneLine):
         if self._cohorts is not None:
             late = f", {self.n_late:,} left out: too late" if self.n_late else ""
             lines.append(f"  {self.n_held:,} rows wait for their cohort (delay {self._cohorts.delay}){late}")
+        if self.audits_have_stopped:
+            lines.append("  audits have stopped: nothing is known about rows without an alarm since then")
         lines += [f"  ALARM: {alarm}" for alarm in self.alarms] or ["  no alarm"]
         return "\n".join(lines)
 
@@ -325,15 +408,18 @@ class KeyEquationMonitor(ShownInOneLine):
         """Everything but the model, as JSON can hold it; its size does not grow with the number of batches."""
         return {
             "format": _FORMAT,
-            "version": self._kind.version,
-            **self._kind.state(),
+            "version": _VERSION,
+            "classes": list(self._watched.classes),
+            "class_weights": self._watched.price.weights.tolist(),
             "false_alarm_rate": self.false_alarm_rate,
             "tolerance": self.tolerance,
             "drift_scale": self.drift_scale,
             "segments": list(self.segments),
             "n_batches": self.n_batches,
             "cohorts": None if self._cohorts is None else self._cohorts.state(),
-            "arrival": self._kind.arrival_state(self._arrivals),
+            "weight_unit": self._weight_unit,
+            "audits": None if self._audits is None else self._audits.state(),
+            "arrival": [order.state() for order in self._arrivals],
             "tracks": [track.state() for track in self._tracks.values()],
             "alarms": [plain(alarm) for alarm in self.alarms],
         }
@@ -362,42 +448,56 @@ class KeyEquationMonitor(ShownInOneLine):
 
     @classmethod
     def from_state(cls, state: Any, model: Any = None) -> KeyEquationMonitor:
-        """Resume from what `state` gave: the next update gives the same as if there had been no break."""
-        if item_of(state, "format") != _FORMAT or item_of(state, "version") not in _READABLE:
+        """Resume from what `state` returned: the next update gives the same as if there had been no break."""
+        if item_of(state, "format") != _FORMAT or item_of(state, "version") != _VERSION:
             raise InvalidInput(
-                f"the state must be of the format {_FORMAT!r}, version {max(_READABLE)}, got "
-                f"{short(state['format'])}, version {short(state['version'])}"
+                f"the state must be of the format {_FORMAT!r}, version {_VERSION}, got "
+                f"{short(state['format'])}, version {short(state['version'])}: begin a new one"
             )
-        of = SeveralClasses if state["version"] == SeveralClasses.version else TwoClasses
-        kind = of.from_state(state, model)
+        classes = list_of(state, "classes")
+        if len(classes) < 2:
+            raise InvalidInput(f"the monitor's state must hold two classes or more, got {short(classes)}")
+        if not all(isinstance(label, str | int | float) for label in classes):
+            raise InvalidInput(f"the monitor's state must hold labels as 'classes', got {short(classes)}")
+        weights = numbers_of(state, "class_weights", len(classes))
+        has_price = hasattr(model, "weighted_proba") and hasattr(model, "weighting_")
         made = cls(
+            model,
+            weighting=None if has_price or _is_other(model, classes) else dict(zip(classes, weights, strict=True)),
             segments=list_of(state, "segments"),
             false_alarm_rate=number_of(state, "false_alarm_rate"),
             tolerance=number_of(state, "tolerance"),
             drift_scale=number_of(state, "drift_scale"),
         )
-        made.model, made._kind, made._arrivals = model, kind, kind.arrivals()
+        own = made._watched
+        if list(own.classes) != classes or not np.array_equal(own.price.weights, weights):
+            raise InvalidInput(
+                f"the state belongs to a model with the classes {short(classes)} and the weights {short(weights)}, got "
+                f"one with {short(list(own.classes))} and {short(own.price.weights.tolist())}"
+            )
         stored = list_of(state, "tracks")
         names = [item_of(track, "segment") for track in stored]
         if names != list(made._tracks):
             raise InvalidInput(f"the state must have one track for all rows and for each segment, got {short(names)}")
-        references = {name: kind.read_sums(track, "reference") for name, track in zip(names, stored, strict=True)}
-        made.dispersion = kind.dispersion(references[None])
+        n_classes = len(classes)
+        references = {name: sums_from(track, "reference", n_classes) for name, track in zip(names, stored, strict=True)}
         made._tracks = made._make_tracks(references)
         for name, track in zip(names, stored, strict=True):
             made._tracks[name].restore(track)
-        made.alarms = [kind.read_alarm(alarm) for alarm in list_of(state, "alarms")]
+        made.alarms = [DriftAlarm.from_plain(alarm) for alarm in list_of(state, "alarms")]
         made.n_batches = count_of(state, "n_batches")
-        held = item_of(state, "cohorts")
-        made._cohorts = None if held is None else Cohorts.from_state(held, made.segments, kind.read_sums)
-        kind.restore_arrivals(made._arrivals, state)
+        made._weight_unit = number_of(state, "weight_unit")
+        held, audits = item_of(state, "cohorts"), item_of(state, "audits")
+        made._cohorts = None if held is None else Cohorts.from_state(held, made.segments, n_classes)
+        made._audits = None if audits is None else AuditArrival.from_state(audits)
+        arrivals = list_of(state, "arrival")
+        if len(arrivals) != len(made._arrivals):
+            raise InvalidInput(f"the monitor's state must hold {len(made._arrivals)} orders of labels as 'arrival'")
+        for order, kept in zip(made._arrivals, arrivals, strict=True):
+            order.restore(kept)
         return made
 
 
-def _kind_of(model: Any, weighting: Any, q_reference: Any) -> Kind:
-    n_classes = n_classes_of(model, weighting, q_reference)
-    price = getattr(model, "weighting_", weighting)
-    is_of_classes = isinstance(price, Price) and price.positive is None
-    if n_classes > 2 or is_of_classes:
-        return SeveralClasses(model, weighting, n_classes)
-    return TwoClasses(model, weighting)
+def _is_other(model: Any, classes: list[Any]) -> bool:
+    """Whether a model has other classes than a state."""
+    return model is not None and set(np.asarray(getattr(model, "classes_", ())).tolist()) != set(classes)

@@ -1,55 +1,210 @@
-"""What a monitor reads from rows of either kind: segments, sums over them, those of reference rows."""
+"""What a monitor reads from a model and rows: class numbers, probabilities (n, K), segments, clusters and audits."""
 
 from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from crcen.decisions.monitor.cohorts import Sums
 from crcen.exceptions import InvalidInput, InvalidParameter
-from crcen.theory.rows import as_numpy, check_row_weights
+from crcen.theory.decision import sigmoid
+from crcen.theory.labels import Labels
+from crcen.theory.price import Price, cost_ratio_of, resolved
+from crcen.theory.rows import as_numpy, check_binary_target, check_probabilities, check_row_weights
+from crcen.theory.sequential import stream_sums
 
-__all__ = [
-    "check_out_of_fold",
-    "cluster_sizes",
-    "has_weighting",
-    "not_a_model",
-    "reference_sums",
-    "row_segments",
-    "segment_names",
-    "sums_by_segment",
-]
+__all__ = ["Batch", "WatchedModel", "check_audits", "row_segments", "segment_names"]
 
-
-def has_weighting(model: Any) -> bool:
-    """Whether a model gives weighted probabilities and says what they were trained under, as ours do."""
-    return hasattr(model, "weighted_proba") and hasattr(model, "weighting_")
+Floats = NDArray[np.float64]
+Bools = NDArray[np.bool_]
+Index = NDArray[np.int64]
 
 
-def not_a_model() -> InvalidInput:
-    """What to say where rows come to a monitor without a model."""
-    return InvalidInput("this monitor has no model: pass q, or give it one with KeyEquationMonitor(model, ...)")
+class WatchedModel:
+    """The model of a monitor: its classes and the price of its probabilities; two classes are (negative, positive).
+
+    Parameters
+    ----------
+    model : fitted classifier or None
+        As in `KeyEquationMonitor`.
+    weighting : Lam, CostRatio, Budget, float, dict, array, Price or None
+        What q was trained under, if the model has no ``weighting_``.
+    n_columns : int
+        Columns of the reference probabilities, 0 if unknown.
+    """
+
+    def __init__(self, model: Any, weighting: Any, n_columns: int = 0) -> None:
+        self.model = model
+        self.has_price = hasattr(model, "weighted_proba") and hasattr(model, "weighting_")
+        if self.has_price and weighting is not None:
+            raise InvalidParameter(f"weighting={weighting!r} must not be given: the model's own weighting_ is used")
+        price = model.weighting_ if self.has_price else weighting
+        n_classes = max(self._n_classes(price, n_columns), 2)
+        if n_classes == 2:
+            self.labels = Labels(np.arange(2), 1) if model is None else Labels.of_model(model)
+        else:
+            self.labels = Labels(np.arange(n_classes) if model is None else np.asarray(model.classes_))
+        self.price = self._price(price)
+        names = self.labels.classes.tolist()
+        self.classes: tuple[Any, ...] = tuple(names if n_classes > 2 or self.labels.is_last else names[::-1])
+
+    def _n_classes(self, price: Any, n_columns: int) -> int:
+        if self.model is not None:
+            return len(getattr(self.model, "classes_", ()))
+        if isinstance(price, Price):
+            return price.n_classes
+        return len(price) if isinstance(price, dict | list | tuple | np.ndarray) else n_columns
+
+    def _price(self, given: Any) -> Price:
+        """The price of the probabilities, in the order of `classes`."""
+        labels, ones = self.labels, np.ones(self.labels.n_classes)
+        if isinstance(given, str):
+            raise InvalidParameter(f"weighting={given!r} needs class counts: give the weights that q was made with")
+        if isinstance(given, dict):
+            given = labels.resolve(given, ones)
+        if labels.n_classes > 2:
+            found = resolved(given, ones)
+            if found.n_classes != labels.n_classes:
+                raise InvalidParameter(f"weighting must have {labels.n_classes} weights, got {found.n_classes}")
+            return Price(found.weights, found.counts)
+        if isinstance(given, Price) or np.ndim(given) == 1:
+            own = resolved(given, ones, given.positive if isinstance(given, Price) else None).weights
+            return Price(own if labels.is_last else own[::-1], ones, None, 1)
+        cost_ratio_of(given)  # refuses what needs class counts
+        return resolved(given, ones, 1)
+
+    def encode(self, y: ArrayLike) -> Index:
+        """Class numbers of labels in the order of `classes`; without a model y must hold 0/1 or class numbers."""
+        if self.model is None and self.labels.n_classes == 2:
+            return check_binary_target(y).astype(np.int64)
+        labels = np.asarray(as_numpy(y))
+        if labels.ndim != 1 or labels.size == 0:
+            raise InvalidInput(f"y must be 1-D with at least one row, got an array of shape {labels.shape}")
+        return self.labels.target(labels).astype(np.int64)
+
+    def outputs(self, X: Any) -> Floats:
+        """Weighted probabilities by the model, natural ones if it has no weighting, in the order of `classes`."""
+        if self.model is None:
+            raise InvalidInput("this monitor has no model: pass q, or give it one with KeyEquationMonitor(model, ...)")
+        return self._in_order(self.model.weighted_proba(X) if self.has_price else self.model.predict_proba(X))
+
+    def columns(self, q: ArrayLike, n_rows: int) -> Floats:
+        """Given probabilities, (n, K) in the order of the model's classes or (n,) of the positive one, checked."""
+        values, n_classes = np.asarray(as_numpy(q)), self.labels.n_classes
+        if n_classes == 2 and values.shape == (n_rows,):
+            chance = check_probabilities(values)
+            return np.column_stack([1.0 - chance, chance])
+        if values.shape == (n_rows, n_classes):
+            return self._in_order(check_probabilities(values))
+        if n_classes > 2:
+            raise InvalidInput(
+                f"q must have a row for each of the {n_rows} labels and a column for each of {n_classes} classes, got "
+                f"shape {values.shape}"
+            )
+        hint = ""
+        if values.ndim == 2 and values.shape[1] > 2:
+            hint = f": for {values.shape[1]} classes give the monitor a model of them, or their weights as weighting="
+        raise InvalidInput(f"q must have one value for each of the {n_rows} rows, got shape {values.shape}{hint}")
+
+    def _in_order(self, columns: Any) -> Floats:
+        values = np.asarray(columns, dtype=np.float64)
+        return values if self.labels.n_classes > 2 else self.labels.in_order(values)
+
+    def out_of_fold(self, numbers: Index, sample_weight: ArrayLike | None) -> Floats:
+        """Out-of-fold q of the training rows of a `CRCENClassifierCV`, whose labels and weights these must be."""
+        is_binary = self.has_price and self.model.weighting_.positive is not None
+        found = getattr(self.model, "oof_decision_function_" if is_binary else "oof_proba_", None)
+        if found is None or not self.has_price:
+            raise InvalidInput(
+                "y_reference needs q_reference, the model's weighted probabilities of rows that it was not fitted on; "
+                "only a CRCENClassifierCV has out-of-fold probabilities of its own"
+            )
+        if len(found) != numbers.size:
+            raise InvalidInput(
+                f"y_reference must be the {len(found)} training labels in the order of fit, got {numbers.size}: pass "
+                "q_reference for other rows"
+            )
+        known = np.isfinite(found).reshape(numbers.size, -1).all(axis=1)
+        if not known.all():
+            raise InvalidInput(
+                f"{int((~known).sum())} training rows were in no test fold: pass y_reference and q_reference of those "
+                "that were"
+            )
+        counts = np.bincount(numbers, check_row_weights(sample_weight, numbers.size), self.labels.n_classes)
+        fitted = self._in_order(self.model.weighting_.counts[None])[0]
+        if not np.allclose(counts, fitted, rtol=1e-6):
+            raise InvalidInput(
+                f"y_reference and sample_weight_reference must be those of fit, which had {fitted.tolist()} rows of "
+                f"the classes, got {counts.tolist()}"
+            )
+        if not is_binary:
+            return self.price.weighted(self._in_order(found))
+        signed = self.labels.signed(np.asarray(found))
+        return np.column_stack([sigmoid(-signed), sigmoid(signed)])
+
+    def kinds(self, numbers: Index) -> str:
+        """Rows of each class, in words."""
+        counts = np.bincount(numbers, minlength=len(self.classes))
+        return ", ".join(f"{count} of {label!r}" for label, count in zip(self.classes, counts, strict=True) if count)
 
 
-def check_out_of_fold(model: Any, n_rows: int, name: str) -> NDArray[np.float64]:
-    """Out-of-fold answers of this name of all training rows of a `CRCENClassifierCV`, which must be so many."""
-    logits = getattr(model, name, None)
-    if logits is None:
+class Batch:
+    """Checked rows with labels.
+
+    Parameters
+    ----------
+    numbers, q : arrays of shape (n,) and (n, K)
+        Class numbers and weighted probabilities.
+    weights, segments, clusters : arrays of shape (n,) or None
+        Of the rows.
+    """
+
+    def __init__(self, numbers: Index, q: Floats, weights: Any, segments: Any, clusters: Any) -> None:
+        self.numbers, self.q = numbers, q
+        self.weights = check_row_weights(weights, numbers.size)
+        self.segments = None if segments is None else row_segments(segments, numbers.size)
+        self.clusters = None if clusters is None else np.asarray(as_numpy(clusters))
+        if self.clusters is not None and self.clusters.shape != numbers.shape:
+            raise InvalidInput(
+                f"clusters must have one value for each of the {numbers.size} rows, got {self.clusters.shape}"
+            )
+
+    def sums(self, price: Price, unit: float, rows: Bools | None = None) -> Sums:
+        """Sums over all rows (or those given), under None, and over the rows of each segment."""
+        chosen = np.ones(self.numbers.size, dtype=bool) if rows is None else rows
+        parts: dict[str | None, Bools] = {None: chosen}
+        if self.segments is not None:
+            parts |= {name: chosen & (self.segments == name) for name in sorted(set(self.segments[chosen].tolist()))}
+        found: Sums = {}
+        for name, mine in parts.items():
+            sizes = None if self.clusters is None else _cluster_sizes(self.clusters[mine])
+            whole = stream_sums(
+                self.numbers[mine], self.q[mine], price, self.weights[mine], cluster_sizes=sizes, weight_unit=unit
+            )
+            found[name], unit = whole, whole.weight_unit
+        return found
+
+
+def _cluster_sizes(clusters: NDArray[Any]) -> Floats:
+    """The number of rows in each row's cluster."""
+    _, which, counts = np.unique(clusters, return_inverse=True, return_counts=True)
+    return np.asarray(counts[which.ravel()], dtype=np.float64)
+
+
+def check_audits(y: ArrayLike, audit_probability: ArrayLike) -> tuple[Floats, Bools]:
+    """Audit probabilities, 0 for unknown ones of rows without a label, and which rows have a label."""
+    labels = np.asarray(as_numpy(y))
+    is_labelled = np.array([one is not None and one == one for one in labels.ravel().tolist()], dtype=bool)
+    e = np.asarray(as_numpy(audit_probability), dtype=np.float64)
+    if e.shape != labels.shape:
+        raise InvalidInput(f"audit_probability must have one value for each of {labels.size} rows, got {e.shape}")
+    e = np.where(is_labelled, e, np.nan_to_num(e))
+    wrong = np.flatnonzero(is_labelled & ~((e > 0.0) & (e <= 1.0)) | (e < 0.0) | (e > 1.0))
+    if len(wrong):
         raise InvalidInput(
-            "y_reference needs q_reference, the model's weighted probabilities of rows that it was not fitted on; "
-            "only a CRCENClassifierCV has out-of-fold probabilities of its own"
+            f"audit_probability must lie above 0 and be at most 1, got {e[wrong[0]]:g} in row {wrong[0] + 1}"
         )
-    if len(logits) != n_rows:
-        raise InvalidInput(
-            f"y_reference must be the {len(logits)} training labels in the order of fit, got {n_rows}: pass "
-            "q_reference for other rows"
-        )
-    known = np.isfinite(logits).reshape(n_rows, -1).all(axis=1)
-    if not known.all():
-        raise InvalidInput(
-            f"{int((~known).sum())} training rows were in no test fold: pass y_reference and q_reference of those that "
-            "were"
-        )
-    return np.asarray(logits)
+    return e, is_labelled
 
 
 def segment_names(segments: Any) -> list[str]:
@@ -73,78 +228,3 @@ def row_segments(segment: Any, n: int) -> NDArray[np.object_]:
         raise InvalidInput("segment must be known for every row, got None or NaN: name such rows 'unknown'")
     # Objects: an array of strings would be as wide as the longest name, for every row.
     return np.array([str(value) for value in values.tolist()], dtype=object)
-
-
-def sums_by_segment(
-    kind: Any,
-    encoded: NDArray[Any],
-    q: ArrayLike,
-    sample_weight: ArrayLike | None,
-    segments: NDArray[np.object_] | None,
-    rows: NDArray[np.bool_] | None = None,
-    clusters: ArrayLike | None = None,
-) -> dict[str | None, Any]:
-    """Sums over all rows (or those given), under None, and over the rows of each segment.
-
-    Parameters
-    ----------
-    kind : TwoClasses or SeveralClasses
-        What sums them.
-    encoded : array of shape (n,)
-        Labels as ``kind.encode`` gives them.
-    q, sample_weight, segments
-        Of the rows.
-    rows : array of bool of shape (n,), optional
-        Rows to take.
-    clusters : array of shape (n,), optional
-        Rows of the same cluster count as one arrival.
-    """
-    outputs, weights = as_numpy(q), sample_weight
-    kind.check_outputs(np.asarray(outputs), encoded.size)
-    groups = None if clusters is None else np.asarray(as_numpy(clusters))
-    if groups is not None and groups.shape != encoded.shape:
-        raise InvalidInput(f"clusters must have one value for each of the {encoded.size} rows, got {groups.shape}")
-    if rows is not None:
-        weights = check_row_weights(sample_weight, encoded.size)[rows]
-        encoded, outputs = encoded[rows], np.asarray(outputs)[rows]
-        segments = None if segments is None else segments[rows]
-        groups = None if groups is None else groups[rows]
-    found: dict[str | None, Any] = {None: kind.sums(encoded, outputs, weights, groups)}
-    if segments is None:
-        return found
-    sizes = check_row_weights(weights, encoded.size)
-    for name in sorted(set(segments.tolist())):
-        mine = segments == name
-        own = None if groups is None else groups[mine]
-        found[name] = kind.sums(encoded[mine], np.asarray(outputs)[mine], sizes[mine], own)
-    return found
-
-
-def cluster_sizes(clusters: NDArray[Any] | None, n_rows: int) -> NDArray[np.float64]:
-    """The number of rows in each row's cluster; ones without clusters."""
-    if clusters is None:
-        return np.ones(n_rows)
-    _, which, counts = np.unique(clusters, return_inverse=True, return_counts=True)
-    return np.asarray(counts[which.ravel()], dtype=np.float64)
-
-
-def reference_sums(
-    kind: Any,
-    y: ArrayLike | None,
-    q: ArrayLike | None,
-    segment: Any,
-    sample_weight: ArrayLike | None,
-    clusters: ArrayLike | None,
-) -> dict[str | None, Any]:
-    """Sums of the reference rows: all of them, and each segment's."""
-    if y is None:
-        given_rows = (("q", q), ("segment", segment), ("sample_weight", sample_weight), ("clusters", clusters))
-        for name, given in given_rows:
-            if given is not None:
-                raise InvalidInput(f"{name}_reference needs the labels y_reference of the same rows")
-        return {None: kind.no_sums()}
-    encoded = kind.encode(y)
-    outputs = kind.out_of_fold(encoded, sample_weight) if q is None else q
-    names = None if segment is None else row_segments(segment, encoded.size)
-    kind.check_reference(encoded)
-    return sums_by_segment(kind, encoded, outputs, sample_weight, names, clusters=clusters)

@@ -1,22 +1,40 @@
-"""One running test of a monitor, of all rows or of a segment: its sums, readings and plain state."""
+"""One running test of a monitor, of all rows or of a segment: its sums, readings, alarm and state."""
 
 import math
 from dataclasses import dataclass
 from typing import Any
 
-from crcen.decisions.monitor.plain_state import from_plain, numbers_of, stream_sums_from
-from crcen.decisions.monitor.running_test import RunningTest
-from crcen.decisions.monitor.sequential_test import DriftTest, Tally
-from crcen.theory.residual_test import ResidualSums
-from crcen.theory.rows import Shown
-from crcen.theory.sequential import StreamSums
+import numpy as np
+from numpy.typing import NDArray
 
-__all__ = ["DriftAlarm", "MonitorReading", "Track"]
+from crcen.decisions.monitor.drift_tests import DriftTest, Tally
+from crcen.decisions.monitor.state import (
+    count_of,
+    item_of,
+    list_of,
+    number_of,
+    numbers_of,
+    numbers_or_nan,
+    plain,
+    plain_sums,
+    plain_value,
+    short,
+    sums_from,
+    text_or_none,
+)
+from crcen.exceptions import InvalidInput
+from crcen.theory.rows import Shown
+from crcen.theory.sequential import StreamSums, n_tests
+
+__all__ = ["MAX_READINGS", "DriftAlarm", "MonitorReading", "Track", "thinned"]
+
+# Readings kept: the latest, and a quarter of all spread evenly over the time before them.
+MAX_READINGS = 512
 
 
 @dataclass(frozen=True)
 class MonitorReading:
-    """Where a test stands after a batch.
+    """State of a test after a batch.
 
     Parameters
     ----------
@@ -24,15 +42,18 @@ class MonitorReading:
         None for all rows.
     batch : int
         Number of the batch, from 1.
-    n_rows, n_pos : int
-        Labelled rows so far, and positives among them.
-    z : float
-        Σ w(y−q) over its standard deviation under the model as if that were the truth. It wanders beyond ±2 without any
-        drift, by the model's own error and by being looked at often; NaN before any row with a variance.
-    z_reference : float
-        The same as a difference from the reference rows, both with their errors; NaN without reference rows.
-    drift : float
-        Estimated error of the model's log-odds on the rows so far, less that on the reference rows.
+    n_rows : int
+        Labelled rows so far.
+    counts : tuple of int
+        Rows of each class among them; two classes are (negative, positive).
+    z_by_class : tuple of float
+        Residual of each tested class (the positive one of two) over its standard deviation under the model as if that
+        were the truth. It exceeds ±2 without any drift, by the model's own error and by repeated looks; NaN before any
+        row with a variance.
+    z_reference_by_class : tuple of float
+        Difference of the drift from that of the reference rows over its standard error; NaN without reference rows.
+    drift_by_class : tuple of float
+        Estimated error of the class's log-odds against all others on the rows so far, less that on the reference rows.
     log_evidence : float
         Log evidence that something changed; valid at any time.
     """
@@ -40,11 +61,59 @@ class MonitorReading:
     segment: str | None
     batch: int
     n_rows: int
-    n_pos: int
-    z: float
-    z_reference: float
-    drift: float
+    counts: tuple[int, ...]
+    z_by_class: tuple[float, ...]
+    z_reference_by_class: tuple[float, ...]
+    drift_by_class: tuple[float, ...]
     log_evidence: float
+
+    @property
+    def n_pos(self) -> int:
+        """For two classes: positives so far."""
+        return int(self._of_two(self.counts[1:]))
+
+    @property
+    def z(self) -> float:
+        """For two classes: Z of the positive class."""
+        return self._of_two(self.z_by_class)
+
+    @property
+    def z_reference(self) -> float:
+        """For two classes: Z against the reference rows."""
+        return self._of_two(self.z_reference_by_class)
+
+    @property
+    def drift(self) -> float:
+        """For two classes: drift of the positive class."""
+        return self._of_two(self.drift_by_class)
+
+    def _of_two(self, values: tuple[float, ...]) -> float:
+        if len(self.counts) > 2:
+            raise AttributeError(f"a reading of {len(self.counts)} classes has counts, z_by_class and drift_by_class.")
+        return values[0]
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain values, None for NaN; those of the positive class are None for more than two classes."""
+        names = ("n_pos", "z", "z_reference", "drift")
+        is_binary = len(self.counts) == 2
+        alone = {name: plain_value(getattr(self, name)) if is_binary else None for name in names}
+        return {**plain(self), **alone}
+
+    @classmethod
+    def from_plain(cls, stored: Any, n_classes: int) -> "MonitorReading":
+        """A reading as it was written, checked."""
+        names = ("z_by_class", "z_reference_by_class", "drift_by_class")
+        counts = numbers_of(stored, "counts", n_classes)
+        if any(count < 0 or count != int(count) for count in counts):
+            raise InvalidInput(f"the monitor's state must hold whole numbers from 0 as 'counts', got {short(counts)}")
+        return cls(
+            segment=text_or_none(stored, "segment"),
+            batch=count_of(stored, "batch"),
+            n_rows=count_of(stored, "n_rows"),
+            counts=tuple(int(count) for count in counts),
+            log_evidence=number_of(stored, "log_evidence"),
+            **{name: numbers_or_nan(stored, name, n_tests(n_classes)) for name in names},
+        )
 
 
 @dataclass(frozen=True)
@@ -56,15 +125,16 @@ class DriftAlarm(Shown):
     segment : str or None
         None for all rows.
     batch, when : int, str or None
-        The batch of the alarm, from 1, and what it was called in `KeyEquationMonitor.update`.
+        The batch of the alarm, from 1, and its name in `KeyEquationMonitor.update`.
     n_rows : int
         Labelled rows up to then.
-    z : float
-        As in `MonitorReading`.
+    label : label of a class
+        The class with most evidence that its log-odds moved; the positive one of two.
     since_batch : int
         First batch of the change, by the comparison with most evidence.
     drift, drift_error : float
-        Estimated change in log-odds since then, and its standard error where nothing else is wrong.
+        Estimated change of the class's log-odds against all others since then, and its standard error if nothing else
+        is wrong.
     drift_low, drift_high : float
         Limits of the change, a 95 % interval that is valid at an alarm; infinite beyond 3 log-odds.
     log_evidence : float
@@ -75,7 +145,7 @@ class DriftAlarm(Shown):
     batch: int
     when: str | None
     n_rows: int
-    z: float
+    label: Any
     since_batch: int
     drift: float
     drift_error: float
@@ -87,79 +157,165 @@ class DriftAlarm(Shown):
         where = "all rows" if self.segment is None else f"segment {self.segment!r}"
         when = "" if self.when is None else f" ({self.when})"
         return (
-            f"drift in {where} at batch {self.batch}{when}, row {self.n_rows:,}: log-odds {self.drift:+.2f} "
-            f"({self.drift_low:+.2f} to {self.drift_high:+.2f}) since batch {self.since_batch}, Z = {self.z:.1f}, "
+            f"drift of class {self.label!r} in {where} at batch {self.batch}{when}, row {self.n_rows:,}: log-odds "
+            f"{self.drift:+.2f} ({self.drift_low:+.2f} to {self.drift_high:+.2f}) since batch {self.since_batch}, "
             f"evidence {math.exp(min(self.log_evidence, 700.0)):.3g} : 1"
         )
 
+    @classmethod
+    def from_plain(cls, stored: Any) -> "DriftAlarm":
+        """An alarm as it was written, checked."""
+        limits = [item_of(stored, name) for name in ("drift_low", "drift_high")]
+        return cls(
+            text_or_none(stored, "segment"),
+            count_of(stored, "batch"),
+            text_or_none(stored, "when"),
+            count_of(stored, "n_rows"),
+            item_of(stored, "label"),
+            count_of(stored, "since_batch"),
+            number_of(stored, "drift"),
+            number_of(stored, "drift_error"),
+            -math.inf if limits[0] is None else number_of(stored, "drift_low"),
+            math.inf if limits[1] is None else number_of(stored, "drift_high"),
+            number_of(stored, "log_evidence"),
+        )
 
-class Track(RunningTest[ResidualSums, MonitorReading]):
-    """The running test of two classes, of all rows or of one segment."""
 
-    def _begin(self, scale: float, tolerance: float) -> DriftTest:
-        return DriftTest(Tally.of(self.reference, self.dispersion), scale, tolerance)
+class Track:
+    """The running test of all rows or of one segment.
 
-    def _none(self) -> StreamSums:
-        return StreamSums()
+    Parameters
+    ----------
+    classes : tuple of labels
+        Two are (negative, positive).
+    segment : str or None
+        None for all rows.
+    level : float
+        False-alarm rate that this test may spend.
+    reference : StreamSums
+        Sums of its reference rows, empty if there are none.
+    dispersion : float
+        How much larger the residual's variance is than the model says.
+    scale, tolerance : float
+        As in `DriftTest`.
+    """
 
-    def _tally(self, sums: ResidualSums) -> Tally | None:
-        return Tally.of(sums, self.dispersion) if sums.variance > 0.0 else None
+    def __init__(
+        self,
+        classes: tuple[Any, ...],
+        segment: str | None,
+        level: float,
+        reference: StreamSums,
+        dispersion: float,
+        scale: float,
+        tolerance: float,
+    ) -> None:
+        self.classes, self.segment, self.level, self.reference = classes, segment, level, reference
+        self.tested = slice(1, None) if len(classes) == 2 else slice(None)
+        # Within the tolerance the variance of a label may be larger by this factor, p(1−p) at other log-odds.
+        self.dispersion = dispersion * math.exp(tolerance)
+        self.test = DriftTest(Tally.of(reference, self.dispersion), scale, tolerance)
+        self.sums = self.pending = StreamSums.none(len(classes))
+        self.history: list[MonitorReading] = []
 
-    def _plain_tally(self, tally: Any) -> list[float]:
-        return list(tally.plain())
-
-    def _tally_from(self, stored: Any) -> Tally:
-        return Tally.from_plain(numbers_of(stored, "total", len(Tally().plain())))
-
-    def _sums_from(self, state: dict[str, Any], key: str) -> StreamSums:
-        return stream_sums_from(state, key)
-
-    def _reading_from(self, stored: Any) -> MonitorReading:
-        return from_plain(MonitorReading, stored)
+    def add(self, sums: StreamSums, batch: int) -> MonitorReading:
+        """Take the rows of a batch and return the reading."""
+        self.sums = self.sums + sums
+        # Rows whose q are all 0 or 1 have no variance under the model; they wait for rows that have.
+        self.pending = self.pending + sums
+        if np.diag(self.pending.variance).any():
+            self.test.add(Tally.of(self.pending, self.dispersion), batch)
+            self.pending = StreamSums.none(len(self.classes))
+        self.history.append(self._reading(batch))
+        if len(self.history) > MAX_READINGS:
+            self.history = thinned(self.history)
+        return self.history[-1]
 
     @property
-    def reference_error(self) -> float:
-        """Standard error, in log-odds, of what reference rows say about the model: infinite without such rows."""
-        information = self.test.reference.information
-        return 1.0 / math.sqrt(information) if information > 0.0 else math.inf
+    def is_over(self) -> bool:
+        """Whether the evidence is at the bar now."""
+        return bool(self.history) and self.history[-1].log_evidence >= -math.log(self.level)
+
+    @property
+    def reference_error(self) -> NDArray[np.float64]:
+        """Standard error, in log-odds, of the model's error on reference rows, for each tested class."""
+        return self.test.reference.error[self.tested]
 
     @property
     def known_to(self) -> str:
-        """The same in words."""
-        return f"± {self.reference_error:.2g}"
+        """The same in words: of the class that is known best and of the one that is known least."""
+        error, tested = self.reference_error, self.classes[self.tested]
+        best, least = int(np.argmin(error)), int(np.argmax(error))
+        if len(error) == 1:
+            return f"± {error[0]:.2g}"
+        return f"± {error[best]:.2g} (class {tested[best]!r}) to ± {error[least]:.2g} ({tested[least]!r})"
 
     def alarm(self, when: str | None) -> DriftAlarm:
         """Describe an alarm at the last reading."""
         reading, change = self.history[-1], self.test.change()
         assert change is not None  # without a starting point the evidence is 1
-        drift, drift_error, low, high = self.test.change_interval()
         return DriftAlarm(
             segment=self.segment,
             batch=reading.batch,
             when=when,
             n_rows=reading.n_rows,
-            z=reading.z,
-            since_batch=change[0],
-            drift=drift,
-            drift_error=drift_error,
-            drift_low=low,
-            drift_high=high,
+            label=self.classes[self.tested][change.test],
+            since_batch=change.batch,
+            drift=change.drift,
+            drift_error=change.error,
+            drift_low=change.low,
+            drift_high=change.high,
             log_evidence=reading.log_evidence,
         )
 
     def _reading(self, batch: int) -> MonitorReading:
-        stream, before = self.test.total, self.test.reference
-        z_reference = math.nan
-        if stream.information > 0.0 and before.information > 0.0:
-            error = math.sqrt(1.0 / stream.information + 1.0 / before.information)
-            z_reference = (stream.mean - before.mean) / error
+        own, stream, before = np.diag(self.sums.variance), self.test.total, self.test.reference
+        z = np.divide(self.sums.residuals, np.sqrt(own), out=np.full(len(own), np.nan), where=own > 0.0)
+        drift = stream.drift - np.nan_to_num(before.drift)
+        error = np.hypot(stream.error, before.error)
+        z_reference = np.where(np.isfinite(error), drift / error, np.nan)
         return MonitorReading(
             segment=self.segment,
             batch=batch,
             n_rows=self.sums.n_rows,
-            n_pos=self.sums.n_pos,
-            z=self.sums.z,
-            z_reference=z_reference,
-            drift=stream.drift - before.drift,
+            counts=tuple(self.sums.counts.tolist()),
+            z_by_class=tuple(z[self.tested].tolist()),
+            z_reference_by_class=tuple(z_reference[self.tested].tolist()),
+            drift_by_class=tuple(drift[self.tested].tolist()),
             log_evidence=self.test.log_evidence(),
         )
+
+    def state(self) -> dict[str, Any]:
+        """Everything that changes, as JSON can hold it; the settings are the monitor's."""
+        starts = zip(self.test.start_batches, self.test.start_numbers, self.test.starts, strict=True)
+        return {
+            "segment": self.segment,
+            "reference": plain_sums(self.reference),
+            "sums": plain_sums(self.sums),
+            "pending": plain_sums(self.pending),
+            "total": self.test.total.plain(),
+            "starts": [{"batch": b, "number": number, "total": one.plain()} for b, number, one in starts],
+            "history": [plain(reading) for reading in self.history],
+        }
+
+    def restore(self, state: dict[str, Any]) -> None:
+        """Take what `state` returned, checked; the reference is given to the constructor."""
+        n_classes = len(self.classes)
+
+        def tally(stored: Any) -> Tally:
+            return Tally.from_plain(numbers_of(stored, "total", Tally.n_numbers(n_classes)), n_classes)
+
+        self.sums, self.pending = (sums_from(state, key, n_classes) for key in ("sums", "pending"))
+        starts = list_of(state, "starts")
+        self.test.total, self.test.starts = tally(state), [tally(start) for start in starts]
+        self.test.start_batches = [count_of(start, "batch") for start in starts]
+        self.test.start_numbers = [count_of(start, "number") for start in starts]
+        self.history = [MonitorReading.from_plain(stored, n_classes) for stored in list_of(state, "history")]
+
+
+def thinned(history: list[MonitorReading]) -> list[MonitorReading]:
+    """The latest half, and half of the rest: those nearest to evenly spread batches, the first one among them."""
+    old, latest = history[: -MAX_READINGS // 2], history[-MAX_READINGS // 2 :]
+    batches = np.array([reading.batch for reading in old])
+    wanted = np.unique(np.searchsorted(batches, np.linspace(batches[0], batches[-1], MAX_READINGS // 4)))
+    return [old[place] for place in wanted] + latest

@@ -2,31 +2,30 @@
 
 import math
 from dataclasses import asdict, fields
-from typing import Any, TypeVar
+from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from crcen.exceptions import InvalidInput
-from crcen.theory.residual_test import JointResidualSums, ResidualSums
-from crcen.theory.sequential import GRID_SIZE, StreamSums
+from crcen.theory.residual_test import ResidualSums
+from crcen.theory.sequential import GRID_SIZE, StreamSums, n_tests
 
 __all__ = [
-    "class_sums_from",
     "count_of",
-    "from_plain",
     "item_of",
     "list_of",
     "number_of",
     "numbers_of",
+    "numbers_or_nan",
     "plain",
     "plain_sums",
+    "plain_value",
+    "residual_sums_from",
     "short",
-    "stream_sums_from",
     "sums_from",
     "text_or_none",
 ]
-
-Value = TypeVar("Value")
 
 
 def item_of(state: Any, key: str) -> Any:
@@ -80,63 +79,72 @@ def text_or_none(state: Any, key: str) -> str | None:
     return value
 
 
-def plain_sums(sums: ResidualSums | JointResidualSums) -> list[float]:
+def plain_sums(sums: ResidualSums | StreamSums) -> list[float]:
     """Sums as a list of numbers."""
     return [number for one in fields(sums) for number in np.ravel(getattr(sums, one.name)).tolist()]
 
 
-def sums_from(state: Any, key: str) -> ResidualSums:
-    """Read the sums stored under a key of a state."""
+def residual_sums_from(state: Any, key: str) -> ResidualSums:
+    """Read the sums of one class stored under a key of a state."""
     n_rows, n_pos, *rest = values = numbers_of(state, key, len(fields(ResidualSums)))
-    if min(values) < 0.0:
-        raise InvalidInput(
-            f"the monitor's state must hold numbers that are not negative as {key!r}, got {min(values):g}"
-        )
+    _check_counts(np.array([n_rows, n_pos]), np.array(rest), key)
+    if values[1] > values[0]:
+        raise _more_than_rows(key)
     return ResidualSums(int(n_rows), int(n_pos), *rest)
 
 
-def stream_sums_from(state: Any, key: str) -> StreamSums:
-    """Read sums with likelihoods stored under a key of a state."""
-    n_plain = len(fields(ResidualSums))
-    values = numbers_of(state, key, n_plain + GRID_SIZE + 1)
-    residuals = sums_from({key: values[:n_plain]}, key)
-    return StreamSums(**asdict(residuals), likelihood=np.array(values[n_plain:-1]), weight_unit=values[-1])
-
-
-def class_sums_from(state: Any, key: str, n_classes: int) -> JointResidualSums:
+def sums_from(state: Any, key: str, n_classes: int) -> StreamSums:
     """Read the sums of K classes stored under a key of a state."""
-    sizes = [1, n_classes, *[n_classes**2] * 3, n_classes]
-    values = np.array(numbers_of(state, key, sum(sizes)))
-    n_rows, counts, *squares, last = np.split(values, np.cumsum(sizes)[:-1])
-    if n_rows[0] < 0.0 or min(counts.min(), squares[0].min(), last.min()) < 0.0:
+    sizes = [1, n_classes, *[n_classes**2] * 3, n_classes, n_tests(n_classes) * GRID_SIZE, 1]
+    n_rows, counts, flows, slope, variance, squares, likelihood, unit = np.split(
+        np.array(numbers_of(state, key, sum(sizes))), np.cumsum(sizes)[:-1]
+    )
+    own = np.diag(variance.reshape(n_classes, n_classes))
+    _check_counts(np.append(n_rows, counts), np.concatenate([flows, squares, own, unit]), key)
+    if counts.sum() != n_rows[0]:
+        raise _more_than_rows(key)
+    square = (n_classes, n_classes)
+    return StreamSums(
+        int(n_rows[0]),
+        counts.astype(np.int64),
+        flows.reshape(square),
+        slope.reshape(square),
+        variance.reshape(square),
+        squares,
+        likelihood.reshape(-1, GRID_SIZE),
+        float(unit[0]),
+    )
+
+
+def _check_counts(counts: NDArray[np.float64], sums: NDArray[np.float64], key: str) -> None:
+    """Refuse counts that are no whole numbers, and negative sums."""
+    if min(counts.min(), sums.min()) < 0.0:
         raise InvalidInput(f"the monitor's state must hold numbers that are not negative as {key!r}")
-    flows, slope, variance = (one.reshape(n_classes, n_classes) for one in squares)
-    return JointResidualSums(int(n_rows[0]), counts.astype(np.int64), flows, slope, variance, last)
+    if (counts != np.round(counts)).any():
+        raise InvalidInput(f"the monitor's state must hold whole numbers of rows as {key!r}, got {counts.tolist()}")
+
+
+def _more_than_rows(key: str) -> InvalidInput:
+    return InvalidInput(f"the monitor's state must hold class counts that sum to the rows as {key!r}")
 
 
 def plain(value: Any) -> dict[str, Any]:
     """A reading or an alarm as JSON can hold it; null stands for NaN."""
-    return {key: _finite(one) for key, one in asdict(value).items()}
+    return {key: plain_value(one) for key, one in asdict(value).items()}
 
 
-def _finite(value: Any) -> Any:
+def plain_value(value: Any) -> Any:
+    """A value as JSON can hold it; null stands for NaN and infinity."""
     if isinstance(value, tuple):
-        return [_finite(one) for one in value]
+        return [plain_value(one) for one in value]
     return None if isinstance(value, float) and not math.isfinite(value) else value
 
 
-def from_plain(kind: type[Value], stored: Any) -> Value:
-    """The inverse of `plain`, checked."""
-    values: dict[str, Any] = {}
-    for field in fields(kind):  # type: ignore[arg-type]
-        value = item_of(stored, field.name)
-        if field.type is float:
-            values[field.name] = math.nan if value is None else number_of(stored, field.name)
-        elif field.type is int:
-            values[field.name] = count_of(stored, field.name)
-        else:
-            values[field.name] = text_or_none(stored, field.name)
-    return kind(**values)
+def numbers_or_nan(state: Any, key: str, count: int) -> tuple[float, ...]:
+    """Read so many numbers, null for NaN."""
+    values = list_of(state, key)
+    zeros = numbers_of({key: [0.0 if value is None else value for value in values]}, key, count)
+    return tuple(math.nan if value is None else number for value, number in zip(values, zeros, strict=True))
 
 
 def short(value: Any) -> str:
