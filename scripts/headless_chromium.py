@@ -106,12 +106,13 @@ class Chromium:
         return self._ask(method, self._session, **parameters)
 
     def open(self, page: Path | str, width: int = 1280, height: int = 900, *, dark: bool = False) -> None:
-        """Show a file in a window of this size, light or dark, and wait until it has loaded."""
+        """Show a file or an address in a window of this size, light or dark, and wait until it has loaded."""
         self.resize(width, height)
         scheme = "dark" if dark else "light"
         self.ask("Emulation.setEmulatedMedia", features=[{"name": "prefers-color-scheme", "value": scheme}])
         self.events.clear()
-        self.ask("Page.navigate", url=Path(page).resolve().as_uri())
+        is_address = isinstance(page, str) and page.startswith("http://")
+        self.ask("Page.navigate", url=page if is_address else Path(page).resolve().as_uri())
         self._wait_for("Page.loadEventFired")
 
     def resize(self, width: int, height: int) -> None:
@@ -133,13 +134,28 @@ class Chromium:
         """Press and release a key."""
         codes = {"ArrowRight": 39, "ArrowLeft": 37, "PageUp": 33, "Tab": 9, "Enter": 13}
         pressed = {"key": key, "code": key, "windowsVirtualKeyCode": codes[key]}
-        self.ask("Input.dispatchKeyEvent", type="rawKeyDown", **pressed)
+        typed = {"type": "keyDown", "text": "\r"} if key == "Enter" else {"type": "rawKeyDown"}
+        self.ask("Input.dispatchKeyEvent", **typed, **pressed)
         self.ask("Input.dispatchKeyEvent", type="keyUp", **pressed)
 
     def type_over(self, selector: str, text: str) -> None:
         """Replace what stands in a field as a person would."""
         self.run(f"{{ const field = document.querySelector({json.dumps(selector)}); field.focus(); field.select(); }}")
         self.ask("Input.insertText", text=text)
+
+    def choose_file(self, selector: str, path: Path) -> None:
+        """Choose a file in a file field."""
+        root = self.ask("DOM.getDocument")["root"]["nodeId"]
+        field = self.ask("DOM.querySelector", nodeId=root, selector=selector)["nodeId"]
+        self.ask("DOM.setFileInputFiles", files=[str(path)], nodeId=field)
+
+    def wait_until(self, expression: str, seconds: float = 60.0) -> None:
+        """Wait until an expression is true in the page."""
+        deadline = time.monotonic() + seconds
+        while not self.run(f"Boolean({expression})"):
+            if time.monotonic() > deadline:
+                raise TimeoutError(f"{expression} did not become true in {seconds:g} s")
+            time.sleep(0.1)
 
     def photograph(self, path: Path, clip: str | None = None) -> None:
         """Write a PNG of the whole page, or of the element that a selector finds."""

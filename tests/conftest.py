@@ -1,5 +1,6 @@
 """What folders of tests share: one thread a worker, places of data, small rows, a user without rights, a full disk."""
 
+import importlib.util
 import os
 import signal
 import subprocess
@@ -120,3 +121,17 @@ def full_disk(tmp_path):
         yield place
     finally:
         subprocess.run(["umount", str(place)], check=True)
+
+
+@pytest.fixture(scope="session")
+def chromium():
+    """One headless browser for all tests of a process."""
+    script = Path(__file__).resolve().parents[1] / "scripts" / "headless_chromium.py"
+    spec = importlib.util.spec_from_file_location("headless_chromium", script)
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    program = module.find_chromium()
+    if program is None:
+        pytest.skip("no Chromium is installed")
+    with module.Chromium(program) as browser:
+        yield browser

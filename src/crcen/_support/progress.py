@@ -8,14 +8,22 @@ from contextlib import contextmanager
 from functools import wraps
 from typing import Any, ParamSpec, TypeVar
 
-__all__ = ["busy", "counted", "logged", "part_of", "progress_bar", "steps"]
+__all__ = ["busy", "counted", "logged", "part_of", "progress_bar", "report_to", "steps"]
 
 P = ParamSpec("P")
 Result = TypeVar("Result")
 
 _SECONDS_TO_SHOW = 2.0
 
+# Called with the title of the work and the share done (None if unknown), instead of a bar.
+_LISTENERS: list[Callable[[str, float | None], None]] = []
+
 logging.getLogger("crcen").addHandler(logging.NullHandler())
+
+
+def report_to(listener: Callable[[str, float | None], None]) -> None:
+    """Report progress of this process to a function instead of the terminal."""
+    _LISTENERS[:] = [listener]
 
 
 def logged(function: Callable[P, Result]) -> Callable[P, Result]:
@@ -67,6 +75,10 @@ def _bar(console: Any, *, counts: bool, remaining: bool, transient: bool = False
 @contextmanager
 def progress_bar(description: str, *, visible: bool) -> Iterator[Callable[[float], None]]:
     """Yield a function that takes the share of work done."""
+    if visible and _LISTENERS:
+        _LISTENERS[0](description, 0.0)
+        yield lambda share: _LISTENERS[0](description, share)
+        return
     console = _terminal() if visible else None
     if console is None:
         yield lambda share: None
@@ -79,6 +91,8 @@ def progress_bar(description: str, *, visible: bool) -> Iterator[Callable[[float
 @contextmanager
 def busy(title: str, *, visible: bool) -> Iterator[None]:
     """Show that work of unknown length is running."""
+    if visible and _LISTENERS:
+        _LISTENERS[0](title, None)
     console = _terminal() if visible else None
     if console is None:
         yield
@@ -90,6 +104,16 @@ def busy(title: str, *, visible: bool) -> Iterator[None]:
 @contextmanager
 def counted(title: str, total: int | None, *, visible: bool) -> Iterator[Callable[[int], None]]:
     """Yield a function to call with the number of items just done; a bar appears after two seconds."""
+    if visible and _LISTENERS:
+        n_done = 0
+
+        def report(done: int) -> None:
+            nonlocal n_done
+            n_done += done
+            _LISTENERS[0](title, n_done / total if total else None)
+
+        yield report
+        return
     console = _terminal() if visible else None
     if console is None:
         yield lambda done: None

@@ -1,4 +1,4 @@
-"""`crcen serve`: an inference server for saved models."""
+"""`crcen serve`: an inference server for saved models; `crcen app`: the local web application."""
 
 import os
 from pathlib import Path
@@ -9,7 +9,7 @@ import typer
 from crcen.cli.app import app
 from crcen.exceptions import InvalidParameter
 
-__all__ = ["serve"]
+__all__ = ["serve", "web_app"]
 
 _LOG, _LIMITS, _ACCESS = "Decision log", "Limits", "Access"
 
@@ -89,6 +89,25 @@ def serve(
         typer.echo(f"Serving {names} at {address} (description: {address}/openapi.json)")
 
     run(settings, port, workers, started)
+
+
+@app.command("app", epilog="Example:  crcen app")
+def web_app(
+    port: Annotated[int, typer.Option(min=0, max=65_535, help="Port; 0 takes a free one.")] = 0,
+    no_browser: Annotated[bool, typer.Option("--no-browser", help="Print the address and open no browser.")] = False,
+    folder: Annotated[Path, typer.Option(help="Where models are saved.")] = Path("."),
+) -> None:
+    """Open the local web application: from a table to scored rows. Data stay on this machine."""
+    from crcen._support.extras import need
+
+    for package in ("uvicorn", "starlette", "pandas"):
+        need(package, "serve", "crcen app")
+    from crcen.serve.app import run_app
+
+    def started(address: str) -> None:
+        typer.echo(f"Open {address} in a browser; Ctrl-C ends the application.")
+
+    run_app(folder, port, started, browser=not no_browser)
 
 
 def _share(text: str | None) -> float:

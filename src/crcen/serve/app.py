@@ -1,0 +1,574 @@
+"""The local web application: from a table to scored rows, with the functions of the command line."""
+
+from __future__ import annotations
+
+import json
+import logging
+import re
+import secrets
+import shutil
+import tempfile
+import threading
+import webbrowser
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+from shlex import quote
+from typing import Any
+
+from jinja2 import Environment, PackageLoader
+from starlette.applications import Starlette
+from starlette.concurrency import run_in_threadpool
+from starlette.exceptions import HTTPException
+from starlette.requests import ClientDisconnect, Request
+from starlette.responses import FileResponse, HTMLResponse, Response
+from starlette.routing import Route
+
+from crcen import CrcenError, InvalidInput, InvalidParameter, __version__, load
+from crcen._support.values import json_value
+from crcen.serve.guard import LOOPBACK, Guard
+from crcen.serve.jobs import Job, remove_at_end
+from crcen.serve.processes import bound_socket, run_server
+from crcen.serve.request_rows import json_body
+from crcen.tables.reading import open_table
+from crcen.tables.writing import TableWriter
+
+__all__ = ["Application", "run_app"]
+
+_LOGGER = logging.getLogger("crcen.serve")
+_MOST_BYTES = 4_000_000_000
+_PAGE_ROWS = 50
+_FRAME = {
+    "Content-Security-Policy": "default-src 'none'; script-src 'unsafe-inline'; style-src 'unsafe-inline'; "
+    "img-src data:; form-action 'none'; frame-ancestors 'self'",
+    "Cache-Control": "no-store",
+}
+_MONITOR_SUFFIX = ".monitor.json"
+
+
+@dataclass
+class Project:
+    """A table and what was made of it; files are in a temporary folder until the model is saved."""
+
+    id: str
+    folder: Path
+    name: str
+    table: Path | None = None
+    job: Job | None = None
+    results: dict[str, Any] = field(default_factory=dict)
+    commands: dict[str, str] = field(default_factory=dict)
+    files: dict[str, Path] = field(default_factory=dict)
+    saved: Path | None = None
+    frame: Any = None
+    n_jobs: int = 0
+
+    def to_dict(self) -> dict[str, Any]:
+        """What the page shows."""
+        return {
+            "id": self.id,
+            "name": self.name,
+            "job": None if self.job is None else self.job.to_dict(),
+            "results": self.results,
+            "commands": self.commands,
+            "files": sorted(self.files),
+            "saved": None if self.saved is None else str(self.saved),
+        }
+
+    def file(self, name: str) -> Path:
+        """A file that a step made."""
+        if name not in self.files:
+            raise HTTPException(404, f"there is no {name} yet.")
+        return self.files[name]
+
+
+class Application:
+    """Projects of one user; `asgi` answers requests with the token.
+
+    Parameters
+    ----------
+    folder : Path
+        Where models are saved.
+    work : Path
+        Temporary folder.
+    token : str
+        In the address of the page.
+    """
+
+    def __init__(self, folder: Path, work: Path, token: str) -> None:
+        self._saved, self._work, self._token = folder, work, token
+        self._projects: dict[str, Project] = {}
+        self._lock = threading.Lock()
+        templates = Environment(loader=PackageLoader("crcen.serve", "."), autoescape=True)
+        self._page = templates.get_template("app.html.j2")
+        one = "/api/projects/{id}"
+        routes: list[tuple[str, Any, str]] = [
+            ("/", self.page, "GET"),
+            ("/api/saved", self.list_saved, "GET"),
+            ("/api/projects", self.open_table, "POST"),
+            ("/api/saved/{name}", self.open_saved, "POST"),
+            (one, self.show, "GET"),
+            (f"{one}/target", self.look, "POST"),
+            (f"{one}/fit", self.fit, "POST"),
+            (f"{one}/cancel", self.cancel, "POST"),
+            (f"{one}/score", self.score, "POST"),
+            (f"{one}/monitor", self.monitor, "POST"),
+            (f"{one}/save", self.save, "POST"),
+            (f"{one}/rows", self.rows, "GET"),
+            (f"{one}/reasons", self.reasons, "GET"),
+            (f"{one}/scored", self.scored, "GET"),
+            (f"{one}/model", self.model, "GET"),
+            (f"{one}/report", self.frame_of("report"), "GET"),
+            (f"{one}/monitor", self.frame_of("page"), "GET"),
+        ]
+        app = Starlette(routes=[Route(path, _answer(handler), methods=[how]) for path, handler, how in routes])
+        self.asgi = Guard(app, token, LOOPBACK, in_query=True)
+
+    def end(self) -> None:
+        """End every running step."""
+        for project in self._projects.values():
+            if project.job is not None:
+                project.job.cancel()
+
+    # The page and its tables
+
+    async def page(self, request: Request) -> Response:
+        """The application."""
+        nonce = secrets.token_urlsafe(12)
+        policy = (
+            f"default-src 'none'; script-src 'nonce-{nonce}'; style-src 'nonce-{nonce}'; connect-src 'self'; "
+            "frame-src 'self'; img-src data:; form-action 'none'; base-uri 'none'; frame-ancestors 'none'"
+        )
+        text = self._page.render(nonce=nonce, version=__version__, folder=str(self._saved))
+        headers = {"Content-Security-Policy": policy, "Referrer-Policy": "no-referrer", "Cache-Control": "no-store"}
+        return HTMLResponse(text, headers={**headers, "X-Content-Type-Options": "nosniff"})
+
+    async def list_saved(self, request: Request) -> Any:
+        """Models in the folder."""
+        return {"folder": str(self._saved), "models": sorted(one.name for one in self._saved.glob("*.crcen"))}
+
+    async def open_table(self, request: Request) -> Any:
+        """A new project with an uploaded table."""
+        project = self._new(_file_name(request))
+        try:
+            project.table = await self._upload(request, project.folder)
+        except BaseException:
+            self._projects.pop(project.id)
+            shutil.rmtree(project.folder, ignore_errors=True)
+            raise
+        self._start(project, "look", {"data": str(project.table)}, f"crcen look {quote(project.name)}")
+        return project.to_dict()
+
+    async def open_saved(self, request: Request) -> Any:
+        """A new project with a saved model."""
+        name = request.path_params["name"]
+        path = self._saved / name
+        if Path(name).name != name or not path.is_file():
+            raise HTTPException(404, f"there is no saved model {name[:60]}.")
+        served = await run_in_threadpool(load, path)
+        project = self._new(name)
+        project.files["model"], project.saved = path, path
+        labels = [str(json_value(label)) for label in served.classes_]
+        project.results["model"] = {"labels": labels, "target": getattr(served, "target_name_", None)}
+        return project.to_dict()
+
+    async def show(self, request: Request) -> Any:
+        """Where a project stands."""
+        return self._project(request).to_dict()
+
+    # Steps
+
+    async def look(self, request: Request) -> Any:
+        """Look at the table again, with a target."""
+        project, given = self._project(request), await _given(request)
+        target = _text(given, "target")
+        options: dict[str, Any] = {"data": str(self._table(project)), "target": target}
+        command = f"crcen look {quote(project.name)} --target {quote(target)}"
+        self._start(project, "look", options, command)
+        return project.to_dict()
+
+    async def fit(self, request: Request) -> Any:
+        """Fit a model, with a report on rows held out."""
+        project, given = self._project(request), await _given(request)
+        target, positive = _text(given, "target"), given.get("positive") or None
+        options: dict[str, Any] = {"data": str(self._table(project)), "target": target, "positive": positive}
+        words = ["crcen", "fit", quote(project.name), "--target", quote(target)]
+        words += ["--positive", quote(str(positive))] if positive else []
+        options["weighting"], price = _weighting(given)
+        words += price
+        drop = [str(one) for one in given.get("drop") or ()]
+        options["drop"] = drop
+        words += [word for one in drop for word in ("--drop", quote(one))]
+        effort, limit = given.get("effort") or "standard", None
+        if effort == "quick":
+            options["effort"] = "quick"
+            words.append("--quick")
+        else:
+            limit = _number(given.get("time_limit", 60), "the time limit")
+            if not 1 <= limit <= 86_400:
+                raise InvalidParameter(f"the time limit must be from 1 to 86,400 seconds: got {limit:g}.")
+            options["time_limit"] = limit
+            words += ["--time-limit", f"{limit:g}"]
+        command = " ".join([*words, "--out model.crcen --report report.html"])
+
+        def outputs(folder: Path) -> dict[str, Path]:
+            return {"out": folder / "model.crcen", "report": folder / "report.html"}
+
+        kept = {"out": "model", "report": "report"}
+        hard = None if limit is None else 3.0 * limit + 300.0
+        self._start(project, "fit", options, command, outputs, kept, hard)
+        return project.to_dict()
+
+    async def score(self, request: Request) -> Any:
+        """Score the rows of an uploaded table."""
+        project = self._project(request)
+        model, name = project.file("model"), _file_name(request)
+        self._check_free(project)
+        data = await self._upload(request, project.folder / f"new-{secrets.token_hex(4)}")
+        command = f"crcen predict {quote(_model_name(project))} {quote(name)} --out scored.csv --all-columns"
+        options = {"model": str(model), "data": str(data), "all_columns": True}
+        self._start(
+            project, "score", options, command, lambda folder: {"out": folder / "scored.csv"}, {"out": "scored"}
+        )
+        return project.to_dict()
+
+    async def monitor(self, request: Request) -> Any:
+        """Compare the rows of an uploaded table with those of training."""
+        project = self._project(request)
+        model, name = project.file("model"), _file_name(request)
+        self._check_free(project)
+        data = await self._upload(request, project.folder / f"new-{secrets.token_hex(4)}")
+        state = (project.saved or project.folder / "model.crcen").with_suffix(_MONITOR_SUFFIX)
+        command = (
+            f"crcen monitor {quote(_model_name(project))} {quote(name)} --state {quote(state.name)} --page monitor.html"
+        )
+        options = {"model": str(model), "data": str(data), "state": str(state), "when": name}
+        self._start(
+            project, "monitor", options, command, lambda folder: {"page": folder / "monitor.html"}, {"page": "page"}
+        )
+        return project.to_dict()
+
+    async def cancel(self, request: Request) -> Any:
+        """End the running step."""
+        project = self._project(request)
+        if project.job is not None:
+            await run_in_threadpool(project.job.cancel)
+        return project.to_dict()
+
+    async def save(self, request: Request) -> Any:
+        """Copy the model into the folder of the user."""
+        project, given = self._project(request), await _given(request)
+        name = _text(given, "name").removesuffix(".crcen")
+        if not re.fullmatch(r"[\w][\w .-]{0,99}", name):
+            raise InvalidParameter(f"the name must be letters, digits, spaces, dots and dashes: got {name[:60]!r}.")
+        place = self._saved / f"{name}.crcen"
+        if place.exists() and place != project.saved and not given.get("overwrite"):
+            raise HTTPException(409, f"{place.name} exists: choose another name.")
+        from crcen._support.files import write_atomic
+
+        write_atomic(place, project.file("model").read_bytes())
+        state = (project.saved or project.folder / "model.crcen").with_suffix(_MONITOR_SUFFIX)
+        if state.exists() and state != place.with_suffix(_MONITOR_SUFFIX):
+            shutil.copyfile(state, place.with_suffix(_MONITOR_SUFFIX))
+        project.saved = place
+        project.commands["save"] = f"cp model.crcen {quote(str(place))}"
+        return project.to_dict()
+
+    # Scored rows
+
+    async def rows(self, request: Request) -> Any:
+        """A page of scored rows, sorted and filtered."""
+        return await run_in_threadpool(self._rows, self._project(request), dict(request.query_params))
+
+    def _rows(self, project: Project, query: dict[str, str]) -> dict[str, Any]:
+        _, frame = self._frame(project)
+        shown = frame
+        if query.get("decision"):
+            shown = shown[shown["decision"].astype(str) == query["decision"]]
+        if words := query.get("search", "").strip().lower():
+            texts = shown.astype(str)
+            hit = texts.apply(lambda column: column.str.lower().str.contains(words, regex=False))
+            shown = shown[hit.any(axis=1)]
+        sort = query.get("sort")
+        if sort in frame.columns:
+            key = None if shown[sort].dtype != object else lambda cells: cells.astype(str)
+            shown = shown.sort_values(sort, ascending=query.get("order") != "down", kind="stable", key=key)
+        page = max(0, int(query.get("page", "0"))) if query.get("page", "0").isdigit() else 0
+        part = shown.iloc[page * _PAGE_ROWS : (page + 1) * _PAGE_ROWS]
+        cells = [[_cell(cell) for cell in row] for row in part.itertuples(index=False, name=None)]
+        return {
+            "columns": list(map(str, frame.columns)),
+            "decisions": sorted(map(str, frame["decision"].unique())),
+            "rows": [{"row": int(i), "cells": row} for i, row in zip(part.index, cells, strict=True)],
+            "found": len(shown),
+            "all": len(frame),
+            "page": page,
+            "pages": max(1, -(-len(shown) // _PAGE_ROWS)),
+        }
+
+    async def reasons(self, request: Request) -> Any:
+        """Why a row was decided as it was."""
+        project, text = self._project(request), request.query_params.get("row", "")
+        frame, _ = await run_in_threadpool(self._frame, project)
+        if not text.isdigit() or int(text) >= len(frame):
+            raise InvalidInput(f"row must be a number from 0 to {len(frame) - 1}: got {text[:20]!r}.")
+
+        def explain() -> tuple[list[str], str]:
+            found = load(project.file("model")).reasons(frame.iloc[[int(text)]])
+            rival = f"{found.classes[0]} rather than {found.rivals[0]}" if hasattr(found, "rivals") else ""
+            return list(found.sentences(5)[0]), rival
+
+        sentences, about = await run_in_threadpool(explain)
+        command = project.commands.get("score", "") + " --reasons 5"
+        return {"reasons": sentences, "about": about, "command": command}
+
+    async def scored(self, request: Request) -> Response:
+        """All scored rows: CSV with a decimal point or comma, or Excel."""
+        project, kind = self._project(request), request.query_params.get("kind", "csv")
+        source = project.file("scored")
+        if kind == "csv":
+            return FileResponse(source, filename="scored.csv", media_type="text/csv")
+        name = {"comma": "scored-comma.csv", "xlsx": "scored.xlsx"}.get(kind)
+        if name is None:
+            raise InvalidParameter(f"kind must be csv, comma or xlsx: got {kind[:20]!r}.")
+        place = source.with_name(name)
+
+        def write() -> None:
+            _, frame = self._frame(project)
+            if kind == "comma":
+                frame.to_csv(place, sep=";", decimal=",", index=False)
+                return
+            with TableWriter(place) as writer:
+                writer.write(frame)
+
+        await run_in_threadpool(write)
+        return FileResponse(place, filename=name.replace("-comma", ""))
+
+    async def model(self, request: Request) -> Response:
+        """The model file."""
+        return FileResponse(self._project(request).file("model"), filename="model.crcen")
+
+    def frame_of(self, name: str) -> Callable[[Request], Any]:
+        """A page of the library, for a sandboxed frame."""
+
+        async def show(request: Request) -> Response:
+            text = self._project(request).file(name).read_text(encoding="utf-8")
+            return HTMLResponse(text, headers=_FRAME)
+
+        return show
+
+    def _frame(self, project: Project) -> tuple[Any, Any]:
+        """Scored rows as they were written, and with numbers as numbers."""
+        with self._lock:
+            if project.frame is None:
+                for other in self._projects.values():
+                    other.frame = None  # one table in memory at a time
+                frame = open_table(project.file("scored")).read().reset_index(drop=True)
+                project.frame = frame, frame.apply(_numbers)
+            return project.frame
+
+    # Projects, uploads and jobs
+
+    def _new(self, name: str) -> Project:
+        found = Project(secrets.token_hex(8), Path(tempfile.mkdtemp(dir=self._work)), name)
+        self._projects[found.id] = found
+        return found
+
+    def _project(self, request: Request) -> Project:
+        found = self._projects.get(request.path_params["id"])
+        if found is None:
+            raise HTTPException(404, "this table is no longer open: open it again.")
+        return found
+
+    def _table(self, project: Project) -> Path:
+        if project.table is None:
+            raise HTTPException(404, "this project has a model and no table: open a table to fit another model.")
+        return project.table
+
+    async def _upload(self, request: Request, folder: Path) -> Path:
+        """The body of a request as a file."""
+        folder.mkdir(exist_ok=True)
+        place, size = folder / _file_name(request), 0
+        try:
+            with place.open("wb") as file:
+                async for part in request.stream():
+                    size += len(part)
+                    if size > _MOST_BYTES:
+                        raise HTTPException(413, "a table has at most 4 GB here: use crcen fit --engine stream.")
+                    file.write(part)
+        except BaseException:
+            place.unlink(missing_ok=True)
+            raise
+        if not size:
+            place.unlink()
+            raise InvalidInput(f"{place.name} is empty: choose another file.")
+        return place
+
+    def _check_free(self, project: Project) -> None:
+        if project.job is not None and project.job.status == "running":
+            raise HTTPException(409, "a step is running: wait until it ends, or cancel it.")
+
+    def _start(
+        self,
+        project: Project,
+        step: str,
+        options: dict[str, Any],
+        command: str,
+        outputs: Callable[[Path], dict[str, Path]] = lambda _: {},
+        kept: dict[str, str] | None = None,
+        limit: float | None = None,
+    ) -> None:
+        """Start a step; its files and result belong to the project once it is done."""
+        with self._lock:
+            self._check_free(project)
+            project.n_jobs += 1
+            folder = project.folder / f"job-{project.n_jobs}"
+            files = outputs(folder)
+
+            def done(result: dict[str, Any]) -> None:
+                project.files.update({name: files[option] for option, name in (kept or {}).items()})
+                project.results[step] = json.loads(json.dumps(result).replace(f"{folder}/", ""))
+                project.commands[step] = command
+                if step == "fit":
+                    for name in ("score", "monitor"):
+                        project.results.pop(name, None)
+                    project.files.pop("scored", None)
+                    project.saved = None
+                project.frame = None
+
+            project.job = Job(step, options | {name: str(path) for name, path in files.items()}, folder, done, limit)
+
+
+def run_app(folder: Path, port: int, started: Callable[[str], None], *, browser: bool) -> None:
+    """Run the application until a signal ends it: what `crcen app` does."""
+    if not folder.is_dir():
+        raise InvalidParameter(f"folder must exist: got {folder}.", parameter="folder")
+    sock = bound_socket("127.0.0.1", port)
+    work = Path(tempfile.mkdtemp(prefix="crcen-app-"))
+    janitor = remove_at_end(work)
+    token = secrets.token_urlsafe(24)
+    application = Application(folder.resolve(), work, token)
+    address = f"http://127.0.0.1:{sock.getsockname()[1]}/?token={token}"
+    try:
+        started(address)
+        if browser:
+            threading.Thread(target=webbrowser.open, args=(address,), daemon=True).start()
+        with sock:
+            run_server(application.asgi, sock)
+    finally:
+        application.end()
+        assert janitor.stdin is not None
+        janitor.stdin.close()
+        janitor.wait(30)
+
+
+def _answer(handler: Callable[[Request], Any]) -> Callable[[Request], Any]:
+    """A route: errors as JSON with one sentence."""
+
+    async def route(request: Request) -> Response:
+        try:
+            found = await handler(request)
+        except HTTPException as error:
+            return _json({"error": error.detail}, error.status_code)
+        except (CrcenError, OSError) as error:
+            return _json({"error": " ".join(str(error).split())}, 422)
+        except ClientDisconnect:
+            return _json({"error": "the upload was interrupted."}, 400)
+        except Exception:
+            _LOGGER.exception("internal error in %s", request.url.path)
+            return _json({"error": "internal error: see the terminal of crcen app."}, 500)
+        return found if isinstance(found, Response) else _json(found)
+
+    return route
+
+
+def _json(value: Any, status: int = 200) -> Response:
+    text = json.dumps(value, allow_nan=False, default=str)
+    return Response(text, status, {"Cache-Control": "no-store"}, "application/json")
+
+
+async def _given(request: Request) -> dict[str, Any]:
+    """The options of a request."""
+    if int(request.headers.get("content-length") or 0) > 1_000_000:
+        raise HTTPException(413, "options are at most 1 MB.")
+    found = json_body(await request.body())
+    if not isinstance(found, dict):
+        raise InvalidInput("options must be an object.")
+    return found
+
+
+def _file_name(request: Request) -> str:
+    """The name of an uploaded file, without a folder."""
+    name = Path(request.query_params.get("name", "").replace("\\", "/")).name.strip()
+    name = "".join(letter for letter in name if letter.isprintable())[-120:].lstrip(".-")
+    if not name:
+        raise InvalidInput("the file needs a name, such as data.csv.")
+    return name
+
+
+def _model_name(project: Project) -> str:
+    return "model.crcen" if project.saved is None else project.saved.name
+
+
+def _text(given: dict[str, Any], name: str) -> str:
+    found = given.get(name)
+    if not isinstance(found, str) or not found:
+        raise InvalidInput(f"choose the {name} first.")
+    return found
+
+
+def _number(value: Any, name: str) -> float:
+    """A number, with a decimal point or comma."""
+    text = str(value).strip()
+    text = text.replace(",", ".") if text.count(",") == 1 and "." not in text else text
+    try:
+        return float(text)
+    except ValueError:
+        raise InvalidParameter(f"{name} must be a number: got {text[:40]!r}.") from None
+
+
+def _weighting(given: dict[str, Any]) -> tuple[Any, list[str]]:
+    """What mistakes are worth, and the options of the command line."""
+    kind, value = given.get("price", "balanced"), given.get("value")
+    if kind == "balanced":
+        return "balanced", ["--balanced"]
+    if kind == "none":
+        return "none", ["--weighting", "none"]
+    if kind == "weights":
+        if not isinstance(value, dict) or not value:
+            raise InvalidInput("give a weight for each class.")
+        weights = {str(label): _number(weight, f"the weight of {label}") for label, weight in value.items()}
+        text = ",".join(f"{label}={weight:g}" for label, weight in weights.items())
+        return weights, ["--weighting", quote(text)]
+    if kind in ("recall", "precision"):
+        share = _number(value, f"the {kind}") / 100.0
+        return [kind, share], [f"--{kind}", f"{share:g}"]
+    if kind == "capacity":
+        alarms = _number(value, "the number of alarms")
+        return [kind, alarms], ["--capacity", f"{alarms:g}/1000"]
+    if kind == "budget":
+        price = _number(value, "the price of a miss")
+        return [kind, price], ["--budget", f"{price:g}"]
+    raise InvalidParameter(
+        f"price must be balanced, none, weights, budget, recall, precision or capacity: got {kind!r}."
+    )
+
+
+def _numbers(cells: Any) -> Any:
+    """A column as numbers if all its cells are; codes such as 007 stay texts."""
+    import pandas as pd
+
+    texts = cells.dropna().astype(str)
+    if texts.str.match(r"-?0\d").any():
+        return cells
+    try:
+        return pd.to_numeric(cells)
+    except (ValueError, TypeError):
+        return cells
+
+
+def _cell(cell: Any) -> Any:
+    """A cell for the page."""
+    value = json_value(cell)
+    if value is None or value != value or str(value) == "NaT":
+        return None
+    return value if isinstance(value, int | float | str | bool) else str(value)

@@ -1,0 +1,208 @@
+"""The application without a browser: access, errors of the command line, and nothing left behind."""
+
+import json
+import os
+import signal
+import time
+from pathlib import Path
+
+import httpx
+import pytest
+from serve_tables import binary_table
+
+
+def wait(client, project, seconds=120):
+    end = time.monotonic() + seconds
+    while time.monotonic() < end:
+        found = client.get(f"/api/projects/{project}").json()
+        if found["job"]["status"] != "running":
+            return found
+        time.sleep(0.1)
+    raise AssertionError("the step did not end")
+
+
+def sessions_of(server):
+    """Processes of steps: members of sessions whose leader is a child of the server."""
+    found = {}
+    for entry in Path("/proc").iterdir():
+        if entry.name.isdigit():
+            try:
+                fields = (entry / "stat").read_text().rpartition(")")[2].split()
+            except OSError:
+                continue
+            found[int(entry.name)] = (fields[0], int(fields[1]), int(fields[3]))
+    children = [pid for pid, (_, parent, session) in found.items() if parent == server and session == pid]
+    leaders = {pid for pid in children if b"serve.tasks" in Path(f"/proc/{pid}/cmdline").read_bytes()}
+    return {pid for pid, (state, _, session) in found.items() if session in leaders and state != "Z"}
+
+
+def gone(pids):
+    return all(not Path(f"/proc/{pid}").exists() or ") Z" in Path(f"/proc/{pid}/stat").read_text() for pid in pids)
+
+
+def until(condition, seconds=10):
+    end = time.monotonic() + seconds
+    while not condition() and time.monotonic() < end:
+        time.sleep(0.1)
+    return condition()
+
+
+@pytest.fixture
+def app(start, tmp_path):
+    """A server with its own folder for temporary files, and a client with the token."""
+    scratch, saved = tmp_path / "scratch", tmp_path / "saved"
+    scratch.mkdir()
+    saved.mkdir()
+    server = start("app", "--no-browser", "--folder", saved, env={"TMPDIR": str(scratch)})
+    address, _, token = server.address.partition("/?token=")
+    with httpx.Client(base_url=address, headers={"authorization": f"Bearer {token}"}, timeout=30) as client:
+        server.client, server.base, server.token, server.scratch, server.saved = client, address, token, scratch, saved
+        yield server
+
+
+@pytest.fixture
+def project(app):
+    """A project with a table of 700 rows."""
+    content = binary_table().to_csv(index=False)
+    found = app.client.post("/api/projects?name=cases.csv", content=content).json()
+    assert found["job"]["status"] == "running"
+    return found["id"]
+
+
+def test_requests_without_token_or_from_other_pages_get_403(app):
+    paths = ("/", "/api/saved", "/api/projects/x", "/nothing")
+    for path in paths:
+        assert httpx.get(app.base + path).status_code == 403
+        assert httpx.get(f"{app.base}{path}?token=wrong").status_code == 403
+    assert app.client.get("/").status_code == 200
+    assert httpx.get(f"{app.base}/?token={app.token}").status_code == 200
+    for headers in ({"origin": "http://evil.example"}, {"origin": "null"}, {"host": "evil.example"}):
+        assert app.client.get("/api/saved", headers=headers).status_code == 403
+        assert app.client.post("/api/projects?name=a.csv", content="a", headers=headers).status_code == 403
+    assert app.client.get("/api/saved", headers={"origin": app.base}).status_code == 200
+    policy = app.client.get("/").headers["content-security-policy"]
+    assert "default-src 'none'" in policy
+    assert app.base.startswith("http://127.0.0.1:")
+
+
+def test_errors_are_those_of_the_command_line(app, project, tmp_path, crcen_command):
+    wait(app.client, project)
+    (tmp_path / "one.csv").write_text("a,y\n1,no\n2,no\n")
+    one = app.client.post("/api/projects?name=one.csv", content="a,y\n1,no\n2,no\n").json()["id"]
+    wait(app.client, one)
+    app.client.post(f"/api/projects/{one}/fit", json={"target": "y", "effort": "quick"})
+    failed = wait(app.client, one)
+    code, _, err = crcen_command("fit", tmp_path / "one.csv", "--target", "y", "--quick", "--out", tmp_path / "m.crcen")
+    assert code == 1
+    assert failed["job"]["status"] == "failed"
+    assert failed["job"]["error"] == err.removeprefix("crcen: ").strip()
+    assert "fit" not in failed["results"]
+    for path, body, sentence in (
+        ("fit", {}, "choose the target first"),
+        ("fit", {"target": "fraud", "price": "budget", "value": "many"}, "must be a number: got 'many'"),
+        ("fit", {"target": "fraud", "time_limit": "0"}, "from 1 to 86,400 seconds"),
+        ("fit", {"target": "fraud", "price": "love"}, "price must be"),
+        ("save", {"name": "../evil"}, "the name must be"),
+    ):
+        answer = app.client.post(f"/api/projects/{project}/{path}", json=body)
+        assert (answer.status_code, sentence in answer.json()["error"]) == (422, True), answer.text
+    assert app.client.post("/api/projects?name=", content="a").status_code == 422
+    assert app.client.post("/api/projects?name=a.csv", content="").status_code == 422
+    assert app.client.post("/api/projects/unknown/fit", json={}).status_code == 404
+    assert app.client.post("/api/saved/..%2Fsecret").status_code == 404
+    assert app.client.get(f"/api/projects/{project}/report").status_code == 404
+    damaged = app.client.post("/api/projects?name=x.xlsx", content=b"not a workbook").json()["id"]
+    found = wait(app.client, damaged)
+    assert found["job"]["status"] == "failed"
+    assert "Traceback" not in json.dumps(found)
+
+
+def test_decimal_comma_and_equivalent_command(app, project):
+    wait(app.client, project)
+    options = {
+        "target": "fraud",
+        "positive": "yes",
+        "price": "budget",
+        "value": "2,5",
+        "effort": "quick",
+        "drop": ["since"],
+    }
+    app.client.post(f"/api/projects/{project}/fit", json=options)
+    busy = app.client.post(f"/api/projects/{project}/fit", json=options)
+    assert (busy.status_code, "a step is running" in busy.json()["error"]) == (409, True)
+    found = wait(app.client, project)
+    assert found["commands"]["fit"] == (
+        "crcen fit cases.csv --target fraud --positive yes --budget 2.5 --drop since --quick "
+        "--out model.crcen --report report.html"
+    )
+    assert found["results"]["fit"]["values"]["price"]["cost_ratio"] == pytest.approx(2.5)
+    rows = binary_table(60, seed=3).drop(columns="fraud").assign(code=[f"{i:03d}" for i in range(60)])
+    app.client.post(
+        f"/api/projects/{project}/score?name=neu.csv", content=rows.to_csv(index=False, sep=";", decimal=",")
+    )
+    assert wait(app.client, project)["job"]["status"] == "done"
+    page = app.client.get(f"/api/projects/{project}/rows?sort=probability&order=down").json()
+    column = page["columns"].index("probability")
+    p = [row["cells"][column] for row in page["rows"]]
+    assert p == sorted(p, reverse=True)
+    assert all(isinstance(one, float) for one in p)
+    assert page["rows"][0]["cells"][page["columns"].index("code")] == f"{page['rows'][0]['row']:03d}"
+    found = app.client.get(f"/api/projects/{project}/rows?search=nl&decision=no").json()
+    assert 0 < found["found"] < 60
+    comma = app.client.get(f"/api/projects/{project}/scored?kind=comma").text.splitlines()
+    assert comma[0].count(";") == len(page["columns"]) - 1
+    assert app.client.get(f"/api/projects/{project}/scored?kind=xlsx").content[:2] == b"PK"
+    assert app.client.get(f"/api/projects/{project}/scored?kind=pdf").status_code == 422
+
+
+def test_cancelled_fit_leaves_nothing(app, project):
+    wait(app.client, project)
+    before = sorted(str(one) for one in app.scratch.rglob("*"))
+    app.client.post(f"/api/projects/{project}/fit", json={"target": "fraud", "time_limit": 600})
+    assert until(lambda: sessions_of(app.popen.pid), 5)
+    time.sleep(4.0)
+    running = sessions_of(app.popen.pid)
+    assert running
+    found = app.client.post(f"/api/projects/{project}/cancel").json()
+    assert found["job"]["status"] == "cancelled"
+    assert until(lambda: gone(running))
+    assert sorted(str(one) for one in app.scratch.rglob("*")) == before
+    app.client.post(f"/api/projects/{project}/fit", json={"target": "fraud", "effort": "quick"})
+    assert wait(app.client, project)["job"]["status"] == "done"
+
+
+@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGTERM])
+def test_ended_server_keeps_saved_models_and_leaves_nothing_else(app, project, models, number):
+    wait(app.client, project)
+    app.client.post(f"/api/projects/{project}/fit", json={"target": "fraud", "effort": "quick"})
+    wait(app.client, project)
+    saved = app.client.post(f"/api/projects/{project}/save", json={"name": "my model"}).json()["saved"]
+    assert app.client.post(f"/api/projects/{project}/save", json={"name": "my model"}).status_code == 200
+    app.client.post(f"/api/projects/{project}/fit", json={"target": "fraud", "time_limit": 600})
+    assert until(lambda: sessions_of(app.popen.pid), 5)
+    time.sleep(2.0)
+    running = sessions_of(app.popen.pid)
+    assert running
+    app.end(number)
+    assert until(lambda: gone(running))
+    assert until(lambda: not list(app.scratch.iterdir()))
+    assert os.listdir(app.saved) == ["my model.crcen"]
+    assert Path(saved).read_bytes()[:11] == b"crcen model"
+
+
+def test_saved_model_can_be_opened_again(app, models):
+    (app.saved / "fraud.crcen").write_bytes(models["fraud"].read_bytes())
+    assert app.client.get("/api/saved").json()["models"] == ["fraud.crcen"]
+    found = app.client.post("/api/saved/fraud.crcen").json()
+    content = binary_table(300, seed=5).to_csv(index=False)
+    for _ in range(2):
+        app.client.post(f"/api/projects/{found['id']}/monitor?name=may.csv", content=content)
+        state = wait(app.client, found["id"])
+    assert state["job"]["status"] == "failed"  # the same labels twice
+    assert "counted before" in state["job"]["error"]
+    assert state["results"]["monitor"]["values"]["labelled"] == 300
+    assert (app.saved / "fraud.monitor.json").exists()
+    page = app.client.get(f"/api/projects/{found['id']}/monitor")
+    assert "sandbox" not in page.headers["content-security-policy"]
+    assert "default-src 'none'" in page.headers["content-security-policy"]
+    assert "<svg" in page.text
