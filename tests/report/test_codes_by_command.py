@@ -198,12 +198,18 @@ def test_a_class_that_is_easy_to_separate_is_not_a_leak(findings, home):
     assert {code: one["status"] for code, one in found.items() if one["status"] != "passed"} == {}
 
 
-def test_swapped_labels_and_other_scores_are_drift(findings):
+def test_swapped_labels_and_other_scores_are_drift(findings, crcen_command, home, tmp_path):
     rows = draw(2, 2500, 4)
     swapped = rows.assign(state=rows["state"].map({"yes": "no", "no": "yes"}))
     found = findings("honest2", swapped)["CRC004"]
     assert found["status"] == "warning"
     assert "are the labels swapped?" in found["measured"]
+    out = crcen_command("evaluate", home / "honest2.crcen", tmp_path / "rows.csv")[1]
+    assert "are the labels swapped?" in out
+    findings("honest2", other_share(2))  # another prevalence is no reason to call the model useless
+    out = crcen_command("evaluate", home / "honest2.crcen", tmp_path / "rows.csv")[1]
+    assert "--prevalence 0.5" in out
+    assert "of no use" not in out
     for k in (2, 3):  # labels as before, scores not
         moved = draw(k, 2500, 7).pipe(lambda frame: frame.assign(x=frame["x"] + 2.0))
         found = findings(f"honest{k}", moved)["CRC004"]

@@ -45,7 +45,7 @@ from crcen.tables.options import ReadOptions
 from crcen.theory.expense import ClassStep, judge_class_steps
 from crcen.theory.groups import GroupComparison, compare_groups
 from crcen.theory.key_equation import EquationTest, judge_equations
-from crcen.theory.limits import FEWEST_OF_A_CLASS, fitted_model_noise, judge_share
+from crcen.theory.limits import FEWEST_OF_A_CLASS, SWAPPED_AREA, fitted_model_noise, judge_share
 from crcen.theory.metrics import ConfusionCounts, Quality, measure_quality
 from crcen.theory.price import Price
 from crcen.theory.residual_test import TrainingError, residual_sums
@@ -455,12 +455,17 @@ def _warnings(y: Index, w: Array, metrics: dict[str, Measured], trained: Price, 
     if share.has_moved:
         notes.append(
             f"the share of positives is {share.share:.3g} here and was {share.before:.3g} in training, more than "
-            "chance allows: tests and prices assume the same ratio (CRC004)"
+            f"chance allows: probabilities and tests assume the share of training; with --prevalence {share.share:.3g} "
+            "they are shifted to this one (CRC004)"
         )
     if min(int(positive.sum()), int((~positive).sum())) >= FEWEST_OF_A_CLASS:
+        area = metrics["roc_auc"]
+        if area.high < SWAPPED_AREA:
+            notes.append(f"ROC AUC {area.value:.3g} is far below one half: are the labels swapped? (CRC004)")
         leak = "a column that is filled in after the event, or rows that were in training"
         notes += too_good(metrics["roc_auc"].value, leak)
-        notes += of_no_use(metrics["log_loss"].value, np.bincount(y, w).tolist())
+        if not share.has_moved:  # otherwise the shift explains a high log loss
+            notes += of_no_use(metrics["log_loss"].value, np.bincount(y, w).tolist())
     return notes
 
 

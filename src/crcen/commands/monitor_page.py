@@ -7,6 +7,8 @@ from html import escape
 from importlib import resources
 from typing import Any
 
+from crcen.report.charts import round_ticks
+
 __all__ = ["monitor_page"]
 
 _WIDTH, _HEIGHT, _LEFT, _BOTTOM = 640.0, 220.0, 52.0, 30.0
@@ -176,8 +178,8 @@ def _chart(
         return round((_HEIGHT - _BOTTOM) * (1 - (value - low) / (high - low)) + 6, 1)
 
     path = " ".join(f"{x(call)},{y(value)}" for call, value in points)
-    ticks = [low + pad, (low + high) / 2, high - pad]
-    shown = "".join(f'<text x="{_LEFT - 6}" y="{y(tick) + 4}" text-anchor="end">{tick:.3g}</text>' for tick in ticks)
+    ticks = round_ticks(low, high)
+    shown = "".join(f'<text x="{_LEFT - 6}" y="{y(tick) + 4}" text-anchor="end">{tick:g}</text>' for tick in ticks)
     band = "".join(
         f'<line class="band" x1="{x(call)}" x2="{x(call)}" y1="{y(a)}" y2="{y(b)}"/>' for call, a, b in bands or []
     )

@@ -9,7 +9,7 @@ from crcen.report.curves import ReliabilityGroup
 from crcen.theory.groups import GroupComparison
 from crcen.theory.intervals import Interval
 
-__all__ = ["effect_charts", "group_tables", "importance_bars", "reliability_charts"]
+__all__ = ["effect_charts", "group_tables", "importance_bars", "reliability_charts", "round_ticks"]
 
 # Values of one drawing, as the template takes them.
 Drawing = dict[str, Any]
@@ -56,7 +56,7 @@ def _ordered(one: ColumnEffect, low: float, high: float) -> Drawing:
         "left": LEFT,
         "right": WIDTH - RIGHT,
         "bottom": HEIGHT - BOTTOM,
-        "ticks": [{"y": y(value) + 4, "text": f"{value:+g}" if value else "0"} for value in _ticks(low, high)],
+        "ticks": [{"y": y(value) + 4, "text": f"{value:+g}" if value else "0"} for value in round_ticks(low, high)],
         "from": one.points[0].label,
         "to": one.points[-1].label,
         "points": _listed(one),
@@ -89,7 +89,7 @@ def _unordered(one: ColumnEffect, low: float, high: float) -> Drawing:
         "rows": rows,
         "zero": x(0.0),
         "bottom": height - 20.0,
-        "ticks": [{"x": x(value), "text": f"{value:+g}" if value else "0"} for value in _ticks(low, high)],
+        "ticks": [{"x": x(value), "text": f"{value:+g}" if value else "0"} for value in round_ticks(low, high)],
         "points": _listed(one),
     }
 
@@ -98,15 +98,15 @@ def _listed(one: ColumnEffect) -> list[Drawing]:
     return [{"label": p.label, "effect": p.effect, "low": p.low, "high": p.high} for p in one.points]
 
 
-def _ticks(low: float, high: float) -> list[float]:
-    """Zero and a round number on each side that has room for it."""
-    found = [0.0]
-    for end in (low, high):
-        size = abs(end)
-        steps = [step for step in (10.0, 5.0, 2.0, 1.0, 0.5, 0.2, 0.1, 0.05) if step <= 0.9 * size]
-        if steps and size > 0.25 * (high - low):
-            found.append(steps[0] if end > 0 else -steps[0])
-    return sorted(found)
+def round_ticks(low: float, high: float, wanted: int = 3) -> list[float]:
+    """About so many round numbers between two ends, 1, 2 or 5 times a power of ten apart; zero if it lies between."""
+    span = high - low
+    if not span > 0.0:
+        return [low]
+    unit = 10.0 ** math.floor(math.log10(span / wanted))
+    step = next(one * unit for one in (1.0, 2.0, 5.0, 10.0) if one * unit >= 0.999 * span / wanted)
+    numbers = range(math.ceil(low / step - 1e-9), math.floor(high / step + 1e-9) + 1)
+    return [float(f"{number * step:.6g}") for number in numbers]
 
 
 _SHOWN_COLUMNS = 40

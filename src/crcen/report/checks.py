@@ -35,6 +35,7 @@ from crcen.theory.limits import (
     SCORE_RANGE,
     SHARE_RATIO,
     SHARE_Z,
+    SWAPPED_AREA,
     count_chance,
     is_dominated,
     is_nearly_separated,
@@ -291,8 +292,6 @@ def _is_large(group: ReliabilityGroup) -> bool:
     return high > CALIBRATION_RATIO * low
 
 
-# Rows rank so much worse than by chance that the labels may be swapped.
-_SWAPPED_AREA = 0.4
 # Probabilities nearer to 0 and 1 have no log-odds worth comparing.
 _TINY = 1e-12
 
@@ -303,7 +302,7 @@ _TINY = 1e-12
     title="These rows differ from the training rows",
     limit=f"a share of a class off by a factor of {SHARE_RATIO:g} and {SHARE_Z:g} standard deviations; scores whose "
     f"distributions are {SCORE_DISTANCE:g} apart (Kolmogorov–Smirnov), beyond the model's own error; or an area under "
-    f"the ROC curve below {_SWAPPED_AREA:g}",
+    f"the ROC curve below {SWAPPED_AREA:g}",
     advice="Find out what changed: another time, place, selection or measurement. If only the shares moved, state the "
     "share of daily use (crcen predict --prevalence); otherwise train again with recent rows. If the area is far below "
     "one half, check whether the labels are swapped.",
@@ -344,7 +343,7 @@ def _swapped(evidence: Evidence) -> str:
     if not evidence.has_positive or not _can_be_ranked(evidence):
         return ""
     area = auc_interval(evidence.target, evidence.p, evidence.weights)
-    if not area.high < _SWAPPED_AREA:
+    if not area.high < SWAPPED_AREA:
         return ""
     return f"the area under the ROC curve is {area.value:.3g}, far below one half: are the labels swapped?"
 
@@ -476,9 +475,9 @@ _NEXT_AREA = 0.9
     "CRC006",
     tested="each column alone: its area under the ROC curve, and values, ranges and missing cells of one class only",
     title="A column reveals the outcome",
-    limit=f"an area of {LEAK_AREA:g} or more for one column alone (for several classes: between every two of them, or "
-    f"for one class if no other column reaches {_NEXT_AREA:g}); or cells that occur for one class only, by an exact "
-    "binomial test corrected for all comparisons",
+    limit=f"an area of {LEAK_AREA:g} or more for one column alone (for several classes: if no other column reaches "
+    f"{_NEXT_AREA:g} for that class, or {NEAR_PERFECT_AREA:g} between every two classes); or cells that occur for one "
+    "class only, by an exact binomial test corrected for all comparisons",
     advice="Ask when that column is known. If it is written after or because of the event, or is an identifier in the "
     "order of the outcome, drop it (crcen fit --drop) and train again.",
 )
@@ -489,11 +488,11 @@ def leaks(evidence: Evidence) -> Outcome | None:
     found = evidence.of(separations)
     if not found or not _can_be_ranked(evidence):
         return None, _TOO_FEW if evidence.columns else "the model has no column"
-    suspects = []
+    suspects, every_pair = [], LEAK_AREA if evidence.labels.n_classes == 2 else NEAR_PERFECT_AREA
     for one in found:
         for k, area in one.areas.items():
             rivals = max((other.areas.get(k, 0.5) for other in found if other is not one), default=0.5)
-            if area >= LEAK_AREA and (one.least_pair >= LEAK_AREA or rivals < _NEXT_AREA):
+            if area >= LEAK_AREA and (one.least_pair >= every_pair or rivals < _NEXT_AREA):
                 whose = "" if evidence.has_positive else f" for {evidence.names[k]}"
                 suspects.append(f"“{one.name}”{whose} ({area:.4f})")
     pure = evidence.of(pure_cells)
@@ -608,15 +607,18 @@ def _without_copies(evidence: Evidence) -> str:
 
 # A few columns carry the model if they have this share of the importance and the log loss fell by this share.
 _FEW, _FEW_SHARE, _FEW_SKILL = 5, 0.95, 0.95
+# With more classes one column often separates the easy ones: it must have this share.
+_SEVERAL_SHARE = 0.95
 
 
 @check(
     "CRC009",
     tested="share of single columns in what the model knows, by shuffling them",
     title="One or a few columns carry nearly everything",
-    limit=f"one column with {100 * DOMINANT_SHARE:g} % or more of what all columns add, where the log loss is "
-    f"{100 * DOMINANT_SKILL:g} % or more below that without columns; for two classes also up to {_FEW} columns, at "
-    f"most half of all, with {100 * _FEW_SHARE:g} %, where it is {100 * _FEW_SKILL:g} % or more below",
+    limit=f"one column with {100 * DOMINANT_SHARE:g} % or more ({100 * _SEVERAL_SHARE:g} % for several classes) of "
+    f"what all columns add, where the log loss is {100 * DOMINANT_SKILL:g} % or more below that without columns; for "
+    f"two classes also up to {_FEW} columns, at most half of all, with {100 * _FEW_SHARE:g} %, where it is "
+    f"{100 * _FEW_SKILL:g} % or more below",
     advice="Ask when these columns are known, and fit again without them (crcen fit --drop): if the rest is far "
     "weaker, they may be written after or because of the event.",
 )
@@ -633,8 +635,9 @@ def dominated(evidence: Evidence) -> Outcome | None:
     skill = 1.0 - loss / base
     where = f"{100 * skill:.0f} % below" if skill >= 0.0 else "above"
     n_few = 1
-    warns = is_dominated(float(shares[0]), loss, base)
-    if not warns and evidence.labels.n_classes == 2 and skill >= _FEW_SKILL:
+    is_binary = evidence.labels.n_classes == 2
+    warns = is_dominated(float(shares[0]), loss, base) and (is_binary or float(shares[0]) >= _SEVERAL_SHARE)
+    if not warns and is_binary and skill >= _FEW_SKILL:
         enough = int(np.searchsorted(np.cumsum(shares), _FEW_SHARE - 1e-12)) + 1
         if enough <= min(_FEW, len(shares) // 2):
             warns, n_few = True, enough

@@ -39,6 +39,8 @@ EQUATION_P = 0.001
 _UNMEASURED = 2.0
 # Area under the ROC curve from which a single column, and the whole model, suggest a leak.
 LEAK_AREA, NEAR_PERFECT_AREA = 0.99, 0.999
+# An upper limit of the area under the ROC curve below this: labels may be swapped.
+SWAPPED_AREA = 0.4
 # A column dominates if it has this share of the importance of all columns and the log loss fell by this share. A strong
 # honest column (a balance for default, age for death) has the first and not the second.
 DOMINANT_SHARE, DOMINANT_SKILL = 0.8, 0.6
