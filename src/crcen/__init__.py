@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from crcen.commands.evaluate import evaluate_table as evaluate_table
     from crcen.commands.export import export_onnx as export_onnx
     from crcen.commands.fit import fit_table as fit_table
+    from crcen.commands.fit_files import fit_files as fit_files
     from crcen.commands.look import look_at_table as look_at_table
     from crcen.commands.monitor import monitor_table as monitor_table
     from crcen.commands.predict import predict_table as predict_table
@@ -54,7 +55,6 @@ if TYPE_CHECKING:
     from crcen.paper.methods import METHODS as METHODS
     from crcen.paper.networks import CSMLPClassifier as CSMLPClassifier
     from crcen.report.page import write_report as write_report
-    from crcen.scale.large_files import fit_files as fit_files
     from crcen.scale.ray.fit import fit_ray as fit_ray
     from crcen.scale.stream import fit_stream as fit_stream
     from crcen.tables.classifier import TableClassifier as TableClassifier
@@ -86,6 +86,7 @@ _PUBLIC_NAMES = {
     "crcen.commands.evaluate": "evaluate_table",
     "crcen.commands.export": "export_onnx",
     "crcen.commands.fit": "fit_table",
+    "crcen.commands.fit_files": "fit_files",
     "crcen.commands.look": "look_at_table",
     "crcen.commands.monitor": "monitor_table",
     "crcen.commands.predict": "predict_table",
@@ -112,7 +113,6 @@ _PUBLIC_NAMES = {
     "crcen.paper.methods": "METHODS",
     "crcen.paper.networks": "CSMLPClassifier",
     "crcen.report.page": "write_report",
-    "crcen.scale.large_files": "fit_files",
     "crcen.scale.ray.fit": "fit_ray",
     "crcen.scale.stream": "fit_stream",
     "crcen.tables.classifier": "TableClassifier",
@@ -137,6 +137,7 @@ _SUBMODULE_NAMES = {
     "crcen.commands.evaluate": "TableEvaluation",
     "crcen.commands.export": "OnnxExport",
     "crcen.commands.fit": "TableFit",
+    "crcen.commands.fit_files": "FilesFit",
     "crcen.commands.monitor": "TableWatch",
     "crcen.commands.predict": "TablePredictions",
     "crcen.commands.report": "TableReport",
@@ -159,7 +160,6 @@ _SUBMODULE_NAMES = {
     "crcen.report.displays.expense_curve": "ExpenseCurveDisplay",
     "crcen.report.displays.key_equation": "KeyEquationDisplay",
     "crcen.report.displays.weight_path": "WeightPathDisplay",
-    "crcen.scale.large_files": "FilesFit",
     "crcen.tables.classifier": "EncodedTable",
     "crcen.tables.reading": "Table open_table",
     "crcen.tables.writing": "TableWriter",

@@ -37,11 +37,12 @@ def files(tmp_path_factory):
 def test_weights_by_label_and_every_command_after_it(crcen_command, files, tmp_path):
     model, scored = tmp_path / "model.crcen", tmp_path / "scored.csv"
     options = ["--target", "state", "--engine", "stream", "--epochs", "2", "--weighting", "fine=1,WORN=5,broken=40"]
+    options += ["--hold-out", "0"]
     code, printed, said = crcen_command("fit", files / "train", *options, "--out", model)
     assert code == 0, said
     assert "1,800 rows, 3 classes of state: Fine" in printed
     assert "Weights   Fine 1, broken 40, worn 5" in printed
-    assert "Key equations on these rows: residual" in printed
+    assert "Key equations on all rows of the stream: residual" in printed
     loaded = crcen.load(model)
     frame = pd.concat([pd.read_csv(files / "train" / f"{i}.csv") for i in range(2)])
     assert loaded.weighting_.counts.tolist() == frame["state"].value_counts()[loaded.classes_].tolist()
@@ -51,7 +52,7 @@ def test_weights_by_label_and_every_command_after_it(crcen_command, files, tmp_p
     assert residual <= 1e-6  # streamed rows are encoded in single precision
     code, printed, said = crcen_command("evaluate", model, files / "new.csv", "--json")
     assert code == 0, said
-    assert json.loads(printed)["key_equations"]["verdict"] in ("holds", "does not hold")
+    assert json.loads(printed)["key_equation"]["verdict"] in ("holds", "does not hold")
     assert crcen_command("predict", model, files / "new.csv", "--out", scored)[0] == 0
     assert set(pd.read_csv(scored)["decision"]) <= {"Fine", "worn", "broken"}
 
@@ -59,11 +60,12 @@ def test_weights_by_label_and_every_command_after_it(crcen_command, files, tmp_p
 def test_costs_from_a_file_have_further_actions(crcen_command, files, tmp_path):
     model, scored = tmp_path / "model.crcen", tmp_path / "scored.csv"
     options = ["--target", "state", "--engine", "stream", "--epochs", "1", "--costs", files / "costs.csv", "--json"]
+    options += ["--hold-out", "0"]
     code, printed, said = crcen_command("fit", files / "train", *options, "--out", model)
     assert code == 0, said
     found = json.loads(printed)
     assert found["classes"] == ["Fine", "broken", "worn"]
-    assert found["class_weights"] is None
+    assert found["price"]["costs"] is not None
     assert sum(found["rows"]["by_class"]) == 1800
     assert crcen_command("predict", model, files / "new.csv", "--out", scored)[0] == 0
     assert "inspect" in set(pd.read_csv(scored)["decision"])

@@ -6,12 +6,13 @@ import numpy as np
 import pytest
 
 import crcen
-from crcen.scale import large_files
+from crcen.commands import fit_files as large_files
 
 
 def test_a_pattern_is_streamed_to_a_model_that_predicts(crcen_command, folder, table, tmp_path):
     out, scored = tmp_path / "model.crcen", tmp_path / "scored.csv"
     arguments = ["--target", "y", "--engine", "stream", "--drop", "w", "--budget", "5", "--epochs", "2", "--out", out]
+    arguments += ["--hold-out", "0"]
     code, printed, _ = crcen_command("fit", f"{folder}/*.parquet", *arguments)
     assert code == 0
     assert "600 rows" in printed
@@ -46,7 +47,7 @@ def test_options_reach_ray(crcen_command, folder, tmp_path, monkeypatch):
     assert code == 0
     said = json.loads(printed)
     assert asked == {"source": 4, "num_workers": 4, "storage_path": "/shared/runs"}
-    assert said["positive"] == 0
+    assert said["price"]["positive"] == 0
     assert said["engine"] == "4 workers of Ray"
     assert [column["name"] for column in said["columns"]] == ["a", "b", "c", "w"]
 
@@ -57,7 +58,14 @@ def test_options_reach_ray(crcen_command, folder, tmp_path, monkeypatch):
         (("--target", "z"), "has no column 'z'"),
         (("--target", "y", "--drop", "q"), "there is no column q to leave out"),
         (("--target", "y", "--positive", "yes"), "positive must be a value of y, 0, 1: got 'yes'"),
-        (("--target", "y", "--clusters", "a"), "--clusters is for tables in memory"),
+        (("--target", "y", "--time", "a"), "--time is for tables in memory"),
+        (("--target", "y", "--clusters", "q"), "has no column 'q'"),
+        (("--target", "y", "--hold-out", "60%"), "--hold-out must be a share between 0 and 0.5"),
+        (("--target", "y", "--hold-out", "some"), "must be a share such as 5%"),
+        (("--target", "y", "--memory", "much"), "must be a size such as 4GB"),
+        (("--target", "y", "--learner", "trees"), "--learner must be one of committee, networks for files"),
+        (("--target", "y", "--learner", "committee", "--hold-out", "0"), "a committee is combined on held-out rows"),
+        (("--target", "y", "--learner", "networks", "--memory", "1GB"), "--memory is for the trees of a committee"),
         (("--target", "y", "--epochs", "0"), "max_epochs"),
     ],
 )

@@ -73,7 +73,7 @@ def described(model):
 
 
 def test_columns_are_those_of_the_table_in_memory(data, rows):
-    streamed = crcen.fit_files(data, target="label", epochs=1, hidden=(4,)).model
+    streamed = crcen.fit_files(data, target="label", epochs=1, hidden=(4,), hold_out=0).model
     memory = crcen.TableClassifier(estimator=crcen.CRCENClassifier(hidden=(), random_state=0), random_state=0)
     memory.fit(rows.drop(columns="label"), rows["label"])
     assert described(streamed) == described(memory)
@@ -138,7 +138,7 @@ def test_options_for_columns(rows, tmp_path, crcen_command):
         **{"amount": "number", "country": "category", "when": "date"},
         **{"late": "boolean", "row": "number", "zone": "category"},
     }
-    assert found["positive"] == "ok"
+    assert found["price"]["positive"] == "ok"
     assert {one["name"]: one["reason"] for one in found["dropped"]}["note"] == "asked for"
 
 
@@ -197,7 +197,7 @@ def test_what_is_rare_in_all_rows_is_seen_though_no_sample_has_it(tmp_path):
 
 
 def test_cells_of_another_kind_count_as_missing_and_are_said(tmp_path, monkeypatch):
-    monkeypatch.setattr("crcen.scale.large_files.SAMPLE_ROWS", 100)
+    monkeypatch.setattr("crcen.commands.fit_files.SAMPLE_ROWS", 100)
     cells = [f"{k * 0.5}" for k in range(3000)]
     cells[17] = "see below"
     path = tmp_path / "rows.csv"
@@ -228,7 +228,7 @@ def test_money_is_read_and_odd_cells_are_named_where_they_stand(tmp_path, is_fol
 def test_rows_without_a_label_and_odd_labels(tmp_path, rows):
     labels = rows["label"].map({"fraud": "1", "ok": "0"}).astype(object).where(np.arange(N) >= 20)
     rows.assign(label=labels).to_csv(tmp_path / "rows.csv", index=False)
-    fit = crcen.fit_files(tmp_path / "rows.csv", target="label", drop=["note"], positive=1, epochs=1)
+    fit = crcen.fit_files(tmp_path / "rows.csv", target="label", drop=["note"], positive=1, epochs=1, hold_out=0)
     assert fit.model.classes_.tolist() == [0, 1]
     assert "20 rows without a value of label were left out" in fit.notes
     assert fit.model.weighting_.n_pos + fit.model.weighting_.n_neg == N - 20
@@ -241,7 +241,7 @@ def test_a_target_of_several_values_with_a_positive_one(rows, tmp_path, crcen_co
     table = rows.assign(label=np.array(names)[label]).drop(columns="note")
     table.to_csv(tmp_path / "rows.csv", index=False)
     model = tmp_path / "m.crcen"
-    options = ("--target", "label", "--engine", "stream", "--epochs", "1", "--out", model)
+    options = ("--target", "label", "--engine", "stream", "--epochs", "1", "--hold-out", "0", "--out", model)
     code, said, _ = crcen_command("fit", tmp_path / "rows.csv", *options, "--positive", names[2])
     assert code == 0
     assert f"label has 3 values ({', '.join(map(str, sorted(names)))}): {names[2]} is told from all others" in said
@@ -346,7 +346,7 @@ def test_training_rows_are_known_again_and_rows_unlike_them_are_said(data, rows,
     rows.sample(frac=1.0, random_state=0).to_csv(train, index=False)
     fresh = mixed_rows(600, seed=9)
     fresh.to_csv(new, index=False)
-    options = ["--target", "label", "--engine", "stream", "--epochs", "2", "--out", model]
+    options = ["--target", "label", "--engine", "stream", "--epochs", "2", "--out", model, "--hold-out", "0"]
     assert crcen_command("fit", data, *options)[0] == 0
     seen = crcen.load(model).recognise(rows)
     assert (seen.n_rows, seen.n_seen, seen.status) == (N, N, "seen")

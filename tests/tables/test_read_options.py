@@ -305,7 +305,7 @@ def test_a_file_that_changes_while_it_is_read_is_named_as_such(tmp_path):
 
 
 def test_a_file_that_changes_between_two_passes_of_a_streamed_fit(tmp_path, monkeypatch):
-    from crcen.scale import large_files
+    from crcen.commands import fit_files as large_files
 
     path = tmp_path / "a.csv"
     pd.DataFrame({"x": np.arange(900) % 17 + 0.5, "k": ["a", "b", "c"] * 300, "y": np.arange(900) % 2}).to_csv(

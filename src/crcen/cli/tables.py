@@ -1,5 +1,6 @@
 """`crcen look`, `split` and `fit`: from a file to a model."""
 
+import re
 from enum import StrEnum
 from pathlib import Path
 from typing import Annotated, Any
@@ -32,11 +33,31 @@ __all__ = ["fit", "look", "split"]
 
 
 class Engine(StrEnum):
-    """What trains: the whole procedure for a table in memory, or one network for files of any size."""
+    """What trains: a search in memory, or a committee for files of any size, here or on a cluster."""
 
     table = "table"
     stream = "stream"
     ray = "ray"
+
+
+def share_of(text: str) -> float:
+    """A share from 0.05 or 5%."""
+    number, is_percent = text.strip().removesuffix("%"), text.strip().endswith("%")
+    try:
+        return float(number) / (100.0 if is_percent else 1.0)
+    except ValueError:
+        raise typer.BadParameter(f"--hold-out must be a share such as 5% or 0.05: got {text!r}.") from None
+
+
+def bytes_of(text: str) -> int:
+    """A size such as 4GB or 500MB in bytes."""
+    found = re.fullmatch(r"\s*([0-9.]+)\s*([KMGT]?)B?\s*", text.upper())
+    try:
+        if found is None:
+            raise ValueError
+        return int(float(found[1]) * 1000 ** " KMGT".index(found[2] or " "))
+    except ValueError:
+        raise typer.BadParameter(f"--memory must be a size such as 4GB or 500MB: got {text!r}.") from None
 
 
 class Effort(StrEnum):
@@ -218,7 +239,7 @@ def fit(
         bool, typer.Option("--details", help="Print columns, learner, price and every metric too.")
     ] = False,
     engine: Annotated[
-        Engine, typer.Option(help="stream: files larger than memory, one network.", rich_help_panel="Large data")
+        Engine, typer.Option(help="stream: files larger than memory; ray: on a cluster.", rich_help_panel="Large data")
     ] = Engine.table,
     workers: Annotated[
         int | None, typer.Option(help="Workers of --engine ray; default 2.", rich_help_panel="Large data")
@@ -228,6 +249,13 @@ def fit(
         typer.Option(
             help="Passes over the rows, with --engine stream or ray; default 5.", rich_help_panel="Large data"
         ),
+    ] = None,
+    hold_out: Annotated[
+        str | None,
+        typer.Option(help="Share of rows held out of training, such as 5%; default 5%.", rich_help_panel="Large data"),
+    ] = None,
+    memory: Annotated[
+        str | None, typer.Option(help="Memory for the rows of the trees, such as 4GB.", rich_help_panel="Large data")
     ] = None,
     storage: Annotated[
         str | None, typer.Option(help="Folder for checkpoints and scratch files.", rich_help_panel="Large data")
@@ -253,11 +281,12 @@ def fit(
         chosen = Effort.quick if quick else effort
         if chosen is Effort.quick and learner is not None:
             raise typer.BadParameter("--effort quick is one network, and --learner a search: give one of them.")
-        in_memory: dict[str, Any] = {"--clusters": clusters, "--time": time, "--effort": chosen, "--onnx": onnx}
-        in_memory |= {"--learner": learner, "--time-limit": time_limit, "--weight": weight, "--report": report}
+        in_memory: dict[str, Any] = {"--time": time, "--effort": chosen, "--onnx": onnx}
+        in_memory |= {"--time-limit": time_limit, "--weight": weight, "--report": report}
         in_memory |= {"--details": details or None, "--audited": audited, "--selected-by": selected_by}
         in_memory |= {"--capacity": capacity, "--recall": recall, "--precision": precision}
-        check_engine(engine, in_memory, {"--workers": workers}, {"--epochs": epochs, "--storage": storage})
+        on_files = {"--epochs": epochs, "--storage": storage, "--hold-out": hold_out, "--memory": memory}
+        check_engine(engine, in_memory, {"--workers": workers}, on_files)
         if engine is not Engine.table:
             from crcen.commands.prices import stated_weighting
 
@@ -271,6 +300,10 @@ def fit(
                 drop=drop or (),
                 keep=keep or (),
                 categorical=categorical or (),
+                clusters=clusters,
+                hold_out=0.05 if hold_out is None else share_of(hold_out),
+                learner=None if learner is None else learner.value,
+                memory=None if memory is None else bytes_of(memory),
                 epochs=5 if epochs is None else epochs,
                 workers=2 if workers is None else workers,
                 storage=storage,

@@ -27,6 +27,7 @@ __all__ = [
 DataFrame = Any
 
 Array = NDArray[np.float64]
+Bools = NDArray[np.bool_]
 
 
 class FingerprintOfAll:
@@ -125,8 +126,9 @@ def write_encoded(
     target: str,
     labels: Mapping[Any, Any],
     folder: Path,
-    use: Callable[[Any, Array], None] = lambda frame, X: None,
+    use: Callable[[Any, Array, int], Bools | None] = lambda frame, X, file: None,
     show: Callable[[float], None] = lambda share: None,
+    also: Sequence[str] = (),
 ) -> dict[str, int]:
     """Write all rows with a label as Parquet files of numbers, and the label.
 
@@ -141,9 +143,12 @@ def write_encoded(
     folder
         Where to write, empty before.
     use
-        Takes the rows with a label, and the same encoded.
+        Takes the rows with a label, the same encoded and the number of their file; returns which ones to write, or None
+        for all.
     show
         Takes the share of rows that are written.
+    also
+        Further columns of the frames for ``use``.
 
     Returns
     -------
@@ -153,7 +158,7 @@ def write_encoded(
     import pyarrow as pa
 
     unreadable: dict[str, int] = {}
-    names = [*(column.name for column in columns), target]
+    names = [*(column.name for column in columns), target, *also]
     n_rows = 0
     with _writer(folder) as write:
         for number in range(len(table.parts)):
@@ -168,9 +173,11 @@ def write_encoded(
                         stored += _stored(column, encoded.values)
                         if encoded.n_unreadable:
                             unreadable[column.name] = unreadable.get(column.name, 0) + encoded.n_unreadable
-                    use(frame, np.column_stack(parts))
-                    y = pa.array([labels[cell] for cell in frame[target]])
-                    write(pa.table({**{str(j): part for j, part in enumerate(stored)}, _TARGET: y}))
+                    kept = use(frame, np.column_stack(parts), number)
+                    rows: Any = slice(None) if kept is None else kept
+                    y = pa.array([labels[cell] for cell in frame[target][rows]])
+                    if len(y):
+                        write(pa.table({**{str(j): part[rows] for j, part in enumerate(stored)}, _TARGET: y}))
                 show(min(n_rows / table.n_rows, 1.0) if table.n_rows else 0.0)
     return unreadable
 

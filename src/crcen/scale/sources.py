@@ -33,6 +33,7 @@ __all__ = [
     "plan_blocks",
     "read_ahead",
     "reading_order",
+    "row_shares",
 ]
 
 _GOLDEN, _ODD = np.uint64(0x9E3779B97F4A7C15), np.uint64(0xBF58476D1CE4E5B9)
@@ -88,6 +89,11 @@ def held_out(X: Array, fraction: float, seed: int) -> NDArray[np.bool_]:
     A row falls on the same side in every epoch, in any order, file or worker, and so do its copies; with few distinct
     rows the share may therefore be far from ``fraction``.
     """
+    return row_shares(X, seed) < fraction
+
+
+def row_shares(X: Array, seed: int) -> Array:
+    """A number between 0 and 1 for each row: a hash of its values."""
     bits = (X + 0.0).view(np.uint64)  # −0.0 is 0.0
     state = np.full(len(X), np.uint64(seed) ^ _GOLDEN)
     for column in bits.T:
@@ -95,8 +101,7 @@ def held_out(X: Array, fraction: float, seed: int) -> NDArray[np.bool_]:
         state ^= state >> _HALF
     state = (state + _GOLDEN) * _ODD
     state ^= state >> _HALF
-    shares: NDArray[np.bool_] = state.astype(np.float64) < fraction * 2.0**64
-    return shares
+    return state.astype(np.float64) * 2.0**-64
 
 
 @dataclass(frozen=True)
@@ -204,6 +209,7 @@ class ArrowSource:
         self._target, self._weight, self._skips = target, weight, skip_bad_files
         self._only_numbers = only_numbers
         self._schema: Any = None
+        self._left_out: tuple[float, int] = (0.0, 0)  # share and seed of held-out rows
         files = self._listed(source)
         self._features: tuple[str, ...] = tuple(features) if features is not None else ()
         self._kinds: dict[str, tuple[str, str]] = {}  # column → (kind, where it was first seen)
@@ -230,7 +236,8 @@ class ArrowSource:
     def fingerprint(self) -> str:
         """A text that differs for other files or columns; folders may be moved."""
         about = [(Path(f.name).name, f.size) for f in self._files], [p.n_rows for p in self._pieces]
-        return hashlib.sha256(repr((about, self._features, self._target, self._weight)).encode()).hexdigest()
+        columns = (self._features, self._target, self._weight)
+        return hashlib.sha256(repr((about, *columns, self._left_out)).encode()).hexdigest()
 
     # -- opening -------------------------------------------------------------------------------------------------------
 
@@ -344,6 +351,12 @@ class ArrowSource:
         made._features = tuple(features)
         return made
 
+    def without_held_out(self, share: float, seed: int) -> "ArrowSource":
+        """The same files without the rows that `held_out` holds out."""
+        made = copy(self)
+        made._left_out = (share, seed)
+        return made
+
     def _take_files(self, into: "ArrowSource", numbers: Sequence[int]) -> None:
         place = {old: new for new, old in enumerate(numbers)}
         pieces, files = self._pieces, self._files
@@ -380,7 +393,14 @@ class ArrowSource:
     def _file_chunks(self, number: int) -> Iterator[Chunk]:
         for piece in self._pieces:
             if piece.file == number:
-                yield from self._piece_chunks(piece, 0)
+                yield from map(self._kept, self._piece_chunks(piece, 0))
+
+    def _kept(self, chunk: Chunk) -> Chunk:
+        share, seed = self._left_out
+        if not share:
+            return chunk
+        kept = ~held_out(chunk.X, share, seed)
+        return Chunk(np.asfortranarray(chunk.X[kept]), chunk.labels[kept], chunk.weight[kept], chunk.origin)
 
     def blocks(
         self, block_rows: int, seed: int | None = None, epoch: int = 0, start: int = 0
@@ -392,7 +412,7 @@ class ArrowSource:
         )
         readers: dict[int, _Reader] = {}
         for block in plan[start:]:
-            chunks = (part for stretch in block for part in self._stretch(stretch, readers))
+            chunks = (self._kept(part) for stretch in block for part in self._stretch(stretch, readers))
             yield chunks
             for _ in chunks:  # readers stand where the next block begins, even if nobody wanted these
                 pass

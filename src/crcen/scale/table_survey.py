@@ -10,6 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from crcen.exceptions import InvalidInput
+from crcen.scale.sources import row_shares
 from crcen.tables.column_kinds import DroppedColumn, category_column, learn_column
 from crcen.tables.columns import CategoryColumn, Column, NumberColumn, as_numbers, as_text, clip_limits
 from crcen.tables.reading import Table
@@ -17,6 +18,7 @@ from crcen.tables.reading import Table
 __all__ = [
     "ColumnFacts",
     "FrameSample",
+    "HeldOutRows",
     "LearnedColumns",
     "MOST_VALUES",
     "SAMPLE_ROWS",
@@ -37,6 +39,7 @@ SAMPLE_ROWS = 32_768
 # Different values of a column that are counted; a column of more has no counts.
 MOST_VALUES = 4096
 _MOST_LABELS = 1000
+_HOLD_OUT_SEED = 0x5EED  # apart from the seed of rows for early stopping
 
 
 @dataclass
@@ -172,6 +175,51 @@ class FrameSample:
     def is_complete(self) -> bool:
         """Whether it holds every row."""
         return self.n_seen <= self._size
+
+
+class HeldOutRows:
+    """Rows that are not trained on, by a hash of their encoded values or of their cluster: copies stay together.
+
+    Parameters
+    ----------
+    share, stacking_share
+        Of all rows: held out, and of these to combine members on. The others are evidence.
+    clusters
+        Column whose equal values are held out together.
+    seed
+        Of the choice.
+    most_rows
+        Of each kind: with more, a random sample is kept.
+    """
+
+    def __init__(
+        self, share: float, stacking_share: float, clusters: str | None, seed: int, most_rows: int = 100_000
+    ) -> None:
+        self.share, self.clusters, self.seed = share, clusters, seed + _HOLD_OUT_SEED
+        self._evidence_share = share - stacking_share
+        self.evidence, self.stacking = FrameSample(most_rows, self.seed), FrameSample(most_rows, self.seed + 1)
+
+    @property
+    def n_rows(self) -> int:
+        """All held-out rows."""
+        return self.evidence.n_seen + self.stacking.n_seen
+
+    def split(self, frame: DataFrame, X: Array, file: int, origin: str) -> NDArray[np.bool_]:
+        """Take the held-out rows of a frame, with their encoded values X; return which rows are to train on."""
+        shares = row_shares(X if self.clusters is None else _text_keys(frame[self.clusters]), self.seed)
+        is_evidence, is_training = shares < self._evidence_share, shares >= self.share
+        for rows, kept in ((is_evidence, self.evidence), (~is_evidence & ~is_training, self.stacking)):
+            if rows.any():
+                kept.add(frame[rows], np.flatnonzero(rows), file, origin)
+        return is_training
+
+
+def _text_keys(series: Series) -> Array:
+    """A number for each cell, the same for equal texts, (n, 1)."""
+    import pandas as pd
+
+    hashes = pd.util.hash_array(as_text(series).fillna("").to_numpy(dtype=object))
+    return np.asarray((hashes >> np.uint64(12)).astype(np.float64)[:, None])
 
 
 @dataclass(frozen=True, eq=False)

@@ -1,35 +1,54 @@
-"""fit_files: from a table larger than memory to a saved model, in this process or on a Ray cluster."""
+"""fit_files: from a table larger than memory to a saved model with held-out evidence, here or on a Ray cluster."""
 
 from __future__ import annotations
 
+import hashlib
 import shutil
 import tempfile
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
+import torch
 from numpy.typing import NDArray
 from sklearn.base import clone
 
 from crcen._support.files import check_writable, exclusive_lock
 from crcen._support.progress import progress_bar
 from crcen._support.text import listed
-from crcen._support.values import label_key, plain_labels, rest_of
+from crcen._support.values import json_value, label_key, plain_labels, rest_of
+from crcen.commands.evaluate import evaluate_table
+from crcen.commands.prices import price_values
 from crcen.exceptions import DataUnavailable, InvalidInput, InvalidParameter
 from crcen.files.model_file import save
 from crcen.models.classifier import CRCENClassifier
+from crcen.models.members.tree_arrays import TreeEnsemble
+from crcen.scale.committee import stack_members
 from crcen.scale.encoded_rows import EncodedRows, FingerprintOfAll, write_encoded
 from crcen.scale.ray.fit import fit_ray
 from crcen.scale.sources import ArrowSource
 from crcen.scale.stream import fit_stream
-from crcen.scale.table_survey import SAMPLE_ROWS, LearnedColumns, TableSurvey, learn_columns, survey_table
+from crcen.scale.table_survey import (
+    SAMPLE_ROWS,
+    FrameSample,
+    HeldOutRows,
+    LearnedColumns,
+    TableSurvey,
+    frames_of,
+    learn_columns,
+    survey_table,
+)
+from crcen.scale.trees import BinnedRows, GrownTrees, grow_trees, plan_trees
 from crcen.tables.classifier import TableClassifier
 from crcen.tables.column_kinds import DroppedColumn
 from crcen.tables.columns import BooleanColumn, Column, NumberColumn
+from crcen.tables.held_out import held_out_sums
 from crcen.tables.locations import masked
 from crcen.tables.options import ReadOptions
 from crcen.tables.parquet import dataset_of, index_columns, kind_of
@@ -37,28 +56,23 @@ from crcen.tables.profile import profile_of, training_scores
 from crcen.tables.reading import Table, open_table
 from crcen.tables.typical import typical_table
 from crcen.theory.rows import Shown, in_one_line
+from crcen.training.planner import free_memory
+from crcen.training.threads import usable_cores
 
-__all__ = [
-    "FilesFit",
-    "fit_files",
-    "of_several_classes",
-    "price_lines",
-    "price_values",
-    "row_line",
-]
+__all__ = ["FilesFit", "fit_files"]
 
 _SHOWN = 12
 
 
-def of_several_classes(model: Any) -> bool:
+def _is_multiclass(model: Any) -> bool:
     """Whether a fitted model tells more than two classes apart, or decides by costs of several actions."""
     return model.weighting_.positive is None
 
 
-def row_line(model: Any, target: str) -> str:
+def _row_line(model: Any, target: str) -> str:
     """How many rows there were, and of which classes."""
     weighting = model.weighting_
-    if not of_several_classes(model):
+    if not _is_multiclass(model):
         return (
             f"{weighting.n_pos + weighting.n_neg:,.0f} rows, {weighting.n_pos:,.0f} with {target} = "
             f"{model.pos_label_} ({weighting.imbalance_ratio:.3g} negatives per positive)"
@@ -70,9 +84,9 @@ def row_line(model: Any, target: str) -> str:
     return f"{counts.sum():,.0f} rows, {len(labels)} classes of {target}: {shown}{more}"
 
 
-def price_lines(model: Any) -> list[str]:
+def _price_lines(model: Any) -> list[str]:
     """What decisions are made by."""
-    if not of_several_classes(model):
+    if not _is_multiclass(model):
         return [f"Price     a miss is worth {model.weighting_.cost_ratio:.6g} false alarms"]
     if model.costs_ is not None:
         return ["Costs     of every decision for every truth", *(f"  {line}" for line in str(model.costs_).split("\n"))]
@@ -80,23 +94,9 @@ def price_lines(model: Any) -> list[str]:
     return [f"Weights   {', '.join(f'{label} {weight:.4g}' for label, weight in pairs)}"]
 
 
-def price_values(model: Any) -> dict[str, Any]:
-    """The same as plain values, ready for JSON."""
-    weighting = model.weighting_
-    if not of_several_classes(model):
-        return {
-            "positive": model.pos_label_.item() if hasattr(model.pos_label_, "item") else model.pos_label_,
-            "rows": {"positive": weighting.n_pos, "negative": weighting.n_neg},
-            "weighting": {"lam": weighting.lam, "alpha": weighting.alpha, "cost_ratio": weighting.cost_ratio},
-        }
-    return {
-        "classes": model.classes_.tolist(),
-        "rows": {"all": float(weighting.counts.sum()), "by_class": weighting.counts.tolist()},
-        "class_weights": None if model.costs_ is not None else weighting.weights.tolist(),
-    }
-
-
-ENGINES = ("stream", "ray")
+ENGINES, LEARNERS = ("stream", "ray"), ("committee", "networks")
+_FEWEST_TO_STACK = 10  # held-out rows of each class
+_NO_EVIDENCE = "No evidence from held-out rows: crcen evaluate on other rows says how good the model is."
 _FINGERPRINT_ROWS = 65_536
 _MOST_CLASSES = 50  # a target with more values is rather a number or a name than a class
 
@@ -108,13 +108,19 @@ class FilesFit(Shown):
     Parameters
     ----------
     model : TableClassifier
-        Ready to predict; ``.estimator_`` is the network.
+        Ready to predict; ``.estimator_`` is the committee or the network.
     data, target : str
         What it was fitted on.
     engine : str
         What trained it.
+    network : CRCENClassifier
+        The network, also where it is a member of a committee.
+    n_held_out : int
+        Rows that were not trained on.
     seconds : float
-        How long that took.
+        How long the fit took.
+    evidence : evaluation of `crcen.evaluate_table`, or None
+        On held-out rows that were used for nothing else.
     path : Path or None
         Where the model was saved.
     notes : tuple of str
@@ -125,23 +131,36 @@ class FilesFit(Shown):
     data: str
     target: str
     engine: str
+    network: CRCENClassifier
+    n_held_out: int
     seconds: float
+    evidence: Any = None
     path: Path | None = None
     notes: tuple[str, ...] = ()
 
     def to_dict(self) -> dict[str, Any]:
         """Plain values, ready for JSON."""
-        model, network = self.model, self.model.estimator_
+        model, network = self.model, self.network
         return {
             "data": self.data,
             "target": self.target,
-            **price_values(model),
+            "classes": [json_value(label) for label in model.classes_.tolist()],
+            "rows": {"all": float(model.weighting_.counts.sum()), "by_class": model.weighting_.counts.tolist()},
+            "price": price_values(model.weighting_, model.classes_.tolist()),
             "columns": [column.describe() for column in model.columns_],
             "dropped": [{"name": one.name, "reason": one.reason} for one in model.dropped_],
             "n_encoded": len(model.encoded_names_),
+            "members": [
+                {"name": one.name, "weight": json_value(one.weight), "log_loss": one.log_loss, "settings": one.settings}
+                for one in getattr(model.estimator_, "leaderboard_", [])
+            ],
             "network": {"hidden": list(network.hidden), "l2": network.l2, "epochs": network.n_iter_},
-            "key_equation": {"residual": model.key_equation_.residual},
+            "key_equation": {"residual": model.key_equation_.residual, "rows": model.key_equation_.rows},
             "loss_curve": network.loss_curve_.tolist(),
+            "held_out": {
+                "rows": self.n_held_out,
+                "evidence": None if self.evidence is None else self.evidence.to_dict(),
+            },
             "engine": self.engine,
             "seconds": self.seconds,
             "notes": list(self.notes),
@@ -151,21 +170,26 @@ class FilesFit(Shown):
     __repr__ = in_one_line
 
     def __str__(self) -> str:
-        model, network = self.model, self.model.estimator_
-        equation = "Key equations" if of_several_classes(model) else "Key equation"
+        model, network = self.model, self.network
+        equation = "Key equations" if _is_multiclass(model) else "Key equation"
         kinds = [column.kind for column in model.columns_]
         counted = ", ".join(f"{kinds.count(kind)} {kind}" for kind in dict.fromkeys(kinds))
+        board = getattr(model.estimator_, "leaderboard_", [])
         lines = [
-            f"{self.data}: {row_line(model, self.target)}",
+            f"{self.data}: {_row_line(model, self.target)} to train on, {self.n_held_out:,} rows held out",
+            *([_NO_EVIDENCE] if self.evidence is None else ["", str(self.evidence), ""]),
             f"Columns   {len(model.columns_)} used ({counted}; {len(model.encoded_names_)} inputs), "
             f"{len(model.dropped_)} left out",
             *(f"  {one.name:<20} left out: {one.reason}" for one in model.dropped_),
-            *price_lines(model),
+            *_price_lines(model),
             f"Trained   {network.n_iter_} epochs by {self.engine} in {self.seconds:.0f} s; last loss "
             f"{network.loss_curve_[-1]:.5f}",
-            f"{equation} on these rows: residual {model.key_equation_.residual:.1e}, by construction.",
+            *(
+                f"  {one.name:<10} weight {one.weight:.2f}, log loss {one.log_loss:.4g}: {'; '.join(one.settings)}"
+                for one in board[:-1]
+            ),
+            f"{equation} on {model.key_equation_.rows}: residual {model.key_equation_.residual:.1e}, by construction.",
             *(f"Note: {note}." for note in self.notes),
-            "No row was held out, so nothing here says how good it is: crcen evaluate on other rows does.",
         ]
         if self.path is not None:
             lines.append(f"Saved to {self.path}")
@@ -182,6 +206,10 @@ def fit_files(
     drop: Sequence[str] = (),
     keep: Sequence[str] = (),
     categorical: Sequence[str] = (),
+    clusters: str | None = None,
+    hold_out: float = 0.05,
+    learner: str | None = None,
+    memory: int | None = None,
     epochs: int = 5,
     workers: int = 2,
     storage: str | Path | None = None,
@@ -192,11 +220,12 @@ def fit_files(
     read: ReadOptions | None = None,
     **parameters: Any,
 ) -> FilesFit:
-    """Fit one network to a table in files that need not fit in memory, and save it.
+    """Fit a committee of a network and boosted trees to a table that need not fit in memory, and save it.
 
     Columns may hold numbers, truth values, categories, dates, free text and gaps, as in `crcen.TableClassifier`. Unless
     all are numbers without gaps in Parquet files, the encoded rows are written to a scratch folder for the time of the
-    fit: about eight bytes a number, less for categories.
+    fit: about eight bytes a number, less for categories. Held-out rows are chosen by a hash of their values, so that
+    copies of a row stay together. Half of them combine the members, half are the evidence; at most 100,000 of each.
 
     Parameters
     ----------
@@ -214,8 +243,17 @@ def fit_files(
         As in `crcen.CRCENClassifier`, or a function that makes one of the list of labels.
     drop, keep, categorical : list of str
         Columns to leave out, to use although they look like identifiers, to take as categories.
+    clusters : str, optional
+        Column whose equal values (a customer, a patient) are held out together. Not used as an input.
+    hold_out : float, default=0.05
+        Share of rows held out, at most one half; 0 for none, and then a network alone.
+    learner : {"committee", "networks"}, optional
+        A network and LightGBM's trees, or the network alone; by default the committee if rows are held out.
+    memory : int, optional
+        Bytes for the rows of the trees, one byte per cell and some for each row; default half of the free memory. With
+        more rows a random share of them that fits is used.
     epochs : int
-        Passes over the rows.
+        Passes of the network over the rows.
     workers : int
         With Ray: how many train.
     storage : str or Path, optional
@@ -239,26 +277,31 @@ def fit_files(
     """
     if engine not in ENGINES:
         raise InvalidParameter(f"engine must be one of {', '.join(ENGINES)}: got {engine!r}.")
+    learner = _checked_learner(learner, hold_out, memory)
     if out is not None:
         check_writable(out, data)
     start = time.perf_counter()
     table = open_table(data, read)
-    if target not in table.columns:
-        raise InvalidParameter(f"{table.name} has no column {target!r}; it has {listed(table.columns)}.")
+    for name, column in (("target", target), ("clusters", clusters)):
+        if column is not None and column not in table.columns:
+            raise InvalidParameter(
+                f"{table.name} has no column {column!r}; it has {listed(table.columns)}.", parameter=name
+            )
+    seed = int(random_state or 0)
     index = index_columns(table.schema) if table.kind == "parquet" else []
     dropped = _left_out(table, target, drop, keep, categorical, index)
+    if clusters is not None:
+        dropped[clusters] = "keeps rows of a cluster together"
     names = tuple(name for name in table.columns if name != target and name not in dropped)
     if not names:
         raise InvalidInput(f"{table.name} holds no column but {target} to learn from.")
-    survey = TableSurvey(names, target, frozenset(categorical), int(random_state or 0), SAMPLE_ROWS)
+    survey = TableSurvey(names, target, frozenset(categorical), seed, SAMPLE_ROWS)
     with progress_bar("reading the table", visible=bool(verbose)) as show:
         survey_table(table, survey, show)
     labels, positive, notes = _labels(survey, data, positive)
     if callable(weighting):
         weighting = weighting(sorted(set(labels.values())))
-    learned = learn_columns(
-        survey, keep=keep, categorical=categorical, declared=_categories(table), seed=int(random_state or 0)
-    )
+    learned = learn_columns(survey, keep=keep, categorical=categorical, declared=_categories(table), seed=seed)
     index = [name for name in index if name in dropped]
     notes = [*table.notes, *notes]
     notes += [f"{name} was the index of a pandas data frame and is left out" for name in index]
@@ -272,29 +315,160 @@ def fit_files(
         **parameters,
     }
     sample = survey.sample.frame
-    memory = FingerprintOfAll(learned.used, sample, _encoded(learned.used, sample))
-    with _alone(storage), _rows(table, learned, survey, labels, storage, verbose, memory) as source:
+    encoded_sample = _encoded(learned.used, sample)
+    hashes = FingerprintOfAll(learned.used, sample, encoded_sample)
+    held_out = HeldOutRows(hold_out, hold_out / 2 if learner == "committee" else 0.0, clusters, seed)
+    with _alone(storage), _rows(table, learned, survey, labels, storage, verbose, hashes, held_out) as source:
         if engine == "ray":
             settings |= {"num_workers": workers, "storage_path": storage}
             network = fit_ray(source, target, weighting, **settings)
         else:
             checkpoint = None if storage is None else Path(storage) / "stream.checkpoint"
             network = fit_stream(source, target, weighting, checkpoint=checkpoint, **settings)
+        estimator: Any = network
+        if learner == "committee":
+            stacking = held_out.stacking.frame if held_out.stacking.n_seen else sample.assign(**{target: None})[:0]
+            y = np.array([labels[cell] for cell in stacking[target]])
+            few = _too_few(y, network.classes_)
+            if few:
+                notes.append(few)
+                held_out.evidence.merge(held_out.stacking)
+                held_out.stacking = FrameSample(1, 0)
+            else:
+                X = _encoded(learned.used, stacking)
+                n_rows = survey.n_rows - held_out.n_rows
+                task = _TreeTask(source, network, encoded_sample, X, y, n_rows, memory, seed, verbose)
+                is_folder = storage is not None and "://" not in str(storage)
+                trees, grown = task.grown(Path(str(storage)) if is_folder else None)
+                notes.append(task.note)
+                estimator = stack_members(network, trees, grown, X, y, seed)
     how = {"drop": tuple(drop), "keep": tuple(keep), "categorical": tuple(categorical), "random_state": random_state}
     how["fingerprint"] = fingerprint
-    model = _table_model(network, table, learned, dropped, target, how)
+    model = _table_model(estimator, table, learned, dropped, target, how)
+    if clusters is not None:
+        model.clusters_name_ = clusters
     encoded = model.encode(sample)
     model.background_ = typical_table(model.columns_, encoded.X)
-    model.profile_ = profile_of(model.columns_, sample, encoded, training_scores(network, encoded.X))
+    model.profile_ = profile_of(model.columns_, sample, encoded, training_scores(estimator, encoded.X))
     if fingerprint:
-        model.fingerprint_ = memory.fingerprint()
+        model.fingerprint_ = hashes.fingerprint()
     if table.options.to_remember:
         model.read_ = table.options.to_remember
+    evidence = _evidence(model, held_out, labels, target, notes)
     seconds = time.perf_counter() - start
     path = save(model, out) if out is not None else None
     trained_by = f"{workers} workers of Ray" if engine == "ray" else "one process"
     name = masked(str(data)) if isinstance(data, str | Path) else table.name
-    return FilesFit(model, name, target, trained_by, seconds, path, tuple([*notes, *model.notes_, *learned.notes]))
+    return FilesFit(
+        model,
+        name,
+        target,
+        trained_by,
+        network,
+        held_out.n_rows,
+        seconds,
+        evidence,
+        path,
+        tuple([*notes, *model.notes_, *learned.notes]),
+    )
+
+
+def _checked_learner(learner: str | None, hold_out: float, memory: int | None) -> str:
+    """The learner; shares and sizes that are not possible are rejected."""
+    is_share = isinstance(hold_out, int | float) and not isinstance(hold_out, bool) and 0.0 <= hold_out <= 0.5
+    if not is_share:
+        raise InvalidParameter(
+            f"hold_out must be a share between 0 and 0.5, such as 0.05 or 5%: got {hold_out!r}.", parameter="hold_out"
+        )
+    if learner not in (None, *LEARNERS):
+        raise InvalidParameter(
+            f"learner must be one of {', '.join(LEARNERS)} for files: got {learner!r}.", parameter="learner"
+        )
+    if learner == "committee" and not hold_out:
+        raise InvalidParameter("a committee is combined on held-out rows: got hold_out=0.", parameter="hold_out")
+    found = learner or ("committee" if hold_out else "networks")
+    if memory is not None and found == "networks":
+        raise InvalidParameter("memory is for the trees of a committee: got learner='networks'.", parameter="memory")
+    if memory is not None and (isinstance(memory, bool) or not isinstance(memory, int) or memory < 1):
+        raise InvalidParameter(f"memory must be a number of bytes above 0: got {memory!r}.", parameter="memory")
+    return found
+
+
+def _too_few(y: NDArray[Any], classes: NDArray[Any]) -> str:
+    """Why members cannot be combined on rows with these labels; empty if they can."""
+    fewest, label = min((int((y == label).sum()), str(label)) for label in classes.tolist())
+    if fewest >= _FEWEST_TO_STACK:
+        return ""
+    return (
+        f"a network alone: {fewest} held-out rows of {label} are too few to combine members on "
+        f"({_FEWEST_TO_STACK} are needed); a larger hold_out gives more"
+    )
+
+
+def _evidence(model: TableClassifier, held_out: HeldOutRows, labels: Mapping[Any, Any], target: str, notes: Any) -> Any:
+    """The evaluation on held-out rows that were used for nothing else; None if a class is missing there."""
+    if not held_out.evidence.n_seen:
+        return None
+    frame = held_out.evidence.frame.reset_index(drop=True)
+    y = np.array([labels[cell] for cell in frame[target]])
+    missing = [label for label in model.classes_.tolist() if not (y == label).any()]
+    if missing:
+        notes.append(f"no held-out row of {listed(missing)}: give a larger hold_out")
+        return None
+    if not _is_multiclass(model):
+        answers = SimpleNamespace(
+            classes_=model.classes_,
+            pos_label_=model.pos_label_,
+            weighting_=model.weighting_,
+            oof_decision_function_=model.decision_function(frame),
+        )
+        model.held_out_sums_ = held_out_sums(answers, y, None)
+    found = evaluate_table(model, frame.assign(**{target: y}), target=target, n_resamples=0)
+    return replace(found, data="held-out rows")
+
+
+@dataclass
+class _TreeTask:
+    """Trees on the training rows of a source, judged on held-out rows."""
+
+    source: ArrowSource
+    network: CRCENClassifier
+    sample: NDArray[np.float64]
+    X: NDArray[np.float64]
+    y: NDArray[Any]
+    n_rows: int
+    memory: int | None
+    seed: int
+    verbose: int
+    note: str = ""
+
+    def grown(self, storage: Path | None) -> tuple[TreeEnsemble, GrownTrees]:
+        """The trees; with a storage folder they continue from its checkpoint."""
+        labels = self.network.ensemble_.labels
+        memory = free_memory(torch.device("cpu")) // 2 if self.memory is None else self.memory
+        plan = plan_trees(self.sample, labels, self.n_rows, memory, seed=self.seed, threads=usable_cores())
+        n_used = round(plan.share * self.n_rows)
+        self.note = (
+            f"trees use {n_used:,} of {self.n_rows:,} training rows x {len(plan.limits)} columns in "
+            f"{plan.n_bytes / 1e6:,.0f} MB of memory"
+        )
+        held_out = (self.X, labels.target(self.y))
+        about = repr((self.source.fingerprint, plan.seed, plan.share, plan.setting, plan.limits))
+        fingerprint = hashlib.sha256(about.encode()).hexdigest()
+        title = f"growing trees ({plan.n_bytes / 1e6:,.0f} MB)"
+        with progress_bar(title, visible=bool(self.verbose)) as show, scratch_folder(storage, "bins") as folder:
+            start, save = GrownTrees(fingerprint), _no_checkpoint
+            if storage is not None:
+                path = storage / "trees.checkpoint"
+                start, save = GrownTrees.read(path, fingerprint), partial(GrownTrees.write, path=path)
+            rows = BinnedRows(plan, self.source.blocks(_FINGERPRINT_ROWS), folder)
+            grown = grow_trees(plan, rows, held_out, start, save, show=show)
+            del rows
+        return grown.ensemble(plan), grown
+
+
+def _no_checkpoint(grown: GrownTrees) -> None:
+    """Without a storage folder nothing is kept."""
 
 
 def _categories(table: Table) -> list[str]:
@@ -378,21 +552,28 @@ def _rows(
     labels: Mapping[Any, Any],
     storage: str | Path | None,
     verbose: int,
-    memory: FingerprintOfAll,
+    hashes: FingerprintOfAll,
+    held_out: HeldOutRows,
 ) -> Iterator[ArrowSource]:
-    """What to stream: the files themselves where all is numbers, or the encoded rows in a scratch folder."""
+    """Training rows: the files themselves where all is numbers, or the encoded rows in a scratch folder."""
     names = [column.name for column in learned.used]
     is_plain = all(isinstance(one, NumberColumn | BooleanColumn) and not one.has_missing for one in learned.used)
     are_labels = all(cell == label for cell, label in labels.items())
     is_plain = is_plain and are_labels and not survey.n_unlabelled and not table.options.to_remember
+    is_plain = is_plain and held_out.clusters is None
     if (
         is_plain
         and table.kind == "parquet"
         and all(kind_of(table.schema.field(name).type) == "number" for name in names)
     ):
         source = ArrowSource(dataset_of(table.parts), survey.target, features=names)
+        if held_out.share:
+            for number in range(len(table.parts)):
+                for frame in frames_of(table, number, [*names, survey.target]):
+                    held_out.split(frame, frame[names].to_numpy(dtype=np.float64), number, table.parts[number].name)
+            source = source.without_held_out(held_out.share, held_out.seed)
         for block in source.blocks(_FINGERPRINT_ROWS):
-            memory.add_chunks(block)
+            hashes.add_chunks(block)
         yield source
         return
     if storage is not None and "://" in str(storage):
@@ -401,18 +582,33 @@ def _rows(
             f"{str(storage)!r}.",
             parameter="storage",
         )
-    if storage is None:
-        folder = Path(tempfile.mkdtemp(prefix="crcen-rows-"))
-    else:
-        folder = Path(storage) / "rows"
-        shutil.rmtree(folder, ignore_errors=True)  # what a killed fit left
-        folder.mkdir(parents=True)
-    try:
+
+    def use(frame: Any, X: NDArray[np.float64], number: int) -> NDArray[np.bool_]:
+        kept = held_out.split(frame, X, number, table.parts[number].name)
+        if kept.any():
+            hashes.add(frame[kept], X[kept])
+        return kept
+
+    also = [] if held_out.clusters is None else [held_out.clusters]
+    with scratch_folder(None if storage is None else Path(storage), "rows") as folder:
         with progress_bar("encoding the rows", visible=bool(verbose)) as show:
-            unreadable = write_encoded(table, learned.used, survey.target, labels, folder, memory.add, show)
+            unreadable = write_encoded(table, learned.used, survey.target, labels, folder, use, show, also)
         for name, number in unreadable.items():
             learned.notes.append(f"{number:,} cells of {name} are not of its kind and were taken as missing")
         yield EncodedRows(folder, learned.used)
+
+
+@contextmanager
+def scratch_folder(storage: Path | None, name: str) -> Iterator[Path]:
+    """A folder for as long as it is in use, under the storage folder if there is one."""
+    if storage is None:
+        folder = Path(tempfile.mkdtemp(prefix=f"crcen-{name}-"))
+    else:
+        folder = storage / name
+        shutil.rmtree(folder, ignore_errors=True)  # of a killed fit
+        folder.mkdir(parents=True)
+    try:
+        yield folder
     finally:
         shutil.rmtree(folder, ignore_errors=True)
 
@@ -422,14 +618,14 @@ def _encoded(columns: Sequence[Column], frame: Any) -> NDArray[np.float64]:
 
 
 def _table_model(
-    network: CRCENClassifier,
+    network: Any,
     table: Table,
     learned: LearnedColumns,
     dropped: Mapping[str, str],
     target: str,
     how: Mapping[str, Any],
 ) -> TableClassifier:
-    """The network behind the columns that feed it."""
+    """The estimator behind the columns that feed it."""
     if hasattr(network, "feature_names_in_"):
         del network.feature_names_in_  # it sees encoded columns, which come as an array
     model = TableClassifier(estimator=clone(network), **how)

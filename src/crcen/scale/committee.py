@@ -1,0 +1,97 @@
+"""A committee of streamed members: a network and boosted trees, stacked on held-out rows."""
+
+import time
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from crcen.models.classifier import CRCENClassifier
+from crcen.models.committee.classifier import CommitteeClassifier
+from crcen.models.committee.leaderboard import leaderboard
+from crcen.models.committee.stacking import choose_ridge, cross_fitted_logits, fit_stacking
+from crcen.models.ensemble import Ensemble
+from crcen.models.fitted import write_ensemble
+from crcen.models.members.member import FittedMember
+from crcen.models.members.tree_arrays import TreeEnsemble
+from crcen.scale.trees import SETTING, GrownTrees
+from crcen.theory.balance import class_shifts
+from crcen.theory.key_equation import on_rows, without_test
+from crcen.training.network import NetworkGroup
+
+__all__ = ["stack_members"]
+
+Array = NDArray[np.float64]
+
+STACKING_ROWS = "held-out rows that the members were combined on"
+_FOLDS = 4
+
+
+def stack_members(
+    network: CRCENClassifier, trees: TreeEnsemble, grown: GrownTrees, X: Array, y: NDArray[Any], seed: int = 0
+) -> CommitteeClassifier:
+    """Combine a streamed network and trees by weights from rows that neither was trained on.
+
+    Parameters
+    ----------
+    network
+        Fitted by `fit_stream` or `fit_ray`.
+    trees, grown
+        Trees on the same rows, with a logit for each class or, for a positive class, in the second column.
+    X, y
+        Encoded held-out rows and their labels.
+    seed
+        Of the folds that choose the shrinkage of the weights.
+    """
+    start = time.perf_counter()
+    fitted = network.ensemble_
+    labels, price = fitted.labels, fitted.weighting
+    has_positive = labels.positive is not None
+    target = labels.encode(y)
+    member = trees.column(1) if has_positive else trees
+    of_trees = labels.columns(member.logits(X)[:, 0]) if has_positive else member.logits(X)
+    logits = np.stack([fitted.logits(X)[0], of_trees], axis=1)
+    # The class ratio of the training rows is known better than that of the held-out ones.
+    sizes = (price.counts / np.bincount(target, minlength=labels.n_classes))[target]
+    sizes /= sizes.mean()
+    folds = np.array_split(np.random.default_rng(seed).permutation(len(X)), _FOLDS)
+    ridge = choose_ridge(logits, target, sizes, folds, seed)
+    stacking = fit_stacking(logits, target, sizes, ridge)
+    crossed = cross_fitted_logits(logits, target, sizes, folds, ridge)
+    (group,) = fitted.members
+    assert isinstance(group, NetworkGroup)
+    natural = fitted.shift - price.log_weights
+    members: tuple[Any, ...] = (group.shifted(labels.margin(natural) if has_positive else natural), member)
+    kept = [i for i in range(2) if stacking.weights[i] > 0.0] or [0, 1]
+    made = CommitteeClassifier(
+        network.weighting,
+        members=("networks", "trees"),
+        pos_label=network.pos_label,
+        random_state=network.random_state,
+    )
+    ensemble = Ensemble.of(
+        labels, labels.resolve(None, price.counts), tuple(members[i] for i in kept), stacking.weights[kept]
+    )
+    ensemble = ensemble.shifted(stacking.intercepts).at_price(price)
+    weighted = stacking(logits) + price.log_weights
+    before = ensemble.key_equation(weighted, target, sizes)
+    shift = class_shifts(target, weighted, price.weights, sizes)
+    ensemble = ensemble.moved(shift)
+    after = ensemble.key_equation(weighted, target, sizes)
+    made.oof_key_equation_ = on_rows(without_test(before), STACKING_ROWS)
+    made.oof_shift_ = float(labels.margin(shift)) if has_positive else shift
+    write_ensemble(made, ensemble, on_rows(after, STACKING_ROWS))
+    made.member_weights_ = stacking.weights
+    lines = (
+        (f"{len(group)} network{'s' * (len(group) > 1)}, hidden {network.hidden}",),
+        (f"{grown.n_best} trees of {SETTING}",),
+    )
+    found = [
+        FittedMember(name, (), logits[:, i], settings, 1)
+        for i, (name, settings) in enumerate(zip(("networks", "trees"), lines, strict=True))
+    ]
+    made.leaderboard_ = leaderboard(
+        found, stacking.weights, crossed, target, sizes, [labels.column] if has_positive else None
+    )
+    made.n_features_in_, made.notes_, made.fit_time_ = X.shape[1], [], time.perf_counter() - start
+    return made
