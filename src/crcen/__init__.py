@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from crcen.commands.fit_files import fit_files as fit_files
     from crcen.commands.look import look_at_table as look_at_table
     from crcen.commands.monitor import monitor_table as monitor_table
+    from crcen.commands.plan import plan_table as plan_table
     from crcen.commands.predict import predict_table as predict_table
     from crcen.commands.report import report_table as report_table
     from crcen.commands.split import split_table as split_table
@@ -89,6 +90,7 @@ _PUBLIC_NAMES = {
     "crcen.commands.fit_files": "fit_files",
     "crcen.commands.look": "look_at_table",
     "crcen.commands.monitor": "monitor_table",
+    "crcen.commands.plan": "plan_table",
     "crcen.commands.predict": "predict_table",
     "crcen.commands.report": "report_table",
     "crcen.commands.split": "split_table",
@@ -139,6 +141,7 @@ _SUBMODULE_NAMES = {
     "crcen.commands.fit": "TableFit",
     "crcen.commands.fit_files": "FilesFit",
     "crcen.commands.monitor": "TableWatch",
+    "crcen.commands.plan": "TablePlan",
     "crcen.commands.predict": "TablePredictions",
     "crcen.commands.report": "TableReport",
     "crcen.commands.split": "TableSplit",

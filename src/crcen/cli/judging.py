@@ -1,4 +1,4 @@
-"""`crcen evaluate` and `report`: a model on labelled rows."""
+"""`crcen evaluate`, `report` and `plan`: a model on labelled rows, and how many labels that needs."""
 
 from pathlib import Path
 from typing import Annotated, Any
@@ -9,6 +9,8 @@ from crcen.cli.app import Json, app
 from crcen.cli.options import (
     AlarmCost,
     Alpha,
+    Audited,
+    AuditRule,
     Balanced,
     Budget,
     Capacity,
@@ -30,6 +32,7 @@ from crcen.cli.options import (
     class_shares,
     interruptible,
     is_watched,
+    price,
     price_or_goal,
     reads_table,
     show,
@@ -37,7 +40,7 @@ from crcen.cli.options import (
     two_prices,
 )
 
-__all__ = ["evaluate", "report"]
+__all__ = ["evaluate", "plan", "report"]
 
 Groups = Annotated[list[str] | None, typer.Option(help="Column whose values are groups to compare; may be repeated.")]
 
@@ -71,6 +74,7 @@ def evaluate(
     stratified: Annotated[
         bool, typer.Option("--stratified", help="The class counts of these rows were fixed when they were drawn.")
     ] = False,
+    audited: Audited = None,
     groups: Groups = None,
     fail_on: Annotated[
         str | None,
@@ -94,7 +98,9 @@ def evaluate(
 ) -> None:
     """Judge a model on labelled rows it has not seen: metrics with intervals, key equation, price of catches."""
     with interruptible():
-        stated = (budget, cost_ratio, alpha, lam, balanced, capacity, recall, precision, confidence)
+        is_bound = audited is not None and recall is None and precision is None
+        guaranteed = None if is_bound else confidence
+        stated = (budget, cost_ratio, alpha, lam, balanced, capacity, recall, precision, guaranteed)
         worth = stated_price(price_or_goal(*stated), weighting, costs)
         import crcen
 
@@ -112,6 +118,8 @@ def evaluate(
             prevalence=class_shares(prevalence),
             clusters=clusters,
             stratified=stratified,
+            audit_probability=audited,
+            confidence=0.95 if confidence is None else confidence,
             fail_on=fail_on or (),
             min_recall=min_recall,
             min_precision=min_precision,
@@ -141,6 +149,10 @@ def report(
     weighting: Weighting = None,
     costs: CostsFile = None,
     weight: Weight = None,
+    clusters: Clusters = None,
+    prevalence: Prevalence = None,
+    audited: Audited = None,
+    confidence: Annotated[float, typer.Option(help="Of the bound on recall, with --audited.")] = 0.95,
     groups: Groups = None,
     review: ReviewPrices = None,
     title: Annotated[str | None, typer.Option(help="Title of the page.")] = None,
@@ -164,6 +176,10 @@ def report(
             weighting=worth,
             costs=costs,
             weight=weight,
+            clusters=clusters,
+            prevalence=class_shares(prevalence),
+            audit_probability=audited,
+            confidence=confidence,
             groups=groups or (),
             review=two_prices(review),
             title=title,
@@ -171,3 +187,59 @@ def report(
             verbose=is_watched(),
         )
     show(result, as_json, out)
+
+
+@app.command(
+    epilog="Examples:  crcen plan model.crcen rows.csv --drift 0.3 --power 0.8   |   "
+    "crcen plan model.crcen rows.csv --recall-bound 0.8   |   crcen plan model.crcen rows.csv --cost-width 20"
+)
+@reads_table
+def plan(
+    model: Model,
+    data: Data,
+    drift: Annotated[
+        float | None, typer.Option(help="Drift in log-odds that labels shall find; default 0.3 without another goal.")
+    ] = None,
+    recall_bound: Annotated[
+        float | None, typer.Option(help="Lower bound on recall that labels or audits shall show.")
+    ] = None,
+    cost_width: Annotated[float | None, typer.Option(help="Width of the interval of the cost per 1,000 rows.")] = None,
+    power: Annotated[float, typer.Option(help="Probability of reaching the goal.")] = 0.8,
+    level: Annotated[float, typer.Option(help="Level of the test of drift.")] = 0.05,
+    confidence: Annotated[float, typer.Option(help="Of the bound on recall and of the interval.")] = 0.95,
+    audit_rule: Annotated[AuditRule, typer.Option(help="How audits are drawn.")] = AuditRule.neyman,
+    budget: Budget = None,
+    cost_ratio: Ratio = None,
+    alpha: Alpha = None,
+    lam: Lam = None,
+    balanced: Balanced = False,
+    weighting: Weighting = None,
+    costs: CostsFile = None,
+    prevalence: Prevalence = None,
+    seed: Annotated[int, typer.Option(min=0, max=2**32 - 1, help="Seed of the simulation of audits.")] = 0,
+    read: Any = None,
+    as_json: Json = False,
+) -> None:
+    """Say how many labels or audits are needed, from rows without labels."""
+    with interruptible():
+        worth = stated_price(price(budget, cost_ratio, alpha, lam, balanced), weighting, costs)
+        import crcen
+
+        result = crcen.plan_table(
+            model,
+            data,
+            drift=drift,
+            recall_bound=recall_bound,
+            cost_width=cost_width,
+            power=power,
+            level=level,
+            confidence=confidence,
+            audit_rule=audit_rule.value,
+            weighting=worth,
+            costs=costs,
+            prevalence=class_shares(prevalence),
+            random_state=seed,
+            read=read,
+            verbose=is_watched(),
+        )
+    show(result, as_json)

@@ -8,6 +8,7 @@ import typer
 from crcen.cli.app import Json, app
 from crcen.cli.options import (
     Alpha,
+    Audited,
     Balanced,
     Budget,
     Clusters,
@@ -57,6 +58,7 @@ def monitor(
     page: Annotated[Path | None, typer.Option(help="HTML page to write, with the running evidence.")] = None,
     weight: Weight = None,
     clusters: Clusters = None,
+    audited: Audited = None,
     delay: Annotated[
         int | None,
         typer.Option(
@@ -101,6 +103,7 @@ def monitor(
             when=when,
             weight=weight,
             clusters=clusters,
+            audit_probability=audited,
             delay=delay,
             cohort=cohort,
             now=now,

@@ -4,6 +4,7 @@ import inspect
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from enum import StrEnum
 from functools import wraps
 from pathlib import Path
 from typing import Annotated, Any
@@ -19,6 +20,8 @@ from crcen.exceptions import InvalidParameter
 __all__ = [
     "AlarmCost",
     "Alpha",
+    "AuditRule",
+    "Audited",
     "Balanced",
     "Budget",
     "Capacity",
@@ -203,7 +206,7 @@ Precision = Annotated[
 ]
 Confidence = Annotated[
     float | None,
-    typer.Option(help="Guarantee --recall with this probability, such as 0.95.", rich_help_panel=_GOAL),
+    typer.Option(help="Guarantee --recall or --precision with this probability, such as 0.95.", rich_help_panel=_GOAL),
 ]
 ReviewPrices = Annotated[
     str | None,
@@ -221,6 +224,19 @@ Weight = Annotated[str | None, typer.Option(help="Column that says how much each
 Clusters = Annotated[
     str | None, typer.Option(help="Column of rows that belong together, such as a patient: tests allow for it.")
 ]
+Audited = Annotated[
+    str | None,
+    typer.Option(help="Column with the probability of a row to get a label; rows without one are unlabelled."),
+]
+
+
+class AuditRule(StrEnum):
+    """How audits are drawn."""
+
+    neyman = "neyman"
+    uniform = "uniform"
+
+
 Prevalence = Annotated[
     str | None,
     typer.Option(
@@ -279,8 +295,8 @@ def price_or_goal(
     stated = given + [name for name, value in prices.items() if value is not None]
     if given and len(stated) > 1:
         raise typer.BadParameter(f"{' and '.join(stated)} both say where alarms begin: give one of them.")
-    if confidence is not None and recall is None:
-        raise typer.BadParameter("--confidence must go with --recall, which it guarantees.")
+    if confidence is not None and recall is None and precision is None:
+        raise typer.BadParameter("--confidence must go with --recall or --precision, which it guarantees.")
     if not given:
         return price(budget, cost_ratio, alpha, lam, balanced)
     import crcen
@@ -289,7 +305,7 @@ def price_or_goal(
         return _capacity(capacity)
     if recall is not None:
         return made(crcen.RecallAtLeast, "--recall", recall, confidence=confidence)
-    return made(crcen.PrecisionAtLeast, "--precision", precision)
+    return made(crcen.PrecisionAtLeast, "--precision", precision, confidence=confidence)
 
 
 def _capacity(text: str) -> Any:

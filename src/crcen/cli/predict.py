@@ -8,9 +8,11 @@ from crcen.cli.app import Json, app
 from crcen.cli.options import (
     AlarmCost,
     Alpha,
+    AuditRule,
     Balanced,
     Budget,
     Capacity,
+    Clusters,
     Confidence,
     CostColumn,
     CostsFile,
@@ -75,6 +77,15 @@ def predict(
     cost_column: CostColumn = None,
     alarm_cost: AlarmCost = None,
     prevalence: Prevalence = None,
+    audit: Annotated[
+        str | None,
+        typer.Option(help="Draw rows without an alarm to be checked: so many, or a share of them.", metavar="N|P%"),
+    ] = None,
+    audit_rule: Annotated[
+        AuditRule, typer.Option(help="uniform: equal probabilities; neyman: larger where a label says more.")
+    ] = AuditRule.neyman,
+    clusters: Clusters = None,
+    seed: Annotated[int, typer.Option(min=0, max=2**32 - 1, help="Seed of --audit.")] = 0,
     id: Annotated[list[str] | None, typer.Option(help="Column to carry over; may be repeated.")] = None,
     all_columns: Annotated[bool, typer.Option("--all-columns", help="Carry over every column.")] = False,
     sort: Annotated[bool, typer.Option("--sort", help="Highest risk first; needs memory for all rows.")] = False,
@@ -109,6 +120,10 @@ def predict(
             alarm_cost=alarm_cost,
             time=time,
             prevalence=class_shares(prevalence),
+            audit=audit,
+            audit_rule=audit_rule.value,
+            clusters=clusters,
+            random_state=seed,
             id=id,
             all_columns=all_columns,
             sort=sort,

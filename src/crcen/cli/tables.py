@@ -10,6 +10,7 @@ import typer
 from crcen.cli.app import Json, app
 from crcen.cli.options import (
     Alpha,
+    Audited,
     Balanced,
     Budget,
     Capacity,
@@ -86,10 +87,6 @@ def _renamed(use: str) -> Any:
     return reject
 
 
-Audited = Annotated[
-    str | None,
-    typer.Option(help="Column with the probability of a row to get a label; rows without one are unlabelled."),
-]
 Categorical = Annotated[
     list[str] | None, typer.Option(help="Column of categories although it holds numbers; may be repeated.")
 ]

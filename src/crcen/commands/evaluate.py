@@ -13,10 +13,12 @@ from crcen import ExpenseCurve, InvalidInput, InvalidParameter
 from crcen._support.progress import counted, logged
 from crcen._support.text import listed
 from crcen._support.values import json_value
+from crcen.commands.audits import AuditedRows
 from crcen.commands.group_columns import CODE, group_columns, group_lines, group_values
 from crcen.commands.inputs import (
     Source,
     amounts_of,
+    audit_probabilities,
     check_column,
     cluster_numbers,
     model_of,
@@ -44,6 +46,7 @@ from crcen.report.evidence import evidence_of, gather
 from crcen.tables.options import ReadOptions
 from crcen.theory.expense import ClassStep, judge_class_steps
 from crcen.theory.groups import GroupComparison, compare_groups
+from crcen.theory.intervals import LEVEL
 from crcen.theory.key_equation import EquationTest, judge_equations
 from crcen.theory.limits import FEWEST_OF_A_CLASS, SWAPPED_AREA, fitted_model_noise, judge_share
 from crcen.theory.metrics import ConfusionCounts, Quality, measure_quality
@@ -108,6 +111,8 @@ class TableEvaluation(Shown):
         Cost of decisions if rows have costs of their own.
     shares : ClassShares or None
         Class shares that the probabilities were moved to.
+    audited : AuditedRows or None
+        Bounds on recall and missed rows, if labels were drawn with known probabilities.
     """
 
     data: str
@@ -130,6 +135,7 @@ class TableEvaluation(Shown):
     row_costs: RowCosts | None = None
     groups: tuple[GroupComparison, ...] = ()
     shares: ClassShares | None = None
+    audited: AuditedRows | None = None
 
     @property
     def counts(self) -> ConfusionCounts:
@@ -166,6 +172,10 @@ class TableEvaluation(Shown):
             "price": price_values(self.price, self.labels),
             "counts": count_values(self.counts) if is_binary else self._class_counts(),
             **json_value(self.quality.to_dict()),
+            "cost_per_1000": self.metrics["cost_per_1000"].to_dict(),
+            "recall_bound": None if self.audited is None else self.audited.recall_bound,
+            "missed_bound": None if self.audited is None else self.audited.missed_bound,
+            "audited": None if self.audited is None else self.audited.to_dict(),
             "metrics": {name: one.to_dict() for name, one in self.metrics.items()},
             "key_equation": self.equation.to_dict(),
             "expense": step_values(self.expense, self.noise, self.labels),
@@ -189,6 +199,7 @@ class TableEvaluation(Shown):
     def __str__(self) -> str:
         lines = [
             *(self._by_class() if self.price.positive is None else self._by_alarm()),
+            *([] if self.audited is None else [str(self.audited)]),
             *([] if self.shares is None else [self.shares.line(self._positive)]),
             *(f"{one.code}  {one.title}: {one.measured}." for one in self.warnings if one.code != CODE),
             *group_lines(self.groups),
@@ -260,6 +271,8 @@ def evaluate_table(
     prevalence: Any = None,
     clusters: str | None = None,
     stratified: bool = False,
+    audit_probability: str | None = None,
+    confidence: float = LEVEL,
     groups: Any = (),
     fail_on: Any = (),
     min_recall: float | None = None,
@@ -299,6 +312,12 @@ def evaluate_table(
         Column of rows that belong together, such as a patient: tests and intervals allow for dependence within it.
     stratified : bool, default=False
         Whether the class counts of these rows were fixed when they were drawn; `crcen.split_table` records it.
+    audit_probability : str, optional
+        Column with the probability with which each row was chosen for a label, as `crcen.predict_table` writes it. Rows
+        without a label are then unlabelled, not negative: rows count 1 / probability, and a lower bound on recall is in
+        ``.audited``.
+    confidence : float, default=0.95
+        Of that bound.
     groups : str or sequence of str, optional
         Columns whose values are groups to compare: recall, precision, calibration and key equation of each, in
         ``.groups``. A model need not decide by them.
@@ -330,20 +349,24 @@ def evaluate_table(
     rule = rule_of(model, source, weighting, costs, **how, is_labelled=True)
     group_names = group_columns(groups, source, target)
     _check_groups(group_names, fail_on)
-    named = {"weight": weight, "clusters": clusters, "cost_column": cost_column}
+    named = {"weight": weight, "clusters": clusters, "cost_column": cost_column, "audit_probability": audit_probability}
     columns = [
         check_column(name, source.columns, what, source.name) for what, name in named.items() if name is not None
     ]
-    scored = score_table(model, source, target, [*columns, *group_names], verbose, recognises=True)
+    scored = score_table(model, source, target, [*columns, *group_names], verbose, recognises=True, clusters=clusters)
     known, column = scored.is_labelled, rule.price.positive
     y, notes = scored.y[known], list(scored.notes)
     _check_classes(y, model, source, target)
-    notes += _missing_labels(scored.y, rule.labels, target)
+    notes += _missing_labels(scored.y, rule.labels, target, audit_probability is not None)
     shares = ClassShares.of(prevalence, model, scored.p)
     trained = model.weighting_ if shares is None else shares.price(model.weighting_)
     p_all = scored.p if shares is None else shares.moved(scored.p)
     p = p_all[known]
     weights = None if weight is None else amounts_of(scored.labelled(weight), "weight")
+    e = None
+    if audit_probability is not None:
+        e = audit_probabilities(scored.frame, audit_probability, known)
+        weights = (1.0 if weights is None else weights) / e[known]
     w = np.ones(len(y)) if weights is None else weights
     together = None if clusters is None else cluster_numbers(scored.labelled(clusters))
     recognition = scored.watch.recognition(y, known)
@@ -356,6 +379,15 @@ def evaluate_table(
     rows = RowMetrics(y, p, price, weights, clusters=together)
     with counted("resamples", n_resamples, visible=bool(verbose)) as done:
         metrics = rows.measured(n_resamples, random_state, done)
+    audited, every = None, np.asarray(price.decide(p_all), dtype=np.int64)
+    if e is not None:
+        is_possible = (e > 0.0) & (e <= 1.0)
+        if not is_possible.all():
+            notes.append(f"{int((~is_possible).sum()):,} rows without a label had no chance of an audit: left out")
+        parts = (scored.y[is_possible], p_all[is_possible], every[is_possible], e[is_possible])
+        audited = AuditedRows.of(replace(rule, price=price), matrix.costs, *parts, confidence=confidence)
+        metrics["cost_per_1000"] = Measured(*audited.cost_per_1000)
+        notes += audited.notes
     quality = measure_quality(y, p, matrix, w, together, actions=actions)
     error: TrainingError | None = getattr(model, "training_error_", None)
     unmeasured = fitted_model_noise(w, trained, getattr(model, "profile_", None))
@@ -378,7 +410,7 @@ def evaluate_table(
     values = {name: group_values([scored.labelled(name)]) for name in group_names}
     compared = compare_groups(values, y, p, price, trained, weights, labels=rule.labels, noise=noise)
     seen: dict[str, Any] = {"weights": weights, "price": trained, "known_rows": recognition, "groups": compared}
-    seen["selection"] = selection_of(model, known, p_all)
+    seen |= {"selection": selection_of(model, known, p_all), "is_audited": e is not None}
     if column is None:
         seen["costs"] = matrix
     findings = _findings(model, source, target, weight, codes, y, p, **seen, **drawn)
@@ -397,7 +429,7 @@ def evaluate_table(
         *_warnings(y, w, metrics, trained, column),
     ]
     is_trained_price = chosen is None and shares is None
-    n_alarms = None if column is None else int((price.decide(p_all) == column).sum())
+    n_alarms = None if column is None else int((every == column).sum())
     return TableEvaluation(
         data=source.name,
         target=target,
@@ -419,6 +451,7 @@ def evaluate_table(
         row_costs=by_row,
         groups=compared,
         shares=shares,
+        audited=audited,
     )
 
 
@@ -434,11 +467,12 @@ def _check_classes(y: Index, model: Any, source: Source, target: str) -> None:
     )
 
 
-def _missing_labels(y: Index, labels: tuple[Any, ...], target: str) -> list[str]:
+def _missing_labels(y: Index, labels: tuple[Any, ...], target: str, is_audited: bool) -> list[str]:
     """Notes on rows without a label and classes without a row."""
     n_missing, notes = int((y < 0).sum()), []
     if n_missing:
-        notes.append(f"{n_missing} rows without a value of {target} were left out")
+        done = "are unlabelled, not negative" if is_audited else "were left out"
+        notes.append(f"{n_missing} rows without a value of {target} {done}")
     absent = [str(label) for k, label in enumerate(labels) if not (y == k).any()]
     if absent:
         notes.append(f"{listed(absent)} {'has' if len(absent) == 1 else 'have'} no row here")

@@ -21,6 +21,7 @@ from crcen._support.text import listed
 from crcen._support.values import json_value
 from crcen.commands.inputs import (
     amounts_of,
+    audit_probabilities,
     check_column,
     cluster_numbers,
     model_of,
@@ -32,6 +33,7 @@ from crcen.commands.monitor_page import monitor_page
 from crcen.commands.prices import price_values
 from crcen.commands.rules import RowRule, rule_of
 from crcen.commands.scoring import ScoredTable, score_table
+from crcen.report.checks import selection_of
 from crcen.tables.options import ReadOptions
 from crcen.theory.decision import sigmoid
 from crcen.theory.limits import FALSE_ALARM_RATE, WATCHED_COLUMNS_PART
@@ -269,6 +271,7 @@ def monitor_table(
     when: str | None = None,
     weight: str | None = None,
     clusters: str | None = None,
+    audit_probability: str | None = None,
     delay: int | None = None,
     cohort: str | None = None,
     now: Any = None,
@@ -301,6 +304,9 @@ def monitor_table(
         without labels are of rows.
     clusters : str, optional
         Column of rows that belong together, such as a patient: the rows of a cluster count as one arrival.
+    audit_probability : str, optional
+        Column with the probability with which each row was chosen for a label, as `crcen.predict_table` writes it:
+        labelled rows count 1 / probability, relative to the smallest one of the first call.
     delay : int, optional
         Cohorts that must pass before the labels of one are counted, for a new watch: if positives are known later
         than negatives, or the other way round, labels that come early are not like the others. Needs ``cohort``; an
@@ -339,7 +345,7 @@ def monitor_table(
     rule = rule_of(fitted, source, weighting, costs)
     if rule.goal is not None:
         raise InvalidParameter(f"{rule.goal} is no price: a monitor needs a price.", parameter="weighting")
-    named = {"weight": weight, "clusters": clusters, "cohort": cohort}
+    named = {"weight": weight, "clusters": clusters, "cohort": cohort, "audit_probability": audit_probability}
     columns = {
         what: check_column(name, source.columns, what, source.name) for what, name in named.items() if name is not None
     }
@@ -350,19 +356,22 @@ def monitor_table(
         )
     if state is not None:  # before the rows are scored, so that a wrong state is reported at once
         _check_cohorts(_read_or_new(state, fitted, float(rate), delay), delay, cohort, now)
-    scored = score_table(fitted, source, label, tuple(columns.values()), verbose, keeps_hashes=True)
+    scored = score_table(fitted, source, label, tuple(columns.values()), verbose, keeps_hashes=True, clusters=clusters)
     actions, _ = rule.decide(scored.p)
-    own = _row_values(scored, columns, fitted)
+    own, e = _row_values(scored, columns, fitted), None
+    if audit_probability is not None:
+        e = audit_probabilities(scored.frame, audit_probability, scored.is_labelled)
     with _locked(state):
         kept = _read_or_new(state, fitted, float(rate), delay)
         _check_cohorts(kept, delay, cohort, now)
         rows, notes = _new_rows(kept, scored, source.name)
+        notes += _label_notes(fitted, scored) if e is None else []
         if len(rows):
             among = np.searchsorted(np.flatnonzero(scored.is_labelled), rows)
             options: dict[str, Any] = {name: values[among] for name, values in own.items()}
             options |= {"now": _present_cohort(now)} if cohort is not None else {"when": when or source.name}
             notes += weight_notes(fitted, weight)
-            notes += _count_labels(kept, scored, rows, options, fitted)
+            notes += _count_labels(kept, scored, rows, options, fitted, e)
         readings = kept.monitor.history[None]
         n_alarms = int(rule.alarms(actions).sum())
         before = _before(fitted, rule)
@@ -413,7 +422,9 @@ def _row_values(scored: ScoredTable, columns: dict[str, str], model: Any) -> dic
     """Weights, clusters and cohorts of the labelled rows, as `KeyEquationMonitor.update` takes them."""
     readers = {"weight": lambda cells: amounts_of(cells, "weight"), "clusters": cluster_numbers, "cohort": _cohorts_of}
     named = {"weight": "sample_weight"}
-    found = {named.get(what, what): readers[what](scored.labelled(name)) for what, name in columns.items()}
+    found = {
+        named.get(what, what): readers[what](scored.labelled(name)) for what, name in columns.items() if what in readers
+    }
     unit = getattr(getattr(model, "held_out_sums_", None), "weight_unit", None)
     if unit and "weight" not in columns:  # rows without weights count as typical rows of training
         found["sample_weight"] = np.full(int(scored.is_labelled.sum()), float(unit))
@@ -421,14 +432,33 @@ def _row_values(scored: ScoredTable, columns: dict[str, str], model: Any) -> dic
 
 
 def _count_labels(
-    kept: "MonitorState", scored: ScoredTable, rows: Index, options: dict[str, Any], model: Any
+    kept: "MonitorState", scored: ScoredTable, rows: Index, options: dict[str, Any], model: Any, e: Array | None
 ) -> list[str]:
-    """Give labelled rows to the test; its warnings as notes."""
+    """Give labelled rows to the test, with audits also the rows without a label; its warnings as notes."""
+    labels = model.classes_.astype(object)[scored.y[rows]]
+    if e is not None:
+        others = np.flatnonzero(~scored.is_labelled)
+        for name, values in options.items():
+            if isinstance(values, np.ndarray):
+                options[name] = np.concatenate([values, np.repeat(values[:1], len(others))])
+        labels = np.concatenate([labels, np.full(len(others), None, dtype=object)])
+        rows = np.concatenate([rows, others])
+        options["audit_probability"] = e[rows]
+    else:
+        labels = model.classes_[scored.y[rows]]
     q = model.weighting_.weighted(scored.p[rows])
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
-        kept.monitor.update(q=q, y=model.classes_[scored.y[rows]], **options)
+        kept.monitor.update(q=q, y=labels, **options)
     return [str(one.message).rstrip(".") for one in caught]
+
+
+def _label_notes(model: Any, scored: ScoredTable) -> list[str]:
+    """A note if labels exist only where the model alarmed."""
+    known = scored.is_labelled
+    if not known.any() or known.all() or not selection_of(model, known, scored.p).is_alarms_only:
+        return []
+    return ["labels only where the model alarmed: they say nothing about the other rows (CRC011)"]
 
 
 def _before(model: Any, rule: RowRule) -> ExpectedFigures | None:

@@ -15,7 +15,8 @@ from crcen import InvalidInput, InvalidParameter
 from crcen._support.files import check_writable
 from crcen._support.progress import counted, logged
 from crcen._support.values import json_value
-from crcen.commands.inputs import Source, check_column, model_of, source_of, target_of
+from crcen.commands.audits import AUDIT_COLUMNS, AUDIT_RULES, Audits, cell_hashes, draw_audits, row_keys
+from crcen.commands.inputs import Source, check_column, cluster_numbers, model_of, source_of, target_of
 from crcen.commands.prices import price_values
 from crcen.commands.reasons import RowReasons
 from crcen.commands.rules import (
@@ -87,6 +88,8 @@ class TablePredictions(Shown):
         Number and accuracy of the reasons.
     shares : ClassShares or None
         Class shares that the probabilities were moved to.
+    audits : Audits or None
+        Rows that were drawn to be checked.
     """
 
     n_rows: int
@@ -107,6 +110,7 @@ class TablePredictions(Shown):
     review: Any = None
     reasons: RowReasons | None = None
     shares: ClassShares | None = None
+    audits: Audits | None = None
 
     def to_dict(self) -> dict[str, Any]:
         """Plain values, ready for JSON; without the rows."""
@@ -123,6 +127,7 @@ class TablePredictions(Shown):
             "chosen": None if self.chosen is None else self.chosen.to_dict(),
             "review": None if self.review is None else self.review.to_dict(),
             "prevalence": None if self.shares is None else self.shares.to_dict(),
+            "audit": None if self.audits is None else self.audits.to_dict(),
             "notes": list(self.notes),
             "unlike": [one.to_dict() for one in self.unlike],
             "reasons": None if self.reasons is None else self.reasons.summary,
@@ -135,6 +140,7 @@ class TablePredictions(Shown):
         lines = [
             *(self._by_class() if self.positive is None else self._by_alarm()),
             *([] if self.shares is None else [self.shares.line(self.positive)]),
+            *([] if self.audits is None else [str(self.audits)]),
             *([] if self.reasons is None else self.reasons.lines),
             *(f"Note: {note}." for note in self.notes),
             *unlike_lines(self.unlike),
@@ -190,6 +196,10 @@ def predict_table(
     alarm_cost: float | None = None,
     time: str | None = None,
     prevalence: Any = None,
+    audit: float | str | None = None,
+    audit_rule: str = "neyman",
+    clusters: str | None = None,
+    random_state: int = 0,
     id: str | list[str] | None = None,
     all_columns: bool = False,
     sort: bool = False,
@@ -231,6 +241,16 @@ def predict_table(
     prevalence : float, dict of label to share, or "auto", optional
         Class shares of these rows if they differ from training; a number is the share of positives. Probabilities are
         moved to them, which is right if rows of each class are still like those of training. "auto" estimates them.
+    audit : float or str, optional
+        Draw rows without an alarm to be checked: their expected number, or a share of them such as "2%". Columns
+        ``audit`` (1 for alarms and drawn rows) and ``audit_probability`` (1 for alarms) are added.
+    audit_rule : "neyman" or "uniform", default="neyman"
+        Probabilities proportional to the standard deviation of the row's residual, with a lower limit; or equal ones.
+    clusters : str, optional
+        Column of rows that belong together: the comparison with training rows allows for it, and a guarantee of
+        ``held_out``, which must have it too, counts one positive of each.
+    random_state : int, default=0
+        Seed of the draws: the same seed and row give the same draw.
     id : str or list of str, optional
         Columns to copy; by default rows are numbered from 1 in a column ``row``.
     all_columns : bool, default=False
@@ -273,21 +293,32 @@ def predict_table(
                 "held_out= and prevalence= do not go together: held-out rows have a share of their own.",
                 parameter=("held_out", "prevalence"),
             )
-        chosen = _chosen_on(model, source_of(held_out, read, model, is_strict=False), weighting, verbose)
+        labelled = source_of(held_out, read, model, is_strict=False)
+        chosen = _chosen_on(model, labelled, weighting, clusters, verbose)
         weighting = chosen.weighting
     how: dict[str, Any] = {"review": review, "cost_column": cost_column, "alarm_cost": alarm_cost, "time": time}
     rule = rule_of(model, source, weighting, costs, **how)
     shares, why = ClassShares.of(prevalence, model), RowReasons(model, reasons, background, read)
     names, target = answer_columns(rule), str(getattr(model, "target_name_", ""))
-    ids = _copied(id, all_columns, source, (*names, *why.names))
-    ignored, watch, pieces = {*ids, target}, RowWatch(model), []
+    if audit_rule not in AUDIT_RULES or (audit is None and audit_rule != "neyman"):
+        raise InvalidParameter(
+            f"audit_rule must be neyman or uniform, and go with audit=: got {audit_rule!r}.",
+            parameter=("audit_rule", "audit"),
+        )
+    if clusters is not None:
+        check_column(clusters, source.columns, "clusters", source.name)
+    ids = _copied(id, all_columns, source, (*names, *why.names, *(AUDIT_COLUMNS if audit is not None else ())))
+    ignored, watch, pieces = {*ids, target} - {""}, RowWatch(model, clusters=clusters), []
     chunks = scored_chunks(model, source, watch, ignored, chunk_rows)
-    met = None
-    if rule.goal is not None or (shares is not None and shares.is_estimated):
-        p_all, times = _all_rows(chunks, rule, source, verbose)
+    met = audits = None
+    if rule.goal is not None or audit is not None or (shares is not None and shares.is_estimated):
+        p_all, times, cells, keys = _all_rows(chunks, rule, source, target, audit is not None, verbose)
         shares = ClassShares.of(prevalence, model, p_all)
         moved = p_all if shares is None else shares.moved(p_all)
         met = None if rule.goal is None else rule.goal.meet(rule.chance(moved), times)
+        if audit is not None:
+            every = rule.decide(moved, cells)[0] if met is None else rule.numbers(met.alarms)
+            audits = draw_audits(audit, audit_rule, rule, moved, every, keys, random_state)
         chunks = _again(source, p_all, chunk_rows)
     n_rows, n_alarms, catches, cost = 0, 0, 0.0, 0.0
     decided, expected, reviewed = np.zeros(len(rule.names), dtype=np.int64), np.zeros(len(rule.labels)), []
@@ -303,6 +334,9 @@ def predict_table(
                 actions = rule.numbers(met.alarms[rows])
                 own_cost = rule.costs.expected(p)[np.arange(len(p)), actions]
             piece = _answer(rule, names, chunk, p, actions, ids, n_rows)
+            if audits is not None:
+                drawn = (audits.drawn[rows].astype(np.int64), audits.probabilities[rows])
+                piece = piece.assign(**dict(zip(AUDIT_COLUMNS, drawn, strict=True)))
             piece = piece.assign(**why.columns(chunk, p, actions, ignored))
             alarms = rule.alarms(actions)
             n_alarms, catches = n_alarms + int(alarms.sum()), catches + float(p[alarms, actions[alarms]].sum())
@@ -341,6 +375,7 @@ def predict_table(
         review=rule.review.meet(np.concatenate(reviewed), rule.price.cost_ratio) if rule.review is not None else None,
         reasons=why,
         shares=shares,
+        audits=audits,
     )
 
 
@@ -363,7 +398,7 @@ def answer_columns(rule: RowRule) -> list[str]:
     return names
 
 
-def _chosen_on(model: Any, source: Source, goal: Any, verbose: int) -> Any:
+def _chosen_on(model: Any, source: Source, goal: Any, clusters: str | None, verbose: int) -> Any:
     """The price of a goal on labelled rows that the model did not see."""
     if not isinstance(goal, ThresholdGoal):
         raise InvalidParameter(
@@ -373,7 +408,8 @@ def _chosen_on(model: Any, source: Source, goal: Any, verbose: int) -> Any:
     if goal.period is not None:
         raise InvalidParameter(f"{goal} is counted among the rows to score: leave held_out out.")
     target = target_of(None, model, source)
-    scored = score_table(model, source, target, verbose=verbose, recognises=True)
+    columns = () if clusters is None else (check_column(clusters, source.columns, "clusters", source.name),)
+    scored = score_table(model, source, target, columns, verbose, recognises=True)
     known, column = scored.is_labelled, model.weighting_.positive
     positive = scored.y[known] == column
     if not positive.any() or positive.all():
@@ -382,7 +418,8 @@ def _chosen_on(model: Any, source: Source, goal: Any, verbose: int) -> Any:
             f"{len(positive)} labelled rows."
         )
     recognition = scored.watch.recognition(is_labelled=known)
-    return chosen_price(goal, positive, scored.p[known][:, column], None, recognition, source.name)
+    together = None if clusters is None else cluster_numbers(scored.labelled(clusters))
+    return chosen_price(goal, positive, scored.p[known][:, column], None, recognition, source.name, together)
 
 
 def _copied(id: Any, all_columns: bool, source: Source, taken: tuple[str, ...]) -> list[str]:
@@ -401,16 +438,32 @@ def _copied(id: Any, all_columns: bool, source: Source, taken: tuple[str, ...]) 
 
 
 def _all_rows(
-    chunks: Iterator[tuple[pd.DataFrame, Array]], rule: RowRule, source: Source, verbose: int
-) -> tuple[Array, Any]:
-    """Probabilities of all rows, and their times if the goal depends on them."""
-    scores, times = [], []
+    chunks: Iterator[tuple[pd.DataFrame, Array]],
+    rule: RowRule,
+    source: Source,
+    target: str,
+    is_audited: bool,
+    verbose: int,
+) -> tuple[Array, Any, Any, NDArray[np.uint64]]:
+    """Probabilities of all rows; times, costs of rows and keys of rows if the decisions or the audits need them."""
+    import pandas as pd
+
+    scores: list[Array] = []
+    times: list[Any] = []
+    cells: list[pd.DataFrame] = []
+    keys: list[NDArray[np.uint64]] = []
     with counted("rows", source.n_rows, visible=bool(verbose)) as done:
         for chunk, p in chunks:
             scores.append(p)
             times.append(rule.when(chunk))
+            if is_audited:
+                keys.append(cell_hashes(chunk.drop(columns=target, errors="ignore")))
+            if rule.cost_column is not None:
+                cells.append(chunk[[rule.cost_column]])
             done(len(p))
-    return np.concatenate(scores), None if rule.time is None else np.concatenate(times)
+    costs = pd.concat(cells, ignore_index=True) if cells else None
+    own = row_keys(np.concatenate(keys)) if keys else np.empty(0, dtype=np.uint64)
+    return np.concatenate(scores), None if rule.time is None else np.concatenate(times), costs, own
 
 
 def _again(source: Source, p: Array, chunk_rows: int) -> Iterator[tuple[pd.DataFrame, Array]]:

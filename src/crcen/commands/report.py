@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from html import escape
@@ -17,10 +16,13 @@ from crcen import InvalidInput, InvalidParameter, Review
 from crcen._support.files import check_writable
 from crcen._support.progress import busy, logged
 from crcen._support.text import page_in_frame
+from crcen.commands.audits import AuditedRows
 from crcen.commands.group_columns import group_columns, group_values
 from crcen.commands.inputs import (
     Source,
+    audit_probabilities,
     check_column,
+    cluster_numbers,
     labels_as,
     model_of,
     source_of,
@@ -29,12 +31,12 @@ from crcen.commands.inputs import (
     weights_of,
 )
 from crcen.commands.prices import decision_price
-from crcen.commands.rules import JudgedReview, judge_review, reject_without_positive
-from crcen.commands.scoring import model_rows
+from crcen.commands.rules import ClassShares, JudgedReview, judge_review, reject_without_positive, rule_of
+from crcen.commands.scoring import model_rows, score_frame
 from crcen.report.checks import selection_of
 from crcen.tables.options import ReadOptions
+from crcen.theory.intervals import LEVEL
 from crcen.theory.price import Price
-from crcen.theory.selective import LabelSelection
 
 __all__ = ["TableReport", "labelled_rows", "report_table"]
 
@@ -54,7 +56,11 @@ class TableReport:
     notes : tuple of str
         What was odd about the table.
     review : JudgedReview or None
-        What sending the rows between two prices to a person came to.
+        Three answers on these rows, if rows between two prices go to review.
+    shares : ClassShares or None
+        Class shares that the probabilities were moved to.
+    audited : AuditedRows or None
+        Bounds on recall and missed rows, if labels were drawn with known probabilities.
     """
 
     path: Path
@@ -62,6 +68,8 @@ class TableReport:
     findings: tuple[Any, ...] = ()
     notes: tuple[str, ...] = ()
     review: JudgedReview | None = None
+    shares: ClassShares | None = None
+    audited: AuditedRows | None = None
 
     @property
     def warnings(self) -> tuple[Any, ...]:
@@ -77,6 +85,10 @@ class TableReport:
             "findings": [finding.to_dict() for finding in self.findings],
             "notes": list(self.notes),
             "review": None if self.review is None else self.review.to_dict(),
+            "prevalence": None if self.shares is None else self.shares.to_dict(),
+            "recall_bound": None if self.audited is None else self.audited.recall_bound,
+            "missed_bound": None if self.audited is None else self.audited.missed_bound,
+            "audited": None if self.audited is None else self.audited.to_dict(),
         }
 
     def __repr__(self) -> str:
@@ -87,6 +99,17 @@ class TableReport:
     def _repr_html_(self) -> str:
         return f"<pre>{escape(str(self))}</pre>{page_in_frame(self.path)}"
 
+    def _summary(self) -> str:
+        """Which checks warn, and which were made without a warning or could not be made."""
+        by_status = {
+            status: [one.code for one in self.findings if one.status == status]
+            for status in ("warning", "passed", "unknown")
+        }
+        warned = f"warnings {', '.join(by_status['warning'])}" if by_status["warning"] else "no warnings"
+        passed = f"; tested without a warning: {', '.join(by_status['passed'])}" if by_status["passed"] else ""
+        unknown = f"; not tested: {', '.join(by_status['unknown'])}" if by_status["unknown"] else ""
+        return f"{warned}{passed}{unknown}"
+
     def __str__(self) -> str:
         lines = [f"Note: {note}." for note in self.notes]
         for finding in self.findings:
@@ -95,13 +118,13 @@ class TableReport:
                 lines.append(f"{'':17}{finding.advice}")
             else:
                 lines.append(f"{finding.code}  {finding.status:<8} {finding.sentence}")
-        counts = ", ".join(
-            f"{sum(finding.status == status for finding in self.findings)} {word}"
-            for status, word in (("warning", "warn"), ("passed", "passed"), ("unknown", "unknown"))
-        )
         if self.review is not None:
             lines.append(str(self.review))
-        lines.append(f"{self.n_rows:,} rows, {len(self.findings)} checks: {counts}")
+        if self.audited is not None:
+            lines.append(str(self.audited))
+        if self.shares is not None:
+            lines.append(self.shares.line(None))
+        lines.append(f"{self.n_rows:,} rows: {self._summary()}")
         return "\n".join([*lines, f"Written to {self.path}"])
 
 
@@ -115,6 +138,10 @@ def report_table(
     weighting: Any = None,
     costs: Any = None,
     weight: str | None = None,
+    clusters: str | None = None,
+    prevalence: Any = None,
+    audit_probability: str | None = None,
+    confidence: float = LEVEL,
     groups: Any = (),
     others: Any = (),
     review: Any = None,
@@ -140,6 +167,8 @@ def report_table(
         Of a model of several classes: other costs of decisions than those of training, as `fit_table` takes them.
     weight : str, optional
         Column that says how much each row counts, such as survey weights.
+    clusters, prevalence, audit_probability, confidence
+        As in `crcen.evaluate_table`.
     groups : str or sequence of str, optional
         Columns whose values are groups to compare. A model need not decide by them.
     others : sequence of models or of their files, optional
@@ -179,35 +208,41 @@ def report_table(
                 "and its page has a price to move; crcen evaluate judges it at another."
             )
         options["costs"] = price.cost_matrix.for_classes(model.classes_.tolist())
-    names = group_columns(groups, source, target)
-    frame, notes = _labelled_frame(source, target, weight)
-    X, y, weights = _rows_of(model, frame, source, target, weight, names)
-    parted = {name: group_values([frame[name]]) for name in names}
+    names, rule = group_columns(groups, source, target), rule_of(model, source, weighting, costs)
+    named = {"weight": weight, "clusters": clusters, "audit_probability": audit_probability}
+    aside = [check_column(name, source.columns, what, source.name) for what, name in named.items() if name is not None]
+    frame, notes = source.read(), source.notes
+    known = frame[target].notna().to_numpy()
+    labelled = _labelled_frame(frame, known, source, target, notes, audit_probability is not None)
+    X, y, weights = _rows_of(model, labelled, source, target, weight, [*names, *aside])
+    every = score_frame(model, frame, {target, *names, *aside})
+    numbers = np.full(len(frame), -1, dtype=np.int64)
+    numbers[known] = labels_as(labelled[target], model.classes_, target)
+    shares, audited, asked = ClassShares.of(prevalence, model, every), None, model
+    if shares is not None:
+        every, asked = shares.moved(every), shares.applied_to(model)
+    actions = np.asarray(rule.price.decide(every), dtype=np.int64)
+    options["selection"] = selection_of(asked, known, every)
+    if audit_probability is not None:
+        e = audit_probabilities(frame, audit_probability, known)
+        weights = (1.0 if weights is None else weights) / e[known]
+        possible = (e > 0.0) & (e <= 1.0)
+        parts = (numbers[possible], every[possible], actions[possible], e[possible])
+        audited = AuditedRows.of(rule, rule.costs.costs, *parts, confidence=confidence)
+        notes += audited.notes
+        options["is_audited"] = True
+    if clusters is not None:
+        options["clusters"] = cluster_numbers(labelled[clusters])
+    parted = {name: group_values([labelled[name]]) for name in names}
     with busy("writing the report", visible=bool(verbose)):
-        options["others"] = _compared_models(others, model, frame, source, target)
-        options["selection"] = _selection(model, X, source, target, weight, names)
-        written = crcen.write_report(model, X, y, out, sample_weight=weights, groups=parted, **options)
+        options["others"] = _compared_models(others, model, labelled, source, target)
+        written = crcen.write_report(asked, X, y, out, sample_weight=weights, groups=parted, **options)
     judged = None
     if review is not None and column is not None:
-        p = model.predict_proba(X)[:, column]
-        positive = y == model.classes_[column]
-        judged = judge_review(positive, p, Review.of(review), model.weighting_.cost_ratio, weights)
+        own = (y == model.classes_[column], every[known][:, column])
+        judged = judge_review(*own, Review.of(review), model.weighting_.cost_ratio, weights)
     notes += weight_notes(model, weight)
-    return TableReport(Path(out), len(y), written.findings, tuple(notes), judged)
-
-
-def _selection(
-    model: Any, X: Any, source: Source, target: str, weight: str | None, others: Sequence[str]
-) -> LabelSelection:
-    """How the scores of rows with and without a label differ."""
-    frame = source.read()
-    unknown = frame[frame[target].isna()]
-    if not len(unknown):
-        return LabelSelection(0, 1.0, 1.0, math.nan)
-    ignored = {target, *others} if weight is None else {target, weight, *others}
-    more = model.predict_proba(model_rows(model, unknown.reset_index(drop=True), ignored))
-    labelled = np.arange(len(X) + len(more)) < len(X)
-    return selection_of(model, labelled, np.concatenate([model.predict_proba(X), more]))
+    return TableReport(Path(out), len(y), written.findings, tuple(notes), judged, shares, audited)
 
 
 def _compared_models(
@@ -254,22 +289,23 @@ def labelled_rows(
     others : sequence of str
         Further columns that a model without column names does not take for inputs.
     """
-    frame, notes = _labelled_frame(source, target, weight)
-    return *_rows_of(model, frame, source, target, weight, others), notes
-
-
-def _labelled_frame(source: Source, target: str, weight: str | None) -> tuple[Any, list[str]]:
-    """All columns of the rows that have a label, and notes."""
     if weight is not None:
         check_column(weight, source.columns, "weight", source.name)
     frame, notes = source.read(), source.notes
-    known = frame[target].notna()
+    known = _labelled_frame(frame, frame[target].notna().to_numpy(), source, target, notes)
+    return *_rows_of(model, known, source, target, weight, others), notes
+
+
+def _labelled_frame(
+    frame: Any, known: NDArray[np.bool_], source: Source, target: str, notes: list[str], is_audited: bool = False
+) -> Any:
+    """All columns of the rows that have a label; a note on the others."""
     if not known.all():
-        notes.insert(0, f"{int((~known).sum())} rows without a value of {target} were left out")
-    frame = frame[known].reset_index(drop=True)
-    if not len(frame):
+        done = "are unlabelled, not negative" if is_audited else "were left out"
+        notes.insert(0, f"{int((~known).sum())} rows without a value of {target} {done}")
+    if not known.any():
         raise InvalidInput(f"{source.name} has no row with a value of {target}.")
-    return frame, notes
+    return frame[known].reset_index(drop=True)
 
 
 def _rows_of(

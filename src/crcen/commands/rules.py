@@ -315,6 +315,10 @@ class ClassShares:
         counts = np.maximum(self.values, 1e-12) * trained.counts.sum()
         return Price(trained.weights, counts, trained.costs, trained.positive)
 
+    def applied_to(self, model: Any) -> Any:
+        """A fitted model whose probabilities and class counts are at these shares."""
+        return _Shifted(model, self)
+
     def to_dict(self) -> dict[str, Any]:
         """Plain values, ready for JSON."""
         shares = {str(json_value(label)): one.to_dict() for label, one in zip(self.labels, self.shares, strict=True)}
@@ -330,6 +334,23 @@ class ClassShares:
             parts.append(f"{self.labels[k]} {100 * one.value:.3g} %{limits}, {100 * self.trained[k]:.3g} % in training")
         how = "estimated from the rows without labels" if self.is_estimated else "as stated"
         return f"Probabilities at the prevalence {how}: {'; '.join(parts)}"
+
+
+class _Shifted:
+    """A fitted classifier at other class shares; everything else is that of the classifier."""
+
+    def __init__(self, model: Any, shares: ClassShares) -> None:
+        self._model, self._shares = model, shares
+
+    def __getattr__(self, name: str) -> Any:
+        value = getattr(self._model, name)
+        if name == "estimator_":
+            return _Shifted(value, self._shares)
+        return self._shares.price(value) if name == "weighting_" else value
+
+    def predict_proba(self, X: Any) -> Array:
+        """Natural probabilities at the shares."""
+        return self._shares.moved(self._model.predict_proba(X))
 
 
 def _shares_by_label(given: Mapping[Any, float], labels: tuple[Any, ...]) -> Array:

@@ -14,12 +14,22 @@ from crcen._support.progress import counted
 from crcen._support.text import missing_columns
 from crcen.commands.inputs import Source, labels_as
 from crcen.tables.fingerprint import row_hashes
+from crcen.tables.identifiers import why_repeating
 from crcen.theory.price import Price
 
 if TYPE_CHECKING:
     import pandas as pd
 
-__all__ = ["CHUNK_ROWS", "RowWatch", "ScoredTable", "model_rows", "score_table", "scored_chunks", "unlike_lines"]
+__all__ = [
+    "CHUNK_ROWS",
+    "RowWatch",
+    "ScoredTable",
+    "model_rows",
+    "score_frame",
+    "score_table",
+    "scored_chunks",
+    "unlike_lines",
+]
 
 Array = NDArray[np.float64]
 Bools = NDArray[np.bool_]
@@ -77,9 +87,14 @@ class RowWatch:
         Whether to look for training rows too.
     keeps_hashes : bool
         Whether to keep a hash of each row.
+    clusters : str, optional
+        Column of rows that belong together: at most one row of each cluster is compared with the profile.
     """
 
-    def __init__(self, model: Any, *, recognises: bool = False, keeps_hashes: bool = False) -> None:
+    def __init__(
+        self, model: Any, *, recognises: bool = False, keeps_hashes: bool = False, clusters: str | None = None
+    ) -> None:
+        self._clusters, self._seen = clusters, set[Any]()
         self._model = model
         # Columns whose rare and new values share an input: a new value there is no oddity by itself.
         self._pooled = {one.name for one in getattr(model, "columns_", ()) if getattr(one, "has_other", False)}
@@ -93,8 +108,12 @@ class RowWatch:
 
     def add(self, frame: "pd.DataFrame", encoded: Any, ignored: set[str]) -> None:
         """Count a chunk: the rows, and what the model's encoder made of them."""
-        if self._rows is not None:
+        if self._rows is not None and self._clusters is None:
             self._rows.add(encoded)
+        elif self._rows is not None:
+            one_each = frame[self._one_each(frame[self._clusters])]
+            if len(one_each):
+                self._rows.add(self._model.encode(one_each))
         if self._fingerprint is not None:
             self._compared.append(self._fingerprint.compare(self._model.row_hashes(frame, encoded)))
         if self._hashes is not None:
@@ -104,6 +123,17 @@ class RowWatch:
                 if kind != "unseen" or name not in self._pooled:
                     counts[name] = counts.get(name, 0) + number
         self._extra = tuple(name for name in encoded.extra if name not in ignored)
+
+    def _one_each(self, cells: "pd.Series") -> Bools:
+        """Rows of which no two are of one cluster, each row with the same probability; known clusters are left out."""
+        rng, new = np.random.default_rng(len(self._seen)), ~cells.isin(self._seen).to_numpy()
+        _, which, sizes = np.unique(cells.astype(str).to_numpy(), return_inverse=True, return_counts=True)
+        self._seen.update(cells.unique())
+        order = rng.permutation(len(cells))
+        _, first = np.unique(which.ravel()[order], return_index=True)  # a random row of each cluster
+        chosen = np.zeros(len(cells), dtype=bool)
+        chosen[order[first]] = rng.random(len(sizes)) < sizes / sizes.max()
+        return np.asarray(chosen & new)
 
     def hashes(self, y: Index, p: Array) -> Hashes:
         """A hash of 32 bits of each row's inputs and label; of its probabilities for a model without columns."""
@@ -139,7 +169,7 @@ class RowWatch:
         if self._rows is None:
             return ()
         threshold = 0.0
-        if price is None or price.positive is None:
+        if price is None or price.positive is None or self._clusters is not None:
             n_alarms = None
         else:
             threshold = math.log(price.threshold) - math.log1p(-price.threshold)
@@ -162,6 +192,11 @@ class RowWatch:
         if is_labelled is not None:
             can, matches = can[is_labelled], matches[is_labelled]
         return self._fingerprint.judge(can, matches, numbers, self._model.classes_.tolist())
+
+
+def score_frame(model: Any, frame: "pd.DataFrame", ignored: set[str]) -> Array:
+    """Probabilities of every class for rows in memory, (n, K)."""
+    return np.asarray(model.predict_proba(model_rows(model, frame, ignored)), dtype=np.float64)
 
 
 def scored_chunks(
@@ -213,6 +248,13 @@ class ScoredTable:
         return self.watch.hashes(self.y, self.p)
 
     @property
+    def frame(self) -> "pd.DataFrame":
+        """The kept columns of all rows."""
+        import pandas as pd
+
+        return pd.DataFrame(self.columns)
+
+    @property
     def is_labelled(self) -> Bools:
         """Rows with a label."""
         return np.asarray(self.y >= 0)
@@ -220,6 +262,18 @@ class ScoredTable:
     def labelled(self, name: str) -> "pd.Series":
         """A column of the rows with a label."""
         return self.columns[name][self.is_labelled]
+
+
+def _repeating_notes(model: Any, frame: "pd.DataFrame", ignored: set[str]) -> list[str]:
+    """A statement if rows may depend on each other: a column with clusters of training, or like an identifier."""
+    name = getattr(model, "clusters_name_", None)
+    if name is None or name not in frame.columns:
+        kinds = {str(one): "number" if frame[one].dtype.kind in "iuf" else "text" for one in frame.columns}
+        names = [one for one, kind in kinds.items() if one not in ignored and why_repeating(one, frame[one], kind)]
+        name = names[0] if names else None
+    if name is None:
+        return []
+    return [f"{name} repeats like an identifier, and tests assume independent rows: use --clusters {name}"]
 
 
 def score_table(
@@ -231,6 +285,7 @@ def score_table(
     *,
     recognises: bool = False,
     keeps_hashes: bool = False,
+    clusters: str | None = None,
 ) -> ScoredTable:
     """Score all rows of a table.
 
@@ -248,13 +303,19 @@ def score_table(
         Whether to look for training rows.
     keeps_hashes : bool
         Whether to keep a hash of each row.
+    clusters : str, optional
+        Column of rows that belong together, as in `RowWatch`.
     """
     import pandas as pd
 
-    watch, names = RowWatch(model, recognises=recognises, keeps_hashes=keeps_hashes), tuple(dict.fromkeys(columns))
+    watch, names = (
+        RowWatch(model, recognises=recognises, keeps_hashes=keeps_hashes, clusters=clusters),
+        tuple(dict.fromkeys(columns)),
+    )
     numbers: list[Index] = []
     scores: list[Array] = []
     kept: list[pd.DataFrame] = []
+    repeating: list[str] | None = None if clusters is None else []
     ignored = {*names} if target is None else {target, *names}
     with counted("rows", source.n_rows, visible=bool(verbose)) as done:
         for chunk, p in scored_chunks(model, source, watch, ignored):
@@ -265,7 +326,9 @@ def score_table(
             numbers.append(y)
             scores.append(p)
             kept.append(chunk[list(names)])
+            repeating = _repeating_notes(model, chunk, ignored) if repeating is None else repeating
             done(len(p))
     frame = pd.concat(kept, ignore_index=True)
     found = {name: frame[name] for name in names}
-    return ScoredTable(np.concatenate(numbers), np.concatenate(scores), watch, found, [*source.notes, *watch.notes])
+    notes = [*source.notes, *watch.notes, *(repeating or [])]
+    return ScoredTable(np.concatenate(numbers), np.concatenate(scores), watch, found, notes)

@@ -102,6 +102,7 @@ def write_report(
     costs: CostMatrix | None = None,
     selection: LabelSelection | None = None,
     is_audited: bool = False,
+    clusters: ArrayLike | None = None,
     random_state: int = 0,
 ) -> Report:
     """Write the results of a model on labelled rows as one self-contained HTML file.
@@ -142,6 +143,8 @@ def write_report(
         How rows with and without a label differ (`crcen.theory.selective.label_selection`), for CRC011.
     is_audited : bool, default=False
         Whether labels were drawn with known probabilities, whose inverses are the sample weights.
+    clusters : array of shape (n,), optional
+        Rows of the same cluster may depend on each other.
     random_state : int, default=0
         Seed of the permutations.
 
@@ -169,6 +172,7 @@ def write_report(
             "costs must be left out: they are for several classes, and this page has a price to move."
         )
     more: Values = {"selection": selection, "is_audited": is_audited, "random_state": random_state}
+    more["clusters"] = None if clusters is None else np.asarray(clusters)
     evidence = gather(model, X, y, sample_weight, out_of_fold, groups=groups, costs=costs, **more)
     findings = examine(evidence)
     end = "--budget" if evidence.has_positive else "--costs costs.csv --out scored.csv"

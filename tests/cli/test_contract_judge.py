@@ -1,0 +1,247 @@
+"""predict, evaluate, report, monitor and plan for two and three classes: every option, and the same JSON keys."""
+
+import json
+
+import numpy as np
+import pandas as pd
+import pytest
+
+import crcen
+
+LABELS = {2: ["no", "yes"], 3: ["fine", "worn", "broken"]}
+COSTS = {2: ";no;yes\nno;0;1\nyes;8;0\n", 3: ";fine;worn;broken;look\nfine;0;1;1;.3\nworn;5;0;1;.3\nbroken;9;9;0;.3\n"}
+
+
+def draw(k, n, seed):
+    """Rows with a softmax that is known; a positive amount, a day, a patient and a region."""
+    rng = np.random.default_rng(seed)
+    X = rng.normal(size=(n, 2)).round(4)
+    logits = np.column_stack([np.full(n, 1.5), *(1.5 * X[:, i] for i in range(k - 1))])
+    kind = np.argmax(logits + rng.gumbel(size=logits.shape), axis=1)
+    return pd.DataFrame(
+        {
+            "a": X[:, 0],
+            "b": X[:, 1],
+            "worth": rng.gamma(2.0, 5.0, n).round(2),
+            "day": pd.Timestamp("2024-05-01") + pd.to_timedelta(np.arange(n) * 10 // n, unit="D"),
+            "patient": rng.integers(0, n // 3, n),
+            "region": rng.choice(["north", "south"], n),
+            "times": rng.integers(1, 4, n),
+            "state": np.array(LABELS[k])[kind],
+        }
+    )
+
+
+@pytest.fixture(scope="module", params=[2, 3], ids=["K=2", "K=3"])
+def home(request, tmp_path_factory):
+    """A folder with test.csv, scored rows with audits, costs.csv and a model of K classes."""
+    k, folder = request.param, tmp_path_factory.mktemp(f"contract{request.param}")
+    search = crcen.CRCENClassifierCV(hidden=(), l2=1e-3, max_epochs=8, encoding="standard", n_members=1, cv=3)
+    weights = dict(zip(LABELS[k], [1, 5, 9], strict=False))
+    drop = ["worth", "day", "patient", "region", "times"]
+    model = crcen.fit_table(draw(k, 900, 0), target="state", weighting=weights, drop=drop, estimator=search).model
+    crcen.save(model, folder / "m.crcen")
+    test = draw(k, 600, 1)
+    test.to_csv(folder / "test.csv", index=False)
+    (folder / "costs.csv").write_text(COSTS[k])
+    rows = crcen.predict_table(model, test, audit="30%", id=list(test)).frame
+    rows.loc[rows["audit"] == 0, "state"] = None
+    rows.drop(columns=["decision", "audit", *[c for c in rows if c == "probability" or c.startswith("probability_")]])
+    rows[[*test, "audit_probability"]].to_csv(folder / "audited.csv", index=False)
+    return folder, k
+
+
+SHARES = {2: "0.2", 3: "fine=0.4,worn=0.3,broken=0.3"}
+OPTIONS = {
+    "predict": {
+        "both": [
+            (), ("--balanced",), ("--weighting", "{weights}"), ("--costs", "{home}/costs.csv"),
+            ("--prevalence", "{shares}"), ("--prevalence", "auto"), ("--audit", "50"), ("--seed", "3", "--audit", "50"),
+            ("--audit", "10%", "--audit-rule", "uniform"), ("--clusters", "patient"), ("--id", "a"), ("--all-columns",),
+            ("--sort",), ("--safe-csv",), ("--reasons", "2"), ("--reasons", "1", "--background", "{home}/test.csv"),
+        ],
+        "binary": [
+            ("--budget", "5"), ("--cost-ratio", "5"), ("--alpha", "1"), ("--lam", ".5"),
+            ("--top", "20"), ("--capacity", "9/day", "--time", "day"), ("--recall", ".8"), ("--precision", ".5"),
+            ("--recall", ".6", "--confidence", ".9", "--held-out", "{home}/test.csv"), ("--review", "2,30"),
+            ("--cost-column", "worth", "--alarm-cost", "3"),
+        ],
+    },
+    "evaluate": {
+        "both": [
+            (), ("--resamples", "0"), ("--weighting", "{weights}"), ("--costs", "{home}/costs.csv"),
+            ("--prevalence", "{shares}"), ("--prevalence", "auto"), ("--weight", "times"), ("--clusters", "patient"),
+            ("--stratified",), ("--groups", "region"), ("--fail-on", "any"), ("--min-recall", ".01"),
+            ("--min-precision", ".01"), ("--target", "state"),
+        ],
+        "binary": [
+            ("--budget", "5"), ("--recall", ".8"), ("--recall", ".6", "--confidence", ".9"), ("--precision", ".5"),
+            ("--top", "50"), ("--review", "2,30"), ("--cost-column", "worth"),
+            ("--cost-column", "worth", "--alarm-cost", "2"),
+        ],
+    },
+    "report": {
+        "both": [
+            (), ("--groups", "region"), ("--weight", "times"), ("--clusters", "patient"), ("--prevalence", "{shares}"),
+            ("--title", "A title"),
+        ],
+        "binary": [("--review", "2,30")],
+    },
+    "monitor": {
+        "both": [
+            (), ("--balanced",), ("--state", "{tmp}/watch.json"), ("--page", "{tmp}/watch.html"), ("--when", "May"),
+            ("--weight", "times"), ("--clusters", "patient"), ("--false-alarm-rate", ".1"),
+            ("--weighting", "{weights}"), ("--costs", "{home}/costs.csv"), ("--target", "state"),
+            ("--delay", "2", "--cohort", "day", "--now", "2024-05-20", "--state", "{tmp}/delayed.json"),
+        ],
+        "binary": [("--budget", "5")],
+    },
+    "plan": {
+        "both": [
+            (), ("--drift", ".5", "--power", ".9", "--level", ".01"), ("--recall-bound", ".2", "--confidence", ".9"),
+            ("--cost-width", "200"), ("--recall-bound", ".2", "--audit-rule", "uniform", "--seed", "1"),
+            ("--weighting", "{weights}"), ("--costs", "{home}/costs.csv"), ("--prevalence", "{shares}"),
+        ],
+        "binary": [("--budget", "5")],
+    },
+}  # fmt: skip
+# The top-level keys of each command.
+KEYS = {
+    "predict": "rows alarms decided expected expected_cost expected_catches expected_false_alarms price goal chosen "
+    "review prevalence audit notes unlike reasons path",
+    "evaluate": "data target rows labels price counts decisions costs confusion cost_per_row cost_per_1000 habit "
+    "saved_per_row classes accuracy balanced_accuracy g_mean macro_f1 macro_average_precision log_loss base_log_loss "
+    "recall_bound missed_bound audited metrics key_equation expense prevalence notes unlike training_rows findings "
+    "groups failures chosen review row_costs",
+    "report": "path rows warnings findings notes review prevalence recall_bound missed_bound audited",
+    "monitor": "data call is_alarm rows labelled held price decided alarm_share expected expected_in_training unlike "
+    "drift_alarms labels false_alarm_rate notes state page",
+    "plan": "data rows price goals power level confidence labels labels_by_goal audits audits_by_class uncertainty "
+    "sentences",
+}
+
+
+@pytest.fixture
+def run(home, crcen_command, tmp_path):
+    """Run a command on the test rows, or on others, with options."""
+    folder, k = home
+    words = {"home": folder, "tmp": tmp_path, "shares": SHARES[k]}
+    words["weights"] = ",".join(f"{label}={w}" for label, w in zip(LABELS[k], (1, 3, 6), strict=False))
+
+    def command(name, options, data="test.csv"):
+        out = {"predict": ("--out", tmp_path / "s.csv"), "report": ("--out", tmp_path / "r.html")}.get(name, ())
+        given = [str(one).format(**words) for one in options]
+        return crcen_command(name, folder / "m.crcen", folder / data, *out, *given, "--json")
+
+    return command
+
+
+@pytest.mark.parametrize("name", OPTIONS)
+def test_every_option_gives_the_same_keys(run, home, name):
+    for kind, all_options in OPTIONS[name].items():
+        for options in all_options:
+            code, out, err = run(name, options)
+            if kind == "binary" and home[1] > 2:
+                assert code == 1, (options, err)
+                assert "two classes" in err or "must be left out" in err, (options, err)
+                assert len(err.strip().splitlines()) == 1
+                continue
+            assert code in (0, 3), (options, err)
+            assert list(json.loads(out)) == KEYS[name].split(), options
+
+
+def test_options_that_do_not_apply_are_rejected(run, home):
+    is_binary = home[1] == 2
+    for name in ("predict", "evaluate"):
+        code, _, err = run(name, ("--alarm-cost", 3))
+        assert code == 1
+        assert ("--alarm-cost must go with --cost-column" if is_binary else "--alarm-cost must be left out") in err
+    code, _, err = run("monitor", ("--cohort", "day"))
+    assert (code, "--cohort and --now need --delay" in err) == (1, True)
+    code, _, err = run("predict", ("--audit-rule", "uniform"))
+    assert (code, "go with --audit" in err) == (1, True)
+    for audit in ("0", "-3", "200%", "many"):
+        assert run("predict", ("--audit", audit))[0] == 1
+    if is_binary:
+        code, _, err = run("report", ("--weighting", "none"))
+        assert (code, "its page has a price to move" in err) == (1, True)
+
+
+def test_resampled_intervals_are_omitted_without_resamples(run, home):
+    resampled = "f1" if home[1] == 2 else "macro_f1"
+    with_them, without = (json.loads(run("evaluate", ("--resamples", n))[1])["metrics"] for n in (50, 0))
+    assert with_them[resampled]["low"] < with_them[resampled]["value"] < with_them[resampled]["high"]
+    assert without[resampled]["low"] is None
+    assert without["cost_per_1000"] == with_them["cost_per_1000"]
+    assert without["cost_per_1000"]["low"] < without["cost_per_1000"]["high"]
+
+
+def test_audited_labels(run, home):
+    """Every command takes them; recall is bounded from below, and quiet rows without a label are not negative."""
+    folder, k = home
+    truth = json.loads(run("evaluate", ("--resamples", 0))[1])
+    code, out, err = run("evaluate", ("--audited", "audit_probability", "--resamples", 0), "audited.csv")
+    assert (code, err) == (0, "")
+    found = json.loads(out)
+    assert list(found) == KEYS["evaluate"].split()
+    recalls = {one["label"]: one["recall"]["value"] for one in truth["classes"]}
+    bounds = {"yes": found["recall_bound"]} if k == 2 else found["recall_bound"]
+    for label, bound in bounds.items():
+        assert 0.0 < bound <= recalls[label], label
+    whole = truth["cost_per_1000"]["value"]
+    assert found["cost_per_1000"]["low"] < whole < found["cost_per_1000"]["high"]
+    assert {one["code"]: one["status"] for one in found["findings"]}["CRC011"] == "passed"
+    for name in ("report", "monitor"):
+        code, out, err = run(name, ("--audited", "audit_probability"), "audited.csv")
+        assert (code, err) == (0, ""), out
+        assert list(json.loads(out)) == KEYS[name].split()
+    rows = pd.read_csv(folder / "audited.csv")
+    rows.loc[rows["state"].notna().idxmax(), "audit_probability"] = 0.0
+    rows.to_csv(folder / "wrong.csv", index=False)
+    code, _, err = run("evaluate", ("--audited", "audit_probability"), "wrong.csv")
+    assert (code, f"in row {rows['state'].notna().idxmax() + 1}" in err) == (1, True)
+
+
+def test_labels_of_alarms_only_are_a_finding(run, home):
+    folder, k = home
+    test = pd.read_csv(folder / "test.csv")
+    decided = crcen.predict_table(folder / "m.crcen", test).frame["decision"]
+    test.loc[decided == LABELS[k][0], "state"] = None
+    test.to_csv(folder / "alarms.csv", index=False)
+    for name in ("evaluate", "report"):
+        code, out, _ = run(name, (), "alarms.csv")
+        assert code == 0
+        found = {one["code"]: one for one in json.loads(out)["findings"]}["CRC011"]
+        assert found["status"] == "warning"
+        assert "recall cannot be estimated" in found["measured"]
+    assert any("CRC011" in note for note in json.loads(run("monitor", (), "alarms.csv")[1])["notes"])
+
+
+def test_the_same_seed_and_row_give_the_same_draw(run, home, tmp_path):
+    folder, _ = home
+    drawn = []
+    test = pd.read_csv(folder / "test.csv")
+    test.sample(frac=1.0, random_state=0).to_csv(folder / "shuffled.csv", index=False)
+    for data, seed in (("test.csv", 5), ("shuffled.csv", 5), ("test.csv", 6)):
+        assert run("predict", ("--audit", 60, "--seed", seed, "--all-columns"), data)[0] == 0
+        drawn.append(pd.read_csv(tmp_path / "s.csv").sort_values(["a", "b"])["audit"].tolist())
+    assert drawn[0] == drawn[1] != drawn[2]
+
+
+def test_plans_are_numbers_or_say_that_none_suffices(run, home):
+    few, many = (json.loads(run("plan", ("--drift", d))[1])["labels"] for d in (1.0, 0.5))
+    assert 0 < few < (many or np.inf)
+    none = json.loads(run("plan", ("--drift", 0.001))[1])
+    assert none["labels"] is None
+    assert "no number of labels suffices" in none["sentences"][0]
+    bound = json.loads(run("plan", ("--recall-bound", 0.3))[1])
+    assert bound["audits"] > 0
+    assert json.loads(run("plan", ("--recall-bound", 0.999))[1])["audits"] is None
+
+
+def test_several_models_side_by_side(home, crcen_command, tmp_path):
+    folder, _ = home
+    model = folder / "m.crcen"
+    code, _, err = crcen_command("report", model, model, folder / "test.csv", "--out", tmp_path / "r.html")
+    assert (code, err) == (0, "")
+    assert (tmp_path / "r.html").read_text().count("m.crcen") >= 2
