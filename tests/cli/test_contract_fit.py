@@ -169,21 +169,22 @@ def test_fit_and_export(call, home, tmp_path):
     code, found = call("fit", alone | learner)
     assert code == 0, found
     same_keys("fit", found)
-    stream = {"--engine": "stream", "--epochs": 1, "--storage": tmp_path}
-    code, found = call("fit", alone | {"--drop": "day"} | stream)
-    assert code == 0, found
-    same_keys(f"fit --engine stream {n_classes}", found)
+    stream = {"--engine": "stream", "--epochs": 1, "--hold-out": "40%"}
+    for options in ({"--storage": tmp_path}, {"--clusters": "who", "--memory": "1GB"}, {"--learner": "networks"}):
+        code, found = call("fit", alone | {"--drop": "day"} | stream | options)
+        assert code == 0, found
+        same_keys("fit --engine stream", found)
     rejected(
         call,
         "fit",
         base,
         NOT_FOR_TEXT
         | RENAMED
-        | {"--workers": 2, "--epochs": 2, "--storage": "s", "--details": None, "--learner": "trees"},
+        | {"--workers": 2, "--epochs": 2, "--storage": "s", "--details": None, "--learner": "trees"}
+        | {"--hold-out": "5%", "--memory": "1GB"},
         RENAMED,
     )
     in_memory = {
-        "--clusters": "who",
         "--time": "day",
         "--weight": "w",
         "--audited": "e",
@@ -192,6 +193,12 @@ def test_fit_and_export(call, home, tmp_path):
     }
     rejected(call, "fit", alone | stream, in_memory, {})
     used = {*base, *together, *PRICES, *READ, *NOT_FOR_TEXT, *RENAMED, *learner, *stream, *in_memory, *FOR_ALL}
-    used |= {name for options in calls for name in options} | {"--selected-by", "--workers", "--details"}
+    used |= {name for options in calls for name in options} | {
+        "--selected-by",
+        "--workers",
+        "--details",
+        "--storage",
+        "--memory",
+    }
     assert options_of("fit") == used
     assert options_of("export") == {"--onnx", "--json"}
