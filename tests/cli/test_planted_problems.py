@@ -192,3 +192,17 @@ def test_evaluate_allows_for_a_stratified_split(crcen_command, tmp_path):
     (tmp_path / f"{done['test']['path']}.split.json").unlink()
     plain = evaluated()
     assert recorded["key_equation"]["p_value"] == stated["key_equation"]["p_value"] != plain["key_equation"]["p_value"]
+
+
+def test_rows_of_few_different_values_are_no_warning(crcen_command, tmp_path):
+    rng = np.random.default_rng(0)
+    frame = pd.DataFrame(rng.integers(0, 4, (600, 3)), columns=["a", "b", "c"]).assign(
+        year=1994 + rng.integers(0, 9, 600)
+    )
+    frame.assign(y=np.where(rng.random(600) < 0.4, "yes", "no")).to_csv(tmp_path / "a.csv", index=False)
+    for command in ("look", "split"):
+        code, out, _ = crcen_command(
+            command, tmp_path / "a.csv", "--target", "y", *["--positive", "yes"] * (command == "look")
+        )
+        assert (code, "Note:" in out, "1,994" in out) == (0, False, False)
+        assert "Duplicates: " in out

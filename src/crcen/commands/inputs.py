@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 from crcen import InvalidInput, InvalidParameter, load
 from crcen._support.text import closest, listed
 from crcen._support.values import label_key, plain_labels, rest_of
+from crcen.tables.leaks import Duplicates
 from crcen.tables.number_notation import read_numbers
 from crcen.tables.options import ReadOptions
 from crcen.tables.reading import Table, open_table
@@ -25,6 +26,7 @@ __all__ = [
     "amounts_of",
     "audit_probabilities",
     "check_column",
+    "duplicate_lines",
     "cluster_numbers",
     "labels_as",
     "model_of",
@@ -161,6 +163,13 @@ def rows_of(
             f"of {_listed([rare])}."
         )
     return Rows(frame.drop(columns=target), pd.Series(y, name=target), positive, notes)
+
+
+def duplicate_lines(found: Duplicates) -> list[str]:
+    """What to print about copies of rows: notes, or their number where columns have few different values."""
+    if found.n_copies and found.is_coarse and found.label is None:
+        return [f"Duplicates: {found.n_copies:,} of {found.n_rows:,} rows equal others, as columns have few values"]
+    return [f"Note: {note}." for note in found.notes]
 
 
 def why_positive(label: Any, share: float) -> list[str]:

@@ -19,6 +19,7 @@ from crcen.commands.inputs import (
     Source,
     audit_probabilities,
     check_column,
+    duplicate_lines,
     rows_of,
     source_of,
     why_positive,
@@ -175,6 +176,8 @@ class TableLook(Shown):
             shown = listed((f"{label} {share}" for label, share in self.shares.items()), most=6)
             lines += ["", f"Estimated shares among all rows, by audit probabilities: {shown}"]
         lines += [f"Note: {note}." for note in self.notes]
+        if self.signs is not None and self.signs.duplicates.is_coarse and self.signs.duplicates.label is None:
+            lines += duplicate_lines(self.signs.duplicates)
         return "\n".join(lines)
 
     def _labels(self) -> str:
@@ -392,7 +395,7 @@ def _plan(column: Any, n_missing: int) -> str:
 def _spread(column: Any, cells: Any) -> tuple[str, ...]:
     """Smallest, middle and largest number, read as the column reads its cells; gaps are filled with the middle."""
     values = column.encode(cells).values[:, 0]
-    return tuple(f"{value:,.4g}" if abs(value) < 1e4 else f"{value:,.0f}" for value in np.quantile(values, [0, 0.5, 1]))
+    return tuple(f"{value:.4g}" if abs(value) < 1e4 else f"{value:,.0f}" for value in np.quantile(values, [0, 0.5, 1]))
 
 
 def _short(text: str) -> str:

@@ -20,10 +20,10 @@ from crcen._support.extras import renamed
 from crcen._support.files import atomic_file, write_atomic
 from crcen._support.progress import busy, logged
 from crcen._support.text import listed
-from crcen.commands.inputs import MOST_CLASSES, check_column
+from crcen.commands.inputs import MOST_CLASSES, check_column, duplicate_lines
 from crcen.commands.row_order import times_of
 from crcen.tables.identifiers import why_codes, why_numbering
-from crcen.tables.leaks import Duplicates
+from crcen.tables.leaks import FINE_SHARE, Duplicates
 from crcen.tables.locations import format_of_name
 from crcen.tables.options import ReadOptions
 from crcen.tables.reading import Table, open_table
@@ -114,7 +114,7 @@ class TableSplit(Shown):
                 f"Split {self.how}",
                 line(self.train, self.n_train, 0),
                 line(self.test, self.n_test, 1),
-                *(f"Note: {note}." for note in self.duplicates.notes),
+                *duplicate_lines(self.duplicates),
                 "Next:",
                 f"  crcen fit {quote(str(self.train))} --target {quote(self.target)}{self.option} --out model.crcen",
                 f"  crcen evaluate model.crcen {quote(str(self.test))}{evaluation}",
@@ -217,7 +217,8 @@ def split_table(
     if is_stratified:
         record = {"stratified": True, "target": target, "content": _content(kept)}
         write_atomic(_record(kept), json.dumps(record).encode())
-    duplicates = Duplicates.of(survey.hashes, codes.astype(np.int64), [*labels, "no value"], is_test)
+    numbers, names = codes.astype(np.int64), [*labels, "no value"]
+    duplicates = Duplicates.of(survey.hashes, numbers, names, is_test, is_coarse=survey.is_coarse)
     return TableSplit(train, kept, target, how, found, duplicates, "".join(chosen), is_stratified)
 
 
@@ -270,11 +271,12 @@ def _places(table: Table, folder: Path | None) -> tuple[Path, Path]:
 
 
 class _Survey(NamedTuple):
-    """Label of each row as a code (the last one: no value), the labels, a hash of each row, another column's cells."""
+    """Of each row its label as a code (the last one: no value), a hash, and the cell of another column."""
 
     codes: Index
     labels: list[str]
     hashes: NDArray[np.uint64]
+    is_coarse: bool
     cells: Any
 
 
@@ -282,7 +284,7 @@ def _survey(table: Table, pieces: Iterable[Any] | None, target: str, other: str 
     import pandas as pd
 
     found: dict[str, int] = {}
-    codes, others, hashes, skipped = [], [], [], None
+    codes, others, hashes, skipped, is_coarse = [], [], [], None, True
     for chunk in table.chunks(_CHUNK_ROWS) if pieces is None else pieces:
         cells = chunk[target].astype("string").str.strip()
         for label in cells.dropna().unique():
@@ -296,6 +298,8 @@ def _survey(table: Table, pieces: Iterable[Any] | None, target: str, other: str 
             others.append(chunk[other])
         if skipped is None:
             skipped = [target, *(name for name in chunk.columns if _numbers_rows(name, chunk[name]))]
+            fine = (_hashes(chunk[[name]]) for name in chunk.columns if name not in skipped)
+            is_coarse = not any(len(np.unique(one)) >= FINE_SHARE * len(chunk) for one in fine)
         hashes.append(_hashes(chunk.drop(columns=skipped)))
     code = np.concatenate(codes) if codes else np.empty(0, dtype=np.int8)
     if not (code >= 0).any():
@@ -306,7 +310,7 @@ def _survey(table: Table, pieces: Iterable[Any] | None, target: str, other: str 
         )
     code = np.where(code < 0, len(found), code).astype(np.int8)
     cells = pd.concat(others, ignore_index=True) if other else None
-    return _Survey(code, list(found), np.concatenate(hashes), cells)
+    return _Survey(code, list(found), np.concatenate(hashes), is_coarse, cells)
 
 
 def _numbers_rows(name: str, cells: Any) -> bool:

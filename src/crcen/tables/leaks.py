@@ -23,7 +23,7 @@ from crcen.tables.fingerprint import duplicated_class
 from crcen.tables.identifiers import why_repeating
 from crcen.tables.number_notation import Notation
 
-__all__ = ["Cells", "Duplicates", "Leak", "Signs", "cells_of", "find_leaks", "find_signs", "row_codes"]
+__all__ = ["FINE_SHARE", "Cells", "Duplicates", "Leak", "Signs", "cells_of", "find_leaks", "find_signs", "row_codes"]
 
 # pandas is optional, and no type checker sees it.
 DataFrame = Any
@@ -42,6 +42,8 @@ _FEWEST_ROWS, _PURITY, _COVERAGE = 20, 0.98, 0.1
 _MOST_FOR_PRESENCE, _MOST_FOR_VALUES, _MOST_FOR_RANGES = 0.6, 0.2, 0.1
 # Flags of 0 and 1 are also tested in larger classes, more strictly.
 _FLAG_ROWS, _FLAG_COVERAGE, _MOST_FOR_FLAGS = 50, 0.3, 0.5
+# A column with such a share of different values makes rows differ.
+FINE_SHARE = 0.2
 # Values that are tested one by one, and pairs of dates that are compared.
 _MOST_VALUES, _MOST_DATES = 255, 10
 
@@ -101,6 +103,8 @@ class Duplicates:
         The class that was duplicated more than the others, beyond chance.
     n_crossing : int
         After a split: rows of the second part with a twin in the first.
+    is_coarse : bool
+        Whether every column has few different values, so that rows are equal by chance.
     """
 
     n_rows: int
@@ -108,9 +112,18 @@ class Duplicates:
     shares: dict[Any, float] = field(default_factory=dict)
     label: Any = None
     n_crossing: int = 0
+    is_coarse: bool = False
 
     @classmethod
-    def of(cls, codes: NDArray[Any], numbers: Index, labels: Sequence[Any], is_test: Bools | None = None) -> Duplicates:
+    def of(
+        cls,
+        codes: NDArray[Any],
+        numbers: Index,
+        labels: Sequence[Any],
+        is_test: Bools | None = None,
+        *,
+        is_coarse: bool = False,
+    ) -> Duplicates:
         """Count copies among rows with these codes and class numbers (by place in ``labels``)."""
         both, at, counts = np.unique(
             np.column_stack([codes.astype(np.uint64), numbers.astype(np.uint64)]),
@@ -125,7 +138,8 @@ class Duplicates:
         if is_test is not None:
             in_train = np.bincount(at, ~is_test, minlength=len(both)) > 0
             crossing = int((in_train[at] & is_test).sum())
-        return cls(len(codes), len(codes) - len(both), shares, None if own is None else labels[own], crossing)
+        label = None if own is None else labels[own]
+        return cls(len(codes), len(codes) - len(both), shares, label, crossing, is_coarse)
 
     def to_dict(self) -> dict[str, Any]:
         """Plain values, ready for JSON."""
@@ -134,8 +148,8 @@ class Duplicates:
 
     @property
     def notes(self) -> list[str]:
-        """Sentences about the copies; none if there are none."""
-        if not self.n_copies:
+        """Sentences about the copies; none if they are expected and do not depend on the label."""
+        if not self.n_copies or (self.is_coarse and self.label is None):
             return []
         said = f"{self.n_copies:,} of {self.n_rows:,} rows are copies of other rows"
         if self.n_crossing:
@@ -207,7 +221,8 @@ def find_signs(
     kinds |= {one.name: "category" for one in dropped if one.reason.startswith("an identifier")}
     reasons = {name: why_repeating(name, frame[name], kind) for name, kind in kinds.items()}
     leaks = find_leaks(cells, numbers, labels)
-    duplicates = Duplicates.of(row_codes(cells.values(), len(numbers)), numbers, labels)
+    is_coarse = not any(len(np.unique(one.values)) >= FINE_SHARE * len(numbers) for one in cells.values())
+    duplicates = Duplicates.of(row_codes(cells.values(), len(numbers)), numbers, labels, is_coarse=is_coarse)
     return Signs(tuple(leaks), duplicates, {name: reason for name, reason in reasons.items() if reason})
 
 
