@@ -12,8 +12,10 @@ import pytest
 from scipy.stats import binomtest
 
 import crcen
+from crcen._support.files import exclusive_lock
 from crcen.commands.certify import generate_key
 from crcen.commands.declare import read_declaration
+from crcen.commands.declared_watch import DeclaredWatch
 from crcen.report.certificate import certificate_schema
 from crcen.tables.row_digest import RowDigest
 from crcen.theory.criteria import ScoredClasses, judge_criteria, parse_criteria
@@ -141,6 +143,9 @@ def test_a_second_certification_needs_again_and_states_it(declared, files, model
     assert "This certification is repeated" in (declared.parent / "certificate.html").read_text()
     record = json.loads((declared.parent / "declaration.certifications.json").read_text())["certifications"]
     assert [one["certificate"] for one in record] == [first.content["digest"], second.content["digest"]]
+    record_file = declared.parent / "declaration.certifications.json"
+    with exclusive_lock(record_file), pytest.raises(crcen.CrcenError, match="in use"):
+        certified(declared, files, model_file, again=True)
     (declared.parent / "declaration.certifications.json").write_text("{}")
     with pytest.raises(crcen.InvalidInput, match="is damaged"):
         certified(declared, files, model_file, again=True)
@@ -293,3 +298,59 @@ def test_drift_fails_on_moved_columns_only(files, model_file, tmp_path):
         crcen.declare(model_file, ["drift"], out=tmp_path / f"{name}.toml")
         found = crcen.certify(tmp_path / f"{name}.toml", frame, model=model_file)
         assert found.verdict == verdict
+
+
+def test_a_report_links_to_evidence_that_belongs_to_the_model(declared, files, model_file, tmp_path):
+    certified(declared, files, model_file)
+    certificate = declared.parent / "certificate.json"
+    (tmp_path / "pages").mkdir()
+    links = {"declaration": declared, "certificate": certificate}
+    crcen.report_table(model_file, files / "test.csv", out=tmp_path / "pages" / "report.html", **links)
+    page = (tmp_path / "pages" / "report.html").read_text()
+    assert re.findall(r'href="(\.\./[^"]+)"', page) == ["../declaration.toml", "../certificate.json"]
+    assert "certificate: fail" in page
+    certificate.write_text(certificate.read_text().replace('"fail"', '"pass"'))
+    with pytest.raises(crcen.InvalidInput, match="changed after it was written"):
+        crcen.report_table(model_file, files / "test.csv", out=tmp_path / "r.html", certificate=certificate)
+    assert not (tmp_path / "r.html").exists()
+
+
+def test_a_monitor_raises_an_alarm_when_a_declared_criterion_no_longer_holds(mixed_table, model_file, tmp_path):
+    declaration, state = tmp_path / "d.toml", tmp_path / "watch.json"
+    require = ["precision >= 0.1", "cost per 1000 <= 900", "key equation"]
+    crcen.declare(model_file, require, out=declaration, groups="country")
+    verdicts = []
+    for call in range(4):
+        rows = mixed_table(600, 20 + call)
+        if call > 0:  # from now on nine in ten positives are gone
+            rows.loc[np.random.default_rng(call).random(600) < 0.9, "bad"] = "no"
+        found = crcen.monitor_table(model_file, rows, state=state, declaration=declaration)
+        verdicts.append([one["verdict"] for one in found.to_dict()["declared"]])
+    assert verdicts[0][:2] == ["no alarm", "no alarm"]
+    assert verdicts[-1] == ["no longer holds"] * 3
+    assert found.is_alarm
+    assert "precision >= 0.1 no longer holds in all rows" in str(found)
+    crcen.declare(model_file, ["recall >= 0.5"], out=tmp_path / "other.toml")
+    with pytest.raises(crcen.InvalidInput, match="another declaration"):
+        crcen.monitor_table(model_file, mixed_table(300, 30), state=state, declaration=tmp_path / "other.toml")
+    with pytest.raises(crcen.InvalidParameter, match="must be left out with clusters"):
+        crcen.monitor_table(model_file, mixed_table(300, 30), declaration=declaration, clusters="id")
+    with pytest.raises(crcen.InvalidInput, match="another model"):
+        crcen.monitor_table(tmp_path / "d.toml", mixed_table(300, 30), declaration=declaration)
+
+
+def test_criteria_that_hold_rarely_raise_an_alarm_on_a_stream(model_file, tmp_path):
+    crcen.declare(model_file, ["recall >= 0.6", "cost per 1000 <= 500"], out=tmp_path / "d.toml")
+    declared = read_declaration(tmp_path / "d.toml")
+    rng, wrong = np.random.default_rng(0), 0
+    costs = np.array([[0.0, 1.0], [5.0, 0.0]])
+    for _ in range(200):
+        watch = DeclaredWatch(declared, costs)
+        for _ in range(8):
+            y = (rng.random(250) < 0.1).astype(np.int64)
+            # At the limit of both: recall .6, and .3 false alarms of the negatives cost .9 · .3 + .1 · .4 · 5 = .47.
+            actions = np.where(y == 1, rng.random(250) < 0.6, rng.random(250) < 0.3).astype(np.int64)
+            watch = DeclaredWatch.from_state(declared, costs, watch.state())
+            watch.add(y, actions, {})
+        wrong += bool(watch.broken)
+    assert wrong <= 200 * 0.05

@@ -156,6 +156,8 @@ def report(
     groups: Groups = None,
     review: ReviewPrices = None,
     title: Annotated[str | None, typer.Option(help="Title of the page.")] = None,
+    declaration: Annotated[Path | None, typer.Option(help="Declaration of the model, to link to.")] = None,
+    certificate: Annotated[Path | None, typer.Option(help="Certificate (JSON) of the model, to link to.")] = None,
     read: Any = None,
     as_json: Json = False,
 ) -> None:
@@ -183,6 +185,8 @@ def report(
             groups=groups or (),
             review=two_prices(review),
             title=title,
+            declaration=declaration,
+            certificate=certificate,
             read=read,
             verbose=is_watched(),
         )

@@ -77,6 +77,10 @@ def monitor(
     false_alarm_rate: Annotated[
         float, typer.Option(help="Probability of any false alarm over all calls of a new watch; half for the columns.")
     ] = 0.05,
+    declaration: Annotated[
+        Path | None,
+        typer.Option(help="File of `crcen declare`: also raise an alarm when a declared criterion no longer holds."),
+    ] = None,
     error_rate: Annotated[float | None, typer.Option(hidden=True, callback=_reject_error_rate)] = None,
     budget: Budget = None,
     cost_ratio: Ratio = None,
@@ -108,6 +112,7 @@ def monitor(
             cohort=cohort,
             now=now,
             false_alarm_rate=false_alarm_rate,
+            declaration=declaration,
             page=page,
             read=read,
             verbose=is_watched(),

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
+from urllib.parse import quote
 
 import numpy as np
 
@@ -29,6 +30,7 @@ from crcen.commands.declare import (
     read_declaration,
     score_rows,
 )
+from crcen.commands.declared_watch import declaration_of_model
 from crcen.commands.inputs import Source, model_of, source_of, target_of
 from crcen.commands.prices import own_costs
 from crcen.report.certificate import certificate_page
@@ -37,7 +39,7 @@ from crcen.tables.row_digest import RowDigest
 from crcen.theory.criteria import Outcome, ScoredClasses, judge_criteria
 from crcen.theory.intervals import wilson_interval
 
-__all__ = ["Certificate", "Verification", "certify", "generate_key", "verify"]
+__all__ = ["Certificate", "Verification", "certify", "evidence_links", "generate_key", "verify"]
 
 FORMAT, VERSION = "crcen certificate", 1
 _RECORD_FORMAT = "crcen certifications"
@@ -287,7 +289,7 @@ def _content(
             ],
             "columns": list(found.digest.columns),
             "sha256": found.digest.rows,
-            "labelled_sha256": "" if found.labelled is None else found.labelled.rows,
+            "labelled_sha256": found.digest.labelled,
             "training_rows": None if recognition is None else recognition.to_dict(),
         },
         "decisions": _decisions(scored, model),
@@ -511,7 +513,7 @@ def verify(
     if data is not None:
         checks.append(_data_check(content["data"], source_of(data, read, None if model is None else model_of(model))))
     if page is not None:
-        is_page = Path(page).read_text(encoding="utf-8") == certificate_page(content)
+        is_page = file_digest(page) == hashlib.sha256(certificate_page(content).encode()).hexdigest()
         said = "the page of this certificate" if is_page else "not what this version of crcen writes of the certificate"
         checks.append(("page", is_page, said))
     return Verification(tuple(checks), str(content["verdict"]) if is_same else "")
@@ -526,13 +528,12 @@ def _data_check(stated: Mapping[str, Any], source: Source) -> tuple[str, bool, s
     absent = [name for name in [*stated["columns"], stated["target"]] if name not in source.columns]
     if absent:
         return "data", False, f"{source.name} lacks {listed(absent)}"
-    inputs, both = RowDigest(stated["columns"]), RowDigest([*stated["columns"], stated["target"]])
+    inputs = RowDigest(stated["columns"], stated["target"])
     for chunk in source.chunks():
         inputs.add(chunk)
-        both.add(chunk)
     if inputs.rows != stated["sha256"]:
         return "data", False, f"{source.name} holds other rows ({inputs.n_rows:,}, certified were {stated['rows']:,})"
-    if both.rows != stated["labelled_sha256"]:
+    if inputs.labelled != stated["labelled_sha256"]:
         return "data", False, f"{source.name} holds the certified rows with other values of {stated['target']}"
     return "data", True, f"{source.name} holds the certified rows and labels"
 
@@ -555,6 +556,7 @@ def _signature_check(content: Mapping[str, Any], public_key: str | Path | None) 
         return "signature", False, "the signature does not belong to this content"
     if public_key is None:
         return "signature", True, f"right for the key {signed_by[:16]}…; name public_key= to check whose key it is"
+    file_digest(public_key)  # an error if it cannot be read
     try:
         known = serialization.load_pem_public_key(Path(public_key).read_bytes())
         is_known = _public_hex(known) == signed_by
@@ -564,3 +566,27 @@ def _signature_check(content: Mapping[str, Any], public_key: str | Path | None) 
         f"by the key of {Path(public_key).name}" if is_known else f"by another key than that of {Path(public_key).name}"
     )
     return "signature", is_known, said
+
+
+def evidence_links(
+    page: str | Path, model: str | None, declaration: str | Path | None, certificate: str | Path | None
+) -> list[tuple[str, str]]:
+    """Text and address, relative to a page, of a declaration and a certificate that belong to a model.
+
+    Raises
+    ------
+    InvalidInput
+        If one of them was changed, or belongs to another model.
+    """
+    links = []
+    folder = Path(os.path.realpath(page)).parent
+    if declaration is not None:
+        stated = declaration_of_model(declaration, model)
+        links.append((f"declaration of {stated.content['date'][:10]}", declaration))
+    if certificate is not None:
+        found = verify(certificate, model=model, declaration=declaration)
+        if not found.is_valid:
+            wrong = "; ".join(said for _, is_right, said in found.checks if not is_right)
+            raise InvalidInput(f"the certificate {certificate} cannot be linked to: {wrong}.")
+        links.append((f"certificate: {found.verdict}", certificate))
+    return [(text, quote(os.path.relpath(os.path.realpath(path), folder).replace(os.sep, "/"))) for text, path in links]

@@ -21,6 +21,7 @@ from crcen._support.values import json_value, label_key, rest_of
 from crcen.commands.declare import file_digest, input_columns
 from crcen.commands.group_columns import group_columns
 from crcen.commands.inputs import Source, check_column, labels_as, model_of, source_of, target_of
+from crcen.commands.monitor import model_digest
 from crcen.commands.prices import decision_price, own_costs, plain_price, stated_weighting
 from crcen.commands.scoring import CHUNK_ROWS, RowWatch, scored_chunks
 from crcen.tables.number_notation import read_numbers
@@ -331,7 +332,7 @@ def _models(
     name = target_of(target, first, source)
     target_of(name, second, source)
     shown = [Path(one).name if isinstance(one, str | Path) else word for one, word in ((old, "old"), (new, "new"))]
-    digests = [file_digest(one) if isinstance(one, str | Path) else "object" for one in (old, new)]
+    digests = [file_digest(one) if isinstance(one, str | Path) else model_digest(one) for one in (old, new)]
     price = _price(first, second, weighting, costs)
     return _Pair((shown[0], shown[1]), (digests[0], digests[1]), classes, price, (first, second)), source, name
 

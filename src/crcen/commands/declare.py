@@ -88,8 +88,11 @@ class Declaration:
 
 def file_digest(path: str | Path) -> str:
     """SHA-256 of a file."""
-    with open(path, "rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()
+    try:
+        with open(path, "rb") as file:
+            return hashlib.file_digest(file, "sha256").hexdigest()
+    except OSError as error:
+        raise InvalidInput(f"{path} cannot be read: {error.strerror}.") from error
 
 
 @dataclass(frozen=True, eq=False)
@@ -102,7 +105,7 @@ class RowsOfModel:
         Probabilities, decisions, and labels if the target was read.
     watch : RowWatch
         What was odd, and the comparison with training rows.
-    digest, labelled : RowDigest
+    digest : RowDigest
         Of the inputs and groups, and of these with the labels.
     n_labels : int
         Rows with a value of the target.
@@ -111,7 +114,6 @@ class RowsOfModel:
     scored: ScoredClasses
     watch: RowWatch
     digest: RowDigest
-    labelled: RowDigest | None
     n_labels: int
 
 
@@ -144,7 +146,7 @@ def score_rows(model: Any, source: Source, target: str, groups: Any = (), *, lab
     for name in columns:
         check_column(name, source.columns, "the input", source.name)
     columns += [name for name in names if name not in columns]
-    digest, both = RowDigest(columns), RowDigest([*columns, target]) if labelled else None
+    digest = RowDigest(columns, target if labelled else None)
     watch, n_labels = RowWatch(model, recognises=True), 0
     scores: list[NDArray[np.float64]] = []
     labels: list[NDArray[np.int64]] = []
@@ -159,8 +161,7 @@ def score_rows(model: Any, source: Source, target: str, groups: Any = (), *, lab
                 f"value of {target}."
             )
         digest.add(chunk)
-        if both is not None:
-            both.add(chunk)
+        if labelled:
             labels.append(labels_as(chunk[target], model.classes_, target))
         scores.append(p)
         for name in names:
@@ -181,7 +182,7 @@ def score_rows(model: Any, source: Source, target: str, groups: Any = (), *, lab
         error=getattr(model, "training_error_", None),
         noise=fitted_model_noise(np.ones(len(p)), price, getattr(model, "profile_", None)),
     )
-    return RowsOfModel(scored, watch, digest, both, n_labels)
+    return RowsOfModel(scored, watch, digest, n_labels)
 
 
 @logged

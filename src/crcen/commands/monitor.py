@@ -19,6 +19,8 @@ from crcen._support.files import check_writable, exclusive_lock, write_atomic
 from crcen._support.progress import logged
 from crcen._support.text import listed
 from crcen._support.values import json_value
+from crcen.commands.declared_watch import DeclaredWatch, declaration_of_model
+from crcen.commands.group_columns import group_columns
 from crcen.commands.inputs import (
     amounts_of,
     audit_probabilities,
@@ -128,6 +130,8 @@ class TableWatch(Shown):
         Where the state and the page were written.
     n_held : int
         Labelled rows that wait until their cohort is complete.
+    declared : tuple of dict
+        Declared criteria, and whether each of them still holds.
     """
 
     data: str
@@ -147,11 +151,12 @@ class TableWatch(Shown):
     path: Path | None = None
     page: Path | None = None
     n_held: int = 0
+    declared: tuple[dict[str, Any], ...] = ()
 
     @property
     def is_alarm(self) -> bool:
-        """Whether somebody should look: these rows are unlike those of training, or labels have raised an alarm."""
-        return bool(self.unlike or self.alarms)
+        """Whether rows are unlike those of training, labels raised an alarm, or a declared criterion is broken."""
+        return bool(self.unlike or self.alarms or any(one["alarms"] for one in self.declared))
 
     def to_dict(self) -> dict[str, Any]:
         """Plain values, ready for JSON."""
@@ -171,6 +176,7 @@ class TableWatch(Shown):
             "drift_alarms": [{**json_value(asdict(one)), "sentence": str(one)} for one in self.alarms],
             "labels": None if self.reading is None else self.reading.to_dict(),
             "false_alarm_rate": self.false_alarm_rate,
+            "declared": list(self.declared),
             "notes": list(self.notes),
             "state": None if self.path is None else str(self.path),
             "page": None if self.page is None else str(self.page),
@@ -201,10 +207,18 @@ class TableWatch(Shown):
             "Columns": columns,
             "Expected": [*self._expected(), "if the probabilities are still right, which only labels can tell"],
             "Labels": [self.label_sentence, *held],
+            **({"Declared": self._declared()} if self.declared else {}),
             "Watch": [
                 f"all calls together raise a false alarm with a probability of at most {self.false_alarm_rate:g}"
             ],
         }
+
+    def _declared(self) -> list[str]:
+        lines: list[str] = []
+        for one in self.declared:
+            estimate = "" if one["estimate"] is None else f" ({one['estimate']:.4g} on {one['rows']:,} rows that count)"
+            lines += one["alarms"] or [f"{one['criterion']}: {one['verdict']}{estimate}"]
+        return lines
 
     def _decisions(self) -> str:
         if self.rule.price.positive is not None:
@@ -276,6 +290,7 @@ def monitor_table(
     cohort: str | None = None,
     now: Any = None,
     false_alarm_rate: float = FALSE_ALARM_RATE,
+    declaration: str | Path | None = None,
     page: str | Path | None = None,
     read: ReadOptions | None = None,
     verbose: int = 0,
@@ -318,6 +333,9 @@ def monitor_table(
     false_alarm_rate : float, default=0.05
         Probability of any false alarm over all calls of a watch, if nothing changes: half of it for the columns, half
         for the labels. An existing state has its own.
+    declaration : str or Path, optional
+        File of `crcen.declare`: an alarm is raised when a declared criterion no longer holds on labelled rows so far.
+        If all hold, that happens with a probability of at most 1 − its confidence over all calls.
     page : str or Path, optional
         HTML file to write, with the running evidence.
     read : ReadOptions, optional
@@ -337,7 +355,16 @@ def monitor_table(
         )
     for place in (state, page):
         if place is not None:
-            check_writable(place, model, data)
+            check_writable(place, model, data, declaration)
+    stated = None if declaration is None else declaration_of_model(declaration, model)
+    partial = {"delay": delay, "cohort": cohort, "audit_probability": audit_probability, "weight": weight}
+    partial["clusters"] = clusters
+    if stated is not None and any(value is not None for value in partial.values()):
+        wrong = ", ".join(name for name, value in partial.items() if value is not None)
+        raise InvalidParameter(
+            f"declaration must be left out with {wrong}: declared criteria need independent rows that all have labels.",
+            parameter="declaration",
+        )
     fitted = model_of(model)
     source = source_of(data, read, fitted)
     known_target = str(getattr(fitted, "target_name_", "") or "")
@@ -349,6 +376,7 @@ def monitor_table(
     columns = {
         what: check_column(name, source.columns, what, source.name) for what, name in named.items() if name is not None
     }
+    groups = [] if stated is None or label is None else group_columns(stated.content["groups"], source, label)
     if label is None and columns:
         raise InvalidParameter(
             f"{' and '.join(columns)} must go with labels: {source.name} has no target column.",
@@ -356,7 +384,8 @@ def monitor_table(
         )
     if state is not None:  # before the rows are scored, so that a wrong state is reported at once
         _check_cohorts(_read_or_new(state, fitted, float(rate), delay), delay, cohort, now)
-    scored = score_table(fitted, source, label, tuple(columns.values()), verbose, keeps_hashes=True, clusters=clusters)
+    kept_columns = (*columns.values(), *groups)
+    scored = score_table(fitted, source, label, kept_columns, verbose, keeps_hashes=True, clusters=clusters)
     actions, _ = rule.decide(scored.p)
     own, e = _row_values(scored, columns, fitted), None
     if audit_probability is not None:
@@ -372,6 +401,16 @@ def monitor_table(
             options |= {"now": _present_cohort(now)} if cohort is not None else {"when": when or source.name}
             notes += weight_notes(fitted, weight)
             notes += _count_labels(kept, scored, rows, options, fitted, e)
+        unlike = scored.watch.unlike(int(rule.alarms(actions).sum()), rule.price, kept.input_error_rate)
+        declared: tuple[dict[str, Any], ...] = ()
+        if stated is not None:
+            own_rule = rule_of(fitted, source, None, None)
+            criteria = DeclaredWatch.from_state(stated, np.asarray(own_rule.costs.costs), kept.declared)
+            parted = {name: scored.columns[name].to_numpy(dtype=object)[rows] for name in groups}
+            texts = {name: np.array([str(cell) for cell in cells], dtype=object) for name, cells in parted.items()}
+            criteria.add(scored.y[rows], own_rule.decide(scored.p)[0][rows], texts)
+            declared = tuple(criteria.results(len(unlike), len(kept.monitor.alarms)))
+            kept.declared = criteria.state()
         readings = kept.monitor.history[None]
         n_alarms = int(rule.alarms(actions).sum())
         before = _before(fitted, rule)
@@ -385,7 +424,7 @@ def monitor_table(
             decided=dict(zip(rule.names, np.bincount(actions, minlength=len(rule.names)).tolist(), strict=True)),
             expected=ExpectedFigures.of(rule, scored.p, actions),
             before=before,
-            unlike=scored.watch.unlike(n_alarms, rule.price, kept.input_error_rate),
+            unlike=unlike,
             alarms=tuple(kept.monitor.alarms),
             reading=readings[-1] if readings else None,
             false_alarm_rate=kept.false_alarm_rate,
@@ -393,6 +432,7 @@ def monitor_table(
             path=None if state is None else Path(state),
             page=None if page is None else Path(page),
             n_held=kept.monitor.n_held,
+            declared=declared,
         )
         kept.add({"when": when or source.name, **watch.to_dict()}, scored.hashes[rows])
         if page is not None:
@@ -588,6 +628,8 @@ class MonitorState:
         Calls so far.
     history : list of dict
         Result of each call, the latest 400, with the hashes of its labelled rows.
+    declared : dict or None
+        Running tests of declared criteria.
     """
 
     model: str
@@ -595,6 +637,7 @@ class MonitorState:
     monitor: KeyEquationMonitor
     n_calls: int = 0
     history: list[dict[str, Any]] = field(default_factory=list)
+    declared: dict[str, Any] | None = None
 
     @property
     def input_error_rate(self) -> float:
@@ -627,6 +670,7 @@ class MonitorState:
             "n_calls": self.n_calls,
             "labels": self.monitor.state(),
             "history": self.history,
+            "declared": self.declared,
         }
         return json.dumps(state, indent=1, allow_nan=False, ensure_ascii=False) + "\n"
 
@@ -664,7 +708,8 @@ def read_state(path: Path, model: Any) -> MonitorState:
         monitor = KeyEquationMonitor.from_state(state.get("labels"), model)
     except InvalidInput as error:
         raise InvalidInput(f"{path} is a damaged state of a watch ({error}): begin a new one.") from error
-    return MonitorState(state["model"], state["false_alarm_rate"], monitor, state["n_calls"], state["history"])
+    parts = (state["n_calls"], state["history"], state.get("declared"))
+    return MonitorState(state["model"], state["false_alarm_rate"], monitor, *parts)
 
 
 def _damage(rate: Any, n_calls: Any, history: Any) -> str:

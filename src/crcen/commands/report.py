@@ -17,6 +17,7 @@ from crcen._support.files import check_writable
 from crcen._support.progress import busy, logged
 from crcen._support.text import page_in_frame
 from crcen.commands.audits import AuditedRows
+from crcen.commands.certify import evidence_links
 from crcen.commands.group_columns import group_columns, group_values
 from crcen.commands.inputs import (
     Source,
@@ -146,6 +147,8 @@ def report_table(
     others: Any = (),
     review: Any = None,
     title: str | None = None,
+    declaration: str | Path | None = None,
+    certificate: str | Path | None = None,
     read: ReadOptions | None = None,
     verbose: int = 0,
 ) -> TableReport:
@@ -177,6 +180,9 @@ def report_table(
         Two prices between which rows go to review: how many, and what that saves, in ``.review``.
     title : str, optional
         Of the page.
+    declaration, certificate : str or Path, optional
+        Files of `crcen.declare` and `crcen.certify` (JSON) of this model, which the page links to; they must belong to
+        the model and to each other.
     read : ReadOptions, optional
         How the table is read, where that is not to be detected.
     verbose : int, default=0
@@ -192,14 +198,15 @@ def report_table(
     InvalidInput, InvalidParameter, DataUnavailable
         With one sentence.
     """
-    check_writable(out, model, data, *others)
+    check_writable(out, model, data, *others, declaration, certificate)
     model_path = str(model) if isinstance(model, str | Path) else None
+    links = evidence_links(out, model_path, declaration, certificate)
     model = model_of(model)
     source = source_of(data, read, model)
     target = target_of(target, model, source)
     reject_without_positive(model, {"review": review})
     column = model.weighting_.positive
-    options: dict[str, Any] = {"title": title, "data_name": source.name, "model_path": model_path}
+    options: dict[str, Any] = {"title": title, "data_name": source.name, "model_path": model_path, "links": links}
     if weighting is not None or costs is not None:
         price = decision_price(weighting, costs, model)
         if column is not None or not isinstance(price, Price):

@@ -103,6 +103,7 @@ def write_report(
     selection: LabelSelection | None = None,
     is_audited: bool = False,
     clusters: ArrayLike | None = None,
+    links: Sequence[tuple[str, str]] = (),
     random_state: int = 0,
 ) -> Report:
     """Write the results of a model on labelled rows as one self-contained HTML file.
@@ -145,6 +146,8 @@ def write_report(
         Whether labels were drawn with known probabilities, whose inverses are the sample weights.
     clusters : array of shape (n,), optional
         Rows of the same cluster may depend on each other.
+    links : sequence of (text, address), optional
+        Documents that belong to the model, such as a declaration and a certificate.
     random_state : int, default=0
         Seed of the permutations.
 
@@ -186,6 +189,7 @@ def write_report(
     shared: Values = {
         "findings": findings,
         "names": names,
+        "links": list(links),
         "facts": _facts(evidence, names),
         "importance": json_value(asdict(importances)),
         "columns": importance_bars(importances),
