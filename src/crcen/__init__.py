@@ -158,11 +158,8 @@ _SUBMODULE_NAMES = {
     "crcen.models.stationarity": "Stationarity",
     "crcen.paper.methods": "Method NetworkTraining make_method",
     "crcen.paper.networks": "MovedThresholdClassifier ResampledClassifier",
-    "crcen.report.displays.correction": "CorrectionDisplay",
-    "crcen.report.displays.decision_curve": "DecisionCurveDisplay",
-    "crcen.report.displays.expense_curve": "ExpenseCurveDisplay",
-    "crcen.report.displays.key_equation": "KeyEquationDisplay",
-    "crcen.report.displays.weight_path": "WeightPathDisplay",
+    "crcen.report.displays": "CorrectionDisplay DecisionCurveDisplay ExpenseCurveDisplay KeyEquationDisplay "
+    "WeightPathDisplay",
     "crcen.tables.classifier": "EncodedTable",
     "crcen.tables.reading": "Table open_table",
     "crcen.tables.writing": "TableWriter",

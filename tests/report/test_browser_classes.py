@@ -99,7 +99,7 @@ def test_the_costs_of_the_model_and_others_that_are_typed(opened, rows):
     by_model = CostMatrix(start, labels=LABELS).choose(p)
     assert shown(opened)["out-changed"] == (costs.choose(p) != by_model).sum() > 0
     type_cost(opened, "look-cost", 0.4)
-    check(shown(opened), y, p, costs.with_review(0.4, "look"))
+    check(shown(opened), y, p, costs.with_review(0.4, "review"))
     opened.run("document.querySelector('#reset').click()")
     check(shown(opened), y, p, CostMatrix(start, labels=LABELS))
 
@@ -112,7 +112,7 @@ def test_the_file_of_costs_is_one_that_the_command_reads(opened, tmp_path):
     (tmp_path / "costs.csv").write_text(opened.run("document.querySelector('#costs-file').value"), encoding="utf-8")
     costs = costs_from(tmp_path / "costs.csv", LABELS)
     assert costs.costs[0].tolist() == [0, 17, 12, 0.5]
-    assert costs.actions == ("look",)
+    assert costs.actions == ("review",)
     assert "--costs costs.csv" in opened.run("document.querySelector('#command').textContent")
 
 

@@ -8,10 +8,7 @@ import pytest
 import crcen
 from crcen import CostRatio, CRCENClassifier, ExpenseCurve, InvalidInput, InvalidParameter
 from crcen.exceptions import MissingExtra
-from crcen.report.displays.correction import CorrectionDisplay
-from crcen.report.displays.decision_curve import DecisionCurveDisplay
-from crcen.report.displays.key_equation import KeyEquationDisplay
-from crcen.report.displays.weight_path import WeightPathDisplay
+from crcen.report.displays import CorrectionDisplay, DecisionCurveDisplay, KeyEquationDisplay, WeightPathDisplay
 
 matplotlib = pytest.importorskip("matplotlib")
 matplotlib.use("Agg")

@@ -199,7 +199,7 @@ def test_any_classifier_will_do(tmp_path, rare_rows, model):
     counts = crcen.confusion_counts(y, model.predict_proba(X)[:, 1] > 0.5, weights)
     assert page.data["explorer"]["square"]
     assert f"It finds {counts.tp:.1f} of {weights[y == 1].sum():.1f} by weight" in page.text
-    assert "names no price of its own" in page.text
+    assert "has no price of its own" in page.text
     assert "keeps no key equation of its training" in page.text
     assert "no output under a weight" in page.text
     assert page.data["reliability"][0]["mean_q"] is None

@@ -28,7 +28,7 @@ from crcen.theory.rows import (
 )
 
 if TYPE_CHECKING:
-    from crcen.report.displays.expense_curve import ExpenseCurveDisplay
+    from crcen.report.displays import ExpenseCurveDisplay
 
 __all__ = ["CurveRows", "CurveStep", "ExpenseCurve"]
 
@@ -390,7 +390,7 @@ class ExpenseCurve(Shown):
         ExpenseCurveDisplay
             With ``ax_`` and ``figure_``.
         """
-        from crcen.report.displays.expense_curve import ExpenseCurveDisplay
+        from crcen.report.displays import ExpenseCurveDisplay
 
         return ExpenseCurveDisplay.from_curve(self).plot(ax=ax)
 

@@ -298,7 +298,7 @@ _TINY = 1e-12
 
 @check(
     "CRC004",
-    tested="class shares and scores, compared with those of training",
+    tested="class shares and scores against training",
     title="These rows differ from the training rows",
     limit=f"a share of a class off by a factor of {SHARE_RATIO:g} and {SHARE_Z:g} standard deviations; scores whose "
     f"distributions are {SCORE_DISTANCE:g} apart (Kolmogorov–Smirnov), beyond the model's own error; or an area under "
@@ -449,7 +449,7 @@ def _areas(evidence: Evidence, rows: Bools | slice = slice(None)) -> dict[int, f
 
 @check(
     "CRC005",
-    tested="area under the ROC curve of each class",
+    tested="separation of the classes",
     title="The classes are separated almost without an error",
     limit=f"an area of {NEAR_PERFECT_AREA:g} or more, for every class",
     advice="Good news only if it is true: look for a column that is filled in after the event, for rows that occur in "
@@ -473,7 +473,7 @@ _NEXT_AREA = 0.9
 
 @check(
     "CRC006",
-    tested="each column alone: its area under the ROC curve, and values, ranges and missing cells of one class only",
+    tested="leaks in single columns: ROC area, and values, ranges or missing cells of one class only",
     title="A column reveals the outcome",
     limit=f"an area of {LEAK_AREA:g} or more for one column alone (for several classes: if no other column reaches "
     f"{_NEXT_AREA:g} for that class, or {NEAR_PERFECT_AREA:g} between every two classes); or cells that occur for one "
@@ -531,7 +531,7 @@ def _is_numeric(series: Any) -> bool:
 
 @check(
     "CRC007",
-    tested="the key equation on these rows",
+    tested="key equation",
     title="The key equation fails on these rows",
     limit=f"a p-value below {EQUATION_P:g} (joint, for several classes)",
     advice="The model did not keep its balance on new rows: it is overfitted, or the rows come from elsewhere. Use a "
@@ -555,7 +555,7 @@ def equation_off(evidence: Evidence) -> Outcome:
 
 @check(
     "CRC008",
-    tested="whether these are training rows, or copies of them",
+    tested="training rows or their copies among these rows",
     title="These look like the training rows",
     limit="more rows of training than chance allows where rows repeat, copies that depend on the label, or a key "
     "equation that holds to the last digits",
@@ -613,7 +613,7 @@ _SEVERAL_SHARE = 0.95
 
 @check(
     "CRC009",
-    tested="share of single columns in what the model knows, by shuffling them",
+    tested="dependence on a few columns",
     title="One or a few columns carry nearly everything",
     limit=f"one column with {100 * DOMINANT_SHARE:g} % or more ({100 * _SEVERAL_SHARE:g} % for several classes) of "
     f"what all columns add, where the log loss is {100 * DOMINANT_SKILL:g} % or more below that without columns; for "
@@ -652,7 +652,7 @@ def dominated(evidence: Evidence) -> Outcome | None:
 
 @check(
     "CRC010",
-    tested="differences between groups of rows",
+    tested="differences between groups",
     title="One price serves groups differently",
     limit=f"a difference that chance gives in fewer than {GROUP_ERROR_RATE:g} of cases, over all groups, columns and "
     "figures together",
@@ -677,7 +677,7 @@ _SELECTION_P, _SELECTION_RATIO = 1e-6, 1.5
 
 @check(
     "CRC011",
-    tested="whether labels are missing depending on the score",
+    tested="labels missing depending on the score",
     title="Labels depend on the model",
     limit=f"labels for alarms only; or scores of rows with and without a label that differ by chance in fewer than 1 "
     f"of {1.0 / _SELECTION_P:,.0f} cases, with shares of labels that differ by a factor of {_SELECTION_RATIO:g} "

@@ -57,7 +57,7 @@
   // -- the matrix that is typed -------------------------------------------------------------------------------------
   const cell = (i, j) => at(`cost-${i}-${j}`);
   const names = () => (at("look-cost").value.trim() === "" ? data.decisions : [...data.decisions, lookName()]);
-  const lookName = () => (data.decisions.includes("look") ? "a look" : "look");
+  const lookName = () => (data.decisions.includes("review") ? "review by a person" : "review");
 
   function readNumber(input, isOptional) {
     const value = Number(input.value);
@@ -132,7 +132,7 @@
     show("out-cost", digits(found.cost), found.cost);
     show("out-habit", `${digits(found.habitCost)} with ${decisions[found.habit]} for every row`, found.habitCost);
     show("out-saved", digits(saved), saved);
-    show("out-share", found.habitCost > 0 ? `${percent(saved / found.habitCost)} of what the habit costs` : "");
+    show("out-share", found.habitCost > 0 ? `${percent(saved / found.habitCost)} of the cost of that decision` : "");
     show("out-changed", count(changed), changed);
     show("out-changed-share", `${percent(changed / total)} of the rows`);
     showCounts(found.table, decisions);

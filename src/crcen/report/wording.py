@@ -51,12 +51,12 @@ def sentences(measured: Values, findings: Sequence[Finding]) -> list[str]:
 def _price(quality: Values) -> str:
     if not quality["has_price"]:
         return (
-            "The model names no price of its own, so this page starts at one false alarm for one catch, the usual "
-            "threshold of one half. Move the slider to what a catch is worth to you."
+            "The model has no price of its own, so this page starts at one false alarm per catch, the usual threshold "
+            "of one half. Move the slider to the value of a catch."
         )
     return (
-        f"The model was told that one more catch may cost up to {_alarms(quality['price'])}, so it raises an alarm "
-        f"where the probability is above {percent(quality['threshold'])}."
+        f"One more catch may cost up to {_alarms(quality['price'])}: the model raises an alarm where the probability "
+        f"is above {percent(quality['threshold'])}."
     )
 
 
@@ -81,7 +81,7 @@ def _outcome(quality: Values, by_weight: str) -> str:
         f"{found} with {count(alarms)} alarms, {count(quality['fp'])} of them false: {percent(quality['precision'])} "
         f"are right (likely {percent(low)} to {percent(high)}). On average a catch comes with "
         f"{_alarms(quality['false_alarms_per_catch'])}, and {digits(quality['alarms_per_1000'])} of every "
-        "1,000 rows need a look."
+        "1,000 rows need a check."
     )
 
 
@@ -95,7 +95,7 @@ def _worth(rows: Values, quality: Values) -> str:
     verb = f"saves {percent(saved)} of" if saved >= 0.0 else f"costs {percent(-saved)} more than"
     return (
         f"Counting a miss as {_alarms(price)}, its errors cost {_alarms(1000.0 * with_model / total)} per "
-        f"1,000 rows. That {verb} the cost of {habit}, the better of the two habits that need no model."
+        f"1,000 rows. That {verb} the cost of {habit}, the better of the two policies without a model."
     )
 
 
@@ -117,7 +117,7 @@ def class_sentences(evidence: Evidence, findings: Sequence[Finding]) -> list[str
         f"{count(evidence.n_rows)} rows of {len(order)} classes: {', '.join(shares)}{more}.{held_out}",
         f"Decided by the least expected cost, a row costs {digits(quality.cost.value)} (95 % interval "
         f"{digits(quality.cost.low)} to {digits(quality.cost.high)}). That {verb} what {quality.habit} for every row "
-        f"costs, {digits(quality.habit_cost)}, the cheapest habit that needs no model.",
+        f"costs, {digits(quality.habit_cost)}, the cheapest single decision.",
         f"Most of it, {percent(float(part))}, comes from rows that are {evidence.names[worst]}, of which "
         f"{percent(quality.recalls[worst].value)} are found.",
         check_sentence(findings),

@@ -1,1 +1,0 @@
-"""Displays for matplotlib."""
