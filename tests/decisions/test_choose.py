@@ -129,7 +129,21 @@ def test_weights_are_copies():
     model = Answers(p)
     weighted = choose(model, RecallAtLeast(0.6), np.empty((300, 1)), y, sample_weight=copies, n_resamples=5)
     copied = choose(curve(np.repeat(y, copies), np.repeat(p, copies)), RecallAtLeast(0.6), n_resamples=5)
-    assert weighted.counts == copied.counts
+    names = ("recall", "precision", "alarm_rate")
+    assert [getattr(weighted, name) for name in names] == pytest.approx([getattr(copied, name) for name in names])
+
+
+@pytest.mark.parametrize("goal", [RecallAtLeast(0.6), PrecisionAtLeast(0.2), Capacity(40)])
+def test_the_unit_of_weights_has_no_meaning(goal):
+    y, p = draw(300, 6)
+    weights = np.random.default_rng(0).uniform(0.2, 3.0, 300)
+    one, *others = (
+        choose(Answers(p), goal, np.empty((300, 1)), y, sample_weight=unit * weights, n_resamples=20)
+        for unit in (1.0, 1e-12, 3e7)
+    )
+    for other in others:
+        assert str(other) == str(one)
+        assert other.threshold == one.threshold
 
 
 class Answers:

@@ -169,7 +169,7 @@ def test_a_guarantee_needs_enough_positives_of_one_model_without_weights(rare_ro
     with pytest.raises(InvalidParameter, match="out-of-fold rows were held out from others"):
         crcen.choose_weighting(search, RecallAtLeast(0.5, confidence=0.9), y=y)
     with pytest.raises(InvalidParameter, match="cannot be had with row weights"):
-        crcen.choose_weighting(search, RecallAtLeast(0.5, confidence=0.9), X, y, sample_weight=np.full(300, 2.0))
+        crcen.choose_weighting(search, RecallAtLeast(0.5, confidence=0.9), X, y, sample_weight=np.arange(300.0))
 
 
 # -- review ------------------------------------------------------------------------------------------------------------

@@ -245,7 +245,7 @@ def weight_argument(estimator: Any, weights: Array | None) -> dict[str, Array]:
     return {f"{prefix}sample_weight": weights}
 
 
-class _WatchedSampler(BaseEstimator):
+class _WatchedSampler(BaseEstimator):  # type: ignore[misc]  # scikit-learn has no types
     """A sampler that also counts the labels it leaves; an estimator, since a pipeline with a cache clones its steps."""
 
     def __init__(self, sampler: Any) -> None:

@@ -240,6 +240,7 @@ def choose_on(
     clusters: Any = None,
 ) -> ChosenWeighting:
     """`choose_weighting` on rows whose probabilities are known."""
+    weights = weights / weights.mean()  # their unit has no meaning
     rows = CurveRows(target, p, weights)
     groups = None if clusters is None else np.asarray(as_numpy(clusters))
     if groups is not None and groups.shape != target.shape:

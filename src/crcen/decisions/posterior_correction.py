@@ -39,7 +39,7 @@ __all__ = ["PosteriorCorrection"]
 Array = NDArray[np.float64]
 
 
-class PosteriorCorrection(ClassifierMixin, MetaEstimatorMixin, BaseEstimator):
+class PosteriorCorrection(ClassifierMixin, MetaEstimatorMixin, BaseEstimator):  # type: ignore[misc]  # no types
     """Natural probabilities from a classifier that is trained under class weights or on resampled rows.
 
     Class weights and random sampling within a class multiply the odds that a correct classifier learns by known
