@@ -69,9 +69,6 @@ def test_fit_then_predict(crcen_command, folder):
 @pytest.mark.parametrize(
     ("options", "code", "sentence"),
     [
-        (("--budget", 5), 1, "--budget 5 is for two classes, and state has 3: state --costs, or weights"),
-        (("--capacity", 9), 1, "--capacity 9 is for two classes, and state has 3"),
-        (("--recall", 0.9), 1, "--recall 0.9 is for two classes"),
         (("--weighting", "fine=1"), 1, "every value of state needs a weight: 3, worn out have none"),
         (("--weighting", "fien=1"), 1, "values of state, 3, fine, worn out: got 'fien'; did you mean fine?"),
         (("--weighting", "much"), 2, "--weighting must be balanced, none, or"),

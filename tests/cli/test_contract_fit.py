@@ -147,6 +147,13 @@ def test_fit_and_export(call, home, tmp_path):
         code, found = call("fit", base | options)
         assert code == 0, found
         same_keys("fit", found)
+        for name in {"--clusters", "--time"} & set(options):
+            assert options[name] in found["validation"]["how"]
+        if "--keep" in options:
+            assert ("id" in found["columns_used"], "day" in found["columns_used"]) == (True, False)
+            assert {one["name"]: one["kind"] for one in found["columns"]}["b"] == "category"
+        if "--positive" in options:
+            assert found["price"]["positive"] == labels[-1]
         (tmp_path / "m.crcen").replace(tmp_path / "old.crcen")
     code, found = call("fit", base | {"--selected-by": tmp_path / "old.crcen"})
     assert code == 0, found
@@ -160,12 +167,14 @@ def test_fit_and_export(call, home, tmp_path):
             assert code == 0, found
             same_keys("fit", found)
             assert set(found["price"]) >= {"lam", "alpha", "cost_ratio", "budget", "threshold", "positive"}
+            own = name.removeprefix("--").replace("-", "_")
+            assert found["price"].get(own, value) == pytest.approx(value)
         else:
             assert code == 1
             assert f"{name} {value} is for two classes, and y has 3: state --costs" in found
     alone = base.copy()
     alone.pop("--quick")
-    learner = {"--learner": "trees", "--effort": "standard", "--time-limit": 2}
+    learner = {"--learner": "trees", "--effort": "best", "--time-limit": 2}
     code, found = call("fit", alone | learner)
     assert code == 0, found
     same_keys("fit", found)

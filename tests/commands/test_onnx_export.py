@@ -11,7 +11,17 @@ import pandas as pd
 import pytest
 
 import crcen
-from crcen import Budget, CRCENClassifier, CrcenError, CSMLPClassifier, InvalidInput, TableClassifier, export_onnx
+from crcen import (
+    Budget,
+    CostMatrix,
+    CRCENClassifier,
+    CRCENClassifierCV,
+    CrcenError,
+    CSMLPClassifier,
+    InvalidInput,
+    TableClassifier,
+    export_onnx,
+)
 from crcen.commands import export as onnx_export
 from crcen.commands.onnx_graph import Graph, check_columns, date_parts
 from crcen.tables.column_kinds import learn_column
@@ -191,3 +201,34 @@ def test_a_graph_that_answers_otherwise_is_not_written(tmp_path, table, monkeypa
     with pytest.raises(CrcenError, match="does not answer as the model does"):
         export_onnx(model, tmp_path / "m.onnx")
     assert os.listdir(tmp_path) == []
+
+
+RNG3 = np.random.default_rng(0)
+Y3 = np.concatenate([np.arange(3), RNG3.choice(3, 197, p=[0.7, 0.2, 0.1])])
+X3 = RNG3.normal(size=(200, 3)) + Y3[:, None]
+TEXT3 = np.array(["low", "middle", "high"])[Y3]
+COSTS3 = CostMatrix(np.column_stack([10.0 * (1 - np.eye(3)), np.ones(3)]), actions=["review"])
+LIGHT3 = {"hidden": (4,), "max_epochs": 3, "n_members": 2, "random_state": 0}
+
+
+@pytest.mark.parametrize("labels", [TEXT3, Y3], ids=["text", "numbers"])
+@pytest.mark.parametrize(
+    "model",
+    [
+        CRCENClassifier(np.array([1.0, 3.0, 10.0]), **LIGHT3, balance="oof", probability="temperature"),
+        CRCENClassifier(COSTS3, **LIGHT3),
+        CRCENClassifierCV("balanced", l2=[1e-3, 1e-2], n_settings=2, encoding="steps", cv=2, **LIGHT3),
+    ],
+    ids=["weights", "costs", "search"],
+)
+def test_the_graph_of_several_classes(model, labels, tmp_path):
+    fitted = model.fit(X3, labels)
+    export = crcen.export_onnx(fitted, tmp_path / "model.onnx")
+    session = onnxruntime.InferenceSession(str(export.path), providers=["CPUExecutionProvider"])
+    p, decision = session.run(["probabilities", "decision"], {"X": X3})
+    np.testing.assert_allclose(p, fitted.predict_proba(X3), atol=1e-9)
+    np.testing.assert_array_equal(decision.astype(str), fitted.predict(X3).astype(str))
+    properties = {one.key: one.value for one in onnx.load(str(export.path)).metadata_props}
+    assert json.loads(properties["classes"]) == np.unique(labels).tolist()
+    assert len(json.loads(properties["class_weights"])) == 3
+    assert ("costs" in properties) == (fitted.costs_ is not None)

@@ -28,7 +28,6 @@ __all__ = [
     "cost_table_of",
     "costs_from",
     "decision_price",
-    "has_class_price",
     "own_costs",
     "plain_price",
     "price_values",
@@ -111,11 +110,6 @@ def step_lines(curve: ExpenseCurve, noise: float = 1.0) -> list[str]:
             paid += f" ({one.low:.4g} to {one.high:.4g})"
         lines.append(f"{bracket:<26} {paid}: {judge_step(one.step, noise).sentence}")
     return lines
-
-
-def has_class_price(model: Any) -> bool:
-    """Whether a fitted model decides between several classes, or by costs of several actions."""
-    return model.weighting_.positive is None
 
 
 def own_costs(model: Any) -> CostMatrix:
